@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/importer"
 )
 
 type importCmd struct {
@@ -20,7 +21,7 @@ type importCmd struct {
 
 // Run writes switchboard.yaml and the secrets found in the client's file. It overwrites no file.
 func (i *importCmd) Run(io streams) error {
-	text, secrets, mapping, err := config.Import(i.File, config.Options{Env: os.LookupEnv})
+	text, secrets, mapping, err := importer.Convert(i.File, config.Options{Env: os.LookupEnv})
 	if err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (i *importCmd) Run(io streams) error {
 
 // writeFiles writes the secrets first. Once switchboard.yaml exists, the files that it names exist
 // too.
-func (i *importCmd) writeFiles(text []byte, secrets []config.SecretFile) error {
+func (i *importCmd) writeFiles(text []byte, secrets []importer.SecretFile) error {
 	target := filepath.Join(i.Dir, "switchboard.yaml")
 	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is there already; name another folder with --dir, or see what it would be with --dry-run", target)
@@ -69,7 +70,7 @@ func (i *importCmd) writeFiles(text []byte, secrets []config.SecretFile) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			return err
 		}
-		if err := createFile(file, []byte(s.Content.Reveal()), config.SecretMode); err != nil {
+		if err := createFile(file, []byte(s.Content.Reveal()), importer.SecretMode); err != nil {
 			return err
 		}
 	}

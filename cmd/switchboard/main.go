@@ -48,6 +48,7 @@ type cli struct {
 	Ready    readyCmd    `cmd:"" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
 	Server   serverCmd   `cmd:"" help:"List the servers of a running Switchboard; disable, enable or restart one."`
 	Validate validateCmd `cmd:"" help:"Check the configuration and print all its faults."`
+	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a kind of configuration file, for editors."`
 	Policy   policyCmd   `cmd:"" help:"Test, check, try out and compare policies."`
 	Store    storeCmd    `cmd:"" help:"Check, export and import the store."`
 	Receipts receiptsCmd `cmd:"" help:"List, show, check and export receipts."`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/importer"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
@@ -106,7 +107,7 @@ func (c *commonFlags) startApp(ctx context.Context, log *slog.Logger, o app.Opti
 func (c *commonFlags) loadConfig(ctx context.Context, log *slog.Logger, o config.Options) (*config.Config, error) {
 	o.Env, o.Fetch = os.LookupEnv, fetchManifest
 	if c.MCPConfig != "" {
-		cfg, mapping, err := config.LoadMCPServers(c.MCPConfig, o)
+		cfg, mapping, err := importer.Load(c.MCPConfig, o)
 		for _, m := range mapping {
 			what := []any{"name", m.Name, "id", m.ID}
 			if len(m.Note) > 0 {

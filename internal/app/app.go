@@ -17,14 +17,13 @@ import (
 	"net/http"
 	"os"
 	"reflect"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
@@ -58,8 +57,6 @@ const (
 	maxHeader     = 64 << 10
 	lastResponses = time.Second // for clients to read the last responses, also those to calls that were cut
 	sweepInterval = 5 * time.Minute
-	freeDelay     = 200 * time.Millisecond
-	freeInterval  = time.Minute
 	clockInterval = time.Minute // how often runs are bound again because of the clock
 )
 
@@ -111,23 +108,21 @@ type App struct {
 	health   *health.Monitor
 	ledger   *receipt.Ledger
 	recorder *replay.Recorder
+	reads    *admin.Reader
 	runs     *run.Registry
 	meter    *run.Meter
 	gateway  *gateway.Gateway
 	store    store.Store
 	keys     *idempotency.Keys
-	operator identity.Operator
 	cluster  *cluster.Cluster // the zero value if there are no other replicas
 
 	listener net.Listener // nil if nothing is served over HTTP
-
-	serverInfo   []byte           // which server answers, for modern clients
-	emptySurface *surface.Surface // the surface of a run without a task
 
 	// building is held while a new state is built and swapped in, so that a reload and a change of a
 	// server's offer happen one after the other.
 	building sync.Mutex
 	state    atomic.Pointer[servingState]
+	live     live
 	ready    chan struct{} // closed once state holds the servers' first offers
 	binder   *bind.Binder
 
@@ -137,15 +132,13 @@ type App struct {
 	loadedFiles atomic.Pointer[map[string]fileStamp] // the files and folders that the last load read, each with a digest
 	startFolder string                               // the working directory at the start
 
-	freeScheduled atomic.Bool  // freeMemory is scheduled
-	freedAt       atomic.Int64 // when memory was last freed, in Unix nanoseconds
+	memory memoryFreer
 
 	metrics telemetry.Recorder
 
 	changedOffers    *changedServers // to be published to the other replicas
 	answeredServers  *changedServers // to be kept in the store
 	rememberedOffers atomic.Pointer[map[switchboard.ServerID]rememberedOffer]
-	toolSearch       toolSearch // for operators' searches
 
 	grace *gracePeriod
 	stop  context.CancelFunc
@@ -191,16 +184,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if a.cluster, err = openCluster(a.store, o, c, a.metrics.Hopped); err != nil {
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if err := a.openLedger(ctx, c); err != nil {
+	if a.ledger, a.recorder, err = openLedger(ctx, o, c, a.store); err != nil {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if o.Serves && o.Data != "" {
-		var unknown error
-		if a.operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
-			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
-		}
-	}
+	a.live = live{&a.state, a.recorder}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -208,13 +196,10 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
 		OnePrincipal:  c.Keyless(),
-		Neighbors: func(p switchboard.Principal) (n upstream.Neighbors) {
-			n.Tenants, n.Principals = a.state.Load().Ring.Neighbors(p)
-			return n
-		},
-		Guard:   o.Guard,
-		Name:    o.Name,
-		Version: o.Version,
+		Neighbors:     a.live.neighbors,
+		Guard:         o.Guard,
+		Name:          o.Name,
+		Version:       o.Version,
 		OnChange: func() {
 			select {
 			case changed <- struct{}{}:
@@ -224,27 +209,26 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		OnOffer:  a.changedOffers.add,
 		OnAnswer: a.answeredServers.add,
 		Recall:   a.recallOffer,
-		OnLink:   a.reportLink,
+		OnLink:   func(id switchboard.ServerID, up bool, why *upstream.Failure) { reportLink(a.health, id, up, why) },
 	})
-	a.grace = newGracePeriod(func() time.Duration { return a.state.Load().config.Grace }, o.Hurry)
+	a.grace = newGracePeriod(a.live.grace, o.Hurry)
 	a.health = health.New(health.Options{
 		Log:   o.Log,
-		Probe: a.probeServer,
+		Probe: func(ctx context.Context, s *switchboard.Server) error { return a.live.probeServer(ctx, a.fleet, s) },
 		Changed: func(t health.Transition) {
-			a.countTransition(t)
+			countTransition(&a.metrics, t)
 			select {
 			case moved <- struct{}{}:
 			default:
 			}
 		},
 		Probed:   a.metrics.Probed,
-		Moved:    a.countMovedCall,
+		Moved:    func(m health.Move) { a.metrics.Moved(m.Tool.Server, m.To.Server) },
 		Patience: c.StartDeadline,
 		Store:    a.store,
 		Self:     a.cluster.Self(),
 	})
-	a.serverInfo = gateway.ServerInfo(o.Name, o.Version)
-	a.emptySurface = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: a.serverInfo})
+	info := gateway.ServerInfo(o.Name, o.Version)
 	starting := make([]switchboard.ServerID, len(c.Servers))
 	for i := range c.Servers {
 		starting[i] = c.Servers[i].ID
@@ -252,27 +236,37 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	slices.Sort(starting)
 	a.binder = bind.New(bind.Options{
 		State: func() *bind.State { return a.state.Load().State },
-		Unfit: a.health.Unfit, Record: a.recorder.Decision, Bound: a.freeMemorySoon, ServerInfo: a.serverInfo, Log: o.Log,
+		Unfit: a.health.Unfit, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.freeSoon, ServerInfo: info, Log: o.Log,
 	}, starting)
-	a.runs = run.New(a.binder, a.emptySurface, a.store)
-	limits := constraint.NewLimiter(a.store, func(id switchboard.TenantID) []switchboard.Limit {
-		if t := a.state.Load().Tenants[id]; t != nil {
-			return t.Limits
-		}
-		return nil
-	})
+	a.runs = run.New(a.binder, surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: info}), a.store)
+	limits := constraint.NewLimiter(a.store, a.live.limits)
 	guard := func(next switchboard.Caller) switchboard.Caller {
-		return policy.Guard(a.currentPolicy, a.recordRuling, o.Log, next)
+		return policy.Guard(a.live.currentPolicy, a.live.recordRuling, o.Log, next)
 	}
 	// A client that reads the rest of a kept result needs the same permission as for a call.
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
-	cached := cache.New(a.store, a.cacheTerms, a.ledger.Digests().Arguments, a.metrics.Cached)
-	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.countTokens, Guard: approved, Log: o.Log})
-	a.meter = run.NewMeter(a.countTokens)
+	cached := cache.New(a.store, a.live.cacheTerms, a.ledger.Digests().Arguments, a.metrics.Cached)
+	results := preview.New(preview.Options{Store: a.store, Bound: a.live.resultBound, Count: a.live.countTokens, Guard: approved, Log: o.Log})
+	a.meter = run.NewMeter(a.live.countTokens)
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.Keyed, o.Log)
+	a.reads = admin.NewReader(admin.ReaderOptions{
+		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
+		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: a.started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
+	})
+	scraper := &admin.Scraper{Reader: a.reads, Recorder: &a.metrics, Engine: a.engine}
+	var operator identity.Operator
+	if o.Serves && o.Data != "" {
+		var unknown error
+		if operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
+			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
+		}
+	}
+	operators := &admin.Operators{Reader: a.reads, Scraper: scraper, Actions: admin.NewActions(admin.ActionsOptions{
+		Operator: operator, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
+	})}
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
-		inputCheck: a.inputCheck, cleansResults: a.cleansResults, permitQuestion: a.permitQuestion, log: o.Log,
+		inputCheck: a.live.inputCheck, cleansResults: a.live.cleansResults, permitQuestion: a.live.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
 		Runs:          a.runs,
@@ -284,16 +278,17 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Authenticator: front{a},
 		Servers:       front{a},
 		Tasks:         front{a},
-		Operators:     front{a},
+		Operators:     operators,
 		Recorder:      front{a},
-		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.checkArguments, Record: a.recorder.Expansion, Docs: &a.toolSearch.docs, Log: o.Log}),
+		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.live.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
 		Log:           o.Log,
 		Name:          o.Name,
 		Version:       o.Version,
 	})
 	a.gateway.Allow(c.Hosts, c.Origins)
+	scraper.Front = a.gateway
 	a.recallManifests(ctx, c)
-	a.logWarnings(r)
+	r.logWarnings(o.Log)
 	r.digest = r.digestWith(a.configurationKey())
 	a.cluster.Serving(r.digest)
 	a.state.Store(a.newState(r, nil, starting, nil))
@@ -338,10 +333,10 @@ func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{})
 			close(a.ready)
 			settled = nil
 		case <-changed:
-			a.awaitStarting(ctx, changed)
+			awaitStarting(ctx, a.fleet, changed)
 			a.rebuildState(ctx)
 		case <-moved:
-			a.runs.Leave(ctx, a.lostServers)
+			a.runs.Leave(ctx, a.binder.Lost)
 		}
 	}
 }
@@ -351,10 +346,10 @@ func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{})
 const startWait = 500 * time.Millisecond
 
 // awaitStarting waits until no server is starting, for startWait at most.
-func (a *App) awaitStarting(ctx context.Context, changed <-chan struct{}) {
+func awaitStarting(ctx context.Context, fleet *upstream.Fleet, changed <-chan struct{}) {
 	over := time.NewTimer(startWait)
 	defer over.Stop()
-	for len(a.fleet.Starting()) > 0 {
+	for len(fleet.Starting()) > 0 {
 		select {
 		case <-changed:
 		case <-over.C:
@@ -381,7 +376,7 @@ func (a *App) sweepExpired(ctx context.Context) {
 		if f := a.reloadFault.Load(); f != nil {
 			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().loadedAt, "err", f.err)
 		}
-		a.logFaultyParts(a.state.Load().loadedConfig)
+		a.state.Load().logFaultyParts(a.log)
 	}
 }
 
@@ -416,6 +411,12 @@ func (a *App) followKeys(ctx context.Context) {
 	}
 }
 
+// setServers replaces the servers that Switchboard connects to and monitors.
+func (a *App) setServers(servers []switchboard.Server) {
+	a.health.Set(servers)
+	a.fleet.Set(servers)
+}
+
 // rebuildState builds a state from the running configuration and the servers' present offers.
 func (a *App) rebuildState(ctx context.Context) {
 	a.building.Lock()
@@ -428,13 +429,13 @@ func (a *App) rebuildState(ctx context.Context) {
 // swapState publishes s and binds all runs again. The caller holds a.building.
 func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
-	a.freeMemorySoon()
+	a.memory.freeSoon()
 	if was.Catalog.Digest() != s.Catalog.Digest() {
 		a.log.Info("catalog", "digest", s.Catalog.Digest(), "tools", len(s.Catalog.Tools()), "faults", len(s.Catalog.Faults()))
 		for _, f := range s.Catalog.Faults() {
 			a.log.Warn("tool refused", "why", f.Error())
 		}
-		for _, why := range s.probeFaults(func(switchboard.ServerID) bool { return true }) {
+		for _, why := range admin.ProbeFaults(s.State, func(switchboard.ServerID) bool { return true }) {
 			a.log.Warn("a server is not probed as configured", "why", why)
 		}
 	}
@@ -450,7 +451,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		}
 	}
 	a.runs.Rebind(ctx)
-	a.runs.Leave(ctx, a.lostServers) // another server may be able to serve now
+	a.runs.Leave(ctx, a.binder.Lost) // another server may be able to serve now
 	a.binder.Started(s.Starting)
 	for _, r := range a.runs.All() {
 		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
@@ -504,26 +505,11 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.setServers(c.Servers)
 	a.cluster.Serving(r.digest)
-	a.logWarnings(r)
+	r.logWarnings(a.log)
 	a.work.Go(func() { a.keepManifests(ctx, c, was.config) })
 	changed := changedBy(was.config, c)
 	a.recorder.Reload(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
-}
-
-// logWarnings logs the faulty parts of the configuration and its probable mistakes.
-func (a *App) logWarnings(r *loadedConfig) {
-	a.logFaultyParts(r)
-	for _, w := range r.config.Warnings {
-		a.log.Warn("the configuration", "warning", w.String())
-	}
-}
-
-// logFaultyParts logs the faulty parts of the configuration.
-func (a *App) logFaultyParts(r *loadedConfig) {
-	for _, p := range r.config.Faulty {
-		a.log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faultySince[p.Name], "err", p.Faults)
-	}
 }
 
 // rereadConfig reads the configuration again. It returns the loadedConfig of was if nothing has
@@ -619,20 +605,17 @@ func checkTenant(c *config.Config, local switchboard.TenantID) error {
 	return fmt.Errorf("%s: keyless callers belong to tenant %q, which is not configured%s; name one with --tenant, or make keys with \"switchboard key new\"", switchboard.CodeConfig, local, config.Instead(string(local), "tenants", tenantNames(c)))
 }
 
-// freeMemorySoon returns memory to the system soon, and at most once a minute. Reading the files,
-// compiling policies and deciding about many tools happen rarely and leave much garbage; the
-// runtime would keep that memory for minutes.
-func (a *App) freeMemorySoon() {
-	if !a.freeScheduled.CompareAndSwap(false, true) {
-		return
+// Reads returns what answers the operators' reads.
+func (a *App) Reads() *admin.Reader { return a.reads }
+
+// served returns the configuration that is served, for the operators' reads.
+func (a *App) served() admin.Configuration {
+	s := a.state.Load()
+	c := admin.Configuration{State: s.State, Digest: s.digest, Loaded: s.loadedAt, FaultySince: s.faultySince, PolicySince: s.policySince}
+	if f := a.reloadFault.Load(); f != nil {
+		c.Refused = &admin.RefusedReload{When: f.when, Since: f.since, Why: f.err.Error()}
 	}
-	last := time.Unix(0, a.freedAt.Load())
-	time.AfterFunc(max(freeDelay, time.Until(last.Add(freeInterval))), func() {
-		a.freedAt.Store(time.Now().UnixNano())
-		a.freeScheduled.Store(false)
-		runtime.GC() // a sync.Pool keeps its values until the second collection
-		debug.FreeOSMemory()
-	})
+	return c
 }
 
 // Ready waits until the servers have answered or the start deadline is over.

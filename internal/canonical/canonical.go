@@ -1,4 +1,5 @@
-// Package canonical writes JSON in one canonical form, and takes digests of that form.
+// Package canonical writes JSON in one canonical form, and takes digests of that form. Append converts any JSON; a Writer
+// writes values member by member.
 //
 // In that form the members of an object are sorted by the bytes of their unescaped names; there is no white space;
 // strings have as few and as short escapes as possible; and numbers keep their spelling, because 1 and 1.0 are not the
@@ -88,7 +89,7 @@ func returnBuffer(buf *[]byte) {
 	}
 }
 
-// A writer translates one text that jsontext has found valid, so it need not check the syntax again.
+// A canonicalizer translates one text that jsontext has found valid, so it need not check the syntax again.
 type canonicalizer struct {
 	dec *jsontext.Decoder
 	src bytes.Buffer
@@ -102,7 +103,7 @@ type canonicalizer struct {
 	text    []byte          // used by string
 }
 
-// A member is the position of a written member.
+// A writtenMember is the position of a written member.
 type writtenMember struct {
 	name       []byte // unescaped
 	start, end int    // in writer.out

@@ -5,7 +5,8 @@
 // that is designed but not built yet. No other package checks the configuration again.
 // docs/configuration.md describes the format; the tests of this package load its examples.
 //
-// LoadMCPServers and Import read the JSON in which other programs keep their MCP servers.
+// Package importer reads the JSON in which other programs keep their MCP servers; package document reads
+// YAML and JSON in general.
 //
 // Package catalog decides what a server offers and whether a manifest fits it. Package policy decides
 // what policies say.
@@ -16,11 +17,11 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -169,115 +170,98 @@ type Options struct {
 func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l := newLoader(file, opts)
 	defer l.close()
-	l.readMainFile()
+	f := mainFile{l}
+	f.read()
 	l.readTaxonomyFile()
-	l.readCeilings()
+	f.readCeilings()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()
 	l.readManifests(ctx)
 	l.settleParts()
 	l.checkReachable()
-	if l.sink.faulty() {
+	if l.sink.Faulty() {
 		for _, p := range l.parts {
-			l.sink.addAll(p.sink)
+			l.sink.AddAll(p.sink)
 		}
-		return nil, l.sink.sortedErr(file)
+		return nil, l.sink.Err(file)
 	}
-	l.cfg.Warnings = sortFaults(l.sink.warnings)
-	slices.Sort(l.cfg.Watch)
-	l.cfg.Watch = slices.Compact(l.cfg.Watch)
+	l.cfg.Warnings = document.SortFaults(l.sink.Warnings)
+	l.cfg.Watch = slices.Compact(slices.Sorted(slices.Values(l.watched)))
 	return l.cfg, nil
 }
 
-// loader is the state of one Load.
+// loader is the state of one Load. Each of its embedded parts owns its own state: the files, the names that
+// references may use, and the API keys.
 type loader struct {
+	*configFolder
+	*vocabulary
+	*keyring
+
 	opts          Options
-	sink          *sink // receives the faults of the part that is being read
 	cfg           *Config
 	parts         []*partState    // their faults stay in them; in the order of reading
 	tenantFolders []*tenantFolder // of the tenants that have a folder
 
-	file   string // as it was given
-	dir    string // the folder of file, as it was given; faults begin with it
-	absDir string // dir, absolute: the workspace
-	root   *os.Root
-	fsys   fs.FS // of dir
-
-	// tenantDir, unless "", is the folder of the tenant that is being read, and tenantFS reads it. No
-	// link in it leads out of it.
-	tenantDir string
-	tenantFS  fs.FS
-
-	// readable is false if switchboard.yaml could not be read. Then the existing names are unknown,
-	// and references are not checked.
-	readable bool
-
-	listen       value // the value of listen, if it is given
-	servers      map[string]*switchboard.Server
-	disabled     map[string]bool // servers with enabled: false
-	serverIDs    []string        // the ids of servers, sorted
+	listen       document.Value // the value of listen, if it is given
 	manifestRefs []manifestRef
 	bounds       map[string]*bound // of tenants
 	noTenantRows bool              // no tenants: in switchboard.yaml
 	tokenBudget  int               // token_budget, 0 if it is not given
 	onFull       switchboard.OnFull
-
 	vetoForTask  bool
-	overlaySeen  map[switchboard.ToolID]value
-	keyRows      map[[32]byte]keyRow // of all tenants
-	keyClaims    []keyClaim
-	disputedKeys map[[32]byte]bool // keys that several tenants have, and that therefore none may use
+	overlaySeen  map[switchboard.ToolID]document.Value
+}
+
+// newConfig returns a Config with the defaults and without servers.
+func newConfig() *Config {
+	return &Config{
+		Listen: DefaultListen, StartDeadline: DefaultStartDeadline, Grace: DefaultGrace, Tokenizer: switchboard.Tokenizers[0],
+		Receipts:  Receipts{Keep: DefaultKeep, MaxSize: DefaultMaxSize},
+		Manifests: map[switchboard.ServerID]Manifest{},
+		Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
+		Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
+
+		TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},
+		Refused:        map[switchboard.TenantID]bool{},
+		good:           newGood(),
+	}
+}
+
+// SingleUser returns the configuration of one local user who has every tool of every server.
+func SingleUser(servers []switchboard.Server) *Config {
+	c := newConfig()
+	c.Implied = true
+	c.Taxonomy, _ = switchboard.NewTaxonomy(nil, nil) // the built-in terms are consistent
+	c.Servers = slices.SortedFunc(slices.Values(servers), func(a, b switchboard.Server) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	tenant := &switchboard.Tenant{
+		ID: DefaultTenant, ByName: true, DefaultTask: LocalTask,
+		Tasks: map[switchboard.TaskID]*switchboard.Task{LocalTask: localTask()},
+	}
+	for _, s := range c.Servers {
+		tenant.Servers = append(tenant.Servers, s.ID)
+	}
+	c.Tenants[DefaultTenant] = tenant
+	return c
 }
 
 func newLoader(file string, opts Options) *loader {
 	l := &loader{
-		opts: opts, sink: &sink{}, file: file, dir: filepath.Dir(file),
-		cfg: &Config{
-			Listen: DefaultListen, StartDeadline: DefaultStartDeadline, Grace: DefaultGrace, Tokenizer: switchboard.Tokenizers[0],
-			Receipts:  Receipts{Keep: DefaultKeep, MaxSize: DefaultMaxSize},
-			Manifests: map[switchboard.ServerID]Manifest{},
-			Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
-			Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
-
-			TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},
-			Refused:        map[switchboard.TenantID]bool{},
-			good:           newGood(),
-		},
-		servers: map[string]*switchboard.Server{}, disabled: map[string]bool{},
-		bounds:      map[string]*bound{},
-		overlaySeen: map[switchboard.ToolID]value{},
-		keyRows:     map[[32]byte]keyRow{}, disputedKeys: map[[32]byte]bool{},
+		configFolder: newConfigFolder(file, opts),
+		vocabulary:   &vocabulary{servers: map[string]*switchboard.Server{}, disabled: map[string]bool{}},
+		opts:         opts,
+		cfg:          newConfig(),
+		bounds:       map[string]*bound{},
+		overlaySeen:  map[switchboard.ToolID]document.Value{},
 	}
-	if l.opts.Env == nil {
-		l.opts.Env = os.LookupEnv
-	}
-	var err error
-	if l.absDir, err = filepath.Abs(l.dir); err != nil {
-		l.absDir = l.dir
-	}
-	l.fsys = opts.FS
-	if l.fsys == nil {
-		// The files are read through a root, so that a link in a tenant's folder cannot lead to a file
-		// outside of it.
-		if l.root, err = os.OpenRoot(l.dir); err == nil {
-			l.fsys = l.root.FS()
-		}
-	}
-	l.watchPath(".")
+	l.keyring = &keyring{inForce: l.previous(), rows: map[[32]byte]keyRow{}, disputed: map[[32]byte]bool{}}
 	return l
-}
-
-func (l *loader) close() {
-	if l.root != nil {
-		_ = l.root.Close() // it was only read from
-	}
 }
 
 // checkReachable reports a fault if other machines can reach the listen address and no tenant has a
 // key.
 func (l *loader) checkReachable() {
-	if l.listen.sink == nil || !l.cfg.Keyless() {
+	if l.listen.Sink == nil || !l.cfg.Keyless() {
 		return
 	}
 	host, _, err := net.SplitHostPort(l.cfg.Listen)
@@ -287,5 +271,5 @@ func (l *loader) checkReachable() {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
 		return
 	}
-	l.listen.fault("%s is reachable from other machines, and no tenant has a key; add one (switchboard key new), or listen at %s", l.listen.shownValue(), DefaultListen)
+	l.listen.Fault("%s is reachable from other machines, and no tenant has a key; add one (switchboard key new), or listen at %s", l.listen.Shown(), DefaultListen)
 }

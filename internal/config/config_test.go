@@ -3,10 +3,8 @@ package config_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,21 +16,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/token"
+	"github.com/summit-switchboard/switchboard/test/configtest"
 )
-
-var update = flag.Bool("update", false, "rewrite the want files in testdata")
-
-// canary is the value of every secret in these tests. No output may contain it.
-const canary = "canary-7f3a"
-
-// testEnv is the environment of these tests.
-func testEnv(name string) (string, bool) {
-	v, ok := map[string]string{
-		"BRAVE_KEY": canary, "VISIBLE_TOKEN": "for-all-to-see", "GITHUB_TOKEN": canary, "EMPTY": "", "BROKEN": canary + "\r\nX-Injected: 1", "NUL": canary + "\x00",
-		"LONG": strings.Repeat(canary, 10_000),
-	}[name]
-	return v, ok
-}
 
 // archiveFS returns the files of an archive, without those named want….
 func archiveFS(ar *txtar.Archive) fstest.MapFS {
@@ -43,49 +28,6 @@ func archiveFS(ar *txtar.Archive) fstest.MapFS {
 		}
 	}
 	return fsys
-}
-
-func archives(t *testing.T, pattern string, run func(t *testing.T, ar *txtar.Archive)) {
-	t.Helper()
-	files, err := filepath.Glob(pattern)
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%s: %d files, %v", pattern, len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			ar, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			run(t, ar)
-			if *update && !t.Failed() {
-				if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// golden compares got with a file of the archive; with -update it writes the file.
-func golden(t *testing.T, ar *txtar.Archive, name, got string) {
-	t.Helper()
-	if strings.Contains(got, canary) {
-		t.Errorf("%s shows a secret:\n%s", name, got)
-	}
-	i := slices.IndexFunc(ar.Files, func(f txtar.File) bool { return f.Name == name })
-	if *update {
-		if i < 0 {
-			ar.Files, i = append(ar.Files, txtar.File{Name: name}), len(ar.Files)
-		}
-		ar.Files[i].Data = []byte(got)
-	}
-	if i < 0 {
-		t.Fatalf("the archive has no %s; run with -update", name)
-	}
-	if want := string(ar.Files[i].Data); got != want {
-		t.Errorf("got:\n%swant:\n%s", got, want)
-	}
 }
 
 // loadWithoutFaults is Load, but a fault in any part is an error.
@@ -103,9 +45,9 @@ func loadWithoutFaults(ctx context.Context, file string, o config.Options) (*con
 // Each archive is a folder of configuration. Its file want holds the faults that Load reports, or what
 // it read.
 func TestLoad(t *testing.T) {
-	archives(t, "testdata/load/*.txtar", func(t *testing.T, ar *txtar.Archive) {
+	configtest.Archives(t, "testdata/load/*.txtar", func(t *testing.T, ar *txtar.Archive) {
 		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{
-			FS: archiveFS(ar), Env: testEnv,
+			FS: archiveFS(ar), Env: configtest.Env,
 			Fetch: func(_ context.Context, url string) ([]byte, error) {
 				if strings.Contains(url, "down") {
 					return nil, errors.New("connection refused")
@@ -114,10 +56,10 @@ func TestLoad(t *testing.T) {
 			},
 		})
 		if err != nil {
-			golden(t, ar, "want", err.Error()+"\n")
+			configtest.Golden(t, ar, "want", err.Error()+"\n")
 			return
 		}
-		golden(t, ar, "want", describe(t, c))
+		configtest.Golden(t, ar, "want", describe(t, c))
 	})
 }
 

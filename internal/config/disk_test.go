@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/test/configtest"
 )
 
 // writeFiles creates the files in a new folder.
@@ -65,13 +67,13 @@ func TestServerPathsAreRelativeToTheFileNotToTheWorkingDirectory(t *testing.T) {
 // A tenant may be able to write its folder. It must not be able to read, through a link, files that
 // only Switchboard may read.
 func TestALinkInATenantsFolderCannotLeadOutOfIt(t *testing.T) {
-	outside := writeFiles(t, map[string]string{"secret.yaml": "task_id: " + canary + "\n"})
+	outside := writeFiles(t, map[string]string{"secret.yaml": "task_id: " + configtest.Canary + "\n"})
 	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tasks/a.yaml": "task_id: a\nrequired_capabilities: [{verb: read, resource: fs}]\n"})
 	if err := os.Symlink(filepath.Join(outside, "secret.yaml"), filepath.Join(dir, "tenants/default/tasks/b.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
-	if err == nil || strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), "b.yaml: this cannot be read") {
+	if err == nil || strings.Contains(err.Error(), configtest.Canary) || !strings.Contains(err.Error(), "b.yaml: this cannot be read") {
 		t.Errorf("error %v, want that b.yaml cannot be read", err)
 	}
 }
@@ -101,14 +103,14 @@ func TestAPipeInPlaceOfTheFileIsRefused(t *testing.T) {
 }
 
 func TestASecretFileMayHaveAnAbsolutePath(t *testing.T) {
-	outside := writeFiles(t, map[string]string{"key": canary + "\r\n"})
+	outside := writeFiles(t, map[string]string{"key": configtest.Canary + "\r\n"})
 	key := filepath.Join(outside, "key")
 	dir := writeFiles(t, map[string]string{"switchboard.yaml": fmt.Sprintf("servers: {a: {transport: http, url: 'http://localhost', headers: {Authorization: '${file:%s}'}}}\n", key)})
 	c, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Servers[0].Headers["Authorization"].Reveal(); got != canary {
+	if got := c.Servers[0].Headers["Authorization"].Reveal(); got != configtest.Canary {
 		t.Errorf("the secret is %q, want it without the line break", got)
 	}
 	if !slices.Contains(c.Watch, key) {
@@ -164,7 +166,7 @@ func TestTheNumberOfFaultsIsLimited(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer + numbered("x%d: 1\n", 1500)})
 	_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	fs, ok := err.(config.Faults) //nolint:errorlint // the doc promises this very type
-	if !ok || len(fs) != config.MaxFaults+1 || fs[config.MaxFaults].Text != "500 more faults are not listed" {
+	if !ok || len(fs) != document.MaxFaults+1 || fs[document.MaxFaults].Text != "500 more faults are not listed" {
 		t.Errorf("%d faults, the last %v", len(fs), fs[len(fs)-1])
 	}
 }
@@ -172,7 +174,7 @@ func TestTheNumberOfFaultsIsLimited(t *testing.T) {
 // An author with write access to a tenant's folder cannot read other files through it: neither files
 // elsewhere on the disk, nor those of the operator or of another tenant.
 func TestALinkInAFolderOfPoliciesCannotLeadOutOfIt(t *testing.T) {
-	const secret = `{"key": "` + canary + `"}`
+	const secret = `{"key": "` + configtest.Canary + `"}`
 	outside := writeFiles(t, map[string]string{"x.json": secret})
 	for name, tt := range map[string]struct{ link, to, fault string }{
 		"a file elsewhere":                  {"tenants/acme/policies/x.json", filepath.Join(outside, "x.json"), "tenants/acme/policies/x.json: this cannot be read"},
@@ -189,7 +191,7 @@ func TestALinkInAFolderOfPoliciesCannotLeadOutOfIt(t *testing.T) {
 			dir := writeFiles(t, map[string]string{
 				"switchboard.yaml": oneServer + "tenants: {acme: {servers: [a]}, other: {servers: [a]}}\n",
 				"secrets/x.json":   secret, "tenants/other/policies/x.json": secret, "tenants/acme/tenant.yaml": "tenant: acme\n",
-				"tenants/other/overlays/x.yaml": "server: a\ntools: {" + canary + ": {capabilities: [{verb: read, resource: fs}]}}\n",
+				"tenants/other/overlays/x.yaml": "server: a\ntools: {" + configtest.Canary + ": {capabilities: [{verb: read, resource: fs}]}}\n",
 			})
 			link := filepath.Join(dir, tt.link)
 			for _, folder := range []string{filepath.Dir(link), filepath.Join(filepath.Dir(link), "..data")} {
@@ -205,7 +207,7 @@ func TestALinkInAFolderOfPoliciesCannotLeadOutOfIt(t *testing.T) {
 			}
 			c, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 			if tt.fault != "" {
-				if want := filepath.Join(dir, tt.fault); err == nil || strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), want) {
+				if want := filepath.Join(dir, tt.fault); err == nil || strings.Contains(err.Error(), configtest.Canary) || !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v, want %s", err, want)
 				}
 				return

@@ -8,7 +8,9 @@ import (
 	"testing/fstest"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/importer"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/configtest"
 )
 
 // Every example of docs/configuration.md must load as the page says.
@@ -18,7 +20,7 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	fsys := fstest.MapFS{
-		"secrets/google":       {Data: []byte(canary + "\n")},
+		"secrets/google":       {Data: []byte(configtest.Canary + "\n")},
 		"manifests/brave.json": {Data: []byte(`{"name": "brave"}`)},
 	}
 	broken, faults := fstest.MapFS{}, ""
@@ -40,7 +42,7 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 	if len(fsys) < 9 {
 		t.Fatalf("only %d files were found", len(fsys))
 	}
-	c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: testEnv})
+	c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: configtest.Env})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +53,9 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 		len(c.Overlays) != 4 || len(c.Keys) != 1 || len(acme.Tasks) != 2 || len(acme.Overlays) != 1 || len(acme.Servers) != 2 || !c.Taxonomy.HasConstraint("gdpr_safe") {
 		t.Errorf("a part of the examples was not read:\n%s", describe(t, c))
 	}
-	c, mapping, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: testEnv})
+	c, mapping, err := importer.Load("mcp.json", config.Options{FS: fsys, Env: configtest.Env})
 	if err != nil || len(c.Servers) != 2 || mapping[0].ID != "brave-search" {
-		t.Errorf("LoadMCPServers = %v, %v", mapping, err)
+		t.Errorf("importer.Load = %v, %v", mapping, err)
 	}
 	_, err = loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: broken})
 	if err == nil || err.Error()+"\n" != faults {

@@ -1,10 +1,7 @@
 package config_test
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,56 +9,14 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"unicode"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/configtest"
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
-
-// resolved is the value of every variable in the fuzz tests. It is in no file. A canary would not do:
-// a mangled file may contain it where the loader cannot know that it is a secret.
-const resolved = "resolved-5d1e"
-
-func all(string) (string, bool) { return resolved, true }
-
-// checkFaults fails the test unless err is nil, or Faults at positions that exist, sorted, in text
-// that is safe for a terminal.
-func checkFaults(t *testing.T, fsys fstest.MapFS, err error) {
-	t.Helper()
-	if err == nil {
-		return
-	}
-	fs, ok := errors.AsType[config.Faults](err)
-	if !ok || len(fs) == 0 {
-		t.Fatalf("error is %T %v, want Faults", err, err)
-	}
-	for _, f := range fs {
-		if f.Text == "" || strings.ContainsFunc(f.String(), func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("fault %q contains unprintable characters", f)
-		}
-		file, ok := fsys[f.File]
-		if lines := 1; ok {
-			lines += bytes.Count(file.Data, []byte("\n"))
-			if f.Line < 0 || f.Line > lines || f.Line > 0 && f.Column < 1 {
-				t.Errorf("fault %q has a line outside of its file of %d lines", f, lines)
-			}
-		}
-		if f.File == "" {
-			t.Errorf("fault %q names no file", f)
-		}
-	}
-	if !slices.IsSortedFunc(fs[:min(len(fs), config.MaxFaults)], func(a, b config.Fault) int {
-		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	}) {
-		t.Errorf("the faults are not sorted:\n%v", err)
-	}
-	if strings.Contains(err.Error(), resolved) {
-		t.Errorf("a fault shows a secret:\n%v", err)
-	}
-}
 
 // For any files, Load returns a Config or Faults, and the same again for the same files.
 func FuzzLoad(f *testing.F) {
@@ -99,9 +54,9 @@ func FuzzLoad(f *testing.F) {
 				fsys[name] = &fstest.MapFile{Data: data}
 			}
 		}
-		opts := config.Options{FS: fsys, Env: all}
+		opts := config.Options{FS: fsys, Env: configtest.ResolveAll}
 		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", opts)
-		checkFaults(t, fsys, err)
+		configtest.CheckFaults(t, fsys, err)
 		if (c == nil) == (err == nil) {
 			t.Fatalf("Load = %v, %v; want one of them", c, err)
 		}
@@ -123,64 +78,10 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// For any file of another program, LoadMCPServers returns a Config or Faults. The text that Import
-// writes describes the same servers.
-func FuzzMCPServers(f *testing.F) {
-	files, err := filepath.Glob("testdata/mcp/*.txtar")
-	if err != nil || len(files) == 0 {
-		f.Fatal(files, err)
-	}
-	for _, file := range files {
-		ar, err := txtar.ParseFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(ar.Files[0].Data)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		fsys := fstest.MapFS{"mcp.json": {Data: data}}
-		opts := config.Options{FS: fsys, Env: all}
-		c, mapping, err := config.LoadMCPServers("mcp.json", opts)
-		checkFaults(t, fsys, err)
-		if (c == nil) == (err == nil) {
-			t.Fatalf("LoadMCPServers = %v, %v; want one of them", c, err)
-		}
-		ids := map[switchboard.ServerID]bool{}
-		for _, m := range mapping {
-			if m.ID == "" {
-				continue
-			}
-			if err := switchboard.CheckID(string(m.ID)); err != nil || ids[m.ID] {
-				t.Errorf("%q became %q: %v", m.Name, m.ID, err)
-			}
-			ids[m.ID] = true
-		}
-		if c == nil {
-			return
-		}
-		text, secrets, mapping, err := config.Import("mcp.json", opts)
-		checkFaults(t, fsys, err)
-		if err == nil {
-			sameServers(t, c, text, secrets, mapping, all)
-		}
-	})
-}
-
-// data returns a file of the folder of real data beside the checkout.
-func data(t *testing.T, name string) []byte {
-	t.Helper()
-	dir := realdata.File()
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Skipf("no %s; set SWITCHBOARD_DATA to the folder of test data", name)
-	}
-	return b
-}
-
 // A naughty string as a key or a value gives Faults or the same text, and nothing else.
 func TestNaughtyStrings(t *testing.T) {
 	var naughty []string
-	if err := json.Unmarshal(data(t, "badinput/blns/blns.json"), &naughty); err != nil || len(naughty) < 400 {
+	if err := json.Unmarshal(configtest.RealData(t, "badinput/blns/blns.json"), &naughty); err != nil || len(naughty) < 400 {
 		t.Fatalf("%d strings, %v", len(naughty), err)
 	}
 	for i, s := range naughty {
@@ -192,32 +93,24 @@ func TestNaughtyStrings(t *testing.T) {
 			fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(strings.NewReplacer("KEY", form, "VALUE", form).Replace(
 				"KEY: VALUE\nlisten: VALUE\nservers:\n  KEY: {transport: VALUE}\n  a:\n    transport: stdio\n    command: [x, VALUE]\n    class: VALUE\n    env:\n      A: VALUE\n      KEY: b\n",
 			))}}
-			c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: testEnv})
+			c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: configtest.Env})
 			if err == nil {
 				t.Errorf("string %d %q was accepted as a key: %+v", i, s, c.Servers)
 			}
-			checkFaults(t, fsys, err)
+			configtest.CheckFaults(t, fsys, err)
 		}
 		fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte("servers: {a: {transport: stdio, command: [x, " + quoted + "]}}")}}
-		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: testEnv})
-		checkFaults(t, fsys, err)
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: configtest.Env})
+		configtest.CheckFaults(t, fsys, err)
 		if err == nil && quoted != `"x"` && strings.ReplaceAll(c.Servers[0].Command[1], "${", "$${") != s {
 			t.Errorf("string %d: %q was read as %q", i, s, c.Servers[0].Command[1])
-		}
-		if name, err := json.Marshal(s); err == nil {
-			fsys := fstest.MapFS{"mcp.json": {Data: []byte(`{"mcpServers": {` + string(name) + `: {"command": "x", "args": [` + string(name) + `], "env": {"A": ` + string(name) + `}}}}`)}}
-			c, m, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: testEnv})
-			checkFaults(t, fsys, err)
-			if err == nil && (len(c.Servers) != 1 || m[0].Name != s) {
-				t.Errorf("string %d: %q became %v", i, s, m)
-			}
 		}
 	}
 }
 
 // Every file of the JSON test suite is read or refused.
-func TestTheJSONTestSuiteAsAnotherProgramsFile(t *testing.T) {
-	data(t, "badinput/JSONTestSuite/README.md")
+func TestTheJSONTestSuiteAsAConfiguration(t *testing.T) {
+	configtest.RealData(t, "badinput/JSONTestSuite/README.md")
 	dir := realdata.File()
 	files, err := filepath.Glob(filepath.Join(dir, "badinput/JSONTestSuite/test_parsing/*.json"))
 	if err != nil || len(files) < 300 {
@@ -228,16 +121,11 @@ func TestTheJSONTestSuiteAsAnotherProgramsFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fsys := fstest.MapFS{"mcp.json": {Data: body}, "switchboard.yaml": {Data: body}}
-		// None of them holds servers.
-		if _, _, err = config.LoadMCPServers("mcp.json", config.Options{FS: fsys}); err == nil {
-			t.Errorf("%s: LoadMCPServers found servers", filepath.Base(file))
-		}
-		checkFaults(t, fsys, err)
+		fsys := fstest.MapFS{"switchboard.yaml": {Data: body}}
 		if _, err = loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys}); err == nil {
 			t.Errorf("%s: Load found servers", filepath.Base(file))
 		}
-		checkFaults(t, fsys, err)
+		configtest.CheckFaults(t, fsys, err)
 	}
 }
 
@@ -276,18 +164,9 @@ func TestFilesThatOverloadTheParserAreRefusedBeforeIt(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
-			checkFaults(t, fsys, err)
+			configtest.CheckFaults(t, fsys, err)
 		})
 	}
-}
-
-func TestDeeplyNestedJSONIsRefused(t *testing.T) {
-	fsys := fstest.MapFS{"mcp.json": {Data: []byte(strings.Repeat(`{"mcpServers":`, 100_000))}}
-	_, _, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys})
-	if err == nil || !strings.Contains(err.Error(), "too deep") {
-		t.Errorf("LoadMCPServers error = %v, want \"too deep\"", err)
-	}
-	checkFaults(t, fsys, err)
 }
 
 func numbered(format string, n int) string {

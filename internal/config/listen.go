@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/goccy/go-yaml"
+	"github.com/summit-switchboard/switchboard/internal/document"
 )
 
 // ListenAddress returns the listen address in the file, or "" if the file has none or cannot be read.
@@ -26,7 +27,7 @@ type mainSummary struct {
 // readSummary reads the file; it returns the zero mainSummary if the file cannot be read.
 func readSummary(file string) (g mainSummary) {
 	data, err := os.ReadFile(file)
-	if err != nil || len(data) > MaxFileBytes || yaml.Unmarshal(data, &g) != nil {
+	if err != nil || len(data) > document.MaxFileBytes || yaml.Unmarshal(data, &g) != nil {
 		return mainSummary{}
 	}
 	return g
@@ -34,4 +35,4 @@ func readSummary(file string) (g mainSummary) {
 
 // Instead returns a suggestion for an unknown name: the nearest known name, or the list of known
 // names.
-func Instead(name, noun string, known []string) string { return suggestion(name, noun, known) }
+func Instead(name, noun string, known []string) string { return document.Suggestion(name, noun, known) }

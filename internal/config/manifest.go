@@ -13,10 +13,11 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -29,37 +30,41 @@ const (
 	maxFetches       = 8 // at a time
 )
 
-// addManifestRef records the manifest that a server names.
-func (l *loader) addManifestRef(id switchboard.ServerID, v value) {
-	s, ok := v.readText()
-	if !ok {
-		return
-	}
+// A manifestRef is the manifest that a server names.
+type manifestRef struct {
+	server switchboard.ServerID
+	at     document.Value
+	url    bool
+	name   string // file or URL
+}
+
+// readManifestRef records the manifest that a server names.
+func (r *serverRow) readManifestRef(v document.Value, s string) {
 	if strings.Contains(s, "${") {
-		v.fault("${…} is not read here; write a path or an address")
+		v.Fault("${…} is not read here; write a path or an address")
 		return
 	}
-	ref := manifestRef{server: id, at: v, name: s}
+	ref := manifestRef{server: r.server.ID, at: v, name: s}
 	switch {
 	case strings.HasPrefix(s, "http://"), strings.HasPrefix(s, "https://"):
 		ref.url = true
-		if why := badURL(s); why != "" {
-			v.fault("%s", why)
+		if why := endpoint.BadURL(s); why != "" {
+			v.Fault("%s", why)
 			return
 		}
-		v.warnLinkLocal(s)
+		warnLinkLocal(v, s)
 	case strings.Contains(s, "://"):
-		v.fault("%s: want a file, or an address that begins with http:// or https://", v.shownValue())
+		v.Fault("%s: want a file, or an address that begins with http:// or https://", v.Shown())
 		return
 	case !filepath.IsAbs(s):
 		name, err := localPath(s)
 		if err != nil {
-			v.fault("%s: %v", v.shownValue(), err)
+			v.Fault("%s: %v", v.Shown(), err)
 			return
 		}
 		ref.name = name
 	}
-	l.manifestRefs = append(l.manifestRefs, ref)
+	r.manifestRefs = append(r.manifestRefs, ref)
 }
 
 // readManifests reads all manifests: files one by one, URLs concurrently.
@@ -97,16 +102,16 @@ func (l *loader) readManifests(ctx context.Context) {
 			name = l.displayPath(name)
 		}
 		p := l.newPart(manifestPart(ref.server), "")
-		ref.at.sink = p.sink
+		ref.at.Sink = p.sink
 		data, err := answers[i].data, answers[i].err
 		switch {
 		case err != nil:
-			ref.at.fault("manifest %s cannot be read: %s", quoteShown(name), fetchErrorText(err))
+			ref.at.Fault("manifest %s cannot be read: %s", document.Shown(name), fetchErrorText(err))
 		case len(data) > MaxManifestBytes:
-			ref.at.fault("manifest %s is larger than %d bytes", quoteShown(name), MaxManifestBytes)
+			ref.at.Fault("manifest %s is larger than %d bytes", document.Shown(name), MaxManifestBytes)
 		default:
 			if line, col, why := badJSONObject(data); why != "" {
-				p.sink.addFault(Fault{File: name, Line: line, Column: col, Text: why})
+				p.sink.Add(Fault{File: name, Line: line, Column: col, Text: why})
 			}
 		}
 		l.cfg.Manifests[ref.server] = l.lastManifest(p, ref.server, Manifest{Name: name, Of: l.manifestDigest(ref), Data: data})
@@ -125,14 +130,14 @@ func (l *loader) fetchTime(id switchboard.ServerID) time.Duration {
 // manifest with a fault. That withdraws the tools of the server, because the restrictions in the
 // manifest are unknown.
 func (l *loader) lastManifest(p *partState, id switchboard.ServerID, now Manifest) Manifest {
-	if !p.sink.faulty() {
+	if !p.sink.Faulty() {
 		return now
 	}
 	if last, ok := l.previous().Manifests[id]; ok && last.Fault == "" && last.Of == now.Of {
 		p.Keeps = true
 		return last
 	}
-	return Manifest{Name: now.Name, Of: now.Of, Fault: p.sink.faults[0].Text}
+	return Manifest{Name: now.Name, Of: now.Of, Fault: p.sink.Faults[0].Text}
 }
 
 // manifestDigest returns Manifest.Of.
@@ -152,7 +157,7 @@ func fetchErrorText(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
-	return errorText(err)
+	return document.ErrorText(err)
 }
 
 // badJSONObject returns where and why data is not one JSON object. It accepts duplicate keys: the
@@ -165,11 +170,11 @@ func badJSONObject(data []byte) (line, col int, why string) {
 		}
 	}
 	if err := dec.SkipValue(); err != nil {
-		line, col = position(data, jsonOffset(err, dec))
+		line, col = document.Position(data, jsonOffset(err, dec))
 		return line, col, jsonErrorText(err)
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-		line, col = position(data, int(dec.InputOffset()))
+		line, col = document.Position(data, int(dec.InputOffset()))
 		return line, col, "something follows the JSON object; a file holds one"
 	}
 	return 0, 0, ""
@@ -192,11 +197,4 @@ func jsonErrorText(err error) string {
 		return "the JSON ends too early; a bracket or quote is missing"
 	}
 	return "this is not valid JSON"
-}
-
-// position converts an offset into line and column.
-func position(data []byte, offset int) (line, col int) {
-	before := data[:max(0, min(offset, len(data)))]
-	last := bytes.LastIndexByte(before, '\n')
-	return bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[last+1:]) + 1
 }

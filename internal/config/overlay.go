@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -19,28 +20,6 @@ var (
 		"side_effects", "risk_level", "cost_class", "cost_per_call", "budget",
 		"approval_required", "freshness_budget_hours", "requires", "required_tools", "required_permissions", "required_models",
 		"input_schema", "output_schema", "group", "obligations",
-	}
-)
-
-var (
-	overlayShape = &mapShape{
-		keys:  []string{"server", "tools"},
-		later: append([]string{"groups", "maps"}, laterFacts...),
-	}
-	overlayToolShape = &mapShape{
-		keys:  append([]string{"capabilities", "replace", "equivalents", "redact"}, contractFacts...),
-		later: laterFacts,
-		hints: map[string]string{
-			"x-summit-capabilities": `write "capabilities"`, "constraints": "put them into each of the capabilities",
-			"map": "it belongs to one of the equivalents", "constants": "they belong to one of the equivalents", "defaults": "they belong to one of the equivalents",
-			"equivalent": `write "equivalents", a list`,
-		},
-	}
-	declaredShape   = &mapShape{keys: []string{"tool", "map", "constants", "defaults", "drop"}}
-	capabilityShape = &mapShape{
-		keys:  []string{"verb", "resource", "constraints"},
-		later: append([]string{"capability"}, laterFacts...),
-		hints: hintBeside(contractFacts),
 	}
 )
 
@@ -69,11 +48,12 @@ func (l *loader) readOperatorOverlay(name string) {
 	defer l.collectInto(file)()
 	rows, tools := map[switchboard.ToolID]switchboard.Overlay{}, len(l.parts)
 	if doc, ok := l.readDocument(name); ok {
-		l.readOverlayFile(doc, switchboard.FromOverlay, l.serverIDs, l.overlaySeen, rows)
+		r := overlayReader{loader: l, source: switchboard.FromOverlay, known: l.serverIDs, seen: l.overlaySeen, out: rows}
+		r.readFile(doc)
 	}
-	if file.sink.faulty() {
+	if file.sink.Faulty() {
 		for _, tool := range l.parts[tools:] {
-			file.sink.addAll(tool.sink)
+			file.sink.AddAll(tool.sink)
 		}
 		l.parts = l.parts[:tools]
 		last, ok := l.previous().good.overlays[name]
@@ -94,117 +74,277 @@ func (l *loader) readOperatorOverlay(name string) {
 	}
 }
 
-// readOverlayFile reads the overlays of one server's tools from one file into out. seen holds where
-// each tool was described first. In the operator's files a fault in a tool affects that tool only.
-func (l *loader) readOverlayFile(doc value, source switchboard.Source, servers []string, seen map[switchboard.ToolID]value, out map[switchboard.ToolID]switchboard.Overlay) {
-	top, ok := doc.readObject(overlayShape)
-	if !ok {
-		return
+// overlayReader is the state of reading one file of overlays.
+type overlayReader struct {
+	*loader
+	source switchboard.Source
+	known  []string // servers
+	server switchboard.ServerID
+	seen   map[switchboard.ToolID]document.Value // where each tool was described first
+	out    map[switchboard.ToolID]switchboard.Overlay
+}
+
+// keys are the keys of a file of overlays.
+func (r *overlayReader) keys() *document.Keys {
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "server", Type: document.Text("a server", func(v document.Value, s string) {
+				if r.checkServer(v, s, r.known) {
+					r.server = switchboard.ServerID(s)
+				}
+			}), Required: "name the server that the tools belong to", Doc: "The server that the tools belong to."},
+			{Key: "tools", Type: document.Named("a map from tool to overlay", "TOOL", func() *document.Keys {
+				return (&toolReader{overlayReader: r}).keys()
+			}, r.readTools), Required: "name at least one tool", Doc: "What is said about each tool."},
+		},
+		Later: append([]string{"groups", "maps"}, laterFacts...),
 	}
-	var server switchboard.ServerID
-	if v, ok := top.require("server", "name the server that the tools belong to"); ok {
-		if s, ok := v.readText(); ok && l.checkServer(v, s, servers) {
-			server = switchboard.ServerID(s)
-		}
+}
+
+// readFile reads the overlays of one server's tools. In the operator's files a fault in a tool affects that tool only.
+func (r *overlayReader) readFile(doc document.Value) {
+	if m, ok := doc.Open(r.keys()); ok {
+		m.Read()
 	}
-	v, ok := top.require("tools", "name at least one tool")
-	if !ok {
-		return
-	}
-	for _, e := range v.readEntries(maxItems*10, true) {
-		id := switchboard.ToolID{Server: server, Name: e.name}
-		if source == switchboard.FromOverlay && server != "" {
-			l.readOperatorRow(e, id, servers, seen, out)
+}
+
+func (r *overlayReader) readTools(v document.Value) {
+	for _, e := range v.ReadNamed(document.MaxItems*10, true) {
+		id := switchboard.ToolID{Server: r.server, Name: e.Name}
+		if r.source == switchboard.FromOverlay && r.server != "" {
+			r.readOperatorTool(e, id)
 			continue
 		}
-		l.readOverlayRow(e, id, source, servers, seen, out)
+		r.readTool(e, id)
 	}
 }
 
-// readOperatorRow reads the operator's overlay of one tool. If it is faulty, the tool is not served: a
+// readOperatorTool reads the operator's overlay of one tool. If it is faulty, the tool is not served: a
 // weaker source must not take its place.
-func (l *loader) readOperatorRow(e namedPair, id switchboard.ToolID, servers []string, seen map[switchboard.ToolID]value, out map[switchboard.ToolID]switchboard.Overlay) {
-	tool := l.newPart("tool "+id.String(), "")
-	defer l.collectInto(tool)()
-	e.key.sink, e.val.sink = tool.sink, tool.sink
-	l.readOverlayRow(e, id, switchboard.FromOverlay, servers, seen, out)
-	if tool.sink.faulty() {
-		out[id] = switchboard.Overlay{Fault: tool.sink.faults[0].String()}
+func (r *overlayReader) readOperatorTool(e document.NamedValue, id switchboard.ToolID) {
+	tool := r.newPart("tool "+id.String(), "")
+	defer r.collectInto(tool)()
+	e.Key.Sink, e.Value.Sink = tool.sink, tool.sink
+	r.readTool(e, id)
+	if tool.sink.Faulty() {
+		r.out[id] = switchboard.Overlay{Fault: tool.sink.Faults[0].String()}
 	}
 }
 
-// readOverlayRow reads the overlay of one tool.
-func (l *loader) readOverlayRow(e namedPair, id switchboard.ToolID, source switchboard.Source, servers []string, seen map[switchboard.ToolID]value, out map[switchboard.ToolID]switchboard.Overlay) {
-	if why := badToolName(e.name); why != "" {
-		e.key.fault("%s: %s", quoteShown(e.name), why)
+// readTool reads the overlay of one tool.
+func (r *overlayReader) readTool(e document.NamedValue, id switchboard.ToolID) {
+	if why := badToolName(e.Name); why != "" {
+		e.Key.Fault("%s: %s", document.Shown(e.Name), why)
 		return
 	}
-	if first, ok := seen[id]; ok && id.Server != "" {
-		e.key.fault("%s is described already, at %s:%d", quoteShown(e.name), first.file, first.line)
+	if first, ok := r.seen[id]; ok && id.Server != "" {
+		e.Key.Fault("%s is described already, at %s:%d", document.Shown(e.Name), first.File, first.Line)
 		return
 	}
-	seen[id] = e.key
-	out[id] = l.readOverlayTool(e.val.withContext("tool %s: ", quoteShown(e.name)), id, source, servers)
+	r.seen[id] = e.Key
+	t := &toolReader{overlayReader: r, id: id}
+	t.read(e.Value.WithContext("tool %s: ", document.Shown(e.Name)))
+	r.out[id] = t.overlay
 }
 
-// readOverlayTool reads the content of one tool's overlay.
-func (l *loader) readOverlayTool(v value, id switchboard.ToolID, source switchboard.Source, servers []string) switchboard.Overlay {
-	var out switchboard.Overlay
-	o, ok := v.readObject(overlayToolShape)
+// toolReader is the state of reading the overlay of one tool.
+type toolReader struct {
+	*overlayReader
+	id      switchboard.ToolID
+	overlay switchboard.Overlay
+}
+
+// keys are the keys of a tool's overlay.
+func (t *toolReader) keys() *document.Keys {
+	o := &t.overlay
+	c := &o.Contract
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "capabilities", Type: document.MapList("a list of maps", func() *document.Keys { return t.capabilityKeys(&switchboard.Capability{}) }, t.readCapabilities), Doc: "What the tool can do."},
+			{Key: "replace", Type: document.Custom("`true` or `false`", document.Schema{"type": "boolean"}, func(v document.Value) {
+				if t.source == switchboard.FromTenantOverlay {
+					v.Fault("only the operator's overlays may replace what others say; remove it")
+				}
+				o.Replace = v.ReadBool()
+			}), Doc: "`true` drops all statements of weaker sources about the tool. Without it, those that make the tool less free stay. Only in the operator's overlays."},
+			{Key: "equivalents", Type: document.MapList("a list of maps", func() *document.Keys { return (&equivalentReader{toolReader: t}).keys() }, t.readEquivalents), Doc: "Tools of other servers to which its calls may move."},
+			{Key: "redact", Type: document.Texts("a list of detectors", nil).With(func(v document.Value) {
+				o.Redact, o.RedactAt = readDetectors(v, t.source), fmt.Sprintf("%s:%d:%d", v.File, v.Line, v.Column)
+			}), Doc: "Detectors: Switchboard removes their findings from the tool's results. Only in the operator's overlays."},
+			{Key: "stateful", Type: document.Custom("`true` or `false`", document.Schema{"type": "boolean"}, func(v document.Value) {
+				holds := v.ReadBool()
+				c.Stateful = t.fact(v, holds, !holds)
+			}), Doc: "`true`: a call changes durable state, and Switchboard never repeats it if it may have reached the server."},
+			{Key: "deterministic", Type: document.Custom("`true` or `false`", document.Schema{"type": "boolean"}, func(v document.Value) {
+				holds := v.ReadBool()
+				c.Deterministic = t.fact(v, holds, holds)
+			}), Doc: "`true`: equal arguments give equal results, so the cache may return a result again."},
+			{Key: "idempotency", Type: document.OneOf("answer", nil, "natural", "none").With(func(v document.Value) {
+				s, _ := v.OneOf("answer", "natural", "none")
+				c.Idempotent = t.fact(v, s == "natural", s == "natural")
+			}), Doc: "`natural`: a repeat with the same arguments is harmless. `none`: it is not, even if the call only reads."},
+			{Key: "timeout", Type: document.Duration(minTimeout, maxTimeout, &c.Timeout), Doc: "The longest time without progress of a call of this tool, in place of the server's timeout."},
+		},
+		Later: laterFacts,
+		Hints: map[string]string{
+			"x-summit-capabilities": `write "capabilities"`, "constraints": "put them into each of the capabilities",
+			"map": "it belongs to one of the equivalents", "constants": "they belong to one of the equivalents", "defaults": "they belong to one of the equivalents",
+			"equivalent": `write "equivalents", a list`,
+		},
+	}
+}
+
+// read reads the content of the overlay.
+func (t *toolReader) read(v document.Value) {
+	m, ok := v.Open(t.keys())
 	if !ok {
-		return out
+		return
 	}
-	facts := o.hasKey("equivalents") || o.hasKey("redact") || slices.ContainsFunc(contractFacts, o.hasKey)
-	if o.hasKey("replace") || !facts {
-		o.require("capabilities", "say what the tool can do, such as [{verb: read, resource: fs}]")
+	facts := m.HasKey("equivalents") || m.HasKey("redact") || slices.ContainsFunc(contractFacts, m.HasKey)
+	if m.HasKey("replace") || !facts {
+		m.Require("capabilities", "say what the tool can do, such as [{verb: read, resource: fs}]")
 	}
-	if v, ok := o.lookup("capabilities"); ok {
-		if v.kind == listKind && len(v.items) == 0 {
-			v.fault("the list is empty; name a capability, or remove the tool")
+	m.Read()
+	c := &t.overlay.Contract
+	faultContradiction(m, "stateful", c.Stateful.Holds && c.Idempotent.Holds, "it is of natural idempotency, so that a repeat is harmless")
+	if t.source == switchboard.FromTenantOverlay {
+		t.checkShorter(v, t.id, c.Timeout)
+	}
+	writes := func(c switchboard.Capability) bool { return !c.Carries(switchboard.ReadOnly) }
+	if all := t.overlay.Capabilities; len(all) > 0 && !slices.ContainsFunc(all, writes) {
+		faultContradiction(m, "stateful", c.Stateful.Holds, "its capabilities are readonly")
+	}
+}
+
+// fact returns a fact of the tool's contract. A tenant may only restrict a tool further.
+func (t *toolReader) fact(v document.Value, holds, freer bool) switchboard.Fact {
+	operator := t.source == switchboard.FromOverlay
+	if freer && !operator {
+		v.Fault("%s makes the tool more free, which only the operator's overlays may; remove it", v.Shown())
+	}
+	return switchboard.Fact{Holds: holds, Source: t.source, Trusted: operator}
+}
+
+// faultContradiction reports a fault at the key if other keys rule out its value.
+func faultContradiction(m document.FixedMap, key string, found bool, what string) {
+	if v, ok := m.Lookup(key); ok && found {
+		v.Context = m.Context
+		v.Fault("the tool is said to be %s, and also that %s; only one can be true", key, what)
+	}
+}
+
+func (t *toolReader) readCapabilities(v document.Value) {
+	if v.Kind == document.KindList && len(v.Items) == 0 {
+		v.Fault("the list is empty; name a capability, or remove the tool")
+	}
+	for _, item := range v.ReadList(document.MaxItems) {
+		c := switchboard.Capability{Source: t.source}
+		if m, ok := item.Open(t.capabilityKeys(&c)); ok {
+			m.Read()
 		}
-		for _, item := range v.readList(maxItems) {
-			out.Capabilities = append(out.Capabilities, l.readCapability(item, source))
+		t.overlay.Capabilities = append(t.overlay.Capabilities, c)
+	}
+}
+
+// capabilityKeys are the keys of a capability.
+func (t *toolReader) capabilityKeys(c *switchboard.Capability) *document.Keys {
+	const remedy = "a capability is a verb and a resource"
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "verb", Type: verbType(&c.Verb), Required: remedy, Doc: "The verb."},
+			{Key: "resource", Type: t.resourceType(&c.Resource), Required: remedy, Doc: "The resource."},
+			{Key: "constraints", Type: t.constraintsType(&c.Constraints), Doc: "The constraints that it carries."},
+		},
+		Later: append([]string{"capability"}, laterFacts...),
+		Hints: hintBeside(contractFacts),
+	}
+}
+
+// equivalentReader is the state of reading one equivalent of a tool.
+type equivalentReader struct {
+	*toolReader
+	declared switchboard.Declared
+	seen     map[switchboard.ToolID]bool // the equivalents of the tool
+}
+
+// keys are the keys of an equivalent.
+func (r *equivalentReader) keys() *document.Keys {
+	d := &r.declared
+	return &document.Keys{Rows: []document.Row{
+		{Key: "tool", Type: document.Custom("a tool of another server", document.Schema{"type": "string"}, func(v document.Value) {
+			d.Where = fmt.Sprintf("%s:%d:%d", v.File, v.Line, v.Column)
+			d.Tool = r.readEquivalentTool(v, r.id, r.known)
+			if r.seen[d.Tool] && d.Tool != (switchboard.ToolID{}) {
+				v.Fault("%s stands here twice", v.Shown())
+			}
+			r.seen[d.Tool] = true
+		}), Required: "name the other tool, as server/tool", Doc: "The other tool, as server/tool."},
+		{Key: "map", Type: document.Custom("a map from argument to argument", document.Schema{"type": "object", "additionalProperties": document.Schema{"type": "string"}}, r.readMap), Doc: "Arguments that have another name there."},
+		{Key: "constants", Type: document.Custom("a map of any shape", document.Schema{"type": "object"}, func(v document.Value) { d.Constants = readArguments(v) }), Doc: "Arguments that are always sent, with these values."},
+		{Key: "defaults", Type: document.Custom("a map of any shape", document.Schema{"type": "object"}, r.readDefaults), Doc: "Arguments that are sent with these values if the call has none."},
+		{Key: "drop", Type: document.Texts("a list of arguments", r.readDropped), Doc: "Arguments that are not sent."},
+	}}
+}
+
+func (r *equivalentReader) readMap(v document.Value) {
+	r.declared.Map = map[string]string{}
+	taken := map[string]string{}
+	for _, e := range v.ReadNamed(document.MaxItems, false) {
+		to, ok := e.Value.ReadText()
+		if other := taken[to]; ok && other != "" {
+			e.Value.Fault("%s and %s become the same argument, %s", document.Shown(other), document.Shown(e.Name), document.Shown(to))
+		}
+		r.declared.Map[e.Name], taken[to] = to, e.Name
+	}
+}
+
+func (r *equivalentReader) readDefaults(v document.Value) {
+	r.declared.Defaults = readArguments(v)
+	for _, e := range v.ReadNamed(document.MaxItems, false) {
+		if _, ok := r.declared.Constants[e.Name]; ok {
+			e.Key.Fault("%s is among the constants, which are sent always; remove it from one of the two", document.Shown(e.Name))
 		}
 	}
-	if v, ok := o.lookup("replace"); ok {
-		if source == switchboard.FromTenantOverlay {
-			v.fault("only the operator's overlays may replace what others say; remove it")
+}
+
+func (r *equivalentReader) readDropped(texts []document.TextValue) {
+	for _, t := range texts {
+		if _, ok := r.declared.Map[t.String]; ok {
+			t.Fault("%s is in the map; an argument is sent or dropped, not both", t.Shown())
 		}
-		out.Replace = v.readBool()
+		r.declared.Drop = append(r.declared.Drop, t.String)
 	}
-	out.Contract = contractOf(o, source)
-	if source == switchboard.FromTenantOverlay {
-		l.checkShorter(v, id, out.Contract.Timeout)
+}
+
+// readEquivalents reads the tools that may be called instead of this one. Package contract checks whether
+// the arguments fit, once it knows the tools.
+func (t *toolReader) readEquivalents(v document.Value) {
+	seen := map[switchboard.ToolID]bool{}
+	for _, item := range v.ReadList(document.MaxItems) {
+		r := &equivalentReader{toolReader: t, seen: seen, declared: switchboard.Declared{Where: fmt.Sprintf("%s:%d:%d", item.File, item.Line, item.Column)}}
+		if m, ok := item.Open(r.keys()); ok {
+			m.Read()
+			t.overlay.Equivalents = append(t.overlay.Equivalents, r.declared)
+		}
 	}
-	if v, ok := o.lookup("equivalents"); ok {
-		out.Equivalents = l.readEquivalents(v, id, servers)
-	}
-	if v, ok := o.lookup("redact"); ok {
-		out.Redact, out.RedactAt = v.readDetectors(source), fmt.Sprintf("%s:%d:%d", v.file, v.line, v.col)
-	}
-	readonly := func(c switchboard.Capability) bool { return c.Carries(switchboard.ReadOnly) }
-	if len(out.Capabilities) > 0 && !slices.ContainsFunc(out.Capabilities, func(c switchboard.Capability) bool { return !readonly(c) }) {
-		o.faultContradiction("stateful", out.Contract.Stateful.Holds, "its capabilities are readonly")
-	}
-	return out
 }
 
 // readDetectors reads the detectors that redact the results of a tool. It warns if they do not suffice
 // for pii_safe.
-func (v value) readDetectors(source switchboard.Source) (found []switchboard.Detector) {
+func readDetectors(v document.Value, source switchboard.Source) (found []switchboard.Detector) {
 	if source == switchboard.FromTenantOverlay {
-		v.fault("only the operator's overlays may redact, since the tool is then trusted to be pii_safe; remove it, or oblige calls to redact in a policy")
+		v.Fault("only the operator's overlays may redact, since the tool is then trusted to be pii_safe; remove it, or oblige calls to redact in a policy")
 		return nil
 	}
 	known := make([]string, len(switchboard.Detectors))
 	for i, d := range switchboard.Detectors {
 		known[i] = string(d)
 	}
-	if v.kind == listKind && len(v.items) == 0 {
-		v.fault("the list is empty; name detectors, or remove the key; %s", listKnown("detectors", known))
+	if v.Kind == document.KindList && len(v.Items) == 0 {
+		v.Fault("the list is empty; name detectors, or remove the key; %s", document.ListKnown("detectors", known))
 	}
-	for _, t := range v.readTexts() {
-		if name, ok := t.oneOf("detector", known...); ok {
+	for _, t := range v.ReadTexts() {
+		if name, ok := t.OneOf("detector", known...); ok {
 			found = append(found, switchboard.Detector(name))
 		}
 	}
@@ -216,15 +356,15 @@ func (v value) readDetectors(source switchboard.Source) (found []switchboard.Det
 		}
 	}
 	if len(found) > 0 && len(lacks) > 0 {
-		v.warn("the results are redacted, but the tool is not pii_safe by that; for pii_safe add %s", strings.Join(lacks, ", "))
+		v.Warn("the results are redacted, but the tool is not pii_safe by that; for pii_safe add %s", strings.Join(lacks, ", "))
 	}
 	return found
 }
 
 // checkShorter reports a fault if a tenant's timeout of a tool is longer than the operator's.
-func (l *loader) checkShorter(v value, id switchboard.ToolID, timeout time.Duration) {
+func (l *loader) checkShorter(v document.Value, id switchboard.ToolID, timeout time.Duration) {
 	if most := l.timeoutLimit(id); most > 0 && timeout > most {
-		v.fault("a timeout of %v is longer than the operator's, %v; a tenant may only shorten it", timeout, most)
+		v.Fault("a timeout of %v is longer than the operator's, %v; a tenant may only shorten it", timeout, most)
 	}
 }
 
@@ -237,148 +377,32 @@ func (l *loader) timeoutLimit(id switchboard.ToolID) time.Duration {
 	return cmp.Or(l.cfg.Overlays[id].Contract.Timeout, s.Timeout, switchboard.DefaultTimeout)
 }
 
-// readEquivalents reads the tools that may be called instead of this one. Package contract checks
-// whether the arguments fit, once it knows the tools.
-func (l *loader) readEquivalents(v value, from switchboard.ToolID, servers []string) (out []switchboard.Declared) {
-	seen := map[switchboard.ToolID]bool{}
-	for _, item := range v.readList(maxItems) {
-		o, ok := item.readObject(declaredShape)
-		if !ok {
-			continue
-		}
-		d := switchboard.Declared{Where: fmt.Sprintf("%s:%d:%d", item.file, item.line, item.col)}
-		if v, ok := o.require("tool", "name the other tool, as server/tool"); ok {
-			d.Where = fmt.Sprintf("%s:%d:%d", v.file, v.line, v.col)
-			d.Tool = l.readEquivalentTool(v, from, servers)
-			if seen[d.Tool] && d.Tool != (switchboard.ToolID{}) {
-				v.fault("%s stands here twice", v.shownValue())
-			}
-			seen[d.Tool] = true
-		}
-		if v, ok := o.lookup("map"); ok {
-			d.Map = map[string]string{}
-			taken := map[string]string{}
-			for _, e := range v.readEntries(maxItems, false) {
-				to, ok := e.val.readText()
-				if other := taken[to]; ok && other != "" {
-					e.val.fault("%s and %s become the same argument, %s", quoteShown(other), quoteShown(e.name), quoteShown(to))
-				}
-				d.Map[e.name], taken[to] = to, e.name
-			}
-		}
-		if v, ok := o.lookup("constants"); ok {
-			d.Constants = v.readArguments()
-		}
-		if v, ok := o.lookup("defaults"); ok {
-			d.Defaults = v.readArguments()
-			for _, e := range v.readEntries(maxItems, false) {
-				if _, ok := d.Constants[e.name]; ok {
-					e.key.fault("%s is among the constants, which are sent always; remove it from one of the two", quoteShown(e.name))
-				}
-			}
-		}
-		if v, ok := o.lookup("drop"); ok {
-			for _, t := range v.readTexts() {
-				if _, ok := d.Map[t.s]; ok {
-					t.fault("%s is in the map; an argument is sent or dropped, not both", t.shownValue())
-				}
-				d.Drop = append(d.Drop, t.s)
-			}
-		}
-		out = append(out, d)
-	}
-	return out
-}
-
 // readEquivalentTool reads the id of an equivalent tool.
-func (l *loader) readEquivalentTool(v value, from switchboard.ToolID, servers []string) switchboard.ToolID {
-	s, ok := v.readText()
+func (l *loader) readEquivalentTool(v document.Value, from switchboard.ToolID, servers []string) switchboard.ToolID {
+	s, ok := v.ReadText()
 	if !ok {
 		return switchboard.ToolID{}
 	}
 	id, err := switchboard.ParseToolID(s)
 	switch {
 	case err != nil:
-		v.fault("%s: want the form server/tool, such as google/web_search", v.shownValue())
+		v.Fault("%s: want the form server/tool, such as google/web_search", v.Shown())
 	case badToolName(id.Name) != "":
-		v.fault("%s: %s", v.shownValue(), badToolName(id.Name))
+		v.Fault("%s: %s", v.Shown(), badToolName(id.Name))
 	case !l.checkServer(v, string(id.Server), servers):
 	case id.Server == from.Server:
-		v.fault("%s is of the same server; calls move to another one", v.shownValue())
+		v.Fault("%s is of the same server; calls move to another one", v.Shown())
 	}
 	return id
 }
 
 // readArguments reads the values of arguments as JSON, by name.
-func (v value) readArguments() map[string]json.RawMessage {
+func readArguments(v document.Value) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
-	for _, e := range v.readEntries(maxItems, false) {
-		out[e.name] = e.val.appendJSON(nil, 1)
+	for _, e := range v.ReadNamed(document.MaxItems, false) {
+		out[e.Name] = e.Value.AppendJSON(nil, 1)
 	}
 	return out
-}
-
-// contractOf reads the facts of a contract. A tenant may only restrict a tool further.
-func contractOf(o fixedMap, source switchboard.Source) (c switchboard.Contract) {
-	operator := source == switchboard.FromOverlay
-	fact := func(v value, holds, freer bool) switchboard.Fact {
-		if freer && !operator {
-			v.fault("%s makes the tool more free, which only the operator's overlays may; remove it", v.shownValue())
-		}
-		return switchboard.Fact{Holds: holds, Source: source, Trusted: operator}
-	}
-	if v, ok := o.lookup("stateful"); ok {
-		holds := v.readBool()
-		c.Stateful = fact(v, holds, !holds)
-	}
-	if v, ok := o.lookup("deterministic"); ok {
-		holds := v.readBool()
-		c.Deterministic = fact(v, holds, holds)
-	}
-	if v, ok := o.lookup("idempotency"); ok {
-		s, _ := v.oneOf("answer", "natural", "none")
-		c.Idempotent = fact(v, s == "natural", s == "natural")
-	}
-	if v, ok := o.lookup("timeout"); ok {
-		c.Timeout, _ = v.readDuration(minTimeout, maxTimeout)
-	}
-	o.faultContradiction("stateful", c.Stateful.Holds && c.Idempotent.Holds, "it is of natural idempotency, so that a repeat is harmless")
-	return c
-}
-
-// faultContradiction reports a fault at the key if other keys rule out its value.
-func (o fixedMap) faultContradiction(key string, found bool, what string) {
-	if v, ok := o.lookup(key); ok && found {
-		v.ctx = o.ctx
-		v.fault("the tool is said to be %s, and also that %s; only one can be true", key, what)
-	}
-}
-
-func (l *loader) readCapability(v value, source switchboard.Source) switchboard.Capability {
-	c := switchboard.Capability{Source: source}
-	o, ok := v.readObject(capabilityShape)
-	if !ok {
-		return c
-	}
-	if v, ok := o.require("verb", "a capability is a verb and a resource"); ok {
-		c.Verb = v.readVerb()
-	}
-	if v, ok := o.require("resource", "a capability is a verb and a resource"); ok {
-		c.Resource = l.readResource(v)
-	}
-	if v, ok := o.lookup("constraints"); ok {
-		c.Constraints = l.readConstraints(v)
-	}
-	return c
-}
-
-// checkServer reports whether s is one of the servers. If it is not, that is a fault.
-func (l *loader) checkServer(v value, s string, servers []string) bool {
-	if !l.readable || slices.Contains(servers, s) {
-		return true
-	}
-	v.fault("%s is no server here%s", quoteShown(s), suggestion(s, "servers", servers))
-	return false
 }
 
 // badToolName returns why s cannot be the name of a tool, or "".

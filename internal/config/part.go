@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -43,7 +44,7 @@ func (c *Config) Err() error {
 	if all == nil {
 		return nil
 	}
-	return sortFaults(all)
+	return document.SortFaults(all)
 }
 
 // RecallManifest replaces the unreadable manifest of a server by a copy. The caller must have c to
@@ -84,12 +85,12 @@ type tenantReading struct {
 // partState is the state of reading one part.
 type partState struct {
 	FaultyPart
-	sink    *sink
+	sink    *document.Sink
 	refuses bool // its faults refuse the whole configuration
 }
 
 func (l *loader) newPart(name string, tenant switchboard.TenantID) *partState {
-	p := &partState{FaultyPart: FaultyPart{Name: name, Tenant: tenant}, sink: &sink{}}
+	p := &partState{FaultyPart: FaultyPart{Name: name, Tenant: tenant}, sink: &document.Sink{}}
 	l.parts = append(l.parts, p)
 	return p
 }
@@ -120,95 +121,15 @@ func (l *loader) checkPolicies(t *tenantFolder) {
 			faults = Faults{{File: l.displayPath("tenants"), Text: err.Error()}}
 		}
 		for _, f := range faults {
-			t.part.sink.addFault(f)
+			t.part.sink.Add(f)
 		}
 	}
-}
-
-// A keyRow is the position of a key's row.
-type keyRow struct {
-	value
-	tenant switchboard.TenantID
-}
-
-// A keyClaim is a tenant's row for a key that belongs to another tenant in the configuration in force.
-type keyClaim struct {
-	keyRow
-	hash  [32]byte
-	owner switchboard.TenantID
-}
-
-// assignKey records the tenant that a key belongs to, and reports whether the key may belong to t. If
-// two tenants have a row for the same key, both rows are faults. There is one exception: if the key
-// belonged to one of them before, that tenant keeps it. Otherwise a tenant could take over or disable
-// another tenant's key by naming its hash. settleKeys decides, after all files are read, whether the
-// earlier owner still has its row.
-func (l *loader) assignKey(hash [32]byte, v value, t *tenantFolder) bool {
-	owner, owned := l.keyOwner(hash)
-	owned = owned && !l.previous().Refused[t.out.ID] // t may have had the key while its folder could not be read
-	first, again := l.keyRows[hash]
-	switch {
-	case again && first.tenant == t.out.ID:
-		v.fault(keyTwice, first.file, first.line)
-		return false
-	case owned && owner != t.out.ID:
-		l.keyClaims = append(l.keyClaims, keyClaim{keyRow{v, t.out.ID}, hash, owner})
-		return true
-	case again && !owned:
-		v.fault(keyTwice, first.file, first.line)
-		first.fault(keyTwice, v.file, v.line)
-		l.disputedKeys[hash] = true
-		return false
-	}
-	l.keyRows[hash] = keyRow{v, t.out.ID}
-	return true
-}
-
-const keyTwice = "this key has another row already, at %s:%d; make one for each"
-
-// keyOwner returns the tenant that has the key in the configuration in force. A refused tenant owns no
-// key, because its keys were not compared with those of other tenants.
-func (l *loader) keyOwner(hash [32]byte) (switchboard.TenantID, bool) {
-	for _, k := range l.previous().Keys {
-		if k.Hash == hash && !l.previous().Refused[k.Tenant] {
-			return k.Tenant, true
-		}
-	}
-	return "", false
-}
-
-// settleKeys reports each row whose key still belongs to another tenant. If several tenants claim a
-// key that has become free, it reports all their rows.
-func (l *loader) settleKeys() {
-	for i, c := range l.keyClaims {
-		rival := slices.IndexFunc(l.keyClaims, func(o keyClaim) bool { return o.hash == c.hash && o.tenant != c.tenant })
-		switch {
-		case l.stillOwns(c.owner, c.hash):
-			c.fault("this key is another tenant's; make one for this tenant: switchboard key new")
-		case rival >= 0:
-			c.fault(keyTwice, l.keyClaims[rival].file, l.keyClaims[rival].line)
-		case slices.ContainsFunc(l.keyClaims[:i], func(o keyClaim) bool { return o.hash == c.hash }):
-			c.fault(keyTwice, c.file, c.line)
-		}
-	}
-}
-
-// stillOwns reports whether the tenant has a row for the key in its files. If the files are faulty,
-// their last good state counts as well.
-func (l *loader) stillOwns(id switchboard.TenantID, hash [32]byte) bool {
-	at := slices.IndexFunc(l.tenantFolders, func(t *tenantFolder) bool { return t.out.ID == id })
-	if at < 0 {
-		return false
-	}
-	has := func(keys []Key) bool { return slices.ContainsFunc(keys, func(k Key) bool { return k.Hash == hash }) }
-	t := l.tenantFolders[at]
-	return has(t.keys) || t.part.sink.faulty() && has(l.previous().good.tenants[id].keys)
 }
 
 // settleParts puts the tenants into the configuration, in their present or their last good state, and
 // lists the faulty parts.
 func (l *loader) settleParts() {
-	l.settleKeys()
+	l.settleKeys(l.tenantFolders)
 	for _, t := range l.tenantFolders {
 		l.settleTenant(t)
 	}
@@ -221,12 +142,12 @@ func (l *loader) settleParts() {
 	for _, p := range l.parts {
 		switch {
 		case p.refuses:
-			l.sink.addAll(p.sink)
-		case p.sink.faulty():
-			p.Faults = sortFaults(p.sink.faults)
+			l.sink.AddAll(p.sink)
+		case p.sink.Faulty():
+			p.Faults = document.SortFaults(p.sink.Faults)
 			l.cfg.Faulty = append(l.cfg.Faulty, p.FaultyPart)
 		default:
-			l.sink.addAll(p.sink) // its warnings
+			l.sink.AddAll(p.sink) // its warnings
 		}
 	}
 	slices.SortFunc(l.cfg.Faulty, func(a, b FaultyPart) int { return cmp.Compare(a.Name, b.Name) })
@@ -235,7 +156,7 @@ func (l *loader) settleParts() {
 func (l *loader) settleTenant(t *tenantFolder) {
 	id := t.out.ID
 	reading := t.tenantReading
-	if t.part.sink.faulty() {
+	if t.part.sink.Faulty() {
 		last, ok := l.previous().good.tenants[id]
 		if !ok || t.bound.rowUnreadable {
 			delete(l.cfg.Tenants, id)
@@ -284,7 +205,7 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 		o.Contract.Timeout = min(o.Contract.Timeout, l.timeoutLimit(id))
 		out.Overlays[id] = o
 	}
-	keys := slices.DeleteFunc(slices.Clone(last.keys), func(k Key) bool { return l.disputedKeys[k.Hash] })
+	keys := slices.DeleteFunc(slices.Clone(last.keys), func(k Key) bool { return l.disputed[k.Hash] })
 	for i := range keys {
 		k := &keys[i]
 		k.Roles = intersect(k.Roles, b.roles)

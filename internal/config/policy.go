@@ -1,17 +1,14 @@
 package config
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -30,17 +27,17 @@ var policyFiles = []string{".rego", ".json", ".yaml", ".yml"}
 
 // readPolicies reads the files in a folder and its subfolders. It returns nil if the folder does not
 // exist.
-func (l *loader) readPolicies(folder string) []switchboard.PolicyFile {
-	if !l.exists(folder) {
+func (f *configFolder) readPolicies(folder string) []switchboard.PolicyFile {
+	if !f.exists(folder) {
 		return nil
 	}
-	r := policyReader{loader: l, root: folder, files: []switchboard.PolicyFile{}}
+	r := policyReader{configFolder: f, root: folder, files: []switchboard.PolicyFile{}}
 	r.readFolder(folder, 0)
 	slices.SortFunc(r.files, func(a, b switchboard.PolicyFile) int { return strings.Compare(a.Path, b.Path) })
 	if !slices.ContainsFunc(r.files, func(f switchboard.PolicyFile) bool {
 		return path.Ext(f.Path) == ".rego" && !strings.HasSuffix(f.Path, "_test.rego")
 	}) {
-		l.sink.addWarning(Fault{File: l.displayPath(folder), Text: "the folder has no rules, and so it allows nothing; remove it, or write: allowed_tools contains c.id if { … }"})
+		f.sink.Warn(Fault{File: f.displayPath(folder), Text: "the folder has no rules, and so it allows nothing; remove it, or write: allowed_tools contains c.id if { … }"})
 	}
 	return r.files
 }
@@ -55,13 +52,13 @@ func Policies(folder string) ([]switchboard.PolicyFile, error) {
 		}
 		folder, name = abs, filepath.Base(abs)
 	}
-	l := newLoader(folder, Options{}) // which reads the folder above
+	l := newConfigFolder(folder, Options{}) // which reads the folder above
 	defer l.close()
 	files := l.readPolicies(name)
 	if files == nil {
 		l.fault(name, "there is no such folder")
 	}
-	return files, l.sink.sortedErr(folder)
+	return files, l.sink.Err(folder)
 }
 
 // PolicyFiles reads the policies and their data at a path: a file, or all such files below a folder.
@@ -70,17 +67,17 @@ func Policies(folder string) ([]switchboard.PolicyFile, error) {
 func PolicyFiles(at string) ([]switchboard.PolicyFile, error) {
 	info, err := os.Stat(at)
 	if err != nil {
-		return nil, Faults{{File: at, Text: "this cannot be read: " + errorText(err)}}
+		return nil, Faults{{File: at, Text: "this cannot be read: " + document.ErrorText(err)}}
 	}
 	if !info.IsDir() {
 		return policyFile(at)
 	}
-	l := newLoader(filepath.Join(at, "policies"), Options{}) // which reads the folder itself
+	l := newConfigFolder(filepath.Join(at, "policies"), Options{}) // which reads the folder itself
 	defer l.close()
-	r := policyReader{loader: l, root: ".", mixed: true}
+	r := policyReader{configFolder: l, root: ".", mixed: true}
 	r.readFolder(".", 0)
 	slices.SortFunc(r.files, func(a, b switchboard.PolicyFile) int { return strings.Compare(a.Path, b.Path) })
-	return r.files, l.sink.sortedErr(at)
+	return r.files, l.sink.Err(at)
 }
 
 // policyFile reads one policy or data file.
@@ -88,17 +85,17 @@ func policyFile(at string) ([]switchboard.PolicyFile, error) {
 	if !slices.Contains(policyFiles, path.Ext(at)) {
 		return nil, Faults{{File: at, Text: "only policies (.rego) and their data (.json, .yaml, .yml) are read here"}}
 	}
-	data, err := readBounded(func() (fs.FileInfo, error) { return os.Stat(at) },
-		func() (fs.File, error) { return os.Open(at) }, maxPolicyFile, anyFile)
+	data, err := document.ReadBounded(func() (fs.FileInfo, error) { return os.Stat(at) },
+		func() (fs.File, error) { return os.Open(at) }, maxPolicyFile, document.AnyFile)
 	if err != nil {
-		return nil, Faults{{File: at, Text: "this cannot be read: " + errorText(err)}}
+		return nil, Faults{{File: at, Text: "this cannot be read: " + document.ErrorText(err)}}
 	}
 	return []switchboard.PolicyFile{{Name: filepath.Clean(at), Path: filepath.Base(at), Data: data}}, nil
 }
 
 // policyReader is the state of reading one folder of policies.
 type policyReader struct {
-	*loader
+	*configFolder
 	root      string
 	mixed     bool // other files are ignored, and are no faults
 	files     []switchboard.PolicyFile
@@ -138,9 +135,9 @@ func (r *policyReader) readFolder(folder string, depth int) (ok bool) {
 			r.fault(name, "only policies (.rego) and their data (.json, .yaml, .yml) are read here; rename or remove this one")
 			continue
 		}
-		data, err := r.loader.readFile(name, maxPolicyFile)
+		data, err := r.readFile(name, maxPolicyFile)
 		if err != nil {
-			r.fault(name, "this cannot be read: %s", errorText(err))
+			r.fault(name, "this cannot be read: %s", document.ErrorText(err))
 			continue
 		}
 		if r.byteCount += len(data); r.byteCount > maxPolicyBytes {
@@ -150,86 +147,4 @@ func (r *policyReader) readFolder(folder string, depth int) (ok bool) {
 		r.files = append(r.files, switchboard.PolicyFile{Name: r.displayPath(name), Path: strings.TrimPrefix(name, r.root+"/"), Data: data})
 	}
 	return true
-}
-
-// readJSONMap reads a map with keys of the user's choice, and returns it in the canonical form of
-// package canonical.
-func (v value) readJSONMap() []byte {
-	if v.kind != mapKind {
-		v.fault("want a map, not %v", v.kind)
-		return nil
-	}
-	out := v.appendJSON(nil, 1)
-	if len(out) > maxTenantPolicy {
-		v.fault("it has %d bytes as JSON; at most %d are read", len(out), maxTenantPolicy)
-	}
-	return out
-}
-
-// appendJSON appends v as JSON; depth is its nesting depth. It leaves out, with a fault, a value that
-// JSON cannot express or that readers of YAML understand differently.
-func (v value) appendJSON(dst []byte, depth int) []byte {
-	if depth > maxPolicyDepth {
-		v.fault("maps and lists stand within each other more than %d deep", maxPolicyDepth)
-		return dst
-	}
-	switch v.kind {
-	case mapKind:
-		entries := v.readEntries(maxItems, false)
-		slices.SortFunc(entries, func(a, b namedPair) int { return strings.Compare(a.name, b.name) })
-		dst = append(dst, '{')
-		for i, e := range entries {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(e.key.appendText(dst), ':')
-			dst = e.val.appendJSON(dst, depth+1)
-		}
-		return append(dst, '}')
-	case listKind:
-		dst = append(dst, '[')
-		for i, item := range v.readList(maxItems) {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = item.appendJSON(dst, depth+1)
-		}
-		return append(dst, ']')
-	case boolKind:
-		return strconv.AppendBool(dst, v.readBool())
-	case intKind, floatKind:
-		if len(v.text) > 32 || strings.Trim(v.text, "-.0123456789") != "" || !jsontext.Value(v.text).IsValid() {
-			v.fault("%s: write the number in plain decimal digits", v.shownValue())
-		}
-		return append(dst, v.text...)
-	case textKind:
-		return v.appendText(dst)
-	}
-	v.fault("nothing stands here; give it a value, or remove it")
-	return dst
-}
-
-// appendText appends a text, which may be empty here.
-func (v value) appendText(dst []byte) []byte {
-	if !v.quoted && looksNumeric(v.text) {
-		v.fault("%s is text to some readers of YAML and a number to others; put it in quotes, or write the number in plain decimal digits", v.shownValue())
-		return dst
-	}
-	if v.text != "" {
-		if _, ok := v.readText(); !ok {
-			return dst
-		}
-	}
-	out, err := jsontext.AppendQuote(dst, v.text)
-	if err != nil {
-		v.fault("the text is not UTF-8")
-		return dst
-	}
-	return out
-}
-
-// looksNumeric reports whether some reader of YAML could take s for a number.
-func looksNumeric(s string) bool {
-	_, err := strconv.ParseFloat(s, 64)
-	return (err == nil || errors.Is(err, strconv.ErrRange)) && strings.ContainsRune("+-.0123456789", rune(s[0]))
 }

@@ -3,21 +3,8 @@ package config
 import (
 	"slices"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-)
-
-var (
-	rankingShape = &mapShape{keys: []string{"classes", "prefer", "adjust"}}
-	preferShape  = &mapShape{
-		keys:  []string{"verb", "resource", "servers"},
-		later: []string{"capability", "constraints", "tools"},
-		hints: map[string]string{"server": `write "servers", a list`},
-	}
-	adjustShape = &mapShape{
-		keys:  []string{"server", "by"},
-		later: []string{"verb", "resource", "constraint", "tool", "class"},
-		hints: map[string]string{"servers": `write "server", which may hold *`},
-	}
 )
 
 // maxScore limits each part of a score, so that no sum overflows.
@@ -26,102 +13,113 @@ const maxScore = 1_000_000
 // classStep is the difference of the scores of two neighbors in the list of classes.
 const classStep = 100
 
-func (l *loader) readRanking(v value, t *tenantFolder) (r switchboard.Ranking) {
-	o, ok := v.readObject(rankingShape)
-	if !ok {
-		return r
+// rankingKeys are the keys of the tenant's ranking.
+func (t *tenantFolder) rankingKeys() *document.Keys {
+	r := &t.out.Ranking
+	score := document.Schema{"type": "integer", "minimum": -maxScore, "maximum": maxScore}
+	return &document.Keys{Rows: []document.Row{
+		{Key: "classes", Type: document.Custom("a list of classes, or a map from class to score", document.Schema{"type": []string{"array", "object"}, "items": document.Schema{"type": "string"}, "additionalProperties": score}, func(v document.Value) {
+			v.Context = "ranking: "
+			r.Classes = t.readClasses(v)
+		}), Doc: "A list, best first: the score is 100 times the position counted from the end, and 0 for the last class. Or a map from class to score."},
+		{Key: "prefer", Type: document.MapList("a list of maps", func() *document.Keys { return t.preferKeys(&switchboard.Prefer{}) }, t.readPrefer), Doc: "The servers that come first for a verb and a resource. The first matching row counts."},
+		{Key: "adjust", Type: document.MapList("a list of maps", func() *document.Keys { return t.adjustKeys(&switchboard.Adjust{}) }, t.readAdjust), Doc: "Points that are added to the score of a server."},
+	}}
+}
+
+// adjustKeys are the keys of a change of scores.
+func (t *tenantFolder) adjustKeys(row *switchboard.Adjust) *document.Keys {
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "server", Type: document.Text("a server", func(v document.Value, s string) {
+				row.Server = s
+				t.matchServers(v, s, t.servers)
+			}), Required: `name a server, or several with *, such as "beta-*"`, Doc: "The server; * matches any text."},
+			{Key: "by", Type: document.Integer(-maxScore, maxScore, &row.By), Required: "say how many points its score changes, such as by: -50", Doc: "The points, which may be negative."},
+		},
+		Later: []string{"verb", "resource", "constraint", "tool", "class"},
+		Hints: map[string]string{"servers": `write "server", which may hold *`},
 	}
-	if c, ok := o.lookup("classes"); ok {
-		c.ctx = v.ctx
-		r.Classes = l.readClasses(c, t)
-	}
-	if p, ok := o.lookup("prefer"); ok {
-		r.Prefer = l.readPrefer(p, t)
-	}
-	if a, ok := o.lookup("adjust"); ok {
-		for _, item := range a.readList(maxItems) {
-			o, ok := item.readObject(adjustShape)
-			if !ok {
-				continue
-			}
-			var row switchboard.Adjust
-			if v, ok := o.require("server", `name a server, or several with *, such as "beta-*"`); ok {
-				if s, ok := v.readText(); ok {
-					row.Server = s
-					l.matchServers(v, s, t.servers)
-				}
-			}
-			if v, ok := o.require("by", "say how many points its score changes, such as by: -50"); ok {
-				row.By = v.readInteger(-maxScore, maxScore)
-			}
-			r.Adjust = append(r.Adjust, row)
+}
+
+func (t *tenantFolder) readAdjust(v document.Value) {
+	for _, item := range v.ReadList(document.MaxItems) {
+		var row switchboard.Adjust
+		if m, ok := item.Open(t.adjustKeys(&row)); ok {
+			m.Read()
+			t.out.Ranking.Adjust = append(t.out.Ranking.Adjust, row)
 		}
 	}
-	return r
+}
+
+// preferKeys are the keys of a preference.
+func (t *tenantFolder) preferKeys(row *switchboard.Prefer) *document.Keys {
+	const remedy = "a row is {verb: search, resource: internet, servers: [first, second]}"
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "verb", Type: verbType(&row.Verb), Required: remedy, Doc: "The verb."},
+			{Key: "resource", Type: t.resourceType(&row.Resource), Required: remedy, Doc: "The resource."},
+			{Key: "servers", Type: document.Texts("a list of servers", nil).With(func(v document.Value) {
+				if v.Kind == document.KindList && len(v.Items) == 0 {
+					v.Fault("the list is empty; name a server, or remove the row")
+				}
+				for _, s := range v.ReadTexts() {
+					t.checkServer(s.Value, s.String, t.servers)
+					row.Servers = append(row.Servers, switchboard.ServerID(s.String))
+				}
+			}), Required: remedy, Doc: "The servers, the first one first."},
+		},
+		Later: []string{"capability", "constraints", "tools"},
+		Hints: map[string]string{"server": `write "servers", a list`},
+	}
+}
+
+func (t *tenantFolder) readPrefer(v document.Value) {
+	out := &t.out.Ranking.Prefer
+	for _, item := range v.ReadList(document.MaxItems) {
+		var row switchboard.Prefer
+		m, ok := item.Open(t.preferKeys(&row))
+		if !ok {
+			continue
+		}
+		m.Read()
+		if row.Verb != "" && row.Resource != "" && slices.ContainsFunc(*out, func(p switchboard.Prefer) bool { return p.Verb == row.Verb && p.Resource == row.Resource }) {
+			item.Fault("an earlier row for %s %s counts instead of this one; join them", row.Verb, row.Resource)
+		}
+		*out = append(*out, row)
+	}
 }
 
 // readClasses reads the scores of the classes: a list, best first, or a map.
-func (l *loader) readClasses(v value, t *tenantFolder) map[string]int {
+func (t *tenantFolder) readClasses(v document.Value) map[string]int {
 	var known []string
 	for _, id := range t.bound.servers {
-		if s := l.servers[id]; s != nil && s.Class != "" {
+		if s := t.loader.servers[id]; s != nil && s.Class != "" {
 			known = append(known, s.Class)
 		}
 	}
 	slices.Sort(known)
 	known = slices.Compact(known)
-	used := func(v value, class string) {
-		if l.readable && !slices.Contains(known, class) {
-			v.warn("class %s is used by no server of this tenant; %s", quoteShown(class), listKnown("classes", known))
+	used := func(v document.Value, class string) {
+		if t.readable && !slices.Contains(known, class) {
+			v.Warn("class %s is used by no server of this tenant; %s", document.Shown(class), document.ListKnown("classes", known))
 		}
 	}
 	out := map[string]int{}
-	switch v.kind {
-	case listKind:
-		classes := v.readTexts()
+	switch v.Kind {
+	case document.KindList:
+		classes := v.ReadTexts()
 		for i, c := range classes {
-			used(c.value, c.s)
-			out[c.s] = classStep * (len(classes) - 1 - i)
+			used(c.Value, c.String)
+			out[c.String] = classStep * (len(classes) - 1 - i)
 		}
-	case mapKind:
-		for _, e := range v.readEntries(maxItems, false) {
-			used(e.key, e.name)
-			out[e.name] = e.val.readInteger(-maxScore, maxScore)
+	case document.KindMap:
+		for _, e := range v.ReadNamed(document.MaxItems, false) {
+			used(e.Key, e.Name)
+			out[e.Name] = e.Value.ReadInteger(-maxScore, maxScore)
 		}
 	default:
-		v.fault("want classes: [best, next], or classes: {best: 300, next: 100}, not %v", v.kind)
-	}
-	return out
-}
-
-func (l *loader) readPrefer(v value, t *tenantFolder) []switchboard.Prefer {
-	var out []switchboard.Prefer
-	for _, item := range v.readList(maxItems) {
-		o, ok := item.readObject(preferShape)
-		if !ok {
-			continue
-		}
-		var row switchboard.Prefer
-		const remedy = "a row is {verb: search, resource: internet, servers: [first, second]}"
-		if v, ok := o.require("verb", remedy); ok {
-			row.Verb = v.readVerb()
-		}
-		if v, ok := o.require("resource", remedy); ok {
-			row.Resource = l.readResource(v)
-		}
-		if v, ok := o.require("servers", remedy); ok {
-			if v.kind == listKind && len(v.items) == 0 {
-				v.fault("the list is empty; name a server, or remove the row")
-			}
-			for _, s := range v.readTexts() {
-				l.checkServer(s.value, s.s, t.servers)
-				row.Servers = append(row.Servers, switchboard.ServerID(s.s))
-			}
-		}
-		if row.Verb != "" && row.Resource != "" && slices.ContainsFunc(out, func(p switchboard.Prefer) bool { return p.Verb == row.Verb && p.Resource == row.Resource }) {
-			item.fault("an earlier row for %s %s counts instead of this one; join them", row.Verb, row.Resource)
-		}
-		out = append(out, row)
+		v.Fault("want classes: [best, next], or classes: {best: 300, next: 100}, not %v", v.Kind)
 	}
 	return out
 }

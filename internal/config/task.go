@@ -3,26 +3,8 @@ package config
 import (
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-)
-
-var (
-	taskShape = &mapShape{
-		keys:  []string{"task_id", "mode", "token_budget", "result_bytes", "required_capabilities"},
-		later: []string{"budgets", "obligations"},
-		hints: map[string]string{
-			"id": `write "task_id"`, "task": `write "task_id"`, "capabilities": `write "required_capabilities"`,
-			"load": hintEachRequirement, "group": hintEachRequirement, "groups": hintEachRequirement, "stub": hintEachRequirement, "essential": hintEachRequirement, "on_demand": hintEachRequirement,
-		},
-	}
-	requirementShape = &mapShape{
-		keys:  []string{"verb", "resource", "constraints", "tools", "select", "optional", "as", "load", "group", "stub"},
-		later: []string{"capability", "map"},
-		hints: map[string]string{
-			"tool": `write tools: ["server/tool"]`, "servers": "which servers come first is said in the tenant's ranking: prefer",
-			"token_budget": "it is the whole task's", "on_demand": "write load: on_demand", "essential": "write load: essential", "service": hintServices, "services": hintServices,
-		},
-	}
 )
 
 const (
@@ -33,68 +15,95 @@ const (
 // maxRequirements limits the requirements of one task.
 const maxRequirements = 64
 
-// readTask reads one task of a tenant.
-func (l *loader) readTask(doc value, t *tenantFolder) {
-	top, ok := doc.readObject(taskShape)
-	if !ok {
-		return
-	}
-	task := &switchboard.Task{}
-	ctx := ""
-	if v, ok := top.require("task_id", "name the task"); ok {
-		if s, ok := v.readText(); ok {
-			v.ctx = ""
-			if err := switchboard.CheckID(s); err != nil {
-				v.fault("%v", err)
-			} else if switchboard.TaskID(s) == switchboard.DeclaredTask {
-				v.fault("%q is what a task is called that a client declares itself; give this one another name", s)
-			} else if first, ok := t.tasks[s]; ok {
-				v.fault("task %q is described already, at %s:%d", s, first.file, first.line)
-			} else {
-				t.tasks[s] = v
-				task.ID = switchboard.TaskID(s)
-				t.out.Tasks[task.ID] = task
-			}
-			ctx = "task " + quoteShown(s) + ": "
+// taskReader is the state of reading one task.
+type taskReader struct {
+	*tenantFolder
+	task    *switchboard.Task
+	context string // names the task in faults, once its id is known
+	names   taskNames
+}
+
+// keys are the keys of a task.
+func (r *taskReader) keys() *document.Keys {
+	t, task := r.tenantFolder, r.task
+	inTask := func(read func(v document.Value)) func(v document.Value) {
+		return func(v document.Value) {
+			v.Context = r.context + v.Context
+			read(v)
 		}
 	}
-	if v, ok := top.lookup("mode"); ok {
-		v.ctx = ctx + v.ctx
-		task.Mode = v.readMode(t.out.Mode)
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "task_id", Type: document.Text("an id", r.readID), Required: "name the task", Doc: "The id of the task."},
+			{Key: "mode", Type: modeType(inTask(func(v document.Value) { task.Mode = readMode(v, t.out.Mode) })), Doc: "How much agents may do alone in this task, at most the tenant's mode."},
+			{Key: "token_budget", Type: budgetType(inTask(func(v document.Value) {
+				task.TokenBudget = readTokenBudget(v, t.out.TokenBudget, "the tenant has")
+			})), Doc: "The most tokens of the task's tool list, at most the tenant's, which counts if this is absent."},
+			{Key: "result_bytes", Type: resultBytesType(inTask(func(v document.Value) {
+				task.ResultBytes = readResultBytes(v, t.out.ResultBytes, "the tenant has")
+			})), Doc: "The most bytes of text that a client gets of one result at once, at most the tenant's, which counts if this is absent."},
+			{Key: "required_capabilities", Type: document.MapList("a list of maps", func() *document.Keys {
+				return (&requirementReader{taskReader: r}).keys()
+			}, r.readRequirements), Required: "name at least one, such as {verb: search, resource: internet}", Doc: "What the task needs."},
+		},
+		Later: []string{"budgets", "obligations"},
+		Hints: map[string]string{
+			"id": `write "task_id"`, "task": `write "task_id"`, "capabilities": `write "required_capabilities"`,
+			"load": hintEachRequirement, "group": hintEachRequirement, "groups": hintEachRequirement, "stub": hintEachRequirement, "essential": hintEachRequirement, "on_demand": hintEachRequirement,
+		},
 	}
-	if v, ok := top.lookup("token_budget"); ok {
-		v.ctx = ctx + v.ctx
-		task.TokenBudget = v.readTokenBudget(t.out.TokenBudget, "the tenant has")
+}
+
+// readTask reads one task of the tenant.
+func (t *tenantFolder) readTask(doc document.Value) {
+	r := &taskReader{tenantFolder: t, task: &switchboard.Task{}, names: taskNames{exposed: map[string]document.Value{}, groups: map[string]*stubGroup{}}}
+	if m, ok := doc.Open(r.keys()); ok {
+		m.Read()
 	}
-	if v, ok := top.lookup("result_bytes"); ok {
-		v.ctx = ctx + v.ctx
-		task.ResultBytes = v.readResultBytes(t.out.ResultBytes, "the tenant has")
+}
+
+func (r *taskReader) readID(v document.Value, s string) {
+	v.Context = ""
+	if err := switchboard.CheckID(s); err != nil {
+		v.Fault("%v", err)
+	} else if switchboard.TaskID(s) == switchboard.DeclaredTask {
+		v.Fault("%q is what a task is called that a client declares itself; give this one another name", s)
+	} else if first, ok := r.tasks[s]; ok {
+		v.Fault("task %q is described already, at %s:%d", s, first.File, first.Line)
+	} else {
+		r.tasks[s] = v
+		r.task.ID = switchboard.TaskID(s)
+		r.out.Tasks[r.task.ID] = r.task
 	}
-	v, ok := top.require("required_capabilities", "name at least one, such as {verb: search, resource: internet}")
-	if !ok {
-		return
+	r.context = "task " + document.Shown(s) + ": "
+}
+
+func (r *taskReader) readRequirements(v document.Value) {
+	v.Context = r.context
+	if v.Kind == document.KindList && len(v.Items) == 0 {
+		v.Fault("the list is empty; a task requires something")
 	}
-	v.ctx = ctx
-	if v.kind == listKind && len(v.items) == 0 {
-		v.fault("the list is empty; a task requires something")
+	for _, item := range v.ReadList(maxRequirements) {
+		q := &requirementReader{taskReader: r}
+		var ok bool
+		if q.row, ok = item.Open(q.keys()); ok {
+			q.read()
+		}
+		r.task.Requirements = append(r.task.Requirements, q.requirement)
 	}
-	n := taskNames{exposed: map[string]value{}, groups: map[string]*stubGroup{}}
-	for _, item := range v.readList(maxRequirements) {
-		task.Requirements = append(task.Requirements, l.readRequirement(item, t, &n))
-	}
-	n.assignStubs(task.Requirements)
+	r.names.assignStubs(r.task.Requirements)
 }
 
 // taskNames are the tool and group names that the requirements of one task use.
 type taskNames struct {
-	exposed map[string]value      // by name
-	groups  map[string]*stubGroup // by id
+	exposed map[string]document.Value // by name
+	groups  map[string]*stubGroup     // by id
 }
 
 // A stubGroup is the stub of a group, as its requirements describe it.
 type stubGroup struct {
-	stub string // "" if no requirement names it
-	at   value  // where the stub is named, else the first requirement
+	stub string         // "" if no requirement names it
+	at   document.Value // where the stub is named, else the first requirement
 	done bool
 }
 
@@ -115,137 +124,175 @@ func (n *taskNames) assignStubs(rs []switchboard.Requirement) {
 }
 
 // settleStub adds the stub to the names of the task.
-func (g *stubGroup) settleStub(id string, exposed map[string]value) {
+func (g *stubGroup) settleStub(id string, exposed map[string]document.Value) {
 	if g.stub == "" {
 		g.stub = strings.ReplaceAll(id, "-", "_") + "_helper"
 	}
 	first, taken := exposed[g.stub]
 	switch {
 	case strings.HasPrefix(g.stub, ownToolPrefix):
-		g.at.fault("group %q: its stub would be %q, and names that begin with %s are Switchboard's own; name another with stub: NAME", id, g.stub, ownToolPrefix)
+		g.at.Fault("group %q: its stub would be %q, and names that begin with %s are Switchboard's own; name another with stub: NAME", id, g.stub, ownToolPrefix)
 	case taken:
-		g.at.fault("group %q: its stub %q is the name of another tool of the task already, at line %d; name another with stub: NAME", id, g.stub, first.line)
+		g.at.Fault("group %q: its stub %q is the name of another tool of the task already, at line %d; name another with stub: NAME", id, g.stub, first.Line)
 	}
 	exposed[g.stub] = g.at
 }
 
-func (l *loader) readRequirement(v value, t *tenantFolder, n *taskNames) (r switchboard.Requirement) {
-	o, ok := v.readObject(requirementShape)
-	if !ok {
-		return r
+// requirementReader is the state of reading one requirement.
+type requirementReader struct {
+	*taskReader
+	row         document.FixedMap
+	requirement switchboard.Requirement
+}
+
+// keys are the keys of a requirement. Several of them exclude each other, or depend on load, and are read by read.
+func (q *requirementReader) keys() *document.Keys {
+	r := &q.requirement
+	text := document.Schema{"type": "string", "minLength": 1}
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "verb", Type: verbType(&r.Verb).With(nil), Doc: "The verb of the required capability."},
+			{Key: "resource", Type: q.resourceType(&r.Resource).With(nil), Doc: "The resource of the required capability."},
+			{Key: "constraints", Type: q.constraintsType(&r.Constraints).With(nil), Doc: "The constraints that the capability must carry at least."},
+			{Key: "tools", Type: document.Texts("a list of tools", nil).With(nil), Doc: "In place of a capability: tools by name, server/tool, in which * matches any text. Only with `allow: [by_name]`."},
+			{Key: "select", Type: document.OneOf("selection", func(s string) { r.Select = switchboard.Select(s) }, string(switchboard.SelectServer), string(switchboard.SelectTool)), Doc: "`server` (the default): all matching tools of the best server. `tool`: the best tool alone."},
+			{Key: "optional", Type: document.Bool(&r.Optional), Doc: "`true`: the task runs without it."},
+			{Key: "as", Type: document.Custom("the name of a tool", text, nil), Doc: "The name that clients see for the one tool of `select: tool`."},
+			{Key: "load", Type: document.OneOf("load", func(s string) { r.OnDemand = s == "on_demand" }, "essential", "on_demand"), Doc: "`essential` (the default): the list shows the selected tools in full. `on_demand`: the list shows one small tool instead, the stub."},
+			{Key: "group", Type: document.Custom("an id", text, nil), Doc: "With `on_demand`: the group that shares one stub. If absent, the resource's name, with - for _; requirements by name must set it."},
+			{Key: "stub", Type: document.Custom("the name of a tool", text, nil), Doc: "With `on_demand`: the name that clients see for the stub, one for all of its group. If absent, the group's id with _ for -, and _helper."},
+		},
+		Later: []string{"capability", "map"},
+		Hints: map[string]string{
+			"tool": `write tools: ["server/tool"]`, "servers": "which servers come first is said in the tenant's ranking: prefer",
+			"token_budget": "it is the whole task's", "on_demand": "write load: on_demand", "essential": "write load: essential", "service": hintServices, "services": hintServices,
+		},
 	}
-	if tools, ok := o.lookup("tools"); ok {
-		for _, k := range []string{"verb", "resource", "constraints"} {
-			if v, ok := o.lookup(k); ok {
-				v.ctx = o.ctx
-				v.fault("%q does not go with \"tools\": a requirement names a capability, or tools", k)
-			}
-		}
-		r.Tools = l.readToolPatterns(tools, t)
-	} else if !o.hasKey("tools") && !o.hasKey("capability") {
-		const remedy = `a requirement is a verb and a resource, or tools: ["server/tool"]`
-		if v, ok := o.require("verb", remedy); ok {
-			r.Verb = v.readVerb()
-		}
-		if v, ok := o.require("resource", remedy); ok {
-			r.Resource = l.readResource(v)
-		}
-		if v, ok := o.lookup("constraints"); ok {
-			r.Constraints = l.readConstraints(v)
-		}
-	}
-	if v, ok := o.lookup("select"); ok {
-		s, _ := v.oneOf("selection", string(switchboard.SelectServer), string(switchboard.SelectTool))
-		r.Select = switchboard.Select(s)
-	}
-	if v, ok := o.lookup("optional"); ok {
-		r.Optional = v.readBool()
-	}
-	if v, ok := o.lookup("load"); ok {
-		s, _ := v.oneOf("load", "essential", "on_demand")
-		r.OnDemand = s == "on_demand"
-	}
+}
+
+// read reads the requirement.
+func (q *requirementReader) read() {
+	m, r := q.row, &q.requirement
+	q.readCapability()
+	m.Read()
 	if r.OnDemand {
-		l.readOnDemand(o, &r, n)
-		return r
+		q.readOnDemand()
+		return
 	}
 	for _, k := range []string{"group", "stub"} {
-		if v, ok := o.lookup(k); ok && !o.mistyped["load"] {
-			v.ctx = o.ctx
-			v.fault("%q goes with load: on_demand, and this is shown in full; add that, or remove it", k)
+		if v, ok := m.Lookup(k); ok && !m.Mistyped["load"] {
+			v.Context = m.Context
+			v.Fault("%q goes with load: on_demand, and this is shown in full; add that, or remove it", k)
 		}
 	}
-	if v, ok := o.lookup("as"); ok {
+	if v, ok := m.Lookup("as"); ok {
 		if r.Select != switchboard.SelectTool {
-			v.fault("it names one tool; add select: tool")
-		} else if s, ok := v.readExposedName(); ok {
-			if first, ok := n.exposed[s]; ok {
-				v.fault("%s is the name of another tool of the task already, at line %d", v.shownValue(), first.line)
+			v.Fault("it names one tool; add select: tool")
+		} else if s, ok := readExposedName(v); ok {
+			if first, ok := q.names.exposed[s]; ok {
+				v.Fault("%s is the name of another tool of the task already, at line %d", v.Shown(), first.Line)
 			}
-			n.exposed[s] = v
+			q.names.exposed[s] = v
 			r.As = s
 		}
 	}
-	return r
+}
+
+// readCapability reads the capability, or the tools in place of one.
+func (q *requirementReader) readCapability() {
+	m, r := q.row, &q.requirement
+	if tools, ok := m.Lookup("tools"); ok {
+		for _, k := range []string{"verb", "resource", "constraints"} {
+			if v, ok := m.Lookup(k); ok {
+				v.Context = m.Context
+				v.Fault("%q does not go with \"tools\": a requirement names a capability, or tools", k)
+			}
+		}
+		r.Tools = q.readToolPatterns(tools)
+		return
+	}
+	if m.HasKey("tools") || m.HasKey("capability") {
+		return // which has a fault already
+	}
+	const remedy = `a requirement is a verb and a resource, or tools: ["server/tool"]`
+	if v, ok := m.Require("verb", remedy); ok {
+		r.Verb = readVerb(v)
+	}
+	if v, ok := m.Require("resource", remedy); ok {
+		r.Resource = q.readResource(v)
+	}
+	if v, ok := m.Lookup("constraints"); ok {
+		r.Constraints = q.readConstraints(v)
+	}
 }
 
 // readOnDemand reads the group of a requirement.
-func (l *loader) readOnDemand(o fixedMap, r *switchboard.Requirement, n *taskNames) {
-	if v, ok := o.lookup("select"); ok && r.Select == switchboard.SelectTool {
-		v.fault("a group is made of all that fits of the best server, so that one tool cannot be loaded on demand; remove it, or load: on_demand")
+func (q *requirementReader) readOnDemand() {
+	m, r := q.row, &q.requirement
+	if v, ok := m.Lookup("select"); ok && r.Select == switchboard.SelectTool {
+		v.Fault("a group is made of all that fits of the best server, so that one tool cannot be loaded on demand; remove it, or load: on_demand")
 	}
-	if v, ok := o.lookup("as"); ok {
-		v.fault("it names one tool, and load: on_demand shows a stub instead; write stub: NAME")
+	if v, ok := m.Lookup("as"); ok {
+		v.Fault("it names one tool, and load: on_demand shows a stub instead; write stub: NAME")
 	}
-	if v, ok := o.lookup("group"); ok {
-		s, ok := v.readText()
-		if !ok {
-			return
-		}
-		if err := switchboard.CheckID(s); err != nil {
-			v.fault("%v", err)
-			return
-		}
-		r.Group = s
-	} else if o.hasKey("group") {
-		return
-	} else if id := strings.ReplaceAll(string(r.Resource), "_", "-"); switchboard.CheckID(id) == nil {
-		r.Group = id
-	} else {
-		if r.ByName() || l.cfg.Taxonomy.HasResource(r.Resource) {
-			o.require("group", "where no resource has a name that can be an id, name the group, such as group: files")
-		}
+	if r.Group = q.readGroup(); r.Group == "" {
 		return
 	}
-	g, ok := n.groups[r.Group]
+	g, ok := q.names.groups[r.Group]
 	if !ok {
-		g = &stubGroup{at: o.value}
-		n.groups[r.Group] = g
+		g = &stubGroup{at: m.Value}
+		q.names.groups[r.Group] = g
 	}
-	if v, ok := o.lookup("stub"); ok {
-		s, ok := v.readExposedName()
+	if v, ok := m.Lookup("stub"); ok {
+		s, ok := readExposedName(v)
 		switch {
 		case !ok:
 		case g.stub != "" && g.stub != s:
-			v.fault("the stub of group %q is %q, at line %d; a group has one", r.Group, g.stub, g.at.line)
+			v.Fault("the stub of group %q is %q, at line %d; a group has one", r.Group, g.stub, g.at.Line)
 		case g.stub == "":
 			g.stub, g.at = s, v
 		}
 	}
 }
 
+// readGroup returns the group that a requirement names, else the one of its resource, or "" after a fault.
+func (q *requirementReader) readGroup() string {
+	m, r := q.row, &q.requirement
+	if v, ok := m.Lookup("group"); ok {
+		s, ok := v.ReadText()
+		if !ok {
+			return ""
+		}
+		if err := switchboard.CheckID(s); err != nil {
+			v.Fault("%v", err)
+			return ""
+		}
+		return s
+	}
+	if m.HasKey("group") {
+		return ""
+	}
+	if id := strings.ReplaceAll(string(r.Resource), "_", "-"); switchboard.CheckID(id) == nil {
+		return id
+	}
+	if r.ByName() || q.cfg.Taxonomy.HasResource(r.Resource) {
+		m.Require("group", "where no resource has a name that can be an id, name the group, such as group: files")
+	}
+	return ""
+}
+
 // ownToolPrefix begins the names of Switchboard's own tools.
 const ownToolPrefix = "switchboard_"
 
 // readExposedName reads the name that clients see for a tool.
-func (v value) readExposedName() (string, bool) {
-	s, ok := v.readText()
+func readExposedName(v document.Value) (string, bool) {
+	s, ok := v.ReadText()
 	switch {
 	case !ok:
 	case len(s) > 64 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
-		v.fault("%s: the name of a tool is at most 64 letters, digits, _ and -", v.shownValue())
+		v.Fault("%s: the name of a tool is at most 64 letters, digits, _ and -", v.Shown())
 	case strings.HasPrefix(s, ownToolPrefix):
-		v.fault("%s: names that begin with %s are Switchboard's own", v.shownValue(), ownToolPrefix)
+		v.Fault("%s: names that begin with %s are Switchboard's own", v.Shown(), ownToolPrefix)
 	default:
 		return s, true
 	}
@@ -253,24 +300,24 @@ func (v value) readExposedName() (string, bool) {
 }
 
 // readToolPatterns reads the tools that a requirement names.
-func (l *loader) readToolPatterns(v value, t *tenantFolder) []string {
-	if l.readable && !t.bound.byName {
-		v.fault("this tenant may not name tools; the operator allows it with tenants: {%s: {allow: [by_name]}} in switchboard.yaml", t.out.ID)
+func (t *tenantFolder) readToolPatterns(v document.Value) []string {
+	if t.readable && !t.bound.byName {
+		v.Fault("this tenant may not name tools; the operator allows it with tenants: {%s: {allow: [by_name]}} in switchboard.yaml", t.out.ID)
 	}
-	if v.kind == listKind && len(v.items) == 0 {
-		v.fault("the list is empty; name a tool, such as files/read_file, or files/* for all of a server")
+	if v.Kind == document.KindList && len(v.Items) == 0 {
+		v.Fault("the list is empty; name a tool, such as files/read_file, or files/* for all of a server")
 	}
 	var out []string
-	for _, p := range v.readTexts() {
-		server, name, ok := strings.Cut(p.s, "/")
+	for _, p := range v.ReadTexts() {
+		server, name, ok := strings.Cut(p.String, "/")
 		switch {
 		case !ok || server == "" || name == "":
-			p.fault("%s: want the form server/tool, in which * stands for any text", p.shownValue())
+			p.Fault("%s: want the form server/tool, in which * stands for any text", p.Shown())
 		case badPattern(name) != "":
-			p.fault("%s: %s", p.shownValue(), badPattern(name))
+			p.Fault("%s: %s", p.Shown(), badPattern(name))
 		default:
-			if len(l.matchServers(p.value, server, t.servers)) > 0 {
-				out = append(out, p.s)
+			if len(t.matchServers(p.Value, server, t.servers)) > 0 {
+				out = append(out, p.String)
 			}
 		}
 	}

@@ -3,74 +3,87 @@ package config
 import (
 	"slices"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-var taxonomyShape = &mapShape{
-	keys:  []string{"resources", "constraints"},
-	hints: map[string]string{"verbs": "the verbs are a closed set", "parents": `write resources: {aws: {parent: cloud}}`},
+const taxonomyFile = "taxonomy.yaml"
+
+// taxonomyReader is the state of reading taxonomy.yaml.
+type taxonomyReader struct {
+	parents     map[switchboard.Resource]switchboard.Resource
+	at          map[switchboard.Resource]document.Value // where each parent, or resource, stands
+	constraints []switchboard.Constraint
 }
 
-var resourceShape = &mapShape{keys: []string{"parent"}}
+// keys are the keys of taxonomy.yaml.
+func (r *taxonomyReader) keys() *document.Keys {
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "resources", Type: document.Named("a map from resource to its parent", "RESOURCE", func() *document.Keys { return r.resourceKeys("") }, r.readResources).OrNull(), Doc: "Further resources."},
+			{Key: "constraints", Type: document.Texts("a list of constraints", r.readConstraints), Doc: "Further constraints."},
+		},
+		Hints: map[string]string{"verbs": "the verbs are a closed set", "parents": `write resources: {aws: {parent: cloud}}`},
+	}
+}
 
-const taxonomyFile = "taxonomy.yaml"
+// resourceKeys are the keys of a resource.
+func (r *taxonomyReader) resourceKeys(resource switchboard.Resource) *document.Keys {
+	return &document.Keys{Rows: []document.Row{
+		{Key: "parent", Type: document.Custom("a resource", document.Schema{"type": "string"}, func(v document.Value) {
+			r.at[resource] = v
+			s, _ := v.ReadText()
+			r.parents[resource] = switchboard.Resource(s)
+		}), Doc: "A capability on this resource meets a requirement for its parent."},
+	}}
+}
 
 // readTaxonomyFile reads taxonomy.yaml if it exists. The terms that it names count as known even if
 // the file has faults.
 func (l *loader) readTaxonomyFile() {
-	parents := map[switchboard.Resource]switchboard.Resource{}
-	var constraints []switchboard.Constraint
-	at := map[switchboard.Resource]value{}
+	r := &taxonomyReader{parents: map[switchboard.Resource]switchboard.Resource{}, at: map[switchboard.Resource]document.Value{}}
 	if l.exists("taxonomy.yml") {
 		l.fault("taxonomy.yml", "this file is not read; call it %s", taxonomyFile)
 	}
 	if l.exists(taxonomyFile) {
 		if doc, ok := l.readDocument(taxonomyFile); ok {
-			parents, at, constraints = readTaxonomy(doc)
+			top, _ := doc.Open(r.keys())
+			top.Read()
 		}
 	}
-	l.cfg.Taxonomy = buildTaxonomy(parents, at, constraints)
+	l.taxonomy = buildTaxonomy(r.parents, r.at, r.constraints)
+	l.cfg.Taxonomy = l.taxonomy
 }
 
-func readTaxonomy(doc value) (map[switchboard.Resource]switchboard.Resource, map[switchboard.Resource]value, []switchboard.Constraint) {
-	parents := map[switchboard.Resource]switchboard.Resource{}
-	at := map[switchboard.Resource]value{}
-	var constraints []switchboard.Constraint
-	top, _ := doc.readObject(taxonomyShape)
-	if v, ok := top.lookup("resources"); ok {
-		for _, e := range v.readEntries(maxItems, true) {
-			if !e.key.isTerm(e.name) {
-				continue
-			}
-			r := switchboard.Resource(e.name)
-			parents[r], at[r] = "", e.key.withContext("resource %q: ", e.name)
-			if e.val.kind == nullKind {
-				continue // "jira:" is a resource without a parent
-			}
-			if o, ok := e.val.withContext("resource %q: ", e.name).readObject(resourceShape); ok {
-				if p, ok := o.lookup("parent"); ok {
-					at[r] = p
-					s, _ := p.readText()
-					parents[r] = switchboard.Resource(s)
-				}
-			}
+func (r *taxonomyReader) readResources(v document.Value) {
+	for _, e := range v.ReadNamed(document.MaxItems, true) {
+		if !isTerm(e.Key, e.Name) {
+			continue
+		}
+		resource := switchboard.Resource(e.Name)
+		r.parents[resource], r.at[resource] = "", e.Key.WithContext("resource %q: ", e.Name)
+		if e.Value.Kind == document.KindNull {
+			continue // "jira:" is a resource without a parent
+		}
+		if m, ok := e.Value.WithContext("resource %q: ", e.Name).Open(r.resourceKeys(resource)); ok {
+			m.Read()
 		}
 	}
-	if v, ok := top.lookup("constraints"); ok {
-		for _, t := range v.readTexts() {
-			if slices.Contains(switchboard.BuiltinConstraints, switchboard.Constraint(t.s)) {
-				t.fault("%s is built in; remove it here", t.shownValue())
-			} else if t.isTerm(t.s) {
-				constraints = append(constraints, switchboard.Constraint(t.s))
-			}
+}
+
+func (r *taxonomyReader) readConstraints(texts []document.TextValue) {
+	for _, t := range texts {
+		if slices.Contains(switchboard.BuiltinConstraints, switchboard.Constraint(t.String)) {
+			t.Fault("%s is built in; remove it here", t.Shown())
+		} else if isTerm(t.Value, t.String) {
+			r.constraints = append(r.constraints, switchboard.Constraint(t.String))
 		}
 	}
-	return parents, at, constraints
 }
 
 // buildTaxonomy builds the taxonomy. A parent that does not exist, or that closes a circle, is a
 // fault; parents are then left out until the rest is valid.
-func buildTaxonomy(parents map[switchboard.Resource]switchboard.Resource, at map[switchboard.Resource]value, constraints []switchboard.Constraint) *switchboard.Taxonomy {
+func buildTaxonomy(parents map[switchboard.Resource]switchboard.Resource, at map[switchboard.Resource]document.Value, constraints []switchboard.Constraint) *switchboard.Taxonomy {
 	names := make([]string, 0, len(parents))
 	for r := range parents {
 		names = append(names, string(r))
@@ -88,12 +101,12 @@ func buildTaxonomy(parents map[switchboard.Resource]switchboard.Resource, at map
 		case !given:
 			continue
 		case p == "":
-			if slices.Contains(switchboard.BuiltinResources, r) && at[r].ctx != "" && at[r].text == name {
-				at[r].fault("it is built in; give it a parent, or remove it here")
+			if slices.Contains(switchboard.BuiltinResources, r) && at[r].Context != "" && at[r].Text == name {
+				at[r].Fault("it is built in; give it a parent, or remove it here")
 			}
 			continue
 		case !slices.Contains(names, string(p)):
-			at[r].fault("%s is no resource here%s", at[r].shownValue(), suggestion(string(p), "resources", names))
+			at[r].Fault("%s is no resource here%s", at[r].Shown(), suggestTerm(string(p), "resources", names))
 			parents[r] = ""
 			continue
 		}
@@ -103,7 +116,7 @@ func buildTaxonomy(parents map[switchboard.Resource]switchboard.Resource, at map
 			depth++
 		}
 		if depth > switchboard.MaxResourceDepth {
-			at[r].fault("the parents form a circle, or more than %d levels", switchboard.MaxResourceDepth)
+			at[r].Fault("the parents form a circle, or more than %d levels", switchboard.MaxResourceDepth)
 		}
 	}
 	tax, err := switchboard.NewTaxonomy(parents, constraints)
@@ -118,47 +131,20 @@ func buildTaxonomy(parents map[switchboard.Resource]switchboard.Resource, at map
 }
 
 // readVerb reads a verb.
-func (v value) readVerb() switchboard.Verb {
+func readVerb(v document.Value) switchboard.Verb {
 	known := make([]string, len(switchboard.Verbs))
 	for i, verb := range switchboard.Verbs {
 		known[i] = string(verb)
 	}
-	s, _ := v.oneOf("verb", known...)
+	s, _ := v.OneOf("verb", known...)
 	return switchboard.Verb(s)
 }
 
-// readResource reads the name of a resource.
-func (l *loader) readResource(v value) switchboard.Resource {
-	s, ok := v.readText()
-	if ok && !l.cfg.Taxonomy.HasResource(switchboard.Resource(s)) {
-		var known []string
-		for _, r := range l.cfg.Taxonomy.Resources() {
-			known = append(known, string(r))
-		}
-		v.fault("%s is no resource here%s", v.shownValue(), suggestion(s, "resources", known))
+// suggestTerm is document.Suggestion for a term that can be added in taxonomy.yaml.
+func suggestTerm(s, noun string, known []string) string {
+	text := document.Suggestion(s, noun, known)
+	if document.Nearest(s, known) == "" {
+		text += "; more of them are named in " + taxonomyFile
 	}
-	return switchboard.Resource(s)
-}
-
-// readConstraint reads the name of a constraint.
-func (l *loader) readConstraint(v value) switchboard.Constraint {
-	s, ok := v.readText()
-	if ok && !l.cfg.Taxonomy.HasConstraint(switchboard.Constraint(s)) {
-		var known []string
-		for _, c := range l.cfg.Taxonomy.Constraints() {
-			known = append(known, string(c))
-		}
-		v.fault("%s is no constraint here%s", v.shownValue(), suggestion(s, "constraints", known))
-	}
-	return switchboard.Constraint(s)
-}
-
-// readConstraints reads a list of constraints and returns it sorted.
-func (l *loader) readConstraints(v value) []switchboard.Constraint {
-	var out []switchboard.Constraint
-	for _, t := range v.readTexts() {
-		out = append(out, l.readConstraint(t.value))
-	}
-	slices.Sort(out)
-	return out
+	return text
 }

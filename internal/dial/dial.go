@@ -102,10 +102,10 @@ func isLoopback(ip netip.Addr) bool { return ip.IsLoopback() || ip.IsUnspecified
 
 // The networks of IPv6 addresses that contain an IPv4 address.
 var (
-	embeddedLast32     = parsePrefixes("::/96", "::ffff:0:0:0/96", "64:ff9b::/96") // IPv4-compatible, SIIT, NAT64
-	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
-	sixToFour  = netip.MustParsePrefix("2002::/16")
-	teredo     = netip.MustParsePrefix("2001::/32")
+	embeddedLast32 = parsePrefixes("::/96", "::ffff:0:0:0/96", "64:ff9b::/96") // IPv4-compatible, SIIT, NAT64
+	localNAT64     = netip.MustParsePrefix("64:ff9b:1::/48")
+	sixToFour      = netip.MustParsePrefix("2002::/16")
+	teredo         = netip.MustParsePrefix("2001::/32")
 )
 
 // withEmbedded returns ip and the IPv4 addresses that it contains: a gateway between IPv6 and IPv4 may pass a connection on to one.

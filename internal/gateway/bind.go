@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -88,4 +91,27 @@ func (rf *runFinder) findRun(ctx context.Context, p switchboard.Principal, t run
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "the run in the request belongs to another task than %s", t.task)
 	}
 	return r, nil
+}
+
+// StartWait is how long a request waits for servers that are starting, if it is not known which of
+// them the request needs. Most clients give a call a minute.
+const StartWait = 50 * time.Second
+
+// awaitServers waits for servers that are starting, as long as the run therefore shows only our own
+// tools, or does not show what the request needs.
+func (rf *runFinder) awaitServers(ctx context.Context, r *run.Run, most time.Duration, shows func(*surface.Surface) bool) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	rf.runs.Await(ctx, r, func() bool {
+		err := r.Err()
+		return err != nil && !errors.As(err, new(*run.Starting)) || err == nil && shows(r.Surface())
+	})
+}
+
+// whyUnmet returns why the run shows nothing, or nil if it shows something.
+func (rf *runFinder) whyUnmet(ctx context.Context, r *run.Run) error {
+	if r.Err() != nil {
+		rf.runs.Refresh(ctx, r)
+	}
+	return r.Err()
 }

@@ -31,7 +31,7 @@ type toolCaller struct {
 	results   *preview.Keeper
 	forwarder *forwarder
 	meter     *run.Meter
-	recorder  Recorder
+	recorder  CallRecorder
 	enc       *encoder
 	log       *slog.Logger
 }
@@ -57,12 +57,12 @@ func (tc *toolCaller) callTool(ctx context.Context, q *clientRequest) rpcAnswer 
 	if err != nil {
 		return tc.enc.errorAnswer(q, err)
 	}
-	for again := false; ; again = true {
+	for repeated := false; ; repeated = true {
 		a, sent, err := tc.callRouted(ctx, q, r, name, key, arrived)
 		if err == nil {
 			return a
 		}
-		if !again && sent != nil && tc.awaitMove(ctx, q, r, name, sent.Tool, err) {
+		if !repeated && sent != nil && tc.awaitMove(ctx, q, r, name, sent.Tool, err) {
 			continue
 		}
 		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
@@ -88,7 +88,7 @@ func (tc *toolCaller) awaitMove(ctx context.Context, q *clientRequest, r *run.Ru
 	for {
 		s := r.Surface()
 		e, _ := s.Lookup(name)
-		if _, still := s.Name(failed.ID); !still || e.Role != surface.Stub && e.Tool != nil && e.Tool.ID != failed.ID {
+		if _, shown := s.Name(failed.ID); !shown || e.Role != surface.Stub && e.Tool != nil && e.Tool.ID != failed.ID {
 			return true
 		}
 		if !r.AwaitChange(ctx, s) {
@@ -104,29 +104,29 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 		a, err := tc.forwarder.forward(ctx, q, r, &switchboard.Call{Params: q.Params})
 		return a, nil, err
 	}
-	way := tc.routeCall(ctx, q, r, name, arrived)
-	entry := way.Entry
-	if session.HasState(q.Message) && !isSameTool(r.Seen(q.clientOf(r)), name, way) {
+	route := tc.routeCall(ctx, q, r, name, arrived)
+	entry := route.Entry
+	if session.HasState(q.Message) && !isSameTool(r.Seen(q.clientOf(r)), name, route) {
 		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{
 			Code: switchboard.CodeOutcomeUnknown,
 			Text: shorten(name) + " is served by another tool than the one that began this call; it may have been executed: check before you make the call again",
 		})
 	}
-	if way.Way == surface.Forward && entry.Role == surface.Own {
+	if route.Way == surface.Forward && entry.Role == surface.Own {
 		return tc.answerOwnTool(ctx, q, r, name), nil, nil
 	}
 	if err := tc.finder.whyUnmet(ctx, r); err != nil {
 		return rpcAnswer{}, nil, err
 	}
-	switch way.Way {
+	switch route.Way {
 	case surface.Unknown:
 		err := &switchboard.Error{Code: switchboard.CodeNoSuchTool}
 		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, err)
 	case surface.Changed:
-		return tc.answerServedDifferently(ctx, q, r, name, way), nil, nil
+		return tc.answerServedDifferently(ctx, q, r, name, route), nil, nil
 	case surface.Unmet:
 		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{
-			Code: switchboard.CodeUnmet, Requirement: way.Was,
+			Code: switchboard.CodeUnmet, Requirement: route.Was,
 			Text: shorten(name) + " is not served now, and no other tool that you may use does the same",
 			Hint: "list the tools again",
 		})
@@ -145,14 +145,14 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 		}
 		entry = *reply.Inner
 		name = entry.Name
-		if way, shown := tc.routeMember(q, r, name, arrived); shown {
-			switch way.Way {
+		if route, shown := tc.routeMember(q, r, name, arrived); shown {
+			switch route.Way {
 			case surface.Unknown: // the tool that was shown by this name is gone, and another tool has the name
 				return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
 			case surface.Changed:
-				return tc.answerServedDifferently(ctx, q, r, name, way), nil, nil
+				return tc.answerServedDifferently(ctx, q, r, name, route), nil, nil
 			case surface.Forward:
-				entry = way.Entry
+				entry = route.Entry
 			}
 		}
 		params = wire.Rewrite(nil, q.Params, wire.Edit{Name: "arguments", Value: reply.Arguments})
@@ -183,13 +183,13 @@ func callOf(e surface.Entry, params []byte) *switchboard.Call {
 
 // answerStub answers with the stub's reply. Definitions in the reply count as shown.
 func (tc *toolCaller) answerStub(ctx context.Context, q *clientRequest, r *run.Run, reply lazyexpand.Reply) rpcAnswer {
-	said, item := tc.enc.ownToolResult(reply, q.modern), run.Searches
+	text, item := tc.enc.ownToolResult(reply, q.modern), run.Searches
 	if reply.Defines != nil {
 		tc.runs.Showed(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
 		item = run.Definitions
 	}
-	tc.meter.Charge(r.Bill(), item, said)
-	return rpcAnswer{result: said}
+	tc.meter.Charge(r.Bill(), item, text)
+	return rpcAnswer{result: text}
 }
 
 // admitMember returns why a member of a group may not be executed now. It expands a member that is
@@ -211,9 +211,9 @@ func (tc *toolCaller) admitMember(ctx context.Context, r *run.Run, e surface.Ent
 
 // isSameTool reports whether the name still leads to the tool, with the definition, that was shown
 // by the name. Only that tool can resume a call that it has begun.
-func isSameTool(seen *surface.Seen, name string, way surface.Route) bool {
+func isSameTool(seen *surface.Seen, name string, route surface.Route) bool {
 	o, shown := seen.Lookup(name)
-	return way.Way == surface.Forward && (!shown || o.SameAs(&way.Entry))
+	return route.Way == surface.Forward && (!shown || o.SameAs(&route.Entry))
 }
 
 // routeCall returns the route of a call by name. If there is none, it checks whether another
@@ -227,24 +227,24 @@ func (tc *toolCaller) routeCall(ctx context.Context, q *clientRequest, r *run.Ru
 	now := func() surface.Route {
 		return r.Surface().Route(r.Seen(client), name, r.Told(client, name, arrived))
 	}
-	way := now()
-	if way.Way != surface.Forward { // the client may just have used another replica
+	route := now()
+	if route.Way != surface.Forward { // the client may just have used another replica
 		tc.runs.CatchUp(ctx, r)
-		way = now()
+		route = now()
 	}
-	if way.Way == surface.Unknown || way.Way == surface.Unmet {
+	if route.Way == surface.Unknown || route.Way == surface.Unmet {
 		tc.finder.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool {
-			way = now()
-			return way.Way == surface.Forward || way.Way == surface.Changed
+			route = now()
+			return route.Way == surface.Forward || route.Way == surface.Changed
 		})
-		way = now()
+		route = now()
 	}
-	return way
+	return route
 }
 
 // routeMember returns the route of a member that the client calls through a stub. shown reports
 // whether the client was, or may have been, shown the member by itself.
-func (tc *toolCaller) routeMember(q *clientRequest, r *run.Run, name string, arrived time.Time) (way surface.Route, shown bool) {
+func (tc *toolCaller) routeMember(q *clientRequest, r *run.Run, name string, arrived time.Time) (route surface.Route, shown bool) {
 	client := q.clientOf(r)
 	seen := r.Seen(client)
 	if _, shown := seen.Lookup(name); !shown && !seen.IsLost() {
@@ -255,13 +255,13 @@ func (tc *toolCaller) routeMember(q *clientRequest, r *run.Run, name string, arr
 
 // answerServedDifferently tells the client which tool serves the name now. That tool counts as
 // shown.
-func (tc *toolCaller) answerServedDifferently(ctx context.Context, q *clientRequest, r *run.Run, name string, way surface.Route) rpcAnswer {
-	e, client := way.Entry, q.clientOf(r)
+func (tc *toolCaller) answerServedDifferently(ctx context.Context, q *clientRequest, r *run.Run, name string, route surface.Route) rpcAnswer {
+	e, client := route.Entry, q.clientOf(r)
 	if r.Unread() && r.Seen(client).IsLost() {
 		return tc.enc.errorAnswer(q, tc.recordDenied(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so it is not known which tool was shown as "+shorten(name)+"", nil)))
 	}
 	err := &switchboard.Error{
-		Code: switchboard.CodeServedDifferently, Requirement: way.Was, Tool: e.Name, Definition: string(e.Append(nil)),
+		Code: switchboard.CodeServedDifferently, Requirement: route.Was, Tool: e.Name, Definition: string(e.Append(nil)),
 		Text: "nothing was executed: " + shorten(name) + " is served by another tool now, " + e.Name,
 		Hint: "call " + e.Name + " with arguments that fit its definition, which follows",
 	}
@@ -269,12 +269,12 @@ func (tc *toolCaller) answerServedDifferently(ctx context.Context, q *clientRequ
 		err.Text = "nothing was executed: " + name + " has another definition now"
 		err.Hint = "write the call again, with arguments that fit the definition that follows"
 	}
-	if !way.Again {
-		told := []string{name}
+	if !route.Again {
+		names := []string{name}
 		if o, shown := r.Seen(client).Lookup(e.Name); shown && e.Name != name && !o.SameAs(&e) {
-			told = append(told, e.Name)
+			names = append(names, e.Name)
 		}
-		defer r.Tell(client, told...)()
+		defer r.Tell(client, names...)()
 		tc.runs.Showed(ctx, r, client, surface.SightOf(e))
 	}
 	a := tc.enc.errorAnswer(q, tc.recordDenied(q, r, name, err))
@@ -337,100 +337,6 @@ func (q *clientRequest) hasIdempotencyKey() bool {
 	return inMeta || len(q.header.Values(wire.HeaderIdempotencyKey)) > 0
 }
 
-var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are in flight, the limit for one principal; wait for some to end", MaxCallsEach)
-
-// A forwarder makes calls, within the limits of their principals, and returns the results in the form of
-// the client's era.
-type forwarder struct {
-	caller       switchboard.Caller
-	parks        *session.ParkedCalls
-	accounts     *accounts
-	meter        *run.Meter
-	wholeResults bool // results are never cut
-	recorder     Recorder
-	enc          *encoder
-}
-
-// forward calls the server for q, or resumes the call that q names, and returns the result in the
-// form of the client's era. c says which tool or method it is for.
-func (fw *forwarder) forward(ctx context.Context, q *clientRequest, r *run.Run, c *switchboard.Call) (rpcAnswer, error) {
-	result, f, err := fw.forwardRaw(ctx, q, r, c)
-	if err != nil || f != nil {
-		return rpcAnswer{failure: f}, err
-	}
-	a, err := fw.enc.encodeForEra(result, q.modern)
-	fw.meter.Charge(r.Bill(), run.Results, result.JSON) // before the result's memory is reused
-	return a, err
-}
-
-// forwardRaw is like forward, but returns the result as the server gave it. It fills in the members
-// of c that come from q and r, and applies the limit on calls in flight.
-func (fw *forwarder) forwardRaw(ctx context.Context, q *clientRequest, r *run.Run, c *switchboard.Call) (result switchboard.Result, f *failure, err error) {
-	account := fw.accounts.accountOf(q.principal)
-	if !takeIfBelow(&account.calls, MaxCallsEach) {
-		return result, nil, tooManyCalls
-	}
-	defer account.calls.Add(-1)
-	fw.accounts.callsInFlight.Add(1)
-	defer fw.accounts.callsInFlight.Add(-1)
-
-	c.Principal, c.Task, c.Run = q.principal, r.Task(), r.ID()
-	c.Method, c.Client = q.Method, q.switchboardClient()
-	c.Whole = fw.wholeResults || q.wantsWhole()
-	c.Receipted = q.wantsReceipt() || fw.recorder.ShowsReceipts(q.principal.Tenant)
-	c.Trail = &switchboard.Trail{}
-	c.Trail.Decided(r.Surface().Decided())
-	if c.Params == nil {
-		c.Params = q.Params
-	}
-	if q.notify != nil {
-		c.LogLevel = q.logLevel()
-		c.Notify = func(n switchboard.Notification) { q.passNotification(n, c.LogLevel) }
-	}
-	if state, ok := fw.parkedState(q); ok {
-		found := false
-		if result, found, err = fw.parks.Resume(ctx, session.KeyOf(q.principal), q.Message, state, c.Notify); !found {
-			return result, noSuchState, nil
-		}
-	} else {
-		result, err = fw.forwardParkable(ctx, q, c)
-	}
-	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
-		err = stoppedError(err)
-	}
-	return result, nil, err
-}
-
-// forwardParkable makes the call. If servers may ask the client of a modern request, the call is
-// parkable, and the result may be a question to the client.
-func (fw *forwarder) forwardParkable(ctx context.Context, q *clientRequest, c *switchboard.Call) (switchboard.Result, error) {
-	if !q.modern || !session.CanBeAsked(c.Client.Capabilities) {
-		return fw.caller.Call(ctx, c)
-	}
-	return fw.parks.Call(ctx, session.KeyOf(q.principal), q.Message, fw.caller, c)
-}
-
-// parkedState returns the state by which q resumes a call that is parked at this replica. ok is
-// false if it resumes none.
-func (fw *forwarder) parkedState(q *clientRequest) (state string, ok bool) {
-	if !q.modern {
-		return "", false
-	}
-	return fw.parks.StateOf(q.Message)
-}
-
-// wantsWhole reports whether the client takes results of any length.
-func (q *clientRequest) wantsWhole() bool {
-	raw, ok := q.Meta(wire.MetaResults)
-	return ok && string(raw) == `"whole"`
-}
-
-// wantsReceipt reports whether the client wants the id of the call's receipt.
-func (q *clientRequest) wantsReceipt() bool {
-	raw, ok := q.Meta(wire.MetaReceipt)
-	return ok && string(raw) == "true"
-}
-
 // isToken reports whether the JSON value raw can be a progress token. It takes 1e2 for an integer,
 // as a JSON schema does.
 func isToken(raw []byte) bool {
@@ -439,41 +345,6 @@ func isToken(raw []byte) bool {
 	}
 	n, err := strconv.ParseFloat(string(raw), 64)
 	return err == nil && n == math.Trunc(n)
-}
-
-// logLevel returns the lowest level of log messages that the client wants; "" means none. A modern
-// client gives it with the request.
-func (q *clientRequest) logLevel() string {
-	if !q.modern {
-		return q.client.LogLevel()
-	}
-	raw, ok := q.Meta(wire.MetaLogLevel)
-	if !ok {
-		return ""
-	}
-	level, _ := wire.String(raw)
-	return level
-}
-
-// passNotification sends the client what a server says about its call: progress, log messages of at
-// least the level, and notifications of extensions.
-func (q *clientRequest) passNotification(n switchboard.Notification, level string) {
-	switch n.Method {
-	case wire.MethodProgress:
-	case wire.MethodLog:
-		raw, _ := memberOf(n.Params, "level")
-		said, _ := wire.String(raw)
-		if level == "" || session.Severity(said) < session.Severity(level) {
-			return
-		}
-	case wire.MethodToolsChanged, wire.MethodResourcesChanged, wire.MethodPromptsChanged, wire.MethodResourceUpdated, wire.MethodInitialized, wire.MethodCancelled:
-		return // none of these belongs to a call
-	default:
-		if !strings.HasPrefix(n.Method, "notifications/") {
-			return
-		}
-	}
-	q.notify(n.Method, cleanParams(n.Params))
 }
 
 // checkParamHeaders compares the Mcp-Param headers of a modern call with its arguments, as the

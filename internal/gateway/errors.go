@@ -357,3 +357,10 @@ func problem(status int, e *switchboard.Error) []byte {
 	b, _ := json.Marshal(p) // strings and numbers can be encoded
 	return b
 }
+
+// countFailure counts f if it is a refusal.
+func (enc *encoder) countFailure(f *failure) {
+	if f != nil && f.refusal != "" {
+		enc.recorder.Refused(f.refusal)
+	}
+}

@@ -59,12 +59,12 @@ type Gateway struct {
 
 	enc        *encoder
 	accounts   *accounts
-	notifier   *notifier
+	notifier   *changeNotifier
 	dispatcher *dispatcher
 
-	sessions *session.Table
-	keeper   *session.Keeper
-	parks    *session.ParkedCalls
+	sessions   *session.Directory
+	replicator *session.Replicator
+	parks      *session.ParkedCalls
 
 	stop *shutdown
 }
@@ -74,7 +74,7 @@ func New(o Options) *Gateway {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Sessions.Cluster = cmp.Or(o.Sessions.Cluster, &cluster.Cluster{})
 	if o.Recorder == nil {
-		o.Recorder = noRecorder{}
+		o.Recorder = noCallRecorder{}
 	}
 	replicas := o.Sessions.Cluster
 	g := &Gateway{
@@ -89,15 +89,15 @@ func New(o Options) *Gateway {
 		parks:     session.NewParkedCalls(replicas.Self(), replicas.Key("parked calls"), o.Log),
 		stop:      newShutdown(),
 	}
-	g.sessions = session.NewTable([]byte(cmp.Or(o.Sessions.Key.Reveal(), rand.Text())), func(s *session.Session) {
+	g.sessions = session.NewDirectory([]byte(cmp.Or(o.Sessions.Key.Reveal(), rand.Text())), func(s *session.Session) {
 		if !g.stop.begun() { // while stopping, another replica takes the session over
-			_ = g.keeper.Delete(s) // on an error, the stored session expires
+			_ = g.replicator.Delete(s) // on an error, the stored session expires
 		}
 		g.releaseClient(s.Client)
 	})
-	g.keeper = session.NewKeeper(g.sessions, o.Sessions.Store, replicas.Self(), o.Runs, o.Servers.Subscribe, o.Log)
+	g.replicator = session.NewReplicator(g.sessions, o.Sessions.Store, replicas.Self(), o.Runs, o.Servers.Subscribe, o.Log)
 	finder := &runFinder{runs: o.Runs}
-	g.notifier = &notifier{servers: o.Servers, finder: finder, enc: g.enc, closing: g.stop.closing, log: o.Log}
+	g.notifier = &changeNotifier{servers: o.Servers, finder: finder, enc: g.enc, closing: g.stop.closing, log: o.Log}
 	forwarder := &forwarder{
 		caller: o.Caller, parks: g.parks, accounts: g.accounts, meter: o.Meter,
 		wholeResults: o.WholeResults, recorder: o.Recorder, enc: g.enc,
@@ -150,13 +150,13 @@ func (g *Gateway) Close() {
 }
 
 // releaseClient ends the subscriptions of a legacy client and reports the end of its session.
-func (g *Gateway) releaseClient(c *session.Client) {
+func (g *Gateway) releaseClient(c *session.ClientState) {
 	c.Subscriptions.End()
 	g.servers.SessionEnded(c.PublicID)
 }
 
 // handleNotification handles a notification of client c. f holds the client's requests in flight.
-func (g *Gateway) handleNotification(c *session.Client, f *session.Requests, m wire.Message) {
+func (g *Gateway) handleNotification(c *session.ClientState, f *session.Requests, m wire.Message) {
 	switch m.Method {
 	case wire.MethodCancelled:
 		f.Cancel(m.Params)
@@ -174,14 +174,14 @@ func (g *Gateway) Calls() int { return int(g.accounts.callsInFlight.Load()) }
 func (g *Gateway) Open() (sessions, streams int) { return g.sessions.Size(), g.accounts.streams() }
 
 // TakenOver returns how many sessions this replica has taken over.
-func (g *Gateway) TakenOver() int64 { return g.keeper.TakenOver() }
+func (g *Gateway) TakenOver() int64 { return g.replicator.TakenOver() }
 
 // Follow yields the sessions that other replicas take over, until ctx is done.
-func (g *Gateway) Follow(ctx context.Context) { g.keeper.Follow(ctx) }
+func (g *Gateway) Follow(ctx context.Context) { g.replicator.Follow(ctx) }
 
 // Sweep extends the expiry of the stored sessions that are in use, and starts subscriptions that
 // failed to start. The program calls it every few minutes.
-func (g *Gateway) Sweep(ctx context.Context) { g.keeper.Sweep(ctx) }
+func (g *Gateway) Sweep(ctx context.Context) { g.replicator.Sweep(ctx) }
 
 // Cut cancels what is still in flight, and returns how many calls that were. Their clients are told
 // that the outcome is unknown. They need a moment to read it.

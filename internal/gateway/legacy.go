@@ -94,7 +94,7 @@ func (x *exchange) serveInSession(s *session.Session) {
 		client:      s.Client,
 		header:      x.r.Header,
 		bind:        fixedRun(s.Run()),
-		saveSession: func(ctx context.Context) error { return g.keeper.Save(ctx, s) },
+		saveSession: func(ctx context.Context) error { return g.replicator.Save(ctx, s) },
 	}, func() { s.InFlight.Remove(x.message.ID) }, &s.Replays)
 }
 
@@ -133,7 +133,7 @@ func (x *exchange) openSession() {
 		raw, _ := wire.Field(a.result, "protocolVersion")
 		version, _ := wire.String(raw)
 		s.Bind(opened, version >= wire.LatestLegacy)
-		if err := g.keeper.Save(ctx, s); err != nil {
+		if err := g.replicator.Save(ctx, s); err != nil {
 			g.sessions.End(s)
 			x.refuseSession(err)
 			return
@@ -156,7 +156,7 @@ func (x *exchange) sessionForStream() *session.Session {
 	switch {
 	case wire.Modern(version):
 		x.w.Header().Set("Allow", http.MethodPost)
-		x.refuse(http.StatusMethodNotAllowed, invalidRequest(wire.Latest+" has no "+x.r.Method+"; changes are heard of by "+wire.MethodListen))
+		x.refuse(http.StatusMethodNotAllowed, invalidRequest(wire.Latest+" has no "+x.r.Method+"; changes come by "+wire.MethodListen))
 		return nil
 	case version != "" && !isKnownVersion(version):
 		x.refuse(http.StatusBadRequest, unsupportedVersion(version))
@@ -178,7 +178,7 @@ func (x *exchange) serveDelete() {
 		return
 	}
 	defer x.g.sessions.Release(s)
-	if err := x.g.keeper.EndEverywhere(x.r.Context(), s); err != nil {
+	if err := x.g.replicator.EndEverywhere(x.r.Context(), s); err != nil {
 		x.refuseSession(switchboard.Unavailable("the session has ended here, but may still be found; end it again", err))
 		return
 	}

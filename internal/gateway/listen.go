@@ -24,14 +24,17 @@ type changeListener struct {
 	metaMember   []byte       // a member for the _meta of each notification; nil means none
 }
 
+// isAllowed reports whether the client is still authorized.
+func (l changeListener) isAllowed() bool { return l.stillAllowed == nil || l.stillAllowed() }
+
 // deliver sends the queued notifications to l, and reports whether it did. If it fails, they stay
 // queued for the next listener.
 func (l changeListener) deliver(ctx context.Context, q *session.Queue) bool {
-	return q.Deliver(ctx.Err() == nil && (l.stillAllowed == nil || l.stillAllowed()), l.metaMember, l.write)
+	return q.Deliver(ctx.Err() == nil && l.isAllowed(), l.metaMember, l.write)
 }
 
-// A notifier sends clients the changes that they subscribed to.
-type notifier struct {
+// A changeNotifier sends clients the changes that they subscribed to.
+type changeNotifier struct {
 	servers   Servers
 	finder    *runFinder
 	enc       *encoder
@@ -42,20 +45,20 @@ type notifier struct {
 
 // followChanges sends l the notifications of n until ctx is done, l fails or is not authorized any
 // more, or the gateway closes. It returns true only in the last case.
-func (nt *notifier) followChanges(ctx context.Context, n *session.Queue, l changeListener) (closing bool) {
+func (nt *changeNotifier) followChanges(ctx context.Context, n *session.Queue, l changeListener) (closing bool) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
-	rung := nt.rechecked.wait()
-	if l.stillAllowed != nil && !l.stillAllowed() { // the broadcast may have come after the authentication
+	recheck := nt.rechecked.wait()
+	if !l.isAllowed() { // the broadcast may have come after the authentication
 		return false
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-rung:
-			rung = nt.rechecked.wait()
-			if l.stillAllowed != nil && !l.stillAllowed() {
+		case <-recheck:
+			recheck = nt.rechecked.wait()
+			if !l.isAllowed() {
 				return false
 			}
 		case <-nt.closing:
@@ -70,7 +73,7 @@ func (nt *notifier) followChanges(ctx context.Context, n *session.Queue, l chang
 				return false
 			}
 		case <-tick.C:
-			if l.stillAllowed != nil && !l.stillAllowed() || l.keepAlive != nil && l.keepAlive() != nil {
+			if !l.isAllowed() || l.keepAlive != nil && l.keepAlive() != nil {
 				return false
 			}
 		}
@@ -103,13 +106,13 @@ func (b *broadcast) send() {
 	}
 }
 
-// Recheck ends the streams of clients that Options.Authenticate refuses now. Requests in flight
+// Recheck ends the streams of clients that the Authenticator refuses now. Requests in flight
 // finish.
 func (g *Gateway) Recheck() { g.notifier.rechecked.send() }
 
 // answerListen answers subscriptions/listen: it acknowledges what is granted, and sends each change
 // under the id of the request.
-func (nt *notifier) answerListen(ctx context.Context, q *clientRequest, still func() bool, send func(...[]byte) error, beat func() error) (a rpcAnswer) {
+func (nt *changeNotifier) answerListen(ctx context.Context, q *clientRequest, stillAllowed func() bool, send func(...[]byte) error, keepAlive func() error) (a rpcAnswer) {
 	defer func() {
 		if p := recover(); p != nil {
 			nt.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
@@ -138,8 +141,8 @@ func (nt *notifier) answerListen(ctx context.Context, q *clientRequest, still fu
 		return rpcAnswer{}
 	}
 	if string(granted) != "{}" {
-		say := func(m []byte) error { return send(m) }
-		if !nt.followChanges(ctx, n, changeListener{stillAllowed: still, write: say, keepAlive: beat, metaMember: []byte(tag)}) {
+		write := func(m []byte) error { return send(m) }
+		if !nt.followChanges(ctx, n, changeListener{stillAllowed: stillAllowed, write: write, keepAlive: keepAlive, metaMember: []byte(tag)}) {
 			return rpcAnswer{}
 		}
 	}
@@ -148,7 +151,7 @@ func (nt *notifier) answerListen(ctx context.Context, q *clientRequest, still fu
 
 // grantSubscriptions subscribes to the lists and resources in wanted that exist, and returns those
 // as granted.
-func (nt *notifier) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *session.Queue, stop func(), f *failure) {
+func (nt *changeNotifier) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *session.Queue, stop func(), f *failure) {
 	var edits []wire.Edit
 	var kinds switchboard.Kinds
 	for _, c := range session.ListChanges {
@@ -182,7 +185,7 @@ func (nt *notifier) grantSubscriptions(ctx context.Context, q *clientRequest, r 
 
 // grantResources subscribes to the resources, and returns those that were granted, as the client
 // spells them. A slow server does not delay the subscriptions at others.
-func (nt *notifier) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *session.Subscriptions, wishes [][]byte) [][]byte {
+func (nt *changeNotifier) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *session.Subscriptions, wishes [][]byte) [][]byte {
 	granted := make([][]byte, len(wishes))
 	room := make(chan struct{}, maxBeginning)
 	var beginning sync.WaitGroup

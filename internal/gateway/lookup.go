@@ -25,13 +25,13 @@ func (x *exchange) findSession(id string) *session.Session {
 	if s := g.sessions.Find(id, x.principal); s != nil {
 		return s
 	}
-	if !g.keeper.Keeps() || !g.sessions.IsMinted(session.KeyOf(x.principal), id) {
+	if !g.replicator.Keeps() || !g.sessions.IsMinted(session.KeyOf(x.principal), id) {
 		x.refuse(http.StatusNotFound, noSuchSession)
 		return nil
 	}
 	_, hop := cluster.Principal(x.r)
 	for range maxLookups {
-		k, version, err := g.keeper.Lookup(x.r.Context(), session.KeyOf(x.principal), id)
+		k, version, err := g.replicator.Lookup(x.r.Context(), session.KeyOf(x.principal), id)
 		switch {
 		case err != nil:
 			x.refuseSession(err)
@@ -49,7 +49,7 @@ func (x *exchange) findSession(id string) *session.Session {
 		if g.isOtherReplica(k.Owner) && x.isForwarded(g.cluster.Forward(x.w, x.r, x.body, x.principal, k.Owner)) {
 			return nil
 		}
-		switch s, err := g.keeper.TakeOver(x.r.Context(), x.principal, id, k, version); {
+		switch s, err := g.replicator.TakeOver(x.r.Context(), x.principal, id, k, version); {
 		case err == nil && s != nil:
 			return s
 		case err == nil:
@@ -126,7 +126,7 @@ func (x *exchange) replay(s *session.Session, k *session.Track, event int) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
 	for {
-		rung := x.g.notifier.rechecked.wait()
+		recheck := x.g.notifier.rechecked.wait()
 		all, last, over, grown := k.Since(event)
 		for _, text := range all {
 			if ctx.Err() != nil || text != nil && e.write(text) != nil {
@@ -140,7 +140,7 @@ func (x *exchange) replay(s *session.Session, k *session.Track, event int) {
 		case <-ctx.Done():
 			return
 		case <-grown:
-		case <-rung:
+		case <-recheck:
 			if !x.isStillAllowed() {
 				return
 			}
@@ -187,8 +187,8 @@ func (x *exchange) serveResponseOrCancel(id string) {
 	var k session.Stored
 	known := len(all) > 0
 	who := session.KeyOf(x.principal)
-	if g.keeper.Keeps() && (!known && g.sessions.IsMinted(who, id) || known && g.cluster.Self() != "") {
-		now, version, err := g.keeper.Lookup(x.r.Context(), who, id)
+	if g.replicator.Keeps() && (!known && g.sessions.IsMinted(who, id) || known && g.cluster.Self() != "") {
+		now, version, err := g.replicator.Lookup(x.r.Context(), who, id)
 		if err != nil && !known {
 			x.refuseSession(err)
 			return
@@ -238,10 +238,10 @@ func (x *exchange) findSessionOfStream(id, event string) *session.Session {
 		return found
 	}
 	who := session.KeyOf(x.principal)
-	if !g.keeper.Keeps() || !g.sessions.IsMinted(who, id) {
+	if !g.replicator.Keeps() || !g.sessions.IsMinted(who, id) {
 		return x.findSession(id)
 	}
-	k, _, err := g.keeper.Lookup(x.r.Context(), who, id)
+	k, _, err := g.replicator.Lookup(x.r.Context(), who, id)
 	if err != nil || moves >= int64(k.Moves) {
 		return x.findSession(id)
 	}

@@ -114,12 +114,12 @@ func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	if f != nil {
 		return f
 	}
-	said, ok := wire.DecodeHeader(header)
+	inHeader, ok := wire.DecodeHeader(header)
 	if !ok {
 		return headerMismatch("the header Mcp-Name is no valid base64")
 	}
 	raw, _ := m.Param(member)
-	if name, ok := wire.String(raw); !ok || name != said {
+	if name, ok := wire.String(raw); !ok || name != inHeader {
 		return headerMismatch("the header Mcp-Name differs from params." + member)
 	}
 	return nil

@@ -23,8 +23,8 @@ type Options struct {
 	Authenticator Authenticator
 	Servers       Servers
 	Tasks         Tasks
-	Operators     Operators // nil means that there are no endpoints for operators
-	Recorder      Recorder  // nil means that nothing is recorded
+	Operators     Operators    // nil means that there are no endpoints for operators
+	Recorder      CallRecorder // nil means that nothing is recorded
 	Sessions      SessionOptions
 
 	// Results keeps results that are too long to be returned in one piece; nil where no surface has
@@ -42,14 +42,14 @@ type Options struct {
 
 // SessionOptions say where sessions are kept.
 type SessionOptions struct {
-	// Store keeps sessions; nil means that they end with the process. Cluster is the group of replicas
-	// that share the store; nil means that there are no others.
+	// Store keeps sessions; nil means that they end with the process. Cluster is the group of
+	// replicas that share the store; nil means that there are no others.
 	Store   session.Store
 	Cluster *cluster.Cluster
 
 	// Key authenticates session ids, so that an id which Switchboard did not mint costs no read of
-	// the store. All replicas that share a store have the same key. Without a key, a Gateway makes one
-	// that no other replica knows, and only it finds its sessions.
+	// the store. All replicas that share a store have the same key. Without a key, a Gateway makes
+	// one that no other replica knows, and only it finds its sessions.
 	Key switchboard.Secret
 }
 
@@ -76,8 +76,8 @@ type Servers interface {
 
 // Tasks are what runs are bound to.
 type Tasks interface {
-	// Declare binds a run to the task that its client declares with these arguments of DeclareTool. It
-	// is called only if a surface has DeclareTool.
+	// Declare binds a run to the task that its client declares with these arguments of DeclareTool.
+	// It is called only if a surface has DeclareTool.
 	Declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error)
 
 	// Status returns the answer of switchboard_status to a client of the run, as JSON.
@@ -96,16 +96,16 @@ type Operators interface {
 	// Metrics answers GET /metrics in a format that the headers accept.
 	Metrics(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error)
 
-	// Operate disables, enables or restarts a server, as POST /v1/servers/<id>/<what> asks, and returns
-	// JSON that describes the new state. by is the principal of the request, head are its headers, and
-	// reason is the reason that the operator gave, or "".
+	// Operate disables, enables or restarts a server, as POST /v1/servers/<id>/<what> asks, and
+	// returns JSON that describes the new state. by is the principal of the request, head are its
+	// headers, and reason is the reason that the operator gave, or "".
 	Operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error)
 }
 
-// A Recorder records what the Caller does not see.
-type Recorder interface {
-	// Denied is called when a tools/call was refused before it reached the Caller, for example because
-	// the principal has no such tool. It returns the id of the receipt, or "".
+// A CallRecorder records what the Caller does not see.
+type CallRecorder interface {
+	// Denied is called when a tools/call was refused before it reached the Caller, for example
+	// because the principal has no such tool. It returns the id of the receipt, or "".
 	Denied(p switchboard.Principal, r *run.Run, name string, code switchboard.Code) (receipt string)
 
 	// Refused is called with the code of each refusal.
@@ -116,9 +116,11 @@ type Recorder interface {
 	ShowsReceipts(id switchboard.TenantID) bool
 }
 
-// noRecorder records nothing.
-type noRecorder struct{}
+// noCallRecorder records nothing.
+type noCallRecorder struct{}
 
-func (noRecorder) Denied(switchboard.Principal, *run.Run, string, switchboard.Code) string { return "" }
-func (noRecorder) Refused(switchboard.Code)                                                {}
-func (noRecorder) ShowsReceipts(switchboard.TenantID) bool                                 { return false }
+func (noCallRecorder) Denied(switchboard.Principal, *run.Run, string, switchboard.Code) string {
+	return ""
+}
+func (noCallRecorder) Refused(switchboard.Code)                {}
+func (noCallRecorder) ShowsReceipts(switchboard.TenantID) bool { return false }

@@ -145,7 +145,7 @@ func (d *dispatcher) answerByLibrary(ctx context.Context, q *clientRequest) rpcA
 	message := wire.AppendRequest(nil, ownID, q.Method, q.Params)
 	who := q.client
 	if who == nil {
-		who = session.NewClient("", q.principal)
+		who = session.NewClientState("", q.principal)
 	}
 	switch r := d.library.HandleMessage(d.library.WithContext(ctx, who), message).(type) {
 	case mcp.JSONRPCResponse:

@@ -23,11 +23,11 @@ type encoder struct {
 	serverInfo    []byte // our serverInfo, a JSON object
 	modernMembers []byte // a comma, and the members that every modern result needs
 	modernMeta    []byte // modernMembers without resultType
-	recorder      Recorder
+	recorder      CallRecorder
 	log           *slog.Logger
 }
 
-func newEncoder(serverInfo []byte, r Recorder, log *slog.Logger) *encoder {
+func newEncoder(serverInfo []byte, r CallRecorder, log *slog.Logger) *encoder {
 	enc := &encoder{serverInfo: serverInfo, recorder: r, log: log}
 	enc.modernMeta = append([]byte(`,"_meta":`), enc.ownMeta()...)
 	enc.modernMembers = append([]byte(`,"resultType":"complete"`), enc.modernMeta...)
@@ -225,4 +225,13 @@ func cleanParams(params []byte) []byte {
 
 func invalidResult(why string) error {
 	return switchboard.Refuse(switchboard.CodeResultInvalid, "the server's result is not valid: %s", why)
+}
+
+// ownMeta returns the _meta of a modern result that Switchboard itself gives.
+func (enc *encoder) ownMeta(more ...string) []byte {
+	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), enc.serverInfo...)
+	for _, s := range more {
+		m = append(append(m, ','), s...)
+	}
+	return append(m, '}')
 }

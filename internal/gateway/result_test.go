@@ -29,7 +29,7 @@ func FuzzBridge(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	enc := newEncoder(ServerInfo("switchboard", "1"), noRecorder{}, slog.New(slog.DiscardHandler))
+	enc := newEncoder(ServerInfo("switchboard", "1"), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	f.Fuzz(func(t *testing.T, result []byte) {
 		m, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"result":` + string(result) + `}`))
 		if err != nil || m.Result == nil {
@@ -68,7 +68,7 @@ func FuzzBridge(f *testing.F) {
 }
 
 func TestAnUnchangedResultIsNotCopied(t *testing.T) {
-	enc := newEncoder(ServerInfo("", ""), noRecorder{}, slog.New(slog.DiscardHandler))
+	enc := newEncoder(ServerInfo("", ""), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	for _, s := range []string{`{"content":[]}`, `{"content":[{"_meta":{"io.switchboard/inner":1}}],"_meta":{"vendor":1}}`, `{"a":"\u00e9"}`} {
 		got, err := enc.encodeForEra(switchboard.Result{JSON: []byte(s)}, false)
 		if err != nil || string(got.result) != s || got.rest != nil {
@@ -78,7 +78,7 @@ func TestAnUnchangedResultIsNotCopied(t *testing.T) {
 }
 
 func TestTheEndOfAnAnswerIsWrittenOnlyIntoSpareMemory(t *testing.T) {
-	enc := newEncoder(ServerInfo("", ""), noRecorder{}, slog.New(slog.DiscardHandler))
+	enc := newEncoder(ServerInfo("", ""), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	for _, s := range []string{`{}`, `{ }`, `{"content":[]}`, `{"resultType":"complete","content":[] }`, `{"a":1,"_meta":{"x":1}}`} {
 		for _, modern := range []bool{false, true} {
 			memory := []byte(s + strings.Repeat(".", 300))
@@ -106,7 +106,7 @@ func TestTheEndOfAnAnswerIsWrittenOnlyIntoSpareMemory(t *testing.T) {
 }
 
 func TestALargeResultIsNotCopiedWhateverChangesAroundIt(t *testing.T) {
-	enc := newEncoder(ServerInfo("", ""), noRecorder{}, slog.New(slog.DiscardHandler))
+	enc := newEncoder(ServerInfo("", ""), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	content := `"content":["` + strings.Repeat("x", 1<<20) + `"]`
 	for _, s := range []string{
 		`{` + content + `}`,
@@ -134,7 +134,7 @@ func TestALargeResultIsNotCopiedWhateverChangesAroundIt(t *testing.T) {
 }
 
 func TestTheRelatedTaskOfAResultIsShownInTheSameEraOnly(t *testing.T) {
-	enc := newEncoder(ServerInfo("", ""), noRecorder{}, slog.New(slog.DiscardHandler))
+	enc := newEncoder(ServerInfo("", ""), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	for _, tt := range []struct {
 		server string // the era of the server's answer
 		modern bool   // the client

@@ -19,7 +19,7 @@ type stdioConn struct {
 	g         *Gateway
 	principal func() switchboard.Principal
 	task      switchboard.TaskID
-	client    *session.Client
+	client    *session.ClientState
 	inFlight  session.Requests
 	gate      *drainGate // of requests, and of the goroutine that sends changes
 
@@ -43,8 +43,8 @@ type Stdio struct {
 	Principal func() switchboard.Principal
 	Task      switchboard.TaskID // "" means the principal's default task
 
-	// Grace is called when ServeStdio stops. The channel that it returns is closed when the requests in
-	// flight have had their time; nil means that they get none.
+	// Grace is called when ServeStdio stops. The channel that it returns is closed when the
+	// requests in flight have had their time; nil means that they get none.
 	Grace func() (over <-chan struct{})
 }
 
@@ -55,14 +55,14 @@ type Stdio struct {
 // then it reads s.In, because the client may still answer or cancel; at last it closes s.In, if it is
 // an io.Closer. It returns an error of reading or writing.
 func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
-	ctx, lost := context.WithCancelCause(ctx)
-	defer lost(nil)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	streaming, hush := context.WithCancel(calls)
-	defer hush()
-	c := &stdioConn{g: g, principal: s.Principal, task: s.Task, client: session.NewClient("stdio", s.Principal()), gate: newGate(), streaming: streaming, unwatch: func() {}}
-	c.out = newOutbox(func(b []byte) error { _, err := s.Out.Write(b); return err }, lost)
+	streaming, endStreams := context.WithCancel(calls)
+	defer endStreams()
+	c := &stdioConn{g: g, principal: s.Principal, task: s.Task, client: session.NewClientState("stdio", s.Principal()), gate: newGate(), streaming: streaming, unwatch: func() {}}
+	c.out = newOutbox(func(b []byte) error { _, err := s.Out.Write(b); return err }, fail)
 
 	defer c.releaseRun()
 	ended, over := make(chan error, 1), make(chan struct{})
@@ -83,7 +83,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
 	case <-g.stop.closing:
 	}
 	c.gate.shut()
-	hush()
+	endStreams()
 	g.log.Info("stopping", "calls_in_flight", g.Calls())
 	done := make(chan struct{})
 	go func() {

@@ -17,18 +17,18 @@ const writeChunk = 256 << 10
 // writeTimed writes the parts. It fails if the client stops reading, but not if the client is only
 // slow.
 func writeTimed(w http.ResponseWriter, c *http.ResponseController, parts ...[]byte) error {
-	left := 0 // of writeChunk
+	allowed := 0 // of writeChunk
 	for _, b := range parts {
 		for len(b) > 0 {
-			if left == 0 {
-				left = writeChunk
+			if allowed == 0 {
+				allowed = writeChunk
 				_ = c.SetWriteDeadline(time.Now().Add(chunkTimeout))
 			}
-			n := min(len(b), left)
+			n := min(len(b), allowed)
 			if _, err := w.Write(b[:n]); err != nil {
 				return err
 			}
-			b, left = b[n:], left-n
+			b, allowed = b[n:], allowed-n
 		}
 	}
 	return nil
@@ -130,11 +130,11 @@ func (e *events) comment() error { return e.write([]byte(": still here\n\n")) }
 // An httpReply is the answer to one request over HTTP: plain JSON, or an event stream if something
 // is sent before the result.
 type httpReply struct {
-	accepts acceptedForms
-	modern  bool
-	events  events // used by the outbox, and by the handler after the last flush
-	lost    func(error)
-	replays *session.Replays
+	accepts   acceptedForms
+	modern    bool
+	events    events // used by the outbox, and by the handler after the last flush
+	onFailure func(error)
+	replays   *session.Replays
 
 	mu             sync.Mutex
 	out            *outbox        // of whole events; nil until there is one
@@ -145,10 +145,10 @@ type httpReply struct {
 }
 
 // newHTTPReply returns the reply to a request. When the client has waited for KeepAlive, it gets a
-// comment. lost is called when a write to the client fails. rs keeps the events; nil means that
+// comment. onFailure is called when a write to the client fails. rs keeps the events; nil means that
 // none are kept.
-func newHTTPReply(w http.ResponseWriter, a acceptedForms, modern bool, lost func(error), rs *session.Replays) *httpReply {
-	p := &httpReply{accepts: a, modern: modern, lost: lost, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
+func newHTTPReply(w http.ResponseWriter, a acceptedForms, modern bool, onFailure func(error), rs *session.Replays) *httpReply {
+	p := &httpReply{accepts: a, modern: modern, onFailure: onFailure, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
 	if a.events {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -169,7 +169,7 @@ func (p *httpReply) outboxLocked() *outbox {
 				return p.events.comment()
 			}
 			return p.events.write(m)
-		}, p.lost)
+		}, p.onFailure)
 	}
 	return p.out
 }

@@ -26,7 +26,7 @@ func (q *clientRequest) subscribingClient() switchboard.Client {
 }
 
 // subscriber returns the client of q as it subscribes to resources.
-func (nt *notifier) subscriber(q *clientRequest) session.Subscriber {
+func (nt *changeNotifier) subscriber(q *clientRequest) session.Subscriber {
 	return session.Subscriber{Principal: q.principal, Client: q.subscribingClient, Subscribe: nt.servers.Subscribe}
 }
 
@@ -36,7 +36,7 @@ func listsResource(uri string) func(*surface.Surface) bool {
 }
 
 // answerSubscribe answers resources/subscribe and resources/unsubscribe of a legacy client.
-func (nt *notifier) answerSubscribe(ctx context.Context, q *clientRequest) rpcAnswer {
+func (nt *changeNotifier) answerSubscribe(ctx context.Context, q *clientRequest) rpcAnswer {
 	raw, _ := q.Param("uri")
 	uri, ok := wire.String(raw)
 	if !ok {

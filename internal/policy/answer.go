@@ -29,7 +29,7 @@ func (a *Answer) addLayer(l *Layer, r *rawAnswer, candidates []*switchboard.Tool
 	}
 	for i, ok := range s.allowed {
 		if !ok && a.Verdicts[i].Denied == nil {
-			why := "nothing in " + nameAllowed + " allows it"
+			why := "nothing in " + AnswerAllowed + " allows it"
 			if len(l.compiler.Modules) == 0 {
 				why = "its policies folder has no rules, and so it allows nothing"
 			}
@@ -85,10 +85,10 @@ func (s *answerSorter) sort(r *rawAnswer) error {
 			Iter(func(*ast.Term) error) error
 		}) // a set or an array
 		if !ok {
-			return fmt.Errorf("%s is %s, and neither a set nor an array; write: %s contains c.id if { … }", nameAllowed, ast.ValueName(v.Value), nameAllowed)
+			return fmt.Errorf("%s is %s, and neither a set nor an array; write: %s contains c.id if { … }", AnswerAllowed, ast.ValueName(v.Value), AnswerAllowed)
 		}
 		if err := ids.Iter(func(id *ast.Term) error {
-			i, ok, err := s.candidate(nameAllowed, id)
+			i, ok, err := s.candidate(AnswerAllowed, id)
 			if ok {
 				s.allowed[i] = true
 			}
@@ -97,17 +97,17 @@ func (s *answerSorter) sort(r *rawAnswer) error {
 			return err
 		}
 	}
-	if err := s.sets(nameDeny, r.deny, func(i int, reason *ast.Term) error {
+	if err := s.sets(AnswerDeny, r.deny, func(i int, reason *ast.Term) error {
 		text, ok := reason.Value.(ast.String)
 		if !ok {
-			return fmt.Errorf("%s: %s is not a reason, which is a string", nameDeny, shortTerm(reason))
+			return fmt.Errorf("%s: %s is not a reason, which is a string", AnswerDeny, shortTerm(reason))
 		}
 		s.answer.addDenial(i, Denial{Code: switchboard.CodeDenied, Layer: s.layer.kind, Veto: true}, truncate(string(text)))
 		return nil
 	}); err != nil {
 		return err
 	}
-	return s.sets(nameObligations, r.obligations, func(i int, o *ast.Term) error {
+	return s.sets(AnswerObligations, r.obligations, func(i int, o *ast.Term) error {
 		if err := addObligation(&s.answer.Verdicts[i].Obligations, o); err != nil {
 			s.answer.addDenial(i, Denial{Code: switchboard.CodeObligation, Layer: s.layer.kind, Veto: true}, truncate(err.Error()))
 		}

@@ -58,7 +58,7 @@ const benchArgs = `{"path":"/workspace/a/b.go","host":"a.example","limit":10}`
 func many(n int) []*switchboard.Tool {
 	all := make([]*switchboard.Tool, n)
 	for i := range all {
-		all[i] = tool(fmt.Sprintf("server-%d/search_%d", i%7, i), regexSearch)
+		all[i] = tool(fmt.Sprintf("server-%d/search_%d", i%7, i), searchCap)
 	}
 	return all
 }

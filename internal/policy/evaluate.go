@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -29,7 +31,7 @@ const DefaultTimeLimit = time.Second
 // use.
 //
 // Each tenant may run a few evaluations at once, so that one tenant leaves processors to the
-// others. An evaluation with builtins that cannot be stopped (see cost.go) runs on another
+// others. An evaluation with builtins that cannot be stopped (see package cost) runs on another
 // goroutine than its caller, and can continue after its time limit. It is overdue then, and still
 // counts as running until it ends. While an evaluation of a tenant is overdue, that tenant starts
 // no other of this kind. While the maximum of all tenants is overdue, no tenant does.
@@ -92,7 +94,6 @@ type evalResult struct {
 type rawAnswer struct{ allowed, deny, obligations *ast.Term }
 
 var (
-	errTime    = errors.New("it took longer than it may")
 	errCrowded = errors.New("too many evaluations are running")
 	errOverdue = errors.New("an evaluation of this tenant exceeded its time limit and still runs; no other starts until it ends")
 )
@@ -100,7 +101,7 @@ var (
 // wasStopped reports whether the evaluation failed for a reason outside the policy, or because of
 // its time limit. Then it is of no use to ask again.
 func wasStopped(err error) bool {
-	return errors.Is(err, errTime) || errors.Is(err, errCrowded) || errors.Is(err, errOverdue) ||
+	return errors.Is(err, cost.ErrTime) || errors.Is(err, errCrowded) || errors.Is(err, errOverdue) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -127,7 +128,7 @@ func (e *Engine) eval(ctx context.Context, s *tenantShare, l layerView, in *ast.
 	timer := time.AfterFunc(e.timeLimit, cancel.Cancel)
 	r, err = l.evaluate(in, now, cancel, nil)
 	if !timer.Stop() && topdown.IsCancel(err) {
-		return nil, fmt.Errorf("%w: %v", errTime, e.timeLimit)
+		return nil, fmt.Errorf("%w: %v", cost.ErrTime, e.timeLimit)
 	}
 	return r, err
 }
@@ -180,10 +181,36 @@ func (e *Engine) evalBeside(ctx context.Context, s *tenantShare, ask func(topdow
 	case o := <-done:
 		return o.raw, o.err
 	case <-over:
-		return nil, fmt.Errorf("%w: %v", errTime, e.timeLimit)
+		return nil, fmt.Errorf("%w: %v", cost.ErrTime, e.timeLimit)
 	case <-ctx.Done():
 		cancel.Cancel()
 		return nil, ctx.Err()
+	}
+}
+
+// JudgeInput asks a layer about an input document and adds its answer to a. The error says why the
+// layer could not be evaluated; then a denies the candidates.
+func (e *Engine) JudgeInput(ctx context.Context, l *Layer, in *ast.Term, candidates []*switchboard.Tool, now time.Time, a *Answer) error {
+	raw, err := e.evalBeside(ctx, e.shareOf(""), func(c topdown.Cancel) (*rawAnswer, error) { return l.evaluate(in, now, c, nil) })
+	if err != nil {
+		a.denyRest(l.kind, err)
+		return err
+	}
+	a.addLayer(l, raw, candidates)
+	return nil
+}
+
+// TraceLayers calls f for each layer, with a function that evaluates the layer for q under a tracer.
+func (p *Policy) TraceLayers(ctx context.Context, q *Question, f func(l *Layer, evaluate func(topdown.QueryTracer) error)) {
+	in, err := p.buildInput(q)
+	if err != nil {
+		return // no layer can be evaluated
+	}
+	for _, v := range p.layers {
+		f(v.Layer, func(t topdown.QueryTracer) error {
+			_, err := p.engine.evalBeside(ctx, p.share, func(c topdown.Cancel) (*rawAnswer, error) { return v.evaluate(in, q.Now, c, t) })
+			return err
+		})
 	}
 }
 
@@ -270,7 +297,7 @@ func (l *Layer) evaluate(in *ast.Term, now time.Time, cancel topdown.Cancel, tra
 			r, err = nil, fmt.Errorf("it panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	ctx := context.WithValue(context.Background(), meterKey{}, &stepMeter{})
+	ctx := cost.WithMeter(context.Background())
 	txn, err := l.store.NewTransaction(ctx, storage.TransactionParams{Context: nil})
 	if err != nil {
 		return nil, err
@@ -302,21 +329,33 @@ func (l *Layer) evaluate(in *ast.Term, now time.Time, cancel topdown.Cancel, tra
 	return r, nil
 }
 
+// RuleValue evaluates one rule by its reference. defined is false if the rule has no value for in.
+func (l *Layer) RuleValue(ctx context.Context, ref string, in *ast.Term, now time.Time) (v any, defined bool, err error) {
+	rs, err := rego.New(
+		rego.Query(ref), rego.Compiler(l.compiler), rego.Store(l.store), rego.ParsedInput(in.Value),
+		rego.Time(now), rego.Seed(randomSeed(now)), rego.StrictBuiltinErrors(true),
+	).Eval(ctx)
+	if err != nil || len(rs) == 0 {
+		return nil, false, err
+	}
+	return rs[0].Expressions[0].Value, true, nil
+}
+
 // readAnswers reads the answers from a result. It returns nil if parts of an answer have different
 // shapes.
 func (l *Layer) readAnswers(qr topdown.QueryResult) *rawAnswer {
 	if l.variables == nil {
-		return &rawAnswer{qr[nameAllowed], qr[nameDeny], qr[nameObligations]}
+		return &rawAnswer{qr[AnswerAllowed], qr[AnswerDeny], qr[AnswerObligations]}
 	}
 	all := &rawAnswer{undefinedAnswer, undefinedAnswer, undefinedAnswer}
 	for _, a := range l.variables {
 		one := &rawAnswer{undefinedAnswer, undefinedAnswer, undefinedAnswer}
 		switch a.answer {
-		case nameAllowed:
+		case AnswerAllowed:
 			one.allowed = qr[a.variable]
-		case nameDeny:
+		case AnswerDeny:
 			one.deny = qr[a.variable]
-		case nameObligations:
+		case AnswerObligations:
 			one.obligations = qr[a.variable]
 		}
 		var ok bool
@@ -338,7 +377,7 @@ func randomSeed(now time.Time) io.Reader {
 }
 
 func isCost(err error) bool {
-	_, ok := errors.AsType[*costError](err)
+	_, ok := errors.AsType[*cost.Error](err)
 	return ok
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -126,7 +127,7 @@ func argumentsTerm(raw []byte) (*ast.Term, error) {
 	if len(raw) > MaxArguments {
 		return nil, fmt.Errorf("the arguments have %d bytes; a policy judges up to %d", len(raw), MaxArguments)
 	}
-	v, err := parseValue(raw)
+	v, err := ParseValue(raw)
 	if err != nil {
 		return nil, fmt.Errorf("the arguments %w", err)
 	}
@@ -137,8 +138,8 @@ func argumentsTerm(raw []byte) (*ast.Term, error) {
 // become a number of gigabytes.
 const maxExponent = 3 // digits
 
-// parseValue parses JSON from outside.
-func parseValue(raw []byte) (ast.Value, error) {
+// ParseValue parses JSON from outside.
+func ParseValue(raw []byte) (ast.Value, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(raw)) // a Buffer is read in place, another Reader is copied
 	v, err := readValue(d)
 	if err == nil {
@@ -148,7 +149,7 @@ func parseValue(raw []byte) (ast.Value, error) {
 		return nil, errors.New("are not JSON that every parser reads alike")
 	}
 	if hasHugeNumber(v) {
-		return nil, fmt.Errorf("hold a number with too large an exponent, or with more than %d digits", maxDigits)
+		return nil, fmt.Errorf("hold a number with too large an exponent, or with more than %d digits", cost.MaxDigits)
 	}
 	return v, nil
 }
@@ -212,7 +213,7 @@ func hasHugeNumber(v ast.Value) bool {
 	switch v := v.(type) {
 	case ast.Number:
 		i := strings.IndexAny(string(v), "eE")
-		return len(v) > maxDigits || i >= 0 && len(strings.TrimLeft(string(v)[i+1:], "+-0")) > maxExponent
+		return len(v) > cost.MaxDigits || i >= 0 && len(strings.TrimLeft(string(v)[i+1:], "+-0")) > maxExponent
 	case *ast.Array:
 		return v.Until(func(t *ast.Term) bool { return hasHugeNumber(t.Value) })
 	case ast.Object:
@@ -246,7 +247,7 @@ func itemTerm(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term, e
 	}
 	annotations := ast.ObjectTerm()
 	if raw, ok := wire.Field(t.Definition, "annotations"); ok && raw[0] == '{' {
-		v, err := parseValue(raw)
+		v, err := ParseValue(raw)
 		if err != nil {
 			return nil, fmt.Errorf("its annotations %w", err)
 		}

@@ -18,7 +18,7 @@ func FuzzArgumentsReadAsOPAReadsThem(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		got, err := parseValue(raw)
+		got, err := ParseValue(raw)
 		if err != nil {
 			return
 		}
@@ -31,7 +31,7 @@ func FuzzArgumentsReadAsOPAReadsThem(f *testing.F) {
 
 func TestArgumentsThatAreNotJSONAreNotJudged(t *testing.T) {
 	for _, s := range []string{``, `tru`, `[1`, `{"a":`, `{"a"}`, `1 2`, `[1,]`, `{"a":1}}`, `{"a":1,"a":2}`, `"\ud800"`, "\"\xff\""} {
-		if v, err := parseValue([]byte(s)); err == nil {
+		if v, err := ParseValue([]byte(s)); err == nil {
 			t.Errorf("%q is read as %v", s, v)
 		}
 	}
@@ -44,7 +44,7 @@ func BenchmarkArguments(b *testing.B) {
 		"small":        `{"query":"the weather","limit":10,"tags":["a","b"],"deep":{"a":{"b":null}}}`,
 	} {
 		for who, read := range map[string]func([]byte) (ast.Value, error){
-			"ours": parseValue, "opa": func(raw []byte) (ast.Value, error) { return ast.ValueFromReader(bytes.NewReader(raw)) },
+			"ours": ParseValue, "opa": func(raw []byte) (ast.Value, error) { return ast.ValueFromReader(bytes.NewReader(raw)) },
 		} {
 			b.Run(name+"/"+who, func(b *testing.B) {
 				b.ReportAllocs()

@@ -20,6 +20,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/util"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -51,12 +52,12 @@ func (k Kind) owns(ref ast.Ref) bool {
 
 // The names of the answers of a layer.
 const (
-	nameAllowed     = "allowed_tools"
-	nameDeny        = "deny"
-	nameObligations = "obligations"
+	AnswerAllowed     = "allowed_tools"
+	AnswerDeny        = "deny"
+	AnswerObligations = "obligations"
 )
 
-var answerNames = []string{nameAllowed, nameDeny, nameObligations}
+var AnswerNames = []string{AnswerAllowed, AnswerDeny, AnswerObligations}
 
 // A Layer is a compiled set of rules with its data. It is immutable and safe for
 // concurrent use.
@@ -67,7 +68,7 @@ type Layer struct {
 	store    storage.Store
 	query    ast.Body
 	queries  ast.QueryCompiler
-	rules    []*compiledRule
+	rules    []*CompiledRule
 
 	// variables are the variables of the query; nil means one for each answer, under its name.
 	variables []answerVariable
@@ -84,6 +85,15 @@ type answerVariable struct {
 	variable ast.Var
 	answer   string
 }
+
+// Kind returns the kind of the layer.
+func (l *Layer) Kind() Kind { return l.kind }
+
+// Rules returns the compiled rules, in the order of files and lines. They must not be modified.
+func (l *Layer) Rules() []*CompiledRule { return l.rules }
+
+// RulesAt returns the rules that a reference to data or a call of a function evaluates.
+func (l *Layer) RulesAt(ref ast.Ref) []*ast.Rule { return l.compiler.GetRules(ref) }
 
 // unavailableBuiltins are the builtins that policies cannot use: they reach outside, or can be made
 // to, or have no time limit.
@@ -114,7 +124,7 @@ func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
 		return nil, err
 	}
 	var faults switchboard.Faults
-	for _, r := range l.unreached() {
+	for _, r := range l.Unreached() {
 		if meant := l.likelyAnswer(r); meant != "" {
 			faults = append(faults, switchboard.Fault{
 				File: r.Location.File, Line: r.Location.Row, Column: r.Location.Col,
@@ -134,14 +144,14 @@ func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
 // Answers are rules of the layer's own package. deny has only four letters and is close to many
 // words (any, env, key). So only one mistake is accepted for it, and only in a rule that adds to a
 // set or an object.
-func (l *Layer) likelyAnswer(r *compiledRule) string {
+func (l *Layer) likelyAnswer(r *CompiledRule) string {
 	if !r.Module.Package.Path.Equal(l.kind.rootRef()) {
 		return ""
 	}
 	name := strings.ToLower(r.Head.Ref()[0].String())
-	for _, answer := range answerNames {
+	for _, answer := range AnswerNames {
 		near := levenshtein.ComputeDistance(name, answer) <= 2
-		if answer == nameDeny {
+		if answer == AnswerDeny {
 			adds := r.Head.RuleKind() == ast.MultiValue || len(r.Head.Ref()) > 1
 			near = adds && (levenshtein.ComputeDistance(name, answer) <= 1 || isTransposition(name, answer))
 		}
@@ -176,12 +186,12 @@ func compileModules(kind Kind, files []switchboard.PolicyFile, alter func(*ast.M
 		}
 		fmt.Fprintf(&sum, "%s\x00%d\x00%s", f.Path, len(f.Data), f.Data)
 		if path.Ext(f.Path) != ".rego" {
-			faults = append(faults, addDataFile(kind, data, f)...)
+			faults = append(faults, AddDataFile(kind, data, f)...)
 			continue
 		}
 		m, err := Parse(kind, f)
 		if err != nil {
-			faults = append(faults, faultsOf(f.Name, err)...)
+			faults = append(faults, FaultsOf(f.Name, err)...)
 			continue
 		}
 		alter(m)
@@ -191,22 +201,28 @@ func compileModules(kind Kind, files []switchboard.PolicyFile, alter func(*ast.M
 		return nil, faults
 	}
 	l := &Layer{kind: kind, digest: canonical.Sum(sum.Bytes())}
-	l.compiler = compiler().
+	l.compiler = NewCompiler().
 		WithPathConflictsCheck(func(p []string) (bool, error) { return hasPath(data, p), nil })
 	l.compiler.Compile(modules)
 	if l.compiler.Failed() {
-		return nil, faultsOf("", l.compiler.Errors)
+		return nil, FaultsOf("", l.compiler.Errors)
 	}
 	l.store = inmem.NewFromObjectWithOpts(data, inmem.OptReturnASTValuesOnRead(true))
 	var err error
 	l.queries = l.compiler.QueryCompiler()
 	if l.query, err = l.queries.Compile(answersQuery(kind)); err != nil {
-		return nil, faultsOf(string(kind), err)
+		return nil, FaultsOf(string(kind), err)
 	}
 	l.analyseRules()
-	l.addsAllowed = len(modules) == 0 || hasPath(data, strings.Split(packageOf(kind)+"."+nameAllowed, ".")) ||
-		slices.ContainsFunc(l.rules, func(r *compiledRule) bool { return r.answer == nameAllowed })
+	l.addsAllowed = len(modules) == 0 || hasPath(data, strings.Split(packageOf(kind)+"."+AnswerAllowed, ".")) ||
+		slices.ContainsFunc(l.rules, func(r *CompiledRule) bool { return r.Answer == AnswerAllowed })
 	return l, nil
+}
+
+// NewCompiler returns a NewCompiler with the settings of Compile.
+func NewCompiler() *ast.Compiler {
+	return ast.NewCompiler().WithCapabilities(Capabilities()).WithSchemas(Schemas()).
+		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "RefuseGrowth", MetricName: "compile_stage_refuse_growth", Stage: cost.RefuseGrowth})
 }
 
 // Parse parses one file of rules and checks that its package belongs to the layer. The error is of
@@ -231,14 +247,14 @@ func packageOf(k Kind) string { return strings.TrimPrefix(k.rootRef().String(), 
 // list, so that one query can have all of them.
 func answersQuery(kind Kind) ast.Body {
 	var b strings.Builder
-	for _, name := range answerNames {
+	for _, name := range AnswerNames {
 		fmt.Fprintf(&b, "%s = [x | x := %s.%s]\n", name, kind.rootRef(), name)
 	}
 	return ast.MustParseBody(b.String())
 }
 
-// faultsOf converts OPA's errors into ours.
-func faultsOf(file string, err error) switchboard.Faults {
+// FaultsOf converts OPA's errors into ours.
+func FaultsOf(file string, err error) switchboard.Faults {
 	var all ast.Errors
 	if one, ok := errors.AsType[*ast.Error](err); ok {
 		all = ast.Errors{one}
@@ -264,8 +280,8 @@ func faultsOf(file string, err error) switchboard.Faults {
 	return faults
 }
 
-// addDataFile parses a data file and adds it to data.
-func addDataFile(kind Kind, data map[string]any, f switchboard.PolicyFile) switchboard.Faults {
+// AddDataFile parses a data file and adds it to data.
+func AddDataFile(kind Kind, data map[string]any, f switchboard.PolicyFile) switchboard.Faults {
 	fault := func(format string, args ...any) switchboard.Faults {
 		return switchboard.Faults{{File: f.Name, Text: fmt.Sprintf(format, args...)}}
 	}

@@ -29,11 +29,11 @@ func tool(id string, caps ...switchboard.Capability) *switchboard.Tool {
 }
 
 var (
-	regexSearch = switchboard.Capability{Verb: switchboard.Search, Resource: "internet", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Source: switchboard.FromOverlay}
-	write       = switchboard.Capability{Verb: switchboard.Write, Resource: "internet", Source: switchboard.FromTool}
+	searchCap = switchboard.Capability{Verb: switchboard.Search, Resource: "internet", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Source: switchboard.FromOverlay}
+	write     = switchboard.Capability{Verb: switchboard.Write, Resource: "internet", Source: switchboard.FromTool}
 
-	brave  = tool("brave/search", regexSearch)
-	google = tool("google/search", regexSearch)
+	brave  = tool("brave/search", searchCap)
+	google = tool("google/search", searchCap)
 	poster = tool("poster/post", write)
 	three  = []*switchboard.Tool{brave, google, poster}
 )
@@ -358,7 +358,7 @@ func TestTheStrictestObligationCounts(t *testing.T) {
 
 // Law 7: the tools of one server must not remove those of another.
 func TestACandidateThatMakesALayerFailFailsAlone(t *testing.T) {
-	bad := tool("bad/tool", regexSearch)
+	bad := tool("bad/tool", searchCap)
 	bad.Definition = []byte(`{"name":"tool","annotations":{"since":"yesterday"}}`)
 	p := of(t, "", allowAll+`deny[c.id] contains "old" if { some c in input.candidate_tools; time.parse_rfc3339_ns(c.annotations.since) < 7 }`, "")
 	q := ask(policy.PhaseSelect, "", brave, bad, google)

@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 )
 
 // inputSet says which varying inputs an answer depends on: inputs that differ between questions
@@ -25,12 +27,12 @@ const (
 	readsLate = readsPhase | readsCall | readsClock | readsAll
 )
 
-// A compiledRule is one compiled rule, or one else branch, with its dependencies.
-type compiledRule struct {
+// A CompiledRule is one compiled rule, or one else branch, with its dependencies.
+type CompiledRule struct {
 	*ast.Rule
-	answer       string // the answer that it adds to; "" if none
+	Answer       string // the answer that it adds to; "" if none
 	reads        inputSet
-	dependencies []*compiledRule // the rules that it refers to
+	Dependencies []*CompiledRule // the rules that it refers to
 
 	// neededSettings are the paths below input.tenant_policy that must exist for the rule to fire.
 	// The rule reads them before anything that could fail.
@@ -57,17 +59,17 @@ type compiledRule struct {
 // analyseRules finds the dependencies of each rule. A construct that it does not understand counts
 // as a dependency on everything.
 func (l *Layer) analyseRules() {
-	of := map[*ast.Rule]*compiledRule{}
-	for _, name := range sortedNames(l.compiler.Modules) {
+	of := map[*ast.Rule]*CompiledRule{}
+	for _, name := range slices.Sorted(maps.Keys(l.compiler.Modules)) {
 		m := l.compiler.Modules[name]
 		ast.WalkRules(m, func(r *ast.Rule) bool {
 			found := analyseRule(r)
 			if m.Package.Path.Equal(l.kind.rootRef()) {
-				if name, ok := r.Head.Reference[0].Value.(ast.Var); ok && slices.Contains(answerNames, string(name)) {
-					found.answer = string(name)
+				if name, ok := r.Head.Reference[0].Value.(ast.Var); ok && slices.Contains(AnswerNames, string(name)) {
+					found.Answer = string(name)
 				}
 			}
-			found.judgesAlone = found.judgesAlone && found.answer != ""
+			found.judgesAlone = found.judgesAlone && found.Answer != ""
 			l.rules = append(l.rules, found)
 			of[r] = found
 			return false
@@ -75,18 +77,45 @@ func (l *Layer) analyseRules() {
 	}
 	for _, r := range l.rules {
 		for d := range l.compiler.Graph.Dependencies(r.Rule) {
-			r.dependencies = append(r.dependencies, of[d.(*ast.Rule)])
+			r.Dependencies = append(r.Dependencies, of[d.(*ast.Rule)])
 		}
 	}
 }
 
-func sortedNames(modules map[string]*ast.Module) []string {
-	names := make([]string, 0, len(modules))
-	for n := range modules {
-		names = append(names, n)
+// DisplayName returns the rule's name, as the files of its layer write it.
+func (r *CompiledRule) DisplayName() string {
+	if r.Answer != "" {
+		return r.Answer
 	}
-	slices.Sort(names)
-	return names
+	return r.Head.Ref().GroundPrefix().String()
+}
+
+// ReadsCall reports whether the rule may depend on the arguments of a call.
+func (r *CompiledRule) ReadsCall() bool { return r.reads&(readsCall|readsAll) != 0 }
+
+// Unreached returns the rules that no answer depends on, for example a veto with a mistyped name.
+func (l *Layer) Unreached() (out []*CompiledRule) {
+	reached := map[*CompiledRule]bool{}
+	var visit func(r *CompiledRule)
+	visit = func(r *CompiledRule) {
+		if !reached[r] {
+			reached[r] = true
+			for _, n := range r.Dependencies {
+				visit(n)
+			}
+		}
+	}
+	for _, r := range l.rules {
+		if r.Answer != "" {
+			visit(r)
+		}
+	}
+	for _, r := range l.rules {
+		if !reached[r] {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // viewFor returns the layer for a tenant with the settings word. It ignores rules that cannot fire
@@ -104,8 +133,8 @@ func (l *Layer) viewFor(word ast.Value) layerView {
 		if r.candidateReads > 0 && !r.judgesAlone || r.reads&readsAll != 0 {
 			v.judgesAlone = false
 		}
-		for _, n := range r.dependencies {
-			if n.answer != "" { // it depends on the answer about other candidates
+		for _, n := range r.Dependencies {
+			if n.Answer != "" { // it depends on the answer about other candidates
 				v.judgesAlone = false
 			}
 		}
@@ -114,10 +143,10 @@ func (l *Layer) viewFor(word ast.Value) layerView {
 }
 
 // liveRules returns the rules that can contribute to an answer.
-func (l *Layer) liveRules(word ast.Value) map[*compiledRule]bool {
-	var all []*compiledRule
+func (l *Layer) liveRules(word ast.Value) map[*CompiledRule]bool {
+	var all []*CompiledRule
 	for _, r := range l.rules {
-		if r.answer != "" {
+		if r.Answer != "" {
 			all = append(all, r)
 		}
 	}
@@ -125,15 +154,15 @@ func (l *Layer) liveRules(word ast.Value) map[*compiledRule]bool {
 }
 
 // liveRules returns the given rules that can fire, and the rules they refer to.
-func liveRules(word ast.Value, rules ...*compiledRule) map[*compiledRule]bool {
-	found := map[*compiledRule]bool{}
-	var visit func(r *compiledRule)
-	visit = func(r *compiledRule) {
+func liveRules(word ast.Value, rules ...*CompiledRule) map[*CompiledRule]bool {
+	found := map[*CompiledRule]bool{}
+	var visit func(r *CompiledRule)
+	visit = func(r *CompiledRule) {
 		if found[r] || r.needsAsk || r.cannotFire(word) {
 			return
 		}
 		found[r] = true
-		for _, n := range r.dependencies {
+		for _, n := range r.Dependencies {
 			visit(n)
 		}
 	}
@@ -144,7 +173,7 @@ func liveRules(word ast.Value, rules ...*compiledRule) map[*compiledRule]bool {
 }
 
 // cannotFire reports whether the rule needs a setting that the tenant does not have.
-func (r *compiledRule) cannotFire(word ast.Value) bool {
+func (r *CompiledRule) cannotFire(word ast.Value) bool {
 	return slices.ContainsFunc(r.neededSettings, func(path []*ast.Term) bool {
 		v := word
 		for _, key := range path {
@@ -165,11 +194,11 @@ func (r *compiledRule) cannotFire(word ast.Value) bool {
 }
 
 // analyseRule finds the dependencies of one rule.
-func analyseRule(r *ast.Rule) *compiledRule {
-	found := &compiledRule{Rule: r, quick: true}
+func analyseRule(r *ast.Rule) *CompiledRule {
+	found := &CompiledRule{Rule: r, quick: true}
 	call := func(op ast.Ref, operands []*ast.Term) {
 		found.reads |= builtinReads(op)
-		found.quick = found.quick && isQuick(op, operands)
+		found.quick = found.quick && cost.IsQuick(op, operands)
 	}
 	vars := map[ast.Var]int{}
 	v := &ast.GenericVisitor{}
@@ -232,42 +261,6 @@ func builtinReads(op ast.Ref) inputSet {
 	return readsClock | readsChance
 }
 
-// quickBuiltins lists the builtins with a time proportional to the size of their operands at most,
-// up to a logarithm, and with a result that is not much larger than them.
-var quickBuiltins = map[string]bool{}
-
-func init() {
-	for name := range strings.FieldsSeq(`
-		eq assign equal neq lt lte gt gte internal.member_2 internal.member_3
-		plus minus mul div rem abs round ceil floor
-		count sum max min sort and or intersection union
-		array.concat array.reverse array.slice
-		object.get object.keys object.remove object.filter object.union
-		startswith endswith contains indexof lower upper substring split concat
-		trim trim_left trim_right trim_prefix trim_suffix trim_space strings.reverse
-		strings.any_prefix_match strings.any_suffix_match strings.count format_int
-		is_array is_boolean is_null is_number is_object is_set is_string type_name to_number
-		json.marshal json.unmarshal json.is_valid base64.decode base64.is_valid urlquery.decode
-		net.cidr_contains net.cidr_is_valid units.parse units.parse_bytes
-		time.now_ns time.parse_rfc3339_ns time.parse_duration_ns time.parse_ns
-		time.clock time.date time.weekday time.add_date time.diff time.format
-		rand.intn uuid.rfc4122 uuid.parse crypto.sha256
-		walk`) {
-		quickBuiltins[name] = true
-	}
-}
-
-// isQuick reports whether a call of a builtin ends soon. A call of another rule counts as soon: that
-// rule is analysed by itself.
-func isQuick(op ast.Ref, operands []*ast.Term) bool {
-	name := op.String()
-	if name == ast.Sprintf.Name { // a format can ask for any width
-		_, constant := operands[0].Value.(ast.String)
-		return constant
-	}
-	return quickBuiltins[name] || op[0].Equal(ast.DefaultRootDocument)
-}
-
 // inputReads returns what a path into input depends on.
 func inputReads(ref ast.Ref) inputSet {
 	if len(ref) < 2 {
@@ -293,6 +286,9 @@ func inputReads(ref ast.Ref) inputSet {
 	}
 	return 0
 }
+
+// ReadsCall reports whether a reference into input may read the call.
+func ReadsCall(ref ast.Ref) bool { return inputReads(ref)&(readsCall|readsAll) != 0 }
 
 var (
 	keyRoles = ast.InternedTerm("roles")
@@ -425,7 +421,7 @@ func judgesOne(r *ast.Rule, vars map[ast.Var]int) bool {
 	}
 	var one *ast.Term // the candidate
 	for _, e := range r.Body {
-		a, b, ok := equationSides(e)
+		a, b, ok := EquationSides(e)
 		if !ok {
 			continue
 		}
@@ -452,13 +448,14 @@ func judgesOne(r *ast.Rule, vars map[ast.Var]int) bool {
 	}
 	id := ast.Ref{one, keyID}
 	return slices.ContainsFunc(r.Body, func(e *ast.Expr) bool {
-		a, b, ok := equationSides(e)
+		a, b, ok := EquationSides(e)
 		is := func(t *ast.Term) bool { ref, ok := t.Value.(ast.Ref); return ok && ref.Equal(id) }
 		return ok && (a.Equal(key) && is(b) || b.Equal(key) && is(a))
 	})
 }
 
-func equationSides(e *ast.Expr) (a, b *ast.Term, ok bool) {
+// EquationSides returns both sides of an equation or assignment that is not negated.
+func EquationSides(e *ast.Expr) (a, b *ast.Term, ok bool) {
 	t, ok := e.Terms.([]*ast.Term)
 	if !ok || !e.IsEquality() || e.Negated || len(t) != 3 {
 		return nil, nil, false

@@ -111,7 +111,7 @@ func (v layerView) splitParts(word ast.Value) []layerPart {
 const pieceName = "rule %d of %s"
 
 // pieceAnswer returns the answer that a rule with a second name belongs to; "" for other rules.
-func (r *compiledRule) pieceAnswer() (answer string) {
+func (r *CompiledRule) pieceAnswer() (answer string) {
 	var n int
 	name, _ := r.Head.Reference[0].Value.(ast.Var)
 	if _, err := fmt.Sscanf(string(name), pieceName, &n, &answer); err != nil {
@@ -126,7 +126,7 @@ func (r *compiledRule) pieceAnswer() (answer string) {
 func compileApart(kind Kind, files []switchboard.PolicyFile) *Layer {
 	n, apart := 0, true
 	l, err := compileModules(kind, files, func(m *ast.Module) {
-		for _, name := range answerNames {
+		for _, name := range AnswerNames {
 			apart = apart && !m.Package.Path.HasPrefix(kind.rootRef().Append(ast.StringTerm(name)))
 		}
 		if !m.Package.Path.Equal(kind.rootRef()) {
@@ -134,7 +134,7 @@ func compileApart(kind Kind, files []switchboard.PolicyFile) *Layer {
 		}
 		for _, r := range slices.Clone(m.Rules) {
 			name, _ := r.Head.Reference[0].Value.(ast.Var)
-			if !slices.Contains(answerNames, string(name)) {
+			if !slices.Contains(AnswerNames, string(name)) {
 				continue
 			}
 			apart = apart && r.Head.RuleKind() == ast.MultiValue

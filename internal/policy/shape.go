@@ -35,9 +35,9 @@ var answerShapes = map[string]struct {
 	fits  func(types.Type) bool
 	write string
 }{
-	nameAllowed:     {isTexts, nameAllowed + " contains c.id if { … }"},
-	nameDeny:        {func(t types.Type) bool { return isObjectOf(t, isReasons) }, nameDeny + `[c.id] contains "…" if { … }`},
-	nameObligations: {func(t types.Type) bool { return isObjectOf(t, isObjects) }, nameObligations + "[c.id] contains {…} if { … }"},
+	AnswerAllowed:     {isTexts, AnswerAllowed + " contains c.id if { … }"},
+	AnswerDeny:        {func(t types.Type) bool { return isObjectOf(t, isReasons) }, AnswerDeny + `[c.id] contains "…" if { … }`},
+	AnswerObligations: {func(t types.Type) bool { return isObjectOf(t, isObjects) }, AnswerObligations + "[c.id] contains {…} if { … }"},
 }
 
 // canBe reports whether is accepts t, or one of the types that t may be. A type that the compiler
@@ -94,16 +94,16 @@ func (l *Layer) wrongTypes() (faults switchboard.Faults) {
 	fault := func(at *ast.Location, format string, args ...any) {
 		faults = append(faults, switchboard.Fault{File: at.File, Line: at.Row, Column: at.Col, Text: fmt.Sprintf(format, args...)})
 	}
-	for _, name := range answerNames {
+	for _, name := range AnswerNames {
 		t := l.compiler.TypeEnv.GetByRef(l.kind.rootRef().Append(ast.StringTerm(name)))
-		i := slices.IndexFunc(l.rules, func(r *compiledRule) bool { return r.answer == name })
+		i := slices.IndexFunc(l.rules, func(r *CompiledRule) bool { return r.Answer == name })
 		if i >= 0 && t != nil && !answerShapes[name].fits(t) {
 			fault(l.rules[i].Location, "%s is %s; write: %s", name, types.Sprint(t), answerShapes[name].write)
 		}
 	}
 	if !l.addsAllowed {
 		first := slices.Min(slices.Collect(maps.Keys(l.compiler.Modules)))
-		fault(l.compiler.Modules[first].Package.Location, "nothing adds to %s, so this layer denies every tool; write: %s", nameAllowed, answerShapes[nameAllowed].write)
+		fault(l.compiler.Modules[first].Package.Location, "nothing adds to %s, so this layer denies every tool; write: %s", AnswerAllowed, answerShapes[AnswerAllowed].write)
 	}
 	return faults
 }

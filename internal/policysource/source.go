@@ -17,20 +17,21 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/policies"
 )
 
 // Of returns the files of all layers of a configuration: first the operator's layer,
 // then those of the tenants by id.
-func Of(c *config.Config) []*policy.Sources {
-	operator := &policy.Sources{Kind: policy.Operator, Name: "policies", Files: c.Policies}
+func Of(c *config.Config) []*author.Sources {
+	operator := &author.Sources{Kind: policy.Operator, Name: "policies", Files: c.Policies}
 	if c.Policies == nil {
-		operator = &policy.Sources{Kind: policy.Operator, Name: "policies (shipped)", Files: Shipped(), Shipped: true}
+		operator = &author.Sources{Kind: policy.Operator, Name: "policies (shipped)", Files: Shipped(), Shipped: true}
 	}
-	all := []*policy.Sources{operator}
+	all := []*author.Sources{operator}
 	for _, id := range slices.Sorted(maps.Keys(c.TenantPolicies)) {
-		all = append(all, &policy.Sources{
+		all = append(all, &author.Sources{
 			Kind: policy.Tenant, Tenant: id, Name: filepath.Join("tenants", string(id), "policies"), Files: c.TenantPolicies[id],
 		})
 	}
@@ -41,8 +42,8 @@ func Of(c *config.Config) []*policy.Sources {
 // is a file, or a folder with all files below it. The folder of a configuration means its folders
 // of policies. The files in tenants/<id>/policies are the layer of that tenant. All other files are
 // one layer; the package that they declare says of which kind.
-func At(paths []string) ([]*policy.Sources, error) {
-	var all []*policy.Sources
+func At(paths []string) ([]*author.Sources, error) {
+	var all []*author.Sources
 	for _, given := range paths {
 		rules := false
 		for _, at := range policyFolders(given) {
@@ -116,11 +117,11 @@ func tenantOfPath(at string) switchboard.TenantID {
 }
 
 // layerAt returns the tenant's layer among all. If there is none, it adds one.
-func layerAt(all *[]*policy.Sources, id switchboard.TenantID) *policy.Sources {
-	i := slices.IndexFunc(*all, func(s *policy.Sources) bool { return s.Tenant == id })
+func layerAt(all *[]*author.Sources, id switchboard.TenantID) *author.Sources {
+	i := slices.IndexFunc(*all, func(s *author.Sources) bool { return s.Tenant == id })
 	if i < 0 {
 		i = len(*all)
-		*all = append(*all, &policy.Sources{Kind: policy.Tenant, Tenant: id})
+		*all = append(*all, &author.Sources{Kind: policy.Tenant, Tenant: id})
 	}
 	return (*all)[i]
 }

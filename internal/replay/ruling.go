@@ -27,22 +27,27 @@ const maxRecordedArguments = 64 << 10
 // A callRuling is policy's ruling on one call as it is recorded: in canonical form, without empty
 // members.
 type callRuling struct {
-	V         int                      `json:"v"`
-	Tenant    switchboard.TenantID     `json:"tenant"`
-	Principal recordedPrincipal        `json:"principal"`
-	Task      switchboard.TaskID       `json:"task"`
-	Snapshot  decide.Snapshot          `json:"snapshot"`
-	Now       time.Time                `json:"now,omitzero"` // if a policy reads it
-	Method    string                   `json:"method"`
-	Server    switchboard.ServerID     `json:"server"`
-	Tool      string                   `json:"tool,omitempty"`
-	Item      *recordedItem            `json:"item,omitempty"` // of a call that is not a tool's
-	Needs     []string                 `json:"requirements"`   // the requirements that selected it
-	Arguments recordedArguments        `json:"arguments"`
-	Code      switchboard.Code         `json:"code,omitempty"` // of the refusal; "" means that the call is allowed
-	Why       string                   `json:"why,omitempty"`
-	Asks      *switchboard.Obligations `json:"obligations,omitempty"`
-	Mixed     bool                     `json:"mixed,omitempty"` // the configuration was replaced between selection and call
+	V         int                  `json:"v"`
+	Tenant    switchboard.TenantID `json:"tenant"`
+	Principal recordedPrincipal    `json:"principal"`
+	Task      switchboard.TaskID   `json:"task"`
+	Snapshot  decide.Snapshot      `json:"snapshot"`
+	Now       time.Time            `json:"now,omitzero"` // if a policy reads it
+	Method    string               `json:"method"`
+	Server    switchboard.ServerID `json:"server"`
+	Tool      string               `json:"tool,omitempty"`
+	Item      *recordedItem        `json:"item,omitempty"` // of a call that is not a tool's
+	Needs     []string             `json:"requirements"`   // the requirements that selected it
+	Arguments recordedArguments    `json:"arguments"`
+	rulingRefusal
+	Asks  *switchboard.Obligations `json:"obligations,omitempty"`
+	Mixed bool                     `json:"mixed,omitempty"` // the configuration was replaced between selection and call
+}
+
+// A rulingRefusal says why a call was refused.
+type rulingRefusal struct {
+	Code switchboard.Code `json:"code,omitempty"` // of the refusal; "" means that the call is allowed
+	Why  string           `json:"why,omitempty"`
 }
 
 // rulingVersion is the format version of a callRuling.
@@ -412,7 +417,7 @@ func (r *replayer) callChanges(ctx context.Context, was *callRuling, when time.T
 	}
 	now, err := r.ruleProposed(ctx, was, when)
 	if err != nil {
-		now = callRuling{Code: switchboard.CodeNoSuchTool, Why: err.Error()}
+		now = callRuling{rulingRefusal: rulingRefusal{switchboard.CodeNoSuchTool, err.Error()}}
 	}
 	of := cmp.Or(was.Tool, was.Method+" at "+string(was.Server))
 	switch {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -302,45 +303,27 @@ type notice struct {
 	From string    `json:"from"`
 }
 
+func decodeNotice(data []byte) (key store.Key, from string, err error) {
+	var n notice
+	err = json.Unmarshal(data, &n)
+	return n.Key, n.From, err
+}
+
 // Follow applies the changes that other processes make to runs, until ctx is done.
 func (g *Registry) Follow(ctx context.Context) {
-	changed := map[store.Key]bool{}
-	var mu sync.Mutex
+	f := feed.Open(g.records.store, feed.Options[store.Key]{Topic: topicRuns, Decode: decodeNotice, Self: g.records.processID})
+	defer f.Close()
+	var changed map[store.Key]bool
 	all := true // notices may have been missed before the subscription
-	wake := make(chan struct{}, 1)
-	wake <- struct{}{}
-	stop := g.records.store.Subscribe(topicRuns, func(data []byte) {
-		var n notice
-		mu.Lock()
-		defer mu.Unlock()
-		switch err := json.Unmarshal(data, &n); {
-		case data == nil || err != nil:
-			all = true
-		case n.From == g.records.processID:
-			return
-		default:
-			changed[n.Key] = true
-		}
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	})
-	defer stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-wake:
-		}
-		mu.Lock()
-		keys, every := changed, all
-		changed, all = map[store.Key]bool{}, false
-		mu.Unlock()
 		for _, r := range g.All() {
-			if every || keys[r.storeKey()] {
+			if all || changed[r.storeKey()] {
 				_ = r.withBindLock(ctx, func() error { return g.syncWithStore(ctx, r) }) // if it fails, the next notice or Sweep tries again
 			}
+		}
+		var err error
+		if changed, all, err = f.Next(ctx); err != nil {
+			return
 		}
 	}
 }

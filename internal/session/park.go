@@ -114,13 +114,13 @@ func (ps *ParkedCalls) Call(ctx context.Context, key PrincipalKey, m *wire.Messa
 		asked: make(chan *serverQuestion), done: make(chan callOutcome, 1), questions: map[string]*serverQuestion{},
 	}
 	c.Client.Ask = p.ask
-	tell := c.Notify
+	notify := c.Notify
 	c.Notify = func(n switchboard.Notification) {
-		if heard := p.listener.Load(); heard != nil {
-			(*heard)(n)
+		if listener := p.listener.Load(); listener != nil {
+			(*listener)(n)
 		}
 	}
-	p.setListener(tell)
+	p.setListener(notify)
 	go func() {
 		defer end(nil)
 		o := callOutcome{err: errPanicked}
@@ -136,12 +136,12 @@ func (ps *ParkedCalls) Call(ctx context.Context, key PrincipalKey, m *wire.Messa
 }
 
 // setListener sets which function takes the server's notifications; nil drops them.
-func (p *parkedCall) setListener(heard func(switchboard.Notification)) {
-	if heard == nil {
+func (p *parkedCall) setListener(listener func(switchboard.Notification)) {
+	if listener == nil {
 		p.listener.Store(nil)
 		return
 	}
-	p.listener.Store(&heard)
+	p.listener.Store(&listener)
 }
 
 // CanBeAsked reports whether a client declares a capability that lets servers ask it something.
@@ -245,15 +245,15 @@ func (p *parkedCall) inputRequired(state string) switchboard.Result {
 	return switchboard.Result{JSON: append(b, '}')}
 }
 
-// park parks p and returns the request state that finds it again, once. again means that p has its
+// park parks p and returns the request state that finds it again, once. hasSlot means that p has its
 // slot already. The error says why p cannot be parked.
-func (ps *ParkedCalls) park(p *parkedCall, again bool) (state string, err error) {
+func (ps *ParkedCalls) park(p *parkedCall, hasSlot bool) (state string, err error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	switch {
 	case ps.closed != nil:
 		return "", ps.closed
-	case again:
+	case hasSlot:
 	case ps.byPrincipal[p.principal] >= MaxParked:
 		return "", errParkedTooMany
 	default:
@@ -323,8 +323,8 @@ func (ps *ParkedCalls) takeByState(key PrincipalKey, m *wire.Message, state stri
 	if !ok {
 		return nil
 	}
-	asks := &parkedCall{principal: key, digest: digestOf(m)}
-	if !hmac.Equal([]byte(seal), []byte(ps.sealState(id, asks))) {
+	expected := &parkedCall{principal: key, digest: digestOf(m)}
+	if !hmac.Equal([]byte(seal), []byte(ps.sealState(id, expected))) {
 		return nil
 	}
 	return ps.remove(id)
@@ -342,8 +342,8 @@ func (ps *ParkedCalls) ReplicaOf(key PrincipalKey, m *wire.Message) string {
 	if len(part) != 3 {
 		return ""
 	}
-	asks := &parkedCall{principal: key, digest: digestOf(m)}
-	if !hmac.Equal([]byte(part[2]), []byte(ps.sealState(part[1], asks))) {
+	expected := &parkedCall{principal: key, digest: digestOf(m)}
+	if !hmac.Equal([]byte(part[2]), []byte(ps.sealState(part[1], expected))) {
 		return "" // not a state of these replicas; perhaps of a Switchboard behind this one
 	}
 	return part[0]
@@ -362,14 +362,14 @@ func HasState(m *wire.Message) bool {
 	return ok
 }
 
-// Resume continues the parked call of the state with the answers in m. tell gets the server's
+// Resume continues the parked call of the state with the answers in m. notify gets the server's
 // notifications from now on. found is false if there is no such call.
-func (ps *ParkedCalls) Resume(ctx context.Context, key PrincipalKey, m *wire.Message, state string, tell func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
+func (ps *ParkedCalls) Resume(ctx context.Context, key PrincipalKey, m *wire.Message, state string, notify func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
 	p := ps.takeByState(key, m, state)
 	if p == nil {
 		return switchboard.Result{}, false, nil
 	}
-	p.setListener(withOwnToken(tell, m)) // before the server continues
+	p.setListener(withOwnToken(notify, m)) // before the server continues
 	answers, _ := m.Param(memberAnswers)
 	for key, question := range p.questions {
 		if given, ok := wire.Field(answers, key); ok && given[0] == '{' {
@@ -379,9 +379,9 @@ func (ps *ParkedCalls) Resume(ctx context.Context, key PrincipalKey, m *wire.Mes
 	}
 	if len(p.questions) > 0 && len(p.done) == 0 { // ask again for the answers that are missing
 		p.setListener(nil)
-		again, err := ps.park(p, true)
+		state, err := ps.park(p, true)
 		if err == nil {
-			return p.inputRequired(again), true, nil
+			return p.inputRequired(state), true, nil
 		}
 		p.cancel(err)
 	}
@@ -390,10 +390,10 @@ func (ps *ParkedCalls) Resume(ctx context.Context, key PrincipalKey, m *wire.Mes
 	return result, true, err
 }
 
-// withOwnToken returns tell for a call that another request than m began: it puts the progress
+// withOwnToken returns notify for a call that another request than m began: it puts the progress
 // token of m into progress notifications.
-func withOwnToken(tell func(switchboard.Notification), m *wire.Message) func(switchboard.Notification) {
-	if tell == nil {
+func withOwnToken(notify func(switchboard.Notification), m *wire.Message) func(switchboard.Notification) {
+	if notify == nil {
 		return nil
 	}
 	token, ok := m.Meta(wire.MetaProgressToken)
@@ -404,6 +404,6 @@ func withOwnToken(tell func(switchboard.Notification), m *wire.Message) func(swi
 			}
 			n.Params = wire.Rewrite(nil, n.Params, wire.Edit{Name: wire.MetaProgressToken, Value: token})
 		}
-		tell(n)
+		notify(n)
 	}
 }

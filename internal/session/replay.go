@@ -50,7 +50,7 @@ type Replays struct {
 	bytes  int
 }
 
-// A track is one event stream, which may need several connections. Track 0 is the session's
+// A Track is one event stream, which may need several connections. Track 0 is the session's
 // notification stream. Each other track belongs to one request.
 type Track struct {
 	replays *Replays
@@ -256,7 +256,7 @@ func (k *Track) Attach(detach func()) {
 
 // Since returns the events after the given one and the number of the last, and whether the
 // track is finished. If it is not, grown is closed when there are more events.
-func (k *Track) Since(event int) (events [][]byte, last int, over bool, grown <-chan struct{}) {
+func (k *Track) Since(event int) (events [][]byte, last int, finished bool, grown <-chan struct{}) {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
 	first := k.next - len(k.events)

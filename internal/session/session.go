@@ -9,16 +9,8 @@ package session
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
-	"iter"
-	"maps"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -52,32 +44,14 @@ type PrincipalKey struct {
 // KeyOf returns the key of p.
 func KeyOf(p switchboard.Principal) PrincipalKey { return PrincipalKey{p.Tenant, p.ID} }
 
-// A Table holds the sessions of this replica. Use NewTable. It is safe for concurrent use.
-type Table struct {
-	onEnd       func(*Session) // called once for each session that has ended
-	key         []byte         // of idSeal
-	replayBytes atomic.Int64   // of events that can be resumed
-
-	byID sync.Map // string → *Session; found without a lock, for calls
-
-	mu          sync.Mutex
-	count       int
-	byPrincipal map[PrincipalKey]map[*Session]struct{}
-	yielded     map[string][]*Session // by id: sessions that another replica took over while requests still ran here
-}
-
-// NewTable returns an empty table. key authenticates session ids, so that an id which no replica
-// minted costs no read of the store. onEnd is called once for each session that has ended.
-func NewTable(key []byte, onEnd func(*Session)) *Table { return &Table{key: key, onEnd: onEnd} }
-
 // A Session is the state of one legacy client's connection. Only the principal that opened it can use
-// it. keep.go says which replica owns it.
+// it. replicator.go says which replica owns it.
 type Session struct {
 	id        string
 	principal PrincipalKey
 	key       store.Key // of the session in the store
 
-	Client   *Client
+	Client   *ClientState
 	InFlight Requests
 	Replays  Replays
 
@@ -136,123 +110,15 @@ func (s *Session) Context() context.Context { return s.ctx }
 // primers: see Replays.
 func (s *Session) Bind(r *run.Run, primers bool) { s.run, s.Replays.sendsPrimers = r, primers }
 
-// Reserve makes a session for p that cannot be found yet. id is the id of a session that is taken
-// over, or "". The caller is its first user. It returns nil if there are too many sessions; each
-// reports whether there are too many of p.
-func (ss *Table) Reserve(p switchboard.Principal, id string) (s *Session, each bool) {
-	o := KeyOf(p)
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if len(ss.byPrincipal[o]) >= MaxSessionsEach && !ss.makeRoom(o) {
-		return nil, true
-	}
-	if ss.count >= MaxSessions {
-		return nil, false
-	}
-	if id == "" {
-		id = rand.Text() // at least 128 random bits
-		id += ss.idSeal(o, id)
-	}
-	s = &Session{id: id, principal: o, key: sessionKey(o, id), onEnd: ss.onEnd, Client: NewClient(id, p), usage: usage{users: 1}}
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.Replays.totalBytes = &ss.replayBytes
-	context.AfterFunc(s.ctx, func() {
-		s.InFlight.CancelAll(ErrCancelled)
-		s.Replays.close()
-	})
-	if ss.byPrincipal == nil {
-		ss.byPrincipal = map[PrincipalKey]map[*Session]struct{}{}
-	}
-	if ss.byPrincipal[o] == nil {
-		ss.byPrincipal[o] = map[*Session]struct{}{}
-	}
-	ss.byPrincipal[o][s] = struct{}{}
-	ss.count++
-	return s, false
-}
-
-// idSeal returns the end of a session id of o, which shows that we minted the id. Ids without it
-// are not looked up in the store.
-func (ss *Table) idSeal(o PrincipalKey, random string) string {
-	h := hmac.New(sha256.New, ss.key)
-	h.Write([]byte(string(o.Tenant) + "/" + o.ID + "\x00" + random))
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:12])
-}
-
-// IsMinted reports whether the id is one of o that we have minted.
-func (ss *Table) IsMinted(o PrincipalKey, id string) bool {
-	n := max(0, len(id)-base64.RawURLEncoding.EncodedLen(12))
-	return hmac.Equal([]byte(id[n:]), []byte(ss.idSeal(o, id[:n])))
-}
-
-// Size returns the number of sessions that this replica owns.
-func (ss *Table) Size() int {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return ss.count
-}
-
-// makeRoom ends the longest idle session of o, if that has been idle for idleGrace. The caller
-// holds ss.mu.
-func (ss *Table) makeRoom(o PrincipalKey) bool {
-	var oldest *Session
-	var since time.Time
-	for s := range ss.byPrincipal[o] {
-		if idle, ok := s.idleSince(); ok && time.Since(idle) >= idleGrace && (oldest == nil || idle.Before(since)) {
-			oldest, since = s, idle
-		}
-	}
-	if oldest == nil || !oldest.markEnded(false) {
-		return false
-	}
-	ss.removeLocked(oldest)
-	oldest.cancel(ErrCancelled)
-	return true
-}
-
-// Publish makes the session findable, after Bind. It returns false if a session with the same id can
-// be found already.
-func (ss *Table) Publish(s *Session) bool {
-	s.unwatch = s.run.Watch(s.Client.Queue, false)
-	_, taken := ss.byID.LoadOrStore(s.id, s)
-	return !taken
-}
-
-// Find returns p's session of that id and counts the caller as a user, who must call Release. It
-// does not return sessions of other principals.
-func (ss *Table) Find(id string, p switchboard.Principal) *Session {
-	v, ok := ss.byID.Load(id)
-	if !ok {
-		return nil
-	}
-	if s := v.(*Session); s.use(p, false) {
-		return s
-	}
-	return nil
-}
-
-// FindAll returns p's session of that id as Find does, preceded by the sessions of that id that
-// were yielded here, in the order of time. The caller must Release each.
-func (ss *Table) FindAll(id string, p switchboard.Principal) (all []*Session) {
-	v, _ := ss.byID.Load(id) // first: a session that moves meanwhile is then among the yielded ones
-	ss.mu.Lock()
-	left := slices.Clone(ss.yielded[id])
-	ss.mu.Unlock()
-	if s, ok := v.(*Session); ok && !slices.Contains(left, s) {
-		left = append(left, s)
-	}
-	return slices.DeleteFunc(left, func(s *Session) bool { return !s.use(p, true) })
-}
-
 // use adds a user to s, if s belongs to p and has not ended. A yielded session takes users only if
-// yielded is set.
-func (s *Session) use(p switchboard.Principal, left bool) bool {
+// includeYielded is set.
+func (s *Session) use(p switchboard.Principal, includeYielded bool) bool {
 	if s.principal != KeyOf(p) {
 		return false
 	}
 	s.usage.mu.Lock()
 	defer s.usage.mu.Unlock()
-	if s.usage.ended || s.usage.yielded && !left {
+	if s.usage.ended || s.usage.yielded && !includeYielded {
 		return false
 	}
 	s.usage.users++
@@ -268,115 +134,6 @@ func (s *Session) idleLimit() time.Duration {
 		return replayedFor
 	}
 	return Idle
-}
-
-// Release removes a user of s. A session that has no users for idleLimit ends.
-func (ss *Table) Release(s *Session) {
-	s.usage.mu.Lock()
-	defer s.usage.mu.Unlock()
-	if s.usage.users--; s.usage.users > 0 {
-		return
-	}
-	s.usage.idleFrom = time.Now()
-	switch {
-	case s.usage.ended:
-		s.cancel(ErrCancelled)
-	case s.usage.timer == nil:
-		s.usage.timer = time.AfterFunc(s.idleLimit(), func() {
-			if s.markEnded(false) {
-				ss.remove(s)
-				s.cancel(ErrCancelled)
-			}
-		})
-	default:
-		s.usage.timer.Reset(s.idleLimit())
-	}
-}
-
-// End ends s and cancels its requests in flight.
-func (ss *Table) End(s *Session) {
-	if s.markEnded(true) {
-		ss.remove(s)
-	}
-	s.cancel(ErrCancelled)
-}
-
-// EndAll ends every session, but lets the requests in flight finish.
-func (ss *Table) EndAll() {
-	for s := range ss.all() {
-		if s.markEnded(true) {
-			ss.remove(s)
-		}
-	}
-}
-
-// yield removes s from the lookup table because another replica owns it now. Requests that still
-// run here keep it alive.
-func (ss *Table) yield(s *Session) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	s.usage.mu.Lock()
-	defer s.usage.mu.Unlock()
-	if s.usage.yielded || s.usage.ended {
-		return
-	}
-	s.usage.yielded = true
-	if s.unwatch != nil {
-		s.unwatch()
-	}
-	if s.usage.users == 0 {
-		s.usage.timer.Reset(s.idleLimit())
-	}
-	if ss.yielded == nil {
-		ss.yielded = map[string][]*Session{}
-	}
-	ss.yielded[s.id] = append(ss.yielded[s.id], s) // before it leaves the lookup table
-	ss.removeOwned(s)
-}
-
-// all returns the sessions that can be found, and those that were yielded.
-func (ss *Table) all() iter.Seq[*Session] {
-	return func(yield func(*Session) bool) {
-		ss.mu.Lock()
-		left := slices.Concat(slices.Collect(maps.Values(ss.yielded))...)
-		ss.mu.Unlock()
-		for _, s := range left {
-			if !yield(s) {
-				return
-			}
-		}
-		ss.byID.Range(func(_, v any) bool { return yield(v.(*Session)) })
-	}
-}
-
-func (ss *Table) remove(s *Session) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.removeLocked(s)
-}
-
-// removeLocked removes s from all tables. The caller holds ss.mu.
-func (ss *Table) removeLocked(s *Session) {
-	left := ss.yielded[s.id]
-	switch i := slices.Index(left, s); {
-	case i < 0:
-		ss.removeOwned(s)
-	case len(left) == 1:
-		delete(ss.yielded, s.id)
-	default:
-		ss.yielded[s.id] = slices.Delete(left, i, i+1)
-	}
-}
-
-// removeOwned removes s from the tables of the sessions that this replica owns. The caller holds
-// ss.mu.
-func (ss *Table) removeOwned(s *Session) {
-	ss.byID.CompareAndDelete(s.id, s)
-	delete(ss.byPrincipal[s.principal], s)
-	if len(ss.byPrincipal[s.principal]) == 0 {
-		delete(ss.byPrincipal, s.principal)
-	}
-	ss.count--
 }
 
 // markEnded marks s as ended, once, and reports whether it did. Unless busy is set, it does so only
@@ -433,12 +190,4 @@ func (s *Session) Deliver(m *wire.Message) bool {
 		return s.Client.Questions.Resolve(*m)
 	}
 	return s.InFlight.Cancel(m.Params)
-}
-
-// TooMany says why no session is opened. own means that the principal has reached its limit.
-func TooMany(own bool) *switchboard.Error {
-	if own {
-		return switchboard.Refuse(switchboard.CodeOverloaded, "%d of your sessions are open, the limit for one principal; end one with DELETE, or try again once one has been idle for a minute", MaxSessionsEach)
-	}
-	return switchboard.Refuse(switchboard.CodeOverloaded, "the limit of open sessions is reached; try again later")
 }

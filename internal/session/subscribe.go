@@ -33,8 +33,8 @@ type Subscriptions struct {
 	ended   bool
 }
 
-// A SubscribeFunc asks a server for the updates of the resource that c names, until stop is called. It
-// calls updated with the URI as the server spells it.
+// A SubscribeFunc asks a server for the updates of the resource that c names, until stop is called.
+// It calls updated with the URI as the server spells it.
 type SubscribeFunc func(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error)
 
 // A Subscriber is a client that subscribes to resources.

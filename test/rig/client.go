@@ -21,7 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// Text is what a result says, or the whole message where it says nothing.
+// Text returns the text of a result, or the whole message if it has none.
 func (m Message) Text() string {
 	var r struct{ Content []struct{ Text string } }
 	if err := json.Unmarshal(m.Result, &r); err != nil || len(r.Content) == 0 {
@@ -30,8 +30,7 @@ func (m Message) Text() string {
 	return r.Content[0].Text
 }
 
-// Listen opens a stream, waits until it is open, and tells heard when the list
-// has changed.
+// Listen opens a stream, waits until it is open, and sends who to heard at each list_changed.
 func Listen(t *testing.T, heard chan<- string, who, method, url, body string, header http.Header) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -59,11 +58,11 @@ func Listen(t *testing.T, heard chan<- string, who, method, url, body string, he
 	}()
 }
 
-// Code is the code with which something was refused; "" means that it was not.
+// Code returns the code of a refusal; "" means that the request was not refused.
 func Code(m Message) string {
 	var data struct{ Code string }
 	if m.Error != nil {
-		_ = json.Unmarshal(m.Error.Data, &data) // an error without our data has no code of ours
+		_ = json.Unmarshal(m.Error.Data, &data) // an error of a server has no such data
 		return cmp.Or(data.Code, fmt.Sprint("error ", m.Error.Code))
 	}
 	var r struct {
@@ -82,7 +81,7 @@ func Code(m Message) string {
 	return string(m.Raw)
 }
 
-// Call is the code of a call.
+// Call calls a tool, and returns Code of the answer.
 func Call(t *testing.T, s Session, tool, arguments string) string {
 	t.Helper()
 	m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments))
@@ -92,8 +91,7 @@ func Call(t *testing.T, s Session, tool, arguments string) string {
 	return Code(m)
 }
 
-// Try calls a tool with an id, and takes what comes. Of an odd id it is an idempotency key
-// too.
+// Try calls a tool with an id in its arguments, and returns the answer or the error. If HasKey(id), the id is the idempotency key too.
 func (s *HTTPSession) Try(tool string, id int) Attempt {
 	a := Attempt{ID: id, Began: time.Now()}
 	params := fmt.Sprintf(`{"name":%q,"arguments":{"id":%d}}`, tool, id)
@@ -155,8 +153,7 @@ func MintRun(t *testing.T, g *Gateway, key, task string) string {
 	return minted.Run
 }
 
-// SendRaw sends bytes and returns the status of each answer, until the connection is
-// closed. The error says that this took too long.
+// SendRaw sends bytes and returns the status of each answer, until the connection is closed. The error means that the answers were late.
 func SendRaw(t *testing.T, g *Gateway, request string) (status []int, late error) {
 	t.Helper()
 	conn, err := (&net.Dialer{Timeout: Patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(g.URL, "http://"))
@@ -192,14 +189,14 @@ type Message struct {
 
 // A Session is a client of one era on one transport.
 type Session interface {
-	// Ask sends a request with these params, which have no _meta, and returns
-	// the answer and what was said before it.
+	// Ask sends a request with these params, which have no _meta. It returns
+	// the answer and the messages before it.
 	Ask(t *testing.T, method, params string) (answer Message, said []string)
-	// Send sends bytes as they are, as a message.
+	// Send sends these bytes as a message.
 	Send(t *testing.T, body string) Message
 }
 
-// HTTPSession is a client over Streamable HTTP.
+// An HTTPSession is a client over Streamable HTTP.
 type HTTPSession struct {
 	URL    string
 	Modern bool
@@ -209,8 +206,7 @@ type HTTPSession struct {
 
 const ModernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
-// WithMeta adds what a modern request carries to its params, which may have a _meta
-// that is not empty.
+// WithMeta adds ModernMeta to the params of a request. They may have a _meta with members.
 func WithMeta(params string) string {
 	if params == "" || params == "{}" {
 		return "{" + ModernMeta + "}"
@@ -228,7 +224,7 @@ func (s *HTTPSession) Ask(t *testing.T, method, params string) (Message, []strin
 	return m, resp.Said
 }
 
-// Request returns what ask posts.
+// Request returns the body and the headers that Ask posts.
 func (s *HTTPSession) Request(method, params string) (body string, extra http.Header) {
 	if params == "" {
 		params = "{}"
@@ -255,7 +251,7 @@ func (s *HTTPSession) Send(t *testing.T, body string) Message {
 	return m
 }
 
-// A Response is what came back over HTTP, but for the answer.
+// A Response is an HTTP response without the answer.
 type Response struct {
 	*http.Response
 	Said []string
@@ -268,7 +264,7 @@ func (s *HTTPSession) Post(t *testing.T, body string, extra http.Header) (Messag
 	return m, r
 }
 
-// Exchange is post without a test.
+// Exchange is Post without a test.
 func (s *HTTPSession) Exchange(body string, extra http.Header) (Message, Response, error) {
 	nothing := Response{Response: &http.Response{Header: http.Header{}}}
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -311,11 +307,11 @@ func (s *HTTPSession) Exchange(body string, extra http.Header) (Message, Respons
 
 func ParseMessage(raw []byte) Message {
 	m := Message{Raw: raw}
-	_ = json.Unmarshal(raw, &m) // what is no JSON has neither result nor error
+	_ = json.Unmarshal(raw, &m) // invalid JSON has neither result nor error
 	return m
 }
 
-// StdioSession is a client that has started "switchboard stdio" itself.
+// A StdioSession is a client that has started "switchboard stdio" itself.
 type StdioSession struct {
 	Cmd    *exec.Cmd
 	Modern bool
@@ -325,8 +321,7 @@ type StdioSession struct {
 	Next   int
 }
 
-// Stdio starts a switchboard for one client over stdio. It returns when the servers have
-// answered, or after a first list has waited for them.
+// Stdio starts a switchboard for one client over stdio. It returns after a first list, which waits for the servers.
 func Stdio(t *testing.T, dir string, modern bool, args ...string) *StdioSession {
 	t.Helper()
 	s := StdioAtOnce(t, dir, modern, args...)
@@ -334,7 +329,7 @@ func Stdio(t *testing.T, dir string, modern bool, args ...string) *StdioSession 
 	return s
 }
 
-// StdioAtOnce is stdio, though the servers may be starting.
+// StdioAtOnce is Stdio without the wait for the servers.
 func StdioAtOnce(t *testing.T, dir string, modern bool, args ...string) *StdioSession {
 	t.Helper()
 	s := &StdioSession{Modern: modern, Cmd: Switchboard(append([]string{"stdio"}, args...)...)}
@@ -405,14 +400,14 @@ func (s *StdioSession) Exchange(t *testing.T, body string) (Message, []string) {
 	}
 }
 
-// ReadLine returns the next line that it says, if it says one in time.
+// ReadLine returns the next line of Switchboard. It fails after Patience.
 func (s *StdioSession) ReadLine() ([]byte, error) {
 	_ = s.pipe.SetReadDeadline(time.Now().Add(Patience))
 	defer func() { _ = s.pipe.SetReadDeadline(time.Time{}) }()
 	return s.Out.ReadBytes('\n')
 }
 
-// AwaitListChanged waits until it is told that its list of tools has changed.
+// AwaitListChanged waits for a notification that the list of tools has changed.
 func (s *StdioSession) AwaitListChanged(t *testing.T) {
 	t.Helper()
 	for {
@@ -424,7 +419,7 @@ func (s *StdioSession) AwaitListChanged(t *testing.T) {
 	}
 }
 
-// ListNames lists what a session sees, but for the tool of ours that all keyless clients see.
+// ListNames returns the names of the session's tools, without switchboard_read, which all keyless clients have.
 func ListNames(t *testing.T, s Session) []string {
 	t.Helper()
 	m, _ := s.Ask(t, "tools/list", "")
@@ -445,14 +440,14 @@ func ListNames(t *testing.T, s Session) []string {
 	return got
 }
 
-// At is the same client, which now asks another replica.
+// At returns the same client, connected to another replica.
 func (s *HTTPSession) At(g *Gateway) *HTTPSession {
 	moved := *s
 	moved.URL = g.URL + "/mcp"
 	return &moved
 }
 
-// EachSession opens every kind of client on the same files.
+// EachSession runs f with each kind of client on the same files.
 func EachSession(t *testing.T, dir string, f func(t *testing.T, name string, s Session)) {
 	t.Helper()
 	g := Serve(t, dir)

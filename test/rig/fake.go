@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// The key and the state with which a modern fake asks.
+// The key and the request state in the questions of a modern fake.
 const (
 	FakeKey   = `k\u00e9y`
 	FakeState = `"st\u0061te \/ 1.0"`
 )
 
-// ask asks the client of a legacy fake, and gives the whole answer.
+// ask asks the client of a legacy fake, and returns the whole answer.
 func (f *Fake) ask(method, params string, say func([]byte)) []byte {
 	answer := make(chan []byte, 1)
 	f.state.Lock()
@@ -35,8 +35,8 @@ func (f *Fake) ask(method, params string, say func([]byte)) []byte {
 	return <-answer
 }
 
-// question asks the client as the era does: by a request, or by a result that is
-// none yet. It returns the text of the result, or else the result itself.
+// question asks the client in the way of its era: by a request, or by a result of the type input_required. It returns the text of the result, or the
+// result itself.
 func (f *Fake) question(q *FakeRequest, method, params string, say func([]byte)) (text, result []byte) {
 	var steps string
 	_ = json.Unmarshal(q.Params.Arguments["steps"], &steps)
@@ -53,7 +53,7 @@ func (f *Fake) question(q *FakeRequest, method, params string, say func([]byte))
 	return fmt.Appendf(nil, "%s %s", q.Params.State, q.Params.Answers), nil
 }
 
-// textOf is a result that says text.
+// textOf returns a result with the text.
 func (f *Fake) textOf(text []byte) string {
 	quoted, _ := json.Marshal(string(text))
 	extra := ""
@@ -63,33 +63,32 @@ func (f *Fake) textOf(text []byte) string {
 	return `{"content":[{"type":"text","text":` + string(quoted) + `}]` + extra + `}`
 }
 
-// A fake is an MCP server that does just what its arguments say, byte for byte:
-// what no SDK would send is what we want to see carried. It is this test binary,
-// run again with the word "fake" as its first argument.
+// A Fake is an MCP server that sends exactly the bytes in its arguments, also those that no SDK would send. Over stdio it is the program FakeProgram
+// with the first argument "fake".
 type Fake struct {
-	Modern bool              // it speaks 2026-07-28 and nothing else
+	Modern bool              // it speaks only 2026-07-28
 	Tools  []json.RawMessage // as in tools/list
 	mood   string            // "", hang, exit, flood: how it starts
-	Marks  string            // a file to which a line is added for each call executed, and for each change of roots
+	Marks  string            // a file with a line for each executed call, and for each change of roots
 	Says   string            // the result of each call; "" leaves it to the call's arguments
-	Tape   string            // a file to which each message that comes is added, quoted, as a line
-	more   map[string][]byte // what other lists hold, by their name: resources, resourceTemplates, prompts
+	Tape   string            // a file with a line for each received message, quoted
+	more   map[string][]byte // the content of the other lists, by name: resources, resourceTemplates, prompts
 	block  string            // a member of its capabilities; "" for none
 	beside string            // a member beside them
 
 	mu       sync.Mutex
 	out      io.Writer  // of stdio
-	state    sync.Mutex // guards what follows
+	state    sync.Mutex // guards the fields below
 	asked    int
 	visits   int
 	answers  map[string]chan []byte // of the client, by the id of the question
-	roots    chan []byte            // what it answered to mood asks-roots
+	roots    chan []byte            // the client's answer, in mood asks-roots
 	listener json.RawMessage        // the id of the request that listens for changes, if modern
 }
 
 // NewFake reads "[modern] [mood=X] [hang-if=FILE] [marks=FILE] [tape=FILE] [says=RESULT] [resources=JSON] [resourceTemplates=JSON] [prompts=JSON]
-// TOOLS-JSON…", where the JSON of a list has no brackets around it. "args=FILE" is what would be too long for a command:
-// a list of such arguments.
+// TOOLS-JSON…". The JSON of a list has no brackets around it. "args=FILE" reads more arguments from a file, a JSON list, because a command line has a
+// limit.
 func NewFake(args []string) *Fake {
 	f := &Fake{more: map[string][]byte{}, answers: map[string]chan []byte{}, roots: make(chan []byte, 1)}
 	f.Configure(args)
@@ -103,7 +102,7 @@ func (f *Fake) Configure(args []string) {
 			f.Modern = true
 		case key == "mood":
 			f.mood = value
-		case key == "hang-if": // this file is there
+		case key == "hang-if": // if this file exists
 			if _, err := os.Stat(value); err == nil {
 				f.mood = "hang"
 			}
@@ -160,8 +159,7 @@ func (f *Fake) say(message []byte) {
 	_, _ = f.out.Write(append(message, '\n'))
 }
 
-// ServeHTTP is the fake over Streamable HTTP. It answers by event stream where
-// the call says something first.
+// ServeHTTP serves the fake over Streamable HTTP. It answers with an event stream if the call sends notifications first.
 func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		http.Error(w, "no", http.StatusMethodNotAllowed)
@@ -192,15 +190,14 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// An SSEFake is a fake over HTTP with SSE, where all that it says to a client
-// comes on one stream.
+// An SSEFake is a fake over HTTP with SSE: all its messages to a client go over one stream.
 type SSEFake struct {
 	*Fake
 	streams sync.Map // address of the messages → func([]byte)
 	opened  atomic.Int64
 }
 
-// ServeHTTP opens a stream, or takes a message of whoever has one.
+// ServeHTTP opens a stream, or receives a message of a client with a stream.
 func (s *SSEFake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if say, ok := s.streams.Load(r.URL.Path); ok && r.Method == http.MethodPost {
 		body, _ := io.ReadAll(r.Body)
@@ -251,7 +248,7 @@ type FakeRequest struct {
 	} `json:"params"`
 }
 
-// Answer returns the whole message, or nil where there is none to give.
+// Answer returns the answer to a message, or nil if the message needs none.
 func (f *Fake) Answer(message []byte, say func([]byte)) []byte {
 	var q FakeRequest
 	err := json.Unmarshal(message, &q)
@@ -323,14 +320,14 @@ func (f *Fake) raw() (raw [][]byte) {
 	return raw
 }
 
-// change reads or writes what requests under way have in common.
+// change runs do with the lock of the state that requests share.
 func (f *Fake) change(do func()) {
 	f.state.Lock()
 	defer f.state.Unlock()
 	do()
 }
 
-// offers are the capabilities of what the fake has.
+// offers returns the fake's capabilities.
 func (f *Fake) offers() string {
 	if len(f.more) == 0 {
 		return `"tools":{"listChanged":true}`
@@ -338,7 +335,7 @@ func (f *Fake) offers() string {
 	return `"tools":{"listChanged":true},"resources":{},"prompts":{},"completions":{}`
 }
 
-// AppendLine adds a line to a file, unless that is "".
+// AppendLine appends a line to the file. If name is "", it does nothing.
 func AppendLine(name, line string) {
 	if name == "" {
 		return
@@ -351,8 +348,7 @@ func AppendLine(name, line string) {
 	fmt.Fprintln(file, line)
 }
 
-// AnswerCall does what the argument "do" says: give these bytes as result or error,
-// repeat the arguments, wait, tell of progress, talk, or die.
+// AnswerCall executes the call's argument "do": return the given bytes as result or error, return the arguments, wait, send progress, ask, or die.
 func (f *Fake) AnswerCall(q *FakeRequest, result, fail func(string) []byte, say func([]byte)) []byte {
 	arg := func(name string) (s string) {
 		_ = json.Unmarshal(q.Params.Arguments[name], &s)
@@ -366,7 +362,7 @@ func (f *Fake) AnswerCall(q *FakeRequest, result, fail func(string) []byte, say 
 		return result(arg("bytes"))
 	case "error":
 		return fail(arg("bytes"))
-	case "fetch": // what this process is told by another server
+	case "fetch": // the answer of another server to this process
 		resp, err := http.Get(arg("url"))
 		if err != nil {
 			return fail(`{"code":-1,"message":"it cannot be reached"}`)
@@ -431,8 +427,7 @@ func awaitFile(name string) {
 	}
 }
 
-// talk tells of progress "times" times, and logs as often where "logs" is "yes",
-// waiting for "pause" after each. All of it carries "mark".
+// talk sends "times" notifications of progress, and as many log messages if "logs" is "yes". It waits for "pause" after each. All of them carry "mark".
 func (f *Fake) talk(q *FakeRequest, arg func(string) string, say func([]byte)) {
 	times, _ := strconv.Atoi(arg("times"))
 	pause, _ := time.ParseDuration(arg("pause"))
@@ -451,7 +446,7 @@ func (f *Fake) talk(q *FakeRequest, arg func(string) string, say func([]byte)) {
 
 const Tool = `{"name":"%s","inputSchema":{"type":"object"}}`
 
-// Fakes is a configuration of fake servers, one line each, and a task for all.
+// Fakes returns a configuration of fake servers, one row each, with a task that has all their tools.
 func Fakes(servers ...string) string {
 	return `
 -- switchboard.yaml --
@@ -470,12 +465,12 @@ required_capabilities:
 `
 }
 
-func FakeServer(id string, args ...string) string {
+func FakeRow(id string, args ...string) string {
 	quoted, _ := json.Marshal(args)
 	return fmt.Sprintf("%s: {transport: stdio, command: [FAKE, %s]}", id, strings.Trim(string(quoted), "[]"))
 }
 
-// ServeResult starts a server over HTTP whose tool of that name always gives that result.
+// ServeResult starts a server over HTTP with one tool, which always returns the same result.
 func ServeResult(t *testing.T, tool, marks, result string) (url string) {
 	t.Helper()
 	f := NewFake([]string{"marks=" + marks, fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, tool)})

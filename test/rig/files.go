@@ -14,7 +14,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// ReplaceFile puts a file in place whole, so that no reading sees a part of it.
+// ReplaceFile replaces a file atomically, so that no reader sees a part of it.
 func ReplaceFile(t *testing.T, file, text string) {
 	t.Helper()
 	whole := filepath.Join(t.TempDir(), "whole")
@@ -33,7 +33,7 @@ func ReadFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// NewKey makes a key with the command line, as a person would.
+// NewKey makes a key with the command line, and returns it with its row for tenant.yaml.
 func NewKey(t *testing.T, id string, args ...string) (key, rows string) {
 	t.Helper()
 	out, errs, code := Command(t, t.TempDir(), append([]string{"key", "new", id, "--json"}, args...)...)
@@ -51,9 +51,7 @@ func NewKey(t *testing.T, id string, args ...string) (key, rows string) {
 	return k.Key, rows + "}\n"
 }
 
-// LayOut writes the files of a txtar archive into a folder of their own. BIN
-// stands for the plain switchboard, and FAKE for the start of a fake server's
-// command line.
+// LayOut writes the files of a txtar archive into a new folder. BIN stands for Plain, and FAKE for the start of a fake server's command line.
 func LayOut(t *testing.T, archive string) string {
 	t.Helper()
 	archive = strings.NewReplacer("BIN", fmt.Sprintf("%q", Plain), "FAKE", fmt.Sprintf("%q, fake", FakeProgram)).Replace(archive)
@@ -74,8 +72,8 @@ func WriteFile(t *testing.T, file, text string) {
 	}
 }
 
-// Command runs switchboard with args in dir. cmd/switchboard tests each of its commands with
-// the race detector, for which they would take five times the time to start.
+// Command runs switchboard with args in dir. It has no race detector, with which a start takes five times as long: the tests of cmd/switchboard run
+// each command with it.
 func Command(t *testing.T, dir string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Children are the process ids of whom pid has started, and of theirs.
+// Children returns the process ids of pid's descendants.
 func Children(pid int) (all []int) {
 	list, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range list {

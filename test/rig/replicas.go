@@ -24,8 +24,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
 
-// StopOwner has the session that is open move away from its home, which is stopped and yet has
-// calls of it under way, and returns that home.
+// StopOwner stops the owner of the open session, which still has calls of the session in flight, so that the session moves. It returns the old owner.
 func (c *Replicas) StopOwner(t *testing.T, use func()) (home *Gateway) {
 	t.Helper()
 	all := c.TakeTurn()
@@ -47,26 +46,25 @@ func (c *Replicas) StopOwner(t *testing.T, use func()) (home *Gateway) {
 	return home
 }
 
-// A Replicas is three replicas that share a Redis, and a load balancer in front that
-// sends each request to the next of them.
+// Replicas are three replicas that share a Redis. A load balancer in front sends each request to the next one.
 type Replicas struct {
 	t     *testing.T
 	Dir   string
-	Redis *redistest.Server // nil where it is not one alone
+	Redis *redistest.Server // nil for a store of another kind
 	URL   string            // of the load balancer, without a path
 
 	mu       sync.Mutex
 	All      []*Gateway
-	down     map[*Gateway]bool // by what /readyz says
+	down     map[*Gateway]bool // by /readyz
 	next     int
-	Repeated int                       // calls that were made again, since the store was late; see patient
-	hits     map[string]map[string]int // who asks → which replica → how often
+	Repeated int                       // calls that were repeated because the store was late; see CallPatiently
+	hits     map[string]map[string]int // client → replica → number of requests
 }
 
-// ClientHeader is the header by which a client of a test says who it is, to the load balancer.
+// ClientHeader names the client of a request, for the load balancer's counts.
 const ClientHeader = "X-Test-Client"
 
-// ServeReplicas starts a company on an archive that has no store.
+// ServeReplicas starts replicas on an archive, with a Redis of their own.
 func ServeReplicas(t *testing.T, archive string) *Replicas {
 	t.Helper()
 	redis := redistest.Start(t)
@@ -75,7 +73,7 @@ func ServeReplicas(t *testing.T, archive string) *Replicas {
 	return c
 }
 
-// ServeReplicasOn starts a company that shares the store.
+// ServeReplicasOn starts replicas that share the store.
 func ServeReplicasOn(t *testing.T, store, archive string) *Replicas {
 	t.Helper()
 	c := &Replicas{t: t, hits: map[string]map[string]int{}, down: map[*Gateway]bool{}}
@@ -99,9 +97,8 @@ cluster: {secret: "${file:secret}", listen: "127.0.0.1:0"}
 	return c
 }
 
-// CallPatiently makes a call of load again for as long as it is refused because the store has
-// not answered in time: nothing was done then, but that a limit may have counted it. It is
-// for tests that take nothing from the store, on a machine that may be busy.
+// CallPatiently repeats a call while it is refused because the store was late. Such a call was not made, though a limit may have counted it. It is for
+// tests that never stop the store, on a machine that may be busy.
 func (c *Replicas) CallPatiently(s *HTTPSession, id int) Attempt {
 	for began := time.Now(); ; {
 		a := s.Try("post", id)
@@ -115,7 +112,7 @@ func (c *Replicas) CallPatiently(s *HTTPSession, id int) Attempt {
 	}
 }
 
-// CallOnce makes a call of load, whatever comes of it.
+// CallOnce makes a call once.
 func (*Replicas) CallOnce(s *HTTPSession, id int) Attempt { return s.Try("post", id) }
 
 // Add adds a replica.
@@ -138,7 +135,7 @@ func (c *Replicas) Add() {
 	c.All = append(c.All, g)
 }
 
-// watch asks the replicas whether they are ready.
+// watch polls /readyz of the replicas.
 func (c *Replicas) watch(ctx context.Context) {
 	for every := time.NewTicker(200 * time.Millisecond); ctx.Err() == nil; <-every.C {
 		c.mu.Lock()
@@ -156,7 +153,7 @@ func (c *Replicas) watch(ctx context.Context) {
 	}
 }
 
-// End ends a replica with a signal, and returns when it is no more.
+// End ends a replica with a signal, and waits for its end.
 func (c *Replicas) End(g *Gateway, signal syscall.Signal) {
 	_ = g.Cmd.Process.Signal(signal)
 	_ = g.Cmd.Wait()
@@ -176,7 +173,7 @@ func (c *Replicas) Open(t *testing.T, who string, modern bool) *HTTPSession {
 	return (&Gateway{T: t, URL: c.URL}).Open(t, "/mcp", modern, ClientHeader, who)
 }
 
-// TakeTurn returns the replicas that are ready, beginning with the one whose turn it is.
+// TakeTurn returns the ready replicas. The first one is the next in turn.
 func (c *Replicas) TakeTurn() []*Gateway {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,19 +187,17 @@ func (c *Replicas) TakeTurn() []*Gateway {
 	return all
 }
 
-// CountReached returns how many replicas have answered who.
+// CountReached returns how many replicas have answered the client who.
 func (c *Replicas) CountReached(who string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.hits[who])
 }
 
-// balancing makes a connection for each request, so that one that fails to be made, and nothing else,
-// says that nothing was sent.
+// balancing opens a connection for each request. So an error of dialling, and no other error, means that nothing was sent.
 var balancing = &http.Transport{DisableKeepAlives: true, DisableCompression: true}
 
-// ServeHTTP is the load balancer: whoever refuses the connection, or answers that it
-// is not available, is passed over, and nothing else is tried twice.
+// ServeHTTP is the load balancer: it goes to the next replica if one refuses the connection or answers 503, and repeats no other request.
 func (c *Replicas) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -239,7 +234,7 @@ func (c *Replicas) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "nobody is there", http.StatusServiceUnavailable)
 }
 
-// passOn writes an answer as it comes.
+// passOn forwards an answer unchanged.
 func passOn(w http.ResponseWriter, resp *http.Response) {
 	defer func() { _ = resp.Body.Close() }()
 	maps.Copy(w.Header(), resp.Header)
@@ -259,8 +254,7 @@ func passOn(w http.ResponseWriter, resp *http.Response) {
 	}
 }
 
-// A ledger is a fake behind that counts how often it executes what, by the id in the
-// arguments, and takes its time for it.
+// A Ledger is a fake server that counts its executions by the id in the arguments. Each execution takes some time.
 type Ledger struct {
 	*Fake
 	takes time.Duration
@@ -295,14 +289,14 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.Fake.ServeHTTP(w, r)
 }
 
-// CountOf returns how often what was executed, and how often anything.
+// CountOf returns how often the call with the id was executed.
 func (l *Ledger) CountOf(id string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.Executed[id]
 }
 
-// Twice are the ids that were executed more than once.
+// Twice returns the ids of calls that were executed more than once.
 func (l *Ledger) Twice() (ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -314,7 +308,7 @@ func (l *Ledger) Twice() (ids []string) {
 	return ids
 }
 
-// An Attempt is one call through the load balancer, and what became of it.
+// An Attempt is one call through the load balancer, with its outcome.
 type Attempt struct {
 	ID         int
 	Began, End time.Time
@@ -331,12 +325,12 @@ func (a Attempt) String() string {
 	return fmt.Sprintf("call %d: %d %v %s", a.ID, a.Status, a.Err, a.Answer.Raw)
 }
 
-// HasKey reports whether a call with that id has a key.
+// HasKey reports whether Try adds an idempotency key to a call with this id.
 func HasKey(id int) bool { return id%2 == 1 }
 
 var patiently = &http.Client{Timeout: Patience}
 
-// Everywhere does something as often as it takes for each replica to have answered who.
+// Everywhere repeats do until each replica has answered the client who.
 func (c *Replicas) Everywhere(who string, do func(i int)) {
 	c.t.Helper()
 	for i := 0; i < 3 || c.CountReached(who) < 3; i++ {
@@ -347,8 +341,7 @@ func (c *Replicas) Everywhere(who string, do func(i int)) {
 	}
 }
 
-// Load makes calls by clients of both eras at once until all are made, or stop is closed,
-// each as call does, and returns what became of them.
+// Load makes calls by clients of both eras at the same time, until all are made or stop is closed. It returns their outcomes.
 func (c *Replicas) Load(calls, clients int, stop <-chan struct{}, made *atomic.Int64, call func(s *HTTPSession, id int) Attempt) []Attempt {
 	c.t.Helper()
 	var sessions []*HTTPSession

@@ -1,9 +1,9 @@
-// Package rig is what the tests of the served path are built from: a real Switchboard, real clients in front of it, and servers behind it that do
-// just what a test asks for.
+// Package rig has the words of the tests of the served path: a real Switchboard, real clients in front of it, and servers behind it that send exactly
+// the bytes that a test wants.
 //
 // A test reads like this:
 //
-//	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "hello"))))
+//	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "hello"))))
 //	g := rig.Serve(t, dir)
 //	s := g.Open(t, "/mcp", true)
 //	if code := rig.Call(t, s, "hello", `{}`); code != "" {
@@ -12,14 +12,14 @@
 //
 // These words are enough for most tests:
 //
-//   - LayOut writes a configuration, a txtar archive, into a folder. Fakes is a configuration of fake servers, and FakeServer is a row of it.
+//   - LayOut writes a configuration, a txtar archive, into a folder. Fakes returns a configuration of fake servers, and FakeRow returns a row of it.
 //   - Serve starts a Switchboard on the folder and stops it after the test. Command runs any other subcommand of switchboard.
 //   - Gateway.Open connects a client over HTTP, of the modern or the legacy era. Stdio starts a Switchboard over stdio with its client.
 //   - ListNames lists the names of a client's tools. Call calls one and returns the code of the refusal, "" for a result. Session.Ask sends any
 //     request and returns the whole Message.
-//   - Inhabit serves several tenants, each with a key and a policy of its own.
+//   - ServeTenants serves several tenants, each with a key and a policy of its own.
 //   - ServeReplicas serves three replicas over a real Redis, behind a load balancer. A Ledger counts what a server executes.
-//   - Eventually waits for a state, and Gateway.Logged, Status and Metrics show what Switchboard says of itself.
+//   - Eventually waits for a state, and Gateway.Logged, Status and Metrics show its log, status and metrics.
 package rig
 
 import (

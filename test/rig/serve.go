@@ -49,8 +49,7 @@ func (g *Gateway) Status() (st Status) {
 	return st
 }
 
-// Do runs a command for the gateway, and fails unless it exits with code and says
-// what matches want.
+// Do runs a command for the gateway. The test fails unless the exit code is code and the output matches want.
 func (g *Gateway) Do(code int, want string, args ...string) string {
 	g.T.Helper()
 	out, errs, got := Command(g.T, g.Dir, append(args, "--url", g.URL)...)
@@ -60,8 +59,7 @@ func (g *Gateway) Do(code int, want string, args ...string) string {
 	return out
 }
 
-// Metrics scrapes, and returns how many series there are of each metric, and
-// their values by name and labels.
+// Metrics reads /metrics. It returns the number of series of each metric, and the values by name and labels.
 func (g *Gateway) Metrics(header ...string) (series map[string]int, values map[string]float64) {
 	g.T.Helper()
 	req, err := http.NewRequest(http.MethodGet, g.URL+"/metrics", nil)
@@ -99,14 +97,14 @@ func (g *Gateway) Metrics(header ...string) (series map[string]int, values map[s
 	return series, values
 }
 
-// The ways in which a reload ends, as the log has them.
+// The log lines at the end of a reload.
 const (
 	Reloaded      = "msg=reloaded"
 	ReloadedSame  = `msg="read again; nothing has changed"`
 	ReloadRefused = `msg="reload refused`
 )
 
-// Reloads counts those that ended in one of these ways.
+// Reloads counts the reloads that ended in one of these ways.
 func (g *Gateway) Reloads(ways ...string) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -143,9 +141,8 @@ func (g *Gateway) AwaitReload(t *testing.T, before int, ways ...string) {
 	})
 }
 
-// Reload lets g read its files now, and returns when all that was written
-// before is in force or refused: the reading that answers the second signal
-// began after the first had come.
+// Reload makes g read its files, and returns when every earlier change of a file is in force or refused. It sends two signals, because the reading for
+// the second one begins after the first has arrived.
 func (g *Gateway) Reload(t *testing.T) {
 	t.Helper()
 	for range 2 {
@@ -155,23 +152,21 @@ func (g *Gateway) Reload(t *testing.T) {
 	}
 }
 
-// Ready asks /readyz.
+// Ready requests /readyz.
 func (g *Gateway) Ready(t *testing.T) (status int, body string) {
 	t.Helper()
-	h := House{Gateway: g}
+	h := Tenants{Gateway: g}
 	return h.GetStatus(t, "", "/readyz")
 }
 
-// StopTogether asks all of the replicas to stop. Each one tells load balancers so for some
-// seconds, unless it is asked again: the cleanup of each asks again.
+// StopTogether sends SIGTERM to all replicas. Each waits some seconds for load balancers, unless a second signal comes: the cleanup of each sends it.
 func StopTogether(replicas []*Gateway) {
 	for _, g := range replicas {
 		_ = g.Cmd.Process.Signal(syscall.SIGTERM)
 	}
 }
 
-// Switchboard returns the command of the switchboard that is tested. It runs its guards by its
-// own name, which is that of the plain.
+// Switchboard returns a command of Binary. Its name is Plain, so that it starts guards without the race detector.
 func Switchboard(args ...string) *exec.Cmd {
 	cmd := exec.Command(Binary, args...)
 	cmd.Args[0] = Plain
@@ -188,10 +183,10 @@ type Gateway struct {
 	mu      sync.Mutex
 	log     bytes.Buffer
 	scanned int            // of log, in bytes
-	endings map[string]int // of reloads, as far as scanned
+	endings map[string]int // of reloads, in the scanned part
 }
 
-// Write takes the log.
+// Write appends to the log.
 func (g *Gateway) Write(p []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -204,8 +199,8 @@ func (g *Gateway) Logged() string {
 	return g.log.String()
 }
 
-// Serve starts a switchboard on the files in dir, and stops it after the test. It returns
-// when the servers have answered: what a test sees does not change by their start.
+// Serve starts a switchboard on the files in dir, and stops it after the test. It returns when the servers have answered, so that their start does not
+// change the lists during the test.
 func Serve(t *testing.T, dir string, more ...string) *Gateway {
 	t.Helper()
 	g := ServeAtOnce(t, dir, more...)
@@ -213,7 +208,7 @@ func Serve(t *testing.T, dir string, more ...string) *Gateway {
 	return g
 }
 
-// AwaitServers waits for the servers, as long as most tests let them take.
+// AwaitServers waits until the servers have answered, wait.Bound at most.
 func (g *Gateway) AwaitServers() {
 	for over := time.Now().Add(wait.Bound); time.Now().Before(over); {
 		resp, err := http.Get(g.URL + "/readyz")
@@ -229,13 +224,13 @@ func (g *Gateway) AwaitServers() {
 	}
 }
 
-// ServeAtOnce is serve, though the servers may be starting.
+// ServeAtOnce is Serve without the wait for the servers.
 func ServeAtOnce(t *testing.T, dir string, more ...string) *Gateway {
 	t.Helper()
 	return ServeBy(t, dir, Switchboard(append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, more...)...))
 }
 
-// ServeBy is serveAtOnce with a command of the test's own.
+// ServeBy is ServeAtOnce with the given command.
 func ServeBy(t *testing.T, dir string, cmd *exec.Cmd) *Gateway {
 	t.Helper()
 	g := &Gateway{T: t, Dir: dir, Cmd: cmd}
@@ -270,7 +265,7 @@ func ServeBy(t *testing.T, dir string, cmd *exec.Cmd) *Gateway {
 	return g
 }
 
-// FirstLine returns the first line of a program, if it comes in time.
+// FirstLine returns the first line of a program's output. It fails after Patience.
 func FirstLine(out io.Reader) (string, error) {
 	if pipe, is := out.(*os.File); is {
 		_ = pipe.SetReadDeadline(time.Now().Add(Patience))
@@ -279,15 +274,14 @@ func FirstLine(out io.Reader) (string, error) {
 	return bufio.NewReader(out).ReadString('\n')
 }
 
-// Open opens a client of g at path, once its servers have answered: what the client sees
-// does not change by their start.
+// Open opens a client of g at path, after AwaitServers. header has names and values in turn.
 func (g *Gateway) Open(t *testing.T, path string, modern bool, header ...string) *HTTPSession {
 	t.Helper()
 	g.AwaitServers()
 	return g.OpenAtOnce(t, path, modern, header...)
 }
 
-// OpenAtOnce opens a client of g at path, though its servers may be starting.
+// OpenAtOnce is Open without the wait for the servers.
 func (g *Gateway) OpenAtOnce(t *testing.T, path string, modern bool, header ...string) *HTTPSession {
 	t.Helper()
 	s := &HTTPSession{URL: g.URL + path, Modern: modern, Header: http.Header{}}
@@ -305,7 +299,7 @@ func (g *Gateway) OpenAtOnce(t *testing.T, path string, modern bool, header ...s
 	return s
 }
 
-// Readyz is what /readyz says.
+// Readyz returns the status and the body of /readyz.
 func (g *Gateway) Readyz() string {
 	g.T.Helper()
 	resp, err := http.Get(g.URL + "/readyz")
@@ -320,7 +314,7 @@ func (g *Gateway) Readyz() string {
 	return fmt.Sprint(resp.StatusCode, " ", string(text))
 }
 
-// AwaitEnd waits for the gateway's end and says how long it took from now on.
+// AwaitEnd waits for the gateway's end, and returns the time that it waited.
 func (g *Gateway) AwaitEnd(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()

@@ -60,8 +60,7 @@ func Library(name string) *mcp.Server {
 	return s
 }
 
-// Echo is a server with these capabilities that answers each request with its
-// own method and params.
+// Echo serves on stdio an MCP server with these capabilities. It answers each request with the request's method and params.
 func Echo(name string, modern bool, capabilities string) {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {

@@ -17,8 +17,8 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// Kill ends g as nothing can see coming, and serves its files anew.
-func (h *House) Kill(t *testing.T) {
+// Kill ends the gateway with SIGKILL, and serves its files again.
+func (h *Tenants) Kill(t *testing.T) {
 	t.Helper()
 	if err := h.Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -27,30 +27,28 @@ func (h *House) Kill(t *testing.T) {
 	h.Gateway = Serve(t, h.Dir)
 }
 
-// A house is a configuration of several tenants, each with a key of its own and
-// the task all, and a switchboard that serves them over HTTP.
-type House struct {
+// Tenants is a switchboard that serves several tenants over HTTP. Each tenant has a key, and the task "all".
+type Tenants struct {
 	*Gateway
 	Keys map[string]string // by tenant
 }
 
-// A Resident is what one tenant of a house has besides.
-type Resident struct {
-	Policy string // its policy:, in YAML of one line
+// A TenantConfig has the other settings of a tenant.
+type TenantConfig struct {
+	Policy string // the value of policy:, one line of YAML
 	Rego   string // its layer, without the package
 	Key    string // what its key has besides, such as "tier: pro"
-	More   string // what its tenant.yaml has besides
+	More   string // more lines of tenant.yaml
 }
 
 const AllowAll = "allowed_tools contains c.id if some c in input.candidate_tools\n"
 
 const RequireAll = "required_capabilities:\n  - {tools: [\"*/*\"]}\n"
 
-// Inhabit lays out and serves a house. archive has its files but for those of
-// tenants; bound is what the operator gives each tenant besides all servers.
-func Inhabit(t *testing.T, archive, bound string, tenants map[string]Resident) *House {
+// ServeTenants serves an archive with these tenants. The line TENANTS in the archive stands for their rows; bound is added to each row.
+func ServeTenants(t *testing.T, archive, bound string, tenants map[string]TenantConfig) *Tenants {
 	t.Helper()
-	h := &House{Keys: map[string]string{}}
+	h := &Tenants{Keys: map[string]string{}}
 	rows := ""
 	for _, id := range slices.Sorted(maps.Keys(tenants)) {
 		r := tenants[id]
@@ -82,13 +80,13 @@ func LayerFile(tenant string) string {
 }
 
 // OpenAs opens a client of a tenant.
-func (h *House) OpenAs(tenant string, modern bool) *HTTPSession {
+func (h *Tenants) OpenAs(tenant string, modern bool) *HTTPSession {
 	h.T.Helper()
 	return h.Open(h.T, "/mcp", modern, "Authorization", "Bearer "+h.Keys[tenant])
 }
 
-// Clients are the tenant's, one of each era on each transport.
-func (h *House) Clients(t *testing.T, tenant string) map[string]Session {
+// Clients opens a client of the tenant for each era and transport.
+func (h *Tenants) Clients(t *testing.T, tenant string) map[string]Session {
 	t.Helper()
 	legacy := Stdio(t, h.Dir, false, "--tenant", tenant)
 	modern := *legacy // the same process
@@ -99,15 +97,15 @@ func (h *House) Clients(t *testing.T, tenant string) map[string]Session {
 	}
 }
 
-// Get asks for what people look at from the side.
-func (h *House) Get(t *testing.T, tenant, path string) string {
+// Get requests the path with the tenant's key, and returns the body.
+func (h *Tenants) Get(t *testing.T, tenant, path string) string {
 	t.Helper()
 	_, body := h.GetStatus(t, tenant, path)
 	return body
 }
 
-// GetStatus is get with its status; "" is nobody.
-func (h *House) GetStatus(t *testing.T, tenant, path string) (status int, body string) {
+// GetStatus is Get with the HTTP status. If tenant is "", the request has no key.
+func (h *Tenants) GetStatus(t *testing.T, tenant, path string) (status int, body string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
@@ -126,9 +124,8 @@ func (h *House) GetStatus(t *testing.T, tenant, path string) (status int, body s
 	return resp.StatusCode, string(text)
 }
 
-// Begin sends the head of a modern request of a tenant, waits until its sender
-// is known and its body is asked for, and returns what sends that.
-func (h *House) Begin(t *testing.T, tenant, method, name, params string) (end func() Message) {
+// Begin sends the head of a tenant's modern request, and waits until Switchboard has authenticated it and asks for the body. end sends the body.
+func (h *Tenants) Begin(t *testing.T, tenant, method, name, params string) (end func() Message) {
 	t.Helper()
 	conn, err := (&net.Dialer{Timeout: Patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(h.URL, "http://"))
 	wait.Read(t, "a connection", err)

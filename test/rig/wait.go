@@ -18,8 +18,7 @@ func ReasonUnless(ok bool, why string) string {
 	return why
 }
 
-// Eventually waits until f gives "". The test is late, with what f gave last, if that takes
-// longer than wait.Bound.
+// Eventually waits until f returns "". After wait.Bound the test is late, and reports the last result of f.
 func Eventually(t *testing.T, what string, f func() string) {
 	t.Helper()
 	wait.For(t, wait.Bound, what, func() error {
@@ -32,7 +31,7 @@ func Eventually(t *testing.T, what string, f func() string) {
 	})
 }
 
-// AwaitCalls waits until n calls have been executed that leave marks.
+// AwaitCalls waits until the file marks has n executed calls.
 func AwaitCalls(t *testing.T, marks string, n int) {
 	t.Helper()
 	Eventually(t, "all calls have arrived", func() string {

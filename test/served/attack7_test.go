@@ -29,7 +29,7 @@ import (
 // An intruder is somebody who can write to the Redis that two replicas share, and who once read what stood there: as much as
 // an earlier Switchboard kept in the clear.
 type intruder struct {
-	*rig.House
+	*rig.Tenants
 	second   *rig.Gateway
 	replicas []*rig.Gateway // all of them
 
@@ -46,7 +46,7 @@ func intrude(t *testing.T, archive string, tasks ...string) *intruder {
 	const secret = "what all replicas know"
 	archive = strings.Replace(archive, "-- switchboard.yaml --\n", fmt.Sprintf("-- secret --\n%s\n-- switchboard.yaml --\nstore: %q\n"+
 		`cluster: {secret: "${file:secret}", listen: "127.0.0.1:0"}`+"\n", secret, redis.URL()), 1)
-	i := &intruder{House: rig.Inhabit(t, archive, ", result_bytes: 8KiB", map[string]rig.Resident{
+	i := &intruder{Tenants: rig.ServeTenants(t, archive, ", result_bytes: 8KiB", map[string]rig.TenantConfig{
 		"acme": {Rego: rig.AllowAll, Key: "tasks: [" + strings.Join(append(tasks, "all"), ", ") + "]"}, "evil": {Rego: rig.AllowAll},
 	})}
 	i.replicas = []*rig.Gateway{i.Gateway}

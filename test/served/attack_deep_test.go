@@ -20,7 +20,7 @@ func TestAttack11ASchemaThatIsTooDeepCostsItsToolAlone(t *testing.T) {
 	args := []string{fmt.Sprintf(rig.Tool, "before"), schema(40), schema(200), fmt.Sprintf(rig.Tool, "behind")} // two levels for each
 	server := httptest.NewServer(rig.NewFake(args))
 	t.Cleanup(server.Close)
-	for name, at := range map[string]string{"stdio": rig.FakeServer("a", args...), "HTTP": fmt.Sprintf("a: {transport: http, url: %q}", server.URL+"/mcp")} {
+	for name, at := range map[string]string{"stdio": rig.FakeRow("a", args...), "HTTP": fmt.Sprintf("a: {transport: http, url: %q}", server.URL+"/mcp")} {
 		t.Run(name, func(t *testing.T) {
 			g := rig.Serve(t, rig.LayOut(t, rig.Fakes(at)))
 			for _, modern := range []bool{false, true} {

@@ -15,7 +15,7 @@ import (
 // that mends it, and starts after that chmod.
 func TestAttack11FilesThatOtherUsersCanReadOrWriteAreRefused(t *testing.T) {
 	t.Parallel()
-	server := strings.Replace(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one")), "stdio,", `stdio, env: {X_TOKEN: "${file:token}"},`, 1)
+	server := strings.Replace(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one")), "stdio,", `stdio, env: {X_TOKEN: "${file:token}"},`, 1)
 	dir := rig.LayOut(t, rig.Fakes(server)+"-- token --\na-secret-token\n")
 	g := rig.Serve(t, dir)
 	g.Signal(t, syscall.SIGTERM)

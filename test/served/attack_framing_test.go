@@ -37,7 +37,7 @@ func TestAttack11JS11NoCallBehindARequestThatMayEndInTwoPlacesIsExecuted(t *test
 		t.Run(fmt.Sprintf("keys %t", keys), func(t *testing.T) {
 			t.Parallel()
 			marks := filepath.Join(t.TempDir(), "marks")
-			archive := rig.Fakes(rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "first"), fmt.Sprintf(rig.Tool, "framed"), fmt.Sprintf(rig.Tool, "hidden")))
+			archive := rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "first"), fmt.Sprintf(rig.Tool, "framed"), fmt.Sprintf(rig.Tool, "hidden")))
 			var header []string
 			who := ""
 			if keys {

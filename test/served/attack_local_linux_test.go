@@ -20,7 +20,7 @@ import (
 // looks local and is not.
 func TestAttack4WithoutKeysOnlyItsOwnUserIsLocal(t *testing.T) {
 	t.Parallel()
-	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeServer("near", fmt.Sprintf(rig.Tool, "call")))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("near", fmt.Sprintf(rig.Tool, "call")))))
 	for _, modern := range []bool{false, true} {
 		s := g.Open(t, "/mcp", modern)
 		if got := rig.Call(t, s, "call", `{}`); got != "" {

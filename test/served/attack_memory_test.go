@@ -59,8 +59,8 @@ func answeredWith(conns []net.Conn, within time.Duration) map[int]int {
 // RX-01: what has come of messages that do not end is counted, and bounded for the key that sends them.
 func TestAttack2RX01MessagesThatDoNotEndTakeABoundedShareOfTheMemory(t *testing.T) {
 	t.Parallel()
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", "marks="+filepath.Join(t.TempDir(), "marks"), fmt.Sprintf(rig.Tool, "work"))+"\nTENANTS\n", "",
-		map[string]rig.Resident{"acme": {}, "other": {}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+filepath.Join(t.TempDir(), "marks"), fmt.Sprintf(rig.Tool, "work"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {}, "other": {}})
 	const size = 4 << 20
 	text := strings.Repeat("x", size-1)
 	var conns []net.Conn
@@ -91,7 +91,7 @@ func TestAttack2RX04AnswersThatNobodyReadsTakeABoundedShareOfTheMemory(t *testin
 	dir := t.TempDir()
 	const size = 12 << 20
 	url := rig.ServeResult(t, "work", filepath.Join(dir, "marks"), `{"content":[{"type":"text","text":"`+strings.Repeat("z", size)+`"}]}`)
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  a: {transport: http, url: \""+url+"\"}\nTENANTS\n", "", map[string]rig.Resident{"acme": {}, "other": {}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  a: {transport: http, url: \""+url+"\"}\nTENANTS\n", "", map[string]rig.TenantConfig{"acme": {}, "other": {}})
 	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + strings.Replace(rig.WithMeta(`{"name":"work","arguments":{}}`), `"_meta":{`, `"_meta":{"io.switchboard/results":"whole",`, 1) + `}`
 	taken, refused := 0, 0
 	for range 8 {

@@ -14,8 +14,8 @@ import (
 // has a pattern too. An honest slow pattern does no more than that.
 func TestAttack1APatternThatTakesMinutesStopsNeitherItsTenantNorAnother(t *testing.T) {
 	t.Parallel()
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", "marks="+filepath.Join(t.TempDir(), "marks"), fmt.Sprintf(rig.Tool, "one"))+"\nTENANTS\n", "",
-		map[string]rig.Resident{
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+filepath.Join(t.TempDir(), "marks"), fmt.Sprintf(rig.Tool, "one"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{
 			"acme": {Rego: `
 allowed_tools contains c.id if { some c in input.candidate_tools; input.phase != "call" }
 allowed_tools contains c.id if { some c in input.candidate_tools; input.phase == "call"

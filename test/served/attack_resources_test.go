@@ -16,10 +16,10 @@ func TestAttack3PolicyJudgesWhatIsReadPromptedAndCompleted(t *testing.T) {
 	t.Parallel()
 	tape := filepath.Join(t.TempDir(), "tape")
 	const look = `{"name":"look","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"read","resource":"fs","constraints":["readonly"]}]}}`
-	files := rig.FakeServer("files", "tape="+tape, `resources={"uri":"file:///srv/data/a","name":"a"},{"uri":"memo://one","name":"m"}`,
+	files := rig.FakeRow("files", "tape="+tape, `resources={"uri":"file:///srv/data/a","name":"a"},{"uri":"memo://one","name":"m"}`,
 		`resourceTemplates={"uriTemplate":"file:///{+path}","name":"t"}`, `prompts={"name":"greet"}`, look)
-	plain := rig.FakeServer("plain", "tape="+tape, `resources={"uri":"doc://listed","name":"l"}`, fmt.Sprintf(rig.Tool, "rest"))
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+files+"\n  "+plain+"\nTENANTS\n", "", map[string]rig.Resident{
+	plain := rig.FakeRow("plain", "tape="+tape, `resources={"uri":"doc://listed","name":"l"}`, fmt.Sprintf(rig.Tool, "rest"))
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+files+"\n  "+plain+"\nTENANTS\n", "", map[string]rig.TenantConfig{
 		"walled": {Policy: `{egress: [{tool: "files/look", arguments: [path], roots: [/srv/data], schemes: [memo]}]}`},
 		"rego": {Rego: rig.AllowAll + `
 deny[c.id] contains "no" if { some c in input.candidate_tools; c.kind == "template"; startswith(input.call.uri, "file:///etc/") }

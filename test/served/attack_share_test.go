@@ -16,7 +16,7 @@ func TestAttack8RX10OneTenantsSlowCallsLeavePlacesForItsNeighbors(t *testing.T) 
 	t.Parallel()
 	dir := t.TempDir()
 	until, marks := filepath.Join(dir, "until"), filepath.Join(dir, "marks")
-	good := strings.Replace(rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), "{", "{max_calls: 12, ", 1)
+	good := strings.Replace(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), "{", "{max_calls: 12, ", 1)
 	keys, rows := map[string]string{}, map[string]string{}
 	for _, who := range []string{"alice", "bob", "eve"} {
 		keys[who], rows[who] = rig.NewKey(t, who)

@@ -27,9 +27,9 @@ func TestAttack10DefinitionsDeceiveNobodyAndResultsStayAsTheyAre(t *testing.T) {
 			if modern {
 				args = append(args, "modern")
 			}
-			clean := strings.TrimSuffix(rig.FakeServer("clean", args...), "}") + ", results: clean}"
+			clean := strings.TrimSuffix(rig.FakeRow("clean", args...), "}") + ", results: clean}"
 			clean = strings.Replace(clean, `\"name\":\"read\"`, `\"name\":\"read2\"`, 1)
-			dir := rig.LayOut(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("plain", args...)+"\n  "+clean+"\ntenants:\n  default: {servers: [\"*\"], allow: [by_name]}\n"+
+			dir := rig.LayOut(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("plain", args...)+"\n  "+clean+"\ntenants:\n  default: {servers: [\"*\"], allow: [by_name]}\n"+
 				"-- tenants/default/tenant.yaml --\ntenant: default\ndefault_task: all\n-- tenants/default/tasks/all.yaml --\ntask_id: all\n"+rig.RequireAll)
 			g := rig.Serve(t, dir)
 			for _, modernClient := range []bool{false, true} {

@@ -18,20 +18,20 @@ func TestAttack6AServersOwnWordThatItOnlyReadsCountsForTheLocalUserAlone(t *test
 		return fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"read","resource":"fs","constraints":["readonly","pii_safe"]}]}}`, name)
 	}
 	marks := filepath.Join(t.TempDir(), "marks")
-	liar := rig.FakeServer("aliar", labelled("delete_everything"))
-	honest := strings.TrimSuffix(rig.FakeServer("files", "marks="+marks, labelled("read")), "}") + ", trust: operator}"
+	liar := rig.FakeRow("aliar", labelled("delete_everything"))
+	honest := strings.TrimSuffix(rig.FakeRow("files", "marks="+marks, labelled("read")), "}") + ", trust: operator}"
 	const readonly, any = "required_capabilities: [{verb: read, resource: fs, constraints: [readonly]}]\n", "required_capabilities: [{verb: read, resource: fs}]\n"
-	house := func(t *testing.T, servers, bound string) *rig.House {
-		return rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+servers+"\nTENANTS\n"+
+	house := func(t *testing.T, servers, bound string) *rig.Tenants {
+		return rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+servers+"\nTENANTS\n"+
 			"-- tenants/asks/tasks/all.yaml --\ntask_id: all\n"+readonly+
 			"-- tenants/observes/tasks/all.yaml --\ntask_id: all\n"+any+
-			"-- tenants/assists/tasks/all.yaml --\ntask_id: all\n"+any, bound, map[string]rig.Resident{
+			"-- tenants/assists/tasks/all.yaml --\ntask_id: all\n"+any, bound, map[string]rig.TenantConfig{
 			"asks": {}, "observes": {More: "mode: observe\n"}, "assists": {More: "mode: assist\n"},
 		})
 	}
 	t.Run("beside a server that is vouched for", func(t *testing.T) {
 		t.Parallel()
-		h := house(t, rig.FakeServer("aliar", "marks="+marks, labelled("delete_everything"))+"\n  "+honest, "")
+		h := house(t, rig.FakeRow("aliar", "marks="+marks, labelled("delete_everything"))+"\n  "+honest, "")
 		for _, tenant := range []string{"asks", "observes", "assists"} {
 			for _, modern := range []bool{false, true} {
 				s := h.OpenAs(tenant, modern)

@@ -46,8 +46,8 @@ func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *t
 	const under, waiting, all = 150, 20, 200
 	until := filepath.Join(t.TempDir(), "until")
 	marks := filepath.Join(t.TempDir(), "marks")
-	hung := strings.Replace(rig.FakeServer("hung", "marks="+marks, fmt.Sprintf(rig.Tool, "hang")), "{", fmt.Sprintf("{max_calls: %d, max_waiting: %d, ", under, waiting), 1)
-	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(hung, rig.FakeServer("well", fmt.Sprintf(rig.Tool, "work")))))
+	hung := strings.Replace(rig.FakeRow("hung", "marks="+marks, fmt.Sprintf(rig.Tool, "hang")), "{", fmt.Sprintf("{max_calls: %d, max_waiting: %d, ", under, waiting), 1)
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(hung, rig.FakeRow("well", fmt.Sprintf(rig.Tool, "work")))))
 	rig.ListNames(t, g.Open(t, "/mcp", false))
 	before := p99(t, g, 400, "work")
 
@@ -107,7 +107,7 @@ func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *t
 func TestAClientThatReadsNothingDoesNotKeepItsPlaceAtTheServer(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
-	one := strings.Replace(rig.FakeServer("one", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), "{", "{max_calls: 1, ", 1)
+	one := strings.Replace(rig.FakeRow("one", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), "{", "{max_calls: 1, ", 1)
 	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(one)))
 	s := g.Open(t, "/mcp", true)
 	rig.ListNames(t, s)

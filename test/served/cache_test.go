@@ -16,11 +16,11 @@ func TestResultsOfDeterministicToolsAreGivenAgain(t *testing.T) {
 	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
 	// Of so many places in the cache hardly two results fall on one.
 	archive := "-- switchboard.yaml --\ncache: {ttl: 10m, bytes: 1GiB}\nservers:\n  " +
-		strings.Replace(rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "get"), fmt.Sprintf(rig.Tool, "post")), "{", "{share: tenant, ", 1) + "\n  " +
-		rig.FakeServer("own", "marks="+marks, fmt.Sprintf(rig.Tool, "mine")) + "\nTENANTS\n" +
+		strings.Replace(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "get"), fmt.Sprintf(rig.Tool, "post")), "{", "{share: tenant, ", 1) + "\n  " +
+		rig.FakeRow("own", "marks="+marks, fmt.Sprintf(rig.Tool, "mine")) + "\nTENANTS\n" +
 		"-- overlays/a.yaml --\nserver: a\ntools:\n  get: {deterministic: true}\n" +
 		"-- overlays/own.yaml --\nserver: own\ntools:\n  mine: {deterministic: true}\n"
-	h := rig.Inhabit(t, archive, "", map[string]rig.Resident{"acme": {Rego: rig.AllowAll}, "other": {Rego: rig.AllowAll}})
+	h := rig.ServeTenants(t, archive, "", map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}, "other": {Rego: rig.AllowAll}})
 	legacy, modern, other := h.OpenAs("acme", false), h.OpenAs("acme", true), h.OpenAs("other", true)
 	executed := 0
 	check := func(what string, s rig.Session, tool, arguments string, fresh bool) {

@@ -139,7 +139,7 @@ func counting(t *testing.T) (archive string, executed func() int) {
 	t.Helper()
 	marks := filepath.Join(t.TempDir(), "marks")
 	overlay := "-- overlays/a.yaml --\nserver: a\ntools: {look: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}]}}\n"
-	return rig.Fakes(rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"), fmt.Sprintf(rig.Tool, "look"))) + overlay, func() int {
+	return rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"), fmt.Sprintf(rig.Tool, "look"))) + overlay, func() int {
 		text, err := os.ReadFile(marks)
 		if err != nil {
 			t.Fatal(err)

@@ -79,8 +79,8 @@ func TestACallWithAKeyIsExecutedOnceForClientsOfBothEras(t *testing.T) {
 	dir := t.TempDir()
 	marks, tape := filepath.Join(dir, "marks"), filepath.Join(dir, "tape")
 	url := overHTTP(t, "marks="+marks, "tape="+tape, fmt.Sprintf(rig.Tool, "post"), fmt.Sprintf(rig.Tool, "get"))
-	h := rig.Inhabit(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  a: {transport: http, url: %q}\nTENANTS\n", url), "",
-		map[string]rig.Resident{"acme": {Rego: rig.AllowAll}, "other": {Rego: rig.AllowAll}})
+	h := rig.ServeTenants(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  a: {transport: http, url: %q}\nTENANTS\n", url), "",
+		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}, "other": {Rego: rig.AllowAll}})
 	eras := map[string]rig.Session{"legacy": h.OpenAs("acme", false), "modern": h.OpenAs("acme", true)}
 	executed := 0
 	for _, first := range slices.Sorted(maps.Keys(eras)) {
@@ -143,8 +143,8 @@ func TestFiftyWhoRaceWithOneKeyExecuteOnce(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	dir := t.TempDir()
 	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"))+"\nTENANTS\n", "",
-		map[string]rig.Resident{"acme": {Rego: rig.AllowAll}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}})
 	var all sync.WaitGroup
 	var given, asked atomic.Int64
 	for i := range 50 {
@@ -200,8 +200,8 @@ func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
 	for _, modern := range []bool{true, false} {
 		dir := t.TempDir()
 		marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
-		h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"))+"\nTENANTS\n", "",
-			map[string]rig.Resident{"acme": {Rego: rig.AllowAll}})
+		h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"))+"\nTENANTS\n", "",
+			map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}})
 		s := h.OpenAs("acme", modern)
 		arguments := fmt.Sprintf(`{"do":"await","until":%q}`, release)
 		ctx, hangUp := context.WithCancel(t.Context())
@@ -241,8 +241,8 @@ func TestAVetoBeatsWhatIsKeptUnderAKey(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"), fmt.Sprintf(rig.Tool, "get"))+"\nTENANTS\n", "",
-		map[string]rig.Resident{"acme": {Rego: rig.AllowAll}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"), fmt.Sprintf(rig.Tool, "get"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}})
 	layer := filepath.Join(h.Dir, "tenants/acme/policies/own.rego")
 	was := rig.ReadFile(t, layer)
 	s := h.OpenAs("acme", true)
@@ -270,8 +270,8 @@ func TestKeysAndLimitsOutliveAProcessThatIsKilled(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	t.Parallel() // a lease has to run out
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"), fmt.Sprintf(rig.Tool, "rare"))+"\nTENANTS\n", "",
-		map[string]rig.Resident{"acme": {Rego: rig.AllowAll + "\nobligations[\"a/rare\"] contains {\"type\": \"rate_limit\", \"rate\": \"1/h\", \"burst\": 2}\n"}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"), fmt.Sprintf(rig.Tool, "rare"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll + "\nobligations[\"a/rare\"] contains {\"type\": \"rate_limit\", \"rate\": \"1/h\", \"burst\": 2}\n"}})
 	const forever = `{"do":"await","until":"/nowhere"}`
 	s := h.OpenAs("acme", true)
 	if got := once(t, s, "done", "post", `{"a":1}`); got != (repeated{text: `{"a":1}`}) {

@@ -22,14 +22,14 @@ import (
 func TestThirtyServersAreReadyWhileTenOthersHangExitOrFlood(t *testing.T) {
 	var servers []string
 	for i := range 30 {
-		servers = append(servers, rig.FakeServer(fmt.Sprint("good-", i), fmt.Sprintf(rig.Tool, fmt.Sprint("tool_", i))))
+		servers = append(servers, rig.FakeRow(fmt.Sprint("good-", i), fmt.Sprintf(rig.Tool, fmt.Sprint("tool_", i))))
 	}
 	var bad []string
 	for mood, n := range map[string]int{"hang": 5, "exit": 3, "flood": 2} {
 		for i := range n {
 			id := fmt.Sprint(mood, "-", i)
 			bad = append(bad, id)
-			servers = append(servers, rig.FakeServer(id, "mood="+mood, fmt.Sprintf(rig.Tool, "never")))
+			servers = append(servers, rig.FakeRow(id, "mood="+mood, fmt.Sprintf(rig.Tool, "never")))
 		}
 	}
 	g := rig.Serve(t, rig.LayOut(t, strings.Replace(rig.Fakes(servers...), "start_deadline: 30s", "start_deadline: 2s", 1)))
@@ -69,7 +69,7 @@ func TestThirtyServersAreReadyWhileTenOthersHangExitOrFlood(t *testing.T) {
 func TestStatusTellsToolsServedFromToolsRefusedAndCountsFailedStarts(t *testing.T) {
 	t.Parallel()
 	bad := `{"name":"bad","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"destroy","resource":"fs"}]}}`
-	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeServer("half", fmt.Sprintf(rig.Tool, "good"), bad), rig.FakeServer("none", "mood=exit"))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("half", fmt.Sprintf(rig.Tool, "good"), bad), rig.FakeRow("none", "mood=exit"))))
 	rig.ListNames(t, g.Open(t, "/mcp", true))
 	rig.Eventually(t, "status says so", func() string {
 		out, errs, code := rig.Command(t, g.Dir, "status", "--url", g.URL)
@@ -84,7 +84,7 @@ func TestStatusTellsToolsServedFromToolsRefusedAndCountsFailedStarts(t *testing.
 
 func TestAChildThatDiesEndsItsCallAtOnceAndComesBack(t *testing.T) {
 	marks := filepath.Join(t.TempDir(), "marks")
-	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeServer("frail", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), rig.FakeServer("other", fmt.Sprintf(rig.Tool, "rest")))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("frail", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("other", fmt.Sprintf(rig.Tool, "rest")))))
 	s := g.Open(t, "/mcp", false)
 	began := time.Now()
 	m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{"do":"die"}}`)
@@ -127,9 +127,9 @@ func TestNoChildOutlivesSwitchboard(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			var servers []string
 			for i := range 5 {
-				servers = append(servers, rig.FakeServer(fmt.Sprint("s-", i), fmt.Sprintf(rig.Tool, fmt.Sprint("t", i))))
+				servers = append(servers, rig.FakeRow(fmt.Sprint("s-", i), fmt.Sprintf(rig.Tool, fmt.Sprint("t", i))))
 			}
-			servers = append(servers, rig.FakeServer("deaf", "mood=hang", fmt.Sprintf(rig.Tool, "never")))
+			servers = append(servers, rig.FakeRow("deaf", "mood=hang", fmt.Sprintf(rig.Tool, "never")))
 			// One has a child in a session of its own.
 			servers = append(servers, `clan: {transport: stdio, command: [sh, -c, 'setsid sleep 987654 & exec "$0" "$@"', FAKE, '`+fmt.Sprintf(rig.Tool, "kin")+`']}`)
 			g := rig.Serve(t, rig.LayOut(t, strings.Replace(rig.Fakes(servers...), "start_deadline: 30s", "start_deadline: 1s", 1)))
@@ -165,7 +165,7 @@ func TestNoChildOutlivesSwitchboard(t *testing.T) {
 
 func TestAClientHearsOfAChangedListAndOfNoOther(t *testing.T) {
 	t.Parallel()
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one")), rig.FakeServer("b", fmt.Sprintf(rig.Tool, "two"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "two"))))
 	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tasks/only-a.yaml"), "task_id: only-a\nrequired_capabilities:\n  - {tools: [\"a/*\"]}\n")
 	g := rig.Serve(t, dir)
 	all, onlyA := rig.Stdio(t, dir, false), g.Open(t, "/mcp/tasks/only-a", true)
@@ -214,7 +214,7 @@ func TestAClientHearsOfAChangedListAndOfNoOther(t *testing.T) {
 
 func TestAPolicyIsSeenToChangeHoweverDeepItStands(t *testing.T) {
 	t.Parallel()
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))))
 	packages := map[string]string{"policies": "package switchboard", "tenants/default/policies": "package switchboard.tenant"}
 	for folder, head := range packages {
 		rig.WriteFile(t, filepath.Join(dir, folder, "first.rego"), head+"\n"+rig.AllowAll)
@@ -244,7 +244,7 @@ func TestAPolicyIsSeenToChangeHoweverDeepItStands(t *testing.T) {
 
 func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 	t.Parallel()
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))))
 	g := rig.Serve(t, dir)
 	s := g.Open(t, "/mcp", false)
 	rig.ListNames(t, s)
@@ -287,7 +287,7 @@ func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 func TestClientsWhoUseTheSameIdsGetTheirOwnAnswers(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(
-		rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one")), rig.FakeServer("b", fmt.Sprintf(rig.Tool, "two")), rig.FakeServer("c", fmt.Sprintf(rig.Tool, "three")))))
+		rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "two")), rig.FakeRow("c", fmt.Sprintf(rig.Tool, "three")))))
 	var wg sync.WaitGroup
 	for i := range 60 {
 		wg.Go(func() {
@@ -314,7 +314,7 @@ func TestAServersNewToolReachesClientsOfBothEras(t *testing.T) {
 			if era == "modern" {
 				args = append([]string{"modern"}, args...)
 			}
-			g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeServer("a", args...))))
+			g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", args...))))
 			legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
 			rig.ListNames(t, legacy)
 			rig.ListNames(t, modern)

@@ -34,7 +34,7 @@ func everyServer(t *testing.T) (archive string, tools []string) {
 			tools = append(tools, name)
 			id := strings.ReplaceAll(name, "_", "-")
 			if transport == "stdio" {
-				servers = append(servers, rig.FakeServer(id, args...))
+				servers = append(servers, rig.FakeRow(id, args...))
 				continue
 			}
 			var handler http.Handler = rig.NewFake(args)
@@ -215,7 +215,7 @@ func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	const sessions, calls, each = 200, 20, 2 // of a session at once
 	archive, tools := everyServer(t)
-	archive = strings.Replace(archive, "servers:\n", "servers:\n  fifth: "+strings.TrimPrefix(rig.FakeServer("", fmt.Sprintf(rig.Tool, "fifth")), ": ")+"\n", 1)
+	archive = strings.Replace(archive, "servers:\n", "servers:\n  fifth: "+strings.TrimPrefix(rig.FakeRow("", fmt.Sprintf(rig.Tool, "fifth")), ": ")+"\n", 1)
 	tools = append(tools, "fifth")
 	g := rig.Serve(t, rig.LayOut(t, archive))
 

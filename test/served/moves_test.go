@@ -23,7 +23,7 @@ func TestACallThatItsSessionLeavesBehindIsAnsweredAndCancelled(t *testing.T) {
 			folder := t.TempDir()
 			tape, until := filepath.Join(folder, "tape"), filepath.Join(folder, "until")
 			servers := rig.Fakes(
-				rig.FakeServer("near", "tape="+tape, fmt.Sprintf(rig.Tool, "near")),
+				rig.FakeRow("near", "tape="+tape, fmt.Sprintf(rig.Tool, "near")),
 				fmt.Sprintf("far: {transport: http, url: %q}", overHTTP(t, "tape="+tape, fmt.Sprintf(rig.Tool, "far"))))
 			t.Cleanup(func() { rig.WriteFile(t, until, "") }) // before the servers are waited for
 			c := rig.ServeReplicas(t, strings.Replace(servers, "-- switchboard.yaml --\n", "-- switchboard.yaml --\ngrace: 1m\n", 1))

@@ -21,7 +21,7 @@ import (
 func TestADisabledServerTakesNoNewCallsUntilItIsEnabled(t *testing.T) {
 	t.Parallel()
 	marks, until := filepath.Join(t.TempDir(), "marks"), filepath.Join(t.TempDir(), "until")
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), rig.FakeServer("b", fmt.Sprintf(rig.Tool, "rest"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest"))))
 	g := rig.Serve(t, dir)
 	s := g.Open(t, "/mcp", true)
 	rig.ListNames(t, s)
@@ -90,7 +90,7 @@ func TestARunLeavesADisabledServerForTheNextInRank(t *testing.T) {
 
 func TestARestartedServerIsAnotherProcess(t *testing.T) {
 	t.Parallel()
-	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeServer("b", fmt.Sprintf(rig.Tool, "rest")))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")))))
 	s := g.Open(t, "/mcp", false)
 	rig.ListNames(t, s)
 	pids := func() map[string][]int {
@@ -124,7 +124,7 @@ func TestARestartedServerIsAnotherProcess(t *testing.T) {
 func serveWithKey(t *testing.T) (g *rig.Gateway, key string) {
 	t.Helper()
 	key, rows := rig.NewKey(t, "alice")
-	archive := rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "work")))
+	archive := rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")))
 	return rig.Serve(t, rig.LayOut(t, strings.Replace(archive, "default_task: all\n", "default_task: all\nkeys:\n"+rows, 1))), key
 }
 
@@ -142,7 +142,7 @@ func TestWhoHasAKeyDoesNothingToServers(t *testing.T) {
 
 func TestMetricsCountWhatHappensAndRubbishAddsNoSeries(t *testing.T) {
 	t.Parallel()
-	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeServer("b", fmt.Sprintf(rig.Tool, "rest")))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")))))
 	legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
 	for range 5 {
 		legacy.Ask(t, "tools/call", `{"name":"work","arguments":{}}`)
@@ -214,7 +214,7 @@ func TestWhoHasAKeyIsToldNothingOfOthersCalls(t *testing.T) {
 }
 
 func TestOperatorsSearchTheToolsOfAllServersAndOthersDoNot(t *testing.T) {
-	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeServer("b", fmt.Sprintf(rig.Tool, "rest")))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")))))
 	g.Do(0, `(?m)^b +rest `, "search", "rest")
 	g.Do(1, `none of 2 tools`, "search", "xyzzy")
 
@@ -228,7 +228,7 @@ func TestOperatorsSearchTheToolsOfAllServersAndOthersDoNot(t *testing.T) {
 // Law 8: whoever can reach the port can call tools there, but not do to servers what an operator does.
 func TestAttack4OnlyWhoHasTheTokenOfOperatorsDoesSomethingToAServer(t *testing.T) {
 	t.Parallel()
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "work"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work"))))
 	g := rig.Serve(t, dir)
 	post := func(token string) string {
 		req, err := http.NewRequest(http.MethodPost, g.URL+"/v1/servers/a/disable", strings.NewReader("{}"))

@@ -16,7 +16,7 @@ func TestPO03_ARuleOnArgumentsSeesWhatTheServerWouldGet(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "open"))+"\nTENANTS\n", "", map[string]rig.Resident{
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "open"))+"\nTENANTS\n", "", map[string]rig.TenantConfig{
 		"acme": {Rego: rig.AllowAll + `
 deny[c.id] contains "outside" if {
 	some c in input.candidate_tools

@@ -28,7 +28,7 @@ func TestInBusinessHoursAToolIsListedAndItsCallsAreDenied(t *testing.T) {
 		return fmt.Sprintf(`{business_hours: {zone: %s, days: [%s], from: %q, to: %q, deny: [{tool: "a/ed*", verb: write}]}}`, zone, strings.ToLower(day.String()), from, to)
 	}
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := rig.Inhabit(t, desk(marks), "", map[string]rig.Resident{
+	h := rig.ServeTenants(t, desk(marks), "", map[string]rig.TenantConfig{
 		"open":     {Policy: hours(today, "10:00", "15:00")},
 		"shut":     {Policy: hours(today, "01:00", "02:00")},
 		"away":     {Policy: hours((today+3)%7, "10:00", "15:00")},
@@ -69,10 +69,10 @@ func turns(at time.Time) string {
 func TestAListIsWhatPolicySaysAtTheMomentInWhichItIsAsked(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+
-		rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "always"), fmt.Sprintf(rig.Tool, "later"))+"\n  "+
-		rig.FakeServer("b", "marks="+marks, `prompts={"name":"greet"}`, `resources={"uri":"doc://x","name":"x"}`, fmt.Sprintf(rig.Tool, "sooner"))+"\nTENANTS\n", "",
-		map[string]rig.Resident{"acme": {Rego: turns(time.Now().Add(time.Hour))}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+
+		rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "always"), fmt.Sprintf(rig.Tool, "later"))+"\n  "+
+		rig.FakeRow("b", "marks="+marks, `prompts={"name":"greet"}`, `resources={"uri":"doc://x","name":"x"}`, fmt.Sprintf(rig.Tool, "sooner"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {Rego: turns(time.Now().Add(time.Hour))}})
 	clients := h.Clients(t, "acme")
 	clients["a run of its own"] = h.Open(t, "/mcp/runs/"+rig.MintRun(t, h.Gateway, h.Keys["acme"], "all"), true, "Authorization", "Bearer "+h.Keys["acme"])
 	for name, s := range clients {
@@ -143,8 +143,8 @@ func TestAListIsWhatPolicySaysAtTheMomentInWhichItIsAsked(t *testing.T) {
 func TestAClientHearsThatTheClockHasChangedItsList(t *testing.T) {
 	t.Parallel() // it waits for a minute to begin that is not too near
 	turn := time.Now().Add(30 * time.Second).Truncate(time.Minute).Add(time.Minute)
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", fmt.Sprintf(rig.Tool, "always"), fmt.Sprintf(rig.Tool, "later"))+"\n  "+
-		rig.FakeServer("b", fmt.Sprintf(rig.Tool, "sooner"))+"\nTENANTS\n", "", map[string]rig.Resident{"acme": {Rego: turns(turn)}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "always"), fmt.Sprintf(rig.Tool, "later"))+"\n  "+
+		rig.FakeRow("b", fmt.Sprintf(rig.Tool, "sooner"))+"\nTENANTS\n", "", map[string]rig.TenantConfig{"acme": {Rego: turns(turn)}})
 	legacy := h.OpenAs("acme", false)
 	pipe := rig.Stdio(t, h.Dir, false, "--tenant", "acme")
 	for _, s := range []rig.Session{legacy, pipe} {

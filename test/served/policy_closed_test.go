@@ -66,11 +66,11 @@ func TestPO05_WhateverFailsDeniesWithItsCode(t *testing.T) {
 // failing has a tenant fail in each of these ways.
 func failing(t *testing.T, ways []string) {
 	marks := filepath.Join(t.TempDir(), "marks")
-	tenants := map[string]rig.Resident{}
+	tenants := map[string]rig.TenantConfig{}
 	for _, way := range ways {
-		tenants[way] = rig.Resident{Rego: rig.AllowAll}
+		tenants[way] = rig.TenantConfig{Rego: rig.AllowAll}
 	}
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "one"))+"\nTENANTS\n", "", tenants)
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "one"))+"\nTENANTS\n", "", tenants)
 	open := map[string]map[string]rig.Session{} // by way and era
 	for _, way := range ways {
 		open[way] = map[string]rig.Session{"modern": h.OpenAs(way, true)}
@@ -183,7 +183,7 @@ func failing(t *testing.T, ways []string) {
 // PO-05, PO-08: what does not compile, or reaches out, is never run.
 func TestPO08_WhatDoesNotCompileDoesNotStartAndIsNotReloaded(t *testing.T) {
 	t.Parallel()
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))))
 	file := filepath.Join(dir, "tenants/default/policies/own.rego")
 	const good = "package switchboard.tenant\n" + rig.AllowAll
 	rig.WriteFile(t, file, good)

@@ -19,9 +19,9 @@ func TestObligationsAreKeptOnTheWire(t *testing.T) {
 	for _, name := range []string{"masked", "slow", "rare", "approved", "told", "noted"} {
 		args = append(args, fmt.Sprintf(rig.Tool, name))
 	}
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nstart_deadline: 20s\nservers:\n  "+
-		rig.FakeServer("a", args...)+"\n  "+rig.FakeServer("b", "hang-if="+hang, fmt.Sprintf(rig.Tool, "brief"))+"\nTENANTS\n", "",
-		map[string]rig.Resident{"acme": {Rego: rig.AllowAll + `
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nstart_deadline: 20s\nservers:\n  "+
+		rig.FakeRow("a", args...)+"\n  "+rig.FakeRow("b", "hang-if="+hang, fmt.Sprintf(rig.Tool, "brief"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll + `
 obligations["a/masked"] contains {"type": "redact", "fields": ["/structuredContent/user/email", "/content/0/text"]}
 obligations["a/slow"] contains {"type": "enforce_timeout", "timeout": "700ms"}
 obligations["b/brief"] contains {"type": "enforce_timeout", "timeout": "700ms"}

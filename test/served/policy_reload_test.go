@@ -43,7 +43,7 @@ func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
 	policy := func(n int64) string {
 		return fmt.Sprintf("package switchboard\nallowed_tools contains %q\n", "a/"+[]string{"one", "two"}[n%2])
 	}
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one"), fmt.Sprintf(rig.Tool, "two"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"), fmt.Sprintf(rig.Tool, "two"))))
 	file := filepath.Join(dir, "policies/p.rego")
 	rig.WriteFile(t, file, policy(0))
 	g := rig.Serve(t, dir)
@@ -140,7 +140,7 @@ func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
 
 func TestStatusNamesTheTenantsPolicyAndSinceWhenItsFilesAreFaulty(t *testing.T) {
 	t.Parallel()
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one"))+"\nTENANTS\n", "", map[string]rig.Resident{"acme": {}, "other": {}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))+"\nTENANTS\n", "", map[string]rig.TenantConfig{"acme": {}, "other": {}})
 	type policies []struct{ Tenant, Digest, Loaded string }
 	status := func() (p policies, faulty []map[string]any) {
 		var st struct {

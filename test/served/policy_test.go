@@ -40,15 +40,15 @@ func TestPO01_AVetoedToolIsInNoListAndUnknownByAnyName(t *testing.T) {
 	dir := t.TempDir()
 	marks, tape := filepath.Join(dir, "marks"), filepath.Join(dir, "tape")
 	const veto = `deny[id] contains "never" if some id in ["a/secret", "b/zonly"]` + "\n"
-	tenants := map[string]rig.Resident{
+	tenants := map[string]rig.TenantConfig{
 		"free":     {},
 		"tenants":  {Rego: rig.AllowAll + veto},
 		"operator": {Rego: rig.AllowAll},
 		"word":     {Policy: `{deny: ["a/secret", "b/*"]}`},
 	}
 	archive := "-- switchboard.yaml --\nservers:\n  " +
-		rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "plain"), fmt.Sprintf(rig.Tool, "secret")) + "\n  " +
-		rig.FakeServer("b", "tape="+tape, `prompts={"name":"greet"}`, `resources={"uri":"doc://x","name":"x"}`, fmt.Sprintf(rig.Tool, "zonly")) + "\nTENANTS\n" + `
+		rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "plain"), fmt.Sprintf(rig.Tool, "secret")) + "\n  " +
+		rig.FakeRow("b", "tape="+tape, `prompts={"name":"greet"}`, `resources={"uri":"doc://x","name":"x"}`, fmt.Sprintf(rig.Tool, "zonly")) + "\nTENANTS\n" + `
 -- taxonomy.yaml --
 resources:
   cloud:
@@ -66,7 +66,7 @@ tools:
 	}
 	archive += shippedPolicies(t) + "-- policies/more.rego --\npackage switchboard\n" + strings.Replace(veto, " if ", ` if { input.tenant_id == "operator"; `, 1)
 	archive = strings.TrimSuffix(archive, "\n") + " }\n"
-	h := rig.Inhabit(t, archive, "", tenants)
+	h := rig.ServeTenants(t, archive, "", tenants)
 
 	// Without a veto all of it is there.
 	free := h.OpenAs("free", true)

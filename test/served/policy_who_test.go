@@ -16,9 +16,9 @@ import (
 func TestAReloadThatTakesARoleOrTierReachesWhatIsOpen(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+
-		rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "one"), fmt.Sprintf(rig.Tool, "two"), fmt.Sprintf(rig.Tool, "three"), fmt.Sprintf(rig.Tool, "four"))+"\nTENANTS\n",
-		", tier: [pro, free], roles: [analyst]", map[string]rig.Resident{"acme": {Key: "roles: [analyst], tier: pro", Rego: rig.AllowAll + `
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+
+		rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "one"), fmt.Sprintf(rig.Tool, "two"), fmt.Sprintf(rig.Tool, "three"), fmt.Sprintf(rig.Tool, "four"))+"\nTENANTS\n",
+		", tier: [pro, free], roles: [analyst]", map[string]rig.TenantConfig{"acme": {Key: "roles: [analyst], tier: pro", Rego: rig.AllowAll + `
 deny["a/two"] contains "x" if not "analyst" in input.principal.roles
 deny["a/three"] contains "x" if input.user_tier != "pro"
 deny["a/four"] contains "x" if { input.phase == "call"; not "analyst" in input.principal.roles }
@@ -71,7 +71,7 @@ deny["a/four"] contains "x" if { input.phase == "call"; not "analyst" in input.p
 
 // desk is a server with a tool that reads and one that writes.
 func desk(marks string) string {
-	return "-- switchboard.yaml --\nservers:\n  " + rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "look"), fmt.Sprintf(rig.Tool, "edit")) + "\nTENANTS\n" + `
+	return "-- switchboard.yaml --\nservers:\n  " + rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "look"), fmt.Sprintf(rig.Tool, "edit")) + "\nTENANTS\n" + `
 -- overlays/a.yaml --
 server: a
 tools:
@@ -84,7 +84,7 @@ func TestTheModeSaysWhatAnAgentMayDoAlone(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OnlyNarrower)
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := rig.Inhabit(t, desk(marks), "", map[string]rig.Resident{
+	h := rig.ServeTenants(t, desk(marks), "", map[string]rig.TenantConfig{
 		"free":     {},
 		"assists":  {More: "mode: assist\n"},
 		"observes": {More: "mode: observe\n"},

@@ -534,7 +534,7 @@ func TestAFlippedPolicyChangesExactlyTheCallsThatItWould(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.Deterministic)
 	const calls = 120 // by each of two tenants, each with arguments of its own
-	h := rig.Inhabit(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeServer("a", fmt.Sprintf(rig.Tool, "open"), fmt.Sprintf(rig.Tool, "close"))+"\nTENANTS\n", "", map[string]rig.Resident{
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "open"), fmt.Sprintf(rig.Tool, "close"))+"\nTENANTS\n", "", map[string]rig.TenantConfig{
 		"acme":     {Rego: sizeRule, More: "record: policy_inputs\n"},
 		"umbrella": {Rego: sizeRule},
 	})

@@ -60,7 +60,7 @@ func disguised(t *testing.T, by, redact string, values ...string) {
 		"unicode escapes":                   func(_, plain string) string { return escaped("It is " + plain + ".") },
 		"unicode escapes in JSON in a text": func(_, plain string) string { return quoted(`see {"secret":` + escaped(plain) + `} there`) },
 	}
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "find")))+
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "find")))+
 		"-- policies/redact.rego --\npackage switchboard\n"+rig.AllowAll+`obligations[c.id] contains {"type": "redact", `+redact+`} if some c in input.candidate_tools`+"\n")
 	n := 0
 	rig.EachSession(t, dir, func(t *testing.T, who string, s rig.Session) {
@@ -143,8 +143,8 @@ func TestNames16AToolIsPIISafeByWhatTheOperatorHasRedacted(t *testing.T) {
 -- switchboard.yaml --
 start_deadline: 30s
 servers:
-  `+rig.FakeServer("a", fmt.Sprintf(rig.Tool, "find"))+`
-  `+rig.FakeServer("b", fmt.Sprintf(rig.Tool, "grep"))+`
+  `+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "find"))+`
+  `+rig.FakeRow("b", fmt.Sprintf(rig.Tool, "grep"))+`
 tenants:
   default: {servers: ["*"]}
 -- overlays/a.yaml --

@@ -123,7 +123,7 @@ func (n *notices) so() int64 {
 
 func TestAReloadOfOneReplicaIsOneReloadOfEachAndIsToldOnce(t *testing.T) {
 	t.Parallel()
-	all, redis := branchesOf(t, 3, strings.Replace(rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeServer("b", fmt.Sprintf(rig.Tool, "rest"))),
+	all, redis := branchesOf(t, 3, strings.Replace(rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest"))),
 		`servers: ["*"]`, `servers: ["a"]`, 1))
 	told := heed(t, redis)
 	heard := make(chan string, 6)
@@ -215,7 +215,7 @@ func TestAReloadOfOneReplicaIsOneReloadOfEachAndIsToldOnce(t *testing.T) {
 
 func TestAFileThatChangesAtOneReplicaHasTheOthersReadTheirsAndWhoDiffersIsFoundOut(t *testing.T) {
 	t.Parallel()
-	all, redis := branchesOf(t, 3, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "work"))))
+	all, redis := branchesOf(t, 3, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work"))))
 	told := heed(t, redis)
 	hash := func(g *branch) float64 {
 		t.Helper()
@@ -320,7 +320,7 @@ func TestReadAgainTheSameSecretsAreNoChangeAndAnotherTakesEffect(t *testing.T) {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	child := strings.Replace(rig.FakeServer("b", fmt.Sprintf(rig.Tool, "two")), "stdio,", `stdio, env: {X_TOKEN: "${file:token}"},`, 1)
+	child := strings.Replace(rig.FakeRow("b", fmt.Sprintf(rig.Tool, "two")), "stdio,", `stdio, env: {X_TOKEN: "${file:token}"},`, 1)
 	all, _ := branchesOf(t, 1, rig.Fakes(fmt.Sprintf(`a: {transport: http, url: %q, headers: {X-Token: "${file:token}"}}`, server.URL), child)+"-- token --\nfirst-token\n")
 	b := all[0]
 	rig.ListNames(t, b.Open(t, "/mcp", true))

@@ -69,7 +69,7 @@ func (c *cable) cut() {
 func TestTheOfficialSDKLosesNothingWhenItsConnectionIsCutInACall(t *testing.T) {
 	t.Parallel()
 	const times = 1000
-	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeServer("one", fmt.Sprintf(rig.Tool, "speak")))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("one", fmt.Sprintf(rig.Tool, "speak")))))
 	way := layCable(g)
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
@@ -118,7 +118,7 @@ func TestTheOfficialSDKLosesNothingWhenItsConnectionIsCutInACall(t *testing.T) {
 
 func TestALostStreamIsResumedByItsLastEventID(t *testing.T) {
 	t.Parallel()
-	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeServer("one", fmt.Sprintf(rig.Tool, "speak")))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("one", fmt.Sprintf(rig.Tool, "speak")))))
 	s := g.Open(t, "/mcp", false)
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()

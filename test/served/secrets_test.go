@@ -158,7 +158,7 @@ func leak(t *testing.T, p planted, settings string, files func(dir string) strin
 		behind.CloseClientConnections()
 		behind.Close()
 	})
-	h := rig.Inhabit(t, `
+	h := rig.ServeTenants(t, `
 -- secrets/api --
 `+p.plant("key file of a server")+`
 -- cluster --
@@ -183,7 +183,7 @@ tools:
   get: {deterministic: true}
 -- tenants/acme/tasks/all.yaml --
 `+secretTask+`-- tenants/umbrella/tasks/all.yaml --
-`+secretTask, "", map[string]rig.Resident{
+`+secretTask, "", map[string]rig.TenantConfig{
 		"acme":     {Rego: secretRules, More: "record: policy_inputs\n" + searchesWeb},
 		"umbrella": {Rego: secretRules, More: searchesWeb},
 	})

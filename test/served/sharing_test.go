@@ -73,7 +73,7 @@ default_task: all
 task_id: all
 required_capabilities:
   - {tools: ["a/*"]}
-`, rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "get"), fmt.Sprintf(rig.Tool, "work"))))
+`, rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "get"), fmt.Sprintf(rig.Tool, "work"))))
 	one, two, three := c.All[0], c.All[1], c.All[2]
 	call := func(s rig.Session, params string, want string) {
 		t.Helper()

@@ -62,7 +62,7 @@ func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 	behind := httptest.NewServer(rig.NewFake([]string{"modern", "marks=" + marks, fmt.Sprintf(rig.Tool, "far")}))
 	defer behind.Close()
 	g := rig.Serve(t, rig.LayOut(t, patientFakes(
-		rig.FakeServer("near", "marks="+marks, fmt.Sprintf(rig.Tool, "near")),
+		rig.FakeRow("near", "marks="+marks, fmt.Sprintf(rig.Tool, "near")),
 		fmt.Sprintf("far: {transport: http, url: %s/mcp}", behind.URL))))
 	children := rig.Children(g.Cmd.Process.Pid)
 
@@ -150,7 +150,7 @@ func TestOnSIGTERMOverStdioCallsInFlightComeToTheirEnds(t *testing.T) {
 	const calls = 100
 	folder := t.TempDir()
 	marks, until := filepath.Join(folder, "marks"), filepath.Join(folder, "until")
-	s := rig.Stdio(t, rig.LayOut(t, patientFakes(rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")))), false)
+	s := rig.Stdio(t, rig.LayOut(t, patientFakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")))), false)
 	for i := range calls {
 		fmt.Fprintf(s.In, `{"jsonrpc":"2.0","id":"call-%d","method":"tools/call","params":{"name":"work","arguments":{"do":"await","until":%q,"mark":"mark-%d."}}}`+"\n", i, until, i)
 	}
@@ -199,7 +199,7 @@ func TestASecondSignalHurries(t *testing.T) {
 	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(second.String(), func(t *testing.T) {
 			marks := filepath.Join(t.TempDir(), "marks")
-			dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"))), "start_deadline", "grace: 5m\nstart_deadline", 1))
+			dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"))), "start_deadline", "grace: 5m\nstart_deadline", 1))
 			g := rig.Serve(t, dir)
 			over := rig.Stdio(t, dir, false)
 			near := g.Open(t, "/mcp", false)
@@ -245,7 +245,7 @@ func TestASecondSignalHurries(t *testing.T) {
 func TestItStopsWithinTheGraceThoughServersAndCallsDoNot(t *testing.T) {
 	marks := filepath.Join(t.TempDir(), "marks")
 	archive := rig.Fakes(
-		rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")),
+		rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")),
 		// One that neither reads on nor ends when it is told to.
 		`deaf: {transport: stdio, command: [sh, -c, 'trap "" TERM INT HUP; "$0" "$@"; while :; do sleep 1; done', FAKE, '`+fmt.Sprintf(rig.Tool, "deaf")+`']}`)
 	g := rig.Serve(t, rig.LayOut(t, strings.Replace(archive, "start_deadline", "grace: 2s\nstart_deadline", 1)))
@@ -270,7 +270,7 @@ func TestItStopsWithinTheGraceThoughServersAndCallsDoNot(t *testing.T) {
 func TestOnStopAClientIsToldOfACallThatDidNotEnd(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
-	dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeServer("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"))), "start_deadline", "grace: 2s\nstart_deadline", 1))
+	dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"))), "start_deadline", "grace: 2s\nstart_deadline", 1))
 	g := rig.Serve(t, dir)
 	over := rig.Stdio(t, dir, false)
 	clients := map[string]rig.Session{"legacy": g.Open(t, "/mcp", false), "modern": g.Open(t, "/mcp", true), "stdio": over}
@@ -307,7 +307,7 @@ func TestOnStopAClientIsToldOfACallThatDidNotEnd(t *testing.T) {
 }
 
 func TestStreamsDoNotKeepItFromStopping(t *testing.T) {
-	g := rig.Serve(t, rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one"))), "start_deadline", "grace: 5m\nstart_deadline", 1)))
+	g := rig.Serve(t, rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))), "start_deadline", "grace: 5m\nstart_deadline", 1)))
 	legacy, heard := g.Open(t, "/mcp", false), make(chan string, 2)
 	rig.Listen(t, heard, "legacy", http.MethodGet, g.URL+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.ID}, "Mcp-Protocol-Version": {"2025-11-25"}})
 	rig.Listen(t, heard, "modern", http.MethodPost, g.URL+"/mcp",

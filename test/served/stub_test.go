@@ -73,7 +73,7 @@ func TestNames8AStubCallsNoOtherToolThanTheOneThatWasShown(t *testing.T) {
 		return fmt.Sprintf(`{"name":"put","inputSchema":{"type":"object","properties":{%q:{"type":"string"}}},"_meta":{"x-summit-capabilities":[{"verb":"write","resource":"fs"}]}}`, argument)
 	}
 	marks := filepath.Join(t.TempDir(), "marks")
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", put("path")), rig.FakeServer("b", "marks="+marks, put("victim"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", put("path")), rig.FakeRow("b", "marks="+marks, put("victim"))))
 	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: lazy\nranking: {adjust: [{server: a, by: 20}]}\n")
 	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tasks/lazy.yaml"), "task_id: lazy\nrequired_capabilities:\n  - {verb: write, resource: fs, load: on_demand, group: files}\n")
 	allow := "package switchboard\n" + rig.AllowAll

@@ -27,7 +27,7 @@ func TestNames13AVetoCountsForTheRequirementOrForTheTask(t *testing.T) {
 		return fmt.Sprintf("package switchboard\n%sdeny[c.id] contains \"no writing\" if {\n\tinput.phase in %s\n\tsome c in input.candidate_tools\n\tinput.requirement.verb == \"write\"\n\tc.tool != \"only_write\"\n}\n", rig.AllowAll, phase)
 	}
 	lay := func(t *testing.T, veto, phase string) string {
-		dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeServer("a", labelled("only_write", "write")), rig.FakeServer("b", labelled("both", "write", "read")), rig.FakeServer("c", labelled("only_read", "read"))),
+		dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", labelled("only_write", "write")), rig.FakeRow("b", labelled("both", "write", "read")), rig.FakeRow("c", labelled("only_read", "read"))),
 			"start_deadline: 30s\n", "start_deadline: 30s\n"+veto, 1))
 		rig.WriteFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: all\nranking: {adjust: [{server: a, by: 20}, {server: b, by: 10}]}\n")
 		rig.WriteFile(t, filepath.Join(dir, "tenants/default/tasks/all.yaml"), "task_id: all\nrequired_capabilities:\n  - {verb: write, resource: fs}\n  - {verb: read, resource: fs}\n")

@@ -21,7 +21,7 @@ func everyClient(t *testing.T, g *rig.Gateway) map[string]rig.Session {
 // Number 9: allowed_tools may be an array. What is wrong with an answer for certain is a fault before anybody calls.
 func TestNames9AnArrayOfAllowedToolsAllows(t *testing.T) {
 	t.Parallel()
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one"), fmt.Sprintf(rig.Tool, "two"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"), fmt.Sprintf(rig.Tool, "two"))))
 	file := filepath.Join(dir, "tenants/default/policies/p.rego")
 	rig.WriteFile(t, file, "package switchboard.tenant\nallowed_tools := [c.id | some c in input.candidate_tools; c.tool == \"one\"]\n")
 	if out, errs, code := rig.Command(t, dir, "validate"); code != 0 {
@@ -42,7 +42,7 @@ func TestNames9AnArrayOfAllowedToolsAllows(t *testing.T) {
 		rig.AllowAll + "deny := [\"a/one\"]\n":                     "own.rego",
 		"deny[\"a/one\"] contains \"no\" if input.mode == \"x\"\n": "allowed_tools",
 	} {
-		other := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one"))))
+		other := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))))
 		rig.WriteFile(t, filepath.Join(other, "tenants/default/policies/own.rego"), "package switchboard.tenant\n"+rules)
 		if out, errs, code := rig.Command(t, other, "validate"); code != 2 || !strings.Contains(errs, says) {
 			t.Errorf("%s: validate: exit %d\n%s%s", rules, code, out, errs)
@@ -75,7 +75,7 @@ func TestNames10ABlockCountsWhereverItStands(t *testing.T) {
 				if era == "modern" {
 					args = append([]string{"modern"}, args...)
 				}
-				dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", args...)))
+				dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", args...)))
 				rig.WriteFile(t, filepath.Join(dir, "tenants/default/tasks/all.yaml"), "task_id: all\nrequired_capabilities: [{verb: read, resource: fs}]\n")
 				g := rig.Serve(t, dir)
 				if tt.fault != "" {
@@ -98,7 +98,7 @@ func TestNames10ABlockCountsWhereverItStands(t *testing.T) {
 // Number 12: what is most likely a mistake is a warning, and what the clock denies is denied for now.
 func TestNames12AClassThatNoServerHasIsAWarning(t *testing.T) {
 	t.Parallel()
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeServer("a", fmt.Sprintf(rig.Tool, "one")), strings.Replace(rig.FakeServer("b", fmt.Sprintf(rig.Tool, "two")), "{", "{enabled: false, ", 1)))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one")), strings.Replace(rig.FakeRow("b", fmt.Sprintf(rig.Tool, "two")), "{", "{enabled: false, ", 1)))
 	tenant := filepath.Join(dir, "tenants/default/tenant.yaml")
 	rig.WriteFile(t, tenant, rig.ReadFile(t, tenant)+"ranking: {classes: [paid_api]}\n")
 	out, errs, code := rig.Command(t, dir, "validate")

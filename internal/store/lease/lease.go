@@ -10,7 +10,6 @@
 package lease
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -36,19 +35,22 @@ type Options struct {
 	// Every is the time between two renewals by Keep; 0 means a third of TTL. A renewal may take as long.
 	Every time.Duration
 
-	// Data is the value of the lease. It must identify the owner, unless only one owner ever writes the key.
+	// Data is the value of the lease. It must identify the owner, unless Sole is set.
 	Data []byte
+
+	// Sole says that the key has only this owner ever. Each write then replaces any value.
+	Sole bool
 }
 
 // A Lease is one owner's lease. Use New. It is safe for concurrent use.
 type Lease struct {
-	store   Store
-	o       Options
-	changed chan struct{} // of capacity one: Set has changed the data
+	store Store
+	o     Options
+	wake  chan struct{} // of capacity one: renew at once
 
-	writing chan struct{} // of capacity one: full during a write to the store, which guards version and written
-	version store.Version // of our value; 0 if we have none, as far as we know
-	written []byte        // the data of version
+	writing chan struct{}   // of capacity one: full during a write to the store, which guards version and written
+	version store.Version   // of our value; 0 if we have none, as far as we know
+	written map[string]bool // the data that our value may have: more than one after a lost answer
 
 	mu   sync.Mutex
 	data []byte
@@ -61,7 +63,8 @@ func New(s Store, o Options) *Lease {
 		o.Every = o.TTL / 3
 	}
 	return &Lease{
-		store: s, o: o, data: clone(o.Data), changed: make(chan struct{}, 1), writing: make(chan struct{}, 1),
+		store: s, o: o, data: clone(o.Data), written: map[string]bool{},
+		wake: make(chan struct{}, 1), writing: make(chan struct{}, 1),
 	}
 }
 
@@ -80,12 +83,13 @@ func (l *Lease) Renew(ctx context.Context) error {
 	data := l.data
 	l.mu.Unlock()
 	began := time.Now()
-	version, err := l.apply(ctx, data, store.Change{Group: l.o.Key.Group}, store.Write{Name: l.o.Key.Name, Data: data, TTL: l.o.TTL})
+	l.written[string(data)] = true
+	version, err := l.apply(ctx, store.Change{Group: l.o.Key.Group}, store.Write{Name: l.o.Key.Name, Data: data, TTL: l.o.TTL})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		l.version, l.written, l.held = version, data, began.Add(l.o.TTL)
+		l.version, l.written, l.held = version, map[string]bool{string(data): true}, began.Add(l.o.TTL)
 	case errors.Is(err, store.ErrConflict):
 		l.version, l.held = 0, time.Time{}
 	}
@@ -106,7 +110,7 @@ func (l *Lease) Taken(version store.Version, began time.Time) {
 	defer l.unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.version, l.written, l.held = version, l.data, began.Add(l.o.TTL)
+	l.version, l.written, l.held = version, map[string]bool{string(l.data): true}, began.Add(l.o.TTL)
 }
 
 // Withdrawal returns the write that deletes the lease as a part of a larger change of its group, from whichever owner.
@@ -121,11 +125,10 @@ func (l *Lease) Release(ctx context.Context, beside ...store.Write) error {
 	}
 	defer l.unlock()
 	l.mu.Lock()
-	data := l.data
 	l.held = time.Time{}
 	l.mu.Unlock()
 	change := store.Change{Group: l.o.Key.Group, Writes: beside}
-	_, err := l.apply(ctx, data, change, store.Write{Name: l.o.Key.Name})
+	_, err := l.apply(ctx, change, store.Write{Name: l.o.Key.Name})
 	if errors.Is(err, store.ErrConflict) { // another owner's lease stays
 		err = nil
 		if len(beside) > 0 {
@@ -138,12 +141,13 @@ func (l *Lease) Release(ctx context.Context, beside ...store.Write) error {
 	return err
 }
 
-// apply makes the change with the write of the lease, which replaces our value or none. data is what the lease may
-// have from a write of which the result is unknown.
-func (l *Lease) apply(ctx context.Context, data []byte, c store.Change, w store.Write) (store.Version, error) {
+// apply makes the change with the write of the lease, which replaces our value or none.
+func (l *Lease) apply(ctx context.Context, c store.Change, w store.Write) (store.Version, error) {
 	others := c.Writes
 	for {
-		w.Was = l.version
+		if w.Was = l.version; l.o.Sole {
+			w.Was = store.Any
+		}
 		c.Writes = append(slices.Clone(others), w)
 		version, err := l.store.Apply(ctx, c)
 		if !errors.Is(err, store.ErrConflict) {
@@ -152,14 +156,14 @@ func (l *Lease) apply(ctx context.Context, data []byte, c store.Change, w store.
 		// Our value may have expired, or an earlier write whose answer was lost may have changed its version.
 		now, err := l.store.Value(ctx, l.o.Key)
 		switch {
-		case errors.Is(err, store.ErrUnopened):
-			return 0, store.ErrConflict
+		case errors.Is(err, store.ErrUnopened): // no replica with our secret wrote it
 		case err != nil:
 			return 0, err
-		case now.Version != 0 && !bytes.Equal(now.Data, l.written) && !bytes.Equal(now.Data, data):
+		case now.Version != 0 && !l.written[string(now.Data)]:
 			return 0, store.ErrConflict
-		case now.Version == l.version:
-			return 0, store.ErrConflict // another owner had it just now, or it is about a write beside the lease
+		}
+		if now.Version == l.version { // another owner had it just now, or it is about a write beside the lease
+			return 0, store.ErrConflict
 		}
 		l.version = now.Version
 	}
@@ -184,8 +188,13 @@ func (l *Lease) Set(data []byte) {
 	l.mu.Lock()
 	l.data = clone(data)
 	l.mu.Unlock()
+	l.Wake()
+}
+
+// Wake makes Keep renew the lease at once.
+func (l *Lease) Wake() {
 	select {
-	case l.changed <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
 }
@@ -197,7 +206,7 @@ func (l *Lease) Held() bool {
 	return time.Now().Before(l.held)
 }
 
-// Keep renews the lease each Every, and after each Set, until ctx is done or stop is called. stop waits for the
+// Keep renews the lease each Every, and after each Set and Wake, until ctx is done or stop is called. stop waits for the
 // renewal in flight, which it cancels, and may be called more than once. renewed, if it is not nil, is called after
 // each renewal with its error. Keep itself does not take the lease: it is renewed for the first time after Every.
 func (l *Lease) Keep(ctx context.Context, renewed func(error)) (stop func()) {
@@ -212,7 +221,7 @@ func (l *Lease) Keep(ctx context.Context, renewed func(error)) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-			case <-l.changed:
+			case <-l.wake:
 			}
 			err := l.renewInTime(ctx)
 			if ctx.Err() != nil {

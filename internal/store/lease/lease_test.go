@@ -198,7 +198,12 @@ func TestALostAnswerDoesNotLoseTheLease(t *testing.T) {
 			}
 		}
 		s.mute.Store(true)
-		_ = one.Renew(t.Context())
+		one.Set([]byte("one, busy"))
+		_ = one.Renew(t.Context()) // it is made
+		s.away.Store(true)
+		one.Set([]byte("one"))
+		_ = one.Renew(t.Context()) // it is not
+		s.away.Store(false)
 		s.mute.Store(false)
 		if err := one.Release(t.Context()); err != nil || ownerOf(t, s.Memory) != "" {
 			t.Errorf("Release = %v, the owner is %q", err, ownerOf(t, s.Memory))
@@ -251,16 +256,16 @@ func (s *stuck) Apply(ctx context.Context, _ store.Change) (store.Version, error
 
 func TestARenewalEndsInTimeAndWithItsKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		renewals := 0
+		var renewals atomic.Int32
 		stop := of(&stuck{store.NewMemory()}, "one").Keep(t.Context(), func(err error) {
-			renewals++
+			renewals.Add(1)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a renewal ends with %v", err)
 			}
 		})
 		time.Sleep(ttl + ttl/2)
-		if renewals < 2 {
-			t.Errorf("%d renewals ended", renewals)
+		if renewals.Load() < 2 {
+			t.Errorf("%d renewals ended", renewals.Load())
 		}
 		began := time.Now()
 		stop()
@@ -268,4 +273,48 @@ func TestARenewalEndsInTimeAndWithItsKeeper(t *testing.T) {
 			t.Errorf("stop waits %s for a renewal", took)
 		}
 	})
+}
+
+func TestTheSoleOwnerReplacesAnyValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		one := lease.New(s, lease.Options{Key: key, TTL: ttl, Data: []byte("one"), Sole: true})
+		stop := one.Keep(t.Context(), nil)
+		one.Wake()
+		synctest.Wait()
+		if got := ownerOf(t, s); got != "one" {
+			t.Errorf("after Wake the owner is %q", got)
+		}
+		if _, err := s.Apply(t.Context(), store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Was: store.Any, Data: []byte("garbage")}}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl)
+		if got := ownerOf(t, s); got != "one" {
+			t.Errorf("after a renewal the owner is %q", got)
+		}
+		stop()
+		if err := one.Release(t.Context()); err != nil || ownerOf(t, s) != "" {
+			t.Errorf("Release = %v, the owner is %q", err, ownerOf(t, s))
+		}
+	})
+}
+
+// An unreadable store holds a value that does not open, as store.Sealed returns it.
+type unreadable struct{ *store.Memory }
+
+func (s *unreadable) Value(ctx context.Context, k store.Key) (store.Value, error) {
+	v, err := s.Memory.Value(ctx, k)
+	if string(v.Data) == "garbage" {
+		return store.Value{Version: v.Version}, store.ErrUnopened
+	}
+	return v, err
+}
+
+func TestAValueThatDoesNotOpenIsNoLease(t *testing.T) {
+	s := &unreadable{store.NewMemory()}
+	if _, err := s.Apply(t.Context(), store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Data: []byte("garbage")}}}); err != nil {
+		t.Fatal(err)
+	}
+	take(t, of(s, "one"))
+	refused(t, of(s, "two"))
 }

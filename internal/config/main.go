@@ -1,0 +1,248 @@
+package config
+
+import (
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Limits of switchboard.yaml.
+const (
+	maxServers = 2000
+	maxTenants = 1000
+)
+
+// mainFile is the state of reading switchboard.yaml.
+type mainFile struct{ *loader }
+
+// keys are the keys of switchboard.yaml.
+func (f mainFile) keys() *document.Keys {
+	cfg := f.cfg
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "listen", Type: document.Text("an address and a port", f.readListen), Doc: "The address of the HTTP endpoint, `" + DefaultListen + "` if absent. Any address but a loopback one needs a key of a tenant."},
+			{Key: "hosts", Type: document.Texts("a list of host names", f.readHosts), Doc: "Further accepted values of the Host header, besides the loopback names."},
+			{Key: "origins", Type: document.Texts("a list of origins", f.readOrigins), Doc: "Further accepted values of the Origin header."},
+			{Key: "start_deadline", Type: document.Duration(100*time.Millisecond, 10*time.Minute, &cfg.StartDeadline), Doc: "How long /readyz and a reload wait for servers; 10s if absent."},
+			{Key: "grace", Type: document.Duration(time.Second, time.Hour, &cfg.Grace), Doc: "The time limit for stopping; 10s if absent."},
+			{Key: "servers", Type: document.Named("a map from id to server", "ID", serverKeysForDocs, f.readServers), Required: "name at least one MCP server", Doc: "The MCP servers."},
+			{Key: "tenants", Type: document.Named("a map from id to tenant", "ID", func() *document.Keys { return f.tenantKeys(&bound{}) }, f.readBounds), Late: true, Doc: "What each tenant may use at most. Without this key there is one tenant, `default`, with every server."},
+			{Key: "token_budget", Type: budgetType(func(v document.Value) { f.tokenBudget = readTokenBudget(v, 0, "") }), Doc: "The most tokens of a task's tool list, for tenants without a token_budget in their row."},
+			{Key: "lazy", Type: document.Map(f.lazyKeys, nil), Doc: "How tokens are counted, and what happens if the budget is full."},
+			{Key: "store", Type: document.Custom("`file:PATH`, `memory:` or the address of a Redis", document.Schema{"type": "string", "minLength": 1}, f.readStore), Doc: "Where the data is that must survive the process. A password in it is a secret: write the whole address as `${file:PATH}` or `${env:NAME}`."},
+			{Key: "durability", Type: document.Custom("one of `strict`, `relaxed`", document.Schema{"enum": []string{"strict", "relaxed"}}, f.readDurability), Doc: "`strict` (the default) refuses a Redis that may lose acknowledged writes; `relaxed` accepts the loss."},
+			{Key: "cluster", Type: document.Map(f.clusterKeys, f.checkCluster), Doc: "How replicas that share a Redis reach each other: required with a Redis, and a fault without one."},
+			{Key: "cache", Type: document.Map(f.cacheKeys, nil), Doc: "Caches results of deterministic tools; without this key there is no cache."},
+			{Key: "receipts", Type: document.Map(f.receiptKeys, nil), Doc: "How long receipts are kept, and where checkpoints are written."},
+			{Key: "policies", Type: document.Map(f.policyKeys, nil), Doc: "How policies apply."},
+		},
+		Later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "admin", "capabilities", "approvals", "health"},
+		Hints: map[string]string{
+			"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",
+			"taxonomy": "it has a file of its own, taxonomy.yaml", "overlays": "they have a folder of their own, overlays/",
+			"tasks": "they stand in tenants/<id>/tasks/", "tenant": `write "tenants"`, "server": `write "servers"`,
+		},
+	}
+}
+
+// read reads switchboard.yaml.
+func (f mainFile) read() {
+	l := f.loader
+	l.cfg.Implied = true
+	data, err := l.readMain(document.MaxFileBytes)
+	if err != nil {
+		l.sink.Add(Fault{File: l.file, Text: "this cannot be read: " + document.ErrorText(err)})
+		return
+	}
+	doc, ok := document.ReadYAML(l.file, data, l.sink)
+	if !ok {
+		return
+	}
+	top, ok := doc.Open(f.keys())
+	if !ok {
+		return
+	}
+	l.readable = true
+	top.Read()
+	for id := range l.servers {
+		l.serverIDs = append(l.serverIDs, id)
+	}
+	slices.Sort(l.serverIDs)
+	for _, id := range l.serverIDs {
+		if !l.disabled[id] {
+			l.cfg.Servers = append(l.cfg.Servers, *l.servers[id])
+		}
+	}
+	if at, ok := top.Lookup("store"); ok && l.cfg.Store.Shared() && !top.HasKey("cluster") {
+		at.Hidden = true
+		at.Fault("replicas that share a store reach each other, and have to know that they may: cluster: {secret: \"${file:/path}\"}")
+	}
+	l.noTenantRows = !top.HasKey("tenants")
+	top.ReadLate()
+}
+
+func (f mainFile) readListen(v document.Value, s string) {
+	if isAddress(v, s) {
+		f.cfg.Listen, f.listen = s, v
+	}
+}
+
+func (f mainFile) readHosts(texts []document.TextValue) {
+	for _, t := range texts {
+		if why := badHost(t.String); why != "" {
+			t.Fault("%s: %s", t.Shown(), why)
+		}
+		f.cfg.Hosts = append(f.cfg.Hosts, t.String)
+	}
+}
+
+func (f mainFile) readOrigins(texts []document.TextValue) {
+	for _, t := range texts {
+		if why := badOrigin(t.String); why != "" {
+			t.Fault("%s: %s", t.Shown(), why)
+		}
+		f.cfg.Origins = append(f.cfg.Origins, t.String)
+	}
+}
+
+func (f mainFile) lazyKeys() *document.Keys {
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "tokenizer", Type: document.OneOf("tokenizer", func(s string) { f.cfg.Tokenizer = s }, switchboard.Tokenizers...), Doc: "The vocabulary that counts tokens; the first one if absent."},
+			{Key: "on_full", Type: onFullType(&f.onFull), Doc: "What happens to an expansion that exceeds the budget: it is refused (the default), or the expanded tools with the oldest last use are collapsed."},
+		},
+		Hints: map[string]string{"token_budget": "it stands beside \"lazy\""},
+	}
+}
+
+func (f mainFile) cacheKeys() *document.Keys {
+	c := &f.cfg.Cache
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "ttl", Type: document.Duration(time.Second, 24*time.Hour, &c.TTL).With(func(v document.Value) {
+				c.Bytes = DefaultCacheBytes
+				c.TTL, _ = v.ReadDuration(time.Second, 24*time.Hour)
+			}), Required: "say how long a result may be given again, such as 10m", Doc: "How long the cache may return a result of a deterministic tool again."},
+			{Key: "bytes", Type: document.Size(1<<20, 1<<30, &c.Bytes), Doc: "The size of the cache for each tenant; 64MiB if absent."},
+		},
+		Later: []string{"tools", "servers"},
+	}
+}
+
+func (f mainFile) policyKeys() *document.Keys {
+	return &document.Keys{Rows: []document.Row{
+		{Key: "veto", Type: document.OneOf("scope", func(s string) { f.vetoForTask = s == "task" }, "requirement", "task"), Doc: "The scope of a veto: the requirement that policy was asked about (the default), or the whole task."},
+	}}
+}
+
+func (f mainFile) clusterKeys() *document.Keys {
+	c := &f.cfg.Cluster
+	return &document.Keys{Rows: []document.Row{
+		{Key: "secret", Type: document.Custom("a text with a reference", document.Schema{"type": "string", "minLength": 1}, func(v document.Value) {
+			v.Hidden = true
+			secret, ok := f.readSecret(v, "secret")
+			if ok && len(secret.Reveal()) < minClusterSecret {
+				v.Fault("the secret is shorter than %d bytes", minClusterSecret)
+			}
+			c.Secret = secret
+		}), Required: "make one that all replicas get, such as with openssl rand -hex 32, and write ${file:/path} or ${env:NAME}", Doc: "At least 16 bytes, known to all replicas and to no other program. Replicas authenticate each other with it, and seal their values in Redis."},
+		{Key: "listen", Type: document.Text("an address and a port", func(v document.Value, s string) {
+			if isAddress(v, s) {
+				c.Listen = s
+			}
+		}), Doc: "The address at which this replica listens for the others; `" + DefaultClusterListen + "` if absent."},
+		{Key: "advertise", Type: document.Text("`HOST:PORT`", func(v document.Value, s string) {
+			if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "" {
+				v.Fault("%s: want HOST:PORT, by which the other replicas reach this one", v.Shown())
+			}
+			c.Advertise = s
+		}), Doc: "The address at which the others reach this replica. If absent, the address in `listen`; if that means every address of the machine, the first one that is not loopback."},
+	}}
+}
+
+// checkCluster reports a fault if the store is not shared.
+func (f mainFile) checkCluster(m document.FixedMap) {
+	if !f.cfg.Store.Shared() {
+		m.Fault("this is of replicas that share a store, and this store has room for one: store: redis://…")
+	}
+	if f.cfg.Cluster.Listen == "" {
+		f.cfg.Cluster.Listen = DefaultClusterListen
+	}
+}
+
+func (f mainFile) receiptKeys() *document.Keys {
+	r := &f.cfg.Receipts
+	return &document.Keys{Rows: []document.Row{
+		{Key: "keep", Type: document.Duration(time.Hour, 10*365*24*time.Hour, &r.Keep), Doc: "How long receipts are kept; 720h if absent."},
+		{Key: "max_size", Type: document.Size(1<<20, 1<<40, new(int)).With(func(v document.Value) {
+			if n := v.ReadSize(1<<20, 1<<40); n > 0 {
+				r.MaxSize = int64(n)
+			}
+		}), Doc: "The largest size of a chain; 4GiB if absent."},
+		{Key: "anchor", Type: document.Text("a path", func(_ document.Value, s string) {
+			if !filepath.IsAbs(s) {
+				s = filepath.Join(f.absDir, s)
+			}
+			r.Anchor = s
+		}), Doc: "A file outside the store to which checkpoints are appended. If absent, they are only in the log."},
+	}}
+}
+
+// readStore reads the URL of the store. Faults repeat only its scheme.
+func (f mainFile) readStore(v document.Value) {
+	v.Hidden = true
+	url, ok := f.readSecret(v, "store")
+	text := url.Reveal()
+	scheme, known := "", false
+	for _, s := range storeSchemes {
+		if strings.HasPrefix(text, s) {
+			scheme, known = s, true
+		}
+	}
+	switch {
+	case !ok:
+	case !known:
+		v.Fault("want file:PATH, memory: or an address that begins with redis:// or rediss://")
+	case scheme == "memory:" && text != scheme, scheme == "file:" && text == scheme:
+		v.Fault("want file:PATH, with a path, or memory: alone")
+	case scheme == "file:":
+		path := strings.TrimPrefix(text, scheme)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(f.absDir, path)
+		}
+		f.cfg.Store.URL = switchboard.NewSecret(scheme + path)
+	default:
+		f.cfg.Store.URL = url
+		warnAboutRedis(v, text)
+	}
+}
+
+func (f mainFile) readDurability(v document.Value) {
+	switch s, ok := v.ReadText(); {
+	case !ok:
+	case s == "relaxed":
+		f.cfg.Store.Relaxed = true
+	case s != "strict":
+		v.Fault("%s: want strict, or relaxed: then a Redis will do that may lose what it has acknowledged", v.Shown())
+	}
+}
+
+// onFullType is the type of what happens to an expansion that exceeds the budget.
+func onFullType(to *switchboard.OnFull) document.Type {
+	return document.OneOf("way", func(s string) { *to = switchboard.OnFull(s) }, string(switchboard.OnFullRefuse), string(switchboard.OnFullCollapse))
+}
+
+// budgetType is the type of a token budget.
+func budgetType(read func(v document.Value)) document.Type {
+	return document.Integer(1, maxBudget, new(int)).With(read)
+}
+
+// resultBytesType is the type of a limit of results.
+func resultBytesType(read func(v document.Value)) document.Type {
+	return document.Size(minResultBytes, maxResultBytes, new(int)).With(read)
+}
