@@ -32,8 +32,8 @@ internal/decide: internal/canonical internal/switchboard
 internal/dial:
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
-internal/gateway: internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
-internal/health: internal/decide internal/store internal/switchboard internal/wire
+internal/gateway: internal/canonical internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
+internal/health: internal/decide internal/store internal/store/feed internal/switchboard internal/wire
 internal/httphead:
 internal/idempotency: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/identity: internal/switchboard
@@ -48,7 +48,7 @@ internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
 internal/recall: internal/canonical internal/config internal/store internal/switchboard internal/upstream
-internal/receipt: internal/canonical internal/store internal/switchboard internal/wire
+internal/receipt: internal/canonical internal/store internal/store/lease internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
 internal/replay: internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
@@ -56,7 +56,7 @@ internal/run: internal/store internal/store/feed internal/surface internal/switc
 internal/sample:
 internal/scan: internal/switchboard internal/wire
 internal/search: internal/switchboard internal/wire
-internal/session: internal/canonical internal/run internal/store internal/surface internal/switchboard internal/wire
+internal/session: internal/canonical internal/run internal/store internal/store/feed internal/surface internal/switchboard internal/wire
 internal/store: internal/switchboard
 internal/store/feed:
 internal/store/lease: internal/store
