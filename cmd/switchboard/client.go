@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -80,8 +81,8 @@ func (t *taskTarget) connect(ctx context.Context, io streams, log *slog.Logger, 
 // waitForTool waits for servers that are starting until the task shows the tool.
 func (t *taskTarget) waitForTool(ctx context.Context, io streams, a *app.App, tool string) error {
 	_, err := pollUntilStarted(ctx, io, t.Wait, func() (any, []switchboard.ServerID, error) {
-		x, err := a.Explain(ctx, identity.Local(t.Tenant), app.ExplainQuery{Task: t.Task})
-		if err != nil || slices.ContainsFunc(x.Tools, func(e app.ExplainedTool) bool { return e.Name == tool }) {
+		x, err := a.Reads().Explain(ctx, identity.Local(t.Tenant), admin.ExplainQuery{Task: t.Task})
+		if err != nil || slices.ContainsFunc(x.Tools, func(e admin.ExplainedTool) bool { return e.Name == tool }) {
 			return nil, nil, nil // the call itself reports the error
 		}
 		return nil, x.Starting, nil

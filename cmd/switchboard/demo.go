@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -163,7 +164,7 @@ func (s *demoStory) writeHeading(text string) {
 }
 
 func (s *demoStory) narrate(ctx context.Context) error {
-	st := s.a.Status("")
+	st := s.a.Reads().Status("")
 	fmt.Fprintf(s.w, "Switchboard is one MCP endpoint in front of many MCP servers.\nBehind this one stand %s with %s, started and asked in %s:\n\n",
 		count(len(st.Servers), "sample server"), count(st.Catalog.Tools, "tool"), s.took.Round(time.Millisecond))
 	for _, server := range st.Servers {
@@ -182,7 +183,7 @@ func (s *demoStory) narrate(ctx context.Context) error {
 	}
 
 	s.writeHeading("Switchboard decides which server's tool serves each need, and can say why")
-	x, err := s.a.Explain(ctx, identity.Local(demoTenant), app.ExplainQuery{Task: demoTask})
+	x, err := s.a.Reads().Explain(ctx, identity.Local(demoTenant), admin.ExplainQuery{Task: demoTask})
 	if err != nil {
 		return err
 	}

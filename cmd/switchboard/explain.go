@@ -15,9 +15,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/identity"
-	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -31,7 +32,7 @@ type explainCmd struct {
 
 // Run prints the decision on every candidate. It exits 1 if the task may not start.
 func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	x, err := fetchExplanation(ctx, io, taskTarget{commonFlags: e.commonFlags, targetFlags: e.targetFlags, Task: e.Task}, app.ExplainQuery{}, log)
+	x, err := fetchExplanation(ctx, io, taskTarget{commonFlags: e.commonFlags, targetFlags: e.targetFlags, Task: e.Task}, admin.ExplainQuery{}, log)
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 }
 
 // fetchExplanation returns the explanation of the task's decision.
-func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask app.ExplainQuery, log *slog.Logger) (*app.Explanation, error) {
+func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask admin.ExplainQuery, log *slog.Logger) (*admin.Explanation, error) {
 	ask.Task = t.Task
 	if t.URL = t.targetURL(&t.commonFlags); t.URL == "" {
 		a, err := t.startApp(ctx, log, app.Options{})
@@ -65,8 +66,8 @@ func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask app.Exp
 			return nil, err
 		}
 		defer a.Stop()
-		return pollUntilStarted(ctx, io, t.Wait, func() (*app.Explanation, []switchboard.ServerID, error) {
-			return withStarting(a.Explain(ctx, identity.Local(t.Tenant), ask))
+		return pollUntilStarted(ctx, io, t.Wait, func() (*admin.Explanation, []switchboard.ServerID, error) {
+			return withStarting(a.Reads().Explain(ctx, identity.Local(t.Tenant), ask))
 		})
 	}
 	q := url.Values{"task": {string(t.Task)}}
@@ -79,14 +80,14 @@ func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask app.Exp
 	if ask.Budget > 0 {
 		q.Set("budget", strconv.Itoa(ask.Budget))
 	}
-	return pollUntilStarted(ctx, io, t.Wait, func() (*app.Explanation, []switchboard.ServerID, error) {
-		var x app.Explanation
+	return pollUntilStarted(ctx, io, t.Wait, func() (*admin.Explanation, []switchboard.ServerID, error) {
+		var x admin.Explanation
 		return withStarting(&x, t.fetchInto(ctx, "/v1/explain?"+q.Encode(), &x))
 	})
 }
 
 // withStarting returns an explanation with the servers that are still starting and could change it.
-func withStarting(x *app.Explanation, err error) (*app.Explanation, []switchboard.ServerID, error) {
+func withStarting(x *admin.Explanation, err error) (*admin.Explanation, []switchboard.ServerID, error) {
 	if err != nil {
 		return nil, nil, err
 	}
@@ -127,33 +128,33 @@ func readAnswer(req *http.Request, v any) error {
 }
 
 // keepTool removes everything about other tools from the explanation.
-func keepTool(x *app.Explanation, tool string) {
+func keepTool(x *admin.Explanation, tool string) {
 	for i := range x.Requirements {
 		r := &x.Requirements[i]
-		other := func(c app.ExplainedCandidate) bool { return c.Tool != tool }
+		other := func(c admin.ExplainedCandidate) bool { return c.Tool != tool }
 		r.Selected = slices.DeleteFunc(r.Selected, other)
 		r.Others = slices.DeleteFunc(r.Others, other)
-		r.Dropped = slices.DeleteFunc(r.Dropped, func(d app.ExplainedDrop) bool { return d.Tool != tool })
+		r.Dropped = slices.DeleteFunc(r.Dropped, func(d admin.ExplainedDrop) bool { return d.Tool != tool })
 		if len(r.Selected) == 0 && !slices.Contains(r.Tied, tool) {
 			r.Tied, r.Warning = nil, "" // they concern other tools
 		}
 		if len(r.Selected)+len(r.Others)+len(r.Dropped) == 0 {
-			r.Dropped = []app.ExplainedDrop{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
+			r.Dropped = []admin.ExplainedDrop{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
 		}
 	}
-	x.Faults = slices.DeleteFunc(x.Faults, func(f app.ToolFault) bool {
+	x.Faults = slices.DeleteFunc(x.Faults, func(f admin.ToolFault) bool {
 		server, name, _ := strings.Cut(tool, "/")
 		return string(f.Server) != server || f.Tool != "" && f.Tool != name
 	})
-	x.Servers = slices.DeleteFunc(x.Servers, func(s app.ServerHealth) bool { return !strings.HasPrefix(tool, string(s.Server)+"/") })
-	x.Tools = slices.DeleteFunc(x.Tools, func(e app.ExplainedTool) bool { return string(e.Server)+"/"+e.Tool != tool })
+	x.Servers = slices.DeleteFunc(x.Servers, func(s admin.ServerHealth) bool { return !strings.HasPrefix(tool, string(s.Server)+"/") })
+	x.Tools = slices.DeleteFunc(x.Tools, func(e admin.ExplainedTool) bool { return string(e.Server)+"/"+e.Tool != tool })
 }
 
 // faultsHead is the heading of the catalog's faults.
 const faultsHead = "Wrong in what servers, manifests and overlays say:"
 
 // writeExplanation prints the decision by requirement.
-func writeExplanation(w io.Writer, x *app.Explanation) {
+func writeExplanation(w io.Writer, x *admin.Explanation) {
 	fmt.Fprintf(w, "Task %s of tenant %s\n", x.Task, x.Tenant)
 	shown := map[string]string{}
 	for _, e := range x.Tools {
@@ -219,7 +220,7 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 }
 
 // causeLine describes a policy rule that denied a candidate.
-func causeLine(r policy.Cause) string {
+func causeLine(r author.DenialCause) string {
 	s := fmt.Sprintf("  %s:%d: %s ", r.File, r.Line, r.Rule)
 	if r.Rule == "deny" {
 		s += "says " + strconv.Quote(r.Reason)
@@ -237,7 +238,7 @@ func causeLine(r policy.Cause) string {
 }
 
 // rankText explains the rank of a candidate.
-func rankText(c app.ExplainedCandidate) string {
+func rankText(c admin.ExplainedCandidate) string {
 	s := fmt.Sprintf("score %d", c.Score)
 	if c.Preferred > 0 {
 		s = fmt.Sprintf("preferred (%d.), %s", c.Preferred, s)

@@ -18,6 +18,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -46,11 +48,11 @@ func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	var reports []*policy.TestReport
+	var reports []*author.TestReport
 	var faults switchboard.Faults
 	bad := 0
 	for _, s := range sources {
-		r, err := policy.RunTests(ctx, s, p.Only, p.Coverage)
+		r, err := author.RunTests(ctx, s, p.Only, p.Coverage)
 		if err != nil {
 			if faults, err = addFaults(faults, err); err != nil {
 				return err
@@ -58,7 +60,7 @@ func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 			continue
 		}
 		reports = append(reports, r)
-		bad += r.Count(policy.Failed) + r.Count(policy.Erred)
+		bad += r.Count(author.Failed) + r.Count(author.Erred)
 	}
 	if len(faults) > 0 {
 		return faults
@@ -83,9 +85,9 @@ func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 }
 
 // readSources returns the layers to test.
-func (p *policyTestCmd) readSources(ctx context.Context, log *slog.Logger) ([]*policy.Sources, error) {
+func (p *policyTestCmd) readSources(ctx context.Context, log *slog.Logger) ([]*author.Sources, error) {
 	if len(p.Paths) > 0 {
-		return app.PolicySourcesAt(p.Paths)
+		return policysource.At(p.Paths)
 	}
 	if _, err := os.Stat(p.Config); os.IsNotExist(err) && p.MCPConfig == "" {
 		return nil, fmt.Errorf(`there is no %s here. Test policies in one of these ways:
@@ -96,7 +98,7 @@ func (p *policyTestCmd) readSources(ctx context.Context, log *slog.Logger) ([]*p
 	if err != nil {
 		return nil, err
 	}
-	return app.PolicySources(c), nil
+	return policysource.Of(c), nil
 }
 
 // addFaults appends err to all if it is Faults. Any other error it returns.
@@ -118,12 +120,12 @@ func encodeJSON(w io.Writer, v any) error {
 
 // writeTests prints the results of a layer's tests: of all tests, or only of those that did not pass
 // or that printed something.
-func writeTests(w io.Writer, r *policy.TestReport, all bool) {
+func writeTests(w io.Writer, r *author.TestReport, all bool) {
 	for _, t := range r.Tests {
-		if !all && t.Outcome == policy.Passed && t.Output == "" {
+		if !all && t.Outcome == author.Passed && t.Output == "" {
 			continue
 		}
-		fmt.Fprintf(w, "%v: %s: %s\n", t.Place, t.Outcome, strings.TrimPrefix(t.Name, "data."))
+		fmt.Fprintf(w, "%v: %s: %s\n", t.SourceLine, t.Outcome, strings.TrimPrefix(t.Name, "data."))
 		if t.Error != "" {
 			fmt.Fprintf(w, "  %s\n", t.Error)
 		}
@@ -151,8 +153,8 @@ func writeTests(w io.Writer, r *policy.TestReport, all bool) {
 }
 
 // summaryOf returns "policies: 53 tests passed" or "policies: 51 of 53 tests passed, 2 failed".
-func summaryOf(r *policy.TestReport) string {
-	passed, all := r.Count(policy.Passed), len(r.Tests)
+func summaryOf(r *author.TestReport) string {
+	passed, all := r.Count(author.Passed), len(r.Tests)
 	switch {
 	case all == 0:
 		return r.Layer + ": there are no tests"
@@ -161,9 +163,9 @@ func summaryOf(r *policy.TestReport) string {
 	}
 	parts := []string{fmt.Sprintf("%s: %d of %s passed", r.Layer, passed, count(all, "test"))}
 	for _, o := range []struct {
-		outcome policy.Outcome
+		outcome author.TestOutcome
 		words   string
-	}{{policy.Failed, "failed"}, {policy.Erred, "could not be evaluated"}, {policy.Skipped, "skipped"}} {
+	}{{author.Failed, "failed"}, {author.Erred, "could not be evaluated"}, {author.Skipped, "skipped"}} {
 		if n := r.Count(o.outcome); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, o.words))
 		}
@@ -192,7 +194,7 @@ func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	sources := app.PolicySources(c)
+	sources := policysource.Of(c)
 	layers := make([]*policy.Layer, len(sources))
 	var faults switchboard.Faults
 	names := false
@@ -206,7 +208,7 @@ func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 		if layers[i], err = policy.Compile(s.Kind, s.Files); err != nil {
 			return err
 		}
-		names = names || policy.NamesTools(layers[i])
+		names = names || author.NamesTools(layers[i])
 	}
 	if len(faults) > 0 {
 		return faults
@@ -215,7 +217,7 @@ func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 	if names {
 		checker.askServers(ctx, p, log, io.err)
 	}
-	warnings := []policy.Warning{}
+	warnings := []author.Warning{}
 	for i, s := range sources {
 		warnings = append(warnings, checker.checkLayer(ctx, s, layers[i])...)
 	}
@@ -241,16 +243,16 @@ func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 }
 
 // warnUnread warns about policy settings of a tenant that no rule reads.
-func warnUnread(t *switchboard.Tenant, sources []*policy.Sources) (out []policy.Warning, err error) {
-	var its []*policy.Sources
+func warnUnread(t *switchboard.Tenant, sources []*author.Sources) (out []author.Warning, err error) {
+	var its []*author.Sources
 	for _, s := range sources {
 		if s.Tenant == "" || s.Tenant == t.ID {
 			its = append(its, s)
 		}
 	}
-	names, err := policy.Unread(t.Policy, its...)
+	names, err := author.Unread(t.Policy, its...)
 	for _, name := range names {
-		out = append(out, policy.Warning{
+		out = append(out, author.Warning{
 			File: "tenants/" + string(t.ID) + "/tenant.yaml", About: "unread",
 			Text: fmt.Sprintf("policy: no rule reads %q; is it spelt as the rules spell it?", name),
 		})
@@ -289,7 +291,7 @@ func (p *policyChecker) askServers(ctx context.Context, c *policyCheckCmd, log *
 	p.offered = map[switchboard.TenantID]tenantOffer{}
 	seen := map[switchboard.ServerID]bool{}
 	for _, t := range p.selectTenants("") {
-		tools, silent := a.Offered(t.ID)
+		tools, silent := a.Reads().Offered(t.ID)
 		p.offered[t.ID] = tenantOffer{tools, silent}
 		for _, id := range silent {
 			if !seen[id] {
@@ -310,9 +312,9 @@ func (p *policyChecker) selectTenants(one switchboard.TenantID) (out []*switchbo
 	return out
 }
 
-func (p *policyChecker) checkLayer(ctx context.Context, s *policy.Sources, l *policy.Layer) []policy.Warning {
-	var known policy.Named
-	var tried []policy.Warning
+func (p *policyChecker) checkLayer(ctx context.Context, s *author.Sources, l *policy.Layer) []author.Warning {
+	var known author.KnownNames
+	var tried []author.Warning
 	engine := policy.NewEngine(10*time.Second, 0)
 	for _, t := range p.selectTenants(s.Tenant) {
 		var tools []*switchboard.Tool
@@ -325,7 +327,7 @@ func (p *policyChecker) checkLayer(ctx context.Context, s *policy.Sources, l *po
 		for _, tool := range tools {
 			known.Tools = append(known.Tools, tool.ID)
 		}
-		for _, w := range engine.Try(ctx, t, s, l, tools) {
+		for _, w := range author.Try(ctx, engine, t, s, l, tools) {
 			if w.About != "allows-all" || !s.Shipped {
 				tried = append(tried, w)
 			}
@@ -342,7 +344,7 @@ func (p *policyChecker) checkLayer(ctx context.Context, s *policy.Sources, l *po
 	}
 	slices.Sort(known.Servers)
 	known.Servers = slices.Compact(known.Servers)
-	return append(policy.Lint(s, l, known), tried...)
+	return append(author.Lint(s, l, known), tried...)
 }
 
 type policyEvalCmd struct {
@@ -377,7 +379,7 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		return err
 	}
 	var layers []*policy.Layer
-	for _, s := range app.PolicySources(c) {
+	for _, s := range policysource.Of(c) {
 		if s.Tenant != "" && s.Tenant != id {
 			continue
 		}
@@ -387,7 +389,7 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		}
 		layers = append(layers, l)
 	}
-	got, err := policy.NewEngine(0, 0).Evaluate(ctx, input, layers...)
+	got, err := author.Evaluate(ctx, policy.NewEngine(0, 0), input, layers...)
 	if err != nil {
 		return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
 	}
@@ -406,7 +408,7 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	return nil
 }
 
-func writeEvaluation(w io.Writer, e *policy.Evaluation) {
+func writeEvaluation(w io.Writer, e *author.Evaluation) {
 	for _, c := range e.Candidates {
 		if c.Allowed {
 			fmt.Fprintf(w, "%s: allowed\n", c.ID)
@@ -431,7 +433,7 @@ func writeEvaluation(w io.Writer, e *policy.Evaluation) {
 }
 
 // valueText returns a rule's value on one line.
-func valueText(r policy.RuleValue) string {
+func valueText(r author.RuleValue) string {
 	if r.Error != "" {
 		return "error: " + r.Error
 	}

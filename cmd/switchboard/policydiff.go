@@ -13,6 +13,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -48,8 +49,10 @@ func (s *dayDuration) UnmarshalText(text []byte) error {
 // Run replays recorded decisions under the proposal. It exits 1 if any decision would change, or if
 // that cannot be determined.
 func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	p, err := app.ReadProposal(ctx, c.Against, c.Tenant, func(ctx context.Context, file string, o config.Options) (*config.Config, error) {
-		return (&commonFlags{Config: file}).loadConfig(ctx, log, o)
+	p, err := replay.ReadProposal(ctx, c.Against, c.Tenant, func(ctx context.Context, file string) (*config.Config, error) {
+		return app.Check(ctx, func(ctx context.Context, o config.Options) (*config.Config, error) {
+			return (&commonFlags{Config: file}).loadConfig(ctx, log, o)
+		})
 	})
 	if err != nil {
 		return err
@@ -59,7 +62,7 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		return fmt.Errorf("the recorded decisions cannot be read: %w", err)
 	}
 	defer func() { _ = records.Close() }()
-	d, err := app.Compare(ctx, records, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, progressPrinter(io.err))
+	d, err := replay.Compare(ctx, records, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, progressPrinter(io.err))
 	if err != nil {
 		return err
 	}
@@ -99,19 +102,19 @@ func progressPrinter(w io.Writer) func(done, of int) {
 // diffTables hold the heading, the columns and the row of each kind of change.
 var diffTables = []struct {
 	kind, head, columns string
-	row                 func(c *app.DecisionChange) []string
+	row                 func(c *replay.DecisionChange) []string
 }{
-	{app.ChangeRefused, "Tasks that could not start any more", "TENANT\tTASK", func(c *app.DecisionChange) []string { return []string{string(c.Task)} }},
-	{app.ChangeStarts, "Tasks that could start now", "TENANT\tTASK", func(c *app.DecisionChange) []string { return []string{string(c.Task)} }},
-	{app.ChangeDenied, "Newly denied", "TENANT\tTOOL", func(c *app.DecisionChange) []string { return []string{c.Tool} }},
-	{app.ChangeAllowed, "Newly allowed", "TENANT\tTOOL", func(c *app.DecisionChange) []string { return []string{c.Tool} }},
-	{app.ChangeMoved, "Served by another", "TENANT\tREQUIREMENT\tFROM\tTO", func(c *app.DecisionChange) []string { return []string{c.Requirement, c.From, c.To} }},
-	{app.ChangeAsked, "Asked of calls", "TENANT\tTOOL\tFROM\tTO", func(c *app.DecisionChange) []string { return []string{c.Tool, c.From, c.To} }},
-	{app.ChangeOrder, "Ranked in another order behind the first", "TENANT\tREQUIREMENT", func(c *app.DecisionChange) []string { return []string{c.Requirement} }},
-	{app.ChangeTask, "Tasks that require something else", "TENANT\tTASK\tREQUIREMENT", func(c *app.DecisionChange) []string { return []string{string(c.Task), c.Requirement} }},
+	{replay.ChangeRefused, "Tasks that could not start any more", "TENANT\tTASK", func(c *replay.DecisionChange) []string { return []string{string(c.Task)} }},
+	{replay.ChangeStarts, "Tasks that could start now", "TENANT\tTASK", func(c *replay.DecisionChange) []string { return []string{string(c.Task)} }},
+	{replay.ChangeDenied, "Newly denied", "TENANT\tTOOL", func(c *replay.DecisionChange) []string { return []string{c.Tool} }},
+	{replay.ChangeAllowed, "Newly allowed", "TENANT\tTOOL", func(c *replay.DecisionChange) []string { return []string{c.Tool} }},
+	{replay.ChangeMoved, "Served by another", "TENANT\tREQUIREMENT\tFROM\tTO", func(c *replay.DecisionChange) []string { return []string{c.Requirement, c.From, c.To} }},
+	{replay.ChangeAsked, "Asked of calls", "TENANT\tTOOL\tFROM\tTO", func(c *replay.DecisionChange) []string { return []string{c.Tool, c.From, c.To} }},
+	{replay.ChangeOrder, "Ranked in another order behind the first", "TENANT\tREQUIREMENT", func(c *replay.DecisionChange) []string { return []string{c.Requirement} }},
+	{replay.ChangeTask, "Tasks that require something else", "TENANT\tTASK\tREQUIREMENT", func(c *replay.DecisionChange) []string { return []string{string(c.Task), c.Requirement} }},
 }
 
-func writeDiff(out io.Writer, d *app.Diff) {
+func writeDiff(out io.Writer, d *replay.Diff) {
 	fmt.Fprint(out, count(d.Decisions, "decision"))
 	if d.Calls > 0 {
 		fmt.Fprintf(out, ", of which %d on calls,", d.Calls)

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
@@ -16,11 +16,11 @@ func TestStatusPrintsEveryFieldThatIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UTC()
 		ago := func(d time.Duration) time.Time { return now.Add(-d) }
-		st := app.StatusReport{Version: "v1", Started: ago(time.Hour), Loaded: ago(time.Hour), Refused: &app.RefusedReload{When: ago(time.Minute), Since: ago(5 * time.Minute)}}
+		st := admin.StatusReport{Version: "v1", Started: ago(time.Hour), Loaded: ago(time.Hour), Refused: &admin.RefusedReload{When: ago(time.Minute), Since: ago(5 * time.Minute)}}
 		st.Catalog.Tools = 8
 		st.Catalog.Faults = []string{`server "cut", tool "x", tool: name: is bad`}
 		healthy := health.Status{State: health.Healthy, Since: ago(time.Hour), Calls: 10}
-		st.Servers = []app.ServerStatus{
+		st.Servers = []admin.ServerStatus{
 			{
 				ServerStatus: upstream.ServerStatus{
 					ID: "away", State: upstream.StateRetrying, Failed: 12, Restarts: 1,
@@ -53,8 +53,8 @@ func TestStatusPrintsEveryFieldThatIsSet(t *testing.T) {
 				Health:       health.Status{State: health.Starting, Since: ago(time.Second)},
 			},
 		}
-		st.Policies = []app.PolicyStatus{{Tenant: "acme", Digest: "sha256:0123456789abcdef", Loaded: ago(time.Hour)}}
-		st.Tasks = []app.TaskStatus{{Tenant: "acme", Task: "work", Runs: 2, Tools: 8}}
+		st.Policies = []admin.PolicyStatus{{Tenant: "acme", Digest: "sha256:0123456789abcdef", Loaded: ago(time.Hour)}}
+		st.Tasks = []admin.TaskStatus{{Tenant: "acme", Task: "work", Runs: 2, Tools: 8}}
 		c := &st.Tasks[0].Context
 		c.Tokens, c.Lists.Tokens, c.FullLists.Tokens = 2500, 2000, 90_000
 		var out strings.Builder

@@ -16,8 +16,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -211,10 +211,10 @@ func (c *receiptsShowCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 		return err
 	case c.JSON && e.Fault == nil:
 		return json.NewEncoder(io.raw).Encode(struct {
-			Entry    json.RawMessage     `json:"entry"`
-			ID       string              `json:"id"`
-			Policies []app.PolicyVersion `json:"policies,omitempty"`
-		}{e.Raw, e.ID(), app.PolicyVersions(ctx, s, &e.Receipt)})
+			Entry    json.RawMessage        `json:"entry"`
+			ID       string                 `json:"id"`
+			Policies []replay.PolicyVersion `json:"policies,omitempty"`
+		}{e.Raw, e.ID(), replay.PolicyVersions(ctx, s, &e.Receipt)})
 	case c.JSON:
 		return writeEntry(io.raw, &e)
 	case e.Fault != nil:
@@ -234,14 +234,14 @@ func (c *receiptsShowCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 		signed = "signed with " + key
 	}
 	fmt.Fprintf(io.out, "%s\n%s\nentry    %s\nbehind   %s\n%s\n", e.ID(), text, e.Digest(), e.Prev, signed)
-	for _, v := range app.PolicyVersions(ctx, s, &e.Receipt) {
+	for _, v := range replay.PolicyVersions(ctx, s, &e.Receipt) {
 		writePolicyVersion(io, v)
 	}
 	return nil
 }
 
 // writePolicyVersion prints the files of the policy that made a receipt's decision.
-func writePolicyVersion(io streams, v app.PolicyVersion) {
+func writePolicyVersion(io streams, v replay.PolicyVersion) {
 	fmt.Fprintf(io.out, "policy   %s\n", cmp.Or(v.Digest, "not archived"))
 	for _, l := range v.Layers {
 		fmt.Fprintf(io.out, "  the %s's layer %s\n", l.Layer, cmp.Or(switchboard.Digest(l.Why), l.Digest))
@@ -370,7 +370,7 @@ func (c *receiptsRotateCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	if !isFile {
 		return errors.New("the keys of replicas follow from cluster.secret: where that is another, they begin new chains")
 	}
-	if err := receipt.RotateKey(filepath.Join(filepath.Dir(path), app.KeyFile)); err != nil {
+	if err := receipt.RotateKey(filepath.Join(filepath.Dir(path), receipt.LedgerKeyFile)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("there is no key beside %s; it is made when something is first served", path)
 		}
@@ -395,11 +395,11 @@ func (c *receiptsReplayCmd) Run(ctx context.Context, io streams, log *slog.Logge
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	var d *app.Diff
+	var d *replay.Diff
 	if c.ID != "" {
-		d, err = app.Replay(ctx, s, c.ID)
+		d, err = replay.CompareReceipt(ctx, s, c.ID)
 	} else {
-		d, err = app.Compare(ctx, s, time.Now().Add(-time.Duration(c.Since)), c.Tenant, &app.Proposal{}, progressPrinter(io.err))
+		d, err = replay.Compare(ctx, s, time.Now().Add(-time.Duration(c.Since)), c.Tenant, &replay.Proposal{}, progressPrinter(io.err))
 	}
 	if err != nil {
 		return err

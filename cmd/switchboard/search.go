@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -58,7 +59,7 @@ func (s *searchCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 	return nil
 }
 
-func (s *searchCmd) findTools(ctx context.Context, io streams, query string, log *slog.Logger) (*app.SearchResult, error) {
+func (s *searchCmd) findTools(ctx context.Context, io streams, query string, log *slog.Logger) (*admin.SearchResult, error) {
 	t := taskTarget{commonFlags: s.commonFlags, targetFlags: s.targetFlags}
 	if t.URL = t.targetURL(&t.commonFlags); t.URL == "" {
 		a, err := t.startApp(ctx, log, app.Options{})
@@ -66,13 +67,13 @@ func (s *searchCmd) findTools(ctx context.Context, io streams, query string, log
 			return nil, err
 		}
 		defer a.Stop()
-		return pollUntilStarted(ctx, io, t.Wait, func() (*app.SearchResult, []switchboard.ServerID, error) {
-			f := a.Search(query)
+		return pollUntilStarted(ctx, io, t.Wait, func() (*admin.SearchResult, []switchboard.ServerID, error) {
+			f := a.Reads().Search(query)
 			return f, f.Starting, nil
 		})
 	}
-	return pollUntilStarted(ctx, io, t.Wait, func() (*app.SearchResult, []switchboard.ServerID, error) {
-		var f app.SearchResult
+	return pollUntilStarted(ctx, io, t.Wait, func() (*admin.SearchResult, []switchboard.ServerID, error) {
+		var f admin.SearchResult
 		err := t.fetchInto(ctx, "/v1/search?query="+url.QueryEscape(query), &f)
 		return &f, f.Starting, err
 	})

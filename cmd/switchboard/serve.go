@@ -14,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/importer"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 type serveCmd struct {
@@ -150,11 +150,11 @@ type guardCmd struct {
 	Command []string `arg:"" optional:"" passthrough:"" help:"The program, and its arguments from its name on."`
 }
 
-// Run is the process that guards a server's program; see upstream.Options.
+// Run is the process that guards a server's program; see process.Guard.
 //
 //nolint:unparam // kong wants an error
 func (g *guardCmd) Run(io streams) error {
-	upstream.Guard(io.in, io.out, g.Command)
+	process.Guard(io.in, io.out, g.Command)
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -45,7 +45,7 @@ type serverListCmd struct{ serverFlags }
 
 // Run prints the servers. Unlike status, it does not exit 1 if one of them is not healthy.
 func (s *serverListCmd) Run(ctx context.Context, io streams) error {
-	var st app.StatusReport
+	var st admin.StatusReport
 	if err := s.asTarget().fetchInto(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (s *serverFlags) operateServer(ctx context.Context, io streams, id switchbo
 		}
 		req.Header.Set(identity.OperatorHeader, token.Reveal())
 	}
-	var done app.OperationResult
+	var done admin.OperationResult
 	if err := readAnswer(req, &done); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/health"
 )
 
@@ -35,7 +35,7 @@ func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 }
 
 func (s *statusCmd) printOnce(ctx context.Context, io streams) error {
-	var st app.StatusReport
+	var st admin.StatusReport
 	if err := s.asTarget().fetchInto(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func movedText(h *health.Status) string {
 }
 
 // serverRemarks describes a server in words.
-func serverRemarks(s *app.ServerStatus) string {
+func serverRemarks(s *admin.ServerStatus) string {
 	said := healthRemarks(&s.Health)
 	if f := s.LastFailure; f != nil && s.Health.Cause == nil {
 		said = append(said, causeText(string(f.Stage), f.Message, f.Since))
@@ -156,7 +156,7 @@ func serverRemarks(s *app.ServerStatus) string {
 	return strings.Join(said, "; ")
 }
 
-func writeStatus(io streams, st *app.StatusReport) {
+func writeStatus(io streams, st *admin.StatusReport) {
 	fmt.Fprintf(io.out, "switchboard %s, up %s, %s from %s\n", st.Version,
 		time.Since(st.Started).Round(time.Second), count(st.Catalog.Tools, "tool"), count(len(st.Servers), "server"))
 	if r := st.Refused; r != nil {
@@ -233,7 +233,7 @@ func writeStatus(io streams, st *app.StatusReport) {
 }
 
 // writeServers prints the state of each server.
-func writeServers(out io.Writer, servers []app.ServerStatus) {
+func writeServers(out io.Writer, servers []admin.ServerStatus) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "SERVER\tSTATE\tSINCE\tTOOLS\tSPEAKS\tRESTARTS\tREMARKS")
 	for _, s := range servers {
@@ -262,7 +262,7 @@ func writeServers(out io.Writer, servers []app.ServerStatus) {
 }
 
 // writeTrouble prints the remedy for a server, and the last lines of its stderr.
-func writeTrouble(out io.Writer, s *app.ServerStatus) {
+func writeTrouble(out io.Writer, s *admin.ServerStatus) {
 	if do := s.LastFailure.Remedy; do != "" {
 		fmt.Fprintf(out, "\n%s: %s\n", s.ID, printable(do, 1000))
 	}

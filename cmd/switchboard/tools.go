@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 	"unicode"
 
-	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/admin"
 )
 
 type toolsCmd struct {
@@ -31,7 +31,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if t.Budget < 0 || t.Budget > 0 && !t.Tokens {
 		return usageError{errors.New("--budget takes a number of tokens, and goes with --tokens")}
 	}
-	x, err := fetchExplanation(ctx, io, t.taskTarget, app.ExplainQuery{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
+	x, err := fetchExplanation(ctx, io, t.taskTarget, admin.ExplainQuery{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
 	if err != nil {
 		return err
 	}
@@ -53,8 +53,8 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if t.JSON {
 		if x.Bill != nil {
 			return json.NewEncoder(io.raw).Encode(struct {
-				Tools []app.ExplainedTool `json:"tools"`
-				*app.TokenBill
+				Tools []admin.ExplainedTool `json:"tools"`
+				*admin.TokenBill
 			}{x.Tools, x.Bill})
 		}
 		return json.NewEncoder(io.raw).Encode(x.Tools)
@@ -63,7 +63,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 		return writeBill(io.out, x)
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	lazy := slices.ContainsFunc(x.Tools, func(e app.ExplainedTool) bool { return e.Group != "" })
+	lazy := slices.ContainsFunc(x.Tools, func(e admin.ExplainedTool) bool { return e.Group != "" })
 	row := func(name, server, own, listed, what string) {
 		if lazy {
 			own += "\t" + listed
@@ -78,7 +78,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 }
 
 // listedText says when a tool is listed.
-func listedText(e app.ExplainedTool) string {
+func listedText(e admin.ExplainedTool) string {
 	if e.Group == "" {
 		return e.Role
 	}
@@ -86,7 +86,7 @@ func listedText(e app.ExplainedTool) string {
 }
 
 // writeBill prints what the tools cost.
-func writeBill(out io.Writer, x *app.Explanation) error {
+func writeBill(out io.Writer, x *admin.Explanation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOOL\tTOKENS\tLISTED\tSERVER")
 	if x.Instructions > 0 {

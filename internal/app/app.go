@@ -15,22 +15,20 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"reflect"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
-	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
@@ -38,6 +36,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -57,8 +57,6 @@ const (
 	maxHeader     = 64 << 10
 	lastResponses = time.Second // for clients to read the last responses, also those to calls that were cut
 	sweepInterval = 5 * time.Minute
-	freeDelay     = 200 * time.Millisecond
-	freeInterval  = time.Minute
 	clockInterval = time.Minute // how often runs are bound again because of the clock
 )
 
@@ -108,26 +106,25 @@ type App struct {
 	engine   *policy.Engine
 	fleet    *upstream.Fleet
 	health   *health.Monitor
-	ledger   *ledger
+	ledger   *receipt.Ledger
+	recorder *replay.Recorder
+	reads    *admin.Reader
 	runs     *run.Registry
 	meter    *run.Meter
 	gateway  *gateway.Gateway
 	store    store.Store
 	keys     *idempotency.Keys
-	operator identity.Operator
 	cluster  *cluster.Cluster // the zero value if there are no other replicas
 
 	listener net.Listener // nil if nothing is served over HTTP
-
-	serverInfo   []byte           // which server answers, for modern clients
-	emptySurface *surface.Surface // the surface of a run without a task
 
 	// building is held while a new state is built and swapped in, so that a reload and a change of a
 	// server's offer happen one after the other.
 	building sync.Mutex
 	state    atomic.Pointer[servingState]
+	live     live
 	ready    chan struct{} // closed once state holds the servers' first offers
-	starting atomic.Pointer[startingServers]
+	binder   *bind.Binder
 
 	keysChanged chan struct{} // holds one signal when the keys may have changed
 
@@ -135,26 +132,17 @@ type App struct {
 	loadedFiles atomic.Pointer[map[string]fileStamp] // the files and folders that the last load read, each with a digest
 	startFolder string                               // the working directory at the start
 
-	freeScheduled atomic.Bool  // freeMemory is scheduled
-	freedAt       atomic.Int64 // when memory was last freed, in Unix nanoseconds
+	memory memoryFreer
 
 	metrics telemetry.Recorder
 
 	changedOffers    *changedServers // to be published to the other replicas
 	answeredServers  *changedServers // to be kept in the store
 	rememberedOffers atomic.Pointer[map[switchboard.ServerID]rememberedOffer]
-	toolSearch       toolSearch // for operators' searches
-	tieLog           tieLog     // which ties were logged
 
 	grace *gracePeriod
 	stop  context.CancelFunc
 	work  sync.WaitGroup
-}
-
-// startingServers are the servers that runs wait for.
-type startingServers struct {
-	servers  []switchboard.ServerID
-	replaced chan struct{} // closed when a newer startingServers has replaced this one
 }
 
 // reloadFault says why the last reload was refused, when, and since when every reload was refused.
@@ -196,16 +184,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if a.cluster, err = openCluster(a.store, o, c, a.metrics.Hopped); err != nil {
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if a.ledger, err = openLedger(ctx, o, c, a.store); err != nil {
+	if a.ledger, a.recorder, err = openLedger(ctx, o, c, a.store); err != nil {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if o.Serves && o.Data != "" {
-		var unknown error
-		if a.operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
-			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
-		}
-	}
+	a.live = live{&a.state, a.recorder}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -213,13 +196,10 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
 		OnePrincipal:  c.Keyless(),
-		Neighbors: func(p switchboard.Principal) (n upstream.Neighbors) {
-			n.Tenants, n.Principals = a.state.Load().ring.Neighbors(p)
-			return n
-		},
-		Guard:   o.Guard,
-		Name:    o.Name,
-		Version: o.Version,
+		Neighbors:     a.live.neighbors,
+		Guard:         o.Guard,
+		Name:          o.Name,
+		Version:       o.Version,
 		OnChange: func() {
 			select {
 			case changed <- struct{}{}:
@@ -229,95 +209,89 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		OnOffer:  a.changedOffers.add,
 		OnAnswer: a.answeredServers.add,
 		Recall:   a.recallOffer,
-		OnLink:   a.reportLink,
+		OnLink:   func(id switchboard.ServerID, up bool, why *upstream.Failure) { reportLink(a.health, id, up, why) },
 	})
-	a.grace = newGracePeriod(func() time.Duration { return a.state.Load().config.Grace }, o.Hurry)
+	a.grace = newGracePeriod(a.live.grace, o.Hurry)
 	a.health = health.New(health.Options{
 		Log:   o.Log,
-		Probe: a.probeServer,
+		Probe: func(ctx context.Context, s *switchboard.Server) error { return a.live.probeServer(ctx, a.fleet, s) },
 		Changed: func(t health.Transition) {
-			a.countTransition(t)
+			countTransition(&a.metrics, t)
 			select {
 			case moved <- struct{}{}:
 			default:
 			}
 		},
 		Probed:   a.metrics.Probed,
-		Moved:    a.countMovedCall,
+		Moved:    func(m health.Move) { a.metrics.Moved(m.Tool.Server, m.To.Server) },
 		Patience: c.StartDeadline,
 		Store:    a.store,
 		Self:     a.cluster.Self(),
 	})
-	a.serverInfo = gateway.ServerInfo(o.Name, o.Version)
-	a.emptySurface = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: a.serverInfo})
-	a.runs = run.New(a, a.emptySurface, a.store)
-	limits := constraint.NewLimiter(a.store, func(id switchboard.TenantID) []switchboard.Limit {
-		if t := a.state.Load().tenants[id]; t != nil {
-			return t.Limits
-		}
-		return nil
-	})
-	guard := func(next switchboard.Caller) switchboard.Caller {
-		return policy.Guard(a.currentPolicy, a.recordRuling, o.Log, next)
-	}
-	// A client that reads the rest of a kept result needs the same permission as for a call.
-	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
-	cached := cache.New(a.store, a.cacheTerms, a.ledger.digests.Arguments, a.metrics.Cached)
-	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.countTokens, Guard: approved, Log: o.Log})
-	a.meter = run.NewMeter(a.countTokens)
-	a.keys = idempotency.New(a.store, guard, a.ledger.digests.Arguments, a.metrics.Keyed, o.Log)
-	chain := &callChain{
-		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
-		inputCheck: a.inputCheck, cleansResults: a.cleansResults, permitQuestion: a.permitQuestion, log: o.Log,
-	}
-	a.gateway = gateway.New(gateway.Options{
-		Runs:         a.runs,
-		Caller:       wrapCaller(a.fleet, chain.wrappers()),
-		Results:      results,
-		Meter:        a.meter,
-		WholeResults: o.WholeResults,
-		ReceiptIDs: func(id switchboard.TenantID) bool {
-			t := a.state.Load().tenants[id]
-			return t != nil && t.ReceiptIDs
-		},
-		Store:        a.store,
-		Cluster:      a.cluster,
-		SessionKey:   a.ledger.sessionKey,
-		Authenticate: a.authenticate,
-		Subscribe:    a.subscribeResource,
-		Ended:        a.fleet.Forget,
-		RootsChanged: a.fleet.RootsChanged,
-		Desk:         lazyexpand.New(lazyexpand.Options{Permit: a.permitEntries, Check: a.checkArguments, Record: a.recordExpansion, Docs: &a.toolSearch.docs, Log: o.Log}),
-		Declare:      a.declareTask,
-		Status:       a.runStatusText,
-		Fitness:      a.readiness,
-		Inspect: map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error){
-			"/v1/status":  a.inspectStatus,
-			"/v1/explain": a.inspectExplain,
-			"/v1/search":  a.inspectSearch,
-		},
-		Metrics: a.scrapeMetrics,
-		Operate: a.operateServer,
-		Denied:  a.recordDeniedCall,
-		Refused: a.metrics.Refused,
-		Grace:   a.grace.endOfCalls,
-		Hosts:   c.Hosts,
-		Origins: c.Origins,
-		Log:     o.Log,
-		Name:    o.Name,
-		Version: o.Version,
-	})
-	a.recallManifests(ctx, c)
-	a.logWarnings(r)
-	r.digest = r.digestWith(a.configurationKey())
-	a.cluster.Serving(r.digest)
+	info := gateway.ServerInfo(o.Name, o.Version)
 	starting := make([]switchboard.ServerID, len(c.Servers))
 	for i := range c.Servers {
 		starting[i] = c.Servers[i].ID
 	}
 	slices.Sort(starting)
+	a.binder = bind.New(bind.Options{
+		State: func() *bind.State { return a.state.Load().State },
+		Unfit: a.health.Unfit, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.freeSoon, ServerInfo: info, Log: o.Log,
+	}, starting)
+	a.runs = run.New(a.binder, surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: info}), a.store)
+	limits := constraint.NewLimiter(a.store, a.live.limits)
+	guard := func(next switchboard.Caller) switchboard.Caller {
+		return policy.Guard(a.live.currentPolicy, a.live.recordRuling, o.Log, next)
+	}
+	// A client that reads the rest of a kept result needs the same permission as for a call.
+	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
+	cached := cache.New(a.store, a.live.cacheTerms, a.ledger.Digests().Arguments, a.metrics.Cached)
+	results := preview.New(preview.Options{Store: a.store, Bound: a.live.resultBound, Count: a.live.countTokens, Guard: approved, Log: o.Log})
+	a.meter = run.NewMeter(a.live.countTokens)
+	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.Keyed, o.Log)
+	a.reads = admin.NewReader(admin.ReaderOptions{
+		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
+		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: a.started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
+	})
+	scraper := &admin.Scraper{Reader: a.reads, Recorder: &a.metrics, Engine: a.engine}
+	var operator identity.Operator
+	if o.Serves && o.Data != "" {
+		var unknown error
+		if operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
+			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
+		}
+	}
+	operators := &admin.Operators{Reader: a.reads, Scraper: scraper, Actions: admin.NewActions(admin.ActionsOptions{
+		Operator: operator, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
+	})}
+	chain := &callChain{
+		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
+		inputCheck: a.live.inputCheck, cleansResults: a.live.cleansResults, permitQuestion: a.live.permitQuestion, log: o.Log,
+	}
+	a.gateway = gateway.New(gateway.Options{
+		Runs:          a.runs,
+		Caller:        wrapCaller(a.fleet, chain.wrappers()),
+		Results:       results,
+		Meter:         a.meter,
+		WholeResults:  o.WholeResults,
+		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.Key("sessions")},
+		Authenticator: front{a},
+		Servers:       front{a},
+		Tasks:         front{a},
+		Operators:     operators,
+		Recorder:      front{a},
+		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.live.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
+		Log:           o.Log,
+		Name:          o.Name,
+		Version:       o.Version,
+	})
+	a.gateway.Allow(c.Hosts, c.Origins)
+	scraper.Front = a.gateway
+	a.recallManifests(ctx, c)
+	r.logWarnings(o.Log)
+	r.digest = r.digestWith(a.configurationKey())
+	a.cluster.Serving(r.digest)
 	a.state.Store(a.newState(r, nil, starting, nil))
-	a.starting.Store(&startingServers{starting, make(chan struct{})})
 	if err := a.health.Join(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
@@ -333,8 +307,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
 	a.work.Go(func() { a.publishOffers(ctx) })
-	a.work.Go(func() { a.ledger.trimExpired(ctx) })
-	a.work.Go(func() { a.ledger.followChain(ctx) })
+	a.work.Go(func() { a.ledger.Trim(ctx) })
+	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.Follow(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
 	a.cluster.Serve(a.gateway)
@@ -359,10 +333,10 @@ func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{})
 			close(a.ready)
 			settled = nil
 		case <-changed:
-			a.awaitStarting(ctx, changed)
+			awaitStarting(ctx, a.fleet, changed)
 			a.rebuildState(ctx)
 		case <-moved:
-			a.runs.Leave(ctx, a.lostServers)
+			a.runs.Leave(ctx, a.binder.Lost)
 		}
 	}
 }
@@ -372,10 +346,10 @@ func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{})
 const startWait = 500 * time.Millisecond
 
 // awaitStarting waits until no server is starting, for startWait at most.
-func (a *App) awaitStarting(ctx context.Context, changed <-chan struct{}) {
+func awaitStarting(ctx context.Context, fleet *upstream.Fleet, changed <-chan struct{}) {
 	over := time.NewTimer(startWait)
 	defer over.Stop()
-	for len(a.fleet.Starting()) > 0 {
+	for len(fleet.Starting()) > 0 {
 		select {
 		case <-changed:
 		case <-over.C:
@@ -402,7 +376,7 @@ func (a *App) sweepExpired(ctx context.Context) {
 		if f := a.reloadFault.Load(); f != nil {
 			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().loadedAt, "err", f.err)
 		}
-		a.logFaultyParts(a.state.Load().loadedConfig)
+		a.state.Load().logFaultyParts(a.log)
 	}
 }
 
@@ -424,7 +398,7 @@ func (a *App) followClock(ctx context.Context) {
 func (a *App) followKeys(ctx context.Context) {
 	for {
 		var due <-chan time.Time
-		if end := a.state.Load().ring.NextEnd(time.Now()); !end.IsZero() {
+		if end := a.state.Load().Ring.NextEnd(time.Now()); !end.IsZero() {
 			due = time.After(min(time.Until(end), clockInterval)) // also if the clock is set meanwhile
 		}
 		select {
@@ -435,6 +409,12 @@ func (a *App) followKeys(ctx context.Context) {
 		}
 		a.gateway.Recheck()
 	}
+}
+
+// setServers replaces the servers that Switchboard connects to and monitors.
+func (a *App) setServers(servers []switchboard.Server) {
+	a.health.Set(servers)
+	a.fleet.Set(servers)
 }
 
 // rebuildState builds a state from the running configuration and the servers' present offers.
@@ -449,17 +429,17 @@ func (a *App) rebuildState(ctx context.Context) {
 // swapState publishes s and binds all runs again. The caller holds a.building.
 func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
-	a.freeMemorySoon()
-	if was.catalog.Digest() != s.catalog.Digest() {
-		a.log.Info("catalog", "digest", s.catalog.Digest(), "tools", len(s.catalog.Tools()), "faults", len(s.catalog.Faults()))
-		for _, f := range s.catalog.Faults() {
+	a.memory.freeSoon()
+	if was.Catalog.Digest() != s.Catalog.Digest() {
+		a.log.Info("catalog", "digest", s.Catalog.Digest(), "tools", len(s.Catalog.Tools()), "faults", len(s.Catalog.Faults()))
+		for _, f := range s.Catalog.Faults() {
 			a.log.Warn("tool refused", "why", f.Error())
 		}
-		for _, why := range s.probeFaults(func(switchboard.ServerID) bool { return true }) {
+		for _, why := range admin.ProbeFaults(s.State, func(switchboard.ServerID) bool { return true }) {
 			a.log.Warn("a server is not probed as configured", "why", why)
 		}
 	}
-	if faults := s.equivalentFaults(""); !slices.Equal(was.equivalentFaults(""), faults) {
+	if faults := s.EquivalentFaults(""); !slices.Equal(was.EquivalentFaults(""), faults) {
 		for _, f := range faults {
 			a.log.Warn("not an equivalent", "why", f.Error())
 		}
@@ -471,8 +451,8 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		}
 	}
 	a.runs.Rebind(ctx)
-	a.runs.Leave(ctx, a.lostServers) // another server may be able to serve now
-	close(a.starting.Swap(&startingServers{s.starting, make(chan struct{})}).replaced)
+	a.runs.Leave(ctx, a.binder.Lost) // another server may be able to serve now
+	a.binder.Started(s.Starting)
 	for _, r := range a.runs.All() {
 		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
 			a.log.Warn("a run shows nothing: its task cannot be met now", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "err", err)
@@ -496,7 +476,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 		differs()
 	}
 	if err != nil {
-		a.ledger.recordReload("", "", err)
+		a.recorder.Reload("", "", err)
 		f := &reloadFault{err: err, when: time.Now()}
 		f.since = f.when
 		if was := a.reloadFault.Load(); was != nil {
@@ -520,31 +500,16 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
-	a.tieLog.clear()
+	a.binder.Reconfigured()
 	starting := a.fleet.Starting() // read before the offers, as in rebuildState
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.setServers(c.Servers)
 	a.cluster.Serving(r.digest)
-	a.logWarnings(r)
+	r.logWarnings(a.log)
 	a.work.Go(func() { a.keepManifests(ctx, c, was.config) })
 	changed := changedBy(was.config, c)
-	a.ledger.recordReload(r.digest, changed, nil)
+	a.recorder.Reload(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
-}
-
-// logWarnings logs the faulty parts of the configuration and its probable mistakes.
-func (a *App) logWarnings(r *loadedConfig) {
-	a.logFaultyParts(r)
-	for _, w := range r.config.Warnings {
-		a.log.Warn("the configuration", "warning", w.String())
-	}
-}
-
-// logFaultyParts logs the faulty parts of the configuration.
-func (a *App) logFaultyParts(r *loadedConfig) {
-	for _, p := range r.config.Faulty {
-		a.log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faultySince[p.Name], "err", p.Faults)
-	}
 }
 
 // rereadConfig reads the configuration again. It returns the loadedConfig of was if nothing has
@@ -561,7 +526,7 @@ func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfi
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
 	case reflect.DeepEqual(c, was.config):
 		return was.loadedConfig, nil
-	case c.Keyless() != was.ring.Keyless():
+	case c.Keyless() != was.Ring.Keyless():
 		return nil, errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
 	}
 	r.inheritTimes(was.loadedConfig)
@@ -575,7 +540,7 @@ func (a *App) configurationKey() []byte {
 	if key := a.cluster.Key(configurationKeyPurpose); key != nil {
 		return key
 	}
-	return []byte(a.ledger.offerKey.Reveal())
+	return []byte(a.ledger.Key("offers").Reveal())
 }
 
 // loadConfig reads the configuration and notes which files to watch. Faulty parts keep the content
@@ -640,66 +605,17 @@ func checkTenant(c *config.Config, local switchboard.TenantID) error {
 	return fmt.Errorf("%s: keyless callers belong to tenant %q, which is not configured%s; name one with --tenant, or make keys with \"switchboard key new\"", switchboard.CodeConfig, local, config.Instead(string(local), "tenants", tenantNames(c)))
 }
 
-// Resolve implements run.Binder.
-func (a *App) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
-	return a.state.Load().resolveTask(p, task)
-}
+// Reads returns what answers the operators' reads.
+func (a *App) Reads() *admin.Reader { return a.reads }
 
-// Bind implements run.Binder. It does not wait for servers.
-func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
-	switch {
-	case was.Declared != nil:
-		task = was.Declared.ID
-	case task == "":
-		return a.state.Load().unboundSurface(p, a.serverInfo), nil
+// served returns the configuration that is served, for the operators' reads.
+func (a *App) served() admin.Configuration {
+	s := a.state.Load()
+	c := admin.Configuration{State: s.State, Digest: s.digest, Loaded: s.loadedAt, FaultySince: s.faultySince, PolicySince: s.policySince}
+	if f := a.reloadFault.Load(); f != nil {
+		c.Refused = &admin.RefusedReload{When: f.when, Since: f.since, Why: f.err.Error()}
 	}
-	st := a.state.Load()
-	s, err := st.bindTask(ctx, p, task, was, a.unfitTools(was), a.serverInfo, func(t *servedTenant, d *decide.Decision, refused error) func() lastRecord {
-		if len(t.ownServers(st.starting)) == 0 { // otherwise another tool may still rank first
-			a.logTies(d)
-		}
-		return a.ledger.recordDecision(t, d, refused)
-	})
-	a.freeMemorySoon()
-	if err != nil && s == nil {
-		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
-	}
-	return s, err
-}
-
-// Starting implements run.Binder.
-func (a *App) Starting(id switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
-	w := a.starting.Load()
-	if len(w.servers) == 0 {
-		return nil, w.replaced
-	}
-	t := a.state.Load().tenants[id]
-	if t == nil {
-		return nil, w.replaced
-	}
-	return t.ownServers(w.servers), w.replaced
-}
-
-// Lasts implements run.Binder.
-func (a *App) Lasts(id switchboard.TenantID) bool {
-	p := a.state.Load().policies[id]
-	return p == nil || !p.ReadsClock()
-}
-
-// freeMemorySoon returns memory to the system soon, and at most once a minute. Reading the files,
-// compiling policies and deciding about many tools happen rarely and leave much garbage; the
-// runtime would keep that memory for minutes.
-func (a *App) freeMemorySoon() {
-	if !a.freeScheduled.CompareAndSwap(false, true) {
-		return
-	}
-	last := time.Unix(0, a.freedAt.Load())
-	time.AfterFunc(max(freeDelay, time.Until(last.Add(freeInterval))), func() {
-		a.freedAt.Store(time.Now().UnixNano())
-		a.freeScheduled.Store(false)
-		runtime.GC() // a sync.Pool keeps its values until the second collection
-		debug.FreeOSMemory()
-	})
+	return c
 }
 
 // Ready waits until the servers have answered or the start deadline is over.
@@ -802,7 +718,8 @@ func (a *App) drainNotice() time.Duration {
 // ServeStdio answers MCP on in and out for the local principal of the tenant, until in ends or ctx
 // is done.
 func (a *App) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, task switchboard.TaskID) error {
-	return a.gateway.ServeStdio(ctx, in, out, func() switchboard.Principal { return a.state.Load().ring.Local() }, task)
+	local := func() switchboard.Principal { return a.state.Load().Ring.Local() }
+	return a.gateway.ServeStdio(ctx, gateway.Stdio{In: in, Out: out, Principal: local, Task: task, Grace: a.grace.endOfCalls})
 }
 
 // Stop ends all connections and processes. Call it once, after Serve and ServeStdio have returned.
@@ -820,7 +737,8 @@ func (a *App) Stop() {
 	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
 	a.keys.Close()
-	if err := a.ledger.close(a.grace.ctx); err != nil {
+	a.recorder.Close()
+	if err := a.ledger.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)
 	}
 	if err := a.store.Close(); err != nil {

@@ -3,46 +3,38 @@ package app
 import (
 	"context"
 	"fmt"
-	"slices"
 
-	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/health"
-	"github.com/summit-switchboard/switchboard/internal/run"
-	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/telemetry"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// setServers replaces the servers that Switchboard connects to and monitors.
-func (a *App) setServers(servers []switchboard.Server) {
-	a.health.Set(servers)
-	a.fleet.Set(servers)
-}
-
-// reportLink reports to health that a connection to a server is up or down.
-func (a *App) reportLink(id switchboard.ServerID, up bool, why *upstream.Failure) {
+// reportLink reports to the monitor that a connection to a server is up or down.
+func reportLink(m *health.Monitor, id switchboard.ServerID, up bool, why *upstream.Failure) {
 	var cause health.Cause
 	if why != nil {
 		cause = health.Cause{Stage: string(why.Stage), Message: why.Message, Since: why.Since, Gone: why.Gone}
 	}
-	a.health.Link(id, up, cause)
+	m.Link(id, up, cause)
 }
 
 // probeServer probes a server in all the ways that are configured.
-func (a *App) probeServer(ctx context.Context, s *switchboard.Server) error {
-	if err := a.fleet.Probe(ctx, s.ID); err != nil {
+func (l live) probeServer(ctx context.Context, fleet *upstream.Fleet, s *switchboard.Server) error {
+	if err := fleet.Probe(ctx, s.ID); err != nil {
 		return err
 	}
-	tool, _ := a.state.Load().probeTool(s)
+	tool, _ := health.ProbeTool(s, l.state.Load().Catalog.Tool)
 	if tool == nil {
 		return nil
 	}
-	params := []byte(`{"name":` + string(encodeJSON(tool.ID.Name)))
+	params := []byte(`{"name":` + string(canonical.Encode(tool.ID.Name)))
 	if s.Probe.Arguments != nil {
 		params = append(append(params, `,"arguments":`...), s.Probe.Arguments...)
 	}
-	r, err := a.fleet.Call(ctx, &switchboard.Call{
+	r, err := fleet.Call(ctx, &switchboard.Call{
 		Server: s.ID, Method: wire.MethodToolsCall, Tool: tool, Target: tool.ID.Name, Params: append(params, '}'), NoWait: true,
 	})
 	if err != nil {
@@ -54,125 +46,11 @@ func (a *App) probeServer(ctx context.Context, s *switchboard.Server) error {
 	return nil
 }
 
-// probeFaults says which servers are not probed as configured, and why. It covers only servers with
-// a known offer.
-func (s *servingState) probeFaults(concerns func(switchboard.ServerID) bool) (faults []string) {
-	for i := range s.config.Servers {
-		server := &s.config.Servers[i]
-		if _, heard := s.offers[server.ID]; !heard || !concerns(server.ID) {
-			continue
-		}
-		if _, why := s.probeTool(server); why != "" {
-			faults = append(faults, fmt.Sprintf("server %q: %s", server.ID, why))
-		}
+// countTransition counts a change of the health of a server or of a tool.
+func countTransition(m *telemetry.Recorder, t health.Transition) {
+	stage := ""
+	if t.Cause != nil {
+		stage = t.Cause.Stage
 	}
-	return faults
-}
-
-// probeTool returns the tool that probes the server. If one is configured but may not be used, why
-// says so: only a tool that is readonly on trusted authority may be called for a probe.
-func (s *servingState) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why string) {
-	if of.Probe.Tool == "" {
-		return nil, ""
-	}
-	tool, ok := s.catalog.Tool(switchboard.ToolID{Server: of.ID, Name: of.Probe.Tool})
-	switch {
-	case !ok:
-		return nil, fmt.Sprintf("health: it has no tool %q", of.Probe.Tool)
-	case !tool.Contract.ReadOnly.Holds || !tool.Contract.ReadOnly.Trusted || tool.Contract.Stateful.Holds:
-		return nil, fmt.Sprintf("health: a probe calls only a tool that changes nothing; declare in an overlay that %q is readonly", of.Probe.Tool)
-	}
-	return tool, ""
-}
-
-// unfitTools returns the tools that are not fit to serve now, for a run that showed was. Tools on
-// its surface stay while their server is down for a moment. The run does not return to servers that
-// it has left.
-func (a *App) unfitTools(was run.Before) decide.Unfit { return unfitForRun(a.health.Unfit(), was) }
-
-func unfitForRun(now map[switchboard.ToolID]health.State, was run.Before) decide.Unfit {
-	if len(now) == 0 && len(was.Left) == 0 {
-		return nil
-	}
-	bound := serversOnSurface(was.Surface)
-	unfit := decide.Unfit{}
-	for id, state := range now {
-		if state == health.Starting {
-			continue // calls wait until it has started
-		}
-		if !slices.Contains(bound, id.Server) || slices.Contains(was.Left, id.Server) {
-			unfit[id] = string(state)
-		}
-	}
-	for _, server := range was.Left {
-		switch id := (switchboard.ToolID{Server: server}); {
-		case unfit[id] == "":
-			unfit[id] = health.Left
-		case slices.Contains(bound, server): // the run is just leaving it
-			unfit[id] = health.Bound
-		}
-	}
-	return unfit
-}
-
-// ownUnfit returns the part of unfit that concerns the tenant's servers.
-func (t *servedTenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
-	var own decide.Unfit
-	for id, state := range unfit {
-		if !t.mayUseServer(id.Server) {
-			continue
-		}
-		if own == nil {
-			own = decide.Unfit{}
-		}
-		own[id] = state
-	}
-	return own
-}
-
-// serversOnSurface returns the servers of the tools on a surface.
-func serversOnSurface(s *surface.Surface) (ids []switchboard.ServerID) {
-	if s == nil {
-		return nil
-	}
-	for _, e := range s.Entries() {
-		if id := e.Tool.ID.Server; !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// lostServers returns the servers on the surface that cannot serve. Such a server is out of service
-// and has a tool without a fit equivalent, or none of its tools can be called.
-func (a *App) lostServers(s *surface.Surface) []switchboard.ServerID {
-	return findLostServers(a.health.Unfit(), a.health.Fit, s)
-}
-
-func findLostServers(unfit map[switchboard.ToolID]health.State, fit func(switchboard.ToolID) bool, s *surface.Surface) (ids []switchboard.ServerID) {
-	if len(unfit) == 0 {
-		return nil
-	}
-	out := func(id switchboard.ToolID) bool {
-		return unfit[id] == health.Lost || unfit[id] == health.Quarantine || unfit[id] == health.Disabled
-	}
-	for _, id := range serversOnSurface(s) {
-		all, some := true, false
-		for _, e := range s.Entries() {
-			if e.Tool.ID.Server != id {
-				continue
-			}
-			served := slices.ContainsFunc(e.Equivalents, func(q switchboard.Equivalent) bool { return fit(q.Tool.ID) })
-			switch {
-			case served || !out(switchboard.ToolID{Server: id}) && !out(e.Tool.ID):
-				all = false
-			default:
-				some = true
-			}
-		}
-		if all || some && out(switchboard.ToolID{Server: id}) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	m.Changed(t.Server, t.Tool != "", string(t.To), stage)
 }

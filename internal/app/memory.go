@@ -44,8 +44,8 @@ func (a *App) serverConfigDigest(s *switchboard.Server) switchboard.Digest {
 		}
 		return out
 	}
-	mac := hmac.New(sha256.New, []byte(a.ledger.offerKey.Reveal()))
-	_, _ = mac.Write(encodeJSON([]any{s.ID, s.Transport, s.URL, s.Command, s.Dir, secrets(s.Headers), secrets(s.Env)})) // it never fails
+	mac := hmac.New(sha256.New, []byte(a.ledger.Key("offers").Reveal()))
+	_, _ = mac.Write(canonical.Encode([]any{s.ID, s.Transport, s.URL, s.Command, s.Dir, secrets(s.Headers), secrets(s.Env)})) // it never fails
 	return canonical.Sum(mac.Sum(nil))
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"sync"
 
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -53,19 +54,38 @@ func (n *changedServers) take() map[switchboard.ServerID]bool {
 	return servers
 }
 
-// publishOffers publishes to the other replicas which servers have changed their offers, and lists
-// the servers again that others publish, until ctx is done.
+func decodeOfferNotice(data []byte) (id switchboard.ServerID, from string, err error) {
+	var n offerNotice
+	err = json.Unmarshal(data, &n)
+	return n.Server, n.From, err
+}
+
+// followOffers lists the servers again that other replicas publish, until ctx is done.
+func (a *App) followOffers(ctx context.Context, self string) {
+	f := feed.Open(a.store, feed.Options[switchboard.ServerID]{Topic: topicOffers, Decode: decodeOfferNotice, Self: self})
+	defer f.Close()
+	for {
+		changed, all, err := f.Next(ctx)
+		switch {
+		case err != nil:
+			return
+		case all:
+			a.fleet.Relist("") // all servers
+		default:
+			for id := range changed {
+				a.fleet.Relist(id)
+			}
+		}
+	}
+}
+
+// publishOffers publishes to the other replicas which servers have changed their offers, and follows
+// the offers that others publish, until ctx is done.
 func (a *App) publishOffers(ctx context.Context) {
 	self := rand.Text()
-	defer a.store.Subscribe(topicOffers, func(data []byte) {
-		var n offerNotice
-		switch {
-		case data == nil || json.Unmarshal(data, &n) != nil:
-			a.fleet.Relist("") // notices may have been lost
-		case n.From != self:
-			a.fleet.Relist(n.Server)
-		}
-	})()
+	var following sync.WaitGroup
+	following.Go(func() { a.followOffers(ctx, self) })
+	defer following.Wait()
 	for {
 		select {
 		case <-ctx.Done():

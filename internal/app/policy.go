@@ -7,16 +7,17 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/policies"
 )
 
 // A loadedConfig is one reading of all files, with everything that is checked and compiled before
@@ -54,13 +55,22 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	for id, p := range r.policies {
 		judges[id] = p.Digest()
 	}
-	all := []any{values, manifests, judges, taxonomyTerms(c.Taxonomy)}
+	all := []any{values, manifests, judges, bind.TaxonomyTerms(c.Taxonomy)}
 	c.Manifests, c.Policies, c.TenantPolicies, c.Taxonomy = nil, nil, nil, nil
 	c.Faulty, c.Warnings = nil, nil // they name files of this machine
 	c.Listen, c.Cluster, c.Store.URL, c.Receipts.Anchor, c.Watch = "", config.Cluster{}, switchboard.Secret{}, "", nil
 	mac := hmac.New(sha256.New, key)
-	_, _ = mac.Write(encodeJSON(append(all, c))) // it never fails
+	_, _ = mac.Write(canonical.Encode(append(all, c))) // it never fails
 	return canonical.Sum(mac.Sum(nil))
+}
+
+// operatorFiles returns the files of the operator's layer. They are the shipped ones if the
+// configuration has none.
+func (r *loadedConfig) operatorFiles() []switchboard.PolicyFile {
+	if r.config.Policies == nil {
+		return policysource.Shipped()
+	}
+	return r.config.Policies
 }
 
 // inheritTimes keeps the times of was for policies that have not changed and for parts that were
@@ -76,17 +86,6 @@ func (r *loadedConfig) inheritTimes(was *loadedConfig) {
 			r.policySince[id] = was.policySince[id]
 		}
 	}
-}
-
-// policyStatuses returns the policies of the tenant; "" means all tenants.
-func (r *loadedConfig) policyStatuses(id switchboard.TenantID) []PolicyStatus {
-	all := []PolicyStatus{}
-	for _, t := range slices.Sorted(maps.Keys(r.policies)) {
-		if id == "" || id == t {
-			all = append(all, PolicyStatus{t, r.policies[t].Digest(), r.policySince[t]})
-		}
-	}
-	return all
 }
 
 // Check loads a configuration and reports every fault in it, also those that affect only one part,
@@ -161,10 +160,7 @@ func samePolicyFile(a, b switchboard.PolicyFile) bool {
 // compilePolicies compiles the policy of every tenant. The error is switchboard.Faults, with the
 // faults of all layers.
 func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers) (*loadedConfig, error) {
-	files := c.Policies
-	if files == nil {
-		files = shippedPolicies()
-	}
+	r := &loadedConfig{config: c, loadedAt: time.Now(), faultySince: map[string]time.Time{}, layers: l, policies: map[switchboard.TenantID]*policy.Policy{}, policySince: map[switchboard.TenantID]time.Time{}}
 	var faults switchboard.Faults
 	layer := func(id switchboard.TenantID, files []switchboard.PolicyFile) *policy.Layer {
 		layer, err := l.compile(id, files)
@@ -173,8 +169,7 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 		}
 		return layer
 	}
-	operator := layer("", files)
-	r := &loadedConfig{config: c, loadedAt: time.Now(), faultySince: map[string]time.Time{}, layers: l, policies: map[switchboard.TenantID]*policy.Policy{}, policySince: map[switchboard.TenantID]time.Time{}}
+	operator := layer("", r.operatorFiles())
 	for _, p := range c.Faulty {
 		r.faultySince[p.Name] = r.loadedAt
 	}
@@ -198,71 +193,17 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 	return r, nil
 }
 
-// shippedPolicies returns the files of the operator's layer for a configuration that has none.
-func shippedPolicies() (files []switchboard.PolicyFile) {
-	names, err := fs.Glob(policies.Shipped, "*")
-	if err != nil {
-		panic(err) // the pattern is constant
+// logWarnings logs the faulty parts of the configuration and its probable mistakes.
+func (r *loadedConfig) logWarnings(log *slog.Logger) {
+	r.logFaultyParts(log)
+	for _, w := range r.config.Warnings {
+		log.Warn("the configuration", "warning", w.String())
 	}
-	for _, name := range names {
-		text, err := policies.Shipped.ReadFile(name)
-		if err != nil {
-			panic(err) // the file is embedded
-		}
-		files = append(files, switchboard.PolicyFile{Name: "policies/" + name, Path: name, Data: text})
-	}
-	return files
 }
 
-// currentPolicy returns the principal and the policy that decide about calls now. It is a
-// policy.Current.
-func (a *App) currentPolicy(p switchboard.Principal) (switchboard.Principal, *policy.Policy, error) {
-	s := a.state.Load()
-	p, err := s.currentPrincipal(p)
-	if err != nil {
-		return p, nil, err
+// logFaultyParts logs the faulty parts of the configuration.
+func (r *loadedConfig) logFaultyParts(log *slog.Logger) {
+	for _, p := range r.config.Faulty {
+		log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faultySince[p.Name], "err", p.Faults)
 	}
-	t, err := s.tenant(p.Tenant)
-	if err != nil {
-		return p, nil, err
-	}
-	return p, t.policy, nil
-}
-
-// cleansResults reports whether the operator wants the results of the server cleaned (results:
-// clean).
-func (a *App) cleansResults(id switchboard.ServerID) bool {
-	s := a.state.Load().servers[id]
-	return s != nil && s.CleanResults
-}
-
-// permitQuestion asks policy whether the server of a call may ask the call's client something. It
-// is a question.Permit.
-func (a *App) permitQuestion(ctx context.Context, c *switchboard.Call, method string, params []byte) error {
-	who, p, err := a.currentPolicy(c.Principal)
-	if err != nil {
-		return err
-	}
-	own := *c
-	own.Principal = who
-	return p.PermitAsk(ctx, &own, policy.Ask{Method: method, Params: params}, time.Now())
-}
-
-// subscribeResource subscribes through the fleet if policy allows it.
-func (a *App) subscribeResource(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
-	who, p, err := a.currentPolicy(c.Principal)
-	if err != nil {
-		return nil, err
-	}
-	own := *c
-	own.Principal = who
-	now := time.Now()
-	r := p.Rule(ctx, &own, now)
-	if r.Asked || r.Err != nil {
-		a.recordRuling(&own, p, now, r)
-	}
-	if r.Err != nil {
-		return nil, r.Err
-	}
-	return a.fleet.Subscribe(ctx, c, updated)
 }

@@ -5,9 +5,12 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"testing/synctest"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -53,20 +56,35 @@ func TestRunsUnderAPolicyThatReadsTheClockAreBoundAgainEachMinute(t *testing.T) 
 	})
 }
 
-func TestStatusSaysSinceWhenEachPolicyIsInForce(t *testing.T) {
+func TestAPolicyThatDoesNotChangeKeepsTheTimeSinceWhenItIsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first := stateOf(t, "", "").loadedConfig
+		first := loadTenant(t, "")
 		time.Sleep(time.Hour)
 		for tenant, changed := range map[string]bool{"mode: assist\n": false, "policy: {deny: [a/x]}\n": true} {
-			next := stateOf(t, "", tenant).loadedConfig
+			next := loadTenant(t, tenant)
 			next.inheritTimes(first)
-			was, now := first.policyStatuses("acme")[0], next.policyStatuses("")[0]
-			if (was.Digest != now.Digest) != changed || now.Loaded.After(was.Loaded) != changed {
-				t.Errorf("%q: %+v after %+v", tenant, now, was)
+			was, now := first.policies["acme"].Digest(), next.policies["acme"].Digest()
+			if (was != now) != changed || next.policySince["acme"].After(first.policySince["acme"]) != changed {
+				t.Errorf("%q: %s since %s after %s since %s", tenant, now, next.policySince["acme"], was, first.policySince["acme"])
 			}
 		}
-		if got := first.policyStatuses("other"); len(got) > 0 {
-			t.Errorf("another tenant gets %+v", got)
-		}
 	})
+}
+
+// loadTenant loads a configuration with one tenant, which has these lines in its tenant.yaml.
+func loadTenant(t *testing.T, lines string) *loadedConfig {
+	t.Helper()
+	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
+		"switchboard.yaml":             {Data: []byte("servers: {a: {transport: stdio, command: [a]}}\ntenants: {acme: {servers: [a]}}\n")},
+		"tenants/acme/tenant.yaml":     {Data: []byte("tenant: acme\ndefault_task: work\n" + lines)},
+		"tenants/acme/tasks/work.yaml": {Data: []byte("task_id: work\nrequired_capabilities: [{verb: read, resource: fs, optional: true}]\n")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

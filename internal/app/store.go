@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +16,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -59,10 +60,10 @@ func checkPrivate(dir string) error {
 // plainGroups are the groups of the store that are not sealed, because a forged value in them
 // changes no answer and no call. docs/threats.md says what it can do.
 var plainGroups = []string{
-	archive.Groups, // each text is checked against the digest that a receipt names
-	cluster.Group,  // replicas prove to each other by TLS that they have the secret
-	health.Group,   // the health of servers, and which ones an operator has disabled: only the presence of a value counts
-	groupChains,    // which process writes which chain of receipts: only the presence of a value counts
+	archive.Groups,      // each text is checked against the digest that a receipt names
+	cluster.Group,       // replicas prove to each other by TLS that they have the secret
+	health.Group,        // the health of servers, and which ones an operator has disabled: only the presence of a value counts
+	receipt.GroupChains, // which process writes which chain of receipts: only the presence of a value counts
 }
 
 // SealStore returns the store with its values sealed by the secret that all replicas share. A store
@@ -102,6 +103,22 @@ func storePath(o Options, c config.Store) string {
 	return strings.TrimPrefix(StoreURL(o.Data, c), "file:")
 }
 
+// openLedger opens the receipts, and the recorder with the archive that receipts refer to.
+func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store) (*receipt.Ledger, *replay.Recorder, error) {
+	ledger, err := receipt.OpenLedger(ctx, receipt.LedgerOptions{
+		Store: st, Folder: filepath.Dir(storePath(o, c.Store)), Secret: c.Cluster.Secret, Lease: cluster.Lease,
+		Retention: receipt.Retention{MaxAge: c.Receipts.Keep, MaxBytes: c.Receipts.MaxSize}, Anchor: c.Receipts.Anchor,
+		Version: o.Version, Log: o.Log,
+	})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !ledger.Durable():
+		return ledger, replay.NewRecorder(nil, nil, ledger.Digests()), nil
+	}
+	return ledger, replay.NewRecorder(ledger.Add, archive.New(st, c.Receipts.Keep, o.Log), ledger.Digests()), nil
+}
+
 // openCluster connects to the other replicas, if the store can be shared.
 func openCluster(st store.Store, o Options, c *config.Config, hopped func(outcome string)) (*cluster.Cluster, error) {
 	if !c.Store.Shared() || !o.Replica {
@@ -110,18 +127,4 @@ func openCluster(st store.Store, o Options, c *config.Config, hopped func(outcom
 	return cluster.New(cluster.Options{
 		Store: st, Secret: c.Cluster.Secret, Listen: c.Cluster.Listen, Advertise: c.Cluster.Advertise, Log: o.Log, Hopped: hopped,
 	})
-}
-
-// authenticate returns the principal that sent r. For a request that another replica forwards, it
-// is the principal that the replica has authenticated, by our present configuration.
-func (a *App) authenticate(r *http.Request) (switchboard.Principal, error) {
-	s := a.state.Load()
-	if p, ok := cluster.Principal(r); ok {
-		return s.currentPrincipal(p)
-	}
-	p, err := s.ring.Authenticate(r)
-	if err == nil {
-		markKnown(r.Context())
-	}
-	return p, err
 }

@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
+	"github.com/summit-switchboard/switchboard/internal/store/lease"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -39,8 +41,6 @@ const (
 	leaseTTL      = 5 * time.Second // of the replica that makes a call for all replicas
 	renewInterval = 2 * time.Second
 	pollInterval  = 500 * time.Millisecond // how often a waiter reads the store if no notice comes
-	storeTimeout  = 250 * time.Millisecond // for one use of the store
-	storeRest     = time.Second            // how long the store is not used after it failed
 )
 
 // A Store holds the results and the leases. See store.Store.
@@ -67,12 +67,10 @@ type Terms struct {
 
 // A Cache stores results. Use New. It is safe for concurrent use.
 type Cache struct {
-	store           Store
+	store           *restingStore
 	terms           func(switchboard.ServerID) Terms
 	digestArguments func(*switchboard.Call) string
 	countOutcome    func(outcome string)
-
-	storeRestsUntil atomic.Int64 // the store is not used before this instant, in unix nanoseconds
 
 	mu          sync.Mutex
 	sharedCalls map[string]*sharedCall // by lookup key
@@ -89,7 +87,7 @@ const (
 // keyed digest of a call's canonical arguments: keyed, because short arguments could be guessed from a plain
 // digest. countOutcome counts the outcome of each call with a result that may be stored.
 func New(s Store, terms func(switchboard.ServerID) Terms, digestArguments func(*switchboard.Call) string, countOutcome func(outcome string)) *Cache {
-	return &Cache{store: s, terms: terms, digestArguments: digestArguments, countOutcome: countOutcome, sharedCalls: map[string]*sharedCall{}}
+	return &Cache{store: &restingStore{Store: s}, terms: terms, digestArguments: digestArguments, countOutcome: countOutcome, sharedCalls: map[string]*sharedCall{}}
 }
 
 // A sharedCall is a call in flight that all equal calls in this process wait for.
@@ -164,7 +162,7 @@ func (k *Cache) leadCall(ctx context.Context, c *switchboard.Call, p *lookup, f 
 		k.mu.Unlock()
 		close(f.done)
 	}()
-	stored, leads := k.findOrLead(ctx, p)
+	stored, lead := k.findOrLead(ctx, p)
 	switch {
 	case stored == nil:
 		k.countOutcome(Miss)
@@ -177,12 +175,14 @@ func (k *Cache) leadCall(ctx context.Context, c *switchboard.Call, p *lookup, f 
 		f.result = stored
 		return stored.replay(c), nil
 	}
-	end := func(*cachedResult) {}
-	if leads {
-		end = k.renewLease(p)
-	}
 	var result *cachedResult
-	defer func() { end(result) }()
+	if lead != nil {
+		stop := lead.Keep(context.Background(), nil)
+		defer func() {
+			stop()
+			k.finish(p, lead, result)
+		}()
+	}
 	var asked atomic.Bool
 	own := *c
 	if ask := c.Client.Ask; ask != nil {
@@ -208,13 +208,12 @@ func (k *Cache) leadCall(ctx context.Context, c *switchboard.Call, p *lookup, f 
 type lookup struct {
 	group string
 	key   string // of the result in its bucket
-	owner []byte // identifies this call in the lease
 	ttl   time.Duration
 
 	waitedForOther bool // another replica made the call
 }
 
-func (p *lookup) leaseName() string { return "lease/" + p.key }
+func (p *lookup) leaseKey() store.Key { return store.Key{Group: p.group, Name: "lease/" + p.key} }
 
 const resultName = "result"
 
@@ -294,55 +293,41 @@ func isCompleteResult(r *switchboard.Result) bool {
 	return true
 }
 
-// findOrLead returns the stored result, or waits for the replica that is making the call. leads says that the
-// caller has taken the lease and makes the call for all replicas.
-func (k *Cache) findOrLead(ctx context.Context, p *lookup) (stored *cachedResult, leads bool) {
+// findOrLead returns the stored result, or waits for the replica that is making the call. Otherwise own is the lease
+// that it has taken: the caller makes the call for all replicas, and calls finish. own is nil if the caller makes the
+// call for itself only.
+func (k *Cache) findOrLead(ctx context.Context, p *lookup) (stored *cachedResult, own *lease.Lease) {
 	if e, ok := k.readResult(ctx, p); e != nil || !ok {
-		return e, false
+		return e, nil
 	}
-	p.owner = []byte(rand.Text())
-	switch leads, ok := k.takeLease(ctx, p); {
-	case leads: // another replica may have stored the result after we read and before we took the lease
-		if stored, _ = k.readResult(ctx, p); stored != nil {
-			k.applyWrites(p, store.Write{Name: p.leaseName(), Was: store.Any})
+	own = lease.New(k.store, lease.Options{Key: p.leaseKey(), TTL: leaseTTL, Every: renewInterval, Data: []byte(rand.Text())})
+	switch err := own.Take(ctx); {
+	case err == nil: // another replica may have stored the result after we read and before we took the lease
+		if stored, _ = k.readResult(ctx, p); stored == nil {
+			return nil, own
 		}
-		return stored, stored == nil
-	case !ok:
-		return nil, false
+		_ = own.Release(context.Background()) // otherwise it expires
+		return stored, nil
+	case !errors.Is(err, store.ErrConflict):
+		return nil, nil
 	}
-	wake := make(chan struct{}, 1)
-	defer k.store.Subscribe(p.group, func([]byte) {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	})()
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
+	f := feed.Watch(k.store, p.group, pollInterval)
+	defer f.Close()
 	for {
-		var lease store.Value
-		if !k.withStore(ctx, func(ctx context.Context) (err error) {
-			lease, err = k.store.Value(ctx, store.Key{Group: p.group, Name: p.leaseName()})
-			if errors.Is(err, store.ErrUnopened) { // no other replica of ours makes the call
-				lease, err = store.Value{}, nil
-			}
-			return err
-		}) {
-			return nil, false
+		held, err := k.store.Value(ctx, p.leaseKey())
+		if err != nil && !errors.Is(err, store.ErrUnopened) {
+			return nil, nil
 		}
 		// Read the result after the lease: its owner stores the result before it deletes the lease.
 		if e, ok := k.readResult(ctx, p); e != nil || !ok {
-			return e, false
+			return e, nil
 		}
-		if lease.Version == 0 {
-			return nil, false
+		if held.Version == 0 || err != nil { // a lease that does not open is not from one of our replicas
+			return nil, nil
 		}
 		p.waitedForOther = true
-		select {
-		case <-wake:
-		case <-poll.C:
-		case <-ctx.Done():
-			return nil, false
+		if _, _, err := f.Next(ctx); err != nil {
+			return nil, nil
 		}
 	}
 }
@@ -350,14 +335,8 @@ func (k *Cache) findOrLead(ctx context.Context, p *lookup) (stored *cachedResult
 // readResult returns the stored result, if the bucket holds the one of this lookup; ok is false if the store
 // failed.
 func (k *Cache) readResult(ctx context.Context, p *lookup) (e *cachedResult, ok bool) {
-	var v store.Value
-	if !k.withStore(ctx, func(ctx context.Context) (err error) {
-		v, err = k.store.Value(ctx, store.Key{Group: p.group, Name: resultName})
-		if errors.Is(err, store.ErrUnopened) { // the value cannot be read: make the call, and its result replaces the value
-			return nil
-		}
-		return err
-	}) {
+	v, err := k.store.Value(ctx, store.Key{Group: p.group, Name: resultName})
+	if err != nil && !errors.Is(err, store.ErrUnopened) { // a value that does not open is replaced by the call's result
 		return nil, false
 	}
 	head, body, _ := bytes.Cut(v.Data, []byte("\n"))
@@ -368,64 +347,13 @@ func (k *Cache) readResult(ctx context.Context, p *lookup) (e *cachedResult, ok 
 	return e, true
 }
 
-// takeLease takes the lease of the lookup; ok is false if the store failed.
-func (k *Cache) takeLease(ctx context.Context, p *lookup) (leads, ok bool) {
-	ok = k.withStore(ctx, func(ctx context.Context) error {
-		_, err := k.store.Apply(ctx, store.Change{Group: p.group, Writes: []store.Write{{Name: p.leaseName(), Data: p.owner, TTL: leaseTTL}}})
-		if leads = err == nil; errors.Is(err, store.ErrConflict) {
-			return nil
-		}
-		return err
-	})
-	return leads, ok
-}
-
-// renewLease renews the lease until end is called with the result to store, or with nil if none is stored.
-// Then it deletes the lease and publishes that to the waiting replicas.
-func (k *Cache) renewLease(p *lookup) (end func(*cachedResult)) {
-	stop := make(chan struct{})
-	var renewing sync.WaitGroup
-	renewing.Go(func() {
-		tick := time.NewTicker(renewInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				k.applyWrites(p, store.Write{Name: p.leaseName(), Was: store.Any, Data: p.owner, TTL: leaseTTL})
-			}
-		}
-	})
-	return func(e *cachedResult) {
-		close(stop)
-		renewing.Wait()
-		writes := []store.Write{{Name: p.leaseName(), Was: store.Any}}
-		if e != nil {
-			writes = append(writes, store.Write{Name: resultName, Was: store.Any, Data: e.encode(), TTL: p.ttl})
-		}
-		k.applyWrites(p, writes...)
-		k.withStore(context.Background(), func(ctx context.Context) error { return k.store.Publish(ctx, p.group, []byte("changed")) })
+// finish stores the result, if it is not nil, and releases the lease. Then it publishes that to the waiting replicas.
+func (k *Cache) finish(p *lookup, own *lease.Lease, result *cachedResult) {
+	var writes []store.Write
+	if result != nil {
+		writes = append(writes, store.Write{Name: resultName, Was: store.Any, Data: result.encode(), TTL: p.ttl})
 	}
-}
-
-func (k *Cache) applyWrites(p *lookup, writes ...store.Write) {
-	k.withStore(context.Background(), func(ctx context.Context) error {
-		_, err := k.store.Apply(ctx, store.Change{Group: p.group, Writes: writes})
-		return err
-	})
-}
-
-// withStore runs do and reports whether it succeeded. It does not use the store for a while after a failure.
-func (k *Cache) withStore(ctx context.Context, do func(context.Context) error) bool {
-	if time.Now().UnixNano() < k.storeRestsUntil.Load() || ctx.Err() != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	err := do(ctx)
-	if err != nil && !errors.Is(err, context.Canceled) {
-		k.storeRestsUntil.Store(time.Now().Add(storeRest).UnixNano())
-	}
-	return err == nil
+	ctx := context.Background() // also if the client is gone
+	_ = own.Release(ctx, writes...)
+	_ = k.store.Publish(ctx, p.group, []byte("changed")) // a replica that misses it reads after pollInterval
 }

@@ -1,4 +1,5 @@
-// Package canonical writes JSON in one canonical form, and takes digests of that form.
+// Package canonical writes JSON in one canonical form, and takes digests of that form. Append converts any JSON; a Writer
+// writes values member by member.
 //
 // In that form the members of an object are sorted by the bytes of their unescaped names; there is no white space;
 // strings have as few and as short escapes as possible; and numbers keep their spelling, because 1 and 1.0 are not the
@@ -31,7 +32,7 @@ var errTooDeep = errors.New("objects and arrays stand more than 64 deep in each 
 // raw.
 func Append(dst, raw []byte) ([]byte, error) {
 	w := canonicalizers.Get().(*canonicalizer)
-	err := w.check(raw)
+	err := w.checkSyntax(raw)
 	w.release()
 	if err != nil {
 		return dst, fmt.Errorf("canonical form: %w", err)
@@ -45,7 +46,7 @@ func AppendScanned(dst, raw []byte) ([]byte, error) {
 	w := canonicalizers.Get().(*canonicalizer)
 	defer w.release()
 	w.in, w.at, w.out = raw, 0, dst
-	if err := w.value(0); err != nil {
+	if err := w.writeValue(0); err != nil {
 		return dst, fmt.Errorf("canonical form: %w", err)
 	}
 	return w.out, nil
@@ -88,7 +89,7 @@ func returnBuffer(buf *[]byte) {
 	}
 }
 
-// A writer translates one text that jsontext has found valid, so it need not check the syntax again.
+// A canonicalizer translates one text that jsontext has found valid, so it need not check the syntax again.
 type canonicalizer struct {
 	dec *jsontext.Decoder
 	src bytes.Buffer
@@ -102,7 +103,7 @@ type canonicalizer struct {
 	text    []byte          // used by string
 }
 
-// A member is the position of a written member.
+// A writtenMember is the position of a written member.
 type writtenMember struct {
 	name       []byte // unescaped
 	start, end int    // in writer.out
@@ -123,8 +124,8 @@ func (w *canonicalizer) release() {
 	canonicalizers.Put(w)
 }
 
-// check returns what is wrong with raw, apart from its depth.
-func (w *canonicalizer) check(raw []byte) error {
+// checkSyntax returns what is wrong with raw, apart from its depth.
+func (w *canonicalizer) checkSyntax(raw []byte) error {
 	w.src = *bytes.NewBuffer(raw)
 	w.dec.Reset(&w.src)
 	defer func() { // w must not refer to raw afterwards
@@ -140,40 +141,40 @@ func (w *canonicalizer) check(raw []byte) error {
 	return nil
 }
 
-// peek skips white space and returns the next byte.
-func (w *canonicalizer) peek() byte {
+// peekByte skips white space and returns the next byte.
+func (w *canonicalizer) peekByte() byte {
 	for w.in[w.at] <= ' ' {
 		w.at++
 	}
 	return w.in[w.at]
 }
 
-// value writes the next value, which is nested depth levels deep.
-func (w *canonicalizer) value(depth int) error {
-	c := w.peek()
+// writeValue writes the next value, which is nested depth levels deep.
+func (w *canonicalizer) writeValue(depth int) error {
+	c := w.peekByte()
 	switch {
 	case c == '"':
-		w.string()
+		w.writeString()
 		return nil
 	case c != '{' && c != '[':
-		w.scalar()
+		w.writeScalar()
 		return nil
 	case depth == MaxDepth:
 		return errTooDeep
 	case c == '[':
-		return w.array(depth + 1)
+		return w.writeArray(depth + 1)
 	}
-	return w.object(depth + 1)
+	return w.writeObject(depth + 1)
 }
 
-func (w *canonicalizer) array(depth int) error {
+func (w *canonicalizer) writeArray(depth int) error {
 	w.out = append(w.out, '[')
-	for w.at++; w.peek() != ']'; {
-		if w.peek() == ',' {
+	for w.at++; w.peekByte() != ']'; {
+		if w.peekByte() == ',' {
 			w.out = append(w.out, ',')
 			w.at++
 		}
-		if err := w.value(depth); err != nil {
+		if err := w.writeValue(depth); err != nil {
 			return err
 		}
 	}
@@ -182,25 +183,25 @@ func (w *canonicalizer) array(depth int) error {
 	return nil
 }
 
-func (w *canonicalizer) object(depth int) error {
+func (w *canonicalizer) writeObject(depth int) error {
 	w.out = append(w.out, '{')
 	first, start := len(w.members), len(w.out)
 	sorted := true
-	for w.at++; w.peek() != '}'; {
-		if w.peek() == ',' {
+	for w.at++; w.peekByte() != '}'; {
+		if w.peekByte() == ',' {
 			w.out = append(w.out, ',')
 			w.at++
-			w.peek()
+			w.peekByte()
 		}
 		m := writtenMember{start: len(w.out)}
-		name, copied := w.string()
+		name, copied := w.writeString()
 		if m.name = name; copied {
 			m.name = bytes.Clone(name)
 		}
-		w.peek() // the colon
+		w.peekByte() // the colon
 		w.at++
 		w.out = append(w.out, ':')
-		if err := w.value(depth); err != nil {
+		if err := w.writeValue(depth); err != nil {
 			return err
 		}
 		m.end = len(w.out)
@@ -212,15 +213,15 @@ func (w *canonicalizer) object(depth int) error {
 	w.at++
 	members := w.members[first:]
 	if !sorted {
-		w.sort(members, start)
+		w.sortMembers(members, start)
 	}
 	w.members = w.members[:first]
 	w.out = append(w.out, '}')
 	return nil
 }
 
-// sort sorts the members that were written to w.out from start on.
-func (w *canonicalizer) sort(members []writtenMember, start int) {
+// sortMembers sorts the members that were written to w.out from start on.
+func (w *canonicalizer) sortMembers(members []writtenMember, start int) {
 	slices.SortFunc(members, func(a, b writtenMember) int { return bytes.Compare(a.name, b.name) })
 	w.scratch = append(w.scratch[:0], w.out[start:]...)
 	w.out = w.out[:start]
@@ -232,8 +233,8 @@ func (w *canonicalizer) sort(members []writtenMember, start int) {
 	}
 }
 
-// scalar writes the next value, a number, true, false or null, in its own spelling.
-func (w *canonicalizer) scalar() {
+// writeScalar writes the next value, a number, true, false or null, in its own spelling.
+func (w *canonicalizer) writeScalar() {
 	from := w.at
 	for w.at < len(w.in) && bytes.IndexByte(delimiters, w.in[w.at]) < 0 {
 		w.at++
@@ -243,9 +244,9 @@ func (w *canonicalizer) scalar() {
 
 var delimiters = []byte(" \t\r\n,:]}")
 
-// string writes the next string. It returns the unescaped string; if copied is true, that is valid only until the next
+// writeString writes the next string. It returns the unescaped string; if copied is true, that is valid only until the next
 // call.
-func (w *canonicalizer) string() (text []byte, copied bool) {
+func (w *canonicalizer) writeString() (text []byte, copied bool) {
 	from := w.at
 	end := from + 1 + bytes.IndexByte(w.in[from+1:], '"')
 	if escape := bytes.IndexByte(w.in[from:end], '\\'); escape >= 0 {

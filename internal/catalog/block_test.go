@@ -8,12 +8,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-func TestBlocksAreFoundWhereverTheyMayStand(t *testing.T) {
+func TestBlocksAreFoundInEveryAllowedPlace(t *testing.T) {
 	b := block("read fs")
 	for _, tt := range []struct {
 		name string
 		in   world
-		want string // "" means that nobody spoke
+		want string // "" means that no source mentions the tool
 	}{
 		{name: "bare field", in: world{tool: `,"x-summit-capabilities":` + b}, want: "tool"},
 		{name: "bare field, escaped", in: world{tool: `,"x-summit-c\u0061pabilities":` + b}, want: "tool"},
@@ -164,12 +164,12 @@ func TestAMalformedBlockRefusesItsToolAlone(t *testing.T) {
 		{
 			name: "one source says two things",
 			in:   world{tool: own("read fs") + `,"_meta":{"x-summit-capabilities":` + block("read fs readonly") + `}`},
-			want: []string{`server "s", tool "t", tool: _meta.x-summit-capabilities: says something else than x-summit-capabilities`},
+			want: []string{`server "s", tool "t", tool: _meta.x-summit-capabilities: contradicts x-summit-capabilities`},
 		},
 		{
 			name: "the handshake says two things",
 			in:   world{handshake: `{"tools":{"t":{"x-summit-capabilities":` + block("read fs") + `}},"experimental":{"x-summit-capabilities":{"tools":{"t":[]}}}}`},
-			want: []string{`server "s", tool "t", handshake: capabilities.experimental.x-summit-capabilities.tools.t: says something else than capabilities.tools.t.x-summit-capabilities`},
+			want: []string{`server "s", tool "t", handshake: capabilities.experimental.x-summit-capabilities.tools.t: contradicts capabilities.tools.t.x-summit-capabilities`},
 		},
 		{
 			name: "more than anybody needs",
@@ -182,7 +182,7 @@ func TestAMalformedBlockRefusesItsToolAlone(t *testing.T) {
 			w.tools = []string{define("t", w.tool), ok}
 			s := w.build(t)
 			if got := only(t, s).ID.Name; got != "other" {
-				t.Errorf("the tool that stays is %q", got)
+				t.Errorf("the remaining tool is %q", got)
 			}
 			if got := texts(s.Faults()); !equalUpToOffset(got, tt.want) {
 				t.Errorf("faults:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
@@ -191,7 +191,7 @@ func TestAMalformedBlockRefusesItsToolAlone(t *testing.T) {
 	}
 }
 
-// equalUpToOffset ignores the offset that a syntax error ends with.
+// equalUpToOffset ignores the offset at the end of a syntax error.
 func equalUpToOffset(got, want []string) bool {
 	return slices.EqualFunc(got, want, func(g, w string) bool {
 		g, _, _ = strings.Cut(g, ", offset ")
@@ -199,7 +199,7 @@ func equalUpToOffset(got, want []string) bool {
 	})
 }
 
-func TestWhatCannotBeReadAsAWholeRefusesAllThatItMayHaveRestricted(t *testing.T) {
+func TestAnUnreadableManifestOrHandshakeRefusesAllToolsThatItMayRestrict(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		in   world
@@ -225,7 +225,7 @@ func TestWhatCannotBeReadAsAWholeRefusesAllThatItMayHaveRestricted(t *testing.T)
 			w.overlays = map[string]switchboard.Overlay{"u": *replacing("write fs")}
 			s := w.build(t)
 			if got := only(t, s).ID.Name; got != "u" {
-				t.Errorf("the tool that stays is %q, want u, of which the operator says all", got)
+				t.Errorf("the remaining tool is %q, want u, which the operator's overlay replaces", got)
 			}
 			if got := texts(s.Faults()); len(got) != 1 || !strings.HasPrefix(got[0], tt.want) {
 				t.Errorf("faults = %q, want one that begins %q", got, tt.want)
@@ -234,7 +234,7 @@ func TestWhatCannotBeReadAsAWholeRefusesAllThatItMayHaveRestricted(t *testing.T)
 	}
 }
 
-func TestAHandshakeThatNeverHeardOfUsIsLeftAlone(t *testing.T) {
+func TestAHandshakeWithoutOurBlockIsIgnored(t *testing.T) {
 	for _, handshake := range []string{
 		`{"tools":{"listChanged":true},"logging":{},"experimental":{}}`,
 		`{"tools":{},"tools":{}}`,

@@ -1,37 +1,31 @@
-// Package catalog knows what the servers offer now. From each server's offer,
-// its manifest and the operator's overlays it makes a Snapshot: every usable
-// tool with its capabilities, immutable and digested; and from that, per
-// tenant, a View with an index by verb and resource.
+// Package catalog holds what the servers offer now. From each server's offer, its manifest and the operator's overlays
+// it builds a Snapshot: every usable tool with its capabilities, immutable and with a digest. From the Snapshot it
+// builds a View for each tenant, with an index by verb and resource.
 //
-// It decides which tools are fit to be offered at all, who says what of a tool,
-// and which word counts. It does not choose between tools, and does no I/O.
+// It decides which tools may be offered at all, and which source decides about a tool. It does not choose between
+// tools, and does no I/O.
 //
-// # Who is heard
+// # Sources
 //
-// Blocks named x-summit-capabilities, and overlays, speak of tools. The
-// strongest source that speaks of a tool gives its capabilities; an empty block
-// speaks too, and says that the tool has none. What weaker sources add that
-// makes the tool less free is kept beside: human_in_the_loop, rate_limited,
-// and capabilities on a verb and resource that the winner does not name. An
-// operator's overlay with Replace keeps nothing: weaker blocks are not read.
+// Blocks named x-summit-capabilities and overlays make statements about tools. The strongest source that mentions a
+// tool decides its capabilities; an empty block also counts, and states that the tool has none. From weaker sources the
+// catalog keeps only what makes the tool less free: human_in_the_loop, rate_limited, and capabilities for a verb and
+// resource that the strongest source does not mention. An operator's overlay with Replace turns this off: weaker blocks
+// are not read.
 //
 // # What is refused
 //
-// Whatever cannot be read with certainty is refused, that tool alone, and is
-// in Faults: a malformed, contradictory or almost-named block of any source
-// that is heard; a definition that is not strict JSON, is too large, or whose
-// schema could cost a reader dear; a name that two different definitions
-// share. A manifest, or a capabilities object that mentions our block, that
-// cannot be read as a whole refuses every tool of its server that no overlay
-// with Replace speaks of: what it would have restricted is not known.
+// A tool is refused, and reported in Faults, if anything about it cannot be read with certainty: a malformed,
+// contradictory or misspelt block of a source that counts; a definition that is not strict JSON, is too large, or has a
+// schema that is costly to apply; a name that two different definitions share. If a manifest cannot be read as a whole,
+// or a capabilities object that mentions our block, every tool of the server is refused, because the restrictions in it
+// are unknown. Only tools with an operator's overlay with Replace are then offered.
 //
 // # Contracts
 //
-// The facts of a tool's contract come from the operator's overlay, else from the
-// capabilities that count, else from the annotations of its definition. Each
-// has its source, and is trusted where that is the operator, or where the
-// operator vouches for the server (trust: operator). A tenant's overlay only
-// takes away.
+// The facts of a tool's contract come from the operator's overlay, or else from the capabilities that count, or else
+// from the annotations of its definition. Each fact has its source. It is trusted if the source is the operator, or if
+// the operator vouches for the server (trust: operator). A tenant's overlay can only make the contract narrower.
 package catalog
 
 import (
@@ -45,19 +39,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Manifest is what a server's configuration names as its manifest.
+// A Manifest is the manifest that a server's configuration names.
 type Manifest struct {
 	Name string // the file or URL, for faults
 	Data []byte
 
-	// Fault, if set, is why there are no Data: nobody knows what the manifest says.
+	// Fault, if set, says why Data is missing. The contents of the manifest are then unknown.
 	Fault string
 }
 
-// A Source is all that is known of one server.
+// A Source is everything that is known about one server.
 type Source struct {
-	// Offer is the server's last known word. Nil Tools mean that it has not
-	// said yet which tools it has; then nobody is blamed for naming others.
+	// Offer is the server's last known offer. If Tools is nil, the server has not listed its tools yet, and names of
+	// unknown tools are no faults.
 	Offer switchboard.Offer
 
 	Class    string
@@ -65,48 +59,46 @@ type Source struct {
 	Manifest *Manifest // nil means none
 }
 
-// A Snapshot is what all servers offer at one moment. It is immutable and safe
-// for concurrent use.
+// A Snapshot is what all servers offer at one moment. It is immutable and safe for concurrent use.
 type Snapshot struct {
-	tax     *switchboard.Taxonomy
-	words   string // the taxonomy in the form that the digest reads
-	digest  switchboard.Digest
-	servers []*server // sorted by id
-	tools   []*switchboard.Tool
-	faults  []Fault
+	tax         *switchboard.Taxonomy
+	taxonomyKey string // the taxonomy in the form that the digest covers
+	digest      switchboard.Digest
+	servers     []*serverState // sorted by id
+	tools       []*switchboard.Tool
+	faults      []Fault
 }
 
-// Build makes the snapshot of sources. overlays are the operator's. The order
-// of sources, of a server's tools and of what blocks list does not matter.
-// What is passed in must not be modified afterwards.
+// Build builds the snapshot of sources. overlays are the operator's. The order of the sources, of a server's tools and
+// of the lists in blocks does not matter. Do not modify the arguments afterwards.
 func Build(sources []Source, overlays map[switchboard.ToolID]switchboard.Overlay, tax *switchboard.Taxonomy) *Snapshot {
 	return (&Snapshot{}).Rebuild(sources, overlays, tax)
 }
 
-// Rebuild is Build, and equal to it in its result, but does not do again what
-// s has done: it costs a comparison of bytes for what has not changed.
+// Rebuild returns the same result as Build, but reuses the work of s: what has not changed costs only a comparison of
+// bytes.
 func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]switchboard.Overlay, tax *switchboard.Taxonomy) *Snapshot {
-	next := &Snapshot{tax: tax, words: taxonomyWords(tax)}
+	next := &Snapshot{tax: tax, taxonomyKey: taxonomyFields(tax)}
 	said := byServer(overlays)
 	sorted := slices.Clone(sources)
 	slices.SortStableFunc(sorted, func(a, b Source) int {
 		return strings.Compare(string(a.Offer.Server), string(b.Offer.Server))
 	})
 
-	var todo []*server
+	var todo []*serverState
 	for i := 0; i < len(sorted); {
 		id := sorted[i].Offer.Server
 		j := i + 1
 		for j < len(sorted) && sorted[j].Offer.Server == id {
 			j++
 		}
-		v := &server{id: id, source: sorted[i], overlays: said[id], words: next.words, twice: j-i > 1}
+		v := &serverState{id: id, source: sorted[i], overlays: said[id], taxonomyKey: next.taxonomyKey, duplicateID: j-i > 1}
 		i = j
 		old := s.server(id)
 		if old != nil && old.sameInputs(v) {
 			v = old
 		} else {
-			v.old = old
+			v.previous = old
 			todo = append(todo, v)
 		}
 		next.servers = append(next.servers, v)
@@ -124,7 +116,7 @@ func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]swi
 		}
 		next.faults = append(next.faults, v.faults...)
 	}
-	next.digest = digestOf(next.words, func(yield func(switchboard.ServerID, switchboard.Digest)) {
+	next.digest = digestServers(next.taxonomyKey, func(yield func(switchboard.ServerID, switchboard.Digest)) {
 		for _, v := range next.servers {
 			if len(v.tools) > 0 {
 				yield(v.id, v.digest)
@@ -134,11 +126,10 @@ func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]swi
 	return next
 }
 
-// buildAll builds the servers on all processors, the largest first, so that
-// the last to finish is a small one.
-func buildAll(todo []*server, tax *switchboard.Taxonomy) {
+// buildAll builds the servers on all processors, the largest first, so that the last one to finish is small.
+func buildAll(todo []*serverState, tax *switchboard.Taxonomy) {
 	todo = slices.Clone(todo)
-	slices.SortStableFunc(todo, func(a, b *server) int { return b.size() - a.size() })
+	slices.SortStableFunc(todo, func(a, b *serverState) int { return b.inputBytes() - a.inputBytes() })
 	workers := min(runtime.GOMAXPROCS(0), len(todo))
 	var taken atomic.Int64
 	work := func() {
@@ -162,9 +153,9 @@ func buildAll(todo []*server, tax *switchboard.Taxonomy) {
 	wg.Wait()
 }
 
-// server finds the server with this id, or nil.
-func (s *Snapshot) server(id switchboard.ServerID) *server {
-	i, ok := slices.BinarySearchFunc(s.servers, id, func(v *server, id switchboard.ServerID) int {
+// server returns the server with this id, or nil.
+func (s *Snapshot) server(id switchboard.ServerID) *serverState {
+	i, ok := slices.BinarySearchFunc(s.servers, id, func(v *serverState, id switchboard.ServerID) int {
 		return strings.Compare(string(v.id), string(id))
 	})
 	if !ok {
@@ -173,31 +164,29 @@ func (s *Snapshot) server(id switchboard.ServerID) *server {
 	return s.servers[i]
 }
 
-// Digest is of every tool's id, definition, capabilities, what is kept,
-// contract, redaction, class and trust, its server's version, and of the taxonomy. A server
-// that is away but offered the same before gives the same digest.
+// Digest covers every tool's id, definition, capabilities, Kept, contract, redaction, class and trust, its server's
+// version, and the taxonomy. A server that is away, with the same last known offer, does not change it.
 func (s *Snapshot) Digest() switchboard.Digest { return s.digest }
 
-// Faults are what is wrong with what servers, manifests and the operator's
-// overlays say, sorted. The slice is shared; do not modify it.
+// Faults returns the mistakes in the offers of servers, in manifests and in the operator's overlays, sorted. The slice
+// is shared; do not modify it.
 func (s *Snapshot) Faults() []Fault { return s.faults }
 
-// Heard reports whether the server has said which tools it has.
+// Heard reports whether the server has listed its tools.
 func (s *Snapshot) Heard(id switchboard.ServerID) bool {
 	v := s.server(id)
 	return v != nil && v.source.Offer.Tools != nil
 }
 
-// Tools are all usable tools, sorted by id. The slice is shared; do not modify
-// it.
+// Tools returns all usable tools, sorted by id. The slice is shared; do not modify it.
 func (s *Snapshot) Tools() []*switchboard.Tool { return s.tools }
 
-// Tool returns the tool with this id, as it is without any tenant's overlay.
+// Tool returns the tool with this id, without any tenant's overlay.
 func (s *Snapshot) Tool(id switchboard.ToolID) (*switchboard.Tool, bool) {
-	return find(s.tools, id)
+	return findTool(s.tools, id)
 }
 
-func find(tools []*switchboard.Tool, id switchboard.ToolID) (*switchboard.Tool, bool) {
+func findTool(tools []*switchboard.Tool, id switchboard.ToolID) (*switchboard.Tool, bool) {
 	i, ok := slices.BinarySearchFunc(tools, id, func(t *switchboard.Tool, id switchboard.ToolID) int {
 		return t.ID.Compare(id)
 	})
@@ -213,7 +202,7 @@ type namedOverlay struct {
 	switchboard.Overlay
 }
 
-// byServer parts overlays by server, each sorted by tool.
+// byServer groups overlays by server, and sorts each group by tool.
 func byServer(overlays map[switchboard.ToolID]switchboard.Overlay) map[switchboard.ServerID][]namedOverlay {
 	said := map[switchboard.ServerID][]namedOverlay{}
 	for id, o := range overlays {
@@ -225,7 +214,7 @@ func byServer(overlays map[switchboard.ToolID]switchboard.Overlay) map[switchboa
 	return said
 }
 
-// overlayOf finds what list says of the tool.
+// overlayOf returns the overlay for the tool.
 func overlayOf(list []namedOverlay, tool string) (switchboard.Overlay, bool) {
 	i, ok := slices.BinarySearchFunc(list, tool, func(o namedOverlay, tool string) int {
 		return strings.Compare(o.tool, tool)
@@ -236,8 +225,8 @@ func overlayOf(list []namedOverlay, tool string) (switchboard.Overlay, bool) {
 	return list[i].Overlay, true
 }
 
-// digestOf digests the taxonomy and the servers, which each gives in order.
-func digestOf(words string, each func(yield func(switchboard.ServerID, switchboard.Digest))) switchboard.Digest {
+// digestServers returns the digest of the taxonomy and of the servers that each yields, in order.
+func digestServers(words string, each func(yield func(switchboard.ServerID, switchboard.Digest))) switchboard.Digest {
 	buf := appendField(nil, "switchboard catalog 2")
 	buf = appendField(buf, words)
 	each(func(id switchboard.ServerID, d switchboard.Digest) {

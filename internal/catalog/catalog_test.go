@@ -11,14 +11,14 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// A world is what a row of a table starts from: server "s" with tool "t".
+// A world is the start of a table's row: server "s" with tool "t".
 type world struct {
-	tool      string // the members of t's definition beside name and inputSchema, as ,"a":1
+	tool      string // the members of t's definition after name and inputSchema, as ,"a":1
 	tools     []string
 	handshake string
-	beside    string // what stands in the handshake beside the capabilities, under our name
+	beside    string // the handshake's member with our block's name, next to the capabilities
 	manifest  string
-	overlay   *switchboard.Overlay // of s/t
+	overlay   *switchboard.Overlay // the overlay of s/t
 	overlays  map[string]switchboard.Overlay
 	trust     switchboard.Trust
 }
@@ -55,12 +55,12 @@ func (w world) build(t testing.TB) *catalog.Snapshot {
 	return catalog.Build(w.sources(), overlays, taxonomy(t))
 }
 
-// define gives the definition of a tool with more members.
+// define returns the definition of a tool with these further members.
 func define(name, members string) string {
 	return fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}%s}`, name, members)
 }
 
-// block gives a block of capabilities written as "read fs readonly".
+// block returns a block of capabilities written as "read fs readonly".
 func block(caps ...string) string {
 	var rows []string
 	for _, c := range parse(caps...) {
@@ -152,7 +152,7 @@ func texts(faults []catalog.Fault) (out []string) {
 	return out
 }
 
-func TestTheStrongestSourceSpeaksAndWeakerOnesOnlyRestrict(t *testing.T) {
+func TestTheStrongestSourceDecidesAndWeakerOnesOnlyRestrict(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
 	for _, tt := range []struct {
 		name string
@@ -246,7 +246,7 @@ func TestTheStrongestSourceSpeaksAndWeakerOnesOnlyRestrict(t *testing.T) {
 	}
 }
 
-func TestSpeakingOfAToolThatIsNotThereIsAFaultOfThatName(t *testing.T) {
+func TestAStatementAboutAMissingToolIsAFaultOfThatName(t *testing.T) {
 	w := world{
 		tool:      own("read fs"),
 		overlays:  map[string]switchboard.Overlay{"tt": *overlay("read fs")},
@@ -267,7 +267,7 @@ func TestSpeakingOfAToolThatIsNotThereIsAFaultOfThatName(t *testing.T) {
 	away := w.sources()
 	away[0].Offer.Tools = nil
 	if f := catalog.Build(away, nil, taxonomy(t)).Faults(); len(f) != 0 {
-		t.Errorf("a server that has not said which tools it has: faults %q", texts(f))
+		t.Errorf("a server that has not listed its tools: faults %q", texts(f))
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// hints are what the annotations of a definition say, and that counts: that a
-// tool is not read-only, idempotent or destructive says nothing.
-type hints struct{ readOnly, idempotent, destructive bool }
+// annotationHints are the annotations of a definition that count. The values that mean "not read-only", "not idempotent" or "not
+// destructive" are ignored.
+type annotationHints struct{ readOnly, idempotent, destructive bool }
 
-// readHints reads the annotations of the definition that t holds.
-func readHints(t *tree) (h hints) {
-	annotations := t.object(0, "annotations")
+// readHints reads the annotations of the definition in t.
+func readHints(t *tree) (h annotationHints) {
+	annotations := t.memberObject(0, "annotations")
 	if annotations == none {
 		return h
 	}
@@ -21,13 +21,12 @@ func readHints(t *tree) (h hints) {
 		n := t.member(annotations, name)
 		return n != none && t.nodes[n].kind == 't'
 	}
-	return hints{readOnly: said("readOnlyHint"), idempotent: said("idempotentHint"), destructive: said("destructiveHint")}
+	return annotationHints{readOnly: said("readOnlyHint"), idempotent: said("idempotentHint"), destructive: said("destructiveHint")}
 }
 
-// contractOf gives the tool's contract: what the operator's overlay says, else
-// what its capabilities and its annotations do. Of annotations that contradict
-// each other or the capabilities, what makes the tool less free counts.
-func contractOf(t *switchboard.Tool, h hints, overlay switchboard.Contract) switchboard.Contract {
+// contractOf returns the tool's contract: from the operator's overlay, or else from its capabilities and annotations.
+// If annotations contradict each other or the capabilities, the statement that makes the tool less free counts.
+func contractOf(t *switchboard.Tool, h annotationHints, overlay switchboard.Contract) switchboard.Contract {
 	vouched := t.Trust == switchboard.TrustOperator
 	hint := func(said bool) (f switchboard.Fact) {
 		if said {
@@ -36,11 +35,11 @@ func contractOf(t *switchboard.Tool, h hints, overlay switchboard.Contract) swit
 		return f
 	}
 	c := switchboard.Contract{
-		ReadOnly:   readOnly(t),
+		ReadOnly:   readOnlyFact(t),
 		Idempotent: hint(h.idempotent),
 		Stateful:   hint(h.destructive),
 	}
-	if !c.ReadOnly.Trusted && h.readOnly && !h.destructive && !acts(t) && (vouched || !c.ReadOnly.Said()) {
+	if !c.ReadOnly.Trusted && h.readOnly && !h.destructive && !doesMoreThanRead(t) && (vouched || !c.ReadOnly.Said()) {
 		c.ReadOnly = hint(true)
 	}
 	c.Idempotent = cmp.Or(overlay.Idempotent, c.Idempotent)
@@ -49,10 +48,9 @@ func contractOf(t *switchboard.Tool, h hints, overlay switchboard.Contract) swit
 	return c
 }
 
-// readOnly says what the tool's capabilities say of it: that it changes
-// nothing, where each of them does. The fact is as good as the weakest of those
-// who say so.
-func readOnly(t *switchboard.Tool) (f switchboard.Fact) {
+// readOnlyFact returns the fact that the tool changes nothing, if each of its capabilities is readonly. The fact is as
+// strong as its weakest source.
+func readOnlyFact(t *switchboard.Tool) (f switchboard.Fact) {
 	for _, k := range t.Capabilities {
 		if !k.Carries(switchboard.ReadOnly) {
 			return switchboard.Fact{}
@@ -62,7 +60,7 @@ func readOnly(t *switchboard.Tool) (f switchboard.Fact) {
 	for _, k := range t.Kept {
 		same := func(c switchboard.Capability) bool { return c.Verb == k.Verb && c.Resource == k.Resource }
 		if slices.ContainsFunc(t.Capabilities, same) {
-			continue // only what it restricts was kept
+			continue // only the restrictions of this source were kept
 		}
 		if !k.Carries(switchboard.ReadOnly) {
 			return switchboard.Fact{}
@@ -79,8 +77,8 @@ func readOnly(t *switchboard.Tool) (f switchboard.Fact) {
 	return f
 }
 
-// acts reports whether some source says that the tool does more than read.
-func acts(t *switchboard.Tool) bool {
+// doesMoreThanRead reports whether some source states that the tool does more than read.
+func doesMoreThanRead(t *switchboard.Tool) bool {
 	return slices.ContainsFunc(slices.Concat(t.Capabilities, t.Kept), func(k switchboard.Capability) bool {
 		switch k.Verb {
 		case switchboard.Write, switchboard.Execute, switchboard.Notify:
@@ -90,9 +88,9 @@ func acts(t *switchboard.Tool) bool {
 	})
 }
 
-// narrowed gives the contract with what a tenant's overlay says, which makes it
-// less free or is not heard.
-func narrowed(c, tenant switchboard.Contract) switchboard.Contract {
+// narrowContract returns the contract with the tenant's overlay applied. The overlay's statements count only if they make the
+// tool less free.
+func narrowContract(c, tenant switchboard.Contract) switchboard.Contract {
 	if tenant.Stateful.Holds {
 		c.Stateful = tenant.Stateful
 	}

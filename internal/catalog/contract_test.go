@@ -43,7 +43,7 @@ func facts(c switchboard.Contract) string {
 
 func annotated(members string) string { return `,"annotations":{` + members + `}` }
 
-// saying is an overlay with these facts, each as "stateful", or "not stateful".
+// saying returns an overlay with these facts, each as "stateful" or "not stateful".
 func saying(source switchboard.Source, timeout time.Duration, said ...string) *switchboard.Overlay {
 	o := &switchboard.Overlay{Contract: switchboard.Contract{Timeout: timeout}}
 	for _, s := range said {
@@ -72,7 +72,7 @@ func and(o *switchboard.Overlay, caps ...string) *switchboard.Overlay {
 	return o
 }
 
-func TestAContractIsWhatTheStrongestSays(t *testing.T) {
+func TestTheStrongestSourceDecidesTheContract(t *testing.T) {
 	const vouched = switchboard.TrustOperator
 	for name, tt := range map[string]struct {
 		in     world
@@ -173,14 +173,14 @@ func TestContractsAreInTheDigests(t *testing.T) {
 	}
 }
 
-// A tool that is redacted in another way is another tool to a decision, and to its replay.
+// A change of the redaction changes the tool for decisions and for their replay.
 func TestNames16WhatIsRedactedIsInTheDigest(t *testing.T) {
 	seen := map[switchboard.Digest]int{}
 	for i, redact := range [][]switchboard.Detector{nil, {switchboard.DetectEmail}, {switchboard.DetectPhone}, {switchboard.DetectEmail, switchboard.DetectPhone}} {
 		v := world{overlay: &switchboard.Overlay{Redact: redact}}.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}})
 		tool, _ := v.Tool(switchboard.ToolID{Server: "s", Name: "t"})
 		if !slices.Equal(tool.Redact, redact) {
-			t.Errorf("its overlay says %v, and the tool %v", redact, tool.Redact)
+			t.Errorf("the overlay has %v, and the tool %v", redact, tool.Redact)
 		}
 		if was, ok := seen[v.Digest()]; ok {
 			t.Errorf("rows %d and %d have one digest", was, i)

@@ -9,34 +9,31 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// MaxDefinitionBytes bounds one tool's definition. The largest real one that
-// we have seen has 89 KB.
+// MaxDefinitionBytes limits one tool's definition. The largest real one that we have seen has 89 KB.
 const MaxDefinitionBytes = 512 << 10
 
-// A definition is one tool object of tools/list, read once. What it says of
-// capabilities is not yet held against a taxonomy, so that it can be used again
-// under another.
-type definition struct {
+// A parsedDefinition is one tool object of tools/list, parsed. Its capabilities have not been checked against a taxonomy, so
+// that it can be reused with another one.
+type parsedDefinition struct {
 	raw    []byte
-	name   string // "" where there is none that can be used
+	name   string // "" if there is no usable name
 	digest switchboard.Digest
 	blocks []block
-	hints  hints
+	hints  annotationHints
 
-	structured bool // there is an output schema
+	structured bool // it has an output schema
 
-	// fault, if set, refuses the tool whatever anybody says of it.
+	// fault, if set, refuses the tool, whatever other sources state about it.
 	fault *problem
 }
 
-// known are the members of a definition that clients read. One that is like
-// these but for its case is refused: some clients would take it for them, and
-// show another tool than was decided on.
-var known = []string{"name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution", "icons", "_meta"}
+// definitionMembers are the members of a definition that clients read. A member that differs from one of them only in case is
+// refused: some clients would read it as that member, and so show another tool than the one that was decided about.
+var definitionMembers = []string{"name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution", "icons", "_meta"}
 
-// readDefinition reads raw. It uses t for its work and keeps nothing of it.
-func readDefinition(t *tree, raw []byte) *definition {
-	d := &definition{raw: raw}
+// readDefinition parses raw. It uses t as working memory, and the result does not refer to t.
+func readDefinition(t *tree, raw []byte) *parsedDefinition {
+	d := &parsedDefinition{raw: raw}
 	if len(raw) > MaxDefinitionBytes {
 		d.fault = problemf("", "the definition is %d bytes long; at most %d are allowed", len(raw), MaxDefinitionBytes)
 		d.name = nameIn(raw)
@@ -55,7 +52,7 @@ func readDefinition(t *tree, raw []byte) *definition {
 		d.fault = problemf("name", "is missing")
 		return d
 	}
-	text, ok := t.text(name)
+	text, ok := t.stringValue(name)
 	if !ok {
 		d.fault = problemf("name", "is %s; want a string", t.kindName(name))
 		return d
@@ -82,7 +79,7 @@ func readDefinition(t *tree, raw []byte) *definition {
 	return d
 }
 
-// nameIn says whose fault raw is, where it could not be read.
+// nameIn returns the name in a definition that could not be parsed, so that the fault can name the tool.
 func nameIn(raw []byte) string {
 	value, _ := wire.Field(raw, "name")
 	name, _ := wire.String(value)
@@ -92,9 +89,9 @@ func nameIn(raw []byte) string {
 func checkMembers(t *tree) *problem {
 	for c := t.nodes[0].first; c != none; c = t.nodes[c].next {
 		name := t.nodes[c].name
-		for _, k := range known {
+		for _, k := range definitionMembers {
 			if len(name) >= len(k) && string(name) != k && strings.EqualFold(string(name), k) {
-				return problemf("", "%s is not a field here; did you mean %q?", quoted(string(name)), k)
+				return problemf("", "%s is not a field here; did you mean %q?", safeQuote(string(name)), k)
 			}
 		}
 	}
@@ -115,50 +112,50 @@ func checkSchemas(t *tree) *problem {
 	return nil
 }
 
-// ownBlocks finds what the definition itself says: the bare field, and the
-// members of _meta with or without a prefix.
+// ownBlocks returns the blocks in the definition itself: the top-level member, and the members of _meta with or without
+// a prefix.
 func ownBlocks(t *tree) (blocks []block) {
 	for c := t.nodes[0].first; c != none; c = t.nodes[c].next {
 		name := t.nodes[c].name
 		switch {
 		case string(name) == blockName:
 			blocks = append(blocks, readBlock(t, c, blockName))
-		case almost(name, blockName):
-			blocks = append(blocks, misnamed("", name))
+		case misspells(name, blockName):
+			blocks = append(blocks, misspeltBlock("", name))
 		}
 	}
-	if hints := t.object(0, "annotations"); hints != none {
+	if hints := t.memberObject(0, "annotations"); hints != none {
 		for c := t.nodes[hints].first; c != none; c = t.nodes[c].next {
 			name := t.nodes[c].name
 			switch {
 			case string(name) == blockName:
 				blocks = append(blocks, readBlock(t, c, "annotations."+blockName))
-			case almost(name, blockName):
-				blocks = append(blocks, misnamed("annotations", name))
+			case misspells(name, blockName):
+				blocks = append(blocks, misspeltBlock("annotations", name))
 			}
 		}
 	}
-	if meta := t.object(0, "_meta"); meta != none {
+	if meta := t.memberObject(0, "_meta"); meta != none {
 		for c := t.nodes[meta].first; c != none; c = t.nodes[c].next {
 			name := t.nodes[c].name
 			switch {
 			case isBlockName(name):
-				blocks = append(blocks, readBlock(t, c, "_meta."+shown(string(name))))
-			case almostBlockName(name):
-				blocks = append(blocks, misnamed("_meta", name))
+				blocks = append(blocks, readBlock(t, c, "_meta."+safeText(string(name))))
+			case misspellsBlockName(name):
+				blocks = append(blocks, misspeltBlock("_meta", name))
 			}
 		}
 	}
 	return blocks
 }
 
-// misnamed is the block that a name was meant for which is not ours.
-func misnamed(field string, name []byte) block {
-	return block{problems: []problem{*problemf(field, "%s is not a field here; did you mean %q?", quoted(string(name)), blockName)}}
+// misspeltBlock returns a block with the fault that its name is misspelt.
+func misspeltBlock(field string, name []byte) block {
+	return block{problems: []problem{*problemf(field, "%s is not a field here; did you mean %q?", safeQuote(string(name)), blockName)}}
 }
 
-// isBlockName reports whether name is ours, plain or after a reverse-DNS
-// prefix and a slash, as the protocol has it for _meta.
+// isBlockName reports whether name is the name of our block, either alone or after a reverse-DNS prefix and a slash,
+// which is the protocol's form for keys of _meta.
 func isBlockName(name []byte) bool {
 	i := bytes.LastIndexByte(name, '/')
 	if string(name[i+1:]) != blockName {
@@ -167,14 +164,14 @@ func isBlockName(name []byte) bool {
 	return i < 0 || isPrefix(name[:i])
 }
 
-// almostBlockName reports whether name is meant to be ours and is not.
-func almostBlockName(name []byte) bool {
+// misspellsBlockName reports whether name is a misspelling of our block's name.
+func misspellsBlockName(name []byte) bool {
 	local := name[bytes.LastIndexByte(name, '/')+1:]
-	return almost(local, blockName) || string(local) == blockName && !isBlockName(name)
+	return misspells(local, blockName) || string(local) == blockName && !isBlockName(name)
 }
 
-// isPrefix reports whether p is labels parted by dots, each beginning with a
-// letter and ending with a letter or digit.
+// isPrefix reports whether p consists of labels separated by dots, where each label begins with a letter and ends with
+// a letter or digit.
 func isPrefix(p []byte) bool {
 	for label := range bytes.SplitSeq(p, []byte(".")) {
 		if len(label) == 0 || !isLetter(label[0]) || label[len(label)-1] == '-' {

@@ -17,7 +17,7 @@ func offer(t testing.TB, tools ...string) *catalog.Snapshot {
 	return world{tools: tools}.build(t)
 }
 
-// TP-05 (a name that cannot be told from another), TP-06.
+// TP-05 (a name that looks like another name), TP-06.
 func TestNamesThatLookLikeOthersAreRefused(t *testing.T) {
 	for _, name := range []string{
 		"search", "get_user", "a.b-c", "X", "0", "get status", "nasa/apod", "nasa/mars-rover", "Users Tool",
@@ -70,7 +70,7 @@ func TestNamesThatLookLikeOthersAreRefused(t *testing.T) {
 		raw := fmt.Sprintf(`{"inputSchema":{},"name":"%s"}`, escape(tt.name))
 		s := offer(t, raw, define("good", ""))
 		if got := only(t, s).ID.Name; got != "good" {
-			t.Errorf("%s: %q stays", tt.why, got)
+			t.Errorf("%s: %q is still offered", tt.why, got)
 		}
 		f := texts(s.Faults())
 		if len(f) != 1 || !strings.Contains(f[0], "name: ") || len(f[0]) > 400 {
@@ -84,7 +84,7 @@ func TestNamesThatLookLikeOthersAreRefused(t *testing.T) {
 	}
 }
 
-// escape writes s for a JSON string, with nothing outside ASCII.
+// escape writes s as a JSON string in ASCII.
 func escape(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -124,7 +124,7 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 		{"no schema", `{"name":"t"}`, "inputSchema: is missing"},
 		{"a schema that is no object", schema(`true`), "inputSchema: is a boolean; want a JSON Schema object"},
 		{"an output schema that is no object", `{"name":"t","inputSchema":{},"outputSchema":[]}`, "outputSchema: is a list; want a JSON Schema object"},
-		{"two that differ under one name", schema(`{}`) + "\x00" + schema(`{"type":"object"}`), "name: is that of more than one definition"},
+		{"two that differ under one name", schema(`{}`) + "\x00" + schema(`{"type":"object"}`), "name: belongs to more than one definition"},
 
 		{"TP-09 a description of 1 MB", `{"name":"t","description":"` + strings.Repeat("x", 1<<20) + `","inputSchema":{}}`, `tool "t", tool: the definition is 1048622 bytes long; at most 524288 are allowed`},
 		{"TP-09 10,000 properties", schema(`{"properties":{` + members(10_000, `{}`) + `}}`), "more than 2048 members or elements in one value"},
@@ -135,11 +135,11 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 		{"TP-10 a credential's name", header(`"type":"string","x-mcp-header":"Authorization"`), `inputSchema.properties.a.x-mcp-header: "Authorization" is the name of a header that has another meaning`},
 		{"TP-10 two lines", header(`"type":"string","x-mcp-header":"X\r\nY"`), `"X\r\nY" is not the name of a header`},
 		{"TP-10 twice, by case", schema(`{"properties":{"a":{"type":"string","x-mcp-header":"Region"},"b":{"type":"string","x-mcp-header":"REGION"}}}`), `inputSchema.properties.b.x-mcp-header: "REGION" is given twice`},
-		{"TP-10 under anyOf", schema(`{"anyOf":[{"properties":{"a":{"type":"string","x-mcp-header":"Region"}}}]}`), `inputSchema.anyOf[0].properties.a.x-mcp-header: stands where not only properties lead`},
-		{"TP-10 under items", header(`"items":{"type":"string","x-mcp-header":"Region"}`), "stands where not only properties lead"},
-		{"TP-10 under $defs", schema(`{"$defs":{"d":{"type":"string","x-mcp-header":"Region"}}}`), "stands where not only properties lead"},
-		{"TP-10 where only a reference leads", schema(`{"properties":{"a":{"$ref":"#/other/d"}},"other":{"d":{"type":"string","x-mcp-header":"Region"}}}`), "stands where not only properties lead"},
-		{"TP-10 at the root", schema(`{"type":"string","x-mcp-header":"Region"}`), "stands where not only properties lead"},
+		{"TP-10 under anyOf", schema(`{"anyOf":[{"properties":{"a":{"type":"string","x-mcp-header":"Region"}}}]}`), `inputSchema.anyOf[0].properties.a.x-mcp-header: is in a schema that is not reached through properties alone`},
+		{"TP-10 under items", header(`"items":{"type":"string","x-mcp-header":"Region"}`), "is in a schema that is not reached through properties alone"},
+		{"TP-10 under $defs", schema(`{"$defs":{"d":{"type":"string","x-mcp-header":"Region"}}}`), "is in a schema that is not reached through properties alone"},
+		{"TP-10 where only a reference leads", schema(`{"properties":{"a":{"$ref":"#/other/d"}},"other":{"d":{"type":"string","x-mcp-header":"Region"}}}`), "is in a schema that is not reached through properties alone"},
+		{"TP-10 at the root", schema(`{"type":"string","x-mcp-header":"Region"}`), "is in a schema that is not reached through properties alone"},
 		{"TP-10 empty", header(`"type":"string","x-mcp-header":""`), "x-mcp-header: is empty"},
 		{"TP-10 not a string", header(`"type":"string","x-mcp-header":["A"]`), "x-mcp-header: is a list; want a string"},
 		{"TP-10 too long", header(`"type":"string","x-mcp-header":"` + strings.Repeat("A", 65) + `"`), "x-mcp-header: is 65 bytes long"},
@@ -171,11 +171,11 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 			tools := strings.Split(tt.raw, "\x00")
 			start := time.Now()
 			s := offer(t, append(tools, define("good", ""))...)
-			if took := time.Since(start); took > 10*time.Second { // what is not cut off takes as good as for ever
+			if took := time.Since(start); took > 10*time.Second { // without a limit it takes practically forever
 				t.Errorf("took %v", took)
 			}
 			if got := only(t, s).ID.Name; got != "good" {
-				t.Errorf("%q stays", got)
+				t.Errorf("%q is still offered", got)
 			}
 			f := texts(s.Faults())
 			if len(f) != 1 || !strings.Contains(f[0], tt.want) || len(f[0]) > 400 {
@@ -196,12 +196,12 @@ func members(n int, value string) string {
 	return b.String()
 }
 
-// header gives a definition with the parameter a.
+// header returns a definition with the parameter a.
 func header(members string) string {
 	return `{"name":"t","inputSchema":{"properties":{"a":{` + members + `}}}}`
 }
 
-// doubled gives a schema in which each of n schemas refers twice to the next.
+// doubled returns a schema with n schemas, each of which refers twice to the next one.
 func doubled(n int) string {
 	var b strings.Builder
 	b.WriteString(`{"$ref":"#/$defs/a0","$defs":{`)
@@ -212,7 +212,7 @@ func doubled(n int) string {
 	return b.String()
 }
 
-func TestSchemasThatRealServersHaveAreFine(t *testing.T) {
+func TestSchemasOfRealServersAreAccepted(t *testing.T) {
 	for _, tt := range []struct{ name, raw string }{
 		{"recursion through properties", header(`"$ref":"#/$defs/tree"},"b":{"$ref":"#"}},"$defs":{"tree":{"properties":{"left":{"$ref":"#/$defs/tree"},"right":{"$ref":"#/$defs/tree"}}}},"x":{"y":{`)},
 		{"recursion through items", header(`"items":{"anyOf":[{"type":"string"},{"$ref":"#/properties/a"}]}`)},
@@ -264,7 +264,7 @@ func TestTenThousandToolsAreCappedAndCounted(t *testing.T) {
 		t.Errorf("faults = %q", f)
 	}
 	if s.Digest() != other.Digest() {
-		t.Error("the order in which the server lists them changes what is taken")
+		t.Error("the order of the server's list changes the result")
 	}
 }
 
@@ -275,12 +275,12 @@ func TestFaultsAreBoundedAndCounted(t *testing.T) {
 	}
 	s := offer(t, tools...)
 	f := texts(s.Faults())
-	if len(s.Tools()) != 0 || len(f) != catalog.MaxFaults+1 || f[0] != `server "s": has 744 faults more` {
+	if len(s.Tools()) != 0 || len(f) != catalog.MaxFaults+1 || f[0] != `server "s": has 744 more faults` {
 		t.Errorf("%d tools, %d faults, the first %q", len(s.Tools()), len(f), f[0])
 	}
 }
 
-func TestDefinitionsStayByteForByte(t *testing.T) {
+func TestDefinitionsAreUnchangedByteForByte(t *testing.T) {
 	raw := "{ \"x\" : 1.0,\n\t\"inputSchema\" : { \"$schema\":\"s\", \"max\": 12345678901234567890 }, \"name\":\"t\", \"a\":\"\\u00e9\" }"
 	tool := only(t, offer(t, raw))
 	if string(tool.Definition) != raw {

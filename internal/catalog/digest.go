@@ -6,9 +6,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Digests are of a sequence of fields, each as its length in decimal, a colon,
-// and its bytes; a list is its length followed by its fields. So no two
-// different values have the same bytes.
+// A digest covers a sequence of fields. Each field is written as its length in decimal, a colon, and its bytes. A list
+// is written as its length followed by its fields. So different values never have the same bytes.
 
 func appendField(dst []byte, s string) []byte {
 	dst = strconv.AppendInt(dst, int64(len(s)), 10)
@@ -21,8 +20,8 @@ func appendCount(dst []byte, n int) []byte {
 	return append(dst, ';')
 }
 
-// appendTool appends what decisions read of a tool. Stale is left out: a
-// server that is away still has the tools that it had.
+// appendTool appends the parts of a tool that decisions read. Stale is left out, because a server that is away still
+// has its tools.
 func appendTool(dst []byte, t *switchboard.Tool) []byte {
 	dst = appendField(dst, string(t.ID.Server))
 	dst = appendField(dst, t.ID.Name)
@@ -43,8 +42,8 @@ func appendTool(dst []byte, t *switchboard.Tool) []byte {
 	return dst
 }
 
-// appendContract appends nothing where nobody says anything, as for all tools
-// before there were contracts. What it appends else begins as no field does.
+// appendContract appends nothing for an empty contract, so that the digests of tools without a contract stay as they
+// were before contracts existed. Otherwise the first bytes cannot be those of a field.
 func appendContract(dst []byte, c *switchboard.Contract) []byte {
 	if *c == (switchboard.Contract{}) {
 		return dst
@@ -72,8 +71,8 @@ func appendCapabilities(dst []byte, caps []switchboard.Capability) []byte {
 	return dst
 }
 
-// taxonomyWords gives the taxonomy as fields: equal taxonomies, equal words.
-func taxonomyWords(tax *switchboard.Taxonomy) string {
+// taxonomyFields returns the taxonomy as fields. Equal taxonomies give equal strings.
+func taxonomyFields(tax *switchboard.Taxonomy) string {
 	rs, cs := tax.Resources(), tax.Constraints()
 	dst := appendCount(nil, len(rs))
 	for _, r := range rs {

@@ -9,31 +9,30 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// MaxFaults bounds the faults that are kept of one server; one more then
-// counts the rest. What is refused stays refused.
+// MaxFaults limits the faults that are kept for one server. One more fault then gives the number of the rest. Their
+// tools stay refused.
 const MaxFaults = 256
 
-// A Fault is something wrong with what is said of a server's tools. The tool
-// that it names is not offered; where it names none, see the package comment.
+// A Fault is a mistake in a statement about a server's tools. The tool that it names is not offered. If it names no
+// tool, see the package comment.
 type Fault struct {
 	Server switchboard.ServerID
 
-	// Tool is the tool's name, or as much of it as can be shown safely; ""
-	// where the fault is not of one tool.
+	// Tool is the tool's name, or as much of it as can be shown safely; "" if the fault is not about one tool.
 	Tool string
 
 	Source switchboard.Source
 	Where  string // the manifest's file or URL
-	Field  string // where in that, such as "_meta.x-summit-capabilities[0].verb"
+	Field  string // the place in it, such as "_meta.x-summit-capabilities[0].verb"
 	Reason string
 }
 
-// Error says all of it on one line.
+// Error returns the fault in one line.
 func (f Fault) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "server %q", f.Server)
 	if f.Tool != "" {
-		b.WriteString(`, tool "` + f.Tool + `"`) // safe as it is
+		b.WriteString(`, tool "` + f.Tool + `"`) // Tool is already safe to show
 	}
 	if f.Source != "" {
 		fmt.Fprintf(&b, ", %s", strings.ReplaceAll(string(f.Source), "_", " "))
@@ -59,7 +58,7 @@ func (f Fault) compare(o Fault) int {
 	)
 }
 
-// A problem is a fault before it is known whose it is.
+// A problem is a fault whose server and tool are not known yet.
 type problem struct {
 	field, reason string
 }
@@ -68,17 +67,17 @@ func problemf(field, format string, args ...any) *problem {
 	return &problem{field, fmt.Sprintf(format, args...)}
 }
 
-// of says whose fault p is.
-func (p problem) of(id switchboard.ServerID, tool string, source switchboard.Source, where string) Fault {
-	return Fault{Server: id, Tool: shown(tool), Source: source, Where: where, Field: p.field, Reason: p.reason}
+// toFault returns p as a Fault of this server, tool and source.
+func (p problem) toFault(id switchboard.ServerID, tool string, source switchboard.Source, where string) Fault {
+	return Fault{Server: id, Tool: safeText(tool), Source: source, Where: where, Field: p.field, Reason: p.reason}
 }
 
-// maxShown bounds how much of a stranger's word is repeated, in bytes.
+// maxShown limits how many bytes of foreign text are repeated.
 const maxShown = 64
 
-// shown returns s in a form that does no harm on a terminal and that nobody
-// takes for something else: ASCII, or escaped, and bounded.
-func shown(s string) string {
+// safeText returns s in a form that is harmless on a terminal and cannot be mistaken for other text: in ASCII or escaped,
+// and of limited length.
+func safeText(s string) string {
 	cut := ""
 	if len(s) > MaxNameBytes {
 		s, cut = s[:maxShown], "…"
@@ -90,8 +89,8 @@ func shown(s string) string {
 	return q[1:len(q)-1] + cut
 }
 
-// quoted returns s within quotes, as shown, and shorter.
-func quoted(s string) string {
+// safeQuote returns s in quotes, escaped as by shown, but shorter.
+func safeQuote(s string) string {
 	cut := ""
 	if len(s) > maxShown {
 		s, cut = s[:maxShown], "…"
@@ -99,12 +98,11 @@ func quoted(s string) string {
 	return strconv.QuoteToASCII(s) + cut
 }
 
-// suggest ends a sentence about a word that is not known with the nearest one
-// that is.
-func suggest[T ~string](word string, known []T) string {
+// suggestNearest returns the end of a sentence about an unknown word: it gives the nearest known word.
+func suggestNearest[T ~string](word string, known []T) string {
 	best, at := T(""), -1
 	for _, k := range known {
-		if d := distance(strings.ToLower(word), string(k)); at < 0 || d < at {
+		if d := editDistance(strings.ToLower(word), string(k)); at < 0 || d < at {
 			best, at = k, d
 		}
 	}
@@ -114,11 +112,11 @@ func suggest[T ~string](word string, known []T) string {
 	return fmt.Sprintf("; the nearest known is %q", string(best))
 }
 
-// distance is the number of bytes to insert, delete, replace or swap with
-// their neighbour to make b of a. Of both only the first maxShown count.
-func distance(a, b string) int {
+// editDistance returns how many bytes must be inserted, deleted, replaced or swapped with their neighbour to change a into
+// b. Only the first maxShown bytes of each count.
+func editDistance(a, b string) int {
 	a, b = a[:min(len(a), maxShown)], b[:min(len(b), maxShown)]
-	var rows [3][maxShown + 1]int // the one in work, the one before, and that before it
+	var rows [3][maxShown + 1]int // the current row, the previous one, and the one before that
 	for j := range rows[0] {
 		rows[0][j] = j
 	}

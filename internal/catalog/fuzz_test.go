@@ -10,9 +10,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// FuzzBuild lets strangers write everything that strangers write. Whatever they
-// write, there is a tool or a fault, and a tool is what every reader takes it
-// for.
+// FuzzBuild passes foreign text in every place that takes some. For any text there must be a tool or a fault, and every
+// reader must read the same tool.
 func FuzzBuild(f *testing.F) {
 	f.Add(define("t", own("read fs readonly")), handshake("read fs"), manifest("write fs"))
 	f.Add(define("t", `,"_meta":{"a.b/x-summit-capabilities":[]}`), `{"experimental":{"x-summit-capabilities":{"tools":{"t":[]}}}}`, `{"capabilities":{"tools":{}}}`)
@@ -28,7 +27,7 @@ func FuzzBuild(f *testing.F) {
 		}
 		s := catalog.Build([]catalog.Source{src}, nil, tax)
 		if len(s.Tools()) == 0 && len(s.Faults()) == 0 {
-			t.Fatal("no tool, and no word about it")
+			t.Fatal("there is neither a tool nor a fault")
 		}
 		for _, fault := range texts(s.Faults()) {
 			if strings.ContainsFunc(fault, func(r rune) bool { return r < ' ' || r == 0x7f }) {
@@ -37,7 +36,7 @@ func FuzzBuild(f *testing.F) {
 		}
 		again := s.Rebuild([]catalog.Source{src}, nil, tax)
 		if again.Digest() != s.Digest() || catalog.Build([]catalog.Source{src}, nil, tax).Digest() != s.Digest() {
-			t.Error("the digest is another the second time")
+			t.Error("the second build has another digest")
 		}
 		for _, tool := range s.Tools() {
 			checkTool(t, tool, definition, tax)
@@ -47,7 +46,7 @@ func FuzzBuild(f *testing.F) {
 
 func checkTool(t *testing.T, tool *switchboard.Tool, definition string, tax *switchboard.Taxonomy) {
 	if string(tool.Definition) != definition {
-		t.Errorf("definition %q has become %q", definition, tool.Definition)
+		t.Errorf("definition %q was changed to %q", definition, tool.Definition)
 	}
 	// The standard library is lenient about case and repetition.
 	var seen struct {

@@ -2,16 +2,14 @@ package catalog
 
 import "strings"
 
-// headerKeyword marks a parameter whose value clients also send as a header,
-// Mcp-Param-<its text>.
+// headerKeyword marks a parameter that clients also send as the header Mcp-Param-<its text>.
 const headerKeyword = "x-mcp-header"
 
-// maxHeaderBytes bounds the name that x-mcp-header gives.
+// maxHeaderBytes limits the name in x-mcp-header.
 const maxHeaderBytes = 64
 
-// reservedHeaders mean something to HTTP or to the protocol. Their names are
-// free behind Mcp-Param-, but a reader that forgets the prefix would hand out
-// credentials, or frame a message anew.
+// reservedHeaders have a meaning in HTTP or in the protocol. After Mcp-Param- these names are harmless, but a reader
+// that forgets the prefix would reveal credentials, or frame a message differently.
 var reservedHeaders = map[string]bool{
 	"authorization": true, "proxy-authorization": true, "proxy-authenticate": true, "www-authenticate": true,
 	"cookie": true, "set-cookie": true, "host": true, "origin": true, "forwarded": true,
@@ -19,35 +17,34 @@ var reservedHeaders = map[string]bool{
 	"te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
 }
 
-// checkHeader holds the x-mcp-header at m, a member of the schema at n, to the
-// protocol's rules. A tool that breaks one must not be offered.
-func (s *schemaCheck) checkHeader(n, m int32, reachable bool) {
-	name, ok := s.text(m)
+// checkHeader checks the x-mcp-header at m, a member of the schema at n, against the protocol's rules. A tool that
+// breaks one must not be offered.
+func (s *schemaChecker) checkHeader(n, m int32, reachable bool) {
+	name, ok := s.stringValue(m)
 	lower := strings.ToLower(name)
 	switch {
 	case !ok:
-		s.fault(m, "is %s; want a string", s.kindName(m))
+		s.setProblem(m, "is %s; want a string", s.kindName(m))
 	case !reachable || n == s.root:
-		s.fault(m, "stands where not only properties lead")
+		s.setProblem(m, "is in a schema that is not reached through properties alone")
 	case name == "":
-		s.fault(m, "is empty")
+		s.setProblem(m, "is empty")
 	case len(name) > maxHeaderBytes:
-		s.fault(m, "is %d bytes long; at most %d are allowed", len(name), maxHeaderBytes)
+		s.setProblem(m, "is %d bytes long; at most %d are allowed", len(name), maxHeaderBytes)
 	case strings.ContainsFunc(name, func(r rune) bool { return !isTokenRune(r) }):
-		s.fault(m, "%s is not the name of a header", quoted(name))
+		s.setProblem(m, "%s is not the name of a header", safeQuote(name))
 	case reservedHeaders[lower] || strings.HasPrefix(lower, "mcp-"):
-		s.fault(m, "%s is the name of a header that has another meaning", quoted(name))
+		s.setProblem(m, "%s is the name of a header that has another meaning", safeQuote(name))
 	case s.headers[lower]:
-		s.fault(m, "%s is given twice; case does not count", quoted(name))
-	case !s.plain(s.member(n, "type")):
-		s.fault(m, "is on a parameter that is not of type string, integer or boolean")
+		s.setProblem(m, "%s is given twice; case does not count", safeQuote(name))
+	case !s.allowedInHeader(s.member(n, "type")):
+		s.setProblem(m, "is on a parameter that is not of type string, integer or boolean")
 	}
 	s.headers[lower] = true
 }
 
-// plain reports whether the type at n, or each in the list there, is one that
-// may travel in a header.
-func (s *schemaCheck) plain(n int32) bool {
+// allowedInHeader reports whether the type at n, or every type in the list at n, may be sent in a header.
+func (s *schemaChecker) allowedInHeader(n int32) bool {
 	if n == none {
 		return false
 	}
@@ -57,20 +54,20 @@ func (s *schemaCheck) plain(n int32) bool {
 			return false
 		}
 		for ; c != none; c = s.nodes[c].next {
-			if s.nodes[c].kind == '[' || !s.plain(c) {
+			if s.nodes[c].kind == '[' || !s.allowedInHeader(c) {
 				return false
 			}
 		}
 		return true
 	}
-	switch text, _ := s.text(n); text {
+	switch text, _ := s.stringValue(n); text {
 	case "string", "integer", "boolean":
 		return true
 	}
 	return false
 }
 
-// isTokenRune reports whether RFC 9110 allows r in the name of a header.
+// isTokenRune reports whether RFC 9110 allows r in a header's name.
 func isTokenRune(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }

@@ -7,25 +7,23 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// MaxManifestBytes bounds a manifest, and the capabilities object of a
-// handshake.
+// MaxManifestBytes limits a manifest, and the capabilities object of a handshake.
 const MaxManifestBytes = 4 << 20
 
-// A word is what a manifest or a handshake says of a server's tools.
-type word struct {
+// A toolLabels is what a manifest or a handshake states about a server's tools.
+type toolLabels struct {
 	source switchboard.Source
 	where  string
 	blocks map[string][]block // by tool
 
-	// fault, if set, means that the whole cannot be read.
+	// fault, if set, says that the whole of it cannot be read.
 	fault *problem
 }
 
-// readManifest reads m, of the form {"name", "version", "capabilities":
-// {"tools": {<tool>: {"description", "x-summit-capabilities"}}}}. Members that
-// it does not know are left alone, unless they are almost one of these.
-func readManifest(t *tree, m *Manifest) word {
-	w := word{source: switchboard.FromManifest, where: m.Name, blocks: map[string][]block{}}
+// readManifest parses m, which has the form {"name", "version", "capabilities": {"tools": {<tool>: {"description",
+// "x-summit-capabilities"}}}}. It ignores unknown members, unless they are misspellings of these.
+func readManifest(t *tree, m *Manifest) toolLabels {
+	w := toolLabels{source: switchboard.FromManifest, where: m.Name, blocks: map[string][]block{}}
 	if m.Fault != "" {
 		w.fault = problemf("", "%s", m.Fault)
 		return w
@@ -43,31 +41,31 @@ func readManifest(t *tree, m *Manifest) word {
 			return w
 		}
 	}
-	caps := w.container(t, 0, "", "capabilities")
+	caps := w.findContainer(t, 0, "", "capabilities")
 	if w.fault != nil {
 		return w
 	}
-	tools := w.container(t, caps, "capabilities", "tools")
+	tools := w.findContainer(t, caps, "capabilities", "tools")
 	if w.fault != nil {
 		return w
 	}
 	for c := t.nodes[tools].first; c != none; c = t.nodes[c].next {
 		tool := string(t.nodes[c].name)
-		field := "capabilities.tools." + shown(tool)
+		field := "capabilities.tools." + safeText(tool)
 		if t.nodes[c].kind != '{' {
 			w.blocks[tool] = append(w.blocks[tool], block{problems: []problem{*problemf(field, "is %s; want an object", t.kindName(c))}})
 			continue
 		}
-		w.tool(t, c, tool, field)
+		w.readTool(t, c, tool, field)
 	}
 	return w
 }
 
-// container finds the object that must be there under name, in the object at n.
-func (w *word) container(t *tree, n int32, field, name string) int32 {
+// findContainer returns the object under name, in the object at n. It is a fault if it is missing.
+func (w *toolLabels) findContainer(t *tree, n int32, field, name string) int32 {
 	for c := t.nodes[n].first; c != none; c = t.nodes[c].next {
-		if almost(t.nodes[c].name, name) {
-			w.fault = problemf(field, "%s is not a field here; did you mean %q?", quoted(string(t.nodes[c].name)), name)
+		if misspells(t.nodes[c].name, name) {
+			w.fault = problemf(field, "%s is not a field here; did you mean %q?", safeQuote(string(t.nodes[c].name)), name)
 			return none
 		}
 	}
@@ -78,74 +76,74 @@ func (w *word) container(t *tree, n int32, field, name string) int32 {
 	c := t.member(n, name)
 	switch {
 	case c == none:
-		w.fault = problemf(at, "is missing; a manifest that says nothing is taken for a mistake")
+		w.fault = problemf(at, "is missing; an empty manifest is treated as a mistake")
 	case t.nodes[c].kind != '{':
 		w.fault = problemf(at, "is %s; want an object", t.kindName(c))
 	}
 	return c
 }
 
-// tool notes the blocks that stand in the object at n, which is about the tool.
-func (w *word) tool(t *tree, n int32, tool, field string) {
+// readTool adds the blocks in the object at n, which is about the tool.
+func (w *toolLabels) readTool(t *tree, n int32, tool, field string) {
 	for c := t.nodes[n].first; c != none; c = t.nodes[c].next {
 		switch name := t.nodes[c].name; {
 		case string(name) == blockName:
 			w.blocks[tool] = append(w.blocks[tool], readBlock(t, c, field+"."+blockName))
-		case almost(name, blockName):
-			w.blocks[tool] = append(w.blocks[tool], misnamed(field, name))
+		case misspells(name, blockName):
+			w.blocks[tool] = append(w.blocks[tool], misspeltBlock(field, name))
 		}
 	}
 }
 
-// readHandshake reads the capabilities object of initialize or server/discover, and what stands
-// beside it under our name. Most servers have never heard of us: whatever has not our form is left
-// alone. names are the server's tools: a list right under our name can only be about one.
-func readHandshake(t *tree, capabilities, beside []byte, names []string) word {
-	w := word{source: switchboard.FromHandshake, blocks: map[string][]block{}}
+// readHandshake parses the capabilities object of initialize or server/discover, and the member with our block's name
+// next to it. Most servers do not know our block, so everything that does not have its form is ignored. names are the
+// server's tools: a bare list as our block can only be about a single tool.
+func readHandshake(t *tree, capabilities, beside []byte, names []string) toolLabels {
+	w := toolLabels{source: switchboard.FromHandshake, blocks: map[string][]block{}}
 	if mentionsBlock(capabilities) {
-		w.handshake(t, capabilities, names)
+		w.readCapabilities(t, capabilities, names)
 	}
 	if beside == nil || w.fault != nil {
 		return w
 	}
 	if w.fault = parseBounded(t, beside); w.fault == nil {
-		w.whole(t, 0, blockName, names)
+		w.readBlockMember(t, 0, blockName, names)
 	}
 	return w
 }
 
-func (w *word) handshake(t *tree, raw []byte, names []string) {
+func (w *toolLabels) readCapabilities(t *tree, raw []byte, names []string) {
 	if w.fault = parseBounded(t, raw); w.fault != nil {
 		return
 	}
-	if tools := t.object(0, "tools"); tools != none {
-		w.tools(t, tools, "capabilities.tools", false)
+	if tools := t.memberObject(0, "tools"); tools != none {
+		w.readTools(t, tools, "capabilities.tools", false)
 	}
 	if own := t.member(0, blockName); own != none {
-		w.whole(t, own, "capabilities."+blockName, names)
+		w.readBlockMember(t, own, "capabilities."+blockName, names)
 	}
-	if ext := t.object(0, "extensions"); ext != none {
+	if ext := t.memberObject(0, "extensions"); ext != none {
 		for c := t.nodes[ext].first; c != none; c = t.nodes[c].next {
-			w.extension(t, c, "capabilities.extensions", true)
+			w.readExtension(t, c, "capabilities.extensions", true)
 		}
 	}
-	if exp := t.object(0, "experimental"); exp != none {
+	if exp := t.memberObject(0, "experimental"); exp != none {
 		for c := t.nodes[exp].first; c != none; c = t.nodes[c].next {
-			w.extension(t, c, "capabilities.experimental", false)
+			w.readExtension(t, c, "capabilities.experimental", false)
 		}
 	}
 }
 
-// whole reads what stands at n right under our name: an object of tools, or of one member tools that is such
-// an object, or the block of the only tool. Whatever else it is, it is a fault: a restriction that nobody
-// reads is worse than none.
-func (w *word) whole(t *tree, n int32, field string, names []string) {
+// readBlockMember parses the value at n of a member with our block's name. The value is an object of tools, an object with the
+// single member "tools" that is such an object, or the block of the only tool. Anything else is a fault, because a
+// restriction that is not read is worse than none.
+func (w *toolLabels) readBlockMember(t *tree, n int32, field string, names []string) {
 	switch t.nodes[n].kind {
 	case '{':
-		if tools := t.object(n, "tools"); tools != none && !slices.Contains(names, "tools") {
+		if tools := t.memberObject(n, "tools"); tools != none && !slices.Contains(names, "tools") {
 			n, field = tools, field+".tools"
 		}
-		w.tools(t, n, field, true)
+		w.readTools(t, n, field, true)
 	case '[':
 		if len(names) == 1 {
 			w.blocks[names[0]] = append(w.blocks[names[0]], readBlock(t, n, field))
@@ -157,30 +155,29 @@ func (w *word) whole(t *tree, n int32, field string, names []string) {
 	}
 }
 
-// extension reads the tools of the extension at n; anyName says whether it may
-// have another name than ours.
-func (w *word) extension(t *tree, n int32, field string, anyName bool) {
+// readExtension parses the tools of the extension at n. anyName says whether the extension may have another name than our
+// block's.
+func (w *toolLabels) readExtension(t *tree, n int32, field string, anyName bool) {
 	name := t.nodes[n].name
 	ours := isBlockName(name)
-	if !ours && almostBlockName(name) {
-		w.fault = problemf(field, "%s is not a field here; did you mean %q?", quoted(string(name)), blockName)
+	if !ours && misspellsBlockName(name) {
+		w.fault = problemf(field, "%s is not a field here; did you mean %q?", safeQuote(string(name)), blockName)
 		return
 	}
-	if tools := t.object(n, "tools"); tools != none && (ours || anyName) {
-		w.tools(t, tools, field+"."+shown(string(name))+".tools", ours)
+	if tools := t.memberObject(n, "tools"); tools != none && (ours || anyName) {
+		w.readTools(t, tools, field+"."+safeText(string(name))+".tools", ours)
 	}
 }
 
-// tools reads the object at n of tools by name. ours says that it is about
-// nothing but capabilities, so that a list is a block too, and anything else is
-// a fault.
-func (w *word) tools(t *tree, n int32, field string, ours bool) {
+// readTools parses the object at n, which maps tool names to statements. ours says that the object is only about
+// capabilities. Then a list is a block too, and anything else is a fault.
+func (w *toolLabels) readTools(t *tree, n int32, field string, ours bool) {
 	for c := t.nodes[n].first; c != none; c = t.nodes[c].next {
 		tool := string(t.nodes[c].name)
-		at := field + "." + shown(tool)
+		at := field + "." + safeText(tool)
 		switch {
 		case t.nodes[c].kind == '{':
-			w.tool(t, c, tool, at)
+			w.readTool(t, c, tool, at)
 		case ours:
 			w.blocks[tool] = append(w.blocks[tool], readBlock(t, c, at))
 		}
@@ -194,8 +191,7 @@ func parseBounded(t *tree, raw []byte) *problem {
 	return t.parse(raw, manifestLimits)
 }
 
-// mentionsBlock reports whether raw may have a member with our name, or one
-// that is almost it.
+// mentionsBlock reports whether raw may have a member with our block's name, or with a misspelling of it.
 func mentionsBlock(raw []byte) bool {
 	return bytes.Contains(raw, []byte(`\u`)) || bytes.Contains(bytes.ToLower(raw), []byte("summit"))
 }

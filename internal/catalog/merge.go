@@ -6,25 +6,25 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// statements gives what each source that speaks of the tool says, strongest
-// first. ok is false where the tool must be refused; why is in v.faults.
-func (v *server) statements(d *definition, words []word, tax *switchboard.Taxonomy) (said [][]switchboard.Capability, ok bool) {
+// collectStatements returns the statement of each source that mentions the tool, strongest first. If ok is false, the tool
+// must be refused, and v.faults says why.
+func (v *serverState) collectStatements(d *parsedDefinition, words []toolLabels, tax *switchboard.Taxonomy) (said [][]switchboard.Capability, ok bool) {
 	overlay, found := overlayOf(v.overlays, d.name)
 	if overlay.Fault != "" {
-		v.faults = append(v.faults, problemf("", "%s", overlay.Fault).of(v.id, d.name, switchboard.FromOverlay, ""))
+		v.faults = append(v.faults, problemf("", "%s", overlay.Fault).toFault(v.id, d.name, switchboard.FromOverlay, ""))
 		return nil, false
 	}
 	if found && (overlay.Capabilities != nil || overlay.Replace) {
-		said = append(said, normal(overlay.Capabilities, switchboard.FromOverlay))
+		said = append(said, normalize(overlay.Capabilities, switchboard.FromOverlay))
 	}
 	if overlay.Replace {
 		return said, true
 	}
 	ok = true
 	hear := func(blocks []block, source switchboard.Source, where string) {
-		caps, spoke, ps := agree(blocks, source, tax)
+		caps, spoke, ps := mergeBlocks(blocks, source, tax)
 		for _, p := range ps {
-			v.faults = append(v.faults, p.of(v.id, d.name, source, where))
+			v.faults = append(v.faults, p.toFault(v.id, d.name, source, where))
 			ok = false
 		}
 		if spoke {
@@ -33,7 +33,7 @@ func (v *server) statements(d *definition, words []word, tax *switchboard.Taxono
 	}
 	for _, w := range words {
 		if w.fault != nil {
-			ok = false // the fault is the server's, and is there already
+			ok = false // this fault of the server has been reported already
 			continue
 		}
 		hear(w.blocks[d.name], w.source, w.where)
@@ -42,27 +42,26 @@ func (v *server) statements(d *definition, words []word, tax *switchboard.Taxono
 	return said, ok
 }
 
-// agree gives what the blocks of one source say of one tool. They may stand in
-// several places, but must say the same.
-func agree(blocks []block, source switchboard.Source, tax *switchboard.Taxonomy) (caps []switchboard.Capability, spoke bool, ps []problem) {
+// mergeBlocks returns the statement of one source about one tool. The source may have several blocks for it, but they must be
+// equal.
+func mergeBlocks(blocks []block, source switchboard.Source, tax *switchboard.Taxonomy) (caps []switchboard.Capability, spoke bool, ps []problem) {
 	for _, b := range blocks {
-		these, faults := b.resolve(tax, source)
+		these, faults := b.resolveCapabilities(tax, source)
 		switch {
 		case len(faults) > 0:
 			ps = append(ps, faults...)
 		case !spoke:
 			caps, spoke = these, true
 		case !slices.EqualFunc(caps, these, func(x, y switchboard.Capability) bool { return compareCapabilities(x, y) == 0 }):
-			ps = append(ps, *problemf(b.field, "says something else than %s", blocks[0].field))
+			ps = append(ps, *problemf(b.field, "contradicts %s", blocks[0].field))
 		}
 	}
 	return caps, spoke && len(ps) == 0, ps
 }
 
-// lessFree gives of weaker what makes a tool with caps less free: capabilities
-// on a verb and resource that caps does not name, whole; of the others, the
-// constraints that restrict.
-func lessFree(caps, weaker []switchboard.Capability) (kept []switchboard.Capability) {
+// restrictions returns the part of weaker that makes a tool with caps less free: complete capabilities for a verb and
+// resource that caps does not mention, and only the restricting constraints of the others.
+func restrictions(caps, weaker []switchboard.Capability) (kept []switchboard.Capability) {
 	for _, w := range weaker {
 		same := func(c switchboard.Capability) bool { return c.Verb == w.Verb && c.Resource == w.Resource }
 		if !slices.ContainsFunc(caps, same) {
@@ -77,13 +76,12 @@ func lessFree(caps, weaker []switchboard.Capability) (kept []switchboard.Capabil
 	return kept
 }
 
-// blameStrangers notes the tools that overlays, manifest or handshake speak of
-// and that the server does not have: most are mistyped, and what they were to
-// restrict is not restricted.
-func (v *server) blameStrangers(offered map[string]*definition, words []word) {
+// reportUnknownTools reports the tools that an overlay, manifest or handshake mentions although the server does not have
+// them. Most are misspelt names, so the intended restriction does not apply.
+func (v *serverState) reportUnknownTools(offered map[string]*parsedDefinition, words []toolLabels) {
 	blame := func(tool string, source switchboard.Source, where string) {
 		if _, ok := offered[tool]; !ok {
-			v.faults = append(v.faults, problemf("", "the server has no such tool").of(v.id, tool, source, where))
+			v.faults = append(v.faults, problemf("", "the server has no such tool").toFault(v.id, tool, source, where))
 		}
 	}
 	for _, o := range v.overlays {

@@ -6,20 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// MaxNameBytes bounds the name of a tool.
+// MaxNameBytes limits the name of a tool.
 const MaxNameBytes = 128
 
-// checkName says what is wrong with the name of a tool, or "".
+// checkName returns what is wrong with the name of a tool, or "".
 //
-// The specification advises [A-Za-z0-9_.-]; real servers also use spaces,
-// slashes and Chinese, and those names are only mapped when they are shown to
-// a client. But people read names in rules and approvals, so that no two that
-// look alike may both exist: a name is of printable ASCII, without * (which is
-// for patterns), without spaces at an end or next to each other, and of
-// characters of Chinese, Japanese and Korean that have one form only. All
-// other characters are refused: controls, what is invisible or reorders text,
-// variation selectors, combining marks, full-width and other compatibility
-// forms, and the alphabets that have letters which look like Latin ones.
+// The specification advises [A-Za-z0-9_.-]. Real servers also use spaces, slashes and Chinese; such names are only
+// mapped when a client sees them. But people read names in rules and approvals, so no two names that look alike may
+// both exist. A name consists of printable ASCII and of characters of Chinese, Japanese and Korean that have only one
+// form. It has no *, which is for patterns, no space at either end, and no two spaces in a row. All other characters
+// are refused: controls, characters that are invisible or reorder text, variation selectors, combining marks,
+// full-width and other compatibility forms, and alphabets with letters that look like Latin ones.
 func checkName(name string) string {
 	switch {
 	case name == "":
@@ -32,14 +29,14 @@ func checkName(name string) string {
 		return "has a space at an end, or two in a row"
 	}
 	for _, r := range name {
-		if !nameRune(r) {
+		if !allowedInName(r) {
 			return fmt.Sprintf("has the character %+q, which is not allowed in names", r)
 		}
 	}
 	return ""
 }
 
-func nameRune(r rune) bool {
+func allowedInName(r rune) bool {
 	switch {
 	case r == '*':
 		return false

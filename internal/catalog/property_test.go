@@ -14,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// A statement is what one source says of one tool; nil is nothing.
+// A statement is what one source states about one tool; nil is no statement.
 type statement []string
 
 func (s statement) spoken() bool { return s != nil }
@@ -34,8 +34,8 @@ var statements = rapid.Custom(func(t *rapid.T) statement {
 	return append(statement{}, caps...)
 })
 
-// A drawn is a world with tools t0, t1, … on servers s0, s1, …, and what each
-// source says of each; index 0 is the overlay's, 4 the tenant's.
+// A drawn is a world with tools t0, t1, … on servers s0, s1, …, and the statement of each source about each tool. Index
+// 0 is the overlay, 4 the tenant's overlay.
 type drawn struct {
 	said    [][][5]statement // by server and tool
 	replace [][]bool
@@ -60,7 +60,7 @@ var worlds = rapid.Custom(func(t *rapid.T) drawn {
 	return d
 })
 
-// shuffled draws a permutation; with none drawn the order is as it is.
+// shuffled draws a permutation; with a nil t it keeps the order.
 func shuffled[T any](t *rapid.T, list []T) []T {
 	if t == nil {
 		return list
@@ -68,8 +68,7 @@ func shuffled[T any](t *rapid.T, list []T) []T {
 	return rapid.Permutation(list).Draw(t, "order")
 }
 
-// build gives what a snapshot is built from, with everything in an order that
-// t draws.
+// build returns the inputs of a snapshot, with everything in a random order drawn by t.
 func (d drawn) build(t *rapid.T) ([]catalog.Source, map[switchboard.ToolID]switchboard.Overlay) {
 	var sources []catalog.Source
 	overlays := map[switchboard.ToolID]switchboard.Overlay{}
@@ -95,7 +94,7 @@ func (d drawn) build(t *rapid.T) ([]catalog.Source, map[switchboard.ToolID]switc
 			}
 			members := ""
 			if s := said[3]; s.spoken() {
-				members = own(s...) // its order is in the definition's digest
+				members = own(s...) // the order is in the definition's digest
 			}
 			src.Offer.Tools = append(src.Offer.Tools, []byte(define(name, members)))
 		}
@@ -143,8 +142,7 @@ func TestNoOrderMatters(t *testing.T) {
 	})
 }
 
-// TestTheLawOfSources holds each tool to what part 01 of the design says, told
-// here once more and more simply.
+// TestTheLawOfSources checks each tool against the rule of the design, written again here in a simpler form.
 func TestTheLawOfSources(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
 	tax := taxonomy(t)
@@ -157,7 +155,7 @@ func TestTheLawOfSources(t *testing.T) {
 				id := switchboard.ToolID{Server: switchboard.ServerID(fmt.Sprintf("s%d", i)), Name: fmt.Sprintf("t%d", j)}
 				tool, ok := v.Tool(id)
 				if !ok {
-					t.Fatalf("%v is not there", id)
+					t.Fatalf("%v is missing", id)
 				}
 				heard := said
 				if d.replace[i][j] && said[0].spoken() {
@@ -173,7 +171,7 @@ func TestTheLawOfSources(t *testing.T) {
 					for _, c := range parse(heard[winner]...) {
 						for _, r := range append(tax.Ancestors(c.Resource), c.Resource) {
 							if !slices.Contains(v.Match(c.Verb, r), tool) {
-								t.Errorf("%v says %q and is not found for %s", id, heard[winner], r)
+								t.Errorf("%v has %q but is not found for %s", id, heard[winner], r)
 							}
 						}
 					}
@@ -183,15 +181,15 @@ func TestTheLawOfSources(t *testing.T) {
 						}
 					}
 				} else if len(tool.Capabilities)+len(tool.Kept) != 0 {
-					t.Errorf("%v: nobody has spoken: %q, %q", id, show(tool.Capabilities), show(tool.Kept))
+					t.Errorf("%v: no source mentions it, but it has %q, %q", id, show(tool.Capabilities), show(tool.Kept))
 				}
 			}
 		}
 	})
 }
 
-// neverAdds checks what a source that is not the winner has brought: nothing
-// that Match finds; if it was heard, all that restricts; and nothing else.
+// neverAdds checks the effect of a source that is not the strongest: it adds nothing that Match finds; if it counts, it
+// adds all its restrictions; and it adds nothing else.
 func neverAdds(t *rapid.T, v *catalog.View, tool *switchboard.Tool, said statement, source switchboard.Source, heard bool) {
 	names := func(list []switchboard.Capability, c switchboard.Capability) bool {
 		return slices.ContainsFunc(list, func(x switchboard.Capability) bool { return x.Verb == c.Verb && x.Resource == c.Resource })
@@ -209,23 +207,23 @@ func neverAdds(t *rapid.T, v *catalog.View, tool *switchboard.Tool, said stateme
 		if !names(tool.Capabilities, c) && !slices.ContainsFunc(tool.Capabilities, func(x switchboard.Capability) bool {
 			return x.Verb == c.Verb && x.Resource != c.Resource // found through an ancestor
 		}) && slices.Contains(v.Match(c.Verb, c.Resource), tool) {
-			t.Errorf("%v is found for %s %s, which only %s says", tool.ID, c.Verb, c.Resource, source)
+			t.Errorf("%v is found for %s %s, which only %s states", tool.ID, c.Verb, c.Resource, source)
 		}
 		if !heard {
 			continue
 		}
 		for _, k := range c.Constraints {
 			if k.Restricts() && !tool.Demands(k) {
-				t.Errorf("%v: %s says %s, and it is lost", tool.ID, source, k)
+				t.Errorf("%v: %s states %s, but it is lost", tool.ID, source, k)
 			}
 		}
 		if !names(tool.Capabilities, c) && !names(kept, c) {
-			t.Errorf("%v: %s says %s, and it is lost", tool.ID, source, c)
+			t.Errorf("%v: %s states %s, but it is lost", tool.ID, source, c)
 		}
 	}
 	for _, k := range kept {
 		if names(tool.Capabilities, k) && (len(k.Constraints) == 0 || slices.ContainsFunc(k.Constraints, func(c switchboard.Constraint) bool { return !c.Restricts() })) {
-			t.Errorf("%v keeps %q, which restricts nothing", tool.ID, show(kept))
+			t.Errorf("%v has %q, which restricts nothing", tool.ID, show(kept))
 		}
 	}
 }
@@ -266,7 +264,7 @@ func TestRebuildEqualsBuild(t *testing.T) {
 	})
 }
 
-// What Rebuild may keep is only what nothing has changed for.
+// Rebuild may reuse only what has not changed.
 func TestRebuildSeesEachChange(t *testing.T) {
 	base := world{tool: own("read fs"), overlay: overlay("read aws"), manifest: manifest("read internet"), handshake: handshake("read slack")}
 	wider, err := switchboard.NewTaxonomy(map[switchboard.Resource]switchboard.Resource{"aws": "internet"}, nil)
@@ -283,8 +281,8 @@ func TestRebuildSeesEachChange(t *testing.T) {
 	without := world{tools: []string{}, handshake: handshake("read fs")}
 	for _, tt := range []struct {
 		name  string
-		from  world // the base, where it is empty
-		w     world // the same, where it is empty
+		from  world // the base, if it is empty
+		w     world // the same, if it is empty
 		edit  func(*catalog.Source)
 		tax   *switchboard.Taxonomy
 		twice bool
@@ -341,7 +339,7 @@ func TestRebuildSeesEachChange(t *testing.T) {
 				t.Errorf("rebuilt: %s\nbuilt:   %s", a, b)
 			}
 			if describe(got) == describe(s) {
-				t.Error("the row changes nothing that can be seen")
+				t.Error("the row has no visible effect")
 			}
 		})
 	}

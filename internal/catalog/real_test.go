@@ -19,13 +19,12 @@ import (
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
-// A real is the catalog of real servers, with the labels that a machine made
-// as the operator's overlays.
+// A real is the catalog of real servers. Its labels were made by a program, and are given as the operator's overlays.
 type real struct {
 	sources  []catalog.Source
 	overlays map[switchboard.ToolID]switchboard.Overlay
 	tax      *switchboard.Taxonomy
-	defined  int // tools, as the servers gave them
+	defined  int // tools, in the servers' own form
 }
 
 var readReal = sync.OnceValues(func() (*real, error) {
@@ -102,17 +101,17 @@ func (r *real) tenant() *switchboard.Tenant {
 	return t
 }
 
-func TestRealServersAreUsableButForWhatIsAmbiguous(t *testing.T) {
+func TestRealToolsAreUsableExceptAmbiguousOnes(t *testing.T) {
 	r := realCatalog(t)
 	s := catalog.Build(r.sources, r.overlays, r.tax)
 	refused := map[string]bool{}
 	for _, f := range s.Faults() {
-		if f.Reason != "is that of more than one definition" {
+		if f.Reason != "belongs to more than one definition" {
 			t.Errorf("unexpected: %v", f)
 		}
 		refused[string(f.Server)+"/"+f.Tool] = true
 	}
-	// Three servers list a name twice, with different definitions.
+	// Three servers list one name twice, with different definitions.
 	if got, want := len(s.Tools()), r.defined-2*len(refused); len(refused) != 3 || got != want {
 		t.Errorf("%d of %d tools are usable, %d names refused", got, r.defined, len(refused))
 	}
@@ -165,8 +164,7 @@ func TestShufflesOfTheRealCatalogGiveOneDigest(t *testing.T) {
 	}
 }
 
-// Each file of the suite stands for a definition, for a member in one, for a
-// manifest and for a handshake.
+// Each file of the suite is used as a definition, as a member of one, as a manifest and as a handshake.
 func TestJSONTestSuite(t *testing.T) {
 	files, err := filepath.Glob(realdata.File("badinput", "JSONTestSuite", "test_parsing", "*.json"))
 	if err != nil {
@@ -183,7 +181,7 @@ func TestJSONTestSuite(t *testing.T) {
 		}
 		s := catalog.Build([]catalog.Source{src}, nil, tax)
 		if len(s.Tools()) == 0 && len(s.Faults()) == 0 {
-			t.Error("no tool, and no word about it")
+			t.Error("there is neither a tool nor a fault")
 		}
 		return len(s.Tools()) == 1
 	}
@@ -196,7 +194,7 @@ func TestJSONTestSuite(t *testing.T) {
 		inside := usable(define("t", `,"x":`+string(text)), nil)
 		switch {
 		case usable(string(text), nil) || usable(define("t", ""), text):
-			t.Errorf("%s is taken for a definition or a manifest", name)
+			t.Errorf("%s is accepted as a definition or a manifest", name)
 		case strings.HasPrefix(name, "n_") && inside:
 			t.Errorf("%s is accepted in a definition", name)
 		case strings.HasPrefix(name, "y_") && !inside && !strings.Contains(name, "duplicated_key"):
@@ -228,13 +226,13 @@ func TestNaughtyStringsAsNames(t *testing.T) {
 			Manifest: &catalog.Manifest{Name: "m", Data: []byte(`{"capabilities":{"tools":{` + string(spelt) + `:{"x-summit-capabilities":[` + string(spelt) + `]}}}}`)},
 		}}, nil, taxonomy(t))
 		if got := only(t, s).ID.Name; got != "good" {
-			t.Errorf("%q stays, though its block is malformed", got)
+			t.Errorf("%q is still offered, though its block is malformed", got)
 		}
 		for _, f := range texts(s.Faults()) {
 			if strings.ContainsFunc(f, func(r rune) bool {
 				return r < ' ' || r > '~' && r != '…' && !unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul) && r != 'ー'
 			}) {
-				t.Errorf("a fault of %+q shows it as it is: %s", name, f)
+				t.Errorf("a fault of %+q shows it unescaped: %s", name, f)
 			}
 		}
 	}
@@ -250,7 +248,7 @@ func BenchmarkBuild(b *testing.B) {
 	b.ReportMetric(float64(r.defined), "tools")
 }
 
-// One server has changed a description.
+// One server changes a description.
 func BenchmarkRebuild(b *testing.B) {
 	r := realCatalog(b)
 	s := catalog.Build(r.sources, r.overlays, r.tax)
@@ -266,7 +264,7 @@ func BenchmarkRebuild(b *testing.B) {
 	changed[largest].Offer.Tools = tools
 	for b.Loop() {
 		if next := s.Rebuild(changed, r.overlays, r.tax); next.Digest() == s.Digest() {
-			b.Fatal("the change is not seen")
+			b.Fatal("the change has no effect")
 		}
 	}
 }

@@ -9,26 +9,25 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits of the JSON Schemas in a definition, so that nobody who compiles or
-// applies one later can be made to work without end. Real ones need patterns of
-// 261 bytes and expand to fewer than 4,000 schemas.
+// Limits of the JSON Schemas in a definition, so that a program that compiles or applies one later cannot be made to
+// work without end. Real schemas need patterns of 261 bytes and expand to fewer than 4,000 schemas.
 const (
 	MaxPatternBytes = 1_024   // of a regular expression
-	MaxExpanded     = 100_000 // schemas, each counted as often as references lead to it
+	MaxExpanded     = 100_000 // schemas, each counted once for every reference to it
 )
 
-// An edge says how a schema holds another.
-type edge uint8
+// A schemaEdge is the relation of a schema to a schema inside it.
+type schemaEdge uint8
 
 const (
-	inPlace  edge = iota // both are applied to the same value
-	inside               // it is applied to what is in the value
-	property             // the same, and the value is the one member of a name
-	shelf                // it is applied only where something refers to it
+	inPlace         schemaEdge = iota // both apply to the same value
+	inside                            // the inner schema applies to parts of the value
+	property                          // the inner schema applies to the single member with a certain name
+	definitionsOnly                   // the inner schema applies only where a reference leads to it
 )
 
-// keywords are those that hold schemas: one, a list of them, or a map.
-var keywords = map[string]edge{
+// keywords are the keywords that hold schemas: one schema, a list of schemas, or a map.
+var keywords = map[string]schemaEdge{
 	"allOf": inPlace, "anyOf": inPlace, "oneOf": inPlace, "not": inPlace,
 	"if": inPlace, "then": inPlace, "else": inPlace,
 	"dependentSchemas": inPlace, "dependencies": inPlace,
@@ -38,48 +37,47 @@ var keywords = map[string]edge{
 	"propertyNames": inside, "items": inside, "prefixItems": inside, "additionalItems": inside,
 	"unevaluatedItems": inside, "contains": inside, "contentSchema": inside,
 
-	"$defs": shelf, "definitions": shelf,
+	"$defs": definitionsOnly, "definitions": definitionsOnly,
 }
 
-// authored are the keywords whose members are named by the schema's author.
-var authored = []string{"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
+// authorNamed are the keywords with members named by the schema's author.
+var authorNamed = []string{"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
 
-// A schemaCheck walks one schema of a tree.
-type schemaCheck struct {
+// A schemaChecker checks one schema in a tree.
+type schemaChecker struct {
 	*tree
 	root    int32
 	field   string
-	headers map[string]bool // those seen, in lower case; nil where they mean nothing
+	headers map[string]bool // the headers found so far, in lower case; nil if headers do not matter
 
 	walked  []bool            // by node
-	refs    map[int32][]int32 // from a schema to those that it refers to
-	later   []int32           // referred to, perhaps not walked yet
-	ownID   int32             // a schema within that has an $id
+	refs    map[int32][]int32 // from a schema to the schemas that it refers to
+	pending []int32           // referred to; may not have been walked yet
+	ownID   int32             // an inner schema that has an $id
 	anchors map[string]int32
-	byName  map[int32]map[string]int32 // the members of objects that references lead through
+	byName  map[int32]map[string]int32 // the members of objects that references pass through
 	problem *problem
 }
 
-// checkSchema says why the schema at root cannot be used, or nil. References
-// must stay within it; one that leads nowhere is left to whoever applies the
-// schema.
+// checkSchema returns why the schema at root cannot be used, or nil. References must stay within the schema. A
+// reference without a target is left to the code that applies the schema.
 func checkSchema(t *tree, root int32, field string, input bool) *problem {
 	if t.nodes[root].kind != '{' {
 		return problemf(field, "is %s; want a JSON Schema object", t.kindName(root))
 	}
-	s := &schemaCheck{tree: t, root: root, field: field, walked: make([]bool, len(t.nodes))}
+	s := &schemaChecker{tree: t, root: root, field: field, walked: make([]bool, len(t.nodes))}
 	if input {
 		s.headers = map[string]bool{}
 	}
-	s.walk(root, true)
-	// What a reference leads to may stand where no schema would stand.
-	for i := 0; i < len(s.later) && s.problem == nil; i++ {
-		s.walk(s.later[i], false)
+	s.checkSchemaAt(root, true)
+	// A reference may lead to a place that is not a place for schemas.
+	for i := 0; i < len(s.pending) && s.problem == nil; i++ {
+		s.checkSchemaAt(s.pending[i], false)
 	}
 	switch {
 	case s.problem != nil || s.refs == nil:
 	case s.ownID != none:
-		s.fault(s.ownID, "is an $id within the schema, so that it is not certain where references lead")
+		s.setProblem(s.ownID, "is an $id within the schema, so that it is not certain where references lead")
 	default:
 		s.checkLoops()
 		s.checkExpanded()
@@ -87,8 +85,8 @@ func checkSchema(t *tree, root int32, field string, input bool) *problem {
 	return s.problem
 }
 
-// fault notes the first problem.
-func (s *schemaCheck) fault(n int32, format string, args ...any) {
+// setProblem records the first problem.
+func (s *schemaChecker) setProblem(n int32, format string, args ...any) {
 	if s.problem != nil {
 		return
 	}
@@ -99,8 +97,8 @@ func (s *schemaCheck) fault(n int32, format string, args ...any) {
 	s.problem = problemf(field, format, args...)
 }
 
-// eachSchema calls f for every schema that stands directly in the schema at n.
-func (s *schemaCheck) eachSchema(n int32, f func(child int32, e edge)) {
+// eachSchema calls f for every direct inner schema of the schema at n.
+func (s *schemaChecker) eachSchema(n int32, f func(child int32, e schemaEdge)) {
 	if s.nodes[n].kind != '{' {
 		return // true or false
 	}
@@ -109,7 +107,7 @@ func (s *schemaCheck) eachSchema(n int32, f func(child int32, e edge)) {
 		if !ok {
 			continue
 		}
-		several := s.nodes[m].kind == '[' || s.nodes[m].kind == '{' && slices.Contains(authored, string(s.nodes[m].name))
+		several := s.nodes[m].kind == '[' || s.nodes[m].kind == '{' && slices.Contains(authorNamed, string(s.nodes[m].name))
 		if !several {
 			if isSchema(s.nodes[m].kind) {
 				f(m, e)
@@ -117,7 +115,7 @@ func (s *schemaCheck) eachSchema(n int32, f func(child int32, e edge)) {
 			continue
 		}
 		for c := s.nodes[m].first; c != none; c = s.nodes[c].next {
-			if isSchema(s.nodes[c].kind) { // dependencies also has lists of names
+			if isSchema(s.nodes[c].kind) { // dependencies may also have lists of names
 				f(c, e)
 			}
 		}
@@ -126,9 +124,8 @@ func (s *schemaCheck) eachSchema(n int32, f func(child int32, e edge)) {
 
 func isSchema(k jsontext.Kind) bool { return k == '{' || k == 't' || k == 'f' }
 
-// walk looks at the schema at n and at all within it. reachable says whether
-// nothing but properties lead here from the root.
-func (s *schemaCheck) walk(n int32, reachable bool) {
+// checkSchemaAt checks the schema at n and all schemas in it. reachable says whether only properties lead from the root to it.
+func (s *schemaChecker) checkSchemaAt(n int32, reachable bool) {
 	if s.problem != nil || s.walked[n] || s.nodes[n].kind != '{' {
 		return
 	}
@@ -136,19 +133,19 @@ func (s *schemaCheck) walk(n int32, reachable bool) {
 	for m := s.nodes[n].first; m != none; m = s.nodes[m].next {
 		switch string(s.nodes[m].name) {
 		case "$ref", "$dynamicRef", "$recursiveRef":
-			s.reference(n, m)
+			s.recordReference(n, m)
 		case "$id":
 			if n != s.root && s.nodes[m].kind == '"' {
 				s.ownID = m
 			}
 		case "pattern":
 			if s.nodes[m].kind == '"' && len(s.nodes[m].raw) > MaxPatternBytes {
-				s.fault(m, "is %d bytes long; at most %d are allowed", len(s.nodes[m].raw), MaxPatternBytes)
+				s.setProblem(m, "is %d bytes long; at most %d are allowed", len(s.nodes[m].raw), MaxPatternBytes)
 			}
 		case "patternProperties":
 			for c := s.nodes[m].first; c != none; c = s.nodes[c].next {
 				if len(s.nodes[c].name) > MaxPatternBytes {
-					s.fault(m, "has a pattern of %d bytes; at most %d are allowed", len(s.nodes[c].name), MaxPatternBytes)
+					s.setProblem(m, "has a pattern of %d bytes; at most %d are allowed", len(s.nodes[c].name), MaxPatternBytes)
 				}
 			}
 		case headerKeyword:
@@ -157,31 +154,31 @@ func (s *schemaCheck) walk(n int32, reachable bool) {
 			}
 		}
 	}
-	s.eachSchema(n, func(child int32, e edge) { s.walk(child, reachable && e == property) })
+	s.eachSchema(n, func(child int32, e schemaEdge) { s.checkSchemaAt(child, reachable && e == property) })
 }
 
-// reference notes where the reference at m, a member of the schema at n, leads.
-func (s *schemaCheck) reference(n, m int32) {
-	ref, ok := s.text(m)
+// recordReference records the target of the reference at m, a member of the schema at n.
+func (s *schemaChecker) recordReference(n, m int32) {
+	ref, ok := s.stringValue(m)
 	if !ok {
-		s.fault(m, "is %s; want a string", s.kindName(m))
+		s.setProblem(m, "is %s; want a string", s.kindName(m))
 		return
 	}
 	if ref != "" && ref[0] != '#' {
-		s.fault(m, "refers to %s; only references within the schema, which begin with #, are followed", quoted(ref))
+		s.setProblem(m, "refers to %s; only references within the schema, which begin with #, are followed", safeQuote(ref))
 		return
 	}
 	if s.refs == nil {
 		s.refs = map[int32][]int32{}
 	}
-	if to, ok := s.resolve(ref); ok && isSchema(s.nodes[to].kind) {
+	if to, ok := s.resolveReference(ref); ok && isSchema(s.nodes[to].kind) {
 		s.refs[n] = append(s.refs[n], to)
-		s.later = append(s.later, to)
+		s.pending = append(s.pending, to)
 	}
 }
 
-// resolve finds what a reference within the schema leads to.
-func (s *schemaCheck) resolve(ref string) (int32, bool) {
+// resolveReference returns the target of a reference within the schema.
+func (s *schemaChecker) resolveReference(ref string) (int32, bool) {
 	fragment, err := url.PathUnescape(strings.TrimPrefix(ref, "#"))
 	if err != nil {
 		return none, false
@@ -190,7 +187,7 @@ func (s *schemaCheck) resolve(ref string) (int32, bool) {
 		return s.root, true
 	}
 	if fragment[0] != '/' {
-		return s.anchor(fragment)
+		return s.resolveAnchor(fragment)
 	}
 	at := s.root
 	for token := range strings.SplitSeq(fragment[1:], "/") {
@@ -201,7 +198,7 @@ func (s *schemaCheck) resolve(ref string) (int32, bool) {
 				next = s.element(at, int(i))
 			}
 		} else {
-			next = s.named(at, token)
+			next = s.cachedMember(at, token)
 		}
 		if next == none {
 			return none, false
@@ -211,8 +208,8 @@ func (s *schemaCheck) resolve(ref string) (int32, bool) {
 	return at, true
 }
 
-// named is member, for an object that is asked again and again.
-func (s *schemaCheck) named(n int32, name string) int32 {
+// cachedMember is member for an object that is searched often.
+func (s *schemaChecker) cachedMember(n int32, name string) int32 {
 	members := s.byName[n]
 	if members == nil {
 		members = map[string]int32{}
@@ -227,7 +224,7 @@ func (s *schemaCheck) named(n int32, name string) int32 {
 	return members[name]
 }
 
-func (s *schemaCheck) element(n int32, i int) int32 {
+func (s *schemaChecker) element(n int32, i int) int32 {
 	c := s.nodes[n].first
 	for ; i > 0 && c != none; i-- {
 		c = s.nodes[c].next
@@ -235,13 +232,13 @@ func (s *schemaCheck) element(n int32, i int) int32 {
 	return c
 }
 
-func (s *schemaCheck) anchor(name string) (int32, bool) {
+func (s *schemaChecker) resolveAnchor(name string) (int32, bool) {
 	if s.anchors == nil {
 		s.anchors = map[string]int32{}
-		for i := s.root; i < s.end(); i++ {
+		for i := s.root; i < s.endNode(); i++ {
 			for _, keyword := range []string{"$anchor", "$dynamicAnchor"} {
 				if a := s.member(i, keyword); a != none {
-					if text, ok := s.text(a); ok {
+					if text, ok := s.stringValue(a); ok {
 						s.anchors[text] = i
 					}
 				}
@@ -252,18 +249,17 @@ func (s *schemaCheck) anchor(name string) (int32, bool) {
 	return n, ok
 }
 
-// end is the first node after the schema.
-func (s *schemaCheck) end() int32 {
+// endNode returns the first node after the schema.
+func (s *schemaChecker) endNode() int32 {
 	if next := s.nodes[s.root].next; next != none {
 		return next
 	}
 	return int32(len(s.nodes))
 }
 
-// checkLoops refuses schemas that are applied to one and the same value again
-// and again: whoever follows them does not come back. Recursion through
-// properties or items is fine, since it ends with the value.
-func (s *schemaCheck) checkLoops() {
+// checkLoops refuses schemas that apply to the same value again and again, because code that follows them never ends.
+// Recursion through properties or items is fine, because it ends with the value.
+func (s *schemaChecker) checkLoops() {
 	const open, done = 1, 2
 	state := make([]byte, len(s.nodes))
 	var visit func(n int32)
@@ -272,11 +268,11 @@ func (s *schemaCheck) checkLoops() {
 		case s.problem != nil || state[n] == done:
 			return
 		case state[n] == open:
-			s.fault(n, "refers to itself without end")
+			s.setProblem(n, "refers to itself without end")
 			return
 		}
 		state[n] = open
-		s.eachSchema(n, func(child int32, e edge) {
+		s.eachSchema(n, func(child int32, e schemaEdge) {
 			if e == inPlace {
 				visit(child)
 			}
@@ -293,23 +289,23 @@ func (s *schemaCheck) checkLoops() {
 	}
 }
 
-// checkExpanded refuses schemas that are small only as long as nobody follows
-// their references: doubled 22 times, one costs a reader half a minute.
-func (s *schemaCheck) checkExpanded() {
+// checkExpanded refuses schemas that are small only while their references are not followed. One that doubles 22 times
+// costs a reader half a minute.
+func (s *schemaChecker) checkExpanded() {
 	const open = -1
 	cost := make([]int, len(s.nodes))
 	var count func(n int32) int
 	count = func(n int32) int {
 		switch {
 		case cost[n] == open:
-			return 1 // recursion through the value; checkLoops has found the other kind
+			return 1 // this recursion goes into the value; checkLoops has found the other kind
 		case cost[n] != 0:
 			return cost[n]
 		}
 		cost[n] = open
 		sum := 1
-		s.eachSchema(n, func(child int32, e edge) {
-			if e != shelf {
+		s.eachSchema(n, func(child int32, e schemaEdge) {
+			if e != definitionsOnly {
 				sum = min(sum+count(child), MaxExpanded+1)
 			}
 		})
@@ -320,6 +316,6 @@ func (s *schemaCheck) checkExpanded() {
 		return sum
 	}
 	if s.problem == nil && count(s.root) > MaxExpanded {
-		s.fault(s.root, "expands to more than %d schemas when references are followed", MaxExpanded)
+		s.setProblem(s.root, "expands to more than %d schemas when references are followed", MaxExpanded)
 	}
 }

@@ -12,44 +12,42 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// MaxTools bounds the tools of one server. Of a server with more, the first by
-// name are taken.
+// MaxTools limits the tools of one server. If a server has more, the catalog takes the first ones by name.
 const MaxTools = 4_096
 
-// A server is what a snapshot holds of one: what went in, and what came out. It
-// is not modified once built.
-type server struct {
-	id       switchboard.ServerID
-	source   Source
-	overlays []namedOverlay
-	words    string // the taxonomy's
-	twice    bool   // more than one source has this id
+// A serverState is the part of a snapshot for one server: its inputs and its results. It is not modified once it is built.
+type serverState struct {
+	id          switchboard.ServerID
+	source      Source
+	overlays    []namedOverlay
+	taxonomyKey string // the taxonomy
+	duplicateID bool   // more than one source has this id
 
-	old *server // what its definitions may be taken from; nil once built
+	previous *serverState // the previous state, to reuse its definitions; nil once built
 
-	definitions shelves
-	tools       []entry            // sorted by name
+	definitions definitionCache
+	tools       []usableTool       // sorted by name
 	faults      []Fault            // sorted
 	digest      switchboard.Digest // of tools
 }
 
-// An entry is one usable tool.
-type entry struct {
+// A usableTool is a tool that may be offered.
+type usableTool struct {
 	tool *switchboard.Tool
 
-	// labelled says that the operator, the manifest, the handshake or the tool
-	// has spoken of it, though perhaps to say that it has no capability.
+	// labelled says that the operator, the manifest, the handshake or the tool mentions the tool, even if only to state
+	// that it has no capability.
 	labelled bool
 
-	// What the contract was made of, besides the tool.
-	hints hints
-	said  switchboard.Contract // by the operator's overlay
+	// The inputs of the contract, besides the tool.
+	hints annotationHints
+	said  switchboard.Contract // from the operator's overlay
 }
 
-// sameInputs reports whether v was built from what o is to be built from.
-func (v *server) sameInputs(o *server) bool {
+// sameInputs reports whether v was built from the same inputs that o has.
+func (v *serverState) sameInputs(o *serverState) bool {
 	a, b := &v.source, &o.source
-	return v.twice == o.twice && v.words == o.words &&
+	return v.duplicateID == o.duplicateID && v.taxonomyKey == o.taxonomyKey &&
 		a.Class == b.Class && a.Trust == b.Trust && a.Offer.Stale == b.Offer.Stale &&
 		a.Offer.Version == b.Offer.Version && bytes.Equal(a.Offer.Capabilities, b.Offer.Capabilities) && bytes.Equal(a.Offer.Beside, b.Offer.Beside) &&
 		(a.Offer.Tools == nil) == (b.Offer.Tools == nil) &&
@@ -67,8 +65,8 @@ func sameOverlay(a, b namedOverlay) bool {
 		})
 }
 
-// size is how much there is to read.
-func (v *server) size() int {
+// inputBytes returns how many bytes must be read.
+func (v *serverState) inputBytes() int {
 	n := len(v.source.Offer.Capabilities) + len(v.source.Offer.Beside)
 	if v.source.Manifest != nil {
 		n += len(v.source.Manifest.Data)
@@ -79,15 +77,15 @@ func (v *server) size() int {
 	return n
 }
 
-// build fills in what comes out.
-func (v *server) build(t *tree, tax *switchboard.Taxonomy) {
-	defer func() { v.old = nil }()
-	if v.twice {
+// build computes the results.
+func (v *serverState) build(t *tree, tax *switchboard.Taxonomy) {
+	defer func() { v.previous = nil }()
+	if v.duplicateID {
 		v.faults = []Fault{{Server: v.id, Reason: "more than one server has this id; none of them is used"}}
 		return
 	}
 	offered := v.readDefinitions(t)
-	var words []word
+	var words []toolLabels
 	if v.source.Manifest != nil {
 		words = append(words, readManifest(t, v.source.Manifest))
 	}
@@ -96,41 +94,40 @@ func (v *server) build(t *tree, tax *switchboard.Taxonomy) {
 
 	for _, w := range words {
 		if w.fault != nil {
-			v.faults = append(v.faults, w.fault.of(v.id, "", w.source, w.where))
+			v.faults = append(v.faults, w.fault.toFault(v.id, "", w.source, w.where))
 		}
 	}
 	if len(names) > MaxTools {
-		v.faults = append(v.faults, problemf("", "offers %d tools; %d are taken, the first by name", len(names), MaxTools).of(v.id, "", "", ""))
+		v.faults = append(v.faults, problemf("", "offers %d tools; %d are taken, the first by name", len(names), MaxTools).toFault(v.id, "", "", ""))
 		names = names[:MaxTools]
 	}
-	v.tools = make([]entry, 0, len(names))
+	v.tools = make([]usableTool, 0, len(names))
 	for _, name := range names {
 		if d := offered[name]; d.fault == nil {
 			v.addTool(d, words, tax)
 		}
 	}
 	if v.source.Offer.Tools != nil {
-		v.blameStrangers(offered, words)
+		v.reportUnknownTools(offered, words)
 	}
-	v.finish()
+	v.finishFaults()
 }
 
-// readDefinitions reads the offer's tools, and gives those that have a name
-// by it.
-func (v *server) readDefinitions(t *tree) map[string]*definition {
-	v.definitions = make(shelves, len(v.source.Offer.Tools))
-	offered := make(map[string]*definition, len(v.source.Offer.Tools))
+// readDefinitions parses the offer's tools, and returns those with a name, by name.
+func (v *serverState) readDefinitions(t *tree) map[string]*parsedDefinition {
+	v.definitions = make(definitionCache, len(v.source.Offer.Tools))
+	offered := make(map[string]*parsedDefinition, len(v.source.Offer.Tools))
 	for _, raw := range v.source.Offer.Tools {
 		if v.definitions.find(raw) != nil {
-			continue // the same, twice: there is nothing to choose
+			continue // an exact duplicate
 		}
-		d := v.old.definition(raw)
+		d := v.previous.cachedDefinition(raw)
 		if d == nil {
 			d = readDefinition(t, raw)
 		}
 		v.definitions.put(d)
 		if d.fault != nil {
-			v.faults = append(v.faults, d.fault.of(v.id, d.name, switchboard.FromTool, ""))
+			v.faults = append(v.faults, d.fault.toFault(v.id, d.name, switchboard.FromTool, ""))
 		}
 		if d.name == "" {
 			continue
@@ -140,47 +137,46 @@ func (v *server) readDefinitions(t *tree) map[string]*definition {
 		case !ok:
 			offered[d.name] = d
 		case other.fault == nil && d.fault == nil && other.digest == d.digest:
-			// The same, spelt differently. Any will do, but always the same one.
+			// The same definition in another spelling. Either will do, but the choice must not depend on the order.
 			if bytes.Compare(d.raw, other.raw) < 0 {
 				offered[d.name] = d
 			}
 		case other != ambiguous:
 			offered[d.name] = ambiguous
-			v.faults = append(v.faults, ambiguous.fault.of(v.id, d.name, switchboard.FromTool, ""))
+			v.faults = append(v.faults, ambiguous.fault.toFault(v.id, d.name, switchboard.FromTool, ""))
 		}
 	}
 	return offered
 }
 
-// definition finds what has been read of raw before, or nil. v may be nil.
-func (v *server) definition(raw []byte) *definition {
+// cachedDefinition returns the earlier result of parsing raw, or nil. v may be nil.
+func (v *serverState) cachedDefinition(raw []byte) *parsedDefinition {
 	if v == nil {
 		return nil
 	}
 	return v.definitions.find(raw)
 }
 
-// shelves hold definitions by a hash of their bytes. Where two collide, one is
-// forgotten.
-type shelves map[uint64]*definition
+// definitionCache holds definitions by a hash of their bytes. If two hashes collide, one definition is lost.
+type definitionCache map[uint64]*parsedDefinition
 
-var seed = maphash.MakeSeed()
+var hashSeed = maphash.MakeSeed()
 
-func (s shelves) find(raw []byte) *definition {
-	if d := s[maphash.Bytes(seed, raw)]; d != nil && bytes.Equal(d.raw, raw) {
+func (s definitionCache) find(raw []byte) *parsedDefinition {
+	if d := s[maphash.Bytes(hashSeed, raw)]; d != nil && bytes.Equal(d.raw, raw) {
 		return d
 	}
 	return nil
 }
 
-func (s shelves) put(d *definition) { s[maphash.Bytes(seed, d.raw)] = d }
+func (s definitionCache) put(d *parsedDefinition) { s[maphash.Bytes(hashSeed, d.raw)] = d }
 
-// ambiguous stands for the definitions that have one name and are not the same.
-var ambiguous = &definition{fault: problemf("name", "is that of more than one definition")}
+// ambiguous stands for definitions that share a name and differ.
+var ambiguous = &parsedDefinition{fault: problemf("name", "belongs to more than one definition")}
 
-// addTool adds the tool, unless what is said of it cannot be understood.
-func (v *server) addTool(d *definition, words []word, tax *switchboard.Taxonomy) {
-	said, ok := v.statements(d, words, tax)
+// addTool adds the tool, unless a statement about it cannot be understood.
+func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *switchboard.Taxonomy) {
+	said, ok := v.collectStatements(d, words, tax)
 	if !ok {
 		return
 	}
@@ -198,29 +194,29 @@ func (v *server) addTool(d *definition, words []word, tax *switchboard.Taxonomy)
 		if i == 0 {
 			tool.Capabilities = caps
 		} else {
-			tool.Kept = append(tool.Kept, lessFree(tool.Capabilities, caps)...)
+			tool.Kept = append(tool.Kept, restrictions(tool.Capabilities, caps)...)
 		}
 	}
-	tool.Kept = ordered(tool.Kept)
+	tool.Kept = sortUnique(tool.Kept)
 	overlay, _ := overlayOf(v.overlays, d.name)
 	tool.Contract = contractOf(tool, d.hints, overlay.Contract)
 	tool.Redact = overlay.Redact
-	v.tools = append(v.tools, entry{tool, len(said) > 0, d.hints, overlay.Contract})
+	v.tools = append(v.tools, usableTool{tool, len(said) > 0, d.hints, overlay.Contract})
 }
 
-// finish sorts and bounds the faults, and digests the tools.
-func (v *server) finish() {
+// finishFaults sorts the faults, limits their number, and computes the digest of the tools.
+func (v *serverState) finishFaults() {
 	slices.SortFunc(v.faults, Fault.compare)
 	v.faults = slices.Compact(v.faults)
 	if more := len(v.faults) - MaxFaults; more > 0 {
-		rest := Fault{Server: v.id, Reason: fmt.Sprintf("has %d faults more", more)}
+		rest := Fault{Server: v.id, Reason: fmt.Sprintf("has %d more faults", more)}
 		v.faults = append([]Fault{rest}, v.faults[:MaxFaults]...)
 		slices.SortFunc(v.faults, Fault.compare)
 	}
 	v.digest = digestTools(v.tools)
 }
 
-func digestTools(tools []entry) switchboard.Digest {
+func digestTools(tools []usableTool) switchboard.Digest {
 	var buf []byte
 	for _, e := range tools {
 		buf = appendTool(buf, e.tool)

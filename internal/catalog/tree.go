@@ -12,51 +12,50 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Limits of whatever is read here. Real definitions need depth 25, 3,151
-// values and 597 elements in one of them.
+// Limits of everything that this package parses. A real definition needs at most depth 25, 3,151 values, and 597
+// elements in one value.
 const (
-	MaxDepth   = wire.MaxDepth - 3 // objects and lists within each other, the outermost counted; a list of tools adds three
+	MaxDepth   = wire.MaxDepth - 3 // nesting of objects and lists, the outermost included; a list of tools adds three levels
 	MaxMembers = 2_048             // members of one object, elements of one list, in a definition
 	MaxValues  = 8_192             // values in one definition
 )
 
-// limits bound the count of values in one text.
+// limits limit the number of values in one text.
 type limits struct{ values, members int }
 
 var (
 	definitionLimits = limits{MaxValues, MaxMembers}
-	// Manifests and handshakes speak of every tool of a server.
+	// A manifest or a handshake may mention every tool of a server.
 	manifestLimits = limits{64 * MaxTools, MaxTools}
 )
 
-// A tree is a JSON text read strictly: one value, no duplicate names at any
-// depth, valid UTF-8. It lies in one slice in the order of the text, which is
-// used again for the next text; node 0 is the outermost value.
+// A tree is a strictly parsed JSON text: one value, no duplicate names at any depth, valid UTF-8. Its nodes are in one
+// slice, in the order of the text; node 0 is the outermost value. The slice is reused for the next text.
 type tree struct {
-	nodes []node
+	nodes []jsonNode
 	limits
 	src []byte
 	dec *jsontext.Decoder
 }
 
-type node struct {
+type jsonNode struct {
 	kind jsontext.Kind // one of n f t " 0 { [
-	name []byte        // of a member of an object, unescaped
-	raw  []byte        // of a string or number, as spelt
+	name []byte        // the unescaped name, if it is a member of an object
+	raw  []byte        // the spelling of a string or number
 
-	// Indexes. 0 means none, since the outermost value is nobody's child.
+	// Indexes. 0 means none, because the outermost value is not a child.
 	first, next int32
 }
 
-// none is the node that is not there.
+// none is the index of a missing node.
 const none int32 = 0
 
 var (
-	errDeep = fmt.Errorf("more than %d objects and lists within each other", MaxDepth)
-	errMore = errors.New("something follows the value")
+	errTooDeep  = fmt.Errorf("more than %d objects and lists within each other", MaxDepth)
+	errTrailing = errors.New("something follows the value")
 )
 
-// parse reads src into t. The nodes share src.
+// parse parses src into t. The nodes share the memory of src.
 func (t *tree) parse(src []byte, l limits) *problem {
 	t.nodes, t.src, t.limits = t.nodes[:0], src, l
 	// A bytes.Buffer is read in place, without a copy.
@@ -66,20 +65,20 @@ func (t *tree) parse(src []byte, l limits) *problem {
 	} else {
 		t.dec.Reset(buf)
 	}
-	_, err := t.value(1)
+	_, err := t.parseValue(1)
 	if err == nil {
 		if _, more := t.dec.ReadToken(); !errors.Is(more, io.EOF) {
-			err = errMore
+			err = errTrailing
 		}
 	}
 	if err != nil {
-		return syntax(err)
+		return syntaxProblem(err)
 	}
 	return nil
 }
 
-// syntax says what the decoder found wrong, in words of ours.
-func syntax(err error) *problem {
+// syntaxProblem returns the decoder's error in our words.
+func syntaxProblem(err error) *problem {
 	var s *jsontext.SyntacticError
 	if !errors.As(err, &s) {
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
@@ -89,27 +88,26 @@ func syntax(err error) *problem {
 	}
 	at := ""
 	if s.JSONPointer != "" {
-		at = " at " + quoted(string(s.JSONPointer))
+		at = " at " + safeQuote(string(s.JSONPointer))
 	}
 	return problemf("", "is not strict JSON: %v%s, offset %d", s.Err, at, s.ByteOffset)
 }
 
-// value reads one value and what is in it, at the given depth, and returns its
-// node.
-func (t *tree) value(depth int) (int32, error) {
+// parseValue parses one value and everything in it, at the given depth, and returns its node.
+func (t *tree) parseValue(depth int) (int32, error) {
 	kind := t.dec.PeekKind()
 	at := int32(len(t.nodes))
 	if len(t.nodes) == t.values {
 		return at, fmt.Errorf("more than %d values", t.values)
 	}
-	t.nodes = append(t.nodes, node{kind: kind})
+	t.nodes = append(t.nodes, jsonNode{kind: kind})
 	if kind != '{' && kind != '[' {
-		raw, err := t.scalar()
+		raw, err := t.parseScalar()
 		t.nodes[at].raw = raw
 		return at, err
 	}
 	if depth > MaxDepth {
-		return at, errDeep
+		return at, errTooDeep
 	}
 	if _, err := t.dec.ReadToken(); err != nil {
 		return at, err
@@ -118,7 +116,7 @@ func (t *tree) value(depth int) (int32, error) {
 	for count := 0; ; count++ {
 		switch t.dec.PeekKind() {
 		case '}', ']':
-			_, err := t.dec.ReadToken() // refuses a bracket of the other kind
+			_, err := t.dec.ReadToken() // this refuses a bracket of the other kind
 			return at, err
 		}
 		if count == t.members {
@@ -126,13 +124,13 @@ func (t *tree) value(depth int) (int32, error) {
 		}
 		var name []byte
 		if kind == '{' {
-			raw, err := t.scalar()
+			raw, err := t.parseScalar()
 			if err != nil {
 				return at, err
 			}
 			name = unquote(raw)
 		}
-		child, err := t.value(depth + 1)
+		child, err := t.parseValue(depth + 1)
 		if err != nil {
 			return at, err
 		}
@@ -146,8 +144,8 @@ func (t *tree) value(depth int) (int32, error) {
 	}
 }
 
-// scalar reads a value that is no object or array, as a part of src.
-func (t *tree) scalar() ([]byte, error) {
+// parseScalar parses a value that is not an object or array, and returns it as a part of src.
+func (t *tree) parseScalar() ([]byte, error) {
 	v, err := t.dec.ReadValue()
 	if err != nil {
 		return nil, err
@@ -156,8 +154,7 @@ func (t *tree) scalar() ([]byte, error) {
 	return t.src[end-int64(len(v)) : end], nil
 }
 
-// unquote returns what a valid JSON string means. It shares raw where nothing
-// is escaped.
+// unquote returns the text of a valid JSON string. It shares the memory of raw if nothing is escaped.
 func unquote(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1]
@@ -169,7 +166,7 @@ func unquote(raw []byte) []byte {
 	return s
 }
 
-// member finds the member of an object, or none.
+// member returns the named member of an object, or none.
 func (t *tree) member(n int32, name string) int32 {
 	if t.nodes[n].kind != '{' {
 		return none
@@ -182,23 +179,23 @@ func (t *tree) member(n int32, name string) int32 {
 	return none
 }
 
-// object finds the member of an object if it is itself an object, or none.
-func (t *tree) object(n int32, name string) int32 {
+// memberObject returns the named member of an object if that member is an object, or none.
+func (t *tree) memberObject(n int32, name string) int32 {
 	if c := t.member(n, name); c != none && t.nodes[c].kind == '{' {
 		return c
 	}
 	return none
 }
 
-// text returns what a string says.
-func (t *tree) text(n int32) (string, bool) {
+// stringValue returns the text of a string.
+func (t *tree) stringValue(n int32) (string, bool) {
 	if t.nodes[n].kind != '"' {
 		return "", false
 	}
 	return string(unquote(t.nodes[n].raw)), true
 }
 
-// kindName says what n is, for people.
+// kindName returns the kind of n in words.
 func (t *tree) kindName(n int32) string {
 	switch t.nodes[n].kind {
 	case '{':
@@ -216,12 +213,11 @@ func (t *tree) kindName(n int32) string {
 	}
 }
 
-// path says where n is below root, as "properties.a.anyOf[0]".
+// path returns the path from root to n, such as "properties.a.anyOf[0]".
 func (t *tree) path(root, n int32) string {
 	var b strings.Builder
 	for at := root; at != n; {
-		// Nodes are in the order of the text: n is in the last child that
-		// does not begin after it.
+		// Nodes are in the order of the text, so n is in the last child that does not begin after n.
 		i, child := 0, t.nodes[at].first
 		for t.nodes[child].next != none && t.nodes[child].next <= n {
 			i, child = i+1, t.nodes[child].next
@@ -232,7 +228,7 @@ func (t *tree) path(root, n int32) string {
 			if b.Len() > 0 {
 				b.WriteByte('.')
 			}
-			b.WriteString(shown(string(t.nodes[child].name)))
+			b.WriteString(safeText(string(t.nodes[child].name)))
 		}
 		at = child
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-func TestATenantLabelsOnlyWhatNobodyHasLabelled(t *testing.T) {
+func TestATenantLabelsOnlyUnlabelledTools(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
 	for _, tt := range []struct {
 		name   string
@@ -70,7 +70,7 @@ func TestATenantLabelsOnlyWhatNobodyHasLabelled(t *testing.T) {
 			})
 			tool, ok := v.Tool(id)
 			if !ok {
-				t.Fatal("the tool is not there")
+				t.Fatal("the tool is missing")
 			}
 			if got := show(tool.Capabilities); !slices.Equal(got, tt.want) {
 				t.Errorf("capabilities = %q, want %q", got, tt.want)
@@ -80,16 +80,16 @@ func TestATenantLabelsOnlyWhatNobodyHasLabelled(t *testing.T) {
 			}
 			plain := s.For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}})
 			if plain.Digest() == v.Digest() {
-				t.Error("the overlay does not show in the digest")
+				t.Error("the digest does not cover the overlay")
 			}
 			if got := show(only(t, s).Capabilities); !slices.Equal(got, before) {
-				t.Errorf("another tenant's tool has become %q", got)
+				t.Errorf("another tenant's tool changed to %q", got)
 			}
 		})
 	}
 }
 
-func TestATenantCannotReviveARefusedToolAndHearsOfIt(t *testing.T) {
+func TestATenantCannotReviveARefusedToolAndGetsAFault(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
 	s := world{tools: []string{define("t", `,"x-summit-capabilities":1`), define("u", "")}}.build(t)
 	v := s.For(&switchboard.Tenant{
@@ -111,7 +111,7 @@ func TestATenantCannotReviveARefusedToolAndHearsOfIt(t *testing.T) {
 	}
 }
 
-// servers builds from "server/tool: capability, capability".
+// servers builds servers from "server/tool: capability, capability".
 func servers(t testing.TB, lines ...string) *catalog.Snapshot {
 	t.Helper()
 	by := map[switchboard.ServerID]*catalog.Source{}
@@ -156,7 +156,7 @@ func ids(tools []*switchboard.Tool) string {
 	return strings.Join(s, " ")
 }
 
-func TestMatchFindsTheResourceAndAllBelowIt(t *testing.T) {
+func TestMatchFindsTheResourceAndItsDescendants(t *testing.T) {
 	v := servers(t,
 		"b/two: read aws, read aws readonly, read azure",
 		"b/one: read cloud",
@@ -188,14 +188,14 @@ func TestMatchFindsTheResourceAndAllBelowIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptIsNeverFoundByMatch(t *testing.T) {
+func TestMatchNeverFindsKeptCapabilities(t *testing.T) {
 	s := world{overlay: overlay("read fs"), tool: own("write aws human_in_the_loop")}.build(t)
 	v := s.For(all("s"))
 	if got := ids(v.Match("write", "aws")) + ids(v.Match("write", "cloud")); got != "" {
 		t.Errorf("found %s", got)
 	}
 	if tool := only(t, s); !tool.Demands(switchboard.HumanInTheLoop) {
-		t.Error("the approval that the tool itself asks for is lost")
+		t.Error("the tool's own human_in_the_loop is lost")
 	}
 }
 
@@ -227,7 +227,7 @@ func TestNamedFollowsPatterns(t *testing.T) {
 	}
 }
 
-func TestTheDigestIsOfWhatDecisionsRead(t *testing.T) {
+func TestTheDigestCoversWhatDecisionsRead(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	base := world{tool: own("read fs"), overlays: map[string]switchboard.Overlay{}}
 	digest := func(w world, edit func(*catalog.Source)) switchboard.Digest {
@@ -289,7 +289,7 @@ func TestTheDigestIsOfWhatDecisionsRead(t *testing.T) {
 	}
 }
 
-func TestAServerThatReconnectsWithTheSameGivesTheSameDigest(t *testing.T) {
+func TestAServerThatReconnectsWithTheSameOfferGivesTheSameDigest(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	lines := []string{"a/x: read fs", "a/y: write fs", "b/z: search internet"}
 	want := servers(t, lines...)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/lease"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -70,11 +71,10 @@ type Cluster struct {
 	server       *http.Server
 	listenerDone chan struct{}
 
-	stopRenewing context.CancelFunc
-	renewing     sync.WaitGroup
+	lease        *lease.Lease
+	stopRenewing func() // nil before Join
 
-	lastFailedRenewal atomic.Int64                       // when a renewal of the lease failed last, in unix nanoseconds
-	configuration     atomic.Pointer[switchboard.Digest] // see Serving
+	lastFailedRenewal atomic.Int64 // when a renewal of the lease failed last, in unix nanoseconds
 	hasLeft           atomic.Bool
 
 	handler atomic.Pointer[http.Handler]
@@ -141,6 +141,7 @@ func New(o Options) (*Cluster, error) {
 		IdleTimeout:                  2 * time.Minute,
 		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
+	c.lease = lease.New(o.Store, lease.Options{Key: store.Key{Group: Group, Name: c.self}, TTL: Lease, Every: renewInterval, Data: c.leaseData(""), Sole: true})
 	c.startListener(l)
 	return c, nil
 }
@@ -185,51 +186,41 @@ func (c *Cluster) Key(purpose string) []byte {
 	return key
 }
 
-// Serving publishes the digest of the configuration that this replica serves, with the next renewal of its
-// lease.
-func (c *Cluster) Serving(d switchboard.Digest) { c.configuration.Store(&d) }
+// Serving publishes the digest of the configuration that this replica serves.
+func (c *Cluster) Serving(d switchboard.Digest) {
+	if c.self != "" {
+		c.lease.Set(c.leaseData(d))
+	}
+}
+
+// leaseData returns the value of this replica's lease.
+func (c *Cluster) leaseData(d switchboard.Digest) []byte {
+	text, _ := json.Marshal(replicaRecord{Address: c.address, Serves: d}) // strings: it cannot fail
+	return text
+}
 
 // Join publishes this replica and renews its lease until ctx is done or Leave is called.
 func (c *Cluster) Join(ctx context.Context) {
 	if c.self == "" {
 		return
 	}
-	ctx, c.stopRenewing = context.WithCancel(ctx)
-	c.renewing.Go(func() {
-		tick := time.NewTicker(renewInterval)
-		defer tick.Stop()
-		for fault := false; ; {
-			err := c.renewLease(ctx)
-			if err != nil && !fault && ctx.Err() == nil {
-				c.options.Log.Warn("this replica cannot renew its lease in the store, so the others may take it for gone", "err", err)
-			}
-			if fault = err != nil; fault {
-				c.lastFailedRenewal.Store(time.Now().UnixNano())
-			} else {
-				c.cancelHopsToLostReplicas(ctx)
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
+	ctx, cancel := context.WithCancel(ctx)
+	fault := false
+	stop := c.lease.Keep(ctx, func(err error) {
+		if err != nil && !fault {
+			c.options.Log.Warn("this replica cannot renew its lease in the store, so the others may take it for gone", "err", err)
+		}
+		if fault = err != nil; fault {
+			c.lastFailedRenewal.Store(time.Now().UnixNano())
+		} else {
+			c.cancelHopsToLostReplicas(ctx)
 		}
 	})
-}
-
-func (c *Cluster) renewLease(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, renewInterval)
-	defer cancel()
-	own := replicaRecord{Address: c.address}
-	if d := c.configuration.Load(); d != nil {
-		own.Serves = *d
+	c.lease.Wake()
+	c.stopRenewing = func() {
+		cancel() // also the read of the leases
+		stop()
 	}
-	text, err := json.Marshal(own)
-	if err != nil {
-		return err
-	}
-	_, err = c.options.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: c.self, Was: store.Any, Data: text, TTL: Lease}}})
-	return err
 }
 
 // storeFailedRecently reports whether the store failed a moment ago, so that the others may not have renewed
@@ -297,8 +288,7 @@ func (c *Cluster) Leave(ctx context.Context) {
 	if c.stopRenewing != nil {
 		c.stopRenewing()
 	}
-	c.renewing.Wait()
-	if _, err := c.options.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: c.self, Was: store.Any}}}); err != nil {
+	if err := c.lease.Release(ctx); err != nil {
 		c.options.Log.Warn("this replica's lease cannot be deleted, so the others notice only when it expires that this replica is gone", "err", err)
 	}
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Arguments holds the arguments of calls to the input schemas of their tools. It refuses a
-// call with SB-CAP-003, before next can send anything, if an object in the arguments plainly
-// does not fit: a required member is missing, or a member is unknown and the schema allows no
-// others. It does not refuse other mismatches, because many servers accept "5" for 5; if the
-// server answers such a call with an error, Arguments adds the part of the schema to the
-// answer. check says how strict it is for a server now.
+// Arguments checks the arguments of calls against the input schemas of their tools. If an object in the arguments
+// plainly does not fit, Arguments refuses the call with SB-CAP-003 before next can send anything: a required member is
+// missing, or a member is unknown and the schema allows no others. It does not refuse other mismatches, because many
+// servers accept "5" for 5. If the server answers such a call with an error, Arguments adds the part of the schema to
+// the answer. check returns the current strictness for a server.
 func Arguments(check func(switchboard.ServerID) switchboard.InputCheck, next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Tool == nil {
@@ -31,12 +30,12 @@ func Arguments(check func(switchboard.ServerID) switchboard.InputCheck, next swi
 			return switchboard.Result{}, err
 		}
 		r, err := next.Call(ctx, c)
-		return advise(definitionOf(c.Tool), args, r, err)
+		return addAdvice(schemasOf(c.Tool), args, r, err)
 	})
 }
 
-// Check refuses arguments that do not fit the tool's input schema, as strictly as how says: with
-// SB-CAP-003 and the part of the schema. Empty arguments stand for {}.
+// Check refuses arguments that do not fit the tool's input schema, with SB-CAP-003 and the part of the schema. how is
+// the strictness. Empty arguments count as {}.
 func Check(how switchboard.InputCheck, tool *switchboard.Tool, args []byte) error {
 	if how == switchboard.CheckOff {
 		return nil
@@ -44,13 +43,13 @@ func Check(how switchboard.InputCheck, tool *switchboard.Tool, args []byte) erro
 	if len(args) == 0 {
 		args = noArguments
 	}
-	d := definitionOf(tool)
-	if u := d.form().check(args); u != nil {
-		return misused(u.Error(), part(u.form.doc))
+	d := schemasOf(tool)
+	if u := d.form().findUnfilled(args); u != nil {
+		return refuseArguments(u.Error(), shownPart(u.form.doc))
 	}
 	if how == switchboard.CheckStrict {
-		if where, why := d.misuse(args); why != nil {
-			return misused(why.Error(), where)
+		if where, why := d.findMisfit(args); why != nil {
+			return refuseArguments(why.Error(), where)
 		}
 	}
 	return nil
@@ -58,7 +57,7 @@ func Check(how switchboard.InputCheck, tool *switchboard.Tool, args []byte) erro
 
 var noArguments = []byte("{}")
 
-// argumentsIn are those that stand in the params of a call, an object.
+// argumentsIn returns the arguments in the params of a call, as an object.
 func argumentsIn(params []byte) []byte {
 	if args, ok := wire.Field(params, "arguments"); ok {
 		return args
@@ -66,8 +65,8 @@ func argumentsIn(params []byte) []byte {
 	return noArguments
 }
 
-// misused refuses a call whose arguments do not fit the part of the schema.
-func misused(why, part string) error {
+// refuseArguments refuses a call with arguments that do not fit the part of the schema.
+func refuseArguments(why, part string) error {
 	e := switchboard.Refuse(switchboard.CodeBadArguments, "the arguments do not fit, so nothing was sent: %s", why)
 	e.Unsent = true
 	if part != "" {
@@ -76,21 +75,21 @@ func misused(why, part string) error {
 	return e
 }
 
-// misuse says why the arguments do not fit the whole schema, and which part of it they do not
-// fit; nil where they do.
-func (d *definition) misuse(args []byte) (where string, why error) {
+// findMisfit returns why the arguments do not fit the whole schema, and the part of the schema that they do not fit. It
+// returns nil if they fit.
+func (d *toolSchemas) findMisfit(args []byte) (where string, why error) {
 	s, err := d.input()
 	if err != nil {
-		return "", errors.New("the tool's schema cannot be read, so nobody can tell what fits")
+		return "", errors.New("the tool's schema cannot be read, so the arguments cannot be checked")
 	}
 	err = s.check(args)
 	if m, ok := errors.AsType[*misfit](err); ok {
-		return part(partAt(d.form(), m.at)), m
+		return shownPart(partAt(d.form(), m.at)), m
 	}
 	return "", err
 }
 
-// partAt is the schema of the value at that place, or of what is around it.
+// partAt returns the schema of the value at this path, or of the nearest value around it.
 func partAt(f *form, at []string) map[string]any {
 	if f == nil {
 		return nil
@@ -108,18 +107,18 @@ func partAt(f *form, at []string) map[string]any {
 	return f.doc
 }
 
-// advise adds the part of the schema that the arguments do not fit to a result that is an
-// error, and to the error for invalid params. It returns other answers as they are.
-func advise(d *definition, args []byte, r switchboard.Result, err error) (switchboard.Result, error) {
+// addAdvice adds the part of the schema that the arguments do not fit, either to a result that is an error, or to the
+// JSON-RPC error for invalid params. It returns other answers unchanged.
+func addAdvice(d *toolSchemas, args []byte, r switchboard.Result, err error) (switchboard.Result, error) {
 	server, isServer := errors.AsType[*switchboard.ServerError](err)
-	advisable := err == nil && failed(r) || isServer && invalidParams(server)
+	advisable := err == nil && isToolError(r) || isServer && invalidParams(server)
 	if !advisable {
 		return r, err
 	}
 	if _, unreadable := d.input(); unreadable != nil {
 		return r, err
 	}
-	where, why := d.misuse(args)
+	where, why := d.findMisfit(args)
 	if why == nil || where == "" {
 		return r, err
 	}
@@ -139,8 +138,8 @@ func invalidParams(e *switchboard.ServerError) bool {
 	return string(code) == strconv.Itoa(wire.CodeInvalidParams)
 }
 
-// failed reports whether the result says that the tool has failed.
-func failed(r switchboard.Result) bool {
+// isToolError reports whether the result is an error of the tool.
+func isToolError(r switchboard.Result) bool {
 	o := r.Outline
 	if o.End == 0 {
 		o = wire.OutlineOf(r.JSON)
@@ -150,7 +149,7 @@ func failed(r switchboard.Result) bool {
 	})
 }
 
-// withText returns the result with one more text in its content, in memory of its own.
+// withText returns a copy of the result with one more text in its content.
 func withText(r switchboard.Result, text string) switchboard.Result {
 	content, ok := wire.Field(r.JSON, "content")
 	if !ok || content[0] != '[' {

@@ -18,7 +18,7 @@ const issue = `{"type":"object","properties":{
 	"required":["title","level"],"additionalProperties":false,
 	"$defs":{"label":{"type":"object","properties":{"name":{"type":"string"},"parent":{"$ref":"#/$defs/label"}},"required":["name"],"additionalProperties":false}}}`
 
-// calling makes a call of a tool of that schema, and returns what it came to.
+// calling calls a tool with this schema, and returns the outcome.
 func calling(check switchboard.InputCheck, schema, args string, next switchboard.Caller) (switchboard.Result, error) {
 	tool := &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "t"}, Definition: []byte(`{"name":"t","inputSchema":` + schema + `}`)}
 	params := `{"name":"t"}`
@@ -33,8 +33,8 @@ func TestArgumentsThatPlainlyDoNotFitNeverReachAServer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		schema, args string
 		check        switchboard.InputCheck
-		want         string // what the caller is told; "" where the call is made
-		part         string // of the schema that it is told
+		want         string // the text for the caller; "" if the call is made
+		part         string // the part of the schema in the answer
 	}{
 		"what fits":                          {schema: issue, args: `{"title":"x","level":"info"}`},
 		"a missing member with a default":    {schema: issue, args: `{"title":"x"}`},
@@ -86,7 +86,7 @@ func TestArgumentsThatPlainlyDoNotFitNeverReachAServer(t *testing.T) {
 	}
 }
 
-func TestAnErrorAnswerSaysWhichPartOfTheSchemaTheArgumentsDoNotFit(t *testing.T) {
+func TestAnErrorAnswerHasThePartOfTheSchemaThatTheArgumentsDoNotFit(t *testing.T) {
 	const wrong = `{"title":"x","level":"info","limit":"s3cret"}`
 	const advice = `Switchboard adds: the arguments do not fit the tool's schema, at "/limit": want integer, not string. The schema says: {"type":"integer"}`
 	answer := func(result string, released *int) switchboard.Caller { return answering(result, released) }

@@ -1,17 +1,14 @@
-// Package contract knows which tools are equivalents, so that a call to one may
-// move to another, turns the arguments of the one into those of the other, and
-// holds results to what their tools promise.
+// Package contract decides which tools are equivalents, so that a call to one may move to another. It translates the
+// arguments of such a call, and checks results against the output schemas of their tools.
 //
-// A tool is an equivalent of another only where an overlay declares it, or where
-// both have the same name and the same schemas and stand on two servers for
-// which the operator vouches. That two tools take the same arguments says
-// nothing: one may create what the other deletes.
+// A tool is an equivalent of another only in two cases: an overlay declares it, or both have the same name and schemas
+// and are on two servers that the operator vouches for. Equal arguments alone prove nothing: one tool may create what
+// the other deletes.
 //
-// What is declared is checked against both schemas when the tools are known. A
-// pair that cannot be right is a Fault, and is then no equivalent, whatever else
-// speaks for it.
+// A declaration is checked against both schemas as soon as the tools are known. A pair that cannot be right is a Fault.
+// It is then not an equivalent, even if the tools are the same in all other respects.
 //
-// It does not decide whether a call moves, nor whether a tool may be called.
+// The package does not decide whether a call moves, nor whether a tool may be called.
 package contract
 
 import (
@@ -23,63 +20,60 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Tools are those that are known now.
+// Tools are the tools that are known now.
 type Tools interface {
 	// Tool returns the tool with this id.
 	Tool(switchboard.ToolID) (*switchboard.Tool, bool)
 }
 
-// A Fault is something wrong with a declared equivalent.
+// A Fault is a mistake in a declared equivalent.
 type Fault struct {
-	Tool  switchboard.ToolID // whose equivalent it is
+	Tool  switchboard.ToolID // the tool that declares the equivalent
 	Other switchboard.ToolID
 	Where string // file:line:column
 	Why   string
 }
 
-// Error says all of it on one line.
+// Error returns the fault in one line.
 func (f Fault) Error() string {
 	return fmt.Sprintf("%s: server %q, tool %q: equivalent %s: %s", f.Where, f.Tool.Server, f.Tool.Name, f.Other, f.Why)
 }
 
-// A Set says which tools are equivalents. It is immutable and safe for
-// concurrent use.
+// A Set holds the equivalents. It is immutable and safe for concurrent use.
 type Set struct {
-	moves  moves
-	faults []Fault
-	above  *Set
+	moves       moveTable
+	faults      []Fault
+	operatorSet *Set
 }
 
-// moves are those that are declared, rightly or wrongly, by the tools that they
-// are from and to.
-type moves map[switchboard.ToolID]map[switchboard.ToolID]*move
+// moveTable are the declared moves, faulty ones included, by the tool that a call moves from and the tool that it moves to.
+type moveTable map[switchboard.ToolID]map[switchboard.ToolID]*move
 
-// New returns the equivalents that overlays declare among the tools, besides
-// those of above, which is the operator's, or nil where the overlays are. heard
-// says whether a server has said which tools it has: until then nobody is blamed
-// for naming others. was, where not nil, is the Set before this one: what has
-// not changed is not checked again.
+// New returns the equivalents that overlays declare among the tools, in addition to those of above. above is the
+// operator's Set, or nil if overlays are the operator's. heard reports whether a server has listed its tools; until
+// then, names of unknown tools are no faults. was is the previous Set, or nil: what has not changed is not checked
+// again.
 func New(tools Tools, overlays map[switchboard.ToolID]switchboard.Overlay, heard func(switchboard.ServerID) bool, above, was *Set) *Set {
-	s := &Set{moves: moves{}, above: above}
+	s := &Set{moves: moveTable{}, operatorSet: above}
 	for id, o := range overlays {
 		if len(o.Equivalents) == 0 {
 			continue
 		}
 		from, ok := tools.Tool(id)
 		if !ok {
-			continue // the catalog says that there is no such tool
+			continue // the catalog reports the missing tool
 		}
 		mine := map[switchboard.ToolID]*move{}
 		for i := range o.Equivalents {
 			d := &o.Equivalents[i]
 			if above.move(id, d.Tool) != nil {
-				s.blame(id, d, "the operator has declared it, and that counts")
+				s.addFault(id, d, "the operator has declared it, which takes precedence")
 				continue
 			}
 			to, ok := tools.Tool(d.Tool)
 			if !ok {
 				if heard(d.Tool.Server) {
-					s.blame(id, d, "there is no such tool")
+					s.addFault(id, d, "there is no such tool")
 				}
 				continue
 			}
@@ -88,8 +82,8 @@ func New(tools Tools, overlays map[switchboard.ToolID]switchboard.Overlay, heard
 				m = newMove(d, from, to)
 			}
 			mine[d.Tool] = m
-			for _, why := range m.wrong {
-				s.blame(id, d, why)
+			for _, why := range m.faults {
+				s.addFault(id, d, why)
 			}
 		}
 		s.moves[id] = mine
@@ -100,11 +94,11 @@ func New(tools Tools, overlays map[switchboard.ToolID]switchboard.Overlay, heard
 	return s
 }
 
-func (s *Set) blame(from switchboard.ToolID, d *switchboard.Declared, why string) {
+func (s *Set) addFault(from switchboard.ToolID, d *switchboard.Declared, why string) {
 	s.faults = append(s.faults, Fault{from, d.Tool, d.Where, why})
 }
 
-// move finds what is declared here of the pair, or nil. s may be nil.
+// move returns the move that this Set declares for the pair, or nil. s may be nil.
 func (s *Set) move(from, to switchboard.ToolID) *move {
 	if s == nil {
 		return nil
@@ -112,20 +106,18 @@ func (s *Set) move(from, to switchboard.ToolID) *move {
 	return s.moves[from][to]
 }
 
-// Faults are what is wrong with what is declared here, sorted. The slice is
-// shared; do not modify it.
+// Faults returns the mistakes in the declarations of this Set, sorted. The slice is shared; do not modify it.
 func (s *Set) Faults() []Fault { return s.faults }
 
-// A Group is tools among which calls may move: the candidates of a requirement.
+// A Group is a set of tools that calls may move between: the candidates of a requirement.
 type Group struct {
 	set    *Set
 	tools  []switchboard.Equivalent
 	byID   map[switchboard.ToolID]int
-	byName map[string][]int // those of servers for which the operator vouches
+	byName map[string][]int // tools of servers that the operator vouches for
 }
 
-// Among returns the group of these tools, which are in the order in which a call
-// would try them.
+// Among returns the group of these tools. A call tries them in this order.
 func (s *Set) Among(tools []switchboard.Equivalent) *Group {
 	g := &Group{set: s, tools: tools, byName: map[string][]int{}}
 	if s.declaresAny() {
@@ -143,11 +135,10 @@ func (s *Set) Among(tools []switchboard.Equivalent) *Group {
 }
 
 func (s *Set) declaresAny() bool {
-	return s != nil && (len(s.moves) > 0 || s.above.declaresAny())
+	return s != nil && (len(s.moves) > 0 || s.operatorSet.declaresAny())
 }
 
-// Of returns those of the group that are equivalents of the tool, in their order,
-// with Params.
+// Of returns the equivalents of the tool in the group, in the group's order, with Params set.
 func (g *Group) Of(tool *switchboard.Tool) []switchboard.Equivalent {
 	if g.byID == nil && len(g.byName) == 0 {
 		return nil
@@ -155,14 +146,14 @@ func (g *Group) Of(tool *switchboard.Tool) []switchboard.Equivalent {
 	found := map[int]*move{}
 	if tool.Trust == switchboard.TrustOperator {
 		for _, i := range g.byName[tool.ID.Name] {
-			if other := g.tools[i].Tool; same(tool, other) {
-				found[i] = &move{taker: definitionOf(other)}
+			if other := g.tools[i].Tool; sameSchemas(tool, other) {
+				found[i] = &move{taker: schemasOf(other)}
 			}
 		}
 	}
-	// The operator's come last, since they count more, also where they are wrong.
+	// The operator's declarations come last and overwrite the tenant's, even if they are faulty.
 	var declared []map[switchboard.ToolID]*move
-	for s := g.set; s != nil; s = s.above {
+	for s := g.set; s != nil; s = s.operatorSet {
 		declared = append(declared, s.moves[tool.ID])
 	}
 	for _, moves := range declared {
@@ -174,27 +165,26 @@ func (g *Group) Of(tool *switchboard.Tool) []switchboard.Equivalent {
 	}
 	var out []switchboard.Equivalent
 	for _, i := range slices.Sorted(maps.Keys(found)) {
-		if m := found[i]; len(m.wrong) == 0 {
+		if m := found[i]; len(m.faults) == 0 {
 			e := g.tools[i]
-			e.Params = m.params
+			e.Params = m.moveParams
 			out = append(out, e)
 		}
 	}
 	return out
 }
 
-// same reports whether two tools of one name take and give the same, on two
-// servers.
-func same(a, b *switchboard.Tool) bool {
+// sameSchemas reports whether two tools of one name are on two servers and have the same schemas.
+func sameSchemas(a, b *switchboard.Tool) bool {
 	if a.ID.Server == b.ID.Server {
 		return false
 	}
 	if a.Digest != "" && a.Digest == b.Digest {
 		return true
 	}
-	x, y := definitionOf(a), definitionOf(b)
+	x, y := schemasOf(a), schemasOf(b)
 	return x.shape() != "" && x.shape() == y.shape() && (x.result() == "" || x.result() == y.result())
 }
 
-// sorted are the names in m, as bytes.
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+// sortedKeys returns the keys of m, sorted as bytes.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -13,7 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// shelf is the tools that are known, by id.
+// shelf holds the known tools, by id.
 type shelf map[switchboard.ToolID]*switchboard.Tool
 
 func (s shelf) Tool(id switchboard.ToolID) (*switchboard.Tool, bool) { t, ok := s[id]; return t, ok }
@@ -35,7 +35,7 @@ func id(t testing.TB, s string) switchboard.ToolID {
 	return out
 }
 
-// tool is server/name with an input schema and, where not "", an output schema.
+// tool returns server/name with an input schema and, if it is not "", an output schema.
 func tool(t testing.TB, name, input, output string) *switchboard.Tool {
 	t.Helper()
 	out := &switchboard.Tool{ID: id(t, name)}
@@ -58,8 +58,8 @@ func overlay(from switchboard.ToolID, ds ...switchboard.Declared) map[switchboar
 	return map[switchboard.ToolID]switchboard.Overlay{from: {Equivalents: ds}}
 }
 
-// values are constants or defaults, given as one JSON object.
-func values(t testing.TB, text string) map[string]json.RawMessage {
+// parseValues parses constants or defaults from one JSON object.
+func parseValues(t testing.TB, text string) map[string]json.RawMessage {
 	t.Helper()
 	out := map[string]json.RawMessage{}
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
@@ -68,8 +68,8 @@ func values(t testing.TB, text string) map[string]json.RawMessage {
 	return out
 }
 
-// declared is an equivalent b/there, at o.yaml:1:2. words are "map a b",
-// "constants {…}", "defaults {…}" and "drop a".
+// declared returns an equivalent b/there, at o.yaml:1:2. words are "map a b", "constants {…}", "defaults {…}" and "drop
+// a".
 func declared(t testing.TB, words ...string) switchboard.Declared {
 	t.Helper()
 	d := switchboard.Declared{Tool: id(t, "b/there"), Where: "o.yaml:1:2", Map: map[string]string{}}
@@ -80,9 +80,9 @@ func declared(t testing.TB, words ...string) switchboard.Declared {
 			from, to, _ := strings.Cut(rest, " ")
 			d.Map[from] = to
 		case "constants":
-			d.Constants = values(t, rest)
+			d.Constants = parseValues(t, rest)
 		case "defaults":
-			d.Defaults = values(t, rest)
+			d.Defaults = parseValues(t, rest)
 		case "drop":
 			d.Drop = append(d.Drop, rest)
 		default:
@@ -92,8 +92,7 @@ func declared(t testing.TB, words ...string) switchboard.Declared {
 	return d
 }
 
-// schema writes "query:string! lang num:integer,null" as an input schema; ! is
-// for what is required.
+// schema makes an input schema from "query:string! lang num:integer,null"; ! means required.
 func schema(text string) string {
 	var props, required []string
 	for f := range strings.FieldsSeq(text) {
@@ -122,7 +121,7 @@ func why(faults []contract.Fault) (out []string) {
 	return out
 }
 
-func TestWhatIsDeclaredFitsBothSchemasOrIsAFault(t *testing.T) {
+func TestADeclarationFitsBothSchemasOrIsAFault(t *testing.T) {
 	for name, tt := range map[string]struct {
 		here, there string
 		d           []string
@@ -185,16 +184,16 @@ func TestWhatIsDeclaredFitsBothSchemasOrIsAFault(t *testing.T) {
 				t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			}
 			if got, want := len(s.Among([]switchboard.Equivalent{{Tool: there}}).Of(here)), 1; (got == want) != (tt.want == nil) {
-				t.Errorf("%d equivalents, and %d faults are wanted", got, len(tt.want))
+				t.Errorf("%d equivalents; want %d faults", got, len(tt.want))
 			}
 			if back := s.Among([]switchboard.Equivalent{{Tool: here}}).Of(there); back != nil {
-				t.Error("it goes both ways")
+				t.Error("the move works in both directions")
 			}
 		})
 	}
 }
 
-func TestAPairThatCannotBeIsAFault(t *testing.T) {
+func TestAnImpossiblePairIsAFault(t *testing.T) {
 	here, there := tool(t, "a/here", schema("q!"), ""), tool(t, "b/there", schema("q!"), "")
 	heard := func(servers ...switchboard.ServerID) func(switchboard.ServerID) bool {
 		return func(id switchboard.ServerID) bool { return slices.Contains(servers, id) }
@@ -209,7 +208,7 @@ func TestAPairThatCannotBeIsAFault(t *testing.T) {
 	}{
 		"the other tool is not there":            {shelve(here), declared(t), all, []string{"there is no such tool"}},
 		"its server has not said which it has":   {shelve(here), declared(t), heard("a"), nil},
-		"this tool is not there":                 {shelve(there), declared(t), all, nil}, // the catalog says so
+		"this tool is not there":                 {shelve(there), declared(t), all, nil}, // the catalog reports it
 		"both are of one server":                 {shelve(here, tool(t, "a/sibling", schema("q!"), "")), sibling, all, []string{`o.yaml:1:2: server "a", tool "here": equivalent a/sibling: it is of the same server; calls move to another one`}},
 		"only this one promises structure":       {shelve(tool(t, "a/here", schema("q!"), `{"type":"object"}`), there), declared(t), all, []string{"its results have no structured content, and those of this tool promise one (outputSchema)"}},
 		"only the other one does":                {shelve(here, tool(t, "b/there", schema("q!"), `{"type":"object"}`)), declared(t), all, nil},
@@ -224,7 +223,7 @@ func TestAPairThatCannotBeIsAFault(t *testing.T) {
 	}
 }
 
-func TestArgumentsBecomeThoseOfTheOther(t *testing.T) {
+func TestArgumentsAreTranslatedForTheOtherTool(t *testing.T) {
 	const here = "query:string! country:string lang:string max:number page:integer"
 	const there = "q:string! safe:boolean! num:integer lang:string max:number"
 	words := []string{"map query q", `constants {"safe":true}`, `defaults {"num":10,"max":100}`, "drop country"}
@@ -242,7 +241,7 @@ func TestArgumentsBecomeThoseOfTheOther(t *testing.T) {
 		"a value that the other refuses":    {in: `{"arguments":{"query":"x","lang":7}}`, err: `the arguments do not fit: at "/lang": want string, not number`},
 		"what the other requires is absent": {in: `{"arguments":{"lang":"de"}}`, err: `the arguments do not fit: at "": "q" is missing`},
 		"no arguments at all":               {in: `{"name":"here"}`, err: `the arguments do not fit: at "": "q" is missing`},
-		"arguments that are no object":      {in: `{"arguments":[1]}`, err: "the arguments are no object"},
+		"arguments that are no object":      {in: `{"arguments":[1]}`, err: "the arguments are not an object"},
 		"no params":                         {in: ``, err: `the arguments do not fit: at "": "q" is missing`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -258,13 +257,13 @@ func TestArgumentsBecomeThoseOfTheOther(t *testing.T) {
 				t.Errorf("%s, %v; want %s, %s", got, err, tt.want, tt.err)
 			}
 			if string(in) != tt.in {
-				t.Errorf("the call itself has changed: %s", in)
+				t.Errorf("the original call was modified: %s", in)
 			}
 		})
 	}
 }
 
-func TestNoArgumentsStayNoneWhereNoneAreNeeded(t *testing.T) {
+func TestMissingArgumentsStayMissingIfNoneAreNeeded(t *testing.T) {
 	a, b := tool(t, "a/here", schema("q"), ""), tool(t, "b/there", schema("q"), "")
 	s := contract.New(shelve(a, b), overlay(a.ID, declared(t)), all, nil, nil)
 	if got, err := s.Among([]switchboard.Equivalent{{Tool: b}}).Of(a)[0].Params([]byte(`{"name":"here"}`)); err != nil || string(got) != `{"name":"here"}` {
@@ -308,14 +307,14 @@ func TestOnlyTheSameToolOfTwoTrustedServersIsAnEquivalentUndeclared(t *testing.T
 					t.Errorf("%s, %v", got, err)
 				}
 				if _, err := es[0].Params([]byte(`{"arguments": {"q": 7}}`)); err == nil {
-					t.Error("what the other does not take moves")
+					t.Error("arguments that the other tool does not accept move")
 				}
 			}
 		})
 	}
 }
 
-func TestWhatIsDeclaredWronglyIsNoEquivalentThoughItIsTheSame(t *testing.T) {
+func TestAFaultyDeclarationIsNoEquivalentEvenForEqualTools(t *testing.T) {
 	a, b := tool(t, "a/there", schema("q!"), ""), tool(t, "b/there", schema("q!"), "")
 	a.Trust, b.Trust = switchboard.TrustOperator, switchboard.TrustOperator
 	among := []switchboard.Equivalent{{Tool: b}}
@@ -324,11 +323,11 @@ func TestWhatIsDeclaredWronglyIsNoEquivalentThoughItIsTheSame(t *testing.T) {
 	}
 	wrong := contract.New(shelve(a, b), overlay(a.ID, declared(t, "map x y")), all, nil, nil)
 	if len(wrong.Among(among).Of(a)) != 0 {
-		t.Error("a faulty map is as good as none")
+		t.Error("a faulty map is ignored")
 	}
 	tenant := contract.New(shelve(a, b), overlay(a.ID, declared(t)), all, wrong, nil)
 	if len(tenant.Among(among).Of(a)) != 0 || len(tenant.Faults()) != 1 {
-		t.Errorf("a tenant declares again what the operator has: %v", tenant.Faults())
+		t.Errorf("a tenant repeats the operator's declaration: %v", tenant.Faults())
 	}
 }
 
@@ -350,6 +349,6 @@ func TestATenantsEquivalentsAreItsOwnAndTheOperators(t *testing.T) {
 		t.Errorf("the operator's own: %+v", got)
 	}
 	if among[0].Params != nil {
-		t.Error("the caller's list has changed")
+		t.Error("the caller's list was modified")
 	}
 }

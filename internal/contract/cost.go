@@ -6,13 +6,11 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Bounds of one check of a value against a schema. Both are others' words:
-// without bounds, a few bytes of them keep a processor busy for years. So before
-// the check, a walk that decides nothing counts what the check can cost.
+// The limits of one check of a value against a schema. Both come from outside: without limits, a few bytes can keep a
+// processor busy for years. So before the check, a walk counts what the check can cost at most.
 const (
-	// maxSteps is how much work a check may be, in applications of a schema to a
-	// value or the like. maxChain is how many schemas may be applied within each
-	// other.
+	// maxSteps limits the work of a check. One step is about one application of a schema to a value. maxChain limits
+	// how many schemas may be applied within each other.
 	maxSteps = 1_000_000
 	maxChain = 1_000
 )
@@ -22,45 +20,45 @@ var (
 	errRef    = errors.New("$dynamicRef and $recursiveRef are not followed here")
 )
 
-// A cost is what it costs to apply one schema.
-type cost struct {
-	own     int // whatever the value is
-	program int // instructions that each byte of a text, or of members' names, may meet
+// A schemaCost is the cost of applying one schema.
+type schemaCost struct {
+	own     int // for any value
+	program int // instructions that may run for each byte of a text or of a member's name
 	unique  bool
 
-	here  []*cost          // applied to the same value
-	each  []*cost          // applied perhaps to each element or member
-	named map[string]*cost // applied to the member of the name
+	here  []*schemaCost          // applied to the same value
+	each  []*schemaCost          // may be applied to each element or member
+	named map[string]*schemaCost // applied to the member with this name
 }
 
-// costOf makes the cost of a schema and of all that it leads to. done has those
-// that were made.
-func costOf(s *jsonschema.Schema, done map[*jsonschema.Schema]*cost) (*cost, error) {
+// costOf returns the cost of a schema, including the schemas that it refers to. done holds the costs that exist
+// already.
+func costOf(s *jsonschema.Schema, done map[*jsonschema.Schema]*schemaCost) (*schemaCost, error) {
 	if c := done[s]; c != nil {
 		return c, nil
 	}
-	c := &cost{own: 1 + len(s.Required), unique: s.UniqueItems}
+	c := &schemaCost{own: 1 + len(s.Required), unique: s.UniqueItems}
 	done[s] = c
 	if s.DynamicRef != nil || s.RecursiveRef != nil {
 		return nil, errRef
 	}
 	if s.Enum != nil {
-		c.own += values(s.Enum.Values)
+		c.own += countValues(s.Enum.Values)
 	}
 	if s.Const != nil {
-		c.own += values(*s.Const)
+		c.own += countValues(*s.Const)
 	}
 	c.program = programOf(s.Pattern)
 	for re := range s.PatternProperties {
 		c.program += programOf(re)
 	}
 	var err error
-	add := func(to *[]*cost, subs ...*jsonschema.Schema) {
+	add := func(to *[]*schemaCost, subs ...*jsonschema.Schema) {
 		for _, sub := range subs {
 			if sub == nil || err != nil {
 				continue
 			}
-			var k *cost
+			var k *schemaCost
 			k, err = costOf(sub, done)
 			*to = append(*to, k)
 		}
@@ -91,10 +89,10 @@ func costOf(s *jsonschema.Schema, done map[*jsonschema.Schema]*cost) (*cost, err
 		}
 	}
 	for name, sub := range s.Properties {
-		var list []*cost
+		var list []*schemaCost
 		if add(&list, sub); err == nil {
 			if c.named == nil {
-				c.named = make(map[string]*cost, len(s.Properties))
+				c.named = make(map[string]*schemaCost, len(s.Properties))
 			}
 			c.named[name] = list[0]
 		}
@@ -103,73 +101,73 @@ func costOf(s *jsonschema.Schema, done map[*jsonschema.Schema]*cost) (*cost, err
 }
 
 func programOf(re jsonschema.Regexp) int {
-	if p, ok := re.(*pattern); ok {
+	if p, ok := re.(*schemaPattern); ok {
 		return p.program
 	}
 	return 0
 }
 
-// values is how many values v is made of.
-func values(v any) int {
+// countValues returns how many values v consists of.
+func countValues(v any) int {
 	n := 1
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
-			n += values(e)
+			n += countValues(e)
 		}
 	case map[string]any:
 		for _, e := range v {
-			n += values(e)
+			n += countValues(e)
 		}
 	}
 	return n
 }
 
-// A walk counts down to what is left of the steps.
-type walk struct{ left int }
+// A costCounter counts down the remaining steps.
+type costCounter struct{ stepsLeft int }
 
-// apply counts the application of c to v. chain is how many are around it, and
-// same how many of these to the same value.
-func (w *walk) apply(c *cost, v any, chain, same int) {
+// applyCost counts the application of c to v. chain is the number of schemas around it, and same is how many of them apply
+// to the same value.
+func (w *costCounter) applyCost(c *schemaCost, v any, chain, same int) {
 	if chain > maxChain {
-		w.left = -1
+		w.stepsLeft = -1
 	}
-	if w.left -= c.own + same/8; w.left < 0 {
+	if w.stepsLeft -= c.own + same/8; w.stepsLeft < 0 {
 		return
 	}
 	switch v := v.(type) {
 	case string:
-		w.left -= len(v) * c.program / 32
+		w.stepsLeft -= len(v) * c.program / 32
 	case []any:
-		w.left -= len(v) / 4
+		w.stepsLeft -= len(v) / 4
 		if c.unique {
-			w.left -= len(v) / 32 * len(v)
+			w.stepsLeft -= len(v) / 32 * len(v)
 		}
 		if len(c.each) > 0 {
 			for _, e := range v {
-				w.all(c.each, e, chain+1, 0)
+				w.applyAll(c.each, e, chain+1, 0)
 			}
 		}
 	case map[string]any:
-		w.left -= len(v)
+		w.stepsLeft -= len(v)
 		if len(c.each)+len(c.named)+c.program > 0 {
 			for name, e := range v {
-				w.left -= len(name) * c.program / 32
+				w.stepsLeft -= len(name) * c.program / 32
 				if sub := c.named[name]; sub != nil {
-					w.apply(sub, e, chain+1, 0)
+					w.applyCost(sub, e, chain+1, 0)
 				}
-				w.all(c.each, e, chain+1, 0)
+				w.applyAll(c.each, e, chain+1, 0)
 			}
 		}
 	}
-	w.all(c.here, v, chain+1, same+1)
+	w.applyAll(c.here, v, chain+1, same+1)
 }
 
-func (w *walk) all(list []*cost, v any, chain, same int) {
+func (w *costCounter) applyAll(list []*schemaCost, v any, chain, same int) {
 	for _, c := range list {
-		if w.left < 0 {
+		if w.stepsLeft < 0 {
 			return
 		}
-		w.apply(c, v, chain, same)
+		w.applyCost(c, v, chain, same)
 	}
 }

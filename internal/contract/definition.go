@@ -9,56 +9,54 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A definition is what is worked out, when it is needed first, of a tool's
-// definition. It is safe for concurrent use.
-type definition struct {
+// A toolSchemas holds what this package computes from a tool's definition. Each part is computed when it is first
+// needed. It is safe for concurrent use.
+type toolSchemas struct {
 	input, output func() (*schema, error)
 
-	// form is that of the input schema.
+	// form is the form of the input schema.
 	form func() *form
 
-	// shape is the digest of the input schema, and result that of the output
-	// schema; "" where there is none.
+	// shape is the digest of the input schema, and result that of the output schema; "" if there is none.
 	shape, result func() switchboard.Digest
 }
 
-// maxKnown bounds the definitions that are kept, by the bytes of their text.
-const maxKnown = 32 << 20
+// maxKnownBytes limits the cached definitions, by the bytes of their text.
+const maxKnownBytes = 32 << 20
 
-// known are the definitions that have been needed, by their digest: what is
-// worked out of one hangs on nothing else.
-var known = struct {
+// knownSchemas caches definitions by their digest. That is valid because a definition's results depend only on its text.
+var knownSchemas = struct {
 	sync.RWMutex
-	of    map[switchboard.Digest]*definition
+	of    map[switchboard.Digest]*toolSchemas
 	bytes int
-}{of: map[switchboard.Digest]*definition{}}
+}{of: map[switchboard.Digest]*toolSchemas{}}
 
-// definitionOf returns what is known of the tool's definition.
-func definitionOf(t *switchboard.Tool) *definition {
-	if t.Digest == "" { // nobody has read it
-		return newDefinition(t.Definition)
+// schemasOf returns the cached results for the tool's definition.
+func schemasOf(t *switchboard.Tool) *toolSchemas {
+	if t.Digest == "" { // it has no digest to cache it by
+		return newToolSchemas(t.Definition)
 	}
-	known.RLock()
-	d := known.of[t.Digest]
-	known.RUnlock()
+	knownSchemas.RLock()
+	d := knownSchemas.of[t.Digest]
+	knownSchemas.RUnlock()
 	if d != nil {
 		return d
 	}
-	known.Lock()
-	defer known.Unlock()
-	if d := known.of[t.Digest]; d != nil {
+	knownSchemas.Lock()
+	defer knownSchemas.Unlock()
+	if d := knownSchemas.of[t.Digest]; d != nil {
 		return d
 	}
-	if known.bytes += len(t.Definition); known.bytes > maxKnown {
-		clear(known.of)
-		known.bytes = len(t.Definition)
+	if knownSchemas.bytes += len(t.Definition); knownSchemas.bytes > maxKnownBytes {
+		clear(knownSchemas.of)
+		knownSchemas.bytes = len(t.Definition)
 	}
-	d = newDefinition(t.Definition)
-	known.of[t.Digest] = d
+	d = newToolSchemas(t.Definition)
+	knownSchemas.of[t.Digest] = d
 	return d
 }
 
-func newDefinition(text []byte) *definition {
+func newToolSchemas(text []byte) *toolSchemas {
 	compiled := func(name string) func() (*schema, error) {
 		return sync.OnceValues(func() (*schema, error) {
 			raw, ok := wire.Field(text, name)
@@ -88,11 +86,11 @@ func newDefinition(text []byte) *definition {
 		}
 		doc, err := decode(raw)
 		if err != nil {
-			return nil // and so nobody can tell what fits
+			return nil // without a form, nothing is checked
 		}
 		return formOf(doc)
 	})
-	return &definition{compiled(input), compiled(output), outlined, digest(input), digest(output)}
+	return &toolSchemas{compiled(input), compiled(output), outlined, digest(input), digest(output)}
 }
 
 // The members of a definition that hold schemas.

@@ -12,8 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// The example of docs/equivalents.md does what the page says, and a slip in it is
-// told as the page says.
+// The example of docs/equivalents.md does what the page says, and a typing mistake in it gives the error on the page.
 func TestTheExampleOfTheDocumentationMovesCalls(t *testing.T) {
 	page, err := os.ReadFile("../../docs/equivalents.md")
 	if err != nil {

@@ -10,57 +10,55 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A flat schema is that of an object whose members are plain, as the arguments of
-// most calls are. What it accepts fits the schema that it was made of, and is found
-// out in a fraction of the time; of what it does not accept it says nothing. nil
-// accepts nothing.
-type flat struct {
-	members  map[string]*member
+// A flatSchema is the schema of an object with simple members, such as the arguments of most calls. Everything that it
+// accepts fits the schema that it was made from, and it takes a fraction of the time. If it does not accept a value,
+// that value may fit or not. nil accepts nothing.
+type flatSchema struct {
+	members  map[string]*flatMember
 	required []any
 }
 
-// A member accepts values of some types.
-type member struct {
-	types           plain
-	words           []string // where not nil, all the texts that are accepted
-	least, most     int64    // of whole numbers
-	shortest        int64    // of texts, in characters
-	longest         int64
-	fenced, checked bool // there are bounds of numbers, of texts
+// A flatMember accepts values of some types.
+type flatMember struct {
+	types                    plainType
+	allowedTexts             []string // if not nil, the only texts that are accepted
+	minimum, maximum         int64    // limits of whole numbers
+	minLength                int64    // limits of texts, in characters
+	maxLength                int64
+	limitsNumber, limitsText bool // there are limits of numbers, of texts
 }
 
-// plain are the types of a value that is neither a list nor an object.
-type plain uint8
+// plainType is a set of types of values that are neither lists nor objects.
+type plainType uint8
 
 const (
-	plainString plain = 1 << iota
+	plainString plainType = 1 << iota
 	plainInteger
-	plainNumber // with a fraction
+	plainNumber // numbers with a fraction
 	plainBoolean
 	plainNull
 
 	plainAny = plainString | plainInteger | plainNumber | plainBoolean | plainNull
 )
 
-var plainTypes = map[any]plain{
+var plainTypes = map[any]plainType{
 	"string": plainString, "integer": plainInteger, "number": plainInteger | plainNumber, "boolean": plainBoolean, "null": plainNull,
 }
 
-// maxFlat bounds what a flat schema looks at, in bytes, and maxRequired the members
-// that it wants, so that what it accepts is never more than can be checked.
+// maxFlatBytes limits the bytes that a flat schema reads, and maxRequired the members that it requires. So it never accepts
+// more than the full check could.
 const (
-	maxFlat     = 16 << 10
-	maxRequired = 100
+	maxFlatBytes = 16 << 10
+	maxRequired  = 100
 )
 
-// flatOf returns the flat schema that says the same of the objects which it
-// accepts, or nil.
-func flatOf(doc any) *flat {
+// flatSchemaOf returns a flat schema that accepts only objects which fit doc, or nil.
+func flatSchemaOf(doc any) *flatSchema {
 	schema, ok := doc.(map[string]any)
 	if !ok {
 		return nil
 	}
-	f := &flat{members: map[string]*member{}}
+	f := &flatSchema{members: map[string]*flatMember{}}
 	for key, value := range schema {
 		switch key {
 		case "type":
@@ -70,13 +68,13 @@ func flatOf(doc any) *flat {
 		case "properties":
 			properties, _ := value.(map[string]any)
 			for name, sub := range properties {
-				f.members[name] = memberOf(sub)
+				f.members[name] = flatMemberOf(sub)
 			}
 		case "required":
 			f.required, _ = value.([]any)
-		case "additionalProperties": // of others nothing is accepted
+		case "additionalProperties": // the flat schema accepts no other members anyway
 		default:
-			if !remarks[key] {
+			if !ignoredKeywords[key] {
 				return nil
 			}
 		}
@@ -87,16 +85,16 @@ func flatOf(doc any) *flat {
 	return f
 }
 
-// remarks are the keywords that want nothing of a value.
-var remarks = map[string]bool{"$comment": true, "$schema": true, "default": true, "deprecated": true, "description": true, "examples": true, "title": true}
+// ignoredKeywords are the keywords that do not restrict values.
+var ignoredKeywords = map[string]bool{"$comment": true, "$schema": true, "default": true, "deprecated": true, "description": true, "examples": true, "title": true}
 
-// memberOf returns what accepts values that all fit the schema of a member, or nil.
-func memberOf(doc any) *member {
+// flatMemberOf returns a member that accepts only values which fit the schema doc, or nil.
+func flatMemberOf(doc any) *flatMember {
 	schema, ok := doc.(map[string]any)
 	if !ok {
 		return nil
 	}
-	m := &member{types: plainAny, least: math.MinInt64, most: math.MaxInt64, longest: math.MaxInt64}
+	m := &flatMember{types: plainAny, minimum: math.MinInt64, maximum: math.MaxInt64, maxLength: math.MaxInt64}
 	for key, value := range schema {
 		list, _ := value.([]any)
 		n, whole := value.(int64)
@@ -104,72 +102,72 @@ func memberOf(doc any) *member {
 		case key == "type" && list == nil:
 			m.types &= plainTypes[value]
 		case key == "type":
-			m.types &= union(list, func(t any) plain { return plainTypes[t] })
+			m.types &= unionTypes(list, func(t any) plainType { return plainTypes[t] })
 		case key == "anyOf" && list != nil:
-			m.types &= union(list, func(sub any) plain {
-				if of := memberOf(sub); of != nil && of.words == nil && !of.fenced && !of.checked {
+			m.types &= unionTypes(list, func(sub any) plainType {
+				if of := flatMemberOf(sub); of != nil && of.allowedTexts == nil && !of.limitsNumber && !of.limitsText {
 					return of.types
 				}
 				return 0
 			})
 		case key == "enum" && list != nil:
 			m.types &= plainString
-			m.words = []string{}
+			m.allowedTexts = []string{}
 			for _, e := range list {
 				if word, ok := e.(string); ok {
-					m.words = append(m.words, word)
+					m.allowedTexts = append(m.allowedTexts, word)
 				}
 			}
 		case key == "minimum" && whole:
-			m.least, m.fenced = n, true
+			m.minimum, m.limitsNumber = n, true
 		case key == "maximum" && whole:
-			m.most, m.fenced = n, true
+			m.maximum, m.limitsNumber = n, true
 		case key == "minLength" && whole:
-			m.shortest, m.checked = n, true
+			m.minLength, m.limitsText = n, true
 		case key == "maxLength" && whole:
-			m.longest, m.checked = n, true
-		case !remarks[key]:
+			m.maxLength, m.limitsText = n, true
+		case !ignoredKeywords[key]:
 			return nil
 		}
 	}
-	if m.fenced {
+	if m.limitsNumber {
 		m.types &^= plainNumber
 	}
 	return m
 }
 
-func union(list []any, of func(any) plain) (all plain) {
+func unionTypes(list []any, of func(any) plainType) (all plainType) {
 	for _, e := range list {
 		all |= of(e)
 	}
 	return all
 }
 
-// accepts reports whether the value fits for certain.
-func (m *member) accepts(value []byte) bool {
-	is := plainly(value)
+// accepts reports whether the value certainly fits.
+func (m *flatMember) accepts(value []byte) bool {
+	is := plainTypeOf(value)
 	switch {
 	case m == nil || m.types&is == 0:
 		return false
-	case is == plainInteger && m.fenced:
+	case is == plainInteger && m.limitsNumber:
 		n, err := strconv.ParseInt(string(value), 10, 64)
-		return err == nil && m.least <= n && n <= m.most
-	case is != plainString || m.words == nil && !m.checked:
+		return err == nil && m.minimum <= n && n <= m.maximum
+	case is != plainString || m.allowedTexts == nil && !m.limitsText:
 		return true
 	case bytes.IndexByte(value, '\\') >= 0:
 		return false
 	}
 	text := value[1 : len(value)-1]
-	if m.words != nil && !slices.ContainsFunc(m.words, func(w string) bool { return w == string(text) }) {
+	if m.allowedTexts != nil && !slices.ContainsFunc(m.allowedTexts, func(w string) bool { return w == string(text) }) {
 		return false
 	}
 	n := int64(utf8.RuneCount(text))
-	return m.shortest <= n && n <= m.longest
+	return m.minLength <= n && n <= m.maxLength
 }
 
-// accepts reports whether the value, which is strict JSON, fits for certain.
-func (f *flat) accepts(text []byte) bool {
-	if f == nil || len(text) > maxFlat || len(text) == 0 || text[0] != '{' {
+// accepts reports whether the value, which is strict JSON, certainly fits.
+func (f *flatSchema) accepts(text []byte) bool {
+	if f == nil || len(text) > maxFlatBytes || len(text) == 0 || text[0] != '{' {
 		return false
 	}
 	missing := len(f.required)
@@ -184,11 +182,10 @@ func (f *flat) accepts(text []byte) bool {
 	return missing == 0
 }
 
-// plainly is the type of a value as it is spelt, or none where that takes a closer
-// look.
-func plainly(value []byte) plain {
+// plainTypeOf returns the type of a value by its first characters, or 0 if that is not certain.
+func plainTypeOf(value []byte) plainType {
 	switch c := value[0]; {
-	case c == '"' && !bytes.Contains(value, []byte(`\u`)): // half a character can be spelt so
+	case c == '"' && !bytes.Contains(value, []byte(`\u`)): // \u may be half of a surrogate pair
 		return plainString
 	case c == 't' || c == 'f':
 		return plainBoolean

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a flat schema accepts, the whole one accepts too.
+// Everything that a flat schema accepts, the whole schema accepts too.
 func TestAFlatSchemaAcceptsOnlyWhatFits(t *testing.T) {
 	pick := func(t *rapid.T, what string, from ...string) string { return rapid.SampledFrom(from).Draw(t, what) }
 	types := []string{`"string"`, `"integer"`, `"number"`, `"boolean"`, `"null"`, `"object"`, `"array"`, `["string","null"]`, `["integer","array"]`, `["number","boolean"]`}
@@ -42,7 +42,7 @@ func TestAFlatSchemaAcceptsOnlyWhatFits(t *testing.T) {
 		text := "{" + strings.Join(words, ",") + "}"
 		s, err := compile([]byte(text))
 		if err != nil {
-			return // one that says a thing twice, for one
+			return // such as one with a duplicate name
 		}
 		try := func(members ...string) {
 			value := "{" + strings.Join(members, " , ") + "}"
@@ -50,7 +50,7 @@ func TestAFlatSchemaAcceptsOnlyWhatFits(t *testing.T) {
 				return
 			}
 			accepted++
-			if err := s.examine([]byte(value)); err != nil {
+			if err := s.checkWhole([]byte(value)); err != nil {
 				t.Fatalf("%s is accepted under %s: %v", value, text, err)
 			}
 		}
@@ -68,7 +68,7 @@ func TestAFlatSchemaAcceptsOnlyWhatFits(t *testing.T) {
 	t.Log(accepted, "accepted")
 }
 
-func TestArgumentsOfMostToolsAreAcceptedAtAGlance(t *testing.T) {
+func TestFlatSchemasAcceptTheArgumentsOfMostTools(t *testing.T) {
 	for _, tt := range []struct{ schema, value string }{
 		{`{"type":"object","properties":{"query":{"type":"string"},"num":{"type":"integer"},"filter":{"type":"object"}},"required":["query"]}`, `{"query":"x","num":3}`},
 		{`{"type":"object","properties":{"q":{"anyOf":[{"type":"string"},{"type":"null"}],"default":null,"title":"Q"}},"title":"search"}`, `{"q":null}`},
@@ -81,22 +81,22 @@ func TestArgumentsOfMostToolsAreAcceptedAtAGlance(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !s.flat.accepts([]byte(tt.value)) {
-			t.Errorf("%s is not, under %s", tt.value, tt.schema)
+			t.Errorf("%s is not accepted, under %s", tt.value, tt.schema)
 		}
-		if long := fmt.Sprintf(`{"query":%q}`, strings.Repeat("x", maxFlat)); s.flat.accepts([]byte(long)) {
-			t.Error("what is long is")
+		if long := fmt.Sprintf(`{"query":%q}`, strings.Repeat("x", maxFlatBytes)); s.flat.accepts([]byte(long)) {
+			t.Error("a long value is accepted")
 		}
 	}
 }
 
-// Of a call that moves: what it costs to see that the other tool takes its arguments.
+// The cost of checking, for a call that moves, that the other tool accepts its arguments.
 func BenchmarkArguments(b *testing.B) {
 	s, err := compile([]byte(`{"type":"object","properties":{"nonce":{"type":"string"},"size":{"type":"integer","minimum":0}},"required":["nonce","size"]}`))
 	if err != nil {
 		b.Fatal(err)
 	}
 	value := []byte(`{"nonce":"sb0.1234567","size":1024}`)
-	for name, check := range map[string]func([]byte) error{"check": s.check, "examine": s.examine} {
+	for name, check := range map[string]func([]byte) error{"check": s.check, "examine": s.checkWhole} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -12,48 +12,47 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A form is the part of a schema that says which members an object must have, and which
-// it may have. nil is the form of a schema that says neither.
+// A form is the part of a schema that says which members an object must have, and which it may have. nil is the form of
+// a schema that restricts neither.
 type form struct {
 	doc      map[string]any // the schema
-	required []string       // without members that have a default: their servers fill them in
+	required []string       // without members that have a default, because servers fill those in
 	members  map[string]*form
 	closed   bool  // no other members are allowed
-	items    *form // of each element of a list
+	items    *form // the form of each element of a list
 }
 
-// maxForms bounds the forms of one schema, and so how long it takes to make them.
+// maxForms limits the forms of one schema, and so the time to make them.
 const maxForms = 10_000
 
-// formOf returns the form of a schema that decode has read; nil where it has none.
+// formOf returns the form of a schema that decode has read; nil if it has none.
 func formOf(doc any) *form {
-	b := former{root: doc, made: map[string]*form{}}
-	return b.form(doc)
+	b := formBuilder{root: doc, made: map[string]*form{}}
+	return b.makeForm(doc)
 }
 
-// A former makes the forms of one schema.
-type former struct {
+// A formBuilder makes the forms of one schema.
+type formBuilder struct {
 	root  any
 	made  map[string]*form // by the pointer in $ref
 	count int
 }
 
-func (b *former) form(doc any) *form {
+func (b *formBuilder) makeForm(doc any) *form {
 	schema, ok := doc.(map[string]any)
 	if b.count++; !ok || b.count > maxForms {
 		return nil
 	}
 	if ref, ok := schema["$ref"].(string); ok {
-		return b.refer(ref)
+		return b.formOfReference(ref)
 	}
 	f := &form{doc: schema}
-	b.fill(f)
+	b.fillForm(f)
 	return f
 }
 
-// refer returns the form of the schema that ref points to, within the same document. A
-// schema may contain itself.
-func (b *former) refer(ref string) *form {
+// formOfReference returns the form of the schema that ref points to, within the same document. A schema may contain itself.
+func (b *formBuilder) formOfReference(ref string) *form {
 	if f, ok := b.made[ref]; ok {
 		return f
 	}
@@ -68,19 +67,19 @@ func (b *former) refer(ref string) *form {
 		return nil
 	}
 	if _, more := schema["$ref"]; more {
-		return nil // a chain of references can be a circle
+		return nil // a chain of references may be circular
 	}
 	f := &form{doc: schema}
 	b.made[ref] = f
-	b.fill(f)
+	b.fillForm(f)
 	return f
 }
 
-func (b *former) fill(f *form) {
+func (b *formBuilder) fillForm(f *form) {
 	properties, _ := f.doc["properties"].(map[string]any)
 	f.members = make(map[string]*form, len(properties))
 	for name, sub := range properties {
-		f.members[name] = b.form(sub)
+		f.members[name] = b.makeForm(sub)
 	}
 	required, _ := f.doc["required"].([]any)
 	for _, r := range required {
@@ -92,17 +91,17 @@ func (b *former) fill(f *form) {
 	}
 	_, patterns := f.doc["patternProperties"]
 	f.closed = f.doc["additionalProperties"] == false && !patterns
-	if _, tuple := f.doc["prefixItems"]; !tuple { // there items is of the elements behind these
-		f.items = b.form(f.doc["items"])
+	if _, tuple := f.doc["prefixItems"]; !tuple { // with prefixItems, items applies only to the later elements
+		f.items = b.makeForm(f.doc["items"])
 	}
 }
 
-// maxFaults bounds the members that one refusal names.
+// maxFaults limits the members that one refusal names.
 const maxFaults = 8
 
-// check returns the first object in the value, which is strict JSON, that lacks a member or
-// has one that is not allowed; nil where there is none.
-func (f *form) check(value []byte) *unfilled {
+// findUnfilled returns the first object in the value that lacks a member or has one that is not allowed; nil if there is none.
+// The value is strict JSON.
+func (f *form) findUnfilled(value []byte) *unfilledObject {
 	switch {
 	case f == nil || len(value) == 0:
 		return nil
@@ -110,7 +109,7 @@ func (f *form) check(value []byte) *unfilled {
 		return f.checkObject(value)
 	case value[0] == '[' && f.items != nil:
 		for element := range wire.Elements(value) {
-			if u := f.items.check(element); u != nil {
+			if u := f.items.findUnfilled(element); u != nil {
 				return u
 			}
 		}
@@ -118,17 +117,17 @@ func (f *form) check(value []byte) *unfilled {
 	return nil
 }
 
-func (f *form) checkObject(value []byte) *unfilled {
+func (f *form) checkObject(value []byte) *unfilledObject {
 	missing := len(f.required)
 	var unknown []string
-	var deeper *unfilled
+	var deeper *unfilledObject
 	for name, member := range wire.Members(value) {
 		sub, known := f.members[name]
 		switch {
 		case !known && f.closed && len(unknown) < maxFaults:
 			unknown = append(unknown, name)
 		case sub != nil && deeper == nil:
-			deeper = sub.check(member)
+			deeper = sub.findUnfilled(member)
 		}
 		if slices.Contains(f.required, name) {
 			missing--
@@ -137,7 +136,7 @@ func (f *form) checkObject(value []byte) *unfilled {
 	if missing <= 0 && unknown == nil {
 		return deeper
 	}
-	u := &unfilled{form: f, unknown: unknown}
+	u := &unfilledObject{form: f, unknown: unknown}
 	for _, name := range f.required {
 		if len(u.missing) == maxFaults {
 			break
@@ -149,30 +148,30 @@ func (f *form) checkObject(value []byte) *unfilled {
 	return u
 }
 
-// unfilled says which members an object lacks, and which it has that are not allowed.
-type unfilled struct {
+// unfilledObject says which members an object lacks, and which of its members are not allowed.
+type unfilledObject struct {
 	form             *form
 	missing, unknown []string
 }
 
-// Error names the members, and for an unknown one the member that was probably meant.
-func (u *unfilled) Error() string {
+// Error names the members, and for an unknown member the one that was probably meant.
+func (u *unfilledObject) Error() string {
 	var all []string
 	for _, name := range u.missing {
-		all = append(all, quoted(name)+" is missing")
+		all = append(all, safeQuote(name)+" is missing")
 	}
 	for _, name := range u.unknown {
-		text := quoted(name) + " is unknown"
-		if meant := nearest(name, u.form.members); meant != "" {
-			text += " (did you mean " + quoted(meant) + "?)"
+		text := safeQuote(name) + " is unknown"
+		if meant := nearestName(name, u.form.members); meant != "" {
+			text += " (did you mean " + safeQuote(meant) + "?)"
 		}
 		all = append(all, text)
 	}
 	return strings.Join(all, ", ")
 }
 
-// nearest returns the known name that differs least from the name; "" where all differ much.
-func nearest(name string, known map[string]*form) (best string) {
+// nearestName returns the known name that is most similar to name; "" if none is similar.
+func nearestName(name string, known map[string]*form) (best string) {
 	if len(name) > maxShown {
 		return ""
 	}
@@ -188,14 +187,14 @@ func nearest(name string, known map[string]*form) (best string) {
 	return best
 }
 
-// maxPart bounds the part of a schema that is shown, in bytes.
-const maxPart = 1200
+// maxPartBytes limits the part of a schema that is shown, in bytes.
+const maxPartBytes = 1200
 
-// part is the schema as JSON, as much of it as has room in maxPart: without what its
-// members are made of, then without their descriptions, then the members' names alone.
-func part(schema map[string]any) string {
+// shownPart returns the schema as JSON, shortened to maxPart bytes: first without the inner schemas of its members, then
+// without their descriptions, then only the members' names.
+func shownPart(schema map[string]any) string {
 	for _, depth := range []int{8, 2, 1} {
-		if text, err := json.Marshal(trimmed(schema, depth)); err == nil && len(text) <= maxPart {
+		if text, err := json.Marshal(trimSchema(schema, depth)); err == nil && len(text) <= maxPartBytes {
 			return string(text)
 		}
 	}
@@ -203,20 +202,20 @@ func part(schema map[string]any) string {
 	names := slices.Sorted(maps.Keys(properties))
 	var b strings.Builder
 	for i, name := range names {
-		if b.Len() > maxPart/2 {
+		if b.Len() > maxPartBytes/2 {
 			return fmt.Sprintf("an object with the members %s and %d more", b.String(), len(names)-i)
 		}
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString(quoted(name))
+		b.WriteString(safeQuote(name))
 	}
 	return "an object with the members " + b.String()
 }
 
-// trimmed is the schema without what is shared among schemas, and without what stands
-// deeper than that. The last level has types alone.
-func trimmed(schema map[string]any, depth int) map[string]any {
+// trimSchema returns the schema without shared definitions, and without anything nested deeper than depth. The last level
+// has only types.
+func trimSchema(schema map[string]any, depth int) map[string]any {
 	out := map[string]any{}
 	for key, value := range schema {
 		switch key {
@@ -230,7 +229,7 @@ func trimmed(schema map[string]any, depth int) map[string]any {
 			subs := map[string]any{}
 			for name, sub := range properties {
 				if s, ok := sub.(map[string]any); ok {
-					sub = trimmed(s, depth-1)
+					sub = trimSchema(s, depth-1)
 				}
 				subs[name] = sub
 			}

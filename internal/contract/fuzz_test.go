@@ -8,9 +8,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Whatever a client sends, what moves is what it sent: each argument under the
-// name that the map gives it, with its value byte for byte, and nothing besides
-// but constants and defaults.
+// Whatever a client sends, the moved arguments are the client's: each argument under the name in the map, with its
+// value byte for byte, and in addition only constants and defaults.
 func FuzzArguments(f *testing.F) {
 	for _, seed := range []string{
 		`{"arguments":{"query":"x"}}`, `{"arguments":{"\u0071uery":1.50,"b":[{}],"country":null}}`, `{"name":"x"}`, `{"arguments":[]}`,
@@ -25,8 +24,8 @@ func FuzzArguments(f *testing.F) {
 		Map: map[string]string{"query": "q", "a": "b", "b": "a"}, Constants: map[string]json.RawMessage{"safe": []byte("true")},
 		Defaults: map[string]json.RawMessage{"num": []byte("10"), "q": []byte(`"all"`)}, Drop: []string{"country"},
 	}, here, there)
-	if m.wrong != nil {
-		f.Fatal(m.wrong)
+	if m.faults != nil {
+		f.Fatal(m.faults)
 	}
 	f.Fuzz(func(t *testing.T, params []byte) {
 		msg, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(params) + `}`))
@@ -34,12 +33,12 @@ func FuzzArguments(f *testing.F) {
 			return
 		}
 		params = msg.Params
-		got, err := m.params(params)
+		got, err := m.moveParams(params)
 		if err != nil {
 			return
 		}
 		if _, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(got) + `}`)); err != nil {
-			t.Fatalf("%s is no params: %v", got, err)
+			t.Fatalf("%s are not params: %v", got, err)
 		}
 		want := map[string]string{"safe": "true", "num": "10", "q": `"all"`}
 		args, _ := wire.Field(params, "arguments")
@@ -47,7 +46,7 @@ func FuzzArguments(f *testing.F) {
 			if to := m.declared.Map[name]; to != "" {
 				want[to] = string(value)
 			} else if name != "country" {
-				t.Fatalf("%s has an argument of which nobody knows", params)
+				t.Fatalf("%s has an unknown argument", params)
 			}
 		}
 		moved, _ := wire.Field(got, "arguments")

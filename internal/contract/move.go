@@ -10,26 +10,25 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A move turns the arguments of one tool into those of another.
+// A move translates the arguments of one tool into those of another.
 type move struct {
-	// declared is what it is made of. nil means that both tools take the same,
-	// so that arguments stay as they are.
+	// declared is the declaration. nil means that both tools accept the same arguments, so that they stay unchanged.
 	declared *switchboard.Declared
 	from, to switchboard.Digest
 
-	wrong []string        // why it is none
-	gives map[string]bool // the arguments of the one tool
-	drop  map[string]bool // those of them that are left out
-	takes map[string]bool // the arguments of the other
-	taker *definition
+	faults         []string        // the reasons why it is invalid
+	giverArguments map[string]bool // the arguments of the first tool
+	dropped        map[string]bool // the arguments of the first tool that are left out
+	takerArguments map[string]bool // the arguments of the other tool
+	taker          *toolSchemas
 }
 
-// newMove holds what is declared against the schemas of both tools.
+// newMove checks a declaration against the schemas of both tools.
 func newMove(d *switchboard.Declared, from, to *switchboard.Tool) *move {
-	m := &move{declared: d, from: from.Digest, to: to.Digest, taker: definitionOf(to), drop: map[string]bool{}}
+	m := &move{declared: d, from: from.Digest, to: to.Digest, taker: schemasOf(to), dropped: map[string]bool{}}
 	giver, taker := argumentsOf(from), argumentsOf(to)
-	m.gives, m.takes = names(giver.of), names(taker.of)
-	wrong := func(format string, args ...any) { m.wrong = append(m.wrong, fmt.Sprintf(format, args...)) }
+	m.giverArguments, m.takerArguments = nameSet(giver.of), nameSet(taker.of)
+	wrong := func(format string, args ...any) { m.faults = append(m.faults, fmt.Sprintf(format, args...)) }
 
 	if from.ID.Server == to.ID.Server {
 		wrong("it is of the same server; calls move to another one")
@@ -46,83 +45,82 @@ func newMove(d *switchboard.Declared, from, to *switchboard.Tool) *move {
 	}
 
 	for _, name := range d.Drop {
-		if !m.gives[name] {
-			wrong("drop: this tool has no argument %s", quoted(name))
+		if !m.giverArguments[name] {
+			wrong("drop: this tool has no argument %s", safeQuote(name))
 		}
 		if _, ok := d.Map[name]; ok {
-			wrong("drop: the map sends %s", quoted(name))
+			wrong("drop: the map sends %s", safeQuote(name))
 		}
-		m.drop[name] = true
+		m.dropped[name] = true
 	}
-	for _, name := range sorted(d.Map) {
-		if !m.gives[name] {
-			wrong("map: this tool has no argument %s", quoted(name))
+	for _, name := range sortedKeys(d.Map) {
+		if !m.giverArguments[name] {
+			wrong("map: this tool has no argument %s", safeQuote(name))
 		}
 	}
 
-	// By what each argument of the other is provided.
+	// provided maps each argument of the other tool to its origin.
 	provided := map[string]string{}
 	provide := func(name, by string) {
 		if other, twice := provided[name]; twice {
-			wrong("%s and %s both become its argument %s", other, by, quoted(name))
+			wrong("%s and %s both become its argument %s", other, by, safeQuote(name))
 			return
 		}
 		provided[name] = by
 	}
-	for _, name := range sorted(giver.of) {
+	for _, name := range sortedKeys(giver.of) {
 		to, mapped := d.Map[name]
 		switch {
-		case m.drop[name]:
+		case m.dropped[name]:
 			continue
 		case !mapped:
 			to = name
 		}
 		switch {
-		case m.takes[to]:
-			provide(to, "the argument "+quoted(name))
-			if disjoint(giver.of[name], taker.of[to]) {
-				wrong("its argument %s is of another type than this tool's %s", quoted(to), quoted(name))
+		case m.takerArguments[to]:
+			provide(to, "the argument "+safeQuote(name))
+			if disjointTypes(giver.of[name], taker.of[to]) {
+				wrong("its argument %s is of another type than this tool's %s", safeQuote(to), safeQuote(name))
 			}
 		case mapped:
-			wrong("map: it has no argument %s", quoted(to))
+			wrong("map: it has no argument %s", safeQuote(to))
 		case slices.Contains(giver.required, name):
-			wrong("it has no argument %s, which every call of this tool gives; map it, or drop it", quoted(name))
+			wrong("it has no argument %s, which every call of this tool gives; map it, or drop it", safeQuote(name))
 		}
 	}
-	for _, name := range sorted(d.Constants) {
+	for _, name := range sortedKeys(d.Constants) {
 		provide(name, "the constant")
-		m.suits("constants", name, d.Constants[name], schema)
+		m.checkValue("constants", name, d.Constants[name], schema)
 	}
-	for _, name := range sorted(d.Defaults) {
+	for _, name := range sortedKeys(d.Defaults) {
 		if _, ok := d.Constants[name]; ok {
-			wrong("defaults: %s is a constant", quoted(name))
+			wrong("defaults: %s is a constant", safeQuote(name))
 		}
 		provided[name] = "the default"
-		m.suits("defaults", name, d.Defaults[name], schema)
+		m.checkValue("defaults", name, d.Defaults[name], schema)
 	}
 	for _, name := range taker.required {
 		if provided[name] == "" {
-			wrong("nothing becomes its argument %s, which it requires; map one, or give a constant or default", quoted(name))
+			wrong("nothing becomes its argument %s, which it requires; map one, or give a constant or default", safeQuote(name))
 		}
 	}
 	return m
 }
 
-// suits holds the value of a constant or default against what the other tool's
-// schema says of the argument.
-func (m *move) suits(key, name string, value []byte, taker *schema) {
-	if !m.takes[name] {
-		m.wrong = append(m.wrong, fmt.Sprintf("%s: it has no argument %s", key, quoted(name)))
+// checkValue checks the value of a constant or default against the other tool's schema for the argument.
+func (m *move) checkValue(key, name string, value []byte, taker *schema) {
+	if !m.takerArguments[name] {
+		m.faults = append(m.faults, fmt.Sprintf("%s: it has no argument %s", key, safeQuote(name)))
 		return
 	}
 	if s := taker.property(name); s != nil {
 		if err := s.check(value); err != nil {
-			m.wrong = append(m.wrong, fmt.Sprintf("%s: the value of %s does not fit: %v", key, quoted(name), err))
+			m.faults = append(m.faults, fmt.Sprintf("%s: the value of %s does not fit: %v", key, safeQuote(name), err))
 		}
 	}
 }
 
-func names(m map[string][]byte) map[string]bool {
+func nameSet(m map[string][]byte) map[string]bool {
 	out := make(map[string]bool, len(m))
 	for name := range m {
 		out[name] = true
@@ -130,9 +128,9 @@ func names(m map[string][]byte) map[string]bool {
 	return out
 }
 
-// arguments are what an input schema says of them at its top.
+// arguments are the arguments at the top level of an input schema.
 type arguments struct {
-	of       map[string][]byte // the schema of each
+	of       map[string][]byte // the schema of each argument
 	required []string          // sorted
 }
 
@@ -152,9 +150,8 @@ func argumentsOf(t *switchboard.Tool) arguments {
 	return a
 }
 
-// disjoint reports whether no value is of a type of both schemas. A schema that
-// names no type takes all.
-func disjoint(a, b []byte) bool {
+// disjointTypes reports whether no type is in both schemas. A schema without a type allows all types.
+func disjointTypes(a, b []byte) bool {
 	x, y := typesOf(a), typesOf(b)
 	if x == nil || y == nil {
 		return false
@@ -184,20 +181,19 @@ func typesOf(schema []byte) map[string]bool {
 	return types
 }
 
-// params gives the params of a call as the other tool takes them. Of what
-// stands in them only the arguments change, and of these the names, and what is
-// added or dropped; values stay byte for byte.
-func (m *move) params(params []byte) ([]byte, error) {
+// moveParams returns the params of a call for the other tool. It changes only the arguments: their names, and the ones that
+// are added or dropped. Values stay byte for byte.
+func (m *move) moveParams(params []byte) ([]byte, error) {
 	args, given := wire.Field(params, "arguments")
 	if given && (len(args) == 0 || args[0] != '{') {
-		return nil, errors.New("the arguments are no object")
+		return nil, errors.New("the arguments are not an object")
 	}
 	if !given {
 		args = []byte("{}")
 	}
 	out := params
 	if m.declared != nil {
-		moved, err := m.arguments(args)
+		moved, err := m.moveArguments(args)
 		if err != nil {
 			return nil, err
 		}
@@ -215,8 +211,8 @@ func (m *move) params(params []byte) ([]byte, error) {
 	return out, nil
 }
 
-// arguments gives the object of arguments as the other tool takes it.
-func (m *move) arguments(args []byte) ([]byte, error) {
+// moveArguments returns the object of arguments for the other tool.
+func (m *move) moveArguments(args []byte) ([]byte, error) {
 	d := m.declared
 	out := append(make([]byte, 0, len(args)+64), '{')
 	sent := map[string]bool{}
@@ -228,29 +224,29 @@ func (m *move) arguments(args []byte) ([]byte, error) {
 		out = append(append(wire.AppendString(out, name), ':'), value...)
 	}
 	for name, value := range wire.Members(args) {
-		if m.drop[name] {
+		if m.dropped[name] {
 			continue
 		}
-		if !m.gives[name] {
-			// The first tool may ignore it, and the other one act on it.
-			return nil, fmt.Errorf("this tool has no argument %s", quoted(name))
+		if !m.giverArguments[name] {
+			// The first tool may ignore it while the other tool acts on it.
+			return nil, fmt.Errorf("this tool has no argument %s", safeQuote(name))
 		}
 		to := name
 		if other, ok := d.Map[name]; ok {
 			to = other
 		}
-		if !m.takes[to] {
-			return nil, fmt.Errorf("there is no argument %s there", quoted(to))
+		if !m.takerArguments[to] {
+			return nil, fmt.Errorf("there is no argument %s there", safeQuote(to))
 		}
 		if _, constant := d.Constants[to]; constant || sent[to] {
-			return nil, fmt.Errorf("the argument %s would be given twice", quoted(to))
+			return nil, fmt.Errorf("the argument %s would be given twice", safeQuote(to))
 		}
 		add(to, value)
 	}
-	for _, name := range sorted(d.Constants) {
+	for _, name := range sortedKeys(d.Constants) {
 		add(name, d.Constants[name])
 	}
-	for _, name := range sorted(d.Defaults) {
+	for _, name := range sortedKeys(d.Defaults) {
 		if !sent[name] {
 			add(name, d.Defaults[name])
 		}

@@ -1,59 +1,55 @@
 package contract
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/big"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
-// maxProofSteps bounds one proof. A proof that takes longer fails. 20,000 steps take less than 50 ms.
+// maxProofSteps limits one proof. A proof that takes longer fails. 20,000 steps take less than 50 ms.
 const maxProofSteps = 20_000
 
-// accepts reports whether it can prove that the schema wider accepts every value that the
-// schema narrower accepts. Both are JSON Schemas that decode has read. False means: not
-// proven. Sound, not complete: a keyword that the proof does not know counts as a constraint
-// of wider and as none of narrower.
+// acceptsAll reports whether it can prove that the schema wider accepts every value that the schema narrower accepts. Both
+// are JSON Schemas that decode has read. False means "not proven". The proof is sound but not complete: an unknown
+// keyword counts as a restriction in wider, and as none in narrower.
 //
-// A schema is a conjunction of its keywords. So accepts shows for each keyword of wider that
-// narrower implies it. Recursive schemas are proven by coinduction: a pair that is met again,
-// deeper in the value, holds as far as the rest of the proof holds.
-func accepts(wider, narrower any) bool {
-	p := &proof{wider: newDocument(wider), narrower: newDocument(narrower), left: maxProofSteps, open: map[string]int{}}
+// A schema is a conjunction of its keywords. So acceptsAll shows for each keyword of wider that narrower implies it.
+// Recursive schemas are proven by coinduction: if the same pair occurs again deeper in the value, it counts as proven,
+// provided that the rest of the proof succeeds.
+func acceptsAll(wider, narrower any) bool {
+	p := &proof{wider: newSchemaDocument(wider), narrower: newSchemaDocument(narrower), stepBudget: stepBudget{stepsLeft: maxProofSteps}, open: map[string]int{}}
 	if !p.comparable() {
 		return false
 	}
-	return p.implies(p.facts(nil, narrower), wider, 0) && p.left >= 0
+	return p.implies(p.addFacts(nil, narrower), wider, 0) && p.stepsLeft >= 0
 }
 
-// A document is one of the two schemas. Its references point into it.
-type document struct {
+// A schemaDocument is one of the two schemas. Its references are resolved within it.
+type schemaDocument struct {
 	root     any
 	dialect  dialect
-	siblings bool // keywords beside $ref count, as they do since draft 2019-09
-	embeds   bool // it contains schemas with an $id: their references start from there
+	siblings bool // keywords next to $ref count, as they do since draft 2019-09
+	embeds   bool // it contains schemas with an $id; their references are relative to that
 }
 
-func newDocument(root any) document {
-	d := document{root: root, dialect: draft2020}
+func newSchemaDocument(root any) schemaDocument {
+	d := schemaDocument{root: root, dialect: draft2020}
 	if object, ok := root.(map[string]any); ok {
 		if name, given := object["$schema"].(string); given {
 			d.dialect = dialectOf(name)
 		}
 		for _, sub := range object {
-			d.embeds = d.embeds || contains(sub, "$id", "id")
+			d.embeds = d.embeds || containsText(sub, "$id", "id")
 		}
 	}
 	d.siblings = d.dialect != draft7
 	return d
 }
 
-// A dialect is a version of JSON Schema. Without $schema, MCP takes a schema for one of 2020-12.
+// A dialect is a version of JSON Schema. In MCP, a schema without $schema is one of 2020-12.
 type dialect int
 
 const (
@@ -72,8 +68,8 @@ func dialectOf(name string) dialect {
 	return otherDialect
 }
 
-// foreign are keywords that a dialect does not have, and ignores. They would be taken for constraints here.
-var foreign = map[dialect][]string{
+// unknownKeywords are the keywords that a dialect does not have and ignores. Here they would count as restrictions.
+var unknownKeywords = map[dialect][]string{
 	draft7: {
 		"dependentRequired", "dependentSchemas", "unevaluatedItems", "unevaluatedProperties", "minContains", "maxContains", "prefixItems",
 		"$dynamicAnchor", "$recursiveAnchor",
@@ -82,10 +78,10 @@ var foreign = map[dialect][]string{
 	draft2020: {"additionalItems", "dependencies", "$recursiveAnchor"},
 }
 
-// comparable reports whether every keyword means the same in both schemas.
+// comparable reports whether every keyword has the same meaning in both schemas.
 func (p *proof) comparable() bool {
-	for _, d := range []document{p.wider, p.narrower} {
-		if d.dialect == otherDialect || p.mentions(d.root, append([]string{"$dynamicRef", "$recursiveRef"}, foreign[d.dialect]...)...) {
+	for _, d := range []schemaDocument{p.wider, p.narrower} {
+		if d.dialect == otherDialect || p.mentions(d.root, append([]string{"$dynamicRef", "$recursiveRef"}, unknownKeywords[d.dialect]...)...) {
 			return false
 		}
 		if p.wider.dialect != p.narrower.dialect && p.mentions(d.root, "dependencies", "additionalItems", "prefixItems", "$ref") {
@@ -95,17 +91,14 @@ func (p *proof) comparable() bool {
 	return true
 }
 
-// mentions reports whether an object within the value has a member of one of the names; also when it takes too long to tell.
-func (p *proof) mentions(value any, names ...string) bool {
-	if p.left--; p.left < 0 {
-		return true
-	}
+// containsText reports whether an object within the value has a string under one of the names.
+func containsText(value any, names ...string) bool {
 	switch value := value.(type) {
 	case []any:
-		return slices.ContainsFunc(value, func(sub any) bool { return p.mentions(sub, names...) })
+		return slices.ContainsFunc(value, func(sub any) bool { return containsText(sub, names...) })
 	case map[string]any:
 		for name, sub := range value {
-			if slices.Contains(names, name) || p.mentions(sub, names...) {
+			if _, text := sub.(string); text && slices.Contains(names, name) || containsText(sub, names...) {
 				return true
 			}
 		}
@@ -113,23 +106,8 @@ func (p *proof) mentions(value any, names ...string) bool {
 	return false
 }
 
-// contains reports whether an object within the value has a text under one of the names.
-func contains(value any, names ...string) bool {
-	switch value := value.(type) {
-	case []any:
-		return slices.ContainsFunc(value, func(sub any) bool { return contains(sub, names...) })
-	case map[string]any:
-		for name, sub := range value {
-			if _, text := sub.(string); text && slices.Contains(names, name) || contains(sub, names...) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// find returns the schema that a local reference points to.
-func (d document) find(ref string) (schema any, ok bool) {
+// resolve returns the target of a local reference.
+func (d schemaDocument) resolve(ref string) (schema any, ok bool) {
 	if d.embeds {
 		return nil, false
 	}
@@ -153,72 +131,72 @@ func (d document) find(ref string) (schema any, ok bool) {
 	return schema, true
 }
 
-// A proof is one attempt to prove that wider accepts what narrower accepts.
+// A proof is one attempt to prove that wider accepts everything that narrower accepts.
 type proof struct {
-	wider, narrower document
-	left            int            // steps
-	open            map[string]int // pairs that are being proven, and at which depth of the value
+	stepBudget
+	wider, narrower schemaDocument
+	open            map[string]int // pairs that are being proven, with the depth of the value
 }
 
-// facts are schemas that a value is known to fit, all of them. Each is an object without
-// $ref and allOf, which stand beside it.
+// facts are schemas that a value is known to fit, all of them. Each is an object. The schemas in its allOf and the
+// target of its $ref are in the list too.
 type facts struct {
-	all   []map[string]any
-	never bool // no value fits
+	schemas []map[string]any
+	never   bool // no value fits
 }
 
-// maxFacts bounds the schemas that hold for one value.
+// maxFacts limits the schemas that are known for one value.
 const maxFacts = 64
 
-// facts adds the schema, its allOf and the target of its $ref to f.
-func (p *proof) facts(f *facts, schema any) *facts {
+// addFacts returns f with the schema, its allOf and the target of its $ref added.
+func (p *proof) addFacts(f *facts, schema any) *facts {
 	more := &facts{}
 	if f != nil {
-		more.all, more.never = slices.Clone(f.all), f.never
+		more.schemas, more.never = slices.Clone(f.schemas), f.never
 	}
 	p.collect(more, schema)
 	return more
 }
 
 func (p *proof) collect(f *facts, schema any) {
-	if p.left--; p.left < 0 || len(f.all) >= maxFacts {
-		return // to know less is never wrong
+	if p.stepsLeft--; p.stepsLeft < 0 || len(f.schemas) >= maxFacts {
+		return // knowing less is never wrong
 	}
 	switch schema := schema.(type) {
 	case bool:
 		f.never = f.never || !schema
 	case map[string]any:
-		if slices.ContainsFunc(f.all, func(known map[string]any) bool { return identity(known) == identity(schema) }) {
+		if slices.ContainsFunc(f.schemas, func(known map[string]any) bool { return objectID(known) == objectID(schema) }) {
 			return
 		}
 		ref, refers := schema["$ref"].(string)
 		if !refers || p.narrower.siblings {
-			f.all = append(f.all, schema)
+			f.schemas = append(f.schemas, schema)
 			all, _ := schema["allOf"].([]any)
 			for _, sub := range all {
 				p.collect(f, sub)
 			}
 		}
-		if to, ok := p.narrower.find(ref); refers && ok {
+		if to, ok := p.narrower.resolve(ref); refers && ok {
 			p.collect(f, to)
 		}
 	}
 }
 
-// identity tells objects of a document apart.
-func identity(object map[string]any) uintptr { return reflect.ValueOf(object).Pointer() }
+// objectID distinguishes the objects of a document.
+func objectID(object map[string]any) uintptr { return reflect.ValueOf(object).Pointer() }
 
-// annotations are keywords that accept every value.
-var annotations = map[string]bool{
+// annotationKeywords are the keywords that accept every value.
+var annotationKeywords = map[string]bool{
 	"title": true, "description": true, "default": true, "examples": true, "deprecated": true, "readOnly": true, "writeOnly": true,
 	"$comment": true, "$schema": true, "$id": true, "id": true, "$anchor": true, "$defs": true, "definitions": true, "$vocabulary": true,
 	"contentEncoding": true, "contentMediaType": true, "contentSchema": true,
 }
 
-// implies reports whether a value that fits f provably fits the schema of wider. depth is how
-// deep the value stands within the arguments.
+// implies reports whether a value that fits f provably fits the schema of wider. depth is the depth of the value within
+// the arguments.
 func (p *proof) implies(f *facts, schema any, depth int) bool {
-	if p.left--; p.left < 0 {
+	if p.stepsLeft--; p.stepsLeft < 0 {
 		return false
 	}
 	if f.never {
@@ -226,35 +204,35 @@ func (p *proof) implies(f *facts, schema any, depth int) bool {
 	}
 	switch schema := schema.(type) {
 	case bool:
-		return schema || p.types(f) == 0
+		return schema || p.possibleTypes(f) == 0
 	case map[string]any:
-		key := p.pair(f, schema)
+		key := pairKey(f, schema)
 		if at, met := p.open[key]; met {
-			return at < depth // else the schema says nothing but itself
+			return at < depth // at the same depth, the schema only refers to itself
 		}
 		p.open[key] = depth
 		defer delete(p.open, key)
-		if p.keywords(f, schema, depth) {
+		if p.impliesKeywords(f, schema, depth) {
 			return true
 		}
-		return p.cases(f, schema, depth)
+		return p.impliesInEachCase(f, schema, depth)
 	}
 	return false
 }
 
-// pair names f and the schema within one proof.
-func (p *proof) pair(f *facts, schema map[string]any) string {
-	ids := make([]uintptr, len(f.all))
-	for i, known := range f.all {
-		ids[i] = identity(known)
+// pairKey returns a name for f and the schema that is unique within the proof.
+func pairKey(f *facts, schema map[string]any) string {
+	ids := make([]uintptr, len(f.schemas))
+	for i, known := range f.schemas {
+		ids[i] = objectID(known)
 	}
 	slices.Sort(ids)
-	return fmt.Sprint(identity(schema), ids)
+	return fmt.Sprint(objectID(schema), ids)
 }
 
-// cases proves the schema for each alternative of an anyOf or oneOf of f.
-func (p *proof) cases(f *facts, schema map[string]any, depth int) bool {
-	for i, known := range f.all {
+// impliesInEachCase proves the schema for each alternative of an anyOf or oneOf of f.
+func (p *proof) impliesInEachCase(f *facts, schema map[string]any, depth int) bool {
+	for i, known := range f.schemas {
 		for _, keyword := range []string{"anyOf", "oneOf"} {
 			alternatives, ok := known[keyword].([]any)
 			if !ok || len(alternatives) == 0 {
@@ -264,57 +242,36 @@ func (p *proof) cases(f *facts, schema map[string]any, depth int) bool {
 			for _, name := range []string{keyword, "unevaluatedProperties", "unevaluatedItems"} { // these depend on the keyword
 				delete(rest, name)
 			}
-			without := &facts{all: slices.Clone(f.all)}
-			without.all[i] = rest
+			without := &facts{schemas: slices.Clone(f.schemas)}
+			without.schemas[i] = rest
 			return !slices.ContainsFunc(alternatives, func(one any) bool {
-				return !p.implies(p.facts(without, one), schema, depth)
+				return !p.implies(p.addFacts(without, one), schema, depth)
 			})
 		}
 	}
 	return false
 }
 
-// keywords proves each keyword of the schema.
-func (p *proof) keywords(f *facts, schema map[string]any, depth int) bool {
-	types := p.types(f)
+// impliesKeywords proves each keyword of the schema.
+func (p *proof) impliesKeywords(f *facts, schema map[string]any, depth int) bool {
+	types := p.possibleTypes(f)
 	if types == 0 {
 		return true
 	}
 	for _, keyword := range slices.Sorted(maps.Keys(schema)) {
 		value := schema[keyword]
-		if annotations[keyword] || types&concerned(keyword) == 0 {
+		if annotationKeywords[keyword] || types&restrictedTypes(keyword) == 0 {
 			continue
 		}
-		if p.left--; p.left < 0 || !p.keyword(f, schema, keyword, value, types, depth) {
+		if p.stepsLeft--; p.stepsLeft < 0 || !p.impliesKeyword(f, schema, keyword, value, types, depth) {
 			return false
 		}
 	}
 	return true
 }
 
-// A typeSet has the types of JSON values.
-type typeSet uint8
-
-const (
-	typeNull typeSet = 1 << iota
-	typeBoolean
-	typeInteger
-	typeFraction // a number that is no integer
-	typeString
-	typeArray
-	typeObject
-
-	typeNumber = typeInteger | typeFraction
-	typeAny    = typeNull | typeBoolean | typeNumber | typeString | typeArray | typeObject
-)
-
-var typeNames = map[string]typeSet{
-	"null": typeNull, "boolean": typeBoolean, "integer": typeInteger, "number": typeNumber,
-	"string": typeString, "array": typeArray, "object": typeObject,
-}
-
-// concerned are the types of the values that the keyword says something of.
-func concerned(keyword string) typeSet {
+// restrictedTypes returns the types of the values that the keyword can restrict.
+func restrictedTypes(keyword string) typeSet {
 	switch keyword {
 	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf":
 		return typeNumber
@@ -329,8 +286,8 @@ func concerned(keyword string) typeSet {
 	return typeAny
 }
 
-// typesIn are the types that the value of a type keyword names. known is false if it names one that JSON Schema
-// does not have: then nobody knows what it accepts.
+// typesIn returns the types that the value of a type keyword names. known is false if it names a type that JSON Schema
+// does not have: such a schema's meaning is undefined.
 func typesIn(value any) (types typeSet, known bool) {
 	names, list := value.([]any)
 	if !list {
@@ -346,39 +303,18 @@ func typesIn(value any) (types typeSet, known bool) {
 	return types, len(names) > 0
 }
 
-// typeOf is the type of a value.
-func typeOf(value any) typeSet {
-	switch value := value.(type) {
-	case nil:
-		return typeNull
-	case bool:
-		return typeBoolean
-	case string:
-		return typeString
-	case []any:
-		return typeArray
-	case map[string]any:
-		return typeObject
-	default:
-		if r := rational(value); r != nil && !r.IsInt() {
-			return typeFraction
-		}
-		return typeInteger
-	}
-}
-
-// types are the types of values that can fit f.
-func (p *proof) types(f *facts) typeSet {
+// possibleTypes returns the types of values that can fit f.
+func (p *proof) possibleTypes(f *facts) typeSet {
 	types := typeAny
-	for _, known := range f.all {
+	for _, known := range f.schemas {
 		if value, ok := known["type"]; ok {
 			if named, ok := typesIn(value); ok {
 				types &= named
 			}
 		}
 	}
-	if values, finite := p.values(f); finite {
-		p.left -= len(values)
+	if values, finite := p.possibleValues(f); finite {
+		p.stepsLeft -= len(values)
 		var of typeSet
 		for _, v := range values {
 			of |= typeOf(v)
@@ -388,17 +324,17 @@ func (p *proof) types(f *facts) typeSet {
 	return types
 }
 
-// values are all that can fit f, where an enum or const says so.
-func (p *proof) values(f *facts) (values []any, finite bool) {
+// possibleValues returns all values that can fit f, if an enum or const limits them.
+func (p *proof) possibleValues(f *facts) (values []any, finite bool) {
 	narrow := func(to []any) {
-		p.left -= len(to)
+		p.stepsLeft -= len(to)
 		if !finite {
 			values, finite = to, true
 			return
 		}
-		values = slices.DeleteFunc(slices.Clone(values), func(v any) bool { return !p.has(to, v) })
+		values = slices.DeleteFunc(slices.Clone(values), func(v any) bool { return !p.contains(to, v) })
 	}
-	for _, known := range f.all {
+	for _, known := range f.schemas {
 		if list, ok := known["enum"].([]any); ok {
 			narrow(list)
 		}
@@ -409,59 +345,20 @@ func (p *proof) values(f *facts) (values []any, finite bool) {
 	return values, finite
 }
 
-// equal compares two values that decode has read. 1 and 1.0 are the same number.
-func (p *proof) equal(a, b any) bool {
-	if p.left--; p.left < 0 {
-		return false
-	}
-	switch a := a.(type) {
-	case []any:
-		list, ok := b.([]any)
-		return ok && slices.EqualFunc(a, list, p.equal)
-	case map[string]any:
-		object, ok := b.(map[string]any)
-		return ok && maps.EqualFunc(a, object, p.equal)
-	case nil, bool, string:
-		return a == b
-	}
-	x, y := rational(a), rational(b)
-	return x != nil && y != nil && x.Cmp(y) == 0
-}
-
-func (p *proof) has(list []any, value any) bool {
-	return slices.ContainsFunc(list, func(v any) bool { return p.equal(v, value) })
-}
-
-// rational returns the exact number, or nil if the value is not a number.
-func rational(value any) *big.Rat {
-	switch n := value.(type) {
-	case int64:
-		return new(big.Rat).SetInt64(n)
-	case float64:
-		return new(big.Rat).SetFloat64(n)
-	case json.Number:
-		if r, ok := new(big.Rat).SetString(string(n)); ok {
-			return r
-		}
-	}
-	return nil
-}
-
-// keyword reports whether a value that fits f and is of one of the types provably fits one
-// keyword of the schema.
-func (p *proof) keyword(f *facts, schema map[string]any, keyword string, value any, types typeSet, depth int) bool {
+// impliesKeyword reports whether a value that fits f and has one of the types provably fits one keyword of the schema.
+func (p *proof) impliesKeyword(f *facts, schema map[string]any, keyword string, value any, types typeSet, depth int) bool {
 	switch keyword {
 	case "type":
 		named, ok := typesIn(value)
 		return ok && types&^named == 0
 	case "enum":
 		list, _ := value.([]any)
-		return p.among(f, list, types)
+		return p.impliesOneOfValues(f, list, types)
 	case "const":
-		return p.among(f, []any{value}, types)
+		return p.impliesOneOfValues(f, []any{value}, types)
 	case "$ref":
 		ref, _ := value.(string)
-		to, ok := p.wider.find(ref)
+		to, ok := p.wider.resolve(ref)
 		return ok && p.implies(f, to, depth)
 	case "allOf":
 		all, ok := value.([]any)
@@ -471,63 +368,63 @@ func (p *proof) keyword(f *facts, schema map[string]any, keyword string, value a
 		return slices.ContainsFunc(all, func(one any) bool { return p.implies(f, one, depth) })
 	case "oneOf":
 		all, _ := value.([]any)
-		return p.exactlyOne(f, all, depth) || p.stated(f, schema, keyword)
+		return p.exactlyOne(f, all, depth) || p.statesSame(f, schema, keyword)
 	case "not":
-		return p.disjoint(f, value) || p.stated(f, schema, keyword)
+		return p.excludes(f, value) || p.statesSame(f, schema, keyword)
 	case "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum":
-		return p.bounded(f, keyword, value)
+		return p.impliesLimit(f, keyword, value)
 	case "multipleOf":
-		return p.multiple(f, value, types)
+		return p.impliesMultipleOf(f, value, types)
 	case "minLength", "maxLength", "pattern":
-		if values, finite := p.values(f); finite {
+		if values, finite := p.possibleValues(f); finite {
 			return p.textsFit(values, keyword, value)
 		}
-		return atLeast(f, keyword, value) || p.stated(f, schema, keyword)
+		return impliesLengthLimit(f, keyword, value) || p.statesSame(f, schema, keyword)
 	case "minItems", "maxItems", "minProperties", "maxProperties":
-		return atLeast(f, keyword, value) || keyword == "minProperties" && p.requiresMany(f, value)
+		return impliesLengthLimit(f, keyword, value) || keyword == "minProperties" && p.requiresMany(f, value)
 	case "items":
 		if schema["prefixItems"] == nil {
 			if _, list := value.([]any); !list {
-				return p.implies(p.element(f), value, depth+1)
+				return p.implies(p.elementFacts(f), value, depth+1)
 			}
 		}
-		return p.stated(f, schema, "items", "prefixItems", "additionalItems")
+		return p.statesSame(f, schema, "items", "prefixItems", "additionalItems")
 	case "prefixItems", "additionalItems":
-		return p.stated(f, schema, "items", "prefixItems", "additionalItems")
+		return p.statesSame(f, schema, "items", "prefixItems", "additionalItems")
 	case "uniqueItems":
-		return value == false || p.stated(f, schema, keyword)
+		return value == false || p.statesSame(f, schema, keyword)
 	case "properties":
-		return p.properties(f, value, depth)
+		return p.impliesProperties(f, value, depth)
 	case "required":
 		list, _ := value.([]any)
-		need := p.required(f)
-		return !slices.ContainsFunc(list, func(name any) bool { return !p.has(need, name) })
+		need := p.requiredNames(f)
+		return !slices.ContainsFunc(list, func(name any) bool { return !p.contains(need, name) })
 	case "additionalProperties":
-		return p.additional(f, schema, value, depth)
+		return p.impliesAdditional(f, schema, value, depth)
 	case "contains", "minContains", "maxContains":
-		return p.stated(f, schema, "contains", "minContains", "maxContains")
+		return p.statesSame(f, schema, "contains", "minContains", "maxContains")
 	case "if", "then", "else":
-		return p.stated(f, schema, "if", "then", "else")
+		return p.statesSame(f, schema, "if", "then", "else")
 	}
-	return p.stated(f, schema, keyword)
+	return p.statesSame(f, schema, keyword)
 }
 
-// among reports whether each value that fits f is one of the list.
-func (p *proof) among(f *facts, list []any, types typeSet) bool {
-	values, finite := p.values(f)
+// impliesOneOfValues reports whether every value that fits f is in the list.
+func (p *proof) impliesOneOfValues(f *facts, list []any, types typeSet) bool {
+	values, finite := p.possibleValues(f)
 	if !finite {
 		if types&^(typeNull|typeBoolean) != 0 {
 			return false
 		}
 		values = []any{nil, true, false}
 	}
-	return !slices.ContainsFunc(values, func(v any) bool { return types&typeOf(v) != 0 && !p.has(list, v) })
+	return !slices.ContainsFunc(values, func(v any) bool { return types&typeOf(v) != 0 && !p.contains(list, v) })
 }
 
-// stated reports whether f says the same as the schema does with these keywords. They must not
-// refer to anything: equal references can point to different schemas.
-func (p *proof) stated(f *facts, schema map[string]any, keywords ...string) bool {
-	whole := strings.HasPrefix(keywords[0], "unevaluated") // depends on all that stands beside it
+// statesSame reports whether f has the same values for these keywords as the schema. They must not contain references:
+// equal references may point to different schemas.
+func (p *proof) statesSame(f *facts, schema map[string]any, keywords ...string) bool {
+	whole := strings.HasPrefix(keywords[0], "unevaluated") // it depends on all keywords next to it
 	if whole {
 		keywords = slices.Collect(maps.Keys(schema))
 	}
@@ -536,7 +433,7 @@ func (p *proof) stated(f *facts, schema map[string]any, keywords ...string) bool
 			return false
 		}
 	}
-	return slices.ContainsFunc(f.all, func(known map[string]any) bool {
+	return slices.ContainsFunc(f.schemas, func(known map[string]any) bool {
 		if whole && len(known) != len(schema) {
 			return false
 		}
@@ -555,13 +452,13 @@ func (p *proof) exactlyOne(f *facts, all []any, depth int) bool {
 			continue
 		}
 		others := slices.Concat(all[:i], all[i+1:])
-		return !slices.ContainsFunc(others, func(other any) bool { return !p.disjoint(f, other) })
+		return !slices.ContainsFunc(others, func(other any) bool { return !p.excludes(f, other) })
 	}
 	return false
 }
 
-// disjoint reports whether no value that fits f fits the schema of wider.
-func (p *proof) disjoint(f *facts, schema any) bool {
+// excludes reports whether no value that fits f fits the schema of wider.
+func (p *proof) excludes(f *facts, schema any) bool {
 	if schema == false {
 		return true
 	}
@@ -570,23 +467,23 @@ func (p *proof) disjoint(f *facts, schema any) bool {
 		return false
 	}
 	if value, ok := object["type"]; ok {
-		if named, ok := typesIn(value); ok && p.types(f)&named == 0 {
+		if named, ok := typesIn(value); ok && p.possibleTypes(f)&named == 0 {
 			return true
 		}
 	}
-	values, finite := p.values(f)
+	values, finite := p.possibleValues(f)
 	list, _ := object["enum"].([]any)
 	if one, ok := object["const"]; ok {
 		list = []any{one}
 	}
-	return finite && list != nil && !slices.ContainsFunc(values, func(v any) bool { return p.has(list, v) })
+	return finite && list != nil && !slices.ContainsFunc(values, func(v any) bool { return p.contains(list, v) })
 }
 
-// bounded proves a bound of numbers.
-func (p *proof) bounded(f *facts, keyword string, value any) bool {
+// impliesLimit proves a limit of numbers.
+func (p *proof) impliesLimit(f *facts, keyword string, value any) bool {
 	limit := rational(value)
 	if limit == nil {
-		return false // exclusiveMinimum: true, as draft 4 has it
+		return false // exclusiveMinimum: true, the form of draft 4
 	}
 	sign := 1
 	inclusive, exclusive := "minimum", "exclusiveMinimum"
@@ -597,10 +494,10 @@ func (p *proof) bounded(f *facts, keyword string, value any) bool {
 		c := n.Cmp(limit) * sign
 		return c > 0 || c == 0 && (strict || keyword == inclusive)
 	}
-	if values, finite := p.values(f); finite {
+	if values, finite := p.possibleValues(f); finite {
 		return p.numbersFit(values, func(n *big.Rat) bool { return within(n, false) })
 	}
-	return slices.ContainsFunc(f.all, func(known map[string]any) bool {
+	return slices.ContainsFunc(f.schemas, func(known map[string]any) bool {
 		if n := rational(known[inclusive]); n != nil && within(n, false) {
 			return true
 		}
@@ -609,39 +506,27 @@ func (p *proof) bounded(f *facts, keyword string, value any) bool {
 	})
 }
 
-// multiple proves a multipleOf.
-func (p *proof) multiple(f *facts, value any, types typeSet) bool {
+// impliesMultipleOf proves a multipleOf.
+func (p *proof) impliesMultipleOf(f *facts, value any, types typeSet) bool {
 	of := rational(value)
 	if of == nil || of.Sign() <= 0 {
 		return false
 	}
 	divides := func(n *big.Rat) bool { return new(big.Rat).Quo(n, of).IsInt() }
-	if values, finite := p.values(f); finite {
+	if values, finite := p.possibleValues(f); finite {
 		return p.numbersFit(values, divides)
 	}
 	if types&typeFraction == 0 && divides(big.NewRat(1, 1)) {
 		return true
 	}
-	return slices.ContainsFunc(f.all, func(known map[string]any) bool {
+	return slices.ContainsFunc(f.schemas, func(known map[string]any) bool {
 		n := rational(known["multipleOf"])
 		return n != nil && n.Sign() > 0 && divides(n)
 	})
 }
 
-// numbersFit holds the numbers among the values against a test. A number that cannot be told exactly does not fit.
-func (p *proof) numbersFit(values []any, fits func(*big.Rat) bool) bool {
-	p.left -= len(values)
-	return !slices.ContainsFunc(values, func(v any) bool {
-		if typeOf(v)&typeNumber == 0 {
-			return false
-		}
-		n := rational(v)
-		return n == nil || !fits(n)
-	})
-}
-
-// atLeast reports whether f has the same bound of a length, or a closer one.
-func atLeast(f *facts, keyword string, value any) bool {
+// impliesLengthLimit reports whether f has the same limit of a length, or a stricter one.
+func impliesLengthLimit(f *facts, keyword string, value any) bool {
 	limit := rational(value)
 	if limit == nil {
 		return false
@@ -650,63 +535,24 @@ func atLeast(f *facts, keyword string, value any) bool {
 	if least && limit.Sign() <= 0 {
 		return true
 	}
-	return slices.ContainsFunc(f.all, func(known map[string]any) bool {
+	return slices.ContainsFunc(f.schemas, func(known map[string]any) bool {
 		n := rational(known[keyword])
 		return n != nil && (least && n.Cmp(limit) >= 0 || !least && n.Cmp(limit) <= 0)
 	})
 }
 
-// requiresMany reports whether f requires at least so many members.
+// requiresMany reports whether f requires at least this many members.
 func (p *proof) requiresMany(f *facts, value any) bool {
 	least := rational(value)
-	return least != nil && least.Cmp(big.NewRat(int64(len(p.required(f))), 1)) <= 0
+	return least != nil && least.Cmp(big.NewRat(int64(len(p.requiredNames(f))), 1)) <= 0
 }
 
-// maxProofPattern and maxProofText bound, in bytes, what is matched in a proof.
-const (
-	maxProofPattern = 256
-	maxProofText    = 4 << 10
-)
-
-// sameInBoth is a pattern that means the same to ECMA-262, which JSON Schema follows, and to Go, for texts of printable ASCII:
-// it has no group but plain ones, no class by name, and no escape that one of the two does not know.
-var sameInBoth = regexp.MustCompile(`^(?:[^\\(\[]|\((?:[^?]|\?:)|\[(?:[^\[\]\\]|\\[dDwWsStnrfv.*+?^$|/\\()\[\]{}-])+\]|\\[dDwWsSbBtnrfv.*+?^$|/\\()\[\]{}-])*$`)
-
-// textsFit holds the texts among the values against one keyword.
-func (p *proof) textsFit(values []any, keyword string, limit any) bool {
-	p.left -= len(values)
-	var re *regexp.Regexp
-	if keyword == "pattern" {
-		pattern, _ := limit.(string)
-		var err error
-		if len(pattern) > maxProofPattern || !sameInBoth.MatchString(pattern) {
-			return false
-		}
-		if re, err = regexp.Compile(pattern); err != nil {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(values, func(v any) bool {
-		text, ok := v.(string)
-		if !ok {
-			return false
-		}
-		if re != nil {
-			p.left -= len(text)
-			foreign := func(r rune) bool { return r < ' ' || r > '~' }
-			return p.left < 0 || len(text) > maxProofText || strings.ContainsFunc(text, foreign) || !re.MatchString(text)
-		}
-		n, length := rational(limit), big.NewRat(int64(utf8.RuneCountInString(text)), 1)
-		return n == nil || keyword == "minLength" && length.Cmp(n) < 0 || keyword == "maxLength" && length.Cmp(n) > 0
-	})
-}
-
-// required are the members that objects have which fit f.
-func (p *proof) required(f *facts) (names []any) {
-	for _, known := range f.all {
+// requiredNames returns the members that every object that fits f has.
+func (p *proof) requiredNames(f *facts) (names []any) {
+	for _, known := range f.schemas {
 		list, _ := known["required"].([]any)
 		for _, name := range list {
-			if text, ok := name.(string); ok && !f.defaults(text) && !p.has(names, name) {
+			if text, ok := name.(string); ok && !f.defaults(text) && !p.contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -714,10 +560,10 @@ func (p *proof) required(f *facts) (names []any) {
 	return names
 }
 
-// defaults reports whether a member has a default. Many servers then fill it in, though they require it, and the check of
-// arguments lets it be missing: so may whoever was shown the schema.
+// defaults reports whether a member has a default. Many servers then fill it in although their schema requires it, and
+// the check of arguments accepts its absence. So a client that was shown the schema may omit it too.
 func (f *facts) defaults(name string) bool {
-	return slices.ContainsFunc(f.all, func(known map[string]any) bool {
+	return slices.ContainsFunc(f.schemas, func(known map[string]any) bool {
 		properties, _ := known["properties"].(map[string]any)
 		member, _ := properties[name].(map[string]any)
 		_, given := member["default"]
@@ -725,10 +571,10 @@ func (f *facts) defaults(name string) bool {
 	})
 }
 
-// element returns what holds for each element of an array that fits f.
-func (p *proof) element(f *facts) *facts {
+// elementFacts returns what is known about each element of an array that fits f.
+func (p *proof) elementFacts(f *facts) *facts {
 	of := &facts{}
-	for _, known := range f.all {
+	for _, known := range f.schemas {
 		if _, tuple := known["prefixItems"]; tuple {
 			continue
 		}
@@ -741,14 +587,14 @@ func (p *proof) element(f *facts) *facts {
 	return of
 }
 
-// member returns what holds for the member of the name of an object that fits f. A nil name is
-// one that no properties of f name.
-func (p *proof) member(f *facts, name *string) *facts {
+// memberFacts returns what is known about the named member of an object that fits f. A nil name means a member that no
+// "properties" of f lists.
+func (p *proof) memberFacts(f *facts, name *string) *facts {
 	of := &facts{}
-	for _, known := range f.all {
+	for _, known := range f.schemas {
 		properties, _ := known["properties"].(map[string]any)
 		patterns, _ := known["patternProperties"].(map[string]any)
-		covered := len(patterns) > 0 // perhaps: to know less is never wrong
+		covered := len(patterns) > 0 // it may be covered, and knowing less is never wrong
 		if name != nil {
 			if sub, ok := properties[*name]; ok {
 				covered = true
@@ -762,41 +608,41 @@ func (p *proof) member(f *facts, name *string) *facts {
 	return of
 }
 
-// properties proves that members of the names in value, where there are any, fit.
-func (p *proof) properties(f *facts, value any, depth int) bool {
+// impliesProperties proves that the members listed in value fit, if they are present.
+func (p *proof) impliesProperties(f *facts, value any, depth int) bool {
 	properties, ok := value.(map[string]any)
 	if !ok {
 		return false
 	}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		if p.left--; p.left < 0 || !p.implies(p.member(f, &name), properties[name], depth+1) {
+		if p.stepsLeft--; p.stepsLeft < 0 || !p.implies(p.memberFacts(f, &name), properties[name], depth+1) {
 			return false
 		}
 	}
 	return true
 }
 
-// additional proves that members which the schema does not name fit.
-func (p *proof) additional(f *facts, schema map[string]any, value any, depth int) bool {
+// impliesAdditional proves that members which the schema does not list fit.
+func (p *proof) impliesAdditional(f *facts, schema map[string]any, value any, depth int) bool {
 	if value == true {
 		return true
 	}
 	if schema["patternProperties"] != nil {
-		return p.stated(f, schema, "properties", "patternProperties", "additionalProperties")
+		return p.statesSame(f, schema, "properties", "patternProperties", "additionalProperties")
 	}
 	properties, _ := schema["properties"].(map[string]any)
 	named := map[string]bool{}
-	for _, known := range f.all {
+	for _, known := range f.schemas {
 		own, _ := known["properties"].(map[string]any)
-		p.left -= len(own)
+		p.stepsLeft -= len(own)
 		for name := range own {
 			named[name] = true
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
-		if _, covered := properties[name]; !covered && !p.implies(p.member(f, &name), value, depth+1) {
+		if _, covered := properties[name]; !covered && !p.implies(p.memberFacts(f, &name), value, depth+1) {
 			return false
 		}
 	}
-	return p.implies(p.member(f, nil), value, depth+1)
+	return p.implies(p.memberFacts(f, nil), value, depth+1)
 }

@@ -145,16 +145,15 @@ func TestAProofSaysWhichSchemaAcceptsMore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := accepts(wider, narrower); got != test.want {
+			if got := acceptsAll(wider, narrower); got != test.want {
 				t.Errorf("%s accepts all of %s: %v, want %v", test.wider, test.narrower, got, test.want)
 			}
 		})
 	}
 }
 
-// For schemas and values that are made up, what is proven is so: no value fits the narrower
-// schema that does not fit the wider one.
-func TestWhatIsProvenHoldsForEveryValue(t *testing.T) {
+// For random schemas and values, what is proven is true: every value that fits the narrower schema fits the wider one.
+func TestAProofHoldsForEveryValue(t *testing.T) {
 	proofs := 0
 	for seed := range uint64(6_000) {
 		r := rand.New(rand.NewPCG(seed, 17))
@@ -178,8 +177,8 @@ func TestWhatIsProvenHoldsForEveryValue(t *testing.T) {
 	}
 }
 
-// holdsProof holds values against two schemas of which one is proven to accept all that the
-// other accepts, and reports whether that is proven.
+// holdsProof checks values against two schemas. It reports whether one is proven to accept everything that the other
+// accepts.
 func holdsProof(t *testing.T, wider, narrower string, value func() string, values int) bool {
 	t.Helper()
 	w, err := decode([]byte(wider))
@@ -187,7 +186,7 @@ func holdsProof(t *testing.T, wider, narrower string, value func() string, value
 		return false
 	}
 	n, err := decode([]byte(narrower))
-	if err != nil || !accepts(w, n) {
+	if err != nil || !acceptsAll(w, n) {
 		return false
 	}
 	ws, err := compile([]byte(wider))
@@ -200,8 +199,8 @@ func holdsProof(t *testing.T, wider, narrower string, value func() string, value
 	}
 	for range values {
 		v := value()
-		if ns.examine([]byte(v)) == nil {
-			if err := ws.examine([]byte(v)); err != nil {
+		if ns.checkWhole([]byte(v)) == nil {
+			if err := ws.checkWhole([]byte(v)); err != nil {
 				t.Errorf("%s\nis proven to accept all of\n%s\nand refuses %s: %v", wider, narrower, v, err)
 			}
 		}
@@ -209,12 +208,12 @@ func holdsProof(t *testing.T, wider, narrower string, value func() string, value
 	return true
 }
 
-// loosened takes a keyword out of the schema, if it can.
+// loosened removes a keyword from the schema, if it can.
 func loosened(r *rand.Rand, schema string) string {
 	return strings.Replace(schema, []string{`"minimum":2`, `"required":["a"]`, `"type":"integer"`, `"additionalProperties":false`, `"maxLength":1`}[r.IntN(5)], `"title":"t"`, 1)
 }
 
-// someSchema is a schema of the words that someValue uses.
+// someSchema returns a schema of the words that someValue uses.
 func someSchema(r *rand.Rand, depth int) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -316,7 +315,7 @@ func TestAToolMayStandInForAnother(t *testing.T) {
 	search := `{"name":"web_search","inputSchema":{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}%s}`
 	tests := []struct {
 		name       string
-		now, shown string // what stands behind the input schema
+		now, shown string // the text after the input schema
 		want       bool
 	}{
 		{"with the same definition", ``, ``, true},
@@ -341,13 +340,13 @@ func TestAToolMayStandInForAnother(t *testing.T) {
 			}
 			now.ID.Name = "google_search"
 			if none.MayStandIn(now, shown) {
-				t.Error("a tool of another name stands in, and nobody has declared it")
+				t.Error("a tool of another name stands in without a declaration")
 			}
 		})
 	}
 }
 
-// The longest proof of which these schemas are an example stays within its bound.
+// These schemas are an example of the longest proof, which stays within its limit.
 func BenchmarkProof(b *testing.B) {
 	flat := func(n int) string {
 		var s strings.Builder
@@ -373,14 +372,14 @@ func BenchmarkProof(b *testing.B) {
 			n, _ := decode([]byte(bench.narrower))
 			b.ReportAllocs()
 			for b.Loop() {
-				accepts(w, n)
+				acceptsAll(w, n)
 			}
 		})
 	}
 }
 
 // A server writes its own schema, and the proof runs while a call waits.
-func TestAProofEndsSoonWhateverTheSchemas(t *testing.T) {
+func TestAProofEndsSoonForAnySchemas(t *testing.T) {
 	t.Parallel()
 	many := func(n int, item func(i int) string) string {
 		all := make([]string, n)
@@ -409,15 +408,15 @@ func TestAProofEndsSoonWhateverTheSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, quickest := accepts(wider, narrower), time.Hour
+		first, quickest := acceptsAll(wider, narrower), time.Hour
 		for range 5 {
 			began := time.Now()
-			if again := accepts(wider, narrower); again != first {
+			if again := acceptsAll(wider, narrower); again != first {
 				t.Errorf("%s: the answer is %v, and then %v", name, first, again)
 			}
 			quickest = min(quickest, time.Since(began))
 		}
-		if quickest > 2*time.Second { // 10 ms at rest; some took 19 s
+		if quickest > 2*time.Second { // 10 ms on an idle machine; some took 19 s
 			t.Errorf("%s: it takes %s", name, quickest)
 		}
 	}

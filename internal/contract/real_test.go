@@ -16,7 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
-// readReal reads the catalog of real servers, where it is.
+// readReal reads the catalog of real servers, if it exists.
 var readReal = sync.OnceValues(func() ([]catalog.Source, error) {
 	servers, err := realdata.Servers()
 	var out []catalog.Source
@@ -30,8 +30,7 @@ var readReal = sync.OnceValues(func() ([]catalog.Source, error) {
 	return out, err
 })
 
-// realTools is the catalog, in which the operator vouches for the servers that
-// trust picks.
+// realTools is the catalog, in which the operator vouches for the servers selected by trust.
 func realTools(t testing.TB, trust func(i int) bool) *catalog.Snapshot {
 	t.Helper()
 	sources, err := readReal()
@@ -54,16 +53,16 @@ func realTools(t testing.TB, trust func(i int) bool) *catalog.Snapshot {
 	return catalog.Build(own, nil, tax)
 }
 
-// That two tools take the same arguments says nothing of what they do: of the
-// real ones, hundreds do and are opposites. So all pairs are asked.
-func TestOfRealToolsNoneIsAnEquivalentButThoseDeclaredOrTheSameOfTwoTrustedServers(t *testing.T) {
+// Equal arguments prove nothing about what two tools do: hundreds of real tools accept the same arguments and do
+// opposite things. So all pairs are tested.
+func TestRealToolsAreEquivalentsOnlyIfDeclaredOrEqualOnTwoTrustedServers(t *testing.T) {
 	s := realTools(t, func(i int) bool { return i%3 > 0 })
 	tools := s.Tools()
 	r := rand.New(rand.NewPCG(1, 2))
 	overlays := map[switchboard.ToolID]switchboard.Overlay{}
 	type pair struct{ from, to switchboard.ToolID }
 	told := map[pair]bool{}
-	for range 2_000 { // whatever they take; most are faults
+	for range 2_000 { // whatever they accept; most are faults
 		from, to := tools[r.IntN(len(tools))].ID, tools[r.IntN(len(tools))].ID
 		overlays[from] = switchboard.Overlay{Equivalents: append(overlays[from].Equivalents, switchboard.Declared{Tool: to})}
 		told[pair{from, to}] = true
@@ -90,21 +89,21 @@ func TestOfRealToolsNoneIsAnEquivalentButThoseDeclaredOrTheSameOfTwoTrustedServe
 			b, _ := wire.Field(e.Tool.Definition, input)
 			switch {
 			case p.from.Server == p.to.Server:
-				t.Fatalf("%v are of one server", p)
+				t.Fatalf("%v are on one server", p)
 			case told[p] && !wrong[p]:
 				declared++
 			case told[p]:
-				t.Fatalf("%v are declared wrongly", p)
+				t.Fatalf("the declaration of %v is faulty", p)
 			case tool.Trust == switchboard.TrustOperator && e.Tool.Trust == switchboard.TrustOperator && p.from.Name == p.to.Name && equalJSON(t, a, b):
 				same++
 			default:
-				t.Fatalf("%v are equivalents, and nobody says so", p)
+				t.Fatalf("%v are equivalents without a declaration", p)
 			}
 		}
 	}
 	t.Logf("%d tools: %d equivalents are the same on two servers, %d are declared; asked in %v", len(tools), same, declared, time.Since(begin))
 	if same == 0 || declared == 0 {
-		t.Error("there are too few to tell anything")
+		t.Error("there are too few tools")
 	}
 }
 
@@ -118,9 +117,9 @@ func BenchmarkSet(b *testing.B) {
 	heard := func(switchboard.ServerID) bool { return true }
 	b.Run("new, 100 pairs", func(b *testing.B) {
 		for b.Loop() {
-			known.Lock()
-			clear(known.of)
-			known.Unlock()
+			knownSchemas.Lock()
+			clear(knownSchemas.of)
+			knownSchemas.Unlock()
 			New(s, overlays, heard, nil, nil)
 		}
 	})
@@ -141,7 +140,7 @@ func BenchmarkSet(b *testing.B) {
 	})
 }
 
-// equalJSON compares by another reader than ours.
+// equalJSON compares with another parser.
 func equalJSON(t *testing.T, a, b []byte) bool {
 	var x, y any
 	if err := json.Unmarshal(a, &x); err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// answering gives every call the same result, and counts those that were given
-// back.
+// answering returns the same result for every call, and counts the released ones.
 func answering(result string, released *int) switchboard.Caller {
 	text := []byte(result)
 	return switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
@@ -26,7 +25,7 @@ func TestAResultOfTheWrongShapeIsTheServersFailure(t *testing.T) {
 	for name, tt := range map[string]struct {
 		output, result string
 		params         string
-		want           string // "" where the result passes
+		want           string // "" if the result passes
 	}{
 		"no output schema":                 {result: `{"content":[]}`},
 		"what fits":                        {output: weather, result: `{"content":[],"structuredContent":{"city":"Rome","days":[{"t":1.5},{"t":-3}],"more":1}}`},
@@ -38,7 +37,7 @@ func TestAResultOfTheWrongShapeIsTheServersFailure(t *testing.T) {
 		"a member too many":                {output: weather, result: `{"structuredContent":{"city":"Rome","days":[{"a/b":1,"t~":1}]}}`, want: `structuredContent: at "/days/0": "a/b" is not allowed here`},
 		"the first of what is wrong":       {output: weather, result: `{"structuredContent":{"days":[{"t":"x"},{"t":"y"}],"city":1}}`, want: `structuredContent: at "/city": want string, not number`},
 		"null":                             {output: weather, result: `{"structuredContent":null}`, want: `structuredContent: at "": want object, not null`},
-		"two of them":                      {output: weather, result: `{"structuredContent":{"city":"Rome"},"structuredContent":{"city":"Rome"}}`, want: "structuredContent stands there twice"},
+		"two of them":                      {output: weather, result: `{"structuredContent":{"city":"Rome"},"structuredContent":{"city":"Rome"}}`, want: "structuredContent is there twice"},
 		"a name twice in it":               {output: weather, result: `{"structuredContent":{"city":"Rome","city":"Oslo"}}`, want: "structuredContent: cannot be read: "},
 		"an answer that is an error":       {output: weather, result: `{"isError":true,"content":[]}`},
 		"one that is then none":            {output: weather, result: `{"isError":true,"isError":false}`, want: "structuredContent is missing"},
@@ -61,7 +60,7 @@ func TestAResultOfTheWrongShapeIsTheServersFailure(t *testing.T) {
 			r, err := c.Call(t.Context(), &switchboard.Call{Tool: tool(t, "a/weather", schema(""), tt.output), Params: []byte(tt.params)})
 			if tt.want == "" {
 				if err != nil || string(r.JSON) != tt.result || released != 0 {
-					t.Fatalf("%s, %v, given back %d times", r.JSON, err, released)
+					t.Fatalf("%s, %v, released %d times", r.JSON, err, released)
 				}
 				return
 			}
@@ -73,19 +72,19 @@ func TestAResultOfTheWrongShapeIsTheServersFailure(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 			if strings.Contains(e.Error(), "s3cret") {
-				t.Errorf("it tells the value: %v", e)
+				t.Errorf("it repeats the value: %v", e)
 			}
 			if strings.Contains(e.Text, "a/weather") {
-				t.Errorf("it tells the caller whose the tool is: %s", e.Text)
+				t.Errorf("it names the tool's server to the caller: %s", e.Text)
 			}
 			if released != 1 || r.JSON != nil {
-				t.Errorf("its memory was given back %d times", released)
+				t.Errorf("its memory was released %d times", released)
 			}
 		})
 	}
 }
 
-func TestFailuresOfCallsAreNotLookedAt(t *testing.T) {
+func TestFailedCallsAreNotChecked(t *testing.T) {
 	failed := errors.New("failed")
 	c := contract.Results(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		return switchboard.Result{}, failed

@@ -18,44 +18,43 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Bounds of what is compiled and checked.
+// The limits of compiling and checking.
 const (
-	// MaxChecked is how many bytes a value may have.
+	// MaxChecked limits the bytes of a value.
 	MaxChecked = 4 << 20
 
-	// maxValues is how many values may stand in it.
+	// maxValues limits the values inside it.
 	maxValues = 500_000
 
-	// maxProgram is how many instructions the regular expressions of one schema
-	// may have together.
+	// maxProgram limits the instructions of all regular expressions of one schema together.
 	maxProgram = 100_000
 
-	// maxDigits and maxExponent bound numbers that are reckoned with exactly.
+	// maxDigits and maxExponent limit the numbers that are treated exactly.
 	maxDigits   = 64
 	maxExponent = 400
 )
 
-// A schema is a JSON Schema, compiled. It is safe for concurrent use.
+// A schema is a compiled JSON Schema. It is safe for concurrent use.
 type schema struct {
 	compiled *jsonschema.Schema
-	cost     *cost
-	flat     *flat
+	cost     *schemaCost
+	flat     *flatSchema
 }
 
-// place is what the compiler calls a definition's schema. It leads nowhere.
-const place = "switchboard:schema"
+// schemaURL is the URL that the compiler gets for a definition's schema. It does not exist.
+const schemaURL = "switchboard:schema"
 
-// nowhere loads what is referred to outside of the schema: nothing.
-type nowhere struct{}
+// noLoader refuses to load anything outside of the schema.
+type noLoader struct{}
 
-func (nowhere) Load(string) (any, error) {
+func (noLoader) Load(string) (any, error) {
 	return nil, errors.New("references out of the schema are not followed")
 }
 
 // compile compiles the schema.
 func compile(text []byte) (s *schema, err error) {
 	defer func() {
-		if r := recover(); r != nil { // the library's: it has met what it did not expect
+		if r := recover(); r != nil { // the library met something that it did not expect
 			s, err = nil, fmt.Errorf("cannot be compiled: %v", r)
 		}
 	}()
@@ -64,64 +63,63 @@ func compile(text []byte) (s *schema, err error) {
 		return nil, err
 	}
 	c := jsonschema.NewCompiler()
-	c.UseLoader(nowhere{})
-	e := engine{left: maxProgram}
+	c.UseLoader(noLoader{})
+	e := patternEngine{left: maxProgram}
 	c.UseRegexpEngine(e.compile)
-	for _, name := range formats {
-		// What a format takes is a matter of opinion; to the newer drafts it is
-		// a remark.
+	for _, name := range formatNames {
+		// Opinions differ about what a format accepts. In the newer drafts it is only an annotation.
 		c.RegisterFormat(&jsonschema.Format{Name: name, Validate: func(any) error { return nil }})
 	}
-	if err := c.AddResource(place, doc); err != nil {
+	if err := c.AddResource(schemaURL, doc); err != nil {
 		return nil, err
 	}
-	compiled, err := c.Compile(place)
+	compiled, err := c.Compile(schemaURL)
 	if err != nil {
-		return nil, short(err)
+		return nil, shortError(err)
 	}
-	root, err := costOf(compiled, map[*jsonschema.Schema]*cost{})
-	return &schema{compiled, root, flatOf(doc)}, err
+	root, err := costOf(compiled, map[*jsonschema.Schema]*schemaCost{})
+	return &schema{compiled, root, flatSchemaOf(doc)}, err
 }
 
-var formats = []string{
+var formatNames = []string{
 	"json-pointer", "relative-json-pointer", "uuid", "duration", "period", "ipv4", "ipv6", "hostname", "email", "date", "time", "date-time",
 	"uri", "iri", "uri-reference", "iri-reference", "uri-template", "semver", "idn-email", "idn-hostname",
 }
 
-// short is the first line of what the library says, without our place.
-func short(err error) error {
+// shortError returns the first line of the library's error, without our URL.
+func shortError(err error) error {
 	if e, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		if invalid, ok := errors.AsType[*jsonschema.ValidationError](e.Err); ok {
-			return fmt.Errorf("is no JSON Schema: %w", first(invalid))
+			return fmt.Errorf("is no JSON Schema: %w", firstMismatch(invalid))
 		}
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	return errors.New(strings.ReplaceAll(text, place, ""))
+	return errors.New(strings.ReplaceAll(text, schemaURL, ""))
 }
 
-// An engine compiles the regular expressions of one schema.
-type engine struct{ left int }
+// A patternEngine compiles the regular expressions of one schema.
+type patternEngine struct{ left int }
 
-// A pattern is a regular expression, or one that says things which Go's cannot:
-// that is not checked, since nobody can say that a text does not match it.
-type pattern struct {
+// A schemaPattern is a regular expression. If Go's syntax cannot express it, it is not checked, because then no text is
+// certain not to match.
+type schemaPattern struct {
 	text    string
 	program int
 	*regexp.Regexp
 }
 
-func (p *pattern) String() string { return p.text }
+func (p *schemaPattern) String() string { return p.text }
 
 // MatchString implements jsonschema.Regexp.
-func (p *pattern) MatchString(s string) bool { return p.Regexp == nil || p.Regexp.MatchString(s) }
+func (p *schemaPattern) MatchString(s string) bool { return p.Regexp == nil || p.Regexp.MatchString(s) }
 
-func (e *engine) compile(text string) (jsonschema.Regexp, error) {
-	p := &pattern{text: text}
+func (e *patternEngine) compile(text string) (jsonschema.Regexp, error) {
+	p := &schemaPattern{text: text}
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return p, nil //nolint:nilerr // see pattern
 	}
-	p.program = instructions(parsed)
+	p.program = programLength(parsed)
 	if e.left -= p.program; e.left < 0 {
 		return nil, errCostly
 	}
@@ -129,11 +127,11 @@ func (e *engine) compile(text string) (jsonschema.Regexp, error) {
 	return p, err
 }
 
-// instructions is about how long the program of an expression is.
-func instructions(re *syntax.Regexp) int {
+// programLength returns about how long the program of an expression is.
+func programLength(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)/8
 	for _, sub := range re.Sub {
-		n = min(n+instructions(sub), maxProgram+1)
+		n = min(n+programLength(sub), maxProgram+1)
 	}
 	if re.Op == syntax.OpRepeat {
 		n *= max(1, re.Min, re.Max)
@@ -141,19 +139,19 @@ func instructions(re *syntax.Regexp) int {
 	return min(n, maxProgram+1)
 }
 
-// check says why the value, which is strict JSON, does not fit: a *misfit; or
-// that it cannot be found out.
+// check returns why the value does not fit, as a *misfit, or another error if the check is not possible. The value is
+// strict JSON.
 func (s *schema) check(text []byte) error {
 	if s.flat.accepts(text) {
 		return nil
 	}
-	return s.examine(text)
+	return s.checkWhole(text)
 }
 
-// examine is check with the whole schema, whatever the value.
-func (s *schema) examine(text []byte) (err error) {
+// checkWhole is check with the whole schema, for any value.
+func (s *schema) checkWhole(text []byte) (err error) {
 	defer func() {
-		if r := recover(); r != nil { // the library's: it has met what it did not expect
+		if r := recover(); r != nil { // the library met something that it did not expect
 			err = fmt.Errorf("cannot be checked: %v", r)
 		}
 	}()
@@ -164,19 +162,18 @@ func (s *schema) examine(text []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	w := walk{left: maxSteps}
-	if w.apply(s.cost, v, 0, 0); w.left < 0 {
+	w := costCounter{stepsLeft: maxSteps}
+	if w.applyCost(s.cost, v, 0, 0); w.stepsLeft < 0 {
 		return errCostly
 	}
 	err = s.compiled.Validate(v)
 	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
-		return first(invalid)
+		return firstMismatch(invalid)
 	}
 	return err
 }
 
-// property is what the schema says of the member of that name alone, or nil where
-// it says nothing.
+// property returns the schema of the named member, or nil if there is none.
 func (s *schema) property(name string) *schema {
 	sub := s.compiled.Properties[name]
 	if sub == nil {
@@ -185,25 +182,24 @@ func (s *schema) property(name string) *schema {
 	return &schema{compiled: sub, cost: s.cost.named[name]}
 }
 
-// A misfit says where a value does not fit, and what was wanted there. It never
-// repeats a value.
+// A misfit is the place where a value does not fit, with what the schema wants there. It never repeats a value.
 type misfit struct {
 	at   []string
 	want string
 }
 
-// Error gives `at "/items/0": want string, not number`.
+// Error returns, for example, `at "/items/0": want string, not number`.
 func (m *misfit) Error() string {
 	at := make([]string, len(m.at))
 	for i, name := range m.at {
-		q := quoted(name)
+		q := safeQuote(name)
 		at[i] = strings.Trim(q, `"`)
 	}
-	return "at " + strconv.Quote(pointer(at...)) + ": " + m.want
+	return "at " + strconv.Quote(jsonPointer(at...)) + ": " + m.want
 }
 
-// pointer is the JSON pointer of names.
-func pointer(names ...string) string {
+// jsonPointer returns the JSON pointer of names.
+func jsonPointer(names ...string) string {
 	var b strings.Builder
 	for _, n := range names {
 		b.WriteByte('/')
@@ -212,14 +208,14 @@ func pointer(names ...string) string {
 	return b.String()
 }
 
-// first finds of all that is wrong what stands first, so that it is always the
-// same. Of what is wrong with alternatives it says that none fits.
-func first(e *jsonschema.ValidationError) *misfit {
+// firstMismatch returns the first of all mismatches, so that the answer is always the same. If no alternative of a schema fits,
+// it reports only that.
+func firstMismatch(e *jsonschema.ValidationError) *misfit {
 	switch e.ErrorKind.(type) {
 	case *kind.Schema, *kind.Group, *kind.AllOf, *kind.Reference:
 		var best *misfit
 		for _, c := range e.Causes {
-			if m := first(c); best == nil || slices.Compare(m.at, best.at) < 0 || slices.Equal(m.at, best.at) && m.want < best.want {
+			if m := firstMismatch(c); best == nil || slices.Compare(m.at, best.at) < 0 || slices.Equal(m.at, best.at) && m.want < best.want {
 				best = m
 			}
 		}
@@ -227,22 +223,22 @@ func first(e *jsonschema.ValidationError) *misfit {
 			return best
 		}
 	}
-	return &misfit{slices.Clone(e.InstanceLocation), wanted(e.ErrorKind)}
+	return &misfit{slices.Clone(e.InstanceLocation), describeWant(e.ErrorKind)}
 }
 
-// wanted says what the schema wants, in its words alone.
-func wanted(k jsonschema.ErrorKind) string {
+// describeWant returns what the schema wants, in the words of the schema only.
+func describeWant(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
 		return "want " + strings.Join(k.Want, " or ") + ", not " + k.Got
 	case *kind.Required:
 		missing := slices.Clone(k.Missing)
 		slices.Sort(missing)
-		return fmt.Sprintf("%s is missing", quoted(missing[0]))
+		return fmt.Sprintf("%s is missing", safeQuote(missing[0]))
 	case *kind.AdditionalProperties:
 		names := slices.Clone(k.Properties)
 		slices.Sort(names)
-		return fmt.Sprintf("%s is not allowed here", quoted(names[0]))
+		return fmt.Sprintf("%s is not allowed here", safeQuote(names[0]))
 	case *kind.FalseSchema:
 		return "nothing is allowed here"
 	case *kind.InvalidJsonValue:
@@ -254,20 +250,20 @@ func wanted(k jsonschema.ErrorKind) string {
 	return fmt.Sprintf("does not fit %q", strings.Join(k.KeywordPath(), "/"))
 }
 
-// maxShown bounds how much of a stranger's word is repeated, in bytes.
+// maxShown limits how many bytes of foreign text are repeated.
 const maxShown = 64
 
-func quoted(s string) string {
+func safeQuote(s string) string {
 	if len(s) > maxShown {
 		return strconv.QuoteToASCII(s[:maxShown]) + "…"
 	}
 	return strconv.QuoteToASCII(s)
 }
 
-// decode reads strict JSON, no deeper than wire.MaxDepth, as the library wants
-// it: with whole numbers as such, others as they are spelt.
+// decode parses strict JSON, at most wire.MaxDepth deep, into the library's types: integers as int64, other numbers in
+// their own spelling.
 func decode(text []byte) (any, error) {
-	d := decoder{Decoder: jsontext.NewDecoder(bytes.NewBuffer(text))}
+	d := valueDecoder{Decoder: jsontext.NewDecoder(bytes.NewBuffer(text))}
 	v, err := d.value()
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", err)
@@ -275,12 +271,12 @@ func decode(text []byte) (any, error) {
 	return v, nil
 }
 
-type decoder struct {
+type valueDecoder struct {
 	*jsontext.Decoder
 	values int
 }
 
-func (d *decoder) value() (any, error) {
+func (d *valueDecoder) value() (any, error) {
 	if d.values++; d.values > maxValues {
 		return nil, fmt.Errorf("more than %d values", maxValues)
 	}
@@ -299,14 +295,14 @@ func (d *decoder) value() (any, error) {
 	case '"':
 		return token.String(), nil
 	case '0':
-		return number(token.String()), nil
+		return parseNumber(token.String()), nil
 	case '[':
 		return d.list()
 	}
 	return d.object()
 }
 
-func (d *decoder) list() (any, error) {
+func (d *valueDecoder) list() (any, error) {
 	list := []any{}
 	for d.PeekKind() != ']' {
 		v, err := d.value()
@@ -319,7 +315,7 @@ func (d *decoder) list() (any, error) {
 	return list, err
 }
 
-func (d *decoder) object() (any, error) {
+func (d *valueDecoder) object() (any, error) {
 	object := map[string]any{}
 	for d.PeekKind() != '}' {
 		name, err := d.ReadToken()
@@ -335,9 +331,9 @@ func (d *decoder) object() (any, error) {
 	return object, err
 }
 
-// number reads a number. One that is spelt at length is rounded: a few bytes
-// such as 1e999999 are megabytes to who reckons exactly.
-func number(s string) any {
+// parseNumber parses a number. A long one is rounded: a few bytes such as 1e999999 would take megabytes to compute with
+// exactly.
+func parseNumber(s string) any {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n
 	}

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Whoever writes a schema, and whoever a value, may want to keep us busy. What
-// it takes is told by counting, not by a clock, so that a busy machine refuses
-// nothing that an idle one takes.
+// The authors of schemas and of values may try to keep us busy. The cost is counted, not measured by a clock, so that a
+// busy machine refuses nothing that an idle one accepts.
 func TestNoSchemaAndNoValueKeepUsBusy(t *testing.T) {
 	nested := func(open, end string, n int) string { return strings.Repeat(open, n) + end + strings.Repeat("]", n) }
 	many := func(n int, one string) string { return "[" + strings.Repeat(one+",", n-1) + one + "]" }
@@ -71,7 +70,7 @@ func TestWhatCostsMuchToCompileIsNotCompiled(t *testing.T) {
 	}
 }
 
-func TestNumbersAreCheckedAsTheyAreSpelt(t *testing.T) {
+func TestNumbersAreCheckedInTheirOwnSpelling(t *testing.T) {
 	for _, tt := range []struct {
 		schema, value string
 		fits          bool

@@ -7,16 +7,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// MayStandIn reports whether a client that was shown one tool may have its calls served by the
-// tool now, without being told. The caller has checked that both serve the same requirement. It
-// holds if
+// MayStandIn reports whether the tool now may serve a call of a client that was shown another tool, without a note to
+// the client. The caller has checked that both serve the same requirement. The conditions are:
 //
 //   - now has the name of the other tool, or is its declared equivalent without a change of arguments,
 //   - now provably accepts every argument that shown accepted,
 //   - every result of now provably fits the output schema of shown, if it had one, and
 //   - no annotation of now is freer: it does not write, destroy or reach further than shown said.
 //
-// The answer depends on the two definitions and on what is declared, never on time.
+// The answer depends only on the two definitions and on the declarations, never on time.
 func (s *Set) MayStandIn(now, shown *switchboard.Tool) bool {
 	if now.ID.Name != shown.ID.Name && !s.declaredSame(shown.ID, now.ID) {
 		return false
@@ -24,15 +23,14 @@ func (s *Set) MayStandIn(now, shown *switchboard.Tool) bool {
 	if now.Digest == "" || shown.Digest == "" {
 		return covers(now.Definition, shown.Definition)
 	}
-	return now.Digest == shown.Digest || proven.ask(now, shown)
+	return now.Digest == shown.Digest || provenPairs.covers(now, shown)
 }
 
-// declaredSame reports whether an overlay declares one tool as the equivalent of the other with the
-// same arguments.
+// declaredSame reports whether an overlay declares one tool as the equivalent of the other with the same arguments.
 func (s *Set) declaredSame(from, to switchboard.ToolID) bool {
-	for ; s != nil; s = s.above {
+	for ; s != nil; s = s.operatorSet {
 		m := s.move(from, to)
-		if m == nil || len(m.wrong) > 0 {
+		if m == nil || len(m.faults) > 0 {
 			continue
 		}
 		if d := m.declared; len(d.Map)+len(d.Constants)+len(d.Defaults)+len(d.Drop) == 0 {
@@ -42,27 +40,27 @@ func (s *Set) declaredSame(from, to switchboard.ToolID) bool {
 	return false
 }
 
-// maxProven is how many answers are kept.
+// maxProven limits how many answers are kept.
 const maxProven = 4096
 
-// maxProvenBytes bounds a definition that a proof reads: to decode a larger one could take longer than a call may wait.
+// maxProvenBytes limits a definition that a proof reads. Decoding a larger one could take longer than a call may wait.
 const maxProvenBytes = 64 << 10
 
-// proven has the answers of covers by the digests of both definitions.
-var proven = answers{of: map[[2]switchboard.Digest]*answer{}}
+// provenPairs holds the answers of covers, by the digests of both definitions.
+var provenPairs = proofAnswers{of: map[[2]switchboard.Digest]*proofAnswer{}}
 
-type answers struct {
+type proofAnswers struct {
 	sync.Mutex
-	of map[[2]switchboard.Digest]*answer
+	of map[[2]switchboard.Digest]*proofAnswer
 }
 
-// An answer is found once, though many ask for it at the same time.
-type answer struct {
+// A proofAnswer is computed once, even if several goroutines need it at the same time.
+type proofAnswer struct {
 	once sync.Once
 	yes  bool
 }
 
-func (a *answers) ask(now, shown *switchboard.Tool) bool {
+func (a *proofAnswers) covers(now, shown *switchboard.Tool) bool {
 	key := [2]switchboard.Digest{now.Digest, shown.Digest}
 	a.Lock()
 	one := a.of[key]
@@ -70,7 +68,7 @@ func (a *answers) ask(now, shown *switchboard.Tool) bool {
 		if len(a.of) >= maxProven {
 			clear(a.of)
 		}
-		one = &answer{}
+		one = &proofAnswer{}
 		a.of[key] = one
 	}
 	a.Unlock()
@@ -78,9 +76,9 @@ func (a *answers) ask(now, shown *switchboard.Tool) bool {
 	return one.yes
 }
 
-// covers reports whether the definition now provably takes, gives and promises what shown did.
+// covers reports whether the definition now provably accepts, returns and promises what shown did.
 func covers(now, shown []byte) bool {
-	if len(now) > maxProvenBytes || len(shown) > maxProvenBytes || freer(now, shown) {
+	if len(now) > maxProvenBytes || len(shown) > maxProvenBytes || allowsMore(now, shown) {
 		return false
 	}
 	takes, ok := schemaOf(now, input)
@@ -88,7 +86,7 @@ func covers(now, shown []byte) bool {
 		return false
 	}
 	took, ok := schemaOf(shown, input)
-	if !ok || !accepts(takes, took) {
+	if !ok || !acceptsAll(takes, took) {
 		return false
 	}
 	if _, promised := wire.Field(shown, output); !promised {
@@ -99,7 +97,7 @@ func covers(now, shown []byte) bool {
 		return false
 	}
 	gives, ok := schemaOf(now, output)
-	return ok && accepts(gave, gives)
+	return ok && acceptsAll(gave, gives)
 }
 
 func schemaOf(definition []byte, member string) (schema any, ok bool) {
@@ -108,17 +106,17 @@ func schemaOf(definition []byte, member string) (schema any, ok bool) {
 		return nil, false
 	}
 	if _, err := compile(raw); err != nil {
-		return nil, false // nobody knows what it accepts
+		return nil, false // an invalid schema proves nothing
 	}
 	schema, err := decode(raw)
 	return schema, err == nil
 }
 
-// hints are what the annotations of a tool say of its calls. Absent ones have the
-// specification's defaults, which are the worst case.
-type hints struct{ reads, destroys, repeats, reaches bool }
+// toolHints are the annotations of a tool about its calls. A missing annotation has the specification's default, which is
+// the worst case.
+type toolHints struct{ reads, destroys, repeats, reaches bool }
 
-func hintsOf(definition []byte) hints {
+func hintsOf(definition []byte) toolHints {
 	annotations, _ := wire.Field(definition, "annotations")
 	says := func(name string, otherwise bool) bool {
 		switch raw, _ := wire.Field(annotations, name); string(raw) {
@@ -129,18 +127,18 @@ func hintsOf(definition []byte) hints {
 		}
 		return otherwise
 	}
-	h := hints{
+	h := toolHints{
 		reads: says("readOnlyHint", false), destroys: says("destructiveHint", true),
 		repeats: says("idempotentHint", false), reaches: says("openWorldHint", true),
 	}
-	if h.reads { // what does not write destroys nothing
+	if h.reads { // a tool that does not write destroys nothing
 		h.destroys, h.repeats = false, true
 	}
 	return h
 }
 
-// freer reports whether a hint of now allows more than the same hint of shown.
-func freer(now, shown []byte) bool {
+// allowsMore reports whether an annotation of now allows more than the same annotation of shown.
+func allowsMore(now, shown []byte) bool {
 	n, s := hintsOf(now), hintsOf(shown)
 	return s.reads && !n.reads || !s.destroys && n.destroys || s.repeats && !n.repeats || !s.reaches && n.reaches
 }

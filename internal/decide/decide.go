@@ -29,13 +29,16 @@ type Stage interface {
 	// that. It may reorder, modify and return in, which it owns until it returns. The first stage gets no candidates,
 	// and appends those that it finds.
 	//
-	// Apply calls drop for each candidate that it drops, with the reason. drop is nil if no record is made; the stage
-	// then need not find reasons. An error means that the stage cannot decide. It fails the whole decision.
+	// Apply calls drop, which is never nil, for each candidate that it drops, with the reason. An error means that the
+	// stage cannot decide. It fails the whole decision.
 	Apply(ctx context.Context, q *Question, in []Candidate, drop Drop) ([]Candidate, error)
 }
 
 // A Drop records a candidate that a stage dropped.
 type Drop func(c Candidate, why Reason)
+
+// Ignore is a Drop that records nothing.
+func Ignore(Candidate, Reason) {}
 
 // A Question is the input of a stage, apart from the candidates. It is valid until Apply returns.
 type Question struct {
@@ -70,13 +73,6 @@ func (u Unfit) Why(id switchboard.ToolID) string {
 // A Candidate is one tool, considered for one requirement.
 type Candidate struct {
 	Tool *switchboard.Tool
-
-	// Marks is for the stages of package matcher only, which define its meaning.
-	Marks uint64
-
-	// Index is the tool's index among all tools of the tenant, from 0, in the order of ids. With it, later stages need
-	// not search for the tool or compare ids. A first stage that does not know it leaves it 0 for all candidates.
-	Index int32
 
 	// Place and Score are set by the ranking. Place is the server's position in the row that prefers it, from 1; 0 if
 	// no row does.
@@ -203,54 +199,11 @@ func (p Pipeline) outcomes(ctx context.Context, s *scratch, task *switchboard.Ta
 	return all, nil
 }
 
-// Choose returns what Decide would select, without a record. The error is a *switchboard.Error, also if a requirement
-// is unmet.
-func (p Pipeline) Choose(ctx context.Context, in Input) ([]Selected, error) {
-	if err := in.check(); err != nil {
-		return nil, err
-	}
-	if in.Tenant.VetoForTask {
-		return p.refused(ctx, in)
-	}
-	s := borrowScratch(in)
-	defer s.release()
-
-	for i := range in.Task.Requirements {
-		s.question.Requirement = &in.Task.Requirements[i]
-		left, _, err := p.narrow(ctx, s, nil)
-		if err != nil {
-			return nil, err
-		}
-		if left, err = (selection{}).Apply(ctx, &s.question, left, nil); err != nil {
-			return nil, s.stageError(selection{}, err)
-		}
-		if len(left) == 0 && !in.Task.Requirements[i].Optional {
-			return p.refused(ctx, in)
-		}
-		s.addSelected(i, left)
-	}
-	return s.selectedTools(), nil
-}
-
-// refused makes the decision again with a record, to find the reason.
-func (p Pipeline) refused(ctx context.Context, in Input) ([]Selected, error) {
-	d, err := p.Decide(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.Err(); err != nil {
-		return nil, err
-	}
-	return d.Selected, nil // a stage that reads live state gave another answer this time
-}
-
 // outcome runs narrow and select for r, and records every candidate.
 func (p Pipeline) outcome(ctx context.Context, s *scratch, r *switchboard.Requirement) (Outcome, error) {
 	o := Outcome{Requirement: r}
 	s.question.Requirement = r
-	left, last, err := p.narrow(ctx, s, func(stage string, c Candidate, why Reason) {
-		s.dropped = append(s.dropped, Dropped{Candidate: c, Stage: stage, Reason: why})
-	})
+	left, last, err := p.narrow(ctx, s)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -269,9 +222,9 @@ func (p Pipeline) outcome(ctx context.Context, s *scratch, r *switchboard.Requir
 	return o, nil
 }
 
-// narrow runs the stages. It returns the remaining candidates, in s's buffer, and the name of the stage that ran last.
-// It stops when no candidate remains.
-func (p Pipeline) narrow(ctx context.Context, s *scratch, record func(stage string, c Candidate, why Reason)) ([]Candidate, string, error) {
+// narrow runs the stages. It returns the remaining candidates, in s's buffer, and the name of the stage that ran last;
+// s.dropped then has the others. It stops when no candidate remains.
+func (p Pipeline) narrow(ctx context.Context, s *scratch) ([]Candidate, string, error) {
 	s.dropped = s.dropped[:0]
 	left, last := s.candidates[:0], StageFilter
 	for i, stage := range p {
@@ -283,17 +236,15 @@ func (p Pipeline) narrow(ctx context.Context, s *scratch, record func(stage stri
 		}
 		last = stage.Name()
 		had, drops := len(left), len(s.dropped)
-		var drop Drop
-		if record != nil {
-			drop = func(c Candidate, why Reason) { record(last, c, why) }
-		}
 		var err error
-		if left, err = stage.Apply(ctx, &s.question, left, drop); err != nil {
+		if left, err = stage.Apply(ctx, &s.question, left, func(c Candidate, why Reason) {
+			s.dropped = append(s.dropped, Dropped{Candidate: c, Stage: last, Reason: why})
+		}); err != nil {
 			return nil, last, s.stageError(stage, err)
 		}
 		if i == 0 {
 			s.candidates = left[:0] // left may be a larger buffer; the next requirement reuses it
-		} else if gone := len(s.dropped) - drops; record != nil && had-len(left) != gone {
+		} else if gone := len(s.dropped) - drops; had-len(left) != gone {
 			return nil, last, s.stageError(stage, fmt.Errorf("%d candidates became %d, and %d reasons were given", had, len(left), gone))
 		}
 	}

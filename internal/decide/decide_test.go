@@ -36,7 +36,7 @@ func (veto) Name() string { return "veto" }
 func (v veto) Apply(_ context.Context, _ *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
 	return slices.DeleteFunc(in, func(c decide.Candidate) bool {
 		out := c.Tool.ID.Server == switchboard.ServerID(v)
-		if out && drop != nil {
+		if out {
 			drop(c, decide.Reason{Text: "rule 7 of " + string(v)})
 		}
 		return out
@@ -93,19 +93,12 @@ func show(selected []decide.Selected) (ids []string) {
 	return ids
 }
 
-// both calls Decide and Choose, and fails if they differ.
-func both(t *testing.T, p decide.Pipeline, in decide.Input) (*decide.Decision, error) {
+// decided returns the decision, and why it failed or what it refuses.
+func decided(t *testing.T, p decide.Pipeline, in decide.Input) (*decide.Decision, error) {
 	t.Helper()
-	chosen, chooseErr := p.Choose(t.Context(), in)
 	d, err := p.Decide(t.Context(), in)
 	if err == nil {
 		err = d.Err()
-	}
-	if (err == nil) != (chooseErr == nil) || err != nil && err.Error() != chooseErr.Error() {
-		t.Errorf("Choose fails with %v, Decide with %v", chooseErr, err)
-	}
-	if d != nil && !slices.Equal(show(chosen), show(d.Selected)) {
-		t.Errorf("Choose gives %q, Decide %q", show(chosen), show(d.Selected))
 	}
 	return d, err
 }
@@ -133,7 +126,7 @@ func TestSelection(t *testing.T) {
 		{"an optional requirement is unmet", []switchboard.Requirement{optional, capability("read", switchboard.SelectTool)}, []string{"a/x[1]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := both(t, decide.Pipeline{offer(tools(t, "a/x", "a/y", "b/x"))}, input(tt.rs...))
+			d, err := decided(t, decide.Pipeline{offer(tools(t, "a/x", "a/y", "b/x"))}, input(tt.rs...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,7 +143,7 @@ func TestEachOfManyToolsIsSelectedOnce(t *testing.T) {
 		ids = append(ids, fmt.Sprintf("a/t%04d", i))
 	}
 	all := switchboard.Requirement{Tools: []string{"*/*"}}
-	d, err := both(t, decide.Pipeline{offer(tools(t, ids...))}, input(all, capability("read", switchboard.SelectTool), all))
+	d, err := decided(t, decide.Pipeline{offer(tools(t, ids...))}, input(all, capability("read", switchboard.SelectTool), all))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +202,7 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := both(t, tt.p, input(tt.rs...))
+			d, err := decided(t, tt.p, input(tt.rs...))
 			got, ok := errors.AsType[*switchboard.Error](err)
 			if !ok {
 				t.Fatalf("error = %v, want a *switchboard.Error", err)
@@ -237,7 +230,7 @@ func TestAStageThatCannotDecideFailsTheWholeTask(t *testing.T) {
 	for _, optional := range []bool{false, true} {
 		r := capability("read", "")
 		r.Optional = optional
-		_, err := both(t, decide.Pipeline{offer(tools(t, "a/x")), broken{down}}, input(r))
+		_, err := decided(t, decide.Pipeline{offer(tools(t, "a/x")), broken{down}}, input(r))
 		got, ok := errors.AsType[*switchboard.Error](err)
 		if !ok || !errors.Is(err, down) || got.Code != switchboard.CodeTaskRefused || got.Stage != "broken" || strings.Contains(got.Text, "bundle") {
 			t.Errorf("optional %v: error = %#v, want SB-TASK-002 at broken, the cause for the operator only", optional, err)
@@ -247,7 +240,7 @@ func TestAStageThatCannotDecideFailsTheWholeTask(t *testing.T) {
 
 func TestTheRefusalOfAStageIsReturnedAsItIs(t *testing.T) {
 	own := switchboard.Refuse(switchboard.CodeNotAuthorized, "no")
-	if _, err := both(t, decide.Pipeline{broken{own}}, input(capability("read", ""))); !errors.Is(err, own) {
+	if _, err := decided(t, decide.Pipeline{broken{own}}, input(capability("read", ""))); !errors.Is(err, own) {
 		t.Errorf("error = %v, want %v", err, own)
 	}
 }
@@ -267,9 +260,6 @@ func TestACancelledDecisionSelectsNothing(t *testing.T) {
 	if d, err := p.Decide(ctx, in); d != nil || !errors.Is(err, gone) {
 		t.Errorf("Decide = %v, %v", d, err)
 	}
-	if s, err := p.Choose(ctx, in); s != nil || !errors.Is(err, gone) {
-		t.Errorf("Choose = %v, %v", s, err)
-	}
 }
 
 func TestAPrincipalOfAnotherTenantGetsNothing(t *testing.T) {
@@ -280,18 +270,18 @@ func TestAPrincipalOfAnotherTenantGetsNothing(t *testing.T) {
 	noTask, noTenant := input(), input()
 	noTask.Task, noTenant.Tenant = nil, nil
 	for want, in := range map[switchboard.Code]decide.Input{switchboard.CodeNotAuthorized: stranger, switchboard.CodeNoSuchTask: noTask} {
-		_, err := both(t, p, in)
+		_, err := decided(t, p, in)
 		if got, ok := errors.AsType[*switchboard.Error](err); !ok || got.Code != want {
 			t.Errorf("error = %v, want %s", err, want)
 		}
 	}
-	if _, err := both(t, p, noTenant); err == nil {
+	if _, err := decided(t, p, noTenant); err == nil {
 		t.Error("without a tenant, Decide made a decision")
 	}
 }
 
 func TestOthersStayInOrder(t *testing.T) {
-	d, err := both(t, decide.Pipeline{offer(tools(t, "a/x", "b/y", "b/x", "c/x")), veto("c")}, input(capability("read", "")))
+	d, err := decided(t, decide.Pipeline{offer(tools(t, "a/x", "b/y", "b/x", "c/x")), veto("c")}, input(capability("read", "")))
 	if err != nil {
 		t.Fatal(err)
 	}

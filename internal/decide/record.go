@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -50,84 +48,85 @@ func (d *Decision) Canonical() []byte {
 func (d *Decision) Digest() switchboard.Digest { return canonical.Sum(d.Canonical()) }
 
 func (d *Decision) append(b []byte) []byte {
-	b = append(b, '{')
+	w := canonical.NewWriter(b)
+	w.BeginObject()
 	if !d.Now.IsZero() {
-		b = append(b, `"now":"`...)
-		b = d.Now.UTC().AppendFormat(b, time.RFC3339Nano)
-		b = append(b, `",`...)
+		w.Member("now", d.Now.UTC().Format(time.RFC3339Nano))
 	}
-	b = append(b, `"principal":{"auth":`...)
-	b = appendString(b, string(d.Principal.Auth))
-	b = append(b, `,"id":`...)
-	b = appendString(b, d.Principal.ID)
-	b = append(b, `,"mode":`...)
-	b = appendString(b, string(d.Principal.Mode.Narrower(switchboard.Autopilot)))
-	b = append(b, `,"roles":`...)
-	b = appendList(b, d.Principal.Roles, appendText)
-	b = append(b, `,"tenant":`...)
-	b = appendString(b, string(d.Principal.Tenant))
-	b = append(b, `,"tier":`...)
-	b = appendString(b, d.Principal.Tier)
-	b = append(b, `},"requirements":`...)
-	b = appendList(b, d.Outcomes, func(b []byte, o *Outcome) []byte { return o.append(b) })
-	b = append(b, `,"selected":`...)
-	b = appendList(b, d.Selected, func(b []byte, s *Selected) []byte {
-		b = append(b, `{"requirements":`...)
-		b = appendList(b, s.Requirements, func(b []byte, i *int) []byte { return strconv.AppendInt(b, int64(*i), 10) })
-		b = append(b, `,"tool":`...)
-		return append(appendTool(b, s.Tool.ID), '}')
-	})
-	b = append(b, `,"snapshot":{"catalog":`...)
-	b = appendString(b, string(d.Snapshot.Catalog))
-	if d.Snapshot.Policy != "" {
-		b = append(b, `,"policy":`...)
-		b = appendString(b, string(d.Snapshot.Policy))
+	w.Name("principal")
+	w.BeginObject()
+	w.Member("auth", string(d.Principal.Auth))
+	w.Member("id", d.Principal.ID)
+	w.Member("mode", string(d.Principal.Mode.Narrower(switchboard.Autopilot)))
+	writeList(&w, "roles", d.Principal.Roles)
+	w.Member("tenant", string(d.Principal.Tenant))
+	w.Member("tier", d.Principal.Tier)
+	w.EndObject()
+	w.Name("requirements")
+	w.BeginList()
+	for i := range d.Outcomes {
+		d.Outcomes[i].write(&w)
 	}
-	b = append(b, `,"taxonomy":`...)
-	b = appendString(b, string(d.Snapshot.Taxonomy))
-	b = append(b, `,"tenant":`...)
-	b = appendString(b, string(d.Snapshot.Tenant))
-	b = append(b, `},"task":{`...)
-	if d.Task.Mode != "" {
-		b = appendString(append(b, `"mode":`...), string(d.Task.Mode))
-		b = append(b, ',')
+	w.EndList()
+	w.Name("selected")
+	w.BeginList()
+	for i := range d.Selected {
+		s := &d.Selected[i]
+		w.BeginObject()
+		w.Name("requirements")
+		w.BeginList()
+		for _, r := range s.Requirements {
+			w.Int(int64(r))
+		}
+		w.EndList()
+		writeTool(&w, s.Tool.ID)
+		w.EndObject()
 	}
-	b = appendString(append(b, `"task_id":`...), string(d.Task.ID))
+	w.EndList()
+	w.Name("snapshot")
+	w.BeginObject()
+	w.Member("catalog", string(d.Snapshot.Catalog))
+	writeUnlessEmpty(&w, "policy", string(d.Snapshot.Policy))
+	w.Member("taxonomy", string(d.Snapshot.Taxonomy))
+	w.Member("tenant", string(d.Snapshot.Tenant))
+	w.EndObject()
+	w.Name("task")
+	w.BeginObject()
+	writeUnlessEmpty(&w, "mode", string(d.Task.Mode))
+	w.Member("task_id", string(d.Task.ID))
 	if d.Task.TokenBudget != 0 {
-		b = append(b, `,"token_budget":`...)
-		b = strconv.AppendInt(b, int64(d.Task.TokenBudget), 10)
+		writeInt(&w, "token_budget", d.Task.TokenBudget)
 	}
-	b = append(b, `},"tenant":`...)
-	b = appendString(b, string(d.Tenant))
-	b = d.Unfit.append(b)
-	b = append(b, `,"v":`...)
-	b = strconv.AppendInt(b, recordVersion, 10)
-	return append(b, '}')
+	w.EndObject()
+	w.Member("tenant", string(d.Tenant))
+	d.Unfit.write(&w)
+	writeInt(&w, "v", recordVersion)
+	w.EndObject()
+	return w.Bytes()
 }
 
-// append appends the member "unfit", unless u is empty.
-func (u Unfit) append(b []byte) []byte {
+// write writes the member "unfit", unless u is empty.
+func (u Unfit) write(w *canonical.Writer) {
 	if len(u) == 0 {
-		return b
+		return
 	}
-	names := make(map[string]string, len(u))
+	states := make(map[string]string, len(u))
 	for id, state := range u {
 		name := string(id.Server)
 		if id.Name != "" {
 			name = id.String()
 		}
-		names[name] = state
+		states[name] = state
 	}
-	sep := `,"unfit":{`
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		b = appendString(append(b, sep...), name)
-		b = appendString(append(b, ':'), names[name])
-		sep = ","
+	w.Name("unfit")
+	w.BeginObject()
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		w.Member(name, states[name])
 	}
-	return append(b, '}')
+	w.EndObject()
 }
 
-// readUnfit parses the member that append writes.
+// readUnfit parses the member that write writes.
 func readUnfit(names map[string]string) Unfit {
 	if len(names) == 0 {
 		return nil
@@ -188,176 +187,133 @@ func ReadRecord(text []byte) (Recorded, error) {
 	}, nil
 }
 
-func (o *Outcome) append(b []byte) []byte {
-	b = append(b, `{"dropped":`...)
-	b = appendList(b, o.Dropped, func(b []byte, d *Dropped) []byte { return d.append(b) })
-	b = append(b, `,"others":`...)
-	b = appendList(b, o.Others, appendCandidate)
-	b = append(b, `,"requirement":`...)
-	b = appendRequirement(b, o.Requirement)
-	b = append(b, `,"selected":`...)
-	b = appendList(b, o.Selected, appendCandidate)
-	if u := o.Unmet; u != nil {
-		b = append(b, `,"unmet":{`...)
-		b = appendReason(b, u.Reason)
-		b = append(b, `"stage":`...)
-		b = appendString(b, u.Stage)
-		if u.Tool != nil {
-			b = append(b, `,"tool":`...)
-			b = appendTool(b, u.Tool.ID)
-		}
-		b = append(b, '}')
+func (o *Outcome) write(w *canonical.Writer) {
+	w.BeginObject()
+	w.Name("dropped")
+	w.BeginList()
+	for i := range o.Dropped {
+		o.Dropped[i].write(w)
 	}
-	return append(b, '}')
+	w.EndList()
+	writeCandidates(w, "others", o.Others)
+	w.Name("requirement")
+	writeRequirement(w, o.Requirement)
+	writeCandidates(w, "selected", o.Selected)
+	if u := o.Unmet; u != nil {
+		w.Name("unmet")
+		w.BeginObject()
+		writeReason(w, &u.Reason)
+		w.Member("stage", u.Stage)
+		if u.Tool != nil {
+			writeTool(w, u.Tool.ID)
+		}
+		w.EndObject()
+	}
+	w.EndObject()
 }
 
-func appendRequirement(b []byte, r *switchboard.Requirement) []byte {
-	b = append(b, '{')
-	if r.As != "" {
-		b = appendString(append(b, `"as":`...), r.As)
-		b = append(b, ',')
-	}
+func writeRequirement(w *canonical.Writer, r *switchboard.Requirement) {
+	w.BeginObject()
+	writeUnlessEmpty(w, "as", r.As)
 	if len(r.Constraints) > 0 {
-		b = appendList(append(b, `"constraints":`...), r.Constraints, appendText)
-		b = append(b, ',')
+		writeList(w, "constraints", r.Constraints)
 	}
-	if r.Group != "" {
-		b = appendString(append(b, `"group":`...), r.Group)
-		b = append(b, ',')
-	}
+	writeUnlessEmpty(w, "group", r.Group)
 	if r.OnDemand {
-		b = append(b, `"load":"on_demand",`...)
+		w.Member("load", "on_demand")
 	}
 	if r.Optional {
-		b = append(b, `"optional":true,`...)
+		w.Name("optional")
+		w.Bool(true)
 	}
-	if r.Resource != "" {
-		b = appendString(append(b, `"resource":`...), string(r.Resource))
-		b = append(b, ',')
-	}
-	if r.Select != "" {
-		b = appendString(append(b, `"select":`...), string(r.Select))
-		b = append(b, ',')
-	}
-	if r.Stub != "" {
-		b = appendString(append(b, `"stub":`...), r.Stub)
-		b = append(b, ',')
-	}
+	writeUnlessEmpty(w, "resource", string(r.Resource))
+	writeUnlessEmpty(w, "select", string(r.Select))
+	writeUnlessEmpty(w, "stub", r.Stub)
 	if len(r.Tools) > 0 {
-		b = appendList(append(b, `"tools":`...), r.Tools, appendText)
-		b = append(b, ',')
+		writeList(w, "tools", r.Tools)
 	}
-	if r.Verb != "" {
-		b = appendString(append(b, `"verb":`...), string(r.Verb))
-		b = append(b, ',')
-	}
-	if b[len(b)-1] == ',' {
-		b = b[:len(b)-1]
-	}
-	return append(b, '}')
+	writeUnlessEmpty(w, "verb", string(r.Verb))
+	w.EndObject()
 }
 
-func (d *Dropped) append(b []byte) []byte {
-	b = append(b, '{')
-	if d.Reason.Missing != "" { // these sort before "place", "reason" after it
-		b = appendReason(b, d.Reason)
+func (d *Dropped) write(w *canonical.Writer) {
+	w.BeginObject()
+	if d.Reason.Missing != "" { // its members come before "place", and "reason" after it
+		writeReason(w, &d.Reason)
 	}
-	b = append(b, `"place":`...)
-	b = strconv.AppendInt(b, int64(d.Place), 10)
-	b = append(b, ',')
+	writeInt(w, "place", int(d.Place))
 	if d.Reason.Missing == "" {
-		b = appendReason(b, d.Reason)
+		writeReason(w, &d.Reason)
 	}
-	b = append(b, `"score":`...)
-	b = strconv.AppendInt(b, int64(d.Score), 10)
-	b = appendSource(b, d.Tool)
-	b = append(b, `,"stage":`...)
-	b = appendString(b, d.Stage)
-	b = append(b, `,"tool":`...)
-	return append(appendTool(b, d.Tool.ID), '}')
+	writeInt(w, "score", d.Score)
+	writeSource(w, d.Tool)
+	w.Member("stage", d.Stage)
+	writeTool(w, d.Tool.ID)
+	w.EndObject()
 }
 
-// appendReason appends the members of r, each followed by a comma.
-func appendReason(b []byte, r Reason) []byte {
+// writeReason writes the members that give the reason.
+func writeReason(w *canonical.Writer, r *Reason) {
 	if r.Missing == "" {
-		b = appendString(append(b, `"reason":`...), r.Text)
-		return append(b, ',')
+		w.Member("reason", r.Text)
+		return
 	}
 	if c := r.Capability; c != nil {
-		b = append(b, `"capability":{"constraints":`...)
-		b = appendList(b, c.Constraints, appendText)
-		b = append(b, `,"resource":`...)
-		b = appendString(b, string(c.Resource))
-		b = append(b, `,"source":`...)
-		b = appendString(b, string(c.Source))
-		b = append(b, `,"verb":`...)
-		b = appendString(b, string(c.Verb))
-		b = append(b, `},`...)
+		w.Name("capability")
+		w.BeginObject()
+		writeList(w, "constraints", c.Constraints)
+		w.Member("resource", string(c.Resource))
+		w.Member("source", string(c.Source))
+		w.Member("verb", string(c.Verb))
+		w.EndObject()
 	}
-	b = appendString(append(b, `"missing":`...), string(r.Missing))
-	return append(b, ',')
+	w.Member("missing", string(r.Missing))
 }
 
-func appendCandidate(b []byte, c *Candidate) []byte {
-	b = append(b, `{"place":`...)
-	b = strconv.AppendInt(b, int64(c.Place), 10)
-	b = append(b, `,"score":`...)
-	b = strconv.AppendInt(b, int64(c.Score), 10)
-	b = appendSource(b, c.Tool)
-	b = append(b, `,"tool":`...)
-	return append(appendTool(b, c.Tool.ID), '}')
+func writeCandidates(w *canonical.Writer, name string, cs []Candidate) {
+	w.Name(name)
+	w.BeginList()
+	for i := range cs {
+		c := &cs[i]
+		w.BeginObject()
+		writeInt(w, "place", int(c.Place))
+		writeInt(w, "score", c.Score)
+		writeSource(w, c.Tool)
+		writeTool(w, c.Tool.ID)
+		w.EndObject()
+	}
+	w.EndList()
 }
 
-// appendSource appends the source of the tool's capabilities, if it has any.
-func appendSource(b []byte, t *switchboard.Tool) []byte {
-	if len(t.Capabilities) == 0 {
-		return b
+// writeSource writes the source of the tool's capabilities, if it has any.
+func writeSource(w *canonical.Writer, t *switchboard.Tool) {
+	if len(t.Capabilities) > 0 {
+		w.Member("source", string(t.Capabilities[0].Source))
 	}
-	return appendString(append(b, `,"source":`...), string(t.Capabilities[0].Source))
 }
 
-// appendTool appends id in the form of ToolID.String.
-func appendTool(b []byte, id switchboard.ToolID) []byte {
-	if !needsNoEscape(string(id.Server)) || !needsNoEscape(id.Name) {
-		return appendString(b, id.String())
-	}
-	b = append(b, '"')
-	b = append(b, id.Server...)
-	b = append(b, '/')
-	b = append(b, id.Name...)
-	return append(b, '"')
+// writeTool writes the member "tool" in the form of ToolID.String.
+func writeTool(w *canonical.Writer, id switchboard.ToolID) {
+	w.Name("tool")
+	w.Joined(string(id.Server), "/", id.Name)
 }
 
-func appendText[T ~string](b []byte, s *T) []byte { return appendString(b, string(*s)) }
-
-func appendList[T any](b []byte, list []T, one func([]byte, *T) []byte) []byte {
-	b = append(b, '[')
-	for i := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = one(b, &list[i])
+func writeUnlessEmpty(w *canonical.Writer, name, value string) {
+	if value != "" {
+		w.Member(name, value)
 	}
-	return append(b, ']')
 }
 
-// appendString appends s in the form of canonical JSON. Invalid UTF-8 becomes U+FFFD; strictly parsed text has none.
-func appendString(b []byte, s string) []byte {
-	if needsNoEscape(s) {
-		b = append(b, '"')
-		b = append(b, s...)
-		return append(b, '"')
-	}
-	b, _ = jsontext.AppendQuote(b, s) // the only error says that invalid UTF-8 was replaced
-	return b
+func writeInt(w *canonical.Writer, name string, n int) {
+	w.Name(name)
+	w.Int(int64(n))
 }
 
-// needsNoEscape reports whether s needs no escapes.
-func needsNoEscape(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
+func writeList[T ~string](w *canonical.Writer, name string, list []T) {
+	w.Name(name)
+	w.BeginList()
+	for _, s := range list {
+		w.String(string(s))
 	}
-	return true
+	w.EndList()
 }

@@ -51,9 +51,7 @@ func (l lacking) Apply(_ context.Context, _ *decide.Question, in []decide.Candid
 		if len(c.Tool.Capabilities) > 0 {
 			why.Capability = &c.Tool.Capabilities[0]
 		}
-		if drop != nil {
-			drop(c, why)
-		}
+		drop(c, why)
 	}
 	return on, nil
 }
@@ -72,7 +70,7 @@ func TestTheRecord(t *testing.T) {
 	in.Principal.Roles, in.Principal.Tier, in.Principal.Mode = []string{"admin", "analyst"}, "pro", switchboard.Assist
 	in.Now = time.Date(2026, 11, 21, 9, 0, 0, 5e6, time.FixedZone("", 3600))
 	in.Unfit = decide.Unfit{{Server: "d", Name: "y"}: "probation", {Server: "b"}: "quarantine"}
-	d, err := both(t, decide.Pipeline{offer(ts), lacking("b"), veto("c")}, in)
+	d, err := decided(t, decide.Pipeline{offer(ts), lacking("b"), veto("c")}, in)
 	if err != nil {
 		t.Fatal(err)
 	}

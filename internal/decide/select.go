@@ -33,10 +33,8 @@ func (selection) Apply(_ context.Context, q *Question, in []Candidate, drop Drop
 			n = len(in)
 		}
 	}
-	if drop != nil {
-		for _, c := range in[n:] {
-			drop(c, Reason{Text: "another comes first"})
-		}
+	for _, c := range in[n:] {
+		drop(c, Reason{Text: "another comes first"})
 	}
 	return in[:n], nil
 }
@@ -49,7 +47,8 @@ type Selected struct {
 	// There is at least one.
 	Requirements []int
 
-	// Judgments has policy's judgment for each of Requirements; nil if policy was not asked.
+	// Judgments are policy's: one for each of Requirements, and with Tenant.VetoForTask one for each requirement that
+	// the tool could serve; nil if policy was not asked.
 	Judgments []*switchboard.Judgment
 
 	// Equivalents are the tools that calls of Tool may move to. They follow from the decision and from the declared
@@ -101,7 +100,7 @@ func (s *scratch) release() {
 	scratches.Put(s)
 }
 
-// addSelected records that requirement i addSelected cs.
+// addSelected records that requirement i selected cs.
 func (s *scratch) addSelected(i int, cs []Candidate) {
 	before := len(s.tools) // only earlier requirements count, because a requirement selects each tool once
 	for _, c := range cs {

@@ -23,7 +23,7 @@ const (
 	// Timeout bounds how long a connection may take to be opened.
 	Timeout = 10 * time.Second
 
-	keepAlive = 30 * time.Second
+	keepAliveInterval = 30 * time.Second
 )
 
 // hostsFile names the hosts that the operator of the machine gave addresses to.
@@ -42,45 +42,47 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the name %s leads to the %s address %s, which only a URL with the address itself may lead to", e.Host, e.Kind, e.Addr)
 }
 
-// Context opens a connection as net.Dialer.DialContext does, if the host in address may lead to where it leads.
+// Context opens a connection like net.Dialer.DialContext. It refuses addresses that the host in
+// address must not lead to.
 func Context(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: Timeout, KeepAlive: keepAlive, Control: func(_, dialled string, _ syscall.RawConn) error {
+	d := net.Dialer{Timeout: Timeout, KeepAlive: keepAliveInterval, Control: func(_, dialled string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(dialled)
 		if err != nil {
 			return err
 		}
-		return check(host, to.Addr())
+		return checkAddress(host, to.Addr())
 	}}
 	return d.DialContext(ctx, network, address)
 }
 
-// check returns an error, a *RefusedError, if host may not lead to ip.
-func check(host string, ip netip.Addr) error {
+// checkAddress returns an error, a *RefusedError, if host may not lead to ip.
+func checkAddress(host string, ip netip.Addr) error {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return nil
 	}
 	switch {
 	case OnLink(ip):
 		return &RefusedError{host, ip, "link-local or metadata", "check who answers for the name in DNS; if the server is there, write its address into the URL"}
-	case slices.ContainsFunc(meant(ip), loopback) && !local(host) && !inHosts(host, ip):
+	case slices.ContainsFunc(withEmbedded(ip), isLoopback) && !isLocalName(host) && !hostsFileHas(host, ip):
 		return &RefusedError{host, ip, "loopback", "check who answers for the name in DNS; if the server is there, write localhost into the URL, or give the name this address in " + hostsFile}
 	}
 	return nil
 }
 
-// OnLink reports whether ip is only on the link of this machine, or is where a cloud tells a machine its credentials.
+// OnLink reports whether ip is link-local, or is the address of a cloud's metadata service, which
+// gives out credentials.
 func OnLink(ip netip.Addr) bool {
-	return slices.ContainsFunc(meant(ip), func(ip netip.Addr) bool {
-		return slices.ContainsFunc(link, func(p netip.Prefix) bool { return p.Contains(ip) })
+	return slices.ContainsFunc(withEmbedded(ip), func(ip netip.Addr) bool {
+		return slices.ContainsFunc(linkNetworks, func(p netip.Prefix) bool { return p.Contains(ip) })
 	})
 }
 
-// link are the networks of OnLink.
-var link = prefixes(
+// linkNetworks are the networks of OnLink.
+var linkNetworks = parsePrefixes(
 	"169.254.0.0/16", "fe80::/10", // link-local
 	"fd00:ec2::/32",      // EC2: metadata, credentials of pods
 	"fd20:ce::254/128",   // Google Cloud
@@ -88,34 +90,34 @@ var link = prefixes(
 	"168.63.129.16/32",   // Azure
 )
 
-func prefixes(all ...string) (out []netip.Prefix) {
+func parsePrefixes(all ...string) (out []netip.Prefix) {
 	for _, s := range all {
 		out = append(out, netip.MustParsePrefix(s))
 	}
 	return out
 }
 
-// loopback reports whether a connection to ip stays on this machine. Linux takes the unspecified address for loopback.
-func loopback(ip netip.Addr) bool { return ip.IsLoopback() || ip.IsUnspecified() }
+// isLoopback reports whether a connection to ip stays on this machine. Linux takes the unspecified address for isLoopback.
+func isLoopback(ip netip.Addr) bool { return ip.IsLoopback() || ip.IsUnspecified() }
 
 // The networks of IPv6 addresses that contain an IPv4 address.
 var (
-	last32     = prefixes("::/96", "::ffff:0:0:0/96", "64:ff9b::/96") // IPv4-compatible, SIIT, NAT64
-	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
-	sixToFour  = netip.MustParsePrefix("2002::/16")
-	teredo     = netip.MustParsePrefix("2001::/32")
+	embeddedLast32 = parsePrefixes("::/96", "::ffff:0:0:0/96", "64:ff9b::/96") // IPv4-compatible, SIIT, NAT64
+	localNAT64     = netip.MustParsePrefix("64:ff9b:1::/48")
+	sixToFour      = netip.MustParsePrefix("2002::/16")
+	teredo         = netip.MustParsePrefix("2001::/32")
 )
 
-// meant returns ip and the IPv4 addresses that it contains: a gateway between IPv6 and IPv4 may pass a connection on to one.
-func meant(ip netip.Addr) []netip.Addr {
+// withEmbedded returns ip and the IPv4 addresses that it contains: a gateway between IPv6 and IPv4 may pass a connection on to one.
+func withEmbedded(ip netip.Addr) []netip.Addr {
 	ip = ip.Unmap().WithZone("")
 	all := []netip.Addr{ip}
 	b := ip.As16()
 	add := func(a, b, c, d byte) { all = append(all, netip.AddrFrom4([4]byte{a, b, c, d})) }
-	if slices.ContainsFunc(last32, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+	if slices.ContainsFunc(embeddedLast32, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 		add(b[12], b[13], b[14], b[15])
 	}
-	if localNAT64.Contains(ip) { // RFC 6052: where the address stands depends on the length of the gateway's prefix
+	if localNAT64.Contains(ip) { // RFC 6052: the position of the address depends on the length of the gateway's prefix
 		if slices.Max(b[12:]) > 0 {
 			add(b[12], b[13], b[14], b[15])
 		}
@@ -133,8 +135,8 @@ func meant(ip netip.Addr) []netip.Addr {
 	return all
 }
 
-// local reports whether the name is one that no public DNS answers for: it has no dot, or a top-level domain that is not delegated.
-func local(host string) bool {
+// isLocalName reports whether the name is one that no public DNS answers for: it has no dot, or a top-level domain that is not delegated.
+func isLocalName(host string) bool {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	at := strings.LastIndexByte(host, '.')
 	if at < 0 {
@@ -143,8 +145,8 @@ func local(host string) bool {
 	return slices.Contains([]string{"localhost", "local", "internal", "test"}, host[at+1:]) || strings.HasSuffix(host, ".home.arpa")
 }
 
-// inHosts reports whether the file of hosts gives the name this address. It is read only for names that lead to loopback.
-func inHosts(host string, ip netip.Addr) bool {
+// hostsFileHas reports whether the file of hosts gives the name this address. It is read only for names that lead to loopback.
+func hostsFileHas(host string, ip netip.Addr) bool {
 	f, err := os.Open(hostsFile)
 	if err != nil {
 		return false

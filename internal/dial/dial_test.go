@@ -59,7 +59,7 @@ func TestSS01SS03NoNameLeadsToAnAddressOnTheLinkInAnyOfItsForms(t *testing.T) {
 			"64:ff9b:1::192.0.2.1":          "",
 			"64:ff9b:1:c000:2:100::":        "",
 		} {
-			if got := kindOf(check(host, netip.MustParseAddr(addr))); got != want {
+			if got := kindOf(checkAddress(host, netip.MustParseAddr(addr))); got != want {
 				t.Errorf("%s at %s: %q, want %q", host, addr, got, want)
 			}
 		}
@@ -73,11 +73,11 @@ func TestSS05APublicNameDoesNotLeadToLoopback(t *testing.T) {
 		"mcp.example.com.":       loop,
 		"localhost.example.com":  loop,
 		"127.0.0.1.example.com":  loop,
-		"127.1":                  loop, // where the resolver of the system reads such a form
+		"127.1":                  loop, // some system resolvers accept such a form
 		"0x7f.0.0.1":             loop,
 		"there.example.com":      loop, // in a comment
 		"other.example.com":      loop,
-		"six.example.com":        loop, // the file has another address for it
+		"six.example.com":        loop, // the hosts file has another address for it
 		"home.arpa.example.com":  loop,
 		"xhome.arpa":             loop,
 		"localhost":              "",
@@ -101,7 +101,7 @@ func TestSS05APublicNameDoesNotLeadToLoopback(t *testing.T) {
 		"100.100.100.200":        "",
 		"::ffff:169.254.169.254": "",
 	} {
-		if got := kindOf(check(host, netip.MustParseAddr("127.0.1.1"))); got != want {
+		if got := kindOf(checkAddress(host, netip.MustParseAddr("127.0.1.1"))); got != want {
 			t.Errorf("%s: %q, want %q", host, got, want)
 		}
 	}
@@ -109,17 +109,17 @@ func TestSS05APublicNameDoesNotLeadToLoopback(t *testing.T) {
 		"127.0.0.1", "127.255.255.254", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b::7f00:1",
 		"64:ff9b:1::127.0.0.1", "64:ff9b:1:7f00::100:0:0", "2002:7f00:1::", "2002::1", "2001:0:7f00:1::",
 	} {
-		if got := kindOf(check("mcp.example.com", netip.MustParseAddr(addr))); got != loop {
+		if got := kindOf(checkAddress("mcp.example.com", netip.MustParseAddr(addr))); got != loop {
 			t.Errorf("%s: %q", addr, got)
 		}
 	}
 	hostsFile = filepath.Join(t.TempDir(), "none")
-	if got := kindOf(check("here.example.com", netip.MustParseAddr("127.0.1.1"))); got != loop {
-		t.Errorf("without a file of hosts: %q", got)
+	if got := kindOf(checkAddress("here.example.com", netip.MustParseAddr("127.0.1.1"))); got != loop {
+		t.Errorf("without a hosts file: %q", got)
 	}
 }
 
-// The address is checked that is dialled, each time.
+// Each time, the address that is dialled is checked.
 func TestSS05ANameIsCheckedAtEachConnection(t *testing.T) {
 	names, err := dns.Listen(t, "127.0.0.1:0")
 	if err != nil {
@@ -153,7 +153,7 @@ func TestSS05ANameIsCheckedAtEachConnection(t *testing.T) {
 		to         []string
 	}{
 		{"far.test", "", []string{"127.0.0.1"}},
-		{"far.test", onLink, []string{"fe80::1"}}, // the system sends nothing there without a zone, also if we are wrong
+		{"far.test", onLink, []string{"fe80::1"}}, // the system sends nothing there without a zone, even if we are wrong
 		{"far.test", "", []string{"127.0.0.1"}},
 		{"far.test", "", []string{"fe80::1", "127.0.0.1"}},
 		{"far.example.com", loop, []string{"127.0.0.1"}},
@@ -165,7 +165,7 @@ func TestSS05ANameIsCheckedAtEachConnection(t *testing.T) {
 			t.Errorf("%s at %s: %v, want %q", step.host, step.to, err, step.want)
 		}
 		if err == nil {
-			_, _ = c.Read(make([]byte, 1)) // until it was accepted
+			_, _ = c.Read(make([]byte, 1)) // until the connection was accepted
 			_ = c.Close()
 		}
 	}
@@ -181,7 +181,7 @@ func kindOf(err error) string {
 	return ""
 }
 
-// useHosts gives the test a file of hosts of its own.
+// useHosts gives the test its own hosts file.
 func useHosts(t *testing.T, text string) {
 	t.Helper()
 	was := hostsFile

@@ -6,7 +6,15 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 )
+
+// A callerCheck says who may call, from where.
+type callerCheck struct {
+	authenticator Authenticator
+	allowed       atomic.Pointer[accessList]
+	failures      authFailures
+}
 
 // An accessList holds the hosts and origins that are allowed in addition to this machine's own.
 type accessList struct {
@@ -96,7 +104,7 @@ func isLoopback(name string) bool {
 // answerCORS tells a browser that pages of a configured origin may use Switchboard. done means that
 // r was a preflight request, which is answered now. Other origins get no CORS headers.
 func (g *Gateway) answerCORS(w http.ResponseWriter, r *http.Request) (done bool) {
-	origin, ok := g.allowed.Load().listedOrigin(r)
+	origin, ok := g.callers.allowed.Load().listedOrigin(r)
 	if !ok {
 		return false
 	}

@@ -76,7 +76,7 @@ func TestOR01to03_WhoMayReachUsFromAPageOfTheWeb(t *testing.T) {
 				t.Errorf("got %s, want %d: %s", res.Status, tt.want, body)
 			}
 			if tt.head["Content-Encoding"] != "" && (res.Header.Get("Accept-Encoding") != "identity" || !strings.Contains(body, "without that header")) {
-				t.Errorf("it does not say what to send instead: %s", body)
+				t.Errorf("the answer does not say what to send instead: %s", body)
 			}
 			if w.calls() != before {
 				t.Error("a server was called")
@@ -114,7 +114,7 @@ func TestOR04_OnlyAConfiguredOriginHearsThatItMay(t *testing.T) {
 
 func TestAZ10_EveryRouteHasOneSpellingAndTwoArePublic(t *testing.T) {
 	w := newWorld(t)
-	w.revoke("") // nobody is let in
+	w.revoke("") // no key is valid
 	run := strings.Repeat("0", 32)
 	for _, method := range []string{"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH", "TRACE"} {
 		for _, path := range []string{
@@ -158,7 +158,7 @@ func TestAZ10_EveryRouteHasOneSpellingAndTwoArePublic(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotKnownHearsSoAndOfWhat(t *testing.T) {
+func TestAnUnknownCallerIsToldWhy(t *testing.T) {
 	w := newWorld(t)
 	w.revoke("gone")
 	res, body := w.post(initialize, head{"Authorization": "Bearer gone"})
@@ -176,14 +176,14 @@ func TestAllowTakesEffectAtOnce(t *testing.T) {
 	list, h := modern("1", "tools/list", "", "")
 	h["Host"], h["Origin"] = "new.example.com", "https://page.example.com"
 	if res, _ := w.post(list, h); res.StatusCode != 403 {
-		t.Fatalf("before: %s", res.Status)
+		t.Fatalf("before Allow: %s", res.Status)
 	}
 	w.Allow([]string{"new.example.com"}, []string{"https://page.example.com"})
 	if res, _ := w.post(list, h); res.StatusCode != 200 {
-		t.Errorf("after: %s", res.Status)
+		t.Errorf("after Allow: %s", res.Status)
 	}
 	h["Host"] = "gw.example.com"
 	if res, _ := w.post(list, h); res.StatusCode != 403 {
-		t.Errorf("what is no longer allowed: %s", res.Status)
+		t.Errorf("the host that is not allowed any more: %s", res.Status)
 	}
 }

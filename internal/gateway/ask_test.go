@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 )
@@ -25,8 +25,8 @@ const (
 	cancelsIt = `{"action":"cancel"}`
 )
 
-// asks lets the tool "ask" ask its client for elicitation, and then give the
-// answer as its result. What asking came to is sent to the channel.
+// asks makes the tool "ask" ask its client for elicitation and return the answer as its result. It
+// sends the error of asking to the channel.
 func (w *world) asks() chan error {
 	came := make(chan error, 1000)
 	w.play("ask", func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
@@ -43,7 +43,7 @@ func (w *world) asks() chan error {
 	return came
 }
 
-// able returns the headers of a legacy session whose client can be asked.
+// able returns the headers of a legacy session with a client that can be asked.
 func (w *world) able(h head) head {
 	w.t.Helper()
 	res, body := w.post(strings.Replace(initialize, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1), h)
@@ -55,14 +55,14 @@ func (w *world) able(h head) head {
 	return in
 }
 
-// A stream is an event stream of which the messages are read one by one.
+// A stream is an event stream. The test reads its messages one by one.
 type stream struct {
 	body     io.Closer
 	messages chan string
 }
 
-// stream makes a request whose answer is a stream. It is read at once: what waits
-// for a pipe waits for its reader.
+// stream makes a request that is answered with a stream, and reads the stream at once, because a
+// pipe blocks its writer.
 func (w *world) stream(body string, h head) *stream {
 	w.t.Helper()
 	res := w.open(w.t.Context(), http.MethodPost, "/mcp", body, h)
@@ -103,7 +103,7 @@ func (w *world) try(r try) string {
 	return got
 }
 
-// asked takes a result that asks the client, and returns how it is answered.
+// asked takes a result that asks the client, and returns its state and the key of the question.
 func asked(t *testing.T, body string) (state, key string) {
 	t.Helper()
 	var m struct {
@@ -118,18 +118,18 @@ func asked(t *testing.T, body string) (state, key string) {
 	}
 	_ = json.Unmarshal([]byte(body), &m)
 	if m.Result.ResultType != "input_required" || len(m.Result.InputRequests) != 1 || m.Result.RequestState == "" {
-		t.Fatalf("asks for nothing: %s", body)
+		t.Fatalf("no question in the result: %s", body)
 	}
 	for k, q := range m.Result.InputRequests {
 		if q.Method != "elicitation/create" || string(q.Params) != whoParams {
-			t.Errorf("asks for something else: %s", body)
+			t.Errorf("another question: %s", body)
 		}
 		key = k
 	}
 	return m.Result.RequestState, key
 }
 
-// nothingLeft fails where the gateway still counts something of calls.
+// nothingLeft fails if the gateway still counts calls.
 func (w *world) nothingLeft(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
@@ -138,20 +138,20 @@ func (w *world) nothingLeft(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsWaitedForAsLongAsAPersonTakes(t *testing.T) {
+func TestAQuestionWaitsAsLongAsAPersonNeeds(t *testing.T) {
 	for _, wait := range []time.Duration{31 * time.Second, 5 * time.Minute, 59 * time.Minute} {
 		t.Run("legacy "+wait.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 				came, in := w.asks(), w.able(nil)
 				s := w.stream(legacyCall(`"c"`, "ask", ""), in)
-				defer s.body.Close() //nolint:errcheck // it has served
+				defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 				if got := s.next(); got != `{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":`+whoParams+`}` {
 					t.Fatalf("the question: %s", got)
 				}
 				time.Sleep(wait)
 				response := `{"jsonrpc":"2.0","id":1,"result":` + bobSays + `}`
 				if res, body := w.post(response, in); res.StatusCode != http.StatusAccepted || body != "" {
-					t.Errorf("the answer is taken with %s %s", res.Status, body)
+					t.Errorf("the answer gets %s %s", res.Status, body)
 				}
 				if got := s.next(); got != `{"jsonrpc":"2.0","id":"c","result":{"content":[],"answer":`+bobSays+`}}` {
 					t.Errorf("the result: %s", got)
@@ -169,7 +169,7 @@ func TestAnAnswerIsWaitedForAsLongAsAPersonTakes(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 				came := w.asks()
 				state, key := asked(t, w.try(try{}))
-				w.nothingLeft(t) // while a person thinks, nothing is counted
+				w.nothingLeft(t) // while the person thinks, no call is counted
 				time.Sleep(wait)
 				again := try{state: state, answers: `{"` + key + `":` + bobSays + `}`}
 				if got := w.try(again); !strings.Contains(got, `"answer":`+bobSays) || !strings.Contains(got, `"resultType":"complete"`) {
@@ -190,21 +190,21 @@ func TestAnAnswerIsWaitedForAsLongAsAPersonTakes(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatNobodyAnswersEndsAfterAnHour(t *testing.T) {
+func TestAnUnansweredQuestionEndsAfterAnHour(t *testing.T) {
 	t.Run("legacy", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 			came, in := w.asks(), w.able(nil)
 			start := time.Now()
 			s := w.stream(legacyCall("1", "ask", ""), in)
-			defer s.body.Close() //nolint:errcheck // it has served
+			defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 			s.next()
 			if got := s.next(); !strings.Contains(got, `"notifications/cancelled","params":{"requestId":1,`) {
-				t.Errorf("the client is not told that nobody waits: %s", got)
+				t.Errorf("the question is not cancelled: %s", got)
 			}
 			if got := s.next(); !strings.Contains(got, "nobody answered") {
 				t.Errorf("the call ends with %s", got)
 			}
-			if err := <-came; err == nil || time.Since(start) != gateway.ParkedFor {
+			if err := <-came; err == nil || time.Since(start) != session.ParkedFor {
 				t.Errorf("the server hears %v after %s", err, time.Since(start))
 			}
 			w.nothingLeft(t)
@@ -215,7 +215,7 @@ func TestAQuestionThatNobodyAnswersEndsAfterAnHour(t *testing.T) {
 			came := w.asks()
 			start := time.Now()
 			state, key := asked(t, w.try(try{}))
-			if err := <-came; err == nil || time.Since(start) != gateway.ParkedFor {
+			if err := <-came; err == nil || time.Since(start) != session.ParkedFor {
 				t.Errorf("the server hears %v after %s", err, time.Since(start))
 			}
 			if got := w.try(try{state: state, answers: `{"` + key + `":` + bobSays + `}`}); !strings.Contains(got, "has expired") {
@@ -233,14 +233,14 @@ func TestAQuestionThatNobodyAnswersEndsAfterAnHour(t *testing.T) {
 				time.Sleep(15 * time.Minute)
 				state, _ = asked(t, w.try(try{state: state}))
 			}
-			if err := <-came; err == nil || time.Since(start) != gateway.ParkedFor {
+			if err := <-came; err == nil || time.Since(start) != session.ParkedFor {
 				t.Errorf("the server hears %v after %s", err, time.Since(start))
 			}
 		})
 	})
 }
 
-func TestOnlyTheClientThatWasAskedAnswers(t *testing.T) {
+func TestOnlyTheClientThatWasAskedCanAnswer(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	bob, eve := head{"Authorization": "Bearer bob"}, head{"Authorization": "Bearer eve"}
 	t.Run("legacy", func(t *testing.T) {
@@ -248,13 +248,13 @@ func TestOnlyTheClientThatWasAskedAnswers(t *testing.T) {
 			w.asks()
 			in, other := w.able(bob), w.able(bob)
 			s := w.stream(legacyCall("1", "ask", ""), in)
-			defer s.body.Close() //nolint:errcheck // it has served
+			defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 			s.next()
 			response := `{"jsonrpc":"2.0","id":1,"result":` + cancelsIt + `}`
 			stolen := maps.Clone(in)
 			maps.Copy(stolen, eve)
 			if res, _ := w.post(response, stolen); res.StatusCode != http.StatusNotFound {
-				t.Errorf("somebody else: %s", res.Status)
+				t.Errorf("another principal: %s", res.Status)
 			}
 			if res, _ := w.post(response, other); res.StatusCode != http.StatusBadRequest {
 				t.Errorf("another session: %s", res.Status)
@@ -281,7 +281,7 @@ func TestOnlyTheClientThatWasAskedAnswers(t *testing.T) {
 			_, seal, _ := strings.Cut(rest, ".")
 			other, _ := asked(t, w.try(try{h: bob, arguments: `"a":1,"b":2`}))
 			for what, r := range map[string]try{
-				"somebody else":          {state: state, answers: answers, h: eve, arguments: `"a":1,"b":2`},
+				"another principal":      {state: state, answers: answers, h: eve, arguments: `"a":1,"b":2`},
 				"other arguments":        {state: state, answers: answers, h: bob, arguments: `"a":1,"b":3`},
 				"a seal that is changed": {state: state[:len(state)-2] + flipped, answers: answers, h: bob, arguments: `"a":1,"b":2`},
 				"the seal of another":    {state: other[:len(other)-len(seal)] + seal, answers: answers, h: bob, arguments: `"a":1,"b":2`},
@@ -303,7 +303,7 @@ func TestOnlyTheClientThatWasAskedAnswers(t *testing.T) {
 	})
 }
 
-func TestAModernClientIsAskedAgainForWhatItLeftOut(t *testing.T) {
+func TestAModernClientIsAskedAgainForMissingAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		w.play("ask", func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			answers := make(chan string)
@@ -312,19 +312,19 @@ func TestAModernClientIsAskedAgainForWhatItLeftOut(t *testing.T) {
 					answer, err := c.Client.Ask(ctx, method, nil)
 					answers <- fmt.Sprintf("%s %s %v", method, answer, err)
 				}()
-				synctest.Wait() // two questions, which the client gets as one
+				synctest.Wait() // two questions, which the client gets in one result
 			}
 			text, _ := json.Marshal([]string{<-answers, <-answers})
 			return switchboard.Result{JSON: []byte(`{"content":[],"answers":` + string(text) + `}`)}, nil
 		})
 		first := w.try(try{})
-		state := memberOf(t, first, "requestState")
+		state := stringMember(t, first, "requestState")
 		var seen []string
 		for _, answers := range []string{`{"nobody":` + bobSays + `}`, `{"1":"no object"}`, `{"1":` + bobSays + `}`, `{"1":` + cancelsIt + `,"2":{"roots":[]}}`} {
 			got := w.try(try{state: state, answers: answers})
 			seen = append(seen, got)
 			if strings.Contains(got, "requestState") {
-				next := memberOf(t, got, "requestState")
+				next := stringMember(t, got, "requestState")
 				if next == state {
 					t.Error("a state is used twice")
 				}
@@ -339,8 +339,8 @@ func TestAModernClientIsAskedAgainForWhatItLeftOut(t *testing.T) {
 	})
 }
 
-// memberOf returns a string of the result.
-func memberOf(t *testing.T, body, name string) string {
+// stringMember returns a string member of the result.
+func stringMember(t *testing.T, body, name string) string {
 	t.Helper()
 	var m struct{ Result map[string]any }
 	_ = json.Unmarshal([]byte(body), &m)
@@ -351,12 +351,12 @@ func memberOf(t *testing.T, body, name string) string {
 	return s
 }
 
-func TestParkedCallsAreCappedForEachPrincipal(t *testing.T) {
+func TestEachPrincipalHasALimitOfParkedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		bob := head{"Authorization": "Bearer bob"}
 		came := w.asks()
 		var state, key string
-		for range gateway.MaxParked {
+		for range session.MaxParked {
 			state, key = asked(t, w.try(try{h: bob}))
 		}
 		if got := w.try(try{h: bob}); !strings.Contains(got, "nobody answered") {
@@ -366,35 +366,35 @@ func TestParkedCallsAreCappedForEachPrincipal(t *testing.T) {
 			t.Error("the server is not told")
 		}
 		if got := w.try(try{h: bob, state: state}); !strings.Contains(got, "input_required") {
-			t.Errorf("one that had a place has lost it: %s", got)
+			t.Errorf("a parked call has lost its slot: %s", got)
 		} else {
 			state, key = asked(t, got)
 		}
-		asked(t, w.try(try{h: head{"Authorization": "Bearer eve"}})) // who is not bob
+		asked(t, w.try(try{h: head{"Authorization": "Bearer eve"}})) // another principal
 		w.try(try{h: bob, state: state, answers: `{"` + key + `":` + bobSays + `}`})
-		asked(t, w.try(try{h: bob})) // in its place
+		asked(t, w.try(try{h: bob})) // in the free slot
 		if got := w.try(try{h: bob}); !strings.Contains(got, "nobody answered") {
 			t.Errorf("one too many again: %s", got)
 		}
-		time.Sleep(gateway.ParkedFor + time.Second)
-		for range gateway.MaxParked {
+		time.Sleep(session.ParkedFor + time.Second)
+		for range session.MaxParked {
 			asked(t, w.try(try{h: bob}))
 		}
 	})
 }
 
-func TestAClientThatCancelsWhileItIsAskedEndsTheCall(t *testing.T) {
+func TestACancellationDuringAQuestionEndsTheCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		came, in := w.asks(), w.able(nil)
 		s := w.stream(legacyCall("7", "ask", ""), in)
-		defer s.body.Close() //nolint:errcheck // it has served
+		defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 		s.next()
 		w.post(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`, in)
 		if err := <-came; err == nil {
 			t.Error("the server is not told")
 		}
 		if got := s.next(); !strings.Contains(got, `"requestId":1,`) {
-			t.Errorf("the question is not taken back: %s", got)
+			t.Errorf("the question is not cancelled: %s", got)
 		}
 		if got := s.next(); got != "" {
 			t.Errorf("a call that was cancelled is answered: %s", got)
@@ -410,7 +410,7 @@ func TestTheEndOfASessionEndsItsQuestions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		came, in := w.asks(), w.able(nil)
 		s := w.stream(legacyCall("7", "ask", ""), in)
-		defer s.body.Close() //nolint:errcheck // it has served
+		defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 		s.next()
 		w.do(http.MethodDelete, "/mcp", "", in)
 		if err := <-came; err == nil {
@@ -445,16 +445,16 @@ func TestNothingIsParkedOnceTheGatewayStops(t *testing.T) {
 		}
 		close(goOn)
 		if err := <-came; err == nil {
-			t.Error("a question after that waits for somebody who cannot come")
+			t.Error("a later question still waits for the client")
 		}
 		if got := <-answer; !strings.Contains(got, `"late":true`) {
-			t.Errorf("the call that was left to finish: %s", got)
+			t.Errorf("the call that may finish: %s", got)
 		}
 		w.nothingLeft(t)
 	})
 }
 
-func TestWhatIsSaidBeforeAndAfterAQuestionIsHeard(t *testing.T) {
+func TestNotificationsBeforeAndAfterAQuestionArrive(t *testing.T) {
 	progress := func(n int) switchboard.Notification {
 		return switchboard.Notification{Method: "notifications/progress", Params: fmt.Appendf(nil, `{"progressToken":1,"progress":%d}`, n)}
 	}
@@ -467,14 +467,14 @@ func TestWhatIsSaidBeforeAndAfterAQuestionIsHeard(t *testing.T) {
 		})
 		in := w.able(nil)
 		s := w.stream(legacyCall("1", "ask", `,"_meta":{"progressToken":1}`), in)
-		defer s.body.Close() //nolint:errcheck // it has served
+		defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 		got := s.next() + s.next()
 		w.post(`{"jsonrpc":"2.0","id":1,"result":`+bobSays+`}`, in)
 		got += s.next() + s.next()
 		for _, want := range []string{`"progress":1`, `elicitation/create`, `"progress":2`, `"content"`} {
 			_, rest, ok := strings.Cut(got, want)
 			if !ok {
-				t.Fatalf("legacy: no %s in its place: %s", want, got)
+				t.Fatalf("legacy: no %s at its position: %s", want, got)
 			}
 			got = rest
 		}
@@ -501,38 +501,38 @@ func afterProgress(body string) string {
 	return strings.TrimSpace(body[strings.Index(body, `{"jsonrpc":"2.0","id":1`):])
 }
 
-func TestACallThatPanicsWhileItCouldBeAskedEndsAlone(t *testing.T) {
+func TestAParkableCallThatPanicsEndsAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		w.play("ask", func(context.Context, *switchboard.Call) (switchboard.Result, error) { panic("oh") })
 		if got := w.try(try{}); !strings.Contains(got, `"code":-32603`) {
-			t.Errorf("it is answered with %s", got)
+			t.Errorf("the answer: %s", got)
 		}
 		w.nothingLeft(t)
 	})
 }
 
-func TestWhatHappensToACallWhileItIsParkedIsToldToItsClient(t *testing.T) {
+func TestTheClientLearnsHowItsParkedCallEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		w.play("ask", func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			own, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			_, err := c.Client.Ask(own, "elicitation/create", []byte(whoParams))
 			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("it was asked until %v", err)
+				t.Errorf("the question ended at %v", err)
 			}
 			return switchboard.Result{}, switchboard.Refuse(switchboard.CodeOutcomeUnknown, "the server has died")
 		})
 		state, _ := asked(t, w.try(try{}))
 		time.Sleep(10 * time.Minute)
-		// Even where it has left something out: nobody waits for that now.
+		// Even if an answer is missing: the call has ended, so no further question is needed.
 		if got := w.try(try{state: state}); !strings.Contains(got, "SB-EXEC-004") || !strings.Contains(got, "the server has died") {
-			t.Errorf("it is told %s", got)
+			t.Errorf("the client gets %s", got)
 		}
 		w.nothingLeft(t)
 	})
 }
 
-func TestWhoHasDeclaredNothingIsNotAsked(t *testing.T) {
+func TestAClientWithoutCapabilitiesIsNotAsked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		w.asks()
 		for what, h := range map[string]head{
@@ -551,10 +551,10 @@ func TestWhoHasDeclaredNothingIsNotAsked(t *testing.T) {
 		if _, got := w.post(body, h); !strings.Contains(got, "cannot be asked") {
 			t.Errorf("modern: %s", got)
 		}
-		// A state that is none of ours is a server's, which knows what it is.
+		// A state of another server passes through.
 		body, h = modern("1", "tools/call", `"name":"ask","requestState":"switchboard-1.ELSEWHERE.a.b",`, "ask")
 		if _, got := w.post(body, h); !strings.Contains(got, "cannot be asked") {
-			t.Errorf("somebody else's state: %s", got)
+			t.Errorf("another server's state: %s", got)
 		}
 	})
 }

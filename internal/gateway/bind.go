@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -53,26 +56,31 @@ func (t runTarget) checkTask() error {
 // A runBinder finds or mints the run of a request.
 type runBinder func(context.Context) (*run.Run, error)
 
+// A runFinder finds the runs of requests, and waits for their servers.
+type runFinder struct {
+	runs *run.Registry
+}
+
 // openRun returns the run that t names, or else a new run of the task.
-func (g *Gateway) openRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
-	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Open(ctx, p, t.task) })
+func (rf *runFinder) openRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
+	return rf.findRun(ctx, p, t, func() (*run.Run, error) { return rf.runs.Open(ctx, p, t.task) })
 }
 
 // baseRun returns the run that t names, or else the run that all modern requests of p for the task
 // share.
-func (g *Gateway) baseRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
-	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Base(ctx, p, t.task) })
+func (rf *runFinder) baseRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
+	return rf.findRun(ctx, p, t, func() (*run.Run, error) { return rf.runs.Base(ctx, p, t.task) })
 }
 
 // findRun returns the run that t names, or the result of other if t names none.
-func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t runTarget, other func() (*run.Run, error)) (*run.Run, error) {
+func (rf *runFinder) findRun(ctx context.Context, p switchboard.Principal, t runTarget, other func() (*run.Run, error)) (*run.Run, error) {
 	if err := t.checkTask(); err != nil {
 		return nil, err
 	}
 	if t.run == "" {
 		return other()
 	}
-	r, err := g.runs.Find(ctx, p, t.run)
+	r, err := rf.runs.Find(ctx, p, t.run)
 	if err != nil {
 		return nil, err
 	}
@@ -83,4 +91,27 @@ func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t runTar
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "the run in the request belongs to another task than %s", t.task)
 	}
 	return r, nil
+}
+
+// StartWait is how long a request waits for servers that are starting, if it is not known which of
+// them the request needs. Most clients give a call a minute.
+const StartWait = 50 * time.Second
+
+// awaitServers waits for servers that are starting, as long as the run therefore shows only our own
+// tools, or does not show what the request needs.
+func (rf *runFinder) awaitServers(ctx context.Context, r *run.Run, most time.Duration, shows func(*surface.Surface) bool) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	rf.runs.Await(ctx, r, func() bool {
+		err := r.Err()
+		return err != nil && !errors.As(err, new(*run.Starting)) || err == nil && shows(r.Surface())
+	})
+}
+
+// whyUnmet returns why the run shows nothing, or nil if it shows something.
+func (rf *runFinder) whyUnmet(ctx context.Context, r *run.Run) error {
+	if r.Err() != nil {
+		rf.runs.Refresh(ctx, r)
+	}
+	return r.Err()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net/http"
 	"strconv"
@@ -13,16 +14,32 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
+// A toolCaller answers tools/call: of the servers' tools, of stubs, and of our own tools.
+type toolCaller struct {
+	runs      *run.Registry
+	finder    *runFinder
+	desk      *lazyexpand.Desk
+	tasks     Tasks
+	results   *preview.Keeper
+	forwarder *forwarder
+	meter     *run.Meter
+	recorder  CallRecorder
+	enc       *encoder
+	log       *slog.Logger
+}
+
 // callTool answers tools/call. It checks the params, binds the run and calls the tool. If the call
 // never left because its server failed, and the run moves to another server soon, callTool calls
 // once more.
-func (g *Gateway) callTool(ctx context.Context, q *clientRequest) rpcAnswer {
+func (tc *toolCaller) callTool(ctx context.Context, q *clientRequest) rpcAnswer {
 	raw, ok := q.Param("name")
 	if !ok || raw[0] != '"' {
 		return rpcAnswer{failure: invalidParams("tools/call: params.name must be a string")}
@@ -38,20 +55,20 @@ func (g *Gateway) callTool(ctx context.Context, q *clientRequest) rpcAnswer {
 	arrived := time.Now()
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.errorAnswer(q, err)
+		return tc.enc.errorAnswer(q, err)
 	}
-	for again := false; ; again = true {
-		a, sent, err := g.callRouted(ctx, q, r, name, key, arrived)
+	for repeated := false; ; repeated = true {
+		a, sent, err := tc.callRouted(ctx, q, r, name, key, arrived)
 		if err == nil {
 			return a
 		}
-		if !again && sent != nil && g.awaitMove(ctx, q, r, name, sent.Tool, err) {
+		if !repeated && sent != nil && tc.awaitMove(ctx, q, r, name, sent.Tool, err) {
 			continue
 		}
 		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
 			return rpcAnswer{failure: unknownTool(name)}
 		}
-		return g.errorAnswer(q, err)
+		return tc.enc.errorAnswer(q, err)
 	}
 }
 
@@ -61,9 +78,9 @@ const movePatience = 500 * time.Millisecond
 // awaitMove reports whether a call that failed with err can be made once more. That needs a call
 // that never left and a server that is not fit. awaitMove waits, for up to movePatience, until the
 // name leads to another tool than the one that failed.
-func (g *Gateway) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, name string, failed *switchboard.Tool, err error) bool {
+func (tc *toolCaller) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, name string, failed *switchboard.Tool, err error) bool {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || !own.Moves || q.resumesCall() {
+	if !ok || !own.Moves || session.HasState(q.Message) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, movePatience)
@@ -71,7 +88,7 @@ func (g *Gateway) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, n
 	for {
 		s := r.Surface()
 		e, _ := s.Lookup(name)
-		if _, still := s.Name(failed.ID); !still || e.Role != surface.Stub && e.Tool != nil && e.Tool.ID != failed.ID {
+		if _, shown := s.Name(failed.ID); !shown || e.Role != surface.Stub && e.Tool != nil && e.Tool.ID != failed.ID {
 			return true
 		}
 		if !r.AwaitChange(ctx, s) {
@@ -80,42 +97,36 @@ func (g *Gateway) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, n
 	}
 }
 
-// resumesCall reports whether q continues a call that a server has begun.
-func (q *clientRequest) resumesCall() bool {
-	_, resumed := q.Param(memberState)
-	return resumed
-}
-
 // callRouted calls the tool that the name leads to now. The Call is nil if none was sent. An error
 // is meant for the client of q: see errorAnswer.
-func (g *Gateway) callRouted(ctx context.Context, q *clientRequest, r *run.Run, name, key string, arrived time.Time) (rpcAnswer, *switchboard.Call, error) {
-	if _, ours := g.parks.stateOf(q); ours {
-		a, err := g.forward(ctx, q, r, &switchboard.Call{Params: q.Params})
+func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.Run, name, key string, arrived time.Time) (rpcAnswer, *switchboard.Call, error) {
+	if _, ours := tc.forwarder.parkedState(q); ours {
+		a, err := tc.forwarder.forward(ctx, q, r, &switchboard.Call{Params: q.Params})
 		return a, nil, err
 	}
-	way := g.routeCall(ctx, q, r, name, arrived)
-	entry := way.Entry
-	if q.resumesCall() && !isSameTool(r.Seen(q.clientOf(r)), name, way) {
-		return rpcAnswer{}, nil, g.recordDenied(q, r, name, &switchboard.Error{
+	route := tc.routeCall(ctx, q, r, name, arrived)
+	entry := route.Entry
+	if session.HasState(q.Message) && !isSameTool(r.Seen(q.clientOf(r)), name, route) {
+		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{
 			Code: switchboard.CodeOutcomeUnknown,
 			Text: shorten(name) + " is served by another tool than the one that began this call; it may have been executed: check before you make the call again",
 		})
 	}
-	if way.Way == surface.Forward && entry.Role == surface.Own {
-		return g.answerOwnTool(ctx, q, r, name), nil, nil
+	if route.Way == surface.Forward && entry.Role == surface.Own {
+		return tc.answerOwnTool(ctx, q, r, name), nil, nil
 	}
-	if err := g.whyUnmet(ctx, r); err != nil {
+	if err := tc.finder.whyUnmet(ctx, r); err != nil {
 		return rpcAnswer{}, nil, err
 	}
-	switch way.Way {
+	switch route.Way {
 	case surface.Unknown:
 		err := &switchboard.Error{Code: switchboard.CodeNoSuchTool}
-		return rpcAnswer{}, nil, g.recordDenied(q, r, name, err)
+		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, err)
 	case surface.Changed:
-		return g.answerServedDifferently(ctx, q, r, name, way), nil, nil
+		return tc.answerServedDifferently(ctx, q, r, name, route), nil, nil
 	case surface.Unmet:
-		return rpcAnswer{}, nil, g.recordDenied(q, r, name, &switchboard.Error{
-			Code: switchboard.CodeUnmet, Requirement: way.Was,
+		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{
+			Code: switchboard.CodeUnmet, Requirement: route.Was,
 			Text: shorten(name) + " is not served now, and no other tool that you may use does the same",
 			Hint: "list the tools again",
 		})
@@ -124,30 +135,30 @@ func (g *Gateway) callRouted(ctx context.Context, q *clientRequest, r *run.Run, 
 	args, _ := q.Param("arguments")
 	byName := entry.Role != surface.Stub
 	if !byName {
-		g.runs.Refresh(ctx, r)
-		reply, err := g.desk.Serve(ctx, r, entry, args, !q.modern)
+		tc.runs.Refresh(ctx, r)
+		reply, err := tc.desk.Serve(ctx, r, entry, args, !q.modern)
 		if err != nil {
-			return rpcAnswer{}, nil, g.recordDenied(q, r, name, err)
+			return rpcAnswer{}, nil, tc.recordDenied(q, r, name, err)
 		}
 		if reply.Inner == nil {
-			return g.answerStub(ctx, q, r, reply), nil, nil
+			return tc.answerStub(ctx, q, r, reply), nil, nil
 		}
 		entry = *reply.Inner
 		name = entry.Name
-		if way, shown := g.routeMember(q, r, name, arrived); shown {
-			switch way.Way {
+		if route, shown := tc.routeMember(q, r, name, arrived); shown {
+			switch route.Way {
 			case surface.Unknown: // the tool that was shown by this name is gone, and another tool has the name
-				return rpcAnswer{}, nil, g.recordDenied(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
+				return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
 			case surface.Changed:
-				return g.answerServedDifferently(ctx, q, r, name, way), nil, nil
+				return tc.answerServedDifferently(ctx, q, r, name, route), nil, nil
 			case surface.Forward:
-				entry = way.Entry
+				entry = route.Entry
 			}
 		}
 		params = wire.Rewrite(nil, q.Params, wire.Edit{Name: "arguments", Value: reply.Arguments})
 	}
-	if err := g.admitMember(ctx, r, entry, args, byName); err != nil {
-		return rpcAnswer{}, nil, g.recordDenied(q, r, name, err)
+	if err := tc.admitMember(ctx, r, entry, args, byName); err != nil {
+		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, err)
 	}
 	if q.modern && q.header != nil {
 		if f := checkParamHeaders(q.header, entry.Tool, params); f != nil {
@@ -158,7 +169,7 @@ func (g *Gateway) callRouted(ctx context.Context, q *clientRequest, r *run.Run, 
 	if key != "" {
 		c.Once = &switchboard.Once{Key: key, Tool: name}
 	}
-	a, err := g.forward(ctx, q, r, c)
+	a, err := tc.forwarder.forward(ctx, q, r, c)
 	return a, c, err
 }
 
@@ -171,26 +182,26 @@ func callOf(e surface.Entry, params []byte) *switchboard.Call {
 }
 
 // answerStub answers with the stub's reply. Definitions in the reply count as shown.
-func (g *Gateway) answerStub(ctx context.Context, q *clientRequest, r *run.Run, reply lazyexpand.Reply) rpcAnswer {
-	said, item := g.ownToolResult(reply, q.modern), run.Searches
+func (tc *toolCaller) answerStub(ctx context.Context, q *clientRequest, r *run.Run, reply lazyexpand.Reply) rpcAnswer {
+	text, item := tc.enc.ownToolResult(reply, q.modern), run.Searches
 	if reply.Defines != nil {
-		g.runs.Showed(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
+		tc.runs.Showed(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
 		item = run.Definitions
 	}
-	g.meter.Charge(r.Bill(), item, said)
-	return rpcAnswer{result: said}
+	tc.meter.Charge(r.Bill(), item, text)
+	return rpcAnswer{result: text}
 }
 
 // admitMember returns why a member of a group may not be executed now. It expands a member that is
 // called by its own name, if there is room. Any other member counts as used.
-func (g *Gateway) admitMember(ctx context.Context, r *run.Run, e surface.Entry, args []byte, byName bool) error {
+func (tc *toolCaller) admitMember(ctx context.Context, r *run.Run, e surface.Entry, args []byte, byName bool) error {
 	if e.Role == surface.Member && !e.Withheld {
-		if err := g.desk.Permitted(ctx, r, e); err != nil {
+		if err := tc.desk.Permitted(ctx, r, e); err != nil {
 			return err
 		}
 	}
 	if byName && !e.Usable() {
-		return g.desk.Admit(ctx, r, e, args)
+		return tc.desk.Admit(ctx, r, e, args)
 	}
 	if byName && e.Expanded != nil {
 		e.Expanded.Use()
@@ -200,14 +211,14 @@ func (g *Gateway) admitMember(ctx context.Context, r *run.Run, e surface.Entry, 
 
 // isSameTool reports whether the name still leads to the tool, with the definition, that was shown
 // by the name. Only that tool can resume a call that it has begun.
-func isSameTool(seen *surface.Seen, name string, way surface.Route) bool {
+func isSameTool(seen *surface.Seen, name string, route surface.Route) bool {
 	o, shown := seen.Lookup(name)
-	return way.Way == surface.Forward && (!shown || o.SameAs(&way.Entry))
+	return route.Way == surface.Forward && (!shown || o.SameAs(&route.Entry))
 }
 
 // routeCall returns the route of a call by name. If there is none, it checks whether another
 // replica has changed the run, and waits for servers that are starting.
-func (g *Gateway) routeCall(ctx context.Context, q *clientRequest, r *run.Run, name string, arrived time.Time) surface.Route {
+func (tc *toolCaller) routeCall(ctx context.Context, q *clientRequest, r *run.Run, name string, arrived time.Time) surface.Route {
 	s := r.Surface()
 	if e, ok := s.Lookup(name); ok && e.Usable() && !r.Tells(arrived) && r.UpToDate(s) {
 		return surface.Route{Way: surface.Forward, Entry: e} // the fast path: to look up the clients costs more
@@ -216,24 +227,24 @@ func (g *Gateway) routeCall(ctx context.Context, q *clientRequest, r *run.Run, n
 	now := func() surface.Route {
 		return r.Surface().Route(r.Seen(client), name, r.Told(client, name, arrived))
 	}
-	way := now()
-	if way.Way != surface.Forward { // the client may just have used another replica
-		g.runs.CatchUp(ctx, r)
-		way = now()
+	route := now()
+	if route.Way != surface.Forward { // the client may just have used another replica
+		tc.runs.CatchUp(ctx, r)
+		route = now()
 	}
-	if way.Way == surface.Unknown || way.Way == surface.Unmet {
-		g.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool {
-			way = now()
-			return way.Way == surface.Forward || way.Way == surface.Changed
+	if route.Way == surface.Unknown || route.Way == surface.Unmet {
+		tc.finder.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool {
+			route = now()
+			return route.Way == surface.Forward || route.Way == surface.Changed
 		})
-		way = now()
+		route = now()
 	}
-	return way
+	return route
 }
 
 // routeMember returns the route of a member that the client calls through a stub. shown reports
 // whether the client was, or may have been, shown the member by itself.
-func (g *Gateway) routeMember(q *clientRequest, r *run.Run, name string, arrived time.Time) (way surface.Route, shown bool) {
+func (tc *toolCaller) routeMember(q *clientRequest, r *run.Run, name string, arrived time.Time) (route surface.Route, shown bool) {
 	client := q.clientOf(r)
 	seen := r.Seen(client)
 	if _, shown := seen.Lookup(name); !shown && !seen.IsLost() {
@@ -244,13 +255,13 @@ func (g *Gateway) routeMember(q *clientRequest, r *run.Run, name string, arrived
 
 // answerServedDifferently tells the client which tool serves the name now. That tool counts as
 // shown.
-func (g *Gateway) answerServedDifferently(ctx context.Context, q *clientRequest, r *run.Run, name string, way surface.Route) rpcAnswer {
-	e, client := way.Entry, q.clientOf(r)
+func (tc *toolCaller) answerServedDifferently(ctx context.Context, q *clientRequest, r *run.Run, name string, route surface.Route) rpcAnswer {
+	e, client := route.Entry, q.clientOf(r)
 	if r.Unread() && r.Seen(client).IsLost() {
-		return g.errorAnswer(q, g.recordDenied(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so it is not known which tool was shown as "+shorten(name)+"", nil)))
+		return tc.enc.errorAnswer(q, tc.recordDenied(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so it is not known which tool was shown as "+shorten(name)+"", nil)))
 	}
 	err := &switchboard.Error{
-		Code: switchboard.CodeServedDifferently, Requirement: way.Was, Tool: e.Name, Definition: string(e.Append(nil)),
+		Code: switchboard.CodeServedDifferently, Requirement: route.Was, Tool: e.Name, Definition: string(e.Append(nil)),
 		Text: "nothing was executed: " + shorten(name) + " is served by another tool now, " + e.Name,
 		Hint: "call " + e.Name + " with arguments that fit its definition, which follows",
 	}
@@ -258,16 +269,16 @@ func (g *Gateway) answerServedDifferently(ctx context.Context, q *clientRequest,
 		err.Text = "nothing was executed: " + name + " has another definition now"
 		err.Hint = "write the call again, with arguments that fit the definition that follows"
 	}
-	if !way.Again {
-		told := []string{name}
+	if !route.Again {
+		names := []string{name}
 		if o, shown := r.Seen(client).Lookup(e.Name); shown && e.Name != name && !o.SameAs(&e) {
-			told = append(told, e.Name)
+			names = append(names, e.Name)
 		}
-		defer r.Tell(client, told...)()
-		g.runs.Showed(ctx, r, client, surface.SightOf(e))
+		defer r.Tell(client, names...)()
+		tc.runs.Showed(ctx, r, client, surface.SightOf(e))
 	}
-	a := g.errorAnswer(q, g.recordDenied(q, r, name, err))
-	g.meter.Charge(r.Bill(), run.Definitions, a.result)
+	a := tc.enc.errorAnswer(q, tc.recordDenied(q, r, name, err))
+	tc.meter.Charge(r.Bill(), run.Definitions, a.result)
 	return a
 }
 
@@ -282,12 +293,12 @@ func sightsOf(entries []surface.Entry) []surface.Sight {
 
 // recordDenied writes a receipt for a call that was refused with err before it reached the Caller.
 // It returns err with the id of the receipt.
-func (g *Gateway) recordDenied(q *clientRequest, r *run.Run, name string, err error) error {
+func (tc *toolCaller) recordDenied(q *clientRequest, r *run.Run, name string, err error) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || g.denied == nil || own.Receipt != "" {
+	if !ok || own.Receipt != "" {
 		return err
 	}
-	return switchboard.Receipted(err, g.denied(q.principal, r, name, own.Code))
+	return switchboard.Receipted(err, tc.recorder.Denied(q.principal, r, name, own.Code))
 }
 
 // idempotencyKey returns the key that the client gives for its call in the header or in _meta; ""
@@ -326,70 +337,6 @@ func (q *clientRequest) hasIdempotencyKey() bool {
 	return inMeta || len(q.header.Values(wire.HeaderIdempotencyKey)) > 0
 }
 
-var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are in flight, the limit for one principal; wait for some to end", MaxCallsEach)
-
-// forward calls the server for q, or resumes the call that q names, and returns the result in the
-// form of the client's era. c says which tool or method it is for.
-func (g *Gateway) forward(ctx context.Context, q *clientRequest, r *run.Run, c *switchboard.Call) (rpcAnswer, error) {
-	result, f, err := g.forwardRaw(ctx, q, r, c)
-	if err != nil || f != nil {
-		return rpcAnswer{failure: f}, err
-	}
-	a, err := g.encodeForEra(result, q.modern)
-	g.meter.Charge(r.Bill(), run.Results, result.JSON) // before the result's memory is reused
-	return a, err
-}
-
-// forwardRaw is like forward, but returns the result as the server gave it. It fills in the members
-// of c that come from q and r, and applies the limit on calls in flight.
-func (g *Gateway) forwardRaw(ctx context.Context, q *clientRequest, r *run.Run, c *switchboard.Call) (result switchboard.Result, f *failure, err error) {
-	account := g.accountOf(q.principal)
-	if !takeIfBelow(&account.calls, MaxCallsEach) {
-		return result, nil, tooManyCalls
-	}
-	defer account.calls.Add(-1)
-	g.callsInFlight.Add(1)
-	defer g.callsInFlight.Add(-1)
-
-	c.Principal, c.Task, c.Run = q.principal, r.Task(), r.ID()
-	c.Method, c.Client = q.Method, q.switchboardClient()
-	c.Whole = g.wholeResults || q.wantsWhole()
-	c.Receipted = q.wantsReceipt() || g.receiptIDs != nil && g.receiptIDs(q.principal.Tenant)
-	c.Trail = &switchboard.Trail{}
-	c.Trail.Decided(r.Surface().Decided())
-	if c.Params == nil {
-		c.Params = q.Params
-	}
-	if q.notify != nil {
-		c.LogLevel = q.logLevel()
-		c.Notify = func(n switchboard.Notification) { q.passNotification(n, c.LogLevel) }
-	}
-	if state, ok := g.parks.stateOf(q); ok {
-		found := false
-		if result, found, err = g.resumeParked(ctx, q, state, c.Notify); !found {
-			return result, noSuchState, nil
-		}
-	} else {
-		result, err = g.forwardParkable(ctx, q, c)
-	}
-	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
-		err = stoppedError(err)
-	}
-	return result, nil, err
-}
-
-// wantsWhole reports whether the client takes results of any length.
-func (q *clientRequest) wantsWhole() bool {
-	raw, ok := q.Meta(wire.MetaResults)
-	return ok && string(raw) == `"whole"`
-}
-
-// wantsReceipt reports whether the client wants the id of the call's receipt.
-func (q *clientRequest) wantsReceipt() bool {
-	raw, ok := q.Meta(wire.MetaReceipt)
-	return ok && string(raw) == "true"
-}
-
 // isToken reports whether the JSON value raw can be a progress token. It takes 1e2 for an integer,
 // as a JSON schema does.
 func isToken(raw []byte) bool {
@@ -398,41 +345,6 @@ func isToken(raw []byte) bool {
 	}
 	n, err := strconv.ParseFloat(string(raw), 64)
 	return err == nil && n == math.Trunc(n)
-}
-
-// logLevel returns the lowest level of log messages that the client wants; "" means none. A modern
-// client gives it with the request.
-func (q *clientRequest) logLevel() string {
-	if !q.modern {
-		return q.client.logLevel()
-	}
-	raw, ok := q.Meta(wire.MetaLogLevel)
-	if !ok {
-		return ""
-	}
-	level, _ := wire.String(raw)
-	return level
-}
-
-// passNotification sends the client what a server says about its call: progress, log messages of at
-// least the level, and notifications of extensions.
-func (q *clientRequest) passNotification(n switchboard.Notification, level string) {
-	switch n.Method {
-	case wire.MethodProgress:
-	case wire.MethodLog:
-		raw, _ := memberOf(n.Params, "level")
-		said, _ := wire.String(raw)
-		if level == "" || severity(said) < severity(level) {
-			return
-		}
-	case wire.MethodToolsChanged, wire.MethodResourcesChanged, wire.MethodPromptsChanged, wire.MethodResourceUpdated, wire.MethodInitialized, wire.MethodCancelled:
-		return // none of these belongs to a call
-	default:
-		if !strings.HasPrefix(n.Method, "notifications/") {
-			return
-		}
-	}
-	q.notify(n.Method, cleanParams(n.Params))
 }
 
 // checkParamHeaders compares the Mcp-Param headers of a modern call with its arguments, as the

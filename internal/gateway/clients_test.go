@@ -12,10 +12,11 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	gosdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A guest is a client that somebody else wrote, once it is connected.
+// A guest is a connected client of another library.
 type guest struct {
 	version string
 	list    func(ctx context.Context) ([]string, error)
@@ -30,11 +31,11 @@ var guests = []struct {
 	connect       func(ctx context.Context, t *testing.T, w *world) guest
 }{
 	{"mcp-go legacy", "2025-11-25", func(ctx context.Context, t *testing.T, w *world) guest {
-		tr, err := transport.NewStreamableHTTP(w.url+"/mcp", transport.WithContinuousListening()) //nolint:staticcheck // what legacy clients do
+		tr, err := transport.NewStreamableHTTP(w.url+"/mcp", transport.WithContinuousListening()) //nolint:staticcheck // as legacy clients do
 		if err != nil {
 			t.Fatal(err)
 		}
-		return mcpgoGuest(ctx, t, mcpgo.NewClient(tr, mcpgo.WithLegacyProtocolOnly())) //nolint:staticcheck // what legacy clients are
+		return mcpgoGuest(ctx, t, mcpgo.NewClient(tr, mcpgo.WithLegacyProtocolOnly())) //nolint:staticcheck // as legacy clients do
 	}},
 	{"mcp-go modern", "2026-07-28", func(ctx context.Context, t *testing.T, w *world) guest {
 		tr, err := transport.NewStreamableHTTP(w.url + "/mcp")
@@ -70,7 +71,7 @@ func stdioTransport(ctx context.Context, t *testing.T, w *world) gosdk.Transport
 	outR, outW := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- w.ServeStdio(ctx, inR, outW, isLoopback, "")
+		done <- w.ServeStdio(ctx, gateway.Stdio{In: inR, Out: outW, Principal: stdioPrincipal, Grace: nineSeconds})
 		_ = outW.Close()
 	}()
 	t.Cleanup(func() {
@@ -102,7 +103,7 @@ func mcpgoGuest(ctx context.Context, t *testing.T, c *mcpgo.Client) guest {
 		t.Fatal(err)
 	}
 	if res.ServerInfo.Name != "switchboard" {
-		t.Errorf("who answers: %+v", res.ServerInfo)
+		t.Errorf("the server's info: %+v", res.ServerInfo)
 	}
 	return guest{
 		version: res.ProtocolVersion,
@@ -171,7 +172,7 @@ func gosdkGuest(ctx context.Context, t *testing.T, tr gosdk.Transport, version s
 	}
 }
 
-func TestClientsThatOthersWroteFindTheirWay(t *testing.T) {
+func TestClientLibrariesOfOthersWork(t *testing.T) {
 	for _, tt := range guests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -220,12 +221,13 @@ func TestClientsThatOthersWroteFindTheirWay(t *testing.T) {
 				t.Error("a cancelled call succeeded")
 			}
 			if tt.name == "mcp-go legacy" {
-				close(s.out) // it only hangs up, which cancels nothing in this era
+				close(s.out) // a disconnect cancels nothing in this era
 			} else {
 				<-s.ended
 			}
 
-			// A modern client may still be about to listen: tell it until it hears.
+			// A modern client may not have begun to listen yet: change the list until it is
+			// notified.
 			for n, told := 0, false; !told; n++ {
 				w.change("new" + strings.Repeat("er", n))
 				select {

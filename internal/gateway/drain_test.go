@@ -20,7 +20,7 @@ func idOf(message string) string {
 	return string(id)
 }
 
-func TestWhileItStopsNewWorkIsRefusedAndWhatIsUnderWayGoesOn(t *testing.T) {
+func TestADrainRefusesNewRequestsAndFinishesTheOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		s, came, steps := w.stalls(), w.asks(), w.steps()
 		in := w.able(nil)
@@ -67,13 +67,13 @@ func TestWhileItStopsNewWorkIsRefusedAndWhatIsUnderWayGoesOn(t *testing.T) {
 		}
 
 		if res, body := w.post(`{"jsonrpc":"2.0","id":"1","result":{"action":"decline"}}`, in); res.StatusCode != http.StatusBadRequest {
-			t.Errorf("an answer to nothing: %s %s", res.Status, body)
+			t.Errorf("an answer to no question: %s %s", res.Status, body)
 		}
 		if res, body := w.post(`{"jsonrpc":"2.0","id":`+idOf(question)+`,"result":`+bobSays+`}`, in); res.StatusCode != http.StatusAccepted {
 			t.Errorf("the answer to a question: %s %s", res.Status, body)
 		}
 		if err := <-came; err != nil {
-			t.Errorf("asking came to %v", err)
+			t.Errorf("asking returned %v", err)
 		}
 		if got := asking.next(); !strings.Contains(got, "Bob") {
 			t.Errorf("the call that asked: %s", got)
@@ -88,7 +88,7 @@ func TestWhileItStopsNewWorkIsRefusedAndWhatIsUnderWayGoesOn(t *testing.T) {
 
 		select {
 		case <-drained:
-			t.Error("it did not wait for the last call")
+			t.Error("Drain did not wait for the last call")
 		default:
 		}
 		close(s.out)
@@ -101,7 +101,7 @@ func TestWhileItStopsNewWorkIsRefusedAndWhatIsUnderWayGoesOn(t *testing.T) {
 	})
 }
 
-func TestDrainWaitsForNothingWhereNothingIsUnderWay(t *testing.T) {
+func TestADrainWithoutRequestsEndsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		e := w.listen(t.Context(), http.MethodGet, "", w.session(nil))
 		body, h := modern(`"s"`, "subscriptions/listen", `"notifications":{"toolsListChanged":true},`, "")
@@ -125,12 +125,12 @@ func TestDrainWaitsForNothingWhereNothingIsUnderWay(t *testing.T) {
 	})
 }
 
-func TestWhatAClientHasNotHeardYetItHearsBeforeItsStreamEnds(t *testing.T) {
-	for range 20 { // for chance may tell it
+func TestQueuedNotificationsAreSentBeforeAStreamEnds(t *testing.T) {
+	for range 20 { // a single try may pass by chance
 		inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 			e := w.listen(t.Context(), http.MethodGet, "", w.session(nil))
 			if ev, err := e.events.Next(); err != nil || len(ev.Data) > 0 {
-				t.Fatalf("it begins with %+v, %v", ev, err)
+				t.Fatalf("the stream begins with %+v, %v", ev, err)
 			}
 			w.change("one")
 			w.Close()
@@ -142,7 +142,7 @@ func TestWhatAClientHasNotHeardYetItHearsBeforeItsStreamEnds(t *testing.T) {
 	}
 }
 
-func TestDrainCutsWhatIsUnderWayWhenTheTimeIsOver(t *testing.T) {
+func TestADrainCutsCallsWhenItsTimeIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		s := w.stalls()
 		in := w.session(nil)
@@ -160,7 +160,7 @@ func TestDrainCutsWhatIsUnderWayWhenTheTimeIsOver(t *testing.T) {
 		}
 		for range 3 {
 			if got := <-answers; !strings.Contains(got, "SB-EXEC-004") || !strings.Contains(got, "Switchboard was stopped") {
-				t.Errorf("a client was told %s", got)
+				t.Errorf("a client got %s", got)
 			}
 		}
 	})
@@ -179,7 +179,7 @@ func (w *world) record(body string, h head) string {
 	return rec.Body.String()
 }
 
-func TestNobodyIsLetInOnceTheGateIsShutAndNobodyIsForgotten(t *testing.T) {
+func TestAShutGateAdmitsNoRequestAndForgetsNone(t *testing.T) {
 	for range 200 {
 		w := newGateway(t)
 		s := w.stalls()
@@ -196,7 +196,7 @@ func TestNobodyIsLetInOnceTheGateIsShutAndNobodyIsForgotten(t *testing.T) {
 			let = true
 			select {
 			case <-drained:
-				t.Fatal("a request is under way, and nobody waits for it")
+				t.Fatal("a request is in flight, and the gate does not wait for it")
 			default:
 			}
 			close(s.out)
@@ -212,7 +212,7 @@ func TestNobodyIsLetInOnceTheGateIsShutAndNobodyIsForgotten(t *testing.T) {
 	}
 }
 
-func TestStdioRefusesNewWorkWhileItStopsAndHearsWhatIsOfTheOld(t *testing.T) {
+func TestStoppingStdioRefusesNewRequestsAndReadsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGateway(t)
 		s, came := w.stalls(), w.asks()
@@ -234,7 +234,7 @@ func TestStdioRefusesNewWorkWhileItStopsAndHearsWhatIsOfTheOld(t *testing.T) {
 		}
 		c.send(`{"jsonrpc":"2.0","id":` + idOf(question) + `,"result":` + bobSays + `}`)
 		if err := <-came; err != nil {
-			t.Errorf("asking came to %v", err)
+			t.Errorf("asking returned %v", err)
 		}
 		if got := c.next(); !strings.Contains(got, "Bob") {
 			t.Errorf("the call that asked: %s", got)
@@ -252,12 +252,12 @@ func TestStdioRefusesNewWorkWhileItStopsAndHearsWhatIsOfTheOld(t *testing.T) {
 	})
 }
 
-func TestAClientOnStdioThatReadsNothingDoesNotKeepItFromStopping(t *testing.T) {
+func TestAStdioClientThatReadsNothingDoesNotPreventTheStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGateway(t)
 		ctx, stop := context.WithCancel(t.Context())
 		c := w.stdio(ctx, "")
-		go func() { // it is told of each that it is no message, until nothing more fits
+		go func() { // each line gets an error as its answer, until the pipe is full
 			for {
 				if _, err := io.WriteString(c.in, "no message\n"); err != nil {
 					return

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -178,28 +179,28 @@ func failureOf(e *switchboard.Error) *failure {
 
 // errorAnswer turns an error into the answer for the client of q. The error's cause goes only to
 // the log output.
-func (g *Gateway) errorAnswer(q *clientRequest, err error) rpcAnswer {
+func (enc *encoder) errorAnswer(q *clientRequest, err error) rpcAnswer {
 	var (
 		own    *switchboard.Error
 		server *switchboard.ServerError
 	)
 	switch {
-	case errors.As(err, &own) && errors.Is(own.Cause, errCancelled):
-		g.log.Info("cancelled by its client", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "outcome", own.Code)
+	case errors.As(err, &own) && errors.Is(own.Cause, session.ErrCancelled):
+		enc.log.Info("cancelled by its client", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "outcome", own.Code)
 		return rpcAnswer{failure: failureOf(own)} // the answer is not sent
 	case errors.As(err, &own):
 		level := slog.LevelInfo
 		if own.Code == switchboard.CodePolicyFailed { // an operator should correct the policy
 			level = slog.LevelWarn
 		}
-		g.log.Log(context.Background(), level, "refused", "code", own.Code, "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
+		enc.log.Log(context.Background(), level, "refused", "code", own.Code, "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
 		if q.Method == wire.MethodToolsCall && forTheModel[own.Code] {
-			g.countRefusal(own.Code)
-			return rpcAnswer{result: g.toolError(own, q.modern)}
+			enc.recorder.Refused(own.Code)
+			return rpcAnswer{result: enc.toolError(own, q.modern)}
 		}
 		return rpcAnswer{failure: failureOf(own)}
 	case errors.As(err, &server):
-		g.log.Debug("a server answered with an error", "server", server.Server, "tenant", q.principal.Tenant)
+		enc.log.Debug("a server answered with an error", "server", server.Server, "tenant", q.principal.Tenant)
 		f := &failure{code: wire.CodeInternal, object: server.Object}
 		if raw, ok := wire.Field(server.Object, "code"); ok {
 			if code, err := strconv.Atoi(string(raw)); err == nil {
@@ -212,10 +213,10 @@ func (g *Gateway) errorAnswer(q *clientRequest, err error) rpcAnswer {
 		}
 		return rpcAnswer{failure: f}
 	case errors.Is(err, context.Canceled):
-		g.log.Debug("ended early", "method", q.Method, "err", err)
+		enc.log.Debug("ended early", "method", q.Method, "err", err)
 		return rpcAnswer{failure: internalFailure}
 	}
-	g.log.Error("failed", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", err)
+	enc.log.Error("failed", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", err)
 	return rpcAnswer{failure: internalFailure}
 }
 
@@ -260,7 +261,7 @@ const MetaError = wire.MetaOurPrefix + "error"
 
 // toolError returns e as a tool's result: a sentence for the model, and the data of the error for
 // programs.
-func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
+func (enc *encoder) toolError(e *switchboard.Error, modern bool) []byte {
 	text := e.Text
 	if e.Hint != "" {
 		text = strings.TrimSuffix(text, ".") + ". " + strings.ToUpper(e.Hint[:1]) + e.Hint[1:]
@@ -274,7 +275,7 @@ func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
 	data := `"` + MetaError + `":` + string(errorData(e))
 	if modern {
 		b = append(b, `"resultType":"complete","_meta":`...)
-		b = append(b, g.ownMeta(data)...)
+		b = append(b, enc.ownMeta(data)...)
 	} else {
 		b = append(b, `"_meta":{`+data+`}`...)
 	}
@@ -355,4 +356,11 @@ func problem(status int, e *switchboard.Error) []byte {
 	}
 	b, _ := json.Marshal(p) // strings and numbers can be encoded
 	return b
+}
+
+// countFailure counts f if it is a refusal.
+func (enc *encoder) countFailure(f *failure) {
+	if f != nil && f.refusal != "" {
+		enc.recorder.Refused(f.refusal)
+	}
 }

@@ -32,7 +32,7 @@ type networkFailures struct {
 
 // count counts a failure. It returns how long its answer must wait, and how many failures to log
 // now: this one and all that were not logged yet, or 0.
-func (f *authFailures) count(from netip.Prefix) (wait time.Duration, tell int) {
+func (f *authFailures) count(from netip.Prefix) (wait time.Duration, toLog int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
@@ -46,9 +46,9 @@ func (f *authFailures) count(from netip.Prefix) (wait time.Duration, tell int) {
 		wait = failureDelay
 	}
 	if one.lastLogged.IsZero() || now.Sub(one.lastLogged) >= failureSpan {
-		tell, one.unlogged, one.lastLogged = one.unlogged, 0, now
+		toLog, one.unlogged, one.lastLogged = one.unlogged, 0, now
 	}
-	return wait, tell
+	return wait, toLog
 }
 
 // countOf returns the counter of a network. The caller holds f.mu.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestAttack11WhoGuessesKeysIsSlowAndFillsNoLog(t *testing.T) {
+func TestAttack11GuessingKeysIsSlowAndFillsNoLogOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f authFailures
 		here, there := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.2/32")
@@ -28,7 +28,7 @@ func TestAttack11WhoGuessesKeysIsSlowAndFillsNoLog(t *testing.T) {
 		want := func(when string, w, l, n int) {
 			t.Helper()
 			if waits != w || lines != l || told != n {
-				t.Errorf("%s: %d waited, %d lines tell of %d failures; want %d, %d, %d", when, waits, lines, told, w, l, n)
+				t.Errorf("%s: %d waited, %d lines report %d failures; want %d, %d, %d", when, waits, lines, told, w, l, n)
 			}
 		}
 		fail(here, 10)
@@ -53,11 +53,11 @@ func TestAttack11FailuresFromManyNetworksAreCountedInBoundedMemory(t *testing.T)
 			t.Errorf("%d networks are kept", len(f.byNetwork))
 		}
 		if wait, tell := f.count(netip.MustParsePrefix("192.0.2.9/32")); wait == 0 || tell != 0 {
-			t.Errorf("one of those that count together: waits %v, tells of %d", wait, tell)
+			t.Errorf("a network that is counted with others: waits %v, logs %d", wait, tell)
 		}
 		time.Sleep(time.Minute)
 		if wait, tell := f.count(netip.MustParsePrefix("192.0.2.9/32")); wait != 0 || tell != 1 || len(f.byNetwork) != 1 {
-			t.Errorf("a minute later: waits %v, tells of %d, %d networks are kept", wait, tell, len(f.byNetwork))
+			t.Errorf("a minute later: waits %v, logs %d, %d networks are kept", wait, tell, len(f.byNetwork))
 		}
 	})
 }

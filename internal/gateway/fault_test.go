@@ -14,14 +14,14 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// A shaky store fails when it is told to.
+// A shaky store fails as the test says.
 type shaky struct {
 	store.Store
 
 	mu     sync.Mutex
-	fails  func(n int) failure // of the nth use; nil means that none fails
+	fails  func(n int) failure // of the n-th use; nil means that no use fails
 	uses   int
-	silent bool // no notice is passed on
+	silent bool // it passes no notice on
 	heard  map[string]func([]byte)
 }
 
@@ -30,15 +30,15 @@ type failure int
 
 const (
 	works   failure = iota
-	refuses         // nothing is done
-	forgets         // it is done, and nobody is told
+	refuses         // does nothing, and returns an error
+	forgets         // does it, and returns an error
 )
 
 var errShaky = fmt.Errorf("%w: it is shaky", store.ErrUnavailable)
 
 func newShaky(st store.Store) *shaky { return &shaky{Store: st, heard: map[string]func([]byte){}} }
 
-// fail has the uses from now on fail as fails says.
+// fail makes the uses from now on fail as fails says.
 func (s *shaky) fail(fails func(n int) failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *shaky) Subscribe(topic string, heard func([]byte)) func() {
 	return s.Store.Subscribe(topic, heard)
 }
 
-// missed tells all who listen that they may have missed something.
+// missed tells all subscribers that they may have missed a notice.
 func (s *shaky) missed() {
 	s.mu.Lock()
 	heard := s.heard
@@ -101,12 +101,12 @@ func (s *shaky) missed() {
 	}
 }
 
-// asksAs is the id under which the next question of the session's home is asked: it
-// jumps each time that the session is taken over.
+// asksAs returns the id of the next question of the session's owner. The id shows how often the
+// session was taken over.
 func (w *world) asksAs(t *testing.T, in head) string {
 	t.Helper()
 	s := w.stream(legacyCall(`"c"`, "ask", ""), in)
-	defer s.body.Close() //nolint:errcheck // it has served
+	defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 	id := idOf(s.next())
 	if res, body := w.post(`{"jsonrpc":"2.0","id":`+id+`,"result":`+bobSays+`}`, in); res.StatusCode != http.StatusAccepted {
 		t.Fatalf("the answer: %s %s", res.Status, body)
@@ -115,8 +115,8 @@ func (w *world) asksAs(t *testing.T, in head) string {
 	return id
 }
 
-func TestAMomentWithoutTheStoreDoesNotMoveASession(t *testing.T) {
-	for name, f := range map[string]failure{"it is not done": refuses, "it is done, and nobody told": forgets} {
+func TestAShortFailureOfTheStoreDoesNotMoveASession(t *testing.T) {
+	for name, f := range map[string]failure{"not done": refuses, "done, but with an error": forgets} {
 		t.Run(name, func(t *testing.T) {
 			st := newShaky(store.NewMemory())
 			w := newReplica(t, st, &cluster.Cluster{}).reachable()
@@ -133,17 +133,16 @@ func TestAMomentWithoutTheStoreDoesNotMoveASession(t *testing.T) {
 				t.Errorf("heard %s", got)
 			}
 			if id := w.asksAs(t, in); id != "1" {
-				t.Errorf("its home has moved: it asks as %s", id)
+				t.Errorf("the session has moved: the question has the id %s", id)
 			}
 		})
 	}
 }
 
-// takenOver has the session taken over by another replica, since nobody knows its home any
-// more.
-func takenOver(t *testing.T, st store.Store, home, other *replica, in head) {
+// takenOver lets another replica take the session over because its owner's lease has expired.
+func takenOver(t *testing.T, st store.Store, owner, other *replica, in head) {
 	t.Helper()
-	if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: home.cluster.Self(), Was: store.Any}}}); err != nil {
+	if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: owner.cluster.Self(), Was: store.Any}}}); err != nil {
 		t.Fatal(err)
 	}
 	before := other.calls()
@@ -155,7 +154,7 @@ func takenOver(t *testing.T, st store.Store, home, other *replica, in head) {
 	})
 }
 
-func TestWhoIsTakenForGoneLetsGoOfItsStreamsToo(t *testing.T) {
+func TestAnOwnerThatWasTakenForDeadClosesItsStreams(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the notice is lost %v", silent), func(t *testing.T) {
 			st := store.NewMemory()
@@ -165,7 +164,7 @@ func TestWhoIsTakenForGoneLetsGoOfItsStreamsToo(t *testing.T) {
 			in := all[0].session(nil)
 			ctx := wait.Context(t)
 			e := all[0].listen(ctx, http.MethodGet, "", in)
-			all[0].cluster.Leave(t.Context()) // nobody renews its lease: it is still there, as one that was paused is
+			all[0].cluster.Leave(t.Context()) // its lease is not renewed, but it still runs, as a process that was paused does
 			takenOver(t, st, all[0], all[1], in)
 			if silent {
 				first.missed()
@@ -176,7 +175,7 @@ func TestWhoIsTakenForGoneLetsGoOfItsStreamsToo(t *testing.T) {
 			if ctx.Err() != nil {
 				wait.Late(t, "its stream goes on, and nobody says anything on it")
 			}
-			again := all[0].listen(wait.Context(t), http.MethodGet, "", in) // from where it is now
+			again := all[0].listen(wait.Context(t), http.MethodGet, "", in) // at the new owner
 			again.next()
 			all[1].change("one")
 			for got := again.next(); got != listChanged; got = again.next() {
@@ -186,7 +185,7 @@ func TestWhoIsTakenForGoneLetsGoOfItsStreamsToo(t *testing.T) {
 	}
 }
 
-func TestSubscriptionsGoOnAtTheNextHome(t *testing.T) {
+func TestSubscriptionsContinueAtTheNextOwner(t *testing.T) {
 	st := store.NewMemory()
 	both := offered(map[string][]string{"a": {"x:1"}, "b": {"x:2"}})
 	first := newReplica(t, st, &cluster.Cluster{}).reachable()
@@ -197,7 +196,7 @@ func TestSubscriptionsGoOnAtTheNextHome(t *testing.T) {
 			t.Fatalf("subscribe: %s", body)
 		}
 	}
-	// The next one does not know one of the servers yet, and keeps what it knows.
+	// The next owner does not know one of the servers yet, and keeps the subscription to it.
 	second := newReplica(t, st, &cluster.Cluster{}).reachable()
 	second.offer(offered(map[string][]string{"a": {"x:1"}}))
 	e := second.listen(wait.Context(t), http.MethodGet, "", in)
@@ -205,7 +204,7 @@ func TestSubscriptionsGoOnAtTheNextHome(t *testing.T) {
 		t.Fatal(body)
 	}
 	heard := map[string]bool{}
-	for !heard[updated("x:1")] { // it may have missed that
+	for !heard[updated("x:1")] { // it may have missed the first updates
 		heard[e.next()] = true
 	}
 	second.awaitHoldings(1)
@@ -222,7 +221,7 @@ func TestSubscriptionsGoOnAtTheNextHome(t *testing.T) {
 	third.awaitHoldings(2)
 }
 
-func TestEventsOfTheHomeBeforeAreNotTakenForThoseOfTheNext(t *testing.T) {
+func TestEventIDsOfTwoOwnersAreNotConfused(t *testing.T) {
 	st := store.NewMemory()
 	in := newReplica(t, st, &cluster.Cluster{}).reachable().session(nil)
 	w := newReplica(t, st, &cluster.Cluster{}).reachable()
@@ -233,28 +232,28 @@ func TestEventsOfTheHomeBeforeAreNotTakenForThoseOfTheNext(t *testing.T) {
 			t.Logf("heard %s", got)
 		}
 	}
-	// What was written to it has not come: it knows the second event of the home before.
+	// The client did not receive the last events. It knows the second event of the earlier owner.
 	again := w.listen(wait.Context(t), http.MethodGet, "", after(in, "0-2"))
 	var heard []string
-	for range 5 { // all that may have changed, and three changes: list_changed is the first of each
+	for range 5 { // the notification that everything may have changed, and three changes; the first of each is list_changed
 		heard = append(heard, again.next())
 	}
 	if n := len(slices.DeleteFunc(heard, func(m string) bool { return m != listChanged })); n < 3 {
-		t.Errorf("it hears of %d changes of the tools", n)
+		t.Errorf("the client is notified of %d changes of the tools", n)
 	}
 }
 
-func TestASessionThatIsSaidToHaveEndedIsNotFoundAgain(t *testing.T) {
+func TestASessionThatWasReportedAsEndedIsNotFoundAgain(t *testing.T) {
 	st := newShaky(store.NewMemory())
 	w := newReplica(t, st, &cluster.Cluster{}).reachable()
 	in := w.session(nil)
 	st.fail(func(int) failure { return forgets })
-	w.Sweep(t.Context()) // so that it does not know of which version it is
+	w.Sweep(t.Context()) // so that it does not know the version of its stored session
 	st.fail(func(int) failure { return refuses })
 	if res, body := w.do(http.MethodDelete, "/mcp", "", in); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, `"SB-ROUT-004"`) {
 		t.Errorf("while the store is gone: %s %s", res.Status, body)
 	}
-	wait.Until(t, "who ends it and who answers have both tried", func() bool {
+	wait.Until(t, "both replicas have tried to write", func() bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.uses >= 2
@@ -268,9 +267,9 @@ func TestASessionThatIsSaidToHaveEndedIsNotFoundAgain(t *testing.T) {
 	}
 }
 
-// Law 7: whatever use of the store fails, and however, each request ends, with a code; and
-// when the store is back, all goes on.
-func TestWhereverTheStoreFailsEachRequestEndsWithACode(t *testing.T) {
+// Law 7: whichever use of the store fails, and however, each request ends with a code. When the
+// store is back, everything works again.
+func TestEachRequestEndsWithACodeWhereverTheStoreFails(t *testing.T) {
 	shared := store.NewMemory()
 	requests := []string{
 		legacyCall("1", "echo", ""),
@@ -313,7 +312,7 @@ func TestWhereverTheStoreFailsEachRequestEndsWithACode(t *testing.T) {
 				good(t, "initialize again", res, body)
 			}
 			in := head{"Mcp-Session-Id": res.Header.Get("Mcp-Session-Id")}
-			for _, w := range []*world{one, two} { // the second one takes it over
+			for _, w := range []*world{one, two} { // the second replica takes it over
 				for _, r := range requests {
 					what := fmt.Sprintf("use %d, failing as %d: %s", n, f, r)
 					if res, body := w.post(r, in); !good(t, what, res, body) {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -35,8 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
 }
 
-// desk is a run.Binder: which tasks there are, and which tools all of them
-// show.
+// desk is a run.Binder: it knows the tasks, and the tools that all of them show.
 type desk struct {
 	mu      sync.Mutex
 	tools   []string
@@ -95,7 +96,7 @@ var (
 	tools   sync.Map
 )
 
-// toolNamed returns a tool of the server "s", the same one each time.
+// toolNamed returns a tool of the server "s": for one name always the same.
 func toolNamed(name string) *switchboard.Tool {
 	schema := `{"type":"object"}`
 	if name == "region" {
@@ -108,7 +109,7 @@ func toolNamed(name string) *switchboard.Tool {
 	return t.(*switchboard.Tool)
 }
 
-// A world is a gateway over HTTP, with everything around it played.
+// A world is a gateway over HTTP, with fakes for everything around it.
 type world struct {
 	*gateway.Gateway
 	t    *testing.T
@@ -117,12 +118,12 @@ type world struct {
 	url  string
 	log  *logs
 
-	library library     // what is not a tool
+	library library     // resources, prompts and subscriptions
 	early   atomic.Bool // it is not ready yet
 
 	mu      sync.Mutex
 	act     map[string]switchboard.CallerFunc // by tool
-	revoked map[string]bool                   // keys that are no longer good
+	revoked map[string]bool                   // keys that are not valid any more
 	called  []string                          // params of the calls, in their order
 	done    []string                          // what operators did
 	refused []switchboard.Code
@@ -151,42 +152,75 @@ func newGateway(t *testing.T) *world {
 	return newReplica(t, store.NewMemory(), &cluster.Cluster{})
 }
 
-// newReplica is newGateway of one of those that have the same store.
+// newReplica returns a world without a listener that shares the store with others.
 func newReplica(t *testing.T, st store.Store, c *cluster.Cluster) *world {
 	t.Helper()
 	w := &world{t: t, desk: &desk{tools: []string{"echo", "region"}}, log: &logs{}, act: map[string]switchboard.CallerFunc{}, revoked: map[string]bool{}}
 	w.runs = run.New(w.desk, nothing, st)
 	w.Gateway = gateway.New(gateway.Options{
-		Runs:         w.runs,
-		Store:        st,
-		Cluster:      c,
-		SessionKey:   switchboard.NewSecret("what all that have the store know"),
-		Caller:       switchboard.CallerFunc(w.call),
-		Authenticate: w.authenticate,
-		Subscribe:    w.library.subscribe,
-		Status:       func(p switchboard.Principal, _ *run.Run) []byte { return []byte(`{"you":"` + p.ID + `"}`) },
-		Fitness:      func() (bool, []byte) { return !w.early.Load(), []byte(`{"ready":"so"}`) },
-		Metrics: func(p switchboard.Principal, h http.Header) (string, []byte, error) {
-			return "text/plain", []byte("for " + p.ID + " " + h.Get("Accept")), nil
-		},
-		Operate: w.operate,
-		Refused: func(c switchboard.Code) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.refused = append(w.refused, c)
-		},
-		Grace:   func() <-chan struct{} { return closedAfter(9 * time.Second) },
-		Hosts:   []string{"gw.example.com", "other.example.com:8443"},
-		Origins: []string{"https://app.example.com"},
-		Log:     slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Name:    "switchboard",
-		Version: "0.0-test",
+		Runs:          w.runs,
+		Sessions:      gateway.SessionOptions{Store: st, Cluster: c, Key: switchboard.NewSecret("what all that have the store know")},
+		Caller:        switchboard.CallerFunc(w.call),
+		Authenticator: parts{w},
+		Servers:       parts{w},
+		Tasks:         parts{w},
+		Operators:     parts{w},
+		Recorder:      parts{w},
+		Log:           slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Name:          "switchboard",
+		Version:       "0.0-test",
 	})
+	w.Allow([]string{"gw.example.com", "other.example.com:8443"}, []string{"https://app.example.com"})
 	t.Cleanup(w.Close)
 	return w
 }
 
-// closedAfter returns what is closed after d.
+// parts answers what the gateway of a world asks.
+type parts struct{ *world }
+
+func (p parts) Authenticate(r *http.Request) (switchboard.Principal, error) { return p.authenticate(r) }
+
+func (p parts) Subscribe(ctx context.Context, c *switchboard.Call, updated func(string)) (func(), error) {
+	return p.library.subscribe(ctx, c, updated)
+}
+
+func (parts) SessionEnded(string) {}
+
+func (parts) RootsChanged(string, func(context.Context, string, []byte) ([]byte, error)) {}
+
+func (parts) Declare(context.Context, *run.Run, []byte) (lazyexpand.Reply, error) {
+	return lazyexpand.Reply{}, errors.New("no surface has it")
+}
+
+func (parts) Status(p switchboard.Principal, _ *run.Run) []byte {
+	return []byte(`{"you":"` + p.ID + `"}`)
+}
+
+func (p parts) Ready() (bool, []byte) { return !p.early.Load(), []byte(`{"ready":"so"}`) }
+
+func (parts) Read(string) func(context.Context, switchboard.Principal, url.Values) ([]byte, error) {
+	return nil
+}
+
+func (parts) Metrics(p switchboard.Principal, h http.Header) (string, []byte, error) {
+	return "text/plain", []byte("for " + p.ID + " " + h.Get("Accept")), nil
+}
+
+func (p parts) Operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
+	return p.operate(by, head, id, what, reason)
+}
+
+func (parts) Denied(switchboard.Principal, *run.Run, string, switchboard.Code) string { return "" }
+
+func (p parts) Refused(c switchboard.Code) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = append(p.refused, c)
+}
+
+func (parts) ShowsReceipts(switchboard.TenantID) bool { return false }
+
+// closedAfter returns a channel that is closed after d.
 func closedAfter(d time.Duration) <-chan struct{} {
 	over := make(chan struct{})
 	time.AfterFunc(d, func() { close(over) })
@@ -198,7 +232,7 @@ func newWorld(t *testing.T) *world {
 	return newGateway(t).reachable()
 }
 
-// reachable lets the world be reached.
+// reachable starts the world's HTTP server.
 func (w *world) reachable() *world {
 	t := w.t
 	s := httptest.NewServer(w)
@@ -211,7 +245,7 @@ func (w *world) reachable() *world {
 	return w
 }
 
-// authenticate knows a caller by "Bearer NAME"; whoever sends nothing is local.
+// authenticate accepts "Bearer NAME". A request without a key has the local principal.
 func (w *world) authenticate(r *http.Request) (switchboard.Principal, error) {
 	if p, ok := cluster.Principal(r); ok {
 		return p, nil
@@ -234,7 +268,7 @@ func (w *world) revoke(key string) {
 	w.revoked[key] = true
 }
 
-// call answers with what was played for the tool, else with the arguments.
+// call answers as play or answers set for the tool, otherwise with the arguments.
 func (w *world) call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 	if c.Tool == nil {
 		return w.library.call(c)
@@ -273,7 +307,7 @@ func (w *world) calls() int {
 	return len(w.called)
 }
 
-// play lets a tool answer by f.
+// play makes f answer the calls of a tool.
 func (w *world) play(tool string, f switchboard.CallerFunc) {
 	w.mu.Lock()
 	w.act[tool] = f
@@ -285,14 +319,14 @@ func (w *world) play(tool string, f switchboard.CallerFunc) {
 	}
 }
 
-// answers lets a tool answer with text.
+// answers makes text the result of a tool.
 func (w *world) answers(tool, result string) {
 	w.play(tool, func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		return switchboard.Result{JSON: []byte(result)}, nil
 	})
 }
 
-// change makes the list longer by a tool.
+// change adds a tool to the list.
 func (w *world) change(tool string) {
 	w.desk.mu.Lock()
 	w.desk.tools = append(w.desk.tools, tool)
@@ -303,7 +337,7 @@ func (w *world) change(tool string) {
 // A head is headers, by name.
 type head map[string]string
 
-// absent, for a value, leaves a usual header out.
+// absent as a value removes a default header.
 const absent = "(absent)"
 
 const both = "application/json, text/event-stream"
@@ -355,7 +389,7 @@ func (w *world) post(body string, h head) (*http.Response, string) {
 
 const initialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
 
-// session opens a legacy session and returns the headers of one.
+// session opens a legacy session and returns the headers of its requests.
 func (w *world) session(h head) head {
 	w.t.Helper()
 	res, body := w.post(initialize, h)
@@ -370,8 +404,7 @@ func (w *world) session(h head) head {
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
-// modern returns a modern request, and its headers. params are members with a
-// comma after them.
+// modern returns a modern request and its headers. params are members, with a comma after them.
 func modern(id, method, params, name string) (string, head) {
 	h := head{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method}
 	if name != "" {
@@ -384,8 +417,8 @@ func legacyCall(id, tool, more string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `"` + more + `}}`
 }
 
-// Law 7: a moment in which policy could not be evaluated is over when it can be.
-func TestWhatPolicyCouldNotDecideIsAskedAgainByWhoeverComesNext(t *testing.T) {
+// Law 7: once policy can be evaluated again, nothing of its failure remains.
+func TestTheNextRequestAsksAgainWhatPolicyCouldNotDecide(t *testing.T) {
 	w := newWorld(t)
 	in := w.session(nil)
 	fail := func(failing bool) {
@@ -398,7 +431,7 @@ func TestWhatPolicyCouldNotDecideIsAskedAgainByWhoeverComesNext(t *testing.T) {
 		fail(true)
 		w.runs.Rebind(t.Context())
 		if _, body := w.post(message, in); !strings.Contains(body, "SB-POL-002") {
-			t.Errorf("%s while it cannot: %s", method, body)
+			t.Errorf("%s while policy fails: %s", method, body)
 		}
 		fail(false)
 		if _, body := w.post(message, in); strings.Contains(body, "SB-POL-002") {

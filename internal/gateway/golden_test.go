@@ -21,12 +21,12 @@ import (
 
 var resourceUpdate = flag.Bool("update", false, "write the answers into testdata")
 
-// shown are the headers of answers that the goldens show.
+// shown are the headers of answers that the golden files show.
 var shown = []string{"Allow", "Content-Type", "Location", "Mcp-Session-Id", "Retry-After", "Www-Authenticate"}
 
-// TestHTTPGolden sends the requests of testdata/http as they stand there, one
-// after the other on one connection each, and compares the answers. In both,
-// $SESSION and $RUN stand for the last ids that were given.
+// TestHTTPGolden sends the requests of testdata/http one after the other, each on its own
+// connection, and compares the answers. In both, $SESSION and $RUN are the ids that were issued
+// last.
 func TestHTTPGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/http/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -83,7 +83,7 @@ func compare(t *testing.T, file string, a *txtar.Archive, out []txtar.File) {
 	}
 }
 
-// A talk is the ids that were given in one golden.
+// A talk holds the ids that were issued in one golden file.
 type talk struct{ session, run string }
 
 var minted = regexp.MustCompile(`"run":"([0-9a-f]{32})"`)
@@ -114,7 +114,7 @@ func (k *talk) send(t *testing.T, w *world, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // it has served
+	defer conn.Close() //nolint:errcheck // closing it cannot fail the test
 	if _, err := io.WriteString(conn, request+"\r\n"+body); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func (k *talk) send(t *testing.T, w *world, text string) string {
 	if err != nil {
 		t.Fatalf("%s: %v", lines[0], err)
 	}
-	defer res.Body.Close() //nolint:errcheck // it has served
+	defer res.Body.Close() //nolint:errcheck // closing it cannot fail the test
 	got, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -156,10 +156,10 @@ func (k *talk) send(t *testing.T, w *world, text string) string {
 	return answer
 }
 
-// everything is a result that uses what SDKs drop.
+// everything is a result with members that SDKs drop.
 const everything = `{ "content" : [{"type":"hologram","n":9007199254740993,"f":1.0,"e":1E400}],"z":null,"a":{"$schema":"x","oneOf":[]},` + "\n\t" + `"structuredContent":[1,2] , "b":"\u00e9\/"}`
 
-// playAll plays the tools of the goldens.
+// playAll plays the tools of the golden files.
 func playAll(w *world) {
 	w.answers("everything", everything)
 	w.answers("nothing", `{}`)

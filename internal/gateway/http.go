@@ -1,21 +1,15 @@
 package gateway
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -90,7 +84,7 @@ func routePath(path string) (endpoint, runTarget) {
 	return endpointNone, runTarget{}
 }
 
-// operations are the actions of Options.Operate.
+// operations are the actions of Operators.Operate.
 var operations = []string{"disable", "enable", "restart"}
 
 // isSegment reports whether s is one path segment without escapes. Whether it names something is
@@ -121,10 +115,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	path := r.URL.EscapedPath()
 	where, t := routePath(path)
-	if where == endpointNone && g.inspect[path] != nil {
+	if where == endpointNone && g.operators != nil && g.operators.Read(path) != nil {
 		where = endpointInspect
 	}
-	if where == endpointNone || where == endpointMetrics && g.metrics == nil || where == endpointOperate && g.operate == nil {
+	if where == endpointNone || g.operators == nil && (where == endpointMetrics || where == endpointOperate) {
 		text := "nothing is here; MCP is at /mcp"
 		if path == "/" {
 			text = greeting
@@ -132,7 +126,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusNotFound)
 		return
 	}
-	why := g.allowed.Load().refusalReason(r)
+	why := g.callers.allowed.Load().refusalReason(r)
 	if why == "" && where == endpointOperate && isFromPage(r) {
 		why = "a web page may not do what operators do; use the command switchboard server"
 	}
@@ -156,63 +150,21 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.serveReady(w)
 		return
 	}
-	p, err := g.authenticate(r)
+	p, err := g.callers.authenticator.Authenticate(r)
 	if err != nil {
 		g.refuseCaller(w, r, where, err)
 		return
 	}
-	if g.isClosing() {
+	if g.stop.begun() {
 		h.Set("Connection", "close") // the client's next connection reaches the process that replaces this one
 	}
-	switch where {
-	case endpointRuns:
-		if g.enterOrRefuse(w, r, where, nil) {
-			defer g.gate.leave()
-			g.serveRuns(w, r, p, t.task)
-		}
-		return
-	case endpointMetrics:
-		g.serveMetrics(w, r, p)
-		return
-	case endpointInspect:
-		g.serveInspect(w, r, p)
-		return
-	case endpointOperate:
-		if g.enterOrRefuse(w, r, where, nil) {
-			defer g.gate.leave()
-			g.serveOperate(w, r, p)
-		}
-		return
-	}
-	switch r.Method {
-	case http.MethodPost:
-		g.servePost(w, r, p, t)
-	case http.MethodGet:
-		g.serveGet(w, r, p, t)
-	case http.MethodDelete:
-		g.serveDelete(w, r, p)
-	}
+	x := &exchange{g: g, w: w, r: r, where: where, principal: p, target: t}
+	x.serve()
 }
 
-// enterOrRefuse admits a request to the gate, or answers that Switchboard is stopping. After true,
-// the caller must call gate.leave.
-func (g *Gateway) enterOrRefuse(w http.ResponseWriter, r *http.Request, where endpoint, id []byte) bool {
-	if g.gate.enter() {
-		return true
-	}
-	if _, hop := cluster.Principal(r); hop {
-		cluster.NotHere(w) // the replica that forwarded it takes over
-		return false
-	}
-	w.Header().Set("Retry-After", "1")
-	w.Header().Set("Connection", "close")
-	g.refuse(w, where, http.StatusServiceUnavailable, id, errStopping)
-	return false
-}
-
-// endsUnchecked reports whether Heads cannot tell where r ends, which is so after a
+// endsUnchecked reports whether httphead.Checker cannot tell where r ends, which is so after a
 // Transfer-Encoding. net/http removes that header from HTTP/1.0 requests, so all of those count.
-// Nothing that follows on the connection may be read: Heads relies on that.
+// Nothing that follows on the connection may be read: the Checker relies on that.
 func endsUnchecked(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
 }
@@ -228,9 +180,9 @@ func (g *Gateway) serveHealth(w http.ResponseWriter) {
 // serveHealth.
 func (g *Gateway) serveReady(w http.ResponseWriter) {
 	status := http.StatusServiceUnavailable
-	ready, text := g.fitness()
+	ready, text := g.tasks.Ready()
 	switch {
-	case g.isClosing():
+	case g.stop.begun():
 		text = []byte(`{"ready":false,"stopping":true}`)
 	case ready:
 		status = http.StatusOK
@@ -254,15 +206,15 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		g.log.Error("cannot authenticate a caller", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
 	}
-	wait, tell := g.failures.count(Network(r.RemoteAddr))
-	if tell > 0 {
-		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", tell)
+	wait, toLog := g.callers.failures.count(Network(r.RemoteAddr))
+	if toLog > 0 {
+		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", toLog)
 	}
 	if wait > 0 {
 		select {
 		case <-time.After(wait):
 		case <-r.Context().Done():
-		case <-g.closing:
+		case <-g.stop.closing:
 		}
 	}
 	if httpStatus(e.Code) == http.StatusUnauthorized {
@@ -277,126 +229,16 @@ func (g *Gateway) refuse(w http.ResponseWriter, where endpoint, status int, id [
 		g.writeFailure(w, status, id, failureOf(e))
 		return
 	}
-	g.countRefusal(e.Code)
+	g.enc.recorder.Refused(e.Code)
 	w.Header().Set("Content-Type", "application/problem+json")
 	writeAll(w, status, problem(status, e))
 }
 
 // writeFailure answers with a JSON-RPC error; a nil id is null.
 func (g *Gateway) writeFailure(w http.ResponseWriter, status int, id []byte, f *failure) {
-	g.countFailure(f)
+	g.enc.countFailure(f)
 	w.Header().Set("Content-Type", "application/json")
 	writeAll(w, status, f.envelope(id))
-}
-
-// countFailure counts f if it is a refusal.
-func (g *Gateway) countFailure(f *failure) {
-	if f != nil && f.refusal != "" {
-		g.countRefusal(f.refusal)
-	}
-}
-
-// serveMetrics answers GET /metrics.
-func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
-	kind, text, err := g.metrics(p, r.Header)
-	if err != nil {
-		g.log.Error("metrics", "err", err)
-		http.Error(w, internalFailure.message, http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", kind)
-	writeAll(w, http.StatusOK, text)
-}
-
-// maxReason is the maximum length of an operator's reason, in bytes.
-const maxReason = 500
-
-// serveOperate disables, enables or restarts a server. It demands a JSON content type even for an
-// empty body, because a page of another origin cannot send one without a preflight request.
-func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
-	bad := func(status int, why string) {
-		g.refuse(w, endpointOperate, status, nil, &switchboard.Error{Text: why})
-	}
-	if why := notJSON(w, r); why != "" {
-		bad(http.StatusUnsupportedMediaType, why)
-		return
-	}
-	held := g.newHold(p)
-	defer held.release()
-	body, ok := g.readBody(w, r, endpointOperate, &held)
-	if !ok {
-		return
-	}
-	var wish struct {
-		Reason string `json:"reason"`
-	}
-	if len(body) > 0 {
-		dec := json.NewDecoder(bytes.NewReader(body))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&wish); err != nil || dec.More() || len(wish.Reason) > maxReason {
-			bad(http.StatusBadRequest, fmt.Sprintf("the body must be empty, or an object with the one member reason, a string of at most %d bytes", maxReason))
-			return
-		}
-	}
-	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1/servers/"), "/")
-	text, err := g.operate(p, r.Header, switchboard.ServerID(id), what, wish.Reason)
-	g.answerOperator(w, r, endpointOperate, text, err)
-}
-
-// serveInspect answers one of the operators' reads.
-func (g *Gateway) serveInspect(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
-	text, err := g.inspect[r.URL.EscapedPath()](r.Context(), p, r.URL.Query())
-	g.answerOperator(w, r, endpointInspect, text, err)
-}
-
-// answerOperator answers with JSON, or with problem details if err is set.
-func (g *Gateway) answerOperator(w http.ResponseWriter, r *http.Request, where endpoint, text []byte, err error) {
-	if err != nil {
-		e, ok := errors.AsType[*switchboard.Error](err)
-		if !ok {
-			g.log.Error("not answered", "path", r.URL.Path, "err", err)
-			e = switchboard.Refuse(switchboard.CodeTaskRefused, "this could not be answered; the log output of Switchboard says why")
-		}
-		g.refuse(w, where, httpStatus(e.Code), nil, e)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	writeAll(w, http.StatusOK, text)
-}
-
-// serveRuns mints a run of the task.
-func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboard.Principal, task switchboard.TaskID) {
-	if r.ContentLength != 0 {
-		if why := notJSON(w, r); why != "" {
-			http.Error(w, why+"; or send no body", http.StatusUnsupportedMediaType)
-			return
-		}
-	}
-	held := g.newHold(p)
-	defer held.release()
-	if _, ok := g.readBody(w, r, endpointRuns, &held); !ok {
-		return
-	}
-	minted, err := g.openRun(r.Context(), p, runTarget{task: task})
-	if err != nil {
-		var e *switchboard.Error
-		if !errors.As(err, &e) {
-			g.log.Error("cannot open a run", "task", task, "err", err)
-			e = switchboard.Refuse(switchboard.CodeTaskRefused, "%s", internalFailure.message)
-		}
-		g.log.Info("refused", "code", e.Code, "task", task, "tenant", p.Tenant, "principal", p.ID, "err", e)
-		g.refuse(w, endpointRuns, httpStatus(e.Code), nil, e)
-		return
-	}
-	path := "/mcp/runs/" + string(minted.ID())
-	body, _ := json.Marshal(struct {
-		Run  switchboard.RunID  `json:"run"`
-		Task switchboard.TaskID `json:"task"`
-		Path string             `json:"path"`
-	}{minted.ID(), minted.Task(), path})
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Location", path)
-	writeAll(w, http.StatusCreated, body)
 }
 
 // notJSON says what to send instead if the body of r is not plain JSON; "" means that it is. A page
@@ -420,174 +262,5 @@ func notJSON(w http.ResponseWriter, r *http.Request) string {
 	return "Content-Type must be application/json"
 }
 
-// firstRead is how many bytes of a message are read before more memory is reserved for it.
-const firstRead = 64 << 10
-
-// readBody reads the whole body into reserved memory, or answers with the reason why not. A request
-// is forwarded only when its body has been read: net/http cuts some answers otherwise
-// (golang/go#40747).
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where endpoint, held *memoryHold) ([]byte, bool) {
-	tooLong := func() ([]byte, bool) {
-		w.Header().Set("Connection", "close")
-		g.writeFailure(w, http.StatusRequestEntityTooLarge, nil, invalidRequest("the message is longer than 4 MiB"))
-		return nil, false
-	}
-	if r.ContentLength > MaxMessage {
-		return tooLong()
-	}
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
-	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a connection without deadlines needs no reset
-	// Content-Length is only a promise: memory grows with the bytes that arrive.
-	whole := int64(MaxMessage + 1)
-	if r.ContentLength >= 0 {
-		whole = r.ContentLength + 1 // one more, to see the end
-	}
-	var body []byte
-	for {
-		if len(body) == cap(body) {
-			room := min(max(4*int64(cap(body)), firstRead), whole)
-			if ok, full := held.tryGrow(room - int64(cap(body))); !ok {
-				g.refuseMemory(w, where, full)
-				return nil, false
-			}
-			body = append(make([]byte, 0, room), body...)
-		}
-		n, err := r.Body.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		switch {
-		case len(body) > MaxMessage:
-			return tooLong()
-		case err == nil:
-		case err == io.EOF:
-			return body, true
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			w.Header().Set("Connection", "close")
-			g.writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not arrive within "+bodyTimeout.String()))
-			return nil, false
-		default:
-			w.Header().Set("Connection", "close")
-			g.writeFailure(w, http.StatusBadRequest, nil, invalidRequest("the message could not be read to its end"))
-			return nil, false
-		}
-	}
-}
-
-// servePost answers one message.
-func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t runTarget) {
-	if why := notJSON(w, r); why != "" {
-		g.writeFailure(w, http.StatusUnsupportedMediaType, nil, invalidRequest(why))
-		return
-	}
-	accepts := parseAccept(r.Header)
-	if !accepts.json && !accepts.events {
-		g.writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
-		return
-	}
-	held := g.newHold(p)
-	defer held.release()
-	body, ok := g.readBody(w, r, endpointMCP, &held)
-	if !ok {
-		return
-	}
-	m, err := wire.Parse(body)
-	if err != nil {
-		f, id := parseFailure(err)
-		g.writeFailure(w, http.StatusBadRequest, id, f)
-		return
-	}
-	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m, body: body, memory: &held}
-	var f *failure
-	if x.target, f = t.withHeaders(r.Header); f != nil {
-		x.refuse(http.StatusBadRequest, f)
-		return
-	}
-	if m.Kind == wire.Request { // other messages concern requests in flight
-		if !g.enterOrRefuse(w, r, endpointMCP, m.ID) {
-			return
-		}
-		if m.Method == wire.MethodListen {
-			g.gate.leave() // a drain does not wait for streams of changes
-		} else {
-			defer g.gate.leave()
-		}
-	}
-	header := r.Header.Get(wire.HeaderProtocolVersion)
-	if wire.Modern(header) || wire.Modern(metaVersion(&m)) {
-		x.serveModern(header)
-		return
-	}
-	x.serveLegacy(header)
-}
-
-// An acceptedForms says which forms of an answer a client can read.
-type acceptedForms struct{ json, events bool }
-
-// parseAccept reads the Accept headers. A client without one gets no event stream: it may be unable
-// to read one.
-func parseAccept(h http.Header) (a acceptedForms) {
-	values := h.Values("Accept")
-	if len(values) == 0 {
-		return acceptedForms{json: true}
-	}
-	for _, v := range values {
-		for part := range strings.SplitSeq(v, ",") {
-			kind, params, _ := strings.Cut(part, ";")
-			if params != "" && strings.Contains(strings.ReplaceAll(params, " ", "")+";", "q=0;") {
-				continue
-			}
-			switch strings.ToLower(strings.TrimSpace(kind)) {
-			case "*/*":
-				a.json, a.events = true, true
-			case "application/json", "application/*":
-				a.json = true
-			case "text/event-stream", "text/*":
-				a.events = true
-			}
-		}
-	}
-	return a
-}
-
 // isKnownVersion reports whether Switchboard speaks the protocol version.
 func isKnownVersion(version string) bool { return slices.Contains(wire.Versions, version) }
-
-// An exchange is one POST and its answer.
-type exchange struct {
-	g         *Gateway
-	w         http.ResponseWriter
-	r         *http.Request
-	principal switchboard.Principal
-	target    runTarget
-	accepts   acceptedForms
-	message   wire.Message
-	body      []byte      // the message's bytes
-	memory    *memoryHold // reserved for the message and for its answer
-}
-
-// refuse answers with a failure. The id of a response is not repeated: it is no id of a request.
-func (x *exchange) refuse(status int, f *failure) {
-	id := x.message.ID
-	if x.message.Kind == wire.Response {
-		id = nil
-	}
-	x.g.writeFailure(x.w, status, id, f)
-}
-
-// streamReply answers q and sends what servers say meanwhile as notifications. cancel cancels ctx
-// and so the work. done is called before the answer is sent, lost when a write to the client fails.
-// rs keeps the events that a client can resume; nil keeps none.
-func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *clientRequest, done func(), rs *replays) {
-	p := newHTTPReply(x.w, x.accepts, q.modern, lost, rs)
-	if x.accepts.events {
-		q.notify, q.sendKept = p.notify, p.sendKept
-	}
-	a := x.g.dispatch(ctx, cancel, q)
-	done()
-	if n := p.stopNotifying(); n > 0 {
-		x.g.log.Warn("a client reads too slowly; notifications were dropped", "count", n, "tenant", q.principal.Tenant, "principal", q.principal.ID)
-	}
-	a = x.g.holdAnswer(x.memory, a)
-	p.sendAnswer(q.ID, a)
-	a.done()
-}

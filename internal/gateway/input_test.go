@@ -16,8 +16,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// networkFailures reads the code of a JSON-RPC error.
-func networkFailures(t *testing.T, body string) int {
+// errorCode returns the code of a JSON-RPC error.
+func errorCode(t *testing.T, body string) int {
 	t.Helper()
 	var m struct {
 		JSONRPC string
@@ -76,7 +76,7 @@ func TestJS_WhatIsNoMessageIsRefusedAndReachesNobody(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			res, body := w.post(tt.body, in)
-			code := networkFailures(t, body)
+			code := errorCode(t, body)
 			if res.StatusCode != http.StatusBadRequest || code != tt.code {
 				t.Errorf("got %s %d, want 400 %d: %s", res.Status, code, tt.code, body)
 			}
@@ -104,13 +104,13 @@ func TestJSONTestSuiteAsBodies(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := filepath.Base(file)
-		// As a body none of them is a message.
+		// None of them is a message.
 		res, body := w.post(string(text), in)
-		if networkFailures(t, body); res.StatusCode != http.StatusBadRequest {
+		if errorCode(t, body); res.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s as a body: %s", name, res.Status)
 		}
-		// As an argument, what must not be accepted is not, and what must be is,
-		// byte for byte, but for what reads in two ways.
+		// As an argument, a valid file comes back byte for byte and an invalid one is refused.
+		// Files that parsers disagree about may do either.
 		before := w.calls()
 		res, body = w.post(legacyCall("1", "echo", `,"arguments":{"a":`+string(text)+`}`), in)
 		switch {
@@ -150,15 +150,15 @@ func TestNaughtyStringsAsIDsNamesAndArguments(t *testing.T) {
 		}
 		before := w.calls()
 		_, body = w.post(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":`+raw+`}}`, in)
-		if networkFailures(t, body) != -32602 || !strings.Contains(body, `"data":{"code":"SB-CAP-001","retryable":"no"}}`) || w.calls() != before {
+		if errorCode(t, body) != -32602 || !strings.Contains(body, `"data":{"code":"SB-CAP-001","retryable":"no"}}`) || w.calls() != before {
 			t.Errorf("as a name: %s", body)
 		}
 		call, h := modern("7", "tools/call", `"name":`+raw+`,`, s)
 		res, body = w.post(call, h)
-		if code := networkFailures(t, body); code != -32602 && (s != "" || code != -32020) || res.StatusCode != 400 {
+		if code := errorCode(t, body); code != -32602 && (s != "" || code != -32020) || res.StatusCode != 400 {
 			t.Errorf("as a name, modern, %q with %q: %s", s, h["Mcp-Name"], body)
 		}
-		if res, body := w.post(`{"jsonrpc":"2.0","id":7,"method":`+raw+`}`, in); res.StatusCode == 200 && networkFailures(t, body) != -32601 {
+		if res, body := w.post(`{"jsonrpc":"2.0","id":7,"method":`+raw+`}`, in); res.StatusCode == 200 && errorCode(t, body) != -32601 {
 			t.Errorf("as a method: %s %s", res.Status, body)
 		}
 		call, h = modern("8", "tools/list", "", "")
@@ -189,14 +189,14 @@ func TestRX01_ABodyIsBoundHoweverItComes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // it has served
+	defer conn.Close() //nolint:errcheck // closing it cannot fail the test
 	_, _ = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nMcp-Session-Id: %s\r\n\r\n%x\r\n", in["Mcp-Session-Id"], len(over))
-	go func() { _, _ = io.WriteString(conn, over+"\r\n0\r\n\r\n") }() // which may be cut short
+	go func() { _, _ = io.WriteString(conn, over+"\r\n0\r\n\r\n") }() // the server may cut it short
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.Body.Close() //nolint:errcheck // it has served
+	defer res.Body.Close() //nolint:errcheck // closing it cannot fail the test
 	if res.StatusCode != http.StatusRequestEntityTooLarge || !res.Close {
 		t.Errorf("chunked: %s, closing %v", res.Status, res.Close)
 	}
@@ -222,7 +222,7 @@ func TestJS11_RequestsThatTwoReadersWouldCutDifferentlyAreRefused(t *testing.T) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { // which may be cut short
+		go func() { // the server may cut it short
 			_, _ = io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"+headers+"\r\n"+ping)
 		}()
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)

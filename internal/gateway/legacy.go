@@ -3,9 +3,11 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -49,12 +51,12 @@ func (x *exchange) serveLegacy(version string) {
 		return
 	}
 	g := x.g
-	s := g.findSession(x.envelope(), id)
+	s := x.findSession(id)
 	if s == nil {
 		return
 	}
-	defer g.sessions.release(s)
-	if f := s.checkTarget(x.target); f != nil {
+	defer g.sessions.Release(s)
+	if f := checkTarget(s, x.target); f != nil {
 		x.refuse(http.StatusBadRequest, f)
 		return
 	}
@@ -62,7 +64,7 @@ func (x *exchange) serveLegacy(version string) {
 	case opens:
 		x.refuse(http.StatusBadRequest, invalidRequest("this session is open already; to open another, send initialize without Mcp-Session-Id"))
 	case m.Kind == wire.Notification:
-		g.handleNotification(s.client, &s.inFlight, *m)
+		g.handleNotification(s.Client, &s.InFlight, *m)
 		x.w.WriteHeader(http.StatusAccepted)
 	default:
 		x.serveInSession(s)
@@ -74,191 +76,178 @@ var unexpectedResponse = invalidRequest("this is a response to no open question"
 
 // serveInSession answers a request within s. The request goes on if its connection is lost: in this
 // era that cancels nothing. The client can resume the rest of the event stream.
-func (x *exchange) serveInSession(s *session) {
+func (x *exchange) serveInSession(s *session.Session) {
 	g := x.g
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 	defer cancel(nil)
-	if f := s.inFlight.add(x.message.ID, cancel); f != nil {
-		status := http.StatusBadRequest
-		if f.code != wire.CodeInvalidRequest {
-			status = http.StatusTooManyRequests
+	if err := s.InFlight.Add(x.message.ID, cancel); err != nil {
+		status := http.StatusTooManyRequests
+		if errors.Is(err, session.ErrIDInUse) {
+			status = http.StatusBadRequest
 		}
-		x.refuse(status, f)
+		x.refuse(status, notAdded(err))
 		return
 	}
 	x.streamReply(ctx, cancel, func(error) {}, &clientRequest{
 		Message:     &x.message,
 		principal:   x.principal,
-		client:      s.client,
+		client:      s.Client,
 		header:      x.r.Header,
-		bind:        fixedRun(s.run),
-		saveSession: func(ctx context.Context) error { return g.saveSession(ctx, s) },
-	}, func() { s.inFlight.remove(x.message.ID) }, &s.replays)
+		bind:        fixedRun(s.Run()),
+		saveSession: func(ctx context.Context) error { return g.replicator.Save(ctx, s) },
+	}, func() { s.InFlight.Remove(x.message.ID) }, &s.Replays)
 }
 
 // openSession answers initialize and opens a session. The session exists once its run is bound. The
 // answer carries its id.
 func (x *exchange) openSession() {
 	g := x.g
-	s, own := g.sessions.reserve(x.principal, "")
+	s, own := g.sessions.Reserve(x.principal, "")
 	if s == nil {
 		status := http.StatusServiceUnavailable
 		if own {
 			status = http.StatusTooManyRequests
 		}
 		x.w.Header().Set("Retry-After", "60")
-		x.refuse(status, failureOf(tooManySessions(own)))
+		x.refuse(status, failureOf(session.TooMany(own)))
 		return
 	}
-	defer g.sessions.release(s)
+	defer g.sessions.Release(s)
 	var opened *run.Run
 	q := &clientRequest{
 		Message:   &x.message,
 		principal: x.principal,
-		client:    s.client,
+		client:    s.Client,
 		header:    x.r.Header,
 		bind: func(ctx context.Context) (_ *run.Run, err error) {
 			if opened == nil {
-				opened, err = g.openRun(ctx, x.principal, x.target)
+				opened, err = g.dispatcher.finder.openRun(ctx, x.principal, x.target)
 			}
 			return opened, err
 		},
 	}
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
-	a := g.dispatch(ctx, cancel, q)
+	a := g.dispatcher.dispatch(ctx, cancel, q)
 	if a.result != nil {
 		raw, _ := wire.Field(a.result, "protocolVersion")
 		version, _ := wire.String(raw)
-		s.replays.sendsPrimers = version >= wire.LatestLegacy
-		s.run = opened
-		if err := g.saveSession(ctx, s); err != nil {
-			g.sessions.end(s)
-			g.refuseSession(x.envelope(), err)
+		s.Bind(opened, version >= wire.LatestLegacy)
+		if err := g.replicator.Save(ctx, s); err != nil {
+			g.sessions.End(s)
+			x.refuseSession(err)
 			return
 		}
-		g.sessions.publish(s, opened)
-		x.w.Header().Set(wire.HeaderSessionID, s.id)
+		g.sessions.Publish(s)
+		x.w.Header().Set(wire.HeaderSessionID, s.ID())
 		g.log.Debug("session opened", "tenant", x.principal.Tenant, "principal", x.principal.ID, "task", opened.Task())
 	} else {
-		g.sessions.end(s)
+		g.sessions.End(s)
 	}
 	// No event stream: its headers would be sent before the session id is known.
 	p := newHTTPReply(x.w, acceptedForms{json: x.accepts.json}, false, func(error) {}, nil)
 	p.sendAnswer(x.message.ID, a)
 }
 
-// tooManySessions says why no session is opened. own means that the principal has reached its limit.
-func tooManySessions(own bool) *switchboard.Error {
-	if own {
-		return switchboard.Refuse(switchboard.CodeOverloaded, "%d of your sessions are open, the limit for one principal; end one with DELETE, or try again once one has been idle for a minute", MaxSessionsEach)
-	}
-	return switchboard.Refuse(switchboard.CodeOverloaded, "the limit of open sessions is reached; try again later")
-}
-
 // sessionForStream finds the session of a GET or DELETE, or answers why it does not. The caller
 // must release the session.
-func (g *Gateway) sessionForStream(w http.ResponseWriter, r *http.Request, p switchboard.Principal) *session {
-	version, id := r.Header.Get(wire.HeaderProtocolVersion), sessionID(r.Header)
+func (x *exchange) sessionForStream() *session.Session {
+	version, id := x.r.Header.Get(wire.HeaderProtocolVersion), sessionID(x.r.Header)
 	switch {
 	case wire.Modern(version):
-		w.Header().Set("Allow", http.MethodPost)
-		g.writeFailure(w, http.StatusMethodNotAllowed, nil, invalidRequest(wire.Latest+" has no "+r.Method+"; changes are heard of by "+wire.MethodListen))
+		x.w.Header().Set("Allow", http.MethodPost)
+		x.refuse(http.StatusMethodNotAllowed, invalidRequest(wire.Latest+" has no "+x.r.Method+"; changes come by "+wire.MethodListen))
 		return nil
 	case version != "" && !isKnownVersion(version):
-		g.writeFailure(w, http.StatusBadRequest, nil, unsupportedVersion(version))
+		x.refuse(http.StatusBadRequest, unsupportedVersion(version))
 		return nil
 	case id == "":
-		g.writeFailure(w, http.StatusBadRequest, nil, invalidRequest(r.Method+" needs the Mcp-Session-Id of a session"))
+		x.refuse(http.StatusBadRequest, invalidRequest(x.r.Method+" needs the Mcp-Session-Id of a session"))
 		return nil
 	}
-	if r.Method == http.MethodGet {
-		return g.findSessionOfStream(httpRequest{w: w, r: r, p: p}, id, r.Header.Get(wire.HeaderLastEventID))
+	if x.r.Method == http.MethodGet {
+		return x.findSessionOfStream(id, x.r.Header.Get(wire.HeaderLastEventID))
 	}
-	return g.findSession(httpRequest{w: w, r: r, p: p}, id)
+	return x.findSession(id)
 }
 
-// serveDelete ends a session and cancels its requests in flight.
-func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
-	s := g.sessionForStream(w, r, p)
+// serveDelete ends a session and cancels its requests in flight, here and at earlier owners.
+func (x *exchange) serveDelete() {
+	s := x.sessionForStream()
 	if s == nil {
 		return
 	}
-	defer g.sessions.release(s)
-	g.sessions.end(s)
-	if err := g.deleteStoredSession(s); err != nil {
-		g.refuseSession(httpRequest{w: w, r: r, p: p}, switchboard.Unavailable("the session has ended here, but may still be found; end it again", err))
+	defer x.g.sessions.Release(s)
+	if err := x.g.replicator.EndEverywhere(x.r.Context(), s); err != nil {
+		x.refuseSession(switchboard.Unavailable("the session has ended here, but may still be found; end it again", err))
 		return
 	}
-	if s.moves > 0 { // requests may still run at earlier owners
-		g.publishMove(r.Context(), moveNotice{Key: s.key, Ended: true})
-	}
-	w.WriteHeader(http.StatusNoContent)
+	x.w.WriteHeader(http.StatusNoContent)
 }
 
 // serveGet opens the notification stream of a session, or resumes the stream of a request after the
 // event that Last-Event-ID names. The session's next stream brings the changes that the client
 // missed, for every Last-Event-ID.
-func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t runTarget) {
-	s := g.sessionForStream(w, r, p)
+func (x *exchange) serveGet() {
+	g := x.g
+	s := x.sessionForStream()
 	if s == nil {
 		return
 	}
-	defer g.sessions.release(s)
-	t, f := t.withHeaders(r.Header)
+	defer g.sessions.Release(s)
+	t, f := x.target.withHeaders(x.r.Header)
 	if f == nil {
-		f = s.checkTarget(t)
+		f = checkTarget(s, t)
 	}
 	if f != nil {
-		g.writeFailure(w, http.StatusBadRequest, nil, f)
+		x.refuse(http.StatusBadRequest, f)
 		return
 	}
-	if !parseAccept(r.Header).events {
-		g.writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold text/event-stream"))
+	if !parseAccept(x.r.Header).events {
+		x.refuse(http.StatusNotAcceptable, invalidRequest("Accept must hold text/event-stream"))
 		return
 	}
-	account := g.accountOf(p)
+	account := g.accounts.accountOf(x.principal)
 	if !takeIfBelow(&account.streams, MaxStreamsEach) {
-		g.refuseStream(w, nil)
+		x.refuseStream()
 		return
 	}
 	defer account.streams.Add(-1)
 
-	k, event, ours := s.replays.findEvent(r.Header.Get(wire.HeaderLastEventID))
+	k, event, ours := s.Replays.Find(x.r.Header.Get(wire.HeaderLastEventID))
 	switch {
-	case k != nil && k.number != 0: // also during a drain, which waits for its call
-		g.replay(w, r, p, s, k, event)
+	case k != nil && !k.IsOwn(): // also during a drain, which waits for its call
+		x.replay(s, k, event)
 		return
-	case !g.enterOrRefuse(w, r, endpointMCP, nil):
+	case !x.enterOrRefuse():
 		return
 	}
-	g.gate.leave() // a drain does not wait for it
-	switch {
-	case k == nil && ours:
-		g.writeFailure(w, http.StatusBadRequest, nil, errNotResumable)
+	g.stop.gate.leave() // a drain does not wait for it
+	if k == nil && ours {
+		x.refuse(http.StatusBadRequest, errNotResumable)
 		return
 	}
-	ctx, stop := context.WithCancel(r.Context())
+	ctx, stop := context.WithCancel(x.r.Context())
 	defer stop()
-	defer context.AfterFunc(s.ctx, stop)()
-	s.replaceStream(stop)
-	e := events{w: w, c: http.NewResponseController(w)}
-	own := s.replays.ownTrack()
-	begin := own.primer()
+	defer context.AfterFunc(s.Context(), stop)()
+	s.ReplaceStream(stop)
+	e := events{w: x.w, c: http.NewResponseController(x.w)}
+	own := s.Replays.Own()
+	begin := own.Primer()
 	if k != nil {
-		missed, _, _, _ := own.eventsSince(event)
+		missed, _, _, _ := own.Since(event)
 		begin = bytes.Join(missed, nil)
 	}
 	if e.startWith(begin) != nil {
 		return
 	}
-	closing := g.followChanges(ctx, s.client.queue, changeListener{
-		stillAllowed: func() bool { return g.isStillAllowed(r, p) },
+	closing := g.notifier.followChanges(ctx, s.Client.Queue, changeListener{
+		stillAllowed: func() bool { return x.isStillAllowed() },
 		write: func(m []byte) error {
-			event := own.appendMessage(m)
+			event := own.Append(m)
 			err := e.write(event)
 			if err != nil {
-				own.forgetEvent(event)
+				own.Forget(event)
 			}
 			return err
 		},
@@ -273,7 +262,15 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 var reconnectEvent = []byte("retry: 1000\n\n")
 
 // refuseStream answers that the principal has too many streams.
-func (g *Gateway) refuseStream(w http.ResponseWriter, id []byte) {
-	w.Header().Set("Retry-After", "60")
-	g.writeFailure(w, http.StatusTooManyRequests, id, failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d of your streams are open, the limit for one principal; close one", MaxStreamsEach)))
+func (x *exchange) refuseStream() {
+	x.w.Header().Set("Retry-After", "60")
+	x.refuse(http.StatusTooManyRequests, failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d of your streams are open, the limit for one principal; close one", MaxStreamsEach)))
+}
+
+// notAdded returns the failure of a request that was not added to the requests in flight.
+func notAdded(err error) *failure {
+	if own, ok := errors.AsType[*switchboard.Error](err); ok {
+		return failureOf(own)
+	}
+	return invalidRequest(err.Error())
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-func TestEachClientHearsTheLogLevelThatItWants(t *testing.T) {
+func TestEachClientGetsTheLogLevelThatItWants(t *testing.T) {
 	w := newWorld(t)
 	said := []string{"debug", "info", "warning", "error"}
 	w.play("speaks", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
@@ -35,7 +35,7 @@ func TestEachClientHearsTheLogLevelThatItWants(t *testing.T) {
 		in    head
 		level string // of a modern client
 		asked string
-		want  int // of what is said, from the end
+		want  int // how many of the messages, from the most severe
 	}{
 		"legacy, error":         {silent, "", "error", 1},
 		"legacy, debug":         {loud, "", "debug", 4},

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -20,8 +20,8 @@ type library struct {
 	mu    sync.Mutex
 	held  map[*holding]bool
 	begun int
-	slow  chan struct{} // subscriptions of "x:slow" wait for it
-	fails string        // the error object with which calls are answered
+	slow  chan struct{} // subscriptions to "x:slow" wait for it
+	fails string        // the error object of all calls
 }
 
 // A holding is one subscription at a server.
@@ -66,14 +66,14 @@ func (l *library) call(c *switchboard.Call) (switchboard.Result, error) {
 	return switchboard.Result{JSON: fmt.Appendf(nil, `{"by":%q,"target":%q,"contents":[{"uri":%[2]q},{"uri":"%[2]s/part","n":1.0},7],"params":%s}`, c.Server, c.Target, c.Params)}, nil
 }
 
-// holdings are of the subscriptions that servers have now.
+// holdings returns the subscriptions that servers have now.
 func (l *library) holdings() []*holding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.held))
 }
 
-// update says that the resource was updated, on each subscription of target.
+// update reports an update of the resource, on each subscription of target.
 func (l *library) update(target, uri string) {
 	for _, h := range l.holdings() {
 		if h.call.Target == target {
@@ -82,7 +82,7 @@ func (l *library) update(target, uri string) {
 	}
 }
 
-// offered is what servers have whose resources are these.
+// offered returns the offers of servers with these resources.
 func offered(servers map[string][]string) (offers []switchboard.Offer) {
 	for _, id := range slices.Sorted(maps.Keys(servers)) {
 		o := switchboard.Offer{Server: switchboard.ServerID(id), Capabilities: []byte(`{"resources":{}}`), Prompts: [][]byte{[]byte(`{"name":"greet"}`)}}
@@ -130,7 +130,7 @@ func TestASubscriptionRestsWhileItsResourceIsHidden(t *testing.T) {
 	w := newWorld(t)
 	w.offer(offered(map[string][]string{"a": {"x:1", "x:2"}}))
 	in := w.session(nil)
-	for range 2 { // the second is no further one
+	for range 2 { // the second changes nothing
 		if _, body := w.post(about("resources/subscribe", "x:1"), in); body != done {
 			t.Fatalf("subscribe: %s", body)
 		}
@@ -166,7 +166,7 @@ func TestASubscriptionRestsWhileItsResourceIsHidden(t *testing.T) {
 	w.awaitHoldings(0) // the session has ended
 }
 
-func TestAfterUnsubscribeNothingIsHeardThatWaitedToBeTold(t *testing.T) {
+func TestUnsubscribeDropsQueuedUpdates(t *testing.T) {
 	w := newWorld(t)
 	w.offer(offered(map[string][]string{"a": {"x:1", "x:2", "x:2/part"}, "b": {"x:2", "x:2/part"}}))
 	in := w.session(nil)
@@ -177,18 +177,18 @@ func TestAfterUnsubscribeNothingIsHeardThatWaitedToBeTold(t *testing.T) {
 		}
 	}
 	first := w.library.holdings()
-	for range 3 { // nobody listens yet: they are one
+	for range 3 { // no client listens yet, so they are merged
 		w.library.update("x:1", "x:1")
 		w.library.update("x:1", "x:1/part")
 		w.library.update("x:2", "x:2")
 	}
 	w.library.update("x:2", "x:2/part")
-	w.library.update("x:2/part", "x:2/part") // of both it is one
+	w.library.update("x:2/part", "x:2/part") // both name it
 	w.post(about("resources/unsubscribe", "x:1"), in)
 	w.awaitHoldings(2)
 	for _, h := range first {
 		if h.call.Target == "x:1" {
-			h.updated("x:1") // it crossed with that
+			h.updated("x:1") // the update was on its way at the unsubscribe
 		}
 	}
 	e := w.listen(t.Context(), http.MethodGet, "", in)
@@ -201,7 +201,7 @@ func TestAfterUnsubscribeNothingIsHeardThatWaitedToBeTold(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsSlowToGrantHoldsUpNoOther(t *testing.T) {
+func TestASlowServerDelaysNoOtherSubscription(t *testing.T) {
 	w := newWorld(t)
 	w.library.slow = make(chan struct{})
 	w.offer(offered(map[string][]string{"a": {"x:1", "x:slow"}}))
@@ -223,7 +223,7 @@ func TestAServerThatIsSlowToGrantHoldsUpNoOther(t *testing.T) {
 	w.awaitHoldings(1)
 }
 
-func TestAModernClientHearsOfTheResourcesThatWereGranted(t *testing.T) {
+func TestAModernClientGetsUpdatesOfGrantedResources(t *testing.T) {
 	w := newWorld(t)
 	w.offer(offered(map[string][]string{"a": {"x:1", "x:2", "x:denied"}, "b": {"x:2"}}))
 	body, h := modern(`"l"`, "subscriptions/listen", `"notifications":{"promptsListChanged":true,"toolsListChanged":false,"resourceSubscriptions":["x:1","x:2","switchboard://a/x:denied","switchboard://b/x:2"]},`, "")
@@ -237,7 +237,7 @@ func TestAModernClientHearsOfTheResourcesThatWereGranted(t *testing.T) {
 	if got := e.next(); got != strings.Replace(updated("x:1"), `"}}`, `",`+tag+`}}`, 1) {
 		t.Errorf("heard %s", got)
 	}
-	w.change("one")                                                   // a tool, of which it does not want to hear
+	w.change("one")                                                   // a tool; it does not want these notifications
 	w.offer(offered(map[string][]string{"a": {"x:1"}, "b": {"x:2"}})) // and resources
 	w.offer(nil)
 	if got := e.next(); got != strings.Replace(promptsChanged, `changed"}`, `changed","params":{`+tag+`}}`, 1) {
@@ -250,16 +250,16 @@ func TestAModernClientHearsOfTheResourcesThatWereGranted(t *testing.T) {
 	w.awaitHoldings(0) // the stream has ended
 }
 
-func TestAClientHasSoManySubscriptionsAndAsksAsWhenItCalls(t *testing.T) {
+func TestAClientHasALimitOfSubscriptionsAndSubscribesAsItCalls(t *testing.T) {
 	w := newWorld(t)
 	listed := []string{"x:more"}
-	for i := range gateway.MaxSubscriptions {
+	for i := range session.MaxSubscriptions {
 		listed = append(listed, fmt.Sprint("x:", i))
 	}
 	w.offer(offered(map[string][]string{"a": listed}))
 	res, _ := w.post(strings.Replace(initialize, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1), nil)
 	in := head{"Mcp-Session-Id": res.Header.Get("Mcp-Session-Id")}
-	for i := range gateway.MaxSubscriptions {
+	for i := range session.MaxSubscriptions {
 		if _, body := w.post(about("resources/subscribe", fmt.Sprint("x:", i)), in); !strings.Contains(body, `"result":{}`) {
 			t.Fatalf("%d: %s", i, body)
 		}

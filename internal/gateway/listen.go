@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -22,57 +24,56 @@ type changeListener struct {
 	metaMember   []byte       // a member for the _meta of each notification; nil means none
 }
 
-// deliver sends the queued notifications to l, and reports whether it did. If it fails, it puts
-// them back for the next listener.
-func (l changeListener) deliver(ctx context.Context, n *notificationQueue) bool {
-	changed, updated, asked := n.takeAll()
-	if ctx.Err() == nil && (l.stillAllowed == nil || l.stillAllowed()) {
-		said := true
-		for _, m := range slices.Concat(changeNotifications(changed, updated, l.metaMember), asked) {
-			said = said && l.write(m) == nil
-		}
-		if said {
-			return true
-		}
-	}
-	n.addChanges(changed, updated...)
-	for _, m := range asked {
-		n.addMessage(m)
-	}
-	return false
+// isAllowed reports whether the client is still authorized.
+func (l changeListener) isAllowed() bool { return l.stillAllowed == nil || l.stillAllowed() }
+
+// deliver sends the queued notifications to l, and reports whether it did. If it fails, they stay
+// queued for the next listener.
+func (l changeListener) deliver(ctx context.Context, q *session.Queue) bool {
+	return q.Deliver(ctx.Err() == nil && l.isAllowed(), l.metaMember, l.write)
+}
+
+// A changeNotifier sends clients the changes that they subscribed to.
+type changeNotifier struct {
+	servers   Servers
+	finder    *runFinder
+	enc       *encoder
+	rechecked broadcast // sent when any key may have been revoked
+	closing   <-chan struct{}
+	log       *slog.Logger
 }
 
 // followChanges sends l the notifications of n until ctx is done, l fails or is not authorized any
 // more, or the gateway closes. It returns true only in the last case.
-func (g *Gateway) followChanges(ctx context.Context, n *notificationQueue, l changeListener) (closing bool) {
+func (nt *changeNotifier) followChanges(ctx context.Context, n *session.Queue, l changeListener) (closing bool) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
-	rung := g.rechecked.wait()
-	if l.stillAllowed != nil && !l.stillAllowed() { // the broadcast may have come after the authentication
+	recheck := nt.rechecked.wait()
+	if !l.isAllowed() { // the broadcast may have come after the authentication
 		return false
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-rung:
-			rung = g.rechecked.wait()
-			if l.stillAllowed != nil && !l.stillAllowed() {
+		case <-recheck:
+			recheck = nt.rechecked.wait()
+			if !l.isAllowed() {
 				return false
 			}
-		case <-g.closing:
+		case <-nt.closing:
 			select {
-			case <-n.ready:
+			case <-n.Ready():
 				return l.deliver(ctx, n)
 			default:
 				return true
 			}
-		case <-n.ready:
+		case <-n.Ready():
 			if !l.deliver(ctx, n) {
 				return false
 			}
 		case <-tick.C:
-			if l.stillAllowed != nil && !l.stillAllowed() || l.keepAlive != nil && l.keepAlive() != nil {
+			if !l.isAllowed() || l.keepAlive != nil && l.keepAlive() != nil {
 				return false
 			}
 		}
@@ -105,23 +106,16 @@ func (b *broadcast) send() {
 	}
 }
 
-// Recheck ends the streams of clients that Options.Authenticate refuses now. Requests in flight
+// Recheck ends the streams of clients that the Authenticator refuses now. Requests in flight
 // finish.
-func (g *Gateway) Recheck() { g.rechecked.send() }
-
-// isStillAllowed reports whether r would still be authenticated as the principal p. It returns
-// false for a revoked key.
-func (g *Gateway) isStillAllowed(r *http.Request, p switchboard.Principal) bool {
-	now, err := g.authenticate(r)
-	return err == nil && principalKeyOf(now) == principalKeyOf(p)
-}
+func (g *Gateway) Recheck() { g.notifier.rechecked.send() }
 
 // answerListen answers subscriptions/listen: it acknowledges what is granted, and sends each change
 // under the id of the request.
-func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func() bool, send func(...[]byte) error, beat func() error) (a rpcAnswer) {
+func (nt *changeNotifier) answerListen(ctx context.Context, q *clientRequest, stillAllowed func() bool, send func(...[]byte) error, keepAlive func() error) (a rpcAnswer) {
 	defer func() {
 		if p := recover(); p != nil {
-			g.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
+			nt.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
 			a = rpcAnswer{failure: internalFailure}
 		}
 	}()
@@ -134,10 +128,10 @@ func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.errorAnswer(q, err)
+		return nt.enc.errorAnswer(q, err)
 	}
 	tag := `"` + wire.MetaSubscriptionID + `":` + string(q.ID)
-	granted, n, stop, f := g.grantSubscriptions(ctx, q, r, wanted)
+	granted, n, stop, f := nt.grantSubscriptions(ctx, q, r, wanted)
 	if f != nil {
 		return rpcAnswer{failure: f}
 	}
@@ -147,29 +141,29 @@ func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func
 		return rpcAnswer{}
 	}
 	if string(granted) != "{}" {
-		say := func(m []byte) error { return send(m) }
-		if !g.followChanges(ctx, n, changeListener{stillAllowed: still, write: say, keepAlive: beat, metaMember: []byte(tag)}) {
+		write := func(m []byte) error { return send(m) }
+		if !nt.followChanges(ctx, n, changeListener{stillAllowed: stillAllowed, write: write, keepAlive: keepAlive, metaMember: []byte(tag)}) {
 			return rpcAnswer{}
 		}
 	}
-	return rpcAnswer{result: append(append([]byte(`{"resultType":"complete","_meta":`), g.ownMeta(tag)...), '}')}
+	return rpcAnswer{result: append(append([]byte(`{"resultType":"complete","_meta":`), nt.enc.ownMeta(tag)...), '}')}
 }
 
 // grantSubscriptions subscribes to the lists and resources in wanted that exist, and returns those
 // as granted.
-func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *notificationQueue, stop func(), f *failure) {
+func (nt *changeNotifier) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *session.Queue, stop func(), f *failure) {
 	var edits []wire.Edit
 	var kinds switchboard.Kinds
-	for _, c := range listChanges {
-		if wish, _ := wire.Field(wanted, c.wish); string(wish) == "true" {
-			kinds |= c.kinds
-			edits = append(edits, wire.Edit{Name: c.wish, Value: wish})
+	for _, c := range session.ListChanges {
+		if wish, _ := wire.Field(wanted, c.Member); string(wish) == "true" {
+			kinds |= c.Kinds
+			edits = append(edits, wire.Edit{Name: c.Member, Value: wish})
 		}
 	}
-	n = newNotificationQueue(kinds)
+	n = session.NewQueue(kinds)
 	unwatch := r.Watch(n, true)
-	subs := subscriptions{news: n}
-	stop = func() { unwatch(); subs.end() }
+	subs := session.NewSubscriptions(n)
+	stop = func() { unwatch(); subs.End() }
 	raw, ok := wire.Field(wanted, wishResources)
 	if !ok {
 		return wire.Rewrite(nil, nil, edits...), n, stop, nil
@@ -182,7 +176,7 @@ func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *r
 		}
 		wishes = append(wishes, element)
 	}
-	if uris := g.grantResources(ctx, q, r, &subs, wishes); len(uris) > 0 {
+	if uris := nt.grantResources(ctx, q, r, subs, wishes); len(uris) > 0 {
 		list := append(append([]byte("["), bytes.Join(uris, []byte(","))...), ']')
 		edits = append(edits, wire.Edit{Name: wishResources, Value: list})
 	}
@@ -191,7 +185,7 @@ func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *r
 
 // grantResources subscribes to the resources, and returns those that were granted, as the client
 // spells them. A slow server does not delay the subscriptions at others.
-func (g *Gateway) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *subscriptions, wishes [][]byte) [][]byte {
+func (nt *changeNotifier) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *session.Subscriptions, wishes [][]byte) [][]byte {
 	granted := make([][]byte, len(wishes))
 	room := make(chan struct{}, maxBeginning)
 	var beginning sync.WaitGroup
@@ -200,9 +194,9 @@ func (g *Gateway) grantResources(ctx context.Context, q *clientRequest, r *run.R
 		beginning.Go(func() {
 			defer func() { <-room }()
 			uri, _ := wire.String(wish)
-			g.awaitServers(ctx, r, run.ListPatience, listsResource(uri)) // the acknowledgement waits for it
-			if err := subs.add(ctx, g, q, r, uri); err != nil {
-				g.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
+			nt.finder.awaitServers(ctx, r, run.ListPatience, listsResource(uri)) // the acknowledgement waits for it
+			if err := subs.Add(ctx, nt.subscriber(q), r, uri); err != nil {
+				nt.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
 				return
 			}
 			granted[i] = wish
@@ -211,6 +205,9 @@ func (g *Gateway) grantResources(ctx context.Context, q *clientRequest, r *run.R
 	beginning.Wait()
 	return slices.DeleteFunc(granted, func(wish []byte) bool { return wish == nil })
 }
+
+// maxBeginning is how many subscriptions of one request start at once.
+const maxBeginning = 16
 
 // wishResources is the member that lists the resources.
 const wishResources = "resourceSubscriptions"
@@ -221,14 +218,14 @@ func (x *exchange) serveListen(q *clientRequest) {
 		x.refuse(http.StatusNotAcceptable, invalidRequest("Accept must hold text/event-stream: the answer is a stream"))
 		return
 	}
-	account := x.g.accountOf(x.principal)
+	account := x.g.accounts.accountOf(x.principal)
 	if !takeIfBelow(&account.streams, MaxStreamsEach) {
-		x.g.refuseStream(x.w, q.ID)
+		x.refuseStream()
 		return
 	}
 	defer account.streams.Add(-1)
 	e := events{w: x.w, c: http.NewResponseController(x.w)}
-	a := x.g.answerListen(x.r.Context(), q, func() bool { return x.g.isStillAllowed(x.r, x.principal) }, e.send, e.comment)
+	a := x.g.notifier.answerListen(x.r.Context(), q, x.isStillAllowed, e.send, e.comment)
 	switch {
 	case a.none():
 	case e.started:

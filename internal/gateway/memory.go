@@ -32,8 +32,8 @@ type memoryHold struct {
 	bytes             int64
 }
 
-func (g *Gateway) newHold(p switchboard.Principal) memoryHold {
-	return memoryHold{of: &g.memory, tenant: &g.accountOf(switchboard.Principal{Tenant: p.Tenant}).heldBytes, principal: &g.accountOf(p).heldBytes}
+func (as *accounts) newHold(p switchboard.Principal) memoryHold {
+	return memoryHold{of: &as.memory, tenant: &as.accountOf(switchboard.Principal{Tenant: p.Tenant}).heldBytes, principal: &as.accountOf(p).heldBytes}
 }
 
 // tryGrow takes n more bytes. It takes none and returns false if they exceed the share of the
@@ -59,7 +59,7 @@ func (h *memoryHold) release() { h.grow(-h.bytes) }
 
 // refuseMemory answers a request that is not read because of a lack of memory. full means that
 // others hold the memory.
-func (g *Gateway) refuseMemory(w http.ResponseWriter, where endpoint, full bool) {
+func (x *exchange) refuseMemory(full bool) {
 	e := switchboard.Refuse(switchboard.CodeOverloaded, "your requests in flight use all the memory that Switchboard has for one caller; wait for some to end")
 	status := http.StatusTooManyRequests
 	if full {
@@ -67,14 +67,14 @@ func (g *Gateway) refuseMemory(w http.ResponseWriter, where endpoint, full bool)
 		status = http.StatusServiceUnavailable
 	}
 	e.RetryAfter, e.Unsent = time.Second, true
-	w.Header().Set("Retry-After", "1")
-	w.Header().Set("Connection", "close") // the rest of the message is not read
-	g.refuse(w, where, status, nil, e)
+	x.w.Header().Set("Retry-After", "1")
+	x.w.Header().Set("Connection", "close") // the rest of the message is not read
+	x.refuseWith(status, e)
 }
 
 // holdAnswer reserves memory for a long answer. If the client's unread answers leave none, it
 // returns a failure in place of the answer.
-func (g *Gateway) holdAnswer(h *memoryHold, a rpcAnswer) rpcAnswer {
+func (as *accounts) holdAnswer(h *memoryHold, a rpcAnswer) rpcAnswer {
 	n := len(a.result)
 	for _, b := range a.rest {
 		n += len(b)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -31,13 +32,15 @@ func (x *exchange) serveModern(version string) {
 		modern:    true,
 		principal: x.principal,
 		header:    x.r.Header,
-		bind:      func(ctx context.Context) (*run.Run, error) { return x.g.baseRun(ctx, x.principal, x.target) },
+		bind: func(ctx context.Context) (*run.Run, error) {
+			return x.g.dispatcher.finder.baseRun(ctx, x.principal, x.target)
+		},
 	}
 	if m.Method == wire.MethodListen {
 		x.serveListen(q)
 		return
 	}
-	if id := x.g.parks.replicaOf(q); id != "" {
+	if id := x.g.parks.ReplicaOf(session.KeyOf(q.principal), q.Message); id != "" {
 		x.resumeElsewhere(id)
 		return
 	}
@@ -60,7 +63,7 @@ func (x *exchange) resumeElsewhere(id string) {
 		cluster.NotHere(x.w)
 		return
 	}
-	if !x.g.isForwarded(x.envelope(), x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
+	if !x.isForwarded(x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
 		x.refuse(http.StatusBadRequest, noSuchState) // the replica is gone, and the call with it
 	}
 }
@@ -111,12 +114,12 @@ func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	if f != nil {
 		return f
 	}
-	said, ok := wire.DecodeHeader(header)
+	inHeader, ok := wire.DecodeHeader(header)
 	if !ok {
 		return headerMismatch("the header Mcp-Name is no valid base64")
 	}
 	raw, _ := m.Param(member)
-	if name, ok := wire.String(raw); !ok || name != said {
+	if name, ok := wire.String(raw); !ok || name != inHeader {
 		return headerMismatch("the header Mcp-Name differs from params." + member)
 	}
 	return nil

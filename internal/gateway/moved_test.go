@@ -13,8 +13,8 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// waits is the calls of the tool "wait", which are told apart by what their arguments say:
-// each tells when it has begun, and why it ends.
+// waits are the calls of the tool "wait", told apart by a mark in their arguments. Each reports
+// when it has begun, and why it ended.
 type waits struct{ began, ended chan string }
 
 func (w *world) waits() *waits {
@@ -28,7 +28,7 @@ func (w *world) waits() *waits {
 	return all
 }
 
-// begin has a call of the tool "wait" under way, by any replica.
+// begin starts a call of the tool "wait", through any replica.
 func (r *replica) begin(t *testing.T, all *waits, id, mark string, in head) {
 	t.Helper()
 	ctx, hangUp := context.WithCancel(context.Background()) // it may outlive the test
@@ -47,7 +47,7 @@ func (r *replica) begin(t *testing.T, all *waits, id, mark string, in head) {
 		}
 	}()
 	if got := wait.Receive(t, "the call begins", all.began); !strings.Contains(got, `"`+mark+`"`) {
-		t.Fatalf("instead of %s, %s begins", mark, got)
+		t.Fatalf("call %s begins instead of %s", got, mark)
 	}
 }
 
@@ -59,13 +59,13 @@ func bobsAnswer(question string) string {
 	return `{"jsonrpc":"2.0","id":` + idOf(question) + `,"result":` + bobSays + `}`
 }
 
-// moveTo has the session of in taken over by another replica while its home lives, since
-// that was taken for gone for a moment.
-func moveTo(t *testing.T, st store.Store, home, other *replica, in head) {
+// moveTo lets another replica take the session over while its owner lives, because the owner was
+// taken for dead for a moment.
+func moveTo(t *testing.T, st store.Store, owner, other *replica, in head) {
 	t.Helper()
 	before := other.TakenOver()
 	wait.Until(t, "the session has moved", func() bool {
-		if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: home.cluster.Self(), Was: store.Any}}}); err != nil {
+		if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: owner.cluster.Self(), Was: store.Any}}}); err != nil {
 			t.Fatal(err)
 		}
 		if res, body := other.post(legacyCall(`"moves"`, "echo", ""), in); res.StatusCode != http.StatusOK {
@@ -73,10 +73,10 @@ func moveTo(t *testing.T, st store.Store, home, other *replica, in head) {
 		}
 		return other.TakenOver() > before
 	})
-	wait.Until(t, "the home before is known again", func() bool {
+	wait.Until(t, "the earlier owner is known again", func() bool {
 		all, err := other.cluster.Others(t.Context())
 		for _, one := range all {
-			if one.ID == home.cluster.Self() {
+			if one.ID == owner.cluster.Self() {
 				return true
 			}
 		}
@@ -84,10 +84,10 @@ func moveTo(t *testing.T, st store.Store, home, other *replica, in head) {
 	})
 }
 
-// stopping has the session of in taken over by another replica while its home stops.
-func stopping(t *testing.T, _ store.Store, home, other *replica, in head) {
+// stopping lets another replica take the session over while its owner stops.
+func stopping(t *testing.T, _ store.Store, owner, other *replica, in head) {
 	t.Helper()
-	go home.Drain(t.Context().Done())
+	go owner.Drain(t.Context().Done())
 	wait.Until(t, "the session has moved", func() bool {
 		if res, body := other.post(legacyCall(`"moves"`, "echo", ""), in); res.StatusCode != http.StatusOK {
 			t.Fatalf("%s %s", res.Status, body)
@@ -96,31 +96,31 @@ func stopping(t *testing.T, _ store.Store, home, other *replica, in head) {
 	})
 }
 
-func TestWhatIsUnderWayIsReachedThroughAnyReplicaWhenItsSessionHasMoved(t *testing.T) {
-	for how, move := range map[string]func(t *testing.T, st store.Store, home, other *replica, in head){"its home stops": stopping, "its home was taken for gone": moveTo} {
+func TestRequestsOfAMovedSessionAreReachedThroughAnyReplica(t *testing.T) {
+	for how, move := range map[string]func(t *testing.T, st store.Store, owner, other *replica, in head){"its owner stops": stopping, "its owner was taken for dead": moveTo} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			st := store.NewMemory()
 			all := replicasOf(t, st, st, st)
-			home := all[0]
+			owner := all[0]
 			bob := head{"Authorization": "Bearer bob"}
-			in, other := home.able(bob), all[1].able(bob)
+			in, other := owner.able(bob), all[1].able(bob)
 			stolen := maps.Clone(in)
 			stolen["Authorization"] = "Bearer eve"
-			came, waiting, steps := home.asks(), home.waits(), home.steps()
+			came, waiting, steps := owner.asks(), owner.waits(), owner.steps()
 			var asked []*stream
 			var questions []string
 			for i, r := range all {
 				r.begin(t, waiting, fmt.Sprint("10", i), fmt.Sprint("mark", i), in)
 				s := r.stream(legacyCall(fmt.Sprint("20", i), "ask", ""), in)
-				defer s.body.Close() //nolint:errcheck // it has served
+				defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 				asked, questions = append(asked, s), append(questions, s.next())
 			}
 			ctx, hangUp := context.WithCancel(t.Context())
 			go func() { steps <- 1 }()
 			heard := all[2].listen(ctx, http.MethodPost, legacyCall("1", "steps", ""), in)
 			heard.hears(1)
-			move(t, st, home, all[1], in)
+			move(t, st, owner, all[1], in)
 
 			last := heard.events.LastID()
 			hangUp()
@@ -131,20 +131,20 @@ func TestWhatIsUnderWayIsReachedThroughAnyReplicaWhenItsSessionHasMoved(t *testi
 					}
 					r.post(cancel(fmt.Sprint("10", i)), h) //nolint:bodyclose // post has read it
 					if res, body := r.do(http.MethodGet, "/mcp", "", after(h, last)); res.StatusCode == http.StatusOK {
-						t.Errorf("%s hears the call: %s %s", what, res.Status, body)
+						t.Errorf("%s gets the call: %s %s", what, res.Status, body)
 					}
 				}
-				for what, id := range map[string]string{"was never asked": "77", "is of a home that there is not yet": "5000001", "is none of ours": `"1"`, "is odd": "-1000001"} {
+				for what, id := range map[string]string{"was never asked": "77", "belongs to an owner that does not exist yet": "5000001", "is none of ours": `"1"`, "is odd": "-1000001"} {
 					if res, body := r.post(`{"jsonrpc":"2.0","id":`+id+`,"result":`+bobSays+`}`, in); res.StatusCode != http.StatusBadRequest {
 						t.Errorf("an answer to what %s: %s %s", what, res.Status, body)
 					}
 				}
 				if res, body := r.post(cancel(`"no such"`), in); res.StatusCode != http.StatusAccepted {
-					t.Errorf("what is not under way is cancelled: %s %s", res.Status, body)
+					t.Errorf("a cancellation of a request that is not in flight: %s %s", res.Status, body)
 				}
 			}
 			if len(came)+len(waiting.ended) > 0 {
-				t.Fatal("a call has heard of what is none of its client's words")
+				t.Fatal("a call got an answer that its client did not send")
 			}
 			for i, r := range all {
 				if res, body := r.post(bobsAnswer(questions[i]), in); res.StatusCode != http.StatusAccepted {
@@ -164,13 +164,13 @@ func TestWhatIsUnderWayIsReachedThroughAnyReplicaWhenItsSessionHasMoved(t *testi
 				}
 			}
 
-			steps <- 2 // nobody listens
+			steps <- 2 // without a reader
 			again := all[2].listen(wait.Context(t), http.MethodGet, "", after(in, last))
 			again.hears(2)
 			go func() { steps <- 3; close(steps) }()
 			again.hears(3)
 			again.hearsTheResult()
-			for _, r := range all { // it may have been lost again
+			for _, r := range all { // the connection may have been lost again
 				again := r.listen(wait.Context(t), http.MethodGet, "", after(in, last))
 				again.hears(2, 3)
 				again.hearsTheResult()
@@ -179,7 +179,7 @@ func TestWhatIsUnderWayIsReachedThroughAnyReplicaWhenItsSessionHasMoved(t *testi
 	}
 }
 
-func TestASessionThatMovesBackAndForthLeavesNoCallBehind(t *testing.T) {
+func TestASessionThatMovesBackAndForthLosesNoCall(t *testing.T) {
 	st := store.NewMemory()
 	all := replicasOf(t, st, st, st)
 	came := all[0].asks()
@@ -192,14 +192,14 @@ func TestASessionThatMovesBackAndForthLeavesNoCallBehind(t *testing.T) {
 	for i := range 4 {
 		at := all[i%2]
 		s := at.stream(legacyCall(fmt.Sprint("20", i), "ask", ""), in)
-		defer s.body.Close() //nolint:errcheck // it has served
+		defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 		asked, questions = append(asked, s), append(questions, s.next())
 		at.begin(t, waiting, fmt.Sprint("10", i), fmt.Sprint("mark", i), in)
 		if i == 3 {
 			break
 		}
 		moveTo(t, st, at, all[(i+1)%2], in)
-		all[(i+1)%2].Sweep(t.Context()) // what is kept of it is written again
+		all[(i+1)%2].Sweep(t.Context()) // saves the session again
 	}
 	for i, r := range []*replica{all[2], all[1], all[0], all[2]} {
 		if want := fmt.Sprint(i*1_000_000 + 1); idOf(questions[i]) != want {
@@ -221,14 +221,14 @@ func TestASessionThatMovesBackAndForthLeavesNoCallBehind(t *testing.T) {
 	}
 }
 
-func TestASessionThatHasComeBackStaysThoughItsMoveIsHeardOfLate(t *testing.T) {
+func TestALateMoveNoticeDoesNotMoveASessionThatHasComeBack(t *testing.T) {
 	st := store.NewMemory()
 	all := replicasOf(t, st, st)
 	notices := make(chan []byte, 1)
 	stop := st.Subscribe("sessions", func(data []byte) { notices <- data })
 	in := all[0].session(nil)
 	moveTo(t, st, all[0], all[1], in)
-	late := wait.Receive(t, "the move is told of", notices)
+	late := wait.Receive(t, "the notice of the move", notices)
 	stop()
 	moveTo(t, st, all[1], all[0], in)
 	e := all[0].listen(wait.Context(t), http.MethodGet, "", in)
@@ -243,9 +243,9 @@ func TestASessionThatHasComeBackStaysThoughItsMoveIsHeardOfLate(t *testing.T) {
 	}
 }
 
-// An id that its client uses again while it is under way at the home before is the one that
-// it has used last.
-func TestOfTwoRequestsOfOneIDTheLastIsCancelledFirst(t *testing.T) {
+// A client may use an id again while a request with it is in flight at the earlier owner. The id
+// then means the later request.
+func TestTheLatestOfTwoRequestsWithOneIDIsCancelledFirst(t *testing.T) {
 	st := store.NewMemory()
 	all := replicasOf(t, st, st, st)
 	waiting := all[0].waits()
@@ -263,7 +263,7 @@ func TestOfTwoRequestsOfOneIDTheLastIsCancelledFirst(t *testing.T) {
 	}
 }
 
-func TestAHomeThatHasNotHeardThatItIsNoneAnyMorePassesOnWhatIsNotItsOwn(t *testing.T) {
+func TestAFormerOwnerForwardsMessagesBeforeItLearnsOfTheMove(t *testing.T) {
 	st := store.NewMemory()
 	first, second := newShaky(st), newShaky(st)
 	second.silent = true
@@ -272,11 +272,11 @@ func TestAHomeThatHasNotHeardThatItIsNoneAnyMorePassesOnWhatIsNotItsOwn(t *testi
 	in := all[0].able(nil)
 	moveTo(t, st, all[0], all[1], in)
 	s := all[1].stream(legacyCall("1", "ask", ""), in)
-	defer s.body.Close() //nolint:errcheck // it has served
+	defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 	question := s.next()
 	all[1].begin(t, waiting, "2", "mark", in)
 	if open, _ := all[0].Open(); open != 1 {
-		t.Fatalf("%d sessions are open where it was", open)
+		t.Fatalf("%d sessions are open at the earlier owner", open)
 	}
 	if res, body := all[0].post(bobsAnswer(question), in); res.StatusCode != http.StatusAccepted {
 		t.Errorf("the answer: %s %s", res.Status, body)
@@ -288,7 +288,7 @@ func TestAHomeThatHasNotHeardThatItIsNoneAnyMorePassesOnWhatIsNotItsOwn(t *testi
 	wait.Receive(t, "the call that is cancelled ends", waiting.ended)
 }
 
-func TestTheEndOfASessionEndsWhatItHasLeftBehind(t *testing.T) {
+func TestTheEndOfASessionCancelsItsRequestsAtEarlierOwners(t *testing.T) {
 	st := store.NewMemory()
 	all := replicasOf(t, st, st, st)
 	waiting := all[0].waits()
@@ -302,7 +302,7 @@ func TestTheEndOfASessionEndsWhatItHasLeftBehind(t *testing.T) {
 }
 
 // Law 7.
-func TestWhatIsSaidOfACallThatIsGoneWithItsReplicaIsAnswered(t *testing.T) {
+func TestMessagesAboutACallOfADeadReplicaAreAnswered(t *testing.T) {
 	st := store.NewMemory()
 	all := replicasOf(t, st, st, st)
 	all[0].asks()
@@ -312,9 +312,9 @@ func TestWhatIsSaidOfACallThatIsGoneWithItsReplicaIsAnswered(t *testing.T) {
 	moveTo(t, st, all[0], all[1], in)
 	all[0].kill()
 	defer all[0].Cut()
-	defer s.body.Close() //nolint:errcheck // it has served
+	defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 	for i, r := range all[1:] {
-		wait.Until(t, "an answer to nobody is refused", func() bool { // what is on its way as it is killed is lost
+		wait.Until(t, "an answer to no question is refused", func() bool { // messages that are on their way when it is killed are lost
 			res, body := r.post(bobsAnswer(question), in)
 			return res.StatusCode == http.StatusBadRequest && strings.Contains(body, "no open question")
 		})

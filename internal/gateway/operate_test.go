@@ -76,7 +76,7 @@ func TestMetricsAreForWhoIsKnown(t *testing.T) {
 		t.Errorf("%s %s", res.Status, body)
 	}
 	if res, body := w.do(http.MethodGet, "/metrics", "", head{"Authorization": "Bearer gone"}); res.StatusCode != 401 {
-		t.Errorf("who is not known: %s %s", res.Status, body)
+		t.Errorf("an unknown caller: %s %s", res.Status, body)
 	}
 	w.Close()
 	if res, body := w.do(http.MethodGet, "/metrics", "", nil); res.StatusCode != 200 {

@@ -21,8 +21,8 @@ const (
 // their order, as long as there are some. A server waits for the client only while the outbox is
 // full, and at most for slowClientWait. Use newOutbox. It is safe for concurrent use.
 type outbox struct {
-	write func([]byte) error // not called concurrently
-	lost  func(error)        // called once, when write has failed
+	write     func([]byte) error // not called concurrently
+	onFailure func(error)        // called once, when write has failed
 
 	mu       sync.Mutex
 	progress sync.Cond // signaled when messages were written, or none will be written any more
@@ -36,8 +36,8 @@ type outbox struct {
 	lastTaken atomic.Int64 // when the last write began, as UnixNano
 }
 
-func newOutbox(write func([]byte) error, lost func(error)) *outbox {
-	o := &outbox{write: write, lost: lost}
+func newOutbox(write func([]byte) error, onFailure func(error)) *outbox {
+	o := &outbox{write: write, onFailure: onFailure}
 	o.progress.L = &o.mu
 	return o
 }
@@ -59,19 +59,19 @@ func (o *outbox) putOrDrop(message []byte) {
 func (o *outbox) waitForRoom() {
 	var timer *time.Timer
 	for o.full() && !o.broken {
-		left := slowClientWait - time.Since(time.Unix(0, o.lastTaken.Load()))
-		if left <= 0 {
+		wait := slowClientWait - time.Since(time.Unix(0, o.lastTaken.Load()))
+		if wait <= 0 {
 			break
 		}
 		if timer == nil {
-			timer = time.AfterFunc(left, func() {
+			timer = time.AfterFunc(wait, func() {
 				o.mu.Lock()
 				defer o.mu.Unlock()
 				o.progress.Broadcast()
 			})
 			defer timer.Stop()
 		}
-		timer.Reset(left)
+		timer.Reset(wait)
 		o.progress.Wait()
 	}
 }
@@ -130,7 +130,7 @@ func (o *outbox) run() {
 		o.mu.Lock()
 		if err != nil {
 			o.broken, o.waiting = true, nil
-			o.lost(err)
+			o.onFailure(err)
 		}
 		o.progress.Broadcast()
 	}

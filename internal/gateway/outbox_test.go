@@ -11,8 +11,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// talks makes a tool that tells of progress many times as fast as it may, and
-// says then how long that took.
+// talks makes a tool that sends progress the given number of times, as fast as it can, and returns
+// how long that took.
 func (w *world) talks(times int) (took <-chan time.Duration) {
 	said := make(chan time.Duration, 1)
 	w.play("talk", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
@@ -49,7 +49,7 @@ func TestAClientThatIsOnlySlowLosesNothing(t *testing.T) {
 	})
 }
 
-func TestAServerDoesNotWaitLongForAClientThatTakesNothing(t *testing.T) {
+func TestAServerDoesNotWaitLongForAClientThatReadsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGateway(t)
 		took := w.talks(20_000)

@@ -9,9 +9,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// lend lets a tool answer with a big result whose memory is used for something
-// else as soon as it is given back, and returns what it should be, and how often
-// that was done.
+// lend makes a tool answer with a large result. Its memory is overwritten as soon as it is
+// released. lend returns the expected text and the number of releases.
 func (w *world) lend(tool, more string) (text string, released *atomic.Int32) {
 	text = `{"content":["` + strings.Repeat("x", 300<<10) + `"]` + more + `}`
 	released = new(atomic.Int32)

@@ -14,8 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// steps makes a tool that tells of progress once for each step, and has a result
-// when there are no more.
+// steps makes a tool that sends progress once for each step, and ends when there are no more.
 func (w *world) steps() chan<- int {
 	steps := make(chan int)
 	w.play("steps", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
@@ -28,7 +27,7 @@ func (w *world) steps() chan<- int {
 	return steps
 }
 
-// after is the headers of a client that has heard of an event last.
+// after returns the headers of a client that has read events up to id.
 func after(in head, id string) head {
 	h := head{"Last-Event-ID": id}
 	maps.Copy(h, in)
@@ -52,7 +51,7 @@ func (e *ear) hearsTheResult() {
 	e.ends()
 }
 
-func TestALostCallIsResumedWhereItWasUpToItsResult(t *testing.T) {
+func TestALostStreamIsResumedUpToItsResult(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		in, steps := w.session(nil), w.steps()
 		ctx, hangUp := context.WithCancel(t.Context())
@@ -62,7 +61,7 @@ func TestALostCallIsResumedWhereItWasUpToItsResult(t *testing.T) {
 		last := first.events.LastID()
 		hangUp()
 		synctest.Wait()
-		steps <- 3 // nobody hears it
+		steps <- 3 // without a reader
 		steps <- 4
 		second := w.listen(t.Context(), http.MethodGet, "", after(in, last))
 		second.hears(3, 4)
@@ -76,13 +75,13 @@ func TestALostCallIsResumedWhereItWasUpToItsResult(t *testing.T) {
 		third.hearsTheResult()
 
 		time.Sleep(6 * time.Minute)
-		if res, body := w.do(http.MethodGet, "/mcp", "", after(in, last)); res.StatusCode != http.StatusBadRequest || networkFailures(t, body) != -32600 {
-			t.Errorf("long after its end: %s %s", res.Status, body)
+		if res, body := w.do(http.MethodGet, "/mcp", "", after(in, last)); res.StatusCode != http.StatusBadRequest || errorCode(t, body) != -32600 {
+			t.Errorf("long after the end of the stream: %s %s", res.Status, body)
 		}
 	})
 }
 
-func TestNothingIsSaidOnTwoStreams(t *testing.T) {
+func TestNoEventIsSentOnTwoStreams(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		in, steps := w.session(nil), w.steps()
 		go func() { steps <- 1 }()
@@ -101,7 +100,7 @@ func TestNothingIsSaidOnTwoStreams(t *testing.T) {
 	})
 }
 
-func TestASecondOfSilenceIsBrokenByWhereToResume(t *testing.T) {
+func TestAPrimerFollowsASecondOfSilence(t *testing.T) {
 	for version, primes := range map[string]bool{"2025-11-25": true, "2025-06-18": false} {
 		t.Run(version, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world, _ *pipes) {
@@ -120,7 +119,7 @@ func TestASecondOfSilenceIsBrokenByWhereToResume(t *testing.T) {
 					return
 				}
 				if ev, err := e.events.Next(); err != nil || len(ev.Data) > 0 || ev.ID == "" {
-					t.Fatalf("it begins with %+v, %v", ev, err)
+					t.Fatalf("the stream begins with %+v, %v", ev, err)
 				}
 				hangUp()
 				close(steps)
@@ -161,19 +160,19 @@ func TestAnEventIDMeansNothingInAnotherSession(t *testing.T) {
 	})
 }
 
-func TestChangesThatWereToldToALostStreamAreToldAgain(t *testing.T) {
+func TestChangesSentOnALostStreamAreSentAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		in := w.session(nil)
 		first := w.listen(t.Context(), http.MethodGet, "", in)
 		if ev, err := first.events.Next(); err != nil || len(ev.Data) > 0 || ev.ID == "" {
-			t.Fatalf("it begins with %+v, %v", ev, err)
+			t.Fatalf("the stream begins with %+v, %v", ev, err)
 		}
 		before := first.events.LastID()
 		w.change("one")
 		if got := first.next(); got != listChanged {
 			t.Fatalf("heard %s", got)
 		}
-		second := w.listen(t.Context(), http.MethodGet, "", after(in, before)) // it was lost on the way
+		second := w.listen(t.Context(), http.MethodGet, "", after(in, before)) // the event was lost on its way
 		if got := second.next(); got != listChanged {
 			t.Errorf("heard %s", got)
 		}
@@ -183,11 +182,11 @@ func TestChangesThatWereToldToALostStreamAreToldAgain(t *testing.T) {
 			t.Errorf("heard %s", got)
 		}
 		w.Close()
-		third.ends() // once is enough
+		third.ends() // one more time is enough
 	})
 }
 
-func TestWhatIsKeptOfAStreamIsBoundedAndTheResultIsKept(t *testing.T) {
+func TestKeptEventsAreLimitedAndTheResultIsKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		in, steps := w.session(nil), w.steps()
 		ctx, hangUp := context.WithCancel(t.Context())

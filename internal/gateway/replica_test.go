@@ -21,13 +21,13 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// A replica is one of several worlds that have one store.
+// A replica is one of several worlds that share a store.
 type replica struct {
 	*world
 	cluster *cluster.Cluster
 }
 
-// kill ends the replica's connections with the others at once, and says nothing to them.
+// kill ends the replica's connections with the others at once, without a message.
 func (r *replica) kill() { r.cluster.Close() }
 
 func replicas(t *testing.T, n int) []*replica {
@@ -35,7 +35,7 @@ func replicas(t *testing.T, n int) []*replica {
 	return replicasOf(t, slices.Repeat([]store.Store{store.NewMemory()}, n)...)
 }
 
-// replicasOf are replicas of which each has one of the stores, which are one behind.
+// replicasOf returns replicas, each with one of the stores, which share one backend.
 func replicasOf(t *testing.T, stores ...store.Store) []*replica {
 	t.Helper()
 	var all []*replica
@@ -63,7 +63,7 @@ func replicasOf(t *testing.T, stores ...store.Store) []*replica {
 	return all
 }
 
-func TestASessionGoesOnInTheNextProcess(t *testing.T) {
+func TestASessionContinuesInTheNextProcess(t *testing.T) {
 	st := store.NewMemory()
 	first := newReplica(t, st, &cluster.Cluster{}).reachable()
 	in := first.session(head{"Authorization": "Bearer bob"})
@@ -87,7 +87,7 @@ func TestASessionGoesOnInTheNextProcess(t *testing.T) {
 	}
 	stolen := maps.Clone(in)
 	stolen["Authorization"] = "Bearer eve"
-	for what, h := range map[string]head{"somebody else's": stolen, "one that has ended": ended} {
+	for what, h := range map[string]head{"another principal's": stolen, "one that has ended": ended} {
 		if res, body := second.post(legacyCall("1", "echo", ""), h); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %s %s", what, res.Status, body)
 		}
@@ -113,16 +113,16 @@ func TestALegacyClientCannotTellWhichReplicaAnswers(t *testing.T) {
 		stolen := maps.Clone(in)
 		stolen["Authorization"] = "Bearer eve"
 		if res, _ := r.post(legacyCall("9", "echo", ""), stolen); res.StatusCode != http.StatusNotFound {
-			t.Errorf("replica %d: somebody else: %s", i, res.Status)
+			t.Errorf("replica %d: another principal: %s", i, res.Status)
 		}
 	}
 	if a, b := all[0].calls(), all[1].calls()+all[2].calls(); a != 3 || b != 0 {
-		t.Errorf("%d calls were made where the session is, and %d elsewhere", a, b)
+		t.Errorf("%d calls were made at the owner, and %d elsewhere", a, b)
 	}
 
-	// It is asked on a stream through one replica, and answers through another.
+	// The client is asked on a stream through one replica, and answers through another.
 	s := all[1].stream(legacyCall(`"c"`, "ask", ""), in)
-	defer s.body.Close() //nolint:errcheck // it has served
+	defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 	if got := s.next(); !strings.Contains(got, `"method":"elicitation/create"`) {
 		t.Fatalf("the question: %s", got)
 	}
@@ -146,9 +146,9 @@ func TestALegacyClientCannotTellWhichReplicaAnswers(t *testing.T) {
 	}
 	calling.Wait()
 
-	// It hears of changes on a stream through any replica.
+	// It is notified of changes on a stream through any replica.
 	res := all[2].open(t.Context(), http.MethodGet, "/mcp", "", in)
-	defer res.Body.Close() //nolint:errcheck // it has served
+	defer res.Body.Close() //nolint:errcheck // closing it cannot fail the test
 	all[0].desk.mu.Lock()
 	all[0].desk.tools = append(all[0].desk.tools, "new")
 	all[0].desk.mu.Unlock()
@@ -178,8 +178,8 @@ func TestAParkedCallIsReachedInOneHop(t *testing.T) {
 	state, key := asked(t, all[0].try(try{h: bob, arguments: `"a":1`}))
 	answers := `{"` + key + `":` + bobSays + `}`
 	for what, r := range map[string]try{
-		"somebody else":   {state: state, answers: answers, h: head{"Authorization": "Bearer eve"}, arguments: `"a":1`},
-		"other arguments": {state: state, answers: answers, h: bob, arguments: `"a":2`},
+		"another principal": {state: state, answers: answers, h: head{"Authorization": "Bearer eve"}, arguments: `"a":1`},
+		"other arguments":   {state: state, answers: answers, h: bob, arguments: `"a":2`},
 	} {
 		if got := all[1].try(r); strings.Contains(got, "Bob") {
 			t.Errorf("%s: %s", what, got)
@@ -198,7 +198,7 @@ func TestAParkedCallIsReachedInOneHop(t *testing.T) {
 
 	state, key = asked(t, all[0].try(try{h: bob}))
 	all[0].kill()
-	wait.Until(t, "what is parked at a replica that is gone is gone too", func() bool {
+	wait.Until(t, "a call that is parked at a dead replica is gone", func() bool {
 		return strings.Contains(all[1].try(try{state: state, answers: `{"` + key + `":` + bobSays + `}`, h: bob}), "used already, has expired")
 	})
 }
@@ -222,7 +222,8 @@ func TestASessionIsTakenOverWhenItsReplicaIsGone(t *testing.T) {
 				t.Fatal(res.Status)
 			}
 			end(all[0])
-			// What is sent while the connection breaks is under way at the one that is killed.
+			// A request that is sent while the connection breaks is in flight at the killed
+			// replica.
 			wait.Until(t, "the others have noticed", func() bool {
 				res, body := all[1].post(legacyCall("1", "echo", ""), in)
 				return res.StatusCode == http.StatusOK || !strings.Contains(body, string(switchboard.CodeOutcomeUnknown))
@@ -233,12 +234,12 @@ func TestASessionIsTakenOverWhenItsReplicaIsGone(t *testing.T) {
 				}
 			}
 			if a, b := all[1].calls(), all[2].calls(); a+b != 5 || a*b != 0 {
-				t.Errorf("%d and %d calls were made by those that are left", a, b)
+				t.Errorf("the other replicas made %d and %d calls", a, b)
 			}
-			// The new home asks under ids that the old one has not used, and says what may
-			// have changed meanwhile.
+			// The new owner asks under ids that the old one has not used, and reports that
+			// everything may have changed.
 			s := all[2].stream(legacyCall(`"c"`, "ask", ""), in)
-			defer s.body.Close() //nolint:errcheck // it has served
+			defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 			if got := s.next(); !strings.Contains(got, `"id":1000001,`) {
 				t.Errorf("the question: %s", got)
 			}
@@ -251,7 +252,7 @@ func TestASessionIsTakenOverWhenItsReplicaIsGone(t *testing.T) {
 			h := maps.Clone(in)
 			h["Last-Event-ID"] = "0-7"
 			res := all[2].open(t.Context(), http.MethodGet, "/mcp", "", h)
-			defer res.Body.Close() //nolint:errcheck // it has served
+			defer res.Body.Close() //nolint:errcheck // closing it cannot fail the test
 			text, _ := io.ReadAll(io.LimitReader(res.Body, 200))
 			if res.StatusCode != http.StatusOK || !strings.Contains(string(text), "list_changed") {
 				t.Errorf("a stream that is resumed: %s %s", res.Status, text)
@@ -282,27 +283,27 @@ func TestACallThatIsLostWithItsReplicaHasAnUnknownOutcome(t *testing.T) {
 		t.Errorf("answered with %s", got)
 	}
 	if n := all[1].calls(); n != 0 {
-		t.Errorf("it was made again, %d times", n)
+		t.Errorf("the call was made again, %d times", n)
 	}
 }
 
-func TestNobodyIsToldOfASessionWhileTheStoreIsGone(t *testing.T) {
+func TestWithoutTheStoreOnlySessionsOfThisReplicaAreFound(t *testing.T) {
 	st := store.NewMemory()
 	w := newReplica(t, st, &cluster.Cluster{}).reachable()
 	in, unknown := w.session(nil), newReplica(t, st, &cluster.Cluster{}).reachable().session(nil)
 	_ = st.Close()
 	if res, body := w.post(legacyCall("1", "echo", ""), in); res.StatusCode != http.StatusOK {
-		t.Errorf("a session that is here needs no store: %s %s", res.Status, body)
+		t.Errorf("a session of this replica needs no store: %s %s", res.Status, body)
 	}
 	if res, body := w.post(legacyCall("1", "echo", ""), unknown); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, string(switchboard.CodeStoreUnavailable)) {
-		t.Errorf("one that may be anywhere: %s %s", res.Status, body)
+		t.Errorf("another session: %s %s", res.Status, body)
 	}
 	if res, body := w.post(initialize, nil); !strings.Contains(body, string(switchboard.CodeStoreUnavailable)) || res.Header.Get("Mcp-Session-Id") != "" {
-		t.Errorf("a new one: %s %s", res.Status, body)
+		t.Errorf("a new session: %s %s", res.Status, body)
 	}
 }
 
-// A counted store counts how often a session is looked for in it.
+// A counted store counts how often a session is looked up in it.
 type counted struct {
 	store.Store
 	looks atomic.Int64
@@ -315,7 +316,7 @@ func (c *counted) Value(ctx context.Context, k store.Key) (store.Value, error) {
 	return c.Store.Value(ctx, k)
 }
 
-func TestTheStoreIsNotAskedForASessionThatNobodyHasOpened(t *testing.T) {
+func TestAnUnmintedSessionIDCostsNoReadOfTheStore(t *testing.T) {
 	st := &counted{Store: store.NewMemory()}
 	first := newReplica(t, st, &cluster.Cluster{}).reachable()
 	const header = "Mcp-Session-Id"
@@ -342,15 +343,15 @@ func TestTheStoreIsNotAskedForASessionThatNobodyHasOpened(t *testing.T) {
 	stolen := maps.Clone(in)
 	stolen["Authorization"] = "Bearer eve"
 	if res, body := second.post(legacyCall("1", "echo", ""), stolen); res.StatusCode != http.StatusNotFound {
-		t.Errorf("somebody else's: %s %s", res.Status, body)
+		t.Errorf("another principal's session: %s %s", res.Status, body)
 	}
 	if res, _ := second.do(http.MethodGet, "/mcp", "", stolen); res.StatusCode != http.StatusNotFound {
-		t.Errorf("the stream of somebody else's: %s", res.Status)
+		t.Errorf("the stream of another principal's session: %s", res.Status)
 	}
 	if n := st.looks.Load(); n != 0 {
-		t.Errorf("it was asked %d times", n)
+		t.Errorf("the store was read %d times", n)
 	}
 	if res, body := second.post(legacyCall("1", "echo", ""), in); res.StatusCode != http.StatusOK || st.looks.Load() != 1 {
-		t.Errorf("the one that was opened: %s %s, asked %d times", res.Status, body, st.looks.Load())
+		t.Errorf("the open session: %s %s, %d reads of the store", res.Status, body, st.looks.Load())
 	}
 }

@@ -2,10 +2,10 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -28,26 +28,26 @@ type relayTarget struct {
 
 // relayToServer answers requests that go to one server and do not call a tool: resources/read,
 // prompts/get, completion/complete, and the methods of extensions.
-func (g *Gateway) relayToServer(ctx context.Context, q *clientRequest) rpcAnswer {
+func (d *dispatcher) relayToServer(ctx context.Context, q *clientRequest) rpcAnswer {
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.errorAnswer(q, err)
+		return d.enc.errorAnswer(q, err)
 	}
 	to, f := findRelayTarget(r, q)
 	if f != nil {
-		g.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool { _, f := findRelayTarget(r, q); return f == nil })
+		d.finder.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool { _, f := findRelayTarget(r, q); return f == nil })
 		to, f = findRelayTarget(r, q)
 	}
-	if err := g.whyUnmet(ctx, r); err != nil {
-		return g.errorAnswer(q, err)
+	if err := d.finder.whyUnmet(ctx, r); err != nil {
+		return d.enc.errorAnswer(q, err)
 	}
 	if f != nil {
 		return rpcAnswer{failure: f}
 	}
 	c := &switchboard.Call{Server: to.item.Server, Item: to.asked, Target: to.item.Own, Params: to.params, Judgments: r.Surface().Judgments(to.item.Server)}
-	a, err := g.forward(ctx, q, r, c)
+	a, err := d.forwarder.forward(ctx, q, r, c)
 	if err != nil {
-		return g.errorAnswer(q, err)
+		return d.enc.errorAnswer(q, err)
 	}
 	if a.failure == nil && q.Method == wire.MethodResourcesRead && to.item.Name != to.item.Own {
 		a.result, a.rest = withPrefixedURIs(a.whole(), strings.TrimSuffix(to.item.Name, to.item.Own)), nil
@@ -75,7 +75,7 @@ func findRelayTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 		if !ok {
 			return relayTarget{}, resourceNotFound(uri, q.modern)
 		}
-		return relayTarget{item: it, asked: resourceOf(it)}, nil
+		return relayTarget{item: it, asked: session.ResourceItem(it)}, nil
 	case wire.MethodPromptsGet:
 		name, f := text("name")
 		if f != nil {
@@ -95,14 +95,6 @@ func findRelayTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 		return relayTarget{}, methodNotFound(q.Method)
 	}
 	return relayTarget{item: surface.Item{Server: server}, asked: switchboard.Item{Kind: switchboard.KindExtension, Name: q.Method}}, nil
-}
-
-// resourceOf returns a resource in the form that policies judge.
-func resourceOf(it surface.Item) switchboard.Item {
-	if it.Template != "" {
-		return switchboard.Item{Kind: switchboard.KindTemplate, Name: it.Template, URI: it.Own}
-	}
-	return switchboard.Item{Kind: switchboard.KindResource, Name: it.Own, URI: it.Own}
 }
 
 // completionOf returns a completion in the form that policies judge: with the value to complete,
@@ -166,19 +158,12 @@ func findCompletionTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) 
 // resourceNotFound answers a request for a resource that does not exist, or that the caller may not
 // see.
 func resourceNotFound(uri string, modern bool) *failure {
-	f := failureOf(resourceNotListed(uri))
+	f := failureOf(switchboard.Refuse(switchboard.CodeNoSuchTool, "Resource not found: %s", shorten(uri)))
 	f.data = wire.Rewrite(nil, f.data, wire.Edit{Name: "uri", Value: wire.AppendString(nil, shorten(uri))}) // both eras of the specification have it
 	if !modern {
 		f.code = wire.CodeResourceNotFound
 	}
 	return f
-}
-
-// errUnlisted is the cause of resourceNotListed.
-var errUnlisted = errors.New("the run does not show it")
-
-func resourceNotListed(uri string) *switchboard.Error {
-	return &switchboard.Error{Code: switchboard.CodeNoSuchTool, Text: "Resource not found: " + shorten(uri), Cause: errUnlisted}
 }
 
 // withPrefixedURIs puts prefix before the URIs in a read result, so that the client finds the names

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -17,6 +18,22 @@ var resultComplete = []byte(`"complete"`)
 // a server can give: which of its tasks something belongs to.
 func isForeignReserved(key string) bool { return key != wire.MetaRelatedTask && wire.Reserved(key) }
 
+// An encoder puts results and errors into the form that clients get.
+type encoder struct {
+	serverInfo    []byte // our serverInfo, a JSON object
+	modernMembers []byte // a comma, and the members that every modern result needs
+	modernMeta    []byte // modernMembers without resultType
+	recorder      CallRecorder
+	log           *slog.Logger
+}
+
+func newEncoder(serverInfo []byte, r CallRecorder, log *slog.Logger) *encoder {
+	enc := &encoder{serverInfo: serverInfo, recorder: r, log: log}
+	enc.modernMeta = append([]byte(`,"_meta":`), enc.ownMeta()...)
+	enc.modernMembers = append([]byte(`,"resultType":"complete"`), enc.modernMeta...)
+	return enc
+}
+
 // encodeForEra returns a server's result in the form of the client's era. It neither reads again
 // nor copies what stays the same, so that a large result costs little.
 //
@@ -27,7 +44,7 @@ func isForeignReserved(key string) bool { return key != wire.MetaRelatedTask && 
 //
 // It refuses an ambiguous result: a question to a legacy client, which cannot answer it in this
 // form, and a result that has one of these members twice.
-func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, error) {
+func (enc *encoder) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, error) {
 	result, o := r.JSON, r.Outline
 	if len(result) < 2 || result[0] != '{' || result[len(result)-1] != '}' {
 		return rpcAnswer{}, invalidResult("it is not an object")
@@ -42,9 +59,9 @@ func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, er
 	var edits []wire.Edit
 	switch {
 	case modern && meta == nil && !r.Tells(): // the usual case
-		more := g.modernMembers
+		more := enc.modernMembers
 		if kind != nil {
-			more = g.modernMeta
+			more = enc.modernMeta
 		}
 		if o.End == 1 {
 			more = more[1:] // no member precedes it
@@ -67,9 +84,9 @@ func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, er
 	}
 	switch own := withoutKeys(meta, drop); {
 	case r.Tells():
-		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.metaWithNotes(own, &r, modern)})
+		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: enc.metaWithNotes(own, &r, modern)})
 	case modern:
-		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.metaWithServerInfo(own)})
+		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: enc.metaWithServerInfo(own)})
 	case len(own) == len(meta):
 	case emptyObject(own):
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta})
@@ -120,11 +137,11 @@ func withoutKeys(meta []byte, drop func(key string) bool) []byte {
 }
 
 // metaWithServerInfo returns meta, which has no reserved keys, with our serverInfo.
-func (g *Gateway) metaWithServerInfo(meta []byte) []byte {
+func (enc *encoder) metaWithServerInfo(meta []byte) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
-		return g.modernMeta[len(`,"_meta":`):]
+		return enc.modernMeta[len(`,"_meta":`):]
 	}
-	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.serverInfo)+48), meta, wire.Edit{Name: wire.MetaServerInfo, Value: g.serverInfo})
+	return wire.Rewrite(make([]byte, 0, len(meta)+len(enc.serverInfo)+48), meta, wire.Edit{Name: wire.MetaServerInfo, Value: enc.serverInfo})
 }
 
 // MetaMoved is the key in the _meta of a result that names the tool which served the call in place
@@ -141,7 +158,7 @@ const MetaPreview = wire.MetaOurPrefix + "preview"
 
 // metaWithNotes returns meta with the notes about a result: that another tool gave it, that it was
 // known already, its preview and its receipt.
-func (g *Gateway) metaWithNotes(meta []byte, r *switchboard.Result, modern bool) []byte {
+func (enc *encoder) metaWithNotes(meta []byte, r *switchboard.Result, modern bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		meta = nil
 	}
@@ -161,9 +178,9 @@ func (g *Gateway) metaWithNotes(meta []byte, r *switchboard.Result, modern bool)
 		edits = append(edits, wire.Edit{Name: wire.MetaReceipt, Value: wire.AppendString(nil, r.Receipt)})
 	}
 	if modern {
-		edits = append(edits, wire.Edit{Name: wire.MetaServerInfo, Value: g.serverInfo})
+		edits = append(edits, wire.Edit{Name: wire.MetaServerInfo, Value: enc.serverInfo})
 	}
-	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.serverInfo)+384), meta, edits...)
+	return wire.Rewrite(make([]byte, 0, len(meta)+len(enc.serverInfo)+384), meta, edits...)
 }
 
 // appendMoved appends m as encoding/json encodes it, but in a fraction of the time, so that a moved
@@ -208,4 +225,13 @@ func cleanParams(params []byte) []byte {
 
 func invalidResult(why string) error {
 	return switchboard.Refuse(switchboard.CodeResultInvalid, "the server's result is not valid: %s", why)
+}
+
+// ownMeta returns the _meta of a modern result that Switchboard itself gives.
+func (enc *encoder) ownMeta(more ...string) []byte {
+	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), enc.serverInfo...)
+	for _, s := range more {
+		m = append(append(m, ','), s...)
+	}
+	return append(m, '}')
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,13 +13,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// lenient reads a result as the most lenient reader would: names in any case.
+// lenient reads a result as the most lenient reader would: it ignores the case of names.
 type lenient struct {
 	Meta       map[string]json.RawMessage `json:"_meta"`
 	ResultType any                        `json:"resultType"`
 }
 
-// FuzzBridge holds what clients get of any result to what they may rely on.
+// FuzzBridge checks what clients may rely on in any result.
 func FuzzBridge(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"content":[]}`, `{"_meta":{}}`, `{"_meta":null}`, `{"_meta":[1],"resultType":"complete"}`,
@@ -28,14 +29,14 @@ func FuzzBridge(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	g := New(Options{Name: "switchboard", Version: "1"})
+	enc := newEncoder(ServerInfo("switchboard", "1"), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	f.Fuzz(func(t *testing.T, result []byte) {
 		m, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"result":` + string(result) + `}`))
 		if err != nil || m.Result == nil {
 			return
 		}
 		for _, modern := range []bool{false, true} {
-			a, err := g.encodeForEra(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
+			a, err := enc.encodeForEra(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
 			if err != nil {
 				continue
 			}
@@ -52,37 +53,37 @@ func FuzzBridge(f *testing.F) {
 				t.Fatalf("modern: %v: %s", err, got)
 			}
 			for key, value := range l.Meta {
-				if isForeignReserved(key) && (!modern || key != wire.MetaServerInfo || !bytes.Equal(value, g.serverInfo)) {
+				if isForeignReserved(key) && (!modern || key != wire.MetaServerInfo || !bytes.Equal(value, enc.serverInfo)) {
 					t.Fatalf("modern %v: %s passed: %s", modern, key, got)
 				}
 			}
 			if modern && (l.Meta[wire.MetaServerInfo] == nil || l.ResultType == nil && !strings.Contains(string(got), `"resultType":null`)) {
 				t.Fatalf("modern: something is missing: %s", got)
 			}
-			if again, err := g.encodeForEra(switchboard.Result{JSON: got}, modern); err != nil || !modern && !bytes.Equal(again.whole(), got) {
+			if again, err := enc.encodeForEra(switchboard.Result{JSON: got}, modern); err != nil || !modern && !bytes.Equal(again.whole(), got) {
 				t.Fatalf("modern %v: not the same twice: %s, %s %v", modern, got, again.whole(), err)
 			}
 		}
 	})
 }
 
-func TestWhatNeedsNoChangeIsNotCopied(t *testing.T) {
-	g := New(Options{})
+func TestAnUnchangedResultIsNotCopied(t *testing.T) {
+	enc := newEncoder(ServerInfo("", ""), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	for _, s := range []string{`{"content":[]}`, `{"content":[{"_meta":{"io.switchboard/inner":1}}],"_meta":{"vendor":1}}`, `{"a":"\u00e9"}`} {
-		got, err := g.encodeForEra(switchboard.Result{JSON: []byte(s)}, false)
+		got, err := enc.encodeForEra(switchboard.Result{JSON: []byte(s)}, false)
 		if err != nil || string(got.result) != s || got.rest != nil {
 			t.Errorf("%s became %s, %v", s, got.message(nil), err)
 		}
 	}
 }
 
-func TestWhatFollowsAResultIsWrittenBehindItOnlyWhereThatIsSpare(t *testing.T) {
-	g := New(Options{})
+func TestTheEndOfAnAnswerIsWrittenOnlyIntoSpareMemory(t *testing.T) {
+	enc := newEncoder(ServerInfo("", ""), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	for _, s := range []string{`{}`, `{ }`, `{"content":[]}`, `{"resultType":"complete","content":[] }`, `{"a":1,"_meta":{"x":1}}`} {
 		for _, modern := range []bool{false, true} {
 			memory := []byte(s + strings.Repeat(".", 300))
 			parts := func(spare int) [][]byte {
-				a, err := g.encodeForEra(switchboard.Result{JSON: memory[:len(s)], Spare: spare}, modern)
+				a, err := enc.encodeForEra(switchboard.Result{JSON: memory[:len(s)], Spare: spare}, modern)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -104,8 +105,8 @@ func TestWhatFollowsAResultIsWrittenBehindItOnlyWhereThatIsSpare(t *testing.T) {
 	}
 }
 
-func TestABigResultIsPassedOnWhereItStandsWhateverChangesAroundIt(t *testing.T) {
-	g := New(Options{})
+func TestALargeResultIsNotCopiedWhateverChangesAroundIt(t *testing.T) {
+	enc := newEncoder(ServerInfo("", ""), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	content := `"content":["` + strings.Repeat("x", 1<<20) + `"]`
 	for _, s := range []string{
 		`{` + content + `}`,
@@ -118,7 +119,7 @@ func TestABigResultIsPassedOnWhereItStandsWhateverChangesAroundIt(t *testing.T) 
 		}
 		at := &m.Result[bytes.IndexByte(m.Result, '[')]
 		for _, modern := range []bool{false, true} {
-			a, err := g.encodeForEra(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
+			a, err := enc.encodeForEra(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,10 +133,10 @@ func TestABigResultIsPassedOnWhereItStandsWhateverChangesAroundIt(t *testing.T) 
 	}
 }
 
-func TestOfWhichTaskAResultIsPartIsSaidInTheSameEraOnly(t *testing.T) {
-	g := New(Options{})
+func TestTheRelatedTaskOfAResultIsShownInTheSameEraOnly(t *testing.T) {
+	enc := newEncoder(ServerInfo("", ""), noCallRecorder{}, slog.New(slog.DiscardHandler))
 	for _, tt := range []struct {
-		server string // the era by which it answers
+		server string // the era of the server's answer
 		modern bool   // the client
 		passes bool
 	}{
@@ -146,7 +147,7 @@ func TestOfWhichTaskAResultIsPartIsSaidInTheSameEraOnly(t *testing.T) {
 	} {
 		const task = `"io.modelcontextprotocol/related-task":{"taskId":"\u0074-1","n":1.0}`
 		result := `{` + tt.server + `"content":[],"_meta":{` + task + `,"vendor/x":1,"io.modelcontextprotocol/serverInfo":{"name":"liar"}}}`
-		a, err := g.encodeForEra(switchboard.Result{JSON: []byte(result)}, tt.modern)
+		a, err := enc.encodeForEra(switchboard.Result{JSON: []byte(result)}, tt.modern)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,8 +158,8 @@ func TestOfWhichTaskAResultIsPartIsSaidInTheSameEraOnly(t *testing.T) {
 	}
 }
 
-// What is appended by hand is what encoding/json makes of it.
-func TestAMoveIsSpelt(t *testing.T) {
+// appendMoved encodes as encoding/json does.
+func TestAMoveIsEncodedAsEncodingJSONDoes(t *testing.T) {
 	odd := "naïve \"<\\\u2028"
 	for _, m := range []switchboard.Moved{
 		{},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -18,8 +19,8 @@ type stdioConn struct {
 	g         *Gateway
 	principal func() switchboard.Principal
 	task      switchboard.TaskID
-	client    *clientState
-	flight    requestTable
+	client    *session.ClientState
+	inFlight  session.Requests
 	gate      *drainGate // of requests, and of the goroutine that sends changes
 
 	// streaming ends the streams of changes when stdin has ended.
@@ -32,33 +33,46 @@ type stdioConn struct {
 	out *outbox // of whole lines
 }
 
-// ServeStdio answers MCP in lines on in and out, with one run of the task ("" means the principal's
-// default task). who returns the principal for each request: always with the same tenant and id,
-// but a reload may change its rights.
+// A Stdio is a client on stdio.
+type Stdio struct {
+	In  io.Reader
+	Out io.Writer
+
+	// Principal returns the principal for each request: always with the same tenant and id, but a
+	// reload may change its rights.
+	Principal func() switchboard.Principal
+	Task      switchboard.TaskID // "" means the principal's default task
+
+	// Grace is called when ServeStdio stops. The channel that it returns is closed when the
+	// requests in flight have had their time; nil means that they get none.
+	Grace func() (over <-chan struct{})
+}
+
+// ServeStdio answers MCP in lines on s.In and s.Out, with one run of the task.
 //
-// When in ends or ctx is done, requests in flight have the Grace to finish, and new ones are
+// When s.In ends or ctx is done, requests in flight have the Grace to finish, and new ones are
 // refused. Then the client is told which requests did not finish, and ServeStdio returns. Until
-// then it reads in, because the client may still answer or cancel; at last it closes in, if it is
+// then it reads s.In, because the client may still answer or cancel; at last it closes s.In, if it is
 // an io.Closer. It returns an error of reading or writing.
-func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, who func() switchboard.Principal, task switchboard.TaskID) error {
-	ctx, lost := context.WithCancelCause(ctx)
-	defer lost(nil)
+func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	streaming, hush := context.WithCancel(calls)
-	defer hush()
-	c := &stdioConn{g: g, principal: who, task: task, client: newClient("stdio", who()), gate: newGate(), streaming: streaming, unwatch: func() {}}
-	c.out = newOutbox(func(b []byte) error { _, err := out.Write(b); return err }, lost)
+	streaming, endStreams := context.WithCancel(calls)
+	defer endStreams()
+	c := &stdioConn{g: g, principal: s.Principal, task: s.Task, client: session.NewClientState("stdio", s.Principal()), gate: newGate(), streaming: streaming, unwatch: func() {}}
+	c.out = newOutbox(func(b []byte) error { _, err := s.Out.Write(b); return err }, fail)
 
 	defer c.releaseRun()
 	ended, over := make(chan error, 1), make(chan struct{})
 	defer func() {
 		close(over)
-		if closer, ok := in.(io.Closer); ok {
+		if closer, ok := s.In.(io.Closer); ok {
 			_ = closer.Close() // what is unread is not needed
 		}
 	}()
-	go func() { ended <- c.readMessages(calls, in, over) }()
+	go func() { ended <- c.readMessages(calls, s.In, over) }()
 	var err error
 	select {
 	case err = <-ended:
@@ -66,10 +80,10 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 			err = cause
 		}
-	case <-g.closing:
+	case <-g.stop.closing:
 	}
 	c.gate.shut()
-	hush()
+	endStreams()
 	g.log.Info("stopping", "calls_in_flight", g.Calls())
 	done := make(chan struct{})
 	go func() {
@@ -80,7 +94,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 	select {
 	case <-done:
 		return err
-	case <-g.grace():
+	case <-s.grace():
 	}
 	if n := g.Calls(); n > 0 {
 		g.log.Warn("calls cut", "calls", n)
@@ -91,6 +105,16 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 	case <-time.After(cutNoticeTime): // the client does not read its answers
 	}
 	return err
+}
+
+// grace returns a channel that is closed when the requests in flight have had their time.
+func (s *Stdio) grace() <-chan struct{} {
+	if s.Grace != nil {
+		return s.Grace()
+	}
+	none := make(chan struct{})
+	close(none)
+	return none
 }
 
 // readMessages handles the lines of in, until in ends or over is closed.
@@ -136,17 +160,17 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 	}
 	switch m.Kind {
 	case wire.Response:
-		if !c.client.questions.resolve(m) {
+		if !c.client.Questions.Resolve(m) {
 			c.g.log.Debug("a client sent a response to no open question")
 		}
 		return
 	case wire.Notification:
-		c.g.handleNotification(c.client, &c.flight, m)
+		c.g.handleNotification(c.client, &c.inFlight, m)
 		return
 	}
 	if !c.gate.enter() {
 		f := failureOf(errStopping)
-		c.g.countFailure(f)
+		c.g.enc.countFailure(f)
 		c.write(f.envelope(m.ID))
 		return
 	}
@@ -154,14 +178,14 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 		ctx = c.streaming
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	if f := c.flight.add(m.ID, cancel); f != nil {
+	if err := c.inFlight.Add(m.ID, cancel); err != nil {
 		cancel(nil)
 		c.gate.leave()
 		// With this id, the client would take it for the answer to the request in flight.
-		if f.code == wire.CodeInvalidRequest {
+		if errors.Is(err, session.ErrIDInUse) {
 			m.ID = nil
 		}
-		c.write(f.envelope(m.ID))
+		c.write(notAdded(err).envelope(m.ID))
 		return
 	}
 	answer := func() {
@@ -195,14 +219,14 @@ func (c *stdioConn) answerRequest(ctx context.Context, cancel context.CancelCaus
 	case q.modern && !isKnownVersion(version):
 		a = rpcAnswer{failure: unsupportedVersion(version)}
 	case q.modern && m.Method == wire.MethodListen:
-		a = c.g.answerListen(ctx, q, nil, func(b ...[]byte) error { c.write(bytes.Join(b, nil)); return ctx.Err() }, nil)
+		a = c.g.notifier.answerListen(ctx, q, nil, func(b ...[]byte) error { c.write(bytes.Join(b, nil)); return ctx.Err() }, nil)
 	case !q.modern && m.Method == wire.MethodInitialize && c.client.Initialized():
 		a = rpcAnswer{failure: invalidRequest("initialize has been answered already")}
 	default:
-		a = c.g.dispatch(ctx, cancel, q)
+		a = c.g.dispatcher.dispatch(ctx, cancel, q)
 	}
 	// Free the id before the client can read the answer, so that the client can use it again.
-	c.flight.remove(m.ID)
+	c.inFlight.Remove(m.ID)
 	if !a.none() {
 		message := a.message(m.ID)
 		a.done()
@@ -219,11 +243,11 @@ func (c *stdioConn) bind(ctx context.Context) (*run.Run, error) {
 	c.binding.Lock()
 	defer c.binding.Unlock()
 	if c.run == nil {
-		r, err := c.g.runs.Open(ctx, c.principal(), c.task)
+		r, err := c.g.dispatcher.runs.Open(ctx, c.principal(), c.task)
 		if err != nil {
 			return nil, err
 		}
-		c.run, c.unwatch = r, r.Watch(c.client.queue, false)
+		c.run, c.unwatch = r, r.Watch(c.client.Queue, false)
 	}
 	return c.run, nil
 }
@@ -235,7 +259,7 @@ func (c *stdioConn) startListening() {
 	}
 	go func() {
 		defer c.gate.leave()
-		c.g.followChanges(c.streaming, c.client.queue, changeListener{write: func(m []byte) error { c.write(m); return nil }})
+		c.g.notifier.followChanges(c.streaming, c.client.Queue, changeListener{write: func(m []byte) error { c.write(m); return nil }})
 	}()
 }
 

@@ -30,7 +30,7 @@ type cable struct {
 
 // stdio starts the gateway's side for the task.
 func (w *world) stdio(ctx context.Context, task switchboard.TaskID) *cable {
-	return w.stdioOf(ctx, isLoopback, task)
+	return w.stdioOf(ctx, stdioPrincipal, task)
 }
 
 func (w *world) stdioOf(ctx context.Context, who func() switchboard.Principal, task switchboard.TaskID) *cable {
@@ -38,11 +38,14 @@ func (w *world) stdioOf(ctx context.Context, who func() switchboard.Principal, t
 	outR, outW := io.Pipe()
 	c := &cable{w.t, inW, bufio.NewReaderSize(outR, 1<<20), outR, make(chan error, 1)}
 	go func() {
-		c.done <- w.ServeStdio(ctx, inR, outW, who, task)
+		c.done <- w.ServeStdio(ctx, gateway.Stdio{In: inR, Out: outW, Principal: who, Task: task, Grace: nineSeconds})
 		_ = outW.Close()
 	}()
 	return c
 }
+
+// nineSeconds is the grace of stdio in these tests.
+func nineSeconds() <-chan struct{} { return closedAfter(9 * time.Second) }
 
 func (c *cable) send(line string) {
 	c.t.Helper()
@@ -60,7 +63,7 @@ func (c *cable) next() string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// end closes the client's side and returns what serving ended with.
+// end closes the client's side and returns the error of ServeStdio.
 func (c *cable) end() error {
 	_ = c.in.Close()
 	go io.Copy(io.Discard, c.out) //nolint:errcheck // it ends with the other side
@@ -111,7 +114,7 @@ func TestStdioGolden(t *testing.T) {
 	}
 }
 
-func TestStdioTaskThatCannotStartIsSaidOnInitialize(t *testing.T) {
+func TestStdioInitializeReportsATaskThatCannotStart(t *testing.T) {
 	for task, want := range map[switchboard.TaskID]string{"nosuch": `"code":"SB-TASK-001","retryable":"no"`, "unmet": `"code":"SB-CAP-004","retryable":"no","requirement":`} {
 		w := newGateway(t)
 		c := w.stdio(t.Context(), task)
@@ -125,7 +128,7 @@ func TestStdioTaskThatCannotStartIsSaidOnInitialize(t *testing.T) {
 	}
 }
 
-func TestStdioCallsRunBesideEachOther(t *testing.T) {
+func TestStdioCallsRunConcurrently(t *testing.T) {
 	w := newGateway(t)
 	s := w.stalls()
 	c := w.stdio(t.Context(), "")
@@ -141,7 +144,7 @@ func TestStdioCallsRunBesideEachOther(t *testing.T) {
 	}
 	c.send(legacyCall("1", "echo", ""))
 	if got := c.next(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600`) {
-		t.Errorf("JS-06, an id that is under way: %s", got)
+		t.Errorf("JS-06, an id that is in flight: %s", got)
 	}
 	c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 	<-s.ended
@@ -149,7 +152,7 @@ func TestStdioCallsRunBesideEachOther(t *testing.T) {
 		c.send(legacyCall("1", "echo", ""))
 		got := c.next()
 		if strings.HasPrefix(got, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"echo"`) {
-			break // the id is free once the call has returned
+			break // the id is free when the call has returned
 		}
 		if !strings.Contains(got, "still in flight") {
 			t.Fatalf("the id of the call that was cancelled: %s", got)
@@ -165,7 +168,7 @@ func TestStdioCallsRunBesideEachOther(t *testing.T) {
 	}
 }
 
-func TestStdioBothErasHearThatTheListHasChanged(t *testing.T) {
+func TestStdioClientsOfBothErasAreNotifiedOfAChangedList(t *testing.T) {
 	w := newGateway(t)
 	c := w.stdio(t.Context(), "")
 	c.send(initialize)
@@ -187,7 +190,7 @@ func TestStdioBothErasHearThatTheListHasChanged(t *testing.T) {
 		t.Errorf("modern: %s", got)
 	}
 	c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
-	c.send(listen) // the id is free once the first has ended
+	c.send(listen) // the id is free when the first has ended
 	for got := c.next(); !strings.Contains(got, "acknowledged"); got = c.next() {
 		c.send(listen)
 	}
@@ -196,7 +199,7 @@ func TestStdioBothErasHearThatTheListHasChanged(t *testing.T) {
 	}
 }
 
-func TestStdioRunIsKeptHoweverLongItIsQuiet(t *testing.T) {
+func TestStdioRunIsKeptHoweverLongItIsUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGateway(t)
 		c := w.stdio(t.Context(), "")
@@ -220,7 +223,7 @@ func TestStdioRunIsKeptHoweverLongItIsQuiet(t *testing.T) {
 	})
 }
 
-func TestStdioALineIsBound(t *testing.T) {
+func TestStdioLinesHaveAMaximumLength(t *testing.T) {
 	w := newGateway(t)
 	c := w.stdio(t.Context(), "")
 	c.send(initialize)
@@ -241,7 +244,7 @@ func TestStdioALineIsBound(t *testing.T) {
 	}
 }
 
-func TestStdioEndsWhatDoesNotEnd(t *testing.T) {
+func TestStdioCutsCallsThatDoNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGateway(t)
 		s := w.stalls()
@@ -271,9 +274,9 @@ func TestStdioEndsWhatDoesNotEnd(t *testing.T) {
 		c.send(legacyCall("1", "stall", ""))
 		<-s.in
 		start := time.Now()
-		_ = c.in.Close() // and nobody reads
+		_ = c.in.Close() // and the client does not read
 		if err := <-c.done; err != nil || time.Since(start) != 10*time.Second {
-			t.Errorf("when nobody reads the last answer, after %s: %v", time.Since(start), err)
+			t.Errorf("when the client does not read the last answer, after %s: %v", time.Since(start), err)
 		}
 		_ = c.outR.Close()
 	})
@@ -294,13 +297,13 @@ func TestStdioEndsWhatDoesNotEnd(t *testing.T) {
 		_ = c.outR.CloseWithError(errors.New("nobody reads"))
 		c.send(initialize)
 		if err := <-c.done; err == nil || err.Error() != "nobody reads" {
-			t.Errorf("when nobody reads: %v", err)
+			t.Errorf("when the client does not read: %v", err)
 		}
 	})
 }
 
-// A process on stdio may live for weeks, and reloads change what it may do.
-func TestOnStdioEachCallIsMadeByWhoTheClientIsNow(t *testing.T) {
+// A process on stdio may live for weeks, and reloads may change its rights.
+func TestEachStdioCallIsMadeByThePrincipalOfThatMoment(t *testing.T) {
 	w := newGateway(t)
 	w.play("echo", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		return switchboard.Result{JSON: []byte(`{"tier":"` + c.Principal.Tier + `"}`)}, nil
@@ -308,7 +311,7 @@ func TestOnStdioEachCallIsMadeByWhoTheClientIsNow(t *testing.T) {
 	var tier atomic.Value
 	tier.Store("pro")
 	c := w.stdioOf(t.Context(), func() switchboard.Principal {
-		p := isLoopback()
+		p := stdioPrincipal()
 		p.Tier = tier.Load().(string)
 		return p
 	}, "")
@@ -326,7 +329,7 @@ func TestOnStdioEachCallIsMadeByWhoTheClientIsNow(t *testing.T) {
 	}
 }
 
-// isLoopback is who is on stdio in these tests.
-func isLoopback() switchboard.Principal {
+// stdioPrincipal returns the principal on stdio in these tests.
+func stdioPrincipal() switchboard.Principal {
 	return switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -16,18 +17,18 @@ const writeChunk = 256 << 10
 // writeTimed writes the parts. It fails if the client stops reading, but not if the client is only
 // slow.
 func writeTimed(w http.ResponseWriter, c *http.ResponseController, parts ...[]byte) error {
-	left := 0 // of writeChunk
+	allowed := 0 // of writeChunk
 	for _, b := range parts {
 		for len(b) > 0 {
-			if left == 0 {
-				left = writeChunk
+			if allowed == 0 {
+				allowed = writeChunk
 				_ = c.SetWriteDeadline(time.Now().Add(chunkTimeout))
 			}
-			n := min(len(b), left)
+			n := min(len(b), allowed)
 			if _, err := w.Write(b[:n]); err != nil {
 				return err
 			}
-			b, left = b[n:], left-n
+			b, allowed = b[n:], allowed-n
 		}
 	}
 	return nil
@@ -129,31 +130,31 @@ func (e *events) comment() error { return e.write([]byte(": still here\n\n")) }
 // An httpReply is the answer to one request over HTTP: plain JSON, or an event stream if something
 // is sent before the result.
 type httpReply struct {
-	accepts acceptedForms
-	modern  bool
-	events  events // used by the outbox, and by the handler after the last flush
-	lost    func(error)
-	replays *replays
+	accepts   acceptedForms
+	modern    bool
+	events    events // used by the outbox, and by the handler after the last flush
+	onFailure func(error)
+	replays   *session.Replays
 
 	mu             sync.Mutex
-	out            *outbox     // of whole events; nil until there is one
-	track          *track      // nil until something is sent, and if nothing can be resumed
-	moved          atomic.Bool // the client has resumed the stream on another connection
-	keepAliveTimer *time.Timer // nil if the client reads no events
+	out            *outbox        // of whole events; nil until there is one
+	track          *session.Track // nil until something is sent, and if nothing can be resumed
+	moved          atomic.Bool    // the client has resumed the stream on another connection
+	keepAliveTimer *time.Timer    // nil if the client reads no events
 	ended          bool
 }
 
 // newHTTPReply returns the reply to a request. When the client has waited for KeepAlive, it gets a
-// comment. lost is called when a write to the client fails. rs keeps the events; nil means that
+// comment. onFailure is called when a write to the client fails. rs keeps the events; nil means that
 // none are kept.
-func newHTTPReply(w http.ResponseWriter, a acceptedForms, modern bool, lost func(error), rs *replays) *httpReply {
-	p := &httpReply{accepts: a, modern: modern, lost: lost, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
+func newHTTPReply(w http.ResponseWriter, a acceptedForms, modern bool, onFailure func(error), rs *session.Replays) *httpReply {
+	p := &httpReply{accepts: a, modern: modern, onFailure: onFailure, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
 	if a.events {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		first := KeepAlive
-		if rs != nil && rs.sendsPrimers {
-			first = primeAfter
+		if rs != nil && rs.SendsPrimers() {
+			first = session.PrimeAfter
 		}
 		p.keepAliveTimer = time.AfterFunc(first, p.sendKeepAlive)
 	}
@@ -168,7 +169,7 @@ func (p *httpReply) outboxLocked() *outbox {
 				return p.events.comment()
 			}
 			return p.events.write(m)
-		}, p.lost)
+		}, p.onFailure)
 	}
 	return p.out
 }
@@ -177,10 +178,10 @@ func (p *httpReply) outboxLocked() *outbox {
 // holds p.mu.
 func (p *httpReply) asEvent(message []byte) []byte {
 	if p.replays == nil {
-		return appendEvent(nil, nil, message)
+		return session.AppendEvent(nil, nil, message)
 	}
 	p.beginTrack()
-	return p.track.appendMessage(message)
+	return p.track.Append(message)
 }
 
 // beginTrack begins to keep the events, and reports whether it has sent the client a primer. The
@@ -190,11 +191,11 @@ func (p *httpReply) beginTrack() (primed bool) {
 		return false
 	}
 	out := p.outboxLocked()
-	p.track = p.replays.openTrack(func() {
+	p.track = p.replays.Open(func() {
 		p.moved.Store(true)
 		out.abandon()
 	})
-	primer := p.track.primer()
+	primer := p.track.Primer()
 	if primer != nil {
 		out.put(primer)
 	}
@@ -261,7 +262,7 @@ func (p *httpReply) sendAnswer(id []byte, a rpcAnswer) {
 		if !a.none() {
 			last = a.parts(id)
 		}
-		if event := p.track.finish(last...); !p.moved.Load() && last != nil {
+		if event := p.track.Finish(last...); !p.moved.Load() && last != nil {
 			_ = p.events.sendAs(event, last...)
 		}
 	case a.none():

@@ -54,7 +54,7 @@ func (e *ear) next() string {
 	return string(ev.Data)
 }
 
-// ends waits for the end of the stream, before which nothing may come.
+// ends waits for the end of the stream. It fails if a message comes first.
 func (e *ear) ends() {
 	e.t.Helper()
 	ev, err := e.event()
@@ -66,13 +66,13 @@ func (e *ear) ends() {
 	}
 }
 
-func TestLegacyClientHearsThatTheListHasChanged(t *testing.T) {
+func TestALegacyClientIsNotifiedOfAChangedList(t *testing.T) {
 	w := newWorld(t)
 	in := w.session(nil)
-	w.change("one") // nobody listens yet
+	w.change("one") // before the stream is open
 	first := w.listen(t.Context(), http.MethodGet, "", in)
 	if got := first.next(); got != listChanged {
-		t.Errorf("of a change before: %s", got)
+		t.Errorf("the notification of an earlier change: %s", got)
 	}
 	w.change("two")
 	if got := first.next(); got != listChanged {
@@ -91,7 +91,7 @@ func TestLegacyClientHearsThatTheListHasChanged(t *testing.T) {
 	second.ends()
 }
 
-func TestModernClientHearsWhatItAskedForAndNoMore(t *testing.T) {
+func TestAModernClientGetsOnlyTheNotificationsThatItAskedFor(t *testing.T) {
 	w := newWorld(t)
 	body, h := modern(`"s-1"`, "subscriptions/listen", `"notifications":{"toolsListChanged":true,"promptsListChanged":false,"somethingElse":true,"resourceSubscriptions":["x"]},`, "")
 	e := w.listen(t.Context(), http.MethodPost, body, h)
@@ -121,7 +121,7 @@ func TestAZ11_ARevokedKeyHearsNoMore(t *testing.T) {
 	e.ends()
 }
 
-func TestARunWhoseTaskCanNoLongerBeMetSaysWhy(t *testing.T) {
+func TestARunSaysWhyItsTaskCannotBeMetAnyMore(t *testing.T) {
 	w := newWorld(t)
 	in := w.session(nil)
 	e := w.listen(t.Context(), http.MethodGet, "", in)
@@ -142,9 +142,8 @@ func TestARunWhoseTaskCanNoLongerBeMetSaysWhy(t *testing.T) {
 	}
 }
 
-// A stall is the calls of the tool of that name, which wait: in says that one has
-// begun. It goes on when out is closed, or ends when it is cancelled, which
-// ended then says.
+// A stall is a tool of that name that blocks its calls. in receives when one has begun. The call
+// goes on when out is closed. When it is cancelled, it ends and ended receives.
 type stall struct{ in, out, ended chan struct{} }
 
 func (w *world) stalls() stall {
@@ -162,7 +161,7 @@ func (w *world) stalls() stall {
 	return s
 }
 
-func TestCancellationReachesTheCallAndNobodyElse(t *testing.T) {
+func TestACancellationReachesOnlyItsCall(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		cancel func(w *world, in head)
@@ -170,7 +169,7 @@ func TestCancellationReachesTheCallAndNobodyElse(t *testing.T) {
 		{"notifications/cancelled", func(w *world, in head) {
 			other := w.session(nil)
 			note := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0061"}}`
-			w.post(note, other) // has a call of that id, but not this one
+			w.post(note, other) // the other client has a call with that id, but not this one
 			if res, body := w.post(note, in); res.StatusCode != 202 || body != "" {
 				w.t.Errorf("cancelled: %s %s", res.Status, body)
 			}
@@ -221,8 +220,8 @@ func TestJS06_AnIDIsUnderWayOncePerClient(t *testing.T) {
 	go call(`"a"`, in)
 	<-s.in
 	res, body := w.post(legacyCall(`"\u0061"`, "stall", ""), in)
-	if res.StatusCode != 400 || networkFailures(t, body) != -32600 {
-		t.Errorf("the same id, spelt otherwise: %s %s", res.Status, body)
+	if res.StatusCode != 400 || errorCode(t, body) != -32600 {
+		t.Errorf("the same id, in another spelling: %s %s", res.Status, body)
 	}
 	other := w.session(nil)
 	go call(`"a"`, other)
@@ -361,7 +360,7 @@ func TestAProgressTokenIsAStringOrAnIntegerAndArgumentsAreAnObject(t *testing.T)
 	}
 }
 
-func TestTheCallCarriesWhatTheClientSaidAndWhoItIs(t *testing.T) {
+func TestACallCarriesTheClientsParamsAndItsPrincipal(t *testing.T) {
 	w := newWorld(t)
 	var got *switchboard.Call
 	w.play("see", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {

@@ -16,11 +16,12 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A pipes is a listener whose connections are within the process, so that time
-// can be played: what waits for a pipe waits for nothing else.
+// A pipes is a listener with connections inside the process, so that time can be simulated: a
+// bubble may wait for a pipe, and not for the network.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -42,7 +43,7 @@ func (p *pipes) dial() net.Conn {
 	ours, theirs := net.Pipe()
 	select {
 	case p.conns <- theirs:
-	case <-p.done: // a client that dials ahead may find the server gone
+	case <-p.done: // a client that dials late may find the server gone
 		_ = theirs.Close()
 	}
 	return ours
@@ -74,7 +75,7 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world, p *pipes)) {
 	})
 }
 
-func TestAClientThatWaitsIsToldThatItStillWaitsForSomething(t *testing.T) {
+func TestAWaitingClientGetsComments(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		w.play("slow", func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			time.Sleep(2*gateway.KeepAlive + 2*time.Second)
@@ -94,11 +95,11 @@ func TestAClientThatWaitsIsToldThatItStillWaitsForSomething(t *testing.T) {
 	})
 }
 
-func TestAStreamThatIsQuietIsKeptAlive(t *testing.T) {
+func TestAQuietStreamIsKeptAlive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		in := w.session(head{"Authorization": "Bearer bob"})
 		res := w.open(t.Context(), http.MethodGet, "/mcp", "", in)
-		defer res.Body.Close() //nolint:errcheck // it has served
+		defer res.Body.Close() //nolint:errcheck // closing it cannot fail the test
 		start := time.Now()
 		lines := bufio.NewReader(res.Body)
 		if line, err := lines.ReadString('\n'); err != nil || line != "id: 0-0\n" || time.Since(start) > 0 {
@@ -120,24 +121,24 @@ func TestAStreamThatIsQuietIsKeptAlive(t *testing.T) {
 	})
 }
 
-func TestASessionThatNobodyUsesEnds(t *testing.T) {
+func TestAnUnusedSessionEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 		in := w.session(nil)
 		for range 3 {
-			time.Sleep(gateway.SessionIdle - time.Second)
+			time.Sleep(session.Idle - time.Second)
 			if res, _ := w.post(ping, in); res.StatusCode != 200 {
 				t.Fatalf("in use: %s", res.Status)
 			}
 		}
 		res := w.open(t.Context(), http.MethodGet, "/mcp", "", in)
 		go io.Copy(io.Discard, res.Body) //nolint:errcheck // it ends with the stream
-		time.Sleep(2 * gateway.SessionIdle)
+		time.Sleep(2 * session.Idle)
 		if res, _ := w.post(ping, in); res.StatusCode != 200 {
 			t.Fatalf("listening: %s", res.Status)
 		}
 		_ = res.Body.Close()
-		time.Sleep(gateway.SessionIdle + time.Second)
+		time.Sleep(session.Idle + time.Second)
 		if res, _ := w.post(ping, in); res.StatusCode != 404 {
 			t.Errorf("idle: %s", res.Status)
 		}
@@ -150,19 +151,19 @@ func TestSessionsAreCappedForEachPrincipal(t *testing.T) {
 		first := w.session(bob)
 		time.Sleep(time.Second)
 		second := w.session(bob)
-		for range gateway.MaxSessionsEach - 2 {
+		for range session.MaxSessionsEach - 2 {
 			w.session(bob)
 		}
 		res, body := w.post(initialize, bob)
 		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 of your sessions are open, the limit for one principal; end one with DELETE") {
 			t.Errorf("one too many: %s %s", res.Status, body)
 		}
-		w.session(head{"Authorization": "Bearer eve"}) // who is not bob
+		w.session(head{"Authorization": "Bearer eve"}) // another principal
 		time.Sleep(time.Minute)
-		w.session(bob)  // in place of the one that was idle for longest
-		synctest.Wait() // what is kept of that goes in its own time, and until then it may come back
+		w.session(bob)  // in place of the session that was idle for longest
+		synctest.Wait() // the stored session is deleted in the background, and could be found until then
 		if res, _ := w.post(ping, first); res.StatusCode != 404 {
-			t.Errorf("the longest idle session: %s", res.Status)
+			t.Errorf("the session that was idle for longest: %s", res.Status)
 		}
 		if res, _ := w.post(ping, second); res.StatusCode != 200 {
 			t.Errorf("the next one: %s", res.Status)
@@ -178,7 +179,7 @@ func TestStreamsAndCallsAreCappedForEachPrincipal(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		for range gateway.MaxStreamsEach {
 			res := w.open(ctx, http.MethodPost, "/mcp", listen, h)
-			defer res.Body.Close() //nolint:errcheck // it has served
+			defer res.Body.Close() //nolint:errcheck // closing it cannot fail the test
 			if res.StatusCode != 200 {
 				t.Fatal(res.Status)
 			}
@@ -197,7 +198,7 @@ func TestStreamsAndCallsAreCappedForEachPrincipal(t *testing.T) {
 		in := w.session(nil)
 		for range gateway.MaxStreamsEach {
 			if res := w.open(ctx, http.MethodGet, "/mcp", "", in); res.StatusCode != 200 {
-				t.Fatalf("GET in place of the session's last: %s", res.Status)
+				t.Fatalf("GET that replaces the session's last: %s", res.Status)
 			}
 			synctest.Wait()
 		}
@@ -231,36 +232,36 @@ func TestRequestsOfOneSessionAreCapped(t *testing.T) {
 		call := func(id int) string {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"stall","arguments":{}}}`, id)
 		}
-		for i := range gateway.MaxInFlight {
+		for i := range session.MaxInFlight {
 			go w.post(call(i), in)
 		}
 		synctest.Wait()
-		if _, body := w.post(call(gateway.MaxInFlight), in); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 requests of this session are in flight, its limit; wait for some to end") {
+		if _, body := w.post(call(session.MaxInFlight), in); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 requests of this session are in flight, its limit; wait for some to end") {
 			t.Errorf("a request too many: %s", body)
 		}
 		close(s.out)
 		synctest.Wait()
-		if _, body := w.post(call(gateway.MaxInFlight), in); !strings.Contains(body, "went on") {
+		if _, body := w.post(call(session.MaxInFlight), in); !strings.Contains(body, "went on") {
 			t.Errorf("once others have ended: %s", body)
 		}
 	})
 }
 
-// docs/operate.md says how much there may be of everything.
+// docs/operate.md has all limits.
 func TestTheLimitsAreThoseOfTheDocumentation(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operate.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, limit := range map[string]int{
-		"sessions of one principal":         gateway.MaxSessionsEach,
+		"sessions of one principal":         session.MaxSessionsEach,
 		"streams of one principal":          gateway.MaxStreamsEach,
 		"calls of one principal in flight":  gateway.MaxCallsEach,
-		"requests of one session in flight": gateway.MaxInFlight,
+		"requests of one session in flight": session.MaxInFlight,
 		"runs of one principal":             run.MaxRuns,
 		"a client's message, in MiB":        gateway.MaxMessage >> 20,
-		"sessions in all":                   gateway.MaxSessions,
-		"parked calls of one principal":     gateway.MaxParked,
+		"sessions in all":                   session.MaxSessions,
+		"parked calls of one principal":     session.MaxParked,
 	} {
 		number := fmt.Sprint(limit)
 		if limit >= 1000 {
@@ -277,11 +278,11 @@ func TestRX03_SlowClientsAreLetGo(t *testing.T) {
 	t.Run("a body that does not come", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, _ *world, p *pipes) {
 			conn := p.dial()
-			defer conn.Close() //nolint:errcheck // it has served
+			defer conn.Close() //nolint:errcheck // closing it cannot fail the test
 			start := time.Now()
 			_, _ = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n")
 			tired := make(chan struct{})
-			go func() { // one byte a second, until the other side is tired of it
+			go func() { // one byte a second, until the other side gives up
 				defer close(tired)
 				for {
 					if _, err := conn.Write([]byte(" ")); err != nil {
@@ -303,7 +304,7 @@ func TestRX03_SlowClientsAreLetGo(t *testing.T) {
 			w.answers("big", `{"content":["`+strings.Repeat("x", 1<<20)+`"]}`)
 			call, _ := modern("1", "tools/call", `"name":"big",`, "big")
 			conn := p.dial()
-			defer conn.Close() //nolint:errcheck // it has served
+			defer conn.Close() //nolint:errcheck // closing it cannot fail the test
 			_, _ = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: big\r\nContent-Length: %d\r\n\r\n%s", len(call), call)
 			time.Sleep(time.Minute)
 			if n, err := io.Copy(io.Discard, conn); n > 1<<19 {
@@ -329,7 +330,7 @@ func TestRX03_SlowClientsAreLetGo(t *testing.T) {
 			})
 			call, h := modern("1", "tools/call", `"name":"talk",`, "talk")
 			conn := p.dial()
-			defer conn.Close() //nolint:errcheck // it has served
+			defer conn.Close() //nolint:errcheck // closing it cannot fail the test
 			_, _ = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: %s\r\nMcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: talk\r\nContent-Length: %d\r\n\r\n%s", both, len(call), call)
 			if got := <-ended; got > time.Minute {
 				t.Errorf("the call ended after %s", got)
@@ -341,8 +342,8 @@ func TestRX03_SlowClientsAreLetGo(t *testing.T) {
 	})
 }
 
-// A legacy client may have lost its connection only; a modern one cancels so.
-func TestAClientThatLeavesCancelsItsCallInTheModernEraOnly(t *testing.T) {
+// A legacy client may have lost only its connection; a modern one cancels by disconnecting.
+func TestADisconnectCancelsACallInTheModernEraOnly(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world, p *pipes) {
@@ -361,7 +362,7 @@ func TestAClientThatLeavesCancelsItsCallInTheModernEraOnly(t *testing.T) {
 				_, _ = fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n%s", len(body), body)
 				<-s.in
 				_ = conn.Close()
-				time.Sleep(3 * gateway.KeepAlive) // what is written meanwhile does not arrive
+				time.Sleep(3 * gateway.KeepAlive) // comments that are written meanwhile do not arrive
 				synctest.Wait()
 				if len(s.ended) != ended {
 					t.Fatalf("%d calls have ended, want %d", len(s.ended), ended)
@@ -375,11 +376,11 @@ func TestAClientThatLeavesCancelsItsCallInTheModernEraOnly(t *testing.T) {
 	}
 }
 
-func TestWhoseCallIsCutIsToldWhatBecameOfIt(t *testing.T) {
+func TestTheClientOfACutCallIsToldItsOutcome(t *testing.T) {
 	refused := func(code switchboard.Code) error { return switchboard.Refuse(code, "the callers own words") }
 	for _, tt := range []struct {
 		name string
-		err  error // of the call, once it is cut
+		err  error // of the call, when it was cut
 		want []string
 	}{
 		{"sent", refused(switchboard.CodeOutcomeUnknown), []string{`"isError":true`, "SB-EXEC-004", "Switchboard was stopped"}},
@@ -424,7 +425,7 @@ func TestWhoseCallIsCutIsToldWhatBecameOfIt(t *testing.T) {
 					}
 				}
 				if w.Calls() != 0 {
-					t.Errorf("%d calls are under way after that", w.Calls())
+					t.Errorf("%d calls are in flight afterwards", w.Calls())
 				}
 			})
 		})
@@ -439,10 +440,10 @@ func TestWhoseCallIsCutIsToldWhatBecameOfIt(t *testing.T) {
 		}()
 		synctest.Wait()
 		if n := w.Cut(); n != 0 {
-			t.Errorf("%d calls, where there was only a list", n)
+			t.Errorf("%d calls after a list", n)
 		}
 		if got := <-answer; !strings.Contains(got, "Switchboard is stopping") || !strings.Contains(got, "SB-ROUT-003") {
-			t.Errorf("what is no call: %s", got)
+			t.Errorf("a request that is no call: %s", got)
 		}
 	})
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Admit returns a Caller that makes no call which its server, or its tool, is not
-// fit for, and learns from those that it makes. It refuses with SB-ROUT-001.
+// Admit returns a Caller that refuses calls of unfit servers and tools with SB-ROUT-001. The results of the other calls
+// change the health of their servers.
 func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		s := m.server(c.Server)
 		if s == nil {
-			return next.Call(ctx, c) // which knows of none either, or of one that is going
+			return next.Call(ctx, c) // next has no such server either, or one that is being removed
 		}
 		moves := m.othersFit(c)
 		if moves {
-			s.awaitProbe(ctx)
+			s.doubts.await(ctx, s.ctx)
 			if state := m.Unfit()[switchboard.ToolID{Server: s.id}]; state == Lost || state == Quarantine {
 				own := *c
 				own.NoWait = true
@@ -28,7 +28,7 @@ func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 		}
 		t, err := s.admit(c)
 		if err != nil {
-			return switchboard.Result{}, moving(err, moves)
+			return switchboard.Result{}, markMoves(err, moves)
 		}
 		ended := false
 		defer func() {
@@ -38,13 +38,13 @@ func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 		}()
 		r, err := next.Call(ctx, c)
 		ended = true
-		t.end(ctx, err)
-		return r, moving(err, moves)
+		t.finish(ctx, err)
+		return r, markMoves(err, moves)
 	})
 }
 
-// moving says in err that the call can be made elsewhere soon, if it never left and another candidate is fit.
-func moving(err error, moves bool) error {
+// markMoves marks err if the call was not sent and another candidate is fit, so that the call can be made there soon.
+func markMoves(err error, moves bool) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !moves || !ok || !own.Unsent || own.Code != switchboard.CodeNoneHealthy && own.Code != switchboard.CodeServerUnreachable {
 		return err
@@ -54,78 +54,57 @@ func moving(err error, moves bool) error {
 	return &told
 }
 
-// A trial is a call under way whose end the breakers wait for.
-type trial struct {
+// A callTrial is a call in flight. The breakers wait for its end.
+type callTrial struct {
 	server *server
 	report func(error)
 
 	began      time.Time
-	name       string // of the tool; "" where the call is none of a tool
-	tool       *tool  // nil while it has not failed lately
+	name       string // of the tool; "" for a call without a tool
+	tool       *tool  // nil while the tool has not failed lately
 	reportTool func(error)
 }
 
 // admit asks the breakers.
-func (s *server) admit(c *switchboard.Call) (trial, error) {
-	t := trial{server: s, began: time.Now()}
-	b := s.bar.Load()
-	if b != nil && !b.trial {
+func (s *server) admit(c *switchboard.Call) (callTrial, error) {
+	t := callTrial{server: s, began: time.Now()}
+	if b := s.barrier.Load(); b != nil {
 		return t, s.refuse(b)
 	}
 	if c.Tool != nil {
 		t.name = c.Tool.ID.Name
-		if known := s.tools.Load(); known != nil {
-			t.tool = (*known)[t.name]
-		}
+		t.tool = s.tools.find(t.name)
 	}
 	if t.tool != nil {
+		if until, ok := s.tools.quarantined(t.tool); ok {
+			return t, notFit("the tool has failed too often lately", until)
+		}
 		var err error
-		if t.reportTool, err = s.admitTool(t.tool); err != nil {
-			return t, err
+		if t.reportTool, err = t.tool.breaker.admit(); err != nil {
+			return t, notFit("the tool has failed too often lately, and is being tried again", time.Time{})
 		}
 	}
-	claimed := b != nil && s.claim(doCall)
 	var err error
-	if t.report, err = s.breaker.Allow(); claimed {
-		report := t.report
-		t.report = func(err error) {
-			if report != nil {
-				report(err)
-			}
-			s.tried(StageCall, err)
-		}
-	}
-	if b = s.bar.Load(); err == nil && (b == nil || claimed && b.trial) {
+	t.report, err = s.breaker.admit()
+	b := s.barrier.Load()
+	if err == nil && b == nil {
 		return t, nil
 	}
-	// Somebody else is at the trial, or it has tripped just now.
-	for _, report := range []func(error){t.report, t.reportTool} {
-		if report != nil {
-			report(errNothing)
-		}
+	// Another call is the trial, or the breaker has just tripped.
+	if t.report != nil {
+		t.report(errNothing)
+	}
+	if t.reportTool != nil {
+		t.reportTool(errNothing)
 	}
 	if b == nil {
-		b = &bar{state: Probation}
+		b = &barrier{state: Probation}
 	}
 	return t, s.refuse(b)
 }
 
-func (s *server) admitTool(t *tool) (func(error), error) {
-	s.mu.Lock()
-	state, until := t.state, t.until
-	s.mu.Unlock()
-	if state == Quarantine {
-		return nil, refusal("the tool has failed too often lately", until)
-	}
-	report, err := t.breaker.Allow()
-	if err != nil {
-		return nil, refusal("the tool has failed too often lately, and is being tried again", time.Time{})
-	}
-	return report, nil
-}
-
-// refuse is what the caller is told who comes to a bar.
-func (s *server) refuse(b *bar) *switchboard.Error {
+// refuse returns the error for a call that meets a barrier.
+func (s *server) refuse(b *barrier) *switchboard.Error {
 	var why string
 	switch b.state {
 	case Disabled:
@@ -136,10 +115,11 @@ func (s *server) refuse(b *bar) *switchboard.Error {
 		why = "the tool's server is not fit to serve"
 		s.want()
 	}
-	return refusal(why, b.next)
+	return notFit(why, b.next)
 }
 
-func refusal(why string, next time.Time) *switchboard.Error {
+// notFit returns the refusal of a call. next is when the call may succeed; zero means unknown.
+func notFit(why string, next time.Time) *switchboard.Error {
 	e := &switchboard.Error{Code: switchboard.CodeNoneHealthy, Stage: StageName, Unsent: true}
 	e.RetryAfter = time.Second
 	if !next.IsZero() {
@@ -149,21 +129,17 @@ func refusal(why string, next time.Time) *switchboard.Error {
 	return e
 }
 
-// end tells the breakers how the call ended.
-func (t *trial) end(ctx context.Context, err error) {
+// finish reports how the call ended to the breakers.
+func (t *callTrial) finish(ctx context.Context, err error) {
 	said := verdict(ctx, err)
-	s := t.server
 	switch {
 	case said == nil:
-		s.worked(t.name)
+		t.server.tools.witnesses.worked(t.name)
 		t.report(nil)
-		if s.bar.Load() != nil {
-			s.hasAnswered()
-		}
 	case errors.Is(said, errNothing):
 		t.report(errNothing)
 	default:
-		t.fail(said)
+		t.reportFailure(said)
 		return
 	}
 	if t.reportTool != nil {
@@ -171,41 +147,38 @@ func (t *trial) end(ctx context.Context, err error) {
 	}
 }
 
-// abandon frees the place of a call that panicked: it says nothing of the server.
-func (t *trial) abandon() {
+// abandon ends the trial of a call that panicked, which says nothing about the server.
+func (t *callTrial) abandon() {
 	t.report(errNothing)
 	if t.reportTool != nil {
 		t.reportTool(errNothing)
 	}
 }
 
-// fail tells whose failure it was: the tool's alone, where others of its server
-// work and this call may have reached it; else the server's too.
-func (t *trial) fail(err error) {
+// reportFailure reports a failure of the tool alone, if other tools of its server work and this call may have reached
+// it; otherwise also of the server.
+func (t *callTrial) reportFailure(err error) {
 	s := t.server
 	own, _ := errors.AsType[*switchboard.Error](err)
 	unsent := own != nil && own.Unsent
-	if own != nil && own.Lost && s.counted() {
-		t.report(errNothing)
-		if t.reportTool != nil {
-			t.reportTool(errNothing)
-		}
+	if own != nil && own.Lost && s.breaker.sameCrash(time.Now()) {
+		t.abandon()
 		return
 	}
 	if t.name != "" && !unsent {
-		s.unworked(t.name)
-		t.failTool(err)
+		s.tools.witnesses.failed(t.name)
+		t.reportToolFailure(err)
 	}
 	switch {
 	case unsent && s.isLost():
-		t.report(errNothing) // its connection is known to be lost
-	case t.name != "" && !unsent && s.othersWork(t.name, t.began):
-		s.doubted() // the others may have worked before it went away
+		t.report(errNothing) // the connection is known to be lost
+	case t.name != "" && !unsent && s.tools.witnesses.othersWork(t.name, t.began):
+		s.startDoubt() // the others may have worked before the server failed
 		t.report(errNothing)
 	default:
-		s.blame(StageCall, err)
+		s.breaker.blame(Cause{Stage: StageCall, Message: failureText(err), Since: time.Now()}, isUnsent(err))
 		if !unsent {
-			s.doubted()
+			s.startDoubt()
 		}
 		t.report(err)
 	}
@@ -214,23 +187,21 @@ func (t *trial) fail(err error) {
 	}
 }
 
-func (t *trial) failTool(err error) {
+func (t *callTrial) reportToolFailure(err error) {
 	s := t.server
 	if t.tool == nil {
-		if t.tool = s.toolNamed(t.name); t.tool == nil {
+		if t.tool = s.tools.add(t.name); t.tool == nil {
 			return
 		}
+		s.planAgain() // run must call expire in time
 	}
 	if t.reportTool == nil {
-		report, refused := t.tool.breaker.Allow()
+		report, refused := t.tool.breaker.admit()
 		if refused != nil {
-			return // it has tripped meanwhile
+			return // the tool's breaker has tripped meanwhile
 		}
 		t.reportTool = report
 	}
-	s.mu.Lock()
-	now := time.Now()
-	t.tool.suspect, t.tool.used = Cause{Stage: StageCall, Message: plain(err), Since: now}, now
-	s.mu.Unlock()
+	s.tools.failed(t.tool, Cause{Stage: StageCall, Message: failureText(err), Since: time.Now()})
 	t.reportTool(err)
 }

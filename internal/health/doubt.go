@@ -3,43 +3,46 @@ package health
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A doubt begins when a call fails by the server's own fault, and ends with the probe that follows at
-// once. Meanwhile new calls wait that another server could take: one odd answer costs them a probe, and a
+// A doubt begins when a call fails by the server's own fault, and ends with the probe that follows at once. Meanwhile,
+// new calls that another server could take wait. A single odd answer costs these calls the time of a probe, and a
 // server that hangs or fails gets none of them.
-type doubt struct{ over chan struct{} }
+type doubt struct{ ended chan struct{} }
 
-// doubted has the server probed at once, unless it is out of service already.
-func (s *server) doubted() {
-	if s.m.o.Probe != nil && s.bar.Load() == nil && s.doubt.CompareAndSwap(nil, &doubt{make(chan struct{})}) {
-		s.look()
+// doubts hold the doubt about one server, if there is one.
+type doubts struct{ doubt atomic.Pointer[doubt] }
+
+// begin begins a doubt, and reports whether there was none.
+func (d *doubts) begin() bool { return d.doubt.CompareAndSwap(nil, &doubt{make(chan struct{})}) }
+
+// current returns the doubt; nil for none.
+func (d *doubts) current() *doubt { return d.doubt.Load() }
+
+// end ends the given doubt, which may be nil.
+func (d *doubts) end(ended *doubt) {
+	if ended != nil && d.doubt.CompareAndSwap(ended, nil) {
+		close(ended.ended)
 	}
 }
 
-// settled ends the doubt, which may be nil.
-func (s *server) settled(d *doubt) {
-	if d != nil && s.doubt.CompareAndSwap(d, nil) {
-		close(d.over)
-	}
-}
-
-// awaitProbe waits until there is no doubt about the server, or ctx is done.
-func (s *server) awaitProbe(ctx context.Context) {
-	d := s.doubt.Load()
-	if d == nil {
+// await waits until there is no doubt, or ctx or the server is done.
+func (d *doubts) await(ctx, server context.Context) {
+	current := d.current()
+	if current == nil {
 		return
 	}
 	select {
-	case <-d.over:
+	case <-current.ended:
 	case <-ctx.Done():
-	case <-s.ctx.Done():
+	case <-server.Done():
 	}
 }
 
-// othersFit reports whether a candidate of the call's requirement on another server is fit to serve.
+// othersFit reports whether a candidate for the call's requirement on another server is fit.
 func (m *Monitor) othersFit(c *switchboard.Call) bool {
 	return slices.ContainsFunc(c.Others, func(id switchboard.ToolID) bool { return id.Server != c.Server && m.Fit(id) })
 }

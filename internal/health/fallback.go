@@ -13,38 +13,36 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// maxAttempts bounds how often a call may be sent, to one server after the other.
+// maxAttempts limits how often one call may be sent, to one server after the other.
 const maxAttempts = 3
 
-// Fallback returns a Caller that gives a call which its server cannot serve to the
-// declared equivalents of its tool, in the order of the decision. Each attempt goes
-// through next, so that each meets policy, approval and limits anew, with the
-// arguments as that server gets them.
+// Fallback returns a Caller that moves a call which its server cannot serve to the declared equivalents of its tool,
+// in the order of the decision. Each attempt goes through next, so policy, approval and limits apply to each attempt,
+// with the arguments that its server gets.
 //
-// A call moves on only if it provably never reached a server, or its tool's contract
-// says that repeating it is harmless and the failure is the server's own; and of the
-// latter only as many as the budget for retries allows. What a tool answers is
-// never second-guessed.
+// A call moves only if it provably never reached a server, or if its tool's contract says that a repetition is
+// harmless and the failure is the server's own. The retry budget limits the moves of the second kind. A tool's answer
+// is final, even an error.
 func (m *Monitor) Fallback(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		s := m.server(c.Server)
 		if s == nil {
 			return next.Call(ctx, c)
 		}
-		s.calls.Add(1)
-		s.budget.earn()
+		s.traffic.calls.Add(1)
+		s.traffic.retries.earn()
 		if len(c.Equivalents) == 0 {
 			return next.Call(ctx, c)
 		}
-		return m.attempts(ctx, s, c, next)
+		return m.callInOrder(ctx, s, c, next)
 	})
 }
 
-// attempts makes the call at its own server, and then at the others.
-func (m *Monitor) attempts(ctx context.Context, s *server, c *switchboard.Call, next switchboard.Caller) (switchboard.Result, error) {
+// callInOrder makes the call at its own server, and then at the equivalents.
+func (m *Monitor) callInOrder(ctx context.Context, s *server, c *switchboard.Call, next switchboard.Caller) (switchboard.Result, error) {
 	var tried []switchboard.Try
-	var first error // why the call has failed, as its caller is told
-	heard := &heard{notify: c.Notify}
+	var first error // the error for the caller
+	heard := &relayedSoFar{notify: c.Notify}
 	sent := 0
 	for i := -1; i < len(c.Equivalents) && sent < maxAttempts; i++ {
 		tool := c.Tool
@@ -52,15 +50,15 @@ func (m *Monitor) attempts(ctx context.Context, s *server, c *switchboard.Call, 
 			tool = c.Equivalents[i].Tool
 		}
 		elsewhere := m.anyFit(c, i+1)
-		if !m.mayTry(tool, elsewhere) {
+		if !m.mayCall(tool, elsewhere) {
 			tried = append(tried, switchboard.Try{Tool: tool.ID})
 			continue
 		}
 		own := *c
 		own.Equivalents, own.NoWait = nil, elsewhere
-		own.Notify, own.Client = heard.from(i), s.client(c, heard)
+		own.Notify, own.Client = heard.notifier(i), trackQuestions(c, heard)
 		if i >= 0 {
-			if err := redirect(&own, &c.Equivalents[i]); err != nil {
+			if err := redirectCall(&own, &c.Equivalents[i]); err != nil {
 				m.o.Log.Info("an equivalent does not take the call", "call", c.Tool.ID.String(), "equivalent", tool.ID.String(), "err", err)
 				tried = append(tried, switchboard.Try{Tool: tool.ID})
 				continue
@@ -72,7 +70,7 @@ func (m *Monitor) attempts(ctx context.Context, s *server, c *switchboard.Call, 
 		}
 		if err == nil {
 			r.Moved = &switchboard.Moved{To: tool.ID, Tried: tried}
-			m.moved(s, c, r.Moved)
+			m.recordMove(s, c, r.Moved)
 			return r, nil
 		}
 		refused, ok := errors.AsType[*switchboard.Error](err)
@@ -85,31 +83,31 @@ func (m *Monitor) attempts(ctx context.Context, s *server, c *switchboard.Call, 
 		}
 		switch {
 		case ctx.Err() != nil:
-			return switchboard.Result{}, failure(first, tried)
-		case !atServer(refused):
+			return switchboard.Result{}, finalError(first, tried)
+		case !failedAtServer(refused):
 			if i < 0 {
 				return switchboard.Result{}, err
 			}
-			// Policy, say, has something against this one; not against the others.
+			// For example, policy denies this equivalent, and may allow the others.
 		case !refused.Unsent:
 			sent++
-			if heard.asked.Load() || !tool.Contract.Repeatable() || !s.budget.spend() {
-				return switchboard.Result{}, failure(first, tried)
+			if heard.asked.Load() || !tool.Contract.Repeatable() || !s.traffic.retries.spend() {
+				return switchboard.Result{}, finalError(first, tried)
 			}
 		}
 	}
-	return switchboard.Result{}, failure(first, tried)
+	return switchboard.Result{}, finalError(first, tried)
 }
 
-// atServer reports whether a call has come to grief at its server, or at its door.
-func atServer(e *switchboard.Error) bool {
+// failedAtServer reports whether the server failed the call or was not fit to take it.
+func failedAtServer(e *switchboard.Error) bool {
 	return e.ServerFailed || e.Unsent && (e.Code == switchboard.CodeNoneHealthy || e.Code == switchboard.CodeOverloaded)
 }
 
-// failure is what the caller is told in the end. The log says what was tried.
-func failure(first error, tried []switchboard.Try) error {
-	if first == nil { // none was fit, nor took the arguments
-		first = refusal("neither the tool's server nor another that does the same is fit to serve", time.Time{})
+// finalError returns the error for the caller. Its cause, for the log, lists the attempts.
+func finalError(first error, tried []switchboard.Try) error {
+	if first == nil { // no tool was fit and accepted the arguments
+		first = notFit("neither the tool's server nor another that does the same is fit to serve", time.Time{})
 	}
 	own, ok := errors.AsType[*switchboard.Error](first)
 	if !ok || len(tried) < 2 {
@@ -120,16 +118,16 @@ func failure(first error, tried []switchboard.Try) error {
 	return &e
 }
 
-// mayTry reports whether the tool is called at all. One on probation is where the
-// call is harmless, or there is nowhere else to go: as its trial.
-func (m *Monitor) mayTry(t *switchboard.Tool, elsewhere bool) bool {
+// mayCall reports whether the tool may be called. A tool of a server on probation is called, as the trial, if the
+// call is repeatable or no other server can take it.
+func (m *Monitor) mayCall(t *switchboard.Tool, elsewhere bool) bool {
 	if m.Fit(t.ID) || !elsewhere {
 		return true
 	}
 	return m.Unfit()[switchboard.ToolID{Server: t.ID.Server}] == Probation && t.Contract.Repeatable()
 }
 
-// anyFit reports whether any of the equivalents from the ith on is fit.
+// anyFit reports whether any of the equivalents from index i on is fit.
 func (m *Monitor) anyFit(c *switchboard.Call, i int) bool {
 	for ; i < len(c.Equivalents); i++ {
 		if m.Fit(c.Equivalents[i].Tool.ID) {
@@ -139,13 +137,12 @@ func (m *Monitor) anyFit(c *switchboard.Call, i int) bool {
 	return false
 }
 
-// redirect makes of a call one of the equivalent. It cannot ask its client
-// anything: a client that is asked comes back with the answers to the tool that it
-// knows.
-func redirect(c *switchboard.Call, to *switchboard.Equivalent) error {
+// redirectCall turns a call into a call of the equivalent. The equivalent cannot ask the client anything: the client
+// would send its answers to the original tool.
+func redirectCall(c *switchboard.Call, to *switchboard.Equivalent) error {
 	for _, member := range [...]string{"requestState", "inputResponses"} {
 		if _, ok := wire.Field(c.Params, member); ok {
-			return errors.New("it goes on with what its own server has begun")
+			return errors.New("the call continues a request that its own server has begun")
 		}
 	}
 	params, err := to.Params(c.Params)
@@ -157,17 +154,17 @@ func redirect(c *switchboard.Call, to *switchboard.Equivalent) error {
 	return nil
 }
 
-// heard is what the client of a call has heard of it already.
-type heard struct {
-	notify func(switchboard.Notification)
-	asked  atomic.Bool // it was asked something
-	most   float64     // of the progress that was told
-	any    bool
+// relayedSoFar records what the client of a call has received already.
+type relayedSoFar struct {
+	notify      func(switchboard.Notification)
+	asked       atomic.Bool // a question was relayed to the client
+	maxProgress float64     // the largest progress that was relayed
+	hasProgress bool
 }
 
-// from returns what takes the notifications of the ith attempt. Of progress, which
-// must grow, a later one passes on what is more than was told.
-func (h *heard) from(i int) func(switchboard.Notification) {
+// notifier returns the function for the notifications of attempt i. Progress must grow, so a later attempt relays
+// only progress above the maximum so far.
+func (h *relayedSoFar) notifier(i int) func(switchboard.Notification) {
 	if h.notify == nil {
 		return nil
 	}
@@ -176,18 +173,18 @@ func (h *heard) from(i int) func(switchboard.Notification) {
 			raw, _ := wire.Field(n.Params, "progress")
 			p, err := strconv.ParseFloat(string(raw), 64)
 			if err == nil {
-				if i >= 0 && h.any && p <= h.most {
+				if i >= 0 && h.hasProgress && p <= h.maxProgress {
 					return
 				}
-				h.most, h.any = max(h.most, p), true
+				h.maxProgress, h.hasProgress = max(h.maxProgress, p), true
 			}
 		}
 		h.notify(n)
 	}
 }
 
-// client is the call's, and notes that it was asked.
-func (s *server) client(c *switchboard.Call, h *heard) switchboard.Client {
+// trackQuestions returns the call's client with an Ask that records in h that the client was asked.
+func trackQuestions(c *switchboard.Call, h *relayedSoFar) switchboard.Client {
 	own := c.Client
 	if ask := own.Ask; ask != nil {
 		own.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
@@ -198,30 +195,30 @@ func (s *server) client(c *switchboard.Call, h *heard) switchboard.Client {
 	return own
 }
 
-// A budget bounds how many calls are made again: one for each fifth call, and a
-// few that are saved. The zero budget has those that are saved from the start.
-type budget struct{ spent atomic.Int64 }
+// A retryBudget limits how many calls are sent again: one for each fifth call, and up to savedRetries in reserve. The
+// zero value has the full reserve.
+type retryBudget struct{ debt atomic.Int64 }
 
 const (
-	retryCost  = 5
-	savedTries = 10
+	retryCost    = 5
+	savedRetries = 10
 )
 
 // earn counts a call.
-func (b *budget) earn() {
-	if n := b.spent.Load(); n > 0 {
-		b.spent.CompareAndSwap(n, n-1) // who loses the race loses a fifth
+func (b *retryBudget) earn() {
+	if n := b.debt.Load(); n > 0 {
+		b.debt.CompareAndSwap(n, n-1) // a lost race only loses a fifth of a retry
 	}
 }
 
 // spend takes one retry, and reports whether there was one.
-func (b *budget) spend() bool {
+func (b *retryBudget) spend() bool {
 	for {
-		n := b.spent.Load()
-		if n+retryCost > savedTries*retryCost {
+		n := b.debt.Load()
+		if n+retryCost > savedRetries*retryCost {
 			return false
 		}
-		if b.spent.CompareAndSwap(n, n+retryCost) {
+		if b.debt.CompareAndSwap(n, n+retryCost) {
 			return true
 		}
 	}

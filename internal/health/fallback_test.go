@@ -23,7 +23,7 @@ var (
 	stateful = switchboard.Contract{Stateful: switchboard.Fact{Holds: true}}
 )
 
-func TestACallMovesOnlyWhereThatIsSafe(t *testing.T) {
+func TestACallMovesOnlyIfThatIsSafe(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	var (
 		vetoed  = &switchboard.Error{Code: switchboard.CodeDenied, Text: "no"}
@@ -105,7 +105,7 @@ func callOf(contract switchboard.Contract, servers ...switchboard.ServerID) *swi
 	return c
 }
 
-func TestACallIsMadeAsTheEquivalentTakesIt(t *testing.T) {
+func TestAMovedCallHasTheArgumentsOfTheEquivalent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b", "c")
 		w.set("a", refused)
@@ -138,7 +138,7 @@ func TestACallIsMadeAsTheEquivalentTakesIt(t *testing.T) {
 	})
 }
 
-func TestTheLogSaysOfACallThatIsMovedWhatWasTried(t *testing.T) {
+func TestTheLogListsTheAttemptsOfAMovedCall(t *testing.T) {
 	var log bytes.Buffer
 	m := health.New(health.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	t.Cleanup(m.Close)
@@ -163,7 +163,7 @@ func TestTheLogSaysOfACallThatIsMovedWhatWasTried(t *testing.T) {
 	}
 }
 
-func TestACallThatGoesOnWithAnotherDoesNotMove(t *testing.T) {
+func TestACallThatContinuesAnotherRequestDoesNotMove(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	for _, params := range []string{`{"name":"x","requestState":"s"}`, `{"name":"x","inputResponses":{}}`} {
 		synctest.Test(t, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestACallThatGoesOnWithAnotherDoesNotMove(t *testing.T) {
 	}
 }
 
-func TestACallWhoseClientWasAskedIsNotMadeAgain(t *testing.T) {
+func TestACallIsNotRepeatedAfterItsClientWasAsked(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
@@ -196,7 +196,7 @@ func TestACallWhoseClientWasAskedIsNotMadeAgain(t *testing.T) {
 	})
 }
 
-func TestOnceItsServerIsOutACallGoesToTheEquivalentAtOnce(t *testing.T) {
+func TestACallOfAQuarantinedServerGoesToTheEquivalentAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		w.set("a", hung)
@@ -222,7 +222,7 @@ func TestOnceItsServerIsOutACallGoesToTheEquivalentAtOnce(t *testing.T) {
 }
 
 // A call that changes something is nobody's trial while there is somebody else.
-func TestATrialIsACallThatCanBeMadeAgain(t *testing.T) {
+func TestATrialIsARepeatableCall(t *testing.T) {
 	for _, tt := range []struct {
 		contract switchboard.Contract
 		want     string
@@ -251,7 +251,7 @@ func TestATrialIsACallThatCanBeMadeAgain(t *testing.T) {
 	}
 }
 
-func TestAtMostAFifthOfAllCallsIsMadeAgain(t *testing.T) {
+func TestAtMostAFifthOfAllCallsIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		var first, again int
@@ -294,7 +294,7 @@ func TestProgressNeverGoesBackWhenACallMoves(t *testing.T) {
 	})
 }
 
-func TestACallOfAnEndedClientGoesNowhereElse(t *testing.T) {
+func TestACallOfAnEndedClientDoesNotMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -317,7 +317,7 @@ func TestACallOfAnEndedClientGoesNowhereElse(t *testing.T) {
 // A line for each call that is moved stays, but no client waits for it; where more
 // are moved than can wait, one does. None is lost, also of those that are moved as
 // all ends.
-func TestEachCallThatIsMovedIsToldOfOnceAndInOrder(t *testing.T) {
+func TestEachMovedCallIsReportedOnceAndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var runs []switchboard.RunID

@@ -1,29 +1,25 @@
-// Package health knows how each server fares, passes over those that are not fit
-// when tools are chosen, and moves calls that fail to declared equivalents, never
-// so that one is executed twice.
+// Package health tracks the health of each server. The selection of tools skips servers and tools that are unfit, and
+// failing calls move to declared equivalents, never so that a call is executed twice.
 //
 // # States
 //
 //	starting → healthy → lost → quarantine → probation → healthy
 //	disabled, by an operator, from and to any of them
 //
-// A server is healthy once it has been reached and has listed its tools. It is lost
-// while its process has ended or its port refuses connections: it is not chosen then. It is
-// quarantined when its connection stays lost for longer than a blink, or when its
-// breaker trips: too many calls in a row, or too large a share of them, fail by
-// the server's own fault. After a while that grows with each time, a probe asks
-// it something; where it answers it is on probation, and one call, or one more
-// probe, at a time is its trial. What is not known to be healthy is not fit.
+// A server is healthy once it has connected and listed its tools. It is lost while its process has ended or its port
+// refuses connections; a lost server is not chosen. It is quarantined when its connection stays lost for longer than
+// blink, or when its breaker trips: too many calls in a row, or too large a share of them, fail by the server's own
+// fault. After a pause that doubles each time, a probe is sent. If the server answers, it is on probation, and one
+// call or one further probe at a time is its trial. A server of unknown health is unfit.
 //
-// A tool that fails while others of its server work is quarantined alone, in the
-// same way but for the probes, which would not tell.
+// A tool that fails while other tools of its server work is quarantined alone. Its quarantine is the same but without
+// probes, because a probe does not call the tool.
 //
-// # Who reads, who acts
+// # Readers and writers
 //
-// Choosing reads what is published here and changes nothing (Monitor.Unfit, Stage).
-// Calling takes the trial (Monitor.Admit). Both are fed by the calls themselves, by
-// probes, and by what package upstream says of its connections. This package speaks
-// to no server: how one is probed, it is told.
+// The selection of tools reads the published states and changes nothing (Monitor.Unfit, Stage). A call takes the
+// trial (Monitor.Admit). The states change by the results of calls, by probes, and by reports of package upstream
+// about its connections. This package sends nothing to servers: a function in Options probes them.
 package health
 
 import (
@@ -38,31 +34,30 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A State is how fit a server is, or one of its tools.
+// A State is the health of a server or of one of its tools.
 type State string
 
 // The states.
 const (
-	Starting   State = "starting" // it has not answered yet
+	Starting   State = "starting" // the server has not answered yet
 	Healthy    State = "healthy"
-	Lost       State = "lost"       // its process has ended, or its port refuses connections, for less than a blink
-	Quarantine State = "quarantine" // it takes no calls
-	Probation  State = "probation"  // it takes one at a time, to see
-	Disabled   State = "disabled"   // an operator has taken it out of service
+	Lost       State = "lost"       // its process has ended, or its port refuses connections, for less than blink
+	Quarantine State = "quarantine" // no calls are sent
+	Probation  State = "probation"  // one call at a time is sent, as a trial
+	Disabled   State = "disabled"   // an operator has disabled it
 )
 
-// States are all states.
+// States lists all states.
 var States = []State{Starting, Healthy, Lost, Quarantine, Probation, Disabled}
 
-// A Cause is why a server is not healthy. It holds no secret.
+// A Cause is the reason why a server is not healthy. It contains no secrets.
 type Cause struct {
-	// Stage is what was being done: connect, list and serve as package upstream
-	// has them, or call, probe or operator.
+	// Stage is the step that failed: connect, list or serve as in package upstream, or call, probe or operator.
 	Stage   string    `json:"stage"`
 	Message string    `json:"message,omitempty"`
-	Since   time.Time `json:"since"` // when the trouble began
+	Since   time.Time `json:"since"` // when the failures began
 
-	// Gone says of a connection that no program is there: the process has ended, or the port refuses
+	// Gone says that no program is at the other end of the connection: the process has ended, or the port refuses
 	// connections.
 	Gone bool `json:"-"`
 }
@@ -74,25 +69,24 @@ const (
 	StageOperator = "operator"
 )
 
-// A Status is how one server fares.
+// A Status is the health of one server.
 type Status struct {
 	State State     `json:"state"`
 	Since time.Time `json:"since"`
 	Cause *Cause    `json:"last_failure,omitempty"` // nil while it is healthy
 
-	// NextProbe is when it is asked again; zero where that hangs on something
-	// else, such as its connection.
+	// NextProbe is when the server is probed next; zero if that depends on something else, such as its connection.
 	NextProbe time.Time `json:"next_probe,omitzero"`
 
-	Calls     int64 `json:"calls"`      // that were meant for it
-	MovedAway int64 `json:"moved_away"` // of these, were served by another
-	MovedHere int64 `json:"moved_here"` // were meant for another
+	Calls     int64 `json:"calls"`      // calls of its tools
+	MovedAway int64 `json:"moved_away"` // of these, calls that another server has served
+	MovedHere int64 `json:"moved_here"` // calls of other servers' tools that it has served
 
-	Tools []ToolStatus `json:"tools,omitempty"` // those that fail alone, sorted
+	Tools []ToolStatus `json:"tools,omitempty"` // tools that fail alone, sorted
 }
 
-// WithoutWords is the status without the messages of causes, which hold the words
-// of servers and of the system, nor what an operator has said.
+// WithoutWords returns the status without the messages of causes. Those contain texts of servers, of the operating
+// system and of operators.
 func (s Status) WithoutWords() Status {
 	mute := func(c *Cause) *Cause {
 		if c == nil {
@@ -108,7 +102,7 @@ func (s Status) WithoutWords() Status {
 	return s
 }
 
-// A ToolStatus is how a tool fares that fails alone.
+// A ToolStatus is the health of a tool that fails alone.
 type ToolStatus struct {
 	Tool  string    `json:"tool"`
 	State State     `json:"state"`
@@ -116,65 +110,61 @@ type ToolStatus struct {
 	Until time.Time `json:"until,omitzero"` // the end of its quarantine
 }
 
-// A Transition is a change of a server's state, or of a tool's.
+// A Transition is a change of the state of a server or of a tool.
 type Transition struct {
 	Server   switchboard.ServerID
 	Tool     string // "" for the server itself
 	From, To State
-	Cause    *Cause // nil where it is healthy now
+	Cause    *Cause // nil for a change to healthy
 }
 
 // Options are the settings of a Monitor. The zero Options work.
 type Options struct {
-	Log *slog.Logger // nil means nowhere
+	Log *slog.Logger // nil means no log output
 
-	// Probe asks the server something that changes nothing and waits for the
-	// answer; nil means that servers are not probed.
+	// Probe sends a request without side effects to the server and waits for the answer; nil means that servers are
+	// not probed.
 	Probe func(ctx context.Context, s *switchboard.Server) error
 
-	// Changed is told of each transition, one after the other. It does not wait
-	// for anything.
+	// Changed receives each transition, one after the other. It must not block.
 	Changed func(Transition)
 
-	// Probed is told how each probe ended.
+	// Probed receives the result of each probe.
 	Probed func(id switchboard.ServerID, err error)
 
-	// Moved is told of each call that was moved to where it was not meant, soon
-	// after it has ended, and of one after the other.
+	// Moved receives each call that another server has served, soon after its end, one after the other.
 	Moved func(Move)
 
-	// Store is where replicas tell each other how the servers fare that all of them
-	// reach at one address, and where it stands what an operator has disabled. nil means
-	// that nobody else is told, and that nothing outlasts the Monitor.
+	// Store shares the health of servers between the replicas that reach them at the same address, and keeps which
+	// servers an operator has disabled. nil means that nothing is shared, and that nothing outlives the Monitor.
 	Store Store
 
-	// Self is this replica's name among several; "" where there are no others.
+	// Self is this replica's id among several; "" for a single process.
 	Self string
 
-	// Patience is for how long after its connection was lost a server's calls wait
-	// for it to come back, where there is nowhere else to go; 0 means 10s.
+	// Patience is how long calls of a server with a lost connection wait for the connection, if no other server can
+	// take them; 0 means 10s.
 	Patience time.Duration
 }
 
-// A Monitor keeps the state of each server. Use New. It is safe for concurrent
-// use.
+// A Monitor keeps the state of each server. Use New. It is safe for concurrent use.
 type Monitor struct {
 	o      Options
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	moves  moves
+	moves  moveLog
 
-	setting sync.Mutex // held while servers, or what is known of them, is replaced
+	setLock sync.Mutex // held while servers or stored are replaced
 	servers atomic.Pointer[map[switchboard.ServerID]*server]
-	known   known        // by the store
-	turn    atomic.Int64 // counts what was heard of the store
+	stored  storedHealth // as last read from the store
+	reads   atomic.Int64 // counts reads of the store, to put them in order
 
-	publishing sync.Mutex // held while unfit is replaced
-	unfit      atomic.Pointer[map[switchboard.ToolID]State]
+	unfitLock sync.Mutex // held while unfit is replaced
+	unfit     atomic.Pointer[map[switchboard.ToolID]State]
 }
 
-// New returns a Monitor without servers. Call Close in the end.
+// New returns a Monitor without servers. The caller must Close it.
 func New(o Options) *Monitor {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -189,34 +179,32 @@ func New(o Options) *Monitor {
 	return m
 }
 
-// Close ends the probes, waits for those under way, and says what is left to be
-// said of calls that were moved.
+// Close ends the probes, waits for those in flight, and reports the remaining moved calls.
 func (m *Monitor) Close() {
 	m.cancel()
-	m.setting.Lock()   // whoever is just setting servers has then begun all that is waited for
-	m.setting.Unlock() //nolint:staticcheck // as said
+	m.setLock.Lock()   // a concurrent Set has then started all its goroutines
+	m.setLock.Unlock() //nolint:staticcheck // the lock is only awaited
 	m.work.Wait()
-	m.moves.close(m.tell)
+	m.moves.close(m.reportMove)
 }
 
-// Set makes servers those that are kept watch of. What is known of one holds on
-// while it is the same program or address.
+// Set replaces the set of monitored servers. The state of a server stays while its program or address stays the same.
 func (m *Monitor) Set(servers []switchboard.Server) {
-	m.setting.Lock()
-	defer m.setting.Unlock()
+	m.setLock.Lock()
+	defer m.setLock.Unlock()
 	if m.ctx.Err() != nil {
 		return
 	}
 	was := *m.servers.Load()
 	next := make(map[switchboard.ServerID]*server, len(servers))
 	for _, cfg := range servers {
-		if old := was[cfg.ID]; old != nil && old.same(&cfg) {
+		if old := was[cfg.ID]; old != nil && old.sameTarget(&cfg) {
 			old.configure(cfg)
 			next[cfg.ID] = old
 			continue
 		}
 		s := newServer(m, cfg)
-		s.inherit(m.known.off[cfg.ID], m.known.words[s.place])
+		s.inherit(m.stored.disabled[cfg.ID], m.stored.shared(sharedName(&m.o, &cfg)))
 		next[cfg.ID] = s
 	}
 	m.servers.Store(&next)
@@ -224,15 +212,15 @@ func (m *Monitor) Set(servers []switchboard.Server) {
 		if next[id] == old {
 			continue
 		}
-		old.stop()
+		old.cancel()
 		if next[id] == nil {
-			m.restate(id, Healthy)
+			m.resetPublished(id, Healthy)
 		}
 	}
 	for id, s := range next {
 		if was[id] != s {
-			s.mu.Lock() // it may be called and heard of already
-			m.restate(id, s.state)
+			s.mu.Lock() // calls and reports may arrive already
+			m.resetPublished(id, s.state.shown)
 			s.mu.Unlock()
 			m.work.Go(s.run)
 		}
@@ -241,48 +229,46 @@ func (m *Monitor) Set(servers []switchboard.Server) {
 
 func (m *Monitor) server(id switchboard.ServerID) *server { return (*m.servers.Load())[id] }
 
-// Link says that the connection to the server is there, and its tools are listed;
-// or that it is lost, or could not be made, and why.
+// Link reports the connection to the server: up means that it is connected and its tools are listed; otherwise it is
+// lost or could not be made, and why is the reason.
 func (m *Monitor) Link(id switchboard.ServerID, up bool, why Cause) {
 	if s := m.server(id); s != nil {
-		s.linked(up, why)
+		s.reportLink(up, why)
 	}
 }
 
-// Disable takes the server out of service, for all replicas and for as long as the
-// store lasts: calls under way go on, new ones are not taken. SB-ROUT-004 says that
-// nothing was done, since it could not be kept.
+// Disable takes the server out of service for all replicas, permanently: calls in flight continue, new calls are
+// refused. SB-ROUT-004 says that the store could not save this and nothing was done.
 func (m *Monitor) Disable(ctx context.Context, id switchboard.ServerID, why string) error {
-	return m.operate(ctx, id, &Cause{Stage: StageOperator, Message: why, Since: time.Now()})
+	return m.setDisabled(ctx, id, &Cause{Stage: StageOperator, Message: why, Since: time.Now()})
 }
 
-// Enable puts a server back into service that was disabled. Its errors are those of
-// Disable.
+// Enable returns a disabled server to service. The errors are as for Disable.
 func (m *Monitor) Enable(ctx context.Context, id switchboard.ServerID) error {
-	return m.operate(ctx, id, nil)
+	return m.setDisabled(ctx, id, nil)
 }
 
-func (m *Monitor) operate(ctx context.Context, id switchboard.ServerID, off *Cause) error {
-	m.setting.Lock()
-	defer m.setting.Unlock()
-	if err := m.keepOff(ctx, id, off); err != nil {
+func (m *Monitor) setDisabled(ctx context.Context, id switchboard.ServerID, off *Cause) error {
+	m.setLock.Lock()
+	defer m.setLock.Unlock()
+	if err := m.saveDisabled(ctx, id, off); err != nil {
 		return err
 	}
-	next := maps.Clone(m.known.off)
+	next := maps.Clone(m.stored.disabled)
 	if next == nil {
 		next = map[switchboard.ServerID]*Cause{}
 	}
 	if next[id] = off; off == nil {
 		delete(next, id)
 	}
-	m.known.off = next
+	m.stored.disabled = next
 	if s := m.server(id); s != nil {
 		s.disable(off)
 	}
 	return nil
 }
 
-// Status returns how the server fares.
+// Status returns the health of the server.
 func (m *Monitor) Status(id switchboard.ServerID) (Status, bool) {
 	s := m.server(id)
 	if s == nil {
@@ -291,8 +277,8 @@ func (m *Monitor) Status(id switchboard.ServerID) (Status, bool) {
 	return s.status(), true
 }
 
-// Unfit returns what is not fit to serve now: servers, with no name of a tool, and
-// tools that fail alone. It must not be modified.
+// Unfit returns the unfit servers, with an empty tool name, and the tools that fail alone. The map must not be
+// modified.
 func (m *Monitor) Unfit() map[switchboard.ToolID]State { return *m.unfit.Load() }
 
 // Fit reports whether the tool may be called now, without a trial.
@@ -306,10 +292,10 @@ func (m *Monitor) Fit(id switchboard.ToolID) bool {
 	return !server && !tool
 }
 
-// publish makes the state of the server, or of one of its tools, what others read.
+// publish puts the state of the server, or of one of its tools, into the map of Unfit.
 func (m *Monitor) publish(s *server, tool string, state State) {
-	m.publishing.Lock()
-	defer m.publishing.Unlock()
+	m.unfitLock.Lock()
+	defer m.unfitLock.Unlock()
 	if m.server(s.id) != s {
 		return
 	}
@@ -321,36 +307,14 @@ func (m *Monitor) publish(s *server, tool string, state State) {
 	m.unfit.Store(&next)
 }
 
-// restate forgets what was published of the server and its tools, and begins with
-// the state.
-func (m *Monitor) restate(id switchboard.ServerID, state State) {
-	m.publishing.Lock()
-	defer m.publishing.Unlock()
+// resetPublished removes the server and its tools from the map of Unfit, and then puts in the server's state.
+func (m *Monitor) resetPublished(id switchboard.ServerID, state State) {
+	m.unfitLock.Lock()
+	defer m.unfitLock.Unlock()
 	next := maps.Clone(m.Unfit())
 	maps.DeleteFunc(next, func(t switchboard.ToolID, _ State) bool { return t.Server == id })
 	if state != Healthy {
 		next[switchboard.ToolID{Server: id}] = state
 	}
 	m.unfit.Store(&next)
-}
-
-func (s *server) status() Status {
-	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := Status{
-		State: s.state, Since: s.since, Cause: s.why(),
-		Calls: s.calls.Load(), MovedAway: s.away.Load(), MovedHere: s.here.Load(),
-	}
-	if next, _ := s.plan(now); s.state != Healthy && s.state != Starting && next > 0 {
-		st.NextProbe = now.Add(next)
-	}
-	if tools := s.tools.Load(); tools != nil {
-		for _, name := range slices.Sorted(maps.Keys(*tools)) {
-			if t := (*tools)[name]; t.state != Healthy {
-				st.Tools = append(st.Tools, ToolStatus{name, t.state, t.cause, t.until})
-			}
-		}
-	}
-	return st
 }

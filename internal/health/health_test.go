@@ -21,18 +21,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A world is servers that do as they are told, and a Monitor that watches them.
+// A world has servers with configured results, and a Monitor of them.
 type world struct {
 	*health.Monitor
-	caller switchboard.Caller // asks the breakers first
+	caller switchboard.Caller // through Admit
 
 	mu     sync.Mutex
 	begun  time.Time
-	dead   map[switchboard.ServerID]error // what calls and probes of a server end with
-	broken map[string]error               // what calls of a tool end with
+	dead   map[switchboard.ServerID]error // by server: the error of its calls and probes
+	broken map[string]error               // by tool: the error of its calls
 	calls  []string
 	probes []string
-	story  []string // transitions, with their second
+	story  []string // transitions
 }
 
 func newWorld(t testing.TB, servers ...switchboard.ServerID) *world {
@@ -78,7 +78,7 @@ func watch(t testing.TB, o health.Options, servers ...switchboard.Server) *world
 }
 
 func (w *world) serve(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
-	time.Sleep(100 * time.Millisecond) // so that crashes one after the other are not one
+	time.Sleep(100 * time.Millisecond) // so that consecutive crashes count separately
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, c.Tool.ID.String())
@@ -129,7 +129,7 @@ func code(err error) switchboard.Code {
 	return ""
 }
 
-func TestAServerThatKeepsFailingIsQuarantinedAndComesBack(t *testing.T) {
+func TestAFailingServerIsQuarantinedAndReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.set("a", hung)
@@ -137,11 +137,11 @@ func TestAServerThatKeepsFailingIsQuarantinedAndComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := w.told(); !strings.Contains(got, "a quarantine") {
-			t.Fatalf("after a call and the probe that follows have failed: %q", got)
+			t.Fatalf("after a failed call and a failed probe: %q", got)
 		}
 		st, _ := w.Status("a")
 		if st.Cause == nil || st.Cause.Stage != health.StageCall || st.Cause.Message != "no answer in time" || st.NextProbe.IsZero() {
-			t.Errorf("status does not say why, or when it is asked again: %+v", st)
+			t.Errorf("the status has no cause, or no time of the next probe: %+v", st)
 		}
 		err := w.call(t, "a/x")
 		if own, _ := errors.AsType[*switchboard.Error](err); own == nil || own.Code != switchboard.CodeNoneHealthy || !own.Unsent || own.RetryAfter <= 0 {
@@ -165,8 +165,8 @@ func TestAServerThatKeepsFailingIsQuarantinedAndComesBack(t *testing.T) {
 	})
 }
 
-// Calls fail, and the probes between them do not.
-func TestAServerWhoseCallsKeepFailingIsQuarantinedAfterFive(t *testing.T) {
+// Calls fail, and the probes between them succeed.
+func TestAServerIsQuarantinedAfterFiveFailedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.broken["a/x"] = hung
@@ -185,8 +185,8 @@ func TestAServerWhoseCallsKeepFailingIsQuarantinedAfterFive(t *testing.T) {
 	})
 }
 
-// A tool that hangs for longer than the window does so while its siblings answer: it is quarantined alone.
-func TestEightCallsOfAHangingToolDoNotQuarantineAServerWhoseOtherToolsAnswer(t *testing.T) {
+// A tool hangs for longer than the window while other tools answer: it is quarantined alone.
+func TestEightCallsOfAHangingToolDoNotQuarantineAServerWithOtherToolsThatAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		slow := w.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
@@ -210,9 +210,9 @@ func TestEightCallsOfAHangingToolDoNotQuarantineAServerWhoseOtherToolsAnswer(t *
 	})
 }
 
-// While nobody knows whether a server that has just failed works, calls wait that another server could
-// take, and no others.
-func TestNoNewCallGoesToAServerThatHasJustFailedUntilItIsProbed(t *testing.T) {
+// A server has just failed and its probe is in flight: calls that another server could take wait,
+// and other calls do not.
+func TestNoNewCallGoesToAServerBetweenItsFailureAndItsProbe(t *testing.T) {
 	for name, tt := range map[string]struct {
 		probe   error
 		sibling bool // another tool of the server has just worked
@@ -260,7 +260,7 @@ func TestNoNewCallGoesToAServerThatHasJustFailedUntilItIsProbed(t *testing.T) {
 				}
 				<-asked
 				fails = false
-				if err := call(); err != nil { // it has nowhere else to go
+				if err := call(); err != nil { // no other server can take it
 					t.Errorf("a call without another candidate: %v", err)
 				}
 				done := make(chan error, 1)
@@ -279,8 +279,8 @@ func TestNoNewCallGoesToAServerThatHasJustFailedUntilItIsProbed(t *testing.T) {
 	}
 }
 
-// The gateway recovers from panics. One on the way to a server on probation does not keep it there.
-func TestAPanicDuringTheTrialOfAServerFreesItsPlace(t *testing.T) {
+// The gateway recovers from panics. A panic during a trial does not keep the server on probation.
+func TestAPanicDuringATrialEndsTheTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := health.New(health.Options{Probe: func(context.Context, *switchboard.Server) error { return nil }})
 		t.Cleanup(m.Close)
@@ -292,7 +292,7 @@ func TestAPanicDuringTheTrialOfAServerFreesItsPlace(t *testing.T) {
 			case "fails":
 				return switchboard.Result{}, hung
 			case "panics":
-				panic("on the way")
+				panic("during the call")
 			}
 			return switchboard.Result{JSON: []byte(`{}`)}, nil
 		}))
@@ -310,7 +310,7 @@ func TestAPanicDuringTheTrialOfAServerFreesItsPlace(t *testing.T) {
 			synctest.Wait()
 		}
 		way = "panics"
-		for range 20 { // until one is let through, as the trial
+		for range 20 { // until one call is admitted, as the trial
 			time.Sleep(500 * time.Millisecond)
 			if err := call(); err != nil && strings.HasPrefix(err.Error(), "panic") {
 				break
@@ -328,8 +328,8 @@ func TestAPanicDuringTheTrialOfAServerFreesItsPlace(t *testing.T) {
 	})
 }
 
-// What is out of service is not probed for the sake of a call that fails late.
-func TestAServerThatIsDisabledIsNotProbed(t *testing.T) {
+// A call that fails after its server was disabled does not cause a probe.
+func TestADisabledServerIsNotProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var probes atomic.Int64
 		m := health.New(health.Options{Store: store.NewMemory(), Probe: func(context.Context, *switchboard.Server) error { probes.Add(1); return hung }})
@@ -359,8 +359,8 @@ func TestAServerThatIsDisabledIsNotProbed(t *testing.T) {
 	})
 }
 
-// A crash cuts off all calls that are under way: that is one failure. Silence that
-// each of them has waited out is as many.
+// A crash cuts off all calls in flight: that is one failure. If each call waits in
+// vain until its own timeout, each is a failure.
 func TestCallsThatAreCutOffTogetherAreOneFailure(t *testing.T) {
 	for err, rounds := range map[error]int{cut: 5, hung: 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -383,9 +383,9 @@ func TestCallsThatAreCutOffTogetherAreOneFailure(t *testing.T) {
 	}
 }
 
-// A process that has ended, or a port that refuses connections, is not chosen at once. A connection that
-// is lost in another way may be back soon.
-func TestAServerThatIsGoneIsNotChosenAtOnce(t *testing.T) {
+// A server is unfit at once if its process has ended or its port refuses connections. A connection that
+// is lost in another way may return soon.
+func TestALostServerIsUnfitAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.set("a", refused)
@@ -410,7 +410,7 @@ func TestAServerThatIsGoneIsNotChosenAtOnce(t *testing.T) {
 	})
 }
 
-func TestAServerInQuarantineStaysThereWhenItsConnectionIsLost(t *testing.T) {
+func TestAQuarantinedServerStaysQuarantinedWhenItsConnectionIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.set("a", hung)
@@ -423,18 +423,18 @@ func TestAServerInQuarantineStaysThereWhenItsConnectionIsLost(t *testing.T) {
 	})
 }
 
-// What a server works at again, its tools do too.
+// When a server works again, its tools are tried again, too.
 func TestAToolIsTriedAsSoonAsItsServerIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.set("a", hung)
-		for range 40 { // its quarantines grow, and so do those of its tool
+		for range 40 { // its quarantines grow, and its tool's as well
 			_ = w.call(t, "a/x")
 			time.Sleep(time.Second)
 		}
 		w.set("a", nil)
 		var err error
-		for range 4 { // it is asked for, so that its probes are soon
+		for range 4 { // calls want the server, so its probes are soon
 			err = w.call(t, "a/x")
 			time.Sleep(time.Second)
 		}
@@ -495,7 +495,7 @@ func TestAToolThatFailsAloneIsQuarantinedAlone(t *testing.T) {
 			t.Error("the tool is called in quarantine")
 		}
 		if w.Fit(switchboard.ToolID{Server: "a", Name: "bad"}) || !w.Fit(switchboard.ToolID{Server: "a", Name: "good"}) {
-			t.Error("what is published is not so")
+			t.Error("the published states are wrong")
 		}
 		delete(w.broken, "a/bad")
 		time.Sleep(3 * time.Second)
@@ -506,7 +506,7 @@ func TestAToolThatFailsAloneIsQuarantinedAlone(t *testing.T) {
 			t.Errorf("told %q", got)
 		}
 
-		// A server that comes back may have been mended.
+		// A server that reconnects may have been repaired.
 		w.broken["a/bad"] = hung
 		for range 5 {
 			_ = w.call(t, "a/bad")
@@ -519,7 +519,7 @@ func TestAToolThatFailsAloneIsQuarantinedAlone(t *testing.T) {
 	})
 }
 
-func TestAServerOfWhichAllToolsBeginToFailIsQuarantinedItself(t *testing.T) {
+func TestAServerIsQuarantinedIfAllItsToolsBeginToFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		for _, tool := range []string{"a/x", "a/y", "a/x"} {
@@ -538,7 +538,7 @@ func TestAServerOfWhichAllToolsBeginToFailIsQuarantinedItself(t *testing.T) {
 	})
 }
 
-func TestAConnectionThatBlinksIsNoTrouble(t *testing.T) {
+func TestAShortLossOfTheConnectionChangesNoState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		lost := health.Cause{Stage: "serve", Message: "the process ended", Since: time.Now()}
@@ -554,7 +554,7 @@ func TestAConnectionThatBlinksIsNoTrouble(t *testing.T) {
 			t.Errorf("after three seconds: %q", got)
 		}
 		if err := w.call(t, "a/x"); err != nil {
-			t.Errorf("a call that could wait for it: %v", err)
+			t.Errorf("a call that waits for the connection: %v", err)
 		}
 		time.Sleep(10 * time.Second)
 		if code(w.call(t, "a/x")) != switchboard.CodeNoneHealthy {
@@ -567,7 +567,7 @@ func TestAConnectionThatBlinksIsNoTrouble(t *testing.T) {
 	})
 }
 
-func TestASilentServerIsFoundOutThoughNobodyCallsIt(t *testing.T) {
+func TestProbesQuarantineASilentServerWithoutCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		time.Sleep(2 * time.Minute)
@@ -596,7 +596,7 @@ func TestADisabledServerTakesNoCallsUntilItIsEnabled(t *testing.T) {
 			t.Error("it is called")
 		}
 		synctest.Wait()
-		// A reload, and a change of its address, change nothing about it.
+		// A reload, or a change of its address, does not enable it.
 		w.Set([]switchboard.Server{{ID: "a", URL: "http://other"}})
 		w.Link("a", true, health.Cause{})
 		if code(w.call(t, "a/x")) != switchboard.CodeNoneHealthy || w.Fit(switchboard.ToolID{Server: "a"}) {
@@ -614,7 +614,7 @@ func TestADisabledServerTakesNoCallsUntilItIsEnabled(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotKnownIsNotFit(t *testing.T) {
+func TestAServerOfUnknownHealthIsUnfit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Set([]switchboard.Server{{ID: "a"}})
@@ -631,25 +631,25 @@ func TestWhatIsNotKnownIsNotFit(t *testing.T) {
 		}
 		w.Set(nil)
 		if len(w.Unfit()) != 0 {
-			t.Errorf("of servers that are gone stays %v", w.Unfit())
+			t.Errorf("states of removed servers remain: %v", w.Unfit())
 		}
 	})
 }
 
-// Where nobody is there it costs next to nothing to look, and a client asks.
-// Who is there and fails is left in peace for longer, and so is who is not missed.
-func TestAServerThatIsNotThereIsLookedForSoonerThanOneThatFails(t *testing.T) {
+// A probe of a closed port costs little, so it is repeated soon while clients want the server.
+// A server that is there and fails gets a longer pause, and so does one that no client wants.
+func TestAnUnreachableServerIsProbedSoonerThanAFailingOne(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		fails  error
 		asked  bool
-		most   time.Duration // from when it works again to the first answer
+		most   time.Duration // from the server's return to the first answer
 		least  time.Duration
 		probes int // at most, while it fails
 	}{
-		{"it is not there, and missed", refused, true, 150 * time.Millisecond, 0, 8},
-		{"it is not there, and nobody asks", refused, false, time.Minute, 200 * time.Millisecond, 1},
-		{"it fails", hung, true, time.Second, 500 * time.Millisecond, 2},
+		{"unreachable, and calls want it", refused, true, 150 * time.Millisecond, 0, 8},
+		{"unreachable, without calls", refused, false, time.Minute, 200 * time.Millisecond, 1},
+		{"failing", hung, true, time.Second, 500 * time.Millisecond, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -686,9 +686,9 @@ func TestAServerThatIsNotThereIsLookedForSoonerThanOneThatFails(t *testing.T) {
 	}
 }
 
-// The looks for a server that stays away do not lengthen its quarantine, and are
-// not many.
-func TestAServerThatStaysAwayIsNotLookedForWithoutEnd(t *testing.T) {
+// The early probes of an unreachable server do not lengthen its quarantine, and their
+// number is limited.
+func TestAnUnreachableServerIsNotProbedTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.set("a", refused)
@@ -705,7 +705,7 @@ func TestAServerThatStaysAwayIsNotLookedForWithoutEnd(t *testing.T) {
 	})
 }
 
-func TestAServerIsKnownAsItFaresThoughItIsHeardOfWhileItIsBeingSet(t *testing.T) {
+func TestALinkReportDuringSetIsNotLost(t *testing.T) {
 	for range 200 {
 		m := health.New(health.Options{})
 		heard := make(chan struct{})
@@ -728,7 +728,7 @@ func TestAServerIsKnownAsItFaresThoughItIsHeardOfWhileItIsBeingSet(t *testing.T)
 	}
 }
 
-func TestAMonitorThatIsClosedWhileItsServersAreSetWaitsForAllThatThisHasBegun(t *testing.T) {
+func TestCloseWaitsForTheGoroutinesOfAConcurrentSet(t *testing.T) {
 	var servers []switchboard.Server
 	for i := range 20 {
 		servers = append(servers, switchboard.Server{ID: switchboard.ServerID(fmt.Sprint("s", i))})

@@ -13,9 +13,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Whatever happens in whatever order: a server in quarantine, or disabled, is not
-// called, and one on probation by one call at a time.
-func TestNoSequenceOfEventsCallsAnUnfitServerButForOneTrial(t *testing.T) {
+// After any sequence of events: a server in quarantine, or disabled, is not
+// called, and a server on probation gets one call at a time.
+func TestNoSequenceOfEventsCallsAnUnfitServerExceptForOneTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // a T itself has no deadline in a bubble
 			var m *health.Monitor
@@ -31,7 +31,7 @@ func TestNoSequenceOfEventsCallsAnUnfitServerButForOneTrial(t *testing.T) {
 					t.Errorf("it is called though it is disabled")
 				case health.Probation:
 					trials.Add(1)
-					if n > 1 { // those that began before are over: the clock stood still meanwhile
+					if n > 1 { // earlier calls have ended: the clock has not moved
 						t.Errorf("%d trials at once", n)
 					}
 				}
@@ -61,7 +61,7 @@ func TestNoSequenceOfEventsCallsAnUnfitServerButForOneTrial(t *testing.T) {
 			}))
 			t.Repeat(map[string]func(*rapid.T){
 				"calls": func(t *rapid.T) {
-					took = time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond // no call ends before the others are let in
+					took = time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond // no call ends before all of them are admitted
 					n := rapid.IntRange(1, 8).Draw(t, "n")
 					done := make(chan struct{})
 					for range n {
@@ -88,8 +88,8 @@ func TestNoSequenceOfEventsCallsAnUnfitServerButForOneTrial(t *testing.T) {
 	})
 }
 
-// linkUp reports whether a quarantine is the breaker's, and not of a connection
-// that is lost, for which calls wait.
+// linkUp reports whether a quarantine comes from the breaker, and not from a lost
+// connection, which calls wait for.
 func linkUp(m *health.Monitor) bool {
 	st, _ := m.Status("a")
 	return st.Cause != nil && (st.Cause.Stage == health.StageCall || st.Cause.Stage == health.StageProbe)

@@ -1,334 +1,266 @@
 package health
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/sony/gobreaker/v2"
-
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// blink is for how long a connection may be lost without the server being
-// quarantined: most children that end are back sooner.
-const blink = 2 * time.Second
-
-// A server is the state of one server.
+// A server guards the state of one server and its tools, and acts on it: it publishes states, probes the server, and
+// shares with the other replicas that it is down.
 type server struct {
-	m       *Monitor
+	monitor *Monitor
 	id      switchboard.ServerID
-	place   string                                     // where the replicas' word on it stands; "" where it is this one's alone
-	breaker *gobreaker.TwoStepCircuitBreaker[struct{}] // never asked with mu held: it calls back
 	ctx     context.Context
 	cancel  context.CancelFunc
-	wake    chan struct{} // holds one signal when run has to look again
-	news    chan struct{} // holds one signal when confer has
+	wake    chan struct{} // holds one signal when run must plan again
 
-	doubt             atomic.Pointer[doubt] // set from a failed call until a probe has ended
-	calls, away, here atomic.Int64
-	budget            budget
+	breaker *breaker // must not be used with mu held: it calls back
+	tools   toolSet
+	doubts  doubts
+	barrier atomic.Pointer[barrier] // why calls are refused; nil while they are not. Calls only look at this.
+	traffic traffic
+	changes transitions
+	share   *outageStore // nil if no other replica reaches the same server
 
-	// bar, where set, is why no call is taken; so that taking one costs a look.
-	bar   atomic.Pointer[bar]
-	tools atomic.Pointer[map[string]*tool] // those that have failed lately; replaced whole
-	good  atomic.Pointer[goods]
-
-	mu    sync.Mutex
-	cfg   switchboard.Server
-	state State
-	since time.Time // of state
-	told  []Transition
-
-	off *Cause // why it is disabled
-
-	up     bool
-	wasUp  bool
-	lost   time.Time // when the connection was lost
-	reason *Cause    // of that
-
-	crashed  time.Time // when a call was cut off last that counted
-	suspect  Cause     // the last failure by the server's own fault
-	broken   *Cause    // why the breaker has tripped; nil while it has not
-	released bool      // a probe has succeeded since, or its connection is new
-	until    time.Time // before which nothing is tried
-	trips    int       // in a row
-	absent   bool      // the last failure found nobody there
-	looks    int       // for it, since it tripped
-	healed   time.Time // when it became healthy last
-
-	probed time.Time // when the last probe began
-	failed int       // probes in a row
-	wanted bool      // somebody has asked for it since the last probe
-	jitter time.Duration
-
-	// What the replicas hold of it, in the turn in which that was so; see share.go.
-	word      word
-	wordHeard time.Time
-	turn      int64
-	said      []func(word) (word, bool) // of trials, yet to be told
-	answered  bool                      // it has answered since
-	wrong     int                       // how often another replica has found it well that was down here
-	fine      time.Time                 // since when it works here; zero while it does not
+	mu     sync.Mutex
+	config switchboard.Server
+	state  serverState
 }
 
-// A bar is why a server takes no calls.
-type bar struct {
+// A barrier is why a server takes no calls.
+type barrier struct {
 	state State
 	next  time.Time // when that may change; zero means unknown
-	trial bool      // whoever has the claim may call it
 }
 
-func newServer(m *Monitor, cfg switchboard.Server) *server {
-	s := &server{m: m, id: cfg.ID, cfg: cfg, state: Starting, since: time.Now(), wake: make(chan struct{}, 1), news: make(chan struct{}, 1)}
-	s.place = m.placeOf(&cfg)
+// A traffic counts the calls of one server.
+type traffic struct {
+	calls, movedAway, movedHere atomic.Int64
+	retries                     retryBudget
+}
+
+func newServer(m *Monitor, config switchboard.Server) *server {
+	s := &server{monitor: m, id: config.ID, config: config, wake: make(chan struct{}, 1)}
+	s.state.shown, s.state.since = Starting, time.Now()
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
-	s.breaker = newBreaker(s.tripped)
-	if s.shared() {
-		m.work.Go(s.confer)
+	s.breaker = newBreaker(s.breakerOpened, s.breakerClosed)
+	s.tools.changed = s.toolChanged
+	s.state.probes.jitter = rand.N(s.probeInterval() / 4)
+	if name := sharedName(&m.o, &config); name != "" {
+		s.share = &outageStore{server: s, name: name, changed: make(chan struct{}, 1)}
+		s.state.outage.replica = m.o.Self
+		m.work.Go(s.share.run)
 	}
-	s.jitter = rand.N(s.every() / 4)
 	return s
 }
 
-// same reports whether what is known of the server holds for cfg too.
-func (s *server) same(cfg *switchboard.Server) bool {
+// sameTarget reports whether config means the same program or address, so that the state stays valid.
+func (s *server) sameTarget(config *switchboard.Server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cfg.Transport == cfg.Transport && s.cfg.URL == cfg.URL && slices.Equal(s.cfg.Command, cfg.Command)
+	return s.config.Transport == config.Transport && s.config.URL == config.URL && slices.Equal(s.config.Command, config.Command)
 }
 
-func (s *server) configure(cfg switchboard.Server) {
+func (s *server) configure(config switchboard.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cfg = cfg
+	s.config = config
 }
 
-// inherit takes over what is known of a server before anybody calls it: why an operator
-// has disabled it, and the word of the replicas.
-func (s *server) inherit(off *Cause, w word) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.off, s.word, s.wordHeard = off, w, time.Now()
-	s.settle(time.Now())
-	s.told = nil
+// inherit applies what the store has about a new server, before it is called.
+func (s *server) inherit(disabled *Cause, r storeRead) {
+	s.update(func(st *serverState, now time.Time) {
+		st.disabled = disabled
+		if s.share != nil {
+			st.outage, _ = st.outage.next(r, false, now)
+		}
+	})
+	s.changes.take()
 }
 
-func (s *server) stop() { s.cancel() }
-
-// linked takes note of the connection.
-func (s *server) linked(up bool, why Cause) {
+// update changes the state, publishes it, and makes run plan again.
+func (s *server) update(change func(st *serverState, now time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	switch {
-	case up:
-		if !s.up {
-			s.pardonTools()
-		}
-		s.up, s.wasUp, s.reason, s.lost = true, true, nil, time.Time{}
-		s.probed, s.failed, s.wanted = now, 0, false // it has just answered
-		if s.broken != nil {
-			s.released = true
-		}
-		s.answered = s.word.out()
-	case s.up || s.lost.IsZero():
-		s.up, s.lost, s.reason = false, now, &why
-	default:
-		why.Since = s.lost
-		s.reason = &why
-	}
+	change(&s.state, now)
 	s.settle(now)
 }
 
-func (s *server) disable(why *Cause) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.off = why
-	s.settle(time.Now())
-	if why != nil {
-		s.settled(s.doubt.Load()) // nobody probes it any more
-	}
-}
-
-// tripped takes note of what the breaker has found.
-func (s *server) tripped(to gobreaker.State) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	switch to {
-	case gobreaker.StateOpen:
-		why := s.suspect
-		if s.broken != nil {
-			why.Since = s.broken.Since
-		} else if now.Sub(s.healed) > steadyAfter {
-			s.trips = 0
-		}
-		s.broken = &why
-		s.trips++
-		s.until, s.released, s.looks = now.Add(quarantine(s.trips)), false, 0
-	case gobreaker.StateClosed:
-		s.broken, s.released, s.failed, s.healed = nil, false, 0, now
-		s.pardonTools()
-	}
-	s.settle(now)
-}
-
-// settle finds the state, and makes it known where it has changed. The caller
-// holds s.mu.
+// settle publishes the state. The caller holds s.mu.
 func (s *server) settle(now time.Time) {
-	own := s.seen(now)
-	switch {
-	case own == Healthy && s.fine.IsZero():
-		s.fine = now
-	case own != Healthy && !s.fine.IsZero():
-		if now.Sub(s.fine) >= steadyAfter {
-			s.wrong = 0
-		}
-		s.fine = time.Time{}
+	st := &s.state
+	s.barrier.Store(st.barrier(s.monitor.o.Patience, now))
+	if state := st.current(now); state != st.shown {
+		s.changes.add(Transition{Server: s.id, From: st.shown, To: state, Cause: st.cause(state)})
+		st.shown, st.since = state, now
+		s.monitor.publish(s, "", state)
 	}
-	state := own
-	switch {
-	case s.off != nil:
-		state = Disabled
-	case s.word.State == Quarantine:
-		state = Quarantine
-	case s.word.State == Probation && own != Quarantine:
-		state = Probation
-	}
-	var b *bar
-	switch {
-	case state == Disabled:
-		b = &bar{state: state}
-	case s.broken != nil && !s.released:
-		b = &bar{state: Quarantine, next: s.until}
-	case s.word.State == Quarantine:
-		b = &bar{state: Quarantine, next: s.word.Until}
-	case !s.up && !s.lost.IsZero() && now.Sub(s.lost) >= s.m.o.Patience:
-		b = &bar{state: Quarantine}
-	case s.word.State == Probation:
-		b = &bar{state: Probation, trial: s.mayTry()}
-	}
-	s.bar.Store(b)
-	if state != s.state {
-		s.told = append(s.told, Transition{Server: s.id, From: s.state, To: state, Cause: s.whyIn(state)})
-		s.state, s.since = state, now
-		s.m.publish(s, "", state)
-	}
-	s.look()
-	if s.shared() {
-		s.confide()
+	s.planAgain()
+	if s.share != nil {
+		s.share.stepSoon()
 	}
 }
 
-// seen is the state by what this replica has seen itself. The caller holds s.mu.
-func (s *server) seen(now time.Time) State {
-	switch {
-	case !s.up && !s.wasUp && s.reason == nil:
-		return Starting
-	case !s.up && (!s.wasUp || now.Sub(s.lost) >= blink):
-		return Quarantine
-	case s.broken != nil && !s.released:
-		return Quarantine
-	case !s.up && s.reason != nil && s.reason.Gone:
-		return Lost
-	case s.broken != nil:
-		return Probation
-	}
-	return Healthy
-}
+// planAgain makes run plan again.
+func (s *server) planAgain() { signal(s.wake) }
 
-// why is the cause of the state; nil where it is healthy. The caller holds s.mu.
-func (s *server) why() *Cause { return s.whyIn(s.state) }
-
-func (s *server) whyIn(state State) *Cause {
-	switch state {
-	case Healthy, Starting:
-		return nil
-	case Disabled:
-		return s.off
-	}
-	if own := s.ownWhy(); own != nil {
-		return own
-	}
-	why := s.word.Cause // whoever is told keeps it, and the next word is written over this one
-	return &why
-}
-
-// ownWhy is why it is not healthy by what this replica has seen; nil where it has seen
-// nothing. The caller holds s.mu.
-func (s *server) ownWhy() *Cause {
-	if !s.up && s.reason != nil {
-		return s.reason
-	}
-	return s.broken
-}
-
-// look has run look again.
-func (s *server) look() {
+// signal puts one value into a channel with room for one.
+func signal(c chan struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
+}
+
+// reportLink applies a report about the connection.
+func (s *server) reportLink(up bool, cause Cause) {
+	s.update(func(st *serverState, now time.Time) {
+		if up && !st.link.up {
+			s.tools.pardon()
+		}
+		st.link = st.link.next(linkReport{up, cause, now})
+		if up {
+			st.probes.last, st.probes.failed = now, 0 // it has just answered
+			st.probes.wanted = st.outage.hint.valid(now)
+			st.quarantine = st.quarantine.next(quarantineEvent{kind: onAnswered, at: now})
+		}
+	})
+}
+
+func (s *server) disable(cause *Cause) {
+	s.update(func(st *serverState, _ time.Time) { st.disabled = cause })
+	if cause != nil {
+		s.doubts.end(s.doubts.current()) // a disabled server is not probed
+	}
+}
+
+// breakerOpened is called by the breaker.
+func (s *server) breakerOpened(cause Cause, absent bool) {
+	s.update(func(st *serverState, _ time.Time) {
+		st.quarantine = st.quarantine.next(newTrip(onTripped, cause, absent))
+	})
+}
+
+// breakerClosed is called by the breaker.
+func (s *server) breakerClosed() {
+	s.update(func(st *serverState, now time.Time) {
+		st.quarantine = st.quarantine.next(quarantineEvent{kind: onClosed, at: now})
+		st.probes.failed = 0
+		s.tools.pardon()
+	})
+}
+
+// toolChanged publishes the state of a tool that fails alone.
+func (s *server) toolChanged(name string, from, to State, cause *Cause) {
+	s.changes.add(Transition{Server: s.id, Tool: name, From: from, To: to, Cause: cause})
+	if to == Probation {
+		to = Healthy // its trial is the next call: no probe would test it
+	}
+	s.monitor.publish(s, name, to)
+	s.planAgain()
 }
 
 // isLost reports whether the connection is known to be lost.
 func (s *server) isLost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.up && !s.lost.IsZero()
+	return s.state.link.isLost()
 }
 
-// want says that somebody has asked for the server in vain.
+// want notes that a call was refused which wanted the server.
 func (s *server) want() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.wanted {
-		s.wanted = true
-		s.look()
+	if !s.state.probes.wanted {
+		s.state.probes.wanted = true
+		s.planAgain()
 	}
 }
 
-// counted reports whether a call that was cut off is of a crash that another one
-// has told of.
-func (s *server) counted() bool {
+// startDoubt has the server probed at once, unless it takes no calls already.
+func (s *server) startDoubt() {
+	if s.monitor.o.Probe != nil && s.barrier.Load() == nil && s.doubts.begin() {
+		s.planAgain()
+	}
+}
+
+// probeInterval returns the time between probes while no call is made. The caller holds s.mu, or s is not shared yet.
+func (s *server) probeInterval() time.Duration { return cmp.Or(s.config.Probe.Every, probeInterval) }
+
+// plan returns the next action and the time until then; below 0 means that there is none.
+func (s *server) plan(now time.Time) (time.Duration, action) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.state.plan(s.planInput(now))
+}
+
+// planInput returns the input of a plan. The caller holds s.mu.
+func (s *server) planInput(now time.Time) planInput {
+	return planInput{
+		now: now, patience: s.monitor.o.Patience, interval: s.probeInterval(),
+		worked: s.tools.witnesses.lastWorked(), doubted: s.doubts.current() != nil,
+	}
+}
+
+func (s *server) status() Status {
 	now := time.Now()
-	if now.Sub(s.crashed) < atOnce {
-		return true
-	}
-	s.crashed = now
-	return false
-}
-
-// blame notes why the server failed, before its breaker is told.
-func (s *server) blame(stage string, err error) {
+	next, _ := s.plan(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.suspect, s.absent = Cause{Stage: stage, Message: plain(err), Since: time.Now()}, unsent(err)
+	st := &s.state
+	out := Status{
+		State: st.shown, Since: st.since, Cause: st.cause(st.shown),
+		Calls: s.traffic.calls.Load(), MovedAway: s.traffic.movedAway.Load(), MovedHere: s.traffic.movedHere.Load(),
+		Tools: s.tools.status(),
+	}
+	if st.shown != Healthy && st.shown != Starting && next > 0 {
+		out.NextProbe = now.Add(next)
+	}
+	return out
 }
 
-// unsent reports whether err says that nothing was sent, since nobody is there.
-func unsent(err error) bool {
-	if own, ok := errors.AsType[*switchboard.Error](err); ok {
-		return own.Unsent
-	}
-	own, ok := errors.AsType[interface {
-		error
-		Unsent() bool
-	}](err)
-	return ok && own.Unsent()
+// transitions are the changes of states that are not reported yet.
+type transitions struct {
+	mu      sync.Mutex
+	pending []Transition
 }
 
-// plain is the text of a failure for operators.
-func plain(err error) string {
-	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Cause != nil {
-		return own.Cause.Error()
+func (q *transitions) add(t Transition) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pending = append(q.pending, t)
+}
+
+func (q *transitions) take() []Transition {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := q.pending
+	q.pending = nil
+	return all
+}
+
+// report logs the pending transitions and passes them on.
+func (q *transitions) report(o *Options) {
+	for _, t := range q.take() {
+		log := o.Log.With("server", string(t.Server), "from", string(t.From), "to", string(t.To))
+		if t.Tool != "" {
+			log = log.With("tool", t.Tool)
+		}
+		if t.Cause != nil {
+			log.Warn("health", "stage", t.Cause.Stage, "cause", t.Cause.Message, "since", t.Cause.Since)
+		} else {
+			log.Info("health")
+		}
+		if o.Changed != nil {
+			o.Changed(t)
+		}
 	}
-	return err.Error()
 }

@@ -6,21 +6,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 )
 
-// StageName is the stage's word in explanations.
+// StageName is the name of the stage in explanations.
 const StageName = "health"
 
-// Left is how a server fares, for a run, which was given up for another that
-// still serves: it is passed over though it may be back.
+// Left is the state, for one run, of a server that the run has given up for another: the run skips it while the other
+// serves, even if it is healthy again.
 const Left = "left"
 
-// Bound is how a server fares that a run shows and that is not fit to serve: it stays, if no other
-// candidate is fit.
+// Bound is the state, for one run, of an unfit server that the run shows: it stays if no other candidate is fit.
 const Bound = "bound, and not fit"
 
-// Stage passes over candidates that are not fit to serve, as the decision's input
-// has it. Where none is fit, what is bound stays bound, else the first is bound, and its calls
-// fail clearly. Tools that are required by name all stay, since nothing else is
-// meant.
+// Stage drops unfit candidates. If none is fit, bound tools stay bound; otherwise the first candidate is bound, and
+// its calls fail with a clear error. Tools that are required by name all stay, because the requirement has no
+// alternative.
 var Stage decide.Stage = stage{}
 
 type stage struct{}
@@ -33,7 +31,7 @@ func (stage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate,
 	if len(q.Unfit) == 0 || q.Requirement.ByName() {
 		return in, nil
 	}
-	unfit := passedOver(q.Unfit, in)
+	unfit := excluded(q.Unfit, in)
 	if unfit == nil {
 		return in, nil
 	}
@@ -42,9 +40,8 @@ func (stage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate,
 		switch why := q.Unfit.Why(c.Tool.ID); {
 		case !unfit(why):
 			out = append(out, c)
-		case drop == nil:
 		case why == Left:
-			drop(c, decide.Reason{Text: "its server was given up for another, which serves still"})
+			drop(c, decide.Reason{Text: "its server was given up for another, which still serves"})
 		default:
 			drop(c, decide.Reason{Text: "it is not fit to serve now: " + why})
 		}
@@ -52,9 +49,9 @@ func (stage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate,
 	return out, nil
 }
 
-// passedOver returns how candidates fare that are passed over. The best that there is stays: fit,
-// else given up for another, else bound. nil means that nothing is passed over.
-func passedOver(u decide.Unfit, in []decide.Candidate) func(why string) bool {
+// excluded returns the test for the states that are dropped. The best state that any candidate has stays: fit,
+// otherwise given up, otherwise bound. nil means that no candidate is dropped.
+func excluded(u decide.Unfit, in []decide.Candidate) func(why string) bool {
 	has := map[string]bool{}
 	for i := range in {
 		has[u.Why(in[i].Tool.ID)] = true

@@ -2,83 +2,50 @@ package health
 
 import (
 	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/sony/gobreaker/v2"
 )
 
-// maxTools bounds how many tools of a server are counted alone.
+// maxTools limits how many tools of a server have a breaker of their own.
 const maxTools = 1000
 
-// goods are the last two different tools that have worked, and not failed since,
-// and when: so that one which fails alone is known from a server that fails.
-type goods struct {
-	last, other string
-	at, before  time.Time // of last, and of other
+// A toolSet has the tools of one server that have failed lately. The zero toolSet is ready for use once changed is set.
+type toolSet struct {
+	changed   func(name string, from, to State, cause *Cause)
+	witnesses witnesses
+
+	failing atomic.Pointer[map[string]*tool] // replaced as a whole, so that calls read it without the lock
+
+	mu sync.Mutex // guards the fields of all tools
 }
 
-// worked notes that the tool works.
-func (s *server) worked(name string) {
-	now, g := time.Now(), s.good.Load()
-	switch {
-	case g == nil:
-		s.good.Store(&goods{last: name, at: now})
-	case g.last != name:
-		s.good.Store(&goods{last: name, at: now, other: g.last, before: g.at})
-	case now.Sub(g.at) > time.Second:
-		s.good.Store(&goods{last: name, at: now, other: g.other, before: g.before})
-	}
-}
-
-// unworked notes that the tool does not work, so that it is no witness any more for
-// its server.
-func (s *server) unworked(name string) {
-	switch g := s.good.Load(); {
-	case g == nil:
-	case g.last == name:
-		s.good.Store(&goods{last: g.other, at: g.before})
-	case g.other == name:
-		s.good.Store(&goods{last: g.last, at: g.at})
-	}
-}
-
-// othersWork reports whether another tool has worked lately, or while the call went on that began
-// then, and has not failed since.
-func (s *server) othersWork(name string, began time.Time) bool {
-	g := s.good.Load()
-	if g == nil {
-		return false
-	}
-	at := g.at
-	if g.last == name {
-		at = g.before
-	}
-	return !at.IsZero() && (time.Since(at) < window || at.After(began))
-}
-
-// A tool is the state of one that has failed lately.
+// A tool is a tool that has failed lately.
 type tool struct {
-	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	breaker *breaker
 
-	// These are guarded by the server's mu.
-	state   State
-	suspect Cause
-	cause   *Cause
-	until   time.Time // the end of its quarantine
-	trips   int
-	healed  time.Time
-	used    time.Time
+	quarantine quarantine
+	state      State
+	used       time.Time // when it failed last
 }
 
-// toolNamed returns the state of the tool, and makes one where there is none.
-// nil means that there are too many.
-func (s *server) toolNamed(name string) *tool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all map[string]*tool
-	if known := s.tools.Load(); known != nil {
-		all = *known
+// find returns the tool; nil if it has not failed lately.
+func (ts *toolSet) find(name string) *tool { return ts.all()[name] }
+
+// all returns the tools. The map must not be modified.
+func (ts *toolSet) all() map[string]*tool {
+	if all := ts.failing.Load(); all != nil {
+		return *all
 	}
+	return nil
+}
+
+// add returns the tool, and creates it if it has not failed lately. It returns nil if there are too many.
+func (ts *toolSet) add(name string) *tool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	all := ts.all()
 	if t := all[name]; t != nil {
 		return t
 	}
@@ -86,88 +53,82 @@ func (s *server) toolNamed(name string) *tool {
 		return nil
 	}
 	t := &tool{state: Healthy, used: time.Now()}
-	t.breaker = newBreaker(func(to gobreaker.State) { s.toolTripped(name, t, to) })
+	t.breaker = newBreaker(func(cause Cause, absent bool) {
+		ts.update(name, t, newTrip(onTripped, cause, absent))
+	}, func() {
+		ts.update(name, t, quarantineEvent{kind: onClosed, at: time.Now()})
+	})
 	next := maps.Clone(all)
 	if next == nil {
 		next = map[string]*tool{}
 	}
 	next[name] = t
-	s.tools.Store(&next)
-	s.look()
+	ts.failing.Store(&next)
 	return t
 }
 
-func (s *server) toolTripped(name string, t *tool, to gobreaker.State) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	state := t.state
-	switch to {
-	case gobreaker.StateOpen:
-		why := t.suspect
-		if t.cause != nil {
-			why.Since = t.cause.Since
-		} else if now.Sub(t.healed) > steadyAfter {
-			t.trips = 0
-		}
-		t.cause = &why
-		t.trips++
-		t.until, state = now.Add(quarantine(t.trips)), Quarantine
-	case gobreaker.StateClosed:
-		t.cause, t.until, t.healed, state = nil, time.Time{}, now, Healthy
-	}
-	s.setTool(name, t, state)
+// quarantined returns the end of the tool's quarantine, if it is in one.
+func (ts *toolSet) quarantined(t *tool) (until time.Time, ok bool) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return t.quarantine.until, t.state == Quarantine
 }
 
-// setTool makes the tool's state known. The caller holds s.mu.
-func (s *server) setTool(name string, t *tool, state State) {
-	if state == t.state {
-		return
-	}
-	s.told = append(s.told, Transition{Server: s.id, Tool: name, From: t.state, To: state, Cause: t.cause})
-	t.state = state
-	// No probe would tell, so that its trial is the next call of whoever chooses it.
-	fit := state
-	if state == Probation {
-		fit = Healthy
-	}
-	s.m.publish(s, name, fit)
-	s.look()
+// failed records a failure, before it is reported to the tool's breaker.
+func (ts *toolSet) failed(t *tool, cause Cause) {
+	t.breaker.blame(cause, false)
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t.used = cause.Since
 }
 
-// pardonTools gives the tools their trial at once, since their server is back: what
-// ailed it may have been all. The caller holds s.mu.
-func (s *server) pardonTools() {
-	if known := s.tools.Load(); known != nil {
-		for name, t := range *known {
-			if t.state == Quarantine {
-				s.setTool(name, t, Probation)
-			}
+func (ts *toolSet) update(name string, t *tool, e quarantineEvent) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.change(name, t, e)
+}
+
+// change changes the tool's quarantine. The caller holds ts.mu.
+func (ts *toolSet) change(name string, t *tool, e quarantineEvent) {
+	t.quarantine = t.quarantine.next(e)
+	if from, to := t.state, t.quarantine.state(); to != from {
+		t.state = to
+		ts.changed(name, from, to, t.quarantine.cause)
+	}
+}
+
+// pardon ends the quarantines of all tools, so that their trials come at once: the server is back, and may have been
+// the reason for their failures.
+func (ts *toolSet) pardon() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for name, t := range ts.all() {
+		if t.state == Quarantine {
+			ts.change(name, t, quarantineEvent{kind: onAnswered})
 		}
 	}
 }
 
-// tidy ends the quarantines of tools whose time is over, and forgets those that
-// have been well for long. It returns when to look again.
-func (s *server) tidy(now time.Time) (next time.Duration, ok bool) {
-	known := s.tools.Load()
-	if known == nil {
+// expire ends the quarantines that are over, and removes tools that have worked for long. It returns when to call it
+// again.
+func (ts *toolSet) expire(now time.Time) (next time.Duration, ok bool) {
+	if ts.failing.Load() == nil {
 		return 0, false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
 	var gone []string
 	due := func(t time.Time) {
 		if d := t.Sub(now); !ok || d < next {
 			next, ok = d, true
 		}
 	}
-	for name, t := range *s.tools.Load() {
+	for name, t := range ts.all() {
 		switch {
-		case t.state == Quarantine && now.Before(t.until):
-			due(t.until)
+		case t.state == Quarantine && now.Before(t.quarantine.until):
+			due(t.quarantine.until)
 		case t.state == Quarantine:
-			s.setTool(name, t, Probation)
+			ts.change(name, t, quarantineEvent{kind: onAnswered, at: now})
 		case t.state == Healthy && now.Sub(t.used) >= 2*steadyAfter:
 			gone = append(gone, name)
 		case t.state == Healthy:
@@ -175,11 +136,79 @@ func (s *server) tidy(now time.Time) (next time.Duration, ok bool) {
 		}
 	}
 	if len(gone) > 0 {
-		left := maps.Clone(*s.tools.Load())
+		left := maps.Clone(ts.all())
 		for _, name := range gone {
 			delete(left, name)
 		}
-		s.tools.Store(&left)
+		ts.failing.Store(&left)
 	}
 	return max(next, 0), ok
+}
+
+// status returns the tools that are not healthy, sorted by name.
+func (ts *toolSet) status() (out []ToolStatus) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	all := ts.all()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if t := all[name]; t.state != Healthy {
+			out = append(out, ToolStatus{name, t.state, t.quarantine.cause, t.quarantine.until})
+		}
+	}
+	return out
+}
+
+// witnesses are the last two tools that have worked and not failed since. They distinguish a tool that fails alone from
+// a server that fails. The zero value has none.
+type witnesses struct{ last atomic.Pointer[witnessPair] }
+
+// A witnessPair is two different tools, and when each of them has worked.
+type witnessPair struct {
+	name, other     string
+	at, otherWorked time.Time
+}
+
+// worked records that the tool works.
+func (w *witnesses) worked(name string) {
+	now, p := time.Now(), w.last.Load()
+	switch {
+	case p == nil:
+		w.last.Store(&witnessPair{name: name, at: now})
+	case p.name != name:
+		w.last.Store(&witnessPair{name, p.name, now, p.at})
+	case now.Sub(p.at) > time.Second:
+		w.last.Store(&witnessPair{name, p.other, now, p.otherWorked})
+	}
+}
+
+// failed records that the tool does not work, so it is no witness for its server any more.
+func (w *witnesses) failed(name string) {
+	switch p := w.last.Load(); {
+	case p == nil:
+	case p.name == name:
+		w.last.Store(&witnessPair{name: p.other, at: p.otherWorked})
+	case p.other == name:
+		w.last.Store(&witnessPair{name: p.name, at: p.at})
+	}
+}
+
+// lastWorked returns when a tool last worked; zero for never.
+func (w *witnesses) lastWorked() time.Time {
+	if p := w.last.Load(); p != nil {
+		return p.at
+	}
+	return time.Time{}
+}
+
+// othersWork reports whether another tool has worked lately, or since the given time, and has not failed after that.
+func (w *witnesses) othersWork(name string, since time.Time) bool {
+	p := w.last.Load()
+	if p == nil {
+		return false
+	}
+	at := p.at
+	if p.name == name {
+		at = p.otherWorked
+	}
+	return !at.IsZero() && (time.Since(at) < window || at.After(since))
 }

@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
+	"github.com/summit-switchboard/switchboard/internal/store/lease"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -140,7 +142,7 @@ func (k *Keys) Once(next switchboard.Caller) switchboard.Caller {
 		if c.Once == nil {
 			return next.Call(ctx, c)
 		}
-		own := newClaim(c, k.digestArguments(c))
+		own := k.newClaim(c)
 		for {
 			err := k.takeClaim(ctx, own)
 			if err == nil {
@@ -175,15 +177,23 @@ func Sent(next switchboard.Caller) switchboard.Caller {
 		if c.Once == nil {
 			return next.Call(ctx, c)
 		}
-		was := c.Once.Sent
-		c.Once.Sent = true // set before the call, since the call may panic
+		sent, ok := ctx.Value(sentKey{}).(*bool)
+		if !ok {
+			return next.Call(ctx, c)
+		}
+		was := *sent
+		*sent = true // set before the call, since the call may panic
 		r, err := next.Call(ctx, c)
 		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Unsent {
-			c.Once.Sent = was
+			*sent = was
 		}
 		return r, err
 	})
 }
+
+// sentKey is the key of a *bool in the context of a call with a key: the call may have reached a server. Sent sets it,
+// one attempt after the other.
+type sentKey struct{}
 
 // refuseWith returns a Caller that makes no call and returns the error.
 func refuseWith(why error) switchboard.Caller {
@@ -211,17 +221,23 @@ type keyClaim struct {
 	owner   string // random: no other claim has the same
 	call    keyedCall
 	version store.Version // of the claim in the store; 0 if it is not there, as far as we know
+	lease   *lease.Lease  // beside the claim
+
+	mu            sync.Mutex
+	openQuestions int // questions that the client has not answered yet
 }
 
-func newClaim(c *switchboard.Call, digest string) *keyClaim {
+func (k *Keys) newClaim(c *switchboard.Call) *keyClaim {
 	h := sha256.New()
 	for _, s := range []string{string(c.Principal.Auth), c.Principal.ID, c.Once.Key} {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(s), s) // it never fails
 	}
+	group := "once/" + string(c.Principal.Tenant) + "/" + hex.EncodeToString(h.Sum(nil))
 	return &keyClaim{
-		group: "once/" + string(c.Principal.Tenant) + "/" + hex.EncodeToString(h.Sum(nil)),
+		group: group,
 		owner: rand.Text(),
-		call:  keyedCall{Name: c.Once.Tool, ID: c.Tool.ID, Digest: digest},
+		call:  keyedCall{Name: c.Once.Tool, ID: c.Tool.ID, Digest: k.digestArguments(c)},
+		lease: lease.New(k.store, lease.Options{Key: store.Key{Group: group, Name: leaseName}, TTL: leaseTTL, Every: renewInterval, Data: leaseWorking}),
 	}
 }
 
@@ -234,17 +250,20 @@ func (c keyedCall) matches(o keyedCall) (tool, arguments bool) {
 
 // takeClaim writes the claim; the error is store.ErrConflict if another call has the key.
 func (k *Keys) takeClaim(ctx context.Context, own *keyClaim) error {
+	began := time.Now()
 	v, err := k.store.Apply(ctx, store.Change{Group: own.group, Durable: true, Writes: []store.Write{
 		{Name: claimName, Data: (&keyRecord{Owner: own.owner, Call: own.call}).encode(), TTL: KeptFor},
-		{Name: leaseName, Was: store.Any, Data: leaseWorking, TTL: leaseTTL},
+		own.lease.Claim(),
 	}})
 	if own.version = v; err == nil {
+		own.lease.Taken(v, began)
 		return nil
 	}
 	if errors.Is(err, store.ErrConflict) { // it may be our own claim, if the store's client sent the change twice
 		value, failed := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
 		if failed == nil && value.Version != 0 && decode(value.Data).Owner == own.owner {
 			own.version = value.Version
+			own.lease.Taken(value.Version, began)
 			return nil
 		}
 		return err
@@ -261,110 +280,66 @@ func (k *Keys) takeClaim(ctx context.Context, own *keyClaim) error {
 	return err
 }
 
-// makeCall makes the claimed call and stores its outcome.
+// makeCall makes the claimed call and stores its outcome. It renews the lease of the claim until then.
 func (k *Keys) makeCall(ctx context.Context, c *switchboard.Call, own *keyClaim, next switchboard.Caller) (r switchboard.Result, err error) {
-	h := k.keepAlive(own)
+	stop := own.lease.Keep(k.closing, func(err error) {
+		if err != nil {
+			k.log.Warn("the lease of a call with an idempotency key cannot be renewed; when it expires, the call's outcome counts as unknown", "err", err)
+		}
+	})
 	mine := *c
 	if ask := c.Client.Ask; ask != nil {
 		mine.Client.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-			h.addQuestions(1)
-			defer h.addQuestions(-1)
+			own.addQuestions(1)
+			defer own.addQuestions(-1)
 			return ask(ctx, method, params)
 		}
 	}
-	ended := false
+	ended, sent := false, false
 	defer func() {
 		var outcome *keyRecord
 		switch {
 		case ended:
-			outcome = outcomeOf(c, r, err)
-		case c.Once.Sent: // next.Call panicked
+			outcome = outcomeOf(c, sent, r, err)
+		case sent: // next.Call panicked
 			outcome = &keyRecord{Kind: kindUnknown, Tool: c.Tool.ID}
 		}
-		h.finish(outcome)
+		stop()
+		k.finish(own, outcome)
 	}()
-	r, err = next.Call(ctx, &mine)
+	r, err = next.Call(context.WithValue(ctx, sentKey{}, &sent), &mine)
 	ended = true
 	return r, err
 }
 
-// A claimLease renews the lease of a claim while its call is in flight, and then stores the outcome.
-type claimLease struct {
-	keys    *Keys
-	claim   *keyClaim
-	ctx     context.Context // ends with the call
-	stop    context.CancelFunc
-	outcome chan []byte   // encoded, or nil for none; of capacity one
-	stored  chan struct{} // closed when the outcome is in the store
-
-	mu               sync.Mutex
-	openQuestions    int           // questions that the client has not answered yet
-	questionsChanged chan struct{} // of capacity one: openQuestions has changed
-}
-
-func (k *Keys) keepAlive(own *keyClaim) *claimLease {
-	h := &claimLease{keys: k, claim: own, outcome: make(chan []byte, 1), stored: make(chan struct{}), questionsChanged: make(chan struct{}, 1)}
-	h.ctx, h.stop = context.WithCancel(k.closing)
-	k.pending.Go(h.run)
-	return h
-}
-
-func (h *claimLease) addQuestions(n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.openQuestions += n
-	select {
-	case h.questionsChanged <- struct{}{}:
-	default:
+// addQuestions changes how many questions the client of the call has not answered yet. The lease says whether there
+// are any.
+func (own *keyClaim) addQuestions(n int) {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	own.openQuestions += n
+	if own.openQuestions > 0 {
+		own.lease.Set(leaseAsking)
+	} else {
+		own.lease.Set(leaseWorking)
 	}
 }
 
-// finish deletes the lease and stores the outcome; nil means that the call has none. It waits until that is
-// done, but at most for storeTimeout. It keeps no reference to the memory of outcome.
-func (h *claimLease) finish(outcome *keyRecord) {
+// finish deletes the lease and stores the outcome; nil means that the call has none. It waits until that is done,
+// but at most for storeTimeout. It keeps no reference to the memory of outcome.
+func (k *Keys) finish(own *keyClaim, outcome *keyRecord) {
 	var data []byte
 	if outcome != nil {
-		outcome.Owner, outcome.Call, outcome.When = h.claim.owner, h.claim.call, time.Now()
+		outcome.Owner, outcome.Call, outcome.When = own.owner, own.call, time.Now()
 		data = outcome.encode()
 	}
-	h.outcome <- data
-	h.stop()
+	stored := make(chan struct{})
+	k.pending.Go(func() { k.settleClaim(own, data, stored) })
 	t := time.NewTimer(storeTimeout)
 	defer t.Stop()
 	select {
-	case <-h.stored:
+	case <-stored:
 	case <-t.C:
-	}
-}
-
-func (h *claimLease) run() {
-	tick := time.NewTicker(renewInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-h.questionsChanged:
-		case data := <-h.outcome:
-			h.keys.settleClaim(h.claim, data, h.stored)
-			return
-		}
-		h.renewLease()
-	}
-}
-
-// renewLease renews the lease. If the store fails, the next tick tries again.
-func (h *claimLease) renewLease() {
-	h.mu.Lock()
-	says := leaseWorking
-	if h.openQuestions > 0 {
-		says = leaseAsking
-	}
-	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(h.ctx, renewInterval)
-	defer cancel()
-	_, err := h.keys.store.Apply(ctx, store.Change{Group: h.claim.group, Writes: []store.Write{{Name: leaseName, Was: store.Any, Data: says, TTL: leaseTTL}}})
-	if err != nil && h.ctx.Err() == nil {
-		h.keys.log.Warn("the lease of a call with an idempotency key cannot be renewed; when it expires, the call's outcome counts as unknown", "err", err)
 	}
 }
 
@@ -408,7 +383,7 @@ func (k *Keys) writeOutcome(own *keyClaim, outcome []byte) error {
 	for {
 		_, err := k.store.Apply(ctx, store.Change{Group: own.group, Writes: []store.Write{
 			{Name: claimName, Was: own.version, Data: outcome, TTL: KeptFor},
-			{Name: leaseName, Was: store.Any},
+			own.lease.Withdrawal(),
 		}})
 		if !errors.Is(err, store.ErrConflict) {
 			return err
@@ -431,15 +406,8 @@ func (k *Keys) writeOutcome(own *keyClaim, outcome []byte) error {
 // awaitOutcome waits for the outcome of the call that has the key. first is nil if the key is free again. The
 // error is for the client.
 func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecord, waited bool, err error) {
-	wake := make(chan struct{}, 1)
-	defer k.store.Subscribe(own.group, func([]byte) {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	})()
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
+	f := feed.Watch(k.store, own.group, pollInterval)
+	defer f.Close()
 	var orphan store.Version // version of a claim that had no lease when it was read
 	for {
 		value, err := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
@@ -464,23 +432,20 @@ func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecor
 		case value.Version == orphan: // the claim was there before and after we saw no lease
 			return nil, waited, errOutcomeLost
 		}
-		lease, err := k.store.Value(ctx, store.Key{Group: own.group, Name: leaseName})
+		held, err := k.store.Value(ctx, store.Key{Group: own.group, Name: leaseName})
 		switch {
 		case errors.Is(err, store.ErrUnopened):
 			return nil, waited, unreadableRecord(err)
 		case err != nil:
 			return nil, waited, storeUnusable(ctx, err)
-		case lease.Version == 0:
+		case held.Version == 0:
 			orphan = value.Version
 			continue
-		case slices.Equal(lease.Data, leaseAsking):
+		case slices.Equal(held.Data, leaseAsking):
 			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "the call with this idempotency key waits for an answer of its client; answer that question")
 		}
 		waited = true
-		select {
-		case <-wake:
-		case <-poll.C:
-		case <-ctx.Done():
+		if _, _, err := f.Next(ctx); err != nil {
 			return nil, waited, storeUnusable(ctx, nil)
 		}
 	}

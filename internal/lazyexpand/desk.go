@@ -382,62 +382,81 @@ func (d *Desk) expandMembers(ctx context.Context, r *run.Run, g groupView, a stu
 	if err := d.checkExpand(ctx, r.Principal(), asked, "expanded"); err != nil {
 		return Reply{}, err
 	}
-	for _, e := range asked {
+	names := make([]string, len(asked))
+	for i, e := range asked {
+		names[i] = e.Name
 		g.surface.Cost(e.Name) // counting is slow; Surface caches the result, so Change stays quick
 	}
-	var reply Reply
-	var added []surface.Entry
+	var x expansion
 	err = r.Change(ctx, func(s *surface.Surface) (*surface.Surface, error) {
-		stub, _ := s.Lookup(g.stub)
-		now := viewGroup(s, stub)
-		names := make([]string, len(asked))
-		for i, e := range asked {
-			names[i] = e.Name
-		}
-		entries, err := now.membersNamed(names) // they may have been removed meanwhile
-		if err != nil {
-			return nil, err
-		}
-		var fresh []surface.Entry
-		for _, e := range entries {
-			switch {
-			case e.Withheld:
-				return nil, switchboard.Refuse(switchboard.CodeOverBudget, "%s has grown to %s tokens, and the budget has no room for it", e.Name, formatNumber(s.Cost(e.Name)))
-			case e.Expanded == nil:
-				fresh = append(fresh, e)
-			}
-		}
-		m, err := planExpansion(s, fresh, entries)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
-			if e.Expanded != nil {
-				e.Expanded.Use()
-			}
-		}
-		reply.Spent = &Spent{Budget: s.Budget(), Used: m.used + m.asked, Added: m.asked, Freed: m.freed}
-		reply.Defines = entries
-		reply.Text = expansionText(s, entries, fresh, m, a.lists)
-		did.Collapsed = m.collapsed
-		if added = fresh; len(fresh) == 0 {
-			return nil, nil
-		}
-		left := slices.Clone(m.remaining)
-		for _, e := range fresh {
-			left = append(left, surface.Expand(e.Tool.ID))
-		}
-		return s.With(left, s.Withheld()), nil
+		var err error
+		x, err = expandOn(s, g.stub, names, a.lists)
+		x.recordUse()
+		return x.surface, err
 	})
+	did.Collapsed = x.collapsed
 	if err != nil {
 		return Reply{}, asRefusal(err)
 	}
-	did.Tools = toolIDs(added)
-	if reply.Spent.Added > 0 {
+	did.Tools = toolIDs(x.added)
+	if spent := x.reply.Spent; spent.Added > 0 {
 		d.Log.Info("expanded", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "run", r.ID(),
-			"group", g.name, "tools", len(asked), "tokens", reply.Spent.Added, "used", reply.Spent.Used, "budget", reply.Spent.Budget)
+			"group", g.name, "tools", len(asked), "tokens", spent.Added, "used", spent.Used, "budget", spent.Budget)
 	}
-	return reply, nil
+	return x.reply, nil
+}
+
+// An expansion is the result of expandOn.
+type expansion struct {
+	surface   *surface.Surface // nil if everything was expanded already
+	reply     Reply
+	added     []surface.Entry
+	collapsed []string // names
+}
+
+// expandOn expands the members with these names in the stub's group. It changes nothing: Run.Change calls it again if
+// another process has changed the run first.
+func expandOn(s *surface.Surface, stubName string, names []string, lists bool) (expansion, error) {
+	stub, _ := s.Lookup(stubName)
+	entries, err := viewGroup(s, stub).membersNamed(names) // they may have been removed since the request
+	if err != nil {
+		return expansion{}, err
+	}
+	var fresh []surface.Entry
+	for _, e := range entries {
+		switch {
+		case e.Withheld:
+			return expansion{}, switchboard.Refuse(switchboard.CodeOverBudget, "%s has grown to %s tokens, and the budget has no room for it", e.Name, formatNumber(s.Cost(e.Name)))
+		case e.Expanded == nil:
+			fresh = append(fresh, e)
+		}
+	}
+	plan, err := planExpansion(s, fresh, entries)
+	if err != nil {
+		return expansion{}, err
+	}
+	x := expansion{added: fresh, collapsed: plan.collapsed, reply: Reply{
+		Text:    expansionText(s, entries, fresh, plan, lists),
+		Defines: entries,
+		Spent:   &Spent{Budget: s.Budget(), Used: plan.used + plan.asked, Added: plan.asked, Freed: plan.freed},
+	}}
+	if len(fresh) > 0 {
+		expanded := slices.Clone(plan.remaining)
+		for _, e := range fresh {
+			expanded = append(expanded, surface.Expand(e.Tool.ID))
+		}
+		x.surface = s.With(expanded, s.Withheld())
+	}
+	return x, nil
+}
+
+// recordUse records a use of the requested members that were expanded already.
+func (x *expansion) recordUse() {
+	for _, e := range x.reply.Defines {
+		if e.Expanded != nil {
+			e.Expanded.Use()
+		}
+	}
 }
 
 // checkExpand refuses an expansion if policy denies any part of it. done is the verb of the refusal.
@@ -526,38 +545,53 @@ func (d *Desk) collapseMembers(ctx context.Context, r *run.Run, g groupView, a s
 	if _, err := g.requestedMembers(a); err != nil {
 		return Reply{}, err
 	}
-	var reply Reply
-	var gone []switchboard.ToolID
+	var c collapse
 	err := r.Change(ctx, func(s *surface.Surface) (*surface.Surface, error) {
-		stub, _ := s.Lookup(g.stub)
-		asked, err := viewGroup(s, stub).requestedMembers(a)
-		if err != nil {
-			return nil, err
-		}
-		_, used := chargedEntries(s)
-		gone = nil
-		freed := 0
-		for _, e := range asked {
-			if e.Expanded != nil {
-				gone = append(gone, e.Tool.ID)
-				freed += s.Cost(e.Name)
-			}
-		}
-		reply.Spent = &Spent{Budget: s.Budget(), Used: used - freed, Freed: freed}
-		if gone == nil {
-			reply.Text = fmt.Sprintf("none of that was expanded; %s of %s tokens are in use", formatNumber(used), formatNumber(s.Budget()))
-			return nil, nil
-		}
-		reply.Text = fmt.Sprintf("%s collapsed, which gives %s tokens back; %s of %s are in use",
-			countOf(len(gone), "tool"), formatNumber(freed), formatNumber(used-freed), formatNumber(s.Budget()))
-		left := slices.DeleteFunc(slices.Clone(s.Expanded()), func(x *surface.Expansion) bool { return slices.Contains(gone, x.Tool) })
-		return s.With(left, s.Withheld()), nil
+		var err error
+		c, err = collapseOn(s, g.stub, a)
+		return c.surface, err
 	})
 	if err != nil {
 		return Reply{}, asRefusal(err)
 	}
-	did.Tools = gone
-	return reply, nil
+	did.Tools = c.removed
+	return c.reply, nil
+}
+
+// A collapse is the result of collapseOn.
+type collapse struct {
+	surface *surface.Surface // nil if none of the members was expanded
+	reply   Reply
+	removed []switchboard.ToolID
+}
+
+// collapseOn collapses the requested members of the stub's group. It changes nothing, like
+// expandOn.
+func collapseOn(s *surface.Surface, stubName string, a stubRequest) (collapse, error) {
+	stub, _ := s.Lookup(stubName)
+	asked, err := viewGroup(s, stub).requestedMembers(a)
+	if err != nil {
+		return collapse{}, err
+	}
+	var c collapse
+	_, used := chargedEntries(s)
+	freed := 0
+	for _, e := range asked {
+		if e.Expanded != nil {
+			c.removed = append(c.removed, e.Tool.ID)
+			freed += s.Cost(e.Name)
+		}
+	}
+	c.reply.Spent = &Spent{Budget: s.Budget(), Used: used - freed, Freed: freed}
+	if c.removed == nil {
+		c.reply.Text = fmt.Sprintf("none of that was expanded; %s of %s tokens are in use", formatNumber(used), formatNumber(s.Budget()))
+		return c, nil
+	}
+	c.reply.Text = fmt.Sprintf("%s collapsed, which gives %s tokens back; %s of %s are in use",
+		countOf(len(c.removed), "tool"), formatNumber(freed), formatNumber(used-freed), formatNumber(s.Budget()))
+	remaining := slices.DeleteFunc(slices.Clone(s.Expanded()), func(x *surface.Expansion) bool { return slices.Contains(c.removed, x.Tool) })
+	c.surface = s.With(remaining, s.Withheld())
+	return c, nil
 }
 
 // asRefusal returns err as a *switchboard.Error, unless it is the end of a context.

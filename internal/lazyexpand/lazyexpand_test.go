@@ -266,6 +266,31 @@ func TestAnExpansionIsWithinTheBudgetOrRefusedWithTheArithmetic(t *testing.T) {
 	}
 }
 
+func TestAnExpansionIsAFunctionOfTheSurfaceAndTheNames(t *testing.T) {
+	s := show(t, nil, 1000, false, "a/x 250", "a/y 250")
+	s = expanded(s, "y")
+	stub := s.Stubs()[0].Name
+	for range 2 {
+		x, err := expandOn(s, stub, []string{"x", "y"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := toolIDs(x.added); len(got) != 1 || got[0].Name != "x" || len(x.reply.Defines) != 2 || x.reply.Spent.Added != 250 {
+			t.Errorf("added %v, %d definitions, %+v", got, len(x.reply.Defines), x.reply.Spent)
+		}
+		if len(s.Expanded()) != 1 || len(x.surface.Expanded()) != 2 {
+			t.Errorf("%d are expanded on the old surface, %d on the new one", len(s.Expanded()), len(x.surface.Expanded()))
+		}
+	}
+	x, err := expandOn(s, stub, []string{"y"}, true)
+	if err != nil || x.surface != nil || x.reply.Spent.Added != 0 {
+		t.Errorf("everything is expanded: a new surface %v, %+v, %v", x.surface != nil, x.reply.Spent, err)
+	}
+	if _, err := expandOn(s, stub, []string{"z"}, true); err == nil || !strings.Contains(err.Error(), string(switchboard.CodeNotInGroup)) {
+		t.Errorf("a name outside of the group: %v", err)
+	}
+}
+
 func hint(err error) string {
 	e, ok := errors.AsType[*switchboard.Error](err)
 	if !ok {

@@ -10,37 +10,37 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// maxReason bounds the text of one reason, in bytes, and maxReasons how many are
-// kept of one candidate.
+// maxReason limits one reason, in bytes, and maxReasons the number of reasons for one candidate.
 const (
 	maxReason  = 1024
 	maxReasons = 16
 )
 
-// add puts what a layer answered to the verdicts of the candidates.
-func (a *Answer) add(l *Layer, r *raw, candidates []*switchboard.Tool) {
+// addLayer adds the answer of a layer to the verdicts of the candidates.
+func (a *Answer) addLayer(l *Layer, r *rawAnswer, candidates []*switchboard.Tool) {
 	at := make(map[string]int, len(candidates))
 	for i, c := range candidates {
 		at[c.ID.String()] = i
 	}
-	s := sorter{answer: a, layer: l, at: at, allowed: make([]bool, len(candidates))}
+	s := answerSorter{answer: a, layer: l, at: at, allowed: make([]bool, len(candidates))}
 	if err := s.sort(r); err != nil {
-		a.fail(l.kind, err)
+		a.denyRest(l.kind, err)
 		return
 	}
 	for i, ok := range s.allowed {
 		if !ok && a.Verdicts[i].Denied == nil {
-			why := "nothing in " + nameAllowed + " allows it"
+			why := "nothing in " + AnswerAllowed + " allows it"
 			if len(l.compiler.Modules) == 0 {
 				why = "its policies folder has no rules, and so it allows nothing"
 			}
-			a.deny(i, Denial{Code: switchboard.CodeDenied, Layer: l.kind}, why)
+			a.addDenial(i, Denial{Code: switchboard.CodeDenied, Layer: l.kind}, why)
 		}
 	}
 }
 
-// deny adds a reason to the denial d of a candidate. The gravest code counts: SB-POL-002, then 003.
-func (a *Answer) deny(i int, d Denial, reason string) {
+// addDenial adds a reason to the denial d of a candidate. If there are several codes, SB-POL-002
+// precedes 003, which precedes 001.
+func (a *Answer) addDenial(i int, d Denial, reason string) {
 	v := &a.Verdicts[i]
 	rank := []switchboard.Code{switchboard.CodeDenied, switchboard.CodeObligation, switchboard.CodePolicyFailed}
 	d.Reasons = []string{reason}
@@ -58,19 +58,19 @@ func (a *Answer) deny(i int, d Denial, reason string) {
 	v.Denied = &d
 }
 
-// sorter sorts what a layer answered by candidate.
-type sorter struct {
+// An answerSorter assigns the answer of a layer to the candidates.
+type answerSorter struct {
 	answer  *Answer
 	layer   *Layer
 	at      map[string]int
 	allowed []bool
 }
 
-// candidate returns which candidate an id means.
-func (s *sorter) candidate(in string, id *ast.Term) (int, bool, error) {
+// candidate returns the index of the candidate with an id.
+func (s *answerSorter) candidate(in string, id *ast.Term) (int, bool, error) {
 	name, ok := id.Value.(ast.String)
 	if !ok {
-		return 0, false, fmt.Errorf("%s: %s is no id of a candidate, which is a string", in, short(id))
+		return 0, false, fmt.Errorf("%s: %s is not the id of a candidate, which is a string", in, shortTerm(id))
 	}
 	i, ok := s.at[string(name)]
 	if !ok && len(s.answer.Unknown) < maxReasons {
@@ -79,16 +79,16 @@ func (s *sorter) candidate(in string, id *ast.Term) (int, bool, error) {
 	return i, ok, nil
 }
 
-func (s *sorter) sort(r *raw) error {
-	if v := only(r.allowed); v != nil {
+func (s *answerSorter) sort(r *rawAnswer) error {
+	if v := soleElement(r.allowed); v != nil {
 		ids, ok := v.Value.(interface {
 			Iter(func(*ast.Term) error) error
 		}) // a set or an array
 		if !ok {
-			return fmt.Errorf("%s is %s, and neither a set nor an array; write: %s contains c.id if { … }", nameAllowed, ast.ValueName(v.Value), nameAllowed)
+			return fmt.Errorf("%s is %s, and neither a set nor an array; write: %s contains c.id if { … }", AnswerAllowed, ast.ValueName(v.Value), AnswerAllowed)
 		}
 		if err := ids.Iter(func(id *ast.Term) error {
-			i, ok, err := s.candidate(nameAllowed, id)
+			i, ok, err := s.candidate(AnswerAllowed, id)
 			if ok {
 				s.allowed[i] = true
 			}
@@ -97,27 +97,27 @@ func (s *sorter) sort(r *raw) error {
 			return err
 		}
 	}
-	if err := s.sets(nameDeny, r.deny, func(i int, reason *ast.Term) error {
+	if err := s.sets(AnswerDeny, r.deny, func(i int, reason *ast.Term) error {
 		text, ok := reason.Value.(ast.String)
 		if !ok {
-			return fmt.Errorf("%s: %s is no reason, which is a string", nameDeny, short(reason))
+			return fmt.Errorf("%s: %s is not a reason, which is a string", AnswerDeny, shortTerm(reason))
 		}
-		s.answer.deny(i, Denial{Code: switchboard.CodeDenied, Layer: s.layer.kind, Veto: true}, cut(string(text)))
+		s.answer.addDenial(i, Denial{Code: switchboard.CodeDenied, Layer: s.layer.kind, Veto: true}, truncate(string(text)))
 		return nil
 	}); err != nil {
 		return err
 	}
-	return s.sets(nameObligations, r.obligations, func(i int, o *ast.Term) error {
+	return s.sets(AnswerObligations, r.obligations, func(i int, o *ast.Term) error {
 		if err := addObligation(&s.answer.Verdicts[i].Obligations, o); err != nil {
-			s.answer.deny(i, Denial{Code: switchboard.CodeObligation, Layer: s.layer.kind, Veto: true}, cut(err.Error()))
+			s.answer.addDenial(i, Denial{Code: switchboard.CodeObligation, Layer: s.layer.kind, Veto: true}, truncate(err.Error()))
 		}
 		return nil
 	})
 }
 
-// sets walks an object of sets, by the ids of candidates.
-func (s *sorter) sets(name string, t *ast.Term, f func(int, *ast.Term) error) error {
-	v := only(t)
+// sets visits the elements of an object of sets, which has ids of candidates as keys.
+func (s *answerSorter) sets(name string, t *ast.Term, f func(int, *ast.Term) error) error {
+	v := soleElement(t)
 	if v == nil {
 		return nil
 	}
@@ -128,21 +128,21 @@ func (s *sorter) sets(name string, t *ast.Term, f func(int, *ast.Term) error) er
 	return obj.Iter(func(id, value *ast.Term) error {
 		set, ok := value.Value.(ast.Set)
 		if !ok {
-			return fmt.Errorf("%s[%s] is %s and not a set; write: %s[c.id] contains … if { … }", name, short(id), ast.ValueName(value.Value), name)
+			return fmt.Errorf("%s[%s] is %s and not a set; write: %s[c.id] contains … if { … }", name, shortTerm(id), ast.ValueName(value.Value), name)
 		}
-		if set.Len() == 0 { // a rule for this very id, which did not fire
+		if set.Len() == 0 { // a rule for this id, which did not fire
 			return nil
 		}
 		i, ok, err := s.candidate(name, id)
 		if err != nil || !ok {
 			return err
 		}
-		return each(set, func(x *ast.Term) error { return f(i, x) })
+		return forEachElement(set, func(x *ast.Term) error { return f(i, x) })
 	})
 }
 
-// each visits a set in order.
-func each(s ast.Set, f func(*ast.Term) error) error {
+// forEachElement visits a set in order.
+func forEachElement(s ast.Set, f func(*ast.Term) error) error {
 	for _, t := range s.Slice() {
 		if err := f(t); err != nil {
 			return err
@@ -151,18 +151,18 @@ func each(s ast.Set, f func(*ast.Term) error) error {
 	return nil
 }
 
-// only returns the one element of a list, or nil where what it stands for is
+// soleElement returns the one element of a list, or nil if the list is empty because its value is
 // undefined.
-func only(list *ast.Term) *ast.Term {
+func soleElement(list *ast.Term) *ast.Term {
 	if a, ok := list.Value.(*ast.Array); ok && a.Len() == 1 {
 		return a.Elem(0)
 	}
 	return nil
 }
 
-func short(t *ast.Term) string { return cut(t.String()) }
+func shortTerm(t *ast.Term) string { return truncate(t.String()) }
 
-func cut(s string) string {
+func truncate(s string) string {
 	if len(s) <= maxReason {
 		return s
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Two layers as people write them: neither reads what varies by call.
+// Two typical layers: neither depends on anything that varies by call.
 const (
 	lastingOperator = allowAll + `
 deny[c.id] contains "this class needs another tier" if {
@@ -38,7 +38,7 @@ deny[c.id] contains "only what reads" if {
 }`
 )
 
-// The same, and both look at the arguments of a call.
+// The same layers, but both read the arguments of a call.
 const (
 	arguingOperator = lastingOperator + `
 deny[c.id] contains "outside of the workspace" if {
@@ -58,7 +58,7 @@ const benchArgs = `{"path":"/workspace/a/b.go","host":"a.example","limit":10}`
 func many(n int) []*switchboard.Tool {
 	all := make([]*switchboard.Tool, n)
 	for i := range all {
-		all[i] = tool(fmt.Sprintf("server-%d/search_%d", i%7, i), search)
+		all[i] = tool(fmt.Sprintf("server-%d/search_%d", i%7, i), searchCap)
 	}
 	return all
 }
@@ -72,7 +72,7 @@ func selected(b testing.TB, p *policy.Policy, n int) *switchboard.Call {
 		in[i].Tool = t
 	}
 	q := ask(policy.PhaseSelect, "", tools...)
-	left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, nil)
+	left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, decide.Ignore)
 	if err != nil || len(left) != n {
 		b.Fatal(len(left), err)
 	}
@@ -82,9 +82,9 @@ func selected(b testing.TB, p *policy.Policy, n int) *switchboard.Call {
 
 var done = switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return switchboard.Result{}, nil })
 
-// BenchmarkCall is what policy adds to a call of one of 20 candidates: with no
-// policy, with layers whose answer lasts, with layers that look at arguments;
-// and what these ask of OPA, by prepared queries and by new ones.
+// BenchmarkCall measures what policy adds to a call of one of 20 candidates: without a policy, with
+// layers with a lasting answer, and with layers that read arguments. It also measures the
+// evaluation in OPA, by prepared queries and by new ones.
 func BenchmarkCall(b *testing.B) {
 	for _, tt := range []struct{ name, operator, tenant string }{
 		{"none", "", ""}, {"lasting", lastingOperator, lastingTenant}, {"arguments", arguingOperator, arguingTenant},
@@ -138,7 +138,7 @@ func BenchmarkCall(b *testing.B) {
 	})
 }
 
-// BenchmarkSelect is one requirement's candidates through both layers.
+// BenchmarkSelect measures both layers on the candidates of one requirement.
 func BenchmarkSelect(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -154,7 +154,7 @@ func BenchmarkSelect(b *testing.B) {
 					in[i] = decide.Candidate{Tool: t}
 				}
 				began := time.Now()
-				left, err := stage.Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, nil)
+				left, err := stage.Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, decide.Ignore)
 				if err != nil || len(left) != n {
 					b.Fatal(len(left), err)
 				}
@@ -187,7 +187,7 @@ func regoOf(i int, text string) []func(*rego.Rego) {
 	}
 }
 
-// benchInput is the input of a call, of the one candidate.
+// benchInput returns the input for a call of the one candidate.
 func benchInput(b *testing.B) ast.Value {
 	v, err := ast.InterfaceToValue(map[string]any{
 		"phase": "call", "now": "2026-11-23T10:30:00Z", "tenant_id": "acme", "tenant_policy": map[string]any{}, "user_tier": "pro", "mode": "autopilot",

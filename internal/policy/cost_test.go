@@ -12,23 +12,19 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-func TestEveryBuiltinIsDoneSoonOrHasACost(t *testing.T) {
+func TestEveryBuiltinIsQuickOrHasACost(t *testing.T) {
 	for _, b := range Capabilities().Builtins {
-		if !strings.HasPrefix(b.Name, "test.") && !soon[b.Name] && costs[b.Name] == nil {
+		if !strings.HasPrefix(b.Name, "test.") && !cost.IsLimited(b.Name) {
 			t.Errorf("nothing bounds %s", b.Name)
-		}
-	}
-	for name := range costs {
-		if topdown.GetBuiltin(name) == nil {
-			t.Errorf("%s is no builtin", name)
 		}
 	}
 }
 
-// judged asks a layer with one rule about one call whose argument x has this value.
+// judged asks a layer with one rule about a call with this value as argument x.
 func judged(t *testing.T, rules, x string) error {
 	t.Helper()
 	p, err := compiled(t, "{}", rules)
@@ -56,7 +52,7 @@ func TestABuiltinThatCouldTakeTooLongIsNotStarted(t *testing.T) {
 		"the same, replaced":                       {`regex.replace(x, "(a?){500}(a?){499}b", "c")`, a(1000_000), "instructions on"},
 		"the same, with submatches":                {`regex.find_all_string_submatch_n("(a?){500}(a?){499}b", x, -1)`, a(1000_000), "instructions on"},
 		"repetitions beside repetitions":           {`regex.match(replace(x, "a", "(b{1000})"), x)`, a(100), "the most is"},
-		"the client's own pattern":                 {`regex.match(x, "abc")`, a(maxPattern + 1), "a pattern of"},
+		"the client's own pattern":                 {`regex.match(x, "abc")`, a(cost.MaxPattern + 1), "a pattern of"},
 		"what is put in the place of each match":   {`regex.replace(x, "a", concat("", [x, x]))`, a(1 << 14), "its result has more than"},
 		"a template with repetitions":              {`regex.template_match("urn:<(a{1,900}){1,1}>", x, "<", ">")`, a(1 << 16), "instructions on"},
 		"two globs that may meet in many ways":     {`regex.globs_match(x, "a*b*c*d*e*f*g*")`, `"` + strings.Repeat("a*", 30) + `"`, "repetitions"},
@@ -78,7 +74,7 @@ func TestABuiltinThatCouldTakeTooLongIsNotStarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := judged(t, "allowed_tools contains c.id if { some c in input.candidate_tools; x := input.call.arguments.x; "+c.expr+" }", c.x)
 			if err == nil || !strings.Contains(err.Error(), "could take too long") || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%.300s, want one that says %q", fmt.Sprint(err), c.says)
+				t.Errorf("%.300s, want an error with %q", fmt.Sprint(err), c.says)
 			}
 		})
 	}
@@ -90,7 +86,7 @@ func TestABuiltinThatCouldTakeTooLongIsNotStarted(t *testing.T) {
 	})
 }
 
-func TestWhatPoliciesOrdinarilyDoHasAllTheTimeItNeeds(t *testing.T) {
+func TestOrdinaryPoliciesAreNeverTooCostly(t *testing.T) {
 	text := `"` + strings.Repeat("word 4111111111111111 https://example.com/a?b=c ", 4000) + `"` // 190 KB
 	for name, expr := range map[string]string{
 		"a search in a long text":       `regex.match("[0-9]{16}", x)`,
@@ -151,26 +147,26 @@ func TestAValueThatContainsItselfManyTimesIsAFaultOfItsRule(t *testing.T) {
 	}
 }
 
-// slow is an evaluation that nothing stops: it ends when the channel is closed.
-func slow(end <-chan struct{}) func(topdown.Cancel) (*raw, error) {
-	return func(topdown.Cancel) (*raw, error) { <-end; return &raw{}, nil }
+// slow is an evaluation that cannot be stopped: it ends when the channel is closed.
+func slow(end <-chan struct{}) func(topdown.Cancel) (*rawAnswer, error) {
+	return func(topdown.Cancel) (*rawAnswer, error) { <-end; return &rawAnswer{}, nil }
 }
 
-func quick(topdown.Cancel) (*raw, error) { return &raw{}, nil }
+func quick(topdown.Cancel) (*rawAnswer, error) { return &rawAnswer{}, nil }
 
 // RX-09
 func TestWhileAnEvaluationIsOverdueItsTenantBeginsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewEngine(time.Second, 2)
-		e.most = 2
-		acme, other := e.share("acme"), e.share("other")
+		e.maxOverdue = 2
+		acme, other := e.shareOf("acme"), e.shareOf("other")
 		end := make(chan struct{})
 		began := time.Now()
-		if _, err := e.evalBeside(t.Context(), acme, slow(end)); !errors.Is(err, errTime) || time.Since(began) != time.Second {
+		if _, err := e.evalBeside(t.Context(), acme, slow(end)); !errors.Is(err, cost.ErrTime) || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		if _, err := e.evalBeside(t.Context(), acme, quick); !errors.Is(err, errOverdue) {
-			t.Errorf("another of the tenant: %v", err)
+			t.Errorf("another evaluation of the tenant: %v", err)
 		}
 		if _, err := e.evalBeside(t.Context(), other, quick); err != nil {
 			t.Errorf("another tenant's: %v", err)
@@ -181,68 +177,69 @@ func TestWhileAnEvaluationIsOverdueItsTenantBeginsNoOther(t *testing.T) {
 		go func() { time.Sleep(time.Second / 2); close(end) }()
 		began = time.Now()
 		if _, err := e.evalBeside(t.Context(), acme, quick); err != nil || time.Since(began) != time.Second/2 {
-			t.Errorf("once it has ended: %v after %v", err, time.Since(began))
+			t.Errorf("after it has ended: %v after %v", err, time.Since(began))
 		}
 		if _, _, ranOver, overdue := e.Counts(); ranOver != 1 || overdue != 0 {
 			t.Errorf("%d ran over, %d are overdue", ranOver, overdue)
 		}
-		time.Sleep(2 * idle) // the goroutines that have nothing to do end
+		time.Sleep(2 * idleTime) // the idle goroutines end
 	})
 }
 
-func TestFewerEvaluationsAreOverdueThanMayBe(t *testing.T) {
+func TestTheNumberOfOverdueEvaluationsIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewEngine(time.Second, 2)
-		e.most = 2
+		e.maxOverdue = 2
 		end := make(chan struct{})
 		for i := range 2 {
-			if _, err := e.evalBeside(t.Context(), e.share(switchboard.TenantID(fmt.Sprint("bad", i))), slow(end)); !errors.Is(err, errTime) {
+			if _, err := e.evalBeside(t.Context(), e.shareOf(switchboard.TenantID(fmt.Sprint("bad", i))), slow(end)); !errors.Is(err, cost.ErrTime) {
 				t.Error(err)
 			}
 		}
-		if _, err := e.evalBeside(t.Context(), e.share("good"), quick); !errors.Is(err, errCrowded) {
-			t.Errorf("with as many overdue as may be: %v", err)
+		if _, err := e.evalBeside(t.Context(), e.shareOf("good"), quick); !errors.Is(err, errCrowded) {
+			t.Errorf("with the maximum overdue: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := e.evalBeside(ctx, e.share("good"), quick); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("and a caller that leaves: %v", err)
+		if _, err := e.evalBeside(ctx, e.shareOf("good"), quick); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller that stops waiting: %v", err)
 		}
 		close(end)
 		synctest.Wait()
-		if _, err := e.evalBeside(t.Context(), e.share("good"), quick); err != nil {
-			t.Errorf("once they have ended: %v", err)
+		if _, err := e.evalBeside(t.Context(), e.shareOf("good"), quick); err != nil {
+			t.Errorf("after they have ended: %v", err)
 		}
-		time.Sleep(2 * idle)
+		time.Sleep(2 * idleTime)
 	})
 }
 
-func TestATenantEvaluatesInItsOwnPlaces(t *testing.T) {
+func TestEachTenantHasItsOwnConcurrencyLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewEngine(time.Second, 1)
-		acme := e.share("acme")
-		acme.places <- struct{}{} // one is under way
-		brisk := view{brisk: true}
+		acme := e.shareOf("acme")
+		acme.running <- struct{}{} // one evaluation runs
+		brisk := layerView{quick: true}
 		if _, err := e.eval(t.Context(), acme, brisk, ast.NullTerm(), time.Now()); !errors.Is(err, errCrowded) {
-			t.Errorf("a second one: %v", err)
+			t.Errorf("a second evaluation: %v", err)
 		}
 		if _, err := e.evalBeside(t.Context(), acme, quick); !errors.Is(err, errCrowded) {
-			t.Errorf("a second one, beside: %v", err)
+			t.Errorf("a second evaluation, on another goroutine: %v", err)
 		}
-		if _, err := e.evalBeside(t.Context(), e.share("other"), quick); err != nil {
+		if _, err := e.evalBeside(t.Context(), e.shareOf("other"), quick); err != nil {
 			t.Errorf("another tenant's: %v", err)
 		}
-		time.Sleep(2 * idle)
+		time.Sleep(2 * idleTime)
 	})
 }
 
-// A caller that leaves does not make an evaluation overdue, and its place is given back.
-func TestACallerThatLeavesStopsItsEvaluation(t *testing.T) {
+// A caller that stops waiting does not make an evaluation overdue, and the tenant may run another
+// one.
+func TestACallerThatStopsWaitingStopsItsEvaluation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewEngine(time.Second, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err := e.evalBeside(ctx, e.share("acme"), func(c topdown.Cancel) (*raw, error) {
+		_, err := e.evalBeside(ctx, e.shareOf("acme"), func(c topdown.Cancel) (*rawAnswer, error) {
 			for !c.Cancelled() {
 				time.Sleep(time.Millisecond)
 			}
@@ -251,51 +248,12 @@ func TestACallerThatLeavesStopsItsEvaluation(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		if _, err := e.evalBeside(t.Context(), e.share("acme"), quick); err != nil {
+		if _, err := e.evalBeside(t.Context(), e.shareOf("acme"), quick); err != nil {
 			t.Error(err)
 		}
 		if _, _, ranOver, _ := e.Counts(); ranOver != 0 {
-			t.Errorf("%d ran over", ranOver)
+			t.Errorf("%d are overdue", ranOver)
 		}
-		time.Sleep(2 * idle)
-	})
-}
-
-// What one call of a brisk builtin pays for being counted.
-func BenchmarkCost(b *testing.B) {
-	for name, c := range map[string]struct {
-		builtin  string
-		operands []*ast.Term
-	}{
-		"plus":        {"plus", []*ast.Term{ast.IntNumberTerm(3), ast.IntNumberTerm(4)}},
-		"concat":      {"concat", []*ast.Term{ast.StringTerm("/"), ast.ArrayTerm(ast.StringTerm("srv"), ast.StringTerm("data"))}},
-		"regex.match": {"regex.match", []*ast.Term{ast.StringTerm(`^[a-z]+$`), ast.StringTerm("abcdefgh")}},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, why := costs[c.builtin](c.operands); why != "" {
-					b.Fatal(why)
-				}
-			}
-		})
-	}
-}
-
-func FuzzTheCostOfAPatternIsCountedBeforeItIsCompiled(f *testing.F) {
-	for _, s := range []string{"(a?){500}(a?){499}b", "^[a-z]+$", "((a{9}){9}){9}", "(", `\pL{3,}`, "a|b|[^c]"} {
-		f.Add(s, "aaab")
-	}
-	f.Fuzz(func(t *testing.T, pattern, text string) {
-		p := programOf(pattern)
-		if p.why == "" && p.re != nil && p.size < 1 {
-			t.Errorf("%q has %v instructions", pattern, p.size)
-		}
-		if len(text) < 1<<10 && p.re != nil && p.size < 1<<10 { // what is counted is enough for what is done
-			s := search{pattern, text, "", -1}
-			if err := s.rehearse("regex.find_n", nil); err != nil {
-				t.Error(err)
-			}
-		}
+		time.Sleep(2 * idleTime)
 	})
 }

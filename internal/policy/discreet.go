@@ -10,9 +10,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// What is hidden in reasons are texts of at least minHidden bytes: shorter ones stand in
-// everything. Arguments of more than maxSearched bytes are not searched; no reason is
-// told of a call that has so many.
+// Reasons are searched for parts of the arguments of at least minHidden bytes: shorter texts occur
+// everywhere. Arguments of more than maxSearched bytes are not searched; the reason for a call with
+// so many is hidden as a whole.
 const (
 	minHidden   = 6
 	maxSearched = 256 << 10
@@ -23,9 +23,9 @@ type ownWords struct{ text string }
 
 func (w *ownWords) Error() string { return w.text }
 
-// discreet returns the refusal without what its cause repeats of the arguments: it is
-// logged, and arguments may hold secrets. Where no rule looks at them it is as it was.
-func (p *Policy) discreet(err error, c *switchboard.Call) error {
+// hideArguments removes parts of the arguments from the cause of a refusal, because the cause is
+// logged and arguments may hold secrets. If no rule reads the arguments, err is returned unchanged.
+func (p *Policy) hideArguments(err error, c *switchboard.Call) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok || own.Cause == nil || len(p.arguments) == 0 && c.Tool != nil {
 		return err
@@ -35,7 +35,7 @@ func (p *Policy) discreet(err error, c *switchboard.Call) error {
 	}
 	arguments, _ := wire.Field(c.Params, "arguments")
 	if c.Tool == nil {
-		arguments = c.Params // the URI, and all else
+		arguments = c.Params // the URI, and everything else
 	}
 	reason := own.Cause.Error()
 	said := unrepeated(reason, arguments)
@@ -47,8 +47,8 @@ func (p *Policy) discreet(err error, c *switchboard.Call) error {
 	return &hidden
 }
 
-// unrepeated returns the reason, with *** in place of what stands in the arguments too, in
-// any case of letters.
+// unrepeated returns the reason with *** in place of texts that also occur in the arguments,
+// ignoring case.
 func unrepeated(reason string, arguments []byte) string {
 	if len(arguments) == 0 {
 		return reason
@@ -109,7 +109,7 @@ func unrepeated(reason string, arguments []byte) string {
 	return strings.ToValidUTF8(b.String(), "")
 }
 
-// foldASCII is text in lower case, byte for byte.
+// foldASCII turns A-Z into lower case and keeps the length.
 func foldASCII(text string) string {
 	b := []byte(text)
 	for i, c := range b {

@@ -15,129 +15,130 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// DefaultTimeLimit is how long one layer has to answer. What takes longer is
-// denied. It is long, for a pause of the machine is no reason to deny.
+// DefaultTimeLimit is how long one layer may take to answer. If it takes longer, the candidates are
+// denied. It is long, because a pause of the machine is no reason to deny.
 const DefaultTimeLimit = time.Second
 
-// An Engine evaluates, for all policies together, within bounds. Use NewEngine.
-// It is safe for concurrent use.
+// An Engine evaluates for all policies, within limits. Use NewEngine. It is safe for concurrent
+// use.
 //
-// Each tenant has a few places, so that one tenant's evaluations leave processors to the others. An evaluation with
-// builtins that nothing stops at work (see cost.go) runs beside its caller, and can run on when its time is over. It is
-// overdue then, and keeps its place until it ends. While one of a tenant is overdue, the tenant begins no other of that kind. While
-// as many are overdue as may be, no tenant does.
+// Each tenant may run a few evaluations at once, so that one tenant leaves processors to the
+// others. An evaluation with builtins that cannot be stopped (see package cost) runs on another
+// goroutine than its caller, and can continue after its time limit. It is overdue then, and still
+// counts as running until it ends. While an evaluation of a tenant is overdue, that tenant starts
+// no other of this kind. While the maximum of all tenants is overdue, no tenant does.
 type Engine struct {
-	limit  time.Duration
-	places int // of each tenant
-	most   int // evaluations that are overdue, of all tenants together
-	jobs   chan func()
+	timeLimit   time.Duration
+	concurrency int // concurrent evaluations of each tenant
+	maxOverdue  int // overdue evaluations of all tenants
+	jobs        chan func()
 
 	mu      sync.Mutex
-	tenants map[switchboard.TenantID]*share
+	tenants map[switchboard.TenantID]*tenantShare
 	overdue int
-	ended   chan struct{} // closed when one that is overdue ends
+	ended   chan struct{} // closed when an overdue evaluation ends
 
-	asked, failed, ranOver atomic.Int64
+	evaluations, failed, ranOver atomic.Int64
 }
 
-// A share is one tenant's part of an Engine. It outlives the tenant's policies.
-type share struct {
-	places  chan struct{}
+// A tenantShare is one tenant's part of an Engine. It outlives the tenant's policies.
+type tenantShare struct {
+	running chan struct{}
 	overdue int // guarded by Engine.mu
 }
 
-// Counts says how many evaluations there were, how many of them failed, how many ran on when their time was over, and
-// how many of these run now.
+// Counts returns the number of evaluations, of failed ones, of those that exceeded their time
+// limit, and of those of them that still run.
 func (e *Engine) Counts() (asked, failed, ranOver, overdue int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.asked.Load(), e.failed.Load(), e.ranOver.Load(), int64(e.overdue)
+	return e.evaluations.Load(), e.failed.Load(), e.ranOver.Load(), int64(e.overdue)
 }
 
-// NewEngine returns an Engine that lets each evaluation take as long as limit, and each tenant evaluate in so many
-// places at once. 0 means the default of either: DefaultTimeLimit, and half of the processors.
+// NewEngine returns an Engine with a time limit for each evaluation, and a limit for the concurrent
+// evaluations of each tenant. 0 means the default: DefaultTimeLimit, and half of the processors.
 func NewEngine(limit time.Duration, places int) *Engine {
 	processors := runtime.GOMAXPROCS(0)
 	return &Engine{
-		limit: cmp.Or(limit, DefaultTimeLimit), places: cmp.Or(places, max(1, processors/2)), most: max(1, processors-1),
-		jobs: make(chan func()), tenants: map[switchboard.TenantID]*share{}, ended: make(chan struct{}),
+		timeLimit: cmp.Or(limit, DefaultTimeLimit), concurrency: cmp.Or(places, max(1, processors/2)), maxOverdue: max(1, processors-1),
+		jobs: make(chan func()), tenants: map[switchboard.TenantID]*tenantShare{}, ended: make(chan struct{}),
 	}
 }
 
-// share returns that of a tenant.
-func (e *Engine) share(id switchboard.TenantID) *share {
+// shareOf returns the share of a tenant.
+func (e *Engine) shareOf(id switchboard.TenantID) *tenantShare {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.tenants[id]
 	if s == nil {
-		s = &share{places: make(chan struct{}, e.places)}
+		s = &tenantShare{running: make(chan struct{}, e.concurrency)}
 		e.tenants[id] = s
 	}
 	return s
 }
 
-type outcome struct {
-	raw *raw
+type evalResult struct {
+	raw *rawAnswer
 	err error
 }
 
-// raw is what a layer answered: each has no element where it is undefined.
-type raw struct{ allowed, deny, obligations *ast.Term }
+// rawAnswer is the answer of a layer. Each list is empty if the value is undefined.
+type rawAnswer struct{ allowed, deny, obligations *ast.Term }
 
 var (
-	errTime    = errors.New("it took longer than it may")
-	errCrowded = errors.New("too many evaluations are under way")
-	errOverdue = errors.New("an evaluation of this tenant runs on although its time is over, and no other begins until it ends")
+	errCrowded = errors.New("too many evaluations are running")
+	errOverdue = errors.New("an evaluation of this tenant exceeded its time limit and still runs; no other starts until it ends")
 )
 
-// stopped reports that it was not the policy's own doing that it did not
-// answer, or that it may go on like this: asking again is of no use.
-func stopped(err error) bool {
-	return errors.Is(err, errTime) || errors.Is(err, errCrowded) || errors.Is(err, errOverdue) ||
+// wasStopped reports whether the evaluation failed for a reason outside the policy, or because of
+// its time limit. Then it is of no use to ask again.
+func wasStopped(err error) bool {
+	return errors.Is(err, cost.ErrTime) || errors.Is(err, errCrowded) || errors.Is(err, errOverdue) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// eval asks a layer in a place of the tenant and waits for its answer, but not for longer than it may
-// take.
-func (e *Engine) eval(ctx context.Context, s *share, l view, in *ast.Term, now time.Time) (r *raw, err error) {
-	e.asked.Add(1)
+// eval asks a layer, within the concurrency limit of the tenant and the time limit.
+func (e *Engine) eval(ctx context.Context, s *tenantShare, l layerView, in *ast.Term, now time.Time) (r *rawAnswer, err error) {
+	e.evaluations.Add(1)
 	defer func() {
 		if err != nil {
 			e.failed.Add(1)
 		}
 	}()
-	if !l.brisk {
-		return e.evalBeside(ctx, s, func(c topdown.Cancel) (*raw, error) { return l.ask(in, now, c, nil) })
+	if !l.quick {
+		return e.evalBeside(ctx, s, func(c topdown.Cancel) (*rawAnswer, error) { return l.evaluate(in, now, c, nil) })
 	}
 	select {
-	case s.places <- struct{}{}:
+	case s.running <- struct{}{}:
 	default:
-		if err := e.await(ctx, s); err != nil {
+		if err := e.acquire(ctx, s); err != nil {
 			return nil, err
 		}
 	}
-	defer func() { <-s.places }()
+	defer func() { <-s.running }()
 	cancel := topdown.NewCancel()
-	timer := time.AfterFunc(e.limit, cancel.Cancel)
-	r, err = l.ask(in, now, cancel, nil)
+	timer := time.AfterFunc(e.timeLimit, cancel.Cancel)
+	r, err = l.evaluate(in, now, cancel, nil)
 	if !timer.Stop() && topdown.IsCancel(err) {
-		return nil, fmt.Errorf("%w: %v", errTime, e.limit)
+		return nil, fmt.Errorf("%w: %v", cost.ErrTime, e.timeLimit)
 	}
 	return r, err
 }
 
-// await waits for a place, for as long as an evaluation may take.
-func (e *Engine) await(ctx context.Context, s *share) error {
-	timer := time.NewTimer(e.limit)
+// acquire waits until the tenant may run another evaluation, for the time limit at most.
+func (e *Engine) acquire(ctx context.Context, s *tenantShare) error {
+	timer := time.NewTimer(e.timeLimit)
 	defer timer.Stop()
 	select {
-	case s.places <- struct{}{}:
+	case s.running <- struct{}{}:
 		return nil
 	case <-timer.C:
 		return errCrowded
@@ -146,59 +147,86 @@ func (e *Engine) await(ctx context.Context, s *share) error {
 	}
 }
 
-// evalBeside is eval on another goroutine, for what may run on when its time is over.
-func (e *Engine) evalBeside(ctx context.Context, s *share, ask func(topdown.Cancel) (*raw, error)) (*raw, error) {
-	if err := e.admit(ctx, s); err != nil {
+// evalBeside evaluates on another goroutine, for evaluations that may continue after their time
+// limit.
+func (e *Engine) evalBeside(ctx context.Context, s *tenantShare, ask func(topdown.Cancel) (*rawAnswer, error)) (*rawAnswer, error) {
+	if err := e.awaitOverdue(ctx, s); err != nil {
 		return nil, err
 	}
-	if err := e.await(ctx, s); err != nil {
+	if err := e.acquire(ctx, s); err != nil {
 		return nil, err
 	}
 	cancel := topdown.NewCancel()
-	done, over := make(chan outcome, 1), make(chan struct{})
-	var decided atomic.Bool // whether it ended in time: by whichever comes first, its end or the end of its time
-	timer := time.AfterFunc(e.limit, func() {
+	done, over := make(chan evalResult, 1), make(chan struct{})
+	var decided atomic.Bool // whether it ended in time; set by the evaluation or by the timer, whichever is first
+	timer := time.AfterFunc(e.timeLimit, func() {
 		cancel.Cancel()
-		e.begin(s)
+		e.countOverdue(s)
 		if !decided.CompareAndSwap(false, true) { // it has just ended
-			e.end(s)
+			e.endOverdue(s)
 		}
 		close(over)
 	})
-	e.start(func() {
+	e.startJob(func() {
 		r, err := ask(cancel)
 		if decided.CompareAndSwap(false, true) {
 			timer.Stop()
 		} else {
-			e.end(s)
+			e.endOverdue(s)
 		}
-		<-s.places
-		done <- outcome{r, err}
+		<-s.running
+		done <- evalResult{r, err}
 	})
 	select {
 	case o := <-done:
 		return o.raw, o.err
 	case <-over:
-		return nil, fmt.Errorf("%w: %v", errTime, e.limit)
+		return nil, fmt.Errorf("%w: %v", cost.ErrTime, e.timeLimit)
 	case <-ctx.Done():
 		cancel.Cancel()
 		return nil, ctx.Err()
 	}
 }
 
-// admit waits while an evaluation of the tenant is overdue, or as many of all tenants as may be: for as long as an
-// evaluation may take.
-func (e *Engine) admit(ctx context.Context, s *share) error {
+// JudgeInput asks a layer about an input document and adds its answer to a. The error says why the
+// layer could not be evaluated; then a denies the candidates.
+func (e *Engine) JudgeInput(ctx context.Context, l *Layer, in *ast.Term, candidates []*switchboard.Tool, now time.Time, a *Answer) error {
+	raw, err := e.evalBeside(ctx, e.shareOf(""), func(c topdown.Cancel) (*rawAnswer, error) { return l.evaluate(in, now, c, nil) })
+	if err != nil {
+		a.denyRest(l.kind, err)
+		return err
+	}
+	a.addLayer(l, raw, candidates)
+	return nil
+}
+
+// TraceLayers calls f for each layer, with a function that evaluates the layer for q under a tracer.
+func (p *Policy) TraceLayers(ctx context.Context, q *Question, f func(l *Layer, evaluate func(topdown.QueryTracer) error)) {
+	in, err := p.buildInput(q)
+	if err != nil {
+		return // no layer can be evaluated
+	}
+	for _, v := range p.layers {
+		f(v.Layer, func(t topdown.QueryTracer) error {
+			_, err := p.engine.evalBeside(ctx, p.share, func(c topdown.Cancel) (*rawAnswer, error) { return v.evaluate(in, q.Now, c, t) })
+			return err
+		})
+	}
+}
+
+// awaitOverdue waits while an evaluation of the tenant, or the maximum of all tenants, is overdue,
+// for the time limit at most.
+func (e *Engine) awaitOverdue(ctx context.Context, s *tenantShare) error {
 	var timer *time.Timer
 	for {
 		e.mu.Lock()
 		own, all, ended := s.overdue, e.overdue, e.ended
 		e.mu.Unlock()
-		if own == 0 && all < e.most {
+		if own == 0 && all < e.maxOverdue {
 			return nil
 		}
 		if timer == nil {
-			timer = time.NewTimer(e.limit)
+			timer = time.NewTimer(e.timeLimit)
 			defer timer.Stop()
 		}
 		select {
@@ -214,8 +242,8 @@ func (e *Engine) admit(ctx context.Context, s *share) error {
 	}
 }
 
-// begin counts an evaluation whose time is over.
-func (e *Engine) begin(s *share) {
+// countOverdue counts an evaluation as overdue.
+func (e *Engine) countOverdue(s *tenantShare) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ranOver.Add(1)
@@ -223,8 +251,8 @@ func (e *Engine) begin(s *share) {
 	e.overdue++
 }
 
-// end counts one that was overdue and has ended.
-func (e *Engine) end(s *share) {
+// endOverdue counts an overdue evaluation as ended.
+func (e *Engine) endOverdue(s *tenantShare) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.overdue--
@@ -233,26 +261,26 @@ func (e *Engine) end(s *share) {
 	e.ended = make(chan struct{})
 }
 
-// start runs job on a goroutine that has nothing to do, or on a new one.
-func (e *Engine) start(job func()) {
+// startJob runs job on an idle goroutine, or on a new one.
+func (e *Engine) startJob(job func()) {
 	select {
 	case e.jobs <- job:
 	default:
-		go e.work(job)
+		go e.runJobs(job)
 	}
 }
 
-// idle is how long a goroutine waits for more to evaluate. It keeps the stack
-// that it has grown: to grow another costs more than most evaluations.
-const idle = 10 * time.Second
+// idleTime is how long a goroutine waits for another job. It keeps its grown stack: growing a new
+// one costs more than most evaluations.
+const idleTime = 10 * time.Second
 
-// work does job, and then what else comes, until nothing does.
-func (e *Engine) work(job func()) {
-	timer := time.NewTimer(idle)
+// runJobs runs job and further jobs, until none comes for a while.
+func (e *Engine) runJobs(job func()) {
+	timer := time.NewTimer(idleTime)
 	defer timer.Stop()
 	for {
 		job()
-		timer.Reset(idle)
+		timer.Reset(idleTime)
 		select {
 		case job = <-e.jobs:
 		case <-timer.C:
@@ -261,15 +289,15 @@ func (e *Engine) work(job func()) {
 	}
 }
 
-// ask evaluates on this goroutine. The clock and what is random are those of
-// now, so that the same question has the same answer.
-func (l *Layer) ask(in *ast.Term, now time.Time, cancel topdown.Cancel, tracer topdown.QueryTracer) (r *raw, err error) {
+// evaluate evaluates on this goroutine. Clock and random values depend on now alone, so that the
+// same question has the same answer.
+func (l *Layer) evaluate(in *ast.Term, now time.Time, cancel topdown.Cancel, tracer topdown.QueryTracer) (r *rawAnswer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			r, err = nil, fmt.Errorf("it panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	ctx := context.WithValue(context.Background(), metered{}, &meter{})
+	ctx := cost.WithMeter(context.Background())
 	txn, err := l.store.NewTransaction(ctx, storage.TransactionParams{Context: nil})
 	if err != nil {
 		return nil, err
@@ -283,13 +311,13 @@ func (l *Layer) ask(in *ast.Term, now time.Time, cancel topdown.Cancel, tracer t
 		WithInput(in).
 		WithCancel(cancel).
 		WithTime(now).
-		WithSeed(seed(now)).
+		WithSeed(randomSeed(now)).
 		WithStrictBuiltinErrors(true)
 	if tracer != nil {
 		q = q.WithQueryTracer(tracer)
 	}
 	err = q.Iter(ctx, func(qr topdown.QueryResult) error {
-		r = l.read(qr)
+		r = l.readAnswers(qr)
 		return nil
 	})
 	if err == nil && (r == nil || r.allowed == nil || r.deny == nil || r.obligations == nil) {
@@ -301,49 +329,61 @@ func (l *Layer) ask(in *ast.Term, now time.Time, cancel topdown.Cancel, tracer t
 	return r, nil
 }
 
-// read takes the answers out of a result; nil where parts of one have not the same
-// shape.
-func (l *Layer) read(qr topdown.QueryResult) *raw {
-	if l.asks == nil {
-		return &raw{qr[nameAllowed], qr[nameDeny], qr[nameObligations]}
+// RuleValue evaluates one rule by its reference. defined is false if the rule has no value for in.
+func (l *Layer) RuleValue(ctx context.Context, ref string, in *ast.Term, now time.Time) (v any, defined bool, err error) {
+	rs, err := rego.New(
+		rego.Query(ref), rego.Compiler(l.compiler), rego.Store(l.store), rego.ParsedInput(in.Value),
+		rego.Time(now), rego.Seed(randomSeed(now)), rego.StrictBuiltinErrors(true),
+	).Eval(ctx)
+	if err != nil || len(rs) == 0 {
+		return nil, false, err
 	}
-	all := &raw{none, none, none}
-	for _, a := range l.asks {
-		one := &raw{none, none, none}
+	return rs[0].Expressions[0].Value, true, nil
+}
+
+// readAnswers reads the answers from a result. It returns nil if parts of an answer have different
+// shapes.
+func (l *Layer) readAnswers(qr topdown.QueryResult) *rawAnswer {
+	if l.variables == nil {
+		return &rawAnswer{qr[AnswerAllowed], qr[AnswerDeny], qr[AnswerObligations]}
+	}
+	all := &rawAnswer{undefinedAnswer, undefinedAnswer, undefinedAnswer}
+	for _, a := range l.variables {
+		one := &rawAnswer{undefinedAnswer, undefinedAnswer, undefinedAnswer}
 		switch a.answer {
-		case nameAllowed:
+		case AnswerAllowed:
 			one.allowed = qr[a.variable]
-		case nameDeny:
+		case AnswerDeny:
 			one.deny = qr[a.variable]
-		case nameObligations:
+		case AnswerObligations:
 			one.obligations = qr[a.variable]
 		}
 		var ok bool
-		if all, ok = all.join(one); !ok {
+		if all, ok = all.joinAnswers(one); !ok {
 			return nil
 		}
 	}
 	return all
 }
 
-// none is an answer of which nothing is said.
-var none = ast.ArrayTerm()
+// undefinedAnswer is an undefined answer.
+var undefinedAnswer = ast.ArrayTerm()
 
-// seed gives the random bytes of an instant. Nothing secret is made of them.
-func seed(now time.Time) io.Reader {
+// randomSeed returns random bytes that depend on now alone. Nothing secret is made from them.
+func randomSeed(now time.Time) io.Reader {
 	var s [32]byte
 	binary.LittleEndian.PutUint64(s[:], uint64(now.UnixNano()))
 	return rand.NewChaCha8(s)
 }
 
 func isCost(err error) bool {
-	_, ok := errors.AsType[*costError](err)
+	_, ok := errors.AsType[*cost.Error](err)
 	return ok
 }
 
-// fail denies every candidate that nobody has denied yet.
-func (a *Answer) fail(kind Kind, err error) {
-	why := &Denial{Code: switchboard.CodePolicyFailed, Layer: kind, Reasons: []string{err.Error()}, own: stopped(err) || isCost(err)}
+// denyRest denies every candidate that is not denied yet, and every one denied with SB-POL-001.
+func (a *Answer) denyRest(kind Kind, err error) {
+	why := &Denial{Code: switchboard.CodePolicyFailed, Layer: kind, Reasons: []string{err.Error()}, ownWords: wasStopped(err) || isCost(err)}
 	for i := range a.Verdicts {
 		if a.Verdicts[i].Denied == nil || a.Verdicts[i].Denied.Code == switchboard.CodeDenied {
 			a.Verdicts[i].Denied = why

@@ -14,36 +14,33 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Current gives what decides about the calls of a principal, all of one moment:
-// who that is now, whatever was known of it when the request came in, and the
-// policy of its tenant. The error is a *switchboard.Error: it may call nothing.
+// Current returns the principal as the configuration knows it now, which may differ from the
+// principal in the request, and the policy of its tenant. Both belong to the same snapshot. An
+// error is a *switchboard.Error: the principal may call nothing.
 type Current func(switchboard.Principal) (switchboard.Principal, *Policy, error)
 
-// A Ruling is policy's word on one call.
+// A Ruling is policy's decision on one call.
 type Ruling struct {
-	// Err is a *switchboard.Error that says why the call may not be made; nil
-	// means that it may.
+	// Err is a *switchboard.Error that says why the call may not be made; nil if it may.
 	Err         error
 	Obligations switchboard.Obligations
 
-	// Asked says that a layer was asked for this call. Else what was decided
-	// when its tool was selected still holds.
+	// Asked says that a layer was asked for this call. Otherwise the decision at the selection of
+	// its tool still holds.
 	Asked bool
 
-	// Mixed says that the call was selected under another policy than it was
-	// judged by, since a reload came between.
+	// Mixed says that the call was selected under another policy than the one that judged it,
+	// because of a reload in between.
 	Mixed bool
 }
 
-// A Note takes a ruling of p on c at an instant. It does not keep the caller
-// waiting.
+// A Note records a ruling of p on c at an instant. It must return quickly.
 type Note func(c *switchboard.Call, p *Policy, now time.Time, r Ruling)
 
-// Guard returns a Caller that asks the policy which current gives, and makes no
-// call that it does not allow: SB-CAP-001 where the tool is not even to be seen
-// now, SB-POL-001 to 003 where this very call is denied. It carries out
-// obligations, or refuses the call. What is denied, and what a layer was asked
-// for, is noted, where note is not nil.
+// Guard returns a Caller that asks the policy from current about each call. It refuses a call with
+// SB-CAP-001 if the principal may not even see the tool now, and with SB-POL-001 to 003 if this
+// call is denied. It carries out obligations or refuses the call. If note is not nil, it gets every
+// refusal and every ruling that a layer was asked for.
 func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -53,7 +50,7 @@ func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller
 		if err != nil {
 			return switchboard.Result{}, err
 		}
-		if !alike(&who, &c.Principal) {
+		if !samePrincipal(&who, &c.Principal) {
 			own := *c
 			own.Principal = who
 			c = &own
@@ -64,19 +61,19 @@ func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller
 			note(c, p, now, r)
 		}
 		if r.Err != nil {
-			return switchboard.Result{}, p.discreet(p.later(ctx, r.Err, c, now), c)
+			return switchboard.Result{}, p.hideArguments(callJudge{p, c, now}.markLater(ctx, r.Err), c)
 		}
-		r.Obligations.Detect = union(r.Obligations.Detect, enforced(c))
+		r.Obligations.Detect = union(r.Obligations.Detect, enforcedDetectors(c))
 		if r.Obligations.None() {
 			return next.Call(ctx, c)
 		}
-		return oblige(ctx, r.Obligations, c, log, next)
+		return callUnderObligations(ctx, r.Obligations, c, log, next)
 	})
 }
 
-// enforced are the detectors by which the operator has the results of the call redacted. What is no tool goes with
-// the tools of its server, as in permitServer.
-func enforced(c *switchboard.Call) (all []switchboard.Detector) {
+// enforcedDetectors returns the detectors that the operator requires for results of the call. An
+// item that is not a tool gets those of all tools of its server, as in permitServer.
+func enforcedDetectors(c *switchboard.Call) (all []switchboard.Detector) {
 	if c.Tool != nil {
 		return c.Tool.Redact
 	}
@@ -90,18 +87,19 @@ func enforced(c *switchboard.Call) (all []switchboard.Detector) {
 	return all
 }
 
-// laterBy are the times after which later asks again: within a day, and within a week of working days.
-var laterBy = []time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour, 12 * time.Hour, 16 * time.Hour, 24 * time.Hour, 48 * time.Hour, 72 * time.Hour}
+// laterDelays lists the delays that markLater tries: within a day, and within a week of working
+// days.
+var laterDelays = []time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour, 12 * time.Hour, 16 * time.Hour, 24 * time.Hour, 48 * time.Hour, 72 * time.Hour}
 
-// later says in err, a denial of the call, whether the clock alone denies it: then the same call is allowed at
-// another time.
-func (p *Policy) later(ctx context.Context, err error, c *switchboard.Call, now time.Time) error {
+// markLater sets Later in err, a denial of the call, if only the clock denies it: the same call is
+// allowed at another time.
+func (j callJudge) markLater(ctx context.Context, err error) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || own.Code != switchboard.CodeDenied || !p.ReadsClock() {
+	if !ok || own.Code != switchboard.CodeDenied || !j.policy.ReadsClock() {
 		return err
 	}
-	for _, by := range laterBy {
-		if p.Rule(ctx, c, now.Add(by)).Err == nil {
+	for _, by := range laterDelays {
+		if j.policy.Rule(ctx, j.call, j.now.Add(by)).Err == nil {
 			told := *own
 			told.Later = true
 			return &told
@@ -110,229 +108,250 @@ func (p *Policy) later(ctx context.Context, err error, c *switchboard.Call, now 
 	return err
 }
 
-// Rule says whether the call may be made, and under which obligations, which it
-// does not carry out.
+// A callJudge asks a policy about one call at one instant.
+type callJudge struct {
+	policy *Policy
+	call   *switchboard.Call
+	now    time.Time
+}
+
+// Rule says whether the call may be made, and under which obligations. It does not carry them out.
 func (p *Policy) Rule(ctx context.Context, c *switchboard.Call, now time.Time) (r Ruling) {
 	if len(p.layers) == 0 {
 		return r
 	}
-	for _, j := range c.Judgments {
-		if m, ok := j.Memory.(*memory); ok && m.policy != p {
+	j := callJudge{p, c, now}
+	if c.Tool == nil {
+		r = j.ruleOnItem(ctx)
+	} else {
+		r = j.ruleOnTool(ctx)
+	}
+	for _, judgment := range c.Judgments {
+		if m, ok := judgment.Memory.(*judgmentMemory); ok && m.policy != p {
 			r.Mixed = true
 		}
 	}
-	if c.Tool == nil {
-		r.Obligations, r.Asked, r.Err = p.permitServer(ctx, c, now)
-		if r.Err == nil {
-			var more switchboard.Obligations
-			more, r.Err = p.permitItem(ctx, c, now)
-			r.Asked = true
-			combine(&r.Obligations, more)
-		}
-		r.Err = p.carriedOut(r)
-		return r
-	}
-	if len(c.Judgments) == 0 {
-		r.Err = hidden(errors.New("it was never judged"))
-	}
-	for _, j := range c.Judgments {
-		m, ok := j.Memory.(*memory)
-		if !ok {
-			r.Err = hidden(errors.New("it was never judged"))
-			break
-		}
-		more, asked, err := p.permitTool(ctx, c, j, m, now)
-		r.Asked = r.Asked || asked
-		if err != nil {
-			r.Err = err
-			break
-		}
-		combine(&r.Obligations, more)
-	}
-	r.Err = p.carriedOut(r)
+	r.Err = refuseUnsupported(r)
 	return r
 }
 
-// carriedOut refuses what asks for an obligation that Switchboard does not carry out.
-func (p *Policy) carriedOut(r Ruling) error {
+// ruleOnItem rules on a call of an item that is not a tool.
+func (j callJudge) ruleOnItem(ctx context.Context) (r Ruling) {
+	r.Obligations, r.Asked, r.Err = j.permitServer(ctx)
+	if r.Err != nil {
+		return r
+	}
+	var more switchboard.Obligations
+	more, r.Err = j.permitItem(ctx)
+	r.Asked = true
+	addObligations(&r.Obligations, more)
+	return r
+}
+
+// ruleOnTool rules on a call of a tool. Each judgment that selected the tool must permit the call.
+func (j callJudge) ruleOnTool(ctx context.Context) (r Ruling) {
+	if len(j.call.Judgments) == 0 {
+		r.Err = noSuchTool(errors.New("it was never judged"))
+	}
+	for _, judgment := range j.call.Judgments {
+		m, ok := judgment.Memory.(*judgmentMemory)
+		if !ok {
+			r.Err = noSuchTool(errors.New("it was never judged"))
+			return r
+		}
+		more, asked, err := j.permitTool(ctx, judgment, m)
+		r.Asked = r.Asked || asked
+		if err != nil {
+			r.Err = err
+			return r
+		}
+		addObligations(&r.Obligations, more)
+	}
+	return r
+}
+
+// refuseUnsupported refuses a call with an obligation that Switchboard cannot carry out.
+func refuseUnsupported(r Ruling) error {
 	if r.Err == nil && len(r.Obligations.Notify) > 0 {
-		return denied(&Denial{Code: switchboard.CodeObligation, Reasons: []string{fmt.Sprintf("notify %q: nobody can be notified yet", r.Obligations.Notify)}})
+		return denialError(&Denial{Code: switchboard.CodeObligation, Reasons: []string{fmt.Sprintf("notify %q: Switchboard cannot notify anyone yet", r.Obligations.Notify)}})
 	}
 	return r.Err
 }
 
-// Judged returns a Judgment for a call that is to be judged by all layers: of a
-// requirement of the task, with these candidates.
+// Judged returns a Judgment for a call that all layers must judge, for the requirement r of the
+// task with these candidates.
 func Judged(task *switchboard.Task, r *switchboard.Requirement, candidates []*switchboard.Tool) *switchboard.Judgment {
-	return &switchboard.Judgment{Requirement: r, Candidates: candidates, Memory: &memory{task: task}}
+	return &switchboard.Judgment{Requirement: r, Candidates: candidates, Memory: &judgmentMemory{task: task}}
 }
 
-func (p *Policy) permitTool(ctx context.Context, c *switchboard.Call, j *switchboard.Judgment, m *memory, now time.Time) (o switchboard.Obligations, asked bool, err error) {
-	ask := func(view) bool { return true }
-	fits := m.fits(p, c.Principal)
+func (j callJudge) permitTool(ctx context.Context, judgment *switchboard.Judgment, m *judgmentMemory) (o switchboard.Obligations, asked bool, err error) {
+	ask := func(layerView) bool { return true }
+	fits := m.matches(j.policy, j.call.Principal)
 	if fits {
-		if m.kept != nil {
-			if at := slices.IndexFunc(j.Candidates, func(t *switchboard.Tool) bool { return t.ID == c.Tool.ID }); at >= 0 {
-				o = m.kept[at]
+		if m.lastingObligations != nil {
+			if at := slices.IndexFunc(judgment.Candidates, func(t *switchboard.Tool) bool { return t.ID == j.call.Tool.ID }); at >= 0 {
+				o = m.lastingObligations[at]
 			}
 		}
-		if p.reads == 0 {
+		if j.policy.reads == 0 {
 			return o, false, nil
 		}
-		ask = passing
+		ask = mayChange
 	}
-	if !fits || p.reads&^readsCall != 0 {
-		// What would be listed now? Whatever would not, does not exist.
-		q, at := m.again(p, j, c.Tool, PhaseList, c.Principal, now)
-		if why := p.verdict(ctx, &q, at, ask).Denied; why != nil {
+	if !fits || j.policy.reads&^readsCall != 0 {
+		// If the tool may not be listed now, it does not exist for this principal.
+		q, at := m.rebuildQuestion(j.policy, judgment, j.call.Tool, PhaseList, j.call.Principal, j.now)
+		if why := j.policy.verdictAt(ctx, &q, at, ask).Denied; why != nil {
 			if why.Code == switchboard.CodeDenied {
-				return o, true, hidden(errors.New(why.String()))
+				return o, true, noSuchTool(errors.New(why.String()))
 			}
-			return o, true, denied(why)
+			return o, true, denialError(why)
 		}
 	}
-	q, at := m.again(p, j, c.Tool, PhaseCall, c.Principal, now)
-	q.Arguments, _ = wire.Field(c.Params, "arguments")
-	v := p.verdict(ctx, &q, at, ask)
+	q, at := m.rebuildQuestion(j.policy, judgment, j.call.Tool, PhaseCall, j.call.Principal, j.now)
+	q.Arguments, _ = wire.Field(j.call.Params, "arguments")
+	v := j.policy.verdictAt(ctx, &q, at, ask)
 	if v.Denied != nil {
-		return o, true, denied(v.Denied)
+		return o, true, denialError(v.Denied)
 	}
-	combine(&o, v.Obligations)
+	addObligations(&o, v.Obligations)
 	return o, true, nil
 }
 
-// permitServer is permit for what is no tool: it goes with the tools of its
-// server, and is refused where none of these is allowed any more. What policy
-// redacts of any of these tools is redacted of it too.
-func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time.Time) (o switchboard.Obligations, asked bool, err error) {
+// permitServer checks a call of an item that is not a tool. It is allowed as long as one tool of
+// its server is allowed. If policy redacts results of any of these tools, it redacts the result of
+// the item too.
+func (j callJudge) permitServer(ctx context.Context) (o switchboard.Obligations, asked bool, err error) {
 	var why *Denial
 	allowed := false
-	for _, j := range c.Judgments {
-		m, ok := j.Memory.(*memory)
+	for _, judgment := range j.call.Judgments {
+		m, ok := judgment.Memory.(*judgmentMemory)
 		if !ok {
 			continue
 		}
-		fits := m.fits(p, c.Principal)
-		for i, t := range j.Candidates {
-			if fits && m.kept != nil && t.ID.Server == c.Server {
-				combine(&o, redaction(&m.kept[i]))
+		fits := m.matches(j.policy, j.call.Principal)
+		for i, t := range judgment.Candidates {
+			if fits && m.lastingObligations != nil && t.ID.Server == j.call.Server {
+				addObligations(&o, redaction(&m.lastingObligations[i]))
 			}
 		}
-		if p.reads == 0 && fits {
+		if j.policy.reads == 0 && fits {
 			allowed = true
 			continue
 		}
 		asked = true
-		q, _ := m.again(p, j, nil, PhaseList, c.Principal, now)
-		for i, v := range p.judge(ctx, &q, func(view) bool { return true }).Verdicts {
-			if q.Candidates[i].ID.Server != c.Server {
+		q, _ := m.rebuildQuestion(j.policy, judgment, nil, PhaseList, j.call.Principal, j.now)
+		for i, v := range j.policy.judgeLayers(ctx, &q, func(layerView) bool { return true }).Verdicts {
+			if q.Candidates[i].ID.Server != j.call.Server {
 				continue
 			}
 			if v.Denied == nil {
 				allowed = true
-				combine(&o, redaction(&v.Obligations))
+				addObligations(&o, redaction(&v.Obligations))
 			} else {
 				why = v.Denied
 			}
 		}
 	}
-	if why == nil || allowed { // why is nil where its server was selected for no tool
+	if why == nil || allowed { // why is nil if no tool of its server was selected
 		return o, asked, nil
 	}
-	return o, asked, denied(why)
+	return o, asked, denialError(why)
 }
 
-// permitItem asks every layer about what is no tool, as a candidate of its own in the phase call: for each requirement that selected
-// tools of its server. All must allow it.
-func (p *Policy) permitItem(ctx context.Context, c *switchboard.Call, now time.Time) (o switchboard.Obligations, err error) {
-	if len(c.Judgments) == 0 {
-		return o, hidden(errors.New("it was never judged"))
+// permitItem asks every layer about an item that is not a tool, as a candidate of its own in the
+// phase call. It asks once for each requirement that selected tools of its server, and all must
+// allow it.
+func (j callJudge) permitItem(ctx context.Context) (o switchboard.Obligations, err error) {
+	if len(j.call.Judgments) == 0 {
+		return o, noSuchTool(errors.New("it was never judged"))
 	}
-	for _, j := range c.Judgments {
-		q, at, err := p.aboutCall(c, j, PhaseCall, now)
+	for _, judgment := range j.call.Judgments {
+		q, at, err := j.questionAbout(judgment, PhaseCall)
 		if err != nil {
 			return o, err
 		}
-		v := p.verdict(ctx, &q, at, func(view) bool { return true })
+		v := j.policy.verdictAt(ctx, &q, at, func(layerView) bool { return true })
 		if v.Denied != nil {
-			return o, denied(v.Denied)
+			return o, denialError(v.Denied)
 		}
-		combine(&o, v.Obligations)
+		addObligations(&o, v.Obligations)
 	}
 	return o, nil
 }
 
-// PermitAsk says whether the client of a call may be asked something by the call's server: nil, or an error of
-// SB-POL-001 or 002. Every layer is asked, about the tool or item of the call, in the phase ask.
+// PermitAsk says whether the server of a call may ask its client something: nil, or an error of
+// SB-POL-001 or 002. It asks every layer about the tool or item of the call, in the phase ask.
 func (p *Policy) PermitAsk(ctx context.Context, c *switchboard.Call, ask Ask, now time.Time) error {
 	if len(p.layers) == 0 {
 		return nil
 	}
 	if len(c.Judgments) == 0 {
-		return hidden(errors.New("it was never judged"))
+		return noSuchTool(errors.New("it was never judged"))
 	}
-	for _, j := range c.Judgments {
-		q, at, err := p.aboutCall(c, j, PhaseAsk, now)
+	for _, judgment := range c.Judgments {
+		q, at, err := callJudge{p, c, now}.questionAbout(judgment, PhaseAsk)
 		if err != nil {
 			return err
 		}
 		q.Ask = &ask
-		if v := p.verdict(ctx, &q, at, func(view) bool { return true }); v.Denied != nil {
-			return denied(v.Denied)
+		if v := p.verdictAt(ctx, &q, at, func(layerView) bool { return true }); v.Denied != nil {
+			return denialError(v.Denied)
 		}
 	}
 	return nil
 }
 
-// aboutCall makes a question about what a call asks for alone. It returns the candidate's place too.
-func (p *Policy) aboutCall(c *switchboard.Call, j *switchboard.Judgment, phase Phase, now time.Time) (q Question, at int, err error) {
-	m, ok := j.Memory.(*memory)
+// questionAbout builds a question about the target of a call alone, and returns the index of the
+// candidate.
+func (j callJudge) questionAbout(judgment *switchboard.Judgment, phase Phase) (q Question, at int, err error) {
+	m, ok := judgment.Memory.(*judgmentMemory)
 	if !ok {
-		return q, -1, hidden(errors.New("it was never judged"))
+		return q, -1, noSuchTool(errors.New("it was never judged"))
 	}
-	if c.Tool != nil {
-		q, at = m.again(p, j, c.Tool, phase, c.Principal, now)
-		q.Arguments, _ = wire.Field(c.Params, "arguments")
+	if j.call.Tool != nil {
+		q, at = m.rebuildQuestion(j.policy, judgment, j.call.Tool, phase, j.call.Principal, j.now)
+		q.Arguments, _ = wire.Field(j.call.Params, "arguments")
 		return q, at, nil
 	}
-	item := &switchboard.Tool{ID: c.Candidate()}
-	if at := slices.IndexFunc(j.Candidates, func(t *switchboard.Tool) bool { return t.ID.Server == c.Server }); at >= 0 {
-		item.Class, item.Trust, item.Version = j.Candidates[at].Class, j.Candidates[at].Trust, j.Candidates[at].Version
+	item := &switchboard.Tool{ID: j.call.Candidate()}
+	if at := slices.IndexFunc(judgment.Candidates, func(t *switchboard.Tool) bool { return t.ID.Server == j.call.Server }); at >= 0 {
+		item.Class, item.Trust, item.Version = judgment.Candidates[at].Class, judgment.Candidates[at].Trust, judgment.Candidates[at].Version
 	}
-	term, err := asCandidate(item, c.Item.Kind)
+	term, err := itemTerm(item, j.call.Item.Kind)
 	q = Question{
-		Phase: phase, Principal: c.Principal, Task: m.task, Requirement: j.Requirement, Now: now,
-		Candidates: []*switchboard.Tool{item}, Arguments: c.Item.Arguments, URI: c.Item.URI, terms: []*ast.Term{term},
+		Phase: phase, Principal: j.call.Principal, Task: m.task, Requirement: judgment.Requirement, Now: j.now,
+		Candidates: []*switchboard.Tool{item}, Arguments: j.call.Item.Arguments, URI: j.call.Item.URI, terms: []*ast.Term{term},
 	}
-	if m.fits(p, c.Principal) {
+	if m.matches(j.policy, j.call.Principal) {
 		q.frame = m.frame
 	}
 	return q, 0, err
 }
 
-// redaction is the part of obligations that counts for what is no tool.
+// redaction returns the part of obligations that applies to items that are not tools.
 func redaction(o *switchboard.Obligations) switchboard.Obligations {
 	return switchboard.Obligations{Redact: o.Redact, Detect: o.Detect}
 }
 
-// verdict judges and picks one. A tool that is not among the candidates is
-// denied.
-func (p *Policy) verdict(ctx context.Context, q *Question, at int, ask func(view) bool) Verdict {
+// verdictAt asks the layers and returns the verdict on the candidate at the index at. If at is
+// negative, the tool was not a candidate and is denied.
+func (p *Policy) verdictAt(ctx context.Context, q *Question, at int, ask func(layerView) bool) Verdict {
 	if at < 0 {
 		return Verdict{Denied: &Denial{Code: switchboard.CodeDenied, Reasons: []string{"it was no candidate"}}}
 	}
-	return p.judge(ctx, q, ask).Verdicts[at]
+	return p.judgeLayers(ctx, q, ask).Verdicts[at]
 }
 
-// hidden is the answer to a call of what the caller may not see.
-func hidden(why error) error {
+// noSuchTool is the answer to a call of a tool that the caller may not see.
+func noSuchTool(why error) error {
 	return &switchboard.Error{Code: switchboard.CodeNoSuchTool, Text: "no such tool", Cause: why}
 }
 
-// denied turns a denial into what the caller is told: no rule, no reason.
-func denied(why *Denial) error {
+// denialError turns a denial into the error for the caller, without rules and reasons.
+func denialError(why *Denial) error {
 	e := &switchboard.Error{Code: why.Code, Stage: StageName, Cause: errors.New(why.String())}
-	if why.own {
+	if why.ownWords {
 		e.Cause = &ownWords{why.String()}
 	}
 	switch why.Code {

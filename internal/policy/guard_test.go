@@ -18,15 +18,15 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// gate is a guard before a server that answers every call with result.
+// gate is a guard in front of a server that answers every call with result.
 type gate struct {
 	policy *policy.Policy
-	lost   []string // of everybody's roles, since the request came in
+	lost   []string // roles that every principal has lost since its request arrived
 	log    bytes.Buffer
 	calls  []*switchboard.Call
 	noted  []policy.Ruling
 	caller switchboard.Caller
-	fails  error // with which calls end, where it is set
+	fails  error // the error of every call, if set
 }
 
 func (g *gate) note(_ *switchboard.Call, _ *policy.Policy, _ time.Time, r policy.Ruling) {
@@ -50,12 +50,12 @@ func newGate(p *policy.Policy, result string) *gate {
 	return g
 }
 
-// bind decides about three candidates under g's policy, and returns a call of the one.
+// bind decides about three candidates under g's policy, and returns a call of one of them.
 func (g *gate) bind(t testing.TB, one *switchboard.Tool, args string) *switchboard.Call {
 	t.Helper()
 	q := ask(policy.PhaseSelect, "", three...)
 	in := []decide.Candidate{{Tool: brave}, {Tool: google}, {Tool: poster}}
-	left, err := g.policy.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: time.Now()}, in, nil)
+	left, err := g.policy.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: time.Now()}, in, decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func code(err error) switchboard.Code {
 	return ""
 }
 
-func TestARuleOnArgumentsSeesWhatTheServerWouldGet(t *testing.T) {
+func TestARuleReadsTheArgumentsThatTheServerWouldGet(t *testing.T) {
 	g := newGate(of(t, "", allowAll+`
 deny[c.id] contains "outside" if {
 	some c in input.candidate_tools
@@ -89,7 +89,7 @@ inside if {
 }`, ""), `{}`)
 	for args, want := range map[string]switchboard.Code{
 		`{"path":"/w/a"}`:            "",
-		`{"path":"\u002fw\/a"}`:      "", // the same text, spelt otherwise
+		`{"path":"\u002fw\/a"}`:      "", // the same text in another spelling
 		`{"path":"/w/../etc"}`:       switchboard.CodeDenied,
 		`{"path":"/w/\u002e./etc"}`:  switchboard.CodeDenied,
 		`{"path":["/w/a"]}`:          switchboard.CodeDenied,
@@ -106,7 +106,7 @@ inside if {
 			t.Errorf("%.60s: %v, want %q; %d calls", args, err, want, len(g.calls)-calls)
 		}
 		if err != nil && strings.Contains(strings.TrimSuffix(err.Error(), errors.Unwrap(err).Error()), "outside") {
-			t.Errorf("the caller is told of the rule: %v", err)
+			t.Errorf("the caller sees the rule: %v", err)
 		}
 	}
 	call := g.bind(t, brave, `{}`)
@@ -116,7 +116,7 @@ inside if {
 	}
 }
 
-func TestACallThatNobodyJudgedIsRefused(t *testing.T) {
+func TestACallWithoutAJudgmentIsRefused(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	g := newGate(of(t, "", allowAll, ""), `{}`)
 	call := g.bind(t, brave, `{}`)
@@ -134,11 +134,11 @@ func TestACallThatNobodyJudgedIsRefused(t *testing.T) {
 	c.Tool = tool("brave/delete")
 	g.policy = of(t, "", allowAll, allowAll)
 	if _, err := g.caller.Call(t.Context(), &c); code(err) != switchboard.CodeNoSuchTool || len(g.calls) > 0 {
-		t.Errorf("a tool that was no candidate: %v", err)
+		t.Errorf("a tool that was not a candidate: %v", err)
 	}
 }
 
-func TestAVetoHoldsForACallThatWasSelectedBefore(t *testing.T) {
+func TestANewVetoAppliesToACallThatWasSelectedBefore(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	g := newGate(of(t, "", allowAll, ""), `{}`)
 	call := g.bind(t, brave, `{}`)
@@ -159,7 +159,7 @@ func TestAVetoHoldsForACallThatWasSelectedBefore(t *testing.T) {
 	}
 }
 
-func TestWhatAPrincipalHasLostCountsAtOnce(t *testing.T) {
+func TestALostRoleCountsAtOnce(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	g := newGate(of(t, "", allowAll+`deny[c.id] contains "x" if { some c in input.candidate_tools; not "analyst" in input.principal.roles }`, ""), `{}`)
 	call := g.bind(t, brave, `{}`)
@@ -172,7 +172,7 @@ func TestWhatAPrincipalHasLostCountsAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhatTheClockHidesIsHiddenAndWhatItForbidsIsForbidden(t *testing.T) {
+func TestTheClockCanHideAToolOrDenyItsCalls(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
 		const late = `late if time.clock(time.now_ns())[0] >= 9` + "\n"
@@ -195,17 +195,17 @@ func TestWhatTheClockHidesIsHiddenAndWhatItForbidsIsForbidden(t *testing.T) {
 	})
 }
 
-func TestWhatWouldNotBeListedIsNotSelected(t *testing.T) {
+func TestAToolThatMayNotBeListedIsNotSelected(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	p := of(t, "", allowAll+`deny["brave/search"] contains "x" if input.phase == "list"`, "")
 	q := ask(policy.PhaseSelect, "", brave, google)
-	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, []decide.Candidate{{Tool: brave}, {Tool: google}}, nil)
+	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, []decide.Candidate{{Tool: brave}, {Tool: google}}, decide.Ignore)
 	if err != nil || len(left) != 1 || left[0].Tool != google {
 		t.Errorf("%v, %v", left, err)
 	}
 }
 
-func TestACallIsJudgedAmongAllCandidatesWhereALayerComparesThem(t *testing.T) {
+func TestACallIsJudgedAmongAllCandidatesIfALayerComparesThem(t *testing.T) {
 	g := newGate(of(t, "", allowAll+`deny[c.id] contains "x" if {
 	some c in input.candidate_tools
 	count(input.candidate_tools) == 3
@@ -216,7 +216,7 @@ func TestACallIsJudgedAmongAllCandidatesWhereALayerComparesThem(t *testing.T) {
 	}
 }
 
-func TestARulingIsNotedWhereALayerWasAskedOrSaidNo(t *testing.T) {
+func TestARulingIsNotedIfALayerWasAskedOrTheCallIsDenied(t *testing.T) {
 	const path = `deny[c.id] contains "outside" if { some c in input.candidate_tools; input.call.arguments.path == "/etc" }`
 	for name, tt := range map[string]struct {
 		rules, args string
@@ -244,7 +244,7 @@ func TestARulingIsNotedWhereALayerWasAskedOrSaidNo(t *testing.T) {
 			want = nil
 		}
 		if len(g.noted) != len(want) || (err != nil) != tt.no {
-			t.Errorf("%s: %v, and noted is %+v", name, err, g.noted)
+			t.Errorf("%s: %v, and the notes are %+v", name, err, g.noted)
 			continue
 		}
 		for i, r := range g.noted {
@@ -255,7 +255,7 @@ func TestARulingIsNotedWhereALayerWasAskedOrSaidNo(t *testing.T) {
 	}
 }
 
-func TestACallIsJudgedAgainAsItWasJudged(t *testing.T) {
+func TestARecordedCallIsJudgedAlikeAgain(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	const rules = allowAll + `
 deny[c.id] contains "outside" if { some c in input.candidate_tools; input.phase == "call"; not startswith(input.call.arguments.path, "/w") }
@@ -276,7 +276,7 @@ obligations[c.id] contains {"type": "enforce_timeout", "timeout": "3s"} if some 
 	}
 }
 
-func TestWhatIsNoToolGoesWithTheToolsOfItsServer(t *testing.T) {
+func TestAnItemIsAllowedIfAToolOfItsServerIs(t *testing.T) {
 	g := newGate(of(t, "", allowAll, ""), `{}`)
 	call := *g.bind(t, brave, `{}`)
 	call.Tool, call.Method = nil, "resources/read"
@@ -285,10 +285,10 @@ func TestWhatIsNoToolGoesWithTheToolsOfItsServer(t *testing.T) {
 	}
 	g.policy = of(t, "", allowAll+`deny["brave/search"] contains "x"`, "")
 	if _, err := g.caller.Call(t.Context(), &call); code(err) != switchboard.CodeDenied {
-		t.Errorf("of a server that is vetoed: %v", err)
+		t.Errorf("an item of a vetoed server: %v", err)
 	}
 	if err := g.policy.Rule(t.Context(), &call, time.Now()).Err; code(err) != switchboard.CodeDenied {
-		t.Errorf("asked beside calls: %v", err)
+		t.Errorf("a question outside calls: %v", err)
 	}
 }
 
@@ -313,16 +313,16 @@ func TestObligationsAreCarriedOutOrTheCallIsRefused(t *testing.T) {
 	}
 	g = newGate(oblige(`{"type": "log", "level": "pray"}`), `{}`)
 	if _, err := g.caller.Call(t.Context(), &switchboard.Call{Tool: brave}); code(err) != switchboard.CodeNoSuchTool {
-		t.Errorf("an obligation that is not known: %v", err)
+		t.Errorf("an unknown obligation: %v", err)
 	}
-	// One that only a call has.
+	// An obligation that only a call has.
 	g = newGate(of(t, "", allowAll+`obligations["brave/search"] contains {"type": "pray"} if input.phase == "call"`, ""), `{}`)
 	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`)); code(err) != switchboard.CodeObligation || len(g.calls) > 0 {
-		t.Errorf("an obligation of the call that is not known: %v", err)
+		t.Errorf("an unknown obligation of the call: %v", err)
 	}
 }
 
-func TestWhatIsRedactedIsGoneAndAllElseStaysToTheByte(t *testing.T) {
+func TestRedactedValuesAreGoneAndOtherBytesStay(t *testing.T) {
 	for _, tt := range []struct{ pointers, in, want string }{
 		{`"/structuredContent/user/email"`, `{"structuredContent" : {"user":{"email":"a@b","n":1.0}}, "x":1}`, `{"structuredContent" : {"user":{"email":"[redacted]","n":1.0}}, "x":1}`},
 		{`"/nothing/here"`, `{"a": 1}`, `{"a": 1}`},
@@ -343,7 +343,7 @@ func TestWhatIsRedactedIsGoneAndAllElseStaysToTheByte(t *testing.T) {
 	}
 }
 
-// What the clock alone denies is allowed later, and the client is told so.
+// A call that only the clock denies is allowed later, and the client is told so.
 func TestADenialByTheClockAloneSaysLater(t *testing.T) {
 	const early = `deny[c.id] contains "early" if { input.phase == "call"; some c in input.candidate_tools; time.clock(time.parse_rfc3339_ns(input.now))[0] < 2 }` + "\n"
 	for name, tt := range map[string]struct {
@@ -365,9 +365,10 @@ func TestADenialByTheClockAloneSaysLater(t *testing.T) {
 	}
 }
 
-// What detectors find is redacted because a policy says so, or the operator's overlay, whatever policies say: of results, of
-// what a server says and asks before them, and of its errors.
-func TestNames16WhatDetectorsFindReachesNoClient(t *testing.T) {
+// Values that detectors find are redacted if a policy requires it, or if the operator's overlay
+// does, whatever policies say: in results, in a server's earlier notifications and questions, and
+// in its errors.
+func TestNames16DetectedValuesReachNoClient(t *testing.T) {
 	const said, left = "ann@example.com, 4111111111111111", "[redacted], [redacted]"
 	const asks = allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["email", "card"]}`
 	overlaid := *brave
@@ -409,7 +410,7 @@ func TestNames16WhatDetectorsFindReachesNoClient(t *testing.T) {
 			passed.Notify(switchboard.Notification{Params: []byte(`{"progressToken":1,"message":"` + said + `"}`)})
 			_, _ = passed.Client.Ask(t.Context(), "elicitation/create", []byte(`{"mode":"form","message":"`+said+`"}`))
 			if want := []string{`{"progressToken":1,"message":"` + tt.want + `"}`, `{"mode":"form","message":"` + tt.want + `"}`}; !slices.Equal(heard, want) {
-				t.Errorf("the client hears %q, want %q", heard, want)
+				t.Errorf("the client gets %q, want %q", heard, want)
 			}
 			g.fails = &switchboard.Error{Code: switchboard.CodeServerFailed, Text: said}
 			if _, err := g.caller.Call(t.Context(), c); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -424,8 +425,9 @@ func TestNames16WhatDetectorsFindReachesNoClient(t *testing.T) {
 	}
 }
 
-// Resources and prompts go with the tools of their server: what is redacted of one of these is redacted of them.
-func TestNames16WhatIsNoToolIsRedactedAsTheToolsOfItsServer(t *testing.T) {
+// Resources and prompts are treated as the tools of their server: what is redacted in results of
+// these is redacted in them.
+func TestNames16ItemsAreRedactedLikeTheToolsOfTheirServer(t *testing.T) {
 	g := newGate(of(t, "", allowAll+`obligations["brave/search"] contains {"type": "redact", "detectors": ["email"], "fields": ["/x"]}`, ""), `{"contents":[{"uri":"a:b","text":"ann@example.com"}],"x":"secret"}`)
 	c := g.bind(t, brave, `{}`)
 	c.Tool = nil

@@ -12,12 +12,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// MaxArguments is how long the arguments of a call may be, in bytes, that a
-// policy judges. Longer ones are denied.
+// MaxArguments is the largest size, in bytes, of arguments that a policy judges. Calls with longer
+// arguments are denied.
 const MaxArguments = 1 << 20
 
 // The keys of input.
@@ -25,7 +26,7 @@ var (
 	keyPhase       = ast.InternedTerm("phase")
 	keyNow         = ast.InternedTerm("now")
 	keyTenant      = ast.InternedTerm("tenant_id")
-	keyWord        = ast.InternedTerm("tenant_policy")
+	keySettings    = ast.InternedTerm("tenant_policy")
 	keyTier        = ast.InternedTerm("user_tier")
 	keyMode        = ast.InternedTerm("mode")
 	keyLeastTrust  = ast.InternedTerm("least_trust")
@@ -39,8 +40,8 @@ var (
 	keyAsk         = ast.InternedTerm("ask")
 )
 
-// mode is how much an agent of the principal may do alone in the task.
-func mode(p switchboard.Principal, t *switchboard.Task) switchboard.Mode {
+// effectiveMode returns how much an agent of the principal may do without a person in the task.
+func effectiveMode(p switchboard.Principal, t *switchboard.Task) switchboard.Mode {
 	m := p.Mode.Narrower(switchboard.Autopilot)
 	if t != nil && t.Mode != "" {
 		m = m.Narrower(t.Mode)
@@ -48,17 +49,17 @@ func mode(p switchboard.Principal, t *switchboard.Task) switchboard.Mode {
 	return m
 }
 
-// A frame is what is the same in all questions about a requirement of a
-// principal's task.
-type frame struct{ tier, mode, principal, task, requirement *ast.Term }
+// An inputFrame holds the parts of input that are equal in all questions about one requirement of a
+// task.
+type inputFrame struct{ tier, mode, principal, task, requirement *ast.Term }
 
-func newFrame(q *Question) *frame {
-	return &frame{
-		tier:        text(q.Principal.Tier),
-		mode:        text(mode(q.Principal, q.Task)),
-		principal:   object("id", text(q.Principal.ID), "roles", texts(q.Principal.Roles), "auth", text(q.Principal.Auth)),
-		task:        object("task_id", text(taskID(q))),
-		requirement: requirement(q.Requirement),
+func newFrame(q *Question) *inputFrame {
+	return &inputFrame{
+		tier:        textTerm(q.Principal.Tier),
+		mode:        textTerm(effectiveMode(q.Principal, q.Task)),
+		principal:   objectTerm("id", textTerm(q.Principal.ID), "roles", textTerms(q.Principal.Roles), "auth", textTerm(q.Principal.Auth)),
+		task:        objectTerm("task_id", textTerm(taskID(q))),
+		requirement: requirementTerm(q.Requirement),
 	}
 }
 
@@ -69,14 +70,13 @@ func taskID(q *Question) switchboard.TaskID {
 	return q.Task.ID
 }
 
-// input makes what a layer reads as input. What it reads as a candidate has been
-// made before, where q has it.
-func (p *Policy) input(q *Question) (*ast.Term, error) {
+// buildInput builds the input document for q. It uses the terms of q if they exist.
+func (p *Policy) buildInput(q *Question) (*ast.Term, error) {
 	terms := q.terms
 	if terms == nil {
 		terms = make([]*ast.Term, len(q.Candidates))
 		for i, c := range q.Candidates {
-			t, err := candidate(c)
+			t, err := candidateTerm(c)
 			if err != nil {
 				return nil, fmt.Errorf("tool %s: %w", c.ID, err)
 			}
@@ -88,19 +88,19 @@ func (p *Policy) input(q *Question) (*ast.Term, error) {
 		f = newFrame(q)
 	}
 	o := ast.NewObjectWithCapacity(14)
-	o.Insert(keyPhase, text(q.Phase))
+	o.Insert(keyPhase, textTerm(q.Phase))
 	o.Insert(keyNow, ast.StringTerm(q.Now.UTC().Format(time.RFC3339Nano)))
 	o.Insert(keyTenant, p.id)
-	o.Insert(keyWord, p.word)
+	o.Insert(keySettings, p.settings)
 	o.Insert(keyTier, f.tier)
 	o.Insert(keyMode, f.mode)
-	o.Insert(keyLeastTrust, text(p.tenant.TrustFor(q.Principal)))
+	o.Insert(keyLeastTrust, textTerm(p.tenant.TrustFor(q.Principal)))
 	o.Insert(keyPrincipal, f.principal)
 	o.Insert(keyTask, f.task)
 	o.Insert(keyRequirement, f.requirement)
 	o.Insert(keyCandidates, ast.ArrayTerm(terms...))
-	if q.late() {
-		args, err := arguments(q.Arguments)
+	if q.concernsCall() {
+		args, err := argumentsTerm(q.Arguments)
 		if err != nil {
 			return nil, err
 		}
@@ -111,50 +111,51 @@ func (p *Policy) input(q *Question) (*ast.Term, error) {
 		o.Insert(keyCall, ast.NewTerm(call))
 	}
 	if q.Ask != nil {
-		params, err := arguments(q.Ask.Params)
+		params, err := argumentsTerm(q.Ask.Params)
 		if err != nil {
 			return nil, err
 		}
-		o.Insert(keyAsk, object("method", text(q.Ask.Method), "params", params))
+		o.Insert(keyAsk, objectTerm("method", textTerm(q.Ask.Method), "params", params))
 	}
 	return ast.NewTerm(o), nil
 }
 
-func arguments(raw []byte) (*ast.Term, error) {
+func argumentsTerm(raw []byte) (*ast.Term, error) {
 	if len(raw) == 0 {
 		return ast.ObjectTerm(), nil
 	}
 	if len(raw) > MaxArguments {
 		return nil, fmt.Errorf("the arguments have %d bytes; a policy judges up to %d", len(raw), MaxArguments)
 	}
-	v, err := value(raw)
+	v, err := ParseValue(raw)
 	if err != nil {
 		return nil, fmt.Errorf("the arguments %w", err)
 	}
 	return ast.NewTerm(v), nil
 }
 
-// maxExponent bounds the numbers that policies reckon with: a few bytes such as
-// 1e999999999 would become a number of gigabytes.
+// maxExponent limits the numbers that policies compute with: a few bytes such as 1e999999999 would
+// become a number of gigabytes.
 const maxExponent = 3 // digits
 
-// value reads JSON from outside.
-func value(raw []byte) (ast.Value, error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(raw)) // a Buffer is read where it is, a Reader is copied
+// ParseValue parses JSON from outside.
+func ParseValue(raw []byte) (ast.Value, error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw)) // a Buffer is read in place, another Reader is copied
 	v, err := readValue(d)
 	if err == nil {
 		_, err = d.ReadToken()
 	}
 	if !errors.Is(err, io.EOF) {
-		return nil, errors.New("are no JSON that every reader takes for the same")
+		return nil, errors.New("are not JSON that every parser reads alike")
 	}
-	if huge(v) {
-		return nil, fmt.Errorf("hold a number with too large an exponent, or with more than %d digits", maxDigits)
+	if hasHugeNumber(v) {
+		return nil, fmt.Errorf("hold a number with too large an exponent, or with more than %d digits", cost.MaxDigits)
 	}
 	return v, nil
 }
 
-// readValue reads the next value of d, and is several times as fast as ast.ValueFromReader. jsontext bounds the depth.
+// readValue reads the next value of d. It is several times as fast as ast.ValueFromReader. jsontext
+// limits the depth.
 func readValue(d *jsontext.Decoder) (ast.Value, error) {
 	t, err := d.ReadToken()
 	if err != nil {
@@ -200,7 +201,7 @@ func readValue(d *jsontext.Decoder) (ast.Value, error) {
 	return nil, errors.New("a value was expected")
 }
 
-// noEOF tells an end within a value from the end behind it.
+// noEOF turns the end of the text within a value into io.ErrUnexpectedEOF.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -208,44 +209,45 @@ func noEOF(err error) error {
 	return err
 }
 
-func huge(v ast.Value) bool {
+func hasHugeNumber(v ast.Value) bool {
 	switch v := v.(type) {
 	case ast.Number:
 		i := strings.IndexAny(string(v), "eE")
-		return len(v) > maxDigits || i >= 0 && len(strings.TrimLeft(string(v)[i+1:], "+-0")) > maxExponent
+		return len(v) > cost.MaxDigits || i >= 0 && len(strings.TrimLeft(string(v)[i+1:], "+-0")) > maxExponent
 	case *ast.Array:
-		return v.Until(func(t *ast.Term) bool { return huge(t.Value) })
+		return v.Until(func(t *ast.Term) bool { return hasHugeNumber(t.Value) })
 	case ast.Object:
-		return v.Until(func(_, t *ast.Term) bool { return huge(t.Value) })
+		return v.Until(func(_, t *ast.Term) bool { return hasHugeNumber(t.Value) })
 	}
 	return false
 }
 
-func requirement(r *switchboard.Requirement) *ast.Term {
+func requirementTerm(r *switchboard.Requirement) *ast.Term {
 	if r.ByName() {
-		return object("tools", texts(r.Tools), "constraints", texts(r.Constraints))
+		return objectTerm("tools", textTerms(r.Tools), "constraints", textTerms(r.Constraints))
 	}
-	return object("verb", text(r.Verb), "resource", text(r.Resource), "constraints", texts(r.Constraints))
+	return objectTerm("verb", textTerm(r.Verb), "resource", textTerm(r.Resource), "constraints", textTerms(r.Constraints))
 }
 
-// candidate is a tool as policies see it. Its capabilities are all that any
-// source says of it which counts: also what weaker ones add to make it less
-// free. Each carries what Switchboard enforces.
-func candidate(t *switchboard.Tool) (*ast.Term, error) { return asCandidate(t, switchboard.KindTool) }
+// candidateTerm returns a tool as policies see it. It lists every capability that counts, including
+// those from weaker sources that restrict the tool. Each capability has the constraints that
+// Switchboard enforces.
+func candidateTerm(t *switchboard.Tool) (*ast.Term, error) { return itemTerm(t, switchboard.KindTool) }
 
-// asCandidate is a candidate of any kind. One that is no tool has an id, a server, and what is said of that.
-func asCandidate(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term, error) {
+// itemTerm returns a candidate of any kind. A candidate that is not a tool has only an id, a
+// server and the facts about the server.
+func itemTerm(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term, error) {
 	caps := make([]*ast.Term, 0, len(t.Capabilities)+len(t.Kept))
-	enforced := enforcedOn(t)
+	enforced := enforcedConstraints(t)
 	for _, c := range slices.Concat(t.Capabilities, t.Kept) {
 		if len(enforced) > 0 {
 			c.Constraints = union(c.Constraints, enforced)
 		}
-		caps = append(caps, object("verb", text(c.Verb), "resource", text(c.Resource), "constraints", texts(c.Constraints), "source", text(c.Source)))
+		caps = append(caps, objectTerm("verb", textTerm(c.Verb), "resource", textTerm(c.Resource), "constraints", textTerms(c.Constraints), "source", textTerm(c.Source)))
 	}
 	annotations := ast.ObjectTerm()
 	if raw, ok := wire.Field(t.Definition, "annotations"); ok && raw[0] == '{' {
-		v, err := value(raw)
+		v, err := ParseValue(raw)
 		if err != nil {
 			return nil, fmt.Errorf("its annotations %w", err)
 		}
@@ -255,23 +257,24 @@ func asCandidate(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term
 	if trust == "" {
 		trust = switchboard.TrustDeclared
 	}
-	return object(
+	return objectTerm(
 		"id", ast.StringTerm(t.ID.String()),
-		"kind", text(kind),
-		"server", text(t.ID.Server),
+		"kind", textTerm(kind),
+		"server", textTerm(t.ID.Server),
 		"tool", ast.StringTerm(t.ID.Name),
 		"version", ast.StringTerm(t.Version),
-		"class", text(t.Class),
-		"trust", text(trust),
+		"class", textTerm(t.Class),
+		"trust", textTerm(trust),
 		"capabilities", ast.ArrayTerm(caps...),
 		"annotations", annotations,
-		"contract", contract(&t.Contract),
-		"enforced", texts(enforced),
+		"contract", contractTerm(&t.Contract),
+		"enforced", textTerms(enforced),
 	), nil
 }
 
-// enforcedOn are the constraints that Switchboard enforces on the tool, whatever its capabilities say.
-func enforcedOn(t *switchboard.Tool) (all []switchboard.Constraint) {
+// enforcedConstraints returns the constraints that Switchboard enforces on the tool, whatever its
+// capabilities say.
+func enforcedConstraints(t *switchboard.Tool) (all []switchboard.Constraint) {
 	for _, c := range switchboard.BuiltinConstraints {
 		if t.Enforces(c) {
 			all = append(all, c)
@@ -280,17 +283,17 @@ func enforcedOn(t *switchboard.Tool) (all []switchboard.Constraint) {
 	return all
 }
 
-// contract is what is said of the tool's calls. What nobody says is false, or
-// not there; sources has who says the rest.
-func contract(c *switchboard.Contract) *ast.Term {
+// contractTerm returns the facts about the tool's calls. A fact that no source states is false or
+// left out. sources names the source of each other fact.
+func contractTerm(c *switchboard.Contract) *ast.Term {
 	sources := ast.NewObject()
 	fact := func(name string, f switchboard.Fact) *ast.Term {
 		if f.Said() {
-			sources.Insert(ast.InternedTerm(name), object("source", text(f.Source), "trusted", ast.InternedTerm(f.Trusted)))
+			sources.Insert(ast.InternedTerm(name), objectTerm("source", textTerm(f.Source), "trusted", ast.InternedTerm(f.Trusted)))
 		}
 		return ast.InternedTerm(f.Holds)
 	}
-	o := object(
+	o := objectTerm(
 		"readonly", fact("readonly", c.ReadOnly),
 		"idempotent", fact("idempotent", c.Idempotent),
 		"stateful", fact("stateful", c.Stateful),
@@ -304,8 +307,8 @@ func contract(c *switchboard.Contract) *ast.Term {
 	return o
 }
 
-// object takes keys and terms in turns.
-func object(pairs ...any) *ast.Term {
+// objectTerm builds an object from alternating keys and terms.
+func objectTerm(pairs ...any) *ast.Term {
 	o := ast.NewObjectWithCapacity(len(pairs) / 2)
 	for i := 0; i < len(pairs); i += 2 {
 		o.Insert(ast.InternedTerm(pairs[i].(string)), pairs[i+1].(*ast.Term))
@@ -313,12 +316,12 @@ func object(pairs ...any) *ast.Term {
 	return ast.NewTerm(o)
 }
 
-func text[T ~string](s T) *ast.Term { return ast.StringTerm(string(s)) }
+func textTerm[T ~string](s T) *ast.Term { return ast.StringTerm(string(s)) }
 
-func texts[T ~string](list []T) *ast.Term {
+func textTerms[T ~string](list []T) *ast.Term {
 	terms := make([]*ast.Term, len(list))
 	for i, s := range list {
-		terms[i] = text(s)
+		terms[i] = textTerm(s)
 	}
 	return ast.ArrayTerm(terms...)
 }

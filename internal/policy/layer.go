@@ -20,10 +20,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/util"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Kind says whose a layer is.
+// Kind says which author a layer has.
 type Kind string
 
 // The layers.
@@ -32,31 +33,31 @@ const (
 	Tenant   Kind = "tenant"
 )
 
-// root is where the layer's rules stand.
-func (k Kind) root() ast.Ref {
+// rootRef returns the package of the layer's rules.
+func (k Kind) rootRef() ast.Ref {
 	if k == Tenant {
 		return ast.MustParseRef("data.switchboard.tenant")
 	}
 	return ast.MustParseRef("data.switchboard")
 }
 
-// owns reports whether a package, or a piece of data, is the layer's to say.
+// owns reports whether ref, a package or a path of data, belongs to the layer.
 func (k Kind) owns(ref ast.Ref) bool {
-	tenants := Tenant.root()
+	tenants := Tenant.rootRef()
 	if k == Tenant {
 		return ref.HasPrefix(tenants)
 	}
 	return !ref.HasPrefix(tenants)
 }
 
-// The names of what a layer answers.
+// The names of the answers of a layer.
 const (
-	nameAllowed     = "allowed_tools"
-	nameDeny        = "deny"
-	nameObligations = "obligations"
+	AnswerAllowed     = "allowed_tools"
+	AnswerDeny        = "deny"
+	AnswerObligations = "obligations"
 )
 
-var answers = []string{nameAllowed, nameDeny, nameObligations}
+var AnswerNames = []string{AnswerAllowed, AnswerDeny, AnswerObligations}
 
 // A Layer is a compiled set of rules with its data. It is immutable and safe for
 // concurrent use.
@@ -67,57 +68,67 @@ type Layer struct {
 	store    storage.Store
 	query    ast.Body
 	queries  ast.QueryCompiler
-	rules    []*rule
+	rules    []*CompiledRule
 
-	// asks are what the query asks for; nil means each answer, under its name.
-	asks []asked
+	// variables are the variables of the query; nil means one for each answer, under its name.
+	variables []answerVariable
 
-	allows bool // something adds to allowed_tools
+	addsAllowed bool // a rule or data adds to allowed_tools
 
-	// pieces is the layer once more, cut so that each rule can be asked alone;
-	// nil where it cannot be.
+	// pieces returns a copy of the layer in which each rule can be asked alone; nil if that is not
+	// possible.
 	pieces func() *Layer
 }
 
-// asked is part of an answer, and the variable of the query that stands for it.
-type asked struct {
+// answerVariable is a part of an answer, and the variable of the query that holds it.
+type answerVariable struct {
 	variable ast.Var
 	answer   string
 }
 
-// unavailable are the builtins that policies cannot have: they reach out, or can be made to, or have no bound.
-var unavailable = map[string]bool{
-	"http.send": true, "net.lookup_ip_addr": true, "opa.runtime": true,
-	"json.match_schema": true, "json.verify_schema": true, // a schema may refer to others by URL
+// Kind returns the kind of the layer.
+func (l *Layer) Kind() Kind { return l.kind }
 
-	"graph.reachable_paths": true, "strings.render_template": true, // nobody can tell how long they take
+// Rules returns the compiled rules, in the order of files and lines. They must not be modified.
+func (l *Layer) Rules() []*CompiledRule { return l.rules }
+
+// RulesAt returns the rules that a reference to data or a call of a function evaluates.
+func (l *Layer) RulesAt(ref ast.Ref) []*ast.Rule { return l.compiler.GetRules(ref) }
+
+// unavailableBuiltins are the builtins that policies cannot use: they reach outside, or can be made
+// to, or have no time limit.
+var unavailableBuiltins = map[string]bool{
+	"http.send": true, "net.lookup_ip_addr": true, "opa.runtime": true,
+	"json.match_schema": true, "json.verify_schema": true, // a schema may refer to another one by URL
+
+	"graph.reachable_paths": true, "strings.render_template": true, // their time has no known limit
 }
 
-// Capabilities is what Rego can do here: all of OPA, but for what reaches out
-// of the decision. It must not be modified.
+// Capabilities returns the Rego that policies can use: all of OPA without the unavailable builtins.
+// It must not be modified.
 var Capabilities = sync.OnceValue(func() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
-	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool { return unavailable[b.Name] })
+	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool { return unavailableBuiltins[b.Name] })
 	c.AllowNet = []string{}
 	return c
 })
 
-// IsTest reports whether a file is one of tests, which no layer is made of.
+// IsTest reports whether a file holds tests. Tests are not part of a layer.
 func IsTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }
 
-// Compile compiles the files of a layer; tests among them are left out. The
-// error is Faults. No files at all make a layer that allows nothing.
+// Compile compiles the files of a layer without the tests among them. The error is Faults. A layer
+// without files allows nothing.
 func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
-	l, err := compile(kind, files, func(*ast.Module) {})
+	l, err := compileModules(kind, files, func(*ast.Module) {})
 	if err != nil {
 		return nil, err
 	}
 	var faults switchboard.Faults
-	for _, r := range l.unreached() {
-		if meant := l.meant(r); meant != "" {
+	for _, r := range l.Unreached() {
+		if meant := l.likelyAnswer(r); meant != "" {
 			faults = append(faults, switchboard.Fault{
 				File: r.Location.File, Line: r.Location.Row, Column: r.Location.Col,
-				Text: fmt.Sprintf("rule %q decides nothing, since nothing asks for it; did you mean %q?", r.Head.Ref()[0], meant),
+				Text: fmt.Sprintf("rule %q decides nothing, because no answer depends on it; did you mean %q?", r.Head.Ref()[0], meant),
 			})
 		}
 	}
@@ -125,23 +136,24 @@ func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	l.pieces = sync.OnceValue(func() *Layer { return takenApart(kind, files) })
+	l.pieces = sync.OnceValue(func() *Layer { return compileApart(kind, files) })
 	return l, nil
 }
 
-// meant returns the answer that a rule which nothing asks for was most likely meant to add to, or "". Answers are rules of
-// the layer's own package. A name of four letters is close to many words (any, env, key): so it has to be
-// mistyped in one place, and of a rule that adds to a set or an object, as deny does.
-func (l *Layer) meant(r *rule) string {
-	if !r.Module.Package.Path.Equal(l.kind.root()) {
+// likelyAnswer returns the answer that the author of an unreached rule most likely meant, or "".
+// Answers are rules of the layer's own package. deny has only four letters and is close to many
+// words (any, env, key). So only one mistake is accepted for it, and only in a rule that adds to a
+// set or an object.
+func (l *Layer) likelyAnswer(r *CompiledRule) string {
+	if !r.Module.Package.Path.Equal(l.kind.rootRef()) {
 		return ""
 	}
 	name := strings.ToLower(r.Head.Ref()[0].String())
-	for _, answer := range answers {
+	for _, answer := range AnswerNames {
 		near := levenshtein.ComputeDistance(name, answer) <= 2
-		if answer == nameDeny {
+		if answer == AnswerDeny {
 			adds := r.Head.RuleKind() == ast.MultiValue || len(r.Head.Ref()) > 1
-			near = adds && (levenshtein.ComputeDistance(name, answer) <= 1 || swapped(name, answer))
+			near = adds && (levenshtein.ComputeDistance(name, answer) <= 1 || isTransposition(name, answer))
 		}
 		if near {
 			return answer
@@ -150,8 +162,8 @@ func (l *Layer) meant(r *rule) string {
 	return ""
 }
 
-// swapped reports whether a is b with two neighbours in each other's place.
-func swapped(a, b string) bool {
+// isTransposition reports whether a is b with two neighbouring letters swapped.
+func isTransposition(a, b string) bool {
 	for i := range len(b) - 1 {
 		if b[:i]+b[i+1:i+2]+b[i:i+1]+b[i+2:] == a {
 			return true
@@ -160,8 +172,8 @@ func swapped(a, b string) bool {
 	return false
 }
 
-// compile is Compile of modules that alter has altered.
-func compile(kind Kind, files []switchboard.PolicyFile, alter func(*ast.Module)) (*Layer, error) {
+// compileModules compiles the files of a layer after alter has changed each module.
+func compileModules(kind Kind, files []switchboard.PolicyFile, alter func(*ast.Module)) (*Layer, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b switchboard.PolicyFile) int { return cmp.Compare(a.Path, b.Path) })
 	var faults switchboard.Faults
@@ -174,12 +186,12 @@ func compile(kind Kind, files []switchboard.PolicyFile, alter func(*ast.Module))
 		}
 		fmt.Fprintf(&sum, "%s\x00%d\x00%s", f.Path, len(f.Data), f.Data)
 		if path.Ext(f.Path) != ".rego" {
-			faults = append(faults, addData(kind, data, f)...)
+			faults = append(faults, AddDataFile(kind, data, f)...)
 			continue
 		}
 		m, err := Parse(kind, f)
 		if err != nil {
-			faults = append(faults, faultsOf(f.Name, err)...)
+			faults = append(faults, FaultsOf(f.Name, err)...)
 			continue
 		}
 		alter(m)
@@ -189,26 +201,32 @@ func compile(kind Kind, files []switchboard.PolicyFile, alter func(*ast.Module))
 		return nil, faults
 	}
 	l := &Layer{kind: kind, digest: canonical.Sum(sum.Bytes())}
-	l.compiler = compiler().
-		WithPathConflictsCheck(func(p []string) (bool, error) { return has(data, p), nil })
+	l.compiler = NewCompiler().
+		WithPathConflictsCheck(func(p []string) (bool, error) { return hasPath(data, p), nil })
 	l.compiler.Compile(modules)
 	if l.compiler.Failed() {
-		return nil, faultsOf("", l.compiler.Errors)
+		return nil, FaultsOf("", l.compiler.Errors)
 	}
 	l.store = inmem.NewFromObjectWithOpts(data, inmem.OptReturnASTValuesOnRead(true))
 	var err error
 	l.queries = l.compiler.QueryCompiler()
-	if l.query, err = l.queries.Compile(query(kind)); err != nil {
-		return nil, faultsOf(string(kind), err)
+	if l.query, err = l.queries.Compile(answersQuery(kind)); err != nil {
+		return nil, FaultsOf(string(kind), err)
 	}
-	l.analyse()
-	l.allows = len(modules) == 0 || has(data, strings.Split(packageOf(kind)+"."+nameAllowed, ".")) ||
-		slices.ContainsFunc(l.rules, func(r *rule) bool { return r.answer == nameAllowed })
+	l.analyseRules()
+	l.addsAllowed = len(modules) == 0 || hasPath(data, strings.Split(packageOf(kind)+"."+AnswerAllowed, ".")) ||
+		slices.ContainsFunc(l.rules, func(r *CompiledRule) bool { return r.Answer == AnswerAllowed })
 	return l, nil
 }
 
-// Parse reads one file of rules, and holds it to the layer's package. The error
-// is of package ast.
+// NewCompiler returns a NewCompiler with the settings of Compile.
+func NewCompiler() *ast.Compiler {
+	return ast.NewCompiler().WithCapabilities(Capabilities()).WithSchemas(Schemas()).
+		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "RefuseGrowth", MetricName: "compile_stage_refuse_growth", Stage: cost.RefuseGrowth})
+}
+
+// Parse parses one file of rules and checks that its package belongs to the layer. The error is of
+// package ast.
 func Parse(kind Kind, f switchboard.PolicyFile) (*ast.Module, error) {
 	m, err := ast.ParseModuleWithOpts(f.Name, string(f.Data), ast.ParserOptions{Capabilities: Capabilities(), RegoVersion: ast.RegoV1})
 	if err != nil {
@@ -223,20 +241,20 @@ func Parse(kind Kind, f switchboard.PolicyFile) (*ast.Module, error) {
 	return m, nil
 }
 
-func packageOf(k Kind) string { return strings.TrimPrefix(k.root().String(), "data.") }
+func packageOf(k Kind) string { return strings.TrimPrefix(k.rootRef().String(), "data.") }
 
-// query asks for the layer's answers. What is undefined is an empty list, so
-// that one query has them all.
-func query(kind Kind) ast.Body {
+// answersQuery returns a query for all answers of the layer. An undefined answer becomes an empty
+// list, so that one query can have all of them.
+func answersQuery(kind Kind) ast.Body {
 	var b strings.Builder
-	for _, name := range answers {
-		fmt.Fprintf(&b, "%s = [x | x := %s.%s]\n", name, kind.root(), name)
+	for _, name := range AnswerNames {
+		fmt.Fprintf(&b, "%s = [x | x := %s.%s]\n", name, kind.rootRef(), name)
 	}
 	return ast.MustParseBody(b.String())
 }
 
-// faultsOf turns OPA's errors into ours.
-func faultsOf(file string, err error) switchboard.Faults {
+// FaultsOf converts OPA's errors into ours.
+func FaultsOf(file string, err error) switchboard.Faults {
 	var all ast.Errors
 	if one, ok := errors.AsType[*ast.Error](err); ok {
 		all = ast.Errors{one}
@@ -251,7 +269,7 @@ func faultsOf(file string, err error) switchboard.Faults {
 		}
 		if e.Details != nil {
 			for _, line := range e.Details.Lines() {
-				f.Text += "\n    " + cut(line)
+				f.Text += "\n    " + truncate(line)
 			}
 		}
 		faults = append(faults, f)
@@ -262,8 +280,8 @@ func faultsOf(file string, err error) switchboard.Faults {
 	return faults
 }
 
-// addData reads a file of data, which stands at the top of data, into it.
-func addData(kind Kind, data map[string]any, f switchboard.PolicyFile) switchboard.Faults {
+// AddDataFile parses a data file and adds it to data.
+func AddDataFile(kind Kind, data map[string]any, f switchboard.PolicyFile) switchboard.Faults {
 	fault := func(format string, args ...any) switchboard.Faults {
 		return switchboard.Faults{{File: f.Name, Text: fmt.Sprintf(format, args...)}}
 	}
@@ -277,36 +295,36 @@ func addData(kind Kind, data map[string]any, f switchboard.PolicyFile) switchboa
 	d := util.NewJSONDecoder(bytes.NewReader(text))
 	var v any
 	if err := d.Decode(&v); err != nil {
-		return fault("it is no JSON: %v", err)
+		return fault("it is not JSON: %v", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fault("something stands behind the JSON value")
+		return fault("there is text after the JSON value")
 	}
 	top, ok := v.(map[string]any)
 	if !ok {
-		return fault("data is an object, which stands at the top of data")
+		return fault("a data file holds one object, the top of data")
 	}
-	for _, p := range leaves(top, nil) {
+	for _, p := range topPaths(top, nil) {
 		ref := ast.Ref{ast.DefaultRootDocument}
 		for _, s := range p {
 			ref = append(ref, ast.StringTerm(s))
 		}
 		if !kind.owns(ref) {
-			return fault("%s is not the %s's to say; put it below %s", ref, kind, kind.root())
+			return fault("%s does not belong to the %s; put it below %s", ref, kind, kind.rootRef())
 		}
 	}
-	if at := merge(data, top, nil); at != "" {
-		return fault("%s is given in another file too", at)
+	if at := mergeData(data, top, nil); at != "" {
+		return fault("%s is also set in another file", at)
 	}
 	return nil
 }
 
-// leaves returns the paths of what v holds: as deep as the roots of layers.
-func leaves(v map[string]any, at []string) (out [][]string) {
+// topPaths returns the paths in v, two levels deep: as deep as the packages of layers.
+func topPaths(v map[string]any, at []string) (out [][]string) {
 	for _, k := range slices.Sorted(maps.Keys(v)) {
 		p := append(slices.Clone(at), k)
 		if sub, ok := v[k].(map[string]any); ok && len(p) < 2 && len(sub) > 0 {
-			out = append(out, leaves(sub, p)...)
+			out = append(out, topPaths(sub, p)...)
 			continue
 		}
 		out = append(out, p)
@@ -314,8 +332,8 @@ func leaves(v map[string]any, at []string) (out [][]string) {
 	return out
 }
 
-// merge adds src to dst, and returns where both have something.
-func merge(dst, src map[string]any, at []string) string {
+// mergeData adds src to dst, and returns the first path that both have.
+func mergeData(dst, src map[string]any, at []string) string {
 	for _, k := range slices.Sorted(maps.Keys(src)) {
 		p := append(slices.Clone(at), k)
 		was, ok := dst[k]
@@ -328,14 +346,14 @@ func merge(dst, src map[string]any, at []string) string {
 		if !ok1 || !ok2 {
 			return "data." + strings.Join(p, ".")
 		}
-		if at := merge(a, b, p); at != "" {
+		if at := mergeData(a, b, p); at != "" {
 			return at
 		}
 	}
 	return ""
 }
 
-func has(data map[string]any, p []string) bool {
+func hasPath(data map[string]any, p []string) bool {
 	var v any = data
 	for _, k := range p {
 		m, ok := v.(map[string]any)

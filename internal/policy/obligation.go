@@ -13,69 +13,69 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// shapes are the obligations and their members, besides type; those with a star
-// must be there.
-var shapes = map[string][]string{
+// obligationMembers lists the obligations and their members besides type. A star marks required
+// members.
+var obligationMembers = map[string][]string{
 	"require_approval": {"who", "expires"},
 	"notify":           {"*who"},
 	"enforce_timeout":  {"*timeout"},
-	"redact":           {"fields", "detectors"}, // one of them at least
+	"redact":           {"fields", "detectors"}, // at least one of them
 	"rate_limit":       {"*rate", "burst"},
 	"log":              {"*level"},
 }
 
-// logLevels are what an obligation to log may ask for, the least first.
+// logLevels are the levels of the log obligation, lowest first.
 var logLevels = []string{"debug", "info", "warn", "error"}
 
-// addObligation adds one obligation, an object with a type. The strictest of
-// each counts. An error means that it is not known, or malformed.
+// addObligation adds one obligation, an object with a type. The strictest of each type counts. An
+// error says that the obligation is unknown or malformed.
 func addObligation(all *switchboard.Obligations, t *ast.Term) error {
 	obj, ok := t.Value.(ast.Object)
 	if !ok {
-		return fmt.Errorf(`obligation %s: want an object with a type, such as {"type": "log", "level": "info"}`, short(t))
+		return fmt.Errorf(`obligation %s: want an object with a type, such as {"type": "log", "level": "info"}`, shortTerm(t))
 	}
-	kind, _ := str(obj, "type")
-	members, ok := shapes[kind]
+	kind, _ := stringMember(obj, "type")
+	members, ok := obligationMembers[kind]
 	if !ok {
-		return fmt.Errorf("obligation %s: its type is none of enforce_timeout, log, notify, rate_limit, redact, require_approval", short(t))
+		return fmt.Errorf("obligation %s: its type is not one of enforce_timeout, log, notify, rate_limit, redact, require_approval", shortTerm(t))
 	}
 	for _, k := range obj.Keys() {
 		name, _ := k.Value.(ast.String)
 		if name != "type" && !slices.Contains(members, string(name)) && !slices.Contains(members, "*"+string(name)) {
-			return fmt.Errorf("obligation %s: %s has no member %s", short(t), kind, short(k))
+			return fmt.Errorf("obligation %s: %s has no member %s", shortTerm(t), kind, shortTerm(k))
 		}
 	}
 	for _, m := range members {
 		if name, must := strings.CutPrefix(m, "*"); must && obj.Get(ast.StringTerm(name)) == nil {
-			return fmt.Errorf("obligation %s: it lacks %s", short(t), name)
+			return fmt.Errorf("obligation %s: it lacks %s", shortTerm(t), name)
 		}
 	}
-	if err := put(all, kind, obj); err != nil {
-		return fmt.Errorf("obligation %s: %w", short(t), err)
+	if err := putObligation(all, kind, obj); err != nil {
+		return fmt.Errorf("obligation %s: %w", shortTerm(t), err)
 	}
 	return nil
 }
 
-func put(all *switchboard.Obligations, kind string, obj ast.Object) error {
+func putObligation(all *switchboard.Obligations, kind string, obj ast.Object) error {
 	switch kind {
 	case "require_approval":
 		a := switchboard.Approval{}
 		var err error
-		if a.Who, err = strs(obj, "who"); err != nil {
+		if a.Who, err = stringsMember(obj, "who"); err != nil {
 			return err
 		}
-		if a.Expires, err = dur(obj, "expires"); err != nil {
+		if a.Expires, err = durationMember(obj, "expires"); err != nil {
 			return err
 		}
-		all.Approval = stricter(all.Approval, a)
+		all.Approval = combineApprovals(all.Approval, a)
 	case "notify":
-		who, err := strs(obj, "who")
+		who, err := stringsMember(obj, "who")
 		if err != nil {
 			return err
 		}
 		all.Notify = union(all.Notify, who)
 	case "enforce_timeout":
-		d, err := dur(obj, "timeout")
+		d, err := durationMember(obj, "timeout")
 		if err != nil {
 			return err
 		}
@@ -85,27 +85,27 @@ func put(all *switchboard.Obligations, kind string, obj ast.Object) error {
 	case "redact":
 		return putRedact(all, obj)
 	case "rate_limit":
-		r, err := rate(obj)
+		r, err := rateMember(obj)
 		if err != nil {
 			return err
 		}
-		all.Rate = slower(all.Rate, r)
+		all.Rate = combineRates(all.Rate, r)
 	case "log":
-		level, ok := str(obj, "level")
+		level, ok := stringMember(obj, "level")
 		if !ok || !slices.Contains(logLevels, level) {
 			return fmt.Errorf("level: want one of %s", strings.Join(logLevels, ", "))
 		}
-		all.Log = louder(all.Log, level)
+		all.Log = higherLevel(all.Log, level)
 	}
 	return nil
 }
 
 func putRedact(all *switchboard.Obligations, obj ast.Object) error {
-	fields, err := strs(obj, "fields")
+	fields, err := stringsMember(obj, "fields")
 	if err != nil {
 		return err
 	}
-	names, err := strs(obj, "detectors")
+	names, err := stringsMember(obj, "detectors")
 	if err != nil {
 		return err
 	}
@@ -117,40 +117,38 @@ func putRedact(all *switchboard.Obligations, obj ast.Object) error {
 			return fmt.Errorf("%q is a detector; write it under detectors", f)
 		}
 		if !strings.HasPrefix(f, "/") {
-			return fmt.Errorf("%q is no JSON pointer into the result, such as /structuredContent/email", f)
+			return fmt.Errorf("%q is not a JSON pointer into the result, such as /structuredContent/email", f)
 		}
 	}
 	detectors := make([]switchboard.Detector, len(names))
 	for i, n := range names {
 		detectors[i] = switchboard.Detector(n)
 		if !slices.Contains(switchboard.Detectors, detectors[i]) {
-			return fmt.Errorf("%q is no detector; known detectors: %v", n, switchboard.Detectors)
+			return fmt.Errorf("%q is not a detector; known detectors: %v", n, switchboard.Detectors)
 		}
 	}
 	all.Redact, all.Detect = union(all.Redact, fields), union(all.Detect, detectors)
 	return nil
 }
 
-// slower puts two rates together: a call is earned as rarely as by either, and no
-// more are saved up than by either.
-func slower(a, b switchboard.Rate) switchboard.Rate {
+// combineRates combines two rates: the longer interval and the smaller burst.
+func combineRates(a, b switchboard.Rate) switchboard.Rate {
 	if a.Every == 0 || b.Every == 0 {
 		return switchboard.Rate{Every: a.Every + b.Every, Burst: a.Burst + b.Burst}
 	}
 	return switchboard.Rate{Every: max(a.Every, b.Every), Burst: min(a.Burst, b.Burst)}
 }
 
-// louder returns the higher of two levels.
-func louder(a, b string) string {
+// higherLevel returns the higher of two levels.
+func higherLevel(a, b string) string {
 	if slices.Index(logLevels, b) > slices.Index(logLevels, a) {
 		return b
 	}
 	return a
 }
 
-// stricter puts two approvals together: those who may give both, within the
-// shorter time.
-func stricter(was *switchboard.Approval, a switchboard.Approval) *switchboard.Approval {
+// combineApprovals combines two approvals: the people who may give both, and the shorter time.
+func combineApprovals(was *switchboard.Approval, a switchboard.Approval) *switchboard.Approval {
 	if was == nil {
 		return &a
 	}
@@ -161,7 +159,7 @@ func stricter(was *switchboard.Approval, a switchboard.Approval) *switchboard.Ap
 	case len(a.Who) > 0:
 		both.Who = slices.DeleteFunc(slices.Clone(both.Who), func(w string) bool { return !slices.Contains(a.Who, w) })
 		if len(both.Who) == 0 {
-			both.Who = []string{""} // nobody has both
+			both.Who = []string{""} // no person may give both
 		}
 	}
 	if both.Expires == 0 || a.Expires > 0 && a.Expires < both.Expires {
@@ -176,7 +174,7 @@ func union[T ~string](a, b []T) []T {
 	return slices.Compact(all)
 }
 
-func str(obj ast.Object, name string) (string, bool) {
+func stringMember(obj ast.Object, name string) (string, bool) {
 	t := obj.Get(ast.StringTerm(name))
 	if t == nil {
 		return "", false
@@ -185,8 +183,9 @@ func str(obj ast.Object, name string) (string, bool) {
 	return string(s), ok
 }
 
-// strs reads a list or set of texts, or one text. Absent, it is empty.
-func strs(obj ast.Object, name string) ([]string, error) {
+// stringsMember reads a list or set of texts, or one text. If the member is missing, the result is
+// empty.
+func stringsMember(obj ast.Object, name string) ([]string, error) {
 	t := obj.Get(ast.StringTerm(name))
 	if t == nil {
 		return nil, nil
@@ -215,12 +214,12 @@ func strs(obj ast.Object, name string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// dur reads a time such as "5s". Absent, it is 0.
-func dur(obj ast.Object, name string) (time.Duration, error) {
+// durationMember reads a duration such as "5s". If the member is missing, it is 0.
+func durationMember(obj ast.Object, name string) (time.Duration, error) {
 	if obj.Get(ast.StringTerm(name)) == nil {
 		return 0, nil
 	}
-	s, _ := str(obj, name)
+	s, _ := stringMember(obj, name)
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {
 		return 0, fmt.Errorf(`%s: want a time such as "5s"`, name)
@@ -230,9 +229,9 @@ func dur(obj ast.Object, name string) (time.Duration, error) {
 
 var rateUnits = map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
-// rate reads {"rate": "60/min", "burst": 10}.
-func rate(obj ast.Object) (switchboard.Rate, error) {
-	s, _ := str(obj, "rate")
+// rateMember reads {"rate": "60/min", "burst": 10}.
+func rateMember(obj ast.Object) (switchboard.Rate, error) {
+	s, _ := stringMember(obj, "rate")
 	count, unit, _ := strings.Cut(s, "/")
 	n, err := strconv.Atoi(count)
 	per := rateUnits[unit]

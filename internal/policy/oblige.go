@@ -10,31 +10,30 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// oblige makes the call under its obligations. The time, the rate and an
-// approval go on with the call, to those who measure, count and ask; the rest is
-// done here.
-func oblige(ctx context.Context, o switchboard.Obligations, c *switchboard.Call, log *slog.Logger, next switchboard.Caller) (switchboard.Result, error) {
+// callUnderObligations makes the call under its obligations. Timeout, rate and approval are passed
+// on with the call to other wrappers. The other obligations are carried out here.
+func callUnderObligations(ctx context.Context, o switchboard.Obligations, c *switchboard.Call, log *slog.Logger, next switchboard.Caller) (switchboard.Result, error) {
 	own := *c
 	own.Obligations = o
 	if len(o.Detect) > 0 {
-		redactAside(&own, o.Detect)
+		redactMessages(&own, o.Detect)
 	}
 	began := time.Now()
 	r, err := next.Call(ctx, &own)
 	if o.Log != "" {
-		note(ctx, log, o.Log, c, time.Since(began), err)
+		logCall(ctx, log, o.Log, c, time.Since(began), err)
 	}
 	switch {
 	case err == nil && len(o.Redact)+len(o.Detect) > 0:
 		r = redact.Result(r, o.Redact, o.Detect)
 	case len(o.Detect) > 0:
-		err = redacted(err, o.Detect)
+		err = redactError(err, o.Detect)
 	}
 	return r, err
 }
 
-// redactAside has redacted what the server says and asks before its result.
-func redactAside(c *switchboard.Call, detectors []switchboard.Detector) {
+// redactMessages redacts the notifications and questions that the server sends before its result.
+func redactMessages(c *switchboard.Call, detectors []switchboard.Detector) {
 	if tell := c.Notify; tell != nil {
 		c.Notify = func(n switchboard.Notification) {
 			n.Params = redact.Object(n.Params, detectors)
@@ -48,8 +47,8 @@ func redactAside(c *switchboard.Call, detectors []switchboard.Detector) {
 	}
 }
 
-// redacted is an error without what the detectors find in the words that the client gets of it.
-func redacted(err error, detectors []switchboard.Detector) error {
+// redactError removes what the detectors find from the part of an error that the client sees.
+func redactError(err error, detectors []switchboard.Detector) error {
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {
 		if text := redact.Text(own.Text, detectors); text != own.Text {
 			told := *own
@@ -66,9 +65,9 @@ func redacted(err error, detectors []switchboard.Detector) error {
 	return err
 }
 
-// note logs a call because policy asks for it: whose, of what and how it ended,
-// and nothing of what was said.
-func note(ctx context.Context, log *slog.Logger, level string, c *switchboard.Call, took time.Duration, err error) {
+// logCall logs a call because policy asks for it: the principal, the tool and the outcome, but no
+// arguments and no result.
+func logCall(ctx context.Context, log *slog.Logger, level string, c *switchboard.Call, took time.Duration, err error) {
 	var l slog.Level
 	if l.UnmarshalText([]byte(level)) != nil {
 		l = slog.LevelInfo
@@ -84,7 +83,8 @@ func note(ctx context.Context, log *slog.Logger, level string, c *switchboard.Ca
 		"task", c.Task, "run", c.Run, "tool", loggedAs(c), "outcome", outcome, "took", took)
 }
 
-// loggedAs is what a call asks for, in a log: a URI, and what stands in the names of other items, may hold what must not be seen.
+// loggedAs names the target of a call in a log. URIs and the names of items other than tools may
+// hold secrets, so they are left out.
 func loggedAs(c *switchboard.Call) string {
 	if c.Tool == nil {
 		return string(c.Server) + "/" + string(c.Item.Kind)
@@ -92,19 +92,19 @@ func loggedAs(c *switchboard.Call) string {
 	return c.Tool.ID.String()
 }
 
-// combine adds obligations; of each, the strictest counts.
-func combine(all *switchboard.Obligations, more switchboard.Obligations) {
+// addObligations adds more to all. The strictest of each kind counts.
+func addObligations(all *switchboard.Obligations, more switchboard.Obligations) {
 	if more.None() {
 		return
 	}
 	if more.Approval != nil {
-		all.Approval = stricter(all.Approval, *more.Approval)
+		all.Approval = combineApprovals(all.Approval, *more.Approval)
 	}
 	all.Notify = union(all.Notify, more.Notify)
 	all.Redact, all.Detect = union(all.Redact, more.Redact), union(all.Detect, more.Detect)
 	if more.Timeout > 0 && (all.Timeout == 0 || more.Timeout < all.Timeout) {
 		all.Timeout = more.Timeout
 	}
-	all.Rate = slower(all.Rate, more.Rate)
-	all.Log = louder(all.Log, more.Log)
+	all.Rate = combineRates(all.Rate, more.Rate)
+	all.Log = higherLevel(all.Log, more.Log)
 }

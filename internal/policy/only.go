@@ -8,8 +8,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 )
 
-// Only returns arguments of a call without what stands beside the paths, in
-// canonical form. Whoever looks at the paths alone sees the same.
+// Only returns the parts of arguments that the paths name, in canonical form. A rule that reads
+// only these paths gives the same answer for both.
 func Only(arguments []byte, paths [][]string) ([]byte, error) {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
@@ -18,14 +18,14 @@ func Only(arguments []byte, paths [][]string) ([]byte, error) {
 		return canonical.Append(nil, arguments)
 	}
 	d := json.NewDecoder(bytes.NewReader(arguments))
-	d.UseNumber() // as they are spelt
+	d.UseNumber() // numbers keep their spelling
 	var all any
 	if err := d.Decode(&all); err != nil {
 		return nil, err
 	}
 	kept := map[string]any{}
 	for _, path := range paths {
-		keep(kept, all, path)
+		copyPath(kept, all, path)
 	}
 	text, err := json.Marshal(kept)
 	if err != nil {
@@ -34,8 +34,8 @@ func Only(arguments []byte, paths [][]string) ([]byte, error) {
 	return canonical.Append(nil, text)
 }
 
-// keep puts what stands at the path of v there in kept too.
-func keep(kept map[string]any, v any, path []string) {
+// copyPath copies the value at path in v to the same path in kept.
+func copyPath(kept map[string]any, v any, path []string) {
 	from, ok := v.(map[string]any)
 	if !ok {
 		return
@@ -52,7 +52,7 @@ func keep(kept map[string]any, v any, path []string) {
 	if !ok {
 		into = map[string]any{}
 	}
-	if keep(into, v, path[1:]); len(into) > 0 {
+	if copyPath(into, v, path[1:]); len(into) > 0 {
 		kept[path[0]] = into
 	}
 }

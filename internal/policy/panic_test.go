@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A builtin of this test alone, since none of OPA's is known to panic.
+// A builtin for this test alone, because none of OPA's is known to panic.
 func init() {
 	ast.RegisterBuiltin(&ast.Builtin{Name: "test.panics", Decl: types.NewFunction(types.Args(types.A), types.B)})
 	topdown.RegisterBuiltinFunc("test.panics", func(topdown.BuiltinContext, []*ast.Term, func(*ast.Term) error) error { panic("a bug") })
@@ -33,7 +33,7 @@ func TestAPanicDeniesWhereverItHappens(t *testing.T) {
 	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`)); code(err) != switchboard.CodePolicyFailed || len(g.calls) > 0 {
 		t.Errorf("a call: %v", err)
 	}
-	// Memory: what was selected under another policy is no way around it.
+	// A selection under another policy does not bypass the panic.
 	g = newGate(of(t, "", allowAll, ""), `{}`)
 	call := g.bind(t, brave, `{}`)
 	g.policy = of(t, "", allowAll+`deny["x/y"] contains "n" if test.panics(1)`, "")

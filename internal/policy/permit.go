@@ -8,16 +8,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// An Asked is a tool that somebody wants to find or to expand, with what policy
-// said when it was selected.
+// An Asked is a tool to find or to expand, with the judgments of its selection.
 type Asked struct {
 	Tool      *switchboard.Tool
 	Judgments []*switchboard.Judgment
 }
 
-// Permit says for each tool why it may not be shown in the phase now, nil where it
-// may. The layers that can answer otherwise than they did when it was selected are
-// asked again, for each requirement about all that it selected of these tools.
+// Permit returns for each tool why it may not be shown in the phase now; nil if it may. It asks
+// again the layers that can answer differently from the selection, once for each requirement, about
+// the tools in asked that the requirement selected.
 func (p *Policy) Permit(ctx context.Context, phase Phase, who switchboard.Principal, asked []Asked, now time.Time) []*Denial {
 	denied := make([]*Denial, len(asked))
 	if len(p.layers) == 0 {
@@ -35,13 +34,13 @@ func (p *Policy) Permit(ctx context.Context, phase Phase, who switchboard.Princi
 		}
 	}
 	for _, j := range judgments {
-		ask := func(view) bool { return true }
-		m, ok := j.Memory.(*memory)
-		if ok && m.fits(p, who) {
+		ask := func(layerView) bool { return true }
+		m, ok := j.Memory.(*judgmentMemory)
+		if ok && m.matches(p, who) {
 			if p.reads&^readsCall == 0 {
 				continue
 			}
-			ask = passing
+			ask = mayChange
 		}
 		q := Question{Phase: phase, Principal: who, Requirement: j.Requirement, Now: now}
 		if ok {
@@ -53,7 +52,7 @@ func (p *Policy) Permit(ctx context.Context, phase Phase, who switchboard.Princi
 				q.Candidates, at = append(q.Candidates, a.Tool), append(at, i)
 			}
 		}
-		a := p.judge(ctx, &q, ask)
+		a := p.judgeLayers(ctx, &q, ask)
 		for n, i := range at {
 			if denied[i] == nil {
 				denied[i] = a.Verdicts[n].Denied

@@ -8,9 +8,8 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// A tool is asked about where its requirements selected it, and each of them may
-// deny it.
-func TestWhatAnyOfItsRequirementsDeniesIsNotPermitted(t *testing.T) {
+// Each requirement that selected a tool is asked about it, and each may deny it.
+func TestAToolThatOneOfItsRequirementsDeniesIsNotPermitted(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
 	p := of(t, "", allowAll+`deny[c.id] contains "not now" if { input.phase == "expand"; input.requirement.verb == "write"; some c in input.candidate_tools }`+"\n", "")
 	one, two := tool("a/one"), tool("a/two")
@@ -32,7 +31,7 @@ func TestWhatAnyOfItsRequirementsDeniesIsNotPermitted(t *testing.T) {
 	} {
 		denied := p.Permit(t.Context(), tt.phase, who, []policy.Asked{{Tool: two, Judgments: tt.by}, {Tool: one, Judgments: []*switchboard.Judgment{read}}}, monday)
 		if denied[1] != nil {
-			t.Errorf("%s: what was asked about beside it: %v", name, denied[1])
+			t.Errorf("%s: the other tool: %v", name, denied[1])
 		}
 		if got := denied[0]; (got == nil) != (tt.want == "") || got != nil && got.Code != tt.want {
 			t.Errorf("%s: %v, want %s", name, got, tt.want)

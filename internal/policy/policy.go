@@ -1,24 +1,26 @@
-// Package policy asks Rego whether a task may have a tool and whether a call of
-// it may be made. It can take tools away and ask something of their calls, and
-// can never add any.
+// Package policy asks Rego whether a task may have a tool and whether a call of it may be made. It
+// can remove candidates and put obligations on calls. It can never add a candidate.
 //
-// Policy has two layers: the operator's (package switchboard) and the tenant's
-// (package switchboard.tenant). Each is asked about all candidates of a
-// requirement at once, and answers with
+// It decides how rules are compiled, evaluated within limits of time and size, and combined. Who
+// writes them, how layers are loaded and how an approval is obtained is decided elsewhere.
+//
+// Policy has two layers: the operator's (package switchboard) and the tenant's (package
+// switchboard.tenant). Each is asked about all candidates of a requirement at once, and answers
+// with
 //
 //	allowed_tools   set of candidate ids
 //	deny            candidate id → set of reasons       (optional)
 //	obligations     candidate id → set of obligations   (optional)
 //
-// What every layer allows, and none denies, is left. Whatever cannot be
-// evaluated, in time and without an error, is denied: see Denial.
+// A candidate remains if every layer allows it and none denies it. A candidate is denied if a layer
+// cannot be evaluated in time and without an error: see Denial.
 //
-// Policy stands in both shapes of the house: as a Stage of every decision, and
-// as a guard around every call, since what is not shown can still be named. One
-// answer serves both where that is provable from the compiled rules (reads.go);
-// else the guard asks again, with the arguments as they will be sent.
+// Policy is a Stage of every decision, and a guard around every call, because a client can name a
+// tool that was never shown to it. One answer serves both if the compiled rules prove that it
+// cannot change between them (reads.go). Otherwise the guard asks again, with the arguments as they
+// will be sent.
 //
-// What rules are written with, and what they can read, is in docs/policies.md.
+// docs/policies.md says how rules are written and what they can read.
 package policy
 
 import (
@@ -34,7 +36,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Phase is what policy is asked for.
+// A Phase says when policy is asked: when a tool is selected or listed, or when it is called.
 type Phase string
 
 // The phases.
@@ -48,40 +50,40 @@ const (
 	PhaseAsk     Phase = "ask"
 )
 
-// A Policy is all that is asked about one tenant's tools. It is immutable and
-// safe for concurrent use. Without layers it allows everything.
+// A Policy answers all questions about the tools of one tenant. It is immutable and safe for
+// concurrent use. Without layers it allows everything.
 type Policy struct {
-	engine *Engine
-	share  *share // the tenant's
-	tenant *switchboard.Tenant
-	id     *ast.Term // of the tenant
-	layers []view
-	word   *ast.Term // the tenant's own, input.tenant_policy
-	reads  reads     // of all layers
-	digest switchboard.Digest
+	engine   *Engine
+	share    *tenantShare // of the tenant
+	tenant   *switchboard.Tenant
+	id       *ast.Term // of the tenant
+	layers   []layerView
+	settings *ast.Term // the tenant's settings, input.tenant_policy
+	reads    inputSet  // of all layers
+	digest   switchboard.Digest
 
 	arguments [][]string
-	uri       bool
+	readsURI  bool
 
-	recall *recall // nil: nothing is remembered
+	memo *answerMemo // nil: nothing is remembered
 }
 
-// A view is a layer as one tenant's own word leaves it: some of its rules can
-// never fire.
-type view struct {
+// A layerView is a layer as the settings of one tenant restrict it: with some settings, some rules
+// can never fire.
+type layerView struct {
 	*Layer
-	reads reads
-	alone bool // it judges each candidate by itself
+	reads       inputSet
+	judgesAlone bool // it judges each candidate independently of the others
 
-	// brisk says that every builtin that is called is done soon, however large
-	// its operands, so that an evaluation ends where it is cancelled.
-	brisk bool
+	// quick says that every builtin it calls ends soon, however large its operands. So an
+	// evaluation ends when it is cancelled.
+	quick bool
 
 	arguments [][]string // see Policy.Arguments
-	uri       bool       // see Policy.ReadsURI
+	readsURI  bool       // see Policy.ReadsURI
 }
 
-// New returns the policy of a tenant. A layer that is nil is none.
+// New returns the policy of a tenant. A nil layer is left out.
 func (e *Engine) New(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, error) {
 	word := t.Policy
 	if word == nil {
@@ -91,57 +93,59 @@ func (e *Engine) New(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, e
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s: policy: %w", t.ID, err)
 	}
-	p := &Policy{engine: e, share: e.share(t.ID), tenant: t, id: text(t.ID), word: ast.NewTerm(v)}
+	p := &Policy{engine: e, share: e.shareOf(t.ID), tenant: t, id: textTerm(t.ID), settings: ast.NewTerm(v)}
 	sum := append([]byte(t.ID), t.Trust...)
 	for _, l := range []*Layer{operator, tenant} {
 		if l == nil {
 			continue
 		}
-		under := l.under(v)
+		under := l.viewFor(v)
 		p.layers = append(p.layers, under)
 		p.reads |= under.reads
 		p.arguments = append(p.arguments, under.arguments...)
-		p.uri = p.uri || under.uri
+		p.readsURI = p.readsURI || under.readsURI
 		sum = append(append(append(sum, 0), l.kind...), l.digest...)
 	}
 	p.digest = canonical.Sum(append(append(sum, 0), word...))
-	p.arguments = shortest(p.arguments)
+	p.arguments = minimalPaths(p.arguments)
 	return p, nil
 }
 
-// Digest tells policies apart that could answer differently.
+// Digest returns the same value for policies that always answer alike.
 func (p *Policy) Digest() switchboard.Digest { return p.digest }
 
-// Lasting reports whether an answer holds for as long as what was decided about
-// does not change: no layer looks at the phase, the arguments or the clock.
+// Lasting reports whether an answer holds as long as the candidates and the task do not change: no
+// layer reads the phase, the arguments or the clock.
 func (p *Policy) Lasting() bool { return p.reads == 0 }
 
 // ReadsClock reports whether answers change with time.
 func (p *Policy) ReadsClock() bool { return p.reads&(readsClock|readsAll) != 0 }
 
-// Arguments returns the paths below a call's arguments at which an answer looks,
-// sorted, and none that another leads to. An empty one stands for all arguments,
-// also where it cannot be told which are looked at.
+// Arguments returns the paths below a call's arguments that an answer depends on, sorted. It leaves
+// out paths below another one in the list. An empty path stands for all arguments. It is also there
+// if the paths cannot be determined.
 func (p *Policy) Arguments() [][]string { return p.arguments }
 
-// ReadsURI reports whether an answer looks at the URI that a call reads.
-func (p *Policy) ReadsURI() bool { return p.uri }
+// ReadsURI reports whether an answer depends on the URI that a call reads.
+func (p *Policy) ReadsURI() bool { return p.readsURI }
 
-// shortest sorts paths, and leaves out those to which others lead.
-func shortest(paths [][]string) (out [][]string) {
+// minimalPaths sorts paths, and removes those below another path in the list.
+func minimalPaths(paths [][]string) (out [][]string) {
 	slices.SortFunc(paths, slices.Compare)
 	for _, path := range paths {
-		if n := len(out); n == 0 || !leads(out[n-1], path) {
+		if n := len(out); n == 0 || !isPrefix(out[n-1], path) {
 			out = append(out, path)
 		}
 	}
 	return out
 }
 
-// leads reports whether what stands at to is part of what stands at from.
-func leads(from, to []string) bool { return len(from) <= len(to) && slices.Equal(from, to[:len(from)]) }
+// isPrefix reports whether the value at path to is part of the value at path from.
+func isPrefix(from, to []string) bool {
+	return len(from) <= len(to) && slices.Equal(from, to[:len(from)])
+}
 
-// A Question is what is asked about candidates.
+// A Question asks policy about candidates.
 type Question struct {
 	Phase       Phase
 	Principal   switchboard.Principal
@@ -150,26 +154,27 @@ type Question struct {
 	Candidates  []*switchboard.Tool
 	Now         time.Time
 
-	// Arguments are those of the call, as they will be sent; nil where there
-	// are none. URI is what it reads or subscribes to; "" where it names none.
+	// Arguments are those of the call, as they will be sent; nil if there are none. URI is the
+	// resource that the call reads or subscribes to; "" if there is none.
 	Arguments []byte
 	URI       string
 
-	// Ask is what the server of the call asks its client, in the phase ask.
+	// Ask is the question of the call's server to its client, in the phase ask.
 	Ask *Ask
 
-	terms []*ast.Term // of Candidates; nil means that they have not been made
-	frame *frame      // the same
+	terms []*ast.Term // of Candidates; nil means that they are made when needed
+	frame *inputFrame // nil means that it is made when needed
 }
 
-// An Ask is one question of a server's: elicitation/create, sampling/createMessage or roots/list, with its params.
+// An Ask is one question of a server to its client: elicitation/create, sampling/createMessage or
+// roots/list, with its params.
 type Ask struct {
 	Method string
 	Params []byte
 }
 
-// late reports whether the question is about one call, and not about what can be selected.
-func (q *Question) late() bool {
+// concernsCall reports whether the question is about one call, and not about a selection.
+func (q *Question) concernsCall() bool {
 	return q.Phase == PhaseCall || q.Phase == PhaseApprove || q.Phase == PhaseAsk
 }
 
@@ -177,37 +182,37 @@ func (q *Question) late() bool {
 type Answer struct {
 	Verdicts []Verdict
 
-	// Unknown are ids that a layer named and that were no candidates, sorted.
-	// They are ignored.
+	// Unknown lists the ids in a layer's answer that were not candidates, sorted. They are ignored.
 	Unknown []string
 }
 
-// A Verdict is policy's word on one candidate.
+// A Verdict is policy's decision on one candidate.
 type Verdict struct {
-	// Denied says why not; nil means that every layer allows it.
+	// Denied says why the candidate is denied; nil means that every layer allows it.
 	Denied *Denial
 
-	// Obligations are what a call of it has to keep to.
+	// Obligations apply to each call of the candidate.
 	Obligations switchboard.Obligations
 }
 
-// A Denial says why policy does not allow something. It is for the operator:
-// callers learn no more than the code.
+// A Denial says why policy does not allow something. It is for the operator: callers see only the
+// code.
 type Denial struct {
-	// Code is SB-POL-001 where a layer says no, SB-POL-002 where it could not
-	// be evaluated, and SB-POL-003 where it asks for what cannot be done.
+	// Code is SB-POL-001 if a layer denies, SB-POL-002 if a layer could not be evaluated, and
+	// SB-POL-003 if a layer asks for an obligation that is not known.
 	Code    switchboard.Code
 	Layer   Kind
 	Reasons []string // sorted
 
-	// own says that the reason is in Switchboard's own words, and so repeats nothing of a call's arguments.
-	own bool
+	// ownWords says that Switchboard wrote the reason itself, so that it repeats nothing of a call's
+	// arguments.
+	ownWords bool
 
-	// Veto says that a rule has named the candidate to deny it. Else none has allowed it.
+	// Veto says that a rule has denied the candidate by name. Otherwise no rule has allowed it.
 	Veto bool
 }
 
-// String gives the reason in words, for the operator.
+// String returns the reason in words, for the operator.
 func (d *Denial) String() string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "the %s's policy ", d.Layer)
@@ -228,22 +233,22 @@ func (d *Denial) String() string {
 	return b.String()
 }
 
-// Judge asks every layer. It always answers: what cannot be told is denied.
+// Judge asks every layer. It always answers: a candidate that cannot be judged is denied.
 func (p *Policy) Judge(ctx context.Context, q *Question) *Answer {
-	return p.judge(ctx, q, func(view) bool { return true })
+	return p.judgeLayers(ctx, q, func(layerView) bool { return true })
 }
 
-// judge asks the layers that ask says.
-func (p *Policy) judge(ctx context.Context, q *Question, ask func(view) bool) *Answer {
+// judgeLayers asks the layers that ask selects.
+func (p *Policy) judgeLayers(ctx context.Context, q *Question, ask func(layerView) bool) *Answer {
 	a := &Answer{Verdicts: make([]Verdict, len(q.Candidates))}
 	if len(q.Candidates) == 0 || !slices.ContainsFunc(p.layers, ask) {
 		return a
 	}
-	var in *ast.Term // nil: made where it is needed, which cannot fail then
-	if p.recall == nil || q.terms == nil || q.late() {
+	var in *ast.Term // nil: made when needed, which cannot fail then
+	if p.memo == nil || q.terms == nil || q.concernsCall() {
 		var err error
-		if in, err = p.input(q); err != nil {
-			a.fail(p.layers[0].kind, err)
+		if in, err = p.buildInput(q); err != nil {
+			a.denyRest(p.layers[0].kind, err)
 			return a
 		}
 	}
@@ -251,15 +256,15 @@ func (p *Policy) judge(ctx context.Context, q *Question, ask func(view) bool) *A
 		if !ask(v) {
 			continue
 		}
-		v.brisk = v.brisk && q.Phase != PhaseAsk // which more rules answer: see rule.asks
-		raw, err := p.ask(ctx, v, in, q)
+		v.quick = v.quick && q.Phase != PhaseAsk // see compiledRule.needsAsk: more rules apply in this phase
+		raw, err := p.askLayer(ctx, v, in, q)
 		switch {
 		case err == nil:
-			a.add(v.Layer, raw, q.Candidates)
-		case v.alone && len(q.Candidates) > 1 && !stopped(err):
-			p.each(ctx, v, q, a)
+			a.addLayer(v.Layer, raw, q.Candidates)
+		case v.judgesAlone && len(q.Candidates) > 1 && !wasStopped(err):
+			p.judgeOneByOne(ctx, v, q, a)
 		default:
-			a.fail(v.kind, err)
+			a.denyRest(v.kind, err)
 		}
 	}
 	slices.Sort(a.Unknown)
@@ -267,10 +272,10 @@ func (p *Policy) judge(ctx context.Context, q *Question, ask func(view) bool) *A
 	return a
 }
 
-// each asks a layer that judges each candidate alone about one after the other,
-// since one of them makes it fail: what one server offers must not take away
-// what others do.
-func (p *Policy) each(ctx context.Context, v view, q *Question, a *Answer) {
+// judgeOneByOne asks a layer about one candidate after another, because one of them makes the layer
+// fail. It is used for layers that judge each candidate alone: a tool of one server must not remove
+// the tools of others.
+func (p *Policy) judgeOneByOne(ctx context.Context, v layerView, q *Question, a *Answer) {
 	for i, c := range q.Candidates {
 		one := *q
 		one.Candidates, one.terms = []*switchboard.Tool{c}, nil
@@ -278,20 +283,20 @@ func (p *Policy) each(ctx context.Context, v view, q *Question, a *Answer) {
 			one.terms = q.terms[i : i+1]
 		}
 		sub := &Answer{Verdicts: a.Verdicts[i : i+1]}
-		in, err := p.input(&one)
-		var raw *raw
+		in, err := p.buildInput(&one)
+		var raw *rawAnswer
 		if err == nil {
-			raw, err = p.ask(ctx, v, in, &one)
+			raw, err = p.askLayer(ctx, v, in, &one)
 		}
-		if stopped(err) { // so would the others be
-			(&Answer{Verdicts: a.Verdicts[i:]}).fail(v.kind, err)
+		if wasStopped(err) { // the other candidates would fail in the same way
+			(&Answer{Verdicts: a.Verdicts[i:]}).denyRest(v.kind, err)
 			return
 		}
 		if err != nil {
-			sub.fail(v.kind, err)
+			sub.denyRest(v.kind, err)
 			continue
 		}
-		sub.add(v.Layer, raw, one.Candidates)
+		sub.addLayer(v.Layer, raw, one.Candidates)
 		a.Unknown = append(a.Unknown, sub.Unknown...)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 var engine = policy.NewEngine(0, 0)
 
-// monday is an instant at which nothing is special.
+// monday is an ordinary instant.
 var monday = time.Date(2026, 11, 23, 10, 30, 0, 0, time.UTC)
 
 func tool(id string, caps ...switchboard.Capability) *switchboard.Tool {
@@ -29,11 +29,11 @@ func tool(id string, caps ...switchboard.Capability) *switchboard.Tool {
 }
 
 var (
-	search = switchboard.Capability{Verb: switchboard.Search, Resource: "internet", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Source: switchboard.FromOverlay}
-	write  = switchboard.Capability{Verb: switchboard.Write, Resource: "internet", Source: switchboard.FromTool}
+	searchCap = switchboard.Capability{Verb: switchboard.Search, Resource: "internet", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Source: switchboard.FromOverlay}
+	write     = switchboard.Capability{Verb: switchboard.Write, Resource: "internet", Source: switchboard.FromTool}
 
-	brave  = tool("brave/search", search)
-	google = tool("google/search", search)
+	brave  = tool("brave/search", searchCap)
+	google = tool("google/search", searchCap)
 	poster = tool("poster/post", write)
 	three  = []*switchboard.Tool{brave, google, poster}
 )
@@ -46,7 +46,7 @@ func init() {
 	}
 }
 
-// source is a layer's file; it begins with the package unless it does so itself.
+// source returns the file of a layer, with the package line added unless rules begin with one.
 func source(kind policy.Kind, text string) switchboard.PolicyFile {
 	if !strings.Contains(text, "package ") {
 		pkg := "package switchboard\n"
@@ -69,7 +69,7 @@ func layer(t testing.TB, kind policy.Kind, text string) *policy.Layer {
 
 const allowAll = "allowed_tools contains c.id if some c in input.candidate_tools\n"
 
-// of returns a policy; a layer of no text is none.
+// of returns a policy; an empty text means no layer.
 func of(t testing.TB, word, operator, tenant string) *policy.Policy {
 	t.Helper()
 	var layers [2]*policy.Layer
@@ -101,7 +101,7 @@ func ask(phase policy.Phase, args string, candidates ...*switchboard.Tool) *poli
 	}
 }
 
-// allowed names the candidates that are left.
+// allowed lists the candidates that are not denied.
 func allowed(q *policy.Question, a *policy.Answer) string {
 	var ids []string
 	for i, v := range a.Verdicts {
@@ -112,7 +112,7 @@ func allowed(q *policy.Question, a *policy.Answer) string {
 	return strings.Join(ids, " ")
 }
 
-func TestWhatEveryLayerAllowsAndNoneDeniesIsLeft(t *testing.T) {
+func TestACandidateRemainsIfEveryLayerAllowsItAndNoneDeniesIt(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
 	for name, tt := range map[string]struct{ word, operator, tenant, want string }{
 		"no layer allows everything":             {"", "", "", "brave/search google/search poster/post"},
@@ -148,7 +148,7 @@ func TestWhatEveryLayerAllowsAndNoneDeniesIsLeft(t *testing.T) {
 	}
 }
 
-func TestWhoeverSaysNoSaysWhy(t *testing.T) {
+func TestADenialHasTheReasonsOfItsLayer(t *testing.T) {
 	p := of(t, "", allowAll+`deny["brave/search"] contains x if some x in ["b", "a"]`, allowAll+`deny["brave/search"] contains "c"`)
 	a := p.Judge(t.Context(), ask(policy.PhaseSelect, "", three...))
 	if got, want := a.Verdicts[0].Denied.String(), "the operator's policy denies it: a; b"; got != want {
@@ -164,7 +164,7 @@ func TestWhoeverSaysNoSaysWhy(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
+func TestALayerThatCannotBeEvaluatedDenies(t *testing.T) {
 	patient, hasty := policy.NewEngine(time.Minute, 4), policy.NewEngine(50*time.Millisecond, 4)
 	const loop = `x := count([1 | some i in numbers.range(1, 2000); some j in numbers.range(1, 2000); i * j == 0])` + "\n"
 	for name, tt := range map[string]struct {
@@ -174,21 +174,21 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 	}{
 		"allowed_tools is a boolean":          {`allowed_tools := json.unmarshal("true")`, switchboard.CodePolicyFailed, "neither a set nor an array"},
 		"allowed_tools is an object":          {`allowed_tools := json.unmarshal("{}")`, switchboard.CodePolicyFailed, "neither a set nor an array"},
-		"an id is no string":                  {`allowed_tools contains json.unmarshal("7")`, switchboard.CodePolicyFailed, "no id"},
-		"an id in an array is no string":      {`allowed_tools := json.unmarshal("[7]")`, switchboard.CodePolicyFailed, "no id"},
+		"an id is no string":                  {`allowed_tools contains json.unmarshal("7")`, switchboard.CodePolicyFailed, "not the id"},
+		"an id in an array is no string":      {`allowed_tools := json.unmarshal("[7]")`, switchboard.CodePolicyFailed, "not the id"},
 		"deny is a list":                      {allowAll + `deny := json.unmarshal("[]")`, switchboard.CodePolicyFailed, "not an object of sets"},
 		"deny has no sets":                    {allowAll + `deny["brave/search"] := json.unmarshal("7")`, switchboard.CodePolicyFailed, "not a set"},
-		"a reason is no string":               {allowAll + `deny["brave/search"] contains json.unmarshal("7")`, switchboard.CodePolicyFailed, "no reason"},
+		"a reason is no string":               {allowAll + `deny["brave/search"] contains json.unmarshal("7")`, switchboard.CodePolicyFailed, "not a reason"},
 		"a rule has two values":               {allowAll + `y := 1 if true` + "\n" + `y := 2 if input.user_tier == "pro"` + "\n" + `deny["x/y"] contains "n" if y == 3`, switchboard.CodePolicyFailed, "conflict"},
 		"a builtin fails in a veto":           {allowAll + `deny["x/y"] contains "n" if time.parse_rfc3339_ns(input.user_tier) > 0`, switchboard.CodePolicyFailed, "time.parse_rfc3339_ns"},
 		"a builtin divides by nothing":        {allowAll + `deny["x/y"] contains "n" if 1 / count(input.user_tier) - 3 == 1 / (count(input.user_tier) - 3)`, switchboard.CodePolicyFailed, "divide by zero"},
 		"it loops":                            {loop + `allowed_tools contains "brave/search" if x == 0`, switchboard.CodePolicyFailed, "longer than it may"},
-		"an obligation is not known":          {allowAll + `obligations["brave/search"] contains {"type": "pray"}`, switchboard.CodeObligation, "none of"},
-		"an obligation has no type":           {allowAll + `obligations["brave/search"] contains {"level": "info"}`, switchboard.CodeObligation, "none of"},
+		"an obligation is not known":          {allowAll + `obligations["brave/search"] contains {"type": "pray"}`, switchboard.CodeObligation, "not one of"},
+		"an obligation has no type":           {allowAll + `obligations["brave/search"] contains {"level": "info"}`, switchboard.CodeObligation, "not one of"},
 		"an obligation is no object":          {allowAll + `obligations["brave/search"] contains json.unmarshal("\"log\"")`, switchboard.CodeObligation, "want an object"},
 		"an obligation has a member too many": {allowAll + `obligations["brave/search"] contains {"type": "log", "level": "info", "to": "me"}`, switchboard.CodeObligation, "no member"},
 		"an obligation lacks a member":        {allowAll + `obligations["brave/search"] contains {"type": "redact"}`, switchboard.CodeObligation, "lacks fields or detectors"},
-		"a detector that is none":             {allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["emial"]}`, switchboard.CodeObligation, `"emial" is no detector`},
+		"a detector that is none":             {allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["emial"]}`, switchboard.CodeObligation, `"emial" is not a detector`},
 		"a detector among fields":             {allowAll + `obligations["brave/search"] contains {"type": "redact", "fields": ["email"]}`, switchboard.CodeObligation, "write it under detectors"},
 		"an obligation is malformed":          {allowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "60/fortnight"}`, switchboard.CodeObligation, "60/min"},
 		"an obligation of many years":         {allowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "1/d", "burst": 3651}`, switchboard.CodeObligation, "at most 3650"},
@@ -211,7 +211,8 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 	}
 }
 
-// What would fail at the first call is found when the layer is compiled, as far as the types of Rego tell.
+// Mistakes that would fail at the first call are found when the layer is compiled, as far as Rego
+// has types.
 func TestAnAnswerOfAWrongTypeIsAFaultOfItsRule(t *testing.T) {
 	for rules, want := range map[string]string{
 		`allowed_tools := true`:                           "policies/test.rego:2:1: allowed_tools is boolean; write: allowed_tools contains c.id if { … }",
@@ -236,9 +237,9 @@ func TestAnAnswerOfAWrongTypeIsAFaultOfItsRule(t *testing.T) {
 	}
 }
 
-// A layer whose builtins are all done soon is evaluated where the call is, and
-// ends when its time is over.
-func TestARuleThatGoesThroughTooMuchIsEnded(t *testing.T) {
+// A layer that calls only quick builtins is evaluated on the goroutine of the call, and stops at
+// its time limit.
+func TestARuleThatIteratesTooLongIsStopped(t *testing.T) {
 	e := policy.NewEngine(30*time.Millisecond, 1)
 	p, err := e.New(&switchboard.Tenant{ID: "acme"}, layer(t, policy.Operator, allowAll+`deny["x/y"] contains "n" if {
 	some a in input.call.arguments.n
@@ -259,7 +260,7 @@ func TestARuleThatGoesThroughTooMuchIsEnded(t *testing.T) {
 	}
 }
 
-func TestWhatReachesOutOrIsMisspeltDoesNotCompile(t *testing.T) {
+func TestRulesThatReachOutsideOrAreMisspeltDoNotCompile(t *testing.T) {
 	for rules, says := range map[string]string{
 		`allowed_tools contains "x" if http.send({"method": "get", "url": "http://a.example"}).status_code == 200`: "undefined function http.send",
 		`allowed_tools contains "x" if net.lookup_ip_addr("a.example") != set()`:                                   "undefined function net.lookup_ip_addr",
@@ -268,8 +269,8 @@ func TestWhatReachesOutOrIsMisspeltDoesNotCompile(t *testing.T) {
 		`deny[c.id] contains "x" if { some c in input.candidate_tools; c.clas == "x" }`:                            "undefined ref",
 		`deny["x"] contains "x" if input.principal.role == "x"`:                                                    "undefined ref: input.principal.role",
 		`deny["x"] contains "x" if input.call.argument.path == "x"`:                                                "undefined ref: input.call.argument",
-		`denny["a/x"] contains "x" if true`:                                                                        `rule "denny" decides nothing, since nothing asks for it; did you mean "deny"?`,
-		`denny[c.id] contains "x" if { some c in input.candidate_tools }`:                                          `rule "denny" decides nothing, since nothing asks for it; did you mean "deny"?`,
+		`denny["a/x"] contains "x" if true`:                                                                        `rule "denny" decides nothing, because no answer depends on it; did you mean "deny"?`,
+		`denny[c.id] contains "x" if { some c in input.candidate_tools }`:                                          `rule "denny" decides nothing, because no answer depends on it; did you mean "deny"?`,
 		`Deny[c.id] contains "x" if { some c in input.candidate_tools }`:                                           `did you mean "deny"?`,
 		`allowed_tool contains "x"`:                                                                                `did you mean "allowed_tools"?`,
 		`dney[c.id] contains "x" if { some c in input.candidate_tools }`:                                           `did you mean "deny"?`,
@@ -303,7 +304,7 @@ func TestWhatReachesOutOrIsMisspeltDoesNotCompile(t *testing.T) {
 	}
 }
 
-func TestDataStandsBesideTheRulesAndWithinItsLayer(t *testing.T) {
+func TestDataFilesAreReadAndStayWithinTheirLayer(t *testing.T) {
 	file := func(path, text string) switchboard.PolicyFile {
 		return switchboard.PolicyFile{Name: "p/" + path, Path: path, Data: []byte(text)}
 	}
@@ -316,16 +317,16 @@ func TestDataStandsBesideTheRulesAndWithinItsLayer(t *testing.T) {
 		"JSON":                         {policy.Operator, []switchboard.PolicyFile{rules, file("a.json", `{"lists":{"good":["brave/search"]}}`)}, ""},
 		"YAML":                         {policy.Operator, []switchboard.PolicyFile{rules, file("a/b.yaml", "lists:\n  good: [brave/search]\n")}, ""},
 		"of several files":             {policy.Operator, []switchboard.PolicyFile{rules, file("a.json", `{"lists":{"good":["brave/search"]}}`), file("b.json", `{"lists":{"bad":[]}}`)}, ""},
-		"twice":                        {policy.Operator, []switchboard.PolicyFile{rules, file("a.json", `{"lists":{"good":[]}}`), file("b.json", `{"lists":{"good":[]}}`)}, "data.lists.good is given in another file"},
-		"no object":                    {policy.Operator, []switchboard.PolicyFile{file("a.json", `[]`)}, "is an object"},
-		"no JSON":                      {policy.Operator, []switchboard.PolicyFile{file("a.json", `{`)}, "no JSON"},
-		"two values":                   {policy.Operator, []switchboard.PolicyFile{file("a.json", `{} {}`)}, "behind"},
+		"twice":                        {policy.Operator, []switchboard.PolicyFile{rules, file("a.json", `{"lists":{"good":[]}}`), file("b.json", `{"lists":{"good":[]}}`)}, "data.lists.good is also set in another file"},
+		"no object":                    {policy.Operator, []switchboard.PolicyFile{file("a.json", `[]`)}, "one object"},
+		"no JSON":                      {policy.Operator, []switchboard.PolicyFile{file("a.json", `{`)}, "not JSON"},
+		"two values":                   {policy.Operator, []switchboard.PolicyFile{file("a.json", `{} {}`)}, "text after"},
 		"where a rule stands":          {policy.Operator, []switchboard.PolicyFile{rules, file("a.json", `{"switchboard":{"allowed_tools":["x"]}}`)}, "conflict"},
-		"the operator's in a tenant's": {policy.Tenant, []switchboard.PolicyFile{file("a.json", `{"lists":{}}`)}, "not the tenant's to say"},
+		"the operator's in a tenant's": {policy.Tenant, []switchboard.PolicyFile{file("a.json", `{"lists":{}}`)}, "does not belong to the tenant"},
 		"the tenant's in an operator's": {
 			policy.Operator,
 			[]switchboard.PolicyFile{file("a.json", `{"switchboard":{"tenant":{"x":1}}}`)},
-			"not the operator's to say",
+			"does not belong to the operator",
 		},
 		"the tenant's own": {policy.Tenant, []switchboard.PolicyFile{file("a.json", `{"switchboard":{"tenant":{"x":1}}}`)}, ""},
 	} {
@@ -355,9 +356,9 @@ func TestTheStrictestObligationCounts(t *testing.T) {
 	}
 }
 
-// Law 7: what one server offers must not take away what others do.
+// Law 7: the tools of one server must not remove those of another.
 func TestACandidateThatMakesALayerFailFailsAlone(t *testing.T) {
-	bad := tool("bad/tool", search)
+	bad := tool("bad/tool", searchCap)
 	bad.Definition = []byte(`{"name":"tool","annotations":{"since":"yesterday"}}`)
 	p := of(t, "", allowAll+`deny[c.id] contains "old" if { some c in input.candidate_tools; time.parse_rfc3339_ns(c.annotations.since) < 7 }`, "")
 	q := ask(policy.PhaseSelect, "", brave, bad, google)
@@ -367,7 +368,7 @@ func TestACandidateThatMakesALayerFailFailsAlone(t *testing.T) {
 	}
 }
 
-func TestTheSameQuestionHasTheSameAnswerAlsoWhereItAsksForSomethingRandom(t *testing.T) {
+func TestTheSameQuestionHasTheSameAnswerEvenWithRandomBuiltins(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	p := of(t, "", `allowed_tools contains c.id if { some i, c in input.candidate_tools; rand.intn(c.id, 2) == 1 }
 deny[c.id] contains uuid.rfc4122(c.id) if some c in input.candidate_tools`, "")

@@ -1,73 +1,75 @@
 package policy
 
 import (
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 )
 
-// reads says what an answer can hang on that differs between questions about the
-// same candidates. 0 is nothing.
-type reads uint8
+// inputSet says which varying inputs an answer depends on: inputs that differ between questions
+// about the same candidates. 0 means none.
+type inputSet uint8
 
 const (
-	readsPhase reads = 1 << iota
+	readsPhase inputSet = 1 << iota
 	readsCall
-	readsClock // or what is random, which is made of it
-	readsAll   // input as a whole, or under other names: it could be anything
+	readsClock // or random values, which depend on the clock
+	readsAll   // input as a whole, or in an unknown way: it could be anything
 
 	readsWho    // the principal's id
 	readsTask   // the task
-	readsChance // what is random, and hangs on the order in which it is asked for
+	readsChance // random values, which depend on the order of their use
 
-	// readsLate is what was not known when a call's tool was selected.
+	// readsLate are the inputs that are not known when a tool is selected.
 	readsLate = readsPhase | readsCall | readsClock | readsAll
 )
 
-// A rule is one compiled rule, or one else of it, and what it looks at.
-type rule struct {
+// A CompiledRule is one compiled rule, or one else branch, with its dependencies.
+type CompiledRule struct {
 	*ast.Rule
-	answer string // which of answers it adds to; "" for none
-	reads  reads
-	needs  []*rule // whom it asks
+	Answer       string // the answer that it adds to; "" if none
+	reads        inputSet
+	Dependencies []*CompiledRule // the rules that it refers to
 
-	// words are the paths below input.tenant_policy without which the rule
-	// cannot fire: they are read before anything that could fail.
-	words [][]*ast.Term
+	// neededSettings are the paths below input.tenant_policy that must exist for the rule to fire.
+	// The rule reads them before anything that could fail.
+	neededSettings [][]*ast.Term
 
-	// arguments are the paths below input.call.arguments that it reads: as far
-	// as they are known, so that an empty one is all of them.
+	// arguments are the paths below input.call.arguments that it reads, as far as they are known.
+	// An empty path means all of them.
 	arguments [][]string
 
-	uri bool // it reads input.call.uri
+	readsURI bool // it reads input.call.uri
 
-	// candidates is how often it reads input.candidate_tools, and alone that it
-	// does so once, to say something about that candidate.
-	candidates int
-	alone      bool
+	// candidateReads counts its reads of input.candidate_tools. judgesAlone says that there is one
+	// read, and that the rule decides about the candidate it reads.
+	candidateReads int
+	judgesAlone    bool
 
-	brisk bool // see view
+	quick bool // see view
 
-	// asks says that the rule cannot fire without input.ask: it has a part in no answer but one of the phase ask, for which every
-	// layer is asked anew.
-	asks bool
+	// needsAsk says that the rule cannot fire without input.ask. So it matters in the phase ask
+	// alone, and in that phase every layer is asked again.
+	needsAsk bool
 }
 
-// analyse finds what each rule looks at. Everything that it does not understand
-// counts as looking at everything.
-func (l *Layer) analyse() {
-	of := map[*ast.Rule]*rule{}
-	for _, name := range sorted(l.compiler.Modules) {
+// analyseRules finds the dependencies of each rule. A construct that it does not understand counts
+// as a dependency on everything.
+func (l *Layer) analyseRules() {
+	of := map[*ast.Rule]*CompiledRule{}
+	for _, name := range slices.Sorted(maps.Keys(l.compiler.Modules)) {
 		m := l.compiler.Modules[name]
 		ast.WalkRules(m, func(r *ast.Rule) bool {
-			found := look(r)
-			if m.Package.Path.Equal(l.kind.root()) {
-				if name, ok := r.Head.Reference[0].Value.(ast.Var); ok && slices.Contains(answers, string(name)) {
-					found.answer = string(name)
+			found := analyseRule(r)
+			if m.Package.Path.Equal(l.kind.rootRef()) {
+				if name, ok := r.Head.Reference[0].Value.(ast.Var); ok && slices.Contains(AnswerNames, string(name)) {
+					found.Answer = string(name)
 				}
 			}
-			found.alone = found.alone && found.answer != ""
+			found.judgesAlone = found.judgesAlone && found.Answer != ""
 			l.rules = append(l.rules, found)
 			of[r] = found
 			return false
@@ -75,65 +77,92 @@ func (l *Layer) analyse() {
 	}
 	for _, r := range l.rules {
 		for d := range l.compiler.Graph.Dependencies(r.Rule) {
-			r.needs = append(r.needs, of[d.(*ast.Rule)])
+			r.Dependencies = append(r.Dependencies, of[d.(*ast.Rule)])
 		}
 	}
 }
 
-func sorted(modules map[string]*ast.Module) []string {
-	names := make([]string, 0, len(modules))
-	for n := range modules {
-		names = append(names, n)
+// DisplayName returns the rule's name, as the files of its layer write it.
+func (r *CompiledRule) DisplayName() string {
+	if r.Answer != "" {
+		return r.Answer
 	}
-	slices.Sort(names)
-	return names
+	return r.Head.Ref().GroundPrefix().String()
 }
 
-// under is the layer where the tenant's own word is this one. Rules that cannot
-// fire do not count, nor what only they ask.
-func (l *Layer) under(word ast.Value) view {
-	v := view{Layer: l, alone: true, brisk: true}
-	for r := range l.live(word) {
+// ReadsCall reports whether the rule may depend on the arguments of a call.
+func (r *CompiledRule) ReadsCall() bool { return r.reads&(readsCall|readsAll) != 0 }
+
+// Unreached returns the rules that no answer depends on, for example a veto with a mistyped name.
+func (l *Layer) Unreached() (out []*CompiledRule) {
+	reached := map[*CompiledRule]bool{}
+	var visit func(r *CompiledRule)
+	visit = func(r *CompiledRule) {
+		if !reached[r] {
+			reached[r] = true
+			for _, n := range r.Dependencies {
+				visit(n)
+			}
+		}
+	}
+	for _, r := range l.rules {
+		if r.Answer != "" {
+			visit(r)
+		}
+	}
+	for _, r := range l.rules {
+		if !reached[r] {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// viewFor returns the layer for a tenant with the settings word. It ignores rules that cannot fire
+// with them, and rules that only those refer to.
+func (l *Layer) viewFor(word ast.Value) layerView {
+	v := layerView{Layer: l, judgesAlone: true, quick: true}
+	for r := range l.liveRules(word) {
 		v.reads |= r.reads & readsLate
-		v.brisk = v.brisk && r.brisk
+		v.quick = v.quick && r.quick
 		v.arguments = append(v.arguments, r.arguments...)
-		v.uri = v.uri || r.uri || r.reads&readsAll != 0
+		v.readsURI = v.readsURI || r.readsURI || r.reads&readsAll != 0
 		if r.reads&readsAll != 0 {
 			v.arguments = append(v.arguments, nil)
 		}
-		if r.candidates > 0 && !r.alone || r.reads&readsAll != 0 {
-			v.alone = false
+		if r.candidateReads > 0 && !r.judgesAlone || r.reads&readsAll != 0 {
+			v.judgesAlone = false
 		}
-		for _, n := range r.needs {
-			if n.answer != "" { // it asks what became of other candidates
-				v.alone = false
+		for _, n := range r.Dependencies {
+			if n.Answer != "" { // it depends on the answer about other candidates
+				v.judgesAlone = false
 			}
 		}
 	}
 	return v
 }
 
-// live returns the rules that can have a part in an answer.
-func (l *Layer) live(word ast.Value) map[*rule]bool {
-	var all []*rule
+// liveRules returns the rules that can contribute to an answer.
+func (l *Layer) liveRules(word ast.Value) map[*CompiledRule]bool {
+	var all []*CompiledRule
 	for _, r := range l.rules {
-		if r.answer != "" {
+		if r.Answer != "" {
 			all = append(all, r)
 		}
 	}
-	return live(word, all...)
+	return liveRules(word, all...)
 }
 
-// live returns those of the rules that can fire, and whom they ask.
-func live(word ast.Value, rules ...*rule) map[*rule]bool {
-	found := map[*rule]bool{}
-	var visit func(r *rule)
-	visit = func(r *rule) {
-		if found[r] || r.asks || r.dead(word) {
+// liveRules returns the given rules that can fire, and the rules they refer to.
+func liveRules(word ast.Value, rules ...*CompiledRule) map[*CompiledRule]bool {
+	found := map[*CompiledRule]bool{}
+	var visit func(r *CompiledRule)
+	visit = func(r *CompiledRule) {
+		if found[r] || r.needsAsk || r.cannotFire(word) {
 			return
 		}
 		found[r] = true
-		for _, n := range r.needs {
+		for _, n := range r.Dependencies {
 			visit(n)
 		}
 	}
@@ -143,15 +172,14 @@ func live(word ast.Value, rules ...*rule) map[*rule]bool {
 	return found
 }
 
-// dead reports whether the rule needs something of the tenant's word that is not
-// there.
-func (r *rule) dead(word ast.Value) bool {
-	return slices.ContainsFunc(r.words, func(path []*ast.Term) bool {
+// cannotFire reports whether the rule needs a setting that the tenant does not have.
+func (r *CompiledRule) cannotFire(word ast.Value) bool {
+	return slices.ContainsFunc(r.neededSettings, func(path []*ast.Term) bool {
 		v := word
 		for _, key := range path {
 			obj, ok := v.(ast.Object)
 			if !ok {
-				// What lies in an array may be there: leave it.
+				// An array may contain the setting: count the rule.
 				_, list := v.(*ast.Array)
 				return !list
 			}
@@ -165,19 +193,19 @@ func (r *rule) dead(word ast.Value) bool {
 	})
 }
 
-// look finds what one rule looks at.
-func look(r *ast.Rule) *rule {
-	found := &rule{Rule: r, brisk: true}
+// analyseRule finds the dependencies of one rule.
+func analyseRule(r *ast.Rule) *CompiledRule {
+	found := &CompiledRule{Rule: r, quick: true}
 	call := func(op ast.Ref, operands []*ast.Term) {
-		found.reads |= called(op)
-		found.brisk = found.brisk && brisk(op, operands)
+		found.reads |= builtinReads(op)
+		found.quick = found.quick && cost.IsQuick(op, operands)
 	}
 	vars := map[ast.Var]int{}
 	v := &ast.GenericVisitor{}
 	visit := func(x any) bool {
 		switch x := x.(type) {
 		case *ast.Rule:
-			return x != r // an else is a rule of its own
+			return x != r // an else branch is a rule of its own
 		case *ast.Expr:
 			if len(x.With) > 0 {
 				found.reads |= readsAll
@@ -198,13 +226,13 @@ func look(r *ast.Rule) *rule {
 			if !x[0].Equal(ast.InputRootDocument) {
 				return false
 			}
-			found.reads |= ofInput(x)
-			if path, ok := ofArguments(x); ok {
+			found.reads |= inputReads(x)
+			if path, ok := argumentPath(x); ok {
 				found.arguments = append(found.arguments, path)
 			}
-			found.uri = found.uri || len(x) < 3 && ofInput(x)&(readsCall|readsAll) != 0 || len(x) > 2 && x[1].Equal(keyCall) && x[2].Equal(keyURI)
+			found.readsURI = found.readsURI || len(x) < 3 && inputReads(x)&(readsCall|readsAll) != 0 || len(x) > 2 && x[1].Equal(keyCall) && x[2].Equal(keyURI)
 			if len(x) > 1 && x[1].Equal(keyCandidates) {
-				found.candidates++
+				found.candidateReads++
 			}
 			for _, t := range x[1:] {
 				v.Walk(t)
@@ -216,13 +244,13 @@ func look(r *ast.Rule) *rule {
 	*v = *ast.NewGenericVisitor(visit)
 	v.Walk(r.Head)
 	v.Walk(r.Body)
-	found.words, found.asks = words(r.Body), needsAsk(r.Body)
-	found.alone = found.candidates == 1 && judgesOne(r, vars)
+	found.neededSettings, found.needsAsk = requiredSettings(r.Body), requiresAsk(r.Body)
+	found.judgesAlone = found.candidateReads == 1 && judgesOne(r, vars)
 	return found
 }
 
-// called says what a call of a builtin looks at.
-func called(op ast.Ref) reads {
+// builtinReads returns what a call of a builtin depends on.
+func builtinReads(op ast.Ref) inputSet {
 	b, ok := ast.BuiltinMap[op.String()]
 	switch {
 	case !ok || !b.Nondeterministic:
@@ -233,44 +261,8 @@ func called(op ast.Ref) reads {
 	return readsClock | readsChance
 }
 
-// soon are the builtins that take time in proportion to their operands at most,
-// give or take a logarithm, and that make nothing much larger of them.
-var soon = map[string]bool{}
-
-func init() {
-	for name := range strings.FieldsSeq(`
-		eq assign equal neq lt lte gt gte internal.member_2 internal.member_3
-		plus minus mul div rem abs round ceil floor
-		count sum max min sort and or intersection union
-		array.concat array.reverse array.slice
-		object.get object.keys object.remove object.filter object.union
-		startswith endswith contains indexof lower upper substring split concat
-		trim trim_left trim_right trim_prefix trim_suffix trim_space strings.reverse
-		strings.any_prefix_match strings.any_suffix_match strings.count format_int
-		is_array is_boolean is_null is_number is_object is_set is_string type_name to_number
-		json.marshal json.unmarshal json.is_valid base64.decode base64.is_valid urlquery.decode
-		net.cidr_contains net.cidr_is_valid units.parse units.parse_bytes
-		time.now_ns time.parse_rfc3339_ns time.parse_duration_ns time.parse_ns
-		time.clock time.date time.weekday time.add_date time.diff time.format
-		rand.intn uuid.rfc4122 uuid.parse crypto.sha256
-		walk`) {
-		soon[name] = true
-	}
-}
-
-// brisk reports whether a call of a builtin is done soon. Of other rules it is
-// known by themselves.
-func brisk(op ast.Ref, operands []*ast.Term) bool {
-	name := op.String()
-	if name == ast.Sprintf.Name { // a format can ask for any width
-		_, constant := operands[0].Value.(ast.String)
-		return constant
-	}
-	return soon[name] || op[0].Equal(ast.DefaultRootDocument)
-}
-
-// ofInput says what a path into input looks at.
-func ofInput(ref ast.Ref) reads {
+// inputReads returns what a path into input depends on.
+func inputReads(ref ast.Ref) inputSet {
 	if len(ref) < 2 {
 		return readsAll
 	}
@@ -295,14 +287,17 @@ func ofInput(ref ast.Ref) reads {
 	return 0
 }
 
+// ReadsCall reports whether a reference into input may read the call.
+func ReadsCall(ref ast.Ref) bool { return inputReads(ref)&(readsCall|readsAll) != 0 }
+
 var (
 	keyRoles = ast.InternedTerm("roles")
 	keyAuth  = ast.InternedTerm("auth")
 )
 
-// ofArguments returns which path below input.call.arguments a path into input
-// leads to: as far as that is known. It may lead to none.
-func ofArguments(ref ast.Ref) (path []string, ok bool) {
+// argumentPath returns the part of a path into input that is below input.call.arguments, as far as
+// it is constant. ok is false if the path does not read arguments.
+func argumentPath(ref ast.Ref) (path []string, ok bool) {
 	switch {
 	case len(ref) < 2 || !ref[1].Equal(keyCall):
 		return nil, false
@@ -312,22 +307,23 @@ func ofArguments(ref ast.Ref) (path []string, ok bool) {
 		_, other := ref[2].Value.(ast.String)
 		return nil, !other
 	}
-	for _, t := range constant(ref[3:]) {
+	for _, t := range constantPrefix(ref[3:]) {
 		path = append(path, string(t.Value.(ast.String)))
 	}
 	return path, true
 }
 
-// needsAsk reports whether the body cannot do without input.ask. It looks as far as words does.
-func needsAsk(body ast.Body) bool {
+// requiresAsk reports whether the body needs input.ask. It looks at the same expressions as words
+// does.
+func requiresAsk(body ast.Body) bool {
 	for _, e := range body {
-		if len(e.With) > 0 || !harmless(e) {
+		if len(e.With) > 0 || !cannotFail(e) {
 			return false
 		}
 		if e.Negated {
 			continue
 		}
-		for _, t := range operands(e) {
+		for _, t := range requiredTerms(e) {
 			if ref, ok := t.Value.(ast.Ref); ok && len(ref) > 1 && ref[0].Equal(ast.InputRootDocument) && ref[1].Equal(keyAsk) {
 				return true
 			}
@@ -336,23 +332,22 @@ func needsAsk(body ast.Body) bool {
 	return false
 }
 
-// words returns the paths below input.tenant_policy that the body cannot do
-// without. It looks no further than the first expression that could fail with an
-// error, which would be a denial too.
-func words(body ast.Body) (paths [][]*ast.Term) {
+// requiredSettings returns the paths below input.tenant_policy that the body needs. It stops at the
+// first expression that could fail with an error, because an error is a denial too.
+func requiredSettings(body ast.Body) (paths [][]*ast.Term) {
 	for _, e := range body {
-		if len(e.With) > 0 || !harmless(e) {
+		if len(e.With) > 0 || !cannotFail(e) {
 			break
 		}
 		if e.Negated {
 			continue
 		}
-		for _, t := range operands(e) {
+		for _, t := range requiredTerms(e) {
 			ref, ok := t.Value.(ast.Ref)
-			if !ok || len(ref) < 3 || !ref[0].Equal(ast.InputRootDocument) || !ref[1].Equal(keyWord) {
+			if !ok || len(ref) < 3 || !ref[0].Equal(ast.InputRootDocument) || !ref[1].Equal(keySettings) {
 				continue
 			}
-			if path := constant(ref[2:]); len(path) > 0 {
+			if path := constantPrefix(ref[2:]); len(path) > 0 {
 				paths = append(paths, path)
 			}
 		}
@@ -360,8 +355,8 @@ func words(body ast.Body) (paths [][]*ast.Term) {
 	return paths
 }
 
-// constant returns the beginning of a path that is no variable.
-func constant(ref []*ast.Term) []*ast.Term {
+// constantPrefix returns the beginning of a path, up to its first variable.
+func constantPrefix(ref []*ast.Term) []*ast.Term {
 	for i, t := range ref {
 		if _, ok := t.Value.(ast.String); !ok {
 			return ref[:i]
@@ -370,9 +365,9 @@ func constant(ref []*ast.Term) []*ast.Term {
 	return ref
 }
 
-// operands returns what an expression must have a value for: the term that it
-// is, or both sides of an equation.
-func operands(e *ast.Expr) []*ast.Term {
+// requiredTerms returns the terms that must have a value for the expression to hold: the term
+// itself, or both sides of an equation.
+func requiredTerms(e *ast.Expr) []*ast.Term {
 	switch t := e.Terms.(type) {
 	case *ast.Term:
 		return []*ast.Term{t}
@@ -384,9 +379,9 @@ func operands(e *ast.Expr) []*ast.Term {
 	return nil
 }
 
-// harmless reports whether evaluating the expression cannot end in an error: it
-// calls nothing, and asks no other rule.
-func harmless(e *ast.Expr) bool {
+// cannotFail reports whether the expression cannot fail with an error: it calls nothing, and refers
+// to no other rule.
+func cannotFail(e *ast.Expr) bool {
 	switch e.Terms.(type) {
 	case *ast.Every:
 		return false
@@ -413,9 +408,9 @@ func harmless(e *ast.Expr) bool {
 	return ok
 }
 
-// judgesOne reports whether a rule of an answer, which reads the candidates
-// once, says what it says about the very candidate that it reads: it binds one
-// element, never looks at its place, and its key is the element's id.
+// judgesOne reports whether a rule of an answer, which reads the candidates once, decides only
+// about the candidate it reads: it binds one element, does not use its index, and its key is the id
+// of the element.
 func judgesOne(r *ast.Rule, vars map[ast.Var]int) bool {
 	key := r.Head.Key
 	if len(r.Head.Reference) > 1 {
@@ -426,7 +421,7 @@ func judgesOne(r *ast.Rule, vars map[ast.Var]int) bool {
 	}
 	var one *ast.Term // the candidate
 	for _, e := range r.Body {
-		a, b, ok := equation(e)
+		a, b, ok := EquationSides(e)
 		if !ok {
 			continue
 		}
@@ -453,13 +448,14 @@ func judgesOne(r *ast.Rule, vars map[ast.Var]int) bool {
 	}
 	id := ast.Ref{one, keyID}
 	return slices.ContainsFunc(r.Body, func(e *ast.Expr) bool {
-		a, b, ok := equation(e)
+		a, b, ok := EquationSides(e)
 		is := func(t *ast.Term) bool { ref, ok := t.Value.(ast.Ref); return ok && ref.Equal(id) }
 		return ok && (a.Equal(key) && is(b) || b.Equal(key) && is(a))
 	})
 }
 
-func equation(e *ast.Expr) (a, b *ast.Term, ok bool) {
+// EquationSides returns both sides of an equation or assignment that is not negated.
+func EquationSides(e *ast.Expr) (a, b *ast.Term, ok bool) {
 	t, ok := e.Terms.([]*ast.Term)
 	if !ok || !e.IsEquality() || e.Negated || len(t) != 3 {
 		return nil, nil, false

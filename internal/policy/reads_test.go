@@ -30,21 +30,21 @@ var testEngine = NewEngine(10*time.Second, 0)
 
 const allowed = "allowed_tools contains c.id if some c in input.candidate_tools\n"
 
-// lib is asked through names that are known only when it is.
+// lib is referred to by names that are known only during the evaluation.
 const lib = `package switchboard.lib
 calls if input.call.arguments.n > 3
 phases if input.phase == "call"
 tiers if input.user_tier == "pro"
 `
 
-func TestWhatALayerLooksAtIsFoundInItsCompiledRules(t *testing.T) {
+func TestDependenciesOfALayerAreFoundInItsCompiledRules(t *testing.T) {
 	one := func(cond string) string {
 		return allowed + "deny[c.id] contains \"x\" if {\n\tsome c in input.candidate_tools\n\t" + cond + "\n}\n"
 	}
 	const hours = `{"hours":{"from":9}}`
 	for name, tt := range map[string]struct {
 		word, rules string
-		reads       reads
+		reads       inputSet
 		alone       bool
 	}{
 		"nothing but the candidate":      {"{}", one(`c.class == "x"`), 0, true},
@@ -90,14 +90,14 @@ func TestWhatALayerLooksAtIsFoundInItsCompiledRules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v := p.layers[0]; v.reads != tt.reads || v.alone != tt.alone {
-				t.Errorf("reads %04b, alone %v; want %04b, %v\n%s", v.reads, v.alone, tt.reads, tt.alone, tt.rules)
+			if v := p.layers[0]; v.reads != tt.reads || v.judgesAlone != tt.alone {
+				t.Errorf("reads %04b, alone %v; want %04b, %v\n%s", v.reads, v.judgesAlone, tt.reads, tt.alone, tt.rules)
 			}
 		})
 	}
 }
 
-// conditions read the input in each way, some of which fail for some arguments.
+// conditions read the input in every way; some of them fail for some arguments.
 var conditions = []string{
 	`input.user_tier == "pro"`,
 	`c.class == "of-brave"`,
@@ -143,9 +143,9 @@ else := input.phase == "list"
 late if input.now > "2026-11-23T12"
 `
 
-// What is remembered, and what is judged alone, must never say anything else
-// than asking every layer about everything, at every call.
-func TestMemoryNeverDiffersFromAskingAgain(t *testing.T) {
+// A remembered answer, and an answer about one candidate alone, must always equal the answer of
+// every layer about all candidates at every call.
+func TestARememberedAnswerEqualsANewOne(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	var lasting, alone, asked, refused int
 	def := func(name string, extra string) *switchboard.Tool {
@@ -188,14 +188,14 @@ func TestMemoryNeverDiffersFromAskingAgain(t *testing.T) {
 		need := &switchboard.Requirement{Verb: switchboard.Search, Resource: "internet"}
 		morning := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 		in := append([]decide.Candidate(nil), candidates...)
-		left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: who, Task: task, Requirement: need, Now: morning}, in, nil)
+		left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: who, Task: task, Requirement: need, Now: morning}, in, decide.Ignore)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if p.Lasting() {
 			lasting++
 		}
-		if p.layers[0].alone {
+		if p.layers[0].judgesAlone {
 			alone++
 		}
 		for _, c := range left {
@@ -219,7 +219,7 @@ func TestMemoryNeverDiffersFromAskingAgain(t *testing.T) {
 						t.Fatalf("%s at %s with %s: it was %+v %v, and of %s it is %+v %v later\n%s", c.Tool.ID, now, args, got, gotErr, kept, r.Obligations, r.Err, text)
 					}
 					if (gotErr != nil) != wantErr || gotErr == nil && fmt.Sprint(got) != fmt.Sprint(want) {
-						t.Fatalf("%s at %s with %s: remembered %+v %v, asked again %+v, refused %v\nreads %04b alone %v\n%s", c.Tool.ID, now, args, got, gotErr, want, wantErr, p.reads, p.layers[0].alone, text)
+						t.Fatalf("%s at %s with %s: remembered %+v %v, asked again %+v, refused %v\nreads %04b alone %v\n%s", c.Tool.ID, now, args, got, gotErr, want, wantErr, p.reads, p.layers[0].judgesAlone, text)
 					}
 				}
 			}
@@ -227,12 +227,11 @@ func TestMemoryNeverDiffersFromAskingAgain(t *testing.T) {
 	})
 	t.Logf("%d lasting policies, %d that judge alone; %d calls, of which %d were refused", lasting, alone, asked, refused)
 	if !testing.Short() && (lasting == 0 || alone == 0 || refused == 0 || refused == asked) {
-		t.Error("the policies were all of one kind")
+		t.Error("all policies were of one kind")
 	}
 }
 
-// always asks about all candidates, whether they are listed and whether the call
-// may be made.
+// always asks about all candidates: whether they are listed, and whether the call may be made.
 func always(p *Policy, c decide.Candidate, args string, who switchboard.Principal, task *switchboard.Task, need *switchboard.Requirement, now time.Time) (o switchboard.Obligations, refused bool) {
 	q := &Question{Phase: PhaseList, Principal: who, Task: task, Requirement: need, Candidates: c.Judgment.Candidates, Now: now}
 	at := -1
@@ -249,12 +248,12 @@ func always(p *Policy, c decide.Candidate, args string, who switchboard.Principa
 	return v.Obligations, v.Denied != nil
 }
 
-// nopT stands where a test is asked for that has nothing to report.
+// nopT replaces a test that has nothing to report.
 type nopT struct{ testing.TB }
 
 func (nopT) Helper() {}
 
-func TestTheArgumentsThatAPolicyLooksAtAreFound(t *testing.T) {
+func TestTheArgumentsThatAPolicyReadsAreFound(t *testing.T) {
 	one := func(cond string) string {
 		return allowed + "deny[c.id] contains \"x\" if {\n\tsome c in input.candidate_tools\n\t" + cond + "\n}\n"
 	}

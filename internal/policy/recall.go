@@ -13,135 +13,133 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A recall remembers what layers answered, for who asks the same again and again
-// of other principals, tasks and instants.
-type recall struct {
-	parts   map[Kind][]part
-	answers map[string]*raw
+// An answerMemo remembers the answers of layers. It is for callers that ask the same question for
+// many principals, tasks and instants.
+type answerMemo struct {
+	parts   map[Kind][]layerPart
+	answers map[string]*rawAnswer
 }
 
-// A part is some of a layer's rules, which all look at the same. The answers of
-// all parts together are the layer's.
-type part struct {
-	view         // a layer with a query for these rules alone
-	name  string // tells it from all other parts
-	looks reads
+// A layerPart is a group of a layer's rules that depend on the same parts of the input. The answers
+// of all parts together are the answer of the layer.
+type layerPart struct {
+	layerView        // a layer with a query for these rules alone
+	name      string // unique among all parts
+	dependsOn inputSet
 }
 
-// Recalling returns a Policy that answers as p does, and asks each part of a layer
-// once about what differs in nothing that a rule of it looks at. It is for
-// replays of decisions: for one goroutine, for tools that do not change, and it
-// forgets nothing but what will not be asked again.
+// Recalling returns a Policy that answers as p does, but asks each part of a layer only once for
+// all questions that are equal in everything the part reads. It is for replays of decisions: for
+// one goroutine and for tools that do not change. It forgets only answers that depend on the clock.
 func (p *Policy) Recalling() *Policy {
 	own := *p
-	own.recall = &recall{parts: map[Kind][]part{}, answers: map[string]*raw{}}
+	own.memo = &answerMemo{parts: map[Kind][]layerPart{}, answers: map[string]*rawAnswer{}}
 	for _, v := range p.layers {
-		own.recall.parts[v.kind] = v.parts(p.word.Value)
+		own.memo.parts[v.kind] = v.splitParts(p.settings.Value)
 	}
 	return &own
 }
 
-// ObligationsOf returns what was asked of calls of a candidate when it was
-// selected, by a Recalling policy.
+// ObligationsOf returns the obligations that a Recalling policy put on a candidate when it was
+// selected.
 func ObligationsOf(c decide.Candidate) (o switchboard.Obligations) {
 	if c.Judgment == nil {
 		return o
 	}
-	m, ok := c.Judgment.Memory.(*memory)
+	m, ok := c.Judgment.Memory.(*judgmentMemory)
 	at := slices.IndexFunc(c.Judgment.Candidates, func(t *switchboard.Tool) bool { return t.ID == c.Tool.ID })
 	if !ok || at < 0 {
 		return o
 	}
-	if m.kept != nil {
-		combine(&o, m.kept[at])
+	if m.lastingObligations != nil {
+		addObligations(&o, m.lastingObligations[at])
 	}
-	if m.asked != nil {
-		combine(&o, m.asked[at])
+	if m.otherObligations != nil {
+		addObligations(&o, m.otherObligations[at])
 	}
 	return o
 }
 
-// parts cuts the layer up by what its rules look at, as the tenant's word leaves
-// them. What cannot be cut is one part.
-func (v view) parts(word ast.Value) []part {
-	whole := part{view: v, name: string(v.kind)}
-	for r := range v.live(word) {
-		whole.looks |= r.reads
+// splitParts divides the layer by the inputs that its rules depend on, for the settings of one
+// tenant. A layer that cannot be divided is one part.
+func (v layerView) splitParts(word ast.Value) []layerPart {
+	whole := layerPart{layerView: v, name: string(v.kind)}
+	for r := range v.liveRules(word) {
+		whole.dependsOn |= r.reads
 	}
 	pieces := v.pieces()
-	if pieces == nil || whole.looks&readsChance != 0 {
-		return []part{whole}
+	if pieces == nil || whole.dependsOn&readsChance != 0 {
+		return []layerPart{whole}
 	}
-	by := map[reads]*part{}
-	queries := map[reads]ast.Body{}
+	by := map[inputSet]*layerPart{}
+	queries := map[inputSet]ast.Body{}
 	for _, r := range pieces.rules {
-		answer := r.piece()
+		answer := r.pieceAnswer()
 		if answer == "" {
 			continue
 		}
-		looks, brisk := reads(0), true
-		for n := range live(word, r) {
+		looks, brisk := inputSet(0), true
+		for n := range liveRules(word, r) {
 			looks |= n.reads
-			brisk = brisk && n.brisk
+			brisk = brisk && n.quick
 		}
 		p := by[looks]
 		if p == nil {
 			own := *pieces
-			p = &part{view{Layer: &own, brisk: true}, fmt.Sprint(v.kind, " ", looks), looks}
+			p = &layerPart{layerView{Layer: &own, quick: true}, fmt.Sprint(v.kind, " ", looks), looks}
 			by[looks] = p
 		}
-		p.brisk = p.brisk && brisk
-		name := ast.Var(fmt.Sprint("piece", len(p.asks)))
-		p.asks = append(p.asks, asked{name, answer})
-		queries[looks] = append(queries[looks], ast.MustParseExpr(fmt.Sprintf("%s = [x | x := %s[%q]]", name, v.kind.root(), r.Head.Reference[0].Value)))
+		p.quick = p.quick && brisk
+		name := ast.Var(fmt.Sprint("piece", len(p.variables)))
+		p.variables = append(p.variables, answerVariable{name, answer})
+		queries[looks] = append(queries[looks], ast.MustParseExpr(fmt.Sprintf("%s = [x | x := %s[%q]]", name, v.kind.rootRef(), r.Head.Reference[0].Value)))
 	}
-	var parts []part
+	var parts []layerPart
 	for _, looks := range slices.Sorted(maps.Keys(by)) {
 		p := by[looks]
 		var err error
 		if p.query, err = p.queries.Compile(queries[looks]); err != nil {
-			return []part{whole}
+			return []layerPart{whole}
 		}
 		parts = append(parts, *p)
 	}
 	return parts
 }
 
-// pieceOf is the second name of a rule, which nobody could write: its number, and
-// which answer it is part of.
-const pieceOf = "rule %d of %s"
+// pieceName is the format of a second name for a rule, which no author can write: its number, and
+// the answer it belongs to.
+const pieceName = "rule %d of %s"
 
-// piece returns of which answer a rule is a piece; "" where it is none.
-func (r *rule) piece() (answer string) {
+// pieceAnswer returns the answer that a rule with a second name belongs to; "" for other rules.
+func (r *CompiledRule) pieceAnswer() (answer string) {
 	var n int
 	name, _ := r.Head.Reference[0].Value.(ast.Var)
-	if _, err := fmt.Sscanf(string(name), pieceOf, &n, &answer); err != nil {
+	if _, err := fmt.Sscanf(string(name), pieceName, &n, &answer); err != nil {
 		return ""
 	}
 	return answer
 }
 
-// takenApart compiles files of a layer so that each rule of an answer can be asked
-// alone. It returns nil where an answer is more than what its rules say each by
-// itself. No rule finds another's second name: whoever asks for all that there is
-// in a package asks for itself, and is no layer.
-func takenApart(kind Kind, files []switchboard.PolicyFile) *Layer {
+// compileApart compiles the files of a layer so that each rule of an answer can be asked alone. It
+// returns nil if an answer is not simply the union of its rules. The second names are invisible to
+// other rules: a rule that reads a whole package would read itself, which does not compile.
+func compileApart(kind Kind, files []switchboard.PolicyFile) *Layer {
 	n, apart := 0, true
-	l, err := compile(kind, files, func(m *ast.Module) {
-		for _, name := range answers {
-			apart = apart && !m.Package.Path.HasPrefix(kind.root().Append(ast.StringTerm(name)))
+	l, err := compileModules(kind, files, func(m *ast.Module) {
+		for _, name := range AnswerNames {
+			apart = apart && !m.Package.Path.HasPrefix(kind.rootRef().Append(ast.StringTerm(name)))
 		}
-		if !m.Package.Path.Equal(kind.root()) {
+		if !m.Package.Path.Equal(kind.rootRef()) {
 			return
 		}
 		for _, r := range slices.Clone(m.Rules) {
 			name, _ := r.Head.Reference[0].Value.(ast.Var)
-			if !slices.Contains(answers, string(name)) {
+			if !slices.Contains(AnswerNames, string(name)) {
 				continue
 			}
 			apart = apart && r.Head.RuleKind() == ast.MultiValue
 			own := r.Copy()
-			own.Head.Reference[0] = ast.VarTerm(fmt.Sprintf(pieceOf, n, name))
+			own.Head.Reference[0] = ast.VarTerm(fmt.Sprintf(pieceName, n, name))
 			if own.Head.Name != "" {
 				own.Head.Name = own.Head.Reference[0].Value.(ast.Var)
 			}
@@ -155,72 +153,72 @@ func takenApart(kind Kind, files []switchboard.PolicyFile) *Layer {
 	return l
 }
 
-// ask asks one layer, or recalls what it answered.
-func (p *Policy) ask(ctx context.Context, v view, in *ast.Term, q *Question) (*raw, error) {
-	if p.recall == nil {
+// askLayer asks one layer, or recalls its answer.
+func (p *Policy) askLayer(ctx context.Context, v layerView, in *ast.Term, q *Question) (*rawAnswer, error) {
+	if p.memo == nil {
 		return p.engine.eval(ctx, p.share, v, in, q.Now)
 	}
-	var all *raw
-	for _, part := range p.recall.parts[v.kind] {
+	var all *rawAnswer
+	for _, part := range p.memo.parts[v.kind] {
 		r, err := p.askPart(ctx, part, in, q)
 		ok := err == nil
 		if ok && all != nil {
-			r, ok = all.join(r)
+			r, ok = all.joinAnswers(r)
 		}
-		if !ok { // the layer as a whole says why
-			return p.eval(ctx, v, in, q)
+		if !ok { // asking the whole layer reports the reason
+			return p.evalLayer(ctx, v, in, q)
 		}
 		all = r
 	}
 	if all == nil { // no rule is left
-		all = &raw{none, none, none}
+		all = &rawAnswer{undefinedAnswer, undefinedAnswer, undefinedAnswer}
 	}
 	return all, nil
 }
 
-func (p *Policy) askPart(ctx context.Context, of part, in *ast.Term, q *Question) (*raw, error) {
-	lasting := of.looks&(readsClock|readsAll) == 0 // else it will hardly be asked the same again
+func (p *Policy) askPart(ctx context.Context, of layerPart, in *ast.Term, q *Question) (*rawAnswer, error) {
+	lasting := of.dependsOn&(readsClock|readsAll) == 0 // otherwise the same question is unlikely to come again
 	var key string
 	if lasting {
-		key = of.question(q)
-		if r, ok := p.recall.answers[key]; ok {
+		key = of.memoKey(q)
+		if r, ok := p.memo.answers[key]; ok {
 			return r, nil
 		}
 	}
-	r, err := p.eval(ctx, of.view, in, q)
+	r, err := p.evalLayer(ctx, of.layerView, in, q)
 	if err == nil && lasting {
-		p.recall.answers[key] = r
+		p.memo.answers[key] = r
 	}
 	return r, err
 }
 
-// eval evaluates, of an input that may have to be made yet.
-func (p *Policy) eval(ctx context.Context, v view, in *ast.Term, q *Question) (*raw, error) {
+// evalLayer evaluates a layer. It builds the input if in is nil.
+func (p *Policy) evalLayer(ctx context.Context, v layerView, in *ast.Term, q *Question) (*rawAnswer, error) {
 	if in == nil {
 		var err error
-		if in, err = p.input(q); err != nil {
+		if in, err = p.buildInput(q); err != nil {
 			return nil, err
 		}
 	}
 	return p.engine.eval(ctx, p.share, v, in, q.Now)
 }
 
-// question is all of q that the part can look at.
-func (of *part) question(q *Question) string {
+// memoKey returns a key of everything in q that the part can read.
+func (of *layerPart) memoKey(q *Question) string {
 	var b strings.Builder
 	r, who := q.Requirement, &q.Principal
 	fmt.Fprintf(&b, "%s %q %q %q %q ", of.name, r.Verb, r.Resource, r.Constraints, r.Tools)
-	fmt.Fprintf(&b, "%q %q %q %q", who.Auth, who.Roles, who.Tier, mode(*who, q.Task))
-	if of.looks&readsWho != 0 {
+	fmt.Fprintf(&b, "%q %q %q %q", who.Auth, who.Roles, who.Tier, effectiveMode(*who, q.Task))
+	if of.dependsOn&readsWho != 0 {
 		fmt.Fprintf(&b, " id %q", who.ID)
 	}
-	if of.looks&readsTask != 0 {
+	if of.dependsOn&readsTask != 0 {
 		fmt.Fprintf(&b, " task %q", taskID(q))
 	}
-	if of.looks&readsPhase != 0 {
+	if of.dependsOn&readsPhase != 0 {
 		fmt.Fprintf(&b, " phase %q", q.Phase)
 	}
-	if of.looks&readsCall != 0 {
+	if of.dependsOn&readsCall != 0 {
 		fmt.Fprintf(&b, " call %q %q", q.Phase, q.Arguments)
 	}
 	for _, c := range q.Candidates {
@@ -232,23 +230,22 @@ func (of *part) question(q *Question) string {
 	return b.String()
 }
 
-// join puts what other rules answer to r. It cannot where they answer in another
-// shape.
-func (r *raw) join(more *raw) (all *raw, ok bool) {
-	if !adds(r.allowed, more.allowed) && !adds(r.deny, more.deny) && !adds(r.obligations, more.obligations) {
+// joinAnswers combines the answers of different rules. It fails if they have different shapes.
+func (r *rawAnswer) joinAnswers(more *rawAnswer) (all *rawAnswer, ok bool) {
+	if !addsTo(r.allowed, more.allowed) && !addsTo(r.deny, more.deny) && !addsTo(r.obligations, more.obligations) {
 		return r, true
 	}
-	all = &raw{r.allowed, r.deny, r.obligations}
+	all = &rawAnswer{r.allowed, r.deny, r.obligations}
 	for _, a := range []struct {
 		all  **ast.Term
 		more *ast.Term
 	}{{&all.allowed, more.allowed}, {&all.deny, more.deny}, {&all.obligations, more.obligations}} {
-		switch one := only(*a.all); {
-		case !adds(*a.all, a.more):
-		case size(one) == 0:
+		switch one := soleElement(*a.all); {
+		case !addsTo(*a.all, a.more):
+		case elementCount(one) == 0:
 			*a.all = a.more
 		default:
-			both := together(one, only(a.more))
+			both := unionTerms(one, soleElement(a.more))
 			if both == nil {
 				return nil, false
 			}
@@ -258,16 +255,16 @@ func (r *raw) join(more *raw) (all *raw, ok bool) {
 	return all, true
 }
 
-// adds reports whether more says anything that one does not: an empty answer says
-// no more than that there is one.
-func adds(one, more *ast.Term) bool {
-	said := only(more)
-	return said != nil && (size(said) > 0 || only(one) == nil)
+// addsTo reports whether more contains anything that one does not. An empty answer only adds that
+// there is an answer.
+func addsTo(one, more *ast.Term) bool {
+	said := soleElement(more)
+	return said != nil && (elementCount(said) > 0 || soleElement(one) == nil)
 }
 
-// size is how many elements a set or an object has; of anything else, and of
-// nothing, it is 0.
-func size(t *ast.Term) int {
+// elementCount returns the number of elements of a set or an object; 0 for anything else and for
+// nil.
+func elementCount(t *ast.Term) int {
 	if t == nil {
 		return 0
 	}
@@ -280,9 +277,8 @@ func size(t *ast.Term) int {
 	return 0
 }
 
-// together is the union of two sets, or of two objects of what has one; nil
-// where there is none.
-func together(a, b *ast.Term) *ast.Term {
+// unionTerms returns the union of two sets, or of two objects of sets; nil for anything else.
+func unionTerms(a, b *ast.Term) *ast.Term {
 	switch one := a.Value.(type) {
 	case ast.Set:
 		if two, ok := b.Value.(ast.Set); ok {
@@ -294,7 +290,7 @@ func together(a, b *ast.Term) *ast.Term {
 			return nil
 		}
 		both, ok := one.MergeWith(two, func(x, y *ast.Term) (*ast.Term, bool) {
-			t := together(x, y)
+			t := unionTerms(x, y)
 			return t, t == nil
 		})
 		if ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// Conditions that read the input in each way, and what can fail.
+// Conditions that read the input in every way, and conditions that can fail.
 var recalledConditions = []string{
 	`true`,
 	`input.principal.id == "ann"`,
@@ -48,7 +48,7 @@ var recalledConditions = []string{
 	`not deny["a/x"]`,
 }
 
-// Rules in which a condition stands.
+// Rules that contain a condition.
 var recalledRules = []string{
 	`allowed_tools contains c.id if { some c in input.candidate_tools; %s }`,
 	`deny[c.id] contains "!" if { some c in input.candidate_tools; %s }`,
@@ -60,7 +60,7 @@ var recalledRules = []string{
 	`default deny := {}`,
 }
 
-func TestWhatIsRecalledIsWhatWouldBeAnswered(t *testing.T) {
+func TestARecalledAnswerEqualsANewOne(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	tools := []*switchboard.Tool{
 		{ID: switchboard.ToolID{Server: "a", Name: "x"}},
@@ -81,14 +81,14 @@ func TestWhatIsRecalledIsWhatWouldBeAnswered(t *testing.T) {
 		}
 		layer, err := Compile(Operator, []switchboard.PolicyFile{{Name: "p.rego", Path: "p.rego", Data: []byte(text)}})
 		if err != nil {
-			t.Skip(err) // rules that do not go together
+			t.Skip(err) // rules that conflict
 		}
 		p, err := testEngine.New(&switchboard.Tenant{ID: "acme", Policy: []byte(`{"on":true}`)}, layer, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		recalling := p.Recalling()
-		if len(recalling.recall.parts[Operator]) > 1 {
+		if len(recalling.memo.parts[Operator]) > 1 {
 			cut++
 		}
 		base := Question{
@@ -127,7 +127,7 @@ func TestWhatIsRecalledIsWhatWouldBeAnswered(t *testing.T) {
 		}
 	})
 	if cut == 0 {
-		t.Error("no layer was cut")
+		t.Error("no layer was divided")
 	}
 }
 
@@ -138,13 +138,13 @@ func told(a *Answer) (s string) {
 	return s + fmt.Sprint(a.Unknown)
 }
 
-func TestWhatIsTheSameForAllIsAskedOnce(t *testing.T) {
+func TestAQuestionThatIsEqualForAPartIsAskedOnce(t *testing.T) {
 	for rules, want := range map[string]int{
 		allowed: 1,
 		allowed + `deny["a/x"] contains "not you" if input.principal.id == "3"`:                         1 + 10,
 		allowed + `deny["a/x"] contains "not here" if input.task.task_id == "3"`:                        1 + 5,
 		allowed + `deny["a/x"] contains "neither" if { input.principal.id == "3"; input.task.task_id }`: 1 + 50,
-		allowed + `deny["a/x"] contains "late" if input.now > "3"`:                                      1, // and the late rule alone, each time
+		allowed + `deny["a/x"] contains "late" if input.now > "3"`:                                      1, // the late rule is asked again each time
 		`allowed_tools := {c.id | some c in input.candidate_tools; input.principal.id != "3"}`:          10,
 		`allowed_tools := {c.id | some c in input.candidate_tools; input.now > "0"}`:                    0,
 	} {
@@ -162,22 +162,22 @@ func TestWhatIsTheSameForAllIsAskedOnce(t *testing.T) {
 				})
 			}
 		}
-		if n := len(p.recall.answers); n != want {
+		if n := len(p.memo.answers); n != want {
 			t.Errorf("%s\n%d answers are remembered, want %d", rules, n, want)
 		}
 	}
 }
 
-func TestALayerIsCutWhereItsAnswersAreUnionsOnly(t *testing.T) {
+func TestALayerIsDividedOnlyIfItsAnswersAreUnions(t *testing.T) {
 	const mine = `deny["a/x"] contains "not you" if input.principal.id == "3"` + "\n"
 	for rules, want := range map[string]int{
 		allowed:        1,
 		allowed + mine: 2,
 		allowed + mine + `deny["a/x"] contains "late" if input.now > "3"`:                                      3,
 		allowed + mine + `deny["a/x"] contains "off" if { input.tenant_policy.hours; input.now > "3" }`:        2, // it cannot fire
-		`allowed_tools := {c.id | some c in input.candidate_tools}` + "\n" + mine:                              1, // two of them may be in conflict
+		`allowed_tools := {c.id | some c in input.candidate_tools}` + "\n" + mine:                              1, // two of these rules may conflict
 		allowed + mine + `default obligations := {}`:                                                           1,
-		allowed + mine + `deny["a/x"] contains "dice" if rand.intn("x", 3) == 0`:                               1, // who comes first has the first number
+		allowed + mine + `deny["a/x"] contains "dice" if rand.intn("x", 3) == 0`:                               1, // the numbers depend on the order of the rules
 		allowed + mine + `deny["a/x"] contains "dice" if uuid.rfc4122("x") > "8"`:                              1,
 		allowed + mine + `deny["a/x"] contains "all" if { everything := input; everything.mode == "observe" }`: 3,
 	} {
@@ -185,8 +185,8 @@ func TestALayerIsCutWhereItsAnswersAreUnionsOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := len(p.Recalling().recall.parts[Operator]); got != want {
-			t.Errorf("%s\nis cut in %d, want %d", rules, got, want)
+		if got := len(p.Recalling().memo.parts[Operator]); got != want {
+			t.Errorf("%s\nis divided into %d, want %d", rules, got, want)
 		}
 	}
 }

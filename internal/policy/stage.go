@@ -13,26 +13,26 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// StageName is the stage's word in explanations.
+// StageName names the stage in explanations.
 const StageName = "policy"
 
-// Stage returns the stage that asks p about candidates. Where answers do not last,
-// it remembers how tools look to policies, which takes some kilobytes for each; so
-// it is made anew with every catalog.
-func (p *Policy) Stage() decide.Stage { return &stage{policy: p} }
+// Stage returns the stage that asks p about candidates. If answers may change later, it remembers
+// the policy terms of each tool, which takes some kilobytes for each. So make a new stage for every
+// catalog.
+func (p *Policy) Stage() decide.Stage { return &policyStage{policy: p} }
 
-type stage struct {
+type policyStage struct {
 	policy *Policy
 	seen   sync.Map // *switchboard.Tool → *ast.Term
 }
 
 // Name implements decide.Stage.
-func (*stage) Name() string { return StageName }
+func (*policyStage) Name() string { return StageName }
 
-// Apply drops what a layer does not allow, and leaves with each of the others
-// what a later call of it will be judged by. It never gives an error: candidates
-// about which nobody can tell are denied.
-func (s *stage) Apply(ctx context.Context, dq *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
+// Apply drops the candidates that a layer does not allow. To each other candidate it attaches the
+// judgment that later calls of it are checked against. It returns no policy errors: a candidate
+// that cannot be judged is denied.
+func (s *policyStage) Apply(ctx context.Context, dq *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
 	tools := make([]*switchboard.Tool, len(in))
 	for i, c := range in {
 		tools[i] = c.Tool
@@ -42,24 +42,20 @@ func (s *stage) Apply(ctx context.Context, dq *decide.Question, in []decide.Cand
 		Candidates: tools, Now: dq.Now, terms: s.terms(tools),
 	}
 	q.frame = newFrame(&q)
-	m := &memory{policy: s.policy, principal: dq.Principal, task: dq.Task}
-	if !s.policy.Lasting() { // else nobody asks again, but for a moment after a reload
+	m := &judgmentMemory{policy: s.policy, principal: dq.Principal, task: dq.Task}
+	if !s.policy.Lasting() { // otherwise no layer is asked again, except briefly after a reload
 		m.terms, m.frame = q.terms, q.frame
 	}
 	j := &switchboard.Judgment{Requirement: dq.Requirement, Candidates: tools, Memory: m}
-	denied := m.choose(ctx, &q)
+	denied := m.judgeSelection(ctx, &q)
 	out := in[:0]
 	for i, c := range in {
 		if why := denied[i]; why != nil {
-			if drop != nil {
-				drop(c, decide.Reason{Code: why.Code, Text: why.String(), Veto: why.Veto})
-			}
+			drop(c, decide.Reason{Code: why.Code, Text: why.String(), Veto: why.Veto})
 			continue
 		}
 		if other := dq.Vetoed[c.Tool.ID]; other != nil {
-			if drop != nil {
-				drop(c, decide.Reason{Code: switchboard.CodeDenied, Text: fmt.Sprintf("it is vetoed for %s, and a veto counts for the whole task", other), Veto: true})
-			}
+			drop(c, decide.Reason{Code: switchboard.CodeDenied, Text: fmt.Sprintf("it is vetoed for %s, and a veto counts for the whole task", other), Veto: true})
 			continue
 		}
 		c.Judgment = j
@@ -68,9 +64,9 @@ func (s *stage) Apply(ctx context.Context, dq *decide.Question, in []decide.Cand
 	return out, ctx.Err()
 }
 
-// terms returns what candidates look like to policies; nil where one cannot be
-// shown, so that Judge says which.
-func (s *stage) terms(tools []*switchboard.Tool) []*ast.Term {
+// terms returns the policy terms of the tools. It returns nil if one of them has none; Judge then
+// names it.
+func (s *policyStage) terms(tools []*switchboard.Tool) []*ast.Term {
 	if len(s.policy.layers) == 0 {
 		return nil
 	}
@@ -78,12 +74,12 @@ func (s *stage) terms(tools []*switchboard.Tool) []*ast.Term {
 	for i, t := range tools {
 		known, ok := s.seen.Load(t)
 		if !ok {
-			made, err := candidate(t)
+			made, err := candidateTerm(t)
 			if err != nil {
 				return nil
 			}
 			known = made
-			if !s.policy.Lasting() || s.policy.recall != nil {
+			if !s.policy.Lasting() || s.policy.memo != nil {
 				known, _ = s.seen.LoadOrStore(t, made)
 			}
 		}
@@ -92,26 +88,26 @@ func (s *stage) terms(tools []*switchboard.Tool) []*ast.Term {
 	return out
 }
 
-// memory is what stays of a Question and its Answer, to ask again by.
-type memory struct {
+// A judgmentMemory holds the parts of a Question and its Answer that are needed to ask again.
+type judgmentMemory struct {
 	policy    *Policy
 	principal switchboard.Principal
 	task      *switchboard.Task
 	terms     []*ast.Term
-	frame     *frame
+	frame     *inputFrame
 
-	// kept are the obligations of the layers whose answer lasts, by the
-	// candidate's place; nil where there are none.
-	kept []switchboard.Obligations
+	// lastingObligations holds the obligations of the layers with lasting answers, by the index of
+	// the candidate; nil if there are none.
+	lastingObligations []switchboard.Obligations
 
-	// asked are those of the other layers, as they were then; nil unless the
-	// policy is Recalling.
-	asked []switchboard.Obligations
+	// otherObligations holds the obligations of the other layers at the time of the selection; nil
+	// unless the policy is Recalling.
+	otherObligations []switchboard.Obligations
 }
 
-// choose asks what may be selected, which is what may also be listed, and
-// remembers.
-func (m *memory) choose(ctx context.Context, q *Question) []*Denial {
+// judgeSelection asks which candidates may be selected and may also be listed, and remembers the
+// obligations.
+func (m *judgmentMemory) judgeSelection(ctx context.Context, q *Question) []*Denial {
 	denied := make([]*Denial, len(q.Candidates))
 	keep := func(a *Answer) {
 		for i := range a.Verdicts {
@@ -126,63 +122,61 @@ func (m *memory) choose(ctx context.Context, q *Question) []*Denial {
 		}
 	}
 	p := m.policy
-	lasting := p.judge(ctx, q, func(v view) bool { return v.reads == 0 })
+	lasting := p.judgeLayers(ctx, q, func(v layerView) bool { return v.reads == 0 })
 	keep(lasting)
 	for i := range lasting.Verdicts {
 		if !lasting.Verdicts[i].Obligations.None() {
-			m.kept = make([]switchboard.Obligations, len(q.Candidates))
+			m.lastingObligations = make([]switchboard.Obligations, len(q.Candidates))
 			for i := range lasting.Verdicts {
-				m.kept[i] = lasting.Verdicts[i].Obligations
+				m.lastingObligations[i] = lasting.Verdicts[i].Obligations
 			}
 			break
 		}
 	}
 	if p.reads != 0 {
-		a := p.judge(ctx, q, passing)
+		a := p.judgeLayers(ctx, q, mayChange)
 		keep(a)
-		if p.recall != nil {
-			m.asked = make([]switchboard.Obligations, len(q.Candidates))
+		if p.memo != nil {
+			m.otherObligations = make([]switchboard.Obligations, len(q.Candidates))
 			for i := range a.Verdicts {
-				m.asked[i] = a.Verdicts[i].Obligations
+				m.otherObligations[i] = a.Verdicts[i].Obligations
 			}
 		}
 	}
 	if p.reads&(readsPhase|readsAll) != 0 {
 		list := *q
 		list.Phase = PhaseList
-		keep(p.judge(ctx, &list, passing))
+		keep(p.judgeLayers(ctx, &list, mayChange))
 	}
 	return denied
 }
 
-// passing are the layers whose answers may change.
-func passing(v view) bool { return v.reads != 0 }
+// mayChange reports whether the answers of the layer may change.
+func mayChange(v layerView) bool { return v.reads != 0 }
 
-// fits reports whether what is remembered was said by this policy, of this
-// principal.
-func (m *memory) fits(p *Policy, who switchboard.Principal) bool {
-	return m.policy == p && alike(&m.principal, &who)
+// matches reports whether the remembered answer is by this policy, about this principal.
+func (m *judgmentMemory) matches(p *Policy, who switchboard.Principal) bool {
+	return m.policy == p && samePrincipal(&m.principal, &who)
 }
 
-// alike reports whether policy cannot tell two principals apart.
-func alike(a, b *switchboard.Principal) bool {
+// samePrincipal reports whether two principals are equal for policy.
+func samePrincipal(a, b *switchboard.Principal) bool {
 	return a.ID == b.ID && a.Tenant == b.Tenant && a.Auth == b.Auth &&
 		a.Tier == b.Tier && a.Mode == b.Mode && slices.Equal(a.Roles, b.Roles)
 }
 
-// again makes a question of what is remembered. Where every layer that is asked
-// judges each candidate alone, it is about the one; else about all, as it was.
-// It returns the candidate's place too.
-func (m *memory) again(p *Policy, j *switchboard.Judgment, tool *switchboard.Tool, phase Phase, who switchboard.Principal, now time.Time) (q Question, at int) {
+// rebuildQuestion rebuilds a question from memory. If every layer judges each candidate alone, the
+// question is about tool only, else about all candidates. It also returns the index of tool.
+func (m *judgmentMemory) rebuildQuestion(p *Policy, j *switchboard.Judgment, tool *switchboard.Tool, phase Phase, who switchboard.Principal, now time.Time) (q Question, at int) {
 	q = Question{Phase: phase, Principal: who, Task: m.task, Requirement: j.Requirement, Candidates: j.Candidates, Now: now, terms: m.terms}
-	if m.fits(p, who) {
+	if m.matches(p, who) {
 		q.frame = m.frame
 	}
 	if tool == nil {
 		return q, -1
 	}
 	at = slices.IndexFunc(j.Candidates, func(t *switchboard.Tool) bool { return t.ID == tool.ID })
-	if at >= 0 && !slices.ContainsFunc(p.layers, func(v view) bool { return !v.alone }) {
+	if at >= 0 && !slices.ContainsFunc(p.layers, func(v layerView) bool { return !v.judgesAlone }) {
 		q.Candidates = j.Candidates[at : at+1]
 		if q.terms != nil {
 			q.terms = q.terms[at : at+1]

@@ -13,28 +13,28 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A document is what a model reads of a result: its texts. Images, sounds and blobs are no
-// part of it.
-type document struct {
-	parts      []part
+// A textDocument is the part of a result that a model reads: its texts. Images, sounds and blobs are
+// not part of it.
+type textDocument struct {
+	parts      []textPart
 	size       int      // bytes of all texts
 	others     [][]byte // the items of content that have no text, as spelt
 	structured bool     // structuredContent is one of the parts
 }
 
-// A part is one text.
-type part struct{ name, text string }
+// A textPart is one text.
+type textPart struct{ name, text string }
 
-// documentOf returns the document of a complete result, nil if there is none that can be
-// told apart from the rest. promised says that the tool has an output schema: then
-// structuredContent is for programs, and no part.
-func documentOf(result []byte, promised bool) *document {
-	d := &document{}
+// documentOf returns the document of a complete result; nil if the result is not complete. promised
+// says that the tool has an output schema: then structuredContent is for programs, and not part of
+// the document.
+func documentOf(result []byte, promised bool) *textDocument {
+	d := &textDocument{}
 	seen := map[string]bool{}
 	var structured []byte
 	for name, value := range wire.Members(result) {
 		if seen[name] {
-			return &document{parts: []part{{"result", string(result)}}, size: len(result)} // readers differ on what it says
+			return &textDocument{parts: []textPart{{"result", string(result)}}, size: len(result)} // readers differ on its meaning
 		}
 		seen[name] = true
 		switch name {
@@ -44,10 +44,10 @@ func documentOf(result []byte, promised bool) *document {
 			}
 		case "content":
 			if value[0] != '[' {
-				d.put("content", string(value))
+				d.addPart("content", string(value))
 			}
 			for item := range wire.Elements(value) {
-				d.add(item)
+				d.addItem(item)
 			}
 		case "structuredContent":
 			structured = value
@@ -55,35 +55,35 @@ func documentOf(result []byte, promised bool) *document {
 	}
 	if structured != nil && !promised {
 		d.structured = true
-		own := compacted(structured)
-		if !slices.ContainsFunc(d.parts, func(p part) bool { return compacted([]byte(p.text)) == own }) {
-			d.put("structuredContent", string(structured))
+		own := compactJSON(structured)
+		if !slices.ContainsFunc(d.parts, func(p textPart) bool { return compactJSON([]byte(p.text)) == own }) {
+			d.addPart("structuredContent", string(structured))
 		}
 	}
 	return d
 }
 
-// add takes in one item of content.
-func (d *document) add(item []byte) {
+// addItem adds one item of content.
+func (d *textDocument) addItem(item []byte) {
 	raw, _ := wire.Field(item, "type")
-	kind, _ := textIn(raw)
+	kind, _ := decodeString(raw)
 	switch kind {
 	case "image", "audio", "resource_link":
 		d.others = append(d.others, item)
 		return
 	case "text":
 		raw, _ := wire.Field(item, "text")
-		if text, ok := textIn(raw); ok && len(item)-len(raw) < maxBeside {
-			d.put("text", text)
+		if text, ok := decodeString(raw); ok && len(item)-len(raw) < maxBeside {
+			d.addPart("text", text)
 			return
 		}
 	case "resource":
 		resource, _ := wire.Field(item, "resource")
 		raw, _ := wire.Field(resource, "text")
-		if text, ok := textIn(raw); ok {
+		if text, ok := decodeString(raw); ok {
 			uri, _ := wire.Field(resource, "uri")
-			name, _ := textIn(uri)
-			d.put("resource "+line(name), text)
+			name, _ := decodeString(uri)
+			d.addPart("resource "+oneLine(name), text)
 			return
 		}
 		if _, binary := wire.Field(resource, "blob"); binary {
@@ -91,15 +91,16 @@ func (d *document) add(item []byte) {
 			return
 		}
 	}
-	d.put("item", string(item)) // whatever it is, a model reads it
+	d.addPart("item", string(item)) // an unknown item: a model reads it as text
 }
 
-// maxBeside is how many bytes stand beside the text of an item, in most results. In an item with more, all is
-// taken for text.
+// maxBeside limits the bytes of an item beside its text; most items have few. An item with more is
+// treated as text as a whole.
 const maxBeside = 1024
 
-// textIn reads a string of JSON, also one that a server has cut in the middle of a character.
-func textIn(raw []byte) (text string, ok bool) {
+// decodeString decodes a JSON string. It also accepts one that the server has cut within a
+// character.
+func decodeString(raw []byte) (text string, ok bool) {
 	if text, ok = wire.String(raw); ok {
 		return text, true
 	}
@@ -107,13 +108,13 @@ func textIn(raw []byte) (text string, ok bool) {
 	return text, err == nil && len(raw) > 0 && raw[0] == '"'
 }
 
-func (d *document) put(name, text string) {
-	d.parts = append(d.parts, part{name, text})
+func (d *textDocument) addPart(name, text string) {
+	d.parts = append(d.parts, textPart{name, text})
 	d.size += len(text)
 }
 
-// compacted is JSON without space between its parts, "" for what is no JSON.
-func compacted(text []byte) string {
+// compactJSON returns JSON without spaces; "" if the text is not JSON.
+func compactJSON(text []byte) string {
 	var b bytes.Buffer
 	if json.Compact(&b, text) != nil {
 		return ""
@@ -121,8 +122,8 @@ func compacted(text []byte) string {
 	return b.String()
 }
 
-// line is a stranger's word on one line, cut.
-func line(s string) string {
+// oneLine returns a name from a server on one line, shortened.
+func oneLine(s string) string {
 	const most = 100
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
@@ -136,8 +137,8 @@ func line(s string) string {
 	return s
 }
 
-// text is all of the document: the one text, or all with a line before each.
-func (d *document) text() string {
+// text returns the whole document: its one text, or all texts with a line before each.
+func (d *textDocument) text() string {
 	if len(d.parts) == 1 {
 		return d.parts[0].text
 	}
@@ -154,10 +155,10 @@ func isJSON(text string) bool {
 	return t != "" && (t[0] == '{' || t[0] == '[') && wire.Strict([]byte(t))
 }
 
-// shape says of what the document is made.
-func (d *document) shape() string {
+// describe describes the structure of the document.
+func (d *textDocument) describe() string {
 	if len(d.parts) == 1 {
-		return shapeOf(d.parts[0].text)
+		return describeText(d.parts[0].text)
 	}
 	var all []string
 	for i, p := range d.parts {
@@ -165,28 +166,28 @@ func (d *document) shape() string {
 			all = append(all, fmt.Sprintf("%d parts more", len(d.parts)-i))
 			break
 		}
-		all = append(all, fmt.Sprintf("%d: %s, %s", i, p.name, shapeOf(p.text)))
+		all = append(all, fmt.Sprintf("%d: %s, %s", i, p.name, describeText(p.text)))
 	}
 	return fmt.Sprintf("%d parts: %s", len(d.parts), strings.Join(all, "; "))
 }
 
-// Bounds of what a shape names.
+// Limits of the description.
 const (
 	maxNamed = 8
 	maxNests = 3
 	maxShape = 600 // bytes
 )
 
-func shapeOf(text string) string {
+func describeText(text string) string {
 	if !isJSON(text) {
 		return fmt.Sprintf("text of %s in %s", plural(len(text), "byte"), plural(1+strings.Count(strings.TrimSuffix(text, "\n"), "\n"), "line"))
 	}
-	return shorten("JSON: "+shape([]byte(strings.TrimSpace(text)), maxNests), maxShape)
+	return shorten("JSON: "+describeJSON([]byte(strings.TrimSpace(text)), maxNests), maxShape)
 }
 
-// shape describes a JSON value: its members and their types, the number of elements and the
+// describeJSON describes a JSON value: the types of its members, or the number of elements and the
 // shape of the first.
-func shape(value []byte, nests int) string {
+func describeJSON(value []byte, nests int) string {
 	switch value[0] {
 	case '"':
 		return "string"
@@ -198,7 +199,7 @@ func shape(value []byte, nests int) string {
 		n, first := 0, ""
 		for element := range wire.Elements(value) {
 			if n++; n == 1 && nests > 0 {
-				first = shape(element, nests-1)
+				first = describeJSON(element, nests-1)
 			}
 		}
 		if n == 0 || nests == 0 {
@@ -212,7 +213,7 @@ func shape(value []byte, nests int) string {
 			if n++; n > maxNamed || nests == 0 {
 				continue
 			}
-			all = append(all, line(name)+": "+shape(member, nests-1))
+			all = append(all, oneLine(name)+": "+describeJSON(member, nests-1))
 		}
 		if more := n - len(all); more > 0 {
 			all = append(all, strconv.Itoa(more)+" more")
@@ -234,11 +235,11 @@ func shorten(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	return s[:boundary(s, most)] + "…"
+	return s[:charBoundary(s, most)] + "…"
 }
 
-// boundary is the last byte at or before at at which a character begins.
-func boundary(s string, at int) int {
+// charBoundary returns the last position up to at where a character begins.
+func charBoundary(s string, at int) int {
 	at = max(0, min(at, len(s)))
 	for at > 0 && at < len(s) && !utf8.RuneStart(s[at]) {
 		at--
@@ -246,30 +247,30 @@ func boundary(s string, at int) int {
 	return at
 }
 
-// Tokens bounds a result that has a preview in place of its texts, as it stands in JSON.
+// Tokens limits a result with a preview, as JSON.
 const Tokens = 2000
 
-// text is the preview of the document: what there is, how to read on, its shape, and its
-// beginning, as much of it as has room in Tokens and most bytes.
-func (k *Keeper) text(d *document, handle string, most int) string {
+// previewText returns the preview of the document: its size, how to read the rest, its shape and its
+// beginning. It has at most Tokens tokens and about most bytes.
+func (k *Keeper) previewText(d *textDocument, handle string, most int) string {
 	whole := d.text()
 	const (
-		envelope = 150  // tokens of what stands around the text
+		envelope = 150  // tokens of the JSON around the text
 		around   = 400  // bytes of the words before the shape
 		maxShape = 1500 // bytes
 	)
-	shape := d.shape()
-	shape = "Shape: " + shape[:boundary(shape, min(len(shape), maxShape, max(most-around, 0)/2))] + "\n"
-	n := min(max(most-around-len(shape), 256), usualPiece)
+	shape := d.describe()
+	shape = "Shape: " + shape[:charBoundary(shape, min(len(shape), maxShape, max(most-around, 0)/2))] + "\n"
+	n := min(max(most-around-len(shape), 256), defaultPiece)
 	for {
-		head := whole[:boundary(whole, n)]
+		head := whole[:charBoundary(whole, n)]
 		text := fmt.Sprintf(`This result has %d bytes of text, and %d are given at once. All of it is kept for an hour. Read on with %s: {"handle":%q,"range":"%d-"}; or a value of it with "path":"/a/0"; or find text with "search":"words".`+"\n", len(whole), most, ReadTool, handle, len(head)) +
 			shape + "It begins:\n" + head
-		if n == 0 || k.o.Count(wire.AppendString(nil, text)) <= Tokens-envelope {
+		if n == 0 || k.options.Count(wire.AppendString(nil, text)) <= Tokens-envelope {
 			return text
 		}
 		if n = n * 4 / 5; n < 256 {
-			shape = "" // it is what costs so much
+			shape = "" // the shape has too many tokens
 		}
 	}
 }

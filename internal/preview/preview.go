@@ -1,12 +1,12 @@
-// Package preview shows a model the beginning and the shape of a result that is too long
-// for it, and keeps the result, so that the model can read on.
+// Package preview shows a model the beginning and the shape of a result that is too long for it,
+// and stores the result, so that the model can read the rest.
 //
-// It decides what is too long, what stands in a preview, and how long and for whom a result
-// is kept. Whether the principal may still have the result is decided by policy, which
-// is asked again each time that somebody reads on.
+// It decides which results are too long, what a preview contains, and how long and for whom a
+// result is stored. Policy decides whether the principal may still have the result, and is asked
+// again at each reading.
 //
-// What is kept is the result as policy let it pass, without what policy redacts. A result
-// belongs to one principal and one run.
+// The stored result is the one that policy let pass, already redacted. It belongs to one principal
+// and one run.
 package preview
 
 import (
@@ -31,68 +31,67 @@ import (
 )
 
 const (
-	// KeptFor is how long a result is kept.
+	// KeptFor is how long a result is stored.
 	KeptFor = time.Hour
 
-	// MaxKept bounds the bytes that are kept of one principal: the oldest results go first.
+	// MaxKept limits the stored bytes of one principal: the oldest results are deleted first.
 	MaxKept = 64 << 20
 
-	// MaxResults bounds the number of these results.
+	// MaxResults limits the number of these results.
 	MaxResults = 256
 
-	patience = 5 * time.Second // with the store
-	maxTries = 8               // while other results of the principal are being kept
+	storeTimeout = 5 * time.Second // for the store
+	maxTries     = 8               // while other results of the principal are written
 )
 
-// A Store is where results are kept.
+// A Store stores results.
 type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 }
 
-// Options are what a Keeper is made of.
+// Options configure a Keeper.
 type Options struct {
 	Store Store
 
-	// Bound says how many bytes of text the client of the call gets at once; 0 means
-	// any number.
+	// Bound returns how many bytes of text the client of the call gets at once; 0 means no limit.
 	Bound func(*switchboard.Call) int
 
 	// Count counts tokens.
 	Count func(text []byte) int
 
-	// Guard lets nothing through that policy does not allow now.
+	// Guard wraps a Caller so that policy checks each call.
 	Guard func(switchboard.Caller) switchboard.Caller
 
 	Log *slog.Logger
 }
 
-// A Keeper bounds results, and keeps those that are too long. Use New. It is safe for
-// concurrent use.
+// A Keeper limits results, and stores those that are too long. Use New. It is safe for concurrent
+// use.
 type Keeper struct {
-	o     Options
-	locks [64]sync.Mutex // by principal, as far as there are enough
+	options Options
+	locks   [64]sync.Mutex // by principal; several principals may share one
 }
 
 // New returns a Keeper.
-func New(o Options) *Keeper { return &Keeper{o: o} }
+func New(o Options) *Keeper { return &Keeper{options: o} }
 
 func (k *Keeper) lockOf(p switchboard.Principal) *sync.Mutex {
-	return &k.locks[maphash.String(seed, groupOf(p))%uint64(len(k.locks))]
+	return &k.locks[maphash.String(hashSeed, groupOf(p))%uint64(len(k.locks))]
 }
 
-var seed = maphash.MakeSeed()
+var hashSeed = maphash.MakeSeed()
 
-// Bounded returns a Caller that gives a preview of a result whose text is longer than the
-// bound of the call. A result that cannot be kept is given whole. It belongs around all
-// others, so that it keeps what they let pass.
+// Bounded returns a Caller that replaces a result by a preview if its text is longer than the limit
+// of the call. A result that cannot be stored is given whole. Bounded belongs around all other
+// wrappers, so that it stores what they let pass.
 func (k *Keeper) Bounded(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		r, err := next.Call(ctx, c)
 		if err != nil || c.Tool == nil || c.Whole || c.Kept != nil {
 			return r, err
 		}
-		most := k.o.Bound(c)
+		most := k.options.Bound(c)
 		if most == 0 || len(r.JSON) <= most {
 			return r, err
 		}
@@ -100,23 +99,23 @@ func (k *Keeper) Bounded(next switchboard.Caller) switchboard.Caller {
 		if d == nil || d.size <= most {
 			return r, err
 		}
-		handle, err := k.keep(ctx, c, &r)
+		handle, err := k.storeResult(ctx, c, &r)
 		if err != nil {
-			k.o.Log.Warn("a long result is given whole, because it cannot be kept", "tenant", c.Principal.Tenant, "principal", c.Principal.ID, "tool", c.Tool.ID.String(), "bytes", len(r.JSON), "err", err)
+			k.options.Log.Warn("a long result is given whole, because it cannot be stored", "tenant", c.Principal.Tenant, "principal", c.Principal.ID, "tool", c.Tool.ID.String(), "bytes", len(r.JSON), "err", err)
 			return r, nil
 		}
-		return k.preview(r, d, handle, most), nil
+		return k.replaceByPreview(r, d, handle, most), nil
 	})
 }
 
-// Reread returns a Caller that answers a call whose result is kept with that result, if
-// policy allows the call now. No server is called.
+// Reread returns a Caller that answers a call for a stored result, if policy allows the call now.
+// It calls no server.
 func (k *Keeper) Reread(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Kept == nil {
 			return next.Call(ctx, c)
 		}
-		give := k.o.Guard(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+		give := k.options.Guard(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			c.Trail.Gave(switchboard.GivenKept)
 			return switchboard.Result{JSON: c.Kept.JSON, Again: &switchboard.Again{From: switchboard.GivenKept, When: c.Kept.When}}, nil
 		}))
@@ -134,46 +133,46 @@ func (k *Keeper) Reread(next switchboard.Caller) switchboard.Caller {
 		}
 		served := *c
 		served.Server, served.Tool, served.Target, served.Judgments, served.Params = e.Tool.ID.Server, e.Tool, e.Tool.ID.Name, e.Judgments, params
-		return k.o.Guard(switchboard.CallerFunc(func(ctx context.Context, _ *switchboard.Call) (switchboard.Result, error) {
+		return k.options.Guard(switchboard.CallerFunc(func(ctx context.Context, _ *switchboard.Call) (switchboard.Result, error) {
 			return give.Call(ctx, &served)
 		})).Call(ctx, c)
 	})
 }
 
-// ErrUnknown is the answer to a handle that names no result of the principal's run.
+// ErrUnknown is the answer to a handle that names no stored result of the principal's run.
 var ErrUnknown = &switchboard.Error{
 	Code: switchboard.CodeBadArguments,
 	Text: "no result is kept under this handle",
 	Hint: "a result is kept for an hour, and for the task in which it was given: call the tool again",
 }
 
-// indexName is the name of the value that says which results of a principal are kept.
+// indexName is the name of the value that lists the stored results of a principal.
 const indexName = "index"
 
 func groupOf(p switchboard.Principal) string { return "results/" + string(p.Tenant) + "/" + p.ID }
 
-// An entry of the index is one result that is kept.
-type entry struct {
+// An indexEntry is one stored result.
+type indexEntry struct {
 	Handle string    `json:"handle"`
 	Bytes  int       `json:"bytes"`
 	When   time.Time `json:"when"`
 }
 
-// A header stands before the result that is kept, on a line of its own.
-type header struct {
-	Run    switchboard.RunID  `json:"run"` // "" for a base run: then the task tells the runs of a principal apart
+// A resultHeader precedes the stored result, on a line of its own.
+type resultHeader struct {
+	Run    switchboard.RunID  `json:"run"` // "" for a base run: then the task distinguishes the runs of a principal
 	Task   switchboard.TaskID `json:"task"`
-	Tool   switchboard.ToolID `json:"tool"`   // that was called
-	Served switchboard.ToolID `json:"served"` // and the one that has answered
+	Tool   switchboard.ToolID `json:"tool"`   // the called tool
+	Served switchboard.ToolID `json:"served"` // the tool that answered
 	When   time.Time          `json:"when"`
 	Params json.RawMessage    `json:"params"`
 }
 
-// keep keeps the result, and returns its handle.
-func (k *Keeper) keep(ctx context.Context, c *switchboard.Call, r *switchboard.Result) (handle string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// storeResult stores the result, and returns its handle.
+func (k *Keeper) storeResult(ctx context.Context, c *switchboard.Call, r *switchboard.Result) (handle string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	h := header{Run: c.Run, Task: c.Task, Tool: c.Tool.ID, Served: c.Tool.ID, When: time.Now().UTC(), Params: c.Params}
+	h := resultHeader{Run: c.Run, Task: c.Task, Tool: c.Tool.ID, Served: c.Tool.ID, When: time.Now().UTC(), Params: c.Params}
 	if r.Moved != nil {
 		h.Served = r.Moved.To
 	}
@@ -186,24 +185,24 @@ func (k *Keeper) keep(ctx context.Context, c *switchboard.Call, r *switchboard.R
 		return "", fmt.Errorf("it is %d bytes long; at most %d are kept", len(data), store.MaxValue)
 	}
 	lock := k.lockOf(c.Principal)
-	lock.Lock() // the results of one principal that come at once do not race for the index
+	lock.Lock() // simultaneous results of one principal do not compete for the index
 	defer lock.Unlock()
 	handle = "res_" + strings.ToLower(rand.Text()[:12])
 	group := groupOf(c.Principal)
 	for try := range maxTries {
-		index, version, err := k.index(ctx, group)
+		index, version, err := k.readIndex(ctx, group)
 		if err != nil {
 			return "", err
 		}
 		if n := len(index); n > 0 && index[n-1].When.After(h.When) {
-			h.When = index[n-1].When // by the clock of another replica
+			h.When = index[n-1].When // the clock of another replica is ahead
 		}
-		index, gone := room(append(index, entry{handle, len(data), h.When}), h.When)
+		index, gone := splitByLimits(append(index, indexEntry{handle, len(data), h.When}), h.When)
 		text, err := json.Marshal(index)
 		if err != nil {
 			return "", err
 		}
-		_, err = k.o.Store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{
+		_, err = k.options.Store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{
 			{Name: indexName, Was: version, Data: text, TTL: KeptFor},
 			{Name: handle, Data: data, TTL: KeptFor},
 		}})
@@ -215,16 +214,17 @@ func (k *Keeper) keep(ctx context.Context, c *switchboard.Call, r *switchboard.R
 			continue
 		}
 		if err == nil {
-			k.drop(ctx, group, gone)
+			k.deleteResults(ctx, group, gone)
 		}
 		return handle, err
 	}
 	return "", errors.New("too many results of the principal are being kept at once")
 }
 
-// index reads which results are kept, the oldest first. An index that does not open is replaced by the next one.
-func (k *Keeper) index(ctx context.Context, group string) (all []entry, version store.Version, err error) {
-	v, err := k.o.Store.Value(ctx, store.Key{Group: group, Name: indexName})
+// readIndex returns the list of stored results, oldest first. If the index cannot be decrypted, the
+// next one replaces it.
+func (k *Keeper) readIndex(ctx context.Context, group string) (all []indexEntry, version store.Version, err error) {
+	v, err := k.options.Store.Value(ctx, store.Key{Group: group, Name: indexName})
 	if errors.Is(err, store.ErrUnopened) {
 		return nil, v.Version, nil
 	}
@@ -235,43 +235,43 @@ func (k *Keeper) index(ctx context.Context, group string) (all []entry, version 
 	return all, v.Version, err
 }
 
-// room returns the newest of the entries that may be kept together, and the others but for
-// those that have expired.
-func room(all []entry, now time.Time) (stay, gone []entry) {
-	slices.SortStableFunc(all, func(a, b entry) int { return a.When.Compare(b.When) })
+// splitByLimits divides the entries, without expired ones, into the newest ones that fit the limits
+// and the others.
+func splitByLimits(all []indexEntry, now time.Time) (stay, gone []indexEntry) {
+	slices.SortStableFunc(all, func(a, b indexEntry) int { return a.When.Compare(b.When) })
 	first, size := len(all), 0
 	for first > 0 && len(all)-first < MaxResults && size+all[first-1].Bytes <= MaxKept {
 		first--
 		size += all[first].Bytes
 	}
-	expired := func(e entry) bool { return now.Sub(e.When) >= KeptFor }
+	expired := func(e indexEntry) bool { return now.Sub(e.When) >= KeptFor }
 	return slices.DeleteFunc(slices.Clone(all[first:]), expired), slices.DeleteFunc(slices.Clone(all[:first]), expired)
 }
 
-// drop deletes results. What it cannot delete expires.
-func (k *Keeper) drop(ctx context.Context, group string, gone []entry) {
+// deleteResults deletes results. Results that cannot be deleted expire.
+func (k *Keeper) deleteResults(ctx context.Context, group string, gone []indexEntry) {
 	for some := range slices.Chunk(gone, store.MaxWrites) {
 		c := store.Change{Group: group}
 		for _, e := range some {
 			c.Writes = append(c.Writes, store.Write{Name: e.Handle, Was: store.Any})
 		}
-		if _, err := k.o.Store.Apply(ctx, c); err != nil {
-			k.o.Log.Warn("old results are kept until they expire", "results", len(gone), "err", err)
+		if _, err := k.options.Store.Apply(ctx, c); err != nil {
+			k.options.Log.Warn("old results are kept until they expire", "results", len(gone), "err", err)
 			return
 		}
 	}
 }
 
-// Open returns the result that is kept under the handle for the principal's run and task. The error
-// is a *switchboard.Error: SB-CAP-003 if there is none, SB-ROUT-004 if the store cannot be
-// used.
+// Open returns the stored result with the handle, if it belongs to the principal's run and task.
+// The error is a *switchboard.Error: SB-CAP-003 if there is none, SB-ROUT-004 if the store cannot
+// be used.
 func (k *Keeper) Open(ctx context.Context, who switchboard.Principal, run switchboard.RunID, task switchboard.TaskID, handle string) (*switchboard.Kept, error) {
 	if handle == indexName || len(handle) > store.MaxKey {
 		return nil, ErrUnknown
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	v, err := k.o.Store.Value(ctx, store.Key{Group: groupOf(who), Name: cmp.Or(handle, "none")})
+	v, err := k.options.Store.Value(ctx, store.Key{Group: groupOf(who), Name: cmp.Or(handle, "none")})
 	if errors.Is(err, store.ErrUnopened) {
 		return nil, ErrUnknown
 	}
@@ -279,22 +279,21 @@ func (k *Keeper) Open(ctx context.Context, who switchboard.Principal, run switch
 		return nil, switchboard.Unavailable("the result cannot be read", err)
 	}
 	head, result, _ := bytes.Cut(v.Data, []byte{'\n'})
-	var h header
+	var h resultHeader
 	if v.Version == 0 || json.Unmarshal(head, &h) != nil || h.Run != run || h.Task != task {
 		return nil, ErrUnknown
 	}
 	return &switchboard.Kept{Tool: h.Tool, Served: h.Served, When: h.When, Params: h.Params, JSON: result}, nil
 }
 
-// Piece returns what is asked for of the result of the call. The error is a
-// *switchboard.Error.
+// Piece returns the requested part of the result of the call. The error is a *switchboard.Error.
 func (k *Keeper) Piece(a *Ask, c *switchboard.Call, result []byte) (string, error) {
-	return a.piece(result, c.Tool.Structured, cmp.Or(k.o.Bound(c), switchboard.LocalResultBytes))
+	return a.readPiece(result, c.Tool.Structured, cmp.Or(k.options.Bound(c), switchboard.LocalResultBytes))
 }
 
-// preview returns the result with a preview in place of its texts.
-func (k *Keeper) preview(r switchboard.Result, d *document, handle string, most int) switchboard.Result {
-	text := k.text(d, handle, most)
+// replaceByPreview replaces the texts of the result by a preview.
+func (k *Keeper) replaceByPreview(r switchboard.Result, d *textDocument, handle string, most int) switchboard.Result {
+	text := k.previewText(d, handle, most)
 	content := wire.AppendString([]byte(`[{"type":"text","text":`), text)
 	content = append(content, '}')
 	for _, other := range d.others {

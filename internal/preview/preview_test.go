@@ -26,13 +26,13 @@ var (
 	tool  = &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "t"}}
 )
 
-// A bench is a Keeper with a bound, over a store in memory, and one tool behind it.
+// A bench is a Keeper with a limit, over a store in memory, and one tool behind it.
 type bench struct {
 	*preview.Keeper
 	t        *testing.T
 	result   string
 	released int
-	denied   error // what policy says
+	denied   error // policy's answer
 	calls    switchboard.Caller
 }
 
@@ -65,7 +65,7 @@ func call(who switchboard.Principal) *switchboard.Call {
 	return &switchboard.Call{Principal: who, Run: "run", Tool: tool, Params: []byte(`{"name":"t", "arguments":{"q":1}}`)}
 }
 
-// get makes the call, with that result.
+// get makes the call, which has that result.
 func (b *bench) get(c *switchboard.Call, result string) switchboard.Result {
 	b.t.Helper()
 	b.result = result
@@ -76,7 +76,7 @@ func (b *bench) get(c *switchboard.Call, result string) switchboard.Result {
 	return r
 }
 
-// read reads on, as the gateway does it.
+// read reads the rest of a result, as the gateway does.
 func (b *bench) read(who switchboard.Principal, run switchboard.RunID, args string) (string, error) {
 	b.t.Helper()
 	ask, err := preview.ParseAsk([]byte(args))
@@ -102,7 +102,7 @@ func text(s string) string {
 
 var handles = regexp.MustCompile(`res_[a-z0-9]+`)
 
-// long is a text of n bytes in lines, of which each is another.
+// long returns a text of n bytes in different lines.
 func long(n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
@@ -111,7 +111,7 @@ func long(n int) string {
 	return b.String()[:n]
 }
 
-func TestALongResultIsAPreviewAndEverythingOfItCanBeRead(t *testing.T) {
+func TestALongResultBecomesAPreviewAndAllOfItCanBeRead(t *testing.T) {
 	whole := long(1 << 20)
 	b := newBench(t, store.NewMemory(), 64<<10)
 	r := b.get(call(alice), `{"content":[`+text(whole)+`],"isError":true,"_meta":{"x":1}}`)
@@ -146,7 +146,7 @@ func TestALongResultIsAPreviewAndEverythingOfItCanBeRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsGivenWhole(t *testing.T) {
+func TestWhichResultsAreGivenWhole(t *testing.T) {
 	many := long(100_000)
 	image := `{"type":"image","data":"` + base64.StdEncoding.EncodeToString([]byte(many)) + `","mimeType":"image/png"}`
 	for name, tt := range map[string]struct {
@@ -176,18 +176,18 @@ func TestWhatIsGivenWhole(t *testing.T) {
 	}
 	b := newBench(t, failing{}, 4096)
 	if r := b.get(call(alice), `{"content":[`+text(many)+`]}`); r.Preview != nil || len(r.JSON) < len(many) {
-		t.Error("what cannot be kept is cut")
+		t.Error("a result that cannot be stored is cut")
 	}
 }
 
-// failing is a store that cannot be used.
+// failing is a store that always fails.
 type failing struct{ preview.Store }
 
 func (failing) Value(context.Context, store.Key) (store.Value, error) {
 	return store.Value{}, store.ErrUnavailable
 }
 
-func TestWhatIsNoTextPassesBesideThePreview(t *testing.T) {
+func TestItemsOtherThanTextPassBesideThePreview(t *testing.T) {
 	image := `{"type":"image","data":"` + strings.Repeat("A", 9000) + `","mimeType":"image/png"}`
 	link := `{"type":"resource_link","uri":"a://b","name":"b"}`
 	blob := `{"type":"resource","resource":{"uri":"a://c","blob":"AAAA"}}`
@@ -213,7 +213,7 @@ func TestWhatIsNoTextPassesBesideThePreview(t *testing.T) {
 	}
 }
 
-func TestStructuredContentThatRepeatsTheTextIsKeptOnce(t *testing.T) {
+func TestStructuredContentThatRepeatsTheTextIsStoredOnce(t *testing.T) {
 	data := `{"items":["` + strings.Repeat("x", 5000) + `"]}`
 	b := newBench(t, store.NewMemory(), 4096)
 	r := b.get(call(alice), `{"content":[`+text(strings.ReplaceAll(data, ":", ": "))+`],"structuredContent":`+data+`}`)
@@ -222,7 +222,7 @@ func TestStructuredContentThatRepeatsTheTextIsKeptOnce(t *testing.T) {
 	}
 }
 
-func TestAModelReadsOnWithoutKnowingTheTool(t *testing.T) {
+func TestAModelReadsTheRestWithoutKnowingTheTool(t *testing.T) {
 	var items []string
 	for i := range 1000 {
 		items = append(items, fmt.Sprintf(`{"id":%d,"name":"Haus %d","tags":["a~/b"],"body":"%s"}`, i, i, strings.Repeat("ü", 20)))
@@ -246,17 +246,17 @@ func TestAModelReadsOnWithoutKnowingTheTool(t *testing.T) {
 		{`"range":"10"`, "bytes 10-80"},
 		{`"range":[10,20]`, "bytes 10-20 of "},
 		{`"range":10`, "bytes 10-80"},
-		{`"search":"haus 999"`, `"haus 999" stands in it 1 time, 1 shown`},
-		{`"search":"ü"`, "stands in it 20000 times, 20 shown"},
-		{`"search":"Schloss"`, `"Schloss" does not stand in its`},
-		{`"path":"/items/7","search":"haus"`, "stands in it 1 time"},
+		{`"search":"haus 999"`, `"haus 999" occurs in it 1 time, 1 shown`},
+		{`"search":"ü"`, "occurs in it 20000 times, 20 shown"},
+		{`"search":"Schloss"`, `"Schloss" does not occur in its`},
+		{`"path":"/items/7","search":"haus"`, "occurs in it 1 time"},
 		{``, "bytes 0-8000 of "},
 
 		{`"path":"/items/1000"`, `error: there is no "1000" at "/items", which is [1000 × {4 more}]`},
 		{`"path":"/itmes"`, `error: there is no "itmes" at "/", which is {total: number, items: [1000]`},
 		{`"range":"x"`, `error: "range" is of bytes, such as "8000-16000"`},
 		{`"range":"9-5"`, `error: "range" is of bytes`},
-		{`"range":"99999999-"`, "so that nothing stands at 99999999"},
+		{`"range":"99999999-"`, "so there is nothing at 99999999"},
 		{`"lines":"1-5"`, `error: "lines" is unknown; the arguments are handle, range, path and search`},
 		{`"path":7`, `error: "path" must be a string`},
 	} {
@@ -274,7 +274,7 @@ func TestAModelReadsOnWithoutKnowingTheTool(t *testing.T) {
 	}
 }
 
-func TestAKeptResultIsOnePrincipalsAndOneRuns(t *testing.T) {
+func TestAStoredResultBelongsToOnePrincipalAndOneRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, store.NewMemory(), 4096)
 		handle := b.get(call(alice), `{"content":[`+text(long(5000))+`]}`).Preview.Handle
@@ -306,8 +306,8 @@ func TestAKeptResultIsOnePrincipalsAndOneRuns(t *testing.T) {
 	})
 }
 
-// Whatever a server makes of its result, a model reads at most a preview of it.
-func TestEveryTextIsBoundedHoweverItIsWritten(t *testing.T) {
+// Whatever form a server gives its result, a model reads at most a preview of it.
+func TestEveryFormOfTextIsLimited(t *testing.T) {
 	whole := strings.Repeat("words and more words ", 1000)
 	for name, result := range map[string]string{
 		"cut in the middle of a character": `{"content":[{"type":"text","text":"` + whole + `\ud83d"}]}`,
@@ -326,7 +326,7 @@ func TestEveryTextIsBoundedHoweverItIsWritten(t *testing.T) {
 	}
 }
 
-// Runs of modern clients have no id: their tasks tell them apart.
+// Runs of modern clients have no id. Their tasks distinguish them.
 func TestAHandleOfOneTaskOpensInNoOther(t *testing.T) {
 	b := newBench(t, store.NewMemory(), 4096)
 	c := call(alice)
@@ -339,7 +339,7 @@ func TestAHandleOfOneTaskOpensInNoOther(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptOfOnePrincipalIsBounded(t *testing.T) {
+func TestTheStoredResultsOfOnePrincipalAreLimited(t *testing.T) {
 	b := newBench(t, store.NewMemory(), 4096)
 	other := b.get(call(bob), `{"content":[`+text(long(5000))+`]}`).Preview.Handle
 	var handles []string
@@ -348,12 +348,12 @@ func TestWhatIsKeptOfOnePrincipalIsBounded(t *testing.T) {
 	}
 	for i, h := range handles {
 		_, err := b.Open(t.Context(), alice, "run", "", h)
-		if kept := i >= 1; kept != (err == nil) { // six of 10 MiB are kept
+		if kept := i >= 1; kept != (err == nil) { // six results of 10 MiB are stored
 			t.Errorf("result %d: %v", i, err)
 		}
 	}
 	if _, err := b.Open(t.Context(), bob, "run", "", other); err != nil {
-		t.Error("another's result is gone:", err)
+		t.Error("the result of another principal is gone:", err)
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// ReadTool is the tool of our own that reads on in a result.
+// ReadTool is our own tool that reads the rest of a result.
 const ReadTool = "switchboard_read"
 
-// Tool is ReadTool as lists show it.
+// Tool is the definition of ReadTool.
 var Tool = &switchboard.Tool{ID: switchboard.ToolID{Name: ReadTool}, Definition: []byte(`{"name":"` + ReadTool + `","description":"Reads on in a result that was too long. The preview of such a result gives its handle.",` +
 	`"inputSchema":{"type":"object","properties":{"handle":{"type":"string"},` +
 	`"range":{"type":"string","description":"bytes, such as 8000-16000"},` +
@@ -21,28 +21,28 @@ var Tool = &switchboard.Tool{ID: switchboard.ToolID{Name: ReadTool}, Definition:
 	`"search":{"type":"string","description":"text to find"}},"required":["handle"]},` +
 	`"annotations":{"readOnlyHint":true},"_meta":{"anthropic/alwaysLoad":true}}`)}
 
-// Bounds of a piece.
+// Limits of a piece.
 const (
-	usualPiece = 8000 // bytes, where nobody says how many
-	leastPiece = 1000
-	frame      = 300 // bytes of what is said besides
-	maxMatches = 20
-	around     = 80 // bytes before and behind a match
+	defaultPiece  = 8000 // bytes, if no end is given
+	minPiece      = 1000
+	pieceOverhead = 300 // bytes of the line before the piece
+	maxMatches    = 20
+	matchContext  = 80 // bytes before and after a match
 )
 
-// An Ask is what a model wants to read.
+// An Ask is a request to read a part of a result.
 type Ask struct {
 	Handle string
 
 	path        string
 	hasPath     bool
-	from, to    int // to is 0 where it is not given
+	from, to    int // to is 0 if it is not given
 	search      string
 	hasFragment bool // search is given
 }
 
-// ParseAsk reads the arguments of ReadTool, an object that was scanned. It takes what has one
-// meaning. The error is a *switchboard.Error, and shows what to write.
+// ParseAsk reads the arguments of ReadTool, an object that was scanned. It accepts every spelling
+// that has one meaning. The error is a *switchboard.Error that shows the right form.
 func ParseAsk(args []byte) (a Ask, err error) {
 	for name, raw := range wire.Members(args) {
 		text, ok := wire.String(raw)
@@ -58,22 +58,22 @@ func ParseAsk(args []byte) (a Ask, err error) {
 				text = strings.NewReplacer("[", "", "]", "", ",", "-", " ", "").Replace(string(raw))
 			}
 			if a.from, a.to, ok = parseRange(text); !ok {
-				return a, bad(`"range" is of bytes, such as "8000-16000" or "8000-"`)
+				return a, badArguments(`"range" is of bytes, such as "8000-16000" or "8000-"`)
 			}
 		default:
-			return a, bad("%.64q is unknown; the arguments are handle, range, path and search", name)
+			return a, badArguments("%.64q is unknown; the arguments are handle, range, path and search", name)
 		}
 		if !ok {
-			return a, bad("%q must be a string", name)
+			return a, badArguments("%q must be a string", name)
 		}
 	}
 	if a.Handle == "" {
-		return a, bad(`"handle" is missing: the preview of the result gives it`)
+		return a, badArguments(`"handle" is missing: the preview of the result gives it`)
 	}
 	return a, nil
 }
 
-func bad(format string, args ...any) error {
+func badArguments(format string, args ...any) error {
 	e := switchboard.Refuse(switchboard.CodeBadArguments, format, args...)
 	e.Hint = `write {"handle":"res_…","range":"8000-16000"}, or "path":"/items/0", or "search":"words"`
 	return e
@@ -93,9 +93,9 @@ func parseRange(s string) (from, to int, ok bool) {
 	return from, to, err == nil && to > from
 }
 
-// piece returns what is asked for of a result, in at most that many bytes. promised is that of
+// readPiece returns the requested part of a result, in at most that many bytes. For promised, see
 // documentOf. The error is a *switchboard.Error.
-func (a *Ask) piece(result []byte, promised bool, most int) (string, error) {
+func (a *Ask) readPiece(result []byte, promised bool, most int) (string, error) {
 	d := documentOf(result, promised)
 	if d == nil || len(d.parts) == 0 {
 		return "", ErrUnknown
@@ -103,32 +103,32 @@ func (a *Ask) piece(result []byte, promised bool, most int) (string, error) {
 	text, what := d.text(), a.Handle
 	if a.hasPath {
 		var err error
-		if text, err = d.at(a.path); err != nil {
+		if text, err = d.valueAt(a.path); err != nil {
 			return "", err
 		}
-		what += " at " + strconv.Quote(line(a.path))
+		what += " at " + strconv.Quote(oneLine(a.path))
 	}
-	room := max(most-frame, leastPiece)
+	room := max(most-pieceOverhead, minPiece)
 	if a.hasFragment {
-		return find(text, a.search, what, min(room, usualPiece)), nil
+		return findFragment(text, a.search, what, min(room, defaultPiece)), nil
 	}
-	return a.cut(text, what, room)
+	return a.textPiece(text, what, room)
 }
 
-// cut is a piece of the text, with where it stands and what comes next.
-func (a *Ask) cut(text, what string, room int) (string, error) {
+// textPiece returns a piece of the text, with its position and the next range.
+func (a *Ask) textPiece(text, what string, room int) (string, error) {
 	if a.from > 0 && a.from >= len(text) {
-		return "", bad("%s has %d bytes, so that nothing stands at %d", what, len(text), a.from)
+		return "", badArguments("%s has %d bytes, so there is nothing at %d", what, len(text), a.from)
 	}
-	from := boundary(text, a.from)
+	from := charBoundary(text, a.from)
 	to := a.to
 	if to == 0 {
-		to = from + min(room, usualPiece)
+		to = from + min(room, defaultPiece)
 	}
-	end := boundary(text, min(to, from+room))
-	if end <= from { // less than one character was asked for
+	end := charBoundary(text, min(to, from+room))
+	if end <= from { // less than one character was requested
 		end = min(len(text), from+4)
-		for end < len(text) && boundary(text, end) != end {
+		for end < len(text) && charBoundary(text, end) != end {
 			end++
 		}
 	}
@@ -142,11 +142,11 @@ func (a *Ask) cut(text, what string, room int) (string, error) {
 	return fmt.Sprintf("%s, bytes %d-%d of %d. %s\n%s", what, from, end, len(text), next, text[from:end]), nil
 }
 
-// at returns the value in the document to which the path leads: JSON as spelt, and the text
-// of a string. The path is a JSON pointer (RFC 6901), or the like of $.items[0].name. If the document
-// has several parts, the path begins with the number of one.
-func (d *document) at(path string) (string, error) {
-	names := pointer(path)
+// valueAt returns the value at the path: JSON in its original spelling, or the text of a string. The
+// path is a JSON pointer (RFC 6901), or has a form like $.items[0].name. If the document has
+// several parts, the path begins with the number of a part.
+func (d *textDocument) valueAt(path string) (string, error) {
+	names := splitPath(path)
 	text := d.parts[0].text
 	if len(d.parts) > 1 {
 		if len(names) == 0 {
@@ -154,7 +154,7 @@ func (d *document) at(path string) (string, error) {
 		}
 		n, err := strconv.Atoi(names[0])
 		if err != nil || n < 0 || n >= len(d.parts) {
-			return "", bad("the result has %d parts; begin the path with the number of one, such as /0", len(d.parts))
+			return "", badArguments("the result has %d parts; begin the path with the number of one, such as /0", len(d.parts))
 		}
 		text, names = d.parts[n].text, names[1:]
 	}
@@ -162,14 +162,14 @@ func (d *document) at(path string) (string, error) {
 		return text, nil
 	}
 	if !isJSON(text) {
-		return "", bad("the text is no JSON, so that no path leads into it; use range or search")
+		return "", badArguments("the text is not JSON, so it has no paths; use range or search")
 	}
 	value := []byte(strings.TrimSpace(text))
 	for i, name := range names {
-		next, ok := step(value, name)
+		next, ok := memberOf(value, name)
 		if !ok {
 			here, _ := json.Marshal("/" + strings.Join(names[:i], "/"))
-			return "", bad("there is no %.64q at %s, which is %s", name, here, shorten(shape(value, 1), maxShape))
+			return "", badArguments("there is no %.64q at %s, which is %s", name, here, shorten(describeJSON(value, 1), maxShape))
 		}
 		value = next
 	}
@@ -179,8 +179,8 @@ func (d *document) at(path string) (string, error) {
 	return string(value), nil
 }
 
-// step returns the member or the element of that name.
-func step(value []byte, name string) (next []byte, ok bool) {
+// memberOf returns the member or element with the name.
+func memberOf(value []byte, name string) (next []byte, ok bool) {
 	switch value[0] {
 	case '{':
 		return wire.Field(value, name)
@@ -199,8 +199,8 @@ func step(value []byte, name string) (next []byte, ok bool) {
 	return nil, false
 }
 
-// pointer is the names of which a path is made.
-func pointer(path string) (names []string) {
+// splitPath splits a path into names.
+func splitPath(path string) (names []string) {
 	path = strings.TrimSpace(path)
 	if !strings.HasPrefix(path, "/") {
 		path = strings.TrimPrefix(path, "$")
@@ -214,11 +214,11 @@ func pointer(path string) (names []string) {
 	return names
 }
 
-// find says where the fragment stands in the text, in any case of letters, and what stands
-// around it.
-func find(text, fragment, what string, room int) string {
-	// ToLower could change the number of bytes, and with it where things stand.
-	low, want := lower(text), lower(fragment)
+// findFragment returns the positions of the fragment in the text, ignoring case, with the text
+// around each.
+func findFragment(text, fragment, what string, room int) string {
+	// ToLower could change the number of bytes, and with it the positions.
+	low, want := lowerASCII(text), lowerASCII(fragment)
 	var b strings.Builder
 	n, from, shown := 0, 0, 0
 	for {
@@ -228,21 +228,21 @@ func find(text, fragment, what string, room int) string {
 		}
 		at += from
 		from = at + len(want)
-		if n++; shown == maxMatches || b.Len() > room-2*around-len(want)-40 {
+		if n++; shown == maxMatches || b.Len() > room-2*matchContext-len(want)-40 {
 			continue
 		}
 		shown++
-		begin, end := boundary(text, at-around), boundary(text, from+around)
+		begin, end := charBoundary(text, at-matchContext), charBoundary(text, from+matchContext)
 		fmt.Fprintf(&b, "at %d: %s\n", at, strings.Join(strings.Fields(text[begin:end]), " "))
 	}
 	if n == 0 {
-		return fmt.Sprintf("%s: %q does not stand in its %d bytes. Search for a part of it, or read a range.", what, line(fragment), len(text))
+		return fmt.Sprintf("%s: %q does not occur in its %d bytes. Search for a part of it, or read a range.", what, oneLine(fragment), len(text))
 	}
-	return fmt.Sprintf("%s: %q stands in it %s, %d shown; the numbers are bytes for range.\n%s", what, line(fragment), plural(n, "time"), shown, b.String())
+	return fmt.Sprintf("%s: %q occurs in it %s, %d shown; the numbers are bytes for range.\n%s", what, oneLine(fragment), plural(n, "time"), shown, b.String())
 }
 
-// lower is s with the letters A to Z in lower case.
-func lower(s string) string {
+// lowerASCII returns s with the letters A to Z in lower case.
+func lowerASCII(s string) string {
 	b := []byte(s)
 	for i, c := range b {
 		if 'A' <= c && c <= 'Z' {

@@ -1,8 +1,10 @@
-// Package question vets what servers ask of the client of a call, before anybody sees it: elicitation, sampling and roots. It says who
-// asks, takes out of an elicitation what deceives those who read it (package scan), and has policy decide whether the client may be asked.
+// Package question checks the questions of servers to the client of a call before anyone sees them:
+// elicitation, sampling and roots. It adds the name of the server, removes deceptive characters
+// from an elicitation (package scan), and lets policy decide whether the client may be asked.
 //
-// A question comes in three ways, and all pass here: as a request of a server's while a call is under way, as a result that asks for more
-// input (input_required, 2026-07-28), and as the error -32042, which asks to visit URLs first.
+// A question comes in three ways, and all of them are checked here: as a request of a server while
+// a call is in flight, as a result that asks for more input (input_required, 2026-07-28), and as
+// the error -32042, which asks the client to visit URLs first.
 package question
 
 import (
@@ -16,29 +18,32 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// MetaServer is the key of _meta under which a question names the server that asks.
+// MetaServer is the key of _meta that names the server of a question.
 const MetaServer = wire.MetaOurPrefix + "server"
 
-// codeVisitFirst is the error of a legacy server's that the client has to visit URLs before it makes the request again.
+// codeVisitFirst is the error of a legacy server that the client has to visit URLs before it
+// repeats the request.
 const codeVisitFirst = -32042
 
-// maxAsks is how many things a result may ask for at once.
+// maxAsks limits the questions of one result.
 const maxAsks = 16
 
-// A Permit says whether the client of the call may be asked this: nil, or why not. It is safe for concurrent use.
+// A Permit says whether the client of the call may be asked this: nil, or the reason against it. It
+// is safe for concurrent use.
 type Permit func(ctx context.Context, c *switchboard.Call, method string, params []byte) error
 
-// Vet returns a Caller that lets next's servers ask the client only what permit allows, and says who asks. It belongs right around what
-// sends calls: so that the server of the call is the one that asks.
+// Vet returns a Caller that passes only the questions that permit allows to the client, with the
+// name of the server. It belongs directly around the Caller that sends calls, so that the server of
+// the call is the one that asks.
 func Vet(permit Permit, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
 	v := vetter{permit, log}
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if ask := c.Client.Ask; ask != nil {
 			own := *c
 			own.Client.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-				params, err := v.vet(ctx, c, method, params)
+				params, err := v.vetQuestion(ctx, c, method, params)
 				if err != nil {
-					return nil, refusal()
+					return nil, refuseQuestion()
 				}
 				return ask(ctx, method, params)
 			}
@@ -46,12 +51,12 @@ func Vet(permit Permit, log *slog.Logger, next switchboard.Caller) switchboard.C
 		}
 		r, err := next.Call(ctx, c)
 		if len(c.Client.Capabilities) == 0 {
-			return r, err // it can be asked for nothing
+			return r, err // it can be asked nothing
 		}
 		if err != nil {
-			return r, v.failed(ctx, c, err)
+			return r, v.vetError(ctx, c, err)
 		}
-		return v.result(ctx, c, r)
+		return v.vetResult(ctx, c, r)
 	})
 }
 
@@ -60,15 +65,15 @@ type vetter struct {
 	log    *slog.Logger
 }
 
-// vet returns the params of a question as the client gets them.
-func (v vetter) vet(ctx context.Context, c *switchboard.Call, method string, params []byte) ([]byte, error) {
+// vetQuestion returns the params of a question in the form for the client.
+func (v vetter) vetQuestion(ctx context.Context, c *switchboard.Call, method string, params []byte) ([]byte, error) {
 	if len(params) == 0 {
 		params = []byte("{}")
 	}
 	if method == wire.MethodElicit {
 		clean, removed := scan.CleanJSON(params)
 		if removed > 0 {
-			v.log.Warn("characters that deceive were removed from what a server asks", "server", c.Server, "removed", removed)
+			v.log.Warn("characters that deceive were removed from a server's question", "server", c.Server, "removed", removed)
 		}
 		params = clean
 	}
@@ -76,11 +81,11 @@ func (v vetter) vet(ctx context.Context, c *switchboard.Call, method string, par
 		v.log.Warn("a server may not ask this", "server", c.Server, "method", method, "tenant", c.Principal.Tenant, "err", err)
 		return nil, err
 	}
-	return authored(c.Server, method, params), nil
+	return nameServer(c.Server, method, params), nil
 }
 
-// authored puts the name of the server that asks into the text and _meta of a question.
-func authored(by switchboard.ServerID, method string, params []byte) []byte {
+// nameServer puts the name of the server into the text and _meta of a question.
+func nameServer(by switchboard.ServerID, method string, params []byte) []byte {
 	meta, ok := wire.Field(params, wire.MemberMeta)
 	if !ok || meta[0] != '{' {
 		meta = []byte("{}")
@@ -95,22 +100,22 @@ func authored(by switchboard.ServerID, method string, params []byte) []byte {
 	return wire.Rewrite(nil, params, edits...)
 }
 
-// refusal is what a server is told whose question the client does not get.
-func refusal() error {
+// refuseQuestion is the answer to a server if the client does not get its question.
+func refuseQuestion() error {
 	object := fmt.Appendf(nil, `{"code":%d,"message":"the client was not asked: policy does not allow this question"}`, wire.CodeInvalidParams)
 	return &switchboard.ClientError{Object: object}
 }
 
-// errNotAsked ends a call whose server asks what it may not.
+// errNotAsked ends a call if its server asks something that policy does not allow.
 func errNotAsked(cause error) error {
 	return &switchboard.Error{
 		Code: switchboard.CodeServerFailed, Cause: cause,
-		Text: "the tool asks for something for which policy does not let you be asked; it was not completed",
+		Text: "the tool asks you a question that policy does not allow; it was not completed",
 	}
 }
 
-// result vets a result that asks for more input.
-func (v vetter) result(ctx context.Context, c *switchboard.Call, r switchboard.Result) (switchboard.Result, error) {
+// vetResult checks a result that asks for more input.
+func (v vetter) vetResult(ctx context.Context, c *switchboard.Call, r switchboard.Result) (switchboard.Result, error) {
 	if !asksForInput(&r) {
 		return r, nil
 	}
@@ -120,7 +125,7 @@ func (v vetter) result(ctx context.Context, c *switchboard.Call, r switchboard.R
 		raw, _ := wire.Field(value, "method")
 		method, _ := wire.String(raw)
 		params, _ := wire.Field(value, "params")
-		params, err := v.vet(ctx, c, method, params)
+		params, err := v.vetQuestion(ctx, c, method, params)
 		if err != nil {
 			return switchboard.Result{}, errNotAsked(err)
 		}
@@ -139,7 +144,7 @@ func (v vetter) result(ctx context.Context, c *switchboard.Call, r switchboard.R
 	return switchboard.Result{JSON: text}, nil
 }
 
-// asksForInput reports whether the result is none yet.
+// asksForInput reports whether the result only asks for input.
 func asksForInput(r *switchboard.Result) bool {
 	raw, ok := []byte(nil), false
 	if r.Outline.End == 0 || r.Outline.Crowded {
@@ -154,8 +159,8 @@ func asksForInput(r *switchboard.Result) bool {
 	return ok && kind == "input_required"
 }
 
-// failed vets the error that asks to visit URLs first.
-func (v vetter) failed(ctx context.Context, c *switchboard.Call, err error) error {
+// vetError checks the error that asks the client to visit URLs first.
+func (v vetter) vetError(ctx context.Context, c *switchboard.Call, err error) error {
 	said, ok := errors.AsType[*switchboard.ServerError](err)
 	if !ok {
 		return err
@@ -168,7 +173,7 @@ func (v vetter) failed(ctx context.Context, c *switchboard.Call, err error) erro
 	}
 	vetted := []byte{'['}
 	for params := range wire.Elements(list) {
-		params, err := v.vet(ctx, c, wire.MethodElicit, params)
+		params, err := v.vetQuestion(ctx, c, wire.MethodElicit, params)
 		if err != nil {
 			return errNotAsked(err)
 		}

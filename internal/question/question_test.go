@@ -34,7 +34,7 @@ func TestAResultThatAsksForMoreNamesItsServerInEachQuestion(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoQuestionPassesAsItIs(t *testing.T) {
+func TestAResultWithoutAQuestionPassesUnchanged(t *testing.T) {
 	for _, text := range []string{`{"content":[{"text":"a\u202eb"}],"_meta":{"io.switchboard/server":"x"}}`, `{"resultType":"complete","inputRequests":{"a":{}}}`} {
 		r := switchboard.Result{JSON: []byte(text)}
 		if got, err := Vet(allow, quiet, gives(r, nil)).Call(t.Context(), able()); err != nil || &got.JSON[0] != &r.JSON[0] {
@@ -60,7 +60,7 @@ func TestTheErrorThatAsksToVisitURLsIsVettedToo(t *testing.T) {
 	}
 }
 
-func TestARefusedQuestionReachesNoClientAndItsServerIsToldWhy(t *testing.T) {
+func TestARefusedQuestionReachesNoClientAndItsServerGetsTheReason(t *testing.T) {
 	c := able()
 	c.Client.Ask = func(context.Context, string, []byte) ([]byte, error) {
 		t.Error("the client was asked")
@@ -69,7 +69,7 @@ func TestARefusedQuestionReachesNoClientAndItsServerIsToldWhy(t *testing.T) {
 	next := switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		_, err := c.Client.Ask(ctx, wire.MethodElicit, []byte(`{"message":"x"}`))
 		if said, ok := errors.AsType[*switchboard.ClientError](err); !ok || !strings.Contains(string(said.Object), `"code":-32602`) {
-			t.Errorf("the server hears %v", err)
+			t.Errorf("the server gets %v", err)
 		}
 		return switchboard.Result{JSON: []byte(`{}`)}, nil
 	})

@@ -36,22 +36,19 @@ func rank(ctx context.Context, t rapid.TB, r switchboard.Ranking, req switchboar
 		in[i].Tool = tool
 	}
 	stage := ranking.New(r, ts)
-	out, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, slices.Clone(in), nil)
+	out, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, slices.Clone(in), decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The filter's indexes make it faster, and do not change the result.
+	// Candidates in the order of their ids are not sorted again; the result is the same.
 	slices.SortFunc(in, func(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) })
-	for i := range in {
-		in[i].Index = int32(i)
-	}
-	fast, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, in, nil)
+	fast, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, in, decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range out {
 		if f := fast[i]; f.Tool != c.Tool || f.Place != c.Place || f.Score != c.Score {
-			t.Fatalf("with indexes %s comes %dth, without it is %s", f.Tool.ID, i, c.Tool.ID)
+			t.Fatalf("from sorted candidates %s comes %dth, from others it is %s", f.Tool.ID, i, c.Tool.ID)
 		}
 		order = append(order, fmt.Sprintf("%s %d %d", c.Tool.ID, c.Place, c.Score))
 	}
@@ -171,7 +168,7 @@ func TestAttack6AServerForWhichTheOperatorVouchesComesBeforeBytesAndAfterScores(
 
 func TestAnUnknownServerIsNotRanked(t *testing.T) {
 	stage := ranking.New(switchboard.Ranking{}, tools(t, "a/x"))
-	_, err := stage.Apply(t.Context(), &decide.Question{Requirement: &switchboard.Requirement{}}, []decide.Candidate{{Tool: tools(t, "b/x")[0]}}, nil)
+	_, err := stage.Apply(t.Context(), &decide.Question{Requirement: &switchboard.Requirement{}}, []decide.Candidate{{Tool: tools(t, "b/x")[0]}}, decide.Ignore)
 	if err == nil {
 		t.Error("an unknown server was ranked")
 	}

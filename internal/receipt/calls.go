@@ -71,7 +71,7 @@ func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 			if !returned { // next has panicked
 				r.setOutcome(c, began, switchboard.Result{}, errPanic)
 			}
-			if !b.tryAdd(&r) {
+			if !b.queue.tryAdd(&r) {
 				return
 			}
 			switch id := TimeID(b.options.Node, r.Time); {

@@ -10,11 +10,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -34,15 +35,21 @@ type Checkpoint struct {
 func (c *Checkpoint) Line() []byte { return c.append(nil, true) }
 
 func (c *Checkpoint) append(b []byte, signature bool) []byte {
-	b = member(append(b, '{'), "digest", string(c.Digest))
-	b = member(b, "key", c.Key)
-	b = member(b, "node", c.Node)
-	b = number(b, "seq", c.Seq)
+	w := canonical.NewWriter(b)
+	w.BeginObject()
+	writeText(&w, "digest", string(c.Digest))
+	writeText(&w, "key", c.Key)
+	writeText(&w, "node", c.Node)
+	w.Name("seq")
+	w.Uint(c.Seq)
 	if signature {
-		b = member(b, "signature", c.Signature)
+		writeText(&w, "signature", c.Signature)
 	}
-	b = instant(b, "time", c.Time)
-	return append(strconv.AppendInt(append(b, `"v":`...), version, 10), '}')
+	writeTime(&w, "time", c.Time)
+	w.Name("v")
+	w.Int(version)
+	w.EndObject()
+	return w.Bytes()
 }
 
 // verifySignature checks the checkpoint's own signature.
@@ -81,26 +88,44 @@ func ReadCheckpoints(r io.Reader) (all []Checkpoint, err error) {
 	return all, nil
 }
 
-// makeCheckpoint makes a checkpoint of the last entry if reason is true.
-func (b *Book) makeCheckpoint(reason bool) {
-	if !reason {
+// A checkpointer makes the checkpoints of a chain.
+type checkpointer struct {
+	options *Options
+	last    Checkpoint // belongs to the holder of Book.writeRight
+
+	mu    sync.Mutex
+	fault error // why the last checkpoint is not in the anchor
+}
+
+// due reports whether enough entries up to seq were written since the last checkpoint to make one.
+func (c *checkpointer) due(seq uint64) bool {
+	return seq-c.last.Seq >= uint64(c.options.CheckpointEvery)
+}
+
+// record makes a checkpoint of the last entry that w has written.
+func (c *checkpointer) record(w *chainWriter) {
+	p := Checkpoint{V: version, Node: w.node, Seq: w.seq, Digest: w.prev, Time: time.Now().UTC(), Key: w.signer.public}
+	p.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(w.signer.private, p.append(nil, false)))
+	c.last = p
+	line := p.Line()
+	c.options.Log.LogAttrs(context.Background(), slog.LevelDebug, "checkpoint of receipts", slog.String("checkpoint", string(line)))
+	if c.options.Anchor == nil {
 		return
 	}
-	c := Checkpoint{V: version, Node: b.options.Node, Seq: b.seq, Digest: b.prev, Time: time.Now().UTC(), Key: b.signer.public}
-	c.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(b.signer.private, c.append(nil, false)))
-	b.lastCheckpoint = c
-	line := c.Line()
-	b.options.Log.LogAttrs(context.Background(), slog.LevelDebug, "checkpoint of receipts", slog.String("checkpoint", string(line)))
-	if b.options.Anchor == nil {
-		return
-	}
-	_, err := b.options.Anchor.Write(append(line, '\n'))
+	_, err := c.options.Anchor.Write(append(line, '\n'))
 	if err != nil {
-		b.options.Log.Error("a checkpoint of receipts is not in its anchor", "node", c.Node, "seq", c.Seq, "err", err)
+		c.options.Log.Error("a checkpoint of receipts is not in its anchor", "node", p.Node, "seq", p.Seq, "err", err)
 	}
-	b.mu.Lock()
-	b.anchorFault = err
-	b.mu.Unlock()
+	c.mu.Lock()
+	c.fault = err
+	c.mu.Unlock()
+}
+
+// anchorFault returns why the last checkpoint is not in the anchor.
+func (c *checkpointer) anchorFault() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fault
 }
 
 // OpenAnchor opens a file and appends checkpoints to it. Keep the file in a place that a process

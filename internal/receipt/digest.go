@@ -26,7 +26,7 @@ type Digests struct {
 // NewDigests returns Digests with the key, which may be any text.
 func NewDigests(key switchboard.Secret) *Digests { return &Digests{secret: []byte(key.Reveal())} }
 
-// A keyed hash is ready for a tenant.
+// A keyedHash is ready for a tenant.
 type keyedHash struct {
 	hash hash.Hash
 	sum  []byte

@@ -66,8 +66,8 @@ type entryJSON struct {
 	Signature string             `json:"signature"`
 }
 
-// parseEntry reads the entry at seq in the chain of node. It accepts canonical form alone. The caller
-// has to check that the seq in the entry is the same.
+// parseEntry reads the entry at seq in the chain of node. It accepts canonical form alone. The
+// caller has to check that the seq in the entry is the same.
 func parseEntry(node string, seq uint64, raw []byte) (Entry, error) {
 	e := Entry{Node: node, Seq: seq, Raw: raw}
 	var in entryJSON
@@ -96,7 +96,8 @@ func parseEntry(node string, seq uint64, raw []byte) (Entry, error) {
 	return e, nil
 }
 
-// verifySignature returns the key that has signed the entry, or an error if the signature does not verify.
+// verifySignature returns the key that has signed the entry, or an error if the signature does not
+// verify.
 func (e *Entry) verifySignature() (key string, err error) {
 	key, text, _ := strings.Cut(e.Signature, ":")
 	public, err := parsePublic(key)

@@ -121,7 +121,7 @@ func List(ctx context.Context, s Reader, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-// A cursor reads a chain in one direction.
+// A chainCursor reads a chain in one direction.
 type chainCursor struct {
 	reader    Reader
 	node      string
@@ -163,8 +163,8 @@ func openCursors(ctx context.Context, s Reader, q *Query) (all []*chainCursor, e
 	return all, nil
 }
 
-// seekTime returns the number of the first entry at or after t: times never decrease within a chain. If
-// an entry cannot be read, seek returns that entry or an earlier one.
+// seekTime returns the number of the first entry at or after t: times never decrease within a
+// chain. If an entry cannot be read, seek returns that entry or an earlier one.
 func seekTime(ctx context.Context, s Reader, node string, span store.Span, t time.Time) (uint64, error) {
 	var failed error
 	n := sort.Search(int(span.Last+1-span.First), func(i int) bool {

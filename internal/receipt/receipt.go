@@ -26,8 +26,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // version is the format version of a Receipt.
@@ -176,158 +176,167 @@ const (
 // timeForm has a fixed length, and sorts in the order of time. See instant.
 const timeForm = "2006-01-02T15:04:05.000000Z"
 
-// append appends the receipt in canonical form: the members stand in their order.
+// append appends the receipt in canonical form. Empty members are left out.
 func (r *Receipt) append(b []byte) []byte {
-	b = append(b, '{')
-	b = member(b, "arguments", r.Arguments)
-	b = member(b, "basis", string(r.Basis))
-	b = member(b, "code", string(r.Code))
-	b = member(b, "configuration", string(r.Configuration))
-	b = member(b, "decision", string(r.Decision))
+	w := canonical.NewWriter(b)
+	w.BeginObject()
+	writeText(&w, "arguments", r.Arguments)
+	writeText(&w, "basis", string(r.Basis))
+	writeText(&w, "code", string(r.Code))
+	writeText(&w, "configuration", string(r.Configuration))
+	writeText(&w, "decision", string(r.Decision))
 	if r.Effect {
-		b = append(b, `"effect":true,`...)
+		w.Name("effect")
+		w.Bool(true)
 	}
-	b = member(b, "given", string(r.Given))
+	writeText(&w, "given", string(r.Given))
 	if k := &r.Key; *k != (Key{}) {
-		b = append(b, `"key":{`...)
-		b = member(b, "node", k.Node)
-		b = objectEnd(member(b, "public", k.Public))
+		w.Name("key")
+		w.BeginObject()
+		writeText(&w, "node", k.Node)
+		writeText(&w, "public", k.Public)
+		w.EndObject()
 	}
-	b = member(b, "kind", string(r.Kind))
+	writeText(&w, "kind", string(r.Kind))
 	if l := &r.Lost; l.Receipts > 0 {
-		b = number(append(b, `"lost":{`...), "receipts", uint64(l.Receipts))
-		b = objectEnd(instant(b, "since", l.Since))
+		w.Name("lost")
+		w.BeginObject()
+		w.Name("receipts")
+		w.Int(l.Receipts)
+		writeTime(&w, "since", l.Since)
+		w.EndObject()
 	}
-	b = member(b, "method", r.Method)
-	b = member(b, "note", r.Note)
-	b = member(b, "of", r.Of)
-	b = member(b, "outcome", string(r.Outcome))
+	writeText(&w, "method", r.Method)
+	writeText(&w, "note", r.Note)
+	writeText(&w, "of", r.Of)
+	writeText(&w, "outcome", string(r.Outcome))
 	if p := &r.Principal; *p != (Principal{}) {
-		b = append(b, `"principal":{`...)
-		b = member(b, "auth", string(p.Auth))
-		b = member(b, "id", p.ID)
-		b = objectEnd(member(b, "mode", string(p.Mode)))
+		w.Name("principal")
+		w.BeginObject()
+		writeText(&w, "auth", string(p.Auth))
+		writeText(&w, "id", p.ID)
+		writeText(&w, "mode", string(p.Mode))
+		w.EndObject()
 	}
 	if s := &r.Resource; *s != (Resource{}) {
-		b = append(b, `"resource":{`...)
-		b = member(b, "host", s.Host)
-		b = member(b, "scheme", s.Scheme)
-		b = objectEnd(member(b, "uri", s.URI))
+		w.Name("resource")
+		w.BeginObject()
+		writeText(&w, "host", s.Host)
+		writeText(&w, "scheme", s.Scheme)
+		writeText(&w, "uri", s.URI)
+		w.EndObject()
 	}
-	b = member(b, "result", r.Result)
+	writeText(&w, "result", r.Result)
 	if len(r.Rulings) > 0 {
-		b = append(b, `"rulings":[`...)
+		w.Name("rulings")
+		w.BeginList()
 		for _, d := range r.Rulings[:min(len(r.Rulings), maxList)] {
-			b = append(text(b, string(d)), ',')
+			w.String(cutText(string(d)))
 		}
-		b[len(b)-1] = ']'
-		b = append(b, ',')
+		w.EndList()
 	}
-	b = member(b, "run", string(r.Run))
-	b = member(b, "served_by", r.ServedBy)
-	b = member(b, "server", string(r.Server))
-	b = member(b, "task", string(r.Task))
-	b = member(b, "tenant", string(r.Tenant))
-	b = instant(b, "time", r.Time)
+	writeText(&w, "run", string(r.Run))
+	writeText(&w, "served_by", r.ServedBy)
+	writeText(&w, "server", string(r.Server))
+	writeText(&w, "task", string(r.Task))
+	writeText(&w, "tenant", string(r.Tenant))
+	writeTime(&w, "time", r.Time)
 	if t := &r.Took; *t != (Took{}) {
-		b = number(append(b, `"took":{`...), "total", uint64(max(t.Total, 0)))
+		w.Name("took")
+		w.BeginObject()
+		w.Name("total")
+		w.Int(max(t.Total, 0))
 		if t.Waiting > 0 {
-			b = number(b, "waiting", uint64(t.Waiting))
+			w.Name("waiting")
+			w.Int(t.Waiting)
 		}
-		b = objectEnd(b)
+		w.EndObject()
 	}
-	b = member(b, "tool", r.Tool)
+	writeText(&w, "tool", r.Tool)
 	if len(r.Tools) > 0 {
-		b = append(b, `"tools":[`...)
+		w.Name("tools")
+		w.BeginList()
 		for _, tool := range r.Tools[:min(len(r.Tools), maxTools)] {
-			b = append(text(b, tool), ',')
+			w.String(cutText(tool))
 		}
 		if len(r.Tools) > maxTools {
-			b = append(text(b, "…"), ',')
+			w.String("…")
 		}
-		b[len(b)-1] = ']'
-		b = append(b, ',')
+		w.EndList()
 	}
 	if len(r.Tries) > 0 {
-		b = append(b, `"tries":[`...)
+		w.Name("tries")
+		w.BeginList()
 		for i := range r.Tries[:min(len(r.Tries), maxList)] {
 			t := &r.Tries[i]
-			b = member(append(b, '{'), "code", string(t.Code))
+			w.BeginObject()
+			writeText(&w, "code", string(t.Code))
 			if t.Sent {
-				b = append(b, `"sent":true,`...)
+				w.Name("sent")
+				w.Bool(true)
 			}
-			b = objectEnd(member(b, "tool", t.Tool))
+			writeText(&w, "tool", t.Tool)
+			w.EndObject()
 		}
-		b[len(b)-1] = ']'
-		b = append(b, ',')
+		w.EndList()
 	}
 	if t := &r.Trim; *t != (Trim{}) {
-		b = number(append(b, `"trim":{`...), "first", t.First)
-		b = member(b, "key", t.Key)
-		b = objectEnd(member(b, "prev", string(t.Prev)))
+		w.Name("trim")
+		w.BeginObject()
+		w.Name("first")
+		w.Uint(t.First)
+		writeText(&w, "key", t.Key)
+		writeText(&w, "prev", string(t.Prev))
+		w.EndObject()
 	}
-	return append(strconv.AppendInt(append(b, `"v":`...), version, 10), '}')
+	w.Name("v")
+	w.Int(version)
+	w.EndObject()
+	return w.Bytes()
 }
 
-// objectEnd closes an object behind its last member, which has a comma.
-func objectEnd(b []byte) []byte {
-	if b[len(b)-1] == ',' {
-		b = b[:len(b)-1]
+// writeText writes a member with the text, unless it is empty.
+func writeText(w *canonical.Writer, name, text string) {
+	if text != "" {
+		w.Member(name, cutText(text))
 	}
-	return append(b, '}', ',')
 }
 
-func named(b []byte, name string) []byte {
-	return append(append(append(b, '"'), name...), '"', ':')
-}
-
-func member(b []byte, name, s string) []byte {
-	if s == "" {
-		return b
-	}
-	return append(text(named(b, name), s), ',')
-}
-
-func number(b []byte, name string, n uint64) []byte {
-	return append(strconv.AppendUint(named(b, name), n, 10), ',')
-}
-
-// instant appends t in timeForm, which AppendFormat takes longer for.
-func instant(b []byte, name string, t time.Time) []byte {
+// writeTime writes a member with t in timeForm. Time.AppendFormat would take longer.
+func writeTime(w *canonical.Writer, name string, t time.Time) {
 	t = t.UTC()
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
-	b = append(named(b, name), '"')
-	b = append(digits(b, year, 4), '-')
-	b = append(digits(b, int(month), 2), '-')
-	b = append(digits(b, day, 2), 'T')
-	b = append(digits(b, hour, 2), ':')
-	b = append(digits(b, minute, 2), ':')
-	b = append(digits(b, second, 2), '.')
-	return append(digits(b, t.Nanosecond()/1000, 6), 'Z', '"', ',')
+	text := []byte(`"0000-00-00T00:00:00.000000Z"`)
+	putDigits(text[1:5], year)
+	putDigits(text[6:8], int(month))
+	putDigits(text[9:11], day)
+	putDigits(text[12:14], hour)
+	putDigits(text[15:17], minute)
+	putDigits(text[18:20], second)
+	putDigits(text[21:27], t.Nanosecond()/1000)
+	w.Name(name)
+	w.Raw(text)
 }
 
-// digits appends n in so many digits.
-func digits(b []byte, n, count int) []byte {
-	b = append(b, "000000"[:count]...)
-	for i := len(b) - 1; count > 0; i, count = i-1, count-1 {
+// putDigits fills b with the last digits of n.
+func putDigits(b []byte, n int) {
+	for i := len(b) - 1; i >= 0; i-- {
 		b[i] = byte('0' + n%10)
 		n /= 10
 	}
-	return b
 }
 
-// text appends at most maxText bytes of s as a string, and says with … that it has
-// cut.
-func text(b []byte, s string) []byte {
+// cutText returns at most maxText bytes of s, with … if it has cut.
+func cutText(s string) string {
 	if len(s) <= maxText {
-		return wire.AppendString(b, s)
+		return s
 	}
 	at := maxText
 	for at > maxText-utf8.UTFMax && !utf8.RuneStart(s[at]) {
 		at--
 	}
-	return wire.AppendString(b, s[:at]+"…")
+	return s[:at] + "…"
 }
 
 // logPrefix precedes the name of the replica in the name of its log.

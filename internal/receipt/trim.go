@@ -24,13 +24,13 @@ const sizeSamples = 64
 // writes a receipt of the new beginning, so that Verify can distinguish a trimmed chain from one
 // with a missing beginning. It returns how many entries were removed.
 func (b *Book) Trim(ctx context.Context, keep Retention) (gone uint64, err error) {
-	span, err := b.store.Span(ctx, b.logName)
+	span, err := b.writer.store.Span(ctx, b.writer.logName)
 	if err != nil || span.Last <= span.First {
 		return 0, err
 	}
 	first := span.First
 	if keep.MaxAge > 0 {
-		if first, err = seekTime(ctx, b.store, b.options.Node, span, time.Now().Add(-keep.MaxAge)); err != nil {
+		if first, err = seekTime(ctx, b.writer.store, b.options.Node, span, time.Now().Add(-keep.MaxAge)); err != nil {
 			return 0, err
 		}
 	}
@@ -48,7 +48,7 @@ func (b *Book) Trim(ctx context.Context, keep Retention) (gone uint64, err error
 	}
 	note := Receipt{Kind: TrimKind, Trim: Trim{First: first}}
 	for after := first - 1; note.Trim.Key == ""; {
-		entries, err := b.store.Read(ctx, b.logName, after, pageSize)
+		entries, err := b.writer.store.Read(ctx, b.writer.logName, after, pageSize)
 		if err != nil {
 			return 0, err
 		}
@@ -74,7 +74,7 @@ func (b *Book) Trim(ctx context.Context, keep Retention) (gone uint64, err error
 	if _, err := b.Write(ctx, &note); err != nil {
 		return 0, err
 	}
-	return first - span.First, b.store.Trim(ctx, b.logName, first)
+	return first - span.First, b.writer.store.Trim(ctx, b.writer.logName, first)
 }
 
 // averageSize returns the average size of an entry, in bytes.
@@ -82,7 +82,7 @@ func (b *Book) averageSize(ctx context.Context, span store.Span) (int64, error) 
 	var bytes, n int64
 	count := span.Last - span.First + 1
 	for i := range uint64(sizeSamples) {
-		entries, err := b.store.Read(ctx, b.logName, span.First-1+i*count/sizeSamples, 1)
+		entries, err := b.writer.store.Read(ctx, b.writer.logName, span.First-1+i*count/sizeSamples, 1)
 		if err != nil {
 			return 0, err
 		}

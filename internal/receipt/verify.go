@@ -179,8 +179,8 @@ func newChecker(node string, r Reader, span store.Span, from uint64) *chainCheck
 	return &chainChecker{Chain: Chain{Node: node, First: span.First, Last: span.Last}, reader: r, from: from, seq: from - 1}
 }
 
-// checkNext checks the next entry. The fault it returns may be in the previous entry, if only this one
-// reveals it.
+// checkNext checks the next entry. The fault it returns may be in the previous entry, if only this
+// one reveals it.
 func (c *chainChecker) checkNext(ctx context.Context, stored store.Entry) (*Fault, error) {
 	at := c.seq + 1
 	if stored.Seq != at {
@@ -225,7 +225,8 @@ func (c *chainChecker) checkNext(ctx context.Context, stored store.Entry) (*Faul
 	return nil, nil
 }
 
-// checkSignature checks a key that the entry introduces, and the signature of the entry, if it has one.
+// checkSignature checks a key that the entry introduces, and the signature of the entry, if it has
+// one.
 func (c *chainChecker) checkSignature(e *Entry) *Fault {
 	r := &e.Receipt
 	switch {
@@ -263,8 +264,8 @@ func (c *chainChecker) checkSignature(e *Entry) *Fault {
 	return nil
 }
 
-// findChanged says which of two entries was changed, if e does not continue the entry before it. e is
-// intact if its signature is valid, or if the entry after it continues e.
+// findChanged says which of two entries was changed, if e does not continue the entry before it. e
+// is intact if its signature is valid, or if the entry after it continues e.
 func (c *chainChecker) findChanged(ctx context.Context, e *Entry) (*Fault, error) {
 	intact := false
 	if e.Signature != "" {
@@ -295,8 +296,8 @@ func (c *chainChecker) checkSignedEnd() *Fault {
 	return nil
 }
 
-// checkWholeChain checks the beginning, the end and the remaining checkpoints of a chain with correct
-// entries.
+// checkWholeChain checks the beginning, the end and the remaining checkpoints of a chain with
+// correct entries.
 func (c *chainChecker) checkWholeChain() *Fault {
 	if c.First > 1 && !c.trimReported && c.Last >= c.First {
 		return &Fault{c.First, RuleBegin, "it is the first entry there, and no receipt says that earlier ones were trimmed"}

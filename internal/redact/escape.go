@@ -8,12 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxEscapes bounds how often the escapes of a text are resolved: JSON within JSON doubles its backslashes each
-// time.
+// maxEscapes limits how often the escapes of a text are resolved: each level of JSON within JSON
+// doubles the backslashes.
 const maxEscapes = 16
 
-// unescaped resolves escapes as JSON has them, once. ok is false where there are none. It is shorter than the text.
-func unescaped(text string) (plain string, ok bool) {
+// unescapeOnce resolves JSON escapes once. ok is false if there are none. The result is shorter than
+// the text.
+func unescapeOnce(text string) (plain string, ok bool) {
 	if strings.IndexByte(text, '\\') < 0 {
 		return text, false
 	}
@@ -26,27 +27,28 @@ func unescaped(text string) (plain string, ok bool) {
 			break
 		}
 		b.WriteString(text[i : i+n])
-		c, size := escape(text[i+n:])
+		c, size := decodeEscape(text[i+n:])
 		b.WriteString(c)
 		i += n + size
 	}
 	return b.String(), true
 }
 
-// singles are the escapes of one letter, and plains what each other ASCII character stands for: itself.
-var singles = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", 'b': "\b", 'f': "\f"}
+// letterEscapes maps the letter of a short escape to its character. After a backslash, every other
+// ASCII character except u means itself.
+var letterEscapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", 'b': "\b", 'f': "\f"}
 
-// escape resolves the escape that a text begins with, and says how long it is.
-func escape(text string) (c string, size int) {
+// decodeEscape resolves the escape at the start of a text, and returns its length.
+func decodeEscape(text string) (c string, size int) {
 	if len(text) < 2 {
 		return "", 1
 	}
-	if c, ok := singles[text[1]]; ok {
+	if c, ok := letterEscapes[text[1]]; ok {
 		return c, 2
 	}
-	if r, ok := unicode4(text); ok {
+	if r, ok := decodeUnicodeEscape(text); ok {
 		if utf16.IsSurrogate(r) {
-			if low, ok := unicode4(text[6:]); ok {
+			if low, ok := decodeUnicodeEscape(text[6:]); ok {
 				if both := utf16.DecodeRune(r, low); both != utf8.RuneError {
 					return string(both), 12
 				}
@@ -58,8 +60,8 @@ func escape(text string) (c string, size int) {
 	return text[1 : 1+n], 1 + n
 }
 
-// unicode4 reads \uXXXX.
-func unicode4(text string) (rune, bool) {
+// decodeUnicodeEscape reads \uXXXX.
+func decodeUnicodeEscape(text string) (rune, bool) {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return 0, false
 	}
@@ -67,37 +69,37 @@ func unicode4(text string) (rune, bool) {
 	return rune(code), err == nil
 }
 
-// A span is a part of a text.
-type span struct{ from, to int }
+// A textRange is a part of a text.
+type textRange struct{ from, to int }
 
-// resolved is an escape: where it stands, and where that stands which it stands for.
-type resolved struct{ at, to, size, width int }
+// An escapeMapping is an escape: its position and size in the text, and the position and width of
+// its character in the resolved text.
+type escapeMapping struct{ at, to, size, width int }
 
-// before returns where the spans, which are of what the text is after its escapes have been resolved once, stand in
-// the text itself.
-func before(text string, spans []span) []span {
-	var escapes []resolved
+// mapToEscaped maps spans of a text with resolved escapes to spans of the text itself.
+func mapToEscaped(text string, spans []textRange) []textRange {
+	var escapes []escapeMapping
 	to := 0
 	for i := 0; i < len(text); {
 		n := strings.IndexByte(text[i:], '\\')
 		if n < 0 {
 			break
 		}
-		c, size := escape(text[i+n:])
+		c, size := decodeEscape(text[i+n:])
 		to += n
-		escapes = append(escapes, resolved{at: i + n, to: to, size: size, width: len(c)})
+		escapes = append(escapes, escapeMapping{at: i + n, to: to, size: size, width: len(c)})
 		to += len(c)
 		i += n + size
 	}
-	// last finds the last escape that stands for something at or before a place.
-	last := func(place int) (e resolved, inside bool) {
+	// last returns the last escape with a character that begins at or before place.
+	last := func(place int) (e escapeMapping, inside bool) {
 		i := sort.Search(len(escapes), func(i int) bool { return escapes[i].to > place }) - 1
 		if i < 0 {
-			return resolved{}, false
+			return escapeMapping{}, false
 		}
 		return escapes[i], place < escapes[i].to+escapes[i].width
 	}
-	out := make([]span, len(spans))
+	out := make([]textRange, len(spans))
 	for i, s := range spans {
 		e, inside := last(s.from)
 		out[i].from = e.at

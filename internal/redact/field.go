@@ -9,16 +9,17 @@ import (
 
 var unescapeToken = strings.NewReplacer("~1", "/", "~0", "~")
 
-// without removes the field that the pointer names, and notes its values. The other bytes stay, but for space
-// between the elements of a changed array. If the pointer names nothing, it returns raw itself, else a copy.
-func (v *values) without(raw []byte, pointer string) []byte {
-	return v.remove("", raw, strings.Split(pointer, "/")[1:])
+// removeField removes the field that the pointer names, and records its values. The other bytes
+// stay, except for space between the elements of a changed array. If the pointer names nothing, it
+// returns raw itself, else a copy.
+func (v *redactedValues) removeField(raw []byte, pointer string) []byte {
+	return v.removeAt("", raw, strings.Split(pointer, "/")[1:])
 }
 
-func (v *values) remove(name string, raw []byte, path []string) []byte {
+func (v *redactedValues) removeAt(name string, raw []byte, path []string) []byte {
 	if len(path) == 0 {
 		if string(raw) != Redacted {
-			v.add(name, raw)
+			v.addValue(name, raw)
 		}
 		return []byte(Redacted)
 	}
@@ -29,8 +30,8 @@ func (v *values) remove(name string, raw []byte, path []string) []byte {
 		if !ok {
 			return raw
 		}
-		now := v.remove(token, was, path[1:])
-		if same(was, now) {
+		now := v.removeAt(token, was, path[1:])
+		if sameMemory(was, now) {
 			return raw
 		}
 		return wire.Rewrite(nil, raw, wire.Edit{Name: token, Value: now})
@@ -44,7 +45,7 @@ func (v *values) remove(name string, raw []byte, path []string) []byte {
 	return raw
 }
 
-func (v *values) removeElement(name string, array []byte, n int, path []string) []byte {
+func (v *redactedValues) removeElement(name string, array []byte, n int, path []string) []byte {
 	b := []byte{'['}
 	i, changed := 0, false
 	for was := range wire.Elements(array) {
@@ -53,8 +54,8 @@ func (v *values) removeElement(name string, array []byte, n int, path []string) 
 		}
 		now := was
 		if i == n {
-			now = v.remove(name, was, path)
-			changed = !same(was, now)
+			now = v.removeAt(name, was, path)
+			changed = !sameMemory(was, now)
 		}
 		b = append(b, now...)
 		i++
@@ -65,5 +66,5 @@ func (v *values) removeElement(name string, array []byte, n int, path []string) 
 	return append(b, ']')
 }
 
-// same reports whether both are the same memory.
-func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+// sameMemory reports whether both slices are the same memory.
+func sameMemory(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

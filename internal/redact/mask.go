@@ -12,8 +12,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// appendNormal appends the normal form of a number: equal numbers have the same, however they are spelt (1.50, 15e-1).
-// ok is false for what is none. It takes time in proportion to the length of its spelling.
+// appendNormal appends the normal form of a number: equal numbers have the same form in every
+// spelling (1.50, 15e-1). ok is false if spelt is not a number. The time is proportional to the
+// length of the spelling.
 func appendNormal(b []byte, spelt string) (normal []byte, ok bool) {
 	i, sign := 0, false
 	if strings.HasPrefix(spelt, "-") {
@@ -26,7 +27,7 @@ func appendNormal(b []byte, spelt string) (normal []byte, ok bool) {
 		switch c := spelt[i]; {
 		case isDigit(c):
 			seen = true
-			if c != '0' || len(b) > begin+1 { // a zero before the others says nothing
+			if c != '0' || len(b) > begin+1 { // ignore leading zeros
 				b = append(b, c)
 			}
 			if point >= 0 {
@@ -51,7 +52,7 @@ func appendNormal(b []byte, spelt string) (normal []byte, ok bool) {
 		b = b[:len(b)-1]
 		exponent++
 	}
-	if len(b) == begin+1 { // it is zero, of either sign
+	if len(b) == begin+1 { // zero, with either sign
 		return append(b, '0'), seen
 	}
 	if !sign {
@@ -62,54 +63,54 @@ func appendNormal(b []byte, spelt string) (normal []byte, ok bool) {
 
 // A masker replaces values in the rest of a result.
 type masker struct {
-	*values
-	finder *finder
-	names  *finder // of the members that cannot be looked for
-	most   int     // digits of a phone number or card
+	*redactedValues
+	finder    *textFinder
+	names     *textFinder // names of members with values that cannot be searched
+	maxDigits int         // the most digits of a redacted phone number or card
 
-	before any    // the structured content, decoded; nil where there is none
-	after  []byte // the same, redacted
+	before any    // the structured content, decoded; nil if there is none
+	after  []byte // the same content, redacted
 }
 
-// mirror notes the structured content of a result as it was and as it is, so that texts that are the same can be
-// written again.
-func (m *masker) mirror(was, is []byte) {
+// recordContent records the structured content before and after redaction, so that texts which
+// repeat it can be written again.
+func (m *masker) recordContent(was, is []byte) {
 	if before, ok := wire.Field(was, "structuredContent"); ok {
-		m.before = decode(before)
+		m.before = decodeJSON(before)
 	}
 	m.after, _ = wire.Field(is, "structuredContent")
 }
 
-// prepare is called when all values are known.
-func (m *masker) prepare() {
+// buildSearch builds the search. Call it when all values are known.
+func (m *masker) buildSearch() {
 	m.finder, m.names = newFinder(m.texts), newFinder(m.silent)
 	for digits := range m.digits {
-		m.most = max(m.most, len(digits))
+		m.maxDigits = max(m.maxDigits, len(digits))
 	}
 }
 
-// walker replaces the values.
-func (m *masker) walker() *walker {
+// newWalker returns a walker that replaces the values.
+func (m *masker) newWalker() *walker {
 	w := &walker{
-		text:   func(text, _ string) string { return m.mask(text) },
+		text:   func(text, _ string) string { return m.maskText(text) },
 		number: func(raw []byte, _ string) bool { return m.hasNumber(string(raw)) },
 	}
 	if len(m.silent) > 0 {
-		w.silent, w.says = m.silent, m.namesIn
+		w.silent, w.mentions = m.silent, m.mentionsSilent
 	}
 	if m.before != nil {
 		w.mirror = func(raw []byte) ([]byte, bool) {
-			if !m.mirrors(raw) {
+			if !m.repeatsContent(raw) {
 				return nil, false
 			}
-			return wire.AppendString(nil, string(w.value(m.after, "", false, 0))), true
+			return wire.AppendString(nil, string(w.walkValue(m.after, "", false, 0))), true
 		}
 	}
 	return w
 }
 
-// decode reads JSON for comparison; numbers stay as they are spelt.
-func decode(raw []byte) any {
+// decodeJSON decodes JSON for comparison. Numbers keep their spelling.
+func decodeJSON(raw []byte) any {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var value any
@@ -119,47 +120,47 @@ func decode(raw []byte) any {
 	return value
 }
 
-// mirrors reports whether raw is a text that repeats the structured content as JSON.
-func (m *masker) mirrors(raw []byte) bool {
+// repeatsContent reports whether raw is a text that repeats the structured content as JSON.
+func (m *masker) repeatsContent(raw []byte) bool {
 	text, ok := wire.String(raw)
-	return ok && strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") && equal(decode([]byte(text)), m.before)
+	return ok && strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") && equalJSON(decodeJSON([]byte(text)), m.before)
 }
 
-// namesIn reports whether the text mentions a member that held true, false or null.
-func (m *masker) namesIn(text string) bool {
+// mentionsSilent reports whether the text mentions a member that held true, false or null.
+func (m *masker) mentionsSilent(text string) bool {
 	_, nameless := m.silent[""]
-	return nameless || m.names.has(text)
+	return nameless || m.names.matchesAny(text)
 }
 
-// mask replaces the values in a text: as they are, and as they are spelt with escapes, at any depth.
-func (m *masker) mask(text string) string {
+// maskText replaces the values in a text, in clear and behind escapes, up to the limit of levels.
+func (m *masker) maskText(text string) string {
 	if _, ok := m.texts[text]; ok {
 		return redacted
 	}
-	spans := m.find(nil, text)
+	spans := m.appendMatches(nil, text)
 	for levels := []string{text}; ; {
-		deeper, ok := unescaped(levels[len(levels)-1])
+		deeper, ok := unescapeOnce(levels[len(levels)-1])
 		if !ok {
-			return replace(text, spans)
+			return replaceRanges(text, spans)
 		}
 		if len(levels) > maxEscapes {
-			return redacted // nobody can tell
+			return redacted // its content cannot be determined
 		}
-		found := m.find(nil, deeper)
+		found := m.appendMatches(nil, deeper)
 		for i := len(levels) - 1; i >= 0 && len(found) > 0; i-- {
-			found = before(levels[i], found)
+			found = mapToEscaped(levels[i], found)
 		}
 		spans = append(spans, found...)
 		levels = append(levels, deeper)
 	}
 }
 
-// replace replaces parts of a text, which may overlap.
-func replace(text string, spans []span) string {
+// replaceRanges replaces parts of a text. The parts may overlap.
+func replaceRanges(text string, spans []textRange) string {
 	if len(spans) == 0 {
 		return text
 	}
-	slices.SortFunc(spans, func(a, b span) int { return a.from - b.from })
+	slices.SortFunc(spans, func(a, b textRange) int { return a.from - b.from })
 	var b strings.Builder
 	b.Grow(len(text))
 	for i, last := 0, 0; i < len(spans); {
@@ -175,9 +176,9 @@ func replace(text string, spans []span) string {
 	return b.String()
 }
 
-// find appends where the values stand in a text, as they are.
-func (m *masker) find(spans []span, text string) []span {
-	spans = m.finder.find(spans, text)
+// appendMatches appends the positions of values that occur in clear in a text.
+func (m *masker) appendMatches(spans []textRange, text string) []textRange {
+	spans = m.finder.appendMatches(spans, text)
 	if len(m.numbers) > 0 {
 		spans = m.findNumbers(spans, text)
 	}
@@ -187,11 +188,13 @@ func (m *masker) find(spans []span, text string) []span {
 	return spans
 }
 
-// tellingNumber is how many characters a number has that is replaced in the middle of a word too: SSN123456789.
-const tellingNumber = 8
+// longNumber is the number of characters from which a number is replaced inside a word too:
+// SSN123456789.
+const longNumber = 8
 
-// findNumbers appends where numbers stand in a text that equal a redacted one. Short ones are no part of a word.
-func (m *masker) findNumbers(spans []span, text string) []span {
+// findNumbers appends the positions of numbers that equal a redacted one. Short numbers count only
+// outside words.
+func (m *masker) findNumbers(spans []textRange, text string) []textRange {
 	for i := 0; i < len(text); i++ {
 		if !isDigit(text[i]) {
 			continue
@@ -202,33 +205,34 @@ func (m *masker) findNumbers(spans []span, text string) []span {
 			from--
 		}
 		glued := from > 0 && isWord(text[from-1]) || to < len(text) && isWord(text[to])
-		if glued && to-from < tellingNumber || !m.isNumber(text[from:to]) {
+		if glued && to-from < longNumber || !m.isNumber(text[from:to]) {
 			continue
 		}
-		spans = append(spans, span{from, to})
+		spans = append(spans, textRange{from, to})
 	}
 	return spans
 }
 
-// maxParts bounds the groups into which somebody parts a number.
-const maxParts = 10
+// maxDigitGroups limits the groups of digits in one number.
+const maxDigitGroups = 10
 
-// findDigits appends where the digits of redacted phone numbers and cards stand, whatever parts them.
-func (m *masker) findDigits(spans []span, text string) []span {
+// findDigits appends the positions of the digits of redacted phone numbers and cards, with any
+// separators.
+func (m *masker) findDigits(spans []textRange, text string) []textRange {
 	var digits [32]byte
 	for i := 0; i < len(text); i++ {
 		if !isDigit(text[i]) || i > 0 && isWord(text[i-1]) {
 			continue
 		}
 		n := 0
-		for j, parts := i, 0; parts < maxParts && n < m.most; parts++ {
+		for j, parts := i, 0; parts < maxDigitGroups && n < m.maxDigits; parts++ {
 			for j < len(text) && isDigit(text[j]) && n < len(digits) {
 				digits[n] = text[j]
 				n++
 				j++
 			}
 			if m.digits[string(digits[:n])] && (j == len(text) || !isWord(text[j])) {
-				spans = append(spans, span{i, j})
+				spans = append(spans, textRange{i, j})
 			}
 			sep := j + detect.Gap(text, j)
 			for sep < len(text) && sep-j < 3 && strings.IndexByte(" -./()", text[sep]) >= 0 {
@@ -243,8 +247,8 @@ func (m *masker) findDigits(spans []span, text string) []span {
 	return spans
 }
 
-// endOfNumber returns where a number ends that begins with digits at i: perhaps with its thousands parted, a
-// fraction and an exponent.
+// endOfNumber returns the end of the number that begins with digits at i. It may have separators of
+// thousands, a fraction and an exponent.
 func endOfNumber(text string, i int) int {
 	digits := func(i int) int {
 		for i < len(text) && isDigit(text[i]) {
@@ -273,28 +277,29 @@ func endOfNumber(text string, i int) int {
 	return i
 }
 
-// isNumber reports whether a number that was redacted is spelt so.
+// isNumber reports whether spelt equals a redacted number.
 func (m *masker) isNumber(spelt string) bool {
 	var buf [64]byte
 	normal, ok := appendNormal(buf[:0], spelt)
 	return ok && m.numbers[string(normal)]
 }
 
-// hasNumber reports whether a number of JSON is spelt so that was redacted, as a number or as a text.
+// hasNumber reports whether a JSON number equals a redacted number, or the digits of a redacted
+// text.
 func (m *masker) hasNumber(spelt string) bool {
 	_, ok := m.texts[spelt]
 	return ok || m.isNumber(spelt) || m.digits[spelt]
 }
 
-// equal compares two values of JSON. 1 and 1.0 are equal; the order of members does not count.
-func equal(a, b any) bool {
+// equalJSON compares two JSON values. 1 and 1.0 are equal; the order of members does not count.
+func equalJSON(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:
 		o, ok := b.(map[string]any)
-		return ok && maps.EqualFunc(a, o, equal)
+		return ok && maps.EqualFunc(a, o, equalJSON)
 	case []any:
 		l, ok := b.([]any)
-		return ok && slices.EqualFunc(a, l, equal)
+		return ok && slices.EqualFunc(a, l, equalJSON)
 	case json.Number:
 		n, ok := b.(json.Number)
 		if !ok {

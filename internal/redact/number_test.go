@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Two spellings have one normal form where they are one number, and not otherwise.
-func TestTheNormalFormOfANumberTellsEqualOnesFromOthers(t *testing.T) {
+// Two spellings have the same normal form exactly if they are the same number.
+func TestEqualNumbersHaveTheSameNormalFormAndOthersDoNot(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 16))
 	spell := func() string {
 		var b strings.Builder
@@ -38,7 +38,7 @@ func TestTheNormalFormOfANumberTellsEqualOnesFromOthers(t *testing.T) {
 		n, ok := appendNormal(nil, a)
 		m, also := appendNormal(nil, b)
 		if !ok || !also {
-			t.Fatalf("%s or %s is no number", a, b)
+			t.Fatalf("%s or %s is not a number", a, b)
 		}
 		if equal := x.Cmp(y) == 0; equal != (string(n) == string(m)) {
 			t.Fatalf("%s is %s, and %s is %s", a, n, b, m)
@@ -56,7 +56,7 @@ func TestTheNormalFormOfANumberTellsEqualOnesFromOthers(t *testing.T) {
 	}
 }
 
-// Thousands of numbers cost what they are long, whatever their exponents.
+// Thousands of numbers cost time in proportion to their length, whatever their exponents.
 func BenchmarkNormal(b *testing.B) {
 	for _, spelt := range []string{"52000.50", "1e9999", "-1234567890123456789012345678901234567890"} {
 		b.Run(spelt, func(b *testing.B) {

@@ -1,8 +1,9 @@
-// Package redact takes data out of what servers say, before a client gets it.
+// Package redact removes data from results, notifications and errors of servers before a client
+// gets them.
 //
-// The caller names fields to remove, and detectors (package detect) that find data wherever it stands. The package
-// removes these, and then the same data in the rest of the result: many servers repeat their structured content as
-// text. Package policy decides which fields and detectors these are.
+// The caller names fields to remove, and detectors (package detect) that find data anywhere. The
+// package removes these, and then the same data in the rest of the result: many servers repeat
+// their structured content as text. Package policy decides which fields and detectors apply.
 package redact
 
 import (
@@ -11,27 +12,28 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Redacted stands in place of a field, as JSON; and without the quotes in place of a part of a text.
+// Redacted replaces a field, as JSON. Without the quotes it replaces a part of a text.
 const Redacted = `"[redacted]"`
 
 const redacted = "[redacted]"
 
-// withheld stands in place of a result that cannot be searched.
+// withheld replaces a result that cannot be searched.
 const withheld = `{"content":[{"type":"text","text":"[redacted]"}],"isError":true}`
 
-// Result removes what the JSON pointers (RFC 6901) name from the result, what the detectors find in it, and the
-// same data from the rest of it:
+// Result removes from the result the fields that the JSON pointers (RFC 6901) name, the data that
+// the detectors find, and every repetition of both:
 //
-//   - A text that is the structured content as JSON is written again from the redacted one.
-//   - In every other text, key and value, each redacted text and number is replaced, also where it is spelt with
-//     escapes of JSON, at any depth of JSON within texts; and each phone number and card whatever parts its digits.
-//   - A text is replaced whole if it has more escapes within escapes than are resolved, or if it mentions a member
-//     that held true, false or null.
+//   - A text that is the structured content as JSON is replaced by the redacted content.
+//   - In every other text, key and value, each redacted text and number is replaced, even if it is
+//     spelt with JSON escapes, at any depth of JSON within texts. Phone numbers and cards are
+//     replaced with any separators between their digits.
+//   - A whole text is replaced if it has more levels of escapes than are resolved, or if it
+//     mentions a member that held true, false or null.
 //
-// Binary data (data, blob), and what is encoded in another way, such as base64, stays as it is. If nothing is
-// redacted, the result stays as it is, to the byte. A pointer to what is not there names nothing.
+// Binary data (data, blob) and other encodings such as base64 stay as they are. If nothing is
+// redacted, the result is returned unchanged. A pointer to a missing field does nothing.
 //
-// Should the search fail, which would be a bug of ours, the whole result is withheld.
+// If the search panics, which would be a bug here, the whole result is withheld.
 func Result(r switchboard.Result, fields []string, detectors []switchboard.Detector) (left switchboard.Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -40,79 +42,83 @@ func Result(r switchboard.Result, fields []string, detectors []switchboard.Detec
 	}()
 	text, v := r.JSON, newValues()
 	for _, p := range fields {
-		text = v.without(text, p)
+		text = v.removeField(text, p)
 	}
-	m := &masker{values: v}
-	if !same(text, r.JSON) {
-		m.mirror(r.JSON, text)
+	m := &masker{redactedValues: v}
+	if !sameMemory(text, r.JSON) {
+		m.recordContent(r.JSON, text)
 	}
 	if len(detectors) > 0 {
-		m.search(detectors, func(w *walker) { w.result(text) })
+		m.runDetectors(detectors, func(w *walker) { w.walkResult(text) })
 	}
-	if same(text, r.JSON) && v.none() {
+	if sameMemory(text, r.JSON) && v.isEmpty() {
 		return r
 	}
-	m.prepare()
-	text = m.walker().result(text)
+	m.buildSearch()
+	text = m.newWalker().walkResult(text)
 	if r.Release != nil {
-		r.Release() // what is left has been copied
+		r.Release() // the rest has been copied
 	}
 	return switchboard.Result{JSON: text, Moved: r.Moved, Again: r.Again}
 }
 
-// Object removes what the detectors find from the params of what a server says or asks during a call, or from the
-// object of an error. Without a find it returns raw itself. Should the search fail, all texts are withheld.
+// Object removes the data that the detectors find from the params of a notification or question, or
+// from the object of an error. If they find nothing, it returns raw itself. If the search panics,
+// all texts are withheld.
 func Object(raw []byte, detectors []switchboard.Detector) (left []byte) {
 	defer func() {
 		if p := recover(); p != nil {
 			w := &walker{text: func(string, string) string { return redacted }, number: func([]byte, string) bool { return false }}
-			left = w.object(raw)
+			left = w.walkObject(raw)
 		}
 	}()
-	m := &masker{values: newValues()}
-	m.search(detectors, func(w *walker) { w.object(raw) })
-	if m.none() {
+	m := &masker{redactedValues: newValues()}
+	m.runDetectors(detectors, func(w *walker) { w.walkObject(raw) })
+	if m.isEmpty() {
 		return raw
 	}
-	m.prepare()
-	return m.walker().object(raw)
+	m.buildSearch()
+	return m.newWalker().walkObject(raw)
 }
 
-// Text removes what the detectors find from a text. Should the search fail, the text is withheld.
+// Text removes the data that the detectors find from a text. If the search panics, the text is
+// withheld.
 func Text(text string, detectors []switchboard.Detector) (left string) {
 	defer func() {
 		if p := recover(); p != nil {
 			left = redacted
 		}
 	}()
-	m := &masker{values: newValues()}
-	m.search(detectors, func(w *walker) { w.text(text, "") })
-	if m.none() {
+	m := &masker{redactedValues: newValues()}
+	m.runDetectors(detectors, func(w *walker) { w.text(text, "") })
+	if m.isEmpty() {
 		return text
 	}
-	m.prepare()
-	return m.mask(text)
+	m.buildSearch()
+	return m.maskText(text)
 }
 
-// values are what was redacted.
-type values struct {
-	texts   map[string]bool // the value says that a text is looked for as a word alone
+// redactedValues holds the redacted values.
+type redactedValues struct {
+	texts   map[string]bool // true: replaced as a whole word only
 	numbers map[string]bool // in their normal form
 	digits  map[string]bool // of phone numbers and cards
-	silent  map[string]bool // names of members that held true, false or null, which cannot be looked for
+	silent  map[string]bool // names of members that held true, false or null, which cannot be searched
 }
 
-func newValues() *values {
-	return &values{texts: map[string]bool{}, numbers: map[string]bool{}, digits: map[string]bool{}, silent: map[string]bool{}}
+func newValues() *redactedValues {
+	return &redactedValues{texts: map[string]bool{}, numbers: map[string]bool{}, digits: map[string]bool{}, silent: map[string]bool{}}
 }
 
-func (v *values) none() bool { return len(v.texts)+len(v.numbers)+len(v.digits)+len(v.silent) == 0 }
+func (v *redactedValues) isEmpty() bool {
+	return len(v.texts)+len(v.numbers)+len(v.digits)+len(v.silent) == 0
+}
 
-// search has the detectors look at what visit goes through, and notes what they find.
-func (v *values) search(detectors []switchboard.Detector, visit func(*walker)) {
+// runDetectors runs the detectors on everything that visit reaches, and records what they find.
+func (v *redactedValues) runDetectors(detectors []switchboard.Detector, visit func(*walker)) {
 	s := detect.New(detectors)
 	note := func(text string, f detect.Found) {
-		v.addText(text[f.From:f.To], f.Kind == switchboard.DetectSecret && f.To-f.From < wholeSecret)
+		v.addText(text[f.From:f.To], f.Kind == switchboard.DetectSecret && f.To-f.From < shortSecret)
 		for _, digits := range f.Digits {
 			v.digits[digits] = true
 			v.addNumber(digits)
@@ -129,11 +135,11 @@ func (v *values) search(detectors []switchboard.Detector, visit func(*walker)) {
 					note(deeper, f)
 				}
 				var ok bool
-				if deeper, ok = unescaped(deeper); !ok {
+				if deeper, ok = unescapeOnce(deeper); !ok {
 					return text
 				}
 				if depth == maxEscapes {
-					v.addText(text, false) // nobody can tell
+					v.addText(text, false) // its content cannot be determined
 					return text
 				}
 			}
@@ -147,25 +153,26 @@ func (v *values) search(detectors []switchboard.Detector, visit func(*walker)) {
 	})
 }
 
-// add notes the texts and numbers within raw, which is strict JSON and stood under the name.
-func (v *values) add(name string, raw []byte) {
+// addValue records the texts and numbers within raw, which is strict JSON and the value of the
+// member name.
+func (v *redactedValues) addValue(name string, raw []byte) {
 	if len(raw) == 0 {
 		return
 	}
 	switch raw[0] {
 	case '{':
 		for name, sub := range wire.Members(raw) {
-			v.add(name, sub)
+			v.addValue(name, sub)
 		}
 	case '[':
 		for sub := range wire.Elements(raw) {
-			v.add(name, sub)
+			v.addValue(name, sub)
 		}
 	case '"':
 		if text, ok := wire.String(raw); ok {
-			v.addText(text, short(text))
-			if len(text) >= tellingNumber && isDigit(text[0]) {
-				v.addNumber(text) // elsewhere it may be one
+			v.addText(text, isShort(text))
+			if len(text) >= longNumber && isDigit(text[0]) {
+				v.addNumber(text) // another text may have it as a number
 			}
 		}
 	case 't', 'f', 'n':
@@ -177,8 +184,8 @@ func (v *values) add(name string, raw []byte) {
 	}
 }
 
-// addText notes a text that is replaced: anywhere, or as a word alone.
-func (v *values) addText(text string, word bool) {
+// addText records a text that is replaced, anywhere or as a whole word only.
+func (v *redactedValues) addText(text string, word bool) {
 	if text == "" {
 		return
 	}
@@ -188,8 +195,8 @@ func (v *values) addText(text string, word bool) {
 	v.texts[text] = word
 }
 
-// addNumber reports whether a number is spelt so that can be told from others.
-func (v *values) addNumber(spelt string) bool {
+// addNumber records a number, and reports whether spelt is one.
+func (v *redactedValues) addNumber(spelt string) bool {
 	normal, ok := appendNormal(nil, spelt)
 	if ok {
 		v.numbers[string(normal)] = true
@@ -197,5 +204,6 @@ func (v *values) addNumber(spelt string) bool {
 	return ok
 }
 
-// wholeSecret is how long a credential is that may be a word of the language: it is replaced as a word alone.
-const wholeSecret = 8
+// shortSecret is the length below which a credential may be an ordinary word. Such a credential is
+// replaced as a whole word only.
+const shortSecret = 8

@@ -16,7 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-func TestTheValueIsGoneWhereverTheResultRepeatsIt(t *testing.T) {
+func TestEveryRepetitionOfARedactedValueIsGone(t *testing.T) {
 	for name, tt := range map[string]struct{ pointer, in, want string }{
 		"the text mirrors the structured content": {
 			"/structuredContent/email",
@@ -118,8 +118,8 @@ func TestTheValueIsGoneWhereverTheResultRepeatsIt(t *testing.T) {
 	}
 }
 
-// Many values are looked for as one is: in texts and in keys.
-func TestManyValuesAreReplacedToo(t *testing.T) {
+// Many values are searched like one: in texts and in keys.
+func TestManyValuesAreReplaced(t *testing.T) {
 	var users []string
 	for i := range 20_000 {
 		users = append(users, fmt.Sprintf("user-%d@example.com", i))
@@ -132,8 +132,9 @@ func TestManyValuesAreReplacedToo(t *testing.T) {
 	}
 }
 
-// Texts that are escaped more often than is looked into are withheld: nobody can tell what they say.
-func TestATextIsWithheldWhereItsEscapesAreTooDeep(t *testing.T) {
+// A text with more levels of escapes than are resolved is withheld, because its content cannot be
+// determined.
+func TestATextWithTooManyLevelsOfEscapesIsWithheld(t *testing.T) {
 	text := "ann@example.com"
 	for range 20 {
 		text = strings.ReplaceAll(text, `\`, `\\`)
@@ -149,13 +150,13 @@ func TestATextIsWithheldWhereItsEscapesAreTooDeep(t *testing.T) {
 		"no datum at all": redact.Result(switchboard.Result{JSON: []byte(strings.Replace(in, "ann@", "ann-", 1))}, nil, []switchboard.Detector{switchboard.DetectEmail}),
 	} {
 		if !strings.Contains(string(got.JSON), `"text":"[redacted]"`) {
-			t.Errorf("%s: it is shown", name)
+			t.Errorf("%s: the text is shown", name)
 		}
 	}
 }
 
-// The bound is fifty times what each took here: a search that is not linear takes minutes.
-func TestWhatAServerSaysCannotMakeTheSearchSlow(t *testing.T) {
+// The limit is fifty times the measured time: a search that is not linear takes minutes.
+func TestNoResultOfAServerMakesTheSearchSlow(t *testing.T) {
 	var values []string
 	for i := range 990 {
 		values = append(values, strings.Repeat("a", 30)+strconv.Itoa(i))
@@ -181,15 +182,15 @@ func TestWhatAServerSaysCannotMakeTheSearchSlow(t *testing.T) {
 	}
 }
 
-// Made-up results repeat a value in many ways. It stands nowhere in what is left, however often that is
-// unescaped; what is not text stays.
+// Made-up results repeat a value in many ways. The redacted result holds it nowhere, however often
+// it is unescaped; other data than text stays.
 func TestNoRedactedValueIsLeftInAnyByte(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		in, value, spelt := MadeUp(r)
 		got := redact.Result(switchboard.Result{JSON: []byte(in)}, []string{"/structuredContent/user/secret"}, nil).JSON
 		if !json.Valid(got) {
-			t.Fatalf("seed %d: no JSON is left:\n%s\nof\n%s", seed, got, in)
+			t.Fatalf("seed %d: the result is not JSON:\n%s\nof\n%s", seed, got, in)
 		}
 		for depth, text := 0, string(got); depth < 5; depth++ {
 			for _, s := range spelt {
@@ -197,16 +198,16 @@ func TestNoRedactedValueIsLeftInAnyByte(t *testing.T) {
 					t.Fatalf("seed %d: %q is left at depth %d:\n%s\nof\n%s", seed, s, depth, got, in)
 				}
 			}
-			text = unescaped(text)
+			text = unescapeOnce(text)
 		}
 		if blob := base64.StdEncoding.EncodeToString([]byte(value)); strings.Contains(in, blob) && !bytes.Contains(got, []byte(blob)) {
-			t.Fatalf("seed %d: what is binary has changed", seed)
+			t.Fatalf("seed %d: binary data has changed", seed)
 		}
 	}
 }
 
-// MadeUp is a result whose field /structuredContent/user/secret holds the value, with texts that repeat it;
-// and how the value is spelt without escapes.
+// MadeUp returns a result with the value in the field /structuredContent/user/secret and with texts
+// that repeat it, and the value without escapes.
 func MadeUp(r *rand.Rand) (result, value string, spelt []string) {
 	raw := ""
 	switch r.IntN(3) {
@@ -251,7 +252,7 @@ func MadeUp(r *rand.Rand) (result, value string, spelt []string) {
 	return `{"content":[` + strings.Join(blocks, ",") + `],"structuredContent":` + object("") + `}`, value, spelt
 }
 
-// quoted is the text as JSON, with some of its characters escaped that need not be.
+// quoted returns the text as JSON, with unnecessary escapes for some of its characters.
 func quoted(r *rand.Rand, text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -273,8 +274,8 @@ func quoted(r *rand.Rand, text string) string {
 	return b.String()
 }
 
-// unescaped resolves the escapes of JSON in a text, once.
-func unescaped(text string) string {
+// unescapeOnce resolves the JSON escapes of a text once.
+func unescapeOnce(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		if text[i] != '\\' || i+1 == len(text) {
@@ -303,7 +304,7 @@ func unescaped(text string) string {
 	return b.String()
 }
 
-// A question is redacted in the same way whether a server asks it in a request or in the place of a result.
+// A question is redacted in the same way in a request and in place of a result.
 func TestNames16AQuestionIsRedactedAsItsParams(t *testing.T) {
 	for _, tt := range []struct{ params, want string }{
 		{`{"mode":"form","message":"for ann@example.com?"}`, `{"mode":"form","message":"for [redacted]?"}`},
@@ -317,12 +318,12 @@ func TestNames16AQuestionIsRedactedAsItsParams(t *testing.T) {
 		in := `{"resultType":"input_required","inputRequests":{"ann@example.com":{"method":"elicitation/create","params":%s}},"requestState":"ann@example.com"}`
 		got := redact.Result(switchboard.Result{JSON: fmt.Appendf(nil, in, tt.params)}, nil, email)
 		if want := fmt.Sprintf(in, tt.want); string(got.JSON) != want {
-			t.Errorf("in the place of a result: %s, want %s", got.JSON, want)
+			t.Errorf("in place of a result: %s, want %s", got.JSON, want)
 		}
 	}
 }
 
-// Letters that become longer in upper case once led behind the end of a text.
+// Letters that become longer in upper case once led to an index after the end of a text.
 func TestNoTextMakesTheSearchFail(t *testing.T) {
 	for _, text := range []string{"-----begin private key ɐɐɐɐɐɐɐɐ-----", "-----BEGIN PRIVATE KEY-----", "-----begin ", "\xff\xfe@\xff.com", "+", "é@é.é", "https://:@", "bearer ", "\\", `\\u`, "1e99999999999"} {
 		got := redact.Text(text+" ann@example.com", switchboard.Detectors)
@@ -365,7 +366,7 @@ func BenchmarkFields(b *testing.B) {
 	}
 }
 
-// Ordinary text with a datum in each line of 200 bytes, the way a tool that lists people answers.
+// Ordinary text with one find in each line of 200 bytes, like a tool's list of people.
 func BenchmarkDetectors(b *testing.B) {
 	line := `{"id":1234,"name":"Ann Example","mail":"ann%d@example.com","about":"` + strings.Repeat("she says nothing of note. ", 5) + `"}` + "\n"
 	var text strings.Builder

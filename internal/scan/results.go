@@ -6,9 +6,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Results returns a Caller that cleans the results of the servers for which clean is true. Results of other servers stay as they are:
-// they are data. It belongs around what holds results to their schemas, which are
-// about what the server sent.
+// Results returns a Caller that cleans the results of the servers that clean selects. Results of
+// other servers are data and stay as they are. Results belongs around the check of results against
+// their schemas, which describe what the server sent.
 func Results(clean func(switchboard.ServerID) bool, next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		r, err := next.Call(ctx, c)

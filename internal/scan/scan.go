@@ -1,9 +1,11 @@
-// Package scan cleans text that people and models read of what can deceive them: sequences that steer a terminal, and characters that
-// are not seen or that turn the order of others. Which texts are cleaned, the callers decide.
+// Package scan removes deceptive characters from text that people and models read: sequences that
+// control a terminal, invisible characters, and characters that change the order of others. The
+// callers decide which texts are cleaned.
 //
-// Removed are control characters but for line feed and tab, escape sequences as a whole (ECMA-48: CSI, and OSC and its like with their text),
-// the bidirectional controls of Unicode (UAX #9), tag characters, and characters without width. A zero-width joiner and a variation selector stay where they belong to an
-// emoji, and joiners between letters of the scripts that are written with them.
+// It removes control characters except line feed and tab, whole escape sequences (ECMA-48: CSI, and
+// OSC and similar ones with their text), the bidirectional controls of Unicode (UAX #9), tag
+// characters, and characters without width. A zero-width joiner and a variation selector stay if
+// they belong to an emoji. Joiners also stay between letters of scripts that need them.
 package scan
 
 import (
@@ -14,7 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// The characters that have a meaning of their own here.
+// The characters with a special meaning here.
 const (
 	escape   = 0x1b
 	bell     = 0x07
@@ -22,15 +24,16 @@ const (
 	nonJoint = 0x200c // ZWNJ
 )
 
-// joined are the scripts of which words are written with joiners between letters.
-var joined = []*unicode.RangeTable{
+// joiningScripts lists the scripts that use joiners between letters.
+var joiningScripts = []*unicode.RangeTable{
 	unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya,
 	unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Tibetan,
 }
 
-// Clean returns the text without what can deceive, and how many characters that were. A text that has none is returned as it is.
+// Clean removes deceptive characters, and returns how many there were. A text without any is
+// returned unchanged.
 func Clean(text string) (clean string, removed int) {
-	at := suspect(text)
+	at := firstSuspect(text)
 	if at < 0 {
 		return text, 0
 	}
@@ -41,9 +44,9 @@ func Clean(text string) (clean string, removed int) {
 		r, size := utf8.DecodeRuneInString(text[at:])
 		n := size
 		if r == escape {
-			n = sequence(text[at:])
+			n = escapeLength(text[at:])
 		}
-		if keep(r, before, text[at+size:]) && (r != utf8.RuneError || size > 1) { // what is left of a broken character could make another
+		if staysVisible(r, before, text[at+size:]) && (r != utf8.RuneError || size > 1) { // the rest of a broken character could form another one
 			b.WriteString(text[at : at+size])
 			before = r
 		} else {
@@ -57,8 +60,8 @@ func Clean(text string) (clean string, removed int) {
 	return b.String(), removed
 }
 
-// suspect returns where the first character stands that could have to go, or -1.
-func suspect(text string) int {
+// firstSuspect returns the position of the first character that may have to be removed, or -1.
+func firstSuspect(text string) int {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c >= utf8.RuneSelf:
@@ -74,7 +77,7 @@ func suspect(text string) int {
 	return -1
 }
 
-// Hidden reports whether the character is one that is not shown for itself.
+// Hidden reports whether the character is not visible as itself.
 func Hidden(r rune) bool {
 	switch {
 	case r < ' ':
@@ -90,25 +93,26 @@ func Hidden(r rune) bool {
 	return false
 }
 
-// keep reports whether the character stays, between the one before it and the rest of the text.
-func keep(r, before rune, rest string) bool {
+// staysVisible reports whether the character stays, between the one before it and the rest of the
+// text.
+func staysVisible(r, before rune, rest string) bool {
 	if !Hidden(r) {
 		return true
 	}
 	switch {
 	case r >= 0xfe00 && r <= 0xfe0f:
-		return pictured(before) || unicode.Is(unicode.Han, before) || unicode.In(before, joined...)
+		return isEmoji(before) || unicode.Is(unicode.Han, before) || unicode.In(before, joiningScripts...)
 	case r >= 0xe0100 && r <= 0xe01ef:
 		return unicode.Is(unicode.Han, before)
 	case r == joiner, r == nonJoint:
 		next, _ := utf8.DecodeRuneInString(rest)
-		return r == joiner && pictured(before) && pictured(next) || unicode.In(before, joined...) && unicode.In(next, joined...)
+		return r == joiner && isEmoji(before) && isEmoji(next) || unicode.In(before, joiningScripts...) && unicode.In(next, joiningScripts...)
 	}
 	return false
 }
 
-// pictured reports whether the character is, or ends, an emoji.
-func pictured(r rune) bool {
+// isEmoji reports whether the character is an emoji or ends one.
+func isEmoji(r rune) bool {
 	return unicode.Is(unicode.So, r) || r >= 0x1f3fb && r <= 0x1f3ff || r == 0xfe0f || r >= '0' && r <= '9' || r == '#' || r == '*' ||
 		unicode.Is(unicode.Sm, r) || r == 0x203c || r == 0x2049
 }
@@ -118,8 +122,8 @@ func lastRune(text string) rune {
 	return r
 }
 
-// sequence returns the length of the escape sequence with which text begins.
-func sequence(text string) int {
+// escapeLength returns the length of the escape sequence at the start of text.
+func escapeLength(text string) int {
 	if len(text) < 2 {
 		return 1
 	}
@@ -160,17 +164,17 @@ func sequence(text string) int {
 	return 1
 }
 
-// CleanJSON cleans the texts that are values in a JSON value, at any depth, and returns how many characters were removed. The names of
-// members stay as they are: what is sent under another name is another member. raw is strictly scanned JSON. Where nothing is removed
-// it is returned as it is.
+// CleanJSON cleans the texts in a JSON value, at any depth, and returns how many characters were
+// removed. Names of members stay as they are, because a renamed member is another member. raw is
+// strictly scanned JSON. If nothing is removed, it is returned unchanged.
 func CleanJSON(raw []byte) (clean []byte, removed int) {
-	from := 0 // of raw, what is not in clean yet
+	from := 0 // the first byte of raw that is not in clean yet
 	for i := 0; i < len(raw); i++ {
 		if raw[i] != '"' {
 			continue
 		}
 		end, odd := textEnd(raw, i)
-		if odd && !named(raw[end:]) {
+		if odd && !isMemberName(raw[end:]) {
 			text, _ := wire.String(raw[i:end])
 			if better, n := Clean(text); n > 0 {
 				clean = wire.AppendString(append(clean, raw[from:i]...), better)
@@ -185,7 +189,8 @@ func CleanJSON(raw []byte) (clean []byte, removed int) {
 	return append(clean, raw[from:]...), removed
 }
 
-// textEnd returns where the text ends that begins at i, and whether anything in it could have to go.
+// textEnd returns the end of the text that begins at i, and whether it may contain characters to
+// remove.
 func textEnd(raw []byte, i int) (end int, odd bool) {
 	for i++; i < len(raw) && raw[i] != '"'; i++ {
 		switch c := raw[i]; {
@@ -199,8 +204,8 @@ func textEnd(raw []byte, i int) (end int, odd bool) {
 	return min(i+1, len(raw)), odd
 }
 
-// named reports whether the text before rest is the name of a member.
-func named(rest []byte) bool {
+// isMemberName reports whether the text before rest is the name of a member.
+func isMemberName(rest []byte) bool {
 	for _, c := range rest {
 		switch c {
 		case ' ', '\t', '\n', '\r':

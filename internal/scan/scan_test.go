@@ -65,7 +65,7 @@ func TestCleanJSONCleansValuesAndKeepsNamesAndSpelling(t *testing.T) {
 	}
 	same := []byte(`{"a":"ü","b":"\u00fc"}`)
 	if got, n := CleanJSON(same); n != 0 || &got[0] != &same[0] {
-		t.Errorf("what is clean is copied: %s", got)
+		t.Errorf("a clean text was copied: %s", got)
 	}
 }
 

@@ -16,40 +16,39 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// A Record is one of the things that a store keeps, as Dump gives it and Load takes it.
+// A Record is one item of a store, as Dump returns it and Load takes it.
 type Record struct {
 	Kind  Kind
 	Group string // of a value or a limit
-	Name  string // of a value, a limit or a log; that of its log, for an entry
+	Name  string // of a value, a limit or a log; of an entry's log
 	Value Value  // of a value
 	Whole time.Time
 	Span  Span // of a log
 	Entry Entry
 }
 
-// A Kind is what a Record is of.
+// A Kind says what a Record holds.
 type Kind string
 
-// The kinds. The entries of a log follow it, in their order.
+// The kinds. The entries of a log follow its KindLog record, in order.
 const (
 	KindValue Kind = "value"
-	KindLimit Kind = "limit" // Whole is when it is whole again
+	KindLimit Kind = "limit" // Whole is when it is fully available again
 	KindLog   Kind = "log"
 	KindEntry Kind = "entry"
 )
 
-// exportFormat is the version of what Export writes.
+// exportFormat is the version of the format that Export writes.
 const exportFormat = 1
 
-// ErrExport says that what shall be imported is no export, or not all of one, or has been
-// changed since.
+// ErrExport says that the input of Import is no export, is incomplete, or was changed.
 var ErrExport = errors.New("not a whole export")
 
-// The lines of an export: a first one, one for each record, and a last one, by which one
-// sees that it is whole.
+// The lines of an export: a first line, one line for each record, and a last line that shows that the export
+// is complete.
 type (
 	exportFirst struct {
-		Store  string    `json:"store"` // the kind that it was
+		Store  string    `json:"store"` // the kind of the exported store
 		Format int       `json:"format"`
 		At     time.Time `json:"at"`
 	}
@@ -58,24 +57,23 @@ type (
 		Group   string  `json:"group,omitempty"`
 		Name    string  `json:"name,omitempty"`
 		Version Version `json:"version,string,omitzero"`
-		Micros  int64   `json:"micros,string,omitzero"` // since 1970: when it expires, or is whole
+		Micros  int64   `json:"micros,string,omitzero"` // since 1970: when the value expires, or the limit is fully available
 		First   uint64  `json:"first,string,omitzero"`
 		Last    uint64  `json:"last,string,omitzero"`
 		Seq     uint64  `json:"seq,string,omitzero"`
-		Text    string  `json:"text,omitempty"` // the data, where it is UTF-8
+		Text    string  `json:"text,omitempty"` // the data, if it is UTF-8
 		Base64  []byte  `json:"base64,omitempty"`
 	}
 	exportLast struct {
 		Records int    `json:"records"`
-		SHA256  string `json:"sha256"` // of all lines before
+		SHA256  string `json:"sha256"` // of all lines before this one
 	}
 )
 
-// maxExportLine is how long a line may be: a value of control characters, each written as six.
+// maxExportLine is the longest line: a value of control characters, each of them written as six bytes.
 const maxExportLine = 6*MaxValue + 16*MaxKey
 
-// Export writes all that s keeps, as lines of JSON. What it writes is as secret as
-// the store.
+// Export writes everything in s as lines of JSON. The output is as secret as the store.
 func Export(ctx context.Context, s Store, w io.Writer) error {
 	sum := sha256.New()
 	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10)
@@ -92,7 +90,7 @@ func Export(ctx context.Context, s Store, w io.Writer) error {
 	}
 	if err := s.Dump(ctx, func(r Record) error {
 		n++
-		return line(lineOf(r))
+		return line(lineFor(r))
 	}); err != nil {
 		return err
 	}
@@ -105,7 +103,7 @@ func Export(ctx context.Context, s Store, w io.Writer) error {
 	return out.Flush()
 }
 
-func lineOf(r Record) exportLine {
+func lineFor(r Record) exportLine {
 	l := exportLine{Kind: r.Kind, Group: r.Group, Name: r.Name}
 	var data []byte
 	switch r.Kind {
@@ -119,7 +117,7 @@ func lineOf(r Record) exportLine {
 	case KindLog:
 		l.First, l.Last = r.Span.First, r.Span.Last
 	case KindEntry:
-		data, l.Seq, l.Name = r.Entry.Data, r.Entry.Seq, "" // it stands below its log
+		data, l.Seq, l.Name = r.Entry.Data, r.Entry.Seq, "" // the entry follows its log
 	}
 	if utf8.Valid(data) {
 		l.Text = string(data)
@@ -129,20 +127,18 @@ func lineOf(r Record) exportLine {
 	return l
 }
 
-// Import puts an export into s, which has to be empty: ErrConflict where it is not, and
-// ErrExport where the export is not whole. Nothing is kept then. What has expired
-// since is left out.
+// Import stores an export in s, which must be empty: ErrConflict if it is not, ErrExport if the export is not
+// complete. Nothing is stored then. Values that have expired since are left out.
 func Import(ctx context.Context, s Store, r io.Reader) error {
-	return s.Load(ctx, records(r, time.Now()))
+	return s.Load(ctx, readExport(r, time.Now()))
 }
 
-// records reads an export; it ends with an error where something is wrong with it, be that in
-// the last line.
-func records(r io.Reader, now time.Time) iter.Seq2[Record, error] {
+// readExport reads an export. It ends with an error if the export has any fault, also in its last line.
+func readExport(r io.Reader, now time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		in := bufio.NewReaderSize(r, 64<<10)
 		sum := sha256.New()
-		var log Record // whose entries are read
+		var log Record // the log of the entries being read
 		logs := map[string]bool{}
 		n := 0
 		err := func() error {
@@ -151,8 +147,8 @@ func records(r io.Reader, now time.Time) iter.Seq2[Record, error] {
 			if err != nil {
 				return err
 			}
-			if err := unmarshal(line, &first); err != nil || first.Format != exportFormat {
-				return fmt.Errorf("%w: line 1 is not that of an export of format %d", ErrExport, exportFormat)
+			if err := unmarshalStrict(line, &first); err != nil || first.Format != exportFormat {
+				return fmt.Errorf("%w: line 1 does not begin an export of format %d", ErrExport, exportFormat)
 			}
 			for ; ; n++ {
 				sum.Write(line)
@@ -164,16 +160,16 @@ func records(r io.Reader, now time.Time) iter.Seq2[Record, error] {
 					break
 				}
 				var l exportLine
-				if err := unmarshal(line, &l); err != nil {
+				if err := unmarshalStrict(line, &l); err != nil {
 					return fmt.Errorf("%w: line %d: %w", ErrExport, n+2, err)
 				}
-				rec, err := l.record(&log)
+				rec, err := l.toRecord(&log)
 				if err != nil {
 					return fmt.Errorf("%w: line %d: %w", ErrExport, n+2, err)
 				}
 				if rec.Kind == KindLog {
 					if logs[rec.Name] {
-						return fmt.Errorf("%w: line %d: log %s is there twice", ErrExport, n+2, rec.Name)
+						return fmt.Errorf("%w: line %d: log %s occurs twice", ErrExport, n+2, rec.Name)
 					}
 					logs[rec.Name] = true
 				}
@@ -185,8 +181,8 @@ func records(r io.Reader, now time.Time) iter.Seq2[Record, error] {
 				}
 			}
 			var last exportLast
-			if err := unmarshal(line, &last); err != nil || last != (exportLast{n, hex.EncodeToString(sum.Sum(nil))}) {
-				return fmt.Errorf("%w: it has been changed: the count or the digest in its last line is that of another", ErrExport)
+			if err := unmarshalStrict(line, &last); err != nil || last != (exportLast{n, hex.EncodeToString(sum.Sum(nil))}) {
+				return fmt.Errorf("%w: it has been changed: the count or the digest in its last line is wrong", ErrExport)
 			}
 			if log.Kind != "" && log.Entry.Seq != log.Span.Last {
 				return fmt.Errorf("%w: log %s ends with %d, not %d", ErrExport, log.Name, log.Entry.Seq, log.Span.Last)
@@ -205,7 +201,7 @@ func records(r io.Reader, now time.Time) iter.Seq2[Record, error] {
 	}
 }
 
-func unmarshal(line []byte, into any) error {
+func unmarshalStrict(line []byte, into any) error {
 	return json.Unmarshal(line, into, json.RejectUnknownMembers(true))
 }
 
@@ -218,7 +214,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 		case err == nil:
 			return line[:len(line)-1], nil
 		case len(line) > maxExportLine:
-			return nil, fmt.Errorf("%w: a line is longer than any of an export", ErrExport)
+			return nil, fmt.Errorf("%w: a line is too long for an export", ErrExport)
 		case errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("%w: it has no end: it was cut off", ErrExport)
 		case !errors.Is(err, bufio.ErrBufferFull):
@@ -227,9 +223,9 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// record is what the line says. log is the log that was read last, and what of its
-// entries.
-func (l *exportLine) record(log *Record) (Record, error) {
+// toRecord returns the record of the line. log is the log that was read last; log.Entry is its last entry so
+// far.
+func (l *exportLine) toRecord(log *Record) (Record, error) {
 	r := Record{Kind: l.Kind, Group: l.Group, Name: l.Name}
 	data := append([]byte(l.Text), l.Base64...)
 	at := time.UnixMicro(l.Micros)
@@ -259,13 +255,13 @@ func (l *exportLine) record(log *Record) (Record, error) {
 	case KindEntry:
 		r.Name, r.Entry = log.Name, Entry{l.Seq, data}
 		if log.Kind == "" || l.Seq != log.Entry.Seq+1 || l.Seq > log.Span.Last {
-			return r, fmt.Errorf("entry %d of log %q stands behind entry %d", l.Seq, log.Name, log.Entry.Seq)
+			return r, fmt.Errorf("entry %d of log %q follows entry %d", l.Seq, log.Name, log.Entry.Seq)
 		}
 		log.Entry.Seq++
 		return r, checkSize("the bytes of an entry", len(data), MaxEntry)
 	}
-	return r, fmt.Errorf("no kind of record is called %q", l.Kind)
+	return r, fmt.Errorf("%q is no kind of record", l.Kind)
 }
 
-// errNotEmpty is what Load says where something is kept.
+// errNotEmpty is the error of Load for a store that is not empty.
 var errNotEmpty = fmt.Errorf("%w: the store is not empty", ErrConflict)

@@ -18,7 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// filled puts something of each kind into s.
+// filled stores some items of each kind in s.
 func filled(t *testing.T, s store.Store) {
 	t.Helper()
 	write(t, s, "g", "n", "text \"\n\u2028é")
@@ -52,7 +52,7 @@ func export(t *testing.T, s store.Store) string {
 	return out.String()
 }
 
-// body is an export without what says where and when it was made, its values and limits in order.
+// body returns an export without its first and last line, with sorted values and limits.
 func body(export string) string {
 	lines := strings.Split(export, "\n")
 	lines = lines[1 : len(lines)-2]
@@ -61,28 +61,28 @@ func body(export string) string {
 	return milliseconds.ReplaceAllString(strings.Join(lines, "\n"), `"$1"`)
 }
 
-// milliseconds are as far as the instants of all backends go.
+// milliseconds rounds instants as the least precise backend does.
 var milliseconds = regexp.MustCompile(`"(\d{13})\d{3}"`)
 
-func TestWhatIsExportedIsImportedIntoAnyBackend(t *testing.T) {
-	eachPlace(t, func(t *testing.T, _ backend, open func() store.Store) {
+func TestAnExportCanBeImportedIntoEachBackend(t *testing.T) {
+	eachBackend(t, func(t *testing.T, _ backend, open func() store.Store) {
 		from := open()
 		filled(t, from)
 		all := export(t, from)
 		for _, b := range backends {
 			t.Run("into "+b.name, func(t *testing.T) {
-				s := b.place(t)()
+				s := b.newStore(t)()
 				if err := store.Import(t.Context(), s, iotest.HalfReader(strings.NewReader(all))); err != nil {
 					t.Fatal(err)
 				}
 				if got := export(t, s); body(got) != body(all) {
-					t.Errorf("exported again:\n%s\nwas:\n%s", got, all)
+					t.Errorf("the second export:\n%s\nthe first:\n%s", got, all)
 				}
 				if v := value(t, s, "g", "n"); string(v.Data) != "text \"\n\u2028é" || v.Version != value(t, from, "g", "n").Version {
 					t.Errorf("Value = %+v", v)
 				}
 				if _, wait, err := s.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "used", Every: time.Hour, Burst: 2}); wait == 0 || err != nil {
-					t.Errorf("a limit that was used up is whole: %v", err)
+					t.Errorf("a limit that was used up is available: %v", err)
 				}
 				if got := span(t, s, "gone"); got != (store.Span{First: 3, Last: 2}) {
 					t.Errorf("Span = %v", got)
@@ -102,7 +102,7 @@ func TestWhatIsExportedIsImportedIntoAnyBackend(t *testing.T) {
 	})
 }
 
-func TestNothingIsImportedWhereSomethingIs(t *testing.T) {
+func TestOnlyAnEmptyStoreTakesAnImport(t *testing.T) {
 	from := closed(t, store.NewMemory())
 	filled(t, from)
 	all := export(t, from)
@@ -123,7 +123,7 @@ func TestNothingIsImportedWhereSomethingIs(t *testing.T) {
 					t.Errorf("Import = %v, want ErrConflict", err)
 				}
 				if got := body(export(t, s)); got != before {
-					t.Errorf("it holds\n%s\nand held\n%s", got, before)
+					t.Errorf("the store holds\n%s\nand held\n%s", got, before)
 				}
 				if fault := s.Status().Fault; fault != "" {
 					t.Errorf("the store is at fault: %s", fault)
@@ -133,7 +133,7 @@ func TestNothingIsImportedWhereSomethingIs(t *testing.T) {
 	}
 }
 
-func TestWhatHasExpiredIsInNobodysWay(t *testing.T) {
+func TestExpiredValuesAreNeitherExportedNorImported(t *testing.T) {
 	inTime(t, func(t *testing.T, s store.Store) {
 		if _, err := s.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Data: []byte("x"), TTL: 20 * time.Millisecond}}}); err != nil {
 			t.Fatal(err)
@@ -147,18 +147,18 @@ func TestWhatHasExpiredIsInNobodysWay(t *testing.T) {
 		}
 		after(50 * time.Millisecond)
 		if got := body(export(t, s)); got != "" {
-			t.Errorf("exported after its time: %s", got)
+			t.Errorf("an expired value is exported: %s", got)
 		}
 		if err := store.Import(t.Context(), s, strings.NewReader(full)); err != nil {
 			t.Fatal(err)
 		}
 		if v := value(t, s, "g", "n"); v.Version != 0 {
-			t.Errorf("imported after its time: %+v", v)
+			t.Errorf("an expired value is imported: %+v", v)
 		}
 	})
 }
 
-func TestAnExportThatIsNotWholeIsRefused(t *testing.T) {
+func TestAnIncompleteExportIsRefused(t *testing.T) {
 	from := closed(t, store.NewMemory())
 	filled(t, from)
 	all := export(t, from)
@@ -179,7 +179,7 @@ func TestAnExportThatIsNotWholeIsRefused(t *testing.T) {
 	}
 	for i := 0; i < len(all)-1; i += 7 {
 		bad[fmt.Sprintf("cut at %d", i)] = all[:i]
-		if i > len(lines[0]) { // its first line is not of what is kept, but counts all the same
+		if i > len(lines[0]) { // a cut in the first line is also refused
 			bad[fmt.Sprintf("with byte %d changed", i)] = all[:i] + string(all[i]^1) + all[i+1:]
 		}
 	}
@@ -196,16 +196,16 @@ func TestAnExportThatIsNotWholeIsRefused(t *testing.T) {
 			t.Errorf("the store is at fault: %s", fault)
 		}
 		if err := store.Import(t.Context(), s, iotest.TimeoutReader(strings.NewReader(all))); !errors.Is(err, iotest.ErrTimeout) {
-			t.Errorf("Import = %v, want that of the reader", err)
+			t.Errorf("Import = %v, want the error of the reader", err)
 		}
 		if err := store.Import(t.Context(), s, strings.NewReader(all)); err != nil {
-			t.Errorf("the whole one: %v", err)
+			t.Errorf("the complete export: %v", err)
 		}
 	})
 }
 
-// lines that nobody would export, with a digest that fits.
-func TestWhatIsNotConsistentIsRefused(t *testing.T) {
+// Lines that no store exports, with a matching digest.
+func TestAnInconsistentExportIsRefused(t *testing.T) {
 	for what, lines := range map[string]string{
 		"of no kind":                     `{"kind":"x","group":"g","name":"n"}`,
 		"a member that we do not know":   `{"kind":"value","group":"g","name":"n","version":"7","text":"x","more":1}`,
@@ -224,7 +224,7 @@ func TestWhatIsNotConsistentIsRefused(t *testing.T) {
 				first := `{"store":"memory","format":1,"at":"2026-11-22T03:00:00Z"}` + "\n" + lines + "\n"
 				all := first + fmt.Sprintf(`{"records":%d,"sha256":"%s"}`, strings.Count(lines, "\n")+1, digest(first)) + "\n"
 				if err := store.Import(t.Context(), s, strings.NewReader(all)); !errors.Is(err, store.ErrExport) || strings.Contains(err.Error(), "digest") {
-					t.Errorf("%v, want ErrExport, and not for its digest", err)
+					t.Errorf("%v, want ErrExport for another reason than the digest", err)
 				}
 				if got := body(export(t, s)); got != "" {
 					t.Errorf("left behind:\n%s", got)
@@ -234,17 +234,17 @@ func TestWhatIsNotConsistentIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhoCannotTakeAnExportSaysSo(t *testing.T) {
+func TestExportReturnsTheErrorOfTheWriter(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		add(t, s, "l", strings.Repeat("long", 50_000))
 		errBroken := errors.New("broken pipe")
 		if err := store.Export(t.Context(), s, writerFunc(func([]byte) (int, error) { return 0, errBroken })); !errors.Is(err, errBroken) || errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("Export = %v, want that of the writer", err)
+			t.Errorf("Export = %v, want the error of the writer", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := store.Export(ctx, s, io.Discard); !errors.Is(err, context.Canceled) {
-			t.Errorf("Export = %v, want that of the context", err)
+			t.Errorf("Export = %v, want the error of the context", err)
 		}
 	})
 }

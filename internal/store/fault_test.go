@@ -21,7 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// refused tries to open the file: it must be refused, with words, and left as it was.
+// refused opens the file: that must fail with an error that contains the words, and must not change the file.
 func refused(t *testing.T, path string, words ...string) {
 	t.Helper()
 	before, _ := os.ReadFile(path)
@@ -36,15 +36,15 @@ func refused(t *testing.T, path string, words ...string) {
 	}
 	for _, w := range append(words, path) {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("the error does not say %q: %v", w, err)
+			t.Errorf("the error does not contain %q: %v", w, err)
 		}
 	}
 	if after, _ := os.ReadFile(path); string(after) != string(before) {
-		t.Errorf("the file that was refused has been changed")
+		t.Errorf("the refused file was changed")
 	}
 }
 
-// execute runs SQL on the file, as somebody else may.
+// execute runs SQL on the file, as another program could.
 func execute(t *testing.T, path, text string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)
@@ -59,7 +59,7 @@ func execute(t *testing.T, path, text string) {
 	}
 }
 
-func TestWhatIsNoStoreOfOursIsRefused(t *testing.T) {
+func TestFilesOfOtherProgramsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	text := path("text")
@@ -95,7 +95,7 @@ func TestWhatIsNoStoreOfOursIsRefused(t *testing.T) {
 	}
 	refused(t, gone, "it is gone", "put it back")
 	if _, err := os.Stat(gone); err == nil {
-		t.Error("one was made in the place of the one that is gone")
+		t.Error("a new file was made in place of the missing one")
 	}
 	left, err := filepath.Glob(path("*.new-*"))
 	if err != nil || len(left) > 0 {
@@ -103,7 +103,7 @@ func TestWhatIsNoStoreOfOursIsRefused(t *testing.T) {
 	}
 }
 
-func TestOnlyItsOwnerMayReadTheFile(t *testing.T) {
+func TestOnlyTheOwnerMayReadTheFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	f := openFile(t, filepath.Join(dir, "store.db"))
 	write(t, f, "g", "n", "secret")
@@ -122,8 +122,8 @@ func TestOnlyItsOwnerMayReadTheFile(t *testing.T) {
 	}
 }
 
-// contents writes what a test of damage looks for, and returns how to look: what is
-// not as it was, and nobody says so, is an error of the test's.
+// contents fills the store. look checks the content: different content without an error fails the test. said
+// reports whether there was an error.
 func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File) (said bool)) {
 	t.Helper()
 	f := openFile(t, path)
@@ -136,7 +136,7 @@ func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File)
 			t.Fatal(err)
 		}
 	}
-	for i, entries := range logs { // some in a row of their own, and some in one
+	for i, entries := range logs { // some in a row of their own, and some in a shared row
 		add(t, f, fmt.Sprint("l", i), entries[0])
 		add(t, f, fmt.Sprint("l", i), entries[1:]...)
 	}
@@ -152,7 +152,7 @@ func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File)
 					t.Errorf("the error does not say what it is of: %v", err)
 				}
 			case !ok:
-				t.Errorf("%s, and nobody says so", fmt.Sprintf(format, args...))
+				t.Errorf("%s, without an error", fmt.Sprintf(format, args...))
 			}
 		}
 		for i := range 40 {
@@ -177,8 +177,8 @@ func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File)
 	}
 }
 
-// harm opens a damaged copy of the file, and looks: either it is refused, or what is
-// wrong is said when it is asked for, or all is as it was.
+// harm opens a damaged copy of the file and looks: either it is refused, or reading reports the damage, or
+// the content is intact.
 func harm(t *testing.T, data []byte, look func(*testing.T, *store.File) bool) (said bool) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -201,7 +201,7 @@ func harm(t *testing.T, data []byte, look func(*testing.T, *store.File) bool) (s
 	return said || checked != nil
 }
 
-func TestAFileThatWasCutOffLosesNothingInSilence(t *testing.T) {
+func TestATruncatedFileIsReported(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	look := contents(t, path)
@@ -212,15 +212,15 @@ func TestAFileThatWasCutOffLosesNothingInSilence(t *testing.T) {
 	for i := range 40 {
 		n := i * len(data) / 40
 		if !harm(t, data[:n], look) {
-			t.Errorf("cut off at %d of %d bytes, and nobody says so", n, len(data))
+			t.Errorf("cut off at %d of %d bytes, without an error", n, len(data))
 		}
 	}
 	if harm(t, data, look) {
-		t.Error("the whole file is damaged")
+		t.Error("the undamaged file is reported as damaged")
 	}
 }
 
-func TestAFlippedBitLosesNothingInSilence(t *testing.T) {
+func TestAFlippedBitIsReported(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	look := contents(t, path)
@@ -245,13 +245,13 @@ func TestAFlippedBitLosesNothingInSilence(t *testing.T) {
 		}
 		data[at] ^= bit
 	}
-	if said == 0 { // most of the file's bytes are what is kept
-		t.Errorf("none of %d flips was noticed", flips)
+	if said == 0 { // most bytes of the file are content
+		t.Errorf("none of %d flipped bits was reported", flips)
 	}
 	t.Logf("%d of %d flips were noticed; the others changed nothing that is kept", said, flips)
 }
 
-// Found by flipping each bit of a file's first page: SQLite has no objection to any of these.
+// Found by flipping each bit of a file's first page: SQLite accepts all of these changes.
 func TestADamagedHeaderOrSchemaIsFoundByTheCheck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	look := contents(t, path)
@@ -259,23 +259,23 @@ func TestADamagedHeaderOrSchemaIsFoundByTheCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const version = 18 // of the format, for writing
+	const version = 18 // offset of the format's write version
 	name := bytes.Index(data, []byte("id    INTEGER PRIMARY KEY"))
 	if name < 0 || data[version] != 2 {
-		t.Fatalf("the file is laid out in another way: a name at %d, version %d", name, data[version])
+		t.Fatalf("the file has an unexpected layout: a name at %d, version %d", name, data[version])
 	}
 	for _, at := range []int{version, name, name + 1} {
 		for _, bit := range []byte{1, 8, 16, 128} {
 			data[at] ^= bit
 			if !harm(t, data, look) {
-				t.Errorf("bit %08b of byte %d is flipped, and nobody says so", bit, at)
+				t.Errorf("bit %08b of byte %d is flipped, without an error", bit, at)
 			}
 			data[at] ^= bit
 		}
 	}
 }
 
-// abandoned is what a process that was killed leaves behind, and what it acknowledged of log 0.
+// abandoned returns the files that a killed process leaves behind, and the last acknowledged entry of log 0.
 func abandoned(t *testing.T) (files map[string][]byte, last uint64) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -306,7 +306,7 @@ func abandoned(t *testing.T) (files map[string][]byte, last uint64) {
 	return files, last
 }
 
-func TestAWALThatWasHarmedLosesNothingInSilence(t *testing.T) {
+func TestADamagedWALIsReported(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	files, last := abandoned(t)
 	wal := files["-wal"]
@@ -326,23 +326,23 @@ func TestAWALThatWasHarmedLosesNothingInSilence(t *testing.T) {
 	harm := func(what string, wal []byte) {
 		path := laid(wal)
 		f, err := store.OpenFile(path, store.FileOptions{})
-		if err == nil { // it was harmed where nothing stands that was acknowledged
+		if err == nil { // the damage hit no acknowledged entry
 			if got := span(t, f, "0"); got.First != 1 || got.Last < last {
-				t.Errorf("%s: Span = %v, and %d were acknowledged", what, got, last)
+				t.Errorf("%s: Span = %v, and %d entries were acknowledged", what, got, last)
 			}
 			checkLog(t, f, "0", 0)
 			_ = f.Close()
 			return
 		}
 		said++
-		for _, words := range []string{path, "it is damaged", "written last", "to go on without them, delete"} {
+		for _, words := range []string{path, "it is damaged", "newest pages", "to continue without them, delete"} {
 			if !strings.Contains(err.Error(), words) {
-				t.Errorf("%s: the error does not say %q: %v", what, words, err)
+				t.Errorf("%s: the error does not contain %q: %v", what, words, err)
 			}
 		}
 	}
 	if harm("not harmed", wal); said > 0 {
-		t.Error("what was not harmed was refused")
+		t.Error("an undamaged file was refused")
 	}
 	luck := rand.New(rand.NewPCG(law.Seed(t), 0))
 	for i := range 20 {
@@ -353,17 +353,16 @@ func TestAWALThatWasHarmedLosesNothingInSilence(t *testing.T) {
 		harm(fmt.Sprintf("bit of byte %d flipped", at), harmed)
 	}
 	if said < 20 {
-		t.Errorf("%d of 40 harms were noticed", said)
+		t.Errorf("%d of 40 damaged files were reported", said)
 	}
 	path := laid(wal[:len(wal)/2])
 	if err := os.Remove(path + "-shm"); err != nil {
 		t.Fatal(err)
 	}
-	checkLog(t, openFile(t, path), "0", 0) // what is left is in order
+	checkLog(t, openFile(t, path), "0", 0) // the rest is intact
 }
 
-// withoutSpace fills the file up to a limit of this process, and says in one line what
-// is wrong.
+// withoutSpace fills the file up to a size limit of this process, and prints one line about any error.
 func withoutSpace(path string) {
 	ctx := context.Background()
 	signal.Ignore(syscall.SIGXFSZ)
@@ -427,7 +426,7 @@ func withoutSpace(path string) {
 	fmt.Println("ok", last)
 }
 
-func TestWithoutSpaceNothingIsLostAndItGoesOnWhenThereIsSome(t *testing.T) {
+func TestAFullDiskLosesNothingAndTheStoreRecovers(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	out, err := child(t, "limited", path).Output()
@@ -439,11 +438,11 @@ func TestWithoutSpaceNothingIsLostAndItGoesOnWhenThereIsSome(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := span(t, openFile(t, path), "l"); got != (store.Span{First: 1, Last: last + 1}) || last < 10 {
-		t.Errorf("Span = %v; %d were acknowledged", got, last+1)
+		t.Errorf("Span = %v; %d entries were acknowledged", got, last+1)
 	}
 }
 
-// asAnother tries to open the file as somebody who may not write to its folder.
+// asAnother opens the file as a user who may not write to its folder.
 func asAnother(path string) {
 	if os.Getuid() == 0 {
 		if err := syscall.Setuid(65534); err != nil {
@@ -458,8 +457,8 @@ func asAnother(path string) {
 	fmt.Println(err)
 }
 
-func TestAFolderThatCannotBeWrittenToIsSaid(t *testing.T) {
-	dir, err := os.MkdirTemp("", "store") //nolint:usetesting // that of t.TempDir has a parent that others may not enter
+func TestAReadOnlyFolderIsReported(t *testing.T) {
+	dir, err := os.MkdirTemp("", "store") //nolint:usetesting // the parent of t.TempDir is not readable for other users
 	if err != nil {
 		t.Fatal(err)
 	}

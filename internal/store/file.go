@@ -17,54 +17,50 @@ import (
 	"time"
 )
 
-// File is a Store in one file of SQLite. Several processes can have the same file
-// open, and what the contract says holds across them, but for notices: these are
-// heard in the process that publishes them only. Use OpenFile.
+// File is a Store in one SQLite file. Several processes can open the same file, and the contract holds across
+// them, except for notices: they reach only the subscribers of the process that publishes them. Use OpenFile.
 //
-// All that changes something goes through one goroutine, which takes together what
-// waits: one transaction, and one wait for the disk, for all of it.
+// All changes go through one goroutine. It makes all waiting changes in one transaction, with one wait for
+// the disk.
 type File struct {
-	path    string
-	id      string // of its mark
-	log     *slog.Logger
-	notices hub
-	reads   *sql.DB // opens few connections, and closes them when they idle
-	asked   chan *request
-	ended   chan struct{} // closed when the writer has ended
+	path       string
+	id         string // from the file's mark
+	log        *slog.Logger
+	notices    noticeHub
+	reads      fileReader
+	changes    chan *fileChange
+	writerDone chan struct{} // closed when fileWriter has ended
 
-	mu     sync.RWMutex // of closing: who asks holds it for reading
+	mu     sync.RWMutex // calls in flight hold it for reading, Close holds it for writing
 	closed bool
 
-	faultMu sync.Mutex
-	fault   string
-	since   time.Time
-
-	lost atomic.Pointer[replacedError] // why it is not the file that was opened
+	fault    fileFault
+	replaced atomic.Pointer[replacedError] // nil while it is the file that was opened
 }
 
-// FileOptions say how a File is opened. The zero value works.
+// FileOptions are the options of OpenFile. The zero value works.
 type FileOptions struct {
-	Log *slog.Logger // nil: nothing is logged
+	Log *slog.Logger // nil means no log
 }
 
-// maxRead is how many bytes Read gives at once, but for the first entry.
+// maxRead is how many bytes Read returns at most, unless the first entry alone has more.
 const maxRead = 16 << 20
 
-// entriesOfLog is how many entries a log may ever have. The number of a row of entries is
-// that of its log times entriesOfLog and that of its first entry, so that the entries of a
-// log stand side by side, and what is appended goes behind what is there.
+// entriesOfLog is how many entries a log can ever have. The id of a row of entries is the id of its log times
+// entriesOfLog plus the number of its first entry: so the entries of a log lie side by side, and appended
+// rows come after all others of their log.
 const entriesOfLog = 1 << 44
 
-// Entries that are appended at once share rows of so many bytes, since a row costs as much as
-// what stands in it. Smaller rows would leave much of their pages empty, so what does not fill
-// one stands by itself: with 3 or 4 receipts at once, files would be larger by 21 and 36 %.
+// Entries that are appended together share rows, since a row costs as much as its content. Rows that are too
+// small would leave much of their pages empty, so a group of entries below minRowBytes is stored one entry a
+// row: with 3 or 4 receipts at a time, files would otherwise be larger by 21 and 36 %.
 const (
-	rowBytes = 32 << 10 // at most, but for the first entry
-	rowLeast = 24 << 10
+	maxRowBytes = 32 << 10 // unless the first entry alone has more
+	minRowBytes = 24 << 10
 )
 
-// checksum is what is kept beside each value and entry: SQLite finds that its pages
-// are not pages, but not that a byte of what stands in one is another.
+// checksum is stored beside each value and entry: SQLite detects a damaged page structure, but not a changed
+// byte in the data of a page.
 func checksum(data []byte, of ...uint64) int64 {
 	var sum uint32
 	for _, n := range of {
@@ -75,14 +71,14 @@ func checksum(data []byte, of ...uint64) int64 {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// row is a value as it stands in the table.
-type row struct {
+// A valueRow is a row of the table of values.
+type valueRow struct {
 	version, expires, sum int64
 	data                  []byte
 }
 
-func rowOf(k Key, v Value) row {
-	r := row{version: int64(v.Version), data: v.Data}
+func newValueRow(k Key, v Value) valueRow {
+	r := valueRow{version: int64(v.Version), data: v.Data}
 	if !v.Expires.IsZero() {
 		r.expires = v.Expires.UnixMicro()
 	}
@@ -90,15 +86,15 @@ func rowOf(k Key, v Value) row {
 	return r
 }
 
-func (r *row) checksum(k Key) int64 {
+func (r *valueRow) checksum(k Key) int64 {
 	key := crc32.Checksum([]byte(k.Group+"\x00"+k.Name), castagnoli)
 	return checksum(r.data, uint64(key), uint64(r.version), uint64(r.expires))
 }
 
-// value is what the row holds at now; the zero Value where its time is over.
-func (r *row) value(k Key, now time.Time) (Value, error) {
+// value returns the value of the row at now; the zero Value if it has expired.
+func (r *valueRow) value(k Key, now time.Time) (Value, error) {
 	if r.sum != r.checksum(k) {
-		return Value{}, damaged("the value %q of %q", k.Name, k.Group)
+		return Value{}, damagedError("the value %q of %q", k.Name, k.Group)
 	}
 	if r.expires != 0 && r.expires <= now.UnixMicro() {
 		return Value{}, nil
@@ -110,10 +106,10 @@ func (r *row) value(k Key, now time.Time) (Value, error) {
 	return v, nil
 }
 
-// bytesOf makes what was read one's own, and never nil.
-func bytesOf(raw sql.RawBytes) []byte { return append([]byte{}, raw...) }
+// cloneBytes returns a copy of raw that is never nil.
+func cloneBytes(raw sql.RawBytes) []byte { return append([]byte{}, raw...) }
 
-// scanAll reads rows, each with scan.
+// scanAll calls scan for each row and closes rows.
 func scanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 	if err != nil {
 		return err
@@ -127,14 +123,17 @@ func scanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 	return cmp.Or(rows.Err(), rows.Close())
 }
 
-// query reads rows for one who changes nothing.
-func (f *File) query(ctx context.Context, scan func(*sql.Rows) error, text string, args ...any) error {
-	rows, err := f.reads.QueryContext(ctx, text, args...)
+// A fileReader has the read-only connections to a file. It opens few of them, and closes idle ones.
+type fileReader struct{ *sql.DB }
+
+// query runs a query and calls scan for each row.
+func (r fileReader) query(ctx context.Context, scan func(*sql.Rows) error, text string, args ...any) error {
+	rows, err := r.QueryContext(ctx, text, args...)
 	return scanAll(rows, err, scan)
 }
 
-// read runs one use that changes nothing.
-func (f *File) read(ctx context.Context, use func(ctx context.Context) error) error {
+// withReads runs one call that changes nothing.
+func (f *File) withReads(ctx context.Context, use func(ctx context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -143,11 +142,11 @@ func (f *File) read(ctx context.Context, use func(ctx context.Context) error) er
 	if f.closed {
 		return fmt.Errorf("%w: it is closed", ErrUnavailable)
 	}
-	if lost := f.lost.Load(); lost != nil {
-		return f.failed(lost)
+	if lost := f.replaced.Load(); lost != nil {
+		return f.wrapError(lost)
 	}
-	// A context that can end costs a goroutine for each statement, and these are short.
-	return f.failed(use(context.WithoutCancel(ctx)))
+	// A context that can end costs a goroutine for each statement. These statements are short.
+	return f.wrapError(use(context.WithoutCancel(ctx)))
 }
 
 // Value implements Store.
@@ -155,14 +154,14 @@ func (f *File) Value(ctx context.Context, k Key) (v Value, err error) {
 	if err := k.check(); err != nil {
 		return Value{}, err
 	}
-	err = f.read(ctx, func(ctx context.Context) error {
-		return f.query(ctx, func(rows *sql.Rows) error {
-			var r row
+	err = f.withReads(ctx, func(ctx context.Context) error {
+		return f.reads.query(ctx, func(rows *sql.Rows) error {
+			var r valueRow
 			var data sql.RawBytes
 			if err := rows.Scan(&r.version, &r.expires, &r.sum, &data); err != nil {
 				return err
 			}
-			r.data = bytesOf(data)
+			r.data = cloneBytes(data)
 			v, err = r.value(k, time.Now())
 			return err
 		}, `SELECT version, expires, sum, data FROM value WHERE grp = ? AND name = ?`, k.Group, k.Name)
@@ -176,15 +175,15 @@ func (f *File) List(ctx context.Context, group string) (all []Named, err error) 
 		return nil, err
 	}
 	now := time.Now()
-	err = f.read(ctx, func(ctx context.Context) error {
-		return f.query(ctx, func(rows *sql.Rows) error {
-			var r row
+	err = f.withReads(ctx, func(ctx context.Context) error {
+		return f.reads.query(ctx, func(rows *sql.Rows) error {
+			var r valueRow
 			var name string
 			var data sql.RawBytes
 			if err := rows.Scan(&name, &r.version, &r.expires, &r.sum, &data); err != nil {
 				return err
 			}
-			r.data = bytesOf(data)
+			r.data = cloneBytes(data)
 			v, err := r.value(Key{group, name}, now)
 			if v.Version != 0 {
 				all = append(all, Named{name, v})
@@ -201,15 +200,15 @@ func (f *File) Apply(ctx context.Context, c Change) (Version, error) {
 	if err := c.check(); err != nil {
 		return 0, err
 	}
-	r := request{durable: c.Durable, sweeps: len(c.Writes)}
+	r := fileChange{durable: c.Durable, expiring: len(c.Writes)}
 	writes := make([]Write, len(c.Writes))
 	for i, w := range c.Writes {
-		w.Data = bytes.Clone(w.Data) // the caller may be gone before it is written
+		w.Data = bytes.Clone(w.Data) // the caller may return before it is written, and reuse it
 		r.size += len(w.Data)
 		writes[i] = w
 	}
 	var made Version
-	r.do = func(tx *transaction) error {
+	r.apply = func(tx *fileTransaction) error {
 		now := time.Now()
 		for _, w := range writes {
 			var was Version
@@ -223,7 +222,7 @@ func (f *File) Apply(ctx context.Context, c Change) (Version, error) {
 			}, `SELECT version, expires FROM value WHERE grp = ? AND name = ?`, c.Group, w.Name); err != nil {
 				return err
 			}
-			if !w.matches(was) {
+			if !w.mayReplace(was) {
 				return fmt.Errorf("%s/%s: %w", c.Group, w.Name, ErrConflict)
 			}
 		}
@@ -239,20 +238,20 @@ func (f *File) Apply(ctx context.Context, c Change) (Version, error) {
 			if w.TTL > 0 {
 				value.Expires = now.Add(w.TTL)
 			}
-			if err := tx.put(Key{c.Group, w.Name}, value); err != nil {
+			if err := tx.putValue(Key{c.Group, w.Name}, value); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if err := f.ask(ctx, &r); err != nil {
+	if err := f.submit(ctx, &r); err != nil {
 		return 0, err
 	}
 	return made, nil
 }
 
-func (tx *transaction) put(k Key, v Value) error {
-	r := rowOf(k, v)
+func (tx *fileTransaction) putValue(k Key, v Value) error {
+	r := newValueRow(k, v)
 	return tx.exec(`INSERT INTO value (grp, name, version, expires, sum, data) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (grp, name) DO UPDATE SET version = excluded.version, expires = excluded.expires, sum = excluded.sum, data = excluded.data`,
 		k.Group, k.Name, r.version, r.expires, r.sum, r.data)
@@ -263,13 +262,13 @@ func (f *File) Take(ctx context.Context, group string, want Want, limits ...Limi
 	if err := checkTake(group, want, limits); err != nil {
 		return 0, 0, err
 	}
-	r := request{sweeps: len(limits)}
-	var took struct { // which is made still when nobody waits for it any more
+	r := fileChange{expiring: len(limits)}
+	var took struct { // the writer may set it after the caller has returned
 		n    int
 		wait time.Duration
 	}
-	r.do = func(tx *transaction) error {
-		was := make([]meter, len(limits))
+	r.apply = func(tx *fileTransaction) error {
+		was := make([]limitState, len(limits))
 		for i, l := range limits {
 			if err := tx.query(func(rows *sql.Rows) (err error) {
 				was[i], err = scanMeter(rows, Key{group, l.Name})
@@ -278,43 +277,43 @@ func (f *File) Take(ctx context.Context, group string, want Want, limits ...Limi
 				return err
 			}
 		}
-		var next []meter
-		next, took.n, took.wait = take(was, limits, want, time.Now().UnixMicro())
+		var next []limitState
+		next, took.n, took.wait = takeFromLimits(was, limits, want, time.Now().UnixMicro())
 		for i, l := range limits {
 			if next[i] == was[i] {
 				continue
 			}
-			if err := tx.meter(group, l.Name, next[i]); err != nil {
+			if err := tx.putLimit(group, l.Name, next[i]); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if err := f.ask(ctx, &r); err != nil {
+	if err := f.submit(ctx, &r); err != nil {
 		return 0, 0, err
 	}
 	return took.n, took.wait, nil
 }
 
-func (tx *transaction) meter(group, name string, m meter) error {
+func (tx *fileTransaction) putLimit(group, name string, m limitState) error {
 	return tx.exec(`INSERT INTO meter (grp, name, whole, sum) VALUES (?, ?, ?, ?)
 		ON CONFLICT (grp, name) DO UPDATE SET whole = excluded.whole, sum = excluded.sum`,
-		group, name, m.whole, m.checksum(Key{group, name}))
+		group, name, m.fullAt, m.checksum(Key{group, name}))
 }
 
-func (m meter) checksum(k Key) int64 {
-	return checksum([]byte(k.Group+"\x00"+k.Name), uint64(m.whole))
+func (m limitState) checksum(k Key) int64 {
+	return checksum([]byte(k.Group+"\x00"+k.Name), uint64(m.fullAt))
 }
 
-// scanMeter reads whole and sum.
-func scanMeter(rows *sql.Rows, k Key) (meter, error) {
-	var m meter
+// scanMeter reads the columns whole and sum.
+func scanMeter(rows *sql.Rows, k Key) (limitState, error) {
+	var m limitState
 	var sum int64
-	if err := rows.Scan(&m.whole, &sum); err != nil {
-		return meter{}, err
+	if err := rows.Scan(&m.fullAt, &sum); err != nil {
+		return limitState{}, err
 	}
 	if sum != m.checksum(k) {
-		return meter{}, damaged("the limit %q of %q", k.Name, k.Group)
+		return limitState{}, damagedError("the limit %q of %q", k.Name, k.Group)
 	}
 	return m, nil
 }
@@ -324,15 +323,15 @@ func (f *File) Append(ctx context.Context, log string, after uint64, entries ...
 	if err := checkAppend(log, entries); err != nil {
 		return err
 	}
-	r := request{durable: true}
+	r := fileChange{durable: true}
 	own := make([]Entry, len(entries))
-	whole := bytes.Join(entries, nil) // the caller may be gone before they are written
+	whole := bytes.Join(entries, nil) // a copy: the caller may return before they are written
 	for i, e := range entries {
 		own[i] = Entry{after + 1 + uint64(i), whole[r.size : r.size+len(e)]}
 		r.size += len(e)
 	}
-	r.do = func(tx *transaction) error {
-		id, s, err := tx.span(log)
+	r.apply = func(tx *fileTransaction) error {
+		id, s, err := tx.readSpan(log)
 		switch {
 		case err != nil:
 			return err
@@ -345,17 +344,17 @@ func (f *File) Append(ctx context.Context, log string, after uint64, entries ...
 				return err
 			}
 		}
-		if err := tx.entries(id, own); err != nil {
+		if err := tx.putEntries(id, own); err != nil {
 			return err
 		}
 		s.Last += uint64(len(own))
 		return tx.setSpan(id, log, s)
 	}
-	return f.ask(ctx, &r)
+	return f.submit(ctx, &r)
 }
 
-// span returns what there is of the log; id is 0 where there is none.
-func (tx *transaction) span(log string) (id int64, s Span, err error) {
+// readSpan returns the id and the span of the log; id is 0 if there is no such log.
+func (tx *fileTransaction) readSpan(log string) (id int64, s Span, err error) {
 	s = Span{1, 0}
 	err = tx.query(func(rows *sql.Rows) error {
 		id, s, err = scanSpan(rows, log)
@@ -366,44 +365,44 @@ func (tx *transaction) span(log string) (id int64, s Span, err error) {
 
 const selectSpan = `SELECT id, first, last, sum FROM log WHERE name = ?`
 
-// scanSpan reads id, first, last and sum.
+// scanSpan reads the columns id, first, last and sum.
 func scanSpan(rows *sql.Rows, log string) (id int64, s Span, err error) {
 	var sum int64
 	if err := rows.Scan(&id, &s.First, &s.Last, &sum); err != nil {
 		return 0, Span{}, err
 	}
 	if sum != s.checksum(log) {
-		return 0, Span{}, damaged("the end of log %s", log)
+		return 0, Span{}, damagedError("the end of log %s", log)
 	}
 	return id, s, nil
 }
 
 func (s Span) checksum(log string) int64 { return checksum([]byte(log), s.First, s.Last) }
 
-func (tx *transaction) newLog(name string, s Span) (id int64, err error) {
+func (tx *fileTransaction) newLog(name string, s Span) (id int64, err error) {
 	err = tx.query(func(rows *sql.Rows) error { return rows.Scan(&id) },
 		`INSERT INTO log (name, first, last, sum) VALUES (?, ?, ?, ?) RETURNING id`, name, int64(s.First), int64(s.Last), s.checksum(name))
 	return id, err
 }
 
-func (tx *transaction) setSpan(id int64, log string, s Span) error {
+func (tx *fileTransaction) setSpan(id int64, log string, s Span) error {
 	return tx.exec(`UPDATE log SET first = ?, last = ?, sum = ? WHERE id = ?`, int64(s.First), int64(s.Last), s.checksum(log), id)
 }
 
-// entries puts them down.
-func (tx *transaction) entries(log int64, entries []Entry) error {
+// putEntries inserts the entries of a log.
+func (tx *fileTransaction) putEntries(log int64, entries []Entry) error {
 	for len(entries) > 0 {
-		id, n := log*entriesOfLog+int64(entries[0].Seq), fit(entries)
-		data, sizes := entries[0].Data, []byte(nil) // of one there is nothing to say
+		id, n := log*entriesOfLog+int64(entries[0].Seq), entriesPerRow(entries)
+		data, sizes := entries[0].Data, []byte(nil) // a single entry needs no sizes
 		if n > 1 {
-			data, sizes = tx.data[:0], tx.sizes[:0]
+			data, sizes = tx.rowData[:0], tx.rowSizes[:0]
 			for _, e := range entries[:n] {
 				data = append(data, e.Data...)
 				sizes = binary.AppendUvarint(sizes, uint64(len(e.Data)))
 			}
-			tx.data, tx.sizes = data, sizes
+			tx.rowData, tx.rowSizes = data, sizes
 		}
-		if err := tx.exec(`INSERT INTO entry (id, sum, data, sizes) VALUES (?, ?, ?, ?)`, id, rowSum(id, data, sizes), data, sizes); err != nil {
+		if err := tx.exec(`INSERT INTO entry (id, sum, data, sizes) VALUES (?, ?, ?, ?)`, id, entryRowSum(id, data, sizes), data, sizes); err != nil {
 			return err
 		}
 		entries = entries[n:]
@@ -411,22 +410,22 @@ func (tx *transaction) entries(log int64, entries []Entry) error {
 	return nil
 }
 
-// fit returns how many of the entries go into one row.
-func fit(entries []Entry) (n int) {
+// entriesPerRow returns how many of the entries go into one row.
+func entriesPerRow(entries []Entry) (n int) {
 	size := 0
-	for n < len(entries) && size+len(entries[n].Data) <= rowBytes && entries[n].Seq == entries[0].Seq+uint64(n) {
+	for n < len(entries) && size+len(entries[n].Data) <= maxRowBytes && entries[n].Seq == entries[0].Seq+uint64(n) {
 		size += len(entries[n].Data)
 		n++
 	}
-	if size < rowLeast {
+	if size < minRowBytes {
 		return 1
 	}
 	return n
 }
 
-// rowSum is the checksum of a row of entries.
-func rowSum(id int64, data, sizes []byte) int64 {
-	return int64(crc32.Update(uint32(checksum(data, uint64(id))), castagnoli, sizes)) //nolint:gosec // it is one of 32 bits
+// entryRowSum returns the checksum of a row of entries.
+func entryRowSum(id int64, data, sizes []byte) int64 {
+	return int64(crc32.Update(uint32(checksum(data, uint64(id))), castagnoli, sizes)) //nolint:gosec // a checksum has 32 bits
 }
 
 // Read implements Store.
@@ -436,11 +435,11 @@ func (f *File) Read(ctx context.Context, log string, after uint64, limit int) (a
 	}
 	limit = min(limit, MaxEntries)
 	if after >= entriesOfLog || limit <= 0 {
-		return nil, f.read(ctx, func(context.Context) error { return nil })
+		return nil, f.withReads(ctx, func(context.Context) error { return nil })
 	}
 	size := 0
-	err = f.read(ctx, func(ctx context.Context) error {
-		return f.inSnapshot(ctx, func(tx *sql.Tx) error {
+	err = f.withReads(ctx, func(ctx context.Context) error {
+		return f.reads.inTransaction(ctx, func(tx *sql.Tx) error {
 			id, span, err := txSpan(ctx, tx, log)
 			if err != nil || span.Last <= after {
 				return err
@@ -453,21 +452,21 @@ func (f *File) Read(ctx context.Context, log string, after uint64, limit int) (a
 			err = scanAll(rows, err, func(rows *sql.Rows) error {
 				return scanEntries(rows, func(e Entry) error {
 					switch {
-					case e.Seq < begin: // in one row with it
+					case e.Seq < begin: // it is in the same row as begin
 						return nil
 					case e.Seq != next:
-						return damaged("entry %d of log %s", next, log)
+						return damagedError("entry %d of log %s", next, log)
 					}
 					if size += len(e.Data); len(all) == limit || size > maxRead && len(all) > 0 {
 						return errEnough
 					}
-					all = append(all, Entry{e.Seq, bytesOf(e.Data)})
+					all = append(all, Entry{e.Seq, cloneBytes(e.Data)})
 					next++
 					return nil
 				})
 			})
 			if err == nil && next <= span.Last && len(all) < limit {
-				return damaged("entry %d of log %s", next, log)
+				return damagedError("entry %d of log %s", next, log)
 			}
 			return err
 		})
@@ -485,11 +484,11 @@ func txSpan(ctx context.Context, tx *sql.Tx, log string) (id int64, s Span, err 
 	return id, s, err
 }
 
-// errEnough ends reading.
+// errEnough ends a read early. It is no failure.
 var errEnough = errors.New("enough")
 
-// scanEntries reads id, sum, data and sizes, and gives see the entries of the row, each for
-// as long as see takes.
+// scanEntries reads the columns id, sum, data and sizes, and calls see with each entry of the row. The
+// entry's data is valid only during see.
 func scanEntries(rows *sql.Rows, see func(Entry) error) error {
 	var id, sum int64
 	var data, sizes sql.RawBytes
@@ -497,8 +496,8 @@ func scanEntries(rows *sql.Rows, see func(Entry) error) error {
 		return err
 	}
 	e := Entry{Seq: uint64(id % entriesOfLog)}
-	if sum != rowSum(id, data, sizes) {
-		return damaged("what begins with entry %d of a log", e.Seq)
+	if sum != entryRowSum(id, data, sizes) {
+		return damagedError("the row of entries from entry %d of a log", e.Seq)
 	}
 	if len(sizes) == 0 {
 		e.Data = data
@@ -507,7 +506,7 @@ func scanEntries(rows *sql.Rows, see func(Entry) error) error {
 	for ; len(sizes) > 0; e.Seq++ {
 		size, n := binary.Uvarint(sizes)
 		if n <= 0 || size > uint64(len(data)) {
-			return damaged("the size of entry %d of a log", e.Seq)
+			return damagedError("the size of entry %d of a log", e.Seq)
 		}
 		e.Data, data, sizes = data[:size], data[size:], sizes[n:]
 		if err := see(e); err != nil {
@@ -523,8 +522,8 @@ func (f *File) Span(ctx context.Context, log string) (Span, error) {
 	if err := checkName("a log", log); err != nil {
 		return Span{}, err
 	}
-	err := f.read(ctx, func(ctx context.Context) error {
-		return f.query(ctx, func(rows *sql.Rows) (err error) {
+	err := f.withReads(ctx, func(ctx context.Context) error {
+		return f.reads.query(ctx, func(rows *sql.Rows) (err error) {
 			_, s, err = scanSpan(rows, log)
 			return err
 		}, selectSpan, log)
@@ -537,8 +536,8 @@ func (f *File) Span(ctx context.Context, log string) (Span, error) {
 
 // Logs implements Store.
 func (f *File) Logs(ctx context.Context) (names []string, err error) {
-	err = f.read(ctx, func(ctx context.Context) error {
-		return f.query(ctx, func(rows *sql.Rows) error {
+	err = f.withReads(ctx, func(ctx context.Context) error {
+		return f.reads.query(ctx, func(rows *sql.Rows) error {
 			var name string
 			err := rows.Scan(&name)
 			names = append(names, name)
@@ -548,7 +547,7 @@ func (f *File) Logs(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// trimAtOnce is how many entries Trim lets go of in one transaction.
+// trimAtOnce is how many entries Trim deletes in one transaction.
 const trimAtOnce = 4096
 
 // Trim implements Store.
@@ -557,8 +556,8 @@ func (f *File) Trim(ctx context.Context, log string, first uint64) error {
 		return err
 	}
 	for done := false; !done; {
-		r := request{do: func(tx *transaction) error {
-			id, s, err := tx.span(log)
+		r := fileChange{apply: func(tx *fileTransaction) error {
+			id, s, err := tx.readSpan(log)
 			if err != nil {
 				return err
 			}
@@ -566,7 +565,7 @@ func (f *File) Trim(ctx context.Context, log string, first uint64) error {
 			if done = id == 0 || next <= s.First; done {
 				return nil
 			}
-			// A row goes with the last of its entries: that of next stays, where there is one.
+			// A row is deleted with the last of its entries. The row with the entry next stays, if there is one.
 			if err := tx.exec(`DELETE FROM entry WHERE id >= ?1 AND id < ?1 + ?2
 				AND (?2 > ?3 OR id < (SELECT max(id) FROM entry WHERE id <= ?1 + ?2))`, id*entriesOfLog, int64(next), int64(s.Last)); err != nil {
 				return err
@@ -574,19 +573,19 @@ func (f *File) Trim(ctx context.Context, log string, first uint64) error {
 			s.First = next
 			return tx.setSpan(id, log, s)
 		}}
-		if err := f.ask(ctx, &r); err != nil {
+		if err := f.submit(ctx, &r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Publish implements Store, for the subscribers of this process.
+// Publish implements Store. Only subscribers in this process get the notice.
 func (f *File) Publish(ctx context.Context, topic string, data []byte) error {
 	if err := cmp.Or(checkName("a topic", topic), checkSize("the bytes of a notice", len(data), MaxNotice)); err != nil {
 		return err
 	}
-	return f.read(ctx, func(context.Context) error {
+	return f.withReads(ctx, func(context.Context) error {
 		f.notices.publish(topic, data)
 		return nil
 	})
@@ -599,9 +598,8 @@ func (f *File) Subscribe(topic string, heard func([]byte)) (stop func()) {
 
 // Status implements Store.
 func (f *File) Status() Status {
-	f.faultMu.Lock()
-	defer f.faultMu.Unlock()
-	return Status{Kind: "file", Where: f.path, ID: f.id, Survives: "machine", Fault: f.fault, Since: f.since, Lost: f.fault != "" && f.lost.Load() != nil}
+	fault, since := f.fault.current()
+	return Status{Kind: "file", Where: f.path, ID: f.id, Survives: "machine", Fault: fault, Since: since, Lost: fault != "" && f.replaced.Load() != nil}
 }
 
 // Close implements Store.
@@ -612,20 +610,20 @@ func (f *File) Close() error {
 		return nil
 	}
 	f.closed = true
-	close(f.asked)
-	<-f.ended
+	close(f.changes)
+	<-f.writerDone
 	f.notices.close()
 	err := f.reads.Close()
-	opened.Lock()
-	defer opened.Unlock()
-	if opened.files[f.path]--; opened.files[f.path] == 0 {
-		delete(opened.files, f.path)
+	openFiles.Lock()
+	defer openFiles.Unlock()
+	if openFiles.files[f.path]--; openFiles.files[f.path] == 0 {
+		delete(openFiles.files, f.path)
 	}
-	return f.failed(err)
+	return f.wrapError(err)
 }
 
-// size returns how many bytes the file at path has; 0 where it is not there.
-func size(path string) int64 {
+// fileSize returns the bytes of the file at path; 0 if there is no file.
+func fileSize(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0

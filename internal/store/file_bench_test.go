@@ -13,11 +13,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// Sixty-four writers of receipts of 700 bytes. "rows" is the baseline: each a transaction of its
-// own, which waits for the disk.
+// 64 writers of receipts of 700 bytes. "rows" is the baseline: a transaction for each receipt, which waits
+// for the disk.
 func BenchmarkReceipts(b *testing.B) {
 	receipt := bytes.Repeat([]byte("r"), 700)
-	b.Run("append/one log of 64 writers", func(b *testing.B) { // in batches, as a chain has it
+	b.Run("append/one log of 64 writers", func(b *testing.B) { // in batches, as a chain writes them
 		f := benchFile(b)
 		batch := make([][]byte, 64)
 		for i := range batch {
@@ -73,7 +73,7 @@ func BenchmarkReceipts(b *testing.B) {
 	})
 }
 
-// What one call may ask of a store, beside the same in memory.
+// BenchmarkUses measures the methods that one call uses, beside the same in memory.
 func BenchmarkUses(b *testing.B) {
 	for _, s := range []struct {
 		name string

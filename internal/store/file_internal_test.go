@@ -24,40 +24,40 @@ func openInternal(t *testing.T) *File {
 	return f
 }
 
-// together has the writer find all the requests waiting, and returns their answers.
-func together(t *testing.T, f *File, all ...*request) []error {
+// together submits all changes so that the writer finds them in one batch, and returns their results.
+func together(t *testing.T, f *File, all ...*fileChange) []error {
 	t.Helper()
 	ready, release := make(chan struct{}), make(chan struct{})
-	first := &request{ctx: t.Context(), done: make(chan error, 1), do: func(*transaction) error {
+	first := &fileChange{ctx: t.Context(), result: make(chan error, 1), apply: func(*fileTransaction) error {
 		close(ready)
 		<-release
 		return nil
 	}}
-	f.asked <- first
+	f.changes <- first
 	<-ready
 	for _, r := range all {
-		if r.done = make(chan error, 1); r.ctx == nil {
+		if r.result = make(chan error, 1); r.ctx == nil {
 			r.ctx = t.Context()
 		}
-		f.asked <- r
+		f.changes <- r
 	}
 	close(release)
-	if err := <-first.done; err != nil {
+	if err := <-first.result; err != nil {
 		t.Fatal(err)
 	}
 	errs := make([]error, len(all))
 	for i, r := range all {
-		if r.left.Load() && r.ctx.Err() != nil {
-			continue // nobody answers
+		if r.decided.Load() && r.ctx.Err() != nil {
+			continue // its caller gave up
 		}
-		errs[i] = <-r.done
+		errs[i] = <-r.result
 	}
 	return errs
 }
 
-func puts(name string) *request {
-	return &request{do: func(tx *transaction) error {
-		return tx.put(Key{"g", name}, Value{Data: []byte("x"), Version: 7})
+func puts(name string) *fileChange {
+	return &fileChange{apply: func(tx *fileTransaction) error {
+		return tx.putValue(Key{"g", name}, Value{Data: []byte("x"), Version: 7})
 	}}
 }
 
@@ -70,88 +70,88 @@ func has(t *testing.T, f *File, name string) bool {
 	return v.Version != 0
 }
 
-func TestAChangeThatFailsDoesNotSpoilTheOthersOfItsBatch(t *testing.T) {
+func TestAFailedChangeDoesNotFailItsBatch(t *testing.T) {
 	f := openInternal(t)
-	half := &request{do: func(tx *transaction) error {
-		return errors.Join(puts("half").do(tx), tx.exec(`INSERT INTO nowhere VALUES (1)`))
+	half := &fileChange{apply: func(tx *fileTransaction) error {
+		return errors.Join(puts("half").apply(tx), tx.exec(`INSERT INTO nowhere VALUES (1)`))
 	}}
-	conflict := &request{do: func(*transaction) error { return ErrConflict }}
+	conflict := &fileChange{apply: func(*fileTransaction) error { return ErrConflict }}
 	errs := together(t, f, puts("before"), half, conflict, puts("after"))
 	if errs[0] != nil || errs[3] != nil {
-		t.Errorf("the others: %v, %v", errs[0], errs[3])
+		t.Errorf("the good changes: %v, %v", errs[0], errs[3])
 	}
 	if !errors.Is(errs[1], ErrUnavailable) || !strings.Contains(errs[1].Error(), f.path) || !errors.Is(errs[2], ErrConflict) {
-		t.Errorf("the ones that fail: %v, %v", errs[1], errs[2])
+		t.Errorf("the bad changes: %v, %v", errs[1], errs[2])
 	}
 	if !has(t, f, "before") || !has(t, f, "after") || has(t, f, "half") {
-		t.Error("what was kept is not what was acknowledged")
+		t.Error("the stored values are not the acknowledged ones")
 	}
 	if fault := f.Status().Fault; fault != "" {
-		t.Errorf("the last one went well, and it says: %s", fault)
+		t.Errorf("the last change succeeded, and Status says: %s", fault)
 	}
 }
 
-func TestWhatWaitsIsWrittenInOneTransaction(t *testing.T) {
+func TestWaitingChangesShareATransaction(t *testing.T) {
 	f := openInternal(t)
 	var seen []any
-	in := func(name string) *request {
+	in := func(name string) *fileChange {
 		r := puts(name)
-		do := r.do
-		r.do = func(tx *transaction) error {
-			seen = append(seen, has(t, f, "0")) // what others see
+		do := r.apply
+		r.apply = func(tx *fileTransaction) error {
+			seen = append(seen, has(t, f, "0")) // what another connection sees
 			return do(tx)
 		}
 		return r
 	}
 	together(t, f, in("0"), in("1"), in("2"))
 	if fmt.Sprint(seen) != "[false false false]" || !has(t, f, "2") {
-		t.Errorf("others saw the first change when the others were made: %v", seen)
+		t.Errorf("another connection saw the first change before the batch was committed: %v", seen)
 	}
 }
 
-func TestWhatNobodyWaitsForAnyMoreIsNotWritten(t *testing.T) {
+func TestACancelledChangeIsNotWritten(t *testing.T) {
 	f := openInternal(t)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	left := puts("left")
 	left.ctx = gone
-	left.left.Store(true)
+	left.decided.Store(true)
 	together(t, f, left, puts("stayed"))
 	if has(t, f, "left") || !has(t, f, "stayed") {
-		t.Error("what nobody waited for was written, or what somebody waited for was not")
+		t.Error("a cancelled change was written, or another one was not")
 	}
 }
 
-func TestABatchIsBounded(t *testing.T) {
+func TestABatchIsLimited(t *testing.T) {
 	f := openInternal(t)
-	seen := map[bool]int{} // by whether the first was to be seen already
-	large := func() *request {
-		return &request{size: maxBatchBytes/2 + 1, do: func(tx *transaction) error {
+	seen := map[bool]int{} // by whether the first change was visible
+	large := func() *fileChange {
+		return &fileChange{size: maxBatchBytes/2 + 1, apply: func(tx *fileTransaction) error {
 			seen[has(t, f, "first")]++
-			return puts("first").do(tx)
+			return puts("first").apply(tx)
 		}}
 	}
 	together(t, f, large(), large(), large())
 	if seen[false] != 1 || seen[true] != 2 {
-		t.Errorf("three large ones: %v", seen)
+		t.Errorf("three large changes: %v", seen)
 	}
 	alone := puts("alone")
-	alone.once = true
-	do := alone.do
-	alone.do = func(tx *transaction) error {
+	alone.exclusive = true
+	do := alone.apply
+	alone.apply = func(tx *fileTransaction) error {
 		if !has(t, f, "before") {
-			t.Error("it is not alone")
+			t.Error("the exclusive change is not alone in its transaction")
 		}
 		return do(tx)
 	}
 	together(t, f, puts("before"), alone)
 }
 
-func TestOnlyWhatIsDurableWaitsForTheDisk(t *testing.T) {
+func TestOnlyDurableChangesWaitForTheDisk(t *testing.T) {
 	f := openInternal(t)
 	for _, durable := range []bool{true, false, true, false} {
 		var level int
-		r := &request{durable: durable, do: func(tx *transaction) error {
+		r := &fileChange{durable: durable, apply: func(tx *fileTransaction) error {
 			return tx.query(func(rows *sql.Rows) error { return rows.Scan(&level) }, `PRAGMA synchronous`)
 		}}
 		together(t, f, puts("before"), r, puts("behind"))
@@ -161,7 +161,7 @@ func TestOnlyWhatIsDurableWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-func TestWhatHasExpiredIsLetGoOf(t *testing.T) {
+func TestExpiredRowsAreDeleted(t *testing.T) {
 	f := openInternal(t)
 	apply := func(name string, ttl time.Duration) {
 		t.Helper()
@@ -176,10 +176,10 @@ func TestWhatHasExpiredIsLetGoOf(t *testing.T) {
 		apply(fmt.Sprint(i), time.Microsecond)
 	}
 	apply("kept", time.Hour)
-	for range sweepAfter {
+	for range sweepInterval {
 		apply("again", 0)
 	}
-	for _, table := range []string{"value WHERE grp != ''", "meter"} { // no group is the store's own mark
+	for _, table := range []string{"value WHERE grp != ''", "meter"} { // the empty group holds the mark
 		var n int
 		if err := f.reads.QueryRow(`SELECT count(*) FROM ` + table).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -189,11 +189,11 @@ func TestWhatHasExpiredIsLetGoOf(t *testing.T) {
 		}
 	}
 	if !has(t, f, "kept") || !has(t, f, "again") {
-		t.Error("what has not expired is gone")
+		t.Error("a value that has not expired is gone")
 	}
 }
 
-func TestTheWALStaysBounded(t *testing.T) {
+func TestTheWALStaysShort(t *testing.T) {
 	f := openInternal(t)
 	entries := make([][]byte, 512)
 	for i := range entries {
@@ -204,21 +204,21 @@ func TestTheWALStaysBounded(t *testing.T) {
 		if err := f.Append(t.Context(), "l", uint64(i*len(entries)), entries...); err != nil {
 			t.Fatal(err)
 		}
-		longest = max(longest, size(f.path+"-wal"))
+		longest = max(longest, fileSize(f.path+"-wal"))
 	}
 	if longest > maxWAL/2 {
 		t.Errorf("the WAL became %d bytes long", longest)
 	}
 }
 
-// BenchmarkFileLook is what each commit pays to know that the file is the one that was opened.
+// BenchmarkFileLook measures the check at each commit that the file is the one that was opened.
 func BenchmarkFileLook(b *testing.B) {
 	f, err := OpenFile(filepath.Join(b.TempDir(), "store.db"), FileOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // nothing is lost
-	w := &writer{File: f}
+	defer f.Close() //nolint:errcheck // the file is in a temporary folder
+	w := &fileWriter{File: f}
 	for b.Loop() {
 		if err := w.checkFiles(); err != nil {
 			b.Fatal(err)
@@ -230,7 +230,7 @@ func TestNames15ADiskThatHangsIsSaidToHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openInternal(t)
 		hung := make(chan struct{})
-		hook := request{ctx: t.Context(), done: make(chan error, 1), do: func(tx *transaction) error {
+		hook := fileChange{ctx: t.Context(), result: make(chan error, 1), apply: func(tx *fileTransaction) error {
 			return tx.conn.Raw(func(c any) error {
 				c.(sqlite.HookRegisterer).RegisterCommitHook(func() int32 {
 					<-hung
@@ -239,24 +239,24 @@ func TestNames15ADiskThatHangsIsSaidToHang(t *testing.T) {
 				return nil
 			})
 		}}
-		f.asked <- &hook
-		<-time.After(hangs / 2)
+		f.changes <- &hook
+		<-time.After(hangAfter / 2)
 		if st := f.Status(); st.Fault != "" {
 			t.Errorf("after a second: %+v", st)
 		}
-		<-time.After(hangs)
+		<-time.After(hangAfter)
 		if st := f.Status(); !strings.Contains(st.Fault, "the disk has not ended a write") {
 			t.Errorf("after three seconds: %+v", st)
 		}
 		if _, err := f.Value(t.Context(), Key{"g", "n"}); err != nil {
-			t.Errorf("what only reads: %v", err)
+			t.Errorf("a read while the disk hangs: %v", err)
 		}
 		close(hung)
-		if err := <-hook.done; err != nil {
+		if err := <-hook.result; err != nil {
 			t.Error(err)
 		}
 		if st := f.Status(); st.Fault != "" {
-			t.Errorf("once it goes on: %+v", st)
+			t.Errorf("after the write has ended: %+v", st)
 		}
 		_ = f.Close()
 	})

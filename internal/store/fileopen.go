@@ -21,12 +21,12 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// applicationID stands in the header of each file, so that one of somebody else's is
-// never written to. It spells SwBd.
+// applicationID is in the header of each file, so that a file of another program is never written to. It
+// spells SwBd.
 const applicationID = 0x53774264
 
-// migrations make a file of one schema version into one of the next. The first makes an empty
-// file into version 1. What has been released is never changed.
+// migrations change a file of one schema version to the next version. The first one changes an empty file to
+// version 1. A released migration never changes.
 //
 // Instants are microseconds since 1970; 0 is none.
 var migrations = []string{
@@ -62,22 +62,22 @@ var migrations = []string{
 		sum  INTEGER NOT NULL,
 		data BLOB
 	);`,
-	// Several entries stand in one row: data is one behind the other, and sizes how many bytes
-	// each has, as uvarints; where it is empty, data is one entry.
+	// A row can hold several entries: data is their concatenation, and sizes holds their lengths in bytes,
+	// as uvarints. If sizes is empty, data is one entry.
 	`ALTER TABLE entry ADD COLUMN sizes BLOB;`,
 }
 
-// busy is how long one who writes waits for another process that does.
-const busy = 5 * time.Second
+// busyTimeout is how long a writer waits for a writer in another process.
+const busyTimeout = 5 * time.Second
 
-// schema is the text of the newest one, as SQLite keeps it.
-var schema = sync.OnceValues(func() (string, error) {
+// newestSchema is the text of the newest schema, as SQLite stores it.
+var newestSchema = sync.OnceValues(func() (string, error) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = db.Close() }()
-	db.SetMaxOpenConns(1) // each connection has a memory of its own
+	db.SetMaxOpenConns(1) // each connection would have a database of its own
 	for _, text := range migrations {
 		if _, err := db.Exec(text); err != nil {
 			return "", err
@@ -86,22 +86,22 @@ var schema = sync.OnceValues(func() (string, error) {
 	return readSchema(context.Background(), db)
 })
 
-// A rower is a database or a transaction.
-type rower interface {
+// A rowQuerier is a database or a transaction.
+type rowQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// readSchema reads the text of the schema, in an order that VACUUM leaves alone.
-func readSchema(ctx context.Context, db rower) (text string, err error) {
+// readSchema reads the text of the schema, in an order that VACUUM does not change.
+func readSchema(ctx context.Context, db rowQuerier) (text string, err error) {
 	err = db.QueryRowContext(ctx, `SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema ORDER BY name)`).Scan(&text)
 	return text, err
 }
 
-// OpenFile opens the file at path, and makes it, and its folder, where there is none.
-// Only its owner may read it.
+// OpenFile opens the file at path. It makes the file and its folder if there is none; only the owner may read
+// the file.
 //
-// What is no file of ours, of a newer version or damaged is left as it is, and is
-// ErrUnavailable, with what to do about it. A small file is checked as a whole.
+// A file of another program, of a newer version, or that is damaged is not changed. The error is then
+// ErrUnavailable and says what to do. A small file is checked completely.
 func OpenFile(path string, o FileOptions) (*File, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -110,47 +110,47 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	f := &File{path: path, log: o.Log, asked: make(chan *request, maxBatch), ended: make(chan struct{})}
-	if err := f.create(); err != nil {
-		return nil, f.failed(err)
+	f := &File{path: path, log: o.Log, changes: make(chan *fileChange, maxBatch), writerDone: make(chan struct{})}
+	if err := f.createFile(); err != nil {
+		return nil, f.wrapError(err)
 	}
-	opened.Lock()
-	defer opened.Unlock()
-	if opened.files[path] == 0 {
+	openFiles.Lock()
+	defer openFiles.Unlock()
+	if openFiles.files[path] == 0 {
 		if err := cmp.Or(checkFormat(path), checkWAL(path)); err != nil {
-			return nil, f.failed(err)
+			return nil, f.wrapError(err)
 		}
 	}
-	w, err := f.open()
+	w, err := f.openConnections()
 	if err != nil {
-		return nil, f.failed(err)
+		return nil, f.wrapError(err)
 	}
-	opened.files[path]++
-	go w.run()
+	openFiles.files[path]++
+	go w.commitBatches()
 	return f, nil
 }
 
-// create makes a file where there is none: under another name first, so that whoever sees
-// one sees a whole one.
-func (f *File) create() error {
+// createFile makes a file if there is none: under another name first, so that no process ever sees half a
+// file.
+func (f *File) createFile() error {
 	info, err := os.Stat(f.path)
 	switch {
 	case err == nil && info.IsDir():
 		return fmt.Errorf("%w: it is a folder; name a file", errRefused)
-	case err == nil && info.Size() <= 1: // of one byte, SQLite would make a new one
-		return fmt.Errorf("%w: it is empty, which no store ever is; delete it if nothing was kept in it", errRefused)
+	case err == nil && info.Size() <= 1: // SQLite would overwrite a file of one byte
+		return fmt.Errorf("%w: it is empty, and no store is; delete it if nothing was stored in it", errRefused)
 	case err == nil:
 		return nil
 	case !errors.Is(err, os.ErrNotExist):
 		return err
-	case size(f.path+"-wal") > 0:
-		return fmt.Errorf("%w: it is gone, and what was written last is still in %s-wal; put it back, or delete that too", errRefused, f.path)
+	case fileSize(f.path+"-wal") > 0:
+		return fmt.Errorf("%w: it is gone, and its newest changes are still in %s-wal; put it back, or delete that file too", errRefused, f.path)
 	}
 	dir, name := filepath.Split(f.path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(dir, name+".new-*") // that only its owner may read
+	file, err := os.CreateTemp(dir, name+".new-*") // only its owner may read it
 	if err != nil {
 		return err
 	}
@@ -159,22 +159,21 @@ func (f *File) create() error {
 		return err
 	}
 	fresh := File{path: file.Name()}
-	w, err := fresh.open()
+	w, err := fresh.openConnections()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(fresh.reads.Close(), w.close()); err != nil {
+	if err := errors.Join(fresh.reads.Close(), w.closeConnection()); err != nil {
 		return err
 	}
-	if err := os.Link(file.Name(), f.path); err != nil && !errors.Is(err, os.ErrExist) { // another process was first
+	if err := os.Link(file.Name(), f.path); err != nil && !errors.Is(err, os.ErrExist) { // ErrExist: another process was first
 		return err
 	}
 	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
 }
 
-// checkFormat looks at the format's versions for writing and for reading: of one for writing
-// that it does not know SQLite makes no error, but a file that is never written to. A file
-// of which nothing can be read here is SQLite's to speak of.
+// checkFormat checks the version of the file format: SQLite opens a file with an unknown write version
+// without an error, but never writes to it. If the header cannot be read here, SQLite reports that.
 //
 // The format: https://sqlite.org/fileformat2.html#file_format_version_numbers.
 func checkFormat(path string) error {
@@ -186,12 +185,12 @@ func checkFormat(path string) error {
 	const wal = 2
 	var header [20]byte
 	if _, err := io.ReadFull(file, header[:]); err == nil && string(header[:6]) == "SQLite" && header[18] > wal {
-		return damaged("version %d of its format", header[18])
+		return damagedError("version %d of its format", header[18])
 	}
 	return nil
 }
 
-// syncDir makes what was created in the folder durable.
+// syncDir makes new files in the folder durable.
 func syncDir(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil // folders cannot be synced, and need not be
@@ -203,36 +202,36 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// open opens the connections, and brings the file to the version that we know.
-func (f *File) open() (_ *writer, err error) {
-	w := &writer{File: f, durable: true, unswept: sweepAfter, tx: transaction{stmts: map[string]*sql.Stmt{}}}
-	if w.db, err = f.connect("synchronous(FULL)", "cache_size(-1024)"); err != nil {
+// openConnections opens the connections, and migrates the file to the newest schema version.
+func (f *File) openConnections() (_ *fileWriter, err error) {
+	w := &fileWriter{File: f, durable: true, expiringWrites: sweepInterval, tx: fileTransaction{stmts: map[string]*sql.Stmt{}}}
+	if w.db, err = connectFile(f.path, "synchronous(FULL)", "cache_size(-1024)"); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			_ = w.close()
+			_ = w.closeConnection()
 		}
 	}()
 	if w.tx.conn, err = w.db.Conn(context.Background()); err != nil {
 		return nil, err
 	}
-	for deadline := time.Now().Add(busy); ; {
-		err := w.migrate()
+	for deadline := time.Now().Add(busyTimeout); ; {
+		err := w.migrateSchema()
 		if err == nil {
-			err = w.mark()
+			err = w.readOrMakeMark()
 		}
 		if err == nil {
 			break
 		}
-		// Going over to WAL mode does not wait for another process that does so too.
+		// Switching to WAL mode does not wait for another process that does the same.
 		if !isBusy(err) || time.Now().After(deadline) {
 			return nil, err
 		}
 		_ = w.tx.pragma(`ROLLBACK`)
 		<-time.After(10 * time.Millisecond)
 	}
-	if f.reads, err = f.connect("query_only(1)", "cache_size(-512)"); err != nil {
+	if f.reads.DB, err = connectFile(f.path, "query_only(1)", "cache_size(-512)"); err != nil {
 		return nil, err
 	}
 	f.reads.SetMaxOpenConns(4)
@@ -241,8 +240,8 @@ func (f *File) open() (_ *writer, err error) {
 	return w, w.checkFiles()
 }
 
-// close closes the writer's connection.
-func (w *writer) close() error {
+// closeConnection closes the writer's connection.
+func (w *fileWriter) closeConnection() error {
 	var err error
 	for _, s := range w.tx.stmts {
 		err = errors.Join(err, s.Close())
@@ -253,24 +252,24 @@ func (w *writer) close() error {
 	return errors.Join(err, w.db.Close())
 }
 
-// pageSize is that of a new file, in bytes: each page that a commit has touched is written
-// twice, to the log and then to the file, and what is appended touches half as many as of
-// SQLite's own 4,096. Larger ones cost more where many logs are written to at once.
+// pageSize is the page size of a new file, in bytes. A commit writes each changed page twice: to the WAL and
+// then to the file. An append changes half as many pages as with SQLite's own 4,096 bytes. Larger pages cost
+// more if many logs are written at the same time.
 const pageSize = 8192
 
-// connect returns connections that have the pragmas set.
-func (f *File) connect(pragmas ...string) (*sql.DB, error) {
+// connectFile returns connections with the pragmas set.
+func connectFile(path string, pragmas ...string) (*sql.DB, error) {
 	q := url.Values{"_pragma": append([]string{
 		fmt.Sprintf("page_size(%d)", pageSize),
-		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()),
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"temp_store(MEMORY)",
 	}, pragmas...)}
-	u := url.URL{Scheme: "file", Path: filepath.ToSlash(f.path), RawQuery: q.Encode()}
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: q.Encode()}
 	return sql.Open("sqlite", u.String())
 }
 
-// migrate looks whose the file is, and brings it to the newest version.
-func (w *writer) migrate() error {
+// migrateSchema checks that the file is a store, and migrates it to the newest schema version.
+func (w *fileWriter) migrateSchema() error {
 	var app, version, tables int64
 	for text, into := range map[string]*int64{
 		`PRAGMA application_id`:              &app,
@@ -288,7 +287,7 @@ func (w *writer) migrate() error {
 	case version > newest:
 		return fmt.Errorf("%w: its schema is version %d, and this Switchboard knows up to %d; use the version that wrote it, or a later one", errRefused, version, newest)
 	}
-	// What is not ours has not been written to until here.
+	// Nothing was written up to here, so a file of another program is unchanged.
 	for _, text := range []string{
 		`PRAGMA journal_mode = WAL`,
 		fmt.Sprintf(`PRAGMA journal_size_limit = %d`, maxWAL/4),
@@ -303,7 +302,7 @@ func (w *writer) migrate() error {
 	if err := w.tx.pragma(`BEGIN IMMEDIATE`); err != nil {
 		return err
 	}
-	// Another process may have been first.
+	// Another process may have migrated the file first.
 	if err := w.tx.conn.QueryRowContext(context.Background(), `PRAGMA user_version`).Scan(&version); err != nil {
 		return err
 	}
@@ -318,13 +317,14 @@ func (w *writer) migrate() error {
 		w.tx.pragma(`COMMIT`))
 }
 
-// smallFile is how many bytes are checked whenever they are opened: in a fraction of a second.
+// smallFile is the largest file, in bytes, that is checked completely at each opening: that takes a fraction of a
+// second.
 const smallFile = 16 << 20
 
-// checkSmall finds in a small file what only a look at all of it finds: a damaged index
-// gives too little, and no error.
-func (w *writer) checkSmall() error {
-	if size(w.path)+size(w.path+"-wal") > smallFile {
+// checkSmall checks a small file completely: a damaged index makes queries return too little without an
+// error, and only a complete check finds that.
+func (w *fileWriter) checkSmall() error {
+	if fileSize(w.path)+fileSize(w.path+"-wal") > smallFile {
 		return nil
 	}
 	var found string
@@ -337,18 +337,18 @@ func (w *writer) checkSmall() error {
 	return nil
 }
 
-// errRefused says that the file is not for us.
+// errRefused says that the file is not a store that this program can open.
 var errRefused = errors.New("it is not opened")
 
-// errDamaged says that something was read that was never written.
+// errDamaged says that the file contains something that was never written.
 var errDamaged = errors.New("it is damaged")
 
-func damaged(format string, args ...any) error {
+func damagedError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s is not what was written", errDamaged, fmt.Sprintf(format, args...))
 }
 
-// failed says of what has gone wrong which file it is, and what to do about it.
-func (f *File) failed(err error) error {
+// wrapError adds to an error which file it is about and what to do.
+func (f *File) wrapError(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -356,11 +356,11 @@ func (f *File) failed(err error) error {
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
-	return fmt.Errorf("%w: %s: %s", ErrUnavailable, f.path, explain(err))
+	return fmt.Errorf("%w: %s: %s", ErrUnavailable, f.path, explainError(err))
 }
 
-// explain puts what SQLite says into words, and says what to do next.
-func explain(err error) string {
+// explainError turns an error of SQLite into plain words, and says what to do next.
+func explainError(err error) string {
 	const restore = "; put it aside, and a backup or an export in its place"
 	if errors.Is(err, errDamaged) {
 		return err.Error() + restore
@@ -373,7 +373,7 @@ func explain(err error) string {
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):
 		return readOnly
 	}
-	switch code(err) & 0xff {
+	switch sqliteCode(err) & 0xff {
 	case sqlite3.SQLITE_FULL:
 		return full
 	case sqlite3.SQLITE_NOTADB:
@@ -383,18 +383,18 @@ func explain(err error) string {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
 		return readOnly
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return fmt.Sprintf("another process has been writing to it for %s", busy)
+		return fmt.Sprintf("another process has been writing to it for %s", busyTimeout)
 	case sqlite3.SQLITE_IOERR:
 		return "the disk does not do what it should: " + err.Error()
 	}
 	return strings.TrimSpace(err.Error())
 }
 
-func code(err error) int {
+func sqliteCode(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code()
 	}
 	return 0
 }
 
-func isBusy(err error) bool { return code(err)&0xff == sqlite3.SQLITE_BUSY }
+func isBusy(err error) bool { return sqliteCode(err)&0xff == sqlite3.SQLITE_BUSY }

@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// rows counts the rows that the entries of all logs of a file stand in.
+// rows counts the rows of entries of all logs of a file.
 func rows(t *testing.T, path string) (n int) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)
@@ -43,7 +43,7 @@ func TestEntriesThatShareARowAreReadAndTrimmedOneByOne(t *testing.T) {
 	add(t, f, "l", all...)
 	add(t, f, "after", "x")
 	if got := rows(t, path); got != 2+17 { // up to entry 173, 300, 301, 473, 624, 775, 930; and each of the last 10
-		t.Errorf("%d entries stand in %d rows", n, got-2)
+		t.Errorf("%d entries are in %d rows", n, got-2)
 	}
 	look := func(first int) {
 		for _, after := range []int{0, first - 1, first, 172, 173, 174, 299, 300, 301, n - 2, n - 1} {
@@ -78,13 +78,13 @@ func TestEntriesThatShareARowAreReadAndTrimmedOneByOne(t *testing.T) {
 		}
 	}
 	if got := rows(t, path); got != 2+1 {
-		t.Errorf("one entry stands in %d rows", got-2)
+		t.Errorf("one entry is in %d rows", got-2)
 	}
 	if err := f.Trim(t.Context(), "l", n+1); err != nil {
 		t.Fatal(err)
 	}
 	if got := rows(t, path); got != 2 {
-		t.Errorf("no entry stands in %d rows", got-2)
+		t.Errorf("no entry is in %d rows", got-2)
 	}
 	add(t, f, "l", "more")
 	if got := read(t, f, 0, 9); got != fmt.Sprint(n+1, "=more") {
@@ -92,11 +92,11 @@ func TestEntriesThatShareARowAreReadAndTrimmedOneByOne(t *testing.T) {
 	}
 }
 
-func TestSizesThatAreNotWhatWasWrittenAreSaid(t *testing.T) {
+func TestDamagedSizesAreReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openFile(t, path)
 	add(t, f, "l", strings.Repeat("a", 10_000), strings.Repeat("b", 10_001), strings.Repeat("c", 10_002))
-	execute(t, path, `UPDATE entry SET sizes = X'914E904E924E'`) // the first two changed places
+	execute(t, path, `UPDATE entry SET sizes = X'914E904E924E'`) // the first two are exchanged
 	if got, err := f.Read(t.Context(), "l", 0, 9); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("Read = %v, %v", got, err)
 	}
@@ -105,18 +105,18 @@ func TestSizesThatAreNotWhatWasWrittenAreSaid(t *testing.T) {
 	}
 }
 
-func TestAFileOfAnOlderVersionIsBroughtToOurs(t *testing.T) {
+func TestAFileOfAnOlderVersionIsMigrated(t *testing.T) {
 	text, err := os.ReadFile("testdata/version1.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	was, err := os.ReadFile("testdata/version1.jsonl") // what that version has exported
+	was, err := os.ReadFile("testdata/version1.jsonl") // an export by that version
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "store.db")
 	execute(t, path, string(text))
-	for range 2 { // the second time it is ours
+	for range 2 { // the second time it has been migrated
 		f := openFile(t, path)
 		if got := export(t, f); body(got) != body(string(was)) {
 			t.Errorf("it holds\n%s\nand held\n%s", got, was)
@@ -143,7 +143,7 @@ func TestAFileOfAnOlderVersionIsBroughtToOurs(t *testing.T) {
 	}
 }
 
-func TestAFileThatWasVacuumedIsWhole(t *testing.T) {
+func TestAVacuumedFileIsIntact(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openFile(t, path)
 	filled(t, f)

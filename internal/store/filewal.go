@@ -11,47 +11,46 @@ import (
 	"time"
 )
 
-// opened counts the Files of this process by path: a process that closes a file lets go
-// of all locks that it has on it, so that one which is in use must not be looked at.
-var opened = struct {
+// openFiles counts the Files of this process by path. A process that closes a file descriptor loses all its
+// locks on that file, so a file that is in use here must not be opened for a look.
+var openFiles = struct {
 	sync.Mutex
 	files map[string]int
 }{files: map[string]int{}}
 
-// checkWAL finds out whether the WAL has lost what another process had written to it.
-// SQLite reads it up to the first page that is not whole, and takes the rest for what
-// a crash has cut off: a WAL that was truncated or damaged would lose what was acknowledged
-// without a word. How far it went stands in the index beside it, which SQLite makes
-// anew; so it is looked at before. After a restart of the machine it says nothing.
+// checkWAL finds out whether the WAL has lost pages that another process had written. SQLite reads the WAL up
+// to the first incomplete page, and takes the rest for the result of a crash: so a WAL that was truncated or
+// damaged would lose acknowledged changes silently. The index beside it says how far the WAL went. SQLite
+// rebuilds that index, so checkWAL reads it before SQLite opens the file. After a restart of the machine the
+// index says nothing.
 //
-// The formats: https://sqlite.org/fileformat2.html#walformat and
-// https://sqlite.org/walformat.html#walidxfmt.
+// The formats: https://sqlite.org/fileformat2.html#walformat and https://sqlite.org/walformat.html#walidxfmt.
 func checkWAL(path string) error {
 	for {
-		index, err := readIndex(path)
-		if err != nil || index == nil || index.pages <= index.moved {
+		index, err := readWALIndex(path)
+		if err != nil || index == nil || index.pages <= index.checkpointed {
 			return err
 		}
-		good, err := index.whole(path + "-wal")
+		good, err := index.validPages(path + "-wal")
 		if err != nil || good >= index.pages {
 			return err
 		}
-		if again, err := readIndex(path); err != nil || again == nil || *again != *index {
+		if again, err := readWALIndex(path); err != nil || again == nil || *again != *index {
 			continue // another process has the file open
 		}
-		return fmt.Errorf("%w: of the %d pages in %s-wal, which were written last, %d cannot be read (to go on without them, delete %s-shm)",
+		return fmt.Errorf("%w: of the %d newest pages, in %s-wal, %d cannot be read (to continue without them, delete %s-shm)",
 			errDamaged, index.pages, path, index.pages-good, path)
 	}
 }
 
-// A walIndex is what the index says of the WAL.
+// A walIndex is what the index says about the WAL.
 type walIndex struct {
-	pages, moved uint32 // that were written; and of these, moved into the file
-	salt         [8]byte
+	pages, checkpointed uint32 // pages written; how many of them have been moved into the file
+	salt                [8]byte
 }
 
-// readIndex reads it; nil where there is none that counts.
-func readIndex(path string) (*walIndex, error) {
+// readWALIndex reads the index; nil if there is none or it says nothing.
+func readWALIndex(path string) (*walIndex, error) {
 	file, err := os.Open(path + "-shm")
 	if os.IsNotExist(err) {
 		return nil, nil
@@ -64,22 +63,22 @@ func readIndex(path string) (*walIndex, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info.ModTime().Before(started()) {
+	if info.ModTime().Before(machineStart()) {
 		return nil, nil
 	}
 	var b [100]byte
 	if _, err := io.ReadFull(file, b[:]); err != nil || !bytes.Equal(b[:48], b[48:96]) || b[12] == 0 {
-		return nil, nil //nolint:nilerr // it is being written, or never was: SQLite makes it anew
+		return nil, nil //nolint:nilerr // it is being written, or was never written: SQLite rebuilds it
 	}
 	return &walIndex{
-		pages: binary.NativeEndian.Uint32(b[16:]),
-		moved: binary.NativeEndian.Uint32(b[96:]),
-		salt:  [8]byte(b[32:40]),
+		pages:        binary.NativeEndian.Uint32(b[16:]),
+		checkpointed: binary.NativeEndian.Uint32(b[96:]),
+		salt:         [8]byte(b[32:40]),
 	}, nil
 }
 
-// whole says how many pages of the WAL are what was written.
-func (x *walIndex) whole(path string) (pages uint32, err error) {
+// validPages returns how many pages of the WAL are intact.
+func (x *walIndex) validPages(path string) (pages uint32, err error) {
 	file, err := os.Open(path)
 	if os.IsNotExist(err) {
 		return 0, nil
@@ -123,8 +122,8 @@ func (x *walIndex) whole(path string) (pages uint32, err error) {
 	return pages, nil
 }
 
-// started is when the machine was, as far as that can be known.
-func started() time.Time {
+// machineStart returns when the machine started; the zero time if that is unknown.
+func machineStart() time.Time {
 	var seconds float64
 	if b, err := os.ReadFile("/proc/uptime"); err == nil {
 		if _, err := fmt.Sscan(string(b), &seconds); err == nil {

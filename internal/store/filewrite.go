@@ -6,109 +6,111 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Bounds of one batch.
+// The limits of one batch.
 const (
-	maxBatch      = 1024    // requests
-	maxBatchBytes = 4 << 20 // but for the first request
+	maxBatch      = 1024    // changes
+	maxBatchBytes = 4 << 20 // unless the first change alone has more
 )
 
-// A request is something that changes the file.
-type request struct {
-	// do makes the change. Where it returns ErrConflict or ErrInvalid, it has changed
-	// nothing; where something else went wrong, it is called again.
-	do      func(*transaction) error
-	durable bool
-	once    bool // do is called once, is alone in its transaction, and looks at its context
-	size    int  // bytes
-	sweeps  int  // it writes what expires: so many
+// A fileChange is a function that changes the file.
+type fileChange struct {
+	// apply makes the change. If it returns ErrConflict or ErrInvalid, it has changed nothing. After any
+	// other error it may be called again.
+	apply     func(*fileTransaction) error
+	durable   bool
+	exclusive bool // apply is called only once, alone in its transaction, and watches ctx itself
+	size      int  // bytes of data
+	expiring  int  // how many values it writes that expire
 
-	ctx  context.Context
-	left atomic.Bool // by whoever comes first: the writer that begins it, or who no longer waits
-	done chan error
+	ctx     context.Context
+	decided atomic.Bool // set by the first of: the writer that begins the change, the caller that gives up
+	result  chan error
 }
 
-// ask has the writer make a change, and waits for it. What nobody waits for any more
-// is not begun.
-func (f *File) ask(ctx context.Context, r *request) error {
+// submit hands a change to the writer and waits for it. If the caller gives up before the writer begins the
+// change, it is not made.
+func (f *File) submit(ctx context.Context, r *fileChange) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r.ctx, r.done = ctx, make(chan error, 1)
-	if err := f.hand(ctx, r); err != nil {
+	r.ctx, r.result = ctx, make(chan error, 1)
+	if err := f.enqueue(ctx, r); err != nil {
 		return err
 	}
 	select {
-	case err := <-r.done:
+	case err := <-r.result:
 		return err
 	case <-ctx.Done():
-		if !r.left.CompareAndSwap(false, true) && r.once {
-			return <-r.done // it looks at ctx itself
+		if !r.decided.CompareAndSwap(false, true) && r.exclusive {
+			return <-r.result // apply watches ctx itself
 		}
 		return ctx.Err()
 	}
 }
 
-func (f *File) hand(ctx context.Context, r *request) error {
+func (f *File) enqueue(ctx context.Context, r *fileChange) error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if f.closed {
 		return fmt.Errorf("%w: it is closed", ErrUnavailable)
 	}
 	select {
-	case f.asked <- r:
+	case f.changes <- r:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// A writer makes the changes, one batch after the other.
-type writer struct {
+// A fileWriter makes the changes, one batch after the other.
+type fileWriter struct {
 	*File
-	db      *sql.DB // one connection
-	tx      transaction
-	durable bool  // what synchronous is set to
-	wal     int64 // bytes of the WAL when it could not be emptied
-	unswept int   // what was written that expires, since sweep
+	db             *sql.DB // one connection
+	tx             fileTransaction
+	durable        bool  // whether PRAGMA synchronous is FULL
+	busyWAL        int64 // bytes of the WAL when it could not be truncated last
+	expiringWrites int   // writes of expiring values since deleteExpired ran
 
-	compared time.Time // when its mark was last found to be the same
-	parts    [len(parts)]os.FileInfo
-	hang     *time.Timer // ends where the disk has not taken a write for long
+	markChecked time.Time // when the mark was last found unchanged
+	parts       [len(fileParts)]os.FileInfo
+	hangTimer   *time.Timer // fires if a commit takes too long
 }
 
-// A transaction is what a request uses.
-type transaction struct {
+// A fileTransaction is an open transaction.
+type fileTransaction struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
 
-	data, sizes []byte // of a row of entries, used again
+	rowData, rowSizes []byte // buffers for a row of entries
 }
 
-// run makes changes until no more can be asked for.
-func (w *writer) run() {
-	defer close(w.ended)
+// commitBatches makes changes until the channel of changes is closed.
+func (w *fileWriter) commitBatches() {
+	defer close(w.writerDone)
 	defer func() {
-		if err := w.close(); err != nil {
-			w.log.Error("closing the store", "file", w.path, "error", explain(err))
+		if err := w.closeConnection(); err != nil {
+			w.log.Error("closing the store", "file", w.path, "error", explainError(err))
 		}
 	}()
-	look := time.NewTicker(lookEvery)
+	look := time.NewTicker(examineInterval)
 	defer look.Stop()
-	w.hang = time.AfterFunc(hangs, func() { w.note(errHangs) })
-	w.hang.Stop()
-	var kept *request // that did not fit into the batch before
+	w.hangTimer = time.AfterFunc(hangAfter, func() { w.fault.record(errDiskHangs, w.path, w.log) })
+	w.hangTimer.Stop()
+	var kept *fileChange // a change that did not fit into the last batch
 	for {
-		var batch []*request
+		var batch []*fileChange
 		if kept != nil {
 			batch = append(batch, kept)
 		} else {
 			select {
-			case r, ok := <-w.asked:
+			case r, ok := <-w.changes:
 				if !ok {
 					return
 				}
@@ -116,36 +118,36 @@ func (w *writer) run() {
 			case <-look.C:
 				if w.Status().Fault == "" {
 					if err := w.checkFiles(); err != nil {
-						w.note(err)
+						w.fault.record(err, w.path, w.log)
 					}
 					continue
 				}
-				// So that it recovers where nobody dares to ask:
-				batch = append(batch, &request{do: touch, durable: true, ctx: context.Background(), done: make(chan error, 1)})
+				// A change without effect finds out whether the file can be written to again, also if no call tries:
+				batch = append(batch, &fileChange{apply: touchFile, durable: true, ctx: context.Background(), result: make(chan error, 1)})
 			}
 		}
-		if batch, kept = w.collect(batch); len(batch) > 0 {
-			w.commit(batch)
+		if batch, kept = w.collectBatch(batch); len(batch) > 0 {
+			w.commitBatch(batch)
 		}
 	}
 }
 
-// collect adds to batch what waits. What nobody waits for any more is left out.
-func (w *writer) collect(batch []*request) (all []*request, kept *request) {
+// collectBatch adds the waiting changes to batch. It leaves out changes without a waiting caller.
+func (w *fileWriter) collectBatch(batch []*fileChange) (all []*fileChange, kept *fileChange) {
 	bytes := batch[0].size
 	for next := batch[0]; ; {
-		if next.left.CompareAndSwap(false, true) {
+		if next.decided.CompareAndSwap(false, true) {
 			all = append(all, next)
 		}
-		if next.once || len(all) >= maxBatch {
+		if next.exclusive || len(all) >= maxBatch {
 			return all, nil
 		}
 		select {
-		case r, ok := <-w.asked:
+		case r, ok := <-w.changes:
 			if !ok {
 				return all, nil
 			}
-			if bytes += r.size; len(all) > 0 && (r.once || bytes > maxBatchBytes) {
+			if bytes += r.size; len(all) > 0 && (r.exclusive || bytes > maxBatchBytes) {
 				return all, r
 			}
 			next = r
@@ -155,50 +157,50 @@ func (w *writer) collect(batch []*request) (all []*request, kept *request) {
 	}
 }
 
-// commit makes the changes of a batch in one transaction and answers them; or, where
-// that fails, in one transaction each, so that only those fail that have to.
-func (w *writer) commit(batch []*request) {
-	errs, err := w.try(batch)
+// commitBatch makes the changes of a batch in one transaction and reports their results. If that fails, it
+// makes each change in a transaction of its own, so that one bad change does not fail the others.
+func (w *fileWriter) commitBatch(batch []*fileChange) {
+	errs, err := w.tryBatch(batch)
 	if err != nil && len(batch) > 1 && !isBusy(err) && !errors.Is(err, errReplaced) {
 		for _, r := range batch {
-			w.commit([]*request{r})
+			w.commitBatch([]*fileChange{r})
 		}
 		return
 	}
-	if err == nil || !batch[0].once || code(err) != 0 {
-		w.note(err)
+	if err == nil || !batch[0].exclusive || sqliteCode(err) != 0 {
+		w.fault.record(err, w.path, w.log)
 	}
 	for i, r := range batch {
 		if err != nil {
-			r.done <- w.failed(err)
+			r.result <- w.wrapError(err)
 		} else {
-			r.done <- errs[i]
+			r.result <- errs[i]
 		}
 	}
-	w.bound()
+	w.truncateWAL()
 }
 
-// try makes the changes in one transaction. Each has an answer, unless it failed as a
-// whole.
-func (w *writer) try(batch []*request) (errs []error, err error) {
-	if w.lost.Load() != nil {
-		if err := w.checkFiles(); err != nil { // nothing is written to it
+// tryBatch makes the changes in one transaction. It returns the error of each change, or one error if the
+// transaction failed.
+func (w *fileWriter) tryBatch(batch []*fileChange) (errs []error, err error) {
+	if w.replaced.Load() != nil {
+		if err := w.checkFiles(); err != nil { // do not write to a file that is not ours
 			return nil, err
 		}
 	}
 	durable, sweeps := false, 0
 	for _, r := range batch {
 		durable = durable || r.durable
-		sweeps += r.sweeps
+		sweeps += r.expiring
 	}
-	if err := w.sync(durable); err != nil {
+	if err := w.setDurable(durable); err != nil {
 		return nil, err
 	}
 	if err := w.tx.exec(`BEGIN IMMEDIATE`); err != nil {
 		return nil, err
 	}
 	defer func() {
-		if err != nil { // nothing to undo where SQLite has done it by itself
+		if err != nil { // it fails if SQLite has rolled back by itself
 			_, _ = w.tx.conn.ExecContext(context.Background(), `ROLLBACK`)
 		}
 	}()
@@ -207,41 +209,40 @@ func (w *writer) try(batch []*request) (errs []error, err error) {
 	}
 	errs = make([]error, len(batch))
 	for i, r := range batch {
-		errs[i] = r.do(&w.tx)
+		errs[i] = r.apply(&w.tx)
 		if err := errs[i]; err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrInvalid) {
 			return nil, err
 		}
 	}
-	if w.unswept += sweeps; w.unswept >= sweepAfter {
-		if err := w.sweep(w.unswept); err != nil {
+	if w.expiringWrites += sweeps; w.expiringWrites >= sweepInterval {
+		if err := w.deleteExpired(w.expiringWrites); err != nil {
 			return nil, err
 		}
-		w.unswept = 0
+		w.expiringWrites = 0
 	}
-	w.hang.Reset(hangs)
+	w.hangTimer.Reset(hangAfter)
 	err = w.tx.exec(`COMMIT`)
-	w.hang.Stop()
-	if err == nil && durable { // which it is not in a file that was removed
+	w.hangTimer.Stop()
+	if err == nil && durable { // a commit to a removed file is not durable
 		err = w.checkFiles()
 	}
 	if err == nil {
-		w.lost.Store(nil)
+		w.replaced.Store(nil)
 	}
 	return errs, err
 }
 
-// hangs is how long the disk may take for a commit before Status says so.
-const hangs = 2 * time.Second
+// hangAfter is how long a commit may take before Status reports it.
+const hangAfter = 2 * time.Second
 
-var errHangs = fmt.Errorf("the disk has not ended a write for %s; what waits for that is done when it goes on, or is refused", hangs)
+var errDiskHangs = fmt.Errorf("the disk has not ended a write for %s; waiting changes are made when it continues, or refused", hangAfter)
 
-// sync chooses whether the next commits wait for the disk. In WAL mode, FULL syncs the
-// WAL after each commit, and with it all that was committed before; with NORMAL it
-// is synced before a checkpoint only, and what was committed survives the process,
-// but not the machine (https://sqlite.org/pragma.html#pragma_synchronous,
-// https://sqlite.org/wal.html#performance_considerations). It takes effect at once, if no
-// transaction is open.
-func (w *writer) sync(durable bool) error {
+// setDurable chooses whether the next commits wait for the disk. In WAL mode, FULL syncs the WAL after each
+// commit, and with it all earlier commits. NORMAL syncs the WAL only before a checkpoint: a commit then
+// survives the process, but not the machine (https://sqlite.org/pragma.html#pragma_synchronous,
+// https://sqlite.org/wal.html#performance_considerations). The setting takes effect at once if no transaction
+// is open.
+func (w *fileWriter) setDurable(durable bool) error {
 	if durable == w.durable {
 		return nil
 	}
@@ -256,55 +257,69 @@ func (w *writer) sync(durable bool) error {
 	return nil
 }
 
-// sweepAfter is after how many writes of what expires sweep runs: it costs as much as some
-// of them, since SQLite plans it anew each time.
-const sweepAfter = 64
+// sweepInterval is how many writes of expiring values there are between two runs of deleteExpired. One run
+// costs as much as some of these writes, since SQLite plans it anew each time.
+const sweepInterval = 64
 
-// sweep lets go of what has expired: some more than is written, so that it never
-// grows, and never takes long.
-func (w *writer) sweep(written int) error {
+// deleteExpired deletes some more expired values than were written, so that their number never grows, and it
+// never takes long.
+func (w *fileWriter) deleteExpired(written int) error {
 	now, n := time.Now().UnixMicro(), 2*written+8
 	return cmp.Or(
 		w.tx.exec(`DELETE FROM value WHERE id IN (SELECT id FROM value WHERE expires > 0 AND expires <= ? LIMIT ?)`, now, n),
 		w.tx.exec(`DELETE FROM meter WHERE id IN (SELECT id FROM meter WHERE whole <= ? LIMIT ?)`, now, n))
 }
 
-// touch changes nothing, but has to be written.
-func touch(tx *transaction) error {
+// touchFile changes nothing but has to be written.
+func touchFile(tx *fileTransaction) error {
 	return tx.pragma(fmt.Sprintf(`PRAGMA user_version = %d`, len(migrations)))
 }
 
-// maxWAL is how long the WAL may become before its readers are waited for. SQLite
-// itself moves it into the file each 1000 pages, as far as nobody reads it.
+// maxWAL is how long the WAL may become before truncateWAL waits for its readers. SQLite itself moves the WAL
+// into the file each 1000 pages, as far as no reader needs it.
 const maxWAL = 64 << 20
 
-// bound empties the WAL where readers have kept it from being emptied for long. One
-// that reads on, as an export does, is not waited for twice.
-func (w *writer) bound() {
-	if now := size(w.path + "-wal"); now > maxWAL && now > w.wal+maxWAL {
+// truncateWAL empties the WAL if readers have prevented that for a long time. It does not wait twice for a
+// reader that continues, such as an export.
+func (w *fileWriter) truncateWAL() {
+	if now := fileSize(w.path + "-wal"); now > maxWAL && now > w.busyWAL+maxWAL {
 		_ = w.tx.pragma(`PRAGMA wal_checkpoint(TRUNCATE)`)
-		w.wal = size(w.path + "-wal")
+		w.busyWAL = fileSize(w.path + "-wal")
 	} else {
-		w.wal = min(w.wal, now)
+		w.busyWAL = min(w.busyWAL, now)
 	}
 }
 
-// note keeps in mind whether the file can be written to.
-func (f *File) note(err error) {
-	f.faultMu.Lock()
-	defer f.faultMu.Unlock()
+// A fileFault says whether a file can be written to, and logs when that changes.
+type fileFault struct {
+	mu    sync.Mutex
+	text  string // "" if it can be written to
+	since time.Time
+}
+
+// record records the result of a write.
+func (f *fileFault) record(err error, path string, log *slog.Logger) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	switch {
-	case err == nil && f.fault != "":
-		f.log.Info("the store is available again", "file", f.path, "after", time.Since(f.since))
-		f.fault, f.since = "", time.Time{}
-	case err != nil && f.fault == "":
-		f.fault, f.since = explain(err), time.Now()
-		f.log.Error("the store is unavailable", "file", f.path, "error", f.fault)
+	case err == nil && f.text != "":
+		log.Info("the store is available again", "file", path, "after", time.Since(f.since))
+		f.text, f.since = "", time.Time{}
+	case err != nil && f.text == "":
+		f.text, f.since = explainError(err), time.Now()
+		log.Error("the store is unavailable", "file", path, "error", f.text)
 	}
 }
 
-// exec runs one statement, which is prepared when it is first used.
-func (tx *transaction) exec(text string, args ...any) error {
+// current returns why the file cannot be written to, or "", and since when.
+func (f *fileFault) current() (text string, since time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.text, f.since
+}
+
+// exec runs one statement. It prepares the statement when it is first used.
+func (tx *fileTransaction) exec(text string, args ...any) error {
 	s, err := tx.stmt(text)
 	if err == nil {
 		_, err = s.ExecContext(context.Background(), args...)
@@ -312,15 +327,15 @@ func (tx *transaction) exec(text string, args ...any) error {
 	return err
 }
 
-// pragma runs one that is not prepared: SQLite runs some of them when they are
-// prepared, and then never again.
-func (tx *transaction) pragma(text string) error {
+// pragma runs a statement without preparing it: SQLite runs some of them while they are prepared, and then
+// never again.
+func (tx *fileTransaction) pragma(text string) error {
 	_, err := tx.conn.ExecContext(context.Background(), text)
 	return err
 }
 
-// query reads rows, each with scan.
-func (tx *transaction) query(scan func(*sql.Rows) error, text string, args ...any) error {
+// query runs a query and calls scan for each row.
+func (tx *fileTransaction) query(scan func(*sql.Rows) error, text string, args ...any) error {
 	s, err := tx.stmt(text)
 	if err != nil {
 		return err
@@ -329,7 +344,7 @@ func (tx *transaction) query(scan func(*sql.Rows) error, text string, args ...an
 	return scanAll(rows, err, scan)
 }
 
-func (tx *transaction) stmt(text string) (*sql.Stmt, error) {
+func (tx *fileTransaction) stmt(text string) (*sql.Stmt, error) {
 	if s := tx.stmts[text]; s != nil {
 		return s, nil
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// A history is what concurrent callers asked for and were answered.
+// A history holds the requests and answers of concurrent callers.
 type history struct {
 	mu  sync.Mutex
 	all []porcupine.Operation
 }
 
-// do notes one question of a caller with its answer.
+// do records one request of a caller with its answer.
 func (h *history) do(caller int, in any, ask func() (out any)) {
 	call := time.Now()
 	out := ask()
@@ -33,8 +33,7 @@ func (h *history) do(caller int, in any, ask func() (out any)) {
 
 var begun = time.Now()
 
-// check fails the test unless the answers are those that m could give in some order, one after the
-// other.
+// check fails the test if the answers are not linearizable: m must be able to give them in some order.
 func (h *history) check(t *testing.T, m porcupine.Model) {
 	t.Helper()
 	switch got := porcupine.CheckOperationsTimeout(m, h.all, time.Minute); got {
@@ -46,15 +45,15 @@ func (h *history) check(t *testing.T, m porcupine.Model) {
 	}
 }
 
-// callers runs f for each of some callers at once, of which each uses a store that
-// has been opened for itself, where that can be.
+// callers runs f for some callers at the same time. Each caller opens the store for itself, if the backend
+// allows.
 func callers(b backend, open func() store.Store, f func(caller int, s store.Store)) {
 	const n = 8
 	shared := open()
 	var all sync.WaitGroup
 	for i := range n {
 		s := shared
-		if b.lasts && i%2 == 1 {
+		if b.persistent && i%2 == 1 {
 			s = open()
 		}
 		all.Go(func() { f(i, s) })
@@ -72,11 +71,11 @@ type registerIn struct {
 
 type registerOut struct {
 	conflict bool
-	version  store.Version // that was read, or made
+	version  store.Version // that was read or written
 	data     string
 }
 
-// register is what one value does: it is read, and replaced where it is what was expected.
+// register is the model of one value: it is read, and replaced if it has the expected version.
 var register = porcupine.Model{
 	Partition: func(all []porcupine.Operation) (parts [][]porcupine.Operation) {
 		by := map[string]int{}
@@ -109,10 +108,10 @@ var register = porcupine.Model{
 	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %+v", in, out) },
 }
 
-func TestChangesAreAsIfMadeOneAfterTheOther(t *testing.T) {
+func TestChangesAreLinearizable(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	seed := law.Seed(t)
-	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
 		var h history
 		callers(b, open, func(caller int, s store.Store) {
 			luck := rand.New(rand.NewPCG(seed, uint64(caller)))
@@ -162,8 +161,8 @@ type takeOut struct {
 	waits bool
 }
 
-// limits are two, of which each may be taken burst times, and half of that ahead; an
-// operation takes from one or both.
+// limits is the model of two limits of the same burst. Half the burst can be taken ahead. An operation takes from
+// one of them or both.
 var limits = porcupine.Model{
 	Init: func() any { return [2]int{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -189,10 +188,10 @@ var limits = porcupine.Model{
 
 const burst = 300
 
-func TestLimitsAreCountedAsIfOneAfterTheOther(t *testing.T) {
+func TestLimitsAreLinearizable(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	seed := law.Seed(t)
-	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
 		var h history
 		two := [2]store.Limit{{Name: "one", Every: time.Hour, Burst: burst}, {Name: "two", Every: time.Hour, Burst: burst}}
 		callers(b, open, func(caller int, s store.Store) {
@@ -224,7 +223,7 @@ type logIn struct {
 	n       int
 }
 
-// logEnds is what the end of a log does.
+// logEnds is the model of the end of a log.
 var logEnds = porcupine.Model{
 	Init: func() any { return uint64(0) },
 	Step: func(state, input, output any) (bool, any) {
@@ -240,10 +239,10 @@ var logEnds = porcupine.Model{
 	},
 }
 
-func TestALogGrowsAsIfByOneAfterTheOther(t *testing.T) {
+func TestAppendsAreLinearizable(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	seed := law.Seed(t)
-	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
 		var h history
 		callers(b, open, func(caller int, s store.Store) {
 			luck := rand.New(rand.NewPCG(seed, uint64(caller)))
@@ -277,7 +276,7 @@ func TestALogGrowsAsIfByOneAfterTheOther(t *testing.T) {
 		})
 		h.check(t, logEnds)
 		s := open()
-		if !b.lasts {
+		if !b.persistent {
 			return
 		}
 		all, err := s.Read(t.Context(), "l", 0, store.MaxEntries)
@@ -290,7 +289,7 @@ func TestALogGrowsAsIfByOneAfterTheOther(t *testing.T) {
 			}
 		}
 		if got := span(t, s, "l"); int(got.Last) != len(all) {
-			t.Errorf("%d entries, and the log says %v", len(all), got)
+			t.Errorf("%d entries, and the span is %v", len(all), got)
 		}
 	})
 }

@@ -4,145 +4,145 @@ import (
 	"sync"
 )
 
-// maxUnheard is how many notices wait for one subscriber. Where there are more, it is
+// maxWaitingNotices limits how many notices wait for one subscriber. If there are more, the subscriber is
 // told that it has missed some.
-const maxUnheard = 1024
+const maxWaitingNotices = 1024
 
-// A hub gives notices to the subscribers of this process. The zero hub is empty.
-type hub struct {
+// A noticeHub sends notices to the subscribers of this process. The zero value is ready for use.
+type noticeHub struct {
 	mu     sync.Mutex
-	topics map[string]map[*subscriber]struct{}
+	queues map[string]map[*noticeQueue]struct{}
 }
 
-// A subscriber hears on a goroutine of its own, so that nobody waits for it.
-type subscriber struct {
-	wake chan struct{} // takes one
+// A noticeQueue calls one subscriber on a goroutine of its own, so that publishing never waits for it.
+type noticeQueue struct {
+	wake chan struct{} // of capacity one
 
-	mu     sync.Mutex
-	queue  [][]byte
-	missed bool
-	ended  bool
+	mu      sync.Mutex
+	waiting [][]byte
+	missed  bool
+	stopped bool
 }
 
-func (h *hub) subscribe(topic string, heard func([]byte)) (stop func()) {
-	s := &subscriber{wake: make(chan struct{}, 1)}
+func (h *noticeHub) subscribe(topic string, heard func([]byte)) (stop func()) {
+	s := &noticeQueue{wake: make(chan struct{}, 1)}
 	h.mu.Lock()
-	if h.topics == nil {
-		h.topics = map[string]map[*subscriber]struct{}{}
+	if h.queues == nil {
+		h.queues = map[string]map[*noticeQueue]struct{}{}
 	}
-	if h.topics[topic] == nil {
-		h.topics[topic] = map[*subscriber]struct{}{}
+	if h.queues[topic] == nil {
+		h.queues[topic] = map[*noticeQueue]struct{}{}
 	}
-	h.topics[topic][s] = struct{}{}
+	h.queues[topic][s] = struct{}{}
 	h.mu.Unlock()
-	go s.run(heard)
+	go s.deliver(heard)
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(h.topics[topic], s)
-		if len(h.topics[topic]) == 0 {
-			delete(h.topics, topic)
+		delete(h.queues[topic], s)
+		if len(h.queues[topic]) == 0 {
+			delete(h.queues, topic)
 		}
-		s.end()
+		s.stop()
 	}
 }
 
-// publish queues data for all who subscribe to the topic.
-func (h *hub) publish(topic string, data []byte) {
+// publish queues data for all subscribers of the topic.
+func (h *noticeHub) publish(topic string, data []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for s := range h.topics[topic] {
-		s.push(append([]byte{}, data...)) // never nil
+	for s := range h.queues[topic] {
+		s.enqueue(append([]byte{}, data...)) // never nil, which means missed
 	}
 }
 
-// missed tells everybody that something may have been missed.
-func (h *hub) missed() {
+// reportMissed tells all subscribers that they may have missed notices.
+func (h *noticeHub) reportMissed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, of := range h.topics {
+	for _, of := range h.queues {
 		for s := range of {
-			s.push(nil)
+			s.enqueue(nil)
 		}
 	}
 }
 
-func (h *hub) close() {
+func (h *noticeHub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, of := range h.topics {
+	for _, of := range h.queues {
 		for s := range of {
-			s.end()
+			s.stop()
 		}
 	}
-	h.topics = nil
+	h.queues = nil
 }
 
-// push queues one notice; nil says that some were missed.
-func (s *subscriber) push(data []byte) {
+// enqueue queues one notice; nil says that some were missed.
+func (s *noticeQueue) enqueue(data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case data == nil || len(s.queue) >= maxUnheard:
+	case data == nil || len(s.waiting) >= maxWaitingNotices:
 		s.missed = true
 	default:
-		s.queue = append(s.queue, data)
+		s.waiting = append(s.waiting, data)
 	}
-	s.rouse()
+	s.wakeUp()
 }
 
-func (s *subscriber) end() {
+func (s *noticeQueue) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = true
-	s.rouse()
+	s.stopped = true
+	s.wakeUp()
 }
 
-// rouse wakes the subscriber. The caller holds s.mu.
-func (s *subscriber) rouse() {
+// wakeUp wakes deliver. The caller holds s.mu.
+func (s *noticeQueue) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (s *subscriber) run(heard func([]byte)) {
+func (s *noticeQueue) deliver(heard func([]byte)) {
 	for range s.wake {
 		for {
-			data, ok := s.next()
+			data, ok := s.dequeue()
 			if !ok {
 				break
 			}
 			heard(data)
 		}
-		if s.over() {
+		if s.isStopped() {
 			return
 		}
 	}
 }
 
-// next takes one notice out of the queue: nil where the queue is at its end, and some
-// were missed.
-func (s *subscriber) next() (data []byte, ok bool) {
+// dequeue takes one notice out of the queue. It returns nil and true at the end of the queue if notices were
+// missed.
+func (s *noticeQueue) dequeue() (data []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.ended:
+	case s.stopped:
 		return nil, false
-	case len(s.queue) > 0:
-		data, s.queue = s.queue[0], s.queue[1:]
+	case len(s.waiting) > 0:
+		data, s.waiting = s.waiting[0], s.waiting[1:]
 		return data, true
 	case s.missed:
 		s.missed = false
 		return nil, true
 	default:
-		s.queue = nil
+		s.waiting = nil
 		return nil, false
 	}
 }
 
-func (s *subscriber) over() bool {
+func (s *noticeQueue) isStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ended
+	return s.stopped
 }

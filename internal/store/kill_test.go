@@ -19,15 +19,15 @@ import (
 
 const (
 	killWriters = 4
-	killBurst   = 400 // of the limit that all rounds share
+	killBurst   = 400 // burst of the limit that all rounds share
 )
 
 func killLimit() store.Limit {
 	return store.Limit{Name: "l", Every: 24 * time.Hour, Burst: killBurst}
 }
 
-// underLoad writes to the file until it is killed, and tells of each thing that is
-// acknowledged in one line: append LOG LAST, value NAME N, durable NAME N, take.
+// underLoad writes to the file until it is killed. It prints one line for each acknowledged change: append
+// LOG LAST, value NAME N, durable NAME N, take.
 func underLoad(path string) {
 	f, err := store.OpenFile(path, store.FileOptions{})
 	if err != nil {
@@ -75,7 +75,7 @@ func underLoad(path string) {
 			}()
 		}
 	}
-	for taken := 0; taken < 6; { // so that the rounds share it
+	for taken := 0; taken < 6; { // a few, since the rounds share the limit
 		_, wait, err := f.Take(ctx, "g", store.Want{Now: 1}, killLimit())
 		if wait > 0 {
 			break
@@ -93,7 +93,7 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 		rounds = 10
 	}
 	path := filepath.Join(t.TempDir(), "store.db")
-	acknowledged := map[string]int{} // the most that was told of each
+	acknowledged := map[string]int{} // by what was printed: the highest number
 	taken := 0
 	var slowest time.Duration
 	slow := 0 // starts that took more than a second
@@ -138,7 +138,7 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 			kind, name, _ := strings.Cut(what, " ")
 			if kind == "append" {
 				if got := span(t, f, name); got.First != 1 || int(got.Last) < n {
-					t.Errorf("round %d: entry %d of log %s was acknowledged, and it has %v", round, n, name, got)
+					t.Errorf("round %d: entry %d of log %s was acknowledged, and the log has %v", round, n, name, got)
 				}
 				checkLog(t, f, name, uint64(max(0, n-100)))
 				continue
@@ -179,7 +179,7 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 		taken++
 	}
 	if taken > killBurst {
-		t.Errorf("%d were given, of %d", taken, killBurst)
+		t.Errorf("%d permits were taken, of %d", taken, killBurst)
 	}
 	t.Logf("%d kills: the slowest start took %s; %d of %d were taken and told of", rounds, slowest, taken, killBurst)
 	if slow > rounds/2 {
@@ -187,7 +187,7 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 	}
 }
 
-// checkLog reads the log behind last: each entry says its own number.
+// checkLog reads the log after last: each entry must contain its own number.
 func checkLog(t *testing.T, s store.Store, log string, last uint64) {
 	t.Helper()
 	for {
@@ -206,7 +206,7 @@ func checkLog(t *testing.T, s store.Store, log string, last uint64) {
 	}
 }
 
-func TestProcessesThatShareAFileAreAsIfOne(t *testing.T) {
+func TestProcessesThatShareAFileKeepTheContract(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openFile(t, path)
@@ -218,7 +218,7 @@ func TestProcessesThatShareAFileAreAsIfOne(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// On a busy machine it may not come to its turn in time; then nothing was done.
+	// On a busy machine it may not get the lock in time; then nothing was done.
 	const crowded = "another process has been writing to it"
 	sometime := func(use func() error) error {
 		for begun := time.Now(); ; {
@@ -251,14 +251,14 @@ func TestProcessesThatShareAFileAreAsIfOne(t *testing.T) {
 			_ = cmd.Process.Kill()
 			continue
 		}
-		if n%10 == 0 { // takes of the same limit, and appends to the same logs
+		if n%10 == 0 { // take from the same limit, and append to the same logs
 			if wait, err := takeOne(); err != nil {
 				t.Error(err)
 			} else if wait == 0 {
 				ours++
 			}
 			if err := sometime(func() error { return f.Append(t.Context(), "0", 1<<30, []byte("wrong")) }); !errors.Is(err, store.ErrConflict) {
-				t.Errorf("Append behind nothing = %v", err)
+				t.Errorf("Append after entry 0 = %v", err)
 			}
 			if err := sometime(func() error {
 				last := span(t, f, "ours").Last
@@ -285,7 +285,7 @@ func TestProcessesThatShareAFileAreAsIfOne(t *testing.T) {
 		left++
 	}
 	if theirs+ours+left != killBurst || theirs == 0 || ours == 0 {
-		t.Errorf("they were given %d and we %d and %d, of %d", theirs, ours, left, killBurst)
+		t.Errorf("the other process took %d, this one %d and %d, of %d", theirs, ours, left, killBurst)
 	}
 	if err := f.Check(t.Context()); err != nil {
 		t.Error(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
 
-// shared lasts as long as all tests, for what they share.
+// shared lives as long as all tests.
 var shared redistest.Process
 
 func TestMain(m *testing.M) {
@@ -25,14 +25,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// children are what a process of its own does with a file, by name.
+// children are the programs that tests run in other processes, by name.
 var children = map[string]func(path string){
 	"load":     underLoad,
 	"limited":  withoutSpace,
 	"stranger": asAnother,
 }
 
-// child is this program as the named one.
+// child returns a command that runs this program as the named child.
 func child(t *testing.T, name, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -41,7 +41,7 @@ func child(t *testing.T, name, path string) *exec.Cmd {
 	return cmd
 }
 
-// lazy spares the tests that kill nothing the wait for a disk.
+// lazy makes the tests that kill nothing faster: Redis does not wait for its disk.
 var lazy = []string{"--appendfsync", "everysec"}
 
 var (
@@ -49,13 +49,13 @@ var (
 	redisCluster = sync.OnceValue(func() string { return redistest.StartCluster(&shared, 3, lazy...).URL() })
 )
 
-var places atomic.Int32
+var prefixes atomic.Int32
 
-// inRedis is a place in a Redis that tests share: what begins with a prefix of its own.
+// inRedis returns an empty store in a Redis that tests share: its keys have their own prefix.
 func inRedis(url func() string) func(t *testing.T) func() store.Store {
 	return func(t *testing.T) func() store.Store {
 		redistest.Need(t)
-		prefix := fmt.Sprint("place", places.Add(1))
+		prefix := fmt.Sprint("place", prefixes.Add(1))
 		return func() store.Store {
 			return openRedis(t, url(), store.RedisOptions{Prefix: prefix, Relaxed: true}.Patiently())
 		}

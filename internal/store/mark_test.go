@@ -21,12 +21,13 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// Each store has a mark, which all who open it find, and no other has. It is not what is kept.
+// Each store has its own mark. All processes that open it read the same mark. The mark is not part of the
+// content.
 func TestNames15EachStoreHasAMarkOfItsOwn(t *testing.T) {
-	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
-		if !b.lasts {
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
+		if !b.persistent {
 			if id := open().Status().ID; id != "" {
-				t.Errorf("it lasts for nobody, and has the mark %s", id)
+				t.Errorf("a store in memory has the mark %s", id)
 			}
 			return
 		}
@@ -35,7 +36,7 @@ func TestNames15EachStoreHasAMarkOfItsOwn(t *testing.T) {
 		var all sync.WaitGroup
 		stores := make([]store.Store, many)
 		for i := range many {
-			all.Go(func() { // which all find it new
+			all.Go(func() { // all of them find a new store
 				stores[i] = open()
 				ids[i] = stores[i].Status().ID
 			})
@@ -45,7 +46,7 @@ func TestNames15EachStoreHasAMarkOfItsOwn(t *testing.T) {
 		for _, s := range stores {
 			_ = s.Close()
 		}
-		again, other := open(), b.place(t)()
+		again, other := open(), b.newStore(t)()
 		for _, id := range append(ids[:], again.Status().ID) {
 			if id == "" || id != ids[0] {
 				t.Fatalf("the marks are %q", ids)
@@ -56,16 +57,16 @@ func TestNames15EachStoreHasAMarkOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bytes.Contains(export.Bytes(), []byte(ids[0])) || bytes.Contains(export.Bytes(), []byte("mark")) {
-			t.Errorf("the export has the mark: %s", &export)
+			t.Errorf("the export contains the mark: %s", &export)
 		}
 		if err := store.Import(t.Context(), other, &export); err != nil {
 			t.Fatal(err)
 		}
 		if id := other.Status().ID; id == "" || id == ids[0] {
-			t.Errorf("another store has the mark %q", id)
+			t.Errorf("another store has the same mark %q", id)
 		}
 		if string(value(t, other, "g", "n").Data) != "x" {
-			t.Error("what was imported is not there")
+			t.Error("the imported value is missing")
 		}
 	})
 }
@@ -77,8 +78,8 @@ func appendTo(t *testing.T, s store.Store, log string, after uint64) {
 	}
 }
 
-// lostRefused checks that a Redis that has lost something is refused by all, also by who starts then, until
-// somebody accepts it; that it is used then; and that nothing is left to accept.
+// lostRefused checks that all replicas refuse a Redis that has lost something, also a replica that starts
+// now, until a person accepts the loss; that it is used after that; and that no loss is left to accept.
 func lostRefused(t *testing.T, url, why string, running ...store.Store) {
 	t.Helper()
 	for _, r := range running {
@@ -95,17 +96,17 @@ func lostRefused(t *testing.T, url, why string, running ...store.Store) {
 			_ = r.Close()
 		}
 		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "switchboard store accept") {
-			t.Errorf("who starts then, relaxed %t: %v, want %q", relaxed, err, why)
+			t.Errorf("a replica that starts now, relaxed %t: %v, want %q", relaxed, err, why)
 		}
 	}
 	if lost, err := store.AcceptRedis(t.Context(), url, store.RedisOptions{}); err != nil || !strings.Contains(lost, why) {
-		t.Errorf("it is accepted that %q: %v", lost, err)
+		t.Errorf("accepting returns the loss %q, %v", lost, err)
 	}
 	for _, r := range append(running, openRedis(t, url, store.RedisOptions{}.Patiently())) {
 		serves(t, r)
 	}
 	if lost, err := store.AcceptRedis(t.Context(), url, store.RedisOptions{}); !errors.Is(err, store.ErrConflict) {
-		t.Errorf("it is accepted again: %q, %v", lost, err)
+		t.Errorf("accepting again returns %q, %v", lost, err)
 	}
 }
 
@@ -129,13 +130,13 @@ func TestNames15ARedisThatWasEmptiedIsRefusedUntilSomebodyAcceptsIt(t *testing.T
 			eachNode[put(t, a, fmt.Sprint(i)) == nil]++
 		}
 		if eachNode[true] == 0 || eachNode[false] == 0 {
-			t.Errorf("of 50 groups %d are refused: those of one node of three should be", eachNode[false])
+			t.Errorf("%d of 50 groups are refused; those of one node of three should be", eachNode[false])
 		}
 		lostRefused(t, c.URL(), "it was emptied", a, b)
 	})
 }
 
-// Nobody was there who could have noticed it, but the other nodes have their marks.
+// No replica was running that could have noticed the loss, but the other nodes still have their marks.
 func TestNames15ANodeOfAClusterThatWasEmptiedMeanwhileIsRefusedAtTheStart(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	c := redistest.StartCluster(t, 3)
@@ -146,7 +147,7 @@ func TestNames15ANodeOfAClusterThatWasEmptiedMeanwhileIsRefusedAtTheStart(t *tes
 	lostRefused(t, c.URL(), "it was emptied")
 }
 
-// A claim is not acknowledged by a node that has lost the claims before it, however soon it is asked.
+// A node that has lost the claims before it acknowledges no claim, also immediately after the loss.
 func TestNames15NothingIsClaimedAtANodeThatWasEmptied(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	c := redistest.StartCluster(t, 3)
@@ -174,11 +175,11 @@ func TestNames15NothingIsClaimedAtANodeThatWasEmptied(t *testing.T) {
 		}
 	}
 	if refused == 0 || refused == many {
-		t.Errorf("%d of %d claims were of the node", refused, many)
+		t.Errorf("%d of %d claims were at the node", refused, many)
 	}
 }
 
-// The check is no matter of time: an entry that was acknowledged is missed by the next one.
+// The check does not depend on time: the next Append after a loss detects the missing entry.
 func TestNames15NothingIsAppendedOnceAStoreHasLostALog(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	s := redistest.Start(t)
@@ -194,13 +195,13 @@ func TestNames15NothingIsAppendedOnceAStoreHasLostALog(t *testing.T) {
 		}
 		lostRefused(t, s.URL(), "it ", r)
 		if err := r.Append(t.Context(), log, i+1, []byte("next")); !errors.Is(err, store.ErrConflict) {
-			t.Errorf("once it is accepted, behind what is gone: %v", err)
+			t.Errorf("after the loss is accepted, after a lost entry: %v", err)
 		}
 		appendTo(t, r, log, 0)
 	}
 }
 
-// standing copies what a server that is killed has written, or puts it back.
+// standing copies the files of a killed server, or puts them back.
 func standing(t *testing.T, from, to string) {
 	t.Helper()
 	if err := errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from))); err != nil {
@@ -208,7 +209,7 @@ func standing(t *testing.T, from, to string) {
 	}
 }
 
-func TestNames15ARedisThatStandsWhereItStoodBeforeIsRefused(t *testing.T) {
+func TestNames15ARedisWithOldDataIsRefused(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	s := redistest.Start(t)
 	r := openRedis(t, s.URL(), store.RedisOptions{})
@@ -233,7 +234,7 @@ func TestNames15ARedisThatStandsWhereItStoodBeforeIsRefused(t *testing.T) {
 	lostRefused(t, s.URL(), "log ends with 1, and ended with 2", r)
 }
 
-func TestNames15AnotherRedisInItsPlaceIsRefusedByWhoHasSeenTheFirst(t *testing.T) {
+func TestNames15AReplicaRefusesAnotherRedisThanItHasOpened(t *testing.T) {
 	s, other := redistest.Start(t), redistest.Start(t)
 	r := openRedis(t, s.URL(), store.RedisOptions{})
 	_ = openRedis(t, other.URL(), store.RedisOptions{}).Close()
@@ -254,15 +255,15 @@ func TestNames15AnotherRedisInItsPlaceIsRefusedByWhoHasSeenTheFirst(t *testing.T
 	serves(t, r)
 }
 
-// With durability: relaxed, a Redis may lose all that it has. That is logged.
-func TestNames15ARelaxedStoreGoesOnWithoutWhatItHasLost(t *testing.T) {
+// With durability: relaxed, a Redis may lose all its data. The loss is logged.
+func TestNames15ARelaxedStoreContinuesAfterALoss(t *testing.T) {
 	s := redistest.Start(t, "--appendfsync", "everysec")
 	var log lines
 	r := openRedis(t, s.URL(), store.RedisOptions{Relaxed: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	appendTo(t, r, "log", 0)
 	for range 2 {
 		s.Do("flushall")
-		wait.Until(t, "it is noticed", func() bool { return strings.Contains(log.String(), "lost some of what it had") })
+		wait.Until(t, "it is noticed", func() bool { return strings.Contains(log.String(), "the store has lost some data") })
 		serves(t, r)
 		if got := fmt.Sprint(s.Do("get", "switchboard:{%}schema")); got != "1" {
 			t.Errorf("its schema is %s", got)
@@ -274,7 +275,7 @@ func TestNames15ARelaxedStoreGoesOnWithoutWhatItHasLost(t *testing.T) {
 	}
 }
 
-// lines is a log.
+// lines is a log output.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -298,7 +299,7 @@ func (l *lines) reset() {
 	l.text.Reset()
 }
 
-// Redis answers before its replica has what it was given: so what is lost then is no reason to refuse it.
+// Redis answers before its replica has the data: so a loss by a failover is no reason to refuse the Redis.
 func TestNames15AReplicaThatTakesOverMayHaveLostTheLastMoment(t *testing.T) {
 	w := redistest.StartWatched(t)
 	var log lines
@@ -307,7 +308,7 @@ func TestNames15AReplicaThatTakesOverMayHaveLostTheLastMoment(t *testing.T) {
 	w.Master.Do("wait", 1, 5000)
 	wait.Until(t, "it is known that it has a replica", func() bool { return strings.Contains(r.Status().Survives, "replica") })
 	w.Replica.Pause()
-	const last = 32 // of a mebibyte: more than is on its way to the replica
+	const last = 32 // of one MiB each: more than is on its way to the replica
 	for n := range uint64(last) {
 		if err := r.Append(t.Context(), "log", n+1, make([]byte, store.MaxEntry)); err != nil {
 			t.Fatal(err)
@@ -323,9 +324,9 @@ func TestNames15AReplicaThatTakesOverMayHaveLostTheLastMoment(t *testing.T) {
 		return fmt.Errorf("%w", errors.Join(err, errors.New("not yet a conflict")))
 	})
 	if !strings.Contains(log.String(), "replica_took_over=true") {
-		t.Errorf("the log does not say so:\n%s", log.String())
+		t.Errorf("the loss is not logged:\n%s", log.String())
 	}
-	// That is an excuse once. What is lost later is lost.
+	// A failover excuses one loss. A later loss is refused.
 	wait.UntilNil(t, "it is written to", func() error { return r.Append(t.Context(), "other", 0, []byte("x")) })
 	w.Replica.Do("del", "switchboard:{other}l")
 	if err := r.Append(t.Context(), "other", 0, []byte("x")); !errors.Is(err, store.ErrUnavailable) {
@@ -333,7 +334,7 @@ func TestNames15AReplicaThatTakesOverMayHaveLostTheLastMoment(t *testing.T) {
 	}
 }
 
-func TestNames15AFileWhoseContentsAreReplacedIsRefused(t *testing.T) {
+func TestNames15AFileWithReplacedContentIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "store.db")
 	f := openFile(t, path)
@@ -342,7 +343,7 @@ func TestNames15AFileWhoseContentsAreReplacedIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close() //nolint:errcheck // it is a test's
+	defer db.Close() //nolint:errcheck // only the test uses it
 	do := func(text string) {
 		t.Helper()
 		if _, err := db.ExecContext(context.Background(), text); err != nil {
@@ -368,12 +369,12 @@ func TestNames15AFileWhoseContentsAreReplacedIsRefused(t *testing.T) {
 	serves(t, openFile(t, path))
 }
 
-// What is written to a file that has no name any more is lost, and another process makes a new store in its place.
-func TestNames15AFileThatIsRemovedOrReplacedIsRefusedByWhoHasItOpen(t *testing.T) {
+// Writes to a file without a name are lost, and another process makes a new store at its path.
+func TestNames15AnOpenFileThatIsRemovedOrReplacedIsRefused(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	for name, c := range map[string]struct {
 		lose func(dir string) error
-		back func(dir string) error // nil: only who opens it again goes on
+		back func(dir string) error // nil: only opening it again helps
 		why  string
 	}{
 		"the folder is removed": {lose: os.RemoveAll, why: "store.db was removed"},
@@ -403,11 +404,11 @@ func TestNames15AFileThatIsRemovedOrReplacedIsRefusedByWhoHasItOpen(t *testing.T
 			if err := c.lose(dir); err != nil {
 				t.Fatal(err)
 			}
-			// At once, whoever asks.
+			// At once, for each caller.
 			if err := f.Append(t.Context(), "log", 1, []byte("x")); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("the next entry: %v, want %q", err, c.why)
 			}
-			refuses(t, f, c.why) // also what is not durable
+			refuses(t, f, c.why) // also changes that are not durable
 			if !strings.Contains(log.String(), c.why) {
 				t.Errorf("the log does not say %q:\n%s", c.why, log.String())
 			}
@@ -422,9 +423,9 @@ func TestNames15AFileThatIsRemovedOrReplacedIsRefusedByWhoHasItOpen(t *testing.T
 				t.Errorf("it does not say what to do: %+v", st)
 			}
 			_ = f.Close()
-			if name == "the file is removed" { // and nobody may take its WAL for that of a new one
+			if name == "the file is removed" { // and its WAL must not be used for a new file
 				if _, err := store.OpenFile(path, store.FileOptions{}); err == nil || !strings.Contains(err.Error(), "put it back") {
-					t.Errorf("it is opened again beside what was written last: %v", err)
+					t.Errorf("a new file is made beside the old WAL: %v", err)
 				}
 				return
 			}
@@ -433,12 +434,12 @@ func TestNames15AFileThatIsRemovedOrReplacedIsRefusedByWhoHasItOpen(t *testing.T
 	}
 }
 
-// It is noticed also where nobody writes.
+// The loss is noticed also without a write.
 func TestNames15AnIdleFileThatIsRemovedIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		f := openFile(t, filepath.Join(dir, "data/store.db"))
-		defer f.Close() //nolint:errcheck // it is lost
+		defer f.Close() //nolint:errcheck // the file is removed
 		if err := os.RemoveAll(filepath.Join(dir, "data")); err != nil {
 			t.Fatal(err)
 		}

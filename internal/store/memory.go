@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Memory is a Store that outlives nothing. Use NewMemory.
+// Memory is a Store that survives nothing. Use NewMemory.
 type Memory struct {
-	notices hub
+	notices noticeHub
 
 	mu     sync.Mutex
 	closed bool
-	groups map[string]*group
+	groups map[string]*memoryGroup
 	logs   map[string]*memoryLog
-	writes int // since what has expired was let go
+	writes int // since expired values were deleted last
 }
 
-type group struct {
+type memoryGroup struct {
 	values map[string]Value
-	meters map[string]meter
+	meters map[string]limitState
 }
 
 type memoryLog struct {
@@ -35,16 +35,16 @@ type memoryLog struct {
 
 func (l *memoryLog) span() Span { return Span{l.first, l.first + uint64(len(l.entries)) - 1} }
 
-// sweepEvery is after how many writes a Memory lets go of what has expired.
-const sweepEvery = 4096
+// memorySweepInterval is how many writes there are between two deletions of expired values.
+const memorySweepInterval = 4096
 
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
-	return &Memory{groups: map[string]*group{}, logs: map[string]*memoryLog{}}
+	return &Memory{groups: map[string]*memoryGroup{}, logs: map[string]*memoryLog{}}
 }
 
-// use locks m for one use.
-func (m *Memory) use(ctx context.Context) (done func(), err error) {
+// lock locks m for one call. The caller calls unlock.
+func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -61,15 +61,15 @@ func (m *Memory) Value(ctx context.Context, k Key) (Value, error) {
 	if err := k.check(); err != nil {
 		return Value{}, err
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return Value{}, err
 	}
 	defer done()
-	return m.value(k, time.Now()), nil
+	return m.liveValue(k, time.Now()), nil
 }
 
-func (m *Memory) value(k Key, now time.Time) Value {
+func (m *Memory) liveValue(k Key, now time.Time) Value {
 	g := m.groups[k.Group]
 	if g == nil {
 		return Value{}
@@ -86,7 +86,7 @@ func (m *Memory) List(ctx context.Context, name string) ([]Named, error) {
 	if err := checkName("a group", name); err != nil {
 		return nil, err
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (m *Memory) List(ctx context.Context, name string) ([]Named, error) {
 	var all []Named
 	now := time.Now()
 	for _, n := range slices.Sorted(maps.Keys(g.values)) {
-		if v := m.value(Key{name, n}, now); v.Version != 0 && len(all) < MaxEntries {
+		if v := m.liveValue(Key{name, n}, now); v.Version != 0 && len(all) < MaxEntries {
 			all = append(all, Named{n, v})
 		}
 	}
@@ -110,19 +110,19 @@ func (m *Memory) Apply(ctx context.Context, c Change) (Version, error) {
 	if err := c.check(); err != nil {
 		return 0, err
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer done()
 	now := time.Now()
 	for _, w := range c.Writes {
-		if !w.matches(m.value(Key{c.Group, w.Name}, now).Version) {
+		if !w.mayReplace(m.liveValue(Key{c.Group, w.Name}, now).Version) {
 			return 0, fmt.Errorf("%s/%s: %w", c.Group, w.Name, ErrConflict)
 		}
 	}
 	v := newVersion()
-	g := m.group(c.Group, now)
+	g := m.groupForWrite(c.Group, now)
 	for _, w := range c.Writes {
 		if w.Data == nil {
 			delete(g.values, w.Name)
@@ -137,12 +137,13 @@ func (m *Memory) Apply(ctx context.Context, c Change) (Version, error) {
 	return v, nil
 }
 
-// group returns the group to write to. The caller holds m.mu.
-func (m *Memory) group(name string, now time.Time) *group {
-	if m.writes++; m.writes%sweepEvery == 0 {
+// groupForWrite returns the group, and makes it if there is none. It deletes expired values now and then. The
+// caller holds m.mu.
+func (m *Memory) groupForWrite(name string, now time.Time) *memoryGroup {
+	if m.writes++; m.writes%memorySweepInterval == 0 {
 		for name, g := range m.groups {
 			maps.DeleteFunc(g.values, func(_ string, v Value) bool { return !v.Expires.IsZero() && !now.Before(v.Expires) })
-			maps.DeleteFunc(g.meters, func(_ string, l meter) bool { return l.whole <= now.UnixMicro() })
+			maps.DeleteFunc(g.meters, func(_ string, l limitState) bool { return l.fullAt <= now.UnixMicro() })
 			if len(g.values)+len(g.meters) == 0 {
 				delete(m.groups, name)
 			}
@@ -150,7 +151,7 @@ func (m *Memory) group(name string, now time.Time) *group {
 	}
 	g := m.groups[name]
 	if g == nil {
-		g = &group{map[string]Value{}, map[string]meter{}}
+		g = &memoryGroup{map[string]Value{}, map[string]limitState{}}
 		m.groups[name] = g
 	}
 	return g
@@ -161,18 +162,18 @@ func (m *Memory) Take(ctx context.Context, name string, want Want, limits ...Lim
 	if err := checkTake(name, want, limits); err != nil {
 		return 0, 0, err
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer done()
 	now := time.Now()
-	g := m.group(name, now)
-	was := make([]meter, len(limits))
+	g := m.groupForWrite(name, now)
+	was := make([]limitState, len(limits))
 	for i, l := range limits {
 		was[i] = g.meters[l.Name]
 	}
-	next, got, wait := take(was, limits, want, now.UnixMicro())
+	next, got, wait := takeFromLimits(was, limits, want, now.UnixMicro())
 	for i, l := range limits {
 		if next[i] != was[i] {
 			g.meters[l.Name] = next[i]
@@ -186,7 +187,7 @@ func (m *Memory) Append(ctx context.Context, log string, after uint64, entries .
 	if err := checkAppend(log, entries); err != nil {
 		return err
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (m *Memory) Read(ctx context.Context, log string, after uint64, limit int) 
 	if err := checkName("a log", log); err != nil {
 		return nil, err
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +232,7 @@ func (m *Memory) Span(ctx context.Context, log string) (Span, error) {
 	if err := checkName("a log", log); err != nil {
 		return Span{}, err
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return Span{}, err
 	}
@@ -244,7 +245,7 @@ func (m *Memory) Span(ctx context.Context, log string) (Span, error) {
 
 // Logs implements Store.
 func (m *Memory) Logs(ctx context.Context) ([]string, error) {
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +258,7 @@ func (m *Memory) Trim(ctx context.Context, log string, first uint64) error {
 	if err := checkName("a log", log); err != nil {
 		return err
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -275,7 +276,7 @@ func (m *Memory) Publish(ctx context.Context, topic string, data []byte) error {
 	if err := cmp.Or(checkName("a topic", topic), checkSize("the bytes of a notice", len(data), MaxNotice)); err != nil {
 		return err
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -291,7 +292,7 @@ func (m *Memory) Subscribe(topic string, heard func([]byte)) (stop func()) {
 
 // Check implements Store.
 func (m *Memory) Check(ctx context.Context) error {
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -301,16 +302,16 @@ func (m *Memory) Check(ctx context.Context) error {
 
 // Dump implements Store.
 func (m *Memory) Dump(ctx context.Context, see func(Record) error) error {
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return err
 	}
-	var all []Record // so that nobody waits for see
+	var all []Record // a copy, so that no call waits for see
 	now := time.Now()
 	for _, group := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[group]
 		for _, n := range slices.Sorted(maps.Keys(g.values)) {
-			if v := m.value(Key{group, n}, now); v.Version != 0 {
+			if v := m.liveValue(Key{group, n}, now); v.Version != 0 {
 				all = append(all, Record{Kind: KindValue, Group: group, Name: n, Value: v})
 			}
 		}
@@ -318,7 +319,7 @@ func (m *Memory) Dump(ctx context.Context, see func(Record) error) error {
 	for _, group := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[group]
 		for _, n := range slices.Sorted(maps.Keys(g.meters)) {
-			if whole := g.meters[n].whole; whole > now.UnixMicro() {
+			if whole := g.meters[n].fullAt; whole > now.UnixMicro() {
 				all = append(all, Record{Kind: KindLimit, Group: group, Name: n, Whole: time.UnixMicro(whole)})
 			}
 		}
@@ -344,27 +345,27 @@ func (m *Memory) Load(ctx context.Context, records iter.Seq2[Record, error]) err
 	if err := m.Check(ctx); err != nil {
 		return err
 	}
-	groups, logs := map[string]*group{}, map[string]*memoryLog{}
+	groups, logs := map[string]*memoryGroup{}, map[string]*memoryLog{}
 	for r, err := range records {
 		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return err
 		}
 		g := groups[r.Group]
 		if g == nil {
-			g = &group{map[string]Value{}, map[string]meter{}}
+			g = &memoryGroup{map[string]Value{}, map[string]limitState{}}
 		}
 		switch r.Kind {
 		case KindValue:
 			g.values[r.Name], groups[r.Group] = r.Value, g
 		case KindLimit:
-			g.meters[r.Name], groups[r.Group] = meter{r.Whole.UnixMicro()}, g
+			g.meters[r.Name], groups[r.Group] = limitState{r.Whole.UnixMicro()}, g
 		case KindLog:
 			logs[r.Name] = &memoryLog{first: r.Span.First}
 		case KindEntry:
 			logs[r.Name].entries = append(logs[r.Name].entries, r.Entry.Data)
 		}
 	}
-	done, err := m.use(ctx)
+	done, err := m.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -372,12 +373,12 @@ func (m *Memory) Load(ctx context.Context, records iter.Seq2[Record, error]) err
 	now := time.Now()
 	for name, g := range m.groups {
 		for n := range g.values {
-			if m.value(Key{name, n}, now).Version != 0 {
+			if m.liveValue(Key{name, n}, now).Version != 0 {
 				return errNotEmpty
 			}
 		}
 		for _, l := range g.meters {
-			if l.whole > now.UnixMicro() {
+			if l.fullAt > now.UnixMicro() {
 				return errNotEmpty
 			}
 		}

@@ -16,12 +16,12 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// A model is the contract in maps. Its values and its limits do not see the end of the test.
+// A model is the contract, in maps. Values and limits do not expire during the test.
 type model struct {
 	values map[string]map[string]named // by group
 	taken  map[string]map[string]int
 	logs   map[string]*modelLog
-	was    map[store.Version]bool // every version that there ever was
+	was    map[store.Version]bool // all versions so far
 }
 
 type named struct {
@@ -31,10 +31,10 @@ type named struct {
 
 type modelLog struct {
 	first   uint64
-	entries []string // all that there ever were
+	entries []string // all entries so far
 }
 
-func TestEachBackendDoesWhatTheModelDoes(t *testing.T) {
+func TestEachBackendEqualsTheModel(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
@@ -43,9 +43,9 @@ func TestEachBackendDoesWhatTheModelDoes(t *testing.T) {
 	}
 }
 
-// againstTheModel does what comes to r's mind in a place of its own.
+// againstTheModel runs random actions on an empty store and on the model.
 func againstTheModel(t *testing.T, r *rapid.T, b backend) {
-	open := b.place(t)
+	open := b.newStore(t)
 	s := open()
 	defer func() { _ = s.Close() }()
 	m := model{map[string]map[string]named{}, map[string]map[string]int{}, map[string]*modelLog{}, map[store.Version]bool{}}
@@ -178,7 +178,7 @@ func againstTheModel(t *testing.T, r *rapid.T, b backend) {
 		},
 		"Span": func(r *rapid.T) { m.span(r, s, log.Draw(r, "log")) },
 	}
-	if b.lasts {
+	if b.persistent {
 		actions["Reopen"] = func(r *rapid.T) {
 			if err := s.Close(); err != nil {
 				r.Fatal(err)

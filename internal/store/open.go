@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Open opens the store that a URL names:
+// Open opens the store at a URL:
 //
 //	memory:                        NewMemory
-//	file:PATH                      OpenFile; PATH as it is, not escaped
-//	redis…://…                     OpenRedis, which says how these are spelt
+//	file:PATH                      OpenFile; PATH is not escaped
+//	redis…://…                     OpenRedis, which describes these URLs
 //
-// What is none of these is ErrInvalid.
+// Any other URL is ErrInvalid.
 func Open(ctx context.Context, where string, o Options) (Store, error) {
 	scheme, rest, _ := strings.Cut(where, ":")
 	switch {
@@ -33,26 +33,27 @@ func Open(ctx context.Context, where string, o Options) (Store, error) {
 		}
 		return r, nil
 	}
-	return nil, fmt.Errorf("%w: %q is no store: memory:, file:PATH or redis://HOST:PORT", ErrInvalid, redacted(where))
+	return nil, fmt.Errorf("%w: %q is no store: memory:, file:PATH or redis://HOST:PORT", ErrInvalid, redactURL(where))
 }
 
-// Accept has a Redis used although it has lost something: see AcceptRedis. Any other store is an error: a file needs
-// no accepting, since whoever opens it goes on with what it holds.
+// Accept lets all replicas use a Redis again although it has lost something. See AcceptRedis. For any other
+// store it returns an error: a file needs no accepting, because the process that opens a file uses what the
+// file holds.
 func Accept(ctx context.Context, where string, o Options) (lost string, err error) {
 	if !strings.HasPrefix(where, "redis") {
-		return "", errors.New("only a Redis is accepted; if a file is another than the one that was opened, restart Switchboard to go on with it")
+		return "", errors.New("only a Redis is accepted; if a file is not the one that was opened, restart Switchboard to use it")
 	}
 	return AcceptRedis(ctx, where, o.Redis)
 }
 
-// Options are those of the backends.
+// Options are the options of the backends.
 type Options struct {
 	File  FileOptions
 	Redis RedisOptions
 }
 
-// redacted is where without what may be a password.
-func redacted(where string) string {
+// redactURL returns the URL without its password.
+func redactURL(where string) string {
 	u, err := url.Parse(where)
 	if err != nil {
 		scheme, _, _ := strings.Cut(where, ":")

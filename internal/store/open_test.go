@@ -23,7 +23,7 @@ func TestAStoreIsOpenedByItsURL(t *testing.T) {
 		write(t, s, "g", "n", "x")
 	}
 	if v := value(t, openFile(t, path), "g", "n"); string(v.Data) != "x" {
-		t.Errorf("%s is another file: %+v", path, v)
+		t.Errorf("%s opened another file: %+v", path, v)
 	}
 	for _, where := range []string{"", "file:", "memory", "memory:x", "/var/lib/store.db", "postgres://me:hunter2@h/", "a://me:hunter2@%zz"} {
 		_, err := store.Open(t.Context(), where, store.Options{})

@@ -22,141 +22,127 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Redis is a Store in Redis 7: one server, one that Sentinels watch over, or a Cluster.
-// Use OpenRedis.
+// Redis is a Store in Redis 7: one server, one behind Sentinels, or a Cluster. Use OpenRedis.
 //
-// All that is of one group stands in one slot of a Cluster: its values, their index
-// and its limits; so does all of one log. What must not come apart is done by one
-// script, on the clock of Redis. No command that changes anything is sent twice: where
-// it is not known whether one was done, it is looked up, for as long as the call has
-// time.
+// Everything of one group is in one slot of a Cluster: its values, their index and its limits. So is
+// everything of one log. Each operation that must be atomic is one script, on the clock of Redis. No command
+// that changes anything is sent twice: if it is unknown whether a command was executed, the call reads the
+// result until it knows, or until the call's time is over.
 type Redis struct {
-	client  redis.UniversalClient
-	prefix  string
-	where   place
-	relaxed bool
-	useTime time.Duration
-	notices hub
-	log     *slog.Logger
+	*redisClient
+	marks   *redisMarks
+	monitor *redisMonitor
+	notices *redisNotices
 
-	life   sync.RWMutex // held by each use, so that Close waits for it
-	closed bool
-
-	ended context.Context // by Close
-	stop  context.CancelFunc
-	work  sync.WaitGroup // what runs until then
-
-	mu    sync.Mutex
-	nodes map[string]*node // by address; the only one is ""
-
-	memory memory
+	closing sync.RWMutex // each call holds it for reading, so that Close waits for the calls
+	closed  bool
 }
 
-// RedisOptions says how a Redis is used. The zero value is good for one without a
-// password.
+// RedisOptions are the options of OpenRedis. The zero value is good for a Redis without a password.
 type RedisOptions struct {
-	// Password takes the place of the one in the URL.
+	// Password replaces the password of the URL.
 	Password switchboard.Secret
 
-	// Prefix is what all keys begin with, "switchboard" where it is empty. Those who
-	// share a Redis and nothing else need one each.
+	// Prefix begins all keys; "switchboard" if it is empty. Installations that share a Redis need different
+	// prefixes.
 	Prefix string
 
-	// Relaxed accepts a Redis that may lose what it has acknowledged. How much that
-	// is, Status says.
+	// Relaxed accepts a Redis that may lose what it has acknowledged. Status says how much that is.
 	Relaxed bool
 
-	// Log is told when the store becomes unavailable, and available again; nil means nobody is.
+	// Log gets a line when the store becomes unavailable, and when it is available again; nil means no log.
 	Log *slog.Logger
 
-	// TLS is for the rediss schemes; nil means the roots of the system.
+	// TLS is for the rediss schemes; nil means the root certificates of the system.
 	TLS *tls.Config
 
-	// useTime is how long a use may take; 0 means a second.
-	useTime time.Duration
+	// callTimeout is how long a call may take; 0 means a second.
+	callTimeout time.Duration
 }
 
 const (
-	useTime    = time.Second            // how long a use may take, where no test says otherwise; a connection may take half of it
-	byteTime   = time.Second / MaxValue // more for each byte that is sent
-	openTime   = 5 * time.Second        // how long OpenRedis tries, where the context does not end before
-	maxAnswer  = MaxValue               // bytes that Redis is asked for at once, where one value is not more
-	idleAtMost = 64                     // connections for each node that wait for use
+	defaultCallTimeout = time.Second            // how long a call may take, outside of tests; a connection may take half of it
+	timePerByte        = time.Second / MaxValue // added to the timeout for each byte that is sent
+	openTimeout        = 5 * time.Second        // how long OpenRedis tries, if the context does not end before
+	maxAnswerBytes     = MaxValue               // bytes of one answer that we ask for, if a single value is not larger
+	maxIdleConns       = 64                     // idle connections for each node
 )
 
-// OpenRedis opens the store in the Redis of the URL, which docs/state.md spells. It
-// tries for some seconds, since that may be about to start. Its error says what is
-// wrong with the URL, the server or its settings, and never holds the password.
+// OpenRedis opens the store in the Redis of the URL, which docs/state.md describes. It tries for some
+// seconds, since Redis may just be starting. Its error says what is wrong with the URL, the server or its
+// settings, and never contains the password.
 func OpenRedis(ctx context.Context, url string, o RedisOptions) (*Redis, error) {
 	r, err := newRedis(url, o)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTime)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if err := r.start(ctx); err != nil {
+	if err := r.awaitUsable(ctx); err != nil {
 		_ = r.Close()
-		return nil, fmt.Errorf("redis at %s: %w", r.where, err)
+		return nil, fmt.Errorf("redis at %s: %w", r.url, err)
 	}
-	r.work.Go(r.follow)
+	r.backgroundWork.Go(r.monitor.examinePeriodically)
 	return r, nil
 }
 
-// newRedis makes one that has not asked for anything yet.
+// newRedis returns a Redis that has not sent anything yet.
 func newRedis(url string, o RedisOptions) (*Redis, error) {
-	where, err := parsePlace(url)
+	where, err := parseRedisURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
 	if strings.ContainsAny(o.Prefix, "{}") {
 		return nil, fmt.Errorf("redis: the prefix %q has braces", o.Prefix)
 	}
-	silence()
-	o.useTime = cmp.Or(o.useTime, useTime)
+	silenceClientLog()
+	o.callTimeout = cmp.Or(o.callTimeout, defaultCallTimeout)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Redis{
-		log:     o.Log,
-		prefix:  cmp.Or(o.Prefix, "switchboard"),
-		where:   where,
-		relaxed: o.Relaxed,
-		useTime: o.useTime,
-		nodes:   map[string]*node{},
+	c := &redisClient{
+		log:         o.Log,
+		keys:        redisKeys(cmp.Or(o.Prefix, "switchboard")),
+		url:         where,
+		relaxed:     o.Relaxed,
+		callTimeout: o.callTimeout,
 	}
-	r.memory.begin(r.markKeys())
-	r.client = where.client(&o, r.greet)
-	r.ended, r.stop = context.WithCancel(context.Background())
+	c.background, c.stopBackground = context.WithCancel(context.Background())
+	r := &Redis{redisClient: c, marks: &redisMarks{redisClient: c}}
+	r.marks.losses.init(c.keys.marks(where.isMode("cluster")))
+	r.monitor = &redisMonitor{redisClient: c, marks: r.marks, nodes: map[string]*redisNode{}}
+	r.notices = &redisNotices{redisClient: c, monitor: r.monitor}
+	c.client = where.client(&o, r.monitor.checkConnection)
 	return r, nil
 }
 
-// start tries until r can be used.
-func (r *Redis) start(ctx context.Context) error {
+// awaitUsable tries until r can be used.
+func (r *Redis) awaitUsable(ctx context.Context) error {
 	for why := error(nil); ; {
-		err := r.examineAll(ctx)
+		err := r.monitor.examineAll(ctx)
 		if err == nil {
-			err = r.migrate(ctx)
+			err = r.migrateSchema(ctx)
 		}
 		if err == nil {
-			err = r.findMark(ctx)
+			err = r.marks.adoptMark(ctx)
 		}
 		if err == nil {
-			return r.listen(ctx)
+			return r.notices.startListening(ctx)
 		}
 		if isFinal(err) {
 			return err
 		}
-		if why == nil || ctx.Err() == nil { // else it says no more than that the time is over
+		if why == nil || ctx.Err() == nil { // a later error may only say that the time is over
 			why = err
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !sleep(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("%w: %w", ErrUnavailable, why)
 		}
 	}
 }
 
-// pause waits for a while, unless ctx ends.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleep waits for d; it returns false if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -165,77 +151,58 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// The hash tag of a group and that of a log is its name. What has no such name stands
-// under one that no name is escaped to.
-const own = "{%}"
-
-var escaper = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
-
-// key gives the key of what is of the group: what is in its braces has none itself, so
-// the first closing one ends the group.
-func (r *Redis) key(group, kind string) string {
-	return r.prefix + ":{" + escaper.Replace(group) + "}" + kind
-}
-
-const (
-	indexKind = "i"
-	logKind   = "l"
-	valueKind = "v:"
-	meterKind = "m:"
-)
-
-// A use is one call of a method.
-type use struct {
+// A redisCall is one call of a method of Redis.
+type redisCall struct {
 	*Redis
-	ctx    context.Context // ends when its time is over
-	asked  context.Context // whose error is that of who asked
-	cancel context.CancelFunc
+	ctx           context.Context // ends at the call's timeout
+	callerContext context.Context // the caller's own; its error is returned if it ends
+	cancel        context.CancelFunc
 }
 
-// begin begins a use that sends so many bytes.
-func (r *Redis) begin(ctx context.Context, bytes int) (*use, error) {
+// beginCall begins a call that sends so many bytes. The caller calls endCall.
+func (r *Redis) beginCall(ctx context.Context, bytes int) (*redisCall, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	r.life.RLock()
+	r.closing.RLock()
 	if r.closed {
-		r.life.RUnlock()
+		r.closing.RUnlock()
 		return nil, fmt.Errorf("%w: it is closed", ErrUnavailable)
 	}
-	u := &use{Redis: r, asked: ctx}
-	u.ctx, u.cancel = context.WithTimeout(ctx, r.useTime+time.Duration(bytes)*byteTime)
+	u := &redisCall{Redis: r, callerContext: ctx}
+	u.ctx, u.cancel = context.WithTimeout(ctx, r.callTimeout+time.Duration(bytes)*timePerByte)
 	return u, nil
 }
 
-func (u *use) end() {
+func (u *redisCall) endCall() {
 	u.cancel()
-	u.life.RUnlock()
+	u.closing.RUnlock()
 }
 
-// fail is the error that who asked gets for err.
-func (u *use) fail(err error) error {
-	if ended := u.asked.Err(); ended != nil {
+// wrapError returns the error for the caller.
+func (u *redisCall) wrapError(err error) error {
+	if ended := u.callerContext.Err(); ended != nil {
 		return ended
 	}
 	return fmt.Errorf("%w: redis: %s", ErrUnavailable, err.Error())
 }
 
-// A command is one that the client never sends again by itself.
-type command struct{ *redis.Cmd }
+// An unrepeatedCommand is a command that the client library never sends again by itself.
+type unrepeatedCommand struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
-func (command) NoRetry() bool { return true }
+func (unrepeatedCommand) NoRetry() bool { return true }
 
-// ask sends one command, once, and gives what it answers; nil where that is nothing.
-func (u *use) ask(key string, keyAt int8, args ...any) (any, error) {
-	n, err := u.node(u.ctx, key)
+// send sends one command, once, and returns its answer; nil for an empty answer.
+func (u *redisCall) send(key string, keyAt int8, args ...any) (any, error) {
+	n, err := u.monitor.nodeForKey(u.ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.shut(); err != nil {
+	if err := n.shutError(); err != nil {
 		return nil, err
 	}
-	cmd := command{redis.NewCmd(u.ctx, args...)}
+	cmd := unrepeatedCommand{redis.NewCmd(u.ctx, args...)}
 	cmd.SetFirstKeyPos(keyAt)
 	err = u.client.Process(u.ctx, cmd)
 	switch {
@@ -243,52 +210,52 @@ func (u *use) ask(key string, keyAt int8, args ...any) (any, error) {
 		return cmd.Val(), nil
 	case errors.Is(err, redis.Nil):
 		return nil, nil
-	case u.asked.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT") && !redis.HasErrorPrefix(err, "TRYAGAIN"):
-		u.suspect(n, key)
+	case u.callerContext.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT") && !redis.HasErrorPrefix(err, "TRYAGAIN"):
+		u.monitor.probeUntilWell(n, key)
 	}
 	return nil, err
 }
 
-// askAgain is ask for what changes nothing: where the connection was lost, it asks again.
-func (u *use) askAgain(key string, args ...any) (any, error) {
-	answer, err := u.ask(key, 1, args...)
-	if u.isLost(err) {
-		answer, err = u.ask(key, 1, args...)
+// sendRead sends a command that changes nothing, and sends it again if the connection was lost.
+func (u *redisCall) sendRead(key string, args ...any) (any, error) {
+	answer, err := u.send(key, 1, args...)
+	if u.isUncertain(err) {
+		answer, err = u.send(key, 1, args...)
 	}
 	return answer, err
 }
 
-// isLost reports whether err leaves open whether the command was done, and there is
-// time to find out.
-func (u *use) isLost(err error) bool {
+// isUncertain reports whether err leaves open whether the command was executed, while there is time to find
+// out.
+func (u *redisCall) isUncertain(err error) bool {
 	var said redis.Error
 	var op *net.OpError
 	switch {
-	case err == nil, u.ctx.Err() != nil, errors.As(err, &said), errors.Is(err, errShut):
+	case err == nil, u.ctx.Err() != nil, errors.As(err, &said), errors.Is(err, errNodeShut):
 		return false
 	default:
 		return !errors.As(err, &op) || op.Op != "dial"
 	}
 }
 
-// find looks until it knows whether what was lost was done. What was not may yet be: it
-// can still be on its way.
-func (u *use) find(done func() (bool, error)) bool {
+// awaitEvidence calls done until it knows whether a lost command was executed. A command that was not
+// executed may still be on its way.
+func (u *redisCall) awaitEvidence(done func() (bool, error)) bool {
 	for {
 		ok, err := done()
 		if err == nil {
 			return ok
 		}
-		if !pause(u.ctx, 50*time.Millisecond) {
+		if !sleep(u.ctx, 50*time.Millisecond) {
 			return false
 		}
 	}
 }
 
-// A script is sent by its digest; in full where Redis does not know it.
-type script struct{ text, digest string }
+// A luaScript is sent by its digest, and as text if Redis does not know it.
+type luaScript struct{ text, digest string }
 
-func newScript(text string) *script { return &script{text, redis.NewScript(text).Hash()} }
+func newScript(text string) *luaScript { return &luaScript{text, redis.NewScript(text).Hash()} }
 
 //go:embed lua/apply.lua
 var applyText string
@@ -321,8 +288,8 @@ var (
 	valuesScript = newScript(valuesText)
 )
 
-// run runs the script once.
-func (u *use) run(s *script, keys []string, args ...any) (any, error) {
+// runScript runs the script once.
+func (u *redisCall) runScript(s *luaScript, keys []string, args ...any) (any, error) {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", s.digest, len(keys))
 	for _, k := range keys {
@@ -330,47 +297,47 @@ func (u *use) run(s *script, keys []string, args ...any) (any, error) {
 	}
 	all = append(all, args...)
 	for {
-		answer, err := u.ask(keys[0], 3, all...)
-		switch { // neither has done anything
+		answer, err := u.send(keys[0], 3, all...)
+		switch { // after either error, nothing was executed
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			all[0], all[1] = "eval", s.text
-		case redis.HasErrorPrefix(err, "TRYAGAIN") && pause(u.ctx, 20*time.Millisecond): // the slot is moving
+		case redis.HasErrorPrefix(err, "TRYAGAIN") && sleep(u.ctx, 20*time.Millisecond): // the slot is moving
 		default:
 			return answer, err
 		}
 	}
 }
 
-// runAgain is run for what changes nothing.
-func (u *use) runAgain(s *script, keys []string, args ...any) ([]any, error) {
-	answer, err := u.run(s, keys, args...)
-	if u.isLost(err) {
-		answer, err = u.run(s, keys, args...)
+// runReadScript runs a script that changes nothing, and runs it again if the connection was lost.
+func (u *redisCall) runReadScript(s *luaScript, keys []string, args ...any) ([]any, error) {
+	answer, err := u.runScript(s, keys, args...)
+	if u.isUncertain(err) {
+		answer, err = u.runScript(s, keys, args...)
 	}
 	list, _ := answer.([]any)
 	return list, err
 }
 
-// text is an answer that is text.
-func text(answer any) string {
+// answerText returns the answer as text; "" if it is none.
+func answerText(answer any) string {
 	s, _ := answer.(string)
 	return s
 }
 
-// number is an answer that is a number.
-func number(answer any) uint64 {
-	n, _ := strconv.ParseUint(text(answer), 10, 64)
+// answerNumber returns the answer as a number; 0 if it is none.
+func answerNumber(answer any) uint64 {
+	n, _ := strconv.ParseUint(answerText(answer), 10, 64)
 	return n
 }
 
-// decode reads a value as apply.lua writes it.
-func decode(answer any) (Value, error) {
+// decodeValue decodes a value as apply.lua writes it.
+func decodeValue(answer any) (Value, error) {
 	if answer == nil {
 		return Value{}, nil
 	}
-	s := text(answer)
+	s := answerText(answer)
 	if len(s) < 16 {
-		return Value{}, errors.New("what stands there is not a value")
+		return Value{}, errors.New("the key holds something that is not a value")
 	}
 	v := Value{Version: Version(binary.BigEndian.Uint64([]byte(s[:8]))), Data: []byte(s[16:])}
 	if ms := binary.BigEndian.Uint64([]byte(s[8:16])); ms != 0 {
@@ -384,19 +351,19 @@ func (r *Redis) Value(ctx context.Context, k Key) (Value, error) {
 	if err := k.check(); err != nil {
 		return Value{}, err
 	}
-	u, err := r.begin(ctx, 0)
+	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return Value{}, err
 	}
-	defer u.end()
-	key := r.key(k.Group, valueKind+k.Name)
-	answer, err := u.askAgain(key, "get", key)
+	defer u.endCall()
+	key := r.keys.item(k.Group, valueKind+k.Name)
+	answer, err := u.sendRead(key, "get", key)
 	if err != nil {
-		return Value{}, u.fail(err)
+		return Value{}, u.wrapError(err)
 	}
-	v, err := decode(answer)
+	v, err := decodeValue(answer)
 	if err != nil {
-		return Value{}, u.fail(err)
+		return Value{}, u.wrapError(err)
 	}
 	return v, nil
 }
@@ -406,51 +373,51 @@ func (r *Redis) List(ctx context.Context, group string) ([]Named, error) {
 	if err := checkName("a group", group); err != nil {
 		return nil, err
 	}
-	u, err := r.begin(ctx, 0)
+	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer u.end()
-	index, values := []string{r.key(group, indexKind)}, r.key(group, valueKind)
-	answer, err := u.runAgain(listScript, index, values, MaxEntries, maxAnswer)
+	defer u.endCall()
+	index, values := []string{r.keys.item(group, indexKind)}, r.keys.item(group, valueKind)
+	answer, err := u.runReadScript(listScript, index, values, MaxEntries, maxAnswerBytes)
 	if err == nil && answer == nil {
 		answer, err = u.listInParts(index, values)
 	}
 	if err != nil {
-		return nil, u.fail(err)
+		return nil, u.wrapError(err)
 	}
 	var all []Named
 	for i := 0; i+1 < len(answer); i += 2 {
-		v, err := decode(answer[i+1])
+		v, err := decodeValue(answer[i+1])
 		if err != nil {
-			return nil, u.fail(err)
+			return nil, u.wrapError(err)
 		}
 		if v.Version != 0 {
-			all = append(all, Named{text(answer[i]), v})
+			all = append(all, Named{answerText(answer[i]), v})
 		}
 	}
 	slices.SortFunc(all, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
-// listInParts gives the first values by name, where they are not given in one answer.
-// They are then not all of one moment.
-func (u *use) listInParts(index []string, values string) (list []any, err error) {
+// listInParts returns the first values by name, for a group that is too large for one answer. The values are
+// then not of one instant.
+func (u *redisCall) listInParts(index []string, values string) (list []any, err error) {
 	seen := map[string]bool{}
 	for cursor := "0"; ; {
-		answer, err := u.askAgain(index[0], "zscan", index[0], cursor, "count", MaxEntries)
+		answer, err := u.sendRead(index[0], "zscan", index[0], cursor, "count", MaxEntries)
 		if err != nil {
 			return nil, err
 		}
 		page, _ := answer.([]any)
 		if len(page) != 2 {
-			return nil, errors.New("an answer to zscan that is none")
+			return nil, errors.New("the answer to zscan is malformed")
 		}
 		some, _ := page[1].([]any)
-		for i := 0; i < len(some); i += 2 { // each with its score
-			seen[text(some[i])] = true
+		for i := 0; i < len(some); i += 2 { // names and scores by turns
+			seen[answerText(some[i])] = true
 		}
-		if cursor = text(page[0]); cursor == "0" {
+		if cursor = answerText(page[0]); cursor == "0" {
 			break
 		}
 	}
@@ -460,16 +427,16 @@ func (u *use) listInParts(index []string, values string) (list []any, err error)
 	}
 	slices.Sort(names)
 	for len(names) > 0 && len(list) < 2*MaxEntries {
-		args := []any{values, maxAnswer}
+		args := []any{values, maxAnswerBytes}
 		for _, name := range names[:min(len(names), MaxEntries)] {
 			args = append(args, name)
 		}
-		some, err := u.runAgain(valuesScript, index, args...)
+		some, err := u.runReadScript(valuesScript, index, args...)
 		if err != nil {
 			return nil, err
 		}
 		if len(some) == 0 {
-			return nil, errors.New("no answer to a list of names")
+			return nil, errors.New("the answer to a list of names is empty")
 		}
 		for i, v := range some {
 			if v != nil && len(list) < 2*MaxEntries {
@@ -477,15 +444,15 @@ func (u *use) listInParts(index []string, values string) (list []any, err error)
 			}
 		}
 		names = names[len(some):]
-		u.more()
+		u.extendTimeout()
 	}
 	return list, nil
 }
 
-// more gives a use that goes on, since it got an answer, its time once more.
-func (u *use) more() {
+// extendTimeout restarts the timeout of a call that continues after an answer.
+func (u *redisCall) extendTimeout() {
 	u.cancel()
-	u.ctx, u.cancel = context.WithTimeout(u.asked, u.useTime)
+	u.ctx, u.cancel = context.WithTimeout(u.callerContext, u.callTimeout)
 }
 
 // Apply implements Store.
@@ -494,12 +461,12 @@ func (r *Redis) Apply(ctx context.Context, c Change) (Version, error) {
 		return 0, err
 	}
 	version := newVersion()
-	keys := []string{r.key(c.Group, indexKind)}
+	keys := []string{r.keys.item(c.Group, indexKind)}
 	args := []any{version.bytes()}
 	var bytes int
-	var written string // one of the keys that have the version then
+	var written string // a key that will have the version
 	for _, w := range c.Writes {
-		key := r.key(c.Group, valueKind+w.Name)
+		key := r.keys.item(c.Group, valueKind+w.Name)
 		was, keep := w.Was.bytes(), "-"
 		if w.Was == Any {
 			was = nil
@@ -512,26 +479,26 @@ func (r *Redis) Apply(ctx context.Context, c Change) (Version, error) {
 		args = append(args, w.Name, was, keep, w.Data)
 		bytes += len(w.Data)
 	}
-	u, err := r.begin(ctx, bytes)
+	u, err := r.beginCall(ctx, bytes)
 	if err != nil {
 		return 0, err
 	}
-	defer u.end()
-	answer, err := u.run(applyScript, keys, args...)
-	if u.isLost(err) && written != "" && u.find(func() (bool, error) {
-		is, err := u.ask(written, 1, "getrange", written, 0, 7)
-		return text(is) == string(version.bytes()), err
+	defer u.endCall()
+	answer, err := u.runScript(applyScript, keys, args...)
+	if u.isUncertain(err) && written != "" && u.awaitEvidence(func() (bool, error) {
+		is, err := u.send(written, 1, "getrange", written, 0, 7)
+		return answerText(is) == string(version.bytes()), err
 	}) {
 		return version, nil
 	}
 	if err != nil {
-		return 0, u.fail(err)
+		return 0, u.wrapError(err)
 	}
 	if i, _ := answer.(int64); i > 0 {
 		return 0, fmt.Errorf("%s/%s: %w", c.Group, c.Writes[i-1].Name, ErrConflict)
 	}
 	if err := u.checkMark(keys[0]); err != nil {
-		return 0, u.fail(err)
+		return 0, u.wrapError(err)
 	}
 	return version, nil
 }
@@ -541,24 +508,24 @@ func (r *Redis) Take(ctx context.Context, group string, want Want, limits ...Lim
 	if err := checkTake(group, want, limits); err != nil {
 		return 0, 0, err
 	}
-	u, err := r.begin(ctx, 0)
+	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer u.end()
+	defer u.endCall()
 	if len(limits) == 0 {
 		return want.Now, 0, nil
 	}
 	var keys []string
 	args := []any{want.Now, want.Ahead, want.Hold.Microseconds()}
 	for _, l := range limits {
-		every, all := l.micros()
-		keys = append(keys, r.key(group, meterKind+l.Name))
+		every, all := l.microseconds()
+		keys = append(keys, r.keys.item(group, meterKind+l.Name))
 		args = append(args, every, all)
 	}
-	answer, err := u.run(takeScript, keys, args...)
+	answer, err := u.runScript(takeScript, keys, args...)
 	if err != nil {
-		return 0, 0, u.fail(err)
+		return 0, 0, u.wrapError(err)
 	}
 	var n, us int64
 	if list, _ := answer.([]any); len(list) == 2 {
@@ -566,7 +533,7 @@ func (r *Redis) Take(ctx context.Context, group string, want Want, limits ...Lim
 		us, _ = list[1].(int64)
 	}
 	if (n < int64(want.Now)) != (us > 0) {
-		return 0, 0, u.fail(fmt.Errorf("%v is no answer to how many may be taken", answer))
+		return 0, 0, u.wrapError(fmt.Errorf("the answer of the script for limits is malformed: %v", answer))
 	}
 	return int(n), time.Duration(us) * time.Microsecond, nil
 }
@@ -576,44 +543,44 @@ func (r *Redis) Append(ctx context.Context, log string, after uint64, entries ..
 	if err := checkAppend(log, entries); err != nil {
 		return err
 	}
-	key, mark := r.key(log, logKind), newVersion().bytes()
+	key, mark := r.keys.item(log, logKind), newVersion().bytes()
 	args := []any{strconv.FormatUint(after, 10), mark}
 	var bytes int
 	for _, e := range entries {
 		args = append(args, e)
 		bytes += len(e)
 	}
-	u, err := r.begin(ctx, bytes)
+	u, err := r.beginCall(ctx, bytes)
 	if err != nil {
 		return err
 	}
-	defer u.end()
-	if err := u.doubt(key, log, after); err != nil { // it ended later than that
-		return u.fail(err)
+	defer u.endCall()
+	if err := u.checkLogEnd(key, log, after); err != nil { // the log was longer before
+		return u.wrapError(err)
 	}
-	if after == 0 { // which is in another slot, and so comes before: Logs leaves out what is not there
-		if _, err := u.askAgain(r.prefix+":"+own+"logs", "sadd", r.prefix+":"+own+"logs", log); err != nil {
-			return u.fail(err)
+	if after == 0 { // the list of logs is in another slot, so it is written first; Logs leaves out missing logs
+		if _, err := u.sendRead(r.keys.own("logs"), "sadd", r.keys.own("logs"), log); err != nil {
+			return u.wrapError(err)
 		}
 	}
-	answer, err := u.run(appendScript, []string{key}, args...)
-	if u.isLost(err) && u.find(func() (bool, error) {
+	answer, err := u.runScript(appendScript, []string{key}, args...)
+	if u.isUncertain(err) && u.awaitEvidence(func() (bool, error) {
 		first := strconv.FormatUint(after+1, 10) + "-0"
-		is, err := u.ask(key, 1, "xrange", key, first, first)
+		is, err := u.send(key, 1, "xrange", key, first, first)
 		return strings.Contains(fmt.Sprint(is), string(mark)), err
 	}) {
 		answer, err = "", nil
 	}
 	if err != nil {
-		return u.fail(err)
+		return u.wrapError(err)
 	}
-	last := text(answer)
+	last := answerText(answer)
 	if last == "" {
-		r.memory.acknowledged(log, after+uint64(len(entries)))
+		r.marks.losses.recordLogEnd(log, after+uint64(len(entries)))
 		return nil
 	}
-	if err := u.doubt(key, log, number(last)); err != nil {
-		return u.fail(err)
+	if err := u.checkLogEnd(key, log, answerNumber(last)); err != nil {
+		return u.wrapError(err)
 	}
 	return fmt.Errorf("log %s ends with %s, not %d: %w", log, last, after, ErrConflict)
 }
@@ -623,26 +590,26 @@ func (r *Redis) Read(ctx context.Context, log string, after uint64, limit int) (
 	if err := checkName("a log", log); err != nil {
 		return nil, err
 	}
-	u, err := r.begin(ctx, 0)
+	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer u.end()
+	defer u.endCall()
 	limit = min(limit, MaxEntries)
 	var all []Entry
 	for len(all) < limit {
-		answer, err := u.runAgain(readScript, []string{r.key(log, logKind)}, strconv.FormatUint(after, 10), limit-len(all), maxAnswer)
+		answer, err := u.runReadScript(readScript, []string{r.keys.item(log, logKind)}, strconv.FormatUint(after, 10), limit-len(all), maxAnswerBytes)
 		if err != nil {
-			return nil, u.fail(err)
+			return nil, u.wrapError(err)
 		}
 		if len(answer) == 0 {
 			break
 		}
 		for i := 0; i+1 < len(answer); i += 2 {
-			after = number(answer[i])
-			all = append(all, Entry{after, []byte(text(answer[i+1]))})
+			after = answerNumber(answer[i])
+			all = append(all, Entry{after, []byte(answerText(answer[i+1]))})
 		}
-		u.more()
+		u.extendTimeout()
 	}
 	return all, nil
 }
@@ -652,20 +619,20 @@ func (r *Redis) Span(ctx context.Context, log string) (Span, error) {
 	if err := checkName("a log", log); err != nil {
 		return Span{}, err
 	}
-	u, err := r.begin(ctx, 0)
+	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return Span{}, err
 	}
-	defer u.end()
-	answer, err := u.runAgain(spanScript, []string{r.key(log, logKind)})
+	defer u.endCall()
+	answer, err := u.runReadScript(spanScript, []string{r.keys.item(log, logKind)})
 	if err != nil {
-		return Span{}, u.fail(err)
+		return Span{}, u.wrapError(err)
 	}
 	if len(answer) != 2 {
-		return Span{}, u.fail(errors.New("the span of a log has no two ends"))
+		return Span{}, u.wrapError(errors.New("the answer of the script for spans is malformed"))
 	}
-	s := Span{number(answer[0]), number(answer[1])}
-	if text(answer[0]) == "" {
+	s := Span{answerNumber(answer[0]), answerNumber(answer[1])}
+	if answerText(answer[0]) == "" {
 		s.First = s.Last + 1
 	}
 	return s, nil
@@ -673,28 +640,28 @@ func (r *Redis) Span(ctx context.Context, log string) (Span, error) {
 
 // Logs implements Store.
 func (r *Redis) Logs(ctx context.Context) ([]string, error) {
-	u, err := r.begin(ctx, 0)
+	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer u.end()
-	key := r.prefix + ":" + own + "logs"
-	answer, err := u.askAgain(key, "smembers", key)
+	defer u.endCall()
+	key := r.keys.own("logs")
+	answer, err := u.sendRead(key, "smembers", key)
 	if err != nil {
-		return nil, u.fail(err)
+		return nil, u.wrapError(err)
 	}
 	var names []string
 	all, _ := answer.([]any)
 	for _, name := range all {
-		log := r.key(text(name), logKind)
-		there, err := u.askAgain(log, "exists", log)
+		log := r.keys.item(answerText(name), logKind)
+		there, err := u.sendRead(log, "exists", log)
 		if err != nil {
-			return nil, u.fail(err)
+			return nil, u.wrapError(err)
 		}
 		if there == int64(1) {
-			names = append(names, text(name))
+			names = append(names, answerText(name))
 		}
-		u.more()
+		u.extendTimeout()
 	}
 	slices.Sort(names)
 	return names, nil
@@ -705,29 +672,29 @@ func (r *Redis) Trim(ctx context.Context, log string, first uint64) error {
 	if err := checkName("a log", log); err != nil {
 		return err
 	}
-	u, err := r.begin(ctx, 0)
+	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return err
 	}
-	defer u.end()
-	key := r.key(log, logKind)
-	if _, err := u.askAgain(key, "xtrim", key, "minid", "=", strconv.FormatUint(first, 10)+"-0"); err != nil { // twice is as once
-		return u.fail(err)
+	defer u.endCall()
+	key := r.keys.item(log, logKind)
+	if _, err := u.sendRead(key, "xtrim", key, "minid", "=", strconv.FormatUint(first, 10)+"-0"); err != nil { // it may be sent twice
+		return u.wrapError(err)
 	}
 	return nil
 }
 
 // Status implements Store.
 func (r *Redis) Status() Status {
-	s := Status{Kind: "redis", Where: r.where.String(), ID: r.memory.id()}
+	s := Status{Kind: "redis", Where: r.url.String(), ID: r.marks.losses.storeID()}
 	var worst survival
-	var left rest
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	var left tornTransaction
+	r.monitor.mu.Lock()
+	defer r.monitor.mu.Unlock()
 	since := time.Unix(math.MaxInt32, 0)
-	for _, n := range r.nodes {
+	for _, n := range r.monitor.nodes {
 		worst = max(worst, survival(n.survives.Load()))
-		left = max(left, rest(n.rest.Load()))
+		left = max(left, tornTransaction(n.torn.Load()))
 		f := n.fault.Load()
 		if f == nil {
 			continue
@@ -746,15 +713,15 @@ func (r *Redis) Status() Status {
 
 // Close implements Store.
 func (r *Redis) Close() error {
-	r.life.Lock()
+	r.closing.Lock()
 	was := r.closed
 	r.closed = true
-	r.life.Unlock()
+	r.closing.Unlock()
 	if was {
 		return nil
 	}
-	r.stop()
-	r.work.Wait()
-	r.notices.close()
+	r.stopBackground()
+	r.backgroundWork.Wait()
+	r.notices.hub.close()
 	return r.client.Close()
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
 
-// BenchmarkRedis has one caller do each thing, in a Redis that writes to its disk before
-// it answers, and in one that does so each second.
+// BenchmarkRedis measures each method for one caller, in a Redis that writes to its disk before it answers,
+// and in one that writes each second.
 func BenchmarkRedis(b *testing.B) {
 	for _, fsync := range []string{"always", "everysec"} {
 		b.Run(fsync, func(b *testing.B) {
@@ -69,7 +69,7 @@ func BenchmarkRedis(b *testing.B) {
 	}
 }
 
-// BenchmarkRedisTogether has 64 callers at once.
+// BenchmarkRedisTogether measures 64 callers at the same time.
 func BenchmarkRedisTogether(b *testing.B) {
 	s := redistest.Start(b)
 	r, err := store.OpenRedis(b.Context(), s.URL(), store.RedisOptions{})

@@ -19,24 +19,24 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// A load uses a store from many sides until it is ended, and remembers what it was told.
+// A load uses a store from many goroutines until end, and remembers the answers.
 type load struct {
 	t    *testing.T
 	s    store.Store
 	stop context.CancelFunc
 	all  sync.WaitGroup
 
-	values  sync.Map // name to version, of what was acknowledged
+	values  sync.Map // from name to acknowledged version
 	logs    [loaders]logTold
 	sums    [loaders]sumTold
-	given   atomic.Int64 // of the limit
-	unknown atomic.Int64 // Takes of which nothing is known
-	good    atomic.Int64 // uses that were done
+	given   atomic.Int64 // permits taken
+	unknown atomic.Int64 // Takes with an unknown result
+	good    atomic.Int64 // uses that succeeded
 	failed  atomic.Int64
 	slowest atomic.Int64 // in nanoseconds
-	last    atomic.Int64 // when the last was done, in nanoseconds of the clock
+	last    atomic.Int64 // when the last use succeeded, in nanoseconds of the clock
 
-	late   wait.Lateness // what took too long
+	late   wait.Lateness // uses that took too long
 	judged sync.Once
 }
 
@@ -45,17 +45,17 @@ const (
 	loadBurst = 400
 )
 
-// logTold is what one writer knows of its log.
+// A logTold is what one writer knows about its log.
 type logTold struct {
 	acked   []string
 	ackedAt []time.Time
-	maybe   map[string]bool // of these nothing is known
+	maybe   map[string]bool // entries with an unknown result
 }
 
-// sumTold is what one counter was told: so often that it was counted, and that nobody knows.
+// A sumTold is what one counter knows: how many additions were counted, and how many have an unknown result.
 type sumTold struct{ counted, maybe int }
 
-// begin begins a load, whose uses are ErrUnavailable at worst.
+// begin begins a load. Each of its uses must succeed or return ErrUnavailable.
 func begin(t *testing.T, s store.Store) *load {
 	ctx, stop := context.WithCancel(t.Context())
 	l := &load{t: t, s: s, stop: stop}
@@ -79,7 +79,7 @@ func (l *load) end() {
 	l.all.Wait()
 }
 
-// use does one thing, and waits a little where that cannot be done.
+// use does one thing, and waits a little if it fails.
 func (l *load) use(f func() error) {
 	begun := time.Now()
 	err := f()
@@ -107,8 +107,8 @@ func (l *load) put(i, n int) error {
 	return err
 }
 
-// append appends to a log of its own. Where that is at another end than it thinks, what
-// it does not know of was done after all.
+// append appends to a log of its own. If the log has another end than expected, entries with an unknown
+// result were written.
 func (l *load) append(i, n int) error {
 	name, told, entry := fmt.Sprint("log", i), &l.logs[i], fmt.Sprintf("%d.%d", i, n)
 	span, err := l.s.Span(context.Background(), name)
@@ -122,13 +122,13 @@ func (l *load) append(i, n int) error {
 		told.ackedAt = append(told.ackedAt, time.Now())
 	case errors.Is(err, store.ErrUnavailable):
 		told.maybe[entry] = true
-	case errors.Is(err, store.ErrConflict): // one of those was done since
+	case errors.Is(err, store.ErrConflict): // one of the unknown entries was written
 		return nil
 	}
 	return err
 }
 
-// count adds one to a value of its own, by compare and set.
+// count adds one to a value of its own, by compare-and-set.
 func (l *load) count(i int) error {
 	k, told := store.Key{Group: fmt.Sprint("sum", i), Name: "n"}, &l.sums[i]
 	v, err := l.s.Value(context.Background(), k)
@@ -164,9 +164,8 @@ func (l *load) take() error {
 	return err
 }
 
-// lost counts the acknowledged entries that are not in their logs, and values that are not
-// there; the others have to be as they were acknowledged. How long before gone the first
-// of the lost entries was acknowledged is how much was lost.
+// lost counts acknowledged entries and values that are missing; all others must be as acknowledged. reach is
+// how long before gone the first lost entry was acknowledged.
 func (l *load) lost(s store.Store, gone time.Time) (lost int, reach time.Duration) {
 	t := l.t
 	t.Helper()
@@ -194,7 +193,7 @@ func (l *load) lost(s store.Store, gone time.Time) (lost int, reach time.Duratio
 			}
 			for _, e := range entries {
 				if after++; e.Seq != after {
-					t.Fatalf("log %d: behind %d comes %d", i, after-1, e.Seq)
+					t.Fatalf("log %d: entry %d is followed by %d", i, after-1, e.Seq)
 				}
 				there[string(e.Data)]++
 			}
@@ -219,7 +218,7 @@ func (l *load) lost(s store.Store, gone time.Time) (lost int, reach time.Duratio
 		n := 0
 		_, _ = fmt.Sscan(string(v.Data), &n)
 		if c := l.sums[i]; n > c.counted+c.maybe {
-			t.Errorf("sum %d is %d; %d were acknowledged, and of %d nothing is known", i, n, c.counted, c.maybe)
+			t.Errorf("sum %d is %d; %d additions were acknowledged, and %d have an unknown result", i, n, c.counted, c.maybe)
 		} else if n < c.counted {
 			lost += c.counted - n
 		}
@@ -227,15 +226,15 @@ func (l *load) lost(s store.Store, gone time.Time) (lost int, reach time.Duratio
 	return lost, reach
 }
 
-// judge ends the load, and checks once that no more was lost than may be lost before gone.
-// Tests defer it, so that it also judges what there is when the test is late.
+// judge ends the load, and checks that no more was lost than may be lost before gone. Tests defer it: so it
+// also judges the state when the test is late.
 func (l *load) judge(s store.Store, gone time.Time, most time.Duration) {
 	t := l.t
 	t.Helper()
 	l.judged.Do(func() {
 		l.end()
 		if given := l.given.Load(); given > loadBurst {
-			t.Errorf("%d were given of %d", given, loadBurst)
+			t.Errorf("%d permits were taken of %d", given, loadBurst)
 		}
 		if (t.Skipped() || t.Failed()) && !readable(t, s) {
 			t.Log("Redis does not come back, so that nothing more can be judged")
@@ -243,7 +242,7 @@ func (l *load) judge(s store.Store, gone time.Time, most time.Duration) {
 		}
 		lost, reach := l.lost(s, gone)
 		if lost > 0 && (most == 0 || reach > most) {
-			t.Errorf("%d were acknowledged up to %s before, and are lost", lost, reach)
+			t.Errorf("%d changes were acknowledged up to %s before, and are lost", lost, reach)
 		}
 		t.Logf("%d done, %d failed, %d lost of up to %s before", l.good.Load(), l.failed.Load(), lost, reach)
 	})
@@ -260,7 +259,7 @@ func readable(t *testing.T, s store.Store) bool {
 	return false
 }
 
-// resumed waits until the load is served again, and returns how long that took.
+// resumed waits until a use succeeds again, and returns how long that took.
 func (l *load) resumed(since time.Time) time.Duration {
 	l.t.Helper()
 	wait.For(l.t, resumesWithin, "something is done again", func() error {
@@ -306,7 +305,7 @@ func TestNothingAcknowledgedIsLostWhenRedisIsKilled(t *testing.T) {
 	}
 }
 
-func TestOfALazyRedisNoMoreIsLostThanStatusSays(t *testing.T) {
+func TestARelaxedRedisLosesNoMoreThanStatusSays(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	s := redistest.Start(t, "--appendfsync", "everysec")
 	r := openRedis(t, s.URL(), store.RedisOptions{Relaxed: true})
@@ -315,7 +314,7 @@ func TestOfALazyRedisNoMoreIsLostThanStatusSays(t *testing.T) {
 	}
 	round := func() {
 		l := begin(t, r)
-		gone := time.Now() // nothing may be lost unless it is killed
+		gone := time.Now() // nothing may be lost before it is killed
 		defer func() { l.judge(r, gone, 2*time.Second) }()
 		wait.Until(t, "there is load", func() bool { return l.good.Load() > 2000 })
 		gone = time.Now()
@@ -333,7 +332,7 @@ func TestOfALazyRedisNoMoreIsLostThanStatusSays(t *testing.T) {
 	}
 }
 
-func TestARedisThatIsPausedHoldsNobodyUp(t *testing.T) {
+func TestCallsDoNotWaitForAPausedRedis(t *testing.T) {
 	noLeak(t)
 	s := redistest.Start(t)
 	r := openRedis(t, s.URL(), store.RedisOptions{})
@@ -360,7 +359,7 @@ func TestARedisThatIsPausedHoldsNobodyUp(t *testing.T) {
 		asked := time.Now()
 		_, err := r.Value(t.Context(), store.Key{Group: "g", Name: "n"})
 		if waits = append(waits, time.Since(asked)); !errors.Is(err, store.ErrUnavailable) {
-			t.Fatalf("while it is known to be gone: %v", err)
+			t.Fatalf("while the node is shut: %v", err)
 		}
 		after(20 * time.Millisecond)
 	}
@@ -371,7 +370,7 @@ func TestARedisThatIsPausedHoldsNobodyUp(t *testing.T) {
 	}
 	took := l.resumed(back)
 	wait.Until(t, "Status says that it is back", func() bool { return r.Status().Fault == "" })
-	if slowest := time.Duration(l.slowest.Load()); slowest > paused/2 { // two uses of about a second, and what a busy machine adds
+	if slowest := time.Duration(l.slowest.Load()); slowest > paused/2 { // two uses of about a second, and the delays of a busy machine
 		l.late.Add("a use took %s", slowest)
 	}
 	l.judge(r, time.Time{}, 0)
@@ -380,7 +379,7 @@ func TestARedisThatIsPausedHoldsNobodyUp(t *testing.T) {
 	l.late.State(t)
 }
 
-func TestOfAClusterOnlyTheNodeThatIsGoneIsMissed(t *testing.T) {
+func TestALostNodeOfAClusterDoesNotAffectTheOthers(t *testing.T) {
 	noLeak(t)
 	c := redistest.StartCluster(t, 3)
 	r := openRedis(t, c.URL(), store.RedisOptions{})
@@ -409,12 +408,12 @@ func TestOfAClusterOnlyTheNodeThatIsGoneIsMissed(t *testing.T) {
 		begun := time.Now()
 		wait.Until(t, "Status says so", func() bool {
 			if err := use(groups[gone.Addr]); !errors.Is(err, store.ErrUnavailable) {
-				t.Fatalf("what the node has: %v", err)
+				t.Fatalf("a group of the lost node: %v", err)
 			}
 			return strings.Contains(r.Status().Fault, gone.Addr)
 		})
 		waits := map[*redistest.Server][]time.Duration{}
-		for time.Since(begun) < 3*time.Second { // until the others know that it is gone, and longer
+		for time.Since(begun) < 3*time.Second { // longer than the Cluster needs to notice the loss
 			for _, node := range c.Nodes {
 				asked := time.Now()
 				err := use(groups[node.Addr])
@@ -431,7 +430,7 @@ func TestOfAClusterOnlyTheNodeThatIsGoneIsMissed(t *testing.T) {
 			}
 		}
 		fail.end(gone)
-		c.Wait() // a node that starts again is not written to for two seconds, by its own rule
+		c.Wait() // a node that starts again refuses writes for two seconds
 		back := time.Now()
 		wait.For(t, resumesWithin, "the node is used", func() error { return use(groups[gone.Addr]) })
 		t.Logf("resumed after %s", time.Since(back))
@@ -440,7 +439,7 @@ func TestOfAClusterOnlyTheNodeThatIsGoneIsMissed(t *testing.T) {
 	late.State(t)
 }
 
-func TestWhoMissedNoticesIsToldSo(t *testing.T) {
+func TestASubscriberIsToldThatItMissedNotices(t *testing.T) {
 	for name, fail := range map[string]func(*testing.T, *redistest.Server, *store.Redis){
 		"killed": func(_ *testing.T, s *redistest.Server, _ *store.Redis) { s.Kill(); s.Start() },
 		"paused": func(t *testing.T, s *redistest.Server, r *store.Redis) {
@@ -495,7 +494,7 @@ func TestWhoMissedNoticesIsToldSo(t *testing.T) {
 	}
 }
 
-func TestWhereTheMasterIsGoneItsReplicaIsUsed(t *testing.T) {
+func TestTheReplicaOfALostMasterIsUsed(t *testing.T) {
 	noLeak(t)
 	w := redistest.StartWatched(t)
 	r := openRedis(t, w.URL(), store.RedisOptions{})
@@ -517,19 +516,19 @@ func TestWhereTheMasterIsGoneItsReplicaIsUsed(t *testing.T) {
 		t.Errorf("it is %s", v.Data)
 	}
 	if got := next(t, heard); got != "" {
-		t.Errorf("heard %s, want that some was missed", got)
+		t.Errorf("heard %s, want missed", got)
 	}
 	_ = r.Close()
 }
 
-// mostly is the middle one: what holds up a machine that is busy holds up some.
+// mostly returns the median: a busy machine delays some uses.
 func mostly(waits []time.Duration) time.Duration {
 	slices.Sort(waits)
 	return waits[len(waits)/2]
 }
 
-// noLeak fails the test if goroutines are left that it began. A test that was late has not
-// ended what it began.
+// noLeak fails the test if goroutines are left that the test started. A test that was late has not ended all
+// of them.
 func noLeak(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() {

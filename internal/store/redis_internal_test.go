@@ -14,13 +14,13 @@ import (
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
 
-// Patiently is o for tests that are not of time, on a machine that is busy.
+// Patiently returns o with a long timeout, for tests that do not measure time, on a busy machine.
 func (o RedisOptions) Patiently() RedisOptions {
-	o.useTime = 30 * time.Second
+	o.callTimeout = 30 * time.Second
 	return o
 }
 
-func TestAURLSaysWhereRedisIs(t *testing.T) {
+func TestARedisURLIsParsed(t *testing.T) {
 	for from, want := range map[string]string{
 		"redis://localhost":                                "redis://localhost:6379",
 		"redis://10.0.0.1:7000/2":                          "redis://10.0.0.1:7000/2",
@@ -50,7 +50,7 @@ func TestAURLSaysWhereRedisIs(t *testing.T) {
 		"redis+sentinel://me:s3cret@a,,b/main":             "",
 		"redis+cluster://me:s3cret@a:7000,b:7001:7002,c:1": "",
 	} {
-		p, err := parsePlace(from)
+		p, err := parseRedisURL(from)
 		got := p.String()
 		if err != nil {
 			got = ""
@@ -62,7 +62,7 @@ func TestAURLSaysWhereRedisIs(t *testing.T) {
 			t.Errorf("%s: the password is in %q, %v", from, p, err)
 		}
 	}
-	p, err := parsePlace("redis://m%3Ae:s3cr%40t%25:/@a")
+	p, err := parseRedisURL("redis://m%3Ae:s3cr%40t%25:/@a")
 	if err != nil || p.user != "m:e" || p.password != "s3cr@t%:/" {
 		t.Errorf("user %q, password %q, %v", p.user, p.password, err)
 	}
@@ -70,7 +70,7 @@ func TestAURLSaysWhereRedisIs(t *testing.T) {
 
 func TestThePasswordOfTheOptionsIsUsed(t *testing.T) {
 	for _, from := range []string{"redis://me:old@a", "redis+cluster://me:old@a", "redis+sentinel://me:old@a/main"} {
-		p, err := parsePlace(from)
+		p, err := parseRedisURL(from)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,8 +89,8 @@ func TestThePasswordOfTheOptionsIsUsed(t *testing.T) {
 	}
 }
 
-// A key belongs to one thing, and all of a group to one slot.
-func TestNoTwoThingsHaveOneKey(t *testing.T) {
+// Each key belongs to one item, and all keys of a group to one slot.
+func TestKeysAreUniqueAndGroupsShareATag(t *testing.T) {
 	name := rapid.StringOfN(rapid.SampledFrom([]rune("a{}%:ilvm25B")), 1, 6, -1)
 	kind := rapid.SampledFrom([]string{indexKind, logKind, valueKind, meterKind})
 	type thing struct{ group, kind, name string }
@@ -101,7 +101,7 @@ func TestNoTwoThingsHaveOneKey(t *testing.T) {
 		}
 		return d
 	}
-	r := &Redis{prefix: "p"}
+	keys := redisKeys("p")
 	tag := func(key string) string {
 		_, tag, _ := strings.Cut(key, "{")
 		tag, _, ok := strings.Cut(tag, "}")
@@ -112,20 +112,20 @@ func TestNoTwoThingsHaveOneKey(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := draw(t), draw(t)
-		keyA, keyB := r.key(a.group, a.kind+a.name), r.key(b.group, b.kind+b.name)
+		keyA, keyB := keys.item(a.group, a.kind+a.name), keys.item(b.group, b.kind+b.name)
 		if (a == b) != (keyA == keyB) {
 			t.Fatalf("%q and %q: %s, %s", a, b, keyA, keyB)
 		}
 		if (a.group == b.group) != (tag(keyA) == tag(keyB)) {
-			t.Fatalf("%q and %q are of the tags %s and %s", a, b, tag(keyA), tag(keyB))
+			t.Fatalf("%q and %q have the tags %s and %s", a, b, tag(keyA), tag(keyB))
 		}
-		if tag(keyA) == strings.Trim(own, "{}") {
-			t.Fatalf("%q stands with what has no group", a)
+		if tag(keyA) == strings.Trim(ownTag, "{}") {
+			t.Fatalf("%q has the tag of keys without a group", a)
 		}
 	})
 }
 
-func TestASchemaIsBroughtUpToDateStepByStep(t *testing.T) {
+func TestASchemaIsMigratedStepByStep(t *testing.T) {
 	s := redistest.Start(t)
 	r, err := OpenRedis(t.Context(), s.URL(), RedisOptions{})
 	if err != nil {
@@ -134,22 +134,22 @@ func TestASchemaIsBroughtUpToDateStepByStep(t *testing.T) {
 	defer r.Close() //nolint:errcheck // nothing is lost
 	var made []int
 	var broken error
-	step := func(n int) func(context.Context, *Redis) error {
-		return func(context.Context, *Redis) error { made = append(made, n); return broken }
+	step := func(n int) func(context.Context, *redisClient) error {
+		return func(context.Context, *redisClient) error { made = append(made, n); return broken }
 	}
-	key := r.prefix + ":" + own + "schema"
+	key := r.keys.own("schema")
 	if got := s.Do("get", key); got != "1" {
 		t.Fatalf("a new one has schema %v", got)
 	}
-	steps := []func(context.Context, *Redis) error{step(1), step(2)}
-	if err := r.migrateTo(t.Context(), steps); err != nil || len(made) != 2 || made[0] != 1 || made[1] != 2 || s.Do("get", key) != "3" {
+	steps := []func(context.Context, *redisClient) error{step(1), step(2)}
+	if err := r.migrateWith(t.Context(), steps); err != nil || len(made) != 2 || made[0] != 1 || made[1] != 2 || s.Do("get", key) != "3" {
 		t.Fatalf("%v, %v, then schema %v", made, err, s.Do("get", key))
 	}
-	if err := r.migrateTo(t.Context(), steps); err != nil || len(made) != 2 {
+	if err := r.migrateWith(t.Context(), steps); err != nil || len(made) != 2 {
 		t.Fatalf("again: %v, %v", made, err)
 	}
 	broken = errors.New("broken")
-	if err := r.migrateTo(t.Context(), append(steps, step(3))); !errors.Is(err, broken) || s.Do("get", key) != "3" {
+	if err := r.migrateWith(t.Context(), append(steps, step(3))); !errors.Is(err, broken) || s.Do("get", key) != "3" {
 		t.Fatalf("%v, then schema %v", err, s.Do("get", key))
 	}
 	if _, err := OpenRedis(t.Context(), s.URL(), RedisOptions{}); err == nil || !strings.Contains(err.Error(), "newer") {

@@ -16,19 +16,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A mark is written into a Redis when it is new. While it stands there, the Redis is the one that it
-// was. Whoever finds that the Redis has lost something writes that into the mark: so also those
-// refuse it who know nothing of what was lost, such as a replica that starts then. AcceptRedis
-// writes the next turn.
+// A storeMark is written into a new Redis. While it is there, the Redis is the one that was opened. A replica
+// that finds that the Redis has lost something writes that into the mark. Then also replicas that do not know
+// what was lost refuse the Redis, such as a replica that starts later. AcceptRedis writes the mark of the
+// next turn.
 //
-// It is spelt "ID TURN", or "ID TURN lost WHY".
-type mark struct {
+// Its text is "ID TURN", or "ID TURN lost WHY".
+type storeMark struct {
 	id   string
 	turn int
 	lost string
 }
 
-func (m mark) String() string {
+func (m storeMark) String() string {
 	text := m.id + " " + strconv.Itoa(m.turn)
 	if m.lost != "" {
 		text += " lost " + m.lost
@@ -36,8 +36,8 @@ func (m mark) String() string {
 	return text
 }
 
-// parseMark reads a mark; ok is false where there is none.
-func parseMark(text string) (m mark, ok bool) {
+// parseMark parses a mark; ok is false if text is none.
+func parseMark(text string) (m storeMark, ok bool) {
 	var turn string
 	m.id, turn, _ = strings.Cut(text, " ")
 	turn, m.lost, _ = strings.Cut(turn, " lost ")
@@ -49,190 +49,155 @@ func parseMark(text string) (m mark, ok bool) {
 //go:embed lua/mark.lua
 var markText string
 
-// manyMarks are in a Cluster, evenly over its slots: so each node has some, and so has a node to which
-// slots are moved.
-const manyMarks = 64
-
-// markKeys are where the marks stand. What is in their braces is no name of a group; see own.
-func (r *Redis) markKeys() []string {
-	if !r.where.is("cluster") {
-		return []string{r.prefix + ":" + own + "mark"}
-	}
-	keys, left := make([]string, manyMarks), manyMarks
-	for i := 0; left > 0; i++ {
-		tag := "%:" + strconv.Itoa(i)
-		if at := slotOf(tag) * manyMarks / slots; keys[at] == "" {
-			keys[at] = r.prefix + ":{" + tag + "}mark"
-			left--
-		}
-	}
-	return keys
+// redisMarks reads and writes the marks of a Redis, and decides whether it has lost something.
+type redisMarks struct {
+	*redisClient
+	losses lossDetector
 }
 
-// isOwn reports whether the key is of no group and no log.
-func (r *Redis) isOwn(key string) bool {
-	return strings.HasPrefix(key, r.prefix+":"+own) || strings.HasPrefix(key, r.prefix+":{%:")
+// A lossDetector remembers facts about a Redis, to find out that the Redis has lost something.
+type lossDetector struct {
+	mu        sync.Mutex
+	markKeys  []string            // the keys of the marks
+	mark      storeMark           // the zero mark until the Redis was opened
+	logEnds   map[string]uint64   // by log: the last entry that was acknowledged
+	histories map[string]survival // by the replication id of each examined history
 }
 
-const slots = 16384
-
-// slotOf is the slot of a hash tag: CRC16, as XMODEM has it
-// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model).
-func slotOf(tag string) int {
-	var crc uint16
-	for _, b := range []byte(tag) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return int(crc) % slots
+func (m *lossDetector) init(keys []string) {
+	m.markKeys, m.logEnds, m.histories = keys, map[string]uint64{}, map[string]survival{}
 }
 
-// A memory is what this process remembers of a Redis, by which it finds that it has lost something.
-type memory struct {
-	mu    sync.Mutex
-	keys  []string            // of the marks
-	mark  mark                // the zero one until the Redis was opened
-	ends  map[string]uint64   // of logs: what was acknowledged last
-	lines map[string]survival // by the history of replication that was examined
-}
-
-func (m *memory) begin(keys []string) {
-	m.keys, m.ends, m.lines = keys, map[string]uint64{}, map[string]survival{}
-}
-
-// Bounds of a memory. What is over them is forgotten.
+// The limits of a lossDetector. Above a limit, it forgets all entries of the map.
 const (
-	maxEnds  = 16
-	maxLines = 1000
+	maxLogEnds   = 16
+	maxHistories = 1000
 )
 
-// acknowledged notes that the log has so many entries.
-func (m *memory) acknowledged(log string, end uint64) {
+// recordLogEnd remembers that the log has an entry with the number end.
+func (m *lossDetector) recordLogEnd(log string, end uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, ok := m.ends[log]; !ok && len(m.ends) >= maxEnds {
-		clear(m.ends)
+	if _, ok := m.logEnds[log]; !ok && len(m.logEnds) >= maxLogEnds {
+		clear(m.logEnds)
 	}
-	m.ends[log] = max(m.ends[log], end)
+	m.logEnds[log] = max(m.logEnds[log], end)
 }
 
-// falls reports whether a log that ends there has lost entries.
-func (m *memory) falls(log string, end uint64) bool {
+// isBehind reports whether a log that ends with end has lost entries.
+func (m *lossDetector) isBehind(log string, end uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return end < m.ends[log]
+	return end < m.logEnds[log]
 }
 
-// expected returns the keys of the marks, and where which log ends at least; none before the Redis was opened.
-func (m *memory) expected() (keys []string, ends map[string]uint64) {
+// expected returns the keys of the marks, and the last known entry of each log; nothing before the Redis was
+// opened.
+func (m *lossDetector) expected() (keys []string, ends map[string]uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mark.id == "" {
 		return nil, nil
 	}
-	return m.keys, maps.Clone(m.ends)
+	return m.markKeys, maps.Clone(m.logEnds)
 }
 
-// id is that of the mark.
-func (m *memory) id() string {
+// storeID returns the id of the mark.
+func (m *lossDetector) storeID() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mark.id
 }
 
-// A loss is what makes a Redis another than it was.
-type loss struct {
+// A storeLoss says what a Redis has lost, or that it is another Redis.
+type storeLoss struct {
 	why string
 
-	// seal has it written into the mark: of a mark that is gone, and of one that does not say it.
-	seal  bool
-	found mark   // that stands there
-	key   string // where
+	// updateMark says that the loss must be written into the mark: the mark is gone, or does not say it yet.
+	updateMark bool
+	found      storeMark // the mark that is there now
+	key        string    // its key
 }
 
-func (l *loss) refusal() error {
+// refusal returns the loss as the error that callers get.
+func (l *storeLoss) refusal() error {
 	text := l.why
-	if l.seal {
-		text += remedy
+	if l.updateMark {
+		text += lossRemedy
 	}
 	return &refusal{text: text, lost: true}
 }
 
-// remedy is what a person does about a store that was found to have lost something.
-const remedy = `: restore what it had; or, to go on with what is left, run "switchboard store accept": then calls that were made before may be made once more`
+// lossRemedy tells a person what to do about a store that has lost something.
+const lossRemedy = `: restore its data; or, to continue with the data that is left, run "switchboard store accept": then calls that were made before may be made once more`
 
-// compare compares what a Redis says of itself with what is remembered; nil is that nothing is lost.
-// A newer turn is remembered from then on.
-func (m *memory) compare(l *glance) *loss {
+// compare compares a report with the remembered facts; nil means that nothing is lost. It remembers a newer
+// turn.
+func (m *lossDetector) compare(l *redisReport) *storeLoss {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	newest := m.mark
-	var some string // of its keys
+	var some string // one of its keys
 	for key, text := range l.marks {
 		some = key
 		found, ok := parseMark(text)
 		switch {
 		case !ok:
-			return &loss{why: "its mark is gone, so it was emptied, or another stands in its place", seal: true, key: key}
+			return &storeLoss{why: "its mark is gone, so it was emptied or replaced by another Redis", updateMark: true, key: key}
 		case found.id != m.mark.id:
-			return &loss{why: fmt.Sprintf("it is another store than the one that was opened (%.8s, not %.8s): put that one back, or restart Switchboard to go on with this one", found.id, m.mark.id), found: found}
+			return &storeLoss{why: fmt.Sprintf("it is another store than the one that was opened (%.8s, not %.8s): put that one back, or restart Switchboard to use this one", found.id, m.mark.id), found: found}
 		case found.lost != "":
-			return &loss{why: found.lost + remedy, found: found}
+			return &storeLoss{why: found.lost + lossRemedy, found: found}
 		case found.turn < m.mark.turn:
-			return &loss{why: "it stands where it stood before somebody accepted what it had lost" + remedy, found: found}
+			return &storeLoss{why: "its data is from before a person accepted an earlier loss" + lossRemedy, found: found}
 		case found.turn > newest.turn:
 			newest = found
 		}
 	}
 	if newest != m.mark {
 		m.mark = newest
-		clear(m.ends)
+		clear(m.logEnds)
 		return nil
 	}
-	for log, end := range l.ends {
-		if end < l.expected[log] {
-			return &loss{why: fmt.Sprintf("it has lost what it had acknowledged: %s ends with %d, and ended with %d", log, end, l.expected[log]), seal: some != "", found: m.mark, key: some}
+	for log, end := range l.logEnds {
+		if end < l.expectedEnds[log] {
+			return &storeLoss{why: fmt.Sprintf("it has lost acknowledged entries: %s ends with %d, and ended with %d", log, end, l.expectedEnds[log]), updateMark: some != "", found: m.mark, key: some}
 		}
 	}
 	return nil
 }
 
-// doubt examines the node at once where a log ends before what was acknowledged, so that nothing is done
-// that was done before. nil is that nothing is lost, or that this is accepted.
-func (u *use) doubt(key, log string, end uint64) error {
-	if !u.memory.falls(log, end) {
+// checkLogEnd examines the node at once if a log ends before its last acknowledged entry, so that no call is
+// executed that was executed before. nil means that nothing is lost, or that the loss was accepted.
+func (u *redisCall) checkLogEnd(key, log string, end uint64) error {
+	if !u.marks.losses.isBehind(log, end) {
 		return nil
 	}
-	return u.examineAt(key)
+	return u.examineNodeOf(key)
 }
 
-// checkMark looks whether the mark beside the key still stands, after something was written there. Only of a Cluster is
-// that asked each time: a node of it can lose a claim, and keep the log of receipts that would show it.
-func (u *use) checkMark(key string) error {
-	if !u.where.is("cluster") || u.relaxed {
+// checkMark checks that the mark beside the key is still there, after a write to the key. Only a Cluster
+// needs this check at each write: a node of it can lose a claim, and another node keeps the log of receipts
+// that would show the loss.
+func (u *redisCall) checkMark(key string) error {
+	if !u.url.isMode("cluster") || u.relaxed {
 		return nil
 	}
 	_, tag, _ := strings.Cut(key, "{")
 	tag, _, _ = strings.Cut(tag, "}")
-	beside := u.memory.keys[slotOf(tag)*manyMarks/slots]
-	answer, err := u.askAgain(beside, "get", beside)
+	beside := u.marks.losses.markKeys[slotOf(tag)*clusterMarks/clusterSlots]
+	answer, err := u.sendRead(beside, "get", beside)
 	if err != nil {
 		return err
 	}
-	if m, ok := parseMark(text(answer)); ok && m.id == u.memory.id() && m.lost == "" {
+	if m, ok := parseMark(answerText(answer)); ok && m.id == u.marks.losses.storeID() && m.lost == "" {
 		return nil
 	}
-	return u.examineAt(beside)
+	return u.examineNodeOf(beside)
 }
 
-// examineAt examines the node that the key is on, and has it refused where it has lost something.
-func (u *use) examineAt(key string) error {
+// examineNodeOf examines the node of the key. If the node has lost something, it is shut.
+func (u *redisCall) examineNodeOf(key string) error {
 	var c *redis.Client
 	switch all := u.client.(type) {
 	case *redis.ClusterClient:
@@ -243,62 +208,63 @@ func (u *use) examineAt(key string) error {
 	case *redis.Client:
 		c = all
 	}
-	n, _ := u.nodeOf(c)
-	err := u.examine(u.ctx, n, c)
+	n, _ := u.monitor.nodeOf(c)
+	err := u.monitor.examineNode(u.ctx, n, c)
 	if isRefusal(err) {
-		u.note(n, err, true)
-		u.suspect(n, key)
+		u.monitor.recordFault(n, err, true)
+		u.monitor.probeUntilWell(n, key)
 	}
 	return err
 }
 
-// goOn forgets what is lost. It reports whether the one that stands there has a mark.
-func (m *memory) goOn(lost *loss) bool {
+// continueAfterLoss forgets what was lost. It reports whether the present Redis has a mark.
+func (m *lossDetector) continueAfterLoss(lost *storeLoss) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	clear(m.ends)
+	clear(m.logEnds)
 	if lost.found.id != "" {
 		m.mark = lost.found
 	}
 	return lost.found.id != ""
 }
 
-// tookOver reports whether a replica has taken the place of a Redis that may have been ahead of it, since the last
-// look. What it lacks, it lacks from the first look on: what is lost later is a loss like any other.
-func (m *memory) tookOver(l *glance) bool {
+// isReplicaTakeover reports whether a replica has become the master since the last report, and the earlier
+// master may have been ahead of it. The replica lacks entries from its first report on; what it loses later
+// is an ordinary loss.
+func (m *lossDetector) isReplicaTakeover(l *redisReport) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was, known := m.lines[l.info["master_replid2"]]
-	_, examined := m.lines[l.info["master_replid"]]
+	was, known := m.histories[l.info["master_replid2"]]
+	_, examined := m.histories[l.info["master_replid"]]
 	return known && !examined && was == survivesFailover
 }
 
-// examined notes what survives of the Redis that stands there now.
-func (m *memory) examined(l *glance, s survival) {
+// recordHistory remembers how much survives in the present Redis.
+func (m *lossDetector) recordHistory(l *redisReport, s survival) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.lines) >= maxLines {
-		clear(m.lines)
+	if len(m.histories) >= maxHistories {
+		clear(m.histories)
 	}
-	m.lines[l.info["master_replid"]] = s
+	m.histories[l.info["master_replid"]] = s
 }
 
-// recognise finds out whether the Redis is the one that it was. What it may lose, it may have lost: then
-// that is logged, and it is used.
-func (r *Redis) recognise(ctx context.Context, c pipelined, l *glance, s survival) error {
-	m := &r.memory
-	lost, replica := m.compare(l), m.tookOver(l)
-	m.examined(l, s)
+// checkIdentity finds out whether the Redis is the one that was opened, and has lost nothing. A loss that its
+// settings allow is logged, and the Redis is used.
+func (r *redisMarks) checkIdentity(ctx context.Context, c pipelined, l *redisReport, s survival) error {
+	m := &r.losses
+	lost, replica := m.compare(l), m.isReplicaTakeover(l)
+	m.recordHistory(l, s)
 	switch {
 	case lost == nil:
 		return nil
-	case lost.found.lost == "" && (r.relaxed || replica && lost.seal && lost.found.id != ""):
-		r.log.Error("the store has lost some of what it had; it is used, since that may happen to it", "redis", r.where.String(), "lost", lost.why, "replica_took_over", replica)
-		if !m.goOn(lost) {
-			return r.renew(ctx)
+	case lost.found.lost == "" && (r.relaxed || replica && lost.updateMark && lost.found.id != ""):
+		r.log.Error("the store has lost some data; it is used, since its settings allow such a loss", "redis", r.url.String(), "lost", lost.why, "replica_took_over", replica)
+		if !m.continueAfterLoss(lost) {
+			return r.restoreMarks(ctx)
 		}
 		return nil
-	case !lost.seal:
+	case !lost.updateMark:
 		return lost.refusal()
 	}
 	m.mu.Lock()
@@ -310,19 +276,19 @@ func (r *Redis) recognise(ctx context.Context, c pipelined, l *glance, s surviva
 	}
 	pipe := c.Pipeline()
 	pipe.Eval(ctx, markText, []string{lost.key}, was, sealed.String())
-	_, _ = pipe.Exec(ctx) // else the next look does it
+	_, _ = pipe.Exec(ctx) // if it fails, the next examination does it
 	return lost.refusal()
 }
 
-// renew writes anew what a store begins with.
-func (r *Redis) renew(ctx context.Context) error {
-	if err := r.migrate(ctx); err != nil {
+// restoreMarks writes the schema and the marks again.
+func (r *redisMarks) restoreMarks(ctx context.Context) error {
+	if err := r.migrateSchema(ctx); err != nil {
 		return err
 	}
-	r.memory.mu.Lock()
-	text := r.memory.mark.String()
-	r.memory.mu.Unlock()
-	for _, key := range r.memory.keys {
+	r.losses.mu.Lock()
+	text := r.losses.mark.String()
+	r.losses.mu.Unlock()
+	for _, key := range r.losses.markKeys {
 		if err := r.client.SetNX(ctx, key, text, 0).Err(); err != nil {
 			return err
 		}
@@ -330,10 +296,10 @@ func (r *Redis) renew(ctx context.Context) error {
 	return nil
 }
 
-// allMarks gives the marks that stand in Redis, each once, and how many are gone.
-func (r *Redis) allMarks(ctx context.Context) (marks []mark, gone int, err error) {
-	seen := map[mark]bool{}
-	for _, key := range r.memory.keys {
+// readMarks returns the different marks in Redis, and how many are missing.
+func (r *redisMarks) readMarks(ctx context.Context) (marks []storeMark, gone int, err error) {
+	seen := map[storeMark]bool{}
+	for _, key := range r.losses.markKeys {
 		text, err := r.client.Get(ctx, key).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, 0, err
@@ -350,65 +316,66 @@ func (r *Redis) allMarks(ctx context.Context) (marks []mark, gone int, err error
 	return marks, gone, nil
 }
 
-// findMark finds the mark, or makes it where the Redis is new.
-func (r *Redis) findMark(ctx context.Context) error {
-	marks, gone, err := r.allMarks(ctx)
-	if err == nil && gone > 0 && len(marks) > 0 { // somebody may have begun after the first was read, which is read before the others
-		marks, gone, err = r.allMarks(ctx)
+// adoptMark remembers the mark of the Redis. It makes the marks if the Redis is new.
+func (r *redisMarks) adoptMark(ctx context.Context) error {
+	marks, gone, err := r.readMarks(ctx)
+	if err == nil && gone > 0 && len(marks) > 0 { // another replica may have begun to write marks after we read the first one
+		marks, gone, err = r.readMarks(ctx)
 	}
-	if err == nil && (len(marks) == 0 || slices.ContainsFunc(marks, mark.isBegun)) {
-		if err := r.makeMarks(ctx); err != nil {
+	if err == nil && (len(marks) == 0 || slices.ContainsFunc(marks, storeMark.isProvisional)) {
+		if err := r.writeMarks(ctx); err != nil {
 			return err
 		}
-		marks, gone, err = r.allMarks(ctx)
+		marks, gone, err = r.readMarks(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	for _, m := range marks {
 		if m.lost != "" {
-			return &refusal{text: m.lost + remedy, lost: true}
+			return &refusal{text: m.lost + lossRemedy, lost: true}
 		}
 	}
 	switch {
 	case len(marks) != 1:
-		return &refusal{text: "its nodes are not all of one store, or not all have been accepted" + remedy, lost: true}
+		return &refusal{text: "its nodes are not all of one store, or not all of them were accepted" + lossRemedy, lost: true}
 	case gone > 0:
-		return &refusal{text: r.lacks(gone) + remedy, lost: true}
+		return &refusal{text: r.describeMissingMarks(gone) + lossRemedy, lost: true}
 	}
-	r.memory.mu.Lock()
-	defer r.memory.mu.Unlock()
-	r.memory.mark = marks[0]
+	r.losses.mu.Lock()
+	defer r.losses.mu.Unlock()
+	r.losses.mark = marks[0]
 	return nil
 }
 
-// lacks says that marks of a Cluster are gone.
-func (r *Redis) lacks(gone int) string {
-	return fmt.Sprintf("%d of its %d marks are gone, so a node of it was emptied, or another stands in its place", gone, len(r.memory.keys))
+// describeMissingMarks says that marks of a Cluster are missing.
+func (r *redisMarks) describeMissingMarks(gone int) string {
+	return fmt.Sprintf("%d of its %d marks are gone, so a node of it was emptied or replaced by another Redis", gone, len(r.losses.markKeys))
 }
 
-// isBegun reports whether the mark is the first of a Cluster of which not all are written.
-func (m mark) isBegun() bool { return m.turn == 0 }
+// isProvisional reports whether the mark is the first one of a Cluster while the others are not all written.
+func (m storeMark) isProvisional() bool { return m.turn == 0 }
 
-// makeMarks writes the marks of a Redis that is new. Of a Cluster the first one is of turn 0 until the others are written: so
-// one that is gone later is known to be lost. Of all who make them at once, the first to write the first key says what they are.
-func (r *Redis) makeMarks(ctx context.Context) error {
-	put := func(key, was string, m mark) (mark, error) {
+// writeMarks writes the marks of a new Redis. In a Cluster, the first mark has turn 0 until the others are
+// written: so a mark that is missing later is known to be lost. If several replicas write marks at the same
+// time, the first one to write the first key decides the id.
+func (r *redisMarks) writeMarks(ctx context.Context) error {
+	put := func(key, was string, m storeMark) (storeMark, error) {
 		text, err := r.client.Eval(ctx, markText, []string{key}, was, m.String()).Text()
 		if err != nil {
-			return mark{}, err
+			return storeMark{}, err
 		}
 		m, _ = parseMark(text)
 		return m, nil
 	}
-	keys := r.memory.keys
-	whole := mark{id: rand.Text(), turn: 1}
+	keys := r.losses.markKeys
+	whole := storeMark{id: rand.Text(), turn: 1}
 	if len(keys) == 1 {
 		_, err := put(keys[0], "", whole)
 		return err
 	}
-	begun, err := put(keys[0], "", mark{id: whole.id})
-	if err != nil || !begun.isBegun() {
+	begun, err := put(keys[0], "", storeMark{id: whole.id})
+	if err != nil || !begun.isProvisional() {
 		return err
 	}
 	whole.id = begun.id
@@ -421,45 +388,45 @@ func (r *Redis) makeMarks(ctx context.Context) error {
 	return err
 }
 
-// AcceptRedis has all who use the Redis go on with what is left in it, though it has lost something: what
-// that is, it returns. ErrConflict says that nothing is known to be lost.
+// AcceptRedis lets all replicas continue with the data that is left in a Redis although it has lost some. It
+// returns what was lost. ErrConflict says that no loss is known.
 func AcceptRedis(ctx context.Context, url string, o RedisOptions) (lost string, err error) {
 	r, err := newRedis(url, o)
 	if err != nil {
 		return "", err
 	}
-	defer r.Close() //nolint:errcheck // nothing is lost
-	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer r.Close() //nolint:errcheck // everything was acknowledged
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if lost, err = r.accept(ctx); err != nil && !errors.Is(err, ErrConflict) {
-		err = fmt.Errorf("%w: redis at %s: %w", ErrUnavailable, r.where, err)
+	if lost, err = r.marks.acceptLoss(ctx); err != nil && !errors.Is(err, ErrConflict) {
+		err = fmt.Errorf("%w: redis at %s: %w", ErrUnavailable, r.url, err)
 	}
 	return lost, err
 }
 
-func (r *Redis) accept(ctx context.Context) (lost string, err error) {
-	marks, gone, err := r.allMarks(ctx)
+func (r *redisMarks) acceptLoss(ctx context.Context) (lost string, err error) {
+	marks, gone, err := r.readMarks(ctx)
 	if err != nil {
 		return "", err
 	}
-	if gone == len(r.memory.keys) || gone == 0 && len(marks) == 1 && marks[0].lost == "" {
+	if gone == len(r.losses.markKeys) || gone == 0 && len(marks) == 1 && marks[0].lost == "" {
 		return "", fmt.Errorf("nothing is known to be lost: %w", ErrConflict)
 	}
-	next := mark{id: marks[0].id}
+	next := storeMark{id: marks[0].id}
 	for _, m := range marks {
 		lost = cmp.Or(lost, m.lost)
 		next.turn = max(next.turn, m.turn+1)
 	}
-	if err := r.migrate(ctx); err != nil {
+	if err := r.migrateSchema(ctx); err != nil {
 		return "", err
 	}
-	for _, key := range r.memory.keys {
+	for _, key := range r.losses.markKeys {
 		if err := r.client.Set(ctx, key, next.String(), 0).Err(); err != nil {
 			return "", err
 		}
 	}
 	if lost == "" && gone > 0 {
-		return r.lacks(gone), nil
+		return r.describeMissingMarks(gone), nil
 	}
-	return cmp.Or(lost, "its nodes are not all of one store, or not all have been accepted"), nil
+	return cmp.Or(lost, "its nodes are not all of one store, or not all of them were accepted"), nil
 }

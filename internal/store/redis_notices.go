@@ -11,102 +11,107 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// All notices go over one channel, of one shard of a Cluster: what a connection to it
-// does not bring, nothing brings, so that who loses it knows that they may have missed
-// some. Each is the length of its topic, the topic, and the data.
-
-func (r *Redis) channel() string { return r.prefix + ":" + own + "notices" }
+// redisNotices receives the notices of all replicas.
+//
+// All notices go over one channel, of one shard of a Cluster. So a lost connection to that shard is the only way to miss
+// a notice, and the replica that loses it knows. A notice is the length of its topic, the topic, and the data.
+type redisNotices struct {
+	*redisClient
+	monitor *redisMonitor
+	hub     noticeHub
+}
 
 // Publish implements Store.
 func (r *Redis) Publish(ctx context.Context, topic string, data []byte) error {
 	if err := cmp.Or(checkName("a topic", topic), checkSize("the bytes of a notice", len(data), MaxNotice)); err != nil {
 		return err
 	}
-	u, err := r.begin(ctx, len(data))
+	u, err := r.beginCall(ctx, len(data))
 	if err != nil {
 		return err
 	}
-	defer u.end()
+	defer u.endCall()
 	notice := append(binary.AppendUvarint(nil, uint64(len(topic))), topic...)
-	if _, err := u.ask(r.channel(), 1, "spublish", r.channel(), append(notice, data...)); err != nil {
-		return u.fail(err)
+	if _, err := u.send(r.keys.own("notices"), 1, "spublish", r.keys.own("notices"), append(notice, data...)); err != nil {
+		return u.wrapError(err)
 	}
 	return nil
 }
 
 // Subscribe implements Store.
 func (r *Redis) Subscribe(topic string, heard func([]byte)) (stop func()) {
-	return r.notices.subscribe(topic, heard)
+	return r.notices.hub.subscribe(topic, heard)
 }
 
 const (
-	pingEvery = 500 * time.Millisecond
-	deafAfter = 4 * pingEvery // without a sign the connection is taken for lost
+	pingInterval = 500 * time.Millisecond
+	maxSilence   = 4 * pingInterval // a connection that is silent for longer counts as lost
 )
 
-// listen hears notices from now on, until Close.
-func (r *Redis) listen(ctx context.Context) error {
+// startListening receives notices until Close. It returns when the subscription is active.
+func (r *redisNotices) startListening(ctx context.Context) error {
 	ready := make(chan struct{})
-	r.work.Go(func() {
+	r.backgroundWork.Go(func() {
 		first := ready
-		for r.ended.Err() == nil {
-			r.hear(func() {
+		for r.background.Err() == nil {
+			r.receiveNotices(func() {
 				if first == nil {
-					r.notices.missed()
+					r.hub.reportMissed()
 					return
 				}
 				close(first)
 				first = nil
 			})
-			if n, err := r.node(r.ended, r.channel()); err == nil {
-				r.suspect(n, r.channel())
+			if n, err := r.monitor.nodeForKey(r.background, r.keys.own("notices")); err == nil {
+				r.monitor.probeUntilWell(n, r.keys.own("notices"))
 			}
-			pause(r.ended, probeEvery/2)
+			sleep(r.background, probeInterval/2)
 		}
 	})
 	select {
 	case <-ready:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(ErrUnavailable, errors.New("it does not let itself be subscribed to"))
+		return errors.Join(ErrUnavailable, errors.New("it does not confirm a subscription"))
 	}
 }
 
-// hear passes notices on until the connection is lost. It says when that has begun.
-func (r *Redis) hear(begun func()) {
-	s := r.client.SSubscribe(r.ended, r.channel())
-	defer s.Close() //nolint:errcheck // it is over
+// receiveNotices publishes notices until the connection is lost. It calls begun when the subscription is
+// active.
+func (r *redisNotices) receiveNotices(begun func()) {
+	s := r.client.SSubscribe(r.background, r.keys.own("notices"))
+	defer s.Close() //nolint:errcheck // the connection is not used any more
 	var sign atomic.Int64
 	sign.Store(time.Now().UnixNano())
 	over := make(chan struct{})
 	defer close(over)
-	r.work.Go(func() {
-		tick := time.NewTicker(pingEvery)
+	r.backgroundWork.Go(func() {
+		tick := time.NewTicker(pingInterval)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				if time.Since(time.Unix(0, sign.Load())) < deafAfter {
-					_ = s.Ping(r.ended)
+				if time.Since(time.Unix(0, sign.Load())) < maxSilence {
+					_ = s.Ping(r.background)
 					continue
 				}
-			case <-r.ended.Done():
+			case <-r.background.Done():
 			case <-over:
 				return
 			}
-			_ = s.Close() // which ends Receive
+			_ = s.Close() // this ends Receive
 			return
 		}
 	})
 	for subscribed := false; ; {
-		got, err := s.Receive(r.ended)
+		got, err := s.Receive(r.background)
 		if err != nil {
 			return
 		}
 		sign.Store(time.Now().UnixNano())
 		switch got := got.(type) {
 		case *redis.Subscription:
-			if got.Kind != "ssubscribe" || subscribed { // the slot has moved; or the client has begun anew
+			if got.Kind != "ssubscribe" || subscribed { // the slot has moved, or the client library has subscribed again
 				return
 			}
 			subscribed = true
@@ -114,10 +119,10 @@ func (r *Redis) hear(begun func()) {
 		case *redis.Message:
 			length, n := binary.Uvarint([]byte(got.Payload))
 			if n <= 0 || length > uint64(len(got.Payload)-n) {
-				continue // not ours
+				continue // not one of our notices
 			}
 			topic := got.Payload[n:][:length]
-			r.notices.publish(topic, []byte(got.Payload[n+int(length):]))
+			r.hub.publish(topic, []byte(got.Payload[n+int(length):]))
 		}
 	}
 }

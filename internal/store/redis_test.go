@@ -30,14 +30,14 @@ func TestARedisThatWouldLoseWhatItHasAcknowledgedIsRefused(t *testing.T) {
 	const kept = "; less where it is killed within a transaction, and later once more: its aof-load-truncated is yes, and should be no"
 	for _, c := range []struct {
 		settings, url string
-		refused       string // what the refusal says; "" is none
-		survives      string // with Relaxed; "" is refused as well
+		refused       string // text of the refusal; "" if there is none
+		survives      string // with Relaxed; "" if it is refused also then
 	}{
 		{"", s.URL(), "", "machine"},
 		{"aof-load-truncated yes", s.URL(), "", "machine" + kept},
 		{"appendfsync everysec", s.URL(), "appendfsync is everysec", "redis, but for the last two seconds"},
 		{"appendfsync no", s.URL(), "appendfsync is no", "redis, but for what its system had not written"},
-		{"", narrow, "CONFIG GET is forbidden", "redis, but for what its system had not written" + strings.Replace(kept, "its aof-load-truncated is yes, and", "nobody knows what its aof-load-truncated is, which", 1)},
+		{"", narrow, "CONFIG GET is forbidden", "redis, but for what its system had not written" + strings.Replace(kept, "its aof-load-truncated is yes, and", "its aof-load-truncated cannot be read, and", 1)},
 		{"appendonly no", s.URL(), "appendonly is no", "nothing of redis"},
 		{"appendonly no save 60", s.URL(), "appendonly is no", "redis, but for what came after its last snapshot"},
 		{"maxmemory-policy allkeys-lru", s.URL(), "maxmemory-policy is allkeys-lru", ""},
@@ -60,7 +60,7 @@ func TestARedisThatWouldLoseWhatItHasAcknowledgedIsRefused(t *testing.T) {
 		case c.refused == "" || !strings.Contains(err.Error(), c.refused) || strings.Contains(err.Error(), "s3cret"):
 			t.Errorf("%s: %v, want %q", c.settings, err, c.refused)
 		case c.survives != "" && (!strings.Contains(err.Error(), "durability: relaxed") || !strings.Contains(err.Error(), "appendfsync always")):
-			t.Errorf("%s: %v does not name both ways out", c.settings, err)
+			t.Errorf("%s: %v does not name both remedies", c.settings, err)
 		}
 		r, err = store.OpenRedis(t.Context(), c.url, store.RedisOptions{Relaxed: true})
 		switch {
@@ -75,7 +75,7 @@ func TestARedisThatWouldLoseWhatItHasAcknowledgedIsRefused(t *testing.T) {
 	}
 }
 
-func TestARedisThatIsNotTheOneMeantIsRefused(t *testing.T) {
+func TestAnUnsuitableRedisIsRefused(t *testing.T) {
 	redistest.Need(t)
 	cluster := strings.TrimPrefix(redisCluster(), "redis+cluster://")
 	node, _, _ := strings.Cut(cluster, ",")
@@ -107,7 +107,7 @@ func TestARedisThatIsNotTheOneMeantIsRefused(t *testing.T) {
 	}
 }
 
-func TestAPasswordIsSeenByNobody(t *testing.T) {
+func TestThePasswordIsNowhereVisible(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	s := redistest.Start(t)
 	s.Do("acl", "setuser", "me", "on", ">s3cr@t", "~*", "&*", "+@all")
@@ -132,7 +132,7 @@ func TestAUserNeedsNoMoreThanTheDocumentsSay(t *testing.T) {
 	}
 	const rights = "+@all -@dangerous +info +config|get +cluster|slots"
 	if !strings.Contains(string(text), "`"+rights+"` on `~switchboard:*` and `&switchboard:*`") {
-		t.Error("they do not say so")
+		t.Error("docs/state.md does not name these rights")
 	}
 	s := redistest.Start(t, "--aof-load-truncated", "no")
 	user := []any{"acl", "setuser", "me", "on", ">s3cret", "~switchboard:*", "&switchboard:*"}
@@ -143,7 +143,7 @@ func TestAUserNeedsNoMoreThanTheDocumentsSay(t *testing.T) {
 	r := openRedis(t, "redis://me:s3cret@"+s.Addr, store.RedisOptions{})
 	add(t, r, "l", "one")
 	for what, use := range uses(r) {
-		if err := use(t.Context()); err != nil && what != "Import" { // which wants an empty one
+		if err := use(t.Context()); err != nil && what != "Import" { // Import needs an empty store
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -152,7 +152,7 @@ func TestAUserNeedsNoMoreThanTheDocumentsSay(t *testing.T) {
 	}
 }
 
-func TestTLSIsSpokenWhereTheURLSaysSo(t *testing.T) {
+func TestARedissURLUsesTLS(t *testing.T) {
 	s := redistest.Start(t)
 	web := httptest.NewUnstartedServer(nil)
 	web.StartTLS() // for its certificate
@@ -169,11 +169,10 @@ func TestTLSIsSpokenWhereTheURLSaysSo(t *testing.T) {
 	}
 }
 
-// A proxy stands between the store and a Redis. It counts what is asked, and may take an
-// answer away.
+// A proxy is between the store and a Redis. It counts the commands, and can drop an answer.
 type proxy struct {
 	addr string
-	cut  atomic.Int32 // so many answers to scripts are lost with their connection
+	cut  atomic.Int32 // how many answers to scripts to drop, with their connection
 	most atomic.Int64 // bytes of one answer
 
 	mu    sync.Mutex
@@ -251,7 +250,7 @@ func (p *proxy) serve(ctx context.Context, from net.Conn, addr string) {
 	}
 }
 
-// took gives what was asked since the last time.
+// took returns the commands since the last call.
 func (p *proxy) took() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -259,7 +258,7 @@ func (p *proxy) took() []string {
 	return p.asked
 }
 
-func TestEachUseIsOneRoundTrip(t *testing.T) {
+func TestEachMethodIsOneRoundTrip(t *testing.T) {
 	s := redistest.Start(t)
 	p := newProxy(t, s.Addr, nil)
 	r := openRedis(t, "redis://"+p.addr, store.RedisOptions{}.Patiently())
@@ -293,25 +292,25 @@ func TestEachUseIsOneRoundTrip(t *testing.T) {
 	for name, use := range uses {
 		use()
 		if asked := p.took(); len(asked) != 1 {
-			t.Errorf("%s asks %d times: %v", name, len(asked), asked)
+			t.Errorf("%s sends %d commands: %v", name, len(asked), asked)
 		}
 	}
 }
 
-func TestWhatWasDoneIsFoundWhenTheAnswerIsLost(t *testing.T) {
+func TestALostAnswerIsFoundByReading(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	t.Run("redis", func(t *testing.T) {
 		s := redistest.Start(t)
 		p := newProxy(t, s.Addr, nil)
 		isFoundWhenLost(t, p, openRedis(t, "redis://"+p.addr, store.RedisOptions{}.Patiently()), openRedis(t, s.URL(), store.RedisOptions{}.Patiently()))
 	})
-	t.Run("cluster", func(t *testing.T) { // whose client repeats what is lost, unless it is told not to
+	t.Run("cluster", func(t *testing.T) { // its client would repeat a lost command, if it were not told otherwise
 		s := redistest.StartCluster(t, 1).Nodes[0]
 		plain := openRedis(t, "redis+cluster://"+s.Addr, store.RedisOptions{}.Patiently())
-		write(t, plain, "g", "n", "x") // so that it knows the way
+		write(t, plain, "g", "n", "x") // so that its client knows the node
 		p := newProxy(t, s.Addr, nil)
 		_, port, _ := net.SplitHostPort(p.addr)
-		s.Do("config", "set", "cluster-announce-port", port) // that clients are sent to
+		s.Do("config", "set", "cluster-announce-port", port) // the port that clients are redirected to
 		wait.UntilNil(t, "the node stands behind the proxy", func() error {
 			if slots := fmt.Sprint(s.Do("cluster", "slots")); !strings.Contains(slots, port) {
 				return errors.New(slots)
@@ -322,7 +321,7 @@ func TestWhatWasDoneIsFoundWhenTheAnswerIsLost(t *testing.T) {
 	})
 }
 
-// isFoundWhenLost holds r, which uses the Redis behind p, against what is there.
+// isFoundWhenLost compares r, which uses the Redis behind p, with the content of plain.
 func isFoundWhenLost(t *testing.T, p *proxy, r, plain *store.Redis) {
 	was := write(t, r, "g", "n", "old")
 	add(t, r, "l", "one")
@@ -343,18 +342,18 @@ func isFoundWhenLost(t *testing.T, p *proxy, r, plain *store.Redis) {
 	}
 	p.cut.Store(1)
 	if err := r.Append(t.Context(), "l", 3, []byte("wrong")); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("an Append that was refused, and whose answer was lost: %v, want ErrUnavailable", err)
+		t.Errorf("a refused Append with a lost answer: %v, want ErrUnavailable", err)
 	}
 	p.cut.Store(1)
 	if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: 3, Data: []byte("wrong")}}}); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("an Apply that was refused, and whose answer was lost: %v, want ErrUnavailable", err)
+		t.Errorf("a refused Apply with a lost answer: %v, want ErrUnavailable", err)
 	}
 	p.cut.Store(1)
 	if _, _, err := r.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Hour, Burst: 10}); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("a Take whose answer was lost: %v, want ErrUnavailable", err)
+		t.Errorf("a Take with a lost answer: %v, want ErrUnavailable", err)
 	}
 	p.cut.Store(1)
-	if got := read(t, r, 19, 9); got != "20=18 21=19" { // what changes nothing is asked again
+	if got := read(t, r, 19, 9); got != "20=18 21=19" { // a read is sent again
 		t.Errorf("Read = %s", got)
 	}
 	left := 0
@@ -373,7 +372,7 @@ func isFoundWhenLost(t *testing.T, p *proxy, r, plain *store.Redis) {
 	}
 }
 
-func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
+func TestExpiredItemsLeaveNoKeys(t *testing.T) {
 	s := redistest.Start(t)
 	r := openRedis(t, s.URL(), store.RedisOptions{}.Patiently())
 	for i := range 300 {
@@ -395,7 +394,7 @@ func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
 		return nil
 	})
 
-	// What is kept for ever is listed, also where it was written beside what is over.
+	// A value without a TTL is listed, also beside expired ones.
 	for _, w := range []store.Write{{Name: "short", Data: []byte("x"), TTL: 20 * time.Millisecond}, {Name: "endless", Data: []byte("x")}} {
 		if _, err := r.Apply(t.Context(), store.Change{Group: "mixed", Writes: []store.Write{w}}); err != nil {
 			t.Fatal(err)
@@ -406,7 +405,7 @@ func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
 		t.Errorf("List = %v, %v", all, err)
 	}
 
-	// A group that goes on does not keep the names of what is over in its index.
+	// The index of a group that is still used does not keep the names of expired values.
 	write(t, r, "g", "for ever", "x")
 	for i := range 100 {
 		if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: fmt.Sprint(i), Data: []byte("x"), TTL: time.Millisecond}}}); err != nil {
@@ -422,7 +421,7 @@ func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestWhatIsMoreThanOneAnswerHoldsIsGivenInSeveral(t *testing.T) {
+func TestALargeGroupIsReadInSeveralAnswers(t *testing.T) {
 	s := redistest.Start(t, lazy...)
 	p := newProxy(t, s.Addr, nil)
 	r := openRedis(t, "redis://"+p.addr, store.RedisOptions{Relaxed: true}.Patiently())
@@ -482,7 +481,7 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 		t.Errorf("it is %s", v.Data)
 	}
 	s.Do("config", "set", "maxmemory", "0")
-	wait.UntilNil(t, "Status says no more", func() error { // without anybody using it
+	wait.UntilNil(t, "Status has no fault", func() error { // although no call uses the store
 		if st := r.Status(); st.Fault != "" {
 			return errors.New(st.Fault)
 		}

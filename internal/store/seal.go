@@ -44,8 +44,8 @@ type Sealed struct {
 	plain []string
 	log   *slog.Logger
 
-	unopened atomic.Int64
-	told     atomic.Int64 // unix nanoseconds of the last log line about them
+	unopened   atomic.Int64
+	lastLogged atomic.Int64 // unix nanoseconds of the last log line about them
 }
 
 // SealOptions says how values are sealed.
@@ -68,11 +68,11 @@ const (
 	// SealBytes is by how much a sealed value is longer than its data.
 	SealBytes = sealHead + sealTime + chacha20poly1305.Overhead
 
-	// sealSlack is by how much the clocks of those who share a store may differ.
+	// sealSlack is how much the clocks of replicas may differ.
 	sealSlack = 5 * time.Minute
 
-	hush      = time.Minute // between two lines in the log about values that do not open
-	maxFaulty = 5           // values that Check names
+	unopenedLogInterval = time.Minute // between two log lines about values that do not open
+	maxFaulty           = 5           // values that Check names
 )
 
 // NewSealed returns a Store that seals the values of s.
@@ -99,15 +99,15 @@ func (s *Sealed) isPlain(group string) bool {
 	return false
 }
 
-// place is what a value is bound to. No two keys have the same.
-func (k Key) place() []byte {
+// associatedData returns the bytes that authenticate the key of a value. No two keys have the same.
+func (k Key) associatedData() []byte {
 	b := make([]byte, 0, 2+len(k.Group)+len(k.Name))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(k.Group))) // at most MaxKey
 	b = append(b, k.Group...)
 	return append(b, k.Name...)
 }
 
-// seal returns the data as it is kept under the key until expires.
+// seal returns data as it is stored under the key until expires.
 func (s *Sealed) seal(k Key, data []byte, expires time.Time) []byte {
 	out := make([]byte, sealHead, SealBytes+len(data))
 	copy(out, sealMagic)
@@ -119,15 +119,15 @@ func (s *Sealed) seal(k Key, data []byte, expires time.Time) []byte {
 		binary.BigEndian.PutUint64(inside, uint64(expires.UnixMilli()))
 	}
 	copy(inside[sealTime:], data)
-	return s.aead.Seal(out, nonce, inside, k.place())
+	return s.aead.Seal(out, nonce, inside, k.associatedData())
 }
 
-// open returns what was sealed under the key; ok is false if the value does not open.
+// open returns the data of a sealed value; ok is false if the value does not open.
 func (s *Sealed) open(k Key, sealed []byte, now time.Time) (data []byte, ok bool) {
 	if !IsSealed(sealed) || len(sealed) < SealBytes {
 		return nil, false
 	}
-	inside, err := s.aead.Open(nil, sealed[len(sealMagic):sealHead], sealed[sealHead:], k.place())
+	inside, err := s.aead.Open(nil, sealed[len(sealMagic):sealHead], sealed[sealHead:], k.associatedData())
 	if err != nil {
 		return nil, false
 	}
@@ -145,7 +145,7 @@ func (s *Sealed) Value(ctx context.Context, k Key) (Value, error) {
 	}
 	data, ok := s.open(k, v.Data, time.Now())
 	if v.Data = data; !ok {
-		s.refuse(k)
+		s.countUnopened(k)
 		return v, fmt.Errorf("%s: %w", k.Group, ErrUnopened)
 	}
 	return v, nil
@@ -162,7 +162,7 @@ func (s *Sealed) List(ctx context.Context, group string) ([]Named, error) {
 		k := Key{group, v.Name}
 		data, ok := s.open(k, v.Data, now)
 		if !ok {
-			s.refuse(k)
+			s.countUnopened(k)
 			continue
 		}
 		v.Data = data
@@ -228,7 +228,7 @@ func (s *Sealed) Dump(ctx context.Context, see func(Record) error) error {
 			k := Key{r.Group, r.Name}
 			data, ok := s.open(k, r.Value.Data, time.Now())
 			if !ok {
-				s.refuse(k)
+				s.countUnopened(k)
 			}
 			r.Value.Data = data
 		}
@@ -261,12 +261,12 @@ func (s *Sealed) Status() Status {
 	return status
 }
 
-// refuse counts a value that does not open, and logs that at most once a minute.
-func (s *Sealed) refuse(k Key) {
-	n, now, told := s.unopened.Add(1), time.Now().UnixNano(), s.told.Load()
-	if told != 0 && now-told < int64(hush) || !s.told.CompareAndSwap(told, now) {
+// countUnopened counts a value that does not open, and logs that at most once a minute.
+func (s *Sealed) countUnopened(k Key) {
+	n, now, told := s.unopened.Add(1), time.Now().UnixNano(), s.lastLogged.Load()
+	if told != 0 && now-told < int64(unopenedLogInterval) || !s.lastLogged.CompareAndSwap(told, now) {
 		return
 	}
-	s.log.Warn("a value in the store does not open, and is not used: somebody else has written it, moved it or put it back, or it was written "+
+	s.log.Warn("a value in the store does not open, and is not used: another program wrote it, moved it or put an old one back, or it was written "+
 		"with another cluster.secret or by an older Switchboard; switchboard store check names all of these values", "group", k.Group, "since_start", n)
 }

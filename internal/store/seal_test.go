@@ -15,7 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// raw returns what stands in s under the key, as whoever has no key for values sees it.
+// raw returns the value in s under the key, as a program without the secret reads it.
 func raw(t testing.TB, s store.Store, k store.Key) store.Value {
 	t.Helper()
 	v, err := s.Value(t.Context(), k)
@@ -25,7 +25,7 @@ func raw(t testing.TB, s store.Store, k store.Key) store.Value {
 	return v
 }
 
-// stand puts bytes into s under the key.
+// stand writes bytes into s under the key.
 func stand(t testing.TB, s store.Store, k store.Key, data []byte) {
 	t.Helper()
 	if _, err := s.Apply(t.Context(), store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: store.Any, Data: data}}}); err != nil {
@@ -33,14 +33,14 @@ func stand(t testing.TB, s store.Store, k store.Key, data []byte) {
 	}
 }
 
-func TestAValueOpensOnlyWhereItWasWritten(t *testing.T) {
+func TestAValueOpensOnlyUnderItsOwnKey(t *testing.T) {
 	under := store.NewMemory()
 	s := sealed(t, under, "the key")
 	home := store.Key{Group: "cache/acme/1", Name: "result"}
 	stand(t, s, home, []byte("of acme"))
 	there := raw(t, under, home).Data
 	if bytes.Contains(there, []byte("acme")) {
-		t.Errorf("anybody reads %q", there)
+		t.Errorf("the stored value is readable: %q", there)
 	}
 	edited := slices.Clone(there)
 	edited[len(edited)-1] ^= 1
@@ -66,14 +66,14 @@ func TestAValueOpensOnlyWhereItWasWritten(t *testing.T) {
 	}
 	stand(t, under, home, there)
 	if v, err := s.Value(t.Context(), home); err != nil || string(v.Data) != "of acme" {
-		t.Errorf("at home: %q, %v", v.Data, err)
+		t.Errorf("under its own key: %q, %v", v.Data, err)
 	}
-	if n := s.Status().Unopened; n != 7 { // one was read with another secret, by another store
-		t.Errorf("%d are counted", n)
+	if n := s.Status().Unopened; n != 7 { // one was read with another secret, and counted there
+		t.Errorf("%d values are counted", n)
 	}
 }
 
-func TestAnOldValueOpensNoLongerThanItWouldHaveBeenKept(t *testing.T) {
+func TestAnOldValueDoesNotOpenAfterItsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under := store.NewMemory()
 		defer func() { _ = under.Close() }()
@@ -87,7 +87,7 @@ func TestAnOldValueOpensNoLongerThanItWouldHaveBeenKept(t *testing.T) {
 			err   error
 		}{{59 * time.Minute, nil}, {5 * time.Minute, nil}, {2 * time.Minute, store.ErrUnopened}} {
 			after(c.after)
-			stand(t, under, k, old) // for ever
+			stand(t, under, k, old) // without a TTL
 			if _, err := s.Value(t.Context(), k); !errors.Is(err, c.err) {
 				t.Errorf("%s later: %v, want %v", c.after, err, c.err)
 			}
@@ -110,7 +110,7 @@ func TestPlainGroupsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAListLeavesOutWhatDoesNotOpen(t *testing.T) {
+func TestAListLeavesOutValuesThatDoNotOpen(t *testing.T) {
 	under := store.NewMemory()
 	s := sealed(t, under, "the key")
 	for _, name := range []string{"a", "b", "c"} {
@@ -127,7 +127,7 @@ func TestAListLeavesOutWhatDoesNotOpen(t *testing.T) {
 	}
 }
 
-func TestACheckNamesWhatDoesNotOpen(t *testing.T) {
+func TestACheckNamesValuesThatDoNotOpen(t *testing.T) {
 	under := store.NewMemory()
 	s := sealed(t, under, "the key", "servers")
 	stand(t, s, store.Key{Group: "g", Name: "good"}, []byte("x"))
@@ -141,8 +141,9 @@ func TestACheckNamesWhatDoesNotOpen(t *testing.T) {
 	}
 }
 
-// An export is as readable as it was. It moves between a Redis and a file, and to another secret. What does not open is there
-// without its data: its reader takes it for what cannot be read, and never for nothing.
+// An export is readable. It can be imported into another kind of store, and under another secret. A value
+// that does not open is exported without its data: its reader refuses it, and does not take it for a missing
+// value.
 func TestAnExportIsOpenedAndAnImportIsSealed(t *testing.T) {
 	under, file, other := store.NewMemory(), store.NewMemory(), store.NewMemory()
 	s := sealed(t, under, "the key", "archive/")
@@ -177,7 +178,7 @@ func TestAnExportIsOpenedAndAnImportIsSealed(t *testing.T) {
 	}
 }
 
-func TestTheLogSaysOnceAMinuteThatValuesDoNotOpen(t *testing.T) {
+func TestValuesThatDoNotOpenAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under := store.NewMemory()
 		defer func() { _ = under.Close() }()
@@ -204,7 +205,7 @@ func TestAKeyOfAnotherLengthIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever stands in the store, what opens is what was written there.
+// With any bytes in the store, a value that opens is a value that was written there.
 func FuzzASealedValueOpensAsItWasWritten(f *testing.F) {
 	f.Add([]byte("text"), "cache/acme/1", "result", 0, byte(0), []byte("\x00sb1"))
 	f.Add([]byte(""), "g", "n", 60, byte(1), bytes.Repeat([]byte("\x00sb1"), 20))
@@ -236,7 +237,7 @@ func FuzzASealedValueOpensAsItWasWritten(f *testing.F) {
 	})
 }
 
-// A still is a store that has one value and costs nothing. It counts what it is asked for.
+// A still is a store that has one value and costs nothing. It counts its uses.
 type still struct {
 	store.Store
 	value store.Value

@@ -1,12 +1,11 @@
-// Package store keeps small values under keys, counts against limits, and
-// appends to logs, in memory, in one file or in Redis. It decides who comes first
-// where several want to change the same; what anything means is for others to say.
+// Package store holds small values under keys, counts against limits, and appends to logs: in memory, in one
+// file or in Redis. It decides which of several concurrent changes comes first. The packages that use it
+// decide what the values mean.
 //
-// All backends keep one contract, which suite_test.go checks. What differs is how
-// much a Store outlives:
+// All backends keep one contract, and suite_test.go checks it. They differ in what a Store survives:
 //
 //	NewMemory   nothing
-//	OpenFile    the process, killed at any instant; and the machine, for what is durable
+//	OpenFile    the process, killed at any instant; and the machine, for durable changes
 //	OpenRedis   this process and this machine; Redis itself as far as its own settings say
 package store
 
@@ -21,205 +20,192 @@ import (
 	"unicode/utf8"
 )
 
-// The errors that callers branch on. Whatever else goes wrong is ErrUnavailable, and
-// says why.
+// The errors that callers branch on. Every other error wraps ErrUnavailable, and says why.
 var (
-	// ErrConflict says that somebody else was first: nothing has changed.
+	// ErrConflict says that another change came first. Nothing has changed.
 	ErrConflict = errors.New("it has been changed meanwhile")
 
-	// ErrUnavailable says that the store cannot do it now: the disk is full, Redis
-	// does not answer. Whether a change was made is then unknown.
+	// ErrUnavailable says that the store cannot do it now: the disk is full, Redis does not answer. It is
+	// then unknown whether a change was made.
 	ErrUnavailable = errors.New("the store is unavailable")
 
-	// ErrInvalid says that it was asked for what is never done: a key without a
-	// name, more bytes than there may be.
-	ErrInvalid = errors.New("not to be stored")
+	// ErrInvalid says that the request can never succeed: a key without a name, a value that is too large.
+	ErrInvalid = errors.New("invalid use of the store")
 )
 
-// Bounds of what is stored.
+// Limits on requests and values.
 const (
-	MaxKey     = 1 << 10  // bytes of a group, of a name, and of the name of a log or a topic
+	MaxKey     = 1 << 10  // bytes of a group, of a name, of a log's name, of a topic
 	MaxValue   = 16 << 20 // bytes of a value
 	MaxEntry   = 1 << 20  // bytes of an entry of a log
 	MaxWrites  = 16       // of one Change
 	MaxLimits  = 16       // of one Take
-	MaxTake    = 1 << 20  // that a Take wants now, and that it wants ahead
+	MaxTake    = 1 << 20  // of a Take's Now, and of its Ahead
 	MaxNotice  = 64 << 10 // bytes of a notice
 	MaxAppend  = 4096     // entries at once
-	MaxEntries = 10_000   // that Read and List give at once
+	MaxEntries = 10_000   // that one Read or List returns
 )
 
-// A Key is where a value stands. The keys of one group can be changed together, and
-// are kept together.
+// A Key identifies a value. The values of one group can be changed in one Change, and are stored together.
 type Key struct{ Group, Name string }
 
-// A Version is one state of a value. No two states have the same, also where the
-// value was deleted in between. 0 is that of no value.
+// A Version identifies one state of a value. No two states have the same version, even if the value was
+// deleted between them. 0 means that there is no value.
 type Version uint64
 
-// Any stands for whatever version there is, in a Write.
+// Any matches every version, in a Write.
 const Any Version = 1<<64 - 1
 
-// A Value is what stands under a key. The zero Value is none.
+// A Value is the value of a key. The zero Value means that there is none.
 type Value struct {
 	Data    []byte
 	Version Version
 	Expires time.Time // zero: never
 }
 
-// A Named is a value with the name that it has in its group.
+// A Named is a value with its name in its group.
 type Named struct {
 	Name string
 	Value
 }
 
-// A Change is what shall become of values of one group: all of it, or nothing.
+// A Change writes values of one group: all of them, or none.
 type Change struct {
 	Group  string
 	Writes []Write
 
-	// Durable says that the change shall survive the machine, and not only the
-	// process. It waits for the disk, and everything that was changed before
-	// becomes durable with it.
+	// Durable says that the change must survive the machine, and not only the process. Apply then waits for
+	// the disk. All earlier changes become durable with it.
 	Durable bool
 
-	sealed bool // the data of each write is SealBytes longer than what the caller wrote
+	sealed bool // the data of each write is SealBytes longer than the caller's data
 }
 
-// A Write is what shall become of one value.
+// A Write is the change of one value.
 type Write struct {
 	Name string
 
-	// Was is what it replaces: 0 where nothing may be there, Any where that does not
-	// matter.
+	// Was is the version that the write replaces: 0 if there must be no value, Any for every version.
 	Was Version
 
 	Data []byte        // nil deletes
-	TTL  time.Duration // how long it is kept; 0 means for ever
+	TTL  time.Duration // the value expires after TTL; 0 means never
 }
 
-// A Limit is how often something may be done: Burst times at once, and once more
-// each time that Every is over.
+// A Limit says how often something may be done: Burst times at once, and once more after each Every.
 type Limit struct {
 	Name  string
 	Every time.Duration
 	Burst int
 }
 
-// A Want is how often something shall be counted against limits.
+// A Want says how many permits to take from limits.
 type Want struct {
 	Now int // at least 1
 
-	// Ahead is how many more, to be spent within Hold from when they were asked for;
-	// what is not spent then is lost. They are counted as if all were spent when
-	// Hold ends.
+	// Ahead is how many more permits to take, for use within Hold from the request. Permits that are not used
+	// by then are lost. They are counted as if all of them were used at the end of Hold.
 	Ahead int
 	Hold  time.Duration
 }
 
-// An Entry is one of a log. They are numbered from 1, without gaps.
+// An Entry is an entry of a log. Entries are numbered from 1, without gaps.
 type Entry struct {
 	Seq  uint64
 	Data []byte
 }
 
-// A Span is what a log holds: the entries from First to Last. Where there are none,
-// First is Last+1; Last counts all that there ever were.
+// A Span says which entries a log holds: First to Last. If it holds none, First is Last+1. Last counts all
+// entries that were ever appended.
 type Span struct{ First, Last uint64 }
 
-// A Store keeps the contract. It is safe for concurrent use, also by several
-// processes that have opened the same. Its errors wrap one of those above, or are
-// that of ctx.
+// A Store is safe for concurrent use, also by several processes that have opened the same store. Its errors
+// wrap one of the errors above, or are the error of ctx.
 type Store interface {
-	// Value returns what stands under the key; the zero Value where nothing does.
+	// Value returns the value of the key; the zero Value if there is none.
 	Value(ctx context.Context, k Key) (Value, error)
 
-	// List returns the values of a group by name, at most MaxEntries.
+	// List returns the values of a group, sorted by name: at most MaxEntries.
 	List(ctx context.Context, group string) ([]Named, error)
 
-	// Apply makes the change, if each value is of the version that it replaces,
-	// and returns the version that all have then. ErrConflict says that one was
-	// not.
+	// Apply makes the change if each value has the version that its write replaces, and returns the new
+	// version of all of them. Otherwise the error is ErrConflict.
 	Apply(ctx context.Context, c Change) (Version, error)
 
-	// Take counts against each of the limits, which are of the group, as often as all
-	// of them allow: of Now as many as there are, and of Ahead as many as leave at least
-	// half of each limit's burst. It returns how many that are; and where they are
-	// fewer than Now, how long it takes until there is one more. The clock is the
-	// store's.
+	// Take counts against all limits, which belong to the group. It takes the same number from each: up to
+	// Now, as many as every limit has, and up to Ahead more, as long as at least half of each limit's burst
+	// is left. It returns the number taken and, if that is less than Now, how long it takes until one more is
+	// free. It uses the clock of the store.
 	Take(ctx context.Context, group string, want Want, limits ...Limit) (got int, wait time.Duration, err error)
 
-	// Append puts entries behind the log's entry after, which has to be its last
-	// one: ErrConflict where it is not. They are durable when it returns.
+	// Append appends entries to a log with the last entry after: ErrConflict if after is not its last entry.
+	// The entries are durable when Append returns.
 	Append(ctx context.Context, log string, after uint64, entries ...[]byte) error
 
-	// Read returns up to limit entries behind after, which need not be there, in
-	// their order: fewer where they are long or the log ends, and none only behind the
-	// last one.
+	// Read returns up to limit entries after the entry after, in order. after itself need not exist. Read
+	// returns fewer if they are long or the log ends, and none only after the last entry.
 	Read(ctx context.Context, log string, after uint64, limit int) ([]Entry, error)
 
-	// Span says what the log holds; a log that was never appended to is {1, 0}.
+	// Span returns which entries the log holds; {1, 0} for a log without any entry ever.
 	Span(ctx context.Context, log string) (Span, error)
 
 	// Logs returns the names of all logs, sorted.
 	Logs(ctx context.Context) ([]string, error)
 
-	// Trim lets go of the entries before first.
+	// Trim deletes the entries before first.
 	Trim(ctx context.Context, log string, first uint64) error
 
-	// Publish tells all who subscribe to the topic. It is a hint: it may be lost
-	// where the store breaks, but not without their being told so.
+	// Publish sends a notice to all subscribers of the topic. A notice is a hint: it can be lost if the store
+	// fails, and the subscribers are told that they may have missed some.
 	Publish(ctx context.Context, topic string, data []byte) error
 
-	// Subscribe has heard called with each notice of the topic, one after the
-	// other, until stop is called; with nil where some may have been missed.
-	// heard must not wait for the store.
+	// Subscribe calls heard with each notice of the topic, one after the other, until stop is called. It
+	// calls heard with nil if notices may have been missed. heard must not wait for the store.
 	Subscribe(topic string, heard func(data []byte)) (stop func())
 
-	// Check looks at all that is kept, and returns what of it is damaged.
+	// Check reads everything that is stored, and returns what is damaged.
 	Check(ctx context.Context) error
 
-	// Dump gives see all that is kept and has not expired, as it stood at one instant,
-	// but for Redis, which gives what is there while it looks.
+	// Dump calls see with everything that is stored and has not expired, as of one instant. Redis has no such
+	// instant: it gives what is there while Dump reads.
 	Dump(ctx context.Context, see func(Record) error) error
 
-	// Load puts records, as Dump gives them, into a store that is empty:
-	// ErrConflict where it is not. Where they end with an error, nothing is kept.
+	// Load stores records, in the order of Dump, in an empty store: ErrConflict if the store is not empty. If
+	// records ends with an error, nothing is stored.
 	Load(ctx context.Context, records iter.Seq2[Record, error]) error
 
-	// Status says how the store fares.
+	// Status returns the state of the store.
 	Status() Status
 
-	// Close ends it. What was asked for before is done; what is asked for later is
-	// ErrUnavailable.
+	// Close waits for the calls in flight, and closes the store. Later calls return ErrUnavailable.
 	Close() error
 }
 
-// A Status says how a store fares.
+// A Status describes the state of a store.
 type Status struct {
 	Kind  string `json:"kind"`  // memory, file or redis
-	Where string `json:"where"` // without any secret
+	Where string `json:"where"` // its path or URL, without any secret
 
-	// ID tells it apart from all others, those that take its place too; "" of one in memory.
+	// ID identifies the store: another store at the same path or URL has another ID. "" for one in memory.
 	ID string `json:"id,omitempty"`
 
-	// Survives is what is acknowledged and kept: "nothing", "process", "machine",
-	// or, of Redis that may lose some, "redis, but for the last two seconds". Behind a
-	// semicolon stands what may make it less, and which setting that is due to.
+	// Survives says what keeps acknowledged changes: "nothing", "process", "machine" or, for a Redis that may
+	// lose some, "redis, but for the last two seconds". After a semicolon it says what may lose more, and
+	// which setting causes that.
 	Survives string `json:"survives"`
 
 	Fault string    `json:"fault,omitempty"` // why it is unavailable
-	Since time.Time `json:"since,omitzero"`  // when that began
+	Since time.Time `json:"since,omitzero"`  // when it became unavailable
 
-	// Lost says that it has lost something that it was to keep, or is another store than the one
-	// that was opened: it stays unavailable until a person does what Fault says.
+	// Lost says that the store has lost acknowledged changes, or is another store than the one that was
+	// opened. It stays unavailable until a person does what Fault says.
 	Lost bool `json:"lost,omitempty"`
 
-	// Unopened counts values that this process has read and that did not open; see Sealed.
+	// Unopened counts values that this process read and that did not open. See Sealed.
 	Unopened int64 `json:"unopened,omitempty"`
 }
 
-// newVersion makes up a version that no other state has.
+// newVersion returns a random version, different from all others.
 func newVersion() Version {
 	for {
 		if v := Version(rand.Uint64()); v != 0 && v != Any {
@@ -228,8 +214,8 @@ func newVersion() Version {
 	}
 }
 
-// matches reports whether a value of version v may be replaced.
-func (w *Write) matches(v Version) bool { return w.Was == Any || w.Was == v }
+// mayReplace reports whether the write may replace a value of version v.
+func (w *Write) mayReplace(v Version) bool { return w.Was == Any || w.Was == v }
 
 func checkName(what, name string) error {
 	switch {
@@ -257,7 +243,7 @@ func (k Key) check() error {
 func (c *Change) check() error {
 	err := errors.Join(checkName("a group", c.Group), checkSize("the number of writes", len(c.Writes), MaxWrites))
 	if len(c.Writes) == 0 {
-		err = errors.Join(err, fmt.Errorf("%w: a change of nothing", ErrInvalid))
+		err = errors.Join(err, fmt.Errorf("%w: a change without writes", ErrInvalid))
 	}
 	most := MaxValue
 	if c.sealed {
@@ -271,7 +257,7 @@ func (c *Change) check() error {
 		}
 		seen[w.Name] = true
 		if w.TTL < 0 {
-			err = errors.Join(err, fmt.Errorf("%w: a value that expired before it was written", ErrInvalid))
+			err = errors.Join(err, fmt.Errorf("%w: a value with a negative TTL", ErrInvalid))
 		}
 	}
 	return err
@@ -279,7 +265,7 @@ func (c *Change) check() error {
 
 func checkTake(group string, want Want, limits []Limit) error {
 	err := errors.Join(checkName("a group", group), checkSize("the number of limits", len(limits), MaxLimits),
-		checkSize("what is wanted now", want.Now, MaxTake), checkSize("what is wanted ahead", want.Ahead, MaxTake))
+		checkSize("the number wanted now", want.Now, MaxTake), checkSize("the number wanted ahead", want.Ahead, MaxTake))
 	if want.Now < 1 || want.Ahead < 0 || want.Hold < 0 || want.Hold > maxPeriod {
 		err = errors.Join(err, fmt.Errorf("%w: to take %d now and %d ahead for %s", ErrInvalid, want.Now, want.Ahead, want.Hold))
 	}
@@ -297,7 +283,7 @@ func checkTake(group string, want Want, limits []Limit) error {
 	return err
 }
 
-// maxPeriod is the longest time after which a limit that was used up is whole again.
+// maxPeriod is the longest time until a limit that was used up is fully available again.
 const maxPeriod = 10 * 365 * 24 * time.Hour
 
 func checkAppend(log string, entries [][]byte) error {
@@ -311,60 +297,58 @@ func checkAppend(log string, entries [][]byte) error {
 	return err
 }
 
-// meter is the state of a limit: the generic cell rate algorithm (ITU-T I.371), which
-// keeps nothing but the instant at which the limit would be whole again. All is in
-// microseconds, as in Redis.
+// A limitState is the state of a limit in the generic cell rate algorithm (ITU-T I.371): the only thing to
+// store is the instant when the limit is fully available again, in microseconds, as in Redis.
 //
-// What is taken ahead is counted at now+Hold, so that no limit is exceeded, whenever it is
-// spent until then, whatever others take meanwhile. For let some be spent at the instants t,
-// and be counted at s >= t, in whatever order. whole is the latest that any s leads to with all
-// that is counted from there on. Of those that are spent from some t on, the one that was
-// counted first has s >= t, and all others come behind it: so whole is never less than
-// where each is counted as it is spent, and what that would refuse, this has refused.
-type meter struct{ whole int64 }
+// Permits taken ahead are counted at now+Hold. So no limit is exceeded, whenever they are used until then and
+// whatever other processes take in the meantime. Proof: let permits be used at instants t and be counted at s
+// >= t, in any order. fullAt is the maximum over all s of s plus the time of all permits that are counted
+// from then on. Among the permits used from some t on, the first one to be counted has s >= t, and all others
+// are counted after it: so fullAt is never less than if each permit were counted when it is used, and each
+// use that this other count would refuse was refused.
+type limitState struct{ fullAt int64 }
 
-// take says how often it is counted at now against all the limits, of which meters are the
-// states, what these become, and how long to wait where that is less than Now. An instant
-// that a clock put too far ahead, and then went back, or that was of a larger limit, counts
-// as no more than a limit that is used up: from then on, so that the wait comes to
-// an end. So what a meter is has to be kept also where it was not counted.
-func take(meters []meter, limits []Limit, want Want, now int64) (next []meter, got int, wait time.Duration) {
-	next = make([]meter, len(limits))
+// takeFromLimits takes permits at now from all limits. states are the states of the limits. It returns their
+// next states, the number taken, and how long to wait if that is less than want.Now. A stored instant that is
+// too far ahead, because a clock went back or the limit was larger before, counts as a limit that is used up
+// now: so the wait ends. Therefore the next state must be stored even if nothing was taken.
+func takeFromLimits(meters []limitState, limits []Limit, want Want, now int64) (next []limitState, got int, wait time.Duration) {
+	next = make([]limitState, len(limits))
 	n := int64(want.Now)
 	for i, l := range limits {
-		every, all := l.micros()
-		next[i].whole = min(meters[i].whole, now+all)
-		n = min(n, (now+all-max(next[i].whole, now))/every)
+		every, all := l.microseconds()
+		next[i].fullAt = min(meters[i].fullAt, now+all)
+		n = min(n, (now+all-max(next[i].fullAt, now))/every)
 	}
 	ahead, later := int64(want.Ahead), now+want.Hold.Microseconds()
 	if len(limits) == 0 {
 		ahead = 0
 	}
 	for i, l := range limits {
-		every, all := l.micros()
-		whole := max(next[i].whole, now) + n*every
+		every, all := l.microseconds()
+		whole := max(next[i].fullAt, now) + n*every
 		if n < int64(want.Now) {
 			wait = max(wait, time.Duration(whole+every-all-now)*time.Microsecond)
 		}
 		ahead = max(0, min(ahead, (now+all/2-max(whole, later))/every))
 	}
 	for i, l := range limits {
-		every, _ := l.micros()
+		every, _ := l.microseconds()
 		if n > 0 {
-			next[i].whole = max(next[i].whole, now) + n*every
+			next[i].fullAt = max(next[i].fullAt, now) + n*every
 		}
 		if ahead > 0 {
-			next[i].whole = max(next[i].whole, later) + ahead*every
+			next[i].fullAt = max(next[i].fullAt, later) + ahead*every
 		}
 	}
 	return next, int(n + ahead), wait
 }
 
-// micros returns Every, and how long it takes until all of the burst is free again.
-func (l Limit) micros() (every, all int64) {
+// microseconds returns Every, and the time until the whole burst is free again.
+func (l Limit) microseconds() (every, all int64) {
 	every = l.Every.Microseconds()
 	return every, every * int64(l.Burst)
 }
 
-// bytes gives v as it is kept in front of a value.
+// bytes returns v as it is stored in front of a value.
 func (v Version) bytes() []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }

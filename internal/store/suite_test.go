@@ -23,46 +23,47 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// A backend is one that keeps the contract.
+// A backend is a Store that must keep the contract.
 type backend struct {
 	name string
 
-	// place returns how to open one empty place, which the test closes by itself.
-	place func(t *testing.T) (open func() store.Store)
+	// newStore returns a function that opens one empty store, as often as it is called. The store is closed
+	// when the test ends.
+	newStore func(t *testing.T) (open func() store.Store)
 
-	lasts  bool // what is in a place outlives Close, and may be opened several times at once
-	bubble bool // it runs on the clock of a synctest bubble
+	persistent bool // the content survives Close, and the store can be opened several times at once
+	bubble     bool // it runs on the clock of a synctest bubble
 }
 
 var backends = []backend{
 	{
 		name:   "memory",
 		bubble: true,
-		place: func(t *testing.T) func() store.Store {
+		newStore: func(t *testing.T) func() store.Store {
 			return func() store.Store { return closed(t, store.NewMemory()) }
 		},
 	},
 	{
 		name:   "sealed",
 		bubble: true,
-		place: func(t *testing.T) func() store.Store {
+		newStore: func(t *testing.T) func() store.Store {
 			return func() store.Store { return sealed(t, closed(t, store.NewMemory()), "the key") }
 		},
 	},
 	{
-		name:   "file",
-		lasts:  true,
-		bubble: true,
-		place: func(t *testing.T) func() store.Store {
+		name:       "file",
+		persistent: true,
+		bubble:     true,
+		newStore: func(t *testing.T) func() store.Store {
 			path := filepath.Join(t.TempDir(), "store.db")
 			return func() store.Store { return openFile(t, path) }
 		},
 	},
-	{name: "redis", lasts: true, place: inRedis(oneRedis)},
-	{name: "cluster", lasts: true, place: inRedis(redisCluster)},
+	{name: "redis", persistent: true, newStore: inRedis(oneRedis)},
+	{name: "cluster", persistent: true, newStore: inRedis(redisCluster)},
 }
 
-// sealed seals the values of s with a key that is made of the words.
+// sealed seals the values of s with a key that is derived from words.
 func sealed(t testing.TB, s store.Store, words string, plain ...string) *store.Sealed {
 	t.Helper()
 	key := sha256.Sum256([]byte(words))
@@ -83,35 +84,35 @@ func openFile(t *testing.T, path string) *store.File {
 	return f
 }
 
-// closed has s closed when the test ends.
+// closed closes s when the test ends.
 func closed(t *testing.T, s store.Store) store.Store {
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-// onEach runs f over each backend, in an empty place.
+// onEach runs f for each backend, with an empty store.
 func onEach(t *testing.T, f func(t *testing.T, s store.Store)) {
-	eachPlace(t, func(t *testing.T, _ backend, open func() store.Store) { f(t, open()) })
+	eachBackend(t, func(t *testing.T, _ backend, open func() store.Store) { f(t, open()) })
 }
 
-// eachPlace runs f over an empty place of each backend.
-func eachPlace(t *testing.T, f func(t *testing.T, b backend, open func() store.Store)) {
+// eachBackend runs f for each backend, with a function that opens an empty store.
+func eachBackend(t *testing.T, f func(t *testing.T, b backend, open func() store.Store)) {
 	for _, b := range backends {
-		t.Run(b.name, func(t *testing.T) { f(t, b, b.place(t)) })
+		t.Run(b.name, func(t *testing.T) { f(t, b, b.newStore(t)) })
 	}
 }
 
-// inTime runs f over each backend, in a bubble where that can be: there, waiting
-// costs nothing, and the clock is exact.
+// inTime runs f for each backend, in a bubble if the backend allows: there, waiting costs nothing, and the
+// clock is exact.
 func inTime(t *testing.T, f func(t *testing.T, s store.Store)) {
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
 			if !b.bubble {
-				f(t, b.place(t)())
+				f(t, b.newStore(t)())
 				return
 			}
 			synctest.Test(t, func(t *testing.T) {
-				s := b.place(t)()
+				s := b.newStore(t)()
 				f(t, s)
 				_ = s.Close() // its goroutines end in the bubble
 			})
@@ -119,7 +120,7 @@ func inTime(t *testing.T, f func(t *testing.T, s store.Store)) {
 	}
 }
 
-// after waits for d, on the clock of the test.
+// after waits for d on the clock of the test.
 func after(d time.Duration) { <-time.After(d) }
 
 func value(t *testing.T, s store.Store, group, name string) store.Value {
@@ -131,7 +132,7 @@ func value(t *testing.T, s store.Store, group, name string) store.Value {
 	return v
 }
 
-// write puts data under the key, whatever is there.
+// write writes data under the key, and replaces any version.
 func write(t *testing.T, s store.Store, group, name, data string) store.Version {
 	t.Helper()
 	v, err := s.Apply(t.Context(), store.Change{Group: group, Writes: []store.Write{
@@ -143,7 +144,7 @@ func write(t *testing.T, s store.Store, group, name, data string) store.Version 
 	return v
 }
 
-// add puts entries behind the last one of the log.
+// add appends entries to the log.
 func add(t *testing.T, s store.Store, log string, entries ...string) {
 	t.Helper()
 	all := make([][]byte, len(entries))
@@ -164,7 +165,7 @@ func span(t *testing.T, s store.Store, log string) store.Span {
 	return sp
 }
 
-// read gives log l as text, each entry with its number.
+// read returns log l as text, each entry with its number.
 func read(t *testing.T, s store.Store, after uint64, limit int) string {
 	t.Helper()
 	entries, err := s.Read(t.Context(), "l", after, limit)
@@ -178,7 +179,7 @@ func read(t *testing.T, s store.Store, after uint64, limit int) string {
 	return strings.TrimSpace(b.String())
 }
 
-func TestWhereNothingWasWrittenThereIsNothing(t *testing.T) {
+func TestAnEmptyStoreIsEmpty(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		if v := value(t, s, "g", "n"); v.Data != nil || v.Version != 0 || !v.Expires.IsZero() {
 			t.Errorf("Value = %+v", v)
@@ -214,12 +215,12 @@ func TestAValueIsWhatWasWritten(t *testing.T) {
 			}
 		}
 		if v := value(t, s, "g", "n\"%_"); v.Version != 0 {
-			t.Error("a value stands in another group too")
+			t.Error("another group has the value too")
 		}
 	})
 }
 
-func TestWhatIsKeptIsACopy(t *testing.T) {
+func TestTheStoreCopiesItsInput(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		data := []byte("kept")
 		if _, err := s.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Data: data}}}); err != nil {
@@ -238,7 +239,7 @@ func TestWhatIsKeptIsACopy(t *testing.T) {
 	})
 }
 
-func TestAChangeOfWhatHasChangedMeanwhileIsRefused(t *testing.T) {
+func TestAChangeOfAnotherVersionIsRefused(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	onEach(t, func(t *testing.T, s store.Store) {
 		apply := func(was store.Version, data []byte) (store.Version, error) {
@@ -254,7 +255,7 @@ func TestAChangeOfWhatHasChangedMeanwhileIsRefused(t *testing.T) {
 				t.Errorf("a deletion of version %d: %v, want ErrConflict", was, err)
 			}
 			if now := value(t, s, "g", "n"); now.Version != before.Version || !bytes.Equal(now.Data, before.Data) {
-				t.Errorf("a change that was refused left %s", now.Data)
+				t.Errorf("after a refused change the value is %s", now.Data)
 			}
 		}
 		refused(7)
@@ -283,10 +284,10 @@ func TestAChangeOfWhatHasChangedMeanwhileIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := apply(store.Any, nil); err != nil {
-			t.Fatalf("a deletion of nothing, with Any: %v", err)
+			t.Fatalf("a deletion of no value, with Any: %v", err)
 		}
 		if _, err := apply(0, nil); err != nil {
-			t.Fatalf("a deletion of nothing, with 0: %v", err)
+			t.Fatalf("a deletion of no value, with 0: %v", err)
 		}
 		refused(three)
 	})
@@ -304,14 +305,14 @@ func TestNoTwoStatesHaveOneVersion(t *testing.T) {
 			}
 			v := write(t, s, "g", "n", "the same")
 			if seen[v] {
-				t.Fatalf("version %d was there before", v)
+				t.Fatalf("version %d was used before", v)
 			}
 			seen[v] = true
 		}
 	})
 }
 
-func TestAChangeIsMadeWholeOrNotAtAll(t *testing.T) {
+func TestAChangeIsAtomic(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	onEach(t, func(t *testing.T, s store.Store) {
 		c := store.Change{Group: "g"}
@@ -331,7 +332,7 @@ func TestAChangeIsMadeWholeOrNotAtAll(t *testing.T) {
 				t.Errorf("%s is %s of version %d, want version %d", n.Name, n.Data, n.Version, v)
 			}
 		}
-		for i := range c.Writes { // the last one alone does not match
+		for i := range c.Writes { // only the last one does not match
 			c.Writes[i] = store.Write{Name: fmt.Sprint(i), Was: v, Data: []byte("new")}
 		}
 		c.Writes[0].Data = nil
@@ -366,7 +367,7 @@ func TestAGroupIsListedByName(t *testing.T) {
 		for _, n := range all {
 			got = append(got, n.Name)
 			if string(n.Data) != n.Name || n.Version != value(t, s, "g", n.Name).Version {
-				t.Errorf("%q stands for %q", n.Name, n.Data)
+				t.Errorf("%q has the data %q", n.Name, n.Data)
 			}
 		}
 		slices.Sort(names)
@@ -376,7 +377,7 @@ func TestAGroupIsListedByName(t *testing.T) {
 	})
 }
 
-func TestAListEndsAtItsBound(t *testing.T) {
+func TestAListEndsAtItsLimit(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		for i := 0; i <= store.MaxEntries; i += store.MaxWrites {
 			c := store.Change{Group: "g"}
@@ -399,7 +400,7 @@ func TestAListEndsAtItsBound(t *testing.T) {
 	})
 }
 
-func TestAValueIsGoneWhenItsTimeIsOver(t *testing.T) {
+func TestAValueExpires(t *testing.T) {
 	inTime(t, func(t *testing.T, s store.Store) {
 		const ttl = 300 * time.Millisecond
 		begun := time.Now()
@@ -414,7 +415,7 @@ func TestAValueIsGoneWhenItsTimeIsOver(t *testing.T) {
 		written := time.Now()
 		near := func(what string, at time.Time, ttl time.Duration) {
 			t.Helper()
-			const clocks = 2 * time.Millisecond // of Redis they are others, and in milliseconds
+			const clocks = 2 * time.Millisecond // Redis has its own clock, in milliseconds
 			if at.Before(begun.Add(ttl-clocks)) || at.After(written.Add(ttl+clocks)) {
 				t.Errorf("%s: after %s, want %s", what, at.Sub(begun), ttl)
 			}
@@ -436,13 +437,13 @@ func TestAValueIsGoneWhenItsTimeIsOver(t *testing.T) {
 			t.Errorf("List = %v, %v", all, err)
 		}
 		if _, err := s.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "short", Was: v, Data: []byte("y")}}}); !errors.Is(err, store.ErrConflict) {
-			t.Errorf("what has expired was replaced: %v", err)
+			t.Errorf("an expired version was replaced: %v", err)
 		}
 		if _, err := s.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "short", Data: []byte("y")}}}); err != nil {
-			t.Errorf("nothing new goes where something has expired: %v", err)
+			t.Errorf("a new value under an expired key: %v", err)
 		}
 		if v := value(t, s, "g", "short"); string(v.Data) != "y" || !v.Expires.IsZero() {
-			t.Errorf("it is %+v: a time is left over", v)
+			t.Errorf("the value is %+v: it has the old expiry", v)
 		}
 		if _, err := s.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "long", Was: store.Any, Data: []byte("y"), TTL: ttl}}}); err != nil {
 			t.Fatal(err)
@@ -452,7 +453,7 @@ func TestAValueIsGoneWhenItsTimeIsOver(t *testing.T) {
 		}
 		after(ttl + 5*time.Millisecond)
 		if v := value(t, s, "g", "long"); string(v.Data) != "z" {
-			t.Errorf("what was written for ever has the time of what it replaced: %+v", v)
+			t.Errorf("a value without a TTL has the expiry of the value that it replaced: %+v", v)
 		}
 	})
 }
@@ -461,7 +462,7 @@ func TestALimitGivesItsBurstAndThenOneAtATime(t *testing.T) {
 	inTime(t, func(t *testing.T, s store.Store) {
 		l := store.Limit{Name: "l", Every: 40 * time.Millisecond, Burst: 3}
 		begun := time.Now()
-		var whole time.Time // when it has all of its burst again, at the latest
+		var whole time.Time // the latest instant when it is fully available again
 		for taken := 0; taken < 10; {
 			asked := time.Now()
 			_, wait, err := s.Take(t.Context(), "g", store.Want{Now: 1}, l)
@@ -470,10 +471,10 @@ func TestALimitGivesItsBurstAndThenOneAtATime(t *testing.T) {
 			}
 			if wait > 0 {
 				if wait > l.Every {
-					t.Fatalf("wait %s, though one more is free each %s", wait, l.Every)
+					t.Fatalf("wait %s, but one more is free each %s", wait, l.Every)
 				}
 				if late := asked.Sub(whole.Add(-time.Duration(l.Burst-1) * l.Every)); late > time.Millisecond {
-					t.Fatalf("%s after one more was free, none was given", late)
+					t.Fatalf("%s after one more was free, none was taken", late)
 				}
 				after(wait)
 				continue
@@ -485,19 +486,19 @@ func TestALimitGivesItsBurstAndThenOneAtATime(t *testing.T) {
 			}
 			whole = whole.Add(l.Every)
 			if earliest := time.Duration(taken-l.Burst) * l.Every; now.Sub(begun) < earliest-2*time.Millisecond {
-				t.Fatalf("%d were given within %s, the earliest is %s", taken, now.Sub(begun), earliest)
+				t.Fatalf("%d were taken within %s, the earliest is %s", taken, now.Sub(begun), earliest)
 			}
 		}
 		after(l.Every*time.Duration(l.Burst) + time.Millisecond)
 		for range l.Burst {
 			if _, wait, err := s.Take(t.Context(), "g", store.Want{Now: 1}, l); wait != 0 || err != nil {
-				t.Fatalf("a limit at rest is not whole: %s, %v", wait, err)
+				t.Fatalf("an unused limit is not fully available: %s, %v", wait, err)
 			}
 		}
 	})
 }
 
-func TestWhereOneLimitIsUsedUpNoneIsCounted(t *testing.T) {
+func TestIfOneLimitIsUsedUpNoLimitIsCounted(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		narrow := store.Limit{Name: "narrow", Every: time.Hour, Burst: 1}
 		wide := store.Limit{Name: "wide", Every: 2 * time.Hour, Burst: 3}
@@ -519,11 +520,11 @@ func TestWhereOneLimitIsUsedUpNoneIsCounted(t *testing.T) {
 		}
 		for range 2 {
 			if w := take("g", wide); w != 0 {
-				t.Errorf("the wide one was counted with what was refused: %s", w)
+				t.Errorf("the wide limit counted a refused Take: %s", w)
 			}
 		}
 		if w := take("g", narrow, wide); w <= 119*time.Minute || w > 2*time.Hour {
-			t.Errorf("wait = %s, want that of the one that takes longest", w)
+			t.Errorf("wait = %s, want the longest wait of all limits", w)
 		}
 		if w := take("another", narrow, wide); w != 0 {
 			t.Errorf("another group waits %s", w)
@@ -531,7 +532,7 @@ func TestWhereOneLimitIsUsedUpNoneIsCounted(t *testing.T) {
 	})
 }
 
-func TestAsManyAreTakenAtOnceAsAllLimitsAllow(t *testing.T) {
+func TestTakeTakesAsManyAsAllLimitsAllow(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		narrow := store.Limit{Name: "narrow", Every: time.Hour, Burst: 7}
 		wide := store.Limit{Name: "wide", Every: 2 * time.Hour, Burst: 20}
@@ -546,10 +547,10 @@ func TestAsManyAreTakenAtOnceAsAllLimitsAllow(t *testing.T) {
 			{"ahead, up to half of the narrow one", store.Want{Now: 1, Ahead: 9}, []store.Limit{wide, narrow}, 1, 0},
 			{"as many as the narrow one has", store.Want{Now: 9, Ahead: 9}, []store.Limit{wide, narrow}, 4, time.Hour},
 			{"none", store.Want{Now: 1, Ahead: 9}, []store.Limit{narrow, wide}, 0, time.Hour},
-			{"what was not given was not counted", store.Want{Now: 1, Ahead: 9}, []store.Limit{wide}, 3, 0},
+			{"refused permits were not counted", store.Want{Now: 1, Ahead: 9}, []store.Limit{wide}, 3, 0},
 			{"no more than half ahead", store.Want{Now: 1, Ahead: 9}, []store.Limit{wide}, 1, 0},
 			{"all of the rest", store.Want{Now: 9}, []store.Limit{wide}, 9, 0},
-			{"none of none", store.Want{Now: store.MaxTake}, []store.Limit{wide}, 0, 2 * time.Hour},
+			{"none if none is left", store.Want{Now: store.MaxTake}, []store.Limit{wide}, 0, 2 * time.Hour},
 			{"as many as are wanted, without limits", store.Want{Now: 5, Ahead: 9}, nil, 5, 0},
 		} {
 			got, wait, err := s.Take(t.Context(), "g", tt.want, tt.limits...)
@@ -560,7 +561,7 @@ func TestAsManyAreTakenAtOnceAsAllLimitsAllow(t *testing.T) {
 	})
 }
 
-func TestWhatIsTakenAheadCountsAsSpentAtTheLastInstant(t *testing.T) {
+func TestPermitsTakenAheadCountAsUsedAtTheEndOfHold(t *testing.T) {
 	inTime(t, func(t *testing.T, s store.Store) {
 		l := store.Limit{Name: "l", Every: 10 * time.Millisecond, Burst: 1000}
 		begun := time.Now()
@@ -570,18 +571,17 @@ func TestWhatIsTakenAheadCountsAsSpentAtTheLastInstant(t *testing.T) {
 		}
 		got, _, err = s.Take(t.Context(), "g", store.Want{Now: 1000}, l)
 		if most := 897 + int((time.Since(begun)+2*time.Millisecond)/l.Every); err != nil || got < 897 || got > most {
-			t.Errorf("%d are left, %v; want 897 to %d: of 1000, the 3 that are ahead, and the 100 that become free until they are spent", got, err, most)
+			t.Errorf("%d are left, %v; want 897 to %d: 1000, less the 3 taken ahead, less the 100 that become free until the end of Hold", got, err, most)
 		}
 		got, _, err = s.Take(t.Context(), "another", store.Want{Now: 1, Ahead: 3, Hold: 6 * time.Second}, l)
 		if err != nil || got != 1 {
-			t.Errorf("%d, %v; want 1: less than half would be left at the end of that time", got, err)
+			t.Errorf("%d, %v; want 1: less than half would be left at the end of Hold", got, err)
 		}
 	})
 }
 
-// A clock that was ahead and went back leaves the same behind: an instant that is further
-// off than the limit allows.
-func TestALimitThatBecameNarrowerCountsAsUsedUpAndNoMore(t *testing.T) {
+// A clock that was ahead and went back leaves the same state: an instant later than the limit allows.
+func TestALimitThatBecameNarrowerCountsAsUsedUp(t *testing.T) {
 	inTime(t, func(t *testing.T, s store.Store) {
 		wide := store.Limit{Name: "l", Every: time.Hour, Burst: 1000}
 		for range 10 {
@@ -596,16 +596,16 @@ func TestALimitThatBecameNarrowerCountsAsUsedUpAndNoMore(t *testing.T) {
 		}
 		after(wait + 3*time.Millisecond)
 		if _, wait, err := s.Take(t.Context(), "g", store.Want{Now: 1}, narrow); wait != 0 || err != nil {
-			t.Errorf("who waited as long as they were told waits %s more, %v", wait, err)
+			t.Errorf("after the announced wait there is another one of %s, %v", wait, err)
 		}
 	})
 }
 
-func TestOfManyWhoRaceExactlyTheBurstIsGiven(t *testing.T) {
+func TestARaceForALimitGetsExactlyItsBurst(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
-	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
 		of := []store.Store{open()}
-		if b.lasts {
+		if b.persistent {
 			of = append(of, open())
 		}
 		for burst := 1; burst <= 64; burst *= 4 {
@@ -624,7 +624,7 @@ func TestOfManyWhoRaceExactlyTheBurstIsGiven(t *testing.T) {
 			}
 			all.Wait()
 			if int(given.Load()) != burst {
-				t.Errorf("%d of 64 were given, want %d", given.Load(), burst)
+				t.Errorf("%d of 64 got a permit, want %d", given.Load(), burst)
 			}
 		}
 	})
@@ -640,17 +640,17 @@ func TestALogIsAppendedToAtItsEndOnly(t *testing.T) {
 			return s.Append(t.Context(), "l", after, all...)
 		}
 		if err := appended(1, "wrong"); !errors.Is(err, store.ErrConflict) {
-			t.Errorf("behind what is not there: %v", err)
+			t.Errorf("after an entry that does not exist: %v", err)
 		}
 		if logs, err := s.Logs(t.Context()); err != nil || len(logs) != 0 {
-			t.Errorf("what was refused left a log: %v, %v", logs, err)
+			t.Errorf("a refused Append made a log: %v, %v", logs, err)
 		}
 		if err := appended(0, "a", "", "c\x00"); err != nil {
 			t.Fatal(err)
 		}
 		for _, after := range []uint64{0, 2, 4, 1 << 40, math.MaxUint64} {
 			if err := appended(after, "wrong"); !errors.Is(err, store.ErrConflict) {
-				t.Errorf("behind %d: %v", after, err)
+				t.Errorf("after entry %d: %v", after, err)
 			}
 		}
 		if err := appended(3, "d"); err != nil {
@@ -675,7 +675,7 @@ func TestALogIsAppendedToAtItsEndOnly(t *testing.T) {
 			{0, -1, ""},
 		} {
 			if got := read(t, s, tt.after, tt.limit); got != tt.want {
-				t.Errorf("%d behind %d: %q, want %q", tt.limit, tt.after, got, tt.want)
+				t.Errorf("%d after %d: %q, want %q", tt.limit, tt.after, got, tt.want)
 			}
 		}
 		add(t, s, "a log before", "x")
@@ -721,8 +721,8 @@ func TestALongLogIsReadInPieces(t *testing.T) {
 	})
 }
 
-func TestTheLastNumberOutlivesTheEntries(t *testing.T) {
-	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
+func TestALogKeepsItsLastNumberWithoutEntries(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
 		s := open()
 		trim := func(first uint64, want store.Span, left string) {
 			t.Helper()
@@ -742,7 +742,7 @@ func TestTheLastNumberOutlivesTheEntries(t *testing.T) {
 		trim(2, store.Span{First: 3, Last: 4}, "3=c 4=d")
 		trim(99, store.Span{First: 5, Last: 4}, "")
 		trim(math.MaxUint64, store.Span{First: 5, Last: 4}, "")
-		if b.lasts {
+		if b.persistent {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -750,7 +750,7 @@ func TestTheLastNumberOutlivesTheEntries(t *testing.T) {
 		}
 		trim(5, store.Span{First: 5, Last: 4}, "")
 		if err := s.Append(t.Context(), "l", 0, []byte("again")); !errors.Is(err, store.ErrConflict) {
-			t.Errorf("an empty log begins anew: %v", err)
+			t.Errorf("an empty log begins at 1 again: %v", err)
 		}
 		add(t, s, "l", "e")
 		trim(0, store.Span{First: 5, Last: 5}, "5=e")
@@ -760,10 +760,10 @@ func TestTheLastNumberOutlivesTheEntries(t *testing.T) {
 	})
 }
 
-func TestWhatWasKeptIsThereWhenThePlaceIsOpenedAgain(t *testing.T) {
+func TestTheContentSurvivesClosingAndOpening(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
-	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
-		if !b.lasts {
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
+		if !b.persistent {
 			return
 		}
 		s := open()
@@ -773,7 +773,7 @@ func TestWhatWasKeptIsThereWhenThePlaceIsOpenedAgain(t *testing.T) {
 		if _, wait, err := s.Take(t.Context(), "g", store.Want{Now: 1}, l); wait != 0 || err != nil {
 			t.Fatal(wait, err)
 		}
-		beside := open() // while the other one is open too
+		beside := open() // while s is open too
 		for range 2 {
 			if got := value(t, beside, "g", "n"); string(got.Data) != "kept" || got.Version != v {
 				t.Errorf("Value = %+v, want version %d", got, v)
@@ -782,7 +782,7 @@ func TestWhatWasKeptIsThereWhenThePlaceIsOpenedAgain(t *testing.T) {
 				t.Errorf("Read = %s", got)
 			}
 			if _, wait, err := beside.Take(t.Context(), "g", store.Want{Now: 1}, l); wait == 0 || err != nil {
-				t.Errorf("what was taken can be taken again: %v", err)
+				t.Errorf("a used permit is free again: %v", err)
 			}
 			_ = s.Close()
 			_ = beside.Close()
@@ -791,7 +791,7 @@ func TestWhatWasKeptIsThereWhenThePlaceIsOpenedAgain(t *testing.T) {
 	})
 }
 
-func TestNoticesAreHeardInTheirOrderAndNoneIsLost(t *testing.T) {
+func TestNoticesArriveInOrderAndNoneIsLost(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		heard, stop := listen(t, s)
 		defer stop()
@@ -817,12 +817,12 @@ func TestNoticesAreHeardInTheirOrderAndNoneIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := next(t, heard); got != "" {
-			t.Errorf("a notice of nothing is %q", got)
+			t.Errorf("an empty notice is %q", got)
 		}
 	})
 }
 
-// listen subscribes to t, and returns when it is heard; missed stands for nil.
+// listen subscribes to topic t and waits until notices arrive. heard gets "missed" for nil.
 func listen(t *testing.T, s store.Store) (heard <-chan string, stop func()) {
 	t.Helper()
 	all := make(chan string, 4096)
@@ -831,7 +831,7 @@ func listen(t *testing.T, s store.Store) (heard <-chan string, stop func()) {
 		switch {
 		case string(data) == "are you there":
 			live.Store(true)
-		case data == nil && !live.Load(): // what came before may have been missed
+		case data == nil && !live.Load(): // notices before the subscription may be missed
 		case data == nil:
 			all <- "missed"
 		default:
@@ -852,7 +852,7 @@ func next(t *testing.T, heard <-chan string) string {
 	return wait.Receive(t, "a notice comes", heard)
 }
 
-func TestASubscriberWhoIsSlowIsToldThatItMissedSome(t *testing.T) {
+func TestASlowSubscriberIsToldThatItMissedNotices(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		release := make(chan struct{})
 		var blocked atomic.Bool
@@ -878,12 +878,12 @@ func TestASubscriberWhoIsSlowIsToldThatItMissedSome(t *testing.T) {
 		quick, stopQuick := listen(t, s)
 		defer stopQuick()
 		const n = 3000
-		for i := range n { // one who is slow keeps nobody else waiting
+		for i := range n { // a slow subscriber does not delay the others
 			if err := s.Publish(t.Context(), "t", fmt.Append(nil, i)); err != nil {
 				t.Fatal(err)
 			}
 			got := next(t, quick)
-			for got == "first" { // that were still on their way
+			for got == "first" { // notices that were still on their way
 				got = next(t, quick)
 			}
 			if got != fmt.Sprint(i) {
@@ -906,7 +906,7 @@ func TestASubscriberWhoIsSlowIsToldThatItMissedSome(t *testing.T) {
 			}
 		}
 		if last == n-1 {
-			t.Fatal("nothing was dropped: the test does not show what it is for")
+			t.Fatal("no notice was dropped, so the test shows nothing")
 		}
 		if err := s.Publish(t.Context(), "t", []byte("later")); err != nil {
 			t.Fatal(err)
@@ -916,14 +916,14 @@ func TestASubscriberWhoIsSlowIsToldThatItMissedSome(t *testing.T) {
 	})
 }
 
-func TestWhoHasStoppedHearsNoMore(t *testing.T) {
+func TestAStoppedSubscriberGetsNoMoreNotices(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		var heard atomic.Int32
 		var stop func()
 		release := make(chan struct{})
 		stop = s.Subscribe("t", func([]byte) {
 			if heard.Add(1) == 1 {
-				<-release // until more are waiting
+				<-release // until more notices wait
 				return
 			}
 			stop() // from within
@@ -945,13 +945,13 @@ func TestWhoHasStoppedHearsNoMore(t *testing.T) {
 		for next(t, quick) != "end" {
 		}
 		if heard.Load() != 2 {
-			t.Errorf("it heard %d, and had stopped at the second", heard.Load())
+			t.Errorf("it got %d notices, and stopped at the second", heard.Load())
 		}
-		stop() // again does nothing
+		stop() // a second call does nothing
 	})
 }
 
-func TestWhatIsNeverStoredIsRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	long, bad := strings.Repeat("x", store.MaxKey+1), "\xff"
 	write1 := func(w store.Write) store.Change { return store.Change{Group: "g", Writes: []store.Write{w}} }
 	limit := func(name string, every time.Duration, burst int) store.Limit {
@@ -987,7 +987,7 @@ func TestWhatIsNeverStoredIsRefused(t *testing.T) {
 			"a list of no group":            list(""),
 			"a list of a long group":        list(long),
 			"a list of what is no text":     list(bad),
-			"a change of nothing":           apply(store.Change{Group: "g"}),
+			"a change without writes":       apply(store.Change{Group: "g"}),
 			"a change of no group":          apply(store.Change{Writes: many[:1]}),
 			"a change of too many":          apply(store.Change{Group: "g", Writes: many}),
 			"a change of one twice":         apply(store.Change{Group: "g", Writes: []store.Write{many[0], many[0]}}),
@@ -1039,7 +1039,7 @@ func TestWhatIsNeverStoredIsRefused(t *testing.T) {
 	})
 }
 
-func TestWhatIsAtTheBoundIsStored(t *testing.T) {
+func TestTheLargestValuesAreStored(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		key := strings.Repeat("k", store.MaxKey)
 		big := bytes.Repeat([]byte("v"), store.MaxValue)
@@ -1068,7 +1068,7 @@ func TestWhatIsAtTheBoundIsStored(t *testing.T) {
 	})
 }
 
-// uses are all that can be asked of a store.
+// uses are all methods of a store.
 func uses(s store.Store) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Value": func(ctx context.Context) error { _, err := s.Value(ctx, store.Key{Group: "g", Name: "n"}); return err },
@@ -1093,7 +1093,7 @@ func uses(s store.Store) map[string]func(context.Context) error {
 	}
 }
 
-func TestAStoreThatIsClosedIsUnavailable(t *testing.T) {
+func TestAClosedStoreIsUnavailable(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		write(t, s, "g", "n", "old")
 		if err := s.Close(); err != nil {
@@ -1111,7 +1111,7 @@ func TestAStoreThatIsClosedIsUnavailable(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyWaitsForIsNotBegun(t *testing.T) {
+func TestACancelledCallIsNotBegun(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		write(t, s, "g", "n", "old")
 		add(t, s, "l", "one")
@@ -1119,7 +1119,7 @@ func TestWhatNobodyWaitsForIsNotBegun(t *testing.T) {
 		cancel()
 		for what, use := range uses(s) {
 			if err := use(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("%s = %v, want that of the context", what, err)
+				t.Errorf("%s = %v, want the error of the context", what, err)
 			}
 		}
 		if v := value(t, s, "g", "n"); string(v.Data) != "old" {
@@ -1129,13 +1129,13 @@ func TestWhatNobodyWaitsForIsNotBegun(t *testing.T) {
 			t.Errorf("the log is %s", got)
 		}
 		if _, wait, err := s.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Hour, Burst: 1}); wait != 0 || err != nil {
-			t.Errorf("it was counted: %s, %v", wait, err)
+			t.Errorf("a cancelled Take was counted: %s, %v", wait, err)
 		}
 	})
 }
 
-// The race detector says whether it is so.
-func TestWhoWaitsNoLongerSharesNothingWithWhatIsStillDone(t *testing.T) {
+// The race detector checks this.
+func TestACancelledCallSharesNoMemoryWithTheWriter(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		add(t, s, "l", "one")
 		for what, use := range uses(s) {
@@ -1151,9 +1151,9 @@ func TestWhoWaitsNoLongerSharesNothingWithWhatIsStillDone(t *testing.T) {
 	})
 }
 
-func TestWhatWasAskedForBeforeCloseIsDone(t *testing.T) {
-	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
-		if !b.lasts {
+func TestCallsBeforeCloseAreFinished(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
+		if !b.persistent {
 			return
 		}
 		s := open()
@@ -1195,7 +1195,7 @@ func TestWhatWasAskedForBeforeCloseIsDone(t *testing.T) {
 	})
 }
 
-func TestAStoreSaysWhatItIs(t *testing.T) {
+func TestStatusDescribesTheStore(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		st := s.Status()
 		if st.Kind == "" || st.Where == "" || st.Survives == "" || st.Fault != "" || !st.Since.IsZero() {

@@ -158,7 +158,7 @@ func (t *Tenant) TrustFor(p Principal) Trust {
 	return TrustOperator
 }
 
-// A Tenant is one team that uses Switchboard, with its tasks, servers and limits. It combines the operator's settings
+// A Tenant is a group of principals with its own tasks, servers and limits. It combines the operator's settings
 // and the tenant's own: where both set something, the narrower one counts.
 type Tenant struct {
 	ID          TenantID

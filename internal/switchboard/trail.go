@@ -22,10 +22,10 @@ type Marks struct {
 	Waited   time.Duration // how long it waited before it was sent, for a slot or a person
 }
 
-// A Given says which store a result came from, if no server was called.
+// A Given says where a result came from if no server was called.
 type Given string
 
-// The stores. The zero value means that a server answered.
+// The origins. The zero value means that a server answered.
 const (
 	GivenCache       Given = "cache"
 	GivenIdempotency Given = "idempotency"

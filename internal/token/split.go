@@ -5,12 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// A class is a set of characters that the splitting rules treat alike. The rules are regular expressions over these
+// A runeClass is a set of characters that the splitting rules treat alike. The rules are regular expressions over these
 // classes.
-type charClass uint8
+type runeClass uint8
 
 const (
-	upper    charClass = 1 << iota // \p{Lu} \p{Lt}
+	upper    runeClass = 1 << iota // \p{Lu} \p{Lt}
 	lower                          // \p{Ll}
 	caseless                       // \p{Lm} \p{Lo}
 	mark                           // \p{M}
@@ -28,14 +28,14 @@ const (
 )
 
 // ascii holds the classes of the ASCII characters, because most text consists of them.
-var ascii = func() (t [utf8.RuneSelf]charClass) {
+var ascii = func() (t [utf8.RuneSelf]runeClass) {
 	for r := range t {
 		t[r] = classify(rune(r))
 	}
 	return t
 }()
 
-func classify(r rune) charClass {
+func classify(r rune) runeClass {
 	switch {
 	case r == '\r' || r == '\n':
 		return newline
@@ -57,7 +57,7 @@ func classify(r rune) charClass {
 
 // classAt returns the class of the character at offset i, and the offset of the next character. At the end of the text the
 // class is 0.
-func classAt(text []byte, i int) (charClass, int) {
+func classAt(text []byte, i int) (runeClass, int) {
 	switch {
 	case i >= len(text):
 		return 0, i
@@ -69,7 +69,7 @@ func classAt(text []byte, i int) (charClass, int) {
 }
 
 // skipClasses returns the end of the longest run of characters of these classes that begins at i.
-func skipClasses(text []byte, i int, of charClass) int {
+func skipClasses(text []byte, i int, of runeClass) int {
 	for {
 		c, next := classAt(text, i)
 		if c&of == 0 {

@@ -3,26 +3,10 @@ package upstream
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
-
-// How long to wait before something that failed is tried again.
-const (
-	firstDelay  = 200 * time.Millisecond
-	longestWait = 30 * time.Second
-
-	// steadyTime is how long something must work before its next failure counts as the first one.
-	steadyTime = 10 * time.Second
-)
-
-// backoff returns the wait after that many failures in a row. It doubles with each failure. Half of
-// it is random, so that servers that failed together are not retried together.
-func backoff(fails int) time.Duration {
-	d := longestWait
-	if fails <= 8 {
-		d = min(firstDelay<<max(fails-1, 0), longestWait)
-	}
-	return d/2 + rand.N(d/2+1)
-}
 
 // firstLookDelay is the wait before the first look for a server that was up and is gone.
 const firstLookDelay = 50 * time.Millisecond
@@ -32,18 +16,18 @@ const firstLookDelay = 50 * time.Millisecond
 // quarter of the wait is random. After two dozen attempts it stays at longestWait.
 func lookDelay(looks int) time.Duration {
 	d := firstLookDelay
-	for i := 1; i < looks && d < longestWait; i++ {
+	for i := 1; i < looks && d < task.LongestDelay; i++ {
 		d += d / 3
 	}
-	d = min(d, longestWait)
+	d = min(d, task.LongestDelay)
 	return d - d/4 + rand.N(d/4+1)
 }
 
 // A retrySchedule says when to try a server again. The zero value is for a server that was never
 // up.
 type retrySchedule struct {
-	fails, lookups int // in a row
-	served         bool
+	fails, looks int // in a row
+	served       bool
 }
 
 // nextWait returns the wait after a stage that took that long and ended with err. A server that was
@@ -51,28 +35,19 @@ type retrySchedule struct {
 // soon as it is up, waits longer.
 func (r *retrySchedule) nextWait(stage Stage, err error, took time.Duration) time.Duration {
 	r.served = r.served || stage == StageServe
-	kind := asExchangeError(err).kind
-	steady := stage == StageServe && took >= steadyTime
-	if r.served && (steady || stage == StageConnect) && (kind == kindUnreachable || kind == kindLost) {
-		r.lookups++
+	kind := link.AsError(err).Kind
+	steady := stage == StageServe && took >= task.SteadyTime
+	if r.served && (steady || stage == StageConnect) && (kind == link.KindUnreachable || kind == link.KindLost) {
+		r.looks++
 		if steady {
-			r.fails, r.lookups = 0, 1
+			r.fails, r.looks = 0, 1
 			took = 0
 		}
-		return max(lookDelay(r.lookups), took) // starting a program has a cost
+		return max(lookDelay(r.looks), took) // starting a program has a cost
 	}
-	r.lookups = 0
+	r.looks = 0
 	if r.fails++; steady {
 		r.fails = 1
 	}
-	return backoff(r.fails)
-}
-
-// failsInRow returns the number of failures in a row, including that of something that began at the
-// given time.
-func failsInRow(fails int, began time.Time) int {
-	if time.Since(began) >= steadyTime {
-		return 1
-	}
-	return fails + 1
+	return task.Backoff(r.fails)
 }

@@ -14,41 +14,43 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// heard collects what a call notifies of.
-type heard struct {
+// A notificationLog collects the notifications of a call.
+type notificationLog struct {
 	mu   sync.Mutex
 	said []switchboard.Notification
 }
 
-func (h *heard) notify(n switchboard.Notification) {
+func (h *notificationLog) notify(n switchboard.Notification) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.said = append(h.said, n)
 }
 
-func (h *heard) count() int {
+func (h *notificationLog) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.said)
 }
 
-// later runs f in a goroutine and returns where its error will be.
-func later(f func() error) <-chan error {
+// startAsync runs f in a goroutine and returns a channel for its error.
+func startAsync(f func() error) <-chan error {
 	c := make(chan error, 1)
 	go func() { c <- f() }()
 	return c
 }
 
-func do(what string) *switchboard.Call { return use("one", fmt.Sprintf(`{"do":%q}`, what)) }
+func doCall(what string) *switchboard.Call { return echoCall("one", fmt.Sprintf(`{"do":%q}`, what)) }
 
-func TestTheServersOwnErrorComesThroughButNotItsSecret(t *testing.T) {
+func TestAServersErrorIsPassedOnWithoutItsSecret(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
-	f := ready(t, Options{}, child("one", "calls", "TOKEN=hunter2-hunter2"))
-	_, err := f.Call(t.Context(), do("error"))
+	f := readyFleet(t, Options{}, stdioFake("one", "calls", "TOKEN=hunter2-hunter2"))
+	_, err := f.Call(t.Context(), doCall("error"))
 	e, ok := errors.AsType[*switchboard.ServerError](err)
 	if !ok {
 		t.Fatal(err)
@@ -58,23 +60,23 @@ func TestTheServersOwnErrorComesThroughButNotItsSecret(t *testing.T) {
 	}
 }
 
-func TestAFailedResultComesThroughButNotItsSecretAndAGoodOneUntouched(t *testing.T) {
+func TestAnErrorResultLosesSecretsAndAGoodResultIsUnchanged(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
-	f := ready(t, Options{}, child("one", "calls", "TOKEN=hunter2-hunter2"))
+	f := readyFleet(t, Options{}, stdioFake("one", "calls", "TOKEN=hunter2-hunter2"))
 	for what, want := range map[string]string{
 		"fail": `{"content":[{"type":"text","text":"token is ***"}], "isError" : true, "n":1.0}`,
 		"work": `{"content":[{"type":"text","text":"token is hunter2-hunter2"}], "isError" : false, "n":1.0}`,
 	} {
-		result, err := f.Call(t.Context(), do(what))
+		result, err := f.Call(t.Context(), doCall(what))
 		if err != nil || string(result.JSON) != want {
 			t.Errorf("%s: %s, %v, want %s", what, result.JSON, err, want)
 		}
 	}
 }
 
-func TestAnswersThatNobodyAskedForAreDropped(t *testing.T) {
-	f := ready(t, Options{}, child("one", "calls"))
-	result, err := f.Call(t.Context(), do("wrong-ids"))
+func TestAnswersToNoRequestAreDropped(t *testing.T) {
+	f := readyFleet(t, Options{}, stdioFake("one", "calls"))
+	result, err := f.Call(t.Context(), doCall("wrong-ids"))
 	if err != nil || string(result.JSON) != `{"right":1}` {
 		t.Fatalf("%s, %v", result.JSON, err)
 	}
@@ -82,8 +84,8 @@ func TestAnswersThatNobodyAskedForAreDropped(t *testing.T) {
 }
 
 func TestAServersPingIsAnsweredAndNothingElse(t *testing.T) {
-	f := ready(t, Options{}, child("one", "calls"))
-	result, err := f.Call(t.Context(), do("ask"))
+	f := readyFleet(t, Options{}, stdioFake("one", "calls"))
+	result, err := f.Call(t.Context(), doCall("ask"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +96,10 @@ func TestAServersPingIsAnsweredAndNothingElse(t *testing.T) {
 }
 
 func TestProgressArrivesInOrderBeforeTheResultUnderTheClientsToken(t *testing.T) {
-	f := ready(t, Options{}, child("one", "calls"))
-	c := do("progress")
+	f := readyFleet(t, Options{}, stdioFake("one", "calls"))
+	c := doCall("progress")
 	c.Params = []byte(`{"name":"x","arguments":{"do":"progress"},"_meta":{"progressToken":1.5e300}}`)
-	var h heard
+	var h notificationLog
 	c.Notify = h.notify
 	result, err := f.Call(t.Context(), c)
 	if err != nil || string(result.JSON) != `{"done":true}` {
@@ -114,14 +116,14 @@ func TestProgressArrivesInOrderBeforeTheResultUnderTheClientsToken(t *testing.T)
 }
 
 func TestProgressOfACallThatAskedForNoneIsDropped(t *testing.T) {
-	f := ready(t, Options{}, child("one", "calls"))
-	c := do("progress")
-	c.Notify = func(n switchboard.Notification) { t.Errorf("notified of %s", n.Params) }
-	_, _ = f.Call(t.Context(), c) // the fake has no token to use, and so says null
+	f := readyFleet(t, Options{}, stdioFake("one", "calls"))
+	c := doCall("progress")
+	c.Notify = func(n switchboard.Notification) { t.Errorf("notification %s", n.Params) }
+	_, _ = f.Call(t.Context(), c) // the fake has no token, so it sends null
 }
 
-func TestLogMessagesGoToTheOnlyCallAtItsLevelOrToNobody(t *testing.T) {
-	f := ready(t, Options{}, child("one", "calls"))
+func TestALogMessageGoesToTheOnlyCallAtItsLevelOrIsDropped(t *testing.T) {
+	f := readyFleet(t, Options{}, stdioFake("one", "calls"))
 	for _, tt := range []struct {
 		level  string
 		others int
@@ -133,12 +135,12 @@ func TestLogMessagesGoToTheOnlyCallAtItsLevelOrToNobody(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
 			for range tt.others {
-				wg.Go(func() { _, _ = f.Call(ctx, do("never")) })
+				wg.Go(func() { _, _ = f.Call(ctx, doCall("never")) })
 			}
-			wait.Until(t, "the others are under way", func() bool { return underWay(f, "one") == tt.others })
-			c := do("log")
+			wait.Until(t, "the others are under way", func() bool { return pendingCount(f, "one") == tt.others })
+			c := doCall("log")
 			c.LogLevel = tt.level
-			var h heard
+			var h notificationLog
 			c.Notify = h.notify
 			if _, err := f.Call(t.Context(), c); err != nil {
 				t.Fatal(err)
@@ -156,10 +158,10 @@ func TestLogMessagesGoToTheOnlyCallAtItsLevelOrToNobody(t *testing.T) {
 }
 
 func TestNoCallWaitsForAServerThatDoesNotSetItsLevel(t *testing.T) {
-	s := child("one", "silent-about-levels")
-	s.Timeout = logLevelTimeout / 2
-	f := ready(t, Options{}, s)
-	c := use("one", "{}")
+	s := stdioFake("one", "silent-about-levels")
+	s.Timeout = link.LogLevelTimeout / 2
+	f := readyFleet(t, Options{}, s)
+	c := echoCall("one", "{}")
 	c.LogLevel = "info"
 	result, err := f.Call(t.Context(), c)
 	if err != nil || string(result.JSON) != `{"level":"info"}` {
@@ -167,25 +169,16 @@ func TestNoCallWaitsForAServerThatDoesNotSetItsLevel(t *testing.T) {
 	}
 }
 
-// underWay returns how many requests have been sent to the server and not been
-// answered.
-func underWay(f *Fleet, id switchboard.ServerID) int {
+// pendingCount returns how many requests were sent to the server and are not answered.
+func pendingCount(f *Fleet, id switchboard.ServerID) int {
 	s := f.server(id)
-	s.main.mu.Lock()
-	l := s.main.link
-	s.main.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, fl := range l.pending {
-		if fl.method == "tools/call" && fl.mayBeSent() {
-			n++
-		}
-	}
-	return n
+	s.connectors.main.mu.Lock()
+	l := s.connectors.main.link
+	s.connectors.main.mu.Unlock()
+	return l.Requests.InFlight()
 }
 
-func TestCancellingACallTellsTheServerAndFreesItsPlace(t *testing.T) {
+func TestCancellingACallNotifiesTheServerAndReleasesItsSlot(t *testing.T) {
 	for _, kind := range []string{"calls", "calls-modern"} {
 		t.Run(kind, func(t *testing.T) { testCancelling(t, kind) })
 	}
@@ -193,16 +186,16 @@ func TestCancellingACallTellsTheServerAndFreesItsPlace(t *testing.T) {
 
 func testCancelling(t *testing.T, kind string) {
 	record := filepath.Join(t.TempDir(), "cancelled")
-	f := ready(t, Options{}, child("one", kind, "RECORD="+record))
+	f := readyFleet(t, Options{}, stdioFake("one", kind, "RECORD="+record))
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := later(func() error {
-		_, err := f.Call(ctx, do("never"))
+	ended := startAsync(func() error {
+		_, err := f.Call(ctx, doCall("never"))
 		return err
 	})
-	wait.Until(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
+	wait.Until(t, "the call is under way", func() bool { return pendingCount(f, "one") == 1 })
 	cancel()
 	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
-	if s := status(t, f, "one"); s.InFlight != 0 || f.server("one").gate.size() != 0 {
+	if s := status(t, f, "one"); s.InFlight != 0 || f.server("one").gate.InFlight() != 0 {
 		t.Errorf("%d calls are still counted", s.InFlight)
 	}
 	wait.Until(t, "the server is told", func() bool {
@@ -211,105 +204,105 @@ func testCancelling(t *testing.T, kind string) {
 	})
 }
 
-func TestWhatIsWrongWithAnAnswerIsSaid(t *testing.T) {
-	f := ready(t, Options{}, child("one", "calls"))
-	_, err := f.Call(t.Context(), do("no-object"))
+func TestTheErrorSaysWhatIsWrongWithAnAnswer(t *testing.T) {
+	f := readyFleet(t, Options{}, stdioFake("one", "calls"))
+	_, err := f.Call(t.Context(), doCall("no-object"))
 	wantCode(t, err, switchboard.CodeResultInvalid)
 
-	_, err = f.Call(t.Context(), do("large"))
-	if e := refused(t, err, switchboard.CodeResultInvalid); !strings.Contains(e.Text, "16777") {
-		t.Errorf("it does not say by how much: %s", e.Text)
+	_, err = f.Call(t.Context(), doCall("large"))
+	if e := wantRefusal(t, err, switchboard.CodeResultInvalid); !strings.Contains(e.Text, "16777") {
+		t.Errorf("the error does not say the size: %s", e.Text)
 	}
-	if _, err := f.Call(t.Context(), do("anything")); err != nil {
+	if _, err := f.Call(t.Context(), doCall("anything")); err != nil {
 		t.Errorf("after an answer that was too large: %v", err)
 	}
 }
 
 func TestACallThatWasSentEndsAtItsDeadlineWithAnUnknownOutcome(t *testing.T) {
-	s := child("one", "calls")
+	s := stdioFake("one", "calls")
 	s.Timeout = time.Second
-	f := ready(t, Options{}, s)
-	_, err := f.Call(t.Context(), do("never"))
+	f := readyFleet(t, Options{}, s)
+	_, err := f.Call(t.Context(), doCall("never"))
 	wantCode(t, err, switchboard.CodeOutcomeUnknown)
 }
 
-func TestACallThatNeverLeftIsNotExecuted(t *testing.T) {
+func TestACallThatWasNeverSentIsNotExecuted(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
-	s := child("one", "deaf")
+	s := stdioFake("one", "deaf")
 	s.Timeout = time.Second
-	f := ready(t, Options{}, s)
-	// The first fills the pipe, so that no byte of the second can leave.
-	first := later(func() error {
-		_, err := f.Call(t.Context(), use("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
+	f := readyFleet(t, Options{}, s)
+	// The first call fills the pipe, so that no byte of the second can leave.
+	first := startAsync(func() error {
+		_, err := f.Call(t.Context(), echoCall("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
 		return err
 	})
-	wait.Until(t, "the first is being written", func() bool { return underWay(f, "one") == 1 })
-	_, err := f.Call(t.Context(), use("one", `{}`))
+	wait.Until(t, "the first is being written", func() bool { return pendingCount(f, "one") == 1 })
+	_, err := f.Call(t.Context(), echoCall("one", `{}`))
 	wantCode(t, err, switchboard.CodeNotExecuted)
 	wantCode(t, <-first, switchboard.CodeOutcomeUnknown)
 }
 
-func TestAChildKilledDuringACallEndsItAtOnceAndIsBack(t *testing.T) {
-	s := child("one", "calls")
+func TestAKilledChildEndsItsCallAtOnceAndIsRestarted(t *testing.T) {
+	s := stdioFake("one", "calls")
 	s.Timeout = time.Hour
-	f := ready(t, Options{}, s)
+	f := readyFleet(t, Options{}, s)
 	first := status(t, f, "one").PIDs
-	bystander := later(func() error {
-		_, err := f.Call(t.Context(), do("never"))
+	bystander := startAsync(func() error {
+		_, err := f.Call(t.Context(), doCall("never"))
 		return err
 	})
-	wait.Until(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
-	_, err := f.Call(t.Context(), do("die"))
+	wait.Until(t, "the call is under way", func() bool { return pendingCount(f, "one") == 1 })
+	_, err := f.Call(t.Context(), doCall("die"))
 	wantCode(t, err, switchboard.CodeOutcomeUnknown)
-	if e := refused(t, <-bystander, switchboard.CodeOutcomeUnknown); !strings.Contains(e.Error(), "exit status 9") {
-		t.Errorf("the cause does not say how: %v", e)
+	if e := wantRefusal(t, <-bystander, switchboard.CodeOutcomeUnknown); !strings.Contains(e.Error(), "exit status 9") {
+		t.Errorf("the error does not say how the process ended: %v", e)
 	}
 
-	// No waiting: a call finds the server again by itself.
-	result, err := f.Call(t.Context(), do("anything"))
+	// The next call reconnects by itself.
+	result, err := f.Call(t.Context(), doCall("anything"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if pid := int(fields(t, result.JSON)["pid"].(float64)); pid == first[0] {
 		t.Errorf("the same process %d", pid)
 	}
-	await(t, f, "one", StateReady)
+	awaitState(t, f, "one", StateReady)
 	if st := status(t, f, "one"); st.Restarts != 1 || st.Stale || st.LastFailure != nil {
 		t.Errorf("status %+v", st)
 	}
 	assertGone(t, first[0])
 }
 
-func TestACallBeyondTheBoundIsShed(t *testing.T) {
-	f := ready(t, Options{MaxInFlight: 3}, child("one", "calls"), child("two", "calls"))
+func TestACallBeyondTheLimitIsRefused(t *testing.T) {
+	f := readyFleet(t, Options{MaxInFlight: 3}, stdioFake("one", "calls"), stdioFake("two", "calls"))
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 3 {
-		wg.Go(func() { _, _ = f.Call(ctx, do("never")) })
+		wg.Go(func() { _, _ = f.Call(ctx, doCall("never")) })
 	}
-	wait.Until(t, "three are under way", func() bool { return underWay(f, "one") == 3 })
-	_, err := f.Call(t.Context(), do("anything"))
+	wait.Until(t, "three are under way", func() bool { return pendingCount(f, "one") == 3 })
+	_, err := f.Call(t.Context(), doCall("anything"))
 	wantCode(t, err, switchboard.CodeOverloaded)
-	if _, err := f.Call(t.Context(), use("two", "{}")); err != nil {
-		t.Errorf("the other server: %v", err)
+	if _, err := f.Call(t.Context(), echoCall("two", "{}")); err != nil {
+		t.Errorf("the call to the other server: %v", err)
 	}
 	cancel()
 	wg.Wait()
-	if _, err := f.Call(t.Context(), do("anything")); err != nil {
-		t.Errorf("with room again: %v", err)
+	if _, err := f.Call(t.Context(), doCall("anything")); err != nil {
+		t.Errorf("with a free slot: %v", err)
 	}
 }
 
-func TestACallOfAServerThatIsNotThere(t *testing.T) {
-	f := open(t, Options{StartDeadline: 50 * time.Millisecond, StartWait: 50 * time.Millisecond},
-		child("hang", "hang"),
+func TestACallToAnUnknownServerIsRefused(t *testing.T) {
+	f := openFleet(t, Options{StartDeadline: 50 * time.Millisecond, StartWait: 50 * time.Millisecond},
+		stdioFake("hang", "hang"),
 		switchboard.Server{ID: "none", Transport: switchboard.TransportStdio, Command: []string{"no-such-program-here"}})
 	for id, want := range map[string]switchboard.Code{
 		"unknown": switchboard.CodeServerUnknown,
 		"hang":    switchboard.CodeNoneHealthy,
 		"none":    switchboard.CodeServerUnreachable,
 	} {
-		_, err := f.Call(t.Context(), use(id, "{}"))
+		_, err := f.Call(t.Context(), echoCall(id, "{}"))
 		if e, ok := errors.AsType[*switchboard.Error](err); !ok || e.Code != want && (id != "none" || e.Code != switchboard.CodeNoneHealthy) {
 			t.Errorf("%s: %v, want %s", id, err, want)
 		}
@@ -320,7 +313,7 @@ func TestEachPrincipalHasAProcessOfItsOwnUnlessShared(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
 	pid := func(f *Fleet, tenant, who string) float64 {
-		c := use("one", "{}")
+		c := echoCall("one", "{}")
 		c.Principal = switchboard.Principal{Tenant: switchboard.TenantID(tenant), ID: who}
 		result, err := f.Call(t.Context(), c)
 		if err != nil {
@@ -331,7 +324,7 @@ func TestEachPrincipalHasAProcessOfItsOwnUnlessShared(t *testing.T) {
 	for _, tt := range []struct {
 		share           switchboard.Share
 		one             bool
-		people, tenants bool // whether they have the same process
+		people, tenants bool // whether they share a process
 		connections     int
 	}{
 		{switchboard.SharePrincipal, false, false, false, 4},
@@ -341,15 +334,15 @@ func TestEachPrincipalHasAProcessOfItsOwnUnlessShared(t *testing.T) {
 		{switchboard.SharePrincipal, true, true, true, 1},
 	} {
 		t.Run(fmt.Sprintf("%s one=%v", tt.share, tt.one), func(t *testing.T) {
-			s := child("one", "legacy")
+			s := stdioFake("one", "legacy")
 			s.Share = tt.share
-			f := ready(t, Options{OnePrincipal: tt.one}, s)
+			f := readyFleet(t, Options{OnePrincipal: tt.one}, s)
 			ann, bob, eve := pid(f, "acme", "ann"), pid(f, "acme", "bob"), pid(f, "other", "ann")
 			if again := pid(f, "acme", "ann"); again != ann {
 				t.Errorf("ann had process %v, and then %v", ann, again)
 			}
 			if got := ann == bob; got != tt.people {
-				t.Errorf("two people of a tenant share: %v", got)
+				t.Errorf("two principals of a tenant share: %v", got)
 			}
 			if got := ann == eve; got != tt.tenants {
 				t.Errorf("two tenants share: %v", got)
@@ -361,12 +354,12 @@ func TestEachPrincipalHasAProcessOfItsOwnUnlessShared(t *testing.T) {
 	}
 }
 
-func TestConnectionsOfPrincipalsAreBoundedAndGivenUpWhenIdle(t *testing.T) {
-	s := child("one", "calls")
+func TestConnectionsOfPrincipalsAreLimitedAndClosedWhenIdle(t *testing.T) {
+	s := stdioFake("one", "calls")
 	s.Share = switchboard.SharePrincipal
-	f := ready(t, Options{MaxConnections: 3, IdleAfter: 50 * time.Millisecond}, s)
+	f := readyFleet(t, Options{MaxConnections: 3, IdleAfter: 50 * time.Millisecond}, s)
 	as := func(who, what string) *switchboard.Call {
-		c := do(what)
+		c := doCall(what)
 		c.Principal.ID = who
 		return c
 	}
@@ -384,30 +377,30 @@ func TestConnectionsOfPrincipalsAreBoundedAndGivenUpWhenIdle(t *testing.T) {
 	cancel()
 	wg.Wait()
 	if _, err := f.Call(t.Context(), as("eve", "anything")); err != nil {
-		t.Errorf("an idle connection does not make room: %v", err)
+		t.Errorf("an idle connection is not evicted: %v", err)
 	}
 	wait.Until(t, "only ours is left", func() bool { return status(t, f, "one").Connections == 1 })
 	if _, err := f.Call(t.Context(), as("ann", "anything")); err != nil {
-		t.Errorf("after its connection was given up: %v", err)
+		t.Errorf("after its connection was closed: %v", err)
 	}
 }
 
-func TestAResultMayBeAsLargeAsItsServerIsConfiguredTo(t *testing.T) {
+func TestAResultMayBeAsLargeAsMaxResultAllows(t *testing.T) {
 	t.Parallel()
 	result := func(n int) string { return `{"text":"` + strings.Repeat("x", n) + `"}` }
-	site := newSite(t, EraModern, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
-		reply(w, m, result(maxMessage))
+	site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+		writeResult(w, m, result(frame.MaxMessage))
 	}))
-	for name, s := range map[string]switchboard.Server{"over HTTP": site.server(), "on pipes": child("one", "calls")} {
+	for name, s := range map[string]switchboard.Server{"over HTTP": site.server(), "on pipes": stdioFake("one", "calls")} {
 		t.Run(name, func(t *testing.T) {
 			for most, want := range map[int]switchboard.Code{0: switchboard.CodeResultInvalid, 64 << 10: switchboard.CodeResultInvalid, 32 << 20: ""} {
 				s.MaxResult = most
-				f := ready(t, Options{}, s)
-				got, err := f.Call(t.Context(), do("large"))
+				f := readyFleet(t, Options{}, s)
+				got, err := f.Call(t.Context(), doCall("large"))
 				if own, _ := errors.AsType[*switchboard.Error](err); want != "" && (own == nil || own.Code != want) {
 					t.Errorf("at most %d: %v, want %s", most, err, want)
 				}
-				if want == "" && (err != nil || string(got.JSON) != result(maxMessage)) {
+				if want == "" && (err != nil || string(got.JSON) != result(frame.MaxMessage)) {
 					t.Errorf("at most %d: %d bytes, %v", most, len(got.JSON), err)
 				}
 			}

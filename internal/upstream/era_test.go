@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -29,41 +30,41 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 		}
 	}
 	result := func(text string) func(w http.ResponseWriter, m *msg) {
-		return func(w http.ResponseWriter, m *msg) { reply(w, m, text) }
+		return func(w http.ResponseWriter, m *msg) { writeResult(w, m, text) }
 	}
 	for _, tt := range []struct {
 		name     string
 		discover func(w http.ResponseWriter, m *msg)
-		era      Era
+		era      link.Era
 		fails    string
 	}{
-		{"400", plain(400), EraLegacy, ""},
-		{"404", plain(404), EraLegacy, ""},
-		{"405", plain(405), EraLegacy, ""},
-		{"200 method not found", rpc(200, -32601, ""), EraLegacy, ""},
-		{"404 method not found", rpc(404, -32601, ""), EraLegacy, ""},
-		{"400 another code", rpc(400, -32000, ""), EraLegacy, ""},
-		{"400 unsupported, legacy offered", rpc(400, -32022, `,"data":{"supported":["2025-06-18"]}`), EraLegacy, ""},
-		{"empty result", result(`{}`), EraLegacy, ""},
-		{"result without a modern version", result(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`), EraLegacy, ""},
-		{"result with a later version", result(`{"supportedVersions":["2031-01-01"],"capabilities":{}}`), EraLegacy, ""},
-		{"result without capabilities", result(`{"supportedVersions":["2026-07-28"]}`), EraLegacy, ""},
-		{"a page", func(w http.ResponseWriter, _ *msg) { _, _ = io.WriteString(w, "<html>") }, EraLegacy, ""},
-		{"400 header mismatch", rpc(400, -32020, ""), EraModern, "-32020"},
-		{"400 missing capability", rpc(400, -32021, ""), EraModern, "-32021"},
-		{"400 unsupported", rpc(400, -32022, `,"data":{"supported":["2031-01-01"]}`), EraModern, "-32022"},
+		{"400", plain(400), link.EraLegacy, ""},
+		{"404", plain(404), link.EraLegacy, ""},
+		{"405", plain(405), link.EraLegacy, ""},
+		{"200 method not found", rpc(200, -32601, ""), link.EraLegacy, ""},
+		{"404 method not found", rpc(404, -32601, ""), link.EraLegacy, ""},
+		{"400 another code", rpc(400, -32000, ""), link.EraLegacy, ""},
+		{"400 unsupported, legacy offered", rpc(400, -32022, `,"data":{"supported":["2025-06-18"]}`), link.EraLegacy, ""},
+		{"empty result", result(`{}`), link.EraLegacy, ""},
+		{"result without a modern version", result(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`), link.EraLegacy, ""},
+		{"result with a later version", result(`{"supportedVersions":["2031-01-01"],"capabilities":{}}`), link.EraLegacy, ""},
+		{"result without capabilities", result(`{"supportedVersions":["2026-07-28"]}`), link.EraLegacy, ""},
+		{"a page", func(w http.ResponseWriter, _ *msg) { _, _ = io.WriteString(w, "<html>") }, link.EraLegacy, ""},
+		{"400 header mismatch", rpc(400, -32020, ""), link.EraModern, "-32020"},
+		{"400 missing capability", rpc(400, -32021, ""), link.EraModern, "-32021"},
+		{"400 unsupported", rpc(400, -32022, `,"data":{"supported":["2031-01-01"]}`), link.EraModern, "-32022"},
 		{"401", plain(401), "", "401 Unauthorized: check the credentials"},
 		{"403 with an error", rpc(403, -32601, ""), "", "403 Forbidden"},
 		{"500", plain(500), "", "500 Internal"},
 		{"503", plain(503), "", "503 Service"},
 		{"302", plain(302), "", "302 Found: redirects are not followed"},
 		{"308", plain(308), "", "308 Permanent Redirect: redirects are not followed"},
-		{"result of a modern server", result(modernHello), EraModern, ""},
+		{"result of a modern server", result(modernHello), link.EraModern, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			era := EraLegacy
-			if tt.era == EraModern && tt.fails == "" {
-				era = EraModern
+			era := link.EraLegacy
+			if tt.era == link.EraModern && tt.fails == "" {
+				era = link.EraModern
 			}
 			site := newSite(t, era, func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
 				if m == nil || m.Method != "server/discover" {
@@ -72,7 +73,7 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 				tt.discover(w, m)
 				return true
 			})
-			f := open(t, Options{}, site.server())
+			f := openFleet(t, Options{}, site.server())
 			f.Ready(t.Context())
 			s := status(t, f, "one")
 			if s.Era != tt.era {
@@ -84,19 +85,19 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 			if tt.fails != "" && (s.LastFailure == nil || !strings.Contains(s.LastFailure.Message, tt.fails)) {
 				t.Errorf("failure %+v, want %q", s.LastFailure, tt.fails)
 			}
-			if n := len(site.requests("initialize")); n > 1 || n == 0 && tt.era == EraLegacy {
+			if n := len(site.requests("initialize")); n > 1 || n == 0 && tt.era == link.EraLegacy {
 				t.Errorf("%d times initialize", n)
 			}
 		})
 	}
 }
 
-func TestAServerThatRefusesAVersionIsAskedOnceMoreInOneThatItNames(t *testing.T) {
+func TestDiscoverRetriesOnceWithAVersionThatTheServerNames(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		supported string
-		refuses   int // so many times, or more often than is asked
-		asked     int // in the first attempt
+		refuses   int // number of refusals, which may exceed the number of requests
+		asked     int // requests in the first attempt
 		ready     bool
 	}{
 		{"once", `["2031-01-01","2026-07-28"]`, 1, 2, true},
@@ -105,7 +106,7 @@ func TestAServerThatRefusesAVersionIsAskedOnceMoreInOneThatItNames(t *testing.T)
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var site *site
-			site = newSite(t, EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
+			site = newSite(t, link.EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
 				if m == nil || m.Method != "server/discover" || len(site.requests("server/discover")) > tt.refuses {
 					return false
 				}
@@ -114,20 +115,20 @@ func TestAServerThatRefusesAVersionIsAskedOnceMoreInOneThatItNames(t *testing.T)
 				_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"no","data":{"supported":%s}}}`, m.ID, tt.supported)
 				return true
 			})
-			f := open(t, Options{}, site.server())
+			f := openFleet(t, Options{}, site.server())
 			f.Ready(t.Context())
 			asked := len(site.requests("server/discover"))
 			if s := status(t, f, "one"); (s.State == StateReady) != tt.ready {
 				t.Errorf("%s: %+v", s.State, s.LastFailure)
 			}
 			if asked != tt.asked || len(site.requests("initialize")) != 0 {
-				t.Errorf("it was asked %d times", asked)
+				t.Errorf("it got %d requests", asked)
 			}
 		})
 	}
 }
 
-// A logBook keeps what is logged.
+// A logBook stores the log output.
 type logBook struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -148,26 +149,26 @@ func (b *logBook) String() string {
 func TestAServerOfBothErasStaysUpHoweverLateItAnswers(t *testing.T) {
 	t.Parallel() // it waits for silences
 	var logs logBook
-	eras := map[switchboard.ServerID]Era{
-		"at-once": EraModern,
-		"starts":  EraModern, // what it has not read counts as no silence
-		"late":    EraLegacy,
-		"reverse": EraLegacy,
+	eras := map[switchboard.ServerID]link.Era{
+		"at-once": link.EraModern,
+		"starts":  link.EraModern, // time before it has read the request is no silence
+		"late":    link.EraLegacy,
+		"reverse": link.EraLegacy,
 	}
 	if runtime.GOOS != "linux" {
-		eras["starts"] = EraLegacy
+		eras["starts"] = link.EraLegacy
 	}
-	f := open(t, Options{Log: slog.New(slog.NewTextHandler(&logs, nil))},
-		child("at-once", "speaks-both"), child("starts", "speaks-both-but-starts-late"),
-		child("late", "speaks-both-late"), child("reverse", "speaks-both-late-and-legacy-first"))
+	f := openFleet(t, Options{Log: slog.New(slog.NewTextHandler(&logs, nil))},
+		stdioFake("at-once", "speaks-both"), stdioFake("starts", "speaks-both-but-starts-late"),
+		stdioFake("late", "speaks-both-late"), stdioFake("reverse", "speaks-both-late-and-legacy-first"))
 	f.Ready(t.Context())
 	for id, era := range eras {
 		for range 3 {
 			if err := f.Probe(t.Context(), id); err != nil {
-				t.Errorf("%s: a probe: %v", id, err)
+				t.Errorf("%s: probe: %v", id, err)
 			}
 		}
-		if _, err := f.Call(t.Context(), use(string(id), "{}")); err != nil {
+		if _, err := f.Call(t.Context(), echoCall(string(id), "{}")); err != nil {
 			t.Errorf("%s: %v", id, err)
 		}
 		if s := status(t, f, id); s.Era != era || s.Restarts != 0 || s.Dropped != 0 {
@@ -179,8 +180,8 @@ func TestAServerOfBothErasStaysUpHoweverLateItAnswers(t *testing.T) {
 	}
 }
 
-func TestAProbeThatTheErasOfAConnectionCannotAnswerMakesANewConnection(t *testing.T) {
-	f := ready(t, Options{}, child("one", "discovers-once"))
+func TestAProbeThatTheEraOfTheConnectionCannotAnswerOpensANewConnection(t *testing.T) {
+	f := readyFleet(t, Options{}, stdioFake("one", "discovers-once"))
 	for range 3 {
 		if err := f.Probe(t.Context(), "one"); err != nil {
 			t.Errorf("a probe: %v", err)
@@ -189,10 +190,10 @@ func TestAProbeThatTheErasOfAConnectionCannotAnswerMakesANewConnection(t *testin
 }
 
 func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
-	site := newSite(t, EraLegacy, nil)
-	f := ready(t, Options{}, site.server())
+	site := newSite(t, link.EraLegacy, nil)
+	f := readyFleet(t, Options{}, site.server())
 	site.forget()
-	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+	if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 		t.Fatalf("a client notices: %v", err)
 	}
 	calls := site.requests("tools/call")
@@ -210,17 +211,17 @@ func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
 		return s.State == StateReady && s.LastFailure == nil && !s.Stale
 	})
 
-	// A server that forgets each session at once is not asked for ever.
+	// A server that forgets each session at once does not cause an endless loop.
 	site.set(func(_ http.ResponseWriter, _ *http.Request, m *msg) bool {
 		if m != nil && m.Method == "tools/call" {
 			site.forget()
 		}
 		return false
 	})
-	_, err := f.Call(t.Context(), use("one", "{}"))
+	_, err := f.Call(t.Context(), echoCall("one", "{}"))
 	wantCode(t, err, switchboard.CodeServerUnreachable)
 	if n := len(site.requests("tools/call")); n != 4 {
-		t.Errorf("it was asked %d times", n-2)
+		t.Errorf("it got %d requests", n-2)
 	}
 }
 
@@ -230,7 +231,7 @@ func TestASessionIsAlsoForgottenByServersThatSayBadRequest(t *testing.T) {
 		"as text":     "Invalid or missing session ID",
 	} {
 		t.Run(name, func(t *testing.T) {
-			site := newSite(t, EraLegacy, nil)
+			site := newSite(t, link.EraLegacy, nil)
 			site.set(func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 				session := r.Header.Get("Mcp-Session-Id")
 				refuses := m != nil && m.Params.Arguments["refuse"] == true
@@ -242,19 +243,19 @@ func TestASessionIsAlsoForgottenByServersThatSayBadRequest(t *testing.T) {
 				_, _ = io.WriteString(w, body)
 				return true
 			})
-			f := ready(t, Options{}, site.server())
+			f := readyFleet(t, Options{}, site.server())
 
-			// One request that it does not like is no reason to give up.
-			_, err := f.Call(t.Context(), use("one", `{"refuse":true}`))
+			// A single refused request does not end the session.
+			_, err := f.Call(t.Context(), echoCall("one", `{"refuse":true}`))
 			if err == nil {
 				t.Fatal("no error")
 			}
 			if n := len(site.requests("initialize")); n != 1 || len(site.requests("tools/call")) != 1 {
-				t.Errorf("%d sessions for one refusal", n)
+				t.Errorf("%d sessions after one refusal", n)
 			}
 
 			site.forget()
-			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+			if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 				t.Errorf("a client notices: %v", err)
 			}
 			if n := len(site.requests("initialize")); n != 2 {
@@ -269,41 +270,41 @@ func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
 		t.Run("was "+string(era), func(t *testing.T) {
 			t.Parallel()
 			site := newSite(t, era, nil)
-			f := ready(t, Options{}, site.server())
-			other := map[Era]Era{EraLegacy: EraModern, EraModern: EraLegacy}[era]
+			f := readyFleet(t, Options{}, site.server())
+			other := map[link.Era]link.Era{link.EraLegacy: link.EraModern, link.EraModern: link.EraLegacy}[era]
 			site.mu.Lock()
 			site.era = other
 			site.mu.Unlock()
 			site.forget()
-			site.CloseClientConnections() // its streams end, so that it is looked at
+			site.CloseClientConnections() // its streams end, so that the server is listed again
 			wait.Until(t, "it is ready in the other era", func() bool {
 				s := status(t, f, "one")
 				return s.Era == other && s.State == StateReady
 			})
-			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+			if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-func TestAServerThatWasReplacedBeforeItHadBegunItsStreamIsFoundAgain(t *testing.T) {
+func TestAServerReplacedBeforeItOpenedItsStreamIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	replaced := make(chan struct{})
-	site := newSite(t, EraLegacy, func(_ http.ResponseWriter, r *http.Request, _ *msg) bool {
+	site := newSite(t, link.EraLegacy, func(_ http.ResponseWriter, r *http.Request, _ *msg) bool {
 		if r.Method == http.MethodGet {
 			<-replaced
 		}
 		return false
 	})
-	f := ready(t, Options{}, site.server()) // which waits for the stream, though not for ever
+	f := readyFleet(t, Options{}, site.server()) // waits for the stream, but not without a limit
 	site.mu.Lock()
-	site.era = EraModern
+	site.era = link.EraModern
 	site.mu.Unlock()
 	site.forget()
 	close(replaced)
 	wait.Until(t, "it is ready in the other era", func() bool {
 		s := status(t, f, "one")
-		return s.Era == EraModern && s.State == StateReady
+		return s.Era == link.EraModern && s.State == StateReady
 	})
 }

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// blame checks whether a refusal says that the call was not sent, and that the
-// server has failed.
-func blame(t *testing.T, err error, unsent, theirs bool) {
+// checkBlame checks whether an error says that the call was not sent, and that the server has
+// failed.
+func checkBlame(t *testing.T, err error, unsent, theirs bool) {
 	t.Helper()
 	e, ok := errors.AsType[*switchboard.Error](err)
 	if !ok {
@@ -24,50 +25,6 @@ func blame(t *testing.T, err error, unsent, theirs bool) {
 	}
 	if e.Unsent != unsent || e.ServerFailed != theirs {
 		t.Errorf("unsent %v, and the server failed %v; want %v and %v: %v", e.Unsent, e.ServerFailed, unsent, theirs, e)
-	}
-}
-
-func TestEachFaultSaysWhoseItWasAndWhetherTheCallWasSent(t *testing.T) {
-	lasting := context.Background()
-	ended := func(why error) context.Context {
-		ctx, cancel := context.WithCancelCause(lasting)
-		cancel(why)
-		return ctx
-	}
-	for _, tt := range []struct {
-		name   string
-		ctx    context.Context
-		kind   errorKind
-		status int
-		sent   [2]bool // whether the server has failed, where the call was not sent and where it was
-	}{
-		{"no connection", lasting, kindUnreachable, 0, [2]bool{true, true}},
-		{"the connection broke", lasting, kindLost, 0, [2]bool{true, true}},
-		{"the session is forgotten", lasting, kindGone, 404, [2]bool{true, true}},
-		{"4xx, also when we connect", lasting, kindRefused, 403, [2]bool{true, false}},
-		{"a redirect", lasting, kindRefused, 307, [2]bool{true, true}},
-		{"5xx", lasting, kindBroken, 503, [2]bool{true, true}},
-		{"429", lasting, kindLimited, 429, [2]bool{false, false}},
-		{"no valid answer", lasting, kindInvalid, 0, [2]bool{true, true}},
-		{"no protocol", lasting, kindProtocol, 0, [2]bool{true, true}},
-		{"silence", lasting, kindSilent, 0, [2]bool{true, true}},
-		{"the server's own time is over", ended(&timeLimit{blamesServer: true}), kindSilent, 0, [2]bool{true, true}},
-		{"a policy's time is over", ended(&timeLimit{}), kindSilent, 0, [2]bool{false, false}},
-		{"the client went away", ended(context.Canceled), kindSilent, 0, [2]bool{false, false}},
-		{"the client's time is over", ended(context.DeadlineExceeded), kindLost, 0, [2]bool{false, false}},
-	} {
-		for i, sent := range []bool{false, true} {
-			f := exchangeErrorf(tt.kind, sent, "%s", tt.name)
-			f.status = tt.status
-			e := callError(tt.ctx, f)
-			if e.Unsent == sent || e.ServerFailed != tt.sent[i] {
-				t.Errorf("%s, sent %v: unsent %v, and the server failed %v", tt.name, sent, e.Unsent, e.ServerFailed)
-			}
-			f.ours = true
-			if callError(tt.ctx, f).ServerFailed {
-				t.Errorf("%s, sent %v: the server is blamed for what is our doing", tt.name, sent)
-			}
-		}
 	}
 }
 
@@ -86,70 +43,70 @@ func TestWhoFailedOnPipesAndWhetherTheCallWasSent(t *testing.T) {
 		call           *switchboard.Call
 		unsent, theirs bool
 	}{
-		{"it dies", child("one", "calls"), do("die"), false, true},
-		{"it answers nonsense", child("one", "calls"), do("no-object"), false, true},
-		{"it answers too much", child("one", "calls"), do("large"), false, true},
-		{"it floods", child("one", "calls"), do("flood-answers"), false, true},
-		{"it hangs", brief(child("one", "calls")), do("never"), false, true},
-		{"policy gave it no time", child("one", "calls"), bound(do("never")), false, false},
-		{"it never starts", child("one", "hang"), use("one", "{}"), true, true},
-		{"it never starts, and there is somewhere else to go", child("one", "hang"), hurried(use("one", "{}")), true, true},
-		{"it cannot be started", switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"no-such-program-here"}}, use("one", "{}"), true, true},
-		{"there is none", child("other", "legacy"), use("one", "{}"), true, false},
+		{"it dies", stdioFake("one", "calls"), doCall("die"), false, true},
+		{"it answers nonsense", stdioFake("one", "calls"), doCall("no-object"), false, true},
+		{"it answers too much", stdioFake("one", "calls"), doCall("large"), false, true},
+		{"it floods", stdioFake("one", "calls"), doCall("flood-answers"), false, true},
+		{"it hangs", brief(stdioFake("one", "calls")), doCall("never"), false, true},
+		{"policy gave it no time", stdioFake("one", "calls"), bound(doCall("never")), false, false},
+		{"it never starts", stdioFake("one", "hang"), echoCall("one", "{}"), true, true},
+		{"it never starts, and there is somewhere else to go", stdioFake("one", "hang"), hurried(echoCall("one", "{}")), true, true},
+		{"it cannot be started", switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"no-such-program-here"}}, echoCall("one", "{}"), true, true},
+		{"there is none", stdioFake("other", "legacy"), echoCall("one", "{}"), true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := open(t, Options{StartDeadline: time.Second, StartWait: time.Second}, tt.server)
+			f := openFleet(t, Options{StartDeadline: time.Second, StartWait: time.Second}, tt.server)
 			if !tt.unsent {
-				await(t, f, "one", StateReady)
+				awaitState(t, f, "one", StateReady)
 			}
 			_, err := f.Call(t.Context(), tt.call)
-			blame(t, err, tt.unsent, tt.theirs)
+			checkBlame(t, err, tt.unsent, tt.theirs)
 		})
 	}
 }
 
 func TestWhoFailedWhenManyCallsMeet(t *testing.T) {
 	t.Run("the server has as many as it may", func(t *testing.T) {
-		f := ready(t, Options{MaxInFlight: 1}, child("one", "calls"))
+		f := readyFleet(t, Options{MaxInFlight: 1}, stdioFake("one", "calls"))
 		ctx, cancel := context.WithCancel(t.Context())
-		first := later(func() error { _, err := f.Call(ctx, do("never")); return err })
-		wait.Until(t, "one is under way", func() bool { return underWay(f, "one") == 1 })
-		_, err := f.Call(t.Context(), do("anything"))
-		blame(t, err, true, false)
+		first := startAsync(func() error { _, err := f.Call(ctx, doCall("never")); return err })
+		wait.Until(t, "one is under way", func() bool { return pendingCount(f, "one") == 1 })
+		_, err := f.Call(t.Context(), doCall("anything"))
+		checkBlame(t, err, true, false)
 		cancel()
-		blame(t, <-first, false, false)
+		checkBlame(t, <-first, false, false)
 	})
 	t.Run("as many clients", func(t *testing.T) {
-		s := child("one", "calls")
+		s := stdioFake("one", "calls")
 		s.Share = switchboard.SharePrincipal
-		f := ready(t, Options{MaxConnections: 1}, s)
-		_, err := f.Call(t.Context(), do("anything"))
-		blame(t, err, true, false)
+		f := readyFleet(t, Options{MaxConnections: 1}, s)
+		_, err := f.Call(t.Context(), doCall("anything"))
+		checkBlame(t, err, true, false)
 	})
 	t.Run("the pipe is full", func(t *testing.T) {
-		s := child("one", "deaf")
+		s := stdioFake("one", "deaf")
 		s.Timeout = time.Second
-		f := ready(t, Options{}, s)
-		first := later(func() error {
-			_, err := f.Call(t.Context(), use("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
+		f := readyFleet(t, Options{}, s)
+		first := startAsync(func() error {
+			_, err := f.Call(t.Context(), echoCall("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
 			return err
 		})
-		wait.Until(t, "the first is being written", func() bool { return underWay(f, "one") == 1 })
+		wait.Until(t, "the first is being written", func() bool { return pendingCount(f, "one") == 1 })
 		ctx, cancel := context.WithCancel(t.Context())
-		second := later(func() error { _, err := f.Call(ctx, use("one", `{}`)); return err })
+		second := startAsync(func() error { _, err := f.Call(ctx, echoCall("one", `{}`)); return err })
 		wait.Until(t, "the second is there", func() bool { return status(t, f, "one").InFlight == 2 })
 		cancel()
-		blame(t, <-second, true, false)
-		blame(t, <-first, false, true) // a part of it has left
+		checkBlame(t, <-second, true, false)
+		checkBlame(t, <-first, false, true) // a part of it was sent
 	})
 	t.Run("we close", func(t *testing.T) {
-		f := ready(t, Options{}, child("one", "calls"))
-		call := later(func() error { _, err := f.Call(t.Context(), do("never")); return err })
-		wait.Until(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
+		f := readyFleet(t, Options{}, stdioFake("one", "calls"))
+		call := startAsync(func() error { _, err := f.Call(t.Context(), doCall("never")); return err })
+		wait.Until(t, "it is under way", func() bool { return pendingCount(f, "one") == 1 })
 		now, cancel := context.WithCancel(t.Context())
 		cancel()
 		f.Close(now)
-		blame(t, <-call, false, false)
+		checkBlame(t, <-call, false, false)
 	})
 }
 
@@ -170,115 +127,115 @@ func TestWhoFailedOverHTTPAndWhetherTheCallWasSent(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		era    Era
+		era    link.Era
 		answer func(http.ResponseWriter, *http.Request, *msg)
 		theirs bool
 	}{
-		{"the connection is closed", EraModern, raw(""), true},
-		{"half a header", EraModern, raw("HTTP/1.1 200 O"), true},
-		{"half a body", EraModern, raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"), true},
-		{"nonsense", EraModern, raw("nonsense\r\n\r\n"), true},
-		{"500", EraModern, says(500), true},
-		{"503", EraLegacy, says(503), true},
-		{"404", EraModern, says(404), false},
-		{"403", EraLegacy, says(403), false},
-		{"429", EraModern, says(429), false},
-		{"302", EraModern, says(302), true},
-		{"202", EraModern, says(202), true},
-		{"each session is forgotten", EraLegacy, says(404), true},
-		{"too large", EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) { reply(w, m, `"`+xs+`"`) }, true},
-		{"more is asked than was offered", EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) {
-			reply(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+		{"the connection is closed", link.EraModern, raw(""), true},
+		{"half a header", link.EraModern, raw("HTTP/1.1 200 O"), true},
+		{"half a body", link.EraModern, raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"), true},
+		{"nonsense", link.EraModern, raw("nonsense\r\n\r\n"), true},
+		{"500", link.EraModern, says(500), true},
+		{"503", link.EraLegacy, says(503), true},
+		{"404", link.EraModern, says(404), false},
+		{"403", link.EraLegacy, says(403), false},
+		{"429", link.EraModern, says(429), false},
+		{"302", link.EraModern, says(302), true},
+		{"202", link.EraModern, says(202), true},
+		{"each session is forgotten", link.EraLegacy, says(404), true},
+		{"too large", link.EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) { writeResult(w, m, `"`+xs+`"`) }, true},
+		{"more is asked than was offered", link.EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			writeResult(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := ready(t, Options{}, newSite(t, tt.era, calls(tt.answer)).server())
-			_, err := f.Call(t.Context(), use("one", "{}"))
-			blame(t, err, false, tt.theirs)
+			f := readyFleet(t, Options{}, newSite(t, tt.era, onCalls(tt.answer)).server())
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
+			checkBlame(t, err, false, tt.theirs)
 		})
 	}
 	t.Run("no header can say what is asked for", func(t *testing.T) {
-		f := ready(t, Options{}, newSite(t, EraModern, nil).server())
-		c := use("one", "{}")
+		f := readyFleet(t, Options{}, newSite(t, link.EraModern, nil).server())
+		c := echoCall("one", "{}")
 		c.Method = "x\r\nEvil: 1"
 		_, err := f.Call(t.Context(), c)
-		blame(t, err, true, false)
+		checkBlame(t, err, true, false)
 	})
 	t.Run("nobody listens any more", func(t *testing.T) {
-		site := newSite(t, EraModern, nil)
-		f := ready(t, Options{}, site.server())
+		site := newSite(t, link.EraModern, nil)
+		f := readyFleet(t, Options{}, site.server())
 		site.down()
-		_, err := f.Call(t.Context(), use("one", "{}"))
-		blame(t, err, true, true)
+		_, err := f.Call(t.Context(), echoCall("one", "{}"))
+		checkBlame(t, err, true, true)
 	})
 	t.Run("nobody listens any more when the client has answered", func(t *testing.T) {
-		site := newSite(t, EraModern, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+		site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
 			w.Header().Set("Connection", "close")
-			reply(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+			writeResult(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 		}))
-		f := ready(t, Options{}, site.server())
-		c := use("one", "{}")
+		f := readyFleet(t, Options{}, site.server())
+		c := echoCall("one", "{}")
 		c.Client = switchboard.Client{Capabilities: []byte(`{"elicitation":{}}`), Ask: func(context.Context, string, []byte) ([]byte, error) {
 			site.down()
 			return []byte("{}"), nil
 		}}
 		_, err := f.Call(t.Context(), c)
-		blame(t, err, false, true)
+		checkBlame(t, err, false, true)
 		wantCode(t, err, switchboard.CodeOutcomeUnknown)
 	})
 }
 
-// A question runs beside the call, where a panic would end the process.
-func TestAPanicWhileAClientIsAskedIsThatCallsAlone(t *testing.T) {
-	site := newSite(t, EraModern, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
-		reply(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+// A question runs on a goroutine of its own, where a panic would end the process.
+func TestAPanicInAQuestionFailsOnlyItsCall(t *testing.T) {
+	site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+		writeResult(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 	}))
-	f := ready(t, Options{}, site.server())
-	c := use("one", "{}")
+	f := readyFleet(t, Options{}, site.server())
+	c := echoCall("one", "{}")
 	c.Client = switchboard.Client{Capabilities: []byte(`{"elicitation":{}}`), Ask: func(context.Context, string, []byte) ([]byte, error) {
 		panic("a bug of ours")
 	}}
 	if _, err := f.Call(t.Context(), c); err == nil {
-		t.Error("the call went well")
+		t.Error("the call succeeded")
 	}
 }
 
 func TestWhoFailedOverSSEAndWhetherTheCallWasSent(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
-	says := func(code int) func(*older, *visit, http.ResponseWriter) {
-		return func(_ *older, _ *visit, w http.ResponseWriter) { w.WriteHeader(code) }
+	says := func(code int) func(*sseSite, *sseStream, http.ResponseWriter) {
+		return func(_ *sseSite, _ *sseStream, w http.ResponseWriter) { w.WriteHeader(code) }
 	}
 	for _, tt := range []struct {
 		name   string
-		answer func(o *older, v *visit, w http.ResponseWriter)
+		answer func(o *sseSite, v *sseStream, w http.ResponseWriter)
 		theirs bool
 	}{
 		{"each session is forgotten", says(404), true},
 		{"400", says(400), false},
 		{"429", says(429), false},
 		{"500", says(500), true},
-		{"the stream ends", func(o *older, _ *visit, w http.ResponseWriter) { w.WriteHeader(202); o.end() }, true},
-		{"a flood", func(_ *older, v *visit, w http.ResponseWriter) {
+		{"the stream ends", func(o *sseSite, _ *sseStream, w http.ResponseWriter) { w.WriteHeader(202); o.end() }, true},
+		{"a flood", func(_ *sseSite, v *sseStream, w http.ResponseWriter) {
 			w.WriteHeader(202)
-			for range maxJunk + 1 {
+			for range link.MaxJunk + 1 {
 				v.say("no message")
 			}
 		}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site := newOlder(t)
-			site.special = olderCalls(func(v *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { tt.answer(site, v, w) })
-			f := ready(t, Options{}, site.server())
-			_, err := f.Call(t.Context(), use("one", "{}"))
-			blame(t, err, false, tt.theirs)
+			site := newSSESite(t)
+			site.special = onSSECalls(func(v *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) { tt.answer(site, v, w) })
+			f := readyFleet(t, Options{}, site.server())
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
+			checkBlame(t, err, false, tt.theirs)
 		})
 	}
 	t.Run("nobody takes what is posted", func(t *testing.T) {
-		site := newOlder(t)
-		f := ready(t, Options{StartDeadline: time.Second}, site.server())
+		site := newSSESite(t)
+		f := readyFleet(t, Options{StartDeadline: time.Second}, site.server())
 		_ = site.Listener.Close()
 		site.CloseClientConnections()
-		_, err := f.Call(t.Context(), use("one", "{}"))
-		blame(t, err, true, true)
+		_, err := f.Call(t.Context(), echoCall("one", "{}"))
+		checkBlame(t, err, true, true)
 	})
 }

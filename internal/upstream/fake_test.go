@@ -17,11 +17,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
-// The test binary is also the servers that the tests talk to: with fakeEnv set
-// it is the fake of that name, with guardEnv the guard, with parentEnv the
-// process whose death a test looks at.
+// The test binary is also the other programs of the tests: with fakeEnv the fake server of that
+// name, with guardEnv the guard, and with parentEnv the process that a test kills.
 const (
 	fakeEnv   = "UPSTREAM_TEST_FAKE"
 	parentEnv = "UPSTREAM_TEST_PARENT"
@@ -31,13 +34,13 @@ const (
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == guardArg:
-		Guard(os.Stdin, os.Stdout, os.Args[2:])
+		process.Guard(os.Stdin, os.Stdout, os.Args[2:])
 	case os.Getenv(fakeEnv) != "":
 		fakes[os.Getenv(fakeEnv)](&fake{in: bufio.NewReaderSize(os.Stdin, 1<<20), out: os.Stdout})
 	case os.Getenv(parentEnv) != "":
 		parent()
 	default:
-		if err := flag.Set("test.parallel", "8"); err != nil { // those that are parallel mostly wait
+		if err := flag.Set("test.parallel", "8"); err != nil { // parallel tests mostly wait
 			panic(err)
 		}
 		goleak.VerifyTestMain(m)
@@ -51,7 +54,7 @@ type fake struct {
 	out io.Writer
 }
 
-// A msg is a message, decoded as a test needs it.
+// A msg is a decoded message.
 type msg struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -99,7 +102,7 @@ func (f *fake) error(id json.RawMessage, code int, text string) {
 	f.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, id, code, text)
 }
 
-// tool is a definition with things in it that SDKs drop.
+// tool returns a definition with members that SDKs drop.
 func tool(name string) string {
 	return fmt.Sprintf(`{"name":%q,"x-summit-capabilities":[{"verb":"read","resource":"fs"}],"inputSchema":{"type":"object","$schema":"x","n":1.0}}`, name)
 }
@@ -109,8 +112,7 @@ const (
 	modernHello = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"2"}},"ttlMs":0,"cacheScope":"private"}`
 )
 
-// serve answers what a well-behaved legacy server does, and gives special the
-// first word on each message.
+// serve answers like a correct legacy server. special sees each message first.
 func (f *fake) serve(special func(m *msg) (done bool)) {
 	for m := f.next(); m != nil; m = f.next() {
 		if special != nil && special(m) {
@@ -133,12 +135,12 @@ func (f *fake) serve(special func(m *msg) (done bool)) {
 	}
 }
 
-// fakes are the servers by name.
+// fakes are the fake servers by name.
 var fakes = map[string]func(f *fake){
 	"legacy": func(f *fake) { f.serve(nil) },
 	"modern": func(f *fake) { f.serve(f.modern) },
 
-	// Those that go wrong from the start.
+	// Servers that fail from the start.
 	"hang":  func(*fake) { forever() },
 	"exit":  func(*fake) { fmt.Fprintln(os.Stderr, "no configuration \x1b[31mfound\x07"); os.Exit(3) },
 	"flood": func(f *fake) { f.flood("not a message, but a lot of it") },
@@ -149,7 +151,7 @@ var fakes = map[string]func(f *fake){
 		}
 	},
 
-	// Those that are peculiar about how they are spoken to.
+	// Servers with a peculiar handshake.
 	"exits-when-probed": func(f *fake) {
 		f.serve(func(m *msg) bool {
 			if m.Method == "server/discover" {
@@ -158,7 +160,7 @@ var fakes = map[string]func(f *fake){
 			return false
 		})
 	},
-	"exits-when-probed-and-called": func(f *fake) { // and notes each start
+	"exits-when-probed-and-called": func(f *fake) { // records each start
 		record, err := os.OpenFile(os.Getenv("RECORD"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			panic(err)
@@ -174,12 +176,13 @@ var fakes = map[string]func(f *fake){
 	"silent-when-probed": func(f *fake) {
 		f.serve(func(m *msg) bool { return m.Method == "server/discover" })
 	},
-	// Of both eras, as the official SDK makes them: initialize fixes the era of the connection.
+	// Servers of both eras, like those of the official SDK: initialize fixes the era of the
+	// connection.
 	"speaks-both":                       func(f *fake) { f.speakBoth() },
-	"speaks-both-but-starts-late":       func(f *fake) { time.Sleep(3 * probeSilence / 2); f.speakBoth() },
+	"speaks-both-but-starts-late":       func(f *fake) { time.Sleep(3 * link.ProbeSilence / 2); f.speakBoth() },
 	"speaks-both-late":                  func(f *fake) { a, b := f.next(), f.next(); f.speakBoth(a, b) },
 	"speaks-both-late-and-legacy-first": func(f *fake) { a, b := f.next(), f.next(); f.speakBoth(b, a) },
-	"discovers-once": func(f *fake) { // and then is legacy on this connection, for a reason of its own
+	"discovers-once": func(f *fake) { // then is legacy on this connection, for a reason of its own
 		asked := false
 		f.serve(func(m *msg) bool {
 			if m.Method == "server/discover" && asked {
@@ -199,7 +202,7 @@ var fakes = map[string]func(f *fake){
 			return false
 		})
 	},
-	"silent-about-levels": func(f *fake) { // and says which one it read before the call
+	"silent-about-levels": func(f *fake) { // its result says which level it read before the call
 		level := ""
 		f.serve(func(m *msg) bool {
 			switch m.Method {
@@ -217,7 +220,7 @@ var fakes = map[string]func(f *fake){
 		f.say("Welcome to the fake server!\n\n   {not json}")
 		f.serve(nil)
 	},
-	"once": func(f *fake) { // starts a single time
+	"once": func(f *fake) { // starts only once
 		if _, err := os.Stat(os.Getenv("RECORD")); err == nil {
 			os.Exit(4)
 		}
@@ -231,7 +234,7 @@ var fakes = map[string]func(f *fake){
 		grow := f.grow(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":3}}}`)
 		f.serve(func(m *msg) bool { return f.modern(m) || grow(m) })
 	},
-	"deaf": func(f *fake) { // stops reading once it has been listed
+	"deaf": func(f *fake) { // stops reading after it has been listed
 		f.serve(func(m *msg) bool {
 			if m.Method == "tools/list" {
 				f.result(m.ID, `{"tools":[`+tool("echo")+`]}`)
@@ -240,7 +243,7 @@ var fakes = map[string]func(f *fake){
 			return false
 		})
 	},
-	"stubborn": func(f *fake) { // ends neither with its input nor on SIGTERM
+	"stubborn": func(f *fake) { // ignores the end of its stdin and SIGTERM
 		signal.Ignore(syscall.SIGTERM)
 		f.serve(nil)
 		forever()
@@ -268,7 +271,7 @@ var fakes = map[string]func(f *fake){
 				return false
 			}
 			fmt.Fprintf(os.Stderr, "token=%s and line-two-of-it\n\x1b[2J\n%s\n", os.Getenv("TOKEN"), strings.Repeat("y", 1<<17))
-			fmt.Fprintf(os.Stderr, "%s%s\n", strings.Repeat("z", maxStderrRead-7), os.Getenv("TOKEN")) // cut in the middle of it
+			fmt.Fprintf(os.Stderr, "%s%s\n", strings.Repeat("z", 64<<10-7), os.Getenv("TOKEN")) // the limit cuts it in the middle
 			for i := range 10_000 {
 				fmt.Fprintln(os.Stderr, "line", i)
 			}
@@ -276,7 +279,7 @@ var fakes = map[string]func(f *fake){
 			return true
 		})
 	},
-	"family": func(f *fake) { // has a grandchild in its group that outlives its input
+	"family": func(f *fake) { // has a grandchild in its group that outlives its stdin
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), fakeEnv+"=hang")
 		if err := cmd.Start(); err != nil {
@@ -292,7 +295,7 @@ var fakes = map[string]func(f *fake){
 		})
 	},
 
-	"clan": func(f *fake) { // has grandchildren that have left its group, one of them an orphan
+	"clan": func(f *fake) { // has grandchildren that have left its group, and one of them is an orphan
 		stray := exec.Command(os.Args[0])
 		stray.Env = append(os.Environ(), fakeEnv+"=hang")
 		stray.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -325,7 +328,7 @@ var fakes = map[string]func(f *fake){
 		}
 		f.say("%d", orphan.Process.Pid)
 	},
-	"ends-when-told": func(f *fake) { // notes that it was
+	"ends-when-told": func(f *fake) { // records SIGTERM
 		told := make(chan os.Signal, 1)
 		signal.Notify(told, syscall.SIGTERM)
 		go func() {
@@ -337,7 +340,7 @@ var fakes = map[string]func(f *fake){
 		forever()
 	},
 
-	// The rest of what the tests of calls need.
+	// Servers for the tests of calls.
 	"calls":        func(f *fake) { f.serve(f.call) },
 	"calls-modern": func(f *fake) { f.serve(func(m *msg) bool { return f.modern(m) || f.call(m) }) },
 	"list":         func(f *fake) { f.serve(f.list) },
@@ -357,7 +360,7 @@ func (f *fake) flood(line string) {
 	}
 }
 
-// modern makes serve speak 2026-07-28 and nothing else.
+// modern makes serve speak only 2026-07-28.
 func (f *fake) modern(m *msg) bool {
 	switch {
 	case m.Method == "initialize":
@@ -374,8 +377,8 @@ func (f *fake) modern(m *msg) bool {
 	return true
 }
 
-// speakBoth serves both eras as the official SDK does: initialize makes the connection
-// legacy. It answers the messages that were read before first.
+// speakBoth serves both eras like the official SDK: initialize makes the connection legacy. It
+// first answers the messages that were read before.
 func (f *fake) speakBoth(before ...*msg) {
 	legacy := false
 	special := func(m *msg) bool {
@@ -434,7 +437,7 @@ func (f *fake) call(m *msg) bool {
 	case "ask":
 		f.say(`{"jsonrpc":"2.0","id":"p1","method":"ping"}`)
 		pong := f.next()
-		f.say(`{"jsonrpc":"2.0","id":2.5e0,"method":"ping"}`) // no id that could be
+		f.say(`{"jsonrpc":"2.0","id":2.5e0,"method":"ping"}`) // not a valid id
 		f.say(`{"jsonrpc":"2.0","id":77,"method":"sampling/createMessage","params":{}}`)
 		refused := f.next()
 		f.result(m.ID, fmt.Sprintf(`{"pong":%s,"refused":%s}`, pong.Raw, refused.Raw))
@@ -450,7 +453,7 @@ func (f *fake) call(m *msg) bool {
 		}
 		f.result(m.ID, `{}`)
 	case "large":
-		f.result(m.ID, `{"text":"`+strings.Repeat("x", maxMessage)+`"}`)
+		f.result(m.ID, `{"text":"`+strings.Repeat("x", frame.MaxMessage)+`"}`)
 	case "indented":
 		f.say(`  {"jsonrpc":"2.0", "id":%s, "result": {"text":"%s"} } `, m.ID, strings.Repeat("x", 100_000))
 	case "no-object":
@@ -461,7 +464,7 @@ func (f *fake) call(m *msg) bool {
 	return true
 }
 
-// grow changes the name of its one tool as often as a call says, and says so.
+// grow changes the name of its only tool whenever a call says so, and announces it.
 func (f *fake) grow(changed string) func(m *msg) bool {
 	changes, lists := 0, 0
 	return func(m *msg) bool {
@@ -482,7 +485,7 @@ func (f *fake) grow(changed string) func(m *msg) bool {
 	}
 }
 
-// list pages in the way that the variable PAGES says.
+// list returns pages as the variable PAGES says.
 func (f *fake) list(m *msg) bool {
 	if m.Method != "tools/list" {
 		return false
@@ -510,7 +513,7 @@ func (f *fake) list(m *msg) bool {
 	case "number":
 		tools += `,"nextCursor":5`
 	case "many":
-		tools = `{"tools":[` + strings.Repeat(`{},`, maxItems) + `{}]`
+		tools = `{"tools":[` + strings.Repeat(`{},`, link.MaxItems) + `{}]`
 	case "large":
 		tools = `{"tools":[{"x":"` + strings.Repeat("x", 12<<20) + fmt.Sprintf(`"}],"nextCursor":"%d"`, n+1)
 	case "none":
@@ -520,7 +523,7 @@ func (f *fake) list(m *msg) bool {
 	return true
 }
 
-// inside tells what a child sees of the world.
+// inside reports the environment and the open files of the child process.
 func (f *fake) inside(m *msg) bool {
 	if m.Method != "tools/call" {
 		return false
@@ -528,8 +531,8 @@ func (f *fake) inside(m *msg) bool {
 	fds, _ := os.ReadDir("/proc/self/fd")
 	var open []string
 	for _, fd := range fds {
-		// Go's own: its poller, its look at the cgroup, and the folder that is
-		// being read.
+		// Files of the Go runtime: its poller, its read of the cgroup, and the folder that is being
+		// listed.
 		to, err := os.Readlink("/proc/self/fd/" + fd.Name())
 		if err != nil || strings.HasPrefix(to, "anon_inode:") || strings.HasPrefix(to, "/proc/") || strings.HasPrefix(to, "/sys/") {
 			continue

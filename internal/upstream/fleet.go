@@ -1,10 +1,9 @@
-// Package upstream speaks MCP to the servers behind the gateway: over the pipes of a child process
-// or over HTTP, to servers of both eras of the protocol.
+// Package upstream has the servers behind the gateway, and the connections to them.
 //
-// It decides how to reach a server: which process or session serves which principal, when to open,
-// reopen and close a connection, and whether a request may have reached its server. It passes the
-// definitions that servers list on as bytes. Other packages decide which tools exist, who may call
-// them and under which name.
+// It decides which process or session serves which principal, when to open, reopen and close a
+// connection, when to list the offer of a server again, and when a call is sent again. Package link
+// speaks to a server over one connection. Other packages decide which tools exist, who may call them and
+// under which name.
 //
 // No server can block another one. Each server has its own goroutines, its own limit of calls in
 // flight, and limits on everything that it sends. A call is sent at most once. It is sent again
@@ -21,6 +20,10 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
 // Options are the settings of a Fleet. The zero Options work.
@@ -46,7 +49,7 @@ type Options struct {
 
 	// Neighbors says which other users share the servers with a principal. nil means that there are
 	// none.
-	Neighbors func(switchboard.Principal) Neighbors
+	Neighbors func(switchboard.Principal) slot.Neighbors
 
 	// OnChange is called some time after the offer of a server has changed or become stale. One
 	// call may stand for several changes. Calls do not overlap. nil means no call.
@@ -117,21 +120,21 @@ const changeDelay = 50 * time.Millisecond
 // A Fleet is all servers behind Switchboard. Its methods are safe for concurrent use.
 type Fleet struct {
 	opts       Options
-	clientInfo clientInfo
-	spawner    *spawner
+	clientInfo link.ClientInfo
+	spawner    *process.Spawner
 	changed    chan struct{} // holds one signal when an offer has changed
 	hurry      chan struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  taskGroup // the servers, those that are being closed too, and maintain
+	tasks  task.Tracker // the servers, those that are being closed too, and maintain
 
 	mu      sync.Mutex
 	servers map[switchboard.ServerID]*server
 	setAt   time.Time // when Set was called last
 	closed  chan struct{}
 
-	linkMu sync.Mutex // held while OnLink is called
+	onLinkMu sync.Mutex // held while OnLink is called
 }
 
 // New returns a Fleet without servers.
@@ -142,10 +145,10 @@ func New(o Options) *Fleet {
 		hurry:   make(chan struct{}),
 	}
 	f.opts.hurry = f.hurry
-	f.clientInfo = newClientInfo(f.opts.Name, f.opts.Version)
-	f.spawner = newSpawner(o.Guard)
+	f.clientInfo = link.NewClientInfo(f.opts.Name, f.opts.Version)
+	f.spawner = process.NewSpawner(o.Guard)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.tasks.run(f.maintain)
+	f.tasks.Run(f.maintain)
 	return f
 }
 
@@ -170,11 +173,11 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 		}
 		s := newServer(f, cfg, old)
 		next[cfg.ID] = s
-		s.linkTasks.run(s.run)
+		s.tasks.Run(s.run)
 	}
 	for id, old := range f.servers {
 		if next[id] != old {
-			f.tasks.run(func() { old.drain(0) })
+			f.tasks.Run(func() { old.drain(0) })
 		}
 	}
 	f.servers, f.setAt = next, time.Now()
@@ -200,13 +203,13 @@ func (f *Fleet) Restart(id switchboard.ServerID) error {
 	}
 	s := newServer(f, old.config(), old)
 	ended := make(chan struct{})
-	s.startAfter = ended
+	s.connectors.startAfter = ended
 	f.servers[id] = s
-	f.tasks.run(func() {
+	f.tasks.Run(func() {
 		defer close(ended)
 		old.drain(restartGrace)
 	})
-	s.linkTasks.run(s.run)
+	s.tasks.Run(s.run)
 	f.signalChange()
 	return nil
 }
@@ -230,8 +233,8 @@ func (f *Fleet) reportLink(s *server, up bool, why *Failure) {
 	if f.opts.OnLink == nil {
 		return
 	}
-	f.linkMu.Lock()
-	defer f.linkMu.Unlock()
+	f.onLinkMu.Lock()
+	defer f.onLinkMu.Unlock()
 	if f.server(s.id) == s {
 		f.opts.OnLink(s.id, up, why)
 	}
@@ -255,10 +258,10 @@ func (f *Fleet) maintain() {
 			return
 		case <-idle.C:
 			for _, s := range f.sortedServers() {
-				s.closeIdle(f.opts.IdleAfter)
+				s.connectors.closeIdle(f.opts.IdleAfter)
 			}
 		case <-f.changed:
-			if sleep(f.ctx, changeDelay) != nil {
+			if task.Sleep(f.ctx, changeDelay) != nil {
 				return
 			}
 			select {
@@ -299,7 +302,7 @@ func (f *Fleet) Relist(id switchboard.ServerID) {
 // The session has ended.
 func (f *Fleet) Forget(session string) {
 	for _, s := range f.sortedServers() {
-		s.closeSession(session)
+		s.connectors.closeSession(session)
 	}
 }
 
@@ -315,7 +318,7 @@ func (f *Fleet) Ready(ctx context.Context) {
 	defer cancel()
 	for _, s := range servers {
 		select {
-		case <-s.firstTried:
+		case <-s.facts.tried:
 		case <-ctx.Done():
 			return
 		}
@@ -326,7 +329,7 @@ func (f *Fleet) Ready(ctx context.Context) {
 // id. Each server answers or fails within a minute.
 func (f *Fleet) Starting() (ids []switchboard.ServerID) {
 	for _, s := range f.sortedServers() {
-		if s.awaitsOffer() {
+		if s.facts.awaitsOffer() {
 			ids = append(ids, s.id)
 		}
 	}
@@ -339,11 +342,9 @@ func (f *Fleet) Starting() (ids []switchboard.ServerID) {
 func (f *Fleet) Offers() []switchboard.Offer {
 	var offers []switchboard.Offer
 	for _, s := range f.sortedServers() {
-		s.mu.Lock()
-		if s.offer != nil {
-			offers = append(offers, *s.offer)
+		if offer, _ := s.facts.current(); offer != nil {
+			offers = append(offers, *offer)
 		}
-		s.mu.Unlock()
 	}
 	return offers
 }
@@ -360,17 +361,17 @@ func (f *Fleet) Close(ctx context.Context) {
 	}
 	f.closed = make(chan struct{})
 	for _, s := range f.servers {
-		f.tasks.run(func() { s.drain(0) })
+		f.tasks.Run(func() { s.drain(0) })
 	}
 	f.servers = nil
 	f.mu.Unlock()
 	f.cancel()
 
 	stop := context.AfterFunc(ctx, func() { close(f.hurry) })
-	<-f.tasks.close()
+	<-f.tasks.Close()
 	if !stop() {
 		<-f.hurry
 	}
-	f.spawner.close()
+	f.spawner.Close()
 	close(f.closed)
 }

@@ -15,16 +15,17 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// child returns the configuration of a fake on stdio.
-func child(id, kind string, env ...string) switchboard.Server {
+// stdioFake returns the configuration of a fake server on stdio.
+func stdioFake(id, kind string, env ...string) switchboard.Server {
 	s := switchboard.Server{
 		ID: switchboard.ServerID(id), Transport: switchboard.TransportStdio,
 		Command: []string{os.Args[0]}, Env: map[string]switchboard.Secret{
 			fakeEnv:  switchboard.NewSecret(kind),
-			"GORACE": switchboard.NewSecret("atexit_sleep_ms=0"), // or it sleeps a second at its end
+			"GORACE": switchboard.NewSecret("atexit_sleep_ms=0"), // otherwise it sleeps a second when it ends
 		},
 		Share: switchboard.ShareAll,
 	}
@@ -35,8 +36,8 @@ func child(id, kind string, env ...string) switchboard.Server {
 	return s
 }
 
-// open returns a fleet of the servers that is closed with the test.
-func open(t *testing.T, o Options, servers ...switchboard.Server) *Fleet {
+// openFleet returns a fleet of the servers that is closed with the test.
+func openFleet(t *testing.T, o Options, servers ...switchboard.Server) *Fleet {
 	t.Helper()
 	f := New(o)
 	t.Cleanup(func() {
@@ -48,12 +49,12 @@ func open(t *testing.T, o Options, servers ...switchboard.Server) *Fleet {
 	return f
 }
 
-// ready returns a fleet whose servers are all ready.
-func ready(t *testing.T, o Options, servers ...switchboard.Server) *Fleet {
+// readyFleet returns a fleet after all its servers are ready.
+func readyFleet(t *testing.T, o Options, servers ...switchboard.Server) *Fleet {
 	t.Helper()
-	f := open(t, o, servers...)
+	f := openFleet(t, o, servers...)
 	for _, s := range servers {
-		await(t, f, s.ID, StateReady)
+		awaitState(t, f, s.ID, StateReady)
 	}
 	return f
 }
@@ -69,7 +70,7 @@ func status(t *testing.T, f *Fleet, id switchboard.ServerID) ServerStatus {
 	return ServerStatus{}
 }
 
-func await(t *testing.T, f *Fleet, id switchboard.ServerID, want State) {
+func awaitState(t *testing.T, f *Fleet, id switchboard.ServerID, want State) {
 	t.Helper()
 	wait.UntilNil(t, string(id)+" is "+string(want), func() error {
 		if s := status(t, f, id); s.State != want {
@@ -79,8 +80,8 @@ func await(t *testing.T, f *Fleet, id switchboard.ServerID, want State) {
 	})
 }
 
-// use returns a call of the tool echo with the arguments.
-func use(server, arguments string) *switchboard.Call {
+// echoCall returns a call of the tool echo with the arguments.
+func echoCall(server, arguments string) *switchboard.Call {
 	return &switchboard.Call{
 		Principal: switchboard.Principal{Tenant: "acme", ID: "ann"},
 		Server:    switchboard.ServerID(server),
@@ -104,11 +105,11 @@ func fields(t *testing.T, data []byte) map[string]any {
 // wantCode checks that err is a refusal with the code.
 func wantCode(t *testing.T, err error, want switchboard.Code) {
 	t.Helper()
-	_ = refused(t, err, want)
+	_ = wantRefusal(t, err, want)
 }
 
-// refused returns the refusal with the code that err must be.
-func refused(t *testing.T, err error, want switchboard.Code) *switchboard.Error {
+// wantRefusal checks that err is a refusal with the code, and returns it.
+func wantRefusal(t *testing.T, err error, want switchboard.Code) *switchboard.Error {
 	t.Helper()
 	e, ok := errors.AsType[*switchboard.Error](err)
 	if !ok || e.Code != want {
@@ -121,14 +122,14 @@ func TestAServerOfEitherEraIsListedAndCalled(t *testing.T) {
 	for _, kind := range []string{"legacy", "modern", "exits-when-probed", "silent-when-probed", "empty-discover", "banner"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			f := ready(t, Options{}, child("one", kind))
+			f := readyFleet(t, Options{}, stdioFake("one", kind))
 			offers := f.Offers()
 			if len(offers) != 1 || len(offers[0].Tools) != 2 || string(offers[0].Tools[0]) != tool("echo") || offers[0].Stale {
 				t.Fatalf("offers %+v", offers)
 			}
-			want, version := EraLegacy, "1"
+			want, version := link.EraLegacy, "1"
 			if kind == "modern" {
-				want, version = EraModern, "2"
+				want, version = link.EraModern, "2"
 			}
 			if offers[0].Version != version {
 				t.Errorf("version %q, want %q", offers[0].Version, version)
@@ -136,7 +137,7 @@ func TestAServerOfEitherEraIsListedAndCalled(t *testing.T) {
 			if s := status(t, f, "one"); s.Era != want || s.Name != "fake" || s.Tools != 2 {
 				t.Errorf("status %+v", s)
 			}
-			result, err := f.Call(t.Context(), use("one", `{"n": 12345678901234567890}`))
+			result, err := f.Call(t.Context(), echoCall("one", `{"n": 12345678901234567890}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,12 +148,12 @@ func TestAServerOfEitherEraIsListedAndCalled(t *testing.T) {
 	}
 }
 
-func TestFortyServersOfWhichTenAreBad(t *testing.T) {
+func TestTenBadServersDoNotAffectThirtyGoodOnes(t *testing.T) {
 	var servers []switchboard.Server
 	bad := map[switchboard.ServerID]string{}
 	add := func(n int, kind, says string) {
 		for i := range n {
-			s := child(fmt.Sprintf("%s-%d", kind, i), kind)
+			s := stdioFake(fmt.Sprintf("%s-%d", kind, i), kind)
 			servers = append(servers, s)
 			if says != "" {
 				bad[s.ID] = says
@@ -161,13 +162,13 @@ func TestFortyServersOfWhichTenAreBad(t *testing.T) {
 	}
 	add(5, "hang", "has not answered yet")
 	add(3, "exit", `exit status 3), its last words: no configuration \u001b[31mfound\u0007`)
-	add(1, "flood", "no messages, without end")
+	add(1, "flood", "not messages, without end")
 	add(1, "endless", "a line without end")
 	add(15, "legacy", "")
 	add(15, "modern", "")
 
-	const deadline = 15 * time.Second // generous: the machine may have much else to do
-	f := open(t, Options{StartDeadline: deadline}, servers...)
+	const deadline = 15 * time.Second // generous, because the machine may be busy
+	f := openFleet(t, Options{StartDeadline: deadline}, servers...)
 	began := time.Now()
 	good := func() int {
 		n := 0
@@ -196,7 +197,7 @@ func TestFortyServersOfWhichTenAreBad(t *testing.T) {
 		case !isBad && s.LastFailure != nil:
 			t.Errorf("%s: %+v", s.ID, s.LastFailure)
 		case isBad && s.LastFailure == nil:
-			t.Errorf("nothing is said to be wrong with %s", s.ID)
+			t.Errorf("%s has no failure", s.ID)
 		case isBad && s.State == StateReady:
 			t.Errorf("%s is ready", s.ID)
 		}
@@ -210,65 +211,65 @@ func TestFortyServersOfWhichTenAreBad(t *testing.T) {
 	if !slices.IsSortedFunc(f.Status(), func(a, b ServerStatus) int { return strings.Compare(string(a.ID), string(b.ID)) }) {
 		t.Error("the status is not sorted")
 	}
-	if _, err := f.Call(t.Context(), use("legacy-3", "{}")); err != nil {
+	if _, err := f.Call(t.Context(), echoCall("legacy-3", "{}")); err != nil {
 		t.Errorf("a call among them: %v", err)
 	}
 }
 
-func TestSetKeepsWhatIsTheSameAndLetsCallsEnd(t *testing.T) {
-	same, other, gone := child("same", "calls"), child("other", "calls"), child("gone", "calls")
-	f := ready(t, Options{}, same, other, gone)
+func TestSetKeepsUnchangedServersAndLetsCallsEnd(t *testing.T) {
+	same, other, gone := stdioFake("same", "calls"), stdioFake("other", "calls"), stdioFake("gone", "calls")
+	f := readyFleet(t, Options{}, same, other, gone)
 	before := f.Status()
-	ended := later(func() error {
-		_, err := f.Call(t.Context(), use("gone", `{"do":"wait"}`))
+	ended := startAsync(func() error {
+		_, err := f.Call(t.Context(), echoCall("gone", `{"do":"wait"}`))
 		return err
 	})
-	wait.Until(t, "the call is under way", func() bool { return underWay(f, "gone") == 1 })
+	wait.Until(t, "the call is under way", func() bool { return pendingCount(f, "gone") == 1 })
 
 	same.Timeout, same.Class = time.Minute, "free" // needs no new process
-	other = child("other", "calls", "X=y")         // does
+	other = stdioFake("other", "calls", "X=y")     // needs a new process
 	f.Set([]switchboard.Server{other, same})
 	if offers := f.Offers(); len(offers) != 2 || !offers[0].Stale || offers[1].Stale || len(offers[0].Tools) != 2 {
-		t.Errorf("offers while one is started anew: %d, stale %v and %v", len(offers), offers[0].Stale, offers[1].Stale)
+		t.Errorf("offers during a restart: %d, stale %v and %v", len(offers), offers[0].Stale, offers[1].Stale)
 	}
-	await(t, f, "other", StateReady)
+	awaitState(t, f, "other", StateReady)
 	if now := status(t, f, "same"); now.PIDs[0] != before[2].PIDs[0] {
-		t.Error("a server that was not changed was started anew")
+		t.Error("an unchanged server was restarted")
 	}
 	if now := status(t, f, "other"); now.PIDs[0] == before[1].PIDs[0] {
-		t.Error("a server that was changed still runs as it was")
+		t.Error("a changed server was not restarted")
 	}
-	_, err := f.Call(t.Context(), use("gone", `{}`))
+	_, err := f.Call(t.Context(), echoCall("gone", `{}`))
 	wantCode(t, err, switchboard.CodeServerUnknown)
 	if err := <-ended; err != nil {
-		t.Errorf("the call under way: %v", err)
+		t.Errorf("the call in flight: %v", err)
 	}
 	assertGone(t, before[0].PIDs[0])
 	assertGone(t, before[1].PIDs[0])
 }
 
-func TestAServerThatSaysThatItsToolsHaveChangedIsAskedAgain(t *testing.T) {
+func TestAServerThatAnnouncesChangedToolsIsListedAgain(t *testing.T) {
 	for _, kind := range []string{"grows", "grows-modern"} {
 		t.Run(kind, func(t *testing.T) {
 			var changes atomic.Int32
-			f := ready(t, Options{OnChange: func() { changes.Add(1) }}, child("one", kind))
+			f := readyFleet(t, Options{OnChange: func() { changes.Add(1) }}, stdioFake("one", kind))
 			wait.Until(t, "the first change is told", func() bool { return changes.Load() >= 1 && len(f.Offers()) == 1 })
 			before, began := changes.Load(), time.Now()
 			const storm = 500
-			if _, err := f.Call(t.Context(), use("one", fmt.Sprintf(`{"times":%d}`, storm))); err != nil {
+			if _, err := f.Call(t.Context(), echoCall("one", fmt.Sprintf(`{"times":%d}`, storm))); err != nil {
 				t.Fatal(err)
 			}
 			wait.Until(t, "the last change is known", func() bool {
 				return bytes.Contains(f.Offers()[0].Tools[0], fmt.Appendf(nil, `"t-%d"`, storm))
 			})
 			wait.Until(t, "the change is told", func() bool { return changes.Load() > before })
-			result, err := f.Call(t.Context(), use("one", `{"times":0}`))
+			result, err := f.Call(t.Context(), echoCall("one", `{"times":0}`))
 			if err != nil {
 				t.Fatal(err)
 			}
 			most := 4 + time.Since(began)/relistInterval
 			if lists := fields(t, result.JSON)["lists"].(float64); lists > float64(most) {
-				t.Errorf("%d changes drew %v lists", storm, lists)
+				t.Errorf("%d changes caused %v listings", storm, lists)
 			}
 		})
 	}
@@ -284,15 +285,15 @@ func TestPagesOfToolsEndWhateverTheServerSays(t *testing.T) {
 		{"three", 3, "", ""},
 		{"same", 2, "starts over", ""},
 		{"alternating", 3, "starts over", ""},
-		{"always-new", maxPages, "1000 pages", ""},
+		{"always-new", link.MaxPages, "1000 pages", ""},
 		{"empty", 2, "starts over", ""},
-		{"many", maxItems, "after 10000", ""},
+		{"many", link.MaxItems, "after 10000", ""},
 		{"large", 2, "33554432 bytes", ""},
-		{"number", 0, "", "cursor that is no string"},
+		{"number", 0, "", "cursor that is not a string"},
 		{"none", 0, "", "no list of tools"},
 	} {
 		t.Run(tt.pages, func(t *testing.T) {
-			f := open(t, Options{StartDeadline: 2 * wait.Bound}, child("one", "list", "PAGES="+tt.pages))
+			f := openFleet(t, Options{StartDeadline: 2 * wait.Bound}, stdioFake("one", "list", "PAGES="+tt.pages))
 			f.Ready(t.Context())
 			s := status(t, f, "one")
 			if tt.fails != "" {
@@ -311,7 +312,7 @@ func TestPagesOfToolsEndWhateverTheServerSays(t *testing.T) {
 func TestAServerThatEndsWhenProbedCostsOneRestartEver(t *testing.T) {
 	t.Parallel()
 	record := t.TempDir() + "/starts"
-	f := ready(t, Options{}, child("one", "exits-when-probed-and-called", "RECORD="+record))
+	f := readyFleet(t, Options{}, stdioFake("one", "exits-when-probed-and-called", "RECORD="+record))
 	for i := range 3 {
 		starts, err := os.ReadFile(record)
 		if err != nil {
@@ -320,31 +321,31 @@ func TestAServerThatEndsWhenProbedCostsOneRestartEver(t *testing.T) {
 		if got, want := bytes.Count(starts, []byte("\n")), i+2; got != want {
 			t.Fatalf("started %d times, want %d", got, want)
 		}
-		if _, err := f.Call(t.Context(), use("one", "{}")); err == nil {
+		if _, err := f.Call(t.Context(), echoCall("one", "{}")); err == nil {
 			t.Fatal("no error")
 		}
 		wait.Until(t, "it is back", func() bool { s := status(t, f, "one"); return s.State == StateReady && s.Restarts == i+1 })
 	}
 }
 
-func TestAFloodIsCutAndNobodyElseNoticesIt(t *testing.T) {
-	f := ready(t, Options{}, child("one", "calls"), child("two", "calls"))
-	// A backend that hangs, with as many calls as it may have, and one that
-	// floods: neither is the other's business.
+func TestAFloodIsCutAndOtherServersDoNotNotice(t *testing.T) {
+	f := readyFleet(t, Options{}, stdioFake("one", "calls"), stdioFake("two", "calls"))
+	// One server hangs with as many calls as it may have, and one floods. Neither affects the
+	// other.
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 200 {
-		wg.Go(func() { _, _ = f.Call(ctx, use("one", `{"do":"never"}`)) })
+		wg.Go(func() { _, _ = f.Call(ctx, echoCall("one", `{"do":"never"}`)) })
 	}
-	wait.Until(t, "the calls are under way", func() bool { return underWay(f, "one") == 200 })
+	wait.Until(t, "the calls are under way", func() bool { return pendingCount(f, "one") == 200 })
 	for _, what := range []string{"flood-notifications", "flood-answers", "flood-requests"} {
-		_, err := f.Call(t.Context(), use("one", `{"do":"`+what+`"}`))
-		e := refused(t, err, switchboard.CodeOutcomeUnknown)
+		_, err := f.Call(t.Context(), echoCall("one", `{"do":"`+what+`"}`))
+		e := wantRefusal(t, err, switchboard.CodeOutcomeUnknown)
 		if !strings.Contains(e.Error(), "without end") && !strings.Contains(e.Error(), "does not read") {
 			t.Errorf("%s: %v", what, e)
 		}
 		took := time.Now()
-		if _, err := f.Call(t.Context(), use("two", "{}")); err != nil || time.Since(took) > 10*time.Second {
+		if _, err := f.Call(t.Context(), echoCall("two", "{}")); err != nil || time.Since(took) > 10*time.Second {
 			t.Errorf("the other server took %s: %v", time.Since(took), err)
 		}
 	}
@@ -352,13 +353,13 @@ func TestAFloodIsCutAndNobodyElseNoticesIt(t *testing.T) {
 	wg.Wait()
 }
 
-func TestWhatAServerOfferedIsKeptAndMarkedWhileItIsAway(t *testing.T) {
+func TestTheLastOfferIsKeptAsStaleWhileAServerIsAway(t *testing.T) {
 	dir := t.TempDir()
-	f := ready(t, Options{}, child("one", "once", "RECORD="+dir+"/ran"))
-	if _, err := f.Call(t.Context(), do("die")); err == nil {
+	f := readyFleet(t, Options{}, stdioFake("one", "once", "RECORD="+dir+"/ran"))
+	if _, err := f.Call(t.Context(), doCall("die")); err == nil {
 		t.Fatal("no error")
 	}
-	await(t, f, "one", StateRetrying)
+	awaitState(t, f, "one", StateRetrying)
 	wait.Until(t, "it has failed to start again", func() bool {
 		s := status(t, f, "one")
 		return s.LastFailure != nil && s.LastFailure.Stage == StageConnect && s.State == StateRetrying

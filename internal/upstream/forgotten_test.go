@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 )
 
-// forgetful returns a legacy site that answers everything, and refuses requests
-// of sessions that it has forgotten with the status.
-func forgetful(t *testing.T, status int) *site {
+// forgetfulSite returns a legacy site that answers with the status if it has forgotten the session.
+func forgetfulSite(t *testing.T, status int) *site {
 	var s *site
-	s = newSite(t, EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+	s = newSite(t, link.EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 		session := r.Header.Get("Mcp-Session-Id")
 		switch {
 		case session != "" && !s.knows(session):
@@ -26,9 +26,9 @@ func forgetful(t *testing.T, status int) *site {
 			s.sessions[session] = true
 			s.mu.Unlock()
 			w.Header().Set("Mcp-Session-Id", session)
-			reply(w, m, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"prompts":{},"completions":{},"resources":{"subscribe":true}}}`)
+			writeResult(w, m, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"prompts":{},"completions":{},"resources":{"subscribe":true}}}`)
 		case m != nil && session != "" && m.ID != nil && m.Method != "tools/list":
-			reply(w, m, "{}")
+			writeResult(w, m, "{}")
 		default:
 			return false
 		}
@@ -37,7 +37,7 @@ func forgetful(t *testing.T, status int) *site {
 	return s
 }
 
-// sessionsOf counts those by which requests of the method came.
+// sessionsOf counts the sessions of the requests with the method.
 func (s *site) sessionsOf(method string) int {
 	seen := map[string]bool{}
 	for _, r := range s.requests(method) {
@@ -57,11 +57,11 @@ func TestNoClientNoticesThatItsSessionWasForgotten(t *testing.T) {
 				},
 			} {
 				t.Run(fmt.Sprint(status, method, who), func(t *testing.T) {
-					site := forgetful(t, status)
+					site := forgetfulSite(t, status)
 					cfg := site.server()
 					cfg.Share = switchboard.SharePrincipal
-					f := ready(t, Options{}, cfg)
-					c := use("one", "{}")
+					f := readyFleet(t, Options{}, cfg)
+					c := echoCall("one", "{}")
 					c.Method, c.Tool, c.Client = method, nil, client
 					for range 2 {
 						if _, err := f.Call(t.Context(), c); err != nil {
@@ -69,9 +69,9 @@ func TestNoClientNoticesThatItsSessionWasForgotten(t *testing.T) {
 						}
 						site.forget()
 					}
-					// One was answered, one refused unread, one answered.
+					// One request was answered, one was refused unread, one was answered.
 					if n := len(site.requests(method)); n != 3 || site.sessionsOf(method) != 2 {
-						t.Errorf("it was asked %d times in %d sessions", n, site.sessionsOf(method))
+						t.Errorf("it got %d requests in %d sessions", n, site.sessionsOf(method))
 					}
 				})
 			}
@@ -82,16 +82,16 @@ func TestNoClientNoticesThatItsSessionWasForgotten(t *testing.T) {
 func TestASubscriptionOutlivesASessionThatWasForgotten(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusBadRequest} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			site := forgetful(t, status)
-			f := ready(t, Options{}, site.server())
-			u, _ := subscribe(t, f, "x:1")
+			site := forgetfulSite(t, status)
+			f := readyFleet(t, Options{}, site.server())
+			u, _ := subscribeTo(t, f, "x:1")
 			site.forget()
-			c := use("one", "{}")
+			c := echoCall("one", "{}")
 			c.Method, c.Tool = "resources/read", nil
 			if _, err := f.Call(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			u.await(t, "x:1") // it may have been, meanwhile
+			u.await(t, "x:1") // updates may have been missed
 			if n := site.sessionsOf("resources/subscribe"); n != 2 {
 				t.Errorf("it was subscribed to in %d sessions", n)
 			}

@@ -16,13 +16,14 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-var eras = []Era{EraLegacy, EraModern}
+var eras = []link.Era{link.EraLegacy, link.EraModern}
 
-func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
+func TestTheRequestsToALegacyAndAModernServerOverHTTP(t *testing.T) {
 	definition := `{"name":"naïve tool","inputSchema":{"type":"object","properties":{
 		"where":{"type":"string","x-mcp-header":"Region"},
 		"deep":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"Count"}}},
@@ -37,8 +38,8 @@ func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
 			cfg := site.server()
 			cfg.Headers["Idempotency-Key"] = switchboard.NewSecret("k")
 			cfg.Headers["Mcp-Method"] = switchboard.NewSecret("evil")
-			f := ready(t, Options{Name: "sb", Version: "v9"}, cfg)
-			c := use("one", "{}")
+			f := readyFleet(t, Options{Name: "sb", Version: "v9"}, cfg)
+			c := echoCall("one", "{}")
 			c.Tool = &switchboard.Tool{ID: switchboard.ToolID{Server: "one", Name: "naïve tool"}, Definition: []byte(definition)}
 			c.Target = c.Tool.ID.Name
 			c.Params, c.LogLevel = []byte(params), "warning"
@@ -51,7 +52,7 @@ func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
 			}
 			m, h := got[0].msg, got[0].header
 			meta := `"_meta":{"traceparent":"00-1","progressToken":` + string(m.ID)
-			if era == EraModern {
+			if era == link.EraModern {
 				meta += `,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"sb","version":"v9"},` +
 					`"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"warning"`
 			}
@@ -65,7 +66,7 @@ func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
 				"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
 				"Mcp-Param-None": "", "Mcp-Param-X": "",
 			}
-			if era == EraModern {
+			if era == link.EraModern {
 				headers["Mcp-Protocol-Version"], headers["Mcp-Session-Id"] = "2026-07-28", ""
 				headers["Mcp-Method"], headers["Mcp-Name"] = "tools/call", "=?base64?bmHDr3ZlIHRvb2w=?="
 				headers["Mcp-Param-Region"], headers["Mcp-Param-Count"], headers["Mcp-Param-Sure"] = "=?base64?esO8cmljaA==?=", "42", "true"
@@ -83,7 +84,7 @@ func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
 			}
 
 			f.Close(t.Context())
-			if got := len(site.requests("DELETE")); got != map[Era]int{EraLegacy: 1}[era] {
+			if got := len(site.requests("DELETE")); got != map[link.Era]int{link.EraLegacy: 1}[era] {
 				t.Errorf("%d sessions were ended", got)
 			}
 		})
@@ -113,7 +114,7 @@ func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
 			hijack(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 		}, switchboard.CodeOutcomeUnknown},
 		{"half a stream", func(w http.ResponseWriter, _ *http.Request, _ *msg) {
-			event(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`)
+			writeEvent(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`)
 		}, switchboard.CodeOutcomeUnknown},
 		{"500", func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(500) }, switchboard.CodeOutcomeUnknown},
 		{"502", func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(502) }, switchboard.CodeOutcomeUnknown},
@@ -134,19 +135,19 @@ func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
 			_, _ = io.WriteString(w, "{")
 		}, switchboard.CodeResultInvalid},
 		{"another id", func(w http.ResponseWriter, _ *http.Request, m *msg) {
-			reply(w, &msg{ID: []byte(`"` + string(m.ID) + `"`)}, "{}")
+			writeResult(w, &msg{ID: []byte(`"` + string(m.ID) + `"`)}, "{}")
 		}, switchboard.CodeResultInvalid},
 		{"a batch", func(w http.ResponseWriter, _ *http.Request, m *msg) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = fmt.Fprintf(w, `[{"jsonrpc":"2.0","id":%s,"result":{}}]`, m.ID)
 		}, switchboard.CodeResultInvalid},
-		{"too large, said so", func(w http.ResponseWriter, _ *http.Request, m *msg) { reply(w, m, `"`+xs+`"`) }, switchboard.CodeResultInvalid},
+		{"too large, said so", func(w http.ResponseWriter, _ *http.Request, m *msg) { writeResult(w, m, `"`+xs+`"`) }, switchboard.CodeResultInvalid},
 		{"too large, in chunks", func(w http.ResponseWriter, _ *http.Request, m *msg) {
 			_ = http.NewResponseController(w).Flush()
-			reply(w, m, `"`+xs+`"`)
+			writeResult(w, m, `"`+xs+`"`)
 		}, switchboard.CodeResultInvalid},
 		{"too large, an event", func(w http.ResponseWriter, _ *http.Request, m *msg) {
-			event(w, `{"jsonrpc":"2.0","id":%s,"result":"%s"}`, m.ID, xs)
+			writeEvent(w, `{"jsonrpc":"2.0","id":%s,"result":"%s"}`, m.ID, xs)
 		}, switchboard.CodeResultInvalid},
 		{"compressed", func(w http.ResponseWriter, _ *http.Request, m *msg) {
 			w.Header().Set("Content-Encoding", "gzip")
@@ -156,30 +157,30 @@ func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
 		}, switchboard.CodeResultInvalid},
 		{"a flood", func(w http.ResponseWriter, r *http.Request, _ *msg) {
 			for r.Context().Err() == nil {
-				event(w, `not a message`)
+				writeEvent(w, `not a message`)
 			}
 		}, switchboard.CodeOutcomeUnknown},
 		{"input wanted", func(w http.ResponseWriter, _ *http.Request, m *msg) {
-			reply(w, m, `{"x":[1],"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+			writeResult(w, m, `{"x":[1],"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 		}, switchboard.CodeServerFailed},
 		{"nothing wanted", func(w http.ResponseWriter, _ *http.Request, m *msg) {
-			reply(w, m, `{"x":[1],"resultType":"input_required","inputRequests":{}}`)
+			writeResult(w, m, `{"x":[1],"resultType":"input_required","inputRequests":{}}`)
 		}, switchboard.CodeResultInvalid},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			executed.Store(0)
-			site := newSite(t, EraModern, calls(func(w http.ResponseWriter, r *http.Request, m *msg) {
+			site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, r *http.Request, m *msg) {
 				executed.Add(1)
 				tt.answer(w, r, m)
 			}))
-			f := ready(t, Options{}, site.server())
-			_, err := f.Call(t.Context(), use("one", "{}"))
-			e := refused(t, err, tt.code)
+			f := readyFleet(t, Options{}, site.server())
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
+			e := wantRefusal(t, err, tt.code)
 			if n := executed.Load(); n != 1 {
 				t.Errorf("it was executed %d times", n)
 			}
 			if strings.Contains(e.Text, site.URL) || strings.Contains(e.Error(), "s3cret") {
-				t.Errorf("it says too much: %v", e)
+				t.Errorf("the log has too much: %v", e)
 			}
 			if tt.name == "429" && e.RetryAfter != 7*time.Second {
 				t.Errorf("retry after %s", e.RetryAfter)
@@ -194,13 +195,13 @@ func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
 func TestAnErrorOfTheServersIsPassedOnWithAnyStatus(t *testing.T) {
 	for _, status := range []int{200, 400, 404, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			site := newSite(t, EraModern, calls(func(w http.ResponseWriter, r *http.Request, m *msg) {
+			site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, r *http.Request, m *msg) {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(status)
 				_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"you sent %s"}}`, m.ID, r.Header.Get("Authorization"))
 			}))
-			f := ready(t, Options{}, site.server())
-			_, err := f.Call(t.Context(), use("one", "{}"))
+			f := readyFleet(t, Options{}, site.server())
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
 			e, ok := errors.AsType[*switchboard.ServerError](err)
 			if !ok || string(e.Object) != `{"code":-32602,"message":"you sent ***"}` {
 				t.Errorf("%v", err)
@@ -213,19 +214,19 @@ func TestNotificationsOnACallsStreamComeInOrderBeforeTheResult(t *testing.T) {
 	const n = 3000
 	for _, era := range eras {
 		t.Run(string(era), func(t *testing.T) {
-			site := newSite(t, era, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			site := newSite(t, era, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
 				for i := range n {
-					event(w, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, m.Params.Meta["progressToken"], i)
+					writeEvent(w, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, m.Params.Meta["progressToken"], i)
 				}
-				event(w, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":99999,"progress":1}}`)
-				event(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1.0}}`)
-				event(w, `{"jsonrpc":"2.0","id":%s,"result":{"last":1.0}}`, m.ID)
+				writeEvent(w, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":99999,"progress":1}}`)
+				writeEvent(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1.0}}`)
+				writeEvent(w, `{"jsonrpc":"2.0","id":%s,"result":{"last":1.0}}`, m.ID)
 			}))
-			f := ready(t, Options{}, site.server())
-			c := use("one", "{}")
+			f := readyFleet(t, Options{}, site.server())
+			c := echoCall("one", "{}")
 			c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
 			c.LogLevel = "info"
-			var h heard
+			var h notificationLog
 			c.Notify = h.notify
 			result, err := f.Call(t.Context(), c)
 			if err != nil || string(result.JSON) != `{"last":1.0}` {
@@ -247,16 +248,16 @@ func TestNotificationsOnACallsStreamComeInOrderBeforeTheResult(t *testing.T) {
 }
 
 func TestALegacyServerIsAskedOnceForTheMostVerboseLevel(t *testing.T) {
-	site := newSite(t, EraLegacy, nil)
-	f := ready(t, Options{}, site.server())
+	site := newSite(t, link.EraLegacy, nil)
+	f := readyFleet(t, Options{}, site.server())
 	for _, level := range []string{"", "error", "error", "alert", "info", "warning", "no such level"} {
-		c := use("one", "{}")
+		c := echoCall("one", "{}")
 		c.LogLevel = level
 		if _, err := f.Call(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 		if want := map[string]int{"error": 1, "info": 2}[level]; len(site.requests("logging/setLevel")) < want {
-			t.Errorf("%s: the call was over before the server was asked", level)
+			t.Errorf("%s: the call ended before the server got it", level)
 		}
 	}
 	var asked []string
@@ -264,12 +265,12 @@ func TestALegacyServerIsAskedOnceForTheMostVerboseLevel(t *testing.T) {
 		asked = append(asked, r.msg.Params.Level)
 	}
 	if got := strings.Join(asked, ", "); got != "error, info" {
-		t.Errorf("asked for %s", got)
+		t.Errorf("requested %s", got)
 	}
 }
 
 func TestACallOverHTTPDoesNotWaitLongForAServerThatDoesNotSetItsLevel(t *testing.T) {
-	site := newSite(t, EraLegacy, func(_ http.ResponseWriter, r *http.Request, m *msg) bool {
+	site := newSite(t, link.EraLegacy, func(_ http.ResponseWriter, r *http.Request, m *msg) bool {
 		if m == nil || m.Method != "logging/setLevel" {
 			return false
 		}
@@ -277,37 +278,37 @@ func TestACallOverHTTPDoesNotWaitLongForAServerThatDoesNotSetItsLevel(t *testing
 		return true
 	})
 	cfg := site.server()
-	cfg.Timeout = logLevelTimeout / 2
-	f := ready(t, Options{}, cfg)
-	c := use("one", "{}")
+	cfg.Timeout = link.LogLevelTimeout / 2
+	f := readyFleet(t, Options{}, cfg)
+	c := echoCall("one", "{}")
 	c.LogLevel = "info"
 	if _, err := f.Call(t.Context(), c); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestCancellingOverHTTPTellsTheServerInTheWayOfItsEra(t *testing.T) {
+func TestCancellingOverHTTPNotifiesTheServerAsItsEraDemands(t *testing.T) {
 	for _, era := range eras {
 		t.Run(string(era), func(t *testing.T) {
 			started, ended := make(chan string, 1), make(chan struct{})
-			site := newSite(t, era, calls(func(_ http.ResponseWriter, r *http.Request, m *msg) {
+			site := newSite(t, era, onCalls(func(_ http.ResponseWriter, r *http.Request, m *msg) {
 				started <- string(m.ID)
 				<-r.Context().Done()
 				close(ended)
 			}))
-			f := ready(t, Options{}, site.server())
+			f := readyFleet(t, Options{}, site.server())
 			ctx, cancel := context.WithCancel(t.Context())
-			call := later(func() error {
-				_, err := f.Call(ctx, use("one", "{}"))
+			call := startAsync(func() error {
+				_, err := f.Call(ctx, echoCall("one", "{}"))
 				return err
 			})
 			id := <-started
 			cancel()
 			wantCode(t, <-call, switchboard.CodeOutcomeUnknown)
 			<-ended
-			if era == EraModern {
+			if era == link.EraModern {
 				if n := len(site.requests("notifications/cancelled")); n != 0 {
-					t.Errorf("%d notifications, which the era does not have", n)
+					t.Errorf("%d notifications that the era does not have", n)
 				}
 				return
 			}
@@ -319,19 +320,19 @@ func TestCancellingOverHTTPTellsTheServerInTheWayOfItsEra(t *testing.T) {
 	}
 }
 
-func TestALegacyServerIsToldOfEachOfManyCallsThatAreCancelledAtOnce(t *testing.T) {
+func TestALegacyServerIsNotifiedOfEachOfManyCancelledCalls(t *testing.T) {
 	const n = 200
-	site := newSite(t, EraLegacy, calls(func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() }))
-	f := ready(t, Options{}, site.server())
+	site := newSite(t, link.EraLegacy, onCalls(func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() }))
+	f := readyFleet(t, Options{}, site.server())
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range n {
-		wg.Go(func() { _, _ = f.Call(ctx, use("one", "{}")) })
+		wg.Go(func() { _, _ = f.Call(ctx, echoCall("one", "{}")) })
 	}
 	wait.Until(t, "all are under way", func() bool { return len(site.requests("tools/call")) == n })
 	cancel()
 	wg.Wait()
-	if st := status(t, f, "one"); st.InFlight != 0 || f.server("one").gate.size() != 0 || underWay(f, "one") != 0 {
+	if st := status(t, f, "one"); st.InFlight != 0 || f.server("one").gate.InFlight() != 0 || pendingCount(f, "one") != 0 {
 		t.Errorf("%+v", st)
 	}
 	wait.Until(t, "it is told of each", func() bool {
@@ -348,33 +349,33 @@ func TestALegacyServerIsToldOfEachOfManyCallsThatAreCancelledAtOnce(t *testing.T
 	})
 }
 
-func TestACallWhoseTimeIsOverIsCancelledAtItsServer(t *testing.T) {
+func TestACallThatTimesOutIsCancelledAtItsServer(t *testing.T) {
 	for _, era := range eras {
 		t.Run(string(era), func(t *testing.T) {
 			ended := make(chan struct{})
-			site := newSite(t, era, calls(func(w http.ResponseWriter, r *http.Request, _ *msg) {
-				event(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`) // it has begun
+			site := newSite(t, era, onCalls(func(w http.ResponseWriter, r *http.Request, _ *msg) {
+				writeEvent(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`) // the call has begun
 				<-r.Context().Done()
 				close(ended)
 			}))
 			s := site.server()
 			s.Timeout = time.Second
-			f := ready(t, Options{}, s)
-			_, err := f.Call(t.Context(), use("one", "{}"))
+			f := readyFleet(t, Options{}, s)
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
 			wantCode(t, err, switchboard.CodeOutcomeUnknown)
 			<-ended
-			want := map[Era]int{EraLegacy: 1}[era]
+			want := map[link.Era]int{link.EraLegacy: 1}[era]
 			wait.Until(t, "it is told", func() bool { return len(site.requests("notifications/cancelled")) == want })
 		})
 	}
 }
 
-func TestListChangesOverHTTPAreHeardAlsoAfterTheStreamHasEnded(t *testing.T) {
+func TestListChangesOverHTTPAreNoticedAlsoAfterTheStreamHasEnded(t *testing.T) {
 	for _, era := range eras {
 		t.Run(string(era), func(t *testing.T) {
 			t.Parallel()
 			site := newSite(t, era, nil)
-			f := ready(t, Options{}, site.server())
+			f := readyFleet(t, Options{}, site.server())
 			become := func(name string) {
 				site.mu.Lock()
 				defer site.mu.Unlock()
@@ -387,10 +388,10 @@ func TestListChangesOverHTTPAreHeardAlsoAfterTheStreamHasEnded(t *testing.T) {
 			site.changed <- struct{}{}
 			wait.Until(t, "the second is offered", offered("second"))
 			become("third")
-			site.CloseClientConnections() // nobody says that it has changed
+			site.CloseClientConnections() // the change is not announced
 			wait.Until(t, "the third is offered", offered("third"))
 			become("fourth")
-			site.changed <- struct{}{} // a stream has been opened again
+			site.changed <- struct{}{} // a stream was opened again
 			wait.Until(t, "the fourth is offered", offered("fourth"))
 			if s := status(t, f, "one"); s.Restarts != 0 {
 				t.Errorf("%d restarts", s.Restarts)
@@ -402,7 +403,7 @@ func TestListChangesOverHTTPAreHeardAlsoAfterTheStreamHasEnded(t *testing.T) {
 func TestAStreamThatALegacyServerEndsIsResumedAndTheCallNotRepeated(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	var call atomic.Pointer[msg]
-	site := newSite(t, EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+	site := newSite(t, link.EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 		switch {
 		case m != nil && m.Method == "tools/call":
 			call.Store(m)
@@ -410,13 +411,13 @@ func TestAStreamThatALegacyServerEndsIsResumedAndTheCallNotRepeated(t *testing.T
 			_, _ = io.WriteString(w, "id: e1\nretry: 1\ndata:\n\n")
 			return true
 		case r.Method == http.MethodGet && r.Header.Get("Last-Event-Id") == "e1":
-			event(w, `{"jsonrpc":"2.0","id":%s,"result":{"resumed":true}}`, call.Load().ID)
+			writeEvent(w, `{"jsonrpc":"2.0","id":%s,"result":{"resumed":true}}`, call.Load().ID)
 			return true
 		}
 		return false
 	})
-	f := ready(t, Options{}, site.server())
-	result, err := f.Call(t.Context(), use("one", "{}"))
+	f := readyFleet(t, Options{}, site.server())
+	result, err := f.Call(t.Context(), echoCall("one", "{}"))
 	if err != nil || string(result.JSON) != `{"resumed":true}` {
 		t.Fatalf("%s, %v", result.JSON, err)
 	}
@@ -425,14 +426,14 @@ func TestAStreamThatALegacyServerEndsIsResumedAndTheCallNotRepeated(t *testing.T
 	}
 }
 
-func TestACallIsPolledForAsTheServerWantsItUntilItIsAnswered(t *testing.T) {
+func TestACallIsPolledAtTheServersPaceUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	const polls, wait = 12, 60 * time.Millisecond
 	var mu sync.Mutex
 	var call *msg
 	var told string       // the last event
-	var began []time.Time // each stream
-	site := newSite(t, EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+	var began []time.Time // when each stream began
+	site := newSite(t, link.EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		switch last := r.Header.Get("Last-Event-Id"); {
@@ -445,7 +446,7 @@ func TestACallIsPolledForAsTheServerWantsItUntilItIsAnswered(t *testing.T) {
 		}
 		began = append(began, time.Now())
 		n := len(began)
-		if n == 3 { // this is no answer to anything
+		if n == 3 { // this answers nothing
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
 		}
@@ -453,7 +454,7 @@ func TestACallIsPolledForAsTheServerWantsItUntilItIsAnswered(t *testing.T) {
 		told = fmt.Sprintf("e%d", n)
 		_, _ = fmt.Fprintf(w, "id: %s\n", told)
 		switch {
-		case n == 1: // the time to wait is said once, and holds
+		case n == 1: // the wait is sent once and stays valid
 			_, _ = fmt.Fprintf(w, "retry: %d\ndata:\n\n", wait.Milliseconds())
 		case n <= polls:
 			_, _ = fmt.Fprint(w, "data:\n\n")
@@ -462,8 +463,8 @@ func TestACallIsPolledForAsTheServerWantsItUntilItIsAnswered(t *testing.T) {
 		}
 		return true
 	})
-	f := ready(t, Options{}, site.server())
-	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+	f := readyFleet(t, Options{}, site.server())
+	if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(site.requests("tools/call")); n != 1 {
@@ -476,12 +477,12 @@ func TestACallIsPolledForAsTheServerWantsItUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-func TestAStreamIsOpenedAgainAlsoByAServerThatRefusesAtFirst(t *testing.T) {
+func TestAStreamIsReopenedEvenIfTheServerRefusesAtFirst(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusBadRequest, http.StatusConflict} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			var opened atomic.Int32
-			site := newSite(t, EraLegacy, nil)
+			site := newSite(t, link.EraLegacy, nil)
 			site.set(func(w http.ResponseWriter, r *http.Request, _ *msg) bool {
 				if r.Method != http.MethodGet || r.Header.Get("Mcp-Session-Id") == "" {
 					return false
@@ -490,17 +491,17 @@ func TestAStreamIsOpenedAgainAlsoByAServerThatRefusesAtFirst(t *testing.T) {
 				case 1:
 					w.Header().Set("Content-Type", "text/event-stream")
 					_, _ = fmt.Fprint(w, "id: e1\ndata:\n\n")
-				case 2: // it has not noticed yet, or does not keep events
+				case 2: // it has not noticed yet, or does not store events
 					w.WriteHeader(status)
 				default:
 					if last := r.Header.Get("Last-Event-Id"); last != "" {
-						t.Errorf("it was asked for what follows %s, which it has refused", last)
+						t.Errorf("it was asked to resume after %s, which it has refused", last)
 					}
 					return false
 				}
 				return true
 			})
-			f := ready(t, Options{}, site.server())
+			f := readyFleet(t, Options{}, site.server())
 			wait.Until(t, "it is heard again", func() bool { return opened.Load() == 3 })
 			site.mu.Lock()
 			site.tools = tool("second")
@@ -513,14 +514,14 @@ func TestAStreamIsOpenedAgainAlsoByAServerThatRefusesAtFirst(t *testing.T) {
 
 func TestAServersRequestsOverHTTPAreAnswered(t *testing.T) {
 	answers := make(chan string, 2)
-	site := newSite(t, EraLegacy, nil)
+	site := newSite(t, link.EraLegacy, nil)
 	site.set(func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
 		switch {
 		case m != nil && m.Method == "tools/call":
-			event(w, `{"jsonrpc":"2.0","id":"a","method":"ping"}`)
+			writeEvent(w, `{"jsonrpc":"2.0","id":"a","method":"ping"}`)
 			first := <-answers
-			event(w, `{"jsonrpc":"2.0","id":"b","method":"elicitation/create","params":{}}`)
-			event(w, `{"jsonrpc":"2.0","id":%s,"result":{"got":[%s,%s]}}`, m.ID, first, <-answers)
+			writeEvent(w, `{"jsonrpc":"2.0","id":"b","method":"elicitation/create","params":{}}`)
+			writeEvent(w, `{"jsonrpc":"2.0","id":%s,"result":{"got":[%s,%s]}}`, m.ID, first, <-answers)
 		case m != nil && m.Method == "" && m.ID != nil:
 			answers <- string(m.Raw)
 			w.WriteHeader(http.StatusAccepted)
@@ -529,8 +530,8 @@ func TestAServersRequestsOverHTTPAreAnswered(t *testing.T) {
 		}
 		return true
 	})
-	f := ready(t, Options{}, site.server())
-	result, err := f.Call(t.Context(), use("one", "{}"))
+	f := readyFleet(t, Options{}, site.server())
+	result, err := f.Call(t.Context(), echoCall("one", "{}"))
 	want := `{"got":[{"jsonrpc":"2.0","id":"a","result":{}},{"jsonrpc":"2.0","id":"b","error":{"code":-32601,"message":"the client offers no such method"}}]}`
 	if err != nil || string(result.JSON) != want {
 		t.Errorf("%s, %v", result.JSON, err)
@@ -543,9 +544,9 @@ func TestSessionsArePerPrincipalAndModernServersNeedNone(t *testing.T) {
 		site := newSite(t, era, nil)
 		cfg := site.server()
 		cfg.Share = switchboard.SharePrincipal
-		f := ready(t, Options{}, cfg)
+		f := readyFleet(t, Options{}, cfg)
 		for _, who := range []string{"ann", "bob", "ann"} {
-			c := use("one", "{}")
+			c := echoCall("one", "{}")
 			c.Principal.ID = who
 			if _, err := f.Call(t.Context(), c); err != nil {
 				t.Fatal(err)
@@ -553,7 +554,7 @@ func TestSessionsArePerPrincipalAndModernServersNeedNone(t *testing.T) {
 		}
 		calls := site.requests("tools/call")
 		session := func(i int) string { return calls[i].header.Get("Mcp-Session-Id") }
-		if apart := session(0) != session(1); apart != (era == EraLegacy) || session(0) != session(2) {
+		if apart := session(0) != session(1); apart != (era == link.EraLegacy) || session(0) != session(2) {
 			t.Errorf("%s: sessions %q, %q, %q", era, session(0), session(1), session(2))
 		}
 	}
@@ -565,10 +566,10 @@ func TestAServerThatWasAwayIsFoundAgainByACall(t *testing.T) {
 			t.Parallel()
 			site := newSite(t, era, nil)
 			address := site.Listener.Addr().String()
-			f := ready(t, Options{}, site.server())
+			f := readyFleet(t, Options{}, site.server())
 			site.down()
-			await(t, f, "one", StateRetrying)
-			_, err := f.Call(t.Context(), use("one", "{}"))
+			awaitState(t, f, "one", StateRetrying)
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
 			wantCode(t, err, switchboard.CodeServerUnreachable)
 			if offers := f.Offers(); len(offers) != 1 || !offers[0].Stale {
 				t.Errorf("offers %+v", offers)
@@ -576,7 +577,7 @@ func TestAServerThatWasAwayIsFoundAgainByACall(t *testing.T) {
 
 			wait.Until(t, "two attempts have failed", func() bool { return status(t, f, "one").Failed >= 2 })
 
-			site.forget() // it comes back as a process that knows nothing
+			site.forget() // it returns as a process without state
 			listener, err := net.Listen("tcp", address)
 			if err != nil {
 				t.Skipf("the port was taken meanwhile: %v", err)
@@ -585,12 +586,12 @@ func TestAServerThatWasAwayIsFoundAgainByACall(t *testing.T) {
 			_ = site.Listener.Close()
 			site.Listener = listener
 			site.Start()
-			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
-				t.Errorf("when it is back: %v", err)
+			if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
+				t.Errorf("after its return: %v", err)
 			}
-			await(t, f, "one", StateReady)
+			awaitState(t, f, "one", StateReady)
 			if offers := f.Offers(); offers[0].Stale {
-				t.Error("what it offers is still stale")
+				t.Error("its offer is still stale")
 			}
 			if n := status(t, f, "one").Failed; n != 0 {
 				t.Errorf("%d attempts count as failed since it was ready", n)

@@ -17,10 +17,9 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// library is a server on stdio that has everything. MODERN, BARE (it declares
-// nothing) and DENY (it grants no subscription) say how; LIST, such as
-// prompts/list=hang, what is wrong with a list. A tool says what it was asked so
-// far, or says lines of the test's own.
+// library is a server on stdio with all kinds. The variables MODERN, BARE (it declares nothing) and
+// DENY (it grants no subscription) change its behaviour, and LIST, such as prompts/list=hang,
+// breaks a list. Its tool returns the requests so far, or sends messages of the test.
 func library(f *fake) {
 	env := func(name string) bool { return os.Getenv(name) != "" }
 	capabilities := `{"tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"prompts":{"listChanged":true}}`
@@ -47,7 +46,7 @@ func library(f *fake) {
 			f.result(m.ID, `{"else":[]}`)
 		case how == "odd":
 			f.result(m.ID, fmt.Sprintf(`{%q:[{"name":"a","name":"b"},{"Name":"x","name":"y"},7,%s]}`, member, item))
-		case how == "deep": // 62 and 900 levels, and the most that a list has room for
+		case how == "deep": // 62 and 900 levels, and the deepest item that fits in a list
 			f.result(m.ID, fmt.Sprintf(`{%q:[%s,%s,%s,%s]}`, member, nested(62), nested(900), nested(61), item))
 		case how == "abyss":
 			f.result(m.ID, fmt.Sprintf(`{%q:[%s,%s]}`, member, nested(wire.MaxListDepth), item))
@@ -124,16 +123,16 @@ func library(f *fake) {
 
 func init() { fakes["library"] = library }
 
-// nested is an item of so many levels.
+// nested returns an item with that many levels.
 func nested(levels int) string {
 	return `{"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
 }
 
-// asked calls the library's tool with the arguments, and returns what the server
-// was asked so far.
-func asked(t *testing.T, f *Fleet, arguments string) []string {
+// methodsAsked calls the library's tool with the arguments, and returns the requests that the
+// server has received so far.
+func methodsAsked(t *testing.T, f *Fleet, arguments string) []string {
 	t.Helper()
-	result, err := f.Call(t.Context(), use("one", arguments))
+	result, err := f.Call(t.Context(), echoCall("one", arguments))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +157,7 @@ func said(method string) string {
 	return `{"say":` + string(line) + `}`
 }
 
-func TestAListThatFailsTakesNoOtherAway(t *testing.T) {
+func TestAFailedListDoesNotRemoveTheOthers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		list    string
@@ -175,7 +174,7 @@ func TestAListThatFailsTakesNoOtherAway(t *testing.T) {
 	} {
 		t.Run(tt.list, func(t *testing.T) {
 			t.Parallel()
-			f := ready(t, Options{}, child("one", "library", "LIST="+tt.list))
+			f := readyFleet(t, Options{}, stdioFake("one", "library", "LIST="+tt.list))
 			s, o := status(t, f, "one"), f.Offers()[0]
 			if s.State != StateReady || s.LastFailure != nil || s.Tools != 2 || s.Resources != 2 {
 				t.Errorf("status %+v", s)
@@ -194,21 +193,21 @@ func TestAListThatFailsTakesNoOtherAway(t *testing.T) {
 	}
 }
 
-func TestWhatAServerDoesNotDeclareItIsNotAskedFor(t *testing.T) {
-	f := ready(t, Options{}, child("one", "library", "BARE=1"))
-	for _, what := range asked(t, f, `{}`) {
+func TestOnlyDeclaredKindsAreListed(t *testing.T) {
+	f := readyFleet(t, Options{}, stdioFake("one", "library", "BARE=1"))
+	for _, what := range methodsAsked(t, f, `{}`) {
 		if strings.HasPrefix(what, "resources/") || strings.HasPrefix(what, "prompts/") {
-			t.Errorf("asked for %s", what)
+			t.Errorf("requested %s", what)
 		}
 	}
-	c := use("one", "")
+	c := echoCall("one", "")
 	c.Method, c.Tool, c.Target = "resources/subscribe", nil, "x:1"
-	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || count(asked(t, f, `{}`), "resources/subscribe x:1") > 0 {
+	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || count(methodsAsked(t, f, `{}`), "resources/subscribe x:1") > 0 {
 		t.Errorf("subscribed: %v", err)
 	}
 }
 
-func TestAChangeHasOnlyItsOwnKindListedAgain(t *testing.T) {
+func TestAChangeListsOnlyItsOwnKindAgain(t *testing.T) {
 	t.Parallel()
 	lists := []string{"tools/list", "resources/list", "resources/templates/list", "prompts/list"}
 	for method, again := range map[string][]string{
@@ -218,45 +217,45 @@ func TestAChangeHasOnlyItsOwnKindListedAgain(t *testing.T) {
 	} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
-			f := ready(t, Options{}, child("one", "library", "LIST=prompts/list=fail"))
-			asked(t, f, said(method))
+			f := readyFleet(t, Options{}, stdioFake("one", "library", "LIST=prompts/list=fail"))
+			methodsAsked(t, f, said(method))
 			var got []string
 			wait.Until(t, "it is listed again", func() bool {
-				got = asked(t, f, `{}`)
+				got = methodsAsked(t, f, `{}`)
 				return !slices.ContainsFunc(again, func(list string) bool { return count(got, list) < 2 })
 			})
 			for _, list := range lists {
 				if want := 1 + count(again, list); count(got, list) != want {
-					t.Errorf("%s asked %d times, want %d", list, count(got, list), want)
+					t.Errorf("%s was asked %d times, want %d", list, count(got, list), want)
 				}
 			}
 			if s := status(t, f, "one"); s.Tools != 2 || s.Resources != 2 || !strings.Contains(s.Note, "prompts could not") {
-				t.Errorf("what was not asked for again is lost: %+v", s)
+				t.Errorf("kinds that were not listed again are lost: %+v", s)
 			}
 		})
 	}
 }
 
-// updates are what a subscriber heard.
-type updates struct {
+// An updateLog collects the updates of a subscriber.
+type updateLog struct {
 	mu   sync.Mutex
 	uris []string
 }
 
-func (u *updates) add(uri string) {
+func (u *updateLog) add(uri string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.uris = append(u.uris, uri)
 }
 
-func (u *updates) take() (uris []string) {
+func (u *updateLog) take() (uris []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	uris, u.uris = u.uris, nil
 	return uris
 }
 
-func (u *updates) await(t *testing.T, want ...string) {
+func (u *updateLog) await(t *testing.T, want ...string) {
 	t.Helper()
 	wait.Until(t, fmt.Sprintf("updates %q", want), func() bool {
 		u.mu.Lock()
@@ -264,15 +263,15 @@ func (u *updates) await(t *testing.T, want ...string) {
 		return len(u.uris) >= len(want)
 	})
 	if got := u.take(); !slices.Equal(got, want) {
-		t.Errorf("heard %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func subscribe(t *testing.T, f *Fleet, uri string) (*updates, func()) {
+func subscribeTo(t *testing.T, f *Fleet, uri string) (*updateLog, func()) {
 	t.Helper()
-	c := use("one", "")
+	c := echoCall("one", "")
 	c.Method, c.Tool, c.Target, c.Params = "resources/subscribe", nil, uri, nil
-	var u updates
+	var u updateLog
 	stop, err := f.Subscribe(t.Context(), c, u.add)
 	if err != nil {
 		t.Fatalf("%s: %v", uri, err)
@@ -281,7 +280,8 @@ func subscribe(t *testing.T, f *Fleet, uri string) (*updates, func()) {
 	return &u, stop
 }
 
-// update has the library say that the URI was updated, to whom it is told.
+// update makes the library announce an update of the URI, to the subscriber of subscribed if it is
+// modern.
 func update(t *testing.T, f *Fleet, modern bool, subscribed, uri string) {
 	t.Helper()
 	meta := ""
@@ -289,27 +289,27 @@ func update(t *testing.T, f *Fleet, modern bool, subscribed, uri string) {
 		meta = `,"_meta":{"io.modelcontextprotocol/subscriptionId":ID(` + subscribed + `)}`
 	}
 	line, _ := json.Marshal(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"` + uri + `"` + meta + `}}`)
-	asked(t, f, `{"say":`+string(line)+`}`)
+	methodsAsked(t, f, `{"say":`+string(line)+`}`)
 }
 
-func TestUpdatesReachThoseWhoSubscribedOnce(t *testing.T) {
+func TestUpdatesReachEachSubscriberOnce(t *testing.T) {
 	for _, env := range []string{"LEGACY=1", "MODERN=1"} {
 		t.Run(env, func(t *testing.T) {
 			modern := env == "MODERN=1"
-			f := ready(t, Options{}, child("one", "library", env))
-			if modern { // each has a stream of its own, and hears what is said there
-				before, _ := subscribe(t, f, "x:1")
+			f := readyFleet(t, Options{}, stdioFake("one", "library", env))
+			if modern { // each has its own stream
+				before, _ := subscribeTo(t, f, "x:1")
 				defer func() {
 					if got := before.take(); got != nil {
-						t.Errorf("it heard %q, which was said to another", got)
+						t.Errorf("it got %q, which was for another subscriber", got)
 					}
 				}()
 			}
-			first, stopFirst := subscribe(t, f, "x:1")
-			other, _ := subscribe(t, f, "x:2")
-			if !modern { // of one stream all hear who want the same
-				again, stopAgain := subscribe(t, f, "x:1")
-				if got := asked(t, f, `{}`); count(got, "resources/subscribe x:1") != 1 {
+			first, stopFirst := subscribeTo(t, f, "x:1")
+			other, _ := subscribeTo(t, f, "x:2")
+			if !modern { // all subscribers share a stream
+				again, stopAgain := subscribeTo(t, f, "x:1")
+				if got := methodsAsked(t, f, `{}`); count(got, "resources/subscribe x:1") != 1 {
 					t.Errorf("two subscriptions are not one: %q", got)
 				}
 				update(t, f, modern, "x:1", "x:1")
@@ -323,21 +323,21 @@ func TestUpdatesReachThoseWhoSubscribedOnce(t *testing.T) {
 			first.await(t, "x:1/part")
 			update(t, f, modern, "x:2", "x:2")
 			other.await(t, "x:2")
-			if got := asked(t, f, `{}`); count(got, "resources/unsubscribe x:1") != 0 {
-				t.Errorf("one has gone, and the other hears no more: %q", got)
+			if got := methodsAsked(t, f, `{}`); count(got, "resources/unsubscribe x:1") != 0 {
+				t.Errorf("after one subscription ended, the other gets no updates: %q", got)
 			}
 			stopFirst()
 			if !modern {
-				wait.Until(t, "the server is told", func() bool { return count(asked(t, f, `{}`), "resources/unsubscribe x:1") == 1 })
+				wait.Until(t, "the server is told", func() bool { return count(methodsAsked(t, f, `{}`), "resources/unsubscribe x:1") == 1 })
 			}
 			update(t, f, modern, "x:1", "x:1")
 			update(t, f, modern, "x:2", "x:2")
 			other.await(t, "x:2")
 			if got := first.take(); got != nil {
-				t.Errorf("after its end it heard %q", got)
+				t.Errorf("after its end it got %q", got)
 			}
 			if got := other.take(); got != nil {
-				t.Errorf("the other heard %q besides its own", got)
+				t.Errorf("the other call got %q besides its own notifications", got)
 			}
 		})
 	}
@@ -347,10 +347,10 @@ func TestASubscriptionOutlivesTheServersProcess(t *testing.T) {
 	t.Parallel()
 	for _, env := range []string{"LEGACY=1", "MODERN=1"} {
 		t.Run(env, func(t *testing.T) {
-			f := ready(t, Options{}, child("one", "library", env))
-			u, _ := subscribe(t, f, "x:1")
-			asked(t, f, `{"die":1}`)
-			u.await(t, "x:1") // it may have been, meanwhile
+			f := readyFleet(t, Options{}, stdioFake("one", "library", env))
+			u, _ := subscribeTo(t, f, "x:1")
+			methodsAsked(t, f, `{"die":1}`)
+			u.await(t, "x:1") // updates may have been missed
 			update(t, f, env == "MODERN=1", "x:1", "x:1")
 			u.await(t, "x:1")
 		})
@@ -358,21 +358,21 @@ func TestASubscriptionOutlivesTheServersProcess(t *testing.T) {
 }
 
 func TestASubscriptionOutlivesANewConfigurationOfItsServer(t *testing.T) {
-	was := child("one", "library")
-	f := ready(t, Options{}, was)
-	u, _ := subscribe(t, f, "x:1")
+	was := stdioFake("one", "library")
+	f := readyFleet(t, Options{}, was)
+	u, _ := subscribeTo(t, f, "x:1")
 	f.Set(nil)
-	f.Set([]switchboard.Server{child("one", "library", "OTHER=1")})
+	f.Set([]switchboard.Server{stdioFake("one", "library", "OTHER=1")})
 	u.await(t, "x:1")
 	update(t, f, false, "x:1", "x:1")
 	u.await(t, "x:1")
 }
 
 func TestASubscriptionThatIsNotGrantedIsRefused(t *testing.T) {
-	c := use("one", "")
+	c := echoCall("one", "")
 	c.Method, c.Tool, c.Target, c.Params = "resources/subscribe", nil, "x:1", nil
 	for _, env := range []string{"LEGACY=1", "MODERN=1"} {
-		f := ready(t, Options{}, child("one", "library", env, "DENY=1", "TOKEN=s3cret-s3cret-s3cret"))
+		f := readyFleet(t, Options{}, stdioFake("one", "library", env, "DENY=1", "TOKEN=s3cret-s3cret-s3cret"))
 		ctx, cancel := context.WithTimeout(t.Context(), subscribeTimeout/2)
 		_, err := f.Subscribe(ctx, c, func(string) {})
 		cancel()
@@ -383,13 +383,13 @@ func TestASubscriptionThatIsNotGrantedIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", env, err)
 		}
 	}
-	f := ready(t, Options{}, child("one", "library", "DEAF=1"))
-	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || count(asked(t, f, `{}`), "resources/subscribe x:1") > 0 {
-		t.Errorf("a server that knows no subscriptions was asked for one: %v", err)
+	f := readyFleet(t, Options{}, stdioFake("one", "library", "DEAF=1"))
+	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || count(methodsAsked(t, f, `{}`), "resources/subscribe x:1") > 0 {
+		t.Errorf("a server without subscriptions got a subscription: %v", err)
 	}
 	c.Server = "none"
 	began := time.Now()
 	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || time.Since(began) > subscribeTimeout/2 {
-		t.Errorf("of a server that is not there: %v", err)
+		t.Errorf("for an unknown server: %v", err)
 	}
 }

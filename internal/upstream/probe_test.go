@@ -3,28 +3,26 @@ package upstream
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// links notes what OnLink is told.
-type links struct {
+// A linkLog records the calls of OnLink.
+type linkLog struct {
 	mu   sync.Mutex
 	said []string
 }
 
-func (l *links) on(id switchboard.ServerID, up bool, why *Failure) {
+func (l *linkLog) on(id switchboard.ServerID, up bool, why *Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -37,7 +35,7 @@ func (l *links) on(id switchboard.ServerID, up bool, why *Failure) {
 	}
 }
 
-func (l *links) heard(want ...string) func() bool {
+func (l *linkLog) heard(want ...string) func() bool {
 	return func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -45,24 +43,24 @@ func (l *links) heard(want ...string) func() bool {
 	}
 }
 
-func TestEachLossOfTheConnectionIsToldAndThatItIsBack(t *testing.T) {
-	var l links
-	f := open(t, Options{OnLink: l.on}, child("one", "calls"))
+func TestOnLinkReportsEachLossAndEachReturnOfTheConnection(t *testing.T) {
+	var l linkLog
+	f := openFleet(t, Options{OnLink: l.on}, stdioFake("one", "calls"))
 	wait.Until(t, "it is up", l.heard("one up"))
-	_, _ = f.Call(t.Context(), do("die"))
+	_, _ = f.Call(t.Context(), doCall("die"))
 	wait.Until(t, "it was lost and is back", l.heard("one up", "one down at serve", "one up"))
 
-	// What is replaced says no more.
+	// A replaced server reports nothing more.
 	was := f.server("one")
 	defer func() {
 		was.reportLink(true, nil)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if slices.Contains(l.said[3:], "one up") {
-			t.Errorf("it was told of what had been replaced: %v", l.said)
+			t.Errorf("it got an event of a replaced server: %v", l.said)
 		}
 	}()
-	f.Set([]switchboard.Server{child("one", "exit")})
+	f.Set([]switchboard.Server{stdioFake("one", "exit")})
 	wait.Until(t, "the new one fails", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -72,12 +70,12 @@ func TestEachLossOfTheConnectionIsToldAndThatItIsBack(t *testing.T) {
 
 func TestAProbeIsAnsweredByServersOfEachTransportAndEra(t *testing.T) {
 	for name, s := range map[string]switchboard.Server{
-		"legacy pipes": child("one", "legacy"), "modern pipes": child("one", "modern"),
-		"legacy HTTP": newSite(t, EraLegacy, nil).server(), "modern HTTP": newSite(t, EraModern, nil).server(),
-		"SSE": newOlder(t).server(),
+		"legacy pipes": stdioFake("one", "legacy"), "modern pipes": stdioFake("one", "modern"),
+		"legacy HTTP": newSite(t, link.EraLegacy, nil).server(), "modern HTTP": newSite(t, link.EraModern, nil).server(),
+		"SSE": newSSESite(t).server(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := ready(t, Options{}, s)
+			f := readyFleet(t, Options{}, s)
 			if err := f.Probe(t.Context(), "one"); err != nil {
 				t.Error(err)
 			}
@@ -87,7 +85,7 @@ func TestAProbeIsAnsweredByServersOfEachTransportAndEra(t *testing.T) {
 		})
 	}
 	t.Run("none", func(t *testing.T) {
-		wantCode(t, open(t, Options{}).Probe(t.Context(), "one"), switchboard.CodeServerUnknown)
+		wantCode(t, openFleet(t, Options{}).Probe(t.Context(), "one"), switchboard.CodeServerUnknown)
 	})
 }
 
@@ -95,13 +93,13 @@ func TestAProbeFailsWhereTheServerDoesNotAnswerWell(t *testing.T) {
 	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request, m *msg){
 		"500":      func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(500) },
 		"a page":   func(w http.ResponseWriter, _ *http.Request, _ *msg) { _, _ = w.Write([]byte("<html>")) },
-		"no hello": func(w http.ResponseWriter, _ *http.Request, m *msg) { reply(w, m, "[]") },
+		"no hello": func(w http.ResponseWriter, _ *http.Request, m *msg) { writeResult(w, m, "[]") },
 		"silence":  func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() },
 	} {
-		for _, era := range []Era{EraLegacy, EraModern} {
+		for _, era := range []link.Era{link.EraLegacy, link.EraModern} {
 			t.Run(string(era)+" "+name, func(t *testing.T) {
 				site := newSite(t, era, nil)
-				f := ready(t, Options{}, site.server())
+				f := readyFleet(t, Options{}, site.server())
 				site.set(func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 					if m == nil || m.Method != "ping" && m.Method != "server/discover" {
 						return false
@@ -112,7 +110,7 @@ func TestAProbeFailsWhereTheServerDoesNotAnswerWell(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 				defer cancel()
 				if err := f.Probe(ctx, "one"); err == nil {
-					t.Error("it is taken for well")
+					t.Error("it counts as healthy")
 				}
 			})
 		}
@@ -122,25 +120,25 @@ func TestAProbeFailsWhereTheServerDoesNotAnswerWell(t *testing.T) {
 func TestAProbeFindsAServerThatForgotTheSession(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusBadRequest} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			site := forgetful(t, status)
-			f := ready(t, Options{}, site.server())
+			site := forgetfulSite(t, status)
+			f := readyFleet(t, Options{}, site.server())
 			site.forget()
 			if err := f.Probe(t.Context(), "one"); err != nil {
 				t.Error(err)
 			}
-			await(t, f, "one", StateReady)
+			awaitState(t, f, "one", StateReady)
 		})
 	}
 }
 
-func TestAProbeReconnectsButNoSoonerThanItMay(t *testing.T) {
+func TestAProbeReconnectsButRespectsThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		var tries []time.Time
-		s.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link.Link, error) {
 			tries = append(tries, time.Now())
-			return nil, exchangeErrorf(kindUnreachable, false, "no")
+			return nil, link.Errorf(link.KindUnreachable, false, "no")
 		}
 		ended := time.Now().Add(time.Minute)
 		for time.Now().Before(ended) {
@@ -158,70 +156,70 @@ func TestAProbeReconnectsButNoSoonerThanItMay(t *testing.T) {
 		}
 		s.cancel()
 		if err := s.probe(t.Context()); err == nil {
-			t.Error("a server that is to go is probed")
+			t.Error("a removed server is probed")
 		}
 		f.Close(t.Context())
 	})
 }
 
-func TestACallThatNeedNotWaitForAConnectionDoesNot(t *testing.T) {
+func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		tries, answer := 0, error(nil)
-		s.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link.Link, error) {
 			tries++
 			time.Sleep(100 * time.Millisecond)
 			if answer != nil {
 				return nil, answer
 			}
-			l := newLink(nil, &secretMask{}, nil, "", nil)
-			l.port = deafPort{}
+			l := link.New(nil, &mask.Mask{}, nil, "", nil)
+			l.Use(deafPort{}, false)
 			return l, nil
 		}
-		try := func(sl *connector, took time.Duration, dials int, fails bool) {
+		try := func(cn *connector, took time.Duration, dials int, fails bool) {
 			t.Helper()
 			began, before := time.Now(), tries
-			_, err := s.waitForLink(t.Context(), sl, true)
+			_, err := s.waitForLink(t.Context(), cn, true)
 			if got := time.Since(began); got != took || tries-before != dials || (err != nil) != fails {
 				t.Errorf("it took %s and %d attempts: %v; want %s and %d", got, tries-before, err, took, dials)
 			}
-			if err != nil && (asExchangeError(err).sent || !asExchangeError(err).blamesServer()) {
+			if err != nil && (link.AsError(err).Sent || !link.AsError(err).BlamesServer()) {
 				t.Errorf("%+v", err)
 			}
 		}
-		own := s.addConnector(linkScope{principal: "ann"})
+		own := s.connectors.add(linkScope{principal: "ann"})
 		try(own, 0, 0, true) // it has never answered
-		s.state = StateReady
-		answer = exchangeErrorf(kindUnreachable, false, "no")
+		s.facts.state = StateReady
+		answer = link.Errorf(link.KindUnreachable, false, "no")
 		try(own, 100*time.Millisecond, 1, true) // one attempt
 		try(own, 0, 0, true)                    // not again so soon
 		time.Sleep(callRedialPause)
 		answer = nil
 		try(own, 100*time.Millisecond, 1, false)
 		l := own.current()
-		l.fail(exchangeErrorf(kindGone, true, "forgotten"))
-		try(own, 100*time.Millisecond, 1, false) // the server is there
-		s.state, s.failure = StateRetrying, &Failure{Message: "it has ended"}
-		try(s.addConnector(linkScope{principal: "bob"}), 0, 0, true)
+		l.Fail(link.Errorf(link.KindGone, true, "forgotten"))
+		try(own, 100*time.Millisecond, 1, false) // the server is up
+		s.facts.state, s.facts.failure = StateRetrying, &Failure{Message: "it has ended"}
+		try(s.connectors.add(linkScope{principal: "bob"}), 0, 0, true)
 		s.cancel()
 		f.Close(t.Context())
 	})
 }
 
-func TestARestartEndsAllProcessesOnceTheirCallsHaveEndedAndLosesNone(t *testing.T) {
-	var l links
-	s := child("one", "calls")
+func TestARestartEndsAllProcessesAfterTheirCallsAndLosesNoCall(t *testing.T) {
+	var l linkLog
+	s := stdioFake("one", "calls")
 	s.Share = switchboard.SharePrincipal
-	f := ready(t, Options{OnLink: l.on}, s)
-	call := do("wait")
-	waiting := later(func() error { _, err := f.Call(t.Context(), call); return err })
+	f := readyFleet(t, Options{OnLink: l.on}, s)
+	call := doCall("wait")
+	waiting := startAsync(func() error { _, err := f.Call(t.Context(), call); return err })
 	wait.Until(t, "both processes run", func() bool { return len(status(t, f, "one").PIDs) == 2 && status(t, f, "one").InFlight == 1 })
 	before := status(t, f, "one").PIDs
 	if err := f.Restart("one"); err != nil {
 		t.Fatal(err)
 	}
-	result, err := f.Call(t.Context(), do("anything")) // which waits
+	result, err := f.Call(t.Context(), doCall("anything")) // this call waits
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,75 +227,33 @@ func TestARestartEndsAllProcessesOnceTheirCallsHaveEndedAndLosesNone(t *testing.
 		t.Errorf("it was answered by the old process %d", pid)
 	}
 	if err := <-waiting; err != nil {
-		t.Errorf("a call under way was lost: %v", err)
+		t.Errorf("a call in flight was lost: %v", err)
 	}
 	for _, pid := range before {
 		assertGone(t, pid)
 	}
 	wait.Until(t, "it is said", l.heard("one up", "one down at connect", "one up"))
 	if err := f.Restart("none"); err == nil {
-		t.Error("a server that is not there was restarted")
+		t.Error("an unknown server was restarted")
 	}
 }
 
 func TestARestartDoesNotWaitForACallThatHangs(t *testing.T) {
 	t.Parallel()
-	hangs := calls(func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() })
-	for name, s := range map[string]switchboard.Server{"pipes": child("one", "calls"), "HTTP": newSite(t, EraLegacy, hangs).server()} {
+	hangs := onCalls(func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() })
+	for name, s := range map[string]switchboard.Server{"pipes": stdioFake("one", "calls"), "HTTP": newSite(t, link.EraLegacy, hangs).server()} {
 		t.Run(name, func(t *testing.T) {
-			f := ready(t, Options{}, s)
-			call := later(func() error { _, err := f.Call(t.Context(), do("never")); return err })
-			wait.Until(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
+			f := readyFleet(t, Options{}, s)
+			call := startAsync(func() error { _, err := f.Call(t.Context(), doCall("never")); return err })
+			wait.Until(t, "it is under way", func() bool { return pendingCount(f, "one") == 1 })
 			if err := f.Restart("one"); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Restart("one"); err != nil { // while the first is under way
+			if err := f.Restart("one"); err != nil { // while the first call is in flight
 				t.Fatal(err)
 			}
-			blame(t, <-call, false, false)
-			await(t, f, "one", StateReady)
+			checkBlame(t, <-call, false, false)
+			awaitState(t, f, "one", StateReady)
 		})
-	}
-}
-
-func TestARequestOfWhichAPipeTookNothingWasNotSent(t *testing.T) {
-	law.Hold(t, law.NeverTwice)
-	theirs, ours, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = theirs.Close()
-	defer ours.Close() //nolint:errcheck // it is broken already
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
-	s := &stdioPort{link: l, proc: &process{stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	l.port, l.endsPending = s, true
-	close(s.readDone)
-	go s.write()
-	f := l.newRequest("x", func([]byte) []byte { return nil })
-	if err := l.roundTrip(t.Context(), f, nil); err == nil || asExchangeError(err).sent || f.mayBeSent() {
-		t.Errorf("%+v", err)
-	}
-}
-
-func TestAPartOfALineMayHaveBeenTaken(t *testing.T) {
-	law.Hold(t, law.NeverTwice)
-	theirs, ours, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ours.Close() //nolint:errcheck // it is broken already
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
-	s := &stdioPort{link: l, proc: &process{stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	l.port, l.endsPending = s, true
-	close(s.readDone)
-	go s.write()
-	f := l.newRequest("x", func([]byte) []byte { return []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`) })
-	ended := later(func() error { return l.roundTrip(t.Context(), f, nil) })
-	if _, err := theirs.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	_ = theirs.Close()
-	if err := <-ended; !asExchangeError(err).sent {
-		t.Errorf("%+v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -21,8 +22,8 @@ type echoInput struct {
 	Text string `json:"text"`
 }
 
-// sdkServer returns a server of the official SDK with a tool that says
-// progress, and one that adds a tool.
+// sdkServer returns a server of the official SDK with a tool that reports progress, and one that
+// adds a tool.
 func sdkServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "go-sdk", Version: "1"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "echo"}, func(ctx context.Context, r *mcp.CallToolRequest, in echoInput) (*mcp.CallToolResult, any, error) {
@@ -44,7 +45,7 @@ func sdkServer() *mcp.Server {
 	return s
 }
 
-// markServer is the same with mcp-go.
+// markServer returns the same server, made with mcp-go.
 func markServer() *markserver.MCPServer {
 	s := markserver.NewMCPServer("mcp-go", "1", markserver.WithToolCapabilities(true), markserver.WithLogging())
 	s.AddTool(mark.NewTool("echo", mark.WithString("text")), func(ctx context.Context, r mark.CallToolRequest) (*mark.CallToolResult, error) {
@@ -96,32 +97,32 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		server   func() switchboard.Server
-		era      Era
-		progress int // mcp-go loses notifications that come just before a result
+		era      link.Era
+		progress int // mcp-go loses notifications just before a result
 		grows    bool
 	}{
-		{"go-sdk over HTTP with sessions", official(false), EraLegacy, 3, true},
-		{"go-sdk over HTTP without", official(true), EraModern, 3, true},
-		{"go-sdk over stdio", func() switchboard.Server { return child("one", "go-sdk") }, EraModern, 3, true},
+		{"go-sdk over HTTP with sessions", official(false), link.EraLegacy, 3, true},
+		{"go-sdk over HTTP without", official(true), link.EraModern, 3, true},
+		{"go-sdk over stdio", func() switchboard.Server { return stdioFake("one", "go-sdk") }, link.EraModern, 3, true},
 		{"mcp-go over HTTP with sessions", func() switchboard.Server {
 			return serve(markserver.NewStreamableHTTPServer(markServer(), markserver.WithStateful(true),
 				markserver.WithStreamableHTTPProtocolVersions("2025-11-25", "2025-06-18")))
-		}, EraLegacy, 0, true},
-		{"mcp-go over HTTP without", func() switchboard.Server { return serve(markserver.NewStreamableHTTPServer(markServer())) }, EraModern, 0, true},
+		}, link.EraLegacy, 0, true},
+		{"mcp-go over HTTP without", func() switchboard.Server { return serve(markserver.NewStreamableHTTPServer(markServer())) }, link.EraModern, 0, true},
 		{"go-sdk over HTTP with SSE", func() switchboard.Server {
 			s := sdkServer()
 			return older(mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return s }, nil))
-		}, EraLegacy, 3, true},
-		{"mcp-go over HTTP with SSE", func() switchboard.Server { return older(markserver.NewSSEServer(markServer())) }, EraLegacy, 0, true},
-		{"mcp-go over stdio", func() switchboard.Server { return child("one", "mcp-go") }, EraModern, 0, true},
+		}, link.EraLegacy, 3, true},
+		{"mcp-go over HTTP with SSE", func() switchboard.Server { return older(markserver.NewSSEServer(markServer())) }, link.EraLegacy, 0, true},
+		{"mcp-go over stdio", func() switchboard.Server { return stdioFake("one", "mcp-go") }, link.EraModern, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := ready(t, Options{}, tt.server())
+			f := readyFleet(t, Options{}, tt.server())
 			if s := status(t, f, "one"); s.Era != tt.era || s.Tools != 2 || s.SSE != strings.HasSuffix(tt.name, "SSE") {
 				t.Errorf("status %+v", s)
 			}
-			var h heard
-			c := use("one", "{}")
+			var h notificationLog
+			c := echoCall("one", "{}")
 			c.Params = []byte(`{"arguments":{"text":"hello"},"_meta":{"progressToken":"mine","io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`)
 			c.Notify = h.notify
 			result, err := f.Call(t.Context(), c)
@@ -139,7 +140,7 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 			if !tt.grows {
 				return
 			}
-			c = use("one", "{}")
+			c = echoCall("one", "{}")
 			c.Target = "grow"
 			if _, err := f.Call(t.Context(), c); err != nil {
 				t.Fatal(err)
@@ -156,17 +157,17 @@ func BenchmarkCall(b *testing.B) {
 				result := `{"text":"` + strings.Repeat("x", size) + `"}`
 				f := New(Options{})
 				defer f.Close(context.Background())
-				cfg := child("one", "bench", fmt.Sprintf("SIZE=%d", size))
+				cfg := stdioFake("one", "bench", fmt.Sprintf("SIZE=%d", size))
 				if kind == "http" {
-					site := &site{era: EraModern, sessions: map[string]bool{}}
-					site.special = calls(func(w http.ResponseWriter, _ *http.Request, m *msg) { reply(w, m, result) })
+					site := &site{era: link.EraModern, sessions: map[string]bool{}}
+					site.special = onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) { writeResult(w, m, result) })
 					site.Server = httptest.NewServer(site)
 					defer site.down()
 					cfg = site.server()
 				}
 				f.Set([]switchboard.Server{cfg})
 				f.Ready(context.Background())
-				c := use("one", `{"text":"`+strings.Repeat("x", 1<<10)+`"}`)
+				c := echoCall("one", `{"text":"`+strings.Repeat("x", 1<<10)+`"}`)
 				b.ReportAllocs()
 				b.SetBytes(int64(size))
 				for b.Loop() {

@@ -10,26 +10,27 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 )
 
 // A site is a server over HTTP.
 type site struct {
 	*httptest.Server
-	era Era
+	era link.Era
 
-	// special has the first word on each request; m is nil for those without a
-	// body.
+	// special sees each request first. m is nil for requests without a body.
 	special func(w http.ResponseWriter, r *http.Request, m *msg) (done bool)
 
 	mu       sync.Mutex
-	seen     []request
+	seen     []siteRequest
 	sessions map[string]bool
-	changed  chan struct{} // each receive is said on a stream as list_changed
+	changed  chan struct{} // each value is announced on a stream as list_changed
 	tools    string
 }
 
-// A request is one that a site has seen.
-type request struct {
+// A siteRequest is a request that a site has received.
+type siteRequest struct {
 	verb   string
 	host   string
 	uri    string
@@ -37,14 +38,14 @@ type request struct {
 	msg    *msg
 }
 
-func newSite(t *testing.T, era Era, special func(w http.ResponseWriter, r *http.Request, m *msg) bool) *site {
+func newSite(t *testing.T, era link.Era, special func(w http.ResponseWriter, r *http.Request, m *msg) bool) *site {
 	s := &site{era: era, special: special, sessions: map[string]bool{}, changed: make(chan struct{}), tools: tool("echo")}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.down)
 	return s
 }
 
-// down ends the site: first the listener, so that no stream comes back.
+// down ends the site. It closes the listener first, so that no stream is opened again.
 func (s *site) down() {
 	_ = s.Listener.Close()
 	s.CloseClientConnections()
@@ -58,11 +59,11 @@ func (s *site) server() switchboard.Server {
 	}
 }
 
-// requests returns what was seen of a method of MCP, or of a verb of HTTP.
-func (s *site) requests(what string) []request {
+// requests returns the requests with that method, of MCP or of HTTP.
+func (s *site) requests(what string) []siteRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var found []request
+	var found []siteRequest
 	for _, r := range s.seen {
 		if r.verb == what || r.msg != nil && r.msg.Method == what {
 			found = append(found, r)
@@ -81,7 +82,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m = parseMsg(body)
 	}
 	s.mu.Lock()
-	s.seen = append(s.seen, request{r.Method, r.Host, r.RequestURI, r.Header.Clone(), m})
+	s.seen = append(s.seen, siteRequest{r.Method, r.Host, r.RequestURI, r.Header.Clone(), m})
 	special, era := s.special, s.era
 	s.mu.Unlock()
 	session := r.Header.Get("Mcp-Session-Id")
@@ -89,24 +90,24 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case special != nil && special(w, r, m):
 	case session != "" && !s.knows(session):
 		http.Error(w, "no such session", http.StatusNotFound)
-	case session == "" && era == EraLegacy && (m == nil || m.Method != "initialize"):
+	case session == "" && era == link.EraLegacy && (m == nil || m.Method != "initialize"):
 		http.Error(w, "Bad Request: no session", http.StatusBadRequest)
 	case r.Method == http.MethodDelete:
 		s.forget()
-	case r.Method == http.MethodGet && era == EraLegacy:
+	case r.Method == http.MethodGet && era == link.EraLegacy:
 		s.stream(w, r, "")
 	case r.Method != http.MethodPost:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	case m.ID == nil || m.Method == "":
 		w.WriteHeader(http.StatusAccepted)
-	case era == EraModern:
+	case era == link.EraModern:
 		s.modern(w, r, m)
 	default:
 		s.legacy(w, m)
 	}
 }
 
-// set changes what has the first word.
+// set replaces special.
 func (s *site) set(special func(w http.ResponseWriter, r *http.Request, m *msg) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +120,7 @@ func (s *site) knows(session string) bool {
 	return s.sessions[session]
 }
 
-// forget is what a restart does.
+// forget drops all sessions, like a restart.
 func (s *site) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +135,7 @@ func (s *site) legacy(w http.ResponseWriter, m *msg) {
 		s.sessions[session] = true
 		s.mu.Unlock()
 		w.Header().Set("Mcp-Session-Id", session)
-		reply(w, m, legacyHello)
+		writeResult(w, m, legacyHello)
 	default:
 		s.both(w, m)
 	}
@@ -146,7 +147,7 @@ func (s *site) modern(w http.ResponseWriter, r *http.Request, m *msg) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":"header mismatch"}}`, m.ID)
 	case m.Method == "server/discover":
-		reply(w, m, modernHello)
+		writeResult(w, m, modernHello)
 	case m.Method == "subscriptions/listen":
 		s.stream(w, r, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true}}}`)
 	default:
@@ -159,33 +160,32 @@ func (s *site) both(w http.ResponseWriter, m *msg) {
 	case "tools/list":
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		reply(w, m, `{"tools":[`+s.tools+`]}`)
+		writeResult(w, m, `{"tools":[`+s.tools+`]}`)
 	case "tools/call":
-		reply(w, m, fmt.Sprintf(`{"content":[],"got":%s}`, m.Raw))
+		writeResult(w, m, fmt.Sprintf(`{"content":[],"got":%s}`, m.Raw))
 	case "logging/setLevel":
-		reply(w, m, `{}`)
+		writeResult(w, m, `{}`)
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
 	}
 }
 
-func reply(w http.ResponseWriter, m *msg, result string) {
+func writeResult(w http.ResponseWriter, m *msg, result string) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
 }
 
-// event writes an event, and sees to it that it leaves.
-func event(w http.ResponseWriter, format string, args ...any) {
+// writeEvent writes an event and flushes it.
+func writeEvent(w http.ResponseWriter, format string, args ...any) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	_, _ = fmt.Fprintf(w, "data: %s\n\n", fmt.Sprintf(format, args...))
 	_ = http.NewResponseController(w).Flush()
 }
 
-// stream says that the tools have changed whenever changed says so, and ends
-// when it is closed.
+// stream announces changed tools for each value from changed, and ends with the request.
 func (s *site) stream(w http.ResponseWriter, r *http.Request, first string) {
-	event(w, "%s", first)
+	writeEvent(w, "%s", first)
 	for {
 		select {
 		case <-r.Context().Done():
@@ -194,13 +194,13 @@ func (s *site) stream(w http.ResponseWriter, r *http.Request, first string) {
 			if !ok {
 				return
 			}
-			event(w, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			writeEvent(w, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		}
 	}
 }
 
-// calls makes a special that is for tools/call only.
-func calls(f func(w http.ResponseWriter, r *http.Request, m *msg)) func(http.ResponseWriter, *http.Request, *msg) bool {
+// onCalls returns a special for tools/call only.
+func onCalls(f func(w http.ResponseWriter, r *http.Request, m *msg)) func(http.ResponseWriter, *http.Request, *msg) bool {
 	return func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 		if m == nil || m.Method != "tools/call" {
 			return false
@@ -210,4 +210,4 @@ func calls(f func(w http.ResponseWriter, r *http.Request, m *msg)) func(http.Res
 	}
 }
 
-var xs = strings.Repeat("x", maxMessage)
+var xs = strings.Repeat("x", frame.MaxMessage)

@@ -14,46 +14,47 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// An older is a server over HTTP with SSE, whose streams are at the address that
-// is configured and whose messages are posted to another.
-type older struct {
+// An sseSite is a server over HTTP with SSE. Its streams are at the configured address, and
+// messages are posted to another one.
+type sseSite struct {
 	*httptest.Server
-	refuses  int                                                                 // the status that a POST to the configured address gets
-	endpoint string                                                              // instead of its own
-	begin    func(w http.ResponseWriter) (done bool)                             // has the first word on each stream
-	special  func(v *visit, w http.ResponseWriter, r *http.Request, m *msg) bool // and on each message, before it is taken
+	refuses  int                                                                     // the status of a POST to the configured address
+	endpoint string                                                                  // replaces the address of its endpoint
+	begin    func(w http.ResponseWriter) (done bool)                                 // sees each stream first
+	special  func(v *sseStream, w http.ResponseWriter, r *http.Request, m *msg) bool // sees each message first, before it is accepted
 
 	mu      sync.Mutex
-	seen    []request
-	visits  map[string]*visit
-	instead http.Handler // has taken its place
+	seen    []siteRequest
+	visits  map[string]*sseStream
+	instead http.Handler // replaces the site
 }
 
-// A visit is one stream.
-type visit struct {
+// An sseStream is one stream of an sseSite.
+type sseStream struct {
 	id  string
 	mu  sync.Mutex
 	out http.ResponseWriter
 	end context.CancelFunc
 }
 
-func (v *visit) say(format string, args ...any) {
+func (v *sseStream) say(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	_, _ = fmt.Fprintf(v.out, "event: message\ndata: %s\n\n", fmt.Sprintf(format, args...))
 	_ = http.NewResponseController(v.out).Flush()
 }
 
-func (v *visit) result(m *msg, result string) {
+func (v *sseStream) result(m *msg, result string) {
 	v.say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
 }
 
-func newOlder(t *testing.T) *older {
-	o := &older{refuses: http.StatusNotFound, visits: map[string]*visit{}}
+func newSSESite(t *testing.T) *sseSite {
+	o := &sseSite{refuses: http.StatusNotFound, visits: map[string]*sseStream{}}
 	o.Server = httptest.NewServer(o)
 	t.Cleanup(func() {
 		_ = o.Listener.Close()
@@ -63,17 +64,17 @@ func newOlder(t *testing.T) *older {
 	return o
 }
 
-func (o *older) server() switchboard.Server {
+func (o *sseSite) server() switchboard.Server {
 	return switchboard.Server{
 		ID: "one", Transport: switchboard.TransportHTTP, URL: o.URL + "/base/sse", Share: switchboard.ShareAll,
 		Headers: map[string]switchboard.Secret{"Authorization": switchboard.NewSecret("Bearer s3cret-s3cret")},
 	}
 }
 
-func (o *older) requests(what string) []request {
+func (o *sseSite) requests(what string) []siteRequest {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var found []request
+	var found []siteRequest
 	for _, r := range o.seen {
 		if r.verb == what || r.msg != nil && r.msg.Method == what {
 			found = append(found, r)
@@ -82,8 +83,8 @@ func (o *older) requests(what string) []request {
 	return found
 }
 
-// end ends all streams, and forgets their sessions.
-func (o *older) end() {
+// end ends all streams and drops their sessions.
+func (o *sseSite) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, v := range o.visits {
@@ -92,7 +93,7 @@ func (o *older) end() {
 	clear(o.visits)
 }
 
-func (o *older) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (o *sseSite) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -102,7 +103,7 @@ func (o *older) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m = parseMsg(body)
 	}
 	o.mu.Lock()
-	o.seen = append(o.seen, request{verb: r.Method + " " + r.URL.Path, header: r.Header.Clone(), msg: m})
+	o.seen = append(o.seen, siteRequest{verb: r.Method + " " + r.URL.Path, header: r.Header.Clone(), msg: m})
 	v, special, instead := o.visits[r.URL.Query().Get("session")], o.special, o.instead
 	o.mu.Unlock()
 	if instead != nil {
@@ -125,7 +126,7 @@ func (o *older) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (o *older) stream(w http.ResponseWriter, r *http.Request) {
+func (o *sseSite) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	if o.begin != nil && o.begin(w) {
 		return
@@ -133,7 +134,7 @@ func (o *older) stream(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	o.mu.Lock()
-	v := &visit{id: fmt.Sprint(len(o.seen)), out: w, end: cancel}
+	v := &sseStream{id: fmt.Sprint(len(o.seen)), out: w, end: cancel}
 	o.visits[v.id] = v
 	endpoint := o.endpoint
 	if endpoint == "" {
@@ -145,17 +146,17 @@ func (o *older) stream(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).Flush()
 	v.mu.Unlock()
 	<-ctx.Done()
-	v.mu.Lock() // nobody writes any more
+	v.mu.Lock() // writing has ended
 	v.out = discarded{}
 	v.mu.Unlock()
 }
 
-// discarded takes what is said on a stream that has ended.
+// discarded replaces the writer of a stream that has ended.
 type discarded struct{ http.ResponseWriter }
 
 func (discarded) Write(b []byte) (int, error) { return len(b), nil }
 
-func (o *older) answer(v *visit, m *msg) {
+func (o *sseSite) answer(v *sseStream, m *msg) {
 	switch m.Method {
 	case "initialize":
 		v.result(m, strings.Replace(legacyHello, "2025-11-25", "2024-11-05", 1))
@@ -168,9 +169,9 @@ func (o *older) answer(v *visit, m *msg) {
 	}
 }
 
-// olderCalls makes a special that is for tools/call only.
-func olderCalls(f func(v *visit, w http.ResponseWriter, r *http.Request, m *msg)) func(*visit, http.ResponseWriter, *http.Request, *msg) bool {
-	return func(v *visit, w http.ResponseWriter, r *http.Request, m *msg) bool {
+// onSSECalls returns a special for tools/call only.
+func onSSECalls(f func(v *sseStream, w http.ResponseWriter, r *http.Request, m *msg)) func(*sseStream, http.ResponseWriter, *http.Request, *msg) bool {
+	return func(v *sseStream, w http.ResponseWriter, r *http.Request, m *msg) bool {
 		if m.Method != "tools/call" {
 			return false
 		}
@@ -182,13 +183,13 @@ func olderCalls(f func(v *visit, w http.ResponseWriter, r *http.Request, m *msg)
 func TestAServerOverHTTPWithSSEIsFoundAndRemembered(t *testing.T) {
 	for _, refuses := range []int{400, 404, 405} {
 		t.Run(fmt.Sprint(refuses), func(t *testing.T) {
-			site := newOlder(t)
+			site := newSSESite(t)
 			site.refuses = refuses
-			f := ready(t, Options{}, site.server())
-			if s := status(t, f, "one"); s.Era != EraLegacy || !s.SSE || s.Version != "2024-11-05" || s.Tools != 1 {
+			f := readyFleet(t, Options{}, site.server())
+			if s := status(t, f, "one"); s.Era != link.EraLegacy || !s.SSE || s.Version != "2024-11-05" || s.Tools != 1 {
 				t.Errorf("status %+v", s)
 			}
-			if _, err := f.Call(t.Context(), use("one", `{"n":1.0}`)); err != nil {
+			if _, err := f.Call(t.Context(), echoCall("one", `{"n":1.0}`)); err != nil {
 				t.Fatal(err)
 			}
 			for _, what := range []string{"GET /base/sse", "POST /base/messages"} {
@@ -205,11 +206,11 @@ func TestAServerOverHTTPWithSSEIsFoundAndRemembered(t *testing.T) {
 				s := status(t, f, "one")
 				return s.Restarts == 1 && s.State == StateReady
 			})
-			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+			if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 				t.Error(err)
 			}
 			if n := len(site.requests("POST /base/sse")); n != probes || probes != 2 {
-				t.Errorf("the configured address was posted to %d times, then %d", probes, n-probes)
+				t.Errorf("the configured address got %d POSTs, then %d", probes, n-probes)
 			}
 		})
 	}
@@ -230,13 +231,13 @@ func TestAnEndpointOfAnotherOriginIsSentNothing(t *testing.T) {
 		"ftp://SAME/",
 		"javascript:alert(1)",
 		"http://[::1",
-		"/" + strings.Repeat("x", maxEndpoint),
+		"/" + strings.Repeat("x", link.MaxEndpoint),
 	} {
 		t.Run(endpoint[:min(len(endpoint), 40)], func(t *testing.T) {
-			site := newOlder(t)
+			site := newSSESite(t)
 			site.endpoint = strings.Replace(endpoint, "SAME", site.Listener.Addr().String(), 1)
-			f := open(t, Options{}, site.server())
-			await(t, f, "one", StateRetrying)
+			f := openFleet(t, Options{}, site.server())
+			awaitState(t, f, "one", StateRetrying)
 			if s := status(t, f, "one"); !strings.Contains(s.LastFailure.Message, "the endpoint that it names is") {
 				t.Errorf("failure %+v", s.LastFailure)
 			}
@@ -245,7 +246,7 @@ func TestAnEndpointOfAnotherOriginIsSentNothing(t *testing.T) {
 			}
 		})
 	}
-	site := newOlder(t)
+	site := newSSESite(t)
 	site.endpoint = "http://" + site.Listener.Addr().String() + "/base/messages?session=1"
 	site.begin = func(http.ResponseWriter) bool {
 		site.mu.Lock()
@@ -253,24 +254,26 @@ func TestAnEndpointOfAnotherOriginIsSentNothing(t *testing.T) {
 		site.seen = site.seen[:1] // so that the session is 1
 		return false
 	}
-	ready(t, Options{}, site.server()) // an absolute address of its own is good
+	readyFleet(t, Options{}, site.server()) // its own absolute address is accepted
 }
 
-func TestAServerThatIsNoneOfTheTransportsIsSaidToHaveRefusedTheNewer(t *testing.T) {
+func TestAServerWithNeitherTransportIsReportedAsRefusingTheNewer(t *testing.T) {
 	for name, begin := range map[string]func(w http.ResponseWriter){
-		"404":         func(w http.ResponseWriter) { w.WriteHeader(404) },
-		"401":         func(w http.ResponseWriter) { w.WriteHeader(401) },
-		"redirect":    func(w http.ResponseWriter) { w.Header().Set("Location", "/base/messages"); w.WriteHeader(307) },
-		"a page":      func(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/html") },
-		"nothing":     func(http.ResponseWriter) {},
-		"another one": func(w http.ResponseWriter) { event(w, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`) },
+		"404":      func(w http.ResponseWriter) { w.WriteHeader(404) },
+		"401":      func(w http.ResponseWriter) { w.WriteHeader(401) },
+		"redirect": func(w http.ResponseWriter) { w.Header().Set("Location", "/base/messages"); w.WriteHeader(307) },
+		"a page":   func(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/html") },
+		"nothing":  func(http.ResponseWriter) {},
+		"another one": func(w http.ResponseWriter) {
+			writeEvent(w, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			site := newOlder(t)
+			site := newSSESite(t)
 			site.refuses = 405
 			site.begin = func(w http.ResponseWriter) bool { begin(w); return true }
-			f := open(t, Options{}, site.server())
-			await(t, f, "one", StateRetrying)
+			f := openFleet(t, Options{}, site.server())
+			awaitState(t, f, "one", StateRetrying)
 			if s := status(t, f, "one"); s.SSE || !strings.Contains(s.LastFailure.Message, "405") {
 				t.Errorf("%+v, failure %+v", s, s.LastFailure)
 			}
@@ -282,16 +285,16 @@ func TestAServerThatIsNoneOfTheTransportsIsSaidToHaveRefusedTheNewer(t *testing.
 }
 
 func TestAServerThatHasLearntTheNewerTransportIsFoundAgain(t *testing.T) {
-	site := newOlder(t)
-	f := ready(t, Options{}, site.server())
-	newer := newSite(t, EraModern, nil)
+	site := newSSESite(t)
+	f := readyFleet(t, Options{}, site.server())
+	newer := newSite(t, link.EraModern, nil)
 	site.mu.Lock()
 	site.instead = newer
 	site.mu.Unlock()
 	site.end()
 	wait.Until(t, "it is ready again", func() bool {
 		s := status(t, f, "one")
-		return s.State == StateReady && !s.SSE && s.Era == EraModern
+		return s.State == StateReady && !s.SSE && s.Era == link.EraModern
 	})
 }
 
@@ -311,11 +314,11 @@ func TestNoCallIsExecutedTwiceOverSSE(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		answer func(o *older, v *visit, w http.ResponseWriter, r *http.Request, m *msg)
-		code   switchboard.Code // "" where the call succeeds
-		times  int              // that it was posted
+		answer func(o *sseSite, v *sseStream, w http.ResponseWriter, r *http.Request, m *msg)
+		code   switchboard.Code // "" if the call succeeds
+		times  int              // number of POSTs
 	}{
-		{"the session is forgotten", func(o *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+		{"the session is forgotten", func(o *sseSite, v *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) {
 			if len(o.requests("tools/call")) == 1 {
 				w.WriteHeader(404)
 				return
@@ -323,85 +326,85 @@ func TestNoCallIsExecutedTwiceOverSSE(t *testing.T) {
 			accept(w)
 			v.result(m, "{}")
 		}, "", 2},
-		{"each session is forgotten", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(404) }, switchboard.CodeServerUnreachable, 2},
-		{"400", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(400) }, switchboard.CodeServerFailed, 1},
-		{"403", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(403) }, switchboard.CodeServerFailed, 1},
-		{"307", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) {
+		{"each session is forgotten", func(_ *sseSite, _ *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(404) }, switchboard.CodeServerUnreachable, 2},
+		{"400", func(_ *sseSite, _ *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(400) }, switchboard.CodeServerFailed, 1},
+		{"403", func(_ *sseSite, _ *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(403) }, switchboard.CodeServerFailed, 1},
+		{"307", func(_ *sseSite, _ *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) {
 			w.Header().Set("Location", "/base/messages?session=1")
 			w.WriteHeader(307)
 		}, switchboard.CodeServerFailed, 1},
-		{"429", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(429) }, switchboard.CodeRateLimit, 1},
-		{"500", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(500) }, switchboard.CodeOutcomeUnknown, 1},
-		{"the connection breaks", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { hangUp(w) }, switchboard.CodeOutcomeUnknown, 1},
-		{"the stream ends", func(o *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { accept(w); o.end() }, switchboard.CodeOutcomeUnknown, 1},
-		{"the stream ends first", func(o *older, _ *visit, _ http.ResponseWriter, r *http.Request, _ *msg) {
+		{"429", func(_ *sseSite, _ *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(429) }, switchboard.CodeRateLimit, 1},
+		{"500", func(_ *sseSite, _ *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(500) }, switchboard.CodeOutcomeUnknown, 1},
+		{"the connection breaks", func(_ *sseSite, _ *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) { hangUp(w) }, switchboard.CodeOutcomeUnknown, 1},
+		{"the stream ends", func(o *sseSite, _ *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) { accept(w); o.end() }, switchboard.CodeOutcomeUnknown, 1},
+		{"the stream ends first", func(o *sseSite, _ *sseStream, _ http.ResponseWriter, r *http.Request, _ *msg) {
 			if len(o.requests("tools/call")) == 1 {
 				o.end()
 				<-r.Context().Done()
 			}
 		}, switchboard.CodeOutcomeUnknown, 1},
-		{"an event is too large", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+		{"an event is too large", func(_ *sseSite, v *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) {
 			accept(w)
 			v.result(m, `"`+xs+`"`)
 		}, switchboard.CodeResultInvalid, 1},
-		{"an event has no end", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+		{"an event has no end", func(_ *sseSite, v *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) {
 			accept(w)
 			v.result(m, `"`+xs+xs+`"`)
 		}, switchboard.CodeResultInvalid, 1},
-		{"an event that is too large does not say of what it is", func(o *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+		{"an event that is too large does not say of what it is", func(o *sseSite, v *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) {
 			accept(w)
 			v.say(`{"x":"%s"}`, xs)
 			v.result(m, "{}")
 		}, "", 1},
-		{"a flood", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, _ *msg) {
+		{"a flood", func(_ *sseSite, v *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) {
 			accept(w)
-			for range maxJunk + 1 {
+			for range link.MaxJunk + 1 {
 				v.say("no message")
 			}
 		}, switchboard.CodeOutcomeUnknown, 1},
-		{"other answers come first", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+		{"other answers come first", func(_ *sseSite, v *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) {
 			accept(w)
 			v.say(`{"jsonrpc":"2.0","id":"%s","result":{}}`, m.ID)
 			v.say(`{"jsonrpc":"2.0","id":4711,"result":{}}`)
 			v.result(m, "{}")
 		}, "", 1},
-		{"the answer comes by the stream alone", func(_ *older, v *visit, _ http.ResponseWriter, r *http.Request, m *msg) {
+		{"the answer comes by the stream alone", func(_ *sseSite, v *sseStream, _ http.ResponseWriter, r *http.Request, m *msg) {
 			v.result(m, "{}")
 			<-r.Context().Done()
 		}, "", 1},
-		{"the answer comes before it is accepted", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+		{"the answer comes before it is accepted", func(_ *sseSite, v *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) {
 			v.result(m, "{}")
 			accept(w)
 		}, "", 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site := newOlder(t)
-			site.special = olderCalls(func(v *visit, w http.ResponseWriter, r *http.Request, m *msg) { tt.answer(site, v, w, r, m) })
-			f := ready(t, Options{}, site.server())
-			_, err := f.Call(t.Context(), use("one", "{}"))
+			site := newSSESite(t)
+			site.special = onSSECalls(func(v *sseStream, w http.ResponseWriter, r *http.Request, m *msg) { tt.answer(site, v, w, r, m) })
+			f := readyFleet(t, Options{}, site.server())
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
 			if tt.code != "" {
 				wantCode(t, err, tt.code)
 			} else if err != nil {
 				t.Error(err)
 			}
 			if n := len(site.requests("tools/call")); n != tt.times {
-				t.Errorf("it was posted %d times", n)
+				t.Errorf("it got %d POSTs", n)
 			}
 			site.mu.Lock()
 			site.special = nil
 			site.mu.Unlock()
 			wait.Until(t, "it serves the next", func() bool {
-				_, err := f.Call(t.Context(), use("one", "{}"))
+				_, err := f.Call(t.Context(), echoCall("one", "{}"))
 				return err == nil
 			})
 		})
 	}
 }
 
-func TestWhatASSEServerSaysBeforeTheResultReachesTheCall(t *testing.T) {
+func TestNotificationsOverSSEReachTheCallBeforeItsResult(t *testing.T) {
 	answers := make(chan string, 1)
-	site := newOlder(t)
-	site.special = func(v *visit, w http.ResponseWriter, _ *http.Request, m *msg) bool {
+	site := newSSESite(t)
+	site.special = func(v *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) bool {
 		w.WriteHeader(http.StatusAccepted)
 		_ = http.NewResponseController(w).Flush()
 		switch m.Method {
@@ -416,9 +419,9 @@ func TestWhatASSEServerSaysBeforeTheResultReachesTheCall(t *testing.T) {
 		}
 		return true
 	}
-	f := ready(t, Options{}, site.server())
-	var h heard
-	c := use("one", "{}")
+	f := readyFleet(t, Options{}, site.server())
+	var h notificationLog
+	c := echoCall("one", "{}")
 	c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
 	c.Notify = h.notify
 	result, err := f.Call(t.Context(), c)
@@ -432,9 +435,9 @@ func TestWhatASSEServerSaysBeforeTheResultReachesTheCall(t *testing.T) {
 
 func TestASSEServersQuestionReachesTheClientOfItsStreamAndNoOther(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
-	answers := make(map[string]chan string) // by visit
+	answers := make(map[string]chan string) // by stream
 	var mu sync.Mutex
-	answer := func(v *visit) chan string {
+	answer := func(v *sseStream) chan string {
 		mu.Lock()
 		defer mu.Unlock()
 		if answers[v.id] == nil {
@@ -442,10 +445,10 @@ func TestASSEServersQuestionReachesTheClientOfItsStreamAndNoOther(t *testing.T) 
 		}
 		return answers[v.id]
 	}
-	site := newOlder(t)
-	var both sync.WaitGroup // calls are under way at once
+	site := newSSESite(t)
+	var both sync.WaitGroup // both calls are in flight at once
 	both.Add(2)
-	site.special = func(v *visit, w http.ResponseWriter, _ *http.Request, m *msg) bool {
+	site.special = func(v *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) bool {
 		w.WriteHeader(http.StatusAccepted)
 		_ = http.NewResponseController(w).Flush()
 		switch m.Method {
@@ -463,10 +466,10 @@ func TestASSEServersQuestionReachesTheClientOfItsStreamAndNoOther(t *testing.T) 
 	}
 	cfg := site.server()
 	cfg.Share = switchboard.SharePrincipal
-	f := ready(t, Options{}, cfg)
+	f := readyFleet(t, Options{}, cfg)
 	call := func(session string) <-chan error {
-		return later(func() error {
-			c := use("one", "{}")
+		return startAsync(func() error {
+			c := echoCall("one", "{}")
 			c.Client = switchboard.Client{
 				Session: session, Capabilities: []byte(`{"elicitation":{}}`),
 				Ask: func(context.Context, string, []byte) ([]byte, error) {
@@ -475,7 +478,7 @@ func TestASSEServersQuestionReachesTheClientOfItsStreamAndNoOther(t *testing.T) 
 			}
 			result, err := f.Call(t.Context(), c)
 			if err == nil && !strings.Contains(string(result.JSON), session) {
-				err = fmt.Errorf("%s got the answer of another: %s", session, result.JSON)
+				err = fmt.Errorf("%s got the answer to another call: %s", session, result.JSON)
 			}
 			return err
 		})
@@ -488,17 +491,17 @@ func TestASSEServersQuestionReachesTheClientOfItsStreamAndNoOther(t *testing.T) 
 	}
 }
 
-func TestCancellingOverSSETellsTheServer(t *testing.T) {
+func TestCancellingOverSSENotifiesTheServer(t *testing.T) {
 	started := make(chan string, 1)
-	site := newOlder(t)
-	site.special = olderCalls(func(_ *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+	site := newSSESite(t)
+	site.special = onSSECalls(func(_ *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) {
 		w.WriteHeader(http.StatusAccepted)
 		started <- string(m.ID)
 	})
-	f := ready(t, Options{}, site.server())
+	f := readyFleet(t, Options{}, site.server())
 	ctx, cancel := context.WithCancel(t.Context())
-	call := later(func() error {
-		_, err := f.Call(ctx, use("one", "{}"))
+	call := startAsync(func() error {
+		_, err := f.Call(ctx, echoCall("one", "{}"))
 		return err
 	})
 	id := <-started
@@ -510,10 +513,10 @@ func TestCancellingOverSSETellsTheServer(t *testing.T) {
 	})
 }
 
-func TestAClientIsAskedAfterItHasHeardWhatWasSaidBefore(t *testing.T) {
+func TestAClientIsAskedAfterEarlierNotifications(t *testing.T) {
 	answered := make(chan struct{}, 1)
-	site := newOlder(t)
-	site.special = func(v *visit, w http.ResponseWriter, _ *http.Request, m *msg) bool {
+	site := newSSESite(t)
+	site.special = func(v *sseStream, w http.ResponseWriter, _ *http.Request, m *msg) bool {
 		w.WriteHeader(http.StatusAccepted)
 		switch m.Method {
 		case "":
@@ -530,14 +533,14 @@ func TestAClientIsAskedAfterItHasHeardWhatWasSaidBefore(t *testing.T) {
 	}
 	cfg := site.server()
 	cfg.Share = switchboard.SharePrincipal
-	f := ready(t, Options{}, cfg)
+	f := readyFleet(t, Options{}, cfg)
 	asked := make(chan struct{})
-	c := use("one", "{}")
+	c := echoCall("one", "{}")
 	c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
 	c.Notify = func(switchboard.Notification) {
 		select {
 		case <-asked:
-			t.Error("it was asked while it was still being told")
+			t.Error("it was asked while a notification was being delivered")
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

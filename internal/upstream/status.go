@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 // A State is the state of a server's main connection.
@@ -53,8 +55,8 @@ type ServerStatus struct {
 	State     State                 `json:"state"`
 
 	// Era is "" until it is known. Version is the protocol version in use.
-	Era     Era    `json:"era,omitempty"`
-	Version string `json:"protocol,omitempty"`
+	Era     link.Era `json:"era,omitempty"`
+	Version string   `json:"protocol,omitempty"`
 
 	// SSE says that a server over HTTP uses HTTP with SSE, the transport of 2024-11-05, with any
 	// protocol version.
@@ -102,41 +104,24 @@ func (f *Fleet) Status() []ServerStatus {
 }
 
 func (s *server) status() ServerStatus {
-	era, _ := s.era.get()
-	sse := s.era.usesSSE()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := ServerStatus{
-		ID: s.id, Transport: s.cfg.Transport, State: s.state,
-		Era: era, Version: s.hello.version, SSE: sse, Name: s.hello.name, Release: s.hello.release,
-		Note: s.notes.String(), LastFailure: s.failure, Restarts: s.restarts, Failed: s.failedAttempts, NextAttempt: s.nextAttempt,
-		InFlight: s.calls.size(), Waiting: s.gate.waitingCount(), Dropped: s.dropped,
-	}
-	if s.offer != nil {
-		st.Tools, st.Stale = len(s.offer.Tools), s.offer.Stale
-		st.Resources, st.Prompts = len(s.offer.Resources)+len(s.offer.Templates), len(s.offer.Prompts)
-	}
+	cfg := s.config()
 	slow := min(s.opts.StartDeadline/2, slowStartTime)
-	if age := time.Since(s.attemptBegan); s.failure == nil && s.state == StateStarting && !s.attemptBegan.IsZero() && age > slow {
-		st.LastFailure = &Failure{
-			Stage:   StageConnect,
-			Message: fmt.Sprintf("it was started %s ago and has not answered yet", age.Round(100*time.Millisecond)),
-			Since:   s.attemptBegan,
-			Remedy:  s.mask.text(slowStartRemedy(s.cfg.Command)),
-			Stderr:  s.ownStderr.lastLines(),
-		}
+	st, slowStart := s.facts.status(slow)
+	if slowStart != nil {
+		age := time.Since(slowStart.Since)
+		slowStart.Message = fmt.Sprintf("it was started %s ago and has not answered yet", age.Round(100*time.Millisecond))
+		slowStart.Remedy = s.opener.Mask.Text(process.SlowStartRemedy(cfg.Command))
+		st.LastFailure = slowStart
 	}
-	for _, sl := range s.connectors {
-		sl.mu.Lock()
-		l := sl.link
-		sl.mu.Unlock()
-		if l == nil || l.failure() != nil {
-			continue
-		}
+	st.ID, st.Transport = s.id, cfg.Transport
+	st.Era, _ = s.opener.Era.Get()
+	st.SSE = s.opener.Era.UsesSSE()
+	st.InFlight, st.Waiting = s.calls.Size(), s.gate.Waiting()
+	for _, l := range s.connectors.links() {
 		st.Connections++
-		st.Dropped += l.dropped.Load()
-		if p, ok := l.port.(*stdioPort); ok {
-			st.PIDs = append(st.PIDs, p.proc.pid)
+		st.Dropped += l.Dropped()
+		if pid := l.PID(); pid != 0 {
+			st.PIDs = append(st.PIDs, pid)
 		}
 	}
 	slices.Sort(st.PIDs)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -68,21 +69,18 @@ func saysToolUnknown(c *switchboard.Call, said []byte, result bool) bool {
 func (s *server) confirmWithdrawn(ctx context.Context, c *switchboard.Call) *switchboard.Error {
 	over := time.NewTimer(confirmTimeout)
 	defer over.Stop()
-	s.mu.Lock()
-	if time.Since(s.mistakenAt) < mistrustTime {
-		s.mu.Unlock()
+	next, ok := s.listings.nextNumber()
+	if !ok {
 		return nil
 	}
-	next := s.listingsBegun + 1 // the first that begins from now on
-	s.mu.Unlock()
 	s.stale.request(switchboard.Kinds(0).With(switchboard.Tools))
 	for {
-		s.mu.Lock()
-		offers, listed, again := s.offer != nil && offersTool(s.offer, c.Target), s.listingsDone, s.listingDone
+		listed, again := s.listings.lastEnded() // before the offer, which that listing has published
+		offer, _ := s.facts.current()
+		offers := offer != nil && offersTool(offer, c.Target)
 		if offers && listed >= next {
-			s.mistakenAt = time.Now()
+			s.listings.recordMistake()
 		}
-		s.mu.Unlock()
 		switch {
 		case !offers:
 			e := switchboard.Refuse(switchboard.CodeNoneHealthy, "the tool's server does not offer it any more, and did not execute the call")
@@ -103,19 +101,55 @@ func (s *server) confirmWithdrawn(ctx context.Context, c *switchboard.Call) *swi
 	}
 }
 
-// beginListing records that a listing begins. done records that it has ended, even if it failed.
-func (s *server) beginListing() (done func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listingsBegun++
-	this := s.listingsBegun
+// A listingLog counts the listings of a server's offer. Use newListingLog.
+type listingLog struct {
+	// unlisted are the kinds that could not be listed last time. They are tried again, but less often
+	// than a change is listed. Only server.run uses it.
+	unlisted switchboard.Kinds
+
+	mu          sync.Mutex
+	begun, done uint64        // how many listings have begun; the number of the last that has ended
+	changed     chan struct{} // closed when done changes
+	mistakenAt  time.Time     // when a text that sounded like a withdrawn tool was none
+}
+
+func newListingLog() listingLog { return listingLog{changed: make(chan struct{})} }
+
+// begin records that a listing begins. done records that it has ended, even if it failed.
+func (g *listingLog) begin() (done func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.begun++
+	this := g.begun
 	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.listingsDone = this
-		close(s.listingDone)
-		s.listingDone = make(chan struct{})
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.done = this
+		close(g.changed)
+		g.changed = make(chan struct{})
 	}
+}
+
+// nextNumber returns the number of the first listing that begins from now on. ok is false if a text of the
+// server was wrong a short time ago.
+func (g *listingLog) nextNumber() (number uint64, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.begun + 1, time.Since(g.mistakenAt) >= mistrustTime
+}
+
+// lastEnded returns the number of the last listing that has ended. changed is closed when another one ends.
+func (g *listingLog) lastEnded() (number uint64, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.done, g.changed
+}
+
+// recordMistake records that a text of the server was wrong.
+func (g *listingLog) recordMistake() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mistakenAt = time.Now()
 }
 
 // offersTool reports whether the offer has a tool with that name.

@@ -16,14 +16,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A server that says that it has no such tool, and whose list agrees, has not executed the call, also where it never says
-// that its list has changed. What another says that sounds like it is passed on.
+// If a server says that it has no such tool, and its list agrees, it has not executed the call,
+// even if it never announces the change. Otherwise its answer is passed on.
 func TestACallOfAToolThatItsServerHasWithdrawnIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	type way struct {
 		site     http.Handler
 		withdraw func()
-		executed bool // the server's own word counts
+		executed bool // the server's answer counts
 	}
 	sdk := func(stateless bool, odd func(*atomic.Bool) mcp.Middleware) func() way {
 		return func() way {
@@ -72,7 +72,7 @@ func TestACallOfAToolThatItsServerHasWithdrawnIsNotExecuted(t *testing.T) {
 			w := sdk(true, func(gone *atomic.Bool) mcp.Middleware {
 				return func(next mcp.MethodHandler) mcp.MethodHandler {
 					return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
-						if method == "tools/call" && gone.Load() { // what it did, it did
+						if method == "tools/call" && gone.Load() { // it had executed the call
 							return nil, &jsonrpc.Error{Code: -32603, Message: "tool echo not found"}
 						}
 						return next(ctx, method, r)
@@ -121,8 +121,8 @@ func TestACallOfAToolThatItsServerHasWithdrawnIsNotExecuted(t *testing.T) {
 				site.CloseClientConnections()
 				site.Close()
 			})
-			f := ready(t, Options{}, switchboard.Server{ID: "one", Transport: switchboard.TransportHTTP, URL: site.URL + "/mcp"})
-			c := use("one", "{}")
+			f := readyFleet(t, Options{}, switchboard.Server{ID: "one", Transport: switchboard.TransportHTTP, URL: site.URL + "/mcp"})
+			c := echoCall("one", "{}")
 			c.Params = []byte(`{"name":"echo","arguments":{"text":"hello"}}`)
 			if result, err := f.Call(t.Context(), c); err != nil || !strings.Contains(string(result.JSON), "echo hello") {
 				t.Fatalf("%s, %v", result.JSON, err)
@@ -132,7 +132,7 @@ func TestACallOfAToolThatItsServerHasWithdrawnIsNotExecuted(t *testing.T) {
 			own, ours := errors.AsType[*switchboard.Error](err)
 			switch {
 			case w.executed && ours:
-				t.Errorf("the server's word is not passed on: %v", err)
+				t.Errorf("the server's error is not passed on: %v", err)
 			case !w.executed && (!ours || !own.Unsent || own.Code != switchboard.CodeNoneHealthy):
 				t.Errorf("%s, %v; want a refusal of what was not executed", result.JSON, err)
 			}

@@ -170,7 +170,7 @@ func readMessage(data []byte, strict bool) (Message, error) {
 	return m, nil
 }
 
-// An envelopeReader is the outermost object of a message.
+// An envelopeReader reads the outermost object of a message.
 type envelopeReader struct {
 	strictScanner
 	strict bool
@@ -182,7 +182,7 @@ type envelopeReader struct {
 	outline                                          switchboard.Outline
 }
 
-// envelopeReaders is a pool, so that envelopeReaders reuse their memory for names.
+// envelopeReaders is a pool, so that readers reuse their memory for names.
 var envelopeReaders = sync.Pool{New: func() any {
 	return &envelopeReader{strictScanner: strictScanner{names: make([]nameSpan, 0, usualNames)}}
 }}

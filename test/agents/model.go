@@ -1,8 +1,6 @@
-// Package agents drives Switchboard with agents that are not ours: Claude Code,
-// Codex, Gemini CLI and opencode, of npm, at the versions of package-lock.json.
-// Here is the model that each of them talks to: a script on loopback, that
-// speaks the API of the agent's vendor. The tests need the build tag agents,
-// since the packages are large; make test-agents sets it.
+// Package agents tests Switchboard with agents of other vendors: Claude Code, Codex, Gemini CLI and opencode, from npm, at the versions of
+// package-lock.json. Model is the model that each of them uses: a script on loopback with the API of the agent's vendor. The tests need the build tag
+// agents, because the packages are large; make test-agents sets it.
 package agents
 
 import (
@@ -15,20 +13,19 @@ import (
 	"sync"
 )
 
-// A Turn is one request of an agent to its model, whatever the API.
+// A Turn is one request of an agent to its model, independent of the API.
 type Turn struct {
 	Tools   []Tool   // what the model may call
-	Results []string // what the calls of the conversation gave, as JSON
+	Results []string // the results of the conversation's calls, as JSON
 }
 
-// A Tool is named as the agent names it to its model.
+// A Tool has the name that the agent gives it for its model.
 type Tool struct {
 	Name      string
 	Namespace string // only Codex has it
 }
 
-// Offers returns the tool that the agent made of the server's tool of that name:
-// agents put the name of the server before it, each in its own way.
+// Offers returns the agent's form of the server's tool of that name: each agent puts the name of the server before it in its own way.
 func (t Turn) Offers(name string) *Tool {
 	for i := range t.Tools {
 		if own := t.Tools[i].Name; own == name || strings.HasSuffix(own, "_"+name) {
@@ -48,8 +45,7 @@ func (t Turn) Has(text string) bool {
 	return false
 }
 
-// A Reply is what the model does next: call a tool, or say something, which ends
-// the conversation.
+// A Reply is the next step of the model: a call of a tool, or a text, which ends the conversation.
 type Reply struct {
 	Call *Tool
 	Args string // of the call, as JSON; "" is none
@@ -59,8 +55,7 @@ type Reply struct {
 func (r Reply) args() string { return cmp.Or(r.Args, "{}") }
 
 // A Model is a scripted model behind the APIs of Anthropic (messages), OpenAI
-// (responses, chat completions) and Google (Gemini). What else an agent asks on
-// loopback is not found.
+// (responses, chat completions) and Google (Gemini). It answers other requests with 404.
 type Model struct {
 	Script func(Turn) Reply
 
@@ -76,8 +71,7 @@ func (m *Model) Last() Turn {
 	return m.last
 }
 
-// An api reads a request, and writes a reply as a stream of events: that is how
-// all of the agents want it.
+// An api reads a request, and writes a reply as a stream of events, as all these agents expect.
 type api struct {
 	read  func(body []byte) (Turn, error)
 	write func(reply Reply, id string) []event
@@ -86,10 +80,10 @@ type api struct {
 // An event is one of a stream; some APIs give no names to theirs.
 type event struct {
 	name string
-	data any // JSON, but for a string, which is sent as it is
+	data any // JSON, or a string that is sent unchanged
 }
 
-// apis are known by how their paths end.
+// apis maps the end of a path to its API.
 var apis = map[string]api{
 	"/v1/messages":           {readMessages, writeMessages},
 	"/v1/responses":          {readResponses, writeResponses},
@@ -147,7 +141,7 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // object is a JSON object that is written.
 type object = map[string]any
 
-// items reads what may be a list or, in the same place, a plain string.
+// items reads a list, or a plain string in its place.
 func items[T any](raw json.RawMessage) []T {
 	var list []T
 	_ = json.Unmarshal(raw, &list)

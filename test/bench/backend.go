@@ -28,12 +28,11 @@ const (
 
 // The tools that are called. The others are there to be listed.
 const (
-	echo   = "echo"   // says that it only reads
-	record = "record" // says nothing of the kind; only a backend with a ledger has it
+	echo   = "echo"   // readOnlyHint
+	record = "record" // without annotations; only a backend with a ledger has it
 )
 
-// A backend is the MCP server behind all contestants. It does as little as an
-// MCP server can, so that what is measured is what stands before it.
+// A backend is the MCP server behind all contestants. It does as little work as possible, so that the benchmark measures the contestants.
 type backend struct {
 	era   string
 	first string        // the name of its first tool
@@ -185,7 +184,7 @@ func (b *backend) serveStdio(in io.Reader, out io.Writer) error {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return nil // the end of stdin is how a server on stdio is told to end
+			return nil // the end of stdin ends a server on stdio
 		}
 		var q question
 		if json.Unmarshal(line, &q) != nil {
@@ -205,7 +204,7 @@ func (b *backend) serveStdio(in io.Reader, out io.Writer) error {
 	}
 }
 
-// runBackend is the life of a backend's process.
+// runBackend runs a backend's process.
 func runBackend(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("backend", flag.ContinueOnError)
 	era := f.String("era", legacy, "the era that it speaks, and no other")

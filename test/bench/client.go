@@ -24,9 +24,9 @@ const patience = 60 * time.Second
 
 // What can be wrong with an answer.
 var (
-	errLost  = errors.New("lost")  // none came, or one that refuses
+	errLost  = errors.New("lost")  // none came, or a refusal
 	errCut   = errors.New("cut")   // it began, and ended early
-	errWrong = errors.New("wrong") // whole, but not what was asked
+	errWrong = errors.New("wrong") // complete, but not the answer to the request
 )
 
 // An endpoint is what a client connects to.
@@ -36,9 +36,8 @@ type endpoint struct {
 	key string // an API key, or ""
 }
 
-// A client is one session on one connection. It writes and reads HTTP itself:
-// what it costs is taken from the machine that the contestants share, and it
-// has to see where an answer breaks off.
+// A client is one session on one connection. It writes and reads HTTP itself, because it shares the machine with the contestants and must be cheap, and
+// because it must see where an answer breaks off.
 type client struct {
 	endpoint
 	name    string // part of each nonce, so that no two clients ask the same
@@ -48,7 +47,7 @@ type client struct {
 
 	slow    int // bytes that are read at a time, with rests between; 0 means all
 	conn    net.Conn
-	dialled atomic.Pointer[net.Conn] // conn, for who interrupts
+	dialled atomic.Pointer[net.Conn] // conn, for interrupt
 	in      *bufio.Reader
 	out     []byte
 	answer  bytes.Buffer // the body of the last response
@@ -100,7 +99,7 @@ func (c *client) hangUp() {
 	}
 }
 
-// call calls echo and checks every byte of what comes back.
+// call calls echo and checks every byte of the answer.
 func (c *client) call(size int) (took time.Duration, err error) {
 	n := nonce(c.name, c.id+1)
 	began := time.Now()
@@ -158,8 +157,7 @@ func (c *client) list(tools int) (took time.Duration, err error) {
 	return took, nil
 }
 
-// checkCall reports how message is not the answer to the call with this id,
-// nonce and size.
+// checkCall returns an error unless message is the answer to the call with this id, nonce and size.
 func checkCall(message []byte, id int, nonce string, size int) error {
 	head, piece := text(nonce, size)
 	const mark = `"text":"`
@@ -200,8 +198,7 @@ func checkCall(message []byte, id int, nonce string, size int) error {
 	return nil
 }
 
-// refusal reports what a message without a text says: that the call was not
-// made, or nothing that answers it.
+// refusal returns the error for a message without a text: a refusal, or an answer to another request.
 func refusal(message []byte, id int) error {
 	var m struct {
 		ID     int
@@ -222,8 +219,7 @@ func refusal(message []byte, id int) error {
 	return fmt.Errorf("%w: refused: %.300s", errLost, why)
 }
 
-// refused is the member of _meta by which a result of Switchboard says that there
-// is none.
+// refused is the member of _meta that marks a refusal of Switchboard.
 const refused = "io.switchboard/error"
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"` + modernVersion + `","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`

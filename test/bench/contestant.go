@@ -25,7 +25,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/identity"
 )
 
-// A contestant is a way to the backend, in a process of its own.
+// A contestant is a process between the clients and the backend.
 type contestant struct {
 	endpoint
 	name string
@@ -145,8 +145,7 @@ func (c *contestant) awake(tools int) error {
 	return errors.New("no call is answered")
 }
 
-// excused reports whether err is what P does now and then, see
-// docs/benchmarks.md, and need not stop a measurement that has yet to begin.
+// excused reports whether err is a cut answer of P (docs/benchmarks.md), which need not stop a measurement before its start.
 func (c *contestant) excused(err error) bool { return c.name == proxy && errors.Is(err, errCut) }
 
 // client opens one session.
@@ -164,8 +163,7 @@ func (c *contestant) client(e endpoint, name string) (*client, error) {
 	}
 }
 
-// sessionsEach is how many sessions one key opens before it is the next one's
-// turn: few enough for Switchboard, which lets nobody have all there are.
+// sessionsEach is how many sessions each key opens, within Switchboard's limit for one principal.
 const sessionsEach = 200
 
 // clients opens n sessions.
@@ -269,7 +267,7 @@ type process struct {
 	stop    func()
 }
 
-// start starts a process that says on its first line where it listens.
+// start starts a process that prints its address on its first line.
 func start(ctx context.Context, dir, program string, args ...string) (*process, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
@@ -288,7 +286,7 @@ func start(ctx context.Context, dir, program string, args ...string) (*process, 
 	stop := func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		timer := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait() // how it ends does not matter any more
+		_ = cmd.Wait() // its exit code does not matter
 		timer.Stop()
 	}
 	p := &process{pid: cmd.Process.Pid, stop: stop}
@@ -301,10 +299,10 @@ func start(ctx context.Context, dir, program string, args ...string) (*process, 
 	return p, nil
 }
 
-// A tail keeps the end of what is written to it.
+// A tail keeps the end of the text that is written to it.
 type tail struct{ text []byte }
 
-// Write takes more.
+// Write implements io.Writer.
 func (t *tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
 	if n := len(t.text) - 4<<10; n > 0 {
@@ -336,9 +334,8 @@ func listen(ctx context.Context, address string, h http.Handler) error {
 	return nil
 }
 
-// runProxy is the life of P: the plain reverse proxy that everything is
-// measured by. Its one setting is the number of idle connections, without which
-// it would dial anew all the time.
+// runProxy runs P, the plain reverse proxy that is the baseline of all ratios. Its one setting is the number of idle connections: with the default it
+// would dial for most calls.
 func runProxy(ctx context.Context, args []string) error {
 	to, err := url.Parse(args[0])
 	if err != nil {
@@ -354,8 +351,8 @@ func runProxy(ctx context.Context, args []string) error {
 	})
 }
 
-// runNaive is the life of the gateway that one would write with mcp-go in an
-// afternoon: list the tools behind, offer them in front, pass on each call.
+// runNaive runs the gateway that an engineer would write with mcp-go in an afternoon: it lists the tools behind, offers them in front, and forwards
+// each call.
 func runNaive(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("naive", flag.ContinueOnError)
 	stdio := f.Bool("stdio", false, "the arguments are a command, not an address")
@@ -393,7 +390,7 @@ func runNaive(ctx context.Context, args []string) error {
 	return listen(ctx, "127.0.0.1:0", server.NewStreamableHTTPServer(s))
 }
 
-// build builds Switchboard from the sources that this program is of.
+// build builds Switchboard from the sources of this program.
 func build(ctx context.Context, dir string) (string, error) {
 	binary := filepath.Join(dir, "switchboard")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/summit-switchboard/switchboard/cmd/switchboard")

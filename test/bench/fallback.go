@@ -11,13 +11,13 @@ import (
 	"github.com/summit-switchboard/switchboard/test/fault"
 )
 
-// turnTime is what an agent takes between two calls, and fallbackTime how long it goes on for.
+// turnTime is the pause of an agent between two calls, and fallbackTime the length of its conversation.
 const (
 	turnTime     = 100 * time.Millisecond
 	fallbackTime = 15 * time.Second
 )
 
-// failures are the ways in which the server of a run fails.
+// failures lists the ways to fail.
 var failures = []struct {
 	name  string
 	stdio bool
@@ -31,8 +31,8 @@ var failures = []struct {
 	{"HTTP, answers cut", false, fault.ResetAfter},
 }
 
-// fallback measures what a client that calls and never lists again feels when the server that serves it
-// fails, and another one has the same tool: how many of its calls fail, and for how long.
+// fallback measures a client that calls and never lists again. The server of its tool fails, and another server has the same tool. The figures are the
+// failed calls, and the time until the other server answers.
 func (b *bench) fallback(ctx context.Context, era string) error {
 	for _, f := range failures {
 		for _, trust := range []string{"declared", "operator"} {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The baselines of what is measured when servers fail.
+// The baselines of the measurements with failing servers.
 const (
 	alone = "sb alone" // Switchboard before the second server only
 	calm  = "sb calm"  // Switchboard, with nobody who waits for the server that hangs
@@ -27,8 +27,7 @@ func overHTTP(id, url, more string) behind {
 	return behind{id, fmt.Sprintf("{transport: http, url: %q, trust: operator%s}", url, more)}
 }
 
-// switchboardBefore serves the servers, by the task or, where it is "", all their
-// tools by name.
+// switchboardBefore serves the servers with the task. If task is "", the task names all their tools.
 func (a *arena) switchboardBefore(ctx context.Context, name, era, task string, servers ...behind) (*contestant, error) {
 	keys, rows := mint(2)
 	var ids []string
@@ -111,8 +110,7 @@ func (c *contestant) until(ctx context.Context, server, state string) error {
 // failTimeout is the timeout of the server that fails.
 const failTimeout = 2 * time.Second
 
-// failover measures calls whose server is dead, and calls whose server hangs,
-// that another one serves.
+// failover measures calls that move to another server, because their own server is dead or hangs.
 func (b *bench) failover(ctx context.Context, era string) error {
 	for _, how := range []string{"dead", "hung"} {
 		if err := b.failedOver(ctx, era, how); err != nil {
@@ -181,7 +179,7 @@ func (b *bench) failedOver(ctx context.Context, era, how string) error {
 		c.name, c.tool = fmt.Sprintf("writer%d", i), record
 	}
 
-	// It fails while calls that may not be made twice are under way.
+	// It fails while calls that may not be made twice are in flight.
 	writing, enough := context.WithCancel(ctx)
 	defer enough()
 	var wrote tally
@@ -223,7 +221,7 @@ func (b *bench) failedOver(ctx context.Context, era, how string) error {
 	p50 := b.figure("p50, "+what, "µs").judge("sb / sb alone", toAlone).atMost(1.1)
 	p99 := b.figure("p99, "+what, "µs")
 	costs := b.figure("CPU a call, "+what, "µs")
-	// With more than one session it is the processors that are measured.
+	// More than one session would measure the processors.
 	err = b.alternate(ctx, s, func(c *contestant) *client { return clients[c][0] }, calling(1<<10), func(name string, t turn) {
 		costs.see(name, t.each())
 		p50.see(name, micro(t.at(0.5)))
@@ -235,7 +233,7 @@ func (b *bench) failedOver(ctx context.Context, era, how string) error {
 	if state, err := both.state(ctx, "first"); err != nil || state != "quarantine" {
 		return fmt.Errorf("the first server is in %q, %w", state, err)
 	}
-	if !gone { // what it was sent, it may carry out now
+	if !gone { // it may execute its queue now
 		if err := first.wake(); err != nil {
 			return err
 		}
@@ -257,8 +255,7 @@ func (b *bench) failedOver(ctx context.Context, era, how string) error {
 	return nil
 }
 
-// finely is the bench with three turns in the time of one, for what is compared
-// more closely than a busy machine allows in few.
+// finely returns the bench with three turns in the time of one, for comparisons that need more turns on a busy machine.
 func (b *bench) finely() *bench {
 	fine := *b
 	fine.rounds *= 3
@@ -266,10 +263,8 @@ func (b *bench) finely() *bench {
 	return &fine
 }
 
-// alternate has one session of each contestant do one thing, then the next
-// contestant's, again and again: what else the machine does falls on all alike,
-// also where that changes from one moment to the next. A round is as long as all
-// turns of it would be.
+// alternate gives one call to a session of each contestant in turn, again and again. So other work of the machine affects all contestants alike, even
+// if it changes every moment. A round is as long as all its turns would be.
 func (b *bench) alternate(ctx context.Context, s *stage, of func(*contestant) *client, do action, see func(name string, t turn)) error {
 	n := len(s.contestants)
 	for range b.rounds {
@@ -314,8 +309,7 @@ func toAlone(at at) float64 { return at(ours) / at(alone) }
 
 func toCalm(at at) float64 { return at(ours) / at(calm) }
 
-// expected is the tally without what was lost, as some calls must be when their
-// server fails.
+// expected returns the tally without lost answers: some calls must be lost when their server fails.
 func (t tally) expected() tally {
 	t.lost = 0
 	if t.bad() == 0 {
@@ -421,6 +415,5 @@ func (b *bench) hung(ctx context.Context, era string) error {
 	return nil
 }
 
-// held is how long a call must take to have waited behind those that wait for a
-// server that hangs all the time.
+// held is the duration from which on a call counts as having waited behind the calls of the hanging server.
 const held = time.Second

@@ -37,31 +37,31 @@ func (a *arena) live(ctx context.Context, args ...string) (*life, error) {
 	return l, l.again()
 }
 
-// kill ends it at once, with whatever it is at.
+// kill ends it at once.
 func (l *life) kill() error {
 	defer l.stop()
 	return kill(l.pid)
 }
 
-// again starts it anew.
+// again starts it again.
 func (l *life) again() (err error) {
 	l.process, err = start(l.ctx, "", l.a.self, l.args...)
 	return err
 }
 
-// hang has it do nothing any more; connections are still made.
+// hang stops it; its port still accepts connections.
 func (l *life) hang() error { return hang(l.pid) }
 
-// wake has it go on, with all that it has been sent meanwhile.
+// wake lets it continue with the requests that it has received meanwhile.
 func (l *life) wake() error { return wake(l.pid) }
 
-// A nursery is the directory in which backends on stdio give their numbers:
-// whoever started them, they can be killed.
+// A nursery is the folder in which backends on stdio write their process ids, so that the benchmark can kill them although another process has
+// started them.
 type nursery string
 
 func (n nursery) shut() string { return filepath.Join(string(n), "shut") }
 
-// register gives the number of this process.
+// register writes the id of this process.
 func register(dir string) error {
 	if _, err := os.Stat(nursery(dir).shut()); err == nil {
 		return errors.New("the nursery is shut")
@@ -69,7 +69,7 @@ func register(dir string) error {
 	return os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), nil, 0o600)
 }
 
-// kill ends all backends, and all that begin until it is opened.
+// kill ends all backends, and those that start until the nursery is opened again.
 func (n nursery) kill() error {
 	if err := os.WriteFile(n.shut(), nil, 0o600); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (n nursery) kill() error {
 	})
 }
 
-// hang has all backends do nothing any more.
+// hang stops all backends.
 func (n nursery) hang() error { return n.each(hang) }
 
 func (n nursery) each(do func(pid int) error) error {
@@ -192,7 +192,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.to.Write(p)
 }
 
-// repeat writes the line again and again, until nobody takes it.
+// repeat writes the line at each interval, until a write fails.
 func (l *lines) repeat(every time.Duration, line string) {
 	for range time.Tick(every) {
 		if _, err := io.WriteString(l, line+"\n"); err != nil {

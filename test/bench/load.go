@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A tally says how answers were.
+// A tally counts answers by their correctness.
 type tally struct {
 	right, wrong, lost, cut int
 
@@ -134,10 +134,8 @@ func counted(clients []*client, n int, do action) *burst {
 	})
 }
 
-// open has the clients do rate things a second, whatever the answers take. Time
-// counts from when a thing was due, not from when a client was free for it: an
-// answer that holds up the following ones makes all of them late, as it would
-// for people who do not wait for each other.
+// open makes the clients start rate actions a second, independent of the answers. Latency counts from the time at which an action was due, not from the
+// time at which a client was free: so an answer that delays the following ones makes all of them late.
 func open(clients []*client, rate float64, lasting time.Duration, do action) *burst {
 	var next atomic.Int64
 	n := int64(rate * lasting.Seconds())

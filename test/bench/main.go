@@ -1,13 +1,11 @@
-// Command bench measures Switchboard against what else could stand between a
-// client and a server: nothing, the reverse proxy of the standard library, and
-// the gateway that one would write with mcp-go. docs/benchmarks.md says how to
-// run it and what its figures mean.
+// Command bench compares Switchboard with the alternatives between a client and a server: nothing, the reverse proxy of the standard library, and a
+// simple gateway made with mcp-go. docs/benchmarks.md explains how to run it and what its figures mean.
 //
 // Each contestant and each backend is a process of its own, so that its time and
-// memory can be told from the others'; this program is all of them but
+// memory can be measured separately. This program plays all of them except
 // Switchboard, which is the real binary. The load generator checks every byte of
-// every answer. Contestants take turns within each round, so that what the
-// machine does meanwhile falls on all of them alike.
+// every answer. Contestants take turns within each round, so that other work of
+// the machine affects all of them alike.
 package main
 
 import (
@@ -23,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/upstream"
+	serverprocess "github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 func main() {
@@ -40,7 +38,7 @@ func main() {
 	}
 }
 
-// role is what this process is: a part of the benchmark, or the benchmark.
+// role runs this process: as a part of the benchmark, or as the benchmark.
 func role(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		switch args[0] {
@@ -55,7 +53,7 @@ func role(ctx context.Context, args []string) error {
 		case "serve":
 			return runProfiled(ctx)
 		case "guard":
-			upstream.Guard(os.Stdin, os.Stdout, args[1:])
+			serverprocess.Guard(os.Stdin, os.Stdout, args[1:])
 			return nil
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
-// A profile says who is looked into, and under which load.
+// A profile names the contestant to profile, and the load.
 type profile struct {
 	dir, who, load, era   string
 	sessions, size, tools int
@@ -75,7 +75,7 @@ func sideDoor() (string, error) {
 	return fmt.Sprintf("http://%s/debug/pprof/", l.Addr()), nil
 }
 
-// sideVariable is set in the environment of what is to be profiled.
+// sideVariable is set in the environment of a process to profile.
 const sideVariable = "BENCH_SIDE_DOOR"
 
 // profile loads a contestant and writes where its time and memory went.

@@ -149,7 +149,7 @@ func library(ctx context.Context, name string, connect func() (*mcpclient.Client
 	}}
 }
 
-// through is a caller that keeps its session, whatever happens.
+// through is a caller that keeps its session for the whole measurement.
 func through(one *client) *caller {
 	c := &caller{}
 	c.dial = func() (func() error, func(), error) {

@@ -182,7 +182,7 @@ func (d *searchData) addServer(id string, text []byte) error {
 	return nil
 }
 
-// ids are those of the tools of these servers; nil means all.
+// ids returns the ids of these servers' tools; nil means all servers.
 func (d *searchData) ids(servers map[switchboard.ServerID]bool) (ids []switchboard.ToolID) {
 	for id := range d.tools {
 		if servers == nil || servers[id.Server] {

@@ -146,7 +146,7 @@ func (b *bench) soak(ctx context.Context, era string) error {
 		count("slow readers", err)
 		one.end()
 	})
-	// Streams on which clients hear of changes, and which they do not read.
+	// Streams for notifications of changes that the clients do not read.
 	again(time.Second, func(i int) {
 		e := visitor(0)
 		one := newClient(e, fmt.Sprintf("listener%d", i))
@@ -352,7 +352,7 @@ func (b *bench) flat(all []sample) {
 	}
 }
 
-// slope is that of the line that fits best.
+// slope returns the slope of the line that fits best.
 func slope(x, y []float64) float64 {
 	n := float64(len(x))
 	var sx, sy, sxx, sxy float64
@@ -365,7 +365,7 @@ func slope(x, y []float64) float64 {
 	return math.NaN()
 }
 
-// interrupt hangs up in the middle of whatever the client is at.
+// interrupt closes the client's connection during its request.
 func (c *client) interrupt() {
 	if conn := c.dialled.Load(); conn != nil {
 		_ = (*conn).Close()

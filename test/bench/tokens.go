@@ -205,7 +205,7 @@ func (b *bench) person(ctx context.Context, era string, servers []realServer, bu
 	return b.serve(ctx, ours, map[string]string{"switchboard.yaml": file})
 }
 
-// A reader is a client that counts the tokens of what it is given to read.
+// A reader is a client that counts the tokens of its lists and answers.
 type reader struct {
 	*client
 	counter *token.Counter
@@ -220,7 +220,7 @@ func (c *reader) list() (cost, tools int, err error) {
 	return cost, len(listed), err
 }
 
-// help asks the stub, and returns what it says and what question and answer cost.
+// help calls the stub, and returns its answer and the tokens of question and answer.
 func (c *reader) help(args map[string]any) (text string, cost int, err error) {
 	question, err := json.Marshal(args)
 	if err != nil {

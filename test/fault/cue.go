@@ -5,28 +5,27 @@ import (
 	"sync"
 )
 
-// An Order is a fault that is asked for.
+// An Order asks for a fault.
 type Order struct {
 	Kind   Kind
 	Method string // of the requests that meet it; "" means tools/call
 	Key    string // that the call has as an argument; "" means any
-	Times  int    // how many requests meet it; 0 means all until disarmed
+	Times  int    // how many requests get it; 0 means all until Disarm
 }
 
-// standing reports whether the order is of the server, and of no request.
+// standing reports whether the order is about the server and not about single requests.
 func (o *Order) standing() bool { return o.Kind == Refuse }
 
-// A Cue says which requests meet which fault: the first order that is fit. The
-// zero value asks for nothing. It is safe for concurrent use.
+// A Cue decides which fault a request gets: that of the first matching order. The zero value has no orders. It is safe for concurrent use.
 type Cue struct {
 	mu     sync.Mutex
 	orders []Order
-	calm   chan struct{} // closed when disarmed; nil until somebody waits for that
+	calm   chan struct{} // closed by Disarm; nil while no goroutine waits for it
 	met    int
-	change func(refused bool) // told when connections are refused, and when no more
+	change func(refused bool) // called when connections begin to be refused, and when they are accepted again
 }
 
-// Arm asks for a fault.
+// Arm adds an order.
 func (c *Cue) Arm(o Order) {
 	c.mu.Lock()
 	c.orders = append(c.orders, o)
@@ -36,7 +35,7 @@ func (c *Cue) Arm(o Order) {
 	}
 }
 
-// Disarm asks for no fault any more, and ends those that last.
+// Disarm removes all orders, and ends the faults in progress.
 func (c *Cue) Disarm() {
 	refused := c.refuses()
 	c.mu.Lock()
@@ -51,15 +50,14 @@ func (c *Cue) Disarm() {
 	}
 }
 
-// Met returns how many requests have met a fault so far.
+// Met returns how many requests have got a fault so far.
 func (c *Cue) Met() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.met
 }
 
-// next returns the fault that the message meets, and what is closed when that
-// has lasted for long enough.
+// next returns the fault for the message, and a channel that is closed when the fault shall end.
 func (c *Cue) next(m *message) (Kind, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +85,7 @@ func (c *Cue) next(m *message) (Kind, <-chan struct{}) {
 	return None, nil
 }
 
-// calmed returns what is closed when disarmed. The caller holds c.mu.
+// calmed returns the channel that Disarm closes. The caller holds c.mu.
 func (c *Cue) calmed() <-chan struct{} {
 	if c.calm == nil {
 		c.calm = make(chan struct{})

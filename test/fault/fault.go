@@ -1,13 +1,9 @@
-// Package fault stands before a real MCP server and does to its clients what
-// servers and networks do when they fail, on cue and to the byte. It is for
-// tests: what is not asked for passes untouched.
+// Package fault is a proxy in front of a real MCP server. On cue, and to the byte, it fails as servers and networks fail. It is for tests: without an
+// order, everything passes unchanged.
 //
-// HTTP is before a server over Streamable HTTP, of either era, or over the older
-// HTTP with SSE; Pipes is before one on stdio, and its other half, Program, is
-// what the client starts. Both are armed in the same way: a Cue says which fault
-// the requests meet, by method and by the argument "key" of a call. Server is a
-// real server that writes down each call that it executes, so that a test can
-// tell what a client was told from what was done.
+// HTTP is the proxy for Streamable HTTP, of either era, and for the older HTTP with SSE. Pipes is the proxy for stdio; the client starts its other
+// half, Program. A test arms both in the same way: a Cue chooses the fault of a request by its method and by the argument "key" of a call. The real
+// server (New) records each call that it executes, so that a test can compare the answers with the executions.
 package fault
 
 import (
@@ -20,24 +16,24 @@ import (
 	"time"
 )
 
-// A Transport is how the server is spoken to, with its era.
+// A Transport is the protocol and the era of the connection to the server.
 type Transport string
 
 // The transports.
 const (
 	Stdio  Transport = "stdio"
-	Legacy Transport = "HTTP legacy" // which answers with streams of events
-	Modern Transport = "HTTP modern" // which answers with JSON
+	Legacy Transport = "HTTP legacy" // answers with event streams
+	Modern Transport = "HTTP modern" // answers with JSON
 	SSE    Transport = "SSE"
 )
 
-// Transports are all of them.
+// Transports lists all of them.
 var Transports = []Transport{Stdio, Legacy, Modern, SSE}
 
-// A Kind is what a request meets.
+// A Kind is a way to fail.
 type Kind string
 
-// The kinds. Table says what each is.
+// The kinds. Table describes each.
 const (
 	None          Kind = ""
 	Refuse        Kind = "refuse"
@@ -68,23 +64,20 @@ const (
 type Fault struct {
 	Kind Kind
 
-	// Executes says that the real server gets the request and executes it,
-	// before the client learns that anything is wrong.
+	// Executes means that the real server executes the request before the client
+	// notices the fault.
 	Executes bool
 
-	// Answers says that the client gets the right answer all the same, if it
-	// can find it.
+	// Answers means that the client still gets the right answer, if it can find it.
 	Answers bool
 
-	What  string // on HTTP, and everywhere else as far as Pipes and Never do not say otherwise
-	Pipes string // what it is on stdio instead
-	Never string // why there is no such thing on stdio
+	What  string // on HTTP, and on stdio unless Pipes or Never is set
+	Pipes string // on stdio
+	Never string // why stdio has no such fault
 }
 
-// Table is what there is, and where. Over SSE a request is posted and answered
-// on the stream that all requests share: what speaks of the connection, headers
-// or status is about the post, after which the answer never comes on the stream;
-// what speaks of the answer is about the event.
+// Table describes the faults. Over SSE, a client posts its request, and the answer comes on a stream that all requests share. There, a fault of the
+// connection, of headers or of the status hits the post, and the answer never comes on the stream; a fault of the answer hits the event.
 var Table = []Fault{
 	{Kind: Refuse, What: "connections are refused from now on, and those that carry no stream are closed; it is of no single request, and ends when disarmed", Pipes: "the process ends at once, and ends at once whenever it is started"},
 	{Kind: ResetBefore, What: "the connection is reset, and the server has not seen the request", Pipes: "the process closes its output, lives on, and the server has not seen the request"},
@@ -110,10 +103,10 @@ var Table = []Fault{
 	{Kind: Huge, Executes: true, What: "the answer's result is of " + strconv.Itoa(HugeSize>>20) + " MiB"},
 }
 
-// On reports whether there is such a fault on the transport.
+// On reports whether the transport has this fault.
 func (f *Fault) On(t Transport) bool { return t != Stdio || f.Never == "" }
 
-// About says what the fault is on the transport, or why there is none.
+// About describes the fault on the transport, or gives the reason why the transport does not have it.
 func (f *Fault) About(t Transport) string {
 	switch {
 	case t != Stdio:
@@ -136,7 +129,7 @@ func row(k Kind) *Fault {
 	panic(fmt.Sprintf("fault: %q is none", k))
 }
 
-// HugeSize is how large a huge result is.
+// HugeSize is the size of a huge result, in bytes.
 const HugeSize = 2 << 20
 
 const (
@@ -145,7 +138,7 @@ const (
 	noise      = 20 // pieces of garbage
 )
 
-// status returns the status that the kind is, or 0.
+// status returns the HTTP status of the kind, or 0.
 func (k Kind) status() int {
 	n, err := strconv.Atoi(string(k))
 	if err != nil {
@@ -154,7 +147,7 @@ func (k Kind) status() int {
 	return n
 }
 
-// response is a whole HTTP response with the kind's status.
+// response returns a whole HTTP response with the kind's status.
 func (k Kind) response() []byte {
 	more := ""
 	switch k {
@@ -167,8 +160,7 @@ func (k Kind) response() []byte {
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%s\r\n%s", k.status(), text, len(text), more, text)
 }
 
-// spoil returns what is said in place of the answer: messages, or what should
-// have been some.
+// spoil returns the messages, valid or not, that replace the answer.
 func (k Kind) spoil(answer []byte) [][]byte {
 	switch k {
 	case Truncated:
@@ -193,7 +185,7 @@ func (k Kind) spoil(answer []byte) [][]byte {
 	return [][]byte{answer}
 }
 
-// edit changes the value of one member of the message, and none of the others.
+// edit changes the value of one member of the message.
 func edit(message []byte, member string, change func(string) string) []byte {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(message, &m); err != nil {
@@ -203,9 +195,8 @@ func edit(message []byte, member string, change func(string) string) []byte {
 	return bytes.Replace(message, old, fmt.Appendf(nil, "%q:%s", member, change(string(m[member]))), 1)
 }
 
-// endless says notifications until calm is closed, in which case the error is
-// errEnded, or one cannot be said. It stops for breath so that it does not take
-// the whole machine.
+// endless sends notifications until calm is closed (the error is errEnded) or sending fails. It pauses now and then, so that it leaves processor time
+// to others.
 func endless(calm <-chan struct{}, say func([]byte) error) error {
 	const breath = 4
 	tick := time.NewTicker(time.Millisecond)
@@ -224,7 +215,7 @@ func endless(calm <-chan struct{}, say func([]byte) error) error {
 	}
 }
 
-// A message is what is read of one.
+// A message has the members of a message that the proxy reads.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -236,7 +227,7 @@ type message struct {
 }
 
 func read(text []byte) (m message) {
-	_ = json.Unmarshal(text, &m) // what is none has neither id nor method
+	_ = json.Unmarshal(text, &m) // invalid JSON has neither id nor method
 	return m
 }
 

@@ -17,13 +17,11 @@ import (
 	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
-// An HTTP stands before a server over HTTP. Connections are passed on one for
-// one, and what meets no fault byte for byte; only how a stream of the older HTTP
-// with SSE is cut into chunks is our own. A request that does meet one takes a
-// connection of its own to the server.
+// An HTTP is a proxy in front of a server over HTTP. It opens one connection to the server for each of a client, and copies requests and answers byte
+// for byte; only the chunks of a stream of the older HTTP with SSE are its own. A request with a fault uses a separate connection to the server.
 type HTTP struct {
 	Cue
-	URL string // of the server, as clients reach it
+	URL string // the address for clients
 
 	transport Transport
 	server    string // its address
@@ -34,15 +32,15 @@ type HTTP struct {
 	state    sync.Mutex
 	listener net.Listener // nil while connections are refused
 	conns    map[*connection]struct{}
-	streams  map[string]*stream // of HTTP with SSE, by where messages for them are posted
+	streams  map[string]*stream // of HTTP with SSE, by the path to which clients post
 	closed   bool
 }
 
-// patience is how long anything may take that only waits for this machine.
+// patience limits every wait for this machine.
 const patience = 10 * time.Second
 
-// NewHTTP stands before the server at the URL, which speaks in the way that t
-// says. restart makes the server forget its sessions; nil means that it has none.
+// NewHTTP starts a proxy in front of the server at the URL, with the transport t. restart makes the server forget its sessions; nil means that it has
+// none.
 func NewHTTP(t Transport, server string, restart func()) (*HTTP, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -63,7 +61,7 @@ func NewHTTP(t Transport, server string, restart func()) (*HTTP, error) {
 	return p, nil
 }
 
-// Close ends all connections, and waits until nothing goes on any more.
+// Close ends all connections, and waits until all goroutines have ended.
 func (p *HTTP) Close() {
 	p.state.Lock()
 	p.closed = true
@@ -100,8 +98,7 @@ func (p *HTTP) accept(l net.Listener) {
 	})
 }
 
-// refuse stops listening, or begins again at the same address. Whoever has a
-// stream keeps it.
+// refuse stops listening, or listens again at the same address. Open streams stay open.
 func (p *HTTP) refuse(yes bool) {
 	p.state.Lock()
 	defer p.state.Unlock()
@@ -125,13 +122,13 @@ func (p *HTTP) refuse(yes bool) {
 			p.accept(l)
 			return
 		}
-		if time.Now().After(end) { // somebody else has taken the port
+		if time.Now().After(end) { // another process has taken the port
 			panic(fmt.Sprintf("fault: %v", err))
 		}
 	}
 }
 
-// exit is the end of the server's process, which somebody starts again.
+// exit simulates the end of the server's process and its restart.
 func (p *HTTP) exit() {
 	p.restart()
 	p.state.Lock()
@@ -142,20 +139,20 @@ func (p *HTTP) exit() {
 	}
 }
 
-// A connection is one of a client's, and the one to the server that belongs to it.
+// A connection is a client's connection, with its connection to the server.
 type connection struct {
 	proxy  *HTTP
 	client *net.TCPConn
-	raw    bytes.Buffer  // all that was read from the client since it was reset
+	raw    bytes.Buffer  // everything read from the client since the last reset
 	in     *bufio.Reader // of the client
 	ended  chan struct{} // closed when the connection is
 	once   sync.Once
 
-	server net.Conn // what is passed on goes there; nil until something is
+	server net.Conn // nil until the first request is forwarded
 
 	// Guarded by proxy.state.
 	streams bool       // it carries a stream
-	servers []net.Conn // all that end with it
+	servers []net.Conn // all that end with the client's connection
 }
 
 // close ends the connection. The caller holds proxy.state.
@@ -169,8 +166,7 @@ func (c *connection) close() {
 	})
 }
 
-// reset ends it with a reset in place of an orderly end. The caller holds
-// proxy.state.
+// reset ends the connection with a TCP reset. The caller holds proxy.state.
 func (c *connection) reset() {
 	_ = c.client.SetLinger(0)
 	c.close()
@@ -190,7 +186,7 @@ func (c *connection) serve() {
 			return
 		}
 		body, err := io.ReadAll(req.Body)
-		if err != nil || c.in.Buffered() > 0 { // no client of MCP asks before it has the answer
+		if err != nil || c.in.Buffered() > 0 { // MCP clients do not pipeline requests
 			return
 		}
 		m := read(body)
@@ -206,8 +202,7 @@ func (c *connection) serve() {
 	}
 }
 
-// dial connects to the server; the end of c ends that too. streams says that c
-// is going to carry a stream.
+// dial connects to the server; the end of c also ends this connection. streams means that c will carry a stream.
 func (c *connection) dial(streams bool) (net.Conn, error) {
 	server, err := net.DialTimeout("tcp", c.proxy.server, patience)
 	if err != nil {
@@ -225,7 +220,7 @@ func (c *connection) dial(streams bool) (net.Conn, error) {
 	return server, nil
 }
 
-// pass hands the request on as it came. What comes back finds its way by itself.
+// pass forwards the request unchanged. Another goroutine copies the answer.
 func (c *connection) pass(req *http.Request, streams bool) error {
 	if c.proxy.transport == SSE && req.Method == http.MethodGet {
 		return c.stream()
@@ -252,7 +247,7 @@ func (c *connection) pass(req *http.Request, streams bool) error {
 
 var errEnded = errors.New("the connection ends here")
 
-// meet does to the request what the kind says. An error ends the connection.
+// meet applies the fault to the request. An error ends the connection.
 func (c *connection) meet(kind Kind, calm <-chan struct{}, req *http.Request, m *message) error {
 	if !row(kind).Executes {
 		return c.fail(kind)
@@ -261,7 +256,7 @@ func (c *connection) meet(kind Kind, calm <-chan struct{}, req *http.Request, m 
 	if err != nil {
 		return err
 	}
-	if a == nil { // so that the server refuses it in its own words
+	if a == nil { // the server's own refusal passes
 		return c.pass(req, false)
 	}
 	switch kind {
@@ -277,7 +272,7 @@ func (c *connection) meet(kind Kind, calm <-chan struct{}, req *http.Request, m 
 	return c.respond(kind, calm, a)
 }
 
-// fail does what needs no answer.
+// fail applies a fault that needs no answer of the server.
 func (c *connection) fail(kind Kind) error {
 	switch kind {
 	case ResetBefore, ResetAfter:
@@ -293,7 +288,7 @@ func (c *connection) fail(kind Kind) error {
 	return err
 }
 
-// gone returns what is closed when the client has gone, or all ends.
+// gone returns a channel that is closed when the client has disconnected, or when the proxy ends.
 func (c *connection) gone() <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {
@@ -303,17 +298,16 @@ func (c *connection) gone() <-chan struct{} {
 	return gone
 }
 
-// An answered is what the server has made of a request.
+// An answered is the server's answer to a request.
 type answered struct {
 	text   []byte  // the message
-	events bool    // it came in a stream of the request's own
+	events bool    // it came in a stream of its own
 	head   []byte  // over SSE, the whole response to the post
-	stream *stream // and where the message belongs
+	stream *stream // and the stream of the message
 }
 
-// execute has the server execute the request, and keeps the answer from the
-// client. It returns nil where the server does not, because it has forgotten the
-// session.
+// execute sends the request to the server, and holds back the answer. It returns nil if the server does not execute the request because it has
+// forgotten the session.
 func (c *connection) execute(req *http.Request, m *message) (*answered, error) {
 	a := &answered{}
 	var caught <-chan []byte
@@ -422,17 +416,17 @@ func (c *connection) post(kind Kind, calm <-chan struct{}, a *answered) error {
 		case Drip:
 			a.stream.drip(event(a.text), calm)
 		case Notifications:
-			_ = endless(calm, func(message []byte) error { return a.stream.say(event(message)) }) // until the client has gone
+			_ = endless(calm, func(message []byte) error { return a.stream.say(event(message)) }) // until the client has disconnected
 		default:
 			for _, message := range kind.spoil(a.text) {
-				_ = a.stream.say(event(message)) // the client may have gone
+				_ = a.stream.say(event(message)) // the client may have disconnected
 			}
 		}
 	})
 	return nil
 }
 
-// A stream carries all that a server says to a client over HTTP with SSE.
+// A stream carries all messages of a server to a client over HTTP with SSE.
 type stream struct {
 	conn *connection
 
@@ -442,7 +436,7 @@ type stream struct {
 	caught map[string]chan []byte // by the id of the request
 }
 
-// catch keeps the answer to the request from the client, and returns where it will be.
+// catch holds back the answer to the request, and returns the channel that will have it.
 func (s *stream) catch(id string) <-chan []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -451,7 +445,7 @@ func (s *stream) catch(id string) <-chan []byte {
 	return c
 }
 
-// keeps reports whether the message is kept from the client.
+// keeps reports whether the message is held back from the client.
 func (s *stream) keeps(text []byte) bool {
 	m := read(text)
 	s.mu.Lock()
@@ -472,14 +466,14 @@ func (s *stream) say(event []byte) error {
 	return err
 }
 
-// drip says the event byte by byte; whatever else is to be said waits.
+// drip sends the event byte by byte; other messages wait.
 func (s *stream) drip(event []byte, calm <-chan struct{}) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	_ = drip(chunked{s.conn.client}, event, calm, s.conn.ended) // the client may have gone
+	_ = drip(chunked{s.conn.client}, event, calm, s.conn.ended) // the client may have disconnected
 }
 
-// stream passes a stream of HTTP with SSE on, event by event.
+// stream forwards a stream of HTTP with SSE, event by event.
 func (c *connection) stream() error {
 	server, err := c.dial(true)
 	if err != nil {
@@ -532,7 +526,7 @@ func (c *connection) stream() error {
 	}
 }
 
-// data is the data of an event.
+// data returns the data of an event.
 func data(block string) []byte {
 	for line := range strings.Lines(block) {
 		if text, ok := strings.CutPrefix(line, "data:"); ok {
@@ -542,10 +536,10 @@ func data(block string) []byte {
 	return nil
 }
 
-// event is a message as an event.
+// event returns a message as an event.
 func event(message []byte) []byte { return fmt.Appendf(nil, "event: message\ndata: %s\n\n", message) }
 
-// chunk is b as a chunk of a body.
+// chunk returns b as a chunk of a body.
 func chunk(b []byte) []byte { return fmt.Appendf(nil, "%x\r\n%s\r\n", len(b), b) }
 
 // chunked writes chunks.
@@ -559,7 +553,7 @@ func (c chunked) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// drip writes b byte by byte, and what is left of it at once when calm is closed.
+// drip writes b byte by byte, and the rest at once when calm is closed.
 func drip(w io.Writer, b []byte, calm, ended <-chan struct{}) error {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()

@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// A Pipes stands before servers on stdio: it is what Program, which the client
-// starts, asks about each request. What is armed thus outlives the process.
+// A Pipes decides the faults of servers on stdio: Program, which the client starts, asks it about each request. So its orders outlive the process.
 type Pipes struct {
 	Cue
 	listener net.Listener
@@ -28,13 +27,13 @@ type Pipes struct {
 	closed   bool
 }
 
-// What a program is told unasked. Kinds are told as they are.
+// The orders that a Pipes sends to its programs, besides the kinds.
 const (
 	orderExit = "!exit" // at once
-	orderCalm = "!calm" // whatever lasts is over
+	orderCalm = "!calm" // faults in progress end
 )
 
-// NewPipes listens for its programs, on loopback.
+// NewPipes listens on loopback for its programs.
 func NewPipes() (*Pipes, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,7 +53,7 @@ func NewPipes() (*Pipes, error) {
 	return p, nil
 }
 
-// Args are the arguments for Program that make it run the command of a server.
+// Args returns the arguments with which Program runs the command of a server.
 func (p *Pipes) Args(command ...string) []string {
 	return append([]string{p.listener.Addr().String()}, command...)
 }
@@ -94,8 +93,7 @@ func (p *Pipes) refuse(yes bool) {
 	}
 }
 
-// alive reports whether the process may hold files open, where the system says
-// so. Of one that is being ended its first thread may have ended before others.
+// alive reports whether the process may still hold files open, if the system tells. While a process ends, its first thread may end before the others.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -158,18 +156,17 @@ type leash struct {
 	conn  net.Conn
 	pid   int
 	ended chan struct{} // closed when the process has ended
-	mu    sync.Mutex    // held while something is said
+	mu    sync.Mutex    // held during a write
 }
 
 func (l *leash) say(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, _ = l.conn.Write([]byte(line + "\n")) // a program that has gone needs no orders
+	_, _ = l.conn.Write([]byte(line + "\n")) // a program that has ended needs no orders
 }
 
-// Program is the whole life of a process between a client, on its stdin and
-// stdout, and a server on stdio that it starts: args are those of Pipes.Args. It
-// returns the code to exit with.
+// Program runs the process between a client, on its stdin and stdout, and a server on stdio that it starts. args are those of Pipes.Args. It returns
+// the exit code.
 func Program(args []string) int {
 	conn, err := net.DialTimeout("tcp", args[0], patience)
 	if err != nil {
@@ -206,27 +203,26 @@ func Program(args []string) int {
 	return 0
 }
 
-// A meeting is the fault that a request meets, and what is closed when that has
-// lasted for long enough.
+// A meeting is the fault of a request, and the channel that is closed when the fault shall end.
 type meeting struct {
 	kind Kind
 	calm <-chan struct{}
 }
 
-// A program is what Program knows.
+// A program is the state of Program.
 type program struct {
 	conn   net.Conn
-	met    chan meeting // answers to what was asked
+	met    chan meeting // the answers of Pipes
 	server io.WriteCloser
 
-	out sync.Mutex // held while something is written
+	out sync.Mutex // held during a write
 
 	mu     sync.Mutex
 	calm   chan struct{}
-	caught map[string]chan []byte // answers that are kept from the client, by the id of the request
+	caught map[string]chan []byte // answers that are held back from the client, by the id of the request
 }
 
-// obey takes orders until nobody gives any.
+// obey executes orders until their connection ends.
 func (g *program) obey(orders *bufio.Reader) {
 	for {
 		line, err := orders.ReadString('\n')
@@ -247,7 +243,7 @@ func (g *program) obey(orders *bufio.Reader) {
 	}
 }
 
-// relay passes on what the client says, until it has said all.
+// relay forwards the client's messages until stdin ends.
 func (g *program) relay(in *bufio.Reader) {
 	for {
 		line, err := in.ReadBytes('\n')
@@ -276,28 +272,28 @@ func (g *program) relay(in *bufio.Reader) {
 	}
 }
 
-// execute has the server execute the request, and returns where its answer will be.
+// execute sends the request to the server, and returns the channel that will have its answer.
 func (g *program) execute(line []byte, m *message) <-chan []byte {
 	answer := make(chan []byte, 1)
 	g.mu.Lock()
 	g.caught[string(m.ID)] = answer
 	g.mu.Unlock()
-	_, _ = g.server.Write(line) // whose end we hear of elsewhere
+	_, _ = g.server.Write(line) // another goroutine notices its end
 	return answer
 }
 
-// end does what ends the process, or what anybody can do with it.
+// end ends the process, or makes it hang.
 func (g *program) end(kind Kind) {
 	switch kind {
 	case ExitBefore, ExitAfter:
 		os.Exit(3)
 	default:
 		_ = syscall.Close(syscall.Stdout)
-		select {} // until somebody kills us
+		select {} // until it is killed
 	}
 }
 
-// meet does to a request that is being executed what the kind says.
+// meet applies the fault to a request that the server executes.
 func (g *program) meet(met meeting, executed <-chan []byte) {
 	answer := <-executed
 	kind, calm := met.kind, met.calm
@@ -325,7 +321,7 @@ func (g *program) meet(met meeting, executed <-chan []byte) {
 	}
 }
 
-// hear passes on what the server says, until it has said all.
+// hear forwards the server's messages until its output ends.
 func (g *program) hear(in *bufio.Reader) {
 	for {
 		line, err := in.ReadBytes('\n')
@@ -344,7 +340,7 @@ func (g *program) hear(in *bufio.Reader) {
 	}
 }
 
-// keeps reports whether the line is kept from the client.
+// keeps reports whether the line is held back from the client.
 func (g *program) keeps(line []byte) bool {
 	m := read(line)
 	g.mu.Lock()

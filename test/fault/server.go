@@ -11,22 +11,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The tools of the real server, by what it says of them.
+// The tools of the real server, named by their annotations.
 const (
-	Stateful      = "stateful"      // says that it destroys
-	Idempotent    = "idempotent"    // says that a repeat changes nothing more
-	Deterministic = "deterministic" // says that it only reads
+	Stateful      = "stateful"      // destructiveHint
+	Idempotent    = "idempotent"    // idempotentHint
+	Deterministic = "deterministic" // readOnlyHint
 )
 
-// Tools are all of them.
+// Tools lists all of them.
 var Tools = []string{Stateful, Idempotent, Deterministic}
 
-// A Ledger is a file in which servers write down what they execute. It outlives
-// them, however they end.
+// A Ledger is a file in which servers record their executions. It survives their end, also a kill.
 type Ledger string
 
-// note writes down one execution. A line of this length is written at once, also
-// where several processes write.
+// note records one execution. A line of this length is written atomically, also by several processes.
 func (l Ledger) note(server, tool, key string) error {
 	f, err := os.OpenFile(string(l), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -59,8 +57,7 @@ func Answer(server, tool, key string) string {
 	return fmt.Sprintf("%s: %s has done %s.", server, tool, key)
 }
 
-// New returns the real server: one of the official SDK, whose tools take a key,
-// write it down, and name it in their results.
+// New returns the real server, made with the official SDK. Its tools take a key, record it, and name it in their results.
 func New(name string, ledger Ledger) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, nil)
 	yes, no := true, false
@@ -83,18 +80,18 @@ func New(name string, ledger Ledger) *mcp.Server {
 	return s
 }
 
-// ServeStdio is New on this process's stdin and stdout, until stdin ends.
+// ServeStdio serves New on this process's stdin and stdout, until stdin ends.
 func ServeStdio(name string, ledger Ledger) error {
 	return New(name, ledger).Run(context.Background(), &mcp.StdioTransport{})
 }
 
-// A Handler is New over HTTP.
+// A Handler serves New over HTTP.
 type Handler struct {
 	make func() http.Handler
 	now  atomic.Pointer[http.Handler]
 }
 
-// NewHandler returns the real server over HTTP in the way that t says.
+// NewHandler returns the real server over the transport t.
 func NewHandler(t Transport, name string, ledger Ledger) *Handler {
 	h := &Handler{make: func() http.Handler {
 		s := New(name, ledger)

@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// Need ends a test that cannot run for want of a program or of the packages:
-// with a failure where SWITCHBOARD_REQUIRE=1 says that all must run, else
-// skipped in one line that begins with what was to be tested.
+// Need ends a test if a program or the packages are missing: as a failure if SWITCHBOARD_REQUIRE=1, else skipped with one line that begins with
+// what.
 func Need(t testing.TB, what string, programs ...string) {
 	t.Helper()
 	err := missing(programs)
@@ -26,7 +25,7 @@ func Need(t testing.TB, what string, programs ...string) {
 	demand(t, what, err)
 }
 
-// NeedRegistry is Need for a test in which npm fetches packages anew, such as pkg.
+// NeedRegistry is Need for a test that fetches packages such as pkg from the registry.
 func NeedRegistry(t testing.TB, what, pkg string) {
 	t.Helper()
 	Need(t, what)
@@ -39,7 +38,7 @@ func NeedRegistry(t testing.TB, what, pkg string) {
 	demand(t, what, err)
 }
 
-// demand ends the test if err says that it cannot run.
+// demand ends the test if err is not nil.
 func demand(t testing.TB, what string, err error) {
 	t.Helper()
 	switch {
@@ -65,9 +64,8 @@ func missing(programs []string) error {
 	return nil
 }
 
-// installed says why the packages of package-lock.json cannot be used. They are
-// installed at the first run, and when the lock has changed; no package runs
-// anything at installation. scripts/test does the same before.
+// installed returns the reason why the packages of package-lock.json cannot be used. It installs them at the first run, and after a change of the
+// lock; no package runs a script at installation. scripts/test does the same earlier.
 var installed = sync.OnceValue(func() error {
 	lock, err := os.ReadFile("package-lock.json")
 	if err != nil {

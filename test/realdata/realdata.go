@@ -1,6 +1,5 @@
-// Package realdata finds and reads what other people wrote, for tests and benchmarks:
-// the tools of real servers, tasks, attacks. It is no part of the project, and whoever
-// uses it skips, saying so, where it is not there.
+// Package realdata finds and reads data that other people wrote, for tests and benchmarks: the tools of real servers, tasks, attacks. The data is not
+// part of the project. Tests that need it skip with a message if it is absent.
 package realdata
 
 import (
@@ -25,7 +24,7 @@ func File(parts ...string) string {
 	return filepath.Join(append([]string{dir}, parts...)...)
 }
 
-// root is the project's folder, at or above that in which this runs.
+// root returns the project's folder, which is the working folder or one above it.
 func root() string {
 	at := "."
 	for range 16 {
@@ -37,8 +36,7 @@ func root() string {
 	return at
 }
 
-// Lines gives f each line of the file that is not blank, unpacked where the file ends
-// in .gz. f must not keep it.
+// Lines calls f with each line of the file that is not blank. It unpacks a file that ends in .gz. f must not keep the line.
 func Lines(file string, f func(line []byte) error) error {
 	in, err := os.Open(file)
 	if err != nil {
@@ -67,7 +65,7 @@ func Lines(file string, f func(line []byte) error) error {
 	}
 }
 
-// A Server is one of the catalog's, with its tools' definitions as it gave them.
+// A Server is a server of the catalog, with its own definitions of its tools.
 type Server struct {
 	ID    string            `json:"id"`
 	Tools []json.RawMessage `json:"tools"`

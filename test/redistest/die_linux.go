@@ -5,8 +5,7 @@ import (
 	"syscall"
 )
 
-// dieWithUs has what cmd starts killed when the thread that starts it ends. It is the
-// first of a group of its own.
+// dieWithUs makes the system kill the process of cmd when the thread that starts it ends. The process leads a group of its own.
 func dieWithUs(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -7,6 +7,5 @@ import (
 	"syscall"
 )
 
-// dieWithUs only makes what cmd starts the first of a group of its own: here it outlives a
-// test that is killed.
+// dieWithUs only makes the process of cmd the leader of a group. On this system the process survives a test that is killed.
 func dieWithUs(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

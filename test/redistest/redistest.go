@@ -1,6 +1,5 @@
-// Package redistest runs real Redis for tests: one server, a Cluster, or a master with
-// a replica and a Sentinel, on loopback, in folders that go with the test. They can be
-// killed, paused and started again where they were.
+// Package redistest runs real Redis for tests: one server, a Cluster, or a master with a replica and a Sentinel, on loopback, in folders that are
+// removed with the test. A test can kill and pause them, and start them again at the same address.
 package redistest
 
 import (
@@ -37,21 +36,20 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// A Process is a T that lasts longer than one test, for servers that several share: End
-// it in TestMain. The zero Process is ready.
+// A Process is a T that lasts longer than one test, for servers that several tests share: call End in TestMain. The zero Process is ready.
 type Process struct {
 	mu       sync.Mutex
 	cleanups []func()
 }
 
-// Cleanup has f called by End.
+// Cleanup makes End call f.
 func (p *Process) Cleanup(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cleanups = append(p.cleanups, f)
 }
 
-// End does what is to be done at the end, the last first.
+// End calls the functions of Cleanup, the last first.
 func (p *Process) End() {
 	for len(p.cleanups) > 0 {
 		last := len(p.cleanups) - 1
@@ -76,20 +74,19 @@ func (p *Process) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 // Fatalf is Fatal.
 func (p *Process) Fatalf(format string, args ...any) { p.Fatal(fmt.Sprintf(format, args...)) }
 
-// Skip is Fatal: what is shared is asked for by a test that has called Need.
+// Skip is Fatal, because a test calls Need before it uses a shared server.
 func (p *Process) Skip(args ...any) { p.Fatal(args...) }
 
 // Helper does nothing.
 func (p *Process) Helper() {}
 
-// Failed says no.
+// Failed returns false.
 func (p *Process) Failed() bool { return false }
 
 // Logf does nothing.
 func (p *Process) Logf(string, ...any) {}
 
-// Need ends a test that cannot run for want of redis-server: with a failure where
-// SWITCHBOARD_REQUIRE=1 says that all must run, else skipped.
+// Need ends a test if redis-server is missing: as a failure if SWITCHBOARD_REQUIRE=1, else skipped.
 func Need(t T) {
 	t.Helper()
 	_, err := exec.LookPath("redis-server")
@@ -102,7 +99,7 @@ func Need(t T) {
 	}
 }
 
-// A Server is one process of redis-server, which ends with the test.
+// A Server is one process of redis-server. It ends with the test.
 type Server struct {
 	Addr string
 
@@ -141,14 +138,13 @@ func prepare(t T, settings ...string) *Server {
 	return s
 }
 
-// URL is how the store names it.
+// URL returns its address for the store.
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
-// Dir is the folder with what the server has written.
+// Dir returns the folder of the server's files.
 func (s *Server) Dir() string { return s.dir }
 
-// Start starts the server again after Kill, with what it had written, and waits until
-// it serves.
+// Start starts the server again after Kill, on the same files, and waits until it serves.
 func (s *Server) Start() {
 	s.t.Helper()
 	s.Launch()
@@ -189,7 +185,7 @@ func (s *Server) Serves() bool {
 	return err == nil
 }
 
-// Kill ends the server as a failing machine does: with SIGKILL. It may be killed twice.
+// Kill ends the server with SIGKILL, as a failing machine would. A second Kill does nothing.
 func (s *Server) Kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return
@@ -197,7 +193,7 @@ func (s *Server) Kill() {
 	group := -s.cmd.Process.Pid
 	_ = syscall.Kill(group, syscall.SIGKILL)
 	<-s.ended
-	// What it forked to write its files anew dies with it, but a moment later.
+	// Its forked child, which rewrites files, dies a moment later.
 	for range 200 {
 		if syscall.Kill(group, 0) != nil {
 			return
@@ -206,10 +202,10 @@ func (s *Server) Kill() {
 	}
 }
 
-// Pause has the server do nothing until Resume, while its connections stay.
+// Pause stops the server until Resume. Its connections stay open.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume ends Pause. What was sent meanwhile is done now.
+// Resume ends Pause. The server then executes the commands that were sent meanwhile.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
@@ -219,7 +215,7 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Do sends one command, and returns what it answers.
+// Do sends one command, and returns the answer.
 func (s *Server) Do(args ...any) any {
 	s.t.Helper()
 	answer, err := s.Try(args...)
@@ -232,7 +228,7 @@ func (s *Server) Do(args ...any) any {
 	return answer
 }
 
-// Try is Do where it may fail: a replica that becomes master drops its connections.
+// Try is Do for a command that may fail: a replica that becomes master drops its connections.
 func (s *Server) Try(args ...any) (answer any, err error) {
 	err = s.do(func(ctx context.Context, c *redis.Client) (err error) {
 		answer, err = c.Do(ctx, args...).Result()
@@ -244,7 +240,7 @@ func (s *Server) Try(args ...any) (answer any, err error) {
 	return answer, err
 }
 
-// quiet keeps what the client logs of a server that is gone away from the tests' output.
+// quiet drops the client's log lines about a server that is down.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
@@ -262,12 +258,12 @@ func (s *Server) do(f func(context.Context, *redis.Client) error) error {
 	return f(ctx, c)
 }
 
-// A Cluster has its slots evenly on its nodes, in their order, and no replicas.
+// A Cluster has its slots spread evenly over its nodes, in their order, and no replicas.
 type Cluster struct{ Nodes []*Server }
 
 const slots = 16384
 
-// StartCluster starts a Cluster of n nodes, of which each goes on without the others.
+// StartCluster starts a Cluster of n nodes. Each node keeps serving if others are down.
 func StartCluster(t T, n int, settings ...string) *Cluster {
 	t.Helper()
 	Need(t)
@@ -291,7 +287,7 @@ func StartCluster(t T, n int, settings ...string) *Cluster {
 	return c
 }
 
-// Wait waits until each node knows of all the slots, and that all nodes are well.
+// Wait waits until each node knows all slots and sees all nodes healthy.
 func (c *Cluster) Wait() {
 	t := c.Nodes[0].t
 	t.Helper()
@@ -310,7 +306,7 @@ func (c *Cluster) Wait() {
 	}
 }
 
-// URL is how the store names it.
+// URL returns its address for the store.
 func (c *Cluster) URL() string {
 	addrs := make([]string, len(c.Nodes))
 	for i, node := range c.Nodes {
@@ -319,11 +315,10 @@ func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(addrs, ",")
 }
 
-// A Watched is a master with a replica, and a Sentinel that puts the replica in its
-// place soon after the master is gone.
+// A Watched is a master with a replica, and a Sentinel that promotes the replica soon after the master fails.
 type Watched struct{ Master, Replica, Sentinel *Server }
 
-// StartWatched starts a Watched whose replica has all that its master has.
+// StartWatched starts a Watched with a replica that is in sync.
 func StartWatched(t T) *Watched {
 	t.Helper()
 	Need(t)
@@ -359,7 +354,7 @@ sentinel failover-timeout main 2000
 	return w
 }
 
-// URL is how the store names it.
+// URL returns its address for the store.
 func (w *Watched) URL() string { return "redis+sentinel://" + w.Sentinel.Addr + "/main" }
 
 // Until waits for ok to return nil. A test is late if that takes too long.
@@ -385,9 +380,8 @@ func Until(t T, what string, ok func() error) {
 	}
 }
 
-// outlived returns what starts a program so that it is killed when this process dies,
-// however that does. The signal comes when the starting thread ends, and so that
-// lasts as long as the test.
+// outlived returns a function that starts a program. The system kills the program when this process dies, for any reason. It does so when the starting
+// thread ends, so this thread lasts as long as the test.
 func outlived(t T) func(*exec.Cmd) error {
 	start, started := make(chan *exec.Cmd), make(chan error)
 	go func() {
@@ -404,8 +398,8 @@ func outlived(t T) func(*exec.Cmd) error {
 	}
 }
 
-// folder is where a server writes: for a test in memory, so that it does not answer late
-// because others keep the disk busy. What is measured is so with a disk.
+// folder returns the folder of a server's files. For a test it is in memory, so that a disk that other programs keep busy does not delay answers. For a
+// benchmark it is on a disk.
 func folder(t T) string {
 	if _, ok := t.(*testing.T); ok {
 		if dir := scratch.Dir(); dir != "" {
@@ -416,7 +410,7 @@ func folder(t T) string {
 	return t.TempDir()
 }
 
-// freeAddr returns an address that stays the server's while that is down.
+// freeAddr returns an address that stays free while the server is down.
 func freeAddr(t T) string {
 	t.Helper()
 	addr, err := scratch.Addr()

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Dir makes a folder of which nothing waits for a disk that others keep busy; it is "" where
-// there is not much room for one, or no program can be run. Its files outlive the processes
-// that write them, and not the machine; what a test that was killed has left is removed
+// Dir creates a folder in memory, so that no test waits for a disk that other programs keep busy. It returns "" if memory is short, or if programs
+// cannot run there. The files survive the processes that write them, but not the machine. Dir also removes folders that killed tests left behind,
 // after a day.
 func Dir() string {
 	const memory, enough = "/dev/shm", 1 << 30

@@ -2,5 +2,5 @@
 
 package scratch
 
-// Dir makes no folder, and returns "".
+// Dir creates no folder, and returns "".
 func Dir() string { return "" }

@@ -1,5 +1,4 @@
-// Package scratch gives tests what of the machine is theirs: addresses on loopback that
-// nobody takes by chance, and folders in memory.
+// Package scratch gives tests addresses on loopback that no other program takes by chance, and folders in memory.
 package scratch
 
 import (
@@ -10,8 +9,7 @@ import (
 	"sync"
 )
 
-// The ports are below those from which the system takes the ones of connections, and of
-// who asks for any: one of these could be another's while its server is down.
+// The ports are below the range from which the system chooses: a port in that range could go to another program while its server is down.
 const (
 	first = 16000
 	ports = 32768 - first // Linux begins there
@@ -20,8 +18,8 @@ const (
 // given are the addresses that Listen has returned in this process.
 var given sync.Map
 
-// Listen listens at an address that nobody is given but who asks for it, nor anybody by
-// Listen in this process: it stays free after the listener is closed.
+// Listen listens at an address that the system gives to no other program, and Listen to no other caller in this process. So the address stays free
+// after the listener is closed.
 func Listen() (net.Listener, error) {
 	why := errors.New("all are given")
 	for range 1000 {
@@ -38,7 +36,7 @@ func Listen() (net.Listener, error) {
 	return nil, fmt.Errorf("no port is free: %w", why)
 }
 
-// Addr returns such an address, at which nobody listens.
+// Addr returns such an address without a listener.
 func Addr() (string, error) {
 	l, err := Listen()
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	gosdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -157,7 +158,7 @@ func askerBehind(t *testing.T, transport string, modern bool, args ...string) st
 		args = append([]string{"modern"}, args...)
 	}
 	if transport == "http" {
-		server := httptest.NewServer(newFake(args))
+		server := httptest.NewServer(rig.NewFake(args))
 		t.Cleanup(func() {
 			server.CloseClientConnections()
 			server.Close()
@@ -180,17 +181,17 @@ func TestAServerAsksTheClientOfACallInAnyCombinationOfEras(t *testing.T) {
 	for _, modern := range []bool{false, true} {
 		for _, transport := range []string{"stdio", "http"} {
 			t.Run(fmt.Sprintf("%s, modern=%v", transport, modern), func(t *testing.T) {
-				g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, modern))))
+				g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, transport, modern))))
 				for _, who := range people {
 					t.Run(who.name, func(t *testing.T) {
 						asked := make(chan string, 10)
-						call := who.connect(t, g.url+"/mcp", &person{name: "Ann", asked: asked})
+						call := who.connect(t, g.URL+"/mcp", &person{name: "Ann", asked: asked})
 						for _, q := range questions {
 							text, err := call(t.Context(), "asker", map[string]any{"do": "ask", "method": q.method, "params": q.params})
 							if err != nil || !strings.Contains(text, q.answer) {
 								t.Errorf("%s: the server hears %s, %v", q.method, text, err)
 							}
-							if modern && !strings.HasPrefix(text, fakeState) && !who.modern {
+							if modern && !strings.HasPrefix(text, rig.FakeState) && !who.modern {
 								t.Errorf("%s: the state is not the exact one: %s", q.method, text)
 							}
 						}
@@ -241,10 +242,10 @@ func TestServersOfTheSDKsAskThroughSwitchboard(t *testing.T) {
 				server.CloseClientConnections()
 				server.Close()
 			})
-			g := serve(t, layOut(t, oddConfig("transport: http, url: "+server.URL+"/mcp")))
+			g := rig.Serve(t, rig.LayOut(t, oddConfig("transport: http, url: "+server.URL+"/mcp")))
 			for _, who := range people {
 				t.Run(who.name, func(t *testing.T) {
-					call := who.connect(t, g.url+"/mcp", &person{name: "Ann"})
+					call := who.connect(t, g.URL+"/mcp", &person{name: "Ann"})
 					if text, err := call(t.Context(), "asker", map[string]any{}); err != nil || text != "map[name:Ann]" {
 						t.Errorf("the server hears %s, %v", text, err)
 					}
@@ -257,11 +258,11 @@ func TestServersOfTheSDKsAskThroughSwitchboard(t *testing.T) {
 const canBeAsked = `"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{},"url":{}},"roots":{}}`
 
 // able sends a modern call of the tool "asker", with these members of params.
-func able(t *testing.T, s *httpSession, params string) message {
+func able(t *testing.T, s *rig.HTTPSession, params string) rig.Message {
 	t.Helper()
-	body := strings.Replace(withMeta(`{"name":"asker",`+params+`}`), `"io.modelcontextprotocol/clientCapabilities":{}`, canBeAsked, 1)
+	body := strings.Replace(rig.WithMeta(`{"name":"asker",`+params+`}`), `"io.modelcontextprotocol/clientCapabilities":{}`, canBeAsked, 1)
 	h := http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"asker"}}
-	m, _ := s.post(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":`+body+`}`, h)
+	m, _ := s.Post(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":`+body+`}`, h)
 	return m
 }
 
@@ -279,19 +280,19 @@ func TestWhatAModernServerAsksAModernClientPassesToTheByte(t *testing.T) {
 	t.Parallel()
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
-			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, true))))
-			s := g.open(t, "/mcp", true)
-			const params, answers = `{"message":"\u0041 1.0","n":1.0, "x":1e2}`, `{"` + fakeKey + `":{"action":"accept","content":{"n":1.0}},"other": 1e2}`
+			g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, transport, true))))
+			s := g.Open(t, "/mcp", true)
+			const params, answers = `{"message":"\u0041 1.0","n":1.0, "x":1e2}`, `{"` + rig.FakeKey + `":{"action":"accept","content":{"n":1.0}},"other": 1e2}`
 			ask := argument("ask", "method", "elicitation/create", "params", params)
 			m := able(t, s, ask)
-			if got, want := field(t, m.Result, "inputRequests"), `{"`+fakeKey+`":{"method":"elicitation/create","params":{"message":"The server \"odd\" asks: A 1.0","n":1.0, "x":1e2,"_meta":{"io.switchboard/server":"odd"}}}}`; got != want {
+			if got, want := field(t, m.Result, "inputRequests"), `{"`+rig.FakeKey+`":{"method":"elicitation/create","params":{"message":"The server \"odd\" asks: A 1.0","n":1.0, "x":1e2,"_meta":{"io.switchboard/server":"odd"}}}}`; got != want {
 				t.Errorf("asked for\n%s\nwant\n%s", got, want)
 			}
-			if got := field(t, m.Result, "requestState"); got != fakeState {
-				t.Errorf("the state is %s, want %s", got, fakeState)
+			if got := field(t, m.Result, "requestState"); got != rig.FakeState {
+				t.Errorf("the state is %s, want %s", got, rig.FakeState)
 			}
-			m = able(t, s, ask+`,"requestState":`+fakeState+`,"inputResponses":`+answers)
-			if got, want := text(t, m), fakeState+" "+answers; got != want {
+			m = able(t, s, ask+`,"requestState":`+rig.FakeState+`,"inputResponses":`+answers)
+			if got, want := text(t, m), rig.FakeState+" "+answers; got != want {
 				t.Errorf("the server hears\n%s\nwant\n%s", got, want)
 			}
 		})
@@ -299,11 +300,11 @@ func TestWhatAModernServerAsksAModernClientPassesToTheByte(t *testing.T) {
 }
 
 // text is the first text of a tool's result.
-func text(t *testing.T, m message) string {
+func text(t *testing.T, m rig.Message) string {
 	t.Helper()
 	var result struct{ Content []struct{ Text string } }
 	if err := json.Unmarshal(m.Result, &result); err != nil || len(result.Content) == 0 {
-		t.Fatalf("no text: %s", m.raw)
+		t.Fatalf("no text: %s", m.Raw)
 	}
 	return result.Content[0].Text
 }
@@ -313,7 +314,7 @@ func TestEachClientIsAskedWhatItsOwnCallNeeds(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	keys, rows := map[string]string{}, ""
 	for _, who := range []string{"ann", "ben"} {
-		key, row := newKey(t, who)
+		key, row := rig.NewKey(t, who)
 		keys[who] = key
 		rows += row
 	}
@@ -334,7 +335,7 @@ required_capabilities: [{tools: ["asker/*"]}]
 `, askerBehind(t, transport, false), rows)
 		for _, who := range people {
 			t.Run(transport+" "+who.name, func(t *testing.T) {
-				g := serve(t, layOut(t, config))
+				g := rig.Serve(t, rig.LayOut(t, config))
 				// All three are asked before any of them answers.
 				persons := []*person{{name: "Ann-1"}, {name: "Ann-2"}, {name: "Ben"}}
 				var all sync.WaitGroup
@@ -343,7 +344,7 @@ required_capabilities: [{tools: ["asker/*"]}]
 				for _, p := range persons {
 					p.header = http.Header{"Authorization": {"Bearer " + keys[strings.ToLower(p.name[:3])]}}
 					p.ready = func() { all.Done(); all.Wait() }
-					call := who.connect(t, g.url+"/mcp", p)
+					call := who.connect(t, g.URL+"/mcp", p)
 					calls.Go(func() {
 						text, err := call(t.Context(), "asker", map[string]any{"do": "ask", "method": questions[0].method, "params": questions[0].params})
 						if err != nil || !strings.Contains(text, `"name":"`+p.name+`"`) {
@@ -362,9 +363,9 @@ required_capabilities: [{tools: ["asker/*"]}]
 func TestAServerThatAsksForRootsAtItsStartGetsThoseOfItsClient(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
-	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "mood=asks-roots", "marks="+marks))))
+	g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "stdio", false, "mood=asks-roots", "marks="+marks))))
 	for _, name := range []string{"Ann", "Ben"} {
-		call := gosdkPerson(t, g.url+"/mcp", &person{name: name}, "2025-11-25")
+		call := gosdkPerson(t, g.URL+"/mcp", &person{name: name}, "2025-11-25")
 		for range 2 {
 			text, err := call(t.Context(), "asker", map[string]any{"do": "roots"})
 			if err != nil || !strings.Contains(text, "file:///"+name) {
@@ -373,7 +374,7 @@ func TestAServerThatAsksForRootsAtItsStartGetsThoseOfItsClient(t *testing.T) {
 		}
 	}
 	// Whoever has declared no roots is not asked for any.
-	m, _ := g.open(t, "/mcp", false).ask(t, "tools/call", `{"name":"asker","arguments":{"do":"roots"}}`)
+	m, _ := g.Open(t, "/mcp", false).Ask(t, "tools/call", `{"name":"asker","arguments":{"do":"roots"}}`)
 	if got := text(t, m); !strings.Contains(got, `"code":-32601`) {
 		t.Errorf("without roots the server hears %s", got)
 	}
@@ -384,22 +385,22 @@ func TestAServerThatDiesWhileItsClientIsAskedLeavesTheOutcomeUnknown(t *testing.
 	law.Hold(t, law.NeverTwice)
 	const params = `{"message":"who?"}`
 	t.Run("modern", func(t *testing.T) {
-		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
-		s, until := g.open(t, "/mcp", true), filepath.Join(t.TempDir(), "die")
+		g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "stdio", false))))
+		s, until := g.Open(t, "/mcp", true), filepath.Join(t.TempDir(), "die")
 		ask := argument("ask-and-die", "params", params, "until", until)
 		m := able(t, s, ask)
 		state := field(t, m.Result, "requestState")
-		write(t, until, "")
+		rig.WriteFile(t, until, "")
 		m = able(t, s, ask+`,"requestState":`+state+`,"inputResponses":{"1":{"action":"cancel"}}`)
-		if !strings.Contains(string(m.raw), "SB-EXEC-004") {
-			t.Errorf("it is told %s", m.raw)
+		if !strings.Contains(string(m.Raw), "SB-EXEC-004") {
+			t.Errorf("it is told %s", m.Raw)
 		}
 	})
 	t.Run("legacy", func(t *testing.T) {
-		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
+		g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "stdio", false))))
 		until := filepath.Join(t.TempDir(), "die")
 		died := make(chan struct{})
-		call := gosdkPerson(t, g.url+"/mcp", &person{name: "Ann", ready: func() { write(t, until, ""); <-died }}, "2025-11-25")
+		call := gosdkPerson(t, g.URL+"/mcp", &person{name: "Ann", ready: func() { rig.WriteFile(t, until, ""); <-died }}, "2025-11-25")
 		text, err := call(t.Context(), "asker", map[string]any{"do": "ask-and-die", "params": params, "until": until})
 		close(died)
 		if err != nil || !strings.Contains(text, "SB-EXEC-004") {
@@ -414,10 +415,10 @@ func TestAURLThatHasToBeVisitedFirstIsAskedOfAModernClient(t *testing.T) {
 	const params = `{"mode":"url","message":"log in","url":"https://login.example.com/?a=1\u0026b","elicitationId":"e-1"}`
 	asked := strings.Replace(strings.TrimSuffix(params, "}"), "log in", `The server \"odd\" asks: log in`, 1) + `,"_meta":{"io.switchboard/server":"odd"}}`
 	ask := argument("url-first", "params", params)
-	again := func(t *testing.T, answer string) message {
+	again := func(t *testing.T, answer string) rig.Message {
 		t.Helper()
-		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
-		s := g.open(t, "/mcp", true)
+		g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
+		s := g.Open(t, "/mcp", true)
 		m := able(t, s, ask)
 		if got, want := field(t, m.Result, "inputRequests"), `{"1":{"method":"elicitation/create","params":`+asked+`}}`; got != want {
 			t.Errorf("asked for\n%s\nwant\n%s", got, want)
@@ -426,12 +427,12 @@ func TestAURLThatHasToBeVisitedFirstIsAskedOfAModernClient(t *testing.T) {
 	}
 	t.Run("visited", func(t *testing.T) {
 		if m := again(t, `{"action":"accept"}`); !strings.Contains(text(t, m), "url-first") {
-			t.Errorf("then the call gives %s", m.raw)
+			t.Errorf("then the call gives %s", m.Raw)
 		}
 	})
 	t.Run("declined", func(t *testing.T) {
 		if m := again(t, `{"action":"decline"}`); m.Error == nil || m.Error.Code != -32042 {
-			t.Errorf("then the call gives %s", m.raw)
+			t.Errorf("then the call gives %s", m.Raw)
 		}
 	})
 	if done, err := os.ReadFile(marks); err != nil || strings.Count(string(done), "asker") != 3 {
@@ -443,18 +444,18 @@ func TestAServerAsksForNothingThatItsClientHasNotDeclared(t *testing.T) {
 	t.Parallel()
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
-			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, false))))
-			s := g.open(t, "/mcp", true)
+			g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, transport, false))))
+			s := g.Open(t, "/mcp", true)
 			for _, ask := range []string{
 				argument("ask", "method", "sampling/createMessage", "params", questions[1].params),
 				argument("ask", "method", "tools/list", "params", "{}"),
 			} {
 				if m := able(t, s, ask); !strings.Contains(text(t, m), `"code":-32601`) {
-					t.Errorf("%s: the server hears %s", ask, m.raw)
+					t.Errorf("%s: the server hears %s", ask, m.Raw)
 				}
 			}
 			// This client has no URL mode.
-			call := mcpgoPerson(t, g.url+"/mcp", &person{name: "Ann"}, mcpgo.WithClientCapabilities(mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapability{Form: &struct{}{}}}))
+			call := mcpgoPerson(t, g.URL+"/mcp", &person{name: "Ann"}, mcpgo.WithClientCapabilities(mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapability{Form: &struct{}{}}}))
 			got, err := call(t.Context(), "asker", map[string]any{"do": "ask", "method": "elicitation/create", "params": `{"mode":"url","url":"https://example.com","message":"go"}`})
 			if err != nil || !strings.Contains(got, `"code":-32601`) {
 				t.Errorf("URL mode: the server hears %s, %v", got, err)
@@ -468,10 +469,10 @@ func TestAServerAsksForNothingThatItsClientHasNotDeclared(t *testing.T) {
 func TestAStateThatALegacyServerCannotKnowIsNotSentToIt(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
-	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
-	m := able(t, g.open(t, "/mcp", true), argument("echo")+`,"requestState":"switchboard-1.BEFORE.x.y","inputResponses":{}`)
+	g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
+	m := able(t, g.Open(t, "/mcp", true), argument("echo")+`,"requestState":"switchboard-1.BEFORE.x.y","inputResponses":{}`)
 	if m.Error == nil || m.Error.Code != -32602 {
-		t.Errorf("it is answered with %s", m.raw)
+		t.Errorf("it is answered with %s", m.Raw)
 	}
 	if done, err := os.ReadFile(marks); err == nil {
 		t.Errorf("the server was called: %s", done)
@@ -480,7 +481,7 @@ func TestAStateThatALegacyServerCannotKnowIsNotSentToIt(t *testing.T) {
 
 func TestALegacyClientGetsAnElicitationIDForAURL(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, oddConfig(askerBehind(t, "http", true))))
+	g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "http", true))))
 	ids := make(chan string, 2)
 	c := gosdk.NewClient(&gosdk.Implementation{Name: "test", Version: "1"}, &gosdk.ClientOptions{
 		Capabilities: &gosdk.ClientCapabilities{Elicitation: &gosdk.ElicitationCapabilities{URL: &gosdk.URLElicitationCapabilities{}}},
@@ -489,7 +490,7 @@ func TestALegacyClientGetsAnElicitationIDForAURL(t *testing.T) {
 			return &gosdk.ElicitResult{Action: "accept"}, nil
 		},
 	})
-	s, err := c.Connect(t.Context(), &gosdk.StreamableClientTransport{Endpoint: g.url + "/mcp"}, &gosdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	s, err := c.Connect(t.Context(), &gosdk.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, &gosdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -507,14 +508,14 @@ func TestALegacyClientGetsAnElicitationIDForAURL(t *testing.T) {
 
 func TestWhatAServerSaysBeforeItAsksIsHeardBefore(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
-	s := g.open(t, "/mcp", true)
+	g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "stdio", false))))
+	s := g.Open(t, "/mcp", true)
 	ask := argument("ask", "method", "elicitation/create", "params", `{}`, "steps", "500")
-	body := strings.Replace(withMeta(`{"name":"asker",`+ask+`}`), `"io.modelcontextprotocol/clientCapabilities":{}`, `"progressToken":1,`+canBeAsked, 1)
+	body := strings.Replace(rig.WithMeta(`{"name":"asker",`+ask+`}`), `"io.modelcontextprotocol/clientCapabilities":{}`, `"progressToken":1,`+canBeAsked, 1)
 	for range 5 {
-		m, said := s.post(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":`+body+`}`, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"asker"}})
-		if n := len(said.said); n != 500 || !strings.Contains(string(m.raw), "input_required") {
-			t.Errorf("%d of 500 notifications before %s", n, m.raw)
+		m, said := s.Post(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":`+body+`}`, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"asker"}})
+		if n := len(said.Said); n != 500 || !strings.Contains(string(m.Raw), "input_required") {
+			t.Errorf("%d of 500 notifications before %s", n, m.Raw)
 		}
 	}
 }
@@ -523,7 +524,7 @@ func TestAClientHearsThatAnElicitationIsComplete(t *testing.T) {
 	t.Parallel()
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
-			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, false))))
+			g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, transport, false))))
 			heard := make(chan string, 2)
 			c := gosdk.NewClient(&gosdk.Implementation{Name: "test", Version: "1"}, &gosdk.ClientOptions{
 				Capabilities: &gosdk.ClientCapabilities{Elicitation: &gosdk.ElicitationCapabilities{URL: &gosdk.URLElicitationCapabilities{}}},
@@ -534,7 +535,7 @@ func TestAClientHearsThatAnElicitationIsComplete(t *testing.T) {
 					heard <- r.Params.ElicitationID
 				},
 			})
-			s, err := c.Connect(t.Context(), &gosdk.StreamableClientTransport{Endpoint: g.url + "/mcp"}, &gosdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+			s, err := c.Connect(t.Context(), &gosdk.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, &gosdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 			if err != nil {
 				t.Fatal(err)
 			}

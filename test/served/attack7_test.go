@@ -23,14 +23,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // An intruder is somebody who can write to the Redis that two replicas share, and who once read what stood there: as much as
 // an earlier Switchboard kept in the clear.
 type intruder struct {
-	*house
-	second   *gateway
-	replicas []*gateway // all of them
+	*rig.Tenants
+	second   *rig.Gateway
+	replicas []*rig.Gateway // all of them
 
 	redis store.Store // as it stands there
 	known store.Store // what it means
@@ -45,10 +46,10 @@ func intrude(t *testing.T, archive string, tasks ...string) *intruder {
 	const secret = "what all replicas know"
 	archive = strings.Replace(archive, "-- switchboard.yaml --\n", fmt.Sprintf("-- secret --\n%s\n-- switchboard.yaml --\nstore: %q\n"+
 		`cluster: {secret: "${file:secret}", listen: "127.0.0.1:0"}`+"\n", secret, redis.URL()), 1)
-	i := &intruder{house: inhabit(t, archive, ", result_bytes: 8KiB", map[string]resident{
-		"acme": {rego: allowAll, key: "tasks: [" + strings.Join(append(tasks, "all"), ", ") + "]"}, "evil": {rego: allowAll},
+	i := &intruder{Tenants: rig.ServeTenants(t, archive, ", result_bytes: 8KiB", map[string]rig.TenantConfig{
+		"acme": {Rego: rig.AllowAll, Key: "tasks: [" + strings.Join(append(tasks, "all"), ", ") + "]"}, "evil": {Rego: rig.AllowAll},
 	})}
-	i.replicas = []*gateway{i.gateway}
+	i.replicas = []*rig.Gateway{i.Gateway}
 	i.second = i.join(t)
 	open := func() store.Store {
 		st, err := store.Open(t.Context(), redis.URL(), store.Options{})
@@ -68,18 +69,18 @@ func intrude(t *testing.T, archive string, tasks ...string) *intruder {
 }
 
 // join adds a replica.
-func (i *intruder) join(t *testing.T) *gateway {
+func (i *intruder) join(t *testing.T) *rig.Gateway {
 	t.Helper()
-	g := serve(t, i.dir, "--data", filepath.Join(t.TempDir(), "data"))
+	g := rig.Serve(t, i.Dir, "--data", filepath.Join(t.TempDir(), "data"))
 	i.replicas = append(i.replicas, g)
-	t.Cleanup(func() { stopTogether(i.replicas) })
+	t.Cleanup(func() { rig.StopTogether(i.replicas) })
 	return g
 }
 
 // asAt opens a client of acme at a replica.
-func (i *intruder) asAt(g *gateway, path string, modern bool) *httpSession {
-	i.t.Helper()
-	return g.open(i.t, path, modern, "Authorization", "Bearer "+i.keys["acme"])
+func (i *intruder) asAt(g *rig.Gateway, path string, modern bool) *rig.HTTPSession {
+	i.T.Helper()
+	return g.Open(i.T, path, modern, "Authorization", "Bearer "+i.Keys["acme"])
 }
 
 // all returns the values of the groups that have the words in them.
@@ -139,14 +140,14 @@ func (i *intruder) forgeries(t *testing.T, at store.Record, words, others string
 
 // A teller is a server over HTTP that answers its calls with "answer 1", "answer 2", and so on.
 type teller struct {
-	*fake
+	*rig.Fake
 	telling sync.Mutex
 	n       int
 }
 
 func newTeller(t *testing.T, tools ...string) (all *teller, url string) {
 	t.Helper()
-	all = &teller{fake: newFake(tools)}
+	all = &teller{Fake: rig.NewFake(tools)}
 	s := httptest.NewServer(all)
 	t.Cleanup(s.Close)
 	return all, s.URL + "/mcp"
@@ -159,10 +160,10 @@ func (c *teller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer c.telling.Unlock()
 	if bytes.Contains(body, []byte(`"tools/call"`)) {
 		c.n++
-		c.says = fmt.Sprintf(`{"content":[{"type":"text","text":"answer %d"}]}`, c.n)
+		c.Says = fmt.Sprintf(`{"content":[{"type":"text","text":"answer %d"}]}`, c.n)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	c.fake.ServeHTTP(w, r)
+	c.Fake.ServeHTTP(w, r)
 }
 
 // told is how often it has answered, and the latest answer.
@@ -186,27 +187,27 @@ tools:
 func TestAttack7AForgedResultIsRefused(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
-	server, url := newTeller(t, fmt.Sprintf(tool, "get"))
+	server, url := newTeller(t, fmt.Sprintf(rig.Tool, "get"))
 	i := intrude(t, fmt.Sprintf(oneTeller, url))
 	n := 0
 	for _, modern := range []bool{false, true} {
-		first, second := i.as("acme", modern), i.asAt(i.second, "/mcp", modern)
+		first, second := i.OpenAs("acme", modern), i.asAt(i.second, "/mcp", modern)
 		for _, how := range []string{"edited", "with one bit changed", "empty"} {
 			n++
 			params := fmt.Sprintf(`{"name":"get","arguments":{"n":%d}}`, n)
-			genuine := callWith(t, first, params).text()
+			genuine := callWith(t, first, params).Text()
 			at := i.find(t, "cache/acme/", genuine)
 			i.put(t, at, i.forgeries(t, at, genuine, forged)[how])
 			m := callWith(t, second, params)
-			if _, latest := server.told(); m.text() != latest || latest == genuine {
-				t.Errorf("modern %v, a result that is %s: %s", modern, how, m.raw)
+			if _, latest := server.told(); m.Text() != latest || latest == genuine {
+				t.Errorf("modern %v, a result that is %s: %s", modern, how, m.Raw)
 			}
-			if again := callWith(t, first, params); again.text() != m.text() || !strings.Contains(string(again.raw), `"from":"cache"`) {
-				t.Errorf("modern %v: after that the result is not kept: %s", modern, again.raw)
+			if again := callWith(t, first, params); again.Text() != m.Text() || !strings.Contains(string(again.Raw), `"from":"cache"`) {
+				t.Errorf("modern %v: after that the result is not kept: %s", modern, again.Raw)
 			}
 		}
 	}
-	if !strings.Contains(i.second.logged(), "a value in the store does not open") {
+	if !strings.Contains(i.second.Logged(), "a value in the store does not open") {
 		t.Error("the log does not say so")
 	}
 }
@@ -214,10 +215,10 @@ func TestAttack7AForgedResultIsRefused(t *testing.T) {
 func TestAttack7AForgedOutcomeIsNeitherGivenNorReplacedByASecondCall(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NeverTwice)
-	server, url := newTeller(t, fmt.Sprintf(tool, "post"))
+	server, url := newTeller(t, fmt.Sprintf(rig.Tool, "post"))
 	i := intrude(t, fmt.Sprintf(oneTeller, url))
 	for _, modern := range []bool{false, true} {
-		first, second := i.as("acme", modern), i.asAt(i.second, "/mcp", modern)
+		first, second := i.OpenAs("acme", modern), i.asAt(i.second, "/mcp", modern)
 		for _, how := range []string{"edited", "with one bit changed", "empty"} {
 			key := fmt.Sprint(how, modern)
 			genuine := once(t, first, key, "post", `{}`).text
@@ -226,7 +227,7 @@ func TestAttack7AForgedOutcomeIsNeitherGivenNorReplacedByASecondCall(t *testing.
 			}
 			at := i.find(t, "once/acme/", genuine)
 			i.put(t, at, i.forgeries(t, at, genuine, forged)[how])
-			for _, s := range []*httpSession{first, second} {
+			for _, s := range []*rig.HTTPSession{first, second} {
 				got := once(t, s, key, "post", `{}`)
 				if _, latest := server.told(); got.code != "SB-EXEC-004" || latest != genuine {
 					t.Errorf("modern %v, an outcome that is %s: %+v; the server's last answer is %s", modern, how, got, latest)
@@ -239,15 +240,15 @@ func TestAttack7AForgedOutcomeIsNeitherGivenNorReplacedByASecondCall(t *testing.
 func TestAttack7AValueOfOneTenantDoesNotOpenForAnother(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
-	server, url := newTeller(t, fmt.Sprintf(tool, "post"))
+	server, url := newTeller(t, fmt.Sprintf(rig.Tool, "post"))
 	i := intrude(t, fmt.Sprintf(oneTeller, url))
-	acme, evil := i.as("acme", true), i.as("evil", true)
+	acme, evil := i.OpenAs("acme", true), i.OpenAs("evil", true)
 	ofAcme, ofEvil := once(t, acme, "k", "post", `{}`).text, once(t, evil, "k", "post", `{}`).text
 	a, e := i.find(t, "once/acme/", ofAcme), i.find(t, "once/evil/", ofEvil)
 	inAcme, inEvil := i.sealed(t, a), i.sealed(t, e)
 	i.put(t, a, inEvil)
 	i.put(t, e, inAcme)
-	for who, s := range map[string]*httpSession{"acme": acme, "evil": evil, "acme, elsewhere": i.asAt(i.second, "/mcp", false)} {
+	for who, s := range map[string]*rig.HTTPSession{"acme": acme, "evil": evil, "acme, elsewhere": i.asAt(i.second, "/mcp", false)} {
 		if got := once(t, s, "k", "post", `{}`); got.code != "SB-EXEC-004" {
 			t.Errorf("%s: %+v", who, got)
 		}
@@ -289,22 +290,22 @@ func TestAttack7AnEditedRunRunsNoOtherTool(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	archive, _ := twoEchoes(t)
 	i := intrude(t, archive, "one", "two")
-	never, _ := i.asAt(i.second, "/mcp/runs/"+strings.Repeat("0", 32), true).ask(t, "tools/list", "")
+	never, _ := i.asAt(i.second, "/mcp/runs/"+strings.Repeat("0", 32), true).Ask(t, "tools/list", "")
 	for _, how := range []string{"edited", "with one bit changed", "empty"} {
-		id := mint(t, i.gateway, i.keys["acme"], "one")
+		id := rig.MintRun(t, i.Gateway, i.Keys["acme"], "one")
 		at := i.find(t, "runs/acme/", `"task":"one"`)
 		if at.Name != "run/"+id {
 			t.Fatalf("the run stands under %s", at.Name)
 		}
 		i.put(t, at, i.forgeries(t, at, `"task":"one"`, `"task":"two"`)[how])
 		there := i.asAt(i.second, "/mcp/runs/"+id, true)
-		if m, _ := there.ask(t, "tools/list", ""); string(m.raw) != string(never.raw) {
-			t.Errorf("a run that is %s: its list is %s, and that of no run %s", how, m.raw, never.raw)
+		if m, _ := there.Ask(t, "tools/list", ""); string(m.Raw) != string(never.Raw) {
+			t.Errorf("a run that is %s: its list is %s, and that of no run %s", how, m.Raw, never.Raw)
 		}
 		if got := calls(t, there, "echo"); got == "served by priv" || got == "served by good" {
 			t.Errorf("a run that is %s: echo is %s", how, got)
 		}
-		here := i.asAt(i.gateway, "/mcp/runs/"+id, true)
+		here := i.asAt(i.Gateway, "/mcp/runs/"+id, true)
 		if got := calls(t, here, "echo"); got != "served by good" {
 			t.Errorf("a run that is %s, where it was minted: echo says %s", how, got)
 		}
@@ -334,7 +335,7 @@ func TestAttack7AnEditedTableOfNamesRunsNoOtherTool(t *testing.T) {
 			archive, _ := twoEchoes(t)
 			i := intrude(t, archive)
 			// Both names stand in the list of the task all. The table of the client says what each of them is.
-			if got := names(t, i.as("acme", true)); !slices.Contains(got, "echo") || !slices.Contains(got, "fine") || slices.Contains(got, "gone") {
+			if got := rig.ListNames(t, i.OpenAs("acme", true)); !slices.Contains(got, "echo") || !slices.Contains(got, "fine") || slices.Contains(got, "gone") {
 				t.Fatalf("the list is %q", got)
 			}
 			at := i.find(t, "run-seen/", `"name":"echo"`)
@@ -358,7 +359,7 @@ func TestAttack7AnEditedSessionGoesOnWithNoOtherRun(t *testing.T) {
 	t.Parallel()
 	archive, _ := twoEchoes(t)
 	i := intrude(t, archive, "one", "two")
-	s := i.asAt(i.gateway, "/mcp/tasks/one", false)
+	s := i.asAt(i.Gateway, "/mcp/tasks/one", false)
 	if got := calls(t, s, "echo"); got != "served by good" {
 		t.Fatalf("echo says %s", got)
 	}
@@ -367,17 +368,17 @@ func TestAttack7AnEditedSessionGoesOnWithNoOtherRun(t *testing.T) {
 	if err := json.Unmarshal(at.Value.Data, &kept); err != nil {
 		t.Fatal(err)
 	}
-	kept["run"], kept["home"] = mint(t, i.gateway, i.keys["acme"], "two"), "gone"
+	kept["run"], kept["home"] = rig.MintRun(t, i.Gateway, i.Keys["acme"], "two"), "gone"
 	edited, err := json.Marshal(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
 	i.put(t, at, edited)
-	i.signal(t, syscall.SIGKILL)
-	s.url = i.second.url + "/mcp/tasks/one"
-	m, resp := s.post(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"query":"x"}}}`, nil)
-	if resp.StatusCode != http.StatusNotFound || strings.Contains(string(m.raw), "served by") {
-		t.Errorf("%s: %s", resp.Status, m.raw)
+	i.Signal(t, syscall.SIGKILL)
+	s.URL = i.second.URL + "/mcp/tasks/one"
+	m, resp := s.Post(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"query":"x"}}}`, nil)
+	if resp.StatusCode != http.StatusNotFound || strings.Contains(string(m.Raw), "served by") {
+		t.Errorf("%s: %s", resp.Status, m.Raw)
 	}
 	if got := calls(t, i.asAt(i.second, "/mcp/tasks/one", false), "echo"); got != "served by good" {
 		t.Errorf("a new session: %s", got)
@@ -387,19 +388,19 @@ func TestAttack7AnEditedSessionGoesOnWithNoOtherRun(t *testing.T) {
 func TestAttack7AForgedPreviewIsNotRead(t *testing.T) {
 	t.Parallel()
 	const genuine = "the genuine text "
-	url := saying(t, "look", "", `{"content":[{"type":"text","text":"`+strings.Repeat(genuine, 5_000)+`"}]}`)
+	url := rig.ServeResult(t, "look", "", `{"content":[{"type":"text","text":"`+strings.Repeat(genuine, 5_000)+`"}]}`)
 	i := intrude(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  a: {transport: http, url: %q}\nTENANTS\n", url))
 	for _, modern := range []bool{false, true} {
 		for _, how := range []string{"edited", "with one bit changed", "empty"} {
-			s := i.as("acme", modern)
+			s := i.OpenAs("acme", modern)
 			m := callWith(t, s, `{"name":"look","arguments":{}}`)
 			handle := longOf(t, m).Meta.Preview.Handle
 			if handle == "" {
-				t.Fatalf("no preview: %.300s", m.raw)
+				t.Fatalf("no preview: %.300s", m.Raw)
 			}
 			read := fmt.Sprintf(`{"name":"switchboard_read","arguments":{"handle":%q}}`, handle)
-			if m := callWith(t, s, read); !strings.Contains(m.text(), genuine) {
-				t.Fatalf("before: %.300s", m.raw)
+			if m := callWith(t, s, read); !strings.Contains(m.Text(), genuine) {
+				t.Fatalf("before: %.300s", m.Raw)
 			}
 			at := i.find(t, "results/acme/", handle) // the index
 			v, err := i.known.Value(t.Context(), store.Key{Group: at.Group, Name: handle})
@@ -409,12 +410,12 @@ func TestAttack7AForgedPreviewIsNotRead(t *testing.T) {
 			kept := at
 			kept.Name, kept.Value = handle, v
 			i.put(t, kept, i.forgeries(t, kept, genuine, forged)[how])
-			if m := callWith(t, s, read); codeOf(m) != "SB-CAP-003" || strings.Contains(string(m.raw), forged) {
-				t.Errorf("modern %v, a preview that is %s: %.300s", modern, how, m.raw)
+			if m := callWith(t, s, read); rig.Code(m) != "SB-CAP-003" || strings.Contains(string(m.Raw), forged) {
+				t.Errorf("modern %v, a preview that is %s: %.300s", modern, how, m.Raw)
 			}
 			i.put(t, at, i.forgeries(t, at, handle, forged)[how]) // the next result is kept all the same
 			if m := callWith(t, s, `{"name":"look","arguments":{}}`); longOf(t, m).Meta.Preview.Handle == "" {
-				t.Errorf("modern %v, an index that is %s: %.300s", modern, how, m.raw)
+				t.Errorf("modern %v, an index that is %s: %.300s", modern, how, m.Raw)
 			}
 			if err := errors.Join(i.delete(t, at), i.delete(t, kept)); err != nil {
 				t.Fatal(err)
@@ -428,7 +429,7 @@ func TestAttack7AForgedOfferIsNotListed(t *testing.T) {
 	archive, good := twoEchoes(t)
 	i := intrude(t, archive, "one", "two")
 	var at store.Record
-	eventually(t, "the offer of good is kept", func() string {
+	rig.Eventually(t, "the offer of good is kept", func() string {
 		_ = i.known.Dump(context.Background(), func(r store.Record) error {
 			if r.Kind == store.KindValue && r.Group == "offers" && r.Name == "good" {
 				at = r
@@ -482,10 +483,10 @@ func unzip(t *testing.T, data []byte) []byte {
 // configuration.
 func TestAttack7AnOperatorFindsWhatWasForged(t *testing.T) {
 	t.Parallel()
-	_, url := newTeller(t, fmt.Sprintf(tool, "post"))
+	_, url := newTeller(t, fmt.Sprintf(rig.Tool, "post"))
 	i := intrude(t, fmt.Sprintf(oneTeller, url))
-	genuine := once(t, i.as("acme", true), "k", "post", `{}`).text
-	if out, errs, code := command(t, i.dir, "store", "check"); code != 0 {
+	genuine := once(t, i.OpenAs("acme", true), "k", "post", `{}`).text
+	if out, errs, code := rig.Command(t, i.Dir, "store", "check"); code != 0 {
 		t.Fatalf("before: %d %s %s", code, out, errs)
 	}
 	at := i.find(t, "once/acme/", genuine)
@@ -493,19 +494,19 @@ func TestAttack7AnOperatorFindsWhatWasForged(t *testing.T) {
 	if bytes.Contains(stands, []byte("answer")) || bytes.Contains(stands, []byte("post")) {
 		t.Errorf("whoever reads Redis reads %q", stands)
 	}
-	if out, errs, code := command(t, i.dir, "store", "export", "-"); code != 0 || !strings.Contains(out, genuine) {
+	if out, errs, code := rig.Command(t, i.Dir, "store", "export", "-"); code != 0 || !strings.Contains(out, genuine) {
 		t.Errorf("the export: %d %s %s", code, out, errs)
 	}
 	i.put(t, at, i.forgeries(t, at, genuine, forged)["edited"])
-	if out, errs, code := command(t, i.dir, "store", "check"); code != 1 || !strings.Contains(out, `1 values do not open with cluster.secret, and are not used; among them "claim" in "once/acme/`) {
+	if out, errs, code := rig.Command(t, i.Dir, "store", "check"); code != 1 || !strings.Contains(out, `1 values do not open with cluster.secret, and are not used; among them "claim" in "once/acme/`) {
 		t.Errorf("the check: %d %s %s", code, out, errs)
 	}
-	if out, errs, code := command(t, i.dir, "store", "export", "-"); code != 0 || strings.Contains(out, forged) {
+	if out, errs, code := rig.Command(t, i.Dir, "store", "export", "-"); code != 0 || strings.Contains(out, forged) {
 		t.Errorf("the export, then: %d %s %s", code, out, errs)
 	}
 	where := i.redis.Status().Where
-	for _, args := range [][]string{{"export", "--store", where, "-"}, {"import", "--store", where, filepath.Join(i.dir, "secret")}} {
-		if out, errs, code := command(t, i.dir, append([]string{"store"}, args...)...); code != 2 || !strings.Contains(errs, "--config") {
+	for _, args := range [][]string{{"export", "--store", where, "-"}, {"import", "--store", where, filepath.Join(i.Dir, "secret")}} {
+		if out, errs, code := rig.Command(t, i.Dir, append([]string{"store"}, args...)...); code != 2 || !strings.Contains(errs, "--config") {
 			t.Errorf("%s without the secret: %d %s %s", args[0], code, out, errs)
 		}
 	}
@@ -517,15 +518,15 @@ func TestAttack7ValidateAndStatusWarnOfARedisThatAnybodyCanUse(t *testing.T) {
 	_, port, _ := strings.Cut(redis.Addr, ":")
 	const servers = "servers:\n  a: {transport: stdio, command: [BIN, sample, nimbus-search]}\n"
 	for where, warned := range map[string]bool{"127.0.0.1": false, "0.0.0.0": true} { // both lead there, and one is a name of loopback alone
-		dir := layOut(t, fmt.Sprintf("-- secret --\nwhat all replicas know\n-- switchboard.yaml --\nstore: \"redis://%s:%s\"\n"+
+		dir := rig.LayOut(t, fmt.Sprintf("-- secret --\nwhat all replicas know\n-- switchboard.yaml --\nstore: \"redis://%s:%s\"\n"+
 			"cluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n%s", where, port, servers))
-		_, valid, code := command(t, dir, "validate")
+		_, valid, code := rig.Command(t, dir, "validate")
 		if code != 0 {
 			t.Fatalf("validate: %d %s", code, valid)
 		}
-		g := serve(t, dir)
-		t.Cleanup(func() { stopTogether([]*gateway{g}) })
-		status, errs, code := command(t, dir, "status", "--url", g.url)
+		g := rig.Serve(t, dir)
+		t.Cleanup(func() { rig.StopTogether([]*rig.Gateway{g}) })
+		status, errs, code := rig.Command(t, dir, "status", "--url", g.URL)
 		if code != 0 {
 			t.Errorf("status: %d %s", code, errs)
 		}
@@ -543,20 +544,20 @@ func TestAttack7ValidateAndStatusWarnOfARedisThatAnybodyCanUse(t *testing.T) {
 // What no seal prevents, and docs/threats.md says: an old value opens under its own key, and what is deleted is not missed.
 func TestAttack7AnOldValueThatIsPutBackDoesWhatTheDocsSay(t *testing.T) {
 	t.Parallel()
-	server, url := newTeller(t, fmt.Sprintf(tool, "get"), fmt.Sprintf(tool, "post"))
+	server, url := newTeller(t, fmt.Sprintf(rig.Tool, "get"), fmt.Sprintf(rig.Tool, "post"))
 	i := intrude(t, fmt.Sprintf(oneTeller, url))
-	s := i.as("acme", true)
-	old := callWith(t, s, `{"name":"get","arguments":{}}`).text()
+	s := i.OpenAs("acme", true)
+	old := callWith(t, s, `{"name":"get","arguments":{}}`).Text()
 	at := i.find(t, "cache/acme/", old)
 	sealed := i.sealed(t, at)
 	if err := i.delete(t, at); err != nil {
 		t.Fatal(err)
 	}
-	if now := callWith(t, s, `{"name":"get","arguments":{}}`).text(); now == old {
+	if now := callWith(t, s, `{"name":"get","arguments":{}}`).Text(); now == old {
 		t.Fatalf("it is not called again: %s", now)
 	}
 	i.put(t, at, sealed)
-	if got := callWith(t, s, `{"name":"get","arguments":{}}`).text(); got != old {
+	if got := callWith(t, s, `{"name":"get","arguments":{}}`).Text(); got != old {
 		t.Errorf("an old result: %s", got)
 	}
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // PI-05: what a server asks says who asks, without what deceives; a form that asks for a secret, and a URL that is not safe, reach no client.
@@ -15,8 +17,8 @@ func TestAttack5WhatAServerAsksNamesItAndAsksForNoSecret(t *testing.T) {
 		for _, modernServer := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, modern %t", transport, modernServer), func(t *testing.T) {
 				t.Parallel()
-				g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, modernServer))))
-				s := g.open(t, "/mcp", true)
+				g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, transport, modernServer))))
+				s := g.Open(t, "/mcp", true)
 				for params, want := range map[string]string{
 					`{"message":"\u001b[31mGo\u202e on\u200b?","requestedSchema":{"type":"object","properties":{"city":{"type":"string","title":"\u001b]52;c;ZQ==\u0007City"}}}}`: `{"message":"The server \"odd\" asks: Go on?","requestedSchema":{"type":"object","properties":{"city":{"type":"string","title":"City"}}}`,
 					`{"message":"x","_meta":{"io.switchboard/server":"files","vendor/key":1}}`:                                                                                    `"_meta":{"vendor/key":1,"io.switchboard/server":"odd"}`,
@@ -34,10 +36,10 @@ func TestAttack5WhatAServerAsksNamesItAndAsksForNoSecret(t *testing.T) {
 					`{"mode":"url","message":"x","url":"http://evil.example/","elicitationId":"e"}`,
 				} {
 					m := able(t, s, argument("ask", "method", "elicitation/create", "params", params))
-					if strings.Contains(string(m.raw), "input_required") {
-						t.Errorf("%s\nreached the client: %s", params, m.raw)
+					if strings.Contains(string(m.Raw), "input_required") {
+						t.Errorf("%s\nreached the client: %s", params, m.Raw)
 					}
-					if said := string(m.raw); !strings.Contains(said, "policy does not") {
+					if said := string(m.Raw); !strings.Contains(said, "policy does not") {
 						t.Errorf("%s\nthe client hears %s", params, said)
 					}
 				}
@@ -46,9 +48,9 @@ func TestAttack5WhatAServerAsksNamesItAndAsksForNoSecret(t *testing.T) {
 	}
 	t.Run("a legacy client", func(t *testing.T) {
 		t.Parallel()
-		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", true))))
+		g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "stdio", true))))
 		ann := &person{name: "Ann"}
-		call := gosdkPerson(t, g.url+"/mcp", ann, "2025-11-25")
+		call := gosdkPerson(t, g.URL+"/mcp", ann, "2025-11-25")
 		const params = `{"message":"x","requestedSchema":{"type":"object","properties":{"apiKey":{"type":"string"}}}}`
 		text, err := call(t.Context(), "asker", map[string]any{"do": "ask", "method": "elicitation/create", "params": params})
 		if said := fmt.Sprint(text, err); !strings.Contains(said, "asked for input that the client did not give") {
@@ -57,23 +59,23 @@ func TestAttack5WhatAServerAsksNamesItAndAsksForNoSecret(t *testing.T) {
 	})
 	t.Run("URLs to be visited first", func(t *testing.T) {
 		t.Parallel()
-		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
-		m := able(t, g.open(t, "/mcp", true), argument("url-first", "params", `{"mode":"url","message":"log in","url":"javascript:alert(1)","elicitationId":"e-1"}`))
-		if strings.Contains(string(m.raw), "javascript") {
-			t.Errorf("the client gets %s", m.raw)
+		g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "stdio", false))))
+		m := able(t, g.Open(t, "/mcp", true), argument("url-first", "params", `{"mode":"url","message":"log in","url":"javascript:alert(1)","elicitationId":"e-1"}`))
+		if strings.Contains(string(m.Raw), "javascript") {
+			t.Errorf("the client gets %s", m.Raw)
 		}
 	})
 	t.Run("a tenant's own rule", func(t *testing.T) {
 		t.Parallel()
 		config := oddConfig(askerBehind(t, "stdio", false))
-		const rego = "-- tenants/default/policies/own.rego --\npackage switchboard.tenant\n" + allowAll +
+		const rego = "-- tenants/default/policies/own.rego --\npackage switchboard.tenant\n" + rig.AllowAll +
 			"deny[c.id] contains \"no\" if { some c in input.candidate_tools; input.ask.method == \"elicitation/create\"; contains(input.ask.params.message, \"Rome\") }\n"
-		g := serve(t, layOut(t, config+rego))
-		s := g.open(t, "/mcp", true)
+		g := rig.Serve(t, rig.LayOut(t, config+rego))
+		s := g.Open(t, "/mcp", true)
 		var got []bool
 		for _, city := range []string{"Rome", "Oslo"} {
 			m := able(t, s, argument("ask", "method", "elicitation/create", "params", `{"message":"Go to `+city+`?"}`))
-			got = append(got, strings.Contains(string(m.raw), "input_required"))
+			got = append(got, strings.Contains(string(m.Raw), "input_required"))
 		}
 		if !slices.Equal(got, []bool{false, true}) {
 			t.Errorf("the client was asked: %v", got)

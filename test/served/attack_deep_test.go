@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // A tool with a schema that is too deep is refused, and the other tools of its server are listed and called. A result of that depth is refused.
@@ -15,28 +17,28 @@ func TestAttack11ASchemaThatIsTooDeepCostsItsToolAlone(t *testing.T) {
 	schema := func(depth int) string {
 		return fmt.Sprintf(`{"name":"deep%d","inputSchema":%s{"type":"object"}%s}`, depth, strings.Repeat(`{"type":"object","properties":{"a":`, depth), strings.Repeat("}}", depth))
 	}
-	args := []string{fmt.Sprintf(tool, "before"), schema(40), schema(200), fmt.Sprintf(tool, "behind")} // two levels for each
-	server := httptest.NewServer(newFake(args))
+	args := []string{fmt.Sprintf(rig.Tool, "before"), schema(40), schema(200), fmt.Sprintf(rig.Tool, "behind")} // two levels for each
+	server := httptest.NewServer(rig.NewFake(args))
 	t.Cleanup(server.Close)
-	for name, at := range map[string]string{"stdio": fakeServer("a", args...), "HTTP": fmt.Sprintf("a: {transport: http, url: %q}", server.URL+"/mcp")} {
+	for name, at := range map[string]string{"stdio": rig.FakeRow("a", args...), "HTTP": fmt.Sprintf("a: {transport: http, url: %q}", server.URL+"/mcp")} {
 		t.Run(name, func(t *testing.T) {
-			g := serve(t, layOut(t, fakes(at)))
+			g := rig.Serve(t, rig.LayOut(t, rig.Fakes(at)))
 			for _, modern := range []bool{false, true} {
-				s := g.open(t, "/mcp", modern)
-				if got := names(t, s); slices.Contains(got, "deep40") || slices.Contains(got, "deep200") || !slices.Contains(got, "before") || !slices.Contains(got, "behind") {
+				s := g.Open(t, "/mcp", modern)
+				if got := rig.ListNames(t, s); slices.Contains(got, "deep40") || slices.Contains(got, "deep200") || !slices.Contains(got, "before") || !slices.Contains(got, "behind") {
 					t.Errorf("modern %t: the tools are %s", modern, got)
 				}
 				for _, name := range []string{"before", "behind"} {
-					if got := called(t, s, name, `{}`); got != "" {
+					if got := rig.Call(t, s, name, `{}`); got != "" {
 						t.Errorf("modern %t: %s: %s", modern, name, got)
 					}
 				}
-				if got := called(t, s, "deep200", `{}`); got != "SB-CAP-001" {
+				if got := rig.Call(t, s, "deep200", `{}`); got != "SB-CAP-001" {
 					t.Errorf("modern %t: the tool that is too deep: %s", modern, got)
 				}
 			}
 			for _, name := range []string{"deep40", "deep200"} {
-				if log := g.logged(); !strings.Contains(log, `tool \"`+name+`\"`) || !strings.Contains(log, "more than 61 objects and lists within each other") {
+				if log := g.Logged(); !strings.Contains(log, `tool \"`+name+`\"`) || !strings.Contains(log, "more than 61 objects and lists within each other") {
 					t.Errorf("the log does not say why %s is refused", name)
 				}
 			}
@@ -48,13 +50,13 @@ func TestAttack11ASchemaThatIsTooDeepCostsItsToolAlone(t *testing.T) {
 func TestAttack11AResultThatIsTooDeepIsRefused(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
-	url := saying(t, "work", marks, `{"content":[],"structuredContent":`+strings.Repeat(`{"a":`, 70)+"1"+strings.Repeat("}", 70)+"}")
-	g := serve(t, layOut(t, fakes(fmt.Sprintf("a: {transport: http, url: %q}", url))))
+	url := rig.ServeResult(t, "work", marks, `{"content":[],"structuredContent":`+strings.Repeat(`{"a":`, 70)+"1"+strings.Repeat("}", 70)+"}")
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(fmt.Sprintf("a: {transport: http, url: %q}", url))))
 	for i, modern := range []bool{false, true} {
-		if got := called(t, g.open(t, "/mcp", modern), "work", `{}`); got != "SB-EXEC-003" {
+		if got := rig.Call(t, g.Open(t, "/mcp", modern), "work", `{}`); got != "SB-EXEC-003" {
 			t.Errorf("modern %t: %q", modern, got)
 		}
-		arrived(t, marks, i+1)
+		rig.AwaitCalls(t, marks, i+1)
 	}
 }
 
@@ -67,26 +69,26 @@ func TestTP10_AToolWithAForgedHeaderIsRefusedAlone(t *testing.T) {
 		"twice":      `{"properties":{"a":{"type":"string","x-mcp-header":"Region"},"b":{"type":"string","x-mcp-header":"REGION"}}}`,
 		"any":        `{"anyOf":[{"properties":{"a":{"type":"string","x-mcp-header":"Region"}}}]}`,
 	}
-	args := []string{"modern", fmt.Sprintf(tool, "good")}
+	args := []string{"modern", fmt.Sprintf(rig.Tool, "good")}
 	for name, schema := range bad {
 		args = append(args, fmt.Sprintf(`{"name":%q,"inputSchema":%s}`, name, strings.Replace(schema, "{", `{"type":"object",`, 1)))
 	}
-	server := httptest.NewServer(newFake(args))
+	server := httptest.NewServer(rig.NewFake(args))
 	t.Cleanup(server.Close)
-	g := serve(t, layOut(t, fakes(fmt.Sprintf("a: {transport: http, url: %q}", server.URL+"/mcp"))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(fmt.Sprintf("a: {transport: http, url: %q}", server.URL+"/mcp"))))
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp", modern)
-		if got := called(t, s, "good", `{}`); got != "" {
+		s := g.Open(t, "/mcp", modern)
+		if got := rig.Call(t, s, "good", `{}`); got != "" {
 			t.Errorf("modern %t: the good tool: %s", modern, got)
 		}
 		for name := range bad {
-			if got := called(t, s, name, `{"a":"x"}`); got != "SB-CAP-001" {
+			if got := rig.Call(t, s, name, `{"a":"x"}`); got != "SB-CAP-001" {
 				t.Errorf("modern %t: %s: %q", modern, name, got)
 			}
 		}
 	}
 	for name := range bad {
-		if log := g.logged(); !strings.Contains(log, `tool \"`+name+`\"`) || !strings.Contains(log, "x-mcp-header") {
+		if log := g.Logged(); !strings.Contains(log, `tool \"`+name+`\"`) || !strings.Contains(log, "x-mcp-header") {
 			t.Errorf("the log does not say why %s is refused", name)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // SS-07: a proxy of the environment hears of no call: what the operator wrote is dialled, and nothing else. Loopback addresses would never go through a
@@ -26,12 +28,12 @@ func TestSS07_AProxyOfTheEnvironmentIsNotUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: newFake([]string{fmt.Sprintf(tool, "call")})}} //nolint:gosec // a test's
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: rig.NewFake([]string{fmt.Sprintf(rig.Tool, "call")})}} //nolint:gosec // a test's
 	server.Start()
 	t.Cleanup(server.Close)
-	g := serve(t, layOut(t, fakes("far: {transport: http, url: \""+server.URL+"/mcp\"}")))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes("far: {transport: http, url: \""+server.URL+"/mcp\"}")))
 	for _, modern := range []bool{false, true} {
-		if got := called(t, g.open(t, "/mcp", modern), "call", `{}`); got != "" {
+		if got := rig.Call(t, g.Open(t, "/mcp", modern), "call", `{}`); got != "" {
 			t.Errorf("modern %t: %s", modern, got)
 		}
 	}

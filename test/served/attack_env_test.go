@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // ST-05: the file of an operator or of a client hands no server a variable that runs or fetches other code. What the operator allows by name is handed over.
@@ -14,13 +16,13 @@ func TestAttack11ST05AServerGetsNoVariableThatRunsOtherCode(t *testing.T) {
 	names := strings.Fields("LUA_INIT_5_4 DOTNET_STARTUP_HOOKS PYTHONPATH NODE_PATH PERL5LIB CLASSPATH PHP_INI_SCAN_DIR NODE_EXTRA_CA_CERTS " +
 		"npm_config_registry NPM_CONFIG_REGISTRY UV_INDEX_URL UV_DEFAULT_INDEX PIP_INDEX_URL PIP_EXTRA_INDEX_URL EDITOR VISUAL PAGER")
 	env := "MARK: set, " + strings.Join(names, ": x, ") + ": x"
-	server := `web: {transport: stdio, env: {` + env + `}ALLOWED, command: [sh, -c, 'env > "$0"; exec "$@"', "SEEN", FAKE, '` + fmt.Sprintf(tool, "get") + `']}`
+	server := `web: {transport: stdio, env: {` + env + `}ALLOWED, command: [sh, -c, 'env > "$0"; exec "$@"', "SEEN", FAKE, '` + fmt.Sprintf(rig.Tool, "get") + `']}`
 	seen := filepath.Join(t.TempDir(), "seen")
 	server = strings.ReplaceAll(server, "SEEN", seen)
 
-	refused := layOut(t, fakes(strings.Replace(server, "ALLOWED", "", 1)))
+	refused := rig.LayOut(t, rig.Fakes(strings.Replace(server, "ALLOWED", "", 1)))
 	for _, args := range [][]string{{"validate"}, {"serve", "--listen", "127.0.0.1:0"}} {
-		out, errs, code := command(t, refused, args...)
+		out, errs, code := rig.Command(t, refused, args...)
 		for _, name := range names {
 			if !strings.Contains(out+errs, ": server \"web\": env: "+name+" is not handed to a server: ") || !strings.Contains(out+errs, "allow_env: ["+name+"]") {
 				t.Errorf("%s says nothing of %s", args, name)
@@ -32,9 +34,9 @@ func TestAttack11ST05AServerGetsNoVariableThatRunsOtherCode(t *testing.T) {
 	}
 
 	t.Run("what is allowed by name is handed over", func(t *testing.T) {
-		g := serve(t, layOut(t, fakes(strings.Replace(server, "ALLOWED", ", allow_env: ["+strings.Join(names, ", ")+"]", 1))))
+		g := rig.Serve(t, rig.LayOut(t, rig.Fakes(strings.Replace(server, "ALLOWED", ", allow_env: ["+strings.Join(names, ", ")+"]", 1))))
 		for _, modern := range []bool{false, true} {
-			if got := called(t, g.open(t, "/mcp", modern), "get", `{}`); got != "" {
+			if got := rig.Call(t, g.Open(t, "/mcp", modern), "get", `{}`); got != "" {
 				t.Errorf("modern %t: %s", modern, got)
 			}
 		}
@@ -42,23 +44,23 @@ func TestAttack11ST05AServerGetsNoVariableThatRunsOtherCode(t *testing.T) {
 	})
 
 	client := `{"mcpServers": {"web": {"command": "sh", "args": ["-c", "env > \"$0\"; exec \"$@\"", "` + seen + `", FAKE_, "` +
-		strings.ReplaceAll(fmt.Sprintf(tool, "get"), `"`, `\"`) + `"], "env": {"MARK": "set", "` + strings.Join(names, `": "x", "`) + `": "x"}}}}`
-	client = strings.Replace(client, "FAKE_", fmt.Sprintf(`%q, "fake"`, fakeProgram), 1)
+		strings.ReplaceAll(fmt.Sprintf(rig.Tool, "get"), `"`, `\"`) + `"], "env": {"MARK": "set", "` + strings.Join(names, `": "x", "`) + `": "x"}}}}`
+	client = strings.Replace(client, "FAKE_", fmt.Sprintf(`%q, "fake"`, rig.FakeProgram), 1)
 	t.Run("the file of a client", func(t *testing.T) {
-		g := serve(t, layOut(t, "-- mcp.json --\n"+client), "--mcp-config", "mcp.json")
-		if got := called(t, g.open(t, "/mcp", true), "get", `{}`); got != "" {
+		g := rig.Serve(t, rig.LayOut(t, "-- mcp.json --\n"+client), "--mcp-config", "mcp.json")
+		if got := rig.Call(t, g.Open(t, "/mcp", true), "get", `{}`); got != "" {
 			t.Error(got)
 		}
 		handedOver(t, seen, []string{"MARK"}, names)
 		for _, name := range names {
-			if !strings.Contains(g.logged(), "the variable "+name+" is left out: ") {
+			if !strings.Contains(g.Logged(), "the variable "+name+" is left out: ") {
 				t.Errorf("the log says nothing of %s", name)
 			}
 		}
 	})
 	t.Run("an import", func(t *testing.T) {
-		dir := layOut(t, "-- mcp.json --\n"+client)
-		out, errs, code := command(t, dir, "import", "mcp.json", "--dir", "new")
+		dir := rig.LayOut(t, "-- mcp.json --\n"+client)
+		out, errs, code := rig.Command(t, dir, "import", "mcp.json", "--dir", "new")
 		text, err := os.ReadFile(filepath.Join(dir, "new", "switchboard.yaml"))
 		if code != 0 || err != nil || !strings.Contains(string(text), "MARK: set") {
 			t.Fatalf("%d, %v: %s%s%s", code, err, out, errs, text)

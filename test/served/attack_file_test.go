@@ -7,17 +7,19 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // Switchboard does not start with a data folder, a key, a token or a secret file that other users can read or write. It names the file and the chmod
 // that mends it, and starts after that chmod.
 func TestAttack11FilesThatOtherUsersCanReadOrWriteAreRefused(t *testing.T) {
 	t.Parallel()
-	server := strings.Replace(fakeServer("a", fmt.Sprintf(tool, "one")), "stdio,", `stdio, env: {X_TOKEN: "${file:token}"},`, 1)
-	dir := layOut(t, fakes(server)+"-- token --\na-secret-token\n")
-	g := serve(t, dir)
-	g.signal(t, syscall.SIGTERM)
-	g.stopped(t)
+	server := strings.Replace(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one")), "stdio,", `stdio, env: {X_TOKEN: "${file:token}"},`, 1)
+	dir := rig.LayOut(t, rig.Fakes(server)+"-- token --\na-secret-token\n")
+	g := rig.Serve(t, dir)
+	g.Signal(t, syscall.SIGTERM)
+	g.AwaitEnd(t)
 	for _, tt := range []struct {
 		file  string
 		mode  os.FileMode
@@ -39,7 +41,7 @@ func TestAttack11FilesThatOtherUsersCanReadOrWriteAreRefused(t *testing.T) {
 		if err := os.Chmod(file, tt.mode); err != nil {
 			t.Fatal(err)
 		}
-		out, errs, code := command(t, dir, "serve", "--listen", "127.0.0.1:0")
+		out, errs, code := rig.Command(t, dir, "serve", "--listen", "127.0.0.1:0")
 		if said := out + errs; code == 0 || !strings.Contains(said, "other users may "+tt.may+" it") || !strings.Contains(said, tt.mends) ||
 			!strings.Contains(said, tt.file) || strings.Contains(said, "a-secret-token") {
 			t.Errorf("%s with mode %#o: exit %d, %s", tt.file, tt.mode, code, said)
@@ -48,5 +50,5 @@ func TestAttack11FilesThatOtherUsersCanReadOrWriteAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	names(t, serve(t, dir).open(t, "/mcp", true))
+	rig.ListNames(t, rig.Serve(t, dir).Open(t, "/mcp", true))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -36,19 +37,19 @@ func TestAttack11JS11NoCallBehindARequestThatMayEndInTwoPlacesIsExecuted(t *test
 		t.Run(fmt.Sprintf("keys %t", keys), func(t *testing.T) {
 			t.Parallel()
 			marks := filepath.Join(t.TempDir(), "marks")
-			archive := fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "first"), fmt.Sprintf(tool, "framed"), fmt.Sprintf(tool, "hidden")))
+			archive := rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "first"), fmt.Sprintf(rig.Tool, "framed"), fmt.Sprintf(rig.Tool, "hidden")))
 			var header []string
 			who := ""
 			if keys {
-				key, rows := newKey(t, "alice")
+				key, rows := rig.NewKey(t, "alice")
 				archive = strings.Replace(archive, "default_task: all\n", "default_task: all\nkeys:\n"+rows, 1)
 				header = []string{"Authorization", "Bearer " + key}
 				who = strings.Join(header, ": ") + "\r\n"
 			}
-			g := serve(t, layOut(t, archive))
-			names(t, g.open(t, "/mcp", true, header...))
+			g := rig.Serve(t, rig.LayOut(t, archive))
+			rig.ListNames(t, g.Open(t, "/mcp", true, header...))
 			call := func(name, framing string) string {
-				body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + withMeta(`{"name":"`+name+`","arguments":{}}`) + `}`
+				body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + rig.WithMeta(`{"name":"`+name+`","arguments":{}}`) + `}`
 				size := fmt.Sprint(len(body))
 				if framing == chunks {
 					body = fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
@@ -60,8 +61,8 @@ func TestAttack11JS11NoCallBehindARequestThatMayEndInTwoPlacesIsExecuted(t *test
 			var late wait.Lateness
 			try := func(what, framing string, want []int, executed string) {
 				t.Helper()
-				before := fileOf(t, marks)
-				got, err := raw(t, g, call("first", "LENGTH")+call("framed", framing)+call("hidden", "LENGTHConnection: close\r\n"))
+				before := rig.ReadFile(t, marks)
+				got, err := rig.SendRaw(t, g, call("first", "LENGTH")+call("framed", framing)+call("hidden", "LENGTHConnection: close\r\n"))
 				if err != nil {
 					late.Add("%s: after answers %d the connection was not closed: %v", what, got, err)
 					return
@@ -69,7 +70,7 @@ func TestAttack11JS11NoCallBehindARequestThatMayEndInTwoPlacesIsExecuted(t *test
 				if !slices.Equal(got, want) {
 					t.Errorf("%s: answers %d, want %d", what, got, want)
 				}
-				if got := strings.TrimPrefix(fileOf(t, marks), before); got != executed {
+				if got := strings.TrimPrefix(rig.ReadFile(t, marks), before); got != executed {
 					t.Errorf("%s: executed %q, want %q", what, got, executed)
 				}
 			}

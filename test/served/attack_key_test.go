@@ -11,29 +11,30 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // streamsOf opens what a key may listen on: a stream of a legacy session, and that of a modern client.
-func streamsOf(t *testing.T, g *gateway, key string) map[string]<-chan string {
+func streamsOf(t *testing.T, g *rig.Gateway, key string) map[string]<-chan string {
 	t.Helper()
 	auth := "Bearer " + key
-	s := g.open(t, "/mcp", false, "Authorization", auth)
-	names(t, s)
+	s := g.Open(t, "/mcp", false, "Authorization", auth)
+	rig.ListNames(t, s)
 	return map[string]<-chan string{
-		"a legacy stream": follow(t, http.MethodGet, g.url+"/mcp", "", http.Header{"Authorization": {auth}, "Mcp-Session-Id": {s.id}, "Mcp-Protocol-Version": {"2025-11-25"}}),
-		"a modern stream": follow(t, http.MethodPost, g.url+"/mcp",
-			`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+		"a legacy stream": follow(t, http.MethodGet, g.URL+"/mcp", "", http.Header{"Authorization": {auth}, "Mcp-Session-Id": {s.ID}, "Mcp-Protocol-Version": {"2025-11-25"}}),
+		"a modern stream": follow(t, http.MethodPost, g.URL+"/mcp",
+			`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+rig.WithMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
 			http.Header{"Authorization": {auth}, "Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}}),
 	}
 }
 
 // untilRefused waits until the key is refused with the code, and returns when it was.
-func untilRefused(t *testing.T, g *gateway, key, code string) time.Time {
+func untilRefused(t *testing.T, g *rig.Gateway, key, code string) time.Time {
 	t.Helper()
-	eventually(t, "the key is refused", func() string {
-		m, _ := g.open(t, "/mcp", true, "Authorization", "Bearer "+key).ask(t, "tools/list", "")
+	rig.Eventually(t, "the key is refused", func() string {
+		m, _ := g.Open(t, "/mcp", true, "Authorization", "Bearer "+key).Ask(t, "tools/list", "")
 		if m.Error == nil || !strings.Contains(string(m.Error.Data), code) {
-			return string(m.raw)
+			return string(m.Raw)
 		}
 		return ""
 	})
@@ -44,7 +45,7 @@ func untilRefused(t *testing.T, g *gateway, key, code string) time.Time {
 func TestAttack9AZ11StreamsOfAKeyThatIsRemovedOrExpiresAreClosedAtOnce(t *testing.T) {
 	t.Parallel()
 	dir, keys := twoTenants(t)
-	g := serve(t, dir)
+	g := rig.Serve(t, dir)
 	alice, bob := streamsOf(t, g, keys["alice"]), streamsOf(t, g, keys["bob"])
 	file := filepath.Join(dir, "tenants/acme/tenant.yaml")
 	text, err := os.ReadFile(file)
@@ -68,7 +69,7 @@ func TestAttack9AZ11StreamsOfAKeyThatIsRemovedOrExpiresAreClosedAtOnce(t *testin
 			rest += row
 		}
 	}
-	write(t, file, rest)
+	rig.WriteFile(t, file, rest)
 	closed(alice, untilRefused(t, g, keys["alice"], "SB-AUTH-001"))
 	for what, said := range bob {
 		select {
@@ -79,7 +80,7 @@ func TestAttack9AZ11StreamsOfAKeyThatIsRemovedOrExpiresAreClosedAtOnce(t *testin
 	}
 
 	end := time.Now().Add(4 * time.Second).UTC().Format(time.RFC3339)
-	write(t, file, strings.Replace(rest, "id: bob,", "id: bob, expires: "+end+",", 1))
+	rig.WriteFile(t, file, strings.Replace(rest, "id: bob,", "id: bob, expires: "+end+",", 1))
 	closed(bob, untilRefused(t, g, keys["bob"], "SB-AUTH-003"))
 }
 
@@ -92,7 +93,7 @@ func TestAttack11SE03WrongKeysAreSlowAndFillNoLog(t *testing.T) {
 	for range 50 {
 		guessing.Go(func() {
 			began := time.Now()
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/mcp", strings.NewReader("{}"))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/mcp", strings.NewReader("{}"))
 			if err != nil {
 				t.Error(err)
 				return
@@ -109,14 +110,14 @@ func TestAttack11SE03WrongKeysAreSlowAndFillNoLog(t *testing.T) {
 			}
 		})
 	}
-	if got := called(t, g.open(t, "/mcp", true, "Authorization", "Bearer "+key), "work", `{}`); got != "" {
+	if got := rig.Call(t, g.Open(t, "/mcp", true, "Authorization", "Bearer "+key), "work", `{}`); got != "" {
 		t.Errorf("with a key meanwhile: %s", got)
 	}
 	guessing.Wait()
 	if n := quick.Load(); n > 10 {
 		t.Errorf("%d of 50 were answered at once", n)
 	}
-	if n := strings.Count(g.logged(), "refused a caller"); n != 1 {
+	if n := strings.Count(g.Logged(), "refused a caller"); n != 1 {
 		t.Errorf("the log has %d lines", n)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -19,23 +20,23 @@ import (
 // looks local and is not.
 func TestAttack4WithoutKeysOnlyItsOwnUserIsLocal(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, fakes(fakeServer("near", fmt.Sprintf(tool, "call")))))
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("near", fmt.Sprintf(rig.Tool, "call")))))
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp", modern)
-		if got := called(t, s, "call", `{}`); got != "" {
+		s := g.Open(t, "/mcp", modern)
+		if got := rig.Call(t, s, "call", `{}`); got != "" {
 			t.Fatalf("modern %t: the user's own client: %s", modern, got)
 		}
 		// A server's program asks its gateway as its neighbour would.
-		m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"call","arguments":{"do":"fetch","url":%q}}`, g.url+"/v1/status"))
+		m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"call","arguments":{"do":"fetch","url":%q}}`, g.URL+"/v1/status"))
 		if !strings.Contains(string(m.Result), "401") {
-			t.Errorf("modern %t: a program that Switchboard has started gets %s", modern, m.raw)
+			t.Errorf("modern %t: a program that Switchboard has started gets %s", modern, m.Raw)
 		}
 	}
 	t.Run("another user", func(t *testing.T) {
 		if os.Getuid() != 0 {
 			t.Skip("only root can be another user")
 		}
-		_, port, _ := net.SplitHostPort(strings.TrimPrefix(g.url, "http://"))
+		_, port, _ := net.SplitHostPort(strings.TrimPrefix(g.URL, "http://"))
 		const ask = `exec 3<>/dev/tcp/127.0.0.1/$0 && printf 'GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && head -n 1 <&3`
 		curl := exec.CommandContext(t.Context(), "bash", "-c", ask, port)
 		curl.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -52,26 +53,26 @@ func TestAttack4WithoutKeysOnlyItsOwnUserIsLocal(t *testing.T) {
 			"Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.1", "X-Forwarded-Proto: https", "X-Cluster-Client-IP: 192.0.2.1", "X-Original-Forwarded-For: 192.0.2.1",
 			"Cdn-Loop: x", "X-Amzn-Trace-Id: x", "Fastly-Client-IP: 192.0.2.1", "Akamai-Origin-Hop: 1",
 		} {
-			if status := g.rawGet(t, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\nConnection: close\r\n\r\n"); status != http.StatusUnauthorized {
+			if status := rawGet(t, g, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\nConnection: close\r\n\r\n"); status != http.StatusUnauthorized {
 				t.Errorf("%s: %d", header, status)
 			}
 		}
-		if status := g.rawGet(t, "GET /v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n"); status != http.StatusUnauthorized {
+		if status := rawGet(t, g, "GET /v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n"); status != http.StatusUnauthorized {
 			t.Errorf("as nginx sends it: %d", status)
 		}
-		if status := g.rawGet(t, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); status != http.StatusOK {
+		if status := rawGet(t, g, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); status != http.StatusOK {
 			t.Errorf("directly: %d", status)
 		}
 	})
 }
 
 // rawGet sends the bytes of a request and returns the status of the answer.
-func (g *gateway) rawGet(t *testing.T, text string) int {
+func rawGet(t *testing.T, g *rig.Gateway, text string) int {
 	t.Helper()
-	conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(g.url, "http://"))
+	conn, err := (&net.Dialer{Timeout: rig.Patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(g.URL, "http://"))
 	wait.Read(t, "a connection", err)
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(rig.Patience))
 	fmt.Fprint(conn, text)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	wait.Read(t, "an answer", err)

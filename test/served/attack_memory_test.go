@@ -12,12 +12,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // rawCall sends the head and the first bytes of a call of "work" whose body has size bytes, with a key.
-func rawCall(t *testing.T, g *gateway, key string, size int, body string) net.Conn {
+func rawCall(t *testing.T, g *rig.Gateway, key string, size int, body string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+	c, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,18 +59,18 @@ func answeredWith(conns []net.Conn, within time.Duration) map[int]int {
 // RX-01: what has come of messages that do not end is counted, and bounded for the key that sends them.
 func TestAttack2RX01MessagesThatDoNotEndTakeABoundedShareOfTheMemory(t *testing.T) {
 	t.Parallel()
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+filepath.Join(t.TempDir(), "marks"), fmt.Sprintf(tool, "work"))+"\nTENANTS\n", "",
-		map[string]resident{"acme": {}, "other": {}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+filepath.Join(t.TempDir(), "marks"), fmt.Sprintf(rig.Tool, "work"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {}, "other": {}})
 	const size = 4 << 20
 	text := strings.Repeat("x", size-1)
 	var conns []net.Conn
 	for range 60 { // 240 MiB, of which a third of 128 MiB are for one key
-		conns = append(conns, rawCall(t, h.gateway, h.keys["acme"], size, text))
+		conns = append(conns, rawCall(t, h.Gateway, h.Keys["acme"], size, text))
 	}
 	answered := make(chan map[int]int, 1)
 	go func() { answered <- answeredWith(conns, 8*time.Second) }() // those that are read for up to 30 s are not
 	for i := range 10 {
-		if got := called(t, h.as("other", i%2 == 0), "work", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 1<<20))); got != "" {
+		if got := rig.Call(t, h.OpenAs("other", i%2 == 0), "work", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 1<<20))); got != "" {
 			t.Errorf("another tenant: %s", got)
 		}
 	}
@@ -78,8 +80,8 @@ func TestAttack2RX01MessagesThatDoNotEndTakeABoundedShareOfTheMemory(t *testing.
 	for _, c := range conns {
 		_ = c.Close()
 	}
-	eventually(t, "the memory is free again", func() string {
-		return called(t, h.as("acme", true), "work", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 3<<20)))
+	rig.Eventually(t, "the memory is free again", func() string {
+		return rig.Call(t, h.OpenAs("acme", true), "work", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 3<<20)))
 	})
 }
 
@@ -88,12 +90,12 @@ func TestAttack2RX04AnswersThatNobodyReadsTakeABoundedShareOfTheMemory(t *testin
 	t.Parallel()
 	dir := t.TempDir()
 	const size = 12 << 20
-	url := saying(t, "work", filepath.Join(dir, "marks"), `{"content":[{"type":"text","text":"`+strings.Repeat("z", size)+`"}]}`)
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  a: {transport: http, url: \""+url+"\"}\nTENANTS\n", "", map[string]resident{"acme": {}, "other": {}})
-	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + strings.Replace(withMeta(`{"name":"work","arguments":{}}`), `"_meta":{`, `"_meta":{"io.switchboard/results":"whole",`, 1) + `}`
+	url := rig.ServeResult(t, "work", filepath.Join(dir, "marks"), `{"content":[{"type":"text","text":"`+strings.Repeat("z", size)+`"}]}`)
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  a: {transport: http, url: \""+url+"\"}\nTENANTS\n", "", map[string]rig.TenantConfig{"acme": {}, "other": {}})
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + strings.Replace(rig.WithMeta(`{"name":"work","arguments":{}}`), `"_meta":{`, `"_meta":{"io.switchboard/results":"whole",`, 1) + `}`
 	taken, refused := 0, 0
 	for range 8 {
-		c := rawCall(t, h.gateway, h.keys["acme"], len(body), body)
+		c := rawCall(t, h.Gateway, h.Keys["acme"], len(body), body)
 		resp, err := http.ReadResponse(bufio.NewReaderSize(c, 16), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -111,11 +113,11 @@ func TestAttack2RX04AnswersThatNobodyReadsTakeABoundedShareOfTheMemory(t *testin
 	if taken < 1 || taken > 4 || refused == 0 {
 		t.Errorf("%d answers of 12 MiB are held, and %d refused; a third of 128 MiB is for one key", taken, refused)
 	}
-	if m, _ := h.as("other", true).ask(t, "tools/call", `{"name":"work","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`); codeOf(m) != "" || len(m.raw) < size {
-		t.Errorf("another tenant: %.300s", m.raw)
+	if m, _ := h.OpenAs("other", true).Ask(t, "tools/call", `{"name":"work","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`); rig.Code(m) != "" || len(m.Raw) < size {
+		t.Errorf("another tenant: %.300s", m.Raw)
 	}
-	eventually(t, "those that are not read are closed, and free", func() string {
-		m, _ := h.as("acme", true).ask(t, "tools/call", `{"name":"work","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`)
-		return codeOf(m)
+	rig.Eventually(t, "those that are not read are closed, and free", func() string {
+		m, _ := h.OpenAs("acme", true).Ask(t, "tools/call", `{"name":"work","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`)
+		return rig.Code(m)
 	})
 }

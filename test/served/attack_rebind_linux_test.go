@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/summit-switchboard/switchboard/test/dns"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -24,23 +25,23 @@ const nowhere = "fe80::1"
 // one over HTTP with SSE, to one that is there from the start, and for a manifest.
 func TestSS05_ANameThatLeadsToALinkLocalAddressLaterIsNotDialled(t *testing.T) {
 	names := ownNames(t)
-	far, farPort := counted(t, newFake([]string{fmt.Sprintf(tool, "call")}))
+	far, farPort := counted(t, rig.NewFake([]string{fmt.Sprintf(rig.Tool, "call")}))
 	old := asker(t)
 	oldPort := old.URL[strings.LastIndex(old.URL, ":")+1:]
-	inner, innerPort := counted(t, newFake([]string{fmt.Sprintf(tool, "inner")}))
+	inner, innerPort := counted(t, rig.NewFake([]string{fmt.Sprintf(rig.Tool, "inner")}))
 	names.Set("far.test", "127.0.0.1")
 	names.Set("old.test", "127.0.0.1")
 	names.Set("inner.example.com", "127.0.0.1")
-	dir := layOut(t, fakes(
+	dir := rig.LayOut(t, rig.Fakes(
 		"far: {transport: http, url: \"http://far.test:"+farPort+"/mcp\"}",
 		"old: {transport: http, url: \"http://old.test:"+oldPort+"/sse\"}",
 		"inner: {transport: http, url: \"http://inner.example.com:"+innerPort+"/mcp\"}",
 	))
-	g := serve(t, dir)
+	g := rig.Serve(t, dir)
 	refused := func(server, text string) {
 		t.Helper()
 		wait.Until(t, server+" is refused", func() bool {
-			for _, s := range g.status().Servers {
+			for _, s := range g.Status().Servers {
 				if s.ID == server && s.LastFailure != nil && strings.Contains(s.LastFailure.Message, text) {
 					return true
 				}
@@ -49,7 +50,7 @@ func TestSS05_ANameThatLeadsToALinkLocalAddressLaterIsNotDialled(t *testing.T) {
 		})
 	}
 	for _, modern := range []bool{false, true} {
-		if got := called(t, g.open(t, "/mcp", modern), "call", `{}`); got != "" {
+		if got := rig.Call(t, g.Open(t, "/mcp", modern), "call", `{}`); got != "" {
 			t.Fatalf("modern %t: %s", modern, got)
 		}
 	}
@@ -64,7 +65,7 @@ func TestSS05_ANameThatLeadsToALinkLocalAddressLaterIsNotDialled(t *testing.T) {
 	old.CloseClientConnections()
 	before := far.Load()
 	for _, modern := range []bool{false, true} {
-		if got := called(t, g.openAtOnce(t, "/mcp", modern), "call", `{}`); got == "" {
+		if got := rig.Call(t, g.OpenAtOnce(t, "/mcp", modern), "call", `{}`); got == "" {
 			t.Errorf("modern %t: the call was executed", modern)
 		}
 	}
@@ -74,19 +75,19 @@ func TestSS05_ANameThatLeadsToALinkLocalAddressLaterIsNotDialled(t *testing.T) {
 	if n := far.Load(); n != before {
 		t.Errorf("the server got %d requests after its name led elsewhere", n-before)
 	}
-	out, errs, _ := command(t, dir, "status", "--url", g.url)
+	out, errs, _ := rig.Command(t, dir, "status", "--url", g.URL)
 	if !strings.Contains(out, "check who answers for the name in DNS; if the server is there, write its address into the URL") {
 		t.Errorf("status does not say what to do:\n%s%s", out, errs)
 	}
 
 	names.Set("far.test", "127.0.0.1")
 	wait.Until(t, "the server is served again", func() bool {
-		return called(t, g.openAtOnce(t, "/mcp", true), "call", `{}`) == ""
+		return rig.Call(t, g.OpenAtOnce(t, "/mcp", true), "call", `{}`) == ""
 	})
 
-	write(t, filepath.Join(dir, "switchboard.yaml"), "servers:\n  a: {transport: stdio, command: [a], manifest: \"http://far.test:"+farPort+"/m.json\"}\n")
+	rig.WriteFile(t, filepath.Join(dir, "switchboard.yaml"), "servers:\n  a: {transport: stdio, command: [a], manifest: \"http://far.test:"+farPort+"/m.json\"}\n")
 	names.Set("far.test", nowhere)
-	out, errs, code := command(t, dir, "validate")
+	out, errs, code := rig.Command(t, dir, "validate")
 	if code == 0 || !strings.Contains(out+errs, "the name far.test"+where) || !strings.Contains(out+errs, "write its address into the URL") {
 		t.Errorf("validate with the manifest there: %d\n%s%s", code, out, errs)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // PO-01, PO-03: what policy says of tools it says of resources, prompts and completions too. What is refused reaches no server, and a
@@ -14,19 +16,19 @@ func TestAttack3PolicyJudgesWhatIsReadPromptedAndCompleted(t *testing.T) {
 	t.Parallel()
 	tape := filepath.Join(t.TempDir(), "tape")
 	const look = `{"name":"look","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"read","resource":"fs","constraints":["readonly"]}]}}`
-	files := fakeServer("files", "tape="+tape, `resources={"uri":"file:///srv/data/a","name":"a"},{"uri":"memo://one","name":"m"}`,
+	files := rig.FakeRow("files", "tape="+tape, `resources={"uri":"file:///srv/data/a","name":"a"},{"uri":"memo://one","name":"m"}`,
 		`resourceTemplates={"uriTemplate":"file:///{+path}","name":"t"}`, `prompts={"name":"greet"}`, look)
-	plain := fakeServer("plain", "tape="+tape, `resources={"uri":"doc://listed","name":"l"}`, fmt.Sprintf(tool, "rest"))
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+files+"\n  "+plain+"\nTENANTS\n", "", map[string]resident{
-		"walled": {word: `{egress: [{tool: "files/look", arguments: [path], roots: [/srv/data], schemes: [memo]}]}`},
-		"rego": {rego: allowAll + `
+	plain := rig.FakeRow("plain", "tape="+tape, `resources={"uri":"doc://listed","name":"l"}`, fmt.Sprintf(rig.Tool, "rest"))
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+files+"\n  "+plain+"\nTENANTS\n", "", map[string]rig.TenantConfig{
+		"walled": {Policy: `{egress: [{tool: "files/look", arguments: [path], roots: [/srv/data], schemes: [memo]}]}`},
+		"rego": {Rego: rig.AllowAll + `
 deny[c.id] contains "no" if { some c in input.candidate_tools; c.kind == "template"; startswith(input.call.uri, "file:///etc/") }
 deny["files/prompt:greet"] contains "no" if input.call.arguments.path == "/etc/passwd"
 deny["files/completion:file:///{+path}"] contains "no" if contains(input.call.arguments.path, "..")
 deny["files/resource:memo://one"] contains "no" if input.phase == "call"
 `},
-		"observes": {more: "mode: observe\n"},
-		"old":      {rego: `allowed_tools contains "files/look"` + "\n"},
+		"observes": {More: "mode: observe\n"},
+		"old":      {Rego: `allowed_tools contains "files/look"` + "\n"},
 		"free":     {},
 	})
 	const (
@@ -73,24 +75,24 @@ deny["files/resource:memo://one"] contains "no" if input.phase == "call"
 				continue // it listens instead
 			}
 			_ = os.Truncate(tape, 0)
-			m, _ := h.as(tt.tenant, modern).ask(t, tt.method, tt.params)
-			if got := strings.TrimPrefix(codeOf(m), "error -32601"); got != tt.code { // the fake has no such method, and so says who answered
-				t.Errorf("%s, modern %t: %s %s: %q, want %q: %s", tt.tenant, modern, tt.method, tt.params, got, tt.code, m.raw)
+			m, _ := h.OpenAs(tt.tenant, modern).Ask(t, tt.method, tt.params)
+			if got := strings.TrimPrefix(rig.Code(m), "error -32601"); got != tt.code { // the fake has no such method, and so says who answered
+				t.Errorf("%s, modern %t: %s %s: %q, want %q: %s", tt.tenant, modern, tt.method, tt.params, got, tt.code, m.Raw)
 			}
-			if sent := fileOf(t, tape); strings.Contains(sent, tt.method) != (tt.code == "") {
+			if sent := rig.ReadFile(t, tape); strings.Contains(sent, tt.method) != (tt.code == "") {
 				t.Errorf("%s, modern %t: %s %s: its server was sent %s", tt.tenant, modern, tt.method, tt.params, sent)
 			}
 		}
 	}
 	t.Run("in mode observe", func(t *testing.T) {
-		s := h.as("observes", true)
-		m, _ := s.ask(t, "tools/list", "")
-		if got := codeOf(m); got != "SB-POL-001" { // that it reads is its own word alone
-			t.Errorf("%q: %s", got, m.raw)
+		s := h.OpenAs("observes", true)
+		m, _ := s.Ask(t, "tools/list", "")
+		if got := rig.Code(m); got != "SB-POL-001" { // that it reads is its own word alone
+			t.Errorf("%q: %s", got, m.Raw)
 		}
 	})
 	t.Run("receipts", func(t *testing.T) {
-		out, errs, code := command(t, h.dir, "receipts", "list", "--json")
+		out, errs, code := rig.Command(t, h.Dir, "receipts", "list", "--json")
 		if code != 0 || !strings.Contains(out, `"resource":{"scheme":"file","uri":"hmac-sha256:`) {
 			t.Errorf("%d %s\n%.2000s", code, errs, out)
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // RX-10: one key fills a server with calls that do not end. Another tenant, and another key of the same tenant, still call that server.
@@ -14,19 +16,19 @@ func TestAttack8RX10OneTenantsSlowCallsLeavePlacesForItsNeighbors(t *testing.T) 
 	t.Parallel()
 	dir := t.TempDir()
 	until, marks := filepath.Join(dir, "until"), filepath.Join(dir, "marks")
-	good := strings.Replace(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work")), "{", "{max_calls: 12, ", 1)
+	good := strings.Replace(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), "{", "{max_calls: 12, ", 1)
 	keys, rows := map[string]string{}, map[string]string{}
 	for _, who := range []string{"alice", "bob", "eve"} {
-		keys[who], rows[who] = newKey(t, who)
+		keys[who], rows[who] = rig.NewKey(t, who)
 	}
 	tenant := func(id, keys string) string {
 		return "-- tenants/" + id + "/tenant.yaml --\ntenant: " + id + "\ndefault_task: all\nkeys:\n" + keys +
-			"-- tenants/" + id + "/tasks/all.yaml --\ntask_id: all\n" + fromAll
+			"-- tenants/" + id + "/tasks/all.yaml --\ntask_id: all\n" + rig.RequireAll
 	}
-	g := serve(t, layOut(t, "-- switchboard.yaml --\nservers:\n  "+good+"\ntenants:\n  acme: {servers: [a], allow: [by_name]}\n  other: {servers: [a], allow: [by_name]}\n"+
+	g := rig.Serve(t, rig.LayOut(t, "-- switchboard.yaml --\nservers:\n  "+good+"\ntenants:\n  acme: {servers: [a], allow: [by_name]}\n  other: {servers: [a], allow: [by_name]}\n"+
 		tenant("acme", rows["alice"]+rows["bob"])+tenant("other", rows["eve"])))
-	as := func(who string, modern bool) *httpSession {
-		return g.open(t, "/mcp", modern, "Authorization", "Bearer "+keys[who])
+	as := func(who string, modern bool) *rig.HTTPSession {
+		return g.Open(t, "/mcp", modern, "Authorization", "Bearer "+keys[who])
 	}
 	var crowd sync.WaitGroup
 	var mu sync.Mutex
@@ -34,18 +36,18 @@ func TestAttack8RX10OneTenantsSlowCallsLeavePlacesForItsNeighbors(t *testing.T) 
 	for i := range 40 {
 		s := as("alice", i%2 == 0)
 		crowd.Go(func() {
-			m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"work","arguments":{"do":"await","until":%q}}`, until))
+			m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"work","arguments":{"do":"await","until":%q}}`, until))
 			mu.Lock()
 			defer mu.Unlock()
-			codes[codeOf(m)]++
-			if codeOf(m) != "" && !strings.Contains(string(m.raw), "the other places are for others") {
-				t.Errorf("%s", m.raw)
+			codes[rig.Code(m)]++
+			if rig.Code(m) != "" && !strings.Contains(string(m.Raw), "the other places are for others") {
+				t.Errorf("%s", m.Raw)
 			}
 		})
 	}
 	const share = 4 // of 12: four are left to the tenant's others, and four to other tenants
-	arrived(t, marks, share)
-	eventually(t, "the rest is refused", func() string {
+	rig.AwaitCalls(t, marks, share)
+	rig.Eventually(t, "the rest is refused", func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		if n := codes["SB-ROUT-003"]; n != 40-share {
@@ -55,7 +57,7 @@ func TestAttack8RX10OneTenantsSlowCallsLeavePlacesForItsNeighbors(t *testing.T) 
 	})
 	for i := range 20 {
 		for _, who := range []string{"bob", "eve"} {
-			if got := called(t, as(who, i%2 == 0), "work", `{}`); got != "" {
+			if got := rig.Call(t, as(who, i%2 == 0), "work", `{}`); got != "" {
 				t.Errorf("%s: %s", who, got)
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // TP-07, PI-01: what deceives readers is taken out of definitions, before anybody sees them, and the status says so. Results are data, and
@@ -25,35 +27,35 @@ func TestAttack10DefinitionsDeceiveNobodyAndResultsStayAsTheyAre(t *testing.T) {
 			if modern {
 				args = append(args, "modern")
 			}
-			clean := strings.TrimSuffix(fakeServer("clean", args...), "}") + ", results: clean}"
+			clean := strings.TrimSuffix(rig.FakeRow("clean", args...), "}") + ", results: clean}"
 			clean = strings.Replace(clean, `\"name\":\"read\"`, `\"name\":\"read2\"`, 1)
-			dir := layOut(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("plain", args...)+"\n  "+clean+"\ntenants:\n  default: {servers: [\"*\"], allow: [by_name]}\n"+
-				"-- tenants/default/tenant.yaml --\ntenant: default\ndefault_task: all\n-- tenants/default/tasks/all.yaml --\ntask_id: all\n"+fromAll)
-			g := serve(t, dir)
+			dir := rig.LayOut(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("plain", args...)+"\n  "+clean+"\ntenants:\n  default: {servers: [\"*\"], allow: [by_name]}\n"+
+				"-- tenants/default/tenant.yaml --\ntenant: default\ndefault_task: all\n-- tenants/default/tasks/all.yaml --\ntask_id: all\n"+rig.RequireAll)
+			g := rig.Serve(t, dir)
 			for _, modernClient := range []bool{false, true} {
-				s := g.open(t, "/mcp", modernClient)
-				m, _ := s.ask(t, "tools/list", "")
+				s := g.Open(t, "/mcp", modernClient)
+				m, _ := s.Ask(t, "tools/list", "")
 				want := `"title":"` + seen + `","description":"` + seen + `","inputSchema":{"type":"object","properties":{"path":{"type":"string","description":"` + seen + `"}}},"annotations":{"title":"` + seen + `"},"n":1.0}`
 				if !strings.Contains(string(m.Result), `{"name":"read",`+want) {
 					t.Errorf("lists %s", m.Result)
 				}
 				for _, method := range []string{"resources/list", "prompts/list"} {
-					if m, _ := s.ask(t, method, ""); !strings.Contains(string(m.Result), `"description":"`+seen+`"`) {
+					if m, _ := s.Ask(t, method, ""); !strings.Contains(string(m.Result), `"description":"`+seen+`"`) {
 						t.Errorf("%s: %s", method, m.Result)
 					}
 				}
-				if m, _ := s.ask(t, "tools/call", `{"name":"read","arguments":{}}`); !strings.Contains(string(m.Result), strings.Trim(result, "{}")) {
+				if m, _ := s.Ask(t, "tools/call", `{"name":"read","arguments":{}}`); !strings.Contains(string(m.Result), strings.Trim(result, "{}")) {
 					t.Errorf("the result is another: %s", m.Result)
 				}
-				if m, _ := s.ask(t, "tools/call", `{"name":"read2","arguments":{}}`); !strings.Contains(string(m.Result), `"text":"ab `) || strings.Contains(string(m.Result), `u001b`) {
+				if m, _ := s.Ask(t, "tools/call", `{"name":"read2","arguments":{}}`); !strings.Contains(string(m.Result), `"text":"ab `) || strings.Contains(string(m.Result), `u001b`) {
 					t.Errorf("the result is not clean: %s", m.Result)
 				}
 			}
-			out, errs, code := command(t, dir, "tools", "--raw", "--url", g.url)
+			out, errs, code := rig.Command(t, dir, "tools", "--raw", "--url", g.URL)
 			if code != 0 || !strings.Contains(out, `{"name":"read","title":"`+seen+`"`) {
 				t.Errorf("tools --raw: %d %s %s", code, errs, out)
 			}
-			out, errs, code = command(t, dir, "status", "--url", g.url)
+			out, errs, code = rig.Command(t, dir, "status", "--url", g.URL)
 			if code != 0 || !strings.Contains(out, `characters that deceive were removed from the definitions of its tools "read" (`) {
 				t.Errorf("status: %d %s %s", code, errs, out)
 			}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 func TestResultsOfDeterministicToolsAreGivenAgain(t *testing.T) {
@@ -14,21 +16,21 @@ func TestResultsOfDeterministicToolsAreGivenAgain(t *testing.T) {
 	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
 	// Of so many places in the cache hardly two results fall on one.
 	archive := "-- switchboard.yaml --\ncache: {ttl: 10m, bytes: 1GiB}\nservers:\n  " +
-		strings.Replace(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "get"), fmt.Sprintf(tool, "post")), "{", "{share: tenant, ", 1) + "\n  " +
-		fakeServer("own", "marks="+marks, fmt.Sprintf(tool, "mine")) + "\nTENANTS\n" +
+		strings.Replace(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "get"), fmt.Sprintf(rig.Tool, "post")), "{", "{share: tenant, ", 1) + "\n  " +
+		rig.FakeRow("own", "marks="+marks, fmt.Sprintf(rig.Tool, "mine")) + "\nTENANTS\n" +
 		"-- overlays/a.yaml --\nserver: a\ntools:\n  get: {deterministic: true}\n" +
 		"-- overlays/own.yaml --\nserver: own\ntools:\n  mine: {deterministic: true}\n"
-	h := inhabit(t, archive, "", map[string]resident{"acme": {rego: allowAll}, "other": {rego: allowAll}})
-	legacy, modern, other := h.as("acme", false), h.as("acme", true), h.as("other", true)
+	h := rig.ServeTenants(t, archive, "", map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}, "other": {Rego: rig.AllowAll}})
+	legacy, modern, other := h.OpenAs("acme", false), h.OpenAs("acme", true), h.OpenAs("other", true)
 	executed := 0
-	check := func(what string, s session, tool, arguments string, fresh bool) {
+	check := func(what string, s rig.Session, tool, arguments string, fresh bool) {
 		t.Helper()
 		if fresh {
 			executed++
 		}
 		m := callWith(t, s, fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments))
-		if given := strings.Contains(string(m.Result), `"io.switchboard/given":{"from":"cache","first":"20`); codeOf(m) != "" || given == fresh {
-			t.Errorf("%s: %s", what, m.raw)
+		if given := strings.Contains(string(m.Result), `"io.switchboard/given":{"from":"cache","first":"20`); rig.Code(m) != "" || given == fresh {
+			t.Errorf("%s: %s", what, m.Raw)
 		}
 		if n := lines(t, marks); n != executed {
 			t.Fatalf("%s: executed %d times, want %d", what, n, executed)
@@ -47,44 +49,44 @@ func TestResultsOfDeterministicToolsAreGivenAgain(t *testing.T) {
 	for range 2 {
 		executed++
 		if m := callWith(t, modern, `{"name":"get","arguments":{"do":"result","bytes":"{\"isError\":true}"}}`); !strings.Contains(string(m.Result), "isError") || strings.Contains(string(m.Result), "given") {
-			t.Errorf("an error: %s", m.raw)
+			t.Errorf("an error: %s", m.Raw)
 		}
 	}
 
 	var asking sync.WaitGroup
 	for i := range 20 {
-		s := h.as("acme", i%2 == 0)
+		s := h.OpenAs("acme", i%2 == 0)
 		asking.Go(func() {
-			if m := callWith(t, s, fmt.Sprintf(`{"name":"get","arguments":{"do":"await","until":%q}}`, release)); codeOf(m) != "" {
-				t.Errorf("%d: %s", i, m.raw)
+			if m := callWith(t, s, fmt.Sprintf(`{"name":"get","arguments":{"do":"await","until":%q}}`, release)); rig.Code(m) != "" {
+				t.Errorf("%d: %s", i, m.Raw)
 			}
 		})
 	}
 	executed++
-	eventually(t, "the call is under way", func() string {
+	rig.Eventually(t, "the call is under way", func() string {
 		if lines(t, marks) < executed {
 			return "not yet"
 		}
 		return ""
 	})
-	write(t, release, "")
+	rig.WriteFile(t, release, "")
 	asking.Wait()
 	if n := lines(t, marks); n != executed {
 		t.Errorf("twenty who asked for the same: executed %d times, want %d", n, executed)
 	}
 
-	layer := filepath.Join(h.dir, "tenants/acme/policies/own.rego")
-	was := fileOf(t, layer)
+	layer := filepath.Join(h.Dir, "tenants/acme/policies/own.rego")
+	was := rig.ReadFile(t, layer)
 	for rule, want := range map[string]string{
 		"\ndeny[\"a/get\"] contains \"no\"\n":                                                           "SB-CAP-001",
 		"\ndeny[\"a/get\"] contains \"no\" if input.call.arguments.a == 1\n":                            "SB-POL-001",
 		"\nobligations[\"a/get\"] contains {\"type\": \"require_approval\", \"who\": [\"oncall\"]}\n":   "SB-APPR-001",
 		"\nobligations[\"a/get\"] contains {\"type\": \"redact\", \"fields\": [\"/content/0/text\"]}\n": "[redacted]",
 	} {
-		replace(t, layer, was+rule)
-		h.reload(t)
-		if m := callWith(t, modern, `{"name":"get","arguments":{"a":1}}`); !strings.Contains(string(m.raw), want) || strings.Contains(string(m.raw), `{\"a\":1}`) {
-			t.Errorf("%s%s", rule, m.raw)
+		rig.ReplaceFile(t, layer, was+rule)
+		h.Reload(t)
+		if m := callWith(t, modern, `{"name":"get","arguments":{"a":1}}`); !strings.Contains(string(m.Raw), want) || strings.Contains(string(m.Raw), `{\"a\":1}`) {
+			t.Errorf("%s%s", rule, m.Raw)
 		}
 	}
 	if n := lines(t, marks); n != executed {

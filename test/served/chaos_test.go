@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/programs"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -42,7 +43,7 @@ var companies = []string{"alone", "spare"}
 // not fail.
 type stage struct {
 	ledger  fault.Ledger
-	gateway *gateway
+	gateway *rig.Gateway
 	cues    map[string]*fault.Cue // by server
 }
 
@@ -98,7 +99,7 @@ func newStage(t *testing.T, f *fault.Fault) *stage {
 				}
 				t.Cleanup(p.Close)
 				s.cues[name] = &p.Cue
-				command, _ := json.Marshal(append([]string{fakeProgram, "fault-program"}, p.Args(fakeProgram, "fault-server", name, string(s.ledger))...))
+				command, _ := json.Marshal(append([]string{rig.FakeProgram, "fault-program"}, p.Args(rig.FakeProgram, "fault-server", name, string(s.ledger))...))
 				how = "transport: stdio, command: " + string(command)
 			} else {
 				url, restart := over(on, name)
@@ -123,7 +124,7 @@ func newStage(t *testing.T, f *fault.Fault) *stage {
 	url, _ := over(fault.Modern, straight)
 	servers = append(servers, fmt.Sprintf("%s: {transport: http, url: %s, %s}", straight, url, settings))
 	can(straight, spared...)
-	s.gateway = serve(t, layOut(t, "\n-- switchboard.yaml --\nstart_deadline: 30s\nservers:\n  "+strings.Join(servers, "\n  ")+
+	s.gateway = rig.Serve(t, rig.LayOut(t, "\n-- switchboard.yaml --\nstart_deadline: 30s\nservers:\n  "+strings.Join(servers, "\n  ")+
 		"\ntenants:\n  default: {servers: [\"*\"]}\n-- taxonomy.yaml --\nresources:\n  "+strings.Join(taxonomy, "\n  ")+
 		"\n-- tenants/default/tenant.yaml --\ntenant: default\nranking:\n  prefer:\n    "+strings.Join(prefer, "\n    ")+
 		strings.Join(tasks, "")+strings.Join(overlays, "")+"\n"))
@@ -169,10 +170,10 @@ func (s *stage) call(t *testing.T, f *fault.Fault, c *cell) {
 	}
 	c.outcome = c.judge(t, answer, c.key)
 	if said := strings.Contains(string(answer.Result), `"io.switchboard/moved":{"served_by":`); said != (c.outcome == moved) {
-		t.Errorf("%s: %s, and what is said of it is: %s", c.key, c.outcome, answer.raw)
+		t.Errorf("%s: %s, and what is said of it is: %s", c.key, c.outcome, answer.Raw)
 	}
 	if c.took > chaosDeadline+chaosSlack {
-		c.late = fmt.Sprintf("it took %v: %s", c.took, answer.raw)
+		c.late = fmt.Sprintf("it took %v: %s", c.took, answer.Raw)
 	}
 	if answer, came := c.make(t, client, c.key+after); came {
 		c.judge(t, answer, c.key+after)
@@ -193,17 +194,17 @@ const after = " after"
 
 // wait returns a new client, which is of a run of its own, once the server serves
 // it, or nil with the reason in the cell if that is late.
-func (s *stage) wait(t *testing.T, c *cell) *httpSession {
+func (s *stage) wait(t *testing.T, c *cell) *rig.HTTPSession {
 	why := ""
-	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
-		client := &httpSession{url: s.gateway.url + "/mcp/tasks/" + serverOf(c.on, c.company), header: http.Header{}}
-		m, resp, err := client.exchange(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
+	for end := time.Now().Add(rig.Patience); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
+		client := &rig.HTTPSession{URL: s.gateway.URL + "/mcp/tasks/" + serverOf(c.on, c.company), Header: http.Header{}}
+		m, resp, err := client.Exchange(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
 		if err != nil {
 			c.broken(t, "initialize", err)
 			return nil
 		}
-		why = string(m.raw)
-		if client.id = resp.Header.Get("Mcp-Session-Id"); m.Error != nil || client.id == "" {
+		why = string(m.Raw)
+		if client.ID = resp.Header.Get("Mcp-Session-Id"); m.Error != nil || client.ID == "" {
 			continue
 		}
 		c.tries++
@@ -222,15 +223,15 @@ func (s *stage) wait(t *testing.T, c *cell) *httpSession {
 }
 
 // leave ends the session of a client.
-func (c *cell) leave(t *testing.T, client *httpSession) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func (c *cell) leave(t *testing.T, client *rig.HTTPSession) {
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, client.url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, client.URL, nil)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	req.Header.Set("Mcp-Session-Id", client.id)
+	req.Header.Set("Mcp-Session-Id", client.ID)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		c.broken(t, "the end of the session", err)
@@ -240,9 +241,9 @@ func (c *cell) leave(t *testing.T, client *httpSession) {
 }
 
 // make makes a call. If no answer came, it has said so.
-func (c *cell) make(t *testing.T, client *httpSession, key string) (answer message, came bool) {
-	body, extra := client.request("tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"key":%q}}`, c.tool, key))
-	answer, _, err := client.exchange(body, extra)
+func (c *cell) make(t *testing.T, client *rig.HTTPSession, key string) (answer rig.Message, came bool) {
+	body, extra := client.Request("tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"key":%q}}`, c.tool, key))
+	answer, _, err := client.Exchange(body, extra)
 	if err != nil {
 		c.broken(t, key, err)
 	}
@@ -260,8 +261,8 @@ func (c *cell) broken(t *testing.T, what string, err error) {
 
 // judge names the outcome of a call. It must be the answer to this very call, or
 // an error with a code.
-func (c *cell) judge(t *testing.T, m message, key string) string {
-	code := codeOf(m)
+func (c *cell) judge(t *testing.T, m rig.Message, key string) string {
+	code := rig.Code(m)
 	if code == "" {
 		var r struct{ Content []struct{ Text string } }
 		_ = json.Unmarshal(m.Result, &r) // which then has no text
@@ -277,7 +278,7 @@ func (c *cell) judge(t *testing.T, m message, key string) string {
 		}
 	}
 	if !strings.HasPrefix(code, "SB-") {
-		t.Errorf("%s has neither its own answer nor an error with a code: %.500s", key, m.raw)
+		t.Errorf("%s has neither its own answer nor an error with a code: %.500s", key, m.Raw)
 	}
 	return code
 }
@@ -355,7 +356,7 @@ func TestChaosEveryRequestEndsRightlyAndNoneIsExecutedTwice(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("%v\n%s", took, table)
 	if file := os.Getenv("CHAOS_TABLE"); file != "" {
-		write(t, file, table)
+		rig.WriteFile(t, file, table)
 	}
 }
 

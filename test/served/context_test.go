@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/token"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // A charge is what the status says of one item of the context bill.
@@ -14,18 +15,18 @@ type charge struct{ Times, Tokens int }
 
 func TestFirstMinutes10TheStatusSaysWhatTheRunHasCost(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, lazily(8000, ""))
+	dir := rig.LayOut(t, lazily(8000, ""))
 	counter, err := token.New("o200k_base")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := serve(t, dir)
+	g := rig.Serve(t, dir)
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp", modern)
+		s := g.Open(t, "/mcp", modern)
 		sum := func(method string, params ...string) (n int) {
 			t.Helper()
 			for _, p := range params {
-				m, _ := s.ask(t, method, p)
+				m, _ := s.Ask(t, method, p)
 				n += counter.Count(m.Result)
 			}
 			return n
@@ -45,11 +46,11 @@ func TestFirstMinutes10TheStatusSaysWhatTheRunHasCost(t *testing.T) {
 			_ = json.Unmarshal(st.Context[item], &c)
 			return c
 		}
-		eventually(t, "everything is counted", func() string {
-			m, _ := s.ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
+		rig.Eventually(t, "everything is counted", func() string {
+			m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
 			var r struct{ Content []struct{ Text string } }
 			if err := json.Unmarshal(m.Result, &r); err != nil || json.Unmarshal([]byte(r.Content[0].Text), &st) != nil {
-				t.Fatalf("%v: %s", err, m.raw)
+				t.Fatalf("%v: %s", err, m.Raw)
 			}
 			for _, item := range []string{"lists", "searches", "definitions"} {
 				if at(item) != want[item] {
@@ -68,7 +69,7 @@ func TestFirstMinutes10TheStatusSaysWhatTheRunHasCost(t *testing.T) {
 			t.Errorf("instructions: %s", st.Context["instructions"])
 		}
 	}
-	out, errs, code := command(t, dir, "status")
+	out, errs, code := rig.Command(t, dir, "status")
 	if code != 0 || !strings.Contains(out, "CONTEXT") || !strings.Contains(out, " tokens ") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}

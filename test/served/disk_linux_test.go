@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -25,7 +26,7 @@ func (s *survivor) data() string { return filepath.Join(s.dir, ".switchboard") }
 // fresh returns an id that was not used yet, of a call of the tool, with a key or without.
 func (s *survivor) fresh(tool string, key bool) int {
 	id := len(s.all) + 1
-	for toolOf(id) != tool || keyed(id) != key || s.used(id) {
+	for toolOf(id) != tool || rig.HasKey(id) != key || s.used(id) {
 		id++
 	}
 	return id
@@ -33,7 +34,7 @@ func (s *survivor) fresh(tool string, key bool) int {
 
 func (s *survivor) used(id int) bool {
 	for _, l := range s.all {
-		if l.id == id {
+		if l.ID == id {
 			return true
 		}
 	}
@@ -103,10 +104,10 @@ func TestWithoutRoomNothingIsLostAndItGoesOnByItself(t *testing.T) {
 func (s *survivor) runsOut(take, give func()) {
 	t := s.t
 	s.live()
-	g := &gateway{t: t, url: s.url, dir: s.dir}
+	g := &rig.Gateway{T: t, URL: s.url, Dir: s.dir}
 	var clients []*client
 	for _, modern := range []bool{false, true} {
-		clients = append(clients, &client{httpSession: g.open(t, "/mcp", modern)})
+		clients = append(clients, &client{HTTPSession: g.Open(t, "/mcp", modern)})
 	}
 	n := 0
 	do := func(tool string, key bool) lived {
@@ -116,28 +117,28 @@ func (s *survivor) runsOut(take, give func()) {
 		return l
 	}
 	for range 4 {
-		if l := do("post", n%2 == 0); !l.good() {
-			t.Fatal(l.attempt)
+		if l := do("post", n%2 == 0); !l.Good() {
+			t.Fatal(l.Attempt)
 		}
 	}
 	take()
-	for l := do("post", false); codeOf(l.answer) != "SB-RCPT-001"; l = do("post", n%2 == 0) {
-		if !l.good() && codeOf(l.answer) != "SB-ROUT-004" || n > 3000 {
-			t.Fatalf("while there is less and less room: %v", l.attempt)
+	for l := do("post", false); rig.Code(l.Answer) != "SB-RCPT-001"; l = do("post", n%2 == 0) {
+		if !l.Good() && rig.Code(l.Answer) != "SB-ROUT-004" || n > 3000 {
+			t.Fatalf("while there is less and less room: %v", l.Attempt)
 		}
 	}
 	for range 4 {
-		if l := do("look", false); !l.good() {
-			t.Errorf("what only reads: %v", l.attempt)
+		if l := do("look", false); !l.Good() {
+			t.Errorf("what only reads: %v", l.Attempt)
 		}
-		if l := do("post", n%2 == 0); codeOf(l.answer) != "SB-RCPT-001" {
-			t.Errorf("what may have an effect: %v", l.attempt)
+		if l := do("post", n%2 == 0); rig.Code(l.Answer) != "SB-RCPT-001" {
+			t.Errorf("what may have an effect: %v", l.Attempt)
 		}
 	}
-	if got := g.readyz(); !strings.HasPrefix(got, `200 {"ready":true,"store":{"unavailable_since":"2`) {
+	if got := g.Readyz(); !strings.HasPrefix(got, `200 {"ready":true,"store":{"unavailable_since":"2`) {
 		t.Errorf("/readyz says %s", got)
 	}
-	g.do(1, `The store has been unavailable for [0-9]+s; what needs it is refused with SB-ROUT-004: `, "status")
+	g.Do(1, `The store has been unavailable for [0-9]+s; what needs it is refused with SB-ROUT-004: `, "status")
 	s.mu.Lock()
 	log := s.log.String()
 	s.mu.Unlock()
@@ -145,14 +146,14 @@ func (s *survivor) runsOut(take, give func()) {
 		t.Error("the log does not say of which file it is")
 	}
 	give()
-	eventually(t, "it goes on", func() string {
-		if l := do("post", n%2 == 0); !l.good() {
+	rig.Eventually(t, "it goes on", func() string {
+		if l := do("post", n%2 == 0); !l.Good() {
 			return l.String()
 		}
 		return ""
 	})
-	eventually(t, "/readyz says so", func() string {
-		if got := g.readyz(); got != `200 {"ready":true}` {
+	rig.Eventually(t, "/readyz says so", func() string {
+		if got := g.Readyz(); got != `200 {"ready":true}` {
 			return got
 		}
 		return ""
@@ -185,7 +186,7 @@ func (s *survivor) refused() string {
 func (s *survivor) some() {
 	s.live()
 	for i, modern := range []bool{false, true} {
-		c := &client{httpSession: (&gateway{t: s.t, url: s.url}).open(s.t, "/mcp", modern)}
+		c := &client{HTTPSession: (&rig.Gateway{T: s.t, URL: s.url}).Open(s.t, "/mcp", modern)}
 		for n := range 24 {
 			s.call(c, i+1+2*n, false, false)
 		}
@@ -204,7 +205,7 @@ func TestADamagedFileIsRefusedOrAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, _, _ := command(t, s.dir, "receipts", "export")
+	kept, _, _ := rig.Command(t, s.dir, "receipts", "export")
 	put := func(data []byte) {
 		t.Helper()
 		for _, end := range []string{"-wal", "-shm"} {
@@ -236,8 +237,8 @@ func TestADamagedFileIsRefusedOrAsItWas(t *testing.T) {
 		harmed := bytes.Clone(whole)
 		harmed[at] ^= bit
 		put(harmed)
-		out, errs, code := command(t, s.dir, "store", "check")
-		got, failed, _ := command(t, s.dir, "receipts", "export")
+		out, errs, code := rig.Command(t, s.dir, "store", "check")
+		got, failed, _ := rig.Command(t, s.dir, "receipts", "export")
 		switch {
 		case code != 0 && strings.Contains(out+errs, file):
 			noticed++
@@ -248,8 +249,8 @@ func TestADamagedFileIsRefusedOrAsItWas(t *testing.T) {
 	t.Logf("%d of 12 flips were noticed; the others changed nothing that is kept", noticed)
 	put(whole)
 	s.live()
-	if l, _ := s.call(&client{httpSession: (&gateway{t: t, url: s.url}).open(t, "/mcp", true)}, 1001, false, false); !l.good() {
-		t.Errorf("the whole file: %v", l.attempt)
+	if l, _ := s.call(&client{HTTPSession: (&rig.Gateway{T: t, URL: s.url}).Open(t, "/mcp", true)}, 1001, false, false); !l.Good() {
+		t.Errorf("the whole file: %v", l.Attempt)
 	}
 	s.stop()
 	s.judge(false)
@@ -279,7 +280,7 @@ func TestAFolderThatCannotBeWrittenToIsNamed(t *testing.T) {
 		if os.Getuid() == 0 {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		}
-		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		late := time.AfterFunc(rig.Patience, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Run()
 		if !late.Stop() {
 			wait.Late(t, "it does not end: %s", &errs)

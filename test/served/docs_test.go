@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // blocks are the fenced YAML blocks of a page.
@@ -28,7 +30,7 @@ func TestTheREADMEsFirstTaskWorksAsWritten(t *testing.T) {
 	if len(yaml) != 3 {
 		t.Fatalf("README has %d blocks of YAML, and this test knows 3", len(yaml))
 	}
-	dir := layOut(t, `
+	dir := rig.LayOut(t, `
 -- switchboard.yaml --
 servers:
   files: {transport: stdio, command: [FAKE, '{"name":"read_text_file","inputSchema":{"type":"object"}}', '{"name":"write_file","inputSchema":{"type":"object"}}']}
@@ -37,14 +39,14 @@ servers:
 `+yaml[0]+`
 -- tenants/default/tasks/review.yaml --
 `+yaml[2])
-	if out, errs, code := command(t, dir, "validate"); code != 0 {
+	if out, errs, code := rig.Command(t, dir, "validate"); code != 0 {
 		t.Errorf("validate: exit %d\n%s%s", code, out, errs)
 	}
-	out, errs, code := command(t, dir, "tools", "--task", "review")
+	out, errs, code := rig.Command(t, dir, "tools", "--task", "review")
 	if code != 0 || !strings.Contains(out, "read_text_file") || strings.Contains(out, "write_file") {
 		t.Errorf("tools: exit %d\n%s%s", code, out, errs)
 	}
-	if out, errs, code := command(t, dir, "explain", "review"); code != 0 || !strings.Contains(out, "selected  files/read_text_file") {
+	if out, errs, code := rig.Command(t, dir, "explain", "review"); code != 0 || !strings.Contains(out, "selected  files/read_text_file") {
 		t.Errorf("explain: exit %d\n%s%s", code, out, errs)
 	}
 }
@@ -55,7 +57,7 @@ func TestTheExamplesOfTheTaskPageAreGood(t *testing.T) {
 	if len(yaml) != 4 {
 		t.Fatalf("docs/tasks.md has %d blocks of YAML, and this test knows 4", len(yaml))
 	}
-	dir := layOut(t, `
+	dir := rig.LayOut(t, `
 -- switchboard.yaml --
 servers:
   github: {transport: stdio, command: [x], class: local_knowledge}
@@ -75,7 +77,7 @@ resources: {issues: {}}
 -- tenants/acme/tenant.yaml --
 tenant: acme
 `+yaml[3])
-	if out, errs, code := command(t, dir, "validate", "--tenant", "acme"); code != 0 {
+	if out, errs, code := rig.Command(t, dir, "validate", "--tenant", "acme"); code != 0 {
 		t.Errorf("validate: exit %d\n%s%s", code, out, errs)
 	}
 }
@@ -83,7 +85,7 @@ tenant: acme
 // What a person sees by following docs/connect.md with a tenant of their own.
 func TestThePagesNameCommandsThatThereAre(t *testing.T) {
 	t.Parallel()
-	help, _, _ := command(t, t.TempDir(), "--help")
+	help, _, _ := rig.Command(t, t.TempDir(), "--help")
 	for _, page := range []string{"README.md", "docs/connect.md", "docs/tasks.md", "docs/lazy.md", "docs/operate.md", "docs/errors/README.md"} {
 		text, err := os.ReadFile(filepath.Join("../..", page))
 		if err != nil {

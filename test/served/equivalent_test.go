@@ -1,7 +1,6 @@
 package served_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // twoSearches are two web searches of different servers, whose arguments have
@@ -22,7 +22,7 @@ func twoSearches(t *testing.T, modern bool, label, declared string) (dir, mark s
 		if modern {
 			args = append(args, "modern")
 		}
-		s := httptest.NewServer(newFake(args))
+		s := httptest.NewServer(rig.NewFake(args))
 		t.Cleanup(s.Close)
 		return s
 	}
@@ -30,7 +30,7 @@ func twoSearches(t *testing.T, modern bool, label, declared string) (dir, mark s
 	brave = start(`{"name":"search_web","inputSchema":{"type":"object","properties":{"query":{"type":"string"},"country":{"type":"string"},"do":{},"bytes":{}},"required":["query"]}}`)
 	google := start(`{"name":"web_search","inputSchema":{"type":"object","properties":{"q":{"type":"string"},"safe":{"type":"boolean"},"num":{"type":"integer"},"do":{},"bytes":{}},"required":["q","safe"]}}`)
 	shaped := start(`{"name":"shaped","inputSchema":{"type":"object"},` + out + `}`)
-	dir = layOut(t, fmt.Sprintf(`
+	dir = rig.LayOut(t, fmt.Sprintf(`
 -- switchboard.yaml --
 start_deadline: 30s
 servers:
@@ -74,47 +74,38 @@ const toGoogle = `
         defaults: {num: 10}
         drop: [country]`
 
-// text is what a result says, or the whole message where it says nothing.
-func (m message) text() string {
-	var r struct{ Content []struct{ Text string } }
-	if err := json.Unmarshal(m.Result, &r); err != nil || len(r.Content) == 0 {
-		return string(m.raw)
-	}
-	return r.Content[0].Text
-}
-
 func TestACallMovesToADeclaredEquivalentWithItsArguments(t *testing.T) {
 	t.Parallel()
 	for _, modern := range []bool{false, true} {
 		t.Run(fmt.Sprint("modern servers ", modern), func(t *testing.T) {
 			dir, _, brave := twoSearches(t, modern, "", toGoogle)
-			g := serve(t, dir)
+			g := rig.Serve(t, dir)
 			for _, era := range []bool{false, true} {
-				s := g.open(t, "/mcp", era)
-				m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"phishing","country":"de"}}`)
-				if got, want := m.text(), `{"country":"de","query":"phishing"}`; got != want {
+				s := g.Open(t, "/mcp", era)
+				m, _ := s.Ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"phishing","country":"de"}}`)
+				if got, want := m.Text(), `{"country":"de","query":"phishing"}`; got != want {
 					t.Fatalf("%s, want %s", got, want)
 				}
 			}
-			out, _, _ := command(t, dir, "explain", "--url", g.url)
+			out, _, _ := rig.Command(t, dir, "explain", "--url", g.URL)
 			if !strings.Contains(out, "its calls may move to google/web_search") {
 				t.Errorf("explain does not say where calls may move:\n%s", out)
 			}
-			legacy, now := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
-			listed := names(t, legacy)
+			legacy, now := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
+			listed := rig.ListNames(t, legacy)
 			brave.Close()
-			for name, s := range map[string]session{"legacy": legacy, "modern": now} {
-				m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"phish\u0069ng","country":"de"}}`)
-				if got, want := m.text(), `{"num":10,"q":"phish\u0069ng","safe":true}`; got != want {
+			for name, s := range map[string]rig.Session{"legacy": legacy, "modern": now} {
+				m, _ := s.Ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"phish\u0069ng","country":"de"}}`)
+				if got, want := m.Text(), `{"num":10,"q":"phish\u0069ng","safe":true}`; got != want {
 					t.Errorf("%s: %s, want %s", name, got, want)
 				}
 				// What the other server would not understand does not go there.
-				m, _ = s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x","page":2}}`)
-				if code := codeOf(m); !strings.HasPrefix(code, "SB-") {
-					t.Errorf("%s: an argument of which nobody knows: %s", name, m.raw)
+				m, _ = s.Ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x","page":2}}`)
+				if code := rig.Code(m); !strings.HasPrefix(code, "SB-") {
+					t.Errorf("%s: an argument of which nobody knows: %s", name, m.Raw)
 				}
 			}
-			if again := names(t, legacy); fmt.Sprint(again) != fmt.Sprint(listed) {
+			if again := rig.ListNames(t, legacy); fmt.Sprint(again) != fmt.Sprint(listed) {
 				t.Errorf("the list was %v and is %v", listed, again)
 			}
 		})
@@ -125,16 +116,16 @@ func TestNoCallMovesWhereNothingIsDeclared(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NeverTwice)
 	dir, mark, brave := twoSearches(t, true, ", constraints: [readonly]", "      []")
-	g := serve(t, dir)
-	s := g.open(t, "/mcp", true)
-	if got := names(t, s); len(got) != 2 {
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", true)
+	if got := rig.ListNames(t, s); len(got) != 2 {
 		t.Fatal(got)
 	}
 	brave.Close()
 	for range 2 {
-		m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
-		if code := codeOf(m); !strings.HasPrefix(code, "SB-") {
-			t.Errorf("it was served: %s", m.raw)
+		m, _ := s.Ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
+		if code := rig.Code(m); !strings.HasPrefix(code, "SB-") {
+			t.Errorf("it was served: %s", m.Raw)
 		}
 	}
 	if calls, err := os.ReadFile(mark); err == nil {
@@ -145,20 +136,20 @@ func TestNoCallMovesWhereNothingIsDeclared(t *testing.T) {
 func TestADeclarationThatCannotBeRightIsShownAndMovesNothing(t *testing.T) {
 	t.Parallel()
 	dir, _, brave := twoSearches(t, true, "", "      - {tool: google/web_search, map: {query: qq}, defaults: {num: many}}")
-	g := serve(t, dir)
-	s := g.open(t, "/mcp", true)
-	m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
-	if got := m.text(); got != `{"query":"x"}` {
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", true)
+	m, _ := s.Ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
+	if got := m.Text(); got != `{"query":"x"}` {
 		t.Fatal(got)
 	}
-	status, _, code := command(t, dir, "status", "--url", g.url)
-	explain, _, _ := command(t, dir, "explain", "--url", g.url)
+	status, _, code := rig.Command(t, dir, "status", "--url", g.URL)
+	explain, _, _ := rig.Command(t, dir, "explain", "--url", g.URL)
 	for _, want := range []string{
 		`overlays/brave.yaml:6:16: server "brave", tool "search_web": equivalent google/web_search: map: it has no argument "qq"`,
 		`defaults: the value of "num" does not fit: at "": want integer, not string`,
 		`nothing becomes its argument "safe", which it requires`,
 	} {
-		for where, text := range map[string]string{"status": status, "explain": explain, "the log": strings.ReplaceAll(g.logged(), `\"`, `"`)} {
+		for where, text := range map[string]string{"status": status, "explain": explain, "the log": strings.ReplaceAll(g.Logged(), `\"`, `"`)} {
 			if !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), want) {
 				t.Errorf("%s does not say %s:\n%s", where, want, text)
 			}
@@ -171,9 +162,9 @@ func TestADeclarationThatCannotBeRightIsShownAndMovesNothing(t *testing.T) {
 		t.Errorf("explain says that calls move:\n%s", explain)
 	}
 	brave.Close()
-	m, _ = s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
-	if !strings.HasPrefix(codeOf(m), "SB-") {
-		t.Errorf("it was served: %s", m.raw)
+	m, _ = s.Ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
+	if !strings.HasPrefix(rig.Code(m), "SB-") {
+		t.Errorf("it was served: %s", m.Raw)
 	}
 }
 
@@ -188,26 +179,26 @@ func TestAResultThatIsNotWhatItsToolPromisesIsNotPassedOn(t *testing.T) {
 				extra = `"resultType":"complete",`
 			}
 			n := 0
-			sessions(t, dir, func(t *testing.T, _ string, s session) {
-				call := func(result string) message {
+			rig.EachSession(t, dir, func(t *testing.T, _ string, s rig.Session) {
+				call := func(result string) rig.Message {
 					n++
-					m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"shaped","arguments":{"do":"result","bytes":%q}}`, result))
+					m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"shaped","arguments":{"do":"result","bytes":%q}}`, result))
 					return m
 				}
 				good := `{` + extra + `"content":[{"type":"text","text":"7"}],"structuredContent":{"hits":7.0}}`
-				if m := call(good); m.Error != nil || !strings.Contains(string(m.raw), `"structuredContent":{"hits":7.0}`) {
-					t.Errorf("what fits: %s", m.raw)
+				if m := call(good); m.Error != nil || !strings.Contains(string(m.Raw), `"structuredContent":{"hits":7.0}`) {
+					t.Errorf("what fits: %s", m.Raw)
 				}
-				if m := call(`{` + extra + `"isError":true,"content":[{"type":"text","text":"no"}]}`); m.Error != nil || m.text() != "no" {
-					t.Errorf("an answer that is an error: %s", m.raw)
+				if m := call(`{` + extra + `"isError":true,"content":[{"type":"text","text":"no"}]}`); m.Error != nil || m.Text() != "no" {
+					t.Errorf("an answer that is an error: %s", m.Raw)
 				}
 				for _, bad := range []string{
 					`{` + extra + `"content":[],"structuredContent":{"hits":"s3cret"}}`,
 					`{` + extra + `"content":[]}`,
 				} {
 					m := call(bad)
-					if codeOf(m) != "SB-EXEC-003" || !strings.Contains(string(m.raw), "output schema") || strings.Contains(string(m.raw), "s3cret") {
-						t.Errorf("%s was answered with %s", bad, m.raw)
+					if rig.Code(m) != "SB-EXEC-003" || !strings.Contains(string(m.Raw), "output schema") || strings.Contains(string(m.Raw), "s3cret") {
+						t.Errorf("%s was answered with %s", bad, m.Raw)
 					}
 				}
 			})
@@ -231,8 +222,8 @@ func TestAResultOfTheWrongShapeMovesTheCallWhereARepeatIsHarmless(t *testing.T) 
 	var servers, marks []string
 	for _, answer := range []string{`{}`, `{"hits":1}`} {
 		mark := filepath.Join(dir, fmt.Sprint("calls-", len(servers)))
-		f := newFake([]string{"marks=" + mark, fmt.Sprintf(tool, "")})
-		f.says = `{"content":[],"structuredContent":` + answer + `}`
+		f := rig.NewFake([]string{"marks=" + mark, fmt.Sprintf(tool, "")})
+		f.Says = `{"content":[],"structuredContent":` + answer + `}`
 		s := httptest.NewServer(f)
 		t.Cleanup(s.Close)
 		servers, marks = append(servers, s.URL), append(marks, mark)
@@ -242,7 +233,7 @@ func TestAResultOfTheWrongShapeMovesTheCallWhereARepeatIsHarmless(t *testing.T) 
 		if readonly {
 			label = ", constraints: [readonly]"
 		}
-		g := serve(t, layOut(t, fmt.Sprintf(`
+		g := rig.Serve(t, rig.LayOut(t, fmt.Sprintf(`
 -- switchboard.yaml --
 servers:
   a: {transport: http, url: %q, trust: operator}
@@ -265,12 +256,12 @@ task_id: work
 required_capabilities:
   - {verb: search, resource: internet}
 `, servers[0], servers[1], label, label)))
-		m, _ := g.open(t, "/mcp", true).ask(t, "tools/call", `{"name":"count","arguments":{}}`)
+		m, _ := g.Open(t, "/mcp", true).Ask(t, "tools/call", `{"name":"count","arguments":{}}`)
 		switch {
 		case readonly && !strings.Contains(string(m.Result), `"hits":1`):
-			t.Errorf("the call did not move: %s", m.raw)
-		case !readonly && !strings.HasPrefix(codeOf(m), "SB-EXEC-"):
-			t.Errorf("the call was repeated: %s", m.raw)
+			t.Errorf("the call did not move: %s", m.Raw)
+		case !readonly && !strings.HasPrefix(rig.Code(m), "SB-EXEC-"):
+			t.Errorf("the call was repeated: %s", m.Raw)
 		}
 	}
 	for i, want := range []int{2, 1} {

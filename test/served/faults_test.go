@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 var updateFaults = flag.Bool("update-faults", false, "write the table of docs/faults.md anew")
@@ -54,7 +55,7 @@ func (w *town) files(edition int) map[string]string {
 	}
 	offers := func(names ...string) string {
 		for i, name := range names {
-			names[i] = "'" + fmt.Sprintf(tool, name) + "'"
+			names[i] = "'" + fmt.Sprintf(rig.Tool, name) + "'"
 		}
 		return strings.Join(names, ", ")
 	}
@@ -67,14 +68,14 @@ func (w *town) files(edition int) map[string]string {
 		"taxonomy.yaml":      "resources: {jira: {}}\n",
 		"b.json":             `{"name": "b", "capabilities": {"tools": {"two": {"x-summit-capabilities": [{"verb": "read", "resource": "fs"}]}}}}`,
 		"overlays/a.yaml":    "server: a\ntools:\n  one: {capabilities: [{verb: search, resource: internet}]}\n  uno: {capabilities: [{verb: read, resource: fs}]}\n",
-		"policies/all.rego":  "package switchboard\n" + allowAll,
+		"policies/all.rego":  "package switchboard\n" + rig.AllowAll,
 		"policies/data.yaml": "limit: 3\n",
 	}
 	for _, id := range []string{"acme", "beta"} {
 		home := "tenants/" + id + "/"
 		all[home+"tenant.yaml"] = fmt.Sprintf("tenant: %s\nservers: [a, b, c]\ndefault_task: all\nmode: autopilot\ntoken_budget: 8000\nranking: {classes: [free_api]}\nlimits: [{match: {constraint: rate_limited}, rate: 60/min}]\nkeys:\n  - {id: someone, hash: %q}\n", id, w.hashes[id])
 		all[home+"tasks/all.yaml"] = fmt.Sprintf("task_id: all\nrequired_capabilities:\n  - {verb: search, resource: internet, select: tool, as: one_%d}\n  - {tools: [a/uno], optional: true}\n  - {tools: [b/two], optional: true}\n  - {tools: [c/three], optional: true}\n", edition)
-		all[home+"policies/own.rego"] = "package switchboard.tenant\n" + allowAll
+		all[home+"policies/own.rego"] = "package switchboard.tenant\n" + rig.AllowAll
 	}
 	all["tenants/acme/overlays/b.yaml"] = "server: b\ntools:\n  two: {timeout: 5s}\n"
 	return all
@@ -103,7 +104,7 @@ func (w *town) layOut(t *testing.T, dir string, edition int, f *faultyEdit) {
 		}
 	}
 	for name, text := range files {
-		write(t, filepath.Join(dir, name), strings.ReplaceAll(text, "FAKE", fmt.Sprintf("%q, fake", fakeProgram)))
+		rig.WriteFile(t, filepath.Join(dir, name), strings.ReplaceAll(text, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram)))
 	}
 	if f != nil && f.do != nil {
 		f.do(t, w)
@@ -117,7 +118,7 @@ func folderInPlaceOf(name string) func(*testing.T, *town) {
 		if err := os.Remove(filepath.Join(w.dir, name)); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(w.dir, name, "x.txt"), "x")
+		rig.WriteFile(t, filepath.Join(w.dir, name, "x.txt"), "x")
 	}
 }
 
@@ -209,8 +210,8 @@ func faultyEdits(w *town) []faultyEdit {
 		{kind: "tenant", what: "an overlay of a longer timeout", file: home + "overlays/b.yaml", old: "5s", text: "5m"},
 		{kind: "tenant", what: "a policy without a closing brace", file: own, text: "package switchboard.tenant\nallowed_tools contains c.id if {\n"},
 		{kind: "tenant", what: "a policy of the operator's package", file: own, old: "switchboard.tenant", text: "switchboard"},
-		{kind: "tenant", what: "a veto spelt denny", file: own, text: "package switchboard.tenant\n" + allowAll + "denny[\"a/one\"] contains \"no\" if true\n"},
-		{kind: "tenant", what: "a policy that reaches out", file: own, text: "package switchboard.tenant\n" + allowAll + "deny[\"a/one\"] contains \"no\" if http.send({\"method\": \"get\", \"url\": \"http://x\"}).status_code == 200\n"},
+		{kind: "tenant", what: "a veto spelt denny", file: own, text: "package switchboard.tenant\n" + rig.AllowAll + "denny[\"a/one\"] contains \"no\" if true\n"},
+		{kind: "tenant", what: "a policy that reaches out", file: own, text: "package switchboard.tenant\n" + rig.AllowAll + "deny[\"a/one\"] contains \"no\" if http.send({\"method\": \"get\", \"url\": \"http://x\"}).status_code == 200\n"},
 		{kind: "tenant", what: "data of policies that is no JSON", file: home + "policies/data.json", text: "{"},
 
 		{kind: "tool", what: "a key is mistyped", file: overlay, old: uno, text: "uno: {capability: [{verb: read, resource: fs}]}"},
@@ -307,28 +308,28 @@ var outcomes = map[string]struct {
 }
 
 // sees is what clients of both tenants see, of both eras; edition is the one that was written last.
-func (w *town) sees(t *testing.T, g *gateway, edition int) (o outcome) {
+func (w *town) sees(t *testing.T, g *rig.Gateway, edition int) (o outcome) {
 	t.Helper()
 	var lists [][]string
 	for _, id := range []string{"acme", "beta"} {
 		var seen []string
 		for _, modern := range []bool{false, true} {
-			s := &httpSession{url: g.url + "/mcp", modern: modern, header: http.Header{"Authorization": {"Bearer " + w.keys[id]}}}
+			s := &rig.HTTPSession{URL: g.URL + "/mcp", Modern: modern, Header: http.Header{"Authorization": {"Bearer " + w.keys[id]}}}
 			if !modern {
-				m, _, err := s.exchange(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
+				m, _, err := s.Exchange(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if codeOf(m) != "" {
-					seen = []string{codeOf(m)}
+				if rig.Code(m) != "" {
+					seen = []string{rig.Code(m)}
 					continue
 				}
-				s = g.openAtOnce(t, "/mcp", false, "Authorization", "Bearer "+w.keys[id])
+				s = g.OpenAtOnce(t, "/mcp", false, "Authorization", "Bearer "+w.keys[id])
 			}
-			m, _ := s.ask(t, "tools/list", "")
-			got := []string{codeOf(m)}
+			m, _ := s.Ask(t, "tools/list", "")
+			got := []string{rig.Code(m)}
 			if got[0] == "" {
-				got = names(t, s)
+				got = rig.ListNames(t, s)
 			}
 			if modern && !slices.Equal(got, seen) {
 				t.Errorf("%s: modern clients see %q, legacy ones %q", id, got, seen)
@@ -364,7 +365,7 @@ func TestNames6AFaultStaysWhereItIs(t *testing.T) {
 	w := newTown(t)
 	dir := t.TempDir()
 	w.layOut(t, dir, 0, nil)
-	g := serve(t, dir)
+	g := rig.Serve(t, dir)
 	if got := w.sees(t, g, 0); got.acme != edited || got.beta != edited || got.gone != nil {
 		t.Fatalf("without a fault: %+v", got)
 	}
@@ -373,13 +374,13 @@ func TestNames6AFaultStaysWhereItIs(t *testing.T) {
 	for _, f := range all {
 		edition++
 		w.layOut(t, dir, edition, &f)
-		g.reload(t)
+		g.Reload(t)
 		if got, want := w.sees(t, g, edition), outcomes[f.kind].reload; fmt.Sprint(got) != fmt.Sprint(*want) {
 			t.Errorf("%s: %s: at a reload: %+v, want %+v", outcomes[f.kind].file, f.what, got, *want)
 		}
 		t.Run("start", func(t *testing.T) { w.starts(t, edition, &f) })
 		w.layOut(t, dir, edition, nil)
-		g.reload(t)
+		g.Reload(t)
 		if got := w.sees(t, g, edition); got.acme != edited || got.beta != edited || got.gone != nil {
 			t.Errorf("%s: %s: once it is mended: %+v", outcomes[f.kind].file, f.what, got)
 		}
@@ -394,12 +395,12 @@ func (w *town) starts(t *testing.T, edition int, f *faultyEdit) {
 	dir := t.TempDir()
 	w.layOut(t, dir, edition, f)
 	if o.start == nil {
-		if out, errs, code := command(t, dir, "serve", "--listen", "127.0.0.1:0"); code != 2 || out != "" {
+		if out, errs, code := rig.Command(t, dir, "serve", "--listen", "127.0.0.1:0"); code != 2 || out != "" {
 			t.Errorf("%s: %s: a start: exit %d\n%s%s", o.file, f.what, code, out, errs)
 		}
 		return
 	}
-	g := serve(t, dir)
+	g := rig.Serve(t, dir)
 	if got := w.sees(t, g, edition); fmt.Sprint(got) != fmt.Sprint(*o.start) {
 		t.Errorf("%s: %s: at a start: %+v, want %+v", o.file, f.what, got, *o.start)
 	}
@@ -412,24 +413,24 @@ func TestNames6AManifestWhoseAddressIsDownOutlivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	w.layOut(t, dir, 1, nil)
 	t.Run("the first start", func(t *testing.T) {
-		if got := w.sees(t, serve(t, dir), 1); got.gone != nil {
+		if got := w.sees(t, rig.Serve(t, dir), 1); got.gone != nil {
 			t.Fatalf("%+v", got)
 		}
 	})
 	w.oracle.says("503")
 	t.Run("the second", func(t *testing.T) {
-		g := serve(t, dir)
+		g := rig.Serve(t, dir)
 		if got := w.sees(t, g, 1); got.gone != nil {
 			t.Errorf("with the address down: %+v", got)
 		}
-		if _, body := g.ready(t); !strings.Contains(body, `"configuration_faulty_parts":1`) {
+		if _, body := g.Ready(t); !strings.Contains(body, `"configuration_faulty_parts":1`) {
 			t.Errorf("/readyz says %s", body)
 		}
 	})
 	file := filepath.Join(dir, "switchboard.yaml")
-	write(t, file, strings.Replace(fileOf(t, file), w.oracle.URL, w.oracle.URL+"/other", 1))
+	rig.WriteFile(t, file, strings.Replace(rig.ReadFile(t, file), w.oracle.URL, w.oracle.URL+"/other", 1))
 	t.Run("another manifest", func(t *testing.T) {
-		if got := w.sees(t, serve(t, dir), 1); !slices.Equal(got.gone, []string{"three"}) {
+		if got := w.sees(t, rig.Serve(t, dir), 1); !slices.Equal(got.gone, []string{"three"}) {
 			t.Errorf("the copy of another manifest counts: %+v", got)
 		}
 	})
@@ -446,14 +447,14 @@ func checkFaultsTable(t *testing.T, all []faultyEdit) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", o.file, f.what, o.says[0], o.says[1])
 	}
 	file := filepath.Join("..", "..", "docs", "faults.md")
-	text := fileOf(t, file)
+	text := rig.ReadFile(t, file)
 	before, rest, _ := strings.Cut(text, from)
 	table, after, ok := strings.Cut(rest, to)
 	if !ok {
 		t.Fatalf("%s has no table between %q and %q", file, from, to)
 	}
 	if *updateFaults && !t.Failed() {
-		write(t, file, before+from+b.String()+to+after)
+		rig.WriteFile(t, file, before+from+b.String()+to+after)
 	} else if table != b.String() {
 		t.Errorf("%s shows another table; run this test with -update-faults", file)
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // What SDKs drop, reorder or respell: it must come through to the byte.
@@ -44,7 +46,7 @@ required_capabilities:
 
 // behind opens clients of each kind in front of a fake of each era on each
 // transport: every combination that part 04 has.
-func behind(t *testing.T, tools []string, f func(t *testing.T, clientModern, serverModern bool, s session)) {
+func behind(t *testing.T, tools []string, f func(t *testing.T, clientModern, serverModern bool, s rig.Session)) {
 	t.Helper()
 	for _, serverModern := range []bool{false, true} {
 		for _, transport := range []string{"stdio", "http"} {
@@ -56,15 +58,15 @@ func behind(t *testing.T, tools []string, f func(t *testing.T, clientModern, ser
 				}
 				where := ""
 				if transport == "http" {
-					server := httptest.NewServer(newFake(args))
+					server := httptest.NewServer(rig.NewFake(args))
 					t.Cleanup(server.Close)
 					where = "transport: http, url: " + server.URL + "/mcp"
 				} else {
 					quoted, _ := json.Marshal(args)
 					where = "transport: stdio, command: [FAKE, " + strings.Trim(string(quoted), "[]") + "]"
 				}
-				dir := layOut(t, oddConfig(where))
-				sessions(t, dir, func(t *testing.T, name string, s session) {
+				dir := rig.LayOut(t, oddConfig(where))
+				rig.EachSession(t, dir, func(t *testing.T, name string, s rig.Session) {
 					f(t, strings.HasSuffix(name, "modern"), serverModern, s)
 				})
 			})
@@ -84,8 +86,8 @@ func field(t *testing.T, object []byte, name string) string {
 
 func TestDefinitionsAndResultsComeThroughToTheByte(t *testing.T) {
 	t.Parallel()
-	behind(t, []string{oddDefinition, shapedDefinition}, func(t *testing.T, clientModern, serverModern bool, s session) {
-		m, _ := s.ask(t, "tools/list", "")
+	behind(t, []string{oddDefinition, shapedDefinition}, func(t *testing.T, clientModern, serverModern bool, s rig.Session) {
+		m, _ := s.Ask(t, "tools/list", "")
 		if got, want := field(t, m.Result, "tools"), "["+oddDefinition+","+shapedDefinition+","; !strings.HasPrefix(got, want) {
 			t.Errorf("tools/list gives\n%s\nwant, before our own,\n%s", got, want)
 		}
@@ -94,7 +96,7 @@ func TestDefinitionsAndResultsComeThroughToTheByte(t *testing.T) {
 				want = strings.TrimSuffix(want, "}") + `,"resultType":"complete"}`
 			}
 			bytes, _ := json.Marshal(want)
-			m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"odd","arguments":{"do":"result","bytes":%s}}`, bytes))
+			m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"odd","arguments":{"do":"result","bytes":%s}}`, bytes))
 			if clientModern == serverModern && !clientModern {
 				if string(m.Result) != want {
 					t.Errorf("%s:\n got %s\nwant %s", name, m.Result, want)
@@ -125,18 +127,18 @@ func TestDefinitionsAndResultsComeThroughToTheByte(t *testing.T) {
 			}
 		}
 		bytes, _ := json.Marshal(oddError)
-		m, _ = s.ask(t, "tools/call", fmt.Sprintf(`{"name":"odd","arguments":{"do":"error","bytes":%s}}`, bytes))
-		if !strings.Contains(string(m.raw), `"error":`+oddError) {
-			t.Errorf("the server's error came as %s", m.raw)
+		m, _ = s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"odd","arguments":{"do":"error","bytes":%s}}`, bytes))
+		if !strings.Contains(string(m.Raw), `"error":`+oddError) {
+			t.Errorf("the server's error came as %s", m.Raw)
 		}
 	})
 }
 
 func TestArgumentsReachTheServerAsTheyWereSpelt(t *testing.T) {
 	t.Parallel()
-	behind(t, []string{oddDefinition}, func(t *testing.T, _, _ bool, s session) {
+	behind(t, []string{oddDefinition}, func(t *testing.T, _, _ bool, s rig.Session) {
 		const arguments = `{"z":1.0,"a":9007199254740993,"m":{"k":[1e2,-0,"\u00e4\/"],"b":null}}`
-		m, _ := s.ask(t, "tools/call", `{"name":"odd","arguments":`+arguments+`}`)
+		m, _ := s.Ask(t, "tools/call", `{"name":"odd","arguments":`+arguments+`}`)
 		var r struct {
 			Content []struct{ Text string }
 		}
@@ -145,22 +147,22 @@ func TestArgumentsReachTheServerAsTheyWereSpelt(t *testing.T) {
 		// all is as it came.
 		const want = `{"a":9007199254740993,"m":{"k":[1e2,-0,"\u00e4/"],"b":null},"z":1.0}`
 		if len(r.Content) != 1 || strings.ReplaceAll(r.Content[0].Text, `\/`, `/`) != want {
-			t.Errorf("the server got %s", m.raw)
+			t.Errorf("the server got %s", m.Raw)
 		}
 	})
 }
 
 func TestProgressComesInOrderBeforeTheResultUnderTheClientsToken(t *testing.T) {
 	t.Parallel()
-	behind(t, []string{oddDefinition}, func(t *testing.T, clientModern, _ bool, s session) {
+	behind(t, []string{oddDefinition}, func(t *testing.T, clientModern, _ bool, s rig.Session) {
 		params := `{"name":"odd","arguments":{"do":"progress"},"_meta":{"progressToken":"mine-1.0"}}`
 		if clientModern {
 			params = `{"name":"odd","arguments":{"do":"progress"}}`
-			params = strings.Replace(withMeta(params), `"_meta":{`, `"_meta":{"progressToken":"mine-1.0",`, 1)
+			params = strings.Replace(rig.WithMeta(params), `"_meta":{`, `"_meta":{"progressToken":"mine-1.0",`, 1)
 		}
 		m, said := askRaw(t, s, "tools/call", "odd", params)
 		if m.Error != nil || len(said) != 5 {
-			t.Fatalf("%d notifications, then %s", len(said), m.raw)
+			t.Fatalf("%d notifications, then %s", len(said), m.Raw)
 		}
 		for i, n := range said {
 			if !strings.Contains(n, `"progressToken":"mine-1.0"`) || !strings.Contains(n, fmt.Sprintf(`"progress":%d.0`, i)) {
@@ -172,22 +174,22 @@ func TestProgressComesInOrderBeforeTheResultUnderTheClientsToken(t *testing.T) {
 
 // askRaw is ask for params that have their own _meta. name is what the header
 // Mcp-Name says; "" means none.
-func askRaw(t *testing.T, s session, method, name, params string) (message, []string) {
+func askRaw(t *testing.T, s rig.Session, method, name, params string) (rig.Message, []string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params)
 	switch s := s.(type) {
-	case *httpSession:
+	case *rig.HTTPSession:
 		header := map[string][]string{}
-		if s.modern {
+		if s.Modern {
 			header = map[string][]string{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}}
 			if name != "" {
 				header["Mcp-Name"] = []string{name}
 			}
 		}
-		m, r := s.post(t, body, header)
-		return m, r.said
-	case *stdioSession:
-		return s.exchange(t, body)
+		m, r := s.Post(t, body, header)
+		return m, r.Said
+	case *rig.StdioSession:
+		return s.Exchange(t, body)
 	}
 	panic("a session of no kind")
 }

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // The folder of a configuration is removed and made again, as deployments do. What is written to it
 // then counts as before, long before the minute is over after which all files are compared.
 func TestNames15AConfigurationThatIsRemovedAndMadeAgainIsWatchedAgain(t *testing.T) {
 	t.Parallel()
-	archive := fakes(fmt.Sprintf("a: {transport: http, url: %q}", overHTTP(t, fmt.Sprintf(tool, "post"))))
+	archive := rig.Fakes(fmt.Sprintf("a: {transport: http, url: %q}", overHTTP(t, fmt.Sprintf(rig.Tool, "post"))))
 	stands := map[string]func(dir string) (working string, args []string){
 		"where it was started": func(dir string) (string, []string) { return dir, nil },
 		"elsewhere": func(dir string) (string, []string) {
@@ -26,43 +27,36 @@ func TestNames15AConfigurationThatIsRemovedAndMadeAgainIsWatchedAgain(t *testing
 		for era, modern := range map[string]bool{"legacy": false, "modern": true} {
 			t.Run(era+" "+name, func(t *testing.T) {
 				t.Parallel()
-				dir := filepath.Join(layOut(t, strings.ReplaceAll(archive, "\n-- ", "\n-- conf/")), "conf")
+				dir := filepath.Join(rig.LayOut(t, strings.ReplaceAll(archive, "\n-- ", "\n-- conf/")), "conf")
 				working, args := stand(dir)
-				g := serve(t, working, append(args, "--data", filepath.Join(t.TempDir(), "data"))...)
-				s := g.open(t, "/mcp", modern)
-				refused := func() bool { return strings.Contains(g.readyz(), "configuration_refused") }
+				g := rig.Serve(t, working, append(args, "--data", filepath.Join(t.TempDir(), "data"))...)
+				s := g.Open(t, "/mcp", modern)
+				refused := func() bool { return strings.Contains(g.Readyz(), "configuration_refused") }
 				text := map[string]string{}
 				for _, name := range []string{"switchboard.yaml", "tenants/default/tenant.yaml", "tenants/default/tasks/all.yaml"} {
-					text[name] = fileOf(t, filepath.Join(dir, name))
+					text[name] = rig.ReadFile(t, filepath.Join(dir, name))
 				}
 				for range 2 { // also a second time
 					if err := os.RemoveAll(dir); err != nil {
 						t.Fatal(err)
 					}
-					eventually(t, "it is noticed that the folder is gone", func() string { return sayUnless(refused(), "it is not refused") })
+					rig.Eventually(t, "it is noticed that the folder is gone", func() string { return rig.ReasonUnless(refused(), "it is not refused") })
 					if code := calls(t, s, "post"); code != `{"query":"x"}` {
 						t.Errorf("meanwhile a call says %s", code)
 					}
 					for name, text := range text {
-						write(t, filepath.Join(dir, name), text)
+						rig.WriteFile(t, filepath.Join(dir, name), text)
 					}
-					eventually(t, "it is noticed that the folder is back", func() string { return sayUnless(!refused(), "it is refused") })
+					rig.Eventually(t, "it is noticed that the folder is back", func() string { return rig.ReasonUnless(!refused(), "it is refused") })
 				}
-				write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), text["tenants/default/tenant.yaml"]+"policy: {deny: [\"a/post\"]}\n")
-				eventually(t, "the veto counts", func() string {
+				rig.WriteFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), text["tenants/default/tenant.yaml"]+"policy: {deny: [\"a/post\"]}\n")
+				rig.Eventually(t, "the veto counts", func() string {
 					code := calls(t, s, "post")
-					return sayUnless(strings.HasPrefix(code, "SB-"), code)
+					return rig.ReasonUnless(strings.HasPrefix(code, "SB-"), code)
 				})
 			})
 		}
 	}
-}
-
-func sayUnless(ok bool, why string) string {
-	if ok {
-		return ""
-	}
-	return why
 }
 
 // A forgetting is something that makes a store lose what it was to keep, while it is in use.
@@ -79,12 +73,12 @@ var unkept = map[string]bool{"SB-RCPT-001": true, "SB-ROUT-004": true}
 
 // What needs the store is refused from then on, in both eras, over HTTP: a call that was made with a key is made by
 // nobody once more. /readyz and status say why. What needs no store is served.
-func (f *forgetting) happens(t *testing.T, g *gateway, executed func() int) {
+func (f *forgetting) happens(t *testing.T, g *rig.Gateway, executed func() int) {
 	t.Helper()
 	era := func(modern bool) string { return fmt.Sprint("modern ", modern) }
-	sessions := map[bool]session{}
+	sessions := map[bool]rig.Session{}
 	for _, modern := range []bool{false, true} {
-		sessions[modern] = g.open(t, "/mcp", modern)
+		sessions[modern] = g.Open(t, "/mcp", modern)
 		if got := once(t, sessions[modern], era(modern), "work", `{}`); got.code != "" {
 			t.Fatalf("before: %+v", got)
 		}
@@ -93,7 +87,7 @@ func (f *forgetting) happens(t *testing.T, g *gateway, executed func() int) {
 	refused := func(when string) {
 		t.Helper()
 		for modern, s := range sessions {
-			eventually(t, when+", a call with a key is refused", func() string {
+			rig.Eventually(t, when+", a call with a key is refused", func() string {
 				if got := once(t, s, era(modern), "work", `{}`); !unkept[got.code] {
 					return fmt.Sprintf("%s: %+v", era(modern), got)
 				}
@@ -106,11 +100,11 @@ func (f *forgetting) happens(t *testing.T, g *gateway, executed func() int) {
 				t.Errorf("%s, %s: what needs no store says %s", when, era(modern), code)
 			}
 		}
-		eventually(t, when+", /readyz says so", func() string {
-			got := g.readyz()
-			return sayUnless(strings.HasPrefix(got, `200 {"ready":true,"store":{"unavailable_since":"2`) && strings.Contains(got, `"lost":true`) == f.lost, got)
+		rig.Eventually(t, when+", /readyz says so", func() string {
+			got := g.Readyz()
+			return rig.ReasonUnless(strings.HasPrefix(got, `200 {"ready":true,"store":{"unavailable_since":"2`) && strings.Contains(got, `"lost":true`) == f.lost, got)
 		})
-		g.do(1, f.says, "status")
+		g.Do(1, f.says, "status")
 	}
 	f.forget()
 	refused("at once")
@@ -119,7 +113,7 @@ func (f *forgetting) happens(t *testing.T, g *gateway, executed func() int) {
 	}
 	if f.accept {
 		refused("later")
-		if out, errs, code := command(t, g.dir, "store", "accept"); code != 0 || !strings.HasPrefix(out, "accepted: ") {
+		if out, errs, code := rig.Command(t, g.Dir, "store", "accept"); code != 0 || !strings.HasPrefix(out, "accepted: ") {
 			t.Fatalf("store accept: %d %s %s", code, out, errs)
 		}
 	}
@@ -130,14 +124,14 @@ func (f *forgetting) happens(t *testing.T, g *gateway, executed func() int) {
 		return
 	}
 	for modern, s := range sessions {
-		eventually(t, "it goes on", func() string {
+		rig.Eventually(t, "it goes on", func() string {
 			if got := once(t, s, "after "+era(modern), "work", `{}`); got.code != "" {
 				return fmt.Sprintf("%+v", got)
 			}
 			return ""
 		})
 	}
-	eventually(t, "/readyz says so", func() string { return sayUnless(g.readyz() == `200 {"ready":true}`, g.readyz()) })
+	rig.Eventually(t, "/readyz says so", func() string { return rig.ReasonUnless(g.Readyz() == `200 {"ready":true}`, g.Readyz()) })
 }
 
 // counting are two tools: work, whose calls are counted, and look, which reads alone.
@@ -145,7 +139,7 @@ func counting(t *testing.T) (archive string, executed func() int) {
 	t.Helper()
 	marks := filepath.Join(t.TempDir(), "marks")
 	overlay := "-- overlays/a.yaml --\nserver: a\ntools: {look: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}]}}\n"
-	return fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work"), fmt.Sprintf(tool, "look"))) + overlay, func() int {
+	return rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"), fmt.Sprintf(rig.Tool, "look"))) + overlay, func() int {
 		text, err := os.ReadFile(marks)
 		if err != nil {
 			t.Fatal(err)
@@ -191,7 +185,7 @@ func TestNames15ARedisThatForgetsIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			archive, executed := counting(t)
-			all, redis := replicate(t, layOut(t, archive), 1)
+			all, redis := replicate(t, rig.LayOut(t, archive), 1)
 			f := make(redis)
 			f.happens(t, all[0], executed)
 		})
@@ -211,8 +205,8 @@ func TestNames15ADataFolderThatIsRemovedIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			archive, executed := counting(t)
-			dir, data := layOut(t, archive), filepath.Join(t.TempDir(), "data")
-			g := serve(t, dir, "--data", data)
+			dir, data := rig.LayOut(t, archive), filepath.Join(t.TempDir(), "data")
+			g := rig.Serve(t, dir, "--data", data)
 			f := forgetting{lost: true, says: "restart Switchboard", forget: func() {
 				if err := forget(data); err != nil {
 					t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // A speller makes JSON as odd as it may be. What it makes is decided by its seed
@@ -248,12 +249,12 @@ func TestWhateverIsValidComesThroughToTheByteBothWays(t *testing.T) {
 		"prompts":           list.object(4, `"name":"ask"`, `"arguments":[`+list.object(2, `"name":"a"`)+`]`),
 	}
 	args, _ := json.Marshal(slices.Concat([]string{"tape=" + tape, "resources=" + lists["resources"], "resourceTemplates=" + lists["resourceTemplates"], "prompts=" + lists["prompts"]}, tools))
-	write(t, tape+".args", string(args))
+	rig.WriteFile(t, tape+".args", string(args))
 	combination, read := uint64(0), 0
-	behind(t, []string{"args=" + tape + ".args"}, func(t *testing.T, clientModern, serverModern bool, s session) {
+	behind(t, []string{"args=" + tape + ".args"}, func(t *testing.T, clientModern, serverModern bool, s rig.Session) {
 		combination++
 		random := rand.New(rand.NewPCG(seed, combination))
-		_, lineIn := s.(*stdioSession)
+		_, lineIn := s.(*rig.StdioSession)
 		asked := &speller{Rand: random, lines: !lineIn}
 		answered := &speller{Rand: random, lines: strings.Contains(t.Name(), "/http_")}
 
@@ -262,7 +263,7 @@ func TestWhateverIsValidComesThroughToTheByteBothWays(t *testing.T) {
 			if method == "" {
 				method = name
 			}
-			m, _ := s.ask(t, method+"/list", "")
+			m, _ := s.Ask(t, method+"/list", "")
 			var got, all []json.RawMessage
 			_ = json.Unmarshal([]byte(field(t, m.Result, name)), &got)
 			_ = json.Unmarshal([]byte("["+want+"]"), &all)
@@ -284,10 +285,10 @@ func TestWhateverIsValidComesThroughToTheByteBothWays(t *testing.T) {
 			params := asked.request(e, nonce, answer, clientModern)
 			sent[nonce] = probe{e.method, params}
 			m, _ := askRaw(t, s, e.method, e.name, params)
-			came, _ := split(membersOf(t, m.raw), "jsonrpc", "id")
+			came, _ := split(membersOf(t, m.Raw), "jsonrpc", "id")
 			gave, _ := split(membersOf(t, []byte(answer)), "jsonrpc", "id")
 			if len(came) != 1 || came[0].name != gave[0].name {
-				t.Fatalf("%s: the server said %.500s\nand the client got %.1000s", params, answer, m.raw)
+				t.Fatalf("%s: the server said %.500s\nand the client got %.1000s", params, answer, m.Raw)
 			}
 			if isError || !clientModern && !serverModern {
 				same(t, e.method, came[0].value, gave[0].value)
@@ -328,7 +329,7 @@ func (s *speller) request(e errand, nonce, answer string, modern bool) string {
 	members := append(e.params(s), fmt.Sprintf(`"zzNonce":%q`, nonce), `"zzAnswer":`+string(quoted))
 	var meta []string
 	if modern {
-		own := strings.TrimSuffix(strings.TrimPrefix(modernMeta, `"_meta":{`), "}")
+		own := strings.TrimSuffix(strings.TrimPrefix(rig.ModernMeta, `"_meta":{`), "}")
 		meta = append(meta, own)
 	}
 	if s.IntN(2) == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // A pair is two servers with the same tools: a, which is preferred and stands
@@ -49,7 +50,7 @@ func newPair(t *testing.T, tr fault.Transport, rows string) *pair {
 		}
 		label += fmt.Sprintf("  %s: {capabilities: [{verb: execute, resource: fs%s}]}\n", tool, constraint)
 	}
-	p.dir = layOut(t, fmt.Sprintf(`
+	p.dir = rig.LayOut(t, fmt.Sprintf(`
 -- switchboard.yaml --
 start_deadline: 30s
 servers:
@@ -77,15 +78,15 @@ required_capabilities:
 
 // served names the server that answers a call of the tool, or the code with which
 // it is refused.
-func (p *pair) served(t *testing.T, s session, tool, key string) string {
+func (p *pair) served(t *testing.T, s rig.Session, tool, key string) string {
 	t.Helper()
-	m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"key":%q}}`, tool, key))
+	m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"key":%q}}`, tool, key))
 	for _, name := range []string{"a", "b"} {
-		if strings.Contains(string(m.raw), fault.Answer(name, tool[strings.LastIndex(tool, "_")+1:], key)) {
+		if strings.Contains(string(m.Raw), fault.Answer(name, tool[strings.LastIndex(tool, "_")+1:], key)) {
 			return name
 		}
 	}
-	return codeOf(m)
+	return rig.Code(m)
 }
 
 // fitness is how a server fares, as status says it.
@@ -94,8 +95,8 @@ type fitness struct {
 	Cause struct{ Stage, Message string } `json:"last_failure"`
 }
 
-// health is that of server a.
-func (g *gateway) health(t *testing.T) fitness {
+// fitnessOf returns the health of server a.
+func fitnessOf(t *testing.T, g *rig.Gateway) fitness {
 	t.Helper()
 	var st struct {
 		Servers []struct {
@@ -103,7 +104,7 @@ func (g *gateway) health(t *testing.T) fitness {
 			Health fitness
 		}
 	}
-	out, errs, _ := command(t, g.dir, "status", "--json", "--url", g.url)
+	out, errs, _ := rig.Command(t, g.Dir, "status", "--json", "--url", g.URL)
 	if err := json.Unmarshal([]byte(out), &st); err != nil {
 		t.Fatalf("status: %v\n%s%s", err, out, errs)
 	}
@@ -124,9 +125,9 @@ func TestARunLeavesAServerThatIsGoneForTheNextInRank(t *testing.T) {
 		t.Run(string(tr), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, tr, ", health: {every: 1s}")
-			g := serve(t, p.dir)
-			pipe, modern := stdio(t, p.dir, false), g.open(t, "/mcp", true)
-			for _, s := range []session{pipe, modern} {
+			g := rig.Serve(t, p.dir)
+			pipe, modern := rig.Stdio(t, p.dir, false), g.Open(t, "/mcp", true)
+			for _, s := range []rig.Session{pipe, modern} {
 				if got := p.served(t, s, fault.Stateful, "first"); got != "a" {
 					t.Fatalf("%s serves at first", got)
 				}
@@ -141,9 +142,9 @@ func TestARunLeavesAServerThatIsGoneForTheNextInRank(t *testing.T) {
 					t.Errorf("a call of the dead server gave %s", got)
 				}
 			}
-			for name, s := range map[string]session{"stdio": pipe, "modern": modern} {
+			for name, s := range map[string]rig.Session{"stdio": pipe, "modern": modern} {
 				i := 0
-				eventually(t, name+" is served by the next server, under the same name", func() string {
+				rig.Eventually(t, name+" is served by the next server, under the same name", func() string {
 					i++
 					if got := p.served(t, s, fault.Stateful, fmt.Sprintf("second-%s-%d", name, i)); got != "b" {
 						return got
@@ -151,8 +152,8 @@ func TestARunLeavesAServerThatIsGoneForTheNextInRank(t *testing.T) {
 					return ""
 				})
 			}
-			eventually(t, "status says what is wrong with the dead server", func() string {
-				if st := g.health(t); st.State != "quarantine" || st.Cause.Stage == "" || st.Cause.Message == "" {
+			rig.Eventually(t, "status says what is wrong with the dead server", func() string {
+				if st := fitnessOf(t, g); st.State != "quarantine" || st.Cause.Stage == "" || st.Cause.Message == "" {
 					return fmt.Sprintf("%+v", st)
 				}
 				return ""
@@ -160,8 +161,8 @@ func TestARunLeavesAServerThatIsGoneForTheNextInRank(t *testing.T) {
 
 			// It comes back: who has left it stays, who comes anew finds it.
 			p.a.Disarm()
-			eventually(t, "it is healthy again", func() string {
-				if st := g.health(t); st.State != "healthy" {
+			rig.Eventually(t, "it is healthy again", func() string {
+				if st := fitnessOf(t, g); st.State != "healthy" {
 					return fmt.Sprintf("%+v", st)
 				}
 				return ""
@@ -169,7 +170,7 @@ func TestARunLeavesAServerThatIsGoneForTheNextInRank(t *testing.T) {
 			if got := p.served(t, modern, fault.Stateful, "third"); got != "b" {
 				t.Errorf("%s serves those who had left", got)
 			}
-			if got := p.served(t, g.open(t, "/mcp", false), fault.Stateful, "fourth"); got != "a" {
+			if got := p.served(t, g.Open(t, "/mcp", false), fault.Stateful, "fourth"); got != "a" {
 				t.Errorf("%s serves a new session", got)
 			}
 			for i := range 3 {
@@ -199,13 +200,13 @@ func TestAServerIsProbedAsItIsConfigured(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, fault.Legacy, ", "+tt.rows)
-			g := serve(t, p.dir)
-			s := g.open(t, "/mcp", true)
+			g := rig.Serve(t, p.dir)
+			s := g.Open(t, "/mcp", true)
 			if got := p.served(t, s, fault.Stateful, "first"); !strings.HasPrefix(tt.name, "by a path") && got != "a" {
 				t.Fatalf("%s serves", got)
 			}
 			if tt.called {
-				eventually(t, "the tool is called", func() string {
+				rig.Eventually(t, "the tool is called", func() string {
 					if by, err := p.ledger.Executed("probe"); by["a"] == 0 || err != nil {
 						return fmt.Sprint(by, err)
 					}
@@ -216,14 +217,14 @@ func TestAServerIsProbedAsItIsConfigured(t *testing.T) {
 				p.a.Arm(tt.fault)
 			}
 			if tt.fails {
-				eventually(t, "the probes find it out", func() string {
-					if st := g.health(t); st.State != "quarantine" || st.Cause.Stage != "probe" {
+				rig.Eventually(t, "the probes find it out", func() string {
+					if st := fitnessOf(t, g); st.State != "quarantine" || st.Cause.Stage != "probe" {
 						return fmt.Sprintf("%+v", st)
 					}
 					return ""
 				})
 			}
-			out, _, _ := command(t, p.dir, "status", "--url", g.url)
+			out, _, _ := rig.Command(t, p.dir, "status", "--url", g.URL)
 			if strings.Contains(out, "health: ") != (tt.said != "") || !strings.Contains(out, tt.said) {
 				t.Errorf("status says\n%s", out)
 			}
@@ -241,14 +242,14 @@ func TestACallOfADeadServerIsServedByTheEquivalentThatSaysSo(t *testing.T) {
 		t.Run(string(tr), func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, tr, ", trust: operator")
-			g := serve(t, p.dir)
+			g := rig.Serve(t, p.dir)
 			for _, modern := range []bool{false, true} {
-				s := g.open(t, "/mcp", modern)
-				before := names(t, s)
+				s := g.Open(t, "/mcp", modern)
+				before := rig.ListNames(t, s)
 				p.a.Arm(fault.Order{Kind: fault.Refuse})
 				for i := range 3 {
 					key := fmt.Sprint("moved-", modern, i)
-					m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"stateful","arguments":{"key":%q}}`, key))
+					m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"stateful","arguments":{"key":%q}}`, key))
 					var meta struct {
 						Moved struct {
 							ServedBy string `json:"served_by"`
@@ -262,37 +263,37 @@ func TestACallOfADeadServerIsServedByTheEquivalentThatSaysSo(t *testing.T) {
 						Meta json.RawMessage `json:"_meta"`
 					}
 					if err := json.Unmarshal(m.Result, &r); err != nil || json.Unmarshal(r.Meta, &meta) != nil {
-						t.Fatalf("the result is %s", m.raw)
+						t.Fatalf("the result is %s", m.Raw)
 					}
-					if !strings.Contains(string(m.raw), fault.Answer("b", fault.Stateful, key)) || meta.Moved.ServedBy != "b/stateful" || len(meta.Moved.Tried) != 1 || meta.Moved.Tried[0].Tool != "a/stateful" || meta.Moved.Tried[0].Sent {
-						t.Errorf("call %d gave %s", i, m.raw)
+					if !strings.Contains(string(m.Raw), fault.Answer("b", fault.Stateful, key)) || meta.Moved.ServedBy != "b/stateful" || len(meta.Moved.Tried) != 1 || meta.Moved.Tried[0].Tool != "a/stateful" || meta.Moved.Tried[0].Sent {
+						t.Errorf("call %d gave %s", i, m.Raw)
 					}
 					if by, err := p.ledger.Executed(key); err != nil || by["a"] != 0 || by["b"] != 1 {
 						t.Errorf("call %d was executed by %v, %v", i, by, err)
 					}
 				}
-				if again := names(t, s); !slices.Equal(before, again) {
+				if again := rig.ListNames(t, s); !slices.Equal(before, again) {
 					t.Errorf("the list was %q and is %q", before, again)
 				}
 				p.a.Disarm()
-				eventually(t, "it serves again", func() string {
+				rig.Eventually(t, "it serves again", func() string {
 					if got := p.served(t, s, fault.Stateful, fmt.Sprint("back-", modern)); got != "a" {
 						return got
 					}
 					return ""
 				})
 			}
-			if out, _, _ := command(t, p.dir, "status", "--url", g.url); !strings.Contains(out, "calls served by others") {
+			if out, _, _ := rig.Command(t, p.dir, "status", "--url", g.URL); !strings.Contains(out, "calls served by others") {
 				t.Errorf("status says nothing of moved calls:\n%s", out)
 			}
-			eventually(t, "the moves are recorded", func() string {
-				out, errs, _ := command(t, p.dir, "receipts", "list", "--json")
+			rig.Eventually(t, "the moves are recorded", func() string {
+				out, errs, _ := rig.Command(t, p.dir, "receipts", "list", "--json")
 				if !strings.Contains(out, `"served_by":"b/stateful"`) || !strings.Contains(out, `"tries":[{`) {
 					return out + errs
 				}
 				return ""
 			})
-			if out, errs, code := command(t, p.dir, "policy", "diff", "--against", "."); code != 0 {
+			if out, errs, code := rig.Command(t, p.dir, "policy", "diff", "--against", "."); code != 0 {
 				t.Errorf("records of moves disturb policy diff (exit %d):\n%s%s", code, out, errs)
 			}
 		})
@@ -311,7 +312,7 @@ func TestPO09_AVetoedEquivalentTakesNoCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, fault.Modern, ", trust: operator")
-			write(t, filepath.Join(p.dir, "tenants/default/policies/p.rego"), `package switchboard.tenant
+			rig.WriteFile(t, filepath.Join(p.dir, "tenants/default/policies/p.rego"), `package switchboard.tenant
 
 allowed_tools contains c.id if some c in input.candidate_tools
 
@@ -320,9 +321,9 @@ deny[c.id] contains "not there" if {
 	`+veto+`
 }
 `)
-			g := serve(t, p.dir)
+			g := rig.Serve(t, p.dir)
 			for _, modern := range []bool{false, true} {
-				s := g.open(t, "/mcp", modern)
+				s := g.Open(t, "/mcp", modern)
 				if got := p.served(t, s, fault.Deterministic, "first"); got != "a" {
 					t.Fatalf("%s serves at first", got)
 				}
@@ -338,7 +339,7 @@ deny[c.id] contains "not there" if {
 					t.Errorf("%s serves a call that policy has nothing against", got)
 				}
 				p.a.Disarm()
-				eventually(t, "it serves again", func() string {
+				rig.Eventually(t, "it serves again", func() string {
 					if got := p.served(t, s, fault.Deterministic, "back"); got != "a" {
 						return got
 					}

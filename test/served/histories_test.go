@@ -24,6 +24,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 var servedHistories = flag.Int("served-histories", 4, "how many random histories with real processes TestNamesServedHistories goes through")
@@ -109,12 +110,12 @@ type chronicle struct {
 	t      *testing.T
 	rng    *rand.Rand
 	peers  []*peer
-	homes  []*gateway // one, or three replicas
-	said   []string   // what happened
-	ranked []string   // the classes, best first
-	gone   bool       // the last peer is not in the file
-	silent bool       // the last peer's tool has no capability
-	kills  bool       // peers are killed too: then a run may stay with a peer that new runs do not begin with
+	homes  []*rig.Gateway // one, or three replicas
+	said   []string       // what happened
+	ranked []string       // the classes, best first
+	gone   bool           // the last peer is not in the file
+	silent bool           // the last peer's tool has no capability
+	kills  bool           // peers are killed too: then a run may stay with a peer that new runs do not begin with
 
 	clients []*witness
 	asked   atomic.Int64
@@ -141,14 +142,14 @@ func newChronicle(t *testing.T, seed uint64, replicas int) *chronicle {
 		store = fmt.Sprintf("store: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n", redistest.Start(t).URL())
 	}
 	for range replicas {
-		g := &gateway{t: t, dir: t.TempDir()}
+		g := &rig.Gateway{T: t, Dir: t.TempDir()}
 		c.homes = append(c.homes, g)
-		write(t, filepath.Join(g.dir, "secret"), "what all replicas know\n")
-		write(t, filepath.Join(g.dir, "store"), store)
+		rig.WriteFile(t, filepath.Join(g.Dir, "secret"), "what all replicas know\n")
+		rig.WriteFile(t, filepath.Join(g.Dir, "store"), store)
 	}
 	c.write()
 	for i, g := range c.homes {
-		c.homes[i] = serve(t, g.dir)
+		c.homes[i] = rig.Serve(t, g.Dir)
 	}
 	for i := range 2 {
 		for _, lists := range []bool{false, true} {
@@ -159,7 +160,7 @@ func newChronicle(t *testing.T, seed uint64, replicas int) *chronicle {
 	}
 	for _, r := range c.clients {
 		if !r.modern {
-			r.id = c.homes[r.home].open(t, "/mcp", false).id
+			r.id = c.homes[r.home].Open(t, "/mcp", false).ID
 		}
 		c.list(r)
 	}
@@ -170,7 +171,7 @@ func newChronicle(t *testing.T, seed uint64, replicas int) *chronicle {
 func (c *chronicle) write() {
 	c.t.Helper()
 	for _, g := range c.homes {
-		text := "start_deadline: 5s\n" + fileOf(c.t, filepath.Join(g.dir, "store")) + "servers:\n"
+		text := "start_deadline: 5s\n" + rig.ReadFile(c.t, filepath.Join(g.Dir, "store")) + "servers:\n"
 		for i, p := range c.peers {
 			if !c.gone || i < 2 {
 				text += fmt.Sprintf("  %s: {transport: http, url: \"http://%s/mcp\", class: k%d, health: {every: 1s, timeout: 1s}}\n", p.id, p.address, i)
@@ -188,17 +189,17 @@ func (c *chronicle) write() {
 			task := "tenants/default/tasks/only-" + p.id + ".yaml"
 			if files[task] = fmt.Sprintf("task_id: only-%s\nrequired_capabilities:\n  - {tools: [%s/web_search], optional: true}\n", p.id, p.id); i == 2 && c.gone {
 				delete(files, task)
-				_ = os.Remove(filepath.Join(g.dir, task))
+				_ = os.Remove(filepath.Join(g.Dir, task))
 			}
 		}
 		if c.gone {
 			delete(files, "overlays/s2.yaml")
-			_ = os.Remove(filepath.Join(g.dir, "overlays/s2.yaml"))
+			_ = os.Remove(filepath.Join(g.Dir, "overlays/s2.yaml"))
 		} else if c.silent {
 			files["overlays/s2.yaml"] = "server: s2\ntools: {web_search: {capabilities: [{verb: read, resource: fs}]}}\n"
 		}
 		for name, text := range files {
-			write(c.t, filepath.Join(g.dir, name), text)
+			rig.WriteFile(c.t, filepath.Join(g.Dir, name), text)
 		}
 	}
 }
@@ -208,7 +209,7 @@ func (c *chronicle) reload() {
 	c.t.Helper()
 	c.write()
 	for _, g := range c.homes {
-		g.reload(c.t)
+		g.Reload(c.t)
 	}
 }
 
@@ -250,16 +251,16 @@ func (c *chronicle) step() {
 		how := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[c.rng.IntN(2)]
 		note("switchboard %d ends by %v, and starts again", i, how)
 		g := c.homes[i]
-		if err := g.cmd.Process.Signal(how); err != nil {
+		if err := g.Cmd.Process.Signal(how); err != nil {
 			c.t.Fatal(err)
 		}
-		_ = g.cmd.Wait()
-		c.homes[i] = serve(c.t, g.dir)
+		_ = g.Cmd.Wait()
+		c.homes[i] = rig.Serve(c.t, g.Dir)
 	}
 }
 
 // ask sends a request of a witness.
-func (c *chronicle) ask(r *witness, method, params string) message {
+func (c *chronicle) ask(r *witness, method, params string) rig.Message {
 	c.t.Helper()
 	if !r.lists || len(c.homes) == 1 {
 		r.home = c.rng.IntN(len(c.homes))
@@ -267,13 +268,13 @@ func (c *chronicle) ask(r *witness, method, params string) message {
 	return c.askAt(r, r.home, method, params)
 }
 
-func (c *chronicle) askAt(r *witness, home int, method, params string) message {
+func (c *chronicle) askAt(r *witness, home int, method, params string) rig.Message {
 	c.t.Helper()
-	s := &httpSession{url: c.homes[home].url + "/mcp", modern: r.modern, id: r.id, header: http.Header{}}
-	body, extra := s.request(method, params)
+	s := &rig.HTTPSession{URL: c.homes[home].URL + "/mcp", Modern: r.modern, ID: r.id, Header: http.Header{}}
+	body, extra := s.Request(method, params)
 	body = strings.Replace(body, `/clientInfo":{"name":"test"`, fmt.Sprintf(`/clientInfo":{"name":%q`, r.name), 1)
 	body = strings.Replace(body, `"id":7,`, fmt.Sprintf(`"id":%d,`, c.asked.Add(1)), 1)
-	m, _, err := s.exchange(body, extra)
+	m, _, err := s.Exchange(body, extra)
 	if err != nil {
 		c.t.Errorf("%s, modern %v: %s: %v", r.name, r.modern, method, err)
 	}
@@ -286,7 +287,7 @@ func (c *chronicle) list(r *witness) string {
 	m := c.ask(r, "tools/list", "")
 	var list struct{ Tools []json.RawMessage }
 	if m.Error != nil || json.Unmarshal(m.Result, &list) != nil {
-		return codeOf(m)
+		return rig.Code(m)
 	}
 	for _, definition := range list.Tools {
 		r.learn(definition)
@@ -307,17 +308,17 @@ func (c *chronicle) fresh(modern bool) string {
 	home := c.rng.IntN(len(c.homes))
 	r := &witness{name: fmt.Sprint("fresh ", c.rng.Uint64()), modern: modern, shown: map[string]string{}, lists: true, home: home}
 	if !modern {
-		s := &httpSession{url: c.homes[home].url + "/mcp", header: http.Header{}}
-		m, resp, err := s.exchange(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"fresh","version":"1"}}}`, nil)
-		if err != nil || codeOf(m) != "" {
-			return codeOf(m)
+		s := &rig.HTTPSession{URL: c.homes[home].URL + "/mcp", Header: http.Header{}}
+		m, resp, err := s.Exchange(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"fresh","version":"1"}}}`, nil)
+		if err != nil || rig.Code(m) != "" {
+			return rig.Code(m)
 		}
 		r.id = resp.Header.Get("Mcp-Session-Id")
 		defer c.leave(r, home)
 	}
 	m := c.askAt(r, home, "tools/list", "")
 	if m.Error != nil {
-		return codeOf(m)
+		return rig.Code(m)
 	}
 	return string(m.Result)
 }
@@ -325,7 +326,7 @@ func (c *chronicle) fresh(modern bool) string {
 // leave ends the session of a client.
 func (c *chronicle) leave(r *witness, home int) {
 	c.t.Helper()
-	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodDelete, c.homes[home].url+"/mcp", nil)
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodDelete, c.homes[home].URL+"/mcp", nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -356,9 +357,9 @@ func (c *chronicle) known() {
 			if !p.alive || i == 2 && c.gone {
 				continue
 			}
-			eventually(c.t, fmt.Sprintf("%s knows what %s offers, after %q", g.url, p.id, c.said), func() string {
-				m, _, err := (&httpSession{url: g.url + "/mcp/tasks/only-" + p.id, modern: true, header: http.Header{}}).exchange(
-					`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":`+withMeta("")+`}`,
+			rig.Eventually(c.t, fmt.Sprintf("%s knows what %s offers, after %q", g.URL, p.id, c.said), func() string {
+				m, _, err := (&rig.HTTPSession{URL: g.URL + "/mcp/tasks/only-" + p.id, Modern: true, Header: http.Header{}}).Exchange(
+					`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":`+rig.WithMeta("")+`}`,
 					http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/list"}})
 				if err != nil {
 					return err.Error()
@@ -377,7 +378,7 @@ func (c *chronicle) known() {
 					}
 				}
 				if e := peerEditions[p.edition]; got != e.description+e.schema {
-					return fmt.Sprintf("it lists %s", m.raw)
+					return fmt.Sprintf("it lists %s", m.Raw)
 				}
 				return ""
 			})
@@ -394,7 +395,7 @@ func (c *chronicle) settle() {
 			if !r.lists || r.modern != modern {
 				continue
 			}
-			eventually(c.t, fmt.Sprintf("%s, modern %v sees what new clients see, after %q", r.name, modern, c.said), func() string {
+			rig.Eventually(c.t, fmt.Sprintf("%s, modern %v sees what new clients see, after %q", r.name, modern, c.said), func() string {
 				if old, now := c.list(r), c.fresh(modern); old != now && !c.kills {
 					return fmt.Sprintf("it sees %s, and a new one %s", old, now)
 				}
@@ -408,9 +409,9 @@ func (c *chronicle) settle() {
 func (c *chronicle) turn(r *witness, name string) {
 	c.t.Helper()
 	var last []string
-	eventually(c.t, fmt.Sprintf("%s, modern %v: %s leads somewhere, after %q", r.name, r.modern, name, c.said), func() string {
+	rig.Eventually(c.t, fmt.Sprintf("%s, modern %v: %s leads somewhere, after %q", r.name, r.modern, name, c.said), func() string {
 		var both sync.WaitGroup
-		answers := make([]message, 2)
+		answers := make([]rig.Message, 2)
 		homes := []int{c.rng.IntN(len(c.homes)), c.rng.IntN(len(c.homes))}
 		for i := range answers {
 			both.Go(func() {
@@ -420,7 +421,7 @@ func (c *chronicle) turn(r *witness, name string) {
 		both.Wait()
 		again, shown := "", r.shown[name] // before the turn
 		for _, m := range answers {
-			text, code := m.text(), codeOf(m)
+			text, code := m.Text(), rig.Code(m)
 			last = append(last, code+" "+text)
 			var edition int
 			var id string
@@ -442,7 +443,7 @@ func (c *chronicle) turn(r *witness, name string) {
 			case slices.Contains([]string{"SB-CAP-004", "SB-ROUT-001", "SB-DISC-002"}, code):
 				again = code // it is served soon
 			default:
-				c.t.Errorf("%s, modern %v: %s, which was shown, gives %s %s after %q", r.name, r.modern, name, code, m.raw, c.said)
+				c.t.Errorf("%s, modern %v: %s, which was shown, gives %s %s after %q", r.name, r.modern, name, code, m.Raw, c.said)
 			}
 		}
 		if again != "" {

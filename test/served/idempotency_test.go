@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // repeated is what a client needs to see of a call with a key.
@@ -26,22 +27,22 @@ type repeated struct {
 }
 
 // once calls a tool with an idempotency key in _meta.
-func once(t *testing.T, s session, key, tool, arguments string) repeated {
+func once(t *testing.T, s rig.Session, key, tool, arguments string) repeated {
 	t.Helper()
-	m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"_meta":{"io.switchboard/idempotency-key":%q},"name":%q,"arguments":%s}`, key, tool, arguments))
+	m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"_meta":{"io.switchboard/idempotency-key":%q},"name":%q,"arguments":%s}`, key, tool, arguments))
 	return repetition(t, m)
 }
 
-func repetition(t *testing.T, m message) repeated {
+func repetition(t *testing.T, m rig.Message) repeated {
 	t.Helper()
-	got := repeated{code: codeOf(m)}
+	got := repeated{code: rig.Code(m)}
 	var r struct {
 		Content []struct{ Text string }
 		Meta    map[string]json.RawMessage `json:"_meta"`
 	}
 	if m.Result != nil {
 		if err := json.Unmarshal(m.Result, &r); err != nil {
-			t.Errorf("%v: %s", err, m.raw)
+			t.Errorf("%v: %s", err, m.Raw)
 		}
 	}
 	for _, c := range r.Content {
@@ -59,7 +60,7 @@ func repetition(t *testing.T, m message) repeated {
 // overHTTP serves a fake, and notes whether a key ever reached it.
 func overHTTP(t *testing.T, args ...string) (url string) {
 	t.Helper()
-	f := newFake(args)
+	f := rig.NewFake(args)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if key := r.Header.Get("Idempotency-Key"); key != "" {
 			t.Errorf("the server was told of the key %q", key)
@@ -70,17 +71,17 @@ func overHTTP(t *testing.T, args ...string) (url string) {
 	return s.URL
 }
 
-func lines(t *testing.T, file string) int { return strings.Count(fileOf(t, file), "\n") }
+func lines(t *testing.T, file string) int { return strings.Count(rig.ReadFile(t, file), "\n") }
 
 func TestACallWithAKeyIsExecutedOnceForClientsOfBothEras(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NeverTwice)
 	dir := t.TempDir()
 	marks, tape := filepath.Join(dir, "marks"), filepath.Join(dir, "tape")
-	url := overHTTP(t, "marks="+marks, "tape="+tape, fmt.Sprintf(tool, "post"), fmt.Sprintf(tool, "get"))
-	h := inhabit(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  a: {transport: http, url: %q}\nTENANTS\n", url), "",
-		map[string]resident{"acme": {rego: allowAll}, "other": {rego: allowAll}})
-	eras := map[string]session{"legacy": h.as("acme", false), "modern": h.as("acme", true)}
+	url := overHTTP(t, "marks="+marks, "tape="+tape, fmt.Sprintf(rig.Tool, "post"), fmt.Sprintf(rig.Tool, "get"))
+	h := rig.ServeTenants(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  a: {transport: http, url: %q}\nTENANTS\n", url), "",
+		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}, "other": {Rego: rig.AllowAll}})
+	eras := map[string]rig.Session{"legacy": h.OpenAs("acme", false), "modern": h.OpenAs("acme", true)}
 	executed := 0
 	for _, first := range slices.Sorted(maps.Keys(eras)) {
 		key := "key of " + first
@@ -100,9 +101,9 @@ func TestACallWithAKeyIsExecutedOnceForClientsOfBothEras(t *testing.T) {
 					t.Errorf("%s: the key %q: %+v", era, key, got)
 				}
 			}
-			web := *s.(*httpSession)
-			web.header = web.header.Clone()
-			web.header.Set("Idempotency-Key", key)
+			web := *s.(*rig.HTTPSession)
+			web.Header = web.Header.Clone()
+			web.Header.Set("Idempotency-Key", key)
 			if got := repetition(t, callWith(t, &web, `{"name":"post","arguments":{"a":1}}`)); got != (repeated{text: `{"a":1}`, given: true}) {
 				t.Errorf("%s, then %s by a header: %+v", first, era, got)
 			}
@@ -119,21 +120,21 @@ func TestACallWithAKeyIsExecutedOnceForClientsOfBothEras(t *testing.T) {
 	if got := once(t, eras["modern"], "key of legacy", "get", `{"a":1}`); got.code != "SB-CAP-006" {
 		t.Errorf("another tool: %+v", got)
 	}
-	if got := once(t, h.as("other", true), "key of legacy", "post", `{"a":3}`); got != (repeated{text: `{"a":3}`}) {
+	if got := once(t, h.OpenAs("other", true), "key of legacy", "post", `{"a":3}`); got != (repeated{text: `{"a":3}`}) {
 		t.Errorf("another tenant: %+v", got)
 	}
 	if n := lines(t, marks); n != executed {
 		t.Errorf("executed %d times, want %d", n, executed)
 	}
-	if said := fileOf(t, tape); strings.Contains(said, "idempotency") || strings.Contains(said, "key of") {
+	if said := rig.ReadFile(t, tape); strings.Contains(said, "idempotency") || strings.Contains(said, "key of") {
 		t.Errorf("the server was told of a key:\n%s", said)
 	}
 }
 
 // callWith makes tools/call.
-func callWith(t *testing.T, s session, params string) message {
+func callWith(t *testing.T, s rig.Session, params string) rig.Message {
 	t.Helper()
-	m, _ := s.ask(t, "tools/call", params)
+	m, _ := s.Ask(t, "tools/call", params)
 	return m
 }
 
@@ -142,12 +143,12 @@ func TestFiftyWhoRaceWithOneKeyExecuteOnce(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	dir := t.TempDir()
 	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"))+"\nTENANTS\n", "",
-		map[string]resident{"acme": {rego: allowAll}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}})
 	var all sync.WaitGroup
 	var given, asked atomic.Int64
 	for i := range 50 {
-		s := h.as("acme", i%2 == 0)
+		s := h.OpenAs("acme", i%2 == 0)
 		all.Go(func() {
 			asked.Add(1)
 			switch got := once(t, s, "k", "post", fmt.Sprintf(`{"do":"await","until":%q}`, release)); {
@@ -158,13 +159,13 @@ func TestFiftyWhoRaceWithOneKeyExecuteOnce(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the call is under way, and all others have come", func() string {
+	rig.Eventually(t, "the call is under way, and all others have come", func() string {
 		if lines(t, marks) == 0 || asked.Load() < 50 {
 			return "not yet"
 		}
 		return ""
 	})
-	write(t, release, "")
+	rig.WriteFile(t, release, "")
 	all.Wait()
 	if n := lines(t, marks); n != 1 || given.Load() != 49 {
 		t.Errorf("executed %d times; given again to %d", n, given.Load())
@@ -172,21 +173,21 @@ func TestFiftyWhoRaceWithOneKeyExecuteOnce(t *testing.T) {
 }
 
 // onceRequest is what once sends, for those who want to hang up.
-func onceRequest(ctx context.Context, t *testing.T, s *httpSession, key, tool, arguments string) *http.Request {
+func onceRequest(ctx context.Context, t *testing.T, s *rig.HTTPSession, key, tool, arguments string) *http.Request {
 	t.Helper()
 	params := fmt.Sprintf(`{"_meta":{"io.switchboard/idempotency-key":%q},"name":%q,"arguments":%s}`, key, tool, arguments)
 	header := map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-	if s.modern {
-		params = withMeta(params)
+	if s.Modern {
+		params = rig.WithMeta(params)
 		header["Mcp-Protocol-Version"], header["Mcp-Method"], header["Mcp-Name"] = "2026-07-28", "tools/call", tool
 	} else {
-		header["Mcp-Session-Id"] = s.id
+		header["Mcp-Session-Id"] = s.ID
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(`{"jsonrpc":"2.0","id":70,"method":"tools/call","params":`+params+`}`))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(`{"jsonrpc":"2.0","id":70,"method":"tools/call","params":`+params+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = s.header.Clone()
+	req.Header = s.Header.Clone()
 	for name, value := range header {
 		req.Header.Set(name, value)
 	}
@@ -199,9 +200,9 @@ func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
 	for _, modern := range []bool{true, false} {
 		dir := t.TempDir()
 		marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
-		h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"))+"\nTENANTS\n", "",
-			map[string]resident{"acme": {rego: allowAll}})
-		s := h.as("acme", modern)
+		h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"))+"\nTENANTS\n", "",
+			map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}})
+		s := h.OpenAs("acme", modern)
 		arguments := fmt.Sprintf(`{"do":"await","until":%q}`, release)
 		ctx, hangUp := context.WithCancel(t.Context())
 		req := onceRequest(ctx, t, s, "k", "post", arguments)
@@ -214,7 +215,7 @@ func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
 			}
 			over <- err
 		}()
-		eventually(t, "the call is under way", func() string {
+		rig.Eventually(t, "the call is under way", func() string {
 			if lines(t, marks) == 0 {
 				return "not yet"
 			}
@@ -229,7 +230,7 @@ func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
 			defer close(again)
 			again <- once(t, s, "k", "post", arguments)
 		}()
-		write(t, release, "")
+		rig.WriteFile(t, release, "")
 		if got := <-again; got.code != "" || !got.given || lines(t, marks) != 1 {
 			t.Errorf("modern %v: %+v, executed %d times", modern, got, lines(t, marks))
 		}
@@ -240,15 +241,15 @@ func TestAVetoBeatsWhatIsKeptUnderAKey(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"), fmt.Sprintf(tool, "get"))+"\nTENANTS\n", "",
-		map[string]resident{"acme": {rego: allowAll}})
-	layer := filepath.Join(h.dir, "tenants/acme/policies/own.rego")
-	was := fileOf(t, layer)
-	s := h.as("acme", true)
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"), fmt.Sprintf(rig.Tool, "get"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll}})
+	layer := filepath.Join(h.Dir, "tenants/acme/policies/own.rego")
+	was := rig.ReadFile(t, layer)
+	s := h.OpenAs("acme", true)
 	say := func(when, rule string, want repeated) {
 		t.Helper()
-		replace(t, layer, was+rule)
-		h.reload(t)
+		rig.ReplaceFile(t, layer, was+rule)
+		h.Reload(t)
 		if got := once(t, s, "k", "post", `{"a":"secret"}`); got != want {
 			t.Errorf("%s: %+v, want %+v", when, got, want)
 		}
@@ -265,28 +266,18 @@ func TestAVetoBeatsWhatIsKeptUnderAKey(t *testing.T) {
 
 const denialText = "policy does not allow this call as it is, so it was not made. It may allow other arguments, or another time; do not try to get around it, and ask the person whom you work for if you need it (SB-POL-001)"
 
-// killed ends g as nothing can see coming, and serves its files anew.
-func (h *house) killed(t *testing.T) {
-	t.Helper()
-	if err := h.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = h.cmd.Wait() // it was killed
-	h.gateway = serve(t, h.dir)
-}
-
 func TestKeysAndLimitsOutliveAProcessThatIsKilled(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	t.Parallel() // a lease has to run out
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"), fmt.Sprintf(tool, "rare"))+"\nTENANTS\n", "",
-		map[string]resident{"acme": {rego: allowAll + "\nobligations[\"a/rare\"] contains {\"type\": \"rate_limit\", \"rate\": \"1/h\", \"burst\": 2}\n"}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"), fmt.Sprintf(rig.Tool, "rare"))+"\nTENANTS\n", "",
+		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll + "\nobligations[\"a/rare\"] contains {\"type\": \"rate_limit\", \"rate\": \"1/h\", \"burst\": 2}\n"}})
 	const forever = `{"do":"await","until":"/nowhere"}`
-	s := h.as("acme", true)
+	s := h.OpenAs("acme", true)
 	if got := once(t, s, "done", "post", `{"a":1}`); got != (repeated{text: `{"a":1}`}) {
 		t.Errorf("the first: %+v", got)
 	}
-	if got := called(t, s, "rare", `{}`); got != "" {
+	if got := rig.Call(t, s, "rare", `{}`); got != "" {
 		t.Errorf("the first of two: %s", got)
 	}
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -297,29 +288,29 @@ func TestKeysAndLimitsOutliveAProcessThatIsKilled(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 	}()
-	eventually(t, "the call is under way", func() string {
+	rig.Eventually(t, "the call is under way", func() string {
 		if lines(t, marks) < 3 {
 			return "not yet"
 		}
 		return ""
 	})
-	h.killed(t)
-	s = h.as("acme", true)
+	h.Kill(t)
+	s = h.OpenAs("acme", true)
 	if got := once(t, s, "done", "post", `{"a":1}`); got != (repeated{text: `{"a":1}`, given: true}) {
 		t.Errorf("what was done: %+v", got)
 	}
 	if got := once(t, s, "begun", "post", forever); got.code != "SB-EXEC-004" || got.given {
 		t.Errorf("what was begun: %+v", got)
 	}
-	h.killed(t)
-	s = h.as("acme", false)
+	h.Kill(t)
+	s = h.OpenAs("acme", false)
 	if got := once(t, s, "begun", "post", forever); got.code != "SB-EXEC-004" {
 		t.Errorf("what was begun, after another kill: %+v", got)
 	}
-	if one, two := called(t, s, "rare", `{}`), called(t, s, "rare", `{}`); one != "" || two != "SB-ROUT-002" {
+	if one, two := rig.Call(t, s, "rare", `{}`), rig.Call(t, s, "rare", `{}`); one != "" || two != "SB-ROUT-002" {
 		t.Errorf("the second and the third of two: %q, %q", one, two)
 	}
 	if n := lines(t, marks); n != 4 {
-		t.Errorf("executed %d times, want 4:\n%s", n, fileOf(t, marks))
+		t.Errorf("executed %d times, want 4:\n%s", n, rig.ReadFile(t, marks))
 	}
 }

@@ -8,22 +8,23 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/token"
 	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // told is what a client of g is told when it connects.
-func (g *gateway) told(t *testing.T, modern bool) string {
+func instructionsOf(t *testing.T, g *rig.Gateway, modern bool) string {
 	t.Helper()
-	s := g.open(t, "/mcp", true)
+	s := g.Open(t, "/mcp", true)
 	method, params := "server/discover", "{}"
 	if !modern {
-		s.modern, method, params = false, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`
+		s.Modern, method, params = false, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`
 	}
-	m, _ := s.ask(t, method, params)
+	m, _ := s.Ask(t, method, params)
 	var hello struct {
 		Instructions string `json:"instructions"`
 	}
 	if err := json.Unmarshal(m.Result, &hello); err != nil {
-		t.Fatalf("%s: %s", method, m.raw)
+		t.Fatalf("%s: %s", method, m.Raw)
 	}
 	return hello.Instructions
 }
@@ -36,28 +37,28 @@ func TestFirstMinutes6AModelIsToldWhatIsBehindAndWhatTheServersSay(t *testing.T)
 		ofB  = "\n\n[Instructions of server \"b\", in its own words]\n> Ask b for documents."
 	)
 	for _, behind := range []bool{false, true} {
-		g := serve(t, libraries(t, behind))
+		g := rig.Serve(t, libraries(t, behind))
 		for _, modern := range []bool{false, true} {
-			if got := g.told(t, modern); got != ours+ofA+ofB {
+			if got := instructionsOf(t, g, modern); got != ours+ofA+ofB {
 				t.Errorf("modern %v, modern behind %v: %q", modern, behind, got)
 			}
 		}
 	}
 	dir := libraries(t, false)
 	file := filepath.Join(dir, "switchboard.yaml")
-	write(t, file, strings.Replace(fileOf(t, file), "library, a]}", "library, a], instructions: off}", 1))
-	if got := serve(t, dir).told(t, false); got != ours+ofB {
+	rig.WriteFile(t, file, strings.Replace(rig.ReadFile(t, file), "library, a]}", "library, a], instructions: off}", 1))
+	if got := instructionsOf(t, rig.Serve(t, dir), false); got != ours+ofB {
 		t.Errorf("with the instructions of one server off: %q", got)
 	}
 }
 
 func TestFirstMinutes6AModelIsToldWhichServersAreStarting(t *testing.T) {
 	t.Parallel()
-	g := serveAtOnce(t, layOut(t, gated))
-	s := g.openAtOnce(t, "/mcp/tasks/work", true)
-	m, _ := s.ask(t, "server/discover", "{}")
+	g := rig.ServeAtOnce(t, rig.LayOut(t, gated))
+	s := g.OpenAtOnce(t, "/mcp/tasks/work", true)
+	m, _ := s.Ask(t, "server/discover", "{}")
 	if !strings.Contains(string(m.Result), "Still starting: files, web.") {
-		t.Errorf("%s", m.raw)
+		t.Errorf("%s", m.Raw)
 	}
 }
 
@@ -67,11 +68,11 @@ func TestFirstMinutes6AModelIsToldToLookBehindTheStub(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := serve(t, layOut(t, lazily(8000, "")))
+	g := rig.Serve(t, rig.LayOut(t, lazily(8000, "")))
 	for _, modern := range []bool{false, true} {
-		if got := g.told(t, modern); !strings.Contains(got, `before you say that something cannot be done, call aws_helper with {"action":"search"`) {
+		if got := instructionsOf(t, g, modern); !strings.Contains(got, `before you say that something cannot be done, call aws_helper with {"action":"search"`) {
 			t.Errorf("modern %v: %q", modern, got)
-		} else if st := tokens(t, g.open(t, "/mcp", modern)); st.Instructions != c.Count(wire.AppendString(nil, got)) {
+		} else if st := tokens(t, g.Open(t, "/mcp", modern)); st.Instructions != c.Count(wire.AppendString(nil, got)) {
 			t.Errorf("modern %v: %d tokens are charged for %q", modern, st.Instructions, got)
 		}
 	}

@@ -25,20 +25,21 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A clerk is a fake behind that writes down when it executes what, by the id in the
 // arguments.
 type clerk struct {
-	*fake
+	*rig.Fake
 	mu       sync.Mutex
 	executed map[int][]time.Time
 }
 
 func (c *clerk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	var q fakeRequest
+	var q rig.FakeRequest
 	if json.Unmarshal(body, &q) == nil && q.Method == "tools/call" {
 		if id, err := strconv.Atoi(string(q.Params.Arguments["id"])); err == nil {
 			c.mu.Lock()
@@ -48,7 +49,7 @@ func (c *clerk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	c.fake.ServeHTTP(w, r)
+	c.Fake.ServeHTTP(w, r)
 }
 
 // The limit of "paced": so low that it would show if it began anew with a process.
@@ -80,7 +81,7 @@ type survivor struct {
 
 // lived is an attempt, and the life in which it was made.
 type lived struct {
-	attempt
+	rig.Attempt
 	tool  string
 	life  int
 	again bool // it was made before
@@ -98,15 +99,15 @@ func newSurvivor(t *testing.T, redis *redistest.Server) *survivor {
 	t.Helper()
 	paced := `{"name":"paced","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"notify","resource":"slack","constraints":["rate_limited"]}]}}`
 	look := `{"name":"look","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`
-	c := &clerk{fake: newFake([]string{fmt.Sprintf(tool, "post"), paced, look}), executed: map[int][]time.Time{}}
+	c := &clerk{Fake: rig.NewFake([]string{fmt.Sprintf(rig.Tool, "post"), paced, look}), executed: map[int][]time.Time{}}
 	behind := httptest.NewServer(c)
 	settings := ""
 	if redis != nil {
 		settings = fmt.Sprintf("store: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n", redis.URL())
 	}
-	s := &survivor{t: t, binary: plain, clerk: c, redis: redis}
+	s := &survivor{t: t, binary: rig.Plain, clerk: c, redis: redis}
 	s.turn = sync.NewCond(&s.mu)
-	s.dir = layOut(t, fmt.Sprintf(`
+	s.dir = rig.LayOut(t, fmt.Sprintf(`
 -- secret --
 %s
 -- switchboard.yaml --
@@ -238,7 +239,7 @@ func (s *survivor) close(over bool) {
 
 // A client of a survivor.
 type client struct {
-	*httpSession
+	*rig.HTTPSession
 	lost int // the life that it has seen end
 }
 
@@ -248,9 +249,9 @@ func (s *survivor) call(c *client, id int, again, known bool) (lived, bool) {
 	if life == 0 {
 		return lived{}, false
 	}
-	c.url = url + "/mcp"
-	l := lived{c.try(toolOf(id), id), toolOf(id), life, again, known}
-	if l.err != nil {
+	c.URL = url + "/mcp"
+	l := lived{c.Try(toolOf(id), id), toolOf(id), life, again, known}
+	if l.Err != nil {
 		c.lost = life
 	}
 	s.mu.Lock()
@@ -265,7 +266,7 @@ func (s *survivor) answered() int {
 	defer s.mu.Unlock()
 	n := 0
 	for _, l := range s.all {
-		if l.err == nil {
+		if l.Err == nil {
 			n++
 		}
 	}
@@ -281,7 +282,7 @@ func (s *survivor) work(c *client, luck *rand.Rand, first, step int) {
 		if !there {
 			return
 		}
-		if l.good() && keyed(id) {
+		if l.Good() && rig.HasKey(id) {
 			kept = append(kept, id)
 		}
 		if len(kept) > 0 && luck.IntN(8) == 0 {
@@ -336,11 +337,11 @@ func (s *survivor) survive(kills int, besides func()) {
 	s.live()
 	var clientele []*client
 	for i := range 4 {
-		web := (&gateway{t: s.t, url: s.url}).open(s.t, "/mcp", i%2 == 0)
-		clientele = append(clientele, &client{httpSession: web})
-		if !web.modern { // makes two calls at once
+		web := (&rig.Gateway{T: s.t, URL: s.url}).Open(s.t, "/mcp", i%2 == 0)
+		clientele = append(clientele, &client{HTTPSession: web})
+		if !web.Modern { // makes two calls at once
 			again := *web
-			clientele = append(clientele, &client{httpSession: &again})
+			clientele = append(clientele, &client{HTTPSession: &again})
 		}
 	}
 	var working sync.WaitGroup
@@ -367,7 +368,7 @@ func (s *survivor) survive(kills int, besides func()) {
 	}
 	for n := range kills {
 		want := s.answered() + luck.IntN(30)
-		eventually(s.t, "calls are answered", func() string {
+		rig.Eventually(s.t, "calls are answered", func() string {
 			if got := s.answered(); got < want {
 				return fmt.Sprintf("life %d: %d of %d", s.life, got, want)
 			}
@@ -410,31 +411,31 @@ func (s *survivor) survive(kills int, besides func()) {
 
 // settle asks once more for what was lost and had a key, until somebody knows. It returns
 // what the store was late for.
-func (s *survivor) settle(clientele []*client) (late []attempt) {
+func (s *survivor) settle(clientele []*client) (late []rig.Attempt) {
 	lost := map[int]bool{}
 	for _, l := range s.all {
-		if l.err != nil && !l.again && keyed(l.id) {
-			lost[l.id] = true
+		if l.Err != nil && !l.again && rig.HasKey(l.ID) {
+			lost[l.ID] = true
 		}
 	}
 	began := time.Now()
 	var settling sync.WaitGroup
 	for id := range lost {
-		web := *clientele[id%len(clientele)].httpSession
+		web := *clientele[id%len(clientele)].HTTPSession
 		settling.Go(func() {
-			l, _ := s.call(&client{httpSession: &web}, id, true, false)
-			for codeOf(l.answer) == "SB-ROUT-004" && time.Since(began) < patience {
+			l, _ := s.call(&client{HTTPSession: &web}, id, true, false)
+			for rig.Code(l.Answer) == "SB-ROUT-004" && time.Since(began) < rig.Patience {
 				<-time.After(20 * time.Millisecond)
-				l, _ = s.call(&client{httpSession: &web}, id, true, false)
+				l, _ = s.call(&client{HTTPSession: &web}, id, true, false)
 			}
-			if codeOf(l.answer) == "SB-ROUT-004" {
+			if rig.Code(l.Answer) == "SB-ROUT-004" {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				late = append(late, l.attempt)
+				late = append(late, l.Attempt)
 				return
 			}
-			if code := codeOf(l.answer); !l.good() && code != "SB-EXEC-004" && code != "SB-ROUT-002" {
-				s.t.Errorf("lost, and asked for again: %v", l.attempt)
+			if code := rig.Code(l.Answer); !l.Good() && code != "SB-EXEC-004" && code != "SB-ROUT-002" {
+				s.t.Errorf("lost, and asked for again: %v", l.Attempt)
 			}
 		})
 	}
@@ -446,8 +447,8 @@ func (s *survivor) settle(clientele []*client) (late []attempt) {
 // judgeTwice looks for what was executed twice.
 func (s *survivor) judgeTwice() {
 	for _, l := range s.all {
-		if n := len(s.clerk.executed[l.id]); n > 1 && l.tool != "look" {
-			s.t.Errorf("executed %d times: %v", n, l.attempt)
+		if n := len(s.clerk.executed[l.ID]); n > 1 && l.tool != "look" {
+			s.t.Errorf("executed %d times: %v", n, l.Attempt)
 		}
 	}
 }
@@ -463,15 +464,15 @@ func (s *survivor) judge(besides bool) {
 		about := r.Entry.Receipt.Arguments + " " + r.Entry.Receipt.Tool
 		said[about] = append(said[about], r)
 	}
-	if out, errs, code := command(t, s.dir, "receipts", "verify"); code != 0 {
+	if out, errs, code := rig.Command(t, s.dir, "receipts", "verify"); code != 0 {
 		t.Errorf("receipts verify: %s%s", out, errs)
 	}
 	digest := s.digests()
 	repeated, last := map[int]bool{}, map[int]time.Time{} // when a life's last call with an effect that was answered began
 	for _, l := range s.all {
-		repeated[l.id] = repeated[l.id] || l.again
-		if l.good() && l.tool != "look" && l.began.After(last[l.life]) {
-			last[l.life] = l.began
+		repeated[l.ID] = repeated[l.ID] || l.again
+		if l.Good() && l.tool != "look" && l.Began.After(last[l.life]) {
+			last[l.life] = l.Began
 		}
 	}
 	if s.ended {
@@ -479,41 +480,41 @@ func (s *survivor) judge(besides bool) {
 	}
 	answers, late := map[string]int{}, 0
 	for _, l := range s.all {
-		n := len(s.clerk.executed[l.id])
+		n := len(s.clerk.executed[l.ID])
 		intents, outcomes := 0, 0
-		for _, r := range said[digest(l.id)+" "+l.tool] {
+		for _, r := range said[digest(l.ID)+" "+l.tool] {
 			switch got := r.Entry.Receipt; {
 			case got.Kind == "intent":
 				intents++
-			case got.Code == codeOf(l.answer) && (got.Outcome == "ok") == l.good():
+			case got.Code == rig.Code(l.Answer) && (got.Outcome == "ok") == l.Good():
 				outcomes++
 			}
 		}
 		if n > 0 && intents == 0 && l.tool != "look" {
-			t.Errorf("it was executed, and has no intent: %v", l.attempt)
+			t.Errorf("it was executed, and has no intent: %v", l.Attempt)
 		}
-		if l.err != nil {
+		if l.Err != nil {
 			answers["lost"]++
 			continue
 		}
-		answers[l.tool+" "+codeOf(l.answer)]++
-		switch code := codeOf(l.answer); {
-		case l.good() && n == 0:
-			t.Errorf("it has an answer, and was not executed: %v", l.attempt)
-		case l.good():
+		answers[l.tool+" "+rig.Code(l.Answer)]++
+		switch code := rig.Code(l.Answer); {
+		case l.Good() && n == 0:
+			t.Errorf("it has an answer, and was not executed: %v", l.Attempt)
+		case l.Good():
 		case code == "SB-ROUT-002" && l.tool == "paced" && n == 0:
 		case code == "SB-EXEC-004" && l.again && (!l.known || besides):
 		case (code == "SB-ROUT-004" || code == "SB-RCPT-001") && (besides || s.redis != nil) && (n == 0 || l.again): // gone, or late
 			late++
 		default:
-			t.Errorf("executed %d times: %v", n, l.attempt)
+			t.Errorf("executed %d times: %v", n, l.Attempt)
 		}
-		if !repeated[l.id] && intents > 1 {
-			t.Errorf("it has %d intents: %v", intents, l.attempt)
+		if !repeated[l.ID] && intents > 1 {
+			t.Errorf("it has %d intents: %v", intents, l.Attempt)
 		}
 		// What came of a call waits for nothing, but stands before what is waited for later.
-		if code := codeOf(l.answer); outcomes == 0 && l.end.Before(last[l.life]) && code != "SB-RCPT-001" {
-			t.Errorf("life %d: it was answered, and a later call was; its outcome is not recorded: %v", l.life, l.attempt)
+		if code := rig.Code(l.Answer); outcomes == 0 && l.End.Before(last[l.life]) && code != "SB-RCPT-001" {
+			t.Errorf("life %d: it was answered, and a later call was; its outcome is not recorded: %v", l.life, l.Attempt)
 		}
 	}
 	if !besides && late > len(s.all)/10 {
@@ -529,8 +530,8 @@ func (s *survivor) judgeLimit() {
 	var all []span
 	first := map[int]time.Time{}
 	for _, l := range s.all {
-		if at := first[l.id]; l.tool == "paced" && (at.IsZero() || l.began.Before(at)) {
-			first[l.id] = l.began
+		if at := first[l.ID]; l.tool == "paced" && (at.IsZero() || l.Began.Before(at)) {
+			first[l.ID] = l.Began
 		}
 	}
 	for id, began := range first {
@@ -560,7 +561,7 @@ func (s *survivor) judgeLimit() {
 func (s *survivor) digests() func(id int) string {
 	secret := survivorSecret
 	if s.redis == nil {
-		secret = strings.TrimSpace(fileOf(s.t, filepath.Join(s.dir, ".switchboard", "receipts.key")))
+		secret = strings.TrimSpace(rig.ReadFile(s.t, filepath.Join(s.dir, ".switchboard", "receipts.key")))
 	}
 	derived := func(secret, purpose string) []byte {
 		key, err := hkdf.Key(sha256.New, []byte(secret), nil, purpose, sha256.Size)

@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/token"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/realdata"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // realServers serves some of the real servers' tools, as their servers gave them, and
@@ -39,7 +40,7 @@ func realServers(t *testing.T, most int) (yaml string, ids []string) {
 		for _, tool := range s.Tools {
 			args = append(args, string(tool))
 		}
-		srv := httptest.NewServer(newFake(args))
+		srv := httptest.NewServer(rig.NewFake(args))
 		t.Cleanup(srv.Close)
 		ids = append(ids, fmt.Sprint("r", i))
 		fmt.Fprintf(&b, "  r%d: {transport: http, url: %q}\n", i, srv.URL)
@@ -49,12 +50,12 @@ func realServers(t *testing.T, most int) (yaml string, ids []string) {
 
 // received returns the definitions that the client gets, by name, and what they cost
 // by the bytes as they came.
-func received(t *testing.T, c *token.Counter, s session) (raw []byte, cost map[string]int, sum int) {
+func received(t *testing.T, c *token.Counter, s rig.Session) (raw []byte, cost map[string]int, sum int) {
 	t.Helper()
-	m, _ := s.ask(t, "tools/list", "")
+	m, _ := s.Ask(t, "tools/list", "")
 	var list struct{ Tools []json.RawMessage }
 	if err := json.Unmarshal(m.Result, &list); err != nil {
-		t.Fatalf("tools/list: %v: %.300s", err, m.raw)
+		t.Fatalf("tools/list: %v: %.300s", err, m.Raw)
 	}
 	return m.Result, priced(t, c, list.Tools), sumOf(priced(t, c, list.Tools))
 }
@@ -104,11 +105,11 @@ func TestWhatIsChargedIsWhatIsListedAndNeverOverTheBudget(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "  - {tools: [\"%s/*\"], load: on_demand, group: g0}\n", ids[0])
 	}
-	g := serve(t, layOut(t, b.String()))
+	g := rig.Serve(t, rig.LayOut(t, b.String()))
 	done, refused := 0, 0
 	for i := range tasks {
 		for _, modern := range []bool{false, true} {
-			s := g.open(t, fmt.Sprint("/mcp/tasks/t", i), modern)
+			s := g.Open(t, fmt.Sprint("/mcp/tasks/t", i), modern)
 			w := &lazyWorld{t: t, c: c, s: s, modern: modern, r: r, where: fmt.Sprintf("task %d, modern %v", i, modern)}
 			w.know()
 			for range 40 {
@@ -133,7 +134,7 @@ func TestWhatIsChargedIsWhatIsListedAndNeverOverTheBudget(t *testing.T) {
 type lazyWorld struct {
 	t      *testing.T
 	c      *token.Counter
-	s      session
+	s      rig.Session
 	modern bool
 	r      *rand.Rand
 	where  string
@@ -146,14 +147,14 @@ type lazyWorld struct {
 
 func (w *lazyWorld) ask(stub, args string) (text, code string, spent map[string]int) {
 	w.t.Helper()
-	m, _ := w.s.ask(w.t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, stub, args))
+	m, _ := w.s.Ask(w.t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, stub, args))
 	var r struct {
 		Meta struct {
 			Tokens map[string]int `json:"io.switchboard/tokens"`
 		} `json:"_meta"`
 	}
 	_ = json.Unmarshal(m.Result, &r)
-	return m.text(), codeOf(m), r.Meta.Tokens
+	return m.Text(), rig.Code(m), r.Meta.Tokens
 }
 
 var row = regexp.MustCompile(`(?m)^- (\S+) \(([\d,]+)`)
@@ -350,19 +351,19 @@ func quoted(names []string) string {
 func TestFiveThousandExpansionsAtOnceKeepToTheBudget(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingAckedLost)
-	g := serve(t, layOut(t, lazily(1500, "")))
+	g := rig.Serve(t, rig.LayOut(t, lazily(1500, "")))
 	c, err := token.New("o200k_base")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// One run, and fifty sessions that name it.
-	path := "/mcp/runs/" + mint(t, g, "", "work")
+	path := "/mcp/runs/" + rig.MintRun(t, g, "", "work")
 	all := []string{"s3_list_buckets", "s3_get_object", "ec2_describe_instances", "iam_list_users", "lambda_list_functions", "sqs_list_queues", "logs_get_log_events", "dynamodb_scan", "dynamodb_query", "cloudwatch_get_metrics"}
 	var wait sync.WaitGroup
 	codes := make([]map[string]int, 50)
 	for i := range codes {
 		codes[i] = map[string]int{}
-		s := g.open(t, path, i%2 == 0)
+		s := g.Open(t, path, i%2 == 0)
 		wait.Go(func() {
 			for j := range 100 {
 				action := "expand"
@@ -389,7 +390,7 @@ func TestFiveThousandExpansionsAtOnceKeepToTheBudget(t *testing.T) {
 	if got[""]+got["SB-LAZY-001"] != 5000 || got[""] == 0 {
 		t.Errorf("ended in %v", got)
 	}
-	s := g.open(t, path, false)
+	s := g.Open(t, path, false)
 	_, _, sum := received(t, c, s)
 	if st := tokens(t, s); st.Used != sum+st.Instructions || st.Used > 1500 {
 		t.Errorf("%d tokens are listed, and %d charged with %d for instructions, of 1500", sum, st.Used, st.Instructions)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -45,10 +46,10 @@ func lazily(budget int, rules string) string {
 
 // helper asks the stub, and returns what it says to the model, with the code of a
 // refusal.
-func helper(t *testing.T, s session, args string) (text, code string) {
+func helper(t *testing.T, s rig.Session, args string) (text, code string) {
 	t.Helper()
-	m, _ := s.ask(t, "tools/call", `{"name":"aws_helper","arguments":`+args+`}`)
-	return m.text(), codeOf(m)
+	m, _ := s.Ask(t, "tools/call", `{"name":"aws_helper","arguments":`+args+`}`)
+	return m.Text(), rig.Code(m)
 }
 
 // A runStatus is what switchboard_status says of a run.
@@ -70,20 +71,20 @@ type runStatus struct {
 	}
 }
 
-func tokens(t *testing.T, s session) (st runStatus) {
+func tokens(t *testing.T, s rig.Session) (st runStatus) {
 	t.Helper()
-	m, _ := s.ask(t, "tools/call", `{"name":"switchboard_status"}`)
-	if err := json.Unmarshal([]byte(m.text()), &st); err != nil {
-		t.Fatalf("switchboard_status: %v: %s", err, m.raw)
+	m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_status"}`)
+	if err := json.Unmarshal([]byte(m.Text()), &st); err != nil {
+		t.Fatalf("switchboard_status: %v: %s", err, m.Raw)
 	}
 	return st
 }
 
 func TestAGroupIsOneStubUntilItsToolsAreExpanded(t *testing.T) {
 	t.Parallel()
-	sessions(t, layOut(t, lazily(8000, "")), func(t *testing.T, name string, s session) {
+	rig.EachSession(t, rig.LayOut(t, lazily(8000, "")), func(t *testing.T, name string, s rig.Session) {
 		legacy := strings.HasSuffix(name, "legacy")
-		first := names(t, s)
+		first := rig.ListNames(t, s)
 		if !slices.Contains(first, "aws_helper") || slices.ContainsFunc(first, func(n string) bool { return strings.HasPrefix(n, "s3_") }) {
 			t.Fatalf("listed %q", first)
 		}
@@ -101,10 +102,10 @@ func TestAGroupIsOneStubUntilItsToolsAreExpanded(t *testing.T) {
 		if code != "" || !strings.Contains(text, "Buckets") {
 			t.Errorf("call: %s %s", code, text)
 		}
-		if m, _ := s.ask(t, "tools/call", `{"name":"s3_get_object","arguments":{}}`); codeOf(m) != "SB-LAZY-004" || !strings.Contains(m.text(), "aws_helper") {
-			t.Errorf("called by name before it is expanded, with arguments that do not fit: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"s3_get_object","arguments":{}}`); rig.Code(m) != "SB-LAZY-004" || !strings.Contains(m.Text(), "aws_helper") {
+			t.Errorf("called by name before it is expanded, with arguments that do not fit: %s", m.Raw)
 		}
-		if after := tokens(t, s); after.Used != before.Used || !slices.Equal(names(t, s), first) {
+		if after := tokens(t, s); after.Used != before.Used || !slices.Equal(rig.ListNames(t, s), first) {
 			t.Errorf("looking around cost %d tokens", after.Used-before.Used)
 		}
 
@@ -116,11 +117,11 @@ func TestAGroupIsOneStubUntilItsToolsAreExpanded(t *testing.T) {
 		if want := []string{"ec2_describe_instances", "s3_list_buckets"}; after.Used <= before.Used || !slices.Equal(slices.Sorted(slices.Values(after.Groups[0].Expanded)), want) {
 			t.Errorf("%d tokens were used and %d are, and %q are expanded", before.Used, after.Used, after.Groups[0].Expanded)
 		}
-		if got := slices.Contains(names(t, s), "s3_list_buckets"); got != legacy {
+		if got := slices.Contains(rig.ListNames(t, s), "s3_list_buckets"); got != legacy {
 			t.Errorf("it is in the list: %v", got)
 		}
-		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); m.Error != nil || !strings.Contains(string(m.raw), "Buckets") {
-			t.Errorf("called by name: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); m.Error != nil || !strings.Contains(string(m.Raw), "Buckets") {
+			t.Errorf("called by name: %s", m.Raw)
 		}
 		text, code = helper(t, s, `{"action":"expand","tools":["s3_list_buckets"]}`)
 		if again := tokens(t, s); code != "" || !strings.Contains(text, "already") || again.Used != after.Used {
@@ -131,11 +132,11 @@ func TestAGroupIsOneStubUntilItsToolsAreExpanded(t *testing.T) {
 			t.Errorf("collapse: %s %s", code, text)
 		}
 		text, code = helper(t, s, `{"action":"collapse","tools":["ec2_describe_instances"]}`)
-		if end := tokens(t, s); code != "" || end.Used != before.Used || !slices.Equal(names(t, s), first) {
+		if end := tokens(t, s); code != "" || end.Used != before.Used || !slices.Equal(rig.ListNames(t, s), first) {
 			t.Errorf("collapse: %s %s, and %d tokens are used", code, text, end.Used)
 		}
-		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); codeOf(m) != "" || !slices.Equal(tokens(t, s).Groups[0].Expanded, []string{"s3_list_buckets"}) {
-			t.Errorf("called by name after it was collapsed: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); rig.Code(m) != "" || !slices.Equal(tokens(t, s).Groups[0].Expanded, []string{"s3_list_buckets"}) {
+			t.Errorf("called by name after it was collapsed: %s", m.Raw)
 		}
 	})
 }
@@ -145,7 +146,7 @@ func TestAGroupIsOneStubUntilItsToolsAreExpanded(t *testing.T) {
 func TestAStubTellsNothingOfWhatIsHidden(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
-	sessions(t, layOut(t, lazily(8000, `deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`)), func(t *testing.T, _ string, s session) {
+	rig.EachSession(t, rig.LayOut(t, lazily(8000, `deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`)), func(t *testing.T, _ string, s rig.Session) {
 		for _, args := range []string{`{"action":"list"}`, `{"action":"list","service":"s3"}`, `{"action":"search","query":"list buckets","limit":20}`, `{"action":"search","query":"s3_list_buckets"}`} {
 			if text, code := helper(t, s, args); code != "" || strings.Contains(text, "s3_list_buckets (") || strings.Contains(text, "hidden") {
 				t.Errorf("%s: %s %s", args, code, text)
@@ -165,10 +166,10 @@ func TestAStubTellsNothingOfWhatIsHidden(t *testing.T) {
 				t.Errorf("%s: a tool that is not of the group: %s %s", ask, code, essential)
 			}
 		}
-		m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
-		n, _ := s.ask(t, "tools/call", `{"name":"s3_list_bucketz","arguments":{}}`)
-		if codeOf(m) != "SB-CAP-001" || codeOf(n) != "SB-CAP-001" {
-			t.Errorf("by name: %s, and %s", m.raw, n.raw)
+		m, _ := s.Ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
+		n, _ := s.Ask(t, "tools/call", `{"name":"s3_list_bucketz","arguments":{}}`)
+		if rig.Code(m) != "SB-CAP-001" || rig.Code(n) != "SB-CAP-001" {
+			t.Errorf("by name: %s, and %s", m.Raw, n.Raw)
 		}
 	})
 }
@@ -177,7 +178,7 @@ func TestAnExpansionThatPolicyDeniesIsRefusedWhole(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
 	rule := `deny[c.id] contains "no writes now" if { input.phase == "expand"; some c in input.candidate_tools; startswith(c.tool, "ec2_") }`
-	sessions(t, layOut(t, lazily(8000, rule)), func(t *testing.T, _ string, s session) {
+	rig.EachSession(t, rig.LayOut(t, lazily(8000, rule)), func(t *testing.T, _ string, s rig.Session) {
 		before := tokens(t, s)
 		text, code := helper(t, s, `{"action":"expand","tools":["s3_list_buckets","ec2_describe_instances"]}`)
 		if code != "SB-LAZY-002" || !strings.Contains(text, "ec2_describe_instances") || strings.Contains(text, "writes") {
@@ -198,7 +199,7 @@ func TestAnExpansionThatPolicyDeniesIsRefusedWhole(t *testing.T) {
 
 func TestNoServiceIsNoneThatCanBeExpanded(t *testing.T) {
 	t.Parallel()
-	sessions(t, layOut(t, lazily(8000, "")), func(t *testing.T, _ string, s session) {
+	rig.EachSession(t, rig.LayOut(t, lazily(8000, "")), func(t *testing.T, _ string, s rig.Session) {
 		for _, action := range []string{"expand", "collapse"} {
 			if text, code := helper(t, s, `{"action":"`+action+`","service":""}`); code != "SB-LAZY-003" {
 				t.Errorf("%s: %s %s", action, code, text)
@@ -209,23 +210,23 @@ func TestNoServiceIsNoneThatCanBeExpanded(t *testing.T) {
 
 func TestAnExpansionOverTheBudgetIsRefusedWithWhatWouldMakeRoom(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, lazily(8000, ""))
-	s := serve(t, dir).open(t, "/mcp", false)
+	dir := rig.LayOut(t, lazily(8000, ""))
+	s := rig.Serve(t, dir).Open(t, "/mcp", false)
 	first := tokens(t, s)
 	base := first.Used - first.Instructions // which make room for tools
 	helper(t, s, `{"action":"expand","service":"s3"}`)
 	all := tokens(t, s).Used
-	write(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(fileOf(t, filepath.Join(dir, "switchboard.yaml")), "8000", fmt.Sprint(all), 1))
-	sessions(t, dir, func(t *testing.T, _ string, s session) {
+	rig.WriteFile(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(rig.ReadFile(t, filepath.Join(dir, "switchboard.yaml")), "8000", fmt.Sprint(all), 1))
+	rig.EachSession(t, dir, func(t *testing.T, _ string, s rig.Session) {
 		if _, code := helper(t, s, `{"action":"expand","service":"s3"}`); code != "" {
 			t.Fatalf("what just fits: %s", code)
 		}
-		listed := names(t, s)
+		listed := rig.ListNames(t, s)
 		text, code := helper(t, s, `{"action":"expand","tools":["ec2_describe_instances"]}`)
 		if code != "SB-LAZY-001" || !strings.Contains(text, "so 0 are left") || !strings.Contains(text, "ollapse s3_") {
 			t.Fatalf("%s %s", code, text)
 		}
-		if st := tokens(t, s); st.Used != all || st.Left != 0 || st.Budget != all || !slices.Equal(names(t, s), listed) {
+		if st := tokens(t, s); st.Used != all || st.Left != 0 || st.Budget != all || !slices.Equal(rig.ListNames(t, s), listed) {
 			t.Errorf("the refusal changed something: %+v", st)
 		}
 		_, rest, _ := strings.Cut(text, "ollapse ")
@@ -236,10 +237,10 @@ func TestAnExpansionOverTheBudgetIsRefusedWithWhatWouldMakeRoom(t *testing.T) {
 			t.Errorf("after what was suggested: %s %s", code, text)
 		}
 	})
-	write(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(fileOf(t, filepath.Join(dir, "switchboard.yaml")), fmt.Sprint(all), fmt.Sprint(base-1), 1))
-	m, _ := serve(t, dir).open(t, "/mcp", true).ask(t, "tools/list", "")
-	if codeOf(m) != "SB-LAZY-001" || !strings.Contains(string(m.raw), "aws_helper") || !strings.Contains(string(m.raw), fmt.Sprintf("budget is %d", base-1)) {
-		t.Errorf("essential tools alone are over the budget: %s", m.raw)
+	rig.WriteFile(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(rig.ReadFile(t, filepath.Join(dir, "switchboard.yaml")), fmt.Sprint(all), fmt.Sprint(base-1), 1))
+	m, _ := rig.Serve(t, dir).Open(t, "/mcp", true).Ask(t, "tools/list", "")
+	if rig.Code(m) != "SB-LAZY-001" || !strings.Contains(string(m.Raw), "aws_helper") || !strings.Contains(string(m.Raw), fmt.Sprintf("budget is %d", base-1)) {
+		t.Errorf("essential tools alone are over the budget: %s", m.Raw)
 	}
 }
 
@@ -247,15 +248,15 @@ func TestAnExpansionOverTheBudgetIsRefusedWithWhatWouldMakeRoom(t *testing.T) {
 func TestAToolThatIsDeniedAfterItWasExpandedIsGoneAndItsCallsAreRefused(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
-	dir := layOut(t, lazily(8000, ""))
-	g := serve(t, dir)
-	legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
+	dir := rig.LayOut(t, lazily(8000, ""))
+	g := rig.Serve(t, dir)
+	legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
 	heard := make(chan string, 1)
 	stream := func() {
-		listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
+		rig.Listen(t, heard, "legacy", http.MethodGet, legacy.URL, "", http.Header{"Mcp-Session-Id": {legacy.ID}, "Mcp-Protocol-Version": {"2025-11-25"}})
 	}
 	stream()
-	for _, s := range []session{legacy, modern} {
+	for _, s := range []rig.Session{legacy, modern} {
 		if _, code := helper(t, s, `{"action":"expand","tools":["s3_list_buckets"]}`); code != "" {
 			t.Fatal(code)
 		}
@@ -263,17 +264,17 @@ func TestAToolThatIsDeniedAfterItWasExpandedIsGoneAndItsCallsAreRefused(t *testi
 	wait.Receive(t, "that the tools are expanded", heard)
 	stream()
 	file := filepath.Join(dir, "tenants/default/policies/own.rego")
-	write(t, file, fileOf(t, file)+"\n"+`deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`)
+	rig.WriteFile(t, file, rig.ReadFile(t, file)+"\n"+`deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`)
 	wait.Receive(t, "that the legacy client's list is another", heard)
-	for name, s := range map[string]session{"legacy": legacy, "modern": modern} {
-		eventually(t, name+" does not list it", func() string { // each run is bound again by itself
-			if got := names(t, s); slices.Contains(got, "s3_list_buckets") {
+	for name, s := range map[string]rig.Session{"legacy": legacy, "modern": modern} {
+		rig.Eventually(t, name+" does not list it", func() string { // each run is bound again by itself
+			if got := rig.ListNames(t, s); slices.Contains(got, "s3_list_buckets") {
 				return fmt.Sprintf("lists %q", got)
 			}
 			return ""
 		})
-		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); codeOf(m) != "SB-CAP-001" {
-			t.Errorf("%s: by name: %s", name, m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); rig.Code(m) != "SB-CAP-001" {
+			t.Errorf("%s: by name: %s", name, m.Raw)
 		}
 		if text, code := helper(t, s, `{"action":"call","tool":"s3_list_buckets"}`); code != "SB-LAZY-003" {
 			t.Errorf("%s: through the stub: %s %s", name, code, text)
@@ -283,13 +284,13 @@ func TestAToolThatIsDeniedAfterItWasExpandedIsGoneAndItsCallsAreRefused(t *testi
 
 func TestALegacyClientIsToldOfAnExpansionAndAModernOneIsNot(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, lazily(8000, "")))
-	legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
+	g := rig.Serve(t, rig.LayOut(t, lazily(8000, "")))
+	legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
 	heard := make(chan string, 8)
-	listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
-	listen(t, heard, "modern", http.MethodPost, modern.url, `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+	rig.Listen(t, heard, "legacy", http.MethodGet, legacy.URL, "", http.Header{"Mcp-Session-Id": {legacy.ID}, "Mcp-Protocol-Version": {"2025-11-25"}})
+	rig.Listen(t, heard, "modern", http.MethodPost, modern.URL, `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":`+rig.WithMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
 		http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}})
-	for _, s := range []session{modern, legacy} {
+	for _, s := range []rig.Session{modern, legacy} {
 		if _, code := helper(t, s, `{"action":"expand","tools":["s3_list_buckets","s3_get_object"]}`); code != "" {
 			t.Fatal(code)
 		}
@@ -302,7 +303,7 @@ func TestALegacyClientIsToldOfAnExpansionAndAModernOneIsNot(t *testing.T) {
 		t.Errorf("%s was told too", got)
 	default:
 	}
-	if got := names(t, modern); slices.Contains(got, "s3_list_buckets") {
+	if got := rig.ListNames(t, modern); slices.Contains(got, "s3_list_buckets") {
 		t.Errorf("a modern list has changed: %q", got)
 	}
 }
@@ -325,15 +326,15 @@ required_capabilities: [{verb: notify, resource: slack}]
 func TestAClientDeclaresItsTaskOnceAndWithinTheCeiling(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OnlyNarrower)
-	sessions(t, layOut(t, ceiling), func(t *testing.T, name string, s session) {
+	rig.EachSession(t, rig.LayOut(t, ceiling), func(t *testing.T, name string, s rig.Session) {
 		legacy := strings.HasSuffix(name, "legacy")
 		own := []string{"switchboard_status", "switchboard_declare_task"}
-		if got := names(t, s); !slices.Equal(got, own) {
+		if got := rig.ListNames(t, s); !slices.Equal(got, own) {
 			t.Fatalf("listed %q", got)
 		}
 		declare := func(args string) (text, code string) {
-			m, _ := s.ask(t, "tools/call", `{"name":"switchboard_declare_task","arguments":`+args+`}`)
-			return m.text(), codeOf(m)
+			m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_declare_task","arguments":`+args+`}`)
+			return m.Text(), rig.Code(m)
 		}
 		for args, want := range map[string]string{
 			`{"required_capabilities":[{"verb":"notify","resource":"slack"}]}`:                               "SB-TASK-002",
@@ -353,29 +354,29 @@ func TestAClientDeclaresItsTaskOnceAndWithinTheCeiling(t *testing.T) {
 				t.Errorf("%s: %s %s, want %s", args, code, text, want)
 			}
 		}
-		if got := names(t, s); !slices.Equal(got, own) {
+		if got := rig.ListNames(t, s); !slices.Equal(got, own) {
 			t.Fatalf("a refusal has changed the list to %q", got)
 		}
-		if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); codeOf(m) != "SB-CAP-001" {
-			t.Errorf("before it is declared: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); rig.Code(m) != "SB-CAP-001" {
+			t.Errorf("before it is declared: %s", m.Raw)
 		}
 		const task = `{"required_capabilities":[{"verb":"search","resource":"internet"},{"verb":"read","resource":"aws","load":"on_demand"}]}`
 		text, code := declare(task)
 		if code != "" || !strings.Contains(text, `"name":"web_search"`) || !strings.Contains(text, `"name":"aws_helper"`) {
 			t.Fatalf("%s %s", code, text)
 		}
-		if got := names(t, s); slices.Contains(got, "web_search") != legacy || slices.Contains(got, "aws_helper") != legacy {
+		if got := rig.ListNames(t, s); slices.Contains(got, "web_search") != legacy || slices.Contains(got, "aws_helper") != legacy {
 			t.Errorf("now %q are listed", got)
 		}
-		if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); codeOf(m) != "" {
-			t.Errorf("what was declared: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); rig.Code(m) != "" {
+			t.Errorf("what was declared: %s", m.Raw)
 		}
 		if text, code := helper(t, s, `{"action":"call","tool":"s3_list_buckets"}`); code != "" {
 			t.Errorf("through the stub: %s %s", code, text)
 		}
 		// The row's constraint came along: what also writes is not there.
-		if m, _ := s.ask(t, "tools/call", `{"name":"notify","arguments":{}}`); codeOf(m) != "SB-CAP-001" {
-			t.Errorf("what was not declared: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"notify","arguments":{}}`); rig.Code(m) != "SB-CAP-001" {
+			t.Errorf("what was not declared: %s", m.Raw)
 		}
 		if st := tokens(t, s); st.Budget != 5000 || st.Used > 5000 {
 			t.Errorf("%+v", st)
@@ -392,47 +393,49 @@ func TestAClientDeclaresItsTaskOnceAndWithinTheCeiling(t *testing.T) {
 func TestADeclaredTaskStaysBoundUntilTheCeilingForbidsIt(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OnlyNarrower)
-	dir := layOut(t, ceiling)
-	g := serve(t, dir)
-	legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
+	dir := rig.LayOut(t, ceiling)
+	g := rig.Serve(t, dir)
+	legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
 	changes := func(change func()) {
 		heard := make(chan string, 1)
-		listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
+		rig.Listen(t, heard, "legacy", http.MethodGet, legacy.URL, "", http.Header{"Mcp-Session-Id": {legacy.ID}, "Mcp-Protocol-Version": {"2025-11-25"}})
 		change()
 		wait.Receive(t, "that the legacy client's list is another", heard)
 	}
-	all := map[string]session{"legacy": legacy, "modern": modern}
+	all := map[string]rig.Session{"legacy": legacy, "modern": modern}
 	changes(func() {
 		for name, s := range all {
-			m, _ := s.ask(t, "tools/call", `{"name":"switchboard_declare_task","arguments":{"required_capabilities":[{"verb":"search","resource":"internet"},{"verb":"read","resource":"aws","load":"on_demand"}]}}`)
-			if codeOf(m) != "" {
-				t.Fatalf("%s: %s", name, m.raw)
+			m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_declare_task","arguments":{"required_capabilities":[{"verb":"search","resource":"internet"},{"verb":"read","resource":"aws","load":"on_demand"}]}}`)
+			if rig.Code(m) != "" {
+				t.Fatalf("%s: %s", name, m.Raw)
 			}
 		}
 	})
 	reloads := func(change func()) {
-		before := g.reloads(reloaded)
+		before := g.Reloads(rig.Reloaded)
 		changes(change)
-		g.over(t, before, reloaded) // and so no run is bound as before
+		g.AwaitReload(t, before, rig.Reloaded) // and so no run is bound as before
 	}
 	reloads(func() { // one tool less, of which the stub tells
-		write(t, filepath.Join(dir, "tenants/default/policies/own.rego"), `package switchboard.tenant
+		rig.WriteFile(t, filepath.Join(dir, "tenants/default/policies/own.rego"), `package switchboard.tenant
 allowed_tools := {c.id | some c in input.candidate_tools; c.tool != "s3_list_buckets"}
 `)
 	})
 	for name, s := range all {
-		if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); codeOf(m) != "" {
-			t.Errorf("%s: what was declared: %s", name, m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); rig.Code(m) != "" {
+			t.Errorf("%s: what was declared: %s", name, m.Raw)
 		}
 		if text, code := helper(t, s, `{"action":"call","tool":"s3_list_buckets"}`); code != "SB-LAZY-003" {
 			t.Errorf("%s: what is denied now: %s %s", name, code, text)
 		}
 	}
 	file := filepath.Join(dir, "switchboard.yaml")
-	reloads(func() { replace(t, file, strings.Replace(fileOf(t, file), ", {verb: read, resource: aws}", "", 1)) })
+	reloads(func() {
+		rig.ReplaceFile(t, file, strings.Replace(rig.ReadFile(t, file), ", {verb: read, resource: aws}", "", 1))
+	})
 	for name, s := range all {
-		if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); codeOf(m) != "SB-TASK-002" {
-			t.Errorf("%s: beyond the ceiling: %s", name, m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); rig.Code(m) != "SB-TASK-002" {
+			t.Errorf("%s: beyond the ceiling: %s", name, m.Raw)
 		}
 	}
 }
@@ -440,15 +443,15 @@ allowed_tools := {c.id | some c in input.candidate_tools; c.tool != "s3_list_buc
 func TestWithServersAloneOneStubTakesThePlaceOfAllThatIsTooMuch(t *testing.T) {
 	t.Parallel()
 	for budget, folded := range map[int]bool{600: true, 60000: false} {
-		dir := layOut(t, fmt.Sprintf(`
+		dir := rig.LayOut(t, fmt.Sprintf(`
 -- switchboard.yaml --
 token_budget: %d
 servers:
   nimbus: {transport: stdio, command: [BIN, sample, nimbus-search]}
   cloud: {transport: stdio, command: [BIN, sample, aws-like]}
 `, budget))
-		sessions(t, dir, func(t *testing.T, _ string, s session) {
-			got := names(t, s)
+		rig.EachSession(t, dir, func(t *testing.T, _ string, s rig.Session) {
+			got := rig.ListNames(t, s)
 			if !folded {
 				if !slices.Contains(got, "s3_list_buckets") || slices.Contains(got, "tools_helper") || slices.Contains(got, "switchboard_status") {
 					t.Errorf("listed %q", got)
@@ -459,8 +462,8 @@ servers:
 				t.Fatalf("listed %q", got)
 			}
 			ask := func(args string) string {
-				m, _ := s.ask(t, "tools/call", `{"name":"tools_helper","arguments":`+args+`}`)
-				return m.text()
+				m, _ := s.Ask(t, "tools/call", `{"name":"tools_helper","arguments":`+args+`}`)
+				return m.Text()
 			}
 			if got := ask(`{"action":"list"}`); !strings.Contains(got, "\n- cloud: ") || !strings.Contains(got, "\n- nimbus: ") {
 				t.Errorf("list: %s", got)
@@ -469,7 +472,7 @@ servers:
 				t.Errorf("call: %s", got)
 			}
 		})
-		out, errs, code := command(t, dir, "call", "s3_list_buckets")
+		out, errs, code := rig.Command(t, dir, "call", "s3_list_buckets")
 		if code != 0 || !strings.Contains(out, "Buckets") {
 			t.Errorf("switchboard call: exit %d: %s%s", code, out, errs)
 		}
@@ -478,16 +481,16 @@ servers:
 
 func TestWhereItIsAskedForWhatWasUsedLongestAgoMakesRoom(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, lazily(1022, ""))
-	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: work\nlazy: {on_full: collapse_oldest}\n")
-	s := serve(t, dir).open(t, "/mcp", false)
+	dir := rig.LayOut(t, lazily(1022, ""))
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: work\nlazy: {on_full: collapse_oldest}\n")
+	s := rig.Serve(t, dir).Open(t, "/mcp", false)
 	all := []string{"s3_list_buckets", "ec2_describe_regions", "iam_list_users", "sqs_list_queues", "lambda_list_functions", "iam_list_policies"}
 	for i, name := range all {
 		if text, code := helper(t, s, fmt.Sprintf(`{"action":"expand","tools":[%q]}`, name)); code != "" {
 			t.Fatalf("%s: %s %s", name, code, text)
 		}
 		if i > 0 { // so that another is the oldest
-			s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
+			s.Ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
 		}
 	}
 	st := tokens(t, s)
@@ -498,16 +501,16 @@ func TestWhereItIsAskedForWhatWasUsedLongestAgoMakesRoom(t *testing.T) {
 
 func TestTheExamplesOfTheLazyPageAreGood(t *testing.T) {
 	t.Parallel()
-	text := fileOf(t, "../../docs/lazy.md")
+	text := rig.ReadFile(t, "../../docs/lazy.md")
 	_, rest, _ := strings.Cut(text, "```rego\n")
 	rule, _, _ := strings.Cut(rest, "```")
 	yaml := blocks(t, "docs/lazy.md")
 	if len(yaml) != 1 || rule == "" {
 		t.Fatalf("docs/lazy.md has %d blocks of YAML, and this test knows 1; its rule: %q", len(yaml), rule)
 	}
-	dir := layOut(t, "\n-- switchboard.yaml --\nservers:\n  x: {transport: stdio, command: [x]}\n"+yaml[0]+
-		"\n-- tenants/acme/tenant.yaml --\ntenant: acme\n-- tenants/acme/policies/own.rego --\npackage switchboard.tenant\n"+allowAll+rule)
-	if out, errs, code := command(t, dir, "validate", "--tenant", "acme"); code != 0 {
+	dir := rig.LayOut(t, "\n-- switchboard.yaml --\nservers:\n  x: {transport: stdio, command: [x]}\n"+yaml[0]+
+		"\n-- tenants/acme/tenant.yaml --\ntenant: acme\n-- tenants/acme/policies/own.rego --\npackage switchboard.tenant\n"+rig.AllowAll+rule)
+	if out, errs, code := rig.Command(t, dir, "validate", "--tenant", "acme"); code != 0 {
 		t.Errorf("validate: exit %d\n%s%s", code, out, errs)
 	}
 }
@@ -516,7 +519,7 @@ func TestTheExamplesOfTheLazyPageAreGood(t *testing.T) {
 // others: what is expanded gives way, and then what has grown.
 func TestAToolThatGrowsBeyondTheBudgetIsWithheldAndStatusSaysSo(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, `
+	dir := rig.LayOut(t, `
 -- switchboard.yaml --
 token_budget: 722
 servers:
@@ -533,16 +536,16 @@ required_capabilities:
   - {tools: ["grows/*", "calm/calm"]}
   - {tools: ["calm/spare"], load: on_demand, group: aws}
 `)
-	g := serve(t, dir)
-	s := g.open(t, "/mcp", false)
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", false)
 	if _, code := helper(t, s, `{"action":"expand","tools":["spare"]}`); code != "" {
 		t.Fatal(code)
 	}
 	big, _ := json.Marshal(`{"name":"big","description":"` + strings.Repeat("grown out of all proportion ", 200) + `","inputSchema":{"type":"object"}}`)
-	s.ask(t, "tools/call", `{"name":"grow","arguments":{"do":"grow","bytes":`+string(big)+`}}`)
+	s.Ask(t, "tools/call", `{"name":"grow","arguments":{"do":"grow","bytes":`+string(big)+`}}`)
 	want := []string{"switchboard_status", "grow", "calm", "aws_helper"}
-	eventually(t, "the list is without what has grown", func() string {
-		got := names(t, s)
+	rig.Eventually(t, "the list is without what has grown", func() string {
+		got := rig.ListNames(t, s)
 		if slices.Contains(got, "big") {
 			t.Fatalf("listed %q", got)
 		}
@@ -555,13 +558,13 @@ required_capabilities:
 	if st := tokens(t, s); st.Used > 600 || len(st.Groups[0].Expanded) != 0 {
 		t.Errorf("%+v", st)
 	}
-	if m, _ := s.ask(t, "tools/call", `{"name":"big","arguments":{}}`); codeOf(m) != "SB-LAZY-001" {
-		t.Errorf("what is withheld: %s", m.raw)
+	if m, _ := s.Ask(t, "tools/call", `{"name":"big","arguments":{}}`); rig.Code(m) != "SB-LAZY-001" {
+		t.Errorf("what is withheld: %s", m.Raw)
 	}
-	if m, _ := s.ask(t, "tools/call", `{"name":"calm","arguments":{}}`); codeOf(m) != "" {
-		t.Errorf("what is not: %s", m.raw)
+	if m, _ := s.Ask(t, "tools/call", `{"name":"calm","arguments":{}}`); rig.Code(m) != "" {
+		t.Errorf("what is not: %s", m.Raw)
 	}
-	if out, _, _ := command(t, dir, "status", "--url", g.url); !strings.Contains(out, "withheld, since it has grown beyond the token budget: big") {
+	if out, _, _ := rig.Command(t, dir, "status", "--url", g.URL); !strings.Contains(out, "withheld, since it has grown beyond the token budget: big") {
 		t.Errorf("status does not say so:\n%s", out)
 	}
 }
@@ -570,7 +573,7 @@ required_capabilities:
 func TestAToolThatNeedsAPersonIsRefusedThroughItsStubToo(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
-	sessions(t, layOut(t, `
+	rig.EachSession(t, rig.LayOut(t, `
 -- switchboard.yaml --
 servers:
   chat: {transport: stdio, command: [BIN, sample, notifier]}
@@ -582,18 +585,18 @@ default_task: work
 -- tenants/default/tasks/work.yaml --
 task_id: work
 required_capabilities: [{verb: notify, resource: slack, load: on_demand, group: aws}]
-`), func(t *testing.T, _ string, s session) {
+`), func(t *testing.T, _ string, s rig.Session) {
 		if text, code := helper(t, s, `{"action":"call","tool":"notify","arguments":{"channel":"x","text":"y"}}`); code != "SB-APPR-001" {
 			t.Errorf("through the stub: %s %s", code, text)
 		}
 		helper(t, s, `{"action":"expand","tools":["notify"]}`)
-		if m, _ := s.ask(t, "tools/call", `{"name":"notify","arguments":{"channel":"x","text":"y"}}`); codeOf(m) != "SB-APPR-001" {
-			t.Errorf("by name: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"notify","arguments":{"channel":"x","text":"y"}}`); rig.Code(m) != "SB-APPR-001" {
+			t.Errorf("by name: %s", m.Raw)
 		}
 		// JS-01: a message that two readers could read otherwise never gets so far.
 		for _, args := range []string{`{"action":"call","tool":"notify","tool":"other"}`, `{"action":"call","tool":"notify","arguments":{"channel":"a","channel":"b"}}`} {
-			if m, _ := s.ask(t, "tools/call", `{"name":"aws_helper","arguments":`+args+`}`); m.Error == nil || m.Error.Code != -32600 && m.Error.Code != -32700 {
-				t.Errorf("%s: %s", args, m.raw)
+			if m, _ := s.Ask(t, "tools/call", `{"name":"aws_helper","arguments":`+args+`}`); m.Error == nil || m.Error.Code != -32600 && m.Error.Code != -32700 {
+				t.Errorf("%s: %s", args, m.Raw)
 			}
 		}
 	})
@@ -603,19 +606,19 @@ required_capabilities: [{verb: notify, resource: slack, load: on_demand, group: 
 func TestAKeyThatNamesItsTasksDeclaresNone(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OnlyNarrower)
-	free, rows := newKey(t, "free")
-	bound, more := newKey(t, "bound", "--task", "other")
-	dir := layOut(t, strings.Replace(ceiling, "tenant: default\n", "tenant: default\nkeys:\n"+rows+more, 1))
-	g := serve(t, dir)
+	free, rows := rig.NewKey(t, "free")
+	bound, more := rig.NewKey(t, "bound", "--task", "other")
+	dir := rig.LayOut(t, strings.Replace(ceiling, "tenant: default\n", "tenant: default\nkeys:\n"+rows+more, 1))
+	g := rig.Serve(t, dir)
 	const args = `{"name":"switchboard_declare_task","arguments":{"required_capabilities":[{"verb":"search","resource":"internet"}]}}`
 	for _, modern := range []bool{false, true} {
 		for key, may := range map[string]bool{free: true, bound: false} {
-			s := g.open(t, "/mcp", modern, "Authorization", "Bearer "+key)
-			if got := slices.Contains(names(t, s), "switchboard_declare_task"); got != may {
+			s := g.Open(t, "/mcp", modern, "Authorization", "Bearer "+key)
+			if got := slices.Contains(rig.ListNames(t, s), "switchboard_declare_task"); got != may {
 				t.Errorf("modern %v: it may declare: %v, want %v", modern, got, may)
 			}
-			if m, _ := s.ask(t, "tools/call", args); (codeOf(m) == "") != may {
-				t.Errorf("modern %v: %s", modern, m.raw)
+			if m, _ := s.Ask(t, "tools/call", args); (rig.Code(m) == "") != may {
+				t.Errorf("modern %v: %s", modern, m.Raw)
 			}
 		}
 	}
@@ -625,7 +628,7 @@ func TestAKeyThatNamesItsTasksDeclaresNone(t *testing.T) {
 // does not exist, whatever a stub is asked.
 func TestTheTimeOfAnAnswerTellsNothingOfWhatIsHidden(t *testing.T) {
 	t.Parallel()
-	s := serve(t, layOut(t, lazily(8000, `deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`))).open(t, "/mcp", true)
+	s := rig.Serve(t, rig.LayOut(t, lazily(8000, `deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`))).Open(t, "/mcp", true)
 	for _, ask := range []string{
 		`{"action":"call","tool":%q,"arguments":{}}`, `{"action":"expand","tools":[%q]}`, `{"action":"collapse","tools":[%q]}`,
 		`{"action":"search","query":%q}`, `{"action":"list","service":%q}`,

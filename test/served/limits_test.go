@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 func TestReplicasAskForALimitLessOftenThanTheyCallAndNeverExceedIt(t *testing.T) {
@@ -15,25 +16,25 @@ func TestReplicasAskForALimitLessOftenThanTheyCallAndNeverExceedIt(t *testing.T)
 	law.Hold(t, law.NothingAckedLost)
 	const rate, burst, calls = 1000, 500, 1500
 	limited := `{"name":"post","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"notify","resource":"slack","constraints":["rate_limited"]}]}}`
-	book, url := keepLedger(t, 0, limited)
-	c := found(t, strings.Replace(defaultTask(branches(url)), "default_task: all\n", fmt.Sprintf("default_task: all\nlimits:\n  - {match: {constraint: rate_limited}, rate: %d/s, burst: %d}\n", rate, burst), 1))
+	book, url := rig.KeepLedger(t, 0, limited)
+	c := rig.ServeReplicas(t, strings.Replace(defaultTask(branches(url)), "default_task: all\n", fmt.Sprintf("default_task: all\nlimits:\n  - {match: {constraint: rate_limited}, rate: %d/s, burst: %d}\n", rate, burst), 1))
 	var made atomic.Int64
 	granted, begun := 0, time.Now()
-	for _, a := range c.load(calls, 18, nil, &made, c.patient) {
+	for _, a := range c.Load(calls, 18, nil, &made, c.CallPatiently) {
 		switch {
-		case a.good():
+		case a.Good():
 			granted++
-		case codeOf(a.answer) != "SB-ROUT-002":
+		case rig.Code(a.Answer) != "SB-ROUT-002":
 			t.Error(a)
 		}
 	}
 	most := burst + rate*time.Since(begun).Seconds() + 1
-	if n := len(book.executed); n != granted || n < burst-c.repeated || float64(n) > most || len(book.twice()) > 0 {
+	if n := len(book.Executed); n != granted || n < burst-c.Repeated || float64(n) > most || len(book.Twice()) > 0 {
 		t.Errorf("%d calls were granted and %d executed, and %.0f are allowed", granted, n, most)
 	}
 	asked := 0.0
-	for _, g := range c.replicas {
-		_, values := g.metrics()
+	for _, g := range c.All {
+		_, values := g.Metrics()
 		asked += values["switchboard_store_operations_total take ok"]
 	}
 	if asked == 0 || asked >= calls { // 231 times on a machine with other work besides

@@ -1,14 +1,11 @@
 package served_test
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,114 +14,21 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
-
-// Some fakes are made with the official SDK, or repeat what they are asked.
-func init() {
-	if len(os.Args) > 2 && os.Args[1] == "fake" {
-		switch os.Args[2] {
-		case "library":
-			_ = library(os.Args[3]).Run(context.Background(), &mcp.StdioTransport{})
-			os.Exit(0)
-		case "echo":
-			echo(os.Args[3], os.Args[4] == "modern", os.Args[5])
-			os.Exit(0)
-		}
-	}
-}
-
-// library is a server with a bit of everything. Its tools change that.
-func library(name string) *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, &mcp.ServerOptions{
-		Instructions:       "Ask " + name + "\u202e for\x1b documents.",
-		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
-		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
-		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
-			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{name + " " + r.Params.Ref.Name + r.Params.Ref.URI}}}, nil
-		},
-	})
-	read := func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		if strings.HasSuffix(r.Params.URI, "/none") {
-			return nil, mcp.ResourceNotFoundError(r.Params.URI)
-		}
-		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: name + " " + r.Params.URI}}}, nil
-	}
-	get := func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) { //nolint:unparam // a handler
-		return &mcp.GetPromptResult{Description: name + " " + r.Params.Name}, nil
-	}
-	for _, uri := range []string{"doc://shared", "doc://" + name} {
-		s.AddResource(&mcp.Resource{URI: uri, Name: uri}, read)
-	}
-	s.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: name + "://{id}", Name: "t"}, read)
-	s.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "doc://shared/{id}", Name: "u"}, read)
-	for _, prompt := range []string{"greet", "by-" + name} {
-		s.AddPrompt(&mcp.Prompt{Name: prompt}, get)
-	}
-	type input struct {
-		Do  string `json:"do"`
-		URI string `json:"uri"`
-	}
-	mcp.AddTool(s, &mcp.Tool{Name: "do-" + name}, func(ctx context.Context, _ *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
-		switch in.Do {
-		case "prompt":
-			s.AddPrompt(&mcp.Prompt{Name: "new-" + name}, get)
-		case "update":
-			return &mcp.CallToolResult{}, nil, s.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: in.URI})
-		case "die":
-			os.Exit(0)
-		}
-		return &mcp.CallToolResult{}, nil, nil
-	})
-	return s
-}
-
-// echo is a server with these capabilities that answers each request with its
-// own method and params.
-func echo(name string, modern bool, capabilities string) {
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		var q struct {
-			ID     json.RawMessage
-			Method string
-			Params json.RawMessage
-		}
-		if json.Unmarshal(in.Bytes(), &q) != nil || q.ID == nil {
-			continue
-		}
-		result := fmt.Sprintf(`{"by":%q,"method":%q,"params":%s}`, name, q.Method, cmp.Or(string(q.Params), "null"))
-		switch {
-		case q.Method == "initialize" && !modern:
-			result = `{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"serverInfo":{"name":"echo","version":"1"}}`
-		case q.Method == "server/discover" && modern:
-			result = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":` + capabilities + `}`
-		case q.Method == "initialize" || q.Method == "server/discover":
-			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`+"\n", q.ID)
-			continue
-		case q.Method == "tools/list":
-			result = fmt.Sprintf(`{"tools":[{"name":"tool-%s","inputSchema":{"type":"object"}}]}`, name)
-		case q.Method == "prompts/list":
-			result = fmt.Sprintf(`{"prompts":[{"name":"prompt-%s"}]}`, name)
-		case q.Method == "resources/list":
-			result = fmt.Sprintf(`{"resources":[{"uri":"%s:1"}]}`, name)
-		case q.Method == "resources/templates/list":
-			result = `{"resourceTemplates":[]}`
-		}
-		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", q.ID, result)
-	}
-}
 
 // libraries are two that share names, one on stdio and one over HTTP.
 func libraries(t *testing.T, modern bool) string {
 	t.Helper()
-	b := library("b")
+	b := rig.Library("b")
 	site := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return b }, &mcp.StreamableHTTPOptions{Stateless: modern}))
 	t.Cleanup(func() {
 		_ = site.Listener.Close()
 		site.CloseClientConnections()
 		site.Close()
 	})
-	return layOut(t, fakes(`a: {transport: stdio, command: [FAKE, library, a]}`, `b: {transport: http, url: "`+site.URL+`"}`)+`-- tenants/default/tasks/tool.yaml --
+	return rig.LayOut(t, rig.Fakes(`a: {transport: stdio, command: [FAKE, library, a]}`, `b: {transport: http, url: "`+site.URL+`"}`)+`-- tenants/default/tasks/tool.yaml --
 task_id: tool
 required_capabilities:
   - {tools: ["a/do-a"]}
@@ -135,9 +39,9 @@ func TestEverythingThatServersOfferIsListedReadAndCompletedInBothEras(t *testing
 	t.Parallel()
 	for _, modernBehind := range []bool{false, true} {
 		t.Run(fmt.Sprintf("modern behind %v", modernBehind), func(t *testing.T) {
-			sessions(t, libraries(t, modernBehind), func(t *testing.T, name string, s session) {
+			rig.EachSession(t, libraries(t, modernBehind), func(t *testing.T, name string, s rig.Session) {
 				list := func(method, member, key string) (got []string) {
-					m, _ := s.ask(t, method, "")
+					m, _ := s.Ask(t, method, "")
 					var result map[string]json.RawMessage
 					var items []map[string]any
 					_ = json.Unmarshal(m.Result, &result)
@@ -184,12 +88,12 @@ func TestEverythingThatServersOfferIsListedReadAndCompletedInBothEras(t *testing
 					{"completion/complete", `{"ref":{"type":"ref/prompt","name":"greet"},"argument":{"name":"x","value":"y"}}`, "", -32602},
 					{"nobody/knows", `{}`, "", -32601},
 				} {
-					m, _ := s.ask(t, tt.method, tt.params)
+					m, _ := s.Ask(t, tt.method, tt.params)
 					switch {
 					case tt.code == 0 && !strings.Contains(string(m.Result), tt.want):
-						t.Errorf("%s %s: %s", tt.method, tt.params, m.raw)
+						t.Errorf("%s %s: %s", tt.method, tt.params, m.Raw)
 					case tt.code != 0 && (m.Error == nil || m.Error.Code != tt.code):
-						t.Errorf("%s %s: %s, want the error %d", tt.method, tt.params, m.raw, tt.code)
+						t.Errorf("%s %s: %s, want the error %d", tt.method, tt.params, m.Raw, tt.code)
 					}
 				}
 			})
@@ -200,15 +104,15 @@ func TestEverythingThatServersOfferIsListedReadAndCompletedInBothEras(t *testing
 func TestATaskOfSingleToolsSeesNothingElseOfTheirServer(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
-	g := serve(t, libraries(t, false))
+	g := rig.Serve(t, libraries(t, false))
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp/tasks/tool", modern)
-		if got := names(t, s); !slices.Equal(got, []string{"do-a"}) {
+		s := g.Open(t, "/mcp/tasks/tool", modern)
+		if got := rig.ListNames(t, s); !slices.Equal(got, []string{"do-a"}) {
 			t.Fatalf("tools %q", got)
 		}
 		for _, method := range []string{"prompts/list", "resources/list", "resources/templates/list"} {
-			if m, _ := s.ask(t, method, ""); !strings.Contains(string(m.Result), `:[]`) {
-				t.Errorf("%s: %s", method, m.raw)
+			if m, _ := s.Ask(t, method, ""); !strings.Contains(string(m.Result), `:[]`) {
+				t.Errorf("%s: %s", method, m.Raw)
 			}
 		}
 		refusals := map[string][2]string{ // of what is hidden, and of what is not there
@@ -219,10 +123,10 @@ func TestATaskOfSingleToolsSeesNothingElseOfTheirServer(t *testing.T) {
 			refusals["resources/subscribe"] = refusals["resources/read"]
 		}
 		for method, params := range refusals {
-			hidden, _ := s.ask(t, method, params[0])
-			unknown, _ := s.ask(t, method, params[1])
-			if hidden.Error == nil || strings.ReplaceAll(string(hidden.raw), "doc://a", "doc://x") != strings.ReplaceAll(string(unknown.raw), "by-x", "by-a") {
-				t.Errorf("%s: hidden %s\nunknown %s", method, hidden.raw, unknown.raw)
+			hidden, _ := s.Ask(t, method, params[0])
+			unknown, _ := s.Ask(t, method, params[1])
+			if hidden.Error == nil || strings.ReplaceAll(string(hidden.Raw), "doc://a", "doc://x") != strings.ReplaceAll(string(unknown.Raw), "by-x", "by-a") {
+				t.Errorf("%s: hidden %s\nunknown %s", method, hidden.Raw, unknown.Raw)
 			}
 		}
 	}
@@ -232,15 +136,15 @@ func TestExplainAndStatusSayWhatThereIsBesidesTools(t *testing.T) {
 	t.Parallel()
 	dir := libraries(t, false)
 	const shown = "\nShown with their resources and prompts:\n  a\n  b\n"
-	if out, errs, code := command(t, dir, "explain", "all"); code != 0 || !strings.Contains(out, shown) {
+	if out, errs, code := rig.Command(t, dir, "explain", "all"); code != 0 || !strings.Contains(out, shown) {
 		t.Errorf("explain all: exit %d\n%s%s", code, out, errs)
 	}
-	if out, errs, code := command(t, dir, "explain", "tool"); code != 0 || strings.Contains(out, "Shown with") {
+	if out, errs, code := rig.Command(t, dir, "explain", "tool"); code != 0 || strings.Contains(out, "Shown with") {
 		t.Errorf("explain tool: exit %d\n%s%s", code, out, errs)
 	}
-	g := serve(t, dir)
-	g.open(t, "/mcp", false) // it answers once the servers have
-	if out, errs, code := command(t, dir, "status", "--url", g.url); code != 0 || strings.Count(out, "1, 4 resources, 2 prompts") != 2 {
+	g := rig.Serve(t, dir)
+	g.Open(t, "/mcp", false) // it answers once the servers have
+	if out, errs, code := rig.Command(t, dir, "status", "--url", g.URL); code != 0 || strings.Count(out, "1, 4 resources, 2 prompts") != 2 {
 		t.Errorf("status: exit %d\n%s%s", code, out, errs)
 	}
 }
@@ -292,11 +196,11 @@ func TestAClientHearsOfUpdatesAlsoAfterTheServerHasRestarted(t *testing.T) {
 			dir := libraries(t, tt.modernBehind)
 			var tr mcp.Transport
 			if tt.stdio {
-				cmd := tested("stdio")
+				cmd := rig.Switchboard("stdio")
 				cmd.Dir = dir
 				tr = &mcp.CommandTransport{Command: cmd}
 			} else {
-				tr = &mcp.StreamableClientTransport{Endpoint: serve(t, dir).url + "/mcp"}
+				tr = &mcp.StreamableClientTransport{Endpoint: rig.Serve(t, dir).URL + "/mcp"}
 			}
 			r := connect(t, tr, tt.version)
 			const ofA, ofB = "switchboard://a/doc://shared", "switchboard://b/doc://shared"
@@ -308,7 +212,7 @@ func TestAClientHearsOfUpdatesAlsoAfterTheServerHasRestarted(t *testing.T) {
 			// A listener of the modern era is acknowledged some time after Subscribe. An
 			// update that comes late must not be made twice: it would be heard below.
 			for server, uri := range map[string]string{"a": ofA, "b": ofB} {
-				eventually(t, "the first update of "+uri, func() string {
+				rig.Eventually(t, "the first update of "+uri, func() string {
 					r.do(t, server, "update", "doc://shared")
 					select {
 					case got := <-r.updated:
@@ -334,7 +238,7 @@ func TestAClientHearsOfUpdatesAlsoAfterTheServerHasRestarted(t *testing.T) {
 				r.do(t, "a", "update", "doc://shared")
 				r.do(t, "b", "update", "doc://shared")
 			}
-			eventually(t, "an update of the other alone", func() string {
+			rig.Eventually(t, "an update of the other alone", func() string {
 				both()
 				select {
 				case got := <-r.updated:
@@ -360,12 +264,12 @@ func TestAClientHearsOfUpdatesAlsoAfterTheServerHasRestarted(t *testing.T) {
 
 func TestAClientIsToldOfNewPromptsOnlyWhereItSeesThem(t *testing.T) {
 	t.Parallel()
-	g := serve(t, libraries(t, false))
-	all := connect(t, &mcp.StreamableClientTransport{Endpoint: g.url + "/mcp"}, "2025-11-25")
-	few := connect(t, &mcp.StreamableClientTransport{Endpoint: g.url + "/mcp/tasks/tool"}, "2025-11-25")
+	g := rig.Serve(t, libraries(t, false))
+	all := connect(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, "2025-11-25")
+	few := connect(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp/tasks/tool"}, "2025-11-25")
 	all.do(t, "b", "prompt", "")
 	all.hears(t, "a new prompt", all.prompts, "changed")
-	eventually(t, "the new prompt is listed", func() string {
+	rig.Eventually(t, "the new prompt is listed", func() string {
 		list, err := all.ListPrompts(t.Context(), nil)
 		if err != nil {
 			return err.Error()
@@ -391,22 +295,22 @@ func TestExtensionsGoToTheOneServerThatDeclaredThem(t *testing.T) {
 		quoted, _ := json.Marshal([]string{all, some})
 		var caps []json.RawMessage
 		_ = json.Unmarshal(quoted, &caps)
-		dir := layOut(t, fakes(
+		dir := rig.LayOut(t, rig.Fakes(
 			fmt.Sprintf(`one: {transport: stdio, command: [FAKE, echo, one, %s, %s]}`, era, caps[0]),
 			fmt.Sprintf(`two: {transport: stdio, command: [FAKE, echo, two, %s, %s]}`, era, caps[1])))
-		sessions(t, dir, func(t *testing.T, name string, s session) {
+		rig.EachSession(t, dir, func(t *testing.T, name string, s rig.Session) {
 			same := strings.HasSuffix(name, era)
 			for _, method := range []string{"tasks/get", "ui/open"} {
-				m, _ := s.ask(t, method, `{"taskId":"7","n":1.0}`)
+				m, _ := s.Ask(t, method, `{"taskId":"7","n":1.0}`)
 				if same && (!strings.Contains(string(m.Result), `"by":"one","method":"`+method+`"`) || !strings.Contains(string(m.Result), `"n":1.0`)) {
-					t.Errorf("%s behind, %s: %s", era, method, m.raw)
+					t.Errorf("%s behind, %s: %s", era, method, m.Raw)
 				}
 				if !same && (m.Error == nil || m.Error.Code != -32601) {
-					t.Errorf("%s behind, %s: %s", era, method, m.raw)
+					t.Errorf("%s behind, %s: %s", era, method, m.Raw)
 				}
 			}
-			if m, _ := s.ask(t, "lab/x", `{}`); m.Error == nil || m.Error.Code != -32601 {
-				t.Errorf("lab/x, which two servers declared: %s", m.raw)
+			if m, _ := s.Ask(t, "lab/x", `{}`); m.Error == nil || m.Error.Code != -32601 {
+				t.Errorf("lab/x, which two servers declared: %s", m.Raw)
 			}
 			// What is the client's own in _meta goes on with every method.
 			for method, params := range map[string]string{
@@ -418,18 +322,18 @@ func TestExtensionsGoToTheOneServerThatDeclaredThem(t *testing.T) {
 				const mine = `"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","com.example/x":{"n":1.0}`
 				given := params + `,"_meta":{` + mine + `}}`
 				if strings.HasSuffix(name, "modern") {
-					given = params + `,` + strings.Replace(modernMeta, "{", "{"+mine+",", 1) + `}`
+					given = params + `,` + strings.Replace(rig.ModernMeta, "{", "{"+mine+",", 1) + `}`
 				}
 				body := `{"jsonrpc":"2.0","id":99,"method":"` + method + `","params":` + given + `}`
-				m := message{}
-				if h, ok := s.(*httpSession); ok && h.modern {
+				m := rig.Message{}
+				if h, ok := s.(*rig.HTTPSession); ok && h.Modern {
 					target := map[string]string{"prompts/get": "prompt-one", "resources/read": "one:1", "tools/call": "tool-one"}[method]
-					m, _ = h.post(t, body, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}, "Mcp-Name": {target}})
+					m, _ = h.Post(t, body, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}, "Mcp-Name": {target}})
 				} else {
-					m = s.send(t, body)
+					m = s.Send(t, body)
 				}
 				if !strings.Contains(string(m.Result), mine) || !strings.Contains(string(m.Result), `"method":"`+method+`"`) {
-					t.Errorf("%s: %s", method, m.raw)
+					t.Errorf("%s: %s", method, m.Raw)
 				}
 			}
 		})

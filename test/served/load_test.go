@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -26,19 +27,19 @@ func everyServer(t *testing.T) (archive string, tools []string) {
 				continue
 			}
 			name := transport + "_" + era
-			args := []string{fmt.Sprintf(tool, name)}
+			args := []string{fmt.Sprintf(rig.Tool, name)}
 			if era == "modern" {
 				args = append(args, "modern")
 			}
 			tools = append(tools, name)
 			id := strings.ReplaceAll(name, "_", "-")
 			if transport == "stdio" {
-				servers = append(servers, fakeServer(id, args...))
+				servers = append(servers, rig.FakeRow(id, args...))
 				continue
 			}
-			var handler http.Handler = newFake(args)
+			var handler http.Handler = rig.NewFake(args)
 			if transport == "sse" {
-				handler = &sseFake{fake: newFake(args)}
+				handler = &rig.SSEFake{Fake: rig.NewFake(args)}
 			}
 			server := httptest.NewServer(handler)
 			t.Cleanup(func() {
@@ -48,7 +49,7 @@ func everyServer(t *testing.T) (archive string, tools []string) {
 			servers = append(servers, fmt.Sprintf("%s: {transport: http, url: %s/mcp}", id, server.URL))
 		}
 	}
-	return fakes(servers...), tools
+	return rig.Fakes(servers...), tools
 }
 
 // A talker is a client of one era on one transport, of which several calls are
@@ -56,8 +57,8 @@ func everyServer(t *testing.T) (archive string, tools []string) {
 type talker struct {
 	name   string
 	modern bool
-	http   *httpSession
-	stdio  *stdioSession
+	http   *rig.HTTPSession
+	stdio  *rig.StdioSession
 }
 
 // A talk is a call that says something before its result. Its mark is its
@@ -67,7 +68,7 @@ type talk struct{ tool, mark, times, pause, logs string }
 func (c talk) message(id int, modern bool) string {
 	meta := fmt.Sprintf(`"_meta":{"progressToken":%q`, c.mark)
 	if modern {
-		meta += `,"io.modelcontextprotocol/logLevel":"debug",` + strings.TrimSuffix(strings.TrimPrefix(modernMeta, `"_meta":{`), "}")
+		meta += `,"io.modelcontextprotocol/logLevel":"debug",` + strings.TrimSuffix(strings.TrimPrefix(rig.ModernMeta, `"_meta":{`), "}")
 	}
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,%s},"arguments":{"do":"talk","mark":%q,"times":%q,"pause":%q,"logs":%q}}}`, id, c.tool, meta, c.mark, c.times, c.pause, c.logs)
 }
@@ -79,11 +80,11 @@ func (c *talker) all(talks []talk) (map[string][]string, error) {
 	if c.stdio != nil {
 		go func() {
 			for i, call := range talks {
-				fmt.Fprintln(c.stdio.in, call.message(i, c.modern))
+				fmt.Fprintln(c.stdio.In, call.message(i, c.modern))
 			}
 		}()
 		for answers := 0; answers < len(talks); {
-			line, err := c.stdio.line()
+			line, err := c.stdio.ReadLine()
 			if err != nil {
 				return heard, err
 			}
@@ -92,7 +93,7 @@ func (c *talker) all(talks []talk) (map[string][]string, error) {
 					heard[call.mark] = append(heard[call.mark], string(line))
 				}
 			}
-			if m := parse(line); m.Result != nil || m.Error != nil {
+			if m := rig.ParseMessage(line); m.Result != nil || m.Error != nil {
 				answers++
 			}
 		}
@@ -107,11 +108,11 @@ func (c *talker) all(talks []talk) (map[string][]string, error) {
 			if c.modern {
 				header = http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {call.tool}}
 			}
-			m, r, err := c.http.exchange(call.message(i, c.modern), header)
+			m, r, err := c.http.Exchange(call.message(i, c.modern), header)
 			mu.Lock()
 			defer mu.Unlock()
 			failed = errors.Join(failed, err)
-			heard[call.mark] = append(r.said, string(m.raw))
+			heard[call.mark] = append(r.Said, string(m.Raw))
 		})
 	}
 	work.Wait()
@@ -149,7 +150,7 @@ func (c talk) complete(t *testing.T, who string, heard []string) {
 		}
 	}
 	wanted := map[string]string{"yes": c.times}[c.logs]
-	if got := fmt.Sprint(progress, " ", logs); got != c.times+" "+wanted && got != c.times+" 0"+wanted || len(heard) == 0 || parse([]byte(heard[len(heard)-1])).Result == nil {
+	if got := fmt.Sprint(progress, " ", logs); got != c.times+" "+wanted && got != c.times+" 0"+wanted || len(heard) == 0 || rig.ParseMessage([]byte(heard[len(heard)-1])).Result == nil {
 		t.Errorf("%s: %+v heard %s of progress and logs, and then %.300s", who, c, got, heard[max(0, len(heard)-1):])
 	}
 }
@@ -157,14 +158,14 @@ func (c talk) complete(t *testing.T, who string, heard []string) {
 func TestNothingThatIsSaidBeforeAResultIsLostOrReordered(t *testing.T) {
 	t.Parallel()
 	archive, tools := everyServer(t)
-	dir := layOut(t, archive)
+	dir := rig.LayOut(t, archive)
 	// Each has a switchboard of its own, and so processes behind of its own: a
 	// log message of a process is of a call only while that is alone there.
 	clients := []*talker{
-		{name: "http legacy", http: serve(t, dir).open(t, "/mcp", false)},
-		{name: "http modern", http: serve(t, dir).open(t, "/mcp", true), modern: true},
-		{name: "stdio legacy", stdio: stdio(t, dir, false)},
-		{name: "stdio modern", stdio: stdio(t, dir, true), modern: true},
+		{name: "http legacy", http: rig.Serve(t, dir).Open(t, "/mcp", false)},
+		{name: "http modern", http: rig.Serve(t, dir).Open(t, "/mcp", true), modern: true},
+		{name: "stdio legacy", stdio: rig.Stdio(t, dir, false)},
+		{name: "stdio modern", stdio: rig.Stdio(t, dir, true), modern: true},
 	}
 	for _, tt := range []struct {
 		name, times, pause string
@@ -214,13 +215,13 @@ func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	const sessions, calls, each = 200, 20, 2 // of a session at once
 	archive, tools := everyServer(t)
-	archive = strings.Replace(archive, "servers:\n", "servers:\n  fifth: "+strings.TrimPrefix(fakeServer("", fmt.Sprintf(tool, "fifth")), ": ")+"\n", 1)
+	archive = strings.Replace(archive, "servers:\n", "servers:\n  fifth: "+strings.TrimPrefix(rig.FakeRow("", fmt.Sprintf(rig.Tool, "fifth")), ": ")+"\n", 1)
 	tools = append(tools, "fifth")
-	g := serve(t, layOut(t, archive))
+	g := rig.Serve(t, rig.LayOut(t, archive))
 
-	var all []*httpSession
+	var all []*rig.HTTPSession
 	for i := range sessions {
-		all = append(all, g.open(t, "/mcp", i%2 == 0))
+		all = append(all, g.Open(t, "/mcp", i%2 == 0))
 	}
 	start := time.Now()
 	var work sync.WaitGroup
@@ -238,12 +239,12 @@ func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
 				for id := range ids {
 					c := talk{tool: tools[(n+id)%len(tools)], mark: "7", times: "1"}
 					nonce := fmt.Sprintf("nonce-%d-%d.", n, id)
-					body := strings.ReplaceAll(c.message(id, s.modern), `"mark":"7"`, fmt.Sprintf(`"mark":%q`, nonce))
+					body := strings.ReplaceAll(c.message(id, s.Modern), `"mark":"7"`, fmt.Sprintf(`"mark":%q`, nonce))
 					header := http.Header{}
-					if s.modern {
+					if s.Modern {
 						header = http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {c.tool}}
 					}
-					m, r, err := s.exchange(body, header)
+					m, r, err := s.Exchange(body, header)
 					if wait.TimedOut(err) {
 						late.Add("session %d, call %d of %s: %v", n, id, c.tool, err)
 						continue
@@ -252,8 +253,8 @@ func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
 						t.Errorf("session %d, call %d of %s: %v", n, id, c.tool, err)
 						continue
 					}
-					heard := strings.Join(append(r.said, string(m.raw)), "\n")
-					if len(r.said) != 1 || strings.Count(heard, nonce) != 2 || strings.Count(heard, "nonce-") != 2 || !strings.Contains(string(m.raw), fmt.Sprintf(`"id":%d,`, id)) {
+					heard := strings.Join(append(r.Said, string(m.Raw)), "\n")
+					if len(r.Said) != 1 || strings.Count(heard, nonce) != 2 || strings.Count(heard, "nonce-") != 2 || !strings.Contains(string(m.Raw), fmt.Sprintf(`"id":%d,`, id)) {
 						t.Errorf("session %d, call %d of %s heard: %s", n, id, c.tool, heard)
 					}
 				}

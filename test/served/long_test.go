@@ -3,7 +3,6 @@ package served_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/token"
 	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // A longResult is what the tests look at of a result.
@@ -25,22 +25,12 @@ type longResult struct {
 	IsError bool
 }
 
-func longOf(t *testing.T, m message) (r longResult) {
+func longOf(t *testing.T, m rig.Message) (r longResult) {
 	t.Helper()
 	if err := json.Unmarshal(m.Result, &r); err != nil || len(r.Content) == 0 {
-		t.Fatalf("%v: %.300s", err, m.raw)
+		t.Fatalf("%v: %.300s", err, m.Raw)
 	}
 	return r
-}
-
-// saying starts a server over HTTP whose tool of that name always gives that result.
-func saying(t *testing.T, tool, marks, result string) (url string) {
-	t.Helper()
-	f := newFake([]string{"marks=" + marks, fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, tool)})
-	f.says = result
-	s := httptest.NewServer(f)
-	t.Cleanup(s.Close)
-	return s.URL + "/mcp"
 }
 
 const longResults = `
@@ -59,7 +49,7 @@ required_capabilities:
   - {tools: ["*/*"]}
 -- tenants/default/policies/own.rego --
 package switchboard.tenant
-` + allowAll + `
+` + rig.AllowAll + `
 obligations["masked/who"] contains {"type": "redact", "fields": ["/structuredContent/email"]}
 `
 
@@ -72,28 +62,28 @@ func TestFirstMinutes9ALongResultIsAPreviewAndAllOfItCanBeRead(t *testing.T) {
 	whole := b.String()
 	const image = `{"type":"image","data":"iVBORw0KGgo=","mimeType":"image/png"}`
 	marks := filepath.Join(t.TempDir(), "marks")
-	dir := layOut(t, fmt.Sprintf(longResults,
-		saying(t, "look", marks, `{"content":[`+image+`,{"type":"text","text":`+string(wire.AppendString(nil, whole))+`}]}`),
-		saying(t, "who", marks, `{"content":[],"structuredContent":{"email":"secret@example.com","notes":"`+strings.Repeat("note ", 10_000)+`"}}`)))
+	dir := rig.LayOut(t, fmt.Sprintf(longResults,
+		rig.ServeResult(t, "look", marks, `{"content":[`+image+`,{"type":"text","text":`+string(wire.AppendString(nil, whole))+`}]}`),
+		rig.ServeResult(t, "who", marks, `{"content":[],"structuredContent":{"email":"secret@example.com","notes":"`+strings.Repeat("note ", 10_000)+`"}}`)))
 	counter, err := token.New("o200k_base")
 	if err != nil {
 		t.Fatal(err)
 	}
 	calls, reads := 0, 0
-	read := func(t *testing.T, s session, args string) longResult {
+	read := func(t *testing.T, s rig.Session, args string) longResult {
 		t.Helper()
 		reads++
-		m, _ := s.ask(t, "tools/call", `{"name":"switchboard_read","arguments":`+args+`}`)
+		m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_read","arguments":`+args+`}`)
 		return longOf(t, m)
 	}
 	var stranger string // the handle of another run
-	sessions(t, dir, func(t *testing.T, name string, s session) {
-		m, _ := s.ask(t, "tools/list", "")
+	rig.EachSession(t, dir, func(t *testing.T, name string, s rig.Session) {
+		m, _ := s.Ask(t, "tools/list", "")
 		if n := strings.Count(string(m.Result), `"name":"switchboard_read"`); n != 1 {
 			t.Errorf("switchboard_read is listed %d times", n)
 		}
 		calls++
-		m, _ = s.ask(t, "tools/call", `{"name":"look","arguments":{}}`)
+		m, _ = s.Ask(t, "tools/call", `{"name":"look","arguments":{}}`)
 		r := longOf(t, m)
 		if n := counter.Count(m.Result); n > 2000 || r.Meta.Preview.Bytes != len(whole) || len(r.Content) != 2 || r.Content[1].Data != "iVBORw0KGgo=" && r.Content[0].Data != "iVBORw0KGgo=" {
 			t.Errorf("%d tokens, %.500s", n, m.Result)
@@ -111,7 +101,7 @@ func TestFirstMinutes9ALongResultIsAPreviewAndAllOfItCanBeRead(t *testing.T) {
 		if got.String() != whole {
 			t.Error("what was read is not the result")
 		}
-		if found := read(t, s, `{"handle":"`+handle+`","search":"9999. der hafenmeister"}`).Content[0].Text; !strings.Contains(found, "stands in it 1 time, 1 shown") {
+		if found := read(t, s, `{"handle":"`+handle+`","search":"9999. der hafenmeister"}`).Content[0].Text; !strings.Contains(found, "occurs in it 1 time, 1 shown") {
 			t.Errorf("found: %s", found)
 		}
 		if stranger != "" && !strings.Contains(name, "modern") { // modern clients of one principal share a run
@@ -122,28 +112,28 @@ func TestFirstMinutes9ALongResultIsAPreviewAndAllOfItCanBeRead(t *testing.T) {
 		}
 		stranger = handle
 		calls++
-		m, _ = s.ask(t, "tools/call", `{"name":"look","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`)
+		m, _ = s.Ask(t, "tools/call", `{"name":"look","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`)
 		if r := longOf(t, m); r.Content[1].Text != whole || r.Meta.Preview.Handle != "" {
 			t.Errorf("a program gets %.300s", m.Result)
 		}
 
 		calls++
-		m, _ = s.ask(t, "tools/call", `{"name":"who","arguments":{}}`)
+		m, _ = s.Ask(t, "tools/call", `{"name":"who","arguments":{}}`)
 		handle = longOf(t, m).Meta.Preview.Handle
 		if piece := read(t, s, `{"handle":"`+handle+`","path":"/email"}`).Content[0].Text; !strings.HasSuffix(piece, "\n[redacted]") {
 			t.Errorf("what is redacted: %s", piece)
 		}
-		if piece := read(t, s, `{"handle":"`+handle+`","search":"secret"}`).Content[0].Text; !strings.Contains(piece, "does not stand") || strings.Contains(string(m.raw), "secret@") {
+		if piece := read(t, s, `{"handle":"`+handle+`","search":"secret"}`).Content[0].Text; !strings.Contains(piece, "does not stand") || strings.Contains(string(m.Raw), "secret@") {
 			t.Errorf("what is redacted: %s", piece)
 		}
 	})
-	if n := strings.Count(fileOf(t, marks), "\n"); n != calls {
+	if n := strings.Count(rig.ReadFile(t, marks), "\n"); n != calls {
 		t.Errorf("the servers were called %d times, and not %d", n, calls)
 	}
-	if out, errs, code := command(t, dir, "call", "look"); code != 0 || len(out) < len(whole) {
+	if out, errs, code := rig.Command(t, dir, "call", "look"); code != 0 || len(out) < len(whole) {
 		t.Errorf("switchboard call prints %d bytes, exit %d %s", len(out), code, errs)
 	}
-	m, _ := stdio(t, dir, false, "--results", "whole").ask(t, "tools/call", `{"name":"look","arguments":{}}`)
+	m, _ := rig.Stdio(t, dir, false, "--results", "whole").Ask(t, "tools/call", `{"name":"look","arguments":{}}`)
 	if r := longOf(t, m); r.Content[1].Text != whole {
 		t.Errorf("stdio --results whole gives %.300s", m.Result)
 	}
@@ -151,25 +141,25 @@ func TestFirstMinutes9ALongResultIsAPreviewAndAllOfItCanBeRead(t *testing.T) {
 
 func TestFirstMinutes9AResultCanBeReadAsLongAsPolicyAllowsIts(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, fmt.Sprintf(longResults,
-		saying(t, "look", "", `{"content":[{"type":"text","text":"`+strings.Repeat("look ", 10_000)+`"}]}`), saying(t, "who", "", `{"content":[]}`)))
-	g := serve(t, dir)
-	s := g.open(t, "/mcp", false)
-	m, _ := s.ask(t, "tools/call", `{"name":"look","arguments":{}}`)
+	dir := rig.LayOut(t, fmt.Sprintf(longResults,
+		rig.ServeResult(t, "look", "", `{"content":[{"type":"text","text":"`+strings.Repeat("look ", 10_000)+`"}]}`), rig.ServeResult(t, "who", "", `{"content":[]}`)))
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", false)
+	m, _ := s.Ask(t, "tools/call", `{"name":"look","arguments":{}}`)
 	ask := `{"name":"switchboard_read","arguments":{"handle":"` + longOf(t, m).Meta.Preview.Handle + `"}}`
-	if m, _ = s.ask(t, "tools/call", ask); longOf(t, m).IsError {
-		t.Fatalf("%s", m.raw)
+	if m, _ = s.Ask(t, "tools/call", ask); longOf(t, m).IsError {
+		t.Fatalf("%s", m.Raw)
 	}
 	layer := filepath.Join(dir, "tenants/default/policies/own.rego")
-	replace(t, layer, fileOf(t, layer)+"\ndeny[\"long/look\"] contains \"not now\"\n")
-	g.reload(t)
-	if m, _ = s.ask(t, "tools/call", ask); codeOf(m) != "SB-CAP-003" || strings.Contains(string(m.raw), "look look") {
-		t.Errorf("after policy has denied the tool: %.300s", m.raw)
+	rig.ReplaceFile(t, layer, rig.ReadFile(t, layer)+"\ndeny[\"long/look\"] contains \"not now\"\n")
+	g.Reload(t)
+	if m, _ = s.Ask(t, "tools/call", ask); rig.Code(m) != "SB-CAP-003" || strings.Contains(string(m.Raw), "look look") {
+		t.Errorf("after policy has denied the tool: %.300s", m.Raw)
 	}
-	g.signal(t, syscall.SIGTERM)
-	g.stopped(t)
+	g.Signal(t, syscall.SIGTERM)
+	g.AwaitEnd(t)
 	given := map[string]int{}
-	out, _, _ := command(t, dir, "receipts", "export")
+	out, _, _ := rig.Command(t, dir, "receipts", "export")
 	for line := range strings.Lines(out) {
 		var one struct {
 			Entry struct {

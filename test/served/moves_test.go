@@ -6,34 +6,11 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
-
-// away has the session that is open move away from its home, which is stopped and yet has
-// calls of it under way, and returns that home.
-func (c *company) away(t *testing.T, use func()) (home *gateway) {
-	t.Helper()
-	all := c.turn()
-	for _, g := range all {
-		if strings.Contains(g.logged(), "session opened") {
-			home = g
-		}
-	}
-	home.signal(t, syscall.SIGTERM)
-	eventually(t, "the session is at another replica", func() string {
-		use()
-		for _, g := range all {
-			if g != home && strings.Contains(g.logged(), "session taken over") {
-				return ""
-			}
-		}
-		return "it is not"
-	})
-	return home
-}
 
 func TestACallThatItsSessionLeavesBehindIsAnsweredAndCancelled(t *testing.T) {
 	t.Parallel()
@@ -45,18 +22,18 @@ func TestACallThatItsSessionLeavesBehindIsAnsweredAndCancelled(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
 			tape, until := filepath.Join(folder, "tape"), filepath.Join(folder, "until")
-			servers := fakes(
-				fakeServer("near", "tape="+tape, fmt.Sprintf(tool, "near")),
-				fmt.Sprintf("far: {transport: http, url: %q}", overHTTP(t, "tape="+tape, fmt.Sprintf(tool, "far"))))
-			t.Cleanup(func() { write(t, until, "") }) // before the servers are waited for
-			c := found(t, strings.Replace(servers, "-- switchboard.yaml --\n", "-- switchboard.yaml --\ngrace: 1m\n", 1))
+			servers := rig.Fakes(
+				rig.FakeRow("near", "tape="+tape, fmt.Sprintf(rig.Tool, "near")),
+				fmt.Sprintf("far: {transport: http, url: %q}", overHTTP(t, "tape="+tape, fmt.Sprintf(rig.Tool, "far"))))
+			t.Cleanup(func() { rig.WriteFile(t, until, "") }) // before the servers are waited for
+			c := rig.ServeReplicas(t, strings.Replace(servers, "-- switchboard.yaml --\n", "-- switchboard.yaml --\ngrace: 1m\n", 1))
 
 			// A process does not say for which of its calls it asks: one question at a time is of it.
 			questioned := []string{"near", "far", "far", "far"}
-			within, stop := context.WithTimeout(t.Context(), 2*patience)
+			within, stop := context.WithTimeout(t.Context(), 2*rig.Patience)
 			defer stop()
 			asked, moved := make(chan string, len(questioned)), make(chan struct{})
-			call := who.connect(t, c.url+"/mcp", &person{name: "Ann", header: http.Header{asks: {"Ann"}}, asked: asked, ready: func() { <-moved }})
+			call := who.connect(t, c.URL+"/mcp", &person{name: "Ann", header: http.Header{rig.ClientHeader: {"Ann"}}, asked: asked, ready: func() { <-moved }})
 			ended, cancelled := make(chan error, len(questioned)), make(chan error, 2)
 			ctx, cancel := context.WithCancel(within)
 			defer cancel()
@@ -87,13 +64,13 @@ func TestACallThatItsSessionLeavesBehindIsAnsweredAndCancelled(t *testing.T) {
 					wait.Late(t, "not all calls ask")
 				}
 			}
-			eventually(t, "the calls are under way", func() string {
-				if n := strings.Count(fileOf(t, tape), `\"await\"`); n < 2 {
+			rig.Eventually(t, "the calls are under way", func() string {
+				if n := strings.Count(rig.ReadFile(t, tape), `\"await\"`); n < 2 {
 					return fmt.Sprint(n, " are")
 				}
 				return ""
 			})
-			home := c.away(t, func() {
+			home := c.StopOwner(t, func() {
 				if _, err := call(within, "far", map[string]any{}); err != nil {
 					t.Error(err)
 				}
@@ -104,11 +81,11 @@ func TestACallThatItsSessionLeavesBehindIsAnsweredAndCancelled(t *testing.T) {
 				wait.Answered(t, within, "a call whose question is answered", <-ended)
 			}
 			if who.name == "mcp-go legacy" { // which does not say that it cancels
-				write(t, until, "")
+				rig.WriteFile(t, until, "")
 			} else {
 				cancel()
-				eventually(t, "both servers hear what is cancelled", func() string {
-					if n := strings.Count(fileOf(t, tape), "notifications/cancelled"); n < 2 {
+				rig.Eventually(t, "both servers hear what is cancelled", func() string {
+					if n := strings.Count(rig.ReadFile(t, tape), "notifications/cancelled"); n < 2 {
 						return fmt.Sprint(n, " do")
 					}
 					return ""
@@ -119,7 +96,7 @@ func TestACallThatItsSessionLeavesBehindIsAnsweredAndCancelled(t *testing.T) {
 					t.Errorf("a call that is not asked: %v", err)
 				}
 			}
-			if took := home.stopped(t); took > patience {
+			if took := home.AwaitEnd(t); took > rig.Patience {
 				t.Errorf("it stops %v after that", took)
 			}
 		})

@@ -16,21 +16,22 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // A rival is a fake over HTTP that answers each call with its own name. It can be killed, and comes
 // back at the same address.
 type rival struct {
-	*fake
+	*rig.Fake
 	name, address string
 	server        *httptest.Server
 }
 
 func newRival(t *testing.T, name string, tools ...string) *rival {
 	t.Helper()
-	r := &rival{fake: newFake(tools), name: name}
-	r.says = fmt.Sprintf(`{"content":[{"type":"text","text":"served by %s"}]}`, name)
-	r.server = httptest.NewServer(r.fake)
+	r := &rival{Fake: rig.NewFake(tools), name: name}
+	r.Says = fmt.Sprintf(`{"content":[{"type":"text","text":"served by %s"}]}`, name)
+	r.server = httptest.NewServer(r.Fake)
 	r.address = r.server.Listener.Addr().String()
 	t.Cleanup(func() { r.server.Close() })
 	return r
@@ -47,7 +48,7 @@ func (r *rival) revive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.server = &httptest.Server{Listener: l, Config: &http.Server{Handler: r.fake}} //nolint:gosec // a test's
+	r.server = &httptest.Server{Listener: l, Config: &http.Server{Handler: r.Fake}} //nolint:gosec // a test's
 	r.server.Start()
 }
 
@@ -63,7 +64,7 @@ const twoClasses = "tenant: default\ndefault_task: t\nranking: {classes: [%s]}\n
 // rivalry lays out a configuration in which ha, of class paid_api, comes before hb, of class free_api.
 func rivalry(t *testing.T, ha, hb *rival) (dir string) {
 	t.Helper()
-	return layOut(t, fmt.Sprintf(`
+	return rig.LayOut(t, fmt.Sprintf(`
 -- switchboard.yaml --
 servers:
   ha: {transport: http, url: "http://%s/mcp", class: paid_api, health: {every: 1s}}
@@ -81,19 +82,19 @@ required_capabilities: [{verb: search, resource: internet, select: tool, as: fin
 }
 
 // calls returns what a call of the tool says: a text, or the code of a refusal.
-func calls(t *testing.T, s session, tool string) string {
+func calls(t *testing.T, s rig.Session, tool string) string {
 	t.Helper()
-	m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"query":"x"}}`, tool))
-	if code := codeOf(m); code != "" {
+	m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"query":"x"}}`, tool))
+	if code := rig.Code(m); code != "" {
 		return code
 	}
-	return m.text()
+	return m.Text()
 }
 
 // awaits calls the tool until it says want. It returns what the calls said before.
-func awaits(t *testing.T, who string, s session, tool, want string) (before []string) {
+func awaits(t *testing.T, who string, s rig.Session, tool, want string) (before []string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s: %s says %q", who, tool, want), func() string {
+	rig.Eventually(t, fmt.Sprintf("%s: %s says %q", who, tool, want), func() string {
 		if got := calls(t, s, tool); got != want {
 			before = append(before, got)
 			return fmt.Sprintf("after %q", before)
@@ -104,12 +105,12 @@ func awaits(t *testing.T, who string, s session, tool, want string) (before []st
 }
 
 // clients are a client of each kind, of the tasks t and as.
-func clients(t *testing.T, g *gateway) map[string]session {
+func clients(t *testing.T, g *rig.Gateway) map[string]rig.Session {
 	t.Helper()
-	return map[string]session{
-		"legacy": g.open(t, "/mcp", false), "modern": g.open(t, "/mcp", true),
-		"legacy, as": g.open(t, "/mcp/tasks/as", false), "modern, as": g.open(t, "/mcp/tasks/as", true),
-		"stdio": stdio(t, g.dir, false), "stdio, modern": stdio(t, g.dir, true),
+	return map[string]rig.Session{
+		"legacy": g.Open(t, "/mcp", false), "modern": g.Open(t, "/mcp", true),
+		"legacy, as": g.Open(t, "/mcp/tasks/as", false), "modern, as": g.Open(t, "/mcp/tasks/as", true),
+		"stdio": rig.Stdio(t, g.Dir, false), "stdio, modern": rig.Stdio(t, g.Dir, true),
 	}
 }
 
@@ -121,12 +122,12 @@ func nameFor(who string) string {
 }
 
 // listBytes is the result of tools/list, without what tells the client of this one answer.
-func listBytes(t *testing.T, s session) string {
+func listBytes(t *testing.T, s rig.Session) string {
 	t.Helper()
-	m, _ := s.ask(t, "tools/list", "{}")
+	m, _ := s.Ask(t, "tools/list", "{}")
 	var list struct{ Tools json.RawMessage }
 	if err := json.Unmarshal(m.Result, &list); err != nil {
-		t.Fatalf("tools/list: %v: %s", err, m.raw)
+		t.Fatalf("tools/list: %v: %s", err, m.Raw)
 	}
 	return string(list.Tools)
 }
@@ -135,7 +136,7 @@ func TestNames1AFallbackKeepsTheName(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
 	ha, hb := newRival(t, "ha", searches("web_search", "")), newRival(t, "hb", searches("web_search", ""))
-	g := serve(t, rivalry(t, ha, hb))
+	g := rig.Serve(t, rivalry(t, ha, hb))
 	all := clients(t, g)
 	before := map[string]string{}
 	for who, s := range all {
@@ -160,7 +161,7 @@ func TestNames1AFallbackKeepsTheName(t *testing.T) {
 func TestNames1AToolThatDoesNotStandInIsToldWithItsDefinition(t *testing.T) {
 	t.Parallel()
 	ha, hb := newRival(t, "ha", searches("web_search", "")), newRival(t, "hb", searches("web_search", `,"required":["query"]`))
-	g := serve(t, rivalry(t, ha, hb))
+	g := rig.Serve(t, rivalry(t, ha, hb))
 	all := clients(t, g)
 	for who, s := range all {
 		calls(t, s, nameFor(who))
@@ -171,10 +172,10 @@ func TestNames1AToolThatDoesNotStandInIsToldWithItsDefinition(t *testing.T) {
 		name := nameFor(who)
 		// A client that asks for the list again knows the new definition. This one calls.
 		awaits(t, who, s, name, "SB-CAP-008")
-		m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"query":"x"}}`, name))
-		if code := codeOf(m); code == "SB-CAP-008" && (!strings.Contains(m.text(), `"required":["query"]`) || !strings.Contains(m.text(), `"name":"`+name+`"`) ||
-			!strings.Contains(string(m.raw), `"retryable":"yes"`)) {
-			t.Errorf("%s: the answer does not say how to go on: %s", who, m.raw)
+		m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"query":"x"}}`, name))
+		if code := rig.Code(m); code == "SB-CAP-008" && (!strings.Contains(m.Text(), `"required":["query"]`) || !strings.Contains(m.Text(), `"name":"`+name+`"`) ||
+			!strings.Contains(string(m.Raw), `"retryable":"yes"`)) {
+			t.Errorf("%s: the answer does not say how to go on: %s", who, m.Raw)
 		}
 		awaits(t, who, s, name, "served by hb")
 	}
@@ -185,25 +186,25 @@ func TestNames2TheListDoesNotDependOnWhatWasBefore(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	ha, hb := newRival(t, "ha", searches("web_search", "")), newRival(t, "hb", searches("web_search", ""), searches("web_find", ""))
 	dir := rivalry(t, ha, hb)
-	g := serve(t, dir)
-	old := map[bool]session{false: g.open(t, "/mcp", false), true: g.open(t, "/mcp", true)}
+	g := rig.Serve(t, dir)
+	old := map[bool]rig.Session{false: g.Open(t, "/mcp", false), true: g.Open(t, "/mcp", true)}
 	for _, s := range old {
-		names(t, s)
+		rig.ListNames(t, s)
 	}
 	check := func(when, want string) {
 		t.Helper()
 		for modern, s := range old {
-			eventually(t, fmt.Sprintf("%s: the client that was there before sees %s, modern: %v", when, want, modern), func() string {
-				if got := strings.Join(names(t, s), " "); got != want {
+			rig.Eventually(t, fmt.Sprintf("%s: the client that was there before sees %s, modern: %v", when, want, modern), func() string {
+				if got := strings.Join(rig.ListNames(t, s), " "); got != want {
 					return got
 				}
 				return ""
 			})
-			if fresh := g.open(t, "/mcp", modern); listBytes(t, fresh) != listBytes(t, s) {
+			if fresh := g.Open(t, "/mcp", modern); listBytes(t, fresh) != listBytes(t, s) {
 				t.Errorf("%s, modern %v: a fresh client gets %s, and the one that was there before %s", when, modern, listBytes(t, fresh), listBytes(t, s))
 			}
 		}
-		out, errs, code := command(t, dir, "tools", "--json", "--url", g.url)
+		out, errs, code := rig.Command(t, dir, "tools", "--json", "--url", g.URL)
 		if code != 0 {
 			t.Fatalf("tools: %s", errs)
 		}
@@ -215,9 +216,9 @@ func TestNames2TheListDoesNotDependOnWhatWasBefore(t *testing.T) {
 	}
 	check("at first", "web_search")
 	tenant := filepath.Join(dir, "tenants/default/tenant.yaml")
-	write(t, tenant, fmt.Sprintf(twoClasses, "free_api, paid_api"))
+	rig.WriteFile(t, tenant, fmt.Sprintf(twoClasses, "free_api, paid_api"))
 	check("after the classes are swapped", "web_find web_search")
-	write(t, tenant, fmt.Sprintf(twoClasses, "paid_api, free_api"))
+	rig.WriteFile(t, tenant, fmt.Sprintf(twoClasses, "paid_api, free_api"))
 	check("after they are swapped back", "web_search")
 	for modern, s := range old {
 		if got := calls(t, s, "web_find"); got != "SB-CAP-008" && got != "SB-CAP-004" {
@@ -229,15 +230,15 @@ func TestNames2TheListDoesNotDependOnWhatWasBefore(t *testing.T) {
 func TestNames3WhereNoServerIsFitWhatIsBoundStaysBound(t *testing.T) {
 	t.Parallel()
 	ha, hb := newRival(t, "ha", searches("web_search", "")), newRival(t, "hb", searches("google_search", ""))
-	g := serve(t, rivalry(t, ha, hb))
-	all := map[string]session{"legacy": g.open(t, "/mcp", false), "modern": g.open(t, "/mcp", true)}
+	g := rig.Serve(t, rivalry(t, ha, hb))
+	all := map[string]rig.Session{"legacy": g.Open(t, "/mcp", false), "modern": g.Open(t, "/mcp", true)}
 	for _, s := range all {
-		names(t, s)
+		rig.ListNames(t, s)
 	}
 	ha.kill()
 	for who, s := range all {
-		eventually(t, who+" is told that google_search serves", func() string {
-			if got := names(t, s); !slices.Equal(got, []string{"google_search"}) {
+		rig.Eventually(t, who+" is told that google_search serves", func() string {
+			if got := rig.ListNames(t, s); !slices.Equal(got, []string{"google_search"}) {
 				return fmt.Sprint(got)
 			}
 			return ""
@@ -247,13 +248,13 @@ func TestNames3WhereNoServerIsFitWhatIsBoundStaysBound(t *testing.T) {
 	for who, s := range all {
 		awaits(t, who, s, "google_search", "SB-ROUT-001")
 		for range 5 {
-			if got := names(t, s); !slices.Equal(got, []string{"google_search"}) {
+			if got := rig.ListNames(t, s); !slices.Equal(got, []string{"google_search"}) {
 				t.Errorf("%s: the list is %q", who, got)
 			}
 		}
-		m, _ := s.ask(t, "tools/call", `{"name":"google_search","arguments":{}}`)
-		if codeOf(m) != "SB-ROUT-001" || !strings.Contains(string(m.raw), `"retryable":"later"`) {
-			t.Errorf("%s: a call says %s", who, m.raw)
+		m, _ := s.Ask(t, "tools/call", `{"name":"google_search","arguments":{}}`)
+		if rig.Code(m) != "SB-ROUT-001" || !strings.Contains(string(m.Raw), `"retryable":"later"`) {
+			t.Errorf("%s: a call says %s", who, m.Raw)
 		}
 	}
 	hb.revive(t)
@@ -267,40 +268,40 @@ func TestNames14NamesHoldWhenAServerComesUpLaterOrIsAwayAtARestart(t *testing.T)
 	ha, hb := newRival(t, "ha", searches("web_search", "")), newRival(t, "hb", searches("web_search", ""))
 	dir := rivalry(t, ha, hb)
 	// Both tools are in the list, so that both have their long names once both are known.
-	write(t, filepath.Join(dir, "tenants/default/tasks/both.yaml"), "task_id: both\nrequired_capabilities: [{tools: [\"*/*\"]}]\n")
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tasks/both.yaml"), "task_id: both\nrequired_capabilities: [{tools: [\"*/*\"]}]\n")
 	config, err := os.ReadFile(filepath.Join(dir, "switchboard.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(string(config), `servers: ["*"]}`, `servers: ["*"], allow: [by_name]}`, 1))
+	rig.WriteFile(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(string(config), `servers: ["*"]}`, `servers: ["*"], allow: [by_name]}`, 1))
 	hb.kill()
-	g := serve(t, dir)
-	legacy, modern := g.open(t, "/mcp/tasks/both", false), g.open(t, "/mcp/tasks/both", true)
-	for _, s := range []session{legacy, modern} {
-		if got := names(t, s); !slices.Equal(got, []string{"web_search"}) {
+	g := rig.Serve(t, dir)
+	legacy, modern := g.Open(t, "/mcp/tasks/both", false), g.Open(t, "/mcp/tasks/both", true)
+	for _, s := range []rig.Session{legacy, modern} {
+		if got := rig.ListNames(t, s); !slices.Equal(got, []string{"web_search"}) {
 			t.Fatalf("while hb is away the list is %q", got)
 		}
 	}
 	hb.revive(t)
-	eventually(t, "hb is there", func() string {
-		if got := names(t, g.open(t, "/mcp/tasks/both", false)); !slices.Equal(got, []string{"ha__web_search", "hb__web_search"}) {
+	rig.Eventually(t, "hb is there", func() string {
+		if got := rig.ListNames(t, g.Open(t, "/mcp/tasks/both", false)); !slices.Equal(got, []string{"ha__web_search", "hb__web_search"}) {
 			return fmt.Sprint(got)
 		}
 		return ""
 	})
-	for who, s := range map[string]session{"legacy": legacy, "modern": modern} {
+	for who, s := range map[string]rig.Session{"legacy": legacy, "modern": modern} {
 		if got := calls(t, s, "web_search"); got != "served by ha" {
 			t.Errorf("%s: the name that it was shown says %s", who, got)
 		}
 	}
 	hb.kill()
-	again := serve(t, dir)
+	again := rig.Serve(t, dir)
 	for _, old := range []bool{false, true} {
-		if got := names(t, again.open(t, "/mcp/tasks/both", old)); !slices.Equal(got, []string{"ha__web_search", "hb__web_search"}) {
+		if got := rig.ListNames(t, again.Open(t, "/mcp/tasks/both", old)); !slices.Equal(got, []string{"ha__web_search", "hb__web_search"}) {
 			t.Errorf("after a restart without hb, modern %v, the list is %q", old, got)
 		}
 	}
-	if got := calls(t, again.open(t, "/mcp/tasks/both", true), "web_search"); got != "served by ha" {
+	if got := calls(t, again.Open(t, "/mcp/tasks/both", true), "web_search"); got != "served by ha" {
 		t.Errorf("after a restart the name that a modern client was shown says %s", got)
 	}
 }
@@ -330,8 +331,8 @@ func TestNames4TheFirstFailureIsTheOnlyOne(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %s", w.name, tr), func(t *testing.T) {
 				t.Parallel()
 				p := newPair(t, tr, ", timeout: 1s, health: {every: 30s, timeout: 1s}")
-				g := serve(t, p.dir)
-				clients := map[string]session{"legacy": g.open(t, "/mcp", false), "modern": g.open(t, "/mcp", true)}
+				g := rig.Serve(t, p.dir)
+				clients := map[string]rig.Session{"legacy": g.Open(t, "/mcp", false), "modern": g.Open(t, "/mcp", true)}
 				for who, s := range clients {
 					if got := p.served(t, s, fault.Stateful, "before-"+who); got != "a" {
 						t.Fatalf("%s: at first %s serves", who, got)
@@ -370,22 +371,22 @@ func TestNames3ARunLeavesAServerThatIsAwayAsSoonAsAnotherCanServe(t *testing.T) 
 	ha, hb := newRival(t, "ha", searches("web_search", "")), newRival(t, "hb", searches("web_search", ""))
 	dir := rivalry(t, ha, hb)
 	main := filepath.Join(dir, "switchboard.yaml")
-	whole := fileOf(t, main)
+	whole := rig.ReadFile(t, main)
 	alone := regexp.MustCompile(`(?m)^  hb: .*\n`).ReplaceAllString(whole, "")
-	write(t, main, alone)
-	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), fmt.Sprintf(twoClasses, "paid_api"))
-	g := serve(t, dir)
-	all := map[string]session{"legacy": g.open(t, "/mcp", false), "modern": g.open(t, "/mcp", true)}
+	rig.WriteFile(t, main, alone)
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), fmt.Sprintf(twoClasses, "paid_api"))
+	g := rig.Serve(t, dir)
+	all := map[string]rig.Session{"legacy": g.Open(t, "/mcp", false), "modern": g.Open(t, "/mcp", true)}
 	for who, s := range all {
 		awaits(t, who, s, "web_search", "served by ha")
-		names(t, s)
+		rig.ListNames(t, s)
 	}
 	ha.kill()
 	for who, s := range all {
 		awaits(t, who, s, "web_search", "SB-ROUT-001")
 	}
-	write(t, main, whole)
-	g.reload(t)
+	rig.WriteFile(t, main, whole)
+	g.Reload(t)
 	for who, s := range all {
 		awaits(t, who, s, "web_search", "served by hb")
 	}
@@ -396,18 +397,18 @@ func TestNames3ARunLeavesAServerThatIsAwayAsSoonAsAnotherCanServe(t *testing.T) 
 func TestNames5NoWritesToS3InBusinessHours(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
-	_, rest, _ := strings.Cut(fileOf(t, "../../docs/lazy.md"), "```rego\n")
+	_, rest, _ := strings.Cut(rig.ReadFile(t, "../../docs/lazy.md"), "```rego\n")
 	example, _, _ := strings.Cut(rest, "```")
 	example = strings.NewReplacer("hour >= 9", "hour >= 0", "hour < 17", "hour < 24").Replace(example)
 	shipped := `policy: {business_hours: {zone: UTC, days: [monday, tuesday, wednesday, thursday, friday, saturday, sunday], from: "00:00", to: "24:00", deny: [{tool: "cloud/s3_*", verb: write}]}}`
 	config := strings.Replace(lazily(8000, ""), "{verb: read, resource: aws, load", "{verb: write, resource: aws, load", 1)
 	for name, dir := range map[string]string{
-		"the example": layOut(t, strings.Replace(config, "input.candidate_tools}\n", "input.candidate_tools}\n"+example, 1)),
-		"the setting": layOut(t, strings.Replace(config, "default_task: work\n", "default_task: work\n"+shipped+"\n", 1)),
+		"the example": rig.LayOut(t, strings.Replace(config, "input.candidate_tools}\n", "input.candidate_tools}\n"+example, 1)),
+		"the setting": rig.LayOut(t, strings.Replace(config, "default_task: work\n", "default_task: work\n"+shipped+"\n", 1)),
 	} {
-		g := serve(t, dir)
+		g := rig.Serve(t, dir)
 		for _, modern := range []bool{false, true} {
-			s := g.open(t, "/mcp", modern)
+			s := g.Open(t, "/mcp", modern)
 			before := tokens(t, s)
 			for what, got := range map[string]func() string{
 				"expand": func() string {
@@ -419,8 +420,8 @@ func TestNames5NoWritesToS3InBusinessHours(t *testing.T) {
 					return code
 				},
 				"by its own name": func() string {
-					m, _ := s.ask(t, "tools/call", `{"name":"s3_put_object","arguments":{"bucket":"b","key":"k","body":"x"}}`)
-					return codeOf(m)
+					m, _ := s.Ask(t, "tools/call", `{"name":"s3_put_object","arguments":{"bucket":"b","key":"k","body":"x"}}`)
+					return rig.Code(m)
 				},
 			} {
 				if code := got(); code != "SB-LAZY-002" && code != "SB-POL-001" {
@@ -430,8 +431,8 @@ func TestNames5NoWritesToS3InBusinessHours(t *testing.T) {
 			if after := tokens(t, s); after.Used != before.Used {
 				t.Errorf("%s, modern %v: that has cost %d tokens", name, modern, after.Used-before.Used)
 			}
-			if m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"s3_create_bucket","arguments":{"bucket":"new-%v"}}`, modern)); name == "the example" && codeOf(m) != "" {
-				t.Errorf("%s, modern %v: another tool: %s", name, modern, m.raw)
+			if m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"s3_create_bucket","arguments":{"bucket":"new-%v"}}`, modern)); name == "the example" && rig.Code(m) != "" {
+				t.Errorf("%s, modern %v: another tool: %s", name, modern, m.Raw)
 			}
 		}
 	}
@@ -439,30 +440,30 @@ func TestNames5NoWritesToS3InBusinessHours(t *testing.T) {
 
 func TestNames8ACallOfAMemberByItsOwnNameExpandsAndExecutes(t *testing.T) {
 	t.Parallel()
-	sessions(t, layOut(t, lazily(8000, "")), func(t *testing.T, who string, s session) {
+	rig.EachSession(t, rig.LayOut(t, lazily(8000, "")), func(t *testing.T, who string, s rig.Session) {
 		before := tokens(t, s)
-		m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
-		if codeOf(m) != "" || !strings.Contains(string(m.raw), "Buckets") {
-			t.Errorf("a call by its own name: %s", m.raw)
+		m, _ := s.Ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
+		if rig.Code(m) != "" || !strings.Contains(string(m.Raw), "Buckets") {
+			t.Errorf("a call by its own name: %s", m.Raw)
 		}
 		after := tokens(t, s)
 		if !slices.Equal(after.Groups[0].Expanded, []string{"s3_list_buckets"}) || after.Used <= before.Used {
 			t.Errorf("it was not expanded: %+v", after)
 		}
-		if legacy := strings.HasSuffix(who, "legacy"); slices.Contains(names(t, s), "s3_list_buckets") != legacy {
-			t.Errorf("it is in the list of a legacy client, and of no other: %q", names(t, s))
+		if legacy := strings.HasSuffix(who, "legacy"); slices.Contains(rig.ListNames(t, s), "s3_list_buckets") != legacy {
+			t.Errorf("it is in the list of a legacy client, and of no other: %q", rig.ListNames(t, s))
 		}
 		if text, code := helper(t, s, `{}`); code != "" || !strings.Contains(text, "\n- s3: ") {
 			t.Errorf("{}: %s %s", code, text)
 		}
 	})
 	// Where there is no room, it is executed and not listed.
-	first := tokens(t, serve(t, layOut(t, lazily(8000, ""))).open(t, "/mcp", false))
-	sessions(t, layOut(t, lazily(first.Used-first.Instructions+10, "")), func(t *testing.T, _ string, s session) {
+	first := tokens(t, rig.Serve(t, rig.LayOut(t, lazily(8000, ""))).Open(t, "/mcp", false))
+	rig.EachSession(t, rig.LayOut(t, lazily(first.Used-first.Instructions+10, "")), func(t *testing.T, _ string, s rig.Session) {
 		before := tokens(t, s)
-		m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
-		if codeOf(m) != "" || !strings.Contains(string(m.raw), "Buckets") {
-			t.Errorf("a call by its own name, without room: %s", m.raw)
+		m, _ := s.Ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
+		if rig.Code(m) != "" || !strings.Contains(string(m.Raw), "Buckets") {
+			t.Errorf("a call by its own name, without room: %s", m.Raw)
 		}
 		if after := tokens(t, s); after.Used != before.Used || len(after.Groups[0].Expanded) != 0 {
 			t.Errorf("it was expanded: %+v", after)
@@ -481,16 +482,16 @@ func TestNames8ANameThatWasShownWorksWhenAStubHasTakenItsPlace(t *testing.T) {
 	}
 	ha, hb := newRival(t, "ha", searches("web_search", "")), newRival(t, "hb", big...)
 	hb.kill()
-	g := serve(t, layOut(t, fmt.Sprintf("-- switchboard.yaml --\ntoken_budget: 2000\nservers:\n  ha: {transport: http, url: \"http://%s/mcp\"}\n  hb: {transport: http, url: \"http://%s/mcp\"}\n", ha.address, hb.address)))
-	all := map[string]session{"legacy": g.open(t, "/mcp", false), "modern": g.open(t, "/mcp", true)}
+	g := rig.Serve(t, rig.LayOut(t, fmt.Sprintf("-- switchboard.yaml --\ntoken_budget: 2000\nservers:\n  ha: {transport: http, url: \"http://%s/mcp\"}\n  hb: {transport: http, url: \"http://%s/mcp\"}\n", ha.address, hb.address)))
+	all := map[string]rig.Session{"legacy": g.Open(t, "/mcp", false), "modern": g.Open(t, "/mcp", true)}
 	for who, s := range all {
-		if got := names(t, s); !slices.Contains(got, "web_search") {
+		if got := rig.ListNames(t, s); !slices.Contains(got, "web_search") {
 			t.Fatalf("%s: at first the list is %q", who, got)
 		}
 	}
 	hb.revive(t)
-	eventually(t, "a stub stands for all", func() string {
-		if got := names(t, g.open(t, "/mcp", false)); !slices.Contains(got, "tools_helper") || slices.Contains(got, "web_search") {
+	rig.Eventually(t, "a stub stands for all", func() string {
+		if got := rig.ListNames(t, g.Open(t, "/mcp", false)); !slices.Contains(got, "tools_helper") || slices.Contains(got, "web_search") {
 			return fmt.Sprint(got)
 		}
 		return ""

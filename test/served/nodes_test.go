@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -46,27 +47,27 @@ func TestReplicasOverSentinelOutliveOneOfThemAndTheMaster(t *testing.T) {
 func outlived(t *testing.T, store string, part func()) {
 	t.Helper()
 	const calls = 200 // at least
-	book, url := keepLedger(t, 2*time.Millisecond, fmt.Sprintf(tool, "post"))
-	c := foundOn(t, store, defaultTask(branches(url)))
+	book, url := rig.KeepLedger(t, 2*time.Millisecond, fmt.Sprintf(rig.Tool, "post"))
+	c := rig.ServeReplicasOn(t, store, defaultTask(branches(url)))
 	var made atomic.Int64
-	stop, result := make(chan struct{}), make(chan []attempt, 1)
+	stop, result := make(chan struct{}), make(chan []rig.Attempt, 1)
 	var away atomic.Bool     // from when on a refusal is what it comes to
 	var patient atomic.Int64 // before, the store may be late: so long at most, in ns
 	// Also when the test is late.
 	defer func() {
-		if twice := book.twice(); len(twice) > 0 {
+		if twice := book.Twice(); len(twice) > 0 {
 			t.Errorf("executed more than once: %q", twice)
 		}
 	}()
 	var late wait.Lateness
 	go func() {
 		defer close(result)
-		result <- c.load(1<<30, 2, stop, &made, func(s *httpSession, id int) attempt {
+		result <- c.Load(1<<30, 2, stop, &made, func(s *rig.HTTPSession, id int) rig.Attempt {
 			if away.Load() {
-				return c.once(s, id)
+				return c.CallOnce(s, id)
 			}
 			began := time.Now()
-			a := c.patient(s, id)
+			a := c.CallPatiently(s, id)
 			if took := int64(time.Since(began)); !away.Load() && took > patient.Load() {
 				patient.Store(took) // of two at once either will do
 			}
@@ -75,7 +76,7 @@ func outlived(t *testing.T, store string, part func()) {
 	}()
 	after := func(n int64) {
 		t.Helper()
-		eventually(t, "calls are made", func() string {
+		rig.Eventually(t, "calls are made", func() string {
 			if made.Load() < n {
 				return fmt.Sprint(made.Load())
 			}
@@ -84,10 +85,10 @@ func outlived(t *testing.T, store string, part func()) {
 	}
 	after(calls / 4)
 	killing := time.Now()
-	c.end(c.turn()[0], syscall.SIGKILL)
+	c.End(c.TakeTurn()[0], syscall.SIGKILL)
 	killed := time.Now()
 	after(made.Load() + calls/4)
-	probers := []*httpSession{c.open(t, "prober", false), c.open(t, "prober", true)}
+	probers := []*rig.HTTPSession{c.Open(t, "prober", false), c.Open(t, "prober", true)}
 	gone := time.Now()
 	away.Store(true)
 	part()
@@ -96,7 +97,7 @@ func outlived(t *testing.T, store string, part func()) {
 	key := 0
 	for _, prober := range probers { // until all of it serves again
 		for range 12 {
-			eventually(t, "a call with a key is served", func() string {
+			rig.Eventually(t, "a call with a key is served", func() string {
 				key++
 				if got := once(t, prober, fmt.Sprint("again ", key), "post", "{}"); got.code != "" {
 					return fmt.Sprintf("%+v", got)
@@ -110,27 +111,27 @@ func outlived(t *testing.T, store string, part func()) {
 	all := <-result
 	lost, refused := 0, map[string]int{}
 	for _, a := range all {
-		n := book.times(fmt.Sprint(a.id))
-		code := codeOf(a.answer)
-		switch unknown := a.err != nil || a.status == http.StatusBadGateway || code == "SB-EXEC-004"; {
-		case a.good() && n == 1:
-		case unknown && n <= 1 && a.began.Before(killed) && a.end.After(killing):
+		n := book.CountOf(fmt.Sprint(a.ID))
+		code := rig.Code(a.Answer)
+		switch unknown := a.Err != nil || a.Status == http.StatusBadGateway || code == "SB-EXEC-004"; {
+		case a.Good() && n == 1:
+		case unknown && n <= 1 && a.Began.Before(killed) && a.End.After(killing):
 			lost++
-		case (code == "SB-ROUT-004" || code == "SB-RCPT-001" || a.status == http.StatusServiceUnavailable) && n == 0 && a.end.After(gone) && a.began.Before(whole):
+		case (code == "SB-ROUT-004" || code == "SB-RCPT-001" || a.Status == http.StatusServiceUnavailable) && n == 0 && a.End.After(gone) && a.Began.Before(whole):
 			refused[code]++
-		case wait.TimedOut(a.err) && n <= 1:
+		case wait.TimedOut(a.Err) && n <= 1:
 			late.Add("%v", a)
 		default:
-			t.Errorf("executed %d times, %s after part of the store was killed: %v", n, a.began.Sub(gone), a)
+			t.Errorf("executed %d times, %s after part of the store was killed: %v", n, a.Began.Sub(gone), a)
 		}
 	}
-	if took := time.Duration(patient.Load()); took > patience/3 {
+	if took := time.Duration(patient.Load()); took > rig.Patience/3 {
 		late.Add("with the store there, a call took %s", took)
 	}
 	if len(all) < calls || lost > 2 {
 		t.Errorf("%d calls were made and %d were lost, of 2 that can have been under way", len(all), lost)
 	}
-	out, errs, code := command(t, c.dir, "receipts", "verify")
+	out, errs, code := rig.Command(t, c.Dir, "receipts", "verify")
 	if code != 0 {
 		t.Errorf("receipts verify: %s%s", out, errs)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // An oddity is what a server answers to one call in a hundred, in place of the result.
@@ -77,7 +78,7 @@ func TestNames4OneOddAnswerInAHundredQuarantinesNobody(t *testing.T) {
 	}
 	for _, stateless := range []bool{false, true} {
 		t.Run(map[bool]string{false: "legacy servers", true: "modern servers"}[stateless], func(t *testing.T) {
-			dir := layOut(t, fmt.Sprintf(`
+			dir := rig.LayOut(t, fmt.Sprintf(`
 -- switchboard.yaml --
 servers:
   ha: {transport: http, url: %q, class: paid_api}
@@ -95,21 +96,21 @@ tools: {web_search: {capabilities: [{verb: search, resource: internet}]}}
 task_id: t
 required_capabilities: [{verb: search, resource: internet}]
 `, server("ha", stateless, 1), server("hb", stateless, 2)))
-			g := serve(t, dir)
+			g := rig.Serve(t, dir)
 			const each = 700 // calls of one client
 			odd.Store(0)
 			var failed, elsewhere atomic.Int64
 			var all sync.WaitGroup
 			for i, modern := range []bool{false, true, false, true} {
-				s := g.open(t, "/mcp", modern)
+				s := g.Open(t, "/mcp", modern)
 				all.Go(func() {
 					for n := range each {
-						body, extra := s.request("tools/call", `{"name":"web_search","arguments":{}}`)
-						m, _, err := s.exchange(strings.Replace(body, `"id":7`, fmt.Sprintf(`"id":%d`, i*each+n+10), 1), extra)
+						body, extra := s.Request("tools/call", `{"name":"web_search","arguments":{}}`)
+						m, _, err := s.Exchange(strings.Replace(body, `"id":7`, fmt.Sprintf(`"id":%d`, i*each+n+10), 1), extra)
 						switch {
-						case err != nil || codeOf(m) != "":
+						case err != nil || rig.Code(m) != "":
 							failed.Add(1)
-						case m.text() != "by ha":
+						case m.Text() != "by ha":
 							elsewhere.Add(1)
 						}
 					}
@@ -120,10 +121,10 @@ required_capabilities: [{verb: search, resource: internet}]
 			if odd.Load() < 10 || failed.Load() != odd.Load() || elsewhere.Load() > 0 {
 				t.Errorf("%d odd answers, %d failed calls, %d served by the other server", odd.Load(), failed.Load(), elsewhere.Load())
 			}
-			if said := g.logged(); strings.Contains(said, "state=quarantine") || strings.Contains(said, "to=quarantine") || strings.Contains(said, "state=lost") {
+			if said := g.Logged(); strings.Contains(said, "state=quarantine") || strings.Contains(said, "to=quarantine") || strings.Contains(said, "state=lost") {
 				t.Error("a server was taken out of service")
 			}
-			series, values := g.metrics()
+			series, values := g.Metrics()
 			for name := range series {
 				if strings.Contains(name, "state_changes") {
 					t.Logf("%s", name)

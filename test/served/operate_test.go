@@ -1,119 +1,104 @@
 package served_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
-
-// do runs a command for the gateway, and fails unless it exits with code and says
-// what matches want.
-func (g *gateway) do(code int, want string, args ...string) string {
-	g.t.Helper()
-	out, errs, got := command(g.t, g.dir, append(args, "--url", g.url)...)
-	if got != code || !regexp.MustCompile(want).MatchString(out+errs) {
-		g.t.Fatalf("%q exits %d and says:\n%s%s", args, got, out, errs)
-	}
-	return out
-}
 
 func TestADisabledServerTakesNoNewCallsUntilItIsEnabled(t *testing.T) {
 	t.Parallel()
 	marks, until := filepath.Join(t.TempDir(), "marks"), filepath.Join(t.TempDir(), "until")
-	dir := layOut(t, fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest"))))
-	g := serve(t, dir)
-	s := g.open(t, "/mcp", true)
-	names(t, s)
-	under := make(chan message, 1)
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest"))))
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", true)
+	rig.ListNames(t, s)
+	under := make(chan rig.Message, 1)
 	go func() {
 		defer close(under)
-		m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"work","arguments":{"do":"await","until":%q,"mark":"went on"}}`, until))
+		m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"work","arguments":{"do":"await","until":%q,"mark":"went on"}}`, until))
 		under <- m
 	}()
-	arrived(t, marks, 1)
+	rig.AwaitCalls(t, marks, 1)
 
-	g.do(0, `(?m)^a +healthy .*\n^b +healthy `, "server", "list")
-	g.do(0, `^a is disabled: it takes no new calls until it is enabled; calls that are under way \(1\) go on`, "server", "disable", "a", "--reason", "it is moved")
-	g.do(1, `(?m)^a +disabled .*operator: disabled by local: it is moved \([0-9]+s ago\)`, "status")
-	if m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{}}`); !strings.Contains(string(m.raw), "SB-ROUT-001") || strings.Contains(string(m.raw), "moved") {
-		t.Errorf("a call of a disabled server's: %s", m.raw)
+	g.Do(0, `(?m)^a +healthy .*\n^b +healthy `, "server", "list")
+	g.Do(0, `^a is disabled: it takes no new calls until it is enabled; calls that are under way \(1\) go on`, "server", "disable", "a", "--reason", "it is moved")
+	g.Do(1, `(?m)^a +disabled .*operator: disabled by local: it is moved \([0-9]+s ago\)`, "status")
+	if m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{}}`); !strings.Contains(string(m.Raw), "SB-ROUT-001") || strings.Contains(string(m.Raw), "moved") {
+		t.Errorf("a call of a disabled server's: %s", m.Raw)
 	}
-	if m, _ := s.ask(t, "tools/call", `{"name":"rest","arguments":{}}`); m.Result == nil {
-		t.Errorf("another server: %s", m.raw)
+	if m, _ := s.Ask(t, "tools/call", `{"name":"rest","arguments":{}}`); m.Result == nil {
+		t.Errorf("another server: %s", m.Raw)
 	}
-	write(t, until, "now")
-	if m := wait.Receive(t, "the call under way", under); !strings.Contains(string(m.raw), "went on") || m.Result == nil {
-		t.Errorf("the call under way: %s", m.raw)
+	rig.WriteFile(t, until, "now")
+	if m := wait.Receive(t, "the call under way", under); !strings.Contains(string(m.Raw), "went on") || m.Result == nil {
+		t.Errorf("the call under way: %s", m.Raw)
 	}
 
 	// It stays so over a reload, also where its configuration changes.
-	loaded := g.status().Loaded
-	write(t, filepath.Join(dir, "tenants/default/tasks/more.yaml"), "task_id: more\nrequired_capabilities:\n  - {tools: [\"a/*\"]}\n")
-	g.signal(t, syscall.SIGHUP)
-	eventually(t, "it has reloaded", func() string {
-		if st := g.status(); !st.Loaded.After(loaded) {
+	loaded := g.Status().Loaded
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tasks/more.yaml"), "task_id: more\nrequired_capabilities:\n  - {tools: [\"a/*\"]}\n")
+	g.Signal(t, syscall.SIGHUP)
+	rig.Eventually(t, "it has reloaded", func() string {
+		if st := g.Status(); !st.Loaded.After(loaded) {
 			return fmt.Sprint(st.Loaded)
 		}
 		return ""
 	})
-	g.do(0, `(?m)^a +disabled `, "server", "list")
-	if !strings.Contains(g.logged(), "msg=operator did=disable server=a by=local reason=\"it is moved\"") {
+	g.Do(0, `(?m)^a +disabled `, "server", "list")
+	if !strings.Contains(g.Logged(), "msg=operator did=disable server=a by=local reason=\"it is moved\"") {
 		t.Error("the log does not say who did it")
 	}
 
 	var done struct{ Server, State, Note string }
-	if err := json.Unmarshal([]byte(g.do(0, "", "server", "enable", "a", "--json")), &done); err != nil || done.Server != "a" || done.State != "healthy" || done.Note == "" {
+	if err := json.Unmarshal([]byte(g.Do(0, "", "server", "enable", "a", "--json")), &done); err != nil || done.Server != "a" || done.State != "healthy" || done.Note == "" {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{}}`); m.Result == nil {
-		t.Errorf("a call of the enabled server's: %s", m.raw)
+	if m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{}}`); m.Result == nil {
+		t.Errorf("a call of the enabled server's: %s", m.Raw)
 	}
-	g.do(1, `SB-DISC-001: there is no server "nosuch" here`, "server", "disable", "nosuch")
+	g.Do(1, `SB-DISC-001: there is no server "nosuch" here`, "server", "disable", "nosuch")
 }
 
 func TestARunLeavesADisabledServerForTheNextInRank(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, fault.Legacy, "")
-	g := serve(t, p.dir)
-	s := g.open(t, "/mcp", false)
-	names(t, s)
+	g := rig.Serve(t, p.dir)
+	s := g.Open(t, "/mcp", false)
+	rig.ListNames(t, s)
 	if got := p.served(t, s, fault.Stateful, "before"); got != "a" {
 		t.Fatalf("served by %s", got)
 	}
-	g.do(0, "disabled", "server", "disable", "a")
+	g.Do(0, "disabled", "server", "disable", "a")
 	if got := p.served(t, s, fault.Stateful, "after"); got != "b" { // it waits for that
 		t.Errorf("then it is served by %s", got)
 	}
-	g.do(0, `(?s)dropped +a/.* at health +it is not fit to serve now: disabled.*Servers that are not as they should be:\n  a: disabled for [0-9]+s; operator: disabled by local \([0-9]+s ago\)`, "explain")
+	g.Do(0, `(?s)dropped +a/.* at health +it is not fit to serve now: disabled.*Servers that are not as they should be:\n  a: disabled for [0-9]+s; operator: disabled by local \([0-9]+s ago\)`, "explain")
 }
 
 func TestARestartedServerIsAnotherProcess(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest")))))
-	s := g.open(t, "/mcp", false)
-	names(t, s)
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")))))
+	s := g.Open(t, "/mcp", false)
+	rig.ListNames(t, s)
 	pids := func() map[string][]int {
 		var all []struct {
 			ID   string
 			PIDs []int
 		}
-		if err := json.Unmarshal([]byte(g.do(0, "", "server", "list", "--json")), &all); err != nil {
+		if err := json.Unmarshal([]byte(g.Do(0, "", "server", "list", "--json")), &all); err != nil {
 			t.Fatal(err)
 		}
 		m := map[string][]int{}
@@ -123,91 +108,52 @@ func TestARestartedServerIsAnotherProcess(t *testing.T) {
 		return m
 	}
 	was := pids()
-	g.do(0, `^a is \w+: its processes`, "server", "restart", "a")
-	eventually(t, "it is another process", func() string {
+	g.Do(0, `^a is \w+: its processes`, "server", "restart", "a")
+	rig.Eventually(t, "it is another process", func() string {
 		if now := pids(); len(now["a"]) == 0 || slices.ContainsFunc(now["a"], func(p int) bool { return slices.Contains(was["a"], p) }) || !slices.Equal(now["b"], was["b"]) {
 			return fmt.Sprint(was, now)
 		}
 		return ""
 	})
-	if m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{}}`); m.Result == nil {
-		t.Errorf("a call of the restarted server's: %s", m.raw)
+	if m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{}}`); m.Result == nil {
+		t.Errorf("a call of the restarted server's: %s", m.Raw)
 	}
 }
 
 // serveWithKey serves where somebody has a key.
-func serveWithKey(t *testing.T) (g *gateway, key string) {
+func serveWithKey(t *testing.T) (g *rig.Gateway, key string) {
 	t.Helper()
-	key, rows := newKey(t, "alice")
-	archive := fakes(fakeServer("a", fmt.Sprintf(tool, "work")))
-	return serve(t, layOut(t, strings.Replace(archive, "default_task: all\n", "default_task: all\nkeys:\n"+rows, 1))), key
+	key, rows := rig.NewKey(t, "alice")
+	archive := rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")))
+	return rig.Serve(t, rig.LayOut(t, strings.Replace(archive, "default_task: all\n", "default_task: all\nkeys:\n"+rows, 1))), key
 }
 
 func TestWhoHasAKeyDoesNothingToServers(t *testing.T) {
 	g, key := serveWithKey(t)
-	names(t, g.open(t, "/mcp", true, "Authorization", "Bearer "+key))
+	rig.ListNames(t, g.Open(t, "/mcp", true, "Authorization", "Bearer "+key))
 	t.Setenv("SWITCHBOARD_KEY", key)
 	for _, what := range []string{"disable", "enable", "restart"} {
-		g.do(1, `SB-AUTH-002`, "server", what, "a")
+		g.Do(1, `SB-AUTH-002`, "server", what, "a")
 	}
-	g.do(0, `(?m)^a +healthy `, "server", "list")
+	g.Do(0, `(?m)^a +healthy `, "server", "list")
 	t.Setenv("SWITCHBOARD_KEY", "")
-	g.do(1, `SB-AUTH-001`, "server", "disable", "a")
-}
-
-// metrics scrapes, and returns how many series there are of each metric, and
-// their values by name and labels.
-func (g *gateway) metrics(header ...string) (series map[string]int, values map[string]float64) {
-	g.t.Helper()
-	req, err := http.NewRequest(http.MethodGet, g.url+"/metrics", nil)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		g.t.Fatalf("/metrics: %s %v %s", resp.Status, err, text)
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-	if err != nil {
-		g.t.Fatalf("%v:\n%s", err, text)
-	}
-	series, values = map[string]int{}, map[string]float64{}
-	for name, f := range families {
-		series[name] = len(f.Metric)
-		for _, m := range f.Metric {
-			id := name
-			for _, l := range m.Label {
-				id += " " + l.GetValue()
-			}
-			values[id] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return series, values
+	g.Do(1, `SB-AUTH-001`, "server", "disable", "a")
 }
 
 func TestMetricsCountWhatHappensAndRubbishAddsNoSeries(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest")))))
-	legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")))))
+	legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
 	for range 5 {
-		legacy.ask(t, "tools/call", `{"name":"work","arguments":{}}`)
-		modern.ask(t, "tools/call", `{"name":"rest","arguments":{}}`)
+		legacy.Ask(t, "tools/call", `{"name":"work","arguments":{}}`)
+		modern.Ask(t, "tools/call", `{"name":"rest","arguments":{}}`)
 	}
-	modern.ask(t, "tools/call", `{"name":"rest","arguments":{"do":"error","bytes":"{\"code\":1,\"message\":\"no\"}"}}`)
+	modern.Ask(t, "tools/call", `{"name":"rest","arguments":{"do":"error","bytes":"{\"code\":1,\"message\":\"no\"}"}}`)
 	rubbish := func(n int) {
-		legacy.ask(t, "tools/call", fmt.Sprintf(`{"name":"no-%d","arguments":{"x":%d}}`, n, n))
+		legacy.Ask(t, "tools/call", fmt.Sprintf(`{"name":"no-%d","arguments":{"x":%d}}`, n, n))
 	}
 	rubbish(0)
-	before, values := g.metrics()
+	before, values := g.Metrics()
 	for series, want := range map[string]float64{
 		"switchboard_calls_total ok a default":           5,
 		"switchboard_calls_total ok b default":           5,
@@ -234,7 +180,7 @@ func TestMetricsCountWhatHappensAndRubbishAddsNoSeries(t *testing.T) {
 	for n := range 1000 {
 		rubbish(n)
 	}
-	after, values := g.metrics()
+	after, values := g.Metrics()
 	for name, n := range after {
 		probes := name == "switchboard_server_probes_total" // come with time, and on a busy machine within this
 		if strings.HasPrefix(name, "switchboard_") && n != before[name] && !probes {
@@ -245,11 +191,11 @@ func TestMetricsCountWhatHappensAndRubbishAddsNoSeries(t *testing.T) {
 		t.Errorf("%v refusals", n)
 	}
 
-	g.do(0, "disabled", "server", "disable", "a")
-	eventually(t, "the metrics say that it is disabled", func() string {
-		_, values := g.metrics()
+	g.Do(0, "disabled", "server", "disable", "a")
+	rig.Eventually(t, "the metrics say that it is disabled", func() string {
+		_, values := g.Metrics()
 		state, changes := values["switchboard_server_state a disabled"], values["switchboard_server_state_changes_total operator server a disabled"]
-		return sayUnless(state == 1 && changes == 1, fmt.Sprint(state, changes))
+		return rig.ReasonUnless(state == 1 && changes == 1, fmt.Sprint(state, changes))
 	})
 }
 
@@ -257,35 +203,35 @@ func TestWhoHasAKeyIsToldNothingOfOthersCalls(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
 	g, key := serveWithKey(t)
-	names(t, g.open(t, "/mcp", true, "Authorization", "Bearer "+key))
-	series, _ := g.metrics("Authorization", "Bearer "+key)
+	rig.ListNames(t, g.Open(t, "/mcp", true, "Authorization", "Bearer "+key))
+	series, _ := g.Metrics("Authorization", "Bearer "+key)
 	if series["switchboard_server_state"] == 0 || series["switchboard_server_calls_in_flight"]+series["switchboard_refusals_total"]+series["switchboard_runs"] != 0 {
 		t.Errorf("with a key there are %v", series)
 	}
-	if resp, err := http.Get(g.url + "/metrics"); err != nil || resp.StatusCode != http.StatusUnauthorized {
+	if resp, err := http.Get(g.URL + "/metrics"); err != nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without it: %v %v", resp, err)
 	}
 }
 
 func TestOperatorsSearchTheToolsOfAllServersAndOthersDoNot(t *testing.T) {
-	g := serve(t, layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest")))))
-	g.do(0, `(?m)^b +rest `, "search", "rest")
-	g.do(1, `none of 2 tools`, "search", "xyzzy")
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")))))
+	g.Do(0, `(?m)^b +rest `, "search", "rest")
+	g.Do(1, `none of 2 tools`, "search", "xyzzy")
 
 	g, key := serveWithKey(t)
 	t.Setenv("SWITCHBOARD_KEY", key)
-	g.do(1, `SB-AUTH-002`, "search", "work")
+	g.Do(1, `SB-AUTH-002`, "search", "work")
 	t.Setenv("SWITCHBOARD_KEY", "")
-	g.do(1, `SB-AUTH-001`, "search", "work")
+	g.Do(1, `SB-AUTH-001`, "search", "work")
 }
 
 // Law 8: whoever can reach the port can call tools there, but not do to servers what an operator does.
 func TestAttack4OnlyWhoHasTheTokenOfOperatorsDoesSomethingToAServer(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work"))))
-	g := serve(t, dir)
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work"))))
+	g := rig.Serve(t, dir)
 	post := func(token string) string {
-		req, err := http.NewRequest(http.MethodPost, g.url+"/v1/servers/a/disable", strings.NewReader("{}"))
+		req, err := http.NewRequest(http.MethodPost, g.URL+"/v1/servers/a/disable", strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +255,7 @@ func TestAttack4OnlyWhoHasTheTokenOfOperatorsDoesSomethingToAServer(t *testing.T
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	g.do(0, `(?m)^a +healthy`, "server", "list")
+	g.Do(0, `(?m)^a +healthy`, "server", "list")
 	file := filepath.Join(dir, ".switchboard", "operator.token")
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
 		t.Errorf("the mode of the token: %v %v", info, err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // PO-03: what a rule judges is what the server gets, however it is spelt.
@@ -15,8 +16,8 @@ func TestPO03_ARuleOnArgumentsSeesWhatTheServerWouldGet(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
 	marks := filepath.Join(t.TempDir(), "marks")
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "open"))+"\nTENANTS\n", "", map[string]resident{
-		"acme": {rego: allowAll + `
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "open"))+"\nTENANTS\n", "", map[string]rig.TenantConfig{
+		"acme": {Rego: rig.AllowAll + `
 deny[c.id] contains "outside" if {
 	some c in input.candidate_tools
 	input.phase == "call"
@@ -35,7 +36,7 @@ inside if {
 `},
 	})
 	const denied, failed = "SB-POL-001", "SB-POL-002"
-	for name, s := range h.clients(t, "acme") {
+	for name, s := range h.Clients(t, "acme") {
 		for _, tt := range []struct{ arguments, want string }{
 			{`{"path":"/w/a"}`, ""},
 			{`{ "path" : "\u002fw\/\u0061" }`, ""},
@@ -70,35 +71,35 @@ inside if {
 			{`{"path":"/w/a","us\u0065r":"root"}`, denied},
 			{`{"path":"/w/a","user":false}`, ""}, // "not" is about this too: it is what the rule says
 		} {
-			before := fileOf(t, marks)
-			m, _ := s.ask(t, "tools/call", `{"name":"open","arguments":`+tt.arguments+`}`)
-			if got := codeOf(m); got != tt.want {
-				t.Errorf("%s: %s: %s, want %q", name, tt.arguments, m.raw, tt.want)
+			before := rig.ReadFile(t, marks)
+			m, _ := s.Ask(t, "tools/call", `{"name":"open","arguments":`+tt.arguments+`}`)
+			if got := rig.Code(m); got != tt.want {
+				t.Errorf("%s: %s: %s, want %q", name, tt.arguments, m.Raw, tt.want)
 			}
-			if executed := fileOf(t, marks) != before; executed != (tt.want == "") {
+			if executed := rig.ReadFile(t, marks) != before; executed != (tt.want == "") {
 				t.Errorf("%s: %s: executed %v", name, tt.arguments, executed)
 			}
 			if tt.want == "" {
 				same(t, name+": what the server got", decoded(t, text(t, m)), decoded(t, tt.arguments))
 			}
-			if strings.Contains(string(m.raw), "outside") {
-				t.Errorf("%s: the caller is told of the rule: %s", name, m.raw)
+			if strings.Contains(string(m.Raw), "outside") {
+				t.Errorf("%s: the caller is told of the rule: %s", name, m.Raw)
 			}
 		}
 		// What two readers could read in two ways is no message.
-		before := fileOf(t, marks)
+		before := rig.ReadFile(t, marks)
 		for _, arguments := range []string{
 			`{"path":"/w/a","path":"/etc"}`, `{"path":"/w/a","p\u0061th":"/etc"}`, `{"path":"/w/a","opts":{"deep":[{"root":"/w","root":"/"}]}}`,
 			`{"path":"/w/a","n":0x7}`, `{"path":"/w/a","n":01}`, `{"path":"/w/a","n":NaN}`, `{"path":"/w/a"},"arguments":{"path":"/etc"}`, "{\"path\":\"/w/\xff\"}",
 		} {
-			m, _ := s.ask(t, "tools/call", `{"name":"open","arguments":`+arguments+`}`)
+			m, _ := s.Ask(t, "tools/call", `{"name":"open","arguments":`+arguments+`}`)
 			if m.Error == nil || m.Error.Code != -32700 && m.Error.Code != -32600 {
-				t.Errorf("%s: %q: %s", name, arguments, m.raw)
+				t.Errorf("%s: %q: %s", name, arguments, m.Raw)
 			}
 		}
-		m, _ := s.ask(t, "tools/call", `{"name":"open"}`)
-		if got := codeOf(m); got != denied || fileOf(t, marks) != before {
-			t.Errorf("%s: without arguments: %s", name, m.raw)
+		m, _ := s.Ask(t, "tools/call", `{"name":"open"}`)
+		if got := rig.Code(m); got != denied || rig.ReadFile(t, marks) != before {
+			t.Errorf("%s: without arguments: %s", name, m.Raw)
 		}
 	}
 }

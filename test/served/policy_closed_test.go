@@ -10,22 +10,24 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // failures are layers of tenants that fail while COND holds, and their codes. A
 // panic is a unit test's: nothing that can be written makes one.
 var failures = map[string]struct{ rego, code string }{
-	"runtime-error":      {allowAll + `deny["x/y"] contains "n" if { COND; {k: v | some k in ["a"]; some v in [1, 2]}.a == 3 }`, "SB-POL-002"},
-	"builtin-error":      {allowAll + `deny["x/y"] contains "n" if { COND; time.parse_rfc3339_ns(input.tenant_id) > 0 }`, "SB-POL-002"},
+	"runtime-error":      {rig.AllowAll + `deny["x/y"] contains "n" if { COND; {k: v | some k in ["a"]; some v in [1, 2]}.a == 3 }`, "SB-POL-002"},
+	"builtin-error":      {rig.AllowAll + `deny["x/y"] contains "n" if { COND; time.parse_rfc3339_ns(input.tenant_id) > 0 }`, "SB-POL-002"},
 	"undefined":          {`allowed_tools := {c.id | some c in input.candidate_tools} if not cond` + "\ncond if COND", "SB-POL-001"},
 	"wrong-type":         {`allowed_tools := {c.id | some c in input.candidate_tools} if not cond` + "\nallowed_tools := true if COND\ncond if COND", "SB-POL-002"},
-	"conflict":           {allowAll + `deny["x/y"] contains "n" if y == 3` + "\ny := 1 if input.tenant_id\ny := 2 if COND", "SB-POL-002"},
+	"conflict":           {rig.AllowAll + `deny["x/y"] contains "n" if y == 3` + "\ny := 1 if input.tenant_id\ny := 2 if COND", "SB-POL-002"},
 	"unknown-id":         {`allowed_tools contains c.id if { not cond; some c in input.candidate_tools }` + "\nallowed_tools contains \"no/such\"\ncond if COND", "SB-POL-001"},
-	"unknown-obligation": {allowAll + `obligations[c.id] contains {"type": "pray"} if { COND; some c in input.candidate_tools }`, "SB-POL-003"},
+	"unknown-obligation": {rig.AllowAll + `obligations[c.id] contains {"type": "pray"} if { COND; some c in input.candidate_tools }`, "SB-POL-003"},
 	"empty-folder":       {"", "SB-POL-001"},
-	"loop":               {allowAll + `deny["x/y"] contains "n" if { COND; count([1 | some i in numbers.range(1, 9999); some j in numbers.range(1, 9999); i + j == 0]) > 0 }`, "SB-POL-002"},
+	"loop":               {rig.AllowAll + `deny["x/y"] contains "n" if { COND; count([1 | some i in numbers.range(1, 9999); some j in numbers.range(1, 9999); i + j == 0]) > 0 }`, "SB-POL-002"},
 	"regex": {
-		allowAll + `deny["x/y"] contains "n" if { COND; regex.match("^((((a?){10}){10}){9})*b$", concat("", ["a" | some _ in numbers.range(1, 100000)])) }`,
+		rig.AllowAll + `deny["x/y"] contains "n" if { COND; regex.match("^((((a?){10}){10}){9})*b$", concat("", ["a" | some _ in numbers.range(1, 100000)])) }`,
 		"SB-POL-002",
 	},
 }
@@ -64,36 +66,36 @@ func TestPO05_WhateverFailsDeniesWithItsCode(t *testing.T) {
 // failing has a tenant fail in each of these ways.
 func failing(t *testing.T, ways []string) {
 	marks := filepath.Join(t.TempDir(), "marks")
-	tenants := map[string]resident{}
+	tenants := map[string]rig.TenantConfig{}
 	for _, way := range ways {
-		tenants[way] = resident{rego: allowAll}
+		tenants[way] = rig.TenantConfig{Rego: rig.AllowAll}
 	}
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "one"))+"\nTENANTS\n", "", tenants)
-	open := map[string]map[string]session{} // by way and era
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "one"))+"\nTENANTS\n", "", tenants)
+	open := map[string]map[string]rig.Session{} // by way and era
 	for _, way := range ways {
-		open[way] = map[string]session{"modern": h.as(way, true)}
+		open[way] = map[string]rig.Session{"modern": h.OpenAs(way, true)}
 		if !slow(way) { // one is enough of what keeps the machine busy
-			open[way]["legacy"] = h.as(way, false)
+			open[way]["legacy"] = h.OpenAs(way, false)
 		}
 		for era, s := range open[way] {
-			if got := called(t, s, "one", `{}`); got != "" {
+			if got := rig.Call(t, s, "one", `{}`); got != "" {
 				t.Fatalf("%s, %s: while all is well: %s", way, era, got)
 			}
 		}
 	}
 	put := func(cond string) {
 		for _, way := range ways {
-			f, file := failures[way], filepath.Join(h.dir, "tenants", way, "policies/own.rego")
+			f, file := failures[way], filepath.Join(h.Dir, "tenants", way, "policies/own.rego")
 			if f.rego == "" {
 				if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
 					t.Fatal(err)
 				}
 				continue
 			}
-			write(t, file, "package switchboard.tenant\n"+strings.ReplaceAll(f.rego, "COND", cond)+"\n")
+			rig.WriteFile(t, file, "package switchboard.tenant\n"+strings.ReplaceAll(f.rego, "COND", cond)+"\n")
 		}
-		h.reload(t)
-		if h.reloads(refused) > 0 {
+		h.Reload(t)
+		if h.Reloads(rig.ReloadRefused) > 0 {
 			t.Fatal("a layer does not compile")
 		}
 	}
@@ -113,18 +115,18 @@ func failing(t *testing.T, ways []string) {
 	each(func(way, code string) {
 		clients := maps.Clone(open[way])
 		if !slow(way) {
-			pipe := stdio(t, h.dir, true, "--tenant", way)
-			m := pipe.send(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
-			if got := codeOf(m); got != code {
-				t.Errorf("%s: initialize over stdio: %s", way, m.raw)
+			pipe := rig.Stdio(t, h.Dir, true, "--tenant", way)
+			m := pipe.Send(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+			if got := rig.Code(m); got != code {
+				t.Errorf("%s: initialize over stdio: %s", way, m.Raw)
 			}
 			clients["modern, over stdio"] = pipe
 		}
 		for era, s := range clients {
-			if m, _ := s.ask(t, "tools/list", ""); codeOf(m) != code {
-				t.Errorf("%s, %s: tools/list: %s, want %s", way, era, m.raw, code)
+			if m, _ := s.Ask(t, "tools/list", ""); rig.Code(m) != code {
+				t.Errorf("%s, %s: tools/list: %s, want %s", way, era, m.Raw, code)
 			}
-			if got := called(t, s, "one", `{}`); got != code {
+			if got := rig.Call(t, s, "one", `{}`); got != code {
 				t.Errorf("%s, %s: a call, after others were allowed: %s, want %s", way, era, got, code)
 			}
 		}
@@ -132,19 +134,19 @@ func failing(t *testing.T, ways []string) {
 			Tools   []any
 			Refused string
 		}
-		if text := h.get(t, way, "/v1/explain"); json.Unmarshal([]byte(text), &x) != nil || len(x.Tools) > 0 || x.Refused == "" || strings.Contains(text, "a/one") {
+		if text := h.Get(t, way, "/v1/explain"); json.Unmarshal([]byte(text), &x) != nil || len(x.Tools) > 0 || x.Refused == "" || strings.Contains(text, "a/one") {
 			t.Errorf("%s: explain: %s", way, text)
 		}
-		if warned := saysOf(h.logged(), way, "level=WARN msg=refused code="+code+" "); warned != (code == "SB-POL-002") {
+		if warned := saysOf(h.Logged(), way, "level=WARN msg=refused code="+code+" "); warned != (code == "SB-POL-002") {
 			t.Errorf("%s: that it was refused with %s is a warning: %v", way, code, warned)
 		}
 		if slow(way) {
-			if !saysOf(h.logged(), way, "it took longer than it may") {
+			if !saysOf(h.Logged(), way, "it took longer than it may") {
 				t.Errorf("%s: the log does not say why", way)
 			}
 			return
 		}
-		if out, errs, exit := command(t, h.dir, "explain", "--tenant", way); exit != 1 || !strings.Contains(out, code) {
+		if out, errs, exit := rig.Command(t, h.Dir, "explain", "--tenant", way); exit != 1 || !strings.Contains(out, code) {
 			t.Errorf("%s: explain, to the operator: exit %d, want %s\n%s%s", way, exit, code, out, errs)
 		}
 	})
@@ -156,23 +158,23 @@ func failing(t *testing.T, ways []string) {
 			return
 		}
 		for era, s := range open[way] {
-			if got := names(t, s); !slices.Equal(got, []string{"one"}) {
+			if got := rig.ListNames(t, s); !slices.Equal(got, []string{"one"}) {
 				t.Errorf("%s, %s: it lists %q", way, era, got)
 			}
-			if got := called(t, s, "one", `{}`); got != code {
+			if got := rig.Call(t, s, "one", `{}`); got != code {
 				t.Errorf("%s, %s: a call that fails: %s, want %s", way, era, got, code)
 			}
 		}
-		if x := h.get(t, way, "/v1/explain"); !strings.Contains(x, `"tool":"one"`) {
+		if x := h.Get(t, way, "/v1/explain"); !strings.Contains(x, `"tool":"one"`) {
 			t.Errorf("%s: explain: %s", way, x)
 		}
 	})
-	if got := fileOf(t, marks); got != "" {
+	if got := rig.ReadFile(t, marks); got != "" {
 		t.Errorf("calls were made: %q", got)
 	}
 	put("false")
 	for _, way := range ways {
-		if got := called(t, open[way]["modern"], "one", `{}`); failures[way].rego != "" && got != "" {
+		if got := rig.Call(t, open[way]["modern"], "one", `{}`); failures[way].rego != "" && got != "" {
 			t.Errorf("%s: when all is well again: %s", way, got)
 		}
 	}
@@ -181,35 +183,35 @@ func failing(t *testing.T, ways []string) {
 // PO-05, PO-08: what does not compile, or reaches out, is never run.
 func TestPO08_WhatDoesNotCompileDoesNotStartAndIsNotReloaded(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))))
 	file := filepath.Join(dir, "tenants/default/policies/own.rego")
-	const good = "package switchboard.tenant\n" + allowAll
-	write(t, file, good)
-	g := serve(t, dir)
-	s := g.open(t, "/mcp", false)
-	if got := called(t, s, "one", `{}`); got != "" {
+	const good = "package switchboard.tenant\n" + rig.AllowAll
+	rig.WriteFile(t, file, good)
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", false)
+	if got := rig.Call(t, s, "one", `{}`); got != "" {
 		t.Fatal(got)
 	}
-	policies := g.status().Policies
+	policies := g.Status().Policies
 	for text, says := range map[string]string{
 		good + "x := ": "rego_parse_error",
 		good + `deny["a/one"] contains "x" if http.send({"method": "get", "url": "http://127.0.0.1:1"}).status_code == 200`: "undefined function http.send",
 		good + `deny["a/one"] contains "x" if opa.runtime().env.HOME != ""`:                                                 "undefined function opa.runtime",
 		good + `deny["a/one"] contains "x" if net.lookup_ip_addr("example.com") != set()`:                                   "undefined function net.lookup_ip_addr",
 		good + `deny["a/one"] contains "x" if input.user_teir == "free"`:                                                    "undefined ref: input.user_teir",
-		"package switchboard\n" + allowAll:                                                                                  "write package switchboard.tenant",
+		"package switchboard\n" + rig.AllowAll:                                                                              "write package switchboard.tenant",
 	} {
-		write(t, file, text)
-		g.reload(t)
-		st := g.status()
+		rig.WriteFile(t, file, text)
+		g.Reload(t)
+		st := g.Status()
 		if len(st.Faulty) != 1 || st.Faulty[0].Part != "tenant default" || !strings.Contains(strings.Join(st.Faulty[0].Faults, "\n"), says) ||
 			!strings.Contains(st.Faulty[0].Faults[0], "own.rego:") || !slices.Equal(st.Policies, policies) {
 			t.Errorf("%s: status %+v, want %q", text, st, says)
 		}
-		if got := called(t, s, "one", `{}`); got != "" {
+		if got := rig.Call(t, s, "one", `{}`); got != "" {
 			t.Errorf("%s: under the last good policy: %s", text, got)
 		}
-		out, errs, code := command(t, dir, "serve", "--listen", "127.0.0.1:0")
+		out, errs, code := rig.Command(t, dir, "serve", "--listen", "127.0.0.1:0")
 		if code != 2 || !strings.Contains(errs, says) || out != "" {
 			t.Errorf("%s: a start: exit %d\n%s%s", text, code, out, errs)
 		}

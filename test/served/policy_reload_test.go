@@ -1,86 +1,18 @@
 package served_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
-
-// The ways in which a reload ends, as the log has them.
-const (
-	reloaded = "msg=reloaded"
-	nothing  = `msg="read again; nothing has changed"`
-	refused  = `msg="reload refused`
-)
-
-// reloads counts those that ended in one of these ways.
-func (g *gateway) reloads(ways ...string) (n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	fresh := g.log.Bytes()[g.scanned:]
-	fresh = fresh[:bytes.LastIndexByte(fresh, '\n')+1]
-	g.scanned += len(fresh)
-	if g.endings == nil {
-		g.endings = map[string]int{}
-	}
-	for _, way := range []string{reloaded, nothing, refused} {
-		g.endings[way] += bytes.Count(fresh, []byte(way))
-	}
-	for _, way := range ways {
-		n += g.endings[way]
-	}
-	return n
-}
-
-func (g *gateway) hangUp(t *testing.T) {
-	t.Helper()
-	if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// over waits for another reload that ends in one of these ways.
-func (g *gateway) over(t *testing.T, before int, ways ...string) {
-	t.Helper()
-	eventually(t, "the reload is over", func() string {
-		if g.reloads(ways...) == before {
-			return "it is not"
-		}
-		return ""
-	})
-}
-
-// reload lets g read its files now, and returns when all that was written
-// before is in force or refused: the reading that answers the second signal
-// began after the first had come.
-func (g *gateway) reload(t *testing.T) {
-	t.Helper()
-	for range 2 {
-		before := g.reloads(reloaded, nothing, refused)
-		g.hangUp(t)
-		g.over(t, before, reloaded, nothing, refused)
-	}
-}
-
-// replace puts a file in place whole, so that no reading sees a part of it.
-func replace(t *testing.T, file, text string) {
-	t.Helper()
-	whole := filepath.Join(t.TempDir(), "whole")
-	write(t, whole, text)
-	if err := os.Rename(whole, file); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // A turn is which of two policies are in force: those from known to written.
 // Turns that are even allow one alone, and odd ones two.
@@ -111,20 +43,20 @@ func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
 	policy := func(n int64) string {
 		return fmt.Sprintf("package switchboard\nallowed_tools contains %q\n", "a/"+[]string{"one", "two"}[n%2])
 	}
-	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one"), fmt.Sprintf(tool, "two"))))
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"), fmt.Sprintf(rig.Tool, "two"))))
 	file := filepath.Join(dir, "policies/p.rego")
-	write(t, file, policy(0))
-	g := serve(t, dir)
-	pipe := stdio(t, dir, true)
-	names(t, pipe)
+	rig.WriteFile(t, file, policy(0))
+	g := rig.Serve(t, dir)
+	pipe := rig.Stdio(t, dir, true)
+	rig.ListNames(t, pipe)
 
 	var n turn
 	var stop atomic.Bool
 	var certain, uncertain atomic.Int64
 	var work sync.WaitGroup
-	check := func(s session, tool string) {
+	check := func(s rig.Session, tool string) {
 		known := n.known.Load()
-		got := called(t, s, tool, `{}`)
+		got := rig.Call(t, s, tool, `{}`)
 		wants := n.wants(tool, known)
 		if !slices.Contains(wants, got) {
 			t.Errorf("turn %d: a call of %s: %q, want one of %q", known, tool, got, wants)
@@ -135,13 +67,13 @@ func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
 			uncertain.Add(1)
 		}
 	}
-	oneOfTwo := func(who string, s session) {
-		if got := names(t, s); len(got) != 1 || got[0] != "one" && got[0] != "two" {
+	oneOfTwo := func(who string, s rig.Session) {
+		if got := rig.ListNames(t, s); len(got) != 1 || got[0] != "one" && got[0] != "two" {
 			t.Errorf("%s lists %q: neither policy shows that", who, got)
 		}
 	}
 	for i := range 4 {
-		s := g.open(t, "/mcp", i%2 == 0)
+		s := g.Open(t, "/mcp", i%2 == 0)
 		work.Go(func() {
 			for j := 0; !stop.Load(); j++ {
 				check(s, []string{"one", "two"}[(i/2+j)%2])
@@ -154,48 +86,48 @@ func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
 	work.Go(func() { // it reloads by itself: nobody knows when
 		for !stop.Load() {
 			oneOfTwo("the client over stdio", pipe)
-			if got := called(t, pipe, "one", `{}`); got != "" && got != "SB-CAP-001" {
+			if got := rig.Call(t, pipe, "one", `{}`); got != "" && got != "SB-CAP-001" {
 				t.Errorf("over stdio: %s", got)
 			}
 		}
 	})
 
 	broken := []string{"", "package switchboard\nx := ", policy(0) + "y := input.nope\n", "package other\n", policy(1) + `deny["a/one"] := http.send({})`}
-	var modern, legacy session = g.open(t, "/mcp", true), g.open(t, "/mcp", false)
+	var modern, legacy rig.Session = g.Open(t, "/mcp", true), g.Open(t, "/mcp", false)
 	for i := range reloads {
 		if i%every == every/2 {
-			before := g.reloads(refused)
-			replace(t, file, broken[i/every%len(broken)])
-			g.hangUp(t)
-			g.over(t, before, refused)
-			status, body := g.ready(t)
+			before := g.Reloads(rig.ReloadRefused)
+			rig.ReplaceFile(t, file, broken[i/every%len(broken)])
+			g.SendHangUp(t)
+			g.AwaitReload(t, before, rig.ReloadRefused)
+			status, body := g.Ready(t)
 			if status != 200 || !strings.Contains(body, `"configuration_refused":{"age_seconds":`) {
 				t.Errorf("after a broken reload, /readyz: %d %s", status, body)
 			}
 		} else {
-			before := g.reloads(reloaded)
+			before := g.Reloads(rig.Reloaded)
 			next := n.written.Add(1)
-			replace(t, file, policy(next))
-			g.hangUp(t)
-			g.over(t, before, reloaded)
+			rig.ReplaceFile(t, file, policy(next))
+			g.SendHangUp(t)
+			g.AwaitReload(t, before, rig.Reloaded)
 			n.known.Store(next)
 		}
-		for _, s := range []session{modern, legacy} {
+		for _, s := range []rig.Session{modern, legacy} {
 			check(s, "one")
 			check(s, "two")
 		}
 	}
 	stop.Store(true)
 	work.Wait()
-	if got := g.reloads(refused); got < reloads/every {
+	if got := g.Reloads(rig.ReloadRefused); got < reloads/every {
 		t.Errorf("%d reloads were refused, want %d at least", got, reloads/every)
 	}
-	if status, body := g.ready(t); status != 200 || body != `{"ready":true}` {
+	if status, body := g.Ready(t); status != 200 || body != `{"ready":true}` {
 		t.Errorf("in the end, /readyz: %d %s", status, body)
 	}
 	last := []string{"one", "two"}[n.written.Load()%2]
-	eventually(t, "the client over stdio has the last policy", func() string {
-		if got := names(t, pipe); !slices.Equal(got, []string{last}) {
+	rig.Eventually(t, "the client over stdio has the last policy", func() string {
+		if got := rig.ListNames(t, pipe); !slices.Equal(got, []string{last}) {
 			return fmt.Sprint(got)
 		}
 		return ""
@@ -206,23 +138,16 @@ func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
 	}
 }
 
-// ready asks /readyz.
-func (g *gateway) ready(t *testing.T) (status int, body string) {
-	t.Helper()
-	h := house{gateway: g}
-	return h.look(t, "", "/readyz")
-}
-
 func TestStatusNamesTheTenantsPolicyAndSinceWhenItsFilesAreFaulty(t *testing.T) {
 	t.Parallel()
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", fmt.Sprintf(tool, "one"))+"\nTENANTS\n", "", map[string]resident{"acme": {}, "other": {}})
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))+"\nTENANTS\n", "", map[string]rig.TenantConfig{"acme": {}, "other": {}})
 	type policies []struct{ Tenant, Digest, Loaded string }
 	status := func() (p policies, faulty []map[string]any) {
 		var st struct {
 			Policies policies
 			Faulty   []map[string]any `json:"configuration_faulty_parts"`
 		}
-		if text := h.get(t, "acme", "/v1/status"); json.Unmarshal([]byte(text), &st) != nil || len(st.Policies) != 1 || st.Policies[0].Tenant != "acme" {
+		if text := h.Get(t, "acme", "/v1/status"); json.Unmarshal([]byte(text), &st) != nil || len(st.Policies) != 1 || st.Policies[0].Tenant != "acme" {
 			t.Fatalf("status: %s", text)
 		}
 		return st.Policies, st.Faulty
@@ -231,26 +156,26 @@ func TestStatusNamesTheTenantsPolicyAndSinceWhenItsFilesAreFaulty(t *testing.T) 
 	if len(first[0].Digest) != len("sha256:")+64 || faulty != nil {
 		t.Errorf("%+v, faulty %v", first, faulty)
 	}
-	write(t, filepath.Join(h.dir, "tenants/other/policies/x.rego"), "package switchboard.tenant\n"+allowAll)
-	h.reload(t)
+	rig.WriteFile(t, filepath.Join(h.Dir, "tenants/other/policies/x.rego"), "package switchboard.tenant\n"+rig.AllowAll)
+	h.Reload(t)
 	if same, _ := status(); same[0] != first[0] {
 		t.Errorf("another tenant's policy made %+v of %+v", same, first)
 	}
-	own := filepath.Join(h.dir, "tenants/acme/policies/x.rego")
-	write(t, own, "package switchboard.tenant\n"+allowAll)
-	h.reload(t)
+	own := filepath.Join(h.Dir, "tenants/acme/policies/x.rego")
+	rig.WriteFile(t, own, "package switchboard.tenant\n"+rig.AllowAll)
+	h.Reload(t)
 	second, _ := status()
 	if second[0].Digest == first[0].Digest || second[0].Loaded == first[0].Loaded {
 		t.Errorf("a new policy left %+v as %+v", first, second)
 	}
-	write(t, own, "broken")
-	h.reload(t)
+	rig.WriteFile(t, own, "broken")
+	h.Reload(t)
 	again, faulty := status()
 	if len(faulty) != 1 || again[0] != second[0] || faulty[0]["part"] != "tenant acme" || faulty[0]["since"] == "" || faulty[0]["faults"] != nil {
 		t.Fatalf("after a broken one: %+v, faulty %v", again, faulty)
 	}
-	write(t, filepath.Join(h.dir, "tenants/other/policies/x.rego"), "broken too")
-	h.reload(t)
+	rig.WriteFile(t, filepath.Join(h.Dir, "tenants/other/policies/x.rego"), "broken too")
+	h.Reload(t)
 	if _, later := status(); len(later) != 1 || later[0]["since"] != faulty[0]["since"] {
 		t.Errorf("after another tenant's broken one: %v, want %v", later, faulty)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // veto is a tenant's policy under which another server serves.
@@ -45,7 +46,7 @@ type notReplayed struct {
 
 func policyDiff(t *testing.T, dir string, args ...string) (d diff, code int) {
 	t.Helper()
-	out, errs, code := command(t, dir, append([]string{"policy", "diff", "--json"}, args...)...)
+	out, errs, code := rig.Command(t, dir, append([]string{"policy", "diff", "--json"}, args...)...)
 	if err := json.Unmarshal([]byte(out), &d); err != nil {
 		t.Fatalf("policy diff %q: %v\n%s%s", args, err, out, errs)
 	}
@@ -55,20 +56,20 @@ func policyDiff(t *testing.T, dir string, args ...string) (d diff, code int) {
 // What policy diff says of a proposed file comes true when that is put in place.
 func TestAProposedVetoIsShownBeforeItIsInForce(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, samples)
+	dir := rig.LayOut(t, samples)
 	proposed := filepath.Join("tenants", "default", "policies", "veto.rego")
-	write(t, filepath.Join(dir, "proposed", proposed), veto)
-	g := serve(t, dir)
-	var open []session
+	rig.WriteFile(t, filepath.Join(dir, "proposed", proposed), veto)
+	g := rig.Serve(t, dir)
+	var open []rig.Session
 	for range 20 {
-		open = append(open, g.open(t, "/mcp", false), g.open(t, "/mcp", true), g.open(t, "/mcp/tasks/impossible", true))
+		open = append(open, g.Open(t, "/mcp", false), g.Open(t, "/mcp", true), g.Open(t, "/mcp/tasks/impossible", true))
 	}
 	for _, modern := range []bool{false, true} {
-		open = append(open, stdio(t, dir, modern))
+		open = append(open, rig.Stdio(t, dir, modern))
 	}
 	before := 0
 	for _, s := range open {
-		if m, _ := s.ask(t, "tools/list", ""); m.Error == nil {
+		if m, _ := s.Ask(t, "tools/list", ""); m.Error == nil {
 			before++
 		}
 	}
@@ -77,7 +78,7 @@ func TestAProposedVetoIsShownBeforeItIsInForce(t *testing.T) {
 	}
 	var d diff
 	var code int
-	eventually(t, "two tasks are recorded", func() string {
+	rig.Eventually(t, "two tasks are recorded", func() string {
 		if d, code = policyDiff(t, dir, "--against", "proposed"); d.Decisions < 2 {
 			return "not yet"
 		}
@@ -105,15 +106,15 @@ func TestAProposedVetoIsShownBeforeItIsInForce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, proposed), string(text))
-	eventually(t, "the veto is in force", func() string {
-		if got := names(t, open[0]); !slices.Contains(got, "search_web") || slices.Contains(got, "web_search") {
+	rig.WriteFile(t, filepath.Join(dir, proposed), string(text))
+	rig.Eventually(t, "the veto is in force", func() string {
+		if got := rig.ListNames(t, open[0]); !slices.Contains(got, "search_web") || slices.Contains(got, "web_search") {
 			return strings.Join(got, " ")
 		}
 		return ""
 	})
 	// What was decided under it is recorded too, and now it changes the old only.
-	eventually(t, "what is decided now is recorded", func() string {
+	rig.Eventually(t, "what is decided now is recorded", func() string {
 		now, _ := policyDiff(t, dir, "--against", "proposed")
 		if now.Decisions == d.Decisions || now.Changed != d.Changed || now.Replayed != now.Decisions {
 			return "not yet"
@@ -123,7 +124,7 @@ func TestAProposedVetoIsShownBeforeItIsInForce(t *testing.T) {
 }
 
 // pathRule is a tenant's, on the arguments of calls.
-const pathRule = allowAll + `
+const pathRule = rig.AllowAll + `
 deny[c.id] contains sprintf("outside of the workspace: %s", [input.call.arguments.path]) if {
 	some c in input.candidate_tools
 	not startswith(input.call.arguments.path, "/w/")
@@ -135,19 +136,19 @@ deny[c.id] contains sprintf("outside of the workspace: %s", [input.call.argument
 func TestAProposedRuleOnArgumentsIsShownOnTheCallsThatWereMade(t *testing.T) {
 	t.Parallel() // it waits for records
 	const private, token = "what nobody looks at", "ghp_0123456789abcdefABCDEF"
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", fmt.Sprintf(tool, "open"), fmt.Sprintf(tool, "close"))+"\nTENANTS\n", "", map[string]resident{
-		"acme":     {rego: pathRule, more: "record: policy_inputs\n"},
-		"umbrella": {rego: pathRule},
-		"initech":  {rego: allowAll},
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "open"), fmt.Sprintf(rig.Tool, "close"))+"\nTENANTS\n", "", map[string]rig.TenantConfig{
+		"acme":     {Rego: pathRule, More: "record: policy_inputs\n"},
+		"umbrella": {Rego: pathRule},
+		"initech":  {Rego: rig.AllowAll},
 	})
 	for _, tenant := range []string{"acme", "umbrella", "initech"} {
 		for _, modern := range []bool{false, true} {
-			s := h.as(tenant, modern)
+			s := h.OpenAs(tenant, modern)
 			for path, want := range map[string]string{"/w/a": "", "/w/b": "", "/etc": "SB-POL-001", "/w/" + token: ""} {
 				if tenant == "initech" {
 					want = "" // no rule of its looks at arguments
 				}
-				if got := called(t, s, "open", fmt.Sprintf(`{"path":%q,"text":%q}`, path, private)); got != want {
+				if got := rig.Call(t, s, "open", fmt.Sprintf(`{"path":%q,"text":%q}`, path, private)); got != want {
 					t.Errorf("%s: %s: %q, want %q", tenant, path, got, want)
 				}
 			}
@@ -157,8 +158,8 @@ func TestAProposedRuleOnArgumentsIsShownOnTheCallsThatWereMade(t *testing.T) {
 		return // nothing would come
 	}
 	var d diff
-	eventually(t, "the calls are recorded", func() string {
-		if d, _ = policyDiff(t, h.dir, "--against", "."); d.Calls < 8 {
+	rig.Eventually(t, "the calls are recorded", func() string {
+		if d, _ = policyDiff(t, h.Dir, "--against", "."); d.Calls < 8 {
 			return fmt.Sprintf("%+v", d)
 		}
 		return ""
@@ -167,33 +168,33 @@ func TestAProposedRuleOnArgumentsIsShownOnTheCallsThatWereMade(t *testing.T) {
 	if d.Calls != 8 || d.Changed != 0 || len(d.Broken) > 0 || d.Replayed != d.Decisions-5 || len(d.NotReplayed) != 1 || d.NotReplayed[0].Of != "call" || !strings.Contains(d.NotReplayed[0].Why, "record: policy_inputs") {
 		t.Errorf("under what is in force: %+v", d)
 	}
-	write(t, filepath.Join(h.dir, "stricter.rego"), `package switchboard.tenant
+	rig.WriteFile(t, filepath.Join(h.Dir, "stricter.rego"), `package switchboard.tenant
 deny[c.id] contains "b is closed" if {
 	some c in input.candidate_tools
 	input.call.arguments.path == "/w/b"
 }
 `)
-	d, code := policyDiff(t, h.dir, "--against", "stricter.rego", "--tenant", "acme")
+	d, code := policyDiff(t, h.Dir, "--against", "stricter.rego", "--tenant", "acme")
 	want := []change{{Change: "denied", Of: "call", Tenant: "acme", Tool: "a/open", Why: "SB-POL-001: the tenant's policy denies it: b is closed", Decisions: 1}}
 	if code != 1 || !slices.Equal(d.Changes, want) || d.Changed != 1 || d.Calls != 4 {
 		t.Errorf("exit %d, %+v; want %+v", code, d, want)
 	}
-	out, _, _ := command(t, h.dir, "policy", "diff", "--against", "stricter.rego", "--tenant", "acme")
+	out, _, _ := rig.Command(t, h.Dir, "policy", "diff", "--against", "stricter.rego", "--tenant", "acme")
 	for _, want := range []string{", of which 4 on calls,", "acme    a/open  1 call     SB-POL-001: the tenant's policy denies it: b is closed", "  1 call: their arguments were not recorded"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}
 	}
-	write(t, filepath.Join(h.dir, "laxer", "own.rego"), "package switchboard.tenant\n"+allowAll)
-	d, _ = policyDiff(t, h.dir, "--against", "laxer", "--tenant", "acme")
+	rig.WriteFile(t, filepath.Join(h.Dir, "laxer", "own.rego"), "package switchboard.tenant\n"+rig.AllowAll)
+	d, _ = policyDiff(t, h.Dir, "--against", "laxer", "--tenant", "acme")
 	want = []change{{Change: "allowed", Of: "call", Tenant: "acme", Tool: "a/open", Why: "it was not: SB-POL-001: the tenant's policy denies it: outside of the workspace: /etc", Decisions: 1}}
 	if !slices.Equal(d.Changes, want) {
 		t.Errorf("%+v; want %+v", d.Changes, want)
 	}
 
 	n := 0
-	for _, text := range archived(t, h.dir) {
-		for _, secret := range []string{private, token, h.keys["acme"]} {
+	for _, text := range archived(t, h.Dir) {
+		for _, secret := range []string{private, token, h.Keys["acme"]} {
 			if strings.Contains(text, secret) {
 				t.Errorf("%q is archived: %s", secret, text)
 			}
@@ -240,9 +241,9 @@ func archived(t *testing.T, dir string) (texts []string) {
 
 func TestAFolderThatCannotBeWrittenIsSaidAtTheStart(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, samples)
-	write(t, filepath.Join(dir, ".switchboard"), "a file where the folder should be")
-	out, errs, code := command(t, dir, "serve", "--listen", "127.0.0.1:0")
+	dir := rig.LayOut(t, samples)
+	rig.WriteFile(t, filepath.Join(dir, ".switchboard"), "a file where the folder should be")
+	out, errs, code := rig.Command(t, dir, "serve", "--listen", "127.0.0.1:0")
 	for _, want := range []string{"SB-CONF-001: the store cannot be opened", ".switchboard", "--data DIR", "memory:"} {
 		if code == 0 || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("exit %d, and it does not say %q: %s%s", code, want, out, errs)

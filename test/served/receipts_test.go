@@ -19,6 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // A receipt is what the tests look at of one.
@@ -36,7 +37,7 @@ type receiptLine struct {
 // receipts lists those of a folder, the oldest first.
 func receipts(t *testing.T, dir string, args ...string) (all []receiptLine) {
 	t.Helper()
-	out, errs, code := command(t, dir, append([]string{"receipts", "export"}, args...)...)
+	out, errs, code := rig.Command(t, dir, append([]string{"receipts", "export"}, args...)...)
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
@@ -55,11 +56,11 @@ func receipts(t *testing.T, dir string, args ...string) (all []receiptLine) {
 func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingAckedLost)
-	dir := layOut(t, samples)
-	g := serve(t, dir)
+	dir := rig.LayOut(t, samples)
+	g := rig.Serve(t, dir)
 	calls := 0
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp", modern)
+		s := g.Open(t, "/mcp", modern)
 		for _, params := range []string{
 			`{"name":"web_search","arguments":{"query":"x"}}`,
 			`{"name":"no_such_tool","arguments":{}}`,
@@ -67,12 +68,12 @@ func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 			"{\"name\":\"\\u001b[31m\\nforged\",\"arguments\":{}}", // AU-04
 			`{"name":"web_search","arguments":{"query":17}}`,
 		} {
-			_, _ = s.ask(t, "tools/call", params)
+			_, _ = s.Ask(t, "tools/call", params)
 			calls++
 		}
 	}
-	g.signal(t, syscall.SIGTERM)
-	g.stopped(t)
+	g.Signal(t, syscall.SIGTERM)
+	g.AwaitEnd(t)
 	ended, intents := map[string]int{}, map[string]bool{}
 	n, turnedAway := 0, ""
 	for _, r := range receipts(t, dir) {
@@ -105,10 +106,10 @@ func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 			t.Errorf("intent %s has %d ends", id, ended[id])
 		}
 	}
-	if out, errs, code := command(t, dir, "receipts", "verify"); code != 0 {
+	if out, errs, code := rig.Command(t, dir, "receipts", "verify"); code != 0 {
 		t.Errorf("%s%s", out, errs)
 	}
-	if out, errs, code := command(t, dir, "receipts", "replay"); code != 0 || !strings.Contains(out, "the same to the byte") {
+	if out, errs, code := rig.Command(t, dir, "receipts", "replay"); code != 0 || !strings.Contains(out, "the same to the byte") {
 		t.Errorf("%s%s", out, errs)
 	}
 }
@@ -118,17 +119,17 @@ func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 func TestNothingIsDoneThatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingAckedLost)
-	dir := layOut(t, samples)
+	dir := rig.LayOut(t, samples)
 	full := filepath.Join(dir, ".switchboard")
 	if err := os.MkdirAll(full, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	g := serve(t, dir)
-	s := g.open(t, "/mcp", true)
-	if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); m.Error != nil {
-		t.Fatal(m.raw)
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", true)
+	if m, _ := s.Ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); m.Error != nil {
+		t.Fatal(m.Raw)
 	}
-	eventually(t, "all of it has receipts", func() string { // so that what is written next is an intent
+	rig.Eventually(t, "all of it has receipts", func() string { // so that what is written next is an intent
 		kinds := map[string]bool{}
 		for _, r := range receipts(t, dir) {
 			kinds[r.Entry.Receipt.Kind] = true
@@ -142,18 +143,18 @@ func TestNothingIsDoneThatCannotBeRecorded(t *testing.T) {
 	fence(t, filepath.Join(full, "store.db"))
 	refused := false
 	for i := range 20 {
-		m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"web_search","arguments":{"query":"q%d"}}`, i))
-		if strings.Contains(string(m.raw), "SB-RCPT-001") {
+		m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"web_search","arguments":{"query":"q%d"}}`, i))
+		if strings.Contains(string(m.Raw), "SB-RCPT-001") {
 			refused = true
 		}
 	}
 	if !refused {
 		t.Error("nothing was refused while another process wrote the chain")
 	}
-	eventually(t, "it goes on with another chain", func() string {
-		m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"again"}}`)
-		if m.Error != nil || strings.Contains(string(m.raw), "SB-RCPT-001") {
-			return string(m.raw)
+	rig.Eventually(t, "it goes on with another chain", func() string {
+		m, _ := s.Ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"again"}}`)
+		if m.Error != nil || strings.Contains(string(m.Raw), "SB-RCPT-001") {
+			return string(m.Raw)
 		}
 		return ""
 	})
@@ -164,27 +165,27 @@ func TestNothingIsDoneThatCannotBeRecorded(t *testing.T) {
 func TestReceiptsThatAreLostAreCountedAndARecordSaysSo(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingAckedLost)
-	dir := layOut(t, judged)
-	g := serve(t, dir)
-	s := g.open(t, "/mcp", true)
+	dir := rig.LayOut(t, judged)
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", true)
 	read := func() {
 		t.Helper()
-		if m, _ := s.ask(t, "tools/call", `{"name":"find","arguments":{}}`); m.Error != nil || codeOf(m) != "" {
-			t.Fatalf("a call that reads: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"find","arguments":{}}`); m.Error != nil || rig.Code(m) != "" {
+			t.Fatalf("a call that reads: %s", m.Raw)
 		}
 	}
 	const lost = "switchboard_records_lost_total"
 	read()
-	if _, values := g.metrics(); values[lost] != 0 {
+	if _, values := g.Metrics(); values[lost] != 0 {
 		t.Fatalf("%g are lost before anything is", values[lost])
 	}
 	fence(t, filepath.Join(dir, ".switchboard", "store.db"))
-	eventually(t, "receipts are lost, and it goes on with another chain", func() string {
+	rig.Eventually(t, "receipts are lost, and it goes on with another chain", func() string {
 		read()
-		if _, values := g.metrics(); values[lost] == 0 {
+		if _, values := g.Metrics(); values[lost] == 0 {
 			return "none is"
 		}
-		if !strings.Contains(g.logged(), "we continue with another") {
+		if !strings.Contains(g.Logged(), "we continue with another") {
 			return "it does not"
 		}
 		return ""
@@ -196,10 +197,10 @@ func TestReceiptsThatAreLostAreCountedAndARecordSaysSo(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "a receipt says how many", func() string {
+	rig.Eventually(t, "a receipt says how many", func() string {
 		read()
-		_, values := g.metrics()
-		out, errs, _ := command(t, dir, "receipts", "export", "--kind", "lost")
+		_, values := g.Metrics()
+		out, errs, _ := rig.Command(t, dir, "receipts", "export", "--kind", "lost")
 		var sum int
 		for line := range strings.Lines(out) {
 			var one said
@@ -213,8 +214,8 @@ func TestReceiptsThatAreLostAreCountedAndARecordSaysSo(t *testing.T) {
 		}
 		return ""
 	})
-	_, values := g.metrics()
-	g.do(0, fmt.Sprintf(`%g records? lost: more were made`, values[lost]), "status")
+	_, values := g.Metrics()
+	g.Do(0, fmt.Sprintf(`%g records? lost: more were made`, values[lost]), "status")
 }
 
 // Of the chains in a shared store, one that is not as it was left is let alone, and keeps
@@ -222,7 +223,7 @@ func TestReceiptsThatAreLostAreCountedAndARecordSaysSo(t *testing.T) {
 func TestADamagedChainInASharedStoreIsPassedOver(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	dir := layOut(t, strings.Replace(samples, "-- switchboard.yaml --\n", fmt.Sprintf(`-- secret --
+	dir := rig.LayOut(t, strings.Replace(samples, "-- switchboard.yaml --\n", fmt.Sprintf(`-- secret --
 what all of them know
 -- switchboard.yaml --
 store: %q
@@ -240,16 +241,16 @@ cluster: {secret: "${file:secret}", listen: "127.0.0.1:0"}
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	g := serve(t, dir)
-	if m, _ := g.open(t, "/mcp", true).ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); codeOf(m) != "" {
-		t.Errorf("%s", m.raw)
+	g := rig.Serve(t, dir)
+	if m, _ := g.Open(t, "/mcp", true).Ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); rig.Code(m) != "" {
+		t.Errorf("%s", m.Raw)
 	}
-	if log := g.logged(); !strings.Contains(log, "node=r1") || !strings.Contains(log, "node=r2") {
+	if log := g.Logged(); !strings.Contains(log, "node=r1") || !strings.Contains(log, "node=r2") {
 		t.Errorf("it does not say which chains it has passed over:\n%s", log)
 	}
-	g.signal(t, syscall.SIGTERM)
-	g.stopped(t)
-	out, _, code := command(t, dir, "receipts", "verify")
+	g.Signal(t, syscall.SIGTERM)
+	g.AwaitEnd(t)
+	out, _, code := rig.Command(t, dir, "receipts", "verify")
 	if code != 1 || !strings.Contains(out, "r1: NOT AS IT WAS WRITTEN: entry 1: ") || !strings.Contains(out, "r3: as it was written: 1 to ") {
 		t.Errorf("exit %d: %s", code, out)
 	}
@@ -263,7 +264,7 @@ func fence(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = st.Close() }() // what it has written is durable
-	eventually(t, "another process writes", func() string {
+	rig.Eventually(t, "another process writes", func() string {
 		span, err := st.Span(t.Context(), "receipts/n1")
 		if err == nil {
 			err = st.Append(t.Context(), "receipts/n1", span.Last, []byte("{}"))
@@ -304,7 +305,7 @@ deny["cloud/ec2_describe_instances"] contains "no" if input.phase == "expand"
 `
 
 // receiptIn is the id of its receipt that a refusal gives; "" where it gives none.
-func receiptIn(m message) string {
+func receiptIn(m rig.Message) string {
 	var data struct{ Receipt string }
 	var result struct {
 		Meta map[string]json.RawMessage `json:"_meta"`
@@ -321,10 +322,10 @@ func receiptIn(m message) string {
 // asked for does not exist for it.
 func TestARefusalNamesItsReceipt(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, judged)
-	g := serve(t, dir)
+	dir := rig.LayOut(t, judged)
+	g := rig.Serve(t, dir)
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp", modern)
+		s := g.Open(t, "/mcp", modern)
 		for _, tt := range []struct{ name, params, code, kind string }{
 			{"a call that policy denies", `{"name":"post","arguments":{"a":"no"}}`, "SB-POL-001", "call"},
 			{"one that only reads", `{"name":"find","arguments":{"a":"no"}}`, "SB-POL-001", "call"},
@@ -337,39 +338,39 @@ func TestARefusalNamesItsReceipt(t *testing.T) {
 			{"one for which there is no room", `{"name":"aws_helper","arguments":{"action":"expand","service":"s3"}}`, "SB-LAZY-001", "expand"},
 			{"a tool that there is not", `{"name":"nosuch","arguments":{}}`, "SB-CAP-001", ""},
 		} {
-			m, _ := s.ask(t, "tools/call", tt.params)
+			m, _ := s.Ask(t, "tools/call", tt.params)
 			refusedWith(t, dir, fmt.Sprintf("%s, modern %v", tt.name, modern), m, tt.code, tt.kind)
 		}
 	}
-	m, _ := g.open(t, "/mcp/tasks/impossible", true).ask(t, "tools/list", "")
+	m, _ := g.Open(t, "/mcp/tasks/impossible", true).Ask(t, "tools/list", "")
 	refusedWith(t, dir, "a task that cannot be met, modern", m, "SB-CAP-004", "decision")
-	legacy := &httpSession{url: g.url + "/mcp/tasks/impossible"}
-	m = legacy.send(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	legacy := &rig.HTTPSession{URL: g.URL + "/mcp/tasks/impossible"}
+	m = legacy.Send(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 	refusedWith(t, dir, "a task that cannot be met, legacy", m, "SB-CAP-004", "decision")
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/v1/tasks/impossible/runs", nil)
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/v1/tasks/impossible/runs", nil)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, _ := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
-	m = parse([]byte(`{"error":{"code":1,"data":` + string(text) + `}}`))
+	m = rig.ParseMessage([]byte(`{"error":{"code":1,"data":` + string(text) + `}}`))
 	refusedWith(t, dir, "a run of it", m, "SB-CAP-004", "decision")
 }
 
 // refusedWith checks that the answer is a refusal with the code, and that its receipt, where
 // it has one, is of the kind and says the same.
-func refusedWith(t *testing.T, dir, what string, m message, code, kind string) {
+func refusedWith(t *testing.T, dir, what string, m rig.Message, code, kind string) {
 	t.Helper()
 	id := receiptIn(m)
-	if got := codeOf(m); got != code || (id == "") != (kind == "") {
-		t.Errorf("%s: %q with the receipt %q, want %q: %s", what, got, id, code, m.raw)
+	if got := rig.Code(m); got != code || (id == "") != (kind == "") {
+		t.Errorf("%s: %q with the receipt %q, want %q: %s", what, got, id, code, m.Raw)
 	}
 	if id == "" {
 		return
 	}
-	eventually(t, what+" has a receipt", func() string {
-		out, errs, exit := command(t, dir, "receipts", "show", id)
+	rig.Eventually(t, what+" has a receipt", func() string {
+		out, errs, exit := rig.Command(t, dir, "receipts", "show", id)
 		if exit != 0 || !strings.Contains(out, `"code": "`+code+`"`) || !strings.Contains(out, `"kind": "`+kind+`"`) {
 			return out + errs
 		}
@@ -381,10 +382,10 @@ func refusedWith(t *testing.T, dir, what string, m message, code, kind string) {
 // was refused: of which tools, by which decision.
 func TestWhatIsExpandedHasAReceipt(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, judged)
-	g := serve(t, dir)
+	dir := rig.LayOut(t, judged)
+	g := rig.Serve(t, dir)
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp", modern)
+		s := g.Open(t, "/mcp", modern)
 		for _, args := range []string{
 			`{"action":"expand","tools":["s3_list_buckets"]}`,
 			`{"action":"expand","tools":["s3_list_buckets"]}`, // it is already
@@ -396,8 +397,8 @@ func TestWhatIsExpandedHasAReceipt(t *testing.T) {
 			_, _ = helper(t, s, args)
 		}
 	}
-	g.signal(t, syscall.SIGTERM)
-	g.stopped(t)
+	g.Signal(t, syscall.SIGTERM)
+	g.AwaitEnd(t)
 	got := ""
 	for _, r := range receipts(t, dir) {
 		r := r.Entry.Receipt
@@ -418,7 +419,7 @@ func TestWhatIsExpandedHasAReceipt(t *testing.T) {
 			t.Errorf("of %s there are %d, want %d", pattern, n, want)
 		}
 	}
-	out, errs, _ := command(t, dir, "receipts", "list", "--kind", "expand", "--limit", "1")
+	out, errs, _ := rig.Command(t, dir, "receipts", "list", "--kind", "expand", "--limit", "1")
 	if !strings.Contains(out, "cloud/ec2_describe_instances cloud/s3_list_buckets") {
 		t.Errorf("%s%s", out, errs)
 	}
@@ -428,32 +429,32 @@ func TestWhatIsExpandedHasAReceipt(t *testing.T) {
 // is one for each configuration that is put in force, or refused.
 func TestWhatAnOperatorDoesHasAReceipt(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, judged)
-	g := serve(t, dir)
-	g.do(0, "", "server", "disable", "cloud", "--reason", "it is moved")
-	g.do(0, "", "server", "enable", "cloud")
-	g.do(0, "", "server", "restart", "desk")
+	dir := rig.LayOut(t, judged)
+	g := rig.Serve(t, dir)
+	g.Do(0, "", "server", "disable", "cloud", "--reason", "it is moved")
+	g.Do(0, "", "server", "enable", "cloud")
+	g.Do(0, "", "server", "restart", "desk")
 	task := filepath.Join(dir, "tenants/default/tasks/more.yaml")
 	data := "file:" + filepath.Join(dir, ".switchboard", "store.db") // also while the configuration is refused
 	reloads := func(want int) {
 		t.Helper()
-		eventually(t, "a reload has a receipt", func() string {
-			out, _, _ := command(t, dir, "receipts", "list", "--kind", "admin", "--store", data)
+		rig.Eventually(t, "a reload has a receipt", func() string {
+			out, _, _ := rig.Command(t, dir, "receipts", "list", "--kind", "admin", "--store", data)
 			if strings.Count(out, "  reload") != want {
 				return out
 			}
 			return ""
 		})
 	}
-	replace(t, task, "task_id: more\nrequired_capabilities:\n  - {tools: [\"desk/*\"]}\n")
+	rig.ReplaceFile(t, task, "task_id: more\nrequired_capabilities:\n  - {tools: [\"desk/*\"]}\n")
 	reloads(1)
-	replace(t, task, "task_id: more\nmistyped: yes\n")
+	rig.ReplaceFile(t, task, "task_id: more\nmistyped: yes\n")
 	reloads(2)
 	main := filepath.Join(dir, "switchboard.yaml")
-	replace(t, main, fileOf(t, main)+"mistyped: yes\n")
+	rig.ReplaceFile(t, main, rig.ReadFile(t, main)+"mistyped: yes\n")
 	reloads(3)
-	g.signal(t, syscall.SIGTERM)
-	g.stopped(t)
+	g.Signal(t, syscall.SIGTERM)
+	g.AwaitEnd(t)
 	got, ids := "", map[string]string{}
 	for _, r := range receipts(t, dir, "--kind", "admin", "--store", data) {
 		about := r.Entry.Receipt
@@ -476,32 +477,32 @@ func TestWhatAnOperatorDoesHasAReceipt(t *testing.T) {
 // nothing from the chain.
 func TestAKeyIsRotatedWithoutARestart(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, judged)
+	dir := rig.LayOut(t, judged)
 	keys := func() int {
 		t.Helper()
-		out, errs, code := command(t, dir, "receipts", "verify")
+		out, errs, code := rig.Command(t, dir, "receipts", "verify")
 		if code != 0 {
 			t.Fatalf("%s%s", out, errs)
 		}
 		return 1 + strings.Count(out, "then key")
 	}
 	for round := range 3 {
-		g := serve(t, dir)
-		s := g.open(t, "/mcp", true)
+		g := rig.Serve(t, dir)
+		s := g.Open(t, "/mcp", true)
 		call := func() {
 			t.Helper()
-			if m, _ := s.ask(t, "tools/call", `{"name":"post","arguments":{}}`); m.Error != nil || strings.Contains(string(m.raw), "SB-") {
-				t.Fatalf("%s", m.raw)
+			if m, _ := s.Ask(t, "tools/call", `{"name":"post","arguments":{}}`); m.Error != nil || strings.Contains(string(m.Raw), "SB-") {
+				t.Fatalf("%s", m.Raw)
 			}
 		}
 		call()
 		if n := keys(); n != 1+2*round {
 			t.Errorf("round %d begins with %d keys", round, n)
 		}
-		if out, errs, code := command(t, dir, "receipts", "rotate"); code != 0 || !strings.Contains(out, "a new key signs from now on") {
+		if out, errs, code := rig.Command(t, dir, "receipts", "rotate"); code != 0 || !strings.Contains(out, "a new key signs from now on") {
 			t.Fatalf("%s%s", out, errs)
 		}
-		eventually(t, "the process that runs takes the key", func() string {
+		rig.Eventually(t, "the process that runs takes the key", func() string {
 			call()
 			if n := keys(); n != 2+2*round {
 				return fmt.Sprint(n)
@@ -509,15 +510,15 @@ func TestAKeyIsRotatedWithoutARestart(t *testing.T) {
 			return ""
 		})
 		// And one more, that it may have taken or not when it is killed.
-		if out, errs, code := command(t, dir, "receipts", "rotate"); code != 0 {
+		if out, errs, code := rig.Command(t, dir, "receipts", "rotate"); code != 0 {
 			t.Fatalf("%s%s", out, errs)
 		}
-		g.signal(t, syscall.SIGKILL)
-		_ = g.cmd.Wait()
+		g.Signal(t, syscall.SIGKILL)
+		_ = g.Cmd.Wait()
 	}
-	g := serve(t, dir)
-	g.signal(t, syscall.SIGTERM)
-	g.stopped(t)
+	g := rig.Serve(t, dir)
+	g.Signal(t, syscall.SIGTERM)
+	g.AwaitEnd(t)
 	if n := keys(); n != 7 {
 		t.Errorf("there are %d keys", n)
 	}
@@ -533,20 +534,20 @@ func TestAFlippedPolicyChangesExactlyTheCallsThatItWould(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.Deterministic)
 	const calls = 120 // by each of two tenants, each with arguments of its own
-	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", fmt.Sprintf(tool, "open"), fmt.Sprintf(tool, "close"))+"\nTENANTS\n", "", map[string]resident{
-		"acme":     {rego: sizeRule, more: "record: policy_inputs\n"},
-		"umbrella": {rego: sizeRule},
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "open"), fmt.Sprintf(rig.Tool, "close"))+"\nTENANTS\n", "", map[string]rig.TenantConfig{
+		"acme":     {Rego: sizeRule, More: "record: policy_inputs\n"},
+		"umbrella": {Rego: sizeRule},
 	})
 	random := rand.New(rand.NewPCG(7, 7))
 	denied := map[string]int{} // of acme's calls, by the tool, which the proposed rule would deny
 	allowed := 0               // of those that were denied and would not be
 	for n, tenant := range slices.Repeat([]string{"acme", "umbrella"}, calls) {
-		s := h.as(tenant, n%4 < 2)
+		s := h.OpenAs(tenant, n%4 < 2)
 		size, name, want := random.IntN(100), []string{"open", "close"}[random.IntN(2)], ""
 		if size > 90 {
 			want = "SB-POL-001"
 		}
-		if got := called(t, s, name, fmt.Sprintf(`{"size":%d,"n":%d}`, size, n)); got != want {
+		if got := rig.Call(t, s, name, fmt.Sprintf(`{"size":%d,"n":%d}`, size, n)); got != want {
 			t.Fatalf("%s of %d: %q, want %q", name, size, got, want)
 		}
 		switch {
@@ -557,17 +558,17 @@ func TestAFlippedPolicyChangesExactlyTheCallsThatItWould(t *testing.T) {
 			denied["a/"+name]++
 		}
 	}
-	write(t, filepath.Join(h.dir, "flipped", "own.rego"), "package switchboard.tenant\n"+strings.Replace(sizeRule, "input.call.arguments.size > 90", "flipped(input.call.arguments.size)", 1)+
+	rig.WriteFile(t, filepath.Join(h.Dir, "flipped", "own.rego"), "package switchboard.tenant\n"+strings.Replace(sizeRule, "input.call.arguments.size > 90", "flipped(input.call.arguments.size)", 1)+
 		"flipped(n) if { n <= 90; n % 3 == 0 }\nflipped(95)\n")
 	var d diff
-	eventually(t, "the calls are recorded", func() string {
-		if d, _ = policyDiff(t, h.dir, "--against", "."); d.Calls < 2*calls {
+	rig.Eventually(t, "the calls are recorded", func() string {
+		if d, _ = policyDiff(t, h.Dir, "--against", "."); d.Calls < 2*calls {
 			return fmt.Sprintf("%+v", d)
 		}
 		return ""
 	})
 	var again diff
-	out, errs, code := command(t, h.dir, "receipts", "replay", "--json")
+	out, errs, code := rig.Command(t, h.Dir, "receipts", "replay", "--json")
 	if err := json.Unmarshal([]byte(out), &again); err != nil || code != 0 {
 		t.Fatalf("exit %d, %v: %s%s", code, err, out, errs)
 	}
@@ -576,7 +577,7 @@ func TestAFlippedPolicyChangesExactlyTheCallsThatItWould(t *testing.T) {
 		again.NotReplayed[0].Decisions != calls || !strings.HasPrefix(again.NotReplayed[0].Why, why) {
 		t.Errorf("replayed is %+v", again)
 	}
-	d, code = policyDiff(t, h.dir, "--against", "flipped", "--tenant", "acme")
+	d, code = policyDiff(t, h.Dir, "--against", "flipped", "--tenant", "acme")
 	found, freed := map[string]int{}, 0
 	for _, c := range d.Changes {
 		switch {
@@ -594,7 +595,7 @@ func TestAFlippedPolicyChangesExactlyTheCallsThatItWould(t *testing.T) {
 }
 
 // sizeRule denies what is large.
-const sizeRule = allowAll + `
+const sizeRule = rig.AllowAll + `
 deny[c.id] contains "too large" if {
 	some c in input.candidate_tools
 	input.call.arguments.size > 90
@@ -602,9 +603,9 @@ deny[c.id] contains "too large" if {
 `
 
 // shownPolicy checks that a receipt shows the policy that decided: the digest that status has, and the files with their digests.
-func shownPolicy(t *testing.T, g *gateway, id string) {
+func shownPolicy(t *testing.T, g *rig.Gateway, id string) {
 	t.Helper()
-	out, errs, _ := command(t, g.dir, "receipts", "show", id, "--json")
+	out, errs, _ := rig.Command(t, g.Dir, "receipts", "show", id, "--json")
 	var shown struct {
 		Policies []struct {
 			Digest string
@@ -618,10 +619,10 @@ func shownPolicy(t *testing.T, g *gateway, id string) {
 		t.Fatalf("receipts show: %v: %s%s", err, out, errs)
 	}
 	p := shown.Policies[0]
-	if want := g.status().Policies[0].Digest; p.Digest != want {
+	if want := g.Status().Policies[0].Digest; p.Digest != want {
 		t.Errorf("the receipt %s was decided by the policy %s, and status has %s", id, p.Digest, want)
 	}
-	said, _, _ := command(t, g.dir, "receipts", "show", id)
+	said, _, _ := rig.Command(t, g.Dir, "receipts", "show", id)
 	for _, l := range p.Layers {
 		if len(l.Files) == 0 {
 			t.Errorf("the %s's layer shows no files: %s", l.Layer, out)
@@ -630,7 +631,7 @@ func shownPolicy(t *testing.T, g *gateway, id string) {
 			if !strings.Contains(said, f.Digest+"  "+f.Path) {
 				t.Errorf("%s is not in\n%s", f.Path, said)
 			}
-			if text, err := os.ReadFile(filepath.Join(g.dir, map[string]string{"operator": "policies", "tenant": "tenants/default/policies"}[l.Layer], f.Path)); err == nil && canonical.Sum(text) != switchboard.Digest(f.Digest) {
+			if text, err := os.ReadFile(filepath.Join(g.Dir, map[string]string{"operator": "policies", "tenant": "tenants/default/policies"}[l.Layer], f.Path)); err == nil && canonical.Sum(text) != switchboard.Digest(f.Digest) {
 				t.Errorf("%s has the digest %s, and not %s", f.Path, canonical.Sum(text), f.Digest)
 			}
 		}
@@ -639,9 +640,9 @@ func shownPolicy(t *testing.T, g *gateway, id string) {
 
 func TestNames11AResultNamesItsReceiptIfTheCallOrTheTenantAsksForIt(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, judged)
-	g := serve(t, dir)
-	receiptIn := func(m message) string {
+	dir := rig.LayOut(t, judged)
+	g := rig.Serve(t, dir)
+	receiptIn := func(m rig.Message) string {
 		var r struct {
 			Meta map[string]json.RawMessage `json:"_meta"`
 		}
@@ -651,16 +652,16 @@ func TestNames11AResultNamesItsReceiptIfTheCallOrTheTenantAsksForIt(t *testing.T
 		return id
 	}
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp", modern)
+		s := g.Open(t, "/mcp", modern)
 		for _, call := range []string{`"name":"find","arguments":{}`, `"name":"post","arguments":{}`} {
-			if m, _ := s.ask(t, "tools/call", "{"+call+"}"); receiptIn(m) != "" {
-				t.Errorf("modern %v: nobody has asked for it: %s", modern, m.raw)
+			if m, _ := s.Ask(t, "tools/call", "{"+call+"}"); receiptIn(m) != "" {
+				t.Errorf("modern %v: nobody has asked for it: %s", modern, m.Raw)
 			}
-			m, _ := s.ask(t, "tools/call", `{"_meta":{"io.switchboard/receipt":true},`+call+`}`)
+			m, _ := s.Ask(t, "tools/call", `{"_meta":{"io.switchboard/receipt":true},`+call+`}`)
 			id := receiptIn(m)
-			eventually(t, "the receipt is there", func() string {
-				if out, errs, code := command(t, dir, "receipts", "show", id, "--json"); code != 0 || !strings.Contains(out, `"outcome":"ok"`) {
-					return fmt.Sprintf("the receipt %q of %s: %s%s", id, m.raw, out, errs)
+			rig.Eventually(t, "the receipt is there", func() string {
+				if out, errs, code := rig.Command(t, dir, "receipts", "show", id, "--json"); code != 0 || !strings.Contains(out, `"outcome":"ok"`) {
+					return fmt.Sprintf("the receipt %q of %s: %s%s", id, m.Raw, out, errs)
 				}
 				return ""
 			})
@@ -668,19 +669,19 @@ func TestNames11AResultNamesItsReceiptIfTheCallOrTheTenantAsksForIt(t *testing.T
 		}
 	}
 	tenant := filepath.Join(dir, "tenants/default/tenant.yaml")
-	write(t, tenant, fileOf(t, tenant)+"\nreceipt_ids: true\n")
+	rig.WriteFile(t, tenant, rig.ReadFile(t, tenant)+"\nreceipt_ids: true\n")
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp", modern)
-		eventually(t, "the tenant's calls name their receipts", func() string {
-			m, _ := s.ask(t, "tools/call", `{"name":"find","arguments":{}}`)
+		s := g.Open(t, "/mcp", modern)
+		rig.Eventually(t, "the tenant's calls name their receipts", func() string {
+			m, _ := s.Ask(t, "tools/call", `{"name":"find","arguments":{}}`)
 			if receiptIn(m) == "" {
-				return string(m.raw)
+				return string(m.Raw)
 			}
 			return ""
 		})
 	}
-	eventually(t, "the reload has a receipt", func() string {
-		out, errs, _ := command(t, dir, "receipts", "list", "--kind", "admin", "--json")
+	rig.Eventually(t, "the reload has a receipt", func() string {
+		out, errs, _ := rig.Command(t, dir, "receipts", "list", "--kind", "admin", "--json")
 		if !strings.Contains(out, "tenants ~default") || !strings.Contains(out, `"configuration":"`) {
 			return out + errs
 		}

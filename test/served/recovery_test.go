@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,21 +14,10 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/fault"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/scratch"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
-
-// backend is the real server over HTTP in a process of its own, so that it can be
-// killed: this test binary, run again with the word "fault-backend", the transport,
-// the address to listen at and the ledger.
-func backend(args []string) error {
-	l, err := net.Listen("tcp", args[1])
-	if err != nil {
-		return err
-	}
-	fmt.Println(l.Addr())
-	return http.Serve(l, fault.NewHandler(fault.Transport(args[0]), "one", fault.Ledger(args[2])))
-}
 
 // A mortal is a server that is killed and started again.
 type mortal struct {
@@ -44,7 +31,7 @@ type mortal struct {
 // start starts it over HTTP, and returns when it listens.
 func (m *mortal) start() {
 	m.t.Helper()
-	m.cmd = exec.Command(fakeProgram, "fault-backend", string(m.on), m.addr, string(m.ledger))
+	m.cmd = exec.Command(rig.FakeProgram, "fault-backend", string(m.on), m.addr, string(m.ledger))
 	m.cmd.Stderr = os.Stderr
 	out, err := m.cmd.StdoutPipe()
 	if err == nil {
@@ -53,19 +40,19 @@ func (m *mortal) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	_, err = firstLine(out)
+	_, err = rig.FirstLine(out)
 	wait.Read(m.t, "its address", err)
 }
 
 // kill kills it with SIGKILL.
-func (m *mortal) kill(g *gateway) {
+func (m *mortal) kill(g *rig.Gateway) {
 	m.t.Helper()
 	if m.cmd != nil {
 		_ = m.cmd.Process.Kill()
 		_ = m.cmd.Wait()
 		return
 	}
-	for _, pid := range children(g.cmd.Process.Pid) {
+	for _, pid := range rig.Children(g.Cmd.Process.Pid) {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == "fault-server" {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -99,17 +86,17 @@ func outlive(t *testing.T, on fault.Transport) string {
 		t.Fatal(err)
 	}
 	m := &mortal{t: t, on: on, addr: addr, ledger: fault.Ledger(filepath.Join(t.TempDir(), "ledger"))}
-	server := fmt.Sprintf("one: {transport: stdio, command: [%q, fault-server, one, %q], trust: operator, timeout: 10s}", fakeProgram, m.ledger)
+	server := fmt.Sprintf("one: {transport: stdio, command: [%q, fault-server, one, %q], trust: operator, timeout: 10s}", rig.FakeProgram, m.ledger)
 	if on != fault.Stdio {
 		m.start()
 		defer func() { _ = m.cmd.Process.Kill(); _ = m.cmd.Wait() }()
 		server = fmt.Sprintf("one: {transport: http, url: %q, trust: operator, timeout: 10s}", "http://"+m.addr+"/mcp")
 	}
-	g := serve(t, layOut(t, fakes(server)))
-	var sessions []*httpSession
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(server)))
+	var sessions []*rig.HTTPSession
 	for i := range clients {
-		s := g.open(t, "/mcp", i%2 == 1)
-		names(t, s)
+		s := g.Open(t, "/mcp", i%2 == 1)
+		rig.ListNames(t, s)
 		sessions = append(sessions, s)
 	}
 
@@ -122,10 +109,10 @@ func outlive(t *testing.T, on fault.Transport) string {
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				c := tried{key: fmt.Sprintf("%d-%d", i, n), began: time.Now()}
-				answer, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"key":%q}}`, fault.Stateful, c.key))
+				answer, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"key":%q}}`, fault.Stateful, c.key))
 				c.ended = time.Now()
-				if c.outcome = codeOf(answer); c.outcome == "" {
-					c.outcome = string(answer.raw)
+				if c.outcome = rig.Code(answer); c.outcome == "" {
+					c.outcome = string(answer.Raw)
 					var r struct{ Content []struct{ Text string } }
 					if json.Unmarshal(answer.Result, &r) == nil && len(r.Content) == 1 && r.Content[0].Text == fault.Answer("one", fault.Stateful, c.key) {
 						c.outcome = "answer"
@@ -168,7 +155,7 @@ func outlive(t *testing.T, on fault.Transport) string {
 	}
 	served := func(what string, after time.Time) {
 		t.Helper()
-		eventually(t, what, func() string {
+		rig.Eventually(t, what, func() string {
 			if _, last := good(after); last.IsZero() {
 				return fmt.Sprint(on, ": not every client is served")
 			}
@@ -180,7 +167,7 @@ func outlive(t *testing.T, on fault.Transport) string {
 	m.kill(g)
 	back := time.Now()
 	if on != fault.Stdio {
-		eventually(t, "it is missed", func() string {
+		rig.Eventually(t, "it is missed", func() string {
 			mu.Lock()
 			defer mu.Unlock()
 			if n := len(all); n > 0 && all[n-1].outcome == "answer" {
@@ -211,7 +198,7 @@ func outlive(t *testing.T, on fault.Transport) string {
 		}
 	}
 	for _, s := range sessions { // each is still the one that was opened at first
-		if got := names(t, s); len(got) != len(fault.Tools) {
+		if got := rig.ListNames(t, s); len(got) != len(fault.Tools) {
 			t.Errorf("a session lists %q", got)
 		}
 	}

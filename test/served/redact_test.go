@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // 200 results that repeat what a policy redacts: as servers do, and as one would that wants it seen.
@@ -59,10 +60,10 @@ func disguised(t *testing.T, by, redact string, values ...string) {
 		"unicode escapes":                   func(_, plain string) string { return escaped("It is " + plain + ".") },
 		"unicode escapes in JSON in a text": func(_, plain string) string { return quoted(`see {"secret":` + escaped(plain) + `} there`) },
 	}
-	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "find")))+
-		"-- policies/redact.rego --\npackage switchboard\n"+allowAll+`obligations[c.id] contains {"type": "redact", `+redact+`} if some c in input.candidate_tools`+"\n")
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "find")))+
+		"-- policies/redact.rego --\npackage switchboard\n"+rig.AllowAll+`obligations[c.id] contains {"type": "redact", `+redact+`} if some c in input.candidate_tools`+"\n")
 	n := 0
-	sessions(t, dir, func(t *testing.T, who string, s session) {
+	rig.EachSession(t, dir, func(t *testing.T, who string, s rig.Session) {
 		if strings.HasPrefix(who, "stdio") && strings.HasSuffix(who, "legacy") {
 			return // two of each era are enough
 		}
@@ -78,14 +79,14 @@ func disguised(t *testing.T, by, redact string, values ...string) {
 			for name, text := range texts {
 				n++
 				result := `{"content":[{"type":"text","text":` + text(raw, plain) + `}],"structuredContent":{"id":1,"user":{"secret":` + raw + `}}}`
-				m, _ := s.ask(t, "tools/call", `{"name":"find","arguments":{"do":"result","bytes":`+quoted(result)+`}}`)
-				left := string(m.raw)
-				if codeOf(m) != "" || !strings.Contains(left, "[redacted]") {
+				m, _ := s.Ask(t, "tools/call", `{"name":"find","arguments":{"do":"result","bytes":`+quoted(result)+`}}`)
+				left := string(m.Raw)
+				if rig.Code(m) != "" || !strings.Contains(left, "[redacted]") {
 					t.Errorf("%s, %s, %s: %s", who, name, raw, left)
 				}
 				for range 5 {
 					if strings.Contains(left, secret) {
-						t.Errorf("%s, %s: %s is left in %s", who, name, raw, m.raw)
+						t.Errorf("%s, %s: %s is left in %s", who, name, raw, m.Raw)
 						break
 					}
 					left = unescapedOnce(left)
@@ -138,12 +139,12 @@ func TestNames16AToolIsPIISafeByWhatTheOperatorHasRedacted(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
 	const all = "[email, phone, card, iban]"
-	dir := layOut(t, `
+	dir := rig.LayOut(t, `
 -- switchboard.yaml --
 start_deadline: 30s
 servers:
-  `+fakeServer("a", fmt.Sprintf(tool, "find"))+`
-  `+fakeServer("b", fmt.Sprintf(tool, "grep"))+`
+  `+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "find"))+`
+  `+rig.FakeRow("b", fmt.Sprintf(rig.Tool, "grep"))+`
 tenants:
   default: {servers: ["*"]}
 -- overlays/a.yaml --
@@ -162,42 +163,42 @@ required_capabilities: [{verb: read, resource: fs, constraints: [pii_safe]}]
 	const said, left = "ann@example.com, tel. +49 30 1234567, 192.0.2.17", "[redacted], tel. [redacted], 192.0.2.17"
 	quoted, _ := json.Marshal(`{"content":[{"type":"text","text":"` + said + `"}]}`)
 	find := `{"name":"find","arguments":{"do":"result","bytes":` + string(quoted) + `}}`
-	sessions(t, dir, func(t *testing.T, who string, s session) {
-		if got := names(t, s); fmt.Sprint(got) != "[find]" {
+	rig.EachSession(t, dir, func(t *testing.T, who string, s rig.Session) {
+		if got := rig.ListNames(t, s); fmt.Sprint(got) != "[find]" {
 			t.Fatalf("%q are listed", got)
 		}
-		if m, _ := s.ask(t, "tools/call", find); !strings.Contains(string(m.raw), left) {
-			t.Errorf("a result: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", find); !strings.Contains(string(m.Raw), left) {
+			t.Errorf("a result: %s", m.Raw)
 		}
 		failure, _ := json.Marshal(`{"code":-32000,"message":"` + said + `"}`)
-		if m, _ := s.ask(t, "tools/call", `{"name":"find","arguments":{"do":"error","bytes":`+string(failure)+`}}`); !strings.Contains(string(m.raw), left) {
-			t.Errorf("an error: %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"find","arguments":{"do":"error","bytes":`+string(failure)+`}}`); !strings.Contains(string(m.Raw), left) {
+			t.Errorf("an error: %s", m.Raw)
 		}
-		m, before := s.ask(t, "tools/call", `{"name":"find","arguments":{"do":"talk","times":"2","mark":"`+said+`"},"_meta":{"progressToken":"p"}}`)
-		if heard := fmt.Sprintf("%s", before); !strings.Contains(heard, left) || strings.Contains(heard+string(m.raw), "ann@") {
-			t.Errorf("progress: %s\nand %s", heard, m.raw)
+		m, before := s.Ask(t, "tools/call", `{"name":"find","arguments":{"do":"talk","times":"2","mark":"`+said+`"},"_meta":{"progressToken":"p"}}`)
+		if heard := fmt.Sprintf("%s", before); !strings.Contains(heard, left) || strings.Contains(heard+string(m.Raw), "ann@") {
+			t.Errorf("progress: %s\nand %s", heard, m.Raw)
 		}
 	})
 
-	g := serve(t, dir, "--data", filepath.Join(t.TempDir(), "data"))
-	out, _, code := command(t, dir, "explain", "--url", g.url)
+	g := rig.Serve(t, dir, "--data", filepath.Join(t.TempDir(), "data"))
+	out, _, code := rig.Command(t, dir, "explain", "--url", g.URL)
 	if want := "pii_safe (enforced: overlays/a.yaml:2:"; code != 0 || !strings.Contains(out, want) || !strings.Contains(out, "redacts card, email, iban, phone") {
 		t.Errorf("explain exits %d and says:\n%s", code, out)
 	}
-	s := g.open(t, "/mcp", true)
-	write(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {find: {capabilities: [{verb: read, resource: fs, constraints: [pii_safe]}]}}\n")
-	eventually(t, "the operator's word alone counts, and nothing is redacted", func() string {
-		m, _ := s.ask(t, "tools/call", find)
-		return sayUnless(strings.Contains(string(m.raw), said), string(m.raw))
+	s := g.Open(t, "/mcp", true)
+	rig.WriteFile(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {find: {capabilities: [{verb: read, resource: fs, constraints: [pii_safe]}]}}\n")
+	rig.Eventually(t, "the operator's word alone counts, and nothing is redacted", func() string {
+		m, _ := s.Ask(t, "tools/call", find)
+		return rig.ReasonUnless(strings.Contains(string(m.Raw), said), string(m.Raw))
 	})
-	write(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {find: {capabilities: [{verb: read, resource: fs, constraints: [pii_safe]}], redact: [ip]}}\n")
-	eventually(t, "another detector is asked for", func() string {
-		m, _ := s.ask(t, "tools/call", find)
-		return sayUnless(strings.Contains(string(m.raw), "ann@example.com, tel. +49 30 1234567, [redacted]"), string(m.raw))
+	rig.WriteFile(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {find: {capabilities: [{verb: read, resource: fs, constraints: [pii_safe]}], redact: [ip]}}\n")
+	rig.Eventually(t, "another detector is asked for", func() string {
+		m, _ := s.Ask(t, "tools/call", find)
+		return rig.ReasonUnless(strings.Contains(string(m.Raw), "ann@example.com, tel. +49 30 1234567, [redacted]"), string(m.Raw))
 	})
-	write(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {find: {capabilities: [{verb: read, resource: fs}], redact: [email]}}\n")
-	eventually(t, "it is not pii_safe any more", func() string {
-		m, _ := s.ask(t, "tools/call", find)
-		return sayUnless(codeOf(m) != "" && !strings.Contains(string(m.raw), "ann@"), string(m.raw))
+	rig.WriteFile(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {find: {capabilities: [{verb: read, resource: fs}], redact: [email]}}\n")
+	rig.Eventually(t, "it is not pii_safe any more", func() string {
+		m, _ := s.Ask(t, "tools/call", find)
+		return rig.ReasonUnless(rig.Code(m) != "" && !strings.Contains(string(m.Raw), "ann@"), string(m.Raw))
 	})
 }

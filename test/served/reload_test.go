@@ -16,13 +16,14 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // branch is a replica whose switchboard.yaml is a link to a file in a folder that nobody
 // watches, so that it learns of a change there from others alone.
 type branch struct {
-	*gateway
+	*rig.Gateway
 	unseen string
 }
 
@@ -31,26 +32,26 @@ func branchesOf(t *testing.T, n int, archive string) (all []*branch, redis *redi
 	t.Helper()
 	redis = redistest.Start(t)
 	for range n {
-		dir := layOut(t, strings.Replace(archive, "-- switchboard.yaml --\n", fmt.Sprintf("-- secret --\nwhat all replicas know\n-- real/switchboard.yaml --\nstore: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n", redis.URL()), 1))
+		dir := rig.LayOut(t, strings.Replace(archive, "-- switchboard.yaml --\n", fmt.Sprintf("-- secret --\nwhat all replicas know\n-- real/switchboard.yaml --\nstore: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n", redis.URL()), 1))
 		if err := os.Symlink("real/switchboard.yaml", filepath.Join(dir, "switchboard.yaml")); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, &branch{serve(t, dir), filepath.Join(dir, "real/switchboard.yaml")})
+		all = append(all, &branch{rig.Serve(t, dir), filepath.Join(dir, "real/switchboard.yaml")})
 	}
 	return all, redis
 }
 
 // reloads is how often the replica has read its configuration again, by what came of it.
 func (b *branch) reloads(result string) float64 {
-	b.t.Helper()
-	_, values := b.metrics()
+	b.T.Helper()
+	_, values := b.Metrics()
 	return values["switchboard_reloads_total "+result]
 }
 
 // until waits until the replica has read its configuration so often, or more.
 func (b *branch) until(result string, n float64) {
-	b.t.Helper()
-	eventually(b.t, fmt.Sprintf("%s is read %g times: %s", b.url, n, result), func() string {
+	b.T.Helper()
+	rig.Eventually(b.T, fmt.Sprintf("%s is read %g times: %s", b.URL, n, result), func() string {
 		if got := b.reloads(result); got < n {
 			return fmt.Sprint(got)
 		}
@@ -60,21 +61,21 @@ func (b *branch) until(result string, n float64) {
 
 // change changes a replica's configuration, so that it does not see it by itself.
 func (b *branch) change(old, now string) {
-	b.t.Helper()
-	text := fileOf(b.t, b.unseen)
+	b.T.Helper()
+	text := rig.ReadFile(b.T, b.unseen)
 	if !strings.Contains(text, old) {
-		b.t.Fatalf("there is no %q in %s", old, text)
+		b.T.Fatalf("there is no %q in %s", old, text)
 	}
-	write(b.t, b.unseen, strings.Replace(text, old, now, 1))
+	rig.WriteFile(b.T, b.unseen, strings.Replace(text, old, now, 1))
 }
 
 // put puts a file in its place, whole.
 func (b *branch) put(name, text string) {
-	b.t.Helper()
-	file := filepath.Join(b.t.TempDir(), "file")
-	write(b.t, file, text)
-	if err := os.Rename(file, filepath.Join(b.dir, name)); err != nil {
-		b.t.Fatal(err)
+	b.T.Helper()
+	file := filepath.Join(b.T.TempDir(), "file")
+	rig.WriteFile(b.T, file, text)
+	if err := os.Rename(file, filepath.Join(b.Dir, name)); err != nil {
+		b.T.Fatal(err)
 	}
 }
 
@@ -122,34 +123,34 @@ func (n *notices) so() int64 {
 
 func TestAReloadOfOneReplicaIsOneReloadOfEachAndIsToldOnce(t *testing.T) {
 	t.Parallel()
-	all, redis := branchesOf(t, 3, strings.Replace(fakes(fakeServer("a", fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest"))),
+	all, redis := branchesOf(t, 3, strings.Replace(rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest"))),
 		`servers: ["*"]`, `servers: ["a"]`, 1))
 	told := heed(t, redis)
 	heard := make(chan string, 6)
-	var sessions []session
+	var sessions []rig.Session
 	for i, g := range all {
-		legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
+		legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
 		sessions = append(sessions, legacy, modern)
-		listen(t, heard, fmt.Sprint("legacy ", i), http.MethodGet, g.url+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
-		listen(t, heard, fmt.Sprint("modern ", i), http.MethodPost, g.url+"/mcp",
-			`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+		rig.Listen(t, heard, fmt.Sprint("legacy ", i), http.MethodGet, g.URL+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.ID}, "Mcp-Protocol-Version": {"2025-11-25"}})
+		rig.Listen(t, heard, fmt.Sprint("modern ", i), http.MethodPost, g.URL+"/mcp",
+			`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+rig.WithMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
 			http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}})
 	}
 	for _, s := range sessions {
-		if got := names(t, s); fmt.Sprint(got) != "[work]" {
+		if got := rig.ListNames(t, s); fmt.Sprint(got) != "[work]" {
 			t.Fatalf("before, there are %q", got)
 		}
 	}
 	for _, g := range all {
 		g.change(`servers: ["a"]`, `servers: ["*"]`)
 	}
-	all[1].signal(t, syscall.SIGHUP)
+	all[1].Signal(t, syscall.SIGHUP)
 	for range 6 {
 		wait.Receive(t, "that every client's list has changed", heard)
 	}
 	for i, s := range sessions {
-		eventually(t, "the new tool is listed", func() string {
-			if got := fmt.Sprint(names(t, s)); got != "[rest work]" && got != "[work rest]" {
+		rig.Eventually(t, "the new tool is listed", func() string {
+			if got := fmt.Sprint(rig.ListNames(t, s)); got != "[rest work]" && got != "[work rest]" {
 				return fmt.Sprint(i, got)
 			}
 			return ""
@@ -173,7 +174,7 @@ func TestAReloadOfOneReplicaIsOneReloadOfEachAndIsToldOnce(t *testing.T) {
 	// Who is told to look where nothing is new looks, and has the others look, once each time.
 	for range 3 {
 		read := all[0].reloads("unchanged")
-		all[0].signal(t, syscall.SIGHUP)
+		all[0].Signal(t, syscall.SIGHUP)
 		all[0].until("unchanged", read+1)
 	}
 	if n := told.so(); n != 4 {
@@ -190,7 +191,7 @@ func TestAReloadOfOneReplicaIsOneReloadOfEachAndIsToldOnce(t *testing.T) {
 		return all[2].reloads("unchanged")
 	}
 	read := settled()
-	all[2].put(file, fileOf(t, filepath.Join(all[2].dir, file)))
+	all[2].put(file, rig.ReadFile(t, filepath.Join(all[2].Dir, file)))
 	all[2].until("unchanged", read+1)
 	if n := told.so(); n != 4 {
 		t.Errorf("a file that says the same was told %d times", n-4)
@@ -214,11 +215,11 @@ func TestAReloadOfOneReplicaIsOneReloadOfEachAndIsToldOnce(t *testing.T) {
 
 func TestAFileThatChangesAtOneReplicaHasTheOthersReadTheirsAndWhoDiffersIsFoundOut(t *testing.T) {
 	t.Parallel()
-	all, redis := branchesOf(t, 3, fakes(fakeServer("a", fmt.Sprintf(tool, "work"))))
+	all, redis := branchesOf(t, 3, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work"))))
 	told := heed(t, redis)
 	hash := func(g *branch) float64 {
 		t.Helper()
-		_, values := g.metrics()
+		_, values := g.Metrics()
 		return values["switchboard_configuration_hash"]
 	}
 	one := hash(all[0])
@@ -226,8 +227,8 @@ func TestAFileThatChangesAtOneReplicaHasTheOthersReadTheirsAndWhoDiffersIsFoundO
 		t.Errorf("they serve the same: %v %v %v", one, hash(all[1]), hash(all[2]))
 	}
 	for _, g := range all {
-		eventually(t, "they know each other", func() string {
-			if out, _, code := command(t, g.dir, "status", "--url", g.url); code != 0 || !strings.Contains(out, "\nwith 2 other replicas: ") || strings.Contains(out, "different configurations") {
+		rig.Eventually(t, "they know each other", func() string {
+			if out, _, code := rig.Command(t, g.Dir, "status", "--url", g.URL); code != 0 || !strings.Contains(out, "\nwith 2 other replicas: ") || strings.Contains(out, "different configurations") {
 				return out
 			}
 			return ""
@@ -243,22 +244,22 @@ func TestAFileThatChangesAtOneReplicaHasTheOthersReadTheirsAndWhoDiffersIsFoundO
 	all[0].until("ok", 1)
 	all[1].until("ok", 1)
 	all[2].until("refused", 1)
-	if got := all[2].readyz(); !strings.HasPrefix(got, `200 {"ready":true,"configuration_refused":{"age_seconds":`) {
+	if got := all[2].Readyz(); !strings.HasPrefix(got, `200 {"ready":true,"configuration_refused":{"age_seconds":`) {
 		t.Errorf("/readyz of the one whose files are broken: %s", got)
 	}
-	all[2].do(1, `(?s)was refused; the one from .* runs on.*start_deadlin`, "status")
-	if _, values := all[2].metrics(); values["switchboard_configuration_refused"] != 1 || !strings.Contains(all[2].logged(), "reload refused; the running configuration stays") {
+	all[2].Do(1, `(?s)was refused; the one from .* runs on.*start_deadlin`, "status")
+	if _, values := all[2].Metrics(); values["switchboard_configuration_refused"] != 1 || !strings.Contains(all[2].Logged(), "reload refused; the running configuration stays") {
 		t.Errorf("it is refused: %v", values["switchboard_configuration_refused"])
 	}
-	if got := names(t, all[2].open(t, "/mcp", true)); len(got) != 1 {
+	if got := rig.ListNames(t, all[2].Open(t, "/mcp", true)); len(got) != 1 {
 		t.Errorf("it keeps what it has: %q", got)
 	}
 	// The first one's task is not the second one's.
 	if a, b, c := hash(all[0]), hash(all[1]), hash(all[2]); a == b || b == c || a == c || c != one {
 		t.Errorf("three different configurations: %v %v %v", a, b, c)
 	}
-	eventually(t, "status tells who differs", func() string {
-		out, _, code := command(t, all[0].dir, "status", "--url", all[0].url)
+	rig.Eventually(t, "status tells who differs", func() string {
+		out, _, code := rig.Command(t, all[0].Dir, "status", "--url", all[0].URL)
 		if code != 1 || strings.Count(out, "'s is sha256:") != 3 || !strings.Contains(out, "\nReplicas decide by different configurations. This one's is sha256:") {
 			return out
 		}
@@ -269,19 +270,19 @@ func TestAFileThatChangesAtOneReplicaHasTheOthersReadTheirsAndWhoDiffersIsFoundO
 	all[1].put(task, more)
 	all[2].put(task, more)
 	all[2].change("start_deadlin: 31s", "start_deadline: 31s")
-	all[1].signal(t, syscall.SIGHUP)
-	eventually(t, "they serve the same again", func() string {
+	all[1].Signal(t, syscall.SIGHUP)
+	rig.Eventually(t, "they serve the same again", func() string {
 		if a, b, c := hash(all[0]), hash(all[1]), hash(all[2]); a != b || b != c || a == one {
 			return fmt.Sprint(a, b, c)
 		}
-		if got := all[2].readyz(); got != `200 {"ready":true}` {
+		if got := all[2].Readyz(); got != `200 {"ready":true}` {
 			return got
 		}
 		return ""
 	})
 	for _, g := range all {
-		eventually(t, "status is content", func() string {
-			if out, _, code := command(t, g.dir, "status", "--url", g.url); code != 0 {
+		rig.Eventually(t, "status is content", func() string {
+			if out, _, code := rig.Command(t, g.Dir, "status", "--url", g.URL); code != 0 {
 				return out
 			}
 			return ""
@@ -295,7 +296,7 @@ func TestAFileThatChangesAtOneReplicaHasTheOthersReadTheirsAndWhoDiffersIsFoundO
 // A turnstile is a fake that remembers with which token it was asked last, and how often it was
 // connected to.
 type turnstile struct {
-	*fake
+	*rig.Fake
 	token     atomic.Pointer[string]
 	connected atomic.Int64
 }
@@ -308,38 +309,38 @@ func (f *turnstile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token := r.Header.Get("X-Token")
 	f.token.Store(&token)
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	f.fake.ServeHTTP(w, r)
+	f.Fake.ServeHTTP(w, r)
 }
 
 func TestReadAgainTheSameSecretsAreNoChangeAndAnotherTakesEffect(t *testing.T) {
 	t.Parallel()
-	behind := &turnstile{fake: newFake([]string{fmt.Sprintf(tool, "one")})}
+	behind := &turnstile{Fake: rig.NewFake([]string{fmt.Sprintf(rig.Tool, "one")})}
 	server := httptest.NewServer(behind)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	child := strings.Replace(fakeServer("b", fmt.Sprintf(tool, "two")), "stdio,", `stdio, env: {X_TOKEN: "${file:token}"},`, 1)
-	all, _ := branchesOf(t, 1, fakes(fmt.Sprintf(`a: {transport: http, url: %q, headers: {X-Token: "${file:token}"}}`, server.URL), child)+"-- token --\nfirst-token\n")
+	child := strings.Replace(rig.FakeRow("b", fmt.Sprintf(rig.Tool, "two")), "stdio,", `stdio, env: {X_TOKEN: "${file:token}"},`, 1)
+	all, _ := branchesOf(t, 1, rig.Fakes(fmt.Sprintf(`a: {transport: http, url: %q, headers: {X-Token: "${file:token}"}}`, server.URL), child)+"-- token --\nfirst-token\n")
 	b := all[0]
-	names(t, b.open(t, "/mcp", true))
-	connected, was := behind.connected.Load(), children(b.cmd.Process.Pid)
+	rig.ListNames(t, b.Open(t, "/mcp", true))
+	connected, was := behind.connected.Load(), rig.Children(b.Cmd.Process.Pid)
 	if got := *behind.token.Load(); got != "first-token" || connected == 0 || len(was) == 0 {
 		t.Fatalf("asked with %q, connected to %d times, children %v", got, connected, was)
 	}
 
 	b.put("token", "first-token\n")
-	b.signal(t, syscall.SIGHUP)
+	b.Signal(t, syscall.SIGHUP)
 	b.until("unchanged", 1)
-	if b.reloads("ok") != 0 || behind.connected.Load() != connected || !slices.Equal(children(b.cmd.Process.Pid), was) {
-		t.Errorf("the same secrets: %g reloads, connected to %d times, children %v, and before %v", b.reloads("ok"), behind.connected.Load(), children(b.cmd.Process.Pid), was)
+	if b.reloads("ok") != 0 || behind.connected.Load() != connected || !slices.Equal(rig.Children(b.Cmd.Process.Pid), was) {
+		t.Errorf("the same secrets: %g reloads, connected to %d times, children %v, and before %v", b.reloads("ok"), behind.connected.Load(), rig.Children(b.Cmd.Process.Pid), was)
 	}
 
 	b.put("token", "other-token\n")
-	b.signal(t, syscall.SIGHUP)
+	b.Signal(t, syscall.SIGHUP)
 	b.until("ok", 1)
-	eventually(t, "both servers are reached with the other token", func() string {
-		now := children(b.cmd.Process.Pid)
+	rig.Eventually(t, "both servers are reached with the other token", func() string {
+		now := rig.Children(b.Cmd.Process.Pid)
 		if got := *behind.token.Load(); got != "other-token" || slices.ContainsFunc(now, func(pid int) bool { return slices.Contains(was, pid) }) || len(now) == 0 {
 			return fmt.Sprint(got, now, was)
 		}
@@ -347,9 +348,9 @@ func TestReadAgainTheSameSecretsAreNoChangeAndAnotherTakesEffect(t *testing.T) {
 	})
 
 	b.put("secret", "what no other replica knows\n") // that of the cluster
-	b.signal(t, syscall.SIGHUP)
+	b.Signal(t, syscall.SIGHUP)
 	b.until("refused", 1)
 	b.put("secret", "what all replicas know\n")
-	b.signal(t, syscall.SIGHUP)
+	b.Signal(t, syscall.SIGHUP)
 	b.until("unchanged", 2)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -25,22 +26,22 @@ type cable struct {
 	conns []net.Conn
 }
 
-func (g *gateway) cable() *cable {
-	g.t.Helper()
+func layCable(g *rig.Gateway) *cable {
+	g.T.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		g.t.Fatal(err)
+		g.T.Fatal(err)
 	}
-	g.t.Cleanup(func() { _ = l.Close() })
+	g.T.Cleanup(func() { _ = l.Close() })
 	c := &cable{url: "http://" + l.Addr().String()}
-	g.t.Cleanup(c.cut)
+	g.T.Cleanup(c.cut)
 	go func() {
 		for {
 			near, err := l.Accept()
 			if err != nil {
 				return
 			}
-			far, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+			far, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
 			if err != nil {
 				_ = near.Close()
 				continue
@@ -68,9 +69,9 @@ func (c *cable) cut() {
 func TestTheOfficialSDKLosesNothingWhenItsConnectionIsCutInACall(t *testing.T) {
 	t.Parallel()
 	const times = 1000
-	g := serve(t, layOut(t, fakes(fakeServer("one", fmt.Sprintf(tool, "speak")))))
-	way := g.cable()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("one", fmt.Sprintf(rig.Tool, "speak")))))
+	way := layCable(g)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	var mu sync.Mutex
 	var heard []int
@@ -117,16 +118,16 @@ func TestTheOfficialSDKLosesNothingWhenItsConnectionIsCutInACall(t *testing.T) {
 
 func TestALostStreamIsResumedByItsLastEventID(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, fakes(fakeServer("one", fmt.Sprintf(tool, "speak")))))
-	s := g.open(t, "/mcp", false)
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("one", fmt.Sprintf(rig.Tool, "speak")))))
+	s := g.Open(t, "/mcp", false)
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()
 	// read returns up to n messages of the stream, and the last id.
 	read := func(ctx context.Context, method, body, last string, n int) (heard []string, id string) {
-		req, _ := http.NewRequestWithContext(ctx, method, s.url, strings.NewReader(body))
+		req, _ := http.NewRequestWithContext(ctx, method, s.URL, strings.NewReader(body))
 		for name, value := range map[string]string{
 			"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
-			"Mcp-Session-Id": s.id, "Mcp-Protocol-Version": "2025-11-25", "Last-Event-ID": last,
+			"Mcp-Session-Id": s.ID, "Mcp-Protocol-Version": "2025-11-25", "Last-Event-ID": last,
 		} {
 			if value != "" {
 				req.Header.Set(name, value)

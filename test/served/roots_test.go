@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // surveyor is a server of the SDK that asks for the roots in each call, and when
@@ -29,7 +30,7 @@ func surveyor(file string) *mcp.Server {
 	}
 	s := mcp.NewServer(&mcp.Implementation{Name: "surveyor", Version: "1"}, &mcp.ServerOptions{
 		RootsListChangedHandler: func(_ context.Context, r *mcp.RootsListChangedRequest) { //nolint:staticcheck // as above
-			go func() { appendLine(file, "changed: "+list(context.Background(), r.Session)) }()
+			go func() { rig.AppendLine(file, "changed: "+list(context.Background(), r.Session)) }()
 		},
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "asker"}, func(ctx context.Context, r *mcp.CallToolRequest, _ map[string]any) (*mcp.CallToolResult, any, error) {
@@ -87,7 +88,7 @@ func rove(t *testing.T, tr mcp.Transport, name string) *rover {
 
 // pipeTo is a switchboard for one client over stdio.
 func pipeTo(dir string) mcp.Transport {
-	cmd := tested("stdio")
+	cmd := rig.Switchboard("stdio")
 	cmd.Dir = dir
 	return &mcp.CommandTransport{Command: cmd}
 }
@@ -120,12 +121,12 @@ func TestAServerHearsThatTheRootsOfItsClientHaveChangedAndAsksForThemAtOnce(t *t
 		for _, front := range []string{"http", "stdio"} {
 			t.Run(front+" to "+transport, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "marks")
-				dir := layOut(t, oddConfig(surveyed(t, transport, file)))
+				dir := rig.LayOut(t, oddConfig(surveyed(t, transport, file)))
 				var ann, ben *rover
 				if front == "http" {
-					g := serve(t, dir)
-					ann = rove(t, &mcp.StreamableClientTransport{Endpoint: g.url + "/mcp"}, "ann")
-					ben = rove(t, &mcp.StreamableClientTransport{Endpoint: g.url + "/mcp"}, "ben")
+					g := rig.Serve(t, dir)
+					ann = rove(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, "ann")
+					ben = rove(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, "ben")
 				} else {
 					ann = rove(t, pipeTo(dir), "ann")
 					ben = rove(t, pipeTo(dir), "ben")
@@ -136,7 +137,7 @@ func TestAServerHearsThatTheRootsOfItsClientHaveChangedAndAsksForThemAtOnce(t *t
 					}
 				}
 				ann.client.AddRoots(&mcp.Root{URI: "file:///more"}) //nolint:staticcheck // as above
-				eventually(t, "the server has the new roots", func() string {
+				rig.Eventually(t, "the server has the new roots", func() string {
 					if got := changes(file); len(got) != 1 || !strings.Contains(got[0], "file:///ann") || !strings.Contains(got[0], "file:///more") {
 						return fmt.Sprintf("it has noted %q", got)
 					}
@@ -164,14 +165,14 @@ func TestNoServerHearsOfRootsOfAClientThatCannotBeToldApartOrOfAnotherEra(t *tes
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "marks")
-			g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", tt.modern, "marks="+file)+tt.more)))
+			g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, "stdio", tt.modern, "marks="+file)+tt.more)))
 			if tt.ourModern {
-				s := g.open(t, "/mcp", true)
+				s := g.Open(t, "/mcp", true)
 				able(t, s, argument("echo"))
-				s.post(t, changed, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"notifications/roots/list_changed"}})
+				s.Post(t, changed, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"notifications/roots/list_changed"}})
 				able(t, s, argument("echo")) // comes after what the server would be told
 			} else {
-				r := rove(t, &mcp.StreamableClientTransport{Endpoint: g.url + "/mcp"}, "ann")
+				r := rove(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, "ann")
 				r.asked(t)
 				r.client.AddRoots(&mcp.Root{URI: "file:///more"}) //nolint:staticcheck // as above
 				r.asked(t)                                        // as above

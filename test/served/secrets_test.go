@@ -24,6 +24,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // planted are secrets by what they are, each with a text of its own.
@@ -128,16 +129,16 @@ func jsonOf(v any) string { text, _ := json.Marshal(v); return string(text) }
 // leak has secrets go through all that a Switchboard does, and looks for them.
 func leak(t *testing.T, p planted, settings string, files func(dir string) string) {
 	url := p.plant("query of a server's address")
-	fake := newFake([]string{
-		fmt.Sprintf(tool, "post"), finder, fmt.Sprintf(tool, "refuse"), fmt.Sprintf(tool, "stack"),
-		fmt.Sprintf(tool, "noted"), fmt.Sprintf(tool, "told"), askerTool,
+	fake := rig.NewFake([]string{
+		fmt.Sprintf(rig.Tool, "post"), finder, fmt.Sprintf(rig.Tool, "refuse"), fmt.Sprintf(rig.Tool, "stack"),
+		fmt.Sprintf(rig.Tool, "noted"), fmt.Sprintf(rig.Tool, "told"), askerTool,
 		`resources={"uri":"doc://x","name":"x"}`, `resourceTemplates={"uriTemplate":"doc://shelf/{id}","name":"y"}`, `prompts={"name":"greet","arguments":[{"name":"who"}]}`,
 	})
 	var said atomic.Value // the body of an error, once it is planted
 	said.Store("")
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
-		var q fakeRequest
+		var q rig.FakeRequest
 		_ = json.Unmarshal(text, &q)
 		echo := fmt.Sprintf("%s: %s %v", said.Load(), r.URL, r.Header)
 		switch {
@@ -157,7 +158,7 @@ func leak(t *testing.T, p planted, settings string, files func(dir string) strin
 		behind.CloseClientConnections()
 		behind.Close()
 	})
-	h := inhabit(t, `
+	h := rig.ServeTenants(t, `
 -- secrets/api --
 `+p.plant("key file of a server")+`
 -- cluster --
@@ -167,7 +168,7 @@ func leak(t *testing.T, p planted, settings string, files func(dir string) strin
 start_deadline: 20s
 servers:
   web: {transport: http, url: "`+behind.URL+"/mcp?site="+url+`", headers: {Authorization: "Bearer ${env:SB_LK_BEARER}", X-Second: "Basic ${env:SB_LK_BASIC}", X-Api-Key: "${file:secrets/api}"}}
-  db: {transport: stdio, env: {API_TOKEN: "${env:SB_LK_TOKEN}", DATABASE_URL: "${env:SB_LK_DSN}"}, command: [sh, -c, 'env >&2; exec "$@"', sh, FAKE, '`+finder+`', '`+fmt.Sprintf(tool, "get")+`']}
+  db: {transport: stdio, env: {API_TOKEN: "${env:SB_LK_TOKEN}", DATABASE_URL: "${env:SB_LK_DSN}"}, command: [sh, -c, 'env >&2; exec "$@"', sh, FAKE, '`+finder+`', '`+fmt.Sprintf(rig.Tool, "get")+`']}
 TENANTS
 -- overlays/web.yaml --
 server: web
@@ -182,13 +183,13 @@ tools:
   get: {deterministic: true}
 -- tenants/acme/tasks/all.yaml --
 `+secretTask+`-- tenants/umbrella/tasks/all.yaml --
-`+secretTask, "", map[string]resident{
-		"acme":     {rego: secretRules, more: "record: policy_inputs\n" + searchesWeb},
-		"umbrella": {rego: secretRules, more: searchesWeb},
+`+secretTask, "", map[string]rig.TenantConfig{
+		"acme":     {Rego: secretRules, More: "record: policy_inputs\n" + searchesWeb},
+		"umbrella": {Rego: secretRules, More: searchesWeb},
 	})
 	configured := slices.Collect(maps.Keys(p)) // which nobody is told
 	said.Store(p.plant("body of a server's error"))
-	for tenant, key := range h.keys {
+	for tenant, key := range h.Keys {
 		p["API key of "+tenant] = key
 	}
 	may := func(what string) string { // of which policy is asked, for acme alone
@@ -197,7 +198,7 @@ tools:
 	plain := p.plant("argument")
 	result, kept, cached := p.plant("result"), p.plant("result that is kept under a key"), p.plant("result that is cached")
 	key, header := p.plant("idempotency key"), p.plant("idempotency key of a header")
-	call := func(s session, want, tool string, arguments map[string]any, more string) message {
+	call := func(s rig.Session, want, tool string, arguments map[string]any, more string) rig.Message {
 		t.Helper()
 		p.guess(t, "arguments", jsonOf(arguments))
 		for name, v := range arguments { // of which some are results
@@ -206,31 +207,31 @@ tools:
 			}
 			p.guess(t, "the argument "+name, jsonOf(v))
 		}
-		m, said := s.ask(t, "tools/call", fmt.Sprintf(`{%s"name":%q,"arguments":%s}`, more, tool, jsonOf(arguments)))
-		if got := codeOf(m); got != want {
-			t.Errorf("%s: %q, want %q: %s", tool, got, want, m.raw)
+		m, said := s.Ask(t, "tools/call", fmt.Sprintf(`{%s"name":%q,"arguments":%s}`, more, tool, jsonOf(arguments)))
+		if got := rig.Code(m); got != want {
+			t.Errorf("%s: %q, want %q: %s", tool, got, want, m.Raw)
 		}
-		for _, what := range p.found(string(m.raw) + strings.Join(said, "")) {
+		for _, what := range p.found(string(m.Raw) + strings.Join(said, "")) {
 			if slices.Contains(configured, what) {
-				t.Errorf("%s: the client is told of the %s: %s", tool, what, m.raw)
+				t.Errorf("%s: the client is told of the %s: %s", tool, what, m.Raw)
 			}
 		}
-		m.raw = append(m.raw, strings.Join(said, "")...)
+		m.Raw = append(m.Raw, strings.Join(said, "")...)
 		return m
 	}
 	gives := func(result string) map[string]any { return map[string]any{"do": "result", "bytes": result} }
 	for _, tenant := range []string{"acme", "umbrella"} {
 		for _, modern := range []bool{false, true} {
-			s := h.as(tenant, modern)
-			has := func(m message, what string) {
+			s := h.OpenAs(tenant, modern)
+			has := func(m rig.Message, what string) {
 				t.Helper()
-				if !strings.Contains(string(m.raw), p[what]) {
-					t.Errorf("%s, modern %v: the client is not given the %s: %s", tenant, modern, what, m.raw)
+				if !strings.Contains(string(m.Raw), p[what]) {
+					t.Errorf("%s, modern %v: the client is not given the %s: %s", tenant, modern, what, m.Raw)
 				}
 			}
 			has(call(s, "", "post", map[string]any{"a": plain, p.plant("name of an argument"): 1}, fmt.Sprintf(`"_meta":{"example.com/x":%q},`, p.plant("_meta of a request"))), "argument")
 			has(call(s, "", "post", gives(fmt.Sprintf(`{"content":[{"type":"text","text":%q}],"structuredContent":{"a":%q},"_meta":{"example.com/b":%q}}`, result, p.plant("structured result"), p.plant("_meta of a result"))), ""), "structured result")
-			failed, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"post","arguments":%s}`, jsonOf(gives(fmt.Sprintf(`{"isError":true,"content":[{"type":"text","text":%q}]}`, p.plant("error of a tool"))))))
+			failed, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"post","arguments":%s}`, jsonOf(gives(fmt.Sprintf(`{"isError":true,"content":[{"type":"text","text":%q}]}`, p.plant("error of a tool"))))))
 			has(failed, "error of a tool")
 			has(call(s, "error -5", "post", map[string]any{"do": "error", "bytes": fmt.Sprintf(`{"code":-5,"message":%q,"data":{"a":%q}}`, p.plant("error of a server"), p.plant("data of an error"))}, ""), "error of a server")
 			call(s, "SB-EXEC-003", "post", gives(`"`+p.plant("result that is none")+`"`), "")
@@ -252,12 +253,12 @@ tools:
 			}
 			call(s, "SB-CAP-006", "post", map[string]any{"other": plain}, fmt.Sprintf(`"_meta":{"io.switchboard/idempotency-key":%q},`, key))
 			web := *s
-			web.header = s.header.Clone()
-			web.header.Set("Idempotency-Key", header)
+			web.Header = s.Header.Clone()
+			web.Header.Set("Idempotency-Key", header)
 			call(&web, "", "post", map[string]any{"a": kept}, "")
 
-			if got := call(s, "", "find", map[string]any{"q": p.plant("argument of a call that moves")}, ""); !strings.Contains(string(got.raw), "db/find") {
-				t.Errorf("it has not moved: %s", got.raw)
+			if got := call(s, "", "find", map[string]any{"q": p.plant("argument of a call that moves")}, ""); !strings.Contains(string(got.Raw), "db/find") {
+				t.Errorf("it has not moved: %s", got.Raw)
 			}
 			call(s, "SB-EXEC-001", "refuse", map[string]any{"q": plain}, "")
 			call(s, "error -5", "stack", map[string]any{"q": plain}, "")
@@ -267,15 +268,15 @@ tools:
 				"prompts/get":         fmt.Sprintf(`{"name":"greet","arguments":{"who":%q}}`, p.plant("argument of a prompt")),
 				"completion/complete": fmt.Sprintf(`{"ref":{"type":"ref/prompt","name":"greet"},"argument":{"name":"who","value":%q}}`, p.plant("text to complete")),
 			} {
-				if m, _ := s.ask(t, method, params); codeOf(m) != "error -32601" { // as the fake says
-					t.Errorf("%s: %s", method, m.raw)
+				if m, _ := s.Ask(t, method, params); rig.Code(m) != "error -32601" { // as the fake says
+					t.Errorf("%s: %s", method, m.Raw)
 				}
 			}
 			version := "2025-11-25"
 			if modern {
 				version = ""
 			}
-			ask := gosdkPerson(t, h.url+"/mcp", &person{name: p.plant("answer of a person"), header: s.header}, version)
+			ask := gosdkPerson(t, h.URL+"/mcp", &person{name: p.plant("answer of a person"), header: s.Header}, version)
 			question := fmt.Sprintf(`{"mode":"form","message":%q,"requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`, p.plant("question of a server"))
 			if text, err := ask(t.Context(), "asker", map[string]any{"do": "ask", "method": "elicitation/create", "params": question}); err != nil || !strings.Contains(text, p["answer of a person"]) {
 				t.Errorf("%s, modern %v: %q, %v", tenant, modern, text, err)
@@ -284,7 +285,7 @@ tools:
 	}
 	for _, path := range []string{"/mcp", "/v1/status", "/metrics"} {
 		for _, bearer := range []string{"", "sb_" + p.plant("key that is nobody's")} {
-			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+path+"?api_key="+p.plant("query of a request"), strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+path+"?api_key="+p.plant("query of a request"), strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 			req.Header.Set("Content-Type", "application/json")
 			req.Header.Set("Authorization", "Bearer "+bearer)
 			resp, err := http.DefaultClient.Do(req)
@@ -311,13 +312,13 @@ tools:
 
 	for _, tenant := range []string{"acme", "umbrella", ""} {
 		for _, path := range []string{"/metrics", "/readyz", "/healthz", "/v1/status", "/v1/explain?task=all", "/v1/search?q=find"} {
-			_, text := h.look(t, tenant, path)
+			_, text := h.GetStatus(t, tenant, path)
 			p.nowhere(t, path, text)
 		}
 	}
 	byDesign := []string{"result that is kept under a key", "result that is cached"}
-	eventually(t, "what came of the last call is recorded", func() string {
-		if out, _, _ := command(t, h.dir, "receipts", "list", "--json", "--tenant", "umbrella", "--limit", "5"); !strings.Contains(out, `"tool":"asker"`) || !strings.Contains(out, `"kind":"call"`) {
+	rig.Eventually(t, "what came of the last call is recorded", func() string {
+		if out, _, _ := rig.Command(t, h.Dir, "receipts", "list", "--json", "--tenant", "umbrella", "--limit", "5"); !strings.Contains(out, `"tool":"asker"`) || !strings.Contains(out, `"kind":"call"`) {
 			return out
 		}
 		return ""
@@ -327,8 +328,8 @@ tools:
 		"validate", "status --url URL --json", "status --url URL", "explain --url URL --task all --json", "tools --url URL", "search --url URL find", "server list --url URL", "store check --json",
 	} {
 		for _, tenant := range []string{"acme", "umbrella"} {
-			t.Setenv("SWITCHBOARD_KEY", h.keys[tenant])
-			out, errs, _ := command(t, h.dir, append([]string{"-v"}, strings.Fields(strings.ReplaceAll(args, "URL", h.url))...)...)
+			t.Setenv("SWITCHBOARD_KEY", h.Keys[tenant])
+			out, errs, _ := rig.Command(t, h.Dir, append([]string{"-v"}, strings.Fields(strings.ReplaceAll(args, "URL", h.URL))...)...)
 			p.nowhere(t, args, out+errs)
 			if strings.Contains(args, "receipts") && len(out) < 100 {
 				t.Errorf("%s says %q, %s", args, out, errs)
@@ -336,11 +337,11 @@ tools:
 		}
 	}
 	id := ""
-	out, _, _ := command(t, h.dir, "receipts", "list", "--limit", "5000", "--outcome", "refused")
+	out, _, _ := rig.Command(t, h.Dir, "receipts", "list", "--limit", "5000", "--outcome", "refused")
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) > 2 && strings.Contains(f[2], "/") {
 			id = f[2]
-			show, errs, code := command(t, h.dir, "receipts", "show", id)
+			show, errs, code := rig.Command(t, h.Dir, "receipts", "show", id)
 			if p.nowhere(t, "receipts show "+id, show+errs); code != 0 {
 				t.Errorf("show %s: exit %d: %s", id, code, errs)
 			}
@@ -349,11 +350,11 @@ tools:
 	if id == "" {
 		t.Errorf("there is no receipt of a refusal:\n%s", out)
 	}
-	_ = h.cmd.Process.Signal(os.Interrupt)
-	_ = h.cmd.Wait()
-	p.nowhere(t, "the log", h.logged())
+	_ = h.Cmd.Process.Signal(os.Interrupt)
+	_ = h.Cmd.Wait()
+	p.nowhere(t, "the log", h.Logged())
 
-	export, errs, code := command(t, h.dir, "-v", "store", "export", "-")
+	export, errs, code := rig.Command(t, h.Dir, "-v", "store", "export", "-")
 	if p.nowhere(t, "what store export says", errs); code != 0 {
 		t.Fatalf("export: exit %d: %s", code, errs)
 	}
@@ -390,7 +391,7 @@ tools:
 		}
 	}
 	n := 0
-	err = filepath.WalkDir(files(h.dir), func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(files(h.Dir), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -415,7 +416,7 @@ required_capabilities:
 const searchesWeb = "ranking: {prefer: [{verb: search, resource: internet, servers: [web]}]}\n"
 
 // secretRules look at arguments, and say what they have seen.
-const secretRules = allowAll + `
+const secretRules = rig.AllowAll + `
 deny[c.id] contains sprintf("outside of the workspace: %s", [input.call.arguments.path]) if {
 	some c in input.candidate_tools
 	not startswith(input.call.arguments.path, "/w/")
@@ -432,11 +433,11 @@ func TestARefusalDoesNotShowTheSecret(t *testing.T) {
 	p := planted{}
 	say := func(what, config string, args ...string) {
 		t.Helper()
-		dir := layOut(t, "-- switchboard.yaml --\n"+strings.ReplaceAll(config, "SECRET", p.plant(what))+"\n")
+		dir := rig.LayOut(t, "-- switchboard.yaml --\n"+strings.ReplaceAll(config, "SECRET", p.plant(what))+"\n")
 		for i := range args {
 			args[i] = strings.ReplaceAll(args[i], "SECRET", p[what])
 		}
-		out, errs, code := command(t, dir, append([]string{"-v"}, args...)...)
+		out, errs, code := rig.Command(t, dir, append([]string{"-v"}, args...)...)
 		if code == 0 || len(errs)+len(out) < 20 {
 			t.Errorf("%s: exit %d: %s%s", what, code, out, errs)
 		}

@@ -1,11 +1,8 @@
 package served_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,29 +11,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
-
-// newKey makes a key with the command line, as a person would.
-func newKey(t *testing.T, id string, args ...string) (key, rows string) {
-	t.Helper()
-	out, errs, code := command(t, t.TempDir(), append([]string{"key", "new", id, "--json"}, args...)...)
-	var k struct {
-		Key, Hash string
-		Tasks     []string
-	}
-	if err := json.Unmarshal([]byte(out), &k); err != nil || code != 0 {
-		t.Fatalf("key new: exit %d, %v\n%s%s", code, err, out, errs)
-	}
-	rows = fmt.Sprintf("  - {id: %s, hash: %q", id, k.Hash)
-	if len(k.Tasks) > 0 {
-		rows += ", tasks: [" + strings.Join(k.Tasks, ", ") + "]"
-	}
-	return k.Key, rows + "}\n"
-}
 
 // twoTenants is acme with alice and bob, and other with eve.
 func twoTenants(t *testing.T) (dir string, keys map[string]string) {
@@ -47,9 +26,9 @@ func twoTenants(t *testing.T) (dir string, keys map[string]string) {
 		id   string
 		args []string
 	}{{"alice", []string{"--task", "work", "--task", "rest"}}, {"bob", nil}, {"mallory", nil}} {
-		keys[who.id], rows[who.id] = newKey(t, who.id, who.args...)
+		keys[who.id], rows[who.id] = rig.NewKey(t, who.id, who.args...)
 	}
-	dir = layOut(t, `
+	dir = rig.LayOut(t, `
 -- switchboard.yaml --
 servers:
   a: {transport: stdio, command: [FAKE, '{"name":"one","inputSchema":{"type":"object"}}']}
@@ -84,7 +63,7 @@ func TestAKeyBindsTheTasksThatItNamesAndSeesItsOwnTenantOnly(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
 	dir, keys := twoTenants(t)
-	g := serve(t, dir)
+	g := rig.Serve(t, dir)
 	for _, tt := range []struct {
 		who, path string
 		want      string // the tools, or the code
@@ -98,12 +77,12 @@ func TestAKeyBindsTheTasksThatItNamesAndSeesItsOwnTenantOnly(t *testing.T) {
 		{"mallory", "/mcp/tasks/rest", "SB-TASK-001"},
 		{"nobody", "/mcp", "SB-AUTH-001"},
 	} {
-		s := g.open(t, tt.path, true, "Authorization", "Bearer "+keys[tt.who])
-		if m, _ := s.ask(t, "tools/list", ""); m.Error != nil {
+		s := g.Open(t, tt.path, true, "Authorization", "Bearer "+keys[tt.who])
+		if m, _ := s.Ask(t, "tools/list", ""); m.Error != nil {
 			if !strings.Contains(string(m.Error.Data), tt.want) {
-				t.Errorf("%s at %s: %s, want %s", tt.who, tt.path, m.raw, tt.want)
+				t.Errorf("%s at %s: %s, want %s", tt.who, tt.path, m.Raw, tt.want)
 			}
-		} else if got := names(t, s); !slices.Equal(got, []string{tt.want}) {
+		} else if got := rig.ListNames(t, s); !slices.Equal(got, []string{tt.want}) {
 			t.Errorf("%s at %s lists %q, want %s", tt.who, tt.path, got, tt.want)
 		}
 	}
@@ -111,33 +90,33 @@ func TestAKeyBindsTheTasksThatItNamesAndSeesItsOwnTenantOnly(t *testing.T) {
 
 func TestAKeyHolderIsToldThatTheConfigurationWasRefusedAndNotWhy(t *testing.T) {
 	dir, keys := twoTenants(t)
-	g := serve(t, dir)
+	g := rig.Serve(t, dir)
 	t.Setenv("SWITCHBOARD_KEY", keys["alice"])
-	names(t, g.open(t, "/mcp", true, "Authorization", "Bearer "+keys["alice"])) // all servers have answered
-	out, errs, code := command(t, dir, "status", "--url", g.url)
+	rig.ListNames(t, g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["alice"])) // all servers have answered
+	out, errs, code := rig.Command(t, dir, "status", "--url", g.URL)
 	if code != 0 || strings.Contains(out, "refused") {
 		t.Errorf("while all is well: exit %d\n%s%s", code, out, errs)
 	}
-	write(t, filepath.Join(dir, "tenants/other/tasks/broken.yaml"), "task_id: broken\nrequired: []\n")
-	eventually(t, "the faulty part is counted", func() string {
-		if _, body := g.ready(t); !strings.Contains(body, `"configuration_faulty_parts":1`) {
+	rig.WriteFile(t, filepath.Join(dir, "tenants/other/tasks/broken.yaml"), "task_id: broken\nrequired: []\n")
+	rig.Eventually(t, "the faulty part is counted", func() string {
+		if _, body := g.Ready(t); !strings.Contains(body, `"configuration_faulty_parts":1`) {
 			return body
 		}
 		return ""
 	})
-	if out, _, code := command(t, dir, "status", "--url", g.url); code != 0 || strings.Contains(out, "faulty") || strings.Contains(out, "broken") {
+	if out, _, code := rig.Command(t, dir, "status", "--url", g.URL); code != 0 || strings.Contains(out, "faulty") || strings.Contains(out, "broken") {
 		t.Errorf("alice is told of another tenant's fault: exit %d\n%s", code, out)
 	}
 	main := filepath.Join(dir, "switchboard.yaml")
-	write(t, main, fileOf(t, main)+"broken: true\n")
-	eventually(t, "the refusal is said", func() string {
-		out, errs, code = command(t, dir, "status", "--url", g.url)
+	rig.WriteFile(t, main, rig.ReadFile(t, main)+"broken: true\n")
+	rig.Eventually(t, "the refusal is said", func() string {
+		out, errs, code = rig.Command(t, dir, "status", "--url", g.URL)
 		if code != 1 || !strings.Contains(out, "was refused; the one from") || !strings.Contains(out, "its operator's log says why") {
 			return fmt.Sprintf("exit %d\n%s%s", code, out, errs)
 		}
 		return ""
 	})
-	raw, _, _ := command(t, dir, "status", "--url", g.url, "--json")
+	raw, _, _ := rig.Command(t, dir, "status", "--url", g.URL, "--json")
 	var st struct {
 		Refused map[string]any `json:"configuration_refused"`
 	}
@@ -156,28 +135,28 @@ func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
 	dir, keys := twoTenants(t)
-	g := serve(t, dir)
-	alice := g.open(t, "/mcp", false, "Authorization", "Bearer "+keys["alice"])
-	if alice.id == "" {
+	g := rig.Serve(t, dir)
+	alice := g.Open(t, "/mcp", false, "Authorization", "Bearer "+keys["alice"])
+	if alice.ID == "" {
 		t.Fatal("no session id")
 	}
-	run := mint(t, g, keys["alice"], "work")
-	if got := names(t, g.open(t, "/mcp/runs/"+run, true, "Authorization", "Bearer "+keys["alice"])); !slices.Equal(got, []string{"one"}) {
+	run := rig.MintRun(t, g, keys["alice"], "work")
+	if got := rig.ListNames(t, g.Open(t, "/mcp/runs/"+run, true, "Authorization", "Bearer "+keys["alice"])); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("alice's own run lists %q", got)
 	}
 	for _, who := range []string{"bob", "mallory"} {
-		thief := &httpSession{url: g.url + "/mcp", id: alice.id, header: http.Header{"Authorization": {"Bearer " + keys[who]}}}
-		_, r := thief.post(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, nil)
+		thief := &rig.HTTPSession{URL: g.URL + "/mcp", ID: alice.ID, Header: http.Header{"Authorization": {"Bearer " + keys[who]}}}
+		_, r := thief.Post(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, nil)
 		if r.StatusCode != http.StatusNotFound {
 			t.Errorf("%s with alice's session gets %d", who, r.StatusCode)
 		}
-		m, _ := g.open(t, "/mcp/runs/"+run, true, "Authorization", "Bearer "+keys[who]).ask(t, "tools/list", "")
-		never, _ := g.open(t, "/mcp/runs/"+strings.Repeat("0", 32), true, "Authorization", "Bearer "+keys[who]).ask(t, "tools/list", "")
-		if m.Error == nil || string(m.raw) != string(never.raw) {
-			t.Errorf("%s with alice's run gets %s, with one that never was %s", who, m.raw, never.raw)
+		m, _ := g.Open(t, "/mcp/runs/"+run, true, "Authorization", "Bearer "+keys[who]).Ask(t, "tools/list", "")
+		never, _ := g.Open(t, "/mcp/runs/"+strings.Repeat("0", 32), true, "Authorization", "Bearer "+keys[who]).Ask(t, "tools/list", "")
+		if m.Error == nil || string(m.Raw) != string(never.Raw) {
+			t.Errorf("%s with alice's run gets %s, with one that never was %s", who, m.Raw, never.Raw)
 		}
 	}
-	if got := names(t, alice); !slices.Equal(got, []string{"one"}) {
+	if got := rig.ListNames(t, alice); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("alice is affected: %q", got)
 	}
 }
@@ -187,38 +166,38 @@ func TestAReloadThatNarrowsOrRemovesAKeyReachesItsOpenSessions(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OnlyNarrower)
 	dir, keys := twoTenants(t)
-	g := serve(t, dir)
+	g := rig.Serve(t, dir)
 	file := filepath.Join(dir, "tenants/acme/tenant.yaml")
 	tenant, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	auth := []string{"Authorization", "Bearer " + keys["alice"]}
-	run := mint(t, g, keys["alice"], "rest")
-	open := map[string]*httpSession{
-		"a session": g.open(t, "/mcp/tasks/rest", false, auth...), "a run": g.open(t, "/mcp/runs/"+run, true, auth...), "the base run": g.open(t, "/mcp/tasks/rest", true, auth...),
+	run := rig.MintRun(t, g, keys["alice"], "rest")
+	open := map[string]*rig.HTTPSession{
+		"a session": g.Open(t, "/mcp/tasks/rest", false, auth...), "a run": g.Open(t, "/mcp/runs/"+run, true, auth...), "the base run": g.Open(t, "/mcp/tasks/rest", true, auth...),
 	}
-	work := g.open(t, "/mcp", false, auth...)
-	bob := g.open(t, "/mcp", false, "Authorization", "Bearer "+keys["bob"])
+	work := g.Open(t, "/mcp", false, auth...)
+	bob := g.Open(t, "/mcp", false, "Authorization", "Bearer "+keys["bob"])
 	for who, s := range open {
-		if got := names(t, s); !slices.Equal(got, []string{"one"}) {
+		if got := rig.ListNames(t, s); !slices.Equal(got, []string{"one"}) {
 			t.Fatalf("%s lists %q", who, got)
 		}
 	}
-	call := func(s *httpSession) string {
-		m, _ := s.ask(t, "tools/call", `{"name":"one","arguments":{}}`)
-		return string(m.raw)
+	call := func(s *rig.HTTPSession) string {
+		m, _ := s.Ask(t, "tools/call", `{"name":"one","arguments":{}}`)
+		return string(m.Raw)
 	}
 
 	narrowed := strings.Replace(string(tenant), "tasks: [work, rest]", "tasks: [work]", 1)
 	if narrowed == string(tenant) {
 		t.Fatalf("alice has no such tasks: %s", tenant)
 	}
-	write(t, file, narrowed)
+	rig.WriteFile(t, file, narrowed)
 	for who, s := range open {
-		eventually(t, who+" of the task is of no use", func() string {
-			if m, _ := s.ask(t, "tools/list", ""); m.Error == nil && strings.Contains(string(m.raw), `"one"`) {
-				return string(m.raw)
+		rig.Eventually(t, who+" of the task is of no use", func() string {
+			if m, _ := s.Ask(t, "tools/list", ""); m.Error == nil && strings.Contains(string(m.Raw), `"one"`) {
+				return string(m.Raw)
 			}
 			return ""
 		})
@@ -226,8 +205,8 @@ func TestAReloadThatNarrowsOrRemovesAKeyReachesItsOpenSessions(t *testing.T) {
 			t.Errorf("a call by %s: %s", who, got)
 		}
 	}
-	for who, s := range map[string]*httpSession{"alice at work": work, "bob": bob} {
-		if got := names(t, s); !slices.Equal(got, []string{"one"}) {
+	for who, s := range map[string]*rig.HTTPSession{"alice at work": work, "bob": bob} {
+		if got := rig.ListNames(t, s); !slices.Equal(got, []string{"one"}) {
 			t.Errorf("%s is affected: %q", who, got)
 		}
 	}
@@ -238,42 +217,19 @@ func TestAReloadThatNarrowsOrRemovesAKeyReachesItsOpenSessions(t *testing.T) {
 			rows = append(rows, row)
 		}
 	}
-	write(t, file, strings.Join(rows, ""))
+	rig.WriteFile(t, file, strings.Join(rows, ""))
 	open["the session at work"] = work
 	for who, s := range open {
-		eventually(t, who+" is nobody's", func() string {
-			if m, _ := s.ask(t, "tools/list", ""); m.Error == nil || !strings.Contains(string(m.Error.Data), "SB-AUTH-001") {
-				return string(m.raw)
+		rig.Eventually(t, who+" is nobody's", func() string {
+			if m, _ := s.Ask(t, "tools/list", ""); m.Error == nil || !strings.Contains(string(m.Error.Data), "SB-AUTH-001") {
+				return string(m.Raw)
 			}
 			return ""
 		})
 	}
-	if got := names(t, bob); !slices.Equal(got, []string{"one"}) {
+	if got := rig.ListNames(t, bob); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("bob is affected: %q", got)
 	}
-}
-
-func mint(t *testing.T, g *gateway, key, task string) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/v1/tasks/"+task+"/runs", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if key != "" {
-		req.Header.Set("Authorization", "Bearer "+key)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	var minted struct {
-		Run string `json:"run"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&minted); err != nil || len(minted.Run) != 32 {
-		t.Fatalf("minting a run: %s, %v", resp.Status, err)
-	}
-	return minted.Run
 }
 
 // AZ-02: under load, no answer is another's.
@@ -281,7 +237,7 @@ func TestNoAnswerCrossesTenants(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
 	dir, keys := twoTenants(t)
-	g := serve(t, dir)
+	g := rig.Serve(t, dir)
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
@@ -289,12 +245,12 @@ func TestNoAnswerCrossesTenants(t *testing.T) {
 			if i%2 == 0 {
 				who, name = "mallory", "two"
 			}
-			s := g.open(t, "/mcp", i%4 < 2, "Authorization", "Bearer "+keys[who])
+			s := g.Open(t, "/mcp", i%4 < 2, "Authorization", "Bearer "+keys[who])
 			for range 40 {
-				m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"tenant":%q}}`, name, who))
+				m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"tenant":%q}}`, name, who))
 				other := map[string]string{"alice": "mallory", "mallory": "alice"}[who]
-				if !strings.Contains(string(m.raw), who) || strings.Contains(string(m.raw), other) {
-					t.Errorf("%s got %s", who, m.raw)
+				if !strings.Contains(string(m.Raw), who) || strings.Contains(string(m.Raw), other) {
+					t.Errorf("%s got %s", who, m.Raw)
 					return
 				}
 			}
@@ -306,9 +262,9 @@ func TestNoAnswerCrossesTenants(t *testing.T) {
 // AZ-09: nothing listens beyond this machine without a key.
 func TestAListenerOnAnotherAddressNeedsAKey(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, samples)
+	dir := rig.LayOut(t, samples)
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
-		_, errs, code := command(t, dir, "serve", "--listen", addr)
+		_, errs, code := rig.Command(t, dir, "serve", "--listen", addr)
 		if code != 2 || !strings.Contains(errs, "switchboard key new") {
 			t.Errorf("%s: exit %d: %s", addr, code, errs)
 		}
@@ -324,7 +280,7 @@ func TestSecretsReachTheirServerAndNothingElse(t *testing.T) {
 	t.Setenv("SB_TEST_OWN", ownCanary)
 	var mu sync.Mutex
 	var seen []http.Header
-	fake := newFake([]string{fmt.Sprintf(tool, "web")})
+	fake := rig.NewFake([]string{fmt.Sprintf(rig.Tool, "web")})
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		seen = append(seen, r.Header.Clone())
@@ -332,8 +288,8 @@ func TestSecretsReachTheirServerAndNothingElse(t *testing.T) {
 		fake.ServeHTTP(w, r)
 	}))
 	defer behind.Close()
-	key, rows := newKey(t, "alice")
-	dir := layOut(t, `
+	key, rows := rig.NewKey(t, "alice")
+	dir := rig.LayOut(t, `
 -- switchboard.yaml --
 servers:
   web: {transport: http, url: `+behind.URL+`/mcp, headers: {Authorization: "Bearer ${env:SB_TEST_HEADER}"}}
@@ -353,14 +309,14 @@ required_capabilities: [{tools: ["*/*"]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "switchboard.yaml"), "start_deadline: 5s\n"+string(text))
-	g := serve(t, dir)
-	s := g.open(t, "/mcp", true, "Authorization", "Bearer "+key)
-	if m, _ := s.ask(t, "tools/call", `{"name":"web","arguments":{}}`); m.Error != nil {
-		t.Fatalf("call: %s", m.raw)
+	rig.WriteFile(t, filepath.Join(dir, "switchboard.yaml"), "start_deadline: 5s\n"+string(text))
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", true, "Authorization", "Bearer "+key)
+	if m, _ := s.Ask(t, "tools/call", `{"name":"web","arguments":{}}`); m.Error != nil {
+		t.Fatalf("call: %s", m.Raw)
 	}
-	eventually(t, "the child's standard error is in the log", func() string {
-		if log := g.logged(); !strings.Contains(log, "API_TOKEN") {
+	rig.Eventually(t, "the child's standard error is in the log", func() string {
+		if log := g.Logged(); !strings.Contains(log, "API_TOKEN") {
 			return log
 		}
 		return ""
@@ -375,7 +331,7 @@ required_capabilities: [{tools: ["*/*"]}]
 			t.Errorf("the client's key was sent on: %v", h)
 		}
 	}
-	log := g.logged()
+	log := g.Logged()
 	for _, canary := range []string{headerCanary, envCanary, ownCanary, key} {
 		if strings.Contains(log, canary) {
 			t.Errorf("the log has %q:\n%s", canary, log)
@@ -390,9 +346,9 @@ required_capabilities: [{tools: ["*/*"]}]
 
 func TestABadRequestGetsAClearErrorAndHurtsNobody(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, samples))
-	good := g.open(t, "/mcp", true)
-	want := names(t, good)
+	g := rig.Serve(t, rig.LayOut(t, samples))
+	good := g.Open(t, "/mcp", true)
+	want := rig.ListNames(t, good)
 	for _, tt := range []struct {
 		name   string
 		body   string
@@ -416,7 +372,7 @@ func TestABadRequestGetsAClearErrorAndHurtsNobody(t *testing.T) {
 		{"OR-03 another site's page", `{}`, []string{"Sec-Fetch-Site", "cross-site"}, 403, ""},
 		{"AZ-08 through a proxy", `{}`, []string{"X-Forwarded-For", "203.0.113.1"}, 401, "SB-AUTH-001"},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/mcp", strings.NewReader(tt.body))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/mcp", strings.NewReader(tt.body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -440,16 +396,16 @@ func TestABadRequestGetsAClearErrorAndHurtsNobody(t *testing.T) {
 			t.Errorf("%s: %s: %s; want %d and %q", tt.name, resp.Status, body[:n], tt.status, tt.text)
 		}
 	}
-	if got := names(t, good); !slices.Equal(got, want) {
+	if got := rig.ListNames(t, good); !slices.Equal(got, want) {
 		t.Errorf("another client lists %q now", got)
 	}
 }
 
 func TestAnOddPathIsAnsweredHereAndNotSentElsewhere(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, samples))
+	g := rig.Serve(t, rig.LayOut(t, samples))
 	for _, path := range []string{"//mcp", "/mcp/../mcp", "/./mcp", "/mcp//", "/mcp/."} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+path, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+path, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -462,7 +418,7 @@ func TestAnOddPathIsAnsweredHereAndNotSentElsewhere(t *testing.T) {
 			t.Errorf("%s: %s %v", path, resp.Status, resp.Header)
 		}
 	}
-	got, err := raw(t, g, "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	got, err := rig.SendRaw(t, g, "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	if len(got) > 1 || len(got) == 1 && got[0] != 404 || len(got) == 0 && err == nil {
 		t.Errorf("OPTIONS *: %d", got)
 	}
@@ -472,7 +428,7 @@ func TestAnOddPathIsAnsweredHereAndNotSentElsewhere(t *testing.T) {
 // JS-11: a head that two readers may divide differently gets 400, and nothing behind it is read. Behind a body in chunks, nothing is read either.
 func TestAttack11JS11_NothingIsReadBehindARequestThatMayEndInTwoPlaces(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, samples))
+	g := rig.Serve(t, rig.LayOut(t, samples))
 	const ping, hidden = `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(ping), ping)
 	head := func(version string, more ...string) string {
@@ -503,7 +459,7 @@ func TestAttack11JS11_NothingIsReadBehindARequestThatMayEndInTwoPlaces(t *testin
 		{"a bad head behind a good request", health("\r\n") + health("A: b\n\r\n"), []int{200, 400}},
 		{"a bad head behind a body", health("Content-Length: 5\r\n\r\nabcde") + health(" A: b\r\n\r\n"), []int{200, 400}},
 	} {
-		got, err := raw(t, g, tt.request+strings.Replace(hidden, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+		got, err := rig.SendRaw(t, g, tt.request+strings.Replace(hidden, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
 		switch {
 		case !slices.Equal(got, tt.answers) && err == nil:
 			t.Errorf("%s: the answers are %d, want %d", tt.name, got, tt.answers)
@@ -512,28 +468,4 @@ func TestAttack11JS11_NothingIsReadBehindARequestThatMayEndInTwoPlaces(t *testin
 		}
 	}
 	late.State(t)
-}
-
-// raw sends bytes and returns the status of each answer, until the connection is
-// closed. The error says that this took too long.
-func raw(t *testing.T, g *gateway, request string) (status []int, late error) {
-	t.Helper()
-	conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(g.url, "http://"))
-	wait.Read(t, "a connection", err)
-	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(patience))
-	_, err = io.WriteString(conn, request)
-	wait.Read(t, "the request", err)
-	for in := bufio.NewReader(conn); ; {
-		resp, err := http.ReadResponse(in, nil)
-		if wait.TimedOut(err) {
-			return status, err
-		}
-		if err != nil {
-			return status, nil
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		status = append(status, resp.StatusCode)
-	}
 }

@@ -6,43 +6,38 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // grows fails unless a series of the gateway's metrics is one more once do is done, and
 // only then.
-func (g *gateway) grows(series string, do func()) {
-	g.t.Helper()
-	_, values := g.metrics()
+func counts(g *rig.Gateway, series string, do func()) {
+	g.T.Helper()
+	_, values := g.Metrics()
 	before := values[series]
 	do()
-	eventually(g.t, series+" is counted", func() string {
-		if _, values = g.metrics(); values[series] < before+1 {
+	rig.Eventually(g.T, series+" is counted", func() string {
+		if _, values = g.Metrics(); values[series] < before+1 {
 			return fmt.Sprint(values[series])
 		}
 		return ""
 	})
 	if values[series] != before+1 {
-		g.t.Errorf("%s was %g, and is %g", series, before, values[series])
+		g.T.Errorf("%s was %g, and is %g", series, before, values[series])
 	}
-}
-
-// at is the same client, which now asks another replica.
-func (s *httpSession) at(g *gateway) *httpSession {
-	moved := *s
-	moved.url = g.url + "/mcp"
-	return &moved
 }
 
 // refusedOnce waits until the gateway was told once more that somebody was first, and
 // waits for that one: it has looked what that one is at, and looks again.
-func (g *gateway) refusedOnce(do func()) {
-	g.t.Helper()
+func refusesOnce(g *rig.Gateway, do func()) {
+	g.T.Helper()
 	const refused, looked = "switchboard_store_operations_total apply conflict", "switchboard_store_operations_total value ok"
-	_, values := g.metrics()
+	_, values := g.Metrics()
 	before, enough := values[refused], 0.0
 	do()
-	eventually(g.t, "it waits for the other one", func() string {
-		_, values := g.metrics()
+	rig.Eventually(g.T, "it waits for the other one", func() string {
+		_, values := g.Metrics()
 		switch {
 		case values[refused] == before:
 			return "not yet"
@@ -60,7 +55,7 @@ func TestMetricsCountWhatReplicasShare(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	marks := filepath.Join(dir, "marks")
-	c := found(t, fmt.Sprintf(`
+	c := rig.ServeReplicas(t, fmt.Sprintf(`
 -- switchboard.yaml --
 cache: {ttl: 10m}
 servers:
@@ -78,15 +73,15 @@ default_task: all
 task_id: all
 required_capabilities:
   - {tools: ["a/*"]}
-`, fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "get"), fmt.Sprintf(tool, "work"))))
-	one, two, three := c.replicas[0], c.replicas[1], c.replicas[2]
-	call := func(s session, params string, want string) {
+`, rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "get"), fmt.Sprintf(rig.Tool, "work"))))
+	one, two, three := c.All[0], c.All[1], c.All[2]
+	call := func(s rig.Session, params string, want string) {
 		t.Helper()
-		if m, _ := s.ask(t, "tools/call", params); codeOf(m) != want {
-			t.Errorf("%s: %s", params, m.raw)
+		if m, _ := s.Ask(t, "tools/call", params); rig.Code(m) != want {
+			t.Errorf("%s: %s", params, m.Raw)
 		}
 	}
-	first, second, third := one.open(t, "/mcp", true), two.open(t, "/mcp", true), three.open(t, "/mcp", true)
+	first, second, third := one.Open(t, "/mcp", true), two.Open(t, "/mcp", true), three.Open(t, "/mcp", true)
 	executed := 0
 	// both makes the same call at one replica and, while it is under way, at another.
 	both := func(params string) {
@@ -94,21 +89,21 @@ required_capabilities:
 		executed++
 		until := filepath.Join(dir, fmt.Sprint("until ", executed))
 		params = fmt.Sprintf(params, until)
-		done := make(chan message, 2)
-		ask := func(s session) {
-			var m message
+		done := make(chan rig.Message, 2)
+		ask := func(s rig.Session) {
+			var m rig.Message
 			defer func() { done <- m }()
-			m, _ = s.ask(t, "tools/call", params)
+			m, _ = s.Ask(t, "tools/call", params)
 		}
 		go ask(first)
-		arrived(t, marks, executed)
-		two.refusedOnce(func() {
+		rig.AwaitCalls(t, marks, executed)
+		refusesOnce(two, func() {
 			go ask(second)
 		})
-		write(t, until, "")
+		rig.WriteFile(t, until, "")
 		for range 2 {
-			if m := <-done; codeOf(m) != "" || m.Result == nil {
-				t.Errorf("%s", m.raw)
+			if m := <-done; rig.Code(m) != "" || m.Result == nil {
+				t.Errorf("%s", m.Raw)
 			}
 		}
 	}
@@ -117,44 +112,44 @@ required_capabilities:
 	}
 
 	executed++
-	one.grows("switchboard_cacheable_calls_total miss", func() { call(first, `{"name":"get","arguments":{"a":1}}`, "") })
-	two.grows("switchboard_cacheable_calls_total hit", func() { call(second, `{"name":"get","arguments":{"a":1}}`, "") })
-	two.grows("switchboard_cacheable_calls_total shared", func() { both(`{"name":"get","arguments":{"do":"await","until":%q}}`) })
+	counts(one, "switchboard_cacheable_calls_total miss", func() { call(first, `{"name":"get","arguments":{"a":1}}`, "") })
+	counts(two, "switchboard_cacheable_calls_total hit", func() { call(second, `{"name":"get","arguments":{"a":1}}`, "") })
+	counts(two, "switchboard_cacheable_calls_total shared", func() { both(`{"name":"get","arguments":{"do":"await","until":%q}}`) })
 
 	executed++
-	one.grows("switchboard_idempotent_calls_total first", func() { call(first, keyed("k", `{"a":1}`), "") })
-	two.grows("switchboard_idempotent_calls_total replayed", func() { call(second, keyed("k", `{"a":1}`), "") })
-	three.grows("switchboard_idempotent_calls_total conflict", func() { call(third, keyed("k", `{"a":2}`), "SB-CAP-006") })
-	two.grows("switchboard_idempotent_calls_total waited", func() { both(keyed("k2", `{"do":"await","until":%q}`)) })
+	counts(one, "switchboard_idempotent_calls_total first", func() { call(first, keyed("k", `{"a":1}`), "") })
+	counts(two, "switchboard_idempotent_calls_total replayed", func() { call(second, keyed("k", `{"a":1}`), "") })
+	counts(three, "switchboard_idempotent_calls_total conflict", func() { call(third, keyed("k", `{"a":2}`), "SB-CAP-006") })
+	counts(two, "switchboard_idempotent_calls_total waited", func() { both(keyed("k2", `{"do":"await","until":%q}`)) })
 
-	legacy := one.open(t, "/mcp", false)
-	names(t, legacy)
-	two.grows("switchboard_hops_total answered", func() { names(t, legacy.at(two)) })
-	c.end(one, syscall.SIGKILL)
-	two.grows("switchboard_hops_total gone", func() {
-		two.grows("switchboard_sessions_taken_over_total", func() {
-			two.grows("switchboard_runs_restored_total", func() { names(t, legacy.at(two)) })
+	legacy := one.Open(t, "/mcp", false)
+	rig.ListNames(t, legacy)
+	counts(two, "switchboard_hops_total answered", func() { rig.ListNames(t, legacy.At(two)) })
+	c.End(one, syscall.SIGKILL)
+	counts(two, "switchboard_hops_total gone", func() {
+		counts(two, "switchboard_sessions_taken_over_total", func() {
+			counts(two, "switchboard_runs_restored_total", func() { rig.ListNames(t, legacy.At(two)) })
 		})
 	})
 
-	_, values := three.metrics()
+	_, values := three.Metrics()
 	appended := values["switchboard_store_operation_duration_seconds append"]
 	call(third, `{"name":"work","arguments":{}}`, "")
-	if _, values = three.metrics(); values["switchboard_store_operation_duration_seconds append"] <= appended {
+	if _, values = three.Metrics(); values["switchboard_store_operation_duration_seconds append"] <= appended {
 		t.Error("a call that may change something waits for no commit")
 	}
-	c.redis.Kill()
+	c.Redis.Kill()
 	call(third, `{"name":"nosuch","arguments":{}}`, "SB-CAP-001")
 	waiting := func(want bool) func() string {
 		return func() string {
-			if _, values := three.metrics(); (values["switchboard_receipts_waiting"] > 0) != want {
+			if _, values := three.Metrics(); (values["switchboard_receipts_waiting"] > 0) != want {
 				return fmt.Sprint(values["switchboard_receipts_waiting"])
 			}
 			return ""
 		}
 	}
-	eventually(t, "its receipt could not be written", func() string {
-		if log := three.logged(); !strings.Contains(log, "receipts cannot be written") {
+	rig.Eventually(t, "its receipt could not be written", func() string {
+		if log := three.Logged(); !strings.Contains(log, "receipts cannot be written") {
 			return log
 		}
 		return ""
@@ -162,9 +157,9 @@ required_capabilities:
 	if why := waiting(true)(); why != "" {
 		t.Errorf("it waits to be, and of those that wait there are %s", why)
 	}
-	c.redis.Start()
-	eventually(t, "no receipt waits", waiting(false))
-	if _, values := three.metrics(); values["switchboard_records_lost_total"] != 0 {
+	c.Redis.Start()
+	rig.Eventually(t, "no receipt waits", waiting(false))
+	if _, values := three.Metrics(); values["switchboard_records_lost_total"] != 0 {
 		t.Errorf("%g are lost", values["switchboard_records_lost_total"])
 	}
 }

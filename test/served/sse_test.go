@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -41,8 +42,8 @@ func asker(t *testing.T) *httptest.Server {
 func TestAServerOverHTTPWithSSEServesClientsAndAsksEachOfThem(t *testing.T) {
 	t.Parallel()
 	behind := asker(t)
-	g := serve(t, layOut(t, fakes(fmt.Sprintf("old: {transport: http, url: %s/sse}", behind.URL))))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(fmt.Sprintf("old: {transport: http, url: %s/sse}", behind.URL))))
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	greeted := make(chan error, 2)
 	for _, who := range []string{"Ann", "Bob"} {
@@ -55,7 +56,7 @@ func TestAServerOverHTTPWithSSEServesClientsAndAsksEachOfThem(t *testing.T) {
 					},
 					ProgressNotificationHandler: func(context.Context, *mcp.ProgressNotificationClientRequest) { progress <- struct{}{} },
 				})
-				s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: g.url + "/mcp"}, nil)
+				s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, nil)
 				if err != nil {
 					return err
 				}
@@ -81,7 +82,7 @@ func TestAServerOverHTTPWithSSEServesClientsAndAsksEachOfThem(t *testing.T) {
 	for range 2 {
 		wait.Answered(t, ctx, "a greeting", <-greeted)
 	}
-	if out, errs, _ := command(t, g.dir, "status", "--url", g.url); !strings.Contains(out, "(HTTP+SSE)") {
+	if out, errs, _ := rig.Command(t, g.Dir, "status", "--url", g.URL); !strings.Contains(out, "(HTTP+SSE)") {
 		t.Errorf("status does not say what it speaks:\n%s%s", out, errs)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // info is one of the numbers that a Redis says of itself.
@@ -33,7 +34,7 @@ func (s *survivor) crowd(clients []*client, pause time.Duration) (disperse func(
 	var calling sync.WaitGroup
 	from := 1
 	for _, l := range s.all {
-		from = max(from, l.id+1)
+		from = max(from, l.ID+1)
 	}
 	for i, c := range clients {
 		calling.Go(func() {
@@ -59,12 +60,12 @@ func (s *survivor) since(from time.Time, within time.Duration) (served int, firs
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.all {
-		if l.began.After(from) && l.good() && l.tool == "post" {
-			if served++; served == 1 || l.end.Sub(from) < first {
-				first = l.end.Sub(from)
+		if l.Began.After(from) && l.Good() && l.tool == "post" {
+			if served++; served == 1 || l.End.Sub(from) < first {
+				first = l.End.Sub(from)
 			}
 		}
-		if l.end.After(from) && l.end.Before(from.Add(within)) {
+		if l.End.After(from) && l.End.Before(from.Add(within)) {
 			answered++
 		}
 	}
@@ -97,15 +98,15 @@ func TestACrowdDoesNotStormTheStoreWhenThatIsBack(t *testing.T) {
 			redis := redistest.Start(t)
 			s := newSurvivor(t, redis)
 			s.live()
-			g := &gateway{t: t, url: s.url, dir: s.dir}
+			g := &rig.Gateway{T: t, URL: s.url, Dir: s.dir}
 			var clients []*client
 			for i := range sessions {
-				clients = append(clients, &client{httpSession: g.open(t, "/mcp", i%2 == 0)})
+				clients = append(clients, &client{HTTPSession: g.Open(t, "/mcp", i%2 == 0)})
 			}
 			const pause = 100 * time.Millisecond // so that there is room for all receipts while it is away
 			served := func(from time.Time) {
 				t.Helper()
-				eventually(t, "calls are answered", func() string {
+				rig.Eventually(t, "calls are answered", func() string {
 					if n, _, _ := s.since(from, 0); n < 4*sessions {
 						return fmt.Sprint(n)
 					}
@@ -113,7 +114,7 @@ func TestACrowdDoesNotStormTheStoreWhenThatIsBack(t *testing.T) {
 				})
 			}
 			size := func() map[string]float64 {
-				_, all := g.metrics()
+				_, all := g.Metrics()
 				return all
 			}
 
@@ -143,7 +144,7 @@ func TestACrowdDoesNotStormTheStoreWhenThatIsBack(t *testing.T) {
 			}
 			for name, more := range map[string]float64{"go_goroutines": sessions, "process_open_fds": sessions, "process_resident_memory_bytes": 64 << 20} {
 				now := 0.0
-				eventually(t, name+" is what it was", func() string {
+				rig.Eventually(t, name+" is what it was", func() string {
 					if now = size()[name]; now > before[name]+more {
 						return fmt.Sprintf("%.0f, and %.0f before", now, before[name])
 					}

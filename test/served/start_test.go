@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // Servers that start when a file of their name is there: with it.
@@ -35,7 +37,7 @@ required_capabilities:
 `
 
 // begin lets a gated server start, or fail.
-func begin(t *testing.T, dir, server, how string) { write(t, filepath.Join(dir, server), how) }
+func begin(t *testing.T, dir, server, how string) { rig.WriteFile(t, filepath.Join(dir, server), how) }
 
 // end has a gated server wait when it starts the next time.
 func end(t *testing.T, dir, server string) {
@@ -46,15 +48,17 @@ func end(t *testing.T, dir, server string) {
 }
 
 // starts are the ways in which a client can meet a Switchboard that is starting.
-var starts = map[string]func(t *testing.T, dir, task string) session{
-	"HTTP legacy": func(t *testing.T, dir, task string) session {
-		return serveAtOnce(t, dir).openAtOnce(t, "/mcp/tasks/"+task, false)
+var starts = map[string]func(t *testing.T, dir, task string) rig.Session{
+	"HTTP legacy": func(t *testing.T, dir, task string) rig.Session {
+		return rig.ServeAtOnce(t, dir).OpenAtOnce(t, "/mcp/tasks/"+task, false)
 	},
-	"HTTP modern": func(t *testing.T, dir, task string) session {
-		return serveAtOnce(t, dir).openAtOnce(t, "/mcp/tasks/"+task, true)
+	"HTTP modern": func(t *testing.T, dir, task string) rig.Session {
+		return rig.ServeAtOnce(t, dir).OpenAtOnce(t, "/mcp/tasks/"+task, true)
 	},
-	"stdio legacy": func(t *testing.T, dir, task string) session { return stdioAtOnce(t, dir, false, "--task", task) },
-	"stdio modern": func(t *testing.T, dir, task string) session { return stdioAtOnce(t, dir, true, "--task", task) },
+	"stdio legacy": func(t *testing.T, dir, task string) rig.Session {
+		return rig.StdioAtOnce(t, dir, false, "--task", task)
+	},
+	"stdio modern": func(t *testing.T, dir, task string) rig.Session { return rig.StdioAtOnce(t, dir, true, "--task", task) },
 }
 
 func TestFirstMinutes2AClientIsWelcomeWhileServersStart(t *testing.T) {
@@ -62,18 +66,18 @@ func TestFirstMinutes2AClientIsWelcomeWhileServersStart(t *testing.T) {
 	for name, open := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := layOut(t, gated)
+			dir := rig.LayOut(t, gated)
 			s := open(t, dir, "work") // no server is there
-			m, _ := s.ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
+			m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
 			if text := string(m.Result); !strings.Contains(text, "files, web") {
-				t.Errorf("the status does not name the servers that are starting: %s", m.raw)
+				t.Errorf("the status does not name the servers that are starting: %s", m.Raw)
 			}
 			begin(t, dir, "web", "well") // which does not meet the requirement
 			begin(t, dir, "files", "well")
-			if m, _ := s.ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
-				t.Errorf("a call does not wait for its server: %s", m.raw)
+			if m, _ := s.Ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
+				t.Errorf("a call does not wait for its server: %s", m.Raw)
 			}
-			if got := names(t, s); !slices.Equal(got, []string{"read_file"}) {
+			if got := rig.ListNames(t, s); !slices.Equal(got, []string{"read_file"}) {
 				t.Errorf("it lists %q", got)
 			}
 		})
@@ -85,11 +89,11 @@ func TestFirstMinutes2AFirstListWaitsForServersThatStart(t *testing.T) {
 	for name, open := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := layOut(t, gated)
+			dir := rig.LayOut(t, gated)
 			s := open(t, dir, "work")
 			begin(t, dir, "files", "well") // it takes a while to start
 			begin(t, dir, "web", "well")
-			if got := names(t, s); !slices.Equal(got, []string{"read_file"}) {
+			if got := rig.ListNames(t, s); !slices.Equal(got, []string{"read_file"}) {
 				t.Errorf("a client that lists once has %q", got)
 			}
 		})
@@ -101,22 +105,22 @@ func TestFirstMinutes2ARequirementThatIsUnmetOnceAllHaveAnsweredIsSaid(t *testin
 	for name, open := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := layOut(t, gated)
+			dir := rig.LayOut(t, gated)
 			s := open(t, dir, "work")
 			begin(t, dir, "web", "well")
 			begin(t, dir, "files", "ill")
 			for _, request := range [][2]string{{"tools/list", ""}, {"tools/call", `{"name":"read_file","arguments":{}}`}, {"tools/call", `{"name":"fetch","arguments":{}}`}} {
-				eventually(t, request[0]+" says that the requirement is unmet", func() string {
-					if m, _ := s.ask(t, request[0], request[1]); m.Error == nil || code(m) != "SB-CAP-004" {
-						return string(m.raw)
+				rig.Eventually(t, request[0]+" says that the requirement is unmet", func() string {
+					if m, _ := s.Ask(t, request[0], request[1]); m.Error == nil || code(m) != "SB-CAP-004" {
+						return string(m.Raw)
 					}
 					return ""
 				})
 			}
 			begin(t, dir, "files", "well")
-			eventually(t, "a server that comes later meets it", func() string {
-				if m, _ := s.ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
-					return string(m.raw)
+			rig.Eventually(t, "a server that comes later meets it", func() string {
+				if m, _ := s.Ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
+					return string(m.Raw)
 				}
 				return ""
 			})
@@ -126,12 +130,12 @@ func TestFirstMinutes2ARequirementThatIsUnmetOnceAllHaveAnsweredIsSaid(t *testin
 
 func TestFirstMinutes2FromTheSecondStartOnTheListIsWholeAtOnce(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, gated)
+	dir := rig.LayOut(t, gated)
 	begin(t, dir, "web", "well")
 	begin(t, dir, "files", "well")
 	var want []string
 	t.Run("the first start", func(t *testing.T) {
-		if want = names(t, stdioAtOnce(t, dir, false, "--task", "loose")); len(want) != 2 {
+		if want = rig.ListNames(t, rig.StdioAtOnce(t, dir, false, "--task", "loose")); len(want) != 2 {
 			t.Fatalf("it lists %q", want)
 		}
 	})
@@ -140,12 +144,12 @@ func TestFirstMinutes2FromTheSecondStartOnTheListIsWholeAtOnce(t *testing.T) {
 	for name, open := range starts {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, dir, "loose")
-			if got := names(t, s); !slices.Equal(got, want) {
+			if got := rig.ListNames(t, s); !slices.Equal(got, want) {
 				t.Errorf("before any server answers it lists %q, want %q", got, want)
 			}
 			begin(t, dir, "files", "well")
-			if m, _ := s.ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
-				t.Errorf("a call does not wait for its server: %s", m.raw)
+			if m, _ := s.Ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
+				t.Errorf("a call does not wait for its server: %s", m.Raw)
 			}
 			end(t, dir, "files")
 		})
@@ -156,9 +160,9 @@ func TestFirstMinutes2FromTheSecondStartOnTheListIsWholeAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, file, strings.Replace(string(text), `"name":"read_file"`, `"name":"read_text"`, 1))
-		s := stdioAtOnce(t, dir, false, "--task", "loose")
-		if got := names(t, s); !slices.Equal(got, []string{"fetch"}) {
+		rig.WriteFile(t, file, strings.Replace(string(text), `"name":"read_file"`, `"name":"read_text"`, 1))
+		s := rig.StdioAtOnce(t, dir, false, "--task", "loose")
+		if got := rig.ListNames(t, s); !slices.Equal(got, []string{"fetch"}) {
 			t.Errorf("it lists %q, and one of them is of another configuration", got)
 		}
 	})
@@ -166,21 +170,21 @@ func TestFirstMinutes2FromTheSecondStartOnTheListIsWholeAtOnce(t *testing.T) {
 
 func TestFirstMinutes2TheImplicitTaskListsWhatIsThereAndTellsOfTheRest(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, gated)
+	dir := rig.LayOut(t, gated)
 	begin(t, dir, "files", "well")
-	s := stdioAtOnce(t, dir, false, "--task", "loose")
-	if got := names(t, s); !slices.Equal(got, []string{"read_file"}) { // after 8 s
+	s := rig.StdioAtOnce(t, dir, false, "--task", "loose")
+	if got := rig.ListNames(t, s); !slices.Equal(got, []string{"read_file"}) { // after 8 s
 		t.Errorf("it lists %q", got)
 	}
 	begin(t, dir, "web", "well")
-	s.hears(t)
-	if got := names(t, s); !slices.Equal(got, []string{"read_file", "fetch"}) && !slices.Equal(got, []string{"fetch", "read_file"}) {
+	s.AwaitListChanged(t)
+	if got := rig.ListNames(t, s); !slices.Equal(got, []string{"read_file", "fetch"}) && !slices.Equal(got, []string{"fetch", "read_file"}) {
 		t.Errorf("it lists %q", got)
 	}
 }
 
 // code is the code of Switchboard's own with which m was refused.
-func code(m message) string {
+func code(m rig.Message) string {
 	var data struct {
 		Code string `json:"code"`
 	}

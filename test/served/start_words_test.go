@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // Servers that do not start: uvx is missing, noisy ends, node is missing inside a script, npx
@@ -31,8 +33,8 @@ echo npm http fetch GET 200 >&2
 exec /bin/sleep 1000
 `
 
-// troubles is what status says in JSON of the servers that are not ready.
-func (g *gateway) troubles(t *testing.T) map[string]trouble {
+// troublesOf returns what status says in JSON of the servers that are not ready.
+func troublesOf(t *testing.T, g *rig.Gateway) map[string]trouble {
 	t.Helper()
 	var st struct {
 		Servers []struct {
@@ -40,7 +42,7 @@ func (g *gateway) troubles(t *testing.T) map[string]trouble {
 			LastFailure *trouble `json:"last_failure"`
 		}
 	}
-	out, errs, _ := command(t, g.dir, "status", "--json", "--url", g.url)
+	out, errs, _ := rig.Command(t, g.Dir, "status", "--json", "--url", g.URL)
 	if err := json.Unmarshal([]byte(out), &st); err != nil {
 		t.Fatalf("status: %v\n%s%s", err, out, errs)
 	}
@@ -60,13 +62,13 @@ type trouble struct {
 
 // The test sets the PATH, so it runs alone.
 func TestFirstMinutes4StatusSaysWhyAServerDoesNotStartAndWhatToDo(t *testing.T) {
-	dir := layOut(t, wordy)
+	dir := rig.LayOut(t, wordy)
 	bin := filepath.Join(dir, "bin")
 	if err := os.Chmod(filepath.Join(bin, "npx"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin) // where neither uvx nor node is
-	g := serveAtOnce(t, dir)
+	g := rig.ServeAtOnce(t, dir)
 
 	lines := strings.Fields("6 7 8 9 10 11 12 13 14 15")
 	for i, n := range lines {
@@ -78,8 +80,8 @@ func TestFirstMinutes4StatusSaysWhyAServerDoesNotStartAndWhatToDo(t *testing.T) 
 		"script": {"its process ended (exit status 127)", `the program "node" was not found: install Node.js`, []string{"/bin/sh: 1: exec: node: not found"}},
 		"slow":   {"has not answered yet", `"npx" is probably downloading its package: wait`, []string{"npm http fetch GET 200"}},
 	}
-	eventually(t, "status says why no server is ready", func() string {
-		got := g.troubles(t)
+	rig.Eventually(t, "status says why no server is ready", func() string {
+		got := troublesOf(t, g)
 		for id, w := range want {
 			has := strings.Contains(got[id].Message, w.Message) && strings.Contains(got[id].Remedy, w.Remedy) && (got[id].Remedy == "") == (w.Remedy == "")
 			if id == "script" { // each shell has its own words
@@ -95,7 +97,7 @@ func TestFirstMinutes4StatusSaysWhyAServerDoesNotStartAndWhatToDo(t *testing.T) 
 	})
 
 	for _, args := range [][]string{{"status"}, {"server", "list"}} {
-		text, _, _ := command(t, dir, append(args, "--url", g.url)...)
+		text, _, _ := rig.Command(t, dir, append(args, "--url", g.URL)...)
 		for _, want := range []string{
 			"\nabsent: the program \"uvx\" was not found: install uv, or ",
 			"\nnoisy wrote last to its stderr:\n    " + strings.Join(lines, "\n    ") + "\n",
@@ -112,10 +114,10 @@ func TestFirstMinutes4StatusSaysWhyAServerDoesNotStartAndWhatToDo(t *testing.T) 
 		}
 	}
 
-	m, _ := g.openAtOnce(t, "/mcp", true).ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
+	m, _ := g.OpenAtOnce(t, "/mcp", true).Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
 	text := string(m.Result)
 	if !strings.Contains(text, "noisy") {
-		t.Fatalf("the client's status names no server: %s", m.raw)
+		t.Fatalf("the client's status names no server: %s", m.Raw)
 	}
 	for _, never := range []string{"line 14", "npm http", "Node.js", "probably downloading"} {
 		if strings.Contains(text, never) {

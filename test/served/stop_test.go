@@ -13,38 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
-
-// stopped waits for the gateway's end and says how long it took from now on.
-func (g *gateway) stopped(t *testing.T) time.Duration {
-	t.Helper()
-	began := time.Now()
-	if err := g.cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
-	}
-	return time.Since(began)
-}
-
-// signal sends the gateway a signal.
-func (g *gateway) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	if err := g.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// arrived waits until n calls have been executed that leave marks.
-func arrived(t *testing.T, marks string, n int) {
-	t.Helper()
-	eventually(t, "all calls have arrived", func() string {
-		text, _ := os.ReadFile(marks)
-		if got := strings.Count(string(text), "\n"); got != n {
-			return fmt.Sprint(got, " have")
-		}
-		return ""
-	})
-}
 
 // follow opens a stream and returns what it says until it ends, which it has to
 // do properly.
@@ -80,7 +51,7 @@ func follow(t *testing.T, method, url, body string, header http.Header) <-chan s
 
 // patientFakes are fakes whose calls get the time that they need on a busy machine.
 func patientFakes(servers ...string) string {
-	return strings.Replace(fakes(servers...), "start_deadline", "grace: 1m\nstart_deadline", 1)
+	return strings.Replace(rig.Fakes(servers...), "start_deadline", "grace: 1m\nstart_deadline", 1)
 }
 
 func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
@@ -88,53 +59,53 @@ func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 	const calls, streams = 200, 50
 	folder := t.TempDir()
 	marks, until := filepath.Join(folder, "marks"), filepath.Join(folder, "until")
-	behind := httptest.NewServer(newFake([]string{"modern", "marks=" + marks, fmt.Sprintf(tool, "far")}))
+	behind := httptest.NewServer(rig.NewFake([]string{"modern", "marks=" + marks, fmt.Sprintf(rig.Tool, "far")}))
 	defer behind.Close()
-	g := serve(t, layOut(t, patientFakes(
-		fakeServer("near", "marks="+marks, fmt.Sprintf(tool, "near")),
+	g := rig.Serve(t, rig.LayOut(t, patientFakes(
+		rig.FakeRow("near", "marks="+marks, fmt.Sprintf(rig.Tool, "near")),
 		fmt.Sprintf("far: {transport: http, url: %s/mcp}", behind.URL))))
-	children := children(g.cmd.Process.Pid)
+	children := rig.Children(g.Cmd.Process.Pid)
 
-	var legacy []*httpSession
+	var legacy []*rig.HTTPSession
 	for range streams / 2 {
-		legacy = append(legacy, g.open(t, "/mcp", false))
+		legacy = append(legacy, g.Open(t, "/mcp", false))
 	}
 	var work sync.WaitGroup
 	for i := range calls {
 		s := legacy[i%len(legacy)]
 		if i%2 == 0 {
-			s = g.open(t, "/mcp", true)
+			s = g.Open(t, "/mcp", true)
 		}
 		name := []string{"near", "far"}[i/2%2]
 		work.Go(func() {
 			params := fmt.Sprintf(`"params":{"name":%q,"arguments":{"do":"await","until":%q,"mark":"mark-%d."}}`, name, until, i)
 			header := http.Header{}
-			if s.modern {
-				params = `"params":` + withMeta(params[len(`"params":`):])
+			if s.Modern {
+				params = `"params":` + rig.WithMeta(params[len(`"params":`):])
 				header = http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {name}}
 			}
-			m, _ := s.post(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call",%s}`, i, params), header)
-			if !strings.Contains(string(m.raw), fmt.Sprintf(`mark-%d.`, i)) || m.Result == nil || strings.Contains(string(m.raw), "isError") {
-				t.Errorf("call %d was answered with %s", i, m.raw)
+			m, _ := s.Post(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call",%s}`, i, params), header)
+			if !strings.Contains(string(m.Raw), fmt.Sprintf(`mark-%d.`, i)) || m.Result == nil || strings.Contains(string(m.Raw), "isError") {
+				t.Errorf("call %d was answered with %s", i, m.Raw)
 			}
 		})
 	}
 	var told []<-chan string
 	for i := range streams {
 		if i%2 == 0 {
-			told = append(told, follow(t, http.MethodGet, g.url+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy[i/2].id}, "Mcp-Protocol-Version": {"2025-11-25"}}))
+			told = append(told, follow(t, http.MethodGet, g.URL+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy[i/2].ID}, "Mcp-Protocol-Version": {"2025-11-25"}}))
 		} else {
-			told = append(told, follow(t, http.MethodPost, g.url+"/mcp",
-				`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+			told = append(told, follow(t, http.MethodPost, g.URL+"/mcp",
+				`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+rig.WithMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
 				http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}}))
 		}
 	}
-	arrived(t, marks, calls)
+	rig.AwaitCalls(t, marks, calls)
 
 	began := time.Now()
-	g.signal(t, syscall.SIGTERM)
-	eventually(t, "it is no longer ready", func() string {
-		resp, err := http.Get(g.url + "/readyz")
+	g.Signal(t, syscall.SIGTERM)
+	rig.Eventually(t, "it is no longer ready", func() string {
+		resp, err := http.Get(g.URL + "/readyz")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,12 +116,12 @@ func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 		return ""
 	})
 	t.Logf("not ready %v after the signal", time.Since(began))
-	if resp, err := http.Get(g.url + "/healthz"); err != nil || resp.StatusCode != http.StatusOK {
+	if resp, err := http.Get(g.URL + "/healthz"); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("/healthz: %v, %v", resp, err)
 	}
-	m, resp := legacy[0].post(t, `{"jsonrpc":"2.0","id":999,"method":"tools/call","params":{"name":"near","arguments":{}}}`, nil)
-	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(m.raw), "SB-ROUT-003") {
-		t.Errorf("a call after the signal: %v %s", resp.Status, m.raw)
+	m, resp := legacy[0].Post(t, `{"jsonrpc":"2.0","id":999,"method":"tools/call","params":{"name":"near","arguments":{}}}`, nil)
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(m.Raw), "SB-ROUT-003") {
+		t.Errorf("a call after the signal: %v %s", resp.Status, m.Raw)
 	}
 	for i, said := range told {
 		want := []string{"retry: 1000\n", `"resultType":"complete"`}[i%2]
@@ -158,17 +129,17 @@ func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 			t.Errorf("stream %d was told %q", i, got)
 		}
 	}
-	if g.cmd.ProcessState != nil {
+	if g.Cmd.ProcessState != nil {
 		t.Fatal("it has not waited for its calls")
 	}
-	write(t, until, "now")
+	rig.WriteFile(t, until, "now")
 	work.Wait()
-	t.Logf("stopped %v after the last answer", g.stopped(t))
+	t.Logf("stopped %v after the last answer", g.AwaitEnd(t))
 	if text, _ := os.ReadFile(marks); strings.Count(string(text), "\n") != calls {
 		t.Errorf("the servers executed %d calls", strings.Count(string(text), "\n"))
 	}
 	for _, pid := range children {
-		if alive(pid) {
+		if rig.Alive(pid) {
 			t.Errorf("child %d lives", pid)
 		}
 	}
@@ -179,25 +150,25 @@ func TestOnSIGTERMOverStdioCallsInFlightComeToTheirEnds(t *testing.T) {
 	const calls = 100
 	folder := t.TempDir()
 	marks, until := filepath.Join(folder, "marks"), filepath.Join(folder, "until")
-	s := stdio(t, layOut(t, patientFakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work")))), false)
+	s := rig.Stdio(t, rig.LayOut(t, patientFakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")))), false)
 	for i := range calls {
-		fmt.Fprintf(s.in, `{"jsonrpc":"2.0","id":"call-%d","method":"tools/call","params":{"name":"work","arguments":{"do":"await","until":%q,"mark":"mark-%d."}}}`+"\n", i, until, i)
+		fmt.Fprintf(s.In, `{"jsonrpc":"2.0","id":"call-%d","method":"tools/call","params":{"name":"work","arguments":{"do":"await","until":%q,"mark":"mark-%d."}}}`+"\n", i, until, i)
 	}
-	arrived(t, marks, calls)
-	children := children(s.cmd.Process.Pid)
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	rig.AwaitCalls(t, marks, calls)
+	children := rig.Children(s.Cmd.Process.Pid)
+	if err := s.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it refuses new requests", func() string {
-		if m := s.send(t, `{"jsonrpc":"2.0","id":"new","method":"ping"}`); !strings.Contains(string(m.raw), "SB-ROUT-003") {
-			return string(m.raw)
+	rig.Eventually(t, "it refuses new requests", func() string {
+		if m := s.Send(t, `{"jsonrpc":"2.0","id":"new","method":"ping"}`); !strings.Contains(string(m.Raw), "SB-ROUT-003") {
+			return string(m.Raw)
 		}
 		return ""
 	})
-	write(t, until, "now")
+	rig.WriteFile(t, until, "now")
 	answered := map[string]bool{}
 	for {
-		text, err := s.line()
+		text, err := s.ReadLine()
 		if wait.TimedOut(err) {
 			wait.Late(t, "only %d calls were answered", len(answered))
 		}
@@ -214,9 +185,9 @@ func TestOnSIGTERMOverStdioCallsInFlightComeToTheirEnds(t *testing.T) {
 	if len(answered) != calls {
 		t.Errorf("%d calls were answered", len(answered))
 	}
-	eventually(t, "no child is left", func() string {
+	rig.Eventually(t, "no child is left", func() string {
 		for _, pid := range children {
-			if alive(pid) {
+			if rig.Alive(pid) {
 				return fmt.Sprint(pid)
 			}
 		}
@@ -228,43 +199,43 @@ func TestASecondSignalHurries(t *testing.T) {
 	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(second.String(), func(t *testing.T) {
 			marks := filepath.Join(t.TempDir(), "marks")
-			dir := layOut(t, strings.Replace(fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work"))), "start_deadline", "grace: 5m\nstart_deadline", 1))
-			g := serve(t, dir)
-			over := stdio(t, dir, false)
-			near := g.open(t, "/mcp", false)
+			dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"))), "start_deadline", "grace: 5m\nstart_deadline", 1))
+			g := rig.Serve(t, dir)
+			over := rig.Stdio(t, dir, false)
+			near := g.Open(t, "/mcp", false)
 			var work sync.WaitGroup
 			work.Go(func() {
-				if m, _ := near.ask(t, "tools/call", `{"name":"work","arguments":{"do":"wait"}}`); !strings.Contains(string(m.Result), "SB-EXEC-004") {
-					t.Errorf("the client over HTTP was told %s", m.raw)
+				if m, _ := near.Ask(t, "tools/call", `{"name":"work","arguments":{"do":"wait"}}`); !strings.Contains(string(m.Result), "SB-EXEC-004") {
+					t.Errorf("the client over HTTP was told %s", m.Raw)
 				}
 			})
-			fmt.Fprintln(over.in, `{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"work","arguments":{"do":"wait"}}}`)
-			arrived(t, marks, 2)
+			fmt.Fprintln(over.In, `{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"work","arguments":{"do":"wait"}}}`)
+			rig.AwaitCalls(t, marks, 2)
 
-			g.signal(t, syscall.SIGTERM)
-			_ = over.cmd.Process.Signal(syscall.SIGTERM)
-			eventually(t, "it waits for its call", func() string {
-				if !strings.Contains(g.logged(), "msg=stopping calls_in_flight=1") {
-					return g.logged()
+			g.Signal(t, syscall.SIGTERM)
+			_ = over.Cmd.Process.Signal(syscall.SIGTERM)
+			rig.Eventually(t, "it waits for its call", func() string {
+				if !strings.Contains(g.Logged(), "msg=stopping calls_in_flight=1") {
+					return g.Logged()
 				}
 				return ""
 			})
-			eventually(t, "it refuses requests over stdio", func() string {
-				if m := over.send(t, `{"jsonrpc":"2.0","id":"new","method":"ping"}`); !strings.Contains(string(m.raw), "SB-ROUT-003") {
-					return string(m.raw)
+			rig.Eventually(t, "it refuses requests over stdio", func() string {
+				if m := over.Send(t, `{"jsonrpc":"2.0","id":"new","method":"ping"}`); !strings.Contains(string(m.Raw), "SB-ROUT-003") {
+					return string(m.Raw)
 				}
 				return ""
 			})
 
 			began := time.Now()
-			g.signal(t, second)
-			_ = over.cmd.Process.Signal(second)
-			if line, err := over.out.ReadString('\n'); !strings.Contains(line, `"id":"call"`) || !strings.Contains(line, "SB-EXEC-004") {
+			g.Signal(t, second)
+			_ = over.Cmd.Process.Signal(second)
+			if line, err := over.Out.ReadString('\n'); !strings.Contains(line, `"id":"call"`) || !strings.Contains(line, "SB-EXEC-004") {
 				t.Errorf("the client over stdio was told %s, %v", line, err)
 			}
 			work.Wait()
-			g.stopped(t)
-			if took := time.Since(began); took > patience { // of the grace of 5m
+			g.AwaitEnd(t)
+			if took := time.Since(began); took > rig.Patience { // of the grace of 5m
 				t.Errorf("it took %v", took)
 			}
 		})
@@ -273,22 +244,22 @@ func TestASecondSignalHurries(t *testing.T) {
 
 func TestItStopsWithinTheGraceThoughServersAndCallsDoNot(t *testing.T) {
 	marks := filepath.Join(t.TempDir(), "marks")
-	archive := fakes(
-		fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work")),
+	archive := rig.Fakes(
+		rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")),
 		// One that neither reads on nor ends when it is told to.
-		`deaf: {transport: stdio, command: [sh, -c, 'trap "" TERM INT HUP; "$0" "$@"; while :; do sleep 1; done', FAKE, '`+fmt.Sprintf(tool, "deaf")+`']}`)
-	g := serve(t, layOut(t, strings.Replace(archive, "start_deadline", "grace: 2s\nstart_deadline", 1)))
-	s := g.open(t, "/mcp", true)
-	names(t, s)
+		`deaf: {transport: stdio, command: [sh, -c, 'trap "" TERM INT HUP; "$0" "$@"; while :; do sleep 1; done', FAKE, '`+fmt.Sprintf(rig.Tool, "deaf")+`']}`)
+	g := rig.Serve(t, rig.LayOut(t, strings.Replace(archive, "start_deadline", "grace: 2s\nstart_deadline", 1)))
+	s := g.Open(t, "/mcp", true)
+	rig.ListNames(t, s)
 	var work sync.WaitGroup
 	work.Go(func() {
-		if m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{"do":"wait"}}`); !strings.Contains(string(m.Result), "SB-EXEC-004") {
-			t.Errorf("the client was told %s", m.raw)
+		if m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{"do":"wait"}}`); !strings.Contains(string(m.Result), "SB-EXEC-004") {
+			t.Errorf("the client was told %s", m.Raw)
 		}
 	})
-	arrived(t, marks, 1)
-	g.signal(t, syscall.SIGTERM)
-	took := g.stopped(t)
+	rig.AwaitCalls(t, marks, 1)
+	g.Signal(t, syscall.SIGTERM)
+	took := g.AwaitEnd(t)
 	work.Wait()
 	t.Logf("stopped after %v", took)
 	if took > 8*time.Second { // more than the grace only where the machine is busy; of itself it would take 10s
@@ -299,35 +270,35 @@ func TestItStopsWithinTheGraceThoughServersAndCallsDoNot(t *testing.T) {
 func TestOnStopAClientIsToldOfACallThatDidNotEnd(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
-	dir := layOut(t, strings.Replace(fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work"))), "start_deadline", "grace: 2s\nstart_deadline", 1))
-	g := serve(t, dir)
-	over := stdio(t, dir, false)
-	clients := map[string]session{"legacy": g.open(t, "/mcp", false), "modern": g.open(t, "/mcp", true), "stdio": over}
+	dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work"))), "start_deadline", "grace: 2s\nstart_deadline", 1))
+	g := rig.Serve(t, dir)
+	over := rig.Stdio(t, dir, false)
+	clients := map[string]rig.Session{"legacy": g.Open(t, "/mcp", false), "modern": g.Open(t, "/mcp", true), "stdio": over}
 	var wg sync.WaitGroup
 	for name, s := range clients {
 		wg.Go(func() {
-			m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{"do":"wait"}}`)
+			m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{"do":"wait"}}`)
 			if !strings.Contains(string(m.Result), "SB-EXEC-004") || !strings.Contains(string(m.Result), "Switchboard was stopped") {
-				t.Errorf("the %s client was told %q", name, m.raw)
+				t.Errorf("the %s client was told %q", name, m.Raw)
 			}
 		})
 	}
-	eventually(t, "all calls have arrived", func() string {
+	rig.Eventually(t, "all calls have arrived", func() string {
 		text, _ := os.ReadFile(marks)
 		if n := strings.Count(string(text), "work"); n != 3 {
 			return fmt.Sprint(n, " have")
 		}
 		return ""
 	})
-	for _, p := range []*os.Process{g.cmd.Process, over.cmd.Process} {
+	for _, p := range []*os.Process{g.Cmd.Process, over.Cmd.Process} {
 		if err := p.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wg.Wait()
 	for _, want := range []string{"msg=stopping calls_in_flight=2", `msg="calls cut" calls=2`} {
-		eventually(t, "the log says so", func() string {
-			if !strings.Contains(g.logged(), want) {
+		rig.Eventually(t, "the log says so", func() string {
+			if !strings.Contains(g.Logged(), want) {
 				return "no " + want
 			}
 			return ""
@@ -336,18 +307,18 @@ func TestOnStopAClientIsToldOfACallThatDidNotEnd(t *testing.T) {
 }
 
 func TestStreamsDoNotKeepItFromStopping(t *testing.T) {
-	g := serve(t, layOut(t, strings.Replace(fakes(fakeServer("a", fmt.Sprintf(tool, "one"))), "start_deadline", "grace: 5m\nstart_deadline", 1)))
-	legacy, heard := g.open(t, "/mcp", false), make(chan string, 2)
-	listen(t, heard, "legacy", http.MethodGet, g.url+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
-	listen(t, heard, "modern", http.MethodPost, g.url+"/mcp",
-		`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+	g := rig.Serve(t, rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))), "start_deadline", "grace: 5m\nstart_deadline", 1)))
+	legacy, heard := g.Open(t, "/mcp", false), make(chan string, 2)
+	rig.Listen(t, heard, "legacy", http.MethodGet, g.URL+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.ID}, "Mcp-Protocol-Version": {"2025-11-25"}})
+	rig.Listen(t, heard, "modern", http.MethodPost, g.URL+"/mcp",
+		`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+rig.WithMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
 		http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}})
 	began := time.Now()
-	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := g.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	_ = g.cmd.Wait()
-	if took := time.Since(began); took > patience {
+	_ = g.Cmd.Wait()
+	if took := time.Since(began); took > rig.Patience {
 		t.Errorf("with two streams open it took %v to stop; calls get 5m", took)
 	}
 }

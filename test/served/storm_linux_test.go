@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/storm"
 )
 
@@ -32,37 +33,37 @@ func TestAttackANoisyNeighborStopsNoCallOfAnotherTenantAndTakesABoundedMemory(t 
 	files, stormy, calm := storm.Files(bad.URL+"/mcp", good.URL+"/mcp")
 	dir := t.TempDir()
 	for name, text := range files {
-		write(t, filepath.Join(dir, name), text)
+		rig.WriteFile(t, filepath.Join(dir, name), text)
 	}
 	data, err := os.MkdirTemp("/var/tmp", "switchboard-test-") //nolint:usetesting // that may be a folder in memory, which would count
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(data) })
-	cmd := exec.Command(plain, "serve", "--listen", "127.0.0.1:0", "--data", data)
+	cmd := exec.Command(rig.Plain, "serve", "--listen", "127.0.0.1:0", "--data", data)
 	cmd.Env = append(os.Environ(), "GOMEMLIMIT="+goMemory)
 	join, err := memoryGroup(t, containerMemory)
-	g := serveBy(t, dir, cmd)
+	g := rig.ServeBy(t, dir, cmd)
 	if err == nil {
 		err = join(cmd.Process.Pid)
 	}
 	if err != nil {
 		t.Logf("no limit of memory is set, and only the peak is looked at: %v", err)
 	}
-	var clients []*httpSession
+	var clients []*rig.HTTPSession
 	for _, modern := range []bool{false, true} {
-		clients = append(clients, g.open(t, "/mcp", modern, "Authorization", "Bearer "+calm))
+		clients = append(clients, g.Open(t, "/mcp", modern, "Authorization", "Bearer "+calm))
 	}
 
 	ctx, stop := context.WithCancel(t.Context())
-	s := &storm.Storm{Address: strings.TrimPrefix(g.url, "http://"), Key: stormy}
+	s := &storm.Storm{Address: strings.TrimPrefix(g.URL, "http://"), Key: stormy}
 	over := make(chan struct{})
 	go func() { defer close(over); s.Run(ctx) }()
 	calls := 0
 	// On a busy machine it takes longer until each attack has reached its server.
-	for until, late := time.Now().Add(10*time.Second), time.Now().Add(patience); time.Now().Before(until) || missing(stormServer) != "" && time.Now().Before(late); calls += len(clients) {
+	for until, late := time.Now().Add(10*time.Second), time.Now().Add(rig.Patience); time.Now().Before(until) || missing(stormServer) != "" && time.Now().Before(late); calls += len(clients) {
 		for i, c := range clients {
-			if got := called(t, c, "quick", `{"nonce":"12"}`); got != "" {
+			if got := rig.Call(t, c, "quick", `{"nonce":"12"}`); got != "" {
 				t.Errorf("call %d, client %d: %s", calls, i, got)
 			}
 		}
@@ -73,7 +74,7 @@ func TestAttackANoisyNeighborStopsNoCallOfAnotherTenantAndTakesABoundedMemory(t 
 		t.Errorf("the server of the tenant that attacks was never asked for %s", what)
 	}
 	for about, words := range map[string]string{"RX-08": "tool refused", "RX-09": "regex.find_n was not started", "JS-13": "it writes a line without end"} {
-		if !strings.Contains(g.logged(), words) {
+		if !strings.Contains(g.Logged(), words) {
 			t.Errorf("%s did not reach its aim: the log does not say %q", about, words)
 		}
 	}
@@ -111,7 +112,7 @@ func memoryGroup(t *testing.T, limit int) (join func(pid int) error, err error) 
 			return nil, err
 		}
 		t.Cleanup(func() {
-			eventually(t, "the group of processes is removed", func() string { // the last of them may be ending
+			rig.Eventually(t, "the group of processes is removed", func() string { // the last of them may be ending
 				if err := os.Remove(group); err != nil {
 					return err.Error()
 				}

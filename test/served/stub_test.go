@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // Twelve ways in which models get a stub wrong. Each is served, or is answered with what to
@@ -15,7 +16,7 @@ import (
 func TestFirstMinutes7WhatModelsGetWrongIsServedOrSaidInOneSentence(t *testing.T) {
 	t.Parallel()
 	const right = `{"bucket":"reports","key":"2026/q3/incidents.csv"}`
-	sessions(t, layOut(t, lazily(8000, "")), func(t *testing.T, name string, s session) {
+	rig.EachSession(t, rig.LayOut(t, lazily(8000, "")), func(t *testing.T, name string, s rig.Session) {
 		for _, tt := range []struct {
 			wrong, args string
 			told        bool // it is not served
@@ -72,42 +73,42 @@ func TestNames8AStubCallsNoOtherToolThanTheOneThatWasShown(t *testing.T) {
 		return fmt.Sprintf(`{"name":"put","inputSchema":{"type":"object","properties":{%q:{"type":"string"}}},"_meta":{"x-summit-capabilities":[{"verb":"write","resource":"fs"}]}}`, argument)
 	}
 	marks := filepath.Join(t.TempDir(), "marks")
-	dir := layOut(t, fakes(fakeServer("a", put("path")), fakeServer("b", "marks="+marks, put("victim"))))
-	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: lazy\nranking: {adjust: [{server: a, by: 20}]}\n")
-	write(t, filepath.Join(dir, "tenants/default/tasks/lazy.yaml"), "task_id: lazy\nrequired_capabilities:\n  - {verb: write, resource: fs, load: on_demand, group: files}\n")
-	allow := "package switchboard\n" + allowAll
-	write(t, filepath.Join(dir, "policies/p.rego"), allow)
-	g := serve(t, dir)
-	var clients []session
-	stub := func(s session, arguments string) message {
-		m, _ := s.ask(t, "tools/call", `{"name":"files_helper","arguments":`+arguments+`}`)
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", put("path")), rig.FakeRow("b", "marks="+marks, put("victim"))))
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: lazy\nranking: {adjust: [{server: a, by: 20}]}\n")
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tasks/lazy.yaml"), "task_id: lazy\nrequired_capabilities:\n  - {verb: write, resource: fs, load: on_demand, group: files}\n")
+	allow := "package switchboard\n" + rig.AllowAll
+	rig.WriteFile(t, filepath.Join(dir, "policies/p.rego"), allow)
+	g := rig.Serve(t, dir)
+	var clients []rig.Session
+	stub := func(s rig.Session, arguments string) rig.Message {
+		m, _ := s.Ask(t, "tools/call", `{"name":"files_helper","arguments":`+arguments+`}`)
 		return m
 	}
 	const call = `{"action":"call","tool":"put","arguments":{"path":"x"}}`
 	for _, modern := range []bool{false, true} {
-		s := g.open(t, "/mcp", modern)
-		names(t, s)
+		s := g.Open(t, "/mcp", modern)
+		rig.ListNames(t, s)
 		for _, arguments := range []string{`{"action":"expand","tools":["put"]}`, `{"action":"collapse","tools":["put"]}`, call} {
-			if m := stub(s, arguments); codeOf(m) != "" {
-				t.Fatalf("%s: %s", arguments, m.raw)
+			if m := stub(s, arguments); rig.Code(m) != "" {
+				t.Fatalf("%s: %s", arguments, m.Raw)
 			}
 		}
 		clients = append(clients, s)
 	}
-	write(t, filepath.Join(dir, "policies/p.rego"), allow+"deny[c.id] contains \"no\" if {\n\tsome c in input.candidate_tools\n\tc.server == \"a\"\n}\n")
+	rig.WriteFile(t, filepath.Join(dir, "policies/p.rego"), allow+"deny[c.id] contains \"no\" if {\n\tsome c in input.candidate_tools\n\tc.server == \"a\"\n}\n")
 	for _, s := range clients {
-		eventually(t, "a/put is taken away", func() string {
+		rig.Eventually(t, "a/put is taken away", func() string {
 			m := stub(s, call)
-			return sayUnless(strings.Contains(string(m.raw), "Unknown tool"), string(m.raw))
+			return rig.ReasonUnless(strings.Contains(string(m.Raw), "Unknown tool"), string(m.Raw))
 		})
-		if m := stub(s, `{"action":"expand","tools":["put"]}`); !strings.Contains(string(m.raw), "victim") {
-			t.Errorf("what has the name now is not shown: %s", m.raw)
+		if m := stub(s, `{"action":"expand","tools":["put"]}`); !strings.Contains(string(m.Raw), "victim") {
+			t.Errorf("what has the name now is not shown: %s", m.Raw)
 		}
-		if m := stub(s, `{"action":"call","tool":"put","arguments":{"victim":"x"}}`); codeOf(m) != "" {
-			t.Errorf("once it was shown: %s", m.raw)
+		if m := stub(s, `{"action":"call","tool":"put","arguments":{"victim":"x"}}`); rig.Code(m) != "" {
+			t.Errorf("once it was shown: %s", m.Raw)
 		}
 	}
-	if n := strings.Count(fileOf(t, marks), "put"); n != len(clients) {
+	if n := strings.Count(rig.ReadFile(t, marks), "put"); n != len(clients) {
 		t.Errorf("b/put was called %d times, want once for each client that was shown it", n)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // tied is a configuration in which only a name chooses the tool of a requirement.
@@ -26,25 +28,25 @@ required_capabilities:
 
 func TestFirstMinutes11AToolThatOnlyItsNameChoosesIsWarnedOfOncePerChange(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, tied)
-	g := serve(t, dir)
+	dir := rig.LayOut(t, tied)
+	g := rig.Serve(t, dir)
 	for _, modern := range []bool{false, false, true} {
-		if got := names(t, g.open(t, "/mcp", modern)); len(got) != 1 || got[0] != "search_web" {
+		if got := rig.ListNames(t, g.Open(t, "/mcp", modern)); len(got) != 1 || got[0] != "search_web" {
 			t.Fatalf("it lists %q", got)
 		}
 	}
-	if text, _, _ := command(t, dir, "explain", "--url", g.url); !strings.Contains(text, "  TIE           only its name puts atlas/search_web before atlas/watch_web, nimbus/") {
+	if text, _, _ := rig.Command(t, dir, "explain", "--url", g.URL); !strings.Contains(text, "  TIE           only its name puts atlas/search_web before atlas/watch_web, nimbus/") {
 		t.Errorf("explain does not say that only a name chooses:\n%s", text)
 	}
-	replace(t, filepath.Join(dir, "tenants/default/tenant.yaml"), `tenant: default
+	rig.ReplaceFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), `tenant: default
 default_task: research
 ranking:
   prefer: [{verb: search, resource: internet, servers: [nimbus]}]
 `)
-	g.reload(t) // the log has then all that was logged before
+	g.Reload(t) // the log has then all that was logged before
 	for tie, want := range map[string]int{"puts atlas/search_web before": 1, "puts nimbus/news_search before": 1} {
 		n := 0
-		for line := range strings.Lines(g.logged()) {
+		for line := range strings.Lines(g.Logged()) {
 			if strings.Contains(line, `level=WARN msg="a name alone decides which tool serves a requirement" tenant=default task=research requirement="search internet"`) && strings.Contains(line, tie) {
 				n++
 			}
@@ -57,25 +59,25 @@ ranking:
 
 func TestFirstMinutes11NoTieIsWarnedOfWhileServersStart(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, strings.Replace(gated, `sh, FAKE, '{"name":"read_file"`, `sh, FAKE, '{"name":"list_files","inputSchema":{"type":"object"}}', '{"name":"read_file"`, 1))
-	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: one\nranking: {adjust: [{server: web, by: 1}]}\n")
-	write(t, filepath.Join(dir, "tenants/default/tasks/one.yaml"), "task_id: one\nrequired_capabilities: [{tools: [\"*/*\"], select: tool}]\n")
-	g := serveAtOnce(t, dir)
-	s := g.openAtOnce(t, "/mcp", true)
+	dir := rig.LayOut(t, strings.Replace(gated, `sh, FAKE, '{"name":"read_file"`, `sh, FAKE, '{"name":"list_files","inputSchema":{"type":"object"}}', '{"name":"read_file"`, 1))
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: one\nranking: {adjust: [{server: web, by: 1}]}\n")
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tasks/one.yaml"), "task_id: one\nrequired_capabilities: [{tools: [\"*/*\"], select: tool}]\n")
+	g := rig.ServeAtOnce(t, dir)
+	s := g.OpenAtOnce(t, "/mcp", true)
 	for _, next := range []struct{ server, tool string }{
 		{"files", "list_files"}, // which ties with read_file
 		{"web", "fetch"},        // which is the best alone
 	} {
 		begin(t, dir, next.server, "well")
-		eventually(t, "it lists "+next.tool, func() string {
-			if got := names(t, s); !slices.Equal(got, []string{next.tool}) {
+		rig.Eventually(t, "it lists "+next.tool, func() string {
+			if got := rig.ListNames(t, s); !slices.Equal(got, []string{next.tool}) {
 				return strings.Join(got, ", ")
 			}
 			return ""
 		})
 	}
-	g.reload(t) // the log has then all that was logged before
-	if text := g.logged(); strings.Contains(text, "a name alone decides") {
+	g.Reload(t) // the log has then all that was logged before
+	if text := g.Logged(); strings.Contains(text, "a name alone decides") {
 		t.Errorf("it warns of a tie that ends once all servers have answered:\n%s", text)
 	}
 }

@@ -8,18 +8,8 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
-
-// sessions opens every kind of client on the same files.
-func sessions(t *testing.T, dir string, f func(t *testing.T, name string, s session)) {
-	t.Helper()
-	g := serve(t, dir)
-	for _, modern := range []bool{false, true} {
-		era := map[bool]string{false: "legacy", true: "modern"}[modern]
-		t.Run("http/"+era, func(t *testing.T) { f(t, "http/"+era, g.open(t, "/mcp", modern)) })
-		t.Run("stdio/"+era, func(t *testing.T) { f(t, "stdio/"+era, stdio(t, dir, modern)) })
-	}
-}
 
 // samples is a configuration with the sample servers, and one task.
 const samples = `
@@ -51,9 +41,9 @@ required_capabilities:
 func TestExactlyTheSelectedToolsAreListedAndCallable(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
-	dir := layOut(t, samples)
-	sessions(t, dir, func(t *testing.T, _ string, s session) {
-		got := names(t, s)
+	dir := rig.LayOut(t, samples)
+	rig.EachSession(t, dir, func(t *testing.T, _ string, s rig.Session) {
+		got := rig.ListNames(t, s)
 		want := []string{"news_search", "web_search", "notify"}
 		for _, name := range want[:2] {
 			if !slices.Contains(got, name) {
@@ -63,9 +53,9 @@ func TestExactlyTheSelectedToolsAreListedAndCallable(t *testing.T) {
 		if slices.ContainsFunc(got, func(n string) bool { return strings.HasPrefix(n, "s3_") || n == "search_web" }) {
 			t.Errorf("listed %q, which has tools that were not selected", got)
 		}
-		m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`)
+		m, _ := s.Ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`)
 		if m.Error != nil || !strings.Contains(string(m.Result), `"content"`) {
-			t.Errorf("web_search: %s", m.raw)
+			t.Errorf("web_search: %s", m.Raw)
 		}
 	})
 }
@@ -75,17 +65,17 @@ func TestExactlyTheSelectedToolsAreListedAndCallable(t *testing.T) {
 func TestAToolThatWasNotSelectedIsUnknownByAnySpelling(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
-	dir := layOut(t, samples)
+	dir := rig.LayOut(t, samples)
 	refused := 0
-	sessions(t, dir, func(t *testing.T, _ string, s session) {
+	rig.EachSession(t, dir, func(t *testing.T, _ string, s rig.Session) {
 		for _, name := range []string{
 			"search_web", "atlas__search_web", "atlas/search_web", "atlas.search_web", "s3_delete_bucket", "cloud__s3_delete_bucket",
 			"Web_Search", "web_search ", " web_search", "web-search", "web%5Fsearch", "ｗeb_search", "web_search\\u0000", "nimbus__web_search",
 			"switchboard_status", "no_such_tool_at_all",
 		} {
-			m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"%s","arguments":{}}`, name))
+			m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"%s","arguments":{}}`, name))
 			if m.Error == nil || m.Error.Code != -32602 {
-				t.Errorf("%q: %s", name, m.raw)
+				t.Errorf("%q: %s", name, m.Raw)
 				continue
 			}
 			refused++
@@ -103,21 +93,21 @@ func TestAToolThatWasNotSelectedIsUnknownByAnySpelling(t *testing.T) {
 
 func TestATaskThatLacksSomethingDoesNotStart(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, samples)
-	g := serve(t, dir)
-	modern := g.open(t, "/mcp/tasks/impossible", true)
-	legacy := &httpSession{url: g.url + "/mcp/tasks/impossible"}
-	list, _ := modern.ask(t, "tools/list", "")
-	initialize := legacy.send(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
-	for name, m := range map[string]message{"modern": list, "legacy": initialize} {
+	dir := rig.LayOut(t, samples)
+	g := rig.Serve(t, dir)
+	modern := g.Open(t, "/mcp/tasks/impossible", true)
+	legacy := &rig.HTTPSession{URL: g.URL + "/mcp/tasks/impossible"}
+	list, _ := modern.Ask(t, "tools/list", "")
+	initialize := legacy.Send(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	for name, m := range map[string]rig.Message{"modern": list, "legacy": initialize} {
 		if m.Error == nil || !strings.Contains(string(m.Error.Data), `"SB-CAP-004"`) || !strings.Contains(m.Error.Message, "write knowledge_graph") {
-			t.Errorf("%s: %s", name, m.raw)
+			t.Errorf("%s: %s", name, m.Raw)
 		}
-		if strings.Contains(string(m.raw), "atlas") || strings.Contains(string(m.raw), "nimbus") {
-			t.Errorf("%s: the refusal tells of servers: %s", name, m.raw)
+		if strings.Contains(string(m.Raw), "atlas") || strings.Contains(string(m.Raw), "nimbus") {
+			t.Errorf("%s: the refusal tells of servers: %s", name, m.Raw)
 		}
 	}
-	out, errs, code := command(t, dir, "explain", "impossible")
+	out, errs, code := rig.Command(t, dir, "explain", "impossible")
 	if code != 1 || !strings.Contains(out, "NOT MET") {
 		t.Errorf("explain: exit %d\n%s%s", code, out, errs)
 	}
@@ -125,53 +115,53 @@ func TestATaskThatLacksSomethingDoesNotStart(t *testing.T) {
 
 func TestWithoutATaskThereIsOnlyTheStatusTool(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, strings.ReplaceAll(samples, "default_task: research\n", ""))
-	sessions(t, dir, func(t *testing.T, _ string, s session) {
-		if got := names(t, s); !slices.Equal(got, []string{"switchboard_status"}) {
+	dir := rig.LayOut(t, strings.ReplaceAll(samples, "default_task: research\n", ""))
+	rig.EachSession(t, dir, func(t *testing.T, _ string, s rig.Session) {
+		if got := rig.ListNames(t, s); !slices.Equal(got, []string{"switchboard_status"}) {
 			t.Fatalf("listed %q", got)
 		}
-		m, _ := s.ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
+		m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
 		if m.Error != nil || !strings.Contains(string(m.Result), "nimbus") {
-			t.Errorf("switchboard_status: %s", m.raw)
+			t.Errorf("switchboard_status: %s", m.Raw)
 		}
 	})
 }
 
 func TestAToolThatNeedsAPersonIsRefusedForTheModelToRead(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, samples)
-	sessions(t, dir, func(t *testing.T, _ string, s session) {
-		m, _ := s.ask(t, "tools/call", `{"name":"notify","arguments":{"channel":"x","text":"y"}}`)
+	dir := rig.LayOut(t, samples)
+	rig.EachSession(t, dir, func(t *testing.T, _ string, s rig.Session) {
+		m, _ := s.Ask(t, "tools/call", `{"name":"notify","arguments":{"channel":"x","text":"y"}}`)
 		if !strings.Contains(string(m.Result), `"isError":true`) || !strings.Contains(string(m.Result), "SB-APPR-001") {
-			t.Errorf("notify: %s", m.raw)
+			t.Errorf("notify: %s", m.Raw)
 		}
 	})
 }
 
 func TestTheTaskComesFromTheURLTheHeaderOrTheCommandLine(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, samples+`-- tenants/default/tasks/tell.yaml --
+	dir := rig.LayOut(t, samples+`-- tenants/default/tasks/tell.yaml --
 task_id: tell
 required_capabilities:
   - {verb: notify, resource: slack}
 `)
-	g := serve(t, dir)
-	for name, s := range map[string]session{
-		"URL, modern":    g.open(t, "/mcp/tasks/tell", true),
-		"URL, legacy":    g.open(t, "/mcp/tasks/tell", false),
-		"header, modern": g.open(t, "/mcp", true, "Switchboard-Task", "tell"),
-		"header, legacy": g.open(t, "/mcp", false, "Switchboard-Task", "tell"),
-		"command line":   stdio(t, dir, false, "--task", "tell"),
+	g := rig.Serve(t, dir)
+	for name, s := range map[string]rig.Session{
+		"URL, modern":    g.Open(t, "/mcp/tasks/tell", true),
+		"URL, legacy":    g.Open(t, "/mcp/tasks/tell", false),
+		"header, modern": g.Open(t, "/mcp", true, "Switchboard-Task", "tell"),
+		"header, legacy": g.Open(t, "/mcp", false, "Switchboard-Task", "tell"),
+		"command line":   rig.Stdio(t, dir, false, "--task", "tell"),
 	} {
-		got := names(t, s)
+		got := rig.ListNames(t, s)
 		if len(got) == 0 || slices.Contains(got, "web_search") {
 			t.Errorf("%s: listed %q", name, got)
 		}
 	}
 	for _, path := range []string{"/mcp/tasks/none"} {
-		m, _ := g.open(t, path, true).ask(t, "tools/list", "")
+		m, _ := g.Open(t, path, true).Ask(t, "tools/list", "")
 		if m.Error == nil || !strings.Contains(string(m.Error.Data), "SB-TASK-001") {
-			t.Errorf("%s: %s", path, m.raw)
+			t.Errorf("%s: %s", path, m.Raw)
 		}
 	}
 }

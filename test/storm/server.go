@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// listEvery is how often Server says that its tools have changed.
+// listEvery is the interval at which Server sends list_changed.
 const listEvery = 20 * time.Millisecond
 
-// Null answers each request at once with an empty result: a storm that blows at it costs what the storm itself costs.
+// Null answers each request at once with an empty result: with it as the target, a benchmark measures the cost of the storm itself.
 func Null() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -39,7 +39,7 @@ func Quick() http.Handler {
 
 // Server is the MCP server of the tenant that attacks. Its tools are "work", which answers at once; "hang", which does not answer; "big", which gives
 // bigResult bytes; "flood", which sends floodOf notifications before it answers; and some with schemas that would cost much to check (RX-08). It says
-// every listEvery that its tools have changed, and each list has other definitions than the one before.
+// every listEvery that its tools have changed, and each list has new definitions.
 func Server() *Stormy {
 	s := &Stormy{}
 	big := `{"content":[{"type":"text","text":"` + strings.Repeat("z", bigResult) + `"}]}`
@@ -68,7 +68,7 @@ func Server() *Stormy {
 	return s
 }
 
-// A Stormy is a Server that counts what it is asked.
+// A Stormy is a Server that counts its requests.
 type Stormy struct {
 	http.Handler
 	asked sync.Map // tool, or tools/list, to *atomic.Int64
@@ -112,7 +112,7 @@ func tools(n int64) string {
 	return strings.Join(all, ",")
 }
 
-// A message is a request of a client, as far as a server here needs it.
+// A message has the members of a client's request that these servers read.
 type message struct {
 	ID     json.RawMessage
 	Method string
@@ -127,7 +127,7 @@ func (m message) answer(w http.ResponseWriter, result string) {
 	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
 }
 
-// serve is an MCP server of the legacy era without sessions. do answers tools/list and tools/call. A restless one says that its tools have changed.
+// serve returns an MCP server of the legacy era without sessions. do answers tools/list and tools/call. A restless server sends list_changed.
 func serve(restless bool, do func(w http.ResponseWriter, r *http.Request, m message)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -159,7 +159,7 @@ func serve(restless bool, do func(w http.ResponseWriter, r *http.Request, m mess
 	})
 }
 
-// changes says every listEvery that the tools have changed.
+// changes sends list_changed every listEvery.
 func changes(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)

@@ -1,5 +1,5 @@
-// Package storm is a tenant that attacks its neighbors: it does at once what the abuse cases RX-01, RX-04, RX-06, RX-08, RX-09, RX-10 and JS-13 of
-// docs/threats.md name, with one key, and with servers of its own. Tests and benchmarks call another tenant's server meanwhile.
+// Package storm is a tenant that attacks its neighbors: it runs the abuse cases RX-01, RX-04, RX-06, RX-08, RX-09, RX-10 and JS-13 of docs/threats.md
+// at the same time, with one key, and with servers of its own. Tests and benchmarks call another tenant's server meanwhile.
 package storm
 
 import (
@@ -19,7 +19,7 @@ import (
 
 // Sizes of the attack.
 const (
-	unfinished = 100     // requests that announce a body of bodySize and keep its last byte back
+	unfinished = 100     // requests that announce a body of bodySize and hold back its last byte
 	bodySize   = 4 << 20 // bytes; the largest body that Switchboard reads
 	unread     = 20      // answers of Big bytes that are not read
 	hanging    = 400     // calls that their server does not answer
@@ -35,8 +35,8 @@ const (
 )
 
 // Files are a configuration with two tenants: "stormy" has the server at badURL (Server) and a program that writes bytes without a line break;
-// "calm" has the server at goodURL. Where badURL is "", the first tenant has no server. All their tools are theirs by name, in the default task.
-// The keys are those of the tenants.
+// "calm" has the server at goodURL. If badURL is "", the first tenant has no server. The default task of each names all its tools. stormyKey and
+// calmKey are their API keys.
 func Files(badURL, goodURL string) (files map[string]string, stormyKey, calmKey string) {
 	stormyKey, stormyHash := identity.Mint()
 	calmKey, calmHash := identity.Mint()
@@ -81,8 +81,8 @@ type Storm struct {
 	done sync.Map // name of the attack to *atomic.Int64
 }
 
-// Run attacks until ctx ends. Each attack begins anew at fixed times, however quickly the one before was refused: so the same storm blows at whatever
-// it is aimed at.
+// Run attacks until ctx ends. Each attack begins again at fixed times, even if the previous one was refused early: so the load does not depend on the
+// target.
 func (s *Storm) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, part := range []struct {
@@ -124,7 +124,7 @@ func (s *Storm) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Done returns how often each attack came to its end: an answer, or the connection's end by the other side.
+// Done returns how often each attack ended: with an answer, or with a connection that the target closed.
 func (s *Storm) Done() map[string]int64 {
 	all := map[string]int64{}
 	s.done.Range(func(name, count any) bool {
@@ -134,7 +134,7 @@ func (s *Storm) Done() map[string]int64 {
 	return all
 }
 
-// dial connects, with a small buffer for what is not read.
+// dial connects with a small receive buffer, for attacks that do not read.
 func (s *Storm) dial(ctx context.Context) (net.Conn, func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, hold)
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", s.Address)
@@ -147,7 +147,7 @@ func (s *Storm) dial(ctx context.Context) (net.Conn, func(), error) {
 	return c, func() { stop(); cancel(); _ = c.Close() }, nil
 }
 
-// head is that of a request of the modern era.
+// head returns the head of a request of the modern era.
 func (s *Storm) head(method, more string, length int) string {
 	return fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
 		"Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: %s\r\n%sContent-Length: %d\r\n\r\n", s.Address, s.Key, method, more, length)
@@ -155,7 +155,7 @@ func (s *Storm) head(method, more string, length int) string {
 
 const meta = `"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"storm","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}`
 
-// call calls a tool, and reads its answer to the end, or none of it until hold is over.
+// call calls a tool. It reads the whole answer, or reads nothing until hold is over.
 func (s *Storm) call(ctx context.Context, tool, params string, read bool) error {
 	c, end, err := s.dial(ctx)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Storm) call(ctx context.Context, tool, params string, read bool) error 
 	return err
 }
 
-// unfinished sends all of a large request but its last byte, and waits.
+// unfinished sends a large request without its last byte, and waits.
 func (s *Storm) unfinished(ctx context.Context) error {
 	c, end, err := s.dial(ctx)
 	if err != nil {

@@ -1,10 +1,11 @@
 package detect
 
-// card returns where the number of a payment card ends that begins at i, and its digits; or 0. The digits stand
-// together, or in the groups in which they are embossed, with the same between all of them: see Gap.
-func card(text string, i int) (end int, number string) {
-	before := at(text, i-1)
-	if isWord(before) && before != '_' || (before == '.' || before == ',') && isDigit(at(text, i-2)) {
+// cardNumber returns the end and the digits of a payment card number that begins at i; 0 if there is
+// none. The digits stand together, or in the groups of an embossed card, with the same separator
+// between all groups: see Gap.
+func cardNumber(text string, i int) (end int, number string) {
+	before := byteAt(text, i-1)
+	if isWord(before) && before != '_' || (before == '.' || before == ',') && isDigit(byteAt(text, i-2)) {
 		return 0, ""
 	}
 	var digits [19]byte
@@ -18,14 +19,14 @@ func card(text string, i int) (end int, number string) {
 		}
 		groups++
 		size := j - from
-		if size == 0 || isDigit(at(text, j)) || groups == 1 && size != 4 && size < 12 || groups > 1 && size < 2 {
+		if size == 0 || isDigit(byteAt(text, j)) || groups == 1 && size != 4 && size < 12 || groups > 1 && size < 2 {
 			break
 		}
-		c, parts := at(text, j), text[j:j+Gap(text, j)]
+		c, parts := byteAt(text, j), text[j:j+Gap(text, j)]
 		next := j + len(parts)
-		more := parts != "" && isDigit(at(text, next)) && (sep == "" || parts == sep) && groups < 5 && size <= 6
-		goesOn := isWord(c) && c != '_' || (c == '.' || c == ',') && isDigit(at(text, j+1))
-		if !goesOn && embossed(n, groups) && issued(digits[:n]) && luhn(digits[:n]) {
+		more := parts != "" && isDigit(byteAt(text, next)) && (sep == "" || parts == sep) && groups < 5 && size <= 6
+		goesOn := isWord(c) && c != '_' || (c == '.' || c == ',') && isDigit(byteAt(text, j+1))
+		if !goesOn && validGrouping(n, groups) && validPrefix(digits[:n]) && luhnValid(digits[:n]) {
 			end, number = j, string(digits[:n])
 		}
 		if !more {
@@ -33,14 +34,14 @@ func card(text string, i int) (end int, number string) {
 		}
 		sep, j = parts, next
 	}
-	if sep == "-" && before == '-' && isWord(at(text, i-2)) {
-		return 0, "" // of a longer row of groups
+	if sep == "-" && before == '-' && isWord(byteAt(text, i-2)) {
+		return 0, "" // part of a longer row of groups
 	}
 	return end, number
 }
 
-// embossed reports whether so many digits may stand in so many groups.
-func embossed(digits, groups int) bool {
+// validGrouping reports whether a card has this number of digits in this number of groups.
+func validGrouping(digits, groups int) bool {
 	switch groups {
 	case 1:
 		return digits >= 14 && digits <= 19
@@ -52,9 +53,9 @@ func embossed(digits, groups int) bool {
 	return groups == 5 && digits == 19
 }
 
-// issued reports whether a card of this length may begin so. 13 digits, and fewer than 16 of Maestro, are not
-// issued any more.
-func issued(d []byte) bool {
+// validPrefix reports whether cards with this beginning and length are issued. Cards of 13 digits,
+// and Maestro cards of less than 16, are not issued any more.
+func validPrefix(d []byte) bool {
 	prefix := func(n int) (v int) {
 		for _, c := range d[:n] {
 			v = v*10 + int(c-'0')
@@ -82,8 +83,8 @@ func issued(d []byte) bool {
 	return false
 }
 
-// luhn checks the last digit.
-func luhn(d []byte) bool {
+// luhnValid checks the last digit.
+func luhnValid(d []byte) bool {
 	sum := 0
 	for i, c := range d {
 		v := int(c - '0')
@@ -97,7 +98,7 @@ func luhn(d []byte) bool {
 	return sum%10 == 0
 }
 
-// ibanLengths are how long the numbers of bank accounts are in each country that has them.
+// ibanLengths holds the length of the account numbers of each country that has IBANs.
 var ibanLengths = map[string]int{
 	"AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BI": 27, "BR": 29, "BY": 28,
 	"CH": 21, "CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DJ": 27, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18,
@@ -109,13 +110,13 @@ var ibanLengths = map[string]int{
 	"UA": 29, "VA": 22, "VG": 24, "XK": 20, "YE": 30,
 }
 
-// maxIBAN is the longest.
+// maxIBAN is the longest length.
 const maxIBAN = 33
 
-// iban returns where the number of a bank account ends whose check digits stand at i, behind the letters of its
-// country; or 0. What Gap knows may stand between any two characters.
-func iban(text string, i int) int {
-	if i < 2 || !isLetter(text[i-2]) || !isLetter(text[i-1]) || isWord(at(text, i-3)) && text[i-3] != '_' || !isDigit(at(text, i+1)) {
+// ibanEnd returns the end of the account number with check digits at i, after the letters of its
+// country; 0 if there is none. A Gap may stand between any two characters.
+func ibanEnd(text string, i int) int {
+	if i < 2 || !isLetter(text[i-2]) || !isLetter(text[i-1]) || isWord(byteAt(text, i-3)) && text[i-3] != '_' || !isDigit(byteAt(text, i+1)) {
 		return 0
 	}
 	length := ibanLengths[string([]byte{text[i-2] &^ 0x20, text[i-1] &^ 0x20})]
@@ -125,10 +126,10 @@ func iban(text string, i int) int {
 	var chars [maxIBAN]byte
 	j, n := i-2, 0
 	for n < length {
-		if size := Gap(text, j); n > 3 && isWord(at(text, j+size)) {
+		if size := Gap(text, j); n > 3 && isWord(byteAt(text, j+size)) {
 			j += size
 		}
-		c := at(text, j)
+		c := byteAt(text, j)
 		switch {
 		case isDigit(c):
 			chars[n] = c
@@ -140,15 +141,15 @@ func iban(text string, i int) int {
 		n++
 		j++
 	}
-	if isWord(at(text, j)) && at(text, j) != '_' || !mod97(chars[:n]) {
+	if isWord(byteAt(text, j)) && byteAt(text, j) != '_' || !checkDigitsValid(chars[:n]) {
 		return 0
 	}
 	return j
 }
 
-// mod97 checks the digits behind the country: with these and the country at the end, and letters as numbers
-// from 10, the whole leaves 1 when it is divided by 97.
-func mod97(chars []byte) bool {
+// checkDigitsValid checks the check digits. The country and the check digits are moved to the end
+// and letters are read as numbers from 10; then the remainder of the division by 97 must be 1.
+func checkDigitsValid(chars []byte) bool {
 	rest := 0
 	for i := range chars {
 		c := chars[(i+4)%len(chars)]

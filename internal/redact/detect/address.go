@@ -9,19 +9,20 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// versionWords name what looks like an address and is none.
+// versionWords precede version numbers, which look like IPv4 addresses.
 var versionWords = map[string]bool{
 	"version": true, "versions": true, "ver": true, "release": true, "build": true, "section": true, "chapter": true, "rev": true,
 }
 
-// maxLocal bounds the part of an e-mail address before the sign, and maxDomain the part after it, in bytes.
+// maxLocal limits the part of an e-mail address before the @, and maxDomain the part after it, in
+// bytes.
 const (
 	maxLocal  = 64
 	maxDomain = 253
 )
 
-// email looks at the sign at i, @ or %40, and returns where to go on.
-func (s *Search) email(text string, i int) int {
+// findEmail checks the @ or %40 at i, and returns where the search continues.
+func (s *Search) findEmail(text string, i int) int {
 	width := 1
 	if text[i] == '%' {
 		if !strings.HasPrefix(text[i:], "%40") {
@@ -29,17 +30,17 @@ func (s *Search) email(text string, i int) int {
 		}
 		width = 3
 	}
-	from, to := localPart(text, i), domain(text, i+width)
+	from, to := mailboxStart(text, i), domainEnd(text, i+width)
 	if from == i || to == 0 || text[from:i] == "git" || strings.HasPrefix(text[i+width:], "odata.") {
-		return i + width // git is the user of git servers, and what follows odata a property of OData
+		return i + width // git is the user of git servers, and odata. begins a property of OData
 	}
-	s.add(switchboard.DetectEmail, from, to)
+	s.addFound(switchboard.DetectEmail, from, to)
 	return to
 }
 
-// localPart returns where the mailbox begins whose name ends at i, or i where there is none.
-func localPart(text string, i int) int {
-	if at(text, i-1) == '"' { // "ann b"@example.com
+// mailboxStart returns the start of the mailbox name that ends at i, or i if there is none.
+func mailboxStart(text string, i int) int {
+	if byteAt(text, i-1) == '"' { // "ann b"@example.com
 		if from := strings.LastIndexByte(text[max(0, i-maxLocal):i-1], '"'); from >= 0 {
 			return max(0, i-maxLocal) + from
 		}
@@ -56,9 +57,9 @@ func localPart(text string, i int) int {
 		}
 		r, n := utf8.DecodeLastRuneInString(text[:from])
 		if from == i {
-			dense = unspaced(r)
+			dense = writesWithoutSpaces(r)
 		}
-		if !unicode.IsLetter(r) || unspaced(r) != dense {
+		if !unicode.IsLetter(r) || writesWithoutSpaces(r) != dense {
 			break
 		}
 		from -= n
@@ -69,16 +70,16 @@ func localPart(text string, i int) int {
 	return from
 }
 
-// unspaced reports whether r is of a script that puts no spaces between words, so that an address may follow a
-// word directly.
-func unspaced(r rune) bool {
+// writesWithoutSpaces reports whether the script of r has no spaces between words, so that an
+// address may follow a word directly.
+func writesWithoutSpaces(r rune) bool {
 	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
 }
 
-// domain returns where the domain ends that begins at i, or 0 where there is none: two labels or more, of which
-// the last is no number; or an address in brackets.
-func domain(text string, i int) (end int) {
-	if at(text, i) == '[' {
+// domainEnd returns the end of the domain that begins at i, or 0 if there is none: two labels or
+// more, the last of them not a number, or an address in brackets.
+func domainEnd(text string, i int) (end int) {
+	if byteAt(text, i) == '[' {
 		n := strings.IndexByte(text[i:min(len(text), i+64)], ']')
 		if n < 0 {
 			return 0
@@ -89,7 +90,7 @@ func domain(text string, i int) (end int) {
 		return i + n + 1
 	}
 	first, _ := utf8.DecodeRuneInString(text[min(i, len(text)):])
-	dense := first >= utf8.RuneSelf && unspaced(first)
+	dense := first >= utf8.RuneSelf && writesWithoutSpaces(first)
 	for label, labels := i, 1; ; labels++ {
 		j, letters := label, true
 		for j < len(text) && j-i < maxDomain {
@@ -97,7 +98,7 @@ func domain(text string, i int) (end int) {
 			if r >= utf8.RuneSelf {
 				r, n = utf8.DecodeRuneInString(text[j:])
 			}
-			if r < utf8.RuneSelf && !isLetter(byte(r)) || r >= utf8.RuneSelf && (!unicode.IsLetter(r) || unspaced(r) != dense) {
+			if r < utf8.RuneSelf && !isLetter(byte(r)) || r >= utf8.RuneSelf && (!unicode.IsLetter(r) || writesWithoutSpaces(r) != dense) {
 				if r != '-' && (r >= utf8.RuneSelf || !isDigit(byte(r))) {
 					break
 				}
@@ -107,42 +108,42 @@ func domain(text string, i int) (end int) {
 		}
 		size := j - label
 		if size == 0 || size > 63 || labels == 1 && size == 2 && text[label+1]|0x20 == 'x' && isDigit(text[label]) {
-			return end // the last is that of a picture for a dense screen: logo@2x.png
+			return end // the second label belongs to an image for high-resolution screens: logo@2x.png
 		}
 		if labels > 1 && size > 1 && (letters || strings.HasPrefix(text[label:j], "xn--")) {
 			end = j
 		}
-		if at(text, j) != '.' {
+		if byteAt(text, j) != '.' {
 			return end
 		}
 		label = j + 1
 	}
 }
 
-// ipv4 returns where the address ends that begins at i, or 0.
-func ipv4(text string, i int, named naming) int {
-	if c := at(text, i-1); isWord(c) || c == '.' || c >= 0x80 && at(text, i-2) >= 0x80 || named&namesVersion != 0 {
+// ipv4End returns the end of the IPv4 address that begins at i, or 0.
+func ipv4End(text string, i int, named nameHints) int {
+	if c := byteAt(text, i-1); isWord(c) || c == '.' || c >= 0x80 && byteAt(text, i-2) >= 0x80 || named&namesVersion != 0 {
 		return 0
 	}
-	end := quad(text, i)
+	end := dottedQuadEnd(text, i)
 	if end == 0 {
 		return 0
 	}
-	switch c, next := at(text, end), at(text, end+1); {
+	switch c, next := byteAt(text, end), byteAt(text, end+1); {
 	case isWord(c), c == '.' && isWord(next), c == '-' && isLetter(next), c == '-' && next == '_':
-		return 0 // more of a version, of the name of a host, or of an object
+		return 0 // part of a version, a host name or an object
 	}
-	if w, _ := before(text, i, 3); isOne(versionWords, w) || w == "v" || w == "V" {
+	if w, _ := wordBefore(text, i, 3); containsFold(versionWords, w) || w == "v" || w == "V" {
 		return 0
 	}
 	return end
 }
 
-// quad returns where four numbers up to 255 with points between them end, or 0.
-func quad(text string, i int) int {
+// dottedQuadEnd returns the end of four numbers up to 255 with points between them, or 0.
+func dottedQuadEnd(text string, i int) int {
 	for n := range 4 {
 		if n > 0 {
-			if at(text, i) != '.' {
+			if byteAt(text, i) != '.' {
 				return 0
 			}
 			i++
@@ -159,8 +160,9 @@ func quad(text string, i int) int {
 	return i
 }
 
-// colon looks whether the colon at i stands in an IPv6 address, and returns where to go on.
-func (s *Search) colon(text string, i int) int {
+// findIPv6 checks whether the colon at i is part of an IPv6 address, and returns where the search
+// continues.
+func (s *Search) findIPv6(text string, i int) int {
 	from := i
 	for from > 0 && i-from < 5 && isHex(text[from-1]) {
 		from--
@@ -178,16 +180,16 @@ func (s *Search) colon(text string, i int) int {
 	if colons < 2 {
 		return next
 	}
-	for to > from && (text[to-1] == '.' || text[to-1] == ':' && at(text, to-2) != ':') {
+	for to > from && (text[to-1] == '.' || text[to-1] == ':' && byteAt(text, to-2) != ':') {
 		to--
 	}
-	if !digits || isWord(at(text, from-1)) || isWord(at(text, to)) || at(text, from-1) == ':' {
+	if !digits || isWord(byteAt(text, from-1)) || isWord(byteAt(text, to)) || byteAt(text, from-1) == ':' {
 		return next
 	}
 	if _, err := netip.ParseAddr(text[from:to]); err != nil {
 		return next
 	}
-	s.add(switchboard.DetectIP, from, to)
+	s.addFound(switchboard.DetectIP, from, to)
 	return to
 }
 

@@ -1,12 +1,13 @@
-// Package detect finds personal data and credentials in texts: e-mail addresses, phone numbers, numbers of
-// payment cards and bank accounts, network addresses, credentials.
+// Package detect finds personal data and credentials in texts: e-mail addresses, phone numbers,
+// numbers of payment cards and bank accounts, network addresses, credentials.
 //
-// It decides what is such a datum, and where it begins and ends. In how many ways a result repeats a datum, and
-// what stands in its place, is decided by package redact.
+// It decides which parts of a text are such data, and where each begins and ends. Package redact
+// decides how to find repetitions of the data in a result, and what replaces it.
 //
-// A search reads each text once. What costs more than that (the metadata of all phone numbers, expressions for
-// credentials) is done only for what plainly looks like it, and within a bound: what comes after the bound counts
-// as found. So a text costs time in proportion to its length, whatever stands in it.
+// A search reads each text once. Costlier checks (the metadata of all phone numbers, expressions
+// for credentials) run only on text that plainly looks like data, and within a limit: after the
+// limit, such text counts as found. So the time is proportional to the length of the text, whatever
+// it contains.
 package detect
 
 import (
@@ -16,41 +17,41 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Found is a datum in a text.
+// A Found is a piece of data in a text.
 type Found struct {
 	Kind     switchboard.Detector
 	From, To int // in bytes
 
-	// Digits are the datum's digits without what stands between them, for cards and phone numbers; and of a
-	// phone number also those that it has within its country. The same digits are the same datum.
+	// Digits are the digits of a card or phone number without separators. A phone number also has
+	// its national digits. Equal digits are the same data.
 	Digits []string
 }
 
-// What begins at a byte, where its detector is wanted.
+// How a byte begins data, if its detector is wanted.
 const (
-	plain = iota
+	noData = iota
 	atDigit
 	atSign
 	atColon
 )
 
-// A Search looks for data in the texts of one result. Use New. It is for one goroutine.
+// A Search searches the texts of one result. Use New. It is for one goroutine.
 type Search struct {
 	want   map[switchboard.Detector]bool
 	begins [256]byte
-	names  map[string]naming
+	names  map[string]nameHints
 	found  []Found
 
-	checks int // of phone numbers against the metadata
-	read   int // bytes of texts
-	tried  int // bytes that expressions have read
+	phoneChecks int // of phone numbers against the metadata
+	textBytes   int // bytes of all texts
+	exprBytes   int // bytes that expressions have read
 
-	covered map[*rule]int // where in the text a rule has been held against it
+	covered map[*secretRule]int // up to which position of the text each rule was applied
 }
 
-// New returns a search by these detectors.
+// New returns a search with these detectors.
 func New(detectors []switchboard.Detector) *Search {
-	s := &Search{want: map[switchboard.Detector]bool{}, names: map[string]naming{}, covered: map[*rule]int{}}
+	s := &Search{want: map[switchboard.Detector]bool{}, names: map[string]nameHints{}, covered: map[*secretRule]int{}}
 	for _, d := range detectors {
 		s.want[d] = true
 	}
@@ -70,35 +71,35 @@ func New(detectors []switchboard.Detector) *Search {
 	return s
 }
 
-// Find returns what the text holds, in any order; one datum may lie within another. The name is that of the member
-// whose value the text is, or "". The result is valid until the next call.
+// Find returns the data in the text, in any order. One find may be inside another. name is the
+// member that holds the text, or "". The result is valid until the next call.
 func (s *Search) Find(text, name string) []Found {
 	s.found = s.found[:0]
-	s.read += len(text)
-	named := s.naming(name)
+	s.textBytes += len(text)
+	named := s.hintsOf(name)
 	for i := 0; i < len(text); {
 		switch s.begins[text[i]] {
 		case atDigit:
-			i = s.digits(text, i, named)
+			i = s.findNumber(text, i, named)
 		case atSign:
-			i = s.email(text, i)
+			i = s.findEmail(text, i)
 		case atColon:
-			i = s.colon(text, i)
+			i = s.findIPv6(text, i)
 		default:
 			i++
 		}
 	}
 	if s.want[switchboard.DetectSecret] {
-		s.secrets(text, name, named)
+		s.findSecrets(text, name, named)
 	}
 	return s.found
 }
 
-// Number reports whether a number of JSON is a datum, by how it is spelt.
+// Number reports whether a JSON number is data, judged by its digits and the name of its member.
 func (s *Search) Number(spelt, name string) (Found, bool) {
 	for i := range len(spelt) {
 		if !isDigit(spelt[i]) {
-			return Found{}, false // it is a fraction, or negative
+			return Found{}, false // a fraction, or negative
 		}
 	}
 	for _, f := range s.Find(spelt, name) {
@@ -109,55 +110,55 @@ func (s *Search) Number(spelt, name string) (Found, bool) {
 	return Found{}, false
 }
 
-func (s *Search) add(kind switchboard.Detector, from, to int, digits ...string) {
+func (s *Search) addFound(kind switchboard.Detector, from, to int, digits ...string) {
 	s.found = append(s.found, Found{kind, from, to, digits})
 }
 
-// digits looks at the run of digits that begins at i, and returns where to go on.
-func (s *Search) digits(text string, i int, named naming) int {
+// findNumber checks the digits that begin at i, and returns where the search continues.
+func (s *Search) findNumber(text string, i int, named nameHints) int {
 	end := i + 1
 	for end < len(text) && isDigit(text[end]) {
 		end++
 	}
 	if s.want[switchboard.DetectIP] {
-		if to := ipv4(text, i, named); to > 0 {
-			s.add(switchboard.DetectIP, i, to)
+		if to := ipv4End(text, i, named); to > 0 {
+			s.addFound(switchboard.DetectIP, i, to)
 			return to
 		}
 	}
 	if s.want[switchboard.DetectIBAN] {
-		if to := iban(text, i); to > 0 {
-			s.add(switchboard.DetectIBAN, i-2, to)
+		if to := ibanEnd(text, i); to > 0 {
+			s.addFound(switchboard.DetectIBAN, i-2, to)
 			return to
 		}
 	}
 	if s.want[switchboard.DetectCard] {
-		if to, number := card(text, i); to > 0 {
-			s.add(switchboard.DetectCard, i, to, number)
+		if to, number := cardNumber(text, i); to > 0 {
+			s.addFound(switchboard.DetectCard, i, to, number)
 			return to
 		}
 	}
 	if s.want[switchboard.DetectPhone] {
-		if to := s.phone(text, i, named); to > 0 {
+		if to := s.findPhone(text, i, named); to > 0 {
 			return to
 		}
 	}
 	return end
 }
 
-// A naming is what the name of a member says of its value.
-type naming byte
+// A nameHints holds what the name of a member says about its value.
+type nameHints byte
 
 const (
-	namesPhone naming = 1 << iota
+	namesPhone nameHints = 1 << iota
 	namesSecret
 	namesVersion
 )
 
-// maxNames bounds the names that a search remembers.
+// maxNames limits the names that a search remembers.
 const maxNames = 1_000
 
-func (s *Search) naming(name string) naming {
+func (s *Search) hintsOf(name string) nameHints {
 	if name == "" {
 		return 0
 	}
@@ -172,7 +173,7 @@ func (s *Search) naming(name string) naming {
 	if slices.ContainsFunc(words, func(w string) bool { return versionWords[w] }) {
 		n |= namesVersion
 	}
-	if secretName(words) {
+	if namesCredential(words) {
 		n |= namesSecret
 	}
 	if len(s.names) < maxNames {
@@ -181,7 +182,7 @@ func (s *Search) naming(name string) naming {
 	return n
 }
 
-// wordsOf takes a name apart: phoneNumber, phone_number and PHONE-NUMBER are the same two words.
+// wordsOf splits a name into words: phoneNumber, phone_number and PHONE-NUMBER have the same two.
 func wordsOf(name string) (words []string) {
 	var word []byte
 	end := func() {
@@ -208,7 +209,7 @@ func wordsOf(name string) (words []string) {
 	return words
 }
 
-// maxName is how much of a name is looked at, in bytes.
+// maxName limits how much of a name is read, in bytes.
 const maxName = 100
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
@@ -217,8 +218,8 @@ func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isWord(c byte) bool { return isLetter(c) || isDigit(c) || c == '_' }
 
-// Gap returns how many bytes of spaces, hyphens and points stand at i, as they stand between the groups of a number: one or two, of
-// which spaces may be such as do not break.
+// Gap returns the length of the separator at i: one or two spaces, hyphens or points, as between
+// the groups of a number. Non-breaking and thin spaces count too.
 func Gap(text string, i int) (size int) {
 	for range 2 {
 		rest := text[min(i+size, len(text)):]
@@ -239,20 +240,20 @@ func Gap(text string, i int) (size int) {
 	return size
 }
 
-// at returns the byte at i, or 0 outside of the text.
-func at(text string, i int) byte {
+// byteAt returns the byte at i, or 0 outside the text.
+func byteAt(text string, i int) byte {
 	if i < 0 || i >= len(text) {
 		return 0
 	}
 	return text[i]
 }
 
-// maxWord bounds the words that are looked at, in bytes.
+// maxWord limits the words that are compared, in bytes.
 const maxWord = 16
 
-// before returns the word that ends before i, and where it begins. At most skip bytes that are no letters may stand
-// between.
-func before(text string, i, skip int) (string, int) {
+// wordBefore returns the word that ends before i, and its start. At most skip bytes that are not
+// letters may stand between the word and i.
+func wordBefore(text string, i, skip int) (string, int) {
 	for skip > 0 && i > 0 && !isLetter(text[i-1]) && text[i-1] < 0x80 {
 		i--
 		skip--
@@ -264,8 +265,8 @@ func before(text string, i, skip int) (string, int) {
 	return text[from:i], from
 }
 
-// isOne reports whether the word is one of these, whatever the case of its letters.
-func isOne(words map[string]bool, word string) bool {
+// containsFold reports whether words contains word, ignoring case.
+func containsFold(words map[string]bool, word string) bool {
 	var lower [maxWord]byte
 	n := copy(lower[:], word)
 	for i, c := range lower[:n] {

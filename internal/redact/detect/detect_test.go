@@ -11,9 +11,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Each text holds what stands in ⟦brackets⟧, and nothing else. A name before " = " is that of the member whose
-// value the text is.
-func TestADatumIsFoundWhereItBeginsAndEnds(t *testing.T) {
+// Each text holds the data in ⟦brackets⟧, and no other. A name before " = " is the member that
+// holds the text.
+func TestDataIsFoundWithItsExactBounds(t *testing.T) {
 	for kind, texts := range map[switchboard.Detector][]string{
 		switchboard.DetectEmail: {
 			"⟦ann@example.com⟧", "Write to ⟦ann.b+news@mail.example.co.uk⟧.", "<⟦ann@example.com⟧>, ⟦bob@example.org⟧;", "mailto:⟦ann@example.com⟧?subject=x",
@@ -70,7 +70,7 @@ func TestADatumIsFoundWhereItBeginsAndEnds(t *testing.T) {
 	}
 }
 
-// unmark takes the brackets away, and returns what stood in them.
+// unmark removes the brackets, and returns what they contained.
 func unmark(marked string) (text string, data []string) {
 	for {
 		before, rest, ok := strings.Cut(marked, "⟦")
@@ -83,7 +83,7 @@ func unmark(marked string) (text string, data []string) {
 	}
 }
 
-func TestANumberOfJSONIsADatumByItsName(t *testing.T) {
+func TestAJSONNumberIsDataByTheNameOfItsMember(t *testing.T) {
 	for _, tt := range []struct {
 		kind        switchboard.Detector
 		name, spelt string
@@ -102,7 +102,7 @@ func TestANumberOfJSONIsADatumByItsName(t *testing.T) {
 	}
 }
 
-func TestNothingIsFoundByADetectorThatIsNotAskedFor(t *testing.T) {
+func TestOnlyWantedDetectorsFindData(t *testing.T) {
 	text := "ann@example.com +49 30 1234567 4111111111111111 DE89370400440532013000 192.0.2.1 postgres://a:secret-1@localhost"
 	for _, kind := range switchboard.Detectors {
 		found := detect.New([]switchboard.Detector{kind}).Find(text, "")
@@ -115,7 +115,7 @@ func TestNothingIsFoundByADetectorThatIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// The bound is two hundred times what each took here: a search that is not linear takes minutes.
+// The limit is two hundred times the measured time: a search that is not linear takes minutes.
 func TestNoTextMakesTheSearchSlow(t *testing.T) {
 	for name, one := range hardTexts {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestNoTextMakesTheSearchSlow(t *testing.T) {
 	}
 }
 
-// hardTexts are repeated: what looks like data and is none, and what is nothing else.
+// hardTexts are repeated: look-alikes of data, and dense data.
 var hardTexts = map[string]string{
 	"prose":                 "a line of a log that says nothing of note, at 12:30 of day 17\n",
 	"phone numbers":         "+49 30 1234567 ",
@@ -166,7 +166,7 @@ func FuzzFind(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, name string) {
 		for _, found := range detect.New(switchboard.Detectors).Find(text, name) {
 			if found.From < 0 || found.From >= found.To || found.To > len(text) {
-				t.Fatalf("%+v is no part of %d bytes", found, len(text))
+				t.Fatalf("%+v is not within %d bytes", found, len(text))
 			}
 		}
 	})

@@ -1,17 +1,17 @@
 package detect
 
-// keywords find all of a set of words in a text in one pass, whatever the case of their letters: an automaton after
-// Aho and Corasick.
-type keywords struct {
-	class  [256]byte // of a byte; 0 is of those that stand in no word
-	width  int       // how many classes there are
+// keywordMatcher finds all of a set of words in a text in one pass, ignoring case. It is an
+// automaton after Aho and Corasick.
+type keywordMatcher struct {
+	class  [256]byte // of a byte; 0 for bytes that are in no word
+	width  int       // the number of classes
 	next   []uint16  // by state and class
 	ending [][]int   // by state: the words that end there
 }
 
-// newKeywords makes the automaton of these words, which are in lower case.
-func newKeywords(words []string) *keywords {
-	k := &keywords{width: 1}
+// newKeywords builds the automaton for these words, which are in lower case.
+func newKeywords(words []string) *keywordMatcher {
+	k := &keywordMatcher{width: 1}
 	for _, w := range words {
 		for i := range len(w) {
 			if c := w[i]; k.class[c] == 0 {
@@ -40,12 +40,13 @@ func newKeywords(words []string) *keywords {
 		}
 		k.ending[state] = append(k.ending[state], n)
 	}
-	k.link()
+	k.linkSuffixes()
 	return k
 }
 
-// link fills in where each state goes on where no word does: to the longest end of it that begins a word.
-func (k *keywords) link() {
+// linkSuffixes fills in the next state for bytes that continue no word: the state of the longest
+// suffix that begins a word.
+func (k *keywordMatcher) linkSuffixes() {
 	fail := make([]int, len(k.ending))
 	var queue []int
 	for c := range k.width {
@@ -70,8 +71,8 @@ func (k *keywords) link() {
 	}
 }
 
-// find calls each with every word in the text, and where it ends.
-func (k *keywords) find(text string, each func(word, end int)) {
+// eachMatch calls each for every word in the text, with its end.
+func (k *keywordMatcher) eachMatch(text string, each func(word, end int)) {
 	state := 0
 	for i := range len(text) {
 		state = int(k.next[state*k.width+int(k.class[text[i]])])
@@ -81,8 +82,8 @@ func (k *keywords) find(text string, each func(word, end int)) {
 	}
 }
 
-// has reports whether a word stands in the text.
-func (k *keywords) has(text string) bool {
+// containsAny reports whether a word occurs in the text.
+func (k *keywordMatcher) containsAny(text string) bool {
 	state := 0
 	for i := range len(text) {
 		state = int(k.next[state*k.width+int(k.class[text[i]])])

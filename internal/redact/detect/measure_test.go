@@ -23,8 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "write the table of docs/redaction.md anew")
 
-// How well each detector does on texts that are made up here: how much of its data it finds, and how many
-// look-alikes it takes for data. And on texts that other people wrote. The documentation shows the table.
+// This test measures each detector on made-up texts, for the data that it finds and the look-alikes
+// that it reports, and on texts that other people wrote. The documentation shows the table.
 func TestNames16TheDocumentationSaysHowWellEachDetectorDoes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| detector | made-up data | found | look-alikes | taken for data |\n| --- | --- | ---: | --- | ---: |\n")
@@ -80,10 +80,11 @@ func checkTable(t *testing.T, name, table string) {
 	}
 }
 
-// A corpus is made-up data of a kind, and what looks alike.
+// A corpus holds generators for data of one kind, and for look-alikes.
 type corpus struct{ data, alike []sample }
 
-// A sample makes n texts of a kind: a datum, or a text with the datum in ⟦brackets⟧. name is that of the member whose value a text is.
+// A sample makes n texts of a kind: data, or a text with the data in ⟦brackets⟧. name is the member
+// that holds the text.
 type sample struct {
 	what string
 	name string
@@ -91,12 +92,12 @@ type sample struct {
 	each func(r *rand.Rand, i int) string
 }
 
-// sentences are what stands around a datum in a text, as servers write.
+// sentences are texts around data, as servers write them.
 var sentences = []string{
 	"%s", "See %s.", "(%s)", "a line\n%s\nanother", "from %s to somebody", `{"value": "%s", "n": 17}`, "2026-11-23T10:15:30Z info %s ok", "a,%s,b", "<td>%s</td>", "**%s**: yes",
 }
 
-// measure says how many of the texts were found as data: of data exactly, of look-alikes in any part.
+// measure counts the texts in which data was found: data exactly, look-alikes in any part.
 func measure(kind switchboard.Detector, s *sample, exactly bool) string {
 	r := rand.New(rand.NewPCG(16, uint64(len(s.what))))
 	found, n := 0, 0
@@ -112,7 +113,7 @@ func measure(kind switchboard.Detector, s *sample, exactly bool) string {
 		text := fmt.Sprintf(texts[n%len(texts)], datum)
 		n++
 		from, to := strings.Index(text, datum), strings.Index(text, datum)+len(datum)
-		if head, rest, ok := strings.Cut(text, "⟦"); ok { // the datum is a part of it
+		if head, rest, ok := strings.Cut(text, "⟦"); ok { // the data is a part of the text
 			datum, rest, _ = strings.Cut(rest, "⟧")
 			text, from, to = head+datum+rest, len(head), len(head)+len(datum)
 		}
@@ -132,7 +133,7 @@ func list(all ...string) func(*rand.Rand, int) string {
 	return func(_ *rand.Rand, i int) string { return all[i%len(all)] }
 }
 
-// row is n random characters out of these.
+// row returns n random characters from an alphabet.
 func row(r *rand.Rand, n int, of string) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -299,7 +300,7 @@ func uuid(r *rand.Rand) string {
 	return row(r, 8, hexes) + "-" + row(r, 4, hexes) + "-4" + row(r, 3, hexes) + "-a" + row(r, 3, hexes) + "-" + row(r, 12, hexes)
 }
 
-// regions are those of which an example of a phone number is known.
+// regions are those with a known example of a phone number.
 var regions = func() (all []string) {
 	for region := range phonenumbers.GetSupportedRegions() {
 		all = append(all, region)
@@ -318,7 +319,7 @@ func example(f phonenumbers.PhoneNumberFormat) func(*rand.Rand, int) string {
 	}
 }
 
-// cardOf is a number that passes the check, of one of eight brands.
+// cardOf returns a number of one of eight brands with valid check digit.
 func cardOf(r *rand.Rand, i int) string {
 	brand := []struct {
 		prefix string
@@ -326,15 +327,15 @@ func cardOf(r *rand.Rand, i int) string {
 	}{{"4", 16}, {"51", 16}, {"2221", 16}, {"37", 15}, {"6011", 16}, {"3528", 16}, {"36", 14}, {"62", 16}}[i%8]
 	b := []byte(brand.prefix + row(r, brand.length-len(brand.prefix), figures))
 	for c := byte('0'); c <= '9'; c++ {
-		if b[len(b)-1] = c; luhn(b) {
+		if b[len(b)-1] = c; luhnValid(b) {
 			break
 		}
 	}
 	return string(b)
 }
 
-// grouped parts the characters as they are embossed: a card of 15 digits in 4, 6 and 5, one of 14 in 4, 6 and 4,
-// others in fours.
+// grouped separates the characters as on an embossed card: 15 digits in 4, 6 and 5, 14 digits in 4,
+// 6 and 4, others in fours.
 func grouped(all, sep string) string {
 	var parts []string
 	for size := 4; len(all) > 0; {
@@ -351,19 +352,19 @@ func grouped(all, sep string) string {
 
 var ibanCountries = slices.Sorted(maps.Keys(ibanLengths))
 
-// ibanOf is a number that passes the check, of a country.
+// ibanOf returns a valid account number of a country.
 func ibanOf(r *rand.Rand, i int) string {
 	country := ibanCountries[i%len(ibanCountries)]
 	rest := row(r, ibanLengths[country]-4, figures)
 	for check := 2; check < 99; check++ {
-		if n := fmt.Sprintf("%s%02d%s", country, check, rest); mod97([]byte(n)) {
+		if n := fmt.Sprintf("%s%02d%s", country, check, rest); checkDigitsValid([]byte(n)) {
 			return n
 		}
 	}
 	return ""
 }
 
-// serviceKey is a key as one of 14 services gives it out.
+// serviceKey returns a key in the format of one of 14 services.
 func serviceKey(r *rand.Rand, i int) string {
 	switch i % 14 {
 	case 0:
@@ -400,8 +401,9 @@ func serviceKey(r *rand.Rand, i int) string {
 // realFiles are descriptions of tools, tasks and attacks.
 var realFiles = []string{"catalog/servers.jsonl.gz", "poison/hard_negatives.jsonl", "poison/positives.jsonl", "search/azure_e2e.jsonl", "search/mcpproxy_golden.jsonl", "search/mcptoolbenchpp.jsonl"}
 
-// judged are the hits in realFiles of which a person has said that they are no data. All others were looked at
-// too. A change of the detectors that finds others shows in the table, and somebody judges these.
+// judged are the hits in realFiles that a person has judged to be no data. All other hits were
+// looked at too. If a change of the detectors finds others, the table shows it, and a person must
+// judge them.
 var judged = map[string]bool{
 	"email xero-mcp-server@john-zhang-dev.json": true,
 	"ip 100.0.0.0":                       true,
@@ -444,7 +446,7 @@ func measureReal() (table string, err error) {
 	return b.String(), nil
 }
 
-// eachText gives f all texts of a value, and the names of members, in any order.
+// eachText calls f for all texts of a value, with the names of their members, in any order.
 func eachText(v any, name string, f func(text, name string)) {
 	switch v := v.(type) {
 	case string:

@@ -8,91 +8,94 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// phoneWords name phone numbers: in the name of a member, or before a number in a text.
+// phoneWords announce phone numbers, as the name of a member or before a number in a text.
 var phoneWords = map[string]bool{
 	"phone": true, "phones": true, "phonenumber": true, "telephone": true, "tel": true, "telefon": true, "telefono": true,
 	"teléfono": true, "téléphone": true, "mobile": true, "mobil": true, "cell": true, "cellphone": true, "fax": true,
 	"whatsapp": true, "msisdn": true, "handy": true, "hotline": true, "sms": true,
 }
 
-// trunkRegions are where numbers without the code of their country begin with a 0, and where that is most written.
+// trunkRegions are regions with a leading 0 in national numbers, which are often written without
+// the country code.
 var trunkRegions = []string{"DE", "FR", "GB", "NL", "BE", "AT", "CH", "SE", "AU", "NZ", "JP", "KR", "IN", "ZA", "TR", "PL"}
 
-// How many digits a phone number has.
+// The number of digits of a phone number.
 const (
-	minPhone   = 6  // behind a word that says that it is one
-	minForeign = 8  // with the code of its country
+	minPhone   = 6  // after a word that announces it
+	minForeign = 8  // with its country code
 	maxPhone   = 15 // E.164
 )
 
-// maxChecks bounds the candidates of a result that are held against the metadata, which takes some 10 µs each.
-// The others count as found.
+// maxChecks limits the candidates of a result that are checked against the metadata, which takes
+// some 10 µs each. The others count as found.
 const maxChecks = 500
 
-// A dialled is a row of digits that could be a phone number.
-type dialled struct {
-	from   int // with its + and parenthesis
+// A digitRow is a row of digits that could be a phone number.
+type digitRow struct {
+	from   int // including + and parenthesis
 	plus   bool
 	digits [maxPhone + 3]byte
 	n      int
-	ends   [8]struct{ at, n int } // of each group: where, and after how many digits
+	ends   [8]struct{ at, n int } // of each group: its end, and the digits up to there
 	groups int
-	spaced bool // a space, and nothing else, parts the groups
+	spaced bool // spaces alone separate the groups
 }
 
-// phone looks at the digits that begin at i. It returns where to go on, or 0 where they are no phone number.
-func (s *Search) phone(text string, i int, named naming) int {
-	var d dialled
-	if !canBegin(text, i, named) || !d.read(text, i) {
+// findPhone checks the digits that begin at i. It returns where the search continues, or 0 if they
+// are not a phone number.
+func (s *Search) findPhone(text string, i int, named nameHints) int {
+	var d digitRow
+	if !canBegin(text, i, named) || !d.readGroups(text, i) {
 		return 0
 	}
 	switch {
 	case d.plus:
-		return s.foreign(&d, 0)
-	case d.n >= minPhone && !d.date() && (named&namesPhone != 0 || labelled(text, d.from)):
-		return s.called(text, &d, d.groups)
+		return s.findInternational(&d, 0)
+	case d.n >= minPhone && !d.isDate() && (named&namesPhone != 0 || isAnnounced(text, d.from)):
+		return s.addPhone(text, &d, d.groups)
 	case d.n > 10 && d.digits[0] == '0' && d.digits[1] == '0' && d.digits[2] != '0':
-		return s.foreign(&d, 2)
-	case d.digits[0] == '0' && d.ends[0].n > 1: // the 0 is written with the code of the town
+		return s.findInternational(&d, 2)
+	case d.digits[0] == '0' && d.ends[0].n > 1: // the 0 is written together with the area code
 		for groups := 2; groups <= d.groups; groups++ {
-			if n := d.ends[groups-1].n; n >= 9 && n <= 12 && s.trunk(&d, groups) {
-				return s.called(text, &d, groups)
+			if n := d.ends[groups-1].n; n >= 9 && n <= 12 && s.isNational(&d, groups) {
+				return s.addPhone(text, &d, groups)
 			}
 		}
 	default:
-		if groups := d.american(text); groups > 0 && s.american(&d, groups) {
-			return s.called(text, &d, groups)
+		if groups := d.northAmericanGroups(text); groups > 0 && s.isNorthAmerican(&d, groups) {
+			return s.addPhone(text, &d, groups)
 		}
 	}
 	return 0
 }
 
-// canBegin reports whether a phone number may begin with the digits at i. It is cheap, and spares reading most numbers.
-func canBegin(text string, i int, named naming) bool {
+// canBegin reports whether a phone number may begin with the digits at i. It is cheap, and excludes
+// most numbers.
+func canBegin(text string, i int, named nameHints) bool {
 	first := i + 1
 	for first < len(text) && first-i < 4 && isDigit(text[first]) {
 		first++
 	}
 	american := first-i == 3 || first-i == 1 && text[i] == '1'
 	from := i
-	if at(text, from-1) == '(' {
+	if byteAt(text, from-1) == '(' {
 		from--
 	}
-	return american || text[i] == '0' && isDigit(at(text, i+1)) || named&namesPhone != 0 || at(text, from-1) == '+' || labelled(text, from)
+	return american || text[i] == '0' && isDigit(byteAt(text, i+1)) || named&namesPhone != 0 || byteAt(text, from-1) == '+' || isAnnounced(text, from)
 }
 
-// read reads groups of digits from i on, and what stands before them. It reports false for what is a part of
-// something else.
-func (d *dialled) read(text string, i int) bool {
+// readGroups reads groups of digits from i on, and the characters before them. It returns false for
+// digits that are part of something else.
+func (d *digitRow) readGroups(text string, i int) bool {
 	d.from, d.spaced = i, true
-	if at(text, d.from-1) == '(' {
+	if byteAt(text, d.from-1) == '(' {
 		d.from--
 	}
-	if at(text, d.from-1) == '+' {
+	if byteAt(text, d.from-1) == '+' {
 		d.from--
 		d.plus = true
 	}
-	if c := at(text, d.from-1); isWord(c) || !d.plus && isDigit(at(text, d.from-2)) && strings.IndexByte(".,-/:", c) >= 0 {
+	if c := byteAt(text, d.from-1); isWord(c) || !d.plus && isDigit(byteAt(text, d.from-2)) && strings.IndexByte(".,-/:", c) >= 0 {
 		return false
 	}
 	for j := i; d.groups < len(d.ends); {
@@ -102,7 +105,7 @@ func (d *dialled) read(text string, i int) bool {
 			d.n++
 			j++
 		}
-		if d.n > maxPhone+2 || isDigit(at(text, j)) {
+		if d.n > maxPhone+2 || isDigit(byteAt(text, j)) {
 			d.n -= j - from
 			return d.groups > 0 // the group belongs to something else
 		}
@@ -112,7 +115,7 @@ func (d *dialled) read(text string, i int) bool {
 		for size < 3 && j+size < len(text) && strings.IndexByte(" -./()", text[j+size]) >= 0 {
 			size++
 		}
-		if size == 0 || !isDigit(at(text, j+size)) {
+		if size == 0 || !isDigit(byteAt(text, j+size)) {
 			break
 		}
 		d.spaced = d.spaced && text[j] == ' '
@@ -121,8 +124,8 @@ func (d *dialled) read(text string, i int) bool {
 	return true
 }
 
-// date reports whether the groups are those of a date.
-func (d *dialled) date() bool {
+// isDate reports whether the groups form a date.
+func (d *digitRow) isDate() bool {
 	if d.groups < 3 || d.spaced {
 		return false
 	}
@@ -130,9 +133,9 @@ func (d *dialled) date() bool {
 	return a == 4 && b == 2 && c == 2 || a <= 2 && b <= 2 && c == 4
 }
 
-// american returns how many groups are those of a number of the United States, Canada or the Caribbean: 3, 3 and 4
-// digits, perhaps behind a 1; or 0.
-func (d *dialled) american(text string) int {
+// northAmericanGroups returns the number of groups that form a number of the United States, Canada
+// or the Caribbean: 3, 3 and 4 digits, perhaps after a 1; or 0.
+func (d *digitRow) northAmericanGroups(text string) int {
 	groups, own := 3, 0
 	if d.digits[0] == '1' && d.ends[0].n == 1 {
 		groups, own = 4, 1
@@ -141,30 +144,31 @@ func (d *dialled) american(text string) int {
 		return 0
 	}
 	end := d.ends[groups-1].at
-	if isWord(at(text, end)) || strings.IndexByte("-./", at(text, end)) >= 0 && isWord(at(text, end+1)) {
+	if isWord(byteAt(text, end)) || strings.IndexByte("-./", byteAt(text, end)) >= 0 && isWord(byteAt(text, end+1)) {
 		return 0
 	}
 	return groups
 }
 
-// american reports whether the ten digits at the end of so many groups are a number that is given out, or one that
-// is kept for examples.
-func (s *Search) american(d *dialled, groups int) bool {
+// isNorthAmerican reports whether the ten digits at the end of the groups are an assigned number,
+// or one that is reserved for examples.
+func (s *Search) isNorthAmerican(d *digitRow, groups int) bool {
 	n := d.ends[groups-1].n
 	number := string(d.digits[n-10 : n])
 	if strings.HasPrefix(number, "555") {
 		return true
 	}
-	if s.checks++; s.checks > maxChecks {
+	if s.phoneChecks++; s.phoneChecks > maxChecks {
 		return true
 	}
 	parsed, err := phonenumbers.Parse(number, "US")
 	return err == nil && phonenumbers.IsValidNumber(parsed)
 }
 
-// trunk reports whether so many groups are a number in one of trunkRegions, in groups as that region writes it.
-func (s *Search) trunk(d *dialled, groups int) bool {
-	if s.checks += len(trunkRegions); s.checks > maxChecks {
+// isNational reports whether the groups form a number in one of trunkRegions, grouped as that region
+// writes it.
+func (s *Search) isNational(d *digitRow, groups int) bool {
+	if s.phoneChecks += len(trunkRegions); s.phoneChecks > maxChecks {
 		return true
 	}
 	n := d.ends[groups-1].n
@@ -174,50 +178,50 @@ func (s *Search) trunk(d *dialled, groups int) bool {
 			continue
 		}
 		written := strings.NewReplacer("(", "", ")", "").Replace(phonenumbers.Format(parsed, phonenumbers.NATIONAL))
-		if own := (dialled{}); own.read(written, 0) && own.groups == groups && own.sizes(groups) == d.sizes(groups) {
+		if own := (digitRow{}); own.readGroups(written, 0) && own.groups == groups && own.groupEnds(groups) == d.groupEnds(groups) {
 			return true
 		}
 	}
 	return false
 }
 
-// sizes are after how many digits each of so many groups ends.
-func (d *dialled) sizes(groups int) (sizes [8]int) {
+// groupEnds returns the number of digits at the end of each group.
+func (d *digitRow) groupEnds(groups int) (sizes [8]int) {
 	for i := range groups {
 		sizes[i] = d.ends[i].n
 	}
 	return sizes
 }
 
-// foreign looks for a number with the code of its country in as many groups as can be, behind the first skip
-// digits: one that is given out, else one of the right length.
-func (s *Search) foreign(d *dialled, skip int) int {
+// findInternational looks for a number with a country code in as many groups as possible, after the
+// first skip digits. It prefers an assigned number, and accepts one of a possible length.
+func (s *Search) findInternational(d *digitRow, skip int) int {
 	possible := 0
 	for groups := d.groups; groups > 0; groups-- {
 		n := d.ends[groups-1].n - skip
 		if n < minForeign || n > maxPhone {
 			continue
 		}
-		if s.checks++; s.checks > maxChecks {
-			return s.dialled(d, groups, skip, nil)
+		if s.phoneChecks++; s.phoneChecks > maxChecks {
+			return s.addInternational(d, groups, skip, nil)
 		}
 		parsed, err := phonenumbers.Parse("+"+string(d.digits[skip:skip+n]), "")
 		switch {
 		case err != nil || !phonenumbers.IsPossibleNumber(parsed):
 		case phonenumbers.IsValidNumber(parsed):
-			return s.dialled(d, groups, skip, parsed)
+			return s.addInternational(d, groups, skip, parsed)
 		case possible == 0 && skip == 0:
 			possible = groups
 		}
 	}
 	if possible > 0 {
-		return s.dialled(d, possible, skip, nil)
+		return s.addInternational(d, possible, skip, nil)
 	}
 	return 0
 }
 
-// dialled notes the number in so many groups.
-func (s *Search) dialled(d *dialled, groups, skip int, parsed *phonenumbers.PhoneNumber) int {
+// addInternational records the number in these groups.
+func (s *Search) addInternational(d *digitRow, groups, skip int, parsed *phonenumbers.PhoneNumber) int {
 	n, end := d.ends[groups-1].n, d.ends[groups-1].at
 	same := []string{string(d.digits[:n]), string(d.digits[skip:n])}
 	if parsed != nil {
@@ -227,37 +231,37 @@ func (s *Search) dialled(d *dialled, groups, skip int, parsed *phonenumbers.Phon
 			same = append(same, own)
 		}
 	}
-	s.add(switchboard.DetectPhone, d.from, end, same...)
+	s.addFound(switchboard.DetectPhone, d.from, end, same...)
 	return end
 }
 
-// called notes the number in so many groups, with its extension.
-func (s *Search) called(text string, d *dialled, groups int) int {
+// addPhone records the number in these groups, with its extension.
+func (s *Search) addPhone(text string, d *digitRow, groups int) int {
 	for groups > 1 && d.ends[groups-1].n > maxPhone {
 		groups--
 	}
 	n, end := d.ends[groups-1].n, d.ends[groups-1].at
-	s.add(switchboard.DetectPhone, d.from, extension(text, end), string(d.digits[:n]))
+	s.addFound(switchboard.DetectPhone, d.from, extensionEnd(text, end), string(d.digits[:n]))
 	return end
 }
 
-// extension returns where the number of an extension ends that follows at i, or i.
-func extension(text string, i int) int {
+// extensionEnd returns the end of an extension number that follows at i, or i.
+func extensionEnd(text string, i int) int {
 	j := i
-	for at(text, j) == ' ' || at(text, j) == ',' {
+	for byteAt(text, j) == ' ' || byteAt(text, j) == ',' {
 		j++
 	}
 	for _, word := range []string{"extension", "ext.", "ext", "x"} {
 		if len(text)-j > len(word) && strings.EqualFold(text[j:j+len(word)], word) {
 			j += len(word)
-			for at(text, j) == ' ' || at(text, j) == ':' {
+			for byteAt(text, j) == ' ' || byteAt(text, j) == ':' {
 				j++
 			}
 			from := j
-			for isDigit(at(text, j)) && j-from < 7 {
+			for isDigit(byteAt(text, j)) && j-from < 7 {
 				j++
 			}
-			if j > from && j-from < 7 && !isWord(at(text, j)) {
+			if j > from && j-from < 7 && !isWord(byteAt(text, j)) {
 				return j
 			}
 			return i
@@ -266,15 +270,15 @@ func extension(text string, i int) int {
 	return i
 }
 
-// labelled reports whether the number that begins at i stands behind a word that says that it is one, perhaps
-// with a word or two between them, as in "the phone number is".
-func labelled(text string, i int) bool {
+// isAnnounced reports whether a word that announces a phone number precedes i, perhaps with a word
+// or two between, as in "the phone number is".
+func isAnnounced(text string, i int) bool {
 	for skip := range 3 {
-		word, from := before(text, i, 6-2*skip)
-		if isOne(phoneWords, word) {
+		word, from := wordBefore(text, i, 6-2*skip)
+		if containsFold(phoneWords, word) {
 			return true
 		}
-		if !isOne(linking, word) {
+		if !containsFold(linkingWords, word) {
 			return false
 		}
 		i = from
@@ -282,4 +286,4 @@ func labelled(text string, i int) bool {
 	return false
 }
 
-var linking = map[string]bool{"number": true, "no": true, "nr": true, "is": true, "at": true, "to": true}
+var linkingWords = map[string]bool{"number": true, "no": true, "nr": true, "is": true, "at": true, "to": true}

@@ -14,14 +14,15 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// The rules are those of gitleaks, in its own file. What it leaves to the path of a file is left out: a result has
-// none. Expressions are compiled when something in a text looks as if they could match.
+// The rules of gitleaks, in its own file. Rules and conditions about the path of a file are left
+// out: a result has no path. Expressions are compiled when a text first looks as if they could
+// match.
 //
 //go:embed gitleaks/gitleaks.toml
 var ruleFile string
 
-// rules are read when the first text is searched for credentials.
-var rules = sync.OnceValue(func() *ruleSet {
+// loadRules reads the rules when the first text is searched for credentials.
+var loadRules = sync.OnceValue(func() *ruleSet {
 	set, err := readRules(ruleFile)
 	if err != nil {
 		panic("the rules for credentials: " + err.Error()) // a test reads them
@@ -29,51 +30,52 @@ var rules = sync.OnceValue(func() *ruleSet {
 	return set
 })
 
-// A ruleSet is what is known of credentials.
+// A ruleSet holds everything that is known about credentials.
 type ruleSet struct {
-	rules    []*rule
+	rules    []*secretRule
 	words    []string // the keywords of all rules, in lower case
-	keywords *keywords
-	by       [][]*rule // by word
-	allowed  []*allowance
+	keywords *keywordMatcher
+	byWord   [][]*secretRule // by index in words
+	allowed  []*allowedPattern
 }
 
-// A shape is where the credential stands that a rule finds by a keyword.
-type shape byte
+// A secretPosition says where a credential is, relative to the keyword of its rule.
+type secretPosition byte
 
 const (
-	// around is anywhere near the keyword.
-	around shape = iota
-	// within is a row of characters without a space or quote, of which the keyword is a part.
-	within
-	// assigned is what a name is given, of which the keyword is a part: api_key = "…".
-	assigned
-	// ours are rules that are no expressions.
-	ours
+	// nearKeyword: anywhere near the keyword.
+	nearKeyword secretPosition = iota
+	// inRow: a row of characters without spaces or quotes that contains the keyword.
+	inRow
+	// assignedValue: the value assigned to a name that contains the keyword: api_key = "…".
+	assignedValue
+	// customRule: rules of our own that are not expressions.
+	customRule
 )
 
-// A rule says what one kind of credential looks like.
-type rule struct {
-	id       string
-	keywords []string // in lower case
-	shape    shape
-	least    int     // the length of the shortest credential
-	most     int     // of the longest; at most maxMatch
-	entropy  float64 // more than this; 0 is any
-	group    int
-	allowed  []*allowance
+// A secretRule describes one kind of credential.
+type secretRule struct {
+	id        string
+	keywords  []string // in lower case
+	position  secretPosition
+	minLength int     // the length of the shortest credential
+	maxLength int     // of the longest; at most maxMatch
+	entropy   float64 // must be exceeded; 0 means any
+	group     int
+	allowed   []*allowedPattern
 
-	// Of those that begin with the keyword or near it.
-	heads   []head
-	bounded bool // at the border of a word
-	solid   bool // a match is one row of characters
+	// For rules with a match that begins with the keyword or near it.
+	heads        []matchStart
+	wordBoundary bool // only at the border of a word
+	singleRow    bool // a match is one row of characters
 
 	expr func() *regexp.Regexp
-	find func(text string, from, end int) (int, int) // of ours
+	find func(text string, from, end int) (int, int) // for shape ours
 }
 
-// A head is what the first bytes of a credential can be, and where among them the keyword is.
-type head struct {
+// A matchStart describes the first bytes of a credential, and the position of the keyword among
+// them.
+type matchStart struct {
 	bytes   []charset
 	keyword int
 }
@@ -81,7 +83,7 @@ type head struct {
 // A charset is a set of ASCII characters.
 type charset [2]uint64
 
-func (c *charset) put(b byte) {
+func (c *charset) add(b byte) {
 	if b < 0x80 {
 		c[b/64] |= 1 << (b % 64)
 	}
@@ -89,11 +91,11 @@ func (c *charset) put(b byte) {
 
 func (c *charset) has(b byte) bool { return b < 0x80 && c[b/64]&(1<<(b%64)) != 0 }
 
-// few reports whether c is no more than some spellings of one letter.
-func (c *charset) few() bool { return bits.OnesCount64(c[0])+bits.OnesCount64(c[1]) <= 4 }
+// oneLetter reports whether c holds no more than the spellings of one letter.
+func (c *charset) oneLetter() bool { return bits.OnesCount64(c[0])+bits.OnesCount64(c[1]) <= 4 }
 
-// begins reports whether the text goes on like that from i on.
-func (h *head) begins(text string, i int) bool {
+// matchesAt reports whether the text at i matches the head.
+func (h *matchStart) matchesAt(text string, i int) bool {
 	if i < 0 || len(text)-i < len(h.bytes) {
 		return false
 	}
@@ -105,15 +107,15 @@ func (h *head) begins(text string, i int) bool {
 	return true
 }
 
-// An allowance is what looks like a credential and is none.
-type allowance struct {
+// An allowedPattern describes text that looks like a credential but is not one.
+type allowedPattern struct {
 	target string // secret, match or line
 	expr   func() *regexp.Regexp
-	words  func() *keywords
+	words  func() *keywordMatcher
 }
 
-// allows reports whether the credential in the match is none.
-func (a *allowance) allows(secret, match, line string) bool {
+// covers reports whether the allowance covers the match.
+func (a *allowedPattern) covers(secret, match, line string) bool {
 	text := secret
 	switch a.target {
 	case "match":
@@ -121,10 +123,10 @@ func (a *allowance) allows(secret, match, line string) bool {
 	case "line":
 		text = line
 	}
-	return a.expr != nil && a.expr().MatchString(text) || a.words != nil && a.words().has(secret)
+	return a.expr != nil && a.expr().MatchString(text) || a.words != nil && a.words().containsAny(secret)
 }
 
-// The form of rules in the file.
+// The format of the rules in the file.
 type (
 	ruleTable struct {
 		ID          string
@@ -152,38 +154,39 @@ func readRules(text string) (*ruleSet, error) {
 	if _, err := toml.Decode(text, &file); err != nil {
 		return nil, err
 	}
-	set := &ruleSet{allowed: allowances([]allowTable{file.Allowlist})}
+	set := &ruleSet{allowed: newAllowed([]allowTable{file.Allowlist})}
 	for _, t := range file.Rules {
-		if t.Regex == "" || t.Path != "" || t.ID == "private-key" { // ours finds longer ones
+		if t.Regex == "" || t.Path != "" || t.ID == "private-key" { // our own rule finds longer ones
 			continue
 		}
-		allowed := allowances(t.Allowlists)
-		for _, expr := range alternatives(t.Regex) {
-			r := &rule{id: t.ID, entropy: t.Entropy, group: t.SecretGroup, allowed: allowed, expr: compiled(expr)}
-			if err := r.understand(expr, t.Keywords); err != nil {
+		allowed := newAllowed(t.Allowlists)
+		for _, expr := range splitAlternatives(t.Regex) {
+			r := &secretRule{id: t.ID, entropy: t.Entropy, group: t.SecretGroup, allowed: allowed, expr: compileLater(expr)}
+			if err := r.analyse(expr, t.Keywords); err != nil {
 				return nil, fmt.Errorf("%s: %w", t.ID, err)
 			}
 			set.rules = append(set.rules, r)
 		}
 	}
-	set.rules = append(set.rules, own...)
+	set.rules = append(set.rules, ownRules...)
 	at := map[string]int{}
 	for _, r := range set.rules {
 		for _, k := range r.keywords {
 			if _, ok := at[k]; !ok {
 				at[k] = len(set.words)
 				set.words = append(set.words, k)
-				set.by = append(set.by, nil)
+				set.byWord = append(set.byWord, nil)
 			}
-			set.by[at[k]] = append(set.by[at[k]], r)
+			set.byWord[at[k]] = append(set.byWord[at[k]], r)
 		}
 	}
 	set.keywords = newKeywords(set.words)
 	return set, nil
 }
 
-// compiled is the expressions as one, which is compiled when it is needed. In prose a sign may follow a credential.
-func compiled(exprs ...string) func() *regexp.Regexp {
+// compileLater returns the expressions as one, which is compiled on first use. In prose, punctuation
+// may follow a credential.
+func compileLater(exprs ...string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp {
 		if len(exprs) == 1 {
 			return regexp.MustCompile(strings.ReplaceAll(exprs[0], ruleEnds, proseEnds))
@@ -192,18 +195,18 @@ func compiled(exprs ...string) func() *regexp.Regexp {
 	})
 }
 
-// allowances leaves out what depends on paths alone.
-func allowances(tables []allowTable) (all []*allowance) {
+// newAllowed leaves out conditions about paths alone.
+func newAllowed(tables []allowTable) (all []*allowedPattern) {
 	for _, t := range tables {
 		if t.Condition == "AND" && len(t.Paths) > 0 || len(t.Regexes)+len(t.StopWords) == 0 {
 			continue
 		}
-		a := &allowance{target: t.RegexTarget}
+		a := &allowedPattern{target: t.RegexTarget}
 		if len(t.Regexes) > 0 {
-			a.expr = compiled(t.Regexes...)
+			a.expr = compileLater(t.Regexes...)
 		}
 		if len(t.StopWords) > 0 {
-			a.words = sync.OnceValue(func() *keywords {
+			a.words = sync.OnceValue(func() *keywordMatcher {
 				words := make([]string, len(t.StopWords))
 				for i, w := range t.StopWords {
 					words[i] = strings.ToLower(w)
@@ -216,19 +219,19 @@ func allowances(tables []allowTable) (all []*allowance) {
 	return all
 }
 
-// Parts that many expressions of the file share.
+// Parts that many expressions of the file have in common.
 const (
-	ruleAssigns = `(?:[ \t\w.-]{0,20})[\s'"]{0,3}`                  // behind the keyword, and then a sign such as = or :
+	ruleAssigns = `(?:[ \t\w.-]{0,20})[\s'"]{0,3}`                  // after the keyword, followed by a sign such as = or :
 	ruleSign    = `(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)[\x60'"\s=]{0,5}` // between the name and the credential
-	ruleEnds    = "(?:[\\x60'\"\\s;]|\\\\[nr]|$)"                   // behind the credential
+	ruleEnds    = "(?:[\\x60'\"\\s;]|\\\\[nr]|$)"                   // after the credential
 	proseEnds   = "(?:[\\x60'\"\\s;,.!?:&|<>(){}\\[\\]*#~]|\\\\[nr]|$)"
 )
 
-// maxMatch bounds how far a match is looked for.
+// maxMatch limits the length of a match.
 const maxMatch = 16 << 10
 
-// alternatives takes an expression apart that is several, each with an end of its own.
-func alternatives(expr string) []string {
+// splitAlternatives splits an expression that joins several, each with an end of its own.
+func splitAlternatives(expr string) []string {
 	parts := strings.Split(expr, ruleEnds+"|")
 	for i := range parts {
 		if i < len(parts)-1 {
@@ -241,15 +244,15 @@ func alternatives(expr string) []string {
 	return parts
 }
 
-// understand works out from the expression where its matches can be.
-func (r *rule) understand(expr string, keywords []string) error {
+// analyse derives from the expression where its matches can be.
+func (r *secretRule) analyse(expr string, keywords []string) error {
 	core, _ := strings.CutSuffix(expr, ruleEnds)
 	tree, err := syntax.Parse(core, syntax.Perl)
 	if err != nil {
 		return err
 	}
-	r.least, r.most = lengths(tree)
-	r.solid = !spaced(tree)
+	r.minLength, r.maxLength = matchLengths(tree)
+	r.singleRow = !matchesSeparator(tree)
 	for _, k := range keywords {
 		r.keywords = append(r.keywords, strings.ToLower(k))
 	}
@@ -258,30 +261,30 @@ func (r *rule) understand(expr string, keywords []string) error {
 	spelt := slices.DeleteFunc(slices.Clone(r.keywords), func(k string) bool { return !strings.Contains(said, k) })
 	switch {
 	case isAssigned:
-		r.shape = assigned
+		r.position = assignedValue
 		if tree, err = syntax.Parse(value, syntax.Perl); err != nil {
 			return err
 		}
-		r.least, r.most = lengths(tree)
-	case r.anchor(tree) && r.solid:
-		r.shape = within
-	case r.solid && len(spelt) > 0:
-		r.shape, r.keywords = within, spelt
+		r.minLength, r.maxLength = matchLengths(tree)
+	case r.anchorAtKeyword(tree) && r.singleRow:
+		r.position = inRow
+	case r.singleRow && len(spelt) > 0:
+		r.position, r.keywords = inRow, spelt
 	}
 	return nil
 }
 
-// anchor notes how matches begin, and reports whether each begins with one of the keywords, or near it. The other
-// keywords then say nothing.
-func (r *rule) anchor(tree *syntax.Regexp) bool {
-	var heads []head
+// anchorAtKeyword records how matches begin, and reports whether each match begins with one of the
+// keywords, or near it. Then the other keywords are not needed.
+func (r *secretRule) anchorAtKeyword(tree *syntax.Regexp) bool {
+	var heads []matchStart
 	var keywords []string
-	begins, _ := headsOf(tree)
+	begins, _ := matchStarts(tree)
 	for _, bytes := range begins {
 		found := false
 		for _, k := range r.keywords {
-			if at := keywordAt(bytes, k); at >= 0 {
-				heads, found = append(heads, head{bytes, at}), true
+			if at := keywordIndex(bytes, k); at >= 0 {
+				heads, found = append(heads, matchStart{bytes, at}), true
 				keywords = append(keywords, k)
 			}
 		}
@@ -293,7 +296,7 @@ func (r *rule) anchor(tree *syntax.Regexp) bool {
 	r.heads, r.keywords = heads, slices.Compact(keywords)
 	for first := tree; ; first = first.Sub[0] {
 		if first.Op == syntax.OpWordBoundary {
-			r.bounded = true
+			r.wordBoundary = true
 		}
 		if first.Op != syntax.OpCapture && first.Op != syntax.OpConcat {
 			return true
@@ -301,13 +304,13 @@ func (r *rule) anchor(tree *syntax.Regexp) bool {
 	}
 }
 
-// keywordAt returns where the keyword stands in what begins so, or -1.
-func keywordAt(bytes []charset, keyword string) int {
+// keywordIndex returns the position of the keyword in bytes, or -1.
+func keywordIndex(bytes []charset, keyword string) int {
 	for at := range bytes {
 		fits := len(bytes)-at >= len(keyword)
 		for i := 0; fits && i < len(keyword); i++ {
 			set := &bytes[at+i]
-			fits = set.few() && (set.has(keyword[i]) || isLetter(keyword[i]) && set.has(keyword[i]&^0x20))
+			fits = set.oneLetter() && (set.has(keyword[i]) || isLetter(keyword[i]) && set.has(keyword[i]&^0x20))
 		}
 		if fits {
 			return at
@@ -316,15 +319,15 @@ func keywordAt(bytes []charset, keyword string) int {
 	return -1
 }
 
-// How much of what matches begin with is looked at.
+// How much of the beginning of matches is analysed.
 const (
 	maxHead  = 24
 	maxHeads = 8
 )
 
-// headsOf returns what matches of t can begin with, and whether that is all of them. Where there are too many ways,
-// it returns one that says nothing.
-func headsOf(t *syntax.Regexp) (heads [][]charset, all bool) {
+// matchStarts returns the possible beginnings of matches of t, and whether they are complete. If
+// there are too many, it returns one empty beginning.
+func matchStarts(t *syntax.Regexp) (heads [][]charset, all bool) {
 	unknown := [][]charset{{}}
 	switch t.Op {
 	case syntax.OpEmptyMatch, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
@@ -336,10 +339,10 @@ func headsOf(t *syntax.Regexp) (heads [][]charset, all bool) {
 			if r >= 0x80 {
 				return [][]charset{one}, false
 			}
-			set.put(byte(r))
+			set.add(byte(r))
 			if t.Flags&syntax.FoldCase != 0 && isLetter(byte(r)) {
-				set.put(byte(r) | 0x20)
-				set.put(byte(r) &^ 0x20)
+				set.add(byte(r) | 0x20)
+				set.add(byte(r) &^ 0x20)
 			}
 			one = append(one, set)
 		}
@@ -351,17 +354,17 @@ func headsOf(t *syntax.Regexp) (heads [][]charset, all bool) {
 				return unknown, false
 			}
 			for r := t.Rune[i]; r <= t.Rune[i+1] && r < 0x80; r++ {
-				set.put(byte(r))
+				set.add(byte(r))
 			}
 		}
 		return [][]charset{{set}}, true
 	case syntax.OpCapture:
-		return headsOf(t.Sub[0])
+		return matchStarts(t.Sub[0])
 	case syntax.OpPlus:
-		heads, _ = headsOf(t.Sub[0])
+		heads, _ = matchStarts(t.Sub[0])
 		return heads, false
 	case syntax.OpRepeat:
-		one, exact := headsOf(t.Sub[0])
+		one, exact := matchStarts(t.Sub[0])
 		switch {
 		case t.Min == 0:
 			return unknown, false
@@ -376,7 +379,7 @@ func headsOf(t *syntax.Regexp) (heads [][]charset, all bool) {
 	case syntax.OpConcat:
 		heads = unknown
 		for _, sub := range t.Sub {
-			more, exact := headsOf(sub)
+			more, exact := matchStarts(sub)
 			if len(heads)*len(more) > maxHeads {
 				return heads, false
 			}
@@ -395,7 +398,7 @@ func headsOf(t *syntax.Regexp) (heads [][]charset, all bool) {
 	case syntax.OpAlternate:
 		all = true
 		for _, sub := range t.Sub {
-			more, exact := headsOf(sub)
+			more, exact := matchStarts(sub)
 			heads, all = append(heads, more...), all && exact
 		}
 		if len(heads) > maxHeads {
@@ -406,10 +409,10 @@ func headsOf(t *syntax.Regexp) (heads [][]charset, all bool) {
 	return unknown, false
 }
 
-// lengths are how short and how long a match can be, in bytes.
-func lengths(t *syntax.Regexp) (least, most int) {
+// matchLengths returns the shortest and the longest length of a match, in bytes.
+func matchLengths(t *syntax.Regexp) (least, most int) {
 	repeat := func(low, high int) {
-		a, b := lengths(t.Sub[0])
+		a, b := matchLengths(t.Sub[0])
 		least = a * low
 		if high < 0 || b*high > maxMatch {
 			most = maxMatch
@@ -423,7 +426,7 @@ func lengths(t *syntax.Regexp) (least, most int) {
 	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
 		return 1, 4
 	case syntax.OpCapture:
-		return lengths(t.Sub[0])
+		return matchLengths(t.Sub[0])
 	case syntax.OpStar:
 		repeat(0, -1)
 	case syntax.OpPlus:
@@ -434,37 +437,37 @@ func lengths(t *syntax.Regexp) (least, most int) {
 		repeat(t.Min, t.Max)
 	case syntax.OpConcat:
 		for _, sub := range t.Sub {
-			a, b := lengths(sub)
+			a, b := matchLengths(sub)
 			least, most = least+a, min(most+b, maxMatch)
 		}
 	case syntax.OpAlternate:
 		least = math.MaxInt
 		for _, sub := range t.Sub {
-			a, b := lengths(sub)
+			a, b := matchLengths(sub)
 			least, most = min(least, a), max(most, b)
 		}
 	}
 	return least, most
 }
 
-// spaced reports whether a match can hold what parts words: see isPart.
-func spaced(t *syntax.Regexp) bool {
+// matchesSeparator reports whether a match can contain a separator of words: see isPart.
+func matchesSeparator(t *syntax.Regexp) bool {
 	switch t.Op {
 	case syntax.OpAnyChar, syntax.OpAnyCharNotNL, syntax.OpEndText, syntax.OpEndLine, syntax.OpBeginText, syntax.OpBeginLine:
 		return true
 	case syntax.OpLiteral:
-		return strings.ContainsFunc(string(t.Rune), func(r rune) bool { return r < 0x80 && !isPart(byte(r)) })
+		return strings.ContainsFunc(string(t.Rune), func(r rune) bool { return r < 0x80 && !isSecretByte(byte(r)) })
 	case syntax.OpCharClass:
 		for c := range byte(0x80) {
 			for i := 0; i < len(t.Rune); i += 2 {
-				if !isPart(c) && t.Rune[i] <= rune(c) && rune(c) <= t.Rune[i+1] {
+				if !isSecretByte(c) && t.Rune[i] <= rune(c) && rune(c) <= t.Rune[i+1] {
 					return true
 				}
 			}
 		}
 	}
-	return slices.ContainsFunc(t.Sub, spaced)
+	return slices.ContainsFunc(t.Sub, matchesSeparator)
 }
 
-// isPart reports whether a credential can hold the byte, if it stands in a row without spaces and quotes.
-func isPart(c byte) bool { return c > ' ' && c != '"' && c != '\'' && c != '`' && c < 0x7f }
+// isSecretByte reports whether a credential without spaces and quotes can contain the byte.
+func isSecretByte(c byte) bool { return c > ' ' && c != '"' && c != '\'' && c != '`' && c < 0x7f }

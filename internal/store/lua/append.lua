@@ -1,8 +1,8 @@
--- Appends entries to a log, and gives nothing; or gives the number of its last entry
--- where that is another than it should be.
+-- Appends entries to a log, and returns ''. If the log has another last entry than expected, returns the number of
+-- its last entry instead.
 --
--- KEYS: the log. ARGV: the number of its last entry, what this call is known by (the
--- name of the only field of each entry), and the entries.
+-- KEYS: the log. ARGV: the number of the expected last entry, the id of this call (the name of the only field of each
+-- entry), and the entries.
 local log, after = KEYS[1], ARGV[1]
 local last = '0'
 if redis.call('EXISTS', log) == 1 then

@@ -1,14 +1,12 @@
--- Makes a change of values of one group, and gives 0; or gives the number of the first
--- write whose value is not of the version that it replaces, and changes nothing.
+-- Makes a change of values of one group, and returns 0. If a value does not have the version that its write replaces,
+-- changes nothing and returns the number of that write.
 --
 -- KEYS: the group's index, then each value.
--- ARGV: the new version, then of each write its name, the version that it replaces (or
--- nothing: any), for how many milliseconds it is kept (0: for ever; -: it is deleted),
--- and its data.
+-- ARGV: the new version; then for each write its name, the version that it replaces ('': any), its TTL in milliseconds
+-- (0: none; -: delete the value), and its data.
 --
--- A value is its version, the millisecond in which it expires (0: never), and its data.
--- The index has the names by that millisecond; those that are over are taken out some at
--- a time, and it expires itself with the last of them.
+-- A value is its version, the millisecond when it expires (0: never), and its data. The index holds the names, sorted by
+-- that millisecond. Names of expired values are removed some at a time, and the index expires with its last value.
 local index, version = KEYS[1], ARGV[1]
 local none = string.rep('\0', 8)
 

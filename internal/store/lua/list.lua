@@ -1,13 +1,12 @@
--- Gives the values of a group, as name and value by turns; or nothing where they are
--- more, or of more bytes, than one answer holds.
+-- Returns the values of a group, name and value by turns; false if they are more, or have more bytes, than one answer may
+-- hold.
 --
--- KEYS: the group's index. ARGV: what the keys of its values begin with, how many, how
--- many bytes.
+-- KEYS: the group's index. ARGV: the prefix of the keys of its values, the number of values and of bytes.
 if redis.call('ZCARD', KEYS[1]) > tonumber(ARGV[2]) then return false end
 local out, bytes = {}, tonumber(ARGV[3])
 for _, name in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
   local value = redis.call('GET', ARGV[1] .. name)
-  if value then -- else it has expired
+  if value then -- otherwise it has expired
     bytes = bytes - #name - #value
     if bytes < 0 then return false end
     table.insert(out, name)

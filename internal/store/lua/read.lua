@@ -1,7 +1,7 @@
--- Gives entries of a log, as number and data by turns: no more than their number and
--- their bytes allow, but one at least where there is one.
+-- Returns entries of a log, number and data by turns: up to a number of entries and of bytes, but at least one entry if
+-- there is one.
 --
--- KEYS: the log. ARGV: behind which entry, how many, how many bytes.
+-- KEYS: the log. ARGV: the entry to read after, the number of entries, the number of bytes.
 local from, left, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local out = {}
 while left > 0 do

@@ -1,5 +1,4 @@
--- Gives the number of a log's first entry (nothing where it has none) and that of its
--- last one.
+-- Returns the number of a log's first entry ('' if it has none) and of its last entry.
 --
 -- KEYS: the log.
 if redis.call('EXISTS', KEYS[1]) == 0 then return { '', '0' } end

@@ -1,9 +1,8 @@
--- Counts against each limit, as often as all allow, and gives how often, and for how many
--- microseconds to wait where that is less than is wanted now. It is take in store.go.
+-- Counts against all limits as often as each of them allows. Returns that number, and the microseconds to wait if it is less
+-- than the number wanted now. It is takeFromLimits in store.go.
 --
--- KEYS: the limits. ARGV: how many are wanted now, how many ahead, and for how many
--- microseconds; and of each limit the microseconds after which one more is free, and those
--- after which all are.
+-- KEYS: the limits. ARGV: the number wanted now, the number wanted ahead, and for how many microseconds; then for each limit
+-- the microseconds until one more is free, and until all are.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local want, ahead, later = tonumber(ARGV[1]), tonumber(ARGV[2]), now + ARGV[3]

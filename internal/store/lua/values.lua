@@ -1,8 +1,7 @@
--- Gives values of a group in the order of their names, false for what has expired: as
--- many as their bytes allow, but one at least.
+-- Returns values of a group in the order of their names, false for an expired value: up to a number of bytes, but at least
+-- one value.
 --
--- KEYS: the group's index. ARGV: what the keys of its values begin with, how many
--- bytes, then the names.
+-- KEYS: the group's index. ARGV: the prefix of the keys of its values, the number of bytes, then the names.
 local out, bytes = {}, tonumber(ARGV[2])
 for i = 3, #ARGV do
   local value = redis.call('GET', ARGV[1] .. ARGV[i])

@@ -1,0 +1,106 @@
+// Package admin answers the operators' reads and performs their actions: status, explain, search,
+// metrics, readiness, and disabling, enabling and restarting servers.
+//
+// It decides what a caller may see of these: the local principal is the operator and sees everything,
+// a caller with a key sees its own tenant. It changes nothing but the health of servers, and it makes
+// no decision that counts: Explain makes one only to show it. Package gateway serves the answers over
+// HTTP, and cmd/switchboard prints them.
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/archive"
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/search"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
+)
+
+// A Configuration is the configuration that is served, and how it was loaded.
+type Configuration struct {
+	*bind.State
+	Digest      switchboard.Digest
+	Loaded      time.Time
+	FaultySince map[string]time.Time               // by the name of a faulty part
+	PolicySince map[switchboard.TenantID]time.Time // when the policy of the tenant last changed
+	Refused     *RefusedReload                     // nil if the last reload was accepted
+}
+
+// ReaderOptions are the parts of a running Switchboard that a Reader reports on.
+type ReaderOptions struct {
+	Configuration func() Configuration // the present one
+	Binder        *bind.Binder
+	Runs          *run.Registry
+	Meter         *run.Meter
+	Fleet         *upstream.Fleet
+	Health        *health.Monitor
+	Store         store.Store
+	Cluster       *cluster.Cluster
+	Ledger        *receipt.Ledger
+	Recorder      *replay.Recorder
+
+	Ready    <-chan struct{} // closed once the servers' first offers are known
+	Started  time.Time
+	Version  string
+	Listens  bool            // it serves over HTTP
+	Stopping context.Context // done when the time to stop is over
+}
+
+// A Reader answers the operators' reads. Use NewReader. It is safe for concurrent use.
+type Reader struct {
+	o      ReaderOptions
+	search toolSearch
+}
+
+// NewReader returns a Reader.
+func NewReader(o ReaderOptions) *Reader { return &Reader{o: o} }
+
+// Docs returns the cache of tools as the search reads them, for searches in groups.
+func (r *Reader) Docs() *search.Cache { return &r.search.docs }
+
+// Offered returns the tools that a tenant may use, and the servers that have not listed their offer yet.
+func (r *Reader) Offered(id switchboard.TenantID) (tools []*switchboard.Tool, silent []switchboard.ServerID) {
+	c := r.o.Configuration()
+	t := c.Tenants[id]
+	if t == nil {
+		return nil, nil
+	}
+	for _, server := range t.Servers {
+		if c.Offers[server].Tools == nil {
+			silent = append(silent, server)
+		}
+	}
+	return t.View.Named("*/*"), silent
+}
+
+// RecordStatus is the status of receipts and of their archive.
+type RecordStatus struct {
+	Receipts receipt.Status `json:"receipts"`
+	Archive  archive.Status `json:"archive"`
+}
+
+// Fault says why receipts, their anchor or their archive cannot be written, or "".
+func (s *RecordStatus) Fault() string {
+	for _, why := range []string{s.Receipts.Fault, s.Receipts.Anchor, s.Archive.Fault} {
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// recordStatus returns nil if there are no receipts.
+func (r *Reader) recordStatus() *RecordStatus {
+	if !r.o.Ledger.Durable() {
+		return nil
+	}
+	return &RecordStatus{*r.o.Ledger.Status(), r.o.Recorder.Status()}
+}

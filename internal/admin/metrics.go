@@ -1,0 +1,63 @@
+package admin
+
+import (
+	"net/http"
+
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/telemetry"
+)
+
+// A Front counts what clients hold open. A *gateway.Gateway is one.
+type Front interface {
+	Open() (sessions, streams int)
+	TakenOver() int64
+}
+
+// A Scraper answers /metrics.
+type Scraper struct {
+	Reader   *Reader
+	Recorder *telemetry.Recorder
+	Engine   *policy.Engine
+	Front    Front
+}
+
+// Scrape answers /metrics. The local principal is the operator and gets everything. A caller
+// with a key gets the figures of its tenant and of that tenant's servers, without figures about the
+// calls of others.
+func (m *Scraper) Scrape(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error) {
+	r := m.Reader
+	st := r.o.Configuration()
+	v := telemetry.View{Version: r.o.Version, All: p.Auth == switchboard.AuthLocal, Tenant: p.Tenant}
+	for _, s := range health.States {
+		v.States = append(v.States, string(s))
+	}
+	mine := st.Tenants[p.Tenant]
+	for _, t := range st.Catalog.Tools() {
+		if v.All || mine != nil && mine.MayUseServer(t.ID.Server) {
+			v.Tools++
+		}
+	}
+	for _, s := range r.o.Fleet.Status() {
+		if !v.All && (mine == nil || !mine.MayUseServer(s.ID)) {
+			continue
+		}
+		fit, _ := r.o.Health.Status(s.ID)
+		v.Servers = append(v.Servers, telemetry.Server{
+			ID: s.ID, State: string(fit.State), Connections: s.Connections, InFlight: s.InFlight - s.Waiting, Waiting: s.Waiting, Restarts: int64(s.Restarts),
+		})
+	}
+	v.Configuration, v.Refused, v.Faulty = st.Digest, st.Refused != nil, len(st.Config.Faulty)
+	v.Runs = len(r.o.Runs.All())
+	v.Sessions, v.Streams = m.Front.Open()
+	v.TakenOver, v.Restored = m.Front.TakenOver(), r.o.Runs.Restored()
+	v.Evaluations, v.Unjudged, v.RanOver, v.Overdue = m.Engine.Counts()
+	if r := r.recordStatus(); r != nil {
+		v.Unrecorded = r.Receipts.Lost + int64(r.Archive.Lost)
+		v.Unwritten = r.Receipts.Waiting
+	}
+	kept := r.o.Store.Status()
+	v.StoreKind, v.StoreFault = kept.Kind, kept.Fault != ""
+	return m.Recorder.Scrape(&v, accept)
+}

@@ -1,0 +1,100 @@
+package bind
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+const openTool = `{"name":"open","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"search","resource":"internet"},{"verb":"read","resource":"internet"}]}}`
+
+// newBinder returns a Binder of three servers that each offer openTool, and the decisions that it records.
+func newBinder(t *testing.T, starting []switchboard.ServerID, unfit map[switchboard.ToolID]health.State) (*Binder, *[]*decide.Decision) {
+	t.Helper()
+	s := threeServers(t, "package switchboard\nallowed_tools contains c.id if some c in input.candidate_tools\n", openTool, openTool, openTool)
+	s.Starting = starting
+	recorded := &[]*decide.Decision{}
+	return New(Options{
+		State: func() *State { return s },
+		Unfit: func() map[switchboard.ToolID]health.State { return unfit },
+		Record: func(_ *Tenant, d *decide.Decision, _ error) func() Record {
+			*recorded = append(*recorded, d)
+			return func() Record { return Record{Decision: d.Digest(), Receipt: "receipt"} }
+		},
+		Log: slog.New(slog.DiscardHandler),
+	}, starting), recorded
+}
+
+func TestABoundTaskShowsTheToolsOfItsRecordedDecision(t *testing.T) {
+	b, recorded := newBinder(t, nil, nil)
+	s, err := b.Bind(t.Context(), localUser, "work", run.Before{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := serversOnSurface(s); !slices.Equal(got, []switchboard.ServerID{"a"}) {
+		t.Errorf("the surface has the servers %q, want the best one, a", got)
+	}
+	if decision, _ := s.Decided(); len(*recorded) != 1 || decision != (*recorded)[0].Digest() {
+		t.Errorf("the surface says that it shows decision %s; recorded are %d decisions", decision, len(*recorded))
+	}
+}
+
+func TestAServerThatIsNotFitIsBoundOnlyWhileItIsOnTheSurface(t *testing.T) {
+	b, _ := newBinder(t, nil, map[switchboard.ToolID]health.State{{Server: "a"}: health.Lost})
+	fresh, err := b.Bind(t.Context(), localUser, "work", run.Before{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := serversOnSurface(fresh); slices.Contains(got, "a") {
+		t.Errorf("a new run shows %q, although a is lost", got)
+	}
+	well, _ := newBinder(t, nil, nil)
+	shown, err := well.Bind(t.Context(), localUser, "work", run.Before{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Bind(t.Context(), localUser, "work", run.Before{Surface: shown})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := serversOnSurface(again); !slices.Equal(got, []switchboard.ServerID{"a"}) {
+		t.Errorf("a run that shows a moves to %q", got)
+	}
+	if lost := LostServers(b.o.Unfit(), func(switchboard.ToolID) bool { return false }, shown); !slices.Equal(lost, []switchboard.ServerID{"a"}) {
+		t.Errorf("lost servers are %q, want a", lost)
+	}
+}
+
+func TestATaskThatCannotBeMetWaitsForTheServersThatStart(t *testing.T) {
+	b, recorded := newBinder(t, []switchboard.ServerID{"c"}, nil)
+	empty := b.o.State()
+	empty.Tenants["acme"].Pipeline = decide.Pipeline{offeredTools{}}
+	_, err := b.Bind(t.Context(), localUser, "work", run.Before{})
+	if s, ok := errors.AsType[*run.Starting](err); !ok || !slices.Equal(s.Servers, []switchboard.ServerID{"c"}) {
+		t.Fatalf("the error is %v, want a run.Starting with c", err)
+	}
+	servers, next := b.Starting("acme")
+	if !slices.Equal(servers, []switchboard.ServerID{"c"}) {
+		t.Errorf("starting are %q, want c", servers)
+	}
+	b.Started(nil)
+	select {
+	case <-next:
+	default:
+		t.Error("Started does not wake the runs that wait")
+	}
+	if servers, _ = b.Starting("acme"); servers != nil {
+		t.Errorf("starting are %q after all have started", servers)
+	}
+	empty.Starting = nil
+	_, err = b.Bind(t.Context(), localUser, "work", run.Before{})
+	if own, ok := errors.AsType[*switchboard.Error](err); !ok || own.Receipt != "receipt" || len(*recorded) != 1 {
+		t.Errorf("once no server starts, the task is refused with %v; recorded are %d decisions", err, len(*recorded))
+	}
+}

@@ -1,0 +1,51 @@
+package bind
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// ownTools returns the tools that Switchboard itself answers for a client of the principal
+// that has bound no configured task.
+func (s *State) ownTools(t *Tenant, p switchboard.Principal) []*switchboard.Tool {
+	if t == nil || len(t.Declare) == 0 || checkMayDeclare(p) != nil {
+		return []*switchboard.Tool{s.statusTool}
+	}
+	return []*switchboard.Tool{s.statusTool, lazyexpand.Declaring(t.Declare)}
+}
+
+// checkMayDeclare refuses a principal if its key lists the tasks that it may bind: a declared task
+// would exceed the key.
+func checkMayDeclare(p switchboard.Principal) error {
+	if len(p.Tasks) == 0 {
+		return nil
+	}
+	return switchboard.Refuse(switchboard.CodeTaskRefused, "the task may not start: your key names the tasks that it may bind, so you cannot declare another one")
+}
+
+// AllowedTask returns the tenant's task with that id. For a declared task it returns the part that
+// the operator's limits allow.
+func (t *Tenant) AllowedTask(was *switchboard.Task) (*switchboard.Task, error) {
+	if was.ID != switchboard.DeclaredTask {
+		return t.Tasks[was.ID], nil
+	}
+	return lazyexpand.Within(was, t.Declare, t.Taxonomy, t.Budget(&switchboard.Task{}))
+}
+
+// unboundSurface returns the surface of a client that has no task.
+func (s *State) unboundSurface(p switchboard.Principal, info []byte) *surface.Surface {
+	if now, err := s.CurrentPrincipal(p); err == nil {
+		p = now
+	}
+	t, instructions := s.Tenants[p.Tenant], ""
+	if t != nil {
+		if mine := t.TaskNames(p); len(mine) > 0 {
+			instructions = fmt.Sprintf("No task is bound here, so that only Switchboard's own tools are listed. The tasks are %s: connect to /mcp/tasks/%s, or start Switchboard with --task %s.", strings.Join(mine, ", "), mine[0], mine[0])
+		}
+	}
+	return surface.New(surface.Input{Own: s.ownTools(t, p), Info: info, Instructions: instructions})
+}

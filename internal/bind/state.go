@@ -1,0 +1,359 @@
+package bind
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/contract"
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/matcher"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/ranking"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/token"
+)
+
+// A State is the immutable snapshot that decisions read: one reading of the configuration and the
+// servers' offers at one moment. It is immutable, and is replaced as a whole.
+type State struct {
+	Config              *config.Config
+	Ring                *identity.Ring
+	Catalog             *catalog.Snapshot
+	declaredEquivalents *contract.Set // equivalents that the operator declares
+	Offers              map[switchboard.ServerID]switchboard.Offer
+	Tenants             map[switchboard.TenantID]*Tenant
+	Servers             map[switchboard.ServerID]*switchboard.Server
+	statusTool          *switchboard.Tool
+	wholeResults        bool
+
+	// Starting are the servers that are starting and have no known offer.
+	Starting []switchboard.ServerID
+
+	Tokens *token.Counter
+}
+
+// A Tenant holds everything that the decisions of one tenant's tasks need.
+type Tenant struct {
+	*switchboard.Tenant
+	View     *catalog.View
+	Pipeline decide.Pipeline
+	Snapshot decide.Snapshot
+	Rules    *policy.Policy
+	Taxonomy *switchboard.Taxonomy
+
+	Equivalents *contract.Set // including the operator's
+
+	// OperatorFiles and OwnFiles are the policy files that Rules were compiled from. OwnFiles is nil if
+	// the tenant has no layer.
+	OperatorFiles, OwnFiles []switchboard.PolicyFile
+}
+
+// An Input holds the parts that a State is made of.
+type Input struct {
+	Config   *config.Config
+	Operator []switchboard.PolicyFile // the files of the operator's layer
+	Policies map[switchboard.TenantID]*policy.Policy
+
+	Local        switchboard.TenantID // the tenant of keyless callers
+	WholeResults bool                 // clients get results of any length in full
+	StatusTool   *switchboard.Tool    // the tool of our own that clients can always list
+
+	Offers   []switchboard.Offer
+	Starting []switchboard.ServerID // see State
+}
+
+// NewState makes a State. was, if not nil, is the state before: unchanged parts are taken from it.
+func NewState(in Input, was *State) *State {
+	c := in.Config
+	s := &State{
+		Config: c, statusTool: in.StatusTool, wholeResults: in.WholeResults, Starting: in.Starting,
+		Servers: map[switchboard.ServerID]*switchboard.Server{}, Offers: map[switchboard.ServerID]switchboard.Offer{}, Tenants: map[switchboard.TenantID]*Tenant{},
+	}
+	keys := make([]identity.Key, len(c.Keys))
+	for i, k := range c.Keys {
+		keys[i] = identity.Key(k)
+	}
+	mine := c.Tenants[in.Local]
+	if mine == nil {
+		mine = &switchboard.Tenant{ID: in.Local} // all callers have keys
+	}
+	s.Ring = identity.New(keys, mine, c.Keyless())
+
+	for i := range c.Servers {
+		s.Servers[c.Servers[i].ID] = &c.Servers[i]
+	}
+	var sources []catalog.Source
+	for _, o := range in.Offers {
+		server := s.Servers[o.Server]
+		if server == nil {
+			continue // the reload that builds this state removed it
+		}
+		s.Offers[o.Server] = o
+		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust}
+		if m, ok := c.Manifests[o.Server]; ok {
+			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data, Fault: m.Fault}
+		}
+		sources = append(sources, src)
+	}
+	if was == nil {
+		s.Catalog = catalog.Build(sources, c.Overlays, c.Taxonomy)
+	} else {
+		s.Catalog = was.Catalog.Rebuild(sources, c.Overlays, c.Taxonomy)
+	}
+	if was == nil {
+		was = &State{}
+	}
+	if s.Tokens = was.Tokens; s.Tokens == nil || was.Config.Tokenizer != c.Tokenizer {
+		s.Tokens = newTokenCounter(c.Tokenizer)
+	}
+	s.declaredEquivalents = contract.New(s.Catalog, c.Overlays, s.Catalog.Heard, nil, was.declaredEquivalents)
+	taxonomy := canonical.SumOf(TaxonomyTerms(c.Taxonomy))
+	for id, t := range c.Tenants {
+		view := s.Catalog.For(t)
+		s.Tenants[id] = NewTenant(t, view, c.Taxonomy, taxonomy, in.Policies[id])
+		var before *contract.Set
+		if old := was.Tenants[id]; old != nil {
+			before = old.Equivalents
+		}
+		s.Tenants[id].Equivalents = contract.New(view, t.Overlays, s.Catalog.Heard, s.declaredEquivalents, before)
+		s.Tenants[id].OperatorFiles, s.Tenants[id].OwnFiles = in.Operator, c.TenantPolicies[id]
+	}
+	return s
+}
+
+// NewTenant returns a tenant that decides with these policies. It has no equivalents.
+func NewTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *Tenant {
+	index := matcher.New(view)
+	return &Tenant{
+		Tenant: t,
+		View:   view,
+		Pipeline: decide.Pipeline{
+			index.Filter(),
+			matcher.Prune(),
+			p.Stage(),
+			ranking.New(t.Ranking, view.Named("*/*")),
+			health.Stage,
+		},
+		Snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: canonical.SumOf(t), Taxonomy: taxDigest, Policy: p.Digest()},
+		Rules:    p,
+		Taxonomy: tax,
+	}
+}
+
+// TaxonomyTerms returns the form of a taxonomy that digests cover.
+func TaxonomyTerms(t *switchboard.Taxonomy) any {
+	parents := map[switchboard.Resource]switchboard.Resource{}
+	for _, r := range t.Resources() {
+		parents[r] = t.Parent(r)
+	}
+	return []any{parents, t.Constraints()}
+}
+
+// CurrentPrincipal returns p by the present configuration. A run can outlive the configuration that
+// its principal was authenticated by.
+func (s *State) CurrentPrincipal(p switchboard.Principal) (switchboard.Principal, error) {
+	return s.Ring.Current(p)
+}
+
+// ServedTenant returns the tenant of a principal, or an error if it is not served.
+func (s *State) ServedTenant(id switchboard.TenantID) (*Tenant, error) {
+	switch t := s.Tenants[id]; {
+	case t != nil:
+		return t, nil
+	case s.Config.Refused[id]:
+		err := switchboard.Refuse(switchboard.CodeConfig, "tenant %q is not served, because its configuration is faulty", id)
+		err.Hint = "the owner of the tenant's files finds the faults with: switchboard validate"
+		return nil, err
+	}
+	return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", id)
+}
+
+// ResolveTask returns the task that p means; see run.Binder.
+func (s *State) ResolveTask(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
+	p, err := s.CurrentPrincipal(p)
+	if err != nil {
+		return "", err
+	}
+	t, err := s.ServedTenant(p.Tenant)
+	if err != nil {
+		return "", err
+	}
+	if task == "" {
+		return t.DefaultTask, nil
+	}
+	_, exists := t.Tasks[task]
+	may := slices.Contains(p.Tasks, task) || // its key names it
+		len(p.Tasks) == 0 && (p.Auth == switchboard.AuthLocal || task == t.DefaultTask)
+	if !exists || !may {
+		err := switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
+		if mine := t.TaskNames(p); len(mine) > 0 {
+			err.Hint = "your tasks are " + strings.Join(mine, ", ")
+		}
+		return "", err
+	}
+	return task, nil
+}
+
+// TaskNames returns the tasks that p may bind, sorted, but no more than 20.
+func (t *Tenant) TaskNames(p switchboard.Principal) (names []string) {
+	const most = 20
+	for id := range t.Tasks {
+		if slices.Contains(p.Tasks, id) || len(p.Tasks) == 0 && (p.Auth == switchboard.AuthLocal || id == t.DefaultTask) {
+			names = append(names, string(id))
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), most)]
+}
+
+// DecideConfigured decides for a configured task that resolveTask returned. It checks the principal
+// and the task by the present configuration.
+func (s *State) DecideConfigured(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+	p, err := s.CurrentPrincipal(p)
+	if err != nil {
+		return nil, err
+	}
+	t := s.Tenants[p.Tenant]
+	if t == nil || t.Tasks[task] == nil {
+		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
+	}
+	return t.RunPipeline(ctx, p, t.Tasks[task], unfit, now)
+}
+
+// DecideTask decides for the declared task if it is not nil, within the operator's limits, and for
+// the configured task otherwise.
+func (s *State) DecideTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, declared *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+	if declared == nil {
+		return s.DecideConfigured(ctx, p, task, unfit, now)
+	}
+	p, err := s.CurrentPrincipal(p)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.ServedTenant(p.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkMayDeclare(p); err != nil {
+		return nil, err
+	}
+	if declared, err = t.AllowedTask(declared); err != nil {
+		return nil, err
+	}
+	return t.RunPipeline(ctx, p, declared, unfit, now)
+}
+
+// RunPipeline runs the stages for one task of the tenant, without any check of the principal.
+func (t *Tenant) RunPipeline(ctx context.Context, p switchboard.Principal, task *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.Snapshot, Unfit: t.ownUnfit(unfit)}
+	if t.Rules.ReadsClock() {
+		in.Now = now
+	}
+	d, err := t.Pipeline.Decide(ctx, in)
+	if err != nil {
+		return nil, fmt.Errorf("tenant %s, task %s: %w", t.ID, task.ID, err)
+	}
+	return d, nil
+}
+
+// bindTask decides for a task, passes the decision to record, and returns its surface; see
+// run.Binder.
+func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, unfit decide.Unfit, serverInfo []byte, record RecordDecision) (*surface.Surface, error) {
+	d, err := s.DecideTask(ctx, p, task, was.Declared, unfit, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if d.Err() != nil {
+		if servers := s.Tenants[p.Tenant].OwnServers(s.Starting); len(servers) > 0 {
+			instructions := lazyexpand.Instructions(nil, servers, nil, nil, 0, s.Tokens.Count)
+			return surface.New(surface.Input{Own: []*switchboard.Tool{s.statusTool}, Info: serverInfo, Instructions: instructions}), &run.Starting{Task: d.Task.ID, Servers: servers}
+		}
+	}
+	var shown *surface.Surface
+	var decided func() Record
+	if err = d.Err(); err == nil {
+		shown, err = s.MakeSurface(d, was.Surface, serverInfo, 0, func() (decision, basis switchboard.Digest) {
+			was := decided()
+			return was.Decision, was.Basis
+		})
+	}
+	if decided = record(s.Tenants[p.Tenant], d, err); err != nil {
+		return nil, switchboard.Receipted(err, decided().Receipt)
+	}
+	return s.collapseDenied(ctx, p, shown), nil
+}
+
+// collapseDenied returns the surface without the expansions that policy denies now.
+func (s *State) collapseDenied(ctx context.Context, p switchboard.Principal, shown *surface.Surface) *surface.Surface {
+	if len(shown.Expanded()) == 0 {
+		return shown
+	}
+	p, err := s.CurrentPrincipal(p)
+	if err != nil {
+		return shown // the principal cannot call anything
+	}
+	var entries []surface.Entry
+	for _, e := range shown.Entries() {
+		if e.Expanded != nil {
+			entries = append(entries, e)
+		}
+	}
+	denied := PermitEntries(ctx, s.Tenants[p.Tenant].Rules, lazyexpand.PhaseExpand, p, entries)
+	var left []*surface.Expansion
+	for _, x := range shown.Expanded() {
+		i := slices.IndexFunc(entries, func(e surface.Entry) bool { return e.Expanded == x })
+		if denied[i] == nil {
+			left = append(left, x)
+		}
+	}
+	if len(left) == len(shown.Expanded()) {
+		return shown
+	}
+	return shown.With(left, shown.Withheld())
+}
+
+// WholeOffers returns the offers of the servers that the decision uses as a whole.
+func (s *State) WholeOffers(id switchboard.TenantID, d *decide.Decision) []switchboard.Offer {
+	var toolless []switchboard.ServerID
+	for _, server := range s.Tenants[id].Servers {
+		if o, ok := s.Offers[server]; ok && len(o.Tools) == 0 {
+			toolless = append(toolless, server)
+		}
+	}
+	var offers []switchboard.Offer
+	for _, use := range decide.Whole(d.Task, d.Selected, toolless) {
+		o := s.Offers[use.Server]
+		if !use.Named {
+			o = surface.WithoutExtensions(o)
+		}
+		offers = append(offers, o)
+	}
+	return offers
+}
+
+// OwnServers returns the servers of the list that the tenant may use.
+func (t *Tenant) OwnServers(servers []switchboard.ServerID) (own []switchboard.ServerID) {
+	for _, id := range servers {
+		if t.MayUseServer(id) {
+			own = append(own, id)
+		}
+	}
+	return own
+}
+
+// MayUseServer reports whether the tenant may use the server.
+func (t *Tenant) MayUseServer(id switchboard.ServerID) bool {
+	_, ok := slices.BinarySearch(t.Servers, id)
+	return ok
+}

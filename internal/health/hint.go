@@ -1,0 +1,190 @@
+package health
+
+import "time"
+
+// How replicas share that a server is down.
+const (
+	// hintGrace is how long a hint outlasts its Until: long enough for one replica to probe the server and to try it.
+	hintGrace = 15 * time.Second
+
+	// leaseTime is how long the lease lasts that lets one replica probe and try the server.
+	leaseTime = 10 * time.Second
+
+	// yieldTime is how much longer the replica that has seen the server down waits before the next probe, so that
+	// another replica probes it first.
+	yieldTime = time.Second
+)
+
+// A hint says that one replica has found a server down: no replica calls it until the hint ends or expires. The zero
+// hint says nothing.
+type hint struct {
+	Until     time.Time `json:"until"`
+	SeenBy    string    `json:"seen_by"` // the replica that has seen it down last
+	SeenAt    time.Time `json:"seen_at"`
+	Cause     Cause     `json:"cause"`
+	Trips     int       `json:"trips"`               // quarantines in a row
+	Confirmed bool      `json:"confirmed,omitempty"` // two replicas have seen it down
+}
+
+// valid reports whether the hint counts now.
+func (h *hint) valid(now time.Time) bool { return h.SeenBy != "" && now.Before(h.expiry()) }
+
+func (h *hint) expiry() time.Time { return h.Until.Add(hintGrace) }
+
+// same reports whether both are the same sighting.
+func (h *hint) same(other *hint) bool {
+	return h.SeenBy == other.SeenBy && h.SeenAt.Equal(other.SeenAt)
+}
+
+// A lease is the right to probe a server that is down. One replica holds it until an instant.
+type lease struct {
+	Holder string    `json:"holder"`
+	Until  time.Time `json:"until"`
+}
+
+func (l *lease) heldBy(replica string, now time.Time) bool {
+	return l.Holder == replica && now.Before(l.Until)
+}
+
+func (l *lease) heldByOther(replica string, now time.Time) bool {
+	return l.Holder != "" && l.Holder != replica && now.Before(l.Until)
+}
+
+// An outage is what the replicas share about one server, as this replica knows it. The zero outage is for a server
+// that is not shared.
+type outage struct {
+	replica string // this one
+	hint    hint
+	lease   lease
+	read    int64 // the number of the read of the store that hint and lease come from
+
+	// sighting identifies the failure that this replica has written as a hint, or taken over from one: each failure
+	// is written once.
+	sighting time.Time
+
+	adopted bool // this replica has had the lease since another one wrote the hint
+	probing bool // this replica takes the lease, or has it and its probe is in flight
+	refuted bool // another replica has found the server healthy: no hints until this one does, too
+}
+
+// A storeRead is the hint and the lease as they were at one read of the store.
+type storeRead struct {
+	hint   hint
+	lease  lease
+	number int64
+}
+
+// next returns the outage after a read of the store. down says that this replica has seen the server fail itself. heal
+// says that its quarantine is over, because another replica has tried the server with success.
+func (o outage) next(r storeRead, down bool, now time.Time) (next outage, heal bool) {
+	if r.number < o.read {
+		return o, false // a later read has already been applied
+	}
+	before := o.hint
+	o.hint, o.lease, o.read = r.hint, r.lease, r.number
+	if latest := now.Add(longestQuarantine); o.hint.Until.After(latest) {
+		o.hint.Until = latest // the clock of the other replica is ahead
+	}
+	if latest := now.Add(leaseTime); o.lease.Until.After(latest) {
+		o.lease.Until = latest
+	}
+	if !o.hint.same(&before) && o.hint.SeenBy != o.replica {
+		o.adopted = false
+	}
+	if !before.valid(now) || o.hint.valid(now) {
+		return o, false
+	}
+	// Another replica has ended the hint.
+	o.adopted = false
+	if down && before.SeenBy == o.replica && !before.Confirmed {
+		o.refuted = true
+		return o, false
+	}
+	return o, down
+}
+
+// begin returns the outage after this replica has got the lease to probe the server of hint h.
+func (o outage) begin(l lease, h hint) outage {
+	o.lease, o.adopted, o.sighting = l, true, h.Until
+	return o
+}
+
+// mayTry reports whether this replica has the lease, so that a call may be the trial.
+func (o *outage) mayTry(now time.Time) bool { return o.lease.heldBy(o.replica, now) }
+
+// mayEnd reports whether this replica ends the hint once it finds the server healthy.
+func (o *outage) mayEnd() bool { return o.hint.SeenBy == o.replica || o.adopted }
+
+// plan returns what this replica does next about a valid hint, while it is connected to the server. last is the time of
+// its last probe; wanted says that calls want the server.
+func (o *outage) plan(q quarantine, last time.Time, wanted bool, now time.Time) (time.Time, action) {
+	switch {
+	case o.lease.heldByOther(o.replica, now):
+		return o.lease.Until, doNothing
+	case q.state() == Healthy && o.mayEnd():
+		return o.hint.expiry(), doNothing // the hint is about to be ended
+	case q.state() == Probation:
+		return last.Add(probationInterval), doTrial
+	case o.hint.SeenBy != o.replica && !o.hint.Confirmed && q.state() == Healthy:
+		return now, doProbe // the second opinion
+	}
+	q.until = later(q.until, o.hint.Until)
+	at := q.probeAt(later(o.hint.SeenAt, last), wanted)
+	if o.hint.SeenBy == o.replica && (!wanted || !q.absent) {
+		at = at.Add(yieldTime)
+	}
+	return at, doProbe
+}
+
+// A hintWrite is a change that this replica makes in the store.
+type hintWrite struct {
+	hint    *hint // to write; nil leaves the hint
+	end     bool  // delete the hint
+	release bool  // delete the lease
+}
+
+// step returns the next write of this replica. own is the state of the server that it has seen itself, down is the hint
+// that it would write, and sighting identifies the failure. ok is false if there is nothing to write.
+func (o outage) step(own State, down hint, sighting, now time.Time) (next outage, w hintWrite, ok bool) {
+	if o.replica == "" || o.probing {
+		return o, w, false
+	}
+	w.release = o.mayTry(now)
+	switch {
+	case own == Healthy:
+		o.refuted = false
+		w.end = o.hint.valid(now) && o.mayEnd()
+	case own == Quarantine && !sighting.Equal(o.sighting) && !o.refuted:
+		o.sighting = sighting
+		if o.hint.valid(now) {
+			down.Confirmed = o.hint.Confirmed || o.hint.SeenBy != o.replica
+			down.Trips, down.Until = max(down.Trips, o.hint.Trips), later(down.Until, o.hint.Until)
+		}
+		w.hint = &down
+	case own == Probation:
+		w.release = false // until the trial has ended
+	}
+	return o, w, w.hint != nil || w.end || w.release
+}
+
+// wrote returns the outage after the write. Without the store a hint is not shared, and this replica ends it for itself.
+func (o outage) wrote(w hintWrite, ok bool, number int64) outage {
+	o.read = number
+	switch {
+	case w.hint != nil && ok:
+		o.hint = *w.hint
+	case w.end:
+		o.hint, o.adopted = hint{}, false
+	}
+	if w.release {
+		o.lease = lease{}
+	}
+	return o
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

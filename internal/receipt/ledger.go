@@ -1,0 +1,378 @@
+package receipt
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+const (
+	// LedgerKeyFile holds the secrets that the keys of receipts are derived from. It is in the folder
+	// of the store's file; see KeyFile. Replicas derive their keys from the secret that they share.
+	LedgerKeyFile = "receipts.key"
+
+	// GroupChains is the group of the store with the leases of chains.
+	GroupChains = "nodes"
+
+	maxChains    = 1000 // of processes that write to one store at the same time
+	trimInterval = time.Hour
+	lockPattern  = "receipts-%s.lock"
+)
+
+// LedgerOptions say where a Ledger keeps its receipts.
+type LedgerOptions struct {
+	Store     store.Store
+	Folder    string             // of the store's file, if it is one: for locks and keys
+	Secret    switchboard.Secret // that the replicas share, if the store is no file
+	Lease     time.Duration      // of a chain; Follow looks five times in a Lease
+	Retention Retention
+	Anchor    string // see OpenAnchor; "" means none
+	Version   string // of Switchboard
+	Log       *slog.Logger
+}
+
+// A Ledger holds the receipts of this process: it owns a chain, and takes another one when it loses
+// that. Use OpenLedger. It is safe for concurrent use.
+type Ledger struct {
+	o       LedgerOptions
+	root    switchboard.Secret // for Key
+	digests *Digests
+
+	// openChain takes over a chain that no other process writes. It is nil if no data outlives this
+	// process: then there are no receipts.
+	openChain   func(context.Context) (*ownedChain, error)
+	readKeys    func() ([]switchboard.Secret, error) // the first secret signs
+	next        switchboard.Caller
+	chain       atomic.Pointer[ownedChain]
+	anchor      io.Closer // nil if there is none
+	loggedFault string    // the last message that rotateKey logged; only Follow uses it
+}
+
+// An ownedChain is a chain that only this process writes, and the Caller that writes receipts to it.
+type ownedChain struct {
+	*Book
+	lease  chainLease
+	secret switchboard.Secret // the signing key is derived from it
+	caller switchboard.Caller
+}
+
+// A chainLease is the right to write the chain of that name, until release is called.
+type chainLease struct {
+	name    string
+	release func()
+}
+
+// OpenLedger opens the receipts. If no data outlives this process, there are none.
+func OpenLedger(ctx context.Context, o LedgerOptions) (*Ledger, error) {
+	l := &Ledger{o: o}
+	file := o.Store.Status().Kind == "file"
+	secrets := []switchboard.Secret{o.Secret}
+	switch o.Store.Status().Kind {
+	case "memory":
+		l.root = NewKey()
+		l.digests = NewDigests(l.Key("digests"))
+		return l, nil
+	case "file":
+		var err error
+		if secrets, err = KeyFile(filepath.Join(o.Folder, LedgerKeyFile)); err != nil {
+			return nil, err
+		}
+		l.readKeys = func() ([]switchboard.Secret, error) { return ReadKeys(filepath.Join(o.Folder, LedgerKeyFile)) }
+	default:
+		l.readKeys = func() ([]switchboard.Secret, error) { return secrets, nil }
+	}
+	l.root = secrets[len(secrets)-1] // the oldest, so that stored digests and sessions stay valid when the key is rotated
+	l.digests = NewDigests(l.Key("digests"))
+	opts := Options{DigestKey: l.Key("digests"), Version: o.Version, Log: o.Log}
+	if o.Anchor != "" {
+		anchor, err := OpenAnchor(o.Anchor)
+		if err != nil {
+			return nil, err
+		}
+		opts.Anchor, l.anchor = anchor, anchor
+	}
+	l.openChain = func(ctx context.Context) (*ownedChain, error) {
+		for {
+			lease, err := l.leaseChain(ctx, file)
+			if err != nil {
+				return nil, fmt.Errorf("receipts: %w", err)
+			}
+			v, err := l.continueChain(ctx, lease, opts)
+			if err == nil {
+				return v, nil
+			}
+			defer lease.release() // after the next one is taken, so that it is not taken again
+			if file || ctx.Err() != nil {
+				return nil, err
+			}
+			// With many chains, this process leaves a damaged one as it is and takes the next.
+			o.Log.Error("a chain of receipts cannot be continued, so another one is taken; \"switchboard receipts verify\" shows what is wrong with it", "node", lease.name, "err", err)
+		}
+	}
+	first, err := l.openChain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.chain.Store(first)
+	return l, nil
+}
+
+// leaseChain takes the right to write a chain.
+func (l *Ledger) leaseChain(ctx context.Context, file bool) (chainLease, error) {
+	if file {
+		return lockChain(l.o.Folder)
+	}
+	return leaseChain(ctx, l.o.Store, l.o.Lease, l.o.Log)
+}
+
+// continueChain opens the chain of the lease with the present keys.
+func (l *Ledger) continueChain(ctx context.Context, lease chainLease, opts Options) (*ownedChain, error) {
+	secrets, err := l.readKeys()
+	if err != nil {
+		return nil, err
+	}
+	opts.Node, opts.Key = lease.name, lease.signingKey(secrets[0])
+	for _, s := range secrets[1:] {
+		opts.Previous = append(opts.Previous, lease.signingKey(s))
+	}
+	book, err := Open(ctx, l.o.Store, opts)
+	if err != nil {
+		return nil, fmt.Errorf("receipts of node %s: %w", lease.name, err)
+	}
+	return &ownedChain{Book: book, lease: lease, secret: secrets[0]}, nil
+}
+
+// Durable reports whether there are receipts.
+func (l *Ledger) Durable() bool { return l.openChain != nil }
+
+// Digests returns the digests of arguments and results. All stored digests of these must be made by them.
+func (l *Ledger) Digests() *Digests { return l.digests }
+
+// Key derives a key for one purpose. All processes that use the store derive the same one. If no data
+// outlives this process, only this process has it.
+func (l *Ledger) Key(purpose string) switchboard.Secret { return deriveKey(l.root, purpose) }
+
+// Add adds a receipt without waiting for the store, and returns its id. There must be receipts.
+func (l *Ledger) Add(r *Receipt) (id string) { return l.chain.Load().Add(r) }
+
+// Write writes a receipt and returns its id once it is durable. There must be receipts.
+func (l *Ledger) Write(ctx context.Context, r *Receipt) (id string, err error) {
+	return l.chain.Load().Write(ctx, r)
+}
+
+// Wrap returns the Caller that writes receipts of next's calls. Call it once.
+func (l *Ledger) Wrap(next switchboard.Caller) switchboard.Caller {
+	if l.openChain == nil {
+		return next
+	}
+	l.next = next
+	v := l.chain.Load()
+	v.caller = v.Calls(next)
+	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		return l.chain.Load().caller.Call(ctx, c)
+	})
+}
+
+// signingKey derives the key that signs this chain from secret.
+func (n chainLease) signingKey(secret switchboard.Secret) switchboard.Secret {
+	return deriveKey(secret, "signatures of "+n.name)
+}
+
+// rotateKey continues the chain with the present signing key, if that key has changed.
+func (l *Ledger) rotateKey(ctx context.Context, v *ownedChain) {
+	keys, err := l.readKeys()
+	if err == nil && !keys[0].Equal(v.secret) {
+		if err = v.Rotate(ctx, v.lease.signingKey(keys[0])); err == nil {
+			v.secret = keys[0]
+			l.o.Log.Info("the key that signs receipts was rotated", "node", v.lease.name)
+		}
+	}
+	if err == nil {
+		l.loggedFault = ""
+	} else if ctx.Err() == nil && l.loggedFault != err.Error() { // this runs each second
+		l.loggedFault = err.Error()
+		l.o.Log.Warn("the key that signs receipts cannot be read or rotated; the chain continues with the key that it has", "err", err)
+	}
+}
+
+// Follow rotates the key of the chain when the signing key has changed, and takes another
+// chain when another process has taken over ours, until ctx is done. That happens after this
+// process was stopped for longer than its lease.
+func (l *Ledger) Follow(ctx context.Context) {
+	if l.openChain == nil {
+		return
+	}
+	tick := time.NewTicker(l.o.Lease / 5)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		was := l.chain.Load()
+		if !was.Status().Fenced {
+			l.rotateKey(ctx, was)
+			continue
+		}
+		v, err := l.openChain(ctx)
+		if err != nil {
+			l.o.Log.Error("another process has taken over our chain of receipts, and no other chain can be opened", "node", was.lease.name, "err", err)
+			continue
+		}
+		v.caller = v.Calls(l.next)
+		l.chain.Store(v)
+		l.o.Log.Warn("another process has taken over our chain of receipts; we continue with another one", "node", was.lease.name, "now", v.lease.name)
+		_ = was.Close(ctx) // it cannot write any more
+		v.Inherit(was.Book)
+		was.lease.release()
+	}
+}
+
+// Trim removes receipts that are older or larger than the retention allows, from time to
+// time, until ctx is done.
+func (l *Ledger) Trim(ctx context.Context) {
+	if l.openChain == nil {
+		return
+	}
+	tick := time.NewTicker(trimInterval)
+	defer tick.Stop()
+	for {
+		if gone, err := l.chain.Load().Trim(ctx, l.o.Retention); err != nil && ctx.Err() == nil {
+			l.o.Log.Warn("old receipts were not removed", "err", err)
+		} else if gone > 0 {
+			l.o.Log.Info("old receipts were removed", "receipts", gone)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Close writes the receipts that are queued, and releases the chain.
+func (l *Ledger) Close(ctx context.Context) error {
+	if l.openChain == nil {
+		return nil
+	}
+	v := l.chain.Load()
+	err := v.Close(ctx)
+	if l.anchor != nil {
+		err = errors.Join(err, l.anchor.Close())
+	}
+	v.lease.release()
+	return err
+}
+
+// Status returns the status of the chain, or nil if there are no receipts.
+func (l *Ledger) Status() *Status {
+	if l.openChain == nil {
+		return nil
+	}
+	status := l.chain.Load().Status()
+	return &status
+}
+
+// lockChain locks the first chain that no other process on this machine has locked. The lock ends
+// with the process.
+func lockChain(dir string) (chainLease, error) {
+	for i := range maxChains {
+		name := "n" + strconv.Itoa(i+1)
+		f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf(lockPattern, name)), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return chainLease{}, err
+		}
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return chainLease{name, func() { _ = f.Close() }}, nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return chainLease{}, errors.Join(fmt.Errorf("lock of node %s: %w", name, err), f.Close())
+		}
+		_ = f.Close() // another process has it
+	}
+	return chainLease{}, fmt.Errorf("%d processes write to this store", maxChains)
+}
+
+// leaseChain takes a lease of the first chain that is free, and renews it until it is released. A
+// process that was stopped for longer than its lease learns at its next receipt that another
+// process has taken over its chain.
+func leaseChain(ctx context.Context, st store.Store, ttl time.Duration, log *slog.Logger) (chainLease, error) {
+	for i := range maxChains {
+		name := "r" + strconv.Itoa(i+1)
+		v, err := st.Value(ctx, store.Key{Group: GroupChains, Name: name})
+		if err != nil {
+			return chainLease{}, err
+		}
+		if v.Version != 0 {
+			continue
+		}
+		host, _ := os.Hostname() // for people who look into the store
+		lease := func(was store.Version) (store.Version, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), ttl/2)
+			defer cancel()
+			return st.Apply(ctx, store.Change{Group: GroupChains, Writes: []store.Write{{Name: name, Was: was, Data: []byte(host), TTL: ttl}}})
+		}
+		version, err := lease(0)
+		if errors.Is(err, store.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return chainLease{}, err
+		}
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			tick := time.NewTicker(ttl / 5)
+			defer tick.Stop()
+			for {
+				select {
+				case <-stop:
+					return
+				case <-tick.C:
+				}
+				now, err := lease(version)
+				if errors.Is(err, store.ErrConflict) { // our lease has expired
+					now, err = lease(0)
+				}
+				if err == nil {
+					version = now
+				} else {
+					log.Debug("the lease of a chain of receipts was not renewed", "node", name, "err", err)
+				}
+			}
+		}()
+		return chainLease{name, func() {
+			close(stop)
+			<-stopped
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_, _ = st.Apply(ctx, store.Change{Group: GroupChains, Writes: []store.Write{{Name: name, Was: version}}}) // otherwise the lease expires
+		}}, nil
+	}
+	return chainLease{}, fmt.Errorf("%d processes write to this store", maxChains)
+}
+
+// deriveKey derives a key from a secret for one purpose, in the form of NewKey.
+func deriveKey(secret switchboard.Secret, purpose string) switchboard.Secret {
+	key, err := hkdf.Key(sha256.New, []byte(secret.Reveal()), nil, "switchboard receipts: "+purpose, sha256.Size)
+	if err != nil {
+		panic("deriving a key: " + err.Error()) // only for more bytes than HKDF can give
+	}
+	return switchboard.NewSecret(base64.RawURLEncoding.EncodeToString(key))
+}

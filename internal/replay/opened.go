@@ -1,0 +1,99 @@
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/archive"
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A PolicyVersion is the archived policy that made a receipt's decision.
+type PolicyVersion struct {
+	// Digest identifies it: status reports the same digest for the policy in force. "" means that the
+	// decision is not archived.
+	Digest switchboard.Digest `json:"digest,omitempty"`
+	Layers []PolicyLayer      `json:"layers"`
+}
+
+// A PolicyLayer is one layer of a policy: the files that it was compiled from.
+type PolicyLayer struct {
+	Layer  string             `json:"layer"` // "operator" or "tenant"
+	Digest switchboard.Digest `json:"digest"`
+	Files  []PolicyFileDigest `json:"files"`
+
+	// Why says why the files are not known. It is "" if they are known.
+	Why string `json:"why,omitempty"`
+}
+
+// A PolicyFileDigest identifies one file of a layer.
+type PolicyFileDigest struct {
+	Path   string             `json:"path"`
+	Digest switchboard.Digest `json:"digest"` // SHA-256 of its bytes
+	Bytes  int                `json:"bytes"`
+}
+
+// PolicyVersions looks up the digests of a receipt. It returns the policies that made its
+// decisions, in the order of the receipt. A receipt has none if policy was not asked.
+func PolicyVersions(ctx context.Context, records Records, r *receipt.Receipt) (all []PolicyVersion) {
+	type decided struct{ decision, basis switchboard.Digest }
+	var by []decided
+	add := func(d decided) {
+		if d.basis != "" && !slices.ContainsFunc(by, func(o decided) bool { return o.basis == d.basis }) {
+			by = append(by, d)
+		}
+	}
+	for _, d := range r.Rulings {
+		var said archivedRuling
+		if text, err := archive.Read(ctx, records, d); err == nil && json.Unmarshal(text, &said) == nil {
+			add(decided{r.Decision, said.Basis})
+		}
+	}
+	if by == nil || r.Kind == receipt.Decision {
+		add(decided{r.Decision, r.Basis})
+	}
+	for _, d := range by {
+		all = append(all, policyVersion(ctx, records, d.decision, d.basis))
+	}
+	return all
+}
+
+func policyVersion(ctx context.Context, records Records, decision, basis switchboard.Digest) (v PolicyVersion) {
+	var record struct {
+		Snapshot struct{ Policy switchboard.Digest }
+	}
+	if text, err := archive.Read(ctx, records, decision); err == nil && json.Unmarshal(text, &record) == nil {
+		v.Digest = record.Snapshot.Policy
+	}
+	var refs map[string]switchboard.Digest
+	text, err := archive.Read(ctx, records, basis)
+	if err == nil {
+		err = json.Unmarshal(text, &refs)
+	}
+	if err != nil {
+		v.Layers = []PolicyLayer{{Layer: "operator", Why: err.Error()}}
+		return v
+	}
+	for _, l := range []struct{ name, text string }{{"operator", textOperator}, {"tenant", textTenantPolicy}} {
+		if refs[l.text] == "" {
+			continue
+		}
+		layer := PolicyLayer{Layer: l.name, Digest: refs[l.text]}
+		var files []switchboard.PolicyFile
+		text, err := archive.Read(ctx, records, layer.Digest)
+		if err == nil {
+			err = json.Unmarshal(text, &files)
+		}
+		if err != nil {
+			layer.Why = err.Error()
+		}
+		for _, f := range files {
+			layer.Files = append(layer.Files, PolicyFileDigest{f.Path, canonical.Sum(f.Data), len(f.Data)})
+		}
+		v.Layers = append(v.Layers, layer)
+	}
+	return v
+}

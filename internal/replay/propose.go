@@ -1,0 +1,241 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Proposal replaces a part of what decisions were made from. Everything else stays as it was
+// recorded.
+type Proposal struct {
+	config *config.Config // a whole configuration
+
+	// Folders of policies that replace the recorded ones: the operator's folder
+	// (nil keeps the recorded one), and those of some tenants.
+	operator       []switchboard.PolicyFile
+	tenantPolicies map[switchboard.TenantID][]switchboard.PolicyFile
+
+	// file is added to a layer, or replaces the layer's file with the same path.
+	// fileOwner is the tenant of that layer; "" means the operator.
+	file      *switchboard.PolicyFile
+	fileOwner switchboard.TenantID
+}
+
+// ReadProposal reads the proposal at the path:
+//
+//   - a folder with a switchboard.yaml is a whole configuration, which load reads and checks;
+//   - a folder with policies/ or tenants/<id>/policies/ has those policies;
+//   - any other folder is a folder of policies, and a file belongs to one. If its
+//     path is in tenants/<id>/policies, it is the layer of that tenant. Otherwise
+//     its package says which layer it is, the operator's or that of tenant.
+//
+// The error is switchboard.Faults if the proposal can be read and has faults.
+func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID, load func(ctx context.Context, file string) (*config.Config, error)) (*Proposal, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &Proposal{tenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{}}
+	if !info.IsDir() {
+		return p, p.readFile(path, tenant)
+	}
+	if file := filepath.Join(path, "switchboard.yaml"); exists(file) {
+		p.config, err = load(ctx, file)
+		return p, err
+	}
+	if err := p.readFolders(path); err != nil {
+		return nil, err
+	}
+	if p.operator == nil && len(p.tenantPolicies) == 0 {
+		if err := p.readLoose(path, tenant); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.checkPolicies()
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// readFolders reads policies/ and tenants/<id>/policies/ of a folder.
+func (p *Proposal) readFolders(path string) (err error) {
+	if folder := filepath.Join(path, "policies"); exists(folder) {
+		if p.operator, err = config.Policies(folder); err != nil {
+			return err
+		}
+	}
+	tenants, err := os.ReadDir(filepath.Join(path, "tenants"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, t := range tenants {
+		home := filepath.Join(path, "tenants", t.Name())
+		if exists(filepath.Join(home, "tenant.yaml")) {
+			return fmt.Errorf("%s: a tenant.yaml can only be checked together with the servers; copy the whole configuration, with its switchboard.yaml, and change it there", home)
+		}
+		if folder := filepath.Join(home, "policies"); exists(folder) {
+			if p.tenantPolicies[switchboard.TenantID(t.Name())], err = config.Policies(folder); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readLoose reads a folder of policies.
+func (p *Proposal) readLoose(path string, tenant switchboard.TenantID) error {
+	files, err := config.Policies(path)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(files, func(f switchboard.PolicyFile) bool { return filepath.Ext(f.Path) == ".rego" && !policy.IsTest(f.Path) })
+	if at < 0 {
+		return fmt.Errorf("%s: it has neither a switchboard.yaml, nor policies/, nor tenants/<id>/policies/, nor policies (.rego)", path)
+	}
+	of, err := policysource.LayerOwner(files[at], path, tenant)
+	if err != nil {
+		return err
+	}
+	if of == "" {
+		p.operator = files
+	} else {
+		p.tenantPolicies[of] = files
+	}
+	return nil
+}
+
+// readFile reads one file of a layer.
+func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	p.file = &switchboard.PolicyFile{Name: path, Path: filepath.Base(path), Data: text}
+	if before, rel, ok := policysource.CutLast(policysource.SlashPath(path), "/policies/"); ok {
+		p.file.Path, path = rel, before+"/policies"
+	} else if filepath.Ext(path) != ".rego" {
+		return fmt.Errorf("%s: a data file belongs in a folder of policies; put it there, or give the folder", path)
+	}
+	if filepath.Ext(p.file.Path) == ".rego" || policysource.TenantOfFolder(path) != "" {
+		p.fileOwner, err = policysource.LayerOwner(*p.file, path, tenant)
+	}
+	return err
+}
+
+// checkPolicies compiles the layers that the proposal replaces.
+func (p *Proposal) checkPolicies() error {
+	var all switchboard.Faults
+	compile := func(kind policy.Kind, files []switchboard.PolicyFile) error {
+		_, err := policy.Compile(kind, files)
+		found, ok := errors.AsType[switchboard.Faults](err)
+		if !ok {
+			return err
+		}
+		all = append(all, found...)
+		return nil
+	}
+	if p.operator != nil {
+		if err := compile(policy.Operator, p.operator); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.tenantPolicies)) {
+		if err := compile(policy.Tenant, p.tenantPolicies[id]); err != nil {
+			return err
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return nil
+}
+
+// apply returns the basis that the proposal makes of was. It is nil if the proposal removes the
+// tenant.
+func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
+	now := *was
+	id := was.tenant.ID
+	if c := p.config; c != nil {
+		t, ok := c.Tenants[id]
+		if !ok {
+			return nil
+		}
+		now.tenant, now.taxonomy = t, c.Taxonomy
+		now.tools = p.toolsFor(was.tools, t)
+		if now.operator = c.Policies; now.operator == nil {
+			now.operator = policysource.Shipped()
+		}
+		now.own = c.TenantPolicies[id]
+	}
+	if p.operator != nil {
+		now.operator = p.operator
+	}
+	if own, ok := p.tenantPolicies[id]; ok {
+		now.own = own
+	}
+	switch {
+	case p.file == nil:
+	case p.fileOwner == "":
+		now.operator = withFile(now.operator, *p.file)
+	case p.fileOwner == id:
+		now.own = withFile(now.own, *p.file)
+	}
+	now.operator = withoutTests(now.operator)
+	if now.own != nil {
+		now.own = withoutTests(now.own)
+	}
+	return &now
+}
+
+// withFile returns the files with f in the place of the file with the same path, if there is one.
+func withFile(files []switchboard.PolicyFile, f switchboard.PolicyFile) []switchboard.PolicyFile {
+	rest := slices.DeleteFunc(slices.Clone(files), func(o switchboard.PolicyFile) bool { return o.Path == f.Path })
+	return append(rest, f)
+}
+
+// toolsFor returns the tools that the tenant may use under the proposal, with the classes and trust
+// that it gives to their servers. What servers and overlays declare about the tools stays as
+// recorded.
+func (p *Proposal) toolsFor(was []*switchboard.Tool, t *switchboard.Tenant) (now []*switchboard.Tool) {
+	for _, s := range p.config.Servers {
+		if !slices.Contains(t.Servers, s.ID) {
+			continue
+		}
+		for _, tool := range was {
+			if tool.ID.Server != s.ID {
+				continue
+			}
+			own := *tool
+			own.Class = s.Class
+			if own.Trust = s.Trust; own.Trust == "" {
+				own.Trust = switchboard.TrustDeclared
+			}
+			now = append(now, &own)
+		}
+	}
+	return now
+}
+
+// resolver returns the state that resolves principals and tasks under the proposed configuration.
+func (p *Proposal) resolver(t *bind.Tenant) *bind.State {
+	keys := make([]identity.Key, len(p.config.Keys))
+	for i, k := range p.config.Keys {
+		keys[i] = identity.Key(k)
+	}
+	return &bind.State{Config: p.config, Ring: identity.New(keys, t.Tenant, len(keys) == 0), Tenants: map[switchboard.TenantID]*bind.Tenant{t.ID: t}}
+}

@@ -1,0 +1,45 @@
+package replay
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+func TestClosingTheRecorderWaitsUntilTheLastDecisionIsRecorded(t *testing.T) {
+	var made *bind.State
+	rapid.Custom(func(t *rapid.T) bool {
+		made = newState(t, drawConfig(t), drawOffers(t))
+		return true
+	}).Example(1)
+	d, err := made.DecideConfigured(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, "a", nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		in := newMemoryRecords(t)
+		slow := make(chan struct{})
+		in.recorder.addReceipt = func(r *receipt.Receipt) string { <-slow; return in.book.Add(r) }
+		in.recorder.Decision(made.Tenants["acme"], d, nil)
+		closed := make(chan struct{})
+		go func() { in.recorder.Close(); close(closed) }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			close(slow)
+			t.Fatal("the recorder was closed before the decision was recorded")
+		default:
+		}
+		close(slow)
+		<-closed
+		if all := in.readAll(t); len(all) != 1 {
+			t.Errorf("%d decisions are recorded", len(all))
+		}
+	})
+}

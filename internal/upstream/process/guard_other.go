@@ -1,0 +1,31 @@
+//go:build !linux
+
+package process
+
+import "syscall"
+
+// adoptOrphans does nothing on this system.
+func adoptOrphans() error { return nil }
+
+// wait returns when the program has ended, and says how.
+func (w *guardedProgram) wait() (how string) {
+	_ = w.cmd.Wait() // the result is in cmd.ProcessState
+	return w.cmd.ProcessState.String()
+}
+
+// sweep ends the processes that the program left in its group.
+func (w *guardedProgram) sweep() {
+	w.kill()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+}
+
+// kill kills the program's process group.
+func (w *guardedProgram) kill() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended {
+		_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL)
+	}
+}

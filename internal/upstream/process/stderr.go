@@ -1,0 +1,146 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+)
+
+// StartTimeout limits the start of a server. The first start may have to download a package.
+const StartTimeout = 60 * time.Second
+
+// Limits on the log lines that a server's stderr causes.
+const (
+	maxStderrLine = 2 << 10  // bytes of a line that are logged
+	maxStderrRead = 64 << 10 // bytes of a line that are read
+	stderrLines   = 1        // lines per second and server, after the burst
+	stderrBurst   = 200
+	stderrBytes   = 4 << 20 // bytes per second that are read
+
+	// The last lines of a process explain its end, for Status. Each has at most maxQuoted bytes. If
+	// the process wrote nothing for lastLinesFresh before it ended, its lines do not explain the
+	// end. Lines from the beginning of a start that lasted startTimeout still do.
+	maxLastLines   = 10
+	lastLinesFresh = StartTimeout + time.Minute
+)
+
+// A StderrLog logs what a server's processes write to stderr: by line, escaped, and without the
+// server's secrets. It limits the lines of one server, for all its processes together.
+type StderrLog struct {
+	log     *slog.Logger
+	mask    *mask.Mask
+	limiter *rate.Limiter
+	leftOut atomic.Int64 // lines that were left out since the last logged one
+}
+
+// NewStderrLog returns the log of one server.
+func NewStderrLog(log *slog.Logger, m *mask.Mask) *StderrLog {
+	return &StderrLog{log: log, mask: m, limiter: rate.NewLimiter(stderrLines, stderrBurst)}
+}
+
+// logLine logs a line if the limit allows it.
+func (v *StderrLog) logLine(text []byte, whole bool) {
+	if !v.limiter.Allow() {
+		v.leftOut.Add(1)
+		return
+	}
+	attrs := []any{"stderr", v.mask.Line(text, maxStderrLine, whole)}
+	if n := v.leftOut.Swap(0); n > 0 {
+		attrs = append(attrs, "left_out_before", n)
+	}
+	v.log.Info("a server says", attrs...)
+}
+
+// flush logs how many lines were left out at the end of a process.
+func (v *StderrLog) flush() {
+	if n := v.leftOut.Swap(0); n > 0 {
+		v.log.Info("lines of a server's stderr were left out", "lines", n)
+	}
+}
+
+// A StderrReader reads the stderr of one child process.
+type StderrReader struct {
+	voice *StderrLog
+	Done  chan struct{} // closed when all is read
+
+	mu     sync.Mutex
+	lines  []string // the last ones, at most maxLastLines
+	lastAt time.Time
+}
+
+// ReadStderr starts to read r until it ends.
+func ReadStderr(v *StderrLog, r io.Reader) *StderrReader {
+	s := &StderrReader{voice: v, Done: make(chan struct{})}
+	go func() {
+		defer close(s.Done)
+		defer v.flush()
+		s.read(r)
+	}()
+	return s
+}
+
+// LastLines returns the last lines if the process has written recently. A nil reader has none.
+func (s *StderrReader) LastLines() []string {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.lastAt) > lastLinesFresh {
+		return nil
+	}
+	return slices.Clone(s.lines)
+}
+
+// record adds a line to the last lines.
+func (s *StderrReader) record(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.lines) == maxLastLines {
+		s.lines = slices.Delete(s.lines, 0, 1)
+	}
+	s.lines, s.lastAt = append(s.lines, line), time.Now()
+}
+
+func (s *StderrReader) read(r io.Reader) {
+	// If a process floods its stderr, it must wait until we read on.
+	pace := rate.NewLimiter(stderrBytes, stderrBytes)
+	lines := bufio.NewReaderSize(r, maxStderrRead)
+	for {
+		text, err := lines.ReadSlice('\n')
+		whole := !errors.Is(err, bufio.ErrBufferFull)
+		if !whole {
+			text = bytes.Clone(text)
+		}
+		waitForPace(pace, len(text))
+		for errors.Is(err, bufio.ErrBufferFull) { // the rest of the line
+			var rest []byte
+			rest, err = lines.ReadSlice('\n')
+			waitForPace(pace, len(rest))
+		}
+		if words := s.voice.mask.Line(text, mask.MaxQuoted, whole); words != "" {
+			s.record(words)
+			s.voice.logLine(text, whole)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// waitForPace waits until the limiter allows n more bytes. n is smaller than its burst.
+func waitForPace(pace *rate.Limiter, n int) {
+	if d := pace.ReserveN(time.Now(), n).Delay(); d > 0 {
+		time.Sleep(d)
+	}
+}

@@ -1,0 +1,174 @@
+package slot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// The default times of a call.
+const (
+	progressFactor = 10 // a call that makes progress gets that many timeouts
+	defaultMaxTime = time.Hour
+)
+
+// A TimeLimit is a limit on the time of a call, and the error when it has passed.
+type TimeLimit struct {
+	Name         string // "its timeout"
+	Time         time.Duration
+	BlamesServer bool // when it passes, the server was too slow
+}
+
+// Error says that the limit has passed.
+func (e *TimeLimit) Error() string { return e.Name + " of " + e.Time.String() + " is over" }
+
+// LimitsOf returns how long the call may be silent, and how long it may take in all.
+func LimitsOf(c *switchboard.Call, cfg *switchboard.Server) (quiet, all TimeLimit) {
+	quiet = TimeLimit{"its server's timeout", cmp.Or(cfg.Timeout, switchboard.DefaultTimeout), true}
+	if c.Tool != nil && c.Tool.Contract.Timeout > 0 {
+		quiet = TimeLimit{"its timeout", c.Tool.Contract.Timeout, !c.Tool.Contract.Hurried || c.Tool.Contract.Timeout >= quiet.Time}
+	}
+	most := cmp.Or(cfg.MaxTimeout, min(progressFactor*quiet.Time, defaultMaxTime))
+	all = TimeLimit{"its server's max_timeout", max(most, quiet.Time), true}
+	if t := c.Obligations.Timeout; t > 0 && t < all.Time {
+		all = TimeLimit{"the time limit that policy sets", t, false}
+	}
+	return quiet, all
+}
+
+// A Allowance is the time that one call may take, and its slot at the server. While the client
+// is being asked, the time stops, and the slot is free for other calls.
+type Allowance struct {
+	cancel  context.CancelCauseFunc
+	gate    *Gate
+	caller  CallKey
+	silence TimeLimit // starts again with each sign of life
+	total   TimeLimit // never starts again
+
+	mu             sync.Mutex
+	timer          *time.Timer
+	silenceLeft    time.Duration // left of silence at countedAt
+	totalLeft      time.Duration // left of total at countedAt
+	countedAt      time.Time
+	openQuestions  int       // number of questions that the client is being asked
+	notifyingSince time.Time // when the running notification of the client began; zero while none runs
+	hasSlot        bool
+	ended          bool // the call takes no slot any more
+}
+
+// ErrNotTaken ends a call if its client does not take the notifications.
+var ErrNotTaken = errors.New("the client does not read the notifications of the call")
+
+// NewAllowance limits the time of a call of c that counts in g.
+func NewAllowance(ctx context.Context, quiet, all TimeLimit, g *Gate, c CallKey) (context.Context, *Allowance) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	a := &Allowance{cancel: cancel, gate: g, caller: c, silence: quiet, total: all, silenceLeft: quiet.Time, totalLeft: all.Time, countedAt: time.Now()}
+	a.timer = time.AfterFunc(min(a.silenceLeft, a.totalLeft), a.checkExpiry)
+	return ctx, a
+}
+
+// checkExpiry ends the call if one of its times has passed.
+func (a *Allowance) checkExpiry() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.countDown()
+	switch due := min(a.silenceLeft, a.totalLeft); {
+	case a.openQuestions > 0:
+	case due > 0: // there were signs of life
+		a.timer.Reset(due)
+	case a.totalLeft <= 0:
+		a.cancel(&a.total)
+	case !a.notifyingSince.IsZero() && time.Since(a.notifyingSince) >= a.silence.Time/2: // one notification blocks; a server that sends many without end does not count
+		a.cancel(ErrNotTaken)
+	default:
+		a.cancel(&a.silence)
+	}
+}
+
+// countDown subtracts the time since countedAt. The caller holds a.mu.
+func (a *Allowance) countDown() {
+	now := time.Now()
+	if a.openQuestions == 0 {
+		passed := now.Sub(a.countedAt)
+		a.silenceLeft -= passed
+		a.totalLeft -= passed
+	}
+	a.countedAt = now
+}
+
+// ResetSilence records a sign of life of the server.
+func (a *Allowance) ResetSilence() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.countDown()
+	a.silenceLeft = a.silence.Time
+}
+
+// SetNotifying records that a notification of the client begins or ends. They do not overlap.
+func (a *Allowance) SetNotifying(begins bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.notifyingSince = time.Time{}
+	if begins {
+		a.notifyingSince = time.Now()
+	}
+}
+
+// TakeSlot records that the call has got its slot.
+func (a *Allowance) TakeSlot() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hasSlot = true
+}
+
+// FreeSlot releases the slot for good.
+func (a *Allowance) FreeSlot() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	a.freeSlotLocked()
+}
+
+// freeSlotLocked releases the slot. The caller holds a.mu.
+func (a *Allowance) freeSlotLocked() {
+	if a.hasSlot {
+		a.hasSlot = false
+		a.gate.Leave(a.caller)
+	}
+}
+
+// Close releases the context and the slot of the call.
+func (a *Allowance) Close() {
+	a.timer.Stop()
+	a.cancel(nil)
+	a.FreeSlot()
+}
+
+// Pause stops the time until resume is called.
+func (a *Allowance) Pause() (resume func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.openQuestions == 0 {
+		a.timer.Stop()
+		a.countDown()
+		a.freeSlotLocked()
+	}
+	a.openQuestions++
+	return sync.OnceFunc(func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.openQuestions--; a.openQuestions > 0 {
+			return
+		}
+		a.countedAt = time.Now()
+		if !a.ended {
+			a.timer.Reset(max(min(a.silenceLeft, a.totalLeft), 0))
+			a.hasSlot = true
+			a.gate.reenter(a.caller)
+		}
+	})
+}

@@ -1,0 +1,54 @@
+// Command fakes is each program that tests of the served path start besides Switchboard. Its first argument says which:
+//
+//	fake ARGS…                   a server on stdio that does just what its arguments say (rig.NewFake)
+//	library NAME                 a server of the official SDK, with tools, resources and prompts (rig.Library)
+//	echo NAME ERA CAPABILITIES   a server that answers each request with its method and params (rig.Echo)
+//	fault-program ARGS…          the process between a client and a server on stdio that fails on cue (fault.Program)
+//	fault-server NAME LEDGER     the server behind it (fault.ServeStdio)
+//	fault-backend TRANSPORT ADDRESS LEDGER   the same server over HTTP (rig.ServeFaulty)
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/summit-switchboard/switchboard/test/fault"
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("want the name of a program")
+	}
+	name, args := args[0], args[1:]
+	if least := map[string]int{"library": 1, "echo": 3, "fault-server": 2, "fault-backend": 3}[name]; len(args) < least {
+		return fmt.Errorf("%s has %d arguments, want %d", name, len(args), least)
+	}
+	switch name {
+	case "fake":
+		rig.NewFake(args).ServeStdio()
+	case "library":
+		_ = rig.Library(args[0]).Run(context.Background(), &mcp.StdioTransport{}) // it ends with its client
+	case "echo":
+		rig.Echo(args[0], args[1] == "modern", args[2])
+	case "fault-program":
+		os.Exit(fault.Program(args))
+	case "fault-server":
+		return fault.ServeStdio(args[0], fault.Ledger(args[1]))
+	case "fault-backend":
+		return rig.ServeFaulty(args)
+	default:
+		return fmt.Errorf("there is no program %q", name)
+	}
+	return nil
+}
