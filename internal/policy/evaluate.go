@@ -377,7 +377,7 @@ func randomSeed(now time.Time) io.Reader {
 }
 
 func isCost(err error) bool {
-	_, ok := errors.AsType[*cost.Error](err)
+	_, ok := errors.AsType[*cost.RefusedError](err)
 	return ok
 }
 

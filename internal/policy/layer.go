@@ -57,6 +57,7 @@ const (
 	AnswerObligations = "obligations"
 )
 
+// AnswerNames are the names of the answers of a layer.
 var AnswerNames = []string{AnswerAllowed, AnswerDeny, AnswerObligations}
 
 // A Layer is a compiled set of rules with its data. It is immutable and safe for

@@ -44,14 +44,14 @@ const (
 	MaxDigits = 1024
 )
 
-// An Error says that a builtin was not started, because it could take too long.
-type Error struct {
+// A RefusedError says that a builtin was not started, because it could take too long.
+type RefusedError struct {
 	builtin string
 	why     string
 }
 
 // Error names the builtin and the reason.
-func (e *Error) Error() string {
+func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s was not started, because it could take too long: %s", e.builtin, e.why)
 }
 
@@ -215,7 +215,7 @@ func withCostCheck(name string, c costFunc, next topdown.BuiltinFunc) topdown.Bu
 			}
 		}
 		if why != "" {
-			return haltEvaluation(b, &Error{name, why})
+			return haltEvaluation(b, &RefusedError{name, why})
 		}
 		if of != nil {
 			if err := of(operands).rehearse(name, b.Cancel); err != nil {
@@ -613,7 +613,7 @@ func (s regexSearch) rehearse(name string, cancel topdown.Cancel) (err error) {
 		case cancel != nil && cancel.Cancelled():
 			err = ErrTime
 		case made > MaxSteps:
-			err = &Error{name, fmt.Sprintf("its result has more than %d bytes", MaxSteps)}
+			err = &RefusedError{name, fmt.Sprintf("its result has more than %d bytes", MaxSteps)}
 		case found != s.limit:
 			return ""
 		}
