@@ -38,7 +38,7 @@ func TestAttack8RX10OneTenantsSlowCallsLeavePlacesForItsNeighbors(t *testing.T) 
 			mu.Lock()
 			defer mu.Unlock()
 			codes[codeOf(m)]++
-			if codeOf(m) != "" && !strings.Contains(string(m.raw), "the other places are for others") {
+			if codeOf(m) != "" && !strings.Contains(string(m.raw), "the other slots are for other callers") {
 				t.Errorf("%s", m.raw)
 			}
 		})
