@@ -65,10 +65,11 @@ internal/switchboard:
 internal/telemetry: internal/switchboard
 internal/token:
 internal/turn: internal/switchboard
-internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/link internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
+internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/link internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
+internal/upstream/endpoint: internal/switchboard internal/upstream/http1 internal/wire
 internal/upstream/frame:
 internal/upstream/http1: internal/dial internal/upstream/sent
-internal/upstream/link: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
+internal/upstream/link: internal/dial internal/scan internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
 internal/upstream/mask: internal/switchboard internal/wire
 internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:

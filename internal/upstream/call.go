@@ -93,7 +93,7 @@ func overloadedError(why string) *switchboard.Error {
 }
 
 // sendCall sends the call over the client's link. left is its allowance. reached is set when any byte
-// may have reached a server. The error is an *link.ExchangeError or the final error for the caller.
+// may have reached a server. The error is a *link.ExchangeError or the final error for the caller.
 func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *slot.Allowance, reached *bool) (switchboard.Result, error) {
 	l, leave, err := s.linkForCall(ctx, c, cfg)
 	if err != nil {

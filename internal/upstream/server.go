@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
@@ -271,7 +272,7 @@ func (s *server) probe(ctx context.Context) error {
 // probePath requests a path at the server's address. The request carries no credentials, because
 // the path is not part of the protocol.
 func (s *server) probePath(ctx context.Context, path string) error {
-	u, err := link.ParseAddress(s.config().URL)
+	u, err := endpoint.ParseAddress(s.config().URL)
 	if err != nil {
 		return link.Errorf(link.KindUnreachable, false, "%v", err)
 	}

@@ -40,7 +40,7 @@ func TestAttack8RX10OneTenantsSlowCallsLeavePlacesForItsNeighbors(t *testing.T) 
 			mu.Lock()
 			defer mu.Unlock()
 			codes[rig.Code(m)]++
-			if rig.Code(m) != "" && !strings.Contains(string(m.Raw), "the other places are for others") {
+			if rig.Code(m) != "" && !strings.Contains(string(m.Raw), "the other slots are for other callers") {
 				t.Errorf("%s", m.Raw)
 			}
 		})

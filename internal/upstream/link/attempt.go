@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -79,10 +80,10 @@ func (a *Attempt) newRequest(l *Link, rank int) *Request {
 	f.client, f.allowance = &c.Client, a.Allowance
 	if _, ok := l.port.(*httpPort); ok && l.Hello().Modern() && c.Target != "" {
 		f.targetHeader = wire.EncodeHeader(c.Target)
-		if c.Tool != nil && bytes.Contains(c.Tool.Definition, []byte(paramHeader)) {
+		if c.Tool != nil && bytes.Contains(c.Tool.Definition, []byte(endpoint.ParamHeader)) {
 			f.paramHeaders = http.Header{}
 			arguments, _ := wire.Field(c.Params, "arguments")
-			addParamHeaders(f.paramHeaders, c.Tool.Definition, arguments)
+			endpoint.AddParamHeaders(f.paramHeaders, c.Tool.Definition, arguments)
 		}
 	}
 	return f

@@ -108,7 +108,7 @@ func discover(ctx context.Context, l *Link) (Hello, error) {
 	result, err := l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), wire.Latest))
 	if v := newestModern(supportedVersions(err)); v != "" {
 		if w, ok := l.port.(*httpPort); ok {
-			w.endpoint.setVersion(v)
+			w.endpoint.SetVersion(v)
 		}
 		result, err = l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), v))
 	}
@@ -241,14 +241,14 @@ func modernOnly(err error) bool {
 // greetHTTP does the handshake with a server over HTTP, in the era that the server speaks.
 func greetHTTP(ctx context.Context, l *Link, w *httpPort, known *EraMemory) (Hello, error) {
 	if era, _ := known.Get(); era != EraLegacy {
-		w.endpoint.setVersion(wire.Latest)
+		w.endpoint.SetVersion(wire.Latest)
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
 		h, err := discover(probe, l)
 		cancel()
 		switch {
 		case err == nil:
 			known.setEra(EraModern)
-			w.endpoint.setVersion(h.Version)
+			w.endpoint.SetVersion(h.Version)
 			return h, nil
 		case LeavesEraOpen(err) || ctx.Err() != nil:
 			return Hello{}, err
@@ -257,7 +257,7 @@ func greetHTTP(ctx context.Context, l *Link, w *httpPort, known *EraMemory) (Hel
 			return Hello{}, err
 		}
 	}
-	w.endpoint.setVersion("")
+	w.endpoint.SetVersion("")
 	h, err := initialize(ctx, l)
 	if err != nil {
 		if !LeavesEraOpen(err) {
@@ -266,7 +266,7 @@ func greetHTTP(ctx context.Context, l *Link, w *httpPort, known *EraMemory) (Hel
 		return Hello{}, err
 	}
 	known.setEra(EraLegacy)
-	w.endpoint.setVersion(h.Version)
+	w.endpoint.SetVersion(h.Version)
 	return h, w.postAndWait(ctx, initializedNotification())
 }
 

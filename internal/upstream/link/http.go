@@ -13,6 +13,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/dial"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/upstream/http1"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
@@ -56,7 +57,7 @@ type HTTPClients struct {
 // needed.
 func NewHTTPClients(address string) *HTTPClients {
 	c := &HTTPClients{Client: newClient()}
-	if u, err := ParseAddress(address); err == nil {
+	if u, err := endpoint.ParseAddress(address); err == nil {
 		c.Pool = http1.NewPool(u)
 	}
 	return c
@@ -75,7 +76,7 @@ type httpPort struct {
 	link     *Link
 	client   *http.Client
 	pool     *http1.Pool
-	endpoint *endpoint
+	endpoint *endpoint.Endpoint
 	posts    postQueue
 
 	ctx   context.Context // ends when all work must stop
@@ -90,7 +91,7 @@ type httpPort struct {
 
 // newHTTPPort makes the port of l.
 func newHTTPPort(l *Link, cfg *switchboard.Server, via *HTTPClients) (*httpPort, error) {
-	e, err := newEndpoint(cfg)
+	e, err := endpoint.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func newHTTPPort(l *Link, cfg *switchboard.Server, via *HTTPClients) (*httpPort,
 // sendRequest sends the request f and reads the head of the response. The error is an
 // *ExchangeError.
 func (w *httpPort) sendRequest(f *Request) (*http.Response, error) {
-	head, modern := w.endpoint.postHead()
+	head, modern := w.endpoint.PostHead()
 	for name, values := range f.paramHeaders {
 		if !http1.IsName([]byte(name)) || !http1.IsText(values[0]) {
 			f.Sending.Withdraw()
@@ -131,13 +132,13 @@ func (w *httpPort) sendRequest(f *Request) (*http.Response, error) {
 	resp, err := c.Exchange(&f.Sending, func(b []byte) []byte {
 		b = append(b, head...)
 		if modern {
-			b = appendHeader(b, wire.HeaderMethod, f.Method)
+			b = endpoint.AppendHeader(b, wire.HeaderMethod, f.Method)
 		}
 		if f.targetHeader != "" {
-			b = appendHeader(b, wire.HeaderName, f.targetHeader)
+			b = endpoint.AppendHeader(b, wire.HeaderName, f.targetHeader)
 		}
 		for name, values := range f.paramHeaders {
-			b = appendHeader(b, name, values[0])
+			b = endpoint.AppendHeader(b, name, values[0])
 		}
 		return b
 	}, f.Body)
@@ -223,7 +224,7 @@ func drainStream(f *Request, stream io.ReadCloser) {
 // Cancel implements Port. A modern server sees the end of the stream. A legacy server takes that
 // for a bad connection, so it gets a notification.
 func (w *httpPort) Cancel(f *Request, sent bool) {
-	version, _ := w.endpoint.state()
+	version, _ := w.endpoint.State()
 	if sent && !wire.Modern(version) && !f.isHandshake() {
 		w.Post(cancelNotification(f))
 	}
@@ -254,7 +255,7 @@ func (w *httpPort) sendOutbox() {
 
 // postAndWait sends a message without an answer, and waits until the server has accepted it.
 func (w *httpPort) postAndWait(ctx context.Context, message []byte) error {
-	req, err := w.endpoint.newRequest(ctx, http.MethodPost, message)
+	req, err := w.endpoint.NewRequest(ctx, http.MethodPost, message)
 	if err != nil {
 		return err
 	}
@@ -278,7 +279,7 @@ func (w *httpPort) ShutDown(hurry <-chan struct{}) {
 	case <-hurry:
 		w.link.Requests.Halt()
 	}
-	if version, session := w.endpoint.state(); session != "" && !wire.Modern(version) && AsError(w.link.Failure()).Kind != KindGone {
+	if version, session := w.endpoint.State(); session != "" && !wire.Modern(version) && AsError(w.link.Failure()).Kind != KindGone {
 		w.deleteSession(hurry)
 	}
 	w.stop()
@@ -292,7 +293,7 @@ func (w *httpPort) deleteSession(hurry <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		req, err := w.endpoint.newRequest(ctx, http.MethodDelete, nil)
+		req, err := w.endpoint.NewRequest(ctx, http.MethodDelete, nil)
 		if err != nil {
 			return
 		}

@@ -214,7 +214,7 @@ func (l *Link) Ping(ctx context.Context) error {
 		return nil
 	}
 	if w, ok := l.port.(*httpPort); ok && AsError(err).Status == http.StatusBadRequest {
-		if _, session := w.endpoint.state(); session != "" { // many servers say so with 400 instead of 404
+		if _, session := w.endpoint.State(); session != "" { // many servers say so with 400 instead of 404
 			err = Errorf(KindGone, false, "it no longer knows our session")
 			l.Fail(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -27,7 +28,7 @@ const (
 // readAnswer reads the response to f and the notifications before it. It returns nil if f is
 // finished, and an *ExchangeError otherwise.
 func (w *httpPort) readAnswer(f *Request, resp *http.Response) error {
-	version, session := w.endpoint.state()
+	version, session := w.endpoint.State()
 	legacy := !wire.Modern(version)
 	switch {
 	case resp.StatusCode == http.StatusNotFound && legacy && session != "":
@@ -43,10 +44,10 @@ func (w *httpPort) readAnswer(f *Request, resp *http.Response) error {
 	}
 	if f.Method == wire.MethodInitialize {
 		id := resp.Header.Get(wire.HeaderSessionID)
-		if !validSessionID(id) {
+		if !endpoint.ValidSessionID(id) {
 			return Errorf(KindProtocol, true, "the id of its session is not valid")
 		}
-		w.endpoint.setSession(id)
+		w.endpoint.SetSession(id)
 	}
 	kind := resp.Header.Get("Content-Type")
 	if kind != "application/json" { // most servers spell it so
@@ -90,7 +91,7 @@ func (w *httpPort) readRefusal(f *Request, resp *http.Response) error {
 // executed f. It should say so with 404. Many servers say 400 without a request id instead, and do
 // the same for a ping.
 func (w *httpPort) sessionForgotten(f *Request) bool {
-	version, session := w.endpoint.state()
+	version, session := w.endpoint.State()
 	if session == "" || wire.Modern(version) || f.Method == wire.MethodPing || f.isHandshake() {
 		return false
 	}
@@ -256,7 +257,7 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *Request) (last stri
 
 // openStream opens a stream with GET, after the event last.
 func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response, error) {
-	req, err := w.endpoint.newRequest(ctx, http.MethodGet, nil)
+	req, err := w.endpoint.NewRequest(ctx, http.MethodGet, nil)
 	if err != nil {
 		return nil, Errorf(KindLost, true, "%s", w.errorText(err))
 	}

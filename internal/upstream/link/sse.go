@@ -131,7 +131,7 @@ func (p *ssePort) openEndpoint(ctx context.Context) (string, error) {
 // setEndpoint sets the address for POSTs. They carry our credentials, so the address must have the
 // origin that the credentials were configured for.
 func (p *ssePort) setEndpoint(endpoint string) error {
-	base, err := url.Parse(p.endpoint.url)
+	base, err := url.Parse(p.endpoint.URL)
 	if err != nil {
 		return Errorf(KindUnreachable, false, "its URL is not valid")
 	}
@@ -144,7 +144,7 @@ func (p *ssePort) setEndpoint(endpoint string) error {
 			p.link.mask.Line([]byte(origin(u)), mask.MaxQuoted, true), origin(base))
 	}
 	u.Fragment = ""
-	if err := p.endpoint.setURL(u.String()); err != nil {
+	if err := p.endpoint.SetURL(u.String()); err != nil {
 		return Errorf(KindProtocol, false, "%s", err)
 	}
 	return nil

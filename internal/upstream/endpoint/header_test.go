@@ -1,4 +1,4 @@
-package link
+package endpoint
 
 import (
 	"net/http"
@@ -12,7 +12,7 @@ func TestHeadersRepeatOnlyWhatAHeaderCanHold(t *testing.T) {
 		`1.5`: "-", `null`: "-", `[1]`: "-", `{"a":1}`: "-", `9007199254740993`: "-", `1e400`: "-",
 	} {
 		h := http.Header{}
-		addParamHeaders(h, []byte(`{"inputSchema":{"properties":{"p":{"x-mcp-header":"P"}}}}`), []byte(`{"p":`+in+`}`))
+		AddParamHeaders(h, []byte(`{"inputSchema":{"properties":{"p":{"x-mcp-header":"P"}}}}`), []byte(`{"p":`+in+`}`))
 		got := "-"
 		if v, ok := h["Mcp-Param-P"]; ok {
 			got = v[0]

@@ -1,4 +1,4 @@
-package link
+package endpoint
 
 import (
 	"math"
@@ -9,12 +9,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// paramHeader is the annotation in a schema that asks for an argument to be repeated in a header.
-const paramHeader = "x-mcp-header"
+// ParamHeader is the annotation in a schema that asks for an argument to be repeated in a header.
+const ParamHeader = "x-mcp-header"
 
-// addParamHeaders sets the Mcp-Param-* headers that the tool's definition asks for. arguments is
+// AddParamHeaders sets the Mcp-Param-* headers that the tool's definition asks for. arguments is
 // the object that is sent.
-func addParamHeaders(h http.Header, definition, arguments []byte) {
+func AddParamHeaders(h http.Header, definition, arguments []byte) {
 	schema, _ := wire.Field(definition, "inputSchema")
 	addProperties(h, schema, arguments)
 }
@@ -26,7 +26,7 @@ func addProperties(h http.Header, schema, object []byte) {
 		if !ok {
 			continue
 		}
-		raw, _ := wire.Field(property, paramHeader)
+		raw, _ := wire.Field(property, ParamHeader)
 		if header, ok := wire.String(raw); ok && http1.IsToken(header) {
 			if text, ok := headerText(value); ok {
 				h[http.CanonicalHeaderKey(wire.HeaderParamPrefix+header)] = []string{wire.EncodeHeader(text)}

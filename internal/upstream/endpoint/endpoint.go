@@ -1,4 +1,9 @@
-package link
+// Package endpoint makes the HTTP requests to the URL of one server.
+//
+// It decides what each request carries: the headers of the server's configuration, with its credentials,
+// the protocol version, the session, and the arguments that a tool wants in headers. Package link sends
+// the requests and reads the responses.
+package endpoint
 
 import (
 	"bytes"
@@ -24,10 +29,10 @@ var forbiddenHeaders = []string{
 	wire.HeaderLastEventID, wire.HeaderMethod, wire.HeaderName,
 }
 
-// An endpoint makes the requests to the URL of one server: with its credentials, and with the version
+// An Endpoint makes the requests to the URL of one server: with its credentials, and with the version
 // and the session of one link.
-type endpoint struct {
-	url     string
+type Endpoint struct {
+	URL     string
 	host    string
 	headers http.Header // of the server's configuration, with its credentials
 
@@ -38,13 +43,13 @@ type endpoint struct {
 	head      []byte // the whole head, with version and session
 }
 
-// newEndpoint returns the endpoint of the configured server.
-func newEndpoint(cfg *switchboard.Server) (*endpoint, error) {
+// New returns the endpoint of the configured server.
+func New(cfg *switchboard.Server) (*Endpoint, error) {
 	u, err := ParseAddress(cfg.URL)
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{url: u.String(), headers: http.Header{}}
+	e := &Endpoint{URL: u.String(), headers: http.Header{}}
 	for name, secret := range cfg.Headers {
 		if !http1.IsToken(name) || !http1.IsText(secret.Reveal()) {
 			return nil, errors.New("one of its headers is not valid in HTTP")
@@ -61,16 +66,16 @@ func newEndpoint(cfg *switchboard.Server) (*endpoint, error) {
 	return e, nil
 }
 
-// setURL changes the URL. It must be called before the first request.
-func (e *endpoint) setURL(u string) error {
-	e.url = u
+// SetURL changes the URL. It must be called before the first request.
+func (e *Endpoint) SetURL(u string) error {
+	e.URL = u
 	return e.buildHead()
 }
 
 // buildHead lets net/http write the head of a POST request to the URL. All our requests begin with
 // it.
-func (e *endpoint) buildHead() error {
-	req, err := e.newRequest(context.Background(), http.MethodPost, []byte{})
+func (e *Endpoint) buildHead() error {
+	req, err := e.NewRequest(context.Background(), http.MethodPost, []byte{})
 	if err != nil {
 		return errors.New("no request can be made to its URL")
 	}
@@ -91,16 +96,16 @@ func (e *endpoint) buildHead() error {
 	return nil
 }
 
-// setVersion sets the protocol version that requests carry.
-func (e *endpoint) setVersion(version string) {
+// SetVersion sets the protocol version that requests carry.
+func (e *Endpoint) SetVersion(version string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.version = version
 	e.updateHead()
 }
 
-// setSession sets the session id that requests carry.
-func (e *endpoint) setSession(session string) {
+// SetSession sets the session id that requests carry.
+func (e *Endpoint) SetSession(session string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.session = session
@@ -108,40 +113,40 @@ func (e *endpoint) setSession(session string) {
 }
 
 // updateHead makes head from fixedHead, version and session. The caller holds e.mu.
-func (e *endpoint) updateHead() {
+func (e *Endpoint) updateHead() {
 	head := slices.Clip(e.fixedHead)
 	if e.version != "" {
-		head = appendHeader(head, wire.HeaderProtocolVersion, e.version)
+		head = AppendHeader(head, wire.HeaderProtocolVersion, e.version)
 	}
 	if e.session != "" {
-		head = appendHeader(head, wire.HeaderSessionID, e.session)
+		head = AppendHeader(head, wire.HeaderSessionID, e.session)
 	}
 	e.head = head
 }
 
-// appendHeader appends a header line to the head b.
-func appendHeader(b []byte, name, value string) []byte {
+// AppendHeader appends a header line to the head b.
+func AppendHeader(b []byte, name, value string) []byte {
 	b = append(append(b, name...), ": "...)
 	return append(append(b, value...), "\r\n"...)
 }
 
-// state returns the version and the session that requests carry.
-func (e *endpoint) state() (version, session string) {
+// State returns the version and the session that requests carry.
+func (e *Endpoint) State() (version, session string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.version, e.session
 }
 
-// postHead returns the head of a POST request, and whether it is of the modern era.
-func (e *endpoint) postHead() (head []byte, modern bool) {
+// PostHead returns the head of a POST request, and whether it is of the modern era.
+func (e *Endpoint) PostHead() (head []byte, modern bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.head, wire.Modern(e.version)
 }
 
-// newRequest returns a request to the server, for net/http.
-func (e *endpoint) newRequest(ctx context.Context, method string, body []byte) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, e.url, nil)
+// NewRequest returns a request to the server, for net/http.
+func (e *Endpoint) NewRequest(ctx context.Context, method string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, e.URL, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +160,7 @@ func (e *endpoint) newRequest(ctx context.Context, method string, body []byte) (
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "application/json, text/event-stream")
 	}
-	version, session := e.state()
+	version, session := e.State()
 	if version != "" {
 		req.Header.Set(wire.HeaderProtocolVersion, version)
 	}
@@ -178,8 +183,8 @@ func ParseAddress(address string) (*url.URL, error) {
 // maxSessionID limits the bytes of a session id.
 const maxSessionID = 1 << 10
 
-// validSessionID reports whether the protocol allows the session id: visible ASCII, and at most
+// ValidSessionID reports whether the protocol allows the session id: visible ASCII, and at most
 // maxSession bytes.
-func validSessionID(id string) bool {
+func ValidSessionID(id string) bool {
 	return len(id) <= maxSessionID && strings.IndexFunc(id, func(r rune) bool { return r < '!' || r > '~' }) < 0
 }
