@@ -33,7 +33,7 @@ internal/dial:
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/gateway: internal/canonical internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
-internal/health: internal/decide internal/store internal/store/feed internal/switchboard internal/wire
+internal/health: internal/decide internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/httphead:
 internal/idempotency: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/identity: internal/switchboard

@@ -56,7 +56,7 @@ func markMoves(err error, moves bool) error {
 
 // A callTrial is a call in flight. The breakers wait for its end.
 type callTrial struct {
-	server *server
+	server *serverMonitor
 	report func(error)
 
 	began      time.Time
@@ -66,7 +66,7 @@ type callTrial struct {
 }
 
 // admit asks the breakers.
-func (s *server) admit(c *switchboard.Call) (callTrial, error) {
+func (s *serverMonitor) admit(c *switchboard.Call) (callTrial, error) {
 	t := callTrial{server: s, began: time.Now()}
 	if b := s.barrier.Load(); b != nil {
 		return t, s.refuse(b)
@@ -104,7 +104,7 @@ func (s *server) admit(c *switchboard.Call) (callTrial, error) {
 }
 
 // refuse returns the error for a call that meets a barrier.
-func (s *server) refuse(b *barrier) *switchboard.Error {
+func (s *serverMonitor) refuse(b *barrier) *switchboard.Error {
 	var why string
 	switch b.state {
 	case Disabled:

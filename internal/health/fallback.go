@@ -39,7 +39,7 @@ func (m *Monitor) Fallback(next switchboard.Caller) switchboard.Caller {
 }
 
 // callInOrder makes the call at its own server, and then at the equivalents.
-func (m *Monitor) callInOrder(ctx context.Context, s *server, c *switchboard.Call, next switchboard.Caller) (switchboard.Result, error) {
+func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchboard.Call, next switchboard.Caller) (switchboard.Result, error) {
 	var tried []switchboard.Try
 	var first error // the error for the caller
 	heard := &relayedSoFar{notify: c.Notify}

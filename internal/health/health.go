@@ -156,7 +156,7 @@ type Monitor struct {
 	moves  moveLog
 
 	setLock sync.Mutex // held while servers or stored are replaced
-	servers atomic.Pointer[map[switchboard.ServerID]*server]
+	servers atomic.Pointer[map[switchboard.ServerID]*serverMonitor]
 	stored  storedHealth // as last read from the store
 	reads   atomic.Int64 // counts reads of the store, to put them in order
 
@@ -174,7 +174,7 @@ func New(o Options) *Monitor {
 	}
 	m := &Monitor{o: o}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.servers.Store(&map[switchboard.ServerID]*server{})
+	m.servers.Store(&map[switchboard.ServerID]*serverMonitor{})
 	m.unfit.Store(&map[switchboard.ToolID]State{})
 	return m
 }
@@ -196,14 +196,14 @@ func (m *Monitor) Set(servers []switchboard.Server) {
 		return
 	}
 	was := *m.servers.Load()
-	next := make(map[switchboard.ServerID]*server, len(servers))
+	next := make(map[switchboard.ServerID]*serverMonitor, len(servers))
 	for _, cfg := range servers {
 		if old := was[cfg.ID]; old != nil && old.sameTarget(&cfg) {
 			old.configure(cfg)
 			next[cfg.ID] = old
 			continue
 		}
-		s := newServer(m, cfg)
+		s := newServerMonitor(m, cfg)
 		s.inherit(m.stored.disabled[cfg.ID], m.stored.shared(sharedName(&m.o, &cfg)))
 		next[cfg.ID] = s
 	}
@@ -227,7 +227,7 @@ func (m *Monitor) Set(servers []switchboard.Server) {
 	}
 }
 
-func (m *Monitor) server(id switchboard.ServerID) *server { return (*m.servers.Load())[id] }
+func (m *Monitor) server(id switchboard.ServerID) *serverMonitor { return (*m.servers.Load())[id] }
 
 // Link reports the connection to the server: up means that it is connected and its tools are listed; otherwise it is
 // lost or could not be made, and why is the reason.
@@ -293,7 +293,7 @@ func (m *Monitor) Fit(id switchboard.ToolID) bool {
 }
 
 // publish puts the state of the server, or of one of its tools, into the map of Unfit.
-func (m *Monitor) publish(s *server, tool string, state State) {
+func (m *Monitor) publish(s *serverMonitor, tool string, state State) {
 	m.unfitLock.Lock()
 	defer m.unfitLock.Unlock()
 	if m.server(s.id) != s {

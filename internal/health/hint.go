@@ -36,18 +36,19 @@ func (h *hint) same(other *hint) bool {
 	return h.SeenBy == other.SeenBy && h.SeenAt.Equal(other.SeenAt)
 }
 
-// A lease is the right to probe a server that is down. One replica holds it until an instant.
-type lease struct {
-	Holder string    `json:"holder"`
-	Until  time.Time `json:"until"`
+// A probeLease is the right to probe a server that is down, as this replica knows it. One replica holds it until an
+// instant. See package lease.
+type probeLease struct {
+	holder string
+	until  time.Time
 }
 
-func (l *lease) heldBy(replica string, now time.Time) bool {
-	return l.Holder == replica && now.Before(l.Until)
+func (l *probeLease) heldBy(replica string, now time.Time) bool {
+	return l.holder == replica && now.Before(l.until)
 }
 
-func (l *lease) heldByOther(replica string, now time.Time) bool {
-	return l.Holder != "" && l.Holder != replica && now.Before(l.Until)
+func (l *probeLease) heldByOther(replica string, now time.Time) bool {
+	return l.holder != "" && l.holder != replica && now.Before(l.until)
 }
 
 // An outage is what the replicas share about one server, as this replica knows it. The zero outage is for a server
@@ -55,7 +56,7 @@ func (l *lease) heldByOther(replica string, now time.Time) bool {
 type outage struct {
 	replica string // this one
 	hint    hint
-	lease   lease
+	lease   probeLease
 	read    int64 // the number of the read of the store that hint and lease come from
 
 	// sighting identifies the failure that this replica has written as a hint, or taken over from one: each failure
@@ -70,7 +71,7 @@ type outage struct {
 // A storeRead is the hint and the lease as they were at one read of the store.
 type storeRead struct {
 	hint   hint
-	lease  lease
+	lease  probeLease
 	number int64
 }
 
@@ -85,8 +86,8 @@ func (o outage) next(r storeRead, down bool, now time.Time) (next outage, heal b
 	if latest := now.Add(longestQuarantine); o.hint.Until.After(latest) {
 		o.hint.Until = latest // the clock of the other replica is ahead
 	}
-	if latest := now.Add(leaseTime); o.lease.Until.After(latest) {
-		o.lease.Until = latest
+	if latest := now.Add(leaseTime); o.lease.until.After(latest) {
+		o.lease.until = latest
 	}
 	if !o.hint.same(&before) && o.hint.SeenBy != o.replica {
 		o.adopted = false
@@ -104,7 +105,7 @@ func (o outage) next(r storeRead, down bool, now time.Time) (next outage, heal b
 }
 
 // begin returns the outage after this replica has got the lease to probe the server of hint h.
-func (o outage) begin(l lease, h hint) outage {
+func (o outage) begin(l probeLease, h hint) outage {
 	o.lease, o.adopted, o.sighting = l, true, h.Until
 	return o
 }
@@ -117,10 +118,10 @@ func (o *outage) mayEnd() bool { return o.hint.SeenBy == o.replica || o.adopted 
 
 // plan returns what this replica does next about a valid hint, while it is connected to the server. last is the time of
 // its last probe; wanted says that calls want the server.
-func (o *outage) plan(q quarantine, last time.Time, wanted bool, now time.Time) (time.Time, action) {
+func (o *outage) plan(q quarantine, last time.Time, wanted bool, now time.Time) (time.Time, nextAction) {
 	switch {
 	case o.lease.heldByOther(o.replica, now):
-		return o.lease.Until, doNothing
+		return o.lease.until, doNothing
 	case q.state() == Healthy && o.mayEnd():
 		return o.hint.expiry(), doNothing // the hint is about to be ended
 	case q.state() == Probation:
@@ -177,7 +178,7 @@ func (o outage) wrote(w hintWrite, ok bool, number int64) outage {
 		o.hint, o.adopted = hint{}, false
 	}
 	if w.release {
-		o.lease = lease{}
+		o.lease = probeLease{}
 	}
 	return o
 }

@@ -73,7 +73,7 @@ func (q *moveLog) close(tell func(Move)) {
 }
 
 // recordMove records that another tool has served the call.
-func (m *Monitor) recordMove(s *server, c *switchboard.Call, to *switchboard.Moved) {
+func (m *Monitor) recordMove(s *serverMonitor, c *switchboard.Call, to *switchboard.Moved) {
 	s.traffic.movedAway.Add(1)
 	if other := m.server(to.To.Server); other != nil {
 		other.traffic.movedHere.Add(1)

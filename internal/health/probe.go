@@ -8,7 +8,7 @@ import (
 )
 
 // run probes the server when a probe is due, and reports transitions.
-func (s *server) run() {
+func (s *serverMonitor) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -47,7 +47,7 @@ func (s *server) run() {
 }
 
 // sendProbe probes the server.
-func (s *server) sendProbe() error {
+func (s *serverMonitor) sendProbe() error {
 	s.mu.Lock()
 	s.state.probes.last, s.state.probes.wanted = time.Now(), false
 	config := s.config
@@ -70,7 +70,7 @@ func (s *server) sendProbe() error {
 
 // probe probes a server that is not on probation. It ends a doubt about the server: if the probe fails, the server is
 // quarantined.
-func (s *server) probe() {
+func (s *serverMonitor) probe() {
 	doubted := s.doubts.current()
 	defer s.doubts.end(doubted)
 	if !s.share.acquire() {
@@ -105,7 +105,7 @@ func (s *server) probe() {
 }
 
 // probeAsTrial probes a server on probation, unless a call is its trial.
-func (s *server) probeAsTrial() {
+func (s *serverMonitor) probeAsTrial() {
 	if !s.share.acquire() {
 		return
 	}

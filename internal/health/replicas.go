@@ -12,6 +12,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/store/feed"
+	"github.com/summit-switchboard/switchboard/internal/store/lease"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -35,8 +36,9 @@ const (
 	prefixHint     = "down/"
 	prefixLease    = "probe/"
 
-	readInterval = 5 * time.Second // for changes without a notice
-	storeTimeout = 500 * time.Millisecond
+	readInterval  = 5 * time.Second // for changes without a notice
+	storeTimeout  = 500 * time.Millisecond
+	conflictPause = time.Second // before this replica tries again to take the lease of another one
 )
 
 // sharedName returns the name of the server among the replicas. It is "" for a server that no other replica reaches: each
@@ -53,7 +55,7 @@ func sharedName(o *Options, s *switchboard.Server) string {
 type storedHealth struct {
 	disabled map[switchboard.ServerID]*Cause
 	hints    map[string]hint
-	leases   map[string]lease
+	leases   map[string]probeLease
 	number   int64 // of the read
 }
 
@@ -65,16 +67,16 @@ func (k *storedHealth) shared(name string) storeRead {
 // Join reads the health of servers from the store, and follows its changes until Close. Call it before Set, and only
 // with a Store.
 func (m *Monitor) Join(ctx context.Context) error {
-	f := feed.Watch(m.o.Store, topic, readInterval)
+	changes := feed.Watch(m.o.Store, topic, readInterval)
 	if err := m.readStore(ctx); err != nil {
-		f.Close()
+		changes.Close()
 		return err
 	}
 	m.work.Go(func() {
-		defer f.Close()
+		defer changes.Close()
 		for failed := false; ; {
-			if _, _, err := f.Next(m.ctx); err != nil {
-				return
+			if _, _, err := changes.Next(m.ctx); err != nil {
+				return // the Monitor is closed
 			}
 			ctx, cancel := context.WithTimeout(m.ctx, storeTimeout)
 			err := m.readStore(ctx)
@@ -92,7 +94,7 @@ func (m *Monitor) Join(ctx context.Context) error {
 func (m *Monitor) readStore(ctx context.Context) error {
 	m.setLock.Lock()
 	defer m.setLock.Unlock()
-	k := storedHealth{map[switchboard.ServerID]*Cause{}, map[string]hint{}, map[string]lease{}, m.reads.Add(1)}
+	k := storedHealth{map[switchboard.ServerID]*Cause{}, map[string]hint{}, map[string]probeLease{}, m.reads.Add(1)}
 	all, err := m.o.Store.List(ctx, Group)
 	if err != nil {
 		return err
@@ -103,9 +105,9 @@ func (m *Monitor) readStore(ctx context.Context) error {
 			_ = json.Unmarshal(v.Data, &cause) // the server is disabled even if the cause is unreadable
 			k.disabled[switchboard.ServerID(id)] = &cause
 		} else if name, ok := strings.CutPrefix(v.Name, prefixHint); ok {
-			k.hints[name] = decode[hint](v.Data)
+			k.hints[name] = decodeHint(v.Data)
 		} else if name, ok := strings.CutPrefix(v.Name, prefixLease); ok {
-			k.leases[name] = decode[lease](v.Data)
+			k.leases[name] = probeLease{string(v.Data), v.Expires}
 		}
 	}
 	m.stored = k
@@ -118,13 +120,12 @@ func (m *Monitor) readStore(ctx context.Context) error {
 	return nil
 }
 
-// decode returns the value; the zero value if it is unreadable.
-func decode[T any](data []byte) T {
-	var v, zero T
-	if json.Unmarshal(data, &v) != nil {
-		return zero
+// decodeHint returns the hint; the zero hint if it is unreadable.
+func decodeHint(data []byte) (h hint) {
+	if json.Unmarshal(data, &h) != nil {
+		return hint{}
 	}
-	return v
+	return h
 }
 
 // saveDisabled saves that the server is disabled, or with nil that it is not any more.
@@ -150,9 +151,17 @@ func (m *Monitor) saveDisabled(ctx context.Context, id switchboard.ServerID, cau
 // An outageStore shares with the other replicas that one server is down. If the store cannot be used, this replica
 // decides alone.
 type outageStore struct {
-	server  *server
+	server  *serverMonitor
 	name    string        // see sharedName
+	lease   *lease.Lease  // to probe the server
 	changed chan struct{} // holds one signal when run must look again
+}
+
+func newOutageStore(s *serverMonitor, name string) *outageStore {
+	o := &s.monitor.o
+	return &outageStore{server: s, name: name, changed: make(chan struct{}, 1), lease: lease.New(o.Store, lease.Options{
+		Key: store.Key{Group: Group, Name: prefixLease + name}, TTL: leaseTime, Data: []byte(o.Self),
+	})}
 }
 
 // stepSoon makes run look whether this replica has to write something.
@@ -226,21 +235,22 @@ func (o *outageStore) acquire() bool {
 	return true
 }
 
-// takeOver returns the lease as it is now. ok is false if another replica holds it, or if the hint has changed since
-// before. Without the store this replica has the lease for itself.
-func (o *outageStore) takeOver(before hint) (l lease, ok bool) {
+// takeOver takes the lease. ok is false if another replica holds it, or if the hint has changed since before. Without the
+// store this replica has the lease for itself.
+func (o *outageStore) takeOver(before hint) (l probeLease, ok bool) {
 	m := o.server.monitor
 	ctx, cancel := context.WithTimeout(m.ctx, storeTimeout)
 	defer cancel()
-	l, err := o.takeLease(ctx)
-	if err != nil {
+	l = probeLease{m.o.Self, time.Now().Add(leaseTime)}
+	switch err := o.lease.Take(ctx); {
+	case errors.Is(err, store.ErrConflict):
+		return probeLease{"another replica", time.Now().Add(conflictPause)}, false
+	case err != nil:
 		return l, true
 	}
-	if l.heldByOther(m.o.Self, time.Now()) {
-		return l, false
-	}
 	r := storeRead{lease: l, number: m.reads.Add(1)}
-	if r.hint, err = readValue[hint](ctx, m.o.Store, prefixHint+o.name); err != nil {
+	var err error
+	if r.hint, err = o.readHint(ctx); err != nil {
 		return l, true
 	}
 	o.apply(r)
@@ -249,31 +259,6 @@ func (o *outageStore) takeOver(before hint) (l lease, ok bool) {
 
 // errDown trips the breaker of a replica that takes over a quarantine.
 var errDown = errors.New("another replica has found the server down")
-
-// takeLease returns the lease as it is now: this replica's, or another's that is valid. With an error it returns this
-// replica's, for use without the store.
-func (o *outageStore) takeLease(ctx context.Context) (lease, error) {
-	st, self := o.server.monitor.o.Store, o.server.monitor.o.Self
-	for {
-		now := time.Now()
-		mine := lease{self, now.Add(leaseTime)}
-		v, err := st.Value(ctx, store.Key{Group: Group, Name: prefixLease + o.name})
-		if err != nil {
-			return mine, err
-		}
-		if held := decode[lease](v.Data); held.heldByOther(self, now) {
-			return held, nil
-		}
-		text, err := json.Marshal(mine)
-		if err != nil {
-			return mine, err
-		}
-		_, err = st.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: prefixLease + o.name, Was: v.Version, Data: text, TTL: leaseTime}}})
-		if !errors.Is(err, store.ErrConflict) {
-			return mine, err
-		}
-	}
-}
 
 // write writes to the store.
 func (o *outageStore) write(w hintWrite) error {
@@ -288,21 +273,24 @@ func (o *outageStore) write(w hintWrite) error {
 	case w.end:
 		writes = append(writes, store.Write{Name: prefixHint + o.name, Was: store.Any})
 	}
-	if w.release {
-		writes = append(writes, store.Write{Name: prefixLease + o.name, Was: store.Any})
-	}
 	m := o.server.monitor
 	ctx, cancel := context.WithTimeout(m.ctx, storeTimeout)
 	defer cancel()
-	if _, err := m.o.Store.Apply(ctx, store.Change{Group: Group, Writes: writes}); err != nil {
+	var err error
+	if w.release {
+		err = o.lease.Release(ctx, writes...)
+	} else {
+		_, err = m.o.Store.Apply(ctx, store.Change{Group: Group, Writes: writes})
+	}
+	if err != nil {
 		return err
 	}
 	_ = m.o.Store.Publish(ctx, topic, []byte(o.server.id)) // a replica that misses the notice reads the store soon
 	return nil
 }
 
-// readValue returns one value of the group; the zero value if there is none.
-func readValue[T any](ctx context.Context, st Store, name string) (T, error) {
-	v, err := st.Value(ctx, store.Key{Group: Group, Name: name})
-	return decode[T](v.Data), err
+// readHint returns the hint in the store; the zero hint if there is none.
+func (o *outageStore) readHint(ctx context.Context) (hint, error) {
+	v, err := o.server.monitor.o.Store.Value(ctx, store.Key{Group: Group, Name: prefixHint + o.name})
+	return decodeHint(v.Data), err
 }

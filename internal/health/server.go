@@ -12,9 +12,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A server guards the state of one server and its tools, and acts on it: it publishes states, probes the server, and
+// A serverMonitor guards the state of one server and its tools, and acts on it: it publishes states, probes the server, and
 // shares with the other replicas that it is down.
-type server struct {
+type serverMonitor struct {
 	monitor *Monitor
 	id      switchboard.ServerID
 	ctx     context.Context
@@ -25,7 +25,7 @@ type server struct {
 	tools   toolSet
 	doubts  doubts
 	barrier atomic.Pointer[barrier] // why calls are refused; nil while they are not. Calls only look at this.
-	traffic traffic
+	traffic callCounts
 	changes transitions
 	share   *outageStore // nil if no other replica reaches the same server
 
@@ -40,21 +40,21 @@ type barrier struct {
 	next  time.Time // when that may change; zero means unknown
 }
 
-// A traffic counts the calls of one server.
-type traffic struct {
+// callCounts are the numbers of calls of one server.
+type callCounts struct {
 	calls, movedAway, movedHere atomic.Int64
 	retries                     retryBudget
 }
 
-func newServer(m *Monitor, config switchboard.Server) *server {
-	s := &server{monitor: m, id: config.ID, config: config, wake: make(chan struct{}, 1)}
+func newServerMonitor(m *Monitor, config switchboard.Server) *serverMonitor {
+	s := &serverMonitor{monitor: m, id: config.ID, config: config, wake: make(chan struct{}, 1)}
 	s.state.shown, s.state.since = Starting, time.Now()
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
 	s.breaker = newBreaker(s.breakerOpened, s.breakerClosed)
 	s.tools.changed = s.toolChanged
 	s.state.probes.jitter = rand.N(s.probeInterval() / 4)
 	if name := sharedName(&m.o, &config); name != "" {
-		s.share = &outageStore{server: s, name: name, changed: make(chan struct{}, 1)}
+		s.share = newOutageStore(s, name)
 		s.state.outage.replica = m.o.Self
 		m.work.Go(s.share.run)
 	}
@@ -62,20 +62,20 @@ func newServer(m *Monitor, config switchboard.Server) *server {
 }
 
 // sameTarget reports whether config means the same program or address, so that the state stays valid.
-func (s *server) sameTarget(config *switchboard.Server) bool {
+func (s *serverMonitor) sameTarget(config *switchboard.Server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.config.Transport == config.Transport && s.config.URL == config.URL && slices.Equal(s.config.Command, config.Command)
 }
 
-func (s *server) configure(config switchboard.Server) {
+func (s *serverMonitor) configure(config switchboard.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.config = config
 }
 
 // inherit applies what the store has about a new server, before it is called.
-func (s *server) inherit(disabled *Cause, r storeRead) {
+func (s *serverMonitor) inherit(disabled *Cause, r storeRead) {
 	s.update(func(st *serverState, now time.Time) {
 		st.disabled = disabled
 		if s.share != nil {
@@ -86,7 +86,7 @@ func (s *server) inherit(disabled *Cause, r storeRead) {
 }
 
 // update changes the state, publishes it, and makes run plan again.
-func (s *server) update(change func(st *serverState, now time.Time)) {
+func (s *serverMonitor) update(change func(st *serverState, now time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -95,7 +95,7 @@ func (s *server) update(change func(st *serverState, now time.Time)) {
 }
 
 // settle publishes the state. The caller holds s.mu.
-func (s *server) settle(now time.Time) {
+func (s *serverMonitor) settle(now time.Time) {
 	st := &s.state
 	s.barrier.Store(st.barrier(s.monitor.o.Patience, now))
 	if state := st.current(now); state != st.shown {
@@ -110,7 +110,7 @@ func (s *server) settle(now time.Time) {
 }
 
 // planAgain makes run plan again.
-func (s *server) planAgain() { signal(s.wake) }
+func (s *serverMonitor) planAgain() { signal(s.wake) }
 
 // signal puts one value into a channel with room for one.
 func signal(c chan struct{}) {
@@ -121,7 +121,7 @@ func signal(c chan struct{}) {
 }
 
 // reportLink applies a report about the connection.
-func (s *server) reportLink(up bool, cause Cause) {
+func (s *serverMonitor) reportLink(up bool, cause Cause) {
 	s.update(func(st *serverState, now time.Time) {
 		if up && !st.link.up {
 			s.tools.pardon()
@@ -135,7 +135,7 @@ func (s *server) reportLink(up bool, cause Cause) {
 	})
 }
 
-func (s *server) disable(cause *Cause) {
+func (s *serverMonitor) disable(cause *Cause) {
 	s.update(func(st *serverState, _ time.Time) { st.disabled = cause })
 	if cause != nil {
 		s.doubts.end(s.doubts.current()) // a disabled server is not probed
@@ -143,14 +143,14 @@ func (s *server) disable(cause *Cause) {
 }
 
 // breakerOpened is called by the breaker.
-func (s *server) breakerOpened(cause Cause, absent bool) {
+func (s *serverMonitor) breakerOpened(cause Cause, absent bool) {
 	s.update(func(st *serverState, _ time.Time) {
 		st.quarantine = st.quarantine.next(newTrip(onTripped, cause, absent))
 	})
 }
 
 // breakerClosed is called by the breaker.
-func (s *server) breakerClosed() {
+func (s *serverMonitor) breakerClosed() {
 	s.update(func(st *serverState, now time.Time) {
 		st.quarantine = st.quarantine.next(quarantineEvent{kind: onClosed, at: now})
 		st.probes.failed = 0
@@ -159,7 +159,7 @@ func (s *server) breakerClosed() {
 }
 
 // toolChanged publishes the state of a tool that fails alone.
-func (s *server) toolChanged(name string, from, to State, cause *Cause) {
+func (s *serverMonitor) toolChanged(name string, from, to State, cause *Cause) {
 	s.changes.add(Transition{Server: s.id, Tool: name, From: from, To: to, Cause: cause})
 	if to == Probation {
 		to = Healthy // its trial is the next call: no probe would test it
@@ -169,14 +169,14 @@ func (s *server) toolChanged(name string, from, to State, cause *Cause) {
 }
 
 // isLost reports whether the connection is known to be lost.
-func (s *server) isLost() bool {
+func (s *serverMonitor) isLost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.link.isLost()
 }
 
 // want notes that a call was refused which wanted the server.
-func (s *server) want() {
+func (s *serverMonitor) want() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.state.probes.wanted {
@@ -186,31 +186,33 @@ func (s *server) want() {
 }
 
 // startDoubt has the server probed at once, unless it takes no calls already.
-func (s *server) startDoubt() {
+func (s *serverMonitor) startDoubt() {
 	if s.monitor.o.Probe != nil && s.barrier.Load() == nil && s.doubts.begin() {
 		s.planAgain()
 	}
 }
 
 // probeInterval returns the time between probes while no call is made. The caller holds s.mu, or s is not shared yet.
-func (s *server) probeInterval() time.Duration { return cmp.Or(s.config.Probe.Every, probeInterval) }
+func (s *serverMonitor) probeInterval() time.Duration {
+	return cmp.Or(s.config.Probe.Every, probeInterval)
+}
 
 // plan returns the next action and the time until then; below 0 means that there is none.
-func (s *server) plan(now time.Time) (time.Duration, action) {
+func (s *serverMonitor) plan(now time.Time) (time.Duration, nextAction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.plan(s.planInput(now))
 }
 
 // planInput returns the input of a plan. The caller holds s.mu.
-func (s *server) planInput(now time.Time) planInput {
+func (s *serverMonitor) planInput(now time.Time) planInput {
 	return planInput{
 		now: now, patience: s.monitor.o.Patience, interval: s.probeInterval(),
 		worked: s.tools.witnesses.lastWorked(), doubted: s.doubts.current() != nil,
 	}
 }
 
-func (s *server) status() Status {
+func (s *serverMonitor) status() Status {
 	now := time.Now()
 	next, _ := s.plan(now)
 	s.mu.Lock()

@@ -19,15 +19,15 @@ const Bound = "bound, and not fit"
 // Stage drops unfit candidates. If none is fit, bound tools stay bound; otherwise the first candidate is bound, and
 // its calls fail with a clear error. Tools that are required by name all stay, because the requirement has no
 // alternative.
-var Stage decide.Stage = stage{}
+var Stage decide.Stage = fitStage{}
 
-type stage struct{}
+type fitStage struct{}
 
 // Name implements decide.Stage.
-func (stage) Name() string { return StageName }
+func (fitStage) Name() string { return StageName }
 
 // Apply implements decide.Stage.
-func (stage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
+func (fitStage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
 	if len(q.Unfit) == 0 || q.Requirement.ByName() {
 		return in, nil
 	}

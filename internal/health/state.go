@@ -107,12 +107,12 @@ func (st *serverState) step(chance float64, now time.Time) (w hintWrite, ok bool
 	return w, ok
 }
 
-// An action is what the goroutine of a server does next.
-type action int
+// A nextAction is what the goroutine of a server does next.
+type nextAction int
 
 const (
-	doNothing action = iota
-	doSettle         // publish a state that has changed with time alone
+	doNothing nextAction = iota
+	doSettle             // publish a state that has changed with time alone
 	doProbe
 	doTrial // a probe as the trial of a server on probation
 )
@@ -127,7 +127,7 @@ type planInput struct {
 }
 
 // plan returns the next action and the time until then; below 0 means that there is none.
-func (st *serverState) plan(in planInput) (time.Duration, action) {
+func (st *serverState) plan(in planInput) (time.Duration, nextAction) {
 	after := func(t time.Time) time.Duration { return max(t.Sub(in.now), 0) }
 	q, p := &st.quarantine, &st.probes
 	switch {
@@ -157,7 +157,7 @@ func (st *serverState) plan(in planInput) (time.Duration, action) {
 
 // planLost is plan for a server with a lost connection. Package upstream connects again by itself, so the server is
 // probed only if calls want it.
-func (st *serverState) planLost(in planInput) (next time.Duration, do action) {
+func (st *serverState) planLost(in planInput) (next time.Duration, do nextAction) {
 	next = -1
 	for _, d := range []time.Duration{blink, in.patience} {
 		if t := st.link.lostAt.Add(d); t.After(in.now) {

@@ -106,16 +106,16 @@ func TestAHintOfAnotherReplicaIsCheckedAtOnceAndAConfirmedOneWhenItIsDue(t *test
 	for _, tt := range []struct {
 		name   string
 		hint   hint
-		lease  lease
+		lease  probeLease
 		wanted bool
 		want   time.Duration // of the probe
-		do     action
+		do     nextAction
 	}{
-		{"a new hint", first, lease{}, false, 0, doProbe},
-		{"another has the lease", first, lease{"third", at(5 * time.Second)}, true, 5 * time.Second, doNothing},
-		{"a confirmed hint", confirmed, lease{}, false, 10 * time.Second, doProbe},
-		{"a confirmed hint, and calls want the server", confirmed, lease{}, true, wantedQuarantine, doProbe},
-		{"this replica has seen it down last, and yields", mine, lease{}, false, 10*time.Second + yieldTime, doProbe},
+		{"a new hint", first, probeLease{}, false, 0, doProbe},
+		{"another has the lease", first, probeLease{"third", at(5 * time.Second)}, true, 5 * time.Second, doNothing},
+		{"a confirmed hint", confirmed, probeLease{}, false, 10 * time.Second, doProbe},
+		{"a confirmed hint, and calls want the server", confirmed, probeLease{}, true, wantedQuarantine, doProbe},
+		{"this replica has seen it down last, and yields", mine, probeLease{}, false, 10*time.Second + yieldTime, doProbe},
 	} {
 		o, _ := seen(outage{}, tt.hint, begin)
 		o.lease = tt.lease
