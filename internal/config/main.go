@@ -232,7 +232,7 @@ func (f mainFile) readDurability(v document.Value) {
 	}
 }
 
-// onFullType is the type of what happens to an expansion that exceeds the budget.
+// onFullType is the type of on_full.
 func onFullType(to *switchboard.OnFull) document.Type {
 	return document.OneOf("way", func(s string) { *to = switchboard.OnFull(s) }, string(switchboard.OnFullRefuse), string(switchboard.OnFullCollapse))
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A FileKind is one kind of file of a configuration. Its schema and its part of the reference are generated from the
-// rows by which the files are read.
+// A FileKind is one kind of file of a configuration. The rows that read the files also generate their schema and
+// their part of the reference.
 type FileKind struct {
 	Name  string // "switchboard", "taxonomy", "overlay", "tenant" or "task"
 	Files string // where such files are: "tenants/ID/tasks/*.yaml"
@@ -26,7 +26,7 @@ func FileKinds() []FileKind {
 	}
 }
 
-// Schema returns the JSON Schema of the files, with which editors complete keys and show what they mean.
+// Schema returns the JSON Schema of the files. Editors use it to complete and explain keys.
 func (k FileKind) Schema() ([]byte, error) {
 	return document.JSONSchema("https://github.com/summit-switchboard/switchboard/docs/schema/"+k.Name+".json", k.Files, k.keys)
 }

@@ -310,7 +310,7 @@ func (f mainFile) readCeiling(b *bound) {
 	}
 }
 
-// declaredKeys are the keys of what a client may declare.
+// declaredKeys are the keys of a declared capability.
 func (f mainFile) declaredKeys(r *switchboard.Requirement) *document.Keys {
 	const remedy = "a row is a verb and a resource, and constraints that each such requirement gets"
 	return &document.Keys{

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// JSONSchema returns the JSON Schema of files whose map has the keys, for editors.
+// JSONSchema returns the JSON Schema of files with the keys, for editors.
 func JSONSchema(id, title string, keys *Keys) ([]byte, error) {
 	s := mapSchema(keys)
 	s["$schema"], s["$id"], s["title"] = "https://json-schema.org/draft/2020-12/schema", id, title

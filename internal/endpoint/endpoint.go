@@ -1,5 +1,5 @@
-// Package endpoint checks the parts of which a server's row consists, in whatever file the row stands: its
-// address, its headers and its arguments. It decides what is acceptable; the caller decides what to do with the rest.
+// Package endpoint checks the address, the headers and the arguments of a server, for any format of configuration.
+// It decides which of them are acceptable. The caller reports the others, or leaves the server out.
 package endpoint
 
 import (
@@ -38,7 +38,7 @@ func LinkLocal(s string) bool {
 	return dial.OnLink(ip)
 }
 
-// SecretInURL is the reason of BadURL for an address whose only fault is a secret in it.
+// SecretInURL is the reason of BadURL for an address with a secret and without any other fault.
 const SecretInURL = "an address must not hold a secret, since logs and status show it; hand it over in headers, with ${env:NAME}"
 
 // BadURL returns why s cannot be the address of a server, or "".

@@ -83,7 +83,7 @@ func Golden(t *testing.T, ar *txtar.Archive, name, got string) {
 // a mangled file may contain it where the loader cannot know that it is a secret.
 const Resolved = "resolved-5d1e"
 
-// ResolveAll is an environment in which every variable has the value Resolved.
+// ResolveAll is an environment: every variable has the value Resolved.
 func ResolveAll(string) (string, bool) { return Resolved, true }
 
 // CheckFaults fails the test unless err is nil, or Faults at positions that exist, sorted, in text
