@@ -261,7 +261,7 @@ func (tc *toolCaller) answerServedDifferently(ctx context.Context, q *clientRequ
 		return tc.enc.errorAnswer(q, tc.recordDenied(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so it is not known which tool was shown as "+shorten(name)+"", nil)))
 	}
 	err := &switchboard.Error{
-		Code: switchboard.CodeServedDifferently, Requirement: route.Was, Tool: e.Name, Definition: string(e.Append(nil)),
+		Code: switchboard.CodeServedDifferently, Requirement: route.Was, ServedBy: switchboard.ServedTool{Name: e.Name, Definition: string(e.Append(nil))},
 		Text: "nothing was executed: " + shorten(name) + " is served by another tool now, " + e.Name,
 		Hint: "call " + e.Name + " with arguments that fit its definition, which follows",
 	}

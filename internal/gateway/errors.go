@@ -267,8 +267,8 @@ func (enc *encoder) toolError(e *switchboard.Error, modern bool) []byte {
 		text = strings.TrimSuffix(text, ".") + ". " + strings.ToUpper(e.Hint[:1]) + e.Hint[1:]
 	}
 	text += " (" + string(e.Code) + ")"
-	if e.Definition != "" {
-		text += "\n" + e.Definition
+	if d := e.ServedBy.Definition; d != "" {
+		text += "\n" + d
 	}
 	b := wire.AppendString([]byte(`{"content":[{"type":"text","text":`), text)
 	b = append(b, `}],"isError":true,`...)
@@ -291,7 +291,7 @@ func errorData(e *switchboard.Error) []byte {
 		{"requirement", e.Requirement},
 		{"stage", e.Stage},
 		{"stub", e.Stub},
-		{"tool", e.Tool},
+		{"tool", e.ServedBy.Name},
 		{"hint", hintOf(e)},
 		{"receipt", receiptOf(e)},
 	} {

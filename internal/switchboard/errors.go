@@ -118,9 +118,8 @@ type Error struct {
 	// Stub is the stub that expands the called tool, if that tool is on demand.
 	Stub string
 
-	// Tool is the name of another tool that now serves the called name, and Definition is its definition.
-	Tool       string
-	Definition string
+	// ServedBy is the tool that now serves the called name, if it is another one.
+	ServedBy ServedTool
 
 	// Hint says what the caller can do next, if Text does not.
 	Hint string
@@ -152,6 +151,9 @@ type Error struct {
 	// Cause is for the operator. The log output and explain show it; clients never see it.
 	Cause error
 }
+
+// A ServedTool is a tool as a client sees it.
+type ServedTool struct{ Name, Definition string }
 
 // Retry returns whether a retry can help.
 func (e *Error) Retry() Retry {
