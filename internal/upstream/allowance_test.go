@@ -70,7 +70,7 @@ func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T
 				c.Obligations.Timeout = tt.obliged
 				began := time.Now()
 				call := startAsync(func() error { _, err := f.Call(t.Context(), c); return err })
-				fl := <-p.taken
+				req := <-p.taken
 				tick := time.NewTicker(40 * time.Second)
 				defer tick.Stop()
 				var err error
@@ -79,7 +79,7 @@ func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T
 					case err = <-call:
 					case <-tick.C:
 						if tt.progress != nil {
-							s.connectors.main.current().Receive(wire.Message{Kind: wire.Notification, Method: wire.MethodProgress, Params: []byte(tt.progress(string(fl.ID)))})
+							s.connectors.main.current().Receive(wire.Message{Kind: wire.Notification, Method: wire.MethodProgress, Params: []byte(tt.progress(string(req.ID)))})
 						}
 					}
 				}
@@ -91,7 +91,7 @@ func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T
 					t.Errorf("%s\nwant %s", e.Text, tt.text)
 				}
 				checkBlame(t, err, false, tt.theirs)
-				if <-p.ended != fl {
+				if <-p.ended != req {
 					t.Error("the server is not notified")
 				}
 				s.cancel()
@@ -120,19 +120,19 @@ func TestWaitingCallsGetSlotsInOrderAndFurtherCallsAreRefused(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			select {
-			case fl := <-p.taken:
+			case req := <-p.taken:
 				mu.Lock()
 				defer mu.Unlock()
-				params, _ := wire.Field(fl.Body, "params")
+				params, _ := wire.Field(req.Body, "params")
 				who, _ := wire.Field(params, "who")
 				order = append(order, string(who))
-				return fl
+				return req
 			default:
 				t.Fatal("no request is in flight")
 				return nil
 			}
 		}
-		finish := func(fl *link.Request) { fl.Finish(wire.Message{Result: []byte("{}")}, 0, nil) }
+		finish := func(req *link.Request) { req.Finish(wire.Message{Result: []byte("{}")}, 0, nil) }
 
 		a := call(t.Context(), "a", false)
 		first := under()
@@ -180,8 +180,8 @@ func TestWaitingCallsGetSlotsInOrderAndFurtherCallsAreRefused(t *testing.T) {
 		h := call(t.Context(), "h", false)
 		s.update(switchboard.Server{ID: "one", MaxCalls: 3, MaxWaiting: 3})
 		fifth := under()
-		for _, fl := range []*link.Request{third, fourth, fifth} {
-			finish(fl)
+		for _, req := range []*link.Request{third, fourth, fifth} {
+			finish(req)
 		}
 		for _, ended := range []<-chan error{b, d, e, h} {
 			if err := <-ended; err != nil {
@@ -207,8 +207,8 @@ func TestACallThatEndsReleasesItsSlotWhileANotificationBlocks(t *testing.T) {
 		c.Notify = func(switchboard.Notification) { <-reads }
 		ctx, cancel := context.WithCancel(t.Context())
 		call := startAsync(func() error { _, err := f.Call(ctx, c); return err })
-		fl := <-p.taken
-		s.connectors.main.current().Receive(wire.Message{Kind: wire.Notification, Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(fl.ID) + `}`)})
+		req := <-p.taken
+		s.connectors.main.current().Receive(wire.Message{Kind: wire.Notification, Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(req.ID) + `}`)})
 		synctest.Wait()
 		cancel()
 		synctest.Wait()

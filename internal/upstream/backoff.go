@@ -26,8 +26,8 @@ func lookDelay(looks int) time.Duration {
 // A retrySchedule says when to try a server again. The zero value is for a server that was never
 // up.
 type retrySchedule struct {
-	fails, lookups int // in a row
-	served         bool
+	fails, looks int // in a row
+	served       bool
 }
 
 // nextWait returns the wait after a stage that took that long and ended with err. A server that was
@@ -38,14 +38,14 @@ func (r *retrySchedule) nextWait(stage Stage, err error, took time.Duration) tim
 	kind := link.AsError(err).Kind
 	steady := stage == StageServe && took >= task.SteadyTime
 	if r.served && (steady || stage == StageConnect) && (kind == link.KindUnreachable || kind == link.KindLost) {
-		r.lookups++
+		r.looks++
 		if steady {
-			r.fails, r.lookups = 0, 1
+			r.fails, r.looks = 0, 1
 			took = 0
 		}
-		return max(lookDelay(r.lookups), took) // starting a program has a cost
+		return max(lookDelay(r.looks), took) // starting a program has a cost
 	}
-	r.lookups = 0
+	r.looks = 0
 	if r.fails++; steady {
 		r.fails = 1
 	}

@@ -67,7 +67,7 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		e := link.AsError(err)
 		if again || e.Sent || ctx.Err() != nil || e.Kind != link.KindGone && e.Kind != link.KindLost {
 			if reached && !e.Sent && e.Kind != link.KindGone { // an earlier attempt may have reached the server
-				e = &link.Error{Kind: e.Kind, Text: e.Text, Sent: true, Ours: e.Ours, After: e.After}
+				e = &link.ExchangeError{Kind: e.Kind, Text: e.Text, Sent: true, Ours: e.Ours, After: e.After}
 			}
 			refused := link.CallError(ctx, e)
 			refused.Unsent = !reached
@@ -77,8 +77,8 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 }
 
 // callerOf returns the tenant and the principal that a call of p counts for.
-func (f *Fleet) callerOf(p switchboard.Principal) slot.Caller {
-	c := slot.Caller{Tenant: p.Tenant, Principal: p.ID}
+func (f *Fleet) callerOf(p switchboard.Principal) slot.CallKey {
+	c := slot.CallKey{Tenant: p.Tenant, Principal: p.ID}
 	if f.opts.Neighbors != nil {
 		c.Among = f.opts.Neighbors(p)
 	}
@@ -93,7 +93,7 @@ func overloadedError(why string) *switchboard.Error {
 }
 
 // sendCall sends the call over the client's link. left is its allowance. reached is set when any byte
-// may have reached a server. The error is an *link.Error or the final error for the caller.
+// may have reached a server. The error is an *link.ExchangeError or the final error for the caller.
 func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *slot.Allowance, reached *bool) (switchboard.Result, error) {
 	l, leave, err := s.linkForCall(ctx, c, cfg)
 	if err != nil {
@@ -114,22 +114,22 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 // linkForCall returns the link for the call. leave must be called after it.
 func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server) (l *link.Link, leave func(), err error) {
 	for o := s.scopeOf(cfg, c); ; o.lane++ {
-		sl, err := s.connectors.get(o)
+		cn, err := s.connectors.get(o)
 		if err != nil {
 			return nil, nil, err
 		}
-		l, err := sl.current(), error(nil)
+		l, err := cn.current(), error(nil)
 		if l == nil {
-			l, err = s.waitForLink(ctx, sl, c.NoWait)
+			l, err = s.waitForLink(ctx, cn, c.NoWait)
 		}
 		var done func()
 		if err == nil {
 			done, err = l.Questions.TakeTurn(ctx, c)
 		}
 		if err == nil {
-			return l, func() { done(); sl.release() }, nil
+			return l, func() { done(); cn.release() }, nil
 		}
-		sl.release()
+		cn.release()
 		if !errors.Is(err, link.ErrOtherAsking) {
 			return nil, nil, err
 		}
@@ -138,7 +138,7 @@ func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *swit
 
 // waitForLink returns the link of a connector that has none yet. With hurried it opens one only if
 // the server is ready, and tries once.
-func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (*link.Link, error) {
+func (s *server) waitForLink(ctx context.Context, cn *connector, hurried bool) (*link.Link, error) {
 	how := waitForPause
 	if hurried {
 		well, why := s.facts.ready()
@@ -156,7 +156,7 @@ func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	return sl.get(ctx, how)
+	return cn.get(ctx, how)
 }
 
 // scopeOf returns the scope of the link that serves the call.

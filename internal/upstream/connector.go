@@ -160,7 +160,7 @@ func (s *connector) current() *link.Link {
 // recordEnd removes a link that has ended. A short life counts as a failure, unless the server has
 // only forgotten the session. The caller holds s.mu.
 func (s *connector) recordEnd() {
-	s.err, s.endedAt = s.link.Requests.Failure()
+	s.endedAt, s.err = s.link.Requests.Ended()
 	switch {
 	case link.AsError(s.err).Kind == link.KindGone || s.endedAt.Sub(s.link.MadeAt) >= task.SteadyTime:
 		s.fails = 0

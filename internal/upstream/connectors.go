@@ -16,7 +16,7 @@ import (
 type connectorSet struct {
 	ctx   context.Context // ends when the server is to be closed
 	limit int             // of connectors
-	tasks *task.Group     // runs what closes connectors
+	tasks *task.Tracker   // runs what closes connectors
 
 	// connect opens a link for the scope. It is a field so that tests need no server.
 	connect func(ctx context.Context, o linkScope) (*link.Link, error)
@@ -28,7 +28,7 @@ type connectorSet struct {
 	byScope map[linkScope]*connector
 }
 
-func newConnectorSet(ctx context.Context, limit int, tasks *task.Group, connect func(context.Context, linkScope) (*link.Link, error)) *connectorSet {
+func newConnectorSet(ctx context.Context, limit int, tasks *task.Tracker, connect func(context.Context, linkScope) (*link.Link, error)) *connectorSet {
 	s := &connectorSet{ctx: ctx, limit: limit, tasks: tasks, connect: connect, byScope: map[linkScope]*connector{}}
 	s.main = s.add(linkScope{own: true})
 	return s

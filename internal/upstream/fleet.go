@@ -127,14 +127,14 @@ type Fleet struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  task.Group // the servers, those that are being closed too, and maintain
+	tasks  task.Tracker // the servers, those that are being closed too, and maintain
 
 	mu      sync.Mutex
 	servers map[switchboard.ServerID]*server
 	setAt   time.Time // when Set was called last
 	closed  chan struct{}
 
-	linkMu sync.Mutex // held while OnLink is called
+	onLinkMu sync.Mutex // held while OnLink is called
 }
 
 // New returns a Fleet without servers.
@@ -233,8 +233,8 @@ func (f *Fleet) reportLink(s *server, up bool, why *Failure) {
 	if f.opts.OnLink == nil {
 		return
 	}
-	f.linkMu.Lock()
-	defer f.linkMu.Unlock()
+	f.onLinkMu.Lock()
+	defer f.onLinkMu.Unlock()
 	if f.server(s.id) == s {
 		f.opts.OnLink(s.id, up, why)
 	}

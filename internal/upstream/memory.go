@@ -1,8 +1,9 @@
 package upstream
 
-import "github.com/summit-switchboard/switchboard/internal/upstream/link"
-
-import "github.com/summit-switchboard/switchboard/internal/switchboard"
+import (
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+)
 
 // A Memory is the last offer and the era of a server that has answered. With it, the next start
 // knows both at once.

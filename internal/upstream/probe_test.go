@@ -177,10 +177,10 @@ func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 			l.Use(deafPort{}, false)
 			return l, nil
 		}
-		try := func(sl *connector, took time.Duration, dials int, fails bool) {
+		try := func(cn *connector, took time.Duration, dials int, fails bool) {
 			t.Helper()
 			began, before := time.Now(), tries
-			_, err := s.waitForLink(t.Context(), sl, true)
+			_, err := s.waitForLink(t.Context(), cn, true)
 			if got := time.Since(began); got != took || tries-before != dials || (err != nil) != fails {
 				t.Errorf("it took %s and %d attempts: %v; want %s and %d", got, tries-before, err, took, dials)
 			}

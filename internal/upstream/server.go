@@ -33,9 +33,9 @@ type server struct {
 	ctx    context.Context // ends when the server is to be closed
 	cancel context.CancelFunc
 
-	calls task.Group // calls in flight or waiting
-	gate  slot.Gate  // limits the calls that are not waiting for their client
-	tasks task.Group // open links, and the goroutines that maintain them
+	calls task.Tracker // calls in flight or waiting
+	gate  slot.Gate    // limits the calls that are not waiting for their client
+	tasks task.Tracker // open links, and the goroutines that maintain them
 
 	facts      *serverFacts
 	opener     *link.Opener
@@ -64,7 +64,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		Tasks: &s.tasks, OnChange: s.stale.request, OnStderr: s.facts.setStderr, OnEnd: s.facts.addDropped, Hurry: f.opts.hurry,
 	}
 	s.connectors = newConnectorSet(s.ctx, f.opts.MaxConnections, &s.tasks, func(ctx context.Context, o linkScope) (*link.Link, error) {
-		return s.opener.Open(ctx, link.User{Main: o.own, Asks: o.asks})
+		return s.opener.Open(ctx, link.Usage{Main: o.own, Asks: o.asks})
 	})
 	s.update(cfg)
 	if old == nil && f.opts.Recall != nil {
@@ -176,7 +176,7 @@ func (s *server) watchLink(l *link.Link) error {
 	for {
 		kinds := switchboard.Kinds(0)
 		var polled <-chan time.Time
-		if l.Changes.MustPoll || fails > 0 || s.listings.unlisted != 0 {
+		if l.Listener.MustPoll || fails > 0 || s.listings.unlisted != 0 {
 			polled = poll.C
 		}
 		select {

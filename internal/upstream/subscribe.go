@@ -79,21 +79,21 @@ func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) err
 		return switchboard.Refuse(switchboard.CodeServerUnknown, "the resource's server is no longer here")
 	}
 	cfg := server.config()
-	sl, err := server.connectors.get(server.scopeOf(&cfg, s.call))
+	cn, err := server.connectors.get(server.scopeOf(&cfg, s.call))
 	if err != nil {
 		return noLinkError(ctx, err)
 	}
-	defer sl.release()
-	l, err := sl.get(ctx, waitForPause)
+	defer cn.release()
+	l, err := cn.get(ctx, waitForPause)
 	if err != nil {
 		return noLinkError(ctx, err)
 	}
-	return l.Subscriptions.Subscribe(ctx, &link.Subscription{Server: s.call.Server, Target: s.call.Target, Updated: s.updated}, held)
+	return l.Subscriptions.Subscribe(ctx, &link.ResourceSubscription{Server: s.call.Server, Target: s.call.Target, Updated: s.updated}, held)
 }
 
 // noLinkError returns the client's error if there is no link.
 func noLinkError(ctx context.Context, err error) error {
-	if f, ok := errors.AsType[*link.Error](err); ok {
+	if f, ok := errors.AsType[*link.ExchangeError](err); ok {
 		return link.CallError(ctx, f)
 	}
 	return err

@@ -19,12 +19,12 @@ type Attempt struct {
 	Reached   *bool           // set when any byte may have Reached a server
 
 	// SaysUnknown reports whether the answer, an error object or a result, says that there is no such
-	// tool. unknown is set if the last answer did.
+	// tool. Unknown is set if the last answer did.
 	SaysUnknown func(c *switchboard.Call, answer []byte, result bool) bool
 	Unknown     bool
 }
 
-// Make makes the attempt over the link. The error is an *Error or the final error for the
+// Make makes the attempt over the link. The error is an *ExchangeError or the final error for the
 // caller.
 func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error) {
 	c, modern := a.Call, l.Hello().Modern()
@@ -67,7 +67,7 @@ func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error)
 	return switchboard.Result{}, Errorf(KindInvalid, true, "it has asked the client %d times, and has no result yet", maxInputRounds)
 }
 
-// newRequest returns the request of the attempt. rank is that of the log level that the client wants.
+// newRequest returns the request of the attempt. rank is the rank of the log level that the client wants.
 func (a *Attempt) newRequest(l *Link, rank int) *Request {
 	c := a.Call
 	var token []byte

@@ -28,8 +28,8 @@ const (
 
 // Time limits of the handshake.
 const (
-	// If a server on stdio has read server/discover and does not answer within ProbeSilence, it is
-	// also sent initialize.
+	// ProbeSilence is when a server on stdio is also sent initialize, if it has read server/discover
+	// and has not answered.
 	ProbeSilence = 2 * time.Second
 
 	// Over HTTP, a server that accepts the request is up.
@@ -48,30 +48,36 @@ type EraMemory struct {
 	shy bool
 }
 
-func (m *EraMemory) Get() (Era, bool) {
+// Get returns the era, or "" while it is unknown, and whether the process ends if server/discover is its
+// first request.
+func (m *EraMemory) Get() (era Era, shy bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.era, m.shy
 }
 
+// setEra sets the era; "" means unknown.
 func (m *EraMemory) setEra(e Era) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.era, m.sse = e, false
 }
 
+// setSSE records a legacy server that uses HTTP with SSE.
 func (m *EraMemory) setSSE() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.era, m.sse = EraLegacy, true
 }
 
+// UsesSSE reports whether the server uses HTTP with SSE.
 func (m *EraMemory) UsesSSE() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sse
 }
 
+// setShy records that a process ended because server/discover was its first request.
 func (m *EraMemory) setShy() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +101,7 @@ func errorCode(object []byte) int {
 	return n
 }
 
-// discover sends server/discover. The error is an *Error. The answer must name a modern
+// discover sends server/discover. The error is an *ExchangeError. The answer must name a modern
 // version that we know. If the server refuses the version of the request, discover tries once more
 // with one that the server names.
 func discover(ctx context.Context, l *Link) (Hello, error) {

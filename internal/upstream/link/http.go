@@ -52,6 +52,8 @@ type HTTPClients struct {
 	Pool   *http1.Pool // nil if the server has no HTTP address
 }
 
+// NewHTTPClients returns the connections to the server at the address. They are opened when they are
+// needed.
 func NewHTTPClients(address string) *HTTPClients {
 	c := &HTTPClients{Client: newClient()}
 	if u, err := ParseAddress(address); err == nil {
@@ -74,13 +76,13 @@ type httpPort struct {
 	client   *http.Client
 	pool     *http1.Pool
 	endpoint *endpoint
-	outbox   outbox
+	posts    postQueue
 
 	ctx   context.Context // ends when all work must stop
 	stop  context.CancelFunc
-	tasks task.Group
+	tasks task.Tracker
 
-	// onResponse reads the response to f. It returns an *Error if that ends the request.
+	// onResponse reads the response to f. It returns an *ExchangeError if that ends the request.
 	onResponse func(f *Request, resp *http.Response) error
 
 	streamOpened chan struct{} // closed when the server has answered our GET, if we send one
@@ -100,7 +102,7 @@ func newHTTPPort(l *Link, cfg *switchboard.Server, via *HTTPClients) (*httpPort,
 }
 
 // sendRequest sends the request f and reads the head of the response. The error is an
-// *Error.
+// *ExchangeError.
 func (w *httpPort) sendRequest(f *Request) (*http.Response, error) {
 	head, modern := w.endpoint.postHead()
 	for name, values := range f.paramHeaders {
@@ -163,10 +165,10 @@ func (w *httpPort) errorText(err error) string {
 	return w.link.mask.Line([]byte(err.Error()), mask.MaxQuoted, true)
 }
 
-// Start implements port.
+// Start implements Port.
 func (w *httpPort) Start(f *Request) { go w.StartBlocking(f) }
 
-// StartBlocking implements port. It sends the request and reads the response on the goroutine of
+// StartBlocking implements Port. It sends the request and reads the response on the goroutine of
 // the call.
 func (w *httpPort) StartBlocking(f *Request) {
 	if !w.tasks.Enter() {
@@ -189,13 +191,13 @@ func (w *httpPort) StartBlocking(f *Request) {
 		w.link.Requests.remove(f)
 		w.link.Fail(err)
 	case KindUnreachable:
-		defer w.link.Changes.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
+		defer w.link.Listener.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
 	}
 	f.Finish(wire.Message{}, 0, err)
 }
 
 // exchange sends the request f and reads the response, which finishes f. An error is an
-// *Error, and f is then not finished.
+// *ExchangeError, and f is then not finished.
 func (w *httpPort) exchange(f *Request) error {
 	resp, err := w.sendRequest(f)
 	if err != nil {
@@ -218,7 +220,7 @@ func drainStream(f *Request, stream io.ReadCloser) {
 	_ = stream.Close()
 }
 
-// Cancel implements port. A modern server sees the end of the stream. A legacy server takes that
+// Cancel implements Port. A modern server sees the end of the stream. A legacy server takes that
 // for a bad connection, so it gets a notification.
 func (w *httpPort) Cancel(f *Request, sent bool) {
 	version, _ := w.endpoint.state()
@@ -228,9 +230,9 @@ func (w *httpPort) Cancel(f *Request, sent bool) {
 	f.Sending.Halt()
 }
 
-// Post implements port.
+// Post implements Port.
 func (w *httpPort) Post(message []byte) {
-	if !w.outbox.add(message, func() bool { return w.tasks.Run(w.sendOutbox) }) {
+	if !w.posts.add(message, func() bool { return w.tasks.Run(w.sendOutbox) }) {
 		w.link.inbox.dropped.Add(1)
 	}
 }
@@ -238,7 +240,7 @@ func (w *httpPort) Post(message []byte) {
 // sendOutbox sends the messages in the outbox, as long as the link is open.
 func (w *httpPort) sendOutbox() {
 	for {
-		message, ok := w.outbox.next(w.link.Failure() != nil)
+		message, ok := w.posts.next(w.link.Failure() != nil)
 		if !ok {
 			return
 		}
@@ -268,7 +270,7 @@ func (w *httpPort) postAndWait(ctx context.Context, message []byte) error {
 	return nil
 }
 
-// ShutDown implements port. Pending requests may end, then it ends the session.
+// ShutDown implements Port. Pending requests may end, then it ends the session.
 func (w *httpPort) ShutDown(hurry <-chan struct{}) {
 	ended := w.tasks.Close()
 	select {
@@ -309,7 +311,7 @@ func (w *httpPort) deleteSession(hurry <-chan struct{}) {
 }
 
 // An outbox holds the messages without an answer that are not sent yet.
-type outbox struct {
+type postQueue struct {
 	mu       sync.Mutex
 	messages [][]byte
 	senders  int // number of goroutines that send them
@@ -317,7 +319,7 @@ type outbox struct {
 
 // add adds a message, and starts a sender if there can be one more. It returns false if the outbox is
 // full.
-func (o *outbox) add(message []byte, start func() bool) bool {
+func (o *postQueue) add(message []byte, start func() bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.messages) >= maxBacklog {
@@ -332,7 +334,7 @@ func (o *outbox) add(message []byte, start func() bool) bool {
 
 // next takes the next message for a sender. The sender must end if it returns false, which it does if
 // the outbox is empty or the link has ended.
-func (o *outbox) next(ended bool) (message []byte, ok bool) {
+func (o *postQueue) next(ended bool) (message []byte, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.messages) == 0 || ended {

@@ -54,17 +54,17 @@ func (in *inbox) dispatch(lent frame.Buffer, m wire.Message, via *Request) (answ
 func (in *inbox) handleNotification(m wire.Message, via *Request) {
 	switch m.Method {
 	case wire.MethodToolsChanged:
-		in.link.Changes.onChange(switchboard.Kinds(0).With(switchboard.Tools))
+		in.link.Listener.onChange(switchboard.Kinds(0).With(switchboard.Tools))
 	case wire.MethodResourcesChanged:
-		in.link.Changes.onChange(switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates))
+		in.link.Listener.onChange(switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates))
 	case wire.MethodPromptsChanged:
-		in.link.Changes.onChange(switchboard.Kinds(0).With(switchboard.Prompts))
+		in.link.Listener.onChange(switchboard.Kinds(0).With(switchboard.Prompts))
 	case wire.MethodResourceUpdated:
 		in.handleUpdated(m, via)
 	case wire.MethodListenAcknowledged:
-		in.link.Changes.acknowledge(m, in.subscriptionOf(m, via))
+		in.link.Listener.acknowledge(m, in.subscriptionOf(m, via))
 	case wire.MethodCancelled:
-		in.link.Questions.cancel(m.Params)
+		in.link.Questions.handleCancelled(m.Params)
 	case wire.MethodProgress:
 		in.handleProgress(m, via)
 	case wire.MethodLog:
@@ -131,7 +131,7 @@ func (in *inbox) handleLogMessage(m wire.Message, via *Request) {
 // n, which slows the server down. On a shared stream it never blocks.
 func (in *inbox) deliver(f, via *Request, n switchboard.Notification) {
 	switch {
-	case !f.notifications.allow(len(n.Params), in.link.maxBytes):
+	case !f.notifications.allowMore(len(n.Params), in.link.maxBytes):
 		in.drop("more notifications than a call may send")
 	case via != nil:
 		f.notifyNow(n)
@@ -150,7 +150,7 @@ func (in *inbox) handleRequest(m wire.Message, via *Request) {
 		in.link.port.Post(wire.AppendResult(nil, m.ID, []byte("{}")))
 		return
 	}
-	in.link.Questions.handle(m, via)
+	in.link.Questions.handleQuestion(m, via)
 }
 
 // handleElicitationComplete passes on that the user has finished at a URL. The notification need
@@ -183,7 +183,7 @@ func (in *inbox) handleUpdated(m wire.Message, via *Request) {
 		}
 		return
 	}
-	for _, s := range in.link.Subscriptions.of(uri) {
+	for _, s := range in.link.Subscriptions.receiversOf(uri) {
 		s.Updated(uri)
 	}
 }

@@ -1,10 +1,10 @@
 // Package link speaks MCP to one server over one connection: over the pipes of a child process, over
 // Streamable HTTP, or over HTTP with SSE, in either era of the protocol.
 //
-// It decides how the handshake finds the era of a server, which request, call or subscriber a message of
-// the server belongs to, and what an error says about the server and about the request: who failed, and
-// whether the request may have been sent. A request is sent at most once. Package upstream decides when
-// links are opened, for which calls, and what follows when one ends.
+// The handshake finds the era of the server. The package decides which request, call or subscriber each
+// message of the server belongs to. Its errors say who failed, and whether the request may have been
+// sent. A request is sent at most once. Package upstream decides when links are opened, for which calls,
+// and what follows when one ends.
 package link
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Limits of what a server may send. A message beyond them is dropped, or its connection is closed.
+// Limits on the messages of a server. A message beyond them is dropped, or its connection is closed.
 const (
 	floodWindow     = 10 * time.Second
 	MaxJunk         = 1_000   // lines that are no message, in a window
@@ -38,12 +38,12 @@ const (
 	maxInstructions = 64 << 10        // bytes of a server's instructions; longer ones are dropped
 )
 
-// A port carries messages to one server: over the pipes of a child process, or over HTTP.
+// A Port carries messages to one server: over the pipes of a child process, or over HTTP.
 type Port interface {
 	// Start sends the request f and returns at once. The response, or the error, finishes f.
 	Start(f *Request)
 
-	// StartBlocking is start for a caller that waits for the response anyway: it may use the
+	// StartBlocking is Start for a caller that waits for the response anyway: it may use the
 	// caller's goroutine until f is finished.
 	StartBlocking(f *Request)
 
@@ -90,9 +90,10 @@ func (h *Hello) listenFilter() []byte {
 	return wire.Rewrite(nil, nil, edits...)
 }
 
+// Modern reports whether the version belongs to the modern era.
 func (h *Hello) Modern() bool { return wire.Modern(h.Version) }
 
-// A link is one connection to a server: a child process, an HTTP session or, in the modern era, an
+// A Link is one connection to a server: a child process, an HTTP session or, in the modern era, an
 // address.
 type Link struct {
 	log        *slog.Logger
@@ -109,10 +110,10 @@ type Link struct {
 	Questions     Questioner
 	Subscriptions SubscriptionTable
 	levels        logLevelSetter
-	Changes       ChangeListener
+	Listener      OfferListener
 }
 
-// Hello returns what the server said about itself, or the zero serverHello before the handshake.
+// Hello returns what the server said about itself, or the zero Hello before the handshake.
 func (l *Link) Hello() *Hello {
 	if h := l.greeting.Load(); h != nil {
 		return h
@@ -126,9 +127,9 @@ func New(log *slog.Logger, m *mask.Mask, ours ClientInfo, asks string, onChange 
 	l := &Link{
 		log: log, mask: m, clientInfo: ours, MadeAt: time.Now(), maxBytes: frame.MaxMessage,
 		Requests: newRequestTable(), Questions: newQuestioner(asks), Subscriptions: newSubscriptionTable(),
-		Changes: ChangeListener{onChange: onChange, acknowledged: make(chan struct{})},
+		Listener: OfferListener{onChange: onChange, acknowledged: make(chan struct{})},
 	}
-	l.inbox.link, l.Questions.link, l.Subscriptions.link, l.levels.link, l.Changes.link = l, l, l, l, l
+	l.inbox.link, l.Questions.link, l.Subscriptions.link, l.levels.link, l.Listener.link = l, l, l, l, l
 	return l
 }
 
@@ -153,7 +154,7 @@ func (l *Link) newRequest(method string, params func(id []byte) []byte) *Request
 }
 
 // request sends a request of Switchboard's own, without notifications, and returns the result. An
-// error response of the server is an *Error with its code.
+// error response of the server is an *ExchangeError with its code.
 func (l *Link) request(ctx context.Context, method string, params []byte) ([]byte, error) {
 	f := l.newRequest(method, func([]byte) []byte { return params })
 	if err := l.roundTrip(ctx, f, nil); err != nil {
@@ -173,7 +174,7 @@ func (l *Link) resultOf(f *Request) ([]byte, error) {
 }
 
 // roundTrip sends the request, waits until it is finished, and passes notifications on meanwhile.
-// The error is an *Error.
+// The error is an *ExchangeError.
 func (l *Link) roundTrip(ctx context.Context, f *Request, notify func(switchboard.Notification)) error {
 	f.ctx, f.notifications.notify = ctx, notify
 	if ctx.Err() != nil {
@@ -189,10 +190,10 @@ func (l *Link) roundTrip(ctx context.Context, f *Request, notify func(switchboar
 	return f.response.err
 }
 
-// Ping checks that the server answers. The modern era has no ping, so ping sends server/discover
+// Ping checks that the server answers. The modern era has no ping, so Ping sends server/discover
 // there. A legacy server that does not know ping is up. If a modern server no longer knows
 // server/discover, it is not the server that the link was opened to, and the link ends. The error
-// is an *Error.
+// is an *ExchangeError.
 func (l *Link) Ping(ctx context.Context) error {
 	if l.Hello().Modern() {
 		_, err := discover(ctx, l)
@@ -222,7 +223,7 @@ func (l *Link) Ping(ctx context.Context) error {
 }
 
 // tooLargeError is the error for a response that is too large. size is "" or begins with a space.
-func (l *Link) tooLargeError(size string) *Error {
+func (l *Link) tooLargeError(size string) *ExchangeError {
 	return Errorf(KindInvalid, true, "its answer%s is larger than the %d bytes that are allowed; ask for less, such as a page or a shorter range, or have its operator raise max_result", size, l.maxBytes)
 }
 
@@ -263,11 +264,11 @@ func (l *Link) abandon(f *Request) {
 }
 
 // Fail ends the link because of err.
-func (l *Link) Fail(err error) { l.Requests.end(err) }
+func (l *Link) Fail(err error) { l.Requests.endLink(err) }
 
 // Failure returns why the link ended, or nil while it is open.
 func (l *Link) Failure() error {
-	err, _ := l.Requests.Failure()
+	_, err := l.Requests.Ended()
 	return err
 }
 

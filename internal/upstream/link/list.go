@@ -50,14 +50,14 @@ func isListMethod(method string) bool {
 // listItems requests all pages of a list. The items are the server's own bytes. note says what was
 // left out.
 func listItems(ctx context.Context, l *Link, k switchboard.Kind) (items [][]byte, note string, err error) {
-	patience := toolListTimeout
+	timeout := toolListTimeout
 	if k != switchboard.Tools {
-		patience = otherListTimeout // the list of the tools waits for these
+		timeout = otherListTimeout // the list of the tools waits for these
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var (
-		shelf  = listKinds[k]
+		kind   = listKinds[k]
 		size   int
 		odd    int
 		cursor []byte
@@ -71,9 +71,9 @@ func listItems(ctx context.Context, l *Link, k switchboard.Kind) (items [][]byte
 		if cursor != nil {
 			own = wire.Rewrite(nil, own, wire.Edit{Name: "cursor", Value: cursor})
 		}
-		result, err := l.request(ctx, shelf.method, l.withMeta(own, l.Hello().Version))
+		result, err := l.request(ctx, kind.method, l.withMeta(own, l.Hello().Version))
 		if err != nil {
-			if AsError(err).code == wire.CodeMethodNotFound && page == 0 && (k == switchboard.Templates || !l.Hello().declares(shelf.capability)) {
+			if AsError(err).code == wire.CodeMethodNotFound && page == 0 && (k == switchboard.Templates || !l.Hello().declares(kind.capability)) {
 				return nil, "", nil // it has none, and has not declared any
 			}
 			return nil, "", err
@@ -81,9 +81,9 @@ func listItems(ctx context.Context, l *Link, k switchboard.Kind) (items [][]byte
 		if size += len(result); size > maxListBytes {
 			return items, fmt.Sprintf("its %s are cut after %d bytes", k, maxListBytes), nil
 		}
-		list, ok := wire.Field(result, shelf.member)
+		list, ok := wire.Field(result, kind.member)
 		if !ok || list[0] != '[' {
-			return nil, "", Errorf(KindInvalid, true, "its answer to %s holds no list of %s", shelf.method, k)
+			return nil, "", Errorf(KindInvalid, true, "its answer to %s holds no list of %s", kind.method, k)
 		}
 		for item := range wire.Elements(list) {
 			if len(items) == MaxItems {
@@ -103,7 +103,7 @@ func listItems(ctx context.Context, l *Link, k switchboard.Kind) (items [][]byte
 			return items, note, nil
 		}
 		if _, ok := wire.String(next); !ok {
-			return nil, "", Errorf(KindInvalid, true, "its answer to %s has a cursor that is not a string", shelf.method)
+			return nil, "", Errorf(KindInvalid, true, "its answer to %s has a cursor that is not a string", kind.method)
 		}
 		// An empty cursor is as good as any other, so it is followed once.
 		if seen[string(next)] {
@@ -166,7 +166,7 @@ func (n *ListNotes) String() string {
 }
 
 // ListOffer requests the lists of the given kinds concurrently. It takes the other lists, with
-// their notes, from was and said. If a list other than that of the tools fails, ListOffer keeps the
+// their notes, from was and said. If another list than the list of tools fails, ListOffer keeps the
 // old one, adds a note, and returns the kind in failed.
 func (l *Link) ListOffer(ctx context.Context, kinds switchboard.Kinds, was *switchboard.Offer, said ListNotes) (o *switchboard.Offer, now ListNotes, failed switchboard.Kinds, err error) {
 	type outcome struct {

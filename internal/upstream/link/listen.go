@@ -12,8 +12,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A ChangeListener notices that the server's offer has changed.
-type ChangeListener struct {
+// A OfferListener notices that the server's offer has changed.
+type OfferListener struct {
 	link     *Link
 	onChange func(switchboard.Kinds) // called with the kinds that must be listed again
 
@@ -27,9 +27,9 @@ type ChangeListener struct {
 	offerListed     atomic.Bool // the offer may have been listed already
 }
 
-// open keeps a stream open, until the link ends, on which the server announces changes
-// of its offer. It does not block. Legacy pipes need no stream.
-func (c *ChangeListener) open(w *httpPort) {
+// openStream keeps a stream open until the link ends. The server announces changes of its offer on it.
+// open does not block. Legacy pipes need no stream.
+func (c *OfferListener) openStream(w *httpPort) {
 	switch h := c.link.Hello(); {
 	case h.Modern() && h.notifies != 0:
 		go c.listenModern()
@@ -39,7 +39,7 @@ func (c *ChangeListener) open(w *httpPort) {
 }
 
 // listenModern sends subscriptions/listen, again whenever the stream ends.
-func (c *ChangeListener) listenModern() {
+func (c *OfferListener) listenModern() {
 	ctx, cancel := c.link.lifetime()
 	defer cancel()
 	for fails := 0; ctx.Err() == nil; {
@@ -62,7 +62,7 @@ func (c *ChangeListener) listenModern() {
 
 // acknowledge passes the acknowledgement m of subscriptions/listen to its request f, which may be nil.
 // For our own stream it lists the offer again if changes may have been missed before.
-func (c *ChangeListener) acknowledge(m wire.Message, f *Request) {
+func (c *OfferListener) acknowledge(m wire.Message, f *Request) {
 	if f == nil {
 		return
 	}
@@ -78,9 +78,9 @@ func (c *ChangeListener) acknowledge(m wire.Message, f *Request) {
 
 // announceMissed lists the offer again and notifies all subscribers, because notifications of the
 // server may have been missed.
-func (c *ChangeListener) announceMissed() {
+func (c *OfferListener) announceMissed() {
 	c.onChange(switchboard.AllKinds)
-	for _, s := range c.link.Subscriptions.all() {
+	for _, s := range c.link.Subscriptions.allSubscriptions() {
 		s.Updated(s.Target)
 	}
 }
@@ -106,16 +106,16 @@ func (w *httpPort) listenLegacy() {
 				last = "" // the server may have forgotten that event, or not noticed yet that our last stream ended
 			case f.Kind == KindRefused:
 				if f.Status == http.StatusBadRequest || f.Status == http.StatusNotFound {
-					w.link.Changes.onChange(switchboard.AllKinds) // the listing finds out whether the server has forgotten the session
+					w.link.Listener.onChange(switchboard.AllKinds) // the listing finds out whether the server has forgotten the session
 				}
 				return // the server offers no stream
 			}
 		} else {
 			switch opens++; {
 			case opens > 1 && last == "":
-				w.link.Changes.announceMissed()
+				w.link.Listener.announceMissed()
 			case opens > 1: // a server that stores events sends the missed ones now
-				w.link.Changes.onChange(switchboard.AllKinds)
+				w.link.Listener.onChange(switchboard.AllKinds)
 			}
 			var next string
 			var retry time.Duration
@@ -130,7 +130,7 @@ func (w *httpPort) listenLegacy() {
 			}
 		}
 		if err != nil {
-			w.link.Changes.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
+			w.link.Listener.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
 		}
 		if fails = task.FailsInRow(fails, opened); task.Sleep(ctx, task.Backoff(fails)) != nil {
 			return

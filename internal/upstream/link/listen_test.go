@@ -25,11 +25,11 @@ func TestTheOfferIsListedAgainIfItMayHaveChangedBeforeTheAcknowledgement(t *test
 				asked++
 			}
 		})
-		l.Changes.offerListed.Store(tt.listed)
+		l.Listener.offerListed.Store(tt.listed)
 		for range tt.acks {
 			ours := &Request{Method: wire.MethodListen}
-			l.Changes.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, ours)
-			l.Changes.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, &Request{ctx: t.Context(), Method: wire.MethodListen, notifications: notifier{notify: func(switchboard.Notification) {}}})
+			l.Listener.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, ours)
+			l.Listener.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, &Request{ctx: t.Context(), Method: wire.MethodListen, notifications: notificationQueue{notify: func(switchboard.Notification) {}}})
 		}
 		if asked != tt.want {
 			t.Errorf("%s: %d requests, want %d", tt.name, asked, tt.want)

@@ -11,6 +11,7 @@ import (
 // A ClientInfo identifies Switchboard to servers: a JSON object with name and version.
 type ClientInfo []byte
 
+// NewClientInfo returns the clientInfo of a program with that name and version.
 func NewClientInfo(name, version string) ClientInfo {
 	b := wire.AppendString([]byte(`{"name":`), name)
 	b = wire.AppendString(append(b, `,"version":`...), version)

@@ -15,7 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Limits of what a server may ask the client of a call.
+// Limits of the questions of a server to the client of a call.
 const (
 	maxQuestions       = 64       // open at once, on one link
 	maxQuestionsAtOnce = 16       // in one result of a modern server
@@ -145,7 +145,7 @@ type AskFunc = func(ctx context.Context, method string, params []byte) (result [
 type Questioner struct {
 	link    *Link
 	askable string        // the client capabilities that the server was given; "" means none
-	turn    chan struct{} // held by the one call that may use the link; see takeTurn
+	turn    chan struct{} // held by the one call that may use the link; see TakeTurn
 
 	mu         sync.Mutex
 	asking     chan struct{}                 // closed while a client is being asked
@@ -163,7 +163,7 @@ func newQuestioner(askable string) Questioner {
 
 // TakeTurn waits until the call may use the link. leave ends the turn. A legacy child process does
 // not say which call a question belongs to. If clients share its link, it gets one call at a time.
-// The error is errOtherAsking if the wait could last as long as a person needs to answer.
+// The error is ErrOtherAsking if the wait could last as long as a person needs to answer.
 func (q *Questioner) TakeTurn(ctx context.Context, c *switchboard.Call) (leave func(), err error) {
 	if !q.link.Requests.endsPending || q.askable == "" || c.Client.Session != "" || q.link.Hello().Modern() {
 		return func() {}, nil
@@ -183,7 +183,7 @@ func (q *Questioner) TakeTurn(ctx context.Context, c *switchboard.Call) (leave f
 	}
 }
 
-// announceAsking makes takeTurn of other calls return errOtherAsking until over is called.
+// announceAsking makes TakeTurn of other calls return ErrOtherAsking until over is called.
 func (q *Questioner) announceAsking() (over func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -199,9 +199,9 @@ func (q *Questioner) announceAsking() (over func()) {
 	}
 }
 
-// handle handles a request of a legacy server. via is the request that has m on its own
+// handleQuestion handles a request of a legacy server. via is the request that has m on its own
 // stream, or nil for a shared stream.
-func (q *Questioner) handle(m wire.Message, via *Request) {
+func (q *Questioner) handleQuestion(m wire.Message, via *Request) {
 	refuse := func() {
 		q.link.inbox.dropped.Add(1)
 		q.link.port.Post(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
@@ -255,8 +255,8 @@ func (q *Questioner) handle(m wire.Message, via *Request) {
 	}()
 }
 
-// cancel handles notifications/cancelled of the server.
-func (q *Questioner) cancel(params []byte) {
+// handleCancelled handles notifications/cancelled of the server.
+func (q *Questioner) handleCancelled(params []byte) {
 	id, _ := wire.Field(params, "requestId")
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -25,7 +25,7 @@ const (
 )
 
 // readAnswer reads the response to f and the notifications before it. It returns nil if f is
-// finished, and an *Error otherwise.
+// finished, and an *ExchangeError otherwise.
 func (w *httpPort) readAnswer(f *Request, resp *http.Response) error {
 	version, session := w.endpoint.state()
 	legacy := !wire.Modern(version)
@@ -110,7 +110,7 @@ func (w *httpPort) sessionForgotten(f *Request) bool {
 }
 
 // statusError returns the error for a status other than 2xx.
-func statusError(resp *http.Response) *Error {
+func statusError(resp *http.Response) *ExchangeError {
 	e := Errorf(KindRefused, true, "it answered with HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	e.Status = resp.StatusCode
 	switch code := resp.StatusCode; {
@@ -202,7 +202,7 @@ func (w *httpPort) resumeStream(f *Request, last string, retry time.Duration) (e
 }
 
 // readEvents reads events until the stream ends or f, which may be nil, is finished. It returns the
-// last event id and the wait before resuming. The error is an *Error.
+// last event id and the wait before resuming. The error is an *ExchangeError.
 func (w *httpPort) readEvents(body io.Reader, f *Request) (last string, retry time.Duration, err error) {
 	return w.followEvents(wire.NewEventReader(io.LimitReader(body, maxStream), w.link.maxBytes), f)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A Request is a request of ours that is not answered yet.
+// A Request is a request to the server that may not be answered yet.
 type Request struct {
 	ID           []byte // as spelled; also our progress token
 	Method       string
@@ -27,8 +27,8 @@ type Request struct {
 	progressToken []byte // the client's, as spelled; nil means none
 	minLogLevel   int    // lowest rank of log messages that the client wants; 0 means none
 
-	Sending       sent.State
-	notifications notifier
+	Sending       sent.SendState
+	notifications notificationQueue
 	response      response
 }
 
@@ -105,7 +105,7 @@ func (f *Request) wait() {
 // notifyNow notifies the caller and waits for it. Meanwhile, the call's allowance knows that the
 // client is being notified.
 func (f *Request) notifyNow(n switchboard.Notification) {
-	f.notifications.now(f.ctx, f.allowance, n)
+	f.notifications.notifyNow(f.ctx, f.allowance, n)
 }
 
 // enqueue notifies the caller as soon as possible, without waiting. It returns false if too much is

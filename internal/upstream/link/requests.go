@@ -34,7 +34,7 @@ func newRequestTable() RequestTable {
 // newID returns a fresh id.
 func (t *RequestTable) newID() []byte { return strconv.AppendInt(nil, t.lastID.Add(1), 10) }
 
-// add makes f findable for its response. The error is an *Error if the link has ended.
+// add makes f findable for its response. The error is an *ExchangeError if the link has ended.
 func (t *RequestTable) add(f *Request) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,9 +78,9 @@ func (t *RequestTable) takeAbandoned(id []byte) bool {
 	return ok
 }
 
-// end ends the link because of err, unless it has ended before. If endsPending is set, it also finishes
+// endLink ends the link because of err, unless it has ended before. If endsPending is set, it also finishes
 // all pending requests.
-func (t *RequestTable) end(err error) {
+func (t *RequestTable) endLink(err error) {
 	t.mu.Lock()
 	if t.err != nil {
 		t.mu.Unlock()
@@ -100,11 +100,11 @@ func (t *RequestTable) end(err error) {
 	}
 }
 
-// Failure returns why the link ended, and when, or nil while it is open.
-func (t *RequestTable) Failure() (error, time.Time) { //nolint:revive // the time belongs to the error
+// Ended returns when and why the link ended, or nil while it is open.
+func (t *RequestTable) Ended() (at time.Time, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.err, t.endedAt
+	return t.endedAt, t.err
 }
 
 // InFlight returns how many calls were sent and are not answered.

@@ -36,7 +36,7 @@ type ssePort struct {
 
 // openHTTP connects to a server over HTTP, with either transport. As the protocol demands, it tries
 // the old transport if the server refused the new one.
-func (o *Opener) openHTTP(ctx context.Context, cfg *switchboard.Server, c User) (*Link, error) {
+func (o *Opener) openHTTP(ctx context.Context, cfg *switchboard.Server, c Usage) (*Link, error) {
 	if o.Era.UsesSSE() {
 		l, err := o.openSSE(ctx, cfg, c)
 		if err == nil || LeavesEraOpen(err) {
@@ -72,7 +72,7 @@ func refusesPosts(err error) bool {
 
 // openSSE connects to a server over HTTP with SSE. It remembers that transport when the server has
 // named its endpoint.
-func (o *Opener) openSSE(ctx context.Context, cfg *switchboard.Server, c User) (*Link, error) {
+func (o *Opener) openSSE(ctx context.Context, cfg *switchboard.Server, c Usage) (*Link, error) {
 	l := o.newLink(c)
 	w, err := newHTTPPort(l, cfg, o.HTTP)
 	if err != nil {
@@ -167,11 +167,11 @@ func (p *ssePort) serveStream() {
 	if err == nil {
 		err = errors.New("its stream of events ended")
 	}
-	// Whatever the reason is, the server may have executed the pending requests.
+	// In any case, the server may have executed the pending requests.
 	p.link.Fail(Errorf(KindLost, true, "%s", err))
 }
 
-// Start implements port.
+// Start implements Port.
 func (p *ssePort) Start(f *Request) {
 	p.httpPort.Start(f)
 	if f.ctx != nil {
@@ -180,11 +180,11 @@ func (p *ssePort) Start(f *Request) {
 	}
 }
 
-// StartBlocking implements port. The responses come on a shared stream.
+// StartBlocking implements Port. The responses come on a shared stream.
 func (p *ssePort) StartBlocking(f *Request) { p.Start(f) }
 
 // checkAccepted checks the response to a POST: the server must have accepted the message. The error
-// is an *Error.
+// is an *ExchangeError.
 func (p *ssePort) checkAccepted(_ *Request, resp *http.Response) error {
 	switch {
 	case resp.StatusCode/100 == 2:
@@ -198,7 +198,7 @@ func (p *ssePort) checkAccepted(_ *Request, resp *http.Response) error {
 	return statusError(resp)
 }
 
-// ShutDown implements port. No pending request can be answered any more.
+// ShutDown implements Port. No pending request can be answered any more.
 func (p *ssePort) ShutDown(<-chan struct{}) {
 	p.stop()
 	<-p.tasks.Close()

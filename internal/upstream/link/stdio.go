@@ -44,16 +44,16 @@ func newStdioPort(l *Link, proc *process.Process, v *process.StderrLog) *stdioPo
 	return s
 }
 
-// Start implements port.
+// Start implements Port.
 func (s *stdioPort) Start(f *Request) { s.enqueue(outgoingMessage{request: f, text: f.Body}) }
 
-// StartBlocking implements port. The responses come on a shared stream.
+// StartBlocking implements Port. The responses come on a shared stream.
 func (s *stdioPort) StartBlocking(f *Request) { s.Start(f) }
 
-// Post implements port.
+// Post implements Port.
 func (s *stdioPort) Post(message []byte) { s.enqueue(outgoingMessage{text: message}) }
 
-// Cancel implements port.
+// Cancel implements Port.
 func (s *stdioPort) Cancel(f *Request, sent bool) {
 	if sent && !f.isHandshake() {
 		s.Post(cancelNotification(f))
@@ -145,11 +145,11 @@ func (s *stdioPort) endText() string {
 
 // readLines handles lines until reading fails.
 func (s *stdioPort) readLines() error {
-	lines := frame.NewLineReader(s.proc.Stdout, s.link.maxBytes)
+	lines := frame.NewMessageReader(s.proc.Stdout, s.link.maxBytes)
 	for {
 		ln, err := lines.Next()
 		if errors.Is(err, frame.ErrEndlessLine) {
-			s.link.failTooLong(ln.ID, ln.Long, false)
+			s.link.failTooLong(ln.ID, ln.Skipped, false)
 			return Errorf(KindLost, true, "%s", frame.ErrEndlessLine)
 		}
 		if err != nil {
@@ -164,8 +164,8 @@ func (s *stdioPort) readLines() error {
 // handleLine handles one line. It returns the reason to close the connection, or "".
 func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	l := s.link
-	if ln.Long > 0 {
-		l.failTooLong(ln.ID, ln.Long, true)
+	if ln.Skipped > 0 {
+		l.failTooLong(ln.ID, ln.Skipped, true)
 		return l.inbox.flood.add(1, 0, 0)
 	}
 	text := bytes.TrimSpace(ln.Text)
@@ -184,7 +184,7 @@ func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	return l.inbox.flood.add(0, 0, 1)
 }
 
-// ShutDown implements port.
+// ShutDown implements Port.
 func (s *stdioPort) ShutDown(hurry <-chan struct{}) {
 	if !s.proc.Stop(hurry) {
 		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.PID)

@@ -20,18 +20,18 @@ type SubscriptionTable struct {
 	link *Link
 
 	mu          sync.Mutex
-	subscribers map[*Subscription]struct{}
+	subscribers map[*ResourceSubscription]struct{}
 
 	beginMu sync.Mutex     // held while a subscription begins or ends
 	counts  map[string]int // number of subscribers by resource, for a legacy server
 }
 
 func newSubscriptionTable() SubscriptionTable {
-	return SubscriptionTable{subscribers: map[*Subscription]struct{}{}, counts: map[string]int{}}
+	return SubscriptionTable{subscribers: map[*ResourceSubscription]struct{}{}, counts: map[string]int{}}
 }
 
 // add adds s to the subscribers that get the updates of the link.
-func (t *SubscriptionTable) add(s *Subscription) (stop func(), err error) {
+func (t *SubscriptionTable) add(s *ResourceSubscription) (stop func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.subscribers) >= maxSubscribers {
@@ -45,10 +45,10 @@ func (t *SubscriptionTable) add(s *Subscription) (stop func(), err error) {
 	}, nil
 }
 
-// of returns the subscribers that get the update of the URI from a legacy server: those of that
+// receiversOf returns the subscribers that get the update of the URI from a legacy server: those of that
 // resource or, if there are none, those with a URI that the updated one begins with.
-func (t *SubscriptionTable) of(uri string) []*Subscription {
-	var exactly, whole []*Subscription
+func (t *SubscriptionTable) receiversOf(uri string) []*ResourceSubscription {
+	var exactly, whole []*ResourceSubscription
 	t.mu.Lock()
 	for s := range t.subscribers {
 		switch {
@@ -65,22 +65,22 @@ func (t *SubscriptionTable) of(uri string) []*Subscription {
 	return whole
 }
 
-// all returns all subscribers.
-func (t *SubscriptionTable) all() []*Subscription {
+// allSubscriptions returns all subscribers.
+func (t *SubscriptionTable) allSubscriptions() []*ResourceSubscription {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Keys(t.subscribers))
 }
 
-// begin subscribes at a legacy server, once for all subscribers of the URI, and opens the
+// beginLegacy subscribes at a legacy server, once for all subscribers of the URI, and opens the
 // stream for its notifications.
-func (t *SubscriptionTable) begin(ctx context.Context, uri string, spelt []byte) error {
+func (t *SubscriptionTable) beginLegacy(ctx context.Context, uri string, spelt []byte) error {
 	t.beginMu.Lock()
 	defer t.beginMu.Unlock()
 	if t.counts[uri] == 0 {
-		if w, ok := t.link.port.(*httpPort); ok && !t.link.Changes.streamOpen {
-			t.link.Changes.streamOpen = true
-			t.link.Changes.open(w)
+		if w, ok := t.link.port.(*httpPort); ok && !t.link.Listener.streamOpen {
+			t.link.Listener.streamOpen = true
+			t.link.Listener.openStream(w)
 		}
 		if _, err := t.link.request(ctx, wire.MethodSubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
 			return err
@@ -90,8 +90,8 @@ func (t *SubscriptionTable) begin(ctx context.Context, uri string, spelt []byte)
 	return nil
 }
 
-// end undoes one begin.
-func (t *SubscriptionTable) end(uri string, spelt []byte) {
+// endLegacy undoes one begin.
+func (t *SubscriptionTable) endLegacy(uri string, spelt []byte) {
 	t.beginMu.Lock()
 	defer t.beginMu.Unlock()
 	if t.counts[uri]--; t.counts[uri] > 0 {
@@ -105,8 +105,8 @@ func (t *SubscriptionTable) end(uri string, spelt []byte) {
 	}
 }
 
-// A Subscription wants the updates of one resource.
-type Subscription struct {
+// A ResourceSubscription wants the updates of one resource.
+type ResourceSubscription struct {
 	Server  switchboard.ServerID
 	Target  string           // the URI
 	Updated func(uri string) // called with the URI as the server spells it
@@ -114,7 +114,7 @@ type Subscription struct {
 
 // Subscribe subscribes s, and waits until the link or ctx ends. It calls held when the server has granted
 // the subscription.
-func (t *SubscriptionTable) Subscribe(ctx context.Context, s *Subscription, held func()) error {
+func (t *SubscriptionTable) Subscribe(ctx context.Context, s *ResourceSubscription, held func()) error {
 	if resources, _ := wire.Field(t.link.Hello().capabilities, "resources"); !memberIsTrue(resources, "subscribe") {
 		return errNoUpdates
 	}
@@ -127,10 +127,10 @@ func (t *SubscriptionTable) Subscribe(ctx context.Context, s *Subscription, held
 	if t.link.Hello().Modern() {
 		return t.listen(ctx, s, uri, held)
 	}
-	if err := t.begin(ctx, s.Target, uri); err != nil {
+	if err := t.beginLegacy(ctx, s.Target, uri); err != nil {
 		return t.clientError(ctx, err)
 	}
-	defer t.end(s.Target, uri)
+	defer t.endLegacy(s.Target, uri)
 	held()
 	select {
 	case <-t.link.Requests.Done:
@@ -150,7 +150,7 @@ func memberIsTrue(obj []byte, name string) bool {
 
 // listen is subscribe for a modern server, which sends updates on a stream per
 // subscription.
-func (t *SubscriptionTable) listen(ctx context.Context, s *Subscription, uri []byte, held func()) error {
+func (t *SubscriptionTable) listen(ctx context.Context, s *ResourceSubscription, uri []byte, held func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	filter := append(append([]byte(`{"notifications":{"resourceSubscriptions":[`), uri...), `]}}`...)
@@ -181,7 +181,7 @@ func (t *SubscriptionTable) listen(ctx context.Context, s *Subscription, uri []b
 }
 
 // isGrantedBy reports whether the params of an acknowledgement include the resource.
-func (s *Subscription) isGrantedBy(params []byte) bool {
+func (s *ResourceSubscription) isGrantedBy(params []byte) bool {
 	granted, _ := wire.Field(params, "notifications")
 	uris, _ := wire.Field(granted, "resourceSubscriptions")
 	for raw := range wire.Elements(uris) {
@@ -194,7 +194,7 @@ func (s *Subscription) isGrantedBy(params []byte) bool {
 
 // clientError returns the client's error for err.
 func (t *SubscriptionTable) clientError(ctx context.Context, err error) error {
-	f, ok := errors.AsType[*Error](err)
+	f, ok := errors.AsType[*ExchangeError](err)
 	switch {
 	case !ok:
 		return err

@@ -1,4 +1,4 @@
-package app
+package config_test
 
 import (
 	"testing"
@@ -36,7 +36,7 @@ func TestAReloadLogsEverythingThatItChanged(t *testing.T) {
 		"no hosts, written out":       {config.Config{}, config.Config{Hosts: []string{}, Keys: []config.Key{{Tenant: "acme", ID: "k"}}}, "keys +acme/k"},
 		"what nobody has named":       {config.Config{}, config.Config{Implied: true}, "other settings"},
 	} {
-		if got := changedBy(&tt.was, &tt.now); got != tt.want {
+		if got := config.Changes(&tt.was, &tt.now); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}

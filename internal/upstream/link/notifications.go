@@ -19,9 +19,9 @@ const (
 	notifyRate  = 1_000
 )
 
-// A notifier passes notifications on to the caller of a request, one at a time and in order. The zero
-// notifier has a caller that wants none.
-type notifier struct {
+// A notificationQueue passes notifications on to the caller of a request, one at a time and in order. The zero
+// notificationQueue has a caller that wants none.
+type notificationQueue struct {
 	notify   func(switchboard.Notification) // of the caller; nil means that it wants no notifications
 	notifyMu sync.Mutex                     // held while notify is called
 	delivery sync.WaitGroup                 // the goroutine that runs deliver
@@ -36,9 +36,9 @@ type notifier struct {
 	closed      bool
 }
 
-// allow reports whether the client gets one more notification of that many bytes. All notifications of
+// allowMore reports whether the client gets one more notification of that many bytes. All notifications of
 // a request together may have most bytes, as a result may.
-func (q *notifier) allow(bytes, most int) bool {
+func (q *notificationQueue) allowMore(bytes, most int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.limiter == nil {
@@ -51,8 +51,8 @@ func (q *notifier) allow(bytes, most int) bool {
 	return true
 }
 
-// now calls notify and waits for it. allowance may be nil.
-func (q *notifier) now(ctx context.Context, allowance *slot.Allowance, n switchboard.Notification) {
+// notifyNow calls notify and waits for it. allowance may be nil.
+func (q *notificationQueue) notifyNow(ctx context.Context, allowance *slot.Allowance, n switchboard.Notification) {
 	q.notifyMu.Lock()
 	defer q.notifyMu.Unlock()
 	if q.notify == nil || ctx.Err() != nil {
@@ -67,7 +67,7 @@ func (q *notifier) now(ctx context.Context, allowance *slot.Allowance, n switchb
 
 // enqueue queues n for now. It returns false if too much is queued already, and true if n was queued
 // or the notifier is closed.
-func (q *notifier) enqueue(n switchboard.Notification, now func(switchboard.Notification)) bool {
+func (q *notificationQueue) enqueue(n switchboard.Notification, now func(switchboard.Notification)) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -86,7 +86,7 @@ func (q *notifier) enqueue(n switchboard.Notification, now func(switchboard.Noti
 }
 
 // deliver delivers queued notifications until the queue is empty.
-func (q *notifier) deliver(now func(switchboard.Notification)) {
+func (q *notificationQueue) deliver(now func(switchboard.Notification)) {
 	for {
 		q.mu.Lock()
 		queue := q.queue
@@ -108,7 +108,7 @@ func (q *notifier) deliver(now func(switchboard.Notification)) {
 }
 
 // allDelivered returns a channel that is closed when all notifications so far are delivered.
-func (q *notifier) allDelivered() <-chan struct{} {
+func (q *notificationQueue) allDelivered() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.delivered == nil {
@@ -123,7 +123,7 @@ func (q *notifier) allDelivered() <-chan struct{} {
 }
 
 // close ignores all that is enqueued later. What is queued is still delivered.
-func (q *notifier) close() {
+func (q *notificationQueue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true

@@ -14,6 +14,7 @@ import (
 // An ErrorKind classifies what can go wrong between Switchboard and a server.
 type ErrorKind int
 
+// The kinds of errors.
 const (
 	KindUnreachable ErrorKind = iota // no connection, no process
 	KindLost                         // the connection or the process ended
@@ -26,9 +27,9 @@ const (
 	KindSilent                       // no answer in time
 )
 
-// An Error says why an exchange with a server failed. Its text is for operators and
+// An ExchangeError says why an exchange with a server failed. Its text is for operators and
 // contains no secret.
-type Error struct {
+type ExchangeError struct {
 	Kind ErrorKind
 	Text string
 
@@ -51,17 +52,19 @@ type Error struct {
 	object []byte        // that error
 }
 
-func (f *Error) Error() string { return f.Text }
+// Error returns the text.
+func (f *ExchangeError) Error() string { return f.Text }
 
 // Unsent reports whether nothing was sent.
-func (f *Error) Unsent() bool { return !f.Sent }
+func (f *ExchangeError) Unsent() bool { return !f.Sent }
 
-func Errorf(k ErrorKind, sent bool, format string, args ...any) *Error {
-	return &Error{Kind: k, Sent: sent, Text: fmt.Sprintf(format, args...)}
+// Errorf returns an error. sent says that the request may have been sent.
+func Errorf(k ErrorKind, sent bool, format string, args ...any) *ExchangeError {
+	return &ExchangeError{Kind: k, Sent: sent, Text: fmt.Sprintf(format, args...)}
 }
 
 // WithRemedy sets the remedy of f if err says that no connection was opened because of its address.
-func (f *Error) WithRemedy(err error) *Error {
+func (f *ExchangeError) WithRemedy(err error) *ExchangeError {
 	if refused, ok := errors.AsType[*dial.RefusedError](err); ok {
 		f.Remedy = refused.Remedy
 	}
@@ -69,13 +72,13 @@ func (f *Error) WithRemedy(err error) *Error {
 }
 
 // OwnError returns an error that the server did not cause.
-func OwnError(k ErrorKind, sent bool, text string) *Error {
-	return &Error{Kind: k, Sent: sent, Text: text, Ours: true}
+func OwnError(k ErrorKind, sent bool, text string) *ExchangeError {
+	return &ExchangeError{Kind: k, Sent: sent, Text: text, Ours: true}
 }
 
 // BlamesServer reports whether the server has failed. A server that refuses a request has not
 // failed. A server that refuses while a connection is opened has.
-func (f *Error) BlamesServer() bool {
+func (f *ExchangeError) BlamesServer() bool {
 	switch {
 	case f.Ours, f.Kind == KindLimited:
 		return false
@@ -85,19 +88,19 @@ func (f *Error) BlamesServer() bool {
 	return true
 }
 
-// AsError returns the *Error in err, or one with the text of err.
-func AsError(err error) *Error {
-	if f, ok := errors.AsType[*Error](err); ok {
+// AsError returns the *ExchangeError in err, or one with the text of err.
+func AsError(err error) *ExchangeError {
+	if f, ok := errors.AsType[*ExchangeError](err); ok {
 		return f
 	}
-	return &Error{Kind: KindLost, Sent: true, Text: err.Error()}
+	return &ExchangeError{Kind: KindLost, Sent: true, Text: err.Error()}
 }
 
 // CallError returns the caller's error for f. ctx is the context of the call: its end may have
 // caused f.
-func CallError(ctx context.Context, f *Error) *switchboard.Error {
+func CallError(ctx context.Context, f *ExchangeError) *switchboard.Error {
 	e := &switchboard.Error{Cause: f, RetryAfter: f.After, Unsent: !f.Sent, ServerFailed: f.BlamesServer(), Lost: f.Kind == KindLost}
-	over, timed := errors.AsType[*slot.Limit](context.Cause(ctx))
+	over, timed := errors.AsType[*slot.TimeLimit](context.Cause(ctx))
 	if ctx.Err() != nil && (!timed || !over.BlamesServer) {
 		e.ServerFailed = false // the client left, or its time was shorter than the server's
 	}
@@ -149,7 +152,7 @@ func CallError(ctx context.Context, f *Error) *switchboard.Error {
 }
 
 // AsUnsent returns err as an error from before anything of the caller was sent.
-func AsUnsent(err error) *Error {
+func AsUnsent(err error) *ExchangeError {
 	e := *AsError(err)
 	e.Sent = false
 	return &e

@@ -1,4 +1,4 @@
-package app
+package config
 
 import (
 	"fmt"
@@ -6,16 +6,14 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
-// maxChanged limits the names of one kind that changedBy lists.
-const maxChanged = 5
+// maxListedChanges limits the names of one kind that Changes lists.
+const maxListedChanges = 5
 
-// changedBy says in one line what a reload has changed: which servers, tenants, keys, tasks,
+// Changes says in one line what a reload has changed: which servers, tenants, keys, tasks,
 // policies and so on were added (+), removed (-) or changed (~).
-func changedBy(was, now *config.Config) string {
+func Changes(was, now *Config) string {
 	var parts []string
 	add := func(kind string, before, after map[string]any) {
 		var names []string
@@ -33,8 +31,8 @@ func changedBy(was, now *config.Config) string {
 				names = append(names, "~"+name)
 			}
 		}
-		if more := len(names) - maxChanged; more > 0 {
-			names = append(names[:maxChanged], fmt.Sprintf("and %d more", more))
+		if more := len(names) - maxListedChanges; more > 0 {
+			names = append(names[:maxListedChanges], fmt.Sprintf("and %d more", more))
 		}
 		if names != nil {
 			parts = append(parts, kind+" "+strings.Join(names, ", "))
@@ -63,13 +61,13 @@ func changedBy(was, now *config.Config) string {
 }
 
 // sameSettings compares the settings of Switchboard itself in the operator's file.
-func sameSettings(a, b *config.Config) bool {
+func sameSettings(a, b *Config) bool {
 	return a.Listen == b.Listen && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Origins, b.Origins) && a.StartDeadline == b.StartDeadline &&
 		a.Grace == b.Grace && a.Tokenizer == b.Tokenizer && reflect.DeepEqual(a.Store, b.Store) && reflect.DeepEqual(a.Cluster, b.Cluster) &&
 		reflect.DeepEqual(a.Receipts, b.Receipts) && reflect.DeepEqual(a.Cache, b.Cache)
 }
 
-func manifestsOf(c *config.Config) map[string]any {
+func manifestsOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for id, m := range c.Manifests {
 		all[string(id)] = m
@@ -77,7 +75,7 @@ func manifestsOf(c *config.Config) map[string]any {
 	return all
 }
 
-func faultyOf(c *config.Config) map[string]any {
+func faultyOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for _, p := range c.Faulty {
 		all[p.Name] = p.Faults
@@ -85,7 +83,7 @@ func faultyOf(c *config.Config) map[string]any {
 	return all
 }
 
-func serversOf(c *config.Config) map[string]any {
+func serversOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for i := range c.Servers {
 		all[string(c.Servers[i].ID)] = c.Servers[i]
@@ -93,7 +91,7 @@ func serversOf(c *config.Config) map[string]any {
 	return all
 }
 
-func keysOf(c *config.Config) map[string]any {
+func keysOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for _, k := range c.Keys {
 		all[string(k.Tenant)+"/"+k.ID] = k
@@ -102,7 +100,7 @@ func keysOf(c *config.Config) map[string]any {
 }
 
 // tenantsOf returns the tenants' own settings, without their tasks.
-func tenantsOf(c *config.Config) map[string]any {
+func tenantsOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for id, t := range c.Tenants {
 		own := *t
@@ -112,7 +110,7 @@ func tenantsOf(c *config.Config) map[string]any {
 	return all
 }
 
-func tasksOf(c *config.Config) map[string]any {
+func tasksOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for id, t := range c.Tenants {
 		for name, task := range t.Tasks {
@@ -123,7 +121,7 @@ func tasksOf(c *config.Config) map[string]any {
 }
 
 // policiesOf returns the policy files by their names in the configuration.
-func policiesOf(c *config.Config) map[string]any {
+func policiesOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for _, f := range c.Policies {
 		all[f.Name] = f.Data

@@ -1,4 +1,4 @@
-package gateway
+package httphead
 
 import (
 	"bufio"
@@ -12,7 +12,7 @@ import (
 
 // passes returns the part of the text that may be read, if it arrives in pieces of this size.
 func passes(text string, size int) (read string, ok bool) {
-	var h Heads
+	var h Checker
 	for len(text) > 0 {
 		piece := text[:min(size, len(text))]
 		n, ok := h.Check([]byte(piece))
@@ -108,7 +108,7 @@ func FuzzHeadsDivideRequestsAsNetHTTPDoes(f *testing.F) {
 			t.Fatalf("in one piece %q (%t), byte by byte %q (%t)", read, ok, again, okAgain)
 		}
 		r := bufio.NewReader(strings.NewReader(read))
-		var h Heads
+		var h Checker
 		for at := 0; ; {
 			q, err := http.ReadRequest(r)
 			if err != nil || len(q.TransferEncoding) > 0 || !q.ProtoAtLeast(1, 1) {
@@ -141,7 +141,7 @@ func BenchmarkHeads(b *testing.B) {
 		"\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nMcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: work\r\nContent-Length: 1024\r\n\r\n"
 	request := []byte(head + strings.Repeat("x", 1024))
 	b.ReportAllocs()
-	var h Heads
+	var h Checker
 	for b.Loop() {
 		if _, ok := h.Check(request); !ok {
 			b.Fatal("it is refused")

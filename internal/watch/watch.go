@@ -1,4 +1,9 @@
-package app
+// Package watch finds out when the files of a configuration have changed, and runs a reload.
+//
+// It decides when a reload is due: after events of a file system watcher, after a comparison of all
+// files each minute, on demand, or when another replica publishes one. It does not read the
+// configuration: the caller notes which files a load reads, and reload reads them again.
+package watch
 
 import (
 	"context"
@@ -8,10 +13,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -19,18 +26,18 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
-// quietPeriod is how long files must stay unchanged before they are read again: editors write one
+// QuietPeriod is how long files must stay unchanged before they are read again: editors write one
 // file in several steps, and deployments write several files.
-const quietPeriod = 200 * time.Millisecond
+const QuietPeriod = 200 * time.Millisecond
 
 // maxReadDelay limits how long a read is delayed: a file that is written all the time must not
 // prevent the reading of the others.
 const maxReadDelay = 2 * time.Second
 
-// compareInterval is how often the files are compared with the last reading, without the watcher.
+// CompareInterval is how often the files are compared with the last reading, without the watcher.
 // The watcher gets no events from network file systems, nor from a folder that is mounted or linked
 // elsewhere.
-const compareInterval = time.Minute
+const CompareInterval = time.Minute
 
 // publishRetry is how long to wait before a reload is published again, if that failed.
 const publishRetry = time.Second
@@ -39,37 +46,56 @@ const publishRetry = time.Second
 // configuration or is asked to reload, so that the others read their files.
 const topicReloads = "reloads"
 
-// Watch reloads whenever one of the configuration's files changes, reload receives, or another
+// Options are the dependencies of Run.
+type Options struct {
+	Files *Files
+	Store Store
+	Log   *slog.Logger
+
+	// Reload reads the configuration again. It calls differs if the other replicas must know of the
+	// result.
+	Reload func(ctx context.Context, differs func())
+
+	// NewWatcher makes a watcher; nil means fsnotify.NewWatcher.
+	NewWatcher func() (*fsnotify.Watcher, error)
+}
+
+// A Store carries notices between replicas. A store.Store is one.
+type Store interface {
+	Publish(ctx context.Context, topic string, data []byte) error
+	Subscribe(topic string, heard func(data []byte)) (stop func())
+}
+
+// Run reloads whenever one of the configuration's files changes, asked receives, or another
 // replica publishes a reload, until ctx is done. It watches folders, not files, because editors
-// replace files by renaming them. Every compareInterval it makes a new watcher and compares the
+// replace files by renaming them. Every CompareInterval it makes a new watcher and compares the
 // files with the last reading.
 //
 // It publishes reloads that were asked for here, and changes that it found in the files here. It
 // never publishes a reload that another replica has published, so notices are not passed on.
-func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) {
-	a.watch(ctx, reload, fsnotify.NewWatcher)
-}
-
-func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher func() (*fsnotify.Watcher, error)) {
-	w := &folderWatcher{a: a, newWatcher: newWatcher}
+func Run(ctx context.Context, o Options, asked <-chan os.Signal) {
+	if o.NewWatcher == nil {
+		o.NewWatcher = fsnotify.NewWatcher
+	}
+	w := &folderWatcher{files: o.Files, log: o.Log, newWatcher: o.NewWatcher}
 	defer w.close()
-	feed := a.newReloadFeed()
+	feed := &reloadFeed{store: o.Store, log: o.Log, self: rand.Text(), notices: make(chan struct{}, 1)}
 	defer feed.subscribe()()
-	quiet := time.NewTimer(quietPeriod)
+	quiet := time.NewTimer(QuietPeriod)
 	quiet.Stop()
-	look := time.NewTicker(compareInterval)
+	look := time.NewTicker(CompareInterval)
 	defer look.Stop()
-	var waiting, changed, asked bool // a read is due; files here have changed; a reload was asked for
-	var first time.Time              // when the read became due
+	var waiting, changed, demanded bool // a read is due; files here have changed; a reload was asked for
+	var first time.Time                 // when the read became due
 	readSoon := func() {
 		if !waiting {
 			waiting, first = true, time.Now()
 		}
-		quiet.Reset(min(quietPeriod, maxReadDelay-time.Since(first)))
+		quiet.Reset(min(QuietPeriod, maxReadDelay-time.Since(first)))
 	}
 	compare := func() {
 		w.renew()
-		if a.filesDiffer() {
+		if o.Files.differ() {
 			changed = true
 			readSoon()
 		}
@@ -84,7 +110,7 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 				w.errors = nil
 				continue
 			}
-			a.log.Warn("watching the configuration", "err", err) // events may be lost
+			o.Log.Warn("watching the configuration", "err", err) // events may be lost
 			changed = true
 			readSoon()
 		case e, ok := <-w.events:
@@ -92,14 +118,14 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 				w.events = nil
 				continue
 			}
-			if e.Op != fsnotify.Chmod && a.concernsConfig(e.Name) {
+			if e.Op != fsnotify.Chmod && o.Files.concerns(e.Name) {
 				changed = true
 				readSoon()
 			}
 		case <-look.C:
 			compare()
-		case <-reload:
-			waiting, asked = true, true
+		case <-asked:
+			waiting, demanded = true, true
 			quiet.Reset(0)
 		case <-feed.notices:
 			if !waiting {
@@ -108,13 +134,13 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 		case <-feed.retry:
 			feed.publish(ctx)
 		case <-quiet.C:
-			found := changed && !asked
-			if asked {
+			found := changed && !demanded
+			if demanded {
 				feed.publish(ctx)
 			}
-			waiting, changed, asked = false, false, false
-			a.enterStartFolder()
-			a.reload(ctx, func() {
+			waiting, changed, demanded = false, false, false
+			o.Files.enterStartFolder()
+			o.Reload(ctx, func() {
 				if found {
 					feed.publish(ctx)
 				}
@@ -129,19 +155,16 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 
 // A reloadFeed exchanges reload notices between the replicas that share a store.
 type reloadFeed struct {
-	a       *App
+	store   Store
+	log     *slog.Logger
 	self    string
 	notices chan struct{}    // holds one signal when another replica has published a reload, or may have
 	retry   <-chan time.Time // when to publish again after a failure
 }
 
-func (a *App) newReloadFeed() *reloadFeed {
-	return &reloadFeed{a: a, self: rand.Text(), notices: make(chan struct{}, 1)}
-}
-
 // subscribe sends to notices until stop is called.
 func (f *reloadFeed) subscribe() (stop func()) {
-	return f.a.store.Subscribe(topicReloads, func(from []byte) {
+	return f.store.Subscribe(topicReloads, func(from []byte) {
 		if string(from) == f.self {
 			return
 		}
@@ -154,23 +177,50 @@ func (f *reloadFeed) subscribe() (stop func()) {
 
 // publish makes the other replicas read their own files again.
 func (f *reloadFeed) publish(ctx context.Context) {
-	err := f.a.store.Publish(ctx, topicReloads, []byte(f.self))
+	err := f.store.Publish(ctx, topicReloads, []byte(f.self))
 	if err == nil {
 		f.retry = nil
 		return
 	}
 	if f.retry == nil {
-		f.a.log.Warn("the reload cannot be published to the other replicas; Switchboard tries again each second", "err", err)
+		f.log.Warn("the reload cannot be published to the other replicas; Switchboard tries again each second", "err", err)
 	}
 	f.retry = time.After(publishRetry)
 }
 
-// concernsConfig reports whether a change of the file can change the configuration: the last load
+// Files are the files and folders that the last load of a configuration read. Use NewFiles. They are
+// safe for concurrent use.
+type Files struct {
+	log         *slog.Logger
+	startFolder string // the working directory at the start
+	read        atomic.Pointer[map[string]fileStamp]
+}
+
+// NewFiles returns Files that were not read yet. Relative paths begin in the present working directory.
+func NewFiles(log *slog.Logger) *Files {
+	f := &Files{log: log}
+	f.startFolder, _ = os.Getwd() // on an error, relative paths stay relative
+	f.read.Store(&map[string]fileStamp{})
+	return f
+}
+
+// Begin begins a load. Call note with each path before the path is read, so that a later change is
+// noticed, and done at the end of the load, also if it fails.
+func (f *Files) Begin() (note func(path string), done func()) {
+	read := map[string]fileStamp{}
+	return func(path string) {
+		if path = f.absolutePath(path); read[path] == (fileStamp{}) {
+			read[path] = stampFile(path)
+		}
+	}, func() { f.read.Store(&read) }
+}
+
+// concerns reports whether a change of the file can change the configuration: the last load
 // read it, or a file below it, or the file is in a folder that was read and has a name that is read
 // there. (A container swaps a mounted volume by its "..data".) Other files, such as our own log,
 // must not cause a reload: each reload would cause the next.
-func (a *App) concernsConfig(file string) bool {
-	seen := *a.loadedFiles.Load()
+func (f *Files) concerns(file string) bool {
+	seen := *f.read.Load()
 	if _, ok := seen[file]; ok {
 		return true
 	}
@@ -202,7 +252,8 @@ func isConfigName(name string, isFolder bool) bool {
 // A folderWatcher watches the folders of the configuration. While it cannot watch, its channels are
 // nil.
 type folderWatcher struct {
-	a          *App
+	files      *Files
+	log        *slog.Logger
 	newWatcher func() (*fsnotify.Watcher, error)
 	folders    *fsnotify.Watcher
 	events     chan fsnotify.Event
@@ -216,7 +267,7 @@ func (w *folderWatcher) renew() {
 	folders, err := w.newWatcher()
 	if err != nil {
 		if !w.failed {
-			w.a.log.Warn("the files of the configuration cannot be watched; they are compared each minute, and SIGHUP reads them at once", "err", err)
+			w.log.Warn("the files of the configuration cannot be watched; they are compared each minute, and SIGHUP reads them at once", "err", err)
 		}
 		w.failed = true
 		return
@@ -243,7 +294,7 @@ func (w *folderWatcher) watchFolders() (grown bool) {
 	for _, name := range w.folders.WatchList() {
 		before[name] = true
 	}
-	for name := range *w.a.loadedFiles.Load() {
+	for name := range *w.files.read.Load() {
 		for name != filepath.Dir(name) {
 			if info, err := os.Stat(name); err == nil && info.IsDir() {
 				break
@@ -256,7 +307,7 @@ func (w *folderWatcher) watchFolders() (grown bool) {
 		case errors.Is(err, fs.ErrNotExist): // the folder has just been removed
 			grown = true
 		default:
-			w.a.log.Warn("a folder of the configuration cannot be watched; it is compared each minute, and SIGHUP reads it at once", "folder", name, "err", err)
+			w.log.Warn("a folder of the configuration cannot be watched; it is compared each minute, and SIGHUP reads it at once", "folder", name, "err", err)
 		}
 	}
 	return grown
@@ -299,10 +350,10 @@ func stampFile(path string) (s fileStamp) {
 	return s
 }
 
-// filesDiffer reports whether the files have changed since they were last read.
-func (a *App) filesDiffer() bool {
-	a.enterStartFolder()
-	for path, was := range *a.loadedFiles.Load() {
+// differ reports whether the files have changed since they were last read.
+func (f *Files) differ() bool {
+	f.enterStartFolder()
+	for path, was := range *f.read.Load() {
 		if stampFile(path) != was {
 			return true
 		}
@@ -312,24 +363,24 @@ func (a *App) filesDiffer() bool {
 
 // absolutePath returns the path as an absolute one. A relative path begins in the working directory
 // at the start.
-func (a *App) absolutePath(path string) string {
+func (f *Files) absolutePath(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
 	}
-	return filepath.Join(a.startFolder, path)
+	return filepath.Join(f.startFolder, path)
 }
 
 // enterStartFolder enters the working directory of the start again if it was removed and made
 // again. Otherwise relative paths would lead nowhere.
-func (a *App) enterStartFolder() {
-	there, err := os.Stat(a.startFolder)
+func (f *Files) enterStartFolder() {
+	there, err := os.Stat(f.startFolder)
 	if err != nil {
 		return
 	}
 	if here, err := os.Stat("."); err == nil && os.SameFile(here, there) {
 		return
 	}
-	if err := os.Chdir(a.startFolder); err != nil {
-		a.log.Warn("the folder in which Switchboard was started was replaced, and the new one cannot be entered", "folder", a.startFolder, "err", err)
+	if err := os.Chdir(f.startFolder); err != nil {
+		f.log.Warn("the folder in which Switchboard was started was replaced, and the new one cannot be entered", "folder", f.startFolder, "err", err)
 	}
 }

@@ -126,21 +126,21 @@ func TestAttack10TheNotificationsOfACallHaveABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Request
 		told := 0
-		for f.notifications.allow(1, 1<<20) {
+		for f.notifications.allowMore(1, 1<<20) {
 			told++
 		}
 		if told != notifyBurst {
 			t.Errorf("%d at once", told)
 		}
 		time.Sleep(time.Second)
-		for f.notifications.allow(1, 1<<20) {
+		for f.notifications.allowMore(1, 1<<20) {
 			told++
 		}
 		if told != notifyBurst+notifyRate {
 			t.Errorf("%d after a second", told)
 		}
 		var long Request
-		if !long.notifications.allow(900, 1000) || long.notifications.allow(101, 1000) || !long.notifications.allow(100, 1000) {
+		if !long.notifications.allowMore(900, 1000) || long.notifications.allowMore(101, 1000) || !long.notifications.allowMore(100, 1000) {
 			t.Error("their bytes are not counted")
 		}
 	})

@@ -1,4 +1,4 @@
-package app
+package connlimit
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func (l *fakeListener) Addr() net.Addr            { return nil }
 func TestAttack2StrangersAreCountedByNetworkAndTheKnownAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &fakeListener{make(chan net.Conn, 1)}
-		d := newConnLimiter(l)
+		d := New(l)
 		come := func(from string) *limitedConn {
 			l.next <- &fromAddress{from: from}
 			c, err := d.Accept()
@@ -42,7 +42,7 @@ func TestAttack2StrangersAreCountedByNetworkAndTheKnownAreNot(t *testing.T) {
 			return c.(*limitedConn)
 		}
 		for i := range maxUnknownPerNetwork + 50 {
-			markKnown(withConn(context.Background(), come("192.0.2.1:1")))
+			MarkKnown(WithConn(context.Background(), come("192.0.2.1:1")))
 			come("192.0.2.2:1")
 			come(fmt.Sprintf("[2001:db8::%x]:1", i)) // one /64
 		}

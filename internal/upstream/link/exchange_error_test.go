@@ -35,8 +35,8 @@ func TestEachErrorSaysWhoFailedAndWhetherTheCallWasSent(t *testing.T) {
 		{"no valid answer", lasting, KindInvalid, 0, [2]bool{true, true}},
 		{"no protocol", lasting, KindProtocol, 0, [2]bool{true, true}},
 		{"silence", lasting, KindSilent, 0, [2]bool{true, true}},
-		{"the server's own time is over", ended(&slot.Limit{BlamesServer: true}), KindSilent, 0, [2]bool{true, true}},
-		{"a policy's time is over", ended(&slot.Limit{}), KindSilent, 0, [2]bool{false, false}},
+		{"the server's own time is over", ended(&slot.TimeLimit{BlamesServer: true}), KindSilent, 0, [2]bool{true, true}},
+		{"a policy's time is over", ended(&slot.TimeLimit{}), KindSilent, 0, [2]bool{false, false}},
 		{"the client went away", ended(context.Canceled), KindSilent, 0, [2]bool{false, false}},
 		{"the client's time is over", ended(context.DeadlineExceeded), KindLost, 0, [2]bool{false, false}},
 	} {
@@ -60,8 +60,8 @@ func TestEachErrorSaysWhoFailedAndWhetherTheCallWasSent(t *testing.T) {
 func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *slot.Allowance) {
 	g := &slot.Gate{}
 	g.SetLimits(1, 0)
-	_, _ = g.Enter(slot.Caller{}, false)
-	ctx, a := slot.NewAllowance(ctx, slot.Limit{Name: "quiet", Time: time.Minute, BlamesServer: true}, slot.Limit{Name: "all", Time: all, BlamesServer: true}, g, slot.Caller{})
+	_, _ = g.Enter(slot.CallKey{}, false)
+	ctx, a := slot.NewAllowance(ctx, slot.TimeLimit{Name: "quiet", Time: time.Minute, BlamesServer: true}, slot.TimeLimit{Name: "all", Time: all, BlamesServer: true}, g, slot.CallKey{})
 	a.TakeSlot()
 	return ctx, a
 }
@@ -69,7 +69,7 @@ func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *slo
 // wantEndedBy checks which time limit has ended a call.
 func wantEndedBy(t *testing.T, ctx context.Context, want string) {
 	t.Helper()
-	if over, ok := errors.AsType[*slot.Limit](context.Cause(ctx)); !ok || over.Name != want {
+	if over, ok := errors.AsType[*slot.TimeLimit](context.Cause(ctx)); !ok || over.Name != want {
 		t.Errorf("ended by %v, want %s", context.Cause(ctx), want)
 	}
 }
@@ -78,7 +78,7 @@ func TestAClientThatReadsNothingIsNotTheServersFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, a := allowanceFor(t.Context(), time.Hour)
 		defer a.Close()
-		f := &Request{ctx: ctx, allowance: a, notifications: notifier{notify: func(switchboard.Notification) { <-ctx.Done() }}}
+		f := &Request{ctx: ctx, allowance: a, notifications: notificationQueue{notify: func(switchboard.Notification) { <-ctx.Done() }}}
 		f.notifyNow(switchboard.Notification{})
 		if !errors.Is(context.Cause(ctx), slot.ErrNotTaken) {
 			t.Errorf("%v", context.Cause(ctx))
@@ -93,7 +93,7 @@ func TestAServerThatNotifiesWithoutEndAndNeverAnswersIsBlamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, a := allowanceFor(t.Context(), time.Hour)
 		defer a.Close()
-		f := &Request{ctx: ctx, allowance: a, notifications: notifier{notify: func(switchboard.Notification) { time.Sleep(7 * time.Millisecond) }}}
+		f := &Request{ctx: ctx, allowance: a, notifications: notificationQueue{notify: func(switchboard.Notification) { time.Sleep(7 * time.Millisecond) }}}
 		for ctx.Err() == nil {
 			f.notifyNow(switchboard.Notification{})
 		}

@@ -64,7 +64,7 @@ func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) 
 func TestAWaitingCallUsesTheConnectionThatAnotherCallHasOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := false
-		sl := newConnector(func() (*link.Link, error) {
+		cn := newConnector(func() (*link.Link, error) {
 			if !there {
 				return nil, link.Errorf(link.KindUnreachable, false, "no")
 			}
@@ -73,13 +73,13 @@ func TestAWaitingCallUsesTheConnectionThatAnotherCallHasOpened(t *testing.T) {
 			return l, nil
 		})
 		for range 5 { // so that calls must wait before they dial
-			if _, err := sl.get(t.Context(), dialAtOnce); err == nil {
+			if _, err := cn.get(t.Context(), dialAtOnce); err == nil {
 				t.Fatal("it is there")
 			}
 		}
 		began := time.Now()
 		call := startAsync(func() error {
-			_, err := sl.get(t.Context(), waitForPause)
+			_, err := cn.get(t.Context(), waitForPause)
 			if took := time.Since(began); took != 100*time.Millisecond {
 				t.Errorf("it waited %s", took)
 			}
@@ -87,7 +87,7 @@ func TestAWaitingCallUsesTheConnectionThatAnotherCallHasOpened(t *testing.T) {
 		})
 		time.Sleep(100 * time.Millisecond)
 		there = true
-		if _, err := sl.get(t.Context(), dialAtOnce); err != nil {
+		if _, err := cn.get(t.Context(), dialAtOnce); err != nil {
 			t.Error(err)
 		}
 		if err := <-call; err != nil {
@@ -129,7 +129,7 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 func TestCallsShareADialAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		sl := newConnector(func() (*link.Link, error) {
+		cn := newConnector(func() (*link.Link, error) {
 			tries++
 			time.Sleep(100 * time.Millisecond)
 			return nil, link.Errorf(link.KindUnreachable, true, "no")
@@ -139,7 +139,7 @@ func TestCallsShareADialAttempt(t *testing.T) {
 			var calls [10]<-chan error
 			for i := range calls {
 				calls[i] = startAsync(func() error {
-					_, err := sl.get(t.Context(), waitForPause)
+					_, err := cn.get(t.Context(), waitForPause)
 					return err
 				})
 			}
@@ -153,10 +153,10 @@ func TestCallsShareADialAttempt(t *testing.T) {
 			t.Errorf("%d attempts in a minute", tries)
 		}
 
-		sl = newConnector(func() (*link.Link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
+		cn = newConnector(func() (*link.Link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := sl.get(ctx, waitForPause); link.AsError(err).Kind != link.KindSilent || link.AsError(err).Sent {
+		if _, err := cn.get(ctx, waitForPause); link.AsError(err).Kind != link.KindSilent || link.AsError(err).Sent {
 			t.Errorf("%+v", err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -165,7 +165,7 @@ func TestCallsShareADialAttempt(t *testing.T) {
 
 func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sl := newConnector(func() (*link.Link, error) {
+		cn := newConnector(func() (*link.Link, error) {
 			l := link.New(nil, &mask.Mask{}, nil, "", nil)
 			l.Use(deafPort{}, false)
 			return l, nil
@@ -173,14 +173,14 @@ func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 		for _, tt := range []struct{ lived, wait time.Duration }{
 			{time.Hour, 0}, {time.Second, 2 * task.FirstDelay}, {time.Second, 4 * task.FirstDelay}, {time.Hour, 0},
 		} {
-			l, err := sl.get(t.Context(), waitForPause)
+			l, err := cn.get(t.Context(), waitForPause)
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(tt.lived)
 			l.Close()
 			began := time.Now()
-			if _, err := sl.get(t.Context(), waitForPause); err != nil {
+			if _, err := cn.get(t.Context(), waitForPause); err != nil {
 				t.Fatal(err)
 			}
 			if waited := time.Since(began); waited != tt.wait {

@@ -1,4 +1,8 @@
-package app
+// Package connlimit limits the connections that have not yet sent an authenticated request.
+//
+// It decides which connections are closed when there are too many, and which bytes of a request's head
+// may reach net/http. Who sends a request is decided by package identity.
+package connlimit
 
 import (
 	"container/list"
@@ -11,6 +15,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/httphead"
 )
 
 // Limits on connections that have not yet sent an authenticated request.
@@ -20,12 +25,12 @@ const (
 	unknownGrace         = 5 * time.Second
 )
 
-// A connLimiter is a listener that limits unknown connections: those that have not yet sent an
+// A Limiter is a listener that limits unknown connections: those that have not yet sent an
 // authenticated request. If one network has too many, the limiter closes its oldest ones, but none
 // that is younger than unknownGrace. If there are too many in all, it closes the oldest one, or the
 // new one if none is old enough. A connection that was authenticated once is not counted any more.
 // It is safe for concurrent use.
-type connLimiter struct {
+type Limiter struct {
 	net.Listener
 
 	mu               sync.Mutex
@@ -33,20 +38,21 @@ type connLimiter struct {
 	unknownByNetwork map[netip.Prefix]*list.List
 }
 
-func newConnLimiter(l net.Listener) *connLimiter {
-	return &connLimiter{Listener: l, unknownByNetwork: map[netip.Prefix]*list.List{}}
+// New returns a Limiter that accepts from l.
+func New(l net.Listener) *Limiter {
+	return &Limiter{Listener: l, unknownByNetwork: map[netip.Prefix]*list.List{}}
 }
 
-// A limitedConn is a connection that a connLimiter accepted.
+// A limitedConn is a connection that a Limiter accepted.
 type limitedConn struct {
 	net.Conn
 
-	limiter *connLimiter
+	limiter *Limiter
 	network netip.Prefix
 	since   time.Time
 	known   atomic.Bool
 
-	heads       gateway.Heads
+	heads       httphead.Checker
 	refused     bool   // the client's bytes are not read any more
 	replacement string // the bytes to read in their place that are left
 
@@ -54,7 +60,7 @@ type limitedConn struct {
 }
 
 // Accept implements net.Listener.
-func (d *connLimiter) Accept() (net.Conn, error) {
+func (d *Limiter) Accept() (net.Conn, error) {
 	c, err := d.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -67,7 +73,7 @@ func (d *connLimiter) Accept() (net.Conn, error) {
 }
 
 // countUnknown counts a new connection and returns the connections that must be closed.
-func (d *connLimiter) countUnknown(g *limitedConn) (over []*limitedConn) {
+func (d *Limiter) countUnknown(g *limitedConn) (over []*limitedConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	same := d.unknownByNetwork[g.network]
@@ -98,14 +104,14 @@ func (d *connLimiter) countUnknown(g *limitedConn) (over []*limitedConn) {
 }
 
 // uncount stops counting a connection.
-func (d *connLimiter) uncount(g *limitedConn) {
+func (d *Limiter) uncount(g *limitedConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.remove(g)
 }
 
 // remove takes a connection out of the lists if it is in them. The caller holds d.mu.
-func (d *connLimiter) remove(g *limitedConn) {
+func (d *Limiter) remove(g *limitedConn) {
 	if g.inAll == nil {
 		return
 	}
@@ -117,7 +123,7 @@ func (d *connLimiter) remove(g *limitedConn) {
 	g.inAll, g.inNetwork = nil, nil
 }
 
-// Read implements net.Conn. If gateway.Heads refuses the head of a request, Read returns another
+// Read implements net.Conn. If httphead.Checker refuses the head of a request, Read returns another
 // request in its place, which net/http answers with 400.
 func (g *limitedConn) Read(p []byte) (int, error) {
 	if !g.refused {
@@ -126,7 +132,7 @@ func (g *limitedConn) Read(p []byte) (int, error) {
 		if ok {
 			return n, err
 		}
-		g.refused, g.replacement = true, gateway.Refused
+		g.refused, g.replacement = true, httphead.Refused
 		if good > 0 {
 			return good, nil
 		}
@@ -156,8 +162,8 @@ func (g *limitedConn) CloseWrite() error {
 
 type connKey struct{}
 
-// withConn puts the connection into the context of its requests, for markKnown.
-func withConn(ctx context.Context, c net.Conn) context.Context {
+// WithConn puts the connection into the context of its requests, for MarkKnown.
+func WithConn(ctx context.Context, c net.Conn) context.Context {
 	g, ok := c.(*limitedConn)
 	if !ok {
 		return ctx
@@ -165,8 +171,8 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, g)
 }
 
-// markKnown notes that a request over the connection was authenticated.
-func markKnown(ctx context.Context) {
+// MarkKnown notes that a request over the connection was authenticated.
+func MarkKnown(ctx context.Context) {
 	if g, ok := ctx.Value(connKey{}).(*limitedConn); ok && !g.known.Swap(true) {
 		g.limiter.uncount(g)
 	}
