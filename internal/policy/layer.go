@@ -220,7 +220,8 @@ func compileModules(kind Kind, files []switchboard.PolicyFile, alter func(*ast.M
 	return l, nil
 }
 
-// NewCompiler returns a NewCompiler with the settings of Compile.
+// NewCompiler returns a compiler for rules, with the builtins of Capabilities, the schema of input and
+// the check of growth.
 func NewCompiler() *ast.Compiler {
 	return ast.NewCompiler().WithCapabilities(Capabilities()).WithSchemas(Schemas()).
 		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "RefuseGrowth", MetricName: "compile_stage_refuse_growth", Stage: cost.RefuseGrowth})

@@ -91,7 +91,7 @@ var clientReachable = map[string]Reach{}
 
 // A Reach says which calls of a builtin are refused.
 type Reach struct {
-	Refused  string // what is Refused
+	Refused  string // the refused calls, as text
 	Operands []int  // each of these must come from a client; nil means any operand
 }
 
