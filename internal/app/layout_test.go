@@ -33,20 +33,22 @@ internal/dial:
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/gateway: internal/canonical internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
-internal/health: internal/decide internal/store internal/switchboard internal/wire
+internal/health: internal/decide internal/store internal/store/feed internal/switchboard internal/wire
+internal/httphead:
 internal/idempotency: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/identity: internal/switchboard
 internal/importer: internal/config internal/document internal/endpoint internal/switchboard
 internal/lazyexpand: internal/decide internal/run internal/search internal/surface internal/switchboard internal/wire
 internal/matcher: internal/decide internal/switchboard
-internal/policy: internal/canonical internal/decide internal/redact internal/switchboard internal/wire
-internal/policy/author: internal/policy internal/switchboard
+internal/policy: internal/canonical internal/decide internal/policy/cost internal/redact internal/switchboard internal/wire
+internal/policy/author: internal/policy internal/policy/cost internal/switchboard
+internal/policy/cost:
 internal/policysource: internal/config internal/policy internal/policy/author internal/switchboard policies
 internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
 internal/recall: internal/canonical internal/config internal/store internal/switchboard internal/upstream
-internal/receipt: internal/canonical internal/store internal/switchboard internal/wire
+internal/receipt: internal/canonical internal/store internal/store/lease internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
 internal/replay: internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
@@ -54,7 +56,7 @@ internal/run: internal/store internal/store/feed internal/surface internal/switc
 internal/sample:
 internal/scan: internal/switchboard internal/wire
 internal/search: internal/switchboard internal/wire
-internal/session: internal/canonical internal/run internal/store internal/surface internal/switchboard internal/wire
+internal/session: internal/canonical internal/run internal/store internal/store/feed internal/surface internal/switchboard internal/wire
 internal/store: internal/switchboard
 internal/store/feed:
 internal/store/lease: internal/store
@@ -63,9 +65,10 @@ internal/switchboard:
 internal/telemetry: internal/switchboard
 internal/token:
 internal/turn: internal/switchboard
-internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
+internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/link internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
 internal/upstream/frame:
 internal/upstream/http1: internal/dial internal/upstream/sent
+internal/upstream/link: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
 internal/upstream/mask: internal/switchboard internal/wire
 internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:
@@ -110,7 +113,7 @@ func TestImportsFollowThePlan(t *testing.T) {
 // the reason for each.
 var dialsItself = map[string]string{
 	"internal/dial/dial.go":       "it is the check",
-	"internal/upstream/http.go":   "servers, with dial.Context",
+	"internal/upstream/link/http.go":   "servers, with dial.Context",
 	"cmd/switchboard/fetch.go":    "manifests, with dial.Context",
 	"internal/cluster/cluster.go": "replicas, which prove by TLS that they have the secret",
 	"cmd/switchboard/client.go":   "a Switchboard, as the user says",
@@ -151,7 +154,7 @@ func TestSS05NothingDialsAServerWithoutTheCheck(t *testing.T) {
 			t.Errorf("%s opens no connection; take it out of dialsItself", name)
 		}
 	}
-	for _, name := range []string{"internal/upstream/http.go", "cmd/switchboard/fetch.go"} {
+	for _, name := range []string{"internal/upstream/link/http.go", "cmd/switchboard/fetch.go"} {
 		text, _ := os.ReadFile(filepath.Join("../..", name))
 		if n := bytes.Count(text, []byte("http.Transport{")); n != 1 || bytes.Count(text, []byte("dial.Context,")) != n {
 			t.Errorf("%s has %d transports, which must all use dial.Context", name, n)

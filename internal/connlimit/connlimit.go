@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/httphead"
 )
 
 // Limits on connections that have not yet sent an authenticated request.
@@ -51,7 +52,7 @@ type limitedConn struct {
 	since   time.Time
 	known   atomic.Bool
 
-	heads       gateway.Heads
+	heads       httphead.Checker
 	refused     bool   // the client's bytes are not read any more
 	replacement string // the bytes to read in their place that are left
 
@@ -122,7 +123,7 @@ func (d *Limiter) remove(g *limitedConn) {
 	g.inAll, g.inNetwork = nil, nil
 }
 
-// Read implements net.Conn. If gateway.Heads refuses the head of a request, Read returns another
+// Read implements net.Conn. If httphead.Checker refuses the head of a request, Read returns another
 // request in its place, which net/http answers with 400.
 func (g *limitedConn) Read(p []byte) (int, error) {
 	if !g.refused {
@@ -131,7 +132,7 @@ func (g *limitedConn) Read(p []byte) (int, error) {
 		if ok {
 			return n, err
 		}
-		g.refused, g.replacement = true, gateway.Refused
+		g.refused, g.replacement = true, httphead.Refused
 		if good > 0 {
 			return good, nil
 		}

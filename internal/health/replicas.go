@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -64,22 +65,16 @@ func (k *storedHealth) shared(name string) storeRead {
 // Join reads the health of servers from the store, and follows its changes until Close. Call it before Set, and only
 // with a Store.
 func (m *Monitor) Join(ctx context.Context) error {
-	wake := make(chan struct{}, 1)
-	stop := m.o.Store.Subscribe(topic, func([]byte) { signal(wake) })
+	f := feed.Watch(m.o.Store, topic, readInterval)
 	if err := m.readStore(ctx); err != nil {
-		stop()
+		f.Close()
 		return err
 	}
 	m.work.Go(func() {
-		defer stop()
-		tick := time.NewTicker(readInterval)
-		defer tick.Stop()
+		defer f.Close()
 		for failed := false; ; {
-			select {
-			case <-m.ctx.Done():
+			if _, _, err := f.Next(m.ctx); err != nil {
 				return
-			case <-wake:
-			case <-tick.C:
 			}
 			ctx, cancel := context.WithTimeout(m.ctx, storeTimeout)
 			err := m.readStore(ctx)

@@ -3,6 +3,7 @@ package receipt
 import (
 	"context"
 	"crypto/hkdf"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/lease"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -313,56 +315,27 @@ func lockChain(dir string) (chainLease, error) {
 // process that was stopped for longer than its lease learns at its next receipt that another
 // process has taken over its chain.
 func leaseChain(ctx context.Context, st store.Store, ttl time.Duration, log *slog.Logger) (chainLease, error) {
+	host, _ := os.Hostname() // for people who look into the store
+	owner := []byte(host + " " + rand.Text())
 	for i := range maxChains {
 		name := "r" + strconv.Itoa(i+1)
-		v, err := st.Value(ctx, store.Key{Group: GroupChains, Name: name})
-		if err != nil {
+		l := lease.New(st, lease.Options{Key: store.Key{Group: GroupChains, Name: name}, TTL: ttl, Every: ttl / 5, Data: owner})
+		switch err := l.Take(ctx); {
+		case errors.Is(err, store.ErrConflict):
+			continue
+		case err != nil:
 			return chainLease{}, err
 		}
-		if v.Version != 0 {
-			continue
-		}
-		host, _ := os.Hostname() // for people who look into the store
-		lease := func(was store.Version) (store.Version, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), ttl/2)
-			defer cancel()
-			return st.Apply(ctx, store.Change{Group: GroupChains, Writes: []store.Write{{Name: name, Was: was, Data: []byte(host), TTL: ttl}}})
-		}
-		version, err := lease(0)
-		if errors.Is(err, store.ErrConflict) {
-			continue
-		}
-		if err != nil {
-			return chainLease{}, err
-		}
-		stop, stopped := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(stopped)
-			tick := time.NewTicker(ttl / 5)
-			defer tick.Stop()
-			for {
-				select {
-				case <-stop:
-					return
-				case <-tick.C:
-				}
-				now, err := lease(version)
-				if errors.Is(err, store.ErrConflict) { // our lease has expired
-					now, err = lease(0)
-				}
-				if err == nil {
-					version = now
-				} else {
-					log.Debug("the lease of a chain of receipts was not renewed", "node", name, "err", err)
-				}
+		stop := l.Keep(context.Background(), func(err error) {
+			if err != nil {
+				log.Debug("the lease of a chain of receipts was not renewed", "node", name, "err", err)
 			}
-		}()
+		})
 		return chainLease{name, func() {
-			close(stop)
-			<-stopped
+			stop()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			_, _ = st.Apply(ctx, store.Change{Group: GroupChains, Writes: []store.Write{{Name: name, Was: version}}}) // otherwise the lease expires
+			_ = l.Release(ctx) // otherwise the lease expires
 		}}, nil
 	}
 	return chainLease{}, fmt.Errorf("%d processes write to this store", maxChains)

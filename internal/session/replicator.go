@@ -17,6 +17,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -295,44 +296,49 @@ func (r *Replicator) publish(ctx context.Context, m moveNotice) {
 	}
 }
 
+// decodeMove decodes a notice. A session that has ended has ended for its owner, too.
+func decodeMove(data []byte) (m moveNotice, from string, err error) {
+	if err = json.Unmarshal(data, &m); !m.Ended {
+		from = m.Owner
+	}
+	return m, from, err
+}
+
 // Follow yields the sessions that other replicas take over, until ctx is done.
 func (r *Replicator) Follow(ctx context.Context) {
 	if r.store == nil {
 		return
 	}
-	missed := make(chan struct{}, 1)
-	defer r.store.Subscribe(topicSessions, func(data []byte) {
-		var m moveNotice
-		if data == nil || json.Unmarshal(data, &m) != nil {
-			select {
-			case missed <- struct{}{}:
-			default:
-			}
+	f := feed.Open(r.store, feed.Options[moveNotice]{Topic: topicSessions, Decode: decodeMove, Self: r.self})
+	defer f.Close()
+	for {
+		moves, all, err := f.Next(ctx)
+		if err != nil {
 			return
 		}
-		if m.Owner == r.self && !m.Ended {
-			return
+		for m := range moves {
+			r.applyMove(m)
+		}
+		if !all {
+			continue
 		}
 		for s := range r.sessions.all() {
-			switch {
-			case s.key != m.Key:
-			case m.Ended:
-				r.sessions.End(s)
-			case m.Moves > s.owners.moves: // otherwise the session has come back since
-				go r.yield(s)
+			if r.confirmOwner(ctx, s) != nil {
+				break // the store reports another missed notice when it is back
 			}
 		}
-	})()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-missed:
-			for s := range r.sessions.all() {
-				if r.confirmOwner(ctx, s) != nil {
-					break // the store reports another missed notice when it is back
-				}
-			}
+	}
+}
+
+// applyMove ends or yields the session that the notice is about, if this replica has it.
+func (r *Replicator) applyMove(m moveNotice) {
+	for s := range r.sessions.all() {
+		switch {
+		case s.key != m.Key:
+		case m.Ended:
+			r.sessions.End(s)
+		case m.Moves > s.owners.moves: // otherwise the session has come back since
+			go r.yield(s)
 		}
 	}
 }

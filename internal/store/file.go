@@ -27,17 +27,14 @@ type File struct {
 	id         string // from the file's mark
 	log        *slog.Logger
 	notices    noticeHub
-	reads      *sql.DB // opens few connections, and closes idle ones
+	reads      fileReader
 	changes    chan *fileChange
 	writerDone chan struct{} // closed when fileWriter has ended
 
 	mu     sync.RWMutex // calls in flight hold it for reading, Close holds it for writing
 	closed bool
 
-	faultMu sync.Mutex
-	fault   string
-	since   time.Time
-
+	fault    fileFault
 	replaced atomic.Pointer[replacedError] // nil while it is the file that was opened
 }
 
@@ -126,9 +123,12 @@ func scanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 	return cmp.Or(rows.Err(), rows.Close())
 }
 
-// queryRows runs a query on a read-only connection, and calls scan for each row.
-func (f *File) queryRows(ctx context.Context, scan func(*sql.Rows) error, text string, args ...any) error {
-	rows, err := f.reads.QueryContext(ctx, text, args...)
+// A fileReader has the read-only connections to a file. It opens few of them, and closes idle ones.
+type fileReader struct{ *sql.DB }
+
+// query runs a query and calls scan for each row.
+func (r fileReader) query(ctx context.Context, scan func(*sql.Rows) error, text string, args ...any) error {
+	rows, err := r.QueryContext(ctx, text, args...)
 	return scanAll(rows, err, scan)
 }
 
@@ -155,7 +155,7 @@ func (f *File) Value(ctx context.Context, k Key) (v Value, err error) {
 		return Value{}, err
 	}
 	err = f.withReads(ctx, func(ctx context.Context) error {
-		return f.queryRows(ctx, func(rows *sql.Rows) error {
+		return f.reads.query(ctx, func(rows *sql.Rows) error {
 			var r valueRow
 			var data sql.RawBytes
 			if err := rows.Scan(&r.version, &r.expires, &r.sum, &data); err != nil {
@@ -176,7 +176,7 @@ func (f *File) List(ctx context.Context, group string) (all []Named, err error) 
 	}
 	now := time.Now()
 	err = f.withReads(ctx, func(ctx context.Context) error {
-		return f.queryRows(ctx, func(rows *sql.Rows) error {
+		return f.reads.query(ctx, func(rows *sql.Rows) error {
 			var r valueRow
 			var name string
 			var data sql.RawBytes
@@ -439,7 +439,7 @@ func (f *File) Read(ctx context.Context, log string, after uint64, limit int) (a
 	}
 	size := 0
 	err = f.withReads(ctx, func(ctx context.Context) error {
-		return f.inReadTransaction(ctx, func(tx *sql.Tx) error {
+		return f.reads.inTransaction(ctx, func(tx *sql.Tx) error {
 			id, span, err := txSpan(ctx, tx, log)
 			if err != nil || span.Last <= after {
 				return err
@@ -523,7 +523,7 @@ func (f *File) Span(ctx context.Context, log string) (Span, error) {
 		return Span{}, err
 	}
 	err := f.withReads(ctx, func(ctx context.Context) error {
-		return f.queryRows(ctx, func(rows *sql.Rows) (err error) {
+		return f.reads.query(ctx, func(rows *sql.Rows) (err error) {
 			_, s, err = scanSpan(rows, log)
 			return err
 		}, selectSpan, log)
@@ -537,7 +537,7 @@ func (f *File) Span(ctx context.Context, log string) (Span, error) {
 // Logs implements Store.
 func (f *File) Logs(ctx context.Context) (names []string, err error) {
 	err = f.withReads(ctx, func(ctx context.Context) error {
-		return f.queryRows(ctx, func(rows *sql.Rows) error {
+		return f.reads.query(ctx, func(rows *sql.Rows) error {
 			var name string
 			err := rows.Scan(&name)
 			names = append(names, name)
@@ -598,9 +598,8 @@ func (f *File) Subscribe(topic string, heard func([]byte)) (stop func()) {
 
 // Status implements Store.
 func (f *File) Status() Status {
-	f.faultMu.Lock()
-	defer f.faultMu.Unlock()
-	return Status{Kind: "file", Where: f.path, ID: f.id, Survives: "machine", Fault: f.fault, Since: f.since, Lost: f.fault != "" && f.replaced.Load() != nil}
+	fault, since := f.fault.current()
+	return Status{Kind: "file", Where: f.path, ID: f.id, Survives: "machine", Fault: fault, Since: since, Lost: fault != "" && f.replaced.Load() != nil}
 }
 
 // Close implements Store.

@@ -117,15 +117,16 @@ func (f *File) withSnapshot(ctx context.Context, use func(*sql.Tx) error) error 
 	if f.closed {
 		return fmt.Errorf("%w: it is closed", ErrUnavailable)
 	}
-	err := f.inReadTransaction(ctx, use)
+	err := f.reads.inTransaction(ctx, use)
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err() // SQLite reports a cancelled context as an interruption
 	}
 	return err
 }
 
-func (f *File) inReadTransaction(ctx context.Context, use func(*sql.Tx) error) error {
-	tx, err := f.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+// inTransaction runs use in a read-only transaction.
+func (r fileReader) inTransaction(ctx context.Context, use func(*sql.Tx) error) error {
+	tx, err := r.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return err
 	}

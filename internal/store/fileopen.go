@@ -205,7 +205,7 @@ func syncDir(path string) error {
 // openConnections opens the connections, and migrates the file to the newest schema version.
 func (f *File) openConnections() (_ *fileWriter, err error) {
 	w := &fileWriter{File: f, durable: true, expiringWrites: sweepInterval, tx: fileTransaction{stmts: map[string]*sql.Stmt{}}}
-	if w.db, err = f.connect("synchronous(FULL)", "cache_size(-1024)"); err != nil {
+	if w.db, err = connectFile(f.path, "synchronous(FULL)", "cache_size(-1024)"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -231,7 +231,7 @@ func (f *File) openConnections() (_ *fileWriter, err error) {
 		_ = w.tx.pragma(`ROLLBACK`)
 		<-time.After(10 * time.Millisecond)
 	}
-	if f.reads, err = f.connect("query_only(1)", "cache_size(-512)"); err != nil {
+	if f.reads.DB, err = connectFile(f.path, "query_only(1)", "cache_size(-512)"); err != nil {
 		return nil, err
 	}
 	f.reads.SetMaxOpenConns(4)
@@ -257,14 +257,14 @@ func (w *fileWriter) closeConnection() error {
 // more if many logs are written at the same time.
 const pageSize = 8192
 
-// connect returns connections with the pragmas set.
-func (f *File) connect(pragmas ...string) (*sql.DB, error) {
+// connectFile returns connections with the pragmas set.
+func connectFile(path string, pragmas ...string) (*sql.DB, error) {
 	q := url.Values{"_pragma": append([]string{
 		fmt.Sprintf("page_size(%d)", pageSize),
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"temp_store(MEMORY)",
 	}, pragmas...)}
-	u := url.URL{Scheme: "file", Path: filepath.ToSlash(f.path), RawQuery: q.Encode()}
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: q.Encode()}
 	return sql.Open("sqlite", u.String())
 }
 

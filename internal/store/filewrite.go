@@ -6,7 +6,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -99,7 +101,7 @@ func (w *fileWriter) commitBatches() {
 	}()
 	look := time.NewTicker(examineInterval)
 	defer look.Stop()
-	w.hangTimer = time.AfterFunc(hangAfter, func() { w.recordFault(errDiskHangs) })
+	w.hangTimer = time.AfterFunc(hangAfter, func() { w.fault.record(errDiskHangs, w.path, w.log) })
 	w.hangTimer.Stop()
 	var kept *fileChange // a change that did not fit into the last batch
 	for {
@@ -116,7 +118,7 @@ func (w *fileWriter) commitBatches() {
 			case <-look.C:
 				if w.Status().Fault == "" {
 					if err := w.checkFiles(); err != nil {
-						w.recordFault(err)
+						w.fault.record(err, w.path, w.log)
 					}
 					continue
 				}
@@ -166,7 +168,7 @@ func (w *fileWriter) commitBatch(batch []*fileChange) {
 		return
 	}
 	if err == nil || !batch[0].exclusive || sqliteCode(err) != 0 {
-		w.recordFault(err)
+		w.fault.record(err, w.path, w.log)
 	}
 	for i, r := range batch {
 		if err != nil {
@@ -288,18 +290,32 @@ func (w *fileWriter) truncateWAL() {
 	}
 }
 
-// recordFault records whether the file can be written to. nil means that it can.
-func (f *File) recordFault(err error) {
-	f.faultMu.Lock()
-	defer f.faultMu.Unlock()
+// A fileFault says whether a file can be written to, and logs when that changes.
+type fileFault struct {
+	mu    sync.Mutex
+	text  string // "" if it can be written to
+	since time.Time
+}
+
+// record records the result of a write.
+func (f *fileFault) record(err error, path string, log *slog.Logger) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	switch {
-	case err == nil && f.fault != "":
-		f.log.Info("the store is available again", "file", f.path, "after", time.Since(f.since))
-		f.fault, f.since = "", time.Time{}
-	case err != nil && f.fault == "":
-		f.fault, f.since = explainError(err), time.Now()
-		f.log.Error("the store is unavailable", "file", f.path, "error", f.fault)
+	case err == nil && f.text != "":
+		log.Info("the store is available again", "file", path, "after", time.Since(f.since))
+		f.text, f.since = "", time.Time{}
+	case err != nil && f.text == "":
+		f.text, f.since = explainError(err), time.Now()
+		log.Error("the store is unavailable", "file", path, "error", f.text)
 	}
+}
+
+// current returns why the file cannot be written to, or "", and since when.
+func (f *fileFault) current() (text string, since time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.text, f.since
 }
 
 // exec runs one statement. It prepares the statement when it is first used.

@@ -29,25 +29,13 @@ import (
 // that changes anything is sent twice: if it is unknown whether a command was executed, the call reads the
 // result until it knows, or until the call's time is over.
 type Redis struct {
-	client      redis.UniversalClient
-	prefix      string
-	url         redisURL
-	relaxed     bool
-	callTimeout time.Duration
-	notices     noticeHub
-	log         *slog.Logger
+	*redisClient
+	marks   *redisMarks
+	monitor *redisMonitor
+	notices *redisNotices
 
 	closing sync.RWMutex // each call holds it for reading, so that Close waits for the calls
 	closed  bool
-
-	background     context.Context // ended by Close
-	stopBackground context.CancelFunc
-	backgroundWork sync.WaitGroup // goroutines that run until Close
-
-	mu    sync.Mutex
-	nodes map[string]*redisNode // by address; "" for the only one
-
-	losses lossDetector
 }
 
 // RedisOptions are the options of OpenRedis. The zero value is good for a Redis without a password.
@@ -94,7 +82,7 @@ func OpenRedis(ctx context.Context, url string, o RedisOptions) (*Redis, error) 
 		_ = r.Close()
 		return nil, fmt.Errorf("redis at %s: %w", r.url, err)
 	}
-	r.backgroundWork.Go(r.examinePeriodically)
+	r.backgroundWork.Go(r.monitor.examinePeriodically)
 	return r, nil
 }
 
@@ -112,32 +100,34 @@ func newRedis(url string, o RedisOptions) (*Redis, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Redis{
+	c := &redisClient{
 		log:         o.Log,
-		prefix:      cmp.Or(o.Prefix, "switchboard"),
+		keys:        redisKeys(cmp.Or(o.Prefix, "switchboard")),
 		url:         where,
 		relaxed:     o.Relaxed,
 		callTimeout: o.callTimeout,
-		nodes:       map[string]*redisNode{},
 	}
-	r.losses.init(r.markKeys())
-	r.client = where.client(&o, r.checkConnection)
-	r.background, r.stopBackground = context.WithCancel(context.Background())
+	c.background, c.stopBackground = context.WithCancel(context.Background())
+	r := &Redis{redisClient: c, marks: &redisMarks{redisClient: c}}
+	r.marks.losses.init(c.keys.marks(where.isMode("cluster")))
+	r.monitor = &redisMonitor{redisClient: c, marks: r.marks, nodes: map[string]*redisNode{}}
+	r.notices = &redisNotices{redisClient: c, monitor: r.monitor}
+	c.client = where.client(&o, r.monitor.checkConnection)
 	return r, nil
 }
 
 // awaitUsable tries until r can be used.
 func (r *Redis) awaitUsable(ctx context.Context) error {
 	for why := error(nil); ; {
-		err := r.examineAll(ctx)
+		err := r.monitor.examineAll(ctx)
 		if err == nil {
 			err = r.migrateSchema(ctx)
 		}
 		if err == nil {
-			err = r.adoptMark(ctx)
+			err = r.marks.adoptMark(ctx)
 		}
 		if err == nil {
-			return r.startListening(ctx)
+			return r.notices.startListening(ctx)
 		}
 		if isFinal(err) {
 			return err
@@ -160,25 +150,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
-
-// The hash tag of a group or a log is its escaped name. Keys of no group and no log have a tag that no name
-// is escaped to.
-const ownTag = "{%}"
-
-var keyEscaper = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
-
-// redisKey returns the key of an item of the group. The escaped name has no braces, so the first closing
-// brace ends the group.
-func (r *Redis) redisKey(group, kind string) string {
-	return r.prefix + ":{" + keyEscaper.Replace(group) + "}" + kind
-}
-
-const (
-	indexKind = "i"
-	logKind   = "l"
-	valueKind = "v:"
-	meterKind = "m:"
-)
 
 // A redisCall is one call of a method of Redis.
 type redisCall struct {
@@ -224,7 +195,7 @@ func (unrepeatedCommand) NoRetry() bool { return true }
 
 // send sends one command, once, and returns its answer; nil for an empty answer.
 func (u *redisCall) send(key string, keyAt int8, args ...any) (any, error) {
-	n, err := u.nodeForKey(u.ctx, key)
+	n, err := u.monitor.nodeForKey(u.ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +211,7 @@ func (u *redisCall) send(key string, keyAt int8, args ...any) (any, error) {
 	case errors.Is(err, redis.Nil):
 		return nil, nil
 	case u.callerContext.Err() == nil && !redis.HasErrorPrefix(err, "NOSCRIPT") && !redis.HasErrorPrefix(err, "TRYAGAIN"):
-		u.probeUntilWell(n, key)
+		u.monitor.probeUntilWell(n, key)
 	}
 	return nil, err
 }
@@ -385,7 +356,7 @@ func (r *Redis) Value(ctx context.Context, k Key) (Value, error) {
 		return Value{}, err
 	}
 	defer u.endCall()
-	key := r.redisKey(k.Group, valueKind+k.Name)
+	key := r.keys.item(k.Group, valueKind+k.Name)
 	answer, err := u.sendRead(key, "get", key)
 	if err != nil {
 		return Value{}, u.wrapError(err)
@@ -407,7 +378,7 @@ func (r *Redis) List(ctx context.Context, group string) ([]Named, error) {
 		return nil, err
 	}
 	defer u.endCall()
-	index, values := []string{r.redisKey(group, indexKind)}, r.redisKey(group, valueKind)
+	index, values := []string{r.keys.item(group, indexKind)}, r.keys.item(group, valueKind)
 	answer, err := u.runReadScript(listScript, index, values, MaxEntries, maxAnswerBytes)
 	if err == nil && answer == nil {
 		answer, err = u.listInParts(index, values)
@@ -490,12 +461,12 @@ func (r *Redis) Apply(ctx context.Context, c Change) (Version, error) {
 		return 0, err
 	}
 	version := newVersion()
-	keys := []string{r.redisKey(c.Group, indexKind)}
+	keys := []string{r.keys.item(c.Group, indexKind)}
 	args := []any{version.bytes()}
 	var bytes int
 	var written string // a key that will have the version
 	for _, w := range c.Writes {
-		key := r.redisKey(c.Group, valueKind+w.Name)
+		key := r.keys.item(c.Group, valueKind+w.Name)
 		was, keep := w.Was.bytes(), "-"
 		if w.Was == Any {
 			was = nil
@@ -549,7 +520,7 @@ func (r *Redis) Take(ctx context.Context, group string, want Want, limits ...Lim
 	args := []any{want.Now, want.Ahead, want.Hold.Microseconds()}
 	for _, l := range limits {
 		every, all := l.microseconds()
-		keys = append(keys, r.redisKey(group, meterKind+l.Name))
+		keys = append(keys, r.keys.item(group, meterKind+l.Name))
 		args = append(args, every, all)
 	}
 	answer, err := u.runScript(takeScript, keys, args...)
@@ -572,7 +543,7 @@ func (r *Redis) Append(ctx context.Context, log string, after uint64, entries ..
 	if err := checkAppend(log, entries); err != nil {
 		return err
 	}
-	key, mark := r.redisKey(log, logKind), newVersion().bytes()
+	key, mark := r.keys.item(log, logKind), newVersion().bytes()
 	args := []any{strconv.FormatUint(after, 10), mark}
 	var bytes int
 	for _, e := range entries {
@@ -588,7 +559,7 @@ func (r *Redis) Append(ctx context.Context, log string, after uint64, entries ..
 		return u.wrapError(err)
 	}
 	if after == 0 { // the list of logs is in another slot, so it is written first; Logs leaves out missing logs
-		if _, err := u.sendRead(r.prefix+":"+ownTag+"logs", "sadd", r.prefix+":"+ownTag+"logs", log); err != nil {
+		if _, err := u.sendRead(r.keys.own("logs"), "sadd", r.keys.own("logs"), log); err != nil {
 			return u.wrapError(err)
 		}
 	}
@@ -605,7 +576,7 @@ func (r *Redis) Append(ctx context.Context, log string, after uint64, entries ..
 	}
 	last := answerText(answer)
 	if last == "" {
-		r.losses.recordLogEnd(log, after+uint64(len(entries)))
+		r.marks.losses.recordLogEnd(log, after+uint64(len(entries)))
 		return nil
 	}
 	if err := u.checkLogEnd(key, log, answerNumber(last)); err != nil {
@@ -627,7 +598,7 @@ func (r *Redis) Read(ctx context.Context, log string, after uint64, limit int) (
 	limit = min(limit, MaxEntries)
 	var all []Entry
 	for len(all) < limit {
-		answer, err := u.runReadScript(readScript, []string{r.redisKey(log, logKind)}, strconv.FormatUint(after, 10), limit-len(all), maxAnswerBytes)
+		answer, err := u.runReadScript(readScript, []string{r.keys.item(log, logKind)}, strconv.FormatUint(after, 10), limit-len(all), maxAnswerBytes)
 		if err != nil {
 			return nil, u.wrapError(err)
 		}
@@ -653,7 +624,7 @@ func (r *Redis) Span(ctx context.Context, log string) (Span, error) {
 		return Span{}, err
 	}
 	defer u.endCall()
-	answer, err := u.runReadScript(spanScript, []string{r.redisKey(log, logKind)})
+	answer, err := u.runReadScript(spanScript, []string{r.keys.item(log, logKind)})
 	if err != nil {
 		return Span{}, u.wrapError(err)
 	}
@@ -674,7 +645,7 @@ func (r *Redis) Logs(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer u.endCall()
-	key := r.prefix + ":" + ownTag + "logs"
+	key := r.keys.own("logs")
 	answer, err := u.sendRead(key, "smembers", key)
 	if err != nil {
 		return nil, u.wrapError(err)
@@ -682,7 +653,7 @@ func (r *Redis) Logs(ctx context.Context) ([]string, error) {
 	var names []string
 	all, _ := answer.([]any)
 	for _, name := range all {
-		log := r.redisKey(answerText(name), logKind)
+		log := r.keys.item(answerText(name), logKind)
 		there, err := u.sendRead(log, "exists", log)
 		if err != nil {
 			return nil, u.wrapError(err)
@@ -706,7 +677,7 @@ func (r *Redis) Trim(ctx context.Context, log string, first uint64) error {
 		return err
 	}
 	defer u.endCall()
-	key := r.redisKey(log, logKind)
+	key := r.keys.item(log, logKind)
 	if _, err := u.sendRead(key, "xtrim", key, "minid", "=", strconv.FormatUint(first, 10)+"-0"); err != nil { // it may be sent twice
 		return u.wrapError(err)
 	}
@@ -715,13 +686,13 @@ func (r *Redis) Trim(ctx context.Context, log string, first uint64) error {
 
 // Status implements Store.
 func (r *Redis) Status() Status {
-	s := Status{Kind: "redis", Where: r.url.String(), ID: r.losses.storeID()}
+	s := Status{Kind: "redis", Where: r.url.String(), ID: r.marks.losses.storeID()}
 	var worst survival
 	var left tornTransaction
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.monitor.mu.Lock()
+	defer r.monitor.mu.Unlock()
 	since := time.Unix(math.MaxInt32, 0)
-	for _, n := range r.nodes {
+	for _, n := range r.monitor.nodes {
 		worst = max(worst, survival(n.survives.Load()))
 		left = max(left, tornTransaction(n.torn.Load()))
 		f := n.fault.Load()
@@ -751,6 +722,6 @@ func (r *Redis) Close() error {
 	}
 	r.stopBackground()
 	r.backgroundWork.Wait()
-	r.notices.close()
+	r.notices.hub.close()
 	return r.client.Close()
 }

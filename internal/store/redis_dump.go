@@ -63,7 +63,7 @@ func (r *Redis) readRecord(ctx context.Context, key, kind string) (Record, error
 	if err != nil {
 		return Record{}, u.wrapError(err)
 	}
-	group, name, _ := strings.Cut(strings.TrimPrefix(key, r.prefix+":{"), "}"+kind)
+	group, name, _ := strings.Cut(strings.TrimPrefix(key, string(r.keys)+":{"), "}"+kind)
 	rec := Record{Group: keyUnescaper.Replace(group), Name: name}
 	switch {
 	case answer == nil:
@@ -128,7 +128,7 @@ func (r *Redis) scanKeys(ctx context.Context, kind string, see func(keys []strin
 			if err != nil {
 				return err
 			}
-			keys, next, err := c.Scan(u.ctx, cursor, globEscaper.Replace(r.prefix)+":{*", scanBatch).Result()
+			keys, next, err := c.Scan(u.ctx, cursor, globEscaper.Replace(string(r.keys))+":{*", scanBatch).Result()
 			if err != nil {
 				err = u.wrapError(err)
 			}
@@ -138,7 +138,7 @@ func (r *Redis) scanKeys(ctx context.Context, kind string, see func(keys []strin
 			}
 			keys = slices.DeleteFunc(keys, func(k string) bool {
 				_, rest, _ := strings.Cut(k, "}")
-				return !strings.HasPrefix(rest, kind) || r.isOwn(k)
+				return !strings.HasPrefix(rest, kind) || r.keys.isOwn(k)
 			})
 			slices.Sort(keys)
 			if err := see(slices.Compact(keys)); err != nil {
@@ -153,8 +153,8 @@ func (r *Redis) scanKeys(ctx context.Context, kind string, see func(keys []strin
 	case *redis.ClusterClient:
 		var masters []*redis.Client
 		if err := c.ForEachMaster(ctx, func(_ context.Context, m *redis.Client) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
+			r.monitor.mu.Lock()
+			defer r.monitor.mu.Unlock()
 			masters = append(masters, m)
 			return nil
 		}); err != nil {
@@ -225,27 +225,27 @@ func (r *Redis) loadRecords(ctx context.Context, records iter.Seq2[Record, error
 		}
 		switch rec.Kind {
 		case KindValue:
-			v, key := rec.Value, r.redisKey(rec.Group, valueKind+rec.Name)
+			v, key := rec.Value, r.keys.item(rec.Group, valueKind+rec.Name)
 			if ms := v.Expires.UnixMilli(); v.Expires.IsZero() {
 				pipe.Do(ctx, "set", key, append(append(v.Version.bytes(), make([]byte, 8)...), v.Data...))
-				pipe.Do(ctx, "zadd", r.redisKey(rec.Group, indexKind), "+inf", rec.Name)
+				pipe.Do(ctx, "zadd", r.keys.item(rec.Group, indexKind), "+inf", rec.Name)
 			} else {
 				pipe.Do(ctx, "set", key, append(append(v.Version.bytes(), Version(ms).bytes()...), v.Data...), "pxat", ms)
-				pipe.Do(ctx, "zadd", r.redisKey(rec.Group, indexKind), ms, rec.Name)
+				pipe.Do(ctx, "zadd", r.keys.item(rec.Group, indexKind), ms, rec.Name)
 			}
 			size += len(v.Data)
 		case KindLimit:
 			whole := rec.Whole.UnixMicro()
-			pipe.Do(ctx, "set", r.redisKey(rec.Group, meterKind+rec.Name), whole, "pxat", whole/1000+1)
+			pipe.Do(ctx, "set", r.keys.item(rec.Group, meterKind+rec.Name), whole, "pxat", whole/1000+1)
 		case KindLog: // an empty log keeps only its last number
-			key := r.redisKey(rec.Name, logKind)
-			pipe.Do(ctx, "sadd", r.prefix+":"+ownTag+"logs", rec.Name)
+			key := r.keys.item(rec.Name, logKind)
+			pipe.Do(ctx, "sadd", r.keys.own("logs"), rec.Name)
 			if rec.Span.First > rec.Span.Last {
 				pipe.Do(ctx, "xadd", key, strconv.FormatUint(rec.Span.Last, 10)+"-0", mark, "")
 				pipe.Do(ctx, "xtrim", key, "maxlen", "=", 0)
 			}
 		case KindEntry:
-			pipe.Do(ctx, "xadd", r.redisKey(rec.Name, logKind), strconv.FormatUint(rec.Entry.Seq, 10)+"-0", mark, rec.Entry.Data)
+			pipe.Do(ctx, "xadd", r.keys.item(rec.Name, logKind), strconv.FormatUint(rec.Entry.Seq, 10)+"-0", mark, rec.Entry.Data)
 			size += len(rec.Entry.Data)
 		}
 		if pipe.Len() >= scanBatch || size >= maxBatchBytes {

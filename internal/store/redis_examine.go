@@ -17,7 +17,7 @@ const examineInterval = time.Second
 
 // examinePeriodically examines all nodes that are written to, from time to time, until Close. It leaves a
 // node that does not answer to the calls that use it.
-func (r *Redis) examinePeriodically() {
+func (r *redisMonitor) examinePeriodically() {
 	for sleep(r.background, examineInterval/2+rand.N(examineInterval)) {
 		ctx, cancel := context.WithTimeout(r.background, r.callTimeout)
 		_ = r.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
@@ -27,7 +27,7 @@ func (r *Redis) examinePeriodically() {
 			}
 			if err := r.examineNode(ctx, n, c); isRefusal(err) {
 				r.recordFault(n, err, true)
-				r.probeUntilWell(n, r.noticeChannel())
+				r.probeUntilWell(n, r.keys.own("notices"))
 			}
 			return nil
 		})
@@ -37,7 +37,7 @@ func (r *Redis) examinePeriodically() {
 
 // checkConnection examines the Redis at the other end of a new connection, before the connection is used. A
 // node that is no master is not examined: nothing is written to it that it could lose.
-func (r *Redis) checkConnection(ctx context.Context, c *redis.Conn) error {
+func (r *redisMonitor) checkConnection(ctx context.Context, c *redis.Conn) error {
 	l, err := r.readReport(ctx, c)
 	var said redis.Error
 	isSentinel := r.url.isMode("sentinel") && (errors.As(err, &said) && !isStarting(err) || err == nil && l.info["redis_mode"] == "sentinel")
@@ -52,7 +52,7 @@ func (r *Redis) checkConnection(ctx context.Context, c *redis.Conn) error {
 	if _, _, err = r.judgeReport(l); err != nil || r.relaxed {
 		return err
 	}
-	if lost := r.losses.compare(l); lost != nil {
+	if lost := r.marks.losses.compare(l); lost != nil {
 		return lost.refusal()
 	}
 	return nil
@@ -74,10 +74,10 @@ type pipelined interface{ Pipeline() redis.Pipeliner }
 var readSettings = []string{"appendfsync", "save", "aof-load-truncated"}
 
 // readReport reads a report in one round trip.
-func (r *Redis) readReport(ctx context.Context, c pipelined) (*redisReport, error) {
+func (r *redisMonitor) readReport(ctx context.Context, c pipelined) (*redisReport, error) {
 	l := &redisReport{info: map[string]string{}, settings: map[string]string{}, marks: map[string]string{}, logEnds: map[string]uint64{}}
 	var keys []string
-	keys, l.expectedEnds = r.losses.expected()
+	keys, l.expectedEnds = r.marks.losses.expected()
 	pipe := c.Pipeline()
 	info := pipe.Info(ctx)
 	settings, marks, ends := map[string]*redis.MapStringStringCmd{}, map[string]*redis.StringCmd{}, map[string]*redis.XInfoStreamCmd{}
@@ -88,7 +88,7 @@ func (r *Redis) readReport(ctx context.Context, c pipelined) (*redisReport, erro
 		marks[key] = pipe.Get(ctx, key)
 	}
 	for log := range l.expectedEnds {
-		ends[log] = pipe.XInfoStream(ctx, r.redisKey(log, logKind))
+		ends[log] = pipe.XInfoStream(ctx, r.keys.item(log, logKind))
 	}
 	_, failed := pipe.Exec(ctx)
 	text, err := info.Result()
@@ -204,7 +204,7 @@ func (r tornTransaction) String() string { return tornTransactionTexts[r] }
 
 // examineNode finds out whether the node may be used, and how much of its data survives. Both can change
 // while the node runs, and another Redis can take its place: so it is examined again and again.
-func (r *Redis) examineNode(ctx context.Context, n *redisNode, c pipelined) error {
+func (r *redisMonitor) examineNode(ctx context.Context, n *redisNode, c pipelined) error {
 	l, err := r.readReport(ctx, c)
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func (r *Redis) examineNode(ctx context.Context, n *redisNode, c pipelined) erro
 		n.unsaved.Store(n.unsaved.Load() || s > survivesFailover)
 		return err
 	}
-	if err := r.checkIdentity(ctx, c, l, s); err != nil {
+	if err := r.marks.checkIdentity(ctx, c, l, s); err != nil {
 		return err
 	}
 	// Changes that it acknowledged before it wrote its first append-only file are not in that file yet.
@@ -228,7 +228,7 @@ func (r *Redis) examineNode(ctx context.Context, n *redisNode, c pipelined) erro
 }
 
 // judgeReport returns how much survives in a Redis with this report, or why it must not be used.
-func (r *Redis) judgeReport(l *redisReport) (s survival, left tornTransaction, err error) {
+func (r *redisMonitor) judgeReport(l *redisReport) (s survival, left tornTransaction, err error) {
 	major, _, _ := strings.Cut(l.info["redis_version"], ".")
 	version, _ := strconv.Atoi(major)
 	switch policy := l.info["maxmemory_policy"]; {

@@ -101,7 +101,7 @@ func TestKeysAreUniqueAndGroupsShareATag(t *testing.T) {
 		}
 		return d
 	}
-	r := &Redis{prefix: "p"}
+	keys := redisKeys("p")
 	tag := func(key string) string {
 		_, tag, _ := strings.Cut(key, "{")
 		tag, _, ok := strings.Cut(tag, "}")
@@ -112,7 +112,7 @@ func TestKeysAreUniqueAndGroupsShareATag(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := draw(t), draw(t)
-		keyA, keyB := r.redisKey(a.group, a.kind+a.name), r.redisKey(b.group, b.kind+b.name)
+		keyA, keyB := keys.item(a.group, a.kind+a.name), keys.item(b.group, b.kind+b.name)
 		if (a == b) != (keyA == keyB) {
 			t.Fatalf("%q and %q: %s, %s", a, b, keyA, keyB)
 		}
@@ -134,14 +134,14 @@ func TestASchemaIsMigratedStepByStep(t *testing.T) {
 	defer r.Close() //nolint:errcheck // nothing is lost
 	var made []int
 	var broken error
-	step := func(n int) func(context.Context, *Redis) error {
-		return func(context.Context, *Redis) error { made = append(made, n); return broken }
+	step := func(n int) func(context.Context, *redisClient) error {
+		return func(context.Context, *redisClient) error { made = append(made, n); return broken }
 	}
-	key := r.prefix + ":" + ownTag + "schema"
+	key := r.keys.own("schema")
 	if got := s.Do("get", key); got != "1" {
 		t.Fatalf("a new one has schema %v", got)
 	}
-	steps := []func(context.Context, *Redis) error{step(1), step(2)}
+	steps := []func(context.Context, *redisClient) error{step(1), step(2)}
 	if err := r.migrateWith(t.Context(), steps); err != nil || len(made) != 2 || made[0] != 1 || made[1] != 2 || s.Do("get", key) != "3" {
 		t.Fatalf("%v, %v, then schema %v", made, err, s.Do("get", key))
 	}

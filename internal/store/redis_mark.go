@@ -49,48 +49,10 @@ func parseMark(text string) (m storeMark, ok bool) {
 //go:embed lua/mark.lua
 var markText string
 
-// clusterMarks is the number of marks in a Cluster, evenly spread over its slots: so each node has some, and
-// so has a node that slots are moved to.
-const clusterMarks = 64
-
-// markKeys returns the keys of the marks. The text in their braces is no name of a group; see ownTag.
-func (r *Redis) markKeys() []string {
-	if !r.url.isMode("cluster") {
-		return []string{r.prefix + ":" + ownTag + "mark"}
-	}
-	keys, left := make([]string, clusterMarks), clusterMarks
-	for i := 0; left > 0; i++ {
-		tag := "%:" + strconv.Itoa(i)
-		if at := slotOf(tag) * clusterMarks / clusterSlots; keys[at] == "" {
-			keys[at] = r.prefix + ":{" + tag + "}mark"
-			left--
-		}
-	}
-	return keys
-}
-
-// isOwn reports whether the key belongs to no group and no log.
-func (r *Redis) isOwn(key string) bool {
-	return strings.HasPrefix(key, r.prefix+":"+ownTag) || strings.HasPrefix(key, r.prefix+":{%:")
-}
-
-const clusterSlots = 16384
-
-// slotOf returns the slot of a hash tag: CRC16, as XMODEM defines it
-// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model).
-func slotOf(tag string) int {
-	var crc uint16
-	for _, b := range []byte(tag) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return int(crc) % clusterSlots
+// redisMarks reads and writes the marks of a Redis, and decides whether it has lost something.
+type redisMarks struct {
+	*redisClient
+	losses lossDetector
 }
 
 // A lossDetector remembers facts about a Redis, to find out that the Redis has lost something.
@@ -208,7 +170,7 @@ func (m *lossDetector) compare(l *redisReport) *storeLoss {
 // checkLogEnd examines the node at once if a log ends before its last acknowledged entry, so that no call is
 // executed that was executed before. nil means that nothing is lost, or that the loss was accepted.
 func (u *redisCall) checkLogEnd(key, log string, end uint64) error {
-	if !u.losses.isBehind(log, end) {
+	if !u.marks.losses.isBehind(log, end) {
 		return nil
 	}
 	return u.examineNodeOf(key)
@@ -223,12 +185,12 @@ func (u *redisCall) checkMark(key string) error {
 	}
 	_, tag, _ := strings.Cut(key, "{")
 	tag, _, _ = strings.Cut(tag, "}")
-	beside := u.losses.markKeys[slotOf(tag)*clusterMarks/clusterSlots]
+	beside := u.marks.losses.markKeys[slotOf(tag)*clusterMarks/clusterSlots]
 	answer, err := u.sendRead(beside, "get", beside)
 	if err != nil {
 		return err
 	}
-	if m, ok := parseMark(answerText(answer)); ok && m.id == u.losses.storeID() && m.lost == "" {
+	if m, ok := parseMark(answerText(answer)); ok && m.id == u.marks.losses.storeID() && m.lost == "" {
 		return nil
 	}
 	return u.examineNodeOf(beside)
@@ -246,11 +208,11 @@ func (u *redisCall) examineNodeOf(key string) error {
 	case *redis.Client:
 		c = all
 	}
-	n, _ := u.nodeOf(c)
-	err := u.examineNode(u.ctx, n, c)
+	n, _ := u.monitor.nodeOf(c)
+	err := u.monitor.examineNode(u.ctx, n, c)
 	if isRefusal(err) {
-		u.recordFault(n, err, true)
-		u.probeUntilWell(n, key)
+		u.monitor.recordFault(n, err, true)
+		u.monitor.probeUntilWell(n, key)
 	}
 	return err
 }
@@ -289,7 +251,7 @@ func (m *lossDetector) recordHistory(l *redisReport, s survival) {
 
 // checkIdentity finds out whether the Redis is the one that was opened, and has lost nothing. A loss that its
 // settings allow is logged, and the Redis is used.
-func (r *Redis) checkIdentity(ctx context.Context, c pipelined, l *redisReport, s survival) error {
+func (r *redisMarks) checkIdentity(ctx context.Context, c pipelined, l *redisReport, s survival) error {
 	m := &r.losses
 	lost, replica := m.compare(l), m.isReplicaTakeover(l)
 	m.recordHistory(l, s)
@@ -319,7 +281,7 @@ func (r *Redis) checkIdentity(ctx context.Context, c pipelined, l *redisReport, 
 }
 
 // restoreMarks writes the schema and the marks again.
-func (r *Redis) restoreMarks(ctx context.Context) error {
+func (r *redisMarks) restoreMarks(ctx context.Context) error {
 	if err := r.migrateSchema(ctx); err != nil {
 		return err
 	}
@@ -335,7 +297,7 @@ func (r *Redis) restoreMarks(ctx context.Context) error {
 }
 
 // readMarks returns the different marks in Redis, and how many are missing.
-func (r *Redis) readMarks(ctx context.Context) (marks []storeMark, gone int, err error) {
+func (r *redisMarks) readMarks(ctx context.Context) (marks []storeMark, gone int, err error) {
 	seen := map[storeMark]bool{}
 	for _, key := range r.losses.markKeys {
 		text, err := r.client.Get(ctx, key).Result()
@@ -355,7 +317,7 @@ func (r *Redis) readMarks(ctx context.Context) (marks []storeMark, gone int, err
 }
 
 // adoptMark remembers the mark of the Redis. It makes the marks if the Redis is new.
-func (r *Redis) adoptMark(ctx context.Context) error {
+func (r *redisMarks) adoptMark(ctx context.Context) error {
 	marks, gone, err := r.readMarks(ctx)
 	if err == nil && gone > 0 && len(marks) > 0 { // another replica may have begun to write marks after we read the first one
 		marks, gone, err = r.readMarks(ctx)
@@ -387,7 +349,7 @@ func (r *Redis) adoptMark(ctx context.Context) error {
 }
 
 // describeMissingMarks says that marks of a Cluster are missing.
-func (r *Redis) describeMissingMarks(gone int) string {
+func (r *redisMarks) describeMissingMarks(gone int) string {
 	return fmt.Sprintf("%d of its %d marks are gone, so a node of it was emptied or replaced by another Redis", gone, len(r.losses.markKeys))
 }
 
@@ -397,7 +359,7 @@ func (m storeMark) isProvisional() bool { return m.turn == 0 }
 // writeMarks writes the marks of a new Redis. In a Cluster, the first mark has turn 0 until the others are
 // written: so a mark that is missing later is known to be lost. If several replicas write marks at the same
 // time, the first one to write the first key decides the id.
-func (r *Redis) writeMarks(ctx context.Context) error {
+func (r *redisMarks) writeMarks(ctx context.Context) error {
 	put := func(key, was string, m storeMark) (storeMark, error) {
 		text, err := r.client.Eval(ctx, markText, []string{key}, was, m.String()).Text()
 		if err != nil {
@@ -436,13 +398,13 @@ func AcceptRedis(ctx context.Context, url string, o RedisOptions) (lost string, 
 	defer r.Close() //nolint:errcheck // everything was acknowledged
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if lost, err = r.acceptLoss(ctx); err != nil && !errors.Is(err, ErrConflict) {
+	if lost, err = r.marks.acceptLoss(ctx); err != nil && !errors.Is(err, ErrConflict) {
 		err = fmt.Errorf("%w: redis at %s: %w", ErrUnavailable, r.url, err)
 	}
 	return lost, err
 }
 
-func (r *Redis) acceptLoss(ctx context.Context) (lost string, err error) {
+func (r *redisMarks) acceptLoss(ctx context.Context) (lost string, err error) {
 	marks, gone, err := r.readMarks(ctx)
 	if err != nil {
 		return "", err

@@ -15,6 +15,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// A redisMonitor knows the nodes of a Redis. It decides which of them may be used: it examines their settings and
+// marks, and probes nodes that have failed.
+type redisMonitor struct {
+	*redisClient
+	marks *redisMarks
+
+	mu    sync.Mutex
+	nodes map[string]*redisNode // by address; "" for the only one
+}
+
 // A redisNode is a Redis that is written to: the only one, or a master of a Cluster. A call that fails at a
 // node has it probed. While the node does not answer the probes, it is shut: calls fail at once and do not
 // wait for it.
@@ -61,7 +71,7 @@ func (n *redisNode) shutError() error {
 }
 
 // recordFault records what is wrong with the node; nil means nothing.
-func (r *Redis) recordFault(n *redisNode, err error, shut bool) {
+func (r *redisMonitor) recordFault(n *redisNode, err error, shut bool) {
 	if err == nil {
 		if was := n.fault.Swap(nil); was != nil {
 			r.log.Info("the store is available again", "redis", r.url.String(), "after", time.Since(was.since))
@@ -83,7 +93,7 @@ func (r *Redis) recordFault(n *redisNode, err error, shut bool) {
 }
 
 // nodeForKey returns the node that has the key, as far as is known.
-func (r *Redis) nodeForKey(ctx context.Context, key string) (*redisNode, error) {
+func (r *redisMonitor) nodeForKey(ctx context.Context, key string) (*redisNode, error) {
 	switch c := r.client.(type) {
 	case *redis.ClusterClient:
 		master, err := c.MasterForKey(ctx, key)
@@ -104,7 +114,7 @@ func (r *Redis) nodeForKey(ctx context.Context, key string) (*redisNode, error) 
 }
 
 // nodeOf returns the node of the client c.
-func (r *Redis) nodeOf(c *redis.Client) (n *redisNode, isNew bool) {
+func (r *redisMonitor) nodeOf(c *redis.Client) (n *redisNode, isNew bool) {
 	var addr string
 	if r.url.isMode("cluster") {
 		addr = c.Options().Addr
@@ -122,7 +132,7 @@ func (r *Redis) nodeOf(c *redis.Client) (n *redisNode, isNew bool) {
 
 // probeUntilWell starts to probe the node until it is well, unless that runs already. The key is any key on
 // the node.
-func (r *Redis) probeUntilWell(n *redisNode, key string) {
+func (r *redisMonitor) probeUntilWell(n *redisNode, key string) {
 	if r.background.Err() != nil || !n.probing.TryLock() {
 		return
 	}
@@ -141,7 +151,7 @@ func (r *Redis) probeUntilWell(n *redisNode, key string) {
 }
 
 // probeNode probes the node once. It returns true if the node is well, or is no master any more.
-func (r *Redis) probeNode(n *redisNode, key string) bool {
+func (r *redisMonitor) probeNode(n *redisNode, key string) bool {
 	ctx, cancel := context.WithTimeout(r.background, r.callTimeout/2)
 	defer cancel()
 	c := n.newProbeClient()
@@ -164,7 +174,7 @@ func (r *Redis) probeNode(n *redisNode, key string) bool {
 }
 
 // isMaster reports whether the node is still written to. If not, it deletes the node.
-func (r *Redis) isMaster(n *redisNode) bool {
+func (r *redisMonitor) isMaster(n *redisNode) bool {
 	c, ok := r.client.(*redis.ClusterClient)
 	if !ok {
 		return true
@@ -207,60 +217,9 @@ func isFinal(err error) bool {
 }
 
 // examineAll examines all nodes that are written to.
-func (r *Redis) examineAll(ctx context.Context) error {
+func (r *redisMonitor) examineAll(ctx context.Context) error {
 	return r.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 		n, _ := r.nodeOf(c)
 		return r.examineNode(ctx, n, c)
 	})
-}
-
-// eachMaster calls visit for each node that is written to, in a Cluster at the same time.
-func (r *Redis) eachMaster(ctx context.Context, visit func(context.Context, *redis.Client) error) error {
-	switch c := r.client.(type) {
-	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, visit)
-	case *redis.Client:
-		return visit(ctx, c)
-	default:
-		return fmt.Errorf("an unexpected kind of client: %T", c)
-	}
-}
-
-// redisSchema is the version of the format of keys and values, which redisKey, apply.lua, append.lua and
-// take.lua define.
-const redisSchema = 1
-
-// redisMigrations[i] changes schema i+1 to schema i+2. A migration may run twice, also at the same time.
-var redisMigrations = [redisSchema - 1]func(context.Context, *Redis) error{}
-
-// migrateSchema migrates the data in Redis to the schema of this program, and stores its version. It refuses
-// a newer schema.
-func (r *Redis) migrateSchema(ctx context.Context) error {
-	return r.migrateWith(ctx, redisMigrations[:])
-}
-
-func (r *Redis) migrateWith(ctx context.Context, steps []func(context.Context, *Redis) error) error {
-	key, newest := r.prefix+":"+ownTag+"schema", len(steps)+1
-	if err := r.client.SetNX(ctx, key, newest, 0).Err(); err != nil {
-		return err
-	}
-	for {
-		found, err := r.client.Get(ctx, key).Int()
-		switch {
-		case err != nil:
-			return err
-		case found > newest:
-			return &refusal{text: fmt.Sprintf("a newer Switchboard wrote it: its schema is %d, and this Switchboard knows up to %d", found, newest)}
-		case found < 1:
-			return &refusal{text: fmt.Sprintf("its schema is %d, and there is no such schema", found)}
-		case found == newest:
-			return nil
-		}
-		if err := steps[found-1](ctx, r); err != nil {
-			return err
-		}
-		if err := r.client.Set(ctx, key, found+1, 0).Err(); err != nil { // another replica may have written the same
-			return err
-		}
-	}
 }

@@ -11,14 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// All notices go over one channel, of one shard of a Cluster: what a connection to it
-// does not bring, nothing brings, so that who loses it knows that they may have missed
-// some. Each is the length of its topic, the topic, and the data.
-
-// All notices go over one channel, of one shard of a Cluster. So a lost connection to that shard is the only
-// way to miss a notice, and the replica that loses it knows. A notice is the length of its topic, the topic,
-// and the data.
-func (r *Redis) noticeChannel() string { return r.prefix + ":" + ownTag + "notices" }
+// redisNotices receives the notices of all replicas.
+//
+// All notices go over one channel, of one shard of a Cluster. So a lost connection to that shard is the only way to miss
+// a notice, and the replica that loses it knows. A notice is the length of its topic, the topic, and the data.
+type redisNotices struct {
+	*redisClient
+	monitor *redisMonitor
+	hub     noticeHub
+}
 
 // Publish implements Store.
 func (r *Redis) Publish(ctx context.Context, topic string, data []byte) error {
@@ -31,7 +32,7 @@ func (r *Redis) Publish(ctx context.Context, topic string, data []byte) error {
 	}
 	defer u.endCall()
 	notice := append(binary.AppendUvarint(nil, uint64(len(topic))), topic...)
-	if _, err := u.send(r.noticeChannel(), 1, "spublish", r.noticeChannel(), append(notice, data...)); err != nil {
+	if _, err := u.send(r.keys.own("notices"), 1, "spublish", r.keys.own("notices"), append(notice, data...)); err != nil {
 		return u.wrapError(err)
 	}
 	return nil
@@ -39,7 +40,7 @@ func (r *Redis) Publish(ctx context.Context, topic string, data []byte) error {
 
 // Subscribe implements Store.
 func (r *Redis) Subscribe(topic string, heard func([]byte)) (stop func()) {
-	return r.notices.subscribe(topic, heard)
+	return r.notices.hub.subscribe(topic, heard)
 }
 
 const (
@@ -48,21 +49,21 @@ const (
 )
 
 // startListening receives notices until Close. It returns when the subscription is active.
-func (r *Redis) startListening(ctx context.Context) error {
+func (r *redisNotices) startListening(ctx context.Context) error {
 	ready := make(chan struct{})
 	r.backgroundWork.Go(func() {
 		first := ready
 		for r.background.Err() == nil {
 			r.receiveNotices(func() {
 				if first == nil {
-					r.notices.reportMissed()
+					r.hub.reportMissed()
 					return
 				}
 				close(first)
 				first = nil
 			})
-			if n, err := r.nodeForKey(r.background, r.noticeChannel()); err == nil {
-				r.probeUntilWell(n, r.noticeChannel())
+			if n, err := r.monitor.nodeForKey(r.background, r.keys.own("notices")); err == nil {
+				r.monitor.probeUntilWell(n, r.keys.own("notices"))
 			}
 			sleep(r.background, probeInterval/2)
 		}
@@ -77,8 +78,8 @@ func (r *Redis) startListening(ctx context.Context) error {
 
 // receiveNotices publishes notices until the connection is lost. It calls begun when the subscription is
 // active.
-func (r *Redis) receiveNotices(begun func()) {
-	s := r.client.SSubscribe(r.background, r.noticeChannel())
+func (r *redisNotices) receiveNotices(begun func()) {
+	s := r.client.SSubscribe(r.background, r.keys.own("notices"))
 	defer s.Close() //nolint:errcheck // the connection is not used any more
 	var sign atomic.Int64
 	sign.Store(time.Now().UnixNano())
@@ -121,7 +122,7 @@ func (r *Redis) receiveNotices(begun func()) {
 				continue // not one of our notices
 			}
 			topic := got.Payload[n:][:length]
-			r.notices.publish(topic, []byte(got.Payload[n+int(length):]))
+			r.hub.publish(topic, []byte(got.Payload[n+int(length):]))
 		}
 	}
 }
