@@ -106,46 +106,42 @@ type Options struct {
 type App struct {
 	options Options
 	log     *slog.Logger
-	started time.Time
+	parts
 
-	engine   *policy.Engine
-	fleet    *upstream.Fleet
-	health   *health.Monitor
-	ledger   *receipt.Ledger
-	recorder *replay.Recorder
-	reads    *admin.Reader
-	runs     *run.Registry
-	meter    *run.Meter
-	gateway  *gateway.Gateway
-	store    store.Store
-	keys     *idempotency.Keys
-	cluster  *cluster.Cluster // the zero value if there are no other replicas
-
+	files    *watch.Files
 	listener net.Listener // nil if nothing is served over HTTP
+	memory   memoryFreer
 
 	// building is held while a new state is built and swapped in, so that a reload and a change of a
 	// server's offer happen one after the other.
-	building sync.Mutex
-	state    atomic.Pointer[servingState]
-	live     live
-	ready    chan struct{} // closed once state holds the servers' first offers
-	binder   *bind.Binder
-
-	keysChanged chan struct{} // holds one signal when the keys may have changed
-
+	building    sync.Mutex
+	state       atomic.Pointer[servingState]
 	reloadFault atomic.Pointer[reloadFault]
-	files       *watch.Files
-
-	memory memoryFreer
-
-	metrics telemetry.Recorder
-
-	changedOffers *recall.ServerSet // to be published to the other replicas
-	recall        *recall.Memory
+	ready       chan struct{} // closed once state holds the servers' first offers
+	keysChanged chan struct{} // holds one signal when the keys may have changed
 
 	grace *gracePeriod
 	stop  context.CancelFunc
 	work  sync.WaitGroup
+}
+
+// parts are the long-lived parts of an App. A reload keeps them.
+type parts struct {
+	store    store.Store
+	cluster  *cluster.Cluster // the zero value if there are no other replicas
+	ledger   *receipt.Ledger
+	recorder *replay.Recorder
+	recall   *recall.Memory
+	engine   *policy.Engine
+	fleet    *upstream.Fleet
+	health   *health.Monitor
+	binder   *bind.Binder
+	runs     *run.Registry
+	meter    *run.Meter
+	keys     *idempotency.Keys
+	gateway  *gateway.Gateway
+	reads    *admin.Reader
+	metrics  telemetry.Recorder
 }
 
 // reloadFault says why the last reload was refused, when, and since when every reload was refused.
@@ -160,7 +156,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	a := &App{options: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), changedOffers: recall.NewServerSet()}
+	started := time.Now()
+	a := &App{options: o, log: o.Log, ready: make(chan struct{}), keysChanged: make(chan struct{}, 1)}
+	a.engine = policy.NewEngine(0, 0)
 	a.files = watch.NewFiles(o.Log)
 	r, err := a.loadConfig(ctx, nil)
 	if err != nil {
@@ -191,7 +189,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
-	a.live = live{&a.state, a.recorder}
+	current := live{&a.state, a.recorder}
+	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
@@ -200,7 +199,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
 		OnePrincipal:  c.Keyless(),
-		Neighbors:     a.live.neighbors,
+		Neighbors:     current.neighbors,
 		Guard:         o.Guard,
 		Name:          o.Name,
 		Version:       o.Version,
@@ -210,15 +209,15 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			default:
 			}
 		},
-		OnOffer:  a.changedOffers.Add,
+		OnOffer:  offers.changed.Add,
 		OnAnswer: a.recall.Answered,
 		Recall:   a.recall.Offer,
 		OnLink:   func(id switchboard.ServerID, up bool, why *upstream.Failure) { reportLink(a.health, id, up, why) },
 	})
-	a.grace = newGracePeriod(a.live.grace, o.Hurry)
+	a.grace = newGracePeriod(current.grace, o.Hurry)
 	a.health = health.New(health.Options{
 		Log:   o.Log,
-		Probe: func(ctx context.Context, s *switchboard.Server) error { return a.live.probeServer(ctx, a.fleet, s) },
+		Probe: func(ctx context.Context, s *switchboard.Server) error { return current.probeServer(ctx, a.fleet, s) },
 		Changed: func(t health.Transition) {
 			countTransition(&a.metrics, t)
 			select {
@@ -243,19 +242,19 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Unfit: a.health.Unfit, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.freeSoon, ServerInfo: info, Log: o.Log,
 	}, starting)
 	a.runs = run.New(a.binder, surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: info}), a.store)
-	limits := constraint.NewLimiter(a.store, a.live.limits)
+	limits := constraint.NewLimiter(a.store, current.limits)
 	guard := func(next switchboard.Caller) switchboard.Caller {
-		return policy.Guard(a.live.currentPolicy, a.live.recordRuling, o.Log, next)
+		return policy.Guard(current.currentPolicy, current.recordRuling, o.Log, next)
 	}
 	// A client that reads the rest of a kept result needs the same permission as for a call.
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
-	cached := cache.New(a.store, a.live.cacheTerms, a.ledger.Digests().Arguments, a.metrics.Cached)
-	results := preview.New(preview.Options{Store: a.store, Bound: a.live.resultBound, Count: a.live.countTokens, Guard: approved, Log: o.Log})
-	a.meter = run.NewMeter(a.live.countTokens)
+	cached := cache.New(a.store, current.cacheTerms, a.ledger.Digests().Arguments, a.metrics.Cached)
+	results := preview.New(preview.Options{Store: a.store, Bound: current.resultBound, Count: current.countTokens, Guard: approved, Log: o.Log})
+	a.meter = run.NewMeter(current.countTokens)
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.Keyed, o.Log)
 	a.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
-		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: a.started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
+		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
 	})
 	scraper := &admin.Scraper{Reader: a.reads, Recorder: &a.metrics, Engine: a.engine}
 	var operator identity.Operator
@@ -270,7 +269,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	})}
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
-		inputCheck: a.live.inputCheck, cleansResults: a.live.cleansResults, permitQuestion: a.live.permitQuestion, log: o.Log,
+		inputCheck: current.inputCheck, cleansResults: current.cleansResults, permitQuestion: current.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
 		Runs:          a.runs,
@@ -279,12 +278,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Meter:         a.meter,
 		WholeResults:  o.WholeResults,
 		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.Key("sessions")},
-		Authenticator: front{a},
-		Servers:       front{a},
-		Tasks:         front{a},
+		Authenticator: front{a, current},
+		Servers:       front{a, current},
+		Tasks:         front{a, current},
 		Operators:     operators,
-		Recorder:      front{a},
-		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.live.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
+		Recorder:      front{a, current},
+		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: current.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
 		Log:           o.Log,
 		Name:          o.Name,
 		Version:       o.Version,
@@ -310,7 +309,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.followKeys(ctx) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
-	a.work.Go(func() { a.publishOffers(ctx) })
+	a.work.Go(func() { offers.publish(ctx, a.fleet) })
 	a.work.Go(func() { a.ledger.Trim(ctx) })
 	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.Follow(ctx) })

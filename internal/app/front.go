@@ -17,7 +17,10 @@ import (
 
 // A front answers what the gateway asks: it is its Authenticator, its Servers and Tasks, and its
 // Recorder.
-type front struct{ a *App }
+type front struct {
+	a    *App
+	live live
+}
 
 // Authenticate implements gateway.Authenticator. It returns the principal that sent r. For a request
 // that another replica forwards, it is the principal that the replica has authenticated, by our
@@ -37,7 +40,7 @@ func (f front) Authenticate(r *http.Request) (switchboard.Principal, error) {
 // Subscribe, SessionEnded and RootsChanged implement gateway.Servers. Subscribe subscribes through the
 // fleet if policy allows it.
 func (f front) Subscribe(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
-	who, p, err := f.a.live.currentPolicy(c.Principal)
+	who, p, err := f.live.currentPolicy(c.Principal)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +49,7 @@ func (f front) Subscribe(ctx context.Context, c *switchboard.Call, updated func(
 	now := time.Now()
 	r := p.Rule(ctx, &own, now)
 	if r.Asked || r.Err != nil {
-		f.a.live.recordRuling(&own, p, now, r)
+		f.live.recordRuling(&own, p, now, r)
 	}
 	if r.Err != nil {
 		return nil, r.Err

@@ -4,10 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"log/slog"
 	"sync"
 
+	"github.com/summit-switchboard/switchboard/internal/recall"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/store/feed"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
 // A server may send its notification of a changed offer to one replica only, for example
@@ -28,45 +32,52 @@ func decodeOfferNotice(data []byte) (id switchboard.ServerID, from string, err e
 	return n.Server, n.From, err
 }
 
-// followOffers lists the servers again that other replicas publish, until ctx is done.
-func (a *App) followOffers(ctx context.Context, self string) {
-	f := feed.Open(a.store, feed.Options[switchboard.ServerID]{Topic: topicOffers, Decode: decodeOfferNotice, Self: self})
-	defer f.Close()
+// An offerFeed exchanges notices of changed offers with the other replicas.
+type offerFeed struct {
+	changed *recall.ServerSet // servers with a change that is not published yet
+	store   store.Store
+	log     *slog.Logger
+}
+
+// follow lists the servers again that other replicas publish, until ctx is done.
+func (f *offerFeed) follow(ctx context.Context, fleet *upstream.Fleet, self string) {
+	notices := feed.Open(f.store, feed.Options[switchboard.ServerID]{Topic: topicOffers, Decode: decodeOfferNotice, Self: self})
+	defer notices.Close()
 	for {
-		changed, all, err := f.Next(ctx)
+		changed, all, err := notices.Next(ctx)
 		switch {
 		case err != nil:
 			return
 		case all:
-			a.fleet.Relist("") // all servers
+			fleet.Relist("") // all servers
 		default:
 			for id := range changed {
-				a.fleet.Relist(id)
+				fleet.Relist(id)
 			}
 		}
 	}
 }
 
-// publishOffers publishes to the other replicas which servers have changed their offers, and follows
+// publish publishes to the other replicas which servers have changed their offers, and follows
 // the offers that others publish, until ctx is done.
-func (a *App) publishOffers(ctx context.Context) {
+func (f *offerFeed) publish(ctx context.Context, fleet *upstream.Fleet) {
 	self := rand.Text()
 	var following sync.WaitGroup
-	following.Go(func() { a.followOffers(ctx, self) })
+	following.Go(func() { f.follow(ctx, fleet, self) })
 	defer following.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.changedOffers.Wake:
+		case <-f.changed.Wake:
 		}
-		for id := range a.changedOffers.Take() {
+		for id := range f.changed.Take() {
 			notice, err := json.Marshal(offerNotice{id, self})
 			if err == nil {
-				err = a.store.Publish(ctx, topicOffers, notice)
+				err = f.store.Publish(ctx, topicOffers, notice)
 			}
 			if err != nil {
-				a.log.Warn("the notice that a server's offer has changed is not published to the other replicas", "server", id, "err", err)
+				f.log.Warn("the notice that a server's offer has changed is not published to the other replicas", "server", id, "err", err)
 			}
 		}
 	}
