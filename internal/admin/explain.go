@@ -106,7 +106,7 @@ type ExplainedCandidate struct {
 	// enforces pii_safe.
 	Redacted string `json:"redacted,omitempty"`
 
-	// MovesTo are the other candidates to which its calls may move, in order.
+	// MovesTo are the other candidates that its calls may move to, in order.
 	MovesTo []string `json:"moves_to,omitempty"`
 }
 

@@ -71,7 +71,7 @@ func (c *callChain) wrappers() []wrapper {
 		// Above the fallback, because a call that moves to another server is still one call. It
 		// asks the guard itself before it gives the outcome of an earlier call.
 		{"idempotency.Once", c.keys.Once},
-		// The last one for the whole call: it makes the attempts, each of which passes all below.
+		// The last one for the whole call: it makes the attempts, and each attempt passes all below.
 		{"health.Fallback", c.health.Fallback},
 
 		// One attempt at one server.

@@ -25,7 +25,7 @@ internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/config: internal/dial internal/document internal/endpoint internal/switchboard
-internal/connlimit: internal/gateway
+internal/connlimit: internal/gateway internal/httphead
 internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
 internal/decide: internal/canonical internal/switchboard
@@ -113,12 +113,12 @@ func TestImportsFollowThePlan(t *testing.T) {
 // dialsItself are the files that open connections or make HTTP clients without package dial, and
 // the reason for each.
 var dialsItself = map[string]string{
-	"internal/dial/dial.go":       "it is the check",
-	"internal/upstream/link/http.go":   "servers, with dial.Context",
-	"cmd/switchboard/fetch.go":    "manifests, with dial.Context",
-	"internal/cluster/cluster.go": "replicas, which prove by TLS that they have the secret",
-	"cmd/switchboard/client.go":   "a Switchboard, as the user says",
-	"cmd/switchboard/ready.go":    "our own listener",
+	"internal/dial/dial.go":          "it is the check",
+	"internal/upstream/link/http.go": "servers, with dial.Context",
+	"cmd/switchboard/fetch.go":       "manifests, with dial.Context",
+	"internal/cluster/cluster.go":    "replicas, which prove by TLS that they have the secret",
+	"cmd/switchboard/client.go":      "a Switchboard, as the user says",
+	"cmd/switchboard/ready.go":       "our own listener",
 }
 
 // SS-05: dial checks the address that a name resolves to, so no other code may open a connection to

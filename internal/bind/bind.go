@@ -62,7 +62,7 @@ type startingServers struct {
 	replaced chan struct{} // closed when a newer startingServers has replaced this one
 }
 
-// New returns a Binder for which these servers are starting.
+// New returns a Binder. These servers are starting.
 func New(o Options, starting []switchboard.ServerID) *Binder {
 	b := &Binder{o: o}
 	b.starting.Store(&startingServers{starting, make(chan struct{})})

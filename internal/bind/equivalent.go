@@ -11,8 +11,8 @@ import (
 )
 
 // withEquivalents returns the selected tools of the decision, each with its equivalents: the
-// candidates of the same requirements to which its calls may move. Candidates that were fit to
-// serve come first, in order.
+// candidates of the same requirements that its calls may move to. Candidates that were fit to serve
+// come first, in order.
 func (t *Tenant) withEquivalents(d *decide.Decision) []decide.Selected {
 	groups := make([]*contract.Group, len(d.Outcomes))
 	others := make([][]switchboard.ToolID, len(d.Outcomes))

@@ -1,8 +1,8 @@
-// Package policysource finds the files of policy layers: those of a configuration, those at paths, and
-// the shipped ones.
+// Package policysource finds the files of policy layers: in a configuration, at paths, and among
+// the shipped files.
 //
-// It decides to which layer a file belongs. It leaves it to package policy to compile the files, and to
-// package config to read a whole configuration.
+// It decides which layer a file belongs to. Package policy compiles the files, and package config
+// reads a whole configuration.
 package policysource
 
 import (
@@ -38,10 +38,10 @@ func Of(c *config.Config) []*author.Sources {
 	return all
 }
 
-// At returns the layers of the policies at the paths, without a configuration. A path
-// is a file, or a folder with all files below it. The folder of a configuration means its folders
-// of policies. The files in tenants/<id>/policies are the layer of that tenant. All other files are
-// one layer; the package that they declare says of which kind.
+// At returns the layers of the policies at the paths, without a configuration. A path is a file, or
+// a folder with all files below it. The folder of a configuration means its policy folders. The
+// files in tenants/<id>/policies are the layer of that tenant. All other files are one layer; their
+// packages say which kind of layer it is.
 func At(paths []string) ([]*author.Sources, error) {
 	var all []*author.Sources
 	for _, given := range paths {

@@ -18,13 +18,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Proposal replaces a part of what decisions were made from. Everything else stays as it was
-// recorded.
+// A Proposal replaces a part of the basis of decisions. Everything else stays as it was recorded.
 type Proposal struct {
 	config *config.Config // a whole configuration
 
-	// Folders of policies that replace the recorded ones: the operator's folder
-	// (nil keeps the recorded one), and those of some tenants.
+	// Policy folders that replace the recorded ones: the operator's folder (nil keeps the recorded
+	// one), and folders of tenants.
 	operator       []switchboard.PolicyFile
 	tenantPolicies map[switchboard.TenantID][]switchboard.PolicyFile
 

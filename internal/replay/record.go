@@ -267,8 +267,8 @@ func (r *Recorder) Expansion(of *run.Run, did lazyexpand.Deed) string {
 	return r.addReceipt(own)
 }
 
-// Reload writes a receipt of a reload: the digest of the new configuration and what has
-// changed, or the error that refused it. It is not known who changed the files.
+// Reload writes a receipt of a reload: the digest of the new configuration and its changes, or the
+// error that refused it. It is not known who changed the files.
 func (r *Recorder) Reload(digest switchboard.Digest, changed string, err error) {
 	r.basisMu.Lock()
 	clear(r.bases) // tenants may be gone
