@@ -17,6 +17,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
 )
 
 // quietPeriod is how long files must stay unchanged before they are read again: editors write one
@@ -53,8 +54,8 @@ func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) {
 func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher func() (*fsnotify.Watcher, error)) {
 	w := &folderWatcher{a: a, newWatcher: newWatcher}
 	defer w.close()
-	feed := a.newReloadFeed()
-	defer feed.subscribe()()
+	reloads := a.followReloads()
+	defer reloads.Close()
 	quiet := time.NewTimer(quietPeriod)
 	quiet.Stop()
 	look := time.NewTicker(compareInterval)
@@ -101,22 +102,23 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 		case <-reload:
 			waiting, asked = true, true
 			quiet.Reset(0)
-		case <-feed.notices:
+		case <-reloads.Wakes():
+			reloads.Take()
 			if !waiting {
 				readSoon()
 			}
-		case <-feed.retry:
-			feed.publish(ctx)
+		case <-reloads.retry:
+			reloads.publish(ctx)
 		case <-quiet.C:
 			found := changed && !asked
 			if asked {
-				feed.publish(ctx)
+				reloads.publish(ctx)
 			}
 			waiting, changed, asked = false, false, false
 			a.enterStartFolder()
 			a.reload(ctx, func() {
 				if found {
-					feed.publish(ctx)
+					reloads.publish(ctx)
 				}
 			})
 			if w.watchFolders() {
@@ -129,27 +131,17 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 
 // A reloadFeed exchanges reload notices between the replicas that share a store.
 type reloadFeed struct {
-	a       *App
-	self    string
-	notices chan struct{}    // holds one signal when another replica has published a reload, or may have
-	retry   <-chan time.Time // when to publish again after a failure
+	*feed.Feed[struct{}]
+	a     *App
+	self  string
+	retry <-chan time.Time // when to publish again after a failure
 }
 
-func (a *App) newReloadFeed() *reloadFeed {
-	return &reloadFeed{a: a, self: rand.Text(), notices: make(chan struct{}, 1)}
-}
-
-// subscribe sends to notices until stop is called.
-func (f *reloadFeed) subscribe() (stop func()) {
-	return f.a.store.Subscribe(topicReloads, func(from []byte) {
-		if string(from) == f.self {
-			return
-		}
-		select {
-		case f.notices <- struct{}{}:
-		default:
-		}
-	})
+// followReloads subscribes to the reloads of the other replicas.
+func (a *App) followReloads() *reloadFeed {
+	self := rand.Text()
+	decode := func(data []byte) (key struct{}, from string, err error) { return key, string(data), nil }
+	return &reloadFeed{a: a, self: self, Feed: feed.Open(a.store, feed.Options[struct{}]{Topic: topicReloads, Decode: decode, Self: self})}
 }
 
 // publish makes the other replicas read their own files again.
