@@ -17,19 +17,20 @@ import (
 	"net/http"
 	"os"
 	"reflect"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -38,6 +39,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
+	"github.com/summit-switchboard/switchboard/internal/recall"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -47,7 +49,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
 	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
-	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
+	"github.com/summit-switchboard/switchboard/internal/watch"
 )
 
 // DefaultTenant is the tenant of keyless callers if no other tenant is named.
@@ -60,8 +62,6 @@ const (
 	maxHeader     = 64 << 10
 	lastResponses = time.Second // for clients to read the last responses, also those to calls that were cut
 	sweepInterval = 5 * time.Minute
-	freeDelay     = 200 * time.Millisecond
-	freeInterval  = time.Minute
 	clockInterval = time.Minute // how often runs are bound again because of the clock
 )
 
@@ -123,30 +123,25 @@ type App struct {
 
 	listener net.Listener // nil if nothing is served over HTTP
 
-	serverInfo   []byte           // which server answers, for modern clients
-	emptySurface *surface.Surface // the surface of a run without a task
-
 	// building is held while a new state is built and swapped in, so that a reload and a change of a
 	// server's offer happen one after the other.
 	building sync.Mutex
 	state    atomic.Pointer[servingState]
+	live     live
 	ready    chan struct{} // closed once state holds the servers' first offers
 	binder   *bind.Binder
 
 	keysChanged chan struct{} // holds one signal when the keys may have changed
 
 	reloadFault atomic.Pointer[reloadFault]
-	loadedFiles atomic.Pointer[map[string]fileStamp] // the files and folders that the last load read, each with a digest
-	startFolder string                               // the working directory at the start
+	files       *watch.Files
 
-	freeScheduled atomic.Bool  // freeMemory is scheduled
-	freedAt       atomic.Int64 // when memory was last freed, in Unix nanoseconds
+	memory memoryFreer
 
 	metrics telemetry.Recorder
 
-	changedOffers    *changedServers // to be published to the other replicas
-	answeredServers  *changedServers // to be kept in the store
-	rememberedOffers atomic.Pointer[map[switchboard.ServerID]rememberedOffer]
+	changedOffers *recall.ServerSet // to be published to the other replicas
+	recall        *recall.Memory
 
 	grace *gracePeriod
 	stop  context.CancelFunc
@@ -165,8 +160,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	a := &App{options: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), changedOffers: newChangedServers(), answeredServers: newChangedServers()}
-	a.startFolder, _ = os.Getwd() // on an error, relative paths stay relative
+	a := &App{options: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), changedOffers: recall.NewServerSet()}
+	a.files = watch.NewFiles(o.Log)
 	r, err := a.loadConfig(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -192,10 +187,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if a.cluster, err = openCluster(a.store, o, c, a.metrics.Hopped); err != nil {
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if err := a.openLedger(ctx, c); err != nil {
+	if a.ledger, a.recorder, err = openLedger(ctx, o, c, a.store); err != nil {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
+	a.live = live{&a.state, a.recorder}
+	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -203,43 +200,39 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
 		OnePrincipal:  c.Keyless(),
-		Neighbors: func(p switchboard.Principal) (n slot.Neighbors) {
-			n.Tenants, n.Principals = a.state.Load().Ring.Neighbors(p)
-			return n
-		},
-		Guard:   o.Guard,
-		Name:    o.Name,
-		Version: o.Version,
+		Neighbors:     a.live.neighbors,
+		Guard:         o.Guard,
+		Name:          o.Name,
+		Version:       o.Version,
 		OnChange: func() {
 			select {
 			case changed <- struct{}{}:
 			default:
 			}
 		},
-		OnOffer:  a.changedOffers.add,
-		OnAnswer: a.answeredServers.add,
-		Recall:   a.recallOffer,
-		OnLink:   a.reportLink,
+		OnOffer:  a.changedOffers.Add,
+		OnAnswer: a.recall.Answered,
+		Recall:   a.recall.Offer,
+		OnLink:   func(id switchboard.ServerID, up bool, why *upstream.Failure) { reportLink(a.health, id, up, why) },
 	})
-	a.grace = newGracePeriod(func() time.Duration { return a.state.Load().config.Grace }, o.Hurry)
+	a.grace = newGracePeriod(a.live.grace, o.Hurry)
 	a.health = health.New(health.Options{
 		Log:   o.Log,
-		Probe: a.probeServer,
+		Probe: func(ctx context.Context, s *switchboard.Server) error { return a.live.probeServer(ctx, a.fleet, s) },
 		Changed: func(t health.Transition) {
-			a.countTransition(t)
+			countTransition(&a.metrics, t)
 			select {
 			case moved <- struct{}{}:
 			default:
 			}
 		},
 		Probed:   a.metrics.Probed,
-		Moved:    a.countMovedCall,
+		Moved:    func(m health.Move) { a.metrics.Moved(m.Tool.Server, m.To.Server) },
 		Patience: c.StartDeadline,
 		Store:    a.store,
 		Self:     a.cluster.Self(),
 	})
-	a.serverInfo = gateway.ServerInfo(o.Name, o.Version)
-	a.emptySurface = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: a.serverInfo})
+	info := gateway.ServerInfo(o.Name, o.Version)
 	starting := make([]switchboard.ServerID, len(c.Servers))
 	for i := range c.Servers {
 		starting[i] = c.Servers[i].ID
@@ -247,23 +240,18 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	slices.Sort(starting)
 	a.binder = bind.New(bind.Options{
 		State: func() *bind.State { return a.state.Load().State },
-		Unfit: a.health.Unfit, Record: a.recorder.Decision, Bound: a.freeMemorySoon, ServerInfo: a.serverInfo, Log: o.Log,
+		Unfit: a.health.Unfit, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.freeSoon, ServerInfo: info, Log: o.Log,
 	}, starting)
-	a.runs = run.New(a.binder, a.emptySurface, a.store)
-	limits := constraint.NewLimiter(a.store, func(id switchboard.TenantID) []switchboard.Limit {
-		if t := a.state.Load().Tenants[id]; t != nil {
-			return t.Limits
-		}
-		return nil
-	})
+	a.runs = run.New(a.binder, surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: info}), a.store)
+	limits := constraint.NewLimiter(a.store, a.live.limits)
 	guard := func(next switchboard.Caller) switchboard.Caller {
-		return policy.Guard(a.currentPolicy, a.recordRuling, o.Log, next)
+		return policy.Guard(a.live.currentPolicy, a.live.recordRuling, o.Log, next)
 	}
 	// A client that reads the rest of a kept result needs the same permission as for a call.
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
-	cached := cache.New(a.store, a.cacheTerms, a.ledger.Digests().Arguments, a.metrics.Cached)
-	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.countTokens, Guard: approved, Log: o.Log})
-	a.meter = run.NewMeter(a.countTokens)
+	cached := cache.New(a.store, a.live.cacheTerms, a.ledger.Digests().Arguments, a.metrics.Cached)
+	results := preview.New(preview.Options{Store: a.store, Bound: a.live.resultBound, Count: a.live.countTokens, Guard: approved, Log: o.Log})
+	a.meter = run.NewMeter(a.live.countTokens)
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.Keyed, o.Log)
 	a.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
@@ -282,7 +270,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	})}
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
-		inputCheck: a.inputCheck, cleansResults: a.cleansResults, permitQuestion: a.permitQuestion, log: o.Log,
+		inputCheck: a.live.inputCheck, cleansResults: a.live.cleansResults, permitQuestion: a.live.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
 		Runs:          a.runs,
@@ -296,15 +284,15 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Tasks:         front{a},
 		Operators:     operators,
 		Recorder:      front{a},
-		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
+		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.live.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
 		Log:           o.Log,
 		Name:          o.Name,
 		Version:       o.Version,
 	})
 	a.gateway.Allow(c.Hosts, c.Origins)
 	scraper.Front = a.gateway
-	a.recallManifests(ctx, c)
-	a.logWarnings(r)
+	a.recall.RecallManifests(ctx, c)
+	r.logWarnings(o.Log)
 	r.digest = r.digestWith(a.configurationKey())
 	a.cluster.Serving(r.digest)
 	a.state.Store(a.newState(r, nil, starting, nil))
@@ -312,12 +300,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
 	}
-	a.recallOffers(ctx)
+	a.recall.ReadOffers(ctx)
 	a.setServers(c.Servers)
 	a.rebuildState(ctx)
 	a.work.Go(func() { a.followServers(ctx, changed, moved) })
-	a.work.Go(func() { a.keepAnsweredOffers(ctx) })
-	a.work.Go(func() { a.keepManifests(ctx, c, nil) })
+	a.work.Go(func() { a.recall.KeepOffers(ctx, a.fleet) })
+	a.work.Go(func() { a.recall.KeepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.followKeys(ctx) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
@@ -349,10 +337,10 @@ func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{})
 			close(a.ready)
 			settled = nil
 		case <-changed:
-			a.awaitStarting(ctx, changed)
+			awaitStarting(ctx, a.fleet, changed)
 			a.rebuildState(ctx)
 		case <-moved:
-			a.runs.Leave(ctx, a.lostServers)
+			a.runs.Leave(ctx, a.binder.Lost)
 		}
 	}
 }
@@ -362,10 +350,10 @@ func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{})
 const startWait = 500 * time.Millisecond
 
 // awaitStarting waits until no server is starting, for startWait at most.
-func (a *App) awaitStarting(ctx context.Context, changed <-chan struct{}) {
+func awaitStarting(ctx context.Context, fleet *upstream.Fleet, changed <-chan struct{}) {
 	over := time.NewTimer(startWait)
 	defer over.Stop()
-	for len(a.fleet.Starting()) > 0 {
+	for len(fleet.Starting()) > 0 {
 		select {
 		case <-changed:
 		case <-over.C:
@@ -392,7 +380,7 @@ func (a *App) sweepExpired(ctx context.Context) {
 		if f := a.reloadFault.Load(); f != nil {
 			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().loadedAt, "err", f.err)
 		}
-		a.logFaultyParts(a.state.Load().loadedConfig)
+		a.state.Load().logFaultyParts(a.log)
 	}
 }
 
@@ -427,6 +415,12 @@ func (a *App) followKeys(ctx context.Context) {
 	}
 }
 
+// setServers replaces the servers that Switchboard connects to and monitors.
+func (a *App) setServers(servers []switchboard.Server) {
+	a.health.Set(servers)
+	a.fleet.Set(servers)
+}
+
 // rebuildState builds a state from the running configuration and the servers' present offers.
 func (a *App) rebuildState(ctx context.Context) {
 	a.building.Lock()
@@ -439,7 +433,7 @@ func (a *App) rebuildState(ctx context.Context) {
 // swapState publishes s and binds all runs again. The caller holds a.building.
 func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
-	a.freeMemorySoon()
+	a.memory.freeSoon()
 	if was.Catalog.Digest() != s.Catalog.Digest() {
 		a.log.Info("catalog", "digest", s.Catalog.Digest(), "tools", len(s.Catalog.Tools()), "faults", len(s.Catalog.Faults()))
 		for _, f := range s.Catalog.Faults() {
@@ -461,13 +455,21 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		}
 	}
 	a.runs.Rebind(ctx)
-	a.runs.Leave(ctx, a.lostServers) // another server may be able to serve now
+	a.runs.Leave(ctx, a.binder.Lost) // another server may be able to serve now
 	a.binder.Started(s.Starting)
 	for _, r := range a.runs.All() {
 		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
 			a.log.Warn("a run shows nothing: its task cannot be met now", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "err", err)
 		}
 	}
+}
+
+// Watch reloads whenever one of the configuration's files changes, reload receives, or another replica
+// publishes a reload, until ctx is done; see watch.Run.
+func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) { a.watch(ctx, reload, nil) }
+
+func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher func() (*fsnotify.Watcher, error)) {
+	watch.Run(ctx, watch.Options{Files: a.files, Store: a.store, Log: a.log, Reload: a.reload, NewWatcher: newWatcher}, reload)
 }
 
 // reload reads the configuration again. Every step that can fail happens before anything live is
@@ -506,7 +508,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	c := r.config
 	a.building.Lock()
 	defer a.building.Unlock()
-	a.recallOffers(ctx)
+	a.recall.ReadOffers(ctx)
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
@@ -515,26 +517,11 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.setServers(c.Servers)
 	a.cluster.Serving(r.digest)
-	a.logWarnings(r)
-	a.work.Go(func() { a.keepManifests(ctx, c, was.config) })
-	changed := changedBy(was.config, c)
+	r.logWarnings(a.log)
+	a.work.Go(func() { a.recall.KeepManifests(ctx, c, was.config) })
+	changed := config.Changes(was.config, c)
 	a.recorder.Reload(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
-}
-
-// logWarnings logs the faulty parts of the configuration and its probable mistakes.
-func (a *App) logWarnings(r *loadedConfig) {
-	a.logFaultyParts(r)
-	for _, w := range r.config.Warnings {
-		a.log.Warn("the configuration", "warning", w.String())
-	}
-}
-
-// logFaultyParts logs the faulty parts of the configuration.
-func (a *App) logFaultyParts(r *loadedConfig) {
-	for _, p := range r.config.Faulty {
-		a.log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faultySince[p.Name], "err", p.Faults)
-	}
 }
 
 // rereadConfig reads the configuration again. It returns the loadedConfig of was if nothing has
@@ -545,7 +532,7 @@ func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfi
 		return nil, err
 	}
 	c := r.config
-	a.recallManifests(ctx, c)
+	a.recall.RecallManifests(ctx, c)
 	switch {
 	case !reflect.DeepEqual([]any{c.Store, c.Cluster}, []any{was.config.Store, was.config.Cluster}):
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
@@ -571,19 +558,15 @@ func (a *App) configurationKey() []byte {
 // loadConfig reads the configuration and notes which files to watch. Faulty parts keep the content
 // that they have in was, which is nil at the start.
 func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig, error) {
-	seen := map[string]fileStamp{}
-	o := config.Options{Watch: func(path string) {
-		if path = a.absolutePath(path); seen[path] == (fileStamp{}) {
-			seen[path] = stampFile(path) // before the file is read, so that a later change is noticed
-		}
-	}}
+	note, done := a.files.Begin()
+	defer done()
+	o := config.Options{Watch: note}
 	l := newCompiledLayers(nil)
 	if was != nil {
 		o.Was, l = was.config, newCompiledLayers(was.layers)
 	}
 	o.CheckPolicies = l.check
 	c, err := a.options.Load(ctx, o)
-	a.loadedFiles.Store(&seen)
 	if err != nil {
 		return nil, err
 	}
@@ -643,22 +626,6 @@ func (a *App) served() admin.Configuration {
 	return c
 }
 
-// freeMemorySoon returns memory to the system soon, and at most once a minute. Reading the files,
-// compiling policies and deciding about many tools happen rarely and leave much garbage; the
-// runtime would keep that memory for minutes.
-func (a *App) freeMemorySoon() {
-	if !a.freeScheduled.CompareAndSwap(false, true) {
-		return
-	}
-	last := time.Unix(0, a.freedAt.Load())
-	time.AfterFunc(max(freeDelay, time.Until(last.Add(freeInterval))), func() {
-		a.freedAt.Store(time.Now().UnixNano())
-		a.freeScheduled.Store(false)
-		runtime.GC() // a sync.Pool keeps its values until the second collection
-		debug.FreeOSMemory()
-	})
-}
-
 // Ready waits until the servers have answered or the start deadline is over.
 func (a *App) Ready(ctx context.Context) error {
 	select {
@@ -711,7 +678,7 @@ func (a *App) Serve(ctx context.Context) error {
 		DisableGeneralOptionsHandler: true,
 
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return withConn(identity.WithConn(ctx, c), c)
+			return connlimit.WithConn(identity.WithConn(ctx, c), c)
 		},
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -719,7 +686,7 @@ func (a *App) Serve(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(newConnLimiter(a.listener)) }()
+	go func() { served <- s.Serve(connlimit.New(a.listener)) }()
 	select {
 	case err := <-served:
 		return err

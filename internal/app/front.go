@@ -2,8 +2,14 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/connlimit"
+	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -13,14 +19,39 @@ import (
 // Recorder.
 type front struct{ a *App }
 
-// Authenticate implements gateway.Authenticator.
+// Authenticate implements gateway.Authenticator. It returns the principal that sent r. For a request
+// that another replica forwards, it is the principal that the replica has authenticated, by our
+// present configuration.
 func (f front) Authenticate(r *http.Request) (switchboard.Principal, error) {
-	return f.a.authenticate(r)
+	s := f.a.state.Load()
+	if p, ok := cluster.Principal(r); ok {
+		return s.CurrentPrincipal(p)
+	}
+	p, err := s.Ring.Authenticate(r)
+	if err == nil {
+		connlimit.MarkKnown(r.Context())
+	}
+	return p, err
 }
 
-// Subscribe, SessionEnded and RootsChanged implement gateway.Servers.
+// Subscribe, SessionEnded and RootsChanged implement gateway.Servers. Subscribe subscribes through the
+// fleet if policy allows it.
 func (f front) Subscribe(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
-	return f.a.subscribeResource(ctx, c, updated)
+	who, p, err := f.a.live.currentPolicy(c.Principal)
+	if err != nil {
+		return nil, err
+	}
+	own := *c
+	own.Principal = who
+	now := time.Now()
+	r := p.Rule(ctx, &own, now)
+	if r.Asked || r.Err != nil {
+		f.a.live.recordRuling(&own, p, now, r)
+	}
+	if r.Err != nil {
+		return nil, r.Err
+	}
+	return f.a.fleet.Subscribe(ctx, c, updated)
 }
 
 func (f front) SessionEnded(session string) { f.a.fleet.Forget(session) }
@@ -29,9 +60,25 @@ func (f front) RootsChanged(session string, ask func(ctx context.Context, method
 	f.a.fleet.RootsChanged(session, ask)
 }
 
-// Declare, Status and Ready implement gateway.Tasks.
+// Declare, Status and Ready implement gateway.Tasks. Declare binds the run to the task that its client
+// declares, within the operator's limits.
 func (f front) Declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error) {
-	return f.a.declareTask(ctx, r, args)
+	task, err := lazyexpand.Declared(args)
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	err = f.a.runs.Declare(ctx, r, task)
+	if errors.As(err, new(*run.Starting)) {
+		started, cancel := context.WithTimeout(ctx, gateway.StartWait)
+		f.a.runs.Await(started, r, func() bool { return false })
+		cancel()
+		err = f.a.runs.Declare(ctx, r, task)
+	}
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	f.a.options.Log.Info("task declared", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "run", r.ID(), "requirements", fmt.Sprint(task.Requirements))
+	return lazyexpand.Bound(r.Surface()), nil
 }
 
 func (f front) Status(p switchboard.Principal, r *run.Run) []byte {

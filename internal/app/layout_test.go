@@ -17,7 +17,7 @@ import (
 const plan = `
 cmd/switchboard: internal/admin internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/importer internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/sample internal/scan internal/store internal/switchboard internal/upstream internal/upstream/process internal/wire tenants
 internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/contract internal/decide internal/health internal/identity internal/matcher internal/policy internal/policy/author internal/receipt internal/replay internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream
-internal/app: internal/admin internal/archive internal/bind internal/cache internal/canonical internal/cluster internal/config internal/constraint internal/contract internal/gateway internal/health internal/idempotency internal/identity internal/lazyexpand internal/policy internal/policysource internal/preview internal/question internal/receipt internal/replay internal/run internal/scan internal/store internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/wire
+internal/app: internal/admin internal/archive internal/bind internal/cache internal/canonical internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/gateway internal/health internal/idempotency internal/identity internal/lazyexpand internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/run internal/scan internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/watch internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
@@ -25,6 +25,7 @@ internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/config: internal/dial internal/document internal/endpoint internal/switchboard
+internal/connlimit: internal/gateway
 internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
 internal/decide: internal/canonical internal/switchboard
@@ -33,17 +34,20 @@ internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/gateway: internal/canonical internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
 internal/health: internal/decide internal/store internal/store/feed internal/switchboard internal/wire
+internal/httphead:
 internal/idempotency: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/identity: internal/switchboard
 internal/importer: internal/config internal/document internal/endpoint internal/switchboard
 internal/lazyexpand: internal/decide internal/run internal/search internal/surface internal/switchboard internal/wire
 internal/matcher: internal/decide internal/switchboard
-internal/policy: internal/canonical internal/decide internal/redact internal/switchboard internal/wire
-internal/policy/author: internal/policy internal/switchboard
+internal/policy: internal/canonical internal/decide internal/policy/cost internal/redact internal/switchboard internal/wire
+internal/policy/author: internal/policy internal/policy/cost internal/switchboard
+internal/policy/cost:
 internal/policysource: internal/config internal/policy internal/policy/author internal/switchboard policies
 internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
+internal/recall: internal/canonical internal/config internal/store internal/switchboard internal/upstream
 internal/receipt: internal/canonical internal/store internal/store/lease internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
@@ -61,14 +65,16 @@ internal/switchboard:
 internal/telemetry: internal/switchboard
 internal/token:
 internal/turn: internal/switchboard
-internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
+internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/link internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
 internal/upstream/frame:
 internal/upstream/http1: internal/dial internal/upstream/sent
+internal/upstream/link: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
 internal/upstream/mask: internal/switchboard internal/wire
 internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:
 internal/upstream/slot: internal/switchboard
 internal/upstream/task:
+internal/watch: internal/config
 internal/wire: internal/switchboard
 policies:
 tenants:
@@ -107,7 +113,7 @@ func TestImportsFollowThePlan(t *testing.T) {
 // the reason for each.
 var dialsItself = map[string]string{
 	"internal/dial/dial.go":       "it is the check",
-	"internal/upstream/http.go":   "servers, with dial.Context",
+	"internal/upstream/link/http.go":   "servers, with dial.Context",
 	"cmd/switchboard/fetch.go":    "manifests, with dial.Context",
 	"internal/cluster/cluster.go": "replicas, which prove by TLS that they have the secret",
 	"cmd/switchboard/client.go":   "a Switchboard, as the user says",
@@ -148,7 +154,7 @@ func TestSS05NothingDialsAServerWithoutTheCheck(t *testing.T) {
 			t.Errorf("%s opens no connection; take it out of dialsItself", name)
 		}
 	}
-	for _, name := range []string{"internal/upstream/http.go", "cmd/switchboard/fetch.go"} {
+	for _, name := range []string{"internal/upstream/link/http.go", "cmd/switchboard/fetch.go"} {
 		text, _ := os.ReadFile(filepath.Join("../..", name))
 		if n := bytes.Count(text, []byte("http.Transport{")); n != 1 || bytes.Count(text, []byte("dial.Context,")) != n {
 			t.Errorf("%s has %d transports, which must all use dial.Context", name, n)

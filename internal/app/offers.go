@@ -22,38 +22,6 @@ type offerNotice struct {
 	From   string               `json:"from"`
 }
 
-// changedServers are the servers that still have to be handled after a change. Use
-// newChangedServers.
-type changedServers struct {
-	mu      sync.Mutex
-	servers map[switchboard.ServerID]bool
-	wake    chan struct{}
-}
-
-func newChangedServers() *changedServers {
-	return &changedServers{servers: map[switchboard.ServerID]bool{}, wake: make(chan struct{}, 1)}
-}
-
-// add adds a server and wakes the goroutine that handles it.
-func (n *changedServers) add(id switchboard.ServerID) {
-	n.mu.Lock()
-	n.servers[id] = true
-	n.mu.Unlock()
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the servers that were added since the last take.
-func (n *changedServers) take() map[switchboard.ServerID]bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	servers := n.servers
-	n.servers = map[switchboard.ServerID]bool{}
-	return servers
-}
-
 func decodeOfferNotice(data []byte) (id switchboard.ServerID, from string, err error) {
 	var n offerNotice
 	err = json.Unmarshal(data, &n)
@@ -90,9 +58,9 @@ func (a *App) publishOffers(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.changedOffers.wake:
+		case <-a.changedOffers.Wake:
 		}
-		for id := range a.changedOffers.take() {
+		for id := range a.changedOffers.Take() {
 			notice, err := json.Marshal(offerNotice{id, self})
 			if err == nil {
 				err = a.store.Publish(ctx, topicOffers, notice)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -192,51 +193,17 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 	return r, nil
 }
 
-// currentPolicy returns the principal and the policy that decide about calls now. It is a
-// policy.Current.
-func (a *App) currentPolicy(p switchboard.Principal) (switchboard.Principal, *policy.Policy, error) {
-	return a.state.Load().CurrentPolicy(p)
+// logWarnings logs the faulty parts of the configuration and its probable mistakes.
+func (r *loadedConfig) logWarnings(log *slog.Logger) {
+	r.logFaultyParts(log)
+	for _, w := range r.config.Warnings {
+		log.Warn("the configuration", "warning", w.String())
+	}
 }
 
-// cleansResults reports whether the operator wants the results of the server cleaned (results:
-// clean).
-func (a *App) cleansResults(id switchboard.ServerID) bool {
-	s := a.state.Load().Servers[id]
-	return s != nil && s.CleanResults
-}
-
-// permitQuestion asks policy whether the server of a call may ask the call's client something. It
-// is a question.Permit.
-func (a *App) permitQuestion(ctx context.Context, c *switchboard.Call, method string, params []byte) error {
-	who, p, err := a.currentPolicy(c.Principal)
-	if err != nil {
-		return err
+// logFaultyParts logs the faulty parts of the configuration.
+func (r *loadedConfig) logFaultyParts(log *slog.Logger) {
+	for _, p := range r.config.Faulty {
+		log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faultySince[p.Name], "err", p.Faults)
 	}
-	own := *c
-	own.Principal = who
-	return p.PermitAsk(ctx, &own, policy.Ask{Method: method, Params: params}, time.Now())
-}
-
-// recordRuling records policy's ruling on a call. It is a policy.Note.
-func (a *App) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling) {
-	a.recorder.Ruling(a.state.Load().State, c, p, now, r)
-}
-
-// subscribeResource subscribes through the fleet if policy allows it.
-func (a *App) subscribeResource(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
-	who, p, err := a.currentPolicy(c.Principal)
-	if err != nil {
-		return nil, err
-	}
-	own := *c
-	own.Principal = who
-	now := time.Now()
-	r := p.Rule(ctx, &own, now)
-	if r.Asked || r.Err != nil {
-		a.recordRuling(&own, p, now, r)
-	}
-	if r.Err != nil {
-		return nil, r.Err
-	}
-	return a.fleet.Subscribe(ctx, c, updated)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,21 +103,20 @@ func storePath(o Options, c config.Store) string {
 	return strings.TrimPrefix(StoreURL(o.Data, c), "file:")
 }
 
-// openLedger opens the receipts, and the archive that they refer to.
-func (a *App) openLedger(ctx context.Context, c *config.Config) (err error) {
-	if a.ledger, err = receipt.OpenLedger(ctx, receipt.LedgerOptions{
-		Store: a.store, Folder: filepath.Dir(storePath(a.options, c.Store)), Secret: c.Cluster.Secret, Lease: cluster.Lease,
+// openLedger opens the receipts, and the recorder with the archive that receipts refer to.
+func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store) (*receipt.Ledger, *replay.Recorder, error) {
+	ledger, err := receipt.OpenLedger(ctx, receipt.LedgerOptions{
+		Store: st, Folder: filepath.Dir(storePath(o, c.Store)), Secret: c.Cluster.Secret, Lease: cluster.Lease,
 		Retention: receipt.Retention{MaxAge: c.Receipts.Keep, MaxBytes: c.Receipts.MaxSize}, Anchor: c.Receipts.Anchor,
-		Version: a.options.Version, Log: a.log,
-	}); err != nil {
-		return err
+		Version: o.Version, Log: o.Log,
+	})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !ledger.Durable():
+		return ledger, replay.NewRecorder(nil, nil, ledger.Digests()), nil
 	}
-	if !a.ledger.Durable() {
-		a.recorder = replay.NewRecorder(nil, nil, a.ledger.Digests())
-		return nil
-	}
-	a.recorder = replay.NewRecorder(a.ledger.Add, archive.New(a.store, c.Receipts.Keep, a.log), a.ledger.Digests())
-	return nil
+	return ledger, replay.NewRecorder(ledger.Add, archive.New(st, c.Receipts.Keep, o.Log), ledger.Digests()), nil
 }
 
 // openCluster connects to the other replicas, if the store can be shared.
@@ -129,18 +127,4 @@ func openCluster(st store.Store, o Options, c *config.Config, hopped func(outcom
 	return cluster.New(cluster.Options{
 		Store: st, Secret: c.Cluster.Secret, Listen: c.Cluster.Listen, Advertise: c.Cluster.Advertise, Log: o.Log, Hopped: hopped,
 	})
-}
-
-// authenticate returns the principal that sent r. For a request that another replica forwards, it
-// is the principal that the replica has authenticated, by our present configuration.
-func (a *App) authenticate(r *http.Request) (switchboard.Principal, error) {
-	s := a.state.Load()
-	if p, ok := cluster.Principal(r); ok {
-		return s.CurrentPrincipal(p)
-	}
-	p, err := s.Ring.Authenticate(r)
-	if err == nil {
-		markKnown(r.Context())
-	}
-	return p, err
 }

@@ -13,55 +13,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/watch"
 )
-
-func TestOnlyFilesThatALoadReadCauseAReload(t *testing.T) {
-	dir := t.TempDir()
-	for _, folder := range []string{"tenants", "tenants/new", "policies", "logs", "tenants/.data"} {
-		if err := os.Mkdir(filepath.Join(dir, folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var a App
-	seen := map[string]fileStamp{}
-	for _, name := range []string{
-		"switchboard.yaml",
-		"taxonomy.yaml", // it is not there yet
-		"tenants", "secrets/key", "policies",
-		"gone/tenant/key", // its folder is not there yet
-	} {
-		seen[filepath.Join(dir, name)] = fileStamp{}
-	}
-	a.loadedFiles.Store(&seen)
-	for name, want := range map[string]bool{
-		"switchboard.yaml":     true,
-		"taxonomy.yaml":        true,
-		"secrets/key":          true,
-		"secrets":              true,
-		"gone/tenant":          true,
-		"gone":                 true,
-		"go":                   false,
-		"gone/other":           false,
-		"tenants/new":          true, // a folder
-		"tenants/x.yaml":       true,
-		"policies/new.rego":    true,
-		"policies/new.txt":     false,
-		"..data":               true, // a container replaces it to swap the volume
-		"tenants/..data":       true,
-		"switchboard.log":      false,
-		"tenants/.data":        false, // our own data may be in one
-		"switchboard.yaml.swp": false,
-		"tenants/x.yaml~":      false,
-		"logs/other.yaml":      false,
-	} {
-		if got := a.concernsConfig(filepath.Join(dir, name)); got != want {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
-	}
-	if !a.concernsConfig(dir) || !a.concernsConfig(filepath.Dir(dir)) {
-		t.Error("changes of the folder itself, or of the folder above it, are ignored")
-	}
-}
 
 // writeConfig writes a small configuration, and returns the path and the text of its task file.
 func writeConfig(t *testing.T, dir string) (task string, text []byte) {
@@ -114,7 +67,7 @@ func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
 		defer func() { stop(); <-watched; a.Stop() }()
 		loaded := func() time.Time { synctest.Wait(); return a.state.Load().loadedAt }
 		first := loaded()
-		<-time.After(10 * compareInterval)
+		<-time.After(10 * watch.CompareInterval)
 		if !loaded().Equal(first) {
 			t.Error("the files were read again although nothing had changed")
 		}
@@ -135,7 +88,7 @@ func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
 		} {
 			was, fault := loaded(), a.reloadFault.Load()
 			change()
-			<-time.After(compareInterval + quietPeriod)
+			<-time.After(watch.CompareInterval + watch.QuietPeriod)
 			if loaded().Equal(was) && a.reloadFault.Load() == fault {
 				t.Fatal("the change was not found")
 			}
@@ -160,6 +113,6 @@ func TestNames15AFileThatIsAlwaysWrittenDelaysAReadByTwoSecondsAtMost(t *testing
 			t.Fatal("the change was not read while another file was being written")
 		}
 		writeFile(t, filepath.Join(dir, "notes.json"), []byte("{}"))
-		<-time.After(quietPeriod / 4)
+		<-time.After(watch.QuietPeriod / 4)
 	}
 }

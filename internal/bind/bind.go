@@ -41,6 +41,7 @@ type Record struct {
 type Options struct {
 	State      func() *State                              // the present one
 	Unfit      func() map[switchboard.ToolID]health.State // see health.Monitor
+	Fit        func(switchboard.ToolID) bool              // see health.Monitor
 	Record     RecordDecision
 	Bound      func() // called after each decision; nil means that nothing is called
 	ServerInfo []byte // which server answers, for modern clients
@@ -125,6 +126,11 @@ func (b *Binder) Lasts(id switchboard.TenantID) bool {
 
 // Unfit returns the tools that are not fit to serve now; see UnfitTools.
 func (b *Binder) Unfit(was run.Before) decide.Unfit { return UnfitTools(b.o.Unfit(), was) }
+
+// Lost returns the servers on the surface that cannot serve now; see LostServers.
+func (b *Binder) Lost(s *surface.Surface) []switchboard.ServerID {
+	return LostServers(b.o.Unfit(), b.o.Fit, s)
+}
 
 // Permit asks policy whether tools of groups may be found or expanded now. It is a
 // lazyexpand.Permit.

@@ -134,13 +134,13 @@ func NewState(in Input, was *State) *State {
 
 // NewTenant returns a tenant that decides with these policies. It has no equivalents.
 func NewTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *Tenant {
-	index := matcher.New(view, tax)
+	index := matcher.New(view)
 	return &Tenant{
 		Tenant: t,
 		View:   view,
 		Pipeline: decide.Pipeline{
 			index.Filter(),
-			index.Prune(),
+			matcher.Prune(),
 			p.Stage(),
 			ranking.New(t.Ranking, view.Named("*/*")),
 			health.Stage,

@@ -89,7 +89,7 @@ func returnBuffer(buf *[]byte) {
 	}
 }
 
-// A writer translates one text that jsontext has found valid, so it need not check the syntax again.
+// A canonicalizer translates one text that jsontext has found valid, so it need not check the syntax again.
 type canonicalizer struct {
 	dec *jsontext.Decoder
 	src bytes.Buffer
@@ -103,7 +103,7 @@ type canonicalizer struct {
 	text    []byte          // used by string
 }
 
-// A member is the position of a written member.
+// A writtenMember is the position of a written member.
 type writtenMember struct {
 	name       []byte // unescaped
 	start, end int    // in writer.out

@@ -155,7 +155,7 @@ func (w *toolLabels) readBlockMember(t *tree, n int32, field string, names []str
 	}
 }
 
-// readExtension parses the tools of the readExtension at n. anyName says whether the readExtension may have another name than our
+// readExtension parses the tools of the extension at n. anyName says whether the extension may have another name than our
 // block's.
 func (w *toolLabels) readExtension(t *tree, n int32, field string, anyName bool) {
 	name := t.nodes[n].name

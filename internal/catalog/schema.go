@@ -157,7 +157,7 @@ func (s *schemaChecker) checkSchemaAt(n int32, reachable bool) {
 	s.eachSchema(n, func(child int32, e schemaEdge) { s.checkSchemaAt(child, reachable && e == property) })
 }
 
-// recordReference records the target of the recordReference at m, a member of the schema at n.
+// recordReference records the target of the reference at m, a member of the schema at n.
 func (s *schemaChecker) recordReference(n, m int32) {
 	ref, ok := s.stringValue(m)
 	if !ok {

@@ -17,8 +17,6 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -189,49 +187,30 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 		return nil, l.sink.Err(file)
 	}
 	l.cfg.Warnings = document.SortFaults(l.sink.Warnings)
-	slices.Sort(l.cfg.Watch)
-	l.cfg.Watch = slices.Compact(l.cfg.Watch)
+	l.cfg.Watch = slices.Compact(slices.Sorted(slices.Values(l.watched)))
 	return l.cfg, nil
 }
 
-// loader is the state of one Load.
+// loader is the state of one Load. Each of its embedded parts owns its own state: the files, the names that
+// references may use, and the API keys.
 type loader struct {
+	*configFolder
+	*vocabulary
+	*keyring
+
 	opts          Options
-	sink          *document.Sink // receives the faults of the part that is being read
 	cfg           *Config
 	parts         []*partState    // their faults stay in them; in the order of reading
 	tenantFolders []*tenantFolder // of the tenants that have a folder
 
-	file   string // as it was given
-	dir    string // the folder of file, as it was given; faults begin with it
-	absDir string // dir, absolute: the workspace
-	root   *os.Root
-	fsys   fs.FS // of dir
-
-	// tenantDir, unless "", is the folder of the tenant that is being read, and tenantFS reads it. No
-	// link in it leads out of it.
-	tenantDir string
-	tenantFS  fs.FS
-
-	// readable is false if switchboard.yaml could not be read. Then the existing names are unknown,
-	// and references are not checked.
-	readable bool
-
 	listen       document.Value // the value of listen, if it is given
-	servers      map[string]*switchboard.Server
-	disabled     map[string]bool // servers with enabled: false
-	serverIDs    []string        // the ids of servers, sorted
 	manifestRefs []manifestRef
 	bounds       map[string]*bound // of tenants
 	noTenantRows bool              // no tenants: in switchboard.yaml
 	tokenBudget  int               // token_budget, 0 if it is not given
 	onFull       switchboard.OnFull
-
 	vetoForTask  bool
 	overlaySeen  map[switchboard.ToolID]document.Value
-	keyRows      map[[32]byte]keyRow // of all tenants
-	keyClaims    []keyClaim
-	disputedKeys map[[32]byte]bool // keys that several tenants have, and that therefore none may use
 }
 
 // newConfig returns a Config with the defaults and without servers.
@@ -268,36 +247,15 @@ func SingleUser(servers []switchboard.Server) *Config {
 
 func newLoader(file string, opts Options) *loader {
 	l := &loader{
-		opts: opts, sink: &document.Sink{}, file: file, dir: filepath.Dir(file),
-		cfg:     newConfig(),
-		servers: map[string]*switchboard.Server{}, disabled: map[string]bool{},
-		bounds:      map[string]*bound{},
-		overlaySeen: map[switchboard.ToolID]document.Value{},
-		keyRows:     map[[32]byte]keyRow{}, disputedKeys: map[[32]byte]bool{},
+		configFolder: newConfigFolder(file, opts),
+		vocabulary:   &vocabulary{servers: map[string]*switchboard.Server{}, disabled: map[string]bool{}},
+		opts:         opts,
+		cfg:          newConfig(),
+		bounds:       map[string]*bound{},
+		overlaySeen:  map[switchboard.ToolID]document.Value{},
 	}
-	if l.opts.Env == nil {
-		l.opts.Env = os.LookupEnv
-	}
-	var err error
-	if l.absDir, err = filepath.Abs(l.dir); err != nil {
-		l.absDir = l.dir
-	}
-	l.fsys = opts.FS
-	if l.fsys == nil {
-		// The files are read through a root, so that a link in a tenant's folder cannot lead to a file
-		// outside of it.
-		if l.root, err = os.OpenRoot(l.dir); err == nil {
-			l.fsys = l.root.FS()
-		}
-	}
-	l.watchPath(".")
+	l.keyring = &keyring{inForce: l.previous(), rows: map[[32]byte]keyRow{}, disputed: map[[32]byte]bool{}}
 	return l
-}
-
-func (l *loader) close() {
-	if l.root != nil {
-		_ = l.root.Close() // it was only read from
-	}
 }
 
 // checkReachable reports a fault if other machines can reach the listen address and no tenant has a

@@ -16,121 +16,166 @@ import (
 // maxFiles limits the entries of one folder.
 const maxFiles = 2000
 
-// displayPath returns the path of a file in the configuration's folder, as the user would write it.
-func (l *loader) displayPath(name string) string {
-	if name == "." {
-		return l.dir
-	}
-	return filepath.Join(l.dir, filepath.FromSlash(name))
+// configFolder reads the files of a configuration, and collects the faults of the part that is being read.
+type configFolder struct {
+	sink    *document.Sink // receives the faults of the part that is being read
+	env     func(name string) (string, bool)
+	onWatch func(path string) // may be nil
+	watched []string          // the paths that were looked at
+
+	file   string // as it was given
+	dir    string // the folder of file, as it was given; faults begin with it
+	absDir string // dir, absolute: the workspace
+	root   *os.Root
+	fsys   fs.FS // of dir
+
+	// tenantDir, unless "", is the folder of the tenant that is being read, and tenantFS reads it. No
+	// link in it leads out of it.
+	tenantDir string
+	tenantFS  fs.FS
 }
 
-func (l *loader) watchPath(name string) {
-	p := l.displayPath(name)
+func newConfigFolder(file string, opts Options) *configFolder {
+	f := &configFolder{sink: &document.Sink{}, env: opts.Env, onWatch: opts.Watch, file: file, dir: filepath.Dir(file), fsys: opts.FS}
+	if f.env == nil {
+		f.env = os.LookupEnv
+	}
+	var err error
+	if f.absDir, err = filepath.Abs(f.dir); err != nil {
+		f.absDir = f.dir
+	}
+	if f.fsys == nil {
+		// The files are read through a root, so that a link in a tenant's folder cannot lead to a file
+		// outside of it.
+		if f.root, err = os.OpenRoot(f.dir); err == nil {
+			f.fsys = f.root.FS()
+		}
+	}
+	f.watchPath(".")
+	return f
+}
+
+func (f *configFolder) close() {
+	if f.root != nil {
+		_ = f.root.Close() // it was only read from
+	}
+}
+
+// displayPath returns the path of a file in the configuration's folder, as the user would write it.
+func (f *configFolder) displayPath(name string) string {
+	if name == "." {
+		return f.dir
+	}
+	return filepath.Join(f.dir, filepath.FromSlash(name))
+}
+
+func (f *configFolder) watchPath(name string) {
+	p := f.displayPath(name)
 	if filepath.IsAbs(name) {
 		p = name
 	}
-	l.cfg.Watch = append(l.cfg.Watch, p)
-	if l.opts.Watch != nil {
-		l.opts.Watch(p)
+	f.watched = append(f.watched, p)
+	if f.onWatch != nil {
+		f.onWatch(p)
 	}
 }
 
 // readFile returns the content of a file. A relative name is a file in the configuration's folder; an
 // absolute name is any file.
-func (l *loader) readFile(name string, limit int64) ([]byte, error) {
-	return l.readCheckedFile(name, limit, document.AnyFile)
+func (f *configFolder) readFile(name string, limit int64) ([]byte, error) {
+	return f.readCheckedFile(name, limit, document.AnyFile)
 }
 
 // readCheckedFile is readFile, but calls check with the file's information once the file is open.
-func (l *loader) readCheckedFile(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
-	l.watchPath(name)
+func (f *configFolder) readCheckedFile(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
+	f.watchPath(name)
 	switch {
 	case filepath.IsAbs(name):
 		return document.ReadBounded(func() (fs.FileInfo, error) { return os.Stat(name) },
 			func() (fs.File, error) { return os.Open(name) }, limit, check)
-	case l.fsys == nil:
+	case f.fsys == nil:
 		return nil, fs.ErrNotExist
 	}
-	fsys, name := l.locate(name)
+	fsys, name := f.locate(name)
 	return document.ReadBounded(func() (fs.FileInfo, error) { return fs.Stat(fsys, name) },
 		func() (fs.File, error) { return fsys.Open(name) }, limit, check)
 }
 
 // locate returns the file system that holds a name of the configuration's folder, and the name in it.
-func (l *loader) locate(name string) (fs.FS, string) {
-	if inner, ok := strings.CutPrefix(name, l.tenantDir+"/"); ok && l.tenantDir != "" {
-		return l.tenantFS, inner
+func (f *configFolder) locate(name string) (fs.FS, string) {
+	if inner, ok := strings.CutPrefix(name, f.tenantDir+"/"); ok && f.tenantDir != "" {
+		return f.tenantFS, inner
 	}
-	return l.fsys, name
+	return f.fsys, name
 }
 
 // enterFolder confines reading to folder, which is a tenant's, until leave is called. A tenant that
 // may write its folder must not be able to read another tenant's files through it.
-func (l *loader) enterFolder(folder string) (leave func()) {
-	if l.root == nil {
+func (f *configFolder) enterFolder(folder string) (leave func()) {
+	if f.root == nil {
 		return func() {} // Options.FS
 	}
-	root, err := l.root.OpenRoot(filepath.FromSlash(folder))
+	root, err := f.root.OpenRoot(filepath.FromSlash(folder))
 	if err != nil {
-		l.fault(folder, "this folder cannot be read: %s", document.ErrorText(err))
+		f.fault(folder, "this folder cannot be read: %s", document.ErrorText(err))
 		return func() {}
 	}
-	l.tenantDir, l.tenantFS = folder, root.FS()
+	f.tenantDir, f.tenantFS = folder, root.FS()
 	return func() {
-		l.tenantDir, l.tenantFS = "", nil
+		f.tenantDir, f.tenantFS = "", nil
 		_ = root.Close() // it was only read from
 	}
 }
 
 // readMain reads the main file. It may be a link to anywhere, because the operator placed it.
-func (l *loader) readMain(limit int64) ([]byte, error) {
-	if l.opts.FS != nil {
-		return l.readFile(filepath.Base(l.file), limit)
+func (f *configFolder) readMain(limit int64) ([]byte, error) {
+	if f.root == nil && f.fsys != nil {
+		return f.readFile(filepath.Base(f.file), limit)
 	}
-	l.watchPath(filepath.Base(l.file))
-	return document.ReadBounded(func() (fs.FileInfo, error) { return os.Stat(l.file) },
-		func() (fs.File, error) { return os.Open(l.file) }, limit, document.AnyFile)
+	f.watchPath(filepath.Base(f.file))
+	return document.ReadBounded(func() (fs.FileInfo, error) { return os.Stat(f.file) },
+		func() (fs.File, error) { return os.Open(f.file) }, limit, document.AnyFile)
 }
 
 // readDocument reads one YAML file of the configuration's folder. ok is false if it cannot be read;
 // the fault is then recorded.
-func (l *loader) readDocument(name string) (document.Value, bool) {
-	data, err := l.readFile(name, document.MaxFileBytes)
+func (f *configFolder) readDocument(name string) (document.Value, bool) {
+	data, err := f.readFile(name, document.MaxFileBytes)
 	if err != nil {
-		l.fault(name, "this cannot be read: %s", document.ErrorText(err))
+		f.fault(name, "this cannot be read: %s", document.ErrorText(err))
 		return document.Value{}, false
 	}
-	return document.ReadYAML(l.displayPath(name), data, l.sink)
+	return document.ReadYAML(f.displayPath(name), data, f.sink)
 }
 
-func (l *loader) fault(name, format string, args ...any) {
-	l.sink.Add(Fault{File: l.displayPath(name), Text: fmt.Sprintf(format, args...)})
+func (f *configFolder) fault(name, format string, args ...any) {
+	f.sink.Add(Fault{File: f.displayPath(name), Text: fmt.Sprintf(format, args...)})
 }
 
 // exists reports whether the configuration's folder holds a file or folder of the name. If that cannot
 // be found out, it returns true, so that the reading reports the reason.
-func (l *loader) exists(name string) bool {
-	l.watchPath(name)
-	if l.fsys == nil {
+func (f *configFolder) exists(name string) bool {
+	f.watchPath(name)
+	if f.fsys == nil {
 		return false
 	}
-	_, err := fs.Stat(l.locate(name))
+	_, err := fs.Stat(f.locate(name))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // listFolder returns the sorted names in a folder, without the files of editors and version control.
 // An absent folder is empty.
-func (l *loader) listFolder(name string) (names []string, ok bool) {
-	if !l.exists(name) {
+func (f *configFolder) listFolder(name string) (names []string, ok bool) {
+	if !f.exists(name) {
 		return nil, true
 	}
-	entries, err := fs.ReadDir(l.locate(name))
+	entries, err := fs.ReadDir(f.locate(name))
 	if err != nil {
-		l.fault(name, "this folder cannot be read: %s", document.ErrorText(err))
+		f.fault(name, "this folder cannot be read: %s", document.ErrorText(err))
 		return nil, false
 	}
 	if len(entries) > maxFiles {
-		l.fault(name, "the folder holds more than %d files", maxFiles)
+		f.fault(name, "the folder holds more than %d files", maxFiles)
 		return nil, false
 	}
 	for _, e := range entries {
@@ -150,10 +195,10 @@ func isAside(name string) bool {
 }
 
 // readDocuments reads every *.yaml file of a folder. Any other file in it is a fault.
-func (l *loader) readDocuments(folder string) []document.Value {
+func (f *configFolder) readDocuments(folder string) []document.Value {
 	var out []document.Value
-	for _, name := range l.listDocuments(folder) {
-		if v, ok := l.readDocument(name); ok {
+	for _, name := range f.listDocuments(folder) {
+		if v, ok := f.readDocument(name); ok {
 			out = append(out, v)
 		}
 	}
@@ -161,12 +206,12 @@ func (l *loader) readDocuments(folder string) []document.Value {
 }
 
 // listDocuments returns the names of the *.yaml files in a folder. Any other file in it is a fault.
-func (l *loader) listDocuments(folder string) (out []string) {
-	names, _ := l.listFolder(folder)
+func (f *configFolder) listDocuments(folder string) (out []string) {
+	names, _ := f.listFolder(folder)
 	for _, n := range names {
 		name := path.Join(folder, n)
-		if path.Ext(n) != ".yaml" || l.isFolder(name) {
-			l.fault(name, "only files whose name ends in .yaml are read here; rename or remove this one")
+		if path.Ext(n) != ".yaml" || f.isFolder(name) {
+			f.fault(name, "only files whose name ends in .yaml are read here; rename or remove this one")
 			continue
 		}
 		out = append(out, name)
@@ -174,14 +219,14 @@ func (l *loader) listDocuments(folder string) (out []string) {
 	return out
 }
 
-func (l *loader) isFolder(name string) bool {
-	info, err := fs.Stat(l.locate(name))
+func (f *configFolder) isFolder(name string) bool {
+	info, err := fs.Stat(f.locate(name))
 	return err == nil && info.IsDir()
 }
 
 // refuseFolder reports a fault for a folder of a feature that is not built yet, unless it is empty.
-func (l *loader) refuseFolder(folder string) {
-	if names, _ := l.listFolder(folder); len(names) > 0 {
-		l.fault(folder, "%q is not supported yet; move the folder away", path.Base(folder))
+func (f *configFolder) refuseFolder(folder string) {
+	if names, _ := f.listFolder(folder); len(names) > 0 {
+		f.fault(folder, "%q is not supported yet; move the folder away", path.Base(folder))
 	}
 }

@@ -405,15 +405,6 @@ func readArguments(v document.Value) map[string]json.RawMessage {
 	return out
 }
 
-// checkServer reports whether s is one of the servers. If it is not, that is a fault.
-func (l *loader) checkServer(v document.Value, s string, servers []string) bool {
-	if !l.readable || slices.Contains(servers, s) {
-		return true
-	}
-	v.Fault("%s is no server here%s", document.Shown(s), document.Suggestion(s, "servers", servers))
-	return false
-}
-
 // badToolName returns why s cannot be the name of a tool, or "".
 func badToolName(s string) string {
 	if len(s) > 128 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/") != "" {

@@ -126,90 +126,10 @@ func (l *loader) checkPolicies(t *tenantFolder) {
 	}
 }
 
-// A keyRow is the position of a key's row.
-type keyRow struct {
-	document.Value
-	tenant switchboard.TenantID
-}
-
-// A keyClaim is a tenant's row for a key that belongs to another tenant in the configuration in force.
-type keyClaim struct {
-	keyRow
-	hash  [32]byte
-	owner switchboard.TenantID
-}
-
-// assignKey records the tenant that a key belongs to, and reports whether the key may belong to t. If
-// two tenants have a row for the same key, both rows are faults. There is one exception: if the key
-// belonged to one of them before, that tenant keeps it. Otherwise a tenant could take over or disable
-// another tenant's key by naming its hash. settleKeys decides, after all files are read, whether the
-// earlier owner still has its row.
-func (l *loader) assignKey(hash [32]byte, v document.Value, t *tenantFolder) bool {
-	owner, owned := l.keyOwner(hash)
-	owned = owned && !l.previous().Refused[t.out.ID] // t may have had the key while its folder could not be read
-	first, again := l.keyRows[hash]
-	switch {
-	case again && first.tenant == t.out.ID:
-		v.Fault(keyTwice, first.File, first.Line)
-		return false
-	case owned && owner != t.out.ID:
-		l.keyClaims = append(l.keyClaims, keyClaim{keyRow{v, t.out.ID}, hash, owner})
-		return true
-	case again && !owned:
-		v.Fault(keyTwice, first.File, first.Line)
-		first.Fault(keyTwice, v.File, v.Line)
-		l.disputedKeys[hash] = true
-		return false
-	}
-	l.keyRows[hash] = keyRow{v, t.out.ID}
-	return true
-}
-
-const keyTwice = "this key has another row already, at %s:%d; make one for each"
-
-// keyOwner returns the tenant that has the key in the configuration in force. A refused tenant owns no
-// key, because its keys were not compared with those of other tenants.
-func (l *loader) keyOwner(hash [32]byte) (switchboard.TenantID, bool) {
-	for _, k := range l.previous().Keys {
-		if k.Hash == hash && !l.previous().Refused[k.Tenant] {
-			return k.Tenant, true
-		}
-	}
-	return "", false
-}
-
-// settleKeys reports each row whose key still belongs to another tenant. If several tenants claim a
-// key that has become free, it reports all their rows.
-func (l *loader) settleKeys() {
-	for i, c := range l.keyClaims {
-		rival := slices.IndexFunc(l.keyClaims, func(o keyClaim) bool { return o.hash == c.hash && o.tenant != c.tenant })
-		switch {
-		case l.stillOwns(c.owner, c.hash):
-			c.Fault("this key is another tenant's; make one for this tenant: switchboard key new")
-		case rival >= 0:
-			c.Fault(keyTwice, l.keyClaims[rival].File, l.keyClaims[rival].Line)
-		case slices.ContainsFunc(l.keyClaims[:i], func(o keyClaim) bool { return o.hash == c.hash }):
-			c.Fault(keyTwice, c.File, c.Line)
-		}
-	}
-}
-
-// stillOwns reports whether the tenant has a row for the key in its files. If the files are faulty,
-// their last good state counts as well.
-func (l *loader) stillOwns(id switchboard.TenantID, hash [32]byte) bool {
-	at := slices.IndexFunc(l.tenantFolders, func(t *tenantFolder) bool { return t.out.ID == id })
-	if at < 0 {
-		return false
-	}
-	has := func(keys []Key) bool { return slices.ContainsFunc(keys, func(k Key) bool { return k.Hash == hash }) }
-	t := l.tenantFolders[at]
-	return has(t.keys) || t.part.sink.Faulty() && has(l.previous().good.tenants[id].keys)
-}
-
 // settleParts puts the tenants into the configuration, in their present or their last good state, and
 // lists the faulty parts.
 func (l *loader) settleParts() {
-	l.settleKeys()
+	l.settleKeys(l.tenantFolders)
 	for _, t := range l.tenantFolders {
 		l.settleTenant(t)
 	}
@@ -285,7 +205,7 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 		o.Contract.Timeout = min(o.Contract.Timeout, l.timeoutLimit(id))
 		out.Overlays[id] = o
 	}
-	keys := slices.DeleteFunc(slices.Clone(last.keys), func(k Key) bool { return l.disputedKeys[k.Hash] })
+	keys := slices.DeleteFunc(slices.Clone(last.keys), func(k Key) bool { return l.disputed[k.Hash] })
 	for i := range keys {
 		k := &keys[i]
 		k.Roles = intersect(k.Roles, b.roles)

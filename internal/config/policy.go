@@ -27,17 +27,17 @@ var policyFiles = []string{".rego", ".json", ".yaml", ".yml"}
 
 // readPolicies reads the files in a folder and its subfolders. It returns nil if the folder does not
 // exist.
-func (l *loader) readPolicies(folder string) []switchboard.PolicyFile {
-	if !l.exists(folder) {
+func (f *configFolder) readPolicies(folder string) []switchboard.PolicyFile {
+	if !f.exists(folder) {
 		return nil
 	}
-	r := policyReader{loader: l, root: folder, files: []switchboard.PolicyFile{}}
+	r := policyReader{configFolder: f, root: folder, files: []switchboard.PolicyFile{}}
 	r.readFolder(folder, 0)
 	slices.SortFunc(r.files, func(a, b switchboard.PolicyFile) int { return strings.Compare(a.Path, b.Path) })
 	if !slices.ContainsFunc(r.files, func(f switchboard.PolicyFile) bool {
 		return path.Ext(f.Path) == ".rego" && !strings.HasSuffix(f.Path, "_test.rego")
 	}) {
-		l.sink.Warn(Fault{File: l.displayPath(folder), Text: "the folder has no rules, and so it allows nothing; remove it, or write: allowed_tools contains c.id if { … }"})
+		f.sink.Warn(Fault{File: f.displayPath(folder), Text: "the folder has no rules, and so it allows nothing; remove it, or write: allowed_tools contains c.id if { … }"})
 	}
 	return r.files
 }
@@ -52,7 +52,7 @@ func Policies(folder string) ([]switchboard.PolicyFile, error) {
 		}
 		folder, name = abs, filepath.Base(abs)
 	}
-	l := newLoader(folder, Options{}) // which reads the folder above
+	l := newConfigFolder(folder, Options{}) // which reads the folder above
 	defer l.close()
 	files := l.readPolicies(name)
 	if files == nil {
@@ -72,9 +72,9 @@ func PolicyFiles(at string) ([]switchboard.PolicyFile, error) {
 	if !info.IsDir() {
 		return policyFile(at)
 	}
-	l := newLoader(filepath.Join(at, "policies"), Options{}) // which reads the folder itself
+	l := newConfigFolder(filepath.Join(at, "policies"), Options{}) // which reads the folder itself
 	defer l.close()
-	r := policyReader{loader: l, root: ".", mixed: true}
+	r := policyReader{configFolder: l, root: ".", mixed: true}
 	r.readFolder(".", 0)
 	slices.SortFunc(r.files, func(a, b switchboard.PolicyFile) int { return strings.Compare(a.Path, b.Path) })
 	return r.files, l.sink.Err(at)
@@ -95,7 +95,7 @@ func policyFile(at string) ([]switchboard.PolicyFile, error) {
 
 // policyReader is the state of reading one folder of policies.
 type policyReader struct {
-	*loader
+	*configFolder
 	root      string
 	mixed     bool // other files are ignored, and are no faults
 	files     []switchboard.PolicyFile

@@ -14,7 +14,7 @@ import (
 
 // readSecret reads the value of the header or variable name, and resolves its references. A credential
 // written into the file itself is a fault.
-func (l *loader) readSecret(v document.Value, name string) (switchboard.Secret, bool) {
+func (f *configFolder) readSecret(v document.Value, name string) (switchboard.Secret, bool) {
 	s, ok := v.ReadText()
 	if !ok {
 		return switchboard.Secret{}, false
@@ -31,7 +31,7 @@ func (l *loader) readSecret(v document.Value, name string) (switchboard.Secret, 
 	}
 	var b strings.Builder
 	for _, p := range ps {
-		text, err := l.resolvePiece(p)
+		text, err := f.resolvePiece(p)
 		if err != nil {
 			v.Fault("%v", err)
 			ok = false
@@ -43,12 +43,12 @@ func (l *loader) readSecret(v document.Value, name string) (switchboard.Secret, 
 
 // resolvePiece returns the value of a piece. Its error names the variable or file, and never contains
 // the value.
-func (l *loader) resolvePiece(p document.Piece) (string, error) {
+func (f *configFolder) resolvePiece(p document.Piece) (string, error) {
 	switch p.Kind {
 	case "workspace":
-		return l.absDir, nil
+		return f.absDir, nil
 	case "env":
-		return document.LookupVariable(l.opts.Env, p.Text)
+		return document.LookupVariable(f.env, p.Text)
 	case "file":
 		name := p.Text
 		if !filepath.IsAbs(name) {
@@ -57,7 +57,7 @@ func (l *loader) resolvePiece(p document.Piece) (string, error) {
 				return "", fmt.Errorf("file %s: %w", document.Shown(p.Text), err)
 			}
 		}
-		data, err := l.readCheckedFile(name, document.MaxSecretBytes, func(info fs.FileInfo) error { return switchboard.CheckPrivate(document.Shown(p.Text), info) })
+		data, err := f.readCheckedFile(name, document.MaxSecretBytes, func(info fs.FileInfo) error { return switchboard.CheckPrivate(document.Shown(p.Text), info) })
 		if err != nil {
 			return "", fmt.Errorf("file %s: %s", document.Shown(p.Text), document.ErrorText(err))
 		}

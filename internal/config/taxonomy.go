@@ -51,7 +51,8 @@ func (l *loader) readTaxonomyFile() {
 			top.Read()
 		}
 	}
-	l.cfg.Taxonomy = buildTaxonomy(r.parents, r.at, r.constraints)
+	l.taxonomy = buildTaxonomy(r.parents, r.at, r.constraints)
+	l.cfg.Taxonomy = l.taxonomy
 }
 
 func (r *taxonomyReader) readResources(v document.Value) {
@@ -137,42 +138,6 @@ func readVerb(v document.Value) switchboard.Verb {
 	}
 	s, _ := v.OneOf("verb", known...)
 	return switchboard.Verb(s)
-}
-
-// readResource reads the name of a resource.
-func (l *loader) readResource(v document.Value) switchboard.Resource {
-	s, ok := v.ReadText()
-	if ok && !l.cfg.Taxonomy.HasResource(switchboard.Resource(s)) {
-		var known []string
-		for _, r := range l.cfg.Taxonomy.Resources() {
-			known = append(known, string(r))
-		}
-		v.Fault("%s is no resource here%s", v.Shown(), suggestTerm(s, "resources", known))
-	}
-	return switchboard.Resource(s)
-}
-
-// readConstraint reads the name of a constraint.
-func (l *loader) readConstraint(v document.Value) switchboard.Constraint {
-	s, ok := v.ReadText()
-	if ok && !l.cfg.Taxonomy.HasConstraint(switchboard.Constraint(s)) {
-		var known []string
-		for _, c := range l.cfg.Taxonomy.Constraints() {
-			known = append(known, string(c))
-		}
-		v.Fault("%s is no constraint here%s", v.Shown(), suggestTerm(s, "constraints", known))
-	}
-	return switchboard.Constraint(s)
-}
-
-// readConstraints reads a list of constraints and returns it sorted.
-func (l *loader) readConstraints(v document.Value) []switchboard.Constraint {
-	var out []switchboard.Constraint
-	for _, t := range v.ReadTexts() {
-		out = append(out, l.readConstraint(t.Value))
-	}
-	slices.Sort(out)
-	return out
 }
 
 // suggestTerm is document.Suggestion for a term that can be added in taxonomy.yaml.

@@ -81,38 +81,6 @@ func readResultBytes(v document.Value, most int, has string) int {
 	return n
 }
 
-// readServerPatterns reads a list of server names and patterns, and returns the servers of known that
-// they match.
-func (l *loader) readServerPatterns(v document.Value, known []string) []string {
-	var out []string
-	for _, t := range v.ReadTexts() {
-		out = append(out, l.matchServers(t.Value, t.String, known)...)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// matchServers returns the servers of known that a pattern matches. A pattern without a match is a
-// fault.
-func (l *loader) matchServers(v document.Value, pattern string, known []string) []string {
-	if !strings.Contains(pattern, "*") {
-		if l.checkServer(v, pattern, known) {
-			return []string{pattern}
-		}
-		return nil
-	}
-	var out []string
-	for _, k := range known {
-		if switchboard.MatchPattern(pattern, k) {
-			out = append(out, k)
-		}
-	}
-	if len(out) == 0 && l.readable {
-		v.Fault("%s matches no server here; %s", document.Shown(pattern), document.ListKnown("servers", known))
-	}
-	return out
-}
-
 // readTenants reads the folder tenants, and creates the tenants from it and from the operator's rows.
 func (l *loader) readTenants() {
 	if l.exists("tenants") && !l.isFolder("tenants") {
@@ -158,17 +126,6 @@ func (l *loader) readTenants() {
 	}
 }
 
-// enabledServers returns the servers that are not disabled.
-func (l *loader) enabledServers(names []string) []switchboard.ServerID {
-	out := make([]switchboard.ServerID, 0, len(names))
-	for _, n := range names {
-		if !l.disabled[n] {
-			out = append(out, switchboard.ServerID(n))
-		}
-	}
-	return out
-}
-
 // localTask requires every tool of every server by name.
 func localTask() *switchboard.Task {
 	return &switchboard.Task{ID: LocalTask, Requirements: []switchboard.Requirement{{Tools: []string{"*/*"}}}}
@@ -187,20 +144,6 @@ func suggestTenant(id string, bounds map[string]*bound) string {
 		return fmt.Sprintf(", or is it %q?", near)
 	}
 	return ""
-}
-
-// readNarrowedServers reads the servers that a tenant selects from its bound.
-func (l *loader) readNarrowedServers(texts []document.TextValue, b *bound) []string {
-	var out []string
-	for _, t := range texts {
-		if !strings.Contains(t.String, "*") && l.readable && !slices.Contains(b.servers, t.String) {
-			t.Fault("%s is not among the servers that the operator allows this tenant%s", t.Shown(), document.Suggestion(t.String, "servers", b.servers))
-			continue
-		}
-		out = append(out, l.matchServers(t.Value, t.String, b.servers)...)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // readTaskName reads the name of one of the tenant's tasks.

@@ -234,16 +234,6 @@ func verbType(to *switchboard.Verb) document.Type {
 	return document.OneOf("verb", func(s string) { *to = switchboard.Verb(s) }, known...)
 }
 
-// resourceType is the type of a resource.
-func (l *loader) resourceType(to *switchboard.Resource) document.Type {
-	return document.Custom("a resource", document.Schema{"type": "string"}, func(v document.Value) { *to = l.readResource(v) })
-}
-
-// constraintsType is the type of a list of constraints.
-func (l *loader) constraintsType(to *[]switchboard.Constraint) document.Type {
-	return document.Texts("a list of constraints", nil).With(func(v document.Value) { *to = l.readConstraints(v) })
-}
-
 // tenantKeys are the keys of a tenant's row in switchboard.yaml.
 func (f mainFile) tenantKeys(b *bound) *document.Keys {
 	return &document.Keys{

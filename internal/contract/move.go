@@ -211,7 +211,7 @@ func (m *move) moveParams(params []byte) ([]byte, error) {
 	return out, nil
 }
 
-// moveArguments returns the object of moveArguments for the other tool.
+// moveArguments returns the object of arguments for the other tool.
 func (m *move) moveArguments(args []byte) ([]byte, error) {
 	d := m.declared
 	out := append(make([]byte, 0, len(args)+64), '{')

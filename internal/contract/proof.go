@@ -1,21 +1,18 @@
 package contract
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/big"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // maxProofSteps limits one proof. A proof that takes longer fails. 20,000 steps take less than 50 ms.
 const maxProofSteps = 20_000
 
-// acceptsAll reports whether it can prove that the schema wider acceptsAll every value that the schema narrower acceptsAll. Both
+// acceptsAll reports whether it can prove that the schema wider accepts every value that the schema narrower accepts. Both
 // are JSON Schemas that decode has read. False means "not proven". The proof is sound but not complete: an unknown
 // keyword counts as a restriction in wider, and as none in narrower.
 //
@@ -23,7 +20,7 @@ const maxProofSteps = 20_000
 // Recursive schemas are proven by coinduction: if the same pair occurs again deeper in the value, it counts as proven,
 // provided that the rest of the proof succeeds.
 func acceptsAll(wider, narrower any) bool {
-	p := &proof{wider: newSchemaDocument(wider), narrower: newSchemaDocument(narrower), stepsLeft: maxProofSteps, open: map[string]int{}}
+	p := &proof{wider: newSchemaDocument(wider), narrower: newSchemaDocument(narrower), stepBudget: stepBudget{stepsLeft: maxProofSteps}, open: map[string]int{}}
 	if !p.comparable() {
 		return false
 	}
@@ -94,25 +91,6 @@ func (p *proof) comparable() bool {
 	return true
 }
 
-// mentions reports whether an object within the value has a member with one of the names. It also returns true if the
-// steps run out.
-func (p *proof) mentions(value any, names ...string) bool {
-	if p.stepsLeft--; p.stepsLeft < 0 {
-		return true
-	}
-	switch value := value.(type) {
-	case []any:
-		return slices.ContainsFunc(value, func(sub any) bool { return p.mentions(sub, names...) })
-	case map[string]any:
-		for name, sub := range value {
-			if slices.Contains(names, name) || p.mentions(sub, names...) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // containsText reports whether an object within the value has a string under one of the names.
 func containsText(value any, names ...string) bool {
 	switch value := value.(type) {
@@ -155,8 +133,8 @@ func (d schemaDocument) resolve(ref string) (schema any, ok bool) {
 
 // A proof is one attempt to prove that wider accepts everything that narrower accepts.
 type proof struct {
+	stepBudget
 	wider, narrower schemaDocument
-	stepsLeft       int            // the remaining steps
 	open            map[string]int // pairs that are being proven, with the depth of the value
 }
 
@@ -228,7 +206,7 @@ func (p *proof) implies(f *facts, schema any, depth int) bool {
 	case bool:
 		return schema || p.possibleTypes(f) == 0
 	case map[string]any:
-		key := p.pairKey(f, schema)
+		key := pairKey(f, schema)
 		if at, met := p.open[key]; met {
 			return at < depth // at the same depth, the schema only refers to itself
 		}
@@ -243,7 +221,7 @@ func (p *proof) implies(f *facts, schema any, depth int) bool {
 }
 
 // pairKey returns a name for f and the schema that is unique within the proof.
-func (p *proof) pairKey(f *facts, schema map[string]any) string {
+func pairKey(f *facts, schema map[string]any) string {
 	ids := make([]uintptr, len(f.schemas))
 	for i, known := range f.schemas {
 		ids[i] = objectID(known)
@@ -292,27 +270,6 @@ func (p *proof) impliesKeywords(f *facts, schema map[string]any, depth int) bool
 	return true
 }
 
-// A typeSet is a set of types of JSON values.
-type typeSet uint8
-
-const (
-	typeNull typeSet = 1 << iota
-	typeBoolean
-	typeInteger
-	typeFraction // a number that is not an integer
-	typeString
-	typeArray
-	typeObject
-
-	typeNumber = typeInteger | typeFraction
-	typeAny    = typeNull | typeBoolean | typeNumber | typeString | typeArray | typeObject
-)
-
-var typeNames = map[string]typeSet{
-	"null": typeNull, "boolean": typeBoolean, "integer": typeInteger, "number": typeNumber,
-	"string": typeString, "array": typeArray, "object": typeObject,
-}
-
 // restrictedTypes returns the types of the values that the keyword can restrict.
 func restrictedTypes(keyword string) typeSet {
 	switch keyword {
@@ -344,27 +301,6 @@ func typesIn(value any) (types typeSet, known bool) {
 		types |= typeNames[name]
 	}
 	return types, len(names) > 0
-}
-
-// typeOf returns the type of a value.
-func typeOf(value any) typeSet {
-	switch value := value.(type) {
-	case nil:
-		return typeNull
-	case bool:
-		return typeBoolean
-	case string:
-		return typeString
-	case []any:
-		return typeArray
-	case map[string]any:
-		return typeObject
-	default:
-		if r := rational(value); r != nil && !r.IsInt() {
-			return typeFraction
-		}
-		return typeInteger
-	}
 }
 
 // possibleTypes returns the types of values that can fit f.
@@ -409,45 +345,7 @@ func (p *proof) possibleValues(f *facts) (values []any, finite bool) {
 	return values, finite
 }
 
-// equal compares two values that decode has read. 1 and 1.0 are the same number.
-func (p *proof) equal(a, b any) bool {
-	if p.stepsLeft--; p.stepsLeft < 0 {
-		return false
-	}
-	switch a := a.(type) {
-	case []any:
-		list, ok := b.([]any)
-		return ok && slices.EqualFunc(a, list, p.equal)
-	case map[string]any:
-		object, ok := b.(map[string]any)
-		return ok && maps.EqualFunc(a, object, p.equal)
-	case nil, bool, string:
-		return a == b
-	}
-	x, y := rational(a), rational(b)
-	return x != nil && y != nil && x.Cmp(y) == 0
-}
-
-func (p *proof) contains(list []any, value any) bool {
-	return slices.ContainsFunc(list, func(v any) bool { return p.equal(v, value) })
-}
-
-// rational returns the exact number, or nil if the value is not a number.
-func rational(value any) *big.Rat {
-	switch n := value.(type) {
-	case int64:
-		return new(big.Rat).SetInt64(n)
-	case float64:
-		return new(big.Rat).SetFloat64(n)
-	case json.Number:
-		if r, ok := new(big.Rat).SetString(string(n)); ok {
-			return r
-		}
-	}
-	return nil
-}
-
-// impliesKeyword reports whether a value that fits f and has one of the types provably fits one impliesKeyword of the schema.
+// impliesKeyword reports whether a value that fits f and has one of the types provably fits one keyword of the schema.
 func (p *proof) impliesKeyword(f *facts, schema map[string]any, keyword string, value any, types typeSet, depth int) bool {
 	switch keyword {
 	case "type":
@@ -627,18 +525,6 @@ func (p *proof) impliesMultipleOf(f *facts, value any, types typeSet) bool {
 	})
 }
 
-// numbersFit reports whether all numbers among the values pass the test. A number without an exact value does not pass.
-func (p *proof) numbersFit(values []any, fits func(*big.Rat) bool) bool {
-	p.stepsLeft -= len(values)
-	return !slices.ContainsFunc(values, func(v any) bool {
-		if typeOf(v)&typeNumber == 0 {
-			return false
-		}
-		n := rational(v)
-		return n == nil || !fits(n)
-	})
-}
-
 // impliesLengthLimit reports whether f has the same limit of a length, or a stricter one.
 func impliesLengthLimit(f *facts, keyword string, value any) bool {
 	limit := rational(value)
@@ -659,45 +545,6 @@ func impliesLengthLimit(f *facts, keyword string, value any) bool {
 func (p *proof) requiresMany(f *facts, value any) bool {
 	least := rational(value)
 	return least != nil && least.Cmp(big.NewRat(int64(len(p.requiredNames(f))), 1)) <= 0
-}
-
-// maxProofPattern and maxProofText limit what is matched in a proof, in bytes.
-const (
-	maxProofPattern = 256
-	maxProofText    = 4 << 10
-)
-
-// sameInBoth matches patterns with the same meaning in ECMA-262, which JSON Schema follows, and in Go, for texts of
-// printable ASCII. Such a pattern has only plain groups, no named classes, and only escapes that both know.
-var sameInBoth = regexp.MustCompile(`^(?:[^\\(\[]|\((?:[^?]|\?:)|\[(?:[^\[\]\\]|\\[dDwWsStnrfv.*+?^$|/\\()\[\]{}-])+\]|\\[dDwWsSbBtnrfv.*+?^$|/\\()\[\]{}-])*$`)
-
-// textsFit reports whether all texts among the values fit one keyword.
-func (p *proof) textsFit(values []any, keyword string, limit any) bool {
-	p.stepsLeft -= len(values)
-	var re *regexp.Regexp
-	if keyword == "pattern" {
-		pattern, _ := limit.(string)
-		var err error
-		if len(pattern) > maxProofPattern || !sameInBoth.MatchString(pattern) {
-			return false
-		}
-		if re, err = regexp.Compile(pattern); err != nil {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(values, func(v any) bool {
-		text, ok := v.(string)
-		if !ok {
-			return false
-		}
-		if re != nil {
-			p.stepsLeft -= len(text)
-			foreign := func(r rune) bool { return r < ' ' || r > '~' }
-			return p.stepsLeft < 0 || len(text) > maxProofText || strings.ContainsFunc(text, foreign) || !re.MatchString(text)
-		}
-		n, length := rational(limit), big.NewRat(int64(utf8.RuneCountInString(text)), 1)
-		return n == nil || keyword == "minLength" && length.Cmp(n) < 0 || keyword == "maxLength" && length.Cmp(n) > 0
-	})
 }
 
 // requiredNames returns the members that every object that fits f has.
@@ -724,7 +571,7 @@ func (f *facts) defaults(name string) bool {
 	})
 }
 
-// elementFacts returns what is known about each elementFacts of an array that fits f.
+// elementFacts returns what is known about each element of an array that fits f.
 func (p *proof) elementFacts(f *facts) *facts {
 	of := &facts{}
 	for _, known := range f.schemas {

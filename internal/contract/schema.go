@@ -198,7 +198,7 @@ func (m *misfit) Error() string {
 	return "at " + strconv.Quote(jsonPointer(at...)) + ": " + m.want
 }
 
-// jsonPointer returns the JSON jsonPointer of names.
+// jsonPointer returns the JSON pointer of names.
 func jsonPointer(names ...string) string {
 	var b strings.Builder
 	for _, n := range names {

@@ -74,13 +74,6 @@ func (u Unfit) Why(id switchboard.ToolID) string {
 type Candidate struct {
 	Tool *switchboard.Tool
 
-	// Marks is for the stages of package matcher only, which define its meaning.
-	Marks uint64
-
-	// Index is the tool's index among all tools of the tenant, from 0, in the order of ids. With it, later stages need
-	// not search for the tool or compare ids. A first stage that does not know it leaves it 0 for all candidates.
-	Index int32
-
 	// Place and Score are set by the ranking. Place is the server's position in the row that prefers it, from 1; 0 if
 	// no row does.
 	Place int32

@@ -44,8 +44,8 @@ func (w world) Named(pattern string) (found []*switchboard.Tool) {
 }
 
 func (w world) pipeline() decide.Pipeline {
-	x := matcher.New(w, w.tax)
-	return decide.Pipeline{x.Filter(), x.Prune(), ranking.New(w.tenant.Ranking, w.tools)}
+	x := matcher.New(w)
+	return decide.Pipeline{x.Filter(), matcher.Prune(), ranking.New(w.tenant.Ranking, w.tools)}
 }
 
 func (w world) shuffled(t *rapid.T) world {

@@ -228,8 +228,8 @@ func (r *real) tasks(n int) []*switchboard.Task {
 // pipeline returns the stages that a gateway would build for the tenant.
 func (r *real) pipeline(tenant *switchboard.Tenant, s *catalog.Snapshot) (decide.Pipeline, decide.Snapshot) {
 	view := s.For(tenant)
-	x := matcher.New(view, r.tax)
-	return decide.Pipeline{x.Filter(), x.Prune(), ranking.New(tenant.Ranking, view.Named("*/*"))}, decide.Snapshot{Catalog: view.Digest()}
+	x := matcher.New(view)
+	return decide.Pipeline{x.Filter(), matcher.Prune(), ranking.New(tenant.Ranking, view.Named("*/*"))}, decide.Snapshot{Catalog: view.Digest()}
 }
 
 const realTenants = 4

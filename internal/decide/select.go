@@ -52,7 +52,7 @@ type Selected struct {
 	Judgments []*switchboard.Judgment
 
 	// Equivalents are the tools that calls of Tool may move to. They follow from the decision and from the declared
-	// equivalents, and are not recorded. Decide leaves them empty; package app fills them in.
+	// equivalents, and are not recorded. Decide leaves them empty; package bind fills them in.
 	Equivalents []switchboard.Equivalent
 
 	// Others are the first few candidates of the same requirements on other servers. They are not recorded either.
@@ -100,7 +100,7 @@ func (s *scratch) release() {
 	scratches.Put(s)
 }
 
-// addSelected records that requirement i addSelected cs.
+// addSelected records that requirement i selected cs.
 func (s *scratch) addSelected(i int, cs []Candidate) {
 	before := len(s.tools) // only earlier requirements count, because a requirement selects each tool once
 	for _, c := range cs {

@@ -3,6 +3,7 @@ package document
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -21,9 +22,7 @@ func mapSchema(keys *Keys) Schema {
 	properties, required := Schema{}, []string{}
 	for _, r := range keys.Rows {
 		s := Schema{}
-		for k, v := range r.Type.jsonSchema() {
-			s[k] = v
-		}
+		maps.Copy(s, r.Type.jsonSchema())
 		s["description"] = r.Doc
 		properties[r.Key] = s
 		if r.Required != "" {

@@ -162,9 +162,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.serve()
 }
 
-// endsUnchecked reports whether Heads cannot tell where r ends, which is so after a
+// endsUnchecked reports whether httphead.Checker cannot tell where r ends, which is so after a
 // Transfer-Encoding. net/http removes that header from HTTP/1.0 requests, so all of those count.
-// Nothing that follows on the connection may be read: Heads relies on that.
+// Nothing that follows on the connection may be read: the Checker relies on that.
 func endsUnchecked(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
 }

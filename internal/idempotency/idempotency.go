@@ -177,15 +177,23 @@ func Sent(next switchboard.Caller) switchboard.Caller {
 		if c.Once == nil {
 			return next.Call(ctx, c)
 		}
-		was := c.Once.Sent
-		c.Once.Sent = true // set before the call, since the call may panic
+		sent, ok := ctx.Value(sentKey{}).(*bool)
+		if !ok {
+			return next.Call(ctx, c)
+		}
+		was := *sent
+		*sent = true // set before the call, since the call may panic
 		r, err := next.Call(ctx, c)
 		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Unsent {
-			c.Once.Sent = was
+			*sent = was
 		}
 		return r, err
 	})
 }
+
+// sentKey is the key of a *bool in the context of a call with a key: the call may have reached a server. Sent sets it,
+// one attempt after the other.
+type sentKey struct{}
 
 // refuseWith returns a Caller that makes no call and returns the error.
 func refuseWith(why error) switchboard.Caller {
@@ -287,19 +295,19 @@ func (k *Keys) makeCall(ctx context.Context, c *switchboard.Call, own *keyClaim,
 			return ask(ctx, method, params)
 		}
 	}
-	ended := false
+	ended, sent := false, false
 	defer func() {
 		var outcome *keyRecord
 		switch {
 		case ended:
-			outcome = outcomeOf(c, r, err)
-		case c.Once.Sent: // next.Call panicked
+			outcome = outcomeOf(c, sent, r, err)
+		case sent: // next.Call panicked
 			outcome = &keyRecord{Kind: kindUnknown, Tool: c.Tool.ID}
 		}
 		stop()
 		k.finish(own, outcome)
 	}()
-	r, err = next.Call(ctx, &mine)
+	r, err = next.Call(context.WithValue(ctx, sentKey{}, &sent), &mine)
 	ended = true
 	return r, err
 }

@@ -67,9 +67,9 @@ func decode(data []byte) *keyRecord {
 	return r
 }
 
-// outcomeOf returns the record of a call that ended with r and err. It is nil if the key is free again
+// outcomeOf returns the record of a call that ended with r and err. sent says that it may have reached a server. It is nil if the key is free again
 // because nothing was executed: the call reached no server, or the server asks for input before it begins.
-func outcomeOf(c *switchboard.Call, r switchboard.Result, err error) *keyRecord {
+func outcomeOf(c *switchboard.Call, sent bool, r switchboard.Result, err error) *keyRecord {
 	out := &keyRecord{Tool: c.Tool.ID, Moved: r.Moved}
 	if r.Moved != nil {
 		out.Tool = r.Moved.To
@@ -85,7 +85,7 @@ func outcomeOf(c *switchboard.Call, r switchboard.Result, err error) *keyRecord 
 		out.Kind, out.body = kindResult, r.JSON
 	case failure:
 		out.Kind, out.Server, out.Modern, out.body = kindFailure, server.Server, server.Modern, server.Object
-	case !c.Once.Sent:
+	case !sent:
 		return nil
 	case refusal && own.Code == switchboard.CodeRateLimit: // the server's own rate limit: it did not begin the call
 		return nil

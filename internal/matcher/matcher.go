@@ -39,35 +39,24 @@ type Catalog interface {
 	Named(pattern string) []*switchboard.Tool
 }
 
-// An Index is a catalog with a cache of the results of its stages. It is safe for concurrent use.
+// An Index is a catalog with a cache of its answers. It is safe for concurrent use.
 type Index struct {
-	catalog  Catalog
-	allTools []*switchboard.Tool
-	bits     map[switchboard.Constraint]uint64 // one bit for each of the first 63 constraints
+	catalog Catalog
 
 	mu    sync.RWMutex
 	cache map[catalogQuery][]decide.Candidate
 }
 
-// A query is a question to the catalog: a verb and resource, or a pattern.
+// A catalogQuery is a question to the catalog: a verb and resource, or a pattern.
 type catalogQuery struct {
 	verb     switchboard.Verb
 	resource switchboard.Resource
 	pattern  string
 }
 
-// New returns an Index of the catalog. Comparison is fast for the first 63 constraints of tax, and slower for all
-// others.
-func New(catalog Catalog, tax *switchboard.Taxonomy) *Index {
-	all := slices.Clone(catalog.Named("*/*"))
-	slices.SortFunc(all, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
-	x := &Index{catalog: catalog, allTools: all, bits: map[switchboard.Constraint]uint64{}, cache: map[catalogQuery][]decide.Candidate{}}
-	for i, c := range tax.Constraints() {
-		if i < 63 { // the last bit is vouchedReadOnly
-			x.bits[c] = 1 << i
-		}
-	}
-	return x
+// New returns an Index of the catalog.
+func New(catalog Catalog) *Index {
+	return &Index{catalog: catalog, cache: map[catalogQuery][]decide.Candidate{}}
 }
 
 // Filter returns the stage that finds a requirement's candidates. It refuses a requirement by name if the tenant may
@@ -75,7 +64,7 @@ func New(catalog Catalog, tax *switchboard.Taxonomy) *Index {
 func (x *Index) Filter() decide.Stage { return filterStage{x} }
 
 // Prune returns the stage that drops candidates without a required constraint.
-func (x *Index) Prune() decide.Stage { return pruneStage{x} }
+func Prune() decide.Stage { return pruneStage{} }
 
 type filterStage struct{ *Index }
 
@@ -99,9 +88,9 @@ func (x *Index) cachedCandidates(q catalogQuery) []decide.Candidate {
 		return found
 	}
 	if q.pattern != "" {
-		found = x.makeCandidates(x.catalog.Named(q.pattern))
+		found = makeCandidates(x.catalog.Named(q.pattern))
 	} else {
-		found = x.makeCandidates(x.catalog.Match(q.verb, q.resource))
+		found = makeCandidates(x.catalog.Match(q.verb, q.resource))
 	}
 	if len(found) == 0 {
 		return nil // not cached: the number of possible queries has no limit, but the number of those with a result has
@@ -145,21 +134,13 @@ func (x *Index) candidatesByName(q *decide.Question, in []decide.Candidate, drop
 	return in, nil
 }
 
-// makeCandidates makes the tools makeCandidates, in the order of their ids, and marks them with the constraints that they
-// carry.
-func (x *Index) makeCandidates(tools []*switchboard.Tool) []decide.Candidate {
+// makeCandidates returns the tools as candidates, in the order of their ids.
+func makeCandidates(tools []*switchboard.Tool) []decide.Candidate {
 	found := make([]decide.Candidate, len(tools))
 	for i, t := range tools {
-		found[i] = decide.Candidate{Tool: t, Marks: x.carriedBits(t)}
+		found[i] = decide.Candidate{Tool: t}
 	}
 	slices.SortFunc(found, compareIDs)
-	at := 0
-	for i := range found {
-		// Both lists are sorted, and found is a part of x.all.
-		n, _ := slices.BinarySearchFunc(x.allTools[at:], found[i].Tool.ID, func(t *switchboard.Tool, id switchboard.ToolID) int { return t.ID.Compare(id) })
-		at += n
-		found[i].Index = int32(at)
-	}
 	return found
 }
 

@@ -80,15 +80,6 @@ func requirement(line string) *switchboard.Requirement {
 	return &switchboard.Requirement{Verb: c.Verb, Resource: c.Resource, Constraints: c.Constraints}
 }
 
-func taxonomy(t *testing.T, constraints ...switchboard.Constraint) *switchboard.Taxonomy {
-	t.Helper()
-	tax, err := switchboard.NewTaxonomy(nil, constraints)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tax
-}
-
 // apply runs filter and prune, and returns the remaining and the dropped tools.
 func apply(t *testing.T, x *matcher.Index, r *switchboard.Requirement) (on, dropped []string) {
 	t.Helper()
@@ -100,7 +91,7 @@ func applyFor(t *testing.T, x *matcher.Index, r *switchboard.Requirement, tenant
 	t.Helper()
 	q := &decide.Question{Tenant: tenant, Principal: who, Task: &switchboard.Task{ID: "t"}, Requirement: r}
 	left := []decide.Candidate(nil)
-	for _, s := range []decide.Stage{x.Filter(), x.Prune()} {
+	for _, s := range []decide.Stage{x.Filter(), matcher.Prune()} {
 		var err error
 		left, err = s.Apply(t.Context(), q, left, func(c decide.Candidate, why decide.Reason) {
 			dropped = append(dropped, c.Tool.ID.String()+": "+s.Name()+": "+why.String())
@@ -176,7 +167,7 @@ func TestPruneKeepsToolsThatCarryTheConstraintsInEveryCapability(t *testing.T) {
 		{"by name, and it says nothing of itself", nil, "tools a/x", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", tt.tool...)}, new(int)}, taxonomy(t))
+			x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", tt.tool...)}, new(int)})
 			on, dropped := apply(t, x, requirement(tt.wants))
 			var want []string
 			if tt.lacks != "" {
@@ -220,7 +211,7 @@ func TestAttack6ThatAToolIsReadonlyCountsOnlyByTheWordOfAPerson(t *testing.T) {
 		if tt.kept != "" {
 			one.Kept = []switchboard.Capability{{Verb: "read", Resource: "aws", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Source: tt.kept}}
 		}
-		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)}, taxonomy(t))
+		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)})
 		on, dropped := applyFor(t, x, requirement("read fs readonly"), &switchboard.Tenant{Trust: tt.row}, tt.who)
 		if goes := len(on) == 1; goes != (tt.drops == "") || !goes && !strings.HasPrefix(dropped[0], tt.drops) {
 			t.Errorf("%s: %q remain, %q dropped", name, on, dropped)
@@ -247,7 +238,7 @@ func TestNames16AToolWhoseResultsAreRedactedOfAllPersonalDataIsPIISafe(t *testin
 	} {
 		one := tool(t, "a/x", "read fs", "kept", "write aws")
 		one.Redact = tt.redact
-		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)}, taxonomy(t))
+		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)})
 		on, dropped := apply(t, x, requirement(tt.wants))
 		if goes := len(on) == 1; goes != (tt.lacks == "") || !goes && dropped[0] != "a/x: prune: "+tt.lacks {
 			t.Errorf("redacted by %v, %s required: %q remain, %q dropped", tt.redact, tt.wants, on, dropped)
@@ -256,7 +247,7 @@ func TestNames16AToolWhoseResultsAreRedactedOfAllPersonalDataIsPIISafe(t *testin
 }
 
 func TestAToolWithoutCapabilitiesCarriesNoConstraint(t *testing.T) {
-	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)}, taxonomy(t))
+	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)})
 	r := requirement("tools a/x")
 	r.Constraints = []switchboard.Constraint{switchboard.ReadOnly}
 	on, dropped := apply(t, x, r)
@@ -265,21 +256,14 @@ func TestAToolWithoutCapabilitiesCarriesNoConstraint(t *testing.T) {
 	}
 }
 
-func TestConstraintsWithoutABitCountToo(t *testing.T) {
-	var many []switchboard.Constraint
-	for i := range 100 {
-		many = append(many, switchboard.Constraint("c"+string(rune('a'+i/26))+string(rune('a'+i%26))))
-	}
-	last := many[len(many)-1]
-	for _, tax := range []*switchboard.Taxonomy{taxonomy(t, many...), taxonomy(t)} {
-		x := matcher.New(shelf{[]*switchboard.Tool{
-			tool(t, "a/with", "read fs "+string(last)+" readonly"),
-			tool(t, "a/without", "read fs readonly"),
-		}, new(int)}, tax)
-		on, dropped := apply(t, x, requirement("read fs "+string(last)+" readonly"))
-		if !slices.Equal(on, []string{"a/with"}) || len(dropped) != 1 {
-			t.Errorf("%q remain, %q dropped", on, dropped)
-		}
+func TestConstraintsOfTheTaxonomyFileCountToo(t *testing.T) {
+	x := matcher.New(shelf{[]*switchboard.Tool{
+		tool(t, "a/with", "read fs eu_only readonly"),
+		tool(t, "a/without", "read fs readonly"),
+	}, new(int)})
+	on, dropped := apply(t, x, requirement("read fs eu_only readonly"))
+	if !slices.Equal(on, []string{"a/with"}) || len(dropped) != 1 {
+		t.Errorf("%q remain, %q dropped", on, dropped)
 	}
 }
 
@@ -296,7 +280,7 @@ func TestToolsByName(t *testing.T) {
 		{"no partial match", "tools fs/read nope/*", nil, []string{"fs/read: filter: no tool is named nope/*, which the requirement names too"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			on, dropped := apply(t, matcher.New(shelf{tools, new(int)}, taxonomy(t)), requirement(tt.wants))
+			on, dropped := apply(t, matcher.New(shelf{tools, new(int)}), requirement(tt.wants))
 			if !slices.Equal(on, tt.on) || !slices.Equal(dropped, tt.dropped) {
 				t.Errorf("%q remain, %q dropped; want %q and %q", on, dropped, tt.on, tt.dropped)
 			}
@@ -306,7 +290,7 @@ func TestToolsByName(t *testing.T) {
 
 func TestByNameIsRefusedToATenantThatMayNotUseNames(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
-	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)}, taxonomy(t))
+	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)})
 	q := &decide.Question{Tenant: &switchboard.Tenant{}, Task: &switchboard.Task{ID: "t"}, Requirement: requirement("tools a/*")}
 	on, err := x.Filter().Apply(t.Context(), q, nil, decide.Ignore)
 	refusal, ok := errors.AsType[*switchboard.Error](err)
@@ -317,7 +301,7 @@ func TestByNameIsRefusedToATenantThatMayNotUseNames(t *testing.T) {
 
 func TestTheCatalogIsQueriedOnceForEachAnswer(t *testing.T) {
 	asked := 0
-	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", "read fs")}, &asked}, taxonomy(t))
+	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", "read fs")}, &asked})
 	q := &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: requirement("read fs")}
 	asked = 0
 	for range 5 {
@@ -338,20 +322,18 @@ type heap []*switchboard.Tool
 func (h heap) Match(switchboard.Verb, switchboard.Resource) []*switchboard.Tool { return h[1:] }
 func (h heap) Named(string) []*switchboard.Tool                                 { return h }
 
-func TestTheIndexOfACandidateDoesNotDependOnTheOrderOfTheCatalog(t *testing.T) {
+func TestCandidatesAreInTheOrderOfTheirIDs(t *testing.T) {
 	h := heap{tool(t, "b/x", "read fs"), tool(t, "c/x", "read fs"), tool(t, "a/z", "read fs"), tool(t, "a/y", "read fs")}
 	r := requirement("read fs")
-	in, err := matcher.New(h, taxonomy(t)).Filter().Apply(t.Context(), &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: r}, nil, decide.Ignore)
+	in, err := matcher.New(h).Filter().Apply(t.Context(), &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: r}, nil, decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int32{"a/y": 0, "a/z": 1, "c/x": 3}
+	var got []string
 	for _, c := range in {
-		if id := c.Tool.ID.String(); c.Index != want[id] {
-			t.Errorf("%s is at %d, want %d", id, c.Index, want[id])
-		}
+		got = append(got, c.Tool.ID.String())
 	}
-	if len(in) != len(want) {
-		t.Errorf("%d candidates, want %d", len(in), len(want))
+	if want := []string{"a/y", "a/z", "c/x"}; !slices.Equal(got, want) {
+		t.Errorf("candidates are %q, want %q", got, want)
 	}
 }

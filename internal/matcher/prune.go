@@ -11,73 +11,36 @@ import (
 // StagePrune is the name of the stage that drops tools that lack a constraint.
 const StagePrune = "prune"
 
-type pruneStage struct{ *Index }
+type pruneStage struct{}
 
 // Name implements decide.Stage.
 func (pruneStage) Name() string { return StagePrune }
 
 // Apply implements decide.Stage.
-func (p pruneStage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
+func (pruneStage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
 	want := q.Requirement.Constraints
 	if len(want) == 0 {
 		return in, nil
 	}
-	need, all := p.constraintBits(want)
 	vouched := slices.Contains(want, switchboard.ReadOnly) && q.Tenant.TrustFor(q.Principal) != switchboard.TrustDeclared
-	if vouched {
-		need |= vouchedReadOnly
-	}
 	on := in[:0]
 	for i := range in {
 		c := &in[i]
-		if all && c.Marks&need == need {
-			on = append(on, *c)
-			continue
-		}
 		why, lacks := missingConstraint(c.Tool, want)
 		if !lacks && vouched {
 			why, lacks = unvouchedCapability(c.Tool)
 		}
-		if !lacks {
-			on = append(on, *c)
-		} else {
+		if lacks {
 			drop(*c, why)
+		} else {
+			on = append(on, *c)
 		}
 	}
 	return on, nil
 }
 
-// constraintBits returns the bits of the constraints, and whether every constraint has a bit.
-func (x *Index) constraintBits(cs []switchboard.Constraint) (mask uint64, all bool) {
-	for _, c := range cs {
-		bit, ok := x.bits[c]
-		if !ok {
-			return 0, false
-		}
-		mask |= bit
-	}
-	return mask, true
-}
-
-// vouchedReadOnly is the bit of a tool with every capability vouched for by a person. It means nothing without the bit
-// of readonly.
-const vouchedReadOnly = 1 << 63
-
-// carriedBits returns the bits of the constraints that every capability of the tool carriedBits. It agrees with lack.
-func (x *Index) carriedBits(t *switchboard.Tool) (marks uint64) {
-	for c, bit := range x.bits {
-		if _, lacks := missingConstraint(t, []switchboard.Constraint{c}); !lacks {
-			marks |= bit
-		}
-	}
-	if _, lacks := unvouchedCapability(t); !lacks {
-		marks |= vouchedReadOnly
-	}
-	return marks
-}
-
-// missingConstraint returns the first of the wanted constraints that some capability of the tool does not carry, with the first such
-// capability. If Switchboard enforces a constraint on the tool, every capability carries it.
+// missingConstraint returns the first of the wanted constraints that some capability of the tool does not carry, with
+// the first such capability. If Switchboard enforces a constraint on the tool, every capability carries it.
 func missingConstraint(t *switchboard.Tool, want []switchboard.Constraint) (decide.Reason, bool) {
 	for _, c := range want {
 		if t.Enforces(c) {

@@ -12,18 +12,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 func TestEveryBuiltinIsQuickOrHasACost(t *testing.T) {
 	for _, b := range Capabilities().Builtins {
-		if !strings.HasPrefix(b.Name, "test.") && !quickBuiltins[b.Name] && builtinCosts[b.Name] == nil {
+		if !strings.HasPrefix(b.Name, "test.") && !cost.IsLimited(b.Name) {
 			t.Errorf("nothing bounds %s", b.Name)
-		}
-	}
-	for name := range builtinCosts {
-		if topdown.GetBuiltin(name) == nil {
-			t.Errorf("%s is not a builtin", name)
 		}
 	}
 }
@@ -56,7 +52,7 @@ func TestABuiltinThatCouldTakeTooLongIsNotStarted(t *testing.T) {
 		"the same, replaced":                       {`regex.replace(x, "(a?){500}(a?){499}b", "c")`, a(1000_000), "instructions on"},
 		"the same, with submatches":                {`regex.find_all_string_submatch_n("(a?){500}(a?){499}b", x, -1)`, a(1000_000), "instructions on"},
 		"repetitions beside repetitions":           {`regex.match(replace(x, "a", "(b{1000})"), x)`, a(100), "the most is"},
-		"the client's own pattern":                 {`regex.match(x, "abc")`, a(maxPattern + 1), "a pattern of"},
+		"the client's own pattern":                 {`regex.match(x, "abc")`, a(cost.MaxPattern + 1), "a pattern of"},
 		"what is put in the place of each match":   {`regex.replace(x, "a", concat("", [x, x]))`, a(1 << 14), "its result has more than"},
 		"a template with repetitions":              {`regex.template_match("urn:<(a{1,900}){1,1}>", x, "<", ">")`, a(1 << 16), "instructions on"},
 		"two globs that may meet in many ways":     {`regex.globs_match(x, "a*b*c*d*e*f*g*")`, `"` + strings.Repeat("a*", 30) + `"`, "repetitions"},
@@ -166,7 +162,7 @@ func TestWhileAnEvaluationIsOverdueItsTenantBeginsNoOther(t *testing.T) {
 		acme, other := e.shareOf("acme"), e.shareOf("other")
 		end := make(chan struct{})
 		began := time.Now()
-		if _, err := e.evalBeside(t.Context(), acme, slow(end)); !errors.Is(err, errTime) || time.Since(began) != time.Second {
+		if _, err := e.evalBeside(t.Context(), acme, slow(end)); !errors.Is(err, cost.ErrTime) || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		if _, err := e.evalBeside(t.Context(), acme, quick); !errors.Is(err, errOverdue) {
@@ -196,7 +192,7 @@ func TestTheNumberOfOverdueEvaluationsIsLimited(t *testing.T) {
 		e.maxOverdue = 2
 		end := make(chan struct{})
 		for i := range 2 {
-			if _, err := e.evalBeside(t.Context(), e.shareOf(switchboard.TenantID(fmt.Sprint("bad", i))), slow(end)); !errors.Is(err, errTime) {
+			if _, err := e.evalBeside(t.Context(), e.shareOf(switchboard.TenantID(fmt.Sprint("bad", i))), slow(end)); !errors.Is(err, cost.ErrTime) {
 				t.Error(err)
 			}
 		}
@@ -259,44 +255,5 @@ func TestACallerThatStopsWaitingStopsItsEvaluation(t *testing.T) {
 			t.Errorf("%d are overdue", ranOver)
 		}
 		time.Sleep(2 * idleTime)
-	})
-}
-
-// BenchmarkCost measures the cost of counting one call of a quick builtin.
-func BenchmarkCost(b *testing.B) {
-	for name, c := range map[string]struct {
-		builtin  string
-		operands []*ast.Term
-	}{
-		"plus":        {"plus", []*ast.Term{ast.IntNumberTerm(3), ast.IntNumberTerm(4)}},
-		"concat":      {"concat", []*ast.Term{ast.StringTerm("/"), ast.ArrayTerm(ast.StringTerm("srv"), ast.StringTerm("data"))}},
-		"regex.match": {"regex.match", []*ast.Term{ast.StringTerm(`^[a-z]+$`), ast.StringTerm("abcdefgh")}},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, why := builtinCosts[c.builtin](c.operands); why != "" {
-					b.Fatal(why)
-				}
-			}
-		})
-	}
-}
-
-func FuzzTheCostOfAPatternIsCountedBeforeItIsCompiled(f *testing.F) {
-	for _, s := range []string{"(a?){500}(a?){499}b", "^[a-z]+$", "((a{9}){9}){9}", "(", `\pL{3,}`, "a|b|[^c]"} {
-		f.Add(s, "aaab")
-	}
-	f.Fuzz(func(t *testing.T, pattern, text string) {
-		p := programOf(pattern)
-		if p.why == "" && p.re != nil && p.size < 1 {
-			t.Errorf("%q has %v instructions", pattern, p.size)
-		}
-		if len(text) < 1<<10 && p.re != nil && p.size < 1<<10 { // the computed cost must be enough for the work
-			s := regexSearch{pattern, text, "", -1}
-			if err := s.rehearse("regex.find_n", nil); err != nil {
-				t.Error(err)
-			}
-		}
 	})
 }

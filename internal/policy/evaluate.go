@@ -19,6 +19,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -30,7 +31,7 @@ const DefaultTimeLimit = time.Second
 // use.
 //
 // Each tenant may run a few evaluations at once, so that one tenant leaves processors to the
-// others. An evaluation with builtins that cannot be stopped (see cost.go) runs on another
+// others. An evaluation with builtins that cannot be stopped (see package cost) runs on another
 // goroutine than its caller, and can continue after its time limit. It is overdue then, and still
 // counts as running until it ends. While an evaluation of a tenant is overdue, that tenant starts
 // no other of this kind. While the maximum of all tenants is overdue, no tenant does.
@@ -93,7 +94,6 @@ type evalResult struct {
 type rawAnswer struct{ allowed, deny, obligations *ast.Term }
 
 var (
-	errTime    = errors.New("it took longer than it may")
 	errCrowded = errors.New("too many evaluations are running")
 	errOverdue = errors.New("an evaluation of this tenant exceeded its time limit and still runs; no other starts until it ends")
 )
@@ -101,7 +101,7 @@ var (
 // wasStopped reports whether the evaluation failed for a reason outside the policy, or because of
 // its time limit. Then it is of no use to ask again.
 func wasStopped(err error) bool {
-	return errors.Is(err, errTime) || errors.Is(err, errCrowded) || errors.Is(err, errOverdue) ||
+	return errors.Is(err, cost.ErrTime) || errors.Is(err, errCrowded) || errors.Is(err, errOverdue) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -128,7 +128,7 @@ func (e *Engine) eval(ctx context.Context, s *tenantShare, l layerView, in *ast.
 	timer := time.AfterFunc(e.timeLimit, cancel.Cancel)
 	r, err = l.evaluate(in, now, cancel, nil)
 	if !timer.Stop() && topdown.IsCancel(err) {
-		return nil, fmt.Errorf("%w: %v", errTime, e.timeLimit)
+		return nil, fmt.Errorf("%w: %v", cost.ErrTime, e.timeLimit)
 	}
 	return r, err
 }
@@ -181,7 +181,7 @@ func (e *Engine) evalBeside(ctx context.Context, s *tenantShare, ask func(topdow
 	case o := <-done:
 		return o.raw, o.err
 	case <-over:
-		return nil, fmt.Errorf("%w: %v", errTime, e.timeLimit)
+		return nil, fmt.Errorf("%w: %v", cost.ErrTime, e.timeLimit)
 	case <-ctx.Done():
 		cancel.Cancel()
 		return nil, ctx.Err()
@@ -297,7 +297,7 @@ func (l *Layer) evaluate(in *ast.Term, now time.Time, cancel topdown.Cancel, tra
 			r, err = nil, fmt.Errorf("it panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	ctx := context.WithValue(context.Background(), meterKey{}, &stepMeter{})
+	ctx := cost.WithMeter(context.Background())
 	txn, err := l.store.NewTransaction(ctx, storage.TransactionParams{Context: nil})
 	if err != nil {
 		return nil, err
@@ -377,7 +377,7 @@ func randomSeed(now time.Time) io.Reader {
 }
 
 func isCost(err error) bool {
-	_, ok := errors.AsType[*costError](err)
+	_, ok := errors.AsType[*cost.RefusedError](err)
 	return ok
 }
 

@@ -61,7 +61,7 @@ func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller
 			note(c, p, now, r)
 		}
 		if r.Err != nil {
-			return switchboard.Result{}, p.hideArguments(p.markLater(ctx, r.Err, c, now), c)
+			return switchboard.Result{}, p.hideArguments(callJudge{p, c, now}.markLater(ctx, r.Err), c)
 		}
 		r.Obligations.Detect = union(r.Obligations.Detect, enforcedDetectors(c))
 		if r.Obligations.None() {
@@ -93,13 +93,13 @@ var laterDelays = []time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour, 12 * 
 
 // markLater sets Later in err, a denial of the call, if only the clock denies it: the same call is
 // allowed at another time.
-func (p *Policy) markLater(ctx context.Context, err error, c *switchboard.Call, now time.Time) error {
+func (j callJudge) markLater(ctx context.Context, err error) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || own.Code != switchboard.CodeDenied || !p.ReadsClock() {
+	if !ok || own.Code != switchboard.CodeDenied || !j.policy.ReadsClock() {
 		return err
 	}
 	for _, by := range laterDelays {
-		if p.Rule(ctx, c, now.Add(by)).Err == nil {
+		if j.policy.Rule(ctx, j.call, j.now.Add(by)).Err == nil {
 			told := *own
 			told.Later = true
 			return &told
@@ -108,50 +108,70 @@ func (p *Policy) markLater(ctx context.Context, err error, c *switchboard.Call, 
 	return err
 }
 
+// A callJudge asks a policy about one call at one instant.
+type callJudge struct {
+	policy *Policy
+	call   *switchboard.Call
+	now    time.Time
+}
+
 // Rule says whether the call may be made, and under which obligations. It does not carry them out.
 func (p *Policy) Rule(ctx context.Context, c *switchboard.Call, now time.Time) (r Ruling) {
 	if len(p.layers) == 0 {
 		return r
 	}
-	for _, j := range c.Judgments {
-		if m, ok := j.Memory.(*judgmentMemory); ok && m.policy != p {
+	j := callJudge{p, c, now}
+	if c.Tool == nil {
+		r = j.ruleOnItem(ctx)
+	} else {
+		r = j.ruleOnTool(ctx)
+	}
+	for _, judgment := range c.Judgments {
+		if m, ok := judgment.Memory.(*judgmentMemory); ok && m.policy != p {
 			r.Mixed = true
 		}
 	}
-	if c.Tool == nil {
-		r.Obligations, r.Asked, r.Err = p.permitServer(ctx, c, now)
-		if r.Err == nil {
-			var more switchboard.Obligations
-			more, r.Err = p.permitItem(ctx, c, now)
-			r.Asked = true
-			addObligations(&r.Obligations, more)
-		}
-		r.Err = p.refuseUnsupported(r)
+	r.Err = refuseUnsupported(r)
+	return r
+}
+
+// ruleOnItem rules on a call of an item that is not a tool.
+func (j callJudge) ruleOnItem(ctx context.Context) (r Ruling) {
+	r.Obligations, r.Asked, r.Err = j.permitServer(ctx)
+	if r.Err != nil {
 		return r
 	}
-	if len(c.Judgments) == 0 {
+	var more switchboard.Obligations
+	more, r.Err = j.permitItem(ctx)
+	r.Asked = true
+	addObligations(&r.Obligations, more)
+	return r
+}
+
+// ruleOnTool rules on a call of a tool. Each judgment that selected the tool must permit the call.
+func (j callJudge) ruleOnTool(ctx context.Context) (r Ruling) {
+	if len(j.call.Judgments) == 0 {
 		r.Err = noSuchTool(errors.New("it was never judged"))
 	}
-	for _, j := range c.Judgments {
-		m, ok := j.Memory.(*judgmentMemory)
+	for _, judgment := range j.call.Judgments {
+		m, ok := judgment.Memory.(*judgmentMemory)
 		if !ok {
 			r.Err = noSuchTool(errors.New("it was never judged"))
-			break
+			return r
 		}
-		more, asked, err := p.permitTool(ctx, c, j, m, now)
+		more, asked, err := j.permitTool(ctx, judgment, m)
 		r.Asked = r.Asked || asked
 		if err != nil {
 			r.Err = err
-			break
+			return r
 		}
 		addObligations(&r.Obligations, more)
 	}
-	r.Err = p.refuseUnsupported(r)
 	return r
 }
 
 // refuseUnsupported refuses a call with an obligation that Switchboard cannot carry out.
-func (p *Policy) refuseUnsupported(r Ruling) error {
+func refuseUnsupported(r Ruling) error {
 	if r.Err == nil && len(r.Obligations.Notify) > 0 {
 		return denialError(&Denial{Code: switchboard.CodeObligation, Reasons: []string{fmt.Sprintf("notify %q: Switchboard cannot notify anyone yet", r.Obligations.Notify)}})
 	}
@@ -164,33 +184,33 @@ func Judged(task *switchboard.Task, r *switchboard.Requirement, candidates []*sw
 	return &switchboard.Judgment{Requirement: r, Candidates: candidates, Memory: &judgmentMemory{task: task}}
 }
 
-func (p *Policy) permitTool(ctx context.Context, c *switchboard.Call, j *switchboard.Judgment, m *judgmentMemory, now time.Time) (o switchboard.Obligations, asked bool, err error) {
+func (j callJudge) permitTool(ctx context.Context, judgment *switchboard.Judgment, m *judgmentMemory) (o switchboard.Obligations, asked bool, err error) {
 	ask := func(layerView) bool { return true }
-	fits := m.matches(p, c.Principal)
+	fits := m.matches(j.policy, j.call.Principal)
 	if fits {
 		if m.lastingObligations != nil {
-			if at := slices.IndexFunc(j.Candidates, func(t *switchboard.Tool) bool { return t.ID == c.Tool.ID }); at >= 0 {
+			if at := slices.IndexFunc(judgment.Candidates, func(t *switchboard.Tool) bool { return t.ID == j.call.Tool.ID }); at >= 0 {
 				o = m.lastingObligations[at]
 			}
 		}
-		if p.reads == 0 {
+		if j.policy.reads == 0 {
 			return o, false, nil
 		}
 		ask = mayChange
 	}
-	if !fits || p.reads&^readsCall != 0 {
+	if !fits || j.policy.reads&^readsCall != 0 {
 		// If the tool may not be listed now, it does not exist for this principal.
-		q, at := m.rebuildQuestion(p, j, c.Tool, PhaseList, c.Principal, now)
-		if why := p.verdictAt(ctx, &q, at, ask).Denied; why != nil {
+		q, at := m.rebuildQuestion(j.policy, judgment, j.call.Tool, PhaseList, j.call.Principal, j.now)
+		if why := j.policy.verdictAt(ctx, &q, at, ask).Denied; why != nil {
 			if why.Code == switchboard.CodeDenied {
 				return o, true, noSuchTool(errors.New(why.String()))
 			}
 			return o, true, denialError(why)
 		}
 	}
-	q, at := m.rebuildQuestion(p, j, c.Tool, PhaseCall, c.Principal, now)
-	q.Arguments, _ = wire.Field(c.Params, "arguments")
-	v := p.verdictAt(ctx, &q, at, ask)
+	q, at := m.rebuildQuestion(j.policy, judgment, j.call.Tool, PhaseCall, j.call.Principal, j.now)
+	q.Arguments, _ = wire.Field(j.call.Params, "arguments")
+	v := j.policy.verdictAt(ctx, &q, at, ask)
 	if v.Denied != nil {
 		return o, true, denialError(v.Denied)
 	}
@@ -201,28 +221,28 @@ func (p *Policy) permitTool(ctx context.Context, c *switchboard.Call, j *switchb
 // permitServer checks a call of an item that is not a tool. It is allowed as long as one tool of
 // its server is allowed. If policy redacts results of any of these tools, it redacts the result of
 // the item too.
-func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time.Time) (o switchboard.Obligations, asked bool, err error) {
+func (j callJudge) permitServer(ctx context.Context) (o switchboard.Obligations, asked bool, err error) {
 	var why *Denial
 	allowed := false
-	for _, j := range c.Judgments {
-		m, ok := j.Memory.(*judgmentMemory)
+	for _, judgment := range j.call.Judgments {
+		m, ok := judgment.Memory.(*judgmentMemory)
 		if !ok {
 			continue
 		}
-		fits := m.matches(p, c.Principal)
-		for i, t := range j.Candidates {
-			if fits && m.lastingObligations != nil && t.ID.Server == c.Server {
+		fits := m.matches(j.policy, j.call.Principal)
+		for i, t := range judgment.Candidates {
+			if fits && m.lastingObligations != nil && t.ID.Server == j.call.Server {
 				addObligations(&o, redaction(&m.lastingObligations[i]))
 			}
 		}
-		if p.reads == 0 && fits {
+		if j.policy.reads == 0 && fits {
 			allowed = true
 			continue
 		}
 		asked = true
-		q, _ := m.rebuildQuestion(p, j, nil, PhaseList, c.Principal, now)
-		for i, v := range p.judgeLayers(ctx, &q, func(layerView) bool { return true }).Verdicts {
-			if q.Candidates[i].ID.Server != c.Server {
+		q, _ := m.rebuildQuestion(j.policy, judgment, nil, PhaseList, j.call.Principal, j.now)
+		for i, v := range j.policy.judgeLayers(ctx, &q, func(layerView) bool { return true }).Verdicts {
+			if q.Candidates[i].ID.Server != j.call.Server {
 				continue
 			}
 			if v.Denied == nil {
@@ -242,16 +262,16 @@ func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time
 // permitItem asks every layer about an item that is not a tool, as a candidate of its own in the
 // phase call. It asks once for each requirement that selected tools of its server, and all must
 // allow it.
-func (p *Policy) permitItem(ctx context.Context, c *switchboard.Call, now time.Time) (o switchboard.Obligations, err error) {
-	if len(c.Judgments) == 0 {
+func (j callJudge) permitItem(ctx context.Context) (o switchboard.Obligations, err error) {
+	if len(j.call.Judgments) == 0 {
 		return o, noSuchTool(errors.New("it was never judged"))
 	}
-	for _, j := range c.Judgments {
-		q, at, err := p.questionAbout(c, j, PhaseCall, now)
+	for _, judgment := range j.call.Judgments {
+		q, at, err := j.questionAbout(judgment, PhaseCall)
 		if err != nil {
 			return o, err
 		}
-		v := p.verdictAt(ctx, &q, at, func(layerView) bool { return true })
+		v := j.policy.verdictAt(ctx, &q, at, func(layerView) bool { return true })
 		if v.Denied != nil {
 			return o, denialError(v.Denied)
 		}
@@ -269,8 +289,8 @@ func (p *Policy) PermitAsk(ctx context.Context, c *switchboard.Call, ask Ask, no
 	if len(c.Judgments) == 0 {
 		return noSuchTool(errors.New("it was never judged"))
 	}
-	for _, j := range c.Judgments {
-		q, at, err := p.questionAbout(c, j, PhaseAsk, now)
+	for _, judgment := range c.Judgments {
+		q, at, err := callJudge{p, c, now}.questionAbout(judgment, PhaseAsk)
 		if err != nil {
 			return err
 		}
@@ -284,26 +304,26 @@ func (p *Policy) PermitAsk(ctx context.Context, c *switchboard.Call, ask Ask, no
 
 // questionAbout builds a question about the target of a call alone, and returns the index of the
 // candidate.
-func (p *Policy) questionAbout(c *switchboard.Call, j *switchboard.Judgment, phase Phase, now time.Time) (q Question, at int, err error) {
-	m, ok := j.Memory.(*judgmentMemory)
+func (j callJudge) questionAbout(judgment *switchboard.Judgment, phase Phase) (q Question, at int, err error) {
+	m, ok := judgment.Memory.(*judgmentMemory)
 	if !ok {
 		return q, -1, noSuchTool(errors.New("it was never judged"))
 	}
-	if c.Tool != nil {
-		q, at = m.rebuildQuestion(p, j, c.Tool, phase, c.Principal, now)
-		q.Arguments, _ = wire.Field(c.Params, "arguments")
+	if j.call.Tool != nil {
+		q, at = m.rebuildQuestion(j.policy, judgment, j.call.Tool, phase, j.call.Principal, j.now)
+		q.Arguments, _ = wire.Field(j.call.Params, "arguments")
 		return q, at, nil
 	}
-	item := &switchboard.Tool{ID: c.Candidate()}
-	if at := slices.IndexFunc(j.Candidates, func(t *switchboard.Tool) bool { return t.ID.Server == c.Server }); at >= 0 {
-		item.Class, item.Trust, item.Version = j.Candidates[at].Class, j.Candidates[at].Trust, j.Candidates[at].Version
+	item := &switchboard.Tool{ID: j.call.Candidate()}
+	if at := slices.IndexFunc(judgment.Candidates, func(t *switchboard.Tool) bool { return t.ID.Server == j.call.Server }); at >= 0 {
+		item.Class, item.Trust, item.Version = judgment.Candidates[at].Class, judgment.Candidates[at].Trust, judgment.Candidates[at].Version
 	}
-	term, err := itemTerm(item, c.Item.Kind)
+	term, err := itemTerm(item, j.call.Item.Kind)
 	q = Question{
-		Phase: phase, Principal: c.Principal, Task: m.task, Requirement: j.Requirement, Now: now,
-		Candidates: []*switchboard.Tool{item}, Arguments: c.Item.Arguments, URI: c.Item.URI, terms: []*ast.Term{term},
+		Phase: phase, Principal: j.call.Principal, Task: m.task, Requirement: judgment.Requirement, Now: j.now,
+		Candidates: []*switchboard.Tool{item}, Arguments: j.call.Item.Arguments, URI: j.call.Item.URI, terms: []*ast.Term{term},
 	}
-	if m.matches(p, c.Principal) {
+	if m.matches(j.policy, j.call.Principal) {
 		q.frame = m.frame
 	}
 	return q, 0, err

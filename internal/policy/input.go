@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -148,7 +149,7 @@ func ParseValue(raw []byte) (ast.Value, error) {
 		return nil, errors.New("are not JSON that every parser reads alike")
 	}
 	if hasHugeNumber(v) {
-		return nil, fmt.Errorf("hold a number with too large an exponent, or with more than %d digits", maxDigits)
+		return nil, fmt.Errorf("hold a number with too large an exponent, or with more than %d digits", cost.MaxDigits)
 	}
 	return v, nil
 }
@@ -212,7 +213,7 @@ func hasHugeNumber(v ast.Value) bool {
 	switch v := v.(type) {
 	case ast.Number:
 		i := strings.IndexAny(string(v), "eE")
-		return len(v) > maxDigits || i >= 0 && len(strings.TrimLeft(string(v)[i+1:], "+-0")) > maxExponent
+		return len(v) > cost.MaxDigits || i >= 0 && len(strings.TrimLeft(string(v)[i+1:], "+-0")) > maxExponent
 	case *ast.Array:
 		return v.Until(func(t *ast.Term) bool { return hasHugeNumber(t.Value) })
 	case ast.Object:

@@ -20,6 +20,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/util"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -56,6 +57,7 @@ const (
 	AnswerObligations = "obligations"
 )
 
+// AnswerNames are the names of the answers of a layer.
 var AnswerNames = []string{AnswerAllowed, AnswerDeny, AnswerObligations}
 
 // A Layer is a compiled set of rules with its data. It is immutable and safe for
@@ -221,7 +223,7 @@ func compileModules(kind Kind, files []switchboard.PolicyFile, alter func(*ast.M
 // NewCompiler returns a NewCompiler with the settings of Compile.
 func NewCompiler() *ast.Compiler {
 	return ast.NewCompiler().WithCapabilities(Capabilities()).WithSchemas(Schemas()).
-		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "RefuseGrowth", MetricName: "compile_stage_refuse_growth", Stage: refuseGrowth})
+		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "RefuseGrowth", MetricName: "compile_stage_refuse_growth", Stage: cost.RefuseGrowth})
 }
 
 // Parse parses one file of rules and checks that its package belongs to the layer. The error is of

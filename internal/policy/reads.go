@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 )
 
 // inputSet says which varying inputs an answer depends on: inputs that differ between questions
@@ -58,7 +60,7 @@ type CompiledRule struct {
 // as a dependency on everything.
 func (l *Layer) analyseRules() {
 	of := map[*ast.Rule]*CompiledRule{}
-	for _, name := range sortedNames(l.compiler.Modules) {
+	for _, name := range slices.Sorted(maps.Keys(l.compiler.Modules)) {
 		m := l.compiler.Modules[name]
 		ast.WalkRules(m, func(r *ast.Rule) bool {
 			found := analyseRule(r)
@@ -78,15 +80,6 @@ func (l *Layer) analyseRules() {
 			r.Dependencies = append(r.Dependencies, of[d.(*ast.Rule)])
 		}
 	}
-}
-
-func sortedNames(modules map[string]*ast.Module) []string {
-	names := make([]string, 0, len(modules))
-	for n := range modules {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // DisplayName returns the rule's name, as the files of its layer write it.
@@ -205,7 +198,7 @@ func analyseRule(r *ast.Rule) *CompiledRule {
 	found := &CompiledRule{Rule: r, quick: true}
 	call := func(op ast.Ref, operands []*ast.Term) {
 		found.reads |= builtinReads(op)
-		found.quick = found.quick && isQuick(op, operands)
+		found.quick = found.quick && cost.IsQuick(op, operands)
 	}
 	vars := map[ast.Var]int{}
 	v := &ast.GenericVisitor{}
@@ -266,42 +259,6 @@ func builtinReads(op ast.Ref) inputSet {
 		return readsClock
 	}
 	return readsClock | readsChance
-}
-
-// quickBuiltins lists the builtins with a time proportional to the size of their operands at most,
-// up to a logarithm, and with a result that is not much larger than them.
-var quickBuiltins = map[string]bool{}
-
-func init() {
-	for name := range strings.FieldsSeq(`
-		eq assign equal neq lt lte gt gte internal.member_2 internal.member_3
-		plus minus mul div rem abs round ceil floor
-		count sum max min sort and or intersection union
-		array.concat array.reverse array.slice
-		object.get object.keys object.remove object.filter object.union
-		startswith endswith contains indexof lower upper substring split concat
-		trim trim_left trim_right trim_prefix trim_suffix trim_space strings.reverse
-		strings.any_prefix_match strings.any_suffix_match strings.count format_int
-		is_array is_boolean is_null is_number is_object is_set is_string type_name to_number
-		json.marshal json.unmarshal json.is_valid base64.decode base64.is_valid urlquery.decode
-		net.cidr_contains net.cidr_is_valid units.parse units.parse_bytes
-		time.now_ns time.parse_rfc3339_ns time.parse_duration_ns time.parse_ns
-		time.clock time.date time.weekday time.add_date time.diff time.format
-		rand.intn uuid.rfc4122 uuid.parse crypto.sha256
-		walk`) {
-		quickBuiltins[name] = true
-	}
-}
-
-// isQuick reports whether a call of a builtin ends soon. A call of another rule counts as soon: that
-// rule is analysed by itself.
-func isQuick(op ast.Ref, operands []*ast.Term) bool {
-	name := op.String()
-	if name == ast.Sprintf.Name { // a format can ask for any width
-		_, constant := operands[0].Value.(ast.String)
-		return constant
-	}
-	return quickBuiltins[name] || op[0].Equal(ast.DefaultRootDocument)
 }
 
 // inputReads returns what a path into input depends on.

@@ -29,7 +29,6 @@ type Rank struct {
 	// servers lists all servers in the order without preferences. at maps a server to its index in servers.
 	servers       []rankedServer
 	indexOfServer map[switchboard.ServerID]int
-	serverOfTool  []int // the same, by Candidate.Index
 
 	preferRows []preferRow
 	pool       sync.Pool // of *workspace
@@ -80,10 +79,6 @@ func New(r switchboard.Ranking, tools []*switchboard.Tool) *Rank {
 	})
 	for i, s := range k.servers {
 		k.indexOfServer[s.id] = i
-	}
-	k.serverOfTool = make([]int, len(tools))
-	for i, t := range slices.SortedFunc(slices.Values(tools), func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) }) {
-		k.serverOfTool[i] = k.indexOfServer[t.ID.Server]
 	}
 	for _, row := range r.Prefer {
 		p := preferRow{verb: row.Verb, resource: row.Resource}
@@ -150,14 +145,13 @@ func (k *Rank) Apply(_ context.Context, q *decide.Question, in []decide.Candidat
 	return in, nil
 }
 
-// findServers records which servers have candidates, and where. Before ranking, candidates are in the order of their ids; if
-// they are not, find sorts them.
+// findServers records which servers have candidates, and where. Before ranking, candidates are in the order of their
+// ids; if they are not, findServers sorts them.
 func (k *Rank) findServers(w *workspace, in []decide.Candidate) error {
-	if k.findServersByIndex(w, in) {
-		return nil
+	compare := func(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) }
+	if !slices.IsSortedFunc(in, compare) {
+		slices.SortFunc(in, compare)
 	}
-	clear(w.present)
-	slices.SortFunc(in, func(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) })
 	for from := 0; from < len(in); {
 		id := in[from].Tool.ID.Server
 		to := from + 1
@@ -172,37 +166,6 @@ func (k *Rank) findServers(w *workspace, in []decide.Candidate) error {
 		from = to
 	}
 	return nil
-}
-
-// findServersByIndex is find, but it looks only at the first tool of each server. It returns false if the indexes are not in
-// order, or do not belong to our tools.
-func (k *Rank) findServersByIndex(w *workspace, in []decide.Candidate) bool {
-	next := int32(0) // the smallest valid index
-	for from := 0; from < len(in); {
-		first := in[from].Index
-		if first < next || int(first) >= len(k.serverOfTool) {
-			return false
-		}
-		at := k.serverOfTool[first]
-		if k.servers[at].id != in[from].Tool.ID.Server {
-			return false
-		}
-		to := from
-		for to < len(in) {
-			i := in[to].Index
-			if i < next || int(i) >= len(k.serverOfTool) {
-				return false
-			}
-			if k.serverOfTool[i] != at {
-				break
-			}
-			next = i + 1
-			to++
-		}
-		w.recordRange(at, from, to)
-		from = to
-	}
-	return true
 }
 
 func (w *workspace) recordRange(server, from, to int) {

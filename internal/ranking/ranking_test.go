@@ -40,18 +40,15 @@ func rank(ctx context.Context, t rapid.TB, r switchboard.Ranking, req switchboar
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The filter's indexes make it faster, and do not change the result.
+	// Candidates in the order of their ids are not sorted again; the result is the same.
 	slices.SortFunc(in, func(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) })
-	for i := range in {
-		in[i].Index = int32(i)
-	}
 	fast, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, in, decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range out {
 		if f := fast[i]; f.Tool != c.Tool || f.Place != c.Place || f.Score != c.Score {
-			t.Fatalf("with indexes %s comes %dth, without it is %s", f.Tool.ID, i, c.Tool.ID)
+			t.Fatalf("from sorted candidates %s comes %dth, from others it is %s", f.Tool.ID, i, c.Tool.ID)
 		}
 		order = append(order, fmt.Sprintf("%s %d %d", c.Tool.ID, c.Place, c.Score))
 	}

@@ -117,17 +117,17 @@ func maybeSaved(err error) error {
 	return refused
 }
 
-// saveView saves s as the view of r, and publishes a notice to the other processes. The caller holds r.bindLock, or r
+// saveView saves s as the view of r, and publishes a notice to the other processes. The caller holds r's lock, or r
 // is not shared yet. If another process was first, the error is store.ErrConflict.
 func (k *recordStore) saveView(ctx context.Context, r *Run, s *view) error {
 	if err := k.saveSeenTexts(ctx, r.clientsToSave(s)); err != nil {
 		return err
 	}
-	first := r.saved.version == 0
+	first := r.binding.saved.version == 0
 	if err := k.writeRecord(ctx, r, newRecord(r, s)); err != nil {
 		return err
 	}
-	r.markSaved()
+	r.history.markSaved(r.view.Load())
 	if first && r.id != "" {
 		return nil
 	}
@@ -141,28 +141,28 @@ func (k *recordStore) saveView(ctx context.Context, r *Run, s *view) error {
 func (k *recordStore) writeRecord(ctx context.Context, r *Run, rec runRecord) error {
 	key, text := r.storeKey(), encodeRecord(rec)
 	version, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{
-		{Name: key.Name, Was: r.saved.version, Data: []byte(text), TTL: Idle},
+		{Name: key.Name, Was: r.binding.saved.version, Data: []byte(text), TTL: Idle},
 	}})
 	if err == nil {
-		r.saved = savedRecord{version, encodeRecord(rec.withoutTold()), time.Now()}
+		r.binding.saved = savedRecord{version, encodeRecord(rec.withoutTold()), time.Now()}
 	}
 	return err
 }
 
-// deleteRecord deletes the record of r, unless another process has written it since. The caller holds r.bindLock.
+// deleteRecord deletes the record of r, unless another process has written it since. The caller holds r's lock.
 func (k *recordStore) deleteRecord(ctx context.Context, r *Run) error {
 	key := r.storeKey()
-	_, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Was: r.saved.version}}})
+	_, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Was: r.binding.saved.version}}})
 	return err
 }
 
-// renewRecord extends the expiry of r's record if r is in use. The caller holds r.bindLock.
+// renewRecord extends the expiry of r's record if r is in use. The caller holds r's lock.
 func (k *recordStore) renewRecord(ctx context.Context, r *Run) error {
 	s := r.view.Load()
 	if k.differsFromSaved(r, s) { // an earlier save has failed
 		return k.saveView(ctx, r, s)
 	}
-	if r.saved.version == 0 || time.Since(r.saved.writtenAt) < renewInterval || r.idleSince(r.saved.writtenAt) {
+	if r.binding.saved.version == 0 || time.Since(r.binding.saved.writtenAt) < renewInterval || r.idleSince(r.binding.saved.writtenAt) {
 		return nil
 	}
 	if err := k.saveSeenTexts(ctx, r.clientsToSave(s)); err != nil {
@@ -178,10 +178,10 @@ func (g *Registry) Restored() int64 { return g.restoredCount.Load() }
 // the same as a new one and no client has seen it.
 func (k *recordStore) differsFromSaved(r *Run, s *view) bool {
 	st := s.lastBound.State()
-	if r.saved.version == 0 && r.id == "" && len(r.knownClients()) == 0 && s.declared == nil && len(s.abandoned)+len(st.Expanded)+len(st.Withheld) == 0 {
+	if r.binding.saved.version == 0 && r.id == "" && len(r.history.all()) == 0 && s.declared == nil && len(s.abandoned)+len(st.Expanded)+len(st.Withheld) == 0 {
 		return false
 	}
-	return encodeRecord(newRecord(r, s).withoutTold()) != r.saved.text
+	return encodeRecord(newRecord(r, s).withoutTold()) != r.binding.saved.text
 }
 
 // loadRecord returns the record under the key; the zero values if there is none. If its seal does not open, the error
@@ -224,22 +224,12 @@ func (k *recordStore) loadSeenClients(ctx context.Context, rec *runRecord, known
 	return all, nil
 }
 
-// applyForgotten applies which clients another process has evicted.
-func (r *Run) applyForgotten(rec *runRecord) {
-	if rec.Forgot {
-		r.forgotClient.Store(true)
-	}
-	if rec.Dropped != "" {
-		r.noteDroppedList(rec.Dropped)
-	}
-}
-
 // applyRecord applies what another process announces to clients of r, and which clients it has evicted.
 func (r *Run) applyRecord(rec *runRecord) {
-	r.applyForgotten(rec)
+	r.history.applyEvicted(rec)
 	for _, one := range rec.Seen {
 		if len(one.Told) > 0 {
-			r.announceNames(one.Client, one.Told, time.Now().Add(announceGrace))
+			r.announced.set(one.Client, one.Told, time.Now().Add(announceGrace))
 		}
 	}
 }
@@ -289,12 +279,12 @@ func (k *recordStore) forgetSavedTexts(all shownClients) {
 }
 
 func newRecord(r *Run, s *view) runRecord {
-	rec := runRecord{Task: r.task, Declared: s.declared, Left: s.abandoned, Surface: s.lastBound.State(), Forgot: r.forgotClient.Load()}
-	if d := r.droppedList.Load(); d != nil {
+	rec := runRecord{Task: r.task, Declared: s.declared, Left: s.abandoned, Surface: s.lastBound.State(), Forgot: r.history.evicted.Load()}
+	if d := r.history.evictedList.Load(); d != nil {
 		rec.Dropped = *d
 	}
 	for _, c := range r.clientsToSave(s) {
-		rec.Seen = append(rec.Seen, seenRecord{c.id, c.seen.Digest(), r.announcedNames(c.id)})
+		rec.Seen = append(rec.Seen, seenRecord{c.id, c.seen.Digest(), r.announced.names(c.id)})
 	}
 	return rec
 }
@@ -346,59 +336,59 @@ func (g *Registry) CatchUp(ctx context.Context, r *Run) {
 	defer cancel()
 	came := time.Now().UnixNano()
 	_ = r.withBindLock(ctx, func() error {
-		if r.lastSync > came {
+		if r.binding.lastSync > came {
 			return nil
 		}
 		began := time.Now().UnixNano()
 		err := g.syncWithStore(ctx, r)
 		if err == nil {
-			r.lastSync = began
+			r.binding.lastSync = began
 		}
 		return err
 	})
 }
 
-// syncWithStore applies what another process has changed in r, if anything. The caller holds r.bindLock.
+// syncWithStore applies what another process has changed in r, if anything. The caller holds r's lock.
 func (g *Registry) syncWithStore(ctx context.Context, r *Run) error {
 	rec, was, err := g.records.loadRecord(ctx, r.storeKey())
 	if errors.Is(err, store.ErrUnopened) { // r's next save replaces it; what other processes have shown is lost
-		r.forgotClient.Store(true)
+		r.history.evicted.Store(true)
 		g.records.forgetSavedTexts(r.clientsToSave(r.view.Load()))
-		r.saved = was
+		r.binding.saved = was
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if was.version == r.saved.version {
-		r.historyUnread.Store(false)
+	if was.version == r.binding.saved.version {
+		r.history.unread.Store(false)
 		return nil
 	}
 	now := r.view.Load()
 	if was.version == 0 { // the record has expired or was lost; this process still has the run
 		g.records.forgetSavedTexts(r.clientsToSave(now))
-		r.saved = savedRecord{}
-		r.historyUnread.Store(false)
+		r.binding.saved = savedRecord{}
+		r.history.unread.Store(false)
 		return nil
 	}
-	seen, err := g.records.loadSeenClients(ctx, &rec, r.knownClients())
+	seen, err := g.records.loadSeenClients(ctx, &rec, r.history.all())
 	if err != nil {
 		return err
 	}
 	mine := newRecord(r, now)
-	r.setClients(r.knownClients().mergeUnsaved(seen))
+	r.history.set(r.history.all().mergeUnsaved(seen), now)
 	r.applyRecord(&rec)
-	r.historyUnread.Store(false)
+	r.history.unread.Store(false)
 	mine.Seen, rec.Seen, mine.Forgot, rec.Forgot, mine.Dropped, rec.Dropped = nil, nil, false, false, "", ""
 	if encodeRecord(mine) == encodeRecord(rec) { // only what clients were shown has changed
-		r.saved = was
+		r.binding.saved = was
 		return nil
 	}
 	s := g.decideView(ctx, r, rec.toBefore())
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	r.saved = was
+	r.binding.saved = was
 	r.showView(s)
 	return nil
 }
@@ -406,8 +396,8 @@ func (g *Registry) syncWithStore(ctx context.Context, r *Run) error {
 // withBindLock calls f while no other goroutine changes r.
 func (r *Run) withBindLock(ctx context.Context, f func() error) error {
 	select {
-	case r.bindLock <- struct{}{}:
-		defer func() { <-r.bindLock }()
+	case r.binding.lock <- struct{}{}:
+		defer func() { <-r.binding.lock }()
 		return f()
 	case <-ctx.Done():
 		return ctx.Err()
@@ -416,7 +406,7 @@ func (r *Run) withBindLock(ctx context.Context, f func() error) error {
 
 // updateAndSave shows and saves the result of change. If another process was first, it applies that process's change
 // and calls change again. After an error r shows what it showed before; after SB-ROUT-004 that may change once the
-// store is back. The caller holds r.bindLock.
+// store is back. The caller holds r's lock.
 func (g *Registry) updateAndSave(ctx context.Context, r *Run, change func(was view) (view, error)) error {
 	for {
 		s, err := change(*r.view.Load())

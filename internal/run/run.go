@@ -76,10 +76,9 @@ type Registry struct {
 	// rebindLock is held while runs are bound again, so that changes are processed one after the other.
 	rebindLock sync.Mutex
 
-	mu          sync.RWMutex
-	mintedRuns  map[switchboard.RunID]*Run
-	baseRuns    map[taskKey]*Run
-	mintedCount map[principalKey]int
+	mu       sync.RWMutex
+	minted   mintedRuns
+	baseRuns map[taskKey]*Run
 
 	// freshSurfaces holds the result of the first bind of each task in this generation, so that 500 sessions of one
 	// task share one surface.
@@ -107,9 +106,8 @@ func New(b Binder, nothing *surface.Surface, st Store) *Registry {
 		binder:        b,
 		records:       newRecordStore(st),
 		emptySurface:  nothing,
-		mintedRuns:    map[switchboard.RunID]*Run{},
+		minted:        mintedRuns{map[switchboard.RunID]*Run{}, map[principalKey]int{}},
 		baseRuns:      map[taskKey]*Run{},
-		mintedCount:   map[principalKey]int{},
 		freshSurfaces: map[taskKey]*surface.Surface{},
 	}
 }
@@ -129,27 +127,24 @@ type Run struct {
 	lastUsed     atomic.Int64 // unix nanoseconds
 	listDeadline atomic.Int64 // unix nanoseconds until which lists wait for servers; 0 before the first such list
 
-	// bindLock contains one value while a goroutine binds or changes the run, so that no expansion is lost. It is a
-	// channel because waiting for it ends with a context. boundAt is when the last bind began, saved is what the
-	// store has of the run, and restored says that another process has shown it.
-	bindLock chan struct{}
-	boundAt  time.Time
+	binding  binding
+	restored bool // another process has shown it
+
+	history   history
+	announced announcements
+	watchers  watchers
+	listed    atomic.Bool // a client has received a list of the run from this process
+}
+
+// A binding is the lock of one run, and the fields that only its holder uses.
+type binding struct {
+	// lock contains one value while a goroutine binds or changes the run, so that no expansion is lost. It is a
+	// channel because waiting for it ends with a context.
+	lock chan struct{}
+
+	at       time.Time // when the last bind began
 	saved    savedRecord
-	restored bool
-
-	shownClients  atomic.Pointer[shownClients]       // what its clients were shown; written by the holder of bindLock
-	forgotClient  atomic.Bool                        // a client that was shown something was evicted
-	historyUnread atomic.Bool                        // the store could not be read since r was made
-	droppedList   atomic.Pointer[switchboard.Digest] // the list that all other evicted clients know
-
-	lastSync       int64        // unix nanoseconds when CatchUp last read the store; for the holder of bindLock
-	announcedUntil atomic.Int64 // unix nanoseconds until which any name in announced counts
-
-	listed atomic.Bool // a client has received a list of the run from this process
-
-	mu        sync.Mutex
-	watchers  map[*registeredWatcher]struct{}
-	announced map[announcedName]time.Time // when the announcement stops counting; zero while it is in flight
+	lastSync int64 // unix nanoseconds when CatchUp last read the store
 }
 
 // A Watcher is notified of the kinds of items that have changed on a run's surface. Changed must not block.
@@ -158,6 +153,48 @@ type Watcher interface{ Changed(switchboard.Kinds) }
 type registeredWatcher struct {
 	Watcher
 	modern bool
+}
+
+// watchers are the watchers of one run. The zero value has none.
+type watchers struct {
+	mu  sync.Mutex
+	all map[*registeredWatcher]struct{}
+}
+
+func (ws *watchers) add(w *registeredWatcher) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.all == nil {
+		ws.all = map[*registeredWatcher]struct{}{}
+	}
+	ws.all[w] = struct{}{}
+}
+
+func (ws *watchers) remove(w *registeredWatcher) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	delete(ws.all, w)
+}
+
+func (ws *watchers) none() bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.all) == 0
+}
+
+// notify notifies the watchers of each era of its changes.
+func (ws *watchers) notify(legacy, modern switchboard.Kinds) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for w := range ws.all {
+		changed := legacy
+		if w.modern {
+			changed = modern
+		}
+		if changed != 0 {
+			w.Changed(changed)
+		}
+	}
 }
 
 // A view is what a run shows, or why it shows nothing.
@@ -203,17 +240,10 @@ func (r *Run) Peek() *surface.Surface { return r.view.Load().surface }
 
 // Watch notifies w of each change that a client of the era can see in the run, until stop is called.
 func (r *Run) Watch(w Watcher, modern bool) (stop func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.watchers == nil {
-		r.watchers = map[*registeredWatcher]struct{}{}
-	}
-	one := &registeredWatcher{w, modern}
-	r.watchers[one] = struct{}{}
+	registered := &registeredWatcher{w, modern}
+	r.watchers.add(registered)
 	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.watchers, one)
+		r.watchers.remove(registered)
 		r.lastUsed.Store(time.Now().UnixNano())
 	}
 }
@@ -242,17 +272,7 @@ func (r *Run) showView(s view) {
 	if legacy|modern == 0 || isStarting(before.err) && !r.listed.Load() && !r.restored {
 		return // no client has a list that could have changed
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for w := range r.watchers {
-		changed := legacy
-		if w.modern {
-			changed = modern
-		}
-		if changed != 0 {
-			w.Changed(changed)
-		}
-	}
+	r.watchers.notify(legacy, modern)
 }
 
 // Change replaces the surface that r shows by the result of change, saves it, and notifies the watchers. The run is
@@ -280,9 +300,7 @@ func (r *Run) Change(ctx context.Context, change func(*surface.Surface) (*surfac
 }
 
 func (r *Run) idleSince(t time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.watchers) == 0 && r.lastUsed.Load() < t.UnixNano()
+	return r.watchers.none() && r.lastUsed.Load() < t.UnixNano()
 }
 
 // Open mints a run of the task for p and binds it. The error is a *switchboard.Error: SB-TASK-001 for a task that p
@@ -305,7 +323,7 @@ func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switc
 	if err := r.withBindLock(ctx, func() error { return g.records.saveView(ctx, r, r.view.Load()) }); err != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.dropMinted(r)
+		g.minted.drop(r)
 		return nil, storeNeeded(err)
 	}
 	return r, nil
@@ -315,16 +333,15 @@ func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switc
 // to make room, if any.
 func (g *Registry) placeMinted(id switchboard.RunID, gone **Run) func(*Run) (*Run, error) {
 	return func(r *Run) (*Run, error) {
-		if was := g.mintedRuns[id]; was != nil {
+		if was := g.minted.byID[id]; was != nil {
 			return was, nil
 		}
 		var ok bool
-		if *gone, ok = g.evictIdle(principalKeyOf(r.principal)); !ok {
+		if *gone, ok = g.minted.evictIdle(principalKeyOf(r.principal)); !ok {
 			return nil, switchboard.Refuse(switchboard.CodeOverloaded, "you have %d runs open, which is all that one principal may have; use one of them, or wait until one has not been used for %s", MaxRuns, Idle)
 		}
 		r.id = id
-		g.mintedRuns[id] = r
-		g.mintedCount[principalKeyOf(r.principal)]++
+		g.minted.add(r)
 		return r, nil
 	}
 }
@@ -343,7 +360,7 @@ func (g *Registry) Base(ctx context.Context, p switchboard.Principal, task switc
 	if r != nil {
 		if err := r.Err(); err != nil && !isStarting(err) {
 			now := time.Now()
-			g.rebindAll(ctx, []*Run{r}, rebindOptions{skip: func(r *Run) bool { return r.boundAt.After(now) }})
+			rebinding{registry: g, skip: func(r *Run) bool { return r.binding.at.After(now) }}.bindAll(ctx, []*Run{r})
 		}
 		if err := r.Err(); err != nil && !isStarting(err) {
 			return nil, err
@@ -357,7 +374,7 @@ func (g *Registry) Base(ctx context.Context, p switchboard.Principal, task switc
 		if was := g.baseRuns[key]; was != nil {
 			return was, nil
 		}
-		r.historyUnread.Store(unread != nil)
+		r.history.unread.Store(unread != nil)
 		g.baseRuns[key] = r
 		return r, nil
 	}); err != nil {
@@ -426,7 +443,7 @@ func sameDeclared(a, b *switchboard.Task) bool {
 // process may have minted the run. If the store cannot be read, the error is SB-ROUT-004.
 func (g *Registry) Find(ctx context.Context, p switchboard.Principal, id switchboard.RunID) (*Run, error) {
 	g.mu.RLock()
-	r := g.mintedRuns[id]
+	r := g.minted.byID[id]
 	g.mu.RUnlock()
 	if r == nil {
 		if b, err := hex.DecodeString(string(id)); err != nil || len(b) != runBytes {
@@ -439,7 +456,7 @@ func (g *Registry) Find(ctx context.Context, p switchboard.Principal, id switchb
 		if err != nil {
 			return nil, storeNeeded(err)
 		}
-		if was == nil || !g.mayBind(p, was.Task) {
+		if was == nil || !mayBind(g.binder, p, was.Task) {
 			return nil, nil
 		}
 		if r, err = g.bind(ctx, p, was.Task, was, g.placeMinted(id, new(*Run))); err != nil {
@@ -447,17 +464,17 @@ func (g *Registry) Find(ctx context.Context, p switchboard.Principal, id switchb
 		}
 		return r, g.syncAfterBind(ctx, r)
 	}
-	if principalKeyOf(r.principal) != principalKeyOf(p) || !g.mayBind(p, r.task) {
+	if principalKeyOf(r.principal) != principalKeyOf(p) || !mayBind(g.binder, p, r.task) {
 		return nil, nil
 	}
 	return r, nil
 }
 
-func (g *Registry) mayBind(p switchboard.Principal, task switchboard.TaskID) bool {
+func mayBind(b Binder, p switchboard.Principal, task switchboard.TaskID) bool {
 	if task == "" {
 		return true
 	}
-	_, err := g.binder.Resolve(p, task)
+	_, err := b.Resolve(p, task)
 	return err == nil
 }
 
@@ -486,12 +503,12 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 			g.mu.Unlock()
 			continue
 		}
-		r := &Run{registry: g, principal: p, task: task, bindLock: make(chan struct{}, 1)}
+		r := &Run{registry: g, principal: p, task: task, binding: binding{lock: make(chan struct{}, 1)}}
 		if was != nil {
 			g.restoredCount.Add(1)
-			r.saved, r.restored = was.savedRecord, true
-			r.setClients(was.seen)
-			r.applyForgotten(&was.runRecord) // announcements in the record have ended long ago
+			r.binding.saved, r.restored = was.savedRecord, true
+			r.history.set(was.seen, nil)
+			r.history.applyEvicted(&was.runRecord) // announcements in the record have ended long ago
 		} else if unbound == nil {
 			g.freshSurfaces[key] = s
 		}
@@ -505,33 +522,44 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 	}
 }
 
+// mintedRuns are the runs with an id. The Registry's mu guards them.
+type mintedRuns struct {
+	byID  map[switchboard.RunID]*Run
+	count map[principalKey]int
+}
+
+func (m *mintedRuns) add(r *Run) {
+	m.byID[r.id] = r
+	m.count[principalKeyOf(r.principal)]++
+}
+
 // evictIdle evicts the principal's longest idle run if the principal has MaxRuns, and reports whether there is room
-// for one more. The caller holds g.mu.
-func (g *Registry) evictIdle(o principalKey) (gone *Run, ok bool) {
-	if g.mintedCount[o] < MaxRuns {
+// for one more.
+func (m *mintedRuns) evictIdle(o principalKey) (gone *Run, ok bool) {
+	if m.count[o] < MaxRuns {
 		return nil, true
 	}
 	idle := time.Now().Add(-Idle)
-	for _, r := range g.mintedRuns {
+	for _, r := range m.byID {
 		if principalKeyOf(r.principal) == o && r.idleSince(idle) && (gone == nil || r.lastUsed.Load() < gone.lastUsed.Load()) {
 			gone = r
 		}
 	}
 	if gone != nil {
-		g.dropMinted(gone)
+		m.drop(gone)
 	}
 	return gone, gone != nil
 }
 
-// dropMinted removes r from the registry, unless another goroutine has done so. The caller holds g.mu.
-func (g *Registry) dropMinted(r *Run) {
-	if g.mintedRuns[r.id] != r {
+// drop removes r, unless another goroutine has done so.
+func (m *mintedRuns) drop(r *Run) {
+	if m.byID[r.id] != r {
 		return
 	}
 	o := principalKeyOf(r.principal)
-	delete(g.mintedRuns, r.id)
-	if g.mintedCount[o]--; g.mintedCount[o] <= 0 {
-		delete(g.mintedCount, o)
+	delete(m.byID, r.id)
+	if m.count[o]--; m.count[o] <= 0 {
+		delete(m.count, o)
 	}
 }
 
@@ -555,9 +583,9 @@ func (g *Registry) Sweep(ctx context.Context) {
 	limit := time.Now().Add(-Idle)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, r := range g.mintedRuns {
+	for _, r := range g.minted.byID {
 		if r.idleSince(limit) {
-			g.dropMinted(r)
+			g.minted.drop(r)
 		}
 	}
 	for key, r := range g.baseRuns {
@@ -573,7 +601,7 @@ func (g *Registry) Sweep(ctx context.Context) {
 func (g *Registry) Rebind(ctx context.Context) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
-	g.rebindAll(ctx, g.beginGeneration(), rebindOptions{})
+	rebinding{registry: g}.bindAll(ctx, g.beginGeneration())
 }
 
 // beginGeneration starts a new generation, so that every later bind decides anew, and returns all runs.
@@ -590,12 +618,14 @@ func (g *Registry) beginGeneration() []*Run {
 func (g *Registry) Leave(ctx context.Context, lost func(*surface.Surface) []switchboard.ServerID) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
-	g.rebindAll(ctx, g.beginGeneration(), rebindOptions{abandon: lost, pick: keepUnchanged})
+	rebinding{registry: g, abandon: lost, pick: keepUnchanged}.bindAll(ctx, g.beginGeneration())
 }
 
-// rebindOptions says which runs are bound again and how. The zero value binds all of them.
-type rebindOptions struct {
-	skip    func(*Run) bool                               // reports whether the run needs no bind; called with the run's bindLock held
+// A rebinding binds runs again. The zero options bind all of them.
+type rebinding struct {
+	registry *Registry
+
+	skip    func(*Run) bool                               // reports whether the run needs no bind; called with the run's lock held
 	abandon func(*surface.Surface) []switchboard.ServerID // returns the servers that the run gives up; without any the run stays as it is
 	pick    func(was, now view) view                      // returns the view to show
 }
@@ -605,12 +635,12 @@ type rebindOptions struct {
 // cheap for all other runs.
 func (g *Registry) Refresh(ctx context.Context, runs ...*Run) {
 	now := time.Now()
-	g.rebindAll(ctx, runs, rebindOptions{skip: func(r *Run) bool {
+	rebinding{registry: g, skip: func(r *Run) bool {
 		err, _ := errors.AsType[*switchboard.Error](r.Err())
 		failed := err != nil && err.Code == switchboard.CodePolicyFailed
 		return !failed && g.binder.Lasts(r.principal.Tenant) ||
-			r.boundAt.After(now) // a concurrent Refresh has bound it
-	}, pick: keepUnchanged})
+			r.binding.at.After(now) // a concurrent Refresh has bound it
+	}, pick: keepUnchanged}.bindAll(ctx, runs)
 }
 
 // keepUnchanged returns the old view if the new one shows the same, because other runs share the old surface and its
@@ -633,9 +663,9 @@ func sameTools(a, b *surface.Surface) bool {
 	})
 }
 
-// rebindAll binds runs again. If ctx ends first, the remaining runs stay as they are. Tenants do not wait for each
+// bindAll binds runs again. If ctx ends first, the remaining runs stay as they are. Tenants do not wait for each
 // other: a slow policy delays only its own tenant.
-func (g *Registry) rebindAll(ctx context.Context, runs []*Run, why rebindOptions) {
+func (b rebinding) bindAll(ctx context.Context, runs []*Run) {
 	of := map[switchboard.TenantID][]*Run{}
 	for _, r := range runs {
 		of[r.principal.Tenant] = append(of[r.principal.Tenant], r)
@@ -643,7 +673,7 @@ func (g *Registry) rebindAll(ctx context.Context, runs []*Run, why rebindOptions
 	var work sync.WaitGroup
 	defer work.Wait()
 	for _, runs := range of {
-		all := func() { g.rebindTenant(ctx, runs, why) }
+		all := func() { b.bindTenant(ctx, runs) }
 		if len(of) == 1 {
 			all()
 			return
@@ -652,8 +682,9 @@ func (g *Registry) rebindAll(ctx context.Context, runs []*Run, why rebindOptions
 	}
 }
 
-// rebindTenant binds runs of one tenant again.
-func (g *Registry) rebindTenant(ctx context.Context, runs []*Run, why rebindOptions) {
+// bindTenant binds runs of one tenant again.
+func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
+	g := b.registry
 	// Runs that shared a surface for the same principal share the next one, too.
 	type from struct {
 		key      taskKey
@@ -664,21 +695,21 @@ func (g *Registry) rebindTenant(ctx context.Context, runs []*Run, why rebindOpti
 	done := map[from]view{}
 	one := func(r *Run) {
 		select {
-		case r.bindLock <- struct{}{}:
-			defer func() { <-r.bindLock }()
+		case r.binding.lock <- struct{}{}:
+			defer func() { <-r.binding.lock }()
 		case <-ctx.Done():
 			return
 		}
 		began, was := time.Now(), *r.view.Load()
 		left := was.abandoned
-		if why.abandon != nil {
-			lost := why.abandon(was.surface)
+		if b.abandon != nil {
+			lost := b.abandon(was.surface)
 			if len(lost) == 0 {
 				return
 			}
 			left = slices.Compact(slices.Sorted(slices.Values(slices.Concat(left, lost))))
 		}
-		if why.skip != nil && why.skip(r) {
+		if b.skip != nil && b.skip(r) {
 			return
 		}
 		f := from{taskKey{principalKeyOf(r.principal), r.task}, was.lastBound, fmt.Sprint(left), was.declared}
@@ -687,13 +718,13 @@ func (g *Registry) rebindTenant(ctx context.Context, runs []*Run, why rebindOpti
 			if s = g.decideView(ctx, r, Before{was.lastBound, left, was.declared}); ctx.Err() != nil {
 				return
 			}
-			if why.pick != nil {
-				s = why.pick(was, s)
+			if b.pick != nil {
+				s = b.pick(was, s)
 			}
 			done[f] = s
 		}
 		r.showView(s)
-		r.boundAt = began
+		r.binding.at = began
 		if g.records.differsFromSaved(r, &s) {
 			if err := g.records.saveView(ctx, r, &s); errors.Is(err, store.ErrConflict) {
 				_ = g.syncWithStore(ctx, r) // if it fails, the next Sweep tries again
@@ -743,8 +774,8 @@ func notShown(left []switchboard.ServerID, s *surface.Surface) []switchboard.Ser
 func (g *Registry) All() []*Run {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	all := make([]*Run, 0, len(g.mintedRuns)+len(g.baseRuns))
-	for _, r := range g.mintedRuns {
+	all := make([]*Run, 0, len(g.minted.byID)+len(g.baseRuns))
+	for _, r := range g.minted.byID {
 		all = append(all, r)
 	}
 	for _, r := range g.baseRuns {

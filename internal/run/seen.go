@@ -3,8 +3,8 @@ package run
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -58,76 +58,93 @@ func (all shownClients) mergeUnsaved(stored shownClients) shownClients {
 	return stored
 }
 
-// knownClients returns the clients that r remembers. The slice must not be modified.
-func (r *Run) knownClients() shownClients {
-	if all := r.shownClients.Load(); all != nil {
+// A history is what the clients of one run were shown. The zero history is empty. It is safe for concurrent use, but set
+// must be called with the run's lock held, or before the run is shared.
+type history struct {
+	clients     atomic.Pointer[shownClients]
+	evicted     atomic.Bool                        // a client that was shown something was evicted
+	unread      atomic.Bool                        // the store could not be read since the run was made
+	evictedList atomic.Pointer[switchboard.Digest] // the list that all other evicted clients know
+}
+
+// all returns the remembered clients. The slice must not be modified.
+func (h *history) all() shownClients {
+	if all := h.clients.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-// setClients replaces the clients. The caller holds r.bindLock, or r is not shared yet.
-func (r *Run) setClients(all shownClients) {
+// set replaces the clients, and evicts the oldest beyond MaxClients. now is the run's view; nil for a new run.
+func (h *history) set(all shownClients, now *view) {
 	if more := len(all) - MaxClients; more > 0 {
 		for _, c := range all[:more] {
-			r.forgetClient(c)
+			h.evict(c, now)
 		}
 		all = all[more:]
 	}
 	if len(all) > 0 {
-		r.shownClients.Store(&all)
+		h.clients.Store(&all)
 	}
 }
 
-// forgetClient notes that c was evicted. A client that was shown only the current list is not lost before that list
-// changes.
-func (r *Run) forgetClient(c shownClient) {
-	if s := r.view.Load(); s != nil {
+// evict notes that c was evicted. A client that was shown only the current list is not lost before that list changes.
+func (h *history) evict(c shownClient, now *view) {
+	if now != nil {
 		for _, modern := range []bool{false, true} {
-			if list := s.surface.Table(modern).Digest(); c.seen.Digest() == list {
-				r.noteDroppedList(list)
+			if list := now.surface.Table(modern).Digest(); c.seen.Digest() == list {
+				h.evictKnowing(list)
 				return
 			}
 		}
 	}
-	r.forgotClient.Store(true)
+	h.evicted.Store(true)
 }
 
-// noteDroppedList notes that evicted clients know the list of this digest. If earlier evicted clients know another
-// list, they count as lost.
-func (r *Run) noteDroppedList(list switchboard.Digest) {
-	if was := r.droppedList.Swap(&list); was != nil && *was != list {
-		r.forgotClient.Store(true)
+// evictKnowing notes that evicted clients know the list of this digest. If earlier evicted clients know another list,
+// they count as lost.
+func (h *history) evictKnowing(list switchboard.Digest) {
+	if was := h.evictedList.Swap(&list); was != nil && *was != list {
+		h.evicted.Store(true)
 	}
+}
+
+// applyEvicted applies which clients another process has evicted.
+func (h *history) applyEvicted(rec *runRecord) {
+	if rec.Forgot {
+		h.evicted.Store(true)
+	}
+	if rec.Dropped != "" {
+		h.evictKnowing(rec.Dropped)
+	}
+}
+
+// mayKnowOther reports whether an unknown client may have been shown another list than s has.
+func (h *history) mayKnowOther(s *surface.Surface) bool {
+	if h.evicted.Load() || h.unread.Load() {
+		return true
+	}
+	d := h.evictedList.Load()
+	return d != nil && s.Table(true).Digest() != *d && s.Table(false).Digest() != *d
+}
+
+// markSaved notes that the store has what the clients were shown.
+func (h *history) markSaved(now *view) {
+	all := slices.Clone(h.all())
+	for i := range all {
+		all[i].unsaved = false
+	}
+	h.set(all, now)
 }
 
 // Unread reports whether the store could not be read since r was made, so that it is unknown what clients were shown
 // before.
-func (r *Run) Unread() bool { return r.historyUnread.Load() }
-
-// mayKnowOther reports whether a client that r does not know may have been shown another list than s has.
-func (r *Run) mayKnowOther(s *surface.Surface) bool {
-	if r.forgotClient.Load() || r.historyUnread.Load() {
-		return true
-	}
-	d := r.droppedList.Load()
-	return d != nil && s.Table(true).Digest() != *d && s.Table(false).Digest() != *d
-}
-
-// markSaved notes that the store has what the clients were shown. The caller holds r.bindLock, or r is not shared
-// yet.
-func (r *Run) markSaved() {
-	all := slices.Clone(r.knownClients())
-	for i := range all {
-		all[i].unsaved = false
-	}
-	r.setClients(all)
-}
+func (r *Run) Unread() bool { return r.history.unread.Load() }
 
 // clientsToSave returns the clients to save while r shows s. The client of a minted run lists it soon, so the first
 // list counts as shown at once.
 func (r *Run) clientsToSave(s *view) shownClients {
-	all := r.knownClients()
+	all := r.history.all()
 	if len(all) == 0 && r.id != "" {
 		return shownClients{{seen: (*surface.Seen)(nil).WithList(s.lastBound.Table(false))}}
 	}
@@ -137,7 +154,7 @@ func (r *Run) clientsToSave(s *view) shownClients {
 // Seen returns what the client of r was shown; nil for nothing. The client of a minted run is "". If the run has
 // evicted clients, an unknown client may be one of them.
 func (r *Run) Seen(client string) *surface.Seen {
-	if seen := r.knownClients().seenBy(client); seen != nil || !r.mayKnowOther(r.view.Load().surface) {
+	if seen := r.history.all().seenBy(client); seen != nil || !r.history.mayKnowOther(r.view.Load().surface) {
 		return seen
 	}
 	return surface.Lost
@@ -145,10 +162,10 @@ func (r *Run) Seen(client string) *surface.Seen {
 
 // UpToDate reports whether each client of r knows the tools as s shows them, or knows none.
 func (r *Run) UpToDate(s *surface.Surface) bool {
-	if r.mayKnowOther(s) {
+	if r.history.mayKnowOther(s) {
 		return false
 	}
-	for _, c := range r.knownClients() {
+	for _, c := range r.history.all() {
 		if !c.seen.UpToDate(s) {
 			return false
 		}
@@ -171,7 +188,7 @@ func (g *Registry) Showed(ctx context.Context, r *Run, client string, sights ...
 // rememberShown records what a client is shown, and saves it. If the store cannot be used, renewRecord saves it
 // later.
 func (g *Registry) rememberShown(ctx context.Context, r *Run, id string, next func(*surface.Seen) *surface.Seen) {
-	all := r.knownClients()
+	all := r.history.all()
 	if was := all.seenBy(id); was != nil && next(was) == was && (len(all) < MaxClients/2 || all[len(all)-1].id == id) {
 		return
 	}
@@ -179,11 +196,11 @@ func (g *Registry) rememberShown(ctx context.Context, r *Run, id string, next fu
 		saving, cancel := context.WithTimeout(ctx, saveTimeout)
 		defer cancel()
 		for {
-			all := r.knownClients()
+			all := r.history.all()
 			was := all.seenBy(id)
 			now := next(was)
 			unsaved := now != was || slices.ContainsFunc(all, func(c shownClient) bool { return c.id == id && c.unsaved })
-			r.setClients(all.withLast(shownClient{id, now, unsaved}))
+			r.history.set(all.withLast(shownClient{id, now, unsaved}), r.view.Load())
 			if now == was && !unsaved {
 				return nil // the client has received the same list again
 			}
@@ -199,80 +216,4 @@ func (g *Registry) rememberShown(ctx context.Context, r *Run, id string, next fu
 			}
 		}
 	})
-}
-
-// An announcedName is a name that one client is being told is served differently now.
-type announcedName struct{ client, name string }
-
-// announceGrace is how long after the announcement a client's calls of the name still count as written before it.
-const announceGrace = time.Second
-
-// maxAnnounced limits the announced names of one run.
-const maxAnnounced = 1024
-
-// Tell notes that the client is being told that the names are served differently now. Until done is called, and for
-// announceGrace after it, the client's calls of these names count as written before it knew.
-func (r *Run) Tell(client string, names ...string) (done func()) {
-	r.announceNames(client, names, time.Time{})
-	return func() { r.announceNames(client, names, time.Now().Add(announceGrace)) }
-}
-
-// announceNames sets the time until which calls of the names count as written before the client knew. The zero time
-// means that the announcement is still in flight.
-func (r *Run) announceNames(client string, names []string, until time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.announced == nil {
-		r.announced = map[announcedName]time.Time{}
-	}
-	now, latest := time.Now(), int64(0)
-	for _, name := range names {
-		of := announcedName{client, name}
-		if _, begun := r.announced[of]; begun || len(r.announced) < maxAnnounced {
-			r.announced[of] = until
-		}
-	}
-	for of, end := range r.announced {
-		switch {
-		case end.IsZero():
-			latest = math.MaxInt64
-		case end.Before(now):
-			delete(r.announced, of)
-		default:
-			latest = max(latest, end.UnixNano())
-		}
-	}
-	r.announcedUntil.Store(latest)
-}
-
-// Tells reports whether a call that arrived at that time may have been written before its client knew that a name is
-// served differently. It is a cheap check before Told.
-func (r *Run) Tells(arrived time.Time) bool { return arrived.UnixNano() < r.announcedUntil.Load() }
-
-// Told reports whether the client wrote a call of the name, which arrived at that time, before it knew that the name
-// is served differently.
-func (r *Run) Told(client, name string, arrived time.Time) bool {
-	if !r.Tells(arrived) {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	end, told := r.announced[announcedName{client, name}]
-	return told && (end.IsZero() || arrived.Before(end))
-}
-
-// announcedNames returns the names that are being announced to the client.
-func (r *Run) announcedNames(client string) (names []string) {
-	if !r.Tells(time.Now()) {
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for of, end := range r.announced {
-		if of.client == client && (end.IsZero() || time.Now().Before(end)) {
-			names = append(names, of.name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }

@@ -2,6 +2,7 @@ package sample
 
 import (
 	"context"
+	_ "embed" // for aws.json
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -55,39 +56,144 @@ func newAWS(Options) (*sampleServer, func(), error) {
 		name: "aws-like", title: "AWS-like cloud", position: onTool,
 		instructions: "Works on one account of a cloud that is kept in memory: storage, machines, functions, tables, queues, users, logs.",
 	}
-	c.addS3(b)
-	c.addEC2(b)
-	c.addLambda(b)
-	c.addDynamoDB(b)
-	c.addIAM(b)
-	c.addSQS(b)
-	c.addWatch(b)
 	c.addExamples()
-	return b, func() {}, nil
+	return b, func() {}, c.addTools(b)
 }
 
-// The capabilities of the tools.
-var (
-	cloudRead    = newCapability("read", "aws", "readonly")
-	cloudWrite   = newCapability("write", "aws")
-	cloudDestroy = newCapability("write", "aws", "human_in_the_loop")
-	cloudExecute = newCapability("execute", "aws")
-)
+//go:embed aws.json
+var cloudTools []byte
 
-// addCloudTool adds a tool that works on the cloud. Its result is encoded while the cloud is locked,
-// so that no later call changes it.
-func addCloudTool[A any](c *cloud, b *sampleServer, does capability, name, description string, do func(A) (any, error)) {
-	opts := []mcp.ToolOption{withDestructiveHint(slices.Contains(does.Constraints, "human_in_the_loop"))}
-	addTool(b, name, description, does, func(_ context.Context, a A) (any, error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		result, err := do(a)
+// A cloudTool is one definition in aws.json.
+type cloudTool struct {
+	Name        string          `json:"name"`
+	Does        string          `json:"does"` // a key of cloudCapabilities
+	Description string          `json:"description"`
+	Input       json.RawMessage `json:"input"`
+}
+
+// cloudCapabilities are the capabilities of the tools, by what they do.
+var cloudCapabilities = map[string]capability{
+	"read":    newCapability("read", "aws", "readonly"),
+	"write":   newCapability("write", "aws"),
+	"destroy": newCapability("write", "aws", "human_in_the_loop"),
+	"execute": newCapability("execute", "aws"),
+}
+
+// A cloudHandler executes the tool called name. The cloud is locked.
+type cloudHandler func(name string, arguments json.RawMessage) (any, error)
+
+// decoding returns the handler for a tool with arguments of the type A.
+func decoding[A any](do func(A) (any, error)) cloudHandler {
+	return func(name string, arguments json.RawMessage) (any, error) {
+		a, err := decodeArguments[A](name, arguments)
 		if err != nil {
 			return nil, err
 		}
-		raw, err := json.Marshal(result)
-		return json.RawMessage(raw), err
-	}, opts...)
+		return do(a)
+	}
+}
+
+// handlers are the handlers of the tools, by name.
+func (c *cloud) handlers() map[string]cloudHandler {
+	s3 := s3Service{c}
+	ec2 := ec2Service{c}
+	lambda := lambdaService{c}
+	dynamo := dynamoService{c}
+	iam := iamService{c}
+	sqs := sqsService{c}
+	watch := watchService{c}
+	return map[string]cloudHandler{
+		"s3_list_buckets":                 decoding(s3.listBuckets),
+		"s3_create_bucket":                decoding(s3.createBucket),
+		"s3_delete_bucket":                decoding(s3.deleteBucket),
+		"s3_list_objects":                 decoding(s3.listObjects),
+		"s3_get_object":                   decoding(s3.getObject),
+		"s3_head_object":                  decoding(s3.headObject),
+		"s3_put_object":                   decoding(s3.putObject),
+		"s3_copy_object":                  decoding(s3.copyObject),
+		"s3_delete_object":                decoding(s3.deleteObject),
+		"s3_get_bucket_tagging":           decoding(s3.getBucketTagging),
+		"s3_put_bucket_tagging":           decoding(s3.putBucketTagging),
+		"ec2_describe_instances":          decoding(ec2.describeInstances),
+		"ec2_describe_instance_types":     decoding(ec2.describeInstanceTypes),
+		"ec2_describe_regions":            decoding(ec2.describeRegions),
+		"ec2_run_instances":               decoding(ec2.runInstances),
+		"ec2_start_instance":              decoding(ec2.startInstance),
+		"ec2_stop_instance":               decoding(ec2.stopInstance),
+		"ec2_reboot_instance":             decoding(ec2.rebootInstance),
+		"ec2_terminate_instance":          decoding(ec2.terminateInstance),
+		"ec2_create_tags":                 decoding(ec2.createTags),
+		"ec2_describe_security_groups":    decoding(ec2.describeSecurityGroups),
+		"ec2_create_security_group":       decoding(ec2.createSecurityGroup),
+		"ec2_delete_security_group":       decoding(ec2.deleteSecurityGroup),
+		"ec2_authorize_ingress":           decoding(ec2.authorizeIngress),
+		"ec2_revoke_ingress":              decoding(ec2.revokeIngress),
+		"lambda_list_functions":           decoding(lambda.listFunctions),
+		"lambda_list_handlers":            decoding(lambda.listHandlers),
+		"lambda_get_function":             decoding(lambda.getFunction),
+		"lambda_create_function":          decoding(lambda.createFunction),
+		"lambda_update_configuration":     decoding(lambda.updateConfiguration),
+		"lambda_delete_function":          decoding(lambda.deleteFunction),
+		"lambda_invoke":                   decoding(lambda.invoke),
+		"dynamodb_list_tables":            decoding(dynamo.listTables),
+		"dynamodb_describe_table":         decoding(dynamo.describeTable),
+		"dynamodb_create_table":           decoding(dynamo.createTable),
+		"dynamodb_delete_table":           decoding(dynamo.deleteTable),
+		"dynamodb_put_item":               decoding(dynamo.putItem),
+		"dynamodb_get_item":               decoding(dynamo.getItem),
+		"dynamodb_delete_item":            decoding(dynamo.deleteItem),
+		"dynamodb_query":                  decoding(dynamo.query),
+		"dynamodb_scan":                   decoding(dynamo.scan),
+		"iam_list_users":                  decoding(iam.listUsers),
+		"iam_get_user":                    decoding(iam.getUser),
+		"iam_create_user":                 decoding(iam.createUser),
+		"iam_delete_user":                 decoding(iam.deleteUser),
+		"iam_list_policies":               decoding(iam.listPolicies),
+		"iam_list_attached_user_policies": decoding(iam.listAttachedUserPolicies),
+		"iam_attach_user_policy":          decoding(iam.attachUserPolicy),
+		"iam_detach_user_policy":          decoding(iam.detachUserPolicy),
+		"iam_simulate_principal_policy":   decoding(iam.simulatePrincipalPolicy),
+		"sqs_list_queues":                 decoding(sqs.listQueues),
+		"sqs_get_queue_attributes":        decoding(sqs.getQueueAttributes),
+		"sqs_create_queue":                decoding(sqs.createQueue),
+		"sqs_delete_queue":                decoding(sqs.deleteQueue),
+		"sqs_send_message":                decoding(sqs.sendMessage),
+		"sqs_receive_message":             decoding(sqs.receiveMessage),
+		"sqs_delete_message":              decoding(sqs.deleteMessage),
+		"logs_describe_log_groups":        decoding(watch.describeLogGroups),
+		"logs_get_log_events":             decoding(watch.getLogEvents),
+		"cloudwatch_describe_alarms":      decoding(watch.describeAlarms),
+		"cloudwatch_get_metrics":          decoding(watch.getMetrics),
+		"cloudwatch_put_alarm":            decoding(watch.putAlarm),
+		"cloudwatch_delete_alarm":         decoding(watch.deleteAlarm),
+	}
+}
+
+// addTools adds the tools of aws.json. A result is encoded while the cloud is locked, so that no later call changes it.
+func (c *cloud) addTools(b *sampleServer) error {
+	var tools []cloudTool
+	if err := json.Unmarshal(cloudTools, &tools); err != nil {
+		return err
+	}
+	handlers := c.handlers()
+	for _, t := range tools {
+		does, handle := cloudCapabilities[t.Does], handlers[t.Name]
+		if handle == nil {
+			return fmt.Errorf("tool %s has no handler", t.Name)
+		}
+		opts := []mcp.ToolOption{mcp.WithDescription(t.Description), withInput(t.Input), withDestructiveHint(t.Does == "destroy")}
+		b.addRaw(t.Name, does, func(_ context.Context, arguments json.RawMessage) (any, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			result, err := handle(t.Name, arguments)
+			if err != nil {
+				return nil, err
+			}
+			raw, err := json.Marshal(result)
+			return json.RawMessage(raw), err
+		}, opts...)
+	}
+	return nil
 }
 
 // jsonObject is a short name for the type of results.
@@ -153,6 +259,21 @@ func checkFree[T any](in map[string]T, code, what, name string) error {
 	if _, ok := in[name]; ok {
 		return fmt.Errorf("%s: there is a %s %q already", code, what, name)
 	}
+	return nil
+}
+
+// create adds a resource with a valid name that is not used yet.
+func create[T any](c *cloud, in map[string]T, code, what, name string, form *regexp.Regexp, made T) error {
+	if err := checkName(what, name, form); err != nil {
+		return err
+	}
+	if err := checkFree(in, code, what, name); err != nil {
+		return err
+	}
+	if err := c.reserve(); err != nil {
+		return err
+	}
+	in[name] = made
 	return nil
 }
 

@@ -40,105 +40,103 @@ func matchesAction(pattern, action string) bool {
 }
 
 type userArgs struct {
-	Name string `json:"user_name" jsonschema:"name of the user"`
+	Name string `json:"user_name"`
 }
 
 type attachArgs struct {
-	Name   string `json:"user_name" jsonschema:"name of the user"`
-	Policy string `json:"policy" jsonschema:"name of the policy, as iam_list_policies tells"`
+	Name   string `json:"user_name"`
+	Policy string `json:"policy"`
 }
 
 func (c *cloud) findUser(name string) (*user, error) {
 	return findThing(c.users, "NoSuchEntity", "user", name)
 }
 
-// addIAM adds the tools for users and rights.
-func (c *cloud) addIAM(b *sampleServer) {
-	addCloudTool(c, b, cloudRead, "iam_list_users", "List the users of the account.", func(struct{}) (any, error) {
-		return jsonObject{"Users": sortedKeys(c.users)}, nil
-	})
-	addCloudTool(c, b, cloudRead, "iam_get_user", "Describe a user.", func(a userArgs) (any, error) {
-		return c.findUser(a.Name)
-	})
-	addCloudTool(c, b, cloudDestroy, "iam_create_user", "Create a user without rights.", func(a userArgs) (any, error) {
-		if err := checkName("user", a.Name, plainName); err != nil {
-			return nil, err
+// iamService has the tools for users and rights.
+type iamService struct{ *cloud }
+
+func (c iamService) listUsers(struct{}) (any, error) {
+	return jsonObject{"Users": sortedKeys(c.users)}, nil
+}
+
+func (c iamService) getUser(a userArgs) (any, error) {
+	return c.findUser(a.Name)
+}
+
+func (c iamService) createUser(a userArgs) (any, error) {
+	u := &user{Name: a.Name, Policies: []string{}}
+	return u, create(c.cloud, c.users, "EntityAlreadyExists", "user", a.Name, plainName, u)
+}
+
+func (c iamService) deleteUser(a userArgs) (any, error) {
+	u, err := c.findUser(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	if len(u.Policies) > 0 {
+		return nil, fmt.Errorf("DeleteConflict: user %q has policies: %s", a.Name, strings.Join(u.Policies, ", "))
+	}
+	delete(c.users, a.Name)
+	c.used--
+	return jsonObject{"Deleted": a.Name}, nil
+}
+
+func (c iamService) listPolicies(struct{}) (any, error) {
+	return jsonObject{"Policies": policyActions}, nil
+}
+
+func (c iamService) listAttachedUserPolicies(a userArgs) (any, error) {
+	u, err := c.findUser(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	return jsonObject{"AttachedPolicies": u.Policies}, nil
+}
+
+func (c iamService) attachUserPolicy(a attachArgs) (any, error) {
+	u, err := c.findUser(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := findThing(policyActions, "NoSuchEntity", "policy", a.Policy); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(u.Policies, a.Policy) {
+		u.Policies = append(u.Policies, a.Policy)
+		slices.Sort(u.Policies)
+	}
+	return u, nil
+}
+
+func (c iamService) detachUserPolicy(a attachArgs) (any, error) {
+	u, err := c.findUser(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.Index(u.Policies, a.Policy)
+	if i < 0 {
+		return nil, fmt.Errorf("NoSuchEntity: user %q does not have policy %.80q", a.Name, a.Policy)
+	}
+	u.Policies = slices.Delete(u.Policies, i, i+1)
+	return u, nil
+}
+
+func (c iamService) simulatePrincipalPolicy(a struct {
+	Name   string `json:"user_name"`
+	Action string `json:"action"`
+},
+) (any, error) {
+	u, err := c.findUser(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	if service, verb, ok := strings.Cut(a.Action, ":"); !ok || service == "" || verb == "" {
+		return nil, fmt.Errorf("ValidationError: action %.80q: want the form service:Action", a.Action)
+	}
+	for _, p := range u.Policies {
+		if slices.ContainsFunc(policyActions[p], func(pattern string) bool { return matchesAction(pattern, a.Action) }) {
+			return jsonObject{"EvalDecision": "allowed", "MatchedPolicy": p}, nil
 		}
-		if err := checkFree(c.users, "EntityAlreadyExists", "user", a.Name); err != nil {
-			return nil, err
-		}
-		if err := c.reserve(); err != nil {
-			return nil, err
-		}
-		u := &user{Name: a.Name, Policies: []string{}}
-		c.users[a.Name] = u
-		return u, nil
-	})
-	addCloudTool(c, b, cloudDestroy, "iam_delete_user", "Delete a user, from whom all policies must have been detached.", func(a userArgs) (any, error) {
-		u, err := c.findUser(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		if len(u.Policies) > 0 {
-			return nil, fmt.Errorf("DeleteConflict: user %q has policies: %s", a.Name, strings.Join(u.Policies, ", "))
-		}
-		delete(c.users, a.Name)
-		c.used--
-		return jsonObject{"Deleted": a.Name}, nil
-	})
-	addCloudTool(c, b, cloudRead, "iam_list_policies", "List the policies and the actions that they allow.", func(struct{}) (any, error) {
-		return jsonObject{"Policies": policyActions}, nil
-	})
-	addCloudTool(c, b, cloudRead, "iam_list_attached_user_policies", "List the policies of a user.", func(a userArgs) (any, error) {
-		u, err := c.findUser(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		return jsonObject{"AttachedPolicies": u.Policies}, nil
-	})
-	addCloudTool(c, b, cloudDestroy, "iam_attach_user_policy", "Give a user the rights of a policy.", func(a attachArgs) (any, error) {
-		u, err := c.findUser(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := findThing(policyActions, "NoSuchEntity", "policy", a.Policy); err != nil {
-			return nil, err
-		}
-		if !slices.Contains(u.Policies, a.Policy) {
-			u.Policies = append(u.Policies, a.Policy)
-			slices.Sort(u.Policies)
-		}
-		return u, nil
-	})
-	addCloudTool(c, b, cloudDestroy, "iam_detach_user_policy", "Take the rights of a policy from a user.", func(a attachArgs) (any, error) {
-		u, err := c.findUser(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		i := slices.Index(u.Policies, a.Policy)
-		if i < 0 {
-			return nil, fmt.Errorf("NoSuchEntity: user %q does not have policy %.80q", a.Name, a.Policy)
-		}
-		u.Policies = slices.Delete(u.Policies, i, i+1)
-		return u, nil
-	})
-	addCloudTool(c, b, cloudRead, "iam_simulate_principal_policy", "Tell whether a user's policies allow an action.", func(a struct {
-		Name   string `json:"user_name" jsonschema:"name of the user"`
-		Action string `json:"action" jsonschema:"the action, as s3:GetObject"`
-	},
-	) (any, error) {
-		u, err := c.findUser(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		if service, verb, ok := strings.Cut(a.Action, ":"); !ok || service == "" || verb == "" {
-			return nil, fmt.Errorf("ValidationError: action %.80q: want the form service:Action", a.Action)
-		}
-		for _, p := range u.Policies {
-			if slices.ContainsFunc(policyActions[p], func(pattern string) bool { return matchesAction(pattern, a.Action) }) {
-				return jsonObject{"EvalDecision": "allowed", "MatchedPolicy": p}, nil
-			}
-		}
-		return jsonObject{"EvalDecision": "implicitDeny"}, nil
-	})
+	}
+	return jsonObject{"EvalDecision": "implicitDeny"}, nil
 }

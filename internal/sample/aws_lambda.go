@@ -55,7 +55,7 @@ var handlers = map[string]func(config map[string]string, payload jsonObject) (an
 }
 
 type functionArgs struct {
-	Name string `json:"function_name" jsonschema:"name of the function"`
+	Name string `json:"function_name"`
 }
 
 func (c *cloud) findFunction(name string) (*function, error) {
@@ -74,86 +74,92 @@ func checkConfig(config map[string]string) error {
 	return nil
 }
 
-// addLambda adds the tools for functions.
-func (c *cloud) addLambda(b *sampleServer) {
-	addCloudTool(c, b, cloudRead, "lambda_list_functions", "List the functions of the account.", func(struct{}) (any, error) {
-		return jsonObject{"Functions": sortedKeys(c.functions)}, nil
-	})
-	addCloudTool(c, b, cloudRead, "lambda_list_handlers", "List the handlers that a function can be made of.", func(struct{}) (any, error) {
-		return jsonObject{"Handlers": sortedKeys(handlers)}, nil
-	})
-	addCloudTool(c, b, cloudRead, "lambda_get_function", "Describe a function and how often it was invoked.", func(a functionArgs) (any, error) {
-		return c.findFunction(a.Name)
-	})
-	addCloudTool(c, b, cloudWrite, "lambda_create_function", "Create a function.", func(a struct {
-		Name    string            `json:"function_name" jsonschema:"name of the function"`
-		Handler string            `json:"handler" jsonschema:"what it does, as lambda_list_handlers tells"`
-		Config  map[string]string `json:"environment,omitempty" jsonschema:"variables that the handler reads"`
-	},
-	) (any, error) {
-		if err := checkName("function", a.Name, plainName); err != nil {
-			return nil, err
-		}
-		if err := checkFree(c.functions, "ResourceConflictException", "function", a.Name); err != nil {
-			return nil, err
-		}
-		if _, err := findThing(handlers, "InvalidParameterValue", "handler", a.Handler); err != nil {
-			return nil, err
-		}
-		if err := checkConfig(a.Config); err != nil {
-			return nil, err
-		}
-		if err := c.reserve(); err != nil {
-			return nil, err
-		}
-		f := &function{Name: a.Name, Handler: a.Handler, Config: nonNilMap(a.Config), Version: 1}
-		c.functions[a.Name] = f
-		return f, nil
-	})
-	addCloudTool(c, b, cloudWrite, "lambda_update_configuration", "Set a function's variables, in place of those that it has.", func(a struct {
-		Name   string            `json:"function_name" jsonschema:"name of the function"`
-		Config map[string]string `json:"environment" jsonschema:"all variables"`
-	},
-	) (any, error) {
-		f, err := c.findFunction(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		if err := checkConfig(a.Config); err != nil {
-			return nil, err
-		}
-		f.Config = nonNilMap(a.Config)
-		f.Version++
-		return f, nil
-	})
-	addCloudTool(c, b, cloudDestroy, "lambda_delete_function", "Delete a function.", func(a functionArgs) (any, error) {
-		if _, err := c.findFunction(a.Name); err != nil {
-			return nil, err
-		}
-		delete(c.functions, a.Name)
-		c.used--
-		return jsonObject{"Deleted": a.Name}, nil
-	})
-	addCloudTool(c, b, cloudExecute, "lambda_invoke", "Invoke a function and wait for its answer.", func(a struct {
-		Name    string     `json:"function_name" jsonschema:"name of the function"`
-		Payload jsonObject `json:"payload,omitempty" jsonschema:"what the function is given"`
-	},
-	) (any, error) {
-		f, err := c.findFunction(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		if raw, err := json.Marshal(a.Payload); err != nil || len(raw) > maxBody {
-			return nil, fmt.Errorf("RequestTooLarge: the payload has %d bytes; at most %d are allowed", len(raw), maxBody)
-		}
-		f.Invoked++
-		answer, err := handlers[f.Handler](f.Config, a.Payload)
-		if err != nil {
-			f.Failed++
-			c.appendLog("/lambda/"+f.Name, "error: "+err.Error())
-			return nil, fmt.Errorf("FunctionError: %w", err)
-		}
-		c.appendLog("/lambda/"+f.Name, "ok")
-		return jsonObject{"StatusCode": 200, "Payload": answer}, nil
-	})
+// lambdaService has the tools for functions.
+type lambdaService struct{ *cloud }
+
+func (c lambdaService) listFunctions(struct{}) (any, error) {
+	return jsonObject{"Functions": sortedKeys(c.functions)}, nil
+}
+
+func (c lambdaService) listHandlers(struct{}) (any, error) {
+	return jsonObject{"Handlers": sortedKeys(handlers)}, nil
+}
+
+func (c lambdaService) getFunction(a functionArgs) (any, error) {
+	return c.findFunction(a.Name)
+}
+
+func (c lambdaService) createFunction(a struct {
+	Name    string            `json:"function_name"`
+	Handler string            `json:"handler"`
+	Config  map[string]string `json:"environment,omitempty"`
+},
+) (any, error) {
+	if err := checkName("function", a.Name, plainName); err != nil {
+		return nil, err
+	}
+	if err := checkFree(c.functions, "ResourceConflictException", "function", a.Name); err != nil {
+		return nil, err
+	}
+	if _, err := findThing(handlers, "InvalidParameterValue", "handler", a.Handler); err != nil {
+		return nil, err
+	}
+	if err := checkConfig(a.Config); err != nil {
+		return nil, err
+	}
+	if err := c.reserve(); err != nil {
+		return nil, err
+	}
+	f := &function{Name: a.Name, Handler: a.Handler, Config: nonNilMap(a.Config), Version: 1}
+	c.functions[a.Name] = f
+	return f, nil
+}
+
+func (c lambdaService) updateConfiguration(a struct {
+	Name   string            `json:"function_name"`
+	Config map[string]string `json:"environment"`
+},
+) (any, error) {
+	f, err := c.findFunction(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkConfig(a.Config); err != nil {
+		return nil, err
+	}
+	f.Config = nonNilMap(a.Config)
+	f.Version++
+	return f, nil
+}
+
+func (c lambdaService) deleteFunction(a functionArgs) (any, error) {
+	if _, err := c.findFunction(a.Name); err != nil {
+		return nil, err
+	}
+	delete(c.functions, a.Name)
+	c.used--
+	return jsonObject{"Deleted": a.Name}, nil
+}
+
+func (c lambdaService) invoke(a struct {
+	Name    string     `json:"function_name"`
+	Payload jsonObject `json:"payload,omitempty"`
+},
+) (any, error) {
+	f, err := c.findFunction(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	if raw, err := json.Marshal(a.Payload); err != nil || len(raw) > maxBody {
+		return nil, fmt.Errorf("RequestTooLarge: the payload has %d bytes; at most %d are allowed", len(raw), maxBody)
+	}
+	f.Invoked++
+	answer, err := handlers[f.Handler](f.Config, a.Payload)
+	if err != nil {
+		f.Failed++
+		c.appendLog("/lambda/"+f.Name, "error: "+err.Error())
+		return nil, fmt.Errorf("FunctionError: %w", err)
+	}
+	c.appendLog("/lambda/"+f.Name, "ok")
+	return jsonObject{"StatusCode": 200, "Payload": answer}, nil
 }

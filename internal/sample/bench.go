@@ -54,10 +54,29 @@ type sampleServer struct {
 // arguments are refused before do is called. An error of do becomes a result with isError. If do
 // returns a string, the result is text only, else it is structured as well.
 func addTool[A any](b *sampleServer, name, description string, does capability, do func(context.Context, A) (any, error), opts ...mcp.ToolOption) {
+	b.addRaw(name, does, func(ctx context.Context, arguments json.RawMessage) (any, error) {
+		a, err := decodeArguments[A](name, arguments)
+		if err != nil {
+			return nil, err
+		}
+		return do(ctx, a)
+	}, slices.Concat([]mcp.ToolOption{mcp.WithDescription(description), mcp.WithInputSchema[A]()}, opts)...)
+}
+
+// decodeArguments decodes the arguments of a tool.
+func decodeArguments[A any](name string, arguments json.RawMessage) (a A, err error) {
+	if len(arguments) > 0 {
+		if err := json.Unmarshal(arguments, &a); err != nil {
+			return a, fmt.Errorf("arguments of %s: %w", name, err)
+		}
+	}
+	return a, nil
+}
+
+// addRaw is addTool for a tool that decodes its arguments itself. opts must set the input schema.
+func (b *sampleServer) addRaw(name string, does capability, do func(ctx context.Context, arguments json.RawMessage) (any, error), opts ...mcp.ToolOption) {
 	no := false
 	t := mcp.NewTool(name, slices.Concat([]mcp.ToolOption{
-		mcp.WithDescription(description),
-		mcp.WithInputSchema[A](),
 		mcp.WithReadOnlyHintAnnotation(does.isReadOnly()),
 		mcp.WithOpenWorldHintAnnotation(false),
 	}, opts)...)
@@ -78,13 +97,7 @@ func addTool[A any](b *sampleServer, name, description string, does capability, 
 		b.labels[name] = []capability{does}
 	}
 	b.tools = append(b.tools, server.ServerTool{Tool: t, Handler: func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		var args A
-		if raw := r.Params.RawArguments; len(raw) > 0 {
-			if err := json.Unmarshal(raw, &args); err != nil {
-				return mcp.NewToolResultErrorf("arguments of %s: %v", name, err), nil
-			}
-		}
-		result, err := do(ctx, args)
+		result, err := do(ctx, r.Params.RawArguments)
 		if err != nil {
 			return mcp.NewToolResultError(err.Error()), nil
 		}
@@ -93,6 +106,14 @@ func addTool[A any](b *sampleServer, name, description string, does capability, 
 		}
 		return mcp.NewToolResultStructuredOnly(result), nil
 	}})
+}
+
+// withInput sets the input schema.
+func withInput(schema json.RawMessage) mcp.ToolOption {
+	return func(t *mcp.Tool) {
+		t.InputSchema.Type = "" // mcp-go refuses a tool with both
+		t.RawInputSchema = schema
+	}
 }
 
 // withDestructiveHint marks a tool that destroys data for good.

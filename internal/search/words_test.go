@@ -39,8 +39,7 @@ func TestNamesAreSplitIntoWords(t *testing.T) {
 	}
 }
 
-// The examples of Porter's paper, step by step, as the whole algorithm returns
-// them.
+// The examples of Porter's paper, step by step, with the results of the whole algorithm.
 func TestStemsAreThoseOfPortersProgram(t *testing.T) {
 	for word, want := range map[string]string{
 		"caresses": "caress", "ponies": "poni", "ties": "ti", "cats": "cat",

@@ -67,22 +67,22 @@ func (s *Surface) With(expanded []*Expansion, withheld []switchboard.ToolID) *Su
 }
 
 // Expanded returns the expansions, oldest first. The slice must not be modified.
-func (s *Surface) Expanded() []*Expansion { return s.expanded }
+func (t *toolTable) Expanded() []*Expansion { return t.expanded }
 
 // Withheld returns the tools that are withheld. The slice must not be modified.
-func (s *Surface) Withheld() []switchboard.ToolID { return s.withheld }
+func (t *toolTable) Withheld() []switchboard.ToolID { return t.withheld }
 
 // listOrder yields the indexes of all entries (see indexByName) in the order of the list.
-func (s *Surface) listOrder() iter.Seq[int] {
+func (t *toolTable) listOrder() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		next := 0
-		for i := range len(s.entries) + 1 {
-			for ; next < len(s.ownEntries) && s.ownEntries[next].position <= i; next++ {
-				if !yield(len(s.entries) + next) {
+		for i := range len(t.entries) + 1 {
+			for ; next < len(t.ownEntries) && t.ownEntries[next].position <= i; next++ {
+				if !yield(len(t.entries) + next) {
 					return
 				}
 			}
-			if i < len(s.entries) && !yield(i) {
+			if i < len(t.entries) && !yield(i) {
 				return
 			}
 		}
@@ -102,10 +102,10 @@ func (s *Surface) listedPositions(modern bool) iter.Seq[int] {
 }
 
 // All yields every entry in the order of the list, listed or not.
-func (s *Surface) All() iter.Seq[Entry] {
+func (t *toolTable) All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		for i := range s.listOrder() {
-			if !yield(*s.entryAt(i)) {
+		for i := range t.listOrder() {
+			if !yield(*t.entryAt(i)) {
 				return
 			}
 		}
@@ -128,22 +128,22 @@ func (s *Surface) Charged() iter.Seq2[Entry, int] {
 func (s *Surface) WholeBytes() int { return s.wholeBytes() }
 
 // WholeTokens returns the tokens of these definitions.
-func (s *Surface) WholeTokens() (n int) {
-	for i := range s.entries {
-		n += s.costAt(i)
+func (t *toolTable) WholeTokens() (n int) {
+	for i := range t.entries {
+		n += t.costAt(i)
 	}
 	return n
 }
 
 // Instructions returns the text that a model reads when its client connects; "" means none.
-func (s *Surface) Instructions() string { return s.instructions }
+func (b *spending) Instructions() string { return b.instructions }
 
 // InstructionTokens returns the tokens of the instructions. They are charged in addition to the entries of Charged.
-func (s *Surface) InstructionTokens() int {
-	if s.instructions == "" || s.instructionTokens == nil {
+func (b *spending) InstructionTokens() int {
+	if b.instructions == "" || b.instructionTokens == nil {
 		return 0
 	}
-	return s.instructionTokens()
+	return b.instructionTokens()
 }
 
 // Bytes returns an upper limit for the bytes of the charged entries and the instructions.
@@ -156,10 +156,10 @@ func (s *Surface) Bytes() (n int) {
 }
 
 // Budget returns how many tokens the charged entries and the instructions may cost; 0 means no limit.
-func (s *Surface) Budget() int { return s.budget }
+func (b *spending) Budget() int { return b.budget }
 
 // CollapseOldest reports whether the entry with the oldest use is collapsed to make room for an expansion.
-func (s *Surface) CollapseOldest() bool { return s.collapseOldest }
+func (b *spending) CollapseOldest() bool { return b.collapseOldest }
 
 // Keep returns the result of the first call of make for the key. The value must depend on the entries alone, and not
 // on the expansions.
@@ -172,8 +172,8 @@ func (s *Surface) Keep(key string, make func() any) any {
 }
 
 // Stubs returns the stubs in the order of the list.
-func (s *Surface) Stubs() (all []Entry) {
-	for _, o := range s.ownEntries {
+func (t *toolTable) Stubs() (all []Entry) {
+	for _, o := range t.ownEntries {
 		if o.Role == Stub {
 			all = append(all, o.Entry)
 		}
@@ -182,22 +182,22 @@ func (s *Surface) Stubs() (all []Entry) {
 }
 
 // Cost returns how many tokens the entry with that name costs in a list; 0 if there is none.
-func (s *Surface) Cost(name string) int {
-	i, ok := s.indexByName[name]
+func (t *toolTable) Cost(name string) int {
+	i, ok := t.indexByName[name]
 	if !ok {
 		return 0
 	}
-	return s.costAt(i)
+	return t.costAt(i)
 }
 
-func (s *Surface) costAt(i int) int {
-	if n := s.tokenCosts[i].Load(); n > 0 {
+func (t *toolTable) costAt(i int) int {
+	if n := t.tokenCosts[i].Load(); n > 0 {
 		return int(n - 1)
 	}
-	if s.countTokens == nil {
+	if t.countTokens == nil {
 		return 0
 	}
-	n := s.countTokens(s.entryAt(i).Append(nil))
-	s.tokenCosts[i].Store(int64(n) + 1)
+	n := t.countTokens(t.entryAt(i).Append(nil))
+	t.tokenCosts[i].Store(int64(n) + 1)
 	return n
 }

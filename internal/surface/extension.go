@@ -77,12 +77,12 @@ func collectDeclared(offers []switchboard.Offer, modern bool) (all []declaredCap
 
 // Extension returns the server that answers a method unknown to Switchboard: the only server that has declared the
 // capability or extension with the method's prefix. The server speaks the client's era.
-func (s *Surface) Extension(method string, modern bool) (by switchboard.ServerID, ok bool) {
+func (o *offerSet) Extension(method string, modern bool) (by switchboard.ServerID, ok bool) {
 	prefix, _, ok := strings.Cut(method, "/")
 	if !ok || ownCapabilities[prefix] {
 		return "", false
 	}
-	for _, d := range s.declaredFor(modern) {
+	for _, d := range o.declaredFor(modern) {
 		switch {
 		case d.name != prefix && (d.group == "" || !strings.HasSuffix(d.name, "/"+prefix)):
 		case d.server == "" || by != "" && by != d.server:
@@ -96,10 +96,10 @@ func (s *Surface) Extension(method string, modern bool) (by switchboard.ServerID
 
 // Capabilities returns the object ours, extended by capabilities that exactly one server of the client's era
 // declares. Each is spelled as its server spells it.
-func (s *Surface) Capabilities(ours []byte, modern bool) []byte {
+func (o *offerSet) Capabilities(ours []byte, modern bool) []byte {
 	groups := map[string][]byte{}
 	var edits []wire.Edit
-	for _, d := range s.declaredFor(modern) {
+	for _, d := range o.declaredFor(modern) {
 		switch {
 		case d.server == "" || len(edits) == wire.MaxEdits/2:
 		case d.group == "":
@@ -116,9 +116,9 @@ func (s *Surface) Capabilities(ours []byte, modern bool) []byte {
 	return wire.Rewrite(nil, ours, edits...)
 }
 
-func (s *Surface) declaredFor(modern bool) []declaredCapability {
+func (o *offerSet) declaredFor(modern bool) []declaredCapability {
 	if modern {
-		return s.declaredByEra[1]()
+		return o.declaredByEra[1]()
 	}
-	return s.declaredByEra[0]()
+	return o.declaredByEra[0]()
 }

@@ -152,34 +152,34 @@ func (s *itemIndex) sameItems(other *itemIndex) bool {
 }
 
 // Prompt returns the prompt that the client sees under name.
-func (s *Surface) Prompt(name string) (Item, bool) {
-	return s.items[switchboard.Prompts].lookup(name)
+func (set *itemSet) Prompt(name string) (Item, bool) {
+	return set.items[switchboard.Prompts].lookup(name)
 }
 
 // Template returns the template that the client sees under that URI template.
-func (s *Surface) Template(uri string) (Item, bool) {
-	return s.items[switchboard.Templates].lookup(uri)
+func (set *itemSet) Template(uri string) (Item, bool) {
+	return set.items[switchboard.Templates].lookup(uri)
 }
 
 // Resource returns the resource that a client means by uri: the one that a server lists, or the one that a listed
 // template describes. A qualified URI (see Qualify) means a resource of the named server only. Resource does not
 // choose between two servers. A resource that is neither listed nor described does not exist, so that policies and
 // people know which resources can be read.
-func (s *Surface) Resource(uri string) (Item, bool) {
-	shelf := s.items[switchboard.Resources]
-	if it, ok := shelf.lookup(uri); ok {
+func (set *itemSet) Resource(uri string) (Item, bool) {
+	resources := set.items[switchboard.Resources]
+	if it, ok := resources.lookup(uri); ok {
 		return it, true
 	}
 	by, own, named := splitQualified(switchboard.Resources, uri)
 	if named {
-		for _, it := range shelf.items {
+		for _, it := range resources.items {
 			if it.Server == by && it.Own == own {
 				return Item{Name: uri, Server: by, Own: own}, true
 			}
 		}
 	} else {
 		own = uri
-		if owner, known := shelf.owners[uri]; known {
+		if owner, known := resources.owners[uri]; known {
 			by, named = owner.server, true
 		}
 	}
@@ -187,7 +187,7 @@ func (s *Surface) Resource(uri string) (Item, bool) {
 		return Item{}, false
 	}
 	found := Item{Name: uri, Own: own}
-	for _, p := range s.uriPatterns() {
+	for _, p := range set.uriPatterns() {
 		switch {
 		case named && p.server != by, !named && !p.ofOwner && !p.shared, p.server == found.Server, !p.MatchString(own):
 		case found.Template != "", !named && p.shared:
@@ -200,8 +200,8 @@ func (s *Surface) Resource(uri string) (Item, bool) {
 }
 
 // Spell returns the URI that reaches the server's own URI.
-func (s *Surface) Spell(server switchboard.ServerID, own string) string {
-	if it, ok := s.Resource(own); ok && it.Server == server && it.Own == own {
+func (set *itemSet) Spell(server switchboard.ServerID, own string) string {
+	if it, ok := set.Resource(own); ok && it.Server == server && it.Own == own {
 		return own
 	}
 	return Qualify(switchboard.Resources, server, own)

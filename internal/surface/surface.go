@@ -163,38 +163,56 @@ type Group struct {
 
 // A Surface is immutable and safe for concurrent use.
 type Surface struct {
-	entries     []Entry        // the servers' tools
-	ownEntries  []placedEntry  // tools that Switchboard answers itself, and stubs
-	indexByName map[string]int // by name: an index into entries, or len(entries) plus an index into ownEntries
+	toolTable
+	itemSet
+	offerSet
+	spending
+
+	serverInfo []byte
+	unlisted   bool
+	standsIn   func(now, shown *switchboard.Tool) bool
+	removed    func(switchboard.ToolID) bool
+	decided    func() (decision, basis switchboard.Digest)
+	memo       *sync.Map // see Keep
+
+	wholeBytes func() int                           // see WholeBytes
+	tables     [2]func() *Table                     // by era; see Table
+	lists      [switchboard.NKinds][2]func() []byte // by kind and era
+}
+
+// A toolTable has the tools and stubs of a surface, their names, costs and expansions.
+type toolTable struct {
+	entries     []Entry                       // the servers' tools
+	ownEntries  []placedEntry                 // tools that Switchboard answers itself, and stubs
+	names       map[switchboard.ToolID]string // by tool: the name
+	indexByName map[string]int                // by name: an index into entries, or len(entries) plus an index into ownEntries
+
 	tokenCosts  []atomic.Int64 // by the same index: the tokens plus one; 0 means not counted yet
 	countTokens func([]byte) int
 
-	expanded          []*Expansion // oldest first
-	absent            []*Expansion // expansions on servers without an offer now; oldest first
-	withheld          []switchboard.ToolID
-	serverInfo        []byte
+	expanded []*Expansion // oldest first
+	absent   []*Expansion // expansions on servers without an offer now; oldest first
+	withheld []switchboard.ToolID
+}
+
+// An itemSet has the resources, templates and prompts of a surface.
+type itemSet struct {
+	items       [switchboard.NKinds]*itemIndex
+	uriPatterns func() []uriPattern
+}
+
+// An offerSet has the offers of the servers that the task uses as a whole.
+type offerSet struct {
+	servers       []switchboard.Offer
+	declaredByEra [2]func() []declaredCapability
+}
+
+// A spending is the budget of a surface, and its instructions, which are charged to it.
+type spending struct {
 	instructions      string
 	instructionTokens func() int // returns the tokens of instructions
 	budget            int
 	collapseOldest    bool
-	unlisted          bool
-	memo              *sync.Map // see Keep
-
-	wholeBytes func() int // see WholeBytes
-	decided    func() (decision, basis switchboard.Digest)
-
-	names    map[switchboard.ToolID]string // by tool: the name
-	standsIn func(now, shown *switchboard.Tool) bool
-	removed  func(switchboard.ToolID) bool
-	tables   [2]func() *Table // by era; see Table
-
-	// items are the resources, templates and prompts.
-	items       [switchboard.NKinds]*itemIndex
-	uriPatterns func() []uriPattern
-
-	servers       []switchboard.Offer
-	declaredByEra [2]func() []declaredCapability       // by era
-	lists         [switchboard.NKinds][2]func() []byte // by kind and era
 }
 
 // A placedEntry is an own entry and the index of the server's tool that it precedes in the list.
@@ -207,8 +225,10 @@ type placedEntry struct {
 func New(in Input) *Surface {
 	task, selected, whole, prev := in.Task, in.Selected, in.Whole, in.Prev
 	s := &Surface{
-		names: map[switchboard.ToolID]string{}, standsIn: in.StandsIn, removed: in.Removed, servers: whole, serverInfo: in.Info, countTokens: in.Count,
-		budget: in.Budget, collapseOldest: in.CollapseOldest, unlisted: in.Unlisted, memo: &sync.Map{}, decided: in.Decided,
+		toolTable:  toolTable{names: map[switchboard.ToolID]string{}, countTokens: in.Count},
+		offerSet:   offerSet{servers: whole},
+		spending:   spending{budget: in.Budget, collapseOldest: in.CollapseOldest},
+		serverInfo: in.Info, unlisted: in.Unlisted, standsIn: in.StandsIn, removed: in.Removed, decided: in.Decided, memo: &sync.Map{},
 	}
 	if s.instructions = in.Instructions; s.instructions != "" && s.countTokens != nil { // a closure over in would hold prev, and all surfaces before it
 		s.instructionTokens = sync.OnceValue(func() int { return s.countTokens(wire.AppendString(nil, s.instructions)) })
@@ -252,7 +272,7 @@ func New(in Input) *Surface {
 		}
 	}
 	slices.SortStableFunc(s.ownEntries, func(a, b placedEntry) int { return cmp.Compare(a.position, b.position) })
-	if prev != nil && s.sameEntries(prev) {
+	if prev != nil && s.sameEntries(&prev.toolTable) {
 		s.memo = prev.memo
 	}
 	s.tokenCosts = make([]atomic.Int64, len(s.entries)+len(s.ownEntries))
@@ -313,9 +333,9 @@ func servedKeys(task *switchboard.Task, selected []decide.Selected) [][]string {
 }
 
 // groupServes returns the requirements that the members of the group serve.
-func (s *Surface) groupServes(group string) (keys []string) {
-	for i := range s.entries {
-		if e := &s.entries[i]; e.Role == Member && e.Group == group {
+func (t *toolTable) groupServes(group string) (keys []string) {
+	for i := range t.entries {
+		if e := &t.entries[i]; e.Role == Member && e.Group == group {
 			for _, key := range e.Serves {
 				if !slices.Contains(keys, key) {
 					keys = append(keys, key)
@@ -352,12 +372,12 @@ func (s *Surface) inheritExpansions(prev *Surface) []*Expansion {
 }
 
 // sameEntries reports whether both surfaces have the same entries under the same names.
-func (s *Surface) sameEntries(prev *Surface) bool {
+func (t *toolTable) sameEntries(prev *toolTable) bool {
 	same := func(a, b Entry) bool {
 		return a.Name == b.Name && a.Group == b.Group && (a.Tool == b.Tool || a.Tool.ID == b.Tool.ID && bytes.Equal(a.Tool.Definition, b.Tool.Definition))
 	}
-	return slices.EqualFunc(s.entries, prev.entries, same) &&
-		slices.EqualFunc(s.ownEntries, prev.ownEntries, func(a, b placedEntry) bool { return same(a.Entry, b.Entry) })
+	return slices.EqualFunc(t.entries, prev.entries, same) &&
+		slices.EqualFunc(t.ownEntries, prev.ownEntries, func(a, b placedEntry) bool { return same(a.Entry, b.Entry) })
 }
 
 // prepareLists sets functions that build the kind's lists on first use.
@@ -372,13 +392,13 @@ func (s *Surface) prepareLists(k switchboard.Kind) {
 
 // addOwnEntries names our own tools and the stubs before any other tool: their names come from Switchboard and from
 // the task. It returns these names.
-func (s *Surface) addOwnEntries(in *Input) (taken map[string]bool) {
+func (t *toolTable) addOwnEntries(in *Input) (taken map[string]bool) {
 	taken = map[string]bool{}
 	add := func(e Entry) {
 		e.Name = e.Tool.ID.Name
 		taken[e.Name] = true
-		s.names[e.Tool.ID] = e.Name
-		s.ownEntries = append(s.ownEntries, placedEntry{Entry: e})
+		t.names[e.Tool.ID] = e.Name
+		t.ownEntries = append(t.ownEntries, placedEntry{Entry: e})
 	}
 	for _, t := range slices.Concat(in.Own, in.Last) {
 		add(Entry{Role: Own, Tool: t})
@@ -396,26 +416,26 @@ func wantedName(task *switchboard.Task, sel decide.Selected) string {
 }
 
 // Lookup returns the entry with exactly that name. It may be a member that is not expanded. See Entry.Usable.
-func (s *Surface) Lookup(name string) (Entry, bool) {
-	i, ok := s.indexByName[name]
+func (t *toolTable) Lookup(name string) (Entry, bool) {
+	i, ok := t.indexByName[name]
 	if !ok {
 		return Entry{}, false
 	}
-	return *s.entryAt(i), true
+	return *t.entryAt(i), true
 }
 
 // entryAt returns the entry at index i of indexByName.
-func (s *Surface) entryAt(i int) *Entry {
-	if i < len(s.entries) {
-		return &s.entries[i]
+func (t *toolTable) entryAt(i int) *Entry {
+	if i < len(t.entries) {
+		return &t.entries[i]
 	}
-	return &s.ownEntries[i-len(s.entries)].Entry
+	return &t.ownEntries[i-len(t.entries)].Entry
 }
 
 // Name returns the tool's name on the surface.
-func (s *Surface) Name(id switchboard.ToolID) (string, bool) {
-	name := s.names[id]
-	_, known := s.indexByName[name]
+func (t *toolTable) Name(id switchboard.ToolID) (string, bool) {
+	name := t.names[id]
+	_, known := t.indexByName[name]
 	return name, known
 }
 
@@ -430,15 +450,15 @@ func (s *Surface) Decided() (decision, basis switchboard.Digest) {
 
 // Entries returns the servers' tools in the order of the list, including members that are not expanded. The slice
 // must not be modified.
-func (s *Surface) Entries() []Entry { return s.entries }
+func (t *toolTable) Entries() []Entry { return t.entries }
 
 // Servers returns the offers of the servers that the task uses as a whole, in the order of its tools. The slice must
 // not be modified.
-func (s *Surface) Servers() []switchboard.Offer { return s.servers }
+func (o *offerSet) Servers() []switchboard.Offer { return o.servers }
 
 // Judgments returns the policy results for the requirements that selected tools of the server.
-func (s *Surface) Judgments(id switchboard.ServerID) (all []*switchboard.Judgment) {
-	for _, e := range s.entries {
+func (t *toolTable) Judgments(id switchboard.ServerID) (all []*switchboard.Judgment) {
+	for _, e := range t.entries {
 		if e.Tool.ID.Server != id {
 			continue
 		}

@@ -69,8 +69,7 @@ type Call struct {
 	// Client is what the client can be asked for.
 	Client Client
 
-	// Once, if set, says that the call is made only once, however often the client sends it. All attempts of the call
-	// share it.
+	// Once, if set, says that the call is made only once, however often the client sends it.
 	Once *Once
 
 	// Whole says that the client accepts results of any length.
@@ -125,10 +124,6 @@ type Item struct {
 type Once struct {
 	Key  string // 1 to MaxOnceKey printable ASCII characters, chosen by the client
 	Tool string // the name under which the client knows the tool
-
-	// Sent says that the call may have reached a server. The code that sends calls sets it; attempts do so one after
-	// the other, never concurrently.
-	Sent bool
 }
 
 // MaxOnceKey is the longest idempotency key, in bytes.

@@ -9,7 +9,7 @@ type merger struct {
 	queue      []uint64
 }
 
-// A part is a section of a piece. It begins at its own index in parts, which is its offset in the piece, and ends where
+// A piecePart is a section of a piece. It begins at its own index in parts, which is its offset in the piece, and ends where
 // the next part begins.
 type piecePart struct {
 	prev, next int32  // offsets of its neighbours

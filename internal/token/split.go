@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// A class is a set of characters that the splitting rules treat alike. The rules are regular expressions over these
+// A runeClass is a set of characters that the splitting rules treat alike. The rules are regular expressions over these
 // classes.
 type runeClass uint8
 

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -13,67 +12,19 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// allowanceFor returns the allowance of a call that has the only slot of a gate, and a minute of
-// silence.
-func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *slot.Allowance) {
-	g := &slot.Gate{}
-	g.SetLimits(1, 0)
-	_, _ = g.Enter(slot.Caller{}, false)
-	ctx, a := slot.NewAllowance(ctx, slot.Limit{Name: "quiet", Time: time.Minute, BlamesServer: true}, slot.Limit{Name: "all", Time: all, BlamesServer: true}, g, slot.Caller{})
-	a.TakeSlot()
-	return ctx, a
-}
-
-// wantEndedBy checks which time limit has ended a call.
-func wantEndedBy(t *testing.T, ctx context.Context, want string) {
-	t.Helper()
-	if over, ok := errors.AsType[*slot.Limit](context.Cause(ctx)); !ok || over.Name != want {
-		t.Errorf("ended by %v, want %s", context.Cause(ctx), want)
-	}
-}
-
-func TestAClientThatReadsNothingIsNotTheServersFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, a := allowanceFor(t.Context(), time.Hour)
-		defer a.Close()
-		f := &pendingRequest{ctx: ctx, allowance: a, notifications: notifier{notify: func(switchboard.Notification) { <-ctx.Done() }}}
-		f.notifyNow(switchboard.Notification{})
-		if !errors.Is(context.Cause(ctx), slot.ErrNotTaken) {
-			t.Errorf("%v", context.Cause(ctx))
-		}
-		if e := callError(ctx, exchangeErrorf(kindSilent, true, "x")); e.ServerFailed {
-			t.Errorf("the server is blamed: %v", e)
-		}
-	})
-}
-
-func TestAServerThatNotifiesWithoutEndAndNeverAnswersIsBlamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, a := allowanceFor(t.Context(), time.Hour)
-		defer a.Close()
-		f := &pendingRequest{ctx: ctx, allowance: a, notifications: notifier{notify: func(switchboard.Notification) { time.Sleep(7 * time.Millisecond) }}}
-		for ctx.Err() == nil {
-			f.notifyNow(switchboard.Notification{})
-		}
-		wantEndedBy(t, ctx, "quiet")
-		if e := callError(ctx, exchangeErrorf(kindSilent, true, "x")); !e.ServerFailed {
-			t.Errorf("the server is not blamed: %v", e)
-		}
-	})
-}
-
 // quietServer adds a server with the single port p to the fleet.
-func quietServer(f *Fleet, cfg switchboard.Server, p port) *server {
+func quietServer(f *Fleet, cfg switchboard.Server, p link.Port) *server {
 	s := newServer(f, cfg, nil)
-	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
-	l.port, l.requests.endsPending = p, true
-	l.greeting.Store(&serverHello{version: wire.LatestLegacy})
-	s.connectors.connect = func(context.Context, linkScope) (*link, error) { return l, nil }
+	l := link.New(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
+	l.Use(p, true)
+	l.SetHello(link.Hello{Version: wire.LatestLegacy})
+	s.connectors.connect = func(context.Context, linkScope) (*link.Link, error) { return l, nil }
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.servers = map[switchboard.ServerID]*server{cfg.ID: s}
@@ -83,16 +34,16 @@ func quietServer(f *Fleet, cfg switchboard.Server, p port) *server {
 // A talkingPort accepts requests and sends the given progress for each.
 type talkingPort struct {
 	deafPort
-	taken chan *pendingRequest
-	ended chan *pendingRequest
+	taken chan *link.Request
+	ended chan *link.Request
 }
 
-func (p *talkingPort) startBlocking(f *pendingRequest) {
-	f.sending.Claim()
+func (p *talkingPort) StartBlocking(f *link.Request) {
+	f.Sending.Claim()
 	p.taken <- f
 }
 
-func (p *talkingPort) cancel(f *pendingRequest, _ bool) { p.ended <- f }
+func (p *talkingPort) Cancel(f *link.Request, _ bool) { p.ended <- f }
 
 func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T) {
 	of := func(id string) string { return `{"progressToken":` + id + `,"progress":1}` }
@@ -112,14 +63,14 @@ func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := New(Options{OnePrincipal: true})
-				p := &talkingPort{taken: make(chan *pendingRequest, 1), ended: make(chan *pendingRequest, 1)}
+				p := &talkingPort{taken: make(chan *link.Request, 1), ended: make(chan *link.Request, 1)}
 				s := quietServer(f, switchboard.Server{ID: "one", MaxTimeout: 5 * time.Minute}, p)
 				c := echoCall("one", "{}")
 				c.Params = []byte(`{"name":"x","_meta":{"progressToken":"mine"}}`)
 				c.Obligations.Timeout = tt.obliged
 				began := time.Now()
 				call := startAsync(func() error { _, err := f.Call(t.Context(), c); return err })
-				fl := <-p.taken
+				req := <-p.taken
 				tick := time.NewTicker(40 * time.Second)
 				defer tick.Stop()
 				var err error
@@ -128,7 +79,7 @@ func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T
 					case err = <-call:
 					case <-tick.C:
 						if tt.progress != nil {
-							s.connectors.main.current().inbox.handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(tt.progress(string(fl.id)))}, nil)
+							s.connectors.main.current().Receive(wire.Message{Kind: wire.Notification, Method: wire.MethodProgress, Params: []byte(tt.progress(string(req.ID)))})
 						}
 					}
 				}
@@ -140,7 +91,7 @@ func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T
 					t.Errorf("%s\nwant %s", e.Text, tt.text)
 				}
 				checkBlame(t, err, false, tt.theirs)
-				if <-p.ended != fl {
+				if <-p.ended != req {
 					t.Error("the server is not notified")
 				}
 				s.cancel()
@@ -153,7 +104,7 @@ func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T
 func TestWaitingCallsGetSlotsInOrderAndFurtherCallsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{OnePrincipal: true})
-		p := &talkingPort{taken: make(chan *pendingRequest, 1), ended: make(chan *pendingRequest, 10)}
+		p := &talkingPort{taken: make(chan *link.Request, 1), ended: make(chan *link.Request, 10)}
 		s := quietServer(f, switchboard.Server{ID: "one", MaxCalls: 2, MaxWaiting: 3}, p)
 		var order []string
 		var mu sync.Mutex
@@ -165,23 +116,23 @@ func TestWaitingCallsGetSlotsInOrderAndFurtherCallsAreRefused(t *testing.T) {
 			return ended
 		}
 		// under returns the next request that has reached the server.
-		under := func() *pendingRequest {
+		under := func() *link.Request {
 			t.Helper()
 			synctest.Wait()
 			select {
-			case fl := <-p.taken:
+			case req := <-p.taken:
 				mu.Lock()
 				defer mu.Unlock()
-				params, _ := wire.Field(fl.body, "params")
+				params, _ := wire.Field(req.Body, "params")
 				who, _ := wire.Field(params, "who")
 				order = append(order, string(who))
-				return fl
+				return req
 			default:
 				t.Fatal("no request is in flight")
 				return nil
 			}
 		}
-		finish := func(fl *pendingRequest) { fl.finish(wire.Message{Result: []byte("{}")}, 0, nil) }
+		finish := func(req *link.Request) { req.Finish(wire.Message{Result: []byte("{}")}, 0, nil) }
 
 		a := call(t.Context(), "a", false)
 		first := under()
@@ -229,8 +180,8 @@ func TestWaitingCallsGetSlotsInOrderAndFurtherCallsAreRefused(t *testing.T) {
 		h := call(t.Context(), "h", false)
 		s.update(switchboard.Server{ID: "one", MaxCalls: 3, MaxWaiting: 3})
 		fifth := under()
-		for _, fl := range []*pendingRequest{third, fourth, fifth} {
-			finish(fl)
+		for _, req := range []*link.Request{third, fourth, fifth} {
+			finish(req)
 		}
 		for _, ended := range []<-chan error{b, d, e, h} {
 			if err := <-ended; err != nil {
@@ -248,7 +199,7 @@ func TestWaitingCallsGetSlotsInOrderAndFurtherCallsAreRefused(t *testing.T) {
 func TestACallThatEndsReleasesItsSlotWhileANotificationBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{OnePrincipal: true})
-		p := &talkingPort{taken: make(chan *pendingRequest, 1), ended: make(chan *pendingRequest, 1)}
+		p := &talkingPort{taken: make(chan *link.Request, 1), ended: make(chan *link.Request, 1)}
 		s := quietServer(f, switchboard.Server{ID: "one", MaxCalls: 1}, p)
 		reads := make(chan struct{})
 		c := echoCall("one", "{}")
@@ -256,8 +207,8 @@ func TestACallThatEndsReleasesItsSlotWhileANotificationBlocks(t *testing.T) {
 		c.Notify = func(switchboard.Notification) { <-reads }
 		ctx, cancel := context.WithCancel(t.Context())
 		call := startAsync(func() error { _, err := f.Call(ctx, c); return err })
-		fl := <-p.taken
-		s.connectors.main.current().inbox.handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(fl.id) + `}`)}, nil)
+		req := <-p.taken
+		s.connectors.main.current().Receive(wire.Message{Kind: wire.Notification, Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(req.ID) + `}`)})
 		synctest.Wait()
 		cancel()
 		synctest.Wait()

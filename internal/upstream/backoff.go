@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
@@ -25,8 +26,8 @@ func lookDelay(looks int) time.Duration {
 // A retrySchedule says when to try a server again. The zero value is for a server that was never
 // up.
 type retrySchedule struct {
-	fails, lookups int // in a row
-	served         bool
+	fails, looks int // in a row
+	served       bool
 }
 
 // nextWait returns the wait after a stage that took that long and ended with err. A server that was
@@ -34,17 +35,17 @@ type retrySchedule struct {
 // soon as it is up, waits longer.
 func (r *retrySchedule) nextWait(stage Stage, err error, took time.Duration) time.Duration {
 	r.served = r.served || stage == StageServe
-	kind := asExchangeError(err).kind
+	kind := link.AsError(err).Kind
 	steady := stage == StageServe && took >= task.SteadyTime
-	if r.served && (steady || stage == StageConnect) && (kind == kindUnreachable || kind == kindLost) {
-		r.lookups++
+	if r.served && (steady || stage == StageConnect) && (kind == link.KindUnreachable || kind == link.KindLost) {
+		r.looks++
 		if steady {
-			r.fails, r.lookups = 0, 1
+			r.fails, r.looks = 0, 1
 			took = 0
 		}
-		return max(lookDelay(r.lookups), took) // starting a program has a cost
+		return max(lookDelay(r.looks), took) // starting a program has a cost
 	}
-	r.lookups = 0
+	r.looks = 0
 	if r.fails++; steady {
 		r.fails = 1
 	}

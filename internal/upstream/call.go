@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 )
 
@@ -45,7 +46,7 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		case errors.Is(err, slot.ErrTurnTimeout):
 			return switchboard.Result{}, overloadedError("has as many calls in flight as it may have, and none has ended in time")
 		case err != nil:
-			return switchboard.Result{}, callError(ctx, ownError(kindSilent, false, "it waited for its turn"))
+			return switchboard.Result{}, link.CallError(ctx, link.OwnError(link.KindSilent, false, "it waited for its turn"))
 		}
 	}
 	left.TakeSlot()
@@ -63,12 +64,12 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 			refused.Unsent = !reached
 			return switchboard.Result{}, refused
 		}
-		e := asExchangeError(err)
-		if again || e.sent || ctx.Err() != nil || e.kind != kindGone && e.kind != kindLost {
-			if reached && !e.sent && e.kind != kindGone { // an earlier attempt may have reached the server
-				e = &exchangeError{kind: e.kind, text: e.text, sent: true, ours: e.ours, after: e.after}
+		e := link.AsError(err)
+		if again || e.Sent || ctx.Err() != nil || e.Kind != link.KindGone && e.Kind != link.KindLost {
+			if reached && !e.Sent && e.Kind != link.KindGone { // an earlier attempt may have reached the server
+				e = &link.ExchangeError{Kind: e.Kind, Text: e.Text, Sent: true, Ours: e.Ours, After: e.After}
 			}
-			refused := callError(ctx, e)
+			refused := link.CallError(ctx, e)
 			refused.Unsent = !reached
 			return switchboard.Result{}, refused
 		}
@@ -76,8 +77,8 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 }
 
 // callerOf returns the tenant and the principal that a call of p counts for.
-func (f *Fleet) callerOf(p switchboard.Principal) slot.Caller {
-	c := slot.Caller{Tenant: p.Tenant, Principal: p.ID}
+func (f *Fleet) callerOf(p switchboard.Principal) slot.CallKey {
+	c := slot.CallKey{Tenant: p.Tenant, Principal: p.ID}
 	if f.opts.Neighbors != nil {
 		c.Among = f.opts.Neighbors(p)
 	}
@@ -92,16 +93,16 @@ func overloadedError(why string) *switchboard.Error {
 }
 
 // sendCall sends the call over the client's link. left is its allowance. reached is set when any byte
-// may have reached a server. The error is an *exchangeError or the final error for the caller.
+// may have reached a server. The error is an *link.ExchangeError or the final error for the caller.
 func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *slot.Allowance, reached *bool) (switchboard.Result, error) {
 	l, leave, err := s.linkForCall(ctx, c, cfg)
 	if err != nil {
 		return switchboard.Result{}, err
 	}
 	defer leave()
-	a := attempt{call: c, params: params, allowance: left, reached: reached, saysUnknown: saysToolUnknown}
-	r, err := a.make(ctx, l)
-	if a.unknown {
+	a := link.Attempt{Call: c, Params: params, Allowance: left, Reached: reached, SaysUnknown: saysToolUnknown}
+	r, err := a.Make(ctx, l)
+	if a.Unknown {
 		if gone := s.confirmWithdrawn(ctx, c); gone != nil {
 			*reached = false
 			return switchboard.Result{}, gone
@@ -111,25 +112,25 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 }
 
 // linkForCall returns the link for the call. leave must be called after it.
-func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server) (l *link, leave func(), err error) {
+func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server) (l *link.Link, leave func(), err error) {
 	for o := s.scopeOf(cfg, c); ; o.lane++ {
-		sl, err := s.connectors.get(o)
+		cn, err := s.connectors.get(o)
 		if err != nil {
 			return nil, nil, err
 		}
-		l, err := sl.current(), error(nil)
+		l, err := cn.current(), error(nil)
 		if l == nil {
-			l, err = s.waitForLink(ctx, sl, c.NoWait)
+			l, err = s.waitForLink(ctx, cn, c.NoWait)
 		}
 		var done func()
 		if err == nil {
-			done, err = l.questions.takeTurn(ctx, c)
+			done, err = l.Questions.TakeTurn(ctx, c)
 		}
 		if err == nil {
-			return l, func() { done(); sl.release() }, nil
+			return l, func() { done(); cn.release() }, nil
 		}
-		sl.release()
-		if !errors.Is(err, errOtherAsking) {
+		cn.release()
+		if !errors.Is(err, link.ErrOtherAsking) {
 			return nil, nil, err
 		}
 	}
@@ -137,7 +138,7 @@ func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *swit
 
 // waitForLink returns the link of a connector that has none yet. With hurried it opens one only if
 // the server is ready, and tries once.
-func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (*link, error) {
+func (s *server) waitForLink(ctx context.Context, cn *connector, hurried bool) (*link.Link, error) {
 	how := waitForPause
 	if hurried {
 		well, why := s.facts.ready()
@@ -155,7 +156,7 @@ func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	return sl.get(ctx, how)
+	return cn.get(ctx, how)
 }
 
 // scopeOf returns the scope of the link that serves the call.
@@ -165,9 +166,9 @@ func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (
 // client that can be asked gets a link of its own. Modern clients of one principal share a link,
 // because they cannot be told apart.
 func (s *server) scopeOf(cfg *switchboard.Server, c *switchboard.Call) linkScope {
-	era, _ := s.opener.era.get()
-	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.opener.era.usesSSE() // HTTP with SSE has one shared stream, like a pipe
-	if era == EraModern && overHTTP {
+	era, _ := s.opener.Era.Get()
+	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.opener.Era.UsesSSE() // HTTP with SSE has one shared stream, like a pipe
+	if era == link.EraModern && overHTTP {
 		return linkScope{own: true}
 	}
 	o := linkScope{own: true}
@@ -175,10 +176,10 @@ func (s *server) scopeOf(cfg *switchboard.Server, c *switchboard.Call) linkScope
 		o = scopeFor(cfg.Share, c.Principal)
 	}
 	shared := cfg.Share == switchboard.ShareTenant || cfg.Share == switchboard.ShareAll
-	if era == EraModern || c.Client.Ask == nil || shared && !overHTTP {
+	if era == link.EraModern || c.Client.Ask == nil || shared && !overHTTP {
 		return o
 	}
-	if asks := askableCapabilities(c.Client.Capabilities, c.Client.Session != ""); len(asks) > 0 {
+	if asks := link.AskableCapabilities(c.Client.Capabilities, c.Client.Session != ""); len(asks) > 0 {
 		o = scopeFor(switchboard.SharePrincipal, c.Principal)
 		o.asks, o.session = string(asks), c.Client.Session
 	}

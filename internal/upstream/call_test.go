@@ -15,6 +15,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -158,7 +159,7 @@ func TestALogMessageGoesToTheOnlyCallAtItsLevelOrIsDropped(t *testing.T) {
 
 func TestNoCallWaitsForAServerThatDoesNotSetItsLevel(t *testing.T) {
 	s := stdioFake("one", "silent-about-levels")
-	s.Timeout = logLevelTimeout / 2
+	s.Timeout = link.LogLevelTimeout / 2
 	f := readyFleet(t, Options{}, s)
 	c := echoCall("one", "{}")
 	c.LogLevel = "info"
@@ -174,15 +175,7 @@ func pendingCount(f *Fleet, id switchboard.ServerID) int {
 	s.connectors.main.mu.Lock()
 	l := s.connectors.main.link
 	s.connectors.main.mu.Unlock()
-	l.requests.mu.Lock()
-	defer l.requests.mu.Unlock()
-	n := 0
-	for _, fl := range l.requests.pending {
-		if fl.method == "tools/call" && fl.sending.MayBeSent() {
-			n++
-		}
-	}
-	return n
+	return l.Requests.InFlight()
 }
 
 func TestCancellingACallNotifiesTheServerAndReleasesItsSlot(t *testing.T) {
@@ -395,7 +388,7 @@ func TestConnectionsOfPrincipalsAreLimitedAndClosedWhenIdle(t *testing.T) {
 func TestAResultMayBeAsLargeAsMaxResultAllows(t *testing.T) {
 	t.Parallel()
 	result := func(n int) string { return `{"text":"` + strings.Repeat("x", n) + `"}` }
-	site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+	site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
 		writeResult(w, m, result(frame.MaxMessage))
 	}))
 	for name, s := range map[string]switchboard.Server{"over HTTP": site.server(), "on pipes": stdioFake("one", "calls")} {

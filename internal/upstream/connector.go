@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
@@ -38,12 +39,12 @@ const callRedialPause = time.Second
 
 // A connector dials the link of one scope, holds it, and dials again after it has ended.
 type connector struct {
-	dial func() (*link, error) // limits its own time
+	dial func() (*link.Link, error) // limits its own time
 
 	linkUp chan struct{} // holds one signal when there is a new link
 
 	mu          sync.Mutex
-	link        *link
+	link        *link.Link
 	linkMade    chan struct{} // closed when there is a link; nil while nothing waits for it
 	dialing     *dialAttempt
 	err         error     // why there is no link
@@ -58,11 +59,11 @@ type connector struct {
 // A dialAttempt is one dial. All that want the link wait for it.
 type dialAttempt struct {
 	done chan struct{}
-	link *link
+	link *link.Link
 	err  error
 }
 
-func newConnector(dial func() (*link, error)) *connector {
+func newConnector(dial func() (*link.Link, error)) *connector {
 	return &connector{dial: dial, linkUp: make(chan struct{}, 1), idleFrom: time.Now()}
 }
 
@@ -77,7 +78,7 @@ const (
 
 // get returns the connector's link, and dials if there is none. If another caller's attempt fails
 // meanwhile, get fails with it.
-func (s *connector) get(ctx context.Context, how dialPolicy) (*link, error) {
+func (s *connector) get(ctx context.Context, how dialPolicy) (*link.Link, error) {
 	before := -1
 	for {
 		s.mu.Lock()
@@ -85,7 +86,7 @@ func (s *connector) get(ctx context.Context, how dialPolicy) (*link, error) {
 			before = s.failedDials
 		}
 		if s.link != nil {
-			if s.link.failure() == nil {
+			if s.link.Failure() == nil {
 				defer s.mu.Unlock()
 				return s.link, nil
 			}
@@ -93,11 +94,11 @@ func (s *connector) get(ctx context.Context, how dialPolicy) (*link, error) {
 		}
 		if s.closed {
 			s.mu.Unlock()
-			return nil, ownError(kindLost, false, "it is being closed")
+			return nil, link.OwnError(link.KindLost, false, "it is being closed")
 		}
 		if s.failedDials > before && s.dialing == nil {
 			defer s.mu.Unlock()
-			return nil, asUnsent(s.err)
+			return nil, link.AsUnsent(s.err)
 		}
 		if pause := s.pauseLeft(); pause > 0 && s.dialing == nil && how != dialAtOnce {
 			err := s.err
@@ -121,7 +122,7 @@ func (s *connector) get(ctx context.Context, how dialPolicy) (*link, error) {
 		select {
 		case <-a.done:
 			if a.err != nil {
-				return nil, asUnsent(a.err)
+				return nil, link.AsUnsent(a.err)
 			}
 			return a.link, nil
 		case <-ctx.Done():
@@ -147,10 +148,10 @@ func sleepUntilLink(ctx context.Context, d time.Duration, made <-chan struct{}) 
 }
 
 // current returns the connector's link, or nil if there is no usable one.
-func (s *connector) current() *link {
+func (s *connector) current() *link.Link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link == nil || s.link.failure() != nil {
+	if s.link == nil || s.link.Failure() != nil {
 		return nil
 	}
 	return s.link
@@ -159,9 +160,9 @@ func (s *connector) current() *link {
 // recordEnd removes a link that has ended. A short life counts as a failure, unless the server has
 // only forgotten the session. The caller holds s.mu.
 func (s *connector) recordEnd() {
-	s.err, s.endedAt = s.link.requests.failure()
+	s.endedAt, s.err = s.link.Requests.Ended()
 	switch {
-	case asExchangeError(s.err).kind == kindGone || s.endedAt.Sub(s.link.madeAt) >= task.SteadyTime:
+	case link.AsError(s.err).Kind == link.KindGone || s.endedAt.Sub(s.link.MadeAt) >= task.SteadyTime:
 		s.fails = 0
 	default:
 		s.fails++
@@ -173,9 +174,9 @@ func (s *connector) recordEnd() {
 // attempt, or nil.
 func notReadyError(err error) error {
 	if err == nil {
-		return exchangeErrorf(kindSilent, false, "it has not answered yet since it was started")
+		return link.Errorf(link.KindSilent, false, "it has not answered yet since it was started")
 	}
-	return exchangeErrorf(kindSilent, false, "it is still down: %s", err)
+	return link.Errorf(link.KindSilent, false, "it is still down: %s", err)
 }
 
 // pauseLeft returns how long the next attempt must still wait. The caller holds s.mu.
@@ -199,7 +200,7 @@ func (s *connector) runDial(a *dialAttempt) {
 		return
 	}
 	if s.closed {
-		a.link.close()
+		a.link.Close()
 	}
 	if s.linkMade != nil {
 		close(s.linkMade)
@@ -243,7 +244,7 @@ func (s *connector) haltLink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != nil {
-		s.link.requests.halt()
+		s.link.Requests.Halt()
 	}
 }
 
@@ -258,7 +259,7 @@ func (s *connector) close(force bool) bool {
 	l, a := s.link, s.dialing
 	s.mu.Unlock()
 	if l != nil {
-		l.close()
+		l.Close()
 	}
 	if a != nil {
 		<-a.done // runDial sees that the connector is closed

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
@@ -15,10 +16,10 @@ import (
 type connectorSet struct {
 	ctx   context.Context // ends when the server is to be closed
 	limit int             // of connectors
-	tasks *task.Group     // runs what closes connectors
+	tasks *task.Tracker   // runs what closes connectors
 
 	// connect opens a link for the scope. It is a field so that tests need no server.
-	connect func(ctx context.Context, o linkScope) (*link, error)
+	connect func(ctx context.Context, o linkScope) (*link.Link, error)
 
 	startAfter <-chan struct{} // no link is opened before it is closed; nil means no wait
 	main       *connector      // Switchboard's own; it is never closed as unused
@@ -27,7 +28,7 @@ type connectorSet struct {
 	byScope map[linkScope]*connector
 }
 
-func newConnectorSet(ctx context.Context, limit int, tasks *task.Group, connect func(context.Context, linkScope) (*link, error)) *connectorSet {
+func newConnectorSet(ctx context.Context, limit int, tasks *task.Tracker, connect func(context.Context, linkScope) (*link.Link, error)) *connectorSet {
 	s := &connectorSet{ctx: ctx, limit: limit, tasks: tasks, connect: connect, byScope: map[linkScope]*connector{}}
 	s.main = s.add(linkScope{own: true})
 	return s
@@ -35,12 +36,12 @@ func newConnectorSet(ctx context.Context, limit int, tasks *task.Group, connect 
 
 // add adds a connector for the scope. The caller holds s.mu, or is the only one that knows s.
 func (s *connectorSet) add(o linkScope) *connector {
-	c := newConnector(func() (*link, error) {
+	c := newConnector(func() (*link.Link, error) {
 		if s.startAfter != nil {
 			select {
 			case <-s.startAfter:
 			case <-s.ctx.Done():
-				return nil, ownError(kindLost, false, "it is being closed")
+				return nil, link.OwnError(link.KindLost, false, "it is being closed")
 			}
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, process.StartTimeout)
@@ -56,7 +57,7 @@ func (s *connectorSet) get(o linkScope) (*connector, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
-		return nil, ownError(kindUnreachable, false, "it is being closed")
+		return nil, link.OwnError(link.KindUnreachable, false, "it is being closed")
 	}
 	if c, ok := s.byScope[o]; ok && c.acquire() {
 		return c, nil
@@ -129,10 +130,10 @@ func (s *connectorSet) closeAll(cut bool) {
 }
 
 // links returns the open links, by scope.
-func (s *connectorSet) links() map[linkScope]*link {
+func (s *connectorSet) links() map[linkScope]*link.Link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	open := map[linkScope]*link{}
+	open := map[linkScope]*link.Link{}
 	for o, c := range s.byScope {
 		if l := c.current(); l != nil {
 			open[o] = l

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -34,36 +35,36 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		discover func(w http.ResponseWriter, m *msg)
-		era      Era
+		era      link.Era
 		fails    string
 	}{
-		{"400", plain(400), EraLegacy, ""},
-		{"404", plain(404), EraLegacy, ""},
-		{"405", plain(405), EraLegacy, ""},
-		{"200 method not found", rpc(200, -32601, ""), EraLegacy, ""},
-		{"404 method not found", rpc(404, -32601, ""), EraLegacy, ""},
-		{"400 another code", rpc(400, -32000, ""), EraLegacy, ""},
-		{"400 unsupported, legacy offered", rpc(400, -32022, `,"data":{"supported":["2025-06-18"]}`), EraLegacy, ""},
-		{"empty result", result(`{}`), EraLegacy, ""},
-		{"result without a modern version", result(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`), EraLegacy, ""},
-		{"result with a later version", result(`{"supportedVersions":["2031-01-01"],"capabilities":{}}`), EraLegacy, ""},
-		{"result without capabilities", result(`{"supportedVersions":["2026-07-28"]}`), EraLegacy, ""},
-		{"a page", func(w http.ResponseWriter, _ *msg) { _, _ = io.WriteString(w, "<html>") }, EraLegacy, ""},
-		{"400 header mismatch", rpc(400, -32020, ""), EraModern, "-32020"},
-		{"400 missing capability", rpc(400, -32021, ""), EraModern, "-32021"},
-		{"400 unsupported", rpc(400, -32022, `,"data":{"supported":["2031-01-01"]}`), EraModern, "-32022"},
+		{"400", plain(400), link.EraLegacy, ""},
+		{"404", plain(404), link.EraLegacy, ""},
+		{"405", plain(405), link.EraLegacy, ""},
+		{"200 method not found", rpc(200, -32601, ""), link.EraLegacy, ""},
+		{"404 method not found", rpc(404, -32601, ""), link.EraLegacy, ""},
+		{"400 another code", rpc(400, -32000, ""), link.EraLegacy, ""},
+		{"400 unsupported, legacy offered", rpc(400, -32022, `,"data":{"supported":["2025-06-18"]}`), link.EraLegacy, ""},
+		{"empty result", result(`{}`), link.EraLegacy, ""},
+		{"result without a modern version", result(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`), link.EraLegacy, ""},
+		{"result with a later version", result(`{"supportedVersions":["2031-01-01"],"capabilities":{}}`), link.EraLegacy, ""},
+		{"result without capabilities", result(`{"supportedVersions":["2026-07-28"]}`), link.EraLegacy, ""},
+		{"a page", func(w http.ResponseWriter, _ *msg) { _, _ = io.WriteString(w, "<html>") }, link.EraLegacy, ""},
+		{"400 header mismatch", rpc(400, -32020, ""), link.EraModern, "-32020"},
+		{"400 missing capability", rpc(400, -32021, ""), link.EraModern, "-32021"},
+		{"400 unsupported", rpc(400, -32022, `,"data":{"supported":["2031-01-01"]}`), link.EraModern, "-32022"},
 		{"401", plain(401), "", "401 Unauthorized: check the credentials"},
 		{"403 with an error", rpc(403, -32601, ""), "", "403 Forbidden"},
 		{"500", plain(500), "", "500 Internal"},
 		{"503", plain(503), "", "503 Service"},
 		{"302", plain(302), "", "302 Found: redirects are not followed"},
 		{"308", plain(308), "", "308 Permanent Redirect: redirects are not followed"},
-		{"result of a modern server", result(modernHello), EraModern, ""},
+		{"result of a modern server", result(modernHello), link.EraModern, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			era := EraLegacy
-			if tt.era == EraModern && tt.fails == "" {
-				era = EraModern
+			era := link.EraLegacy
+			if tt.era == link.EraModern && tt.fails == "" {
+				era = link.EraModern
 			}
 			site := newSite(t, era, func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
 				if m == nil || m.Method != "server/discover" {
@@ -84,7 +85,7 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 			if tt.fails != "" && (s.LastFailure == nil || !strings.Contains(s.LastFailure.Message, tt.fails)) {
 				t.Errorf("failure %+v, want %q", s.LastFailure, tt.fails)
 			}
-			if n := len(site.requests("initialize")); n > 1 || n == 0 && tt.era == EraLegacy {
+			if n := len(site.requests("initialize")); n > 1 || n == 0 && tt.era == link.EraLegacy {
 				t.Errorf("%d times initialize", n)
 			}
 		})
@@ -105,7 +106,7 @@ func TestDiscoverRetriesOnceWithAVersionThatTheServerNames(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var site *site
-			site = newSite(t, EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
+			site = newSite(t, link.EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
 				if m == nil || m.Method != "server/discover" || len(site.requests("server/discover")) > tt.refuses {
 					return false
 				}
@@ -148,14 +149,14 @@ func (b *logBook) String() string {
 func TestAServerOfBothErasStaysUpHoweverLateItAnswers(t *testing.T) {
 	t.Parallel() // it waits for silences
 	var logs logBook
-	eras := map[switchboard.ServerID]Era{
-		"at-once": EraModern,
-		"starts":  EraModern, // time before it has read the request is no silence
-		"late":    EraLegacy,
-		"reverse": EraLegacy,
+	eras := map[switchboard.ServerID]link.Era{
+		"at-once": link.EraModern,
+		"starts":  link.EraModern, // time before it has read the request is no silence
+		"late":    link.EraLegacy,
+		"reverse": link.EraLegacy,
 	}
 	if runtime.GOOS != "linux" {
-		eras["starts"] = EraLegacy
+		eras["starts"] = link.EraLegacy
 	}
 	f := openFleet(t, Options{Log: slog.New(slog.NewTextHandler(&logs, nil))},
 		stdioFake("at-once", "speaks-both"), stdioFake("starts", "speaks-both-but-starts-late"),
@@ -189,7 +190,7 @@ func TestAProbeThatTheEraOfTheConnectionCannotAnswerOpensANewConnection(t *testi
 }
 
 func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
-	site := newSite(t, EraLegacy, nil)
+	site := newSite(t, link.EraLegacy, nil)
 	f := readyFleet(t, Options{}, site.server())
 	site.forget()
 	if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
@@ -230,7 +231,7 @@ func TestASessionIsAlsoForgottenByServersThatSayBadRequest(t *testing.T) {
 		"as text":     "Invalid or missing session ID",
 	} {
 		t.Run(name, func(t *testing.T) {
-			site := newSite(t, EraLegacy, nil)
+			site := newSite(t, link.EraLegacy, nil)
 			site.set(func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 				session := r.Header.Get("Mcp-Session-Id")
 				refuses := m != nil && m.Params.Arguments["refuse"] == true
@@ -270,7 +271,7 @@ func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
 			t.Parallel()
 			site := newSite(t, era, nil)
 			f := readyFleet(t, Options{}, site.server())
-			other := map[Era]Era{EraLegacy: EraModern, EraModern: EraLegacy}[era]
+			other := map[link.Era]link.Era{link.EraLegacy: link.EraModern, link.EraModern: link.EraLegacy}[era]
 			site.mu.Lock()
 			site.era = other
 			site.mu.Unlock()
@@ -290,7 +291,7 @@ func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
 func TestAServerReplacedBeforeItOpenedItsStreamIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	replaced := make(chan struct{})
-	site := newSite(t, EraLegacy, func(_ http.ResponseWriter, r *http.Request, _ *msg) bool {
+	site := newSite(t, link.EraLegacy, func(_ http.ResponseWriter, r *http.Request, _ *msg) bool {
 		if r.Method == http.MethodGet {
 			<-replaced
 		}
@@ -298,12 +299,12 @@ func TestAServerReplacedBeforeItOpenedItsStreamIsFoundAgain(t *testing.T) {
 	})
 	f := readyFleet(t, Options{}, site.server()) // waits for the stream, but not without a limit
 	site.mu.Lock()
-	site.era = EraModern
+	site.era = link.EraModern
 	site.mu.Unlock()
 	site.forget()
 	close(replaced)
 	wait.Until(t, "it is ready in the other era", func() bool {
 		s := status(t, f, "one")
-		return s.Era == EraModern && s.State == StateReady
+		return s.Era == link.EraModern && s.State == StateReady
 	})
 }

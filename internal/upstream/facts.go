@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
@@ -15,10 +16,10 @@ type serverFacts struct {
 
 	mu             sync.Mutex
 	state          State
-	hello          serverHello
+	hello          link.Hello
 	attemptBegan   time.Time // when the current attempt began
 	offer          *switchboard.Offer
-	notes          listNotes
+	notes          link.ListNotes
 	failure        *Failure
 	restarts       int
 	failedAttempts int // attempts since it was ready last
@@ -81,7 +82,7 @@ func (f *serverFacts) awaitsOffer() bool {
 }
 
 // current returns the last offer, or nil, and its notes.
-func (f *serverFacts) current() (*switchboard.Offer, listNotes) {
+func (f *serverFacts) current() (*switchboard.Offer, link.ListNotes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.offer, f.notes
@@ -96,15 +97,15 @@ func (f *serverFacts) ready() (bool, *Failure) {
 
 // publish records a new offer of the server, which is ready. changed says that the offer was unknown
 // or stale, or differs from the last one; other says that it differs.
-func (f *serverFacts) publish(offer *switchboard.Offer, notes listNotes, h *serverHello) (changed, other bool) {
+func (f *serverFacts) publish(offer *switchboard.Offer, notes link.ListNotes, h *link.Hello) (changed, other bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	other = f.offer != nil && !sameOffer(f.offer, offer)
+	other = f.offer != nil && !link.SameOffer(f.offer, offer)
 	changed = f.offer == nil || f.offer.Stale || other
 	if changed {
 		f.offer = offer
 	}
-	if f.state == StateRetrying && f.hello.version != "" {
+	if f.state == StateRetrying && f.hello.Version != "" {
 		f.restarts++
 	}
 	f.state, f.hello, f.notes, f.failure, f.failedAttempts, f.nextAttempt = StateReady, *h, notes, nil, 0, time.Time{}
@@ -166,7 +167,7 @@ func (f *serverFacts) status(slow time.Duration) (st ServerStatus, slowStart *Fa
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	st = ServerStatus{
-		State: f.state, Version: f.hello.version, Name: f.hello.name, Release: f.hello.release,
+		State: f.state, Version: f.hello.Version, Name: f.hello.Name, Release: f.hello.Release,
 		Note: f.notes.String(), LastFailure: f.failure, Restarts: f.restarts, Failed: f.failedAttempts, NextAttempt: f.nextAttempt,
 		Dropped: f.dropped,
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -25,50 +25,6 @@ func checkBlame(t *testing.T, err error, unsent, theirs bool) {
 	}
 	if e.Unsent != unsent || e.ServerFailed != theirs {
 		t.Errorf("unsent %v, and the server failed %v; want %v and %v: %v", e.Unsent, e.ServerFailed, unsent, theirs, e)
-	}
-}
-
-func TestEachErrorSaysWhoFailedAndWhetherTheCallWasSent(t *testing.T) {
-	lasting := context.Background()
-	ended := func(why error) context.Context {
-		ctx, cancel := context.WithCancelCause(lasting)
-		cancel(why)
-		return ctx
-	}
-	for _, tt := range []struct {
-		name   string
-		ctx    context.Context
-		kind   errorKind
-		status int
-		sent   [2]bool // whether the server has failed: if the call was not sent, and if it was
-	}{
-		{"no connection", lasting, kindUnreachable, 0, [2]bool{true, true}},
-		{"the connection broke", lasting, kindLost, 0, [2]bool{true, true}},
-		{"the session is forgotten", lasting, kindGone, 404, [2]bool{true, true}},
-		{"4xx, also when we connect", lasting, kindRefused, 403, [2]bool{true, false}},
-		{"a redirect", lasting, kindRefused, 307, [2]bool{true, true}},
-		{"5xx", lasting, kindBroken, 503, [2]bool{true, true}},
-		{"429", lasting, kindLimited, 429, [2]bool{false, false}},
-		{"no valid answer", lasting, kindInvalid, 0, [2]bool{true, true}},
-		{"no protocol", lasting, kindProtocol, 0, [2]bool{true, true}},
-		{"silence", lasting, kindSilent, 0, [2]bool{true, true}},
-		{"the server's own time is over", ended(&slot.Limit{BlamesServer: true}), kindSilent, 0, [2]bool{true, true}},
-		{"a policy's time is over", ended(&slot.Limit{}), kindSilent, 0, [2]bool{false, false}},
-		{"the client went away", ended(context.Canceled), kindSilent, 0, [2]bool{false, false}},
-		{"the client's time is over", ended(context.DeadlineExceeded), kindLost, 0, [2]bool{false, false}},
-	} {
-		for i, sent := range []bool{false, true} {
-			f := exchangeErrorf(tt.kind, sent, "%s", tt.name)
-			f.status = tt.status
-			e := callError(tt.ctx, f)
-			if e.Unsent == sent || e.ServerFailed != tt.sent[i] {
-				t.Errorf("%s, sent %v: unsent %v, and the server failed %v", tt.name, sent, e.Unsent, e.ServerFailed)
-			}
-			f.ours = true
-			if callError(tt.ctx, f).ServerFailed {
-				t.Errorf("%s, sent %v: the server is blamed for our error", tt.name, sent)
-			}
-		}
 	}
 }
 
@@ -171,24 +127,24 @@ func TestWhoFailedOverHTTPAndWhetherTheCallWasSent(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		era    Era
+		era    link.Era
 		answer func(http.ResponseWriter, *http.Request, *msg)
 		theirs bool
 	}{
-		{"the connection is closed", EraModern, raw(""), true},
-		{"half a header", EraModern, raw("HTTP/1.1 200 O"), true},
-		{"half a body", EraModern, raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"), true},
-		{"nonsense", EraModern, raw("nonsense\r\n\r\n"), true},
-		{"500", EraModern, says(500), true},
-		{"503", EraLegacy, says(503), true},
-		{"404", EraModern, says(404), false},
-		{"403", EraLegacy, says(403), false},
-		{"429", EraModern, says(429), false},
-		{"302", EraModern, says(302), true},
-		{"202", EraModern, says(202), true},
-		{"each session is forgotten", EraLegacy, says(404), true},
-		{"too large", EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) { writeResult(w, m, `"`+xs+`"`) }, true},
-		{"more is asked than was offered", EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) {
+		{"the connection is closed", link.EraModern, raw(""), true},
+		{"half a header", link.EraModern, raw("HTTP/1.1 200 O"), true},
+		{"half a body", link.EraModern, raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"), true},
+		{"nonsense", link.EraModern, raw("nonsense\r\n\r\n"), true},
+		{"500", link.EraModern, says(500), true},
+		{"503", link.EraLegacy, says(503), true},
+		{"404", link.EraModern, says(404), false},
+		{"403", link.EraLegacy, says(403), false},
+		{"429", link.EraModern, says(429), false},
+		{"302", link.EraModern, says(302), true},
+		{"202", link.EraModern, says(202), true},
+		{"each session is forgotten", link.EraLegacy, says(404), true},
+		{"too large", link.EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) { writeResult(w, m, `"`+xs+`"`) }, true},
+		{"more is asked than was offered", link.EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) {
 			writeResult(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 		}, false},
 	} {
@@ -199,21 +155,21 @@ func TestWhoFailedOverHTTPAndWhetherTheCallWasSent(t *testing.T) {
 		})
 	}
 	t.Run("no header can say what is asked for", func(t *testing.T) {
-		f := readyFleet(t, Options{}, newSite(t, EraModern, nil).server())
+		f := readyFleet(t, Options{}, newSite(t, link.EraModern, nil).server())
 		c := echoCall("one", "{}")
 		c.Method = "x\r\nEvil: 1"
 		_, err := f.Call(t.Context(), c)
 		checkBlame(t, err, true, false)
 	})
 	t.Run("nobody listens any more", func(t *testing.T) {
-		site := newSite(t, EraModern, nil)
+		site := newSite(t, link.EraModern, nil)
 		f := readyFleet(t, Options{}, site.server())
 		site.down()
 		_, err := f.Call(t.Context(), echoCall("one", "{}"))
 		checkBlame(t, err, true, true)
 	})
 	t.Run("nobody listens any more when the client has answered", func(t *testing.T) {
-		site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+		site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
 			w.Header().Set("Connection", "close")
 			writeResult(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 		}))
@@ -231,7 +187,7 @@ func TestWhoFailedOverHTTPAndWhetherTheCallWasSent(t *testing.T) {
 
 // A question runs on a goroutine of its own, where a panic would end the process.
 func TestAPanicInAQuestionFailsOnlyItsCall(t *testing.T) {
-	site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+	site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
 		writeResult(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 	}))
 	f := readyFleet(t, Options{}, site.server())
@@ -261,7 +217,7 @@ func TestWhoFailedOverSSEAndWhetherTheCallWasSent(t *testing.T) {
 		{"the stream ends", func(o *sseSite, _ *sseStream, w http.ResponseWriter) { w.WriteHeader(202); o.end() }, true},
 		{"a flood", func(_ *sseSite, v *sseStream, w http.ResponseWriter) {
 			w.WriteHeader(202)
-			for range maxJunk + 1 {
+			for range link.MaxJunk + 1 {
 				v.say("no message")
 			}
 		}, true},

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
@@ -178,7 +179,7 @@ var fakes = map[string]func(f *fake){
 	// Servers of both eras, like those of the official SDK: initialize fixes the era of the
 	// connection.
 	"speaks-both":                       func(f *fake) { f.speakBoth() },
-	"speaks-both-but-starts-late":       func(f *fake) { time.Sleep(3 * probeSilence / 2); f.speakBoth() },
+	"speaks-both-but-starts-late":       func(f *fake) { time.Sleep(3 * link.ProbeSilence / 2); f.speakBoth() },
 	"speaks-both-late":                  func(f *fake) { a, b := f.next(), f.next(); f.speakBoth(a, b) },
 	"speaks-both-late-and-legacy-first": func(f *fake) { a, b := f.next(), f.next(); f.speakBoth(b, a) },
 	"discovers-once": func(f *fake) { // then is legacy on this connection, for a reason of its own
@@ -512,7 +513,7 @@ func (f *fake) list(m *msg) bool {
 	case "number":
 		tools += `,"nextCursor":5`
 	case "many":
-		tools = `{"tools":[` + strings.Repeat(`{},`, maxItems) + `{}]`
+		tools = `{"tools":[` + strings.Repeat(`{},`, link.MaxItems) + `{}]`
 	case "large":
 		tools = `{"tools":[{"x":"` + strings.Repeat("x", 12<<20) + fmt.Sprintf(`"}],"nextCursor":"%d"`, n+1)
 	case "none":

@@ -1,10 +1,9 @@
-// Package upstream speaks MCP to the servers behind the gateway: over the pipes of a child process
-// or over HTTP, to servers of both eras of the protocol.
+// Package upstream has the servers behind the gateway, and the connections to them.
 //
-// It decides how to reach a server: which process or session serves which principal, when to open,
-// reopen and close a connection, and whether a request may have reached its server. It passes the
-// definitions that servers list on as bytes. Other packages decide which tools exist, who may call
-// them and under which name.
+// It decides which process or session serves which principal, when to open, reopen and close a
+// connection, when to list the offer of a server again, and when a call is sent again. Package link
+// speaks to a server over one connection. Other packages decide which tools exist, who may call them and
+// under which name.
 //
 // No server can block another one. Each server has its own goroutines, its own limit of calls in
 // flight, and limits on everything that it sends. A call is sent at most once. It is sent again
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
@@ -120,21 +120,21 @@ const changeDelay = 50 * time.Millisecond
 // A Fleet is all servers behind Switchboard. Its methods are safe for concurrent use.
 type Fleet struct {
 	opts       Options
-	clientInfo clientInfo
+	clientInfo link.ClientInfo
 	spawner    *process.Spawner
 	changed    chan struct{} // holds one signal when an offer has changed
 	hurry      chan struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  task.Group // the servers, those that are being closed too, and maintain
+	tasks  task.Tracker // the servers, those that are being closed too, and maintain
 
 	mu      sync.Mutex
 	servers map[switchboard.ServerID]*server
 	setAt   time.Time // when Set was called last
 	closed  chan struct{}
 
-	linkMu sync.Mutex // held while OnLink is called
+	onLinkMu sync.Mutex // held while OnLink is called
 }
 
 // New returns a Fleet without servers.
@@ -145,7 +145,7 @@ func New(o Options) *Fleet {
 		hurry:   make(chan struct{}),
 	}
 	f.opts.hurry = f.hurry
-	f.clientInfo = newClientInfo(f.opts.Name, f.opts.Version)
+	f.clientInfo = link.NewClientInfo(f.opts.Name, f.opts.Version)
 	f.spawner = process.NewSpawner(o.Guard)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Run(f.maintain)
@@ -233,8 +233,8 @@ func (f *Fleet) reportLink(s *server, up bool, why *Failure) {
 	if f.opts.OnLink == nil {
 		return
 	}
-	f.linkMu.Lock()
-	defer f.linkMu.Unlock()
+	f.onLinkMu.Lock()
+	defer f.onLinkMu.Unlock()
 	if f.server(s.id) == s {
 		f.opts.OnLink(s.id, up, why)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -126,9 +127,9 @@ func TestAServerOfEitherEraIsListedAndCalled(t *testing.T) {
 			if len(offers) != 1 || len(offers[0].Tools) != 2 || string(offers[0].Tools[0]) != tool("echo") || offers[0].Stale {
 				t.Fatalf("offers %+v", offers)
 			}
-			want, version := EraLegacy, "1"
+			want, version := link.EraLegacy, "1"
 			if kind == "modern" {
-				want, version = EraModern, "2"
+				want, version = link.EraModern, "2"
 			}
 			if offers[0].Version != version {
 				t.Errorf("version %q, want %q", offers[0].Version, version)
@@ -284,9 +285,9 @@ func TestPagesOfToolsEndWhateverTheServerSays(t *testing.T) {
 		{"three", 3, "", ""},
 		{"same", 2, "starts over", ""},
 		{"alternating", 3, "starts over", ""},
-		{"always-new", maxPages, "1000 pages", ""},
+		{"always-new", link.MaxPages, "1000 pages", ""},
 		{"empty", 2, "starts over", ""},
-		{"many", maxItems, "after 10000", ""},
+		{"many", link.MaxItems, "after 10000", ""},
 		{"large", 2, "33554432 bytes", ""},
 		{"number", 0, "", "cursor that is not a string"},
 		{"none", 0, "", "no list of tools"},

@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 )
 
 // forgetfulSite returns a legacy site that answers with the status if it has forgotten the session.
 func forgetfulSite(t *testing.T, status int) *site {
 	var s *site
-	s = newSite(t, EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+	s = newSite(t, link.EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 		session := r.Header.Get("Mcp-Session-Id")
 		switch {
 		case session != "" && !s.knows(session):

@@ -16,11 +16,12 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-var eras = []Era{EraLegacy, EraModern}
+var eras = []link.Era{link.EraLegacy, link.EraModern}
 
 func TestTheRequestsToALegacyAndAModernServerOverHTTP(t *testing.T) {
 	definition := `{"name":"naïve tool","inputSchema":{"type":"object","properties":{
@@ -51,7 +52,7 @@ func TestTheRequestsToALegacyAndAModernServerOverHTTP(t *testing.T) {
 			}
 			m, h := got[0].msg, got[0].header
 			meta := `"_meta":{"traceparent":"00-1","progressToken":` + string(m.ID)
-			if era == EraModern {
+			if era == link.EraModern {
 				meta += `,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"sb","version":"v9"},` +
 					`"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"warning"`
 			}
@@ -65,7 +66,7 @@ func TestTheRequestsToALegacyAndAModernServerOverHTTP(t *testing.T) {
 				"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
 				"Mcp-Param-None": "", "Mcp-Param-X": "",
 			}
-			if era == EraModern {
+			if era == link.EraModern {
 				headers["Mcp-Protocol-Version"], headers["Mcp-Session-Id"] = "2026-07-28", ""
 				headers["Mcp-Method"], headers["Mcp-Name"] = "tools/call", "=?base64?bmHDr3ZlIHRvb2w=?="
 				headers["Mcp-Param-Region"], headers["Mcp-Param-Count"], headers["Mcp-Param-Sure"] = "=?base64?esO8cmljaA==?=", "42", "true"
@@ -83,7 +84,7 @@ func TestTheRequestsToALegacyAndAModernServerOverHTTP(t *testing.T) {
 			}
 
 			f.Close(t.Context())
-			if got := len(site.requests("DELETE")); got != map[Era]int{EraLegacy: 1}[era] {
+			if got := len(site.requests("DELETE")); got != map[link.Era]int{link.EraLegacy: 1}[era] {
 				t.Errorf("%d sessions were ended", got)
 			}
 		})
@@ -168,7 +169,7 @@ func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			executed.Store(0)
-			site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, r *http.Request, m *msg) {
+			site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, r *http.Request, m *msg) {
 				executed.Add(1)
 				tt.answer(w, r, m)
 			}))
@@ -194,7 +195,7 @@ func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
 func TestAnErrorOfTheServersIsPassedOnWithAnyStatus(t *testing.T) {
 	for _, status := range []int{200, 400, 404, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, r *http.Request, m *msg) {
+			site := newSite(t, link.EraModern, onCalls(func(w http.ResponseWriter, r *http.Request, m *msg) {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(status)
 				_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"you sent %s"}}`, m.ID, r.Header.Get("Authorization"))
@@ -247,7 +248,7 @@ func TestNotificationsOnACallsStreamComeInOrderBeforeTheResult(t *testing.T) {
 }
 
 func TestALegacyServerIsAskedOnceForTheMostVerboseLevel(t *testing.T) {
-	site := newSite(t, EraLegacy, nil)
+	site := newSite(t, link.EraLegacy, nil)
 	f := readyFleet(t, Options{}, site.server())
 	for _, level := range []string{"", "error", "error", "alert", "info", "warning", "no such level"} {
 		c := echoCall("one", "{}")
@@ -269,7 +270,7 @@ func TestALegacyServerIsAskedOnceForTheMostVerboseLevel(t *testing.T) {
 }
 
 func TestACallOverHTTPDoesNotWaitLongForAServerThatDoesNotSetItsLevel(t *testing.T) {
-	site := newSite(t, EraLegacy, func(_ http.ResponseWriter, r *http.Request, m *msg) bool {
+	site := newSite(t, link.EraLegacy, func(_ http.ResponseWriter, r *http.Request, m *msg) bool {
 		if m == nil || m.Method != "logging/setLevel" {
 			return false
 		}
@@ -277,7 +278,7 @@ func TestACallOverHTTPDoesNotWaitLongForAServerThatDoesNotSetItsLevel(t *testing
 		return true
 	})
 	cfg := site.server()
-	cfg.Timeout = logLevelTimeout / 2
+	cfg.Timeout = link.LogLevelTimeout / 2
 	f := readyFleet(t, Options{}, cfg)
 	c := echoCall("one", "{}")
 	c.LogLevel = "info"
@@ -305,7 +306,7 @@ func TestCancellingOverHTTPNotifiesTheServerAsItsEraDemands(t *testing.T) {
 			cancel()
 			wantCode(t, <-call, switchboard.CodeOutcomeUnknown)
 			<-ended
-			if era == EraModern {
+			if era == link.EraModern {
 				if n := len(site.requests("notifications/cancelled")); n != 0 {
 					t.Errorf("%d notifications that the era does not have", n)
 				}
@@ -321,7 +322,7 @@ func TestCancellingOverHTTPNotifiesTheServerAsItsEraDemands(t *testing.T) {
 
 func TestALegacyServerIsNotifiedOfEachOfManyCancelledCalls(t *testing.T) {
 	const n = 200
-	site := newSite(t, EraLegacy, onCalls(func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() }))
+	site := newSite(t, link.EraLegacy, onCalls(func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() }))
 	f := readyFleet(t, Options{}, site.server())
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -363,7 +364,7 @@ func TestACallThatTimesOutIsCancelledAtItsServer(t *testing.T) {
 			_, err := f.Call(t.Context(), echoCall("one", "{}"))
 			wantCode(t, err, switchboard.CodeOutcomeUnknown)
 			<-ended
-			want := map[Era]int{EraLegacy: 1}[era]
+			want := map[link.Era]int{link.EraLegacy: 1}[era]
 			wait.Until(t, "it is told", func() bool { return len(site.requests("notifications/cancelled")) == want })
 		})
 	}
@@ -402,7 +403,7 @@ func TestListChangesOverHTTPAreNoticedAlsoAfterTheStreamHasEnded(t *testing.T) {
 func TestAStreamThatALegacyServerEndsIsResumedAndTheCallNotRepeated(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	var call atomic.Pointer[msg]
-	site := newSite(t, EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+	site := newSite(t, link.EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 		switch {
 		case m != nil && m.Method == "tools/call":
 			call.Store(m)
@@ -432,7 +433,7 @@ func TestACallIsPolledAtTheServersPaceUntilItIsAnswered(t *testing.T) {
 	var call *msg
 	var told string       // the last event
 	var began []time.Time // when each stream began
-	site := newSite(t, EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+	site := newSite(t, link.EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		switch last := r.Header.Get("Last-Event-Id"); {
@@ -481,7 +482,7 @@ func TestAStreamIsReopenedEvenIfTheServerRefusesAtFirst(t *testing.T) {
 	for _, status := range []int{http.StatusBadRequest, http.StatusConflict} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			var opened atomic.Int32
-			site := newSite(t, EraLegacy, nil)
+			site := newSite(t, link.EraLegacy, nil)
 			site.set(func(w http.ResponseWriter, r *http.Request, _ *msg) bool {
 				if r.Method != http.MethodGet || r.Header.Get("Mcp-Session-Id") == "" {
 					return false
@@ -513,7 +514,7 @@ func TestAStreamIsReopenedEvenIfTheServerRefusesAtFirst(t *testing.T) {
 
 func TestAServersRequestsOverHTTPAreAnswered(t *testing.T) {
 	answers := make(chan string, 2)
-	site := newSite(t, EraLegacy, nil)
+	site := newSite(t, link.EraLegacy, nil)
 	site.set(func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
 		switch {
 		case m != nil && m.Method == "tools/call":
@@ -553,7 +554,7 @@ func TestSessionsArePerPrincipalAndModernServersNeedNone(t *testing.T) {
 		}
 		calls := site.requests("tools/call")
 		session := func(i int) string { return calls[i].header.Get("Mcp-Session-Id") }
-		if apart := session(0) != session(1); apart != (era == EraLegacy) || session(0) != session(2) {
+		if apart := session(0) != session(1); apart != (era == link.EraLegacy) || session(0) != session(2) {
 			t.Errorf("%s: sessions %q, %q, %q", era, session(0), session(1), session(2))
 		}
 	}

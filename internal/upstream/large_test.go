@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -45,7 +46,7 @@ func TestATooLargeAnswerFailsItsCallOnEachTransportAndIsNeverStored(t *testing.T
 		most  = 2 << 30
 	)
 	head := func(m *msg) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"text":"`, m.ID) }
-	answers := func(era Era, answer func(w http.ResponseWriter, m *msg, n int)) func(t *testing.T) switchboard.Server {
+	answers := func(era link.Era, answer func(w http.ResponseWriter, m *msg, n int)) func(t *testing.T) switchboard.Server {
 		return func(t *testing.T) switchboard.Server {
 			return newSite(t, era, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
 				if n, ok := m.Params.Arguments["n"].(float64); ok {
@@ -61,20 +62,20 @@ func TestATooLargeAnswerFailsItsCallOnEachTransportAndIsNeverStored(t *testing.T
 		how    map[int]string // what the error says about the size, by size
 	}{
 		"pipes": {func(*testing.T) switchboard.Server { return stdioFake("one", "huge") }, map[int]string{size: "of 209715", most: "bytes or more"}},
-		"HTTP, with its length": {answers(EraModern, func(w http.ResponseWriter, m *msg, n int) {
+		"HTTP, with its length": {answers(link.EraModern, func(w http.ResponseWriter, m *msg, n int) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", fmt.Sprint(len(head(m))+n+3))
 			_, _ = io.WriteString(w, head(m))
 			writeText(w, n)
 			_, _ = io.WriteString(w, `"}}`)
 		}), map[int]string{size: "of 209715", most: "of 21474"}},
-		"HTTP, in chunks": {answers(EraLegacy, func(w http.ResponseWriter, m *msg, n int) {
+		"HTTP, in chunks": {answers(link.EraLegacy, func(w http.ResponseWriter, m *msg, n int) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, head(m))
 			writeText(w, n)
 			_, _ = io.WriteString(w, `"}}`)
 		}), map[int]string{size: "", most: ""}},
-		"HTTP, as an event": {answers(EraModern, func(w http.ResponseWriter, m *msg, n int) {
+		"HTTP, as an event": {answers(link.EraModern, func(w http.ResponseWriter, m *msg, n int) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "data: "+head(m))
 			writeText(w, n)

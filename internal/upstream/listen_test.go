@@ -5,12 +5,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 )
 
 func TestALegacyServerIsListedOnlyAfterItsStreamIsOpen(t *testing.T) {
 	var opened atomic.Bool
 	asked := make(chan struct{}, 1) // receives a request that came too early
-	site := newSite(t, EraLegacy, nil)
+	site := newSite(t, link.EraLegacy, nil)
 	site.set(func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 		switch {
 		case r.Method == http.MethodGet:
@@ -32,7 +34,7 @@ func TestALegacyServerIsListedOnlyAfterItsStreamIsOpen(t *testing.T) {
 }
 
 func TestALegacyServerThatNeverOpensItsStreamIsUsedAnyway(t *testing.T) {
-	site := newSite(t, EraLegacy, func(_ http.ResponseWriter, r *http.Request, _ *msg) bool {
+	site := newSite(t, link.EraLegacy, func(_ http.ResponseWriter, r *http.Request, _ *msg) bool {
 		if r.Method == http.MethodGet {
 			<-r.Context().Done()
 		}

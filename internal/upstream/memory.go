@@ -1,12 +1,15 @@
 package upstream
 
-import "github.com/summit-switchboard/switchboard/internal/switchboard"
+import (
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+)
 
 // A Memory is the last offer and the era of a server that has answered. With it, the next start
 // knows both at once.
 type Memory struct {
 	Offer switchboard.Offer
-	Era   Era
+	Era   link.Era
 	SSE   bool // see ServerStatus
 	Shy   bool // its process ends if server/discover is its first request
 }
@@ -18,8 +21,8 @@ func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m M
 	if s == nil {
 		return cfg, m, false
 	}
-	m.Era, m.Shy = s.opener.era.get()
-	m.SSE = s.opener.era.usesSSE()
+	m.Era, m.Shy = s.opener.Era.Get()
+	m.SSE = s.opener.Era.UsesSSE()
 	offer, _ := s.facts.current()
 	if offer == nil || offer.Stale {
 		return cfg, m, false
@@ -30,7 +33,7 @@ func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m M
 
 // restore sets the server's offer and era from m. They are valid until the server answers.
 func (s *server) restore(m Memory) {
-	s.opener.era.restore(m.Era, m.SSE, m.Shy)
+	s.opener.Era.Restore(m.Era, m.SSE, m.Shy)
 	m.Offer.Server = s.id
 	s.facts.restore(&m.Offer)
 }

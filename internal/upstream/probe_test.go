@@ -3,20 +3,16 @@ package upstream
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
-	"github.com/summit-switchboard/switchboard/internal/upstream/process"
-	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -75,7 +71,7 @@ func TestOnLinkReportsEachLossAndEachReturnOfTheConnection(t *testing.T) {
 func TestAProbeIsAnsweredByServersOfEachTransportAndEra(t *testing.T) {
 	for name, s := range map[string]switchboard.Server{
 		"legacy pipes": stdioFake("one", "legacy"), "modern pipes": stdioFake("one", "modern"),
-		"legacy HTTP": newSite(t, EraLegacy, nil).server(), "modern HTTP": newSite(t, EraModern, nil).server(),
+		"legacy HTTP": newSite(t, link.EraLegacy, nil).server(), "modern HTTP": newSite(t, link.EraModern, nil).server(),
 		"SSE": newSSESite(t).server(),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +96,7 @@ func TestAProbeFailsWhereTheServerDoesNotAnswerWell(t *testing.T) {
 		"no hello": func(w http.ResponseWriter, _ *http.Request, m *msg) { writeResult(w, m, "[]") },
 		"silence":  func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() },
 	} {
-		for _, era := range []Era{EraLegacy, EraModern} {
+		for _, era := range []link.Era{link.EraLegacy, link.EraModern} {
 			t.Run(string(era)+" "+name, func(t *testing.T) {
 				site := newSite(t, era, nil)
 				f := readyFleet(t, Options{}, site.server())
@@ -140,9 +136,9 @@ func TestAProbeReconnectsButRespectsThePause(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		var tries []time.Time
-		s.connectors.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link.Link, error) {
 			tries = append(tries, time.Now())
-			return nil, exchangeErrorf(kindUnreachable, false, "no")
+			return nil, link.Errorf(link.KindUnreachable, false, "no")
 		}
 		ended := time.Now().Add(time.Minute)
 		for time.Now().Before(ended) {
@@ -171,38 +167,38 @@ func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		tries, answer := 0, error(nil)
-		s.connectors.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link.Link, error) {
 			tries++
 			time.Sleep(100 * time.Millisecond)
 			if answer != nil {
 				return nil, answer
 			}
-			l := newLink(nil, &mask.Mask{}, nil, "", nil)
-			l.port = deafPort{}
+			l := link.New(nil, &mask.Mask{}, nil, "", nil)
+			l.Use(deafPort{}, false)
 			return l, nil
 		}
-		try := func(sl *connector, took time.Duration, dials int, fails bool) {
+		try := func(cn *connector, took time.Duration, dials int, fails bool) {
 			t.Helper()
 			began, before := time.Now(), tries
-			_, err := s.waitForLink(t.Context(), sl, true)
+			_, err := s.waitForLink(t.Context(), cn, true)
 			if got := time.Since(began); got != took || tries-before != dials || (err != nil) != fails {
 				t.Errorf("it took %s and %d attempts: %v; want %s and %d", got, tries-before, err, took, dials)
 			}
-			if err != nil && (asExchangeError(err).sent || !asExchangeError(err).blamesServer()) {
+			if err != nil && (link.AsError(err).Sent || !link.AsError(err).BlamesServer()) {
 				t.Errorf("%+v", err)
 			}
 		}
 		own := s.connectors.add(linkScope{principal: "ann"})
 		try(own, 0, 0, true) // it has never answered
 		s.facts.state = StateReady
-		answer = exchangeErrorf(kindUnreachable, false, "no")
+		answer = link.Errorf(link.KindUnreachable, false, "no")
 		try(own, 100*time.Millisecond, 1, true) // one attempt
 		try(own, 0, 0, true)                    // not again so soon
 		time.Sleep(callRedialPause)
 		answer = nil
 		try(own, 100*time.Millisecond, 1, false)
 		l := own.current()
-		l.fail(exchangeErrorf(kindGone, true, "forgotten"))
+		l.Fail(link.Errorf(link.KindGone, true, "forgotten"))
 		try(own, 100*time.Millisecond, 1, false) // the server is up
 		s.facts.state, s.facts.failure = StateRetrying, &Failure{Message: "it has ended"}
 		try(s.connectors.add(linkScope{principal: "bob"}), 0, 0, true)
@@ -245,7 +241,7 @@ func TestARestartEndsAllProcessesAfterTheirCallsAndLosesNoCall(t *testing.T) {
 func TestARestartDoesNotWaitForACallThatHangs(t *testing.T) {
 	t.Parallel()
 	hangs := onCalls(func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() })
-	for name, s := range map[string]switchboard.Server{"pipes": stdioFake("one", "calls"), "HTTP": newSite(t, EraLegacy, hangs).server()} {
+	for name, s := range map[string]switchboard.Server{"pipes": stdioFake("one", "calls"), "HTTP": newSite(t, link.EraLegacy, hangs).server()} {
 		t.Run(name, func(t *testing.T) {
 			f := readyFleet(t, Options{}, s)
 			call := startAsync(func() error { _, err := f.Call(t.Context(), doCall("never")); return err })
@@ -259,47 +255,5 @@ func TestARestartDoesNotWaitForACallThatHangs(t *testing.T) {
 			checkBlame(t, <-call, false, false)
 			awaitState(t, f, "one", StateReady)
 		})
-	}
-}
-
-func TestARequestIsUnsentIfThePipeTookNoByte(t *testing.T) {
-	law.Hold(t, law.NeverTwice)
-	theirs, ours, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = theirs.Close()
-	defer ours.Close() //nolint:errcheck // it is broken already
-	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
-	s := &stdioPort{link: l, proc: &process.Process{Stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	l.port, l.requests.endsPending = s, true
-	close(s.readDone)
-	go s.write()
-	f := l.newRequest("x", func([]byte) []byte { return nil })
-	if err := l.roundTrip(t.Context(), f, nil); err == nil || asExchangeError(err).sent || f.sending.MayBeSent() {
-		t.Errorf("%+v", err)
-	}
-}
-
-func TestARequestMayBeSentIfThePipeTookAPart(t *testing.T) {
-	law.Hold(t, law.NeverTwice)
-	theirs, ours, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ours.Close() //nolint:errcheck // it is broken already
-	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
-	s := &stdioPort{link: l, proc: &process.Process{Stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	l.port, l.requests.endsPending = s, true
-	close(s.readDone)
-	go s.write()
-	f := l.newRequest("x", func([]byte) []byte { return []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`) })
-	ended := startAsync(func() error { return l.roundTrip(t.Context(), f, nil) })
-	if _, err := theirs.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	_ = theirs.Close()
-	if err := <-ended; !asExchangeError(err).sent {
-		t.Errorf("%+v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 )
 
 func TestStatusSaysWhichProgramIsMissing(t *testing.T) {
@@ -52,7 +53,7 @@ func TestATimedOutStartIsStillReportedAsADownload(t *testing.T) {
 	defer f.Close(t.Context())
 	for stage, want := range map[Stage]bool{StageConnect: true, StageServe: false} {
 		s := newServer(f, switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"uvx", "some-server"}}, nil)
-		s.recordDown(stage, exchangeErrorf(kindSilent, false, "too long"), time.Hour)
+		s.recordDown(stage, link.Errorf(link.KindSilent, false, "too long"), time.Hour)
 		if why := s.status().LastFailure; strings.Contains(why.Remedy, `"uvx" is probably downloading`) != want {
 			t.Errorf("at the stage %s the failure is %+v", stage, why)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -96,24 +97,24 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		server   func() switchboard.Server
-		era      Era
+		era      link.Era
 		progress int // mcp-go loses notifications just before a result
 		grows    bool
 	}{
-		{"go-sdk over HTTP with sessions", official(false), EraLegacy, 3, true},
-		{"go-sdk over HTTP without", official(true), EraModern, 3, true},
-		{"go-sdk over stdio", func() switchboard.Server { return stdioFake("one", "go-sdk") }, EraModern, 3, true},
+		{"go-sdk over HTTP with sessions", official(false), link.EraLegacy, 3, true},
+		{"go-sdk over HTTP without", official(true), link.EraModern, 3, true},
+		{"go-sdk over stdio", func() switchboard.Server { return stdioFake("one", "go-sdk") }, link.EraModern, 3, true},
 		{"mcp-go over HTTP with sessions", func() switchboard.Server {
 			return serve(markserver.NewStreamableHTTPServer(markServer(), markserver.WithStateful(true),
 				markserver.WithStreamableHTTPProtocolVersions("2025-11-25", "2025-06-18")))
-		}, EraLegacy, 0, true},
-		{"mcp-go over HTTP without", func() switchboard.Server { return serve(markserver.NewStreamableHTTPServer(markServer())) }, EraModern, 0, true},
+		}, link.EraLegacy, 0, true},
+		{"mcp-go over HTTP without", func() switchboard.Server { return serve(markserver.NewStreamableHTTPServer(markServer())) }, link.EraModern, 0, true},
 		{"go-sdk over HTTP with SSE", func() switchboard.Server {
 			s := sdkServer()
 			return older(mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return s }, nil))
-		}, EraLegacy, 3, true},
-		{"mcp-go over HTTP with SSE", func() switchboard.Server { return older(markserver.NewSSEServer(markServer())) }, EraLegacy, 0, true},
-		{"mcp-go over stdio", func() switchboard.Server { return stdioFake("one", "mcp-go") }, EraModern, 0, true},
+		}, link.EraLegacy, 3, true},
+		{"mcp-go over HTTP with SSE", func() switchboard.Server { return older(markserver.NewSSEServer(markServer())) }, link.EraLegacy, 0, true},
+		{"mcp-go over stdio", func() switchboard.Server { return stdioFake("one", "mcp-go") }, link.EraModern, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := readyFleet(t, Options{}, tt.server())
@@ -158,7 +159,7 @@ func BenchmarkCall(b *testing.B) {
 				defer f.Close(context.Background())
 				cfg := stdioFake("one", "bench", fmt.Sprintf("SIZE=%d", size))
 				if kind == "http" {
-					site := &site{era: EraModern, sessions: map[string]bool{}}
+					site := &site{era: link.EraModern, sessions: map[string]bool{}}
 					site.special = onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) { writeResult(w, m, result) })
 					site.Server = httptest.NewServer(site)
 					defer site.down()

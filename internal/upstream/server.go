@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
@@ -32,12 +33,12 @@ type server struct {
 	ctx    context.Context // ends when the server is to be closed
 	cancel context.CancelFunc
 
-	calls task.Group // calls in flight or waiting
-	gate  slot.Gate  // limits the calls that are not waiting for their client
-	tasks task.Group // open links, and the goroutines that maintain them
+	calls task.Tracker // calls in flight or waiting
+	gate  slot.Gate    // limits the calls that are not waiting for their client
+	tasks task.Tracker // open links, and the goroutines that maintain them
 
 	facts      *serverFacts
-	opener     *linkOpener
+	opener     *link.Opener
 	connectors *connectorSet
 	listings   listingLog
 	stale      staleKinds // the kinds that must be listed again
@@ -57,13 +58,13 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s.reportLink = func(up bool, why *Failure) { f.reportLink(s, up, why) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	log, secrets := f.opts.Log.With("server", string(cfg.ID)), mask.New(&cfg)
-	s.opener = &linkOpener{
-		config: s.config, spawner: f.spawner, httpClients: newHTTPClients(cfg.URL), stderrLog: process.NewStderrLog(log, secrets),
-		log: log, mask: secrets, clientInfo: f.clientInfo, era: &eraMemory{},
-		tasks: &s.tasks, onChange: s.stale.request, onStderr: s.facts.setStderr, onEnd: s.facts.addDropped, hurry: f.opts.hurry,
+	s.opener = &link.Opener{
+		Config: s.config, Spawner: f.spawner, HTTP: link.NewHTTPClients(cfg.URL), StderrLog: process.NewStderrLog(log, secrets),
+		Log: log, Mask: secrets, ClientInfo: f.clientInfo, Era: &link.EraMemory{},
+		Tasks: &s.tasks, OnChange: s.stale.request, OnStderr: s.facts.setStderr, OnEnd: s.facts.addDropped, Hurry: f.opts.hurry,
 	}
-	s.connectors = newConnectorSet(s.ctx, f.opts.MaxConnections, &s.tasks, func(ctx context.Context, o linkScope) (*link, error) {
-		return s.opener.open(ctx, linkUser{Main: o.own, Asks: o.asks})
+	s.connectors = newConnectorSet(s.ctx, f.opts.MaxConnections, &s.tasks, func(ctx context.Context, o linkScope) (*link.Link, error) {
+		return s.opener.Open(ctx, link.Usage{Main: o.own, Asks: o.asks})
 	})
 	s.update(cfg)
 	if old == nil && f.opts.Recall != nil {
@@ -73,7 +74,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	}
 	if old != nil {
 		if was := old.config(); was.URL == cfg.URL && slices.Equal(was.Command, cfg.Command) {
-			s.opener.era = old.opener.era
+			s.opener.Era = old.opener.Era
 			s.facts.inherit(old.facts)
 		}
 	}
@@ -113,13 +114,13 @@ func (s *server) run() {
 				err = s.watchLink(l)
 			}
 			if s.ctx.Err() == nil { // otherwise we close it
-				l.fail(err)
+				l.Fail(err)
 			}
 		}
 		if s.ctx.Err() != nil {
 			return
 		}
-		if asExchangeError(err).kind == kindGone && time.Since(began) > callRedialPause {
+		if link.AsError(err).Kind == link.KindGone && time.Since(began) > callRedialPause {
 			continue // the server has only forgotten the session
 		}
 		wait := tries.nextWait(stage, err, time.Since(began))
@@ -135,24 +136,24 @@ func (s *server) run() {
 }
 
 // listOffer lists the given kinds and those that have changed meanwhile, and publishes the offer.
-func (s *server) listOffer(l *link, kinds switchboard.Kinds) error {
+func (s *server) listOffer(l *link.Link, kinds switchboard.Kinds) error {
 	defer s.listings.begin()()
 	kinds |= s.stale.takeAll() // this listing answers all changes up to now
 	was, said := s.facts.current()
 	if was == nil {
 		was = &switchboard.Offer{}
 	}
-	offer, notes, failed, err := l.listOffer(s.ctx, kinds, was, said)
+	offer, notes, failed, err := l.ListOffer(s.ctx, kinds, was, said)
 	if err != nil {
 		s.stale.record(kinds)
 		return err
 	}
-	h := l.hello()
-	offer.Server, offer.Modern = s.id, h.modern()
+	h := l.Hello()
+	offer.Server, offer.Modern = s.id, h.Modern()
 	changed, other := s.facts.publish(offer, notes, h)
 	s.listings.unlisted = failed
 	if note := notes.String(); note != "" && notes != said {
-		s.opener.log.Warn("the offer of a server is incomplete", "note", note)
+		s.opener.Log.Warn("the offer of a server is incomplete", "note", note)
 	}
 	if changed {
 		s.onChange()
@@ -167,7 +168,7 @@ func (s *server) listOffer(l *link, kinds switchboard.Kinds) error {
 }
 
 // watchLink waits until the link ends, and lists the offer again when it has changed.
-func (s *server) watchLink(l *link) error {
+func (s *server) watchLink(l *link.Link) error {
 	var last time.Time // when the offer was listed last
 	fails := 0
 	poll := time.NewTimer(pollInterval)
@@ -175,14 +176,14 @@ func (s *server) watchLink(l *link) error {
 	for {
 		kinds := switchboard.Kinds(0)
 		var polled <-chan time.Time
-		if l.changes.mustPoll || fails > 0 || s.listings.unlisted != 0 {
+		if l.Listener.MustPoll || fails > 0 || s.listings.unlisted != 0 {
 			polled = poll.C
 		}
 		select {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
-		case <-l.requests.done:
-			return l.failure()
+		case <-l.Requests.Done:
+			return l.Failure()
 		case <-polled:
 			kinds = switchboard.AllKinds
 		case <-s.stale.ready:
@@ -197,9 +198,9 @@ func (s *server) watchLink(l *link) error {
 			fails = 0
 			poll.Reset(pollInterval)
 			continue
-		case l.failure() != nil:
-			return l.failure()
-		case leavesEraOpen(err) || asExchangeError(err).status >= http.StatusBadRequest:
+		case l.Failure() != nil:
+			return l.Failure()
+		case link.LeavesEraOpen(err) || link.AsError(err).Status >= http.StatusBadRequest:
 			return err
 		}
 		// The server is up, but does not list its offer. The last offer remains valid.
@@ -226,13 +227,13 @@ func (s *server) recordDown(stage Stage, err error, wait time.Duration) {
 
 // recordFailure records a failure. It keeps the last offer and marks it as stale.
 func (s *server) recordFailure(stage Stage, err error) {
-	remedy := asExchangeError(err).remedy
-	if stage == StageConnect && asExchangeError(err).kind == kindSilent {
+	remedy := link.AsError(err).Remedy
+	if stage == StageConnect && link.AsError(err).Kind == link.KindSilent {
 		remedy = process.SlowStartRemedy(s.config().Command)
 	}
 	why := Failure{
-		Stage: stage, Message: s.opener.mask.Text(err.Error()), Gone: asExchangeError(err).gone,
-		Remedy: s.opener.mask.Text(remedy),
+		Stage: stage, Message: s.opener.Mask.Text(err.Error()), Gone: link.AsError(err).Gone,
+		Remedy: s.opener.Mask.Text(remedy),
 	}
 	repeated, changed := s.facts.recordFailure(why)
 	if !repeated {
@@ -240,7 +241,7 @@ func (s *server) recordFailure(stage Stage, err error) {
 		if why.Remedy != "" {
 			attrs = append(attrs, "remedy", why.Remedy)
 		}
-		s.opener.log.Warn("a server is in trouble", attrs...)
+		s.opener.Log.Warn("a server is in trouble", attrs...)
 	}
 	if changed {
 		s.onChange()
@@ -256,12 +257,12 @@ func (s *server) probe(ctx context.Context) error {
 	for again := false; ; again = true {
 		l, err := s.connectors.main.get(ctx, waitForPause)
 		if err == nil && !again {
-			err = l.ping(ctx)
+			err = l.Ping(ctx)
 		}
 		if path := s.config().Probe.Path; err == nil && path != "" {
 			return s.probePath(ctx, path)
 		}
-		if err == nil || again || asExchangeError(err).kind != kindGone {
+		if err == nil || again || link.AsError(err).Kind != link.KindGone {
 			return err
 		}
 	}
@@ -270,27 +271,27 @@ func (s *server) probe(ctx context.Context) error {
 // probePath requests a path at the server's address. The request carries no credentials, because
 // the path is not part of the protocol.
 func (s *server) probePath(ctx context.Context, path string) error {
-	u, err := parseAddress(s.config().URL)
+	u, err := link.ParseAddress(s.config().URL)
 	if err != nil {
-		return exchangeErrorf(kindUnreachable, false, "%v", err)
+		return link.Errorf(link.KindUnreachable, false, "%v", err)
 	}
 	at, err := u.Parse(path)
 	if err != nil || at.Host != u.Host {
-		return exchangeErrorf(kindUnreachable, false, "no request can be made for %s", path)
+		return link.Errorf(link.KindUnreachable, false, "no request can be made for %s", path)
 	}
 	at.User = nil
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return exchangeErrorf(kindUnreachable, false, "no request can be made for %s", path)
+		return link.Errorf(link.KindUnreachable, false, "no request can be made for %s", path)
 	}
-	resp, err := s.opener.httpClients.client.Do(req)
+	resp, err := s.opener.HTTP.Client.Do(req)
 	if err != nil {
-		return exchangeErrorf(kindUnreachable, false, "%s has no answer: %s", path, s.opener.mask.Text(err.Error())).withRemedy(err)
+		return link.Errorf(link.KindUnreachable, false, "%s has no answer: %s", path, s.opener.Mask.Text(err.Error())).WithRemedy(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
-	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)
+	_, _ = io.CopyN(io.Discard, resp.Body, link.MaxErrorBody)
 	if resp.StatusCode/100 != 2 {
-		return exchangeErrorf(kindBroken, true, "%s was answered with %s", path, resp.Status)
+		return link.Errorf(link.KindBroken, true, "%s was answered with %s", path, resp.Status)
 	}
 	return nil
 }
@@ -316,7 +317,7 @@ func (s *server) drain(grace time.Duration) {
 	s.connectors.closeAll(cut)
 	<-s.tasks.Close()
 	<-ended
-	s.opener.httpClients.close()
+	s.opener.HTTP.Close()
 	if s.connectors.startAfter != nil {
 		<-s.connectors.startAfter // the server that it replaced has ended too
 	}

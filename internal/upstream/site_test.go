@@ -11,12 +11,13 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 )
 
 // A site is a server over HTTP.
 type site struct {
 	*httptest.Server
-	era Era
+	era link.Era
 
 	// special sees each request first. m is nil for requests without a body.
 	special func(w http.ResponseWriter, r *http.Request, m *msg) (done bool)
@@ -37,7 +38,7 @@ type siteRequest struct {
 	msg    *msg
 }
 
-func newSite(t *testing.T, era Era, special func(w http.ResponseWriter, r *http.Request, m *msg) bool) *site {
+func newSite(t *testing.T, era link.Era, special func(w http.ResponseWriter, r *http.Request, m *msg) bool) *site {
 	s := &site{era: era, special: special, sessions: map[string]bool{}, changed: make(chan struct{}), tools: tool("echo")}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.down)
@@ -89,17 +90,17 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case special != nil && special(w, r, m):
 	case session != "" && !s.knows(session):
 		http.Error(w, "no such session", http.StatusNotFound)
-	case session == "" && era == EraLegacy && (m == nil || m.Method != "initialize"):
+	case session == "" && era == link.EraLegacy && (m == nil || m.Method != "initialize"):
 		http.Error(w, "Bad Request: no session", http.StatusBadRequest)
 	case r.Method == http.MethodDelete:
 		s.forget()
-	case r.Method == http.MethodGet && era == EraLegacy:
+	case r.Method == http.MethodGet && era == link.EraLegacy:
 		s.stream(w, r, "")
 	case r.Method != http.MethodPost:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	case m.ID == nil || m.Method == "":
 		w.WriteHeader(http.StatusAccepted)
-	case era == EraModern:
+	case era == link.EraModern:
 		s.modern(w, r, m)
 	default:
 		s.legacy(w, m)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -185,7 +186,7 @@ func TestAServerOverHTTPWithSSEIsFoundAndRemembered(t *testing.T) {
 			site := newSSESite(t)
 			site.refuses = refuses
 			f := readyFleet(t, Options{}, site.server())
-			if s := status(t, f, "one"); s.Era != EraLegacy || !s.SSE || s.Version != "2024-11-05" || s.Tools != 1 {
+			if s := status(t, f, "one"); s.Era != link.EraLegacy || !s.SSE || s.Version != "2024-11-05" || s.Tools != 1 {
 				t.Errorf("status %+v", s)
 			}
 			if _, err := f.Call(t.Context(), echoCall("one", `{"n":1.0}`)); err != nil {
@@ -230,7 +231,7 @@ func TestAnEndpointOfAnotherOriginIsSentNothing(t *testing.T) {
 		"ftp://SAME/",
 		"javascript:alert(1)",
 		"http://[::1",
-		"/" + strings.Repeat("x", maxEndpoint),
+		"/" + strings.Repeat("x", link.MaxEndpoint),
 	} {
 		t.Run(endpoint[:min(len(endpoint), 40)], func(t *testing.T) {
 			site := newSSESite(t)
@@ -286,14 +287,14 @@ func TestAServerWithNeitherTransportIsReportedAsRefusingTheNewer(t *testing.T) {
 func TestAServerThatHasLearntTheNewerTransportIsFoundAgain(t *testing.T) {
 	site := newSSESite(t)
 	f := readyFleet(t, Options{}, site.server())
-	newer := newSite(t, EraModern, nil)
+	newer := newSite(t, link.EraModern, nil)
 	site.mu.Lock()
 	site.instead = newer
 	site.mu.Unlock()
 	site.end()
 	wait.Until(t, "it is ready again", func() bool {
 		s := status(t, f, "one")
-		return s.State == StateReady && !s.SSE && s.Era == EraModern
+		return s.State == StateReady && !s.SSE && s.Era == link.EraModern
 	})
 }
 
@@ -357,7 +358,7 @@ func TestNoCallIsExecutedTwiceOverSSE(t *testing.T) {
 		}, "", 1},
 		{"a flood", func(_ *sseSite, v *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) {
 			accept(w)
-			for range maxJunk + 1 {
+			for range link.MaxJunk + 1 {
 				v.say("no message")
 			}
 		}, switchboard.CodeOutcomeUnknown, 1},

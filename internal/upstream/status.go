@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
@@ -54,8 +55,8 @@ type ServerStatus struct {
 	State     State                 `json:"state"`
 
 	// Era is "" until it is known. Version is the protocol version in use.
-	Era     Era    `json:"era,omitempty"`
-	Version string `json:"protocol,omitempty"`
+	Era     link.Era `json:"era,omitempty"`
+	Version string   `json:"protocol,omitempty"`
 
 	// SSE says that a server over HTTP uses HTTP with SSE, the transport of 2024-11-05, with any
 	// protocol version.
@@ -109,17 +110,17 @@ func (s *server) status() ServerStatus {
 	if slowStart != nil {
 		age := time.Since(slowStart.Since)
 		slowStart.Message = fmt.Sprintf("it was started %s ago and has not answered yet", age.Round(100*time.Millisecond))
-		slowStart.Remedy = s.opener.mask.Text(process.SlowStartRemedy(cfg.Command))
+		slowStart.Remedy = s.opener.Mask.Text(process.SlowStartRemedy(cfg.Command))
 		st.LastFailure = slowStart
 	}
 	st.ID, st.Transport = s.id, cfg.Transport
-	st.Era, _ = s.opener.era.get()
-	st.SSE = s.opener.era.usesSSE()
+	st.Era, _ = s.opener.Era.Get()
+	st.SSE = s.opener.Era.UsesSSE()
 	st.InFlight, st.Waiting = s.calls.Size(), s.gate.Waiting()
 	for _, l := range s.connectors.links() {
 		st.Connections++
-		st.Dropped += l.droppedCount()
-		if pid := l.pid(); pid != 0 {
+		st.Dropped += l.Dropped()
+		if pid := l.PID(); pid != 0 {
 			st.PIDs = append(st.PIDs, pid)
 		}
 	}

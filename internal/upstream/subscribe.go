@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
@@ -38,7 +39,7 @@ func (f *Fleet) Subscribe(ctx context.Context, c *switchboard.Call, updated func
 	select {
 	case err = <-s.firstResult:
 	case <-ctx.Done():
-		err = callError(ctx, exchangeErrorf(kindSilent, false, "no answer to %s in time", c.Method))
+		err = link.CallError(ctx, link.Errorf(link.KindSilent, false, "no answer to %s in time", c.Method))
 	}
 	if err != nil {
 		cancel()
@@ -78,22 +79,22 @@ func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) err
 		return switchboard.Refuse(switchboard.CodeServerUnknown, "the resource's server is no longer here")
 	}
 	cfg := server.config()
-	sl, err := server.connectors.get(server.scopeOf(&cfg, s.call))
+	cn, err := server.connectors.get(server.scopeOf(&cfg, s.call))
 	if err != nil {
 		return noLinkError(ctx, err)
 	}
-	defer sl.release()
-	l, err := sl.get(ctx, waitForPause)
+	defer cn.release()
+	l, err := cn.get(ctx, waitForPause)
 	if err != nil {
 		return noLinkError(ctx, err)
 	}
-	return l.subscriptions.subscribe(ctx, &subscription{server: s.call.Server, target: s.call.Target, updated: s.updated}, held)
+	return l.Subscriptions.Subscribe(ctx, &link.ResourceSubscription{Server: s.call.Server, Target: s.call.Target, Updated: s.updated}, held)
 }
 
 // noLinkError returns the client's error if there is no link.
 func noLinkError(ctx context.Context, err error) error {
-	if f, ok := errors.AsType[*exchangeError](err); ok {
-		return callError(ctx, f)
+	if f, ok := errors.AsType[*link.ExchangeError](err); ok {
+		return link.CallError(ctx, f)
 	}
 	return err
 }

@@ -69,13 +69,13 @@ func saysToolUnknown(c *switchboard.Call, said []byte, result bool) bool {
 func (s *server) confirmWithdrawn(ctx context.Context, c *switchboard.Call) *switchboard.Error {
 	over := time.NewTimer(confirmTimeout)
 	defer over.Stop()
-	next, ok := s.listings.next()
+	next, ok := s.listings.nextNumber()
 	if !ok {
 		return nil
 	}
 	s.stale.request(switchboard.Kinds(0).With(switchboard.Tools))
 	for {
-		listed, again := s.listings.last() // before the offer, which that listing has published
+		listed, again := s.listings.lastEnded() // before the offer, which that listing has published
 		offer, _ := s.facts.current()
 		offers := offer != nil && offersTool(offer, c.Target)
 		if offers && listed >= next {
@@ -130,16 +130,16 @@ func (g *listingLog) begin() (done func()) {
 	}
 }
 
-// next returns the number of the first listing that begins from now on. ok is false if a text of the
+// nextNumber returns the number of the first listing that begins from now on. ok is false if a text of the
 // server was wrong a short time ago.
-func (g *listingLog) next() (number uint64, ok bool) {
+func (g *listingLog) nextNumber() (number uint64, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.begun + 1, time.Since(g.mistakenAt) >= mistrustTime
 }
 
-// last returns the number of the last listing that has ended. changed is closed when another one ends.
-func (g *listingLog) last() (number uint64, changed <-chan struct{}) {
+// lastEnded returns the number of the last listing that has ended. changed is closed when another one ends.
+func (g *listingLog) lastEnded() (number uint64, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.done, g.changed

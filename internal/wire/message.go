@@ -182,7 +182,7 @@ type envelopeReader struct {
 	outline                                          switchboard.Outline
 }
 
-// envelopeReaders is a pool, so that envelopeReaders reuse their memory for names.
+// envelopeReaders is a pool, so that readers reuse their memory for names.
 var envelopeReaders = sync.Pool{New: func() any {
 	return &envelopeReader{strictScanner: strictScanner{names: make([]nameSpan, 0, usualNames)}}
 }}

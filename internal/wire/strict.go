@@ -25,7 +25,7 @@ const (
 )
 
 // A strictScanner reads a text completely. An error of the grammar ends the scan. For anything else that is not accepted, the
-// strictScanner records the first reason and continues, so that it still finds the message's id.
+// scanner records the first reason and continues, so that it still finds the message's id.
 type strictScanner struct {
 	data  []byte
 	names []nameSpan // the names of the open objects, outermost first

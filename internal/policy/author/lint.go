@@ -11,6 +11,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/cost"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -156,7 +157,7 @@ func (c *linter) lintCost(r *policy.CompiledRule) {
 	sent := func(t *ast.Term) bool { return c.flow.comesFromClient(r.Rule, t) && !c.isBounded(r, t) }
 	call := func(op ast.Ref, operands []*ast.Term) {
 		name, operands, at := op.String(), inputOperands(op, operands), 0
-		reach, costs := policy.CostlyForClients(name)
+		reach, costs := cost.ForClients(name)
 		switch {
 		case costs:
 			each := slices.ContainsFunc(operands, sent)
@@ -192,7 +193,7 @@ func (c *linter) lintCost(r *policy.CompiledRule) {
 				c.lintPattern(r, op, text)
 			} else if most := longestGlobText(text); most < searchableText && slices.ContainsFunc(operands, sent) {
 				c.warn("cost", r, op[0].Location, "%s gets a text that a client sends, and is refused with %s for one of more than %d bytes, because the pattern %q has %d wildcards; use fewer, or startswith and endswith",
-					name, switchboard.CodePolicyFailed, most, text, policy.CountWildcards(text))
+					name, switchboard.CodePolicyFailed, most, text, cost.CountWildcards(text))
 			}
 		}
 	}
@@ -215,9 +216,9 @@ func (c *linter) lintCost(r *policy.CompiledRule) {
 // lintPattern warns of a regular expression that is too large, for example because it repeats by
 // count.
 func (c *linter) lintPattern(r *policy.CompiledRule, op ast.Ref, pattern string) {
-	if size, why := policy.PatternCost(pattern); why != "" {
+	if size, why := cost.Pattern(pattern); why != "" {
 		c.warn("cost", r, op[0].Location, "%s is never started: %s", op, why)
-	} else if most := policy.MaxSteps / max(1, size); most < searchableText {
+	} else if most := cost.MaxSteps / max(1, size); most < searchableText {
 		c.warn("cost", r, op[0].Location, "the pattern has %.0f instructions, because it repeats by count; texts of more than %.0f bytes are refused with %s; write * or + for the count, or a smaller count",
 			size, most, switchboard.CodePolicyFailed)
 	}
@@ -226,7 +227,7 @@ func (c *linter) lintPattern(r *policy.CompiledRule, op ast.Ref, pattern string)
 // longestGlobText returns the length of the longest text, up to wantedText, that glob.match starts
 // with for the pattern.
 func longestGlobText(pattern string) int {
-	return sort.Search(searchableText, func(n int) bool { return policy.GlobRefused(pattern, n+1) })
+	return sort.Search(searchableText, func(n int) bool { return cost.GlobRefused(pattern, n+1) })
 }
 
 // lintIterations finds rules that iterate over the candidates for each candidate.

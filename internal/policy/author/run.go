@@ -34,7 +34,7 @@ type TestReport struct {
 	Coverage []Coverage   `json:"coverage,omitempty"`
 }
 
-// A Test is the result of one test.
+// A TestResult is the result of one test.
 type TestResult struct {
 	SourceLine
 	Name    string      `json:"name"`

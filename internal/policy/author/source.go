@@ -74,7 +74,7 @@ func (s *Sources) CompileTests() error {
 	return nil
 }
 
-// A Place is a line of a file.
+// A SourceLine is a line of a file.
 type SourceLine struct {
 	File string `json:"file"`
 	Line int    `json:"line"`

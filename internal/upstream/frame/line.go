@@ -17,30 +17,30 @@ func MaxSkip(maxBytes int) int { return 2 * max(MaxMessage, maxBytes) }
 // ErrEndlessLine is the error of a line of more than MaxSkip bytes.
 var ErrEndlessLine = errors.New("it writes a line without end")
 
-// A LineReader reads lines of at most max bytes. It skips a longer line, and finds the id in it if
+// A MessageReader reads lines of at most max bytes. It skips a longer line, and finds the id in it if
 // the line is a response.
-type LineReader struct {
+type MessageReader struct {
 	r   *bufio.Reader
 	max int
 }
 
-// NewLineReader returns a reader of lines of at most limit bytes.
-func NewLineReader(r io.Reader, limit int) *LineReader {
-	return &LineReader{r: bufio.NewReaderSize(r, 64<<10), max: limit}
+// NewMessageReader returns a reader of lines of at most limit bytes.
+func NewMessageReader(r io.Reader, limit int) *MessageReader {
+	return &MessageReader{r: bufio.NewReaderSize(r, 64<<10), max: limit}
 }
 
 // A Line is a line that was read. Text belongs to the caller; if it is long, it is at the
 // start of Lent. For a line that is too long there is only its length and, if it is a response, its
 // id.
 type Line struct {
-	Text []byte
-	Lent Buffer
-	Long int
-	ID   []byte
+	Text    []byte
+	Lent    Buffer
+	Skipped int
+	ID      []byte
 }
 
 // Next returns the next line, without its end. A last line without an end is ignored.
-func (l *LineReader) Next() (Line, error) {
+func (l *MessageReader) Next() (Line, error) {
 	var lent Buffer
 	n := 0 // bytes in lent
 	for {
@@ -69,7 +69,7 @@ func (l *LineReader) Next() (Line, error) {
 }
 
 // skip reads to the end of a line that is already too long.
-func (l *LineReader) skip(ended bool, text ...[]byte) (Line, error) {
+func (l *MessageReader) skip(ended bool, text ...[]byte) (Line, error) {
 	s := IDScanner{}
 	n := 0
 	for _, part := range text {
@@ -83,11 +83,11 @@ func (l *LineReader) skip(ended bool, text ...[]byte) (Line, error) {
 		}
 		s.Feed(part)
 		if n += len(part); n > MaxSkip(l.max) {
-			return Line{Long: n, ID: s.ResponseID()}, ErrEndlessLine
+			return Line{Skipped: n, ID: s.ResponseID()}, ErrEndlessLine
 		}
 		ended = err == nil
 	}
-	return Line{Long: n, ID: s.ResponseID()}, nil
+	return Line{Skipped: n, ID: s.ResponseID()}, nil
 }
 
 // An IDScanner scans a message that is not stored, piece by piece, for the id of the request that

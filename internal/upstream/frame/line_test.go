@@ -23,22 +23,22 @@ func TestLinesAreReadWholeOrNotAtAll(t *testing.T) {
 		{Text: []byte{}},
 		{Text: []byte("two\r")},
 		{Text: []byte(strings.Repeat("y", limit))},
-		{Long: limit + 21, ID: []byte("7")},
-		{Long: limit + 40},
-		{Long: limit + 1},
+		{Skipped: limit + 21, ID: []byte("7")},
+		{Skipped: limit + 40},
+		{Skipped: limit + 1},
 		{Text: []byte("last")},
 	}
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
 		"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader,
 	} {
-		r := NewLineReader(wrap(strings.NewReader(input)), limit)
+		r := NewMessageReader(wrap(strings.NewReader(input)), limit)
 		for i, w := range want {
 			got, err := r.Next()
 			if err != nil {
 				t.Fatalf("%s, line %d: %v", name, i, err)
 			}
-			if !bytes.Equal(got.Text, w.Text) || !bytes.Equal(got.ID, w.ID) || (got.Long > 0) != (w.Long > 0) || got.Long > w.Long+1 || got.Long < w.Long-1 {
-				t.Errorf("%s, line %d: %.20q %d %q, want %.20q %d %q", name, i, got.Text, got.Long, got.ID, w.Text, w.Long, w.ID)
+			if !bytes.Equal(got.Text, w.Text) || !bytes.Equal(got.ID, w.ID) || (got.Skipped > 0) != (w.Skipped > 0) || got.Skipped > w.Skipped+1 || got.Skipped < w.Skipped-1 {
+				t.Errorf("%s, line %d: %.20q %d %q, want %.20q %d %q", name, i, got.Text, got.Skipped, got.ID, w.Text, w.Skipped, w.ID)
 			}
 		}
 		if _, err := r.Next(); !errors.Is(err, io.EOF) {
@@ -50,7 +50,7 @@ func TestLinesAreReadWholeOrNotAtAll(t *testing.T) {
 type zeros struct{}
 
 func TestALineWithoutEndIsNotReadForEver(t *testing.T) {
-	if _, err := NewLineReader(zeros{}, 1000).Next(); !errors.Is(err, ErrEndlessLine) {
+	if _, err := NewMessageReader(zeros{}, 1000).Next(); !errors.Is(err, ErrEndlessLine) {
 		t.Errorf("error %v", err)
 	}
 }

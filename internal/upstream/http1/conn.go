@@ -33,8 +33,8 @@ const (
 	MaxHead = 64 << 10 // bytes of a head, together with those of interim responses
 	MaxIdle = 256      // idle connections to one server
 
-	// Servers on Node close a connection after five idle seconds. A request that crosses with that has
-	// an unknown outcome, so we close it earlier.
+	// IdleTimeout is when an idle connection is closed. Servers on Node close it after five seconds. A
+	// request that crosses with that has an unknown outcome, so we close it earlier.
 	IdleTimeout = 4 * time.Second
 
 	readBufferSize = 4 << 10
@@ -202,7 +202,7 @@ type Conn struct {
 	out  []byte
 
 	// State of the current request.
-	request *sent.State
+	request *sent.SendState
 	wrote   chan error // receives the result of writing a long body; nil means that none is being written
 }
 
@@ -249,7 +249,7 @@ func (c *Conn) isQuiet() bool {
 // upstream uses. After an error, request says whether any byte may have left, and Exchange has
 // returned the connection to the pool or closed it. Otherwise closing the response's body does so, and
 // the headers must not be read after that.
-func (c *Conn) Exchange(request *sent.State, appendHead func([]byte) []byte, body []byte) (*http.Response, error) {
+func (c *Conn) Exchange(request *sent.SendState, appendHead func([]byte) []byte, body []byte) (*http.Response, error) {
 	c.request = request
 	if !request.SetStop(c.stop) {
 		request.SetStop(nil)

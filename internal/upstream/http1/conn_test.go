@@ -92,7 +92,7 @@ func (p *Pool) exchange(ctx context.Context, f *testRequest) (status int, answer
 			return 0, "", err
 		}
 	}
-	resp, err := c.Exchange(&f.State, postLine, f.body)
+	resp, err := c.Exchange(&f.SendState, postLine, f.body)
 	if err != nil {
 		return 0, "", err
 	}
@@ -103,7 +103,7 @@ func (p *Pool) exchange(ctx context.Context, f *testRequest) (status int, answer
 
 // A testRequest is a request with its state.
 type testRequest struct {
-	sent.State
+	sent.SendState
 	body []byte
 }
 
@@ -347,13 +347,13 @@ func TestARequestIsUnsentIfTheKernelTookNoByte(t *testing.T) {
 	_ = far.Close()
 	plain := newConn(nil, shutConn{near}, shutConn{near})
 	f := requestOf("{}")
-	if _, err := plain.Exchange(&f.State, postLine, f.body); err == nil || !f.Withdraw() {
+	if _, err := plain.Exchange(&f.SendState, postLine, f.body); err == nil || !f.Withdraw() {
 		t.Errorf("%v, and it may have been sent", err)
 	}
 	// A part of what was given to TLS may still have left.
 	secure := newConn(nil, near, shutConn{near})
 	f = requestOf("{}")
-	if _, err := secure.Exchange(&f.State, postLine, f.body); err == nil || f.Withdraw() {
+	if _, err := secure.Exchange(&f.SendState, postLine, f.body); err == nil || f.Withdraw() {
 		t.Errorf("%v, and it counts as not sent", err)
 	}
 }
@@ -375,7 +375,7 @@ func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
 		t.Error("a request counts as sent before its first byte")
 	}
 	none := func(b []byte) []byte { return b }
-	c.request = &kept.State
+	c.request = &kept.SendState
 	_ = c.send(none, kept.body)
 	if !kept.MayBeSent() || kept.Withdraw() {
 		t.Error("a partly sent request can be withdrawn")
@@ -383,7 +383,7 @@ func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
 	if !gone.Withdraw() {
 		t.Error("an unsent request cannot be withdrawn")
 	}
-	c.request = &gone.State
+	c.request = &gone.SendState
 	if err := c.send(none, gone.body); !errors.Is(err, ErrWithdrawn) {
 		t.Errorf("error %v", err)
 	}

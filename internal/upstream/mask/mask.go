@@ -1,4 +1,4 @@
-// Package mask hides the secrets of one server in what the server sends.
+// Package mask hides the secrets of one server in the texts that the server sends.
 //
 // It decides which texts are secrets of the server (by its configuration), and which of them operators
 // and clients may see. Callers decide which texts to mask.
@@ -26,7 +26,7 @@ const minSecret = 6
 // MaxQuoted limits the bytes of a server's text in a message of ours.
 const MaxQuoted = 300
 
-// A Mask hides a server's own secrets in what the server sends: an error that repeats a
+// A Mask hides a server's own secrets in texts of the server: an error that repeats a
 // header, a line of stderr that shows the environment.
 //
 // For operators it hides the value of every variable of the server's environment. For clients it
@@ -180,7 +180,7 @@ func (m *Mask) Text(s string) string {
 	return m.forOperators.Replace(s)
 }
 
-// JSON returns the JSON text raw, for a client, without the secrets in its strings, in whatever way
+// JSON returns the JSON text raw, for a client, without the secrets in its strings, however
 // they are escaped. It returns raw itself if there are none. Numbers and names of members stay, so
 // that the structure stays the same.
 func (m *Mask) JSON(raw []byte) []byte {

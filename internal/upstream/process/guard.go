@@ -94,7 +94,7 @@ func Guard(in io.Reader, out io.Writer, command []string) {
 	// SIGPIPE is caught so that a guard survives when its report is not read.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	runtime.LockOSThread() // the program must end with the guard, and not with a thread of the guard
-	w, err := startWard(command)
+	w, err := startProgram(command)
 	if err != nil {
 		_, _ = fmt.Fprintf(out, "%s%s\n", reportError, strings.ReplaceAll(err.Error(), "\n", " "))
 		return
@@ -130,7 +130,7 @@ type guardedProgram struct {
 	ended bool       // and was reaped
 }
 
-func startWard(command []string) (*guardedProgram, error) {
+func startProgram(command []string) (*guardedProgram, error) {
 	if len(command) < 2 {
 		return nil, errors.New("there is no program to run; Switchboard itself runs this command")
 	}

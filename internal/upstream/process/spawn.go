@@ -3,7 +3,7 @@
 // It decides how a program is started and ended: its environment and its files, the process group, the
 // guard that ends everything that the program has started, and the time that each step may take. It
 // limits what their stderr may add to the log, and says what an operator can do if a program does not
-// start. What is written to their stdin, and what their stdout means, is left to package upstream.
+// start. Package link writes to their stdin and reads their stdout.
 package process
 
 import (

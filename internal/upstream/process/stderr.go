@@ -19,7 +19,7 @@ import (
 // StartTimeout limits the start of a server. The first start may have to download a package.
 const StartTimeout = 60 * time.Second
 
-// Limits of what a server's stderr may add to our log.
+// Limits on the log lines that a server's stderr causes.
 const (
 	maxStderrLine = 2 << 10  // bytes of a line that are logged
 	maxStderrRead = 64 << 10 // bytes of a line that are read

@@ -16,9 +16,9 @@ const (
 	withdrawn              // no byte has left, and none will
 )
 
-// A State belongs to one request. The zero State is that of an unsent request. Its methods are safe
+// A SendState belongs to one request. The zero SendState belongs to an unsent request. Its methods are safe
 // for concurrent use.
-type State struct {
+type SendState struct {
 	state atomic.Int32
 
 	mu     sync.Mutex
@@ -27,24 +27,24 @@ type State struct {
 }
 
 // Claim must be called before the first byte is sent. It returns false if the request was withdrawn.
-func (s *State) Claim() bool { return s.state.CompareAndSwap(unsent, claimed) }
+func (s *SendState) Claim() bool { return s.state.CompareAndSwap(unsent, claimed) }
 
 // Withdraw makes sure that an unsent request is never sent. It reports whether the request has
 // provably not been sent.
-func (s *State) Withdraw() bool {
+func (s *SendState) Withdraw() bool {
 	return s.state.CompareAndSwap(unsent, withdrawn) || s.state.Load() == withdrawn
 }
 
 // NothingLeft records that the kernel has taken no byte of a claimed request, and that none will
 // follow.
-func (s *State) NothingLeft() { s.state.Store(withdrawn) }
+func (s *SendState) NothingLeft() { s.state.Store(withdrawn) }
 
 // MayBeSent reports whether any byte of the request may have left.
-func (s *State) MayBeSent() bool { return s.state.Load() == claimed }
+func (s *SendState) MayBeSent() bool { return s.state.Load() == claimed }
 
 // SetStop sets the function that stops the current work for the request; nil means that there is
 // none. It returns false if the request was halted already.
-func (s *State) SetStop(stop func()) bool {
+func (s *SendState) SetStop(stop func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop = stop
@@ -52,7 +52,7 @@ func (s *State) SetStop(stop func()) bool {
 }
 
 // Halt stops the work for the request, now and later.
-func (s *State) Halt() {
+func (s *SendState) Halt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.halted = true

@@ -7,7 +7,7 @@ import (
 
 func TestARequestIsEitherClaimedOrWithdrawn(t *testing.T) {
 	for range 1000 {
-		var s State
+		var s SendState
 		var claimed, withdrawn bool
 		var both sync.WaitGroup
 		both.Go(func() { claimed = s.Claim() })
@@ -20,7 +20,7 @@ func TestARequestIsEitherClaimedOrWithdrawn(t *testing.T) {
 }
 
 func TestARequestOfWhichNothingLeftCountsAsWithdrawn(t *testing.T) {
-	var s State
+	var s SendState
 	if !s.Claim() || s.Claim() || s.Withdraw() {
 		t.Error("a claimed request can be claimed again, or withdrawn")
 	}
@@ -30,7 +30,7 @@ func TestARequestOfWhichNothingLeftCountsAsWithdrawn(t *testing.T) {
 }
 
 func TestHaltStopsTheCurrentWorkAndAllLaterWork(t *testing.T) {
-	var s State
+	var s SendState
 	stops := 0
 	if !s.SetStop(func() { stops++ }) {
 		t.Error("a new request is halted")

@@ -16,25 +16,26 @@ const (
 	defaultMaxTime = time.Hour
 )
 
-// A Limit is a limit on the time of a call, and the error when it has passed.
-type Limit struct {
-	Name         string
+// A TimeLimit is a limit on the time of a call, and the error when it has passed.
+type TimeLimit struct {
+	Name         string // "its timeout"
 	Time         time.Duration
 	BlamesServer bool // when it passes, the server was too slow
 }
 
-func (e *Limit) Error() string { return e.Name + " of " + e.Time.String() + " is over" }
+// Error says that the limit has passed.
+func (e *TimeLimit) Error() string { return e.Name + " of " + e.Time.String() + " is over" }
 
 // LimitsOf returns how long the call may be silent, and how long it may take in all.
-func LimitsOf(c *switchboard.Call, cfg *switchboard.Server) (quiet, all Limit) {
-	quiet = Limit{"its server's timeout", cmp.Or(cfg.Timeout, switchboard.DefaultTimeout), true}
+func LimitsOf(c *switchboard.Call, cfg *switchboard.Server) (quiet, all TimeLimit) {
+	quiet = TimeLimit{"its server's timeout", cmp.Or(cfg.Timeout, switchboard.DefaultTimeout), true}
 	if c.Tool != nil && c.Tool.Contract.Timeout > 0 {
-		quiet = Limit{"its timeout", c.Tool.Contract.Timeout, !c.Tool.Contract.Hurried || c.Tool.Contract.Timeout >= quiet.Time}
+		quiet = TimeLimit{"its timeout", c.Tool.Contract.Timeout, !c.Tool.Contract.Hurried || c.Tool.Contract.Timeout >= quiet.Time}
 	}
 	most := cmp.Or(cfg.MaxTimeout, min(progressFactor*quiet.Time, defaultMaxTime))
-	all = Limit{"its server's max_timeout", max(most, quiet.Time), true}
+	all = TimeLimit{"its server's max_timeout", max(most, quiet.Time), true}
 	if t := c.Obligations.Timeout; t > 0 && t < all.Time {
-		all = Limit{"the time limit that policy sets", t, false}
+		all = TimeLimit{"the time limit that policy sets", t, false}
 	}
 	return quiet, all
 }
@@ -44,9 +45,9 @@ func LimitsOf(c *switchboard.Call, cfg *switchboard.Server) (quiet, all Limit) {
 type Allowance struct {
 	cancel  context.CancelCauseFunc
 	gate    *Gate
-	caller  Caller
-	silence Limit // starts again with each sign of life
-	total   Limit // never starts again
+	caller  CallKey
+	silence TimeLimit // starts again with each sign of life
+	total   TimeLimit // never starts again
 
 	mu             sync.Mutex
 	timer          *time.Timer
@@ -63,7 +64,7 @@ type Allowance struct {
 var ErrNotTaken = errors.New("the client does not read the notifications of the call")
 
 // NewAllowance limits the time of a call of c that counts in g.
-func NewAllowance(ctx context.Context, quiet, all Limit, g *Gate, c Caller) (context.Context, *Allowance) {
+func NewAllowance(ctx context.Context, quiet, all TimeLimit, g *Gate, c CallKey) (context.Context, *Allowance) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	a := &Allowance{cancel: cancel, gate: g, caller: c, silence: quiet, total: all, silenceLeft: quiet.Time, totalLeft: all.Time, countedAt: time.Now()}
 	a.timer = time.AfterFunc(min(a.silenceLeft, a.totalLeft), a.checkExpiry)

@@ -17,8 +17,8 @@ import (
 func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *Allowance) {
 	g := &Gate{}
 	g.SetLimits(1, 0)
-	_, _ = g.Enter(Caller{}, false)
-	ctx, a := NewAllowance(ctx, Limit{"quiet", time.Minute, true}, Limit{"all", all, true}, g, Caller{})
+	_, _ = g.Enter(CallKey{}, false)
+	ctx, a := NewAllowance(ctx, TimeLimit{"quiet", time.Minute, true}, TimeLimit{"all", all, true}, g, CallKey{})
 	a.TakeSlot()
 	return ctx, a
 }
@@ -26,7 +26,7 @@ func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *All
 // wantEndedBy checks which time limit has ended a call.
 func wantEndedBy(t *testing.T, ctx context.Context, want string) {
 	t.Helper()
-	if over, ok := errors.AsType[*Limit](context.Cause(ctx)); !ok || over.Name != want {
+	if over, ok := errors.AsType[*TimeLimit](context.Cause(ctx)); !ok || over.Name != want {
 		t.Errorf("ended by %v, want %s", context.Cause(ctx), want)
 	}
 }
@@ -132,10 +132,10 @@ func TestTheTimeLimitsOfACall(t *testing.T) {
 		c := &switchboard.Call{Tool: &switchboard.Tool{}}
 		c.Tool.Contract.Timeout, c.Obligations.Timeout = tt.tool, tt.obliged
 		quiet, all := LimitsOf(c, &switchboard.Server{Timeout: tt.server, MaxTimeout: tt.most})
-		if want := (Limit{tt.quietOf, tt.quiet, true}); quiet != want {
+		if want := (TimeLimit{tt.quietOf, tt.quiet, true}); quiet != want {
 			t.Errorf("%s: %+v, want %+v", tt.name, quiet, want)
 		}
-		if want := (Limit{tt.allOf, tt.all, tt.theirs}); all != want {
+		if want := (TimeLimit{tt.allOf, tt.all, tt.theirs}); all != want {
 			t.Errorf("%s: %+v, want %+v", tt.name, all, want)
 		}
 	}
@@ -161,7 +161,7 @@ func TestAGateNeverExceedsItsLimitAndAdmitsEveryCall(t *testing.T) {
 		for i := range 1000 {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i%97) * time.Millisecond)
-				c := Caller{"acme", fmt.Sprint(i % 3), Neighbors{Principals: i%3 > 0}}
+				c := CallKey{"acme", fmt.Sprint(i % 3), Neighbors{Principals: i%3 > 0}}
 				turn, err := g.Enter(c, i%7 != 0)
 				if err != nil {
 					return

@@ -25,8 +25,8 @@ var (
 	ErrShareUsed   = errors.New("the caller has its share of the slots")
 )
 
-// A Caller says which tenant and principal a call counts for.
-type Caller struct {
+// A CallKey says which tenant and principal a call counts for.
+type CallKey struct {
 	Tenant    switchboard.TenantID
 	Principal string
 	Among     Neighbors
@@ -72,7 +72,7 @@ type Gate struct {
 
 // A turnQueue has the waiting calls of one caller, oldest first.
 type turnQueue struct {
-	caller Caller
+	caller CallKey
 	turns  []*Turn
 }
 
@@ -93,7 +93,7 @@ func (g *Gate) SetLimits(most, room int) {
 
 // Enter gives the call a slot, or a turn to wait for. The error is errGateFull or errShareUsed if
 // the call can have neither, or must not wait.
-func (g *Gate) Enter(c Caller, waits bool) (*Turn, error) {
+func (g *Gate) Enter(c CallKey, waits bool) (*Turn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -110,8 +110,8 @@ func (g *Gate) Enter(c Caller, waits bool) (*Turn, error) {
 
 // WaitTurn waits until the call gets its slot. The error is errTurnTimeout or ctx.Err(); the call
 // then has no slot.
-func (g *Gate) WaitTurn(ctx context.Context, t *Turn, patience time.Duration) (err error) {
-	timer := time.NewTimer(patience)
+func (g *Gate) WaitTurn(ctx context.Context, t *Turn, timeout time.Duration) (err error) {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-t.admitted:
@@ -133,7 +133,7 @@ func (g *Gate) WaitTurn(ctx context.Context, t *Turn, patience time.Duration) (e
 }
 
 // enqueue returns a new turn of c. The caller holds g.mu.
-func (g *Gate) enqueue(c Caller) *Turn {
+func (g *Gate) enqueue(c CallKey) *Turn {
 	i := slices.IndexFunc(g.queues, func(l *turnQueue) bool { return l.caller == c })
 	if i < 0 {
 		i = len(g.queues)
@@ -160,14 +160,14 @@ func (g *Gate) dequeue(l *turnQueue, i int) *Turn {
 }
 
 // reenter gives a call in flight a slot again, even beyond the limit: its server is executing it.
-func (g *Gate) reenter(c Caller) {
+func (g *Gate) reenter(c CallKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.count(c, shareCount{inside: 1})
 }
 
 // Leave releases a slot of c.
-func (g *Gate) Leave(c Caller) {
+func (g *Gate) Leave(c CallKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.count(c, shareCount{inside: -1})
@@ -175,7 +175,7 @@ func (g *Gate) Leave(c Caller) {
 }
 
 // count adds n to the counts for c. The caller holds g.mu.
-func (g *Gate) count(c Caller, n shareCount) {
+func (g *Gate) count(c CallKey, n shareCount) {
 	g.inside += n.inside
 	if c.Among.Tenants {
 		g.countHolder(shareHolder{tenant: c.Tenant}, n)
@@ -199,19 +199,19 @@ func (g *Gate) countHolder(h shareHolder, n shareCount) {
 }
 
 // mayEnter reports whether a call of c may take a slot now. The caller holds g.mu.
-func (g *Gate) mayEnter(c Caller) bool {
+func (g *Gate) mayEnter(c CallKey) bool {
 	tenant, principal := g.countsOf(c)
 	return g.maxInside > g.inside && withinShare(c.Among, tenant.inside, principal.inside, g.maxInside-g.inside)
 }
 
 // mayWait reports whether a call of c may wait. The caller holds g.mu.
-func (g *Gate) mayWait(c Caller) bool {
+func (g *Gate) mayWait(c CallKey) bool {
 	tenant, principal := g.countsOf(c)
 	return g.maxWaiting > g.queued && withinShare(c.Among, tenant.waiting, principal.waiting, g.maxWaiting-g.queued)
 }
 
 // countsOf returns the counts of the tenant of c and of c itself. The caller holds g.mu.
-func (g *Gate) countsOf(c Caller) (tenant, principal shareCount) {
+func (g *Gate) countsOf(c CallKey) (tenant, principal shareCount) {
 	if c.Among.Tenants {
 		tenant = g.counts[shareHolder{tenant: c.Tenant}]
 	}

@@ -12,11 +12,11 @@ import (
 // A gateModel counts the calls at a gate as the test sees them.
 type gateModel struct {
 	g       *Gate
-	inside  []Caller
+	inside  []CallKey
 	waiting []*Turn
 }
 
-func (c *gateModel) has(in func(Caller) bool) (n int) {
+func (c *gateModel) has(in func(CallKey) bool) (n int) {
 	for _, who := range c.inside {
 		if in(who) {
 			n++
@@ -26,7 +26,7 @@ func (c *gateModel) has(in func(Caller) bool) (n int) {
 }
 
 func (c *gateModel) of(t switchboard.TenantID) int {
-	return c.has(func(who Caller) bool { return who.Tenant == t })
+	return c.has(func(who CallKey) bool { return who.Tenant == t })
 }
 
 // settle moves admitted calls from waiting to in flight.
@@ -52,10 +52,10 @@ func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *
 		most, room := rapid.IntRange(1, 20).Draw(t, "most"), rapid.IntRange(0, 10).Draw(t, "room")
 		c := &gateModel{g: &Gate{}}
 		c.g.SetLimits(most, room)
-		someone := rapid.Custom(func(t *rapid.T) Caller {
+		someone := rapid.Custom(func(t *rapid.T) CallKey {
 			tenant := rapid.SampledFrom([]switchboard.TenantID{"a", "b", "c"}).Draw(t, "tenant")
 			principal := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "principal")
-			return Caller{tenant, principal, Neighbors{Tenants: true, Principals: true}}
+			return CallKey{tenant, principal, Neighbors{Tenants: true, Principals: true}}
 		})
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
@@ -105,7 +105,7 @@ func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *
 				}
 				half := max(1, most/2)
 				for _, who := range c.inside {
-					all, own := c.of(who.Tenant), c.has(func(other Caller) bool { return other == who })
+					all, own := c.of(who.Tenant), c.has(func(other CallKey) bool { return other == who })
 					if all > half || own > half {
 						t.Fatalf("%v has %d of %d calls, and its tenant has %d", who, own, most, all)
 					}
@@ -125,16 +125,16 @@ func TestAttack8EachLeavesAsManyPlacesAsItTakes(t *testing.T) {
 	both := Neighbors{Tenants: true, Principals: true}
 	for _, tt := range []struct {
 		most    int
-		callers []Caller // each makes more calls than there are slots
+		callers []CallKey // each makes more calls than there are slots
 		want    []int
 	}{
-		{256, []Caller{{Tenant: "alone"}}, []int{256}},
-		{256, []Caller{{"a", "x", Neighbors{Tenants: true}}, {"b", "y", Neighbors{Tenants: true}}, {"c", "z", Neighbors{Tenants: true}}}, []int{128, 64, 32}},
-		{256, []Caller{{"a", "x", Neighbors{Principals: true}}, {"a", "y", Neighbors{Principals: true}}}, []int{128, 64}},
-		{256, []Caller{{"a", "x", both}, {"a", "y", both}, {"b", "z", both}}, []int{85, 28, 47}},
-		{1, []Caller{{"a", "x", both}, {"b", "y", both}}, []int{1, 0}},
-		{2, []Caller{{"a", "x", both}, {"b", "y", both}}, []int{1, 1}},
-		{3, []Caller{{"a", "x", both}, {"b", "y", both}, {"c", "z", both}}, []int{1, 1, 1}},
+		{256, []CallKey{{Tenant: "alone"}}, []int{256}},
+		{256, []CallKey{{"a", "x", Neighbors{Tenants: true}}, {"b", "y", Neighbors{Tenants: true}}, {"c", "z", Neighbors{Tenants: true}}}, []int{128, 64, 32}},
+		{256, []CallKey{{"a", "x", Neighbors{Principals: true}}, {"a", "y", Neighbors{Principals: true}}}, []int{128, 64}},
+		{256, []CallKey{{"a", "x", both}, {"a", "y", both}, {"b", "z", both}}, []int{85, 28, 47}},
+		{1, []CallKey{{"a", "x", both}, {"b", "y", both}}, []int{1, 0}},
+		{2, []CallKey{{"a", "x", both}, {"b", "y", both}}, []int{1, 1}},
+		{3, []CallKey{{"a", "x", both}, {"b", "y", both}, {"c", "z", both}}, []int{1, 1, 1}},
 	} {
 		g := &Gate{}
 		g.SetLimits(tt.most, 0)
@@ -157,7 +157,7 @@ func BenchmarkGate(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			g := &Gate{}
 			g.SetLimits(256, 0)
-			c := Caller{"acme", "alice", among}
+			c := CallKey{"acme", "alice", among}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := g.Enter(c, false); err != nil {

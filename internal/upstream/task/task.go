@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A Group counts goroutines that must end before something can be closed. Unlike a WaitGroup it
-// refuses new ones once Close was called. The zero Group is ready.
-type Group struct {
+// A Tracker counts goroutines that must end before something can be closed. Unlike a WaitGroup it
+// refuses new ones once Close was called. The zero Tracker is ready.
+type Tracker struct {
 	mu      sync.Mutex
 	count   int
 	closing bool
@@ -19,7 +19,7 @@ type Group struct {
 }
 
 // Enter counts one more. It returns false if Close was called.
-func (g *Group) Enter() bool {
+func (g *Tracker) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closing {
@@ -30,7 +30,7 @@ func (g *Group) Enter() bool {
 }
 
 // Leave counts one less.
-func (g *Group) Leave() {
+func (g *Tracker) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.count--; g.count == 0 && g.idle != nil {
@@ -40,7 +40,7 @@ func (g *Group) Leave() {
 }
 
 // Run runs f in a goroutine. It returns false if Close was called.
-func (g *Group) Run(f func()) bool {
+func (g *Tracker) Run(f func()) bool {
 	if !g.Enter() {
 		return false
 	}
@@ -53,7 +53,7 @@ func (g *Group) Run(f func()) bool {
 
 // Close refuses all that enter later. The returned channel is closed when all have left. Close
 // must be called only once.
-func (g *Group) Close() <-chan struct{} {
+func (g *Tracker) Close() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closing = true
@@ -66,8 +66,8 @@ func (g *Group) Close() <-chan struct{} {
 	return idle
 }
 
-// Size returns how many are in the group.
-func (g *Group) Size() int {
+// Size returns how many are in the tracker.
+func (g *Tracker) Size() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.count

@@ -9,7 +9,7 @@ import (
 
 func TestAClosedGroupRefusesNewGoroutinesAndWaitsForTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g Group
+		var g Tracker
 		release := make(chan struct{})
 		if !g.Run(func() { <-release }) || !g.Enter() || g.Size() != 2 {
 			t.Fatal("an open group refuses a goroutine")
@@ -31,7 +31,7 @@ func TestAClosedGroupRefusesNewGoroutinesAndWaitsForTheOthers(t *testing.T) {
 }
 
 func TestAnEmptyGroupIsIdleAtOnce(t *testing.T) {
-	var g Group
+	var g Tracker
 	<-g.Close()
 }
 

@@ -1,0 +1,135 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// maxListedChanges limits the names of one kind that Changes lists.
+const maxListedChanges = 5
+
+// Changes says in one line what a reload has changed: which servers, tenants, keys, tasks,
+// policies and so on were added (+), removed (-) or changed (~).
+func Changes(was, now *Config) string {
+	var parts []string
+	add := func(kind string, before, after map[string]any) {
+		var names []string
+		all := maps.Clone(before)
+		maps.Copy(all, after)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			old, had := before[name]
+			next, has := after[name]
+			switch {
+			case !had:
+				names = append(names, "+"+name)
+			case !has:
+				names = append(names, "-"+name)
+			case !reflect.DeepEqual(old, next):
+				names = append(names, "~"+name)
+			}
+		}
+		if more := len(names) - maxListedChanges; more > 0 {
+			names = append(names[:maxListedChanges], fmt.Sprintf("and %d more", more))
+		}
+		if names != nil {
+			parts = append(parts, kind+" "+strings.Join(names, ", "))
+		}
+	}
+	add("servers", serversOf(was), serversOf(now))
+	add("keys", keysOf(was), keysOf(now))
+	add("tenants", tenantsOf(was), tenantsOf(now))
+	add("tasks", tasksOf(was), tasksOf(now))
+	add("policies", policiesOf(was), policiesOf(now))
+	add("manifests", manifestsOf(was), manifestsOf(now))
+	add("faulty parts", faultyOf(was), faultyOf(now))
+	if !reflect.DeepEqual(was.Overlays, now.Overlays) {
+		parts = append(parts, "overlays")
+	}
+	if (was.Policies == nil) != (now.Policies == nil) {
+		parts = append(parts, map[bool]string{true: "the shipped policies count", false: "the shipped policies do not count"}[now.Policies == nil])
+	}
+	if !reflect.DeepEqual(was.Taxonomy, now.Taxonomy) {
+		parts = append(parts, "taxonomy")
+	}
+	if parts == nil || !sameSettings(was, now) {
+		parts = append(parts, "other settings")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// sameSettings compares the settings of Switchboard itself in the operator's file.
+func sameSettings(a, b *Config) bool {
+	return a.Listen == b.Listen && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Origins, b.Origins) && a.StartDeadline == b.StartDeadline &&
+		a.Grace == b.Grace && a.Tokenizer == b.Tokenizer && reflect.DeepEqual(a.Store, b.Store) && reflect.DeepEqual(a.Cluster, b.Cluster) &&
+		reflect.DeepEqual(a.Receipts, b.Receipts) && reflect.DeepEqual(a.Cache, b.Cache)
+}
+
+func manifestsOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for id, m := range c.Manifests {
+		all[string(id)] = m
+	}
+	return all
+}
+
+func faultyOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for _, p := range c.Faulty {
+		all[p.Name] = p.Faults
+	}
+	return all
+}
+
+func serversOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for i := range c.Servers {
+		all[string(c.Servers[i].ID)] = c.Servers[i]
+	}
+	return all
+}
+
+func keysOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for _, k := range c.Keys {
+		all[string(k.Tenant)+"/"+k.ID] = k
+	}
+	return all
+}
+
+// tenantsOf returns the tenants' own settings, without their tasks.
+func tenantsOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for id, t := range c.Tenants {
+		own := *t
+		own.Tasks = nil
+		all[string(id)] = own
+	}
+	return all
+}
+
+func tasksOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for id, t := range c.Tenants {
+		for name, task := range t.Tasks {
+			all[string(id)+"/"+string(name)] = task
+		}
+	}
+	return all
+}
+
+// policiesOf returns the policy files by their names in the configuration.
+func policiesOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for _, f := range c.Policies {
+		all[f.Name] = f.Data
+	}
+	for _, files := range c.TenantPolicies {
+		for _, f := range files {
+			all[f.Name] = f.Data
+		}
+	}
+	return all
+}

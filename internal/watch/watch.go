@@ -1,0 +1,386 @@
+// Package watch finds out when the files of a configuration have changed, and runs a reload.
+//
+// It decides when a reload is due: after events of a file system watcher, after a comparison of all
+// files each minute, on demand, or when another replica publishes one. It does not read the
+// configuration: the caller notes which files a load reads, and reload reads them again.
+package watch
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+)
+
+// QuietPeriod is how long files must stay unchanged before they are read again: editors write one
+// file in several steps, and deployments write several files.
+const QuietPeriod = 200 * time.Millisecond
+
+// maxReadDelay limits how long a read is delayed: a file that is written all the time must not
+// prevent the reading of the others.
+const maxReadDelay = 2 * time.Second
+
+// CompareInterval is how often the files are compared with the last reading, without the watcher.
+// The watcher gets no events from network file systems, nor from a folder that is mounted or linked
+// elsewhere.
+const CompareInterval = time.Minute
+
+// publishRetry is how long to wait before a reload is published again, if that failed.
+const publishRetry = time.Second
+
+// topicReloads is the topic of reload notices. A replica publishes one when it finds another
+// configuration or is asked to reload, so that the others read their files.
+const topicReloads = "reloads"
+
+// Options are the dependencies of Run.
+type Options struct {
+	Files *Files
+	Store Store
+	Log   *slog.Logger
+
+	// Reload reads the configuration again. It calls differs if the other replicas must know of the
+	// result.
+	Reload func(ctx context.Context, differs func())
+
+	// NewWatcher makes a watcher; nil means fsnotify.NewWatcher.
+	NewWatcher func() (*fsnotify.Watcher, error)
+}
+
+// A Store carries notices between replicas. A store.Store is one.
+type Store interface {
+	Publish(ctx context.Context, topic string, data []byte) error
+	Subscribe(topic string, heard func(data []byte)) (stop func())
+}
+
+// Run reloads whenever one of the configuration's files changes, asked receives, or another
+// replica publishes a reload, until ctx is done. It watches folders, not files, because editors
+// replace files by renaming them. Every CompareInterval it makes a new watcher and compares the
+// files with the last reading.
+//
+// It publishes reloads that were asked for here, and changes that it found in the files here. It
+// never publishes a reload that another replica has published, so notices are not passed on.
+func Run(ctx context.Context, o Options, asked <-chan os.Signal) {
+	if o.NewWatcher == nil {
+		o.NewWatcher = fsnotify.NewWatcher
+	}
+	w := &folderWatcher{files: o.Files, log: o.Log, newWatcher: o.NewWatcher}
+	defer w.close()
+	feed := &reloadFeed{store: o.Store, log: o.Log, self: rand.Text(), notices: make(chan struct{}, 1)}
+	defer feed.subscribe()()
+	quiet := time.NewTimer(QuietPeriod)
+	quiet.Stop()
+	look := time.NewTicker(CompareInterval)
+	defer look.Stop()
+	var waiting, changed, demanded bool // a read is due; files here have changed; a reload was asked for
+	var first time.Time                 // when the read became due
+	readSoon := func() {
+		if !waiting {
+			waiting, first = true, time.Now()
+		}
+		quiet.Reset(min(QuietPeriod, maxReadDelay-time.Since(first)))
+	}
+	compare := func() {
+		w.renew()
+		if o.Files.differ() {
+			changed = true
+			readSoon()
+		}
+	}
+	compare()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err, ok := <-w.errors:
+			if !ok {
+				w.errors = nil
+				continue
+			}
+			o.Log.Warn("watching the configuration", "err", err) // events may be lost
+			changed = true
+			readSoon()
+		case e, ok := <-w.events:
+			if !ok {
+				w.events = nil
+				continue
+			}
+			if e.Op != fsnotify.Chmod && o.Files.concerns(e.Name) {
+				changed = true
+				readSoon()
+			}
+		case <-look.C:
+			compare()
+		case <-asked:
+			waiting, demanded = true, true
+			quiet.Reset(0)
+		case <-feed.notices:
+			if !waiting {
+				readSoon()
+			}
+		case <-feed.retry:
+			feed.publish(ctx)
+		case <-quiet.C:
+			found := changed && !demanded
+			if demanded {
+				feed.publish(ctx)
+			}
+			waiting, changed, demanded = false, false, false
+			o.Files.enterStartFolder()
+			o.Reload(ctx, func() {
+				if found {
+					feed.publish(ctx)
+				}
+			})
+			if w.watchFolders() {
+				changed = true // a new folder may have changed before it was watched
+				readSoon()
+			}
+		}
+	}
+}
+
+// A reloadFeed exchanges reload notices between the replicas that share a store.
+type reloadFeed struct {
+	store   Store
+	log     *slog.Logger
+	self    string
+	notices chan struct{}    // holds one signal when another replica has published a reload, or may have
+	retry   <-chan time.Time // when to publish again after a failure
+}
+
+// subscribe sends to notices until stop is called.
+func (f *reloadFeed) subscribe() (stop func()) {
+	return f.store.Subscribe(topicReloads, func(from []byte) {
+		if string(from) == f.self {
+			return
+		}
+		select {
+		case f.notices <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// publish makes the other replicas read their own files again.
+func (f *reloadFeed) publish(ctx context.Context) {
+	err := f.store.Publish(ctx, topicReloads, []byte(f.self))
+	if err == nil {
+		f.retry = nil
+		return
+	}
+	if f.retry == nil {
+		f.log.Warn("the reload cannot be published to the other replicas; Switchboard tries again each second", "err", err)
+	}
+	f.retry = time.After(publishRetry)
+}
+
+// Files are the files and folders that the last load of a configuration read. Use NewFiles. They are
+// safe for concurrent use.
+type Files struct {
+	log         *slog.Logger
+	startFolder string // the working directory at the start
+	read        atomic.Pointer[map[string]fileStamp]
+}
+
+// NewFiles returns Files that were not read yet. Relative paths begin in the present working directory.
+func NewFiles(log *slog.Logger) *Files {
+	f := &Files{log: log}
+	f.startFolder, _ = os.Getwd() // on an error, relative paths stay relative
+	f.read.Store(&map[string]fileStamp{})
+	return f
+}
+
+// Begin begins a load. Call note with each path before the path is read, so that a later change is
+// noticed, and done at the end of the load, also if it fails.
+func (f *Files) Begin() (note func(path string), done func()) {
+	read := map[string]fileStamp{}
+	return func(path string) {
+		if path = f.absolutePath(path); read[path] == (fileStamp{}) {
+			read[path] = stampFile(path)
+		}
+	}, func() { f.read.Store(&read) }
+}
+
+// concerns reports whether a change of the file can change the configuration: the last load
+// read it, or a file below it, or the file is in a folder that was read and has a name that is read
+// there. (A container swaps a mounted volume by its "..data".) Other files, such as our own log,
+// must not cause a reload: each reload would cause the next.
+func (f *Files) concerns(file string) bool {
+	seen := *f.read.Load()
+	if _, ok := seen[file]; ok {
+		return true
+	}
+	if _, ok := seen[filepath.Dir(file)]; ok {
+		info, err := os.Stat(file)
+		return isConfigName(file, err == nil && info.IsDir())
+	}
+	for name := range seen {
+		for ; len(name) > len(file); name = filepath.Dir(name) {
+		}
+		if name == file {
+			return true
+		}
+	}
+	return filepath.Base(file) == mountLink
+}
+
+// mountLink is a link in a mounted volume of a container, which the container replaces to swap the
+// volume.
+const mountLink = "..data"
+
+// isConfigName reports whether a file or folder of that name can be read as a part of the
+// configuration. A folder with a name that begins with a point is no part of it: our own data may
+// be in one.
+func isConfigName(name string, isFolder bool) bool {
+	return isFolder && !strings.HasPrefix(filepath.Base(name), ".") || slices.Contains([]string{".yaml", ".yml", ".json", ".rego"}, filepath.Ext(name)) || filepath.Base(name) == mountLink
+}
+
+// A folderWatcher watches the folders of the configuration. While it cannot watch, its channels are
+// nil.
+type folderWatcher struct {
+	files      *Files
+	log        *slog.Logger
+	newWatcher func() (*fsnotify.Watcher, error)
+	folders    *fsnotify.Watcher
+	events     chan fsnotify.Event
+	errors     chan error
+	failed     bool // newWatcher has failed
+}
+
+// renew makes a new watcher, because the names of the watched folders may belong to other folders
+// by now.
+func (w *folderWatcher) renew() {
+	folders, err := w.newWatcher()
+	if err != nil {
+		if !w.failed {
+			w.log.Warn("the files of the configuration cannot be watched; they are compared each minute, and SIGHUP reads them at once", "err", err)
+		}
+		w.failed = true
+		return
+	}
+	w.close()
+	w.folders, w.events, w.errors, w.failed = folders, folders.Events, folders.Errors, false
+	w.watchFolders()
+}
+
+func (w *folderWatcher) close() {
+	if w.folders != nil {
+		_ = w.folders.Close() // the error changes nothing
+	}
+}
+
+// watchFolders adds the folders that the last load read, and those of its files, and reports
+// whether one is new. If a folder is gone, it adds the nearest folder above it, because the gone
+// folder may be made again there.
+func (w *folderWatcher) watchFolders() (grown bool) {
+	if w.folders == nil {
+		return false
+	}
+	before := map[string]bool{}
+	for _, name := range w.folders.WatchList() {
+		before[name] = true
+	}
+	for name := range *w.files.read.Load() {
+		for name != filepath.Dir(name) {
+			if info, err := os.Stat(name); err == nil && info.IsDir() {
+				break
+			}
+			name = filepath.Dir(name)
+		}
+		switch err := w.folders.Add(name); {
+		case err == nil:
+			grown = grown || !before[name]
+		case errors.Is(err, fs.ErrNotExist): // the folder has just been removed
+			grown = true
+		default:
+			w.log.Warn("a folder of the configuration cannot be watched; it is compared each minute, and SIGHUP reads it at once", "folder", name, "err", err)
+		}
+	}
+	return grown
+}
+
+// A fileStamp is a digest of the bytes of a file, of the names in a folder, or of the error.
+type fileStamp [sha256.Size]byte
+
+// maxStampedBytes limits the bytes of a file that are compared. It exceeds the size of every file
+// that may be read.
+const maxStampedBytes = 2 * config.MaxManifestBytes
+
+func stampFile(path string) (s fileStamp) {
+	sum := sha256.New()
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		_, _ = fmt.Fprintf(sum, "error %t %t", errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission))
+	case info.IsDir():
+		entries, _ := os.ReadDir(path) // sorted
+		for _, e := range entries {
+			isFolder := e.IsDir()
+			if e.Type()&fs.ModeSymlink != 0 {
+				info, err := os.Stat(filepath.Join(path, e.Name()))
+				isFolder = err == nil && info.IsDir()
+			}
+			if isConfigName(e.Name(), isFolder) {
+				_, _ = fmt.Fprintf(sum, "%q %t ", e.Name(), isFolder)
+			}
+		}
+	case !info.Mode().IsRegular(): // opening a pipe would block
+	default:
+		_, _ = fmt.Fprintf(sum, "file %d ", info.Size())
+		if f, err := os.Open(path); err == nil {
+			_, _ = io.Copy(sum, io.LimitReader(f, maxStampedBytes))
+			_ = f.Close() // reading only
+		}
+	}
+	sum.Sum(s[:0])
+	return s
+}
+
+// differ reports whether the files have changed since they were last read.
+func (f *Files) differ() bool {
+	f.enterStartFolder()
+	for path, was := range *f.read.Load() {
+		if stampFile(path) != was {
+			return true
+		}
+	}
+	return false
+}
+
+// absolutePath returns the path as an absolute one. A relative path begins in the working directory
+// at the start.
+func (f *Files) absolutePath(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(f.startFolder, path)
+}
+
+// enterStartFolder enters the working directory of the start again if it was removed and made
+// again. Otherwise relative paths would lead nowhere.
+func (f *Files) enterStartFolder() {
+	there, err := os.Stat(f.startFolder)
+	if err != nil {
+		return
+	}
+	if here, err := os.Stat("."); err == nil && os.SameFile(here, there) {
+		return
+	}
+	if err := os.Chdir(f.startFolder); err != nil {
+		f.log.Warn("the folder in which Switchboard was started was replaced, and the new one cannot be entered", "folder", f.startFolder, "err", err)
+	}
+}
