@@ -75,7 +75,7 @@ internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:
 internal/upstream/slot: internal/switchboard
 internal/upstream/task:
-internal/watch: internal/config
+internal/watch: internal/config internal/store/feed
 internal/wire: internal/switchboard
 policies:
 tenants:

@@ -24,6 +24,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
 )
 
 // QuietPeriod is how long files must stay unchanged before they are read again: editors write one
@@ -79,8 +80,8 @@ func Run(ctx context.Context, o Options, asked <-chan os.Signal) {
 	}
 	w := &folderWatcher{files: o.Files, log: o.Log, newWatcher: o.NewWatcher}
 	defer w.close()
-	feed := &reloadFeed{store: o.Store, log: o.Log, self: rand.Text(), notices: make(chan struct{}, 1)}
-	defer feed.subscribe()()
+	reloads := followReloads(o.Store, o.Log)
+	defer reloads.Close()
 	quiet := time.NewTimer(QuietPeriod)
 	quiet.Stop()
 	look := time.NewTicker(CompareInterval)
@@ -127,22 +128,23 @@ func Run(ctx context.Context, o Options, asked <-chan os.Signal) {
 		case <-asked:
 			waiting, demanded = true, true
 			quiet.Reset(0)
-		case <-feed.notices:
+		case <-reloads.Wakes():
+			reloads.Take()
 			if !waiting {
 				readSoon()
 			}
-		case <-feed.retry:
-			feed.publish(ctx)
+		case <-reloads.retry:
+			reloads.publish(ctx)
 		case <-quiet.C:
 			found := changed && !demanded
 			if demanded {
-				feed.publish(ctx)
+				reloads.publish(ctx)
 			}
 			waiting, changed, demanded = false, false, false
 			o.Files.enterStartFolder()
 			o.Reload(ctx, func() {
 				if found {
-					feed.publish(ctx)
+					reloads.publish(ctx)
 				}
 			})
 			if w.watchFolders() {
@@ -155,24 +157,18 @@ func Run(ctx context.Context, o Options, asked <-chan os.Signal) {
 
 // A reloadFeed exchanges reload notices between the replicas that share a store.
 type reloadFeed struct {
-	store   Store
-	log     *slog.Logger
-	self    string
-	notices chan struct{}    // holds one signal when another replica has published a reload, or may have
-	retry   <-chan time.Time // when to publish again after a failure
+	*feed.Feed[struct{}]
+	store Store
+	log   *slog.Logger
+	self  string
+	retry <-chan time.Time // when to publish again after a failure
 }
 
-// subscribe sends to notices until stop is called.
-func (f *reloadFeed) subscribe() (stop func()) {
-	return f.store.Subscribe(topicReloads, func(from []byte) {
-		if string(from) == f.self {
-			return
-		}
-		select {
-		case f.notices <- struct{}{}:
-		default:
-		}
-	})
+// followReloads subscribes to the reloads of the other replicas.
+func followReloads(s Store, log *slog.Logger) *reloadFeed {
+	self := rand.Text()
+	decode := func(data []byte) (key struct{}, from string, err error) { return key, string(data), nil }
+	return &reloadFeed{store: s, log: log, self: self, Feed: feed.Open(s, feed.Options[struct{}]{Topic: topicReloads, Decode: decode, Self: self})}
 }
 
 // publish makes the other replicas read their own files again.

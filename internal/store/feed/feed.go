@@ -98,19 +98,29 @@ func (f *Feed[K]) add(data []byte) {
 // Next waits until something may have changed. It returns what has changed since the last Next; all says that
 // everything may have changed. The error is that of ctx.
 func (f *Feed[K]) Next(ctx context.Context) (changed map[K]bool, all bool, err error) {
-	tick := false
 	select {
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	case <-f.wake:
+		changed, all = f.Take()
 	case <-f.tick:
-		tick = true
+		changed, _ = f.Take()
+		all = true
 	}
+	return changed, all, nil
+}
+
+// Wakes receives when there is something to Take. It is for a select that also waits for other things; Options.Every
+// has no effect on it.
+func (f *Feed[K]) Wakes() <-chan struct{} { return f.wake }
+
+// Take returns at once what has changed since the last Next or Take.
+func (f *Feed[K]) Take() (changed map[K]bool, all bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	changed, all = f.changed, f.all || tick
+	changed, all = f.changed, f.all
 	f.changed, f.all = map[K]bool{}, false
-	return changed, all, nil
+	return changed, all
 }
 
 // Close ends the subscription.

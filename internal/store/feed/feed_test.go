@@ -170,3 +170,22 @@ func TestWatchReturnsAfterEachNotice(t *testing.T) {
 		}
 	})
 }
+
+func TestAFeedCanBeAPartOfASelect(t *testing.T) {
+	inBubble(t, feed.Options[string]{Decode: decode, Self: "self"}, func(t *testing.T, s store.Store, f *feed.Feed[string]) {
+		if err := s.Publish(t.Context(), "topic", []byte(`{"Key":"mine","From":"self"}`)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case <-f.Wakes():
+			t.Error("an own notice wakes")
+		default:
+		}
+		publish(t, s, "a")
+		<-f.Wakes()
+		if changed, all := f.Take(); len(changed) != 1 || !changed["a"] || all {
+			t.Errorf("Take = %v, %v", changed, all)
+		}
+	})
+}

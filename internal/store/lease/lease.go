@@ -73,7 +73,7 @@ func New(s Store, o Options) *Lease {
 func (l *Lease) Take(ctx context.Context) error { return l.Renew(ctx) }
 
 // Renew makes the lease last for another TTL. It takes the lease again if it has expired and no other owner has it;
-// the error is store.ErrConflict if another owner has it.
+// the error is store.ErrConflict if another owner has it. An owner that must not act after a gap looks at Held.
 func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.lock(ctx); err != nil {
 		return err
@@ -96,8 +96,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return err
 }
 
-// Claim returns the write that takes the lease as a part of a larger change of its group, from whichever owner: the
-// other writes of that change must decide who the owner is. Call Taken when the change was made.
+// Claim returns the write that takes the lease as a part of a larger change of its group. It replaces the lease of any
+// owner: the other writes of that change must decide who the owner is. Call Taken when the change was made.
 func (l *Lease) Claim() store.Write {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *Lease) Taken(version store.Version, began time.Time) {
 	l.version, l.written, l.held = version, map[string]bool{string(l.data): true}, began.Add(l.o.TTL)
 }
 
-// Withdrawal returns the write that deletes the lease as a part of a larger change of its group, from whichever owner.
+// Withdrawal returns the write that deletes the lease, of any owner, as a part of a larger change of its group.
 func (l *Lease) Withdrawal() store.Write { return store.Write{Name: l.o.Key.Name, Was: store.Any} }
 
 // Release deletes the lease if it is ours, and makes the other writes of its group in the same change. It makes these
