@@ -215,7 +215,7 @@ func TestReceiptsThatAreLostAreCountedAndARecordSaysSo(t *testing.T) {
 		return ""
 	})
 	_, values := g.Metrics()
-	g.Do(0, fmt.Sprintf(`%g records? lost: more were made`, values[lost]), "status")
+	g.Do(0, fmt.Sprintf(`%g records? lost: they were created faster`, values[lost]), "status")
 }
 
 // Of the chains in a shared store, one that is not as it was left is let alone, and keeps
