@@ -25,7 +25,7 @@ internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/config: internal/dial internal/document internal/endpoint internal/switchboard
-internal/connlimit: internal/gateway
+internal/connlimit: internal/gateway internal/httphead
 internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
 internal/decide: internal/canonical internal/switchboard
