@@ -36,6 +36,9 @@ func run(args []string) error {
 	}
 	switch name {
 	case "fake":
+		if len(args) > 0 && (args[0] == "library" || args[0] == "echo") { // FAKE in a configuration has the word fake already
+			return run(args)
+		}
 		rig.NewFake(args).ServeStdio()
 	case "library":
 		_ = rig.Library(args[0]).Run(context.Background(), &mcp.StdioTransport{}) // it ends with its client
