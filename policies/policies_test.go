@@ -100,7 +100,7 @@ func TestOnlyTheSettingsOfATenantCostTimePerCall(t *testing.T) {
 		`{"egress": []}`:         "the call",
 		`{"business_hours": {}}`: "the call and the clock",
 	} {
-		p, err := engine.New(&switchboard.Tenant{ID: "acme", Policy: []byte(word)}, shipped, nil)
+		p, err := engine.NewPolicy(&switchboard.Tenant{ID: "acme", Policy: []byte(word)}, shipped, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func (i *importCmd) Run(io streams) error {
 		} else {
 			fmt.Fprintf(io.err, "%q: server %s\n", m.Name, m.ID)
 		}
-		for _, note := range m.Note {
+		for _, note := range m.Notes {
 			fmt.Fprintf(io.err, "  %s\n", note)
 		}
 	}

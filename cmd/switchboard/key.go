@@ -35,10 +35,10 @@ func (k *keyNewCmd) Run(io streams) error {
 		return usageError{fmt.Errorf("%s is whoever calls without a key; name the key otherwise", k.ID)}
 	}
 	if tenants := config.TenantIDs(k.Config); tenants != nil && !slices.Contains(tenants, string(k.Tenant)) {
-		return usageError{fmt.Errorf("%s has no tenant %q%s", k.Config, k.Tenant, config.Instead(string(k.Tenant), "tenants", tenants))}
+		return usageError{fmt.Errorf("%s has no tenant %q%s", k.Config, k.Tenant, config.SuggestName(string(k.Tenant), "tenants", tenants))}
 	}
 	if k.Expires != "" {
-		if end, err := config.ParseEnd(k.Expires); err != nil || !time.Now().Before(end) {
+		if end, err := config.ParseExpiry(k.Expires); err != nil || !time.Now().Before(end) {
 			return usageError{fmt.Errorf("--expires: want a day or a time to come, such as 2027-03-31 or 2027-03-31T18:00:00Z, not %q", k.Expires)}
 		}
 	}

@@ -55,7 +55,7 @@ type receiptFilter struct {
 	Task    switchboard.TaskID   `help:"Only those of this task." placeholder:"ID"`
 	Tool    string               `help:"Only those of matching tools, given as TOOL or SERVER/TOOL; * stands for any text." placeholder:"PATTERN"`
 	Code    switchboard.Code     `help:"Only those with this code." placeholder:"SB-…"`
-	Outcome receipt.Outcome      `help:"Only calls with this outcome: ok, tool_error, server_error, refused, failed or unknown." placeholder:"WORD"`
+	Outcome receipt.CallOutcome  `help:"Only calls with this outcome: ok, tool_error, server_error, refused, failed or unknown." placeholder:"WORD"`
 	Kind    receipt.Kind         `help:"Only those of this kind: intent, call, decision, expand, collapse, admin, start, stop, key, lost or trim." placeholder:"WORD"`
 	Node    string               `help:"Only those that this node wrote." placeholder:"NAME"`
 	Since   pastTime             `help:"Only those since TIME: a time before now, such as 7d or 12h, or an instant." placeholder:"TIME"`
@@ -103,7 +103,7 @@ func (c *receiptsListCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 		}
 		return nil
 	}
-	q.Newest = true
+	q.NewestFirst = true
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	n := 0
 	for e, err := range receipt.List(ctx, s, q) {
@@ -132,7 +132,7 @@ func (c *receiptsListCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 const followInterval = 500 * time.Millisecond
 
 // writeReceipt prints one receipt at once, without aligned columns.
-func (c *receiptsListCmd) writeReceipt(io streams, e *receipt.Entry) error {
+func (c *receiptsListCmd) writeReceipt(io streams, e *receipt.ChainEntry) error {
 	if c.JSON {
 		return writeEntry(io.raw, e)
 	}
@@ -141,7 +141,7 @@ func (c *receiptsListCmd) writeReceipt(io streams, e *receipt.Entry) error {
 }
 
 // receiptColumns returns the columns that describe a receipt in short.
-func receiptColumns(e *receipt.Entry) []string {
+func receiptColumns(e *receipt.ChainEntry) []string {
 	r := &e.Receipt
 	if e.Fault != nil {
 		return []string{"?", e.ID(), "?", "", "", printable(e.Fault.Error(), maxSummary), "", ""}
@@ -178,7 +178,7 @@ func receiptColumns(e *receipt.Entry) []string {
 }
 
 // writeEntry prints an entry as it is stored, with its id.
-func writeEntry(w io.Writer, e *receipt.Entry) error {
+func writeEntry(w io.Writer, e *receipt.ChainEntry) error {
 	if e.Fault != nil { // the stored bytes may not be JSON
 		return json.NewEncoder(w).Encode(map[string]string{"fault": e.Fault.Error(), "id": e.ID(), "stored": string(e.Raw)})
 	}
@@ -204,7 +204,7 @@ func (c *receiptsShowCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 	defer func() { _ = s.Close() }()
 	e, err := receipt.Find(ctx, s, c.ID)
 	switch {
-	case errors.Is(err, receipt.ErrNone):
+	case errors.Is(err, receipt.ErrNotFound):
 		fmt.Fprintln(io.err, "switchboard:", err)
 		return errNegative
 	case err != nil:
@@ -307,7 +307,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, io streams, log *slog.Logge
 }
 
 // writeChain prints the result for one chain.
-func writeChain(w io.Writer, c *receipt.Chain, held bool) {
+func writeChain(w io.Writer, c *receipt.ChainReport, held bool) {
 	if c.Fault != nil {
 		fmt.Fprintf(w, "%s: NOT AS IT WAS WRITTEN: entry %d: %s: %s\n  %s before it are as written\n", c.Node, c.Fault.Seq, c.Fault.Rule, c.Fault.Why, count(c.Checked, "receipt"))
 		return

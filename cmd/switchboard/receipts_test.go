@@ -22,15 +22,15 @@ func writeReceipts() {
 	try(err)
 	anchor, err := receipt.OpenAnchor(os.Args[2])
 	try(err)
-	b, err := receipt.Open(ctx, s, receipt.Options{
+	b, err := receipt.Open(ctx, s, receipt.ChainOptions{
 		Node: "n1", Key: switchboard.NewSecret("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"), DigestKey: switchboard.NewSecret("a secret"),
 		Anchor: anchor, Version: "v1",
 	})
 	try(err)
 	for _, tool := range os.Args[3:] {
 		r := receipt.Receipt{
-			Kind: receipt.Call, Tenant: "acme", Principal: receipt.Principal{ID: "ci", Auth: switchboard.AuthAPIKey}, Task: "work",
-			Method: "tools/call", Server: "notes", Tool: tool, Outcome: receipt.OK, Took: receipt.Took{Total: 1500},
+			Kind: receipt.Call, Tenant: "acme", Principal: receipt.Subject{ID: "ci", Auth: switchboard.AuthAPIKey}, Task: "work",
+			Method: "tools/call", Server: "notes", Tool: tool, Outcome: receipt.OK, Took: receipt.CallTime{Total: 1500},
 		}
 		if tool == "send" {
 			r.Outcome, r.Code, r.Effect = receipt.Refused, switchboard.CodeDenied, true

@@ -110,10 +110,10 @@ func (c *commonFlags) loadConfig(ctx context.Context, log *slog.Logger, o config
 		cfg, mapping, err := importer.Load(c.MCPConfig, o)
 		for _, m := range mapping {
 			what := []any{"name", m.Name, "id", m.ID}
-			if len(m.Note) > 0 {
-				what = append(what, "note", m.Note)
+			if len(m.Notes) > 0 {
+				what = append(what, "note", m.Notes)
 			}
-			if m.Name != string(m.ID) || len(m.Note) > 0 {
+			if m.Name != string(m.ID) || len(m.Notes) > 0 {
 				log.Info("server of "+c.MCPConfig, what...)
 			}
 		}

@@ -49,7 +49,7 @@ func (c *tasksCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 		for _, id := range slices.Sorted(maps.Keys(cfg.Tenants)) {
 			known = append(known, string(id))
 		}
-		return usageError{fmt.Errorf("there is no tenant %q%s; name one with --tenant", c.Tenant, config.Instead(string(c.Tenant), "tenants", known))}
+		return usageError{fmt.Errorf("there is no tenant %q%s; name one with --tenant", c.Tenant, config.SuggestName(string(c.Tenant), "tenants", known))}
 	}
 	tasks := []listedTask{}
 	for _, id := range slices.Sorted(maps.Keys(t.Tasks)) {

@@ -56,7 +56,7 @@ func escapeControls(s string) string {
 			fmt.Fprintf(&b, `\x%02x`, s[0]) // some terminals interpret single bytes
 		case unicode.IsControl(r) && r != '\n' && r != '\t':
 			fmt.Fprintf(&b, `\x%02x`, r)
-		case scan.Hidden(r) && !unicode.Is(unicode.Join_Control, r) && !unicode.Is(unicode.Variation_Selector, r) && r != '\n' && r != '\t':
+		case scan.IsHidden(r) && !unicode.Is(unicode.Join_Control, r) && !unicode.Is(unicode.Variation_Selector, r) && r != '\n' && r != '\t':
 			fmt.Fprintf(&b, `\u{%x}`, r)
 		default:
 			b.WriteString(s[:n])

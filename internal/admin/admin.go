@@ -83,8 +83,8 @@ func (r *Reader) Offered(id switchboard.TenantID) (tools []*switchboard.Tool, si
 
 // RecordStatus is the status of receipts and of their archive.
 type RecordStatus struct {
-	Receipts receipt.Status `json:"receipts"`
-	Archive  archive.Status `json:"archive"`
+	Receipts receipt.ChainStatus `json:"receipts"`
+	Archive  archive.Status      `json:"archive"`
 }
 
 // Fault says why receipts, their anchor or their archive cannot be written, or "".

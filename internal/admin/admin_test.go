@@ -49,7 +49,7 @@ func twoTenants(t *testing.T) (*Reader, *Actions) {
 	}
 	policies, engine := map[switchboard.TenantID]*policy.Policy{}, policy.NewEngine(time.Minute, 0)
 	for id, tenant := range c.Tenants {
-		if policies[id], err = engine.New(tenant, operator, nil); err != nil {
+		if policies[id], err = engine.NewPolicy(tenant, operator, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

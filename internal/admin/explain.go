@@ -264,7 +264,7 @@ func (r *Reader) ailingServers(st *bind.State, p switchboard.Principal, d *decid
 			return
 		}
 		if p.Auth != switchboard.AuthLocal {
-			st = st.WithoutWords()
+			st = st.WithoutMessages()
 		}
 		all = append(all, ServerHealth{id, st})
 	}
@@ -287,7 +287,7 @@ func (r *Reader) ailingServers(st *bind.State, p switchboard.Principal, d *decid
 	return all
 }
 
-func explainOutcome(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.Outcome) ExplainedRequirement {
+func explainOutcome(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) ExplainedRequirement {
 	x := ExplainedRequirement{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
 	group := s.Tenants[d.Tenant].Equivalents.Among(bind.PassedPolicy(o))
 	for _, c := range o.Selected {
@@ -314,7 +314,7 @@ func explainOutcome(s *bind.State, ctx context.Context, d *decide.Decision, o *d
 
 // explainPolicy asks policy again about the candidates that reached it. It returns the rules that
 // dropped candidates, and the ids that a policy names although they are no candidates.
-func explainPolicy(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]author.DenialCause, unknown []string) {
+func explainPolicy(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) (rules map[switchboard.ToolID][]author.DenialCause, unknown []string) {
 	var came []*switchboard.Tool
 	for _, c := range o.Dropped {
 		if c.Stage != decide.StageFilter && c.Stage != matcher.StagePrune {
@@ -326,13 +326,13 @@ func explainPolicy(s *bind.State, ctx context.Context, d *decide.Decision, o *de
 	}
 	slices.SortFunc(came, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
 	p := s.Tenants[d.Tenant].Rules
-	q := &policy.Question{
+	q := &policy.CandidateQuestion{
 		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: d.Now,
 	}
 	return author.Explain(ctx, p, q), p.Judge(ctx, q).Unknown
 }
 
-func explainCandidate(s *bind.State, c decide.Candidate, d *decide.Decision, group *contract.Group) ExplainedCandidate {
+func explainCandidate(s *bind.State, c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {
 	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
 	for _, e := range group.Of(c.Tool) {
@@ -391,7 +391,7 @@ func explainRepeat(c *switchboard.Contract) (harmless bool, why string) {
 	switch {
 	case c.Stateful.Holds:
 		return false, by("stateful", c.Stateful)
-	case c.Idempotent.Said() && !c.Idempotent.Holds:
+	case c.Idempotent.Stated() && !c.Idempotent.Holds:
 		return false, by("not idempotent", c.Idempotent)
 	case c.ReadOnly.Holds && c.ReadOnly.Trusted:
 		return true, by("readonly", c.ReadOnly)

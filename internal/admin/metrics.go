@@ -11,7 +11,7 @@ import (
 
 // A Front counts what clients hold open. A *gateway.Gateway is one.
 type Front interface {
-	Open() (sessions, streams int)
+	CountOpen() (sessions, streams int)
 	TakenOver() int64
 }
 
@@ -29,18 +29,18 @@ type Scraper struct {
 func (m *Scraper) Scrape(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error) {
 	r := m.Reader
 	st := r.o.Configuration()
-	v := telemetry.View{Version: r.o.Version, All: p.Auth == switchboard.AuthLocal, Tenant: p.Tenant}
+	v := telemetry.View{Version: r.o.Version, AllTenants: p.Auth == switchboard.AuthLocal, Tenant: p.Tenant}
 	for _, s := range health.States {
 		v.States = append(v.States, string(s))
 	}
 	mine := st.Tenants[p.Tenant]
 	for _, t := range st.Catalog.Tools() {
-		if v.All || mine != nil && mine.MayUseServer(t.ID.Server) {
+		if v.AllTenants || mine != nil && mine.MayUseServer(t.ID.Server) {
 			v.Tools++
 		}
 	}
 	for _, s := range r.o.Fleet.Status() {
-		if !v.All && (mine == nil || !mine.MayUseServer(s.ID)) {
+		if !v.AllTenants && (mine == nil || !mine.MayUseServer(s.ID)) {
 			continue
 		}
 		fit, _ := r.o.Health.Status(s.ID)
@@ -50,12 +50,12 @@ func (m *Scraper) Scrape(p switchboard.Principal, accept http.Header) (contentTy
 	}
 	v.Configuration, v.Refused, v.Faulty = st.Digest, st.Refused != nil, len(st.Config.Faulty)
 	v.Runs = len(r.o.Runs.All())
-	v.Sessions, v.Streams = m.Front.Open()
-	v.TakenOver, v.Restored = m.Front.TakenOver(), r.o.Runs.Restored()
-	v.Evaluations, v.Unjudged, v.RanOver, v.Overdue = m.Engine.Counts()
+	v.Sessions, v.Streams = m.Front.CountOpen()
+	v.TakenOverSessions, v.RestoredRuns = m.Front.TakenOver(), r.o.Runs.Restored()
+	v.Evaluations, v.FailedEvaluations, v.OverrunEvaluations, v.OverdueEvaluations = m.Engine.Counts()
 	if r := r.recordStatus(); r != nil {
-		v.Unrecorded = r.Receipts.Lost + int64(r.Archive.Lost)
-		v.Unwritten = r.Receipts.Waiting
+		v.LostRecords = r.Receipts.Lost + int64(r.Archive.Lost)
+		v.WaitingReceipts = r.Receipts.Waiting
 	}
 	kept := r.o.Store.Status()
 	v.StoreKind, v.StoreFault = kept.Kind, kept.Fault != ""

@@ -100,7 +100,7 @@ func (a *Actions) doWithReceipts(r receipt.Receipt, do func() (string, error)) (
 			r.Code = own.Code
 		}
 	}
-	return note, switchboard.Receipted(err, a.o.Ledger.Add(&r))
+	return note, switchboard.WithReceipt(err, a.o.Ledger.Add(&r))
 }
 
 // disableServer takes a server out of service.

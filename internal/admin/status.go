@@ -66,8 +66,8 @@ type ReplicaReport struct {
 // with its digest.
 func (s *StatusReport) DifferingReplicas() (others []string) {
 	for _, r := range s.Replicas {
-		if r.Serves != s.Digest {
-			others = append(others, fmt.Sprintf("%s's is %.19s", r.ID, cmp.Or(r.Serves, "unknown")))
+		if r.Configuration != s.Digest {
+			others = append(others, fmt.Sprintf("%s's is %.19s", r.ID, cmp.Or(r.Configuration, "unknown")))
 		}
 	}
 	return others
@@ -143,7 +143,7 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 		ctx, cancel := context.WithTimeout(r.o.Stopping, othersTimeout)
 		defer cancel()
 		if self := r.o.Cluster.Self(); self != "" {
-			s.Replica = &cluster.Replica{ID: self, Address: r.o.Cluster.Address(), Serves: st.Digest}
+			s.Replica = &cluster.Replica{ID: self, Address: r.o.Cluster.Address(), Configuration: st.Digest}
 		}
 		s.Replicas, _ = r.o.Cluster.Others(ctx) // on an error, Store says why
 	}
@@ -259,7 +259,7 @@ func (r *Reader) statusFor(p switchboard.Principal) StatusReport {
 			if f := s.Servers[i].LastFailure; f != nil {
 				s.Servers[i].LastFailure = &upstream.Failure{Stage: f.Stage, Since: f.Since}
 			}
-			s.Servers[i].Health = s.Servers[i].Health.WithoutWords()
+			s.Servers[i].Health = s.Servers[i].Health.WithoutMessages()
 		}
 	}
 	return s

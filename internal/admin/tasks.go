@@ -27,7 +27,7 @@ func (r *Reader) taskStatuses(id switchboard.TenantID) []TaskStatus {
 		t := by[k]
 		t.Runs++
 		t.Context.add(of)
-		shown := of.Peek()
+		shown := of.PeekSurface()
 		t.Tools = max(t.Tools, len(shown.Entries()))
 		for _, id := range shown.Withheld() {
 			if name, ok := shown.Name(id); ok && !slices.Contains(t.Withheld, name) {

@@ -182,7 +182,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return nil, err
 	}
 	a.store = &meteredStore{a.store, &a.metrics}
-	if a.cluster, err = openCluster(a.store, o, c, a.metrics.Hopped); err != nil {
+	if a.cluster, err = openCluster(a.store, o, c, a.metrics.CountHop); err != nil {
 		return nil, errors.Join(err, a.store.Close())
 	}
 	if a.ledger, a.recorder, err = openLedger(ctx, o, c, a.store); err != nil {
@@ -225,11 +225,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			default:
 			}
 		},
-		Probed:   a.metrics.Probed,
-		Moved:    func(m health.Move) { a.metrics.Moved(m.Tool.Server, m.To.Server) },
+		Probed:   a.metrics.CountProbe,
+		Moved:    func(m health.Move) { a.metrics.CountMove(m.Tool.Server, m.To.Server) },
 		Patience: c.StartDeadline,
 		Store:    a.store,
-		Self:     a.cluster.Self(),
+		Replica:  a.cluster.Self(),
 	})
 	info := gateway.ServerInfo(o.Name, o.Version)
 	starting := make([]switchboard.ServerID, len(c.Servers))
@@ -241,17 +241,17 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		State: func() *bind.State { return a.state.Load().State },
 		Unfit: a.health.Unfit, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.freeSoon, ServerInfo: info, Log: o.Log,
 	}, starting)
-	a.runs = run.New(a.binder, surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: info}), a.store)
+	a.runs = run.New(a.binder, surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, ServerInfo: info}), a.store)
 	limits := constraint.NewLimiter(a.store, current.limits)
 	guard := func(next switchboard.Caller) switchboard.Caller {
 		return policy.Guard(current.currentPolicy, current.recordRuling, o.Log, next)
 	}
 	// A client that reads the rest of a kept result needs the same permission as for a call.
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
-	cached := cache.New(a.store, current.cacheTerms, a.ledger.Digests().Arguments, a.metrics.Cached)
-	results := preview.New(preview.Options{Store: a.store, Bound: current.resultBound, Count: current.countTokens, Guard: approved, Log: o.Log})
+	cached := cache.New(a.store, current.cacheTerms, a.ledger.Digests().Arguments, a.metrics.CountCacheableCall)
+	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: approved, Log: o.Log})
 	a.meter = run.NewMeter(current.countTokens)
-	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.Keyed, o.Log)
+	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
 	a.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
 		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
@@ -283,7 +283,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Tasks:         front{a, current},
 		Operators:     operators,
 		Recorder:      front{a, current},
-		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: current.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
+		Desk:          lazyexpand.New(lazyexpand.Options{Authorize: a.binder.Permit, Check: current.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
 		Log:           o.Log,
 		Name:          o.Name,
 		Version:       o.Version,
@@ -293,9 +293,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.recall.RecallManifests(ctx, c)
 	r.logWarnings(o.Log)
 	r.digest = r.digestWith(a.configurationKey())
-	a.cluster.Serving(r.digest)
+	a.cluster.PublishConfiguration(r.digest)
 	a.state.Store(a.newState(r, nil, starting, nil))
-	if err := a.health.Join(ctx); err != nil {
+	if err := a.health.JoinStore(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
 	}
@@ -312,7 +312,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
 	a.work.Go(func() { a.ledger.Trim(ctx) })
 	a.work.Go(func() { a.ledger.Follow(ctx) })
-	a.work.Go(func() { a.runs.Follow(ctx) })
+	a.work.Go(func() { a.runs.FollowStore(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
 	a.cluster.Serve(a.gateway)
 	a.cluster.Join(ctx)
@@ -339,7 +339,7 @@ func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{})
 			awaitStarting(ctx, a.fleet, changed)
 			a.rebuildState(ctx)
 		case <-moved:
-			a.runs.Leave(ctx, a.binder.Lost)
+			a.runs.ReplaceServers(ctx, a.binder.Lost)
 		}
 	}
 }
@@ -401,7 +401,7 @@ func (a *App) followClock(ctx context.Context) {
 func (a *App) followKeys(ctx context.Context) {
 	for {
 		var due <-chan time.Time
-		if end := a.state.Load().Ring.NextEnd(time.Now()); !end.IsZero() {
+		if end := a.state.Load().Ring.NextExpiry(time.Now()); !end.IsZero() {
 			due = time.After(min(time.Until(end), clockInterval)) // also if the clock is set meanwhile
 		}
 		select {
@@ -410,13 +410,13 @@ func (a *App) followKeys(ctx context.Context) {
 		case <-due:
 		case <-a.keysChanged:
 		}
-		a.gateway.Recheck()
+		a.gateway.RecheckStreams()
 	}
 }
 
 // setServers replaces the servers that Switchboard connects to and monitors.
 func (a *App) setServers(servers []switchboard.Server) {
-	a.health.Set(servers)
+	a.health.SetServers(servers)
 	a.fleet.Set(servers)
 }
 
@@ -454,7 +454,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		}
 	}
 	a.runs.Rebind(ctx)
-	a.runs.Leave(ctx, a.binder.Lost) // another server may be able to serve now
+	a.runs.ReplaceServers(ctx, a.binder.Lost) // another server may be able to serve now
 	a.binder.Started(s.Starting)
 	for _, r := range a.runs.All() {
 		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
@@ -482,7 +482,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	was := a.state.Load()
 	r, err := a.rereadConfig(ctx, was)
 	same := err == nil && r == was.loadedConfig
-	defer func() { a.metrics.Reloaded(same, err) }()
+	defer func() { a.metrics.CountReload(same, err) }()
 	if !same || a.reloadFault.Load() != nil {
 		differs()
 	}
@@ -515,7 +515,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	starting := a.fleet.Starting() // read before the offers, as in rebuildState
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.setServers(c.Servers)
-	a.cluster.Serving(r.digest)
+	a.cluster.PublishConfiguration(r.digest)
 	r.logWarnings(a.log)
 	a.work.Go(func() { a.recall.KeepManifests(ctx, c, was.config) })
 	changed := config.Changes(was.config, c)
@@ -562,7 +562,7 @@ func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig,
 	o := config.Options{Watch: note}
 	l := newCompiledLayers(nil)
 	if was != nil {
-		o.Was, l = was.config, newCompiledLayers(was.layers)
+		o.Previous, l = was.config, newCompiledLayers(was.layers)
 	}
 	o.CheckPolicies = l.check
 	c, err := a.options.Load(ctx, o)
@@ -609,7 +609,7 @@ func checkTenant(c *config.Config, local switchboard.TenantID) error {
 	case c.Tenants[local] != nil || !c.Keyless():
 		return nil
 	}
-	return fmt.Errorf("%s: keyless callers belong to tenant %q, which is not configured%s; name one with --tenant, or make keys with \"switchboard key new\"", switchboard.CodeConfig, local, config.Instead(string(local), "tenants", tenantNames(c)))
+	return fmt.Errorf("%s: keyless callers belong to tenant %q, which is not configured%s; name one with --tenant, or make keys with \"switchboard key new\"", switchboard.CodeConfig, local, config.SuggestName(string(local), "tenants", tenantNames(c)))
 }
 
 // Reads returns what answers the operators' reads.
@@ -691,7 +691,7 @@ func (a *App) Serve(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	a.log.Info("stopping", "calls_in_flight", a.gateway.Calls())
+	a.log.Info("stopping", "calls_in_flight", a.gateway.CallsInFlight())
 	noticed := time.After(a.drainNotice())
 	// It still listens, so that new clients get an answer instead of a broken connection.
 	if n := a.gateway.Drain(a.grace.endOfCalls()); n > 0 {

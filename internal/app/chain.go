@@ -45,7 +45,7 @@ type callChain struct {
 
 	inputCheck     func(switchboard.ServerID) switchboard.InputCheck
 	cleansResults  func(switchboard.ServerID) bool
-	permitQuestion question.Permit
+	permitQuestion question.PermitFunc
 	log            *slog.Logger
 }
 
@@ -57,17 +57,17 @@ func (c *callChain) wrappers() []wrapper {
 		// The whole call, once for each request of a client.
 
 		// Outermost, because it keeps exactly the result that all others let pass.
-		{"preview.Bounded", c.previews.Bounded},
+		{"preview.ShowPreviews", c.previews.ShowPreviews},
 		// Above every refusal, because it counts what clients see.
 		{"telemetry.Calls", c.metrics.Calls},
 		// Above receipts, because digesting large arguments is the work that takes turns.
 		{"turn.Take", c.turns.Take},
 		// Above every decision, because each refusal below has a receipt, and an intent is durable before
 		// anything below can send.
-		{"receipt.Calls", c.receipts},
+		{"receipt.RecordCalls", c.receipts},
 		// Below receipts, because a reread has a receipt too. Above keys and servers, because it
 		// makes no call; it asks the guard itself.
-		{"preview.Reread", c.previews.Reread},
+		{"preview.AnswerStored", c.previews.AnswerStored},
 		// Above the fallback, because a call that moves to another server is still one call. It
 		// asks the guard itself before it gives the outcome of an earlier call.
 		{"idempotency.Once", c.keys.Once},
@@ -103,7 +103,7 @@ func (c *callChain) wrappers() []wrapper {
 		// It counts and times what is sent.
 		{"telemetry.Attempts", c.metrics.Attempts},
 		// Above the check of results, which must see what the server sent.
-		{"scan.Results", func(next switchboard.Caller) switchboard.Caller { return scan.Results(c.cleansResults, next) }},
+		{"scan.CleanResults", func(next switchboard.Caller) switchboard.Caller { return scan.CleanResults(c.cleansResults, next) }},
 		// A result that does not fit its schema is a failure of the server, so the breaker above
 		// must see it.
 		{"contract.Results", contract.Results},

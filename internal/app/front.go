@@ -47,7 +47,7 @@ func (f front) Subscribe(ctx context.Context, c *switchboard.Call, updated func(
 	own := *c
 	own.Principal = who
 	now := time.Now()
-	r := p.Rule(ctx, &own, now)
+	r := p.JudgeCall(ctx, &own, now)
 	if r.Asked || r.Err != nil {
 		f.live.recordRuling(&own, p, now, r)
 	}
@@ -66,14 +66,14 @@ func (f front) RootsChanged(session string, ask func(ctx context.Context, method
 // Declare, Status and Ready implement gateway.Tasks. Declare binds the run to the task that its client
 // declares, within the operator's limits.
 func (f front) Declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error) {
-	task, err := lazyexpand.Declared(args)
+	task, err := lazyexpand.ParseDeclared(args)
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
 	err = f.a.runs.Declare(ctx, r, task)
 	if errors.As(err, new(*run.Starting)) {
 		started, cancel := context.WithTimeout(ctx, gateway.StartWait)
-		f.a.runs.Await(started, r, func() bool { return false })
+		f.a.runs.AwaitServers(started, r, func() bool { return false })
 		cancel()
 		err = f.a.runs.Declare(ctx, r, task)
 	}
@@ -81,7 +81,7 @@ func (f front) Declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand
 		return lazyexpand.Reply{}, err
 	}
 	f.a.options.Log.Info("task declared", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "run", r.ID(), "requirements", fmt.Sprint(task.Requirements))
-	return lazyexpand.Bound(r.Surface()), nil
+	return lazyexpand.BoundReply(r.Surface()), nil
 }
 
 func (f front) Status(p switchboard.Principal, r *run.Run) []byte {
@@ -95,7 +95,7 @@ func (f front) Denied(p switchboard.Principal, r *run.Run, name string, code swi
 	return f.a.recorder.DeniedCall(p, r, name, code)
 }
 
-func (f front) Refused(code switchboard.Code) { f.a.metrics.Refused(code) }
+func (f front) Refused(code switchboard.Code) { f.a.metrics.CountRefusal(code) }
 
 func (f front) ShowsReceipts(id switchboard.TenantID) bool {
 	t := f.a.state.Load().Tenants[id]

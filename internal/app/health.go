@@ -18,7 +18,7 @@ func reportLink(m *health.Monitor, id switchboard.ServerID, up bool, why *upstre
 	if why != nil {
 		cause = health.Cause{Stage: string(why.Stage), Message: why.Message, Since: why.Since, Gone: why.Gone}
 	}
-	m.Link(id, up, cause)
+	m.ReportLink(id, up, cause)
 }
 
 // probeServer probes a server in all the ways that are configured.
@@ -52,5 +52,5 @@ func countTransition(m *telemetry.Recorder, t health.Transition) {
 	if t.Cause != nil {
 		stage = t.Cause.Stage
 	}
-	m.Changed(t.Server, t.Tool != "", string(t.To), stage)
+	m.CountStateChange(t.Server, t.Tool != "", string(t.To), stage)
 }

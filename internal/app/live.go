@@ -63,7 +63,7 @@ func (l live) permitQuestion(ctx context.Context, c *switchboard.Call, method st
 	}
 	own := *c
 	own.Principal = who
-	return p.PermitAsk(ctx, &own, policy.Ask{Method: method, Params: params}, time.Now())
+	return p.JudgeQuestion(ctx, &own, policy.ServerQuestion{Method: method, Params: params}, time.Now())
 }
 
 // recordRuling records policy's ruling on a call. It is a policy.Note.
@@ -106,10 +106,10 @@ func (l live) cacheTerms(id switchboard.ServerID) cache.Terms {
 	}
 	s := &c.Servers[i]
 	return cache.Terms{
-		TTL:    c.Cache.TTL,
-		Bytes:  c.Cache.Bytes,
-		Shared: s.Share == switchboard.ShareTenant || s.Share == switchboard.ShareAll,
-		As:     calledAs(s),
+		TTL:         c.Cache.TTL,
+		Bytes:       c.Cache.Bytes,
+		Shared:      s.Share == switchboard.ShareTenant || s.Share == switchboard.ShareAll,
+		Credentials: calledAs(s),
 	}
 }
 

@@ -31,7 +31,7 @@ func (m *meteredStore) count(operation string, began time.Time, err *error) {
 	default:
 		outcome = "cancelled"
 	}
-	m.counts.Stored(operation, outcome, time.Since(began))
+	m.counts.CountStoreOperation(operation, outcome, time.Since(began))
 }
 
 // Value implements store.Store.
@@ -41,7 +41,7 @@ func (m *meteredStore) Value(ctx context.Context, k store.Key) (v store.Value, e
 }
 
 // List implements store.Store.
-func (m *meteredStore) List(ctx context.Context, group string) (all []store.Named, err error) {
+func (m *meteredStore) List(ctx context.Context, group string) (all []store.NamedValue, err error) {
 	defer m.count("list", time.Now(), &err)
 	return m.Store.List(ctx, group)
 }

@@ -181,7 +181,7 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 		if len(faults) > 0 {
 			continue
 		}
-		p, err := engine.New(c.Tenants[id], operator, own)
+		p, err := engine.NewPolicy(c.Tenants[id], operator, own)
 		if err != nil {
 			return nil, err
 		}

@@ -60,7 +60,7 @@ func checkPrivate(dir string) error {
 // plainGroups are the groups of the store that are not sealed, because a forged value in them
 // changes no answer and no call. docs/threats.md says what it can do.
 var plainGroups = []string{
-	archive.Groups,      // each text is checked against the digest that a receipt names
+	archive.GroupPrefix, // each text is checked against the digest that a receipt names
 	cluster.Group,       // replicas prove to each other by TLS that they have the secret
 	health.Group,        // the health of servers, and which ones an operator has disabled: only the presence of a value counts
 	receipt.GroupChains, // which process writes which chain of receipts: only the presence of a value counts

@@ -35,8 +35,8 @@ type Store interface {
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 }
 
-// ErrNone says that the archive has no text with that digest, or not any more.
-var ErrNone = errors.New("it is not archived any more")
+// ErrNotArchived says that the archive has no text with that digest, or not any more.
+var ErrNotArchived = errors.New("it is not archived any more")
 
 // Bounds.
 const (
@@ -60,8 +60,8 @@ type Text struct {
 	Holds  int           // bytes that Data keeps in memory until then
 }
 
-// Of returns the Text of bytes that are in memory already.
-func Of(data []byte) Text {
+// TextOf returns the Text of bytes that are in memory already.
+func TextOf(data []byte) Text {
 	return Text{canonical.Sum(data), func() []byte { return data }, len(data)}
 }
 
@@ -206,11 +206,11 @@ func (a *Archive) Close() {
 	}
 }
 
-// Groups is the prefix of the groups that hold texts.
-const Groups = "archive/"
+// GroupPrefix is the prefix of the groups that hold texts.
+const GroupPrefix = "archive/"
 
 func textKey(d switchboard.Digest) store.Key {
-	return store.Key{Group: Groups + string(d), Name: "text"}
+	return store.Key{Group: GroupPrefix + string(d), Name: "text"}
 }
 
 // Read returns the text with that digest.
@@ -220,7 +220,7 @@ func Read(ctx context.Context, st Reader, d switchboard.Digest) ([]byte, error) 
 		return nil, err
 	}
 	if v.Version == 0 {
-		return nil, ErrNone
+		return nil, ErrNotArchived
 	}
 	z, err := gzip.NewReader(bytes.NewReader(v.Data))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 func TestATextIsWrittenOnceAndReadByItsDigest(t *testing.T) {
 	st := store.NewMemory()
 	a := archive.New(st, time.Hour, nil)
-	text := archive.Of([]byte(strings.Repeat("what was decided ", 1000)))
+	text := archive.TextOf([]byte(strings.Repeat("what was decided ", 1000)))
 	for range 3 {
 		a.Put(text)
 	}
@@ -28,7 +28,7 @@ func TestATextIsWrittenOnceAndReadByItsDigest(t *testing.T) {
 	if err != nil || string(got) != string(text.Data()) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if _, err := archive.Read(t.Context(), st, canonical.Sum(nil)); !errors.Is(err, archive.ErrNone) {
+	if _, err := archive.Read(t.Context(), st, canonical.Sum(nil)); !errors.Is(err, archive.ErrNotArchived) {
 		t.Errorf("reading a text that was never written: %v", err)
 	}
 }
@@ -38,7 +38,7 @@ func TestATextIsKeptAsLongAsItIsReferredTo(t *testing.T) {
 		st := store.NewMemory()
 		a := archive.New(st, time.Hour, nil)
 		defer a.Close()
-		used, unused := archive.Of([]byte("used")), archive.Of([]byte("unused"))
+		used, unused := archive.TextOf([]byte("used")), archive.TextOf([]byte("unused"))
 		a.Put(used, unused)
 		for range 30 {
 			time.Sleep(2 * time.Hour)
@@ -48,7 +48,7 @@ func TestATextIsKeptAsLongAsItIsReferredTo(t *testing.T) {
 		if _, err := archive.Read(t.Context(), st, used.Digest); err != nil {
 			t.Error(err)
 		}
-		if _, err := archive.Read(t.Context(), st, unused.Digest); !errors.Is(err, archive.ErrNone) {
+		if _, err := archive.Read(t.Context(), st, unused.Digest); !errors.Is(err, archive.ErrNotArchived) {
 			t.Errorf("reading a text that is not referred to any more: %v", err)
 		}
 	})
@@ -72,7 +72,7 @@ func TestATextThatTheStoreRefusesIsCountedAndWrittenAtTheNextPut(t *testing.T) {
 		st := &broken{store.NewMemory(), true}
 		a := archive.New(st, time.Hour, nil)
 		defer a.Close()
-		text := archive.Of([]byte("x"))
+		text := archive.TextOf([]byte("x"))
 		a.Put(text)
 		synctest.Wait()
 		if s := a.Status(); s.Lost != 1 || s.Fault == "" {
@@ -90,7 +90,7 @@ func TestATextThatTheStoreRefusesIsCountedAndWrittenAtTheNextPut(t *testing.T) {
 func TestATextWithAnotherDigestIsNotReturned(t *testing.T) {
 	st := store.NewMemory()
 	a := archive.New(st, time.Hour, nil)
-	lie := archive.Of([]byte("what was said"))
+	lie := archive.TextOf([]byte("what was said"))
 	lie.Data = func() []byte { return []byte("something else") }
 	a.Put(lie)
 	a.Close()

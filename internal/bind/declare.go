@@ -15,7 +15,7 @@ func (s *State) ownTools(t *Tenant, p switchboard.Principal) []*switchboard.Tool
 	if t == nil || len(t.Declare) == 0 || checkMayDeclare(p) != nil {
 		return []*switchboard.Tool{s.statusTool}
 	}
-	return []*switchboard.Tool{s.statusTool, lazyexpand.Declaring(t.Declare)}
+	return []*switchboard.Tool{s.statusTool, lazyexpand.DeclareDefinition(t.Declare)}
 }
 
 // checkMayDeclare refuses a principal if its key lists the tasks that it may bind: a declared task
@@ -33,7 +33,7 @@ func (t *Tenant) AllowedTask(was *switchboard.Task) (*switchboard.Task, error) {
 	if was.ID != switchboard.DeclaredTask {
 		return t.Tasks[was.ID], nil
 	}
-	return lazyexpand.Within(was, t.Declare, t.Taxonomy, t.Budget(&switchboard.Task{}))
+	return lazyexpand.LimitToCeiling(was, t.Declare, t.Taxonomy, t.Budget(&switchboard.Task{}))
 }
 
 // unboundSurface returns the surface of a client that has no task.
@@ -47,5 +47,5 @@ func (s *State) unboundSurface(p switchboard.Principal, info []byte) *surface.Su
 			instructions = fmt.Sprintf("No task is bound here, so that only Switchboard's own tools are listed. The tasks are %s: connect to /mcp/tasks/%s, or start Switchboard with --task %s.", strings.Join(mine, ", "), mine[0], mine[0])
 		}
 	}
-	return surface.New(surface.Input{Own: s.ownTools(t, p), Info: info, Instructions: instructions})
+	return surface.New(surface.Input{Own: s.ownTools(t, p), ServerInfo: info, Instructions: instructions})
 }

@@ -14,7 +14,7 @@ import (
 // candidates of the same requirements that its calls may move to. Candidates that were fit to serve
 // come first, in order.
 func (t *Tenant) withEquivalents(d *decide.Decision) []decide.Selected {
-	groups := make([]*contract.Group, len(d.Outcomes))
+	groups := make([]*contract.CandidateGroup, len(d.Outcomes))
 	others := make([][]switchboard.ToolID, len(d.Outcomes))
 	for i := range d.Outcomes {
 		candidates := PassedPolicy(&d.Outcomes[i])
@@ -69,7 +69,7 @@ func otherServers(candidates []switchboard.Equivalent) (others []switchboard.Too
 }
 
 // PassedPolicy returns the candidates that policy allows.
-func PassedPolicy(o *decide.Outcome) []switchboard.Equivalent {
+func PassedPolicy(o *decide.RequirementOutcome) []switchboard.Equivalent {
 	n := o.Considered()
 	list := make([]switchboard.Equivalent, 0, n)
 	judged := make([]*switchboard.Judgment, 0, n)
@@ -97,8 +97,8 @@ func PassedPolicy(o *decide.Outcome) []switchboard.Equivalent {
 
 // EquivalentFaults returns the faults of the equivalents that are declared for the tenant; "" means
 // all tenants.
-func (s *State) EquivalentFaults(id switchboard.TenantID) []contract.Fault {
-	var found []contract.Fault
+func (s *State) EquivalentFaults(id switchboard.TenantID) []contract.EquivalentFault {
+	var found []contract.EquivalentFault
 	t := s.Tenants[id]
 	for _, f := range s.declaredEquivalents.Faults() {
 		if id == "" || t != nil && t.MayUseServer(f.Tool.Server) {

@@ -56,7 +56,7 @@ func TestNames13AVetoForTheWholeTaskCountsWhereACallMoves(t *testing.T) {
 		for _, e := range sel.Equivalents {
 			moves++
 			call := &switchboard.Call{Principal: p, Task: "work", Server: e.Tool.ID.Server, Method: "tools/call", Tool: e.Tool, Judgments: e.Judgments, Params: []byte(`{"name":"x","arguments":{}}`)}
-			if r := own.Rules.Rule(t.Context(), call, time.Now()); (r.Err != nil) != (e.Tool.ID.Server == "b") {
+			if r := own.Rules.JudgeCall(t.Context(), call, time.Now()); (r.Err != nil) != (e.Tool.ID.Server == "b") {
 				t.Errorf("a call of %s that moves to %s: %v", sel.Tool.ID, e.Tool.ID, r.Err)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // its surface stay while their server is down for a moment. The run does not return to servers that
 // it has left.
 func UnfitTools(now map[switchboard.ToolID]health.State, was run.Before) decide.Unfit {
-	if len(now) == 0 && len(was.Left) == 0 {
+	if len(now) == 0 && len(was.Abandoned) == 0 {
 		return nil
 	}
 	bound := serversOnSurface(was.Surface)
@@ -23,16 +23,16 @@ func UnfitTools(now map[switchboard.ToolID]health.State, was run.Before) decide.
 		if state == health.Starting {
 			continue // calls wait until it has started
 		}
-		if !slices.Contains(bound, id.Server) || slices.Contains(was.Left, id.Server) {
+		if !slices.Contains(bound, id.Server) || slices.Contains(was.Abandoned, id.Server) {
 			unfit[id] = string(state)
 		}
 	}
-	for _, server := range was.Left {
+	for _, server := range was.Abandoned {
 		switch id := (switchboard.ToolID{Server: server}); {
 		case unfit[id] == "":
-			unfit[id] = health.Left
+			unfit[id] = health.GivenUp
 		case slices.Contains(bound, server): // the run is just leaving it
-			unfit[id] = health.Bound
+			unfit[id] = health.BoundUnfit
 		}
 	}
 	return unfit

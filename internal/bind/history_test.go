@@ -150,7 +150,7 @@ func (w *world) change(ctx context.Context, g *run.Registry) {
 		} else {
 			w.ailing = map[switchboard.ToolID]health.State{}
 		}
-		g.Leave(ctx, func(s *surface.Surface) []switchboard.ServerID {
+		g.ReplaceServers(ctx, func(s *surface.Surface) []switchboard.ServerID {
 			return LostServers(w.ailing, func(id switchboard.ToolID) bool { return w.ailing[switchboard.ToolID{Server: id.Server}] == "" }, s)
 		})
 		return
@@ -237,7 +237,7 @@ func runHistory(t *testing.T, w *world, calls map[surface.Way]int) {
 func (w *world) list(t *testing.T, g *run.Registry, r *run.Run, v *listClient) {
 	s := r.Surface()
 	modern := v.id == ""
-	g.Listed(t.Context(), r, v.name, s.Table(modern))
+	g.RecordListed(t.Context(), r, v.name, s.Table(modern))
 	for e := range s.All() {
 		if modern && e.Role != surface.Member || !modern && e.Usable() {
 			v.seen[e.Name] = e
@@ -267,17 +267,17 @@ func (w *world) call(t *testing.T, g *run.Registry, r *run.Run, v *listClient, c
 	name := names[w.IntN(len(names))]
 	o, s := v.seen[name], r.Surface()
 	way := s.Route(r.Seen(v.name), name, false)
-	calls[way.Way]++
+	calls[way.Kind]++
 	e := way.Entry
-	if now, listed := s.Lookup(name); listed && now.Usable() && now.Tool.ID == o.Tool.ID && now.Tool.Digest == o.Tool.Digest && (way.Way != surface.Forward || e.Tool.ID != o.Tool.ID) {
+	if now, listed := s.Lookup(name); listed && now.Usable() && now.Tool.ID == o.Tool.ID && now.Tool.Digest == o.Tool.Digest && (way.Kind != surface.Forward || e.Tool.ID != o.Tool.ID) {
 		t.Errorf("%s is still %s, as it was shown, but the call goes elsewhere", name, o.Tool.ID)
 	}
-	if way.Way == surface.Forward || way.Way == surface.Changed {
+	if way.Kind == surface.Forward || way.Kind == surface.Changed {
 		if now, ok := s.Lookup(e.Name); !ok || now.Tool != e.Tool {
 			t.Errorf("%s goes to %s, which is not selected", name, e.Tool.ID)
 		}
 	}
-	switch way.Way {
+	switch way.Kind {
 	case surface.Forward:
 		same := e.Tool.ID == o.Tool.ID && (e.Tool.ID.Server == "" || e.Tool.Digest == o.Tool.Digest)
 		shared := slices.ContainsFunc(o.Serves, func(key string) bool { return !strings.HasPrefix(key, "tools ") && slices.Contains(e.Serves, key) })
@@ -285,7 +285,7 @@ func (w *world) call(t *testing.T, g *run.Registry, r *run.Run, v *listClient, c
 			t.Errorf("%s was shown for %s and goes to %s, which may not stand in:\n%s\n%s", name, o.Tool.ID, e.Tool.ID, o.Tool.Definition, e.Tool.Definition)
 		}
 	case surface.Changed:
-		g.Showed(t.Context(), r, v.name, surface.SightOf(e))
+		g.RecordShown(t.Context(), r, v.name, surface.SightOf(e))
 		v.seen[e.Name] = e
 	case surface.Unmet:
 		for _, other := range s.Entries() {

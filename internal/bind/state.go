@@ -48,7 +48,7 @@ type Tenant struct {
 	*switchboard.Tenant
 	View     *catalog.View
 	Pipeline decide.Pipeline
-	Snapshot decide.Snapshot
+	Snapshot decide.SnapshotDigests
 	Rules    *policy.Policy
 	Taxonomy *switchboard.Taxonomy
 
@@ -145,7 +145,7 @@ func NewTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxon
 			ranking.New(t.Ranking, view.Named("*/*")),
 			health.Stage,
 		},
-		Snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: canonical.SumOf(t), Taxonomy: taxDigest, Policy: p.Digest()},
+		Snapshot: decide.SnapshotDigests{Catalog: view.Digest(), Tenant: canonical.SumOf(t), Taxonomy: taxDigest, Policy: p.Digest()},
 		Rules:    p,
 		Taxonomy: tax,
 	}
@@ -277,7 +277,7 @@ func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task swit
 	if d.Err() != nil {
 		if servers := s.Tenants[p.Tenant].OwnServers(s.Starting); len(servers) > 0 {
 			instructions := lazyexpand.Instructions(nil, servers, nil, nil, 0, s.Tokens.Count)
-			return surface.New(surface.Input{Own: []*switchboard.Tool{s.statusTool}, Info: serverInfo, Instructions: instructions}), &run.Starting{Task: d.Task.ID, Servers: servers}
+			return surface.New(surface.Input{Own: []*switchboard.Tool{s.statusTool}, ServerInfo: serverInfo, Instructions: instructions}), &run.Starting{Task: d.Task.ID, Servers: servers}
 		}
 	}
 	var shown *surface.Surface
@@ -289,7 +289,7 @@ func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task swit
 		})
 	}
 	if decided = record(s.Tenants[p.Tenant], d, err); err != nil {
-		return nil, switchboard.Receipted(err, decided().Receipt)
+		return nil, switchboard.WithReceipt(err, decided().Receipt)
 	}
 	return s.collapseDenied(ctx, p, shown), nil
 }
@@ -320,7 +320,7 @@ func (s *State) collapseDenied(ctx context.Context, p switchboard.Principal, sho
 	if len(left) == len(shown.Expanded()) {
 		return shown
 	}
-	return shown.With(left, shown.Withheld())
+	return shown.WithExpanded(left, shown.Withheld())
 }
 
 // WholeOffers returns the offers of the servers that the decision uses as a whole.

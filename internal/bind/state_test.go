@@ -42,7 +42,7 @@ func inputOf(t *testing.T, c *config.Config, limit time.Duration) Input {
 	}
 	engine := policy.NewEngine(limit, 0)
 	for id, tenant := range c.Tenants {
-		if in.Policies[id], err = engine.New(tenant, operator, nil); err != nil {
+		if in.Policies[id], err = engine.NewPolicy(tenant, operator, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

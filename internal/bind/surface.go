@@ -24,13 +24,13 @@ import (
 func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInfo []byte, budget int, decided func() (decision, basis switchboard.Digest)) (*surface.Surface, error) {
 	t := s.Tenants[d.Tenant]
 	in := surface.Input{
-		Task: d.Task, Selected: t.withEquivalents(d), Whole: s.WholeOffers(d.Tenant, d), Prev: prev, Info: serverInfo, Decided: decided,
+		Task: d.Task, Selected: t.withEquivalents(d), WholeServers: s.WholeOffers(d.Tenant, d), Prev: prev, ServerInfo: serverInfo, Decided: decided,
 		StandsIn: s.standsIn(t), Removed: s.removedTools(t, d),
 		Count: s.Tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
 	}
 	servers, instructions := s.serverInstructions(in.Selected)
 	plan := func(task *switchboard.Task, instruct bool) *surface.Surface {
-		in.Places, in.Groups = lazyexpand.Plan(task, in.Selected, s.services, s.Tokens.Count)
+		in.Memberships, in.Groups = lazyexpand.Plan(task, in.Selected, s.services, s.Tokens.Count)
 		in.Instructions = ""
 		if instruct {
 			in.Instructions = lazyexpand.Instructions(servers, t.OwnServers(s.Starting), in.Groups, instructions, in.Budget, s.Tokens.Count)
@@ -105,7 +105,7 @@ func (s *State) removedTools(t *Tenant, d *decide.Decision) func(switchboard.Too
 
 // serverInstructions returns the servers of the tools, sorted, and the instructions that they give
 // to models.
-func (s *State) serverInstructions(selected []decide.Selected) (servers []switchboard.ServerID, instructions []lazyexpand.Words) {
+func (s *State) serverInstructions(selected []decide.Selected) (servers []switchboard.ServerID, instructions []lazyexpand.ServerInstructions) {
 	for _, use := range selected {
 		servers = append(servers, use.Tool.ID.Server)
 	}
@@ -113,7 +113,7 @@ func (s *State) serverInstructions(selected []decide.Selected) (servers []switch
 	servers = slices.Compact(servers)
 	for _, id := range servers {
 		if o := s.Offers[id]; o.Instructions != "" && !s.Servers[id].NoInstructions {
-			instructions = append(instructions, lazyexpand.Words{Server: id, Text: o.Instructions})
+			instructions = append(instructions, lazyexpand.ServerInstructions{Server: id, Text: o.Instructions})
 		}
 	}
 	return servers, instructions
@@ -140,11 +140,11 @@ func (s *State) services(id switchboard.ServerID) []switchboard.Service {
 // says why one may not. It has the form of lazyexpand.Permit.
 func PermitEntries(ctx context.Context, p *policy.Policy, phase string, who switchboard.Principal, entries []surface.Entry) []error {
 	errs := make([]error, len(entries))
-	asked := make([]policy.Asked, len(entries))
+	asked := make([]policy.ToolToShow, len(entries))
 	for i, e := range entries {
-		asked[i] = policy.Asked{Tool: e.Tool, Judgments: e.Judgments}
+		asked[i] = policy.ToolToShow{Tool: e.Tool, Judgments: e.Judgments}
 	}
-	for i, why := range p.Permit(ctx, policy.Phase(phase), who, asked, time.Now()) {
+	for i, why := range p.DenyShowing(ctx, policy.Phase(phase), who, asked, time.Now()) {
 		if why == nil {
 			continue
 		}

@@ -16,7 +16,7 @@ const maxTied = 5
 
 // FindTie returns the tools that the ranking does not order behind the one tool of "select: tool",
 // and a warning that says how to choose. It returns nothing if there are none.
-func FindTie(o *decide.Outcome) (tied []string, warning string) {
+func FindTie(o *decide.RequirementOutcome) (tied []string, warning string) {
 	behind := o.Tied()
 	if len(behind) == 0 {
 		return nil, ""

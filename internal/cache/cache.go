@@ -60,9 +60,9 @@ type Terms struct {
 	// own results.
 	Shared bool
 
-	// As identifies the credentials that the server is called with. Calls with other credentials have other
+	// Credentials identifies the credentials that the server is called with. Calls with other credentials have other
 	// results.
-	As [sha256.Size]byte
+	Credentials [sha256.Size]byte
 }
 
 // A Cache stores results. Use New. It is safe for concurrent use.
@@ -113,7 +113,7 @@ func (e *cachedResult) encode() []byte {
 // replay returns a copy of the result for the call c.
 func (e *cachedResult) replay(c *switchboard.Call) switchboard.Result {
 	c.Trail.Gave(switchboard.GivenCache)
-	return switchboard.Result{JSON: bytes.Clone(e.body), Again: &switchboard.Again{From: switchboard.GivenCache, When: e.CachedAt}}
+	return switchboard.Result{JSON: bytes.Clone(e.body), Repeated: &switchboard.Repeated{From: switchboard.GivenCache, When: e.CachedAt}}
 }
 
 // Serve returns a Caller that answers a call of a deterministic tool with its stored result, and makes one
@@ -230,7 +230,7 @@ func (k *Cache) lookupFor(c *switchboard.Call) (p *lookup, ok bool) {
 	if terms.TTL <= 0 || buckets < 1 || !hasPlainParams(c.Params) {
 		return nil, false
 	}
-	parts := []string{string(c.Principal.Tenant), c.Tool.ID.String(), string(c.Tool.Digest), k.digestArguments(c), string(terms.As[:]), c.Principal.Tier, strconv.Itoa(len(c.Principal.Roles))}
+	parts := []string{string(c.Principal.Tenant), c.Tool.ID.String(), string(c.Tool.Digest), k.digestArguments(c), string(terms.Credentials[:]), c.Principal.Tier, strconv.Itoa(len(c.Principal.Roles))}
 	parts = append(parts, c.Principal.Roles...)
 	if !terms.Shared {
 		parts = append(parts, "principal", string(c.Principal.Auth), c.Principal.ID)
@@ -274,7 +274,7 @@ func isCompleteResult(r *switchboard.Result) bool {
 	if o.End == 0 {
 		o = wire.OutlineOf(r.JSON)
 	}
-	if o.Crowded {
+	if o.Truncated {
 		return false
 	}
 	for _, m := range o.Members {

@@ -73,7 +73,7 @@ func says(c switchboard.Caller, call *switchboard.Call) string {
 	if err != nil {
 		return err.Error()
 	}
-	if r.Again != nil {
+	if r.Repeated != nil {
 		return string(r.JSON) + " again"
 	}
 	return string(r.JSON)
@@ -100,7 +100,7 @@ func TestAResultIsGivenAgainToTheSameCallAlone(t *testing.T) {
 		"other roles":                      {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Principal.Roles = []string{"dev"} }), shared, false},
 		"another tool":                     {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.ID.Name = "got" }), shared, false},
 		"another definition":               {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Digest = "sha256:e" }), shared, false},
-		"other credentials":                {call(`{"a":1,"b":"x"}`), cache.Terms{TTL: time.Minute, Bytes: 64 << 20, Shared: true, As: [32]byte{1}}, false},
+		"other credentials":                {call(`{"a":1,"b":"x"}`), cache.Terms{TTL: time.Minute, Bytes: 64 << 20, Shared: true, Credentials: [32]byte{1}}, false},
 		"results of each principal":        {call(`{"a":1,"b":"x"}`), cache.Terms{TTL: time.Minute, Bytes: 64 << 20}, false},
 		"a tool that is not deterministic": {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Contract.Deterministic = switchboard.Fact{} }), shared, false},
 		"an untrusted source says so":      {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Contract.Deterministic.Trusted = false }), shared, false},
@@ -304,7 +304,7 @@ func TestTheHistoryOfAResultIsLinearizable(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-					op.Return, op.Output = time.Since(began).Nanoseconds(), seen{string(r.JSON), r.Again != nil}
+					op.Return, op.Output = time.Since(began).Nanoseconds(), seen{string(r.JSON), r.Repeated != nil}
 					mu.Lock()
 					history = append(history, op)
 					mu.Unlock()

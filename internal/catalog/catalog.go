@@ -66,7 +66,7 @@ type Snapshot struct {
 	digest      switchboard.Digest
 	servers     []*serverState // sorted by id
 	tools       []*switchboard.Tool
-	faults      []Fault
+	faults      []ToolFault
 }
 
 // Build builds the snapshot of sources. overlays are the operator's. The order of the sources, of a server's tools and
@@ -170,7 +170,7 @@ func (s *Snapshot) Digest() switchboard.Digest { return s.digest }
 
 // Faults returns the mistakes in the offers of servers, in manifests and in the operator's overlays, sorted. The slice
 // is shared; do not modify it.
-func (s *Snapshot) Faults() []Fault { return s.faults }
+func (s *Snapshot) Faults() []ToolFault { return s.faults }
 
 // Heard reports whether the server has listed its tools.
 func (s *Snapshot) Heard(id switchboard.ServerID) bool {

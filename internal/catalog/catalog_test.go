@@ -145,7 +145,7 @@ func only(t *testing.T, s *catalog.Snapshot) *switchboard.Tool {
 	return s.Tools()[0]
 }
 
-func texts(faults []catalog.Fault) (out []string) {
+func texts(faults []catalog.ToolFault) (out []string) {
 	for _, f := range faults {
 		out = append(out, f.Error())
 	}

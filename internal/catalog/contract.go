@@ -39,7 +39,7 @@ func contractOf(t *switchboard.Tool, h annotationHints, overlay switchboard.Cont
 		Idempotent: hint(h.idempotent),
 		Stateful:   hint(h.destructive),
 	}
-	if !c.ReadOnly.Trusted && h.readOnly && !h.destructive && !doesMoreThanRead(t) && (vouched || !c.ReadOnly.Said()) {
+	if !c.ReadOnly.Trusted && h.readOnly && !h.destructive && !doesMoreThanRead(t) && (vouched || !c.ReadOnly.Stated()) {
 		c.ReadOnly = hint(true)
 	}
 	c.Idempotent = cmp.Or(overlay.Idempotent, c.Idempotent)
@@ -98,7 +98,7 @@ func narrowContract(c, tenant switchboard.Contract) switchboard.Contract {
 		fact *switchboard.Fact
 		said switchboard.Fact
 	}{{&c.Idempotent, tenant.Idempotent}, {&c.Deterministic, tenant.Deterministic}} {
-		if f.said.Said() && !f.said.Holds {
+		if f.said.Stated() && !f.said.Holds {
 			*f.fact = f.said
 		}
 	}

@@ -17,7 +17,7 @@ func facts(c switchboard.Contract) string {
 		name string
 		switchboard.Fact
 	}{{"readonly", c.ReadOnly}, {"idempotent", c.Idempotent}, {"stateful", c.Stateful}, {"deterministic", c.Deterministic}} {
-		if !f.Said() {
+		if !f.Stated() {
 			if f.Holds || f.Trusted {
 				out = append(out, f.name+" by nobody")
 			}

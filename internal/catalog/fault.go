@@ -15,7 +15,7 @@ const MaxFaults = 256
 
 // A Fault is a mistake in a statement about a server's tools. The tool that it names is not offered. If it names no
 // tool, see the package comment.
-type Fault struct {
+type ToolFault struct {
 	Server switchboard.ServerID
 
 	// Tool is the tool's name, or as much of it as can be shown safely; "" if the fault is not about one tool.
@@ -28,7 +28,7 @@ type Fault struct {
 }
 
 // Error returns the fault in one line.
-func (f Fault) Error() string {
+func (f ToolFault) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "server %q", f.Server)
 	if f.Tool != "" {
@@ -47,7 +47,7 @@ func (f Fault) Error() string {
 	return b.String()
 }
 
-func (f Fault) compare(o Fault) int {
+func (f ToolFault) compare(o ToolFault) int {
 	return cmp.Or(
 		cmp.Compare(f.Server, o.Server),
 		cmp.Compare(f.Tool, o.Tool),
@@ -68,8 +68,8 @@ func problemf(field, format string, args ...any) *problem {
 }
 
 // toFault returns p as a Fault of this server, tool and source.
-func (p problem) toFault(id switchboard.ServerID, tool string, source switchboard.Source, where string) Fault {
-	return Fault{Server: id, Tool: safeText(tool), Source: source, Where: where, Field: p.field, Reason: p.reason}
+func (p problem) toFault(id switchboard.ServerID, tool string, source switchboard.Source, where string) ToolFault {
+	return ToolFault{Server: id, Tool: safeText(tool), Source: source, Where: where, Field: p.field, Reason: p.reason}
 }
 
 // maxShown limits how many bytes of foreign text are repeated.

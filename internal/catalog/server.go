@@ -27,7 +27,7 @@ type serverState struct {
 
 	definitions definitionCache
 	tools       []usableTool       // sorted by name
-	faults      []Fault            // sorted
+	faults      []ToolFault        // sorted
 	digest      switchboard.Digest // of tools
 }
 
@@ -81,7 +81,7 @@ func (v *serverState) inputBytes() int {
 func (v *serverState) build(t *tree, tax *switchboard.Taxonomy) {
 	defer func() { v.previous = nil }()
 	if v.duplicateID {
-		v.faults = []Fault{{Server: v.id, Reason: "more than one server has this id; none of them is used"}}
+		v.faults = []ToolFault{{Server: v.id, Reason: "more than one server has this id; none of them is used"}}
 		return
 	}
 	offered := v.readDefinitions(t)
@@ -206,12 +206,12 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 
 // finishFaults sorts the faults, limits their number, and computes the digest of the tools.
 func (v *serverState) finishFaults() {
-	slices.SortFunc(v.faults, Fault.compare)
+	slices.SortFunc(v.faults, ToolFault.compare)
 	v.faults = slices.Compact(v.faults)
 	if more := len(v.faults) - MaxFaults; more > 0 {
-		rest := Fault{Server: v.id, Reason: fmt.Sprintf("has %d more faults", more)}
-		v.faults = append([]Fault{rest}, v.faults[:MaxFaults]...)
-		slices.SortFunc(v.faults, Fault.compare)
+		rest := ToolFault{Server: v.id, Reason: fmt.Sprintf("has %d more faults", more)}
+		v.faults = append([]ToolFault{rest}, v.faults[:MaxFaults]...)
+		slices.SortFunc(v.faults, ToolFault.compare)
 	}
 	v.digest = digestTools(v.tools)
 }

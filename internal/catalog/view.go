@@ -12,7 +12,7 @@ import (
 type View struct {
 	digest switchboard.Digest
 	tools  []*switchboard.Tool // sorted by id
-	faults []Fault
+	faults []ToolFault
 	index  map[verbResource][]*switchboard.Tool
 }
 
@@ -128,7 +128,7 @@ func (v *View) addToIndex(verb switchboard.Verb, r switchboard.Resource, t *swit
 func (v *View) Digest() switchboard.Digest { return v.digest }
 
 // Faults returns the mistakes in the tenant's overlays, sorted. The slice is shared; do not modify it.
-func (v *View) Faults() []Fault { return v.faults }
+func (v *View) Faults() []ToolFault { return v.faults }
 
 // Len returns the number of tools.
 func (v *View) Len() int { return len(v.tools) }

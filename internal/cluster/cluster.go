@@ -29,7 +29,7 @@ import (
 // A Store holds the leases of the replicas. See store.Store.
 type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
-	List(ctx context.Context, group string) ([]store.Named, error)
+	List(ctx context.Context, group string) ([]store.NamedValue, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 }
 
@@ -96,8 +96,8 @@ type Replica struct {
 	ID      string `json:"id"`
 	Address string `json:"address"` // that the replicas dial
 
-	// Serves is the digest of its configuration; "" if the replica does not publish it.
-	Serves switchboard.Digest `json:"serves"`
+	// Configuration is the digest of its configuration; "" if the replica does not publish it.
+	Configuration switchboard.Digest `json:"serves"`
 }
 
 // New opens the listener. Call Serve to answer requests on it, and Join to publish this replica.
@@ -186,8 +186,8 @@ func (c *Cluster) Key(purpose string) []byte {
 	return key
 }
 
-// Serving publishes the digest of the configuration that this replica serves.
-func (c *Cluster) Serving(d switchboard.Digest) {
+// PublishConfiguration publishes the digest of the configuration that this replica serves.
+func (c *Cluster) PublishConfiguration(d switchboard.Digest) {
 	if c.self != "" {
 		c.lease.Set(c.leaseData(d))
 	}

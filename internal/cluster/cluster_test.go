@@ -47,7 +47,7 @@ func join(t *testing.T, st store.Store, secret string, h http.HandlerFunc) *clus
 	return c
 }
 
-func names(all []store.Named) (names string) {
+func names(all []store.NamedValue) (names string) {
 	for _, one := range all {
 		names += one.Name + " "
 	}
@@ -102,7 +102,7 @@ func TestForwardingToAMissingReplicaDoesNothing(t *testing.T) {
 	st := store.NewMemory()
 	first := join(t, st, secret, echo)
 	left, killed := join(t, st, secret, echo), join(t, st, secret, echo)
-	elsewhere := join(t, st, secret, func(w http.ResponseWriter, _ *http.Request) { cluster.NotHere(w) })
+	elsewhere := join(t, st, secret, func(w http.ResponseWriter, _ *http.Request) { cluster.AnswerNotOwner(w) })
 	left.Leave(t.Context())
 	killed.Close()
 	for what, id := range map[string]string{"never was": "NOBODY", "has left": left.Self(), "was killed": killed.Self(), "does not hold it": elsewhere.Self()} {

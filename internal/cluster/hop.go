@@ -215,8 +215,8 @@ func Principal(r *http.Request) (switchboard.Principal, bool) {
 	return p, ok
 }
 
-// NotHere answers a request that came over a hop and needs something that this replica does not own.
-func NotHere(w http.ResponseWriter) {
+// AnswerNotOwner answers a request that came over a hop and needs something that this replica does not own.
+func AnswerNotOwner(w http.ResponseWriter) {
 	w.Header().Set(headerNotHere, "true")
 	w.WriteHeader(http.StatusMisdirectedRequest)
 }
@@ -232,7 +232,7 @@ func (c *Cluster) Serve(h http.Handler) {
 func (c *Cluster) serveHop(w http.ResponseWriter, r *http.Request) {
 	h := c.handler.Load()
 	if h == nil || r.Header.Get(headerTo) != c.self {
-		NotHere(w) // it was meant for a replica that had this address before
+		AnswerNotOwner(w) // it was meant for a replica that had this address before
 		return
 	}
 	var p switchboard.Principal

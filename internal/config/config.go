@@ -114,9 +114,9 @@ type Manifest struct {
 	Name string // the file or URL, for faults
 	Data []byte
 
-	// Of is a digest of the file name or the whole URL, and of the program or address of the server. A
+	// Digest is a digest of the file name or the whole URL, and of the program or address of the server. A
 	// copy counts as a copy of this manifest only if its digest is the same.
-	Of string
+	Digest string
 
 	// Fault, if set, says why there is no Data. Then no tool of the server is served.
 	Fault string
@@ -153,9 +153,9 @@ type Options struct {
 	// if Load returns Faults, so that the caller notices the repair.
 	Watch func(path string)
 
-	// Was, if set, is the configuration in force. Parts that are faulty now keep the state that they
+	// Previous, if set, is the configuration in force. Parts that are faulty now keep the state that they
 	// have in it.
-	Was *Config
+	Previous *Config
 
 	// CheckPolicies, if set, reports the faults in the policy files of one tenant. If it is nil, the
 	// files are not checked. The error is Faults.
@@ -217,7 +217,7 @@ type loader struct {
 func newConfig() *Config {
 	return &Config{
 		Listen: DefaultListen, StartDeadline: DefaultStartDeadline, Grace: DefaultGrace, Tokenizer: switchboard.Tokenizers[0],
-		Receipts:  Receipts{Keep: DefaultKeep, MaxSize: DefaultMaxSize},
+		Receipts:  Receipts{Keep: DefaultRetention, MaxSize: DefaultMaxSize},
 		Manifests: map[switchboard.ServerID]Manifest{},
 		Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
 		Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},

@@ -110,7 +110,7 @@ func describe(t *testing.T, c *config.Config) string {
 				say("  redact %v, at %s", d, m[id].RedactAt)
 			}
 			for _, d := range m[id].Equivalents {
-				say("  equivalent %s map %v constants %s defaults %s drop %q, at %s", d.Tool, d.Map, d.Constants, d.Defaults, d.Drop, d.Where)
+				say("  equivalent %s map %v constants %s defaults %s drop %q, at %s", d.Tool, d.Map, d.Constants, d.Defaults, d.Drop, d.Position)
 			}
 		}
 	}

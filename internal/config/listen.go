@@ -33,6 +33,8 @@ func readSummary(file string) (g mainSummary) {
 	return g
 }
 
-// Instead returns a suggestion for an unknown name: the nearest known name, or the list of known
+// SuggestName returns a suggestion for an unknown name: the nearest known name, or the list of known
 // names.
-func Instead(name, noun string, known []string) string { return document.Suggestion(name, noun, known) }
+func SuggestName(name, noun string, known []string) string {
+	return document.Suggestion(name, noun, known)
+}

@@ -114,7 +114,7 @@ func (l *loader) readManifests(ctx context.Context) {
 				p.sink.Add(Fault{File: name, Line: line, Column: col, Text: why})
 			}
 		}
-		l.cfg.Manifests[ref.server] = l.lastManifest(p, ref.server, Manifest{Name: name, Of: l.manifestDigest(ref), Data: data})
+		l.cfg.Manifests[ref.server] = l.lastManifest(p, ref.server, Manifest{Name: name, Digest: l.manifestDigest(ref), Data: data})
 	}
 }
 
@@ -133,11 +133,11 @@ func (l *loader) lastManifest(p *partState, id switchboard.ServerID, now Manifes
 	if !p.sink.Faulty() {
 		return now
 	}
-	if last, ok := l.previous().Manifests[id]; ok && last.Fault == "" && last.Of == now.Of {
-		p.Keeps = true
+	if last, ok := l.previous().Manifests[id]; ok && last.Fault == "" && last.Digest == now.Digest {
+		p.KeepsLastGood = true
 		return last
 	}
-	return Manifest{Name: now.Name, Of: now.Of, Fault: p.sink.Faults[0].Text}
+	return Manifest{Name: now.Name, Digest: now.Digest, Fault: p.sink.Faults[0].Text}
 }
 
 // manifestDigest returns Manifest.Of.

@@ -61,13 +61,13 @@ func (l *loader) readOperatorOverlay(name string) {
 			file.refuses = true
 			return
 		}
-		file.Keeps, rows = true, last
+		file.KeepsLastGood, rows = true, last
 	}
 	l.cfg.good.overlays[name] = rows
 	for id, row := range rows {
 		switch _, described := l.cfg.Overlays[id]; {
 		case l.servers[string(id.Server)] == nil: // the copy is older than the removal of that server
-		case file.Keeps && described: // the row has moved to a file that could be read
+		case file.KeepsLastGood && described: // the row has moved to a file that could be read
 		default:
 			l.cfg.Overlays[id] = row
 		}
@@ -263,7 +263,7 @@ func (t *toolReader) capabilityKeys(c *switchboard.Capability) *document.Keys {
 // equivalentReader is the state of reading one equivalent of a tool.
 type equivalentReader struct {
 	*toolReader
-	declared switchboard.Declared
+	declared switchboard.DeclaredEquivalent
 	seen     map[switchboard.ToolID]bool // the equivalents of the tool
 }
 
@@ -272,7 +272,7 @@ func (r *equivalentReader) keys() *document.Keys {
 	d := &r.declared
 	return &document.Keys{Rows: []document.Row{
 		{Key: "tool", Type: document.Custom("a tool of another server", document.Schema{"type": "string"}, func(v document.Value) {
-			d.Where = fmt.Sprintf("%s:%d:%d", v.File, v.Line, v.Column)
+			d.Position = fmt.Sprintf("%s:%d:%d", v.File, v.Line, v.Column)
 			d.Tool = r.readEquivalentTool(v, r.id, r.known)
 			if r.seen[d.Tool] && d.Tool != (switchboard.ToolID{}) {
 				v.Fault("%s stands here twice", v.Shown())
@@ -321,7 +321,7 @@ func (r *equivalentReader) readDropped(texts []document.TextValue) {
 func (t *toolReader) readEquivalents(v document.Value) {
 	seen := map[switchboard.ToolID]bool{}
 	for _, item := range v.ReadList(document.MaxItems) {
-		r := &equivalentReader{toolReader: t, seen: seen, declared: switchboard.Declared{Where: fmt.Sprintf("%s:%d:%d", item.File, item.Line, item.Column)}}
+		r := &equivalentReader{toolReader: t, seen: seen, declared: switchboard.DeclaredEquivalent{Position: fmt.Sprintf("%s:%d:%d", item.File, item.Line, item.Column)}}
 		if m, ok := item.Open(r.keys()); ok {
 			m.Read()
 			t.overlay.Equivalents = append(t.overlay.Equivalents, r.declared)

@@ -20,16 +20,16 @@ type FaultyPart struct {
 	// Tenant is the tenant that the part belongs to; "" means the operator.
 	Tenant switchboard.TenantID
 
-	// Keeps means that the last good state of the part stays in force. If it is false, the part is not
+	// KeepsLastGood means that the last good state of the part stays in force. If it is false, the part is not
 	// served.
-	Keeps bool
+	KeepsLastGood bool
 
 	Faults Faults // sorted
 }
 
 // State says in words what happens to the part.
 func (p FaultyPart) State() string {
-	if p.Keeps {
+	if p.KeepsLastGood {
 		return "its last good state stays in force"
 	}
 	return "it is not served"
@@ -51,10 +51,10 @@ func (c *Config) Err() error {
 // itself.
 func (c *Config) RecallManifest(id switchboard.ServerID, data []byte) {
 	now := c.Manifests[id]
-	c.Manifests[id] = Manifest{Name: now.Name, Of: now.Of, Data: data}
+	c.Manifests[id] = Manifest{Name: now.Name, Digest: now.Digest, Data: data}
 	for i := range c.Faulty {
 		if c.Faulty[i].Name == manifestPart(id) {
-			c.Faulty[i].Keeps = true
+			c.Faulty[i].KeepsLastGood = true
 		}
 	}
 }
@@ -104,10 +104,10 @@ func (l *loader) collectInto(p *partState) (leave func()) {
 
 // previous returns the configuration in force, or an empty one.
 func (l *loader) previous() *Config {
-	if l.opts.Was == nil {
+	if l.opts.Previous == nil {
 		return &Config{}
 	}
-	return l.opts.Was
+	return l.opts.Previous
 }
 
 // checkPolicies calls Options.CheckPolicies with the tenant's policy files.
@@ -133,7 +133,7 @@ func (l *loader) settleParts() {
 	for _, t := range l.tenantFolders {
 		l.settleTenant(t)
 	}
-	if l.previous().Keyless() && l.opts.Was != nil && len(l.cfg.Keys) == 0 {
+	if l.previous().Keyless() && l.opts.Previous != nil && len(l.cfg.Keys) == 0 {
 		l.cfg.keysUnknown = false
 	}
 	slices.SortFunc(l.cfg.Keys, func(a, b Key) int {
@@ -165,7 +165,7 @@ func (l *loader) settleTenant(t *tenantFolder) {
 			l.cfg.keysUnknown = l.cfg.keysUnknown || t.keysUnknown
 			return
 		}
-		t.part.Keeps = true
+		t.part.KeepsLastGood = true
 		l.cfg.good.tenants[id] = last
 		reading = l.clipReading(last, t.bound)
 	} else {

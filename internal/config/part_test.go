@@ -36,7 +36,7 @@ func loadAfter(t *testing.T, files map[string]string, was *config.Config) (*conf
 	for name, text := range files {
 		fsys[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	return config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Was: was, CheckPolicies: func(_ switchboard.TenantID, files []switchboard.PolicyFile) error {
+	return config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Previous: was, CheckPolicies: func(_ switchboard.TenantID, files []switchboard.PolicyFile) error {
 		if slices.ContainsFunc(files, func(f switchboard.PolicyFile) bool { return string(f.Data) == "broken" }) {
 			return config.Faults{{File: "tenants/acme/policies/p.rego", Line: 1, Text: "broken"}}
 		}
@@ -328,7 +328,7 @@ func TestASilentManifestDelaysAReloadOnlyBriefly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Fetch: fetch, Was: first})
+	second, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Fetch: fetch, Previous: first})
 	if err != nil {
 		t.Fatal(err)
 	}

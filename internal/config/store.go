@@ -86,6 +86,6 @@ type Receipts struct {
 
 // The defaults of Receipts.
 const (
-	DefaultKeep    = 30 * 24 * time.Hour
-	DefaultMaxSize = 4 << 30
+	DefaultRetention = 30 * 24 * time.Hour
+	DefaultMaxSize   = 4 << 30
 )

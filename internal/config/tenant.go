@@ -177,9 +177,9 @@ func readRate(v document.Value) time.Duration {
 	return 0
 }
 
-// ParseEnd parses the expiry of a key. "2027-03-31" is its last day, in UTC, and
+// ParseExpiry parses the expiry of a key. "2027-03-31" is its last day, in UTC, and
 // "2027-03-31T18:00:00Z" is the instant of its expiry.
-func ParseEnd(s string) (time.Time, error) {
+func ParseExpiry(s string) (time.Time, error) {
 	if day, err := time.Parse(time.DateOnly, s); err == nil {
 		return day.AddDate(0, 0, 1), nil
 	}
@@ -193,7 +193,7 @@ func readExpiry(v document.Value) time.Time {
 	if !ok {
 		return time.Unix(0, 0)
 	}
-	end, err := ParseEnd(s)
+	end, err := ParseExpiry(s)
 	if err != nil {
 		v.Fault("want the last day, such as 2027-03-31, or a time, such as 2027-03-31T18:00:00Z, not %s", v.Shown())
 		return time.Unix(0, 0)

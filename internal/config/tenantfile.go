@@ -121,7 +121,7 @@ func (t *tenantFolder) limitKeys(limit *switchboard.Limit, first map[switchboard
 			{Key: "rate", Type: document.Custom("a rate such as `60/min`", document.Schema{"type": "string", "pattern": `^[1-9][0-9]*/(s|min|h|d)$`}, func(v document.Value) { limit.Every = readRate(v) }), Required: "write a number of calls in a time, such as 60/min", Doc: "A number of calls per `s`, `min`, `h` or `d`."},
 			{Key: "burst", Type: document.Integer(1, 1_000_000, &limit.Burst).With(func(v document.Value) {
 				limit.Burst = v.ReadInteger(1, 1_000_000)
-				if most := switchboard.MaxEarn / max(limit.Every, 1); limit.Burst > int(most) {
+				if most := switchboard.MaxRefill / max(limit.Every, 1); limit.Burst > int(most) {
 					v.Fault("so many calls take more than ten years to be earned at that rate; at most %d", most)
 				}
 			}), Doc: "The most calls at once; 1 if absent."},

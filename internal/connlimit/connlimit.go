@@ -65,7 +65,7 @@ func (d *Limiter) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &limitedConn{Conn: c, limiter: d, network: gateway.Network(c.RemoteAddr().String()), since: time.Now()}
+	g := &limitedConn{Conn: c, limiter: d, network: gateway.NetworkOf(c.RemoteAddr().String()), since: time.Now()}
 	for _, over := range d.countUnknown(g) {
 		_ = over.Close()
 	}

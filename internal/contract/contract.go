@@ -27,7 +27,7 @@ type Tools interface {
 }
 
 // A Fault is a mistake in a declared equivalent.
-type Fault struct {
+type EquivalentFault struct {
 	Tool  switchboard.ToolID // the tool that declares the equivalent
 	Other switchboard.ToolID
 	Where string // file:line:column
@@ -35,14 +35,14 @@ type Fault struct {
 }
 
 // Error returns the fault in one line.
-func (f Fault) Error() string {
+func (f EquivalentFault) Error() string {
 	return fmt.Sprintf("%s: server %q, tool %q: equivalent %s: %s", f.Where, f.Tool.Server, f.Tool.Name, f.Other, f.Why)
 }
 
 // A Set holds the equivalents. It is immutable and safe for concurrent use.
 type Set struct {
 	moves       moveTable
-	faults      []Fault
+	faults      []EquivalentFault
 	operatorSet *Set
 }
 
@@ -88,14 +88,14 @@ func New(tools Tools, overlays map[switchboard.ToolID]switchboard.Overlay, heard
 		}
 		s.moves[id] = mine
 	}
-	slices.SortFunc(s.faults, func(a, b Fault) int {
+	slices.SortFunc(s.faults, func(a, b EquivalentFault) int {
 		return cmp.Or(a.Tool.Compare(b.Tool), a.Other.Compare(b.Other), cmp.Compare(a.Where, b.Where), cmp.Compare(a.Why, b.Why))
 	})
 	return s
 }
 
-func (s *Set) addFault(from switchboard.ToolID, d *switchboard.Declared, why string) {
-	s.faults = append(s.faults, Fault{from, d.Tool, d.Where, why})
+func (s *Set) addFault(from switchboard.ToolID, d *switchboard.DeclaredEquivalent, why string) {
+	s.faults = append(s.faults, EquivalentFault{from, d.Tool, d.Position, why})
 }
 
 // move returns the move that this Set declares for the pair, or nil. s may be nil.
@@ -107,10 +107,10 @@ func (s *Set) move(from, to switchboard.ToolID) *move {
 }
 
 // Faults returns the mistakes in the declarations of this Set, sorted. The slice is shared; do not modify it.
-func (s *Set) Faults() []Fault { return s.faults }
+func (s *Set) Faults() []EquivalentFault { return s.faults }
 
 // A Group is a set of tools that calls may move between: the candidates of a requirement.
-type Group struct {
+type CandidateGroup struct {
 	set    *Set
 	tools  []switchboard.Equivalent
 	byID   map[switchboard.ToolID]int
@@ -118,8 +118,8 @@ type Group struct {
 }
 
 // Among returns the group of these tools. A call tries them in this order.
-func (s *Set) Among(tools []switchboard.Equivalent) *Group {
-	g := &Group{set: s, tools: tools, byName: map[string][]int{}}
+func (s *Set) Among(tools []switchboard.Equivalent) *CandidateGroup {
+	g := &CandidateGroup{set: s, tools: tools, byName: map[string][]int{}}
 	if s.declaresAny() {
 		g.byID = make(map[switchboard.ToolID]int, len(tools))
 	}
@@ -139,7 +139,7 @@ func (s *Set) declaresAny() bool {
 }
 
 // Of returns the equivalents of the tool in the group, in the group's order, with Params set.
-func (g *Group) Of(tool *switchboard.Tool) []switchboard.Equivalent {
+func (g *CandidateGroup) Of(tool *switchboard.Tool) []switchboard.Equivalent {
 	if g.byID == nil && len(g.byName) == 0 {
 		return nil
 	}

@@ -54,7 +54,7 @@ func tool(t testing.TB, name, input, output string) *switchboard.Tool {
 
 func all(switchboard.ServerID) bool { return true }
 
-func overlay(from switchboard.ToolID, ds ...switchboard.Declared) map[switchboard.ToolID]switchboard.Overlay {
+func overlay(from switchboard.ToolID, ds ...switchboard.DeclaredEquivalent) map[switchboard.ToolID]switchboard.Overlay {
 	return map[switchboard.ToolID]switchboard.Overlay{from: {Equivalents: ds}}
 }
 
@@ -70,9 +70,9 @@ func parseValues(t testing.TB, text string) map[string]json.RawMessage {
 
 // declared returns an equivalent b/there, at o.yaml:1:2. words are "map a b", "constants {…}", "defaults {…}" and "drop
 // a".
-func declared(t testing.TB, words ...string) switchboard.Declared {
+func declared(t testing.TB, words ...string) switchboard.DeclaredEquivalent {
 	t.Helper()
-	d := switchboard.Declared{Tool: id(t, "b/there"), Where: "o.yaml:1:2", Map: map[string]string{}}
+	d := switchboard.DeclaredEquivalent{Tool: id(t, "b/there"), Position: "o.yaml:1:2", Map: map[string]string{}}
 	for _, w := range words {
 		key, rest, _ := strings.Cut(w, " ")
 		switch key {
@@ -113,7 +113,7 @@ func schema(text string) string {
 	return `{"type":"object","properties":{` + strings.Join(props, ",") + `},"required":[` + strings.Join(required, ",") + `]}`
 }
 
-func why(faults []contract.Fault) (out []string) {
+func why(faults []contract.EquivalentFault) (out []string) {
 	for _, f := range faults {
 		s := strings.TrimPrefix(f.Error(), `o.yaml:1:2: server "a", tool "here": equivalent b/there: `)
 		out = append(out, s)
@@ -202,7 +202,7 @@ func TestAnImpossiblePairIsAFault(t *testing.T) {
 	sibling.Tool = id(t, "a/sibling")
 	for name, tt := range map[string]struct {
 		tools shelf
-		d     switchboard.Declared
+		d     switchboard.DeclaredEquivalent
 		heard func(switchboard.ServerID) bool
 		want  []string
 	}{

@@ -20,7 +20,7 @@ func FuzzArguments(f *testing.F) {
 	define := func(input string) []byte { return []byte(`{"name":"x","inputSchema":` + input + `}`) }
 	here := &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "x"}, Definition: define(`{"properties":{"query":{},"a":{},"b":{},"country":{}}}`)}
 	there := &switchboard.Tool{ID: switchboard.ToolID{Server: "b", Name: "x"}, Definition: define(`{"properties":{"q":{},"a":{},"b":{},"safe":{},"num":{}}}`)}
-	m := newMove(&switchboard.Declared{
+	m := newMove(&switchboard.DeclaredEquivalent{
 		Map: map[string]string{"query": "q", "a": "b", "b": "a"}, Constants: map[string]json.RawMessage{"safe": []byte("true")},
 		Defaults: map[string]json.RawMessage{"num": []byte("10"), "q": []byte(`"all"`)}, Drop: []string{"country"},
 	}, here, there)

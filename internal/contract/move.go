@@ -13,7 +13,7 @@ import (
 // A move translates the arguments of one tool into those of another.
 type move struct {
 	// declared is the declaration. nil means that both tools accept the same arguments, so that they stay unchanged.
-	declared *switchboard.Declared
+	declared *switchboard.DeclaredEquivalent
 	from, to switchboard.Digest
 
 	faults         []string        // the reasons why it is invalid
@@ -24,7 +24,7 @@ type move struct {
 }
 
 // newMove checks a declaration against the schemas of both tools.
-func newMove(d *switchboard.Declared, from, to *switchboard.Tool) *move {
+func newMove(d *switchboard.DeclaredEquivalent, from, to *switchboard.Tool) *move {
 	m := &move{declared: d, from: from.Digest, to: to.Digest, taker: schemasOf(to), dropped: map[string]bool{}}
 	giver, taker := argumentsOf(from), argumentsOf(to)
 	m.giverArguments, m.takerArguments = nameSet(giver.of), nameSet(taker.of)

@@ -64,7 +64,7 @@ func TestRealToolsAreEquivalentsOnlyIfDeclaredOrEqualOnTwoTrustedServers(t *test
 	told := map[pair]bool{}
 	for range 2_000 { // whatever they accept; most are faults
 		from, to := tools[r.IntN(len(tools))].ID, tools[r.IntN(len(tools))].ID
-		overlays[from] = switchboard.Overlay{Equivalents: append(overlays[from].Equivalents, switchboard.Declared{Tool: to})}
+		overlays[from] = switchboard.Overlay{Equivalents: append(overlays[from].Equivalents, switchboard.DeclaredEquivalent{Tool: to})}
 		told[pair{from, to}] = true
 	}
 	begin := time.Now()
@@ -112,7 +112,7 @@ func BenchmarkSet(b *testing.B) {
 	tools := s.Tools()
 	overlays := map[switchboard.ToolID]switchboard.Overlay{}
 	for i := range 100 {
-		overlays[tools[i*90].ID] = switchboard.Overlay{Equivalents: []switchboard.Declared{{Tool: tools[i*90+45].ID}}}
+		overlays[tools[i*90].ID] = switchboard.Overlay{Equivalents: []switchboard.DeclaredEquivalent{{Tool: tools[i*90+45].ID}}}
 	}
 	heard := func(switchboard.ServerID) bool { return true }
 	b.Run("new, 100 pairs", func(b *testing.B) {

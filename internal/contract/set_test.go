@@ -19,7 +19,7 @@ func TestOnlyChangedDeclarationsAreCheckedAgain(t *testing.T) {
 		}
 	}
 	heard := func(switchboard.ServerID) bool { return true }
-	overlays := map[switchboard.ToolID]switchboard.Overlay{a: {Equivalents: []switchboard.Declared{{Tool: b}}}}
+	overlays := map[switchboard.ToolID]switchboard.Overlay{a: {Equivalents: []switchboard.DeclaredEquivalent{{Tool: b}}}}
 	first := New(tools("sha256:b1", `{}`), overlays, heard, nil, nil)
 	same := New(tools("sha256:b1", `{}`), overlays, heard, nil, first)
 	if same.move(a, b) == nil || same.move(a, b) != first.move(a, b) {
@@ -29,7 +29,7 @@ func TestOnlyChangedDeclarationsAreCheckedAgain(t *testing.T) {
 	if len(other.Faults()) != 1 {
 		t.Errorf("a changed tool is not checked again: %v", other.Faults())
 	}
-	again := map[switchboard.ToolID]switchboard.Overlay{a: {Equivalents: []switchboard.Declared{{Tool: b, Drop: []string{"z"}}}}}
+	again := map[switchboard.ToolID]switchboard.Overlay{a: {Equivalents: []switchboard.DeclaredEquivalent{{Tool: b, Drop: []string{"z"}}}}}
 	if s := New(tools("sha256:b1", `{}`), again, heard, nil, first); len(s.Faults()) != 1 {
 		t.Errorf("a new declaration is not checked: %v", s.Faults())
 	}

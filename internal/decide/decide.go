@@ -124,7 +124,7 @@ type Input struct {
 	Tenant    *switchboard.Tenant
 	Principal switchboard.Principal
 	Task      *switchboard.Task
-	Snapshot  Snapshot
+	Snapshot  SnapshotDigests
 
 	// Now is the instant of the decision. It is recorded, so leave it zero if no stage depends on the time.
 	Now time.Time
@@ -133,8 +133,8 @@ type Input struct {
 	Unfit Unfit
 }
 
-// A Snapshot identifies the immutable state that a decision reads.
-type Snapshot struct {
+// A SnapshotDigests identifies the immutable state that a decision reads.
+type SnapshotDigests struct {
 	Catalog  switchboard.Digest // of the tenant's view of the catalog
 	Tenant   switchboard.Digest // of the tenant's configuration
 	Taxonomy switchboard.Digest
@@ -188,8 +188,8 @@ func (p Pipeline) Decide(ctx context.Context, in Input) (*Decision, error) {
 }
 
 // outcomes returns the outcomes of all requirements of the task.
-func (p Pipeline) outcomes(ctx context.Context, s *scratch, task *switchboard.Task) ([]Outcome, error) {
-	all := make([]Outcome, len(task.Requirements))
+func (p Pipeline) outcomes(ctx context.Context, s *scratch, task *switchboard.Task) ([]RequirementOutcome, error) {
+	all := make([]RequirementOutcome, len(task.Requirements))
 	for i := range all {
 		var err error
 		if all[i], err = p.outcome(ctx, s, &task.Requirements[i]); err != nil {
@@ -200,12 +200,12 @@ func (p Pipeline) outcomes(ctx context.Context, s *scratch, task *switchboard.Ta
 }
 
 // outcome runs narrow and select for r, and records every candidate.
-func (p Pipeline) outcome(ctx context.Context, s *scratch, r *switchboard.Requirement) (Outcome, error) {
-	o := Outcome{Requirement: r}
+func (p Pipeline) outcome(ctx context.Context, s *scratch, r *switchboard.Requirement) (RequirementOutcome, error) {
+	o := RequirementOutcome{Requirement: r}
 	s.question.Requirement = r
 	left, last, err := p.narrow(ctx, s)
 	if err != nil {
-		return Outcome{}, err
+		return RequirementOutcome{}, err
 	}
 	o.Dropped = append([]Dropped(nil), s.dropped...)
 	if len(left) == 0 {
@@ -215,7 +215,7 @@ func (p Pipeline) outcome(ctx context.Context, s *scratch, r *switchboard.Requir
 	s.others = s.others[:0]
 	left, err = selection{}.Apply(ctx, &s.question, left, func(c Candidate, _ Reason) { s.others = append(s.others, c) })
 	if err != nil {
-		return Outcome{}, s.stageError(selection{}, err)
+		return RequirementOutcome{}, s.stageError(selection{}, err)
 	}
 	o.Selected = append([]Candidate(nil), left...)
 	o.Others = append([]Candidate(nil), s.others...)

@@ -78,7 +78,7 @@ func input(rs ...switchboard.Requirement) decide.Input {
 		Tenant:    &switchboard.Tenant{ID: "acme"},
 		Principal: switchboard.Principal{Tenant: "acme", ID: "ann", Auth: switchboard.AuthAPIKey},
 		Task:      &switchboard.Task{ID: "browse", Requirements: rs},
-		Snapshot:  decide.Snapshot{Catalog: "sha256:c", Tenant: "sha256:t", Taxonomy: "sha256:x"},
+		Snapshot:  decide.SnapshotDigests{Catalog: "sha256:c", Tenant: "sha256:t", Taxonomy: "sha256:x"},
 	}
 }
 

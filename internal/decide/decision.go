@@ -16,20 +16,20 @@ type Decision struct {
 	Tenant    switchboard.TenantID
 	Principal switchboard.Principal
 	Task      *switchboard.Task
-	Snapshot  Snapshot
+	Snapshot  SnapshotDigests
 	Now       time.Time // zero if the decision does not depend on the time
 	Unfit     Unfit
 
 	// Outcomes has one Outcome for each requirement, in the task's order.
-	Outcomes []Outcome
+	Outcomes []RequirementOutcome
 
 	// Selected are the tools that the task sees, ordered by requirement, then by rank. A tool that several requirements
 	// selected is listed once, at the first of them. Selected is empty if Err is not nil.
 	Selected []Selected
 }
 
-// An Outcome is the result for one requirement.
-type Outcome struct {
+// An RequirementOutcome is the result for one requirement.
+type RequirementOutcome struct {
 	Requirement *switchboard.Requirement
 
 	// Dropped are the candidates that a stage dropped, in the order of the stages, and within a stage in the order of
@@ -46,11 +46,13 @@ type Outcome struct {
 }
 
 // Considered returns the number of candidates.
-func (o *Outcome) Considered() int { return len(o.Dropped) + len(o.Selected) + len(o.Others) }
+func (o *RequirementOutcome) Considered() int {
+	return len(o.Dropped) + len(o.Selected) + len(o.Others)
+}
 
 // Tied returns the candidates that lost to the one tool of "select: tool" only because of their ids. The ranking gives
 // all of them the same place and score.
-func (o *Outcome) Tied() []Candidate {
+func (o *RequirementOutcome) Tied() []Candidate {
 	if o.Requirement.Select != switchboard.SelectTool || len(o.Selected) == 0 {
 		return nil
 	}
@@ -96,7 +98,7 @@ func newUnmet(r *switchboard.Requirement, last string, dropped []Dropped) *Unmet
 // requirement that is not; its code is CodeUnmet unless the reason has a code of its own. The error's Cause, for the
 // operator, adds details and the other unmet requirements. It is nil if there is nothing to add.
 func (d *Decision) Err() error {
-	var first *Outcome
+	var first *RequirementOutcome
 	var causes []string
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
@@ -133,7 +135,7 @@ type unmetCause string
 func (c unmetCause) Error() string { return string(c) }
 
 // callerText returns the text for the caller. It mentions no server, no tool and no rule.
-func (o *Outcome) callerText() string {
+func (o *RequirementOutcome) callerText() string {
 	r, u := o.Requirement, o.Unmet
 	switch {
 	case u.Stage == StageFilter && r.ByName():
@@ -150,7 +152,7 @@ func (o *Outcome) callerText() string {
 }
 
 // operatorText returns the text for the operator.
-func (o *Outcome) operatorText() string {
+func (o *RequirementOutcome) operatorText() string {
 	u := o.Unmet
 	if u.Tool == nil {
 		return u.Reason.String()

@@ -148,7 +148,7 @@ func ids(cs []decide.Candidate) (ids []switchboard.ToolID) {
 }
 
 // survivors returns the candidates that every stage kept, in order.
-func survivors(o *decide.Outcome) []switchboard.ToolID {
+func survivors(o *decide.RequirementOutcome) []switchboard.ToolID {
 	return append(ids(o.Selected), ids(o.Others)...)
 }
 

@@ -226,10 +226,10 @@ func (r *real) tasks(n int) []*switchboard.Task {
 }
 
 // pipeline returns the stages that a gateway would build for the tenant.
-func (r *real) pipeline(tenant *switchboard.Tenant, s *catalog.Snapshot) (decide.Pipeline, decide.Snapshot) {
+func (r *real) pipeline(tenant *switchboard.Tenant, s *catalog.Snapshot) (decide.Pipeline, decide.SnapshotDigests) {
 	view := s.For(tenant)
 	x := matcher.New(view)
-	return decide.Pipeline{x.Filter(), matcher.Prune(), ranking.New(tenant.Ranking, view.Named("*/*"))}, decide.Snapshot{Catalog: view.Digest()}
+	return decide.Pipeline{x.Filter(), matcher.Prune(), ranking.New(tenant.Ranking, view.Named("*/*"))}, decide.SnapshotDigests{Catalog: view.Digest()}
 }
 
 const realTenants = 4
@@ -239,7 +239,7 @@ func (r *real) decideAll(t *testing.T, snapshot *catalog.Snapshot, sources []cat
 	records := make([]string, len(tasks))
 	var tenants [realTenants]*switchboard.Tenant
 	var pipelines [realTenants]decide.Pipeline
-	var digests [realTenants]decide.Snapshot
+	var digests [realTenants]decide.SnapshotDigests
 	for n := range tenants {
 		tenants[n] = r.tenant(n, sources)
 		pipelines[n], digests[n] = r.pipeline(tenants[n], snapshot)

@@ -144,7 +144,7 @@ type Recorded struct {
 	Tenant    switchboard.TenantID
 	Principal switchboard.Principal // without Tasks, which decisions do not read
 	Task      switchboard.TaskID
-	Snapshot  Snapshot
+	Snapshot  SnapshotDigests
 	Now       time.Time
 	Unfit     Unfit
 }
@@ -160,7 +160,7 @@ func ReadRecord(text []byte) (Recorded, error) {
 			Roles    []string
 			Tenant   switchboard.TenantID
 		}
-		Snapshot Snapshot
+		Snapshot SnapshotDigests
 		Task     json.RawMessage
 		Tenant   switchboard.TenantID
 		Unfit    map[string]string
@@ -187,7 +187,7 @@ func ReadRecord(text []byte) (Recorded, error) {
 	}, nil
 }
 
-func (o *Outcome) write(w *canonical.Writer) {
+func (o *RequirementOutcome) write(w *canonical.Writer) {
 	w.BeginObject()
 	w.Name("dropped")
 	w.BeginList()

@@ -113,7 +113,7 @@ func TestTheRecordIsCanonical(t *testing.T) {
 			Optional: rapid.Bool().Draw(t, "optional"), As: draw("as"),
 			OnDemand: rapid.Bool().Draw(t, "on demand"), Group: draw("group"), Stub: draw("stub"),
 		}
-		o := decide.Outcome{Requirement: req}
+		o := decide.RequirementOutcome{Requirement: req}
 		if rapid.Bool().Draw(t, "met") {
 			o.Selected, o.Others = []decide.Candidate{c, c}, []decide.Candidate{c}
 		} else {
@@ -130,8 +130,8 @@ func TestTheRecordIsCanonical(t *testing.T) {
 			},
 			Task:     &switchboard.Task{ID: switchboard.TaskID(draw("task")), Mode: rapid.SampledFrom(append([]switchboard.Mode{""}, switchboard.Modes...)).Draw(t, "task mode"), TokenBudget: rapid.IntRange(0, 9).Draw(t, "budget")},
 			Now:      time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")),
-			Snapshot: decide.Snapshot{Catalog: switchboard.Digest(draw("digest"))},
-			Outcomes: []decide.Outcome{o, o}, Selected: []decide.Selected{{Tool: tool, Requirements: []int{0, 1}}},
+			Snapshot: decide.SnapshotDigests{Catalog: switchboard.Digest(draw("digest"))},
+			Outcomes: []decide.RequirementOutcome{o, o}, Selected: []decide.Selected{{Tool: tool, Requirements: []int{0, 1}}},
 		}
 		if rapid.Bool().Draw(t, "unfit") {
 			d.Unfit = decide.Unfit{{Server: "s", Name: draw("unfit tool")}: draw("state"), {Server: "s2"}: draw("state")}

@@ -11,7 +11,7 @@ import (
 
 // vetoedTools returns the tools that policy vetoed for a requirement, with the first requirement that vetoed each. It
 // returns nil unless one of them passed policy for another requirement.
-func vetoedTools(all []Outcome) map[switchboard.ToolID]*switchboard.Requirement {
+func vetoedTools(all []RequirementOutcome) map[switchboard.ToolID]*switchboard.Requirement {
 	by := map[switchboard.ToolID]*switchboard.Requirement{}
 	for i := range all {
 		for _, d := range all[i].Dropped {
@@ -34,7 +34,7 @@ func vetoedTools(all []Outcome) map[switchboard.ToolID]*switchboard.Requirement 
 }
 
 // passedPolicy yields the candidates that policy allowed.
-func (o *Outcome) passedPolicy() func(yield func(*Candidate) bool) {
+func (o *RequirementOutcome) passedPolicy() func(yield func(*Candidate) bool) {
 	return func(yield func(*Candidate) bool) {
 		for _, list := range [][]Candidate{o.Selected, o.Others} {
 			for i := range list {

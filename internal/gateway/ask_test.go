@@ -133,7 +133,7 @@ func asked(t *testing.T, body string) (state, key string) {
 func (w *world) nothingLeft(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
-	if n := w.Calls(); n != 0 {
+	if n := w.CallsInFlight(); n != 0 {
 		t.Errorf("%d calls are still counted", n)
 	}
 }

@@ -102,7 +102,7 @@ const StartWait = 50 * time.Second
 func (rf *runFinder) awaitServers(ctx context.Context, r *run.Run, most time.Duration, shows func(*surface.Surface) bool) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	rf.runs.Await(ctx, r, func() bool {
+	rf.runs.AwaitServers(ctx, r, func() bool {
 		err := r.Err()
 		return err != nil && !errors.As(err, new(*run.Starting)) || err == nil && shows(r.Surface())
 	})

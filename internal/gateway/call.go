@@ -80,7 +80,7 @@ const movePatience = 500 * time.Millisecond
 // name leads to another tool than the one that failed.
 func (tc *toolCaller) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, name string, failed *switchboard.Tool, err error) bool {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || !own.Moves || session.HasState(q.Message) {
+	if !ok || !own.Rebinds || session.HasState(q.Message) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, movePatience)
@@ -112,13 +112,13 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 			Text: shorten(name) + " is served by another tool than the one that began this call; it may have been executed: check before you make the call again",
 		})
 	}
-	if route.Way == surface.Forward && entry.Role == surface.Own {
+	if route.Kind == surface.Forward && entry.Role == surface.Own {
 		return tc.answerOwnTool(ctx, q, r, name), nil, nil
 	}
 	if err := tc.finder.whyUnmet(ctx, r); err != nil {
 		return rpcAnswer{}, nil, err
 	}
-	switch route.Way {
+	switch route.Kind {
 	case surface.Unknown:
 		err := &switchboard.Error{Code: switchboard.CodeNoSuchTool}
 		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, err)
@@ -146,7 +146,7 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 		entry = *reply.Inner
 		name = entry.Name
 		if route, shown := tc.routeMember(q, r, name, arrived); shown {
-			switch route.Way {
+			switch route.Kind {
 			case surface.Unknown: // the tool that was shown by this name is gone, and another tool has the name
 				return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
 			case surface.Changed:
@@ -167,7 +167,7 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 	}
 	c := callOf(entry, params)
 	if key != "" {
-		c.Once = &switchboard.Once{Key: key, Tool: name}
+		c.IdempotencyKey = &switchboard.IdempotencyKey{Key: key, Tool: name}
 	}
 	a, err := tc.forwarder.forward(ctx, q, r, c)
 	return a, c, err
@@ -177,7 +177,7 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 func callOf(e surface.Entry, params []byte) *switchboard.Call {
 	return &switchboard.Call{
 		Server: e.Tool.ID.Server, Tool: e.Tool, Target: e.Tool.ID.Name, Params: params,
-		Judgments: e.Judgments, Equivalents: e.Equivalents, Others: e.Others,
+		Judgments: e.Judgments, Equivalents: e.Equivalents, Alternatives: e.Others,
 	}
 }
 
@@ -185,7 +185,7 @@ func callOf(e surface.Entry, params []byte) *switchboard.Call {
 func (tc *toolCaller) answerStub(ctx context.Context, q *clientRequest, r *run.Run, reply lazyexpand.Reply) rpcAnswer {
 	text, item := tc.enc.ownToolResult(reply, q.modern), run.Searches
 	if reply.Defines != nil {
-		tc.runs.Showed(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
+		tc.runs.RecordShown(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
 		item = run.Definitions
 	}
 	tc.meter.Charge(r.Bill(), item, text)
@@ -196,7 +196,7 @@ func (tc *toolCaller) answerStub(ctx context.Context, q *clientRequest, r *run.R
 // called by its own name, if there is room. Any other member counts as used.
 func (tc *toolCaller) admitMember(ctx context.Context, r *run.Run, e surface.Entry, args []byte, byName bool) error {
 	if e.Role == surface.Member && !e.Withheld {
-		if err := tc.desk.Permitted(ctx, r, e); err != nil {
+		if err := tc.desk.AuthorizeCall(ctx, r, e); err != nil {
 			return err
 		}
 	}
@@ -213,29 +213,29 @@ func (tc *toolCaller) admitMember(ctx context.Context, r *run.Run, e surface.Ent
 // by the name. Only that tool can resume a call that it has begun.
 func isSameTool(seen *surface.Seen, name string, route surface.Route) bool {
 	o, shown := seen.Lookup(name)
-	return route.Way == surface.Forward && (!shown || o.SameAs(&route.Entry))
+	return route.Kind == surface.Forward && (!shown || o.SameAs(&route.Entry))
 }
 
 // routeCall returns the route of a call by name. If there is none, it checks whether another
 // replica has changed the run, and waits for servers that are starting.
 func (tc *toolCaller) routeCall(ctx context.Context, q *clientRequest, r *run.Run, name string, arrived time.Time) surface.Route {
 	s := r.Surface()
-	if e, ok := s.Lookup(name); ok && e.Usable() && !r.Tells(arrived) && r.UpToDate(s) {
-		return surface.Route{Way: surface.Forward, Entry: e} // the fast path: to look up the clients costs more
+	if e, ok := s.Lookup(name); ok && e.Usable() && !r.MayPredateAnnouncement(arrived) && r.UpToDate(s) {
+		return surface.Route{Kind: surface.Forward, Entry: e} // the fast path: to look up the clients costs more
 	}
 	client := q.clientOf(r)
 	now := func() surface.Route {
-		return r.Surface().Route(r.Seen(client), name, r.Told(client, name, arrived))
+		return r.Surface().Route(r.Seen(client), name, r.PredatesAnnouncement(client, name, arrived))
 	}
 	route := now()
-	if route.Way != surface.Forward { // the client may just have used another replica
+	if route.Kind != surface.Forward { // the client may just have used another replica
 		tc.runs.CatchUp(ctx, r)
 		route = now()
 	}
-	if route.Way == surface.Unknown || route.Way == surface.Unmet {
+	if route.Kind == surface.Unknown || route.Kind == surface.Unmet {
 		tc.finder.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool {
 			route = now()
-			return route.Way == surface.Forward || route.Way == surface.Changed
+			return route.Kind == surface.Forward || route.Kind == surface.Changed
 		})
 		route = now()
 	}
@@ -250,14 +250,14 @@ func (tc *toolCaller) routeMember(q *clientRequest, r *run.Run, name string, arr
 	if _, shown := seen.Lookup(name); !shown && !seen.IsLost() {
 		return surface.Route{}, false
 	}
-	return r.Surface().Route(seen, name, r.Told(client, name, arrived)), true
+	return r.Surface().Route(seen, name, r.PredatesAnnouncement(client, name, arrived)), true
 }
 
 // answerServedDifferently tells the client which tool serves the name now. That tool counts as
 // shown.
 func (tc *toolCaller) answerServedDifferently(ctx context.Context, q *clientRequest, r *run.Run, name string, route surface.Route) rpcAnswer {
 	e, client := route.Entry, q.clientOf(r)
-	if r.Unread() && r.Seen(client).IsLost() {
+	if r.HistoryUnread() && r.Seen(client).IsLost() {
 		return tc.enc.errorAnswer(q, tc.recordDenied(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so it is not known which tool was shown as "+shorten(name)+"", nil)))
 	}
 	err := &switchboard.Error{
@@ -269,13 +269,13 @@ func (tc *toolCaller) answerServedDifferently(ctx context.Context, q *clientRequ
 		err.Text = "nothing was executed: " + name + " has another definition now"
 		err.Hint = "write the call again, with arguments that fit the definition that follows"
 	}
-	if !route.Again {
+	if !route.JustShown {
 		names := []string{name}
 		if o, shown := r.Seen(client).Lookup(e.Name); shown && e.Name != name && !o.SameAs(&e) {
 			names = append(names, e.Name)
 		}
-		defer r.Tell(client, names...)()
-		tc.runs.Showed(ctx, r, client, surface.SightOf(e))
+		defer r.Announce(client, names...)()
+		tc.runs.RecordShown(ctx, r, client, surface.SightOf(e))
 	}
 	a := tc.enc.errorAnswer(q, tc.recordDenied(q, r, name, err))
 	tc.meter.Charge(r.Bill(), run.Definitions, a.result)
@@ -298,7 +298,7 @@ func (tc *toolCaller) recordDenied(q *clientRequest, r *run.Run, name string, er
 	if !ok || own.Receipt != "" {
 		return err
 	}
-	return switchboard.Receipted(err, tc.recorder.Denied(q.principal, r, name, own.Code))
+	return switchboard.WithReceipt(err, tc.recorder.Denied(q.principal, r, name, own.Code))
 }
 
 // idempotencyKey returns the key that the client gives for its call in the header or in _meta; ""

@@ -238,7 +238,7 @@ func (d *dispatcher) answerList(ctx context.Context, q *clientRequest, k switchb
 	s := r.Surface()
 	list := s.List(k, q.modern)
 	if k == switchboard.Tools {
-		d.runs.Listed(ctx, r, q.clientOf(r), s.Table(q.modern))
+		d.runs.RecordListed(ctx, r, q.clientOf(r), s.Table(q.modern))
 		d.meter.ChargeList(r.Bill(), s, q.modern, list)
 	}
 	return rpcAnswer{result: list}

@@ -68,7 +68,7 @@ func (x *exchange) enterOrRefuse() bool {
 		return true
 	}
 	if _, hop := cluster.Principal(x.r); hop {
-		cluster.NotHere(x.w) // the replica that forwarded it takes over
+		cluster.AnswerNotOwner(x.w) // the replica that forwarded it takes over
 		return false
 	}
 	x.w.Header().Set("Retry-After", "1")

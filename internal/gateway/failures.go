@@ -76,9 +76,9 @@ func (f *authFailures) countOf(from netip.Prefix, now time.Time) *networkFailure
 	return one
 }
 
-// Network returns the network of a connection's address, for counting: one IPv4 address, or the /64
+// NetworkOf returns the network of a connection's address, for counting: one IPv4 address, or the /64
 // of an IPv6 address. It returns the zero Prefix if there is no address.
-func Network(addr string) netip.Prefix {
+func NetworkOf(addr string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return netip.Prefix{}

@@ -50,8 +50,8 @@ func (fw *forwarder) forwardRaw(ctx context.Context, q *clientRequest, r *run.Ru
 
 	c.Principal, c.Task, c.Run = q.principal, r.Task(), r.ID()
 	c.Method, c.Client = q.Method, q.switchboardClient()
-	c.Whole = fw.wholeResults || q.wantsWhole()
-	c.Receipted = q.wantsReceipt() || fw.recorder.ShowsReceipts(q.principal.Tenant)
+	c.AnyLength = fw.wholeResults || q.wantsWhole()
+	c.WantsReceipt = q.wantsReceipt() || fw.recorder.ShowsReceipts(q.principal.Tenant)
 	c.Trail = &switchboard.Trail{}
 	c.Trail.Decided(r.Surface().Decided())
 	if c.Params == nil {

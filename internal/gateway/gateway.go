@@ -137,7 +137,7 @@ func (g *Gateway) Drain(over <-chan struct{}) (cut int) {
 	case <-g.stop.gate.idle:
 		return 0
 	case <-over:
-		return g.Cut()
+		return g.CutCalls()
 	}
 }
 
@@ -167,11 +167,11 @@ func (g *Gateway) handleNotification(c *session.ClientState, f *session.Requests
 	}
 }
 
-// Calls returns the number of calls in flight.
-func (g *Gateway) Calls() int { return int(g.accounts.callsInFlight.Load()) }
+// CallsInFlight returns the number of calls in flight.
+func (g *Gateway) CallsInFlight() int { return int(g.accounts.callsInFlight.Load()) }
 
-// Open returns the numbers of open legacy sessions and of open notification streams.
-func (g *Gateway) Open() (sessions, streams int) { return g.sessions.Size(), g.accounts.streams() }
+// CountOpen returns the numbers of open legacy sessions and of open notification streams.
+func (g *Gateway) CountOpen() (sessions, streams int) { return g.sessions.Size(), g.accounts.streams() }
 
 // TakenOver returns how many sessions this replica has taken over.
 func (g *Gateway) TakenOver() int64 { return g.replicator.TakenOver() }
@@ -183,10 +183,10 @@ func (g *Gateway) Follow(ctx context.Context) { g.replicator.Follow(ctx) }
 // failed to start. The program calls it every few minutes.
 func (g *Gateway) Sweep(ctx context.Context) { g.replicator.Sweep(ctx) }
 
-// Cut cancels what is still in flight, and returns how many calls that were. Their clients are told
+// CutCalls cancels what is still in flight, and returns how many calls that were. Their clients are told
 // that the outcome is unknown. They need a moment to read it.
-func (g *Gateway) Cut() (calls int) {
-	calls = g.Calls()
+func (g *Gateway) CutCalls() (calls int) {
+	calls = g.CallsInFlight()
 	g.dispatcher.requests.cancelAll(errStopping)
 	return calls
 }

@@ -82,7 +82,7 @@ func (d *desk) Bind(ctx context.Context, _ switchboard.Principal, task switchboa
 		selected = append(selected, decide.Selected{Tool: toolNamed(name), Requirements: []int{0}})
 	}
 	info := gateway.ServerInfo("switchboard", "0.0-test")
-	return surface.New(surface.Input{Task: &switchboard.Task{ID: task, Requirements: make([]switchboard.Requirement, 1)}, Selected: selected, Whole: d.whole, Prev: was.Surface, Info: info}), nil
+	return surface.New(surface.Input{Task: &switchboard.Task{ID: task, Requirements: make([]switchboard.Requirement, 1)}, Selected: selected, WholeServers: d.whole, Prev: was.Surface, ServerInfo: info}), nil
 }
 
 func (d *desk) Lasts(switchboard.TenantID) bool { return true }
@@ -92,7 +92,7 @@ func (*desk) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan stru
 }
 
 var (
-	nothing = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: gateway.ServerInfo("switchboard", "0.0-test")})
+	nothing = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, ServerInfo: gateway.ServerInfo("switchboard", "0.0-test")})
 	tools   sync.Map
 )
 

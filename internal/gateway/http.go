@@ -206,7 +206,7 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		g.log.Error("cannot authenticate a caller", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
 	}
-	wait, toLog := g.callers.failures.count(Network(r.RemoteAddr))
+	wait, toLog := g.callers.failures.count(NetworkOf(r.RemoteAddr))
 	if toLog > 0 {
 		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", toLog)
 	}

@@ -106,9 +106,9 @@ func (b *broadcast) send() {
 	}
 }
 
-// Recheck ends the streams of clients that the Authenticator refuses now. Requests in flight
+// RecheckStreams ends the streams of clients that the Authenticator refuses now. Requests in flight
 // finish.
-func (g *Gateway) Recheck() { g.notifier.rechecked.send() }
+func (g *Gateway) RecheckStreams() { g.notifier.rechecked.send() }
 
 // answerListen answers subscriptions/listen: it acknowledges what is granted, and sends each change
 // under the id of the request.

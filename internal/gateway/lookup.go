@@ -40,7 +40,7 @@ func (x *exchange) findSession(id string) *session.Session {
 			x.refuse(http.StatusNotFound, noSuchSession)
 			return nil
 		case hop && (k.Owner != g.cluster.Self() || g.stop.begun()):
-			cluster.NotHere(x.w)
+			cluster.AnswerNotOwner(x.w)
 			return nil
 		case g.stop.begun():
 			x.refuseSession(errStopping)
@@ -181,7 +181,7 @@ func (x *exchange) serveResponseOrCancel(id string) {
 		}
 	}
 	if _, hop := cluster.Principal(x.r); hop {
-		cluster.NotHere(x.w)
+		cluster.AnswerNotOwner(x.w)
 		return
 	}
 	var k session.Stored

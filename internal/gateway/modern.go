@@ -60,7 +60,7 @@ func (x *exchange) serveModern(version string) {
 // resumeElsewhere forwards the request to the replica that has parked its call.
 func (x *exchange) resumeElsewhere(id string) {
 	if _, hop := cluster.Principal(x.r); hop {
-		cluster.NotHere(x.w)
+		cluster.AnswerNotOwner(x.w)
 		return
 	}
 	if !x.isForwarded(x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {

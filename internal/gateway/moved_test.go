@@ -259,7 +259,7 @@ func TestTheLatestOfTwoRequestsWithOneIDIsCancelledFirst(t *testing.T) {
 		if got := wait.Receive(t, "one of them ends", waiting.ended); !strings.Contains(got, `"`+mark+`"`) {
 			t.Errorf("instead of %s: %s", mark, got)
 		}
-		wait.Until(t, "it has ended", func() bool { return all[0].Calls()+all[1].Calls() < 2 })
+		wait.Until(t, "it has ended", func() bool { return all[0].CallsInFlight()+all[1].CallsInFlight() < 2 })
 	}
 }
 
@@ -275,7 +275,7 @@ func TestAFormerOwnerForwardsMessagesBeforeItLearnsOfTheMove(t *testing.T) {
 	defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 	question := s.next()
 	all[1].begin(t, waiting, "2", "mark", in)
-	if open, _ := all[0].Open(); open != 1 {
+	if open, _ := all[0].CountOpen(); open != 1 {
 		t.Fatalf("%d sessions are open at the earlier owner", open)
 	}
 	if res, body := all[0].post(bobsAnswer(question), in); res.StatusCode != http.StatusAccepted {
@@ -311,7 +311,7 @@ func TestMessagesAboutACallOfADeadReplicaAreAnswered(t *testing.T) {
 	question := s.next()
 	moveTo(t, st, all[0], all[1], in)
 	all[0].kill()
-	defer all[0].Cut()
+	defer all[0].CutCalls()
 	defer s.body.Close() //nolint:errcheck // closing it cannot fail the test
 	for i, r := range all[1:] {
 		wait.Until(t, "an answer to no question is refused", func() bool { // messages that are on their way when it is killed are lost

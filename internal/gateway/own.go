@@ -58,7 +58,7 @@ func (tc *toolCaller) runOwnTool(ctx context.Context, q *clientRequest, r *run.R
 		if err != nil {
 			return tc.enc.errorAnswer(q, err)
 		}
-		tc.runs.Showed(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
+		tc.runs.RecordShown(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
 		return rpcAnswer{result: tc.enc.ownToolResult(reply, q.modern)}
 	}
 	if name == preview.ReadTool {
@@ -77,7 +77,7 @@ func (tc *toolCaller) runOwnTool(ctx context.Context, q *clientRequest, r *run.R
 // readMore returns another piece of a result that was too long. Policy decides again about the call
 // that gave the result.
 func (tc *toolCaller) readMore(ctx context.Context, q *clientRequest, r *run.Run, args []byte) (lazyexpand.Reply, error) {
-	ask, err := preview.ParseAsk(args)
+	ask, err := preview.ParseReadRequest(args)
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
@@ -88,21 +88,21 @@ func (tc *toolCaller) readMore(ctx context.Context, q *clientRequest, r *run.Run
 	name, _ := r.Surface().Name(kept.Tool)
 	entry, ok := r.Surface().Lookup(name)
 	if !ok {
-		return lazyexpand.Reply{}, preview.ErrUnknown
+		return lazyexpand.Reply{}, preview.ErrUnknownHandle
 	}
 	c := callOf(entry, kept.Params)
-	c.Kept = kept
+	c.Stored = kept
 	result, f, err := tc.forwarder.forwardRaw(ctx, q, r, c)
 	if f != nil {
-		err = preview.ErrUnknown
+		err = preview.ErrUnknownHandle
 	}
 	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
-		err = preview.ErrUnknown
+		err = preview.ErrUnknownHandle
 	}
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	text, err := tc.results.Piece(&ask, c, result.JSON)
+	text, err := tc.results.ReadPart(&ask, c, result.JSON)
 	return lazyexpand.Reply{Text: text}, err
 }
 
@@ -114,8 +114,8 @@ func (enc *encoder) ownToolResult(reply lazyexpand.Reply, modern bool) []byte {
 	b := wire.AppendString([]byte(`{"content":[{"type":"text","text":`), reply.Text)
 	b = append(b, `}]`...)
 	var more []string
-	if reply.Spent != nil {
-		spent, _ := json.Marshal(reply.Spent) // it holds only numbers: it cannot fail
+	if reply.Budget != nil {
+		spent, _ := json.Marshal(reply.Budget) // it holds only numbers: it cannot fail
 		more = append(more, `"`+MetaTokens+`":`+string(spent))
 	}
 	switch {

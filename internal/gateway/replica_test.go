@@ -82,7 +82,7 @@ func TestASessionContinuesInTheNextProcess(t *testing.T) {
 			t.Errorf("%s %s", res.Status, body)
 		}
 	}
-	if open, _ := second.Open(); open != 1 {
+	if open, _ := second.CountOpen(); open != 1 {
 		t.Errorf("%d sessions are open", open)
 	}
 	stolen := maps.Clone(in)

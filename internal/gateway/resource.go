@@ -90,7 +90,7 @@ func findRelayTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 	case wire.MethodComplete:
 		return findCompletionTarget(r, q)
 	}
-	server, ok := r.Surface().Extension(q.Method, q.modern)
+	server, ok := r.Surface().ExtensionServer(q.Method, q.modern)
 	if !ok {
 		return relayTarget{}, methodNotFound(q.Method)
 	}

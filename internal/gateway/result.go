@@ -58,7 +58,7 @@ func (enc *encoder) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, 
 	}
 	var edits []wire.Edit
 	switch {
-	case modern && meta == nil && !r.Tells(): // the usual case
+	case modern && meta == nil && !r.HasNotes(): // the usual case
 		more := enc.modernMembers
 		if kind != nil {
 			more = enc.modernMeta
@@ -83,7 +83,7 @@ func (enc *encoder) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, 
 		drop = isForeignReserved
 	}
 	switch own := withoutKeys(meta, drop); {
-	case r.Tells():
+	case r.HasNotes():
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: enc.metaWithNotes(own, &r, modern)})
 	case modern:
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: enc.metaWithServerInfo(own)})
@@ -104,7 +104,7 @@ func (enc *encoder) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, 
 // other spellings of _meta, because a reader that ignores case would take them for it, with keys
 // that a server may not set.
 func eraMembers(result []byte, o *switchboard.Outline) (meta, kind []byte, err error) {
-	if o.Crowded {
+	if o.Truncated {
 		return nil, nil, invalidResult("it repeats its members")
 	}
 	for _, m := range o.Members {
@@ -166,8 +166,8 @@ func (enc *encoder) metaWithNotes(meta []byte, r *switchboard.Result, modern boo
 	if r.Moved != nil {
 		edits = append(edits, wire.Edit{Name: MetaMoved, Value: appendMoved(make([]byte, 0, 256), r.Moved)})
 	}
-	if r.Again != nil {
-		value, _ := json.Marshal(r.Again) // a word and a time can be encoded
+	if r.Repeated != nil {
+		value, _ := json.Marshal(r.Repeated) // a word and a time can be encoded
 		edits = append(edits, wire.Edit{Name: MetaGiven, Value: value})
 	}
 	if r.Preview != nil {

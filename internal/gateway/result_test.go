@@ -163,8 +163,8 @@ func TestAMoveIsEncodedAsEncodingJSONDoes(t *testing.T) {
 	odd := "naïve \"<\\\u2028"
 	for _, m := range []switchboard.Moved{
 		{},
-		{To: switchboard.ToolID{Server: "b", Name: odd}, Tried: []switchboard.Try{{Tool: switchboard.ToolID{Server: "a", Name: "x"}}}},
-		{To: switchboard.ToolID{Server: "c", Name: "x"}, Tried: []switchboard.Try{
+		{To: switchboard.ToolID{Server: "b", Name: odd}, Tried: []switchboard.Attempt{{Tool: switchboard.ToolID{Server: "a", Name: "x"}}}},
+		{To: switchboard.ToolID{Server: "c", Name: "x"}, Tried: []switchboard.Attempt{
 			{Tool: switchboard.ToolID{Server: "a", Name: odd}, Code: switchboard.CodeOutcomeUnknown, Sent: true},
 			{Tool: switchboard.ToolID{Server: "b", Name: "x"}, Code: switchboard.CodeNoneHealthy},
 		}},

@@ -84,7 +84,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
 	}
 	c.gate.shut()
 	endStreams()
-	g.log.Info("stopping", "calls_in_flight", g.Calls())
+	g.log.Info("stopping", "calls_in_flight", g.CallsInFlight())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -96,7 +96,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
 		return err
 	case <-s.grace():
 	}
-	if n := g.Calls(); n > 0 {
+	if n := g.CallsInFlight(); n > 0 {
 		g.log.Warn("calls cut", "calls", n)
 	}
 	cancel(errStopping)

@@ -410,10 +410,10 @@ func TestTheClientOfACutCallIsToldItsOutcome(t *testing.T) {
 				synctest.Wait()
 				w.Close()
 				synctest.Wait()
-				if w.Calls() != 2 || len(answers) != 0 {
-					t.Errorf("Close left %d calls, and %d answers", w.Calls(), len(answers))
+				if w.CallsInFlight() != 2 || len(answers) != 0 {
+					t.Errorf("Close left %d calls, and %d answers", w.CallsInFlight(), len(answers))
 				}
-				if n := w.Cut(); n != 2 {
+				if n := w.CutCalls(); n != 2 {
 					t.Errorf("cut %d calls", n)
 				}
 				for range 2 {
@@ -424,8 +424,8 @@ func TestTheClientOfACutCallIsToldItsOutcome(t *testing.T) {
 						}
 					}
 				}
-				if w.Calls() != 0 {
-					t.Errorf("%d calls are in flight afterwards", w.Calls())
+				if w.CallsInFlight() != 0 {
+					t.Errorf("%d calls are in flight afterwards", w.CallsInFlight())
 				}
 			})
 		})
@@ -439,7 +439,7 @@ func TestTheClientOfACutCallIsToldItsOutcome(t *testing.T) {
 			answer <- got
 		}()
 		synctest.Wait()
-		if n := w.Cut(); n != 0 {
+		if n := w.CutCalls(); n != 0 {
 			t.Errorf("%d calls after a list", n)
 		}
 		if got := <-answer; !strings.Contains(got, "Switchboard is stopping") || !strings.Contains(got, "SB-ROUT-003") {

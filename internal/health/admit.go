@@ -50,7 +50,7 @@ func markMoves(err error, moves bool) error {
 		return err
 	}
 	told := *own
-	told.Moves = true
+	told.Rebinds = true
 	return &told
 }
 
@@ -161,7 +161,7 @@ func (t *callTrial) reportFailure(err error) {
 	s := t.server
 	own, _ := errors.AsType[*switchboard.Error](err)
 	unsent := own != nil && own.Unsent
-	if own != nil && own.Lost && s.breaker.sameCrash(time.Now()) {
+	if own != nil && own.ConnectionLost && s.breaker.sameCrash(time.Now()) {
 		t.abandon()
 		return
 	}

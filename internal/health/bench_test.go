@@ -15,9 +15,9 @@ func BenchmarkCall(b *testing.B) {
 	})
 	m := health.New(health.Options{})
 	defer m.Close()
-	m.Set([]switchboard.Server{{ID: "a"}, {ID: "b"}})
+	m.SetServers([]switchboard.Server{{ID: "a"}, {ID: "b"}})
 	for _, id := range []switchboard.ServerID{"a", "b"} {
-		m.Link(id, true, health.Cause{})
+		m.ReportLink(id, true, health.Cause{})
 	}
 	for _, bb := range []struct {
 		name   string

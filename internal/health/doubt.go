@@ -44,5 +44,5 @@ func (d *doubts) await(ctx, server context.Context) {
 
 // othersFit reports whether a candidate for the call's requirement on another server is fit.
 func (m *Monitor) othersFit(c *switchboard.Call) bool {
-	return slices.ContainsFunc(c.Others, func(id switchboard.ToolID) bool { return id.Server != c.Server && m.Fit(id) })
+	return slices.ContainsFunc(c.Alternatives, func(id switchboard.ToolID) bool { return id.Server != c.Server && m.Fit(id) })
 }

@@ -40,7 +40,7 @@ func (m *Monitor) Fallback(next switchboard.Caller) switchboard.Caller {
 
 // callInOrder makes the call at its own server, and then at the equivalents.
 func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchboard.Call, next switchboard.Caller) (switchboard.Result, error) {
-	var tried []switchboard.Try
+	var tried []switchboard.Attempt
 	var first error // the error for the caller
 	heard := &relayedSoFar{notify: c.Notify}
 	sent := 0
@@ -51,7 +51,7 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 		}
 		elsewhere := m.anyFit(c, i+1)
 		if !m.mayCall(tool, elsewhere) {
-			tried = append(tried, switchboard.Try{Tool: tool.ID})
+			tried = append(tried, switchboard.Attempt{Tool: tool.ID})
 			continue
 		}
 		own := *c
@@ -60,7 +60,7 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 		if i >= 0 {
 			if err := redirectCall(&own, &c.Equivalents[i]); err != nil {
 				m.o.Log.Info("an equivalent does not take the call", "call", c.Tool.ID.String(), "equivalent", tool.ID.String(), "err", err)
-				tried = append(tried, switchboard.Try{Tool: tool.ID})
+				tried = append(tried, switchboard.Attempt{Tool: tool.ID})
 				continue
 			}
 		}
@@ -77,7 +77,7 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 		if !ok { // an answer
 			return switchboard.Result{}, err
 		}
-		tried = append(tried, switchboard.Try{Tool: tool.ID, Code: refused.Code, Sent: !refused.Unsent})
+		tried = append(tried, switchboard.Attempt{Tool: tool.ID, Code: refused.Code, Sent: !refused.Unsent})
 		if first == nil || i < 0 || !refused.Unsent {
 			first = err
 		}
@@ -105,7 +105,7 @@ func failedAtServer(e *switchboard.Error) bool {
 }
 
 // finalError returns the error for the caller. Its cause, for the log, lists the attempts.
-func finalError(first error, tried []switchboard.Try) error {
+func finalError(first error, tried []switchboard.Attempt) error {
 	if first == nil { // no tool was fit and accepted the arguments
 		first = notFit("neither the tool's server nor another that does the same is fit to serve", time.Time{})
 	}

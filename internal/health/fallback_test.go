@@ -142,9 +142,9 @@ func TestTheLogListsTheAttemptsOfAMovedCall(t *testing.T) {
 	var log bytes.Buffer
 	m := health.New(health.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	t.Cleanup(m.Close)
-	m.Set([]switchboard.Server{{ID: "a"}, {ID: "b"}, {ID: "c"}})
+	m.SetServers([]switchboard.Server{{ID: "a"}, {ID: "b"}, {ID: "c"}})
 	for _, id := range []switchboard.ServerID{"a", "c"} {
-		m.Link(id, true, health.Cause{})
+		m.ReportLink(id, true, health.Cause{})
 	}
 	c := callOf(harmless, "a", "b", "c")
 	c.Principal.Tenant, c.Principal.ID, c.Task, c.Run = "acme", "ann", "look", "r1"
@@ -234,8 +234,8 @@ func TestATrialIsARepeatableCall(t *testing.T) {
 				_ = w.call(t, "a/other")
 			}
 			w.set("a", nil)
-			w.Link("a", false, health.Cause{})
-			w.Link("a", true, health.Cause{})
+			w.ReportLink("a", false, health.Cause{})
+			w.ReportLink("a", true, health.Cause{})
 			if st, _ := w.Status("a"); st.State != health.Probation {
 				t.Fatalf("it is not on probation: %+v", st)
 			}
@@ -326,8 +326,8 @@ func TestEachMovedCallIsReportedOnceAndInOrder(t *testing.T) {
 			defer mu.Unlock()
 			runs = append(runs, v.Run)
 		}})
-		m.Set([]switchboard.Server{{ID: "a"}, {ID: "b"}})
-		m.Link("b", true, health.Cause{})
+		m.SetServers([]switchboard.Server{{ID: "a"}, {ID: "b"}})
+		m.ReportLink("b", true, health.Cause{})
 		call := m.Fallback(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			return switchboard.Result{JSON: []byte(`{}`)}, nil
 		}))

@@ -85,9 +85,9 @@ type Status struct {
 	Tools []ToolStatus `json:"tools,omitempty"` // tools that fail alone, sorted
 }
 
-// WithoutWords returns the status without the messages of causes. Those contain texts of servers, of the operating
+// WithoutMessages returns the status without the messages of causes. Those contain texts of servers, of the operating
 // system and of operators.
-func (s Status) WithoutWords() Status {
+func (s Status) WithoutMessages() Status {
 	mute := func(c *Cause) *Cause {
 		if c == nil {
 			return nil
@@ -139,8 +139,8 @@ type Options struct {
 	// servers an operator has disabled. nil means that nothing is shared, and that nothing outlives the Monitor.
 	Store Store
 
-	// Self is this replica's id among several; "" for a single process.
-	Self string
+	// Replica is this replica's id among several; "" for a single process.
+	Replica string
 
 	// Patience is how long calls of a server with a lost connection wait for the connection, if no other server can
 	// take them; 0 means 10s.
@@ -188,8 +188,8 @@ func (m *Monitor) Close() {
 	m.moves.close(m.reportMove)
 }
 
-// Set replaces the set of monitored servers. The state of a server stays while its program or address stays the same.
-func (m *Monitor) Set(servers []switchboard.Server) {
+// SetServers replaces the set of monitored servers. The state of a server stays while its program or address stays the same.
+func (m *Monitor) SetServers(servers []switchboard.Server) {
 	m.setLock.Lock()
 	defer m.setLock.Unlock()
 	if m.ctx.Err() != nil {
@@ -229,9 +229,9 @@ func (m *Monitor) Set(servers []switchboard.Server) {
 
 func (m *Monitor) server(id switchboard.ServerID) *serverMonitor { return (*m.servers.Load())[id] }
 
-// Link reports the connection to the server: up means that it is connected and its tools are listed; otherwise it is
+// ReportLink reports the connection to the server: up means that it is connected and its tools are listed; otherwise it is
 // lost or could not be made, and why is the reason.
-func (m *Monitor) Link(id switchboard.ServerID, up bool, why Cause) {
+func (m *Monitor) ReportLink(id switchboard.ServerID, up bool, why Cause) {
 	if s := m.server(id); s != nil {
 		s.reportLink(up, why)
 	}

@@ -62,14 +62,14 @@ func watch(t testing.TB, o health.Options, servers ...switchboard.Server) *world
 	}
 	w.Monitor = health.New(o)
 	if o.Store != nil {
-		if err := w.Join(context.Background()); err != nil {
+		if err := w.JoinStore(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.caller = w.Admit(switchboard.CallerFunc(w.serve))
-	w.Set(servers)
+	w.SetServers(servers)
 	for _, s := range servers {
-		w.Link(s.ID, true, health.Cause{})
+		w.ReportLink(s.ID, true, health.Cause{})
 	}
 	synctest.Wait()
 	w.story = nil
@@ -116,7 +116,7 @@ func (w *world) call(t testing.TB, what string) error {
 
 var (
 	hung    = &switchboard.Error{Code: switchboard.CodeOutcomeUnknown, Text: "no answer", ServerFailed: true, Cause: errors.New("no answer in time")}
-	cut     = &switchboard.Error{Code: switchboard.CodeOutcomeUnknown, Text: "cut off", ServerFailed: true, Lost: true}
+	cut     = &switchboard.Error{Code: switchboard.CodeOutcomeUnknown, Text: "cut off", ServerFailed: true, ConnectionLost: true}
 	refused = &switchboard.Error{Code: switchboard.CodeServerUnreachable, Text: "refused", ServerFailed: true, Unsent: true}
 	denied  = &switchboard.Error{Code: switchboard.CodeRateLimit, Text: "not now", Unsent: true}
 	answer  = &switchboard.ServerError{Object: []byte(`{"code":-32602}`)}
@@ -232,9 +232,9 @@ func TestNoNewCallGoesToAServerBetweenItsFailureAndItsProbe(t *testing.T) {
 					return <-answers
 				}})
 				t.Cleanup(m.Close)
-				m.Set([]switchboard.Server{{ID: "a"}, {ID: "b"}})
-				m.Link("a", true, health.Cause{})
-				m.Link("b", true, health.Cause{})
+				m.SetServers([]switchboard.Server{{ID: "a"}, {ID: "b"}})
+				m.ReportLink("a", true, health.Cause{})
+				m.ReportLink("b", true, health.Cause{})
 				fails := !tt.sibling
 				reached := 0
 				caller := m.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
@@ -245,7 +245,7 @@ func TestNoNewCallGoesToAServerBetweenItsFailureAndItsProbe(t *testing.T) {
 					return switchboard.Result{JSON: []byte(`{}`)}, nil
 				}))
 				call := func(others ...switchboard.ToolID) error {
-					_, err := caller.Call(t.Context(), &switchboard.Call{Server: "a", Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "x"}}, Others: others})
+					_, err := caller.Call(t.Context(), &switchboard.Call{Server: "a", Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "x"}}, Alternatives: others})
 					return err
 				}
 				if tt.sibling {
@@ -284,8 +284,8 @@ func TestAPanicDuringATrialEndsTheTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := health.New(health.Options{Probe: func(context.Context, *switchboard.Server) error { return nil }})
 		t.Cleanup(m.Close)
-		m.Set([]switchboard.Server{{ID: "a"}})
-		m.Link("a", true, health.Cause{})
+		m.SetServers([]switchboard.Server{{ID: "a"}})
+		m.ReportLink("a", true, health.Cause{})
 		way := "fails"
 		caller := m.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			switch way {
@@ -334,8 +334,8 @@ func TestADisabledServerIsNotProbed(t *testing.T) {
 		var probes atomic.Int64
 		m := health.New(health.Options{Store: store.NewMemory(), Probe: func(context.Context, *switchboard.Server) error { probes.Add(1); return hung }})
 		t.Cleanup(m.Close)
-		m.Set([]switchboard.Server{{ID: "a"}})
-		m.Link("a", true, health.Cause{})
+		m.SetServers([]switchboard.Server{{ID: "a"}})
+		m.ReportLink("a", true, health.Cause{})
 		end := make(chan struct{})
 		caller := m.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			<-end
@@ -389,20 +389,20 @@ func TestALostServerIsUnfitAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.set("a", refused)
-		w.Link("a", false, health.Cause{Stage: "serve", Message: "reset"})
+		w.ReportLink("a", false, health.Cause{Stage: "serve", Message: "reset"})
 		if got := w.told(); got != "" || !w.Fit(switchboard.ToolID{Server: "a"}) {
 			t.Errorf("a connection that breaks: %q", got)
 		}
-		w.Link("a", true, health.Cause{})
-		w.Link("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
+		w.ReportLink("a", true, health.Cause{})
+		w.ReportLink("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
 		if got := w.told(); got != "a lost" || w.Fit(switchboard.ToolID{Server: "a"}) {
 			t.Errorf("a process that ends: %q", got)
 		}
-		w.Link("a", true, health.Cause{})
+		w.ReportLink("a", true, health.Cause{})
 		if got := w.told(); got != "a healthy" {
 			t.Errorf("it is back: %q", got)
 		}
-		w.Link("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
+		w.ReportLink("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
 		time.Sleep(3 * time.Second)
 		if got := w.told(); got != "a lost, a quarantine" {
 			t.Errorf("it stays away: %q", got)
@@ -416,7 +416,7 @@ func TestAQuarantinedServerStaysQuarantinedWhenItsConnectionIsLost(t *testing.T)
 		w.set("a", hung)
 		_ = w.call(t, "a/x")
 		w.told()
-		w.Link("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
+		w.ReportLink("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
 		if got := w.told(); got != "" {
 			t.Errorf("then: %q", got)
 		}
@@ -511,8 +511,8 @@ func TestAToolThatFailsAloneIsQuarantinedAlone(t *testing.T) {
 		for range 5 {
 			_ = w.call(t, "a/bad")
 		}
-		w.Link("a", false, health.Cause{})
-		w.Link("a", true, health.Cause{})
+		w.ReportLink("a", false, health.Cause{})
+		w.ReportLink("a", true, health.Cause{})
 		if got := w.told(); got != "a/bad quarantine, a/bad probation" {
 			t.Errorf("told %q", got)
 		}
@@ -542,13 +542,13 @@ func TestAShortLossOfTheConnectionChangesNoState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		lost := health.Cause{Stage: "serve", Message: "the process ended", Since: time.Now()}
-		w.Link("a", false, lost)
+		w.ReportLink("a", false, lost)
 		time.Sleep(time.Second)
-		w.Link("a", true, health.Cause{})
+		w.ReportLink("a", true, health.Cause{})
 		if got := w.told(); got != "" {
 			t.Errorf("after a second: %q", got)
 		}
-		w.Link("a", false, lost)
+		w.ReportLink("a", false, lost)
 		time.Sleep(3 * time.Second)
 		if got := w.told(); got != "a quarantine" {
 			t.Errorf("after three seconds: %q", got)
@@ -560,7 +560,7 @@ func TestAShortLossOfTheConnectionChangesNoState(t *testing.T) {
 		if code(w.call(t, "a/x")) != switchboard.CodeNoneHealthy {
 			t.Error("a call still waits after ten seconds")
 		}
-		w.Link("a", true, health.Cause{})
+		w.ReportLink("a", true, health.Cause{})
 		if got := w.told(); got != "a healthy" {
 			t.Errorf("when it is back: %q", got)
 		}
@@ -597,8 +597,8 @@ func TestADisabledServerTakesNoCallsUntilItIsEnabled(t *testing.T) {
 		}
 		synctest.Wait()
 		// A reload, or a change of its address, does not enable it.
-		w.Set([]switchboard.Server{{ID: "a", URL: "http://other"}})
-		w.Link("a", true, health.Cause{})
+		w.SetServers([]switchboard.Server{{ID: "a", URL: "http://other"}})
+		w.ReportLink("a", true, health.Cause{})
 		if code(w.call(t, "a/x")) != switchboard.CodeNoneHealthy || w.Fit(switchboard.ToolID{Server: "a"}) {
 			t.Error("a reload has enabled it")
 		}
@@ -617,19 +617,19 @@ func TestADisabledServerTakesNoCallsUntilItIsEnabled(t *testing.T) {
 func TestAServerOfUnknownHealthIsUnfit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.Set([]switchboard.Server{{ID: "a"}})
+		w.SetServers([]switchboard.Server{{ID: "a"}})
 		if w.Fit(switchboard.ToolID{Server: "a", Name: "x"}) {
 			t.Error("a server that has not answered is fit")
 		}
-		w.Link("a", false, health.Cause{Stage: "connect", Message: "no such file"})
+		w.ReportLink("a", false, health.Cause{Stage: "connect", Message: "no such file"})
 		if got := w.told(); got != "a quarantine" {
 			t.Errorf("told %q", got)
 		}
-		w.Link("a", true, health.Cause{})
+		w.ReportLink("a", true, health.Cause{})
 		if !w.Fit(switchboard.ToolID{Server: "a", Name: "x"}) {
 			t.Error("it is not fit though it has answered")
 		}
-		w.Set(nil)
+		w.SetServers(nil)
 		if len(w.Unfit()) != 0 {
 			t.Errorf("states of removed servers remain: %v", w.Unfit())
 		}
@@ -713,13 +713,13 @@ func TestALinkReportDuringSetIsNotLost(t *testing.T) {
 			defer close(heard)
 			for {
 				if _, ok := m.Status("a"); ok {
-					m.Link("a", true, health.Cause{})
+					m.ReportLink("a", true, health.Cause{})
 					return
 				}
 				runtime.Gosched()
 			}
 		}()
-		m.Set([]switchboard.Server{{ID: "a"}})
+		m.SetServers([]switchboard.Server{{ID: "a"}})
 		<-heard
 		if st, _ := m.Status("a"); st.State != health.Healthy || len(m.Unfit()) > 0 {
 			t.Fatalf("it is %s, and not fit: %v", st.State, m.Unfit())
@@ -738,7 +738,7 @@ func TestCloseWaitsForTheGoroutinesOfAConcurrentSet(t *testing.T) {
 		set := make(chan struct{})
 		go func() {
 			defer close(set)
-			m.Set(servers)
+			m.SetServers(servers)
 		}()
 		for ok := false; !ok; _, ok = m.Status("s0") {
 			runtime.Gosched()

@@ -98,7 +98,7 @@ func (m *Monitor) reportMove(v Move) {
 }
 
 // spellTried lists the attempts: each tool, and how it failed.
-func spellTried(tried []switchboard.Try) string {
+func spellTried(tried []switchboard.Attempt) string {
 	var b []byte
 	for _, t := range tried {
 		if b != nil {

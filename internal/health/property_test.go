@@ -51,8 +51,8 @@ func TestNoSequenceOfEventsCallsAnUnfitServerExceptForOneTrial(t *testing.T) {
 				return nil
 			}})
 			defer m.Close()
-			m.Set([]switchboard.Server{{ID: "a"}})
-			m.Link("a", true, health.Cause{})
+			m.SetServers([]switchboard.Server{{ID: "a"}})
+			m.ReportLink("a", true, health.Cause{})
 			caller := m.Admit(switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 				if s := state(); s == health.Quarantine && linkUp(m) {
 					t.Errorf("it is called in quarantine")
@@ -76,8 +76,8 @@ func TestNoSequenceOfEventsCallsAnUnfitServerExceptForOneTrial(t *testing.T) {
 				},
 				"fails":   func(*rapid.T) { fails.Store(true) },
 				"works":   func(*rapid.T) { fails.Store(false) },
-				"lost":    func(*rapid.T) { m.Link("a", false, health.Cause{Stage: "serve", Message: "x"}) },
-				"back":    func(*rapid.T) { m.Link("a", true, health.Cause{}) },
+				"lost":    func(*rapid.T) { m.ReportLink("a", false, health.Cause{Stage: "serve", Message: "x"}) },
+				"back":    func(*rapid.T) { m.ReportLink("a", true, health.Cause{}) },
 				"disable": func(*rapid.T) { _ = m.Disable(context.Background(), "a", "x") },
 				"enable":  func(*rapid.T) { _ = m.Enable(context.Background(), "a") },
 				"wait": func(t *rapid.T) {

@@ -19,7 +19,7 @@ import (
 // A Store shares the health of servers between replicas. See store.Store.
 type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
-	List(ctx context.Context, group string) ([]store.Named, error)
+	List(ctx context.Context, group string) ([]store.NamedValue, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 	Publish(ctx context.Context, topic string, data []byte) error
 	Subscribe(topic string, heard func(data []byte)) (stop func())
@@ -44,7 +44,7 @@ const (
 // sharedName returns the name of the server among the replicas. It is "" for a server that no other replica reaches: each
 // replica has its own processes.
 func sharedName(o *Options, s *switchboard.Server) string {
-	if o.Store == nil || o.Self == "" || s.Transport != switchboard.TransportHTTP {
+	if o.Store == nil || o.Replica == "" || s.Transport != switchboard.TransportHTTP {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(s.URL))
@@ -64,9 +64,9 @@ func (k *storedHealth) shared(name string) storeRead {
 	return storeRead{k.hints[name], k.leases[name], k.number}
 }
 
-// Join reads the health of servers from the store, and follows its changes until Close. Call it before Set, and only
+// JoinStore reads the health of servers from the store, and follows its changes until Close. Call it before Set, and only
 // with a Store.
-func (m *Monitor) Join(ctx context.Context) error {
+func (m *Monitor) JoinStore(ctx context.Context) error {
 	changes := feed.Watch(m.o.Store, topic, readInterval)
 	if err := m.readStore(ctx); err != nil {
 		changes.Close()
@@ -160,7 +160,7 @@ type outageStore struct {
 func newOutageStore(s *serverMonitor, name string) *outageStore {
 	o := &s.monitor.o
 	return &outageStore{server: s, name: name, changed: make(chan struct{}, 1), lease: lease.New(o.Store, lease.Options{
-		Key: store.Key{Group: Group, Name: prefixLease + name}, TTL: leaseTime, Data: []byte(o.Self),
+		Key: store.Key{Group: Group, Name: prefixLease + name}, TTL: leaseTime, Data: []byte(o.Replica),
 	})}
 }
 
@@ -241,7 +241,7 @@ func (o *outageStore) takeOver(before hint) (l probeLease, ok bool) {
 	m := o.server.monitor
 	ctx, cancel := context.WithTimeout(m.ctx, storeTimeout)
 	defer cancel()
-	l = probeLease{m.o.Self, time.Now().Add(leaseTime)}
+	l = probeLease{m.o.Replica, time.Now().Add(leaseTime)}
 	switch err := o.lease.Take(ctx); {
 	case errors.Is(err, store.ErrConflict):
 		return probeLease{"another replica", time.Now().Add(conflictPause)}, false

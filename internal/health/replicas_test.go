@@ -35,7 +35,7 @@ func (w *wire) Value(ctx context.Context, k store.Key) (store.Value, error) {
 	return w.Store.Value(ctx, k)
 }
 
-func (w *wire) List(ctx context.Context, group string) ([]store.Named, error) {
+func (w *wire) List(ctx context.Context, group string) ([]store.NamedValue, error) {
 	if err := w.check(); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func replicas(t *testing.T, n int) ([]*world, *wire) {
 
 func newReplica(t *testing.T, st health.Store, self string) *world {
 	t.Helper()
-	return watch(t, health.Options{Store: st, Self: self}, switchboard.Server{ID: "a", Transport: switchboard.TransportHTTP, URL: "http://a.test/mcp"})
+	return watch(t, health.Options{Store: st, Replica: self}, switchboard.Server{ID: "a", Transport: switchboard.TransportHTTP, URL: "http://a.test/mcp"})
 }
 
 func set(all []*world, err error) {
@@ -345,7 +345,7 @@ func TestTheHealthOfAProcessIsNotShared(t *testing.T) {
 		defer st.Close() //nolint:errcheck // only this test uses it
 		var all []*world
 		for _, self := range []string{"one", "two"} {
-			all = append(all, watch(t, health.Options{Store: st, Self: self}, switchboard.Server{ID: "a", Transport: switchboard.TransportStdio, Command: []string{"x"}}))
+			all = append(all, watch(t, health.Options{Store: st, Replica: self}, switchboard.Server{ID: "a", Transport: switchboard.TransportStdio, Command: []string{"x"}}))
 		}
 		all[0].set("a", hung)
 		trip(t, all[0])

@@ -55,7 +55,7 @@ func newServerMonitor(m *Monitor, config switchboard.Server) *serverMonitor {
 	s.state.probes.jitter = rand.N(s.probeInterval() / 4)
 	if name := sharedName(&m.o, &config); name != "" {
 		s.share = newOutageStore(s, name)
-		s.state.outage.replica = m.o.Self
+		s.state.outage.replica = m.o.Replica
 		m.work.Go(s.share.run)
 	}
 	return s

@@ -9,12 +9,12 @@ import (
 // StageName is the name of the stage in explanations.
 const StageName = "health"
 
-// Left is the state, for one run, of a server that the run has given up for another: the run skips it while the other
+// GivenUp is the state, for one run, of a server that the run has given up for another: the run skips it while the other
 // serves, even if it is healthy again.
-const Left = "left"
+const GivenUp = "left"
 
-// Bound is the state, for one run, of an unfit server that the run shows: it stays if no other candidate is fit.
-const Bound = "bound, and not fit"
+// BoundUnfit is the state, for one run, of an unfit server that the run shows: it stays if no other candidate is fit.
+const BoundUnfit = "bound, and not fit"
 
 // Stage drops unfit candidates. If none is fit, bound tools stay bound; otherwise the first candidate is bound, and
 // its calls fail with a clear error. Tools that are required by name all stay, because the requirement has no
@@ -40,7 +40,7 @@ func (fitStage) Apply(_ context.Context, q *decide.Question, in []decide.Candida
 		switch why := q.Unfit.Why(c.Tool.ID); {
 		case !unfit(why):
 			out = append(out, c)
-		case why == Left:
+		case why == GivenUp:
 			drop(c, decide.Reason{Text: "its server was given up for another, which still serves"})
 		default:
 			drop(c, decide.Reason{Text: "it is not fit to serve now: " + why})
@@ -56,7 +56,7 @@ func excluded(u decide.Unfit, in []decide.Candidate) func(why string) bool {
 	for i := range in {
 		has[u.Why(in[i].Tool.ID)] = true
 	}
-	for _, best := range []string{"", Left, Bound} {
+	for _, best := range []string{"", GivenUp, BoundUnfit} {
 		if has[best] {
 			return func(why string) bool { return why != "" && why != best }
 		}

@@ -74,7 +74,7 @@ func TestUnfitCandidatesAreDroppedUnlessNoneIsFit(t *testing.T) {
 }
 
 func TestTheReasonNamesTheStateOfTheServer(t *testing.T) {
-	q := &decide.Question{Requirement: &switchboard.Requirement{Verb: switchboard.Read, Resource: "fs"}, Unfit: decide.Unfit{{Server: "a"}: "quarantine", {Server: "b"}: health.Left}}
+	q := &decide.Question{Requirement: &switchboard.Requirement{Verb: switchboard.Read, Resource: "fs"}, Unfit: decide.Unfit{{Server: "a"}: "quarantine", {Server: "b"}: health.GivenUp}}
 	var in []decide.Candidate
 	for _, s := range []switchboard.ServerID{"a", "b", "c"} {
 		in = append(in, decide.Candidate{Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: s, Name: "x"}}})

@@ -34,11 +34,11 @@ import (
 )
 
 const (
-	// KeptFor is how long an outcome is stored, and a claim without an outcome.
-	KeptFor = 24 * time.Hour
+	// Retention is how long an outcome is stored, and a claim without an outcome.
+	Retention = 24 * time.Hour
 
-	// MaxKept is the largest result, in bytes, that is stored. For a larger one, only its size is stored.
-	MaxKept = 1 << 20
+	// MaxStoredResult is the largest result, in bytes, that is stored. For a larger one, only its size is stored.
+	MaxStoredResult = 1 << 20
 
 	leaseTTL      = 15 * time.Second
 	renewInterval = 5 * time.Second
@@ -139,7 +139,7 @@ func (k *Keys) Close() {
 // stored; and SB-ROUT-004, if the store cannot be used.
 func (k *Keys) Once(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if c.Once == nil {
+		if c.IdempotencyKey == nil {
 			return next.Call(ctx, c)
 		}
 		own := k.newClaim(c)
@@ -174,7 +174,7 @@ func (k *Keys) Once(next switchboard.Caller) switchboard.Caller {
 // the servers.
 func Sent(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if c.Once == nil {
+		if c.IdempotencyKey == nil {
 			return next.Call(ctx, c)
 		}
 		sent, ok := ctx.Value(sentKey{}).(*bool)
@@ -229,14 +229,14 @@ type keyClaim struct {
 
 func (k *Keys) newClaim(c *switchboard.Call) *keyClaim {
 	h := sha256.New()
-	for _, s := range []string{string(c.Principal.Auth), c.Principal.ID, c.Once.Key} {
+	for _, s := range []string{string(c.Principal.Auth), c.Principal.ID, c.IdempotencyKey.Key} {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(s), s) // it never fails
 	}
 	group := "once/" + string(c.Principal.Tenant) + "/" + hex.EncodeToString(h.Sum(nil))
 	return &keyClaim{
 		group: group,
 		owner: rand.Text(),
-		call:  keyedCall{Name: c.Once.Tool, ID: c.Tool.ID, Digest: k.digestArguments(c)},
+		call:  keyedCall{Name: c.IdempotencyKey.Tool, ID: c.Tool.ID, Digest: k.digestArguments(c)},
 		lease: lease.New(k.store, lease.Options{Key: store.Key{Group: group, Name: leaseName}, TTL: leaseTTL, Every: renewInterval, Data: leaseWorking}),
 	}
 }
@@ -252,7 +252,7 @@ func (c keyedCall) matches(o keyedCall) (tool, arguments bool) {
 func (k *Keys) takeClaim(ctx context.Context, own *keyClaim) error {
 	began := time.Now()
 	v, err := k.store.Apply(ctx, store.Change{Group: own.group, Durable: true, Writes: []store.Write{
-		{Name: claimName, Data: (&keyRecord{Owner: own.owner, Call: own.call}).encode(), TTL: KeptFor},
+		{Name: claimName, Data: (&keyRecord{Owner: own.owner, Call: own.call}).encode(), TTL: Retention},
 		own.lease.Claim(),
 	}})
 	if own.version = v; err == nil {
@@ -382,7 +382,7 @@ func (k *Keys) writeOutcome(own *keyClaim, outcome []byte) error {
 	defer cancel()
 	for {
 		_, err := k.store.Apply(ctx, store.Change{Group: own.group, Writes: []store.Write{
-			{Name: claimName, Was: own.version, Data: outcome, TTL: KeptFor},
+			{Name: claimName, Was: own.version, Data: outcome, TTL: Retention},
 			own.lease.Withdrawal(),
 		}})
 		if !errors.Is(err, store.ErrConflict) {

@@ -77,8 +77,8 @@ var post = &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: "post"}}
 func call(key, arguments string) *switchboard.Call {
 	return &switchboard.Call{
 		Principal: switchboard.Principal{Tenant: "acme", ID: "someone"}, Server: "s", Tool: post,
-		Params: []byte(`{"name":"post","arguments":` + arguments + `}`),
-		Once:   &switchboard.Once{Key: key, Tool: "post"},
+		Params:         []byte(`{"name":"post","arguments":` + arguments + `}`),
+		IdempotencyKey: &switchboard.IdempotencyKey{Key: key, Tool: "post"},
 	}
 }
 
@@ -91,7 +91,7 @@ func (h *house) does(c *switchboard.Call) string {
 	} else if err != nil {
 		text = err.Error()
 	}
-	if r.Again != nil {
+	if r.Repeated != nil {
 		text += " again"
 	}
 	return text
@@ -127,7 +127,7 @@ func TestACallWithAKeyIsMadeOnce(t *testing.T) {
 		}(), `{"n":4}`},
 		{"the same tool under a new name", one, func() *switchboard.Call {
 			c := call("k", `{"a":1,"b":"x"}`)
-			c.Once.Tool = "s__post"
+			c.IdempotencyKey.Tool = "s__post"
 			return c
 		}(), `{"n":1} again`},
 		{"the same name of another tool: policy cannot judge the first one", one, func() *switchboard.Call {
@@ -137,12 +137,12 @@ func TestACallWithAKeyIsMadeOnce(t *testing.T) {
 		}(), "SB-POL-001"},
 		{"another tool", one, func() *switchboard.Call {
 			c := call("k", `{"a":1,"b":"x"}`)
-			c.Once.Tool, c.Tool = "get", &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: "get"}}
+			c.IdempotencyKey.Tool, c.Tool = "get", &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: "get"}}
 			return c
 		}(), "SB-CAP-006"},
 		{"without a key", one, func() *switchboard.Call {
 			c := call("", `{"a":1,"b":"x"}`)
-			c.Once = nil
+			c.IdempotencyKey = nil
 			return c
 		}(), `{"n":5}`},
 		{"without arguments", one, func() *switchboard.Call {
@@ -219,7 +219,7 @@ func TestACallThatWasNotExecutedFreesItsKey(t *testing.T) {
 }
 
 func TestEachOutcomeIsReplayedUnchanged(t *testing.T) {
-	big := `{"text":"` + strings.Repeat("x", idempotency.MaxKept) + `"}`
+	big := `{"text":"` + strings.Repeat("x", idempotency.MaxStoredResult) + `"}`
 	for name, tt := range map[string]struct {
 		result string
 		err    error
@@ -288,7 +288,7 @@ func TestPolicyCanDenyAStoredOutcome(t *testing.T) {
 func TestTheOutcomeOfAnotherToolNeedsPermissionForBothTools(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	other := &switchboard.Tool{ID: switchboard.ToolID{Server: "o", Name: "send"}}
-	moved := &switchboard.Moved{To: other.ID, Tried: []switchboard.Try{{Tool: post.ID}}}
+	moved := &switchboard.Moved{To: other.ID, Tried: []switchboard.Attempt{{Tool: post.ID}}}
 	s := &server{answer: func(*switchboard.Call, int64) (switchboard.Result, error) {
 		return switchboard.Result{JSON: []byte(`{}`), Moved: moved}, nil
 	}}
@@ -302,7 +302,7 @@ func TestTheOutcomeOfAnotherToolNeedsPermissionForBothTools(t *testing.T) {
 	fits := switchboard.Equivalent{Tool: other, Params: func(p []byte) ([]byte, error) { return p, nil }}
 	h.does(with(fits))
 	r, err := h.caller.Call(t.Context(), with(fits))
-	if err != nil || r.Again == nil || r.Moved == nil || r.Moved.To != other.ID {
+	if err != nil || r.Repeated == nil || r.Moved == nil || r.Moved.To != other.ID {
 		t.Errorf("again: %v %+v", err, r)
 	}
 	if got := h.does(with()); got != string(switchboard.CodeDenied) {
@@ -479,7 +479,7 @@ func TestAnOutcomeIsStoredWhenTheStoreIsBack(t *testing.T) {
 			t.Errorf("a call with a key while the store is away: %s", got)
 		}
 		free := call("", `{}`)
-		free.Once = nil
+		free.IdempotencyKey = nil
 		if got := one.does(free); got != `{"n":2}` {
 			t.Errorf("a call without a key while the store is away: %s", got)
 		}

@@ -102,8 +102,8 @@ func (l *ledger) server(p *process) switchboard.Caller {
 			return switchboard.Result{JSON: []byte(`{"resultType":"input_required"}`)}, nil
 		}
 		l.mu.Lock()
-		l.executed[c.Once.Key]++
-		n := l.executed[c.Once.Key]
+		l.executed[c.IdempotencyKey.Key]++
+		n := l.executed[c.IdempotencyKey.Key]
 		l.mu.Unlock()
 		time.Sleep(d)
 		switch fate {
@@ -114,7 +114,7 @@ func (l *ledger) server(p *process) switchboard.Caller {
 		case "panics":
 			panic("oh")
 		}
-		return switchboard.Result{JSON: fmt.Appendf(nil, `{"%s":%d}`, c.Once.Key, n)}, nil
+		return switchboard.Result{JSON: fmt.Appendf(nil, `{"%s":%d}`, c.IdempotencyKey.Key, n)}, nil
 	})
 }
 
@@ -293,7 +293,7 @@ func checkHistory(t *testing.T, open func() store.Store) {
 				if ok && own.Code == switchboard.CodeStoreUnavailable { // this says nothing about the key
 					continue
 				}
-				op.Output = seen{string(r.JSON), r.Again != nil}
+				op.Output = seen{string(r.JSON), r.Repeated != nil}
 				mu.Lock()
 				history = append(history, op)
 				mu.Unlock()
@@ -322,8 +322,8 @@ func TestARedisThatDiesAndStopsUnderLoadLetsNothingBeExecutedTwice(t *testing.T)
 	s := switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		executed[c.Once.Key]++
-		return switchboard.Result{JSON: fmt.Appendf(nil, `{"%s":%d}`, c.Once.Key, len(executed))}, nil
+		executed[c.IdempotencyKey.Key]++
+		return switchboard.Result{JSON: fmt.Appendf(nil, `{"%s":%d}`, c.IdempotencyKey.Key, len(executed))}, nil
 	})
 	told := map[string]map[string]bool{} // by key
 	var calls, answered atomic.Int64

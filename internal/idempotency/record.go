@@ -79,7 +79,7 @@ func outcomeOf(c *switchboard.Call, sent bool, r switchboard.Result, err error) 
 	switch {
 	case err == nil && asksForInput(&r):
 		return nil
-	case err == nil && len(r.JSON) > MaxKept:
+	case err == nil && len(r.JSON) > MaxStoredResult:
 		out.Kind, out.Size = kindTooLarge, len(r.JSON)
 	case err == nil:
 		out.Kind, out.body = kindResult, r.JSON
@@ -116,13 +116,13 @@ func asksForInput(r *switchboard.Result) bool {
 func (r *keyRecord) replay() (switchboard.Result, error) {
 	switch r.Kind {
 	case kindResult:
-		return switchboard.Result{JSON: r.body, Moved: r.Moved, Again: &switchboard.Again{From: switchboard.GivenIdempotency, When: r.When}}, nil
+		return switchboard.Result{JSON: r.body, Moved: r.Moved, Repeated: &switchboard.Repeated{From: switchboard.GivenIdempotency, When: r.When}}, nil
 	case kindFailure:
 		return switchboard.Result{}, &switchboard.ServerError{Server: r.Server, Modern: r.Modern, Object: r.body}
 	case kindRefusal:
 		return switchboard.Result{}, &switchboard.Error{Code: r.Code, Text: r.Text, Hint: r.Hint, Cause: fmt.Errorf("this outcome was stored under the idempotency key at %s", r.When.Format(time.RFC3339))}
 	case kindTooLarge:
-		return switchboard.Result{}, switchboard.Refuse(switchboard.CodeResultInvalid, "the call with this idempotency key was executed, and its result was returned then; the result has %d bytes and is not stored, since at most %d bytes are, so it cannot be returned again", r.Size, MaxKept)
+		return switchboard.Result{}, switchboard.Refuse(switchboard.CodeResultInvalid, "the call with this idempotency key was executed, and its result was returned then; the result has %d bytes and is not stored, since at most %d bytes are, so it cannot be returned again", r.Size, MaxStoredResult)
 	}
 	return switchboard.Result{}, errOutcomeLost
 }

@@ -139,8 +139,8 @@ func (r *Ring) checkExpiry(p switchboard.Principal) error {
 	return e
 }
 
-// NextEnd returns when the next key expires after now; the zero time if none does.
-func (r *Ring) NextEnd(now time.Time) (next time.Time) {
+// NextExpiry returns when the next key expires after now; the zero time if none does.
+func (r *Ring) NextExpiry(now time.Time) (next time.Time) {
 	for _, end := range r.expiries {
 		if end.After(now) && (next.IsZero() || end.Before(next)) {
 			next = end

@@ -209,7 +209,7 @@ func TestAttack9AKeyEndsWhenItExpires(t *testing.T) {
 					t.Errorf("%s before its end: %v, want %q", time.Until(end), err, tt.code)
 				}
 			}
-			if next := r.NextEnd(time.Now()); !next.Equal(tt.next) {
+			if next := r.NextExpiry(time.Now()); !next.Equal(tt.next) {
 				t.Errorf("%s before its end, the next ends at %v, want %v", time.Until(end), next, tt.next)
 			}
 		}

@@ -25,13 +25,13 @@ type Mapping []Mapped
 
 // Mapped says what happened to one server.
 type Mapped struct {
-	Name string               `json:"name"`           // as the file spells it
-	ID   switchboard.ServerID `json:"id,omitempty"`   // "" where the server was left out
-	Note []string             `json:"note,omitempty"` // what was left out or changed, for people
+	Name  string               `json:"name"`           // as the file spells it
+	ID    switchboard.ServerID `json:"id,omitempty"`   // "" where the server was left out
+	Notes []string             `json:"note,omitempty"` // what was left out or changed, for people
 }
 
 func (m *Mapped) addNote(format string, args ...any) {
-	m.Note = append(m.Note, fmt.Sprintf(format, args...))
+	m.Notes = append(m.Notes, fmt.Sprintf(format, args...))
 }
 
 // Notes on a secret that other users of the machine can see. It is the choice of the user, and so no fault.
@@ -42,7 +42,7 @@ const (
 
 // addRemark adds a note, but only once: several reasons can lead to the same note.
 func (m *Mapped) addRemark(text string) {
-	if !slices.Contains(m.Note, text) {
+	if !slices.Contains(m.Notes, text) {
 		m.addNote("%s", text)
 	}
 }

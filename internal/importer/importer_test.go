@@ -55,7 +55,7 @@ func TestOtherProgramsFiles(t *testing.T) {
 func became(m importer.Mapping) string {
 	var b strings.Builder
 	for _, s := range m {
-		fmt.Fprintf(&b, "%q is %q %q\n", s.Name, s.ID, s.Note)
+		fmt.Fprintf(&b, "%q is %q %q\n", s.Name, s.ID, s.Notes)
 	}
 	return b.String()
 }

@@ -50,19 +50,19 @@ func Fits(s *surface.Surface) bool {
 func Fit(s, prev *surface.Surface) (*surface.Surface, error) {
 	withheld := s.Withheld()
 	for i := range slices.Backward(withheld) {
-		if less := slices.Delete(slices.Clone(withheld), i, i+1); Fits(s.With(s.Expanded(), less)) {
+		if less := slices.Delete(slices.Clone(withheld), i, i+1); Fits(s.WithExpanded(s.Expanded(), less)) {
 			withheld = less
 		}
 	}
 	for expanded := s.Expanded(); ; expanded = expanded[1:] {
-		if kept := s.With(expanded, withheld); Fits(kept) {
+		if kept := s.WithExpanded(expanded, withheld); Fits(kept) {
 			return kept, nil
 		}
 		if len(expanded) == 0 {
 			break
 		}
 	}
-	s = s.With(nil, nil)
+	s = s.WithExpanded(nil, nil)
 	all, sum := chargedEntries(s)
 	if prev != nil && prev.Budget() > 0 {
 		grown := slices.DeleteFunc(slices.Clone(all), func(c chargedEntry) bool {
@@ -74,7 +74,7 @@ func Fit(s, prev *surface.Surface) (*surface.Surface, error) {
 		for _, c := range grown {
 			withheld = append(withheld, c.Tool.ID)
 			if sum -= c.tokens; sum <= s.Budget() {
-				return s.With(nil, withheld), nil
+				return s.WithExpanded(nil, withheld), nil
 			}
 		}
 	}

@@ -26,8 +26,8 @@ const declareSchema = `{"type":"object","properties":{"required_capabilities":{"
 // exampleTask shows a model how to declare a task.
 const exampleTask = `{"required_capabilities":[{"verb":"search","resource":"internet"}]}`
 
-// Declaring returns DeclareTool as lists show it. Clients may declare requirements within the ceiling.
-func Declaring(ceiling []switchboard.Requirement) *switchboard.Tool {
+// DeclareDefinition returns DeclareTool as lists show it. Clients may declare requirements within the ceiling.
+func DeclareDefinition(ceiling []switchboard.Requirement) *switchboard.Tool {
 	text := "Binds you to a task, once: say which capabilities you need, and get the tools that serve them. You may ask for " + spellCeiling(ceiling) + "."
 	b := wire.AppendString([]byte(`{"name":"`+DeclareTool+`","description":`), text)
 	b = append(append(append(b, `,"inputSchema":`...), declareSchema...), `,`+AlwaysLoad+`}`...)
@@ -49,9 +49,9 @@ func spellCeiling(ceiling []switchboard.Requirement) string {
 	return strings.Join(rows, ", ")
 }
 
-// Declared reads the task that a client declares with these arguments, which were scanned as part of their message.
+// ParseDeclared reads the task that a client declares with these arguments, which were scanned as part of their message.
 // Within decides whether the client may declare it.
-func Declared(args []byte) (*switchboard.Task, error) {
+func ParseDeclared(args []byte) (*switchboard.Task, error) {
 	task := &switchboard.Task{ID: switchboard.DeclaredTask}
 	for name, raw := range wire.Members(args) {
 		switch name {
@@ -130,10 +130,10 @@ func parseRequirement(raw []byte) (r switchboard.Requirement, err error) {
 	return r, nil
 }
 
-// Within returns the task within the ceiling: each requirement matches a row with the same verb and with the same
+// LimitToCeiling returns the task within the ceiling: each requirement matches a row with the same verb and with the same
 // resource or one of its ancestors, and gets the row's constraints in addition. A requirement without a row, or a
 // budget larger than the given one, is refused with SB-TASK-002.
-func Within(task *switchboard.Task, ceiling []switchboard.Requirement, tax *switchboard.Taxonomy, budget int) (*switchboard.Task, error) {
+func LimitToCeiling(task *switchboard.Task, ceiling []switchboard.Requirement, tax *switchboard.Taxonomy, budget int) (*switchboard.Task, error) {
 	own := *task
 	own.Requirements = slices.Clone(task.Requirements)
 	if task.TokenBudget > budget {

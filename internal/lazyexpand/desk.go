@@ -23,10 +23,10 @@ const (
 
 // A Permit returns for each entry why the principal may not find or expand it now, nil if it may. The errors are
 // *switchboard.Error.
-type Permit func(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error
+type Authorizer func(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error
 
 // A Deed is an expansion or a collapse by a client, done or refused.
-type Deed struct {
+type ExpandEvent struct {
 	Action    string // expand or collapse
 	Group     string
 	Tools     []switchboard.ToolID // the tools that were expanded or collapsed, or that the refused request named
@@ -36,11 +36,11 @@ type Deed struct {
 
 // Options configure a Desk.
 type Options struct {
-	Permit Permit
+	Authorize Authorizer
 
 	// Record writes a receipt of a Deed on a run, and returns its id, if there is one; nil means that there are no
 	// receipts.
-	Record func(r *run.Run, did Deed) (receipt string)
+	Record func(r *run.Run, did ExpandEvent) (receipt string)
 
 	// Check returns a *switchboard.Error if the arguments obviously do not fit the tool's schema. nil checks nothing.
 	Check func(tool *switchboard.Tool, args []byte) error
@@ -67,16 +67,16 @@ type Reply struct {
 	// Defines are the entries with their definitions in the text.
 	Defines []surface.Entry
 
-	// Spent is the state of the budget for programs; nil if the request did not concern the budget.
-	Spent *Spent
+	// Budget is the state of the budget for programs; nil if the request did not concern the budget.
+	Budget *BudgetUse
 
 	// Inner, if set, is the tool to call with Arguments in place of the stub. Arguments is an object, nil for none.
 	Inner     *surface.Entry
 	Arguments []byte
 }
 
-// Spent is the state of a run's budget.
-type Spent struct {
+// BudgetUse is the state of a run's budget.
+type BudgetUse struct {
 	Budget int `json:"budget"`
 	Used   int `json:"used"`
 	Added  int `json:"added,omitempty"`
@@ -116,14 +116,14 @@ func (d *Desk) Serve(ctx context.Context, r *run.Run, stub surface.Entry, args [
 }
 
 // withReceipt calls do, and writes a receipt if it has changed something or was refused.
-func (d *Desk) withReceipt(ctx context.Context, r *run.Run, g groupView, a stubRequest, do func(context.Context, *run.Run, groupView, stubRequest, *Deed) (Reply, error)) (Reply, error) {
-	did := Deed{Action: a.action, Group: g.name}
+func (d *Desk) withReceipt(ctx context.Context, r *run.Run, g groupView, a stubRequest, do func(context.Context, *run.Run, groupView, stubRequest, *ExpandEvent) (Reply, error)) (Reply, error) {
+	did := ExpandEvent{Action: a.action, Group: g.name}
 	reply, err := do(ctx, r, g, a, &did)
 	refused := errors.As(err, &did.Err)
 	if d.Record == nil || !refused && (err != nil || len(did.Tools) == 0) {
 		return reply, err
 	}
-	return reply, switchboard.Receipted(err, d.Record(r, did))
+	return reply, switchboard.WithReceipt(err, d.Record(r, did))
 }
 
 // toolIDs returns the ids of the entries' tools.
@@ -208,7 +208,7 @@ func (g groupView) requestedMembers(a stubRequest) ([]surface.Entry, error) {
 
 // findable returns the entries that the principal may find now.
 func (d *Desk) findable(ctx context.Context, who switchboard.Principal, entries []surface.Entry) []surface.Entry {
-	denied := d.Permit(ctx, who, PhaseSearch, entries)
+	denied := d.Authorize(ctx, who, PhaseSearch, entries)
 	out := make([]surface.Entry, 0, len(entries))
 	for i, e := range entries {
 		if denied[i] == nil && !e.Withheld {
@@ -307,7 +307,7 @@ func (d *Desk) answerSearch(ctx context.Context, r *run.Run, g groupView, a stub
 func (d *Desk) findMembers(ctx context.Context, who switchboard.Principal, g groupView, query string, limit int) []surface.Entry {
 	// The index contains the tools that this client may see and no others, so hidden tools
 	// has no part in how its own tools are ranked.
-	index := g.surface.Keep(g.name, func() any {
+	index := g.surface.Memoize(g.name, func() any {
 		docs := make([]*search.Doc, len(g.members))
 		for i, e := range g.members {
 			docs[i] = d.Docs.Doc(e.Tool)
@@ -373,7 +373,7 @@ func bareName(name string) string {
 }
 
 // expandMembers adds definitions to the run's list: all of them, or none.
-func (d *Desk) expandMembers(ctx context.Context, r *run.Run, g groupView, a stubRequest, did *Deed) (Reply, error) {
+func (d *Desk) expandMembers(ctx context.Context, r *run.Run, g groupView, a stubRequest, did *ExpandEvent) (Reply, error) {
 	asked, err := g.requestedMembers(a)
 	if err != nil {
 		return Reply{}, err
@@ -399,7 +399,7 @@ func (d *Desk) expandMembers(ctx context.Context, r *run.Run, g groupView, a stu
 		return Reply{}, asRefusal(err)
 	}
 	did.Tools = toolIDs(x.added)
-	if spent := x.reply.Spent; spent.Added > 0 {
+	if spent := x.reply.Budget; spent.Added > 0 {
 		d.Log.Info("expanded", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "run", r.ID(),
 			"group", g.name, "tools", len(asked), "tokens", spent.Added, "used", spent.Used, "budget", spent.Budget)
 	}
@@ -438,14 +438,14 @@ func expandOn(s *surface.Surface, stubName string, names []string, lists bool) (
 	x := expansion{added: fresh, collapsed: plan.collapsed, reply: Reply{
 		Text:    expansionText(s, entries, fresh, plan, lists),
 		Defines: entries,
-		Spent:   &Spent{Budget: s.Budget(), Used: plan.used + plan.asked, Added: plan.asked, Freed: plan.freed},
+		Budget:  &BudgetUse{Budget: s.Budget(), Used: plan.used + plan.asked, Added: plan.asked, Freed: plan.freed},
 	}}
 	if len(fresh) > 0 {
 		expanded := slices.Clone(plan.remaining)
 		for _, e := range fresh {
 			expanded = append(expanded, surface.Expand(e.Tool.ID))
 		}
-		x.surface = s.With(expanded, s.Withheld())
+		x.surface = s.WithExpanded(expanded, s.Withheld())
 	}
 	return x, nil
 }
@@ -463,7 +463,7 @@ func (x *expansion) recordUse() {
 func (d *Desk) checkExpand(ctx context.Context, who switchboard.Principal, asked []surface.Entry, done string) error {
 	var names []string
 	var causes []error
-	for i, why := range d.Permit(ctx, who, PhaseExpand, asked) {
+	for i, why := range d.Authorize(ctx, who, PhaseExpand, asked) {
 		if why == nil {
 			continue
 		}
@@ -482,10 +482,10 @@ func (d *Desk) checkExpand(ctx context.Context, who switchboard.Principal, asked
 	}
 }
 
-// Permitted asks policy before a member is executed by its name or through its stub. Such a call means to expand the
+// AuthorizeCall asks policy before a member is executed by its name or through its stub. Such a call means to expand the
 // tool and then to call it, so a rule on either phase stops it. The error is SB-LAZY-002, or says that policy could
 // not be evaluated.
-func (d *Desk) Permitted(ctx context.Context, r *run.Run, e surface.Entry) error {
+func (d *Desk) AuthorizeCall(ctx context.Context, r *run.Run, e surface.Entry) error {
 	return d.checkExpand(ctx, r.Principal(), []surface.Entry{e}, "executed")
 }
 
@@ -519,9 +519,9 @@ func expansionText(s *surface.Surface, entries, fresh []surface.Entry, m expansi
 	return b.String()
 }
 
-// Bound returns the answer to a client that has just been bound. A client that does not list again learns its tools
+// BoundReply returns the answer to a client that has just been bound. A client that does not list again learns its tools
 // only from this answer.
-func Bound(s *surface.Surface) Reply {
+func BoundReply(s *surface.Surface) Reply {
 	all, used := chargedEntries(s)
 	var b strings.Builder
 	var defines []surface.Entry
@@ -537,11 +537,11 @@ func Bound(s *surface.Surface) Reply {
 		b.Write(c.Append(nil))
 	}
 	b.WriteByte(']')
-	return Reply{Text: b.String(), Defines: defines, Spent: &Spent{Budget: s.Budget(), Used: used}}
+	return Reply{Text: b.String(), Defines: defines, Budget: &BudgetUse{Budget: s.Budget(), Used: used}}
 }
 
 // collapseMembers removes definitions from the run's list.
-func (d *Desk) collapseMembers(ctx context.Context, r *run.Run, g groupView, a stubRequest, did *Deed) (Reply, error) {
+func (d *Desk) collapseMembers(ctx context.Context, r *run.Run, g groupView, a stubRequest, did *ExpandEvent) (Reply, error) {
 	if _, err := g.requestedMembers(a); err != nil {
 		return Reply{}, err
 	}
@@ -582,7 +582,7 @@ func collapseOn(s *surface.Surface, stubName string, a stubRequest) (collapse, e
 			freed += s.Cost(e.Name)
 		}
 	}
-	c.reply.Spent = &Spent{Budget: s.Budget(), Used: used - freed, Freed: freed}
+	c.reply.Budget = &BudgetUse{Budget: s.Budget(), Used: used - freed, Freed: freed}
 	if c.removed == nil {
 		c.reply.Text = fmt.Sprintf("none of that was expanded; %s of %s tokens are in use", formatNumber(used), formatNumber(s.Budget()))
 		return c, nil
@@ -590,7 +590,7 @@ func collapseOn(s *surface.Surface, stubName string, a stubRequest) (collapse, e
 	c.reply.Text = fmt.Sprintf("%s collapsed, which gives %s tokens back; %s of %s are in use",
 		countOf(len(c.removed), "tool"), formatNumber(freed), formatNumber(used-freed), formatNumber(s.Budget()))
 	remaining := slices.DeleteFunc(slices.Clone(s.Expanded()), func(x *surface.Expansion) bool { return slices.Contains(c.removed, x.Tool) })
-	c.surface = s.With(remaining, s.Withheld())
+	c.surface = s.WithExpanded(remaining, s.Withheld())
 	return c, nil
 }
 

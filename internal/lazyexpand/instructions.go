@@ -17,8 +17,8 @@ const (
 	maxNamed       = 30   // servers that the text names
 )
 
-// Words are the instructions that one server gives to models.
-type Words struct {
+// ServerInstructions are the instructions that one server gives to models.
+type ServerInstructions struct {
 	Server switchboard.ServerID
 	Text   string
 }
@@ -26,7 +26,7 @@ type Words struct {
 // Instructions returns the text that a model reads when its client connects: which servers are behind Switchboard,
 // how to reach them, and the servers' own instructions, as many as there is room for. Each is marked with its server.
 // count counts tokens; budget is the run's, 0 for none.
-func Instructions(servers, starting []switchboard.ServerID, groups []surface.Group, words []Words, budget int, count func([]byte) int) string {
+func Instructions(servers, starting []switchboard.ServerID, groups []surface.Group, words []ServerInstructions, budget int, count func([]byte) int) string {
 	room := maxInstruction
 	if budget > 0 {
 		room = min(room, budget/budgetShare)

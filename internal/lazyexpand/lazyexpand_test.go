@@ -44,7 +44,7 @@ func show(t testing.TB, prev *surface.Surface, budget int, collapse bool, lines 
 		selected = append(selected, decide.Selected{Tool: tool(id, tokens), Requirements: by})
 	}
 	in := surface.Input{Task: task, Selected: selected, Prev: prev, Budget: budget, CollapseOldest: collapse, Count: price}
-	in.Places, in.Groups = Plan(task, selected, func(switchboard.ServerID) []switchboard.Service { return nil }, price)
+	in.Memberships, in.Groups = Plan(task, selected, func(switchboard.ServerID) []switchboard.Service { return nil }, price)
 	return surface.New(in)
 }
 
@@ -55,7 +55,7 @@ func expanded(s *surface.Surface, names ...string) *surface.Surface {
 		e, _ := s.Lookup(n)
 		xs = append(xs, surface.Expand(e.Tool.ID))
 	}
-	return s.With(xs, nil)
+	return s.WithExpanded(xs, nil)
 }
 
 // usable returns the names that a client may call, without stubs.
@@ -109,10 +109,10 @@ func TestAToolWithAnEssentialRequirementIsNoMember(t *testing.T) {
 	task := &switchboard.Task{Requirements: []switchboard.Requirement{{OnDemand: true, Group: "g", Stub: "g_helper"}, {}}}
 	selected := []decide.Selected{{Tool: tool("a/both", 1), Requirements: []int{0, 1}}, {Tool: tool("a/one", 1), Requirements: []int{0}}}
 	places, groups := Plan(task, selected, func(switchboard.ServerID) []switchboard.Service { return nil }, price)
-	if want := []surface.Place{{}, {Group: "g", Service: "g"}}; !slices.Equal(places, want) || len(groups) != 1 {
+	if want := []surface.Membership{{}, {Group: "g", Service: "g"}}; !slices.Equal(places, want) || len(groups) != 1 {
 		t.Errorf("%+v, %d groups", places, len(groups))
 	}
-	if places, groups := Plan(task, selected[:1], nil, price); len(groups) != 0 || places[0] != (surface.Place{}) {
+	if places, groups := Plan(task, selected[:1], nil, price); len(groups) != 0 || places[0] != (surface.Membership{}) {
 		t.Errorf("a group without members has %d stubs", len(groups))
 	}
 }
@@ -212,7 +212,7 @@ func TestExpandedToolsStayBesideWithheldOnesWhenTheRunIsBoundAgain(t *testing.T)
 		t.Fatal(grown.Withheld(), err)
 	}
 	x, _ := grown.Lookup("x")
-	grown = grown.With([]*surface.Expansion{surface.Expand(x.Tool.ID)}, grown.Withheld())
+	grown = grown.WithExpanded([]*surface.Expansion{surface.Expand(x.Tool.ID)}, grown.Withheld())
 	for what, want := range map[string][]string{"*a/w 700": {"v", "x"}, "*a/w 400": {"v", "w", "x"}} {
 		again, err := Fit(show(t, grown, 1000, false, "*a/v 400", what, "a/x 200"), grown)
 		if err != nil || !slices.Equal(usable(again), want) {
@@ -275,16 +275,16 @@ func TestAnExpansionIsAFunctionOfTheSurfaceAndTheNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := toolIDs(x.added); len(got) != 1 || got[0].Name != "x" || len(x.reply.Defines) != 2 || x.reply.Spent.Added != 250 {
-			t.Errorf("added %v, %d definitions, %+v", got, len(x.reply.Defines), x.reply.Spent)
+		if got := toolIDs(x.added); len(got) != 1 || got[0].Name != "x" || len(x.reply.Defines) != 2 || x.reply.Budget.Added != 250 {
+			t.Errorf("added %v, %d definitions, %+v", got, len(x.reply.Defines), x.reply.Budget)
 		}
 		if len(s.Expanded()) != 1 || len(x.surface.Expanded()) != 2 {
 			t.Errorf("%d are expanded on the old surface, %d on the new one", len(s.Expanded()), len(x.surface.Expanded()))
 		}
 	}
 	x, err := expandOn(s, stub, []string{"y"}, true)
-	if err != nil || x.surface != nil || x.reply.Spent.Added != 0 {
-		t.Errorf("everything is expanded: a new surface %v, %+v, %v", x.surface != nil, x.reply.Spent, err)
+	if err != nil || x.surface != nil || x.reply.Budget.Added != 0 {
+		t.Errorf("everything is expanded: a new surface %v, %+v, %v", x.surface != nil, x.reply.Budget, err)
 	}
 	if _, err := expandOn(s, stub, []string{"z"}, true); err == nil || !strings.Contains(err.Error(), string(switchboard.CodeNotInGroup)) {
 		t.Errorf("a name outside of the group: %v", err)
@@ -454,7 +454,7 @@ func TestADeclaredRequirementMatchesACeilingRowAndGetsItsConstraints(t *testing.
 		{"search", "cloud", nil, 1001, "SB-TASK-002"},
 	} {
 		asked := &switchboard.Task{TokenBudget: tt.budget, Requirements: []switchboard.Requirement{{Verb: switchboard.Verb(tt.verb), Resource: switchboard.Resource(tt.resource), Constraints: tt.asks}}}
-		task, err := Within(asked, ceiling, tax, 1000)
+		task, err := LimitToCeiling(asked, ceiling, tax, 1000)
 		got := fmt.Sprint(err)
 		if err == nil {
 			got = fmt.Sprint(task.Requirements[0].Constraints)
@@ -471,7 +471,7 @@ func TestADeclaredRequirementMatchesACeilingRowAndGetsItsConstraints(t *testing.
 func TestADeclaredTaskHasALimitedNumberOfRequirements(t *testing.T) {
 	for n, ok := range map[int]bool{maxDeclared: true, maxDeclared + 1: false} {
 		args := `{"required_capabilities":[` + strings.TrimSuffix(strings.Repeat(`{"verb":"read","resource":"aws"},`, n), ",") + `]}`
-		if _, err := Declared([]byte(args)); (err == nil) != ok {
+		if _, err := ParseDeclared([]byte(args)); (err == nil) != ok {
 			t.Errorf("%d: %v", n, err)
 		}
 	}

@@ -31,11 +31,11 @@ func Fold(task *switchboard.Task) *switchboard.Task {
 // Plan returns the on-demand group of each selected tool, and the stub of each group with members. services returns
 // the split of a server's tools that its configuration defines; count counts the tokens of a stub. Both results are
 // nil if nothing is on demand.
-func Plan(task *switchboard.Task, selected []decide.Selected, services func(switchboard.ServerID) []switchboard.Service, count func(definition []byte) int) ([]surface.Place, []surface.Group) {
+func Plan(task *switchboard.Task, selected []decide.Selected, services func(switchboard.ServerID) []switchboard.Service, count func(definition []byte) int) ([]surface.Membership, []surface.Group) {
 	if !slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return r.OnDemand }) {
 		return nil, nil
 	}
-	places := make([]surface.Place, len(selected))
+	places := make([]surface.Membership, len(selected))
 	members := map[string][]int{} // by group: indexes into selected
 	var groups []*switchboard.Requirement
 	for i, s := range selected {
@@ -56,7 +56,7 @@ func Plan(task *switchboard.Task, selected []decide.Selected, services func(swit
 		}
 		split := assignServices(r.Group, ids, services)
 		for j, i := range members[r.Group] {
-			places[i] = surface.Place{Group: r.Group, Service: split[j]}
+			places[i] = surface.Membership{Group: r.Group, Service: split[j]}
 		}
 		out = append(out, surface.Group{ID: r.Group, Stub: r.Stub, Definition: stubDefinition(r.Group, r.Stub, split, count)})
 	}

@@ -32,7 +32,7 @@ func judged(t *testing.T, rules, x string) error {
 		t.Fatalf("%s: %v", rules, err)
 	}
 	tool := &switchboard.Tool{ID: switchboard.ToolID{Server: "brave", Name: "search"}, Definition: []byte(`{}`)}
-	v := p.Judge(t.Context(), &Question{
+	v := p.Judge(t.Context(), &CandidateQuestion{
 		Phase: PhaseCall, Requirement: &switchboard.Requirement{Verb: "search", Resource: "internet"}, Candidates: []*switchboard.Tool{tool},
 		Arguments: []byte(`{"x":` + x + `}`), Now: time.Unix(0, 0),
 	}).Verdicts[0]

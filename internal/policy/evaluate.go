@@ -201,7 +201,7 @@ func (e *Engine) JudgeInput(ctx context.Context, l *Layer, in *ast.Term, candida
 }
 
 // TraceLayers calls f for each layer, with a function that evaluates the layer for q under a tracer.
-func (p *Policy) TraceLayers(ctx context.Context, q *Question, f func(l *Layer, evaluate func(topdown.QueryTracer) error)) {
+func (p *Policy) TraceLayers(ctx context.Context, q *CandidateQuestion, f func(l *Layer, evaluate func(topdown.QueryTracer) error)) {
 	in, err := p.buildInput(q)
 	if err != nil {
 		return // no layer can be evaluated
@@ -382,7 +382,7 @@ func isCost(err error) bool {
 }
 
 // denyRest denies every candidate that is not denied yet, and every one denied with SB-POL-001.
-func (a *Answer) denyRest(kind Kind, err error) {
+func (a *Answer) denyRest(kind LayerKind, err error) {
 	why := &Denial{Code: switchboard.CodePolicyFailed, Layer: kind, Reasons: []string{err.Error()}, ownWords: wasStopped(err) || isCost(err)}
 	for i := range a.Verdicts {
 		if a.Verdicts[i].Denied == nil || a.Verdicts[i].Denied.Code == switchboard.CodeDenied {

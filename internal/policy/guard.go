@@ -14,10 +14,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Current returns the principal as the configuration knows it now, which may differ from the
+// CurrentPolicy returns the principal as the configuration knows it now, which may differ from the
 // principal in the request, and the policy of its tenant. Both belong to the same snapshot. An
 // error is a *switchboard.Error: the principal may call nothing.
-type Current func(switchboard.Principal) (switchboard.Principal, *Policy, error)
+type CurrentPolicy func(switchboard.Principal) (switchboard.Principal, *Policy, error)
 
 // A Ruling is policy's decision on one call.
 type Ruling struct {
@@ -35,13 +35,13 @@ type Ruling struct {
 }
 
 // A Note records a ruling of p on c at an instant. It must return quickly.
-type Note func(c *switchboard.Call, p *Policy, now time.Time, r Ruling)
+type RulingRecorder func(c *switchboard.Call, p *Policy, now time.Time, r Ruling)
 
 // Guard returns a Caller that asks the policy from current about each call. It refuses a call with
 // SB-CAP-001 if the principal may not even see the tool now, and with SB-POL-001 to 003 if this
 // call is denied. It carries out obligations or refuses the call. If note is not nil, it gets every
 // refusal and every ruling that a layer was asked for.
-func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
+func Guard(current CurrentPolicy, note RulingRecorder, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -56,7 +56,7 @@ func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller
 			c = &own
 		}
 		now := time.Now()
-		r := p.Rule(ctx, c, now)
+		r := p.JudgeCall(ctx, c, now)
 		if note != nil && (r.Asked || r.Err != nil) {
 			note(c, p, now, r)
 		}
@@ -64,7 +64,7 @@ func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller
 			return switchboard.Result{}, p.hideArguments(callJudge{p, c, now}.markLater(ctx, r.Err), c)
 		}
 		r.Obligations.Detect = union(r.Obligations.Detect, enforcedDetectors(c))
-		if r.Obligations.None() {
+		if r.Obligations.Empty() {
 			return next.Call(ctx, c)
 		}
 		return callUnderObligations(ctx, r.Obligations, c, log, next)
@@ -99,9 +99,9 @@ func (j callJudge) markLater(ctx context.Context, err error) error {
 		return err
 	}
 	for _, by := range laterDelays {
-		if j.policy.Rule(ctx, j.call, j.now.Add(by)).Err == nil {
+		if j.policy.JudgeCall(ctx, j.call, j.now.Add(by)).Err == nil {
 			told := *own
-			told.Later = true
+			told.ByTheClock = true
 			return &told
 		}
 	}
@@ -115,8 +115,8 @@ type callJudge struct {
 	now    time.Time
 }
 
-// Rule says whether the call may be made, and under which obligations. It does not carry them out.
-func (p *Policy) Rule(ctx context.Context, c *switchboard.Call, now time.Time) (r Ruling) {
+// JudgeCall says whether the call may be made, and under which obligations. It does not carry them out.
+func (p *Policy) JudgeCall(ctx context.Context, c *switchboard.Call, now time.Time) (r Ruling) {
 	if len(p.layers) == 0 {
 		return r
 	}
@@ -178,9 +178,9 @@ func refuseUnsupported(r Ruling) error {
 	return r.Err
 }
 
-// Judged returns a Judgment for a call that all layers must judge, for the requirement r of the
+// NewJudgment returns a Judgment for a call that all layers must judge, for the requirement r of the
 // task with these candidates.
-func Judged(task *switchboard.Task, r *switchboard.Requirement, candidates []*switchboard.Tool) *switchboard.Judgment {
+func NewJudgment(task *switchboard.Task, r *switchboard.Requirement, candidates []*switchboard.Tool) *switchboard.Judgment {
 	return &switchboard.Judgment{Requirement: r, Candidates: candidates, Memory: &judgmentMemory{task: task}}
 }
 
@@ -280,9 +280,9 @@ func (j callJudge) permitItem(ctx context.Context) (o switchboard.Obligations, e
 	return o, nil
 }
 
-// PermitAsk says whether the server of a call may ask its client something: nil, or an error of
+// JudgeQuestion says whether the server of a call may ask its client something: nil, or an error of
 // SB-POL-001 or 002. It asks every layer about the tool or item of the call, in the phase ask.
-func (p *Policy) PermitAsk(ctx context.Context, c *switchboard.Call, ask Ask, now time.Time) error {
+func (p *Policy) JudgeQuestion(ctx context.Context, c *switchboard.Call, ask ServerQuestion, now time.Time) error {
 	if len(p.layers) == 0 {
 		return nil
 	}
@@ -304,7 +304,7 @@ func (p *Policy) PermitAsk(ctx context.Context, c *switchboard.Call, ask Ask, no
 
 // questionAbout builds a question about the target of a call alone, and returns the index of the
 // candidate.
-func (j callJudge) questionAbout(judgment *switchboard.Judgment, phase Phase) (q Question, at int, err error) {
+func (j callJudge) questionAbout(judgment *switchboard.Judgment, phase Phase) (q CandidateQuestion, at int, err error) {
 	m, ok := judgment.Memory.(*judgmentMemory)
 	if !ok {
 		return q, -1, noSuchTool(errors.New("it was never judged"))
@@ -319,7 +319,7 @@ func (j callJudge) questionAbout(judgment *switchboard.Judgment, phase Phase) (q
 		item.Class, item.Trust, item.Version = judgment.Candidates[at].Class, judgment.Candidates[at].Trust, judgment.Candidates[at].Version
 	}
 	term, err := itemTerm(item, j.call.Item.Kind)
-	q = Question{
+	q = CandidateQuestion{
 		Phase: phase, Principal: j.call.Principal, Task: m.task, Requirement: judgment.Requirement, Now: j.now,
 		Candidates: []*switchboard.Tool{item}, Arguments: j.call.Item.Arguments, URI: j.call.Item.URI, terms: []*ast.Term{term},
 	}
@@ -336,7 +336,7 @@ func redaction(o *switchboard.Obligations) switchboard.Obligations {
 
 // verdictAt asks the layers and returns the verdict on the candidate at the index at. If at is
 // negative, the tool was not a candidate and is denied.
-func (p *Policy) verdictAt(ctx context.Context, q *Question, at int, ask func(layerView) bool) Verdict {
+func (p *Policy) verdictAt(ctx context.Context, q *CandidateQuestion, at int, ask func(layerView) bool) Verdict {
 	if at < 0 {
 		return Verdict{Denied: &Denial{Code: switchboard.CodeDenied, Reasons: []string{"it was no candidate"}}}
 	}

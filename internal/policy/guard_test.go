@@ -264,11 +264,11 @@ obligations[c.id] contains {"type": "enforce_timeout", "timeout": "3s"} if some 
 	for _, args := range []string{`{"path":"/w"}`, `{"path":"/w/noted"}`, `{"path":"/etc"}`, `{}`, `{"path":1e9999}`} {
 		g := newGate(of(t, "", rules, ""), `{}`)
 		call := g.bind(t, brave, args)
-		was := g.policy.Rule(t.Context(), call, monday)
+		was := g.policy.JudgeCall(t.Context(), call, monday)
 		again := *call
-		again.Judgments = []*switchboard.Judgment{policy.Judged(&switchboard.Task{ID: "browse"}, call.Judgments[0].Requirement, three)}
-		for name, p := range map[string]*policy.Policy{"the same": g.policy, "recalling": g.policy.Recalling()} {
-			now := p.Rule(t.Context(), &again, monday)
+		again.Judgments = []*switchboard.Judgment{policy.NewJudgment(&switchboard.Task{ID: "browse"}, call.Judgments[0].Requirement, three)}
+		for name, p := range map[string]*policy.Policy{"the same": g.policy, "recalling": g.policy.Memoized()} {
+			now := p.JudgeCall(t.Context(), &again, monday)
 			if !reflect.DeepEqual(now.Err, was.Err) || was.Err == nil && !reflect.DeepEqual(now.Obligations, was.Obligations) {
 				t.Errorf("%s, %s: it was %v %+v, and is %v %+v", args, name, was.Err, was.Obligations, now.Err, now.Obligations)
 			}
@@ -287,7 +287,7 @@ func TestAnItemIsAllowedIfAToolOfItsServerIs(t *testing.T) {
 	if _, err := g.caller.Call(t.Context(), &call); code(err) != switchboard.CodeDenied {
 		t.Errorf("an item of a vetoed server: %v", err)
 	}
-	if err := g.policy.Rule(t.Context(), &call, time.Now()).Err; code(err) != switchboard.CodeDenied {
+	if err := g.policy.JudgeCall(t.Context(), &call, time.Now()).Err; code(err) != switchboard.CodeDenied {
 		t.Errorf("a question outside calls: %v", err)
 	}
 }

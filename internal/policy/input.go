@@ -53,7 +53,7 @@ func effectiveMode(p switchboard.Principal, t *switchboard.Task) switchboard.Mod
 // task.
 type inputFrame struct{ tier, mode, principal, task, requirement *ast.Term }
 
-func newFrame(q *Question) *inputFrame {
+func newFrame(q *CandidateQuestion) *inputFrame {
 	return &inputFrame{
 		tier:        textTerm(q.Principal.Tier),
 		mode:        textTerm(effectiveMode(q.Principal, q.Task)),
@@ -63,7 +63,7 @@ func newFrame(q *Question) *inputFrame {
 	}
 }
 
-func taskID(q *Question) switchboard.TaskID {
+func taskID(q *CandidateQuestion) switchboard.TaskID {
 	if q.Task == nil {
 		return ""
 	}
@@ -71,7 +71,7 @@ func taskID(q *Question) switchboard.TaskID {
 }
 
 // buildInput builds the input document for q. It uses the terms of q if they exist.
-func (p *Policy) buildInput(q *Question) (*ast.Term, error) {
+func (p *Policy) buildInput(q *CandidateQuestion) (*ast.Term, error) {
 	terms := q.terms
 	if terms == nil {
 		terms = make([]*ast.Term, len(q.Candidates))
@@ -288,7 +288,7 @@ func enforcedConstraints(t *switchboard.Tool) (all []switchboard.Constraint) {
 func contractTerm(c *switchboard.Contract) *ast.Term {
 	sources := ast.NewObject()
 	fact := func(name string, f switchboard.Fact) *ast.Term {
-		if f.Said() {
+		if f.Stated() {
 			sources.Insert(ast.InternedTerm(name), objectTerm("source", textTerm(f.Source), "trusted", ast.InternedTerm(f.Trusted)))
 		}
 		return ast.InternedTerm(f.Holds)

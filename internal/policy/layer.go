@@ -24,17 +24,17 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Kind says which author a layer has.
-type Kind string
+// LayerKind says which author a layer has.
+type LayerKind string
 
 // The layers.
 const (
-	Operator Kind = "operator"
-	Tenant   Kind = "tenant"
+	Operator LayerKind = "operator"
+	Tenant   LayerKind = "tenant"
 )
 
 // rootRef returns the package of the layer's rules.
-func (k Kind) rootRef() ast.Ref {
+func (k LayerKind) rootRef() ast.Ref {
 	if k == Tenant {
 		return ast.MustParseRef("data.switchboard.tenant")
 	}
@@ -42,7 +42,7 @@ func (k Kind) rootRef() ast.Ref {
 }
 
 // owns reports whether ref, a package or a path of data, belongs to the layer.
-func (k Kind) owns(ref ast.Ref) bool {
+func (k LayerKind) owns(ref ast.Ref) bool {
 	tenants := Tenant.rootRef()
 	if k == Tenant {
 		return ref.HasPrefix(tenants)
@@ -63,7 +63,7 @@ var AnswerNames = []string{AnswerAllowed, AnswerDeny, AnswerObligations}
 // A Layer is a compiled set of rules with its data. It is immutable and safe for
 // concurrent use.
 type Layer struct {
-	kind     Kind
+	kind     LayerKind
 	digest   switchboard.Digest
 	compiler *ast.Compiler
 	store    storage.Store
@@ -88,7 +88,7 @@ type answerVariable struct {
 }
 
 // Kind returns the kind of the layer.
-func (l *Layer) Kind() Kind { return l.kind }
+func (l *Layer) Kind() LayerKind { return l.kind }
 
 // Rules returns the compiled rules, in the order of files and lines. They must not be modified.
 func (l *Layer) Rules() []*CompiledRule { return l.rules }
@@ -119,7 +119,7 @@ func IsTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }
 
 // Compile compiles the files of a layer without the tests among them. The error is Faults. A layer
 // without files allows nothing.
-func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
+func Compile(kind LayerKind, files []switchboard.PolicyFile) (*Layer, error) {
 	l, err := compileModules(kind, files, func(*ast.Module) {})
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func isTransposition(a, b string) bool {
 }
 
 // compileModules compiles the files of a layer after alter has changed each module.
-func compileModules(kind Kind, files []switchboard.PolicyFile, alter func(*ast.Module)) (*Layer, error) {
+func compileModules(kind LayerKind, files []switchboard.PolicyFile, alter func(*ast.Module)) (*Layer, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b switchboard.PolicyFile) int { return cmp.Compare(a.Path, b.Path) })
 	var faults switchboard.Faults
@@ -229,7 +229,7 @@ func NewCompiler() *ast.Compiler {
 
 // Parse parses one file of rules and checks that its package belongs to the layer. The error is of
 // package ast.
-func Parse(kind Kind, f switchboard.PolicyFile) (*ast.Module, error) {
+func Parse(kind LayerKind, f switchboard.PolicyFile) (*ast.Module, error) {
 	m, err := ast.ParseModuleWithOpts(f.Name, string(f.Data), ast.ParserOptions{Capabilities: Capabilities(), RegoVersion: ast.RegoV1})
 	if err != nil {
 		return nil, err
@@ -243,11 +243,11 @@ func Parse(kind Kind, f switchboard.PolicyFile) (*ast.Module, error) {
 	return m, nil
 }
 
-func packageOf(k Kind) string { return strings.TrimPrefix(k.rootRef().String(), "data.") }
+func packageOf(k LayerKind) string { return strings.TrimPrefix(k.rootRef().String(), "data.") }
 
 // answersQuery returns a query for all answers of the layer. An undefined answer becomes an empty
 // list, so that one query can have all of them.
-func answersQuery(kind Kind) ast.Body {
+func answersQuery(kind LayerKind) ast.Body {
 	var b strings.Builder
 	for _, name := range AnswerNames {
 		fmt.Fprintf(&b, "%s = [x | x := %s.%s]\n", name, kind.rootRef(), name)
@@ -283,7 +283,7 @@ func FaultsOf(file string, err error) switchboard.Faults {
 }
 
 // AddDataFile parses a data file and adds it to data.
-func AddDataFile(kind Kind, data map[string]any, f switchboard.PolicyFile) switchboard.Faults {
+func AddDataFile(kind LayerKind, data map[string]any, f switchboard.PolicyFile) switchboard.Faults {
 	fault := func(format string, args ...any) switchboard.Faults {
 		return switchboard.Faults{{File: f.Name, Text: fmt.Sprintf(format, args...)}}
 	}

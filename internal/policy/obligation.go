@@ -245,7 +245,7 @@ func rateMember(obj ast.Object) (switchboard.Rate, error) {
 		if !ok || !isInt || burst < 1 || burst > 1_000_000 {
 			return switchboard.Rate{}, fmt.Errorf("burst: want a number from 1 to 1000000")
 		}
-		if most := switchboard.MaxEarn / r.Every; burst > int(most) {
+		if most := switchboard.MaxRefill / r.Every; burst > int(most) {
 			return switchboard.Rate{}, fmt.Errorf("burst: at that rate %d calls take more than ten years to be earned; at most %d", burst, most)
 		}
 		r.Burst = burst

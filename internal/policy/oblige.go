@@ -94,7 +94,7 @@ func loggedAs(c *switchboard.Call) string {
 
 // addObligations adds more to all. The strictest of each kind counts.
 func addObligations(all *switchboard.Obligations, more switchboard.Obligations) {
-	if more.None() {
+	if more.Empty() {
 		return
 	}
 	if more.Approval != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 )
 
-// Only returns the parts of arguments that the paths name, in canonical form. A rule that reads
+// SelectArguments returns the parts of arguments that the paths name, in canonical form. A rule that reads
 // only these paths gives the same answer for both.
-func Only(arguments []byte, paths [][]string) ([]byte, error) {
+func SelectArguments(arguments []byte, paths [][]string) ([]byte, error) {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}

@@ -9,15 +9,15 @@ import (
 )
 
 // An Asked is a tool to find or to expand, with the judgments of its selection.
-type Asked struct {
+type ToolToShow struct {
 	Tool      *switchboard.Tool
 	Judgments []*switchboard.Judgment
 }
 
-// Permit returns for each tool why it may not be shown in the phase now; nil if it may. It asks
+// DenyShowing returns for each tool why it may not be shown in the phase now; nil if it may. It asks
 // again the layers that can answer differently from the selection, once for each requirement, about
 // the tools in asked that the requirement selected.
-func (p *Policy) Permit(ctx context.Context, phase Phase, who switchboard.Principal, asked []Asked, now time.Time) []*Denial {
+func (p *Policy) DenyShowing(ctx context.Context, phase Phase, who switchboard.Principal, asked []ToolToShow, now time.Time) []*Denial {
 	denied := make([]*Denial, len(asked))
 	if len(p.layers) == 0 {
 		return denied
@@ -42,7 +42,7 @@ func (p *Policy) Permit(ctx context.Context, phase Phase, who switchboard.Princi
 			}
 			ask = mayChange
 		}
-		q := Question{Phase: phase, Principal: who, Requirement: j.Requirement, Now: now}
+		q := CandidateQuestion{Phase: phase, Principal: who, Requirement: j.Requirement, Now: now}
 		if ok {
 			q.Task = m.task
 		}

@@ -15,8 +15,8 @@ func TestAToolThatOneOfItsRequirementsDeniesIsNotPermitted(t *testing.T) {
 	one, two := tool("a/one"), tool("a/two")
 	who := ask(policy.PhaseExpand, "").Principal
 	task := &switchboard.Task{ID: "browse"}
-	read := policy.Judged(task, &switchboard.Requirement{Verb: "read", Resource: "aws"}, []*switchboard.Tool{one, two})
-	write := policy.Judged(task, &switchboard.Requirement{Verb: "write", Resource: "aws"}, []*switchboard.Tool{two})
+	read := policy.NewJudgment(task, &switchboard.Requirement{Verb: "read", Resource: "aws"}, []*switchboard.Tool{one, two})
+	write := policy.NewJudgment(task, &switchboard.Requirement{Verb: "write", Resource: "aws"}, []*switchboard.Tool{two})
 	for name, tt := range map[string]struct {
 		phase policy.Phase
 		by    []*switchboard.Judgment
@@ -29,7 +29,7 @@ func TestAToolThatOneOfItsRequirementsDeniesIsNotPermitted(t *testing.T) {
 		"what was never judged":   {policy.PhaseExpand, nil, switchboard.CodeDenied},
 		"what another has judged": {policy.PhaseExpand, []*switchboard.Judgment{{Requirement: read.Requirement}}, switchboard.CodePolicyFailed},
 	} {
-		denied := p.Permit(t.Context(), tt.phase, who, []policy.Asked{{Tool: two, Judgments: tt.by}, {Tool: one, Judgments: []*switchboard.Judgment{read}}}, monday)
+		denied := p.DenyShowing(t.Context(), tt.phase, who, []policy.ToolToShow{{Tool: two, Judgments: tt.by}, {Tool: one, Judgments: []*switchboard.Judgment{read}}}, monday)
 		if denied[1] != nil {
 			t.Errorf("%s: the other tool: %v", name, denied[1])
 		}

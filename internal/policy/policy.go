@@ -83,8 +83,8 @@ type layerView struct {
 	readsURI  bool       // see Policy.ReadsURI
 }
 
-// New returns the policy of a tenant. A nil layer is left out.
-func (e *Engine) New(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, error) {
+// NewPolicy returns the policy of a tenant. A nil layer is left out.
+func (e *Engine) NewPolicy(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, error) {
 	word := t.Policy
 	if word == nil {
 		word = []byte("{}")
@@ -145,8 +145,8 @@ func isPrefix(from, to []string) bool {
 	return len(from) <= len(to) && slices.Equal(from, to[:len(from)])
 }
 
-// A Question asks policy about candidates.
-type Question struct {
+// A CandidateQuestion asks policy about candidates.
+type CandidateQuestion struct {
 	Phase       Phase
 	Principal   switchboard.Principal
 	Task        *switchboard.Task
@@ -160,7 +160,7 @@ type Question struct {
 	URI       string
 
 	// Ask is the question of the call's server to its client, in the phase ask.
-	Ask *Ask
+	Ask *ServerQuestion
 
 	terms []*ast.Term // of Candidates; nil means that they are made when needed
 	frame *inputFrame // nil means that it is made when needed
@@ -168,13 +168,13 @@ type Question struct {
 
 // An Ask is one question of a server to its client: elicitation/create, sampling/createMessage or
 // roots/list, with its params.
-type Ask struct {
+type ServerQuestion struct {
 	Method string
 	Params []byte
 }
 
 // concernsCall reports whether the question is about one call, and not about a selection.
-func (q *Question) concernsCall() bool {
+func (q *CandidateQuestion) concernsCall() bool {
 	return q.Phase == PhaseCall || q.Phase == PhaseApprove || q.Phase == PhaseAsk
 }
 
@@ -201,7 +201,7 @@ type Denial struct {
 	// Code is SB-POL-001 if a layer denies, SB-POL-002 if a layer could not be evaluated, and
 	// SB-POL-003 if a layer asks for an obligation that is not known.
 	Code    switchboard.Code
-	Layer   Kind
+	Layer   LayerKind
 	Reasons []string // sorted
 
 	// ownWords says that Switchboard wrote the reason itself, so that it repeats nothing of a call's
@@ -234,12 +234,12 @@ func (d *Denial) String() string {
 }
 
 // Judge asks every layer. It always answers: a candidate that cannot be judged is denied.
-func (p *Policy) Judge(ctx context.Context, q *Question) *Answer {
+func (p *Policy) Judge(ctx context.Context, q *CandidateQuestion) *Answer {
 	return p.judgeLayers(ctx, q, func(layerView) bool { return true })
 }
 
 // judgeLayers asks the layers that ask selects.
-func (p *Policy) judgeLayers(ctx context.Context, q *Question, ask func(layerView) bool) *Answer {
+func (p *Policy) judgeLayers(ctx context.Context, q *CandidateQuestion, ask func(layerView) bool) *Answer {
 	a := &Answer{Verdicts: make([]Verdict, len(q.Candidates))}
 	if len(q.Candidates) == 0 || !slices.ContainsFunc(p.layers, ask) {
 		return a
@@ -275,7 +275,7 @@ func (p *Policy) judgeLayers(ctx context.Context, q *Question, ask func(layerVie
 // judgeOneByOne asks a layer about one candidate after another, because one of them makes the layer
 // fail. It is used for layers that judge each candidate alone: a tool of one server must not remove
 // the tools of others.
-func (p *Policy) judgeOneByOne(ctx context.Context, v layerView, q *Question, a *Answer) {
+func (p *Policy) judgeOneByOne(ctx context.Context, v layerView, q *CandidateQuestion, a *Answer) {
 	for i, c := range q.Candidates {
 		one := *q
 		one.Candidates, one.terms = []*switchboard.Tool{c}, nil

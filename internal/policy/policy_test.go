@@ -47,7 +47,7 @@ func init() {
 }
 
 // source returns the file of a layer, with the package line added unless rules begin with one.
-func source(kind policy.Kind, text string) switchboard.PolicyFile {
+func source(kind policy.LayerKind, text string) switchboard.PolicyFile {
 	if !strings.Contains(text, "package ") {
 		pkg := "package switchboard\n"
 		if kind == policy.Tenant {
@@ -58,7 +58,7 @@ func source(kind policy.Kind, text string) switchboard.PolicyFile {
 	return switchboard.PolicyFile{Name: "policies/test.rego", Path: "test.rego", Data: []byte(text)}
 }
 
-func layer(t testing.TB, kind policy.Kind, text string) *policy.Layer {
+func layer(t testing.TB, kind policy.LayerKind, text string) *policy.Layer {
 	t.Helper()
 	l, err := policy.Compile(kind, []switchboard.PolicyFile{source(kind, text)})
 	if err != nil {
@@ -75,22 +75,22 @@ func of(t testing.TB, word, operator, tenant string) *policy.Policy {
 	var layers [2]*policy.Layer
 	for i, text := range []string{operator, tenant} {
 		if text != "" {
-			layers[i] = layer(t, []policy.Kind{policy.Operator, policy.Tenant}[i], text)
+			layers[i] = layer(t, []policy.LayerKind{policy.Operator, policy.Tenant}[i], text)
 		}
 	}
 	who := &switchboard.Tenant{ID: "acme"}
 	if word != "" {
 		who.Policy = []byte(word)
 	}
-	p, err := engine.New(who, layers[0], layers[1])
+	p, err := engine.NewPolicy(who, layers[0], layers[1])
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func ask(phase policy.Phase, args string, candidates ...*switchboard.Tool) *policy.Question {
-	return &policy.Question{
+func ask(phase policy.Phase, args string, candidates ...*switchboard.Tool) *policy.CandidateQuestion {
+	return &policy.CandidateQuestion{
 		Phase:       phase,
 		Principal:   switchboard.Principal{Tenant: "acme", ID: "ann", Auth: switchboard.AuthAPIKey, Tier: "pro", Roles: []string{"analyst"}},
 		Task:        &switchboard.Task{ID: "browse"},
@@ -102,7 +102,7 @@ func ask(phase policy.Phase, args string, candidates ...*switchboard.Tool) *poli
 }
 
 // allowed lists the candidates that are not denied.
-func allowed(q *policy.Question, a *policy.Answer) string {
+func allowed(q *policy.CandidateQuestion, a *policy.Answer) string {
 	var ids []string
 	for i, v := range a.Verdicts {
 		if v.Denied == nil {
@@ -199,7 +199,7 @@ func TestALayerThatCannotBeEvaluatedDenies(t *testing.T) {
 			if name == "it loops" {
 				engine = hasty
 			}
-			p, err := engine.New(&switchboard.Tenant{ID: "acme"}, l, nil)
+			p, err := engine.NewPolicy(&switchboard.Tenant{ID: "acme"}, l, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -241,7 +241,7 @@ func TestAnAnswerOfAWrongTypeIsAFaultOfItsRule(t *testing.T) {
 // its time limit.
 func TestARuleThatIteratesTooLongIsStopped(t *testing.T) {
 	e := policy.NewEngine(30*time.Millisecond, 1)
-	p, err := e.New(&switchboard.Tenant{ID: "acme"}, layer(t, policy.Operator, allowAll+`deny["x/y"] contains "n" if {
+	p, err := e.NewPolicy(&switchboard.Tenant{ID: "acme"}, layer(t, policy.Operator, allowAll+`deny["x/y"] contains "n" if {
 	some a in input.call.arguments.n
 	some b in input.call.arguments.n
 	some c in input.call.arguments.n
@@ -310,7 +310,7 @@ func TestDataFilesAreReadAndStayWithinTheirLayer(t *testing.T) {
 	}
 	rules := source(policy.Operator, `allowed_tools contains id if some id in data.lists.good`)
 	for name, tt := range map[string]struct {
-		kind  policy.Kind
+		kind  policy.LayerKind
 		files []switchboard.PolicyFile
 		says  string
 	}{

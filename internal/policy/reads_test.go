@@ -23,7 +23,7 @@ func compiled(t testing.TB, word, text string) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return testEngine.New(&switchboard.Tenant{ID: "acme", Policy: []byte(word)}, l, nil)
+	return testEngine.NewPolicy(&switchboard.Tenant{ID: "acme", Policy: []byte(word)}, l, nil)
 }
 
 var testEngine = NewEngine(10*time.Second, 0)
@@ -202,20 +202,20 @@ func TestARememberedAnswerEqualsANewOne(t *testing.T) {
 			for _, args := range []string{`{"n":3,"s":"a"}`, `{"n":4,"s":"b"}`, `{"s":1}`, `{}`} {
 				for _, now := range []time.Time{morning, morning.Add(3 * time.Hour)} {
 					call := &switchboard.Call{Principal: who, Tool: c.Tool, Judgments: []*switchboard.Judgment{c.Judgment}, Params: []byte(`{"arguments":` + args + `}`)}
-					ruling := p.Rule(context.Background(), call, now)
+					ruling := p.JudgeCall(context.Background(), call, now)
 					got, gotErr := ruling.Obligations, ruling.Err
 					want, wantErr := always(p, c, args, who, task, need, now)
 					asked++
 					if wantErr {
 						refused++
 					}
-					kept, err := Only([]byte(args), p.Arguments())
+					kept, err := SelectArguments([]byte(args), p.Arguments())
 					if err != nil {
 						t.Fatal(err)
 					}
 					late := *call
-					late.Judgments, late.Params = []*switchboard.Judgment{Judged(task, need, c.Judgment.Candidates)}, fmt.Appendf(nil, `{"arguments":%s}`, kept)
-					if r := p.Rule(context.Background(), &late, now); fmt.Sprint(r.Err) != fmt.Sprint(gotErr) || gotErr == nil && fmt.Sprint(r.Obligations) != fmt.Sprint(got) {
+					late.Judgments, late.Params = []*switchboard.Judgment{NewJudgment(task, need, c.Judgment.Candidates)}, fmt.Appendf(nil, `{"arguments":%s}`, kept)
+					if r := p.JudgeCall(context.Background(), &late, now); fmt.Sprint(r.Err) != fmt.Sprint(gotErr) || gotErr == nil && fmt.Sprint(r.Obligations) != fmt.Sprint(got) {
 						t.Fatalf("%s at %s with %s: it was %+v %v, and of %s it is %+v %v later\n%s", c.Tool.ID, now, args, got, gotErr, kept, r.Obligations, r.Err, text)
 					}
 					if (gotErr != nil) != wantErr || gotErr == nil && fmt.Sprint(got) != fmt.Sprint(want) {
@@ -233,7 +233,7 @@ func TestARememberedAnswerEqualsANewOne(t *testing.T) {
 
 // always asks about all candidates: whether they are listed, and whether the call may be made.
 func always(p *Policy, c decide.Candidate, args string, who switchboard.Principal, task *switchboard.Task, need *switchboard.Requirement, now time.Time) (o switchboard.Obligations, refused bool) {
-	q := &Question{Phase: PhaseList, Principal: who, Task: task, Requirement: need, Candidates: c.Judgment.Candidates, Now: now}
+	q := &CandidateQuestion{Phase: PhaseList, Principal: who, Task: task, Requirement: need, Candidates: c.Judgment.Candidates, Now: now}
 	at := -1
 	for i, t := range q.Candidates {
 		if t == c.Tool {

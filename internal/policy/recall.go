@@ -16,7 +16,7 @@ import (
 // An answerMemo remembers the answers of layers. It is for callers that ask the same question for
 // many principals, tasks and instants.
 type answerMemo struct {
-	parts   map[Kind][]layerPart
+	parts   map[LayerKind][]layerPart
 	answers map[string]*rawAnswer
 }
 
@@ -28,12 +28,12 @@ type layerPart struct {
 	dependsOn inputSet
 }
 
-// Recalling returns a Policy that answers as p does, but asks each part of a layer only once for
+// Memoized returns a Policy that answers as p does, but asks each part of a layer only once for
 // all questions that are equal in everything the part reads. It is for replays of decisions: for
 // one goroutine and for tools that do not change. It forgets only answers that depend on the clock.
-func (p *Policy) Recalling() *Policy {
+func (p *Policy) Memoized() *Policy {
 	own := *p
-	own.memo = &answerMemo{parts: map[Kind][]layerPart{}, answers: map[string]*rawAnswer{}}
+	own.memo = &answerMemo{parts: map[LayerKind][]layerPart{}, answers: map[string]*rawAnswer{}}
 	for _, v := range p.layers {
 		own.memo.parts[v.kind] = v.splitParts(p.settings.Value)
 	}
@@ -123,7 +123,7 @@ func (r *CompiledRule) pieceAnswer() (answer string) {
 // compileApart compiles the files of a layer so that each rule of an answer can be asked alone. It
 // returns nil if an answer is not simply the union of its rules. The second names are invisible to
 // other rules: a rule that reads a whole package would read itself, which does not compile.
-func compileApart(kind Kind, files []switchboard.PolicyFile) *Layer {
+func compileApart(kind LayerKind, files []switchboard.PolicyFile) *Layer {
 	n, apart := 0, true
 	l, err := compileModules(kind, files, func(m *ast.Module) {
 		for _, name := range AnswerNames {
@@ -154,7 +154,7 @@ func compileApart(kind Kind, files []switchboard.PolicyFile) *Layer {
 }
 
 // askLayer asks one layer, or recalls its answer.
-func (p *Policy) askLayer(ctx context.Context, v layerView, in *ast.Term, q *Question) (*rawAnswer, error) {
+func (p *Policy) askLayer(ctx context.Context, v layerView, in *ast.Term, q *CandidateQuestion) (*rawAnswer, error) {
 	if p.memo == nil {
 		return p.engine.eval(ctx, p.share, v, in, q.Now)
 	}
@@ -176,7 +176,7 @@ func (p *Policy) askLayer(ctx context.Context, v layerView, in *ast.Term, q *Que
 	return all, nil
 }
 
-func (p *Policy) askPart(ctx context.Context, of layerPart, in *ast.Term, q *Question) (*rawAnswer, error) {
+func (p *Policy) askPart(ctx context.Context, of layerPart, in *ast.Term, q *CandidateQuestion) (*rawAnswer, error) {
 	lasting := of.dependsOn&(readsClock|readsAll) == 0 // otherwise the same question is unlikely to come again
 	var key string
 	if lasting {
@@ -193,7 +193,7 @@ func (p *Policy) askPart(ctx context.Context, of layerPart, in *ast.Term, q *Que
 }
 
 // evalLayer evaluates a layer. It builds the input if in is nil.
-func (p *Policy) evalLayer(ctx context.Context, v layerView, in *ast.Term, q *Question) (*rawAnswer, error) {
+func (p *Policy) evalLayer(ctx context.Context, v layerView, in *ast.Term, q *CandidateQuestion) (*rawAnswer, error) {
 	if in == nil {
 		var err error
 		if in, err = p.buildInput(q); err != nil {
@@ -204,7 +204,7 @@ func (p *Policy) evalLayer(ctx context.Context, v layerView, in *ast.Term, q *Qu
 }
 
 // memoKey returns a key of everything in q that the part can read.
-func (of *layerPart) memoKey(q *Question) string {
+func (of *layerPart) memoKey(q *CandidateQuestion) string {
 	var b strings.Builder
 	r, who := q.Requirement, &q.Principal
 	fmt.Fprintf(&b, "%s %q %q %q %q ", of.name, r.Verb, r.Resource, r.Constraints, r.Tools)

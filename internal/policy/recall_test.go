@@ -83,41 +83,41 @@ func TestARecalledAnswerEqualsANewOne(t *testing.T) {
 		if err != nil {
 			t.Skip(err) // rules that conflict
 		}
-		p, err := testEngine.New(&switchboard.Tenant{ID: "acme", Policy: []byte(`{"on":true}`)}, layer, nil)
+		p, err := testEngine.NewPolicy(&switchboard.Tenant{ID: "acme", Policy: []byte(`{"on":true}`)}, layer, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		recalling := p.Recalling()
+		recalling := p.Memoized()
 		if len(recalling.memo.parts[Operator]) > 1 {
 			cut++
 		}
-		base := Question{
+		base := CandidateQuestion{
 			Phase: PhaseSelect, Task: &switchboard.Task{ID: "t"}, Requirement: &switchboard.Requirement{Verb: "read", Resource: "fs"}, Candidates: tools,
 			Principal: switchboard.Principal{Tenant: "acme", ID: "ann", Auth: switchboard.AuthLocal}, Now: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC),
 		}
-		for _, change := range []func(q *Question){
-			func(*Question) {},
-			func(q *Question) { q.Principal.ID = "bob" },
-			func(q *Question) { q.Principal.Auth = switchboard.AuthAPIKey },
-			func(q *Question) { q.Principal.Roles = []string{"admin"} },
-			func(q *Question) { q.Principal.Tier = "pro" },
-			func(q *Question) { q.Principal.Mode = switchboard.Observe },
-			func(q *Question) { q.Task = &switchboard.Task{ID: "t", Mode: switchboard.Observe} },
-			func(q *Question) { q.Task = &switchboard.Task{ID: "u"} },
-			func(q *Question) { q.Principal.ID, q.Task = "bob", &switchboard.Task{ID: "u"} },
-			func(q *Question) { q.Now = q.Now.Add(time.Hour) },
-			func(q *Question) { q.Phase = PhaseCall; q.Arguments = []byte(`{"path":"x"}`) },
-			func(q *Question) { q.Phase = PhaseCall; q.Arguments = []byte(`{"path":"y"}`) },
-			func(q *Question) { q.Phase = PhaseCall; q.Arguments = []byte(`{"path":1e9999}`) },
-			func(q *Question) { q.Phase = PhaseCall; q.Arguments = []byte(`{}`) },
-			func(q *Question) { q.Phase = PhaseCall },
-			func(q *Question) { q.Phase = PhaseList },
-			func(q *Question) { q.Requirement = &switchboard.Requirement{Verb: "write", Resource: "fs"} },
-			func(q *Question) {
+		for _, change := range []func(q *CandidateQuestion){
+			func(*CandidateQuestion) {},
+			func(q *CandidateQuestion) { q.Principal.ID = "bob" },
+			func(q *CandidateQuestion) { q.Principal.Auth = switchboard.AuthAPIKey },
+			func(q *CandidateQuestion) { q.Principal.Roles = []string{"admin"} },
+			func(q *CandidateQuestion) { q.Principal.Tier = "pro" },
+			func(q *CandidateQuestion) { q.Principal.Mode = switchboard.Observe },
+			func(q *CandidateQuestion) { q.Task = &switchboard.Task{ID: "t", Mode: switchboard.Observe} },
+			func(q *CandidateQuestion) { q.Task = &switchboard.Task{ID: "u"} },
+			func(q *CandidateQuestion) { q.Principal.ID, q.Task = "bob", &switchboard.Task{ID: "u"} },
+			func(q *CandidateQuestion) { q.Now = q.Now.Add(time.Hour) },
+			func(q *CandidateQuestion) { q.Phase = PhaseCall; q.Arguments = []byte(`{"path":"x"}`) },
+			func(q *CandidateQuestion) { q.Phase = PhaseCall; q.Arguments = []byte(`{"path":"y"}`) },
+			func(q *CandidateQuestion) { q.Phase = PhaseCall; q.Arguments = []byte(`{"path":1e9999}`) },
+			func(q *CandidateQuestion) { q.Phase = PhaseCall; q.Arguments = []byte(`{}`) },
+			func(q *CandidateQuestion) { q.Phase = PhaseCall },
+			func(q *CandidateQuestion) { q.Phase = PhaseList },
+			func(q *CandidateQuestion) { q.Requirement = &switchboard.Requirement{Verb: "write", Resource: "fs"} },
+			func(q *CandidateQuestion) {
 				q.Requirement = &switchboard.Requirement{Verb: "read", Resource: "fs", Constraints: []switchboard.Constraint{"readonly"}}
 			},
-			func(q *Question) { q.Candidates = tools[:1] },
-			func(q *Question) { q.Candidates = tools[1:] },
+			func(q *CandidateQuestion) { q.Candidates = tools[:1] },
+			func(q *CandidateQuestion) { q.Candidates = tools[1:] },
 		} {
 			q := base
 			change(&q)
@@ -152,10 +152,10 @@ func TestAQuestionThatIsEqualForAPartIsAskedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p = p.Recalling()
+		p = p.Memoized()
 		for who := range 10 {
 			for task := range 5 {
-				p.Judge(t.Context(), &Question{
+				p.Judge(t.Context(), &CandidateQuestion{
 					Phase: PhaseSelect, Task: &switchboard.Task{ID: switchboard.TaskID(fmt.Sprint(task))}, Requirement: &switchboard.Requirement{Verb: "read", Resource: "fs"},
 					Candidates: []*switchboard.Tool{{ID: switchboard.ToolID{Server: "a", Name: "x"}}},
 					Principal:  switchboard.Principal{Tenant: "acme", ID: fmt.Sprint(who)}, Now: time.Unix(int64(who*5+task), 0),
@@ -185,7 +185,7 @@ func TestALayerIsDividedOnlyIfItsAnswersAreUnions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := len(p.Recalling().memo.parts[Operator]); got != want {
+		if got := len(p.Memoized().memo.parts[Operator]); got != want {
 			t.Errorf("%s\nis divided into %d, want %d", rules, got, want)
 		}
 	}

@@ -37,7 +37,7 @@ func (s *policyStage) Apply(ctx context.Context, dq *decide.Question, in []decid
 	for i, c := range in {
 		tools[i] = c.Tool
 	}
-	q := Question{
+	q := CandidateQuestion{
 		Phase: PhaseSelect, Principal: dq.Principal, Task: dq.Task, Requirement: dq.Requirement,
 		Candidates: tools, Now: dq.Now, terms: s.terms(tools),
 	}
@@ -107,7 +107,7 @@ type judgmentMemory struct {
 
 // judgeSelection asks which candidates may be selected and may also be listed, and remembers the
 // obligations.
-func (m *judgmentMemory) judgeSelection(ctx context.Context, q *Question) []*Denial {
+func (m *judgmentMemory) judgeSelection(ctx context.Context, q *CandidateQuestion) []*Denial {
 	denied := make([]*Denial, len(q.Candidates))
 	keep := func(a *Answer) {
 		for i := range a.Verdicts {
@@ -125,7 +125,7 @@ func (m *judgmentMemory) judgeSelection(ctx context.Context, q *Question) []*Den
 	lasting := p.judgeLayers(ctx, q, func(v layerView) bool { return v.reads == 0 })
 	keep(lasting)
 	for i := range lasting.Verdicts {
-		if !lasting.Verdicts[i].Obligations.None() {
+		if !lasting.Verdicts[i].Obligations.Empty() {
 			m.lastingObligations = make([]switchboard.Obligations, len(q.Candidates))
 			for i := range lasting.Verdicts {
 				m.lastingObligations[i] = lasting.Verdicts[i].Obligations
@@ -167,8 +167,8 @@ func samePrincipal(a, b *switchboard.Principal) bool {
 
 // rebuildQuestion rebuilds a question from memory. If every layer judges each candidate alone, the
 // question is about tool only, else about all candidates. It also returns the index of tool.
-func (m *judgmentMemory) rebuildQuestion(p *Policy, j *switchboard.Judgment, tool *switchboard.Tool, phase Phase, who switchboard.Principal, now time.Time) (q Question, at int) {
-	q = Question{Phase: phase, Principal: who, Task: m.task, Requirement: j.Requirement, Candidates: j.Candidates, Now: now, terms: m.terms}
+func (m *judgmentMemory) rebuildQuestion(p *Policy, j *switchboard.Judgment, tool *switchboard.Tool, phase Phase, who switchboard.Principal, now time.Time) (q CandidateQuestion, at int) {
+	q = CandidateQuestion{Phase: phase, Principal: who, Task: m.task, Requirement: j.Requirement, Candidates: j.Candidates, Now: now, terms: m.terms}
 	if m.matches(p, who) {
 		q.frame = m.frame
 	}

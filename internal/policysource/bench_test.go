@@ -31,7 +31,7 @@ func BenchmarkSettings(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := policy.NewEngine(time.Minute, 0).New(&switchboard.Tenant{ID: "acme", Policy: []byte(allSettings)}, operator, nil)
+	p, err := policy.NewEngine(time.Minute, 0).NewPolicy(&switchboard.Tenant{ID: "acme", Policy: []byte(allSettings)}, operator, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func BenchmarkSettings(b *testing.B) {
 	}
 	for _, phase := range []policy.Phase{policy.PhaseSelect, policy.PhaseCall} {
 		measure(string(phase)+" of all", func() {
-			q := policy.Question{Phase: phase, Principal: who, Task: task, Requirement: need, Candidates: tools, Now: monday, Arguments: []byte(`{"url":"https://example.com/a"}`)}
+			q := policy.CandidateQuestion{Phase: phase, Principal: who, Task: task, Requirement: need, Candidates: tools, Now: monday, Arguments: []byte(`{"url":"https://example.com/a"}`)}
 			a := p.Judge(b.Context(), &q)
 			if closed := a.Verdicts[1].Denied; a.Verdicts[0].Denied != nil || (closed != nil) != (phase == policy.PhaseCall) || closed != nil && closed.Code != switchboard.CodeDenied {
 				b.Fatalf("%+v", a.Verdicts[:2])
@@ -73,10 +73,10 @@ func BenchmarkSettings(b *testing.B) {
 	}
 	call := &switchboard.Call{
 		Principal: who, Task: "all", Server: "web", Tool: tools[0], Params: []byte(`{"arguments":{"url":"https://example.com/a"}}`),
-		Judgments: []*switchboard.Judgment{policy.Judged(task, need, tools)},
+		Judgments: []*switchboard.Judgment{policy.NewJudgment(task, need, tools)},
 	}
 	measure("call of one", func() {
-		if r := p.Rule(b.Context(), call, monday); r.Err != nil {
+		if r := p.JudgeCall(b.Context(), call, monday); r.Err != nil {
 			b.Fatal(r.Err)
 		}
 	})

@@ -128,13 +128,13 @@ func layerAt(all *[]*author.Sources, id switchboard.TenantID) *author.Sources {
 
 // layerKind returns the kind of the layer, which the packages of its rules say. If there are only
 // tests and data, or files with errors, it is the operator's kind.
-func layerKind(files []switchboard.PolicyFile) (policy.Kind, error) {
-	first := map[policy.Kind]string{}
+func layerKind(files []switchboard.PolicyFile) (policy.LayerKind, error) {
+	first := map[policy.LayerKind]string{}
 	for _, f := range files {
 		if !isRego(f) || policy.IsTest(f.Path) {
 			continue
 		}
-		for _, kind := range []policy.Kind{policy.Operator, policy.Tenant} {
+		for _, kind := range []policy.LayerKind{policy.Operator, policy.Tenant} {
 			if _, err := policy.Parse(kind, f); err == nil && first[kind] == "" {
 				first[kind] = f.Name
 			}

@@ -31,11 +31,11 @@ import (
 )
 
 const (
-	// KeptFor is how long a result is stored.
-	KeptFor = time.Hour
+	// StoredFor is how long a result is stored.
+	StoredFor = time.Hour
 
-	// MaxKept limits the stored bytes of one principal: the oldest results are deleted first.
-	MaxKept = 64 << 20
+	// MaxStored limits the stored bytes of one principal: the oldest results are deleted first.
+	MaxStored = 64 << 20
 
 	// MaxResults limits the number of these results.
 	MaxResults = 256
@@ -54,8 +54,8 @@ type Store interface {
 type Options struct {
 	Store Store
 
-	// Bound returns how many bytes of text the client of the call gets at once; 0 means no limit.
-	Bound func(*switchboard.Call) int
+	// LimitFor returns how many bytes of text the client of the call gets at once; 0 means no limit.
+	LimitFor func(*switchboard.Call) int
 
 	// Count counts tokens.
 	Count func(text []byte) int
@@ -82,16 +82,16 @@ func (k *Keeper) lockOf(p switchboard.Principal) *sync.Mutex {
 
 var hashSeed = maphash.MakeSeed()
 
-// Bounded returns a Caller that replaces a result by a preview if its text is longer than the limit
-// of the call. A result that cannot be stored is given whole. Bounded belongs around all other
+// ShowPreviews returns a Caller that replaces a result by a preview if its text is longer than the limit
+// of the call. A result that cannot be stored is given whole. ShowPreviews belongs around all other
 // wrappers, so that it stores what they let pass.
-func (k *Keeper) Bounded(next switchboard.Caller) switchboard.Caller {
+func (k *Keeper) ShowPreviews(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		r, err := next.Call(ctx, c)
-		if err != nil || c.Tool == nil || c.Whole || c.Kept != nil {
+		if err != nil || c.Tool == nil || c.AnyLength || c.Stored != nil {
 			return r, err
 		}
-		most := k.options.Bound(c)
+		most := k.options.LimitFor(c)
 		if most == 0 || len(r.JSON) <= most {
 			return r, err
 		}
@@ -108,28 +108,28 @@ func (k *Keeper) Bounded(next switchboard.Caller) switchboard.Caller {
 	})
 }
 
-// Reread returns a Caller that answers a call for a stored result, if policy allows the call now.
+// AnswerStored returns a Caller that answers a call for a stored result, if policy allows the call now.
 // It calls no server.
-func (k *Keeper) Reread(next switchboard.Caller) switchboard.Caller {
+func (k *Keeper) AnswerStored(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if c.Kept == nil {
+		if c.Stored == nil {
 			return next.Call(ctx, c)
 		}
 		give := k.options.Guard(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
-			c.Trail.Gave(switchboard.GivenKept)
-			return switchboard.Result{JSON: c.Kept.JSON, Again: &switchboard.Again{From: switchboard.GivenKept, When: c.Kept.When}}, nil
+			c.Trail.Gave(switchboard.GivenStored)
+			return switchboard.Result{JSON: c.Stored.JSON, Repeated: &switchboard.Repeated{From: switchboard.GivenStored, When: c.Stored.When}}, nil
 		}))
-		if c.Kept.Served == c.Tool.ID {
+		if c.Stored.Served == c.Tool.ID {
 			return give.Call(ctx, c)
 		}
-		at := slices.IndexFunc(c.Equivalents, func(e switchboard.Equivalent) bool { return e.Tool.ID == c.Kept.Served })
+		at := slices.IndexFunc(c.Equivalents, func(e switchboard.Equivalent) bool { return e.Tool.ID == c.Stored.Served })
 		if at < 0 {
-			return switchboard.Result{}, ErrUnknown
+			return switchboard.Result{}, ErrUnknownHandle
 		}
 		e := c.Equivalents[at]
 		params, err := e.Params(c.Params)
 		if err != nil {
-			return switchboard.Result{}, ErrUnknown
+			return switchboard.Result{}, ErrUnknownHandle
 		}
 		served := *c
 		served.Server, served.Tool, served.Target, served.Judgments, served.Params = e.Tool.ID.Server, e.Tool, e.Tool.ID.Name, e.Judgments, params
@@ -139,8 +139,8 @@ func (k *Keeper) Reread(next switchboard.Caller) switchboard.Caller {
 	})
 }
 
-// ErrUnknown is the answer to a handle that names no stored result of the principal's run.
-var ErrUnknown = &switchboard.Error{
+// ErrUnknownHandle is the answer to a handle that names no stored result of the principal's run.
+var ErrUnknownHandle = &switchboard.Error{
 	Code: switchboard.CodeBadArguments,
 	Text: "no result is kept under this handle",
 	Hint: "a result is kept for an hour, and for the task in which it was given: call the tool again",
@@ -203,8 +203,8 @@ func (k *Keeper) storeResult(ctx context.Context, c *switchboard.Call, r *switch
 			return "", err
 		}
 		_, err = k.options.Store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{
-			{Name: indexName, Was: version, Data: text, TTL: KeptFor},
-			{Name: handle, Data: data, TTL: KeptFor},
+			{Name: indexName, Was: version, Data: text, TTL: StoredFor},
+			{Name: handle, Data: data, TTL: StoredFor},
 		}})
 		if errors.Is(err, store.ErrConflict) {
 			select {
@@ -240,11 +240,11 @@ func (k *Keeper) readIndex(ctx context.Context, group string) (all []indexEntry,
 func splitByLimits(all []indexEntry, now time.Time) (stay, gone []indexEntry) {
 	slices.SortStableFunc(all, func(a, b indexEntry) int { return a.When.Compare(b.When) })
 	first, size := len(all), 0
-	for first > 0 && len(all)-first < MaxResults && size+all[first-1].Bytes <= MaxKept {
+	for first > 0 && len(all)-first < MaxResults && size+all[first-1].Bytes <= MaxStored {
 		first--
 		size += all[first].Bytes
 	}
-	expired := func(e indexEntry) bool { return now.Sub(e.When) >= KeptFor }
+	expired := func(e indexEntry) bool { return now.Sub(e.When) >= StoredFor }
 	return slices.DeleteFunc(slices.Clone(all[first:]), expired), slices.DeleteFunc(slices.Clone(all[:first]), expired)
 }
 
@@ -265,15 +265,15 @@ func (k *Keeper) deleteResults(ctx context.Context, group string, gone []indexEn
 // Open returns the stored result with the handle, if it belongs to the principal's run and task.
 // The error is a *switchboard.Error: SB-CAP-003 if there is none, SB-ROUT-004 if the store cannot
 // be used.
-func (k *Keeper) Open(ctx context.Context, who switchboard.Principal, run switchboard.RunID, task switchboard.TaskID, handle string) (*switchboard.Kept, error) {
+func (k *Keeper) Open(ctx context.Context, who switchboard.Principal, run switchboard.RunID, task switchboard.TaskID, handle string) (*switchboard.StoredResult, error) {
 	if handle == indexName || len(handle) > store.MaxKey {
-		return nil, ErrUnknown
+		return nil, ErrUnknownHandle
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	v, err := k.options.Store.Value(ctx, store.Key{Group: groupOf(who), Name: cmp.Or(handle, "none")})
 	if errors.Is(err, store.ErrUnopened) {
-		return nil, ErrUnknown
+		return nil, ErrUnknownHandle
 	}
 	if err != nil {
 		return nil, switchboard.Unavailable("the result cannot be read", err)
@@ -281,14 +281,14 @@ func (k *Keeper) Open(ctx context.Context, who switchboard.Principal, run switch
 	head, result, _ := bytes.Cut(v.Data, []byte{'\n'})
 	var h resultHeader
 	if v.Version == 0 || json.Unmarshal(head, &h) != nil || h.Run != run || h.Task != task {
-		return nil, ErrUnknown
+		return nil, ErrUnknownHandle
 	}
-	return &switchboard.Kept{Tool: h.Tool, Served: h.Served, When: h.When, Params: h.Params, JSON: result}, nil
+	return &switchboard.StoredResult{Tool: h.Tool, Served: h.Served, When: h.When, Params: h.Params, JSON: result}, nil
 }
 
-// Piece returns the requested part of the result of the call. The error is a *switchboard.Error.
-func (k *Keeper) Piece(a *Ask, c *switchboard.Call, result []byte) (string, error) {
-	return a.readPiece(result, c.Tool.Structured, cmp.Or(k.options.Bound(c), switchboard.LocalResultBytes))
+// ReadPart returns the requested part of the result of the call. The error is a *switchboard.Error.
+func (k *Keeper) ReadPart(a *ReadRequest, c *switchboard.Call, result []byte) (string, error) {
+	return a.readPiece(result, c.Tool.Structured, cmp.Or(k.options.LimitFor(c), switchboard.LocalResultBytes))
 }
 
 // replaceByPreview replaces the texts of the result by a preview.
@@ -305,7 +305,7 @@ func (k *Keeper) replaceByPreview(r switchboard.Result, d *textDocument, handle 
 	}
 	own := r
 	own.JSON = wire.Rewrite(nil, r.JSON, edits...)
-	own.Preview = &switchboard.Preview{Handle: handle, Bytes: len(d.text()), Until: time.Now().Add(KeptFor).UTC().Truncate(time.Second)}
+	own.Preview = &switchboard.Preview{Handle: handle, Bytes: len(d.text()), Until: time.Now().Add(StoredFor).UTC().Truncate(time.Second)}
 	own.Outline, own.Spare, own.Release = switchboard.Outline{}, 0, nil
 	if r.Release != nil {
 		r.Release()

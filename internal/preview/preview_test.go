@@ -45,7 +45,7 @@ func newBench(t *testing.T, s preview.Store, bound int) *bench {
 	b := &bench{t: t}
 	b.Keeper = preview.New(preview.Options{
 		Store: s, Count: counter.Count, Log: slog.New(slog.DiscardHandler),
-		Bound: func(*switchboard.Call) int { return bound },
+		LimitFor: func(*switchboard.Call) int { return bound },
 		Guard: func(next switchboard.Caller) switchboard.Caller {
 			return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 				if b.denied != nil {
@@ -55,7 +55,7 @@ func newBench(t *testing.T, s preview.Store, bound int) *bench {
 			})
 		},
 	})
-	b.calls = b.Bounded(b.Reread(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+	b.calls = b.ShowPreviews(b.AnswerStored(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		return switchboard.Result{JSON: []byte(b.result), Release: func() { b.released++ }}, nil
 	})))
 	return b
@@ -79,7 +79,7 @@ func (b *bench) get(c *switchboard.Call, result string) switchboard.Result {
 // read reads the rest of a result, as the gateway does.
 func (b *bench) read(who switchboard.Principal, run switchboard.RunID, args string) (string, error) {
 	b.t.Helper()
-	ask, err := preview.ParseAsk([]byte(args))
+	ask, err := preview.ParseReadRequest([]byte(args))
 	if err != nil {
 		return "", err
 	}
@@ -88,12 +88,12 @@ func (b *bench) read(who switchboard.Principal, run switchboard.RunID, args stri
 		return "", err
 	}
 	c := call(who)
-	c.Kept, c.Params = kept, kept.Params
+	c.Stored, c.Params = kept, kept.Params
 	r, err := b.calls.Call(b.t.Context(), c)
 	if err != nil {
 		return "", err
 	}
-	return b.Piece(&ask, c, r.JSON)
+	return b.ReadPart(&ask, c, r.JSON)
 }
 
 func text(s string) string {
@@ -157,7 +157,7 @@ func TestWhichResultsAreGivenWhole(t *testing.T) {
 		"no bound":                         {result: `{"content":[` + text(many) + `]}`, bound: 0},
 		"a short result":                   {result: `{"content":[` + text("short") + `]}`, bound: 4096},
 		"images alone":                     {result: `{"content":[` + image + `]}`, bound: 4096},
-		"a program that wants all":         {result: `{"content":[` + text(many) + `]}`, bound: 4096, change: func(c *switchboard.Call) { c.Whole = true }},
+		"a program that wants all":         {result: `{"content":[` + text(many) + `]}`, bound: 4096, change: func(c *switchboard.Call) { c.AnyLength = true }},
 		"what an output schema promises":   {result: `{"content":[],"structuredContent":{"a":` + string(wire.AppendString(nil, many)) + `}}`, bound: 4096, change: func(c *switchboard.Call) { c.Tool = &switchboard.Tool{ID: tool.ID, Structured: true} }},
 		"a question":                       {result: `{"resultType":"input_required","content":[` + text(many) + `]}`, bound: 4096},
 		"what is larger than may be kept":  {result: `{"content":[` + text(strings.Repeat("x", store.MaxValue)) + `]}`, bound: 4096},
@@ -300,7 +300,7 @@ func TestAStoredResultBelongsToOnePrincipalAndOneRun(t *testing.T) {
 		_, err = b.read(alice, "run", args)
 		is("what policy denies by now", err, "not now")
 		b.denied = nil
-		time.Sleep(preview.KeptFor)
+		time.Sleep(preview.StoredFor)
 		_, err = b.read(alice, "run", args)
 		is("after an hour", err, unknown)
 	})
@@ -364,12 +364,12 @@ func FuzzARangeOrAPathNeverReadsOutside(f *testing.F) {
 		if !wire.Strict([]byte(args)) || !wire.Strict([]byte(result)) || args[0] != '{' || result[0] != '{' {
 			t.Skip()
 		}
-		ask, err := preview.ParseAsk([]byte(args))
+		ask, err := preview.ParseReadRequest([]byte(args))
 		if err != nil {
 			return
 		}
-		k := preview.New(preview.Options{Bound: func(*switchboard.Call) int { return 4096 }})
-		if piece, err := k.Piece(&ask, call(alice), []byte(result)); err == nil && len(piece) > 4096+len(args) {
+		k := preview.New(preview.Options{LimitFor: func(*switchboard.Call) int { return 4096 }})
+		if piece, err := k.ReadPart(&ask, call(alice), []byte(result)); err == nil && len(piece) > 4096+len(args) {
 			t.Errorf("%d bytes", len(piece))
 		}
 	})

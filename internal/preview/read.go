@@ -31,7 +31,7 @@ const (
 )
 
 // An Ask is a request to read a part of a result.
-type Ask struct {
+type ReadRequest struct {
 	Handle string
 
 	path        string
@@ -41,9 +41,9 @@ type Ask struct {
 	hasFragment bool // search is given
 }
 
-// ParseAsk reads the arguments of ReadTool, an object that was scanned. It accepts every spelling
+// ParseReadRequest reads the arguments of ReadTool, an object that was scanned. It accepts every spelling
 // that has one meaning. The error is a *switchboard.Error that shows the right form.
-func ParseAsk(args []byte) (a Ask, err error) {
+func ParseReadRequest(args []byte) (a ReadRequest, err error) {
 	for name, raw := range wire.Members(args) {
 		text, ok := wire.String(raw)
 		switch name {
@@ -95,10 +95,10 @@ func parseRange(s string) (from, to int, ok bool) {
 
 // readPiece returns the requested part of a result, in at most that many bytes. For promised, see
 // documentOf. The error is a *switchboard.Error.
-func (a *Ask) readPiece(result []byte, promised bool, most int) (string, error) {
+func (a *ReadRequest) readPiece(result []byte, promised bool, most int) (string, error) {
 	d := documentOf(result, promised)
 	if d == nil || len(d.parts) == 0 {
-		return "", ErrUnknown
+		return "", ErrUnknownHandle
 	}
 	text, what := d.text(), a.Handle
 	if a.hasPath {
@@ -116,7 +116,7 @@ func (a *Ask) readPiece(result []byte, promised bool, most int) (string, error) 
 }
 
 // textPiece returns a piece of the text, with its position and the next range.
-func (a *Ask) textPiece(text, what string, room int) (string, error) {
+func (a *ReadRequest) textPiece(text, what string, room int) (string, error) {
 	if a.from > 0 && a.from >= len(text) {
 		return "", badArguments("%s has %d bytes, so there is nothing at %d", what, len(text), a.from)
 	}

@@ -30,12 +30,12 @@ const maxAsks = 16
 
 // A Permit says whether the client of the call may be asked this: nil, or the reason against it. It
 // is safe for concurrent use.
-type Permit func(ctx context.Context, c *switchboard.Call, method string, params []byte) error
+type PermitFunc func(ctx context.Context, c *switchboard.Call, method string, params []byte) error
 
 // Vet returns a Caller that passes only the questions that permit allows to the client, with the
 // name of the server. It belongs directly around the Caller that sends calls, so that the server of
 // the call is the one that asks.
-func Vet(permit Permit, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
+func Vet(permit PermitFunc, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
 	v := vetter{permit, log}
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if ask := c.Client.Ask; ask != nil {
@@ -61,7 +61,7 @@ func Vet(permit Permit, log *slog.Logger, next switchboard.Caller) switchboard.C
 }
 
 type vetter struct {
-	permit Permit
+	permit PermitFunc
 	log    *slog.Logger
 }
 
@@ -147,7 +147,7 @@ func (v vetter) vetResult(ctx context.Context, c *switchboard.Call, r switchboar
 // asksForInput reports whether the result only asks for input.
 func asksForInput(r *switchboard.Result) bool {
 	raw, ok := []byte(nil), false
-	if r.Outline.End == 0 || r.Outline.Crowded {
+	if r.Outline.End == 0 || r.Outline.Truncated {
 		raw, ok = wire.Field(r.JSON, wire.MemberResultType)
 	}
 	for _, m := range r.Outline.Members {

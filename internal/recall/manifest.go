@@ -35,7 +35,7 @@ func (m *Memory) RecallManifests(ctx context.Context, c *config.Config) {
 			continue
 		}
 		var kept keptManifest
-		if v.Data == nil || unpackJSON(v.Data, &kept) != nil || kept.Of != manifest.Of {
+		if v.Data == nil || unpackJSON(v.Data, &kept) != nil || kept.Of != manifest.Digest {
 			continue
 		}
 		c.RecallManifest(id, kept.Data)
@@ -46,7 +46,7 @@ func (m *Memory) RecallManifests(ctx context.Context, c *config.Config) {
 // while Switchboard stops.
 func (m *Memory) KeepManifests(ctx context.Context, c, was *config.Config) {
 	for id, manifest := range c.Manifests {
-		if manifest.Fault != "" || was != nil && bytes.Equal(was.Manifests[id].Data, manifest.Data) && was.Manifests[id].Of == manifest.Of {
+		if manifest.Fault != "" || was != nil && bytes.Equal(was.Manifests[id].Data, manifest.Data) && was.Manifests[id].Digest == manifest.Digest {
 			continue
 		}
 		if err := m.keepManifest(ctx, id, manifest); err != nil {
@@ -58,7 +58,7 @@ func (m *Memory) KeepManifests(ctx context.Context, c, was *config.Config) {
 func (m *Memory) keepManifest(ctx context.Context, id switchboard.ServerID, manifest config.Manifest) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recallTimeout)
 	defer cancel()
-	data, err := packJSON(keptManifest{manifest.Of, manifest.Data})
+	data, err := packJSON(keptManifest{manifest.Digest, manifest.Data})
 	if err != nil {
 		return err
 	}

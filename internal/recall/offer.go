@@ -53,13 +53,13 @@ func New(st store.Store, key switchboard.Secret, log *slog.Logger) *Memory {
 // A Fleet knows the offers of servers. An *upstream.Fleet is one.
 type Fleet interface {
 	// Remembered returns the configuration and the offer of a server; false if it is not connected.
-	Remembered(id switchboard.ServerID) (switchboard.Server, upstream.Memory, bool)
+	Remembered(id switchboard.ServerID) (switchboard.Server, upstream.ServerMemory, bool)
 }
 
 // A rememberedOffer is the value that the store keeps for one server.
 type rememberedOffer struct {
 	Config switchboard.Digest `json:"config"` // keyed, because the configuration holds secrets
-	upstream.Memory
+	upstream.ServerMemory
 }
 
 // serverConfigDigest returns a digest of the part of a server's configuration that its offer can
@@ -99,9 +99,9 @@ func (m *Memory) ReadOffers(ctx context.Context) {
 }
 
 // Offer returns the remembered offer of a server if it may be used. It is an upstream.Options.Recall.
-func (m *Memory) Offer(s *switchboard.Server) (upstream.Memory, bool) {
+func (m *Memory) Offer(s *switchboard.Server) (upstream.ServerMemory, bool) {
 	kept, ok := (*m.offers.Load())[s.ID]
-	return kept.Memory, ok && kept.Config == m.serverConfigDigest(s)
+	return kept.ServerMemory, ok && kept.Config == m.serverConfigDigest(s)
 }
 
 // Answered notes that a server has answered. It is an upstream.Options.OnAnswer.

@@ -15,8 +15,8 @@ import (
 // A fakeFleet has one connected server, which offers one tool.
 type fakeFleet struct{ server switchboard.Server }
 
-func (f fakeFleet) Remembered(id switchboard.ServerID) (switchboard.Server, upstream.Memory, bool) {
-	return f.server, upstream.Memory{Offer: switchboard.Offer{Server: id, Tools: [][]byte{[]byte(`{"name":"x"}`)}}}, id == f.server.ID
+func (f fakeFleet) Remembered(id switchboard.ServerID) (switchboard.Server, upstream.ServerMemory, bool) {
+	return f.server, upstream.ServerMemory{Offer: switchboard.Offer{Server: id, Tools: [][]byte{[]byte(`{"name":"x"}`)}}}, id == f.server.ID
 }
 
 func TestAnOfferIsUsedAgainIfTheServerIsConfiguredAsBefore(t *testing.T) {
@@ -55,10 +55,10 @@ func TestAnOfferIsUsedAgainIfTheServerIsConfiguredAsBefore(t *testing.T) {
 
 func TestAManifestThatCannotBeReadIsReplacedByItsKeptCopy(t *testing.T) {
 	m := New(store.NewMemory(), switchboard.NewSecret("k"), slog.New(slog.DiscardHandler))
-	good := &config.Config{Manifests: map[switchboard.ServerID]config.Manifest{"a": {Of: "https://a.example/m", Data: []byte(`{"tools":[]}`)}}}
+	good := &config.Config{Manifests: map[switchboard.ServerID]config.Manifest{"a": {Digest: "https://a.example/m", Data: []byte(`{"tools":[]}`)}}}
 	m.KeepManifests(t.Context(), good, nil)
 	for of, recalled := range map[string]bool{"https://a.example/m": true, "https://other.example/m": false} {
-		bad := &config.Config{Manifests: map[switchboard.ServerID]config.Manifest{"a": {Of: of, Fault: "it cannot be read"}}}
+		bad := &config.Config{Manifests: map[switchboard.ServerID]config.Manifest{"a": {Digest: of, Fault: "it cannot be read"}}}
 		m.RecallManifests(t.Context(), bad)
 		if got := string(bad.Manifests["a"].Data) == `{"tools":[]}`; got != recalled {
 			t.Errorf("a manifest of %s is recalled: %v, want %v: %+v", of, got, recalled, bad.Manifests["a"])

@@ -43,15 +43,15 @@ func BenchmarkCalls(b *testing.B) {
 			b.Run(name+"/"+kind, func(b *testing.B) {
 				o := options()
 				o.Node = name + "-" + kind + "-" + time.Now().Format("150405.000000000")
-				book, err := receipt.Open(b.Context(), s, o)
+				chain, err := receipt.Open(b.Context(), s, o)
 				if err != nil {
 					b.Fatal(err)
 				}
 				call := callOf(says)
 				call.Params = []byte(`{"name":"find","arguments":{"q":"` + text + `"}}`)
 				call.Trail = &switchboard.Trail{}
-				call.Trail.Decided(receipt.Nothing, receipt.Nothing)
-				caller := book.Calls(answers(`{"content":[{"type":"text","text":"` + text + `"}]}`))
+				call.Trail.Decided(receipt.EmptyDigest, receipt.EmptyDigest)
+				caller := chain.RecordCalls(answers(`{"content":[{"type":"text","text":"` + text + `"}]}`))
 				b.ReportAllocs()
 				if says != reads {
 					b.SetParallelism(64)
@@ -64,18 +64,18 @@ func BenchmarkCalls(b *testing.B) {
 							b.Error(err)
 						}
 						if n%1024 == 0 { // so that the queue does not overflow
-							if _, err := book.Write(context.Background(), &receipt.Receipt{Kind: receipt.Admin}); err != nil {
+							if _, err := chain.Write(context.Background(), &receipt.Receipt{Kind: receipt.Admin}); err != nil {
 								b.Error(err)
 							}
 						}
 					}
 				})
-				if err := book.Close(context.Background()); err != nil {
+				if err := chain.Close(context.Background()); err != nil {
 					b.Error(err)
 				}
 				b.StopTimer()
 				b.ReportMetric(float64(used(b)-began)/float64(b.N)/1e3, "cpu-µs/op")
-				st := book.Status()
+				st := chain.Status()
 				if st.Lost > 0 {
 					b.Errorf("%d receipts are lost", st.Lost)
 				}

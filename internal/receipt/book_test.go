@@ -25,11 +25,11 @@ var (
 	keyB = switchboard.NewSecret("AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE")
 )
 
-func options() receipt.Options {
-	return receipt.Options{Node: "n1", Key: keyA, DigestKey: switchboard.NewSecret("a secret"), Version: "v1"}
+func options() receipt.ChainOptions {
+	return receipt.ChainOptions{Node: "n1", Key: keyA, DigestKey: switchboard.NewSecret("a secret"), Version: "v1"}
 }
 
-func openBook(t *testing.T, s receipt.Store, o receipt.Options) *receipt.Book {
+func openBook(t *testing.T, s receipt.Store, o receipt.ChainOptions) *receipt.Chain {
 	t.Helper()
 	b, err := receipt.Open(t.Context(), s, o)
 	if err != nil {
@@ -39,7 +39,7 @@ func openBook(t *testing.T, s receipt.Store, o receipt.Options) *receipt.Book {
 	return b
 }
 
-func shut(t *testing.T, b *receipt.Book) {
+func shut(t *testing.T, b *receipt.Chain) {
 	t.Helper()
 	if err := b.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -47,7 +47,7 @@ func shut(t *testing.T, b *receipt.Book) {
 }
 
 // all returns a short text for each receipt of every chain.
-func all(t *testing.T, s receipt.Reader) (out []string) {
+func all(t *testing.T, s receipt.ChainReader) (out []string) {
 	t.Helper()
 	for _, e := range entries(t, s, receipt.Query{}) {
 		out = append(out, short(&e))
@@ -56,7 +56,7 @@ func all(t *testing.T, s receipt.Reader) (out []string) {
 }
 
 // entries returns the entries that q selects.
-func entries(t *testing.T, s receipt.Reader, q receipt.Query) (out []receipt.Entry) {
+func entries(t *testing.T, s receipt.ChainReader, q receipt.Query) (out []receipt.ChainEntry) {
 	t.Helper()
 	for e, err := range receipt.List(t.Context(), s, q) {
 		if err != nil || e.Fault != nil {
@@ -67,13 +67,13 @@ func entries(t *testing.T, s receipt.Reader, q receipt.Query) (out []receipt.Ent
 	return out
 }
 
-func short(e *receipt.Entry) string {
+func short(e *receipt.ChainEntry) string {
 	r := &e.Receipt
 	return strings.Join(strings.Fields(fmt.Sprint(e.ID(), " ", r.Kind, " ", r.Tool, " ", r.Outcome, " ", r.Code, " ", r.Of, " ", r.Note)), " ")
 }
 
 // good fails unless every chain meets the rules.
-func good(t *testing.T, s receipt.Reader) {
+func good(t *testing.T, s receipt.ChainReader) {
 	t.Helper()
 	chains, err := receipt.Verify(t.Context(), s, receipt.VerifyOptions{})
 	if err != nil || len(chains) == 0 {
@@ -171,7 +171,7 @@ func TestAHalfFullQueueIsWrittenAtOnce(t *testing.T) {
 func TestTimesDoNotGoBackWhenTheClockDoes(t *testing.T) {
 	s := store.NewMemory()
 	shut(t, openBook(t, s, options()))
-	last := entries(t, s, receipt.Query{Newest: true})[0].Receipt.Time
+	last := entries(t, s, receipt.Query{NewestFirst: true})[0].Receipt.Time
 	synctest.Test(t, func(t *testing.T) { // the clock of the bubble says 2000
 		b := openBook(t, s, options())
 		b.Add(&receipt.Receipt{Kind: receipt.Call})
@@ -192,7 +192,7 @@ func TestALongQueueIsWrittenInParts(t *testing.T) {
 		o.Queue, o.QueueBytes = 1<<20, 1<<30
 		b := openBook(t, s, o)
 		const n, each = 3000, 250
-		tries := make([]receipt.Try, 16)
+		tries := make([]receipt.FailedAttempt, 16)
 		for i := range tries {
 			tries[i].Tool = strings.Repeat("x", 256)
 		}
@@ -222,7 +222,7 @@ func TestALongQueueIsWrittenInParts(t *testing.T) {
 			t.Errorf("%d appends, the largest of %d bytes", s.appended, s.most)
 		}
 		refused := map[string]bool{}
-		var calls []receipt.Entry
+		var calls []receipt.ChainEntry
 		for _, e := range entries(t, s, receipt.Query{}) {
 			switch r := &e.Receipt; {
 			case r.Of != "":
@@ -367,7 +367,7 @@ func TestAReceiptCountsLostReceipts(t *testing.T) {
 		time.Sleep(time.Minute)
 		shut(t, b)
 		good(t, s)
-		var told []receipt.Lost
+		var told []receipt.LossReport
 		kept := 0
 		for _, e := range entries(t, s, receipt.Query{}) {
 			switch e.Receipt.Kind {
@@ -475,7 +475,7 @@ func TestACallIsNotMadeIfItsClientDisconnectsDuringTheIntent(t *testing.T) {
 		s.slow = 3 * time.Second
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		_, err := b.Calls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+		_, err := b.RecordCalls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			t.Error("the call was made")
 			return switchboard.Result{}, nil
 		})).Call(ctx, callOf(switchboard.Contract{}))
@@ -550,7 +550,7 @@ func TestOpenTakesTheChainOverWhileAnotherProcessWrites(t *testing.T) {
 			}
 		}
 	})
-	var b *receipt.Book
+	var b *receipt.Chain
 	for range 20 {
 		b = openBook(t, s, options())
 		if _, err := b.Write(t.Context(), &receipt.Receipt{Kind: receipt.Admin}); err != nil {
@@ -686,7 +686,7 @@ func TestCheckpointsAreMadeAfterEnoughReceiptsAndAtTheEnd(t *testing.T) {
 }
 
 // raws returns the entries of a chain as they are stored.
-func raws(t *testing.T, s receipt.Reader, node string) (out [][]byte) {
+func raws(t *testing.T, s receipt.ChainReader, node string) (out [][]byte) {
 	t.Helper()
 	entries, err := s.Read(t.Context(), "receipts/"+node, 0, store.MaxEntries)
 	if err != nil {

@@ -26,12 +26,12 @@ func Effect(c *switchboard.Call) bool {
 	return true
 }
 
-// Calls returns a Caller that writes one receipt of the outcome of each call, even if next panics.
+// RecordCalls returns a Caller that writes one receipt of the outcome of each call, even if next panics.
 // A call with an effect is made only after its intent is durable. If the intent cannot be written,
 // the call is refused with SB-RCPT-001. Receipts of outcomes and of calls without an effect delay
 // nothing. Our own errors name their receipt. Calls belongs around every wrapper that decides about
 // calls.
-func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
+func (b *Chain) RecordCalls(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (result switchboard.Result, err error) {
 		began := time.Now()
 		if c.Trail == nil {
@@ -41,8 +41,8 @@ func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 		}
 		r := Receipt{
 			Kind: Call, Tenant: c.Principal.Tenant, Task: c.Task, Run: c.Run,
-			Principal: Principal{c.Principal.ID, c.Principal.Auth, c.Principal.Mode.Narrower(switchboard.Autopilot)},
-			Method:    c.Method, Server: c.Server, Effect: Effect(c), Arguments: b.digests.Asked(c),
+			Principal: Subject{c.Principal.ID, c.Principal.Auth, c.Principal.Mode.Narrower(switchboard.Autopilot)},
+			Method:    c.Method, Server: c.Server, Effect: Effect(c), Arguments: b.digests.Request(c),
 		}
 		switch {
 		case c.Tool != nil:
@@ -60,7 +60,7 @@ func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 			if err != nil {
 				if !queued {
 					r.setOutcome(c, began, switchboard.Result{}, err)
-					err = switchboard.Receipted(err, b.Add(&r))
+					err = switchboard.WithReceipt(err, b.Add(&r))
 				}
 				return switchboard.Result{}, err
 			}
@@ -76,8 +76,8 @@ func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 			}
 			switch id := TimeID(b.options.Node, r.Time); {
 			case err != nil:
-				err = switchboard.Receipted(err, id)
-			case c.Receipted:
+				err = switchboard.WithReceipt(err, id)
+			case c.WantsReceipt:
 				result.Receipt = id
 			}
 		}()
@@ -101,11 +101,11 @@ var errPanic = errors.New("the next Caller panicked")
 func (r *Receipt) setOutcome(c *switchboard.Call, began time.Time, result switchboard.Result, err error) {
 	m := c.Trail.Marks()
 	r.Decision, r.Basis, r.Rulings, r.Given = m.Decision, m.Basis, m.Rulings, m.Given
-	r.Took = Took{Total: max(time.Since(began).Microseconds(), 1), Waiting: m.Waited.Microseconds()}
+	r.Took = CallTime{Total: max(time.Since(began).Microseconds(), 1), Waiting: m.Waited.Microseconds()}
 	if result.Moved != nil {
 		r.ServedBy = result.Moved.To.String()
 		for _, t := range result.Moved.Tried {
-			r.Tries = append(r.Tries, Try{t.Tool.String(), t.Code, t.Sent})
+			r.Tries = append(r.Tries, FailedAttempt{t.Tool.String(), t.Code, t.Sent})
 		}
 	}
 	if err == nil {
@@ -126,7 +126,7 @@ func (r *Receipt) setOutcome(c *switchboard.Call, began time.Time, result switch
 }
 
 // outcomeOf returns the outcome of a call that ended with e.
-func outcomeOf(e *switchboard.Error) Outcome {
+func outcomeOf(e *switchboard.Error) CallOutcome {
 	switch {
 	case e.Unsent:
 		return Refused
@@ -140,7 +140,7 @@ func outcomeOf(e *switchboard.Error) Outcome {
 
 // reportsToolError reports whether the result says that its tool has failed.
 func reportsToolError(r *switchboard.Result) bool {
-	if r.Outline.End == 0 || r.Outline.Crowded {
+	if r.Outline.End == 0 || r.Outline.Truncated {
 		says, _ := wire.Field(r.JSON, wire.MemberError)
 		return bytes.Equal(says, []byte("true"))
 	}

@@ -69,7 +69,7 @@ func TestAnIntentIsStoredBeforeACallWithAnEffectIsMade(t *testing.T) {
 				c.Method = tt.method
 				var before []string
 				began := time.Now()
-				_, err := b.Calls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+				_, err := b.RecordCalls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 					before = all(t, s)
 					return switchboard.Result{JSON: []byte(`{}`)}, nil
 				})).Call(t.Context(), c)
@@ -129,7 +129,7 @@ func TestAReceiptSaysHowTheCallEnded(t *testing.T) {
 								t.Errorf("panic %v", p)
 							}
 						}()
-						_, _ = b.Calls(tt.next).Call(t.Context(), callOf(says))
+						_, _ = b.RecordCalls(tt.next).Call(t.Context(), callOf(says))
 					}()
 					shut(t, b)
 					got := all(t, s)[2:]
@@ -154,7 +154,7 @@ func TestACallWithAnEffectIsNotMadeWithoutARecord(t *testing.T) {
 		time.Sleep(time.Second)
 		s.fail(true, false)
 		calls := 0
-		caller := b.Calls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+		caller := b.RecordCalls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			calls++
 			return switchboard.Result{JSON: []byte(`{}`)}, nil
 		}))
@@ -191,12 +191,12 @@ func TestAReceiptNamesPrincipalAndToolButHoldsNoValues(t *testing.T) {
 		c.Trail = &switchboard.Trail{}
 		c.Trail.Decided("sha256:d", "sha256:b")
 		other := switchboard.ToolID{Server: "other", Name: "lookup"}
-		_, err := b.Calls(switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		_, err := b.RecordCalls(switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			time.Sleep(1500 * time.Microsecond)
 			c.Trail.Ruled("sha256:r")
 			c.Trail.Gave(switchboard.GivenCache)
 			c.Trail.Waited(500 * time.Microsecond)
-			tried := []switchboard.Try{{Tool: c.Tool.ID, Code: switchboard.CodeServerFailed, Sent: true}}
+			tried := []switchboard.Attempt{{Tool: c.Tool.ID, Code: switchboard.CodeServerFailed, Sent: true}}
 			return switchboard.Result{JSON: []byte(`{"content":"swordfish"}`), Moved: &switchboard.Moved{To: other, Tried: tried}}, nil
 		})).Call(t.Context(), c)
 		if err != nil {
@@ -207,12 +207,12 @@ func TestAReceiptNamesPrincipalAndToolButHoldsNoValues(t *testing.T) {
 		resource := prompt
 		resource.Method, resource.Target, resource.Params = wire.MethodResourcesRead, "https://u:hunter2@x/", []byte(`{"uri":"https://u:hunter2@x/"}`)
 		for _, c := range []*switchboard.Call{&prompt, &resource} {
-			if _, err := b.Calls(answers(`{}`)).Call(t.Context(), c); err != nil {
+			if _, err := b.RecordCalls(answers(`{}`)).Call(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
 		}
 		shut(t, b)
-		var got []receipt.Entry
+		var got []receipt.ChainEntry
 		for _, e := range entries(t, s, receipt.Query{Kind: receipt.Call}) {
 			if bytes.Contains(e.Raw, []byte("hunter2")) || bytes.Contains(e.Raw, []byte("swordfish")) {
 				t.Errorf("%s", e.Raw)
@@ -228,11 +228,11 @@ func TestAReceiptNamesPrincipalAndToolButHoldsNoValues(t *testing.T) {
 		}
 		r.Time = time.Time{}
 		want := receipt.Receipt{
-			V: 1, Kind: receipt.Call, Tenant: "acme", Principal: receipt.Principal{ID: "ci", Auth: switchboard.AuthAPIKey, Mode: switchboard.Assist},
+			V: 1, Kind: receipt.Call, Tenant: "acme", Principal: receipt.Subject{ID: "ci", Auth: switchboard.AuthAPIKey, Mode: switchboard.Assist},
 			Task: "work", Run: "00112233445566778899aabbccddeeff", Method: wire.MethodToolsCall, Server: "notes", Tool: "find",
-			ServedBy: "other/lookup", Tries: []receipt.Try{{Tool: "notes/find", Code: switchboard.CodeServerFailed, Sent: true}},
+			ServedBy: "other/lookup", Tries: []receipt.FailedAttempt{{Tool: "notes/find", Code: switchboard.CodeServerFailed, Sent: true}},
 			Decision: "sha256:d", Basis: "sha256:b", Rulings: []switchboard.Digest{"sha256:r"},
-			Outcome: receipt.OK, Given: switchboard.GivenCache, Took: receipt.Took{Total: 1500, Waiting: 500},
+			Outcome: receipt.OK, Given: switchboard.GivenCache, Took: receipt.CallTime{Total: 1500, Waiting: 500},
 		}
 		if fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
 			t.Errorf("got  %+v\nwant %+v", r, want)
@@ -251,7 +251,7 @@ func TestEachCallHasOneOutcomeWhateverTheStoreDoes(t *testing.T) {
 		s := &breaking{Store: store.NewMemory(), slow: time.Millisecond}
 		b := openBook(t, s, options())
 		var made, asked, ended atomic.Int64
-		caller := b.Calls(switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		caller := b.RecordCalls(switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			made.Add(1)
 			time.Sleep(3 * time.Millisecond)
 			return switchboard.Result{JSON: []byte(`{}`)}, ctx.Err()
@@ -335,7 +335,7 @@ func TestAPanicIsRecordedAndPassedOn(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 	}()
-	_, _ = b.Calls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { panic(errOdd) })).Call(t.Context(), callOf(reads))
+	_, _ = b.RecordCalls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { panic(errOdd) })).Call(t.Context(), callOf(reads))
 }
 
 var errOdd = errors.New("odd")
@@ -357,7 +357,7 @@ func TestARefusalNamesItsReceiptBeforeThatIsWritten(t *testing.T) {
 				shared := switchboard.Refuse(switchboard.CodeDenied, "no")
 				ids := map[string]bool{}
 				for range 3 { // at the same time
-					_, err := b.Calls(fails(fmt.Errorf("outside: %w", shared))).Call(t.Context(), callOf(says))
+					_, err := b.RecordCalls(fails(fmt.Errorf("outside: %w", shared))).Call(t.Context(), callOf(says))
 					own, ok := errors.AsType[*switchboard.Error](err)
 					if !ok || own.Code != switchboard.CodeDenied || own.Receipt == "" || ids[own.Receipt] {
 						t.Fatalf("%v: %+v", err, own)
@@ -367,7 +367,7 @@ func TestARefusalNamesItsReceiptBeforeThatIsWritten(t *testing.T) {
 				if shared.Receipt != "" || time.Since(began) != 0 {
 					t.Errorf("%+v, after %s", shared, time.Since(began))
 				}
-				if _, err := receipt.Find(t.Context(), s, slices.Collect(maps.Keys(ids))[0]); says.ReadOnly.Holds && !errors.Is(err, receipt.ErrNone) {
+				if _, err := receipt.Find(t.Context(), s, slices.Collect(maps.Keys(ids))[0]); says.ReadOnly.Holds && !errors.Is(err, receipt.ErrNotFound) {
 					t.Errorf("before the receipt is written: %v", err)
 				}
 				shut(t, b)
@@ -378,7 +378,7 @@ func TestARefusalNamesItsReceiptBeforeThatIsWritten(t *testing.T) {
 				}
 				node, _, when, _ := receipt.ParseID(slices.Collect(maps.Keys(ids))[0])
 				for _, none := range []time.Time{{}, when.Add(-time.Microsecond * 10), when.Add(time.Hour * 10)} {
-					if _, err := receipt.Find(t.Context(), s, receipt.TimeID(node, none)); !errors.Is(err, receipt.ErrNone) {
+					if _, err := receipt.Find(t.Context(), s, receipt.TimeID(node, none)); !errors.Is(err, receipt.ErrNotFound) {
 						t.Errorf("%s: %v", none, err)
 					}
 				}

@@ -90,8 +90,8 @@ func ReadCheckpoints(r io.Reader) (all []Checkpoint, err error) {
 
 // A checkpointer makes the checkpoints of a chain.
 type checkpointer struct {
-	options *Options
-	last    Checkpoint // belongs to the holder of Book.writeRight
+	options *ChainOptions
+	last    Checkpoint // belongs to the holder of Chain.writeRight
 
 	mu    sync.Mutex
 	fault error // why the last checkpoint is not in the anchor

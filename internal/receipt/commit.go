@@ -9,15 +9,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// How long the Book waits before it tries the store again.
+// How long the Chain waits before it tries the store again.
 const (
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second
 )
 
-// writeLoop writes the queue until the Book is closed: the receipts without waiters, and those that
+// writeLoop writes the queue until the Chain is closed: the receipts without waiters, and those that
 // were queued while another goroutine wrote.
-func (b *Book) writeLoop() {
+func (b *Chain) writeLoop() {
 	defer close(b.done)
 	tick := time.NewTicker(b.options.CheckpointAfter)
 	defer tick.Stop()
@@ -51,7 +51,7 @@ func (b *Book) writeLoop() {
 // writeAsCaller lets the waiting caller write the queue itself, which saves two switches between
 // goroutines. It reports whether the caller wrote. It declines if another goroutine writes now, or
 // if ctx may end before the store answers.
-func (b *Book) writeAsCaller(ctx context.Context) bool {
+func (b *Chain) writeAsCaller(ctx context.Context) bool {
 	if until, ok := ctx.Deadline(); ok && time.Until(until) < b.options.Timeout {
 		return false
 	}
@@ -68,7 +68,7 @@ func (b *Book) writeAsCaller(ctx context.Context) bool {
 }
 
 // waitForMore waits for more receipts, unless a caller waits already.
-func (b *Book) waitForMore() {
+func (b *Chain) waitForMore() {
 	t := time.NewTimer(b.options.Linger)
 	defer t.Stop()
 	select {
@@ -79,13 +79,13 @@ func (b *Book) waitForMore() {
 }
 
 // flushQueue writes the queue, and reports whether all of it is stored.
-func (b *Book) flushQueue() bool {
+func (b *Chain) flushQueue() bool {
 	batch, ok := b.queue.takeAll(&b.spareBatch)
 	return ok && b.commitBatch(batch)
 }
 
 // drainQueue writes until the queue is empty, and reports whether all of it is stored.
-func (b *Book) drainQueue() bool {
+func (b *Chain) drainQueue() bool {
 	for {
 		batch, ok := b.queue.takeAll(&b.spareBatch)
 		if !ok || len(batch.ends) == 0 {
@@ -99,7 +99,7 @@ func (b *Book) drainQueue() bool {
 
 // commitBatch writes a batch, a large one in parts. It puts the parts that the store does not take
 // back into the queue.
-func (b *Book) commitBatch(whole batch) bool {
+func (b *Chain) commitBatch(whole batch) bool {
 	spare := batch{bodies: whole.bodies[:0], ends: whole.ends[:0], waiters: whole.waiters[:0]}
 	for len(whole.ends) > 0 {
 		part := whole.cutFront()
@@ -118,7 +118,7 @@ func (b *Book) commitBatch(whole batch) bool {
 }
 
 // appendBatch writes a batch to the store, and tells its waiters that it is stored.
-func (b *Book) appendBatch(p *batch) error {
+func (b *Chain) appendBatch(p *batch) error {
 	first := b.writer.seq + 1
 	if err := b.writer.append(p); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (b *Book) appendBatch(p *batch) error {
 
 // keepUnconfirmed remembers a batch that the store did not confirm. The store may have it all the
 // same, now or later, so the same bytes are written again until the store answers.
-func (b *Book) keepUnconfirmed(p *batch, err error) {
+func (b *Chain) keepUnconfirmed(p *batch, err error) {
 	b.unconfirmed, b.writer.entryBuffer = p, nil // p has the memory of the buffer
 	if errors.Is(err, store.ErrConflict) {
 		b.queue.markFenced(fmt.Errorf("another process writes the chain of node %s: %w", b.options.Node, err), p)
@@ -140,8 +140,8 @@ func (b *Book) keepUnconfirmed(p *batch, err error) {
 }
 
 // awaitStore waits until the store takes receipts. It returns false if nothing can be written any
-// more: the chain belongs to another process, or the Book was closed before the store answered.
-func (b *Book) awaitStore() bool {
+// more: the chain belongs to another process, or the Chain was closed before the store answered.
+func (b *Chain) awaitStore() bool {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		now := b.queue.currentState()
 		switch now {
@@ -172,7 +172,7 @@ func (b *Book) awaitStore() bool {
 }
 
 // retryStore repeats the operation that failed, once.
-func (b *Book) retryStore(was bookState) bool {
+func (b *Chain) retryStore(was bookState) bool {
 	if was == opening {
 		ctx, cancel := context.WithTimeout(context.Background(), b.options.Timeout)
 		defer cancel()
@@ -196,7 +196,7 @@ func (b *Book) retryStore(was bookState) bool {
 }
 
 // takeOverChain makes this process the owner of the chain. See chainWriter.takeOver.
-func (b *Book) takeOverChain(ctx context.Context) error {
+func (b *Chain) takeOverChain(ctx context.Context) error {
 	last, err := b.writer.takeOver(ctx, b.options.Version)
 	if err == nil {
 		b.queue.markOpen(b.writer.seq, last)
@@ -205,7 +205,7 @@ func (b *Book) takeOverChain(ctx context.Context) error {
 }
 
 // makeCheckpoint makes a checkpoint of the last entry if reason is true.
-func (b *Book) makeCheckpoint(reason bool) {
+func (b *Chain) makeCheckpoint(reason bool) {
 	if reason {
 		b.checkpoints.record(&b.writer)
 	}

@@ -61,9 +61,9 @@ func (k *keyedHash) digest(what string, data []byte) string {
 	return string(text[:])
 }
 
-// Asked returns the digest of a request: of the arguments of a tool call, or of the params of
+// Request returns the digest of a request: of the arguments of a tool call, or of the params of
 // another request without _meta. The digest covers the canonical form.
-func (d *Digests) Asked(c *switchboard.Call) string {
+func (d *Digests) Request(c *switchboard.Call) string {
 	if c.Method == wire.MethodToolsCall || len(c.Params) == 0 {
 		return d.Arguments(c)
 	}
@@ -108,10 +108,10 @@ const nameWord = `([A-Za-z]?[a-z]{1,15}([A-Z][a-z]{1,15}){0,5}|[A-Z]{1,15})[0-9]
 // maxReadable limits, in bytes, the names that are kept in clear.
 const maxReadable = 64
 
-// Name returns the form in which a receipt keeps a tool name that a client of the tenant asked for
+// ToolName returns the form in which a receipt keeps a tool name that a client of the tenant asked for
 // and was not shown. A text that reads as a name is kept in clear. Any other text becomes its keyed
 // digest: a client may send anything as a name, even a secret.
-func (d *Digests) Name(t switchboard.TenantID, name string) string {
+func (d *Digests) ToolName(t switchboard.TenantID, name string) string {
 	if len(name) <= maxReadable && readsAsName.MatchString(name) {
 		return name
 	}
@@ -120,10 +120,10 @@ func (d *Digests) Name(t switchboard.TenantID, name string) string {
 	return k.digest("name", []byte(name))
 }
 
-func (d *Digests) resourceOf(t switchboard.TenantID, uri string) Resource {
+func (d *Digests) resourceOf(t switchboard.TenantID, uri string) ResourceRef {
 	k, done := d.borrowHash(t)
 	defer done(k)
-	r := Resource{URI: k.digest("uri", []byte(uri))}
+	r := ResourceRef{URI: k.digest("uri", []byte(uri))}
 	if u, err := url.Parse(uri); err == nil {
 		r.Scheme, r.Host = u.Scheme, u.Hostname()
 	}

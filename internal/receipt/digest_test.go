@@ -15,7 +15,7 @@ func TestAnUnknownToolNameIsKeptInClearOnlyIfItReadsAsAName(t *testing.T) {
 		"web_search", "readFile", "delete-everything", "no_such_tool", "Switchboard_Status", "a.b", "HTTP_GET", "files__read", "sha256_sum", "API.list2",
 		"browser_take_screenshot", "getUserById", "ls",
 	} {
-		if got := digests.Name("acme", name); got != name {
+		if got := digests.ToolName("acme", name); got != name {
 			t.Errorf("%q is kept as %q", name, got)
 		}
 	}
@@ -23,11 +23,11 @@ func TestAnUnknownToolNameIsKeptInClearOnlyIfItReadsAsAName(t *testing.T) {
 		"plum7318a20b42f0", "sb_key_q0zRk3Vt8mXw", "ghp_16C7e42F292c6912E7710c838347Ae178B4a", "sk-proj-4Vx0aLq9", "AKIAIOSFODNN7EXAMPLE0", "4f1c2ab9", "xoxb-123456789012-abc",
 		"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "correct horse battery", "p@ssword", "", "line\nbreak", "\x1b[31m", "naïve", strings.Repeat("ab_", 30) + "ab", strings.Repeat("a", 40),
 	} {
-		got := digests.Name("acme", secret)
+		got := digests.ToolName("acme", secret)
 		if !strings.HasPrefix(got, "hmac-sha256:") {
 			t.Errorf("%q is kept as %q", secret, got)
 		}
-		if got != digests.Name("acme", secret) || got == digests.Name("umbrella", secret) {
+		if got != digests.ToolName("acme", secret) || got == digests.ToolName("umbrella", secret) {
 			t.Errorf("the digest of %q is not keyed for the tenant", secret)
 		}
 	}

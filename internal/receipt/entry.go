@@ -17,11 +17,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Nothing is the prev of the first entry of a chain: the digest of no bytes.
-var Nothing = canonical.Sum(nil)
+// EmptyDigest is the prev of the first entry of a chain: the digest of no bytes.
+var EmptyDigest = canonical.Sum(nil)
 
 // An Entry is one entry of a chain.
-type Entry struct {
+type ChainEntry struct {
 	Node string
 	Seq  uint64
 
@@ -37,10 +37,10 @@ type Entry struct {
 }
 
 // ID returns the id of the receipt.
-func (e *Entry) ID() string { return ID(e.Node, e.Seq) }
+func (e *ChainEntry) ID() string { return ID(e.Node, e.Seq) }
 
 // Digest returns the digest of the whole entry.
-func (e *Entry) Digest() switchboard.Digest { return canonical.Sum(e.Raw) }
+func (e *ChainEntry) Digest() switchboard.Digest { return canonical.Sum(e.Raw) }
 
 // appendEntry appends an entry without a signature. body is the receipt.
 func appendEntry(b []byte, prev switchboard.Digest, body []byte, seq uint64) []byte {
@@ -68,10 +68,10 @@ type entryJSON struct {
 
 // parseEntry reads the entry at seq in the chain of node. It accepts canonical form alone. The
 // caller has to check that the seq in the entry is the same.
-func parseEntry(node string, seq uint64, raw []byte) (Entry, error) {
-	e := Entry{Node: node, Seq: seq, Raw: raw}
+func parseEntry(node string, seq uint64, raw []byte) (ChainEntry, error) {
+	e := ChainEntry{Node: node, Seq: seq, Raw: raw}
 	var in entryJSON
-	fault := func(err error) (Entry, error) {
+	fault := func(err error) (ChainEntry, error) {
 		e.Fault = err
 		return e, err
 	}
@@ -98,7 +98,7 @@ func parseEntry(node string, seq uint64, raw []byte) (Entry, error) {
 
 // verifySignature returns the key that has signed the entry, or an error if the signature does not
 // verify.
-func (e *Entry) verifySignature() (key string, err error) {
+func (e *ChainEntry) verifySignature() (key string, err error) {
 	key, text, _ := strings.Cut(e.Signature, ":")
 	public, err := parsePublic(key)
 	if err != nil {

@@ -60,7 +60,7 @@ func TestAKeyAloneDoesNotMakeAValidChain(t *testing.T) {
 		return s
 	}
 	a, b := key("A"), key("E")
-	brings := func(k *signer) Receipt { return Receipt{Kind: KeyKind, Key: Key{"n1", k.public}} }
+	brings := func(k *signer) Receipt { return Receipt{Kind: KeyKind, Key: ChainKey{"n1", k.public}} }
 	trim := func(first uint64, prev switchboard.Digest, k *signer) Receipt {
 		return Receipt{Kind: TrimKind, Trim: Trim{first, prev, k.public}}
 	}
@@ -71,14 +71,14 @@ func TestAKeyAloneDoesNotMakeAValidChain(t *testing.T) {
 		seq   uint64
 		rule  Rule
 	}{
-		"good":                      {forge(t, 1, Nothing, link{brings(a), a}, link{call, nil}, link{call, a}), 0, ""},
-		"another key":               {forge(t, 1, Nothing, link{brings(a), a}, link{call, a}, link{call, b}), 3, RuleKey},
-		"a key by its own word":     {forge(t, 1, Nothing, link{brings(a), a}, link{brings(b), b}), 2, RuleKey},
-		"a key by the one before":   {forge(t, 1, Nothing, link{brings(a), a}, link{brings(b), a}, link{call, b}), 0, ""},
-		"the key before again":      {forge(t, 1, Nothing, link{brings(a), a}, link{brings(b), a}, link{call, a}), 3, RuleKey},
-		"a beginning without a key": {forge(t, 1, Nothing, link{call, a}), 1, RuleKey},
-		"a beginning by another":    {forge(t, 1, Nothing, link{brings(b), a}), 1, RuleKey},
-		"a key that comes late":     {forge(t, 1, Nothing, link{call, nil}, link{call, a}, link{brings(a), a}), 2, RuleKey},
+		"good":                      {forge(t, 1, EmptyDigest, link{brings(a), a}, link{call, nil}, link{call, a}), 0, ""},
+		"another key":               {forge(t, 1, EmptyDigest, link{brings(a), a}, link{call, a}, link{call, b}), 3, RuleKey},
+		"a key by its own word":     {forge(t, 1, EmptyDigest, link{brings(a), a}, link{brings(b), b}), 2, RuleKey},
+		"a key by the one before":   {forge(t, 1, EmptyDigest, link{brings(a), a}, link{brings(b), a}, link{call, b}), 0, ""},
+		"the key before again":      {forge(t, 1, EmptyDigest, link{brings(a), a}, link{brings(b), a}, link{call, a}), 3, RuleKey},
+		"a beginning without a key": {forge(t, 1, EmptyDigest, link{call, a}), 1, RuleKey},
+		"a beginning by another":    {forge(t, 1, EmptyDigest, link{brings(b), a}), 1, RuleKey},
+		"a key that comes late":     {forge(t, 1, EmptyDigest, link{call, nil}, link{call, a}, link{brings(a), a}), 2, RuleKey},
 		"a beginning on something":  {forge(t, 1, before, link{brings(a), a}), 1, RuleChain},
 		"trimmed":                   {forge(t, 7, before, link{call, a}, link{trim(7, before, a), a}), 0, ""},
 		"trimmed elsewhere":         {forge(t, 7, before, link{call, a}, link{trim(6, before, a), a}), 7, RuleBegin},
@@ -86,7 +86,7 @@ func TestAKeyAloneDoesNotMakeAValidChain(t *testing.T) {
 		"trimmed under another key": {forge(t, 7, before, link{call, a}, link{trim(7, before, b), a}), 7, RuleBegin},
 		"begins late":               {forge(t, 7, before, link{call, a}), 7, RuleBegin},
 		"an entry is missing": {func() gapped {
-			g := forge(t, 1, Nothing, link{brings(a), a}, link{call, a}, link{call, a})
+			g := forge(t, 1, EmptyDigest, link{brings(a), a}, link{call, a}, link{call, a})
 			return append(g[:1], g[2:]...)
 		}(), 2, RuleSeq},
 	} {
@@ -127,7 +127,7 @@ func TestATrimDuringVerifyIsNoFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := Receipt{Kind: Call}
-	chain := forge(t, 1, Nothing, link{Receipt{Kind: KeyKind, Key: Key{"n1", a.public}}, a}, link{call, a}, link{call, a})
+	chain := forge(t, 1, EmptyDigest, link{Receipt{Kind: KeyKind, Key: ChainKey{"n1", a.public}}, a}, link{call, a}, link{call, a})
 	e, err := parseEntry("n1", 3, chain[2].Data)
 	if err != nil {
 		t.Fatal(err)
@@ -144,8 +144,8 @@ func TestASignatureHasOneSpelling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := Receipt{Kind: KeyKind, Time: time.Unix(0, 0), Key: Key{"n1", s.public}}
-	e := appendSignature(appendEntry(nil, Nothing, r.append(nil), 1), 0, s)
+	r := Receipt{Kind: KeyKind, Time: time.Unix(0, 0), Key: ChainKey{"n1", s.public}}
+	e := appendSignature(appendEntry(nil, EmptyDigest, r.append(nil), 1), 0, s)
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	last := len(e) - len(`"}`) - 1
 	good := 0

@@ -13,11 +13,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// KeyFile reads the keys in the file, one a line, in the format of NewKey. The first key signs; the
-// others signed before it, the oldest is last. If there is no file, KeyFile makes one with a new
+// ReadOrCreateKeys reads the keys in the file, one a line, in the format of NewKey. The first key signs; the
+// others signed before it, the oldest is last. If there is no file, ReadOrCreateKeys makes one with a new
 // key, which only its owner may read. If several processes do that at once, all get the same key.
-// KeyFile refuses a file with other content, and a file that others may read.
-func KeyFile(name string) ([]switchboard.Secret, error) {
+// ReadOrCreateKeys refuses a file with other content, and a file that others may read.
+func ReadOrCreateKeys(name string) ([]switchboard.Secret, error) {
 	keys, err := ReadKeys(name)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return keys, err
@@ -39,7 +39,7 @@ func KeyFile(name string) ([]switchboard.Secret, error) {
 
 // RotateKey puts a new key before those in the file, which must exist. If the process is killed,
 // the file is either unchanged or complete. A process continues its chain with the new key when it
-// reads the file; see Book.Rotate.
+// reads the file; see Chain.Rotate.
 func RotateKey(name string) error {
 	dir, err := os.Open(filepath.Dir(name))
 	if err != nil {

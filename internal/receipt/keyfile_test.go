@@ -18,7 +18,7 @@ func TestAKeyIsMadeOnceAndForItsOwnerAlone(t *testing.T) {
 	var starts sync.WaitGroup
 	for i := range all {
 		starts.Go(func() {
-			keys, err := receipt.KeyFile(file)
+			keys, err := receipt.ReadOrCreateKeys(file)
 			if err != nil || len(keys) != 1 {
 				t.Error(keys, err)
 				return
@@ -39,7 +39,7 @@ func TestAKeyIsMadeOnceAndForItsOwnerAlone(t *testing.T) {
 	if err := os.Chmod(file, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := receipt.KeyFile(file); err == nil || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), all[0]) {
+	if _, err := receipt.ReadOrCreateKeys(file); err == nil || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), all[0]) {
 		t.Errorf("a file that others may read: %v", err)
 	}
 }
@@ -50,7 +50,7 @@ func TestAFileWithoutAKeyIsRefusedAndNotChanged(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := receipt.KeyFile(file)
+		_, err := receipt.ReadOrCreateKeys(file)
 		if err == nil || text != "" && strings.Contains(err.Error(), text) {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -67,7 +67,7 @@ func TestARotatedKeyStaysInTheFileAfterTheNewOne(t *testing.T) {
 	if err := receipt.RotateKey(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
 	}
-	first, err := receipt.KeyFile(file)
+	first, err := receipt.ReadOrCreateKeys(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestARotatedKeyStaysInTheFileAfterTheNewOne(t *testing.T) {
 		})
 	}
 	all.Wait()
-	keys, err := receipt.KeyFile(file)
+	keys, err := receipt.ReadOrCreateKeys(file)
 	if err != nil || len(keys) != 41 || keys[40].Reveal() != first[0].Reveal() {
 		t.Errorf("%d keys, %v", len(keys), err)
 	}

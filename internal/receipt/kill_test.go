@@ -42,7 +42,7 @@ func writeUntilKilled(where, round string) error {
 		return err
 	}
 	file := os.Getenv(writerEnv + "_KEYS")
-	keys, err := receipt.KeyFile(file)
+	keys, err := receipt.ReadOrCreateKeys(file)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func writeUntilKilled(where, round string) error {
 		if err := receipt.RotateKey(file); err != nil {
 			return err
 		}
-		keys, err := receipt.KeyFile(file)
+		keys, err := receipt.ReadOrCreateKeys(file)
 		if err != nil {
 			return err
 		}

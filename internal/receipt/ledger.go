@@ -67,7 +67,7 @@ type Ledger struct {
 
 // An ownedChain is a chain that only this process writes, and the Caller that writes receipts to it.
 type ownedChain struct {
-	*Book
+	*Chain
 	lease  chainLease
 	secret switchboard.Secret // the signing key is derived from it
 	caller switchboard.Caller
@@ -91,7 +91,7 @@ func OpenLedger(ctx context.Context, o LedgerOptions) (*Ledger, error) {
 		return l, nil
 	case "file":
 		var err error
-		if secrets, err = KeyFile(filepath.Join(o.Folder, LedgerKeyFile)); err != nil {
+		if secrets, err = ReadOrCreateKeys(filepath.Join(o.Folder, LedgerKeyFile)); err != nil {
 			return nil, err
 		}
 		l.readKeys = func() ([]switchboard.Secret, error) { return ReadKeys(filepath.Join(o.Folder, LedgerKeyFile)) }
@@ -100,7 +100,7 @@ func OpenLedger(ctx context.Context, o LedgerOptions) (*Ledger, error) {
 	}
 	l.root = secrets[len(secrets)-1] // the oldest, so that stored digests and sessions stay valid when the key is rotated
 	l.digests = NewDigests(l.Key("digests"))
-	opts := Options{DigestKey: l.Key("digests"), Version: o.Version, Log: o.Log}
+	opts := ChainOptions{DigestKey: l.Key("digests"), Version: o.Version, Log: o.Log}
 	if o.Anchor != "" {
 		anchor, err := OpenAnchor(o.Anchor)
 		if err != nil {
@@ -143,7 +143,7 @@ func (l *Ledger) leaseChain(ctx context.Context, file bool) (chainLease, error) 
 }
 
 // continueChain opens the chain of the lease with the present keys.
-func (l *Ledger) continueChain(ctx context.Context, lease chainLease, opts Options) (*ownedChain, error) {
+func (l *Ledger) continueChain(ctx context.Context, lease chainLease, opts ChainOptions) (*ownedChain, error) {
 	secrets, err := l.readKeys()
 	if err != nil {
 		return nil, err
@@ -152,11 +152,11 @@ func (l *Ledger) continueChain(ctx context.Context, lease chainLease, opts Optio
 	for _, s := range secrets[1:] {
 		opts.Previous = append(opts.Previous, lease.signingKey(s))
 	}
-	book, err := Open(ctx, l.o.Store, opts)
+	chain, err := Open(ctx, l.o.Store, opts)
 	if err != nil {
 		return nil, fmt.Errorf("receipts of node %s: %w", lease.name, err)
 	}
-	return &ownedChain{Book: book, lease: lease, secret: secrets[0]}, nil
+	return &ownedChain{Chain: chain, lease: lease, secret: secrets[0]}, nil
 }
 
 // Durable reports whether there are receipts.
@@ -184,7 +184,7 @@ func (l *Ledger) Wrap(next switchboard.Caller) switchboard.Caller {
 	}
 	l.next = next
 	v := l.chain.Load()
-	v.caller = v.Calls(next)
+	v.caller = v.RecordCalls(next)
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		return l.chain.Load().caller.Call(ctx, c)
 	})
@@ -237,11 +237,11 @@ func (l *Ledger) Follow(ctx context.Context) {
 			l.o.Log.Error("another process has taken over our chain of receipts, and no other chain can be opened", "node", was.lease.name, "err", err)
 			continue
 		}
-		v.caller = v.Calls(l.next)
+		v.caller = v.RecordCalls(l.next)
 		l.chain.Store(v)
 		l.o.Log.Warn("another process has taken over our chain of receipts; we continue with another one", "node", was.lease.name, "now", v.lease.name)
 		_ = was.Close(ctx) // it cannot write any more
-		v.Inherit(was.Book)
+		v.InheritLosses(was.Chain)
 		was.lease.release()
 	}
 }
@@ -283,7 +283,7 @@ func (l *Ledger) Close(ctx context.Context) error {
 }
 
 // Status returns the status of the chain, or nil if there are no receipts.
-func (l *Ledger) Status() *Status {
+func (l *Ledger) Status() *ChainStatus {
 	if l.openChain == nil {
 		return nil
 	}

@@ -49,7 +49,7 @@ func (w *chainWriter) tryTakeOver(ctx context.Context, program string) (last tim
 	if err != nil {
 		return last, err
 	}
-	w.seq, w.prev = span.Last, Nothing
+	w.seq, w.prev = span.Last, EmptyDigest
 	switch {
 	case span.Last == 0:
 		if last, err = w.introduceKey(ctx, w.signer, last); err != nil {
@@ -117,7 +117,7 @@ func (w *chainWriter) checkTail(ctx context.Context, span store.Span) (*chainChe
 // itself. That signature covers nothing else. The time of the receipt is after last.
 func (w *chainWriter) introduceKey(ctx context.Context, by *signer, last time.Time) (time.Time, error) {
 	when := nextTime(last)
-	return when, w.appendReceipt(ctx, &Receipt{Kind: KeyKind, Time: when, Key: Key{w.node, w.signer.public}}, by)
+	return when, w.appendReceipt(ctx, &Receipt{Kind: KeyKind, Time: when, Key: ChainKey{w.node, w.signer.public}}, by)
 }
 
 // appendReceipt appends one receipt.

@@ -15,7 +15,7 @@ import (
 // knows whether receipts can be stored now, refuses waiting callers if not, and counts lost
 // receipts. It is safe for concurrent use.
 type receiptQueue struct {
-	options *Options
+	options *ChainOptions
 	wake    chan struct{} // there is something to write; holds one
 	wakeNow chan struct{} // and a caller waits for it; holds one
 
@@ -28,11 +28,11 @@ type receiptQueue struct {
 	roomFreed      chan struct{} // closed when the queue is emptied
 	lastTime       time.Time     // of the last queued receipt
 	totalLost      int64
-	unreportedLoss Lost   // no receipt reports it yet
-	storedSeq      uint64 // of the last stored entry
+	unreportedLoss LossReport // no receipt reports it yet
+	storedSeq      uint64     // of the last stored entry
 }
 
-func newReceiptQueue(o *Options) receiptQueue {
+func newReceiptQueue(o *ChainOptions) receiptQueue {
 	return receiptQueue{options: o, wake: make(chan struct{}, 1), wakeNow: make(chan struct{}, 1), roomFreed: make(chan struct{})}
 }
 
@@ -66,8 +66,8 @@ type receiptWaiter struct {
 	refused bool
 }
 
-// errClosed is why a closed Book writes nothing.
-var errClosed = errors.New("the book is closed")
+// errClosed is why a closed Chain writes nothing.
+var errClosed = errors.New("the chain is closed")
 
 // tryAdd queues r, and reports whether r will be written.
 func (q *receiptQueue) tryAdd(r *Receipt) bool {
@@ -186,14 +186,14 @@ func (q *receiptQueue) countLost(n int64) {
 }
 
 // losses returns the lost receipts: all, and those that no receipt reports yet.
-func (q *receiptQueue) losses() (total int64, unreported Lost) {
+func (q *receiptQueue) losses() (total int64, unreported LossReport) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.totalLost, q.unreportedLoss
 }
 
 // addLosses adds lost receipts of an earlier queue, which a receipt will report.
-func (q *receiptQueue) addLosses(total int64, unreported Lost) {
+func (q *receiptQueue) addLosses(total int64, unreported LossReport) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.totalLost += total
@@ -237,7 +237,7 @@ func (q *receiptQueue) takeAll(spare *batch) (taken batch, ok bool) {
 	}
 	if q.unreportedLoss.Receipts > 0 {
 		q.enqueue(&Receipt{Kind: LostKind, Lost: q.unreportedLoss}, nil)
-		q.unreportedLoss = Lost{}
+		q.unreportedLoss = LossReport{}
 	}
 	taken = q.queued
 	q.queued, *spare = *spare, batch{}
@@ -351,7 +351,7 @@ func (q *receiptQueue) markAvailable() {
 	}
 }
 
-// markClosed closes the Book, and counts the receipts that were not written as lost.
+// markClosed closes the Chain, and counts the receipts that were not written as lost.
 func (q *receiptQueue) markClosed(unconfirmed *batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -389,10 +389,10 @@ func (q *receiptQueue) lossError() error {
 	return fmt.Errorf("receipts: %d of node %s are lost: %w", q.totalLost, q.options.Node, q.fault)
 }
 
-func (q *receiptQueue) status() Status {
+func (q *receiptQueue) status() ChainStatus {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := Status{Node: q.options.Node, Seq: q.storedSeq, Waiting: q.unwritten, Lost: q.totalLost, Fenced: q.state == fenced}
+	s := ChainStatus{Node: q.options.Node, Seq: q.storedSeq, Waiting: q.unwritten, Lost: q.totalLost, Fenced: q.state == fenced}
 	if q.fault != nil {
 		s.Fault, s.Since = q.fault.Error(), q.faultSince
 	}

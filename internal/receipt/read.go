@@ -15,8 +15,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// ErrNone says that there is no receipt with the id.
-var ErrNone = errors.New("there is no such receipt")
+// ErrNotFound says that there is no receipt with the id.
+var ErrNotFound = errors.New("there is no such receipt")
 
 // A Query selects receipts. The zero Query selects all.
 type Query struct {
@@ -25,12 +25,12 @@ type Query struct {
 	Task    switchboard.TaskID
 	Tool    string // a pattern for tool or server/tool; * stands for any text
 	Code    switchboard.Code
-	Outcome Outcome
+	Outcome CallOutcome
 	Kind    Kind
 
 	Since, Until time.Time // from Since on, before Until; zero means no limit
 
-	Newest bool // newest receipts first
+	NewestFirst bool // newest receipts first
 }
 
 // Check reports values of q that no receipt can have.
@@ -48,7 +48,7 @@ func (q *Query) Check() error {
 
 // selects reports whether q selects e, apart from its node. q selects every entry that cannot be
 // read, because its content is unknown.
-func (q *Query) selects(e *Entry) bool {
+func (q *Query) selects(e *ChainEntry) bool {
 	r := &e.Receipt
 	switch {
 	case e.Fault != nil:
@@ -76,64 +76,64 @@ func (q *Query) selects(e *Entry) bool {
 
 // Find returns the receipt with the id, in either form. ErrNone says that it does not exist, or was
 // trimmed.
-func Find(ctx context.Context, s Reader, id string) (Entry, error) {
+func Find(ctx context.Context, s ChainReader, id string) (ChainEntry, error) {
 	node, seq, when, err := ParseID(id)
 	if err != nil {
-		return Entry{}, err
+		return ChainEntry{}, err
 	}
 	byTime := seq == 0
 	if byTime {
 		span, err := s.Span(ctx, logPrefix+node)
 		if err != nil {
-			return Entry{}, err
+			return ChainEntry{}, err
 		}
 		if seq, err = seekTime(ctx, s, node, span, when); err != nil {
-			return Entry{}, err
+			return ChainEntry{}, err
 		}
 	}
-	none := fmt.Errorf("%s: %w", id, ErrNone)
+	none := fmt.Errorf("%s: %w", id, ErrNotFound)
 	all, err := s.Read(ctx, logPrefix+node, seq-1, 1)
 	if err != nil {
-		return Entry{}, err
+		return ChainEntry{}, err
 	}
 	if len(all) == 0 || all[0].Seq != seq {
-		return Entry{}, none
+		return ChainEntry{}, none
 	}
 	e, _ := parseEntry(node, seq, all[0].Data)
 	e.Seq = seq
 	if byTime && !e.Receipt.Time.Equal(when) {
-		return Entry{}, none
+		return ChainEntry{}, none
 	}
 	return e, nil
 }
 
 // List yields the receipts that q selects, from all chains, in the order of their times. An error
 // ends it.
-func List(ctx context.Context, s Reader, q Query) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
+func List(ctx context.Context, s ChainReader, q Query) iter.Seq2[ChainEntry, error] {
+	return func(yield func(ChainEntry, error) bool) {
 		all, err := openCursors(ctx, s, &q)
 		if err == nil {
 			err = mergeByTime(ctx, all, &q, yield)
 		}
 		if err != nil && !errors.Is(err, errStop) {
-			yield(Entry{}, err)
+			yield(ChainEntry{}, err)
 		}
 	}
 }
 
 // A chainCursor reads a chain in one direction.
 type chainCursor struct {
-	reader    Reader
+	reader    ChainReader
 	node      string
 	newest    bool
 	from      uint64 // the first entry that is still to be read,
 	to        uint64 // and the last
-	page      []Entry
+	page      []ChainEntry
 	time      time.Time // of the first entry in page
 	timeKnown bool      // time is set for that entry
 }
 
-func openCursors(ctx context.Context, s Reader, q *Query) (all []*chainCursor, err error) {
+func openCursors(ctx context.Context, s ChainReader, q *Query) (all []*chainCursor, err error) {
 	nodes := []string{q.Node}
 	if q.Node == "" {
 		if nodes, err = Nodes(ctx, s); err != nil {
@@ -145,7 +145,7 @@ func openCursors(ctx context.Context, s Reader, q *Query) (all []*chainCursor, e
 		if err != nil {
 			return nil, err
 		}
-		c := &chainCursor{reader: s, node: node, newest: q.Newest, from: span.First, to: span.Last}
+		c := &chainCursor{reader: s, node: node, newest: q.NewestFirst, from: span.First, to: span.Last}
 		if !q.Since.IsZero() {
 			if c.from, err = seekTime(ctx, s, node, span, q.Since); err != nil {
 				return nil, err
@@ -165,7 +165,7 @@ func openCursors(ctx context.Context, s Reader, q *Query) (all []*chainCursor, e
 
 // seekTime returns the number of the first entry at or after t: times never decrease within a
 // chain. If an entry cannot be read, seek returns that entry or an earlier one.
-func seekTime(ctx context.Context, s Reader, node string, span store.Span, t time.Time) (uint64, error) {
+func seekTime(ctx context.Context, s ChainReader, node string, span store.Span, t time.Time) (uint64, error) {
 	var failed error
 	n := sort.Search(int(span.Last+1-span.First), func(i int) bool {
 		if failed != nil {
@@ -223,7 +223,7 @@ func (c *chainCursor) fillPage(ctx context.Context) error {
 	return nil
 }
 
-func (c *chainCursor) takeEntry() Entry {
+func (c *chainCursor) takeEntry() ChainEntry {
 	e := c.page[0]
 	c.page = c.page[1:]
 	c.timeKnown = false
@@ -232,9 +232,9 @@ func (c *chainCursor) takeEntry() Entry {
 
 // Follow yields what List yields, oldest first, and then new receipts, until ctx ends. It looks for
 // new ones at the interval every. If q has no Since, it begins with receipts written from now on.
-func Follow(ctx context.Context, s Reader, q Query, every time.Duration) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
-		q.Newest = false
+func Follow(ctx context.Context, s ChainReader, q Query, every time.Duration) iter.Seq2[ChainEntry, error] {
+	return func(yield func(ChainEntry, error) bool) {
+		q.NewestFirst = false
 		begin := map[string]uint64{} // the last entry of each chain that is not new
 		for first := true; ; first = false {
 			nodes, err := Nodes(ctx, s)
@@ -270,7 +270,7 @@ func Follow(ctx context.Context, s Reader, q Query, every time.Duration) iter.Se
 			case errors.Is(err, errStop) || ctx.Err() != nil:
 				return
 			case err != nil:
-				yield(Entry{}, err)
+				yield(ChainEntry{}, err)
 				return
 			}
 			t := time.NewTimer(every)
@@ -288,7 +288,7 @@ func Follow(ctx context.Context, s Reader, q Query, every time.Duration) iter.Se
 var errStop = errors.New("stop")
 
 // mergeByTime yields the entries of all cursors in the order of their times.
-func mergeByTime(ctx context.Context, cursors []*chainCursor, q *Query, yield func(Entry, error) bool) error {
+func mergeByTime(ctx context.Context, cursors []*chainCursor, q *Query, yield func(ChainEntry, error) bool) error {
 	for {
 		var next *chainCursor
 		for _, c := range cursors {
@@ -302,7 +302,7 @@ func mergeByTime(ctx context.Context, cursors []*chainCursor, q *Query, yield fu
 			if next != nil {
 				order = cmp.Or(c.time.Compare(next.time), cmp.Compare(c.node, next.node))
 			}
-			if next == nil || (order < 0) != q.Newest {
+			if next == nil || (order < 0) != q.NewestFirst {
 				next = c
 			}
 		}

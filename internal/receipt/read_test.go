@@ -19,7 +19,7 @@ import (
 func twoChains(t *testing.T, n int) (s *store.Memory, began time.Time) {
 	t.Helper()
 	s = store.NewMemory()
-	books := make([]*receipt.Book, 2)
+	books := make([]*receipt.Chain, 2)
 	for i := range books {
 		o := options()
 		o.Node = fmt.Sprint("n", i+1)
@@ -41,7 +41,7 @@ func twoChains(t *testing.T, n int) (s *store.Memory, began time.Time) {
 	return s, began
 }
 
-func list(t *testing.T, s receipt.Reader, q receipt.Query) (tools []string) {
+func list(t *testing.T, s receipt.ChainReader, q receipt.Query) (tools []string) {
 	t.Helper()
 	for e, err := range receipt.List(t.Context(), s, q) {
 		if err != nil {
@@ -83,7 +83,7 @@ func TestReceiptsOfAllNodesAreListedByTheirTimes(t *testing.T) {
 			if got := list(t, s, tt.q); !slices.Equal(got, expected) {
 				t.Errorf("%s: %d receipts from %.1q", name, len(got), got)
 			}
-			tt.q.Newest = true
+			tt.q.NewestFirst = true
 			slices.Reverse(expected)
 			if got := list(t, s, tt.q); !slices.Equal(got, expected) {
 				t.Errorf("%s, newest first: %d receipts from %.1q", name, len(got), got)
@@ -131,7 +131,7 @@ func TestAReceiptIsFoundByItsID(t *testing.T) {
 			t.Errorf("%+v, %v", e, err)
 		}
 		for _, id := range []string{"n2/99", "n3/1"} {
-			if _, err := receipt.Find(t.Context(), s, id); !errors.Is(err, receipt.ErrNone) {
+			if _, err := receipt.Find(t.Context(), s, id); !errors.Is(err, receipt.ErrNotFound) {
 				t.Errorf("%s: %v", id, err)
 			}
 		}
@@ -145,7 +145,7 @@ func TestAnUnreadableEntryIsListedAtItsPosition(t *testing.T) {
 	good, _ := chainOf(t, keyA, 5)
 	good[4] = []byte("spoilt") // in the middle, where a binary search looks first
 	s := rewritten(t, good)
-	for _, q := range []receipt.Query{{Tenant: "none"}, {Newest: true, Tenant: "none"}, {Since: time.Now()}} {
+	for _, q := range []receipt.Query{{Tenant: "none"}, {NewestFirst: true, Tenant: "none"}, {Since: time.Now()}} {
 		n := 0
 		for e, err := range receipt.List(t.Context(), s, q) {
 			if err != nil {

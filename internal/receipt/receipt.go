@@ -54,44 +54,44 @@ const (
 // Kinds are all kinds.
 var Kinds = []Kind{Intent, Call, Decision, Expand, Collapse, Admin, Start, Stop, KeyKind, LostKind, TrimKind}
 
-// Outcome is how a call ended.
-type Outcome string
+// CallOutcome is how a call ended.
+type CallOutcome string
 
 // The outcomes.
 const (
-	OK          Outcome = "ok"
-	ToolError   Outcome = "tool_error"   // the tool reports that it has failed
-	ServerError Outcome = "server_error" // the server answered with an error
-	Refused     Outcome = "refused"      // by Switchboard; nothing was done
-	Failed      Outcome = "failed"       // the call reached its server, which gave no valid answer
-	Unknown     Outcome = "unknown"      // the call may have been executed
+	OK          CallOutcome = "ok"
+	ToolError   CallOutcome = "tool_error"   // the tool reports that it has failed
+	ServerError CallOutcome = "server_error" // the server answered with an error
+	Refused     CallOutcome = "refused"      // by Switchboard; nothing was done
+	Failed      CallOutcome = "failed"       // the call reached its server, which gave no valid answer
+	Unknown     CallOutcome = "unknown"      // the call may have been executed
 )
 
 // Outcomes are all outcomes.
-var Outcomes = []Outcome{OK, ToolError, ServerError, Refused, Failed, Unknown}
+var Outcomes = []CallOutcome{OK, ToolError, ServerError, Refused, Failed, Unknown}
 
 // A Receipt says what was done. Its JSON leaves out empty members.
 type Receipt struct {
-	V int `json:"v"` // the format version; set by Book
+	V int `json:"v"` // the format version; set by Chain
 
-	// Time is when the receipt was made: for a call, when it ended. Book sets it, at least a
+	// Time is when the receipt was made: for a call, when it ended. Chain sets it, at least a
 	// microsecond later than in the receipt before, so that it identifies the receipt within its
 	// chain.
 	Time time.Time `json:"time"`
 	Kind Kind      `json:"kind"`
 
 	Tenant    switchboard.TenantID `json:"tenant"`
-	Principal Principal            `json:"principal"`
+	Principal Subject              `json:"principal"`
 	Task      switchboard.TaskID   `json:"task"`
 	Run       switchboard.RunID    `json:"run"`
 
 	Method   string               `json:"method"`
 	Server   switchboard.ServerID `json:"server"`
 	Tool     string               `json:"tool"`      // the server's name of the requested tool or prompt
-	Resource Resource             `json:"resource"`  // the resource that was read or subscribed to
+	Resource ResourceRef          `json:"resource"`  // the resource that was read or subscribed to
 	ServedBy string               `json:"served_by"` // server/tool, if another tool answered
 	Tools    []string             `json:"tools"`     // server/tool of each tool that was expanded or collapsed
-	Tries    []Try                `json:"tries"`     // tools that were tried before and did not answer
+	Tries    []FailedAttempt      `json:"tries"`     // tools that were tried before and did not answer
 	Effect   bool                 `json:"effect"`    // the call may have changed something outside
 
 	Decision switchboard.Digest   `json:"decision"` // the decision that selected the tool
@@ -101,11 +101,11 @@ type Receipt struct {
 	Arguments string `json:"arguments"` // keyed digest; see Digests
 	Result    string `json:"result"`
 
-	Outcome Outcome           `json:"outcome"`
-	Code    switchboard.Code  `json:"code"`
-	Of      string            `json:"of"` // id of the intent
-	Given   switchboard.Given `json:"given"`
-	Took    Took              `json:"took"`
+	Outcome CallOutcome              `json:"outcome"`
+	Code    switchboard.Code         `json:"code"`
+	Of      string                   `json:"of"` // id of the intent
+	Given   switchboard.ResultSource `json:"given"`
+	Took    CallTime                 `json:"took"`
 
 	// Configuration is the keyed digest of the configuration that a reload has put in force.
 	// Replicas that serve the same configuration have the same digest.
@@ -113,47 +113,47 @@ type Receipt struct {
 
 	Note string `json:"note"` // for people
 
-	Key  Key  `json:"key"`
-	Lost Lost `json:"lost"`
-	Trim Trim `json:"trim"`
+	Key  ChainKey   `json:"key"`
+	Lost LossReport `json:"lost"`
+	Trim Trim       `json:"trim"`
 }
 
-// A Principal names the client that the receipt is about.
-type Principal struct {
+// A Subject names the client that the receipt is about.
+type Subject struct {
 	ID   string           `json:"id"`
 	Auth switchboard.Auth `json:"auth"`
 	Mode switchboard.Mode `json:"mode"`
 }
 
-// A Resource says which resource a call asked for. The URI may hold secrets. So the receipt has its
+// A ResourceRef says which resource a call asked for. The URI may hold secrets. So the receipt has its
 // digest, keyed for the tenant, and the scheme and host alone in clear.
-type Resource struct {
+type ResourceRef struct {
 	Scheme string `json:"scheme"`
 	Host   string `json:"host"`
 	URI    string `json:"uri"` // keyed digest; see Digests
 }
 
 // A Try is an attempt at a tool that did not answer the call.
-type Try struct {
+type FailedAttempt struct {
 	Tool string           `json:"tool"`
 	Code switchboard.Code `json:"code"`
 	Sent bool             `json:"sent"`
 }
 
-// Took says how long a call took, in microseconds.
-type Took struct {
+// CallTime says how long a call took, in microseconds.
+type CallTime struct {
 	Total   int64 `json:"total"`
 	Waiting int64 `json:"waiting"` // the part of Total before the call was sent
 }
 
 // A Key names a key that signs.
-type Key struct {
+type ChainKey struct {
 	Node   string `json:"node"`
 	Public string `json:"public"` // spelled as in signatures
 }
 
-// Lost says how many receipts could not be written.
-type Lost struct {
+// LossReport says how many receipts could not be written.
+type LossReport struct {
 	Receipts int64     `json:"receipts"`
 	Since    time.Time `json:"since"`
 }
@@ -190,7 +190,7 @@ func (r *Receipt) append(b []byte) []byte {
 		w.Bool(true)
 	}
 	writeText(&w, "given", string(r.Given))
-	if k := &r.Key; *k != (Key{}) {
+	if k := &r.Key; *k != (ChainKey{}) {
 		w.Name("key")
 		w.BeginObject()
 		writeText(&w, "node", k.Node)
@@ -210,7 +210,7 @@ func (r *Receipt) append(b []byte) []byte {
 	writeText(&w, "note", r.Note)
 	writeText(&w, "of", r.Of)
 	writeText(&w, "outcome", string(r.Outcome))
-	if p := &r.Principal; *p != (Principal{}) {
+	if p := &r.Principal; *p != (Subject{}) {
 		w.Name("principal")
 		w.BeginObject()
 		writeText(&w, "auth", string(p.Auth))
@@ -218,7 +218,7 @@ func (r *Receipt) append(b []byte) []byte {
 		writeText(&w, "mode", string(p.Mode))
 		w.EndObject()
 	}
-	if s := &r.Resource; *s != (Resource{}) {
+	if s := &r.Resource; *s != (ResourceRef{}) {
 		w.Name("resource")
 		w.BeginObject()
 		writeText(&w, "host", s.Host)
@@ -241,7 +241,7 @@ func (r *Receipt) append(b []byte) []byte {
 	writeText(&w, "task", string(r.Task))
 	writeText(&w, "tenant", string(r.Tenant))
 	writeTime(&w, "time", r.Time)
-	if t := &r.Took; *t != (Took{}) {
+	if t := &r.Took; *t != (CallTime{}) {
 		w.Name("took")
 		w.BeginObject()
 		w.Name("total")

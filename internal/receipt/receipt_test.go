@@ -127,7 +127,7 @@ func TestIDs(t *testing.T) {
 func TestDigestsRevealNothingWithoutTheKeyOfTheTenant(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	of := func(secret, tenant, method, params string) string {
-		return NewDigests(switchboard.NewSecret(secret)).Asked(&switchboard.Call{Principal: switchboard.Principal{Tenant: switchboard.TenantID(tenant)}, Method: method, Params: []byte(params)})
+		return NewDigests(switchboard.NewSecret(secret)).Request(&switchboard.Call{Principal: switchboard.Principal{Tenant: switchboard.TenantID(tenant)}, Method: method, Params: []byte(params)})
 	}
 	const call = "tools/call"
 	base := of("s", "t", call, `{"name":"x","arguments":{"a":1,"b":"é"}}`)
@@ -176,20 +176,20 @@ func TestTheStoredFormatOfAChainHasNotChanged(t *testing.T) {
 	d := NewDigests(switchboard.NewSecret("a secret"))
 	about := Receipt{
 		Time: when, Kind: Intent, Tenant: "acme", Task: "work", Run: "00112233445566778899aabbccddeeff", Method: "tools/call",
-		Principal: Principal{"ci", switchboard.AuthAPIKey, switchboard.Autopilot}, Server: "notifier", Tool: "send\n\x1b", Effect: true,
-		Arguments: d.Asked(c), Decision: canonical.Sum([]byte("decision")), Basis: canonical.Sum([]byte("basis")),
+		Principal: Subject{"ci", switchboard.AuthAPIKey, switchboard.Autopilot}, Server: "notifier", Tool: "send\n\x1b", Effect: true,
+		Arguments: d.Request(c), Decision: canonical.Sum([]byte("decision")), Basis: canonical.Sum([]byte("basis")),
 	}
 	came := about
-	came.Kind, came.Of, came.Outcome, came.Code, came.Took = Call, "n1/2", Failed, switchboard.CodeServerFailed, Took{1234, 12}
+	came.Kind, came.Of, came.Outcome, came.Code, came.Took = Call, "n1/2", Failed, switchboard.CodeServerFailed, CallTime{1234, 12}
 	came.Rulings, came.ServedBy = []switchboard.Digest{canonical.Sum([]byte("ruling"))}, "other/send"
-	came.Tries = []Try{{"notifier/send\n\x1b", switchboard.CodeServerUnreachable, false}}
+	came.Tries = []FailedAttempt{{"notifier/send\n\x1b", switchboard.CodeServerUnreachable, false}}
 	came.Result, came.Given = d.resultDigest("acme", []byte("{}")), switchboard.GivenCache
 	var text []byte
-	prev := Nothing
+	prev := EmptyDigest
 	for i, r := range []Receipt{
-		{Time: when, Kind: KeyKind, Key: Key{"n1", s.public}},
+		{Time: when, Kind: KeyKind, Key: ChainKey{"n1", s.public}},
 		about, came,
-		{Time: when, Kind: LostKind, Lost: Lost{7, when}},
+		{Time: when, Kind: LostKind, Lost: LossReport{7, when}},
 		{Time: when, Kind: TrimKind, Trim: Trim{3, prev, s.public}},
 	} {
 		e := appendEntry(nil, prev, r.append(nil), uint64(i+1))

@@ -23,7 +23,7 @@ const sizeSamples = 64
 // Trim removes the entries that keep does not require, but never the last one. Before that it
 // writes a receipt of the new beginning, so that Verify can distinguish a trimmed chain from one
 // with a missing beginning. It returns how many entries were removed.
-func (b *Book) Trim(ctx context.Context, keep Retention) (gone uint64, err error) {
+func (b *Chain) Trim(ctx context.Context, keep Retention) (gone uint64, err error) {
 	span, err := b.writer.store.Span(ctx, b.writer.logName)
 	if err != nil || span.Last <= span.First {
 		return 0, err
@@ -78,7 +78,7 @@ func (b *Book) Trim(ctx context.Context, keep Retention) (gone uint64, err error
 }
 
 // averageSize returns the average size of an entry, in bytes.
-func (b *Book) averageSize(ctx context.Context, span store.Span) (int64, error) {
+func (b *Chain) averageSize(ctx context.Context, span store.Span) (int64, error) {
 	var bytes, n int64
 	count := span.Last - span.First + 1
 	for i := range uint64(sizeSamples) {

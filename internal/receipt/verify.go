@@ -28,14 +28,14 @@ const (
 )
 
 // A Fault says how a chain breaks a rule: at which entry first, and why.
-type Fault struct {
+type ChainFault struct {
 	Seq  uint64 `json:"seq"`
 	Rule Rule   `json:"rule"`
 	Why  string `json:"why"`
 }
 
 // Error returns the whole fault as text.
-func (f *Fault) Error() string { return fmt.Sprintf("entry %d: %s: %s", f.Seq, f.Rule, f.Why) }
+func (f *ChainFault) Error() string { return fmt.Sprintf("entry %d: %s: %s", f.Seq, f.Rule, f.Why) }
 
 // VerifyOptions are further conditions for the chains.
 type VerifyOptions struct {
@@ -48,7 +48,7 @@ type VerifyOptions struct {
 }
 
 // A Chain is the result of the check of one chain.
-type Chain struct {
+type ChainReport struct {
 	Node    string    `json:"node"`
 	First   uint64    `json:"first"`
 	Last    uint64    `json:"last"`
@@ -67,7 +67,7 @@ type Chain struct {
 	Checkpoints int `json:"checkpoints"` // that match
 	Older       int `json:"older"`       // that refer to trimmed entries
 
-	Fault *Fault `json:"fault,omitempty"`
+	Fault *ChainFault `json:"fault,omitempty"`
 }
 
 // pageSize is how many entries are read at once.
@@ -75,7 +75,7 @@ const pageSize = 512
 
 // Verify checks each chain up to its first wrong entry. An error says that the chains could not be
 // read.
-func Verify(ctx context.Context, s Reader, o VerifyOptions) ([]Chain, error) {
+func Verify(ctx context.Context, s ChainReader, o VerifyOptions) ([]ChainReport, error) {
 	nodes := o.Nodes
 	if len(nodes) == 0 {
 		var err error
@@ -88,9 +88,9 @@ func Verify(ctx context.Context, s Reader, o VerifyOptions) ([]Chain, error) {
 		slices.Sort(nodes)
 		nodes = slices.Compact(nodes)
 	}
-	all := make([]Chain, 0, len(nodes))
+	all := make([]ChainReport, 0, len(nodes))
 	for _, node := range nodes {
-		var c *Chain
+		var c *ChainReport
 		for begun := false; c == nil || c.Fault != nil && begun; {
 			var err error
 			if c, err = verifyChain(ctx, s, node, &o); err != nil {
@@ -109,7 +109,7 @@ func Verify(ctx context.Context, s Reader, o VerifyOptions) ([]Chain, error) {
 }
 
 // Nodes returns the names of the replicas that have a chain, sorted.
-func Nodes(ctx context.Context, s Reader) ([]string, error) {
+func Nodes(ctx context.Context, s ChainReader) ([]string, error) {
 	logs, err := s.Logs(ctx)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func Nodes(ctx context.Context, s Reader) ([]string, error) {
 	return nodes, nil
 }
 
-func verifyChain(ctx context.Context, s Reader, node string, o *VerifyOptions) (*Chain, error) {
+func verifyChain(ctx context.Context, s ChainReader, node string, o *VerifyOptions) (*ChainReport, error) {
 	span, err := s.Span(ctx, logPrefix+node)
 	if err != nil {
 		return nil, err
@@ -142,12 +142,12 @@ func verifyChain(ctx context.Context, s Reader, node string, o *VerifyOptions) (
 			return nil, err
 		}
 		if len(entries) == 0 {
-			c.Fault = &Fault{c.seq + 1, RuleSeq, "it is not there"}
-			return &c.Chain, nil
+			c.Fault = &ChainFault{c.seq + 1, RuleSeq, "it is not there"}
+			return &c.ChainReport, nil
 		}
 		for _, e := range entries {
 			if c.Fault, err = c.checkNext(ctx, e); err != nil || c.Fault != nil {
-				return &c.Chain, err
+				return &c.ChainReport, err
 			}
 			if e.Seq >= span.Last {
 				break
@@ -155,13 +155,13 @@ func verifyChain(ctx context.Context, s Reader, node string, o *VerifyOptions) (
 		}
 	}
 	c.Fault = c.checkWholeChain()
-	return &c.Chain, nil
+	return &c.ChainReport, nil
 }
 
 // A chainChecker reads a chain from one entry to the next and applies the rules.
 type chainChecker struct {
-	Chain
-	reader      Reader
+	ChainReport
+	reader      ChainReader
 	trusted     []string
 	checkpoints []*Checkpoint // those for later entries, by seq
 
@@ -175,27 +175,27 @@ type chainChecker struct {
 	trimReported bool   // a receipt says why the chain does not begin with 1
 }
 
-func newChecker(node string, r Reader, span store.Span, from uint64) *chainChecker {
-	return &chainChecker{Chain: Chain{Node: node, First: span.First, Last: span.Last}, reader: r, from: from, seq: from - 1}
+func newChecker(node string, r ChainReader, span store.Span, from uint64) *chainChecker {
+	return &chainChecker{ChainReport: ChainReport{Node: node, First: span.First, Last: span.Last}, reader: r, from: from, seq: from - 1}
 }
 
 // checkNext checks the next entry. The fault it returns may be in the previous entry, if only this
 // one reveals it.
-func (c *chainChecker) checkNext(ctx context.Context, stored store.Entry) (*Fault, error) {
+func (c *chainChecker) checkNext(ctx context.Context, stored store.Entry) (*ChainFault, error) {
 	at := c.seq + 1
 	if stored.Seq != at {
-		return &Fault{at, RuleSeq, "it is not there"}, nil
+		return &ChainFault{at, RuleSeq, "it is not there"}, nil
 	}
 	e, err := parseEntry(c.Node, at, stored.Data)
 	if err != nil {
-		return &Fault{at, RuleForm, err.Error()}, nil
+		return &ChainFault{at, RuleForm, err.Error()}, nil
 	}
 	if e.Seq != at {
-		return &Fault{at, RuleSeq, fmt.Sprintf("the entry at this position says that it is entry %d", e.Seq)}, nil
+		return &ChainFault{at, RuleSeq, fmt.Sprintf("the entry at this position says that it is entry %d", e.Seq)}, nil
 	}
 	switch {
-	case at == 1 && e.Prev != Nothing:
-		return &Fault{at, RuleChain, "it is the first entry, but names an entry before it"}, nil
+	case at == 1 && e.Prev != EmptyDigest:
+		return &ChainFault{at, RuleChain, "it is the first entry, but names an entry before it"}, nil
 	case c.Checked > 0 && e.Prev != c.prev:
 		return c.findChanged(ctx, &e)
 	}
@@ -209,7 +209,7 @@ func (c *chainChecker) checkNext(ctx context.Context, stored store.Entry) (*Faul
 		case p.Seq < at:
 			c.Older++
 		case p.Digest != digest:
-			return &Fault{at, RuleCheckpoint, fmt.Sprintf("it is not the entry that was there at %s: the chain was changed and signed anew", p.Time.Format(time.RFC3339))}, nil
+			return &ChainFault{at, RuleCheckpoint, fmt.Sprintf("it is not the entry that was there at %s: the chain was changed and signed anew", p.Time.Format(time.RFC3339))}, nil
 		default:
 			c.Checkpoints++
 		}
@@ -227,11 +227,11 @@ func (c *chainChecker) checkNext(ctx context.Context, stored store.Entry) (*Faul
 
 // checkSignature checks a key that the entry introduces, and the signature of the entry, if it has
 // one.
-func (c *chainChecker) checkSignature(e *Entry) *Fault {
+func (c *chainChecker) checkSignature(e *ChainEntry) *ChainFault {
 	r := &e.Receipt
 	switch {
 	case r.Kind == KeyKind && r.Key.Node != c.Node:
-		return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is of node %.80q", r.Key.Node)}
+		return &ChainFault{e.Seq, RuleKey, fmt.Sprintf("it is of node %.80q", r.Key.Node)}
 	case r.Kind == KeyKind:
 		c.newKey = r.Key.Public
 	case r.Kind == TrimKind && c.First > 1 && r.Trim.First == c.First:
@@ -242,19 +242,19 @@ func (c *chainChecker) checkSignature(e *Entry) *Fault {
 	}
 	key, err := e.verifySignature()
 	if err != nil {
-		return &Fault{e.Seq, RuleSignature, err.Error()}
+		return &ChainFault{e.Seq, RuleSignature, err.Error()}
 	}
 	if c.key == "" {
 		switch {
 		case c.from == 1 && c.newKey != key:
-			return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s, which no receipt has introduced", key)}
+			return &ChainFault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s, which no receipt has introduced", key)}
 		case len(c.trusted) > 0 && !slices.Contains(c.trusted, key):
-			return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s, which is not one of the keys that may begin a chain", key)}
+			return &ChainFault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s, which is not one of the keys that may begin a chain", key)}
 		}
 		c.key, c.Key = key, key
 	}
 	if key != c.key {
-		return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s; the key is %s", key, c.key)}
+		return &ChainFault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s; the key is %s", key, c.key)}
 	}
 	if c.newKey != "" && c.newKey != c.key {
 		c.key = c.newKey
@@ -266,7 +266,7 @@ func (c *chainChecker) checkSignature(e *Entry) *Fault {
 
 // findChanged says which of two entries was changed, if e does not continue the entry before it. e
 // is intact if its signature is valid, or if the entry after it continues e.
-func (c *chainChecker) findChanged(ctx context.Context, e *Entry) (*Fault, error) {
+func (c *chainChecker) findChanged(ctx context.Context, e *ChainEntry) (*ChainFault, error) {
 	intact := false
 	if e.Signature != "" {
 		key, err := e.verifySignature()
@@ -283,31 +283,31 @@ func (c *chainChecker) findChanged(ctx context.Context, e *Entry) (*Fault, error
 	}
 	if intact {
 		c.Checked--
-		return &Fault{c.seq, RuleChain, "the entry after it continues a different entry"}, nil
+		return &ChainFault{c.seq, RuleChain, "the entry after it continues a different entry"}, nil
 	}
-	return &Fault{e.Seq, RuleChain, "it does not continue the entry before it"}, nil
+	return &ChainFault{e.Seq, RuleChain, "it does not continue the entry before it"}, nil
 }
 
 // checkSignedEnd checks that the last entry is signed.
-func (c *chainChecker) checkSignedEnd() *Fault {
+func (c *chainChecker) checkSignedEnd() *ChainFault {
 	if c.lastSigned != c.seq {
-		return &Fault{c.seq, RuleEnd, "it is the last entry, but not signed: the entries after it are gone"}
+		return &ChainFault{c.seq, RuleEnd, "it is the last entry, but not signed: the entries after it are gone"}
 	}
 	return nil
 }
 
 // checkWholeChain checks the beginning, the end and the remaining checkpoints of a chain with
 // correct entries.
-func (c *chainChecker) checkWholeChain() *Fault {
+func (c *chainChecker) checkWholeChain() *ChainFault {
 	if c.First > 1 && !c.trimReported && c.Last >= c.First {
-		return &Fault{c.First, RuleBegin, "it is the first entry there, and no receipt says that earlier ones were trimmed"}
+		return &ChainFault{c.First, RuleBegin, "it is the first entry there, and no receipt says that earlier ones were trimmed"}
 	}
 	if fault := c.checkSignedEnd(); fault != nil && c.Last > 0 {
 		return fault
 	}
 	if len(c.checkpoints) > 0 {
 		p := c.checkpoints[0]
-		return &Fault{c.Last + 1, RuleCheckpoint, fmt.Sprintf("it is gone: entry %d was there at %s", p.Seq, p.Time.Format(time.RFC3339))}
+		return &ChainFault{c.Last + 1, RuleCheckpoint, fmt.Sprintf("it is gone: entry %d was there at %s", p.Seq, p.Time.Format(time.RFC3339))}
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func chainOf(t *testing.T, key switchboard.Secret, n int) ([][]byte, receipt.Che
 	return entries, marks[len(marks)-1]
 }
 
-func fault(t testing.TB, s receipt.Reader, marks ...receipt.Checkpoint) *receipt.Fault {
+func fault(t testing.TB, s receipt.ChainReader, marks ...receipt.Checkpoint) *receipt.ChainFault {
 	t.Helper()
 	chains, err := receipt.Verify(context.Background(), s, receipt.VerifyOptions{Checkpoints: marks})
 	if err != nil || len(chains) != 1 {

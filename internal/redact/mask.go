@@ -234,7 +234,7 @@ func (m *masker) findDigits(spans []textRange, text string) []textRange {
 			if m.digits[string(digits[:n])] && (j == len(text) || !isWord(text[j])) {
 				spans = append(spans, textRange{i, j})
 			}
-			sep := j + detect.Gap(text, j)
+			sep := j + detect.SeparatorLength(text, j)
 			for sep < len(text) && sep-j < 3 && strings.IndexByte(" -./()", text[sep]) >= 0 {
 				sep++
 			}

@@ -37,7 +37,7 @@ const withheld = `{"content":[{"type":"text","text":"[redacted]"}],"isError":tru
 func Result(r switchboard.Result, fields []string, detectors []switchboard.Detector) (left switchboard.Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			left = switchboard.Result{JSON: []byte(withheld), Moved: r.Moved, Again: r.Again}
+			left = switchboard.Result{JSON: []byte(withheld), Moved: r.Moved, Repeated: r.Repeated}
 		}
 	}()
 	text, v := r.JSON, newValues()
@@ -59,7 +59,7 @@ func Result(r switchboard.Result, fields []string, detectors []switchboard.Detec
 	if r.Release != nil {
 		r.Release() // the rest has been copied
 	}
-	return switchboard.Result{JSON: text, Moved: r.Moved, Again: r.Again}
+	return switchboard.Result{JSON: text, Moved: r.Moved, Repeated: r.Repeated}
 }
 
 // Object removes the data that the detectors find from the params of a notification or question, or
@@ -117,7 +117,7 @@ func (v *redactedValues) isEmpty() bool {
 // runDetectors runs the detectors on everything that visit reaches, and records what they find.
 func (v *redactedValues) runDetectors(detectors []switchboard.Detector, visit func(*walker)) {
 	s := detect.New(detectors)
-	note := func(text string, f detect.Found) {
+	note := func(text string, f detect.Finding) {
 		v.addText(text[f.From:f.To], f.Kind == switchboard.DetectSecret && f.To-f.From < shortSecret)
 		for _, digits := range f.Digits {
 			v.digits[digits] = true

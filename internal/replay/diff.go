@@ -126,7 +126,7 @@ func CompareReceipt(ctx context.Context, records Records, id string) (*Diff, err
 	if err != nil {
 		return nil, err
 	}
-	entries, damaged, err := readRecords(ctx, records, func(yield func(receipt.Entry, error) bool) { yield(e, nil) }, true)
+	entries, damaged, err := readRecords(ctx, records, func(yield func(receipt.ChainEntry, error) bool) { yield(e, nil) }, true)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +268,7 @@ func (c *comparison) replayJob(ctx context.Context, a *basisReader, entries []*d
 
 // skipReason says why a decision cannot be replayed.
 func skipReason(err error) string {
-	if errors.Is(err, archive.ErrNone) {
+	if errors.Is(err, archive.ErrNotArchived) {
 		return whyGone
 	}
 	return err.Error()
@@ -402,7 +402,7 @@ func (cs *changeSet) compareDecisions(was, now *decide.Decision) {
 	for i := range was.Outcomes {
 		o := &was.Outcomes[i]
 		need := o.Requirement.String()
-		at := slices.IndexFunc(later, func(l decide.Outcome) bool { return l.Requirement.String() == need })
+		at := slices.IndexFunc(later, func(l decide.RequirementOutcome) bool { return l.Requirement.String() == need })
 		if at < 0 {
 			cs.add(DecisionChange{Kind: ChangeTask, Task: task, Requirement: need, Why: "it is no longer required"})
 			continue
@@ -416,7 +416,7 @@ func (cs *changeSet) compareDecisions(was, now *decide.Decision) {
 }
 
 // compareOutcome compares the outcomes of one requirement.
-func (cs *changeSet) compareOutcome(was, now *decide.Outcome) {
+func (cs *changeSet) compareOutcome(was, now *decide.RequirementOutcome) {
 	before, after := servingTools(was), servingTools(now)
 	same := true
 	for _, id := range before {
@@ -437,7 +437,7 @@ func (cs *changeSet) compareOutcome(was, now *decide.Outcome) {
 	}
 	for _, c := range slices.Concat(now.Selected, now.Others) {
 		from, ok := asked[c.Tool.ID]
-		if to := policy.ObligationsOf(c); ok && (!from.None() || !to.None()) {
+		if to := policy.ObligationsOf(c); ok && (!from.Empty() || !to.Empty()) {
 			cs.compareObligations(c.Tool.ID.String(), from, to)
 		}
 	}
@@ -498,7 +498,7 @@ func joinIfAny(what string, list []string) string {
 }
 
 // servingTools returns the tools that could serve, best first.
-func servingTools(o *decide.Outcome) (ids []switchboard.ToolID) {
+func servingTools(o *decide.RequirementOutcome) (ids []switchboard.ToolID) {
 	for _, c := range slices.Concat(o.Selected, o.Others) {
 		ids = append(ids, c.Tool.ID)
 	}
@@ -507,7 +507,7 @@ func servingTools(o *decide.Outcome) (ids []switchboard.ToolID) {
 
 // servedBy returns what serves the requirement first: a server, or a tool if only one tool is
 // selected. It is "" for a requirement by name, because all tools that it names are selected.
-func servedBy(o *decide.Outcome) string {
+func servedBy(o *decide.RequirementOutcome) string {
 	switch {
 	case len(o.Selected) == 0:
 		return ""
@@ -520,7 +520,7 @@ func servedBy(o *decide.Outcome) string {
 }
 
 // dropReason says why the tool cannot serve.
-func dropReason(o *decide.Outcome, id switchboard.ToolID) string {
+func dropReason(o *decide.RequirementOutcome, id switchboard.ToolID) string {
 	for _, d := range o.Dropped {
 		if d.Tool.ID == id {
 			return d.Stage + ": " + d.Reason.String()

@@ -69,7 +69,7 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 	}
 	in := inputOf(b, c, offers)
 	for id, p := range in.Policies {
-		in.Policies[id] = p.Recalling() // the recording is not measured, so it may be fast
+		in.Policies[id] = p.Memoized() // the recording is not measured, so it may be fast
 	}
 	st := bind.NewState(in, nil)
 	dir := newMemoryRecords(b)

@@ -326,22 +326,22 @@ func TestAReplayThatDiffersIsReportedAsBroken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged := archive.Of(bytes.Replace(text, []byte(`"catalog":"sha256:`), []byte(`"catalog":"sha256:0`), 1))
+	forged := archive.TextOf(bytes.Replace(text, []byte(`"catalog":"sha256:`), []byte(`"catalog":"sha256:0`), 1))
 	a := archive.New(dir, time.Hour, nil)
 	a.Put(forged)
 	a.Close()
-	book, err := receipt.Open(t.Context(), dir, receipt.Options{Node: "another", Key: receipt.NewKey(), DigestKey: receipt.NewKey()})
+	chain, err := receipt.Open(t.Context(), dir, receipt.ChainOptions{Node: "another", Key: receipt.NewKey(), DigestKey: receipt.NewKey()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := book.Write(t.Context(), &receipt.Receipt{Kind: receipt.Decision, Decision: forged.Digest, Basis: e.basis}); err != nil {
+	if _, err := chain.Write(t.Context(), &receipt.Receipt{Kind: receipt.Decision, Decision: forged.Digest, Basis: e.basis}); err != nil {
 		t.Fatal(err)
 	}
 	d := compareAll(t, dir, &Proposal{})
 	if len(d.Broken) != 1 || d.Broken[0].Recorded != forged.Digest || d.Broken[0].Replayed != e.digest || d.Replayed != n+1 || d.Changed != 0 {
 		t.Errorf("%+v", d)
 	}
-	if err := book.Close(t.Context()); err != nil {
+	if err := chain.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

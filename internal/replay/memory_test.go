@@ -19,16 +19,16 @@ import (
 type memoryRecords struct {
 	*store.Memory
 	recorder *Recorder
-	book     *receipt.Book
+	chain     *receipt.Chain
 }
 
 func newMemoryRecords(t tester) *memoryRecords {
 	st := store.NewMemory()
-	book, err := receipt.Open(t.Context(), st, receipt.Options{Node: "t", Key: receipt.NewKey(), DigestKey: receipt.NewKey(), Linger: time.Nanosecond})
+	chain, err := receipt.Open(t.Context(), st, receipt.ChainOptions{Node: "t", Key: receipt.NewKey(), DigestKey: receipt.NewKey(), Linger: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &memoryRecords{st, NewRecorder(book.Add, archive.New(st, time.Hour, nil), receipt.NewDigests(receipt.NewKey())), book}
+	return &memoryRecords{st, NewRecorder(chain.Add, archive.New(st, time.Hour, nil), receipt.NewDigests(receipt.NewKey())), chain}
 }
 
 // add writes receipts of the decisions.
@@ -39,14 +39,14 @@ func (n *memoryRecords) add(all ...*decisionRecord) {
 		if e.kind == kindCall {
 			r = &receipt.Receipt{Kind: receipt.Call, Rulings: []switchboard.Digest{was.digest}}
 		}
-		n.book.Add(r)
+		n.chain.Add(r)
 	}
 }
 
 // readAll waits until everything is written, and reads it.
 func (n *memoryRecords) readAll(t tester) []*decisionRecord {
 	n.recorder.archive.Close()
-	if err := n.book.Close(context.Background()); err != nil {
+	if err := n.chain.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if s := n.recorder.archive.Status(); s.Lost > 0 {
@@ -90,7 +90,7 @@ func inputOf(t tester, c *config.Config, offers []switchboard.Offer) bind.Input 
 				t.Fatal(err)
 			}
 		}
-		if in.Policies[id], err = engine.New(tenant, operator, own); err != nil {
+		if in.Policies[id], err = engine.NewPolicy(tenant, operator, own); err != nil {
 			t.Fatal(err)
 		}
 	}

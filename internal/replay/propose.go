@@ -139,7 +139,7 @@ func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
 // checkPolicies compiles the layers that the proposal replaces.
 func (p *Proposal) checkPolicies() error {
 	var all switchboard.Faults
-	compile := func(kind policy.Kind, files []switchboard.PolicyFile) error {
+	compile := func(kind policy.LayerKind, files []switchboard.PolicyFile) error {
 		_, err := policy.Compile(kind, files)
 		found, ok := errors.AsType[switchboard.Faults](err)
 		if !ok {

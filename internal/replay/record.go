@@ -175,7 +175,7 @@ func (r *Recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was last
 	}
 	r.mu.Unlock()
 	if fresh {
-		r.archive.Put(append(e.texts, archive.Of(e.text))...)
+		r.archive.Put(append(e.texts, archive.TextOf(e.text))...)
 	}
 	return was
 }
@@ -223,8 +223,8 @@ func (r *Recorder) Close() {
 func (r *Recorder) Status() archive.Status { return r.archive.Status() }
 
 // ReceiptPrincipal returns the principal as receipts name it.
-func ReceiptPrincipal(p switchboard.Principal) receipt.Principal {
-	return receipt.Principal{ID: p.ID, Auth: p.Auth, Mode: p.Mode.Narrower(switchboard.Autopilot)}
+func ReceiptPrincipal(p switchboard.Principal) receipt.Subject {
+	return receipt.Subject{ID: p.ID, Auth: p.Auth, Mode: p.Mode.Narrower(switchboard.Autopilot)}
 }
 
 // DeniedCall writes a receipt of a call that was refused because its client has no tool of
@@ -238,14 +238,14 @@ func (r *Recorder) DeniedCall(p switchboard.Principal, of *run.Run, name string,
 		Kind: receipt.Call, Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Method: wire.MethodToolsCall,
 		Principal: ReceiptPrincipal(p), Outcome: receipt.Refused, Code: code,
 	}
-	own.Tool = r.digests.Name(p.Tenant, name)
-	own.Decision, own.Basis = of.Peek().Decided()
+	own.Tool = r.digests.ToolName(p.Tenant, name)
+	own.Decision, own.Basis = of.PeekSurface().Decided()
 	return r.addReceipt(own)
 }
 
 // Expansion writes a receipt of tools that a client expanded or collapsed, or tried to, and
 // returns the receipt's id.
-func (r *Recorder) Expansion(of *run.Run, did lazyexpand.Deed) string {
+func (r *Recorder) Expansion(of *run.Run, did lazyexpand.ExpandEvent) string {
 	if r.addReceipt == nil {
 		return ""
 	}
@@ -263,7 +263,7 @@ func (r *Recorder) Expansion(of *run.Run, did lazyexpand.Deed) string {
 	if did.Err != nil {
 		own.Outcome, own.Code = receipt.Refused, did.Err.Code
 	}
-	own.Decision, own.Basis = of.Peek().Decided()
+	own.Decision, own.Basis = of.PeekSurface().Decided()
 	return r.addReceipt(own)
 }
 
@@ -307,11 +307,11 @@ func addBasis(texts basisTexts, e *decisionRecord, task []byte) *decisionRecord 
 		e.texts = append(e.texts, text)
 	}
 	if task != nil {
-		own := archive.Of(task)
+		own := archive.TextOf(task)
 		e.refs[textTask] = own.Digest
 		e.texts = append(e.texts, own)
 	}
-	basis := archive.Of(canonical.Encode(e.refs)) // a map is encoded in sorted order
+	basis := archive.TextOf(canonical.Encode(e.refs)) // a map is encoded in sorted order
 	e.basis = basis.Digest
 	e.texts = append(e.texts, basis)
 	return e
@@ -319,14 +319,14 @@ func addBasis(texts basisTexts, e *decisionRecord, task []byte) *decisionRecord 
 
 // Records is where receipts and their archive are read.
 type Records interface {
-	receipt.Reader
+	receipt.ChainReader
 	archive.Reader
 }
 
 // readRecords reads the decisions that the receipts record, and counts damaged receipts. Equal
 // decisions of one day count once. With selections, it also reads the decision that selected the
 // tool of a call.
-func readRecords(ctx context.Context, records Records, receipts iter.Seq2[receipt.Entry, error], selections bool) (all []*decisionRecord, damaged int, err error) {
+func readRecords(ctx context.Context, records Records, receipts iter.Seq2[receipt.ChainEntry, error], selections bool) (all []*decisionRecord, damaged int, err error) {
 	bases := map[switchboard.Digest]map[string]switchboard.Digest{}
 	seen := map[string]bool{}
 	add := func(e *decisionRecord) {
@@ -469,7 +469,7 @@ func (t *archivedTerms) UnmarshalJSON(text []byte) error {
 // rebuildTenant rebuilds the tenant that p describes. which picks the cache of compiled layers: 0
 // for recorded policies, 1 for the proposal's.
 func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*bind.Tenant, error) {
-	layer := func(kind policy.Kind, of *lastMade[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
+	layer := func(kind policy.LayerKind, of *lastMade[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
 		return of.get(canonical.SumOf(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
 	}
 	operator, err := layer(policy.Operator, &a.operatorLayers[which], p.operator)
@@ -482,11 +482,11 @@ func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*bind.Tenant, 
 			return nil, err
 		}
 	}
-	rules, err := a.engine.New(p.tenant, operator, own)
+	rules, err := a.engine.NewPolicy(p.tenant, operator, own)
 	if err != nil {
 		return nil, err
 	}
-	rules = rules.Recalling()
+	rules = rules.Memoized()
 	return bind.NewTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, canonical.SumOf(bind.TaxonomyTerms(p.taxonomy)), rules), nil
 }
 

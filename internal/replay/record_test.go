@@ -25,7 +25,7 @@ func TestClosingTheRecorderWaitsUntilTheLastDecisionIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newMemoryRecords(t)
 		slow := make(chan struct{})
-		in.recorder.addReceipt = func(r *receipt.Receipt) string { <-slow; return in.book.Add(r) }
+		in.recorder.addReceipt = func(r *receipt.Receipt) string { <-slow; return in.chain.Add(r) }
 		in.recorder.Decision(made.Tenants["acme"], d, nil)
 		closed := make(chan struct{})
 		go func() { in.recorder.Close(); close(closed) }()

@@ -27,18 +27,18 @@ const maxRecordedArguments = 64 << 10
 // A callRuling is policy's ruling on one call as it is recorded: in canonical form, without empty
 // members.
 type callRuling struct {
-	V         int                  `json:"v"`
-	Tenant    switchboard.TenantID `json:"tenant"`
-	Principal recordedPrincipal    `json:"principal"`
-	Task      switchboard.TaskID   `json:"task"`
-	Snapshot  decide.Snapshot      `json:"snapshot"`
-	Now       time.Time            `json:"now,omitzero"` // if a policy reads it
-	Method    string               `json:"method"`
-	Server    switchboard.ServerID `json:"server"`
-	Tool      string               `json:"tool,omitempty"`
-	Item      *recordedItem        `json:"item,omitempty"` // of a call that is not a tool's
-	Needs     []string             `json:"requirements"`   // the requirements that selected it
-	Arguments recordedArguments    `json:"arguments"`
+	V         int                    `json:"v"`
+	Tenant    switchboard.TenantID   `json:"tenant"`
+	Principal recordedPrincipal      `json:"principal"`
+	Task      switchboard.TaskID     `json:"task"`
+	Snapshot  decide.SnapshotDigests `json:"snapshot"`
+	Now       time.Time              `json:"now,omitzero"` // if a policy reads it
+	Method    string                 `json:"method"`
+	Server    switchboard.ServerID   `json:"server"`
+	Tool      string                 `json:"tool,omitempty"`
+	Item      *recordedItem          `json:"item,omitempty"` // of a call that is not a tool's
+	Needs     []string               `json:"requirements"`   // the requirements that selected it
+	Arguments recordedArguments      `json:"arguments"`
 	rulingRefusal
 	Asks  *switchboard.Obligations `json:"obligations,omitempty"`
 	Mixed bool                     `json:"mixed,omitempty"` // the configuration was replaced between selection and call
@@ -127,7 +127,7 @@ func (r *Recorder) Ruling(s *bind.State, c *switchboard.Call, p *policy.Policy, 
 	if t.RecordInputs {
 		hide = serverSecrets(s.Config)
 	}
-	e := newRulingRecord(t, r.basisOf(t), c, p, now, ruling, r.digests.Asked(c), hide)
+	e := newRulingRecord(t, r.basisOf(t), c, p, now, ruling, r.digests.Request(c), hide)
 	c.Trail.Ruled(r.recordOnce(e, nil).digest)
 }
 
@@ -172,7 +172,7 @@ func newCallRuling(t *bind.Tenant, c *switchboard.Call, now time.Time, r policy.
 		own.Needs = append(own.Needs, j.Requirement.String())
 	}
 	if r.Err == nil {
-		if !r.Obligations.None() {
+		if !r.Obligations.Empty() {
 			own.Asks = &r.Obligations
 		}
 		return own
@@ -212,7 +212,7 @@ func recordArguments(t *bind.Tenant, raw []byte, hide []string) (out recordedArg
 	if !t.RecordInputs || len(paths) == 0 {
 		return out
 	}
-	values, err := policy.Only(raw, paths)
+	values, err := policy.SelectArguments(raw, paths)
 	if err != nil || len(values) > maxRecordedArguments || holdsSecret(values, hide) {
 		return out
 	}
@@ -339,12 +339,12 @@ func ruleAgain(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboa
 		if at >= 0 {
 			c.Tool = candidates[at]
 		}
-		c.Judgments = append(c.Judgments, policy.Judged(task, n, candidates))
+		c.Judgments = append(c.Judgments, policy.NewJudgment(task, n, candidates))
 	}
 	if len(c.Judgments) < len(r.Needs) {
 		return nil, policy.Ruling{}, errors.New("the tool no longer meets its requirement")
 	}
-	return c, t.Rules.Rule(ctx, c, when), nil
+	return c, t.Rules.JudgeCall(ctx, c, when), nil
 }
 
 // policyCandidates returns the tools that policy is asked about for a requirement.

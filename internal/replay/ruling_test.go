@@ -50,7 +50,7 @@ func callAndRecord(t *rapid.T, dir *memoryRecords, c *config.Config, offers []sw
 				call.Tool, call.Method = nil, "prompts/get"
 			}
 			at := time.Now().Add(-time.Duration(rapid.Int64Range(0, int64(20*time.Hour)).Draw(t, "ago")))
-			ruling := own.Rules.Rule(t.Context(), call, at)
+			ruling := own.Rules.JudgeCall(t.Context(), call, at)
 			if !ruling.Asked && ruling.Err == nil {
 				continue
 			}
@@ -134,7 +134,7 @@ func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool) (
 			Params: []byte(`{"name":"x","arguments":` + arguments + `}`),
 		}
 		now := time.Now()
-		made := newRulingRecord(own, basisTextsOf(own), c, own.Rules, now, own.Rules.Rule(t.Context(), c, now), argumentDigest(c), secrets)
+		made := newRulingRecord(own, basisTextsOf(own), c, own.Rules, now, own.Rules.JudgeCall(t.Context(), c, now), argumentDigest(c), secrets)
 		dir.add(made)
 		return made
 	}
@@ -246,7 +246,7 @@ func TestACallDuringAReloadIsNotReplayed(t *testing.T) {
 	c := &switchboard.Call{Principal: d.Principal, Task: "all", Server: "a", Method: "tools/call", Tool: d.Selected[0].Tool, Judgments: d.Selected[0].Judgments, Params: []byte(`{}`)}
 	other, _ := newPathCaller(t, newMemoryRecords(t), pathRule, true)
 	stranger := *c
-	stranger.Judgments = []*switchboard.Judgment{policy.Judged(own.Tasks["all"], c.Judgments[0].Requirement, []*switchboard.Tool{{ID: c.Tool.ID}})}
+	stranger.Judgments = []*switchboard.Judgment{policy.NewJudgment(own.Tasks["all"], c.Judgments[0].Requirement, []*switchboard.Tool{{ID: c.Tool.ID}})}
 	for name, made := range map[string]*decisionRecord{
 		"by another policy than is in force":    newRulingRecord(own, basisTextsOf(own), c, other.Rules, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
 		"selected under another":                newRulingRecord(own, basisTextsOf(own), c, own.Rules, time.Now(), policy.Ruling{Asked: true, Mixed: true}, argumentDigest(c), nil),

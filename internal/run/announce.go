@@ -25,20 +25,20 @@ type announcements struct {
 	until map[announcedName]time.Time // when the announcement stops counting; zero while it is in flight
 }
 
-// Tell notes that the client is being told that the names are served differently now. Until done is called, and for
+// Announce notes that the client is being told that the names are served differently now. Until done is called, and for
 // announceGrace after it, the client's calls of these names count as written before it knew.
-func (r *Run) Tell(client string, names ...string) (done func()) {
+func (r *Run) Announce(client string, names ...string) (done func()) {
 	r.announced.set(client, names, time.Time{})
 	return func() { r.announced.set(client, names, time.Now().Add(announceGrace)) }
 }
 
-// Tells reports whether a call that arrived at that time may have been written before its client knew that a name is
+// MayPredateAnnouncement reports whether a call that arrived at that time may have been written before its client knew that a name is
 // served differently. It is a cheap check before Told.
-func (r *Run) Tells(arrived time.Time) bool { return r.announced.count(arrived) }
+func (r *Run) MayPredateAnnouncement(arrived time.Time) bool { return r.announced.count(arrived) }
 
-// Told reports whether the client wrote a call of the name, which arrived at that time, before it knew that the name is
+// PredatesAnnouncement reports whether the client wrote a call of the name, which arrived at that time, before it knew that the name is
 // served differently.
-func (r *Run) Told(client, name string, arrived time.Time) bool {
+func (r *Run) PredatesAnnouncement(client, name string, arrived time.Time) bool {
 	return r.announced.count(arrived) && r.announced.predate(client, name, arrived)
 }
 

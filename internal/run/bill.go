@@ -143,10 +143,10 @@ func (m *Meter) ChargeList(b *Bill, s *surface.Surface, modern bool, list []byte
 		m.chargeText(b, FullLists, list, same)
 		return
 	}
-	full, n := &b.items[FullLists], s.WholeBytes()
+	full, n := &b.items[FullLists], s.FullListBytes()
 	full.times.Add(1)
 	full.bytes.Add(int64(n))
-	m.submit(countJob{full, n, s.WholeTokens})
+	m.submit(countJob{full, n, s.FullListTokens})
 }
 
 func (m *Meter) chargeText(b *Bill, it Item, text []byte, own func([]byte) []byte) {

@@ -37,14 +37,14 @@ func TestNames14NoCallMovesWhileTheStoreCannotSayWhichToolsClientsKnow(t *testin
 		first := start(t, st, "a/search")
 		r, _ := first.Base(t.Context(), alice, "browse")
 		shown, _ := r.Surface().Lookup("search")
-		first.Showed(t.Context(), r, "c", surface.SightOf(shown))
+		first.RecordShown(t.Context(), r, "c", surface.SightOf(shown))
 		st.down.Store(true)
 		second := start(t, st, "b/search")
 		r, err := second.Base(t.Context(), alice, "browse")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if way := r.Surface().Route(r.Seen("c"), "search", false); way.Way == surface.Forward || r.UpToDate(r.Surface()) {
+		if way := r.Surface().Route(r.Seen("c"), "search", false); way.Kind == surface.Forward || r.UpToDate(r.Surface()) {
 			t.Errorf("the call goes to %s, and it is unknown whether the client was shown that tool", way.Entry.Tool.ID)
 		}
 		st.down.Store(false)
@@ -62,7 +62,7 @@ func TestAnEvictedClientIsLostOnceTheListChanges(t *testing.T) {
 		p := start(t, st, "!a/search")
 		r, _ := p.Base(t.Context(), alice, "browse")
 		for i := range run.MaxClients + 5 {
-			p.Listed(t.Context(), r, fmt.Sprint(i), r.Surface().Table(true))
+			p.RecordListed(t.Context(), r, fmt.Sprint(i), r.Surface().Table(true))
 		}
 		if r.Seen("0") == surface.Lost || !r.UpToDate(r.Surface()) {
 			t.Error("a client that knows the list is lost")
@@ -85,24 +85,24 @@ func TestAnAnnouncementEnds(t *testing.T) {
 		r, _ := p.Base(t.Context(), alice, "browse")
 		var dones []func()
 		for i := range 1100 { // more than are kept
-			dones = append(dones, r.Tell("c", fmt.Sprint("n", i)))
+			dones = append(dones, r.Announce("c", fmt.Sprint("n", i)))
 		}
 		for _, done := range dones {
 			done()
 		}
 		time.Sleep(time.Minute)
-		if r.Tells(time.Now()) || r.Told("c", "n5", time.Now()) {
+		if r.MayPredateAnnouncement(time.Now()) || r.PredatesAnnouncement("c", "n5", time.Now()) {
 			t.Error("the announcement does not end")
 		}
-		p.Listed(t.Context(), r, "c", r.Surface().Table(true))
+		p.RecordListed(t.Context(), r, "c", r.Surface().Table(true))
 		e, _ := r.Surface().Lookup("search")
-		done := r.Tell("c", "search")
-		p.Showed(t.Context(), r, "c", surface.SightOf(e))
+		done := r.Announce("c", "search")
+		p.RecordShown(t.Context(), r, "c", surface.SightOf(e))
 		done()
 		time.Sleep(30 * time.Minute)
 		arrived := time.Now()
 		again, _ := start(t, st, "a/search").Base(t.Context(), alice, "browse")
-		if again.Told("c", "search", arrived) {
+		if again.PredatesAnnouncement("c", "search", arrived) {
 			t.Error("a restart begins the announcement again")
 		}
 	})
@@ -131,8 +131,8 @@ func TestTwoProcessesThatShowToolsAtTheSameMomentKeepBoth(t *testing.T) {
 		one, two := start(t, slow, "a/search", "a/fetch"), start(t, st, "a/search", "a/fetch")
 		r1, _ := one.Base(ctx, alice, "browse")
 		r2, _ := two.Base(ctx, alice, "browse")
-		slow.before = func() { two.Listed(ctx, r2, "other", r2.Surface().Table(true)) }
-		one.Listed(ctx, r1, "mine", r1.Surface().Table(true))
+		slow.before = func() { two.RecordListed(ctx, r2, "other", r2.Surface().Table(true)) }
+		one.RecordListed(ctx, r1, "mine", r1.Surface().Table(true))
 		synctest.Wait()
 		third, _ := start(t, st, "a/search", "a/fetch").Base(ctx, alice, "browse")
 		for i, r := range []*run.Run{r1, r2, third} {
@@ -142,8 +142,8 @@ func TestTwoProcessesThatShowToolsAtTheSameMomentKeepBoth(t *testing.T) {
 		}
 		search, _ := r1.Surface().Lookup("search")
 		fetch, _ := r2.Surface().Lookup("fetch")
-		slow.before = func() { two.Showed(ctx, r2, "new", surface.SightOf(fetch)) }
-		one.Showed(ctx, r1, "new", surface.SightOf(search))
+		slow.before = func() { two.RecordShown(ctx, r2, "new", surface.SightOf(fetch)) }
+		one.RecordShown(ctx, r1, "new", surface.SightOf(search))
 		synctest.Wait()
 		for i, r := range []*run.Run{r1, r2} {
 			_, a := r.Seen("new").Lookup("search")

@@ -27,7 +27,7 @@ func (*chooser) Resolve(_ switchboard.Principal, task switchboard.TaskID) (switc
 func (c *chooser) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.TaskID, was run.Before) (*surface.Surface, error) {
 	c.binds++
 	chosen := c.servers[0]
-	for _, over := range [][]switchboard.ServerID{c.lost, slices.Concat(c.lost, was.Left)} {
+	for _, over := range [][]switchboard.ServerID{c.lost, slices.Concat(c.lost, was.Abandoned)} {
 		if i := slices.IndexFunc(c.servers, func(s switchboard.ServerID) bool { return !slices.Contains(over, s) }); i >= 0 {
 			chosen = c.servers[i]
 		}
@@ -71,18 +71,18 @@ func TestARunLeavesALostServerAndStaysWithItsReplacement(t *testing.T) {
 			t.Errorf("%s: %s serves, and the client is told %d times; want %s and %d", what, got, told, want, news)
 		}
 	}
-	step("another server is lost", func() { g.Leave(ctx, lost("b")) }, "a", 0)
+	step("another server is lost", func() { g.ReplaceServers(ctx, lost("b")) }, "a", 0)
 	if c.binds != 1 {
 		t.Errorf("a run that is not concerned was bound %d times", c.binds)
 	}
-	step("its own is", func() { g.Leave(ctx, lost("a")) }, "b", 1)
+	step("its own is", func() { g.ReplaceServers(ctx, lost("a")) }, "b", 1)
 	step("the catalog changes while the first is back", func() { g.Rebind(ctx) }, "b", 0)
-	step("the second is lost", func() { g.Leave(ctx, lost("b")) }, "a", 1)
+	step("the second is lost", func() { g.ReplaceServers(ctx, lost("b")) }, "a", 1)
 	step("the catalog changes", func() { g.Rebind(ctx) }, "a", 0)
 	c.servers = c.servers[:1]
-	step("the only one is lost", func() { g.Leave(ctx, lost("a")) }, "a", 0)
+	step("the only one is lost", func() { g.ReplaceServers(ctx, lost("a")) }, "a", 0)
 	c.servers = []switchboard.ServerID{"a", "b"}
-	step("the only one is lost still, and now there is another", func() { g.Leave(ctx, lost("a")) }, "b", 1)
+	step("the only one is lost still, and now there is another", func() { g.ReplaceServers(ctx, lost("a")) }, "b", 1)
 
 	c.lost = nil
 	// A new run does not avoid the servers that other runs have abandoned.

@@ -132,7 +132,7 @@ func follow(t *testing.T, plan []step, fails int, seed uint64) (faults []string)
 	start := func() process {
 		own, end := context.WithCancel(ctx)
 		p := process{run.New(&grouped{tools: tools}, surface.New(surface.Input{}), st), end, make(chan struct{}, 1)}
-		go p.Follow(own)
+		go p.FollowStore(own)
 		return p
 	}
 	now := []process{start(), start()}
@@ -160,7 +160,7 @@ func follow(t *testing.T, plan []step, fails int, seed uint64) (faults []string)
 			if slices.ContainsFunc(s.Expanded(), func(x *surface.Expansion) bool { return x.Tool == id }) {
 				return nil, nil
 			}
-			return s.With(append(slices.Clone(s.Expanded()), surface.Expand(id)), nil), nil
+			return s.WithExpanded(append(slices.Clone(s.Expanded()), surface.Expand(id)), nil), nil
 		})
 		if refusal("expand", err); err == nil {
 			mu.Lock()
@@ -215,7 +215,7 @@ func follow(t *testing.T, plan []step, fails int, seed uint64) (faults []string)
 			}
 			p.CatchUp(ctx, r)
 			shows := map[string]bool{}
-			for _, x := range r.Peek().Expanded() {
+			for _, x := range r.PeekSurface().Expanded() {
 				if shows[x.Tool.String()] = true; !k.asked[x.Tool.String()] {
 					fault("%s shows %s, for which nobody has asked", who, x.Tool)
 				}

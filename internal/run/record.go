@@ -236,7 +236,7 @@ func (r *Run) applyRecord(rec *runRecord) {
 
 // toBefore returns what the run showed, for a process that has not shown it.
 func (rec *runRecord) toBefore() Before {
-	return Before{Surface: surface.Restore(rec.Surface), Left: rec.Left, Declared: rec.Declared}
+	return Before{Surface: surface.Restore(rec.Surface), Abandoned: rec.Left, Declared: rec.Declared}
 }
 
 func seenKey(d switchboard.Digest) store.Key {
@@ -309,8 +309,8 @@ func decodeNotice(data []byte) (key store.Key, from string, err error) {
 	return n.Key, n.From, err
 }
 
-// Follow applies the changes that other processes make to runs, until ctx is done.
-func (g *Registry) Follow(ctx context.Context) {
+// FollowStore applies the changes that other processes make to runs, until ctx is done.
+func (g *Registry) FollowStore(ctx context.Context) {
 	f := feed.Open(g.records.store, feed.Options[store.Key]{Topic: topicRuns, Decode: decodeNotice, Self: g.records.processID})
 	defer f.Close()
 	var changed map[store.Key]bool

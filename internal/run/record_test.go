@@ -66,11 +66,11 @@ func (g *grouped) Bind(_ context.Context, _ switchboard.Principal, _ switchboard
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(was.Left, id.Server) {
+		if slices.Contains(was.Abandoned, id.Server) {
 			continue
 		}
 		in.Selected = append(in.Selected, decide.Selected{Tool: &switchboard.Tool{ID: id, Definition: []byte(`{"name":"` + id.Name + `"}`)}, Requirements: []int{0}})
-		in.Places = append(in.Places, surface.Place{Group: map[bool]string{false: "all"}[listed]})
+		in.Memberships = append(in.Memberships, surface.Membership{Group: map[bool]string{false: "all"}[listed]})
 	}
 	return surface.New(in), nil
 }
@@ -85,7 +85,7 @@ func start(t *testing.T, st store.Store, tools ...string) process {
 	t.Helper()
 	b := &grouped{tools: tools}
 	g := run.New(b, surface.New(surface.Input{}), st)
-	go g.Follow(t.Context())
+	go g.FollowStore(t.Context())
 	synctest.Wait()
 	return process{g, b}
 }
@@ -100,13 +100,13 @@ func expand(t *testing.T, r *run.Run, tool string) error {
 		if len(s.Expanded()) >= 3 {
 			return nil, errors.New("no room")
 		}
-		return s.With(append(slices.Clone(s.Expanded()), surface.Expand(id)), s.Withheld()), nil
+		return s.WithExpanded(append(slices.Clone(s.Expanded()), surface.Expand(id)), s.Withheld()), nil
 	})
 }
 
 func expanded(r *run.Run) string {
 	var all []string
-	for _, x := range r.Peek().Expanded() {
+	for _, x := range r.PeekSurface().Expanded() {
 		all = append(all, x.Tool.String())
 	}
 	slices.Sort(all)
@@ -175,7 +175,7 @@ func TestTwoProcessesTogetherExpandNoMoreThanTheRoomAllows(t *testing.T) {
 		work.Wait()
 		synctest.Wait()
 		for _, r := range runs {
-			if n := len(r.Peek().Expanded()); n != 3 || expanded(r) != expanded(runs[0]) {
+			if n := len(r.PeekSurface().Expanded()); n != 3 || expanded(r) != expanded(runs[0]) {
 				t.Errorf("%d are expanded: %s; the first shows %s", n, expanded(r), expanded(runs[0]))
 			}
 		}
@@ -195,7 +195,7 @@ func TestADeclaredTaskAndAbandonedServersOutliveTheProcess(t *testing.T) {
 		if err := first.Declare(ctx, r, task); err != nil {
 			t.Fatal(err)
 		}
-		first.Leave(ctx, func(*surface.Surface) []switchboard.ServerID { return []switchboard.ServerID{"b"} })
+		first.ReplaceServers(ctx, func(*surface.Surface) []switchboard.ServerID { return []switchboard.ServerID{"b"} })
 
 		second := start(t, st, "a/x", "b/x")
 		again, err := second.Base(ctx, alice, "")
@@ -264,7 +264,7 @@ func TestAChangeThatMayHaveBeenSavedIsReportedAsSuchAndCanBeRepeated(t *testing.
 				if len(s.Expanded()) > 0 {
 					return nil, nil
 				}
-				return s.With([]*surface.Expansion{surface.Expand(switchboard.ToolID{Server: "a", Name: "x"})}, nil), nil
+				return s.WithExpanded([]*surface.Expansion{surface.Expand(switchboard.ToolID{Server: "a", Name: "x"})}, nil), nil
 			})
 		})
 		there, err := second.Find(ctx, alice, r.ID())
@@ -300,13 +300,13 @@ func TestAnotherProcessKnowsWhichToolsAClientWasShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, client := range []string{"one", "two"} {
-			first.Listed(ctx, base, client, base.Surface().Table(true))
+			first.RecordListed(ctx, base, client, base.Surface().Table(true))
 		}
 		if err := expand(t, minted, "a/search"); err != nil {
 			t.Fatal(err)
 		}
 		e, _ := base.Surface().Lookup("search")
-		first.Showed(ctx, base, "two", surface.SightOf(e))
+		first.RecordShown(ctx, base, "two", surface.SightOf(e))
 
 		second := start(t, st, "a/search", "b/search")
 		for _, was := range []struct {
@@ -327,7 +327,7 @@ func TestAnotherProcessKnowsWhichToolsAClientWasShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			way := now.Surface().Route(now.Seen(was.client), was.name, false)
-			if goes := way.Way == surface.Forward && way.Entry.Tool.ID.Server == "a"; goes != was.goes {
+			if goes := way.Kind == surface.Forward && way.Entry.Tool.ID.Server == "a"; goes != was.goes {
 				t.Errorf("run %q, client %q: %s goes to a: %v, want %v", was.ID(), was.client, was.name, goes, was.goes)
 			}
 		}
@@ -353,7 +353,7 @@ func TestBothProcessesKnowWhichToolsTheirClientsWereShownAtOnce(t *testing.T) {
 		for i, p := range processes {
 			for n := range 10 {
 				work.Go(func() {
-					p.Listed(ctx, bases[i], fmt.Sprintf("client %d of %d", n, i), bases[i].Surface().Table(true))
+					p.RecordListed(ctx, bases[i], fmt.Sprintf("client %d of %d", n, i), bases[i].Surface().Table(true))
 				})
 			}
 		}
@@ -370,15 +370,15 @@ func TestBothProcessesKnowWhichToolsTheirClientsWereShownAtOnce(t *testing.T) {
 		}
 		third := start(t, st, "a/search")
 		for n := range run.MaxClients + 1 {
-			third.Listed(ctx, bases[0], fmt.Sprint("more ", n), bases[0].Surface().Table(true))
+			third.RecordListed(ctx, bases[0], fmt.Sprint("more ", n), bases[0].Surface().Table(true))
 		}
 		if bases[0].Seen("more 0") != nil || bases[0].Seen("more 1") == nil { // it knows the list
 			t.Errorf("with more than %d clients, the run does not remember those with the latest lists", run.MaxClients)
 		}
 		// A client that lists again and again is not the one that makes room.
 		for n := range run.MaxClients {
-			third.Listed(ctx, bases[0], fmt.Sprint("other ", n), bases[0].Surface().Table(true))
-			third.Listed(ctx, bases[0], "more 1", bases[0].Surface().Table(true))
+			third.RecordListed(ctx, bases[0], fmt.Sprint("other ", n), bases[0].Surface().Table(true))
+			third.RecordListed(ctx, bases[0], "more 1", bases[0].Surface().Table(true))
 		}
 		if bases[0].Seen("more 1") == surface.Lost {
 			t.Error("a client that has just listed is forgotten")
@@ -565,7 +565,7 @@ func TestFollowIsNotBlockedByNoticesDuringItsSubscription(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			run.New(&grouped{}, surface.New(surface.Input{}), chatty{store.NewMemory()}).Follow(ctx)
+			run.New(&grouped{}, surface.New(surface.Input{}), chatty{store.NewMemory()}).FollowStore(ctx)
 		}()
 		synctest.Wait()
 		cancel()

@@ -47,9 +47,9 @@ type Binder interface {
 type Before struct {
 	Surface *surface.Surface // nil at first
 
-	// Left lists the servers that the run has given up in favor of others. The list is sorted and the run shows none
+	// Abandoned lists the servers that the run has given up in favor of others. The list is sorted and the run shows none
 	// of them. The run does not return to them while other servers serve.
-	Left []switchboard.ServerID
+	Abandoned []switchboard.ServerID
 
 	// Declared is the task that the client has declared itself; nil for a configured task.
 	Declared *switchboard.Task
@@ -235,8 +235,8 @@ func (r *Run) Surface() *surface.Surface {
 // *Starting says why the run shows only our own tools.
 func (r *Run) Err() error { return r.view.Load().err }
 
-// Peek returns the same as Surface for operators' reads: it does not count as a use of the run.
-func (r *Run) Peek() *surface.Surface { return r.view.Load().surface }
+// PeekSurface returns the same as Surface for operators' reads: it does not count as a use of the run.
+func (r *Run) PeekSurface() *surface.Surface { return r.view.Load().surface }
 
 // Watch notifies w of each change that a client of the era can see in the run, until stop is called.
 func (r *Run) Watch(w Watcher, modern bool) (stop func()) {
@@ -613,9 +613,9 @@ func (g *Registry) beginGeneration() []*Run {
 	return g.All()
 }
 
-// Leave binds runs again that show lost servers. lost returns the lost servers of a surface. Other servers replace
+// ReplaceServers binds runs again that show lost servers. lost returns the lost servers of a surface. Other servers replace
 // them if possible, and the run stays with those. Leave notifies the watchers as Rebind does.
-func (g *Registry) Leave(ctx context.Context, lost func(*surface.Surface) []switchboard.ServerID) {
+func (g *Registry) ReplaceServers(ctx context.Context, lost func(*surface.Surface) []switchboard.ServerID) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
 	rebinding{registry: g, abandon: lost, pick: keepUnchanged}.bindAll(ctx, g.beginGeneration())
@@ -740,12 +740,12 @@ func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
 func (g *Registry) decideView(ctx context.Context, r *Run, was Before) view {
 	if r.task != "" {
 		if _, err := g.binder.Resolve(r.principal, r.task); err != nil {
-			return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Left, declared: was.Declared}
+			return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Abandoned, declared: was.Declared}
 		}
 	}
 	s, err := g.binder.Bind(ctx, r.principal, r.task, was)
 	if err != nil && !isStarting(err) {
-		return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Left, declared: was.Declared}
+		return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Abandoned, declared: was.Declared}
 	}
 	return viewAfter(was, s, err)
 }
@@ -754,13 +754,13 @@ func (g *Registry) decideView(ctx context.Context, r *Run, was Before) view {
 // until they have answered.
 func viewAfter(was Before, s *surface.Surface, starting error) view {
 	if starting == nil {
-		return view{surface: s, lastBound: s, abandoned: notShown(was.Left, s), declared: was.Declared}
+		return view{surface: s, lastBound: s, abandoned: notShown(was.Abandoned, s), declared: was.Declared}
 	}
 	named := was.Surface
 	if named == nil {
 		named = s
 	}
-	return view{surface: s, err: starting, lastBound: named, abandoned: was.Left, declared: was.Declared}
+	return view{surface: s, err: starting, lastBound: named, abandoned: was.Abandoned, declared: was.Declared}
 }
 
 // notShown returns those of the servers that s does not show.

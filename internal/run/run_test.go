@@ -299,7 +299,7 @@ func TestARebindKeepsAnEarlierChangeOfTheRun(t *testing.T) {
 	r := open(t, g, alice)
 	var changed *surface.Surface
 	if err := r.Change(t.Context(), func(s *surface.Surface) (*surface.Surface, error) {
-		changed = s.With(nil, nil)
+		changed = s.WithExpanded(nil, nil)
 		return changed, nil
 	}); err != nil {
 		t.Fatal(err)

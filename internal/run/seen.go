@@ -51,7 +51,7 @@ func (all shownClients) withLast(last shownClient) shownClients {
 func (all shownClients) mergeUnsaved(stored shownClients) shownClients {
 	for _, c := range all {
 		if c.unsaved {
-			c.seen = stored.seenBy(c.id).With(c.seen)
+			c.seen = stored.seenBy(c.id).Merge(c.seen)
 			stored = stored.withLast(c)
 		}
 	}
@@ -137,9 +137,9 @@ func (h *history) markSaved(now *view) {
 	h.set(all, now)
 }
 
-// Unread reports whether the store could not be read since r was made, so that it is unknown what clients were shown
+// HistoryUnread reports whether the store could not be read since r was made, so that it is unknown what clients were shown
 // before.
-func (r *Run) Unread() bool { return r.history.unread.Load() }
+func (r *Run) HistoryUnread() bool { return r.history.unread.Load() }
 
 // clientsToSave returns the clients to save while r shows s. The client of a minted run lists it soon, so the first
 // list counts as shown at once.
@@ -173,13 +173,13 @@ func (r *Run) UpToDate(s *surface.Surface) bool {
 	return true
 }
 
-// Listed records that the client of r is about to receive the list.
-func (g *Registry) Listed(ctx context.Context, r *Run, client string, list *surface.Table) {
+// RecordListed records that the client of r is about to receive the list.
+func (g *Registry) RecordListed(ctx context.Context, r *Run, client string, list *surface.Table) {
 	g.rememberShown(ctx, r, client, func(seen *surface.Seen) *surface.Seen { return seen.WithList(list) })
 }
 
-// Showed records that the client of r is about to be shown the entries.
-func (g *Registry) Showed(ctx context.Context, r *Run, client string, sights ...surface.Sight) {
+// RecordShown records that the client of r is about to be shown the entries.
+func (g *Registry) RecordShown(ctx context.Context, r *Run, client string, sights ...surface.Sight) {
 	if len(sights) > 0 {
 		g.rememberShown(ctx, r, client, func(seen *surface.Seen) *surface.Seen { return seen.WithSights(sights...) })
 	}

@@ -67,9 +67,9 @@ func (g *Registry) AwaitOffers(ctx context.Context, r *Run) {
 	}
 }
 
-// Await waits until done returns true, no server of the run's tenant is starting, or ctx is done. It calls done
+// AwaitServers waits until done returns true, no server of the run's tenant is starting, or ctx is done. It calls done
 // whenever servers have answered and the run is bound again.
-func (g *Registry) Await(ctx context.Context, r *Run, done func() bool) {
+func (g *Registry) AwaitServers(ctx context.Context, r *Run, done func() bool) {
 	for {
 		starting, next := g.binder.Starting(r.principal.Tenant)
 		if done() || len(starting) == 0 {

@@ -125,7 +125,7 @@ func TestACallWaitsForStartingServersUntilTheRunShowsItsTool(t *testing.T) {
 			{"fetch ", 7 * time.Second}, // from then on, until none starts any more
 		} {
 			began := time.Now()
-			g.Await(t.Context(), r, func() bool { return names(r) == tt.tool })
+			g.AwaitServers(t.Context(), r, func() bool { return names(r) == tt.tool })
 			if got := time.Since(began); got != tt.want {
 				t.Errorf("a call of %s waits %s, want %s", tt.tool, got, tt.want)
 			}

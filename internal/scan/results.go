@@ -6,10 +6,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Results returns a Caller that cleans the results of the servers that clean selects. Results of
-// other servers are data and stay as they are. Results belongs around the check of results against
+// CleanResults returns a Caller that cleans the results of the servers that clean selects. CleanResults of
+// other servers are data and stay as they are. CleanResults belongs around the check of results against
 // their schemas, which describe what the server sent.
-func Results(clean func(switchboard.ServerID) bool, next switchboard.Caller) switchboard.Caller {
+func CleanResults(clean func(switchboard.ServerID) bool, next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		r, err := next.Call(ctx, c)
 		if err != nil || !clean(c.Server) {

@@ -66,7 +66,7 @@ func firstSuspect(text string) int {
 		switch c := text[i]; {
 		case c >= utf8.RuneSelf:
 			r, size := utf8.DecodeRuneInString(text[i:])
-			if Hidden(r) || r == utf8.RuneError && size == 1 {
+			if IsHidden(r) || r == utf8.RuneError && size == 1 {
 				return i
 			}
 			i += size - 1
@@ -77,8 +77,8 @@ func firstSuspect(text string) int {
 	return -1
 }
 
-// Hidden reports whether the character is not visible as itself.
-func Hidden(r rune) bool {
+// IsHidden reports whether the character is not visible as itself.
+func IsHidden(r rune) bool {
 	switch {
 	case r < ' ':
 		return r != '\n' && r != '\t'
@@ -96,7 +96,7 @@ func Hidden(r rune) bool {
 // staysVisible reports whether the character stays, between the one before it and the rest of the
 // text.
 func staysVisible(r, before rune, rest string) bool {
-	if !Hidden(r) {
+	if !IsHidden(r) {
 		return true
 	}
 	switch {

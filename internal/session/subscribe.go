@@ -156,7 +156,7 @@ func (s *Subscriptions) updated(own *subscription, uri string) {
 	}
 	spelt := own.uri
 	if uri != own.item.Own && len(uri) <= maxURI {
-		spelt = s.run.Surface().Spell(own.item.Server, uri)
+		spelt = s.run.Surface().ClientURI(own.item.Server, uri)
 	}
 	s.queue.Add(0, resourceUpdate{spelt, own.uri})
 }

@@ -18,13 +18,13 @@ import (
 
 // A Record is one item of a store, as Dump returns it and Load takes it.
 type Record struct {
-	Kind  Kind
-	Group string // of a value or a limit
-	Name  string // of a value, a limit or a log; of an entry's log
-	Value Value  // of a value
-	Whole time.Time
-	Span  Span // of a log
-	Entry Entry
+	Kind   Kind
+	Group  string // of a value or a limit
+	Name   string // of a value, a limit or a log; of an entry's log
+	Value  Value  // of a value
+	FullAt time.Time
+	Span   Span // of a log
+	Entry  Entry
 }
 
 // A Kind says what a Record holds.
@@ -113,7 +113,7 @@ func lineFor(r Record) exportLine {
 			l.Micros = r.Value.Expires.UnixMicro()
 		}
 	case KindLimit:
-		l.Micros = r.Whole.UnixMicro()
+		l.Micros = r.FullAt.UnixMicro()
 	case KindLog:
 		l.First, l.Last = r.Span.First, r.Span.Last
 	case KindEntry:
@@ -239,7 +239,7 @@ func (l *exportLine) toRecord(log *Record) (Record, error) {
 		}
 		return r, errors.Join(Key{r.Group, r.Name}.check(), checkSize("the bytes of a value", len(data), MaxValue))
 	case KindLimit:
-		r.Whole = at
+		r.FullAt = at
 		return r, Key{r.Group, r.Name}.check()
 	case KindLog:
 		if log.Kind != "" && log.Entry.Seq != log.Span.Last {

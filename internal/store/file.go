@@ -170,7 +170,7 @@ func (f *File) Value(ctx context.Context, k Key) (v Value, err error) {
 }
 
 // List implements Store.
-func (f *File) List(ctx context.Context, group string) (all []Named, err error) {
+func (f *File) List(ctx context.Context, group string) (all []NamedValue, err error) {
 	if err := checkName("a group", group); err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (f *File) List(ctx context.Context, group string) (all []Named, err error) 
 			r.data = cloneBytes(data)
 			v, err := r.value(Key{group, name}, now)
 			if v.Version != 0 {
-				all = append(all, Named{name, v})
+				all = append(all, NamedValue{name, v})
 			}
 			return err
 		}, `SELECT name, version, expires, sum, data FROM value

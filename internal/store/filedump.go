@@ -167,7 +167,7 @@ func dumpSnapshot(ctx context.Context, tx *sql.Tx, see func(Record, error) error
 		if err := rows.Scan(&r.Group, &r.Name, &m.fullAt, &sum); err != nil {
 			return err
 		}
-		if r.Whole = time.UnixMicro(m.fullAt); sum != m.checksum(Key{r.Group, r.Name}) {
+		if r.FullAt = time.UnixMicro(m.fullAt); sum != m.checksum(Key{r.Group, r.Name}) {
 			return see(r, damagedError("the limit %q of %q", r.Name, r.Group))
 		}
 		if m.fullAt <= now.UnixMicro() {
@@ -252,7 +252,7 @@ func (tx *fileTransaction) loadRecords(ctx context.Context, records iter.Seq2[Re
 		case KindValue:
 			err = tx.putValue(Key{r.Group, r.Name}, r.Value)
 		case KindLimit:
-			err = tx.putLimit(r.Group, r.Name, limitState{r.Whole.UnixMicro()})
+			err = tx.putLimit(r.Group, r.Name, limitState{r.FullAt.UnixMicro()})
 		case KindLog:
 			if err = flush(); err == nil {
 				log, err = tx.newLog(r.Name, r.Span)

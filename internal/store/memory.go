@@ -82,7 +82,7 @@ func (m *Memory) liveValue(k Key, now time.Time) Value {
 }
 
 // List implements Store.
-func (m *Memory) List(ctx context.Context, name string) ([]Named, error) {
+func (m *Memory) List(ctx context.Context, name string) ([]NamedValue, error) {
 	if err := checkName("a group", name); err != nil {
 		return nil, err
 	}
@@ -95,11 +95,11 @@ func (m *Memory) List(ctx context.Context, name string) ([]Named, error) {
 	if g == nil {
 		return nil, nil
 	}
-	var all []Named
+	var all []NamedValue
 	now := time.Now()
 	for _, n := range slices.Sorted(maps.Keys(g.values)) {
 		if v := m.liveValue(Key{name, n}, now); v.Version != 0 && len(all) < MaxEntries {
-			all = append(all, Named{n, v})
+			all = append(all, NamedValue{n, v})
 		}
 	}
 	return all, nil
@@ -320,7 +320,7 @@ func (m *Memory) Dump(ctx context.Context, see func(Record) error) error {
 		g := m.groups[group]
 		for _, n := range slices.Sorted(maps.Keys(g.meters)) {
 			if whole := g.meters[n].fullAt; whole > now.UnixMicro() {
-				all = append(all, Record{Kind: KindLimit, Group: group, Name: n, Whole: time.UnixMicro(whole)})
+				all = append(all, Record{Kind: KindLimit, Group: group, Name: n, FullAt: time.UnixMicro(whole)})
 			}
 		}
 	}
@@ -358,7 +358,7 @@ func (m *Memory) Load(ctx context.Context, records iter.Seq2[Record, error]) err
 		case KindValue:
 			g.values[r.Name], groups[r.Group] = r.Value, g
 		case KindLimit:
-			g.meters[r.Name], groups[r.Group] = limitState{r.Whole.UnixMicro()}, g
+			g.meters[r.Name], groups[r.Group] = limitState{r.FullAt.UnixMicro()}, g
 		case KindLog:
 			logs[r.Name] = &memoryLog{first: r.Span.First}
 		case KindEntry:

@@ -369,7 +369,7 @@ func (r *Redis) Value(ctx context.Context, k Key) (Value, error) {
 }
 
 // List implements Store.
-func (r *Redis) List(ctx context.Context, group string) ([]Named, error) {
+func (r *Redis) List(ctx context.Context, group string) ([]NamedValue, error) {
 	if err := checkName("a group", group); err != nil {
 		return nil, err
 	}
@@ -386,17 +386,17 @@ func (r *Redis) List(ctx context.Context, group string) ([]Named, error) {
 	if err != nil {
 		return nil, u.wrapError(err)
 	}
-	var all []Named
+	var all []NamedValue
 	for i := 0; i+1 < len(answer); i += 2 {
 		v, err := decodeValue(answer[i+1])
 		if err != nil {
 			return nil, u.wrapError(err)
 		}
 		if v.Version != 0 {
-			all = append(all, Named{answerText(answer[i]), v})
+			all = append(all, NamedValue{answerText(answer[i]), v})
 		}
 	}
-	slices.SortFunc(all, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b NamedValue) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

@@ -68,7 +68,7 @@ func (r *Redis) readRecord(ctx context.Context, key, kind string) (Record, error
 	switch {
 	case answer == nil:
 	case kind == meterKind:
-		rec.Kind, rec.Whole = KindLimit, time.UnixMicro(int64(answerNumber(answer)))
+		rec.Kind, rec.FullAt = KindLimit, time.UnixMicro(int64(answerNumber(answer)))
 	default:
 		if rec.Value, err = decodeValue(answer); err != nil {
 			return rec, u.wrapError(fmt.Errorf("%s: %w", key, err))
@@ -235,7 +235,7 @@ func (r *Redis) loadRecords(ctx context.Context, records iter.Seq2[Record, error
 			}
 			size += len(v.Data)
 		case KindLimit:
-			whole := rec.Whole.UnixMicro()
+			whole := rec.FullAt.UnixMicro()
 			pipe.Do(ctx, "set", r.keys.item(rec.Group, meterKind+rec.Name), whole, "pxat", whole/1000+1)
 		case KindLog: // an empty log keeps only its last number
 			key := r.keys.item(rec.Name, logKind)

@@ -431,7 +431,7 @@ func TestALargeGroupIsReadInSeveralAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var all []store.Named
+	var all []store.NamedValue
 	wait.UntilNil(t, "a busy machine reads them in time", func() (err error) {
 		all, err = r.List(t.Context(), "g")
 		return err

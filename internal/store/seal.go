@@ -152,7 +152,7 @@ func (s *Sealed) Value(ctx context.Context, k Key) (Value, error) {
 }
 
 // List implements Store. It leaves out what does not open.
-func (s *Sealed) List(ctx context.Context, group string) ([]Named, error) {
+func (s *Sealed) List(ctx context.Context, group string) ([]NamedValue, error) {
 	all, err := s.Store.List(ctx, group)
 	if err != nil || s.isPlain(group) {
 		return all, err

@@ -40,7 +40,7 @@ const (
 	MaxEntry   = 1 << 20  // bytes of an entry of a log
 	MaxWrites  = 16       // of one Change
 	MaxLimits  = 16       // of one Take
-	MaxTake    = 1 << 20  // of a Take's Now, and of its Ahead
+	MaxPermits = 1 << 20  // of a Take's Now, and of its Ahead
 	MaxNotice  = 64 << 10 // bytes of a notice
 	MaxAppend  = 4096     // entries at once
 	MaxEntries = 10_000   // that one Read or List returns
@@ -64,7 +64,7 @@ type Value struct {
 }
 
 // A Named is a value with its name in its group.
-type Named struct {
+type NamedValue struct {
 	Name string
 	Value
 }
@@ -126,7 +126,7 @@ type Store interface {
 	Value(ctx context.Context, k Key) (Value, error)
 
 	// List returns the values of a group, sorted by name: at most MaxEntries.
-	List(ctx context.Context, group string) ([]Named, error)
+	List(ctx context.Context, group string) ([]NamedValue, error)
 
 	// Apply makes the change if each value has the version that its write replaces, and returns the new
 	// version of all of them. Otherwise the error is ErrConflict.
@@ -265,7 +265,7 @@ func (c *Change) check() error {
 
 func checkTake(group string, want Want, limits []Limit) error {
 	err := errors.Join(checkName("a group", group), checkSize("the number of limits", len(limits), MaxLimits),
-		checkSize("the number wanted now", want.Now, MaxTake), checkSize("the number wanted ahead", want.Ahead, MaxTake))
+		checkSize("the number wanted now", want.Now, MaxPermits), checkSize("the number wanted ahead", want.Ahead, MaxPermits))
 	if want.Now < 1 || want.Ahead < 0 || want.Hold < 0 || want.Hold > maxPeriod {
 		err = errors.Join(err, fmt.Errorf("%w: to take %d now and %d ahead for %s", ErrInvalid, want.Now, want.Ahead, want.Hold))
 	}

@@ -550,7 +550,7 @@ func TestTakeTakesAsManyAsAllLimitsAllow(t *testing.T) {
 			{"refused permits were not counted", store.Want{Now: 1, Ahead: 9}, []store.Limit{wide}, 3, 0},
 			{"no more than half ahead", store.Want{Now: 1, Ahead: 9}, []store.Limit{wide}, 1, 0},
 			{"all of the rest", store.Want{Now: 9}, []store.Limit{wide}, 9, 0},
-			{"none if none is left", store.Want{Now: store.MaxTake}, []store.Limit{wide}, 0, 2 * time.Hour},
+			{"none if none is left", store.Want{Now: store.MaxPermits}, []store.Limit{wide}, 0, 2 * time.Hour},
 			{"as many as are wanted, without limits", store.Want{Now: 5, Ahead: 9}, nil, 5, 0},
 		} {
 			got, wait, err := s.Take(t.Context(), "g", tt.want, tt.limits...)
@@ -1009,8 +1009,8 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 			"taking nothing":                wants(store.Want{Ahead: 1}),
 			"taking less":                   wants(store.Want{Now: -1}),
 			"taking less ahead":             wants(store.Want{Now: 1, Ahead: -1}),
-			"taking too many":               wants(store.Want{Now: store.MaxTake + 1}),
-			"taking too many ahead":         wants(store.Want{Now: 1, Ahead: store.MaxTake + 1}),
+			"taking too many":               wants(store.Want{Now: store.MaxPermits + 1}),
+			"taking too many ahead":         wants(store.Want{Now: 1, Ahead: store.MaxPermits + 1}),
 			"taking for less than no time":  wants(store.Want{Now: 1, Hold: -1}),
 			"taking for ever":               wants(store.Want{Now: 1, Hold: math.MaxInt64}),
 			"a log without a name":          s.Append(ctx, "", 0, []byte("x")),

@@ -31,10 +31,10 @@ func (x *Expansion) Used() time.Time { return time.Unix(0, x.used.Load()) }
 // maxAbsent limits the expansions that wait for servers to return.
 const maxAbsent = 256
 
-// With returns the same surface with exactly these members expanded, given oldest first, and these tools withheld. It
+// WithExpanded returns the same surface with exactly these members expanded, given oldest first, and these tools withheld. It
 // ignores ids of other tools. If the surface has no tool of the id's server, the expansion waits and takes effect
 // when the server's offer appears: another replica may have the offer already, and a starting replica will get it.
-func (s *Surface) With(expanded []*Expansion, withheld []switchboard.ToolID) *Surface {
+func (s *Surface) WithExpanded(expanded []*Expansion, withheld []switchboard.ToolID) *Surface {
 	own := *s
 	own.expanded, own.absent, own.withheld = nil, slices.Clone(s.absent), nil
 	own.entries = slices.Clone(s.entries)
@@ -124,11 +124,11 @@ func (s *Surface) Charged() iter.Seq2[Entry, int] {
 	}
 }
 
-// WholeBytes returns the bytes of the definitions of all servers' tools, which a list without groups would have.
-func (s *Surface) WholeBytes() int { return s.wholeBytes() }
+// FullListBytes returns the bytes of the definitions of all servers' tools, which a list without groups would have.
+func (s *Surface) FullListBytes() int { return s.wholeBytes() }
 
-// WholeTokens returns the tokens of these definitions.
-func (t *toolTable) WholeTokens() (n int) {
+// FullListTokens returns the tokens of these definitions.
+func (t *toolTable) FullListTokens() (n int) {
 	for i := range t.entries {
 		n += t.costAt(i)
 	}
@@ -161,9 +161,9 @@ func (b *spending) Budget() int { return b.budget }
 // CollapseOldest reports whether the entry with the oldest use is collapsed to make room for an expansion.
 func (b *spending) CollapseOldest() bool { return b.collapseOldest }
 
-// Keep returns the result of the first call of make for the key. The value must depend on the entries alone, and not
+// Memoize returns the result of the first call of make for the key. The value must depend on the entries alone, and not
 // on the expansions.
-func (s *Surface) Keep(key string, make func() any) any {
+func (s *Surface) Memoize(key string, make func() any) any {
 	if v, ok := s.memo.Load(key); ok {
 		return v
 	}

@@ -28,7 +28,7 @@ func grouped(prev *surface.Surface, unlisted bool, names ...string) *surface.Sur
 		group, name, _ := strings.Cut(n, "/")
 		tool := &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: name}, Definition: fmt.Appendf(nil, `{"name":%q}`, name)}
 		in.Selected = append(in.Selected, decide.Selected{Tool: tool, Requirements: []int{0}})
-		in.Places = append(in.Places, surface.Place{Group: group})
+		in.Memberships = append(in.Memberships, surface.Membership{Group: group})
 	}
 	return surface.New(in)
 }
@@ -52,7 +52,7 @@ func expand(s *surface.Surface, names ...string) *surface.Surface {
 		e, _ := s.Lookup(n)
 		xs = append(xs, surface.Expand(e.Tool.ID))
 	}
-	return s.With(xs, nil)
+	return s.WithExpanded(xs, nil)
 }
 
 func TestAStubIsListedBeforeItsMembersAndAnExpansionKeepsItsPosition(t *testing.T) {
@@ -120,7 +120,7 @@ func TestAWithheldToolIsNeitherListedNorCallable(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	s := grouped(nil, false, "/one", "a/two")
 	one, _ := s.Lookup("one")
-	w := expand(s, "two").With(expand(s, "two").Expanded(), []switchboard.ToolID{one.Tool.ID})
+	w := expand(s, "two").WithExpanded(expand(s, "two").Expanded(), []switchboard.ToolID{one.Tool.ID})
 	for _, modern := range []bool{false, true} {
 		if slices.Contains(toolsIn(t, w, modern), "one") {
 			t.Error("it is listed")
@@ -134,7 +134,7 @@ func TestAWithheldToolIsNeitherListedNorCallable(t *testing.T) {
 func TestAKeptValueLastsAsLongAsTheEntriesAreTheSame(t *testing.T) {
 	made := 0
 	keep := func(s *surface.Surface) {
-		s.Keep("x", func() any { made++; return made })
+		s.Memoize("x", func() any { made++; return made })
 	}
 	s := grouped(nil, false, "/one", "a/two")
 	keep(s)
@@ -166,7 +166,7 @@ func TestAnExpandedToolStaysExpandedOnTheServerThatReplacesIt(t *testing.T) {
 		for _, name := range []string{"one", "two"} {
 			tool := &switchboard.Tool{ID: switchboard.ToolID{Server: server, Name: name}, Definition: []byte(`{"name":"` + name + `"}`)}
 			in.Selected = append(in.Selected, decide.Selected{Tool: tool, Requirements: []int{0}})
-			in.Places = append(in.Places, surface.Place{Group: "g", Service: "s"})
+			in.Memberships = append(in.Memberships, surface.Membership{Group: "g", Service: "s"})
 		}
 		return surface.New(in)
 	}
@@ -187,7 +187,7 @@ func TestAnExpansionWaitsWhileItsServerHasNoOffer(t *testing.T) {
 		if n := len(gone.Expanded()); n != 0 {
 			t.Errorf("%s: %d tools of an absent server are expanded", name, n)
 		}
-		gone = gone.With(nil, nil)
+		gone = gone.WithExpanded(nil, nil)
 		part := grouped(follow(gone), false, "a/two")
 		if got := part.Expanded(); len(got) != 1 || got[0].Tool.Name != "two" {
 			t.Errorf("%s: the server is back, and %v is expanded", name, got)

@@ -75,9 +75,9 @@ func collectDeclared(offers []switchboard.Offer, modern bool) (all []declaredCap
 	return all
 }
 
-// Extension returns the server that answers a method unknown to Switchboard: the only server that has declared the
+// ExtensionServer returns the server that answers a method unknown to Switchboard: the only server that has declared the
 // capability or extension with the method's prefix. The server speaks the client's era.
-func (o *offerSet) Extension(method string, modern bool) (by switchboard.ServerID, ok bool) {
+func (o *offerSet) ExtensionServer(method string, modern bool) (by switchboard.ServerID, ok bool) {
 	prefix, _, ok := strings.Cut(method, "/")
 	if !ok || ownCapabilities[prefix] {
 		return "", false

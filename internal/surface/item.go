@@ -199,8 +199,8 @@ func (set *itemSet) Resource(uri string) (Item, bool) {
 	return found, found.Template != ""
 }
 
-// Spell returns the URI that reaches the server's own URI.
-func (set *itemSet) Spell(server switchboard.ServerID, own string) string {
+// ClientURI returns the URI that reaches the server's own URI.
+func (set *itemSet) ClientURI(server switchboard.ServerID, own string) string {
 	if it, ok := set.Resource(own); ok && it.Server == server && it.Own == own {
 		return own
 	}

@@ -37,7 +37,7 @@ func offer(server string, k switchboard.Kind, names ...string) switchboard.Offer
 }
 
 func offered(prev *surface.Surface, offers ...switchboard.Offer) *surface.Surface {
-	return surface.New(surface.Input{Whole: offers, Prev: prev})
+	return surface.New(surface.Input{WholeServers: offers, Prev: prev})
 }
 
 // listed returns the names in the finished list, in its order.
@@ -213,7 +213,7 @@ func TestListsOfOtherKinds(t *testing.T) {
 	}
 	b := a
 	b.Server = "b"
-	s := surface.New(surface.Input{Whole: []switchboard.Offer{a, b}, Info: []byte(`{"name":"switchboard","version":"1.2.3"}`)})
+	s := surface.New(surface.Input{WholeServers: []switchboard.Offer{a, b}, ServerInfo: []byte(`{"name":"switchboard","version":"1.2.3"}`)})
 	var all bytes.Buffer
 	for k := switchboard.Resources; k < switchboard.NKinds; k++ {
 		for _, modern := range []bool{false, true} {
@@ -340,12 +340,12 @@ func TestAnExtensionBelongsToTheOnlyServerThatDeclaresIt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := offered(nil, tt.offers...)
 			for method := range strings.FieldsSeq(tt.want) {
-				if by, ok := s.Extension(method, false); !ok || by != "a" {
+				if by, ok := s.ExtensionServer(method, false); !ok || by != "a" {
 					t.Errorf("%s is %q's", method, by)
 				}
 			}
 			for method := range strings.FieldsSeq(tt.not) {
-				if by, ok := s.Extension(method, false); ok {
+				if by, ok := s.ExtensionServer(method, false); ok {
 					t.Errorf("%s is %q's", method, by)
 				}
 			}

@@ -135,8 +135,8 @@ func (s *Seen) WithList(list *Table) *Seen {
 	return newSeen(list, before, nil, false).trimToLimits()
 }
 
-// With merges s with o, where the client was shown o after s. The two may overlap.
-func (s *Seen) With(o *Seen) *Seen {
+// Merge merges s with o, where the client was shown o after s. The two may overlap.
+func (s *Seen) Merge(o *Seen) *Seen {
 	if s == nil || o == nil || s == o {
 		return cmp.Or(o, s)
 	}
@@ -236,10 +236,10 @@ const (
 
 // A Route is the result of routing a call of a name.
 type Route struct {
-	Way   Way
-	Entry Entry  // for Forward and Changed
-	Was   string // for Changed and Unmet: the requirement that the name was shown for; "" if unknown
-	Again bool   // for Changed: the client was shown the entry a moment ago, after it wrote the call
+	Kind      Way
+	Entry     Entry  // for Forward and Changed
+	Was       string // for Changed and Unmet: the requirement that the name was shown for; "" if unknown
+	JustShown bool   // for Changed: the client was shown the entry a moment ago, after it wrote the call
 }
 
 // Route decides where a call of the name goes for a client that was shown seen. A shown name leads to the tool that
@@ -250,22 +250,22 @@ func (s *Surface) Route(seen *Seen, name string, early bool) Route {
 	e, known := s.Lookup(name)
 	listed := known && e.Usable()
 	if listed && !early && seen.UpToDate(s) {
-		return Route{Way: Forward, Entry: e}
+		return Route{Kind: Forward, Entry: e}
 	}
 	o, shown := seen.Lookup(name)
 	switch {
 	case shown:
 	case known && seen.IsLost() && e.Tool.ID.Server != "":
-		return Route{Way: Changed, Entry: e, Was: firstKey(e.Serves)}
+		return Route{Kind: Changed, Entry: e, Was: firstKey(e.Serves)}
 	case known:
-		return Route{Way: Forward, Entry: e}
+		return Route{Kind: Forward, Entry: e}
 	default:
 		return Route{}
 	}
 	way := s.routeShown(&o, &e, known)
 	if early && way.Entry.Tool != nil && way.Entry.Tool.ID.Server != "" {
-		way.Way, way.Was = Changed, firstKey(o.Serves)
-		way.Again = o.Name == way.Entry.Name && o.SameAs(&way.Entry)
+		way.Kind, way.Was = Changed, firstKey(o.Serves)
+		way.JustShown = o.Name == way.Entry.Name && o.SameAs(&way.Entry)
 	}
 	return way
 }
@@ -276,11 +276,11 @@ func (s *Surface) routeShown(o *Sight, e *Entry, known bool) Route {
 	listed := known && e.Usable()
 	switch {
 	case known && o.SameAs(e): // also a withheld tool, or one that is no longer expanded
-		return Route{Way: Forward, Entry: *e}
+		return Route{Kind: Forward, Entry: *e}
 	case listed && s.mayStandIn(e, o):
-		return Route{Way: Forward, Entry: *e}
+		return Route{Kind: Forward, Entry: *e}
 	case listed:
-		return Route{Way: Changed, Entry: *e, Was: was}
+		return Route{Kind: Changed, Entry: *e, Was: was}
 	case s.removed != nil && s.removed(o.Tool.ID):
 		return Route{}
 	}
@@ -296,7 +296,7 @@ func (s *Surface) routeShown(o *Sight, e *Entry, known bool) Route {
 func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 	if name, ok := s.Name(o.Tool.ID); ok {
 		if e, _ := s.Lookup(name); o.SameAs(&e) {
-			return Route{Way: Forward, Entry: e}
+			return Route{Kind: Forward, Entry: e}
 		}
 	}
 	var serving, standIn *Entry
@@ -316,13 +316,13 @@ func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 	}
 	switch {
 	case standIn != nil && !several:
-		return Route{Way: Forward, Entry: *standIn}
+		return Route{Kind: Forward, Entry: *standIn}
 	case member != nil:
-		return Route{Way: Changed, Entry: *member, Was: was}
+		return Route{Kind: Changed, Entry: *member, Was: was}
 	case serving != nil:
-		return Route{Way: Changed, Entry: *serving, Was: was}
+		return Route{Kind: Changed, Entry: *serving, Was: was}
 	}
-	return Route{Way: Unmet, Was: was}
+	return Route{Kind: Unmet, Was: was}
 }
 
 // isServedBy reports whether the entry serves a requirement that o was shown for. A requirement by name asks for that

@@ -45,13 +45,13 @@ func selecting(prev *surface.Surface, removed []string, lines ...string) *surfac
 		in.Selected = append(in.Selected, decide.Selected{Requirements: []int{at}, Tool: &switchboard.Tool{
 			ID: switchboard.ToolID{Server: switchboard.ServerID(server), Name: name}, Definition: definition, Digest: switchboard.Digest(definition),
 		}})
-		place := surface.Place{}
+		place := surface.Membership{}
 		if member {
-			place = surface.Place{Group: "g", Service: "s"}
+			place = surface.Membership{Group: "g", Service: "s"}
 		}
-		in.Places = append(in.Places, place)
+		in.Memberships = append(in.Memberships, place)
 	}
-	if slices.ContainsFunc(in.Places, func(p surface.Place) bool { return p.Group != "" }) {
+	if slices.ContainsFunc(in.Memberships, func(p surface.Membership) bool { return p.Group != "" }) {
 		in.Groups = []surface.Group{{ID: "g", Stub: "g_helper", Definition: []byte(`{"name":"g_helper"}`)}}
 	}
 	return surface.New(in)
@@ -59,7 +59,7 @@ func selecting(prev *surface.Surface, removed []string, lines ...string) *surfac
 
 // said returns the route in words.
 func said(r surface.Route) string {
-	switch r.Way {
+	switch r.Kind {
 	case surface.Forward:
 		return "goes to " + r.Entry.Tool.ID.String()
 	case surface.Changed:
@@ -144,22 +144,22 @@ func TestCallsOfOneTurnAreNotMade(t *testing.T) {
 	now := selecting(before, nil, "b/x:1 for search internet")
 	shown := (*surface.Seen)(nil).WithList(before.Table(false))
 	told := now.Route(shown, "x", false)
-	if said(told) != "is served by b/x as x" || told.Again {
+	if said(told) != "is served by b/x as x" || told.JustShown {
 		t.Fatalf("the first call %s", said(told))
 	}
 	for what, seen := range map[string]*surface.Seen{
 		"told": shown.WithSights(surface.SightOf(told.Entry)), "told, and it has listed": shown.WithSights(surface.SightOf(told.Entry)).WithList(now.Table(false)),
 	} {
-		if early := now.Route(seen, "x", true); said(early) != "is served by b/x as x" || !early.Again {
-			t.Errorf("%s: a call of the same turn %s, again: %v", what, said(early), early.Again)
+		if early := now.Route(seen, "x", true); said(early) != "is served by b/x as x" || !early.JustShown {
+			t.Errorf("%s: a call of the same turn %s, again: %v", what, said(early), early.JustShown)
 		}
 		if later := now.Route(seen, "x", false); said(later) != "goes to b/x" {
 			t.Errorf("%s: a call of the next turn %s", what, said(later))
 		}
 		// Meanwhile a third tool serves, which may stand in for the second, and not for the first.
 		third := selecting(now, nil, "c/x:1 for search internet")
-		if early := third.Route(seen, "x", true); said(early) != "is served by c/x as x" || early.Again {
-			t.Errorf("%s: a call of the same turn %s, again: %v", what, said(early), early.Again)
+		if early := third.Route(seen, "x", true); said(early) != "is served by c/x as x" || early.JustShown {
+			t.Errorf("%s: a call of the same turn %s, again: %v", what, said(early), early.JustShown)
 		}
 	}
 }
@@ -256,13 +256,13 @@ func TestAShownNameLeadsToItsToolOrToAnAnswerThatNamesAnother(t *testing.T) {
 			for name, o := range last {
 				r := now.Route(seen, name, false)
 				switch {
-				case r.Way == surface.Forward && r.Entry.Tool.ID.Server == "" && o.Tool.ID == r.Entry.Tool.ID:
-				case r.Way == surface.Forward && r.Entry.Tool.ID == o.Tool.ID && r.Entry.Tool.Digest == o.Tool.Digest:
-				case r.Way == surface.Forward && r.Entry.Tool.ID.Name == o.Tool.ID.Name && string(r.Entry.Tool.Definition) >= string(o.Tool.Definition) &&
+				case r.Kind == surface.Forward && r.Entry.Tool.ID.Server == "" && o.Tool.ID == r.Entry.Tool.ID:
+				case r.Kind == surface.Forward && r.Entry.Tool.ID == o.Tool.ID && r.Entry.Tool.Digest == o.Tool.Digest:
+				case r.Kind == surface.Forward && r.Entry.Tool.ID.Name == o.Tool.ID.Name && string(r.Entry.Tool.Definition) >= string(o.Tool.Definition) &&
 					slices.ContainsFunc(o.Serves, func(key string) bool { return key != "tools */*" && slices.Contains(r.Entry.Serves, key) }):
-				case r.Way == surface.Forward:
+				case r.Kind == surface.Forward:
 					t.Fatalf("%s was shown for %s and goes to %s", name, o.Tool.ID, r.Entry.Tool.ID)
-				case r.Way == surface.Unknown && !slices.Contains(removed, o.Tool.ID.String()):
+				case r.Kind == surface.Unknown && !slices.Contains(removed, o.Tool.ID.String()):
 					t.Fatalf("%s was shown for %s and is unknown", name, o.Tool.ID)
 				}
 			}
@@ -270,7 +270,7 @@ func TestAShownNameLeadsToItsToolOrToAnAnswerThatNamesAnother(t *testing.T) {
 				if o, shown := last[e.Name]; shown && !e.Usable() && slices.Contains(removed, o.Tool.ID.String()) {
 					continue // a tool that policy has removed does not exist, though a member has its name
 				}
-				if r := now.Route(seen, e.Name, false); r.Way == surface.Unknown || r.Way == surface.Unmet {
+				if r := now.Route(seen, e.Name, false); r.Kind == surface.Unknown || r.Kind == surface.Unmet {
 					t.Fatalf("%s is there, and a call of it %s", e.Name, said(r))
 				}
 			}

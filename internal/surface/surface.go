@@ -107,8 +107,8 @@ type Input struct {
 	Task *switchboard.Task
 
 	// Selected are the task's tools in the order of the list. Places, if not nil, has the group of each of them.
-	Selected []decide.Selected
-	Places   []Place
+	Selected    []decide.Selected
+	Memberships []Membership
 
 	// Own and Last are the tools that Switchboard answers itself. Own come first in the list, Last come last. Groups
 	// have the stubs; each stub comes right before the first member of its group.
@@ -116,8 +116,8 @@ type Input struct {
 	Last   []*switchboard.Tool
 	Groups []Group
 
-	// Whole are the other offers of the servers that the task uses as a whole.
-	Whole []switchboard.Offer
+	// WholeServers are the other offers of the servers that the task uses as a whole.
+	WholeServers []switchboard.Offer
 
 	// Unlisted says that the list of a modern client contains only our own tools. It had no others when the run was
 	// minted, and may not change by the client's own actions.
@@ -139,8 +139,8 @@ type Input struct {
 	// Instructions is the text that a model reads when its client connects; "" means none.
 	Instructions string
 
-	// Info is the JSON object that identifies Switchboard to modern clients; nil means none.
-	Info []byte
+	// ServerInfo is the JSON object that identifies Switchboard to modern clients; nil means none.
+	ServerInfo []byte
 
 	// Budget is how many tokens the charged entries and the instructions may cost together; 0 means no limit.
 	// CollapseOldest says that the entry with the oldest use is collapsed to make room.
@@ -153,7 +153,7 @@ type Input struct {
 }
 
 // A Place is a tool's on-demand group and its service in that group. The zero Place is for an essential tool.
-type Place struct{ Group, Service string }
+type Membership struct{ Group, Service string }
 
 // A Group is an on-demand group: its id, the name of its stub, and the stub's definition, which holds that name.
 type Group struct {
@@ -223,12 +223,12 @@ type placedEntry struct {
 
 // New builds the surface of in. The tools that were expanded on in.Prev stay expanded.
 func New(in Input) *Surface {
-	task, selected, whole, prev := in.Task, in.Selected, in.Whole, in.Prev
+	task, selected, whole, prev := in.Task, in.Selected, in.WholeServers, in.Prev
 	s := &Surface{
 		toolTable:  toolTable{names: map[switchboard.ToolID]string{}, countTokens: in.Count},
 		offerSet:   offerSet{servers: whole},
 		spending:   spending{budget: in.Budget, collapseOldest: in.CollapseOldest},
-		serverInfo: in.Info, unlisted: in.Unlisted, standsIn: in.StandsIn, removed: in.Removed, decided: in.Decided, memo: &sync.Map{},
+		serverInfo: in.ServerInfo, unlisted: in.Unlisted, standsIn: in.StandsIn, removed: in.Removed, decided: in.Decided, memo: &sync.Map{},
 	}
 	if s.instructions = in.Instructions; s.instructions != "" && s.countTokens != nil { // a closure over in would hold prev, and all surfaces before it
 		s.instructionTokens = sync.OnceValue(func() int { return s.countTokens(wire.AppendString(nil, s.instructions)) })
@@ -254,8 +254,8 @@ func New(in Input) *Surface {
 			continue
 		}
 		e := Entry{Name: name, Tool: sel.Tool, Judgments: sel.Judgments, Equivalents: sel.Equivalents, Others: sel.Others, Serves: serves[i]}
-		if in.Places != nil && in.Places[i].Group != "" {
-			e.Role, e.Group, e.Service = Member, in.Places[i].Group, in.Places[i].Service
+		if in.Memberships != nil && in.Memberships[i].Group != "" {
+			e.Role, e.Group, e.Service = Member, in.Memberships[i].Group, in.Memberships[i].Service
 			if _, ok := first[e.Group]; !ok {
 				first[e.Group] = len(s.entries)
 			}
@@ -304,7 +304,7 @@ func New(in Input) *Surface {
 		s.prepareLists(k)
 	}
 	if prev != nil && (prev.expanded != nil || prev.absent != nil || prev.withheld != nil) {
-		return s.With(s.inheritExpansions(prev), prev.withheld)
+		return s.WithExpanded(s.inheritExpansions(prev), prev.withheld)
 	}
 	return s
 }

@@ -213,7 +213,7 @@ func TestTheList(t *testing.T) {
 	selected[1].Tool.Definition = []byte("{\"title\":\"S\\u00fcche\",\"name\" :\t\"search\",\"name2\":\"search\",\"inputSchema\":{\"name\":\"search\"}}")
 	selected[2].Tool.Definition = []byte(`{"n\u0061me":"x\u002ey","_meta":{"name":"x.y"}}`)
 	selected[3].Tool.Definition = []byte(`{"name":"se\u0061rch"}`)
-	s := surface.New(surface.Input{Task: task, Selected: selected, Info: []byte(`{"name":"switchboard","version":"1.2.3"}`)})
+	s := surface.New(surface.Input{Task: task, Selected: selected, ServerInfo: []byte(`{"name":"switchboard","version":"1.2.3"}`)})
 	golden(t, "testdata/list-legacy.json", s.List(switchboard.Tools, false))
 	golden(t, "testdata/list-modern.json", s.List(switchboard.Tools, true))
 	golden(t, "testdata/list-none.json", surface.New(surface.Input{}).List(switchboard.Tools, true))

@@ -38,12 +38,12 @@ type Call struct {
 	// than Server.
 	Equivalents []Equivalent
 
-	// Others are candidates of the same requirement on other servers, in the order of the decision. If the server is
+	// Alternatives are candidates of the same requirement on other servers, in the order of the decision. If the server is
 	// not fit and one of them is, the run is soon bound again.
-	Others []ToolID
+	Alternatives []ToolID
 
-	// Receipted says that the client gets the id of the call's receipt.
-	Receipted bool
+	// WantsReceipt says that the client gets the id of the call's receipt.
+	WantsReceipt bool
 
 	// NoWait says that the call has somewhere else to go. If there is no connection to the server, the call then fails
 	// at once.
@@ -69,14 +69,14 @@ type Call struct {
 	// Client is what the client can be asked for.
 	Client Client
 
-	// Once, if set, says that the call is made only once, however often the client sends it.
-	Once *Once
+	// IdempotencyKey, if set, says that the call is made only once, however often the client sends it.
+	IdempotencyKey *IdempotencyKey
 
-	// Whole says that the client accepts results of any length.
-	Whole bool
+	// AnyLength says that the client accepts results of any length.
+	AnyLength bool
 
-	// Kept, if set, is the stored result of an earlier call. It is returned again, and no server is called.
-	Kept *Kept
+	// Stored, if set, is the stored result of an earlier call. It is returned again, and no server is called.
+	Stored *StoredResult
 
 	// Trail collects facts for the call's receipt while the call passes through the wrappers; nil means that there is
 	// no receipt to collect for.
@@ -121,7 +121,7 @@ type Item struct {
 
 // A Once is the idempotency key of one use of a tool. With it a client can ask for the same use again, and cannot ask
 // for another use by mistake.
-type Once struct {
+type IdempotencyKey struct {
 	Key  string // 1 to MaxOnceKey printable ASCII characters, chosen by the client
 	Tool string // the name under which the client knows the tool
 }
@@ -171,8 +171,8 @@ type Result struct {
 	// Moved, if set, says that another tool than the intended one gave the result.
 	Moved *Moved
 
-	// Again, if set, says that the result existed already.
-	Again *Again
+	// Repeated, if set, says that the result existed already.
+	Repeated *Repeated
 
 	// Preview, if set, says that JSON is the preview of a longer result.
 	Preview *Preview
@@ -185,13 +185,13 @@ type Result struct {
 	Release func()
 }
 
-// Tells reports whether the client gets information about the result, besides the result.
-func (r *Result) Tells() bool {
-	return r.Moved != nil || r.Again != nil || r.Preview != nil || r.Receipt != ""
+// HasNotes reports whether the client gets information about the result, besides the result.
+func (r *Result) HasNotes() bool {
+	return r.Moved != nil || r.Repeated != nil || r.Preview != nil || r.Receipt != ""
 }
 
 // A Kept is the stored result of a call. It was too long to be sent at once.
-type Kept struct {
+type StoredResult struct {
 	Tool   ToolID // the tool that was called
 	Served ToolID // the tool that answered
 	When   time.Time
@@ -207,9 +207,9 @@ type Preview struct {
 }
 
 // An Again says that no server was called for a result, because the result existed already.
-type Again struct {
-	From Given     `json:"from"`
-	When time.Time `json:"first"` // when a server gave the result
+type Repeated struct {
+	From ResultSource `json:"from"`
+	When time.Time    `json:"first"` // when a server gave the result
 }
 
 // An Outline is an index of some members of a JSON object. With it, a long object need not be read again to find them,
@@ -221,9 +221,9 @@ type Outline struct {
 	// no members.
 	End int
 
-	// Crowded says that the object has more members of interest than Members can hold. Members then holds the first
+	// Truncated says that the object has more members of interest than Members can hold. Members then holds the first
 	// ones.
-	Crowded bool
+	Truncated bool
 }
 
 // A Member is the position of one member of an object, as offsets. There may be white space around each of its parts.

@@ -280,8 +280,8 @@ type Adjust struct {
 	By     int
 }
 
-// MaxEarn limits the time that a used-up limit needs to refill: its Burst times its Every.
-const MaxEarn = 10 * 365 * 24 * time.Hour
+// MaxRefill limits the time that a used-up limit needs to refill: its Burst times its Every.
+const MaxRefill = 10 * 365 * 24 * time.Hour
 
 // A Limit is a rate limit of a tenant for each tool that carries Constraint.
 type Limit struct {
@@ -299,7 +299,7 @@ type Overlay struct {
 	Contract Contract `json:",omitzero"`
 
 	// Equivalents are tools that calls of this tool may move to.
-	Equivalents []Declared `json:",omitempty"`
+	Equivalents []DeclaredEquivalent `json:",omitempty"`
 
 	// Replace discards what weaker sources would add. Only an operator's overlay can set it.
 	Replace bool

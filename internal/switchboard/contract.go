@@ -30,8 +30,8 @@ type Fact struct {
 	Trusted bool
 }
 
-// Said reports whether any source states the fact.
-func (f Fact) Said() bool { return f.Source != "" }
+// Stated reports whether any source states the fact.
+func (f Fact) Stated() bool { return f.Source != "" }
 
 // FromHint is the source of facts in the annotations of a tool's own definition.
 const FromHint Source = "hint"
@@ -41,13 +41,13 @@ const FromHint Source = "hint"
 // may cost money. A fact that makes the tool more free counts only if it is trusted.
 func (c *Contract) Repeatable() bool {
 	trusted := func(f Fact) bool { return f.Holds && f.Trusted }
-	denied := c.Idempotent.Said() && !c.Idempotent.Holds
+	denied := c.Idempotent.Stated() && !c.Idempotent.Holds
 	return !c.Stateful.Holds && !denied && (trusted(c.ReadOnly) || trusted(c.Idempotent))
 }
 
-// A Declared is an equivalent that an overlay states: calls of the overlay's tool may move to Tool, on another server.
+// A DeclaredEquivalent is an equivalent that an overlay states: calls of the overlay's tool may move to Tool, on another server.
 // It says how the arguments are translated.
-type Declared struct {
+type DeclaredEquivalent struct {
 	Tool ToolID
 
 	// Map renames arguments. Arguments that it does not list keep their names.
@@ -61,8 +61,8 @@ type Declared struct {
 	// Drop lists arguments that may be left out.
 	Drop []string `json:",omitempty"`
 
-	// Where is the place in the file, as file:line:column.
-	Where string `json:"-"`
+	// Position is the place in the file, as file:line:column.
+	Position string `json:"-"`
 }
 
 // An Equivalent is a tool of another server that may be called instead.
@@ -79,12 +79,12 @@ type Equivalent struct {
 
 // A Moved says which equivalent served a call, and which tools were tried or passed over before it.
 type Moved struct {
-	To    ToolID `json:"served_by"`
-	Tried []Try  `json:"tried"` // in order; the first is the tool that the client called
+	To    ToolID    `json:"served_by"`
+	Tried []Attempt `json:"tried"` // in order; the first is the tool that the client called
 }
 
 // A Try is a tool that did not serve a call.
-type Try struct {
+type Attempt struct {
 	Tool ToolID `json:"tool"`
 
 	// Code is the code of the failure; "" if the tool was passed over because it was not fit or does not accept the

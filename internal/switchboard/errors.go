@@ -127,23 +127,23 @@ type Error struct {
 	// RetryAfter is how long to wait before a retry; 0 means unknown.
 	RetryAfter time.Duration
 
-	// Later says that only the time of day or the date refuses the request. The same request is allowed at another
+	// ByTheClock says that only the time of day or the date refuses the request. The same request is allowed at another
 	// time.
-	Later bool
+	ByTheClock bool
 
 	// Unsent says that the call provably did not reach a server.
 	Unsent bool
 
-	// Moves says that the call was not sent and that another candidate of its requirement is fit. The run is soon bound
+	// Rebinds says that the call was not sent and that another candidate of its requirement is fit. The run is soon bound
 	// to that candidate.
-	Moves bool
+	Rebinds bool
 
 	// ServerFailed says that the server failed: its transport, a timeout, or a breach of the protocol. It is false for
 	// an error that a tool returned, and for mistakes of the caller.
 	ServerFailed bool
 
-	// Lost says that the connection broke during the call. It then broke for all calls in flight on it.
-	Lost bool
+	// ConnectionLost says that the connection broke during the call. It then broke for all calls in flight on it.
+	ConnectionLost bool
 
 	// Receipt is the id of the call's receipt; "" if there is none.
 	Receipt string
@@ -157,7 +157,7 @@ type ServedTool struct{ Name, Definition string }
 
 // Retry returns whether a retry can help.
 func (e *Error) Retry() Retry {
-	if e.Later {
+	if e.ByTheClock {
 		return RetryLater
 	}
 	return e.Code.Retry()
@@ -180,9 +180,9 @@ func Refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
-// Receipted returns err with the id of its receipt, if err is an *Error and id is not "". It drops any errors wrapped
+// WithReceipt returns err with the id of its receipt, if err is an *Error and id is not "". It drops any errors wrapped
 // around the *Error. It does not modify err itself, which other goroutines may share.
-func Receipted(err error, id string) error {
+func WithReceipt(err error, id string) error {
 	own, ok := errors.AsType[*Error](err)
 	if !ok || id == "" {
 		return err

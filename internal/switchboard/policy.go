@@ -47,8 +47,8 @@ type Obligations struct {
 	Log string
 }
 
-// None reports whether there are no obligations.
-func (o *Obligations) None() bool {
+// Empty reports whether there are no obligations.
+func (o *Obligations) Empty() bool {
 	return o.Approval == nil && len(o.Notify) == 0 && o.Timeout == 0 && len(o.Redact) == 0 && len(o.Detect) == 0 && o.Rate.Every == 0 && o.Log == ""
 }
 

@@ -18,18 +18,18 @@ type Marks struct {
 	Decision Digest   // the decision that selected the tool
 	Basis    Digest   // the snapshot that the decision was made from
 	Rulings  []Digest // policy's answers about the attempts, in their order
-	Given    Given
+	Given    ResultSource
 	Waited   time.Duration // how long it waited before it was sent, for a slot or a person
 }
 
 // A Given says where a result came from if no server was called.
-type Given string
+type ResultSource string
 
 // The origins. The zero value means that a server answered.
 const (
-	GivenCache       Given = "cache"
-	GivenIdempotency Given = "idempotency"
-	GivenKept        Given = "kept" // a further part of a result that was too long
+	GivenCache       ResultSource = "cache"
+	GivenIdempotency ResultSource = "idempotency"
+	GivenStored      ResultSource = "kept" // a further part of a result that was too long
 )
 
 // Decided records the decision that selected the tool, and the snapshot behind the decision.
@@ -43,7 +43,7 @@ func (t *Trail) Ruled(ruling Digest) {
 }
 
 // Gave records that the result existed already.
-func (t *Trail) Gave(from Given) { t.update(func(m *Marks) { m.Given = from }) }
+func (t *Trail) Gave(from ResultSource) { t.update(func(m *Marks) { m.Given = from }) }
 
 // Waited adds d to the time that the call has waited.
 func (t *Trail) Waited(d time.Duration) { t.update(func(m *Marks) { m.Waited += d }) }

@@ -24,9 +24,9 @@ type View struct {
 	States  []string // all states that a server can have
 	Tools   int      // in the catalog
 
-	// All says that the caller may see the numbers of all tenants. Otherwise it sees only those of Tenant.
-	All    bool
-	Tenant switchboard.TenantID
+	// AllTenants says that the caller may see the numbers of all tenants. Otherwise it sees only those of Tenant.
+	AllTenants bool
+	Tenant     switchboard.TenantID
 
 	// Configuration is the digest of the served configuration; "" if there are no replicas to compare it
 	// with. Refused says that a newer configuration was refused. Faulty is how many parts of the
@@ -36,14 +36,14 @@ type View struct {
 	Faulty        int
 
 	// The next fields are served only if All is set.
-	Runs, Sessions, Streams int
-	Evaluations, Unjudged   int64 // evaluations of policies, and how many of them failed
-	RanOver, Overdue        int64 // how many of them ran longer than their time limit, and how many do so now
-	Unrecorded              int64 // decisions that could not be recorded
-	Unwritten               int   // receipts that wait to be written
-	TakenOver, Restored     int64 // sessions and runs, from other replicas
-	StoreKind               string
-	StoreFault              bool
+	Runs, Sessions, Streams                int
+	Evaluations, FailedEvaluations         int64 // evaluations of policies, and how many of them failed
+	OverrunEvaluations, OverdueEvaluations int64 // how many of them ran longer than their time limit, and how many do so now
+	LostRecords                            int64 // decisions that could not be recorded
+	WaitingReceipts                        int   // receipts that wait to be written
+	TakenOverSessions, RestoredRuns        int64 // sessions and runs, from other replicas
+	StoreKind                              string
+	StoreFault                             bool
 }
 
 // A Server holds the values of one server.
@@ -183,27 +183,27 @@ func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 		}
 		gauge(connections, server.Connections, id)
 		count(restarts, server.Restarts, id)
-		if v.All {
+		if v.AllTenants {
 			gauge(inFlight, server.InFlight, id)
 			gauge(waiting, server.Waiting, id)
 		}
 	}
 	for k, n := range r.calls.values() {
-		if v.All || k.tenant == v.Tenant {
+		if v.AllTenants || k.tenant == v.Tenant {
 			ended(callsTotal, &n.ended, string(k.tenant), string(k.server))
 		}
 	}
 	for k, n := range r.changes.values() {
-		if v.All || mine[k.server] {
+		if v.AllTenants || mine[k.server] {
 			count(stateChange, n.Load(), string(k.server), k.what, k.to, k.cause)
 		}
 	}
 	for k, n := range r.probes.values() {
-		if v.All || mine[k.server] {
+		if v.AllTenants || mine[k.server] {
 			count(probed, n.Load(), string(k.server), k.result())
 		}
 	}
-	if !v.All {
+	if !v.AllTenants {
 		return
 	}
 	for id, n := range r.attempts.values() {
@@ -225,13 +225,13 @@ func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 	gauge(sessions, v.Sessions)
 	gauge(streams, v.Streams)
 	count(evaluations, v.Evaluations)
-	count(unjudged, v.Unjudged)
-	count(ranOver, v.RanOver)
-	gauge(overdue, int(v.Overdue))
-	count(unrecorded, v.Unrecorded)
-	gauge(unwritten, v.Unwritten)
-	count(takenOver, v.TakenOver)
-	count(restored, v.Restored)
+	count(unjudged, v.FailedEvaluations)
+	count(ranOver, v.OverrunEvaluations)
+	gauge(overdue, int(v.OverdueEvaluations))
+	count(unrecorded, v.LostRecords)
+	gauge(unwritten, v.WaitingReceipts)
+	count(takenOver, v.TakenOverSessions)
+	count(restored, v.RestoredRuns)
 	for d, counts := range map[*prometheus.Desc]*lockFreeMap[string, atomic.Int64]{hops: &r.hops, keyed: &r.keyedCalls, cached: &r.cacheableCalls} {
 		for outcome, n := range counts.values() {
 			count(d, n.Load(), outcome)

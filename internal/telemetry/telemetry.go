@@ -220,21 +220,21 @@ func bucketIndex(d time.Duration) int {
 	return len(bucketBounds)
 }
 
-// Refused counts a refusal to a client, of a call or of another request.
-func (r *Recorder) Refused(code switchboard.Code) {
+// CountRefusal counts a refusal to a client, of a call or of another request.
+func (r *Recorder) CountRefusal(code switchboard.Code) {
 	if at, ok := codeIndex[code]; ok {
 		r.refusals[at].Add(1)
 	}
 }
 
-// Moved counts a call for one server that another server served.
-func (r *Recorder) Moved(from, to switchboard.ServerID) {
+// CountMove counts a call for one server that another server served.
+func (r *Recorder) CountMove(from, to switchboard.ServerID) {
 	r.movedCalls.valueOf([2]switchboard.ServerID{from, to}).Add(1)
 }
 
-// Changed counts a new state of a server or, if tool is set, of one of its tools. cause is the stage where
+// CountStateChange counts a new state of a server or, if tool is set, of one of its tools. cause is the stage where
 // the trouble began, or "".
-func (r *Recorder) Changed(server switchboard.ServerID, tool bool, to, cause string) {
+func (r *Recorder) CountStateChange(server switchboard.ServerID, tool bool, to, cause string) {
 	what := "server"
 	if tool {
 		what = "tool"
@@ -242,33 +242,33 @@ func (r *Recorder) Changed(server switchboard.ServerID, tool bool, to, cause str
 	r.changes.valueOf(serverChange{server, what, to, cause}).Add(1)
 }
 
-// Probed counts a probe of a server, and whether it succeeded.
-func (r *Recorder) Probed(server switchboard.ServerID, err error) {
+// CountProbe counts a probe of a server, and whether it succeeded.
+func (r *Recorder) CountProbe(server switchboard.ServerID, err error) {
 	r.probes.valueOf(serverProbe{server, err == nil}).Add(1)
 }
 
-// Stored counts an operation of the store, its outcome and its duration.
-func (r *Recorder) Stored(what, outcome string, took time.Duration) {
+// CountStoreOperation counts an operation of the store, its outcome and its duration.
+func (r *Recorder) CountStoreOperation(what, outcome string, took time.Duration) {
 	r.storeOperations.valueOf(storeOperation{what, outcome}).Add(1)
 	s := r.storeTimes.valueOf(what)
 	s.took[bucketIndex(took)].Add(1)
 	s.nanoseconds.Add(int64(took))
 }
 
-// Hopped counts a request that was forwarded to another replica, and its outcome.
-func (r *Recorder) Hopped(outcome string) { r.hops.valueOf(outcome).Add(1) }
+// CountHop counts a request that was forwarded to another replica, and its outcome.
+func (r *Recorder) CountHop(outcome string) { r.hops.valueOf(outcome).Add(1) }
 
-// Keyed counts the outcome of a call with an idempotency key.
-func (r *Recorder) Keyed(outcome string) { r.keyedCalls.valueOf(outcome).Add(1) }
+// CountKeyedCall counts the outcome of a call with an idempotency key.
+func (r *Recorder) CountKeyedCall(outcome string) { r.keyedCalls.valueOf(outcome).Add(1) }
 
-// Cached counts the outcome of a call with a result that may be cached.
-func (r *Recorder) Cached(outcome string) { r.cacheableCalls.valueOf(outcome).Add(1) }
+// CountCacheableCall counts the outcome of a call with a result that may be cached.
+func (r *Recorder) CountCacheableCall(outcome string) { r.cacheableCalls.valueOf(outcome).Add(1) }
 
 // reloadResults are the results of reading the configuration again.
 var reloadResults = [...]string{"ok", "unchanged", "refused"}
 
-// Reloaded counts a reload of the configuration: unchanged if same is set, refused if err is not nil.
-func (r *Recorder) Reloaded(same bool, err error) {
+// CountReload counts a reload of the configuration: unchanged if same is set, refused if err is not nil.
+func (r *Recorder) CountReload(same bool, err error) {
 	at := 0
 	switch {
 	case err != nil:

@@ -49,29 +49,29 @@ func busy(t *testing.T) *Recorder {
 			_, _ = all.Call(t.Context(), &switchboard.Call{Principal: switchboard.Principal{Tenant: tenant}, Server: "files", Target: target})
 		}
 	}
-	r.Refused("SB-AUTH-001")
-	r.Refused("SB-NONE-999")
-	r.Moved("files", "search")
-	r.Changed("files", false, "quarantine", "call")
-	r.Changed("files", true, "quarantine", "call")
-	r.Probed("files", nil)
-	r.Probed("search", errors.New("no"))
-	r.Stored("apply", "ok", time.Millisecond)
-	r.Stored("apply", "conflict", time.Millisecond)
-	r.Hopped("answered")
-	r.Hopped("gone")
-	r.Keyed("first")
-	r.Cached("hit")
-	r.Reloaded(false, nil)
-	r.Reloaded(true, nil)
-	r.Reloaded(true, nil)
-	r.Reloaded(false, errors.New("no"))
+	r.CountRefusal("SB-AUTH-001")
+	r.CountRefusal("SB-NONE-999")
+	r.CountMove("files", "search")
+	r.CountStateChange("files", false, "quarantine", "call")
+	r.CountStateChange("files", true, "quarantine", "call")
+	r.CountProbe("files", nil)
+	r.CountProbe("search", errors.New("no"))
+	r.CountStoreOperation("apply", "ok", time.Millisecond)
+	r.CountStoreOperation("apply", "conflict", time.Millisecond)
+	r.CountHop("answered")
+	r.CountHop("gone")
+	r.CountKeyedCall("first")
+	r.CountCacheableCall("hit")
+	r.CountReload(false, nil)
+	r.CountReload(true, nil)
+	r.CountReload(true, nil)
+	r.CountReload(false, errors.New("no"))
 	return r
 }
 
 func view() *View {
 	return &View{
-		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, Faulty: 12, States: []string{"healthy", "quarantine"}, All: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, Unjudged: 1, RanOver: 11, Overdue: 2, Unrecorded: 2, Unwritten: 8, TakenOver: 9, Restored: 10, StoreKind: "redis", StoreFault: true,
+		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, Faulty: 12, States: []string{"healthy", "quarantine"}, AllTenants: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, FailedEvaluations: 1, OverrunEvaluations: 11, OverdueEvaluations: 2, LostRecords: 2, WaitingReceipts: 8, TakenOverSessions: 9, RestoredRuns: 10, StoreKind: "redis", StoreFault: true,
 		Servers: []Server{
 			{ID: "files", State: "healthy", Connections: 1, InFlight: 2, Waiting: 3, Restarts: 4},
 			{ID: "search", State: "quarantine"},
@@ -174,9 +174,9 @@ func TestAScrapeHasEveryCount(t *testing.T) {
 func TestATenantSeesNothingOfOthers(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	v := view()
-	v.All, v.Tenant, v.Servers = false, "acme", v.Servers[:1]
+	v.AllTenants, v.Tenant, v.Servers = false, "acme", v.Servers[:1]
 	r := busy(t)
-	r.Changed("search", false, "quarantine", "secret-of-search")
+	r.CountStateChange("search", false, "quarantine", "secret-of-search")
 	for series := range scraped(t, r, v) {
 		name, labels, _ := strings.Cut(series, "{")
 		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {

@@ -17,9 +17,9 @@ import (
 const (
 	// Large is the length of parameters, in bytes, that makes a call wait for its turn.
 	Large = 32 << 10
-	// Lasts is the longest turn. A call that waits for something, or is still being processed then, continues
+	// MaxTurn is the longest turn. A call that waits for something, or is still being processed then, continues
 	// without a turn, so that it does not delay the next call.
-	Lasts = 100 * time.Millisecond
+	MaxTurn = 100 * time.Millisecond
 	// Patience is how long a call waits for its turn before it is refused with SB-ROUT-003.
 	Patience = 5 * time.Second
 )
@@ -83,6 +83,6 @@ func (t *Turns) waitForTurn(ctx context.Context, tenant switchboard.TenantID) (e
 		}
 	}
 	leave := sync.OnceFunc(func() { <-turn })
-	timer := time.AfterFunc(Lasts, leave)
+	timer := time.AfterFunc(MaxTurn, leave)
 	return func() { timer.Stop(); leave() }, nil
 }

@@ -53,7 +53,7 @@ func TestAttack1LargeCallsOfATenantAreWorkedOnOneAfterTheOther(t *testing.T) {
 		"large calls":                          {false, 10 * ms, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large), callOf("a", turn.Large)}, 20 * ms},
 		"small calls":                          {false, 10 * ms, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large-1)}, 0},
 		"another tenant":                       {false, 10 * ms, []*switchboard.Call{callOf("a", turn.Large), callOf("b", turn.Large)}, 0},
-		"behind a call that waits":             {false, time.Hour, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large)}, turn.Lasts},
+		"behind a call that waits":             {false, time.Hour, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large)}, turn.MaxTurn},
 		"while the server works on the call":   {true, time.Hour, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large)}, 0},
 		"while the server works on many calls": {true, 50 * ms, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large), callOf("a", turn.Large)}, 0},
 	} {

@@ -33,7 +33,7 @@ type retrySchedule struct {
 // nextWait returns the wait after a stage that took that long and ended with err. A server that was
 // up for a while and is gone is looked for soon. A server that answers badly, or that ends again as
 // soon as it is up, waits longer.
-func (r *retrySchedule) nextWait(stage Stage, err error, took time.Duration) time.Duration {
+func (r *retrySchedule) nextWait(stage FailureStage, err error, took time.Duration) time.Duration {
 	r.served = r.served || stage == StageServe
 	kind := link.AsError(err).Kind
 	steady := stage == StageServe && took >= task.SteadyTime

@@ -15,7 +15,7 @@ type serverFacts struct {
 	triedOnce sync.Once
 
 	mu             sync.Mutex
-	state          State
+	state          ServerState
 	hello          link.Hello
 	attemptBegan   time.Time // when the current attempt began
 	offer          *switchboard.Offer
@@ -137,7 +137,7 @@ func (f *serverFacts) recordFailure(why Failure) (repeated, changed bool) {
 
 // recordDown records that the server is away, and that the next attempt comes after wait. It returns
 // the last failure.
-func (f *serverFacts) recordDown(stage Stage, wait time.Duration) *Failure {
+func (f *serverFacts) recordDown(stage FailureStage, wait time.Duration) *Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state, f.nextAttempt, f.attemptBegan = StateRetrying, time.Now().Add(wait), time.Time{}

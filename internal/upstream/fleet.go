@@ -67,7 +67,7 @@ type Options struct {
 
 	// Recall returns the memory of a server with the same configuration, if there is one. Its offer
 	// counts as stale until the server answers. nil means that there is none.
-	Recall func(s *switchboard.Server) (Memory, bool)
+	Recall func(s *switchboard.Server) (ServerMemory, bool)
 
 	// OnLink is called with why == nil when Switchboard's own connection to a server is up and the
 	// offer of the server is known. It is called with a failure when the connection is lost or

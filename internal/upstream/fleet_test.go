@@ -70,7 +70,7 @@ func status(t *testing.T, f *Fleet, id switchboard.ServerID) ServerStatus {
 	return ServerStatus{}
 }
 
-func awaitState(t *testing.T, f *Fleet, id switchboard.ServerID, want State) {
+func awaitState(t *testing.T, f *Fleet, id switchboard.ServerID, want ServerState) {
 	t.Helper()
 	wait.UntilNil(t, string(id)+" is "+string(want), func() error {
 		if s := status(t, f, id); s.State != want {

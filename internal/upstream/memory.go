@@ -7,7 +7,7 @@ import (
 
 // A Memory is the last offer and the era of a server that has answered. With it, the next start
 // knows both at once.
-type Memory struct {
+type ServerMemory struct {
 	Offer switchboard.Offer
 	Era   link.Era
 	SSE   bool // see ServerStatus
@@ -16,7 +16,7 @@ type Memory struct {
 
 // Remembered returns the memory of a server of the last Set, and the configuration with which the
 // server answered. ok is false while the server is away.
-func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m Memory, ok bool) {
+func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m ServerMemory, ok bool) {
 	s := f.server(id)
 	if s == nil {
 		return cfg, m, false
@@ -32,7 +32,7 @@ func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m M
 }
 
 // restore sets the server's offer and era from m. They are valid until the server answers.
-func (s *server) restore(m Memory) {
+func (s *server) restore(m ServerMemory) {
 	s.opener.Era.Restore(m.Era, m.SSE, m.Shy)
 	m.Offer.Server = s.id
 	s.facts.restore(&m.Offer)

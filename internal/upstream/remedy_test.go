@@ -51,7 +51,7 @@ func TestASlowStartIsReportedAsADownload(t *testing.T) {
 func TestATimedOutStartIsStillReportedAsADownload(t *testing.T) {
 	f := New(Options{})
 	defer f.Close(t.Context())
-	for stage, want := range map[Stage]bool{StageConnect: true, StageServe: false} {
+	for stage, want := range map[FailureStage]bool{StageConnect: true, StageServe: false} {
 		s := newServer(f, switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"uvx", "some-server"}}, nil)
 		s.recordDown(stage, link.Errorf(link.KindSilent, false, "too long"), time.Hour)
 		if why := s.status().LastFailure; strings.Contains(why.Remedy, `"uvx" is probably downloading`) != want {

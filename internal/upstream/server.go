@@ -220,14 +220,14 @@ func (s *server) endFirstAttempt() {
 }
 
 // recordDown records that the server is away, and when the next attempt is.
-func (s *server) recordDown(stage Stage, err error, wait time.Duration) {
+func (s *server) recordDown(stage FailureStage, err error, wait time.Duration) {
 	s.recordFailure(stage, err)
 	s.reportLink(false, s.facts.recordDown(stage, wait))
 	s.endFirstAttempt()
 }
 
 // recordFailure records a failure. It keeps the last offer and marks it as stale.
-func (s *server) recordFailure(stage Stage, err error) {
+func (s *server) recordFailure(stage FailureStage, err error) {
 	remedy := link.AsError(err).Remedy
 	if stage == StageConnect && link.AsError(err).Kind == link.KindSilent {
 		remedy = process.SlowStartRemedy(s.config().Command)

@@ -11,30 +11,30 @@ import (
 )
 
 // A State is the state of a server's main connection.
-type State string
+type ServerState string
 
 // The states.
 const (
-	StateStarting State = "starting" // has neither answered nor failed yet
-	StateReady    State = "ready"
-	StateRetrying State = "retrying" // has failed, and is tried again
+	StateStarting ServerState = "starting" // has neither answered nor failed yet
+	StateReady    ServerState = "ready"
+	StateRetrying ServerState = "retrying" // has failed, and is tried again
 )
 
 // A Stage says what was being done when a server failed.
-type Stage string
+type FailureStage string
 
 // The stages.
 const (
-	StageConnect Stage = "connect" // starting its process or reaching it, and the handshake
-	StageList    Stage = "list"    // listing its offer
-	StageServe   Stage = "serve"   // after it was ready
+	StageConnect FailureStage = "connect" // starting its process or reaching it, and the handshake
+	StageList    FailureStage = "list"    // listing its offer
+	StageServe   FailureStage = "serve"   // after it was ready
 )
 
 // A Failure says what is wrong with a server. It holds no secret.
 type Failure struct {
-	Stage   Stage     `json:"stage"`
-	Message string    `json:"message,omitempty"`
-	Since   time.Time `json:"since"` // when the failure was first seen
+	Stage   FailureStage `json:"stage"`
+	Message string       `json:"message,omitempty"`
+	Since   time.Time    `json:"since"` // when the failure was first seen
 
 	// Gone says that no program is there: the process has ended, or the port refuses connections.
 	Gone bool `json:"-"`
@@ -52,7 +52,7 @@ type Failure struct {
 type ServerStatus struct {
 	ID        switchboard.ServerID  `json:"id"`
 	Transport switchboard.Transport `json:"transport"`
-	State     State                 `json:"state"`
+	State     ServerState           `json:"state"`
 
 	// Era is "" until it is known. Version is the protocol version in use.
 	Era     link.Era `json:"era,omitempty"`

@@ -74,7 +74,7 @@ func scanOutline(data []byte, i, most int, o *switchboard.Outline) (int, flaw) {
 			name = unescape(nil, name)
 		}
 		if name, ok := recordedName(name); ok {
-			if o.Crowded = len(o.Members) == maxOutlined; !o.Crowded {
+			if o.Truncated = len(o.Members) == maxOutlined; !o.Truncated {
 				o.Members = append(o.Members, switchboard.Member{Name: name, After: after - start, Quote: quote - start, Value: value - start, End: end - start})
 			}
 		}

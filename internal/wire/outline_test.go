@@ -34,7 +34,7 @@ func TestTheOutlineOfAResultHasThePositionsOfItsMembers(t *testing.T) {
 		got = append(got, fmt.Sprint(n.Name, " ", result[n.After:n.Quote], "|", result[n.Quote:n.Value], "|", result[n.Value:n.End]))
 	}
 	want := []string{`isError , |"isError" : |true`, `_META ,|"\u005fMETA":|{"a":1}`}
-	if !reflect.DeepEqual(got, want) || m.Outline.Crowded || result[m.Outline.End:] != " }" {
+	if !reflect.DeepEqual(got, want) || m.Outline.Truncated || result[m.Outline.End:] != " }" {
 		t.Errorf("%q, end %d, want %q", got, m.Outline.End, want)
 	}
 }
@@ -42,11 +42,11 @@ func TestTheOutlineOfAResultHasThePositionsOfItsMembers(t *testing.T) {
 func TestRepeatedMembersAreRecordedUpToALimit(t *testing.T) {
 	const result = `{"x":0` // the rest follows
 	o := wire.OutlineOf([]byte(result + strings.Repeat(`,"ttlMs":1`, 100_000) + "}"))
-	if !o.Crowded || len(o.Members) > 100 {
-		t.Errorf("crowded %v, %d members", o.Crowded, len(o.Members))
+	if !o.Truncated || len(o.Members) > 100 {
+		t.Errorf("crowded %v, %d members", o.Truncated, len(o.Members))
 	}
-	if o := wire.OutlineOf([]byte(result + strings.Repeat(`,"other":1`, 1000) + `,"ttlMs":1}`)); o.Crowded || len(o.Members) != 1 {
-		t.Errorf("crowded %v, %d members", o.Crowded, len(o.Members))
+	if o := wire.OutlineOf([]byte(result + strings.Repeat(`,"other":1`, 1000) + `,"ttlMs":1}`)); o.Truncated || len(o.Members) != 1 {
+		t.Errorf("crowded %v, %d members", o.Truncated, len(o.Members))
 	}
 }
 
@@ -68,7 +68,7 @@ func FuzzSplice(f *testing.F) {
 		if !reflect.DeepEqual(o, m.Outline) {
 			t.Fatalf("%s: ParseEnvelope recorded %v, OutlineOf %v", m.Result, m.Outline, o)
 		}
-		if o.Crowded {
+		if o.Truncated {
 			return
 		}
 		var edits []wire.Edit

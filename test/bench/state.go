@@ -356,11 +356,11 @@ func (b *bench) alone(ctx context.Context, era string) error {
 		if err != nil {
 			return err
 		}
-		book, err := receipt.Open(ctx, st, receipt.Options{Node: "n1", Key: receipt.NewKey(), DigestKey: receipt.NewKey(), Version: "bench", Log: slog.New(slog.DiscardHandler)})
+		book, err := receipt.Open(ctx, st, receipt.ChainOptions{Node: "n1", Key: receipt.NewKey(), DigestKey: receipt.NewKey(), Version: "bench", Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return errors.Join(err, st.Close())
 		}
-		caller := book.Calls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+		caller := book.RecordCalls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			return switchboard.Result{JSON: []byte(`{"content":[{"type":"text","text":"` + text + `"}]}`)}, nil
 		}))
 		const workers, each = 4, 5000

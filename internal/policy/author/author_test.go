@@ -14,7 +14,7 @@ import (
 )
 
 // authored returns a layer of one file and, if given, its tests.
-func authored(kind policy.Kind, text string, tests ...string) *author.Sources {
+func authored(kind policy.LayerKind, text string, tests ...string) *author.Sources {
 	s := &author.Sources{Kind: kind, Name: "policies", Files: []switchboard.PolicyFile{source(kind, text)}}
 	for _, t := range tests {
 		s.Files = append(s.Files, switchboard.PolicyFile{Name: "policies/a_test.rego", Path: "a_test.rego", Data: []byte(t)})

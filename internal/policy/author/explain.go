@@ -16,10 +16,10 @@ import (
 // A DenialCause is a rule that contributes to a denial: a rule that denies, or a rule that could have
 // allowed, with the expression that failed.
 type DenialCause struct {
-	Layer policy.Kind `json:"layer"`
-	Rule  string      `json:"rule"`
-	File  string      `json:"file"`
-	Line  int         `json:"line"`
+	Layer policy.LayerKind `json:"layer"`
+	Rule  string           `json:"rule"`
+	File  string           `json:"file"`
+	Line  int              `json:"line"`
 
 	// Reason is the text of a rule that denies. Failed is the failed expression of a rule that does
 	// not allow.
@@ -40,7 +40,7 @@ const (
 // Explain returns the rules that deny, or do not allow, each denied candidate. The causes of each
 // layer are in the order of files and lines. Explain evaluates again and traces every step, so it
 // is slower than Judge.
-func Explain(ctx context.Context, p *policy.Policy, q *policy.Question) map[switchboard.ToolID][]DenialCause {
+func Explain(ctx context.Context, p *policy.Policy, q *policy.CandidateQuestion) map[switchboard.ToolID][]DenialCause {
 	found := map[switchboard.ToolID][]DenialCause{}
 	p.TraceLayers(ctx, q, func(l *policy.Layer, evaluate func(topdown.QueryTracer) error) {
 		w := &denialTracer{layer: l, causes: map[string][]DenialCause{}, nearest: map[string]map[*ast.Rule]nearMiss{}, allows: map[string]bool{}}

@@ -42,7 +42,7 @@ func init() {
 }
 
 // source returns the file of a layer, with the package line added unless rules begin with one.
-func source(kind policy.Kind, text string) switchboard.PolicyFile {
+func source(kind policy.LayerKind, text string) switchboard.PolicyFile {
 	if !strings.Contains(text, "package ") {
 		pkg := "package switchboard\n"
 		if kind == policy.Tenant {
@@ -53,7 +53,7 @@ func source(kind policy.Kind, text string) switchboard.PolicyFile {
 	return switchboard.PolicyFile{Name: "policies/test.rego", Path: "test.rego", Data: []byte(text)}
 }
 
-func layer(t testing.TB, kind policy.Kind, text string) *policy.Layer {
+func layer(t testing.TB, kind policy.LayerKind, text string) *policy.Layer {
 	t.Helper()
 	l, err := policy.Compile(kind, []switchboard.PolicyFile{source(kind, text)})
 	if err != nil {
@@ -70,22 +70,22 @@ func of(t testing.TB, word, operator, tenant string) *policy.Policy {
 	var layers [2]*policy.Layer
 	for i, text := range []string{operator, tenant} {
 		if text != "" {
-			layers[i] = layer(t, []policy.Kind{policy.Operator, policy.Tenant}[i], text)
+			layers[i] = layer(t, []policy.LayerKind{policy.Operator, policy.Tenant}[i], text)
 		}
 	}
 	who := &switchboard.Tenant{ID: "acme"}
 	if word != "" {
 		who.Policy = []byte(word)
 	}
-	p, err := engine.New(who, layers[0], layers[1])
+	p, err := engine.NewPolicy(who, layers[0], layers[1])
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func ask(phase policy.Phase, args string, candidates ...*switchboard.Tool) *policy.Question {
-	return &policy.Question{
+func ask(phase policy.Phase, args string, candidates ...*switchboard.Tool) *policy.CandidateQuestion {
+	return &policy.CandidateQuestion{
 		Phase:       phase,
 		Principal:   switchboard.Principal{Tenant: "acme", ID: "ann", Auth: switchboard.AuthAPIKey, Tier: "pro", Roles: []string{"analyst"}},
 		Task:        &switchboard.Task{ID: "browse"},

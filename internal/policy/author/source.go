@@ -22,7 +22,7 @@ import (
 
 // Sources are the files of one layer in the form of its author: with the tests.
 type Sources struct {
-	Kind    policy.Kind
+	Kind    policy.LayerKind
 	Tenant  switchboard.TenantID // of a tenant's layer
 	Name    string               // the folder, for people
 	Files   []switchboard.PolicyFile
@@ -57,7 +57,7 @@ func (s *Sources) parseModules() (map[string]*ast.Module, storage.Store, error) 
 }
 
 // parseTest parses a file of tests, which may have any package.
-func parseTest(_ policy.Kind, f switchboard.PolicyFile) (*ast.Module, error) {
+func parseTest(_ policy.LayerKind, f switchboard.PolicyFile) (*ast.Module, error) {
 	return ast.ParseModuleWithOpts(f.Name, string(f.Data), ast.ParserOptions{Capabilities: policy.Capabilities(), RegoVersion: ast.RegoV1})
 }
 

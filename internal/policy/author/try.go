@@ -22,7 +22,7 @@ const maxMadeTexts = 60
 // call, for the tenant's local principal and for one without an id. It warns if the answer is
 // always no, or always yes. Neither is certain: rules can depend on something that was not tried.
 func Try(ctx context.Context, e *policy.Engine, t *switchboard.Tenant, s *Sources, l *policy.Layer, there []*switchboard.Tool) []Warning {
-	p, err := e.New(t, l, nil)
+	p, err := e.NewPolicy(t, l, nil)
 	if err != nil {
 		return []Warning{{File: s.Name, About: "settings", Text: err.Error()}}
 	}
@@ -41,7 +41,7 @@ func Try(ctx context.Context, e *policy.Engine, t *switchboard.Tenant, s *Source
 			for _, phase := range []policy.Phase{policy.PhaseSelect, policy.PhaseCall} {
 				for _, constraints := range [][]switchboard.Constraint{nil, {switchboard.ReadOnly}} {
 					who.Mode = mode
-					a := p.Judge(ctx, &policy.Question{
+					a := p.Judge(ctx, &policy.CandidateQuestion{
 						Phase: phase, Principal: who, Task: &switchboard.Task{ID: "made-up"}, Candidates: tools, Now: time.Now(),
 						Requirement: &switchboard.Requirement{Verb: switchboard.Read, Resource: "fs", Constraints: constraints},
 					})
@@ -51,7 +51,7 @@ func Try(ctx context.Context, e *policy.Engine, t *switchboard.Tenant, s *Source
 						} else {
 							why[strings.Join(v.Denied.Reasons, "; ")]++
 						}
-						if v.Denied != nil || !v.Obligations.None() {
+						if v.Denied != nil || !v.Obligations.Empty() {
 							restrained++
 						}
 					}

@@ -22,7 +22,7 @@ func cardNumber(text string, i int) (end int, number string) {
 		if size == 0 || isDigit(byteAt(text, j)) || groups == 1 && size != 4 && size < 12 || groups > 1 && size < 2 {
 			break
 		}
-		c, parts := byteAt(text, j), text[j:j+Gap(text, j)]
+		c, parts := byteAt(text, j), text[j:j+SeparatorLength(text, j)]
 		next := j + len(parts)
 		more := parts != "" && isDigit(byteAt(text, next)) && (sep == "" || parts == sep) && groups < 5 && size <= 6
 		goesOn := isWord(c) && c != '_' || (c == '.' || c == ',') && isDigit(byteAt(text, j+1))
@@ -126,7 +126,7 @@ func ibanEnd(text string, i int) int {
 	var chars [maxIBAN]byte
 	j, n := i-2, 0
 	for n < length {
-		if size := Gap(text, j); n > 3 && isWord(byteAt(text, j+size)) {
+		if size := SeparatorLength(text, j); n > 3 && isWord(byteAt(text, j+size)) {
 			j += size
 		}
 		c := byteAt(text, j)

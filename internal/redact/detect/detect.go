@@ -18,7 +18,7 @@ import (
 )
 
 // A Found is a piece of data in a text.
-type Found struct {
+type Finding struct {
 	Kind     switchboard.Detector
 	From, To int // in bytes
 
@@ -40,7 +40,7 @@ type Search struct {
 	want   map[switchboard.Detector]bool
 	begins [256]byte
 	names  map[string]nameHints
-	found  []Found
+	found  []Finding
 
 	phoneChecks int // of phone numbers against the metadata
 	textBytes   int // bytes of all texts
@@ -73,7 +73,7 @@ func New(detectors []switchboard.Detector) *Search {
 
 // Find returns the data in the text, in any order. One find may be inside another. name is the
 // member that holds the text, or "". The result is valid until the next call.
-func (s *Search) Find(text, name string) []Found {
+func (s *Search) Find(text, name string) []Finding {
 	s.found = s.found[:0]
 	s.textBytes += len(text)
 	named := s.hintsOf(name)
@@ -96,10 +96,10 @@ func (s *Search) Find(text, name string) []Found {
 }
 
 // Number reports whether a JSON number is data, judged by its digits and the name of its member.
-func (s *Search) Number(spelt, name string) (Found, bool) {
+func (s *Search) Number(spelt, name string) (Finding, bool) {
 	for i := range len(spelt) {
 		if !isDigit(spelt[i]) {
-			return Found{}, false // a fraction, or negative
+			return Finding{}, false // a fraction, or negative
 		}
 	}
 	for _, f := range s.Find(spelt, name) {
@@ -107,11 +107,11 @@ func (s *Search) Number(spelt, name string) (Found, bool) {
 			return f, true
 		}
 	}
-	return Found{}, false
+	return Finding{}, false
 }
 
 func (s *Search) addFound(kind switchboard.Detector, from, to int, digits ...string) {
-	s.found = append(s.found, Found{kind, from, to, digits})
+	s.found = append(s.found, Finding{kind, from, to, digits})
 }
 
 // findNumber checks the digits that begin at i, and returns where the search continues.
@@ -218,9 +218,9 @@ func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isWord(c byte) bool { return isLetter(c) || isDigit(c) || c == '_' }
 
-// Gap returns the length of the separator at i: one or two spaces, hyphens or points, as between
+// SeparatorLength returns the length of the separator at i: one or two spaces, hyphens or points, as between
 // the groups of a number. Non-breaking and thin spaces count too.
-func Gap(text string, i int) (size int) {
+func SeparatorLength(text string, i int) (size int) {
 	for range 2 {
 		rest := text[min(i+size, len(text)):]
 		switch {

@@ -117,7 +117,7 @@ func measure(kind switchboard.Detector, s *sample, exactly bool) string {
 			datum, rest, _ = strings.Cut(rest, "⟧")
 			text, from, to = head+datum+rest, len(head), len(head)+len(datum)
 		}
-		if slices.ContainsFunc(New([]switchboard.Detector{kind}).Find(text, s.name), func(f Found) bool {
+		if slices.ContainsFunc(New([]switchboard.Detector{kind}).Find(text, s.name), func(f Finding) bool {
 			if exactly {
 				return f.From <= from && f.To >= to
 			}

@@ -111,7 +111,7 @@ func (d *digitRow) readGroups(text string, i int) bool {
 		}
 		d.ends[d.groups].at, d.ends[d.groups].n = j, d.n
 		d.groups++
-		size := Gap(text, j)
+		size := SeparatorLength(text, j)
 		for size < 3 && j+size < len(text) && strings.IndexByte(" -./()", text[j+size]) >= 0 {
 			size++
 		}

@@ -110,7 +110,7 @@ func isToolError(r *switchboard.Result) bool {
 			said = string(r.JSON[m.Value:m.End]) == "true"
 		}
 	}
-	return said || r.Outline.Crowded
+	return said || r.Outline.Truncated
 }
 
 // isInputRequest reports whether the result asks the client for input first.

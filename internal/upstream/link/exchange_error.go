@@ -99,7 +99,7 @@ func AsError(err error) *ExchangeError {
 // CallError returns the caller's error for f. ctx is the context of the call: its end may have
 // caused f.
 func CallError(ctx context.Context, f *ExchangeError) *switchboard.Error {
-	e := &switchboard.Error{Cause: f, RetryAfter: f.After, Unsent: !f.Sent, ServerFailed: f.BlamesServer(), Lost: f.Kind == KindLost}
+	e := &switchboard.Error{Cause: f, RetryAfter: f.After, Unsent: !f.Sent, ServerFailed: f.BlamesServer(), ConnectionLost: f.Kind == KindLost}
 	over, timed := errors.AsType[*slot.TimeLimit](context.Cause(ctx))
 	if ctx.Err() != nil && (!timed || !over.BlamesServer) {
 		e.ServerFailed = false // the client left, or its time was shorter than the server's

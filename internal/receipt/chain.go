@@ -14,7 +14,7 @@ import (
 )
 
 // A Reader reads chains. A store.Store is one.
-type Reader interface {
+type ChainReader interface {
 	Read(ctx context.Context, log string, after uint64, limit int) ([]store.Entry, error)
 	Span(ctx context.Context, log string) (store.Span, error)
 	Logs(ctx context.Context) ([]string, error)
@@ -22,13 +22,13 @@ type Reader interface {
 
 // A Store keeps chains. A store.Store is one.
 type Store interface {
-	Reader
+	ChainReader
 	Append(ctx context.Context, log string, after uint64, entries ...[]byte) error
 	Trim(ctx context.Context, log string, first uint64) error
 }
 
-// Options say which chain a Book writes, and how. Node, Key and DigestKey are needed.
-type Options struct {
+// ChainOptions say which chain a Chain writes, and how. Node, Key and DigestKey are needed.
+type ChainOptions struct {
 	Node string // see CheckNode
 
 	// Key signs the chain; NewKey makes such keys. If the last signature of the chain is by one of
@@ -66,9 +66,9 @@ const (
 	defaultCheckpointAfter = 5 * time.Minute
 )
 
-// A Book writes the chain of one replica. It is safe for concurrent use.
-type Book struct {
-	options     Options
+// A Chain writes the chain of one replica. It is safe for concurrent use.
+type Chain struct {
+	options     ChainOptions
 	digests     *Digests
 	queue       receiptQueue
 	checkpoints checkpointer
@@ -85,10 +85,10 @@ type Book struct {
 }
 
 // Open continues the chain of o.Node, or begins one. It checks the entries since the last signature
-// but one. If the store is unavailable, it returns a Book that refuses receipts until the store
+// but one. If the store is unavailable, it returns a Chain that refuses receipts until the store
 // answers. Any other error says that the chain was changed, or that no key can continue it: then
 // nothing may be written to it.
-func Open(ctx context.Context, s Store, o Options) (*Book, error) {
+func Open(ctx context.Context, s Store, o ChainOptions) (*Chain, error) {
 	if err := CheckNode(o.Node); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func Open(ctx context.Context, s Store, o Options) (*Book, error) {
 	if o.DigestKey.Reveal() == "" {
 		return nil, errors.New("receipts: there is no key for digests")
 	}
-	b := &Book{
+	b := &Chain{
 		options: o, digests: NewDigests(o.DigestKey),
 		writer:     chainWriter{store: s, node: o.Node, logName: logPrefix + o.Node, timeout: o.Timeout},
 		writeRight: make(chan struct{}, 1), stopping: make(chan struct{}), done: make(chan struct{}),
@@ -136,25 +136,25 @@ func Open(ctx context.Context, s Store, o Options) (*Book, error) {
 // a later receipt counts the loss. A receipt of the outcome of a written intent is never lost this
 // way: there are at most as many of them as calls in flight. The id names r by its time, because
 // its number is not known yet. It is "" if r is lost.
-func (b *Book) Add(r *Receipt) (id string) {
+func (b *Chain) Add(r *Receipt) (id string) {
 	if !b.queue.tryAdd(r) {
 		return ""
 	}
 	return TimeID(b.options.Node, r.Time)
 }
 
-// Write writes r and returns its id once it is durable. r belongs to the Book from then on. It
+// Write writes r and returns its id once it is durable. r belongs to the Chain from then on. It
 // fails with a *switchboard.Error of SB-RCPT-001, at once while the store is unavailable, or when
-// ctx ends. If an intent is stored although Write failed, the Book writes another receipt, which
+// ctx ends. If an intent is stored although Write failed, the Chain writes another receipt, which
 // says that nothing was done.
-func (b *Book) Write(ctx context.Context, r *Receipt) (id string, err error) {
+func (b *Chain) Write(ctx context.Context, r *Receipt) (id string, err error) {
 	id, _, err = b.writeQueued(ctx, r)
 	return id, err
 }
 
-// writeQueued does the work of Write. If it fails, queued says whether the Book itself writes the
+// writeQueued does the work of Write. If it fails, queued says whether the Chain itself writes the
 // outcome of an intent.
-func (b *Book) writeQueued(ctx context.Context, r *Receipt) (id string, queued bool, err error) {
+func (b *Chain) writeQueued(ctx context.Context, r *Receipt) (id string, queued bool, err error) {
 	w := &receiptWaiter{}
 	if r.Kind == Intent {
 		w.intent = r
@@ -166,17 +166,17 @@ func (b *Book) writeQueued(ctx context.Context, r *Receipt) (id string, queued b
 // new one. Rotate returns when that receipt is durable. It fails at once while the store is
 // unavailable. After any failure the new key may still come into the chain, so the caller should
 // try again with the same key.
-func (b *Book) Rotate(ctx context.Context, key switchboard.Secret) error {
+func (b *Chain) Rotate(ctx context.Context, key switchboard.Secret) error {
 	s, err := newSigner(key)
 	if err != nil {
 		return err
 	}
-	_, _, err = b.queueAndWait(ctx, &Receipt{Kind: KeyKind, Key: Key{b.options.Node, s.public}}, &receiptWaiter{signer: s})
+	_, _, err = b.queueAndWait(ctx, &Receipt{Kind: KeyKind, Key: ChainKey{b.options.Node, s.public}}, &receiptWaiter{signer: s})
 	return err
 }
 
 // queueAndWait queues r, and waits for it or writes it.
-func (b *Book) queueAndWait(ctx context.Context, r *Receipt, w *receiptWaiter) (id string, queued bool, err error) {
+func (b *Chain) queueAndWait(ctx context.Context, r *Receipt, w *receiptWaiter) (id string, queued bool, err error) {
 	w.ctx, w.result = ctx, make(chan error, 1)
 	if err := b.queue.addWithWaiter(r, w); err != nil {
 		return "", false, err
@@ -190,16 +190,16 @@ func (b *Book) queueAndWait(ctx context.Context, r *Receipt, w *receiptWaiter) (
 	return ID(b.options.Node, w.seq), true, nil
 }
 
-// Inherit adds the lost receipts of was to those of b, which counts them and reports them in a
+// InheritLosses adds the lost receipts of was to those of b, which counts them and reports them in a
 // receipt. was is closed, and b replaces it.
-func (b *Book) Inherit(was *Book) { b.queue.addLosses(was.queue.losses()) }
+func (b *Chain) InheritLosses(was *Chain) { b.queue.addLosses(was.queue.losses()) }
 
-// Status is the state of a Book.
-type Status struct {
+// ChainStatus is the state of a Chain.
+type ChainStatus struct {
 	Node    string `json:"node"`
 	Seq     uint64 `json:"seq"`     // of the last stored receipt
 	Waiting int    `json:"waiting"` // receipts that are queued or being written
-	Lost    int64  `json:"lost"`    // since the first Book of those that this one inherits from was opened
+	Lost    int64  `json:"lost"`    // since the first Chain of those that this one inherits from was opened
 
 	Fault  string    `json:"fault,omitempty"` // why nothing can be written now
 	Since  time.Time `json:"since,omitzero"`  // when Fault began
@@ -209,7 +209,7 @@ type Status struct {
 }
 
 // Status returns the state of b.
-func (b *Book) Status() Status {
+func (b *Chain) Status() ChainStatus {
 	s := b.queue.status()
 	if err := b.checkpoints.anchorFault(); err != nil {
 		s.Anchor = err.Error()
@@ -219,7 +219,7 @@ func (b *Book) Status() Status {
 
 // Close writes the queue, a receipt of the stop and a last checkpoint. It stops when ctx ends. The
 // error says what could not be written.
-func (b *Book) Close(ctx context.Context) error {
+func (b *Chain) Close(ctx context.Context) error {
 	if !b.queue.stop(b.stopping) {
 		<-b.done
 		return nil
