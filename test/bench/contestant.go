@@ -274,7 +274,7 @@ func start(ctx context.Context, dir, program string, args ...string) (*process, 
 	cmd.Env = append(os.Environ(), "SWITCHBOARD_RESULTS=whole") // a proxy gives no previews either
 	log := &tail{}
 	cmd.Stderr = log
-	cmd.WaitDelay = 5 * time.Second // for what its children hold open
+	cmd.WaitDelay = 5 * time.Second // its children may hold pipes open
 	dieWithUs(cmd)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

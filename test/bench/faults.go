@@ -17,7 +17,7 @@ import (
 // The baselines of the measurements with failing servers.
 const (
 	alone = "sb alone" // Switchboard before the second server only
-	calm  = "sb calm"  // Switchboard, with nobody who waits for the server that hangs
+	calm  = "sb calm"  // Switchboard, without calls that wait for the hanging server
 )
 
 // A behind is a server in a configuration.
@@ -77,7 +77,7 @@ func (c *contestant) state(ctx context.Context, server string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = resp.Body.Close() }() // it has been read
+	defer func() { _ = resp.Body.Close() }() // the body is read
 	var st struct {
 		Servers []struct {
 			ID     string
@@ -415,5 +415,5 @@ func (b *bench) hung(ctx context.Context, era string) error {
 	return nil
 }
 
-// held is the duration from which on a call counts as having waited behind the calls of the hanging server.
+// held is the latency of a call that counts as having waited behind the calls of the hanging server.
 const held = time.Second

@@ -134,8 +134,8 @@ func counted(clients []*client, n int, do action) *burst {
 	})
 }
 
-// open makes the clients start rate actions a second, independent of the answers. Latency counts from the time at which an action was due, not from the
-// time at which a client was free: so an answer that delays the following ones makes all of them late.
+// open makes the clients start rate actions a second, independent of the answers. Latency begins when an action was due, not when a client was
+// free. So an answer that delays the following ones makes all of them late.
 func open(clients []*client, rate float64, lasting time.Duration, do action) *burst {
 	var next atomic.Int64
 	n := int64(rate * lasting.Seconds())

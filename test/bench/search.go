@@ -49,8 +49,7 @@ type searchTask struct {
 	heldOut bool
 }
 
-// isHeldOut reports whether nobody who works on search looks at the task of the id: its
-// SHA-256 is 0 modulo 5.
+// isHeldOut reports whether the task of the id is held out: its SHA-256 is 0 modulo 5. Work on search must not look at these tasks.
 func isHeldOut(id string) bool {
 	sum := sha256.Sum256([]byte(id))
 	return new(big.Int).Mod(new(big.Int).SetBytes(sum[:]), big.NewInt(5)).Sign() == 0
@@ -329,8 +328,7 @@ func (b *bench) search(ctx context.Context, era string) error {
 	return b.searchCosts(ctx, d, all)
 }
 
-// found takes down what one set's tasks find. Nobody is held to a limit for those
-// that are held out, since meeting it would be work on them.
+// found records the tasks of one set that search finds. Held-out tasks have no limit, because meeting a limit would be work on them.
 func (b *bench) found(s *taskSet, where string, by map[string]finder, heldOut bool, least float64) {
 	var figures []*figure
 	for _, name := range []string{plain, ours} {

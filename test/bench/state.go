@@ -230,8 +230,7 @@ func (b *bench) waits(ctx context.Context, s *stage) error {
 	return ctx.Err()
 }
 
-// roundTrips counts what is asked of Redis for calls that come one at a time, of which
-// what the process does for itself meanwhile is a part.
+// roundTrips counts the commands to Redis during calls that come one at a time. The count includes the process's own commands meanwhile.
 func (b *bench) roundTrips(c *contestant, redis *redistest.Server) error {
 	clients, err := c.clients(1)
 	if err != nil {

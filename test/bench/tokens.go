@@ -92,8 +92,7 @@ func named(servers []realServer) (ids []string) {
 	return ids
 }
 
-// whole is Switchboard with a budget in which every definition has room: what a
-// gateway shows that refuses nothing.
+// whole is Switchboard with a budget in which every definition has room.
 const whole = "full listing"
 
 // uses are how often tools are used in a task.
