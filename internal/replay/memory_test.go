@@ -19,7 +19,7 @@ import (
 type memoryRecords struct {
 	*store.Memory
 	recorder *Recorder
-	chain     *receipt.Chain
+	chain    *receipt.Chain
 }
 
 func newMemoryRecords(t tester) *memoryRecords {
