@@ -34,7 +34,7 @@ type Ruling struct {
 	Mixed bool
 }
 
-// A Note records a ruling of p on c at an instant. It must return quickly.
+// A RulingRecorder records a ruling of p on c at an instant. It must return quickly.
 type RulingRecorder func(c *switchboard.Call, p *Policy, now time.Time, r Ruling)
 
 // Guard returns a Caller that asks the policy from current about each call. It refuses a call with

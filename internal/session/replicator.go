@@ -170,7 +170,7 @@ func (r *Replicator) checkOwner(ctx context.Context, s *Session) error {
 	return err
 }
 
-// writeStored replaces the stored session by r. The caller holds s.copy.mu.
+// writeStored replaces the stored session by k. The caller holds s.copy.mu.
 func (s *Session) writeStored(ctx context.Context, st Store, k Stored) error {
 	text, err := json.Marshal(k)
 	if err != nil {

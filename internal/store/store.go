@@ -63,7 +63,7 @@ type Value struct {
 	Expires time.Time // zero: never
 }
 
-// A Named is a value with its name in its group.
+// A NamedValue is a value with its name in its group.
 type NamedValue struct {
 	Name string
 	Value
