@@ -24,10 +24,14 @@ type hint struct {
 	Cause     Cause     `json:"cause"`
 	Trips     int       `json:"trips"`               // quarantines in a row
 	Confirmed bool      `json:"confirmed,omitempty"` // two replicas have seen it down
+
+	// Ended says that a replica has tried the server with success. Such a hint stays for hintGrace, so that a hint that a
+	// store has lost, or that has expired, is not taken for a success.
+	Ended bool `json:"ended,omitempty"`
 }
 
 // valid reports whether the hint counts now.
-func (h *hint) valid(now time.Time) bool { return h.SeenBy != "" && now.Before(h.expiry()) }
+func (h *hint) valid(now time.Time) bool { return h.SeenBy != "" && !h.Ended && now.Before(h.expiry()) }
 
 func (h *hint) expiry() time.Time { return h.Until.Add(hintGrace) }
 
@@ -65,8 +69,19 @@ type outage struct {
 
 	adopted bool // this replica has had the lease since another one wrote the hint
 	probing bool // this replica takes the lease, or has it and its probe is in flight
-	refuted bool // another replica has found the server healthy: no hints until this one does, too
+	writing bool // a write of step is in flight: this replica takes no lease that the write could release
+
+	// refuted says that another replica has found the server healthy while this one did not: this replica writes no
+	// hints until the server has worked for it for steadyAfter, too. corrections counts its confirmed hints that others
+	// have ended since then.
+	refuted      bool
+	corrections  int
+	healthySince time.Time // zero while the server does not work for this replica
 }
+
+// mostCorrections is how many confirmed hints of a replica others may end before it is refuted. One unconfirmed hint
+// is enough.
+const mostCorrections = 2
 
 // A storeRead is the hint and the lease as they were at one read of the store.
 type storeRead struct {
@@ -75,9 +90,10 @@ type storeRead struct {
 	number int64
 }
 
-// next returns the outage after a read of the store. down says that this replica has seen the server fail itself. heal
-// says that its quarantine is over, because another replica has tried the server with success.
-func (o outage) next(r storeRead, down bool, now time.Time) (next outage, heal bool) {
+// next returns the outage after a read of the store. own is the state of the server that this replica has seen itself,
+// and down says that it has quarantined the server. heal says that this quarantine is over, because another replica has
+// tried the server with success.
+func (o outage) next(r storeRead, own State, down bool, now time.Time) (next outage, heal bool) {
 	if r.number < o.read {
 		return o, false // a later read has already been applied
 	}
@@ -95,11 +111,18 @@ func (o outage) next(r storeRead, down bool, now time.Time) (next outage, heal b
 	if !before.valid(now) || o.hint.valid(now) {
 		return o, false
 	}
-	// Another replica has ended the hint.
 	o.adopted = false
-	if down && before.SeenBy == o.replica && !before.Confirmed {
-		o.refuted = true
-		return o, false
+	if !o.hint.Ended {
+		return o, false // it has expired, or the store has lost it: that says nothing about the server
+	}
+	if own != Healthy && before.SeenBy == o.replica {
+		if before.Confirmed {
+			o.corrections++
+		}
+		o.refuted = o.refuted || !before.Confirmed || o.corrections >= mostCorrections
+		if !before.Confirmed {
+			return o, false
+		}
 	}
 	return o, down
 }
@@ -140,21 +163,36 @@ func (o *outage) plan(q quarantine, last time.Time, wanted bool, now time.Time) 
 // A hintWrite is a change that this replica makes in the store.
 type hintWrite struct {
 	hint    *hint // to write; nil leaves the hint
-	end     bool  // delete the hint
+	end     *hint // the hint that ends; nil leaves it
 	release bool  // delete the lease
 }
 
 // step returns the next write of this replica. own is the state of the server that it has seen itself, down is the hint
 // that it would write, and sighting identifies the failure. ok is false if there is nothing to write.
 func (o outage) step(own State, down hint, sighting, now time.Time) (next outage, w hintWrite, ok bool) {
-	if o.replica == "" || o.probing {
+	if o.replica == "" {
+		return o, w, false
+	}
+	switch {
+	case own != Healthy:
+		if !o.healthySince.IsZero() && now.Sub(o.healthySince) >= steadyAfter {
+			o.refuted, o.corrections = false, 0
+		}
+		o.healthySince = time.Time{}
+	case o.healthySince.IsZero():
+		o.healthySince = now
+	}
+	if o.probing {
 		return o, w, false
 	}
 	w.release = o.mayTry(now)
 	switch {
 	case own == Healthy:
-		o.refuted = false
-		w.end = o.hint.valid(now) && o.mayEnd()
+		if o.hint.valid(now) && o.mayEnd() {
+			ended := o.hint
+			ended.Ended = true
+			w.end = &ended
+		}
 	case own == Quarantine && !sighting.Equal(o.sighting) && !o.refuted:
 		o.sighting = sighting
 		if o.hint.valid(now) {
@@ -165,16 +203,17 @@ func (o outage) step(own State, down hint, sighting, now time.Time) (next outage
 	case own == Probation:
 		w.release = false // until the trial has ended
 	}
-	return o, w, w.hint != nil || w.end || w.release
+	o.writing = w.hint != nil || w.end != nil || w.release
+	return o, w, o.writing
 }
 
 // wrote returns the outage after the write. Without the store a hint is not shared, and this replica ends it for itself.
 func (o outage) wrote(w hintWrite, ok bool, number int64) outage {
-	o.read = number
+	o.read, o.writing = number, false
 	switch {
 	case w.hint != nil && ok:
 		o.hint = *w.hint
-	case w.end:
+	case w.end != nil:
 		o.hint, o.adopted = hint{}, false
 	}
 	if w.release {

@@ -192,7 +192,7 @@ func (o *outageStore) apply(r storeRead) {
 	s, heal := o.server, false
 	s.update(func(st *serverState, now time.Time) {
 		was := st.outage.hint.valid(now)
-		st.outage, heal = st.outage.next(r, st.quarantine.cause != nil, now)
+		st.outage, heal = st.outage.next(r, st.own(now), st.quarantine.cause != nil, now)
 		if was && !st.outage.hint.valid(now) && st.own(now) != Healthy {
 			st.probes.wanted = true // it works for another replica, so probe it soon
 		}
@@ -213,8 +213,8 @@ func (o *outageStore) acquire() bool {
 	now, before := time.Now(), s.state.outage.hint
 	shared := before.valid(now)
 	wait, _ := s.state.plan(s.planInput(now))
-	due := shared && wait == 0   // the hint may have changed since the plan
-	s.state.outage.probing = due // so that run does not release the lease
+	due := shared && wait == 0 && !s.state.outage.writing // the hint may have changed since the plan
+	s.state.outage.probing = due                          // so that run does not release the lease
 	s.mu.Unlock()
 	if !due {
 		return !shared
@@ -270,8 +270,12 @@ func (o *outageStore) write(w hintWrite) error {
 			return err
 		}
 		writes = append(writes, store.Write{Name: prefixHint + o.name, Was: store.Any, Data: text, TTL: time.Until(w.hint.expiry())})
-	case w.end:
-		writes = append(writes, store.Write{Name: prefixHint + o.name, Was: store.Any})
+	case w.end != nil:
+		text, err := json.Marshal(w.end)
+		if err != nil {
+			return err
+		}
+		writes = append(writes, store.Write{Name: prefixHint + o.name, Was: store.Any, Data: text, TTL: hintGrace})
 	}
 	m := o.server.monitor
 	ctx, cancel := context.WithTimeout(m.ctx, storeTimeout)

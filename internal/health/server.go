@@ -79,7 +79,7 @@ func (s *serverMonitor) inherit(disabled *Cause, r storeRead) {
 	s.update(func(st *serverState, now time.Time) {
 		st.disabled = disabled
 		if s.share != nil {
-			st.outage, _ = st.outage.next(r, false, now)
+			st.outage, _ = st.outage.next(r, st.own(now), false, now)
 		}
 	})
 	s.changes.take()

@@ -94,7 +94,7 @@ func TestEarlyProbesOfAnUnreachableServerDoNotLengthenItsQuarantine(t *testing.T
 // seen returns the outage of replica "me" after it has read the hint.
 func seen(o outage, h hint, now time.Time) (outage, bool) {
 	o.replica = "me"
-	return o.next(storeRead{hint: h, number: o.read + 1}, false, now)
+	return o.next(storeRead{hint: h, number: o.read + 1}, Healthy, false, now)
 }
 
 func TestAHintOfAnotherReplicaIsCheckedAtOnceAndAConfirmedOneWhenItIsDue(t *testing.T) {
@@ -130,38 +130,61 @@ func TestAHintOfAnotherReplicaIsCheckedAtOnceAndAConfirmedOneWhenItIsDue(t *test
 }
 
 func TestAReplicaWritesEachFailureOnceAndNoneWhileItIsRefuted(t *testing.T) {
-	o := outage{replica: "me"}
-	write := func(what string, own State, sighting time.Duration, want bool) hintWrite {
+	o, now := outage{replica: "me"}, begin
+	write := func(what string, own State, want bool) hintWrite {
 		t.Helper()
-		next, w, _ := o.step(own, hint{SeenBy: "me", SeenAt: at(sighting), Until: at(sighting)}, at(sighting), begin)
+		now = now.Add(time.Second)
+		next, w, _ := o.step(own, hint{SeenBy: "me", SeenAt: now, Until: now}, now, now)
 		o = next.wrote(w, true, next.read+1)
 		if (w.hint != nil) != want {
 			t.Errorf("%s: writes a hint: %v, want %v", what, w.hint != nil, want)
 		}
 		return w
 	}
-	gone := func(down bool) (heal bool) {
-		o, heal = o.next(storeRead{number: o.read + 1}, down, begin)
+	read := func(own State, down bool, change func(*hint)) (heal bool) {
+		h := o.hint
+		change(&h)
+		o, heal = o.next(storeRead{hint: h, number: o.read + 1}, own, down, now)
 		return heal
 	}
-	write("healthy", Healthy, 0, false)
-	write("its first failure", Quarantine, time.Second, true)
-	write("the same failure", Quarantine, time.Second, false)
-	write("its failed probe", Quarantine, 2*time.Second, true)
-	if heal := gone(true); heal || !o.refuted {
+	end := func(h *hint) { h.Ended = true }
+	lose := func(h *hint) { *h = hint{} }
+	write("healthy", Healthy, false)
+	write("its first failure", Quarantine, true)
+	same := o.sighting
+	if _, w, _ := o.step(Quarantine, hint{SeenBy: "me"}, same, now); w.hint != nil {
+		t.Error("the same failure is written twice")
+	}
+	write("its failed probe", Quarantine, true)
+	if heal := read(Quarantine, true, lose); heal || o.refuted {
+		t.Errorf("a hint that the store has lost: heals %v, refuted %v", heal, o.refuted)
+	}
+	write("its next failed probe", Quarantine, true)
+	if heal := read(Quarantine, true, end); heal || !o.refuted {
 		t.Errorf("another replica ends its hint, which none has confirmed: heals %v, refuted %v", heal, o.refuted)
 	}
-	write("its next failed probe", Quarantine, 4*time.Second, false)
-	write("it works here, too", Healthy, 0, false)
-	write("its next failure", Quarantine, 8*time.Second, true)
-	if w := write("its trial has succeeded", Healthy, 0, false); !w.end {
+	write("its next failed probe", Quarantine, false)
+	write("it works here, too", Healthy, false)
+	write("it fails again soon", Quarantine, false)
+	write("it works here again", Healthy, false)
+	now = now.Add(steadyAfter)
+	write("it fails after it has worked for a minute", Quarantine, true)
+	if w := write("its trial has succeeded", Healthy, false); w.end == nil {
 		t.Error("the replica does not end its hint")
 	}
-	write("its last failure", Quarantine, 16*time.Second, true)
-	o.hint.Confirmed = true
-	if heal := gone(true); !heal || o.refuted {
-		t.Errorf("another replica ends a confirmed hint: heals %v, refuted %v", heal, o.refuted)
+	for i, refuted := range []bool{false, true} {
+		write("its failure", Quarantine, true)
+		o.hint.Confirmed = true
+		if heal := read(Quarantine, true, end); !heal || o.refuted != refuted {
+			t.Errorf("another replica ends confirmed hint %d: heals %v, refuted %v", i+1, heal, o.refuted)
+		}
 	}
+	o = outage{replica: "me"}
+	write("a connection that is lost", Quarantine, true)
+	if read(Quarantine, false, end); !o.refuted {
+		t.Error("another replica reaches the server: this one, which has lost its connection, is not refuted")
+	}
+	write("the connection is lost again", Quarantine, false)
 }
 
 func TestAHintEndsByItselfAfterItsGrace(t *testing.T) {
