@@ -13,7 +13,7 @@ import (
 // tools stay refused.
 const MaxFaults = 256
 
-// A Fault is a mistake in a statement about a server's tools. The tool that it names is not offered. If it names no
+// A ToolFault is a mistake in a statement about a server's tools. The tool that it names is not offered. If it names no
 // tool, see the package comment.
 type ToolFault struct {
 	Server switchboard.ServerID

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"path"
 	"slices"
 
@@ -279,7 +280,7 @@ func (f mainFile) readBounds(v document.Value) {
 
 // readCeilings reads the most that clients of each tenant may declare.
 func (f mainFile) readCeilings() {
-	for id := range f.bounds {
+	for _, id := range slices.Sorted(maps.Keys(f.bounds)) {
 		f.readCeiling(f.bounds[id])
 	}
 }

@@ -26,7 +26,7 @@ type Tools interface {
 	Tool(switchboard.ToolID) (*switchboard.Tool, bool)
 }
 
-// A Fault is a mistake in a declared equivalent.
+// An EquivalentFault is a mistake in a declared equivalent.
 type EquivalentFault struct {
 	Tool  switchboard.ToolID // the tool that declares the equivalent
 	Other switchboard.ToolID
@@ -109,7 +109,7 @@ func (s *Set) move(from, to switchboard.ToolID) *move {
 // Faults returns the mistakes in the declarations of this Set, sorted. The slice is shared; do not modify it.
 func (s *Set) Faults() []EquivalentFault { return s.faults }
 
-// A Group is a set of tools that calls may move between: the candidates of a requirement.
+// A CandidateGroup is a set of tools that calls may move between: the candidates of a requirement.
 type CandidateGroup struct {
 	set    *Set
 	tools  []switchboard.Equivalent

@@ -30,7 +30,7 @@ func (l changeListener) isAllowed() bool { return l.stillAllowed == nil || l.sti
 // deliver sends the queued notifications to l, and reports whether it did. If it fails, they stay
 // queued for the next listener.
 func (l changeListener) deliver(ctx context.Context, q *session.Queue) bool {
-	return q.Deliver(ctx.Err() == nil && l.isAllowed(), l.metaMember, l.write)
+	return q.Deliver(func() bool { return ctx.Err() == nil && l.isAllowed() }, l.metaMember, l.write)
 }
 
 // A changeNotifier sends clients the changes that they subscribed to.

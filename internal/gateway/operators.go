@@ -52,7 +52,7 @@ func (x operatorExchange) serveOperate() {
 		dec := json.NewDecoder(bytes.NewReader(body))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&wish); err != nil || dec.More() || len(wish.Reason) > maxReason {
-			bad(http.StatusBadRequest, fmt.Sprintf("the body must be empty, or an object with the one member reason, a string of at most %d bytes", maxReason))
+			bad(http.StatusBadRequest, fmt.Sprintf("the body must be empty, or an object with no member but reason, a string of at most %d bytes", maxReason))
 			return
 		}
 	}

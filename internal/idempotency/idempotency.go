@@ -178,8 +178,8 @@ func Sent(next switchboard.Caller) switchboard.Caller {
 			return next.Call(ctx, c)
 		}
 		sent, ok := ctx.Value(sentKey{}).(*bool)
-		if !ok {
-			return next.Call(ctx, c)
+		if !ok { // unmarked, the call could be made a second time
+			return switchboard.Result{}, errUnmarked
 		}
 		was := *sent
 		*sent = true // set before the call, since the call may panic
@@ -189,6 +189,12 @@ func Sent(next switchboard.Caller) switchboard.Caller {
 		}
 		return r, err
 	})
+}
+
+// errUnmarked refuses a call with a key that did not come from Once, because Sent cannot mark it.
+var errUnmarked = &switchboard.Error{
+	Code: switchboard.CodeNotExecuted, Unsent: true,
+	Text: "a call with an idempotency key has lost its claim inside Switchboard, so it was not made: please report this",
 }
 
 // sentKey is the key of a *bool in the context of a call with a key: the call may have reached a server. Sent sets it,
@@ -304,8 +310,7 @@ func (k *Keys) makeCall(ctx context.Context, c *switchboard.Call, own *keyClaim,
 		case sent: // next.Call panicked
 			outcome = &keyRecord{Kind: kindUnknown, Tool: c.Tool.ID}
 		}
-		stop()
-		k.finish(own, outcome)
+		k.finish(own, stop, outcome)
 	}()
 	r, err = next.Call(context.WithValue(ctx, sentKey{}, &sent), &mine)
 	ended = true
@@ -325,16 +330,19 @@ func (own *keyClaim) addQuestions(n int) {
 	}
 }
 
-// finish deletes the lease and stores the outcome; nil means that the call has none. It waits until that is done,
-// but at most for storeTimeout. It keeps no reference to the memory of outcome.
-func (k *Keys) finish(own *keyClaim, outcome *keyRecord) {
+// finish stops the renewal of the lease with stop, deletes the lease and stores the outcome; nil means that the call has
+// none. It waits until that is done, but at most for storeTimeout. It keeps no reference to the memory of outcome.
+func (k *Keys) finish(own *keyClaim, stop func(), outcome *keyRecord) {
 	var data []byte
 	if outcome != nil {
 		outcome.Owner, outcome.Call, outcome.When = own.owner, own.call, time.Now()
 		data = outcome.encode()
 	}
 	stored := make(chan struct{})
-	k.pending.Go(func() { k.settleClaim(own, data, stored) })
+	k.pending.Go(func() {
+		stop()
+		k.settleClaim(own, data, stored)
+	})
 	t := time.NewTimer(storeTimeout)
 	defer t.Stop()
 	select {

@@ -21,11 +21,11 @@ const (
 	PhaseExpand = "expand"
 )
 
-// A Permit returns for each entry why the principal may not find or expand it now, nil if it may. The errors are
+// An Authorizer returns for each entry why the principal may not find or expand it now, nil if it may. The errors are
 // *switchboard.Error.
 type Authorizer func(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error
 
-// A Deed is an expansion or a collapse by a client, done or refused.
+// An ExpandEvent is an expansion or a collapse by a client, done or refused.
 type ExpandEvent struct {
 	Action    string // expand or collapse
 	Group     string

@@ -8,7 +8,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// An Asked is a tool to find or to expand, with the judgments of its selection.
+// A ToolToShow is a tool to find or to expand, with the judgments of its selection.
 type ToolToShow struct {
 	Tool      *switchboard.Tool
 	Judgments []*switchboard.Judgment

@@ -166,7 +166,7 @@ type CandidateQuestion struct {
 	frame *inputFrame // nil means that it is made when needed
 }
 
-// An Ask is one question of a server to its client: elicitation/create, sampling/createMessage or
+// A ServerQuestion is one question of a server to its client: elicitation/create, sampling/createMessage or
 // roots/list, with its params.
 type ServerQuestion struct {
 	Method string

@@ -30,7 +30,7 @@ const (
 	matchContext  = 80 // bytes before and after a match
 )
 
-// An Ask is a request to read a part of a result.
+// A ReadRequest is a request to read a part of a result.
 type ReadRequest struct {
 	Handle string
 

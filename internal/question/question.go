@@ -28,7 +28,7 @@ const codeVisitFirst = -32042
 // maxAsks limits the questions of one result.
 const maxAsks = 16
 
-// A Permit says whether the client of the call may be asked this: nil, or the reason against it. It
+// A PermitFunc says whether the client of the call may be asked this: nil, or the reason against it. It
 // is safe for concurrent use.
 type PermitFunc func(ctx context.Context, c *switchboard.Call, method string, params []byte) error
 

@@ -13,7 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Reader reads chains. A store.Store is one.
+// A ChainReader reads chains. A store.Store is one.
 type ChainReader interface {
 	Read(ctx context.Context, log string, after uint64, limit int) ([]store.Entry, error)
 	Span(ctx context.Context, log string) (store.Span, error)

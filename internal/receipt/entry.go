@@ -20,7 +20,7 @@ import (
 // EmptyDigest is the prev of the first entry of a chain: the digest of no bytes.
 var EmptyDigest = canonical.Sum(nil)
 
-// An Entry is one entry of a chain.
+// A ChainEntry is one entry of a chain.
 type ChainEntry struct {
 	Node string
 	Seq  uint64

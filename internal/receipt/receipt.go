@@ -133,7 +133,7 @@ type ResourceRef struct {
 	URI    string `json:"uri"` // keyed digest; see Digests
 }
 
-// A Try is an attempt at a tool that did not answer the call.
+// A FailedAttempt is an attempt at a tool that did not answer the call.
 type FailedAttempt struct {
 	Tool string           `json:"tool"`
 	Code switchboard.Code `json:"code"`
@@ -146,7 +146,7 @@ type CallTime struct {
 	Waiting int64 `json:"waiting"` // the part of Total before the call was sent
 }
 
-// A Key names a key that signs.
+// A ChainKey names a key that signs.
 type ChainKey struct {
 	Node   string `json:"node"`
 	Public string `json:"public"` // spelled as in signatures

@@ -27,7 +27,7 @@ const (
 	RuleCheckpoint Rule = "checkpoint" // the entries have the digests that checkpoints recorded
 )
 
-// A Fault says how a chain breaks a rule: at which entry first, and why.
+// A ChainFault says how a chain breaks a rule: at which entry first, and why.
 type ChainFault struct {
 	Seq  uint64 `json:"seq"`
 	Rule Rule   `json:"rule"`
@@ -47,7 +47,7 @@ type VerifyOptions struct {
 	Keys []string
 }
 
-// A Chain is the result of the check of one chain.
+// A ChainReport is the result of the check of one chain.
 type ChainReport struct {
 	Node    string    `json:"node"`
 	First   uint64    `json:"first"`

@@ -243,8 +243,8 @@ func (r *Run) Watch(w Watcher, modern bool) (stop func()) {
 	registered := &registeredWatcher{w, modern}
 	r.watchers.add(registered)
 	return func() {
+		r.lastUsed.Store(time.Now().UnixNano()) // first: without watchers and with an old use, the run would count as idle
 		r.watchers.remove(registered)
-		r.lastUsed.Store(time.Now().UnixNano())
 	}
 }
 

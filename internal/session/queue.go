@@ -94,12 +94,13 @@ func (q *Queue) takeAll() (changed switchboard.Kinds, updated []resourceUpdate, 
 // Ready receives a signal while the queue is not empty.
 func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
-// Deliver empties the queue into write, and reports whether it did. If allowed is false or a write
-// fails, it puts everything back for the next stream. metaMember is a member for the _meta of the
-// notifications; nil means none.
-func (q *Queue) Deliver(allowed bool, metaMember []byte, write func(message []byte) error) bool {
+// Deliver empties the queue into write, and reports whether it did. If allowed returns false or a
+// write fails, it puts everything back for the next stream. It asks allowed after it has emptied the
+// queue, so that it writes nothing that was queued after that answer. metaMember is a member for the
+// _meta of the notifications; nil means none.
+func (q *Queue) Deliver(allowed func() bool, metaMember []byte, write func(message []byte) error) bool {
 	changed, updated, asked := q.takeAll()
-	if allowed {
+	if allowed() {
 		written := true
 		for _, m := range slices.Concat(changeNotifications(changed, updated, metaMember), asked) {
 			written = written && write(m) == nil

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -311,6 +312,20 @@ func (r *Replicator) Follow(ctx context.Context) {
 	}
 	f := feed.Open(r.store, feed.Options[moveNotice]{Topic: topicSessions, Decode: decodeMove, Self: r.self})
 	defer f.Close()
+	// Notices do not wait for the check of all sessions, which reads the store once for each.
+	check := make(chan struct{}, 1)
+	var checking sync.WaitGroup
+	defer checking.Wait()
+	checking.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-check:
+				r.confirmOwners(ctx)
+			}
+		}
+	})
 	for {
 		moves, all, err := f.Next(ctx)
 		if err != nil {
@@ -319,13 +334,20 @@ func (r *Replicator) Follow(ctx context.Context) {
 		for m := range moves {
 			r.applyMove(m)
 		}
-		if !all {
-			continue
-		}
-		for s := range r.sessions.all() {
-			if r.confirmOwner(ctx, s) != nil {
-				break // the store reports another missed notice when it is back
+		if all {
+			select {
+			case check <- struct{}{}:
+			default:
 			}
+		}
+	}
+}
+
+// confirmOwners confirms the owner of each session.
+func (r *Replicator) confirmOwners(ctx context.Context) {
+	for s := range r.sessions.all() {
+		if r.confirmOwner(ctx, s) != nil {
+			return // the store reports another missed notice when it is back
 		}
 	}
 }

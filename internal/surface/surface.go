@@ -152,7 +152,7 @@ type Input struct {
 	Count func(definition []byte) int
 }
 
-// A Place is a tool's on-demand group and its service in that group. The zero Place is for an essential tool.
+// A Membership is a tool's on-demand group and its service in that group. The zero Place is for an essential tool.
 type Membership struct{ Group, Service string }
 
 // A Group is an on-demand group: its id, the name of its stub, and the stub's definition, which holds that name.

@@ -119,7 +119,7 @@ type Item struct {
 	Arguments []byte
 }
 
-// A Once is the idempotency key of one use of a tool. With it a client can ask for the same use again, and cannot ask
+// An IdempotencyKey is the idempotency key of one use of a tool. With it a client can ask for the same use again, and cannot ask
 // for another use by mistake.
 type IdempotencyKey struct {
 	Key  string // 1 to MaxOnceKey printable ASCII characters, chosen by the client
@@ -190,7 +190,7 @@ func (r *Result) HasNotes() bool {
 	return r.Moved != nil || r.Repeated != nil || r.Preview != nil || r.Receipt != ""
 }
 
-// A Kept is the stored result of a call. It was too long to be sent at once.
+// A StoredResult is the stored result of a call. It was too long to be sent at once.
 type StoredResult struct {
 	Tool   ToolID // the tool that was called
 	Served ToolID // the tool that answered
@@ -206,7 +206,7 @@ type Preview struct {
 	Until  time.Time `json:"until"` // when the whole result expires
 }
 
-// An Again says that no server was called for a result, because the result existed already.
+// A Repeated says that no server was called for a result, because the result existed already.
 type Repeated struct {
 	From ResultSource `json:"from"`
 	When time.Time    `json:"first"` // when a server gave the result

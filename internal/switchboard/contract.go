@@ -83,7 +83,7 @@ type Moved struct {
 	Tried []Attempt `json:"tried"` // in order; the first is the tool that the client called
 }
 
-// A Try is a tool that did not serve a call.
+// An Attempt is a tool that did not serve a call.
 type Attempt struct {
 	Tool ToolID `json:"tool"`
 

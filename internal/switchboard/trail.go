@@ -22,7 +22,7 @@ type Marks struct {
 	Waited   time.Duration // how long it waited before it was sent, for a slot or a person
 }
 
-// A Given says where a result came from if no server was called.
+// A ResultSource says where a result came from if no server was called.
 type ResultSource string
 
 // The origins. The zero value means that a server answered.

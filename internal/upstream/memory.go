@@ -5,7 +5,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 )
 
-// A Memory is the last offer and the era of a server that has answered. With it, the next start
+// A ServerMemory is the last offer and the era of a server that has answered. With it, the next start
 // knows both at once.
 type ServerMemory struct {
 	Offer switchboard.Offer

@@ -10,7 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
-// A State is the state of a server's main connection.
+// A ServerState is the state of a server's main connection.
 type ServerState string
 
 // The states.
@@ -20,7 +20,7 @@ const (
 	StateRetrying ServerState = "retrying" // has failed, and is tried again
 )
 
-// A Stage says what was being done when a server failed.
+// A FailureStage says what was being done when a server failed.
 type FailureStage string
 
 // The stages.

@@ -130,6 +130,7 @@ func (s *HTTPSession) Try(tool string, id int) Attempt {
 	return a
 }
 
+// MintRun opens a run of the task with the key, and returns its id.
 func MintRun(t *testing.T, g *Gateway, key, task string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/v1/tasks/"+task+"/runs", nil)
@@ -204,6 +205,7 @@ type HTTPSession struct {
 	ID     string // of a legacy session
 }
 
+// ModernMeta is the _meta of a modern request.
 const ModernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
 // WithMeta adds ModernMeta to the params of a request. They may have a _meta with members.
@@ -217,6 +219,7 @@ func WithMeta(params string) string {
 	return "{" + ModernMeta + "," + strings.TrimPrefix(params, "{")
 }
 
+// Ask implements Session.
 func (s *HTTPSession) Ask(t *testing.T, method, params string) (Message, []string) {
 	t.Helper()
 	body, extra := s.Request(method, params)
@@ -245,6 +248,7 @@ func (s *HTTPSession) Request(method, params string) (body string, extra http.He
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params), extra
 }
 
+// Send implements Session.
 func (s *HTTPSession) Send(t *testing.T, body string) Message {
 	t.Helper()
 	m, _ := s.Post(t, body, nil)
@@ -257,6 +261,7 @@ type Response struct {
 	Said []string
 }
 
+// Post posts a message with more headers, and returns the answer with its HTTP response.
 func (s *HTTPSession) Post(t *testing.T, body string, extra http.Header) (Message, Response) {
 	t.Helper()
 	m, r, err := s.Exchange(body, extra)
@@ -305,6 +310,7 @@ func (s *HTTPSession) Exchange(body string, extra http.Header) (Message, Respons
 	return ParseMessage(all), r, nil
 }
 
+// ParseMessage decodes an answer.
 func ParseMessage(raw []byte) Message {
 	m := Message{Raw: raw}
 	_ = json.Unmarshal(raw, &m) // invalid JSON has neither result nor error
@@ -367,6 +373,7 @@ func StdioAtOnce(t *testing.T, dir string, modern bool, args ...string) *StdioSe
 	return s
 }
 
+// Ask implements Session.
 func (s *StdioSession) Ask(t *testing.T, method, params string) (Message, []string) {
 	t.Helper()
 	if params == "" {
@@ -379,12 +386,14 @@ func (s *StdioSession) Ask(t *testing.T, method, params string) (Message, []stri
 	return s.Exchange(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, s.Next, method, params))
 }
 
+// Send implements Session.
 func (s *StdioSession) Send(t *testing.T, body string) Message {
 	t.Helper()
 	m, _ := s.Exchange(t, body)
 	return m
 }
 
+// Exchange sends a message, and returns the answer and the messages before it.
 func (s *StdioSession) Exchange(t *testing.T, body string) (Message, []string) {
 	t.Helper()
 	fmt.Fprintln(s.In, body)

@@ -95,6 +95,7 @@ func NewFake(args []string) *Fake {
 	return f
 }
 
+// Configure adds arguments, as NewFake reads them.
 func (f *Fake) Configure(args []string) {
 	for _, arg := range args {
 		switch key, value, _ := strings.Cut(arg, "="); {
@@ -129,6 +130,7 @@ func (f *Fake) Configure(args []string) {
 	}
 }
 
+// ServeStdio serves the fake on stdin and stdout.
 func (f *Fake) ServeStdio() {
 	switch f.mood {
 	case "exit":
@@ -235,6 +237,7 @@ func (s *SSEFake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// A FakeRequest has the members of a request that a fake reads.
 type FakeRequest struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -444,6 +447,7 @@ func (f *Fake) talk(q *FakeRequest, arg func(string) string, say func([]byte)) {
 	}
 }
 
+// Tool is the format of a tool's definition; its one verb is the name.
 const Tool = `{"name":"%s","inputSchema":{"type":"object"}}`
 
 // Fakes returns a configuration of fake servers, one row each, with a task that has all their tools.
@@ -465,6 +469,7 @@ required_capabilities:
 `
 }
 
+// FakeRow returns the row of a fake server in switchboard.yaml, with the arguments of NewFake.
 func FakeRow(id string, args ...string) string {
 	quoted, _ := json.Marshal(args)
 	return fmt.Sprintf("%s: {transport: stdio, command: [FAKE, %s]}", id, strings.Trim(string(quoted), "[]"))

@@ -24,6 +24,7 @@ func ReplaceFile(t *testing.T, file, text string) {
 	}
 }
 
+// ReadFile returns the text of a file, "" if there is none.
 func ReadFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -62,6 +63,7 @@ func LayOut(t *testing.T, archive string) string {
 	return dir
 }
 
+// WriteFile writes a file, and makes its folder.
 func WriteFile(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

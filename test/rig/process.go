@@ -26,6 +26,7 @@ func Children(pid int) (all []int) {
 	return all
 }
 
+// Alive reports whether the process runs.
 func Alive(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(text), ") Z ")

@@ -263,6 +263,7 @@ type Ledger struct {
 	Executed map[string]int
 }
 
+// KeepLedger starts a Ledger over HTTP. args are those of NewFake.
 func KeepLedger(t *testing.T, takes time.Duration, args ...string) (l *Ledger, url string) {
 	t.Helper()
 	l = &Ledger{Fake: NewFake(args), takes: takes, Executed: map[string]int{}}
@@ -317,6 +318,7 @@ type Attempt struct {
 	Err        error
 }
 
+// Good reports whether the call was answered with its own result.
 func (a Attempt) Good() bool {
 	return a.Err == nil && a.Status == http.StatusOK && a.Answer.Error == nil && Code(a.Answer) == "" && strings.Contains(string(a.Answer.Result), `\"id\":`+strconv.Itoa(a.ID)+`}`)
 }

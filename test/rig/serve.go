@@ -21,6 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
+// A Status is the part of the output of switchboard status --json that tests read.
 type Status struct {
 	Loaded  time.Time `json:"configuration_loaded"`
 	Refused *struct {
@@ -40,6 +41,7 @@ type Status struct {
 	} `json:"servers"`
 }
 
+// Status runs switchboard status.
 func (g *Gateway) Status() (st Status) {
 	g.T.Helper()
 	out, errs, _ := Command(g.T, g.Dir, "status", "--json", "--url", g.URL)
@@ -87,11 +89,11 @@ func (g *Gateway) Metrics(header ...string) (series map[string]int, values map[s
 	for name, f := range families {
 		series[name] = len(f.Metric)
 		for _, m := range f.Metric {
-			id := name
+			words := []string{name}
 			for _, l := range m.Label {
-				id += " " + l.GetValue()
+				words = append(words, l.GetValue())
 			}
-			values[id] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			values[strings.Join(words, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return series, values
@@ -123,6 +125,7 @@ func (g *Gateway) Reloads(ways ...string) (n int) {
 	return n
 }
 
+// SendHangUp sends SIGHUP.
 func (g *Gateway) SendHangUp(t *testing.T) {
 	t.Helper()
 	if err := g.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -193,6 +196,7 @@ func (g *Gateway) Write(p []byte) (int, error) {
 	return g.log.Write(p)
 }
 
+// Logged returns the log so far.
 func (g *Gateway) Logged() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

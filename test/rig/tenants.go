@@ -41,40 +41,43 @@ type TenantConfig struct {
 	More   string // more lines of tenant.yaml
 }
 
+// AllowAll is a rule of a tenant's layer that allows every candidate.
 const AllowAll = "allowed_tools contains c.id if some c in input.candidate_tools\n"
 
+// RequireAll is the body of a task that requires all tools of all servers by name.
 const RequireAll = "required_capabilities:\n  - {tools: [\"*/*\"]}\n"
 
 // ServeTenants serves an archive with these tenants. The line TENANTS in the archive stands for their rows; bound is added to each row.
 func ServeTenants(t *testing.T, archive, bound string, tenants map[string]TenantConfig) *Tenants {
 	t.Helper()
 	h := &Tenants{Keys: map[string]string{}}
-	rows := ""
+	var rows, files strings.Builder
 	for _, id := range slices.Sorted(maps.Keys(tenants)) {
 		r := tenants[id]
-		rows += fmt.Sprintf("  %s: {servers: [\"*\"], allow: [by_name]%s}\n", id, bound)
+		fmt.Fprintf(&rows, "  %s: {servers: [\"*\"], allow: [by_name]%s}\n", id, bound)
 		key, hash := identity.Mint()
 		h.Keys[id] = key
-		text := "tenant: " + id + "\ndefault_task: all\n" + r.More
+		fmt.Fprintf(&files, "-- tenants/%s/tenant.yaml --\ntenant: %s\ndefault_task: all\n%s", id, id, r.More)
 		if r.Policy != "" {
-			text += "policy: " + r.Policy + "\n"
+			fmt.Fprintf(&files, "policy: %s\n", r.Policy)
 		}
-		text += fmt.Sprintf("keys:\n  - {id: someone, hash: %q", hash)
+		fmt.Fprintf(&files, "keys:\n  - {id: someone, hash: %q", hash)
 		if r.Key != "" {
-			text += ", " + r.Key
+			fmt.Fprintf(&files, ", %s", r.Key)
 		}
-		archive += "-- tenants/" + id + "/tenant.yaml --\n" + text + "}\n"
+		files.WriteString("}\n")
 		if !strings.Contains(archive, "-- tenants/"+id+"/tasks/all.yaml --") {
-			archive += "-- tenants/" + id + "/tasks/all.yaml --\ntask_id: all\n" + RequireAll
+			fmt.Fprintf(&files, "-- tenants/%s/tasks/all.yaml --\ntask_id: all\n%s", id, RequireAll)
 		}
 		if r.Rego != "" {
-			archive += LayerFile(id) + r.Rego
+			files.WriteString(LayerFile(id) + r.Rego)
 		}
 	}
-	h.Gateway = Serve(t, LayOut(t, strings.Replace(archive, "TENANTS\n", "tenants:\n"+rows, 1)))
+	h.Gateway = Serve(t, LayOut(t, strings.Replace(archive, "TENANTS\n", "tenants:\n"+rows.String(), 1)+files.String()))
 	return h
 }
 
+// LayerFile returns the head of a tenant's policy file in an archive, with its package.
 func LayerFile(tenant string) string {
 	return "-- tenants/" + tenant + "/policies/own.rego --\npackage switchboard.tenant\n"
 }

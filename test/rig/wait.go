@@ -11,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
+// ReasonUnless returns "" if ok, else why: a result for Eventually.
 func ReasonUnless(ok bool, why string) string {
 	if ok {
 		return ""

@@ -218,7 +218,7 @@ func TestADamagedFileIsRefusedOrAsItWas(t *testing.T) {
 		}
 	}
 	for n, remedy := range map[int]string{
-		1:                 "delete it if nothing was kept in it",
+		1:                 "delete it if nothing was stored in it",
 		len(whole) / 3:    "put it aside, and a backup or an export in its place",
 		len(whole) - 4096: "put it aside, and a backup or an export in its place",
 	} {

@@ -17,7 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Found is a piece of data in a text.
+// A Finding is a piece of data in a text.
 type Finding struct {
 	Kind     switchboard.Detector
 	From, To int // in bytes

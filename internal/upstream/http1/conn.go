@@ -51,7 +51,7 @@ const (
 // Why a response is not usable.
 var (
 	errMalformed = errors.New("its answer is not HTTP/1.1")
-	errFraming   = errors.New("its answer has two contradictory lengths")
+	errFraming   = errors.New("its answer does not say clearly where it ends (Content-Length, Transfer-Encoding)")
 	errHeadSize  = errors.New("the head of its answer is larger than the " + strconv.Itoa(MaxHead) + " bytes that are allowed")
 )
 
