@@ -266,6 +266,27 @@ func TestAVetoBeatsWhatIsKeptUnderAKey(t *testing.T) {
 
 const denialText = "policy does not allow this call as it is, so it was not made. It may allow other arguments, or another time; do not try to get around it, and ask the person whom you work for if you need it (SB-POL-001)"
 
+// The server dies in the middle of the call, so the outcome is unknown. Its claim stays: a repeat would execute the call twice.
+func TestACallWithAKeyWhoseServerDiesIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NeverTwice)
+	marks := filepath.Join(t.TempDir(), "marks")
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "post"), fmt.Sprintf(rig.Tool, "rest"))))
+	posts := func() int { return strings.Count(rig.ReadFile(t, marks), "post\n") }
+	rig.EachSession(t, dir, func(t *testing.T, name string, s rig.Session) {
+		before := posts()
+		for range 2 {
+			rig.Eventually(t, "the server serves", func() string { return rig.Call(t, s, "rest", `{}`) })
+			if got := once(t, s, name, "post", `{"do":"die"}`); got.code != "SB-EXEC-004" {
+				t.Errorf("a call whose server died: %+v", got)
+			}
+		}
+		if n := posts() - before; n != 1 {
+			t.Errorf("the call was executed %d times", n)
+		}
+	})
+}
+
 func TestKeysAndLimitsOutliveAProcessThatIsKilled(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	t.Parallel() // a lease has to run out
