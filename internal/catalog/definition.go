@@ -23,7 +23,7 @@ type parsedDefinition struct {
 
 	structured bool // it has an output schema
 
-	// fault, if set, refuses the tool, whatever other sources state about it.
+	// fault, if set, refuses the tool, regardless of the statements of other sources.
 	fault *problem
 }
 

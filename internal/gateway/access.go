@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// A callerCheck says who may call, from where.
+// A callerCheck decides whether a request may be answered, by its key, its address and its Host.
 type callerCheck struct {
 	authenticator Authenticator
 	allowed       atomic.Pointer[accessList]

@@ -53,7 +53,7 @@ type SessionOptions struct {
 	Key switchboard.Secret
 }
 
-// An Authenticator says who may call.
+// An Authenticator authenticates requests.
 type Authenticator interface {
 	// Authenticate returns the principal of a request, or an error with SB-AUTH-001 or SB-AUTH-002.
 	// Streams that stay open call it again for the request that opened them.

@@ -13,11 +13,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/policytest"
 )
 
 // Two typical layers: neither depends on anything that varies by call.
 const (
-	lastingOperator = allowAll + `
+	lastingOperator = policytest.AllowAll + `
 deny[c.id] contains "this class needs another tier" if {
 	some c in input.candidate_tools
 	c.class == "paid_api"
@@ -29,7 +30,7 @@ obligations[c.id] contains {"type": "log", "level": "debug"} if {
 	some k in c.capabilities
 	k.verb == "write"
 }`
-	lastingTenant = allowAll + `
+	lastingTenant = policytest.AllowAll + `
 deny[c.id] contains "only what reads" if {
 	some c in input.candidate_tools
 	not "analyst" in input.principal.roles
@@ -58,7 +59,7 @@ const benchArgs = `{"path":"/workspace/a/b.go","host":"a.example","limit":10}`
 func many(n int) []*switchboard.Tool {
 	all := make([]*switchboard.Tool, n)
 	for i := range all {
-		all[i] = tool(fmt.Sprintf("server-%d/search_%d", i%7, i), searchCap)
+		all[i] = policytest.Tool(fmt.Sprintf("server-%d/search_%d", i%7, i), policytest.SearchCapability)
 	}
 	return all
 }
@@ -71,8 +72,8 @@ func selected(b testing.TB, p *policy.Policy, n int) *switchboard.Call {
 	for i, t := range tools {
 		in[i].Tool = t
 	}
-	q := ask(policy.PhaseSelect, "", tools...)
-	left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, decide.Ignore)
+	q := policytest.NewQuestion(policy.PhaseSelect, "", tools...)
+	left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: policytest.Monday}, in, decide.Ignore)
 	if err != nil || len(left) != n {
 		b.Fatal(len(left), err)
 	}
@@ -90,7 +91,7 @@ func BenchmarkCall(b *testing.B) {
 		{"none", "", ""}, {"lasting", lastingOperator, lastingTenant}, {"arguments", arguingOperator, arguingTenant},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
-			p := of(b, "", tt.operator, tt.tenant)
+			p := policytest.NewPolicy(b, "", tt.operator, tt.tenant)
 			call := selected(b, p, 20)
 			guard := policy.Guard(func(who switchboard.Principal) (switchboard.Principal, *policy.Policy, error) { return who, p, nil }, func(*switchboard.Call, *policy.Policy, time.Time, policy.Ruling) {}, nil, done)
 			times := make([]time.Duration, 0, 1<<16)
@@ -142,10 +143,10 @@ func BenchmarkCall(b *testing.B) {
 func BenchmarkSelect(b *testing.B) {
 	for _, n := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p := of(b, "", lastingOperator, lastingTenant)
+			p := policytest.NewPolicy(b, "", lastingOperator, lastingTenant)
 			tools := many(n)
 			stage := p.Stage()
-			q := ask(policy.PhaseSelect, "", tools...)
+			q := policytest.NewQuestion(policy.PhaseSelect, "", tools...)
 			in := make([]decide.Candidate, n)
 			times := make([]time.Duration, 0, 1<<16)
 			b.ReportAllocs()
@@ -154,7 +155,7 @@ func BenchmarkSelect(b *testing.B) {
 					in[i] = decide.Candidate{Tool: t}
 				}
 				began := time.Now()
-				left, err := stage.Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, decide.Ignore)
+				left, err := stage.Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: policytest.Monday}, in, decide.Ignore)
 				if err != nil || len(left) != n {
 					b.Fatal(len(left), err)
 				}
@@ -180,7 +181,7 @@ func regoOf(i int, text string) []func(*rego.Rego) {
 	if i == 1 {
 		kind, root = policy.Tenant, "data.switchboard.tenant"
 	}
-	f := source(kind, text)
+	f := policytest.Source(kind, text)
 	return []func(*rego.Rego){
 		rego.Query(fmt.Sprintf("allowed = [x | x := %[1]s.allowed_tools]\ndeny = [x | x := %[1]s.deny]\nobligations = [x | x := %[1]s.obligations]", root)),
 		rego.Module(f.Name, string(f.Data)), rego.StrictBuiltinErrors(true),

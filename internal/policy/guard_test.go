@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/policytest"
 )
 
 // gate is a guard in front of a server that answers every call with result.
@@ -53,8 +54,8 @@ func newGate(p *policy.Policy, result string) *gate {
 // bind decides about three candidates under g's policy, and returns a call of one of them.
 func (g *gate) bind(t testing.TB, one *switchboard.Tool, args string) *switchboard.Call {
 	t.Helper()
-	q := ask(policy.PhaseSelect, "", three...)
-	in := []decide.Candidate{{Tool: brave}, {Tool: google}, {Tool: poster}}
+	q := policytest.NewQuestion(policy.PhaseSelect, "", policytest.Three...)
+	in := []decide.Candidate{{Tool: policytest.Brave}, {Tool: policytest.Google}, {Tool: policytest.Poster}}
 	left, err := g.policy.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: time.Now()}, in, decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func code(err error) switchboard.Code {
 }
 
 func TestARuleReadsTheArgumentsThatTheServerWouldGet(t *testing.T) {
-	g := newGate(of(t, "", allowAll+`
+	g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll+`
 deny[c.id] contains "outside" if {
 	some c in input.candidate_tools
 	input.phase == "call"
@@ -101,7 +102,7 @@ inside if {
 		`{"path":"/w/a","x":"` + strings.Repeat("x", policy.MaxArguments) + `"}`: switchboard.CodePolicyFailed,
 	} {
 		calls := len(g.calls)
-		_, err := g.caller.Call(t.Context(), g.bind(t, brave, args))
+		_, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, args))
 		if code(err) != want || (len(g.calls) > calls) != (want == "") {
 			t.Errorf("%.60s: %v, want %q; %d calls", args, err, want, len(g.calls)-calls)
 		}
@@ -109,7 +110,7 @@ inside if {
 			t.Errorf("the caller sees the rule: %v", err)
 		}
 	}
-	call := g.bind(t, brave, `{}`)
+	call := g.bind(t, policytest.Brave, `{}`)
 	call.Params = []byte(`{}`)
 	if _, err := g.caller.Call(t.Context(), call); code(err) != switchboard.CodeDenied {
 		t.Errorf("without arguments: %v", err)
@@ -118,8 +119,8 @@ inside if {
 
 func TestACallWithoutAJudgmentIsRefused(t *testing.T) {
 	law.Hold(t, law.OneDecision)
-	g := newGate(of(t, "", allowAll, ""), `{}`)
-	call := g.bind(t, brave, `{}`)
+	g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll, ""), `{}`)
+	call := g.bind(t, policytest.Brave, `{}`)
 	for name, change := range map[string]func(*switchboard.Call){
 		"no judgment":            func(c *switchboard.Call) { c.Judgments = nil },
 		"one of somebody else's": func(c *switchboard.Call) { c.Judgments = []*switchboard.Judgment{{}} },
@@ -131,8 +132,8 @@ func TestACallWithoutAJudgmentIsRefused(t *testing.T) {
 		}
 	}
 	c := *call
-	c.Tool = tool("brave/delete")
-	g.policy = of(t, "", allowAll, allowAll)
+	c.Tool = policytest.Tool("brave/delete")
+	g.policy = policytest.NewPolicy(t, "", policytest.AllowAll, policytest.AllowAll)
 	if _, err := g.caller.Call(t.Context(), &c); code(err) != switchboard.CodeNoSuchTool || len(g.calls) > 0 {
 		t.Errorf("a tool that was not a candidate: %v", err)
 	}
@@ -140,20 +141,20 @@ func TestACallWithoutAJudgmentIsRefused(t *testing.T) {
 
 func TestANewVetoAppliesToACallThatWasSelectedBefore(t *testing.T) {
 	law.Hold(t, law.OneDecision)
-	g := newGate(of(t, "", allowAll, ""), `{}`)
-	call := g.bind(t, brave, `{}`)
+	g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll, ""), `{}`)
+	call := g.bind(t, policytest.Brave, `{}`)
 	if _, err := g.caller.Call(t.Context(), call); err != nil {
 		t.Fatal(err)
 	}
-	g.policy = of(t, "", allowAll+`deny["brave/search"] contains "no more"`, "")
+	g.policy = policytest.NewPolicy(t, "", policytest.AllowAll+`deny["brave/search"] contains "no more"`, "")
 	if _, err := g.caller.Call(t.Context(), call); code(err) != switchboard.CodeNoSuchTool {
 		t.Errorf("after the reload: %v", err)
 	}
-	g.policy = of(t, "", allowAll, "")
+	g.policy = policytest.NewPolicy(t, "", policytest.AllowAll, "")
 	if _, err := g.caller.Call(t.Context(), call); err != nil {
 		t.Errorf("after another: %v", err)
 	}
-	g.policy = of(t, "", allowAll, allowAll+`deny["brave/search"] contains "now" if input.phase == "call"`)
+	g.policy = policytest.NewPolicy(t, "", policytest.AllowAll, policytest.AllowAll+`deny["brave/search"] contains "now" if input.phase == "call"`)
 	if _, err := g.caller.Call(t.Context(), call); code(err) != switchboard.CodeDenied {
 		t.Errorf("denied when called, not when listed: %v", err)
 	}
@@ -161,8 +162,8 @@ func TestANewVetoAppliesToACallThatWasSelectedBefore(t *testing.T) {
 
 func TestALostRoleCountsAtOnce(t *testing.T) {
 	law.Hold(t, law.OneDecision)
-	g := newGate(of(t, "", allowAll+`deny[c.id] contains "x" if { some c in input.candidate_tools; not "analyst" in input.principal.roles }`, ""), `{}`)
-	call := g.bind(t, brave, `{}`)
+	g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll+`deny[c.id] contains "x" if { some c in input.candidate_tools; not "analyst" in input.principal.roles }`, ""), `{}`)
+	call := g.bind(t, policytest.Brave, `{}`)
 	g.lost = []string{"analyst"}
 	if _, err := g.caller.Call(t.Context(), call); code(err) != switchboard.CodeNoSuchTool {
 		t.Errorf("%v", err)
@@ -176,9 +177,9 @@ func TestTheClockCanHideAToolOrDenyItsCalls(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
 		const late = `late if time.clock(time.now_ns())[0] >= 9` + "\n"
-		hides := newGate(of(t, "", late+allowAll+`deny["brave/search"] contains "x" if late`, ""), `{}`)
-		forbids := newGate(of(t, "", late+allowAll+`deny["brave/search"] contains "x" if { input.phase == "call"; late }`, ""), `{}`)
-		a, b := hides.bind(t, brave, `{}`), forbids.bind(t, brave, `{}`)
+		hides := newGate(policytest.NewPolicy(t, "", late+policytest.AllowAll+`deny["brave/search"] contains "x" if late`, ""), `{}`)
+		forbids := newGate(policytest.NewPolicy(t, "", late+policytest.AllowAll+`deny["brave/search"] contains "x" if { input.phase == "call"; late }`, ""), `{}`)
+		a, b := hides.bind(t, policytest.Brave, `{}`), forbids.bind(t, policytest.Brave, `{}`)
 		for hour, want := range []struct{ a, b switchboard.Code }{8: {}, 9: {switchboard.CodeNoSuchTool, switchboard.CodeDenied}} {
 			if hour < 8 {
 				time.Sleep(time.Hour)
@@ -197,21 +198,21 @@ func TestTheClockCanHideAToolOrDenyItsCalls(t *testing.T) {
 
 func TestAToolThatMayNotBeListedIsNotSelected(t *testing.T) {
 	law.Hold(t, law.OneDecision)
-	p := of(t, "", allowAll+`deny["brave/search"] contains "x" if input.phase == "list"`, "")
-	q := ask(policy.PhaseSelect, "", brave, google)
-	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, []decide.Candidate{{Tool: brave}, {Tool: google}}, decide.Ignore)
-	if err != nil || len(left) != 1 || left[0].Tool != google {
+	p := policytest.NewPolicy(t, "", policytest.AllowAll+`deny["brave/search"] contains "x" if input.phase == "list"`, "")
+	q := policytest.NewQuestion(policy.PhaseSelect, "", policytest.Brave, policytest.Google)
+	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: policytest.Monday}, []decide.Candidate{{Tool: policytest.Brave}, {Tool: policytest.Google}}, decide.Ignore)
+	if err != nil || len(left) != 1 || left[0].Tool != policytest.Google {
 		t.Errorf("%v, %v", left, err)
 	}
 }
 
 func TestACallIsJudgedAmongAllCandidatesIfALayerComparesThem(t *testing.T) {
-	g := newGate(of(t, "", allowAll+`deny[c.id] contains "x" if {
+	g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll+`deny[c.id] contains "x" if {
 	some c in input.candidate_tools
 	count(input.candidate_tools) == 3
 	input.call.arguments.n == 1
 }`, ""), `{}`)
-	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{"n":1}`)); code(err) != switchboard.CodeDenied {
+	if _, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{"n":1}`)); code(err) != switchboard.CodeDenied {
 		t.Errorf("%v", err)
 	}
 }
@@ -223,16 +224,16 @@ func TestARulingIsNotedIfALayerWasAskedOrTheCallIsDenied(t *testing.T) {
 		asked, no   bool
 		change      func(g *gate)
 	}{
-		"what still holds":                {allowAll, `{}`, false, false, nil},
-		"arguments were read":             {allowAll + path, `{"path":"/w"}`, true, false, nil},
-		"and are denied":                  {allowAll + path, `{"path":"/etc"}`, true, true, nil},
-		"the clock was read":              {allowAll + `deny[c.id] contains "late" if { some c in input.candidate_tools; input.now > "9" }`, `{}`, true, false, nil},
-		"nobody can be told, as it holds": {allowAll + `obligations["brave/search"] contains {"type": "notify", "who": "ops"}`, `{}`, false, true, nil},
-		"the policy is another now":       {allowAll, `{}`, true, true, func(g *gate) { g.policy = of(t, "", `allowed_tools contains "no/body"`, "") }},
-		"the caller is another now":       {allowAll, `{}`, true, false, func(g *gate) { g.lost = []string{"analyst"} }},
+		"what still holds":                {policytest.AllowAll, `{}`, false, false, nil},
+		"arguments were read":             {policytest.AllowAll + path, `{"path":"/w"}`, true, false, nil},
+		"and are denied":                  {policytest.AllowAll + path, `{"path":"/etc"}`, true, true, nil},
+		"the clock was read":              {policytest.AllowAll + `deny[c.id] contains "late" if { some c in input.candidate_tools; input.now > "9" }`, `{}`, true, false, nil},
+		"nobody can be told, as it holds": {policytest.AllowAll + `obligations["brave/search"] contains {"type": "notify", "who": "ops"}`, `{}`, false, true, nil},
+		"the policy is another now":       {policytest.AllowAll, `{}`, true, true, func(g *gate) { g.policy = policytest.NewPolicy(t, "", `allowed_tools contains "no/body"`, "") }},
+		"the caller is another now":       {policytest.AllowAll, `{}`, true, false, func(g *gate) { g.lost = []string{"analyst"} }},
 	} {
-		g := newGate(of(t, "", tt.rules, ""), `{}`)
-		call := g.bind(t, brave, tt.args)
+		g := newGate(policytest.NewPolicy(t, "", tt.rules, ""), `{}`)
+		call := g.bind(t, policytest.Brave, tt.args)
 		want := []policy.Ruling{{Asked: tt.asked}}
 		if tt.change != nil {
 			was := g.policy
@@ -257,18 +258,18 @@ func TestARulingIsNotedIfALayerWasAskedOrTheCallIsDenied(t *testing.T) {
 
 func TestARecordedCallIsJudgedAlikeAgain(t *testing.T) {
 	law.Hold(t, law.Deterministic)
-	const rules = allowAll + `
+	const rules = policytest.AllowAll + `
 deny[c.id] contains "outside" if { some c in input.candidate_tools; input.phase == "call"; not startswith(input.call.arguments.path, "/w") }
 obligations[c.id] contains {"type": "log", "level": "info"} if { some c in input.candidate_tools; input.call.arguments.path == "/w/noted" }
 obligations[c.id] contains {"type": "enforce_timeout", "timeout": "3s"} if some c in input.candidate_tools`
 	for _, args := range []string{`{"path":"/w"}`, `{"path":"/w/noted"}`, `{"path":"/etc"}`, `{}`, `{"path":1e9999}`} {
-		g := newGate(of(t, "", rules, ""), `{}`)
-		call := g.bind(t, brave, args)
-		was := g.policy.JudgeCall(t.Context(), call, monday)
+		g := newGate(policytest.NewPolicy(t, "", rules, ""), `{}`)
+		call := g.bind(t, policytest.Brave, args)
+		was := g.policy.JudgeCall(t.Context(), call, policytest.Monday)
 		again := *call
-		again.Judgments = []*switchboard.Judgment{policy.NewJudgment(&switchboard.Task{ID: "browse"}, call.Judgments[0].Requirement, three)}
+		again.Judgments = []*switchboard.Judgment{policy.NewJudgment(&switchboard.Task{ID: "browse"}, call.Judgments[0].Requirement, policytest.Three)}
 		for name, p := range map[string]*policy.Policy{"the same": g.policy, "recalling": g.policy.Memoized()} {
-			now := p.JudgeCall(t.Context(), &again, monday)
+			now := p.JudgeCall(t.Context(), &again, policytest.Monday)
 			if !reflect.DeepEqual(now.Err, was.Err) || was.Err == nil && !reflect.DeepEqual(now.Obligations, was.Obligations) {
 				t.Errorf("%s, %s: it was %v %+v, and is %v %+v", args, name, was.Err, was.Obligations, now.Err, now.Obligations)
 			}
@@ -277,13 +278,13 @@ obligations[c.id] contains {"type": "enforce_timeout", "timeout": "3s"} if some 
 }
 
 func TestAnItemIsAllowedIfAToolOfItsServerIs(t *testing.T) {
-	g := newGate(of(t, "", allowAll, ""), `{}`)
-	call := *g.bind(t, brave, `{}`)
+	g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll, ""), `{}`)
+	call := *g.bind(t, policytest.Brave, `{}`)
 	call.Tool, call.Method = nil, "resources/read"
 	if _, err := g.caller.Call(t.Context(), &call); err != nil {
 		t.Error(err)
 	}
-	g.policy = of(t, "", allowAll+`deny["brave/search"] contains "x"`, "")
+	g.policy = policytest.NewPolicy(t, "", policytest.AllowAll+`deny["brave/search"] contains "x"`, "")
 	if _, err := g.caller.Call(t.Context(), &call); code(err) != switchboard.CodeDenied {
 		t.Errorf("an item of a vetoed server: %v", err)
 	}
@@ -294,30 +295,30 @@ func TestAnItemIsAllowedIfAToolOfItsServerIs(t *testing.T) {
 
 func TestObligationsAreCarriedOutOrTheCallIsRefused(t *testing.T) {
 	oblige := func(o string) *policy.Policy {
-		return of(t, "", allowAll+`obligations["brave/search"] contains `+o, "")
+		return policytest.NewPolicy(t, "", policytest.AllowAll+`obligations["brave/search"] contains `+o, "")
 	}
 	g := newGate(oblige(`{"type": "enforce_timeout", "timeout": "3s"}`), `{}`)
-	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`)); err != nil || g.calls[0].Obligations.Timeout != 3*time.Second {
+	if _, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{}`)); err != nil || g.calls[0].Obligations.Timeout != 3*time.Second {
 		t.Errorf("a timeout: %v, %+v", err, g.calls[0].Obligations)
 	}
 	g = newGate(oblige(`{"type": "notify", "who": "ops"}`), `{}`)
-	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`)); code(err) != switchboard.CodeObligation || len(g.calls) > 0 {
+	if _, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{}`)); code(err) != switchboard.CodeObligation || len(g.calls) > 0 {
 		t.Errorf("notify: %v", err)
 	}
 	g = newGate(oblige(`{"type": "log", "level": "warn"}`), `{}`)
-	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{"q":"secret"}`)); err != nil {
+	if _, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{"q":"secret"}`)); err != nil {
 		t.Error(err)
 	}
 	if said := g.log.String(); !strings.Contains(said, "level=WARN msg=call") || !strings.Contains(said, "tool=brave/search") || strings.Contains(said, "secret") {
 		t.Errorf("logged: %s", said)
 	}
 	g = newGate(oblige(`{"type": "log", "level": "pray"}`), `{}`)
-	if _, err := g.caller.Call(t.Context(), &switchboard.Call{Tool: brave}); code(err) != switchboard.CodeNoSuchTool {
+	if _, err := g.caller.Call(t.Context(), &switchboard.Call{Tool: policytest.Brave}); code(err) != switchboard.CodeNoSuchTool {
 		t.Errorf("an unknown obligation: %v", err)
 	}
 	// An obligation that only a call has.
-	g = newGate(of(t, "", allowAll+`obligations["brave/search"] contains {"type": "pray"} if input.phase == "call"`, ""), `{}`)
-	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`)); code(err) != switchboard.CodeObligation || len(g.calls) > 0 {
+	g = newGate(policytest.NewPolicy(t, "", policytest.AllowAll+`obligations["brave/search"] contains {"type": "pray"} if input.phase == "call"`, ""), `{}`)
+	if _, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{}`)); code(err) != switchboard.CodeObligation || len(g.calls) > 0 {
 		t.Errorf("an unknown obligation of the call: %v", err)
 	}
 }
@@ -335,8 +336,8 @@ func TestRedactedValuesAreGoneAndOtherBytesStay(t *testing.T) {
 		{`"/a", "/b"`, `{"a":1,"b":2,"c":3}`, `{"a":"[redacted]","b":"[redacted]","c":3}`},
 		{`"/"`, `{"":1}`, `{"":"[redacted]"}`},
 	} {
-		g := newGate(of(t, "", allowAll+`obligations["brave/search"] contains {"type": "redact", "fields": [`+tt.pointers+`]}`, ""), tt.in)
-		r, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`))
+		g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll+`obligations["brave/search"] contains {"type": "redact", "fields": [`+tt.pointers+`]}`, ""), tt.in)
+		r, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{}`))
 		if err != nil || string(r.JSON) != tt.want {
 			t.Errorf("%s: %v\n%s, want\n%s", tt.pointers, err, r.JSON, tt.want)
 		}
@@ -355,8 +356,8 @@ func TestADenialByTheClockAloneSaysLater(t *testing.T) {
 		"by a clock that never changes": {`deny[c.id] contains "never" if { input.phase == "call"; some c in input.candidate_tools; input.now > "2" }`, `{}`, switchboard.RetryNo},
 	} {
 		synctest.Test(t, func(t *testing.T) { // it is midnight
-			g := newGate(of(t, "", allowAll+tt.rules, ""), `{}`)
-			_, err := g.caller.Call(t.Context(), g.bind(t, brave, tt.args))
+			g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll+tt.rules, ""), `{}`)
+			_, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, tt.args))
 			own, ok := errors.AsType[*switchboard.Error](err)
 			if !ok || own.Code != switchboard.CodeDenied || own.Retry() != tt.want {
 				t.Errorf("%s: %+v, want retryable: %s", name, err, tt.want)
@@ -370,27 +371,27 @@ func TestADenialByTheClockAloneSaysLater(t *testing.T) {
 // in its errors.
 func TestNames16DetectedValuesReachNoClient(t *testing.T) {
 	const said, left = "ann@example.com, 4111111111111111", "[redacted], [redacted]"
-	const asks = allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["email", "card"]}`
-	overlaid := *brave
+	const asks = policytest.AllowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["email", "card"]}`
+	overlaid := *policytest.Brave
 	overlaid.Redact = []switchboard.Detector{switchboard.DetectCard, switchboard.DetectEmail}
 	for name, tt := range map[string]struct {
 		rules string
 		tool  *switchboard.Tool
 		want  string
 	}{
-		"by a policy":            {asks, brave, left},
-		"by an overlay":          {allowAll, &overlaid, left},
-		"by both, each its part": {allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["ip"]}`, &overlaid, left},
-		"by nobody":              {allowAll, brave, said},
+		"by a policy":            {asks, policytest.Brave, left},
+		"by an overlay":          {policytest.AllowAll, &overlaid, left},
+		"by both, each its part": {policytest.AllowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["ip"]}`, &overlaid, left},
+		"by nobody":              {policytest.AllowAll, policytest.Brave, said},
 		"by no policy at all":    {"", &overlaid, left},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGate(of(t, "", tt.rules, ""), `{"content":[{"type":"text","text":"`+said+`"}]}`)
-			c := g.bind(t, brave, `{}`)
+			g := newGate(policytest.NewPolicy(t, "", tt.rules, ""), `{"content":[{"type":"text","text":"`+said+`"}]}`)
+			c := g.bind(t, policytest.Brave, `{}`)
 			c.Tool = tt.tool
 			for _, j := range c.Judgments {
 				for i, one := range j.Candidates {
-					if one == brave {
+					if one == policytest.Brave {
 						j.Candidates = slices.Clone(j.Candidates)
 						j.Candidates[i] = tt.tool
 					}
@@ -428,8 +429,8 @@ func TestNames16DetectedValuesReachNoClient(t *testing.T) {
 // Resources and prompts are treated as the tools of their server: what is redacted in results of
 // these is redacted in them.
 func TestNames16ItemsAreRedactedLikeTheToolsOfTheirServer(t *testing.T) {
-	g := newGate(of(t, "", allowAll+`obligations["brave/search"] contains {"type": "redact", "detectors": ["email"], "fields": ["/x"]}`, ""), `{"contents":[{"uri":"a:b","text":"ann@example.com"}],"x":"secret"}`)
-	c := g.bind(t, brave, `{}`)
+	g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll+`obligations["brave/search"] contains {"type": "redact", "detectors": ["email"], "fields": ["/x"]}`, ""), `{"contents":[{"uri":"a:b","text":"ann@example.com"}],"x":"secret"}`)
+	c := g.bind(t, policytest.Brave, `{}`)
 	c.Tool = nil
 	r, err := g.caller.Call(t.Context(), c)
 	if want := `{"contents":[{"uri":"a:b","text":"[redacted]"}],"x":"[redacted]"}`; err != nil || string(r.JSON) != want {

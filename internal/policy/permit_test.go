@@ -6,14 +6,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/policytest"
 )
 
 // Each requirement that selected a tool is asked about it, and each may deny it.
 func TestAToolThatOneOfItsRequirementsDeniesIsNotPermitted(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
-	p := of(t, "", allowAll+`deny[c.id] contains "not now" if { input.phase == "expand"; input.requirement.verb == "write"; some c in input.candidate_tools }`+"\n", "")
-	one, two := tool("a/one"), tool("a/two")
-	who := ask(policy.PhaseExpand, "").Principal
+	p := policytest.NewPolicy(t, "", policytest.AllowAll+`deny[c.id] contains "not now" if { input.phase == "expand"; input.requirement.verb == "write"; some c in input.candidate_tools }`+"\n", "")
+	one, two := policytest.Tool("a/one"), policytest.Tool("a/two")
+	who := policytest.NewQuestion(policy.PhaseExpand, "").Principal
 	task := &switchboard.Task{ID: "browse"}
 	read := policy.NewJudgment(task, &switchboard.Requirement{Verb: "read", Resource: "aws"}, []*switchboard.Tool{one, two})
 	write := policy.NewJudgment(task, &switchboard.Requirement{Verb: "write", Resource: "aws"}, []*switchboard.Tool{two})
@@ -29,7 +30,7 @@ func TestAToolThatOneOfItsRequirementsDeniesIsNotPermitted(t *testing.T) {
 		"what was never judged":   {policy.PhaseExpand, nil, switchboard.CodeDenied},
 		"what another has judged": {policy.PhaseExpand, []*switchboard.Judgment{{Requirement: read.Requirement}}, switchboard.CodePolicyFailed},
 	} {
-		denied := p.DenyShowing(t.Context(), tt.phase, who, []policy.ToolToShow{{Tool: two, Judgments: tt.by}, {Tool: one, Judgments: []*switchboard.Judgment{read}}}, monday)
+		denied := p.DenyShowing(t.Context(), tt.phase, who, []policy.ToolToShow{{Tool: two, Judgments: tt.by}, {Tool: one, Judgments: []*switchboard.Judgment{read}}}, policytest.Monday)
 		if denied[1] != nil {
 			t.Errorf("%s: the other tool: %v", name, denied[1])
 		}

@@ -12,94 +12,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/policytest"
 )
-
-var engine = policy.NewEngine(0, 0)
-
-// monday is an ordinary instant.
-var monday = time.Date(2026, 11, 23, 10, 30, 0, 0, time.UTC)
-
-func tool(id string, caps ...switchboard.Capability) *switchboard.Tool {
-	server, name, _ := strings.Cut(id, "/")
-	return &switchboard.Tool{
-		ID:           switchboard.ToolID{Server: switchboard.ServerID(server), Name: name},
-		Definition:   []byte(`{"name":"` + name + `","annotations":{"readOnlyHint":true,"x":1.0}}`),
-		Capabilities: caps, Class: "of-" + server, Version: "1.2.3",
-	}
-}
-
-var (
-	searchCap = switchboard.Capability{Verb: switchboard.Search, Resource: "internet", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Source: switchboard.FromOverlay}
-	write     = switchboard.Capability{Verb: switchboard.Write, Resource: "internet", Source: switchboard.FromTool}
-
-	brave  = tool("brave/search", searchCap)
-	google = tool("google/search", searchCap)
-	poster = tool("poster/post", write)
-	three  = []*switchboard.Tool{brave, google, poster}
-)
-
-func init() {
-	poster.Contract = switchboard.Contract{
-		ReadOnly: switchboard.Fact{Holds: true, Source: switchboard.FromHint},
-		Stateful: switchboard.Fact{Holds: true, Source: switchboard.FromOverlay, Trusted: true},
-		Timeout:  2500 * time.Millisecond,
-	}
-}
-
-// source returns the file of a layer, with the package line added unless rules begin with one.
-func source(kind policy.LayerKind, text string) switchboard.PolicyFile {
-	if !strings.Contains(text, "package ") {
-		pkg := "package switchboard\n"
-		if kind == policy.Tenant {
-			pkg = "package switchboard.tenant\n"
-		}
-		text = pkg + text
-	}
-	return switchboard.PolicyFile{Name: "policies/test.rego", Path: "test.rego", Data: []byte(text)}
-}
-
-func layer(t testing.TB, kind policy.LayerKind, text string) *policy.Layer {
-	t.Helper()
-	l, err := policy.Compile(kind, []switchboard.PolicyFile{source(kind, text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-const allowAll = "allowed_tools contains c.id if some c in input.candidate_tools\n"
-
-// of returns a policy; an empty text means no layer.
-func of(t testing.TB, word, operator, tenant string) *policy.Policy {
-	t.Helper()
-	var layers [2]*policy.Layer
-	for i, text := range []string{operator, tenant} {
-		if text != "" {
-			layers[i] = layer(t, []policy.LayerKind{policy.Operator, policy.Tenant}[i], text)
-		}
-	}
-	who := &switchboard.Tenant{ID: "acme"}
-	if word != "" {
-		who.Policy = []byte(word)
-	}
-	p, err := engine.NewPolicy(who, layers[0], layers[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-func ask(phase policy.Phase, args string, candidates ...*switchboard.Tool) *policy.CandidateQuestion {
-	return &policy.CandidateQuestion{
-		Phase:       phase,
-		Principal:   switchboard.Principal{Tenant: "acme", ID: "ann", Auth: switchboard.AuthAPIKey, Tier: "pro", Roles: []string{"analyst"}},
-		Task:        &switchboard.Task{ID: "browse"},
-		Requirement: &switchboard.Requirement{Verb: switchboard.Search, Resource: "internet"},
-		Candidates:  candidates,
-		Now:         monday,
-		Arguments:   []byte(args),
-	}
-}
 
 // allowed lists the candidates that are not denied.
 func allowed(q *policy.CandidateQuestion, a *policy.Answer) string {
@@ -119,28 +33,28 @@ func TestACandidateRemainsIfEveryLayerAllowsItAndNoneDeniesIt(t *testing.T) {
 		"a layer of which nothing fires":         {"", `allowed_tools contains "brave/search" if input.user_tier == "none"`, "", ""},
 		"an array is read as a set":              {"", `allowed_tools := [c.id | some c in input.candidate_tools; c.server == "brave"]`, "", "brave/search"},
 		"one layer allows some":                  {"", `allowed_tools contains "brave/search"`, "", "brave/search"},
-		"the other cannot widen it":              {"", `allowed_tools contains "brave/search"`, allowAll, "brave/search"},
-		"the other narrows it":                   {"", allowAll, `allowed_tools contains "google/search"`, "google/search"},
-		"a denial of either beats what both do":  {"", allowAll + `deny["brave/search"] contains "no"`, allowAll + `deny["poster/post"] contains "no"`, "google/search"},
-		"ids that are no candidates do nothing":  {"", allowAll + `deny["nobody/home"] contains "no"`, "", "brave/search google/search poster/post"},
-		"the principal's tier is read":           {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; input.user_tier == "pro"; c.server == "brave" }`, "", "google/search poster/post"},
-		"its roles":                              {"", allowAll + `deny["brave/search"] contains "x" if "analyst" in input.principal.roles`, "", "google/search poster/post"},
-		"its id and how it is known":             {"", allowAll + `deny["brave/search"] contains "x" if { input.principal.id == "ann"; input.principal.auth == "api_key" }`, "", "google/search poster/post"},
-		"the tenant":                             {"", allowAll + `deny["brave/search"] contains "x" if input.tenant_id == "acme"`, "", "google/search poster/post"},
-		"its own word":                           {`{"no":["brave"]}`, allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.server in input.tenant_policy.no }`, "", "google/search poster/post"},
-		"the task and the requirement":           {"", allowAll + `deny["brave/search"] contains "x" if { input.task.task_id == "browse"; input.requirement.verb == "search"; input.requirement.resource == "internet" }`, "", "google/search poster/post"},
-		"class, trust and version of the server": {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.class == "of-brave"; c.trust == "declared"; c.version == "1.2.3" }`, "", "google/search poster/post"},
-		"capabilities and whose word they are":   {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; some k in c.capabilities; k.verb == "write"; k.source == "tool"; not "readonly" in k.constraints }`, "", "brave/search google/search"},
-		"annotations, with numbers as spelt":     {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.annotations.readOnlyHint == true; json.marshal(c.annotations.x) == "1.0" }`, "", ""},
-		"the contract, and whose word it is":     {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; json.marshal(c.contract) == "{\"deterministic\":false,\"idempotent\":false,\"readonly\":true,\"repeatable\":false,\"sources\":{\"readonly\":{\"source\":\"hint\",\"trusted\":false},\"stateful\":{\"source\":\"overlay\",\"trusted\":true}},\"stateful\":true,\"timeout_ms\":2500}" }`, "", "brave/search google/search"},
-		"the contract of which nobody speaks":    {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; json.marshal(c.contract) == "{\"deterministic\":false,\"idempotent\":false,\"readonly\":false,\"repeatable\":false,\"sources\":{},\"stateful\":false}" }`, "", "poster/post"},
-		"that a repeat is harmless":              {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; not c.contract.repeatable }`, "", ""},
-		"the mode, which is autopilot by itself": {"", allowAll + `deny["brave/search"] contains "x" if input.mode == "autopilot"`, "", "google/search poster/post"},
-		"the time of the question, to builtins":  {"", allowAll + `deny["brave/search"] contains "x" if { time.clock(time.now_ns())[0] == 10; input.now == "2026-11-23T10:30:00Z" }`, "", "google/search poster/post"},
+		"the other cannot widen it":              {"", `allowed_tools contains "brave/search"`, policytest.AllowAll, "brave/search"},
+		"the other narrows it":                   {"", policytest.AllowAll, `allowed_tools contains "google/search"`, "google/search"},
+		"a denial of either beats what both do":  {"", policytest.AllowAll + `deny["brave/search"] contains "no"`, policytest.AllowAll + `deny["poster/post"] contains "no"`, "google/search"},
+		"ids that are no candidates do nothing":  {"", policytest.AllowAll + `deny["nobody/home"] contains "no"`, "", "brave/search google/search poster/post"},
+		"the principal's tier is read":           {"", policytest.AllowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; input.user_tier == "pro"; c.server == "brave" }`, "", "google/search poster/post"},
+		"its roles":                              {"", policytest.AllowAll + `deny["brave/search"] contains "x" if "analyst" in input.principal.roles`, "", "google/search poster/post"},
+		"its id and how it is known":             {"", policytest.AllowAll + `deny["brave/search"] contains "x" if { input.principal.id == "ann"; input.principal.auth == "api_key" }`, "", "google/search poster/post"},
+		"the tenant":                             {"", policytest.AllowAll + `deny["brave/search"] contains "x" if input.tenant_id == "acme"`, "", "google/search poster/post"},
+		"its own word":                           {`{"no":["brave"]}`, policytest.AllowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.server in input.tenant_policy.no }`, "", "google/search poster/post"},
+		"the task and the requirement":           {"", policytest.AllowAll + `deny["brave/search"] contains "x" if { input.task.task_id == "browse"; input.requirement.verb == "search"; input.requirement.resource == "internet" }`, "", "google/search poster/post"},
+		"class, trust and version of the server": {"", policytest.AllowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.class == "of-brave"; c.trust == "declared"; c.version == "1.2.3" }`, "", "google/search poster/post"},
+		"capabilities and whose word they are":   {"", policytest.AllowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; some k in c.capabilities; k.verb == "write"; k.source == "tool"; not "readonly" in k.constraints }`, "", "brave/search google/search"},
+		"annotations, with numbers as spelt":     {"", policytest.AllowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.annotations.readOnlyHint == true; json.marshal(c.annotations.x) == "1.0" }`, "", ""},
+		"the contract, and whose word it is":     {"", policytest.AllowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; json.marshal(c.contract) == "{\"deterministic\":false,\"idempotent\":false,\"readonly\":true,\"repeatable\":false,\"sources\":{\"readonly\":{\"source\":\"hint\",\"trusted\":false},\"stateful\":{\"source\":\"overlay\",\"trusted\":true}},\"stateful\":true,\"timeout_ms\":2500}" }`, "", "brave/search google/search"},
+		"the contract of which nobody speaks":    {"", policytest.AllowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; json.marshal(c.contract) == "{\"deterministic\":false,\"idempotent\":false,\"readonly\":false,\"repeatable\":false,\"sources\":{},\"stateful\":false}" }`, "", "poster/post"},
+		"that a repeat is harmless":              {"", policytest.AllowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; not c.contract.repeatable }`, "", ""},
+		"the mode, which is autopilot by itself": {"", policytest.AllowAll + `deny["brave/search"] contains "x" if input.mode == "autopilot"`, "", "google/search poster/post"},
+		"the time of the question, to builtins":  {"", policytest.AllowAll + `deny["brave/search"] contains "x" if { time.clock(time.now_ns())[0] == 10; input.now == "2026-11-23T10:30:00Z" }`, "", "google/search poster/post"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := ask(policy.PhaseSelect, "", three...)
-			a := of(t, tt.word, tt.operator, tt.tenant).Judge(t.Context(), q)
+			q := policytest.NewQuestion(policy.PhaseSelect, "", policytest.Three...)
+			a := policytest.NewPolicy(t, tt.word, tt.operator, tt.tenant).Judge(t.Context(), q)
 			if got := allowed(q, a); got != tt.want {
 				t.Errorf("left: %s; want %s\n%+v", got, tt.want, a)
 			}
@@ -149,13 +63,13 @@ func TestACandidateRemainsIfEveryLayerAllowsItAndNoneDeniesIt(t *testing.T) {
 }
 
 func TestADenialHasTheReasonsOfItsLayer(t *testing.T) {
-	p := of(t, "", allowAll+`deny["brave/search"] contains x if some x in ["b", "a"]`, allowAll+`deny["brave/search"] contains "c"`)
-	a := p.Judge(t.Context(), ask(policy.PhaseSelect, "", three...))
+	p := policytest.NewPolicy(t, "", policytest.AllowAll+`deny["brave/search"] contains x if some x in ["b", "a"]`, policytest.AllowAll+`deny["brave/search"] contains "c"`)
+	a := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", policytest.Three...))
 	if got, want := a.Verdicts[0].Denied.String(), "the operator's policy denies it: a; b"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	p = of(t, "", `allowed_tools contains "who/knows"`, "")
-	a = p.Judge(t.Context(), ask(policy.PhaseSelect, "", brave))
+	p = policytest.NewPolicy(t, "", `allowed_tools contains "who/knows"`, "")
+	a = p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", policytest.Brave))
 	if got, want := a.Verdicts[0].Denied.String(), "the operator's policy denies it: nothing in allowed_tools allows it"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -176,25 +90,25 @@ func TestALayerThatCannotBeEvaluatedDenies(t *testing.T) {
 		"allowed_tools is an object":          {`allowed_tools := json.unmarshal("{}")`, switchboard.CodePolicyFailed, "neither a set nor an array"},
 		"an id is no string":                  {`allowed_tools contains json.unmarshal("7")`, switchboard.CodePolicyFailed, "not the id"},
 		"an id in an array is no string":      {`allowed_tools := json.unmarshal("[7]")`, switchboard.CodePolicyFailed, "not the id"},
-		"deny is a list":                      {allowAll + `deny := json.unmarshal("[]")`, switchboard.CodePolicyFailed, "not an object of sets"},
-		"deny has no sets":                    {allowAll + `deny["brave/search"] := json.unmarshal("7")`, switchboard.CodePolicyFailed, "not a set"},
-		"a reason is no string":               {allowAll + `deny["brave/search"] contains json.unmarshal("7")`, switchboard.CodePolicyFailed, "not a reason"},
-		"a rule has two values":               {allowAll + `y := 1 if true` + "\n" + `y := 2 if input.user_tier == "pro"` + "\n" + `deny["x/y"] contains "n" if y == 3`, switchboard.CodePolicyFailed, "conflict"},
-		"a builtin fails in a veto":           {allowAll + `deny["x/y"] contains "n" if time.parse_rfc3339_ns(input.user_tier) > 0`, switchboard.CodePolicyFailed, "time.parse_rfc3339_ns"},
-		"a builtin divides by nothing":        {allowAll + `deny["x/y"] contains "n" if 1 / count(input.user_tier) - 3 == 1 / (count(input.user_tier) - 3)`, switchboard.CodePolicyFailed, "divide by zero"},
+		"deny is a list":                      {policytest.AllowAll + `deny := json.unmarshal("[]")`, switchboard.CodePolicyFailed, "not an object of sets"},
+		"deny has no sets":                    {policytest.AllowAll + `deny["brave/search"] := json.unmarshal("7")`, switchboard.CodePolicyFailed, "not a set"},
+		"a reason is no string":               {policytest.AllowAll + `deny["brave/search"] contains json.unmarshal("7")`, switchboard.CodePolicyFailed, "not a reason"},
+		"a rule has two values":               {policytest.AllowAll + `y := 1 if true` + "\n" + `y := 2 if input.user_tier == "pro"` + "\n" + `deny["x/y"] contains "n" if y == 3`, switchboard.CodePolicyFailed, "conflict"},
+		"a builtin fails in a veto":           {policytest.AllowAll + `deny["x/y"] contains "n" if time.parse_rfc3339_ns(input.user_tier) > 0`, switchboard.CodePolicyFailed, "time.parse_rfc3339_ns"},
+		"a builtin divides by nothing":        {policytest.AllowAll + `deny["x/y"] contains "n" if 1 / count(input.user_tier) - 3 == 1 / (count(input.user_tier) - 3)`, switchboard.CodePolicyFailed, "divide by zero"},
 		"it loops":                            {loop + `allowed_tools contains "brave/search" if x == 0`, switchboard.CodePolicyFailed, "longer than it may"},
-		"an obligation is not known":          {allowAll + `obligations["brave/search"] contains {"type": "pray"}`, switchboard.CodeObligation, "not one of"},
-		"an obligation has no type":           {allowAll + `obligations["brave/search"] contains {"level": "info"}`, switchboard.CodeObligation, "not one of"},
-		"an obligation is no object":          {allowAll + `obligations["brave/search"] contains json.unmarshal("\"log\"")`, switchboard.CodeObligation, "want an object"},
-		"an obligation has a member too many": {allowAll + `obligations["brave/search"] contains {"type": "log", "level": "info", "to": "me"}`, switchboard.CodeObligation, "no member"},
-		"an obligation lacks a member":        {allowAll + `obligations["brave/search"] contains {"type": "redact"}`, switchboard.CodeObligation, "lacks fields or detectors"},
-		"a detector that is none":             {allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["emial"]}`, switchboard.CodeObligation, `"emial" is not a detector`},
-		"a detector among fields":             {allowAll + `obligations["brave/search"] contains {"type": "redact", "fields": ["email"]}`, switchboard.CodeObligation, "write it under detectors"},
-		"an obligation is malformed":          {allowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "60/fortnight"}`, switchboard.CodeObligation, "60/min"},
-		"an obligation of many years":         {allowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "1/d", "burst": 3651}`, switchboard.CodeObligation, "at most 3650"},
+		"an obligation is not known":          {policytest.AllowAll + `obligations["brave/search"] contains {"type": "pray"}`, switchboard.CodeObligation, "not one of"},
+		"an obligation has no type":           {policytest.AllowAll + `obligations["brave/search"] contains {"level": "info"}`, switchboard.CodeObligation, "not one of"},
+		"an obligation is no object":          {policytest.AllowAll + `obligations["brave/search"] contains json.unmarshal("\"log\"")`, switchboard.CodeObligation, "want an object"},
+		"an obligation has a member too many": {policytest.AllowAll + `obligations["brave/search"] contains {"type": "log", "level": "info", "to": "me"}`, switchboard.CodeObligation, "no member"},
+		"an obligation lacks a member":        {policytest.AllowAll + `obligations["brave/search"] contains {"type": "redact"}`, switchboard.CodeObligation, "lacks fields or detectors"},
+		"a detector that is none":             {policytest.AllowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["emial"]}`, switchboard.CodeObligation, `"emial" is not a detector`},
+		"a detector among fields":             {policytest.AllowAll + `obligations["brave/search"] contains {"type": "redact", "fields": ["email"]}`, switchboard.CodeObligation, "write it under detectors"},
+		"an obligation is malformed":          {policytest.AllowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "60/fortnight"}`, switchboard.CodeObligation, "60/min"},
+		"an obligation of many years":         {policytest.AllowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "1/d", "burst": 3651}`, switchboard.CodeObligation, "at most 3650"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := layer(t, policy.Operator, tt.rules)
+			l := policytest.CompileLayer(t, policy.Operator, tt.rules)
 			engine := patient
 			if name == "it loops" {
 				engine = hasty
@@ -203,7 +117,7 @@ func TestALayerThatCannotBeEvaluatedDenies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v := p.Judge(t.Context(), ask(policy.PhaseSelect, "", three...)).Verdicts[0]
+			v := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", policytest.Three...)).Verdicts[0]
 			if v.Denied == nil || v.Denied.Code != tt.code || !strings.Contains(v.Denied.String(), tt.says) {
 				t.Errorf("%+v, want %s with %q", v.Denied, tt.code, tt.says)
 			}
@@ -215,20 +129,20 @@ func TestALayerThatCannotBeEvaluatedDenies(t *testing.T) {
 // has types.
 func TestAnAnswerOfAWrongTypeIsAFaultOfItsRule(t *testing.T) {
 	for rules, want := range map[string]string{
-		`allowed_tools := true`:                           "policies/test.rego:2:1: allowed_tools is boolean; write: allowed_tools contains c.id if { … }",
-		`allowed_tools contains 7`:                        "policies/test.rego:2:1: allowed_tools is set[number]; write: allowed_tools contains c.id if { … }",
-		`allowed_tools := [1, 2]`:                         "policies/test.rego:2:1: allowed_tools is array<number, number>; write: allowed_tools contains c.id if { … }",
-		`allowed_tools["x"] contains "y"`:                 "allowed_tools is object",
-		allowAll + `deny contains "brave/search"`:         `deny is set[string]; write: deny[c.id] contains "…" if { … }`,
-		allowAll + `deny["brave/search"] := "no"`:         "deny is object",
-		allowAll + `deny["brave/search"] contains 7`:      "deny is object",
-		allowAll + `obligations["brave/search"] := "log"`: "obligations is object",
-		`x := 1`:                                                              "policies/test.rego:1:1: nothing adds to allowed_tools, so this layer denies every tool",
-		`deny["brave/search"] contains "no"`:                                  "nothing adds to allowed_tools",
-		`allowed_tools := ["brave/search"]`:                                   "",
-		`allowed_tools := input.tenant_policy.tools`:                          "",
-		`allowed_tools := {c.id | some c in input.candidate_tools}`:           "",
-		allowAll + `deny := {c.id: {"no"} | some c in input.candidate_tools}`: "",
+		`allowed_tools := true`:                                      "policies/test.rego:2:1: allowed_tools is boolean; write: allowed_tools contains c.id if { … }",
+		`allowed_tools contains 7`:                                   "policies/test.rego:2:1: allowed_tools is set[number]; write: allowed_tools contains c.id if { … }",
+		`allowed_tools := [1, 2]`:                                    "policies/test.rego:2:1: allowed_tools is array<number, number>; write: allowed_tools contains c.id if { … }",
+		`allowed_tools["x"] contains "y"`:                            "allowed_tools is object",
+		policytest.AllowAll + `deny contains "brave/search"`:         `deny is set[string]; write: deny[c.id] contains "…" if { … }`,
+		policytest.AllowAll + `deny["brave/search"] := "no"`:         "deny is object",
+		policytest.AllowAll + `deny["brave/search"] contains 7`:      "deny is object",
+		policytest.AllowAll + `obligations["brave/search"] := "log"`: "obligations is object",
+		`x := 1`:                                                    "policies/test.rego:1:1: nothing adds to allowed_tools, so this layer denies every tool",
+		`deny["brave/search"] contains "no"`:                        "nothing adds to allowed_tools",
+		`allowed_tools := ["brave/search"]`:                         "",
+		`allowed_tools := input.tenant_policy.tools`:                "",
+		`allowed_tools := {c.id | some c in input.candidate_tools}`: "",
+		policytest.AllowAll + `deny := {c.id: {"no"} | some c in input.candidate_tools}`: "",
 	} {
 		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{{Path: "test.rego", Name: "policies/test.rego", Data: []byte("package switchboard\n" + rules)}})
 		if got := fmt.Sprint(err); want == "" && err != nil || !strings.Contains(got, want) {
@@ -241,7 +155,7 @@ func TestAnAnswerOfAWrongTypeIsAFaultOfItsRule(t *testing.T) {
 // its time limit.
 func TestARuleThatIteratesTooLongIsStopped(t *testing.T) {
 	e := policy.NewEngine(30*time.Millisecond, 1)
-	p, err := e.NewPolicy(&switchboard.Tenant{ID: "acme"}, layer(t, policy.Operator, allowAll+`deny["x/y"] contains "n" if {
+	p, err := e.NewPolicy(&switchboard.Tenant{ID: "acme"}, policytest.CompileLayer(t, policy.Operator, policytest.AllowAll+`deny["x/y"] contains "n" if {
 	some a in input.call.arguments.n
 	some b in input.call.arguments.n
 	some c in input.call.arguments.n
@@ -251,7 +165,7 @@ func TestARuleThatIteratesTooLongIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	v := p.Judge(t.Context(), ask(policy.PhaseCall, `{"n":[`+strings.Repeat("1,", 3000)+`1]}`, brave)).Verdicts[0]
+	v := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseCall, `{"n":[`+strings.Repeat("1,", 3000)+`1]}`, policytest.Brave)).Verdicts[0]
 	if v.Denied == nil || v.Denied.Code != switchboard.CodePolicyFailed || !strings.Contains(v.Denied.String(), "longer than it may") {
 		t.Errorf("%+v", v.Denied)
 	}
@@ -283,7 +197,7 @@ func TestRulesThatReachOutsideOrAreMisspeltDoNotCompile(t *testing.T) {
 		"package switchboard.tenant\nx := 1":                                      "write package switchboard",
 		"x := ":                                                                   "rego_parse_error",
 	} {
-		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{source(policy.Operator, rules)})
+		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{policytest.Source(policy.Operator, rules)})
 		var faults switchboard.Faults
 		if !errors.As(err, &faults) || !strings.Contains(err.Error(), says) || faults[0].File != "policies/test.rego" || faults[0].Line == 0 {
 			t.Errorf("%s\n%v, want %q with its line", rules, err, says)
@@ -293,12 +207,12 @@ func TestRulesThatReachOutsideOrAreMisspeltDoNotCompile(t *testing.T) {
 		`key := "x"`, `env contains "x"`, `any[c.id] contains "x" if { some c in input.candidate_tools }`, "dense := 1", `many contains "x"`, "deny_all := true",
 		`obligations[c.id] contains o if { some c in input.candidate_tools; o := c.annotations }`, // of any type
 	} {
-		if _, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{source(policy.Operator, allowAll+rules)}); err != nil {
+		if _, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{policytest.Source(policy.Operator, policytest.AllowAll+rules)}); err != nil {
 			t.Errorf("%s: %v", rules, err)
 		}
 	}
 	for _, rules := range []string{"package switchboard\nx := 1", "package switchboard.tenants\nx := 1"} {
-		if _, err := policy.Compile(policy.Tenant, []switchboard.PolicyFile{source(policy.Tenant, rules)}); err == nil {
+		if _, err := policy.Compile(policy.Tenant, []switchboard.PolicyFile{policytest.Source(policy.Tenant, rules)}); err == nil {
 			t.Errorf("a tenant's file may say %s", rules)
 		}
 	}
@@ -308,7 +222,7 @@ func TestDataFilesAreReadAndStayWithinTheirLayer(t *testing.T) {
 	file := func(path, text string) switchboard.PolicyFile {
 		return switchboard.PolicyFile{Name: "p/" + path, Path: path, Data: []byte(text)}
 	}
-	rules := source(policy.Operator, `allowed_tools contains id if some id in data.lists.good`)
+	rules := policytest.Source(policy.Operator, `allowed_tools contains id if some id in data.lists.good`)
 	for name, tt := range map[string]struct {
 		kind  policy.LayerKind
 		files []switchboard.PolicyFile
@@ -339,15 +253,15 @@ func TestDataFilesAreReadAndStayWithinTheirLayer(t *testing.T) {
 
 func TestTheStrictestObligationCounts(t *testing.T) {
 	one := func(o string) string { return `obligations["brave/search"] contains ` + o + "\n" }
-	p := of(t, "", allowAll+
+	p := policytest.NewPolicy(t, "", policytest.AllowAll+
 		one(`{"type": "enforce_timeout", "timeout": "5s"}`)+one(`{"type": "rate_limit", "rate": "60/min", "burst": 10}`)+
 		one(`{"type": "redact", "fields": ["/b"]}`)+one(`{"type": "log", "level": "info"}`)+
 		one(`{"type": "require_approval", "who": ["lead", "boss"], "expires": "2h"}`)+one(`{"type": "notify", "who": ["ops"]}`),
-		allowAll+
+		policytest.AllowAll+
 			one(`{"type": "enforce_timeout", "timeout": "3s"}`)+one(`{"type": "enforce_timeout", "timeout": "9s"}`)+one(`{"type": "rate_limit", "rate": "10/h", "burst": 20}`)+
 			one(`{"type": "redact", "fields": {"/a", "/b"}}`)+one(`{"type": "log", "level": "warn"}`)+
 			one(`{"type": "require_approval", "who": ["boss"]}`)+one(`{"type": "notify", "who": "sec"}`))
-	v := p.Judge(t.Context(), ask(policy.PhaseSelect, "", brave)).Verdicts[0]
+	v := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", policytest.Brave)).Verdicts[0]
 	o := v.Obligations
 	if v.Denied != nil || o.Timeout != 3*time.Second || o.Rate != (switchboard.Rate{Every: 6 * time.Minute, Burst: 10}) ||
 		!slices.Equal(o.Redact, []string{"/a", "/b"}) || o.Log != "warn" || !slices.Equal(o.Approval.Who, []string{"boss"}) ||
@@ -358,10 +272,10 @@ func TestTheStrictestObligationCounts(t *testing.T) {
 
 // Law 7: the tools of one server must not remove those of another.
 func TestACandidateThatMakesALayerFailFailsAlone(t *testing.T) {
-	bad := tool("bad/tool", searchCap)
+	bad := policytest.Tool("bad/tool", policytest.SearchCapability)
 	bad.Definition = []byte(`{"name":"tool","annotations":{"since":"yesterday"}}`)
-	p := of(t, "", allowAll+`deny[c.id] contains "old" if { some c in input.candidate_tools; time.parse_rfc3339_ns(c.annotations.since) < 7 }`, "")
-	q := ask(policy.PhaseSelect, "", brave, bad, google)
+	p := policytest.NewPolicy(t, "", policytest.AllowAll+`deny[c.id] contains "old" if { some c in input.candidate_tools; time.parse_rfc3339_ns(c.annotations.since) < 7 }`, "")
+	q := policytest.NewQuestion(policy.PhaseSelect, "", policytest.Brave, bad, policytest.Google)
 	a := p.Judge(t.Context(), q)
 	if got := allowed(q, a); got != "brave/search google/search" || a.Verdicts[1].Denied.Code != switchboard.CodePolicyFailed {
 		t.Errorf("left: %s; %v", got, a.Verdicts[1].Denied)
@@ -370,11 +284,11 @@ func TestACandidateThatMakesALayerFailFailsAlone(t *testing.T) {
 
 func TestTheSameQuestionHasTheSameAnswerEvenWithRandomBuiltins(t *testing.T) {
 	law.Hold(t, law.Deterministic)
-	p := of(t, "", `allowed_tools contains c.id if { some i, c in input.candidate_tools; rand.intn(c.id, 2) == 1 }
+	p := policytest.NewPolicy(t, "", `allowed_tools contains c.id if { some i, c in input.candidate_tools; rand.intn(c.id, 2) == 1 }
 deny[c.id] contains uuid.rfc4122(c.id) if some c in input.candidate_tools`, "")
-	first := p.Judge(t.Context(), ask(policy.PhaseSelect, "", three...))
+	first := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", policytest.Three...))
 	for range 20 {
-		again := p.Judge(context.Background(), ask(policy.PhaseSelect, "", three...))
+		again := p.Judge(context.Background(), policytest.NewQuestion(policy.PhaseSelect, "", policytest.Three...))
 		for i := range again.Verdicts {
 			if got, want := again.Verdicts[i].Denied.String(), first.Verdicts[i].Denied.String(); got != want {
 				t.Fatalf("%s, and before %s", got, want)

@@ -71,7 +71,7 @@ type cloudTool struct {
 	Input       json.RawMessage `json:"input"`
 }
 
-// cloudCapabilities are the capabilities of the tools, by what they do.
+// cloudCapabilities has the capabilities of a tool, by its effect.
 var cloudCapabilities = map[string]capability{
 	"read":    newCapability("read", "aws", "readonly"),
 	"write":   newCapability("write", "aws"),

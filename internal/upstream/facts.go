@@ -72,7 +72,7 @@ func (f *serverFacts) starting() bool {
 	}
 }
 
-// awaitsOffer reports whether the server is starting and has no known offer.
+// awaitsOffer reports whether the server is starting without a known offer.
 func (f *serverFacts) awaitsOffer() bool {
 	if !f.starting() {
 		return false

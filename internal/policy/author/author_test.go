@@ -11,11 +11,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/policies"
+	"github.com/summit-switchboard/switchboard/test/policytest"
 )
 
 // authored returns a layer of one file and, if given, its tests.
 func authored(kind policy.LayerKind, text string, tests ...string) *author.Sources {
-	s := &author.Sources{Kind: kind, Name: "policies", Files: []switchboard.PolicyFile{source(kind, text)}}
+	s := &author.Sources{Kind: kind, Name: "policies", Files: []switchboard.PolicyFile{policytest.Source(kind, text)}}
 	for _, t := range tests {
 		s.Files = append(s.Files, switchboard.PolicyFile{Name: "policies/a_test.rego", Path: "a_test.rego", Data: []byte(t)})
 	}
@@ -72,7 +73,7 @@ todo_test_waits if false
 `
 
 func TestAFailedTestNamesItsExpressionAndValues(t *testing.T) {
-	r, err := author.RunTests(t.Context(), authored(policy.Operator, allowAll, someTests), "", false)
+	r, err := author.RunTests(t.Context(), authored(policy.Operator, policytest.AllowAll, someTests), "", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ to_number: strconv.ParseFloat: parsing "x": invalid syntax`,
 }
 
 func TestCoverageNamesTheLinesThatNoTestReached(t *testing.T) {
-	s := authored(policy.Operator, allowAll+`
+	s := authored(policy.Operator, policytest.AllowAll+`
 deny[c.id] contains "no" if {
 	some c in input.candidate_tools
 	c.class == "x"
@@ -142,7 +143,7 @@ func TestMistakesInTestFilesAreFaults(t *testing.T) {
 		"package switchboard_test\ntest_x if http.send({})\n":    "policies/a_test.rego:2:11: rego_type_error: undefined function http.send",
 		"": "policies/a_test.rego: rego_parse_error: empty module",
 	} {
-		s := authored(policy.Operator, allowAll, text)
+		s := authored(policy.Operator, policytest.AllowAll, text)
 		_, err := author.RunTests(t.Context(), s, "", false)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s\n%v, want %s", text, err, want)
@@ -242,8 +243,8 @@ banned := ["brave/find", "gone/x"]
 			},
 		},
 	} {
-		text := allowAll + c.rules
-		same(t, name, warningTexts(author.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), known)), c.want)
+		text := policytest.AllowAll + c.rules
+		same(t, name, warningTexts(author.Lint(authored(policy.Operator, text), policytest.CompileLayer(t, policy.Operator, text), known)), c.want)
 	}
 }
 
@@ -297,9 +298,9 @@ func TestAttack1TheCheckNamesCallsThatAClientCanMakeTooCostly(t *testing.T) {
 		each + "regex.match(input.tenant_policy.form, c.tool) }":                                        "",
 		each + "json.unmarshal(input.call.arguments.x).a == 1 }":                                        "",
 	} {
-		text := allowAll + rules + "\n"
+		text := policytest.AllowAll + rules + "\n"
 		var got []string
-		for _, w := range author.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), author.KnownNames{}) {
+		for _, w := range author.Lint(authored(policy.Operator, text), policytest.CompileLayer(t, policy.Operator, text), author.KnownNames{}) {
 			if w.About == "cost" {
 				got = append(got, w.String())
 			}
@@ -317,7 +318,7 @@ func TestServersAreAskedOnlyForRulesThatNameTools(t *testing.T) {
 		`deny[c.id] contains "no" if { some c in input.candidate_tools; c.id == "brave/search" }`: true,
 		`deny["brave/search"] contains "no"`:                                                      true,
 	} {
-		if got := author.NamesTools(layer(t, policy.Operator, allowAll+rules)); got != want {
+		if got := author.NamesTools(policytest.CompileLayer(t, policy.Operator, policytest.AllowAll+rules)); got != want {
 			t.Errorf("%s: %t, want %t", rules, got, want)
 		}
 	}
@@ -331,27 +332,27 @@ func TestTryWarnsOfALayerThatAlwaysAnswersTheSame(t *testing.T) {
 	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"no": "brave", "only": ["dear/x*"]}`), Tier: "pro"}
 	for rules, want := range map[string]string{
 		`allowed_tools contains "no/body"`: "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: nothing in allowed_tools allows it (denies-all)",
-		allowAll + `deny[c.id] contains "bad word" if { some c in input.candidate_tools; input.tenant_policy.no }`:                              "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: bad word (denies-all)",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm-"); c.class == "x"; c.trust == "y" }`: "policies: tenant acme: nothing that was tried is denied or has an obligation" + all + "; is a rule missing, or do the rules depend on something that was not tried? (allows-all)",
+		policytest.AllowAll + `deny[c.id] contains "bad word" if { some c in input.candidate_tools; input.tenant_policy.no }`:                              "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: bad word (denies-all)",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm-"); c.class == "x"; c.trust == "y" }`: "policies: tenant acme: nothing that was tried is denied or has an obligation" + all + "; is a rule missing, or do the rules depend on something that was not tried? (allows-all)",
 
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == input.tenant_policy.no }`:                     "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == "other" }`:                                    "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.id == "other/tool" }`:                                   "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.class == "dear" }`:                                      "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.phase == "call" }`:                                  "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.call.arguments.x == 1 }`:                            "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm") }`:                               "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.mode == "observe" }`:                                "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.user_tier == "" }`:                                  "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.user_tier == "pro" }`:                               "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; "readonly" in input.requirement.constraints }`:            "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == input.tenant_policy.no }`:          "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == "other" }`:                         "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.id == "other/tool" }`:                        "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.class == "dear" }`:                           "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.phase == "call" }`:                       "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.call.arguments.x == 1 }`:                 "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm") }`:                    "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.mode == "observe" }`:                     "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.user_tier == "" }`:                       "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.user_tier == "pro" }`:                    "",
+		policytest.AllowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; "readonly" in input.requirement.constraints }`: "",
 		`allowed_tools contains c.id if { some c in input.candidate_tools; startswith(c.id, trim_right(input.tenant_policy.only[0], "*")) }`: "",
-		allowAll + `deny[c.id] contains "often" if { some c in input.candidate_tools; c.server != "google" }
+		policytest.AllowAll + `deny[c.id] contains "often" if { some c in input.candidate_tools; c.server != "google" }
 deny[c.id] contains "an exception" if { some c in input.candidate_tools; c.server == "google" }`: "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: often (denies-all)",
-		allowAll + `obligations[c.id] contains {"type": "log", "level": "info"} if some c in input.candidate_tools`:                                    "",
+		policytest.AllowAll + `obligations[c.id] contains {"type": "log", "level": "info"} if some c in input.candidate_tools`:                         "",
 		`allowed_tools contains c.id if { some c in input.candidate_tools; some k in c.capabilities; "pii_safe" in k.constraints; k.verb == "write" }`: "",
 	} {
-		got := strings.Join(warningTexts(author.Try(t.Context(), engine, who, authored(policy.Operator, rules), layer(t, policy.Operator, rules), three)), "\n")
+		got := strings.Join(warningTexts(author.Try(t.Context(), policytest.Engine, who, authored(policy.Operator, rules), policytest.CompileLayer(t, policy.Operator, rules), policytest.Three)), "\n")
 		if got = madeUpCount.ReplaceAllString(got, "(N made-up"); got != want {
 			t.Errorf("%s\n%s\nwant\n%s", rules, got, want)
 		}
@@ -375,7 +376,7 @@ func TestSettingsThatNoRuleReadsAreFound(t *testing.T) {
 		if strings.Contains(rules, "some k") {
 			rules = `x if { some k in ["read"]; input.tenant_policy[k] }`
 		}
-		got, err := author.Unread([]byte(word), authored(policy.Operator, rules), authored(policy.Tenant, allowAll))
+		got, err := author.Unread([]byte(word), authored(policy.Operator, rules), authored(policy.Tenant, policytest.AllowAll))
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s: %v %v, want %s", rules, got, err, want)
 		}
@@ -383,7 +384,7 @@ func TestSettingsThatNoRuleReadsAreFound(t *testing.T) {
 }
 
 func TestAnEvaluationShowsTheValueOfEveryRule(t *testing.T) {
-	operator := layer(t, policy.Operator, allowAll+`
+	operator := policytest.CompileLayer(t, policy.Operator, policytest.AllowAll+`
 deny[c.id] contains "no" if {
 	some c in input.candidate_tools
 	c.server in closed
@@ -395,12 +396,12 @@ at := time.now_ns()
 broken if to_number(input.user_tier) == 1
 f(x) := x
 `)
-	tenant := layer(t, policy.Tenant, `allowed_tools contains "google/search"`+"\n"+`allowed_tools contains "gone/x"`)
+	tenant := policytest.CompileLayer(t, policy.Tenant, `allowed_tools contains "google/search"`+"\n"+`allowed_tools contains "gone/x"`)
 	input := map[string]any{
 		"now": "2026-11-23T10:30:00Z", "mode": "observe", "user_tier": "pro", "tenant_policy": map[string]any{"n": json.Number("1.0")},
 		"candidate_tools": []any{map[string]any{"id": "brave/search", "server": "brave"}, map[string]any{"id": "google/search", "server": "google"}},
 	}
-	got, err := author.Evaluate(t.Context(), engine, input, operator, tenant)
+	got, err := author.Evaluate(t.Context(), policytest.Engine, input, operator, tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +424,7 @@ f(x) := x
 }
 
 func TestAnInputIsCheckedAgainstItsSchema(t *testing.T) {
-	operator := layer(t, policy.Operator, allowAll)
+	operator := policytest.CompileLayer(t, policy.Operator, policytest.AllowAll)
 	for text, want := range map[string]string{
 		`{"now": "2026-11-23T10:30:00Z", "tenant_policy": {"any": [1, null]}, "call": {"arguments": {"x": 1}}}`: "",
 		`{}`:                           "input.now: want a time such as 2026-11-21T09:00:00Z",
@@ -450,7 +451,7 @@ func TestAnInputIsCheckedAgainstItsSchema(t *testing.T) {
 		if err := d.Decode(&input); err != nil {
 			t.Fatal(err)
 		}
-		_, err := author.Evaluate(t.Context(), engine, input, operator)
+		_, err := author.Evaluate(t.Context(), policytest.Engine, input, operator)
 		if got := ""; err != nil {
 			got = err.Error()
 			if got != want {

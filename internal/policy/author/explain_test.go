@@ -6,10 +6,11 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
+	"github.com/summit-switchboard/switchboard/test/policytest"
 )
 
 func TestADenialNamesItsRuleWithFileLineAndValues(t *testing.T) {
-	p := of(t, `{"no":["brave"]}`, `
+	p := policytest.NewPolicy(t, `{"no":["brave"]}`, `
 deny[c.id] contains reason if {
 	some c in input.candidate_tools
 	some server in input.tenant_policy.no
@@ -27,7 +28,7 @@ allowed_tools contains c.id if {
 	wanted := "google"
 	c.server == wanted
 }`)
-	got := author.Explain(t.Context(), p, ask(policy.PhaseSelect, "", three...))
+	got := author.Explain(t.Context(), p, policytest.NewQuestion(policy.PhaseSelect, "", policytest.Three...))
 	want := map[string]string{
 		"brave/search": `[{"layer":"operator","rule":"deny","file":"policies/test.rego","line":3,"reason":"not brave","values":{"server":"\"brave\""}},` +
 			`{"layer":"tenant","rule":"allowed_tools","file":"policies/test.rego","line":6,"failed":"c.server == wanted","values":{"wanted":"\"google\""}}]`,
@@ -35,7 +36,7 @@ allowed_tools contains c.id if {
 		"poster/post": `[{"layer":"operator","rule":"allowed_tools","file":"policies/test.rego","line":13,"failed":"verb in {\"search\"}","values":{"k":"{\"constraints\": [], \"resource\": \"internet\", \"source\": \"tool\", \"verb\": \"write\"}","verb":"\"write\""}},` +
 			`{"layer":"tenant","rule":"allowed_tools","file":"policies/test.rego","line":6,"failed":"c.server == wanted","values":{"wanted":"\"google\""}}]`,
 	}
-	for _, c := range three {
+	for _, c := range policytest.Three {
 		text, _ := json.Marshal(got[c.ID])
 		if string(text) != want[c.ID.String()] {
 			t.Errorf("%s:\n%s, want\n%s", c.ID, text, want[c.ID.String()])
