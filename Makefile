@@ -5,14 +5,15 @@
 #             ./test/served" and the like go to go test
 # make test-agents  runs agents of others against Switchboard, and installs
 #             them: a gigabyte from npm, then a minute
-# make bench  measures Switchboard against a plain proxy and a naive gateway,
-#             in some seven minutes; ARGS="-only small" and the like go to it
+# make bench  measures Switchboard against a tuned proxy, a lean relay and a naive
+#             gateway; ARGS="-only calls" and the like go to it
 # make chaos  prints what becomes of calls when servers fail: every fault, on
 #             every transport, as one table, in half a minute
 # make microbench  runs the benchmarks of the packages, each beside its baseline
+# make vet  does what go vet does, for Windows, macOS and FreeBSD
 # make vuln   looks for known vulnerabilities in the code that Switchboard calls
 
-.PHONY: check test test-agents chaos bench microbench lint fmt vuln
+.PHONY: check test test-agents chaos bench microbench lint vet fmt vuln
 
 check:
 	@scripts/check
@@ -37,6 +38,9 @@ vuln:
 
 lint:
 	@scripts/lint
+
+vet:
+	@go run ./test/vet windows darwin freebsd
 
 fmt:
 	@gofmt -w $$(git ls-files '*.go')

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,6 +21,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/join"
+	"github.com/summit-switchboard/switchboard/internal/serving"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -30,6 +33,8 @@ type taskTarget struct {
 	commonFlags
 	targetFlags
 	Task switchboard.TaskID `help:"The task. Without it, the tenant's default task." placeholder:"ID"`
+
+	row *serving.Neighbor `kong:"-"` // see runningURL
 }
 
 // targetFlags are the flags of commands that use a running Switchboard or start one.
@@ -39,15 +44,29 @@ type targetFlags struct {
 	Wait  time.Duration `help:"Wait at most TIME for servers that are still starting." placeholder:"TIME" default:"60s"`
 }
 
-// targetURL returns the URL of the running Switchboard, or "" to start one.
-func (a *targetFlags) targetURL(c *commonFlags) string {
-	if a.URL != "" || a.Alone || c.MCPConfig != "" {
-		return a.URL
+// findTarget finds the running Switchboard to use, and reports whether there is one. Otherwise the command starts one.
+func (t *taskTarget) findTarget() bool {
+	if t.URL == "" && !t.Alone && t.MCPConfig == "" {
+		if row, ok := t.findServing(t.Tenant); ok {
+			at := runningAt(row)
+			t.URL, t.row = at.URL, at.row
+		}
 	}
-	if at, ok := c.findServing(); ok && at.Tenant == c.Tenant {
-		return at.URL
+	return t.URL != ""
+}
+
+// client returns the HTTP client for requests to the target. It follows no redirect.
+func (t *taskTarget) client() *http.Client {
+	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if row := t.row; row != nil {
+		c.Transport = &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return join.Dial(row.Address, row.Token, join.Joiner{Purpose: join.Operate}, nil)
+			},
+		}
 	}
-	return ""
+	return c
 }
 
 // maxAnswer limits the size of one answer that a command reads.
@@ -64,7 +83,7 @@ type mcpClient struct {
 // folder data ("" stores nothing), and connect waits until it shows the tool. The caller must call
 // stop in the end.
 func (t *taskTarget) connect(ctx context.Context, io streams, log *slog.Logger, data, tool string) (*mcpClient, error) {
-	if t.URL = t.targetURL(&t.commonFlags); t.URL != "" {
+	if t.findTarget() {
 		return t.connectHTTP()
 	}
 	a, err := t.startApp(ctx, log, app.Options{Data: data})
@@ -160,7 +179,7 @@ func (t *taskTarget) connectHTTP() (*mcpClient, error) {
 			if name != "" {
 				req.Header.Set(wire.HeaderName, wire.EncodeHeader(name))
 			}
-			body, err := fetchAnswer(req)
+			body, err := t.fetchAnswer(req)
 			if err != nil {
 				return nil, err
 			}
@@ -170,12 +189,11 @@ func (t *taskTarget) connectHTTP() (*mcpClient, error) {
 }
 
 // fetchAnswer sends req with the key and returns the JSON-RPC answer.
-func fetchAnswer(req *http.Request) ([]byte, error) {
+func (t *taskTarget) fetchAnswer(req *http.Request) ([]byte, error) {
 	if key := os.Getenv(keyVariable); key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
-	c := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := c.Do(req)
+	resp, err := t.client().Do(req)
 	if err != nil {
 		return nil, unreachableError{noAnswerError(req.URL, err)}
 	}

@@ -10,18 +10,44 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/tenants"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
-// docs/policies.md shows files and commands in order. The test writes the files one after the other and
-// compares the output of each command with the page. UPDATE=1 writes the output into the page.
-func TestTheCommandsOnThePolicyPagePrintWhatItShows(t *testing.T) {
-	const name = "../../docs/policies.md"
+// These pages show files and commands in order. The test writes the files one after the other, in a folder that is also
+// the home of its user, and compares the output of each command with the page. UPDATE=1 writes the output into the page.
+func TestTheCommandsOnAPagePrintWhatItShows(t *testing.T) {
+	for page, commands := range map[string]int{"policies": 5, "servers": 5, "connect": 4, "doctor": 1} {
+		t.Run(page, func(t *testing.T) { runPage(t, "../../docs/"+page+".md", commands) })
+	}
+}
+
+// The README says how much less the client on the page about connect reads.
+func TestTheREADMENamesTheSavingThatThePageShows(t *testing.T) {
+	page, err1 := os.ReadFile("../../docs/connect.md")
+	readme, err2 := os.ReadFile("../../README.md")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	saving := regexp.MustCompile(`reads\s(\d+ % less)`)
+	want := saving.FindSubmatch(page)
+	if got := saving.FindSubmatch(readme); want == nil || got == nil || string(got[1]) != string(want[1]) {
+		t.Errorf("the README says %q, and docs/connect.md shows %q", got, want)
+	}
+}
+
+// runPage runs the commands of a page, which are at least least.
+func runPage(t *testing.T, name string, least int) {
 	page, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	address, err := scratch.Addr() // in the place of the address on the page, which may be taken here
+	if err != nil {
+		t.Fatal(err)
+	}
 	commands := 0
 	block := regexp.MustCompile("(?ms)^```(\\w+) ?(.*?)\n(.*?)^```$")
 	was := string(page)
@@ -37,23 +63,24 @@ func TestTheCommandsOnThePolicyPagePrintWhatItShows(t *testing.T) {
 			}
 			cmd := exec.CommandContext(t.Context(), "switchboard", args[2:]...)
 			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME=", homeVariable+"=", "PATH="+filepath.Dir(cmd.Path))
 			out, err := cmd.CombinedOutput()
 			if err != nil && !errors.As(err, new(*exec.ExitError)) {
 				t.Fatal(err)
 			}
-			return "```console\n" + line + "\n" + string(out) + "```"
+			return "```console\n" + line + "\n" + strings.NewReplacer(dir, "/home/ann", address, config.DefaultListen).Replace(string(out)) + "```"
 		case b[2] != "":
 			file := filepath.Join(dir, filepath.FromSlash(b[2]))
 			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(file, []byte(b[3]), 0o644); err != nil {
+			if err := os.WriteFile(file, []byte(strings.ReplaceAll(b[3], config.DefaultListen, address)), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
 		return text
 	})
-	if commands < 5 {
+	if commands < least {
 		t.Errorf("only %d commands were found", commands)
 	}
 	if os.Getenv("UPDATE") != "" {
@@ -71,13 +98,14 @@ func TestTheExampleTenantsPoliciesPassTheirTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	useOwnHome(t)
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "tenants", "example"), example); err != nil {
 		t.Fatal(err)
 	}
-	config := strings.NewReplacer("SELF", "switchboard", "NIMBUS", "http://127.0.0.1:9/mcp", "CODE", dir).Replace(demoConfig)
-	config += "start_deadline: 2s\n" // nimbus does not run in this test
-	if err := os.WriteFile(filepath.Join(dir, "switchboard.yaml"), []byte(config), 0o600); err != nil {
+	text := strings.NewReplacer("SELF", "switchboard", "NIMBUS", "http://127.0.0.1:9/mcp", "CODE", dir).Replace(demoConfig)
+	text += "start_deadline: 2s\n" // nimbus does not run in this test
+	if err := os.WriteFile(filepath.Join(dir, "switchboard.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for command, want := range map[string]string{

@@ -60,7 +60,7 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 // fetchExplanation returns the explanation of the task's decision.
 func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask admin.ExplainQuery, log *slog.Logger) (*admin.Explanation, error) {
 	ask.Task = t.Task
-	if t.URL = t.targetURL(&t.commonFlags); t.URL == "" {
+	if !t.findTarget() {
 		a, err := t.startApp(ctx, log, app.Options{})
 		if err != nil {
 			return nil, err
@@ -104,12 +104,12 @@ func (t *taskTarget) fetchInto(ctx context.Context, path string, v any) error {
 	if err != nil {
 		return usageError{err}
 	}
-	return readAnswer(req, v)
+	return t.readAnswer(req, v)
 }
 
 // readAnswer sends req and decodes the answer into v. It returns an error document as an error.
-func readAnswer(req *http.Request, v any) error {
-	body, err := fetchAnswer(req)
+func (t *taskTarget) readAnswer(req *http.Request, v any) error {
+	body, err := t.fetchAnswer(req)
 	if err != nil {
 		return err
 	}
@@ -215,6 +215,13 @@ func writeExplanation(w io.Writer, x *admin.Explanation) {
 	}
 	if x.Why != "" {
 		fmt.Fprintf(w, "\n%s\n", x.Why)
+	}
+	if x.Unlabelled > 0 {
+		verb := "have"
+		if x.Unlabelled == 1 {
+			verb = "has"
+		}
+		fmt.Fprintf(w, "%s %s no labels: switchboard annotate --all\n", count(x.Unlabelled, "tool"), verb)
 	}
 	fmt.Fprintf(w, "\ndecision %s\n", x.Digest)
 }

@@ -17,7 +17,7 @@ type keyCmd struct {
 
 type keyNewCmd struct {
 	outputFlags
-	Config string               `help:"The configuration that names the tenants." placeholder:"FILE" default:"switchboard.yaml"`
+	Config string               `help:"The configuration that names the tenants." placeholder:"FILE" default:"${config}"`
 	Tenant switchboard.TenantID `help:"The tenant that the key belongs to." default:"default"`
 	ID     string               `arg:"" help:"Who will use it: names the principal in decisions and logs."`
 	Tasks  []switchboard.TaskID `name:"task" help:"A task that the key may bind; may be given more than once. Without it, only the default task."`

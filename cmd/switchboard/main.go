@@ -6,14 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/summit-switchboard/switchboard/internal/heap/early"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -32,36 +32,56 @@ func main() {
 	os.Exit(code)
 }
 
-// cli is the command line. Each command is a type in a file of its own.
+// cli is the command line. Each command is a type in a file of its own, and has examples in examples.go. The groups
+// and their order are those of the help.
 type cli struct {
 	Verbose bool `help:"Log everything, including details for finding errors." short:"v"`
 
-	Serve    serveCmd    `cmd:"" help:"Serve MCP over HTTP."`
-	Stdio    stdioCmd    `cmd:"" help:"Serve MCP on stdin and stdout, for a client that starts its servers itself."`
-	Demo     demoCmd     `cmd:"" help:"Show what Switchboard does, with sample servers of its own. Needs nothing installed."`
-	Tasks    tasksCmd    `cmd:"" help:"List the tasks of a tenant, and what each of them needs."`
-	Tools    toolsCmd    `cmd:"" help:"List the tools that a task gets, and which server's tool each one is."`
-	Search   searchCmd   `cmd:"" help:"Find tools by words, among all that are configured."`
-	Call     callCmd     `cmd:"" help:"Call one tool of a task and print its result."`
-	Explain  explainCmd  `cmd:"" help:"Say why each tool of a task was selected, and why the others were not."`
-	Status   statusCmd   `cmd:"" help:"Print the state of a running Switchboard and its servers."`
-	Ready    readyCmd    `cmd:"" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
-	Server   serverCmd   `cmd:"" help:"List the servers of a running Switchboard; disable, enable or restart one."`
-	Validate validateCmd `cmd:"" help:"Check the configuration and print all its faults."`
-	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of a kind of configuration file, for editors."`
-	Policy   policyCmd   `cmd:"" help:"Test, check, try out and compare policies."`
-	Store    storeCmd    `cmd:"" help:"Check, export and import the store."`
-	Receipts receiptsCmd `cmd:"" help:"List, show, check and export receipts."`
-	Import   importCmd   `cmd:"" help:"Turn a client's mcpServers JSON into a switchboard.yaml."`
-	Key      keyCmd      `cmd:"" help:"Make API keys."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
-	Sample   sampleCmd   `cmd:"" hidden:"" help:"Run one of the sample servers that the demo uses."`
-	Guard    guardCmd    `cmd:"" hidden:"" help:"Run a server's program, and end all its processes once it or Switchboard has ended. Switchboard starts this itself."`
+	ShowVersion versionFlag `name:"version" help:"Print the version, and end."`
+
+	Demo       demoCmd       `cmd:"" group:"desk" help:"Show what Switchboard does, with sample servers of its own. Needs nothing installed."`
+	Connect    connectCmd    `cmd:"" group:"desk" help:"Put Switchboard into a client, in the place of the client's servers. Without a client: list what each would get."`
+	Disconnect disconnectCmd `cmd:"" group:"desk" help:"Take Switchboard out of a client, and put the client's servers back."`
+	Doctor     doctorCmd     `cmd:"" group:"desk" help:"Find what is wrong, and what to do about it: programs, files, ports, the store, each server, each client."`
+	Import     importCmd     `cmd:"" group:"desk" help:"Turn a client's mcpServers JSON into a switchboard.yaml."`
+
+	Serve    serveCmd    `cmd:"" group:"serve" help:"Serve MCP over HTTP."`
+	Stdio    stdioCmd    `cmd:"" group:"serve" help:"Serve MCP on stdin and stdout, for a client that starts its servers itself."`
+	Validate validateCmd `cmd:"" group:"serve" help:"Check the configuration and print all its faults."`
+
+	Tasks    tasksCmd    `cmd:"" group:"decide" help:"List the tasks of a tenant, and what each of them needs."`
+	Tools    toolsCmd    `cmd:"" group:"decide" help:"List the tools that a task gets, and which server's tool each one is."`
+	Search   searchCmd   `cmd:"" group:"decide" help:"Find tools by words, among all that are configured."`
+	Call     callCmd     `cmd:"" group:"decide" help:"Call one tool of a task and print its result."`
+	Explain  explainCmd  `cmd:"" group:"decide" help:"Say why each tool of a task was selected, and why the others were not."`
+	Annotate annotateCmd `cmd:"" group:"decide" help:"Suggest labels for tools that have none, and accept suggestions."`
+
+	Policy policyCmd `cmd:"" group:"policies" help:"Test, check, try out and compare policies."`
+
+	Status statusCmd `cmd:"" group:"operate" help:"Print the state of a running Switchboard and its servers."`
+	Ready  readyCmd  `cmd:"" group:"operate" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
+	Server serverCmd `cmd:"" group:"operate" help:"List the servers of a running Switchboard; disable, enable or restart one."`
+	Logs   logsCmd   `cmd:"" group:"operate" help:"Show what Switchboard has logged, and what servers have written to stderr."`
+	Key    keyCmd    `cmd:"" group:"operate" help:"Make API keys."`
+
+	Store    storeCmd    `cmd:"" group:"store" help:"Check, export and import the store."`
+	Receipts receiptsCmd `cmd:"" group:"store" help:"List, show, check and export receipts."`
+
+	Help       helpCmd       `cmd:"" group:"reference" help:"Print what an error code means and what to do, or the help of a command."`
+	Docs       docsCmd       `cmd:"" group:"reference" help:"List the documents, or print one."`
+	Completion completionCmd `cmd:"" group:"reference" help:"Print a script that completes commands and their values in your shell."`
+	Schema     schemaCmd     `cmd:"" group:"reference" help:"Print the JSON Schema of a kind of configuration file, for editors."`
+	Version    versionCmd    `cmd:"" group:"reference" help:"Print the version, the commit and its date."`
+
+	Complete completeCmd `cmd:"" group:"reference" hidden:"" help:"Print what the last word of a command line may become. The script of completion calls this."`
+	Shared   sharedCmd   `cmd:"" group:"reference" hidden:"" help:"Serve the clients on stdio that share this folder. \"stdio\" starts this itself."`
+	Sample   sampleCmd   `cmd:"" group:"reference" hidden:"" help:"Run one of the sample servers that the demo uses."`
+	Guard    guardCmd    `cmd:"" group:"reference" hidden:"" help:"Run a server's program, and end all its processes once it or Switchboard has ended. Switchboard starts this itself."`
 }
 
 // commonFlags are the flags of every command that makes a decision.
 type commonFlags struct {
-	Config    string               `help:"Read the configuration from FILE." placeholder:"FILE" default:"switchboard.yaml"`
+	Config    string               `help:"Read the configuration from FILE. Without it: switchboard.yaml in this folder, else the user's own, in $SWITCHBOARD_HOME or the folder of the user's settings." placeholder:"FILE" default:"${config}"`
 	MCPConfig string               `name:"mcp-config" help:"Use the mcpServers JSON of a client instead: every tool of every server." placeholder:"FILE"`
 	Data      string               `help:"Write Switchboard's own data to DIR: its store, unless the configuration names another, and the key of receipts. Without it, .switchboard beside the configuration; with --mcp-config, nothing is written." placeholder:"DIR"`
 	Tenant    switchboard.TenantID `help:"The tenant that keyless callers belong to." default:"default"`
@@ -72,16 +92,25 @@ type outputFlags struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// run is main without the process. It returns the exit code.
-func run(ctx context.Context, args []string, io streams) int {
-	var c cli
-	parser, err := kong.New(&c,
-		kong.Name("switchboard"),
+// newParser returns the parser of the command line, which writes into c. Its exits are panics with a helpExit.
+func newParser(c *cli, io streams) (*kong.Kong, error) {
+	return kong.New(c,
+		kong.Name(name),
 		kong.Description("One MCP endpoint in front of many MCP servers."),
+		kong.Vars{"config": defaultConfig()},
+		kong.ExplicitGroups(commandGroups),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: io.helpWidth()}),
+		kong.PostBuild(addExamples),
 		kong.UsageOnError(),
 		kong.Writers(io.out, io.err),
 		kong.Exit(func(code int) { panic(helpExit(code)) }),
 	)
+}
+
+// run is main without the process. It returns the exit code.
+func run(ctx context.Context, args []string, io streams) int {
+	var c cli
+	parser, err := newParser(&c, io)
 	if err != nil {
 		fmt.Fprintln(io.err, "switchboard:", err)
 		return exitUsage
@@ -94,16 +123,13 @@ func run(ctx context.Context, args []string, io streams) int {
 		if err != nil {
 			return usageError{err}
 		}
-		level := slog.LevelWarn // a command that ends by itself prints only its answer and warnings
-		switch k.Command() {
-		case "serve", "stdio":
-			level = slog.LevelInfo
-		}
-		if c.Verbose {
-			level = slog.LevelDebug
-		}
 		k.BindTo(ctx, (*context.Context)(nil))
-		return k.Run(io, slog.New(slog.NewTextHandler(io.err, &slog.HandlerOptions{Level: level})))
+		if !strings.HasPrefix(k.Command(), "complete ") { // it ends before the collector is needed
+			early.End()
+		}
+		log, closeLog := newLog(k.Command(), c.Verbose, io.err)
+		defer closeLog()
+		return k.Run(io, log)
 	}, io.err)
 }
 
@@ -152,6 +178,7 @@ func exitCode(f func() error, stderr io.Writer) (code int) {
 	case errors.As(err, new(unreachableError)):
 		return exitUnreachable
 	case errors.As(err, &refused):
+		fmt.Fprintf(stderr, "switchboard help %s says more\n", refused.Code)
 		if refused.Code == switchboard.CodeServerUnreachable {
 			return exitUnreachable
 		}
@@ -159,23 +186,4 @@ func exitCode(f func() error, stderr io.Writer) (code int) {
 	default:
 		return exitUsage
 	}
-}
-
-// name is the name that Switchboard reports to clients and servers.
-const name = "switchboard"
-
-// version returns the module's version, or "devel".
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
-}
-
-type versionCmd struct{}
-
-// Run prints the version.
-func (versionCmd) Run(io streams) error {
-	_, err := fmt.Fprintln(io.out, name, version())
-	return err
 }

@@ -2,37 +2,69 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/summit-switchboard/switchboard/test/programs"
 )
 
 func TestMain(m *testing.M) {
-	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
-		panic(err)
+	testscript.Main(tests{m}, map[string]func(){"switchboard": start, "write-receipts": writeReceipts, "plain-server": servePlain})
+}
+
+type tests struct{ m *testing.M }
+
+// Run runs the tests, and removes the programs that were built for them.
+func (t tests) Run() int { return programs.Run(t.m) }
+
+// guardEnv names the program that start has guard servers.
+const guardEnv = "SWITCHBOARD_TEST_GUARD"
+
+// start is main. Guards have no race detector, with which each takes a tenth of a second to start.
+func start() {
+	if guard := os.Getenv(guardEnv); guard != "" {
+		os.Args[0] = guard
 	}
-	testscript.Main(m, map[string]func(){"switchboard": main, "write-receipts": writeReceipts})
+	main()
+}
+
+// setUp gives a script a home of its own. With that of testscript, /no-home, commands would write there if root runs the tests, and
+// the next script would find a configuration in its home and serve it.
+func setUp(env *testscript.Env) error {
+	env.Setenv("HOME", filepath.Join(env.WorkDir, ".home"))
+	return setRaceOptions(env)
 }
 
 // setRaceOptions passes GORACE on: without it, each command built with the race detector sleeps a second
-// before it exits.
+// before it exits. It also passes GOGC on.
 func setRaceOptions(env *testscript.Env) error {
 	env.Setenv("GORACE", os.Getenv("GORACE"))
-	return nil
+	if limit := os.Getenv("GOGC"); limit != "" {
+		env.Setenv("GOGC", limit)
+	}
+	if !programs.HasRace() {
+		return nil
+	}
+	guard, err := programs.Plain()
+	env.Setenv(guardEnv, guard)
+	return err
 }
 
 // Each script shows one use of the command line.
 func TestScript(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE") != "", Setup: setRaceOptions})
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE") != "", Setup: setUp})
 }
 
 func TestTheDemoRunsWithinTenSeconds(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/demo",
-		Setup:               setRaceOptions,
+		Setup:               setUp,
 		RequireExplicitExec: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			// within fails if more than the given time has passed since the last mark.
@@ -48,8 +80,36 @@ func TestTheDemoRunsWithinTenSeconds(t *testing.T) {
 					ts.Fatalf("it took %v", took)
 				}
 			},
+			// readme fails if the README does not show what stands between two texts in the output. UPDATE=1 writes it there.
+			"readme": func(ts *testscript.TestScript, _ bool, args []string) {
+				_, rest, _ := strings.Cut(ts.ReadFile("stdout"), args[0])
+				shown, _, ok := strings.Cut(rest, args[1])
+				if !ok {
+					ts.Fatalf("the output has nothing between %q and %q", args[0], args[1])
+				}
+				ts.Check(checkBlock("../../README.md", "```text\n", args[0]+strings.TrimRight(shown, "\n")+"\n"))
+			},
 		},
 	})
+}
+
+// checkBlock compares the block that begins with from in a page, or writes it with UPDATE=1.
+func checkBlock(file, from, want string) error {
+	page, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, _ := strings.Cut(string(page), from)
+	shown, after, ok := strings.Cut(rest, "```\n")
+	switch {
+	case !ok:
+		return fmt.Errorf("%s has no block %q", file, from)
+	case shown == want:
+		return nil
+	case os.Getenv("UPDATE") == "":
+		return fmt.Errorf("%s shows another output; run this with UPDATE=1. It would be\n%s", file, want)
+	}
+	return os.WriteFile(file, []byte(before+from+want+"```\n"+after), 0o644)
 }
 
 func TestAnUnknownCommandIsAUsageError(t *testing.T) {
@@ -57,4 +117,13 @@ func TestAnUnknownCommandIsAUsageError(t *testing.T) {
 	if code := run(context.Background(), []string{"sevre"}, streams{strings.NewReader(""), &out, &errs, &out}); code != exitUsage {
 		t.Errorf("exit %d: %s", code, errs.String())
 	}
+}
+
+// useOwnHome gives the test, and the programs that it starts, a home of its own, without a configuration.
+func useOwnHome(t testing.TB) (home string) {
+	home = t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	t.Setenv(homeVariable, "")
+	return home
 }

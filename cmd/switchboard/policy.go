@@ -90,9 +90,9 @@ func (p *policyTestCmd) readSources(ctx context.Context, log *slog.Logger) ([]*a
 		return policysource.At(p.Paths)
 	}
 	if _, err := os.Stat(p.Config); os.IsNotExist(err) && p.MCPConfig == "" {
-		return nil, fmt.Errorf(`there is no %s here. Test policies in one of these ways:
+		return nil, fmt.Errorf(`there is no %s. Test policies in one of these ways:
   switchboard policy test PATH...          tests the policies in files and folders; . is this folder
-  switchboard policy test --config FILE    tests the policies of a configuration that stands elsewhere`, p.Config)
+  switchboard policy test --config FILE    tests the policies of a configuration that stands elsewhere`, absentText(p.Config))
 	}
 	c, err := p.loadWithoutFaults(ctx, log)
 	if err != nil {

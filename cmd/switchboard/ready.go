@@ -18,7 +18,8 @@ const readyTimeout = 2 * time.Second
 
 // Run requests /readyz, which needs no key. It serves health checks in images without another program.
 func (r *readyCmd) Run(ctx context.Context, out streams) error {
-	base, err := r.asTarget().baseURL()
+	t := r.asTarget()
+	base, err := t.baseURL()
 	if err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func (r *readyCmd) Run(ctx context.Context, out streams) error {
 	if err != nil {
 		return usageError{err}
 	}
-	resp, err := http.DefaultTransport.RoundTrip(req) // follows no redirect
+	resp, err := t.client().Do(req)
 	if err != nil {
 		return unreachableError{err}
 	}

@@ -61,7 +61,7 @@ func (s *searchCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 
 func (s *searchCmd) findTools(ctx context.Context, io streams, query string, log *slog.Logger) (*admin.SearchResult, error) {
 	t := taskTarget{commonFlags: s.commonFlags, targetFlags: s.targetFlags}
-	if t.URL = t.targetURL(&t.commonFlags); t.URL == "" {
+	if !t.findTarget() {
 		a, err := t.startApp(ctx, log, app.Options{})
 		if err != nil {
 			return nil, err

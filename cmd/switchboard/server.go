@@ -4,19 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/http"
 	"net/url"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
-	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 type serverCmd struct {
+	Add     serverAddCmd     `cmd:"" help:"Add a server to the configuration. A running Switchboard takes it by itself."`
+	Remove  serverRemoveCmd  `cmd:"" help:"Remove servers from the configuration, with the secrets that commands wrote for them."`
 	List    serverListCmd    `cmd:"" help:"List the servers and their states."`
 	Disable serverDisableCmd `cmd:"" help:"Disable a server: calls in flight finish, new calls go to other servers or are refused. This lasts until the server is enabled, for all replicas and across restarts."`
 	Enable  serverEnableCmd  `cmd:"" help:"Enable a disabled server."`
@@ -32,13 +30,14 @@ type serverFlags struct {
 // locationFlags say where a running Switchboard is.
 type locationFlags struct {
 	URL    string `name:"url" env:"SWITCHBOARD_URL" help:"Use the Switchboard at URL. Without it: the one that serves from this folder, else the address in the configuration." placeholder:"URL"`
-	Config string `help:"The configuration that it serves." placeholder:"FILE" default:"switchboard.yaml"`
+	Config string `help:"The configuration that it serves." placeholder:"FILE" default:"${config}"`
 	Data   string `help:"Its data folder, unless that is .switchboard beside the configuration." placeholder:"DIR"`
 }
 
 // asTarget returns the running Switchboard as a target.
 func (w *locationFlags) asTarget() *taskTarget {
-	return &taskTarget{targetFlags: targetFlags{URL: (&commonFlags{Config: w.Config, Data: w.Data}).servingURL(w.URL)}}
+	at := (&commonFlags{Config: w.Config, Data: w.Data}).findAny(w.URL)
+	return &taskTarget{targetFlags: targetFlags{URL: at.URL}, row: at.row}
 }
 
 type serverListCmd struct{ serverFlags }
@@ -92,7 +91,8 @@ func (s *serverFlags) operateServer(ctx context.Context, io streams, id switchbo
 	if err := switchboard.CheckID(string(id)); err != nil {
 		return usageError{err}
 	}
-	base, err := s.asTarget().baseURL()
+	t := s.asTarget()
+	base, err := t.baseURL()
 	if err != nil {
 		return err
 	}
@@ -105,15 +105,8 @@ func (s *serverFlags) operateServer(ctx context.Context, io streams, id switchbo
 		return usageError{err}
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if host := net.ParseIP(req.URL.Hostname()); host.IsLoopback() || req.URL.Hostname() == "localhost" { // no other machine receives the token
-		token, err := identity.ReadOperator((&commonFlags{Config: s.Config, Data: s.Data}).dataDir())
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		req.Header.Set(identity.OperatorHeader, token.Reveal())
-	}
 	var done admin.OperationResult
-	if err := readAnswer(req, &done); err != nil {
+	if err := t.readAnswer(req, &done); err != nil {
 		return err
 	}
 	if s.JSON {

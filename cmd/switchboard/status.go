@@ -172,6 +172,14 @@ func writeStatus(io streams, st *admin.StatusReport) {
 	for _, w := range st.Warnings {
 		fmt.Fprintln(io.out, "warning:", printable(w, 400))
 	}
+	if y := st.System; y != nil && !y.Tested {
+		fmt.Fprintf(io.out, "system: %s, on which the tests of Switchboard have never been run (switchboard docs platforms)\n", y.Name)
+	}
+	if y := st.System; y != nil {
+		for _, l := range y.Lacks {
+			fmt.Fprintf(io.out, "missing here: %s: %s\n", l.Feature, l.Effect)
+		}
+	}
 	if r := st.Records; r != nil {
 		if why := r.Fault(); why != "" {
 			fmt.Fprintf(io.out, "\nReceipts of node %s cannot be written as they should: %s\n", r.Receipts.Node, why)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/ownfile"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -26,7 +27,7 @@ type storeCmd struct {
 
 // storeFlags name the store that a command uses.
 type storeFlags struct {
-	Config string `help:"The configuration that names the store." placeholder:"FILE" default:"switchboard.yaml"`
+	Config string `help:"The configuration that names the store." placeholder:"FILE" default:"${config}"`
 	Data   string `help:"The folder of the store, if the configuration names no store; by default .switchboard beside the configuration." placeholder:"DIR"`
 	Store  string `help:"The store itself: file:PATH, or the URL of a Redis. No configuration is read." placeholder:"URL"`
 }
@@ -176,7 +177,7 @@ func (c *storeExportCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 		return store.Export(ctx, s, io.raw)
 	}
 	dir, name := filepath.Split(c.File)
-	file, err := os.CreateTemp(cmp.Or(dir, "."), name+".new-*") // readable only by its owner
+	file, err := ownfile.CreateTemp(cmp.Or(dir, "."), name+".new-*")
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/term"
+
 	"github.com/summit-switchboard/switchboard/internal/scan"
 )
 
@@ -25,6 +27,41 @@ type streams struct {
 
 func newStreams(in io.Reader, out, err *os.File) streams {
 	return streams{in: in, out: escapeForTerminal(out), err: escapeForTerminal(err), raw: out}
+}
+
+// isTerminal says whether out is a terminal.
+func (s streams) isTerminal() bool {
+	_, ok := s.out.(escaper)
+	return ok
+}
+
+// defaultWidth is the width of a terminal that does not say it.
+const defaultWidth = 80
+
+// width returns the width of the terminal in characters.
+func (s streams) width() int {
+	if f, ok := s.raw.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
+			return columns
+		}
+	}
+	return defaultWidth
+}
+
+// leastHelpWidth is the width below which the columns of a help have no room for words.
+const leastHelpWidth = 40
+
+// helpWidth returns the most characters of a line of help; 0 if out is no terminal and sets no bound.
+func (s streams) helpWidth() int {
+	if !s.isTerminal() {
+		return 0
+	}
+	return max(s.width(), leastHelpWidth)
+}
+
+// hasColor says whether out shows colours: it is a terminal that can, and the user wants them (https://no-color.org).
+func (s streams) hasColor() bool {
+	return s.isTerminal() && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // escapeForTerminal returns f. If f is a terminal, control characters are escaped.

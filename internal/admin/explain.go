@@ -50,6 +50,10 @@ type Explanation struct {
 	// change the decision.
 	Starting []switchboard.ServerID `json:"starting,omitempty"`
 
+	// Unlabelled is the number of tools that the tenant may use and that no requirement finds, because they have no
+	// capability. It is counted for the operator, if a requirement has found no tool with its labels.
+	Unlabelled int `json:"unlabelled_tools,omitempty"`
+
 	// Whole are the servers that also offer resources or prompts to the client.
 	Whole []switchboard.ServerID `json:"whole,omitempty"`
 
@@ -192,6 +196,9 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 			x.Requirements = append(x.Requirements, explainOutcome(st.State, ctx, d, &d.Outcomes[i]))
 		}
 		x.Faults = taskFaults(st.State, p.Tenant, d.Task)
+		if slices.ContainsFunc(d.Outcomes, lacksLabel) {
+			x.Unlabelled = countUnlabelled(st.Tenants[p.Tenant])
+		}
 	}
 	if err := d.Err(); err != nil {
 		if !errors.As(err, &x.Refused) {
@@ -248,6 +255,21 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 		}
 	}
 	return x, nil
+}
+
+// lacksLabel reports whether no tool has the capability that the requirement needs, or none with its constraints.
+func lacksLabel(o decide.RequirementOutcome) bool {
+	return o.Unmet != nil && !o.Requirement.ByName() && (o.Unmet.Stage == decide.StageFilter || o.Unmet.Stage == matcher.StagePrune)
+}
+
+// countUnlabelled returns the number of the tenant's tools without a capability.
+func countUnlabelled(t *bind.Tenant) (n int) {
+	for _, tool := range t.View.Named("*/*") {
+		if len(tool.Capabilities) == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // ailingServers returns the health of the decision's servers that are not simply healthy, reduced

@@ -54,8 +54,7 @@ var operations = map[string]func(a *Actions, by switchboard.Principal, id switch
 	"restart": (*Actions).restartServer,
 }
 
-// Operate performs an action of the local principal, who must present the token of operators,
-// and logs it.
+// Operate performs an action of the local principal, in a request of the operator, and logs it.
 func (a *Actions) Operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
 	if by.Auth != switchboard.AuthLocal {
 		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator, on the machine of Switchboard and while no key exists, may do that to a server")

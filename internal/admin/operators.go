@@ -24,6 +24,8 @@ func (o *Operators) Read(path string) func(context.Context, switchboard.Principa
 		return o.InspectExplain
 	case "/v1/search":
 		return o.InspectSearch
+	case "/v1/tools":
+		return o.InspectOffered
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/platform"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
@@ -23,8 +25,8 @@ import (
 
 // A StatusReport is the status of Switchboard.
 type StatusReport struct {
-	Version string         `json:"version"`
-	PID     int            `json:"pid,omitzero"` // only for the operator
+	Version string `json:"version"`
+	ProcessReport
 	Started time.Time      `json:"started"`
 	Loaded  time.Time      `json:"configuration_loaded"`
 	Refused *RefusedReload `json:"configuration_refused,omitempty"`
@@ -54,6 +56,19 @@ type StatusReport struct {
 	Policies []PolicyStatus `json:"policies"`
 	Servers  []ServerStatus `json:"servers"`
 	Tasks    []TaskStatus   `json:"tasks"`
+}
+
+// A ProcessReport describes the process of Switchboard; only for the operator.
+type ProcessReport struct {
+	PID    int           `json:"pid,omitzero"`
+	System *SystemStatus `json:"system,omitempty"`
+}
+
+// SystemStatus says what is missing on the system; see docs/platforms.md.
+type SystemStatus struct {
+	Name   string          `json:"name"`   // such as linux/amd64
+	Tested bool            `json:"tested"` // the tests of Switchboard are run on it
+	Lacks  []platform.Lack `json:"lacks,omitempty"`
 }
 
 // A ReplicaReport names the replicas that share the store, each by the name that it got at its start.
@@ -128,7 +143,7 @@ const othersTimeout = 500 * time.Millisecond
 // for the operator.
 func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 	st := r.o.Configuration()
-	s := StatusReport{Version: r.o.Version, PID: os.Getpid(), Started: r.o.Started, Loaded: st.Loaded, Digest: st.Digest, Policies: policyStatuses(&st, id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
+	s := StatusReport{Version: r.o.Version, ProcessReport: ProcessReport{PID: os.Getpid()}, Started: r.o.Started, Loaded: st.Loaded, Digest: st.Digest, Policies: policyStatuses(&st, id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
 	if id == "" {
 		for _, w := range st.Config.Warnings {
@@ -137,6 +152,7 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 		if !identity.KnowsPeers && st.Ring.Keyless() && r.o.Listens {
 			s.Warnings = append(s.Warnings, "no key exists, and this system does not say which user a connection of this machine belongs to: every local user can call; make a key with \"switchboard key new\"")
 		}
+		s.System = &SystemStatus{Name: runtime.GOOS + "/" + runtime.GOARCH, Tested: platform.IsTested(runtime.GOOS), Lacks: platform.Lacks(runtime.GOOS)}
 		s.Records = r.recordStatus()
 		kept := r.o.Store.Status()
 		s.Store = &kept
@@ -250,7 +266,7 @@ func (r *Reader) statusFor(p switchboard.Principal) StatusReport {
 		}
 	}
 	if p.Auth != switchboard.AuthLocal {
-		s.PID, s.Catalog.Faults = 0, nil
+		s.ProcessReport, s.Catalog.Faults = ProcessReport{}, nil
 		for i := range s.Faulty {
 			s.Faulty[i].Faults = nil
 		}

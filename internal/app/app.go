@@ -34,8 +34,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/heap"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/idleconn"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
@@ -82,6 +84,13 @@ type Options struct {
 	// WholeResults gives clients results of any length in full.
 	WholeResults bool
 
+	// Configured is called with each configuration that counts from then on: at the start before anything else is
+	// started, and after each reload. nil means no call.
+	Configured func(*config.Config)
+
+	// KeepStderr keeps a line of a server's stderr; see upstream.Options.
+	KeepStderr func(id switchboard.ServerID, line string, leftOut int)
+
 	Log     *slog.Logger
 	Name    string
 	Version string
@@ -110,7 +119,8 @@ type App struct {
 
 	files    *watch.Files
 	listener net.Listener // nil if nothing is served over HTTP
-	memory   memoryFreer
+	operator identity.Operator
+	memory   *heap.Freer
 
 	// building is held while a new state is built and swapped in, so that a reload and a change of a
 	// server's offer happen one after the other.
@@ -157,7 +167,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		o.Tenant = DefaultTenant
 	}
 	started := time.Now()
-	a := &App{options: o, log: o.Log, ready: make(chan struct{}), keysChanged: make(chan struct{}, 1)}
+	a := &App{options: o, log: o.Log, ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), memory: heap.NewFreer(heap.Free)}
 	a.engine = policy.NewEngine(0, 0)
 	a.files = watch.NewFiles(o.Log)
 	r, err := a.loadConfig(ctx, nil)
@@ -165,6 +175,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return nil, err
 	}
 	c := r.config
+	if o.Configured != nil {
+		o.Configured(c)
+	}
 	if o.Serves {
 		if a.listener, err = listen(cmp.Or(o.Listen, c.Listen), c.Keyless()); err != nil {
 			return nil, err
@@ -197,6 +210,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	moved := make(chan struct{}, 1) // the health of a server has changed
 	a.fleet = upstream.New(upstream.Options{
 		Log:           o.Log,
+		KeepStderr:    o.KeepStderr,
 		StartDeadline: c.StartDeadline,
 		OnePrincipal:  c.Keyless(),
 		Neighbors:     current.neighbors,
@@ -239,7 +253,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	slices.Sort(starting)
 	a.binder = bind.New(bind.Options{
 		State: func() *bind.State { return a.state.Load().State },
-		Unfit: a.health.Unfit, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.freeSoon, ServerInfo: info, Log: o.Log,
+		Unfit: a.health.Unfit, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.FreeSoon, ServerInfo: info, Log: o.Log,
 	}, starting)
 	a.runs = run.New(a.binder, surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, ServerInfo: info}), a.store)
 	limits := constraint.NewLimiter(a.store, current.limits)
@@ -256,16 +270,10 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
 		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
 	})
+	a.operator = identity.NewOperator()
 	scraper := &admin.Scraper{Reader: a.reads, Recorder: &a.metrics, Engine: a.engine}
-	var operator identity.Operator
-	if o.Serves && o.Data != "" {
-		var unknown error
-		if operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
-			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
-		}
-	}
 	operators := &admin.Operators{Reader: a.reads, Scraper: scraper, Actions: admin.NewActions(admin.ActionsOptions{
-		Operator: operator, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
+		Operator: a.operator, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 	})}
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
@@ -432,7 +440,7 @@ func (a *App) rebuildState(ctx context.Context) {
 // swapState publishes s and binds all runs again. The caller holds a.building.
 func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
-	a.memory.freeSoon()
+	a.memory.FreeSoon()
 	if was.Catalog.Digest() != s.Catalog.Digest() {
 		a.log.Info("catalog", "digest", s.Catalog.Digest(), "tools", len(s.Catalog.Tools()), "faults", len(s.Catalog.Faults()))
 		for _, f := range s.Catalog.Faults() {
@@ -507,6 +515,9 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	c := r.config
 	a.building.Lock()
 	defer a.building.Unlock()
+	if a.options.Configured != nil {
+		a.options.Configured(c)
+	}
 	a.recall.ReadOffers(ctx)
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
@@ -670,22 +681,13 @@ func (a *App) Addr() net.Addr {
 // calls in flight finish, answers the clients of calls that have not finished, and closes. All of
 // this happens within the configuration's grace; Stop gets the rest of that time.
 func (a *App) Serve(ctx context.Context) error {
-	s := &http.Server{
-		// No mux: it would answer odd paths before our own checks run. For the same reason the server must
-		// not answer "OPTIONS *" itself.
-		Handler:                      a.gateway,
-		DisableGeneralOptionsHandler: true,
-
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return connlimit.WithConn(identity.WithConn(ctx, c), c)
-		},
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(connlimit.New(a.listener)) }()
+	idle := idleconn.New(connlimit.New(a.listener), idleconn.Options{May: connlimit.IsKnown, Timeout: idleTimeout, Kept: a.memory.FreeSoon})
+	defer idle.Close() //nolint:errcheck // the server closes it unless it could not serve
+	s := a.newHTTPServer(a.gateway)
+	s.ConnState = idle.Observe
+	served := make(chan error, 2)
+	go func() { served <- s.Serve(idle) }()
+	go func() { served <- s.Serve(idle.Returned()) }()
 	select {
 	case err := <-served:
 		return err
@@ -706,10 +708,38 @@ func (a *App) Serve(ctx context.Context) error {
 	if err := s.Shutdown(last); err != nil {
 		_ = s.Close() // also the connections of clients that have not read their answer
 	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
+	for range 2 {
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
 	}
 	return nil
+}
+
+// newHTTPServer returns a server of the handler.
+func (a *App) newHTTPServer(h http.Handler) *http.Server {
+	return &http.Server{
+		// No mux: it would answer odd paths before our own checks run. For the same reason the server must
+		// not answer "OPTIONS *" itself.
+		Handler:                      h,
+		DisableGeneralOptionsHandler: true,
+
+		ConnContext:       connContext,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// connContext adds what authentication needs to know about the connection c.
+func connContext(ctx context.Context, c net.Conn) context.Context {
+	kept, ok := c.(*idleconn.Conn)
+	if !ok {
+		return connlimit.WithConn(identity.WithPeer(ctx, identity.PeerOf(c)), c)
+	}
+	peer := kept.Memo(func() any { return identity.PeerOf(c) }).(identity.Peer)
+	return connlimit.WithConn(identity.WithPeer(ctx, peer), kept.Conn)
 }
 
 // drainNotice returns for how long, at least, /readyz must say that this replica stops. A load

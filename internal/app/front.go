@@ -31,8 +31,8 @@ func (f front) Authenticate(r *http.Request) (switchboard.Principal, error) {
 		return s.CurrentPrincipal(p)
 	}
 	p, err := s.Ring.Authenticate(r)
-	if err == nil {
-		connlimit.MarkKnown(r.Context())
+	if err == nil && connlimit.MarkKnown(r.Context()) {
+		f.a.memory.FreeSoon()
 	}
 	return p, err
 }

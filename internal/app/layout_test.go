@@ -15,31 +15,47 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: internal/admin internal/app internal/config internal/dial internal/health internal/identity internal/importer internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/sample internal/scan internal/store internal/switchboard internal/upstream/process internal/wire tenants
-internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/contract internal/decide internal/health internal/identity internal/matcher internal/policy internal/policy/author internal/receipt internal/replay internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream
-internal/app: internal/admin internal/archive internal/bind internal/cache internal/canonical internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/gateway internal/health internal/idempotency internal/identity internal/lazyexpand internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/run internal/scan internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/watch internal/wire
+cmd/switchboard: docs internal/admin internal/annotate internal/app internal/bridge internal/completion internal/config internal/config/edit internal/connect internal/dial internal/doctor internal/document internal/health internal/heap internal/heap/early internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/ownfile internal/policy internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/wire licenses tenants
+docs:
+internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/contract internal/decide internal/health internal/identity internal/matcher internal/platform internal/policy internal/policy/author internal/receipt internal/replay internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/wire
+internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
+internal/app: internal/admin internal/archive internal/bind internal/cache internal/canonical internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/gateway internal/health internal/heap internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/run internal/scan internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/watch internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
+internal/bridge: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
+internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
-internal/config: internal/document internal/endpoint internal/switchboard
+internal/completion:
+internal/config: internal/document internal/endpoint internal/ownfile internal/switchboard
+internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
+internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/gateway internal/httphead
 internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:
+internal/doctor: internal/config internal/connect internal/dial internal/join internal/ownfile internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/process
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/gateway: internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
 internal/health: internal/decide internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
+internal/heap:
+internal/heap/early:
 internal/httphead:
 internal/idempotency: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/identity: internal/switchboard
-internal/importer: internal/config internal/document internal/endpoint internal/switchboard
+internal/idleconn:
+internal/importer: internal/config internal/config/edit internal/document internal/endpoint internal/switchboard
+internal/join: internal/switchboard
 internal/lazyexpand: internal/decide internal/run internal/search internal/surface internal/switchboard internal/wire
+internal/logoutput: internal/ownfile internal/upstream/process
+internal/markdown:
 internal/matcher: internal/decide internal/switchboard
+internal/ownfile:
+internal/platform:
 internal/policy: internal/canonical internal/decide internal/policy/cost internal/redact internal/switchboard internal/wire
 internal/policy/author: internal/policy internal/policy/cost internal/switchboard
 internal/policy/cost:
@@ -48,18 +64,21 @@ internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
 internal/recall: internal/canonical internal/config internal/store internal/switchboard internal/upstream
-internal/receipt: internal/canonical internal/store internal/store/lease internal/switchboard internal/wire
+internal/receipt: internal/canonical internal/ownfile internal/store internal/store/lease internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
 internal/replay: internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
+internal/rewrite: internal/ownfile
 internal/run: internal/store internal/store/feed internal/surface internal/switchboard
 internal/sample:
 internal/scan: internal/switchboard internal/wire
 internal/search: internal/switchboard internal/wire
+internal/serving: internal/ownfile internal/switchboard
 internal/session: internal/canonical internal/run internal/store internal/store/feed internal/surface internal/switchboard internal/wire
-internal/store: internal/switchboard
+internal/store: internal/ownfile internal/store/segment internal/switchboard
 internal/store/feed:
 internal/store/lease: internal/store
+internal/store/segment: internal/ownfile
 internal/surface: internal/canonical internal/decide internal/switchboard internal/wire
 internal/switchboard:
 internal/telemetry: internal/switchboard
@@ -77,6 +96,8 @@ internal/upstream/slot: internal/switchboard
 internal/upstream/task:
 internal/watch: internal/config internal/store/feed
 internal/wire: internal/switchboard
+licenses:
+licenses/linked:
 policies:
 tenants:
 `
@@ -125,9 +146,11 @@ var dialsItself = map[string]string{
 	"internal/dial/dial.go":          "it is the check",
 	"internal/upstream/link/http.go": "servers, with dial.Context",
 	"cmd/switchboard/fetch.go":       "manifests, with dial.Context",
+	"internal/join/join.go":          "a process that serves the same folder, which proves that it has the token",
 	"internal/cluster/cluster.go":    "replicas, which prove by TLS that they have the secret",
-	"cmd/switchboard/client.go":      "a Switchboard, as the user says",
-	"cmd/switchboard/ready.go":       "our own listener",
+	"cmd/switchboard/client.go":      "a Switchboard, as the user says, or as package join finds it",
+	"internal/doctor/running.go":     "a Switchboard, as the configuration or a client's file says",
+	"internal/doctor/clock.go":       "servers, with dial.Context",
 }
 
 // SS-05: dial checks the address that a name resolves to, so no other code may open a connection to
@@ -164,7 +187,7 @@ func TestSS05NothingDialsAServerWithoutTheCheck(t *testing.T) {
 			t.Errorf("%s opens no connection; take it out of dialsItself", name)
 		}
 	}
-	for _, name := range []string{"internal/upstream/link/http.go", "cmd/switchboard/fetch.go"} {
+	for _, name := range []string{"internal/upstream/link/http.go", "cmd/switchboard/fetch.go", "internal/doctor/clock.go"} {
 		text, _ := os.ReadFile(filepath.Join("../..", name))
 		if n := bytes.Count(text, []byte("http.Transport{")); n != 1 || bytes.Count(text, []byte("dial.Context,")) != n {
 			t.Errorf("%s has %d transports, which must all use dial.Context", name, n)

@@ -42,7 +42,7 @@ func TestRunsUnderAPolicyThatReadsTheClockAreBoundAgainEachMinute(t *testing.T) 
 		a := &App{parts: parts{runs: run.New(c, surface.New(surface.Input{}), store.NewMemory())}, log: slog.New(slog.DiscardHandler)}
 		time.Sleep(45 * time.Second)
 		for _, tenant := range []switchboard.TenantID{"turns", "lasts"} {
-			if _, err := a.runs.Open(ctx, switchboard.Principal{Tenant: tenant, ID: "x"}, "work"); err != nil {
+			if _, err := a.runs.Open(ctx, switchboard.Principal{Tenant: tenant, ID: "x"}, "work", ""); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/health"
-	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/ownfile"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -39,20 +39,18 @@ func openStore(ctx context.Context, o Options, c *config.Config) (store.Store, e
 	return st, nil
 }
 
-// checkPrivate refuses a data folder, or a token of operators in it, that other users may read or
-// write. A folder that does not exist yet will be made for our user alone.
+// checkPrivate refuses a data folder that other users may read or write. A folder that does not exist yet will be made for our
+// user alone.
 func checkPrivate(dir string) error {
 	if dir == "" {
 		return nil // there is no data folder
 	}
-	for what, name := range map[string]string{"data folder": dir, "token of operators": filepath.Join(dir, identity.OperatorFile)} {
-		info, err := os.Stat(name)
-		if err != nil {
-			continue // the code that opens it reports the error
-		}
-		if err := switchboard.CheckPrivate(name, info); err != nil {
-			return fmt.Errorf("%s: %s %s: %w", switchboard.CodeConfig, what, name, err)
-		}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil // the code that opens it reports the error
+	}
+	if err := ownfile.Check(dir, dir, info); err != nil {
+		return fmt.Errorf("%s: data folder %s: %w", switchboard.CodeConfig, dir, err)
 	}
 	return nil
 }

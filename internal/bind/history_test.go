@@ -206,7 +206,7 @@ func runHistory(t *testing.T, w *world, calls map[surface.Way]int) {
 	nothing := surface.New(surface.Input{})
 	g := run.New(w, nothing, st)
 	viewers := []*listClient{{name: "one", seen: map[string]surface.Entry{}}, {name: "two", seen: map[string]surface.Entry{}}}
-	if r, err := g.Open(ctx, localUser, "t"); err == nil {
+	if r, err := g.Open(ctx, localUser, "t", ""); err == nil {
 		viewers = append(viewers, &listClient{id: r.ID(), seen: map[string]surface.Entry{}})
 	}
 	for range 6 + w.IntN(6) {

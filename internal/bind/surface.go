@@ -23,9 +23,10 @@ import (
 // exceed the budget, one stub takes their place.
 func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInfo []byte, budget int, decided func() (decision, basis switchboard.Digest)) (*surface.Surface, error) {
 	t := s.Tenants[d.Tenant]
+	removed, unjudged := s.missingTools(t, d)
 	in := surface.Input{
 		Task: d.Task, Selected: t.withEquivalents(d), WholeServers: s.WholeOffers(d.Tenant, d), Prev: prev, ServerInfo: serverInfo, Decided: decided,
-		StandsIn: s.standsIn(t), Removed: s.removedTools(t, d),
+		StandsIn: s.standsIn(t), Removed: removed, Unjudged: unjudged,
 		Count: s.Tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
 	}
 	servers, instructions := s.serverInstructions(in.Selected)
@@ -74,10 +75,10 @@ func (s *State) standsIn(t *Tenant) func(now, shown *switchboard.Tool) bool {
 	}
 }
 
-// removedTools returns the function that says which tools were removed from the tenant: tools that
-// policy denies to every requirement of the decision that they could serve, and tools of configured
-// servers that the tenant may not use. A tool that policy could not judge is not removed.
-func (s *State) removedTools(t *Tenant, d *decide.Decision) func(switchboard.ToolID) bool {
+// missingTools returns two kinds of tools that clients may have been shown and that are not there. removed says which tools were
+// removed from the tenant: tools that policy denies to every requirement of the decision that they could serve, and tools of
+// configured servers that the tenant may not use. unjudged are those that policy could not judge for some requirement.
+func (s *State) missingTools(t *Tenant, d *decide.Decision) (removed func(switchboard.ToolID) bool, unjudged map[switchboard.ToolID]bool) {
 	denied, usable := map[switchboard.ToolID]bool{}, map[switchboard.ToolID]bool{}
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
@@ -86,6 +87,11 @@ func (s *State) removedTools(t *Tenant, d *decide.Decision) func(switchboard.Too
 			case c.Stage == decide.StageFilter || c.Stage == matcher.StagePrune: // it could not serve that requirement
 			case c.Stage == policy.StageName && c.Reason.Code != switchboard.CodePolicyFailed:
 				denied[c.Tool.ID] = true
+			case c.Stage == policy.StageName:
+				if unjudged == nil {
+					unjudged = map[switchboard.ToolID]bool{}
+				}
+				unjudged[c.Tool.ID], usable[c.Tool.ID] = true, true
 			default:
 				usable[c.Tool.ID] = true
 			}
@@ -96,11 +102,12 @@ func (s *State) removedTools(t *Tenant, d *decide.Decision) func(switchboard.Too
 	}
 	maps.DeleteFunc(denied, func(id switchboard.ToolID, _ bool) bool { return usable[id] })
 	configured, own := s.Servers, t.Tenant
-	return func(id switchboard.ToolID) bool {
+	removed = func(id switchboard.ToolID) bool {
 		_, exists := configured[id.Server]
 		_, mine := slices.BinarySearch(own.Servers, id.Server)
 		return denied[id] || exists && !mine
 	}
+	return removed, unjudged
 }
 
 // serverInstructions returns the servers of the tools, sorted, and the instructions that they give

@@ -58,7 +58,7 @@ func (f ToolFault) compare(o ToolFault) int {
 	)
 }
 
-// A problem is a fault whose server and tool are not known yet.
+// A problem is a fault without its server and tool.
 type problem struct {
 	field, reason string
 }

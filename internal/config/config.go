@@ -15,6 +15,7 @@ package config
 import (
 	"context"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -49,6 +50,7 @@ type Config struct {
 	// gives none.
 	Tokenizer string
 
+	Log      LogOutput
 	Store    Store
 	Cluster  Cluster
 	Receipts Receipts
@@ -87,6 +89,9 @@ type Config struct {
 	// Watch are the files and folders that Load looked at, sorted, including absent ones. A change in
 	// any of them, or its appearance, can change the outcome of the next Load.
 	Watch []string
+
+	// Variables are the environment variables that the references were looked up in, sorted.
+	Variables []string
 }
 
 // Defaults, and the names that exist without configuration in single-user use.
@@ -96,6 +101,19 @@ const (
 	DefaultGrace                              = 10 * time.Second
 	DefaultTenant        switchboard.TenantID = "default"
 	LocalTask            switchboard.TaskID   = "local"
+)
+
+// A LogOutput says what the log output of a process that serves is like.
+type LogOutput struct {
+	Format string     // LogText or LogJSON
+	Level  slog.Level // records below it are left out
+	To     string     // the absolute path of a file; "" means stderr
+}
+
+// The formats of the log output.
+const (
+	LogText = "text"
+	LogJSON = "json"
 )
 
 // A Cache limits how long and how much of the results of deterministic tools is cached. The zero Cache
@@ -149,6 +167,10 @@ type Options struct {
 	// read from the disk.
 	FS fs.FS
 
+	// Text, if not nil, is the content of the file, which is then not read. So a change can be checked before it is
+	// written.
+	Text []byte
+
 	// Watch, if set, is called with each path of Config.Watch, once or more often. It is also called
 	// if Load returns Faults, so that the caller notices the repair.
 	Watch func(path string)
@@ -188,6 +210,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	}
 	l.cfg.Warnings = document.SortFaults(l.sink.Warnings)
 	l.cfg.Watch = slices.Compact(slices.Sorted(slices.Values(l.watched)))
+	l.cfg.Variables = slices.Compact(slices.Sorted(slices.Values(l.variables)))
 	return l.cfg, nil
 }
 
@@ -217,6 +240,7 @@ type loader struct {
 func newConfig() *Config {
 	return &Config{
 		Listen: DefaultListen, StartDeadline: DefaultStartDeadline, Grace: DefaultGrace, Tokenizer: switchboard.Tokenizers[0],
+		Log:       LogOutput{Format: LogText},
 		Receipts:  Receipts{Keep: DefaultRetention, MaxSize: DefaultMaxSize},
 		Manifests: map[switchboard.ServerID]Manifest{},
 		Overlays:  map[switchboard.ToolID]switchboard.Overlay{},

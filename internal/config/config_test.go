@@ -85,6 +85,9 @@ func describe(t *testing.T, c *config.Config) string {
 		say("warning: %s", w.String())
 	}
 	say("listen %s hosts %q origins %q start %v grace %v implied %v", c.Listen, c.Hosts, c.Origins, c.StartDeadline, c.Grace, c.Implied)
+	if c.Log != (config.LogOutput{Format: config.LogText}) {
+		say("log %s from %v to %s", c.Log.Format, c.Log.Level, strings.TrimPrefix(c.Log.To, here+"/"))
+	}
 	if c.Cache != (config.Cache{}) {
 		say("cache ttl %s bytes %d", c.Cache.TTL, c.Cache.Bytes)
 	}
@@ -240,5 +243,23 @@ func TestAttack11SS01ST03AddressesOnTheLinkAndShellsAreWarnedOf(t *testing.T) {
 		if (want == "") != (len(c.Warnings) == 0) || !strings.Contains(got, want) || want != "" && !strings.Contains(got, "switchboard.yaml:2:") {
 			t.Errorf("%s: the warnings are %s, want %q", row, got, want)
 		}
+	}
+}
+
+// Clients that share a process must have the same values of these variables.
+func TestTheVariablesOfAllReferencesAreNamed(t *testing.T) {
+	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{
+		FS: fstest.MapFS{"switchboard.yaml": {Data: []byte(`
+servers:
+  a: {transport: stdio, command: [a], env: {X: "${env:SECOND} and ${env:FIRST}", Y: "$${env:NONE}"}}
+  b: {transport: http, url: "https://example.com", headers: {Authorization: "Bearer ${env:FIRST}"}}
+`)}},
+		Env: func(string) (string, bool) { return "value", true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"FIRST", "SECOND"}; !slices.Equal(c.Variables, want) {
+		t.Errorf("%q, want %q", c.Variables, want)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/test/configtest"
+	"github.com/summit-switchboard/switchboard/test/system"
 )
 
 // writeFiles creates the files in a new folder.
@@ -93,9 +93,7 @@ func TestTheMainFileMayBeALink(t *testing.T) {
 
 func TestAPipeInPlaceOfTheFileIsRefused(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer})
-	if err := syscall.Mkfifo(filepath.Join(dir, "taxonomy.yaml"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	system.MakePipe(t, filepath.Join(dir, "taxonomy.yaml"))
 	_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err == nil || !strings.Contains(err.Error(), "it is no regular file") {
 		t.Errorf("error %v, want \"it is no regular file\"", err)

@@ -23,7 +23,10 @@ type configFolder struct {
 	onWatch func(path string) // may be nil
 	watched []string          // the paths that were looked at
 
+	variables []string // that were looked up
+
 	file   string // as it was given
+	text   []byte // if not nil, the content of file
 	dir    string // the folder of file, as it was given; faults begin with it
 	absDir string // dir, absolute: the workspace
 	root   *os.Root
@@ -36,7 +39,7 @@ type configFolder struct {
 }
 
 func newConfigFolder(file string, opts Options) *configFolder {
-	f := &configFolder{sink: &document.Sink{}, env: opts.Env, onWatch: opts.Watch, file: file, dir: filepath.Dir(file), fsys: opts.FS}
+	f := &configFolder{sink: &document.Sink{}, env: opts.Env, onWatch: opts.Watch, file: file, text: opts.Text, dir: filepath.Dir(file), fsys: opts.FS}
 	if f.env == nil {
 		f.env = os.LookupEnv
 	}
@@ -101,6 +104,14 @@ func (f *configFolder) readCheckedFile(name string, limit int64, check func(fs.F
 		func() (fs.File, error) { return fsys.Open(name) }, limit, check)
 }
 
+// pathOf returns the path in the file system of the machine of a name that readCheckedFile takes.
+func (f *configFolder) pathOf(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(f.absDir, filepath.FromSlash(name))
+}
+
 // locate returns the file system that holds a name of the configuration's folder, and the name in it.
 func (f *configFolder) locate(name string) (fs.FS, string) {
 	if inner, ok := strings.CutPrefix(name, f.tenantDir+"/"); ok && f.tenantDir != "" {
@@ -129,6 +140,10 @@ func (f *configFolder) enterFolder(folder string) (leave func()) {
 
 // readMain reads the main file. It may be a link to anywhere, because the operator placed it.
 func (f *configFolder) readMain(limit int64) ([]byte, error) {
+	if f.text != nil {
+		f.watchPath(filepath.Base(f.file))
+		return f.text, nil
+	}
 	if f.root == nil && f.fsys != nil {
 		return f.readFile(filepath.Base(f.file), limit)
 	}
@@ -209,6 +224,9 @@ func (f *configFolder) readDocuments(folder string) []document.Value {
 func (f *configFolder) listDocuments(folder string) (out []string) {
 	names, _ := f.listFolder(folder)
 	for _, n := range names {
+		if path.Base(folder) == overlaysFolder && strings.HasSuffix(n, SuggestedSuffix) {
+			continue // nothing in it counts until a person has accepted it
+		}
 		name := path.Join(folder, n)
 		if path.Ext(n) != ".yaml" || f.isFolder(name) {
 			f.fault(name, "only files whose name ends in .yaml are read here; rename or remove this one")

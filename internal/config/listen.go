@@ -1,6 +1,7 @@
 package config
 
 import (
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -17,16 +18,29 @@ func ListenAddress(file string) string { return readSummary(file).Listen }
 // cannot be read.
 func TenantIDs(file string) []string { return slices.Sorted(maps.Keys(readSummary(file).Tenants)) }
 
+// ServerIDs returns the servers in the file, sorted; nil if there are none or the file cannot be read.
+func ServerIDs(file string) []string { return slices.Sorted(maps.Keys(readSummary(file).Servers)) }
+
+// StoreURL returns the store in the file as it is written, "" if the file has none or cannot be read.
+func StoreURL(file string) string { return readSummary(file).Store }
+
 // A mainSummary holds the few values of switchboard.yaml that commands need without loading the
 // configuration.
 type mainSummary struct {
 	Listen  string         `yaml:"listen"`
+	Store   string         `yaml:"store"`
 	Tenants map[string]any `yaml:"tenants"`
+	Servers map[string]any `yaml:"servers"`
 }
 
 // readSummary reads the file; it returns the zero mainSummary if the file cannot be read.
 func readSummary(file string) (g mainSummary) {
-	data, err := os.ReadFile(file)
+	f, err := os.Open(file)
+	if err != nil {
+		return mainSummary{}
+	}
+	defer f.Close() //nolint:errcheck // it was only read from
+	data, err := io.ReadAll(io.LimitReader(f, document.MaxFileBytes+1))
 	if err != nil || len(data) > document.MaxFileBytes || yaml.Unmarshal(data, &g) != nil {
 		return mainSummary{}
 	}

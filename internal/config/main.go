@@ -39,6 +39,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "cluster", Type: document.Map(f.clusterKeys, f.checkCluster), Doc: "How replicas that share a Redis reach each other: required with a Redis, and a fault without one."},
 			{Key: "cache", Type: document.Map(f.cacheKeys, nil), Doc: "Caches results of deterministic tools; without this key there is no cache."},
 			{Key: "receipts", Type: document.Map(f.receiptKeys, nil), Doc: "How long receipts are kept, and where checkpoints are written."},
+			{Key: "log", Type: document.Map(f.logKeys, nil), Doc: "The form of the log output, how much there is of it, and where it goes."},
 			{Key: "policies", Type: document.Map(f.policyKeys, nil), Doc: "How policies apply."},
 		},
 		Later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "admin", "capabilities", "approvals", "health"},
@@ -131,6 +132,26 @@ func (f mainFile) cacheKeys() *document.Keys {
 			{Key: "bytes", Type: document.Size(1<<20, 1<<30, &c.Bytes), Doc: "The size of the cache for each tenant; 64MiB if absent."},
 		},
 		Later: []string{"tools", "servers"},
+	}
+}
+
+func (f mainFile) logKeys() *document.Keys {
+	l := &f.cfg.Log
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "format", Type: document.OneOf("format", func(s string) { l.Format = s }, LogText, LogJSON), Doc: "`text` (the default), or `json`: one JSON object a line."},
+			{Key: "level", Type: document.OneOf("level", func(s string) { _ = l.Level.UnmarshalText([]byte(s)) }, "debug", "info", "warn", "error"), Doc: "Records below this level are left out; `info` if absent. With the flag -v it is `debug`."},
+			{Key: "to", Type: document.Text("`stderr` or a path", func(_ document.Value, s string) {
+				switch {
+				case s == "stderr":
+					s = ""
+				case !filepath.IsAbs(s):
+					s = filepath.Join(f.absDir, s)
+				}
+				l.To = s
+			}), Doc: "`stderr` (the default), or a file to append to. It is rotated once, at 64 MiB; another program may rotate it too."},
+		},
+		Hints: map[string]string{"file": `write "to"`, "path": `write "to"`, "output": `write "to"`},
 	}
 }
 

@@ -23,6 +23,13 @@ var (
 	}
 )
 
+// overlaysFolder is the name of the folders with overlays. SuggestedSuffix ends the names of files in them that hold
+// suggestions of "switchboard annotate", which are not loaded.
+const (
+	overlaysFolder  = "overlays"
+	SuggestedSuffix = ".suggested.yaml"
+)
+
 // hintBeside returns hints that the keys belong to the tool and not to one capability.
 func hintBeside(keys []string) map[string]string {
 	hints := map[string]string{}
@@ -35,7 +42,7 @@ func hintBeside(keys []string) map[string]string {
 // readOverlays reads the operator's overlays. Each file is a part of its own, and so is each tool in
 // it.
 func (l *loader) readOverlays() {
-	for _, name := range l.listDocuments("overlays") {
+	for _, name := range l.listDocuments(overlaysFolder) {
 		l.readOperatorOverlay(name)
 	}
 	l.refuseFolder("capabilities")
@@ -420,4 +427,28 @@ func badPattern(s string) string {
 		return why + ", and * for any text"
 	}
 	return ""
+}
+
+// CheckOverlay reports the faults that text has as an operator's overlay. file names it in faults. What other overlays say
+// about the same tools is not looked at. The error is Faults.
+func (c *Config) CheckOverlay(file string, text []byte) error {
+	l := &loader{
+		configFolder: &configFolder{sink: &document.Sink{}},
+		vocabulary:   &vocabulary{readable: true, servers: map[string]*switchboard.Server{}, taxonomy: c.Taxonomy},
+		cfg:          newConfig(), overlaySeen: map[switchboard.ToolID]document.Value{},
+	}
+	for i := range c.Servers {
+		id := string(c.Servers[i].ID)
+		l.servers[id] = &c.Servers[i]
+		l.serverIDs = append(l.serverIDs, id)
+	}
+	doc, ok := document.ReadYAML(file, text, l.sink)
+	if ok {
+		r := overlayReader{loader: l, source: switchboard.FromOverlay, known: l.serverIDs, seen: l.overlaySeen, out: map[switchboard.ToolID]switchboard.Overlay{}}
+		r.readFile(doc)
+	}
+	for _, p := range l.parts {
+		l.sink.AddAll(p.sink)
+	}
+	return l.sink.Err(file)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/ownfile"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -48,6 +49,7 @@ func (f *configFolder) resolvePiece(p document.Piece) (string, error) {
 	case "workspace":
 		return f.absDir, nil
 	case "env":
+		f.variables = append(f.variables, p.Text)
 		return document.LookupVariable(f.env, p.Text)
 	case "file":
 		name := p.Text
@@ -57,7 +59,7 @@ func (f *configFolder) resolvePiece(p document.Piece) (string, error) {
 				return "", fmt.Errorf("file %s: %w", document.Shown(p.Text), err)
 			}
 		}
-		data, err := f.readCheckedFile(name, document.MaxSecretBytes, func(info fs.FileInfo) error { return switchboard.CheckPrivate(document.Shown(p.Text), info) })
+		data, err := f.readCheckedFile(name, document.MaxSecretBytes, func(info fs.FileInfo) error { return ownfile.Check(document.Shown(p.Text), f.pathOf(name), info) })
 		if err != nil {
 			return "", fmt.Errorf("file %s: %s", document.Shown(p.Text), document.ErrorText(err))
 		}

@@ -404,6 +404,9 @@ func isTerm(v document.Value, s string) bool {
 	return true
 }
 
+// IsTerm reports whether s can be the name of a resource or of a constraint.
+func IsTerm(s string) bool { return !badTerm(s) }
+
 func badTerm(s string) bool {
 	if len(s) > 64 {
 		return true

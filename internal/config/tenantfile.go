@@ -93,7 +93,7 @@ func (l *loader) readTenantFolder(id, folder string, p *partState) {
 	for _, doc := range l.readDocuments(path.Join(folder, "tasks")) {
 		t.readTask(doc)
 	}
-	for _, doc := range l.readDocuments(path.Join(folder, "overlays")) {
+	for _, doc := range l.readDocuments(path.Join(folder, overlaysFolder)) {
 		r := overlayReader{loader: l, source: switchboard.FromTenantOverlay, known: t.servers, seen: t.tools, out: t.out.Overlays}
 		r.readFile(doc)
 	}

@@ -7,11 +7,13 @@ package connlimit
 import (
 	"container/list"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
@@ -160,6 +162,14 @@ func (g *limitedConn) CloseWrite() error {
 	return nil
 }
 
+// SyscallConn implements syscall.Conn, for package idleconn.
+func (g *limitedConn) SyscallConn() (syscall.RawConn, error) {
+	if c, ok := g.Conn.(syscall.Conn); ok {
+		return c.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
 type connKey struct{}
 
 // WithConn puts the connection into the context of its requests, for MarkKnown.
@@ -171,9 +181,19 @@ func WithConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, g)
 }
 
-// MarkKnown notes that a request over the connection was authenticated.
-func MarkKnown(ctx context.Context) {
-	if g, ok := ctx.Value(connKey{}).(*limitedConn); ok && !g.known.Swap(true) {
-		g.limiter.uncount(g)
+// IsKnown reports whether a request over c, which a Limiter accepted, was authenticated.
+func IsKnown(c net.Conn) bool {
+	g, ok := c.(*limitedConn)
+	return ok && g.known.Load()
+}
+
+// MarkKnown notes that a request over the connection was authenticated. It reports whether this is the first such request
+// of the connection.
+func MarkKnown(ctx context.Context) (first bool) {
+	g, ok := ctx.Value(connKey{}).(*limitedConn)
+	if !ok || g.known.Swap(true) {
+		return false
 	}
+	g.limiter.uncount(g)
+	return true
 }

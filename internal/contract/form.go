@@ -121,15 +121,15 @@ func (f *form) checkObject(value []byte) *unfilledObject {
 	missing := len(f.required)
 	var unknown []string
 	var deeper *unfilledObject
-	for name, member := range wire.Members(value) {
-		sub, known := f.members[name]
+	for name, member := range wire.MembersAsBytes(value) {
+		sub, known := f.members[string(name)]
 		switch {
 		case !known && f.closed && len(unknown) < maxFaults:
-			unknown = append(unknown, name)
+			unknown = append(unknown, string(name))
 		case sub != nil && deeper == nil:
 			deeper = sub.findUnfilled(member)
 		}
-		if slices.Contains(f.required, name) {
+		if slices.ContainsFunc(f.required, func(r string) bool { return r == string(name) }) {
 			missing--
 		}
 	}

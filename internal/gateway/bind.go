@@ -63,7 +63,7 @@ type runFinder struct {
 
 // openRun returns the run that t names, or else a new run of the task.
 func (rf *runFinder) openRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
-	return rf.findRun(ctx, p, t, func() (*run.Run, error) { return rf.runs.Open(ctx, p, t.task) })
+	return rf.findRun(ctx, p, t, func() (*run.Run, error) { return rf.runs.Open(ctx, p, t.task, "") })
 }
 
 // baseRun returns the run that t names, or else the run that all modern requests of p for the task

@@ -130,6 +130,12 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 			Text: shorten(name) + " is not served now, and no other tool that you may use does the same",
 			Hint: "list the tools again",
 		})
+	case surface.Unjudged:
+		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{
+			Code: switchboard.CodePolicyFailed, Requirement: route.Was,
+			Text: "nothing was executed: policy could not be evaluated for " + shorten(name),
+			Hint: "try again",
+		})
 	}
 	params := q.Params
 	args, _ := q.Param("arguments")
@@ -175,10 +181,15 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 
 // callOf returns a Call of the entry's tool with these params; nil means the params of the request.
 func callOf(e surface.Entry, params []byte) *switchboard.Call {
-	return &switchboard.Call{
+	both := &struct { // one allocation
+		call  switchboard.Call
+		trail switchboard.Trail
+	}{call: switchboard.Call{
 		Server: e.Tool.ID.Server, Tool: e.Tool, Target: e.Tool.ID.Name, Params: params,
 		Judgments: e.Judgments, Equivalents: e.Equivalents, Alternatives: e.Others,
-	}
+	}}
+	both.call.Trail = &both.trail
+	return &both.call
 }
 
 // answerStub answers with the stub's reply. Definitions in the reply count as shown.
@@ -230,6 +241,10 @@ func (tc *toolCaller) routeCall(ctx context.Context, q *clientRequest, r *run.Ru
 	route := now()
 	if route.Kind != surface.Forward { // the client may just have used another replica
 		tc.runs.CatchUp(ctx, r)
+		route = now()
+	}
+	if route.Kind == surface.Unjudged {
+		tc.runs.Refresh(ctx, r)
 		route = now()
 	}
 	if route.Kind == surface.Unknown || route.Kind == surface.Unmet {

@@ -36,12 +36,17 @@ type clientRequest struct {
 	// header holds the HTTP headers; nil on stdio.
 	header http.Header
 
-	// notify sends the client a notification before the result; nil if the client takes only the
-	// result.
-	notify func(method string, params []byte)
+	// sender sends the client messages before the result; nil if the client takes only the result.
+	sender earlySender
+}
 
-	// sendKept sends a message that must not be dropped, such as a question; nil as for notify.
-	sendKept func(message []byte)
+// An earlySender sends a client messages before the result of its request.
+type earlySender interface {
+	// notify sends a notification. It may drop it if the client reads too slowly.
+	notify(method string, params []byte)
+
+	// sendKept sends a message that must not be dropped, such as a question.
+	sendKept(message []byte)
 }
 
 // An rpcAnswer is a result or a failure. It is neither if the client no longer wants an answer.

@@ -282,6 +282,26 @@ func (enc *encoder) toolError(e *switchboard.Error, modern bool) []byte {
 	return append(b, '}')
 }
 
+// RefusalOf returns the answer that refuses the request with that id and method with e. It is what a
+// Gateway with this name and version answers.
+func RefusalOf(name, version string, id []byte, method string, modern bool, e *switchboard.Error) []byte {
+	if method == wire.MethodToolsCall && forTheModel[e.Code] {
+		enc := encoder{serverInfo: ServerInfo(name, version)}
+		return wire.AppendResult(nil, id, enc.toolError(e, modern))
+	}
+	return failureOf(e).envelope(id)
+}
+
+// IsStopping reports whether the error object of an answer says that Switchboard is stopping, and
+// has therefore not begun with the request.
+func IsStopping(object []byte) bool {
+	f := failureOf(errStopping)
+	code, _ := wire.Field(object, "code")
+	raw, _ := wire.Field(object, "message")
+	message, _ := wire.String(raw)
+	return string(code) == strconv.Itoa(f.code) && message == f.message
+}
+
 // errorData returns the data of a refusal for programs: the code, whether a retry can help, and
 // details.
 func errorData(e *switchboard.Error) []byte {

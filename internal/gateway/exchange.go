@@ -237,7 +237,7 @@ func parseAccept(h http.Header) (a acceptedForms) {
 func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFunc, onFailure func(error), q *clientRequest, done func(), rs *session.Replays) {
 	p := newHTTPReply(x.w, x.accepts, q.modern, onFailure, rs)
 	if x.accepts.events {
-		q.notify, q.sendKept = p.notify, p.sendKept
+		q.sender = p
 	}
 	a := x.g.dispatcher.dispatch(ctx, cancel, q)
 	done()

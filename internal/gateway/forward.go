@@ -52,12 +52,14 @@ func (fw *forwarder) forwardRaw(ctx context.Context, q *clientRequest, r *run.Ru
 	c.Method, c.Client = q.Method, q.switchboardClient()
 	c.AnyLength = fw.wholeResults || q.wantsWhole()
 	c.WantsReceipt = q.wantsReceipt() || fw.recorder.ShowsReceipts(q.principal.Tenant)
-	c.Trail = &switchboard.Trail{}
+	if c.Trail == nil {
+		c.Trail = &switchboard.Trail{}
+	}
 	c.Trail.Decided(r.Surface().Decided())
 	if c.Params == nil {
 		c.Params = q.Params
 	}
-	if q.notify != nil {
+	if q.sender != nil {
 		c.LogLevel = q.logLevel()
 		c.Notify = func(n switchboard.Notification) { q.passNotification(n, c.LogLevel) }
 	}
@@ -132,5 +134,5 @@ func (q *clientRequest) passNotification(n switchboard.Notification, level strin
 			return
 		}
 	}
-	q.notify(n.Method, cleanParams(n.Params))
+	q.sender.notify(n.Method, cleanParams(n.Params))
 }

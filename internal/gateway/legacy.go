@@ -231,7 +231,7 @@ func (x *exchange) serveGet() {
 	defer stop()
 	defer context.AfterFunc(s.Context(), stop)()
 	s.ReplaceStream(stop)
-	e := events{w: x.w, c: http.NewResponseController(x.w)}
+	e := events{w: x.w, c: *http.NewResponseController(x.w)}
 	own := s.Replays.Own()
 	begin := own.Primer()
 	if k != nil {

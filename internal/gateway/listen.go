@@ -224,7 +224,7 @@ func (x *exchange) serveListen(q *clientRequest) {
 		return
 	}
 	defer account.streams.Add(-1)
-	e := events{w: x.w, c: http.NewResponseController(x.w)}
+	e := events{w: x.w, c: *http.NewResponseController(x.w)}
 	a := x.g.notifier.answerListen(x.r.Context(), q, x.isStillAllowed, e.send, e.comment)
 	switch {
 	case a.none():

@@ -119,7 +119,7 @@ func (x *exchange) replay(s *session.Session, k *session.Track, event int) {
 	defer stop()
 	defer context.AfterFunc(s.Context(), stop)()
 	k.Attach(stop)
-	e := events{w: x.w, c: http.NewResponseController(x.w)}
+	e := events{w: x.w, c: *http.NewResponseController(x.w)}
 	if e.start() != nil {
 		return
 	}

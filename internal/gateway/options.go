@@ -87,7 +87,7 @@ type Tasks interface {
 	Ready() (ready bool, text []byte)
 }
 
-// Operators are answered with what they read or do. The same checks apply as for MCP.
+// Operators serves the requests of operators. They pass the same checks as requests of MCP.
 type Operators interface {
 	// Read returns the operators' read at a path; nil if there is none. The read returns JSON for a
 	// GET, or a *switchboard.Error for problem details.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type stdioConn struct {
 	g         *Gateway
 	principal func() switchboard.Principal
 	task      switchboard.TaskID
+	named     switchboard.RunID // the run to continue; "" for none
 	client    *session.ClientState
 	inFlight  session.Requests
 	gate      *drainGate // of requests, and of the goroutine that sends changes
@@ -31,6 +33,50 @@ type stdioConn struct {
 	unwatch func() // ends the watching of run, which keeps an unused run alive
 
 	out *outbox // of whole lines
+
+	confirms bool
+	unbegun  unbegunRequests
+}
+
+// unbegunRequests are the requests that wait until the bridge lets them begin.
+type unbegunRequests struct {
+	mu    sync.Mutex
+	begin map[string]chan struct{} // by id
+	over  chan struct{}            // closed when the bridge says nothing more
+}
+
+func newUnbegunRequests() unbegunRequests {
+	return unbegunRequests{begin: map[string]chan struct{}{}, over: make(chan struct{})}
+}
+
+// add adds a request, and returns a channel that is closed when it may begin.
+func (u *unbegunRequests) add(id []byte) <-chan struct{} {
+	key, _ := wire.IDKey(id)
+	begin := make(chan struct{})
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.begin[key] = begin
+	return begin
+}
+
+// remove removes a request that has begun, or never will.
+func (u *unbegunRequests) remove(id []byte) {
+	key, _ := wire.IDKey(id)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.begin, key)
+}
+
+// allow lets the request begin that the params of MethodBegin name.
+func (u *unbegunRequests) allow(params []byte) {
+	id, _ := wire.Field(params, "id")
+	key, _ := wire.IDKey(id)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if begin := u.begin[key]; begin != nil {
+		close(begin)
+		delete(u.begin, key)
+	}
 }
 
 // A Stdio is a client on stdio.
@@ -42,6 +88,19 @@ type Stdio struct {
 	// reload may change its rights.
 	Principal func() switchboard.Principal
 	Task      switchboard.TaskID // "" means the principal's default task
+
+	// Run names the run to continue, or to begin if there is none with this id. "" begins a new run. Only a program of our
+	// own may choose it, at random.
+	Run switchboard.RunID
+
+	// Connection is 1 or 0 for the first connection of the client, and more for each later one. The questions on two
+	// connections have different ids, so that a late answer is never taken for another one.
+	Connection int
+
+	// Confirms says that s.In and s.Out lead to a bridge. A request that a server may execute is not begun when it arrives:
+	// the bridge is told that it was received, and says when to begin. So a bridge that loses this process knows which
+	// requests cannot have been begun, and can safely send those to another process.
+	Confirms bool
 
 	// Grace is called when ServeStdio stops. The channel that it returns is closed when the
 	// requests in flight have had their time; nil means that they get none.
@@ -61,7 +120,9 @@ func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
 	defer cancel(nil)
 	streaming, endStreams := context.WithCancel(calls)
 	defer endStreams()
-	c := &stdioConn{g: g, principal: s.Principal, task: s.Task, client: session.NewClientState("stdio", s.Principal()), gate: newGate(), streaming: streaming, unwatch: func() {}}
+	c := &stdioConn{g: g, principal: s.Principal, task: s.Task, named: s.Run, client: session.NewClientState("stdio", s.Principal()), gate: newGate(), streaming: streaming, unwatch: func() {}}
+	c.client.Questions.StartAfter(s.Connection)
+	c.confirms, c.unbegun = s.Confirms, newUnbegunRequests()
 	c.out = newOutbox(func(b []byte) error { _, err := s.Out.Write(b); return err }, fail)
 
 	defer c.releaseRun()
@@ -84,7 +145,9 @@ func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
 	}
 	c.gate.shut()
 	endStreams()
-	g.log.Info("stopping", "calls_in_flight", g.CallsInFlight())
+	if c.named == "" { // the end of one of several clients is not the end of this process
+		g.log.Info("stopping", "calls_in_flight", c.inFlight.Len())
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -96,7 +159,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
 		return err
 	case <-s.grace():
 	}
-	if n := g.CallsInFlight(); n > 0 {
+	if n := c.inFlight.Len(); n > 0 {
 		g.log.Warn("calls cut", "calls", n)
 	}
 	cancel(errStopping)
@@ -131,10 +194,12 @@ func (c *stdioConn) readMessages(calls context.Context, in io.Reader, over <-cha
 		case err == nil:
 			c.handleMessage(calls, data)
 		case errors.Is(err, wire.ErrLineTooLong):
-			c.write(invalidRequest("the message is longer than 4 MiB").envelope(nil))
+			c.write(TooLong())
 		case errors.Is(err, io.EOF):
+			close(c.unbegun.over)
 			return nil
 		default:
+			close(c.unbegun.over)
 			return err
 		}
 	}
@@ -154,8 +219,7 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 	}
 	m, err := wire.Parse(data)
 	if err != nil {
-		f, id := parseFailure(err)
-		c.write(f.envelope(id))
+		c.write(Malformed(err))
 		return
 	}
 	switch m.Kind {
@@ -165,6 +229,10 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 		}
 		return
 	case wire.Notification:
+		if c.confirms && m.Method == wire.MethodBegin {
+			c.unbegun.allow(m.Params)
+			return
+		}
 		c.g.handleNotification(c.client, &c.inFlight, m)
 		return
 	}
@@ -181,9 +249,9 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 	if err := c.inFlight.Add(m.ID, cancel); err != nil {
 		cancel(nil)
 		c.gate.leave()
-		// With this id, the client would take it for the answer to the request in flight.
-		if errors.Is(err, session.ErrIDInUse) {
-			m.ID = nil
+		if errors.Is(err, session.ErrIDInUse) && !c.confirms { // to a bridge, the other one is cancelled, and gets no answer
+			c.write(IDInUse())
+			return
 		}
 		c.write(notAdded(err).envelope(m.ID))
 		return
@@ -193,12 +261,52 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 		defer cancel(nil)
 		c.answerRequest(ctx, cancel, m)
 	}
-	if m.Method == wire.MethodInitialize {
+	switch {
+	case m.Method == wire.MethodInitialize:
 		answer()
-		return
+	case c.confirms && !answersItself(m.Method):
+		begin := c.unbegun.add(m.ID)
+		go func() {
+			// Not before: if the client reads slowly, this waits, and later messages must still be read.
+			c.write(wire.AppendNotification(nil, wire.MethodReceived, slices.Concat([]byte(`{"id":`), m.ID, []byte("}"))))
+			select {
+			case <-begin:
+			case <-ctx.Done(): // it was cancelled, or the time for calls is over
+			case <-c.unbegun.over:
+			}
+			select {
+			case <-begin: // also if the bridge has said nothing more since then
+				answer()
+				return
+			default:
+			}
+			c.unbegun.remove(m.ID)
+			c.inFlight.Remove(m.ID)
+			cancel(nil)
+			c.gate.leave()
+		}()
+	default:
+		go answer()
 	}
-	go answer()
 }
+
+// answersItself reports whether Switchboard answers requests of the method without asking a server.
+func answersItself(method string) bool {
+	switch method {
+	case wire.MethodInitialize, wire.MethodDiscover, wire.MethodPing, wire.MethodSetLevel, wire.MethodSubscribe, wire.MethodUnsubscribe, wire.MethodListen:
+		return true
+	}
+	_, list := kinds[method]
+	return list
+}
+
+// notify implements earlySender.
+func (c *stdioConn) notify(method string, params []byte) {
+	c.out.putOrDrop(asLine(wire.AppendNotification(nil, method, params)))
+}
+
+// sendKept implements earlySender.
+func (c *stdioConn) sendKept(message []byte) { c.write(message) }
 
 // answerRequest answers one request.
 func (c *stdioConn) answerRequest(ctx context.Context, cancel context.CancelCauseFunc, m wire.Message) {
@@ -207,10 +315,7 @@ func (c *stdioConn) answerRequest(ctx context.Context, cancel context.CancelCaus
 		principal: c.principal(),
 		client:    c.client,
 		bind:      c.bind,
-		sendKept:  c.write,
-		notify: func(method string, params []byte) {
-			c.out.putOrDrop(asLine(wire.AppendNotification(nil, method, params)))
-		},
+		sender:    c,
 	}
 	var a rpcAnswer
 	version := metaVersion(&m)
@@ -220,6 +325,9 @@ func (c *stdioConn) answerRequest(ctx context.Context, cancel context.CancelCaus
 		a = rpcAnswer{failure: unsupportedVersion(version)}
 	case q.modern && m.Method == wire.MethodListen:
 		a = c.g.notifier.answerListen(ctx, q, nil, func(b ...[]byte) error { c.write(bytes.Join(b, nil)); return ctx.Err() }, nil)
+		if c.confirms && a.result != nil && c.g.stop.begun() {
+			a = rpcAnswer{} // the stream is not over: the bridge continues it at the next process
+		}
 	case !q.modern && m.Method == wire.MethodInitialize && c.client.Initialized():
 		a = rpcAnswer{failure: invalidRequest("initialize has been answered already")}
 	default:
@@ -237,13 +345,26 @@ func (c *stdioConn) answerRequest(ctx context.Context, cancel context.CancelCaus
 	}
 }
 
-// bind returns the run of the process, and mints it at first. After an error, the next request
-// tries again.
+// TooLong returns the answer to a message that is longer than MaxMessage.
+func TooLong() []byte { return invalidRequest("the message is longer than 4 MiB").envelope(nil) }
+
+// Malformed returns the answer to a message that wire.Parse refuses with the error.
+func Malformed(err error) []byte {
+	f, id := parseFailure(err)
+	return f.envelope(id)
+}
+
+// IDInUse returns the answer to a request while another one with its id is in flight. It has no id: the client would take it
+// for the answer to the other one.
+func IDInUse() []byte { return notAdded(session.ErrIDInUse).envelope(nil) }
+
+// bind returns the run of the connection, and finds or mints it at first. After an error, the next
+// request tries again.
 func (c *stdioConn) bind(ctx context.Context) (*run.Run, error) {
 	c.binding.Lock()
 	defer c.binding.Unlock()
 	if c.run == nil {
-		r, err := c.g.dispatcher.runs.Open(ctx, c.principal(), c.task)
+		r, err := c.g.dispatcher.runs.Open(ctx, c.principal(), c.task, c.named)
 		if err != nil {
 			return nil, err
 		}
@@ -263,10 +384,14 @@ func (c *stdioConn) startListening() {
 	}()
 }
 
-// releaseRun ends the watching of the run and releases the client.
+// releaseRun ends the watching of the run and releases the client. The run stays in the store for a
+// while: a client that has lost this process continues it at another one.
 func (c *stdioConn) releaseRun() {
 	c.binding.Lock()
 	defer c.binding.Unlock()
 	c.unwatch()
+	if c.run != nil && c.named != "" {
+		c.run.Forget()
+	}
 	c.g.releaseClient(c.client)
 }

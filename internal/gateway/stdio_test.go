@@ -26,6 +26,16 @@ type cable struct {
 	out  *bufio.Reader
 	outR *io.PipeReader
 	done chan error
+
+	theirIn  *io.PipeReader
+	theirOut *io.PipeWriter
+}
+
+// cable returns a cable without a gateway at its other end.
+func (w *world) cable() *cable {
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	return &cable{w.t, inW, bufio.NewReaderSize(outR, 1<<20), outR, make(chan error, 1), inR, outW}
 }
 
 // stdio starts the gateway's side for the task.
@@ -34,12 +44,10 @@ func (w *world) stdio(ctx context.Context, task switchboard.TaskID) *cable {
 }
 
 func (w *world) stdioOf(ctx context.Context, who func() switchboard.Principal, task switchboard.TaskID) *cable {
-	inR, inW := io.Pipe()
-	outR, outW := io.Pipe()
-	c := &cable{w.t, inW, bufio.NewReaderSize(outR, 1<<20), outR, make(chan error, 1)}
+	c := w.cable()
 	go func() {
-		c.done <- w.ServeStdio(ctx, gateway.Stdio{In: inR, Out: outW, Principal: who, Task: task, Grace: nineSeconds})
-		_ = outW.Close()
+		c.done <- w.ServeStdio(ctx, gateway.Stdio{In: c.theirIn, Out: c.theirOut, Principal: who, Task: task, Grace: nineSeconds})
+		_ = c.theirOut.Close()
 	}()
 	return c
 }

@@ -48,7 +48,7 @@ func writeAll(w http.ResponseWriter, status int, body ...[]byte) {
 // An events writes an event stream.
 type events struct {
 	w       http.ResponseWriter
-	c       *http.ResponseController
+	c       http.ResponseController
 	started bool
 	buf     []byte
 }
@@ -66,7 +66,7 @@ func (e *events) startWith(text []byte) error {
 	h.Set("Cache-Control", "no-cache, no-transform")
 	h.Set("X-Accel-Buffering", "no") // otherwise a proxy may delay events
 	e.w.WriteHeader(http.StatusOK)
-	if err := writeTimed(e.w, e.c, text); err != nil {
+	if err := writeTimed(e.w, &e.c, text); err != nil {
 		return err
 	}
 	return e.flush()
@@ -82,7 +82,7 @@ func (e *events) write(text []byte) error {
 	if err := e.start(); err != nil {
 		return err
 	}
-	if err := writeTimed(e.w, e.c, text); err != nil {
+	if err := writeTimed(e.w, &e.c, text); err != nil {
 		return err
 	}
 	return e.flush()
@@ -106,16 +106,16 @@ func (e *events) sendAs(id []byte, message ...[]byte) error {
 			e.buf = append(e.buf, part...)
 			continue
 		}
-		if err := writeTimed(e.w, e.c, e.buf); err != nil {
+		if err := writeTimed(e.w, &e.c, e.buf); err != nil {
 			return err
 		}
-		if err := writeTimed(e.w, e.c, part); err != nil {
+		if err := writeTimed(e.w, &e.c, part); err != nil {
 			return err
 		}
 		e.buf = e.buf[:0]
 	}
 	e.buf = append(e.buf, "\n\n"...)
-	if err := writeTimed(e.w, e.c, e.buf); err != nil {
+	if err := writeTimed(e.w, &e.c, e.buf); err != nil {
 		return err
 	}
 	return e.flush()
@@ -148,7 +148,7 @@ type httpReply struct {
 // comment. onFailure is called when a write to the client fails. rs keeps the events; nil means that
 // none are kept.
 func newHTTPReply(w http.ResponseWriter, a acceptedForms, modern bool, onFailure func(error), rs *session.Replays) *httpReply {
-	p := &httpReply{accepts: a, modern: modern, onFailure: onFailure, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
+	p := &httpReply{accepts: a, modern: modern, onFailure: onFailure, replays: rs, events: events{w: w, c: *http.NewResponseController(w)}}
 	if a.events {
 		p.mu.Lock()
 		defer p.mu.Unlock()

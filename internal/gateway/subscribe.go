@@ -66,16 +66,16 @@ func (nt *changeNotifier) answerSubscribe(ctx context.Context, q *clientRequest)
 // switchboardClient returns the client of q as servers can ask it while the call is in flight.
 func (q *clientRequest) switchboardClient() switchboard.Client {
 	who := switchboard.Client{Capabilities: q.capabilities(), TakesQuestions: q.modern}
-	if q.modern || q.sendKept == nil || !session.CanBeAsked(who.Capabilities) {
+	if q.modern || q.sender == nil || !session.CanBeAsked(who.Capabilities) {
 		return who
 	}
 	who.Session = q.client.PublicID
 	who.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-		return q.client.Questions.Ask(ctx, q.sendKept, method, params)
+		return q.client.Questions.Ask(ctx, q.sender.sendKept, method, params)
 	}
 	return who
 }
 
 // noSuchState answers a request state that is invalid, or belongs to another request. Both look the
 // same.
-var noSuchState = invalidParams("params.requestState belongs to no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
+var noSuchState = invalidParams("params.requestState belongs to no request of yours that waits for an answer: it was used already, has expired, or was given for another request; the call that asked may have been executed in part: check before you make the request again without it")

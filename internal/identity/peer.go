@@ -12,13 +12,13 @@ type Peer func() (refusal string)
 
 type peerKey struct{}
 
-// WithConn stores the Peer of a connection in the connection's context. It is for http.Server.ConnContext.
-func WithConn(ctx context.Context, conn net.Conn) context.Context {
+// PeerOf returns the Peer of a connection.
+func PeerOf(conn net.Conn) Peer {
 	local, remote := conn.LocalAddr(), conn.RemoteAddr()
-	return WithPeer(ctx, sync.OnceValue(func() string { return refusePeer(local, remote) }))
+	return sync.OnceValue(func() string { return refusePeer(local, remote) })
 }
 
-// WithPeer stores the Peer of a request's sender in the request's context.
+// WithPeer stores the Peer of a request's sender in the request's context, for instance in http.Server.ConnContext.
 func WithPeer(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }

@@ -25,9 +25,10 @@ type Mapping []Mapped
 
 // Mapped says what happened to one server.
 type Mapped struct {
-	Name  string               `json:"name"`           // as the file spells it
-	ID    switchboard.ServerID `json:"id,omitempty"`   // "" where the server was left out
-	Notes []string             `json:"note,omitempty"` // what was left out or changed, for people
+	Name    string               `json:"name"`              // as the file spells it
+	ID      switchboard.ServerID `json:"id,omitempty"`      // "" where the server was left out
+	Present bool                 `json:"present,omitempty"` // the configuration has the server already, under ID
+	Notes   []string             `json:"note,omitempty"`    // what was left out or changed, for people
 }
 
 func (m *Mapped) addNote(format string, args ...any) {
@@ -39,6 +40,9 @@ const (
 	secretArgument = "an argument looks like a secret, which every user of the machine can see; hand it over in env, as ${env:NAME}, if the server lets you"
 	secretAddress  = "the address looks as if it held a secret, which logs and status can show; hand it over in headers, as ${env:NAME}, if the server lets you"
 )
+
+// switchboardItself is the note on a server that is Switchboard: if Switchboard served it, it would call or start itself without end.
+const switchboardItself = "left out: it is Switchboard itself"
 
 // addRemark adds a note, but only once: several reasons can lead to the same note.
 func (m *Mapped) addRemark(text string) {
@@ -68,6 +72,7 @@ func Load(file string, opts config.Options) (*config.Config, Mapping, error) {
 	c := config.SingleUser(servers)
 	c.Warnings = document.SortFaults(r.sink.Warnings)
 	c.Watch = slices.Compact(slices.Sorted(slices.Values(r.watched)))
+	c.Variables = slices.Compact(slices.Sorted(slices.Values(r.variables)))
 	return c, mapping, nil
 }
 
@@ -78,6 +83,8 @@ type reader struct {
 	file    string   // as it was given
 	folder  string   // of file, absolute
 	watched []string // the paths that were looked at
+
+	variables []string // that were looked up
 }
 
 func newReader(file string, opts config.Options) *reader {
@@ -102,6 +109,9 @@ func (r *reader) watch(path string) {
 
 // readFile returns the content of the file.
 func (r *reader) readFile() ([]byte, error) {
+	if r.opts.Text != nil {
+		return r.opts.Text, nil
+	}
 	r.watch(filepath.Dir(r.file))
 	r.watch(filepath.Join(filepath.Dir(r.file), filepath.Base(r.file)))
 	stat := func() (fs.FileInfo, error) { return os.Stat(r.file) }
@@ -347,6 +357,10 @@ func (f *foreignServer) readProgram(v, command document.Value) {
 		}
 		f.command = append(f.command, splitForeign(w, "", f.env)...)
 	}
+	if f.isSwitchboard() {
+		f.use = false
+		f.addNote(switchboardItself)
+	}
 	if holdsSecret(f.command) {
 		f.addRemark(secretArgument)
 	}
@@ -355,6 +369,16 @@ func (f *foreignServer) readProgram(v, command document.Value) {
 			f.dir = &dir[0]
 		}
 	}
+}
+
+// isSwitchboard reports whether the server is Switchboard itself. If Switchboard served this entry, it would start itself
+// without end.
+func (f *foreignServer) isSwitchboard() bool {
+	if len(f.command) < 2 {
+		return false
+	}
+	program := filepath.Base(filepath.ToSlash(f.command[0].literalText()))
+	return strings.TrimSuffix(program, ".exe") == "switchboard" && f.command[1].literalText() == "stdio"
 }
 
 // resolveServer returns the server with all references resolved.
@@ -429,6 +453,9 @@ func (r *reader) resolveSetting(s foreignSetting) (string, bool) {
 }
 
 func (r *reader) resolveForeignPiece(p document.Piece) (string, error) {
+	if p.Kind == "default" || p.Kind == "env" {
+		r.variables = append(r.variables, p.Text)
+	}
 	switch p.Kind {
 	case "default":
 		if text, ok := r.opts.Env(p.Text); ok && text != "" {

@@ -43,7 +43,7 @@ func TestOtherProgramsFiles(t *testing.T) {
 		here, _ := filepath.Abs(".")
 		got = strings.ReplaceAll(string(text), here, "/here") + became(mapping)
 		for _, s := range secrets {
-			got += fmt.Sprintf("%v %s: %v\n", importer.SecretMode, s.Name, s)
+			got += fmt.Sprintf("%s: %v\n", s.Name, s)
 		}
 		configtest.Golden(t, ar, "want import", got)
 		if c != nil {
@@ -185,4 +185,18 @@ func describe(t *testing.T, c *config.Config) string {
 	say("resources %s constraints %s", c.Taxonomy.Resources(), c.Taxonomy.Constraints())
 	say("watch %s", c.Watch)
 	return strings.ReplaceAll(b.String(), here, "/here")
+}
+
+// Clients that share a process must have the same values of these variables. One with a default may be absent.
+func TestTheVariablesOfAllReferencesAreNamed(t *testing.T) {
+	c, _, err := importer.Load("mcp.json", config.Options{
+		FS:  fstest.MapFS{"mcp.json": {Data: []byte(`{"mcpServers": {"a": {"command": "a", "env": {"X": "${env:SECOND}", "Y": "${FIRST:-none}", "Z": "$THIRD"}}}}`)}},
+		Env: func(name string) (string, bool) { return "value", name != "FIRST" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"FIRST", "SECOND"}; !slices.Equal(c.Variables, want) {
+		t.Errorf("%q, want %q", c.Variables, want)
+	}
 }

@@ -76,15 +76,20 @@ func assignIDs(found []*foreignServer) {
 	}
 	slices.SortStableFunc(others, func(a, b *foreignServer) int { return strings.Compare(a.Name, b.Name) })
 	for _, f := range others {
-		base := nearestID(f.Name)
-		id := base
-		for n := 2; taken[id]; n++ {
-			suffix := "-" + strconv.Itoa(n)
-			id = strings.TrimRight(base[:min(len(base), switchboard.MaxIDBytes-len(suffix))], "-") + suffix
-		}
+		id := freeID(nearestID(f.Name), func(id string) bool { return taken[id] })
 		taken[id] = true
 		f.ID = switchboard.ServerID(id)
 	}
+}
+
+// freeID returns base, or base with the first number that makes it an id that is not taken.
+func freeID(base string, taken func(id string) bool) string {
+	id := base
+	for n := 2; taken(id); n++ {
+		suffix := "-" + strconv.Itoa(n)
+		id = strings.TrimRight(base[:min(len(base), switchboard.MaxIDBytes-len(suffix))], "-") + suffix
+	}
+	return id
 }
 
 // nearestID returns the valid id that is nearest to a name.
@@ -104,6 +109,15 @@ func nearestID(name string) string {
 		return id
 	}
 	return "server"
+}
+
+// HoldsSecret reports whether the words of a command seem to contain a secret.
+func HoldsSecret(command []string) bool {
+	words := make([]foreignSetting, len(command))
+	for i, w := range command {
+		words[i].parts = []document.Piece{{Text: w}}
+	}
+	return holdsSecret(words)
 }
 
 // holdsSecret reports whether a command seems to contain a secret: a word that looks like one, or a

@@ -175,10 +175,12 @@ func TestALostRoleCountsAtOnce(t *testing.T) {
 
 func TestTheClockCanHideAToolOrDenyItsCalls(t *testing.T) {
 	law.Hold(t, law.OneDecision)
+	const late = `late if time.clock(time.now_ns())[0] >= 9` + "\n"
+	// Of the engine that all tests share, so outside the bubble:
+	hiding := policytest.NewPolicy(t, "", late+policytest.AllowAll+`deny["brave/search"] contains "x" if late`, "")
+	forbidding := policytest.NewPolicy(t, "", late+policytest.AllowAll+`deny["brave/search"] contains "x" if { input.phase == "call"; late }`, "")
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
-		const late = `late if time.clock(time.now_ns())[0] >= 9` + "\n"
-		hides := newGate(policytest.NewPolicy(t, "", late+policytest.AllowAll+`deny["brave/search"] contains "x" if late`, ""), `{}`)
-		forbids := newGate(policytest.NewPolicy(t, "", late+policytest.AllowAll+`deny["brave/search"] contains "x" if { input.phase == "call"; late }`, ""), `{}`)
+		hides, forbids := newGate(hiding, `{}`), newGate(forbidding, `{}`)
 		a, b := hides.bind(t, policytest.Brave, `{}`), forbids.bind(t, policytest.Brave, `{}`)
 		for hour, want := range []struct{ a, b switchboard.Code }{8: {}, 9: {switchboard.CodeNoSuchTool, switchboard.CodeDenied}} {
 			if hour < 8 {
@@ -355,8 +357,9 @@ func TestADenialByTheClockAloneSaysLater(t *testing.T) {
 		"by the arguments":              {early + `deny[c.id] contains "path" if { some c in input.candidate_tools; input.call.arguments.path == "/etc" }`, `{"path":"/etc"}`, switchboard.RetryNo},
 		"by a clock that never changes": {`deny[c.id] contains "never" if { input.phase == "call"; some c in input.candidate_tools; input.now > "2" }`, `{}`, switchboard.RetryNo},
 	} {
-		synctest.Test(t, func(t *testing.T) { // it is midnight
-			g := newGate(policytest.NewPolicy(t, "", policytest.AllowAll+tt.rules, ""), `{}`)
+		p := policytest.NewPolicy(t, "", policytest.AllowAll+tt.rules, "") // of the engine that all tests share, so outside the bubble
+		synctest.Test(t, func(t *testing.T) {                              // it is midnight
+			g := newGate(p, `{}`)
 			_, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, tt.args))
 			own, ok := errors.AsType[*switchboard.Error](err)
 			if !ok || own.Code != switchboard.CodeDenied || own.Retry() != tt.want {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +61,24 @@ func TestACandidateRemainsIfEveryLayerAllowsItAndNoneDeniesIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The Switchboard that tests start does not watch OPA. This test does, if it has the race detector.
+func TestManyCallersShareAPolicy(t *testing.T) {
+	p := policytest.NewPolicy(t, `{"no":["brave"]}`, policytest.AllowAll+`deny[c.id] contains "x" if { some c in input.candidate_tools; c.server in input.tenant_policy.no }`,
+		policytest.AllowAll+`deny["poster/post"] contains concat(" ", ["it", input.user_tier]) if time.clock(time.now_ns())[0] == 10`)
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 10 {
+				q := policytest.NewQuestion(policy.PhaseSelect, "", policytest.Three...)
+				if got := allowed(q, p.Judge(t.Context(), q)); got != "google/search" {
+					t.Errorf("left: %s", got)
+				}
+			}
+		})
+	}
+	callers.Wait()
 }
 
 func TestADenialHasTheReasonsOfItsLayer(t *testing.T) {

@@ -8,12 +8,14 @@ package recall
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
 	"io"
+	"iter"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -156,4 +158,30 @@ func unpackJSON(data []byte, v any) error {
 		return err
 	}
 	return json.NewDecoder(io.LimitReader(r, maxUnpacked)).Decode(v)
+}
+
+// Tools returns the tools in all remembered offers, each with its title or description. They may be out of date. It stops at
+// the first error of the store.
+func Tools(ctx context.Context, st store.Store) iter.Seq2[switchboard.ToolID, string] {
+	return func(yield func(switchboard.ToolID, string) bool) {
+		kept, err := st.List(ctx, groupOffers)
+		if err != nil {
+			return
+		}
+		for _, v := range kept {
+			var offer rememberedOffer
+			if unpackJSON(v.Data, &offer) != nil {
+				continue
+			}
+			for _, raw := range offer.Offer.Tools {
+				var tool struct{ Name, Title, Description string }
+				if json.Unmarshal(raw, &tool) != nil || tool.Name == "" {
+					continue
+				}
+				if !yield(switchboard.ToolID{Server: switchboard.ServerID(v.Name), Name: tool.Name}, cmp.Or(tool.Title, tool.Description)) {
+					return
+				}
+			}
+		}
+	}
 }

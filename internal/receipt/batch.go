@@ -16,6 +16,7 @@ const (
 type batch struct {
 	bodies  []byte         // one after another
 	ends    []int          // where each body ends
+	terms   []searchTerms  // of each receipt
 	waiters []queuedWaiter // sorted by index
 
 	// Set once the batch is part of the chain:
@@ -31,8 +32,8 @@ func (w *batch) cutFront() batch {
 	}
 	end := w.ends[n-1]
 	at, _ := slices.BinarySearchFunc(w.waiters, n, func(w queuedWaiter, n int) int { return w.index - n })
-	part := batch{bodies: w.bodies[:end], ends: w.ends[:n], waiters: w.waiters[:at]}
-	w.bodies, w.ends, w.waiters = w.bodies[end:], w.ends[n:], w.waiters[at:]
+	part := batch{bodies: w.bodies[:end], ends: w.ends[:n], terms: w.terms[:n], waiters: w.waiters[:at]}
+	w.bodies, w.ends, w.terms, w.waiters = w.bodies[end:], w.ends[n:], w.terms[n:], w.waiters[at:]
 	for i := range w.ends {
 		w.ends[i] -= end
 	}
@@ -53,5 +54,6 @@ func (w *batch) prepend(first *batch) {
 	}
 	w.bodies = slices.Concat(first.bodies, w.bodies)
 	w.ends = slices.Concat(first.ends, w.ends)
+	w.terms = slices.Concat(first.terms, w.terms)
 	w.waiters = slices.Concat(first.waiters, w.waiters)
 }

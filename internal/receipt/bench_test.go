@@ -4,28 +4,19 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/system"
 )
 
 // discard is a store that drops all entries.
 type discard struct{ receipt.Store }
 
 func (discard) Append(context.Context, string, uint64, ...[]byte) error { return nil }
-
-// used returns the processor time of this process. Wall-clock time would include other processes.
-func used(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // BenchmarkCalls measures the cost of a receipt for a call with arguments and a result of 1 KiB,
 // including its share of chaining, signing and writing.
@@ -56,7 +47,7 @@ func BenchmarkCalls(b *testing.B) {
 				if says != reads {
 					b.SetParallelism(64)
 				}
-				began := used(b)
+				began := system.ProcessorTime()
 				b.ResetTimer()
 				b.RunParallel(func(pb *testing.PB) {
 					for n := 1; pb.Next(); n++ {
@@ -74,7 +65,7 @@ func BenchmarkCalls(b *testing.B) {
 					b.Error(err)
 				}
 				b.StopTimer()
-				b.ReportMetric(float64(used(b)-began)/float64(b.N)/1e3, "cpu-µs/op")
+				b.ReportMetric(float64(system.ProcessorTime()-began)/float64(b.N)/1e3, "cpu-µs/op")
 				st := chain.Status()
 				if st.Lost > 0 {
 					b.Errorf("%d receipts are lost", st.Lost)

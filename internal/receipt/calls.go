@@ -74,11 +74,11 @@ func (b *Chain) RecordCalls(next switchboard.Caller) switchboard.Caller {
 			if !b.queue.tryAdd(&r) {
 				return
 			}
-			switch id := TimeID(b.options.Node, r.Time); {
+			switch { // nobody else needs the id, and to spell it costs as much as to queue the receipt
 			case err != nil:
-				err = switchboard.WithReceipt(err, id)
+				err = switchboard.WithReceipt(err, TimeID(b.options.Node, r.Time))
 			case c.WantsReceipt:
-				result.Receipt = id
+				result.Receipt = TimeID(b.options.Node, r.Time)
 			}
 		}()
 		result, err = next.Call(ctx, c)

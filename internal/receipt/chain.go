@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -52,6 +53,8 @@ type ChainOptions struct {
 	CheckpointEvery int           // receipts; 0 means 10,000
 	CheckpointAfter time.Duration // since the last one, if there are new entries; 0 means 5min
 
+	IndexBlock int // entries that one entry of the index describes; 0 means 1,024
+
 	Version string       // of Switchboard, for the receipt of the start
 	Log     *slog.Logger // nil means none
 }
@@ -64,6 +67,7 @@ const (
 	defaultTimeout         = 5 * time.Second
 	defaultCheckpointEvery = 10_000
 	defaultCheckpointAfter = 5 * time.Minute
+	defaultIndexBlock      = 1024
 )
 
 // A Chain writes the chain of one replica. It is safe for concurrent use.
@@ -72,6 +76,7 @@ type Chain struct {
 	digests     *Digests
 	queue       receiptQueue
 	checkpoints checkpointer
+	indexer     *indexer
 
 	// writeRight is the right to write: a caller that waits for a receipt takes it if it is free,
 	// writeLoop takes it otherwise. The fields below it belong to its holder.
@@ -98,6 +103,7 @@ func Open(ctx context.Context, s Store, o ChainOptions) (*Chain, error) {
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.CheckpointEvery = cmp.Or(o.CheckpointEvery, defaultCheckpointEvery)
 	o.CheckpointAfter = cmp.Or(o.CheckpointAfter, defaultCheckpointAfter)
+	o.IndexBlock = min(max(cmp.Or(o.IndexBlock, defaultIndexBlock), 1), maxBlock)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -111,6 +117,7 @@ func Open(ctx context.Context, s Store, o ChainOptions) (*Chain, error) {
 	}
 	b.queue = newReceiptQueue(&b.options)
 	b.checkpoints.options = &b.options
+	b.indexer = newIndexer(s, o.Node, o.IndexBlock, o.Log)
 	var err error
 	if b.writer.signer, err = newSigner(o.Key); err != nil {
 		return nil, err
@@ -128,8 +135,19 @@ func Open(ctx context.Context, s Store, o ChainOptions) (*Chain, error) {
 	case err != nil:
 		return nil, err
 	}
-	go b.writeLoop()
+	go b.work()
 	return b, nil
+}
+
+// work writes and indexes until the Chain is closed.
+func (b *Chain) work() {
+	defer close(b.done)
+	indexing, stop := context.WithCancel(context.Background())
+	var indexer sync.WaitGroup
+	indexer.Go(func() { b.indexer.run(indexing) })
+	b.writeLoop()
+	stop()
+	indexer.Wait()
 }
 
 // Add queues r and returns at once. It keeps no reference to r. If the queue is full, r is lost and

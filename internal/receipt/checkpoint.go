@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/ownfile"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -131,7 +132,7 @@ func (c *checkpointer) anchorFault() error {
 // OpenAnchor opens a file and appends checkpoints to it. Keep the file in a place that a process
 // with access to the store cannot write.
 func OpenAnchor(name string) (io.WriteCloser, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := ownfile.Open(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("anchor of receipts: %w", err)
 	}

@@ -18,7 +18,6 @@ const (
 // writeLoop writes the queue until the Chain is closed: the receipts without waiters, and those that
 // were queued while another goroutine wrote.
 func (b *Chain) writeLoop() {
-	defer close(b.done)
 	tick := time.NewTicker(b.options.CheckpointAfter)
 	defer tick.Stop()
 	for b.awaitStore() {
@@ -100,7 +99,7 @@ func (b *Chain) drainQueue() bool {
 // commitBatch writes a batch, a large one in parts. It puts the parts that the store does not take
 // back into the queue.
 func (b *Chain) commitBatch(whole batch) bool {
-	spare := batch{bodies: whole.bodies[:0], ends: whole.ends[:0], waiters: whole.waiters[:0]}
+	spare := batch{bodies: whole.bodies[:0], ends: whole.ends[:0], terms: whole.terms[:0], waiters: whole.waiters[:0]}
 	for len(whole.ends) > 0 {
 		part := whole.cutFront()
 		b.writer.chainEntries(&part, b.writer.signer)
@@ -125,6 +124,7 @@ func (b *Chain) appendBatch(p *batch) error {
 	}
 	b.unconfirmed = nil
 	b.queue.confirm(p, first)
+	b.indexer.note(first, p.terms)
 	return nil
 }
 

@@ -35,7 +35,8 @@ type keyedHash struct {
 
 const digestPrefix = "hmac-sha256:"
 
-func (d *Digests) borrowHash(t switchboard.TenantID) (k *keyedHash, done func(any)) {
+// borrowHash returns a hash of the tenant, and the pool to put it into afterwards.
+func (d *Digests) borrowHash(t switchboard.TenantID) (*keyedHash, *sync.Pool) {
 	p, ok := d.tenants.Load(t)
 	if !ok {
 		key, err := hkdf.Key(sha256.New, d.secret, nil, "switchboard receipts of tenant "+string(t), sha256.Size)
@@ -45,7 +46,7 @@ func (d *Digests) borrowHash(t switchboard.TenantID) (k *keyedHash, done func(an
 		p, _ = d.tenants.LoadOrStore(t, &sync.Pool{New: func() any { return &keyedHash{hash: hmac.New(sha256.New, key)} }})
 	}
 	pool := p.(*sync.Pool)
-	return pool.Get().(*keyedHash), pool.Put
+	return pool.Get().(*keyedHash), pool
 }
 
 // digest returns the keyed digest of data. what names the kind of data, so that the digests of two
@@ -82,8 +83,8 @@ func (d *Digests) Arguments(c *switchboard.Call) string {
 
 // canonicalDigest returns the digest of the canonical form of raw.
 func (d *Digests) canonicalDigest(t switchboard.TenantID, raw []byte) string {
-	k, done := d.borrowHash(t)
-	defer done(k)
+	k, pool := d.borrowHash(t)
+	defer pool.Put(k)
 	var err error
 	if k.form, err = canonical.AppendScanned(k.form[:0], raw); err != nil {
 		return k.digest("arguments as they came", raw)
@@ -115,14 +116,14 @@ func (d *Digests) ToolName(t switchboard.TenantID, name string) string {
 	if len(name) <= maxReadable && readsAsName.MatchString(name) {
 		return name
 	}
-	k, done := d.borrowHash(t)
-	defer done(k)
+	k, pool := d.borrowHash(t)
+	defer pool.Put(k)
 	return k.digest("name", []byte(name))
 }
 
 func (d *Digests) resourceOf(t switchboard.TenantID, uri string) ResourceRef {
-	k, done := d.borrowHash(t)
-	defer done(k)
+	k, pool := d.borrowHash(t)
+	defer pool.Put(k)
 	r := ResourceRef{URI: k.digest("uri", []byte(uri))}
 	if u, err := url.Parse(uri); err == nil {
 		r.Scheme, r.Host = u.Scheme, u.Hostname()
@@ -132,7 +133,7 @@ func (d *Digests) resourceOf(t switchboard.TenantID, uri string) ResourceRef {
 
 // resultDigest returns the digest of the bytes of a server's answer.
 func (d *Digests) resultDigest(t switchboard.TenantID, raw []byte) string {
-	k, done := d.borrowHash(t)
-	defer done(k)
+	k, pool := d.borrowHash(t)
+	defer pool.Put(k)
 	return k.digest("result", raw)
 }

@@ -3,6 +3,7 @@ package receipt_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -10,18 +11,23 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// counting counts appends.
+// counting counts appends to chains.
 type counting struct {
 	receipt.Store
 	appends atomic.Int64
 }
 
 func (c *counting) Append(ctx context.Context, log string, after uint64, entries ...[]byte) error {
-	c.appends.Add(1)
+	if isChain(log) {
+		c.appends.Add(1)
+	}
 	return c.Store.Append(ctx, log, after, entries...)
 }
 
-// breaking is a store that fails on demand.
+// isChain reports whether the log is a chain, and not the index of one.
+func isChain(log string) bool { return strings.HasPrefix(log, "receipts/") }
+
+// breaking is a store whose chains fail on demand.
 type breaking struct {
 	receipt.Store
 	slow    time.Duration
@@ -38,6 +44,9 @@ func (b *breaking) fail(now, takes bool) {
 }
 
 func (b *breaking) Append(ctx context.Context, log string, after uint64, entries ...[]byte) error {
+	if !isChain(log) {
+		return b.Store.Append(ctx, log, after, entries...)
+	}
 	if b.slow > 0 {
 		select {
 		case <-time.After(b.slow):

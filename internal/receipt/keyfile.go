@@ -8,8 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/summit-switchboard/switchboard/internal/ownfile"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -22,7 +21,7 @@ func ReadOrCreateKeys(name string) ([]switchboard.Secret, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return keys, err
 	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+	if err := ownfile.MakeFolders(filepath.Dir(name)); err != nil {
 		return nil, fmt.Errorf("key of receipts: %w", err)
 	}
 	err = writeKeys(name, []switchboard.Secret{NewKey()}, func(from string) error {
@@ -41,13 +40,13 @@ func ReadOrCreateKeys(name string) ([]switchboard.Secret, error) {
 // the file is either unchanged or complete. A process continues its chain with the new key when it
 // reads the file; see Chain.Rotate.
 func RotateKey(name string) error {
-	dir, err := os.Open(filepath.Dir(name))
+	lock, err := ownfile.Open(name+".lock", os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return fmt.Errorf("key of receipts: %w", err)
 	}
-	defer func() { _ = dir.Close() }() // this also releases the lock
+	defer func() { _ = lock.Close() }() // this also releases the lock
 	// A key that another process adds now may already have signed.
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+	if err := ownfile.Lock(lock); err != nil {
 		return fmt.Errorf("key of receipts: %w", err)
 	}
 	keys, err := ReadKeys(name)
@@ -68,7 +67,7 @@ func ReadKeys(name string) ([]switchboard.Secret, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key of receipts: %w", err)
 	}
-	if err := switchboard.CheckPrivate(name, info); err != nil {
+	if err := ownfile.Check(name, name, info); err != nil {
 		return nil, fmt.Errorf("key of receipts: %w; if another user may have read it, make a new key with switchboard receipts rotate", err)
 	}
 	text, err := os.ReadFile(name)
@@ -93,7 +92,7 @@ func ReadKeys(name string) ([]switchboard.Secret, error) {
 // put it in position.
 func writeKeys(name string, keys []switchboard.Secret, place func(from string) error) error {
 	dir := filepath.Dir(name)
-	f, err := os.CreateTemp(dir, ".key-*.tmp")
+	f, err := ownfile.CreateTemp(dir, ".key-*.tmp")
 	if err != nil {
 		return err
 	}
@@ -109,9 +108,5 @@ func writeKeys(name string, keys []switchboard.Secret, place func(from string) e
 	if err := place(f.Name()); err != nil {
 		return err
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return ownfile.SyncFolder(dir)
 }

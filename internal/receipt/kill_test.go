@@ -32,7 +32,9 @@ func TestMain(m *testing.M) {
 	if where := os.Getenv(writerEnv); where != "" {
 		panic(writeUntilKilled(where, os.Getenv(writerEnv+"_ROUND")))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	receipt.RemoveBenchFiles()
+	os.Exit(code)
 }
 
 // writeUntilKilled prints the id and the note of each acknowledged receipt.

@@ -16,8 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/summit-switchboard/switchboard/internal/ownfile"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/store/lease"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -296,14 +295,14 @@ func (l *Ledger) Status() *ChainStatus {
 func lockChain(dir string) (chainLease, error) {
 	for i := range maxChains {
 		name := "n" + strconv.Itoa(i+1)
-		f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf(lockPattern, name)), os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := ownfile.Open(filepath.Join(dir, fmt.Sprintf(lockPattern, name)), os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return chainLease{}, err
 		}
-		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-		case err == nil:
+		switch free, err := ownfile.TryLock(f); {
+		case free:
 			return chainLease{name, func() { _ = f.Close() }}, nil
-		case !errors.Is(err, unix.EWOULDBLOCK):
+		case err != nil:
 			return chainLease{}, errors.Join(fmt.Errorf("lock of node %s: %w", name, err), f.Close())
 		}
 		_ = f.Close() // another process has it

@@ -24,6 +24,7 @@ type receiptQueue struct {
 	fault          error
 	faultSince     time.Time
 	queued         batch
+	terms          termTable
 	unwritten      int           // receipts that were queued and are neither stored nor lost
 	roomFreed      chan struct{} // closed when the queue is emptied
 	lastTime       time.Time     // of the last queued receipt
@@ -132,6 +133,7 @@ func (q *receiptQueue) enqueue(r *Receipt, w *receiptWaiter) {
 	q.lastTime = nextTime(q.lastTime)
 	r.Time = q.lastTime
 	q.queued.bodies = r.append(q.queued.bodies)
+	q.queued.terms = append(q.queued.terms, q.terms.find(r))
 	if w != nil {
 		q.queued.waiters = append(q.queued.waiters, queuedWaiter{len(q.queued.ends), w})
 	}

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -44,34 +43,6 @@ func (q *Query) Check() error {
 		return CheckNode(q.Node)
 	}
 	return nil
-}
-
-// selects reports whether q selects e, apart from its node. q selects every entry that cannot be
-// read, because its content is unknown.
-func (q *Query) selects(e *ChainEntry) bool {
-	r := &e.Receipt
-	switch {
-	case e.Fault != nil:
-		return true
-	case q.Tenant != "" && r.Tenant != q.Tenant,
-		q.Task != "" && r.Task != q.Task,
-		q.Code != "" && r.Code != q.Code,
-		q.Outcome != "" && r.Outcome != q.Outcome,
-		q.Kind != "" && r.Kind != q.Kind,
-		!q.Since.IsZero() && r.Time.Before(q.Since),
-		!q.Until.IsZero() && !r.Time.Before(q.Until):
-		return false
-	case q.Tool == "":
-		return true
-	}
-	for _, id := range r.Tools {
-		_, name, _ := strings.Cut(id, "/")
-		if switchboard.MatchPattern(q.Tool, id) || switchboard.MatchPattern(q.Tool, name) {
-			return true
-		}
-	}
-	return r.Tool != "" && (switchboard.MatchPattern(q.Tool, r.Tool) ||
-		switchboard.MatchPattern(q.Tool, string(r.Server)+"/"+r.Tool) || switchboard.MatchPattern(q.Tool, r.ServedBy))
 }
 
 // Find returns the receipt with the id, in either form. ErrNone says that it does not exist, or was
@@ -121,17 +92,31 @@ func List(ctx context.Context, s ChainReader, q Query) iter.Seq2[ChainEntry, err
 	}
 }
 
-// A chainCursor reads a chain in one direction.
+// A chainCursor reads a chain in one direction. It yields the entries that q may select, and others.
 type chainCursor struct {
 	reader    ChainReader
+	query     *Query
 	node      string
-	newest    bool
 	from      uint64 // the first entry that is still to be read,
 	to        uint64 // and the last
+	pageSize  uint64 // of the next page
 	page      []ChainEntry
-	time      time.Time // of the first entry in page
+	time      time.Time // of the first entry in page; if that cannot be read, of the one before
 	timeKnown bool      // time is set for that entry
+
+	matcher termMatcher  // of query
+	index   *indexReader // nil until it is needed
+	indexed []uint64     // entries that the index has named, in the order of reading; they precede from and to
 }
+
+// Pages begin small, because the reader may want few entries.
+const (
+	firstPageSize = 64
+
+	// maxIndexGap is how many entries between two wanted ones are read and thrown away, because one long
+	// read takes less time than two short ones.
+	maxIndexGap = 32
+)
 
 func openCursors(ctx context.Context, s ChainReader, q *Query) (all []*chainCursor, err error) {
 	nodes := []string{q.Node}
@@ -145,7 +130,7 @@ func openCursors(ctx context.Context, s ChainReader, q *Query) (all []*chainCurs
 		if err != nil {
 			return nil, err
 		}
-		c := &chainCursor{reader: s, node: node, newest: q.NewestFirst, from: span.First, to: span.Last}
+		c := newCursor(s, q, node, span.First, span.Last)
 		if !q.Since.IsZero() {
 			if c.from, err = seekTime(ctx, s, node, span, q.Since); err != nil {
 				return nil, err
@@ -182,35 +167,19 @@ func seekTime(ctx context.Context, s ChainReader, node string, span store.Span, 
 	return span.First + uint64(n), failed
 }
 
+func newCursor(s ChainReader, q *Query, node string, from, to uint64) *chainCursor {
+	c := &chainCursor{reader: s, query: q, node: node, from: from, to: to, pageSize: firstPageSize, matcher: termMatcher{query: q}}
+	if q.NewestFirst {
+		c.time = time.Unix(1<<40, 0) // an unreadable entry at the end is yielded at once
+	}
+	return c
+}
+
 // fillPage reads the next page when the last one is empty.
 func (c *chainCursor) fillPage(ctx context.Context) error {
-	for len(c.page) == 0 && c.from <= c.to {
-		n := min(c.to-c.from+1, pageSize)
-		first, last := c.from, c.from+n-1
-		if c.newest {
-			first, last = c.to-n+1, c.to
-		}
-		for at := first; at <= last; { // a store may return fewer entries than there are
-			all, err := c.reader.Read(ctx, logPrefix+c.node, at-1, int(last-at+1))
-			if err != nil {
-				return err
-			}
-			if len(all) == 0 {
-				break
-			}
-			for _, stored := range all {
-				e, _ := parseEntry(c.node, stored.Seq, stored.Data)
-				e.Seq = stored.Seq // its position in the log, whatever it claims
-				if at = e.Seq + 1; e.Seq <= last {
-					c.page = append(c.page, e)
-				}
-			}
-		}
-		if c.newest {
-			c.to = first - 1
-			slices.Reverse(c.page)
-		} else {
-			c.from = last + 1
+	for len(c.page) == 0 && (c.from <= c.to || len(c.indexed) > 0) {
+		if err := c.readPage(ctx); err != nil {
+			return err
 		}
 		c.timeKnown = false
 	}
@@ -219,6 +188,140 @@ func (c *chainCursor) fillPage(ctx context.Context) error {
 			c.time = c.page[0].Receipt.Time
 		}
 		c.timeKnown = true
+	}
+	return nil
+}
+
+// readPage moves the cursor, and reads a page if the index does not exclude all entries on the way.
+func (c *chainCursor) readPage(ctx context.Context) error {
+	n := c.pageSize
+	if len(c.indexed) == 0 {
+		block, unindexed, err := c.readIndex(ctx)
+		if err != nil {
+			return err
+		}
+		if block != nil {
+			c.useIndex(block)
+			return nil
+		}
+		n = min(n, unindexed)
+	}
+	c.pageSize = min(2*c.pageSize, pageSize)
+	if len(c.indexed) > 0 {
+		n = min(n, uint64(len(c.indexed)))
+		wanted := c.indexed[:n]
+		c.indexed = c.indexed[n:]
+		return c.readEntries(ctx, wanted)
+	}
+	first, last := c.from, c.from+n-1
+	if c.query.NewestFirst {
+		first, last = c.to-n+1, c.to
+		c.to = first - 1
+	} else {
+		c.from = last + 1
+	}
+	err := c.readRange(ctx, first, last, nil)
+	if c.query.NewestFirst {
+		slices.Reverse(c.page)
+	}
+	return err
+}
+
+// readIndex returns the index's entry for the next block of the cursor, or how many entries must be read
+// without the index.
+func (c *chainCursor) readIndex(ctx context.Context) (b *indexBlock, unindexed uint64, err error) {
+	left := c.to - c.from + 1
+	if !c.query.asksForTerms() || c.index == nil && left <= firstPageSize {
+		return nil, left, nil
+	}
+	if c.index == nil {
+		end, err := readIndexEnd(ctx, c.reader, c.node)
+		if err != nil {
+			return nil, 0, err
+		}
+		c.index = &indexReader{reader: c.reader, node: c.node, newest: c.query.NewestFirst, end: end}
+	}
+	end, at := c.index.end, c.from
+	if end.block == 0 {
+		return nil, left, nil
+	}
+	if c.query.NewestFirst {
+		at = c.to
+	}
+	number := blockOf(at, end.size)
+	switch {
+	case end.covers(number):
+		if b, err = c.index.block(ctx, number); err != nil || b != nil {
+			return b, 0, err
+		}
+		if c.query.NewestFirst { // this block alone is not indexed
+			return nil, min(left, at-(number-1)*end.size), nil
+		}
+		return nil, min(left, number*end.size-at+1), nil
+	case c.query.NewestFirst && number > end.block:
+		return nil, min(left, at-end.block*end.size), nil
+	case !c.query.NewestFirst && number < end.begin:
+		return nil, min(left, (end.begin-1)*end.size-at+1), nil
+	}
+	return nil, left, nil
+}
+
+// useIndex moves the cursor to the next block, and notes the entries of this one that are to be read.
+func (c *chainCursor) useIndex(b *indexBlock) {
+	c.indexed = b.find(&c.matcher, c.from, c.to, c.indexed[:0])
+	if c.query.NewestFirst {
+		slices.Reverse(c.indexed)
+		c.to = b.first() - 1
+	} else {
+		c.from = b.last() + 1
+	}
+}
+
+// readEntries reads the entries with these numbers, which rise or fall, into the page.
+func (c *chainCursor) readEntries(ctx context.Context, wanted []uint64) error {
+	if c.query.NewestFirst {
+		wanted = slices.Clone(wanted)
+		slices.Reverse(wanted)
+	}
+	for i := 0; i < len(wanted); {
+		end := i + 1
+		for end < len(wanted) && wanted[end]-wanted[end-1] <= maxIndexGap {
+			end++
+		}
+		if err := c.readRange(ctx, wanted[i], wanted[end-1], wanted[i:end]); err != nil {
+			return err
+		}
+		i = end
+	}
+	if c.query.NewestFirst {
+		slices.Reverse(c.page)
+	}
+	return nil
+}
+
+// readRange reads the entries from first to last into the page: the wanted ones, or all if wanted is nil.
+func (c *chainCursor) readRange(ctx context.Context, first, last uint64, wanted []uint64) error {
+	for at := first; at <= last; { // a store may return fewer entries than there are
+		all, err := c.reader.Read(ctx, logPrefix+c.node, at-1, int(last-at+1))
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			break
+		}
+		for _, stored := range all {
+			if at = stored.Seq + 1; stored.Seq > last {
+				break
+			}
+			if wanted != nil {
+				if _, ok := slices.BinarySearch(wanted, stored.Seq); !ok {
+					continue
+				}
+			}
+			e, _ := parseEntry(c.node, stored.Seq, stored.Data)
+			e.Seq = stored.Seq // its position in the log, whatever it claims
+			c.page = append(c.page, e)
+		}
 	}
 	return nil
 }
@@ -261,7 +364,7 @@ func Follow(ctx context.Context, s ChainReader, q Query, every time.Duration) it
 					from = span.First - 1
 				}
 				begin[node] = max(from, span.Last)
-				news = append(news, &chainCursor{reader: s, node: node, from: max(from+1, span.First), to: span.Last})
+				news = append(news, newCursor(s, &q, node, max(from+1, span.First), span.Last))
 			}
 			if err == nil {
 				err = mergeByTime(ctx, news, &q, yield)
@@ -309,7 +412,7 @@ func mergeByTime(ctx context.Context, cursors []*chainCursor, q *Query, yield fu
 		if next == nil {
 			return nil
 		}
-		if e := next.takeEntry(); q.selects(&e) && !yield(e, nil) {
+		if e := next.takeEntry(); q.matchesEntry(&e) && !yield(e, nil) {
 			return errStop
 		}
 	}

@@ -74,7 +74,13 @@ func (b *Chain) Trim(ctx context.Context, keep Retention) (gone uint64, err erro
 	if _, err := b.Write(ctx, &note); err != nil {
 		return 0, err
 	}
-	return first - span.First, b.writer.store.Trim(ctx, b.writer.logName, first)
+	if err := b.writer.store.Trim(ctx, b.writer.logName, first); err != nil {
+		return first - span.First, err
+	}
+	if err := trimIndex(ctx, b.writer.store, b.options.Node, first); err != nil {
+		b.options.Log.Debug("the index of removed receipts was not removed", "node", b.options.Node, "err", err)
+	}
+	return first - span.First, nil
 }
 
 // averageSize returns the average size of an entry, in bytes.

@@ -27,7 +27,7 @@ const (
 	RuleCheckpoint Rule = "checkpoint" // the entries have the digests that checkpoints recorded
 )
 
-// A ChainFault says how a chain breaks a rule: at which entry first, and why.
+// A ChainFault names the first entry that breaks a rule, the rule, and the reason.
 type ChainFault struct {
 	Seq  uint64 `json:"seq"`
 	Rule Rule   `json:"rule"`

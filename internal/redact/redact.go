@@ -56,6 +56,9 @@ func Result(r switchboard.Result, fields []string, detectors []switchboard.Detec
 	}
 	m.buildSearch()
 	text = m.newWalker().walkResult(text)
+	if sameMemory(text, r.JSON) {
+		return r
+	}
 	if r.Release != nil {
 		r.Release() // the rest has been copied
 	}

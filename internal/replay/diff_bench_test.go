@@ -4,7 +4,6 @@ package replay
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/system"
 )
 
 // BenchmarkCompare replays 10,000 decisions: of 20 tenants with 50 principals and 10 tasks each.
@@ -87,14 +87,14 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 	}
 	dir.readAll(b)
 	proposed := switchboard.PolicyFile{Name: "veto.rego", Path: "veto.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"no more\" if { some c in input.candidate_tools; c.server == \"server-0\" }\n")}
-	began := processorTime(b)
+	began := system.ProcessorTime()
 	for b.Loop() {
 		d, err := Compare(b.Context(), dir, time.Time{}, "", &Proposal{file: &proposed}, nil)
 		if err != nil || d.Replayed != tenants*principals*tasks || d.Changed != d.Replayed || len(d.Broken) > 0 {
 			b.Fatalf("%v: %+v", err, d)
 		}
 	}
-	b.ReportMetric((processorTime(b)-began).Seconds()/float64(b.N), "cpu-s/op")
+	b.ReportMetric((system.ProcessorTime()-began).Seconds()/float64(b.N), "cpu-s/op")
 }
 
 // BenchmarkReplayCalls replays 10,000 receipts of calls, each with its own arguments that policy
@@ -114,7 +114,7 @@ func BenchmarkReplayCalls(b *testing.B) {
 	flipped := &Proposal{file: &switchboard.PolicyFile{Name: "new.rego", Path: "new.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"seven\" if { some c in input.candidate_tools; endswith(input.call.arguments.path, \"7\") }\n")}}
 	for name, p := range map[string]*Proposal{"as they are": {}, "flipped": flipped} {
 		b.Run(name, func(b *testing.B) {
-			began := processorTime(b)
+			began := system.ProcessorTime()
 			for b.Loop() {
 				d, err := Compare(b.Context(), dir, time.Time{}, "", p, nil)
 				changed := 0
@@ -125,17 +125,7 @@ func BenchmarkReplayCalls(b *testing.B) {
 					b.Fatalf("%v: %+v", err, d)
 				}
 			}
-			b.ReportMetric((processorTime(b)-began).Seconds()/float64(b.N), "cpu-s/op")
+			b.ReportMetric((system.ProcessorTime()-began).Seconds()/float64(b.N), "cpu-s/op")
 		})
 	}
-}
-
-// processorTime returns the processor time of this process. Other work on the machine changes it
-// less than the time by the clock.
-func processorTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -180,7 +180,7 @@ func TestAttack7AProcessThatKnowsARunSavesItAgainAfterItsSealDoesNotOpen(t *test
 			t.Fatal(err)
 		}
 		first, ctx := start(t, st, "a/x", "a/y"), t.Context()
-		minted, err := first.Open(ctx, alice, "browse")
+		minted, err := first.Open(ctx, alice, "browse", "")
 		if err != nil {
 			t.Fatal(err)
 		}

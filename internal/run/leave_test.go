@@ -47,7 +47,7 @@ func TestARunLeavesALostServerAndStaysWithItsReplacement(t *testing.T) {
 	ctx := t.Context()
 	c := &chooser{servers: []switchboard.ServerID{"a", "b"}}
 	g := run.New(c, surface.New(surface.Input{}), store.NewMemory())
-	r, err := g.Open(ctx, switchboard.Principal{Tenant: "t", ID: "p"}, "work")
+	r, err := g.Open(ctx, switchboard.Principal{Tenant: "t", ID: "p"}, "work", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestARunLeavesALostServerAndStaysWithItsReplacement(t *testing.T) {
 
 	c.lost = nil
 	// A new run does not avoid the servers that other runs have abandoned.
-	other, err := g.Open(ctx, switchboard.Principal{Tenant: "t", ID: "q"}, "work")
+	other, err := g.Open(ctx, switchboard.Principal{Tenant: "t", ID: "q"}, "work", "")
 	if err != nil {
 		t.Fatal(err)
 	}

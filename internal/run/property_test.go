@@ -178,7 +178,7 @@ func follow(t *testing.T, plan []step, fails int, seed uint64) (faults []string)
 		switch s.do {
 		case "open":
 			work.Go(func() {
-				r, err := p.Open(ctx, people[s.who], "browse")
+				r, err := p.Open(ctx, people[s.who], "browse", "")
 				if refusal("open", err); err == nil {
 					mu.Lock()
 					defer mu.Unlock()

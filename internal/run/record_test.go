@@ -113,12 +113,41 @@ func expanded(r *run.Run) string {
 	return strings.Join(all, " ")
 }
 
+// A program of ours that has chosen the id of a run continues the run in a later process. No other principal gets it.
+func TestARunThatWasOpenedUnderAnIDIsContinued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, id := store.NewMemory(), run.NewID()
+		first, second := start(t, st, "a/x", "a/y"), start(t, st, "a/x", "a/y")
+		ctx := t.Context()
+		here, err := first.Open(ctx, alice, "browse", id)
+		if err != nil || here.ID() != id {
+			t.Fatalf("%v, %v", here, err)
+		}
+		if err := expand(t, here, "a/x"); err != nil {
+			t.Fatal(err)
+		}
+		here.Forget()
+		for who, g := range map[string]process{"the same process": first, "another process": second} {
+			again, err := g.Open(ctx, alice, "browse", id)
+			if err != nil || again.ID() != id || expanded(again) != "a/x" {
+				t.Errorf("%s: %v, %v", who, again, err)
+			}
+		}
+		if r, err := second.Open(ctx, switchboard.Principal{Tenant: "acme", ID: "bob"}, "browse", id); err == nil {
+			t.Errorf("bob gets the run of %s", r.Principal().ID)
+		}
+		if r, err := first.Open(ctx, alice, "browse", "x"); err == nil {
+			t.Errorf("%q is no id, and it is given a run", r.ID())
+		}
+	})
+}
+
 func TestARunContinuesInAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		first, second := start(t, st, "a/x", "a/y", "b/z"), start(t, st, "a/x", "a/y", "b/z")
 		ctx := t.Context()
-		here, err := first.Open(ctx, alice, "browse")
+		here, err := first.Open(ctx, alice, "browse", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +270,7 @@ func TestAChangeThatMayHaveBeenSavedIsReportedAsSuchAndCanBeRepeated(t *testing.
 		st := &muffled{Store: store.NewMemory()}
 		ctx := t.Context()
 		first, second := start(t, st, "a/x", "b/x"), start(t, st, "a/x", "b/x")
-		r, err := first.Open(ctx, alice, "")
+		r, err := first.Open(ctx, alice, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +320,7 @@ func TestAnotherProcessKnowsWhichToolsAClientWasShown(t *testing.T) {
 		st := store.NewMemory()
 		ctx := t.Context()
 		first := start(t, st, "a/search")
-		minted, err := first.Open(ctx, alice, "browse")
+		minted, err := first.Open(ctx, alice, "browse", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -390,7 +419,7 @@ func TestARunLivesAsLongAsAnyProcessUsesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		first := start(t, st, "a/x")
-		r, err := first.Open(t.Context(), alice, "browse")
+		r, err := first.Open(t.Context(), alice, "browse", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -430,7 +459,7 @@ func TestWithoutTheStoreARunShowsNoUnsavedChange(t *testing.T) {
 		if got := expanded(r); got != "" {
 			t.Errorf("%q is expanded", got)
 		}
-		_, err = g.Open(t.Context(), alice, "browse")
+		_, err = g.Open(t.Context(), alice, "browse", "")
 		refused("minting", err)
 		_, err = g.Find(t.Context(), alice, switchboard.RunID(strings.Repeat("0", 32)))
 		refused("finding", err)
@@ -448,7 +477,7 @@ func TestARunThatTheStoreHasLostIsSavedAgain(t *testing.T) {
 		st := &emptied{store.NewMemory()}
 		ctx := t.Context()
 		first := start(t, st, "a/search")
-		r, err := first.Open(ctx, alice, "browse")
+		r, err := first.Open(ctx, alice, "browse", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -490,7 +519,7 @@ func TestASweepWaitsForAnUnavailableStoreOnceAndNotForEachRun(t *testing.T) {
 		g := start(t, gone, "a/x")
 		var runs []*run.Run
 		for range 20 {
-			r, err := g.Open(t.Context(), alice, "browse")
+			r, err := g.Open(t.Context(), alice, "browse", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -512,7 +541,7 @@ func TestAProcessKeepsExpansionsOfAServerThatItDoesNotKnowYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		first := start(t, st, "a/x", "b/z")
-		here, err := first.Open(t.Context(), alice, "browse")
+		here, err := first.Open(t.Context(), alice, "browse", "")
 		if err != nil {
 			t.Fatal(err)
 		}

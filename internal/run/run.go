@@ -305,17 +305,31 @@ func (r *Run) idleSince(t time.Time) bool {
 
 // Open mints a run of the task for p and binds it. The error is a *switchboard.Error: SB-TASK-001 for a task that p
 // may not bind, or the reason why the task cannot be met.
-func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*Run, error) {
+//
+// If id is not "", Open returns p's run of that id, or mints the run under it if there is none. Such an id must come from NewID, in a
+// program of ours.
+func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID) (*Run, error) {
+	if id == "" {
+		id = NewID()
+	} else {
+		if b, err := hex.DecodeString(string(id)); err != nil || len(b) != runBytes {
+			return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "this is no id of a run")
+		}
+		if r, err := g.Find(ctx, p, id); r != nil || err != nil {
+			return r, err
+		}
+	}
 	task, err := g.binder.Resolve(p, task)
 	if err != nil {
 		return nil, err
 	}
-	var b [runBytes]byte
-	rand.Read(b[:])
 	var gone *Run
-	r, err := g.bind(ctx, p, task, nil, g.placeMinted(switchboard.RunID(hex.EncodeToString(b[:])), &gone))
+	r, err := g.bind(ctx, p, task, nil, g.placeMinted(id, &gone))
 	if err != nil {
 		return nil, err
+	}
+	if principalKeyOf(r.principal) != principalKeyOf(p) { // it has the id
+		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "you have no such run")
 	}
 	if gone != nil {
 		_ = gone.withBindLock(ctx, func() error { return g.records.deleteRecord(ctx, gone) }) // if it fails, the record expires
@@ -327,6 +341,23 @@ func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switc
 		return nil, storeNeeded(err)
 	}
 	return r, nil
+}
+
+// NewID returns a new id of a run: 128 random bits.
+func NewID() switchboard.RunID {
+	var b [runBytes]byte
+	rand.Read(b[:])
+	return switchboard.RunID(hex.EncodeToString(b[:]))
+}
+
+// Forget removes a minted run from this process, unless somebody watches it: the client may have a new connection before its old
+// one has ended. The store keeps the run until it expires, so its id finds it again.
+func (r *Run) Forget() {
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
+	if r.watchers.none() {
+		r.registry.minted.drop(r)
+	}
 }
 
 // placeMinted returns the function that registers a minted run under its id. It sets gone to the run that was evicted
@@ -630,6 +661,10 @@ type rebinding struct {
 	pick    func(was, now view) view                      // returns the view to show
 }
 
+// judgeAgain is how long a run without the tools that policy could not judge is left as it is. A policy that fails each time costs
+// one bind in that time.
+const judgeAgain = time.Second
+
 // Refresh binds those runs again that may show another list although nothing else has changed: their tenant's policy
 // reads the clock, or it could not be evaluated at the last bind. It notifies the watchers as Rebind does. It is
 // cheap for all other runs.
@@ -637,7 +672,8 @@ func (g *Registry) Refresh(ctx context.Context, runs ...*Run) {
 	now := time.Now()
 	rebinding{registry: g, skip: func(r *Run) bool {
 		err, _ := errors.AsType[*switchboard.Error](r.Err())
-		failed := err != nil && err.Code == switchboard.CodePolicyFailed
+		failed := err != nil && err.Code == switchboard.CodePolicyFailed ||
+			r.PeekSurface().HasUnjudged() && now.Sub(r.binding.at) > judgeAgain
 		return !failed && g.binder.Lasts(r.principal.Tenant) ||
 			r.binding.at.After(now) // a concurrent Refresh has bound it
 	}, pick: keepUnchanged}.bindAll(ctx, runs)
@@ -658,7 +694,7 @@ func sameTools(a, b *surface.Surface) bool {
 	where := func(i, j switchboard.Equivalent) bool {
 		return i.Tool == j.Tool && slices.EqualFunc(i.Judgments, j.Judgments, why)
 	}
-	return a.Differs(b, false)|a.Differs(b, true) == 0 && slices.EqualFunc(a.Entries(), b.Entries(), func(x, y surface.Entry) bool {
+	return a.Differs(b, false)|a.Differs(b, true) == 0 && a.SameUnjudged(b) && slices.EqualFunc(a.Entries(), b.Entries(), func(x, y surface.Entry) bool {
 		return x.Tool.ID == y.Tool.ID && slices.EqualFunc(x.Judgments, y.Judgments, why) && slices.EqualFunc(x.Equivalents, y.Equivalents, where)
 	})
 }

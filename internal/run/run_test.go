@@ -20,13 +20,14 @@ import (
 
 // binder binds every task to the tools that it holds at the moment.
 type binder struct {
-	mu    sync.Mutex
-	tools []string
-	err   error
-	gone  switchboard.TaskID
-	binds int
-	turns bool             // what Bind gives changes with time
-	prev  *surface.Surface // of the last bind
+	mu     sync.Mutex
+	tools  []string
+	err    error
+	gone   switchboard.TaskID
+	binds  int
+	turns  bool             // what Bind gives changes with time
+	failed string           // the tool that policy cannot judge
+	prev   *surface.Surface // of the last bind
 
 	starting []switchboard.ServerID
 	next     chan struct{}
@@ -60,7 +61,11 @@ func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.
 		}, Requirements: []int{0}})
 	}
 	task := &switchboard.Task{Requirements: []switchboard.Requirement{{}}}
-	return surface.New(surface.Input{Task: task, Selected: selected, Prev: was.Surface}), nil
+	in := surface.Input{Task: task, Selected: selected, Prev: was.Surface}
+	if b.failed != "" {
+		in.Unjudged = map[switchboard.ToolID]bool{{Server: "s", Name: b.failed}: true}
+	}
+	return surface.New(in), nil
 }
 
 func (b *binder) Lasts(switchboard.TenantID) bool {
@@ -110,7 +115,7 @@ func names(r *run.Run) (names string) {
 
 func open(t *testing.T, g *run.Registry, p switchboard.Principal) *run.Run {
 	t.Helper()
-	r, err := g.Open(t.Context(), p, "browse")
+	r, err := g.Open(t.Context(), p, "browse", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +159,9 @@ func TestARunHas128RandomBits(t *testing.T) {
 
 func TestATaskThatThePrincipalMayNotBindIsRefused(t *testing.T) {
 	g := registry(&binder{})
-	for name, f := range map[string]func(context.Context, switchboard.Principal, switchboard.TaskID) (*run.Run, error){"Open": g.Open, "Base": g.Base} {
+	for name, f := range map[string]func(context.Context, switchboard.Principal, switchboard.TaskID) (*run.Run, error){"Open": func(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*run.Run, error) {
+		return g.Open(ctx, p, task, "")
+	}, "Base": g.Base} {
 		var refused *switchboard.Error
 		if _, err := f(t.Context(), alice, "secret"); !errors.As(err, &refused) || refused.Code != switchboard.CodeNoSuchTask {
 			t.Errorf("%s: error %v, want %s", name, err, switchboard.CodeNoSuchTask)
@@ -317,7 +324,7 @@ func TestATaskIsDeclaredWithoutWaitingForTheRunsOfOthers(t *testing.T) {
 	b := &stuckBinder{stuck: make(chan struct{}), entered: make(chan struct{})}
 	g := run.New(b, surface.New(surface.Input{}), store.NewMemory())
 	open(t, g, switchboard.Principal{Tenant: "slow", ID: "bob"})
-	r, err := g.Open(t.Context(), alice, "")
+	r, err := g.Open(t.Context(), alice, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +385,7 @@ func TestRunsOfOnePrincipalAreBounded(t *testing.T) {
 		}
 		time.Sleep(run.Idle - time.Minute)
 		var full *switchboard.Error
-		if _, err := g.Open(t.Context(), alice, "browse"); !errors.As(err, &full) || full.Code != switchboard.CodeOverloaded {
+		if _, err := g.Open(t.Context(), alice, "browse", ""); !errors.As(err, &full) || full.Code != switchboard.CodeOverloaded {
 			t.Errorf("run %d: error %v, want %s", run.MaxRuns+1, err, switchboard.CodeOverloaded)
 		}
 		if ok := found(t, g, alice, first.ID()); !ok {
@@ -391,10 +398,10 @@ func TestRunsOfOnePrincipalAreBounded(t *testing.T) {
 		}
 		last.Watch(&watcher{}, false)
 		var refused *switchboard.Error
-		if _, err := g.Open(t.Context(), alice, "browse"); !errors.As(err, &refused) || refused.Code != switchboard.CodeOverloaded {
+		if _, err := g.Open(t.Context(), alice, "browse", ""); !errors.As(err, &refused) || refused.Code != switchboard.CodeOverloaded {
 			t.Errorf("with all of them watched: error %v, want %s", err, switchboard.CodeOverloaded)
 		}
-		if _, err := g.Open(t.Context(), switchboard.Principal{Tenant: "acme", ID: "bob"}, "browse"); err != nil {
+		if _, err := g.Open(t.Context(), switchboard.Principal{Tenant: "acme", ID: "bob"}, "browse", ""); err != nil {
 			t.Errorf("another principal is kept out: %v", err)
 		}
 	})
@@ -409,7 +416,7 @@ func TestNoRunMissesAChangeDuringItsBind(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 50 {
-				if r, err := g.Open(t.Context(), alice, "browse"); err == nil {
+				if r, err := g.Open(t.Context(), alice, "browse", ""); err == nil {
 					runs <- r
 				}
 			}
@@ -480,6 +487,49 @@ func TestARunIsBoundAgainAfterItsPolicyFailed(t *testing.T) {
 			t.Errorf("after %s it shows %q, want %q", code, got, want)
 		}
 	}
+}
+
+// A tool that policy could not judge comes back once policy can judge it. If policy fails each time, a run costs one bind a second.
+func TestARunIsBoundAgainForAToolThatPolicyCouldNotJudge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &binder{tools: []string{"one"}, failed: "two"}
+		g := registry(b)
+		r := open(t, g, alice)
+		for range 10 {
+			time.Sleep(1100 * time.Millisecond)
+			for range 5 {
+				g.Refresh(t.Context(), r)
+			}
+		}
+		if got := names(r); got != "one " || b.binds != 11 {
+			t.Errorf("while policy fails: %q, %d binds", got, b.binds)
+		}
+		b.failed = ""
+		b.set(nil, "one", "two")
+		time.Sleep(1100 * time.Millisecond)
+		g.Refresh(t.Context(), r)
+		g.Refresh(t.Context(), r)
+		if got := names(r); got != "one two " || b.binds != 12 {
+			t.Errorf("when policy works again: %q, %d binds", got, b.binds)
+		}
+	})
+}
+
+// A tool that policy denies at last is missing for good.
+func TestARunIsNotBoundAgainOnceTheToolIsDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &binder{tools: []string{"one"}, failed: "two"}
+		g := registry(b)
+		r := open(t, g, alice)
+		b.failed = ""
+		for range 3 {
+			time.Sleep(1100 * time.Millisecond)
+			g.Refresh(t.Context(), r)
+		}
+		if b.binds != 2 {
+			t.Errorf("%d binds, want the first and the one that found it denied", b.binds)
+		}
+	})
 }
 
 // Each list is decided after its request, but there are fewer decisions than lists.

@@ -6,11 +6,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/summit-switchboard/switchboard/test/system"
 )
 
 // decoded calls a tool that must not fail, and decodes its result.
@@ -169,9 +170,7 @@ func tree(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	system.MakePipe(t, filepath.Join(root, "pipe"))
 	return root
 }
 

@@ -17,6 +17,14 @@ type Questions struct {
 	open map[string]chan<- wire.Message
 }
 
+// StartAfter numbers the questions so that they differ from those on earlier connections of the client. n is 1 for
+// its first connection. Call it before the first question.
+func (qs *Questions) StartAfter(n int) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.last = int64(max(n-1, 0)) * questionsPerOwner
+}
+
 // Ask sends the client a question and waits for the answer, for at most ParkedFor: a client that
 // has disconnected does not say so. If Ask stops waiting, it sends the client
 // notifications/cancelled.

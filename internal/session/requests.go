@@ -53,6 +53,13 @@ func (rs *Requests) CancelAll(why error) {
 	}
 }
 
+// Len returns the number of requests in flight.
+func (rs *Requests) Len() int {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return len(rs.m)
+}
+
 // Remove removes a request that has been answered.
 func (rs *Requests) Remove(id []byte) {
 	key, _ := wire.IDKey(id)

@@ -56,7 +56,7 @@ func newReplica(st store.Store, self string) *replica {
 // open opens a session of p without users.
 func (r *replica) open(t *testing.T, p switchboard.Principal) *Session {
 	t.Helper()
-	bound, err := r.runs.Open(t.Context(), p, "")
+	bound, err := r.runs.Open(t.Context(), p, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,17 +7,19 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/system"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -85,7 +87,7 @@ func TestFilesOfOtherProgramsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	execute(t, newer, `PRAGMA user_version = 99`)
-	refused(t, newer, "version 99", "knows up to 2", "use the version that wrote it")
+	refused(t, newer, "version 99", "knows up to 3", "use the version that wrote it")
 
 	refused(t, dir, "a folder")
 
@@ -177,14 +179,23 @@ func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File)
 	}
 }
 
-// harm opens a damaged copy of the file and looks: either it is refused, or reading reports the damage, or
-// the content is intact.
-func harm(t *testing.T, data []byte, look func(*testing.T, *store.File) bool) (said bool) {
+// harm opens a copy of the store at path, with other data in the file of that name, and looks: either the copy
+// is refused, or reading reports the damage, or the content is intact. data nil means that the file is gone.
+func harm(t *testing.T, path, name string, data []byte, look func(*testing.T, *store.File) bool) (said bool) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "store.db")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	dir := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(path))); err != nil {
 		t.Fatal(err)
 	}
+	harmed := filepath.Join(dir, name)
+	err := os.Remove(harmed)
+	if data != nil {
+		err = os.WriteFile(harmed, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(dir, filepath.Base(path))
 	f, err := store.OpenFile(path, store.FileOptions{})
 	if err != nil {
 		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), path) {
@@ -201,22 +212,49 @@ func harm(t *testing.T, data []byte, look func(*testing.T, *store.File) bool) (s
 	return said || checked != nil
 }
 
+// parts returns the files of the store at path, by name.
+func parts(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	dir := filepath.Dir(path)
+	if err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, file)
+		if err != nil {
+			return err
+		}
+		all[name], err = os.ReadFile(file)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 func TestATruncatedFileIsReported(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	look := contents(t, path)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	all := parts(t, path)
+	if len(all) != 1+3*2 { // the file, and two files of each log
+		t.Fatalf("the store has %d files: %v", len(all), slices.Collect(maps.Keys(all)))
 	}
-	for i := range 40 {
-		n := i * len(data) / 40
-		if !harm(t, data[:n], look) {
-			t.Errorf("cut off at %d of %d bytes, without an error", n, len(data))
+	for name, data := range all {
+		content := len(bytes.TrimRight(data, "\x00")) // a segment ends with zeros
+		for i := range 20 {
+			n := i * content / 20
+			if !harm(t, path, name, data[:n], look) {
+				t.Errorf("%s is cut off at %d of %d bytes, without an error", name, n, content)
+			}
 		}
-	}
-	if harm(t, data, look) {
-		t.Error("the undamaged file is reported as damaged")
+		if name != "store.db" && !harm(t, path, name, nil, look) {
+			t.Errorf("%s is gone, without an error", name)
+		}
+		if harm(t, path, name, data, look) {
+			t.Error("the undamaged store is reported as damaged")
+		}
 	}
 }
 
@@ -224,41 +262,107 @@ func TestAFlippedBitIsReported(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	look := contents(t, path)
-	data, err := os.ReadFile(path)
-	if err != nil {
+	said := 0
+	const flips = 30
+	luck := rand.New(rand.NewPCG(law.Seed(t), 0))
+	all := parts(t, path)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		data := all[name]
+		for range flips {
+			at, bit := luck.IntN(len(data)), byte(1)<<luck.IntN(8)
+			if name == "store.db" && (at >= 24 && at < 28 || at >= 92 && at < 100) {
+				continue // counters of the header that only SQLite's caches use
+			}
+			data[at] ^= bit
+			if harm(t, path, name, data, look) {
+				said++
+			}
+			if t.Failed() {
+				t.Fatalf("bit %08b of byte %d of %s", bit, at, name)
+			}
+			data[at] ^= bit
+		}
+	}
+	if said < 3*flips { // at least those in the files state
+		t.Errorf("%d flipped bits were reported", said)
+	}
+	t.Logf("%d flips were noticed; the others changed nothing that is kept", said)
+}
+
+// The file says that there are logs, and the folder with them is gone.
+func TestLogsWithoutTheirFolderAreReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	look := contents(t, path)
+	if err := os.RemoveAll(path + "-logs"); err != nil {
 		t.Fatal(err)
 	}
-	said := 0
-	const flips = 60
-	luck := rand.New(rand.NewPCG(law.Seed(t), 0))
-	for range flips {
-		at, bit := luck.IntN(len(data)), byte(1)<<luck.IntN(8)
-		if at >= 24 && at < 28 || at >= 92 && at < 100 {
-			continue // counters of the header that only SQLite's caches use
-		}
-		data[at] ^= bit
-		if harm(t, data, look) {
-			said++
-		}
-		if t.Failed() {
-			t.Fatalf("bit %08b of byte %d", bit, at)
-		}
-		data[at] ^= bit
+	f := openFile(t, path)
+	if !look(t, f) || f.Check(t.Context()) == nil {
+		t.Error("no log can be read, without an error")
 	}
-	if said == 0 { // most bytes of the file are content
-		t.Errorf("none of %d flipped bits was reported", flips)
+	if err := f.Append(t.Context(), "l0", 14, []byte("x")); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "put the folder back") {
+		t.Errorf("Append to a log that is gone: %v", err)
 	}
-	t.Logf("%d of %d flips were noticed; the others changed nothing that is kept", said, flips)
+}
+
+// What an interrupted Append to a new log has left is in the way of no new log, and no damage.
+func TestALogThatWasHalfMadeIsMadeAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := openFile(t, path)
+	add(t, f, "other", "x")
+	if err := f.CreateLog(t.Context(), "l"); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, path, `DELETE FROM log WHERE name = 'l'`) // as if it had not been committed
+	for _, name := range []string{"a", "b"} {
+		if err := os.MkdirAll(filepath.Join(path+"-logs", name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(path+"-logs", "a", "state"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := f.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, name := range []string{"l", "a", "b"} {
+			add(t, f, name, "one", "two")
+		}
+		if got := read(t, f, 0, 1); !strings.HasPrefix(got, "1=one") {
+			t.Error(got)
+		}
+	}
+	if all, err := os.ReadDir(path + "-logs"); err != nil || len(all) != 4 {
+		t.Errorf("%d folders of 4 logs: %v, %v", len(all), all, err)
+	}
+}
+
+// A folder with entries of a log that the file does not know is named, and is not overwritten.
+func TestAFolderOfNoLogIsReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := openFile(t, path)
+	add(t, f, "l", "old")
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, path, `DELETE FROM log`)
+	f = openFile(t, path)
+	add(t, f, "l", "one", "two")
+	if got := read(t, f, 0, 9); got != "1=one 2=two" {
+		t.Error(got)
+	}
+	folder := filepath.Join(path+"-logs", "l")
+	if err := f.Check(t.Context()); err == nil || !strings.Contains(err.Error(), folder+" belongs to no log") {
+		t.Errorf("Check = %v", err)
+	}
 }
 
 // Found by flipping each bit of a file's first page: SQLite accepts all of these changes.
 func TestADamagedHeaderOrSchemaIsFoundByTheCheck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	look := contents(t, path)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := parts(t, path)["store.db"]
 	const version = 18 // offset of the format's write version
 	name := bytes.Index(data, []byte("id    INTEGER PRIMARY KEY"))
 	if name < 0 || data[version] != 2 {
@@ -267,7 +371,7 @@ func TestADamagedHeaderOrSchemaIsFoundByTheCheck(t *testing.T) {
 	for _, at := range []int{version, name, name + 1} {
 		for _, bit := range []byte{1, 8, 16, 128} {
 			data[at] ^= bit
-			if !harm(t, data, look) {
+			if !harm(t, path, "store.db", data, look) {
 				t.Errorf("bit %08b of byte %d is flipped, without an error", bit, at)
 			}
 			data[at] ^= bit
@@ -297,10 +401,10 @@ func abandoned(t *testing.T) (files map[string][]byte, last uint64) {
 		}
 	}
 	_ = cmd.Wait()
-	files = map[string][]byte{}
+	files = parts(t, path)
 	for _, end := range []string{"", "-wal", "-shm"} {
-		if files[end], err = os.ReadFile(path + end); err != nil || len(files[end]) == 0 {
-			t.Fatalf("%s: %d bytes, %v", path+end, len(files[end]), err)
+		if len(files["store.db"+end]) == 0 {
+			t.Fatalf("there is no %s", path+end)
 		}
 	}
 	return files, last
@@ -309,18 +413,19 @@ func abandoned(t *testing.T) (files map[string][]byte, last uint64) {
 func TestADamagedWALIsReported(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	files, last := abandoned(t)
-	wal := files["-wal"]
+	wal := files["store.db-wal"]
 	laid := func(wal []byte) string {
-		path := filepath.Join(t.TempDir(), "store.db")
-		for end, data := range files {
-			if end == "-wal" {
+		dir := t.TempDir()
+		for name, data := range files {
+			if name == "store.db-wal" {
 				data = wal
 			}
-			if err := os.WriteFile(path+end, data, 0o600); err != nil {
+			file := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, data, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return path
+		return filepath.Join(dir, "store.db")
 	}
 	said := 0
 	harm := func(what string, wal []byte) {
@@ -365,7 +470,6 @@ func TestADamagedWALIsReported(t *testing.T) {
 // withoutSpace fills the file up to a size limit of this process, and prints one line about any error.
 func withoutSpace(path string) {
 	ctx := context.Background()
-	signal.Ignore(syscall.SIGXFSZ)
 	fail := func(format string, args ...any) {
 		fmt.Printf(format+"\n", args...)
 		os.Exit(1)
@@ -374,13 +478,8 @@ func withoutSpace(path string) {
 	if err != nil {
 		fail("%v", err)
 	}
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-		fail("%v", err)
-	}
-	all := limit.Cur
-	limit.Cur = 1 << 20
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+	restore, err := system.LimitFileSize(1 << 20)
+	if err != nil {
 		fail("%v", err)
 	}
 	last := uint64(0)
@@ -403,8 +502,7 @@ func withoutSpace(path string) {
 	if entries, err := f.Read(ctx, "l", 0, 10_000); err != nil || len(entries) != int(last) {
 		fail("%d entries are read, %v; %d were acknowledged", len(entries), err, last)
 	}
-	limit.Cur = all
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+	if err := restore(); err != nil {
 		fail("%v", err)
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -445,7 +543,7 @@ func TestAFullDiskLosesNothingAndTheStoreRecovers(t *testing.T) {
 // asAnother opens the file as a user who may not write to its folder.
 func asAnother(path string) {
 	if os.Getuid() == 0 {
-		if err := syscall.Setuid(65534); err != nil {
+		if err := system.SetUser(65534); err != nil {
 			fmt.Println(err)
 			return
 		}

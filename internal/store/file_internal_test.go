@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/summit-switchboard/switchboard/internal/store/segment"
 )
 
 func openInternal(t *testing.T) *File {
@@ -218,9 +220,8 @@ func BenchmarkFileLook(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer f.Close() //nolint:errcheck // the file is in a temporary folder
-	w := &fileWriter{File: f}
 	for b.Loop() {
-		if err := w.checkFiles(); err != nil {
+		if err := f.checkFiles(); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -260,4 +261,22 @@ func TestNames15ADiskThatHangsIsSaidToHang(t *testing.T) {
 		}
 		_ = f.Close()
 	})
+}
+
+// CreateLog makes a log without entries.
+func (f *File) CreateLog(ctx context.Context, name string) error { return f.logs.create(ctx, name) }
+
+func TestEntriesThatAreTrimmedWhileTheyAreReadAreLeftOut(t *testing.T) {
+	tries := 0
+	all, err := collectEntries(9, func(see func(segment.Entry) bool) error {
+		if tries++; tries == 1 {
+			see(segment.Entry{Seq: 1})
+			return fmt.Errorf("%w: entry 2", segment.ErrTrimmed)
+		}
+		see(segment.Entry{Seq: 7})
+		return nil
+	})
+	if err != nil || len(all) != 1 || all[0].Seq != 7 {
+		t.Errorf("%v, %v", all, err)
+	}
 }

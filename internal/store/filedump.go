@@ -22,7 +22,7 @@ func (f *File) Check(ctx context.Context) error {
 			faults = append(faults, fmt.Sprintf(format, args...))
 		}
 	}
-	err := f.withSnapshot(ctx, func(tx *sql.Tx) error {
+	err := f.logs.withSnapshot(ctx, func(tx *sql.Tx, views []logView) error {
 		rows, err := tx.QueryContext(ctx, `PRAGMA integrity_check(10)`)
 		if err := scanAll(rows, err, func(rows *sql.Rows) error {
 			var fault string
@@ -43,39 +43,17 @@ func (f *File) Check(ctx context.Context) error {
 		if want, err := newestSchema(); err != nil || found != want { // for example a renamed column, which no other check finds
 			return cmp.Or(err, damagedError("the schema"))
 		}
-		var log Record
-		end := func() {
-			if log.Kind != "" && log.Entry.Seq != log.Span.Last {
-				addFault("log %s ends with %d, not %d", log.Name, log.Entry.Seq, log.Span.Last)
-			}
+		unknown, err := f.logs.unknownFolders(ctx)
+		for _, folder := range unknown {
+			addFault("the folder %s belongs to no log", folder)
 		}
-		if err := dumpSnapshot(ctx, tx, func(r Record, err error) error {
-			switch {
-			case errors.Is(err, errDamaged):
-				addFault("%s", err)
-			case err != nil:
-				return err
-			case r.Kind == KindLog:
-				end()
-				log = r
-				log.Entry.Seq = r.Span.First - 1
-			case r.Kind == KindEntry:
-				if log.Entry.Seq++; log.Entry.Seq != r.Entry.Seq {
-					addFault("log %s has no entry %d", log.Name, log.Entry.Seq)
-					log.Entry.Seq = r.Entry.Seq
-				}
-			}
-			return nil
-		}); err != nil {
+		if err != nil {
 			return err
 		}
-		end()
-		rows, err = tx.QueryContext(ctx, `SELECT count(*) FROM entry WHERE id / ? NOT IN (SELECT id FROM log)`, entriesOfLog)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
-			var lost int
-			err := rows.Scan(&lost)
-			if lost > 0 {
-				addFault("%d entries belong to no log", lost)
+		return dumpSnapshot(ctx, tx, views, func(_ Record, err error) error {
+			if errors.Is(err, errDamaged) {
+				addFault("%s", strings.TrimPrefix(err.Error(), errDamaged.Error()+": "))
+				return nil
 			}
 			return err
 		})
@@ -95,8 +73,8 @@ func (f *File) Check(ctx context.Context) error {
 // Dump implements Store. While it reads, the WAL cannot be emptied.
 func (f *File) Dump(ctx context.Context, see func(Record) error) error {
 	var own error // the error of see, which is returned unchanged
-	err := f.withSnapshot(ctx, func(tx *sql.Tx) error {
-		return dumpSnapshot(ctx, tx, func(r Record, err error) error {
+	err := f.logs.withSnapshot(ctx, func(tx *sql.Tx, views []logView) error {
+		return dumpSnapshot(ctx, tx, views, func(r Record, err error) error {
 			if err != nil {
 				return err
 			}
@@ -110,20 +88,6 @@ func (f *File) Dump(ctx context.Context, see func(Record) error) error {
 	return f.wrapError(err)
 }
 
-// withSnapshot runs use on a snapshot of the file.
-func (f *File) withSnapshot(ctx context.Context, use func(*sql.Tx) error) error {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if f.closed {
-		return fmt.Errorf("%w: it is closed", ErrUnavailable)
-	}
-	err := f.reads.inTransaction(ctx, use)
-	if err != nil && ctx.Err() != nil {
-		return ctx.Err() // SQLite reports a cancelled context as an interruption
-	}
-	return err
-}
-
 // inTransaction runs use in a read-only transaction.
 func (r fileReader) inTransaction(ctx context.Context, use func(*sql.Tx) error) error {
 	tx, err := r.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
@@ -131,14 +95,11 @@ func (r fileReader) inTransaction(ctx context.Context, use func(*sql.Tx) error) 
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := use(tx); err != nil && !errors.Is(err, errEnough) {
-		return err
-	}
-	return nil
+	return use(tx)
 }
 
 // dumpSnapshot calls see with each record, and with an error for each damaged one.
-func dumpSnapshot(ctx context.Context, tx *sql.Tx, see func(Record, error) error) error {
+func dumpSnapshot(ctx context.Context, tx *sql.Tx, views []logView, see func(Record, error) error) error {
 	now := time.Now()
 	query := func(scan func(*sql.Rows) error, text string, args ...any) error {
 		rows, err := tx.QueryContext(ctx, text, args...)
@@ -177,33 +138,8 @@ func dumpSnapshot(ctx context.Context, tx *sql.Tx, see func(Record, error) error
 	}, `SELECT grp, name, whole, sum FROM meter ORDER BY grp, name`); err != nil {
 		return err
 	}
-	var names []string
-	if err := query(func(rows *sql.Rows) error {
-		var name string
-		err := rows.Scan(&name)
-		names = append(names, name)
-		return err
-	}, `SELECT name FROM log ORDER BY name`); err != nil {
-		return err
-	}
-	for _, name := range names {
-		id, span, err := txSpan(ctx, tx, name)
-		log := Record{Kind: KindLog, Name: name, Span: span}
-		if err := see(log, err); err != nil {
-			return err
-		}
-		if err := query(func(rows *sql.Rows) error {
-			err := scanEntries(rows, func(e Entry) error {
-				if e.Seq < span.First { // it is in the same row as the first entry
-					return nil
-				}
-				return see(Record{Kind: KindEntry, Name: log.Name, Entry: Entry{e.Seq, cloneBytes(e.Data)}}, nil)
-			})
-			if errors.Is(err, errDamaged) {
-				return see(Record{Kind: KindEntry, Name: log.Name}, err)
-			}
-			return err
-		}, `SELECT id, sum, data, sizes FROM entry WHERE id > ? AND id < ? ORDER BY id`, id*entriesOfLog, (id+1)*entriesOfLog); err != nil {
+	for i := range views {
+		if err := dumpLog(ctx, &views[i], see); err != nil {
 			return err
 		}
 	}
@@ -213,17 +149,24 @@ func dumpSnapshot(ctx context.Context, tx *sql.Tx, see func(Record, error) error
 // Load implements Store, in one transaction.
 func (f *File) Load(ctx context.Context, records iter.Seq2[Record, error]) error {
 	var own error // the error of loadRecords, which is returned unchanged
+	logs := &logLoader{file: f}
 	r := fileChange{durable: true, exclusive: true, apply: func(tx *fileTransaction) error {
-		own = tx.loadRecords(ctx, records)
+		own = tx.loadRecords(ctx, logs, records)
 		return own
 	}}
-	if err := f.submit(ctx, &r); own == nil || sqliteCode(own) != 0 {
+	err := f.submit(ctx, &r)
+	if err != nil {
+		logs.undo()
+	} else {
+		f.logs.endMaking()
+	}
+	if own == nil || sqliteCode(own) != 0 {
 		return err
 	}
 	return own
 }
 
-func (tx *fileTransaction) loadRecords(ctx context.Context, records iter.Seq2[Record, error]) error {
+func (tx *fileTransaction) loadRecords(ctx context.Context, logs *logLoader, records iter.Seq2[Record, error]) error {
 	now := time.Now().UnixMicro()
 	var any int
 	if err := tx.query(func(rows *sql.Rows) error { return rows.Scan(&any) }, `SELECT EXISTS (SELECT 1 FROM log)
@@ -233,15 +176,7 @@ func (tx *fileTransaction) loadRecords(ctx context.Context, records iter.Seq2[Re
 	if any != 0 {
 		return errNotEmpty
 	}
-	if err := cmp.Or(tx.exec(`DELETE FROM value WHERE grp != ''`), tx.exec(`DELETE FROM meter`)); err != nil { // expired ones
-		return err
-	}
-	var log int64
-	var entries []Entry
-	size := 0
-	flush := func() error {
-		err := tx.putEntries(log, entries)
-		entries, size = entries[:0], 0
+	if err := cmp.Or(tx.exec(`DELETE FROM value WHERE grp != ''`), tx.exec(`DELETE FROM meter`), logs.file.logs.removeLeft()); err != nil { // expired ones
 		return err
 	}
 	for r, err := range records {
@@ -254,18 +189,13 @@ func (tx *fileTransaction) loadRecords(ctx context.Context, records iter.Seq2[Re
 		case KindLimit:
 			err = tx.putLimit(r.Group, r.Name, limitState{r.FullAt.UnixMicro()})
 		case KindLog:
-			if err = flush(); err == nil {
-				log, err = tx.newLog(r.Name, r.Span)
-			}
+			err = logs.begin(r.Name, r.Span)
 		case KindEntry:
-			entries = append(entries, r.Entry)
-			if size += len(r.Entry.Data); len(entries) >= MaxAppend || size >= maxBatchBytes {
-				err = flush()
-			}
+			err = logs.add(r.Entry.Data)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return flush()
+	return logs.finish(tx)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -52,24 +53,33 @@ func (w *fileWriter) checkMark() error {
 	return nil
 }
 
-// fileParts are the suffixes of the file, its WAL and the index of the WAL. The three belong together: a
+// partNames are the suffixes of the file, its WAL and the index of the WAL. The three belong together: a
 // process that opens the path and finds another file in place of one of them does not see our writes.
-var fileParts = [...]string{"", "-wal", "-shm"}
+var partNames = [...]string{"", "-wal", "-shm"}
+
+// fileParts remembers which files the parts are.
+type fileParts struct {
+	mu    sync.Mutex
+	files [len(partNames)]os.FileInfo
+}
 
 // checkFiles finds out whether the parts are the files that were opened. It takes a few microseconds.
-func (w *fileWriter) checkFiles() error {
-	for i, part := range fileParts {
-		found, err := os.Stat(w.path + part)
+func (f *File) checkFiles() error {
+	f.parts.mu.Lock()
+	defer f.parts.mu.Unlock()
+	for i, part := range partNames {
+		found, err := os.Stat(f.path + part)
+		first := f.parts.files[i]
 		switch {
-		case err == nil && w.parts[i] == nil:
-			w.parts[i] = found
-		case err == nil && os.SameFile(found, w.parts[i]), w.parts[i] == nil:
+		case err == nil && first == nil:
+			f.parts.files[i] = found
+		case err == nil && os.SameFile(found, first), first == nil:
 		case errors.Is(err, fs.ErrNotExist):
-			return w.markReplaced(w.path + part + " was removed while it was open; changes are lost when this process ends: put it back, or restart Switchboard to continue without its content")
+			return f.markReplaced(f.path + part + " was removed while it was open; changes are lost when this process ends: put it back, or restart Switchboard to continue without its content")
 		case err != nil:
-			return w.markReplaced(w.path + part + " cannot be examined: " + err.Error())
+			return f.markReplaced(f.path + part + " cannot be examined: " + err.Error())
 		default:
-			return w.markReplaced(w.path + part + " was replaced by another file while it was open: put the first one back, or restart Switchboard to use this one")
+			return f.markReplaced(f.path + part + " was replaced by another file while it was open: put the first one back, or restart Switchboard to use this one")
 		}
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +18,9 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/summit-switchboard/switchboard/internal/ownfile"
+	"github.com/summit-switchboard/switchboard/internal/store/segment"
 )
 
 // applicationID is in the header of each file, so that a file of another program is never written to. It
@@ -65,6 +67,16 @@ var migrations = []string{
 	// A row can hold several entries: data is their concatenation, and sizes holds their lengths in bytes,
 	// as uvarints. If sizes is empty, data is one entry.
 	`ALTER TABLE entry ADD COLUMN sizes BLOB;`,
+	// The entries are in the files of package segment. See migrateFrom.
+	`DROP TABLE entry;
+	DROP TABLE log;
+	CREATE TABLE log (
+		id     INTEGER PRIMARY KEY,
+		name   TEXT NOT NULL UNIQUE,
+		folder TEXT NOT NULL,
+		mark   TEXT NOT NULL,
+		sum    INTEGER NOT NULL
+	);`,
 }
 
 // busyTimeout is how long a writer waits for a writer in another process.
@@ -107,10 +119,16 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink != 0 { // its WAL and its logs are beside the file
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	f := &File{path: path, log: o.Log, changes: make(chan *fileChange, maxBatch), writerDone: make(chan struct{})}
+	f := &File{path: path, log: o.Log, glance: o.Glance, changes: make(chan *fileChange, maxBatch), writerDone: make(chan struct{})}
+	f.logs.file = f
 	if err := f.createFile(); err != nil {
 		return nil, f.wrapError(err)
 	}
@@ -141,16 +159,18 @@ func (f *File) createFile() error {
 		return fmt.Errorf("%w: it is empty, and no store is; delete it if nothing was stored in it", errRefused)
 	case err == nil:
 		return nil
-	case !errors.Is(err, os.ErrNotExist):
+	case f.glance || !errors.Is(err, os.ErrNotExist):
 		return err
 	case fileSize(f.path+"-wal") > 0:
 		return fmt.Errorf("%w: it is gone, and its newest changes are still in %s-wal; put it back, or delete that file too", errRefused, f.path)
+	case hasFiles(logsFolder(f.path)):
+		return fmt.Errorf("%w: it is gone, and its logs are still in %s; put it back, or move that folder away too", errRefused, logsFolder(f.path))
 	}
 	dir, name := filepath.Split(f.path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := ownfile.MakeFolders(dir); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(dir, name+".new-*") // only its owner may read it
+	file, err := ownfile.CreateTemp(dir, name+".new-*")
 	if err != nil {
 		return err
 	}
@@ -159,6 +179,7 @@ func (f *File) createFile() error {
 		return err
 	}
 	fresh := File{path: file.Name()}
+	fresh.logs.file = &fresh
 	w, err := fresh.openConnections()
 	if err != nil {
 		return err
@@ -169,7 +190,13 @@ func (f *File) createFile() error {
 	if err := os.Link(file.Name(), f.path); err != nil && !errors.Is(err, os.ErrExist) { // ErrExist: another process was first
 		return err
 	}
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
+	return errors.Join(ownfile.SyncFolder(dir), ownfile.SyncFolder(filepath.Dir(filepath.Clean(dir))))
+}
+
+// hasFiles reports whether there is anything in the folder.
+func hasFiles(folder string) bool {
+	all, err := os.ReadDir(folder)
+	return err == nil && len(all) > 0
 }
 
 // checkFormat checks the version of the file format: SQLite opens a file with an unknown write version
@@ -190,22 +217,14 @@ func checkFormat(path string) error {
 	return nil
 }
 
-// syncDir makes new files in the folder durable.
-func syncDir(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil // folders cannot be synced, and need not be
-	}
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
 // openConnections opens the connections, and migrates the file to the newest schema version.
 func (f *File) openConnections() (_ *fileWriter, err error) {
 	w := &fileWriter{File: f, durable: true, expiringWrites: sweepInterval, tx: fileTransaction{stmts: map[string]*sql.Stmt{}}}
-	if w.db, err = connectFile(f.path, "synchronous(FULL)", "cache_size(-1024)"); err != nil {
+	pragmas := []string{"synchronous(FULL)", "cache_size(-1024)"}
+	if f.glance {
+		pragmas = append(pragmas, "query_only(1)")
+	}
+	if w.db, err = connectFile(f.path, pragmas...); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -230,6 +249,10 @@ func (f *File) openConnections() (_ *fileWriter, err error) {
 		}
 		_ = w.tx.pragma(`ROLLBACK`)
 		<-time.After(10 * time.Millisecond)
+	}
+	if w.shrink {
+		w.logs.endMaking()
+		w.shrinkFile()
 	}
 	if f.reads.DB, err = connectFile(f.path, "query_only(1)", "cache_size(-512)"); err != nil {
 		return nil, err
@@ -286,6 +309,10 @@ func (w *fileWriter) migrateSchema() error {
 		return fmt.Errorf("%w: it is an SQLite database of another program; name another file", errRefused)
 	case version > newest:
 		return fmt.Errorf("%w: its schema is version %d, and this Switchboard knows up to %d; use the version that wrote it, or a later one", errRefused, version, newest)
+	case w.glance && version != newest:
+		return fmt.Errorf("%w: its schema is version %d, and it is not migrated for a glance", errRefused, version)
+	case w.glance:
+		return nil
 	}
 	// Nothing was written up to here, so a file of another program is unchanged.
 	for _, text := range []string{
@@ -307,7 +334,7 @@ func (w *fileWriter) migrateSchema() error {
 		return err
 	}
 	for ; version < newest; version++ {
-		if err := w.tx.pragma(migrations[version]); err != nil {
+		if err := w.migrateFrom(version); err != nil {
 			return err
 		}
 	}
@@ -341,13 +368,13 @@ func (w *fileWriter) checkSmall() error {
 var errRefused = errors.New("it is not opened")
 
 // errDamaged says that the file contains something that was never written.
-var errDamaged = errors.New("it is damaged")
+var errDamaged = segment.ErrDamaged
 
 func damagedError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s is not what was written", errDamaged, fmt.Sprintf(format, args...))
 }
 
-// wrapError adds to an error which file it is about and what to do.
+// wrapError adds the path of the file and the remedy to an error.
 func (f *File) wrapError(err error) error {
 	switch {
 	case err == nil:
@@ -366,6 +393,9 @@ func explainError(err error) string {
 		return err.Error() + restore
 	}
 	full := "the disk is full; it goes on by itself once there is space"
+	if errors.Is(err, segment.ErrReplaced) {
+		return err.Error() + "; put it back, or restart Switchboard to use what is there"
+	}
 	readOnly := "it cannot be written to: the file and its folder have to be writable (" + err.Error() + ")"
 	switch {
 	case errors.Is(err, syscall.ENOSPC):

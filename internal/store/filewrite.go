@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,8 +22,11 @@ const (
 type fileChange struct {
 	// apply makes the change. If it returns ErrConflict or ErrInvalid, it has changed nothing. After any
 	// other error it may be called again.
-	apply     func(*fileTransaction) error
-	durable   bool
+	apply   func(*fileTransaction) error
+	durable bool
+	// checkpoint moves the WAL into the file when the change is made.
+	checkpoint bool
+
 	exclusive bool // apply is called only once, alone in its transaction, and watches ctx itself
 	size      int  // bytes of data
 	expiring  int  // how many values it writes that expire
@@ -78,17 +80,15 @@ type fileWriter struct {
 	busyWAL        int64 // bytes of the WAL when it could not be truncated last
 	expiringWrites int   // writes of expiring values since deleteExpired ran
 
-	markChecked time.Time // when the mark was last found unchanged
-	parts       [len(fileParts)]os.FileInfo
+	markChecked time.Time   // when the mark was last found unchanged
 	hangTimer   *time.Timer // fires if a commit takes too long
+	shrink      bool        // the file has much free space after its migration
 }
 
 // A fileTransaction is an open transaction.
 type fileTransaction struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
-
-	rowData, rowSizes []byte // buffers for a row of entries
 }
 
 // commitBatches makes changes until the channel of changes is closed.
@@ -116,7 +116,8 @@ func (w *fileWriter) commitBatches() {
 				}
 				batch = append(batch, r)
 			case <-look.C:
-				if w.Status().Fault == "" {
+				w.logs.probe()
+				if text, _ := w.fault.current(); text == "" {
 					if err := w.checkFiles(); err != nil {
 						w.fault.record(err, w.path, w.log)
 					}
@@ -188,9 +189,10 @@ func (w *fileWriter) tryBatch(batch []*fileChange) (errs []error, err error) {
 			return nil, err
 		}
 	}
-	durable, sweeps := false, 0
+	durable, checkpoint, sweeps := false, false, 0
 	for _, r := range batch {
 		durable = durable || r.durable
+		checkpoint = checkpoint || r.checkpoint
 		sweeps += r.expiring
 	}
 	if err := w.setDurable(durable); err != nil {
@@ -223,6 +225,9 @@ func (w *fileWriter) tryBatch(batch []*fileChange) (errs []error, err error) {
 	w.hangTimer.Reset(hangAfter)
 	err = w.tx.exec(`COMMIT`)
 	w.hangTimer.Stop()
+	if err == nil && checkpoint {
+		_ = w.tx.pragma(`PRAGMA wal_checkpoint(FULL)`) // a reader may prevent it
+	}
 	if err == nil && durable { // a commit to a removed file is not durable
 		err = w.checkFiles()
 	}

@@ -404,9 +404,16 @@ func TestNames15AnOpenFileThatIsRemovedOrReplacedIsRefused(t *testing.T) {
 			if err := c.lose(dir); err != nil {
 				t.Fatal(err)
 			}
-			// At once, for each caller.
-			if err := f.Append(t.Context(), "log", 1, []byte("x")); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), c.why) {
+			last := uint64(1)
+			err = f.Append(t.Context(), "log", last, []byte("entry 2"))
+			if _, gone := os.Stat(path + "-logs"); gone == nil && err == nil {
+				last++ // it was acknowledged, so it must not be lost
+			} else if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("the next entry: %v, want %q", err, c.why)
+			}
+			// At once, for each caller.
+			if _, err := f.Apply(t.Context(), store.Change{Group: "g", Durable: true, Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("y")}}}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), c.why) {
+				t.Errorf("the next durable value: %v, want %q", err, c.why)
 			}
 			refuses(t, f, c.why) // also changes that are not durable
 			if !strings.Contains(log.String(), c.why) {
@@ -429,7 +436,11 @@ func TestNames15AnOpenFileThatIsRemovedOrReplacedIsRefused(t *testing.T) {
 				}
 				return
 			}
-			serves(t, openFile(t, path))
+			again := openFile(t, path)
+			if name != "the folder is removed" && span(t, again, "log").Last != last {
+				t.Errorf("entry %d was acknowledged, and the log has %v", last, span(t, again, "log"))
+			}
+			serves(t, again)
 		})
 	}
 }

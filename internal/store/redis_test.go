@@ -510,3 +510,16 @@ func TestARedisThatComesBackLessDurableIsNotUsed(t *testing.T) {
 	s.Do("config", "set", "appendfsync", "always")
 	wait.UntilNil(t, "it is used", use)
 }
+
+func TestExaminingARedisWritesNothingThere(t *testing.T) {
+	s := redistest.Start(t)
+	if err := store.ExamineRedis(t.Context(), s.URL(), store.RedisOptions{Relaxed: true}); err != nil {
+		t.Error(err)
+	}
+	if n := fmt.Sprint(s.Do("dbsize")); n != "0" {
+		t.Errorf("%s keys are there", n)
+	}
+	if err := store.ExamineRedis(t.Context(), "redis://:secret-word@127.0.0.1:1", store.RedisOptions{}); err == nil || strings.Contains(err.Error(), "secret-word") {
+		t.Errorf("nothing listens there, and the error is %v", err)
+	}
+}

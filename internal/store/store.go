@@ -18,6 +18,8 @@ import (
 	"math/rand/v2"
 	"time"
 	"unicode/utf8"
+
+	"github.com/summit-switchboard/switchboard/internal/store/segment"
 )
 
 // The errors that callers branch on. Every other error wraps ErrUnavailable, and says why.
@@ -35,15 +37,16 @@ var (
 
 // Limits on requests and values.
 const (
-	MaxKey     = 1 << 10  // bytes of a group, of a name, of a log's name, of a topic
-	MaxValue   = 16 << 20 // bytes of a value
-	MaxEntry   = 1 << 20  // bytes of an entry of a log
-	MaxWrites  = 16       // of one Change
-	MaxLimits  = 16       // of one Take
-	MaxPermits = 1 << 20  // of a Take's Now, and of its Ahead
-	MaxNotice  = 64 << 10 // bytes of a notice
-	MaxAppend  = 4096     // entries at once
-	MaxEntries = 10_000   // that one Read or List returns
+	MaxKey     = 1 << 10           // bytes of a group, of a name, of a log's name, of a topic
+	MaxValue   = 16 << 20          // bytes of a value
+	MaxEntry   = 1 << 20           // bytes of an entry of a log
+	MaxWrites  = 16                // of one Change
+	MaxLimits  = 16                // of one Take
+	MaxPermits = 1 << 20           // of a Take's Now, and of its Ahead
+	MaxNotice  = 64 << 10          // bytes of a notice
+	MaxAppend  = 4096              // entries at once
+	MaxBytes   = segment.MaxAppend // of the entries at once
+	MaxEntries = 10_000            // that one Read or List returns
 )
 
 // A Key identifies a value. The values of one group can be changed in one Change, and are stored together.
@@ -291,10 +294,12 @@ func checkAppend(log string, entries [][]byte) error {
 	if len(entries) == 0 {
 		err = errors.Join(err, fmt.Errorf("%w: no entries", ErrInvalid))
 	}
+	bytes := 0
 	for _, e := range entries {
 		err = errors.Join(err, checkSize("the bytes of an entry", len(e), MaxEntry))
+		bytes += len(e)
 	}
-	return err
+	return errors.Join(err, checkSize("the bytes of all entries", bytes, MaxBytes))
 }
 
 // A limitState is the state of a limit in the generic cell rate algorithm (ITU-T I.371): the only thing to

@@ -1019,6 +1019,7 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 			"no entries":                    s.Append(ctx, "l", 0),
 			"too many entries":              s.Append(ctx, "l", 0, make([][]byte, store.MaxAppend+1)...),
 			"an entry that is too long":     s.Append(ctx, "l", 0, make([]byte, store.MaxEntry+1)),
+			"entries that are too long":     s.Append(ctx, "l", 0, slices.Repeat([][]byte{make([]byte, store.MaxEntry)}, store.MaxBytes/store.MaxEntry+1)...),
 			"the span of nothing":           spanOf(""),
 			"reading nothing":               readOf(""),
 			"reading what is no text":       readOf(bad),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -228,17 +229,18 @@ type Way uint8
 
 // The ways.
 const (
-	Unknown Way = iota // the client has no such tool
-	Forward            // the call is forwarded to the entry
-	Changed            // the answer says that the entry serves the name now: SB-CAP-008
-	Unmet              // no tool serves the name now: SB-CAP-004
+	Unknown  Way = iota // the client has no such tool
+	Forward             // the call is forwarded to the entry
+	Changed             // the answer says that the entry serves the name now: SB-CAP-008
+	Unmet               // no tool serves the name now: SB-CAP-004
+	Unjudged            // policy could not be evaluated for the tool, and no other tool serves the name: SB-POL-002
 )
 
 // A Route is the result of routing a call of a name.
 type Route struct {
 	Kind      Way
 	Entry     Entry  // for Forward and Changed
-	Was       string // for Changed and Unmet: the requirement that the name was shown for; "" if unknown
+	Was       string // for Changed, Unmet and Unjudged: the requirement that the name was shown for; "" if unknown
 	JustShown bool   // for Changed: the client was shown the entry a moment ago, after it wrote the call
 }
 
@@ -321,9 +323,17 @@ func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 		return Route{Kind: Changed, Entry: *member, Was: was}
 	case serving != nil:
 		return Route{Kind: Changed, Entry: *serving, Was: was}
+	case s.unjudged[o.Tool.ID]:
+		return Route{Kind: Unjudged, Was: was}
 	}
 	return Route{Kind: Unmet, Was: was}
 }
+
+// HasUnjudged reports whether a tool is missing only because policy could not be evaluated.
+func (s *Surface) HasUnjudged() bool { return len(s.unjudged) > 0 }
+
+// SameUnjudged reports whether the same tools are missing from both surfaces because policy could not be evaluated.
+func (s *Surface) SameUnjudged(o *Surface) bool { return maps.Equal(s.unjudged, o.unjudged) }
 
 // isServedBy reports whether the entry serves a requirement that o was shown for. A requirement by name asks for that
 // tool, so another tool does not serve it.

@@ -16,7 +16,7 @@ import (
 )
 
 // selecting makes a surface of lines such as "a/search:1 for search internet", where 1 is the version of
-// the definition. A line that ends in "on demand" is of a member. Tools stand in for others of the
+// the definition. A line that ends in "on demand" is of a member; "a/search unjudged" is of a tool that policy could not judge. Tools stand in for others of the
 // same name if their version is not lower.
 func selecting(prev *surface.Surface, removed []string, lines ...string) *surface.Surface {
 	in := surface.Input{
@@ -27,6 +27,14 @@ func selecting(prev *surface.Surface, removed []string, lines ...string) *surfac
 		},
 		Removed: func(id switchboard.ToolID) bool { return slices.Contains(removed, id.String()) },
 	}
+	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		id, unjudged := strings.CutSuffix(line, " unjudged")
+		if unjudged {
+			server, name, _ := strings.Cut(id, "/")
+			in.Unjudged = map[switchboard.ToolID]bool{{Server: switchboard.ServerID(server), Name: name}: true}
+		}
+		return unjudged
+	})
 	for _, line := range lines {
 		line, member := strings.CutSuffix(line, " on demand")
 		tool, need, _ := strings.Cut(line, " for ")
@@ -66,6 +74,8 @@ func said(r surface.Route) string {
 		return "is served by " + r.Entry.Tool.ID.String() + " as " + r.Entry.Name
 	case surface.Unmet:
 		return "is unmet"
+	case surface.Unjudged:
+		return "is unjudged"
 	}
 	return "is unknown"
 }
@@ -94,6 +104,10 @@ func TestWhereACallOfANameGoes(t *testing.T) {
 		{"what serves the requirement now", []string{"a/x:1 for search internet"}, []string{"b/find:1 for search internet"}, nil, "x", "is served by b/find as find"},
 		{"rather the one of the same name", []string{"a/x:2 for search internet"}, []string{"b/find:1 for search internet", "b/x:1 for search internet", "c/x:1 for read fs"}, nil, "x", "is served by b/x as b__x"},
 		{"nothing serves it", []string{"a/x:1 for search internet"}, []string{"b/y:1 for read fs"}, nil, "x", "is unmet"},
+		{"policy could not judge it", []string{"a/x:1 for search internet"}, []string{"a/x unjudged", "b/y:1 for read fs"}, nil, "x", "is unjudged"},
+		{"policy could judge the one that may stand in", []string{"a/x:1 for search internet"}, []string{"a/x unjudged", "b/x:1 for search internet"}, nil, "x", "goes to b/x"},
+		{"policy could judge what serves the requirement", []string{"a/x:1 for search internet"}, []string{"a/x unjudged", "b/find:1 for search internet"}, nil, "x", "is served by b/find as find"},
+		{"policy could not judge another", []string{"a/x:1 for search internet"}, []string{"b/x unjudged", "b/y:1 for read fs"}, nil, "x", "is unmet"},
 		{"what policy has removed does not exist", []string{"a/x:1 for search internet"}, []string{"b/find:1 for search internet"}, []string{"a/x"}, "x", "is unknown"},
 		{"what policy has removed does not exist, though a member has its name", []string{"a/x:1 for search internet"}, []string{"b/x:1 for search internet on demand"}, []string{"a/x"}, "x", "is unknown"},
 		{"never shown", []string{"a/x:1 for search internet"}, []string{"a/x:1 for search internet"}, nil, "y", "is unknown"},

@@ -136,6 +136,9 @@ type Input struct {
 	StandsIn func(now, shown *switchboard.Tool) bool
 	Removed  func(switchboard.ToolID) bool
 
+	// Unjudged holds the tools that are missing only because policy could not be evaluated. It is not modified.
+	Unjudged map[switchboard.ToolID]bool
+
 	// Instructions is the text that a model reads when its client connects; "" means none.
 	Instructions string
 
@@ -172,6 +175,7 @@ type Surface struct {
 	unlisted   bool
 	standsIn   func(now, shown *switchboard.Tool) bool
 	removed    func(switchboard.ToolID) bool
+	unjudged   map[switchboard.ToolID]bool
 	decided    func() (decision, basis switchboard.Digest)
 	memo       *sync.Map // see Keep
 
@@ -228,7 +232,7 @@ func New(in Input) *Surface {
 		toolTable:  toolTable{names: map[switchboard.ToolID]string{}, countTokens: in.Count},
 		offerSet:   offerSet{servers: whole},
 		spending:   spending{budget: in.Budget, collapseOldest: in.CollapseOldest},
-		serverInfo: in.ServerInfo, unlisted: in.Unlisted, standsIn: in.StandsIn, removed: in.Removed, decided: in.Decided, memo: &sync.Map{},
+		serverInfo: in.ServerInfo, unlisted: in.Unlisted, standsIn: in.StandsIn, removed: in.Removed, unjudged: in.Unjudged, decided: in.Decided, memo: &sync.Map{},
 	}
 	if s.instructions = in.Instructions; s.instructions != "" && s.countTokens != nil { // a closure over in would hold prev, and all surfaces before it
 		s.instructionTokens = sync.OnceValue(func() int { return s.countTokens(wire.AppendString(nil, s.instructions)) })

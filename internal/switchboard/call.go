@@ -83,7 +83,7 @@ type Call struct {
 	Trail *Trail
 }
 
-// Candidate returns the id by which policies know what the call asks for: server/tool, or server/kind:name.
+// Candidate returns the id of the call's target in policies: server/tool, or server/kind:name.
 func (c *Call) Candidate() ToolID {
 	if c.Tool != nil {
 		return c.Tool.ID

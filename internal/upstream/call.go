@@ -38,15 +38,15 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	}
 	cfg := s.config()
 	quiet, all := slot.LimitsOf(c, &cfg)
-	ctx, left := slot.NewAllowance(ctx, quiet, all, &s.gate, from)
+	left := slot.NewAllowance(ctx, quiet, all, &s.gate, from)
 	defer left.Close()
 	if turn != nil {
 		// At least half of the call's time is for the server.
-		switch err := s.gate.WaitTurn(ctx, turn, min(slot.TurnTimeout, quiet.Time/2, all.Time/2)); {
+		switch err := s.gate.WaitTurn(left.Context(), turn, min(slot.TurnTimeout, quiet.Time/2, all.Time/2)); {
 		case errors.Is(err, slot.ErrTurnTimeout):
 			return switchboard.Result{}, overloadedError("has as many calls in flight as it may have, and none has ended in time")
 		case err != nil:
-			return switchboard.Result{}, link.CallError(ctx, link.OwnError(link.KindSilent, false, "it waited for its turn"))
+			return switchboard.Result{}, link.CallError(left.Context(), link.OwnError(link.KindSilent, false, "it waited for its turn"))
 		}
 	}
 	left.TakeSlot()
@@ -65,11 +65,11 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 			return switchboard.Result{}, refused
 		}
 		e := link.AsError(err)
-		if again || e.Sent || ctx.Err() != nil || e.Kind != link.KindGone && e.Kind != link.KindLost {
+		if again || e.Sent || left.Ended() || e.Kind != link.KindGone && e.Kind != link.KindLost {
 			if reached && !e.Sent && e.Kind != link.KindGone { // an earlier attempt may have reached the server
 				e = &link.ExchangeError{Kind: e.Kind, Text: e.Text, Sent: true, Ours: e.Ours, After: e.After}
 			}
-			refused := link.CallError(ctx, e)
+			refused := link.CallError(left.Context(), e)
 			refused.Unsent = !reached
 			return switchboard.Result{}, refused
 		}
@@ -95,15 +95,15 @@ func overloadedError(why string) *switchboard.Error {
 // sendCall sends the call over the client's link. left is its allowance. reached is set when any byte
 // may have reached a server. The error is a *link.ExchangeError or the final error for the caller.
 func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *slot.Allowance, reached *bool) (switchboard.Result, error) {
-	l, leave, err := s.linkForCall(ctx, c, cfg)
+	l, cn, endTurn, err := s.linkForCall(left, c, cfg)
 	if err != nil {
 		return switchboard.Result{}, err
 	}
-	defer leave()
+	defer func() { endTurn(); cn.release() }()
 	a := link.Attempt{Call: c, Params: params, Allowance: left, Reached: reached, SaysUnknown: saysToolUnknown}
 	r, err := a.Make(ctx, l)
 	if a.Unknown {
-		if gone := s.confirmWithdrawn(ctx, c); gone != nil {
+		if gone := s.confirmWithdrawn(left.Context(), c); gone != nil {
 			*reached = false
 			return switchboard.Result{}, gone
 		}
@@ -111,27 +111,27 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 	return r, err
 }
 
-// linkForCall returns the link for the call. leave must be called after it.
-func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server) (l *link.Link, leave func(), err error) {
+// linkForCall returns the link for the call. After the call, its turn must be ended and its connector released.
+func (s *server) linkForCall(left *slot.Allowance, c *switchboard.Call, cfg *switchboard.Server) (l *link.Link, cn *connector, endTurn func(), err error) {
 	for o := s.scopeOf(cfg, c); ; o.lane++ {
 		cn, err := s.connectors.get(o)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		l, err := cn.current(), error(nil)
 		if l == nil {
-			l, err = s.waitForLink(ctx, cn, c.NoWait)
+			l, err = s.waitForLink(left.Context(), cn, c.NoWait)
 		}
 		var done func()
 		if err == nil {
-			done, err = l.Questions.TakeTurn(ctx, c)
+			done, err = l.Questions.TakeTurn(left, c)
 		}
 		if err == nil {
-			return l, func() { done(); cn.release() }, nil
+			return l, cn, done, nil
 		}
 		cn.release()
 		if !errors.Is(err, link.ErrOtherAsking) {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 }

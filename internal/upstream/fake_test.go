@@ -21,6 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
+	"github.com/summit-switchboard/switchboard/test/system"
 )
 
 // The test binary is also the other programs of the tests: with fakeEnv the fake server of that
@@ -135,6 +136,10 @@ func (f *fake) serve(special func(m *msg) (done bool)) {
 	}
 }
 
+// A server that starts late reads its first request after lateStart, and answers after lateAnswer: less than ProbeSilence after that, and
+// more than ProbeSilence after it was started.
+const lateStart, lateAnswer = link.ProbeSilence * 3 / 4, link.ProbeSilence / 2
+
 // fakes are the fake servers by name.
 var fakes = map[string]func(f *fake){
 	"legacy": func(f *fake) { f.serve(nil) },
@@ -179,7 +184,7 @@ var fakes = map[string]func(f *fake){
 	// Servers of both eras, like those of the official SDK: initialize fixes the era of the
 	// connection.
 	"speaks-both":                       func(f *fake) { f.speakBoth() },
-	"speaks-both-but-starts-late":       func(f *fake) { time.Sleep(3 * link.ProbeSilence / 2); f.speakBoth() },
+	"speaks-both-but-starts-late":       func(f *fake) { time.Sleep(lateStart); m := f.next(); time.Sleep(lateAnswer); f.speakBoth(m) },
 	"speaks-both-late":                  func(f *fake) { a, b := f.next(), f.next(); f.speakBoth(a, b) },
 	"speaks-both-late-and-legacy-first": func(f *fake) { a, b := f.next(), f.next(); f.speakBoth(b, a) },
 	"discovers-once": func(f *fake) { // then is legacy on this connection, for a reason of its own
@@ -298,7 +303,7 @@ var fakes = map[string]func(f *fake){
 	"clan": func(f *fake) { // has grandchildren that have left its group, and one of them is an orphan
 		stray := exec.Command(os.Args[0])
 		stray.Env = append(os.Environ(), fakeEnv+"=hang")
-		stray.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		system.LeadSession(stray)
 		if err := stray.Start(); err != nil {
 			panic(err)
 		}
@@ -322,7 +327,7 @@ var fakes = map[string]func(f *fake){
 	"deserter": func(f *fake) {
 		orphan := exec.Command(os.Args[0])
 		orphan.Env = append(os.Environ(), fakeEnv+"=hang")
-		orphan.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		system.LeadSession(orphan)
 		if err := orphan.Start(); err != nil {
 			panic(err)
 		}
@@ -539,10 +544,8 @@ func (f *fake) inside(m *msg) bool {
 		}
 		open = append(open, fd.Name())
 	}
-	flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, 0, syscall.F_GETFL, 0)
-	group, _ := syscall.Getpgid(0)
 	text, _ := json.Marshal(map[string]any{
-		"env": os.Environ(), "fds": open, "nonblock": flags&syscall.O_NONBLOCK != 0, "leader": group == os.Getpid(), "pid": os.Getpid(),
+		"env": os.Environ(), "fds": open, "nonblock": system.IsNonblocking(0), "leader": system.LeadsGroup(), "pid": os.Getpid(),
 		"ignores": signal.Ignored(syscall.SIGINT) || signal.Ignored(syscall.SIGQUIT),
 	})
 	f.result(m.ID, string(text))

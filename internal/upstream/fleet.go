@@ -31,6 +31,10 @@ type Options struct {
 	// Log receives what happens to servers, and their stderr. nil discards it.
 	Log *slog.Logger
 
+	// KeepStderr keeps a line that a server has written to its stderr, without the server's secrets. leftOut is the
+	// number of lines before it that were left out. It must not block. nil means that lines are only logged.
+	KeepStderr func(id switchboard.ServerID, line string, leftOut int)
+
 	// Name and Version identify Switchboard to servers.
 	Name    string
 	Version string

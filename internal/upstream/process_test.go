@@ -22,6 +22,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/system"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -56,8 +57,8 @@ func TestAChildSeesItsOwnVariablesAndNothingElseOfUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer inherited.Close() //nolint:errcheck // it was only read
-	if _, _, e := syscall.Syscall(syscall.SYS_FCNTL, inherited.Fd(), syscall.F_SETFD, 0); e != 0 {
-		t.Fatal(e)
+	if err := system.KeepOnExec(inherited); err != nil {
+		t.Fatal(err)
 	}
 	for name, o := range map[string]Options{"alone": {}, "guarded": guardOptions()} {
 		t.Run(name, func(t *testing.T) {
@@ -299,7 +300,7 @@ func TestAGuardThatIsKilledTakesItsServerWithItAndBothComeBack(t *testing.T) {
 	if guard == os.Getpid() {
 		t.Fatal("there is no guard")
 	}
-	_ = syscall.Kill(guard, syscall.SIGKILL)
+	system.Kill(guard)
 	assertDead(t, first)
 	wait.Until(t, "it is back", func() bool { return status(t, f, "one").Restarts == 1 })
 	second := status(t, f, "one").PIDs[0]

@@ -59,8 +59,12 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s.reportLink = func(up bool, why *Failure) { f.reportLink(s, up, why) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	log, secrets := f.opts.Log.With("server", string(cfg.ID)), mask.New(&cfg)
+	var keep process.KeepLine
+	if f.opts.KeepStderr != nil {
+		keep = func(line string, leftOut int) { f.opts.KeepStderr(cfg.ID, line, leftOut) }
+	}
 	s.opener = &link.Opener{
-		Config: s.config, Spawner: f.spawner, HTTP: link.NewHTTPClients(cfg.URL), StderrLog: process.NewStderrLog(log, secrets),
+		Config: s.config, Spawner: f.spawner, HTTP: link.NewHTTPClients(cfg.URL), StderrLog: process.NewStderrLog(log, secrets, keep),
 		Log: log, Mask: secrets, ClientInfo: f.clientInfo, Era: &link.EraMemory{},
 		Tasks: &s.tasks, OnChange: s.stale.request, OnStderr: s.facts.setStderr, OnEnd: s.facts.addDropped, Hurry: f.opts.hurry,
 	}

@@ -13,6 +13,19 @@ func AppendRequest(dst, id []byte, method string, params []byte) []byte {
 	return appendCall(dst, method, params)
 }
 
+// AppendRequestWith is like AppendRequest, with the params that appendParams appends. It saves a copy of them.
+func AppendRequestWith(dst, id []byte, method string, appendParams func(dst []byte) []byte) []byte {
+	dst = append(append(dst, messageStart+`,"id":`...), id...)
+	dst = AppendString(append(dst, `,"method":`...), method)
+	const member = `,"params":`
+	before := len(dst)
+	dst = appendParams(append(dst, member...))
+	if len(dst) == before+len(member) { // there are no params
+		dst = dst[:before]
+	}
+	return append(dst, '}')
+}
+
 // AppendNotification appends a notification. If params is empty, it has no params.
 func AppendNotification(dst []byte, method string, params []byte) []byte {
 	return appendCall(append(dst, messageStart...), method, params)

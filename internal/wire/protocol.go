@@ -64,6 +64,13 @@ const (
 	MethodElicitationCompleted = "notifications/elicitation/complete"
 )
 
+// The notifications between a Switchboard and the bridge of one of its clients. No client ever sees them. See
+// gateway.Stdio.Confirms.
+const (
+	MethodReceived = MetaOurPrefix + "received"
+	MethodBegin    = MetaOurPrefix + "begin"
+)
+
 // internMethod returns the constant equal to name, so that a common method needs no allocation.
 func internMethod(name []byte) string {
 	switch string(name) {

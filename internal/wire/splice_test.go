@@ -49,6 +49,14 @@ func TestMembersAndElementsComeInOrder(t *testing.T) {
 	if want := []string{"z=1", "a=[2]", `m={"x":3}`}; !slices.Equal(got, want) {
 		t.Errorf("Members = %q, want %q", got, want)
 	}
+	want := got
+	got = nil
+	for name, value := range wire.MembersAsBytes([]byte(`{"z":1,"\u0061":[2],"m": {"x":3} }`)) {
+		got = append(got, string(name)+"="+string(value))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("MembersAsBytes = %q, want %q", got, want)
+	}
 	got = nil
 	for value := range wire.Elements([]byte(` [ 1 ,"a,]", [2] , {"x":3}] `)) {
 		got = append(got, string(value))
@@ -160,6 +168,8 @@ func TestAppendedMessages(t *testing.T) {
 	for _, tt := range []struct{ got, want string }{
 		{string(wire.AppendRequest(nil, id, "m", obj)), `{"jsonrpc":"2.0","id":"i\u0064","method":"m","params":{"a": 1.0}}`},
 		{string(wire.AppendRequest([]byte("> "), id, "m", nil)), `> {"jsonrpc":"2.0","id":"i\u0064","method":"m"}`},
+		{string(wire.AppendRequestWith([]byte("> "), id, "m", func(dst []byte) []byte { return append(dst, obj...) })), `> {"jsonrpc":"2.0","id":"i\u0064","method":"m","params":{"a": 1.0}}`},
+		{string(wire.AppendRequestWith(nil, id, "m", func(dst []byte) []byte { return dst })), `{"jsonrpc":"2.0","id":"i\u0064","method":"m"}`},
 		{string(wire.AppendNotification(nil, "m\"", obj)), `{"jsonrpc":"2.0","method":"m\"","params":{"a": 1.0}}`},
 		{string(wire.AppendNotification(nil, "m", nil)), `{"jsonrpc":"2.0","method":"m"}`},
 		{string(wire.AppendResult(nil, id, obj)), `{"jsonrpc":"2.0","id":"i\u0064","result":{"a": 1.0}}`},

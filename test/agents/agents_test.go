@@ -56,6 +56,9 @@ type endpoint struct {
 	command []string
 }
 
+// none reports whether the agent is told of no Switchboard.
+func (s endpoint) none() bool { return s.url == "" && s.command == nil }
+
 // prompt is what the person says. The model does not read it.
 const prompt = "Use the tools."
 
@@ -64,25 +67,31 @@ var all = []agent{
 		name: "Claude Code", opens: "server/discover 2026-07-28", relists: true, roots: true,
 		program: "@anthropic-ai/claude-code-*/claude",
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
+			env = []string{
+				"ANTHROPIC_BASE_URL=" + model, "ANTHROPIC_API_KEY=dummy", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+				"DISABLE_AUTOUPDATER=1", "ENABLE_TOOL_SEARCH=false",
+			}
+			if s.none() {
+				return []string{"-p", prompt, "--allowedTools", "mcp__switchboard"}, env
+			}
 			server := object{"type": "http", "url": s.url}
 			if s.url == "" {
 				server = object{"type": "stdio", "command": s.command[0], "args": s.command[1:]}
 			}
 			file := write(t, home, "mcp.json", object{"mcpServers": object{"sb": server}})
-			return []string{"-p", prompt, "--mcp-config", file, "--strict-mcp-config", "--allowedTools", "mcp__sb"},
-				[]string{
-					"ANTHROPIC_BASE_URL=" + model, "ANTHROPIC_API_KEY=dummy", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
-					"DISABLE_AUTOUPDATER=1", "ENABLE_TOOL_SEARCH=false",
-				}
+			return []string{"-p", prompt, "--mcp-config", file, "--strict-mcp-config", "--allowedTools", "mcp__sb"}, env
 		},
 	},
 	{
 		name: "Codex", opens: "initialize 2025-06-18", relists: false,
 		program: "@openai/codex-*/vendor/*/bin/codex",
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
-			server := fmt.Sprintf("url = %q", s.url)
-			if s.url == "" {
-				server = fmt.Sprintf("command = %q\nargs = [%s]", s.command[0], quoted(s.command[1:]))
+			server := fmt.Sprintf("[mcp_servers.sb]\nurl = %q", s.url)
+			switch {
+			case s.none():
+				server = ""
+			case s.url == "":
+				server = fmt.Sprintf("[mcp_servers.sb]\ncommand = %q\nargs = [%s]", s.command[0], quoted(s.command[1:]))
 			}
 			write(t, home, ".codex/config.toml", fmt.Sprintf(`model = "scripted"
 model_provider = "mock"
@@ -98,7 +107,6 @@ name = "mock"
 base_url = %q
 wire_api = "responses"
 env_key = "DUMMY_KEY"
-[mcp_servers.sb]
 %s
 `, model+"/v1", server))
 			return []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt}, []string{"DUMMY_KEY=dummy"}
@@ -108,12 +116,15 @@ env_key = "DUMMY_KEY"
 		name: "Gemini CLI", opens: "initialize 2025-06-18", relists: true, roots: true,
 		program: "@google/gemini-cli/bundle/gemini.js", script: true,
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
-			server := object{"httpUrl": s.url}
-			if s.url == "" {
-				server = object{"command": s.command[0], "args": s.command[1:]}
+			servers := object{"sb": object{"httpUrl": s.url}}
+			switch {
+			case s.none():
+				servers = object{}
+			case s.url == "":
+				servers["sb"] = object{"command": s.command[0], "args": s.command[1:]}
 			}
 			write(t, home, ".gemini/settings.json", object{
-				"mcpServers": object{"sb": server},
+				"mcpServers": servers,
 				"security":   object{"auth": object{"selectedType": "gemini-api-key"}},
 				"general":    object{"enableAutoUpdate": false, "disableAutoUpdate": true},
 				"privacy":    object{"usageStatisticsEnabled": false},
@@ -128,21 +139,27 @@ env_key = "DUMMY_KEY"
 		name: "opencode", opens: "initialize 2025-11-25", relists: true, roots: true,
 		program: "opencode-*/bin/opencode",
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
-			server := object{"type": "remote", "url": s.url}
-			if s.url == "" {
-				server = object{"type": "local", "command": s.command}
+			servers := object{"sb": object{"type": "remote", "url": s.url}}
+			file := "opencode.json" // of the project
+			switch {
+			case s.none():
+				servers, file = object{}, ".config/opencode/opencode.json" // of the user
+			case s.url == "":
+				servers["sb"] = object{"type": "local", "command": s.command}
 			}
-			write(t, home, "opencode.json", object{
+			write(t, home, file, object{
 				"model": "mock/scripted", "small_model": "mock/scripted", "autoupdate": false, "share": "disabled",
 				"enabled_providers": []string{"mock"},
 				"provider": object{"mock": object{
 					"npm": "@ai-sdk/openai-compatible", "options": object{"baseURL": model + "/v1", "apiKey": "dummy"},
 					"models": object{"scripted": object{"tool_call": true}},
 				}},
-				"mcp": object{"sb": server},
+				"mcp": servers,
 			})
-			// It would install a package for plugins, and waits for that at its end.
+			// It would install a package for plugins, and waits for that at its end. Without a file of models, it reads its own list of thousands, which
+			// takes a third of its processor time.
 			return []string{"run", prompt}, []string{
+				"OPENCODE_MODELS_PATH=" + write(t, home, "models.json", object{}),
 				"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_PURE=1",
 				"npm_config_offline=true", "npm_config_fetch_retries=0",
 			}
@@ -210,16 +227,22 @@ func (a agent) find(t *testing.T) []string {
 // run lets the agent have its conversation, and returns what it says at the end.
 func (a agent) run(t *testing.T, model string, s endpoint, more ...string) string {
 	t.Helper()
-	words := a.find(t)
 	home := t.TempDir()
 	args, env := a.prepare(t, home, model, s)
+	return a.runIn(t, home, args, append(env, more...))
+}
+
+// runIn runs the agent's program in a home folder, and returns its output.
+func (a agent) runIn(t *testing.T, home string, args, env []string) string {
+	t.Helper()
+	words := a.find(t)
 	var asked noise
 	wall := listen(t, &asked)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], slices.Concat(words[1:], args)...)
 	cmd.Dir = home
-	cmd.Env = append(append(env, more...), "HOME="+home, "TMPDIR="+home, "PATH="+os.Getenv("PATH"), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
+	cmd.Env = append(slices.Clone(env), "HOME="+home, "TMPDIR="+home, "PATH="+os.Getenv("PATH"), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
 		cmd.Env = append(cmd.Env, name+"="+wall, strings.ToLower(name)+"="+wall)
 	}
@@ -234,7 +257,9 @@ func (a agent) run(t *testing.T, model string, s endpoint, more ...string) strin
 	if cmd.Process != nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
-	t.Logf("took %v", time.Since(start).Round(100*time.Millisecond))
+	if p := cmd.ProcessState; p != nil {
+		t.Logf("%s took %v, of a processor %v", a.name, time.Since(start).Round(100*time.Millisecond), (p.UserTime() + p.SystemTime()).Round(100*time.Millisecond))
+	}
 	if hosts := asked.hosts(); len(hosts) > 0 {
 		t.Errorf("%s asked the network for %q, in vain", a.name, hosts)
 	}
@@ -482,6 +507,13 @@ func (e *ear) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 }
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "word" {
+		if err := serveWord(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) > 3 && os.Args[1] == "relay" {
 		if err := relay(os.Args[2], os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -542,7 +574,7 @@ func TestAgentsThatAreNotOursWorkThroughSwitchboard(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					s.command = []string{self, "relay", listen(t, e), program, "stdio", "--config", config}
+					s.command = []string{self, "relay", listen(t, e), program, "stdio", "--alone", "--config", config}
 				}
 				model := &agents.Model{Script: b.script(a)}
 				said := a.run(t, listen(t, model), s)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -59,9 +60,32 @@ func (r Reply) args() string { return cmp.Or(r.Args, "{}") }
 type Model struct {
 	Script func(Turn) Reply
 
-	mu    sync.Mutex
-	turns int
-	last  Turn
+	mu     sync.Mutex
+	turns  int
+	waited int // how often it has waited for servers
+	last   Turn
+}
+
+const (
+	// waitTool is the tool with which Claude Code lets its model wait for MCP servers that are still starting. Claude Code asks its model at once.
+	waitTool = "WaitForMcpServers"
+	// maxWaits is how often a model waits before it goes on without the tools of servers.
+	maxWaits = 20
+	// serverPrefix begins the names of servers' tools in Claude Code.
+	serverPrefix = "mcp__"
+)
+
+// wait waits for servers, as a model does that misses their tools. ok is false if there is nothing to wait for; turn is then without the results of
+// waiting.
+func (m *Model) wait(turn *Turn) (reply Reply, ok bool) {
+	waits := turn.Offers(waitTool)
+	started := slices.ContainsFunc(turn.Tools, func(t Tool) bool { return strings.HasPrefix(t.Name, serverPrefix) })
+	if waits != nil && !started && m.waited < maxWaits {
+		m.waited++
+		return Reply{Call: waits}, true
+	}
+	turn.Results = turn.Results[min(m.waited, len(turn.Results)):]
+	return Reply{}, false
 }
 
 // Last returns the last request that offered tools.
@@ -120,9 +144,13 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(turn.Tools) > 0 {
 		m.mu.Lock()
 		m.turns++
-		m.last, id = turn, m.turns
+		id = m.turns
+		waits, missing := m.wait(&turn)
+		m.last = turn
 		m.mu.Unlock()
-		reply = m.Script(turn)
+		if reply = waits; !missing {
+			reply = m.Script(turn)
+		}
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range a.write(reply, fmt.Sprintf("call_%08d", id)) {

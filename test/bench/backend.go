@@ -40,6 +40,7 @@ type backend struct {
 	wrong func(nonce string, text []byte) []byte
 
 	changes bool // the list does
+	silent  bool // it says nothing about its tools, except how to call them
 
 	// ledger, where not nil, takes the tool and the nonce of each call before it
 	// is answered.
@@ -53,17 +54,28 @@ type backend struct {
 func (b *backend) tools(tools int) []byte {
 	list := []byte(`{"tools":[`)
 	for i := range tools {
-		name := b.first
+		name := toolName(b.first, i)
 		if i > 0 {
 			list = append(list, ',')
-			name = fmt.Sprintf("tool_%04d", i)
 		}
-		list = fmt.Appendf(list, `{"name":%q,"title":"Tool %d","description":"Looks up entry %d of the archive and returns what it finds there, as text of the size that was asked for.","inputSchema":{"type":"object","properties":{"nonce":{"type":"string","description":"Stands at the start of the answer."},"size":{"type":"integer","minimum":0,"description":"How long the answer is, in bytes."}},"required":["nonce","size"]},"annotations":{"readOnlyHint":true},"_meta":{"x-summit-capabilities":[{"verb":"search","resource":"internet","constraints":["readonly","rate_limited"]}]}}`, name, i, i)
+		list = fmt.Appendf(list, `{"name":%q,"title":"Tool %d","description":"Looks up entry %d of the archive and returns what it finds there, as text of the size that was asked for.","inputSchema":{"type":"object","properties":{"nonce":{"type":"string","description":"Stands at the start of the answer."},"size":{"type":"integer","minimum":0,"description":"How long the answer is, in bytes."}},"required":["nonce","size"]}`, name, i, i)
+		if !b.silent {
+			list = append(list, `,"annotations":{"readOnlyHint":true},"_meta":{"x-summit-capabilities":[{"verb":"search","resource":"internet","constraints":["readonly","rate_limited"]}]}`...)
+		}
+		list = append(list, '}')
 	}
 	if b.ledger != nil {
 		list = append(list, `,{"name":"`+record+`","inputSchema":{"type":"object","properties":{"nonce":{"type":"string"},"size":{"type":"integer"}}},"_meta":{"x-summit-capabilities":[{"verb":"write","resource":"fs","constraints":["rate_limited"]}]}}`...)
 	}
 	return append(append(list, ']'), b.rest()...)
+}
+
+// toolName is the name of tool i of a server whose first tool has that name.
+func toolName(first string, i int) string {
+	if i == 0 {
+		return first
+	}
+	return fmt.Sprintf("tool_%04d", i)
 }
 
 // rest ends a result object.
@@ -217,6 +229,7 @@ func runBackend(ctx context.Context, args []string) error {
 	nursery := f.String("nursery", "", "give the number of the process to this `DIR`, and end at once while it is shut")
 	first := f.String("first", echo, "the name of its first tool")
 	shown := f.String("list", "", "the tools that it lists: a `FILE` with a JSON array")
+	silent := f.Bool("silent", false, "say nothing about the tools, except how to call them")
 	changing := f.Duration("changing", 0, "how often the list of tools changes, over stdio")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -226,7 +239,7 @@ func runBackend(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	b := &backend{era: *era, first: *first}
+	b := &backend{era: *era, first: *first, silent: *silent}
 	if *ledger != "" {
 		var err error
 		if b.ledger, err = os.OpenFile(*ledger, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {

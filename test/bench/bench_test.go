@@ -25,7 +25,7 @@ import (
 
 // The tests' own program plays all the parts, Switchboard too.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"backend", "proxy", "naive", "serve", "guard"}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"backend", "proxy", "relay", "naive", "serve", "guard"}, os.Args[1]) {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM) // what it has yet to write is written
 		err := role(ctx, os.Args[1:])
 		if stop(); err != nil {
@@ -48,7 +48,7 @@ func newArena(t *testing.T) *arena {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &arena{self: self, dir: t.TempDir(), binaries: map[string]string{ours: self, keyless: self}}
+	return &arena{self: self, dir: t.TempDir(), binaries: map[string]string{ours: self}}
 }
 
 func set(t *testing.T, s *stage, names ...string) {
@@ -73,13 +73,13 @@ func load(t *testing.T, c *contestant) tally {
 func TestEveryContestantAnswersRightlyInBothEras(t *testing.T) {
 	for _, era := range []string{legacy, modern} {
 		for _, s := range []*stage{{era: era, tools: 3}, {era: era, tools: 3, stdio: true}} {
-			names := []string{direct, proxy, naive, ours, keyless}
+			names := []string{direct, proxy, untuned, floor, synced, naive, ours, ours + effects, ours + newcomer, ours + keeper, ours + again}
 			if s.stdio {
-				names = []string{naive, ours}
+				names = []string{naive, ours, ours + effects, ours + newcomer}
 			}
 			set(t, s, names...)
 			for _, c := range s.contestants {
-				if got := load(t, c); got.right != 100 && (c.name != proxy || got.right+got.cut != 100) { // P cuts some, see docs/benchmarks.md
+				if got := load(t, c); got.right != 100 && (c.name != untuned || got.right+got.cut != 100) { // which cuts some, see docs/benchmarks.md
 					t.Errorf("%s, stdio %v, %s: %s", era, s.stdio, c.name, &got)
 				}
 			}
@@ -100,6 +100,50 @@ func TestACallThatReadsHasOneReceiptAndOneWithAnEffectHasTwo(t *testing.T) {
 		}
 		if b.bad(ours) > 0 {
 			t.Errorf("%s: %s", tool, b.tallies[ours])
+		}
+	}
+}
+
+// The file of the receipts of sb effects, and of the newcomer who keeps them.
+func TestToSwitchboardEachCallToASilentServerHasAnEffect(t *testing.T) {
+	for _, way := range []string{effects, keeper} {
+		a, s := newArena(t), &stage{era: legacy, tools: 3}
+		if err := a.set(t.Context(), s, ours+way); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.strike)
+		if got := load(t, s.contestants[0]); got.right != 100 {
+			t.Errorf("%s: %s", way, &got)
+		}
+		s.strike() // so that all receipts are written
+		files, _ := filepath.Glob(filepath.Join(a.dir, "*/.switchboard/store.db"))
+		if len(files) != 1 {
+			t.Fatalf("%s: stores: %q", way, files)
+		}
+		st, err := store.Open(t.Context(), "file:"+files[0], store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = st.Close() }()
+		intents := 0
+		for _, err := range receipt.List(t.Context(), st, receipt.Query{Kind: receipt.Intent}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			intents++
+		}
+		if intents < 100 {
+			t.Errorf("%s: %d intents of 100 calls", way, intents)
+		}
+	}
+}
+
+func TestTheNameOfAContestantIsThatOfItsBinaryAndOfItsWay(t *testing.T) {
+	for name, want := range map[string][2]string{
+		"sb": {"sb", ""}, "sb effects": {"sb", effects}, "before default": {"before", newcomer}, "before default file": {"before", keeper}, "sb again": {"sb", again},
+	} {
+		if binary, way := splitName(name); binary != want[0] || way != want[1] {
+			t.Errorf("%q: %q, %q", name, binary, way)
 		}
 	}
 }
@@ -228,16 +272,64 @@ func TestALimitIsHeldAgainstTheMedianRatioOfTheRounds(t *testing.T) {
 		{[]float64{0, 1, 1}, []float64{0, 0, 0}, false, math.Inf(1), false},
 		{[]float64{1, 1, 1}, nil, false, nan, false},
 	} {
-		f := (&figure{values: map[string][]float64{ours: tt.ours, proxy: tt.proxy}}).judge("sb / P", toProxy)
+		f := (&figure{values: map[string][]float64{ours: tt.ours, proxy: tt.proxy}}).judge("sb / P", ratio(ours, proxy))
 		if tt.least {
 			f.atLeast(1.5)
 		} else {
 			f.atMost(1.5)
 		}
-		value, _, _, met := f.verdict()
-		if met != tt.met || value != tt.value && !(math.IsNaN(value) && math.IsNaN(tt.value)) {
-			t.Errorf("%v to %v, at least: %v: %v, met: %v", tt.ours, tt.proxy, tt.least, value, met)
+		v, ok := f.verdict(f.judged[0])
+		if !ok || v.met != tt.met || v.value != tt.value && !(math.IsNaN(v.value) && math.IsNaN(tt.value)) {
+			t.Errorf("%v to %v, at least: %v: %+v", tt.ours, tt.proxy, tt.least, v)
 		}
+	}
+}
+
+func TestTheReportBeginsWithTheLimitsThatAreMissed(t *testing.T) {
+	b := &bench{tallies: map[string]*tally{}, others: []string{"before"}}
+	f := b.figure("CPU", "µs")
+	f.judge("sb / P", ratio(ours, proxy)).atMost(1)
+	f.judge("sb effects / P", ratio(ours+effects, proxy)).atMost(1.5)
+	f.judge("added wait", difference(ours+effects, ours)).atMost(2)
+	f.judge("of none that ran", ratio("x", "y")).atMost(1)
+	f.compare("noise, sb again / sb", ratio(ours+again, ours))
+	f.inTable("legacy", "CPU, 16 sessions")
+	for name, value := range map[string]float64{proxy: 10, ours: 12, ours + again: 15, ours + effects: 14, "before effects": 30} {
+		f.see(name, value)
+		f.see(name, 2*value)
+		f.see(name, value)
+	}
+	var out bytes.Buffer
+	if b.report(&out) {
+		t.Error("all limits are met")
+	}
+	for _, want := range []string{
+		"**Missed limits: 1 of 3.**\n\n* CPU: sb / P is 1.20, limit ≤ 1\n\n## Limits",
+		"| sb effects / P | 1.40  | 1.40 to 1.40  | ≤ 1.50 | yes ",
+		"| added wait     | 2 µs  | 2 to 4 ",
+		"| noise, sb again / sb | 1.25 ",
+		"| before effects              | 30; 3 (3 to 3) ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}
+
+func TestAComparisonWithAContestantThatIsLeftOutIsNotShown(t *testing.T) {
+	b := &bench{tallies: map[string]*tally{}, among: []string{ours, proxy}}
+	f := b.figure("CPU", "µs")
+	f.judge("sb / P", ratio(ours, proxy)).atMost(1)
+	f.judge("sb effects / P", ratio(ours+effects, proxy)).atMost(1.5)
+	f.see(ours, 1)
+	f.see(proxy, 1)
+	var out bytes.Buffer
+	if !b.report(&out) || !strings.Contains(out.String(), "**Every limit is met: 1.**") || strings.Contains(out.String(), "sb effects") {
+		t.Errorf("%s", &out)
+	}
+	b.among = nil // then nothing is left out, and what was not measured is not met
+	if b.report(io.Discard) {
+		t.Error("met without a measurement")
 	}
 }
 
@@ -328,11 +420,11 @@ func TestAShortRunMeasuresAndPrintsATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, log bytes.Buffer
-	err = runBench(t.Context(), []string{"-short", "-only", "cold,stdio,check,soak", "-lasting", "3s", "-era", legacy, "-switchboard", "sb=" + self}, &out, &log)
+	err = runBench(t.Context(), []string{"-short", "-only", "calls,start,cold,stdio,check,soak", "-lasting", "3s", "-era", legacy, "-switchboard", "sb=" + self}, &out, &log)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &log)
 	}
-	for _, want := range []string{"## Limits", "| p50 of connect, open, list and one call, legacy ", "| calls a second, legacy, 1 KiB, 16 sessions, server on stdio ", "| wrong, lost or cut answers of 2000, legacy ", "| soak, descriptors: the last third to the first ", "| soak, steady: right "} {
+	for _, want := range []string{"## Limits", "| sb effects / P ", "| noise, sb again / sb ", "| added wait of sb effects, without a sync ", "\n## One call, legacy\n", "| sb default file ", "| start to ready, no servers ", "| p50 of connect, open, list and one call, legacy ", "| calls a second, legacy, 1 KiB, 16 sessions, server on stdio ", "| wrong, lost or cut answers of 2000, legacy ", "| soak, descriptors: the last third to the first ", "| soak, steady: right "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
@@ -20,7 +19,7 @@ import (
 
 	mcpclient "github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
+	mcpserver "github.com/mark3labs/mcp-go/server"
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
 )
@@ -35,15 +34,35 @@ type contestant struct {
 	stop func()
 }
 
-// The names of the contestants. Every binary that -switchboard names is one
-// more.
+// The names of the contestants.
 const (
 	direct  = "direct"
-	proxy   = "P"          // httputil.ReverseProxy
-	naive   = "naive"      // mcp-go's client behind, mcp-go's server in front
-	ours    = "sb"         // Switchboard, with a key, a task and limits
-	keyless = "sb keyless" // the same without a key
+	proxy   = "P"            // httputil.ReverseProxy, tuned
+	untuned = "P untuned"    // the same as it comes
+	floor   = "relay"        // the least that a gateway does
+	synced  = "relay synced" // the same, after a durable append to a file; for one session
+	naive   = "naive"        // mcp-go's client behind, mcp-go's server in front
+	ours    = "sb"           // Switchboard, with a key, a task and limits; its calls read
 )
+
+// These are the other ways to run a binary of Switchboard. The contestant's name is the name of the binary and then the way. Every binary that -switchboard
+// names can run in each way.
+const (
+	effects  = " effects"      // like ours, but the server says nothing about its tools, and so each call has an effect
+	newcomer = " default"      // serve --mcp-config, and the server says nothing about its tools; so nothing is written
+	keeper   = " default file" // the same with --data, and so with receipts in a file
+	again    = " again"        // exactly like ours: the difference is noise
+)
+
+// splitName returns the name of the binary and the way to run it.
+func splitName(name string) (binary, way string) {
+	for _, way := range []string{effects, newcomer, keeper, again} {
+		if binary, ok := strings.CutSuffix(name, way); ok {
+			return binary, way
+		}
+	}
+	return name, ""
+}
 
 // A stage is a backend and the contestants before it.
 type stage struct {
@@ -70,33 +89,42 @@ func (a *arena) set(ctx context.Context, s *stage, names ...string) (err error) 
 			s.strike()
 		}
 	}()
-	args := []string{"backend", "-era", s.era, "-tools", fmt.Sprint(s.tools), "-fault", s.fault}
-	command := append(append([]string{a.self}, args...), "-stdio")
-	var behind string
-	if !s.stdio {
-		p, err := start(ctx, "", a.self, args...)
-		if err != nil {
-			return err
-		}
-		s.stops = append(s.stops, p.stop)
-		behind = p.address
+	behind, err := a.backend(ctx, s, false)
+	if err != nil {
+		return err
 	}
+	var silent server
 	for _, name := range names {
 		c := &contestant{name: name, endpoint: endpoint{era: s.era}}
 		var p *process
 		switch name {
 		case direct:
-			p = &process{address: behind, stop: func() {}}
+			p = &process{address: behind.address, stop: func() {}}
 		case proxy:
-			p, err = start(ctx, "", a.self, "proxy", behind)
+			p, err = start(ctx, "", a.self, "proxy", behind.address)
+		case untuned:
+			p, err = start(ctx, "", a.self, "proxy", "-untuned", behind.address)
+		case floor:
+			p, err = start(ctx, "", a.self, "relay", behind.address)
+		case synced:
+			p, err = start(ctx, "", a.self, "relay", "-sync", filepath.Join(a.dir, "synced-"+s.era), behind.address)
 		case naive:
-			where := []string{"naive", behind}
+			where := []string{"naive", behind.address}
 			if s.stdio {
-				where = append([]string{"naive", "-stdio"}, command...)
+				where = append([]string{"naive", "-stdio"}, behind.command...)
 			}
 			p, err = start(ctx, "", a.self, where...)
 		default:
-			p, c.keys, err = a.switchboard(ctx, name, behind, command, s.tools)
+			to := behind
+			if _, way := splitName(name); way != "" && way != again {
+				if silent.none() {
+					if silent, err = a.backend(ctx, s, true); err != nil {
+						return err
+					}
+				}
+				to = silent
+			}
+			p, c.keys, err = a.switchboard(ctx, name, to, s.tools)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -114,6 +142,31 @@ func (a *arena) set(ctx context.Context, s *stage, names ...string) (err error) 
 		}
 	}
 	return nil
+}
+
+// A server is a backend that a contestant stands before: its address, or the command that starts it.
+type server struct {
+	address string
+	command []string
+}
+
+func (s server) none() bool { return s.address == "" && s.command == nil }
+
+// backend starts a backend of the stage, or returns how to start it if it is on stdio.
+func (a *arena) backend(ctx context.Context, s *stage, silent bool) (server, error) {
+	args := []string{"backend", "-era", s.era, "-tools", fmt.Sprint(s.tools), "-fault", s.fault}
+	if silent {
+		args = append(args, "-silent")
+	}
+	if s.stdio {
+		return server{command: append(append([]string{a.self}, args...), "-stdio")}, nil
+	}
+	p, err := start(ctx, "", a.self, args...)
+	if err != nil {
+		return server{}, err
+	}
+	s.stops = append(s.stops, p.stop)
+	return server{address: p.address}, nil
 }
 
 // strike ends all of the stage's processes.
@@ -145,8 +198,8 @@ func (c *contestant) awake(tools int) error {
 	return errors.New("no call is answered")
 }
 
-// excused reports whether err is a cut answer of P (docs/benchmarks.md), which need not stop a measurement before its start.
-func (c *contestant) excused(err error) bool { return c.name == proxy && errors.Is(err, errCut) }
+// excused reports whether err is a cut answer of the untuned proxy (docs/benchmarks.md), which need not stop a measurement before its start.
+func (c *contestant) excused(err error) bool { return c.name == untuned && errors.Is(err, errCut) }
 
 // client opens one session.
 func (c *contestant) client(e endpoint, name string) (*client, error) {
@@ -190,23 +243,28 @@ func end(clients []*client) {
 	}
 }
 
-// switchboard lays out a configuration for so many tools, and serves it with the
-// binary of that name.
-func (a *arena) switchboard(ctx context.Context, name, behind string, command []string, tools int) (p *process, keys []string, err error) {
-	// What it says of its tools counts: its tools only read.
-	at := fmt.Sprintf("{transport: http, url: %q, trust: operator}", behind)
-	if behind == "" {
-		at = fmt.Sprintf("{transport: stdio, trust: operator, command: [%s]}", strings.Join(quoted(command), ", "))
+// switchboard lays out a configuration for so many tools, and serves it with the binary and in the way of that name.
+func (a *arena) switchboard(ctx context.Context, name string, behind server, tools int) (p *process, keys []string, err error) {
+	_, way := splitName(name)
+	if way == newcomer || way == keeper {
+		flags := []string{"--mcp-config", newcomerFile}
+		if way == keeper {
+			flags = append(flags, "--data", ".switchboard")
+		}
+		p, err = a.serve(ctx, name, newcomerFiles(behind), flags...)
+		return p, nil, err
 	}
-	rows := ""
-	if name != keyless {
-		keys, rows = mint((manySessions + sessionsEach - 1) / sessionsEach)
+	// What the server says of its tools counts: they only read.
+	at := fmt.Sprintf("{transport: http, url: %q, trust: operator}", behind.address)
+	if behind.address == "" {
+		at = fmt.Sprintf("{transport: stdio, trust: operator, command: [%s]}", strings.Join(quoted(behind.command), ", "))
 	}
+	keys, rows := mint((manySessions + sessionsEach - 1) / sessionsEach)
 	budget := ""
 	if tools > 10 { // else they fit; an older binary does not know the key
 		budget = "token_budget: 10000000\n"
 	}
-	p, err = a.serve(ctx, name, map[string]string{
+	files := map[string]string{
 		"switchboard.yaml": budget + "servers:\n  bench: " + at + "\ntenants:\n  default: {servers: [bench]}\n",
 		"tenants/default/tenant.yaml": `tenant: default
 default_task: look
@@ -219,8 +277,30 @@ limits:
 required_capabilities:
   - {verb: search, resource: internet, constraints: [readonly]}
 `,
-	})
+	}
+	if way == effects { // an overlay gives the tools the capability that the task requires, but does not say that they only read
+		var overlay strings.Builder
+		overlay.WriteString("server: bench\ntools:\n")
+		for i := range tools {
+			fmt.Fprintf(&overlay, "  %s: {capabilities: [{verb: search, resource: internet, constraints: [rate_limited]}]}\n", toolName(echo, i))
+		}
+		files["overlays/bench.yaml"] = overlay.String()
+		files["tenants/default/tasks/look.yaml"] = "task_id: look\nrequired_capabilities:\n  - {verb: search, resource: internet}\n"
+	}
+	p, err = a.serve(ctx, name, files)
 	return p, keys, err
+}
+
+// newcomerFile is the file that a newcomer's client already has.
+const newcomerFile = "mcp.json"
+
+// newcomerFiles is a folder with newcomerFile, which names the server and says nothing else.
+func newcomerFiles(behind server) map[string]string {
+	at := fmt.Sprintf(`"type":"http","url":%q`, behind.address)
+	if behind.address == "" {
+		at = fmt.Sprintf(`"command":%q,"args":[%s]`, behind.command[0], strings.Join(quoted(behind.command[1:]), ","))
+	}
+	return map[string]string{newcomerFile: `{"mcpServers":{"bench":{` + at + `}}}`}
 }
 
 // mint makes keys for the task "look", and their rows in a tenant's file.
@@ -234,8 +314,8 @@ func mint(n int) (keys []string, rows string) {
 	return keys, rows
 }
 
-// serve serves the files as a configuration, with the binary of that name.
-func (a *arena) serve(ctx context.Context, name string, files map[string]string) (*process, error) {
+// serve serves the files as a configuration, with the binary of that name and with further flags.
+func (a *arena) serve(ctx context.Context, name string, files map[string]string, flags ...string) (*process, error) {
 	dir, err := os.MkdirTemp(a.dir, "")
 	if err != nil {
 		return nil, err
@@ -249,7 +329,8 @@ func (a *arena) serve(ctx context.Context, name string, files map[string]string)
 			return nil, err
 		}
 	}
-	return start(ctx, dir, a.binaries[name], "serve", "--listen", "127.0.0.1:0")
+	binary, _ := splitName(name)
+	return start(ctx, dir, a.binaries[binary], append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...)
 }
 
 func quoted(ss []string) (q []string) {
@@ -262,8 +343,10 @@ func quoted(ss []string) (q []string) {
 // A process is a contestant or a backend that runs.
 type process struct {
 	pid     int
+	dir     string // its folder
 	address string // where it serves, from the first line of its stdout
 	side    string // where it can be profiled, if it can
+	began   time.Time
 	stop    func()
 }
 
@@ -280,6 +363,7 @@ func start(ctx context.Context, dir, program string, args ...string) (*process, 
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -289,7 +373,7 @@ func start(ctx context.Context, dir, program string, args ...string) (*process, 
 		_ = cmd.Wait() // its exit code does not matter
 		timer.Stop()
 	}
-	p := &process{pid: cmd.Process.Pid, stop: stop}
+	p := &process{pid: cmd.Process.Pid, dir: dir, began: began, stop: stop}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		stop()
@@ -334,23 +418,6 @@ func listen(ctx context.Context, address string, h http.Handler) error {
 	return nil
 }
 
-// runProxy runs P, the plain reverse proxy that is the baseline of all ratios. Its one setting is the number of idle connections: with the default it
-// would dial for most calls.
-func runProxy(ctx context.Context, args []string) error {
-	to, err := url.Parse(args[0])
-	if err != nil {
-		return err
-	}
-	to.Path = ""
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 1000
-	return listen(ctx, "127.0.0.1:0", &httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to) },
-		Transport: transport,
-		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
-	})
-}
-
 // runNaive runs the gateway that an engineer would write with mcp-go in an afternoon: it lists the tools behind, offers them in front, and forwards
 // each call.
 func runNaive(ctx context.Context, args []string) error {
@@ -381,13 +448,13 @@ func runNaive(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := server.NewMCPServer("naive", "1", server.WithToolCapabilities(false))
+	s := mcpserver.NewMCPServer("naive", "1", mcpserver.WithToolCapabilities(false))
 	for _, t := range behind.Tools {
 		s.AddTool(t, func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return c.CallTool(ctx, r)
 		})
 	}
-	return listen(ctx, "127.0.0.1:0", server.NewStreamableHTTPServer(s))
+	return listen(ctx, "127.0.0.1:0", mcpserver.NewStreamableHTTPServer(s))
 }
 
 // build builds Switchboard from the sources of this program.

@@ -1,5 +1,5 @@
-// Command bench compares Switchboard with the alternatives between a client and a server: nothing, the reverse proxy of the standard library, and a
-// simple gateway made with mcp-go. docs/benchmarks.md explains how to run it and what its figures mean.
+// Command bench compares Switchboard with the alternatives between a client and a server: nothing, the reverse proxy of the standard library, a
+// lean relay, and a simple gateway made with mcp-go. docs/benchmarks.md explains how to run it and what its figures mean.
 //
 // Each contestant and each backend is a process of its own, so that its time and
 // memory can be measured separately. This program plays all of them except
@@ -46,18 +46,25 @@ func role(ctx context.Context, args []string) error {
 			return runBackend(ctx, args[1:])
 		case "proxy":
 			return runProxy(ctx, args[1:])
+		case "relay":
+			return runRelay(ctx, args[1:])
 		case "naive":
 			return runNaive(ctx, args[1:])
 		case "storm":
 			return runStorm(ctx, args[1:])
 		case "serve":
-			return runProfiled(ctx)
+			return runProfiled(ctx, args[1:])
 		case "guard":
 			serverprocess.Guard(os.Stdin, os.Stdout, args[1:])
 			return nil
 		}
 	}
 	return runBench(ctx, args, os.Stdout, os.Stderr)
+}
+
+// splitList splits a list with commas between. An empty text is an empty list.
+func splitList(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
 // errMissed says that a limit was missed, which the table has said already.
@@ -67,6 +74,7 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(log)
 	only := f.String("only", "", "run these parts only, with commas between: "+strings.Join(partNames(), " "))
+	among := f.String("among", "", "in the part \"calls\", compare only these contestants, with commas between; without it, all")
 	rounds := f.Int("rounds", 7, "how often each contestant has its turn; figures are medians")
 	lasting := f.Duration("burst", 300*time.Millisecond, "how long a turn lasts")
 	short := f.Bool("short", false, "three rounds of 100ms: to see that it works, not how fast")
@@ -118,7 +126,7 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	var others []string
 	for name := range binaries {
-		if name != ours && name != keyless {
+		if name != ours {
 			others = append(others, name)
 		}
 	}
@@ -128,13 +136,10 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 			return err
 		}
 	}
-	if a.binaries[keyless] == "" {
-		a.binaries[keyless] = a.binaries[ours]
-	}
-	b := &bench{arena: a, rounds: *rounds, lasting: *lasting, calls: *calls, soaking: *soak, others: others, log: log, tallies: map[string]*tally{}}
+	b := &bench{arena: a, rounds: *rounds, lasting: *lasting, calls: *calls, soaking: *soak, others: others, among: splitList(*among), log: log, tallies: map[string]*tally{}}
 	began := time.Now()
 	for _, part := range parts {
-		if *only == "" && part.name == soaking || *only != "" && !slices.Contains(strings.Split(*only, ","), part.name) {
+		if *only == "" && part.name == soaking || *only != "" && !slices.Contains(splitList(*only), part.name) {
 			continue
 		}
 		for _, e := range []string{legacy, modern} {

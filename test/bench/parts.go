@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +19,7 @@ type bench struct {
 	calls   int
 	soaking time.Duration
 	others  []string // further binaries of Switchboard
+	among   []string // the only contestants of the part "calls"; none means all
 	log     io.Writer
 
 	figures []*figure
@@ -27,13 +31,15 @@ var parts = []struct {
 	name string
 	run  func(b *bench, ctx context.Context, era string) error
 }{
-	{"small", (*bench).small},
+	{"calls", (*bench).oneCall},
 	{"large", (*bench).large},
 	{"open", (*bench).open},
 	{"list", (*bench).list},
 	{"cold", (*bench).cold},
 	{"stdio", (*bench).stdio},
 	{"memory", (*bench).memory},
+	{"start", (*bench).start},
+	{"completion", (*bench).completion},
 	{"check", (*bench).check},
 	{"failover", (*bench).failover},
 	{"fallback", (*bench).fallback},
@@ -104,9 +110,9 @@ func (t turn) each() float64 { return micro(t.cpu) / float64(max(t.right, 1)) }
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // take gives each contestant of the stage, with this many open sessions, its
-// turn in every round. Before each, every session does the thing once, which
-// does not count: what lay idle while others had their turn has closed
-// connections and given back memory.
+// turn in every round. Each begins with a warm-up that does not count: a process that
+// was idle while others had their turn has closed connections and released memory, and
+// gets the memory back page by page.
 func (b *bench) take(ctx context.Context, s *stage, sessions int, load func([]*client, action) *burst, do action, see func(name string, t turn)) error {
 	clients := map[*contestant][]*client{}
 	defer func() {
@@ -123,16 +129,19 @@ func (b *bench) take(ctx context.Context, s *stage, sessions int, load func([]*c
 	return b.rotate(ctx, s, clients, load, do, see)
 }
 
+// warmShare is how many times longer a turn is than its warm-up, in which every session does the thing at least once.
+const warmShare = 3
+
 // rotate is take with sessions that are open already.
 func (b *bench) rotate(ctx context.Context, s *stage, clients map[*contestant][]*client, load func([]*client, action) *burst, do action, see func(name string, t turn)) error {
-	n := len(s.contestants)
 	for r := range b.rounds {
-		for i := range n {
-			c := s.contestants[(i+r)%n]
+		order := rand.New(rand.NewPCG(1, uint64(r))).Perm(len(s.contestants)) // so that none always follows the same one
+		for _, i := range order {
+			c := s.contestants[i]
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			b.tally(c.name, closed(clients[c], 0, do).tally)
+			b.tally(c.name, closed(clients[c], b.lasting/warmShare, do).tally)
 			t, err := c.turn(func() *burst { return load(clients[c], do) })
 			if err != nil {
 				return err
@@ -175,10 +184,22 @@ func (b *bench) with(ctx context.Context, s *stage, names ...string) (*stage, er
 	return s, b.set(ctx, s, append(slices.Clone(names), b.others...)...)
 }
 
-// small measures calls with a result of 1 KiB.
-func (b *bench) small(ctx context.Context, era string) error {
-	s, err := b.with(ctx, &stage{era: era, tools: 10}, direct, proxy, naive, ours, keyless)
-	if err != nil {
+// oneCall measures calls with a result of 1 KiB: what a call costs that reads, and one that has an effect.
+func (b *bench) oneCall(ctx context.Context, era string) error {
+	names := []string{direct, proxy, untuned, floor, synced, naive, ours, ours + again, ours + effects, ours + newcomer, ours + keeper}
+	for _, other := range b.others {
+		names = append(names, other, other+effects, other+newcomer, other+keeper)
+	}
+	if len(b.among) > 0 {
+		for _, name := range b.among {
+			if !slices.Contains(names, name) {
+				return fmt.Errorf("-among: %q is none of %q", name, names)
+			}
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(b.among, name) })
+	}
+	s := &stage{era: era, tools: 10}
+	if err := b.set(ctx, s, names...); err != nil {
 		return err
 	}
 	defer s.strike()
@@ -188,15 +209,35 @@ func (b *bench) small(ctx context.Context, era string) error {
 		rate := b.figure("calls a second, "+what, "/s")
 		p50 := b.figure("p50, "+what, "µs")
 		p99 := b.figure("p99, "+what, "µs")
-		switch sessions {
-		case 1:
+		turns := s
+		if sessions == 1 {
 			p50.judge("added, sb / P", func(at at) float64 {
 				return (at(ours) - at(direct)) / (at(proxy) - at(direct))
 			}).atMost(1.1)
-		case 16:
-			costs.judge("sb / P", toProxy).atMost(1.15)
+			b.judgeWaits(p50)
+			p50.inTable(era, "p50, 1 session")
+		} else {
+			turns = s.without(synced) // each of many calls would wait for those before it
 		}
-		err := b.take(ctx, s, sessions, b.closed, calling(1<<10), func(name string, t turn) {
+		if sessions == 16 {
+			costs.judge("sb / P", ratio(ours, proxy)).atMost(1)
+			costs.judge("sb effects / P", ratio(ours+effects, proxy)).atMost(1.5)
+			costs.judge("sb default / P", ratio(ours+newcomer, proxy)).atMost(1.5)
+			costs.judge("sb default file / P", ratio(ours+keeper, proxy)).atMost(1.5)
+			costs.inTable(era, "CPU, 16 sessions")
+			p50.inTable(era, "p50, 16 sessions")
+		}
+		if sessions <= 16 {
+			for _, f := range []*figure{costs, p50} {
+				f.compare("noise, sb again / sb", ratio(ours+again, ours))
+				for _, other := range b.others {
+					for _, way := range []string{"", effects, newcomer, keeper} {
+						f.compare(fmt.Sprintf("sb%s / %s%s", way, other, way), ratio(ours+way, other+way))
+					}
+				}
+			}
+		}
+		err := b.take(ctx, turns, sessions, b.closed, calling(1<<10), func(name string, t turn) {
 			if name != direct {
 				costs.see(name, t.each())
 			}
@@ -211,6 +252,37 @@ func (b *bench) small(ctx context.Context, era string) error {
 	return nil
 }
 
+// maxBeyondSync is how much longer than one sync a call with an effect may wait, in microseconds.
+const maxBeyondSync = 60
+
+// judgeWaits compares the added wait of a call with an effect with that of a sync, both in the p50 of one session. The former is the difference of two
+// Switchboards: the calls of one read, the calls of the other have an effect. The latter is the difference of two relays: one appends two entries to
+// a file and has them on the disk before it forwards a call. Processors and disk rest between the calls of both alike.
+func (b *bench) judgeWaits(p50 *figure) {
+	sync := difference(synced, floor)
+	p50.compare("a sync: relay synced - relay", sync)
+	for _, name := range append([]string{ours}, b.others...) {
+		wait := difference(name+effects, name)
+		p50.compare(fmt.Sprintf("added wait: %s%s - %s", name, effects, name), wait)
+		for _, way := range []string{newcomer, keeper} { // without keys and limits, so that less of it is a wait for the disk than it seems
+			p50.compare(fmt.Sprintf("more than a call that reads: %s%s - %s", name, way, name), difference(name+way, name))
+		}
+		beyond := func(at at) float64 { return wait(at) - sync(at) }
+		if as := fmt.Sprintf("added wait of %s%s, without a sync", name, effects); name == ours {
+			p50.judge(as, beyond).atMost(maxBeyondSync)
+		} else {
+			p50.compare(as, beyond)
+		}
+	}
+}
+
+// without returns the stage without the contestant. It shares the others, and does not end them.
+func (s *stage) without(name string) *stage {
+	less := *s
+	less.contestants = slices.DeleteFunc(slices.Clone(s.contestants), func(c *contestant) bool { return c.name == name })
+	return &less
+}
+
 // large measures calls with results of 64 KiB and 1 MiB.
 func (b *bench) large(ctx context.Context, era string) error {
 	s, err := b.with(ctx, &stage{era: era, tools: 10}, direct, proxy, naive, ours)
@@ -223,7 +295,7 @@ func (b *bench) large(ctx context.Context, era string) error {
 		bytes int
 	}{{"64 KiB", 64 << 10}, {"1 MiB", 1 << 20}} {
 		what := fmt.Sprintf("%s, %s, 16 sessions", era, size.name)
-		costs := b.figure("CPU a call, "+what, "µs").judge("sb / P", toProxy).atMost(1.2)
+		costs := b.figure("CPU a call, "+what, "µs").judge("sb / P", ratio(ours, proxy)).atMost(1.2)
 		p50 := b.figure("p50, "+what, "µs")
 		p99 := b.figure("p99, "+what, "µs")
 		err := b.take(ctx, s, 16, b.closed, calling(size.bytes), func(name string, t turn) {
@@ -270,7 +342,7 @@ func (b *bench) list(ctx context.Context, era string) error {
 	}
 	defer s.strike()
 	what := fmt.Sprintf("%s, tools/list of %d tools, 4 sessions", era, manyTools)
-	costs := b.figure("CPU a list, "+what, "µs").judge("sb / P", toProxy).atMost(0.8)
+	costs := b.figure("CPU a list, "+what, "µs").judge("sb / P", ratio(ours, proxy)).atMost(0.8)
 	p50 := b.figure("p50, "+what, "µs")
 	return b.take(ctx, s, 4, b.closed, listing(manyTools), func(name string, t turn) {
 		if name != direct {
@@ -291,7 +363,7 @@ func (b *bench) cold(ctx context.Context, era string) error {
 	p50 := b.figure("p50 of connect, open, list and one call, "+era, "µs")
 	costs := b.figure("CPU of the same, and of ending, "+era, "µs")
 	if era == legacy {
-		p50.judge("sb / P", toProxy).atMost(0.75)
+		p50.judge("sb / P", ratio(ours, proxy)).atMost(0.75)
 	}
 	return b.take(ctx, s, 1, b.closed, coldly(s.tools, 1<<10), func(name string, t turn) {
 		p50.see(name, micro(t.at(0.5)))
@@ -331,12 +403,15 @@ func (b *bench) memory(ctx context.Context, era string) error {
 	}
 	is := func(at at) float64 { return at(ours) }
 	idle := b.figure("memory, idle", "MiB").judge("sb", is).atMost(30)
-	many := b.figure(fmt.Sprintf("memory, %d tools", manyTools), "MiB").judge("sb", is).atMost(45)
+	many := b.figure(fmt.Sprintf("memory, %d tools", manyTools), "MiB").judge("sb", is).atMost(40)
 	session := b.figure(fmt.Sprintf("memory of each of %d sessions, connected", manySessions), "KiB").judge("sb", is).atMost(24)
-	stream := b.figure("memory of each open GET stream, besides", "KiB")
+	w := weights{
+		idle, b.figure("memory, idle, without pages of files", "MiB"), many, session,
+		b.figure("memory of each open GET stream, besides", "KiB"),
+	}
 	for range min(b.rounds, 3) {
-		for _, name := range append([]string{proxy, naive, ours}, b.others...) {
-			if err := b.weigh(ctx, name, idle, many, session, stream); err != nil {
+		for _, name := range append([]string{proxy, untuned, floor, naive, ours}, b.others...) {
+			if err := b.weigh(ctx, name, w); err != nil {
 				return err
 			}
 		}
@@ -344,17 +419,20 @@ func (b *bench) memory(ctx context.Context, era string) error {
 	return nil
 }
 
-func (b *bench) weigh(ctx context.Context, name string, idle, many, session, stream *figure) error {
+// weights are the figures of the part memory.
+type weights struct{ idle, own, many, session, stream *figure }
+
+func (b *bench) weigh(ctx context.Context, name string, f weights) error {
 	big := &stage{era: legacy, tools: manyTools}
 	if err := b.set(ctx, big, name); err != nil {
 		return err
 	}
-	weight, err := big.contestants[0].weight()
+	weight, _, err := big.contestants[0].weight()
 	big.strike()
 	if err != nil {
 		return err
 	}
-	many.see(name, weight/(1<<20))
+	f.many.see(name, weight/(1<<20))
 
 	s := &stage{era: legacy, tools: 10}
 	if err := b.set(ctx, s, name); err != nil {
@@ -362,11 +440,12 @@ func (b *bench) weigh(ctx context.Context, name string, idle, many, session, str
 	}
 	defer s.strike()
 	c := s.contestants[0]
-	before, err := c.weight()
+	resident, before, err := c.weight()
 	if err != nil {
 		return err
 	}
-	idle.see(name, before/(1<<20))
+	f.idle.see(name, resident/(1<<20))
+	f.own.see(name, before/(1<<20))
 	all, err := c.clients(manySessions)
 	if err != nil {
 		return err
@@ -378,11 +457,11 @@ func (b *bench) weigh(ctx context.Context, name string, idle, many, session, str
 		t.count(err)
 	}
 	b.tally(name, t)
-	with, err := c.weight()
+	_, with, err := c.weight()
 	if err != nil {
 		return err
 	}
-	session.see(name, (with-before)/manySessions/(1<<10))
+	f.session.see(name, (with-before)/manySessions/(1<<10))
 	for _, one := range all {
 		w, err := one.watch()
 		if err != nil {
@@ -390,19 +469,62 @@ func (b *bench) weigh(ctx context.Context, name string, idle, many, session, str
 		}
 		defer func() { _ = w.Close() }()
 	}
-	watched, err := c.weight()
+	_, watched, err := c.weight()
 	if err != nil {
 		return err
 	}
-	stream.see(name, (watched-with)/manySessions/(1<<10))
+	f.stream.see(name, (watched-with)/manySessions/(1<<10))
 	return nil
 }
 
-// weight is the contestant's resident memory once it has come to rest.
-func (c *contestant) weight() (float64, error) {
-	time.Sleep(300 * time.Millisecond)
-	m, err := memory(c.pid)
-	return float64(m), err
+// weight returns the contestant's resident memory at rest, and the part of it that is not pages of files. Sessions are
+// weighed by that part, because their calls also bring back pages of the program.
+func (c *contestant) weight() (resident, own float64, err error) {
+	time.Sleep(2 * time.Second)
+	r, o, err := memory(c.pid)
+	return float64(r), float64(o), err
+}
+
+// start measures how long a Switchboard without servers takes until it is ready: from the moment before its process exists, until it has printed
+// its address and has answered /healthz with 200. Its folder is empty except for the configuration, so it makes its store and its keys too.
+func (b *bench) start(ctx context.Context, era string) error {
+	if era == modern {
+		return nil // is the same
+	}
+	took := b.figure("start to ready, no servers", "ms").judge("sb", func(at at) float64 { return at(ours) }).atMost(60)
+	for range b.rounds {
+		for _, name := range append([]string{ours}, b.others...) {
+			p, err := b.serve(ctx, name, map[string]string{"switchboard.yaml": "servers: {}\ntenants:\n  default: {servers: []}\n"})
+			if err != nil {
+				return err
+			}
+			err = healthy(ctx, p.address)
+			ready := time.Since(p.began)
+			p.stop()
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			took.see(name, milli(ready))
+		}
+	}
+	return nil
+}
+
+// healthy returns an error unless the Switchboard with that address answers /healthz with 200.
+func healthy(ctx context.Context, address string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/mcp")+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // its text does not matter
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("/healthz: %s", resp.Status)
+	}
+	return nil
 }
 
 // check makes many calls of mixed sizes, only to see that each is answered

@@ -24,29 +24,30 @@ func cpu(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// memory returns how many bytes of the process and its children are resident.
-func memory(pid int) (int64, error) {
-	sum, _, err := vitals(pid)
-	if err == nil && sum == 0 {
+// memory returns how many bytes of the process and its children are resident, and how many of these are their
+// own: not pages of a file, which the system can drop and read again.
+func memory(pid int) (resident, own int64, err error) {
+	resident, own, _, err = vitals(pid)
+	if err == nil && resident == 0 {
 		err = fmt.Errorf("process %d has no memory", pid)
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, child := range children(pid) {
-		if m, err := memory(child); err == nil { // else it has ended
-			sum += m
+		if r, o, err := memory(child); err == nil { // else it has ended
+			resident, own = resident+r, own+o
 		}
 	}
-	return sum, nil
+	return resident, own, nil
 }
 
-// vitals returns how many bytes of the process alone are resident, and how many
+// vitals returns how many bytes of the process alone are resident, how many of these are its own, and how many
 // threads it has.
-func vitals(pid int) (resident int64, threads int, err error) {
+func vitals(pid int) (resident, own int64, threads int, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(line, ":")
@@ -57,14 +58,16 @@ func vitals(pid int) (resident int64, threads int, err error) {
 		switch name {
 		case "VmRSS":
 			resident, err = strconv.ParseInt(f[0], 10, 64)
+		case "RssAnon":
+			own, err = strconv.ParseInt(f[0], 10, 64)
 		case "Threads":
 			threads, err = strconv.Atoi(f[0])
 		}
 		if err != nil {
-			return 0, 0, err
+			return 0, 0, 0, err
 		}
 	}
-	return resident << 10, threads, nil
+	return resident << 10, own << 10, threads, nil
 }
 
 // children returns the processes that the process has started.
@@ -114,3 +117,6 @@ func wake(pid int) error { return syscall.Kill(pid, syscall.SIGCONT) }
 func dieWithUs(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
+
+// syncData writes the file's data to the disk, and the size and blocks that a reader needs.
+func syncData(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"time"
 )
@@ -12,9 +13,9 @@ var errLinux = errors.New("the clocks and the memory of other processes are read
 
 func cpu(int) (time.Duration, error) { return 0, errLinux }
 
-func memory(int) (int64, error) { return 0, errLinux }
+func memory(int) (resident, own int64, err error) { return 0, 0, errLinux }
 
-func vitals(int) (int64, int, error) { return 0, 0, errLinux }
+func vitals(int) (resident, own int64, threads int, err error) { return 0, 0, 0, errLinux }
 
 func below(int) int { return 0 }
 
@@ -25,3 +26,5 @@ func hang(int) error { return errLinux }
 func wake(int) error { return errLinux }
 
 func dieWithUs(*exec.Cmd) {}
+
+func syncData(f *os.File) error { return f.Sync() }

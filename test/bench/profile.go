@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,11 +14,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	gcpacing "github.com/summit-switchboard/switchboard/internal/heap"
+	"github.com/summit-switchboard/switchboard/internal/importer"
 )
 
 // A profile names the contestant to profile, and the load.
@@ -30,21 +35,35 @@ type profile struct {
 // runProfiled is the life of a Switchboard that can be profiled. The real binary
 // has no such door, so this one is the same parts put together here, on the
 // configuration in the working directory.
-func runProfiled(ctx context.Context) error {
+func runProfiled(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("serve", flag.ContinueOnError)
+	listen := f.String("listen", "", "where to serve")
+	mcpConfig := f.String("mcp-config", "", "the mcpServers JSON of a client")
+	data := f.String("data", "", "the folder for Switchboard's own data")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
+	}
+	if *data == "" && *mcpConfig == "" {
+		*data = ".switchboard"
 	}
 	a, err := app.New(ctx, app.Options{
 		Guard: []string{self, "guard"},
 		Load: func(ctx context.Context, o config.Options) (*config.Config, error) {
 			o.Env = os.LookupEnv
+			if *mcpConfig != "" {
+				c, _, err := importer.Load(*mcpConfig, o)
+				return c, err
+			}
 			return config.Load(ctx, "switchboard.yaml", o)
 		},
 		Serves:       true,
-		Listen:       "127.0.0.1:0",
+		Listen:       *listen,
 		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Data:         ".switchboard",
+		Data:         *data,
 		Name:         "switchboard",
 		Version:      "profiled",
 		WholeResults: true,
@@ -53,6 +72,7 @@ func runProfiled(ctx context.Context) error {
 		return err
 	}
 	defer a.Stop()
+	defer gcpacing.Watch()()
 	side, err := sideDoor()
 	if err != nil {
 		return err
@@ -70,6 +90,11 @@ func sideDoor() (string, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/memstats", func(w http.ResponseWriter, _ *http.Request) {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		_ = json.NewEncoder(w).Encode(&m) // the reader notices what is missing
+	})
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.Serve(l) }() // ends with the process
 	return fmt.Sprintf("http://%s/debug/pprof/", l.Addr()), nil
@@ -84,7 +109,7 @@ func (a *arena) profile(ctx context.Context, p profile, out io.Writer) error {
 		return err
 	}
 	s := &stage{era: cmp.Or(p.era, legacy), tools: p.tools, stdio: p.stdio}
-	a.binaries[ours], a.binaries[keyless] = a.self, a.self
+	a.binaries[ours] = a.self
 	if err := os.Setenv(sideVariable, "1"); err != nil {
 		return err
 	}
@@ -103,7 +128,7 @@ func (a *arena) profile(ctx context.Context, p profile, out io.Writer) error {
 	}
 	c := s.contestants[0]
 	if c.side == "" {
-		return fmt.Errorf("-who %q: want %s, %s, %s or %s", p.who, ours, keyless, proxy, naive)
+		return fmt.Errorf("-who %q: want %q", p.who, []string{ours, ours + effects, ours + newcomer, ours + keeper, proxy, untuned, floor, naive})
 	}
 	all, err := c.clients(p.sessions)
 	if err != nil {
@@ -128,6 +153,10 @@ func (a *arena) profile(ctx context.Context, p profile, out io.Writer) error {
 	}
 	closed(all, time.Second, do) // to be warm
 
+	before, err := allocated(ctx, c.side)
+	if err != nil {
+		return err
+	}
 	took := make(chan error, 1)
 	go func() {
 		took <- fetch(ctx, c.side, "profile", url.Values{"seconds": {fmt.Sprint(int(p.lasting.Seconds()))}}, filepath.Join(p.dir, "cpu.pprof"))
@@ -139,11 +168,17 @@ func (a *arena) profile(ctx context.Context, p profile, out io.Writer) error {
 	if err := <-took; err != nil {
 		return err
 	}
+	after, err := allocated(ctx, c.side)
+	if err != nil {
+		return err
+	}
 	if err := fetch(ctx, c.side, "allocs", nil, filepath.Join(p.dir, "allocs.pprof")); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s\n%.0f/s, %.1f µs of CPU each; p50 %.0f µs, p99 %.0f µs\n\n  go tool pprof -top -cum %s\n  go tool pprof -top -sample_index=alloc_space %s\n",
-		&t.tally, t.perSecond(), t.each(), micro(t.at(0.5)), micro(t.at(0.99)), filepath.Join(p.dir, "cpu.pprof"), filepath.Join(p.dir, "allocs.pprof"))
+	calls := float64(max(t.right, 1))
+	fmt.Fprintf(out, "%s\n%.0f/s, %.1f µs of CPU each; p50 %.0f µs, p99 %.0f µs\n%.1f allocations and %.0f bytes each; %.0f collections a second\n\n  go tool pprof -top -cum %s\n  go tool pprof -top -sample_index=alloc_space %s\n",
+		&t.tally, t.perSecond(), t.each(), micro(t.at(0.5)), micro(t.at(0.99)),
+		float64(after.Mallocs-before.Mallocs)/calls, float64(after.TotalAlloc-before.TotalAlloc)/calls, float64(after.NumGC-before.NumGC)/p.lasting.Seconds(), filepath.Join(p.dir, "cpu.pprof"), filepath.Join(p.dir, "allocs.pprof"))
 	return nil
 }
 
@@ -203,4 +238,18 @@ func fetch(ctx context.Context, side, what string, q url.Values, file string) er
 		return fmt.Errorf("%s: %s: %s", what, resp.Status, all)
 	}
 	return os.WriteFile(file, all, 0o600)
+}
+
+// allocated returns what the process behind the side door has allocated since its start.
+func allocated(ctx context.Context, side string) (m runtime.MemStats, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(side, "/")+"/memstats", http.NoBody)
+	if err != nil {
+		return m, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return m, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return m, json.NewDecoder(resp.Body).Decode(&m)
 }

@@ -13,17 +13,40 @@ import (
 type figure struct {
 	what, unit string
 	values     map[string][]float64 // by contestant
+	judged     []*judgement
 
-	as    string // what is judged; "" where nothing is
-	of    func(at) float64
-	bound float64
-	least bool // the bound is the least, not the most
+	table, column string // where the values of each contestant are shown with their spread; "" where they are not
 }
+
+// A judgement computes one value from those of several contestants in each round. The median of all rounds is held to a limit, if there is one.
+type judgement struct {
+	as    string // a name for people
+	of    func(at) float64
+	limit limit
+	bound float64
+}
+
+// A limit says whether a value must be at most its bound, or at least.
+type limit string
+
+const (
+	noLimit limit = ""
+	most    limit = "≤"
+	least   limit = "≥"
+)
 
 // at is what a contestant reached in one round.
 type at func(name string) float64
 
-func toProxy(at at) float64 { return at(ours) / at(proxy) }
+// ratio is how many times the second contestant's value the first one has.
+func ratio(name, base string) func(at) float64 {
+	return func(at at) float64 { return at(name) / at(base) }
+}
+
+// difference is how much more than the second contestant the first one has.
+func difference(name, base string) func(at) float64 {
+	return func(at at) float64 { return at(name) - at(base) }
+}
 
 func (b *bench) figure(what, unit string) *figure {
 	f := &figure{what: what, unit: unit, values: map[string][]float64{}}
@@ -35,76 +58,125 @@ func (f *figure) see(name string, value float64) {
 	f.values[name] = append(f.values[name], value)
 }
 
-// judge has of, which is called as as, be held to a limit.
+// inTable shows each contestant's value with its spread, in a column of a table.
+func (f *figure) inTable(table, column string) { f.table, f.column = table, column }
+
+// compare shows of, which is called as, without a limit.
+func (f *figure) compare(as string, of func(at) float64) {
+	f.judged = append(f.judged, &judgement{as: as, of: of})
+}
+
+// judge has of, which is called as, be held to the limit that follows.
 func (f *figure) judge(as string, of func(at) float64) *figure {
-	f.as, f.of = as, of
+	f.compare(as, of)
 	return f
 }
 
+// atMost sets the limit of the last judgement.
 func (f *figure) atMost(bound float64) *figure {
-	f.bound = bound
+	j := f.judged[len(f.judged)-1]
+	j.limit, j.bound = most, bound
 	return f
 }
 
+// atLeast sets the limit of the last judgement.
 func (f *figure) atLeast(bound float64) *figure {
-	f.bound, f.least = bound, true
+	j := f.judged[len(f.judged)-1]
+	j.limit, j.bound = least, bound
 	return f
 }
 
-// rounds returns how often the contestant that is judged was seen.
-func (f *figure) rounds() int {
-	if n := len(f.values[ours]); n > 0 {
-		return n
-	}
-	return len(f.values[onRedis]) // what is of Redis alone
+// A verdict is the median of a judgement's values of all rounds, with the smallest and the largest, and whether the limit is met.
+type verdict struct {
+	value, least, most float64
+	met                bool
 }
 
-// verdict returns what is judged, as the median of its values of all rounds,
-// the least and the most of them, and whether the limit is met.
-func (f *figure) verdict() (value, least, most float64, met bool) {
+// asks returns the contestants that the judgement compares.
+func (j *judgement) asks() (names []string) {
+	j.of(func(name string) float64 {
+		names = append(names, name)
+		return 1
+	})
+	return names
+}
+
+// verdict returns false if none of the contestants that j compares was measured.
+func (f *figure) verdict(j *judgement) (v verdict, ok bool) {
+	rounds := 0
+	for _, name := range j.asks() {
+		rounds = max(rounds, len(f.values[name]))
+	}
 	var all []float64
-	for r := range f.rounds() {
-		all = append(all, f.of(func(name string) float64 {
+	for r := range rounds {
+		all = append(all, j.of(func(name string) float64 {
 			if r < len(f.values[name]) {
 				return f.values[name][r]
 			}
 			return math.NaN()
 		}))
 	}
-	value, least, most = median(all)
-	if f.least {
-		return value, least, most, value >= f.bound
+	v.value, v.least, v.most = median(all)
+	switch j.limit {
+	case most:
+		v.met = v.value <= j.bound // not met where it is no number
+	case least:
+		v.met = v.value >= j.bound
+	case noLimit:
+		v.met = true
 	}
-	return value, least, most, value <= f.bound // not met where it is no number
+	return v, rounds > 0
 }
 
-// report prints all tables, and reports whether all limits are met.
+// unitOf is the unit of a judgement's value, behind a space.
+func (f *figure) unitOf(j *judgement) string {
+	if strings.Contains(j.as, "/") || f.unit == "" {
+		return ""
+	}
+	return " " + f.unit
+}
+
+// report prints all tables, with the limits that are missed before them, and reports whether all limits are met.
 func (b *bench) report(w io.Writer) (met bool) {
-	met = true
 	fmt.Fprintf(w, "%s, %s/%s, %d processors; medians of %s.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), plural(b.rounds, "round"))
 	limits := [][]string{{"figure", "judged", "value", "least to most", "limit", "met"}}
+	compared := [][]string{{"figure", "compared", "value", "least to most"}}
+	var missed []string
 	for _, f := range b.figures {
-		if f.as == "" || f.rounds() == 0 {
-			continue
+		for _, j := range f.judged {
+			v, ok := f.verdict(j)
+			if !ok || b.leavesOut(j) {
+				continue
+			}
+			unit := f.unitOf(j)
+			row := []string{f.what, j.as, number(v.value) + unit, number(v.least) + " to " + number(v.most)}
+			if j.limit == noLimit {
+				compared = append(compared, row)
+				continue
+			}
+			bound := string(j.limit) + " " + number(j.bound) + unit
+			limits = append(limits, append(row, bound, yes(v.met)))
+			if !v.met {
+				missed = append(missed, fmt.Sprintf("%s: %s is %s%s, limit %s", f.what, j.as, number(v.value), unit, bound))
+			}
 		}
-		value, least, most, ok := f.verdict()
-		bound := "≤ "
-		if f.least {
-			bound = "≥ "
-		}
-		unit := ""
-		if !strings.Contains(f.as, "/") && f.unit != "" {
-			unit = " " + f.unit
-		}
-		limits = append(limits, []string{f.what, f.as, number(value) + unit, number(least) + " to " + number(most), bound + number(f.bound) + unit, yes(ok)})
-		met = met && ok
 	}
 	if n := b.bad(ours); n > 0 {
-		met = false
+		missed = append(missed, fmt.Sprintf("answers of sb that were wrong, lost or cut: %d, limit none", n))
+	}
+	switch n := len(limits) - 1; {
+	case len(missed) > 0:
+		fmt.Fprintf(w, "**Missed limits: %d of %d.**\n\n* %s\n\n", len(missed), max(n, len(missed)), strings.Join(missed, "\n* "))
+	case n > 0:
+		fmt.Fprintf(w, "**Every limit is met: %d.**\n\n", n)
 	}
 	if len(limits) > 1 {
 		fmt.Fprintf(w, "## Limits\n\n%s\n", table(limits))
 	}
+	if len(compared) > 1 {
+		fmt.Fprintf(w, "## Compared, without limits\n\n%s\n", table(compared))
+	}
+	b.reportSpread(w)
 
 	var names []string
 	for _, f := range b.figures {
@@ -114,7 +186,7 @@ func (b *bench) report(w io.Writer) (met bool) {
 			}
 		}
 	}
-	order := append([]string{direct, proxy, naive, alone, calm, aside, asideAgain, plain, whole, inMemory, ours, onRedis, keyless}, b.others...)
+	order := b.order()
 	slices.SortFunc(names, func(x, y string) int { return slices.Index(order, x) - slices.Index(order, y) })
 	all := [][]string{append([]string{"median (ratio to P)"}, names...)}
 	for _, f := range b.figures {
@@ -154,7 +226,65 @@ func (b *bench) report(w io.Writer) (met bool) {
 			fmt.Fprintf(w, "%s: the first that was not right: %.300v\n", name, t.first)
 		}
 	}
-	return met
+	return len(missed) == 0
+}
+
+// leavesOut reports whether the judgement compares a contestant that -among leaves out.
+func (b *bench) leavesOut(j *judgement) bool {
+	return len(b.among) > 0 && slices.ContainsFunc(j.asks(), func(name string) bool { return !slices.Contains(b.among, name) })
+}
+
+// order is the order of all contestants in tables.
+func (b *bench) order() []string {
+	all := []string{direct, proxy, untuned, floor, synced, naive, alone, calm, aside, asideAgain, plain, whole, inMemory, ours, ours + again, onRedis, ours + effects, ours + newcomer, ours + keeper}
+	for _, other := range b.others {
+		all = append(all, other, other+effects, other+newcomer, other+keeper)
+	}
+	return all
+}
+
+// reportSpread prints the tables of figures that have a column of one: for each contestant the median, the multiple of P, and the smallest and
+// largest multiple.
+func (b *bench) reportSpread(w io.Writer) {
+	var done []string
+	for _, first := range b.figures {
+		if first.table == "" || slices.Contains(done, first.table) {
+			continue
+		}
+		done = append(done, first.table)
+		var columns []*figure
+		head := []string{"median; × P (least to most)"}
+		for _, f := range b.figures {
+			if f.table == first.table {
+				columns = append(columns, f)
+				head = append(head, fmt.Sprintf("%s [%s]", f.column, f.unit))
+			}
+		}
+		rows := [][]string{head}
+		for _, name := range b.order() {
+			row := []string{name}
+			for _, f := range columns {
+				row = append(row, f.spread(name))
+			}
+			if strings.Join(row[1:], "") != "" {
+				rows = append(rows, row)
+			}
+		}
+		fmt.Fprintf(w, "## One call, %s\n\n%s\n", first.table, table(rows))
+	}
+}
+
+// spread is a contestant's cell in a table of reportSpread.
+func (f *figure) spread(name string) string {
+	if len(f.values[name]) == 0 {
+		return ""
+	}
+	value, low, high := median(f.values[name])
+	if name == proxy {
+		return fmt.Sprintf("%s; %s to %s", number(value), number(low), number(high))
+	}
+	v, _ := f.verdict(&judgement{of: ratio(name, proxy)})
+	return fmt.Sprintf("%s; %s (%s to %s)", number(value), number(v.value), number(v.least), number(v.most))
 }
 
 func (b *bench) bad(name string) int {

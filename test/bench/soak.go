@@ -291,7 +291,7 @@ func (b *bench) watchOver(ctx context.Context, c *contestant) (all []sample, err
 // sample looks at the process from outside, and at its metrics.
 func (c *contestant) sample(ctx context.Context) (map[string]float64, error) {
 	have := map[string]float64{}
-	resident, threads, err := vitals(c.pid)
+	resident, _, threads, err := vitals(c.pid)
 	if err != nil {
 		return nil, err
 	}

@@ -138,8 +138,12 @@ func (b *bench) state(ctx context.Context, era string) error {
 			return err
 		}
 	}
-	if err := b.waits(ctx, s); err != nil {
-		return err
+	for _, kind := range []struct{ tool, what string }{{unlimited, "reads"}, {effective, "with effect"}} {
+		p50 := b.figure("p50, "+era+", 1 KiB, 1 session, "+kind.what, "µs")
+		err := b.take(ctx, s, 1, b.closed, using(kind.tool), func(name string, t turn) { p50.see(name, micro(t.at(0.5))) })
+		if err != nil {
+			return err
+		}
 	}
 	if redis != nil {
 		if err := b.roundTrips(s.contestants[slices.Index(names, onRedis)], redis); err != nil {
@@ -154,7 +158,7 @@ func (b *bench) state(ctx context.Context, era string) error {
 func (b *bench) idle(s *stage) error {
 	f := b.figure("memory, idle, by store, "+s.era, "MiB")
 	for _, c := range s.contestants {
-		w, err := c.weight()
+		w, _, err := c.weight()
 		if err != nil {
 			return err
 		}
@@ -172,64 +176,6 @@ func (b *bench) benchFile() (*store.File, error) {
 	return store.OpenFile(filepath.Join(dir, "store.db"), store.FileOptions{})
 }
 
-// waits measures how long a call of one session waits for its intent: how much longer calls
-// with an effect take than those that read, in what the latter take longer where a durable
-// commit of a file, of as many receipts, comes before each. Such commits one after the
-// other take less: neither disk nor processors rest in between.
-func (b *bench) waits(ctx context.Context, s *stage) error {
-	st, err := b.benchFile()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = st.Close() }()
-	var last uint64
-	commit := func(*client) (time.Duration, error) {
-		began := time.Now()
-		err := st.Append(ctx, "l", last, make([]byte, 750), make([]byte, 750)) // what came of the call before, and an intent
-		last += 2
-		return time.Since(began), err
-	}
-	read, effect := using(unlimited), using(effective)
-	both := func(c *client) (time.Duration, error) {
-		before, err := commit(c)
-		if err != nil {
-			return 0, err
-		}
-		took, err := read(c)
-		return before + took, err
-	}
-	one := ", " + s.era + ", 1 session, "
-	reads, effects := b.figure("p50"+one+"reads", "µs"), b.figure("p50"+one+"with effect", "µs")
-	boths, commits := b.figure("p50"+one+"a commit of a file, and reads", "µs"), b.figure("p50 of a commit of a file, "+s.era+", one after the other", "µs")
-	waits := b.figure("added wait of an effect"+one+"in commits of a file", "").judge("sb", func(at at) float64 { return at(ours) }).atMost(1.25)
-	for r := range b.rounds {
-		for i := range s.contestants {
-			c := s.contestants[(i+r)%len(s.contestants)]
-			clients, err := c.clients(1)
-			if err != nil {
-				return err
-			}
-			p50 := func(do action) float64 {
-				b.tally(c.name, closed(clients, 0, do).tally)
-				t := b.closed(clients, do)
-				b.tally(c.name, t.tally)
-				return micro(t.at(0.5))
-			}
-			read, effect := p50(read), p50(effect)
-			reads.see(c.name, read)
-			effects.see(c.name, effect)
-			if c.name != inMemory && c.name != onRedis {
-				both := p50(both)
-				boths.see(c.name, both)
-				commits.see(c.name, micro(b.closed(clients, commit).at(0.5)))
-				waits.see(c.name, (effect-read)/(both-read))
-			}
-			end(clients)
-		}
-	}
-	return ctx.Err()
-}
-
 // roundTrips counts the commands to Redis during calls that come one at a time. The count includes the process's own commands meanwhile.
 func (b *bench) roundTrips(c *contestant, redis *redistest.Server) error {
 	clients, err := c.clients(1)
@@ -240,7 +186,7 @@ func (b *bench) roundTrips(c *contestant, redis *redistest.Server) error {
 	for _, kind := range []struct{ tool, what string }{{unlimited, "reads"}, {echo, "reads, rate limit"}, {effective, "with effect"}} {
 		const calls = 500
 		f := b.figure(fmt.Sprintf("commands to Redis a call, %s, 1 session, %s", c.era, kind.what), "")
-		f.as, f.of, f.bound = "sb redis", func(at at) float64 { return at(onRedis) }, 2
+		f.judge("sb redis", func(at at) float64 { return at(onRedis) }).atMost(2)
 		n, err := during(redis, func() { b.tally(c.name, counted(clients, calls, using(kind.tool)).tally) })
 		if err != nil {
 			return err
@@ -311,6 +257,9 @@ func (b *bench) sustained(ctx context.Context, era, tool string, each int) error
 	}
 	var entries uint64
 	for _, log := range logs {
+		if !strings.HasPrefix(log, "receipts/") { // an index of receipts has no receipts of its own
+			continue
+		}
 		span, err := st.Span(ctx, log)
 		if err != nil {
 			return err

@@ -108,6 +108,9 @@ type firstUse struct {
 	wrong []string
 }
 
+// discoverProbe is how long a client of mcp-go waits for server/discover before it speaks the older era.
+const discoverProbe = 5 * time.Second
+
 // useAtOnce connects a client of the era, lists once, calls a tool of each server at the same
 // time, and lists again.
 func useAtOnce(ctx context.Context, g gateway, era string, began time.Time, in *strings.Replacer) *firstUse {
@@ -134,7 +137,12 @@ func useAtOnce(ctx context.Context, g gateway, era string, began time.Time, in *
 	if failed("initialize", err) {
 		return u
 	}
-	if c.ProtocolVersion() != era {
+	switch {
+	case c.ProtocolVersion() == era:
+	case u.connected >= discoverProbe:
+		u.late.Add("server/discover took so long that the client speaks %s", c.ProtocolVersion())
+		return u
+	default:
 		u.wrong = append(u.wrong, "it speaks "+c.ProtocolVersion())
 	}
 	list := func() (names []string) {

@@ -65,7 +65,7 @@ func missing(programs []string) error {
 }
 
 // installed returns the reason why the packages of package-lock.json cannot be used. It installs them at the first run, and after a change of the
-// lock; no package runs a script at installation. scripts/test does the same earlier.
+// lock; no package runs a script at installation.
 var installed = sync.OnceValue(func() error {
 	lock, err := os.ReadFile("package-lock.json")
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
+
+	"github.com/summit-switchboard/switchboard/internal/ownfile"
 )
 
 const (
@@ -27,7 +28,7 @@ var (
 	// raceFlags are the flags of `go build` and `go test` for the race detector.
 	//go:embed race.flags
 	raceFlags string
-	// startupFlags leave out the packages that take a third of the time to start when they
+	// startupFlags leave out libraries that take half of the time of a start or of a policy when they
 	// are watched. The tests of the packages that use them watch them.
 	//go:embed startup.flags
 	startupFlags string
@@ -36,13 +37,16 @@ var (
 // HasRace reports whether Switchboard has the race detector.
 func HasRace() bool { return builtWithRace || os.Getenv(RaceEnv) != "" }
 
+// RaceFlags returns the flags of `go build` with which Switchboard has the race detector.
+func RaceFlags() []string { return strings.Fields(raceFlags + startupFlags) }
+
 // Switchboard returns the path of the program that is tested. It is safe for concurrent
 // use.
 var Switchboard = sync.OnceValues(func() (string, error) {
 	if !HasRace() {
 		return Plain()
 	}
-	return Build("switchboard-race", module+"cmd/switchboard", strings.Fields(raceFlags+startupFlags)...)
+	return Build("switchboard-race", module+"cmd/switchboard", RaceFlags()...)
 })
 
 // Plain returns the path of the program without the race detector: as people run it.
@@ -62,7 +66,7 @@ func Build(name, pkg string, flags ...string) (string, error) {
 		return "", err
 	}
 	defer lock.Close() //nolint:errcheck // nothing is written to it
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+	if err := ownfile.Lock(lock); err != nil {
 		return "", fmt.Errorf("%s: %w", lock.Name(), err)
 	}
 	file := filepath.Join(dir, name)

@@ -68,6 +68,7 @@ func Lines(file string, f func(line []byte) error) error {
 // A Server is a server of the catalog, with its own definitions of its tools.
 type Server struct {
 	ID    string            `json:"id"`
+	Name  string            `json:"name"` // what it calls itself, or its package
 	Tools []json.RawMessage `json:"tools"`
 }
 

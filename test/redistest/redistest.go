@@ -14,13 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/summit-switchboard/switchboard/test/scratch"
+	"github.com/summit-switchboard/switchboard/test/system"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -121,6 +121,13 @@ func Start(t T, settings ...string) *Server {
 	return s
 }
 
+// Prepare is Start for a server that does not run yet.
+func Prepare(t T, settings ...string) *Server {
+	t.Helper()
+	Need(t)
+	return prepare(t, settings...)
+}
+
 func prepare(t T, settings ...string) *Server {
 	s := &Server{Addr: freeAddr(t), t: t, dir: folder(t), begin: outlived(t)}
 	s.args = append([]string{
@@ -144,6 +151,9 @@ func (s *Server) URL() string { return "redis://" + s.Addr }
 // Dir returns the folder of the server's files.
 func (s *Server) Dir() string { return s.dir }
 
+// Command returns a command that would start the server, for a test that starts it with another program.
+func (s *Server) Command() *exec.Cmd { return exec.Command("redis-server", s.args...) }
+
 // Start starts the server again after Kill, on the same files, and waits until it serves.
 func (s *Server) Start() {
 	s.t.Helper()
@@ -154,7 +164,7 @@ func (s *Server) Start() {
 // Launch is Start without waiting.
 func (s *Server) Launch() {
 	s.t.Helper()
-	s.cmd, s.ended = exec.Command("redis-server", s.args...), make(chan struct{})
+	s.cmd, s.ended = s.Command(), make(chan struct{})
 	cmd, ended := s.cmd, s.ended
 	if err := s.begin(cmd); err != nil {
 		s.t.Fatal(err)
@@ -190,12 +200,11 @@ func (s *Server) Kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return
 	}
-	group := -s.cmd.Process.Pid
-	_ = syscall.Kill(group, syscall.SIGKILL)
+	system.KillGroup(s.cmd.Process.Pid)
 	<-s.ended
 	// Its forked child, which rewrites files, dies a moment later.
 	for range 200 {
-		if syscall.Kill(group, 0) != nil {
+		if !system.KillGroup(s.cmd.Process.Pid) {
 			return
 		}
 		<-time.After(5 * time.Millisecond)
@@ -203,14 +212,14 @@ func (s *Server) Kill() {
 }
 
 // Pause stops the server until Resume. Its connections stay open.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Pause() { s.signal(system.Pause) }
 
 // Resume ends Pause. The server then executes the commands that were sent meanwhile.
-func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+func (s *Server) Resume() { s.signal(system.Resume) }
 
-func (s *Server) signal(sig syscall.Signal) {
+func (s *Server) signal(how func(*os.Process) error) {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
+	if err := how(s.cmd.Process); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -60,10 +60,31 @@ func Listen(t *testing.T, heard chan<- string, who, method, url, body string, he
 
 // Code returns the code of a refusal; "" means that the request was not refused.
 func Code(m Message) string {
-	var data struct{ Code string }
+	switch said, ok := refusalOf(m); {
+	case ok:
+		return said.Code
+	case m.Error != nil:
+		return fmt.Sprint("error ", m.Error.Code)
+	default:
+		return string(m.Raw)
+	}
+}
+
+// Receipt returns the id of the receipt that a refusal names, or "".
+func Receipt(m Message) string {
+	said, _ := refusalOf(m)
+	return said.Receipt
+}
+
+// refusal is what Switchboard says of a refusal besides its text.
+type refusal struct{ Code, Receipt string }
+
+// refusalOf returns the refusal in the message. It is zero if the message is not an error. ok is false if the message is an error
+// of a server, which has no code of ours.
+func refusalOf(m Message) (said refusal, ok bool) {
 	if m.Error != nil {
-		_ = json.Unmarshal(m.Error.Data, &data) // an error of a server has no such data
-		return cmp.Or(data.Code, fmt.Sprint("error ", m.Error.Code))
+		err := json.Unmarshal(m.Error.Data, &said)
+		return said, err == nil && said.Code != ""
 	}
 	var r struct {
 		IsError bool
@@ -71,14 +92,14 @@ func Code(m Message) string {
 	}
 	_ = json.Unmarshal(m.Result, &r)
 	if !r.IsError {
-		return ""
+		return refusal{}, true
 	}
 	for _, raw := range r.Meta {
-		if json.Unmarshal(raw, &data) == nil && data.Code != "" {
-			return data.Code
+		if json.Unmarshal(raw, &said) == nil && said.Code != "" {
+			return said, true
 		}
 	}
-	return string(m.Raw)
+	return refusal{}, false
 }
 
 // Call calls a tool, and returns Code of the answer.
@@ -310,6 +331,21 @@ func (s *HTTPSession) Exchange(body string, extra http.Header) (Message, Respons
 	return ParseMessage(all), r, nil
 }
 
+// Leave ends the session.
+func (s *HTTPSession) Leave(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, s.URL, nil)
+	if err != nil {
+		return err
+	}
+	maps.Copy(req.Header, s.Header)
+	req.Header.Set("Mcp-Session-Id", s.ID)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
 // ParseMessage decodes an answer.
 func ParseMessage(raw []byte) Message {
 	m := Message{Raw: raw}
@@ -325,9 +361,16 @@ type StdioSession struct {
 	Out    *bufio.Reader
 	pipe   *os.File // what out reads
 	Next   int
+	killed bool
 }
 
-// Stdio starts a switchboard for one client over stdio. It returns after a first list, which waits for the servers.
+// Kill ends the switchboard with SIGKILL.
+func (s *StdioSession) Kill() {
+	s.killed = true
+	_ = s.Cmd.Process.Kill()
+}
+
+// Stdio starts a switchboard for one client over stdio, which serves it alone. It returns after a first list, which waits for the servers.
 func Stdio(t *testing.T, dir string, modern bool, args ...string) *StdioSession {
 	t.Helper()
 	s := StdioAtOnce(t, dir, modern, args...)
@@ -338,9 +381,17 @@ func Stdio(t *testing.T, dir string, modern bool, args ...string) *StdioSession 
 // StdioAtOnce is Stdio without the wait for the servers.
 func StdioAtOnce(t *testing.T, dir string, modern bool, args ...string) *StdioSession {
 	t.Helper()
-	s := &StdioSession{Modern: modern, Cmd: Switchboard(append([]string{"stdio"}, args...)...)}
+	return OpenStdio(t, dir, modern, Switchboard(append([]string{"stdio", "--alone"}, args...)...))
+}
+
+// OpenStdio is StdioAtOnce with the given command.
+func OpenStdio(t *testing.T, dir string, modern bool, cmd *exec.Cmd) *StdioSession {
+	t.Helper()
+	s := &StdioSession{Modern: modern, Cmd: cmd}
 	var log bytes.Buffer
-	s.Cmd.Dir, s.Cmd.Stderr = dir, &log
+	if s.Cmd.Dir = dir; s.Cmd.Stderr == nil {
+		s.Cmd.Stderr = &log
+	}
 	var err error
 	if s.In, err = s.Cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -360,7 +411,7 @@ func StdioAtOnce(t *testing.T, dir string, modern bool, args ...string) *StdioSe
 		if !timer.Stop() {
 			wait.Late(t, "switchboard stdio did not end:\n%s", &log)
 		}
-		if err != nil {
+		if err != nil && !s.killed {
 			t.Errorf("switchboard stdio ended with %v:\n%s", err, &log)
 		}
 	})
@@ -432,6 +483,12 @@ func (s *StdioSession) AwaitListChanged(t *testing.T) {
 func ListNames(t *testing.T, s Session) []string {
 	t.Helper()
 	m, _ := s.Ask(t, "tools/list", "")
+	return m.ToolNames(t)
+}
+
+// ToolNames returns the names in an answer to tools/list, without that of the tool that reads results.
+func (m Message) ToolNames(t *testing.T) []string {
+	t.Helper()
 	var list struct {
 		Tools []struct {
 			Name string `json:"name"`

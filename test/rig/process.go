@@ -31,3 +31,14 @@ func Alive(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(text), ") Z ")
 }
+
+// Stopped reports whether a signal has stopped all threads of the process.
+func Stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, file := range threads {
+		if text, err := os.ReadFile(file); err == nil && !strings.Contains(string(text), ") T ") {
+			return false
+		}
+	}
+	return len(threads) > 0
+}

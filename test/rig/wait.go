@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -23,12 +22,10 @@ func ReasonUnless(ok bool, why string) string {
 func Eventually(t *testing.T, what string, f func() string) {
 	t.Helper()
 	wait.For(t, wait.Bound, what, func() error {
-		why := f()
-		if why == "" {
-			return nil
+		if why := f(); why != "" {
+			return errors.New(why)
 		}
-		<-time.After(20 * time.Millisecond) // f may start a program
-		return errors.New(why)
+		return nil
 	})
 }
 

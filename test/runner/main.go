@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/summit-switchboard/switchboard/test/programs"
+	"github.com/summit-switchboard/switchboard/test/system"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -76,23 +77,31 @@ type options struct {
 	lateFile  string   // "" is none
 	flags     []string // of go test
 	patterns  []string // none is ./...
+
+	sequential map[string]bool // the packages that start no goroutine
 }
 
 // isOutside reports whether the package tests the program from outside: then the program
 // has the race detector, and the test does not.
 func isOutside(pkg string) bool { return strings.Contains(pkg, "/test/") }
 
+// isCommand reports whether the package is a program, which its tests start as often as those from outside.
+func isCommand(pkg string) bool { return strings.Contains(pkg, "/cmd/") }
+
 // flagsFor returns the flags of go test for the package.
 func (o *options) flagsFor(pkg string) []string {
-	if isOutside(pkg) {
+	switch {
+	case isOutside(pkg) || o.sequential[pkg]:
 		return o.flags
+	case isCommand(pkg) && len(o.raceFlags) > 0:
+		return slices.Concat(o.flags, programs.RaceFlags())
 	}
 	return slices.Concat(o.flags, o.raceFlags)
 }
 
 // run runs the tests, prints the report, and returns whether the run is green.
 func run(o options) (green bool, err error) {
-	packages, err := list(o)
+	packages, err := list(&o)
 	if err != nil {
 		return false, err
 	}
@@ -114,22 +123,17 @@ func run(o options) (green bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := newReport(os.Stdout, o.require, o.skips, cancel)
-	// Three packages run at a time, since most tests wait more than they compute: one that
-	// tests from outside, whose tests run beside each other, and two of the others.
-	var outside, inside []string
-	for _, p := range packages {
-		if isOutside(p) {
-			outside = append(outside, p)
-		} else {
-			inside = append(inside, p)
-		}
-	}
 	var tracks errgroup.Group
-	for atOnce, track := range map[int][]string{1: outside, 2: inside} {
-		if len(track) > 0 {
-			flags := append([]string{fmt.Sprintf("-p=%d", atOnce)}, o.flagsFor(track[0])...)
-			tracks.Go(func() error { return test(ctx, r, env, slices.Concat(flags, track)) })
-		}
+	for _, track := range o.schedule(packages) {
+		tracks.Go(func() error {
+			for _, b := range track {
+				flags := append([]string{fmt.Sprintf("-p=%d", b.atOnce)}, o.flagsFor(b.packages[0])...)
+				if err := test(ctx, r, env, slices.Concat(flags, b.packages)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
 	err = tracks.Wait()
 	r.close()
@@ -146,9 +150,44 @@ func run(o options) (green bool, err error) {
 	return green && err == nil, err
 }
 
-// list returns the packages in their starting order.
-func list(o options) ([]string, error) {
-	args := []string{"list"}
+// A batch is packages with the same flags of go test, of which some run at once.
+type batch struct {
+	atOnce   int
+	packages []string
+}
+
+// schedule divides the packages, which are in their starting order, into tracks that run beside each
+// other. The batches of a track run one after the other. Most tests wait more than they compute, so
+// four packages run at a time: the first that tests from outside, which takes as long as all others;
+// one of those others, then of the commands, then of those that start no goroutine; and two of the rest.
+func (o *options) schedule(packages []string) (tracks [][]batch) {
+	var first, outside, commands, sequential, inside []string
+	for _, p := range packages {
+		to := &inside
+		switch {
+		case isOutside(p) && len(first) == 0:
+			to = &first
+		case isOutside(p):
+			to = &outside
+		case isCommand(p):
+			to = &commands
+		case o.sequential[p]:
+			to = &sequential
+		}
+		*to = append(*to, p)
+	}
+	for _, track := range [][]batch{{{1, first}}, {{1, outside}, {1, commands}, {1, sequential}}, {{2, inside}}} {
+		track = slices.DeleteFunc(track, func(b batch) bool { return len(b.packages) == 0 })
+		if len(track) > 0 {
+			tracks = append(tracks, track)
+		}
+	}
+	return tracks
+}
+
+// list returns the packages in their starting order, and notes which of them start no goroutine.
+func list(o *options) ([]string, error) {
+	args := []string{"list", "-f={{.ImportPath}}\t{{.Dir}}"}
 	for _, f := range o.flags {
 		if strings.HasPrefix(f, "-tags") {
 			args = append(args, f)
@@ -163,7 +202,15 @@ func list(o options) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	packages := strings.Fields(string(out))
+	var packages []string
+	o.sequential = map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		pkg, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		packages = append(packages, pkg)
+		if len(o.raceFlags) > 0 && !isOutside(pkg) {
+			o.sequential[pkg] = !isConcurrent(dir)
+		}
+	}
 	front := strings.Split(o.startWith, ",")
 	place := func(p string) int {
 		if i := slices.IndexFunc(front, func(end string) bool { return strings.HasSuffix(p, "/"+end) }); i >= 0 {
@@ -209,8 +256,8 @@ func again(ctx context.Context, r *report, env []string, o *options) error {
 func test(ctx context.Context, r *report, env, args []string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1"}, args...)...)
 	cmd.Env = env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	system.LeadGroup(cmd)
+	cmd.Cancel = func() error { system.KillGroup(cmd.Process.Pid); return nil }
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

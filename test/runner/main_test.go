@@ -69,3 +69,24 @@ func TestATestThatHangsWithoutAWordIsNamed(t *testing.T) {
 		t.Errorf("the report is\n%s", &out)
 	}
 }
+
+func TestAPackageThatStartsAGoroutineIsConcurrent(t *testing.T) {
+	for body, want := range map[string]bool{
+		"func f() {}":         false,
+		"func f() { go f() }": true,
+		"import \"sync\"\nfunc f() { new(sync.WaitGroup).Go(f) }":    true,
+		"import \"testing\"\nfunc f(t *testing.T) { t.Parallel() }":  true,
+		"import _ \"testing/synctest\"":                              true,
+		"import \"sync\"\nvar mu sync.Mutex\nfunc f() { mu.Lock() }": false,
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"a.go": "package a\n", "a_test.go": "package a\n" + body + "\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := isConcurrent(dir); got != want {
+			t.Errorf("%s: %v", body, got)
+		}
+	}
+}

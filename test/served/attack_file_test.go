@@ -29,7 +29,6 @@ func TestAttack11FilesThatOtherUsersCanReadOrWriteAreRefused(t *testing.T) {
 		{".switchboard", 0o755, "read", "chmod 700 "},
 		{".switchboard", 0o777, "write", "chmod 700 "},
 		{".switchboard/receipts.key", 0o644, "read", "chmod 600 "},
-		{".switchboard/operator.token", 0o640, "read", "chmod 600 "},
 		{"token", 0o604, "read", "chmod 600 "},
 		{"token", 0o666, "write", "chmod 600 "},
 	} {

@@ -7,13 +7,12 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // rawCall sends the head and the first bytes of a call of "work" whose body has size bytes, with a key.
@@ -34,26 +33,18 @@ func rawCall(t *testing.T, g *rig.Gateway, key string, size int, body string) ne
 	return c
 }
 
-// answeredWith is the HTTP statuses of the connections that are answered within the time.
-func answeredWith(conns []net.Conn, within time.Duration) map[int]int {
-	var mu sync.Mutex
-	got := map[int]int{}
-	var reading sync.WaitGroup
+// readStatuses returns a channel of the HTTP statuses with which the connections are answered.
+func readStatuses(conns []net.Conn) <-chan int {
+	statuses := make(chan int, len(conns))
 	for _, c := range conns {
-		_ = c.SetReadDeadline(time.Now().Add(within))
-		reading.Go(func() {
-			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-			if err != nil {
-				return
+		go func() {
+			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
+				_ = resp.Body.Close()
+				statuses <- resp.StatusCode
 			}
-			_ = resp.Body.Close()
-			mu.Lock()
-			defer mu.Unlock()
-			got[resp.StatusCode]++
-		})
+		}()
 	}
-	reading.Wait()
-	return got
+	return statuses
 }
 
 // RX-01: what has come of messages that do not end is counted, and bounded for the key that sends them.
@@ -67,15 +58,20 @@ func TestAttack2RX01MessagesThatDoNotEndTakeABoundedShareOfTheMemory(t *testing.
 	for range 60 { // 240 MiB, of which a third of 128 MiB are for one key
 		conns = append(conns, rawCall(t, h.Gateway, h.Keys["acme"], size, text))
 	}
-	answered := make(chan map[int]int, 1)
-	go func() { answered <- answeredWith(conns, 8*time.Second) }() // those that are read for up to 30 s are not
+	statuses := readStatuses(conns)
 	for i := range 10 {
 		if got := rig.Call(t, h.OpenAs("other", i%2 == 0), "work", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 1<<20))); got != "" {
 			t.Errorf("another tenant: %s", got)
 		}
 	}
-	if got := <-answered; got[http.StatusTooManyRequests] < 40 || got[http.StatusTooManyRequests] > 55 || len(got) != 1 {
-		t.Errorf("answered with %v; want 429 for all but some ten", got)
+	answered := 0
+	for ; answered < 40 || len(statuses) > 0; answered++ {
+		if got := wait.Receive(t, "the refusal of a call", statuses); got != http.StatusTooManyRequests {
+			t.Fatalf("the %dth call is answered with %d, want 429", answered, got)
+		}
+	}
+	if answered > 55 {
+		t.Errorf("%d calls are refused, want all but some ten", answered)
 	}
 	for _, c := range conns {
 		_ = c.Close()
@@ -88,36 +84,50 @@ func TestAttack2RX01MessagesThatDoNotEndTakeABoundedShareOfTheMemory(t *testing.
 // RX-04: answers that nobody reads are bounded too, and their connections are closed.
 func TestAttack2RX04AnswersThatNobodyReadsTakeABoundedShareOfTheMemory(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	const size = 12 << 20
-	url := rig.ServeResult(t, "work", filepath.Join(dir, "marks"), `{"content":[{"type":"text","text":"`+strings.Repeat("z", size)+`"}]}`)
-	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  a: {transport: http, url: \""+url+"\"}\nTENANTS\n", "", map[string]rig.TenantConfig{"acme": {}, "other": {}})
+	marks := filepath.Join(t.TempDir(), "marks")
+	answers := func(tool string, size int) string {
+		return rig.ServeResult(t, tool, marks, `{"content":[{"type":"text","text":"`+strings.Repeat("z", size)+`"}]}`)
+	}
+	// A third of 128 MiB is for one key: three long answers, and not a short one beside them.
+	const long, short = 14 << 20, 1 << 20
+	h := rig.ServeTenants(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  a: {transport: http, url: %q}\n  b: {transport: http, url: %q}\nTENANTS\n",
+		answers("work", long), answers("short", short)), "", map[string]rig.TenantConfig{"acme": {}, "other": {}})
+	call := func(tool string) string {
+		return `{"name":"` + tool + `","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`
+	}
 	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + strings.Replace(rig.WithMeta(`{"name":"work","arguments":{}}`), `"_meta":{`, `"_meta":{"io.switchboard/results":"whole",`, 1) + `}`
-	taken, refused := 0, 0
-	for range 8 {
-		c := rawCall(t, h.Gateway, h.Keys["acme"], len(body), body)
-		resp, err := http.ReadResponse(bufio.NewReaderSize(c, 16), nil)
+	began := time.Now()
+	var unread []net.Conn
+	for range 3 {
+		unread = append(unread, rawCall(t, h.Gateway, h.Keys["acme"], len(body), body))
+	}
+	for _, c := range unread {
+		resp, err := http.ReadResponse(bufio.NewReaderSize(c, 16), nil) // and not the body
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch n, _ := strconv.Atoi(resp.Header.Get("Content-Length")); {
-		case n == 0 || n > size: // and is not read from here on
-			taken++
-		default:
+		if n := resp.ContentLength; n < long {
 			text, _ := io.ReadAll(resp.Body)
-			if refused++; !strings.Contains(string(text), "SB-EXEC-003") || !strings.Contains(string(text), "do not call it again") {
-				t.Errorf("%s", text)
-			}
+			t.Fatalf("a long answer is refused: %s", text)
 		}
 	}
-	if taken < 1 || taken > 4 || refused == 0 {
-		t.Errorf("%d answers of 12 MiB are held, and %d refused; a third of 128 MiB is for one key", taken, refused)
+	acme := h.OpenAs("acme", true)
+	m, _ := acme.Ask(t, "tools/call", call("short"))
+	switch took := time.Since(began); {
+	case rig.Code(m) == "SB-EXEC-003":
+		if !strings.Contains(string(m.Raw), "do not call it again") {
+			t.Errorf("the refusal does not say that the tool was called: %s", m.Raw)
+		}
+	case took < 10*time.Second: // before that, Switchboard closes no connection that reads nothing
+		t.Errorf("beside three long answers that nobody reads, a short one is taken: %.300s", m.Raw)
+	default:
+		wait.Late(t, "the answers came after %s; the first of them may have been closed", took)
 	}
-	if m, _ := h.OpenAs("other", true).Ask(t, "tools/call", `{"name":"work","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`); rig.Code(m) != "" || len(m.Raw) < size {
+	if m, _ := h.OpenAs("other", true).Ask(t, "tools/call", call("work")); rig.Code(m) != "" || len(m.Raw) < long {
 		t.Errorf("another tenant: %.300s", m.Raw)
 	}
 	rig.Eventually(t, "those that are not read are closed, and free", func() string {
-		m, _ := h.OpenAs("acme", true).Ask(t, "tools/call", `{"name":"work","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`)
+		m, _ := acme.Ask(t, "tools/call", call("short"))
 		return rig.Code(m)
 	})
 }

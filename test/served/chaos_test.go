@@ -226,18 +226,9 @@ func (s *stage) wait(t *testing.T, c *cell) *rig.HTTPSession {
 func (c *cell) leave(t *testing.T, client *rig.HTTPSession) {
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, client.URL, nil)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	req.Header.Set("Mcp-Session-Id", client.ID)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
+	if err := client.Leave(ctx); err != nil {
 		c.broken(t, "the end of the session", err)
-		return
 	}
-	_ = resp.Body.Close()
 }
 
 // make makes a call. If no answer came, it has said so.

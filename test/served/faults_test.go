@@ -316,7 +316,7 @@ func (w *town) sees(t *testing.T, g *rig.Gateway, edition int) (o outcome) {
 		for _, modern := range []bool{false, true} {
 			s := &rig.HTTPSession{URL: g.URL + "/mcp", Modern: modern, Header: http.Header{"Authorization": {"Bearer " + w.keys[id]}}}
 			if !modern {
-				m, _, err := s.Exchange(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
+				m, resp, err := s.Exchange(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -324,12 +324,18 @@ func (w *town) sees(t *testing.T, g *rig.Gateway, edition int) (o outcome) {
 					seen = []string{rig.Code(m)}
 					continue
 				}
-				s = g.OpenAtOnce(t, "/mcp", false, "Authorization", "Bearer "+w.keys[id])
+				s.ID = resp.Header.Get("Mcp-Session-Id")
+				s.Post(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, nil)
 			}
 			m, _ := s.Ask(t, "tools/list", "")
 			got := []string{rig.Code(m)}
 			if got[0] == "" {
-				got = rig.ListNames(t, s)
+				got = m.ToolNames(t)
+			}
+			if !modern { // each reload would bind it again
+				if err := s.Leave(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if modern && !slices.Equal(got, seen) {
 				t.Errorf("%s: modern clients see %q, legacy ones %q", id, got, seen)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -250,21 +249,20 @@ func TestAttack4OnlyWhoHasTheTokenOfOperatorsDoesSomethingToAServer(t *testing.T
 		}
 		return res.Status + string(text)
 	}
-	for name, token := range map[string]string{"without it": "", "with another": "sb_op_" + strings.Repeat("A", 43)} {
+	row := rig.ServingRow(t, dir)
+	for name, token := range map[string]string{"without it": "", "with another": strings.Repeat("A", 26), "with that of clients": row.Token.Reveal()} {
 		if got := post(token); !strings.HasPrefix(got, "403") || !strings.Contains(got, "SB-AUTH-002") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
+	elsewhere := t.TempDir()
+	if out, errs, code := rig.Command(t, elsewhere, "server", "disable", "a", "--url", g.URL); code == 0 || !strings.Contains(out+errs, "SB-AUTH-002") {
+		t.Errorf("from another folder: exit %d, %s%s", code, out, errs)
+	}
 	g.Do(0, `(?m)^a +healthy`, "server", "list")
-	file := filepath.Join(dir, ".switchboard", "operator.token")
-	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
-		t.Errorf("the mode of the token: %v %v", info, err)
+	if out, errs, code := rig.Command(t, elsewhere, "server", "disable", "a", "--url", g.URL, "--data", filepath.Join(dir, ".switchboard")); code != 0 {
+		t.Errorf("with the data folder: exit %d, %s%s", code, out, errs)
 	}
-	token, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := post(strings.TrimSpace(string(token))); !strings.HasPrefix(got, "200") {
-		t.Errorf("with it: %s", got)
-	}
+	g.Do(0, `(?m)^a +disabled`, "server", "list")
+	g.Do(0, `^a is healthy`, "server", "enable", "a")
 }

@@ -217,3 +217,35 @@ func TestPO08_WhatDoesNotCompileDoesNotStartAndIsNotReloaded(t *testing.T) {
 		}
 	}
 }
+
+// A layer may fail for one requirement only. Then its tools are refused for that reason, not as gone, and they are back as soon as the layer works.
+func TestAToolThatPolicyCannotJudgeIsRefusedForThatReason(t *testing.T) {
+	const task = "task_id: all\nrequired_capabilities:\n  - {tools: [a/*]}\n  - {tools: [b/*], optional: true}\n"
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))+"\n  "+rig.FakeRow("b", fmt.Sprintf(rig.Tool, "two"))+
+		"\nTENANTS\n-- tenants/x/tasks/all.yaml --\n"+task, "", map[string]rig.TenantConfig{"x": {Rego: rig.AllowAll}})
+	put := func(rego string) {
+		rig.WriteFile(t, filepath.Join(h.Dir, "tenants/x/policies/own.rego"), "package switchboard.tenant\n"+rego)
+		h.Reload(t)
+	}
+	for _, modern := range []bool{false, true} {
+		put(rig.AllowAll)
+		s := h.OpenAs("x", modern)
+		if got := rig.ListNames(t, s); !slices.Contains(got, "two") {
+			t.Fatalf("modern %t: while all is well: %q", modern, got)
+		}
+		put(rig.AllowAll + "deny[\"x/y\"] contains \"n\" if n == 3\nn := 1 if input.tenant_id\nn := 2 if \"b/two\" in {c.id | some c in input.candidate_tools}\n")
+		if got := rig.ListNames(t, s); !slices.Contains(got, "one") || slices.Contains(got, "two") {
+			t.Errorf("modern %t: while the layer fails for b/two: %q", modern, got)
+		}
+		if got := rig.Call(t, s, "one", `{}`); got != "" {
+			t.Errorf("modern %t: a tool that policy allows: %s", modern, got)
+		}
+		if got := rig.Call(t, s, "two", `{}`); got != "SB-POL-002" {
+			t.Errorf("modern %t: a tool that policy cannot judge: %s", modern, got)
+		}
+		put(rig.AllowAll)
+		if got := rig.Call(t, s, "two", `{}`); got != "" {
+			t.Errorf("modern %t: when the layer works again: %s", modern, got)
+		}
+	}
+}

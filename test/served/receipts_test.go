@@ -41,6 +41,12 @@ func receipts(t *testing.T, dir string, args ...string) (all []receiptLine) {
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
+	return exported(t, out)
+}
+
+// exported returns the receipts that export has printed.
+func exported(t *testing.T, out string) (all []receiptLine) {
+	t.Helper()
 	for line := range strings.Lines(out) {
 		var one receiptLine
 		if err := json.Unmarshal([]byte(line), &one); err != nil {

@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/scratch"
+	"github.com/summit-switchboard/switchboard/test/system"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -55,7 +55,7 @@ func (m *mortal) kill(g *rig.Gateway) {
 	for _, pid := range rig.Children(g.Cmd.Process.Pid) {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == "fault-server" {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+			system.Kill(pid)
 			return
 		}
 	}

@@ -88,7 +88,7 @@ func rove(t *testing.T, tr mcp.Transport, name string) *rover {
 
 // pipeTo is a switchboard for one client over stdio.
 func pipeTo(dir string) mcp.Transport {
-	cmd := rig.Switchboard("stdio")
+	cmd := rig.Switchboard("stdio", "--alone")
 	cmd.Dir = dir
 	return &mcp.CommandTransport{Command: cmd}
 }

@@ -311,7 +311,7 @@ tools:
 	}
 
 	for _, tenant := range []string{"acme", "umbrella", ""} {
-		for _, path := range []string{"/metrics", "/readyz", "/healthz", "/v1/status", "/v1/explain?task=all", "/v1/search?q=find"} {
+		for _, path := range []string{"/metrics", "/readyz", "/healthz", "/v1/status", "/v1/explain?task=all", "/v1/search?q=find", "/v1/tools"} {
 			_, text := h.GetStatus(t, tenant, path)
 			p.nowhere(t, path, text)
 		}

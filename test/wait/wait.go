@@ -133,19 +133,26 @@ func UntilNil(t testing.TB, what string, try func() error) {
 // For is UntilNil with another bound.
 func For(t testing.TB, bound time.Duration, what string, try func() error) {
 	t.Helper()
-	over := time.Now().Add(bound)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
+	began := time.Now()
 	for {
+		tried := time.Now()
 		err := try()
 		if err == nil {
 			return
 		}
-		if time.Now().After(over) {
+		waited := time.Since(began)
+		if waited > bound {
 			Late(t, "%s: after %s: %v", what, bound, err)
 		}
-		<-tick.C
+		<-time.After(Pause(waited, time.Since(tried)))
 	}
+}
+
+// Pause returns how long a test that waits does nothing before its next try: a twentieth of the time
+// that it has waited, and three times as long as its last try took. So a try that starts a program
+// takes no processor from what it waits for.
+func Pause(waited, took time.Duration) time.Duration {
+	return min(max(waited/20, 3*took, 2*time.Millisecond), time.Second/2)
 }
 
 // Receive returns the next value of the channel, or the zero value if the channel is

@@ -1,8 +1,8 @@
 // Package detect finds personal data and credentials in texts: e-mail addresses, phone numbers,
 // numbers of payment cards and bank accounts, network addresses, credentials.
 //
-// It decides which parts of a text are such data, and where each begins and ends. Package redact
-// decides how to find repetitions of the data in a result, and what replaces it.
+// It decides where such data begins and ends. Package redact finds repetitions of the data in a
+// result, and replaces them.
 //
 // A search reads each text once. Costlier checks (the metadata of all phone numbers, expressions
 // for credentials) run only on text that plainly looks like data, and within a limit: after the

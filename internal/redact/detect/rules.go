@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/BurntSushi/toml"
+	"github.com/pelletier/go-toml/v2"
 )
 
 // The rules of gitleaks, in its own file. Rules and conditions about the path of a file are left
@@ -151,7 +151,7 @@ func readRules(text string) (*ruleSet, error) {
 		Rules     []ruleTable
 		Allowlist allowTable
 	}
-	if _, err := toml.Decode(text, &file); err != nil {
+	if err := toml.Unmarshal([]byte(text), &file); err != nil {
 		return nil, err
 	}
 	set := &ruleSet{allowed: newAllowed([]allowTable{file.Allowlist})}

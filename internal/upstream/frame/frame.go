@@ -1,8 +1,8 @@
 // Package frame cuts what servers send into messages: lines, or whole bodies.
 //
 // It decides how much memory a message may take, and lends that memory from a pool. It stores no message
-// that is too long, but finds the request that the message answers. What a message says is left to
-// package wire, and what follows from one that is too long to package upstream.
+// that is too long, but finds the request that the message answers. Package wire reads messages, and package
+// upstream fails the requests whose answers are too long.
 package frame
 
 import (
@@ -10,13 +10,14 @@ import (
 	"io"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 )
 
-// Big answers are read into buffers from a pool. Allocating and clearing a MiB for each answer
-// costs as much as passing it on.
+// Answers are read into buffers from a pool. Allocating and clearing a MiB for each answer costs as much as passing
+// it on, and the KiB of a usual answer is an eighth of all memory that a call allocates.
+//
+// MaxUnpooled is smaller where released buffers are overwritten: then the short answers of tests are lent too.
 const (
-	MaxUnpooled = 32 << 10 // smaller buffers are just allocated
-
 	// sizeStepBits sets the number of sizes between powers of two, so that at most a quarter of a
 	// buffer is not needed.
 	sizeStepBits = 2
@@ -29,6 +30,7 @@ var bufferPools [numSizes]sync.Pool
 // A Buffer is the memory of one answer. The zero Buffer is empty.
 type Buffer struct {
 	Bytes []byte     // the whole room
+	room  *[]byte    // Bytes, as the pool keeps it
 	pool  *sync.Pool // nil if the buffer is not pooled
 }
 
@@ -39,9 +41,10 @@ func Borrow(n int) Buffer {
 	}
 	i, size := sizeClass(n)
 	if room, ok := bufferPools[i].Get().(*[]byte); ok {
-		return Buffer{*room, &bufferPools[i]}
+		return Buffer{*room, room, &bufferPools[i]}
 	}
-	return Buffer{make([]byte, size), &bufferPools[i]}
+	room := make([]byte, size)
+	return Buffer{room, &room, &bufferPools[i]}
 }
 
 // sizeClass returns the size class for n bytes, and the size of its buffers.
@@ -55,7 +58,8 @@ func sizeClass(n int) (i, size int) {
 // not be called twice.
 func (l Buffer) Release() {
 	if l.pool != nil {
-		l.pool.Put(&l.Bytes)
+		overwrite(l.Bytes)
+		l.pool.Put(l.room)
 	}
 }
 
@@ -65,7 +69,19 @@ func (l Buffer) ReleaseOnce() func() {
 	if l.pool == nil {
 		return nil
 	}
-	return sync.OnceFunc(l.Release)
+	return (&loan{buffer: l}).release
+}
+
+// A loan is a Buffer that is released once.
+type loan struct {
+	buffer   Buffer
+	released atomic.Bool
+}
+
+func (l *loan) release() {
+	if !l.released.Swap(true) {
+		l.buffer.Release()
+	}
 }
 
 // ErrTooLarge is the error of readAll if there are more than limit bytes.

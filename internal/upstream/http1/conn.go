@@ -213,10 +213,7 @@ func newConn(p *Pool, raw, rw net.Conn) *Conn {
 		c.sys, _ = s.SyscallConn()
 	}
 	c.peek = func(fd uintptr) bool {
-		var b [1]byte
-		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)
-		c.peeked = n > 0
-		c.open = n > 0 || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR)
+		c.peeked, c.open = peek(fd)
 		return true
 	}
 	return c

@@ -44,7 +44,7 @@ func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error)
 			return switchboard.Result{}, err
 		}
 		if object := f.response.answer.ErrorObject; object != nil {
-			if l.Questions.askToVisit(ctx, f, c, object) {
+			if l.Questions.askToVisit(f.context(), f, c, object) {
 				continue
 			}
 			a.Unknown = a.SaysUnknown(c, object, false)
@@ -61,7 +61,7 @@ func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error)
 			}
 			return r, nil
 		}
-		if *a.Params, err = l.Questions.askInputs(ctx, f, c, *a.Params, r.JSON); err != nil {
+		if *a.Params, err = l.Questions.askInputs(f.context(), f, c, *a.Params, r.JSON); err != nil {
 			return switchboard.Result{}, err
 		}
 	}
@@ -72,9 +72,9 @@ func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error)
 func (a *Attempt) newRequest(l *Link, rank int) *Request {
 	c := a.Call
 	var token []byte
-	f := l.newRequest(c.Method, func(id []byte) (sent []byte) {
-		sent, token = l.clientInfo.callParams(l.Hello(), c, *a.Params, id)
-		return sent
+	f := l.newRequestWith(c.Method, l.clientInfo.sizeOfParams(l.Hello(), c, *a.Params), func(dst, id []byte) []byte {
+		dst, token = l.clientInfo.appendCallParams(dst, l.Hello(), c, *a.Params, id)
+		return dst
 	})
 	f.progressToken, f.minLogLevel = token, rank
 	f.client, f.allowance = &c.Client, a.Allowance
@@ -100,7 +100,7 @@ func maskResult(m *mask.Mask, r switchboard.Result) switchboard.Result {
 
 // unknownStateError answers a call that continues an earlier one with requestState. A legacy server
 // never sends one, and would just execute the call again.
-const unknownStateError = `{"code":-32602,"message":"params.requestState belongs to no request that waits for an answer: it was used already, has expired, or Switchboard was restarted; send the request again without it"}`
+const unknownStateError = `{"code":-32602,"message":"params.requestState belongs to no request that waits for an answer: it was used already, has expired, or Switchboard was restarted; the call that asked may have been executed in part: check before you send the request again without it"}`
 
 // isToolError reports whether the result is an error of the tool itself.
 func isToolError(r *switchboard.Result) bool {

@@ -61,9 +61,9 @@ func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *slo
 	g := &slot.Gate{}
 	g.SetLimits(1, 0)
 	_, _ = g.Enter(slot.CallKey{}, false)
-	ctx, a := slot.NewAllowance(ctx, slot.TimeLimit{Name: "quiet", Time: time.Minute, BlamesServer: true}, slot.TimeLimit{Name: "all", Time: all, BlamesServer: true}, g, slot.CallKey{})
+	a := slot.NewAllowance(ctx, slot.TimeLimit{Name: "quiet", Time: time.Minute, BlamesServer: true}, slot.TimeLimit{Name: "all", Time: all, BlamesServer: true}, g, slot.CallKey{})
 	a.TakeSlot()
-	return ctx, a
+	return a.Context(), a
 }
 
 // wantEndedBy checks which time limit has ended a call.

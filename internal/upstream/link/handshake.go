@@ -28,9 +28,12 @@ const (
 
 // Time limits of the handshake.
 const (
-	// ProbeSilence is when a server on stdio is also sent initialize, if it has read server/discover
-	// and has not answered.
+	// ProbeSilence is how long after a server on stdio has read server/discover it is also sent
+	// initialize, if it has not answered.
 	ProbeSilence = 2 * time.Second
+
+	// looks is how often Switchboard looks during ProbeSilence whether the server has read the request.
+	looks = 8
 
 	// Over HTTP, a server that accepts the request is up.
 	probeTimeout = 5 * time.Second
@@ -343,18 +346,22 @@ func probeEra(ctx context.Context, l *Link) (Hello, Era, error) {
 	}
 	var modern, legacy *answer // nil until the answer is there
 	discovered, initialized := ask(discover), (<-chan answer)(nil)
-	silence := time.NewTicker(ProbeSilence)
-	defer silence.Stop()
+	look := time.NewTicker(ProbeSilence / looks)
+	defer look.Stop()
+	silences := 0 // how many looks in a row the server had read everything
 	for {
 		silent := false
 		select {
 		case a := <-discovered:
 			modern = &a
-			silence.Reset(ProbeSilence) // measure the silence after initialize from now on
+			silences = 0 // measure the silence after initialize from now on
 		case a := <-initialized:
 			legacy = &a
-		case <-silence.C:
-			silent = !l.port.(*stdioPort).proc.HasUnread()
+		case <-look.C:
+			if silences++; l.port.(*stdioPort).proc.HasUnread() {
+				silences = 0
+			}
+			silent = silences >= looks
 		case <-ctx.Done():
 			switch {
 			case modern != nil && modern.err == nil:

@@ -142,21 +142,26 @@ func (l *Link) SetHello(h Hello) { l.greeting.Store(&h) }
 // Receive handles a message of the server on a shared stream.
 func (l *Link) Receive(m wire.Message) { l.inbox.dispatch(frame.Buffer{}, m, nil) }
 
-// newRequest returns a request with a fresh id. params returns a whole JSON object.
-func (l *Link) newRequest(method string, params func(id []byte) []byte) *Request {
+// newRequest returns a request with a fresh id. params is a whole JSON object, or empty.
+func (l *Link) newRequest(method string, params []byte) *Request {
+	return l.newRequestWith(method, len(params), func(dst, _ []byte) []byte { return append(dst, params...) })
+}
+
+// newRequestWith is newRequest with the params that appendParams appends, which has the id. size is their expected
+// size.
+func (l *Link) newRequestWith(method string, size int, appendParams func(dst, id []byte) []byte) *Request {
 	f := &Request{
 		ID:     l.Requests.newID(),
 		Method: method,
 	}
-	said := params(f.ID)
-	f.Body = wire.AppendRequest(make([]byte, 0, len(said)+len(method)+64), f.ID, method, said)
+	f.Body = wire.AppendRequestWith(make([]byte, 0, size+len(method)+64), f.ID, method, func(dst []byte) []byte { return appendParams(dst, f.ID) })
 	return f
 }
 
 // request sends a request of Switchboard's own, without notifications, and returns the result. An
 // error response of the server is an *ExchangeError with its code.
 func (l *Link) request(ctx context.Context, method string, params []byte) ([]byte, error) {
-	f := l.newRequest(method, func([]byte) []byte { return params })
+	f := l.newRequest(method, params)
 	if err := l.roundTrip(ctx, f, nil); err != nil {
 		return nil, err
 	}
@@ -177,14 +182,14 @@ func (l *Link) resultOf(f *Request) ([]byte, error) {
 // The error is an *ExchangeError.
 func (l *Link) roundTrip(ctx context.Context, f *Request, notify func(switchboard.Notification)) error {
 	f.ctx, f.notifications.notify = ctx, notify
-	if ctx.Err() != nil {
+	if f.ended() {
 		return Errorf(KindSilent, false, "no time left for %s", f.Method)
 	}
 	if err := l.Requests.add(f); err != nil {
 		return err
 	}
 	defer l.Requests.remove(f)
-	defer context.AfterFunc(ctx, func() { l.abandon(f) })()
+	defer f.onEnd(func() { l.abandon(f) })()
 	l.port.StartBlocking(f)
 	f.wait()
 	return f.response.err

@@ -47,7 +47,7 @@ func (s *logLevelSetter) raise(rank int) {
 // request sends logging/setLevel, and closes done when calls may rely on it.
 func (s *logLevelSetter) request(rank int, done chan<- struct{}) {
 	params := append(wire.AppendString([]byte(`{"level":`), logLevels[rank-1]), '}')
-	f := s.link.newRequest(wire.MethodSetLevel, func([]byte) []byte { return params })
+	f := s.link.newRequest(wire.MethodSetLevel, params)
 	if _, ok := s.link.port.(*stdioPort); !ok {
 		go func() {
 			defer close(done)

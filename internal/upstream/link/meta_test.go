@@ -44,8 +44,13 @@ func TestCallParamsChangeNothingElse(t *testing.T) {
 		level := rapid.SampledFrom([]string{"", "debug"}).Draw(t, "level")
 		version := rapid.SampledFrom([]string{wire.LatestLegacy, wire.Latest}).Draw(t, "version")
 		l.greeting.Store(&Hello{Version: version})
-		c := &switchboard.Call{Params: []byte(params), LogLevel: level, Method: wire.MethodToolsCall, Target: `own "name"`}
-		got, token := l.clientInfo.callParams(l.Hello(), c, c.Params, []byte("42"))
+		c := &switchboard.Call{Params: []byte(params), LogLevel: level, Method: wire.MethodToolsCall, Target: rapid.SampledFrom([]string{`own "name"`, "shown"}).Draw(t, "target")}
+		const before = `{"params":`
+		got, token := l.clientInfo.appendCallParams([]byte(before), l.Hello(), c, c.Params, []byte("42"))
+		if !strings.HasPrefix(string(got), before) {
+			t.Fatalf("it changed what precedes the params: %s", got)
+		}
+		got = got[len(before):]
 
 		was, is := map[string]string{}, map[string]string{}
 		members := func(into map[string]string, obj []byte) {
@@ -55,7 +60,7 @@ func TestCallParamsChangeNothingElse(t *testing.T) {
 		}
 		members(was, []byte(params))
 		members(is, got)
-		if is["name"] != `"own \"name\""` {
+		if is["name"] != string(wire.AppendString(nil, c.Target)) {
 			t.Fatalf("name %s", is["name"])
 		}
 		for k, v := range was {
@@ -100,8 +105,27 @@ func TestAnEmptyMetaIsPassedOnAndAMetaOfOnlyOurMembersIsNot(t *testing.T) {
 		`{"name":"x"}`: `{"name":"n"}`,
 	} {
 		c := &switchboard.Call{Params: []byte(in), Method: wire.MethodToolsCall, Target: "n"}
-		if got, _ := l.clientInfo.callParams(l.Hello(), c, c.Params, nil); string(got) != want {
+		if got, _ := l.clientInfo.appendCallParams(nil, l.Hello(), c, c.Params, nil); string(got) != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
+	}
+}
+
+// BenchmarkCallRequest builds the request of a call, as a legacy and a modern client send it.
+func BenchmarkCallRequest(b *testing.B) {
+	for version, params := range map[string]string{
+		wire.LatestLegacy: `{"name":"echo","arguments":{"nonce":"0123456789abcdef","size":1024}}`,
+		wire.Latest:       `{"name":"echo","arguments":{"nonce":"0123456789abcdef","size":1024},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}`,
+	} {
+		b.Run(version, func(b *testing.B) {
+			l := New(nil, nil, NewClientInfo("switchboard", "1.0"), "", nil)
+			l.SetHello(Hello{Version: version})
+			given := []byte(params)
+			a := Attempt{Call: &switchboard.Call{Method: wire.MethodToolsCall, Target: "echo", Params: given}, Params: &given}
+			b.ReportAllocs()
+			for b.Loop() {
+				a.newRequest(l, 0)
+			}
+		})
 	}
 }

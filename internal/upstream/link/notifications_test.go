@@ -29,7 +29,7 @@ func TestNotificationsOnAnotherStreamReachTheCallInOrderAndNoneAfterItsEnd(t *te
 	p := &heldPort{held: make(chan *Request), free: make(chan struct{})}
 	l := New(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	l.Use(p, false)
-	f := l.newRequest("x", func([]byte) []byte { return nil })
+	f := l.newRequest("x", nil)
 	var said []string
 	slow := make(chan struct{})
 	ended := startAsync(func() error {
@@ -73,7 +73,7 @@ func TestASharedStreamDoesNotWaitForASlowClient(t *testing.T) {
 	p := &heldPort{held: make(chan *Request), free: make(chan struct{})}
 	l := New(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	l.Use(p, false)
-	f := l.newRequest("x", func([]byte) []byte { return nil })
+	f := l.newRequest("x", nil)
 	hears := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := startAsync(func() error {
@@ -102,7 +102,7 @@ func TestACallDoesNotReturnDuringANotification(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 		l.Use(deafPort{}, false)
-		f := l.newRequest("x", func([]byte) []byte { return nil })
+		f := l.newRequest("x", nil)
 		told := make(chan struct{})
 		ended := startAsync(func() error {
 			return l.roundTrip(t.Context(), f, func(switchboard.Notification) { <-told })

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -164,7 +165,7 @@ func newQuestioner(askable string) Questioner {
 // TakeTurn waits until the call may use the link. leave ends the turn. A legacy child process does
 // not say which call a question belongs to. If clients share its link, it gets one call at a time.
 // The error is ErrOtherAsking if the wait could last as long as a person needs to answer.
-func (q *Questioner) TakeTurn(ctx context.Context, c *switchboard.Call) (leave func(), err error) {
+func (q *Questioner) TakeTurn(left *slot.Allowance, c *switchboard.Call) (leave func(), err error) {
 	if !q.link.Requests.endsPending || q.askable == "" || c.Client.Session != "" || q.link.Hello().Modern() {
 		return func() {}, nil
 	}
@@ -178,7 +179,7 @@ func (q *Questioner) TakeTurn(ctx context.Context, c *switchboard.Call) (leave f
 		return nil, ErrOtherAsking
 	case <-q.link.Requests.Done:
 		return nil, AsUnsent(q.link.Failure())
-	case <-ctx.Done():
+	case <-left.Context().Done():
 		return nil, OwnError(KindSilent, false, "another call of the same client is still in flight")
 	}
 }
@@ -240,7 +241,7 @@ func (q *Questioner) handleQuestion(m wire.Message, via *Request) {
 		switch aside := q.rootsAskerFor(m.Method); {
 		case f != nil && f.client.Ask != nil:
 			result, err = q.askClient(ctx, f, m.Method, m.Params)
-			if err != nil && f.ctx.Err() != nil && aside != nil { // the call has ended, and the question did not belong to it
+			if err != nil && f.context().Err() != nil && aside != nil { // the call has ended, and the question did not belong to it
 				result, err = aside(ctx, m.Method, m.Params)
 			}
 		case f == nil && aside != nil:
@@ -302,7 +303,7 @@ func (q *Questioner) askClient(ctx context.Context, f *Request, method string, p
 	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(f.ctx, cancel)()
+	defer context.AfterFunc(f.context(), cancel)()
 	select {
 	case <-f.notifications.allDelivered(): // earlier notifications of the server come first
 	case <-ctx.Done():

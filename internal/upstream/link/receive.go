@@ -102,7 +102,7 @@ func (w *httpPort) sessionForgotten(f *Request) bool {
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
-	ping := w.link.newRequest(wire.MethodPing, func([]byte) []byte { return nil })
+	ping := w.link.newRequest(wire.MethodPing, nil)
 	if err := w.link.roundTrip(ctx, ping, nil); err != nil {
 		s := AsError(err).Status
 		return s == http.StatusBadRequest || s == http.StatusNotFound

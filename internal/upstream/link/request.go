@@ -20,7 +20,7 @@ type Request struct {
 	targetHeader string      // the value of Mcp-Name, for a modern server over HTTP; "" means none
 	paramHeaders http.Header // further HTTP headers
 
-	ctx       context.Context     // of the caller
+	ctx       context.Context     // of the caller; see context
 	client    *switchboard.Client // the client that the server may ask; nil for our own requests
 	allowance *slot.Allowance     // of the call; nil for our own requests
 
@@ -80,6 +80,31 @@ func (r *response) result() switchboard.Result {
 	return result
 }
 
+// context returns a context that ends with the request; nil if no caller waits for it.
+func (f *Request) context() context.Context {
+	if f.allowance != nil {
+		return f.allowance.Context()
+	}
+	return f.ctx
+}
+
+// ended reports whether the context of the request has ended.
+func (f *Request) ended() bool {
+	if f.allowance != nil {
+		return f.allowance.Ended()
+	}
+	return f.ctx.Err() != nil
+}
+
+// onEnd calls do when the context of the request ends, at most twice, until stop is called.
+func (f *Request) onEnd(do func()) (stop func()) {
+	if f.allowance != nil {
+		return f.allowance.OnEnd(do)
+	}
+	forget := context.AfterFunc(f.ctx, do)
+	return func() { forget() }
+}
+
 // isFinished reports whether the request is finished.
 func (f *Request) isFinished() bool {
 	f.response.mu.Lock()
@@ -105,7 +130,7 @@ func (f *Request) wait() {
 // notifyNow notifies the caller and waits for it. Meanwhile, the call's allowance knows that the
 // client is being notified.
 func (f *Request) notifyNow(n switchboard.Notification) {
-	f.notifications.notifyNow(f.ctx, f.allowance, n)
+	f.notifications.notifyNow(f.context(), f.allowance, n)
 }
 
 // enqueue notifies the caller as soon as possible, without waiting. It returns false if too much is

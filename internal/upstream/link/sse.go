@@ -174,9 +174,9 @@ func (p *ssePort) serveStream() {
 // Start implements Port.
 func (p *ssePort) Start(f *Request) {
 	p.httpPort.Start(f)
-	if f.ctx != nil {
+	if ctx := f.context(); ctx != nil {
 		// The response comes on the stream. The server need not have answered the POST by then.
-		context.AfterFunc(f.ctx, func() { time.AfterFunc(DrainTimeout, f.Sending.Halt) })
+		context.AfterFunc(ctx, func() { time.AfterFunc(DrainTimeout, f.Sending.Halt) })
 	}
 }
 

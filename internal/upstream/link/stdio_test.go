@@ -24,7 +24,7 @@ func TestARequestIsUnsentIfThePipeTookNoByte(t *testing.T) {
 	l.Use(s, true)
 	close(s.readDone)
 	go s.write()
-	f := l.newRequest("x", func([]byte) []byte { return nil })
+	f := l.newRequest("x", nil)
 	if err := l.roundTrip(t.Context(), f, nil); err == nil || AsError(err).Sent || f.Sending.MayBeSent() {
 		t.Errorf("%+v", err)
 	}
@@ -42,7 +42,7 @@ func TestARequestMayBeSentIfThePipeTookAPart(t *testing.T) {
 	l.Use(s, true)
 	close(s.readDone)
 	go s.write()
-	f := l.newRequest("x", func([]byte) []byte { return []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`) })
+	f := l.newRequest("x", []byte(`{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
 	ended := startAsync(func() error { return l.roundTrip(t.Context(), f, nil) })
 	if _, err := theirs.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)

@@ -154,7 +154,7 @@ func (t *SubscriptionTable) listen(ctx context.Context, s *ResourceSubscription,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	filter := append(append([]byte(`{"notifications":{"resourceSubscriptions":[`), uri...), `]}}`...)
-	f := t.link.newRequest(wire.MethodListen, func([]byte) []byte { return t.link.withMeta(filter, t.link.Hello().Version) })
+	f := t.link.newRequest(wire.MethodListen, t.link.withMeta(filter, t.link.Hello().Version))
 	var refused error
 	err := t.link.roundTrip(ctx, f, func(n switchboard.Notification) {
 		switch {

@@ -6,6 +6,7 @@ package mask
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -36,6 +37,7 @@ type Mask struct {
 	forOperators  *strings.Replacer // nil if there is no secret
 	longestSecret int               // in bytes, of those for operators
 	forClients    *strings.Replacer // nil if there is no secret
+	credentials   []string          // those for clients, in each form, longest first
 }
 
 // New returns the mask for the secrets in the configuration of a server.
@@ -55,28 +57,33 @@ func New(cfg *switchboard.Server) *Mask {
 	sure.addArguments(cfg.Command)
 	maps.Copy(all, sure)
 	m := &Mask{}
-	m.forClients, _ = sure.replacer()
-	m.forOperators, m.longestSecret = all.replacer()
+	m.credentials = sure.sorted()
+	m.forClients = newReplacer(m.credentials)
+	every := all.sorted()
+	m.forOperators = newReplacer(every)
+	if len(every) > 0 {
+		m.longestSecret = len(every[0])
+	}
 	return m
 }
 
-// replacer returns a replacer that hides the forms, or nil if there are none.
-func (f secretForms) replacer() (r *strings.Replacer, longest int) {
-	if len(f) == 0 {
-		return nil, 0
-	}
-	// Longest first, so that a secret inside another one leaves no rest.
-	list := slices.SortedFunc(maps.Keys(f), func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
+// sorted returns the forms, longest first, so that a secret inside another one leaves no rest.
+func (f secretForms) sorted() []string {
+	return slices.SortedFunc(maps.Keys(f), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
 	})
+}
+
+// newReplacer returns a replacer that hides the texts, or nil if there are none.
+func newReplacer(list []string) *strings.Replacer {
+	if len(list) == 0 {
+		return nil
+	}
 	pairs := make([]string, 0, 2*len(list))
 	for _, s := range list {
 		pairs = append(pairs, s, "***")
 	}
-	return strings.NewReplacer(pairs...), len(list[0])
+	return strings.NewReplacer(pairs...)
 }
 
 // secretForms are the texts that a mask hides: the secrets in each spelling.
@@ -235,7 +242,7 @@ func (m *Mask) Line(text []byte, limit int, whole bool) string {
 		text = text[:max(0, len(text)-m.longestSecret)]
 	}
 	var b strings.Builder
-	for _, r := range m.Text(strings.TrimRight(string(text), "\r\n ")) {
+	for _, r := range m.hideDivided(m.Text(strings.TrimRight(string(text), "\r\n "))) {
 		if b.Len() >= limit {
 			whole = false
 			break
@@ -251,4 +258,66 @@ func (m *Mask) Line(text []byte, limit int, whole bool) string {
 		b.WriteString("…")
 	}
 	return b.String()
+}
+
+// minPart is the length of the shortest part of a credential that hideDivided hides.
+const minPart = 8
+
+// hideDivided hides a part of a credential at the end of a line, and one at its beginning: a program that breaks its lines
+// at the width of a terminal divides a long credential. Blanks and the lines of a frame around the text do not count.
+func (m *Mask) hideDivided(line string) string {
+	if len(m.credentials) == 0 || len(line) < minPart {
+		return line
+	}
+	framed := func(r rune) bool { return unicode.IsSpace(r) || r == '|' || r == '│' }
+	before := line[:len(line)-len(strings.TrimLeftFunc(line, framed))]
+	body := strings.TrimRightFunc(line[len(before):], framed)
+	after := line[len(before)+len(body):]
+	for _, secret := range m.credentials {
+		if len(body) >= minPart && strings.Contains(secret, body) {
+			return before + "***" + after
+		}
+		if n := partAtEnd(body, secret); n > 0 {
+			body = body[:len(body)-n] + "***"
+		}
+		if n := partAtBegin(body, secret); n > 0 {
+			body = "***" + body[n:]
+		}
+	}
+	return before + body + after
+}
+
+// partAtEnd returns how many bytes at the end of the text are the beginning of the secret; 0 if they are fewer than minPart.
+func partAtEnd(text, secret string) (longest int) {
+	if len(text) < minPart {
+		return 0
+	}
+	last := text[len(text)-minPart:]
+	for from := 0; ; {
+		i := strings.Index(secret[from:], last)
+		if i < 0 {
+			return longest
+		}
+		if n := from + i + minPart; strings.HasSuffix(text, secret[:n]) {
+			longest = n
+		}
+		from += i + 1
+	}
+}
+
+// partAtBegin returns how many bytes at the beginning of the text are the end of the secret; 0 if they are fewer than minPart.
+func partAtBegin(text, secret string) int {
+	if len(text) < minPart {
+		return 0
+	}
+	for from := 0; ; {
+		i := strings.Index(secret[from:], text[:minPart])
+		if i < 0 {
+			return 0
+		}
+		if from += i; strings.HasPrefix(text, secret[from:]) {
+			return len(secret) - from
+		}
+		from++
+	}
 }

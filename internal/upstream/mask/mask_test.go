@@ -93,3 +93,36 @@ func TestInJSONOnlyStringsAreMasked(t *testing.T) {
 		t.Error("text without a secret is copied")
 	}
 }
+
+// A program that breaks its lines at the width of a terminal, as Python's rich does, divides a long credential.
+func TestACredentialThatALineBreakDividesIsMasked(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
+	const secret = "sk-ant-0123456789-abcdefghij-klmnopqrst" //nolint:gosec // it is made up
+	m := New(&switchboard.Server{Env: map[string]switchboard.Secret{"API_KEY": switchboard.NewSecret(secret), "ROOT": switchboard.NewSecret("/srv/data/projects/of-ann")}})
+	for i := range len(secret) + 1 {
+		for _, frame := range [...][2]string{{"", ""}, {"│   ", "   │"}, {"| ", " |"}} {
+			first := m.Line([]byte(frame[0]+"key: "+secret[:i]+frame[1]), 1000, true)
+			second := m.Line([]byte(frame[0]+secret[i:]+" is refused"+frame[1]), 1000, true)
+			for _, got := range []string{first, second} {
+				for at := range len(secret) - minPart {
+					if part := secret[at : at+minPart]; strings.Contains(got, part) {
+						t.Fatalf("divided at %d: %q has %q", i, got, part)
+					}
+				}
+			}
+		}
+	}
+	for in, want := range map[string]string{
+		"│ " + secret[5:30] + " │":                  "│ *** │", // it is divided twice
+		secret[20:] + " and " + secret + secret[:9]: "*** and ******",
+		"in /srv/data/projects":                     "in /srv/data/projects", // no credential
+		"the key begins with sk-ant-":               "the key begins with sk-ant-",
+		"":                                          "",
+		"│":                                         "│",
+		"   ":                                       "",
+	} {
+		if got := m.Line([]byte(in), 1000, true); got != want {
+			t.Errorf("%q is %q, want %q", in, got, want)
+		}
+	}
+}

@@ -30,7 +30,7 @@ var products = map[string]string{
 
 // missingRemedy is the remedy for a program that is missing.
 func missingRemedy(program string) string {
-	if strings.ContainsRune(program, filepath.Separator) {
+	if hasFolder(program) {
 		return fmt.Sprintf(`there is no program %q: install it there, or correct the server's "command"`, program)
 	}
 	return fmt.Sprintf(`the program %q was not found: install %s, or add the folder of %[1]q to the PATH with which Switchboard is started, or give the full path of %[1]q in the server's "command"`,
@@ -46,11 +46,14 @@ func forbiddenRemedy(program string) string {
 // PATH.
 func programPath(cfg *switchboard.Server) string {
 	program := cfg.Command[0]
-	if strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) && cfg.Dir != "" {
+	if hasFolder(program) && !filepath.IsAbs(program) && cfg.Dir != "" {
 		return filepath.Join(cfg.Dir, program)
 	}
 	return program
 }
+
+// hasFolder reports whether the program is named with a folder, and not to be looked up in the PATH.
+func hasFolder(program string) bool { return filepath.Base(program) != program }
 
 // StartRemedy returns the remedy if the server's program could not be started. It returns "" if the
 // program and its folder are as they should be.

@@ -7,26 +7,19 @@
 package process
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
-
-// BaseEnv are the variables of ours that every child process gets. Its configuration adds the
-// others.
-var BaseEnv = []string{"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
 
 // childEnv returns the environment of a server's processes.
 func childEnv(cfg *switchboard.Server, lookup func(string) (string, bool)) ([]string, error) {
@@ -53,8 +46,8 @@ func childEnv(cfg *switchboard.Server, lookup func(string) (string, bool)) ([]st
 	return env, nil
 }
 
-// A Process is one server's program in a process group of its own. It is our child process, or the
-// child process of our guard.
+// A Process is one server's program in a process group of its own, on Windows in a job of its own. It is our child
+// process, or the child process of our guard.
 type Process struct {
 	Stdin          *os.File // our ends of its pipes
 	Stdout, Stderr *os.File
@@ -65,8 +58,8 @@ type Process struct {
 
 	mu       sync.Mutex // held to signal, so that no signal reaches a process that got the number later
 	cmd      *exec.Cmd
-	leash    *os.File // of the guard; nil without a guard
-	exitText string   // how the program ended; valid when Ended is closed
+	tie      tie    // what ends the program together with us
+	exitText string // how the program ended; valid when Ended is closed
 	reaped   bool
 }
 
@@ -118,11 +111,9 @@ func (sp *Spawner) Start(cfg *switchboard.Server) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	program := programPath(cfg)
-	if !strings.ContainsRune(program, filepath.Separator) {
-		if program, err = exec.LookPath(program); err != nil {
-			return nil, fmt.Errorf("its program %q is not on the PATH: %w", cfg.Command[0], errors.Unwrap(err))
-		}
+	program, err := findProgram(programPath(cfg))
+	if err != nil {
+		return nil, fmt.Errorf("its program %q is not on the PATH: %w", cfg.Command[0], errors.Unwrap(err))
 	}
 
 	p := &Process{Ended: make(chan struct{}), gone: make(chan struct{})}
@@ -147,13 +138,7 @@ func (sp *Spawner) Start(cfg *switchboard.Server) (*Process, error) {
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2],
 		SysProcAttr: childSysProcAttr(),
 	}
-	if len(sp.guard) > 0 {
-		err = sp.startGuarded(p)
-	} else if err = sp.startCommand(p.cmd); err == nil {
-		p.PID = p.cmd.Process.Pid
-		go p.reap()
-	}
-	if err != nil {
+	if err := sp.launch(p); err != nil {
 		p.closePipes()
 		if wrapped, ok := errors.AsType[*os.PathError](err); ok {
 			err = wrapped.Err
@@ -173,72 +158,9 @@ func (sp *Spawner) startCommand(cmd *exec.Cmd) error {
 	})
 }
 
-// startGuarded lets a guard start p's program.
-func (sp *Spawner) startGuarded(p *Process) error {
-	by, leash, report, err := guardCommand(sp.guard, p.cmd)
-	if err != nil {
-		return err
-	}
-	err = sp.startCommand(by)
-	_, _ = by.Stdin.(*os.File).Close(), by.Stdout.(*os.File).Close() // the guard has its own copies
-	lines := bufio.NewReader(report)
-	if err == nil {
-		if p.PID, err = readStart(report, lines); err != nil {
-			_ = by.Process.Kill()
-			_ = by.Wait()
-		}
-	}
-	if err != nil {
-		_, _ = leash.Close(), report.Close()
-		return err
-	}
-	p.cmd, p.leash = by, leash
-	go func() {
-		defer report.Close() //nolint:errcheck // it was only read
-		how, _ := lines.ReadString('\n')
-		p.exitText = strings.TrimSuffix(how, "\n")
-		close(p.Ended)
-		_ = by.Wait()
-		p.mu.Lock()
-		_ = leash.Close()
-		p.reaped = true
-		p.mu.Unlock()
-		close(p.gone)
-	}()
-	return nil
-}
-
 func (p *Process) closePipes() {
 	for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr} {
 		_ = f.Close()
-	}
-}
-
-// reap waits for the child process and kills the rest of its process group. It kills the group
-// before it reaps the child, because until then no other process can get its number.
-func (p *Process) reap() {
-	waitWithoutReaping(p.PID)
-	p.mu.Lock()
-	_ = syscall.Kill(-p.PID, syscall.SIGKILL)
-	_ = p.cmd.Wait() // the result is in cmd.ProcessState
-	p.exitText, p.reaped = p.cmd.ProcessState.String(), true
-	p.mu.Unlock()
-	close(p.Ended)
-	close(p.gone)
-}
-
-// signal sends SIGTERM or SIGKILL to the process group, if it still exists.
-func (p *Process) signal(sig syscall.Signal) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.reaped:
-	case p.leash == nil:
-		_ = syscall.Kill(-p.PID, sig)
-	case sig == syscall.SIGTERM:
-		_, _ = p.leash.Write([]byte{'t'})
-	default:
-		_ = p.leash.Close()
 	}
 }
 
@@ -260,18 +182,18 @@ const (
 	killGrace  = 5 * time.Second
 )
 
-// Stop ends the child process and its group, first gently, and reports whether they are gone. When
+// Stop ends the child process and all that it started, first gently, and reports whether they are gone. When
 // hurry is closed, it stops waiting and kills them.
 func (p *Process) Stop(hurry <-chan struct{}) bool {
 	_ = p.Stdin.Close()
 	if p.goneWithin(InputGrace, hurry) {
 		return true
 	}
-	p.signal(syscall.SIGTERM)
+	p.terminate()
 	if p.goneWithin(TermGrace, hurry) {
 		return true
 	}
-	p.signal(syscall.SIGKILL)
+	p.kill()
 	return p.goneWithin(killGrace, nil)
 }
 

@@ -25,6 +25,8 @@ const (
 	maxStderrRead = 64 << 10 // bytes of a line that are read
 	stderrLines   = 1        // lines per second and server, after the burst
 	stderrBurst   = 200
+	keptLines     = 20 // lines per second and server that are kept, after the burst
+	keptBurst     = 2000
 	stderrBytes   = 4 << 20 // bytes per second that are read
 
 	// The last lines of a process explain its end, for Status. Each has at most maxQuoted bytes. If
@@ -41,11 +43,25 @@ type StderrLog struct {
 	mask    *mask.Mask
 	limiter *rate.Limiter
 	leftOut atomic.Int64 // lines that were left out since the last logged one
+
+	keep        KeepLine // nil if nothing is kept
+	keepLimiter *rate.Limiter
+	keptOut     atomic.Int64 // lines that were left out since the last kept one
 }
 
-// NewStderrLog returns the log of one server.
-func NewStderrLog(log *slog.Logger, m *mask.Mask) *StderrLog {
-	return &StderrLog{log: log, mask: m, limiter: rate.NewLimiter(stderrLines, stderrBurst)}
+// A KeepLine keeps a line that a server has written to its stderr, without the server's secrets. leftOut is the number of
+// lines before it that were left out. It must not block.
+type KeepLine func(line string, leftOut int)
+
+// StderrMessage is the message of a log record with a line of a server.
+const StderrMessage = "a server says"
+
+// NewStderrLog returns the log of one server. keep, if it is not nil, keeps more lines than are logged.
+func NewStderrLog(log *slog.Logger, m *mask.Mask, keep KeepLine) *StderrLog {
+	return &StderrLog{
+		log: log, mask: m, limiter: rate.NewLimiter(stderrLines, stderrBurst),
+		keep: keep, keepLimiter: rate.NewLimiter(keptLines, keptBurst),
+	}
 }
 
 // logLine logs a line if the limit allows it.
@@ -58,7 +74,7 @@ func (v *StderrLog) logLine(text []byte, whole bool) {
 	if n := v.leftOut.Swap(0); n > 0 {
 		attrs = append(attrs, "left_out_before", n)
 	}
-	v.log.Info("a server says", attrs...)
+	v.log.Info(StderrMessage, attrs...)
 }
 
 // flush logs how many lines were left out at the end of a process.
@@ -76,6 +92,8 @@ type StderrReader struct {
 	mu     sync.Mutex
 	lines  []string // the last ones, at most maxLastLines
 	lastAt time.Time
+
+	unkept []string // lines that were left out since the last kept one: the last ones, at most maxLastLines
 }
 
 // ReadStderr starts to read r until it ends.
@@ -84,6 +102,7 @@ func ReadStderr(v *StderrLog, r io.Reader) *StderrReader {
 	go func() {
 		defer close(s.Done)
 		defer v.flush()
+		defer s.keepLastLines()
 		s.read(r)
 	}()
 	return s
@@ -112,6 +131,34 @@ func (s *StderrReader) record(line string) {
 	s.lines, s.lastAt = append(s.lines, line), time.Now()
 }
 
+// keepLine keeps a line if the limit allows it. words is the line as far as it is shown in a status.
+func (s *StderrReader) keepLine(text []byte, whole bool, words string) {
+	v := s.voice
+	switch {
+	case v.keep == nil:
+	case v.keepLimiter.Allow():
+		v.keep(v.mask.Line(text, maxStderrLine, whole), int(v.keptOut.Swap(0)))
+		s.unkept = nil
+	default:
+		v.keptOut.Add(1)
+		if len(s.unkept) == maxLastLines {
+			s.unkept = slices.Delete(s.unkept, 0, 1)
+		}
+		s.unkept = append(s.unkept, words)
+	}
+}
+
+// keepLastLines keeps the last lines of a process that has ended, also beyond the limit, since they may explain the end.
+func (s *StderrReader) keepLastLines() {
+	for i, words := range s.unkept {
+		leftOut := 0
+		if i == 0 {
+			leftOut = max(0, int(s.voice.keptOut.Swap(0))-len(s.unkept))
+		}
+		s.voice.keep(words, leftOut)
+	}
+}
+
 func (s *StderrReader) read(r io.Reader) {
 	// If a process floods its stderr, it must wait until we read on.
 	pace := rate.NewLimiter(stderrBytes, stderrBytes)
@@ -131,6 +178,7 @@ func (s *StderrReader) read(r io.Reader) {
 		if words := s.voice.mask.Line(text, mask.MaxQuoted, whole); words != "" {
 			s.record(words)
 			s.voice.logLine(text, whole)
+			s.keepLine(text, whole, words)
 		}
 		if err != nil {
 			return

@@ -21,7 +21,7 @@ func TestAFloodOfStderrIsSampledAndTheRestCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		v := NewStderrLog(slog.New(slog.NewJSONHandler(&log, nil)), &mask.Mask{})
+		v := NewStderrLog(slog.New(slog.NewJSONHandler(&log, nil)), &mask.Mask{}, nil)
 		in, out := io.Pipe()
 		s := ReadStderr(v, in)
 		const lines, minutes = 60_000, 10
@@ -63,12 +63,39 @@ func TestAFloodOfStderrIsSampledAndTheRestCounted(t *testing.T) {
 	})
 }
 
+func TestOfAFloodSomeLinesAreKeptAndThoseAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kept, leftOut, last := 0, 0, ""
+		v := NewStderrLog(slog.New(slog.DiscardHandler), &mask.Mask{}, func(line string, before int) {
+			kept++
+			leftOut += before
+			last = line
+		})
+		const lines, processes = 10_000, 2
+		for range processes {
+			in, out := io.Pipe()
+			s := ReadStderr(v, in)
+			for i := range lines {
+				_, _ = fmt.Fprintln(out, "line", i)
+			}
+			_ = out.Close()
+			<-s.Done
+			if want := fmt.Sprint("line ", lines-1); last != want {
+				t.Errorf("the last kept line is %q, not %q", last, want)
+			}
+		}
+		if most := keptBurst + processes*maxLastLines + keptLines; kept < keptBurst || kept > most || kept+leftOut != processes*lines {
+			t.Errorf("%d lines were kept and %d counted, of %d", kept, leftOut, processes*lines)
+		}
+	})
+}
+
 func TestTheLastTenLinesAreKept(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	synctest.Test(t, func(t *testing.T) {
 		cfg := switchboard.Server{Env: map[string]switchboard.Secret{"TOKEN": switchboard.NewSecret("hunter2-hunter2")}}
 		in, out := io.Pipe()
-		s := ReadStderr(NewStderrLog(slog.New(slog.DiscardHandler), mask.New(&cfg)), in)
+		s := ReadStderr(NewStderrLog(slog.New(slog.DiscardHandler), mask.New(&cfg), nil), in)
 		says := func(lines []string, want ...string) {
 			t.Helper()
 			_, _ = io.WriteString(out, strings.Join(lines, "\n")+"\n")

@@ -43,7 +43,7 @@ func LimitsOf(c *switchboard.Call, cfg *switchboard.Server) (quiet, all TimeLimi
 // A Allowance is the time that one call may take, and its slot at the server. While the client
 // is being asked, the time stops, and the slot is free for other calls.
 type Allowance struct {
-	cancel  context.CancelCauseFunc
+	end     end
 	gate    *Gate
 	caller  CallKey
 	silence TimeLimit // starts again with each sign of life
@@ -60,33 +60,107 @@ type Allowance struct {
 	ended          bool // the call takes no slot any more
 }
 
+// An end is the end of a call's time: when the call is cancelled or its allowance is closed, or when a limit has passed. Its fields,
+// except parent, are guarded by Allowance.mu.
+type end struct {
+	parent context.Context // of the call
+	why    error           // set once the time has ended for another reason than parent
+	call   func()          // what OnEnd was given
+
+	// ctx and cancel are nil until Context is called. Most calls need no context of their own, and it costs as much as
+	// the rest of the allowance.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
 // ErrNotTaken ends a call if its client does not take the notifications.
 var ErrNotTaken = errors.New("the client does not read the notifications of the call")
 
-// NewAllowance limits the time of a call of c that counts in g.
-func NewAllowance(ctx context.Context, quiet, all TimeLimit, g *Gate, c CallKey) (context.Context, *Allowance) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	a := &Allowance{cancel: cancel, gate: g, caller: c, silence: quiet, total: all, silenceLeft: quiet.Time, totalLeft: all.Time, countedAt: time.Now()}
+// NewAllowance limits the time of a call of c that counts in g. The call ends with ctx too.
+func NewAllowance(ctx context.Context, quiet, all TimeLimit, g *Gate, c CallKey) *Allowance {
+	a := &Allowance{end: end{parent: ctx}, gate: g, caller: c, silence: quiet, total: all, silenceLeft: quiet.Time, totalLeft: all.Time, countedAt: time.Now()}
 	a.timer = time.AfterFunc(min(a.silenceLeft, a.totalLeft), a.checkExpiry)
-	return ctx, a
+	return a
+}
+
+// Context returns a context that ends with the time of the call. Its cause says why.
+func (a *Allowance) Context() context.Context {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.end.ctx == nil {
+		a.end.ctx, a.end.cancel = context.WithCancelCause(a.end.parent)
+		if a.end.why != nil {
+			a.end.cancel(a.end.why)
+		}
+	}
+	return a.end.ctx
+}
+
+// Ended reports whether the time of the call has ended.
+func (a *Allowance) Ended() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.end.why != nil || a.end.parent.Err() != nil
+}
+
+// OnEnd calls f on a goroutine of its own when the time of the call ends, at most twice. It replaces an earlier f.
+// After stop it does not begin to call f.
+func (a *Allowance) OnEnd(f func()) (stop func()) {
+	forgetParent := context.AfterFunc(a.end.parent, f)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.end.call = f; a.end.why != nil {
+		go f()
+	}
+	return func() {
+		forgetParent()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.end.call = nil
+	}
 }
 
 // checkExpiry ends the call if one of its times has passed.
 func (a *Allowance) checkExpiry() {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	why := a.whyExpired()
+	var call func()
+	if why != nil {
+		call = a.endLocked(why)
+	}
+	a.mu.Unlock()
+	if call != nil {
+		call()
+	}
+}
+
+// whyExpired returns why the call must end now; nil if it need not. The caller holds a.mu.
+func (a *Allowance) whyExpired() error {
 	a.countDown()
 	switch due := min(a.silenceLeft, a.totalLeft); {
 	case a.openQuestions > 0:
+		return nil
 	case due > 0: // there were signs of life
 		a.timer.Reset(due)
+		return nil
 	case a.totalLeft <= 0:
-		a.cancel(&a.total)
+		return &a.total
 	case !a.notifyingSince.IsZero() && time.Since(a.notifyingSince) >= a.silence.Time/2: // one notification blocks; a server that sends many without end does not count
-		a.cancel(ErrNotTaken)
-	default:
-		a.cancel(&a.silence)
+		return ErrNotTaken
 	}
+	return &a.silence
+}
+
+// endLocked ends the time of the call, and returns what is to be called then, without a.mu. The caller holds a.mu.
+func (a *Allowance) endLocked(why error) (call func()) {
+	if a.end.why != nil {
+		return nil
+	}
+	a.end.why = why
+	if a.end.cancel != nil {
+		a.end.cancel(why)
+	}
+	return a.end.call
 }
 
 // countDown subtracts the time since countedAt. The caller holds a.mu.
@@ -144,8 +218,11 @@ func (a *Allowance) freeSlotLocked() {
 // Close releases the context and the slot of the call.
 func (a *Allowance) Close() {
 	a.timer.Stop()
-	a.cancel(nil)
-	a.FreeSlot()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.endLocked(context.Canceled) // nothing waits for the end any more
+	a.ended = true
+	a.freeSlotLocked()
 }
 
 // Pause stops the time until resume is called.

@@ -18,9 +18,9 @@ func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *All
 	g := &Gate{}
 	g.SetLimits(1, 0)
 	_, _ = g.Enter(CallKey{}, false)
-	ctx, a := NewAllowance(ctx, TimeLimit{"quiet", time.Minute, true}, TimeLimit{"all", all, true}, g, CallKey{})
+	a := NewAllowance(ctx, TimeLimit{"quiet", time.Minute, true}, TimeLimit{"all", all, true}, g, CallKey{})
 	a.TakeSlot()
-	return ctx, a
+	return a.Context(), a
 }
 
 // wantEndedBy checks which time limit has ended a call.
@@ -189,4 +189,65 @@ func TestAGateNeverExceedsItsLimitAndAdmitsEveryCall(t *testing.T) {
 			t.Errorf("at most %d were in flight, %d are left and %d wait", most, g.InFlight(), g.Waiting())
 		}
 	})
+}
+
+func TestTheEndOfACallIsReportedWhateverEndsIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end   func(cancel func(), a *Allowance)
+		calls bool
+	}{
+		"its time passes":                       {func(func(), *Allowance) { time.Sleep(2 * time.Minute) }, true},
+		"its client cancels":                    {func(cancel func(), _ *Allowance) { cancel() }, true},
+		"it has its answer, and is closed":      {func(_ func(), a *Allowance) { a.Close() }, false},
+		"nothing ends it before the stop":       {func(func(), *Allowance) {}, false},
+		"its time has passed before the report": {nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				parent, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				g := &Gate{}
+				g.SetLimits(1, 0)
+				limit := TimeLimit{"quiet", time.Minute, true}
+				a := NewAllowance(parent, limit, limit, g, CallKey{})
+				defer a.Close()
+				if tt.end == nil {
+					time.Sleep(2 * time.Minute)
+				}
+				called := false
+				stop := a.OnEnd(func() { called = true })
+				if tt.end != nil {
+					tt.end(cancel, a)
+				}
+				synctest.Wait()
+				if stop(); called != tt.calls {
+					t.Errorf("called: %v", called)
+				}
+				if name != "nothing ends it before the stop" && (!a.Ended() || a.Context().Err() == nil) {
+					t.Error("it does not say that it has ended")
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if called != tt.calls {
+					t.Error("called after the stop")
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkAllowance is the allowance of a call that ends in time, and waits for its end as a round trip does.
+func BenchmarkAllowance(b *testing.B) {
+	g := &Gate{}
+	g.SetLimits(1, 0)
+	limit := TimeLimit{"quiet", time.Minute, true}
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	b.ReportAllocs()
+	for b.Loop() {
+		a := NewAllowance(ctx, limit, limit, g, CallKey{})
+		stop := a.OnEnd(func() {})
+		stop()
+		a.Close()
+	}
 }

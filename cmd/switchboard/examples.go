@@ -1,0 +1,191 @@
+package main
+
+// examples are lines for the help of each command. A test parses them all, and requires them for each command.
+var examples = map[string][]string{
+	"demo": {
+		"switchboard demo",
+		"switchboard demo --keep    # and serve it for your own client",
+	},
+	"connect": {
+		"switchboard connect",
+		"switchboard connect claude-code --dry-run",
+		"switchboard connect --print    # what to write into any other client",
+	},
+	"disconnect": {
+		"switchboard disconnect claude-code",
+		"switchboard disconnect codex --config work/switchboard.yaml",
+	},
+	"doctor": {
+		"switchboard doctor",
+		"switchboard doctor --quiet --wait 2m",
+		"switchboard doctor --config work/switchboard.yaml --json",
+	},
+	"import": {
+		"switchboard import ~/.claude.json",
+		"switchboard import mcp.json --dir ~/switchboard --dry-run",
+	},
+	"serve": {
+		"switchboard serve",
+		"switchboard serve --mcp-config mcp.json",
+		"switchboard serve --config /etc/switchboard/switchboard.yaml --data /var/lib/switchboard",
+	},
+	"stdio": {
+		"switchboard stdio --config /home/ann/switchboard.yaml",
+		"switchboard stdio --task review",
+	},
+	"validate": {
+		"switchboard validate",
+		"switchboard validate --config staging/switchboard.yaml --json",
+	},
+	"tasks": {
+		"switchboard tasks",
+		"switchboard tasks --tenant acme --json",
+	},
+	"tools": {
+		"switchboard tools --task review",
+		"switchboard tools --task review --tokens --budget 8000",
+		"switchboard tools --raw",
+	},
+	"search": {
+		"switchboard search read a file",
+		"switchboard search --limit 3 weather",
+	},
+	"call": {
+		`switchboard call read_text_file '{"path":"README.md"}'`,
+		"switchboard call list_directory --task review --json",
+	},
+	"explain": {
+		"switchboard explain review",
+		"switchboard explain review --tool files/write_file",
+	},
+	"annotate": {
+		"switchboard annotate --unlabelled",
+		"switchboard annotate github",
+		"switchboard annotate --accept github get_issue",
+	},
+	"status": {
+		"switchboard status",
+		"switchboard status --watch",
+		"switchboard status --url http://127.0.0.1:7420 --json",
+	},
+	"ready": {
+		"switchboard ready && echo ready",
+		"switchboard ready --url http://127.0.0.1:7420",
+	},
+	"server add": {
+		"switchboard server add files -- npx -y @modelcontextprotocol/server-filesystem /srv/files",
+		"switchboard server add github --secret-env GITHUB_TOKEN -- github-mcp-server stdio",
+		"switchboard server add search https://mcp.example.com/mcp --secret-header Authorization",
+	},
+	"server remove": {
+		"switchboard server remove files",
+		"switchboard server remove files --dry-run",
+	},
+	"server list": {
+		"switchboard server list",
+		"switchboard server list --json",
+	},
+	"server disable": {
+		`switchboard server disable files --reason "moving its disk"`,
+		"switchboard server disable files --url http://127.0.0.1:7420",
+	},
+	"server enable": {
+		"switchboard server enable files",
+		"switchboard server enable files --url http://127.0.0.1:7420",
+	},
+	"server restart": {
+		"switchboard server restart files",
+		"switchboard server restart files --url http://127.0.0.1:7420",
+	},
+	"logs": {
+		"switchboard logs --follow",
+		"switchboard logs files github --since 10m",
+		"switchboard logs switchboard --lines 20 --json",
+	},
+	"policy test": {
+		"switchboard policy test",
+		"switchboard policy test policies/ -v",
+		"switchboard policy test --coverage --run test_review",
+	},
+	"policy check": {
+		"switchboard policy check",
+		"switchboard policy check --config staging/switchboard.yaml",
+	},
+	"policy eval": {
+		"switchboard policy eval --input input.json",
+		"switchboard policy eval --tenant acme --input - < input.json",
+	},
+	"policy diff": {
+		"switchboard policy diff --against proposal/",
+		"switchboard policy diff --against new.rego --tenant acme --since 24h",
+	},
+	"store check": {
+		"switchboard store check",
+		"switchboard store check --store file:backup/store.db",
+	},
+	"store export": {
+		"switchboard store export backup.jsonl",
+		"switchboard store export - | zstd > backup.jsonl.zst",
+	},
+	"store import": {
+		"switchboard store import backup.jsonl",
+		"switchboard store import backup.jsonl --store file:new/store.db",
+	},
+	"store accept": {
+		"switchboard store accept",
+		"switchboard store accept --config /etc/switchboard/switchboard.yaml",
+	},
+	"receipts list": {
+		"switchboard receipts list --since 1h",
+		"switchboard receipts list --tool 'files/*' --outcome refused",
+		"switchboard receipts list --follow --json",
+	},
+	"receipts show": {
+		"switchboard receipts show n1/42",
+		"switchboard receipts show n1/42 --json",
+	},
+	"receipts replay": {
+		"switchboard receipts replay n1/42",
+		"switchboard receipts replay --since 7d --tenant acme",
+	},
+	"receipts verify": {
+		"switchboard receipts verify",
+		"switchboard receipts verify --checkpoint /backup/anchor.jsonl",
+	},
+	"receipts rotate": {
+		"switchboard receipts rotate",
+		"switchboard receipts rotate --data /var/lib/switchboard",
+	},
+	"receipts export": {
+		"switchboard receipts export > receipts.jsonl",
+		"switchboard receipts export --since 24h --tenant acme",
+	},
+	"key new": {
+		"switchboard key new ann --tenant acme",
+		"switchboard key new ci --task review --expires 2027-03-31",
+	},
+	"schema": {
+		"switchboard schema",
+		"switchboard schema switchboard > switchboard.schema.json",
+	},
+	"help": {
+		"switchboard help SB-LAZY-001    # the meaning of the code, and the remedy",
+		"switchboard help SB-LAZY        # the codes that begin so",
+		"switchboard help policy test",
+	},
+	"docs": {
+		"switchboard docs",
+		"switchboard docs calls",
+		"switchboard docs calls#rate-limits",
+	},
+	"completion": {
+		"switchboard completion bash > ~/.local/share/bash-completion/completions/switchboard",
+		`switchboard completion zsh > "${fpath[1]}/_switchboard"`,
+		"switchboard completion fish > ~/.config/fish/completions/switchboard.fish",
+	},
+	"version": {
+		"switchboard version",
+		"switchboard version --json",
+		"switchboard version --licenses",
+	},
+}

@@ -1,0 +1,83 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A OfferList holds the tools that servers offer, with their labels.
+type OfferList struct {
+	Tools []OfferedTool `json:"tools"` // sorted by server and name
+
+	// Starting are the servers that are starting and have no known offer.
+	Starting []switchboard.ServerID `json:"starting,omitempty"`
+
+	// Unknown are the other servers without a known offer: they have not answered yet.
+	Unknown []switchboard.ServerID `json:"unknown,omitempty"`
+}
+
+// A OfferedTool is one tool of a server, whether or not a task can find it.
+type OfferedTool struct {
+	Server switchboard.ServerID `json:"server"`
+	Tool   string               `json:"tool"`
+
+	// Digest is the digest of Definition, which is the server's own.
+	Digest     switchboard.Digest `json:"digest"`
+	Definition json.RawMessage    `json:"definition"`
+
+	// Labels are the tool's capabilities and their sources, in words. Without any, no task finds the tool by a
+	// capability.
+	Labels []string `json:"labels,omitempty"`
+}
+
+// ListOffered lists the tools of the server, or of all servers if it is "". It does not wait for servers: see
+// OfferList.Starting.
+func (r *Reader) ListOffered(server switchboard.ServerID) *OfferList {
+	s := r.o.Configuration()
+	list := &OfferList{Tools: []OfferedTool{}, Starting: s.Starting}
+	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
+		if _, known := s.Offers[id]; !known && (server == "" || id == server) && !slices.Contains(s.Starting, id) {
+			list.Unknown = append(list.Unknown, id)
+		}
+	}
+	tenants := slices.Sorted(maps.Keys(s.Tenants))
+	for _, t := range s.Catalog.Tools() {
+		if server != "" && t.ID.Server != server {
+			continue
+		}
+		one := OfferedTool{Server: t.ID.Server, Tool: t.ID.Name, Digest: t.Digest, Definition: t.Definition, Labels: labelTexts(t, "")}
+		for _, id := range tenants {
+			if len(t.Capabilities) > 0 {
+				break
+			}
+			if own, ok := s.Tenants[id].View.Tool(t.ID); ok {
+				one.Labels = append(one.Labels, labelTexts(own, " of "+string(id))...)
+			}
+		}
+		list.Tools = append(list.Tools, one)
+	}
+	return list
+}
+
+// labelTexts returns texts such as "read fs [readonly] (overlay)".
+func labelTexts(t *switchboard.Tool, of string) (texts []string) {
+	for _, c := range t.Capabilities {
+		texts = append(texts, c.String()+" ("+string(c.Source)+of+")")
+	}
+	return texts
+}
+
+// InspectOffered is ListOffered over HTTP, only for the local principal: other callers may not see tools outside their
+// tenant.
+func (r *Reader) InspectOffered(_ context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
+	if p.Auth != switchboard.AuthLocal {
+		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator, on the machine of Switchboard and while no key exists, may list the tools of all servers")
+	}
+	return canonical.Encode(r.ListOffered(switchboard.ServerID(q.Get("server")))), nil
+}

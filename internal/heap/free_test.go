@@ -1,0 +1,86 @@
+package heap
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestMemoryIsFreedOnceAfterABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var freed []time.Duration
+		start := time.Now()
+		f := NewFreer(func() { freed = append(freed, time.Since(start)) })
+		for range 10 {
+			f.FreeSoon()
+			time.Sleep(freeDelay / 2)
+		}
+		last := time.Since(start) - freeDelay/2
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(freed) != 1 || freed[0] != last+freeDelay {
+			t.Errorf("freed after %v, want once, after %v", freed, last+freeDelay)
+		}
+	})
+}
+
+func TestMemoryIsAlsoFreedDuringABurstWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var freed atomic.Int32
+		f := NewFreer(func() { freed.Add(1) })
+		for range 10 * int(freeInterval/freeDelay) {
+			f.FreeSoon()
+			time.Sleep(freeDelay / 2)
+		}
+		if n := freed.Load(); n < 4 || n > 5 {
+			t.Errorf("freed %d times in five intervals", n)
+		}
+	})
+}
+
+func TestMemoryIsFreedOnlySoOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var freed atomic.Int32
+		f := NewFreer(func() { freed.Add(1) })
+		for range 100 * int(freeInterval/(2*freeDelay)) {
+			f.FreeSoon()
+			time.Sleep(2 * freeDelay)
+		}
+		if n := freed.Load(); n < 95 || n > 100+freeBurst {
+			t.Errorf("freed %d times in a hundred intervals", n)
+		}
+		time.Sleep(time.Hour)
+		was := freed.Load()
+		f.FreeSoon()
+		time.Sleep(time.Hour)
+		if n := freed.Load() - was; n != 1 {
+			t.Errorf("freed %d times for the last garbage, want 1", n)
+		}
+	})
+}
+
+func TestMemoryIsFreedSeldomIfThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 2 * time.Second // the heap has gigabytes
+		var freed atomic.Int32
+		f := NewFreer(func() {
+			freed.Add(1)
+			time.Sleep(takes)
+		})
+		for range int(time.Hour / time.Second) {
+			f.FreeSoon()
+			time.Sleep(time.Second)
+		}
+		if n, most := freed.Load(), int32(time.Hour/(freeShare*takes))+1; n < most-1 || n > most {
+			t.Errorf("freed %d times in an hour, want %d", n, most)
+		}
+		time.Sleep(time.Hour)
+		was := freed.Load()
+		f.FreeSoon()
+		time.Sleep(time.Hour)
+		if n := freed.Load() - was; n != 1 {
+			t.Errorf("freed %d times for the last garbage, want 1", n)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package served_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+// What makes a call light is set up where a process starts. These tests see it in the process that serves.
+
+// serveAsUsual serves a server with one tool, with the collector's settings that a user has: tests run with others.
+func serveAsUsual(t *testing.T) *rig.Gateway {
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "first"))))
+	cmd := rig.Switchboard("serve", "--listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "GOGC=")
+	g := rig.ServeBy(t, dir, cmd)
+	g.AwaitServers()
+	return g
+}
+
+func TestAServerUnderLoadCollectsItsGarbageLessOften(t *testing.T) {
+	t.Parallel()
+	g := serveAsUsual(t)
+	percent := func() float64 {
+		_, values := g.Metrics()
+		return values["go_gc_gogc_percent"]
+	}
+	if got := percent(); got != 100 {
+		t.Errorf("without load, garbage of %v %% of the live heap may accumulate", got)
+	}
+	s := g.Open(t, "/mcp", true)
+	arguments := `{"text":"` + strings.Repeat("x", 64<<10) + `"}`
+	rig.Eventually(t, "more garbage may accumulate", func() string {
+		for range 100 {
+			rig.Call(t, s, "first", arguments)
+		}
+		if got := percent(); got <= 100 {
+			return fmt.Sprintf("%v %%", got)
+		}
+		return ""
+	})
+}
+
+func TestAServerGivesTheMemoryOfItsStartBack(t *testing.T) {
+	t.Parallel()
+	g := serveAsUsual(t)
+	rig.Eventually(t, "less than three quarters of its largest memory are left", func() string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.Cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kib := map[string]int{}
+		for line := range strings.Lines(string(text)) {
+			var n int
+			name, value, _ := strings.Cut(line, ":")
+			if _, err := fmt.Sscan(value, &n); err == nil {
+				kib[name] = n
+			}
+		}
+		if kib["VmRSS"] >= kib["VmHWM"]*3/4 {
+			return fmt.Sprintf("%d of %d KiB", kib["VmRSS"], kib["VmHWM"])
+		}
+		return ""
+	})
+}
+
+func TestReceiptsOfServedCallsAreIndexed(t *testing.T) {
+	t.Parallel()
+	g := serveAsUsual(t)
+	s := g.Open(t, "/mcp", true)
+	for range 600 { // each has an intent and an outcome; a block of the index has 1,024 receipts
+		rig.Call(t, s, "first", "{}")
+	}
+	st, err := store.OpenFile(filepath.Join(g.Dir, ".switchboard", "store.db"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }() // it was only read from
+	rig.Eventually(t, "a block of the index", func() string {
+		span, err := st.Span(t.Context(), "receipts-index/n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if span.Last == 0 {
+			return "the index is empty"
+		}
+		return ""
+	})
+}
