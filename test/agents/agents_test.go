@@ -242,6 +242,7 @@ func (a agent) runIn(t *testing.T, home string, args, env []string) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], slices.Concat(words[1:], args)...)
 	cmd.Dir = home
+	cmd.Stdin = strings.NewReader("") // what it reads there becomes a part of the prompt
 	cmd.Env = append(slices.Clone(env), "HOME="+home, "TMPDIR="+home, "PATH="+os.Getenv("PATH"), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
 		cmd.Env = append(cmd.Env, name+"="+wall, strings.ToLower(name)+"="+wall)

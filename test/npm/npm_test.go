@@ -85,10 +85,14 @@ func repository(t *testing.T, dir string) {
 	if err := os.WriteFile(filepath.Join(dir, "hello.txt"), []byte("grüß dich\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	config := filepath.Join(t.TempDir(), "gitconfig") // not the null device, which git config would replace
+	if err := os.WriteFile(config, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "."}, {"commit", "-q", "-m", "first"}} {
 		git := exec.Command("git", args...)
 		git.Dir = dir
-		git.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
+		git.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+config, "GIT_CONFIG_NOSYSTEM=1",
 			"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_AUTHOR_DATE=2026-01-02T03:04:05Z",
 			"GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.com", "GIT_COMMITTER_DATE=2026-01-02T03:04:05Z")
 		if out, err := git.CombinedOutput(); err != nil {

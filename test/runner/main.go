@@ -123,6 +123,7 @@ func run(o options) (green bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := newReport(os.Stdout, o.require, o.skips, cancel)
+	go r.watchNull(ctx, isNullDevice)
 	var tracks errgroup.Group
 	for _, track := range o.schedule(packages) {
 		tracks.Go(func() error {

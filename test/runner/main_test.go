@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -52,6 +54,25 @@ func TestARunThatIsCutOffIsRed(t *testing.T) {
 	if r.finish() || !strings.Contains(out.String(), "--- FAIL: TestA (example/cut, not ended)\nso far\n") {
 		t.Errorf("the report is\n%s", &out)
 	}
+}
+
+func TestALostNullDeviceIsReportedWithWhatRan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		r := newReport(&out, false, nil, func() {})
+		lost := time.Now().Add(90 * time.Second)
+		go r.watchNull(t.Context(), func() bool { return time.Now().Before(lost) })
+		time.Sleep(time.Minute)
+		r.takeLine(`{"Action":"run","Package":"example","Test":"TestB"}`)
+		r.takeLine(`{"Action":"run","Package":"example","Test":"TestA"}`)
+		time.Sleep(time.Minute)
+		r.takeLine(`{"Action":"pass","Package":"example","Test":"TestA"}`)
+		r.takeLine(`{"Action":"pass","Package":"example","Test":"TestB"}`)
+		r.close()
+		if said := "/dev/null is no device since 00:01:30; what comes of it later is no fault of a test. Then ran: TestA, TestB\n"; !r.finish() || strings.Count(out.String(), said) != 2 {
+			t.Errorf("the report is\n%s", &out)
+		}
+	})
 }
 
 func TestATestThatHangsWithoutAWordIsNamed(t *testing.T) {

@@ -97,6 +97,7 @@ type report struct {
 	late            []*lateTest
 	passed, skipped int
 	brokenLaw       string // its number, once a claim about it has failed
+	nullLost        string // what watchNull saw, "" if nothing
 
 	packages, slowest []timed
 }
@@ -371,6 +372,12 @@ func (r *report) finish() bool {
 		fmt.Fprintf(r.out, "\nlaw %s is broken: the run ended there\n", r.brokenLaw)
 	}
 	r.printTimes()
+	r.mu.Lock()
+	nullLost := r.nullLost
+	r.mu.Unlock()
+	if nullLost != "" {
+		fmt.Fprintln(r.out, nullLost)
+	}
 	if len(r.skips) > 0 {
 		fmt.Fprintf(r.out, "skipped: %s\n", strings.Join(r.skips, "; "))
 	}

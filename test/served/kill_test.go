@@ -481,7 +481,8 @@ func (s *survivor) judge(besides bool) {
 	denied := map[string]bool{}        // receipts of refusals, which say nothing of arguments
 	for _, r := range receipts(t, s.dir) {
 		if r.Entry.Receipt.Code != "" {
-			denied[r.ID] = true
+			node, _, _ := strings.Cut(r.ID, "/")
+			denied[node+"/"+r.Entry.Receipt.Time] = true // the id that answers have
 		}
 		about := r.Entry.Receipt.Arguments + " " + r.Entry.Receipt.Tool
 		said[about] = append(said[about], r)

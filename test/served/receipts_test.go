@@ -27,9 +27,9 @@ type receiptLine struct {
 	ID    string
 	Entry struct {
 		Receipt struct {
-			Kind, Method, Tool, Server, Arguments, Outcome, Code, Of, Decision, Basis, Note string
-			Tools                                                                           []string
-			Effect                                                                          bool
+			Time, Kind, Method, Tool, Server, Arguments, Outcome, Code, Of, Decision, Basis, Note string
+			Tools                                                                                 []string
+			Effect                                                                                bool
 		}
 	}
 }
