@@ -69,7 +69,7 @@ func TestALostNullDeviceIsReportedWithWhatRan(t *testing.T) {
 		r.takeLine(`{"Action":"pass","Package":"example","Test":"TestA"}`)
 		r.takeLine(`{"Action":"pass","Package":"example","Test":"TestB"}`)
 		r.close()
-		if said := "/dev/null is no device since 00:01:30; what comes of it later is no fault of a test. Then ran: TestA, TestB\n"; !r.finish() || strings.Count(out.String(), said) != 2 {
+		if said := "/dev/null is no device since 00:01:30. Something replaced it while these tests ran: TestA, TestB\n"; !r.finish() || strings.Count(out.String(), said) != 2 {
 			t.Errorf("the report is\n%s", &out)
 		}
 	})

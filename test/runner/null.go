@@ -10,9 +10,9 @@ import (
 )
 
 // watchNull watches os.DevNull until ctx ends, or until isDevice says that it is no device any
-// more: then the report says when, and which tests were running. A program that runs as root can replace the device, as
-// `git config` does when its file is the device. Whatever reads it later reads rubbish, far from
-// the cause.
+// more. Then the report says when, and which tests were running. A program that runs as root can
+// replace the device: `git config` does, when its file is the device. Tests that read it later
+// fail, far from the cause.
 func (r *report) watchNull(ctx context.Context, isDevice func() bool) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -32,7 +32,7 @@ func (r *report) watchNull(ctx context.Context, isDevice func() bool) {
 		}
 	}
 	slices.Sort(running)
-	r.nullLost = fmt.Sprintf("%s is no device since %s; what comes of it later is no fault of a test. Then ran: %s", os.DevNull, time.Now().UTC().Format(time.TimeOnly), strings.Join(running, ", "))
+	r.nullLost = fmt.Sprintf("%s is no device since %s. Something replaced it while these tests ran: %s", os.DevNull, time.Now().UTC().Format(time.TimeOnly), strings.Join(running, ", "))
 	fmt.Fprintln(r.out, r.nullLost)
 }
 
