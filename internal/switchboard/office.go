@@ -1,0 +1,45 @@
+package switchboard
+
+import "slices"
+
+// An Office is what a person may do to Switchboard. It gives no right to call tools.
+type Office string
+
+// The offices. An operator may do everything except approve; the others act within one tenant.
+const (
+	OfficeOperator Office = "operator" // the operator's files, all tenants
+	OfficeAdmin    Office = "admin"    // the tenant's files and blocks
+	OfficeAuthor   Office = "author"   // the tenant's policies
+	OfficeApprover Office = "approver" // decides about waiting calls of the tenant
+	OfficeViewer   Office = "viewer"   // sees what all offices of the tenant see, and changes nothing
+)
+
+// TenantOffices are the offices that a person can hold within a tenant.
+var TenantOffices = []Office{OfficeAdmin, OfficeAuthor, OfficeApprover, OfficeViewer}
+
+// The ways in which an Officer is authenticated.
+const (
+	AuthDataFolder Auth = "data_folder" // it can read the data folder of Switchboard: this machine's operator
+	AuthPersonKey  Auth = "person_key"  // with a person's key
+)
+
+// An Officer is the sender of a request to the admin side, and the offices that it holds.
+type Officer struct {
+	ID   string // LocalID, or the id of the key
+	Auth Auth
+
+	Operator bool
+	Offices  map[TenantID][]Office // within each tenant; sorted
+}
+
+// Holds reports whether the officer holds the office in the tenant. An operator holds every office of every
+// tenant but approver, which only a tenant's row can give.
+func (o *Officer) Holds(office Office, tenant TenantID) bool {
+	if o.Operator && office != OfficeApprover {
+		return true
+	}
+	return slices.Contains(o.Offices[tenant], office)
+}
+
+// Sees reports whether the officer holds any office in the tenant.
+func (o *Officer) Sees(tenant TenantID) bool { return o.Operator || len(o.Offices[tenant]) > 0 }
