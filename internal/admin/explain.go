@@ -26,12 +26,11 @@ type Explanation struct {
 	Task   switchboard.TaskID   `json:"task"`
 	Digest switchboard.Digest   `json:"digest,omitempty"`
 
-	// Requirements say what happened to every candidate. Only the operator gets them: a caller with a
-	// key does not.
+	// Requirements say what happened to every candidate.
 	Requirements []ExplainedRequirement `json:"requirements,omitempty"`
 
 	// Faults are the faults in the descriptions of tools that the task could use. They say why a tool
-	// is missing here, or lacks a label that somebody gave it. Only the operator gets them.
+	// is missing here, or lacks a label that somebody gave it.
 	Faults []ToolFault `json:"faults,omitempty"`
 
 	// Tools are the tools in the client's list, in its order. There are none if Refused says why the
@@ -51,7 +50,7 @@ type Explanation struct {
 	Starting []switchboard.ServerID `json:"starting,omitempty"`
 
 	// Unlabelled is the number of tools that the tenant may use and that no requirement finds, because they have no
-	// capability. It is counted for the operator, if a requirement has found no tool with its labels.
+	// capability. It is counted if a requirement has found no tool with its labels.
 	Unlabelled int `json:"unlabelled_tools,omitempty"`
 
 	// Whole are the servers that also offer resources or prompts to the client.
@@ -155,6 +154,9 @@ type ExplainQuery struct {
 
 	// Definitions asks for each tool's definition.
 	Definitions bool
+
+	// NoMessages leaves out texts of servers and of the system, which only the operator may see.
+	NoMessages bool
 }
 
 // A TokenBill is the cost of a task's tools, in tokens.
@@ -189,25 +191,20 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []ExplainedTool{}, Servers: r.ailingServers(st.State, p, d), Starting: starting}
-	if p.Auth == switchboard.AuthLocal {
-		x.Decision = d.Canonical()
-		for i := range d.Outcomes {
-			x.Requirements = append(x.Requirements, explainOutcome(st.State, ctx, d, &d.Outcomes[i]))
-		}
-		x.Faults = taskFaults(st.State, p.Tenant, d.Task)
-		if slices.ContainsFunc(d.Outcomes, lacksLabel) {
-			x.Unlabelled = countUnlabelled(st.Tenants[p.Tenant])
-		}
+	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []ExplainedTool{}, Servers: r.ailingServers(st.State, d, ask.NoMessages), Starting: starting}
+	x.Decision = d.Canonical()
+	for i := range d.Outcomes {
+		x.Requirements = append(x.Requirements, explainOutcome(st.State, ctx, d, &d.Outcomes[i]))
+	}
+	x.Faults = taskFaults(st.State, p.Tenant, d.Task)
+	if slices.ContainsFunc(d.Outcomes, lacksLabel) {
+		x.Unlabelled = countUnlabelled(st.Tenants[p.Tenant])
 	}
 	if err := d.Err(); err != nil {
 		if !errors.As(err, &x.Refused) {
 			return nil, err
 		}
 		x.Why = x.Refused.Error()
-		if p.Auth != switchboard.AuthLocal {
-			x.Why = x.Refused.Text
-		}
 		return x, nil
 	}
 	shown, err := st.MakeSurface(d, nil, nil, ask.Budget, nil)
@@ -216,9 +213,6 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 			return nil, err
 		}
 		x.Why = x.Refused.Error()
-		if p.Auth != switchboard.AuthLocal {
-			x.Why = x.Refused.Text
-		}
 		return x, nil
 	}
 	if ask.Tokens {
@@ -273,8 +267,8 @@ func countUnlabelled(t *bind.Tenant) (n int) {
 }
 
 // ailingServers returns the health of the decision's servers that are not simply healthy, reduced
-// to what p may know.
-func (r *Reader) ailingServers(st *bind.State, p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
+// to what the reader of the answer may know.
+func (r *Reader) ailingServers(st *bind.State, d *decide.Decision, noMessages bool) (all []ServerHealth) {
 	met := map[switchboard.ServerID]bool{}
 	meet := func(id switchboard.ServerID) {
 		if met[id] {
@@ -285,7 +279,7 @@ func (r *Reader) ailingServers(st *bind.State, p switchboard.Principal, d *decid
 		if !ok || st.State == health.Healthy && st.MovedAway == 0 && len(st.Tools) == 0 {
 			return
 		}
-		if p.Auth != switchboard.AuthLocal {
+		if noMessages {
 			st = st.WithoutMessages()
 		}
 		all = append(all, ServerHealth{id, st})

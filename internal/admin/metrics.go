@@ -23,17 +23,16 @@ type Scraper struct {
 	Front    Front
 }
 
-// Scrape answers /metrics. The local principal is the operator and gets everything. A caller
-// with a key gets the figures of its tenant and of that tenant's servers, without figures about the
-// calls of others.
-func (m *Scraper) Scrape(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error) {
+// Scrape answers /metrics for a tenant: the figures of the tenant and of its servers, without figures about the calls of others.
+// The empty tenant means everything, for the operator.
+func (m *Scraper) Scrape(id switchboard.TenantID, accept http.Header) (contentType string, text []byte, err error) {
 	r := m.Reader
 	st := r.o.Configuration()
-	v := telemetry.View{Version: r.o.Version, AllTenants: p.Auth == switchboard.AuthLocal, Tenant: p.Tenant}
+	v := telemetry.View{Version: r.o.Version, AllTenants: id == "", Tenant: id}
 	for _, s := range health.States {
 		v.States = append(v.States, string(s))
 	}
-	mine := st.Tenants[p.Tenant]
+	mine := st.Tenants[id]
 	for _, t := range st.Catalog.Tools() {
 		if v.AllTenants || mine != nil && mine.MayUseServer(t.ID.Server) {
 			v.Tools++

@@ -1,13 +1,10 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
-	"net/url"
 	"slices"
 
-	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -71,13 +68,4 @@ func labelTexts(t *switchboard.Tool, of string) (texts []string) {
 		texts = append(texts, c.String()+" ("+string(c.Source)+of+")")
 	}
 	return texts
-}
-
-// InspectOffered is ListOffered over HTTP, only for the local principal: other callers may not see tools outside their
-// tenant.
-func (r *Reader) InspectOffered(_ context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
-	if p.Auth != switchboard.AuthLocal {
-		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator, on the machine of Switchboard and while no key exists, may list the tools of all servers")
-	}
-	return canonical.Encode(r.ListOffered(switchboard.ServerID(q.Get("server")))), nil
 }

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
+	"maps"
+	"slices"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/health"
-	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
-	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
@@ -21,7 +19,6 @@ import (
 
 // ActionsOptions are the parts of a running Switchboard that Actions change.
 type ActionsOptions struct {
-	Operator identity.Operator
 	Fleet    *upstream.Fleet
 	Health   *health.Monitor
 	Ledger   *receipt.Ledger
@@ -31,7 +28,7 @@ type ActionsOptions struct {
 	Log      *slog.Logger
 }
 
-// Actions are what operators do to servers. Use NewActions. They are safe for concurrent use.
+// Actions are what officers do. Use NewActions. They are safe for concurrent use.
 type Actions struct{ o ActionsOptions }
 
 // NewActions returns Actions.
@@ -48,33 +45,30 @@ type OperationResult struct {
 const operateTimeout = 2 * time.Second
 
 // operations are the actions of operators on servers.
-var operations = map[string]func(a *Actions, by switchboard.Principal, id switchboard.ServerID, reason string) (note string, err error){
+var operations = map[string]func(a *Actions, by switchboard.Officer, id switchboard.ServerID, reason string) (note string, err error){
 	"disable": (*Actions).disableServer,
 	"enable":  (*Actions).enableServer,
 	"restart": (*Actions).restartServer,
 }
 
-// Operate performs an action of the local principal, in a request of the operator, and logs it.
-func (a *Actions) Operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
-	if by.Auth != switchboard.AuthLocal {
-		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator, on the machine of Switchboard and while no key exists, may do that to a server")
-	}
-	if err := a.o.Operator.Check(head); err != nil {
-		return nil, err
-	}
+// Operations returns the names of the actions on servers, sorted.
+func Operations() []string { return slices.Sorted(maps.Keys(operations)) }
+
+// Operate performs an action of an operator on a server, and logs it. what is one of Operations.
+func (a *Actions) Operate(by switchboard.Officer, id switchboard.ServerID, what, reason string) (*OperationResult, error) {
 	was, ok := a.o.Health.Status(id)
 	if !ok {
 		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.40q here; \"switchboard server list\" shows the servers", id)
 	}
 	note, err := a.doWithReceipts(receipt.Receipt{
-		Tenant: by.Tenant, Principal: replay.ReceiptPrincipal(by), Server: id, Method: what, Note: reason,
+		Principal: receipt.Subject{ID: by.ID, Auth: by.Auth}, Server: id, Method: what, Note: reason,
 	}, func() (string, error) { return operations[what](a, by, id, reason) })
 	if err != nil {
 		return nil, err
 	}
 	now, _ := a.o.Health.Status(id)
 	a.o.Log.Info("operator", "did", what, "server", id, "by", by.ID, "reason", reason, "was", was.State, "is", now.State)
-	return canonical.Encode(OperationResult{id, string(now.State), note}), nil
+	return &OperationResult{id, string(now.State), note}, nil
 }
 
 // doWithReceipts performs an operator's action after the receipt r, its intent, is durable. If r
@@ -103,7 +97,7 @@ func (a *Actions) doWithReceipts(r receipt.Receipt, do func() (string, error)) (
 }
 
 // disableServer takes a server out of service.
-func (a *Actions) disableServer(by switchboard.Principal, id switchboard.ServerID, reason string) (string, error) {
+func (a *Actions) disableServer(by switchboard.Officer, id switchboard.ServerID, reason string) (string, error) {
 	why := "disabled by " + by.ID
 	if reason != "" {
 		why += ": " + reason
@@ -126,7 +120,7 @@ func (a *Actions) disableServer(by switchboard.Principal, id switchboard.ServerI
 	return note, nil
 }
 
-func (a *Actions) enableServer(_ switchboard.Principal, id switchboard.ServerID, _ string) (string, error) {
+func (a *Actions) enableServer(_ switchboard.Officer, id switchboard.ServerID, _ string) (string, error) {
 	ctx, cancel := context.WithTimeout(a.o.Stopping, operateTimeout)
 	defer cancel()
 	if err := a.o.Health.Enable(ctx, id); err != nil {
@@ -138,7 +132,7 @@ func (a *Actions) enableServer(_ switchboard.Principal, id switchboard.ServerID,
 	return "it takes calls again", nil
 }
 
-func (a *Actions) restartServer(_ switchboard.Principal, id switchboard.ServerID, _ string) (string, error) {
+func (a *Actions) restartServer(_ switchboard.Officer, id switchboard.ServerID, _ string) (string, error) {
 	if err := a.o.Fleet.Restart(id); err != nil {
 		return "", err
 	}

@@ -1,12 +1,9 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
-	"net/url"
 	"sync"
 
-	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/search"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -62,15 +59,6 @@ func (r *Reader) Search(query string) *SearchResult {
 		f.Tools = append(f.Tools, FoundTool{m.ID.Server, m.ID.Name, m.Score, description(t)})
 	}
 	return f
-}
-
-// InspectSearch is Search over HTTP, only for the local principal: other callers may not see tools
-// outside their tenant.
-func (r *Reader) InspectSearch(_ context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
-	if p.Auth != switchboard.AuthLocal {
-		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator, on the machine of Switchboard and while no key exists, may search the tools of all servers")
-	}
-	return canonical.Encode(r.Search(q.Get("query"))), nil
 }
 
 // description returns the tool's own description, or "" if that is not a string.

@@ -5,11 +5,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/url"
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
@@ -193,15 +191,21 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 	for _, f := range st.EquivalentFaults(id) {
 		s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
 	}
+	s.Servers = append(s.Servers, r.serverStatuses(&st, served, mine)...)
+	s.Tasks = r.taskStatuses(id)
+	return s
+}
+
+// serverStatuses returns the servers that mine holds for, sorted by id. served counts their tools in the catalog.
+func (r *Reader) serverStatuses(c *Configuration, served map[switchboard.ServerID]int, mine func(switchboard.ServerID) bool) (all []ServerStatus) {
 	for _, server := range r.o.Fleet.Status() {
 		if mine(server.ID) {
 			n := served[server.ID]
 			fit, _ := r.o.Health.Status(server.ID)
-			s.Servers = append(s.Servers, ServerStatus{server, fit, n, len(st.Offers[server.ID].Tools) - n})
+			all = append(all, ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n})
 		}
 	}
-	s.Tasks = r.taskStatuses(id)
-	return s
+	return all
 }
 
 // faultyParts returns the faulty parts of the tenant; "" means all tenants and the operator.
@@ -255,54 +259,53 @@ type reloadAge struct {
 // statusText is switchboard_status: the status that a principal may know.
 func (r *Reader) statusText(p switchboard.Principal) []byte { return canonical.Encode(r.statusFor(p)) }
 
-// statusFor is Status as a client of p may see it. Only the operator sees the messages of failures,
+// statusFor is Status as a client of p may see it. Only the user of this machine sees the messages of failures,
 // because they hold texts of servers and of the system. Only the operator's own commands show
 // remedies and lines of stderr; switchboard_status never does.
 func (r *Reader) statusFor(p switchboard.Principal) StatusReport {
-	s := r.Status(p.Tenant)
+	s := r.TenantStatus(p.Tenant, p.Auth == switchboard.AuthLocal)
+	if p.Auth != switchboard.AuthLocal {
+		for i := range s.Faulty {
+			s.Faulty[i].Faults = nil
+		}
+		return s
+	}
 	for i := range s.Servers {
 		if f := s.Servers[i].LastFailure; f != nil {
 			s.Servers[i].LastFailure = &upstream.Failure{Stage: f.Stage, Message: f.Message, Since: f.Since}
 		}
 	}
-	if p.Auth != switchboard.AuthLocal {
-		s.ProcessReport, s.Catalog.Faults = ProcessReport{}, nil
-		for i := range s.Faulty {
-			s.Faulty[i].Faults = nil
-		}
-		for i := range s.Servers {
-			s.Servers[i].PIDs = nil
-			if f := s.Servers[i].LastFailure; f != nil {
-				s.Servers[i].LastFailure = &upstream.Failure{Stage: f.Stage, Since: f.Since}
-			}
-			s.Servers[i].Health = s.Servers[i].Health.WithoutMessages()
-		}
+	return s
+}
+
+// TenantStatus is Status of one tenant. Without messages, it holds no texts of servers and of the system, which the operator alone may
+// see. The faults in the tenant's own files stay.
+func (r *Reader) TenantStatus(id switchboard.TenantID, messages bool) StatusReport {
+	s := r.Status(id)
+	if messages {
+		return s
+	}
+	s.ProcessReport, s.Catalog.Faults = ProcessReport{}, nil
+	for i := range s.Servers {
+		s.Servers[i] = s.Servers[i].withoutMessages()
 	}
 	return s
 }
 
-// InspectStatus is Status over HTTP. The local principal is the operator.
-func (r *Reader) InspectStatus(_ context.Context, p switchboard.Principal, _ url.Values) ([]byte, error) {
-	if p.Auth == switchboard.AuthLocal {
-		return canonical.Encode(r.Status("")), nil
+// withoutMessages returns the status without texts of servers and of the system.
+func (s ServerStatus) withoutMessages() ServerStatus {
+	s.PIDs = nil
+	if f := s.LastFailure; f != nil {
+		s.LastFailure = &upstream.Failure{Stage: f.Stage, Since: f.Since}
 	}
-	return r.statusText(p), nil
+	s.Health = s.Health.WithoutMessages()
+	return s
 }
 
-// InspectExplain is Explain over HTTP, for the task that the query names.
-func (r *Reader) InspectExplain(ctx context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
-	ask := ExplainQuery{Task: switchboard.TaskID(q.Get("task")), Tokens: q.Get("tokens") != "", Definitions: q.Get("definitions") != ""}
-	if text := q.Get("budget"); text != "" {
-		var err error
-		if ask.Budget, err = strconv.Atoi(text); err != nil || ask.Budget < 1 {
-			return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "budget must be a whole number of tokens, above 0"}
-		}
-	}
-	x, err := r.Explain(ctx, p, ask)
-	if err != nil {
-		return nil, err
-	}
-	return canonical.Encode(x), nil
+// HasTenant reports whether the configuration has the tenant, refused or not.
+func (r *Reader) HasTenant(id switchboard.TenantID) bool {
+	c := r.o.Configuration()
+	return c.Tenants[id] != nil || c.Config.Refused[id]
 }
 
 // policyStatuses returns the policies of the tenant; "" means all tenants.

@@ -26,6 +26,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
@@ -81,6 +82,9 @@ type Options struct {
 	Serves bool
 	Listen string
 
+	// Admin opens the admin address, for people and for programs that look in from the side.
+	Admin bool
+
 	// WholeResults gives clients results of any length in full.
 	WholeResults bool
 
@@ -119,7 +123,7 @@ type App struct {
 
 	files    *watch.Files
 	listener net.Listener // nil if nothing is served over HTTP
-	operator identity.Operator
+	officers *adminListener
 	memory   *heap.Freer
 
 	// building is held while a new state is built and swapped in, so that a reload and a change of a
@@ -151,6 +155,7 @@ type parts struct {
 	keys     *idempotency.Keys
 	gateway  *gateway.Gateway
 	reads    *admin.Reader
+	api      *api.API
 	metrics  telemetry.Recorder
 }
 
@@ -185,6 +190,16 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		defer func() {
 			if err != nil {
 				_ = a.listener.Close()
+			}
+		}()
+	}
+	if o.Admin {
+		if a.officers, err = listenForOfficers(c); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				a.officers.close()
 			}
 		}()
 	}
@@ -270,11 +285,14 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
 		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
 	})
-	a.operator = identity.NewOperator()
 	scraper := &admin.Scraper{Reader: a.reads, Recorder: &a.metrics, Engine: a.engine}
-	operators := &admin.Operators{Reader: a.reads, Scraper: scraper, Actions: admin.NewActions(admin.ActionsOptions{
-		Operator: a.operator, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
-	})}
+	a.api = api.New(api.Options{
+		Reader: a.reads, Scraper: scraper,
+		Actions: admin.NewActions(admin.ActionsOptions{
+			Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
+		}),
+		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
+	})
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
 		inputCheck: current.inputCheck, cleansResults: current.cleansResults, permitQuestion: current.permitQuestion, log: o.Log,
@@ -289,7 +307,6 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Authenticator: front{a, current},
 		Servers:       front{a, current},
 		Tasks:         front{a, current},
-		Operators:     operators,
 		Recorder:      front{a, current},
 		Desk:          lazyexpand.New(lazyexpand.Options{Authorize: a.binder.Permit, Check: current.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
 		Log:           o.Log,
@@ -322,6 +339,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.FollowStore(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
+	a.officers.serve(a.newHTTPServer(a.api), a.log)
 	a.cluster.Serve(a.gateway)
 	a.cluster.Join(ctx)
 	return a, nil
@@ -767,6 +785,7 @@ func (a *App) Stop() {
 	}
 	a.grace.start()
 	defer a.grace.cancel()
+	a.officers.stop(a.grace.ctx)
 	a.gateway.Close()
 	a.cluster.Leave(a.grace.ctx)
 	a.cluster.Close()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -87,8 +88,7 @@ func (a *App) ServeJoined(ctx context.Context, in io.Reader, out io.Writer, c Jo
 // ServeOperator serves HTTP on a connection with the operator at its other end, until it ends or ctx is done.
 func (a *App) ServeOperator(ctx context.Context, conn net.Conn) {
 	s := a.newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.operator.Mark(r.Header)
-		a.gateway.ServeHTTP(w, r)
+		a.api.ServeHTTP(w, r.WithContext(api.AsLocalOperator(r.Context())))
 	}))
 	l := &onlyListener{addr: conn.LocalAddr(), conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	l.conn <- &onlyConn{conn, l}

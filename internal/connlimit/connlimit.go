@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/httphead"
 )
 
@@ -67,7 +67,7 @@ func (d *Limiter) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &limitedConn{Conn: c, limiter: d, network: gateway.NetworkOf(c.RemoteAddr().String()), since: time.Now()}
+	g := &limitedConn{Conn: c, limiter: d, network: access.NetworkOf(c.RemoteAddr().String()), since: time.Now()}
 	for _, over := range d.countUnknown(g) {
 		_ = over.Close()
 	}

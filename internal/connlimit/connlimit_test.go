@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/access"
 )
 
 // A fromAddress is a connection that comes from an address.
@@ -50,7 +50,7 @@ func TestAttack2StrangersAreCountedByNetworkAndTheKnownAreNot(t *testing.T) {
 			t.Errorf("at once: %d unknown connections of %d networks; each must have unknownGrace", n, len(d.unknownByNetwork))
 		}
 		time.Sleep(unknownGrace)
-		first, last := d.unknownByNetwork[gateway.NetworkOf("192.0.2.2:1")].Front().Value.(*limitedConn), come("192.0.2.2:1")
+		first, last := d.unknownByNetwork[access.NetworkOf("192.0.2.2:1")].Front().Value.(*limitedConn), come("192.0.2.2:1")
 		if n := last.limiter.unknownByNetwork[last.network].Len(); n != maxUnknownPerNetwork || first.inAll != nil || last.inAll == nil {
 			t.Errorf("after unknownGrace: %d unknown connections of a network, want %d, and the oldest one closed", n, maxUnknownPerNetwork)
 		}

@@ -2,15 +2,14 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
+	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -312,70 +311,14 @@ func errorData(e *switchboard.Error) []byte {
 		{"stage", e.Stage},
 		{"stub", e.Stub},
 		{"tool", e.ServedBy.Name},
-		{"hint", hintOf(e)},
-		{"receipt", receiptOf(e)},
+		{"hint", access.HintOf(e)},
+		{"receipt", access.ReceiptOf(e)},
 	} {
 		if m.value != "" {
 			b = wire.AppendString(append(b, `,"`+m.name+`":`...), m.value)
 		}
 	}
 	return append(b, '}')
-}
-
-// receiptOf returns the id of the receipt for the client. A client gets none for a tool that does
-// not exist for it.
-func receiptOf(e *switchboard.Error) string {
-	if e.Code == switchboard.CodeNoSuchTool {
-		return ""
-	}
-	return e.Receipt
-}
-
-// hintOf returns the hint, or when to retry if there is no hint.
-func hintOf(e *switchboard.Error) string {
-	if e.Hint == "" && e.RetryAfter > 0 {
-		return "ask again in " + e.RetryAfter.Round(time.Second).String()
-	}
-	return e.Hint
-}
-
-// httpStatus returns the HTTP status of a refusal outside of the protocol.
-func httpStatus(code switchboard.Code) int {
-	switch code {
-	case switchboard.CodeNotAuthenticated, switchboard.CodeKeyExpired:
-		return http.StatusUnauthorized
-	case switchboard.CodeNotAuthorized:
-		return http.StatusForbidden
-	case switchboard.CodeNoSuchTask, switchboard.CodeServerUnknown:
-		return http.StatusNotFound
-	case switchboard.CodeTaskRefused, switchboard.CodeUnmet, switchboard.CodeOverBudget:
-		return http.StatusConflict
-	case switchboard.CodeOverloaded:
-		return http.StatusTooManyRequests
-	case switchboard.CodeStoreUnavailable:
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
-}
-
-// problem returns the refusal as problem details (RFC 9457), for endpoints other than MCP.
-func problem(status int, e *switchboard.Error) []byte {
-	p := struct {
-		Title  string            `json:"title"`
-		Status int               `json:"status"`
-		Detail string            `json:"detail"`
-		Code   switchboard.Code  `json:"code,omitempty"`
-		Retry  switchboard.Retry `json:"retryable,omitempty"`
-
-		Requirement string `json:"requirement,omitempty"`
-		Stage       string `json:"stage,omitempty"`
-		Hint        string `json:"hint,omitempty"`
-		Receipt     string `json:"receipt,omitempty"`
-	}{
-		http.StatusText(status), status, e.Text, e.Code, e.Retry(), e.Requirement, e.Stage, hintOf(e), receiptOf(e),
-	}
-	b, _ := json.Marshal(p) // strings and numbers can be encoded
-	return b
 }
 
 // countFailure counts f if it is a refusal.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -31,23 +32,10 @@ type exchange struct {
 
 // serve answers the request at its endpoint.
 func (x *exchange) serve() {
-	switch x.where {
-	case endpointRuns:
+	if x.where == endpointRuns {
 		if x.enterOrRefuse() {
 			defer x.g.stop.gate.leave()
-			operatorExchange{x}.serveRuns()
-		}
-		return
-	case endpointMetrics:
-		operatorExchange{x}.serveMetrics()
-		return
-	case endpointInspect:
-		operatorExchange{x}.serveRead()
-		return
-	case endpointOperate:
-		if x.enterOrRefuse() {
-			defer x.g.stop.gate.leave()
-			operatorExchange{x}.serveOperate()
+			x.serveRuns()
 		}
 		return
 	}
@@ -157,7 +145,7 @@ func (x *exchange) readBody() ([]byte, bool) {
 
 // servePost answers one message.
 func (x *exchange) servePost() {
-	if why := notJSON(x.w, x.r); why != "" {
+	if why := access.NotJSON(x.w, x.r); why != "" {
 		x.refuse(http.StatusUnsupportedMediaType, invalidRequest(why))
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -50,12 +51,11 @@ const (
 
 // A Gateway answers clients. Use New. It is safe for concurrent use.
 type Gateway struct {
-	cluster   *cluster.Cluster
-	callers   *callerCheck
-	servers   Servers
-	tasks     Tasks
-	operators Operators
-	log       *slog.Logger
+	cluster *cluster.Cluster
+	callers *callerCheck
+	servers Servers
+	tasks   Tasks
+	log     *slog.Logger
 
 	enc        *encoder
 	accounts   *accounts
@@ -78,16 +78,15 @@ func New(o Options) *Gateway {
 	}
 	replicas := o.Sessions.Cluster
 	g := &Gateway{
-		cluster:   replicas,
-		callers:   &callerCheck{authenticator: o.Authenticator},
-		servers:   o.Servers,
-		tasks:     o.Tasks,
-		operators: o.Operators,
-		log:       o.Log,
-		enc:       newEncoder(ServerInfo(o.Name, o.Version), o.Recorder, o.Log),
-		accounts:  newAccounts(),
-		parks:     session.NewParkedCalls(replicas.Self(), replicas.Key("parked calls"), o.Log),
-		stop:      newShutdown(),
+		cluster:  replicas,
+		callers:  &callerCheck{authenticator: o.Authenticator},
+		servers:  o.Servers,
+		tasks:    o.Tasks,
+		log:      o.Log,
+		enc:      newEncoder(ServerInfo(o.Name, o.Version), o.Recorder, o.Log),
+		accounts: newAccounts(),
+		parks:    session.NewParkedCalls(replicas.Self(), replicas.Key("parked calls"), o.Log),
+		stop:     newShutdown(),
 	}
 	g.sessions = session.NewDirectory([]byte(cmp.Or(o.Sessions.Key.Reveal(), rand.Text())), func(s *session.Session) {
 		if !g.stop.begun() { // while stopping, another replica takes the session over
@@ -124,7 +123,7 @@ func ServerInfo(name, version string) []byte {
 // this machine's own. A host is "name", for any port, or "name:port". An origin is "https://name",
 // with its port if it has one.
 func (g *Gateway) Allow(hosts, origins []string) {
-	g.callers.allowed.Store(newAccessList(hosts, origins))
+	g.callers.allowed.Store(access.NewList(hosts, origins))
 }
 
 // Drain refuses new requests and ends the notification streams. It waits for the

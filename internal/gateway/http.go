@@ -3,13 +3,13 @@ package gateway
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -20,6 +20,10 @@ const greeting = `This is Switchboard: one MCP server in front of others.
 MCP is at /mcp, and at /mcp/tasks/TASK for one task. Give that address to an MCP client.
 There is no page to look at. On this machine, "switchboard status" says how it is.`
 
+// elsewhere is the text for programs that look for the admin API here.
+const elsewhere = "this address is for agents: MCP is at /mcp. Status, metrics and the rest of the API are at the admin address, " +
+	"which the log output names at the start; \"switchboard docs operate\" says more"
+
 // An endpoint is what a path leads to.
 type endpoint uint8
 
@@ -29,20 +33,14 @@ const (
 	endpointRuns // mints runs
 	endpointHealth
 	endpointReady
-	endpointMetrics
-	endpointInspect
-	endpointOperate
 )
 
 // endpointMethods are the HTTP methods that each endpoint takes.
 var endpointMethods = [...][]string{
-	endpointMCP:     {http.MethodGet, http.MethodPost, http.MethodDelete},
-	endpointRuns:    {http.MethodPost},
-	endpointHealth:  {http.MethodGet, http.MethodHead},
-	endpointReady:   {http.MethodGet, http.MethodHead},
-	endpointMetrics: {http.MethodGet},
-	endpointInspect: {http.MethodGet},
-	endpointOperate: {http.MethodPost},
+	endpointMCP:    {http.MethodGet, http.MethodPost, http.MethodDelete},
+	endpointRuns:   {http.MethodPost},
+	endpointHealth: {http.MethodGet, http.MethodHead},
+	endpointReady:  {http.MethodGet, http.MethodHead},
 }
 
 // Header values that most answers share. They are never modified.
@@ -62,8 +60,6 @@ func routePath(path string) (endpoint, runTarget) {
 		return endpointHealth, runTarget{}
 	case "/readyz":
 		return endpointReady, runTarget{}
-	case "/metrics":
-		return endpointMetrics, runTarget{}
 	}
 	if id, ok := strings.CutPrefix(path, "/mcp/tasks/"); ok && isSegment(id) {
 		return endpointMCP, runTarget{task: switchboard.TaskID(id)}
@@ -76,24 +72,16 @@ func routePath(path string) (endpoint, runTarget) {
 			return endpointRuns, runTarget{task: switchboard.TaskID(id)}
 		}
 	}
-	if rest, ok := strings.CutPrefix(path, "/v1/servers/"); ok {
-		if id, what, ok := strings.Cut(rest, "/"); ok && isSegment(id) && slices.Contains(operations, what) {
-			return endpointOperate, runTarget{}
-		}
-	}
 	return endpointNone, runTarget{}
 }
-
-// operations are the actions of Operators.Operate.
-var operations = []string{"disable", "enable", "restart"}
 
 // isSegment reports whether s is one path segment without escapes. Whether it names something is
 // decided after authentication.
 func isSegment(s string) bool { return s != "" && !strings.ContainsAny(s, "/%") }
 
 // ServeHTTP answers MCP at /mcp, /mcp/tasks/<id> and /mcp/runs/<id>, mints runs at POST
-// /v1/tasks/<id>/runs, answers operators, and answers GET /healthz and GET /readyz without
-// authentication.
+// /v1/tasks/<id>/runs, and answers GET /healthz and GET /readyz without authentication. What people and
+// Prometheus ask is answered by package api, at another address.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		switch p := recover(); p {
@@ -115,21 +103,18 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	path := r.URL.EscapedPath()
 	where, t := routePath(path)
-	if where == endpointNone && g.operators != nil && g.operators.Read(path) != nil {
-		where = endpointInspect
-	}
-	if where == endpointNone || g.operators == nil && (where == endpointMetrics || where == endpointOperate) {
+	if where == endpointNone {
 		text := "nothing is here; MCP is at /mcp"
-		if path == "/" {
+		switch {
+		case path == "/":
 			text = greeting
+		case path == "/metrics" || strings.HasPrefix(path, "/v1/"):
+			text = elsewhere
 		}
 		http.Error(w, text, http.StatusNotFound)
 		return
 	}
-	why := g.callers.allowed.Load().refusalReason(r)
-	if why == "" && where == endpointOperate && isFromPage(r) {
-		why = "a web page may not do what operators do; use the command switchboard server"
-	}
+	why := g.callers.allowed.Load().RefusalReason(r)
 	if why != "" {
 		g.log.Warn("refused a request", "why", why, "host", shorten(r.Host), "origin", shorten(r.Header.Get("Origin")), "remote", r.RemoteAddr)
 		g.refuse(w, where, http.StatusForbidden, nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "%s", why))
@@ -206,7 +191,7 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		g.log.Error("cannot authenticate a caller", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
 	}
-	wait, toLog := g.callers.failures.count(NetworkOf(r.RemoteAddr))
+	wait, toLog := g.callers.failures.Count(access.NetworkOf(r.RemoteAddr))
 	if toLog > 0 {
 		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", toLog)
 	}
@@ -217,10 +202,10 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		case <-g.stop.closing:
 		}
 	}
-	if httpStatus(e.Code) == http.StatusUnauthorized {
+	if access.HTTPStatus(e.Code) == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	g.refuse(w, where, httpStatus(e.Code), nil, e)
+	g.refuse(w, where, access.HTTPStatus(e.Code), nil, e)
 }
 
 // refuse answers with e in the form of the endpoint: JSON-RPC with the id, or problem details.
@@ -231,7 +216,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, where endpoint, status int, id [
 	}
 	g.enc.recorder.Refused(e.Code)
 	w.Header().Set("Content-Type", "application/problem+json")
-	writeAll(w, status, problem(status, e))
+	writeAll(w, status, access.ProblemOf(status, e).Encode())
 }
 
 // writeFailure answers with a JSON-RPC error; a nil id is null.
@@ -239,27 +224,6 @@ func (g *Gateway) writeFailure(w http.ResponseWriter, status int, id []byte, f *
 	g.enc.countFailure(f)
 	w.Header().Set("Content-Type", "application/json")
 	writeAll(w, status, f.envelope(id))
-}
-
-// notJSON says what to send instead if the body of r is not plain JSON; "" means that it is. A page
-// of another origin can send forms and plain text without a preflight request.
-func notJSON(w http.ResponseWriter, r *http.Request) string {
-	for _, e := range r.Header.Values("Content-Encoding") {
-		if e != "" && e != "identity" {
-			w.Header().Set("Accept-Encoding", "identity")
-			return "a body in a Content-Encoding is not read here; send it as it is, without that header"
-		}
-	}
-	types := r.Header.Values("Content-Type")
-	if len(types) == 1 {
-		if types[0] == mediaJSON[0] { // the spelling of nearly all clients
-			return ""
-		}
-		if t, _, err := mime.ParseMediaType(types[0]); err == nil && t == mediaJSON[0] {
-			return ""
-		}
-	}
-	return "Content-Type must be application/json"
 }
 
 // isKnownVersion reports whether Switchboard speaks the protocol version.

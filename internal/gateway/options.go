@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/url"
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
@@ -23,7 +22,6 @@ type Options struct {
 	Authenticator Authenticator
 	Servers       Servers
 	Tasks         Tasks
-	Operators     Operators    // nil means that there are no endpoints for operators
 	Recorder      CallRecorder // nil means that nothing is recorded
 	Sessions      SessionOptions
 
@@ -85,21 +83,6 @@ type Tasks interface {
 
 	// Ready reports whether tasks can be served, and returns the JSON text of /readyz.
 	Ready() (ready bool, text []byte)
-}
-
-// Operators serves the requests of operators. They pass the same checks as requests of MCP.
-type Operators interface {
-	// Read returns the operators' read at a path; nil if there is none. The read returns JSON for a
-	// GET, or a *switchboard.Error for problem details.
-	Read(path string) func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
-
-	// Metrics answers GET /metrics in a format that the headers accept.
-	Metrics(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error)
-
-	// Operate disables, enables or restarts a server, as POST /v1/servers/<id>/<what> asks, and
-	// returns JSON that describes the new state. by is the principal of the request, head are its
-	// headers, and reason is the reason that the operator gave, or "".
-	Operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error)
 }
 
 // A CallRecorder records what the Caller does not see.

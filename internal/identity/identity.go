@@ -128,6 +128,17 @@ func (r *Ring) Current(p switchboard.Principal) (switchboard.Principal, error) {
 	return now, r.checkExpiry(now)
 }
 
+// KeyIDs returns the ids of the principals of a tenant that have keys, sorted.
+func (r *Ring) KeyIDs(tenant switchboard.TenantID) (ids []string) {
+	for name := range r.byName {
+		if name.tenant == tenant && name.auth == switchboard.AuthAPIKey {
+			ids = append(ids, name.id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // checkExpiry returns the refusal of a principal with an expired key, or nil.
 func (r *Ring) checkExpiry(p switchboard.Principal) error {
 	end, ok := r.expiries[principalNameOf(p)]

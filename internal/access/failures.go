@@ -1,4 +1,4 @@
-package gateway
+package access
 
 import (
 	"net/netip"
@@ -14,9 +14,9 @@ const (
 	maxFailed     = 4096        // networks that are counted one by one; the others are counted together
 )
 
-// authFailures counts failed authentications, so that guessing is slow and does not fill the log
+// Failures counts failed authentications, so that guessing is slow and does not fill the log
 // output. The zero value is ready for use. It is safe for concurrent use.
-type authFailures struct {
+type Failures struct {
 	mu        sync.Mutex
 	byNetwork map[netip.Prefix]*networkFailures
 }
@@ -30,9 +30,9 @@ type networkFailures struct {
 	lastLogged time.Time
 }
 
-// count counts a failure. It returns how long its answer must wait, and how many failures to log
+// Count counts a failure. It returns how long its answer must wait, and how many failures to log
 // now: this one and all that were not logged yet, or 0.
-func (f *authFailures) count(from netip.Prefix) (wait time.Duration, toLog int) {
+func (f *Failures) Count(from netip.Prefix) (wait time.Duration, toLog int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
@@ -52,7 +52,7 @@ func (f *authFailures) count(from netip.Prefix) (wait time.Duration, toLog int) 
 }
 
 // countOf returns the counter of a network. The caller holds f.mu.
-func (f *authFailures) countOf(from netip.Prefix, now time.Time) *networkFailures {
+func (f *Failures) countOf(from netip.Prefix, now time.Time) *networkFailures {
 	if one := f.byNetwork[from]; one != nil {
 		return one
 	}

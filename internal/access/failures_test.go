@@ -1,4 +1,4 @@
-package gateway
+package access
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 
 func TestAttack11GuessingKeysIsSlowAndFillsNoLogOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f authFailures
+		var f Failures
 		here, there := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.2/32")
 		waits, lines, told := 0, 0, 0
 		fail := func(from netip.Prefix, times int) {
 			for range times {
-				wait, tell := f.count(from)
+				wait, tell := f.Count(from)
 				if wait > 0 {
 					waits++
 				}
@@ -45,18 +45,18 @@ func TestAttack11GuessingKeysIsSlowAndFillsNoLogOutput(t *testing.T) {
 
 func TestAttack11FailuresFromManyNetworksAreCountedInBoundedMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f authFailures
+		var f Failures
 		for i := range 3 * maxFailed {
-			f.count(netip.MustParsePrefix(fmt.Sprintf("2001:db8:%x:%x::/64", i>>12, i&0xfff)))
+			f.Count(netip.MustParsePrefix(fmt.Sprintf("2001:db8:%x:%x::/64", i>>12, i&0xfff)))
 		}
 		if len(f.byNetwork) > maxFailed+1 {
 			t.Errorf("%d networks are kept", len(f.byNetwork))
 		}
-		if wait, tell := f.count(netip.MustParsePrefix("192.0.2.9/32")); wait == 0 || tell != 0 {
+		if wait, tell := f.Count(netip.MustParsePrefix("192.0.2.9/32")); wait == 0 || tell != 0 {
 			t.Errorf("a network that is counted with others: waits %v, logs %d", wait, tell)
 		}
 		time.Sleep(time.Minute)
-		if wait, tell := f.count(netip.MustParsePrefix("192.0.2.9/32")); wait != 0 || tell != 1 || len(f.byNetwork) != 1 {
+		if wait, tell := f.Count(netip.MustParsePrefix("192.0.2.9/32")); wait != 0 || tell != 1 || len(f.byNetwork) != 1 {
 			t.Errorf("a minute later: waits %v, logs %d, %d networks are kept", wait, tell, len(f.byNetwork))
 		}
 	})

@@ -1,0 +1,122 @@
+// Package api is the admin API: what people, and programs that look in from the side, may read and do over HTTP.
+//
+// It decides where a request may come from (door.go), which office a route needs (office.go), and how answers and refusals
+// look. What is true and what happens is decided below it, by package admin and the packages behind it. No agent's credential opens
+// it, and the credentials that open it are useless at /mcp.
+//
+// Routes, their OpenAPI 3.1 document and the checks of parameters come from the same Go types, by huma. The routes are made at the
+// first request, because most processes are never asked.
+package api
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Options are the parts of a running Switchboard that the API serves.
+type Options struct {
+	Reader  *admin.Reader
+	Scraper *admin.Scraper
+	Actions *admin.Actions
+
+	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
+	Authenticate func(*http.Request) (switchboard.Officer, error)
+
+	// URL returns how browsers reach the admin address, "" if only this machine does.
+	URL func() string
+
+	Version  string
+	Stopping context.Context // done when Switchboard stops
+	Log      *slog.Logger
+}
+
+// An API answers the requests of officers. Use New. It is safe for concurrent use.
+type API struct {
+	o        Options
+	failures access.Failures
+
+	make    sync.Once
+	handler http.Handler
+	huma    huma.API
+}
+
+// New returns an API.
+func New(o Options) *API { return &API{o: o} }
+
+// routes returns the handler of all routes.
+func (a *API) routes() http.Handler {
+	a.make.Do(a.makeRoutes)
+	return a.handler
+}
+
+// Document returns the OpenAPI 3.1 document, as JSON.
+func Document(version string) ([]byte, error) {
+	a := New(Options{Version: version})
+	a.make.Do(a.makeRoutes)
+	return a.huma.OpenAPI().MarshalJSON()
+}
+
+func (a *API) makeRoutes() {
+	mux := http.NewServeMux()
+	c := huma.DefaultConfig("Switchboard admin API", a.o.Version)
+	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
+	c.Formats = map[string]huma.Format{"application/json": {Marshal: writeJSON, Unmarshal: readJSON}}
+	c.DefaultFormat = "application/json"
+	c.RejectUnknownQueryParameters = true
+	c.Info.Description = "What operators, the officers of tenants, and programs that look in from the side may read and do. " +
+		"Each refusal is a problem (RFC 9457) with a code that docs/errors explains."
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"person_key": {Type: "http", Scheme: "bearer", Description: "A person's key, which begins with swo_."},
+	}
+	c.Security = []map[string][]string{{"person_key": {}}}
+	a.huma = humago.New(mux, c)
+	a.huma.UseMiddleware(a.checkOffice)
+	a.addStatus()
+	a.addServers()
+	a.addDecisions()
+	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		text, err := a.huma.OpenAPI().MarshalJSON()
+		if err != nil {
+			panic(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, http.StatusNotFound, &switchboard.Error{Text: "nothing is here; GET /v1/openapi.json lists what is where"})
+	})
+	a.handler = &strictMux{mux}
+}
+
+// A strictMux answers requests that no route takes with problems, where http.ServeMux answers with plain text.
+type strictMux struct{ mux *http.ServeMux }
+
+// ServeHTTP implements http.Handler.
+func (m *strictMux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h, pattern := m.mux.Handler(r)
+	if pattern == "" { // the path is known, the method is not
+		silent := &headerOnly{header: http.Header{}}
+		h.ServeHTTP(silent, r)
+		w.Header().Set("Allow", silent.header.Get("Allow"))
+		writeProblem(w, http.StatusMethodNotAllowed, &switchboard.Error{Text: "allowed methods: " + silent.header.Get("Allow")})
+		return
+	}
+	m.mux.ServeHTTP(w, r)
+}
+
+// A headerOnly keeps the headers of an answer, and nothing else.
+type headerOnly struct{ header http.Header }
+
+func (h *headerOnly) Header() http.Header       { return h.header }
+func (h *headerOnly) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (h *headerOnly) WriteHeader(int)           {}

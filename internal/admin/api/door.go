@@ -1,0 +1,158 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"path"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Bounds of a request.
+const (
+	maxBody     = 4 << 20
+	bodyTimeout = 30 * time.Second // to receive a whole body
+)
+
+type officerKey struct{}
+
+// AsLocalOperator returns the context of a request over a connection with this machine's operator at its other end: a program
+// that has read operator.json.
+func AsLocalOperator(ctx context.Context) context.Context {
+	return context.WithValue(ctx, officerKey{}, &switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true})
+}
+
+// officerOf returns who has sent the request of ctx; nil before authentication.
+func officerOf(ctx context.Context) *switchboard.Officer {
+	o, _ := ctx.Value(officerKey{}).(*switchboard.Officer)
+	return o
+}
+
+// ServeHTTP checks where the request comes from and who has sent it, and answers it.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if p := recover(); p != nil {
+			if p != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so too
+				a.o.Log.Error("panic while serving", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+			}
+			panic(http.ErrAbortHandler) // the client must not take the bytes so far for an answer
+		}
+	}()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // of an earlier request on this connection
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	if len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0 {
+		h.Set("Connection", "close") // nothing may follow on this connection; see httphead.Checker
+	}
+	if why := a.refusalReason(r); why != "" {
+		a.o.Log.Warn("refused a request to the admin API", "why", why, "remote", r.RemoteAddr)
+		writeProblem(w, http.StatusForbidden, switchboard.Refuse(switchboard.CodeNotAuthorized, "%s", why))
+		return
+	}
+	if text, status := spellingFault(r); text != "" {
+		writeProblem(w, status, &switchboard.Error{Text: text})
+		return
+	}
+	ctx := r.Context()
+	if officerOf(ctx) == nil {
+		officer, err := a.o.Authenticate(r)
+		if err != nil {
+			a.refuseCaller(w, r, err)
+			return
+		}
+		ctx = context.WithValue(ctx, officerKey{}, &officer)
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		if why := access.NotJSON(w, r); why != "" {
+			writeProblem(w, http.StatusUnsupportedMediaType, &switchboard.Error{Text: why})
+			return
+		}
+	}
+	a.routes().ServeHTTP(w, r.WithContext(ctx))
+}
+
+// refusalReason says why r may not be answered, whoever has sent it; "" means that it may. A web page can make a browser on this
+// machine send requests here: by a name of the page's own, or across origins. No page but one of this address may: a
+// page of another port of this machine is a stranger too.
+func (a *API) refusalReason(r *http.Request) string {
+	var hosts, origins []string
+	own, err := url.Parse(a.o.URL())
+	if err == nil && own.Host != "" {
+		hosts, origins = append(hosts, own.Host, own.Hostname()), append(origins, own.Scheme+"://"+own.Host)
+	}
+	if why := access.NewList(hosts, origins).RefusalReason(r); why != "" {
+		return why
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if !strings.EqualFold(origin, "http://"+r.Host) && (len(origins) == 0 || !strings.EqualFold(origin, origins[0])) {
+			return "only pages of this address may ask here"
+		}
+	}
+	for _, site := range r.Header.Values("Sec-Fetch-Site") {
+		if !strings.EqualFold(site, "same-origin") && !strings.EqualFold(site, "none") {
+			return "requests of other sites' pages are not allowed here"
+		}
+	}
+	return ""
+}
+
+// spellingFault says what is wrong with the spelling of the request's URL; "" means nothing. Each resource has one path, and
+// a parameter has one value, so that the code that decides and the code that answers read the same.
+func spellingFault(r *http.Request) (text string, status int) {
+	p := r.URL.EscapedPath()
+	if p != path.Clean(p) || !strings.HasPrefix(p, "/") || r.URL.RawPath != "" || strings.ContainsAny(p, "\\") {
+		return "nothing is here; \"switchboard docs operate\" says what is where", http.StatusNotFound
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return "the query is not well formed", http.StatusBadRequest
+	}
+	for name, values := range query {
+		if len(values) > 1 {
+			return "the query has " + cmp.Or(name, "a parameter without a name") + " more than once", http.StatusBadRequest
+		}
+	}
+	return "", 0
+}
+
+// refuseCaller answers a request without a valid credential. Callers that fail often wait.
+func (a *API) refuseCaller(w http.ResponseWriter, r *http.Request, err error) {
+	e, ok := errors.AsType[*switchboard.Error](err)
+	if !ok {
+		a.o.Log.Error("cannot authenticate a caller of the admin API", "err", err)
+		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
+	}
+	wait, toLog := a.failures.Count(access.NetworkOf(r.RemoteAddr))
+	if toLog > 0 {
+		a.o.Log.Warn("refused a caller of the admin API", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", toLog)
+	}
+	if wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-r.Context().Done():
+		case <-a.o.Stopping.Done():
+		}
+	}
+	status := access.HTTPStatus(e.Code)
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	writeProblem(w, status, e)
+}
+
+// writeProblem answers with problem details.
+func writeProblem(w http.ResponseWriter, status int, e *switchboard.Error) {
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(status)
+	_, _ = w.Write(access.ProblemOf(status, e).Encode())
+}

@@ -1,0 +1,111 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A route is one operation of the API. Each has the office that it needs, in the tenant that the path or the query
+// names: so the offices of all routes are one table, which the document shows too.
+type route struct {
+	id, method, path string
+	needs            switchboard.Office // OfficeViewer: any office
+	summary          string
+	status           int // of success; 0 is 200
+	errors           []int
+}
+
+// needsKey is the key of a route's office in the metadata of an operation.
+const needsKey = "needs"
+
+// asked is who has sent a request, and the tenant that it is about.
+type asked struct {
+	officer *switchboard.Officer
+	tenant  switchboard.TenantID // "" is all tenants; only for an operator
+}
+
+// mayRead reports whether the answer may hold what belongs to the operator: texts of servers and of the system.
+func (q asked) operator() bool { return q.officer.Operator }
+
+type askedKey struct{}
+
+func askedOf(ctx context.Context) asked { return ctx.Value(askedKey{}).(asked) }
+
+// add adds a route. handle answers with a *switchboard.Error, a problem, or the answer.
+func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in *I) (*O, error)) {
+	setProblems()
+	tag, _, _ := strings.Cut(strings.TrimPrefix(r.path, "/v1/"), "/")
+	huma.Register(a.huma, huma.Operation{
+		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{tag}, DefaultStatus: r.status,
+		Description: "Needs " + describeNeed(r.needs) + ".",
+		Errors:      append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}, r.errors...),
+		Metadata:    map[string]any{needsKey: r.needs}, Extensions: map[string]any{"x-office": r.needs},
+		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
+	}, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handle(ctx, askedOf(ctx), in)
+		return out, a.refuse(err)
+	})
+}
+
+func describeNeed(office switchboard.Office) string {
+	switch office {
+	case switchboard.OfficeViewer:
+		return "any office"
+	case switchboard.OfficeOperator:
+		return "an operator"
+	}
+	return "the office " + string(office) + " of the tenant, or an operator"
+}
+
+// checkOffice refuses requests of officers without the office that the route needs.
+func (a *API) checkOffice(ctx huma.Context, next func(huma.Context)) {
+	officer := officerOf(ctx.Context())
+	tenant := switchboard.TenantID(ctx.Param("tenant"))
+	if tenant == "" {
+		tenant = switchboard.TenantID(ctx.Query("tenant"))
+	}
+	q, err := a.judge(officer, ctx.Operation().Metadata[needsKey].(switchboard.Office), tenant)
+	if err != nil {
+		p := a.refuse(err).(*problem) //nolint:errorlint,forcetypeassert // refuse makes it
+		ctx.SetHeader("Content-Type", problemType)
+		ctx.SetStatus(p.Status)
+		_ = writeJSON(ctx.BodyWriter(), p)
+		return
+	}
+	next(huma.WithValue(ctx, askedKey{}, q))
+}
+
+// judge decides whether the officer may ask what needs the office in the tenant; "" is the tenant that the request does not name.
+// Tenants without an office of the officer get the answer of tenants that do not exist.
+func (a *API) judge(officer *switchboard.Officer, needs switchboard.Office, tenant switchboard.TenantID) (asked, error) {
+	refuse := func(format string, args ...any) (asked, error) {
+		return asked{}, switchboard.Refuse(switchboard.CodeNotAuthorized, format, args...)
+	}
+	if needs == switchboard.OfficeOperator {
+		if !officer.Operator {
+			return refuse("only an operator may do that")
+		}
+	} else if tenant == "" && !officer.Operator {
+		mine := slices.Sorted(maps.Keys(officer.Offices))
+		if len(mine) != 1 {
+			return asked{}, &problem{Problem: access.ProblemOf(http.StatusBadRequest, &switchboard.Error{Text: fmt.Sprintf("name the tenant, as in ?tenant=%s", mine[0])})}
+		}
+		tenant = mine[0]
+	}
+	if tenant != "" && (!officer.Sees(tenant) || !a.o.Reader.HasTenant(tenant)) {
+		return asked{}, notFound(fmt.Sprintf("there is no tenant %.64q that you may see", tenant))
+	}
+	if needs != switchboard.OfficeViewer && !officer.Holds(needs, tenant) {
+		return refuse("this needs the office %s of tenant %s, which you do not hold", needs, tenant)
+	}
+	return asked{officer, tenant}, nil
+}

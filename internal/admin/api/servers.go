@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type serverPath struct {
+	tenantQuery
+	Server switchboard.ServerID `path:"server" maxLength:"64"`
+}
+
+type serverList struct {
+	Body struct {
+		Servers []admin.ServerStatus `json:"servers" doc:"Sorted by id."`
+		Next    string               `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+	}
+}
+
+type operateRequest struct {
+	Server switchboard.ServerID `path:"server" maxLength:"64"`
+	Body   *struct {
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"Shown by status, and never to agents."`
+	}
+}
+
+// pageQuery asks for a part of a list.
+type pageQuery struct {
+	Limit int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"The most entries of the answer."`
+	After string `query:"after" maxLength:"512" doc:"Begin behind this entry: next of the answer before."`
+}
+
+// cut returns the part of the list that the query asks for, and what to ask next. key returns the place of an entry in the list,
+// which is sorted by it.
+func cut[E any](q pageQuery, list []E, key func(E) string) (part []E, next string) {
+	part = []E{}
+	for _, e := range list {
+		k := key(e)
+		if k <= q.After {
+			continue
+		}
+		if len(part) == q.Limit {
+			return part, key(part[len(part)-1])
+		}
+		part = append(part, e)
+	}
+	return part, ""
+}
+
+// addServers adds the routes about servers, and about the tools that they offer.
+func (a *API) addServers() {
+	add(a, route{id: "list-servers", method: http.MethodGet, path: "/v1/servers", needs: switchboard.OfficeViewer, summary: "The servers and their states"},
+		func(_ context.Context, q asked, in *struct {
+			tenantQuery
+			pageQuery
+		}) (*serverList, error) {
+			out := &serverList{}
+			out.Body.Servers, out.Body.Next = cut(in.pageQuery, a.o.Reader.Servers(q.tenant, q.operator()), func(s admin.ServerStatus) string { return string(s.ID) })
+			return out, nil
+		})
+	add(a, route{id: "read-server", method: http.MethodGet, path: "/v1/servers/{server}", needs: switchboard.OfficeViewer, summary: "One server and its state"},
+		func(_ context.Context, q asked, in *serverPath) (*struct{ Body admin.ServerStatus }, error) {
+			for _, s := range a.o.Reader.Servers(q.tenant, q.operator()) {
+				if s.ID == in.Server {
+					return &struct{ Body admin.ServerStatus }{s}, nil
+				}
+			}
+			return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.64q here", in.Server)
+		})
+	for _, what := range admin.Operations() {
+		add(a, route{id: what + "-server", method: http.MethodPost, path: "/v1/servers/{server}/" + what, needs: switchboard.OfficeOperator, summary: operationSummaries[what]},
+			func(_ context.Context, q asked, in *operateRequest) (*struct{ Body admin.OperationResult }, error) {
+				reason := ""
+				if in.Body != nil {
+					reason = in.Body.Reason
+				}
+				done, err := a.o.Actions.Operate(*q.officer, in.Server, what, reason)
+				if err != nil {
+					return nil, err
+				}
+				return &struct{ Body admin.OperationResult }{*done}, nil
+			})
+	}
+	add(a, route{id: "list-tools", method: http.MethodGet, path: "/v1/tools", needs: switchboard.OfficeOperator, summary: "The tools that servers offer, with their labels, whether or not a task finds them"},
+		func(_ context.Context, _ asked, in *struct {
+			Server switchboard.ServerID `query:"server" maxLength:"64" doc:"Only the tools of this server."`
+		}) (*struct{ Body admin.OfferList }, error) {
+			return &struct{ Body admin.OfferList }{*a.o.Reader.ListOffered(in.Server)}, nil
+		})
+	add(a, route{id: "search-tools", method: http.MethodGet, path: "/v1/search", needs: switchboard.OfficeOperator, summary: "The tools of all servers that fit a query, best first"},
+		func(_ context.Context, _ asked, in *struct {
+			Query string `query:"query" required:"true" maxLength:"1000"`
+		}) (*struct{ Body admin.SearchResult }, error) {
+			return &struct{ Body admin.SearchResult }{*a.o.Reader.Search(in.Query)}, nil
+		})
+}
+
+var operationSummaries = map[string]string{
+	"disable": "Take a server out of service until it is enabled, at all replicas and across restarts",
+	"enable":  "Put a disabled server into service again",
+	"restart": "End the server's processes and sessions, and start new ones",
+}

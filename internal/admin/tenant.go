@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A TenantSummary is a tenant and its tasks.
+type TenantSummary struct {
+	Tenant      switchboard.TenantID `json:"tenant"`
+	Tasks       []switchboard.TaskID `json:"tasks"` // sorted
+	DefaultTask switchboard.TaskID   `json:"default_task,omitempty"`
+	Refused     bool                 `json:"refused,omitempty"` // its files are faulty, and no earlier state of them is known
+}
+
+// Tenants returns all tenants, sorted.
+func (r *Reader) Tenants() []TenantSummary {
+	c := r.o.Configuration()
+	ids := slices.Collect(maps.Keys(c.Tenants))
+	for id := range c.Config.Refused {
+		if c.Tenants[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	all := make([]TenantSummary, 0, len(ids))
+	for _, id := range ids {
+		s := TenantSummary{Tenant: id, Tasks: []switchboard.TaskID{}, Refused: c.Tenants[id] == nil}
+		if t := c.Tenants[id]; t != nil {
+			s.Tasks, s.DefaultTask = slices.Sorted(maps.Keys(t.Tasks)), t.DefaultTask
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// Principal returns the principal of the key id in the tenant. If id is "", it is whoever calls without a key, or the only one with a key where
+// keyless callers belong to another tenant. The error is a *switchboard.Error.
+func (r *Reader) Principal(tenant switchboard.TenantID, id string) (switchboard.Principal, error) {
+	c := r.o.Configuration()
+	if c.Ring.Local().Tenant == tenant && (id == "" || id == switchboard.LocalID) {
+		return c.Ring.Local(), nil
+	}
+	keys := c.Ring.KeyIDs(tenant)
+	switch {
+	case id == "" && len(keys) == 1:
+		id = keys[0]
+	case !slices.Contains(keys, id):
+		e := &switchboard.Error{Code: switchboard.CodeBadArguments, Text: fmt.Sprintf("tenant %s has no key %.64q", tenant, id), Hint: "name one of its keys as principal: " + strings.Join(keys[:min(len(keys), 20)], ", ")}
+		if len(keys) == 0 {
+			e.Hint = "it has no key; make one with \"switchboard key new --tenant " + string(tenant) + "\""
+		}
+		return switchboard.Principal{}, e
+	}
+	return c.CurrentPrincipal(switchboard.Principal{Tenant: tenant, ID: id, Auth: switchboard.AuthAPIKey})
+}
+
+// Servers returns the servers that a tenant may use, sorted by id; all servers for the empty tenant. Without messages, it holds no texts of
+// servers and of the system.
+func (r *Reader) Servers(id switchboard.TenantID, messages bool) []ServerStatus {
+	c := r.o.Configuration()
+	served := map[switchboard.ServerID]int{}
+	for _, t := range c.Catalog.Tools() {
+		served[t.ID.Server]++
+	}
+	all := r.serverStatuses(&c, served, func(server switchboard.ServerID) bool {
+		return id == "" || c.Tenants[id] != nil && c.Tenants[id].MayUseServer(server)
+	})
+	if !messages {
+		for i := range all {
+			all[i] = all[i].withoutMessages()
+		}
+	}
+	return all
+}

@@ -1,0 +1,93 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/connlimit"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// An adminListener serves the admin API at its own address. A nil adminListener serves nothing.
+type adminListener struct {
+	net.Listener
+	server *http.Server
+	done   chan struct{} // closed when it serves no more
+}
+
+// listenForOfficers opens the admin address. If the default address is taken, it takes a free port of loopback: several
+// Switchboards on one machine are usual, and commands find each of them by its row in the data folder.
+func listenForOfficers(c *config.Config) (*adminListener, error) {
+	address := c.Admin.Listen
+	if address == "" {
+		address = config.DefaultAdminListen
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil && c.Admin.Listen == "" && errors.Is(err, syscall.EADDRINUSE) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s: another program listens at %s, the address of admin.listen; choose another one, or leave admin.listen out: then a free port is taken", switchboard.CodeConfig, address)
+	case err != nil:
+		return nil, fmt.Errorf("%s: admin.listen %q: %w", switchboard.CodeConfig, address, err)
+	}
+	return &adminListener{Listener: l}, nil
+}
+
+// serve starts to serve.
+func (l *adminListener) serve(s *http.Server, log *slog.Logger) {
+	if l == nil {
+		return
+	}
+	l.server, l.done = s, make(chan struct{})
+	go func() {
+		defer close(l.done)
+		if err := s.Serve(connlimit.New(l.Listener)); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the admin address is not served any more", "err", err)
+		}
+	}()
+}
+
+// stop waits for the requests in flight, until ctx is done.
+func (l *adminListener) stop(ctx context.Context) {
+	if l == nil || l.server == nil {
+		return
+	}
+	if err := l.server.Shutdown(ctx); err != nil {
+		_ = l.server.Close()
+	}
+	<-l.done
+}
+
+func (l *adminListener) close() {
+	if l != nil {
+		_ = l.Close()
+	}
+}
+
+// AdminAddr returns the admin address, or nil if there is none.
+func (a *App) AdminAddr() net.Addr {
+	if a.officers == nil {
+		return nil
+	}
+	return a.officers.Addr()
+}
+
+// authenticateOfficer returns who has sent a request to the admin API.
+func (f front) authenticateOfficer(r *http.Request) (switchboard.Officer, error) {
+	o, err := f.a.state.Load().Officers.Authenticate(r)
+	if err == nil {
+		connlimit.MarkKnown(r.Context())
+	}
+	return o, err
+}
+
+// adminURL returns how browsers reach the admin address; "" if only this machine does.
+func (l live) adminURL() string { return l.state.Load().config.Admin.URL }
