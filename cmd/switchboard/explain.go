@@ -17,7 +17,6 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
-	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -28,11 +27,17 @@ type explainCmd struct {
 	outputFlags
 	Task switchboard.TaskID `arg:"" optional:"" help:"The task. Without it, the tenant's default task."`
 	Tool string             `help:"Explain only this tool, given as SERVER/TOOL." placeholder:"ID"`
+	principalFlags
+}
+
+// principalFlags say for which caller a decision is made.
+type principalFlags struct {
+	Principal string `help:"Decide for the caller with the key ID of the tenant. Without it, for whoever calls without a key." placeholder:"ID"`
 }
 
 // Run prints the decision on every candidate. It exits 1 if the task may not start.
 func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	x, err := fetchExplanation(ctx, io, taskTarget{commonFlags: e.commonFlags, targetFlags: e.targetFlags, Task: e.Task}, admin.ExplainQuery{}, log)
+	x, err := fetchExplanation(ctx, io, taskTarget{commonFlags: e.commonFlags, targetFlags: e.targetFlags, Task: e.Task}, e.Principal, admin.ExplainQuery{}, log)
 	if err != nil {
 		return err
 	}
@@ -57,8 +62,8 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 	return nil
 }
 
-// fetchExplanation returns the explanation of the task's decision.
-func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask admin.ExplainQuery, log *slog.Logger) (*admin.Explanation, error) {
+// fetchExplanation returns the explanation of the task's decision for the principal.
+func fetchExplanation(ctx context.Context, io streams, t taskTarget, principal string, ask admin.ExplainQuery, log *slog.Logger) (*admin.Explanation, error) {
 	ask.Task = t.Task
 	if !t.findTarget() {
 		a, err := t.startApp(ctx, log, app.Options{})
@@ -67,22 +72,32 @@ func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask admin.E
 		}
 		defer a.Stop()
 		return pollUntilStarted(ctx, io, t.Wait, func() (*admin.Explanation, []switchboard.ServerID, error) {
-			return withStarting(a.Reads().Explain(ctx, identity.Local(t.Tenant), ask))
+			p, err := a.Reads().Principal(t.Tenant, principal)
+			if err != nil {
+				return nil, nil, err
+			}
+			return withStarting(a.Reads().Explain(ctx, p, ask))
 		})
 	}
-	q := url.Values{"task": {string(t.Task)}}
+	q := url.Values{}
+	if t.Task != "" {
+		q.Set("task", string(t.Task))
+	}
+	if principal != "" {
+		q.Set("principal", principal)
+	}
 	if ask.Tokens {
-		q.Set("tokens", "1")
+		q.Set("tokens", "true")
 	}
 	if ask.Definitions {
-		q.Set("definitions", "1")
+		q.Set("definitions", "true")
 	}
 	if ask.Budget > 0 {
 		q.Set("budget", strconv.Itoa(ask.Budget))
 	}
 	return pollUntilStarted(ctx, io, t.Wait, func() (*admin.Explanation, []switchboard.ServerID, error) {
 		var x admin.Explanation
-		return withStarting(&x, t.fetchInto(ctx, "/v1/explain?"+q.Encode(), &x))
+		return withStarting(&x, t.fetchInto(ctx, "/v1/tenants/"+url.PathEscape(string(t.Tenant))+"/decision?"+q.Encode(), &x))
 	})
 }
 
@@ -94,7 +109,7 @@ func withStarting(x *admin.Explanation, err error) (*admin.Explanation, []switch
 	return x, x.Starting, nil
 }
 
-// fetchInto reads the operators' endpoint at path of a running Switchboard into v.
+// fetchInto reads what the admin API of a running Switchboard has at path into v.
 func (t *taskTarget) fetchInto(ctx context.Context, path string, v any) error {
 	base, err := t.baseURL()
 	if err != nil {
@@ -117,12 +132,13 @@ func (t *taskTarget) readAnswer(req *http.Request, v any) error {
 		Status int              `json:"status"`
 		Code   switchboard.Code `json:"code"`
 		Detail string           `json:"detail"`
+		Hint   string           `json:"hint"`
 	}
 	if err := json.Unmarshal(body, &problem); err == nil && problem.Detail != "" && problem.Status >= http.StatusBadRequest {
 		if problem.Code == "" {
 			return usageError{errors.New(problem.Detail)}
 		}
-		return &switchboard.Error{Code: problem.Code, Text: problem.Detail}
+		return &switchboard.Error{Code: problem.Code, Text: problem.Detail, Hint: problem.Hint}
 	}
 	return json.Unmarshal(body, v)
 }

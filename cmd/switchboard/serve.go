@@ -28,7 +28,7 @@ type serveCmd struct {
 func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	var vars variables
 	a, err := s.startApp(ctx, log, app.Options{
-		Serves: true, Listen: s.Listen, Data: s.dataDir(), Replica: true, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
+		Serves: true, Admin: true, Listen: s.Listen, Data: s.dataDir(), Replica: true, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
 	})
 	if err != nil {
 		return err
@@ -73,6 +73,18 @@ func (c *commonFlags) dataDir() string {
 		return c.Data
 	}
 	return filepath.Join(filepath.Dir(c.Config), ".switchboard")
+}
+
+// rowFolder returns the folder with the row by which commands find this process: the data folder, else the one beside the user's own
+// configuration. "" means that there is none, and commands need a person's key.
+func (c *commonFlags) rowFolder() string {
+	if dir := c.dataDir(); dir != "" {
+		return dir
+	}
+	if home := homeConfig(); home != "" {
+		return filepath.Join(filepath.Dir(home), ".switchboard")
+	}
+	return ""
 }
 
 // startGCPercent is the target of the garbage collector during the start, in place of 100. A start makes much garbage;

@@ -59,20 +59,23 @@ func runningAt(row serving.Neighbor) runningURL {
 
 // findRunningAt returns the Switchboard at a URL, with its row if it serves from the data folder.
 func (c *commonFlags) findRunningAt(url string) runningURL {
-	at := runningURL{URL: url}
-	if dir := c.dataDir(); dir != "" {
+	url = strings.TrimSuffix(url, "/")
+	for _, dir := range []string{c.dataDir(), (&commonFlags{MCPConfig: "none"}).rowFolder()} {
+		if dir == "" {
+			continue
+		}
 		rows, _ := serving.Rows(dir) // without rows, it is asked as any program asks it
 		for _, row := range rows {
-			if row.URL != "" && row.URL == strings.TrimSuffix(url, "/") {
+			if row.URL != "" && row.URL == url || row.Admin != "" && row.Admin == url {
 				return runningAt(row)
 			}
 		}
 	}
-	return at
+	return runningURL{URL: url}
 }
 
-// findAny returns the Switchboard to use: that at the URL if it is not "", else the one that serves from the folder, else that at the
-// configured address.
+// findAny returns the Switchboard whose admin API to use: that at the URL if it is not "", else the one that serves from the folder, else
+// that at the configured admin address.
 func (c *commonFlags) findAny(url string) runningURL {
 	if url != "" {
 		return c.findRunningAt(url)
@@ -80,7 +83,7 @@ func (c *commonFlags) findAny(url string) runningURL {
 	if at, ok := c.findServing(""); ok {
 		return runningAt(at)
 	}
-	return runningURL{URL: localURL(cmp.Or(config.ListenAddress(c.Config), config.DefaultListen))}
+	return runningURL{URL: localURL(cmp.Or(config.AdminListenAddress(c.Config), config.DefaultAdminListen))}
 }
 
 // localURL returns the URL by which this machine reaches a listener at the address.

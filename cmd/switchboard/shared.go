@@ -35,7 +35,7 @@ func (s *sharedCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var vars variables
-	a, err := s.startApp(ctx, log, app.Options{Data: s.dataDir(), Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set})
+	a, err := s.startApp(ctx, log, app.Options{Data: s.dataDir(), Admin: true, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set})
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,14 @@ type shareOptions struct {
 	URL     string        // where it serves HTTP; "" if it does not
 	Linger  time.Duration // after the last client; forEver for a process that people end
 
+	// CommandsOnly keeps clients out, and lets commands in.
+	CommandsOnly bool
+
 	Variables *variables
 }
+
+// aloneIdentity begins the identity of processes that no client joins.
+const aloneIdentity = "alone "
 
 // variables are the environment variables that the configuration in force refers to. Clients that join must have the same values.
 type variables struct {
@@ -109,6 +115,9 @@ const forEver = -1
 func (c *commonFlags) letJoin(ctx context.Context, a *app.App, o shareOptions) (*join.Listener, *serving.Claim, error) {
 	token := serving.NewToken()
 	own := c.identity(o.Results)
+	if o.CommandsOnly {
+		own = aloneIdentity + own
+	}
 	j, err := join.Listen(join.Options{
 		Token: token, Identity: own, Env: os.LookupEnv, Linger: o.Linger, Log: o.Log,
 		RefusePeer: func(conn net.Conn) string { return identity.PeerOf(conn)() },
@@ -123,9 +132,13 @@ func (c *commonFlags) letJoin(ctx context.Context, a *app.App, o shareOptions) (
 		return nil, nil, err
 	}
 	o.Variables.tell(j)
-	claim, err := serving.Add(ctx, c.dataDir(), serving.Neighbor{
+	row := serving.Neighbor{
 		Address: j.Addr(), Token: token, Version: version(), Configuration: c.configPath(), Tenant: c.Tenant, Identity: own, URL: o.URL,
-	})
+	}
+	if at := a.AdminAddr(); at != nil {
+		row.Admin = localURL(at.String())
+	}
+	claim, err := serving.Add(ctx, c.rowFolder(), row)
 	if err != nil {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
@@ -138,7 +151,7 @@ func (c *commonFlags) letJoin(ctx context.Context, a *app.App, o shareOptions) (
 // shareApp lets clients on stdio join a process that serves anyway, until ctx is done. stop waits until they have been served. If
 // clients cannot join, the log says why.
 func (c *commonFlags) shareApp(ctx context.Context, a *app.App, o shareOptions) (stop func()) {
-	if c.dataDir() == "" {
+	if c.rowFolder() == "" || o.CommandsOnly && c.dataDir() == "" {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -63,12 +63,16 @@ const maxBridgedMessage = 256 << 20
 
 // serveAlone serves the client in this process.
 func (s *stdioCmd) serveAlone(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.startApp(ctx, log, app.Options{Data: s.dataDir(), Hurry: laterSignals(ctx), WholeResults: s.wantsWhole()})
+	var vars variables
+	a, err := s.startApp(ctx, log, app.Options{
+		Data: s.dataDir(), Admin: s.dataDir() != "", Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
+	})
 	if err != nil {
 		return err
 	}
 	defer a.Stop()
 	watchConfig(ctx, a)
+	defer s.shareApp(ctx, a, shareOptions{Log: log, Results: s.Results, Linger: forEver, Variables: &vars, CommandsOnly: true})()
 	return a.ServeStdio(ctx, io.in, io.raw, s.Task)
 }
 
@@ -140,6 +144,9 @@ func (c *joiner) joinAny(dir string, r join.Joiner, failed map[string]bool) (bri
 		return strings.Compare(b.URL, a.URL)
 	})
 	for _, row := range rows {
+		if strings.HasPrefix(row.Identity, aloneIdentity) {
+			continue
+		}
 		if row.Identity != r.Identity {
 			c.reportStranger(row)
 			continue

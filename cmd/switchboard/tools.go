@@ -18,6 +18,7 @@ import (
 type toolsCmd struct {
 	taskTarget
 	outputFlags
+	principalFlags
 	Tokens bool `help:"Show the tokens that each tool costs the client, and the rest of the budget."`
 	Raw    bool `help:"Print the definitions, byte for byte as a model receives them, one a line."`
 	Budget int  `help:"With --tokens: show the rest of a budget of N tokens." placeholder:"N"`
@@ -31,7 +32,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if t.Budget < 0 || t.Budget > 0 && !t.Tokens {
 		return usageError{errors.New("--budget takes a number of tokens, and goes with --tokens")}
 	}
-	x, err := fetchExplanation(ctx, io, t.taskTarget, admin.ExplainQuery{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
+	x, err := fetchExplanation(ctx, io, t.taskTarget, t.Principal, admin.ExplainQuery{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
 	if err != nil {
 		return err
 	}

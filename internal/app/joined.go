@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
@@ -88,6 +89,10 @@ func (a *App) ServeJoined(ctx context.Context, in io.Reader, out io.Writer, c Jo
 // ServeOperator serves HTTP on a connection with the operator at its other end, until it ends or ctx is done.
 func (a *App) ServeOperator(ctx context.Context, conn net.Conn) {
 	s := a.newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/mcp") { // a command that calls a tool is an agent
+			a.gateway.ServeHTTP(w, r)
+			return
+		}
 		a.api.ServeHTTP(w, r.WithContext(api.AsLocalOperator(r.Context())))
 	}))
 	l := &onlyListener{addr: conn.LocalAddr(), conn: make(chan net.Conn, 1), closed: make(chan struct{})}

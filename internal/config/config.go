@@ -62,6 +62,7 @@ type Config struct {
 	Tenants   map[switchboard.TenantID]*switchboard.Tenant
 	Taxonomy  *switchboard.Taxonomy
 	Keys      []Key // sorted by tenant and id
+	Admin     Admin
 
 	// Policies are the operator's policy files, sorted by path. nil means that the folder does not
 	// exist, and then the shipped policies apply. If the folder is empty, nothing is allowed. This

@@ -2,7 +2,7 @@
 // them.
 //
 //	{"rows":[{"id":"…","address":"127.0.0.1:41231","token":"…","pid":812,"version":"v1.4.0",
-//	          "configuration":"/home/ann/switchboard.yaml","identity":"sha256:…","tenant":"default","url":"http://127.0.0.1:7420"}]}
+//	          "configuration":"/home/ann/switchboard.yaml","identity":"sha256:…","tenant":"default","url":"http://127.0.0.1:7420","admin":"http://127.0.0.1:7422"}]}
 //
 // The file is for its owner only, because a token in it lets a client in. Each row has a lock file, which its process holds
 // as long as it lives. The kernel releases the lock when the process ends, however it ends; so if the lock of a row can be taken, its process
@@ -60,8 +60,9 @@ type Neighbor struct {
 	// Identity is equal for two processes if a client gets the same from both; see Identity.
 	Identity string
 
-	// URL is where the process serves HTTP, without a path; "" if it does not.
-	URL string
+	// URL is where the process serves agents over HTTP, without a path; "" if it does not. Admin is its admin address alike.
+	URL   string
+	Admin string
 }
 
 // row is a Neighbor as the file has it.
@@ -75,6 +76,7 @@ type row struct {
 	Identity      string               `json:"identity"`
 	Tenant        switchboard.TenantID `json:"tenant"`
 	URL           string               `json:"url,omitempty"`
+	Admin         string               `json:"admin,omitempty"`
 }
 
 type document struct {
@@ -131,7 +133,7 @@ func Add(ctx context.Context, dir string, r Neighbor) (*Claim, error) {
 			return nil, fmt.Errorf("%d processes serve from %s, its limit", maxRows, dir)
 		}
 		return append(rows, row{
-			c.id, r.Address, r.Token.Reveal(), os.Getpid(), r.Version, r.Configuration, r.Identity, r.Tenant, r.URL,
+			c.id, r.Address, r.Token.Reveal(), os.Getpid(), r.Version, r.Configuration, r.Identity, r.Tenant, r.URL, r.Admin,
 		}), nil
 	})
 	if err != nil {
@@ -173,7 +175,7 @@ func Rows(dir string) ([]Neighbor, error) {
 	for _, r := range slices.Backward(rows) {
 		if isAlive(dir, r.ID) {
 			alive = append(alive, Neighbor{
-				r.ID, r.Address, switchboard.NewSecret(r.Token), r.PID, r.Version, r.Configuration, r.Tenant, r.Identity, r.URL,
+				r.ID, r.Address, switchboard.NewSecret(r.Token), r.PID, r.Version, r.Configuration, r.Tenant, r.Identity, r.URL, r.Admin,
 			})
 		}
 	}

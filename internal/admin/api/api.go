@@ -13,6 +13,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path"
+	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -70,7 +73,8 @@ func (a *API) makeRoutes() {
 	mux := http.NewServeMux()
 	c := huma.DefaultConfig("Switchboard admin API", a.o.Version)
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
-	c.Formats = map[string]huma.Format{"application/json": {Marshal: writeJSON, Unmarshal: readJSON}}
+	format := huma.Format{Marshal: writeJSON, Unmarshal: readJSON}
+	c.Formats = map[string]huma.Format{"application/json": format, "json": format} // "json" is also that of problems
 	c.DefaultFormat = "application/json"
 	c.RejectUnknownQueryParameters = true
 	c.Info.Description = "What operators, the officers of tenants, and programs that look in from the side may read and do. " +
@@ -78,6 +82,7 @@ func (a *API) makeRoutes() {
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"person_key": {Type: "http", Scheme: "bearer", Description: "A person's key, which begins with swo_."},
 	}
+	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", nameSchema)
 	c.Security = []map[string][]string{{"person_key": {}}}
 	a.huma = humago.New(mux, c)
 	a.huma.UseMiddleware(a.checkOffice)
@@ -96,6 +101,19 @@ func (a *API) makeRoutes() {
 		writeProblem(w, http.StatusNotFound, &switchboard.Error{Text: "nothing is here; GET /v1/openapi.json lists what is where"})
 	})
 	a.handler = &strictMux{mux}
+}
+
+// nameSchema names the schema of a type. Packages of ours use the same name for different types, so the name of the package is
+// a part of it, except for this package and for package admin.
+func nameSchema(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if pkg := path.Base(t.PkgPath()); t.Name() != "" && strings.Contains(t.PkgPath(), "/internal/") && pkg != "api" && pkg != "admin" {
+		return strings.ToUpper(pkg[:1]) + pkg[1:] + name
+	}
+	return name
 }
 
 // A strictMux answers requests that no route takes with problems, where http.ServeMux answers with plain text.
