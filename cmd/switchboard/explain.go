@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -107,40 +105,6 @@ func withStarting(x *admin.Explanation, err error) (*admin.Explanation, []switch
 		return nil, nil, err
 	}
 	return x, x.Starting, nil
-}
-
-// fetchInto reads what the admin API of a running Switchboard has at path into v.
-func (t *taskTarget) fetchInto(ctx context.Context, path string, v any) error {
-	base, err := t.baseURL()
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
-	if err != nil {
-		return usageError{err}
-	}
-	return t.readAnswer(req, v)
-}
-
-// readAnswer sends req and decodes the answer into v. It returns an error document as an error.
-func (t *taskTarget) readAnswer(req *http.Request, v any) error {
-	body, err := t.fetchAnswer(req)
-	if err != nil {
-		return err
-	}
-	var problem struct {
-		Status int              `json:"status"`
-		Code   switchboard.Code `json:"code"`
-		Detail string           `json:"detail"`
-		Hint   string           `json:"hint"`
-	}
-	if err := json.Unmarshal(body, &problem); err == nil && problem.Detail != "" && problem.Status >= http.StatusBadRequest {
-		if problem.Code == "" {
-			return usageError{errors.New(problem.Detail)}
-		}
-		return &switchboard.Error{Code: problem.Code, Text: problem.Detail, Hint: problem.Hint}
-	}
-	return json.Unmarshal(body, v)
 }
 
 // keepTool removes everything about other tools from the explanation.

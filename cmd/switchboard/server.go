@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -91,22 +90,12 @@ func (s *serverFlags) operateServer(ctx context.Context, io streams, id switchbo
 	if err := switchboard.CheckID(string(id)); err != nil {
 		return usageError{err}
 	}
-	t := s.asTarget()
-	base, err := t.baseURL()
+	answer, err := s.asTarget().askAdmin(ctx, http.MethodPost, "/v1/servers/"+url.PathEscape(string(id))+"/"+what, map[string]string{"reason": reason})
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(map[string]string{"reason": reason})
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/servers/"+url.PathEscape(string(id))+"/"+what, bytes.NewReader(body))
-	if err != nil {
-		return usageError{err}
-	}
-	req.Header.Set("Content-Type", "application/json")
 	var done admin.OperationResult
-	if err := t.readAnswer(req, &done); err != nil {
+	if err := json.Unmarshal(answer.body, &done); err != nil {
 		return err
 	}
 	if s.JSON {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/test/agents"
+	"github.com/summit-switchboard/switchboard/test/officer"
 	"github.com/summit-switchboard/switchboard/test/programs"
 )
 
@@ -70,14 +70,12 @@ deny[c.id] contains "not any more" if {
 `
 
 // policies is what the switchboard says of the policies that it runs with.
-func policies(t *testing.T, base string) string {
-	resp, err := http.Get(base + "/v1/status")
+func policies(t *testing.T, base, dir string) string {
+	text, err := officer.Read(t.Context(), base, filepath.Join(dir, ".switchboard"), "/v1/status")
 	if err != nil {
 		t.Error(err)
 		return ""
 	}
-	defer func() { _ = resp.Body.Close() }()
-	text, _ := io.ReadAll(resp.Body)
 	return string(regexp.MustCompile(`"policies":\[[^]]*\]`).Find(text))
 }
 
@@ -104,10 +102,10 @@ func TestFirstMinutes5AgentsWithAToolSearchOfTheirOwnUseTheStub(t *testing.T) {
 			address := serve(t, program, config)
 			base := strings.TrimSuffix(address, "/mcp")
 			reload := func(text string) {
-				was := policies(t, base)
+				was := policies(t, base, dir)
 				write(t, dir, rules, text)
 				for range time.Tick(20 * time.Millisecond) {
-					if policies(t, base) != was || t.Failed() {
+					if policies(t, base, dir) != was || t.Failed() {
 						return
 					}
 				}

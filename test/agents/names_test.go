@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/test/agents"
+	"github.com/summit-switchboard/switchboard/test/officer"
 	"github.com/summit-switchboard/switchboard/test/programs"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -122,7 +123,7 @@ func TestNamesAgentsGoOnWhenTheServerOfANameFails(t *testing.T) {
 				kept := strings.Replace(rows.String(), fmt.Sprintf("  %s: {transport: http, url: %q, timeout: 2s, health: {timeout: 2s}}\n", name, firsts[mishaps[last].tool].URL), "", 1)
 				write(t, dir, "switchboard.yaml", "grace: 1s\nservers:\n"+kept+"tenants: {default: {servers: [\"*\"]}}\n")
 				wait.For(t, wait.Bound, "the server is removed", func() error {
-					if text := statusOf(t, address); strings.Contains(text, `"`+name+`"`) {
+					if text := statusOf(t, address, dir); strings.Contains(text, `"`+name+`"`) {
 						<-time.After(20 * time.Millisecond)
 						return fmt.Errorf("it is in %s", text)
 					}
@@ -178,20 +179,19 @@ func TestNamesAgentsGoOnWhenTheServerOfANameFails(t *testing.T) {
 }
 
 // statusOf is what the switchboard says of itself.
-func statusOf(t *testing.T, address string) string {
+func statusOf(t *testing.T, address, dir string) string {
 	t.Helper()
-	resp, err := http.Get(strings.TrimSuffix(address, "/mcp") + "/v1/status")
+	text, err := officer.Read(t.Context(), strings.TrimSuffix(address, "/mcp"), filepath.Join(dir, ".switchboard"), "/v1/status")
 	if err != nil {
 		t.Error(err)
 		return ""
 	}
-	defer func() { _ = resp.Body.Close() }()
 	var all struct {
 		Servers []struct{ ID string } `json:"servers"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil {
+	if err := json.Unmarshal(text, &all); err != nil {
 		t.Error(err)
 	}
-	text, _ := json.Marshal(all)
-	return string(text)
+	own, _ := json.Marshal(all)
+	return string(own)
 }

@@ -31,6 +31,7 @@ type contestant struct {
 	keys []string // as many as manySessions need; none where none is asked for
 	pid  int      // 0 for direct, where nothing stands between
 	side string   // where it can be profiled, if it can
+	data string   // the data folder of a Switchboard
 	stop func()
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/officer"
 )
 
 // The baselines of the measurements with failing servers.
@@ -58,7 +59,7 @@ limits:
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	c := &contestant{name: name, endpoint: endpoint{era: era, key: keys[0]}, keys: keys, pid: p.pid, side: p.side, stop: p.stop}
+	c := &contestant{name: name, endpoint: endpoint{era: era, key: keys[0]}, keys: keys, pid: p.pid, side: p.side, data: filepath.Join(p.dir, ".switchboard"), stop: p.stop}
 	if c.url, err = url.Parse(p.address); err != nil {
 		p.stop()
 		return nil, err
@@ -68,23 +69,17 @@ limits:
 
 // state returns what Switchboard says of the server's health.
 func (c *contestant) state(ctx context.Context, server string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url.Scheme+"://"+c.url.Host+"/v1/status", nil)
+	text, err := officer.Read(ctx, c.url.Scheme+"://"+c.url.Host, c.data, "/v1/status")
 	if err != nil {
 		return "", err
 	}
-	r.Header.Set("Authorization", "Bearer "+c.key)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = resp.Body.Close() }() // the body is read
 	var st struct {
 		Servers []struct {
 			ID     string
 			Health struct{ State string }
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil {
+	if err := json.Unmarshal(text, &st); err != nil {
 		return "", err
 	}
 	for _, s := range st.Servers {

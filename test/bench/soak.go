@@ -2,18 +2,20 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/officer"
 )
 
 const (
@@ -302,17 +304,11 @@ func (c *contestant) sample(ctx context.Context) (map[string]float64, error) {
 	}
 	have["descriptors"] = float64(len(files))
 	have["processes below"] = float64(below(c.pid))
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url.Scheme+"://"+c.url.Host+"/metrics", nil)
+	text, err := officer.Read(ctx, c.url.Scheme+"://"+c.url.Host, c.data, "/metrics")
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Set("Authorization", "Bearer "+c.key)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // it has been read
-	lines := bufio.NewScanner(resp.Body)
+	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), " ")
 		v, err := strconv.ParseFloat(value, 64)

@@ -3,9 +3,7 @@ package npm_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -79,7 +77,7 @@ func TestFirstMinutes1AServerOfBothErasThatStartsLateStaysUp(t *testing.T) {
 	}
 	for id := range eras {
 		if id != "late-30" {
-			command(t, "", g.program, "server", "restart", id, "--url", g.url)
+			command(t, "", g.program, "server", "restart", id, "--url", g.url, "--config", filepath.Join(g.dir, "switchboard.yaml"))
 		}
 	}
 	wait.For(t, patience, "all servers are up again", func() error { return isWell(2, 8) })
@@ -100,7 +98,7 @@ type serverState struct {
 // servers is what the status says of the servers.
 func (g gateway) servers(t *testing.T) map[string]serverState {
 	t.Helper()
-	out, errs, code := command(t, "", g.program, "status", "--json", "--url", g.url)
+	out, errs, code := command(t, "", g.program, "status", "--json", "--url", g.url, "--config", filepath.Join(g.dir, "switchboard.yaml"))
 	var status struct{ Servers []serverState }
 	if err := json.Unmarshal([]byte(out), &status); err != nil || code > 1 { // 1 says that a server is not well
 		t.Fatalf("status: %v, exit %d\n%s%s", err, code, out, errs)
@@ -115,16 +113,11 @@ func (g gateway) servers(t *testing.T) map[string]serverState {
 // probes is how often a server has answered a probe as it should.
 func (g gateway) probes(t *testing.T, id string) (n float64) {
 	t.Helper()
-	resp, err := http.Get(g.url + "/metrics")
-	if err != nil {
-		t.Fatal(err)
+	text, errs, code := command(t, "", g.program, "metrics", "--url", g.url, "--config", filepath.Join(g.dir, "switchboard.yaml"))
+	if code != 0 {
+		t.Fatalf("metrics: exit %d, %s", code, errs)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "switchboard_server_probes_total") && strings.Contains(line, `server="`+id+`"`) && strings.Contains(line, `result="ok"`) {
 			_, _ = fmt.Sscan(line[strings.LastIndex(line, " "):], &n)
 		}

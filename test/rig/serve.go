@@ -61,25 +61,18 @@ func (g *Gateway) Do(code int, want string, args ...string) string {
 	return out
 }
 
-// Metrics reads /metrics. It returns the number of series of each metric, and the values by name and labels.
-func (g *Gateway) Metrics(header ...string) (series map[string]int, values map[string]float64) {
+// Metrics reads the metrics of the tenant, or all for "". It returns the number of series of each metric, and the values by name and labels.
+func (g *Gateway) Metrics(tenant ...string) (series map[string]int, values map[string]float64) {
 	g.T.Helper()
-	req, err := http.NewRequest(http.MethodGet, g.URL+"/metrics", nil)
-	if err != nil {
-		g.T.Fatal(err)
+	path := "/metrics"
+	if len(tenant) > 0 {
+		path += "?tenant=" + tenant[0]
 	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
+	answer := g.AskAdmin(g.T, "", http.MethodGet, path, "")
+	if answer.Status != http.StatusOK {
+		g.T.Fatalf("/metrics: %d %s", answer.Status, answer.Body)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		g.T.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		g.T.Fatalf("/metrics: %s %v %s", resp.Status, err, text)
-	}
+	text := []byte(answer.Body)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {

@@ -27,7 +27,7 @@ func TestAttack4WithoutKeysOnlyItsOwnUserIsLocal(t *testing.T) {
 			t.Fatalf("modern %t: the user's own client: %s", modern, got)
 		}
 		// A server's program asks its gateway as its neighbour would.
-		m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"call","arguments":{"do":"fetch","url":%q}}`, g.URL+"/v1/status"))
+		m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"call","arguments":{"do":"fetch","url":%q}}`, g.URL+"/mcp"))
 		if !strings.Contains(string(m.Result), "401") {
 			t.Errorf("modern %t: a program that Switchboard has started gets %s", modern, m.Raw)
 		}
@@ -37,7 +37,7 @@ func TestAttack4WithoutKeysOnlyItsOwnUserIsLocal(t *testing.T) {
 			t.Skip("only root can be another user")
 		}
 		_, port, _ := net.SplitHostPort(strings.TrimPrefix(g.URL, "http://"))
-		const ask = `exec 3<>/dev/tcp/127.0.0.1/$0 && printf 'GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && head -n 1 <&3`
+		const ask = `exec 3<>/dev/tcp/127.0.0.1/$0 && printf 'GET /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && head -n 1 <&3`
 		curl := exec.CommandContext(t.Context(), "bash", "-c", ask, port)
 		curl.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		curl.Dir = "/"
@@ -53,14 +53,14 @@ func TestAttack4WithoutKeysOnlyItsOwnUserIsLocal(t *testing.T) {
 			"Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.1", "X-Forwarded-Proto: https", "X-Cluster-Client-IP: 192.0.2.1", "X-Original-Forwarded-For: 192.0.2.1",
 			"Cdn-Loop: x", "X-Amzn-Trace-Id: x", "Fastly-Client-IP: 192.0.2.1", "Akamai-Origin-Hop: 1",
 		} {
-			if status := rawGet(t, g, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\nConnection: close\r\n\r\n"); status != http.StatusUnauthorized {
+			if status := rawGet(t, g, "GET /mcp HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\nConnection: close\r\n\r\n"); status != http.StatusUnauthorized {
 				t.Errorf("%s: %d", header, status)
 			}
 		}
-		if status := rawGet(t, g, "GET /v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n"); status != http.StatusUnauthorized {
+		if status := rawGet(t, g, "GET /mcp HTTP/1.0\r\nHost: localhost\r\n\r\n"); status != http.StatusUnauthorized {
 			t.Errorf("as nginx sends it: %d", status)
 		}
-		if status := rawGet(t, g, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); status != http.StatusOK {
+		if status := rawGet(t, g, "GET /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); status == http.StatusUnauthorized {
 			t.Errorf("directly: %d", status)
 		}
 	})

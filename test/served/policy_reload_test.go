@@ -3,6 +3,7 @@ package served_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -147,7 +148,7 @@ func TestStatusNamesTheTenantsPolicyAndSinceWhenItsFilesAreFaulty(t *testing.T) 
 			Policies policies
 			Faulty   []map[string]any `json:"configuration_faulty_parts"`
 		}
-		if text := h.Get(t, "acme", "/v1/status"); json.Unmarshal([]byte(text), &st) != nil || len(st.Policies) != 1 || st.Policies[0].Tenant != "acme" {
+		if text := h.AskAdmin(t, "", http.MethodGet, "/v1/status?tenant=acme", "").Body; json.Unmarshal([]byte(text), &st) != nil || len(st.Policies) != 1 || st.Policies[0].Tenant != "acme" {
 			t.Fatalf("status: %s", text)
 		}
 		return st.Policies, st.Faulty

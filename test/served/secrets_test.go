@@ -311,9 +311,16 @@ tools:
 	}
 
 	for _, tenant := range []string{"acme", "umbrella", ""} {
-		for _, path := range []string{"/metrics", "/readyz", "/healthz", "/v1/status", "/v1/explain?task=all", "/v1/search?q=find", "/v1/tools"} {
+		for _, path := range []string{"/readyz", "/healthz"} {
 			_, text := h.GetStatus(t, tenant, path)
 			p.nowhere(t, path, text)
+		}
+		paths := []string{"/metrics", "/v1/status", "/v1/servers", "/v1/tools", "/v1/search?query=find"}
+		if tenant != "" {
+			paths = []string{"/metrics?tenant=" + tenant, "/v1/status?tenant=" + tenant, "/v1/servers?tenant=" + tenant, "/v1/tenants/" + tenant + "/decision?task=all"}
+		}
+		for _, path := range paths {
+			p.nowhere(t, path, h.AskAdmin(t, "", http.MethodGet, path, "").Body)
 		}
 	}
 	byDesign := []string{"result that is kept under a key", "result that is cached"}

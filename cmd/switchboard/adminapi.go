@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// An adminAnswer is an answer of the admin API that is no problem.
+type adminAnswer struct {
+	header http.Header
+	body   []byte
+}
+
+// askAdmin sends a request to the admin API of a running Switchboard. body, if not nil, is sent as JSON. header has names and values
+// in turn. A problem is returned as an error.
+func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any, header ...string) (*adminAnswer, error) {
+	base, err := t.baseURL()
+	if err != nil {
+		return nil, err
+	}
+	var send io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		send = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, base+path, send)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	if key := os.Getenv(keyVariable); key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := t.client().Do(req)
+	if err != nil {
+		return nil, unreachableError{noAnswerError(req.URL, err)}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return nil, unreachableError{err}
+	case resp.StatusCode >= http.StatusBadRequest:
+		return nil, problemError(text, fmt.Errorf("%s answered %s: %.200q", req.URL.Redacted(), resp.Status, text))
+	}
+	return &adminAnswer{resp.Header, text}, nil
+}
+
+// problemError returns problem details as an error, or otherwise if they are none.
+func problemError(text []byte, otherwise error) error {
+	var p struct {
+		Detail string           `json:"detail"`
+		Code   switchboard.Code `json:"code"`
+		Hint   string           `json:"hint"`
+		Faults []struct {
+			Where string `json:"where"`
+			Text  string `json:"text"`
+		} `json:"faults"`
+	}
+	if err := json.Unmarshal(text, &p); err != nil || p.Detail == "" {
+		return otherwise
+	}
+	for _, f := range p.Faults {
+		p.Detail += fmt.Sprintf("; %s: %s", f.Where, f.Text)
+	}
+	if p.Code == "" {
+		return usageError{errors.New(p.Detail)}
+	}
+	return &switchboard.Error{Code: p.Code, Text: p.Detail, Hint: p.Hint}
+}
+
+// fetchInto reads what the admin API of a running Switchboard has at path into v.
+func (t *taskTarget) fetchInto(ctx context.Context, path string, v any) error {
+	answer, err := t.askAdmin(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(answer.body, v)
+}
