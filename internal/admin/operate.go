@@ -12,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/revocation"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
@@ -19,6 +20,9 @@ import (
 
 // ActionsOptions are the parts of a running Switchboard that Actions change.
 type ActionsOptions struct {
+	Configuration func() Configuration // the present one
+	Revoked       *revocation.List
+
 	Fleet    *upstream.Fleet
 	Health   *health.Monitor
 	Ledger   *receipt.Ledger

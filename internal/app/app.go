@@ -45,6 +45,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/recall"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
+	"github.com/summit-switchboard/switchboard/internal/revocation"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -146,6 +147,7 @@ type parts struct {
 	ledger   *receipt.Ledger
 	recorder *replay.Recorder
 	recall   *recall.Memory
+	revoked  *revocation.List
 	engine   *policy.Engine
 	fleet    *upstream.Fleet
 	health   *health.Monitor
@@ -220,6 +222,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	current := live{&a.state, a.recorder}
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
+	a.revoked = revocation.Open(ctx, a.store, a.recheckKeys, o.Log)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -283,13 +286,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
 	a.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
-		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
+		Ledger: a.ledger, Revoked: a.revoked, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
 	})
 	scraper := &admin.Scraper{Reader: a.reads, Recorder: &a.metrics, Engine: a.engine}
 	a.api = api.New(api.Options{
 		Reader: a.reads, Scraper: scraper,
 		Actions: admin.NewActions(admin.ActionsOptions{
-			Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
+			Configuration: a.served, Revoked: a.revoked, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 		}),
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
@@ -401,11 +404,24 @@ func (a *App) sweepExpired(ctx context.Context) {
 		case <-tick.C:
 		}
 		a.runs.Sweep(ctx)
+		a.forgetRevoked(ctx)
 		a.gateway.Sweep(ctx)
 		if f := a.reloadFault.Load(); f != nil {
 			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().loadedAt, "err", f.err)
 		}
 		a.state.Load().logFaultyParts(a.log)
+	}
+}
+
+// forgetRevoked deletes revocations of keys that no file names any more.
+func (a *App) forgetRevoked(ctx context.Context) {
+	c := a.state.Load().config
+	err := a.revoked.Forget(ctx, func(hash [32]byte) bool {
+		return slices.ContainsFunc(c.Keys, func(k config.Key) bool { return k.Hash == hash }) ||
+			slices.ContainsFunc(c.People, func(p config.PersonKey) bool { return p.Hash == hash })
+	})
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("old revocations stay in the store", "err", err)
 	}
 }
 
@@ -423,7 +439,15 @@ func (a *App) followClock(ctx context.Context) {
 	}
 }
 
-// followKeys ends the streams of clients when their key is removed or expires.
+// recheckKeys makes followKeys check the keys of all streams.
+func (a *App) recheckKeys() {
+	select {
+	case a.keysChanged <- struct{}{}:
+	default:
+	}
+}
+
+// followKeys ends the streams of clients when their key is removed, is revoked or expires.
 func (a *App) followKeys(ctx context.Context) {
 	for {
 		var due <-chan time.Time
@@ -474,10 +498,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		}
 	}
 	if was.loadedConfig != s.loadedConfig {
-		select {
-		case a.keysChanged <- struct{}{}:
-		default:
-		}
+		a.recheckKeys()
 	}
 	a.runs.Rebind(ctx)
 	a.runs.ReplaceServers(ctx, a.binder.Lost) // another server may be able to serve now
@@ -793,6 +814,7 @@ func (a *App) Stop() {
 	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
 	a.keys.Close()
+	a.revoked.Close()
 	a.recorder.Close()
 	if err := a.ledger.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)

@@ -29,6 +29,7 @@ import (
 type State struct {
 	Config              *config.Config
 	Ring                *identity.Ring
+	Officers            *identity.Officers
 	Catalog             *catalog.Snapshot
 	declaredEquivalents *contract.Set // equivalents that the operator declares
 	Offers              map[switchboard.ServerID]switchboard.Offer
@@ -69,6 +70,8 @@ type Input struct {
 	WholeResults bool                 // clients get results of any length in full
 	StatusTool   *switchboard.Tool    // the tool of our own that clients can always list
 
+	Revoked identity.KeyCheck // says which keys are revoked; nil means none
+
 	Offers   []switchboard.Offer
 	Starting []switchboard.ServerID // see State
 }
@@ -88,7 +91,12 @@ func NewState(in Input, was *State) *State {
 	if mine == nil {
 		mine = &switchboard.Tenant{ID: in.Local} // all callers have keys
 	}
-	s.Ring = identity.New(keys, mine, c.Keyless())
+	s.Ring = identity.New(keys, mine, c.Keyless(), in.Revoked)
+	people := make([]identity.PersonKey, len(c.People))
+	for i, p := range c.People {
+		people[i] = identity.PersonKey(p)
+	}
+	s.Officers = identity.NewOfficers(people, in.Revoked)
 
 	for i := range c.Servers {
 		s.Servers[c.Servers[i].ID] = &c.Servers[i]

@@ -40,6 +40,7 @@ func Changes(was, now *Config) string {
 	}
 	add("servers", serversOf(was), serversOf(now))
 	add("keys", keysOf(was), keysOf(now))
+	add("officers", officersOf(was), officersOf(now))
 	add("tenants", tenantsOf(was), tenantsOf(now))
 	add("tasks", tasksOf(was), tasksOf(now))
 	add("policies", policiesOf(was), policiesOf(now))
@@ -64,7 +65,7 @@ func Changes(was, now *Config) string {
 func sameSettings(a, b *Config) bool {
 	return a.Listen == b.Listen && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Origins, b.Origins) && a.StartDeadline == b.StartDeadline &&
 		a.Grace == b.Grace && a.Tokenizer == b.Tokenizer && reflect.DeepEqual(a.Store, b.Store) && reflect.DeepEqual(a.Cluster, b.Cluster) &&
-		a.Log == b.Log && reflect.DeepEqual(a.Receipts, b.Receipts) && reflect.DeepEqual(a.Cache, b.Cache)
+		a.Log == b.Log && reflect.DeepEqual(a.Receipts, b.Receipts) && reflect.DeepEqual(a.Cache, b.Cache) && a.Admin == b.Admin
 }
 
 func manifestsOf(c *Config) map[string]any {
@@ -94,7 +95,23 @@ func serversOf(c *Config) map[string]any {
 func keysOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for _, k := range c.Keys {
-		all[string(k.Tenant)+"/"+k.ID] = k
+		name := string(k.Tenant) + "/" + k.ID
+		one, _ := all[name].([]Key)
+		all[name] = append(one, k) // a key and the next one
+	}
+	return all
+}
+
+// officersOf returns the rows of persons' keys by the persons' names.
+func officersOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for _, p := range c.People {
+		name := p.ID
+		if !p.Operator {
+			name = string(p.Tenant) + "/" + p.ID
+		}
+		rows, _ := all[name].([]PersonKey)
+		all[name] = append(rows, p)
 	}
 	return all
 }

@@ -62,7 +62,10 @@ type Config struct {
 	Tenants   map[switchboard.TenantID]*switchboard.Tenant
 	Taxonomy  *switchboard.Taxonomy
 	Keys      []Key // sorted by tenant and id
-	Admin     Admin
+
+	// Admin and People are about the admin side. People are sorted by id.
+	Admin  Admin
+	People []PersonKey
 
 	// Policies are the operator's policy files, sorted by path. nil means that the folder does not
 	// exist, and then the shipped policies apply. If the folder is empty, nothing is allowed. This
@@ -228,6 +231,7 @@ type loader struct {
 	tenantFolders []*tenantFolder // of the tenants that have a folder
 
 	listen       document.Value // the value of listen, if it is given
+	adminListen  document.Value // the value of admin.listen alike
 	manifestRefs []manifestRef
 	bounds       map[string]*bound // of tenants
 	noTenantRows bool              // no tenants: in switchboard.yaml

@@ -14,6 +14,9 @@ import (
 // It ignores the rest of the file: a command that asks a running Switchboard needs only the address.
 func ListenAddress(file string) string { return readSummary(file).Listen }
 
+// AdminListenAddress returns the admin address in the file, or "" alike.
+func AdminListenAddress(file string) string { return readSummary(file).Admin.Listen }
+
 // TenantIDs returns the tenants that have a row in the file, sorted; nil if there are none or the file
 // cannot be read.
 func TenantIDs(file string) []string { return slices.Sorted(maps.Keys(readSummary(file).Tenants)) }
@@ -27,8 +30,11 @@ func StoreURL(file string) string { return readSummary(file).Store }
 // A mainSummary holds the few values of switchboard.yaml that commands need without loading the
 // configuration.
 type mainSummary struct {
-	Listen  string         `yaml:"listen"`
-	Store   string         `yaml:"store"`
+	Listen string `yaml:"listen"`
+	Store  string `yaml:"store"`
+	Admin  struct {
+		Listen string `yaml:"listen"`
+	} `yaml:"admin"`
 	Tenants map[string]any `yaml:"tenants"`
 	Servers map[string]any `yaml:"servers"`
 }

@@ -31,7 +31,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "start_deadline", Type: document.Duration(100*time.Millisecond, 10*time.Minute, &cfg.StartDeadline), Doc: "How long /readyz and a reload wait for servers; 10s if absent."},
 			{Key: "grace", Type: document.Duration(time.Second, time.Hour, &cfg.Grace), Doc: "The time limit for stopping; 10s if absent."},
 			{Key: "servers", Type: document.Named("a map from id to server", "ID", serverKeysForDocs, f.readServers), Required: "name at least one MCP server", Doc: "The MCP servers."},
-			{Key: "tenants", Type: document.Named("a map from id to tenant", "ID", func() *document.Keys { return f.tenantKeys(&bound{}) }, f.readBounds), Late: true, Doc: "What each tenant may use at most. Without this key there is one tenant, `default`, with every server."},
+			{Key: "tenants", Type: document.Named("a map from id to tenant", "ID", func() *document.Keys { return f.tenantKeys("", &bound{}) }, f.readBounds), Late: true, Doc: "What each tenant may use at most. Without this key there is one tenant, `default`, with every server."},
 			{Key: "token_budget", Type: budgetType(func(v document.Value) { f.tokenBudget = readTokenBudget(v, 0, "") }), Doc: "The most tokens of a task's tool list, for tenants without a token_budget in their row."},
 			{Key: "lazy", Type: document.Map(f.lazyKeys, nil), Doc: "How tokens are counted, and what happens if the budget is full."},
 			{Key: "store", Type: document.Custom("`file:PATH`, `memory:` or the address of a Redis", document.Schema{"type": "string", "minLength": 1}, f.readStore), Doc: "Where the data is that must survive the process. A password in it is a secret: write the whole address as `${file:PATH}` or `${env:NAME}`."},
@@ -41,9 +41,12 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "receipts", Type: document.Map(f.receiptKeys, nil), Doc: "How long receipts are kept, and where checkpoints are written."},
 			{Key: "log", Type: document.Map(f.logKeys, nil), Doc: "The form of the log output, how much there is of it, and where it goes."},
 			{Key: "policies", Type: document.Map(f.policyKeys, nil), Doc: "How policies apply."},
+			{Key: "operators", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, f.readOperators), Doc: "The persons' keys that may do everything at the admin side, except approve. Without any, whoever can read the data folder is the operator, and stays so."},
+			{Key: "admin", Type: document.Map(f.adminKeys, nil), Doc: "How people reach the admin side, and what they may change there."},
 		},
-		Later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "admin", "capabilities", "approvals", "health"},
+		Later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "issuers", "url", "vault", "capabilities", "approvals", "health"},
 		Hints: map[string]string{
+			"operator": `write "operators"`, "admins": `write "operators"; the admins of a tenant are members in its file`, "approvers": "they stand in the row of their tenant", "members": "they stand in tenants/<id>/tenant.yaml",
 			"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",
 			"taxonomy": "it has a file of its own, taxonomy.yaml", "overlays": "they have a folder of their own, overlays/",
 			"tasks": "they stand in tenants/<id>/tasks/", "tenant": `write "tenants"`, "server": `write "servers"`,
@@ -85,6 +88,7 @@ func (f mainFile) read() {
 	}
 	l.noTenantRows = !top.HasKey("tenants")
 	top.ReadLate()
+	f.checkAdmin()
 }
 
 func (f mainFile) readListen(v document.Value, s string) {

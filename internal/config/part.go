@@ -79,6 +79,7 @@ func newGood() lastGood {
 type tenantReading struct {
 	out      *switchboard.Tenant
 	keys     []Key
+	people   []PersonKey
 	policies []switchboard.PolicyFile // nil if there is no such folder
 }
 
@@ -139,6 +140,7 @@ func (l *loader) settleParts() {
 	slices.SortFunc(l.cfg.Keys, func(a, b Key) int {
 		return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID)
 	})
+	slices.SortFunc(l.cfg.People, comparePeople)
 	for _, p := range l.parts {
 		switch {
 		case p.refuses:
@@ -173,6 +175,7 @@ func (l *loader) settleTenant(t *tenantFolder) {
 	}
 	l.cfg.Tenants[id] = reading.out
 	l.cfg.Keys = append(l.cfg.Keys, reading.keys...)
+	l.cfg.People = append(l.cfg.People, reading.people...)
 	if reading.policies != nil {
 		l.cfg.TenantPolicies[id] = reading.policies
 	}
@@ -213,7 +216,7 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 			k.Tier = ""
 		}
 	}
-	return tenantReading{&out, keys, last.policies}
+	return tenantReading{&out, keys, clipOffices(last.people, b), last.policies}
 }
 
 // intersect returns the elements that are in both lists, in the order of the first.

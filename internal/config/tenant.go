@@ -18,9 +18,10 @@ type bound struct {
 	servers     []string // sorted
 	byName      bool
 	trust       switchboard.Trust
-	tiers       []string // the first is the tier of keys that name none
-	roles       []string // sorted
-	tokenBudget int      // 0 if the operator sets none
+	tiers       []string             // the first is the tier of keys that name none
+	roles       []string             // sorted
+	offices     []switchboard.Office // that the tenant's file may give; sorted
+	tokenBudget int                  // 0 if the operator sets none
 
 	resultBytes int            // 0 if the operator sets none
 	declare     document.Value // read after the taxonomy

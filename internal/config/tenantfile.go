@@ -31,6 +31,7 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 			{Key: "record", Type: document.OneOf("kind of record", func(s string) { out.RecordInputs = s == "policy_inputs" }, "policy_inputs"), Doc: "Records the arguments that rules of policies read, so that policy diff can judge the calls again. If absent, only a digest is recorded."},
 			{Key: "receipt_ids", Type: document.Bool(&out.ReceiptIDs), Doc: "`true`: each result of a call names its receipt in `_meta`. If absent, only if the call asks for it."},
 			{Key: "keys", Type: document.MapList("a list of maps", func() *document.Keys { return (&keyReader{tenantFolder: t}).keys() }, t.readKeys), Late: true, Doc: "The API keys. `switchboard key new` makes a key and prints its row."},
+			{Key: "members", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: t.loader, bound: t.bound}).keys() }, t.readMembers), Late: true, Doc: "Who holds an office here, by a person's key. `switchboard key new --office viewer` makes one and prints its row."},
 			{Key: "token_budget", Type: budgetType(func(v document.Value) {
 				out.TokenBudget = readTokenBudget(v, out.TokenBudget, "the operator gives this tenant")
 			}), Doc: "The most tokens of a task's tool list, at most the operator's bound, which counts if this is absent."},
@@ -147,6 +148,7 @@ func (t *tenantFolder) readLimits(v document.Value) {
 type keyReader struct {
 	*tenantFolder
 	key  Key
+	next [32]byte
 	seen map[string]document.Value // ids of the tenant's keys
 }
 
@@ -162,6 +164,12 @@ func (r *keyReader) keys() *document.Keys {
 					k.Hash = h
 				}
 			}), Required: "make a key with `switchboard key new`, which prints its hash", Doc: "The SHA-256 of the key. The key itself stands in no file."},
+			{Key: "next", Type: document.Custom("`sha256:` and 64 hexadecimal digits", document.Schema{"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}, func(v document.Value) {
+				v.Hidden = true
+				if h, ok := readKeyHash(v); ok && t.assignKey(h, v, t) {
+					r.next = h
+				}
+			}), Doc: "The hash of the key that replaces this one, from `switchboard key rotate`. Both count."},
 			{Key: "tasks", Type: document.Texts("a list of tasks", func(texts []document.TextValue) {
 				for _, task := range texts {
 					k.Tasks = append(k.Tasks, t.readTaskName(task.Value))
@@ -182,9 +190,8 @@ func (r *keyReader) keys() *document.Keys {
 				}
 			}), Doc: "Its tier, out of those that the operator gives the tenant; the first if absent."},
 			{Key: "mode", Type: modeType(func(v document.Value) { k.Mode = readMode(v, k.Mode) }), Doc: "How much agents may do alone with this key, at most the tenant's mode."},
-			{Key: "expires", Type: document.Custom("a day or a time", document.Schema{"type": "string"}, func(v document.Value) { k.Expires = readExpiry(v) }), Doc: "The last day of the key, in UTC, or a time such as `2027-03-31T18:00:00Z`."},
+			{Key: "expires", Type: document.Custom("a day or a time", document.Schema{"type": "string"}, func(v document.Value) { k.Expires = readExpiry(v); warnIfExpired(v, k.Expires) }), Doc: "The last day of the key, in UTC, or a time such as `2027-03-31T18:00:00Z`."},
 		},
-		Later: []string{"next"},
 		Hints: map[string]string{"key": "write the hash of the key, as `switchboard key new` prints it; the key itself stands in no file", "principal": `write "id"`},
 	}
 }
@@ -214,6 +221,10 @@ func (t *tenantFolder) readKeys(v document.Value) {
 		if r.key.ID != "" && r.key.Hash != ([32]byte{}) {
 			t.keys = append(t.keys, r.key) // even if the rest is faulty, so that its caller is told so
 		}
+		if r.key.ID != "" && r.next != ([32]byte{}) {
+			r.key.Hash = r.next
+			t.keys = append(t.keys, r.key)
+		}
 	}
 }
 
@@ -236,7 +247,7 @@ func verbType(to *switchboard.Verb) document.Type {
 }
 
 // tenantKeys are the keys of a tenant's row in switchboard.yaml.
-func (f mainFile) tenantKeys(b *bound) *document.Keys {
+func (f mainFile) tenantKeys(id switchboard.TenantID, b *bound) *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			{Key: "servers", Type: document.Texts("a list of servers", nil).With(func(v document.Value) { b.servers = f.readServerPatterns(v, f.serverIDs) }), Required: `name the servers that it may use at most; servers: ["*"] for all`, Doc: "All servers that the tenant may use; * matches any text."},
@@ -249,13 +260,15 @@ func (f mainFile) tenantKeys(b *bound) *document.Keys {
 			}), Doc: "`[by_name]`: its tasks may name tools, and need no capability."},
 			{Key: "tier", Type: document.Custom("a text, or a list of texts", document.Schema{"type": []string{"string", "array"}, "items": document.Schema{"type": "string"}}, func(v document.Value) { b.tiers = readTiers(v) }), Doc: "The tier of its principals, an input of policies; or a list of tiers from which its keys choose one. A key without a tier has the first."},
 			{Key: "roles", Type: document.Texts("a list of roles", func(texts []document.TextValue) { b.roles = sortedTexts(texts) }), Doc: "The roles that its keys may have, an input of policies."},
+			{Key: "offices", Type: document.Texts("a list of offices", b.readGivenOffices), Doc: "The offices that the tenant's file may give to members: `admin`, `author`, `viewer`. None if absent."},
+			{Key: "approvers", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, func(v document.Value) { f.readApprovers(v, id) }), Doc: "The persons' keys that decide about waiting calls of the tenant. Only this row says who does."},
 			{Key: "token_budget", Type: budgetType(func(v document.Value) { b.tokenBudget = readTokenBudget(v, 0, "") }), Doc: "The most tokens of a task's tool list. If absent, the value at the top of the file."},
 			{Key: "result_bytes", Type: resultBytesType(func(v document.Value) { b.resultBytes = readResultBytes(v, 0, "") }), Doc: "The most bytes of text that a client gets of one result at once. A longer result becomes a preview. If absent there is no bound, and 64KiB for keyless use."},
 			{Key: "declare", Type: document.MapList("a list of maps", func() *document.Keys { return f.declaredKeys(&switchboard.Requirement{}) }, func(v document.Value) { b.declare = v }), Doc: "The bound of tasks that clients declare. If absent, clients may declare none."},
 			{Key: "trust", Type: trustType(&b.trust), Doc: "Whether a server's own claim that a tool is readonly counts for keys of this tenant. `operator` (the default): only the claim of a server with `trust: operator`, or of an overlay."},
 		},
-		Later: []string{"budgets", "models", "permissions"},
-		Hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
+		Later: []string{"budgets", "models", "permissions", "issuers", "self"},
+		Hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "members": "they stand in tenants/<id>/tenant.yaml", "office": `write "offices"`, "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
 	}
 }
 
@@ -268,7 +281,7 @@ func (f mainFile) readBounds(v document.Value) {
 		}
 		b := &bound{}
 		f.bounds[e.Name] = b
-		m, ok := e.Value.WithContext("tenant %q: ", e.Name).Open(f.tenantKeys(b))
+		m, ok := e.Value.WithContext("tenant %q: ", e.Name).Open(f.tenantKeys(switchboard.TenantID(e.Name), b))
 		if !ok {
 			continue
 		}

@@ -5,10 +5,7 @@
 package identity
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -17,13 +14,6 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
-
-// KeyPrefix begins every key, so that people and secret scanners recognize it.
-const KeyPrefix = "swb_"
-
-// keyBytes is the entropy of a key. With 256 random bits, a plain SHA-256 is as good as a slow hash, because
-// keys cannot be guessed.
-const keyBytes = 32
 
 // A Key is the stored form of an API key. It does not contain the key itself.
 type Key struct {
@@ -39,19 +29,12 @@ type Key struct {
 	Expires time.Time `json:",omitzero"`
 }
 
-// Mint makes a new key. The text is shown to a person once; the hash goes into the tenant's file.
-func Mint() (text, hash string) {
-	var b [keyBytes]byte
-	rand.Read(b[:])
-	text = KeyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
-	sum := sha256.Sum256([]byte(text))
-	return text, "sha256:" + hex.EncodeToString(sum[:])
-}
-
 // A Ring holds all keys. It is immutable; a reload makes a new one.
 type Ring struct {
 	byHash          map[[sha256.Size]byte]switchboard.Principal
 	byName          map[principalName]switchboard.Principal
+	hashes          map[principalName][][sha256.Size]byte // the keys of each principal
+	check           KeyCheck
 	expiries        map[principalName]time.Time  // only of keys that expire
 	principalCounts map[switchboard.TenantID]int // number of principals with keys
 	local           switchboard.Principal
@@ -69,13 +52,15 @@ func principalNameOf(p switchboard.Principal) principalName {
 	return principalName{p.Tenant, p.ID, p.Auth}
 }
 
-// New returns the ring of keys. The local principal belongs to the tenant local, with the roles, tier and
+// New returns the ring of keys. check, if not nil, says which keys are revoked. The local principal belongs to the tenant local, with the roles, tier and
 // mode that the operator gives to that tenant. keyless says that no key exists, not even an unreadable one:
 // then any caller on this machine is the local principal.
-func New(keys []Key, local *switchboard.Tenant, keyless bool) *Ring {
+func New(keys []Key, local *switchboard.Tenant, keyless bool, check KeyCheck) *Ring {
 	r := &Ring{
 		byHash:          map[[sha256.Size]byte]switchboard.Principal{},
 		byName:          map[principalName]switchboard.Principal{},
+		hashes:          map[principalName][][sha256.Size]byte{},
+		check:           check,
 		expiries:        map[principalName]time.Time{},
 		principalCounts: map[switchboard.TenantID]int{},
 		local:           Local(local.ID),
@@ -91,7 +76,9 @@ func New(keys []Key, local *switchboard.Tenant, keyless bool) *Ring {
 		if _, has := r.byName[principalNameOf(p)]; !has { // a principal may have several keys
 			r.principalCounts[k.Tenant]++
 		}
-		r.byHash[k.Hash], r.byName[principalNameOf(p)] = p, p
+		name := principalNameOf(p)
+		r.byHash[k.Hash], r.byName[name] = p, p
+		r.hashes[name] = append(r.hashes[name], k.Hash)
 		if !k.Expires.IsZero() {
 			r.expiries[principalNameOf(p)] = k.Expires
 		}
@@ -125,7 +112,28 @@ func (r *Ring) Current(p switchboard.Principal) (switchboard.Principal, error) {
 	if !ok {
 		return now, switchboard.Refuse(switchboard.CodeNotAuthenticated, "your key is not known here any more")
 	}
+	if err := r.checkKeys(p); err != nil {
+		return now, err
+	}
 	return now, r.checkExpiry(now)
+}
+
+// checkKeys returns a refusal if all keys of p are revoked.
+func (r *Ring) checkKeys(p switchboard.Principal) (refused error) {
+	if r.check == nil {
+		return nil
+	}
+	for _, hash := range r.hashes[principalNameOf(p)] {
+		if refused = r.check.CheckKey(hash); refused == nil {
+			return nil
+		}
+	}
+	return refused
+}
+
+// Hashes returns the hashes of the keys of a principal.
+func (r *Ring) Hashes(tenant switchboard.TenantID, id string) [][sha256.Size]byte {
+	return r.hashes[principalName{tenant, id, switchboard.AuthAPIKey}]
 }
 
 // KeyIDs returns the ids of the principals of a tenant that have keys, sorted.
@@ -145,9 +153,7 @@ func (r *Ring) checkExpiry(p switchboard.Principal) error {
 	if !ok || time.Now().Before(end) {
 		return nil
 	}
-	e := switchboard.Refuse(switchboard.CodeKeyExpired, "your key has expired: it was good until %s", end.UTC().Format(time.RFC3339))
-	e.Hint = "ask the person who gave it to you for a new one"
-	return e
+	return refuseExpired(end)
 }
 
 // NextExpiry returns when the next key expires after now; the zero time if none does.
@@ -186,17 +192,11 @@ func (r *Ring) authenticateKey(req *http.Request) (switchboard.Principal, error)
 	refuse := func(format string, args ...any) (switchboard.Principal, error) {
 		return switchboard.Principal{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, format, args...)
 	}
-	if req.URL.RawQuery != "" {
-		for name := range req.URL.Query() {
-			switch strings.ToLower(name) {
-			case "access_token", "api_key", "apikey", "authorization", "key", "token":
-				return refuse("a key in the URL ends up in logs; send it as \"Authorization: Bearer …\", and replace the one that you sent")
-			}
-		}
-	}
-	auth := req.Header.Values("Authorization")
 	if r.Keyless() {
-		if len(auth) > 0 {
+		if hasKeyInURL(req) {
+			return switchboard.Principal{}, errKeyInURL()
+		}
+		if len(req.Header.Values("Authorization")) > 0 {
 			return refuse("no keys exist here; make one with \"switchboard key new\", or send no Authorization header")
 		}
 		if name, ok := proxyHeader(req.Header); ok {
@@ -213,19 +213,22 @@ func (r *Ring) authenticateKey(req *http.Request) (switchboard.Principal, error)
 		}
 		return r.local, nil
 	}
-	if len(auth) != 1 {
-		return refuse("send exactly one header \"Authorization: Bearer …\" with your key")
-	}
-	text, ok := strings.CutPrefix(auth[0], "Bearer ")
-	if !ok || !strings.HasPrefix(text, KeyPrefix) {
-		return refuse("want \"Authorization: Bearer %s…\"", KeyPrefix)
+	text, err := bearer(req, AgentPrefix)
+	if err != nil {
+		return switchboard.Principal{}, err
 	}
 	// The map is looked up by hash, so the time that it takes reveals nothing about any key: a caller cannot
 	// choose the hash of a guess.
 	var room [64]byte // a key fits, and needs no allocation then
-	p, ok := r.byHash[sha256.Sum256(append(room[:0], text...))]
+	hash := sha256.Sum256(append(room[:0], text...))
+	p, ok := r.byHash[hash]
 	if !ok {
-		return refuse("this key is not known here; it may have been removed")
+		return switchboard.Principal{}, refuseUnknown(text)
+	}
+	if r.check != nil {
+		if err := r.check.CheckKey(hash); err != nil {
+			return switchboard.Principal{}, err
+		}
 	}
 	return p, r.checkExpiry(p)
 }

@@ -17,7 +17,7 @@ import (
 
 func ring(t *testing.T) (r *identity.Ring, alice string) {
 	t.Helper()
-	text, hash := identity.Mint()
+	text, hash := identity.Mint(identity.AgentPrefix)
 	var h [32]byte
 	if n, err := hex.Decode(h[:], []byte(strings.TrimPrefix(hash, "sha256:"))); n != len(h) || err != nil {
 		t.Fatalf("hash %q: %v", hash, err)
@@ -38,7 +38,7 @@ func request(remote, target string, header ...string) *http.Request {
 func TestWhoIsCalling(t *testing.T) {
 	keyed, alice := ring(t)
 	keyless := identity.New(nil, &switchboard.Tenant{ID: "default"}, true)
-	stranger, _ := identity.Mint()
+	stranger, _ := identity.Mint(identity.AgentPrefix)
 	const local, far = "127.0.0.1:4711", "192.0.2.7:4711"
 	for _, tt := range []struct {
 		name string
@@ -140,8 +140,8 @@ func TestAPrincipalIsWhatTheRingKnowsNowAndNotWhatItWas(t *testing.T) {
 }
 
 func TestMintedKeysDifferAndTheirHashIsNotTheKey(t *testing.T) {
-	a, hashA := identity.Mint()
-	b, hashB := identity.Mint()
+	a, hashA := identity.Mint(identity.AgentPrefix)
+	b, hashB := identity.Mint(identity.AgentPrefix)
 	if a == b || hashA == hashB || strings.Contains(hashA, strings.TrimPrefix(a, identity.KeyPrefix)) {
 		t.Errorf("minted %q (%s) and %q (%s)", a, hashA, b, hashB)
 	}
@@ -178,7 +178,7 @@ func TestNeighborsAreTenantsAndPrincipalsThatHaveKeys(t *testing.T) {
 
 func TestAttack9AKeyEndsWhenItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		text, hash := identity.Mint()
+		text, hash := identity.Mint(identity.AgentPrefix)
 		sum, err := hex.DecodeString(strings.TrimPrefix(hash, "sha256:"))
 		if err != nil {
 			t.Fatal(err)

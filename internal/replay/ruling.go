@@ -257,7 +257,7 @@ func holdsSecret(text []byte, secrets []string) bool {
 		case float64:
 			return switchboard.CredentialName(name)
 		case string:
-			return v != "" && switchboard.CredentialName(name) || switchboard.CredentialValue(v) || strings.Contains(v, identity.KeyPrefix) ||
+			return v != "" && switchboard.CredentialName(name) || switchboard.CredentialValue(v) || strings.Contains(v, identity.AgentPrefix) || strings.Contains(v, identity.PersonPrefix) ||
 				slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(v, s) })
 		case []any:
 			return slices.ContainsFunc(v, func(v any) bool { return in(name, v) })

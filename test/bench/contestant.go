@@ -308,7 +308,7 @@ func newcomerFiles(behind server) map[string]string {
 func mint(n int) (keys []string, rows string) {
 	rows = "keys:\n"
 	for i := range n {
-		key, hash := identity.Mint()
+		key, hash := identity.Mint(identity.AgentPrefix)
 		keys = append(keys, key)
 		rows += fmt.Sprintf("  - {id: bench-%d, hash: %q, tasks: [look]}\n", i, hash)
 	}

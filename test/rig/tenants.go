@@ -55,7 +55,7 @@ func ServeTenants(t *testing.T, archive, bound string, tenants map[string]Tenant
 	for _, id := range slices.Sorted(maps.Keys(tenants)) {
 		r := tenants[id]
 		fmt.Fprintf(&rows, "  %s: {servers: [\"*\"], allow: [by_name]%s}\n", id, bound)
-		key, hash := identity.Mint()
+		key, hash := identity.Mint(identity.AgentPrefix)
 		h.Keys[id] = key
 		fmt.Fprintf(&files, "-- tenants/%s/tenant.yaml --\ntenant: %s\ndefault_task: all\n%s", id, id, r.More)
 		if r.Policy != "" {

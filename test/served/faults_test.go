@@ -42,7 +42,7 @@ func newTown(t *testing.T) *town {
 	t.Helper()
 	w := &town{keys: map[string]string{}, hashes: map[string]string{}, oracle: newOracle(t)}
 	for _, id := range []string{"acme", "beta"} {
-		w.keys[id], w.hashes[id] = identity.Mint()
+		w.keys[id], w.hashes[id] = identity.Mint(identity.AgentPrefix)
 	}
 	return w
 }

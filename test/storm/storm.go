@@ -38,8 +38,8 @@ const (
 // "calm" has the server at goodURL. If badURL is "", the first tenant has no server. The default task of each names all its tools. stormyKey and
 // calmKey are their API keys.
 func Files(badURL, goodURL string) (files map[string]string, stormyKey, calmKey string) {
-	stormyKey, stormyHash := identity.Mint()
-	calmKey, calmHash := identity.Mint()
+	stormyKey, stormyHash := identity.Mint(identity.AgentPrefix)
+	calmKey, calmHash := identity.Mint(identity.AgentPrefix)
 	tenant := func(id, hash string) string {
 		return fmt.Sprintf("tenant: %s\ndefault_task: all\nlimits: [{match: {constraint: rate_limited}, rate: 1000000/s, burst: 1000000}]\nkeys:\n  - {id: one, hash: %q}\n", id, hash)
 	}

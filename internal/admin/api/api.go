@@ -89,6 +89,7 @@ func (a *API) makeRoutes() {
 	a.addStatus()
 	a.addServers()
 	a.addDecisions()
+	a.addKeys()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {

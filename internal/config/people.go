@@ -1,0 +1,281 @@
+package config
+
+import (
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// DefaultAdminListen is the admin address of a configuration that names none. If another program has taken it, a free port counts.
+const DefaultAdminListen = "127.0.0.1:7422"
+
+// Limits of the lists of persons' keys.
+const (
+	maxOperators = 64
+	maxApprovers = 256 // of a tenant
+	maxMembers   = 256 // of a tenant
+)
+
+// Admin says how people reach the admin side, and what they may change there.
+type Admin struct {
+	Listen string // "" means DefaultAdminListen, or a free port where that is taken
+	URL    string // how browsers reach it; "" if only this machine does
+	Edit   EditMode
+}
+
+// An EditMode says which changes of configuration files the admin side makes.
+type EditMode string
+
+// The values of EditMode.
+const (
+	EditNone     EditMode = "false"    // none: it answers with the difference to roll out
+	EditFiles    EditMode = "true"     // all but those that change what is run
+	EditPrograms EditMode = "programs" // also commands, environments and packages of servers
+)
+
+// A PersonKey is a row that gives the holder of a person's key offices. A key may have several rows, which add up.
+type PersonKey struct {
+	ID      string    // names the officer in receipts and logs
+	Hash    [32]byte  // the SHA-256 of the key
+	Expires time.Time `json:",omitzero"` // the zero time means never
+
+	Operator bool // of the operators
+	Tenant   switchboard.TenantID
+	Offices  []switchboard.Office // within Tenant; sorted
+}
+
+// adminKeys are the keys of admin: in switchboard.yaml.
+func (f mainFile) adminKeys() *document.Keys {
+	a := &f.cfg.Admin
+	return &document.Keys{Rows: []document.Row{
+		{Key: "listen", Type: document.Text("an address and a port", func(v document.Value, s string) {
+			if isAddress(v, s) {
+				a.Listen, f.adminListen = s, v
+			}
+		}), Doc: "The address of the admin side: status, metrics, the API and the page. `" + DefaultAdminListen + "` if absent, or a free port where that is taken. Any address but a loopback one needs an https `url` and an operator."},
+		{Key: "url", Type: document.Text("an https URL", func(v document.Value, s string) {
+			u, err := url.Parse(s)
+			if err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
+				v.Fault("%s: want the address that browsers show, such as https://switchboard.example.com, without a path", v.Shown())
+				return
+			}
+			a.URL = s
+		}), Doc: "How browsers reach the admin side, if not by its own address: `https://HOST`."},
+		{Key: "edit", Type: document.Custom("`true`, `false` or `programs`", document.Schema{"enum": []any{true, false, "programs"}}, func(v document.Value) {
+			if v.Kind == document.KindBool {
+				a.Edit = map[bool]EditMode{true: EditFiles, false: EditNone}[v.ReadBool()]
+				return
+			}
+			if _, ok := v.OneOf("way", string(EditPrograms)); ok {
+				a.Edit = EditPrograms
+			}
+		}), Doc: "Whether the admin side may change the files of the configuration. `true` (the default without a shared store): all but what is run; `programs`: also commands, environments and packages of servers; `false` (the default with a shared store): it answers with the difference."},
+	}}
+}
+
+// checkAdmin reports faults that depend on other keys.
+func (f mainFile) checkAdmin() {
+	a := &f.cfg.Admin
+	if a.Edit == "" {
+		a.Edit = EditFiles
+		if f.cfg.Store.Shared() {
+			a.Edit = EditNone
+		}
+	}
+	if f.adminListen.Sink == nil {
+		return
+	}
+	v := f.adminListen
+	if _, port, _ := net.SplitHostPort(a.Listen); a.Listen == f.cfg.Listen && port != "0" {
+		v.Fault("%s is the address for agents too; no credential opens both, so they need two", v.Shown())
+	}
+	host, _, _ := net.SplitHostPort(a.Listen)
+	if isLoopback(host) {
+		return
+	}
+	if !strings.HasPrefix(a.URL, "https://") {
+		v.Fault("other machines can reach %s, so browsers must come by TLS: put a proxy in front, and add url: https://…", v.Shown())
+	}
+	if !slices.ContainsFunc(f.cfg.People, func(p PersonKey) bool { return p.Operator }) {
+		v.Fault("other machines can reach %s, and there is no operator; make a key with switchboard key new --operator, and add its row to operators", v.Shown())
+	}
+}
+
+// A personReader reads one list of rows with persons' keys.
+type personReader struct {
+	*loader
+	seen   map[string]document.Value   // ids of the list
+	hashes map[[32]byte]document.Value // of the list
+	out    *[]PersonKey
+
+	row  PersonKey
+	next [32]byte
+
+	// offices, if not nil, are the offices that the rows may give. Then each row names its own.
+	offices []switchboard.Office
+	bound   *bound
+}
+
+// keys are the keys of a row.
+func (r *personReader) keys() *document.Keys {
+	hash := document.Schema{"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
+	k := &document.Keys{
+		Rows: []document.Row{
+			{Key: "key", Type: document.Text("an id", r.readID), Required: "name whose key it is", Doc: "Names the person in receipts and logs; not `local`."},
+			{Key: "hash", Type: document.Custom("`sha256:` and 64 hexadecimal digits", hash, func(v document.Value) { r.row.Hash = r.readHash(v) }), Required: "make a key with `switchboard key new --operator` or `--office`, which prints its hash", Doc: "The SHA-256 of the person's key, which begins with `swo_`. The key itself stands in no file."},
+			{Key: "next", Type: document.Custom("`sha256:` and 64 hexadecimal digits", hash, func(v document.Value) { r.next = r.readHash(v) }), Doc: "The hash of the key that replaces this one. Both count."},
+			{Key: "expires", Type: document.Custom("a day or a time", document.Schema{"type": "string"}, func(v document.Value) { r.row.Expires = readExpiry(v); warnIfExpired(v, r.row.Expires) }), Doc: "The last day of the key, in UTC, or a time such as `2027-03-31T18:00:00Z`."},
+		},
+		Hints: map[string]string{"id": `write "key"`},
+	}
+	if r.bound != nil {
+		known := make([]string, len(switchboard.TenantOffices))
+		for i, o := range switchboard.TenantOffices {
+			known[i] = string(o)
+		}
+		k.Rows = append(k.Rows, document.Row{Key: "offices", Type: document.Texts("a list of offices", func(texts []document.TextValue) {
+			for _, t := range texts {
+				r.readOffice(t, known)
+			}
+		}), Required: "name what the person may do here, such as offices: [viewer]", Doc: "`admin`, `author` or `viewer`, out of those that the operator lets the tenant give."})
+		k.Later = []string{"issuer", "claim", "value", "scope", "roles", "mode", "tasks"}
+		k.Hints["office"] = `write "offices"`
+	} else {
+		k.Later = []string{"issuer", "claim", "value"}
+	}
+	return k
+}
+
+func (r *personReader) readID(v document.Value, s string) {
+	if err := switchboard.CheckID(s); err != nil {
+		v.Fault("%v", err)
+		return
+	}
+	if s == switchboard.LocalID {
+		v.Fault("%s is whoever can read the data folder; name the key otherwise", v.Shown())
+		return
+	}
+	if at, ok := r.seen[s]; ok {
+		v.Fault("%s is the id of another key, at line %d", v.Shown(), at.Line)
+		return
+	}
+	r.seen[s], r.row.ID = v, s
+}
+
+func (r *personReader) readHash(v document.Value) (h [32]byte) {
+	v.Hidden = true
+	h, ok := readKeyHash(v)
+	if !ok {
+		return [32]byte{}
+	}
+	if at, again := r.hashes[h]; again {
+		v.Fault(keyTwice, at.File, at.Line)
+		return [32]byte{}
+	}
+	if own, known := r.rows[h]; known && r.bound != nil && own.tenant == r.row.Tenant {
+		v.Fault("this is the key of an agent, at %s:%d; no key opens both sides: make one for the person", own.File, own.Line)
+		return [32]byte{}
+	}
+	r.hashes[h] = v
+	return h
+}
+
+func (r *personReader) readOffice(t document.TextValue, known []string) {
+	s, ok := t.Value.OneOf("office", known...)
+	switch {
+	case !ok:
+	case s == string(switchboard.OfficeApprover):
+		t.Fault("only the operator says who approves: approvers in the tenant's row of switchboard.yaml")
+	case r.bound.checkGiven(t.Value, s, "office", officeNames(r.offices)):
+		r.row.Offices = append(r.row.Offices, switchboard.Office(s))
+	}
+}
+
+func officeNames(offices []switchboard.Office) []string {
+	names := make([]string, len(offices))
+	for i, o := range offices {
+		names[i] = string(o)
+	}
+	return names
+}
+
+// read reads a list of at most most rows, each with the fields of as.
+func (r *personReader) read(v document.Value, most int, as PersonKey) {
+	r.seen, r.hashes = map[string]document.Value{}, map[[32]byte]document.Value{}
+	for _, item := range v.ReadList(most) {
+		r.row, r.next = as, [32]byte{}
+		r.row.Offices = slices.Clone(as.Offices)
+		m, ok := item.Open(r.keys())
+		if !ok {
+			continue
+		}
+		m.Read()
+		slices.Sort(r.row.Offices)
+		r.row.Offices = slices.Compact(r.row.Offices)
+		for _, hash := range [][32]byte{r.row.Hash, r.next} {
+			if row := r.row; row.ID != "" && hash != ([32]byte{}) {
+				row.Hash = hash
+				*r.out = append(*r.out, row)
+			}
+		}
+	}
+}
+
+// warnIfExpired warns about an expiry in the past. It is no fault: a key that expires must not stop the next start.
+func warnIfExpired(v document.Value, end time.Time) {
+	if end.Unix() > 0 && end.Before(time.Now()) {
+		v.Warn("the key has expired: it opens nothing; remove its row, or replace it (switchboard key rotate)")
+	}
+}
+
+// readOperators reads the operators' keys.
+func (f mainFile) readOperators(v document.Value) {
+	(&personReader{loader: f.loader, out: &f.cfg.People}).read(v, maxOperators, PersonKey{Operator: true})
+}
+
+// readApprovers reads the approvers' keys of a tenant.
+func (f mainFile) readApprovers(v document.Value, id switchboard.TenantID) {
+	(&personReader{loader: f.loader, out: &f.cfg.People}).read(v, maxApprovers, PersonKey{Tenant: id, Offices: []switchboard.Office{switchboard.OfficeApprover}})
+}
+
+// readMembers reads the members of a tenant.
+func (t *tenantFolder) readMembers(v document.Value) {
+	(&personReader{loader: t.loader, out: &t.people, offices: t.bound.offices, bound: t.bound}).read(v, maxMembers, PersonKey{Tenant: t.out.ID})
+}
+
+// readGivenOffices reads the offices that a tenant's file may give.
+func (b *bound) readGivenOffices(texts []document.TextValue) {
+	for _, t := range texts {
+		s, ok := t.Value.OneOf("office", officeNames(switchboard.TenantOffices)...)
+		switch {
+		case !ok:
+		case s == string(switchboard.OfficeApprover):
+			t.Fault("a tenant's file cannot say who approves; list them here: approvers: [{key: ID, hash: …}]")
+		default:
+			b.offices = append(b.offices, switchboard.Office(s))
+		}
+	}
+	slices.Sort(b.offices)
+	b.offices = slices.Compact(b.offices)
+}
+
+// clipOffices returns the rows without offices that the operator does not give any more.
+func clipOffices(people []PersonKey, b *bound) []PersonKey {
+	out := make([]PersonKey, 0, len(people))
+	for _, p := range people {
+		if p.Offices = intersect(p.Offices, b.offices); len(p.Offices) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// comparePeople orders rows by id, tenant and hash.
+func comparePeople(a, b PersonKey) int {
+	return strings.Compare(a.ID+"\x00"+string(a.Tenant)+"\x00"+string(a.Hash[:]), b.ID+"\x00"+string(b.Tenant)+"\x00"+string(b.Hash[:]))
+}

@@ -1,0 +1,209 @@
+// Package revocation keeps the keys that were revoked, by their hash.
+//
+// A revocation takes effect without an edit of a file, at every process that shares the store, and holds as long as its row exists.
+// The package decides whether a key may still be used. Whose key it is, package identity decides, and who may revoke it, package admin.
+package revocation
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Group is the group of all values of this package in the store.
+const Group = "revoked"
+
+const (
+	topic = "revoked"
+
+	// maxRows is less than what one read of the store returns, so that no revocation is overlooked.
+	maxRows = 8192
+
+	// keptFor is how long the row of a key stays after no file names the key any more.
+	keptFor = 30 * 24 * time.Hour
+
+	fileInterval   = 500 * time.Millisecond // other processes that share a file send no notices
+	sharedInterval = 5 * time.Second        // for notices that were lost
+	readTimeout    = 2 * time.Second
+)
+
+// A Store keeps revocations. See store.Store.
+type Store interface {
+	List(ctx context.Context, group string) ([]store.NamedValue, error)
+	Apply(ctx context.Context, c store.Change) (store.Version, error)
+	Publish(ctx context.Context, topic string, data []byte) error
+	Subscribe(topic string, heard func(data []byte)) (stop func())
+	Status() store.Status
+}
+
+// A Revocation says whose key was revoked, when and why.
+type Revocation struct {
+	Tenant switchboard.TenantID `json:"tenant,omitempty"` // "" for an operator
+	ID     string               `json:"id"`
+	By     string               `json:"by"`
+	When   time.Time            `json:"when"`
+	Reason string               `json:"reason,omitempty"`
+}
+
+// A List knows the revoked keys. Use Open. It is safe for concurrent use.
+type List struct {
+	store   Store
+	changed func()
+	log     *slog.Logger
+	known   atomic.Pointer[map[[32]byte]Revocation] // nil until the store has been read
+	stop    context.CancelFunc
+	done    chan struct{}
+}
+
+// Open reads the revocations and follows the store until Close. changed, if not nil, is called after keys have been revoked; it must not
+// wait. If the store cannot be read now, no key counts until it can.
+func Open(ctx context.Context, s Store, changed func(), log *slog.Logger) *List {
+	if changed == nil {
+		changed = func() {}
+	}
+	l := &List{store: s, changed: changed, log: log, done: make(chan struct{})}
+	every := sharedInterval
+	if s.Status().Kind == "file" {
+		every = fileInterval
+	}
+	changes := feed.Watch(s, topic, every)
+	if err := l.read(ctx); err != nil {
+		log.Warn("the revoked keys cannot be read; until they can, no key is accepted", "err", err)
+	}
+	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go l.follow(ctx, changes)
+	return l
+}
+
+func (l *List) follow(ctx context.Context, changes *feed.Feed[struct{}]) {
+	defer close(l.done)
+	defer changes.Close()
+	for failed := false; ; {
+		if _, _, err := changes.Next(ctx); err != nil {
+			return
+		}
+		err := l.read(ctx)
+		if err != nil && !failed && ctx.Err() == nil {
+			l.log.Warn("the revoked keys cannot be read; those that are known stay revoked", "err", err)
+		}
+		failed = err != nil
+	}
+}
+
+// Close ends the following. What is known stays known.
+func (l *List) Close() {
+	l.stop()
+	<-l.done
+}
+
+// read reads all revocations.
+func (l *List) read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	rows, err := l.store.List(ctx, Group)
+	if err != nil {
+		return err
+	}
+	was := l.known.Load()
+	known := make(map[[32]byte]Revocation, len(rows))
+	fresh := was == nil
+	for _, row := range rows {
+		raw, err := hex.DecodeString(row.Name)
+		if err != nil || len(raw) != 32 {
+			continue
+		}
+		var r Revocation
+		_ = json.Unmarshal(row.Data, &r) // the key is revoked even if the rest is unreadable
+		hash := [32]byte(raw)
+		known[hash] = r
+		if was != nil {
+			_, had := (*was)[hash]
+			fresh = fresh || !had
+		}
+	}
+	if was != nil && !fresh && len(*was) == len(known) {
+		return nil
+	}
+	l.known.Store(&known)
+	if fresh {
+		l.changed()
+	}
+	return nil
+}
+
+// CheckKey returns why the key with the hash may not be used, or nil. The error is a *switchboard.Error: SB-AUTH-001 if the key is
+// revoked, and SB-ROUT-004 while this process has never read which keys are.
+func (l *List) CheckKey(hash [32]byte) error {
+	known := l.known.Load()
+	if known == nil {
+		return switchboard.Refuse(switchboard.CodeStoreUnavailable, "which keys are revoked is not known yet, so no key is accepted")
+	}
+	if _, revoked := (*known)[hash]; revoked {
+		e := switchboard.Refuse(switchboard.CodeNotAuthenticated, "this key was revoked")
+		e.Hint = "ask the person who gave it to you for a new one"
+		return e
+	}
+	return nil
+}
+
+// Of returns the revocation of the key with the hash, if it is revoked.
+func (l *List) Of(hash [32]byte) (r Revocation, revoked bool) {
+	if known := l.known.Load(); known != nil {
+		r, revoked = (*known)[hash]
+	}
+	return r, revoked
+}
+
+// Revoke revokes the keys with the hashes, durably. They are revoked at this process when Revoke returns, and at the others soon after. A
+// key that was revoked before keeps its first revocation. The error is a *switchboard.Error.
+func (l *List) Revoke(ctx context.Context, hashes [][32]byte, r Revocation) error {
+	known := l.known.Load()
+	if known == nil {
+		return l.CheckKey([32]byte{})
+	}
+	if len(*known)+len(hashes) > maxRows {
+		return switchboard.Refuse(switchboard.CodeStoreUnavailable, "%d keys are revoked, the most that there may be; remove the row of the key from its file instead, and the rows of other revoked keys", len(*known))
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	for _, hash := range hashes {
+		_, err := l.store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: hex.EncodeToString(hash[:]), Data: text}}, Durable: true})
+		if err != nil && !errors.Is(err, store.ErrConflict) { // it is revoked already
+			return switchboard.Unavailable("the revocation cannot be kept, so the key is not revoked", err)
+		}
+	}
+	_ = l.store.Publish(ctx, topic, nil) // a replica that misses the notice reads the store soon
+	if err := l.read(ctx); err != nil {
+		return switchboard.Unavailable("the key is revoked, but this process cannot read that yet", err)
+	}
+	return nil
+}
+
+// Forget deletes the revocations of keys that no file names and that were revoked long ago, so that their number stays bounded. named reports
+// whether a file names the key.
+func (l *List) Forget(ctx context.Context, named func(hash [32]byte) bool) error {
+	known := l.known.Load()
+	if known == nil {
+		return nil
+	}
+	for hash, r := range *known {
+		if named(hash) || time.Since(r.When) < keptFor {
+			continue
+		}
+		if _, err := l.store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: hex.EncodeToString(hash[:]), Was: store.Any}}}); err != nil {
+			return fmt.Errorf("forget a revoked key: %w", err)
+		}
+	}
+	return l.read(ctx)
+}
