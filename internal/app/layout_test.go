@@ -17,9 +17,11 @@ import (
 const plan = `
 cmd/switchboard: docs internal/admin internal/annotate internal/app internal/bridge internal/completion internal/config internal/config/edit internal/connect internal/dial internal/doctor internal/document internal/health internal/heap internal/heap/early internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/ownfile internal/policy internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/wire licenses tenants
 docs:
-internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/contract internal/decide internal/health internal/identity internal/matcher internal/platform internal/policy internal/policy/author internal/receipt internal/replay internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/wire
+internal/access: internal/switchboard
+internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/contract internal/decide internal/health internal/identity internal/matcher internal/platform internal/policy internal/policy/author internal/receipt internal/replay internal/revocation internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/wire
+internal/admin/api: internal/access internal/admin internal/switchboard internal/wire
 internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
-internal/app: internal/admin internal/archive internal/bind internal/cache internal/canonical internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/gateway internal/health internal/heap internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/run internal/scan internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/watch internal/wire
+internal/app: internal/admin internal/admin/api internal/archive internal/bind internal/cache internal/canonical internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/gateway internal/health internal/heap internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/watch internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/bridge: internal/switchboard internal/wire
@@ -32,7 +34,7 @@ internal/completion:
 internal/config: internal/document internal/endpoint internal/ownfile internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
-internal/connlimit: internal/gateway internal/httphead
+internal/connlimit: internal/access internal/httphead
 internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
 internal/decide: internal/canonical internal/switchboard
@@ -40,7 +42,7 @@ internal/dial:
 internal/doctor: internal/config internal/connect internal/dial internal/join internal/ownfile internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/process
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
-internal/gateway: internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
+internal/gateway: internal/access internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
 internal/health: internal/decide internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/heap:
 internal/heap/early:
@@ -68,6 +70,7 @@ internal/receipt: internal/canonical internal/ownfile internal/store internal/st
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
 internal/replay: internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
+internal/revocation: internal/store internal/store/feed internal/switchboard
 internal/rewrite: internal/ownfile
 internal/run: internal/store internal/store/feed internal/surface internal/switchboard
 internal/sample:

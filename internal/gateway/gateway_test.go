@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -125,7 +124,6 @@ type world struct {
 	act     map[string]switchboard.CallerFunc // by tool
 	revoked map[string]bool                   // keys that are not valid any more
 	called  []string                          // params of the calls, in their order
-	done    []string                          // what operators did
 	refused []switchboard.Code
 }
 
@@ -164,7 +162,6 @@ func newReplica(t *testing.T, st store.Store, c *cluster.Cluster) *world {
 		Authenticator: parts{w},
 		Servers:       parts{w},
 		Tasks:         parts{w},
-		Operators:     parts{w},
 		Recorder:      parts{w},
 		Log:           slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Name:          "switchboard",
@@ -197,18 +194,6 @@ func (parts) Status(p switchboard.Principal, _ *run.Run) []byte {
 }
 
 func (p parts) Ready() (bool, []byte) { return !p.early.Load(), []byte(`{"ready":"so"}`) }
-
-func (parts) Read(string) func(context.Context, switchboard.Principal, url.Values) ([]byte, error) {
-	return nil
-}
-
-func (parts) Metrics(p switchboard.Principal, h http.Header) (string, []byte, error) {
-	return "text/plain", []byte("for " + p.ID + " " + h.Get("Accept")), nil
-}
-
-func (p parts) Operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
-	return p.operate(by, head, id, what, reason)
-}
 
 func (parts) Denied(switchboard.Principal, *run.Run, string, switchboard.Code) string { return "" }
 
@@ -285,20 +270,6 @@ func (w *world) call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		args = []byte("null")
 	}
 	return switchboard.Result{JSON: []byte(`{"content":[],"echo":` + string(args) + `}`)}, nil
-}
-
-// operate knows one server, and the local operator.
-func (w *world) operate(by switchboard.Principal, _ http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
-	switch {
-	case by.Auth != switchboard.AuthLocal:
-		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator may")
-	case id != "s":
-		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %q", id)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.done = append(w.done, what+" "+string(id)+" "+reason)
-	return []byte(`{"done":true}`), nil
 }
 
 func (w *world) calls() int {

@@ -22,7 +22,7 @@ func ring(t *testing.T) (r *identity.Ring, alice string) {
 	if n, err := hex.Decode(h[:], []byte(strings.TrimPrefix(hash, "sha256:"))); n != len(h) || err != nil {
 		t.Fatalf("hash %q: %v", hash, err)
 	}
-	return identity.New([]identity.Key{{Tenant: "acme", ID: "alice", Hash: h, Tasks: []switchboard.TaskID{"browse"}, Roles: []string{"analyst"}, Tier: "pro", Mode: switchboard.Assist}}, &switchboard.Tenant{ID: "default"}, false), text
+	return identity.New([]identity.Key{{Tenant: "acme", ID: "alice", Hash: h, Tasks: []switchboard.TaskID{"browse"}, Roles: []string{"analyst"}, Tier: "pro", Mode: switchboard.Assist}}, &switchboard.Tenant{ID: "default"}, false, nil), text
 }
 
 func request(remote, target string, header ...string) *http.Request {
@@ -37,7 +37,7 @@ func request(remote, target string, header ...string) *http.Request {
 
 func TestWhoIsCalling(t *testing.T) {
 	keyed, alice := ring(t)
-	keyless := identity.New(nil, &switchboard.Tenant{ID: "default"}, true)
+	keyless := identity.New(nil, &switchboard.Tenant{ID: "default"}, true, nil)
 	stranger, _ := identity.Mint(identity.AgentPrefix)
 	const local, far = "127.0.0.1:4711", "192.0.2.7:4711"
 	for _, tt := range []struct {
@@ -100,7 +100,7 @@ func TestTheLocalPrincipalHasWhatItsTenantHas(t *testing.T) {
 	for _, tt := range []struct{ tenant, want switchboard.Mode }{
 		{"", switchboard.Autopilot}, {switchboard.Observe, switchboard.Observe},
 	} {
-		r := identity.New(nil, &switchboard.Tenant{ID: "default", Roles: []string{"admin"}, Tier: "pro", Mode: tt.tenant}, true)
+		r := identity.New(nil, &switchboard.Tenant{ID: "default", Roles: []string{"admin"}, Tier: "pro", Mode: tt.tenant}, true, nil)
 		want := switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal, Roles: []string{"admin"}, Tier: "pro", Mode: tt.want}
 		if got, err := r.Authenticate(request("127.0.0.1:1", "/")); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("over HTTP it is %+v, %v; want %+v", got, err, want)
@@ -142,11 +142,11 @@ func TestAPrincipalIsWhatTheRingKnowsNowAndNotWhatItWas(t *testing.T) {
 func TestMintedKeysDifferAndTheirHashIsNotTheKey(t *testing.T) {
 	a, hashA := identity.Mint(identity.AgentPrefix)
 	b, hashB := identity.Mint(identity.AgentPrefix)
-	if a == b || hashA == hashB || strings.Contains(hashA, strings.TrimPrefix(a, identity.KeyPrefix)) {
+	if a == b || hashA == hashB || strings.Contains(hashA, strings.TrimPrefix(a, identity.AgentPrefix)) {
 		t.Errorf("minted %q (%s) and %q (%s)", a, hashA, b, hashB)
 	}
-	if len(a) != len(identity.KeyPrefix)+43 {
-		t.Errorf("key %q does not hold 256 bits", a)
+	if len(a) != len(identity.AgentPrefix)+43+6 {
+		t.Errorf("key %q does not hold 256 bits and a checksum", a)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestNeighborsAreTenantsAndPrincipalsThatHaveKeys(t *testing.T) {
 		{"both", []identity.Key{one, bob, eve}, alice, true, true},
 		{"the local principal", []identity.Key{one, bob, eve}, identity.Local("acme"), false, false},
 	} {
-		r := identity.New(tt.keys, &switchboard.Tenant{ID: "acme"}, false)
+		r := identity.New(tt.keys, &switchboard.Tenant{ID: "acme"}, false, nil)
 		if tenants, principals := r.Neighbors(tt.who); tenants != tt.tenants || principals != tt.principals {
 			t.Errorf("%s: other tenants %v, other principals %v", tt.name, tenants, principals)
 		}
@@ -188,7 +188,7 @@ func TestAttack9AKeyEndsWhenItExpires(t *testing.T) {
 			{Tenant: "acme", ID: "alice", Hash: [32]byte(sum), Expires: end},
 			{Tenant: "acme", ID: "bob", Hash: [32]byte{2}, Expires: end.Add(time.Hour)},
 			{Tenant: "acme", ID: "carol", Hash: [32]byte{3}},
-		}, &switchboard.Tenant{ID: "acme"}, false)
+		}, &switchboard.Tenant{ID: "acme"}, false, nil)
 		req := request("192.0.2.1:1", "/", "Authorization", "Bearer "+text)
 		for _, tt := range []struct {
 			after time.Duration

@@ -98,7 +98,7 @@ func TestAttack11SE03WrongKeysAreSlowAndFillNoLog(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			req.Header.Set("Authorization", "Bearer "+identity.KeyPrefix+"wrong")
+			req.Header.Set("Authorization", "Bearer "+identity.AgentPrefix+"wrong")
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil || resp.StatusCode != http.StatusUnauthorized {
 				t.Errorf("%v, %v", resp, err)

@@ -1,0 +1,181 @@
+package identity_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// revoked are the hashes of revoked keys; nil refuses every key.
+type revoked map[[32]byte]bool
+
+func (r revoked) CheckKey(hash [32]byte) error {
+	if r == nil {
+		return switchboard.Refuse(switchboard.CodeStoreUnavailable, "not read")
+	}
+	if r[hash] {
+		return switchboard.Refuse(switchboard.CodeNotAuthenticated, "revoked")
+	}
+	return nil
+}
+
+func personKey(t *testing.T, r identity.PersonKey) (text string, row identity.PersonKey) {
+	t.Helper()
+	text, _ = identity.Mint(identity.PersonPrefix)
+	r.Hash = sha256.Sum256([]byte(text))
+	return text, r
+}
+
+func refusal(err error) string {
+	if e, ok := errors.AsType[*switchboard.Error](err); ok {
+		return string(e.Code) + " " + e.Text
+	}
+	return ""
+}
+
+func TestAllRowsOfAPersonsKeyAddUp(t *testing.T) {
+	ann, member := personKey(t, identity.PersonKey{ID: "ann", Tenant: "acme", Offices: []switchboard.Office{switchboard.OfficeViewer}})
+	approver, operator, expired := member, member, member
+	approver.Offices = []switchboard.Office{switchboard.OfficeApprover}
+	operator.Tenant, operator.Offices, operator.Operator, operator.ID = "", nil, true, "ops"
+	expired.Tenant, expired.Expires = "umbrella", time.Now().Add(-time.Second)
+	for _, tt := range []struct {
+		name            string
+		rows            []identity.PersonKey
+		id              string
+		acme, umbrella  string // the offices
+		operates        bool
+		mayApproveAcme  bool
+		maySeeUmbrellas bool
+	}{
+		{"a member", []identity.PersonKey{member}, "ann", "viewer", "", false, false, false},
+		{"a member who approves", []identity.PersonKey{approver, member}, "ann", "approver viewer", "", false, true, false},
+		{"an operator approves nothing", []identity.PersonKey{operator}, "ops", "", "", true, false, true},
+		{"an operator who approves", []identity.PersonKey{approver, operator}, "ops", "approver", "", true, true, true},
+		{"an expired row gives nothing", []identity.PersonKey{member, expired}, "ann", "viewer", "", false, false, false},
+	} {
+		o, err := identity.NewOfficers(tt.rows, nil).Authenticate(request("192.0.2.7:1", "/v1/status", "Authorization", "Bearer "+ann))
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		words := func(tenant switchboard.TenantID) string {
+			var all []string
+			for _, office := range o.Offices[tenant] {
+				all = append(all, string(office))
+			}
+			return strings.Join(all, " ")
+		}
+		if o.ID != tt.id || o.Operator != tt.operates || words("acme") != tt.acme || words("umbrella") != tt.umbrella ||
+			o.Holds(switchboard.OfficeApprover, "acme") != tt.mayApproveAcme || o.Sees("umbrella") != tt.maySeeUmbrellas {
+			t.Errorf("%s: %+v", tt.name, o)
+		}
+	}
+}
+
+// AZ-13: no credential opens both listeners, and one of the other listener gets the answer of an unknown one, to the letter.
+func TestAZ13AKeyOfTheOtherListenerIsUnknown(t *testing.T) {
+	agents, alice := ring(t)
+	ann, row := personKey(t, identity.PersonKey{ID: "ann", Operator: true})
+	officers := identity.NewOfficers([]identity.PersonKey{row}, nil)
+	strangeAgent, _ := identity.Mint(identity.AgentPrefix)
+	strangePerson, _ := identity.Mint(identity.PersonPrefix)
+	ask := func(key string) *http.Request { return request("192.0.2.7:1", "/", "Authorization", "Bearer "+key) }
+	for _, tt := range []struct {
+		name         string
+		known, other string
+		ask          func(key string) error
+	}{
+		{"at /mcp", strangeAgent, ann, func(key string) error { _, err := agents.Authenticate(ask(key)); return err }},
+		{"at the admin side", strangePerson, alice, func(key string) error { _, err := officers.Authenticate(ask(key)); return err }},
+	} {
+		unknown, other := refusal(tt.ask(tt.known)), refusal(tt.ask(tt.other))
+		if unknown == "" || unknown != other {
+			t.Errorf("%s: an unknown key gets %q, and one of the other listener %q", tt.name, unknown, other)
+		}
+	}
+}
+
+func TestWhyAPersonsKeyIsRefused(t *testing.T) {
+	ann, row := personKey(t, identity.PersonKey{ID: "ann", Operator: true})
+	typo := []byte(ann)
+	typo[10] ^= 1
+	for _, tt := range []struct {
+		name   string
+		check  identity.KeyCheck
+		header []string
+		want   string
+	}{
+		{"no key", nil, nil, "SB-AUTH-001 send exactly one header"},
+		{"two keys", nil, []string{"Authorization", "Bearer " + ann, "Authorization", "Bearer " + ann}, "SB-AUTH-001 send exactly one header"},
+		{"no bearer", nil, []string{"Authorization", ann}, "SB-AUTH-001 want"},
+		{"a typing error", nil, []string{"Authorization", "Bearer " + string(typo)}, "SB-AUTH-001 this is no key, or it is mistyped"},
+		{"half of it", nil, []string{"Authorization", "Bearer " + ann[:20]}, "SB-AUTH-001 this is no key, or it is mistyped"},
+		{"a revoked key", revoked{row.Hash: true}, []string{"Authorization", "Bearer " + ann}, "SB-AUTH-001 revoked"},
+		{"before the revocations are known", revoked(nil), []string{"Authorization", "Bearer " + ann}, "SB-ROUT-004 not read"},
+	} {
+		_, err := identity.NewOfficers([]identity.PersonKey{row}, tt.check).Authenticate(request("127.0.0.1:1", "/", tt.header...))
+		if !strings.HasPrefix(refusal(err), tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, refusal(err), tt.want)
+		}
+	}
+	if _, err := identity.NewOfficers([]identity.PersonKey{row}, nil).Authenticate(request("127.0.0.1:1", "/?key="+ann, "Authorization", "Bearer "+ann)); !strings.Contains(refusal(err), "in the URL") {
+		t.Errorf("a key in the URL: %v", err)
+	}
+}
+
+func TestAPersonsKeyEndsWithItsLastRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann, row := personKey(t, identity.PersonKey{ID: "ann", Tenant: "acme", Offices: []switchboard.Office{switchboard.OfficeViewer}, Expires: time.Now().Add(time.Hour)})
+		officers := identity.NewOfficers([]identity.PersonKey{row}, nil)
+		ask := func() string {
+			_, err := officers.Authenticate(request("127.0.0.1:1", "/", "Authorization", "Bearer "+ann))
+			return refusal(err)
+		}
+		time.Sleep(time.Hour - 1)
+		if got := ask(); got != "" {
+			t.Errorf("before its end: %s", got)
+		}
+		time.Sleep(1)
+		if got := ask(); !strings.HasPrefix(got, "SB-AUTH-003") {
+			t.Errorf("at its end: %q", got)
+		}
+	})
+}
+
+func TestARevokedKeyOfAnAgentIsRefusedAndTheNextOneIsNot(t *testing.T) {
+	old, _ := identity.Mint(identity.AgentPrefix)
+	next, _ := identity.Mint(identity.AgentPrefix)
+	check := revoked{}
+	r := identity.New([]identity.Key{
+		{Tenant: "acme", ID: "alice", Hash: sha256.Sum256([]byte(old))}, {Tenant: "acme", ID: "alice", Hash: sha256.Sum256([]byte(next))},
+	}, &switchboard.Tenant{ID: "default"}, false, check)
+	p, err := r.Authenticate(request("192.0.2.7:1", "/mcp", "Authorization", "Bearer "+old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check[sha256.Sum256([]byte(old))] = true
+	if _, err := r.Authenticate(request("192.0.2.7:1", "/mcp", "Authorization", "Bearer "+old)); refusal(err) != "SB-AUTH-001 revoked" {
+		t.Errorf("the revoked key: %v", err)
+	}
+	if _, err := r.Authenticate(request("192.0.2.7:1", "/mcp", "Authorization", "Bearer "+next)); err != nil {
+		t.Errorf("the next key: %v", err)
+	}
+	if _, err := r.Current(p); err != nil {
+		t.Errorf("the principal, which has another key: %v", err)
+	}
+	check[sha256.Sum256([]byte(next))] = true
+	if _, err := r.Current(p); refusal(err) != "SB-AUTH-001 revoked" {
+		t.Errorf("the principal without a key: %v", err)
+	}
+	if got := r.Hashes("acme", "alice"); len(got) != 2 || !slices.Equal(r.KeyIDs("acme"), []string{"alice"}) {
+		t.Errorf("the keys: %x %q", got, r.KeyIDs("acme"))
+	}
+}
