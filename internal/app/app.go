@@ -558,6 +558,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 		a.options.Configured(c)
 	}
 	a.recall.ReadOffers(ctx)
+	a.fleet.SetOnePrincipal(c.Keyless())
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
@@ -587,8 +588,8 @@ func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfi
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
 	case reflect.DeepEqual(c, was.config):
 		return was.loadedConfig, nil
-	case c.Keyless() != was.Ring.Keyless():
-		return nil, errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
+	case c.Keyless() && a.listener != nil && !isLoopback(a.listener.Addr()):
+		return nil, fmt.Errorf("the last key was removed, and other machines can reach %s: then each of them could call; keep a key, or listen at %s and restart Switchboard", a.listener.Addr(), config.DefaultListen)
 	}
 	r.inheritTimes(was.loadedConfig)
 	r.digest = r.digestWith(a.configurationKey())
@@ -706,6 +707,12 @@ func listen(addr string, keyless bool) (net.Listener, error) {
 		return nil, fmt.Errorf("%s: listen address %q: %w", switchboard.CodeConfig, addr, err)
 	}
 	return l, nil
+}
+
+// isLoopback reports whether only this machine can reach the address.
+func isLoopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
 }
 
 // Addr returns the address that Serve listens on, or nil if nothing is served over HTTP.

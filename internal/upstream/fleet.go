@@ -48,7 +48,7 @@ type Options struct {
 	StartWait time.Duration
 
 	// OnePrincipal says that there is only one user, so that no server needs more than one
-	// connection.
+	// connection. See Fleet.SetOnePrincipal.
 	OnePrincipal bool
 
 	// Neighbors says which other users share the servers with a principal. nil means that there are
@@ -133,10 +133,11 @@ type Fleet struct {
 	cancel context.CancelFunc
 	tasks  task.Tracker // the servers, those that are being closed too, and maintain
 
-	mu      sync.Mutex
-	servers map[switchboard.ServerID]*server
-	setAt   time.Time // when Set was called last
-	closed  chan struct{}
+	mu           sync.Mutex
+	servers      map[switchboard.ServerID]*server
+	onePrincipal bool      // see SetOnePrincipal
+	setAt        time.Time // when Set was called last
+	closed       chan struct{}
 
 	onLinkMu sync.Mutex // held while OnLink is called
 }
@@ -144,9 +145,10 @@ type Fleet struct {
 // New returns a Fleet without servers.
 func New(o Options) *Fleet {
 	f := &Fleet{
-		opts:    o.withDefaults(),
-		changed: make(chan struct{}, 1),
-		hurry:   make(chan struct{}),
+		opts:         o.withDefaults(),
+		onePrincipal: o.OnePrincipal,
+		changed:      make(chan struct{}, 1),
+		hurry:        make(chan struct{}),
 	}
 	f.opts.hurry = f.hurry
 	f.clientInfo = link.NewClientInfo(f.opts.Name, f.opts.Version)
@@ -169,7 +171,7 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 	for _, cfg := range servers {
 		old := f.servers[cfg.ID]
 		if old != nil {
-			if was := old.config(); sameConnection(&was, &cfg) {
+			if was := old.config(); sameConnection(&was, &cfg) && old.onePrincipal == f.onePrincipal {
 				old.update(cfg)
 				next[cfg.ID] = old
 				continue
@@ -186,6 +188,14 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 	}
 	f.servers, f.setAt = next, time.Now()
 	f.signalChange()
+}
+
+// SetOnePrincipal changes Options.OnePrincipal. At the next Set, servers with connections that were opened under the other rule are replaced, as if
+// their configuration had changed: so no connection that one user had becomes another user's.
+func (f *Fleet) SetOnePrincipal(one bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onePrincipal = one
 }
 
 // sameConnection reports whether a connection for the configuration a also serves b.

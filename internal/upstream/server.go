@@ -28,11 +28,12 @@ const (
 // A server is one server of the fleet. It keeps the server connected, knows its offer, and sends
 // calls to it.
 type server struct {
-	id     switchboard.ServerID
-	opts   *Options
-	cfg    atomic.Pointer[switchboard.Server]
-	ctx    context.Context // ends when the server is to be closed
-	cancel context.CancelFunc
+	id           switchboard.ServerID
+	opts         *Options
+	onePrincipal bool // see Options.OnePrincipal
+	cfg          atomic.Pointer[switchboard.Server]
+	ctx          context.Context // ends when the server is to be closed
+	cancel       context.CancelFunc
 
 	calls task.Tracker // calls in flight or waiting
 	gate  slot.Gate    // limits the calls that are not waiting for their client
@@ -54,7 +55,7 @@ type server struct {
 func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s := &server{
 		id: cfg.ID, opts: &f.opts, facts: newServerFacts(), listings: newListingLog(), stale: newStaleKinds(),
-		onChange: f.signalChange,
+		onChange: f.signalChange, onePrincipal: f.onePrincipal,
 	}
 	s.reportLink = func(up bool, why *Failure) { f.reportLink(s, up, why) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
