@@ -78,9 +78,18 @@ func WriteFile(t *testing.T, file, text string) {
 // each command with it.
 func Command(t *testing.T, dir string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	return CommandAs(t, dir, "", args...)
+}
+
+// CommandAs is Command with the key in the environment, if it is not "".
+func CommandAs(t *testing.T, dir, key string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, Plain, args...)
+	if key != "" {
+		cmd.Env = append(os.Environ(), "SWITCHBOARD_KEY="+key)
+	}
 	var out, errs strings.Builder
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
 	err := cmd.Run()

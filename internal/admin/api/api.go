@@ -98,9 +98,6 @@ func (a *API) makeRoutes() {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(text)
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, http.StatusNotFound, &switchboard.Error{Text: "nothing is here; GET /v1/openapi.json lists what is where"})
-	})
 	a.handler = &strictMux{mux}
 }
 
@@ -123,11 +120,15 @@ type strictMux struct{ mux *http.ServeMux }
 // ServeHTTP implements http.Handler.
 func (m *strictMux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, pattern := m.mux.Handler(r)
-	if pattern == "" { // the path is known, the method is not
+	if pattern == "" {
 		silent := &headerOnly{header: http.Header{}}
 		h.ServeHTTP(silent, r)
-		w.Header().Set("Allow", silent.header.Get("Allow"))
-		writeProblem(w, http.StatusMethodNotAllowed, &switchboard.Error{Text: "allowed methods: " + silent.header.Get("Allow")})
+		if allow := silent.header.Get("Allow"); allow != "" {
+			w.Header().Set("Allow", allow)
+			writeProblem(w, http.StatusMethodNotAllowed, &switchboard.Error{Text: "allowed methods: " + allow})
+			return
+		}
+		writeProblem(w, http.StatusNotFound, &switchboard.Error{Text: "nothing is here; GET /v1/openapi.json lists what is where"})
 		return
 	}
 	m.mux.ServeHTTP(w, r)

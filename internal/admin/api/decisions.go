@@ -20,7 +20,7 @@ type explainRequest struct {
 // addDecisions adds the routes about tasks and about decisions that are made to be shown.
 func (a *API) addDecisions() {
 	add(a, route{id: "list-tenants", method: http.MethodGet, path: "/v1/tenants", needs: switchboard.OfficeViewer, summary: "The tenants that the officer may see, with their tasks"},
-		func(_ context.Context, q asked, _ *tenantQuery) (*struct {
+		func(_ context.Context, q asked, _ *TenantQuery) (*struct {
 			Body struct {
 				Tenants []admin.TenantSummary `json:"tenants"`
 			}

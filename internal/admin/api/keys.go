@@ -19,7 +19,7 @@ type revokeRequest struct {
 // addKeys adds the routes about keys.
 func (a *API) addKeys() {
 	add(a, route{id: "list-keys", method: http.MethodGet, path: "/v1/keys", needs: switchboard.OfficeViewer, summary: "The rows of keys, of agents and of persons, without the keys"},
-		func(_ context.Context, q asked, _ *tenantQuery) (*struct {
+		func(_ context.Context, q asked, _ *TenantQuery) (*struct {
 			Body struct {
 				Keys []admin.KeyRow `json:"keys"`
 			}

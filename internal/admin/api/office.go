@@ -22,6 +22,7 @@ type route struct {
 	summary          string
 	status           int // of success; 0 is 200
 	errors           []int
+	types            []string // of the answer, if it is not JSON
 }
 
 // needsKey is the key of a route's office in the metadata of an operation.
@@ -44,7 +45,16 @@ func askedOf(ctx context.Context) asked { return ctx.Value(askedKey{}).(asked) }
 func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in *I) (*O, error)) {
 	setProblems()
 	tag, _, _ := strings.Cut(strings.TrimPrefix(r.path, "/v1/"), "/")
+	var responses map[string]*huma.Response
+	if len(r.types) > 0 {
+		content := map[string]*huma.MediaType{}
+		for _, t := range r.types {
+			content[t] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+		}
+		responses = map[string]*huma.Response{"200": {Description: "OK", Content: content}}
+	}
 	huma.Register(a.huma, huma.Operation{
+		Responses:   responses,
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{tag}, DefaultStatus: r.status,
 		Description: "Needs " + describeNeed(r.needs) + ".",
 		Errors:      append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}, r.errors...),

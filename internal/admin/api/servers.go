@@ -9,7 +9,7 @@ import (
 )
 
 type serverPath struct {
-	tenantQuery
+	TenantQuery
 	Server switchboard.ServerID `path:"server" maxLength:"64"`
 }
 
@@ -27,15 +27,15 @@ type operateRequest struct {
 	}
 }
 
-// pageQuery asks for a part of a list.
-type pageQuery struct {
+// PageQuery asks for a part of a list.
+type PageQuery struct {
 	Limit int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"The most entries of the answer."`
 	After string `query:"after" maxLength:"512" doc:"Begin behind this entry: next of the answer before."`
 }
 
 // cut returns the part of the list that the query asks for, and what to ask next. key returns the place of an entry in the list,
 // which is sorted by it.
-func cut[E any](q pageQuery, list []E, key func(E) string) (part []E, next string) {
+func cut[E any](q PageQuery, list []E, key func(E) string) (part []E, next string) {
 	part = []E{}
 	for _, e := range list {
 		k := key(e)
@@ -54,11 +54,11 @@ func cut[E any](q pageQuery, list []E, key func(E) string) (part []E, next strin
 func (a *API) addServers() {
 	add(a, route{id: "list-servers", method: http.MethodGet, path: "/v1/servers", needs: switchboard.OfficeViewer, summary: "The servers and their states"},
 		func(_ context.Context, q asked, in *struct {
-			tenantQuery
-			pageQuery
+			TenantQuery
+			PageQuery
 		}) (*serverList, error) {
 			out := &serverList{}
-			out.Body.Servers, out.Body.Next = cut(in.pageQuery, a.o.Reader.Servers(q.tenant, q.operator()), func(s admin.ServerStatus) string { return string(s.ID) })
+			out.Body.Servers, out.Body.Next = cut(in.PageQuery, a.o.Reader.Servers(q.tenant, q.operator()), func(s admin.ServerStatus) string { return string(s.ID) })
 			return out, nil
 		})
 	add(a, route{id: "read-server", method: http.MethodGet, path: "/v1/servers/{server}", needs: switchboard.OfficeViewer, summary: "One server and its state"},

@@ -1,0 +1,386 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/openapi"
+	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/wait"
+)
+
+// officers are the keys of the world that serveOfficers serves, by their holders.
+type officers map[string]string
+
+// officeArchive is a configuration with two tenants, and an officer of each office. HASH:NAME stands for the hash of a key.
+const officeArchive = `
+-- switchboard.yaml --
+servers:
+  SERVER
+operators: [{key: ops, hash: "HASH:operator"}]
+tenants:
+  acme: {servers: ["*"], allow: [by_name], offices: [admin, author, viewer], approvers: [{key: lea, hash: "HASH:approver"}]}
+  umbrella: {servers: ["*"], allow: [by_name], offices: [admin]}
+-- tenants/acme/tenant.yaml --
+tenant: acme
+default_task: all
+keys: [{id: alice, hash: "HASH:agent"}]
+members:
+  - {key: ann, hash: "HASH:admin", offices: [admin]}
+  - {key: art, hash: "HASH:author", offices: [author]}
+  - {key: vic, hash: "HASH:viewer", offices: [viewer]}
+-- tenants/acme/tasks/all.yaml --
+task_id: all
+required_capabilities: [{tools: ["*/*"]}]
+-- tenants/umbrella/tenant.yaml --
+tenant: umbrella
+default_task: all
+keys: [{id: bob, hash: "HASH:other agent"}]
+members: [{key: uma, hash: "HASH:other admin", offices: [admin]}]
+-- tenants/umbrella/tasks/all.yaml --
+task_id: all
+required_capabilities: [{tools: ["*/*"]}]
+`
+
+// layOutOfficers lays out officeArchive, with keys for everybody.
+func layOutOfficers(t *testing.T) (dir string, keys officers) {
+	t.Helper()
+	keys = officers{}
+	text := strings.Replace(officeArchive, "SERVER", rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")), 1)
+	for _, who := range []string{"agent", "other agent", "operator", "approver", "admin", "author", "viewer", "other admin"} {
+		prefix := identity.PersonPrefix
+		if strings.HasSuffix(who, "agent") {
+			prefix = identity.AgentPrefix
+		}
+		key, hash := identity.Mint(prefix)
+		keys[who] = key
+		text = strings.Replace(text, `"HASH:`+who+`"`, fmt.Sprintf("%q", hash), 1)
+	}
+	return rig.LayOut(t, text), keys
+}
+
+// routeTable says which office each route needs. A route that is added needs its row here.
+var routeTable = map[string]string{
+	"GET /metrics":                      "viewer",
+	"GET /v1/keys":                      "viewer",
+	"POST /v1/keys/{key}/revoke":        "admin",
+	"GET /v1/search":                    "operator",
+	"GET /v1/servers":                   "viewer",
+	"GET /v1/servers/{server}":          "viewer",
+	"POST /v1/servers/{server}/disable": "operator",
+	"POST /v1/servers/{server}/enable":  "operator",
+	"POST /v1/servers/{server}/restart": "operator",
+	"GET /v1/status":                    "viewer",
+	"GET /v1/tenants":                   "viewer",
+	"GET /v1/tenants/{tenant}/decision": "viewer",
+	"GET /v1/tools":                     "operator",
+}
+
+// AZ-14: every route, with every method, for everybody.
+func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
+	dir, keys := layOutOfficers(t)
+	g := rig.Serve(t, dir)
+	var listed []string
+	for _, op := range openapi.Operations() {
+		name := op.Method + " " + op.Path
+		listed = append(listed, name)
+		if need, ok := routeTable[name]; !ok || need != op.Office {
+			t.Errorf("%s needs %q; the table says %q", name, op.Office, need)
+		}
+	}
+	for name := range routeTable {
+		if !slices.Contains(listed, name) {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	holders := []struct {
+		who     string
+		offices []string // in acme
+		sees    bool
+	}{
+		{"operator", []string{"operator", "admin", "author", "viewer"}, true},
+		{"admin", []string{"admin", "viewer"}, true},
+		{"author", []string{"author", "viewer"}, true},
+		{"approver", []string{"approver", "viewer"}, true},
+		{"viewer", []string{"viewer"}, true},
+		{"other admin", nil, false},
+	}
+	keys["nobody"], _ = identity.Mint(identity.PersonPrefix)
+	ask := func(method, path, who string, want int) {
+		body := ""
+		if method != "GET" {
+			body = "{}"
+		}
+		if a := g.AskAdmin(t, keys[who], method, path, body); a.Status != want {
+			t.Errorf("%s %s as %s: %d, want %d: %.200s", method, path, who, a.Status, want, a.Body)
+		}
+	}
+	admin := g.AdminURL()
+	var unknown sync.WaitGroup
+	for name, need := range routeTable {
+		method, path, _ := strings.Cut(name, " ")
+		named := strings.Contains(path, "{tenant}")
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000").Replace(path)
+		query := ""
+		switch {
+		case path == "/v1/search":
+			query = "?query=work"
+		case need != "operator" && !named:
+			query = "?tenant=acme"
+		}
+		for _, h := range holders {
+			for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+				_, known := routeTable[m+" "+strings.SplitN(name, " ", 2)[1]]
+				var want int
+				switch {
+				case !known:
+					want = http.StatusMethodNotAllowed
+				case m != method:
+					continue // another row
+				case need == "operator" && h.who != "operator":
+					want = http.StatusForbidden
+				case !h.sees:
+					want = http.StatusNotFound
+				case !slices.Contains(h.offices, need):
+					want = http.StatusForbidden
+				case strings.Contains(name, "{key}"):
+					want = http.StatusBadRequest // there is no such key
+				default:
+					want = http.StatusOK
+				}
+				ask(m, path+query, h.who, want)
+			}
+		}
+		for _, who := range []string{"agent", "nobody"} { // who fails often waits, so they ask together
+			unknown.Go(func() { ask(method, path+query, who, http.StatusUnauthorized) })
+		}
+		unknown.Go(func() {
+			resp, err := http.Get(admin + path + query)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusUnauthorized {
+				t.Errorf("GET %s without a key: %s", path, resp.Status)
+			}
+		})
+	}
+	unknown.Wait()
+}
+
+// AZ-13: what opens one listener is unknown at the other.
+func TestAZ13NoCredentialOpensBothListeners(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutOfficers(t)
+	g := rig.Serve(t, dir)
+	for _, who := range []string{"operator", "admin", "viewer", "approver"} {
+		if m, _ := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys[who]).Ask(t, "tools/list", ""); rig.Code(m) != "SB-AUTH-001" {
+			t.Errorf("the key of %s at /mcp: %s", who, m.Raw)
+		}
+	}
+	if a := g.AskAdmin(t, keys["agent"], "GET", "/v1/status", ""); a.Status != http.StatusUnauthorized {
+		t.Errorf("an agent's key at the admin side: %d %s", a.Status, a.Body)
+	}
+	if got := rig.ListNames(t, g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"])); !slices.Equal(got, []string{"work"}) {
+		t.Errorf("an agent's key at /mcp lists %q", got)
+	}
+}
+
+func TestAnOfficerSeesItsTenantAndNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
+	dir, keys := layOutOfficers(t)
+	g := rig.Serve(t, dir)
+	rig.ListNames(t, g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["other agent"]))
+	for _, path := range []string{"/v1/status", "/v1/tenants", "/v1/keys", "/v1/servers", "/metrics"} {
+		a := g.AskAdmin(t, keys["viewer"], "GET", path, "")
+		if a.Status != http.StatusOK || strings.Contains(a.Body, "umbrella") || strings.Contains(a.Body, "uma") || strings.Contains(a.Body, `"pid"`) {
+			t.Errorf("%s: %d %s", path, a.Status, a.Body)
+		}
+	}
+	unknown := g.AskAdmin(t, keys["viewer"], "GET", "/v1/status?tenant=nosuch", "")
+	other := g.AskAdmin(t, keys["viewer"], "GET", "/v1/status?tenant=umbrella", "")
+	if other.Status != http.StatusNotFound || strings.ReplaceAll(other.Body, "umbrella", "nosuch") != unknown.Body {
+		t.Errorf("another tenant: %d %s, where an unknown one gets %s", other.Status, other.Body, unknown.Body)
+	}
+	// From another machine: the address and a key.
+	t.Run("by the command line", func(t *testing.T) {
+		elsewhere := t.TempDir()
+		for _, tt := range []struct {
+			who, want string
+			code      int
+			args      []string
+		}{
+			{"viewer", `a +healthy`, 0, []string{"server", "list"}},
+			{"viewer", `SB-AUTH-002`, 1, []string{"server", "disable", "a"}},
+			{"operator", `a is disabled`, 0, []string{"server", "disable", "a"}},
+			{"operator", `a is healthy`, 0, []string{"server", "enable", "a"}},
+			{"viewer", `agent +acme +alice .*valid`, 0, []string{"key", "list"}},
+			{"viewer", `Task all of tenant acme`, 0, []string{"explain", "--tenant", "acme"}},
+		} {
+			out, errs, code := rig.CommandAs(t, elsewhere, keys[tt.who], append(tt.args, "--url", g.AdminURL())...)
+			if code != tt.code || !regexp.MustCompile(tt.want).MatchString(out+errs) {
+				t.Errorf("%q as %s: exit %d\n%s%s", tt.args, tt.who, code, out, errs)
+			}
+		}
+	})
+}
+
+// AZ-18, at one process: a revoked key opens nothing any more, its streams end, and a restart changes nothing.
+func TestAZ18ARevokedKeyIsNeverGoodAgain(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutOfficers(t)
+	g := rig.Serve(t, dir)
+	streams := streamsOf(t, g, keys["agent"])
+	others := streamsOf(t, g, keys["other agent"])
+	out, errs, code := rig.Command(t, dir, "key", "revoke", "alice", "--reason", "lost")
+	if code != 0 || !strings.Contains(out, "is revoked") {
+		t.Fatalf("exit %d\n%s%s", code, out, errs)
+	}
+	refused := func(g *rig.Gateway, who string) {
+		t.Helper()
+		if m, _ := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys[who]).Ask(t, "tools/list", ""); rig.Code(m) != "SB-AUTH-001" {
+			t.Errorf("the revoked key of %s: %s", who, m.Raw)
+		}
+	}
+	refused(g, "agent") // at once
+	for what, said := range streams {
+		wait.Receive(t, what+" of the revoked key ends", said)
+	}
+	for what, said := range others {
+		select {
+		case <-said:
+			t.Errorf("%s of another key has ended", what)
+		default:
+		}
+	}
+	if a := g.AskAdmin(t, keys["other admin"], "POST", "/v1/keys/"+hashOf(t, g, "viewer", "vic")+"/revoke", "{}"); a.Status != http.StatusBadRequest {
+		t.Errorf("an admin of another tenant revokes a viewer's key: %d %s", a.Status, a.Body)
+	}
+	if a := g.AskAdmin(t, keys["admin"], "POST", "/v1/keys/"+hashOf(t, g, "viewer", "vic")+"/revoke", `{"reason":"left"}`); a.Status != http.StatusOK || !strings.Contains(a.Body, `"state":"revoked"`) {
+		t.Errorf("an admin revokes a viewer's key: %d %s", a.Status, a.Body)
+	}
+	if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/status", ""); a.Status != http.StatusUnauthorized || !strings.Contains(a.Body, "revoked") {
+		t.Errorf("the viewer whose key is revoked: %d %s", a.Status, a.Body)
+	}
+	g.Do(0, `(?m)^[0-9a-f]{12} +agent +acme +alice .* revoked by local on [0-9-]+: lost$`, "key", "list")
+	if out, _, _ := rig.Command(t, dir, "receipts", "list", "--json"); strings.Count(out, `"method":"revoke"`) < 4 {
+		t.Errorf("the receipts: %s", out)
+	}
+
+	_ = g.Cmd.Process.Kill()
+	_ = g.Cmd.Wait()
+	again := rig.Serve(t, dir)
+	refused(again, "agent")
+	if got := rig.ListNames(t, again.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["other agent"])); len(got) != 1 {
+		t.Errorf("the other key after the restart: %q", got)
+	}
+}
+
+// hashOf returns the first digits of the hash of an officer's key.
+func hashOf(t *testing.T, g *rig.Gateway, kind, id string) string {
+	t.Helper()
+	var list struct {
+		Keys []struct{ Key, ID, Kind string }
+	}
+	if err := json.Unmarshal([]byte(g.AskAdmin(t, "", "GET", "/v1/keys", "").Body), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range list.Keys {
+		if k.ID == id {
+			return k.Key
+		}
+	}
+	t.Fatalf("no key of %s %s", kind, id)
+	return ""
+}
+
+// AZ-18, at several processes: revoked at one, refused at all within a second, also by those that serve while the store is away.
+func TestAZ18ARevocationReachesAllReplicasWithinASecond(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutOfficers(t)
+	all, redis := replicate(t, dir, 3)
+	for _, g := range all {
+		rig.ListNames(t, g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"]))
+	}
+	streams := streamsOf(t, all[2], keys["agent"])
+	began := time.Now()
+	all[0].Do(0, "is revoked", "key", "revoke", "alice")
+	for what, said := range streams {
+		wait.Receive(t, what+" at another replica ends", said)
+	}
+	for i, g := range all {
+		untilRefused(t, g, keys["agent"], "SB-AUTH-001")
+		if took := time.Since(began); took > time.Second {
+			wait.Late(t, "replica %d refuses the key after %s", i, took)
+		}
+	}
+	redis.Kill()
+	for _, g := range all {
+		if m, _ := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"]).Ask(t, "tools/list", ""); rig.Code(m) != "SB-AUTH-001" {
+			t.Errorf("while the store is away, the revoked key gets %s", m.Raw)
+		}
+	}
+}
+
+// Several processes on one folder: commands find each of them, and a revocation at one takes effect at all within half a second.
+func TestARevocationReachesAllProcessesOfAFolder(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutOfficers(t)
+	first, second := rig.Serve(t, dir), rig.Serve(t, dir)
+	rig.ListNames(t, second.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"]))
+	began := time.Now()
+	first.Do(0, "is revoked", "key", "revoke", "alice")
+	untilRefused(t, second, keys["agent"], "SB-AUTH-001")
+	if took := time.Since(began); took > 1500*time.Millisecond { // the command itself takes some of it
+		wait.Late(t, "the other process refuses the key after %s", took)
+	}
+}
+
+func TestTheFirstKeyNeedsNoRestart(t *testing.T) {
+	t.Parallel()
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work"))))
+	g := rig.Serve(t, dir)
+	keyless, before := g.Open(t, "/mcp", true), rig.ReadFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"))
+	if got := rig.Call(t, keyless, "work", `{}`); got != "" {
+		t.Fatal(got)
+	}
+	key, row := rig.NewKey(t, "alice")
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), before+"keys:\n"+row)
+	rig.Eventually(t, "callers without a key are refused", func() string {
+		if m, _ := keyless.Ask(t, "tools/list", ""); rig.Code(m) != "SB-AUTH-001" {
+			return string(m.Raw)
+		}
+		return ""
+	})
+	if got := rig.Call(t, g.Open(t, "/mcp", true, "Authorization", "Bearer "+key), "work", `{}`); got != "" {
+		t.Errorf("with the first key: %s", got)
+	}
+	g.Do(0, `(?m)^a +healthy`, "server", "list") // the operator is who it was
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tenant.yaml"), before)
+	rig.Eventually(t, "after the last key is gone, no caller needs one", func() string {
+		if m, _ := keyless.Ask(t, "tools/list", ""); m.Error != nil {
+			return string(m.Raw)
+		}
+		return ""
+	})
+	if got := rig.Call(t, keyless, "work", `{}`); got != "" {
+		t.Errorf("without keys again: %s", got)
+	}
+	if !strings.Contains(g.Logged(), rig.Reloaded) || strings.Contains(g.Logged(), rig.ReloadRefused) {
+		t.Error("a reload was refused")
+	}
+}
