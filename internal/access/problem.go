@@ -23,7 +23,13 @@ func HTTPStatus(code switchboard.Code) int {
 		return http.StatusConflict
 	case switchboard.CodeOverloaded:
 		return http.StatusTooManyRequests
-	case switchboard.CodeStoreUnavailable:
+	case switchboard.CodeConfig:
+		return http.StatusUnprocessableEntity
+	case switchboard.CodeChangedMeanwhile:
+		return http.StatusPreconditionFailed
+	case switchboard.CodeNotChangedHere:
+		return http.StatusConflict
+	case switchboard.CodeStoreUnavailable, switchboard.CodeReceipt:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

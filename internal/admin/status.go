@@ -302,6 +302,18 @@ func (s ServerStatus) withoutMessages() ServerStatus {
 	return s
 }
 
+// Differing names the other replicas that serve another configuration than this one.
+func (r *Reader) Differing() []string {
+	if r.o.Cluster.Self() == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.o.Stopping, othersTimeout)
+	defer cancel()
+	s := StatusReport{Digest: r.o.Configuration().Digest}
+	s.Replicas, _ = r.o.Cluster.Others(ctx) // without an answer of the store, none is known
+	return s.DifferingReplicas()
+}
+
 // HasTenant reports whether the configuration has the tenant, refused or not.
 func (r *Reader) HasTenant(id switchboard.TenantID) bool {
 	c := r.o.Configuration()

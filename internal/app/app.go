@@ -29,6 +29,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cache"
+	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
@@ -86,6 +87,10 @@ type Options struct {
 	// Admin opens the admin address, for people and for programs that look in from the side.
 	Admin bool
 
+	// File is the main file of the configuration, by an absolute path, if officers may change it and the files beside it. "" means
+	// that it is a file of another program.
+	File string
+
 	// WholeResults gives clients results of any length in full.
 	WholeResults bool
 
@@ -133,6 +138,8 @@ type App struct {
 	state       atomic.Pointer[servingState]
 	reloadFault atomic.Pointer[reloadFault]
 	ready       chan struct{} // closed once state holds the servers' first offers
+	changing    chan struct{} // holds one value while an officer changes files
+	reloading   sync.Mutex    // held during a reload
 	keysChanged chan struct{} // holds one signal when the keys may have changed
 
 	grace *gracePeriod
@@ -158,6 +165,7 @@ type parts struct {
 	gateway  *gateway.Gateway
 	reads    *admin.Reader
 	api      *api.API
+	editor   *change.Editor
 	metrics  telemetry.Recorder
 }
 
@@ -174,7 +182,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		o.Tenant = DefaultTenant
 	}
 	started := time.Now()
-	a := &App{options: o, log: o.Log, ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), memory: heap.NewFreer(heap.Free)}
+	a := &App{options: o, log: o.Log, ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), changing: make(chan struct{}, 1), memory: heap.NewFreer(heap.Free)}
 	a.engine = policy.NewEngine(0, 0)
 	a.files = watch.NewFiles(o.Log)
 	r, err := a.loadConfig(ctx, nil)
@@ -288,13 +296,14 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
 		Ledger: a.ledger, Revoked: a.revoked, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
 	})
+	a.editor = a.newEditor()
 	scraper := &admin.Scraper{Reader: a.reads, Recorder: &a.metrics, Engine: a.engine}
 	a.api = api.New(api.Options{
 		Reader: a.reads, Scraper: scraper,
 		Actions: admin.NewActions(admin.ActionsOptions{
 			Configuration: a.served, Revoked: a.revoked, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 		}),
-		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
+		Editor: a.editor, Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
@@ -326,6 +335,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if err := a.health.JoinStore(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
+	}
+	if err := a.editor.Recover(ctx); err != nil {
+		o.Log.Warn("whether the last change of a file was made is not known", "err", err)
 	}
 	a.recall.ReadOffers(ctx)
 	a.setServers(c.Servers)
@@ -526,6 +538,8 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 // reload calls differs before that wait if the other replicas must know of the result: the
 // configuration has changed, is refused, or is accepted again.
 func (a *App) reload(ctx context.Context, differs func()) {
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
 	was := a.state.Load()
 	r, err := a.rereadConfig(ctx, was)
 	same := err == nil && r == was.loadedConfig

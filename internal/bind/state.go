@@ -3,6 +3,7 @@ package bind
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -212,6 +213,9 @@ func (s *State) ResolveTask(p switchboard.Principal, task switchboard.TaskID) (s
 	}
 	return task, nil
 }
+
+// TaskIDs returns all tasks, sorted.
+func (t *Tenant) TaskIDs() []switchboard.TaskID { return slices.Sorted(maps.Keys(t.Tasks)) }
 
 // TaskNames returns the tasks that p may bind, sorted, but no more than 20.
 func (t *Tenant) TaskNames(p switchboard.Principal) (names []string) {

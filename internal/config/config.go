@@ -183,6 +183,10 @@ type Options struct {
 	// have in it.
 	Previous *Config
 
+	// Replace are files of the configuration's folder that count with another content than on the disk, by their paths with slashes. nil means
+	// that the file does not exist. It is for finding out what a change would do.
+	Replace map[string][]byte
+
 	// CheckPolicies, if set, reports the faults in the policy files of one tenant. If it is nil, the
 	// files are not checked. The error is Faults.
 	CheckPolicies func(tenant switchboard.TenantID, files []switchboard.PolicyFile) error

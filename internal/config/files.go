@@ -25,12 +25,13 @@ type configFolder struct {
 
 	variables []string // that were looked up
 
-	file   string // as it was given
-	text   []byte // if not nil, the content of file
-	dir    string // the folder of file, as it was given; faults begin with it
-	absDir string // dir, absolute: the workspace
-	root   *os.Root
-	fsys   fs.FS // of dir
+	file    string            // as it was given
+	text    []byte            // if not nil, the content of file
+	replace map[string][]byte // see Options.Replace
+	dir     string            // the folder of file, as it was given; faults begin with it
+	absDir  string            // dir, absolute: the workspace
+	root    *os.Root
+	fsys    fs.FS // of dir
 
 	// tenantDir, unless "", is the folder of the tenant that is being read, and tenantFS reads it. No
 	// link in it leads out of it.
@@ -39,7 +40,7 @@ type configFolder struct {
 }
 
 func newConfigFolder(file string, opts Options) *configFolder {
-	f := &configFolder{sink: &document.Sink{}, env: opts.Env, onWatch: opts.Watch, file: file, text: opts.Text, dir: filepath.Dir(file), fsys: opts.FS}
+	f := &configFolder{sink: &document.Sink{}, env: opts.Env, onWatch: opts.Watch, file: file, text: opts.Text, replace: opts.Replace, dir: filepath.Dir(file), fsys: opts.FS}
 	if f.env == nil {
 		f.env = os.LookupEnv
 	}
@@ -53,6 +54,12 @@ func newConfigFolder(file string, opts Options) *configFolder {
 		if f.root, err = os.OpenRoot(f.dir); err == nil {
 			f.fsys = f.root.FS()
 		}
+	}
+	if text, ok := f.replace[filepath.Base(file)]; ok {
+		f.text = text
+	}
+	if f.fsys != nil {
+		f.fsys = replaceFiles(f.fsys, "", f.replace)
 	}
 	f.watchPath(".")
 	return f
@@ -127,11 +134,14 @@ func (f *configFolder) enterFolder(folder string) (leave func()) {
 		return func() {} // Options.FS
 	}
 	root, err := f.root.OpenRoot(filepath.FromSlash(folder))
+	if errors.Is(err, fs.ErrNotExist) && f.isFolder(folder) {
+		return func() {} // only replaced files are in it
+	}
 	if err != nil {
 		f.fault(folder, "this folder cannot be read: %s", document.ErrorText(err))
 		return func() {}
 	}
-	f.tenantDir, f.tenantFS = folder, root.FS()
+	f.tenantDir, f.tenantFS = folder, replaceFiles(root.FS(), folder, f.replace)
 	return func() {
 		f.tenantDir, f.tenantFS = "", nil
 		_ = root.Close() // it was only read from

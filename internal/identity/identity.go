@@ -136,6 +136,24 @@ func (r *Ring) Hashes(tenant switchboard.TenantID, id string) [][sha256.Size]byt
 	return r.hashes[principalName{tenant, id, switchboard.AuthAPIKey}]
 }
 
+// Someone returns a principal of the tenant that may bind the task: the local one, or else the first one whose key names it; any one with a key, if
+// none does.
+func (r *Ring) Someone(tenant switchboard.TenantID, task switchboard.TaskID) (p switchboard.Principal, ok bool) {
+	if r.local.Tenant == tenant {
+		return r.local, true
+	}
+	for _, id := range r.KeyIDs(tenant) {
+		one := r.byName[principalName{tenant, id, switchboard.AuthAPIKey}]
+		if slices.Contains(one.Tasks, task) {
+			return one, true
+		}
+		if !ok {
+			p, ok = one, true
+		}
+	}
+	return p, ok
+}
+
 // KeyIDs returns the ids of the principals of a tenant that have keys, sorted.
 func (r *Ring) KeyIDs(tenant switchboard.TenantID) (ids []string) {
 	for name := range r.byName {

@@ -111,11 +111,22 @@ type Receipt struct {
 	// Replicas that serve the same configuration have the same digest.
 	Configuration switchboard.Digest `json:"configuration"`
 
+	// Change is the change of a file of the configuration, by an officer.
+	Change FileChange `json:"change"`
+
 	Note string `json:"note"` // for people
 
 	Key  ChainKey   `json:"key"`
 	Lost LossReport `json:"lost"`
 	Trim Trim       `json:"trim"`
+}
+
+// A FileChange says which file of the configuration was changed. The digests are the SHA-256 of the file's bytes; "" means that there is no file.
+type FileChange struct {
+	File   string             `json:"file"`
+	Office switchboard.Office `json:"office"` // that allowed it
+	Before string             `json:"before"`
+	After  string             `json:"after"`
 }
 
 // A Subject names the client that the receipt is about.
@@ -182,6 +193,15 @@ func (r *Receipt) append(b []byte) []byte {
 	w.BeginObject()
 	writeText(&w, "arguments", r.Arguments)
 	writeText(&w, "basis", string(r.Basis))
+	if c := &r.Change; *c != (FileChange{}) {
+		w.Name("change")
+		w.BeginObject()
+		writeText(&w, "after", c.After)
+		writeText(&w, "before", c.Before)
+		writeText(&w, "file", c.File)
+		writeText(&w, "office", string(c.Office))
+		w.EndObject()
+	}
 	writeText(&w, "code", string(r.Code))
 	writeText(&w, "configuration", string(r.Configuration))
 	writeText(&w, "decision", string(r.Decision))

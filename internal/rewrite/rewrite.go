@@ -223,3 +223,48 @@ func write(name string, data []byte, info fs.FileInfo, perm fs.FileMode) (err er
 	}
 	return f.Sync()
 }
+
+// Remove removes the file name if check, which gets its content, returns nil. Processes that use Remove and File in one folder take turns.
+func Remove(ctx context.Context, name string, check func(old []byte) error) error {
+	target, err := followLinks(name)
+	if err != nil {
+		return err
+	}
+	lock, err := lockFolder(ctx, filepath.Dir(target))
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer lock.Close() //nolint:errcheck // this releases the lock
+	old, _, err := read(target)
+	if err != nil {
+		return err
+	}
+	if err := check(old); err != nil {
+		return err
+	}
+	if old == nil {
+		return nil
+	}
+	if err := os.Remove(target); err != nil {
+		return err
+	}
+	return ownfile.SyncFolder(filepath.Dir(target))
+}
+
+// MakeFolder makes a folder with one file in it. The folder appears together with the file, also after a kill at any instant: an empty folder can mean
+// something else than no folder. The folder above must exist.
+func MakeFolder(name string, data []byte, perm fs.FileMode) error {
+	folder := filepath.Dir(name)
+	fresh, err := os.MkdirTemp(filepath.Dir(folder), "."+filepath.Base(folder)+".switchboard-new")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(fresh) //nolint:errcheck // after the rename, it is not there
+	if err := write(filepath.Join(fresh, filepath.Base(name)), data, nil, perm); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, folder); err != nil {
+		return err
+	}
+	return ownfile.SyncFolder(filepath.Dir(folder))
+}

@@ -45,6 +45,8 @@ const (
 	CodeTaskRefused       Code = "SB-TASK-002"
 	CodeReceipt           Code = "SB-RCPT-001"
 	CodeConfig            Code = "SB-CONF-001"
+	CodeChangedMeanwhile  Code = "SB-CONF-002"
+	CodeNotChangedHere    Code = "SB-CONF-003"
 )
 
 // Retry says whether a retry can help.
@@ -93,6 +95,8 @@ var retryByCode = map[Code]Retry{
 	CodeTaskRefused:       RetryNo,
 	CodeReceipt:           RetryLater,
 	CodeConfig:            RetryNo,
+	CodeChangedMeanwhile:  RetryNo,
+	CodeNotChangedHere:    RetryNo,
 }
 
 // Codes returns all codes, sorted.

@@ -67,6 +67,11 @@ type Store interface {
 	Subscribe(topic string, heard func(data []byte)) (stop func())
 }
 
+// Publish makes the other replicas read their own files, without trying again if that fails: they compare their files each minute.
+func Publish(ctx context.Context, s Store) {
+	_ = s.Publish(ctx, topicReloads, []byte("changed by an officer"))
+}
+
 // Run reloads whenever one of the configuration's files changes, asked receives, or another
 // replica publishes a reload, until ctx is done. It watches folders, not files, because editors
 // replace files by renaming them. Every CompareInterval it makes a new watcher and compares the

@@ -23,6 +23,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -31,6 +32,7 @@ type Options struct {
 	Reader  *admin.Reader
 	Scraper *admin.Scraper
 	Actions *admin.Actions
+	Editor  *change.Editor
 
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
@@ -90,6 +92,7 @@ func (a *API) makeRoutes() {
 	a.addServers()
 	a.addDecisions()
 	a.addKeys()
+	a.addConfiguration()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {

@@ -1,0 +1,201 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A fileAnswer is the answer with the text of one file.
+type fileAnswer struct {
+	ETag string `header:"ETag"`
+	Body struct {
+		Path string `json:"path"`
+		Text string `json:"text"`
+	}
+}
+
+type fileRequest struct {
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"512" doc:"The path of the file, relative to the folder of the configuration, such as tenants/acme/tenant.yaml."`
+}
+
+type changeRequest struct {
+	FileQuery
+	Body struct {
+		Text   string `json:"text" maxLength:"1048576" doc:"The whole text of the file."`
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why; for the history and the receipt."`
+	}
+}
+
+type deleteRequest struct {
+	FileQuery
+	Reason string `query:"reason" maxLength:"500"`
+}
+
+// changeAnswer is the answer to a change: what was made, or, with dry_run, what would be.
+type changeAnswer struct {
+	ETag string `header:"ETag"`
+	Body struct {
+		Change   *change.Change `json:"change,omitempty" doc:"The change that was made and is in force; absent with dry_run."`
+		Trial    *change.Trial  `json:"trial,omitempty" doc:"What the change would do; only with dry_run."`
+		Replicas []string       `json:"other_configurations,omitempty" doc:"Replicas that do not serve this configuration yet."`
+	}
+}
+
+// A FileQuery names a file, and the content that a change replaces.
+type FileQuery struct {
+	Path        string `query:"path" required:"true" minLength:"1" maxLength:"512"`
+	DryRun      bool   `query:"dry_run" doc:"Only say what the change would do."`
+	IfMatch     string `header:"If-Match" maxLength:"80" doc:"The entity tag of the content that is replaced."`
+	IfNoneMatch string `header:"If-None-Match" maxLength:"8" doc:"* for a file that does not exist yet."`
+}
+
+// precondition returns the entity tag that the change replaces, "" for a new file.
+func (q *FileQuery) precondition() (string, error) {
+	switch {
+	case q.IfMatch != "" && q.IfNoneMatch != "":
+		return "", &problem{Problem: access.ProblemOf(http.StatusBadRequest, &switchboard.Error{Text: "send If-Match or If-None-Match, not both"})}
+	case q.IfNoneMatch == "*":
+		return "", nil
+	case q.IfMatch != "" && q.IfMatch != "*" && !strings.HasPrefix(q.IfMatch, "W/"):
+		return q.IfMatch, nil
+	}
+	return "", &problem{Problem: access.ProblemOf(http.StatusPreconditionRequired, &switchboard.Error{
+		Code: switchboard.CodeChangedMeanwhile, Text: "a change needs the strong entity tag of the content that it replaces, in If-Match; or If-None-Match: * for a new file",
+		Hint: "read the file: the answer has its ETag",
+	})}
+}
+
+// changed returns the error of a change as the API gives it.
+func changed(err error) error {
+	if missing, ok := errors.AsType[*change.NotFoundError](err); ok {
+		return notFound(missing.Text)
+	}
+	return err
+}
+
+// addConfiguration adds the routes about the files of the configuration.
+func (a *API) addConfiguration() {
+	write := []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusPreconditionRequired, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType}
+	add(a, route{id: "list-files", method: http.MethodGet, path: "/v1/configuration/files", needs: anyOffice, summary: "The files that the officer may change"},
+		func(_ context.Context, q asked, _ *struct{}) (*struct {
+			Body struct {
+				Files []change.File `json:"files"`
+			}
+		}, error) {
+			out := &struct {
+				Body struct {
+					Files []change.File `json:"files"`
+				}
+			}{}
+			var err error
+			out.Body.Files, err = a.o.Editor.Files(q.officer)
+			return out, err
+		})
+	add(a, route{id: "read-file", method: http.MethodGet, path: "/v1/configuration/file", needs: anyOffice, summary: "The text of one file, and its entity tag"},
+		func(_ context.Context, q asked, in *fileRequest) (*fileAnswer, error) {
+			text, err := a.o.Editor.Read(q.officer, in.Path)
+			if err == nil && text == nil {
+				err = &change.NotFoundError{Text: "there is no file " + in.Path}
+			}
+			if err != nil {
+				return nil, changed(err)
+			}
+			out := &fileAnswer{ETag: change.ETagOf(text)}
+			out.Body.Path, out.Body.Text = in.Path, string(text)
+			return out, nil
+		})
+	make := func(ctx context.Context, q asked, f *FileQuery, w change.Wish) (*changeAnswer, error) {
+		w.Path, w.By = f.Path, *q.officer
+		out := &changeAnswer{}
+		if f.DryRun {
+			t, err := a.o.Editor.Try(ctx, w)
+			if err != nil {
+				return nil, changed(err)
+			}
+			out.ETag, out.Body.Trial = t.ETag, t
+			return out, nil
+		}
+		var err error
+		if w.IfMatch, err = f.precondition(); err != nil {
+			return nil, err
+		}
+		c, err := a.o.Editor.Apply(ctx, w)
+		if err != nil {
+			return nil, changed(err)
+		}
+		out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
+		if w.Text != nil {
+			out.ETag = change.ETagOf(w.Text)
+		}
+		return out, nil
+	}
+	add(a, route{id: "change-file", method: http.MethodPut, path: "/v1/configuration/file", needs: anyOffice, errors: write, summary: "Change a file: the whole text, checked as a reload checks it, in force when the answer arrives"},
+		func(ctx context.Context, q asked, in *changeRequest) (*changeAnswer, error) {
+			return make(ctx, q, &in.FileQuery, change.Wish{Text: []byte(in.Body.Text), Reason: in.Body.Reason})
+		})
+	add(a, route{id: "delete-file", method: http.MethodDelete, path: "/v1/configuration/file", needs: anyOffice, errors: write, summary: "Delete a file, as a change is made"},
+		func(ctx context.Context, q asked, in *deleteRequest) (*changeAnswer, error) {
+			return make(ctx, q, &in.FileQuery, change.Wish{Reason: in.Reason})
+		})
+	add(a, route{id: "list-changes", method: http.MethodGet, path: "/v1/configuration/changes", needs: anyOffice, summary: "The last changes that officers made, the newest first"},
+		func(ctx context.Context, q asked, _ *struct{}) (*struct {
+			Body struct {
+				Changes []change.Change `json:"changes"`
+			}
+		}, error) {
+			out := &struct {
+				Body struct {
+					Changes []change.Change `json:"changes"`
+				}
+			}{}
+			var err error
+			out.Body.Changes, err = a.o.Editor.History(ctx, q.officer)
+			return out, err
+		})
+	add(a, route{id: "read-change", method: http.MethodGet, path: "/v1/configuration/changes/{change}", needs: anyOffice, summary: "One change, with the texts before and after and the difference"},
+		func(ctx context.Context, q asked, in *changePath) (*changeDetail, error) {
+			c, err := a.o.Editor.Show(ctx, q.officer, in.Change)
+			if err != nil {
+				return nil, changed(err)
+			}
+			out := &changeDetail{}
+			out.Body.Change, out.Body.Diff = *c, c.Diff()
+			return out, nil
+		})
+	add(a, route{id: "revert-change", method: http.MethodPost, path: "/v1/configuration/changes/{change}/revert", needs: anyOffice, errors: write, summary: "Restore what a file was before a change, if it has not been changed since"},
+		func(ctx context.Context, q asked, in *struct {
+			Change string `path:"change" maxLength:"20"`
+			Body   *struct {
+				Reason string `json:"reason,omitempty" maxLength:"500"`
+			}
+		}) (*changeAnswer, error) {
+			reason := ""
+			if in.Body != nil {
+				reason = in.Body.Reason
+			}
+			c, err := a.o.Editor.Revert(ctx, *q.officer, in.Change, reason)
+			if err != nil {
+				return nil, changed(err)
+			}
+			out := &changeAnswer{}
+			out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
+			return out, nil
+		})
+}
+
+type changePath struct {
+	Change string `path:"change" maxLength:"20"`
+}
+
+type changeDetail struct {
+	Body struct {
+		change.Change
+		Diff string `json:"diff"`
+	}
+}

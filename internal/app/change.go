@@ -1,0 +1,169 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/ownfile"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/watch"
+)
+
+// Bounds of a change.
+const (
+	changeTimeout   = 5 * time.Second // for the store, and for the lock
+	maxTriedTasks   = 500
+	triedTaskBudget = 2 * time.Second // for the decisions of all tasks
+	lockRetry       = 20 * time.Millisecond
+)
+
+// newEditor returns the editor of the configuration's files.
+func (a *App) newEditor() *change.Editor {
+	host, _ := os.Hostname() // without a name, all machines are one
+	return change.New(change.Options{
+		File: a.options.File, Try: a.tryFiles, Reload: a.reloadNow, Lock: a.lockChanges, Place: host + " " + a.options.File,
+		Edit:    func() config.EditMode { return a.state.Load().config.Admin.Edit },
+		Servers: func() []switchboard.Server { return a.state.Load().config.Servers },
+		Store:   a.store, Ledger: a.ledger, Timeout: changeTimeout,
+	})
+}
+
+// lockChanges waits for the right to change files. All processes of the data folder take turns.
+func (a *App) lockChanges(ctx context.Context) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	select {
+	case a.changing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	free := func() { <-a.changing }
+	if a.options.Data == "" {
+		return free, nil
+	}
+	f, err := ownfile.Open(filepath.Join(a.options.Data, "change.lock"), os.O_CREATE|os.O_RDWR)
+	if err != nil {
+		free()
+		return nil, err
+	}
+	for {
+		ok, err := ownfile.TryLock(f)
+		if ok {
+			return func() { _ = f.Close(); free() }, nil
+		}
+		if err == nil {
+			select {
+			case <-time.After(lockRetry):
+				continue
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		free()
+		return nil, errors.Join(err, f.Close())
+	}
+}
+
+// reloadNow reads the files again and tells the other replicas. The error says why they were refused.
+func (a *App) reloadNow(ctx context.Context) error {
+	a.reload(ctx, func() { watch.Publish(ctx, a.store) })
+	if f := a.reloadFault.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}
+
+// tryFiles reads the configuration as a reload would, with files replaced, and says what would be different.
+func (a *App) tryFiles(ctx context.Context, replace map[string][]byte) (*change.Attempt, error) {
+	was := a.state.Load()
+	l := newCompiledLayers(was.layers)
+	c, err := a.options.Load(ctx, config.Options{Previous: was.config, CheckPolicies: l.check, Replace: replace})
+	faults := func(err error) (*change.Attempt, error) {
+		if found, ok := errors.AsType[switchboard.Faults](err); ok {
+			return &change.Attempt{Faults: found}, nil
+		}
+		return &change.Attempt{Faults: switchboard.Faults{{File: a.options.File, Text: err.Error()}}}, ctx.Err()
+	}
+	if err == nil {
+		err = checkTenant(c, a.options.Tenant)
+	}
+	if err != nil {
+		return faults(err)
+	}
+	t := &change.Attempt{Config: c, Warnings: c.Warnings, Changed: config.Changes(was.config, c)}
+	if found, ok := errors.AsType[switchboard.Faults](c.Err()); ok {
+		t.Faults = append(t.Faults, found...)
+	}
+	a.recall.RecallManifests(ctx, c)
+	r, err := compilePolicies(c, a.engine, l)
+	if err != nil {
+		more, err := faults(err)
+		if err == nil {
+			t.Faults = append(t.Faults, more.Faults...)
+		}
+		return t, err
+	}
+	if len(replace) > 0 && len(t.Faults) == 0 {
+		t.Tasks = a.compareTasks(ctx, was, a.newState(r, a.fleet.Offers(), a.fleet.Starting(), was))
+	}
+	return t, nil
+}
+
+// compareTasks returns the tasks that get other tools by the second state than by the first, decided for a caller that may bind them.
+func (a *App) compareTasks(ctx context.Context, was, next *servingState) (all []change.TaskChange) {
+	ctx, cancel := context.WithTimeout(ctx, triedTaskBudget)
+	defer cancel()
+	tried := 0
+	for _, id := range tenantNames(next.config) {
+		tenant := switchboard.TenantID(id)
+		if next.Tenants[tenant] == nil {
+			continue
+		}
+		for _, task := range next.Tenants[tenant].TaskIDs() {
+			if tried++; tried > maxTriedTasks || ctx.Err() != nil {
+				return all
+			}
+			before, _ := a.toolsOf(ctx, was.State, tenant, task)
+			after, why := a.toolsOf(ctx, next.State, tenant, task)
+			if !slices.Equal(before, after) || why != "" && len(before) > 0 {
+				all = append(all, change.TaskChange{Tenant: tenant, Task: task, Before: before, After: after, Why: why})
+			}
+		}
+	}
+	return all
+}
+
+// toolsOf returns the tools that a task gets by a state, and why it gets none.
+func (a *App) toolsOf(ctx context.Context, s *bind.State, tenant switchboard.TenantID, task switchboard.TaskID) (tools []string, why string) {
+	tools = []string{}
+	p, ok := s.Ring.Someone(tenant, task)
+	if !ok {
+		return tools, "no key may bind it"
+	}
+	d, err := s.DecideConfigured(ctx, p, task, a.binder.Unfit(run.Before{}), time.Now())
+	if err == nil {
+		err = d.Err()
+	}
+	if err != nil {
+		if own, ok := errors.AsType[*switchboard.Error](err); ok {
+			return tools, own.Text
+		}
+		return tools, err.Error()
+	}
+	for _, o := range d.Outcomes {
+		for _, c := range o.Selected {
+			if name := c.Tool.ID.String(); !slices.Contains(tools, name) {
+				tools = append(tools, name)
+			}
+		}
+	}
+	return tools, ""
+}

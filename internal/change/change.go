@@ -1,0 +1,511 @@
+// Package change changes the files of a configuration for officers: checked as a reload checks them, whole, one after the other, with a history, and with
+// receipts that say what a kill has left.
+//
+// It decides which office a file needs, whether a change may be made, and what is kept of it. What a configuration means is for package config, and
+// what a change would do to decisions is for its caller.
+package change
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/rewrite"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Store keeps the history. See store.Store.
+type Store interface {
+	Value(ctx context.Context, k store.Key) (store.Value, error)
+	List(ctx context.Context, group string) ([]store.NamedValue, error)
+	Apply(ctx context.Context, c store.Change) (store.Version, error)
+}
+
+// A Ledger keeps receipts. See receipt.Ledger.
+type Ledger interface {
+	Durable() bool
+	Write(ctx context.Context, r *receipt.Receipt) (id string, err error)
+	Add(r *receipt.Receipt) (id string)
+}
+
+// Options of an Editor.
+type Options struct {
+	// File is the path of the main file. "" means that the files belong to another program: then nothing can be changed.
+	File string
+
+	// Try reads the configuration with files replaced, as a reload would.
+	Try func(ctx context.Context, replace map[string][]byte) (*Attempt, error)
+
+	// Reload puts the files in force. It returns why they were refused.
+	Reload func(ctx context.Context) error
+
+	// Servers returns the servers that are in force.
+	Servers func() []switchboard.Server
+
+	// Place names the files among those of other machines that share the store.
+	Place string
+
+	Lock    func(ctx context.Context) (release func(), err error) // held during a change; all processes that share the store and the files have the same
+	Edit    func() config.EditMode
+	Store   Store
+	Ledger  Ledger
+	Timeout time.Duration // for the store and the receipts of one change
+}
+
+// An Attempt is what Options.Try has found.
+type Attempt struct {
+	Config   *config.Config     // nil if the configuration as a whole is refused
+	Faults   switchboard.Faults // of all parts, and of policies
+	Warnings switchboard.Faults
+	Tasks    []TaskChange // that would get other tools; only if the caller of Try wants to know
+	Changed  string       // what differs from the configuration in force, in words
+}
+
+// A TaskChange says how the tools of a task would change.
+type TaskChange struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Task   switchboard.TaskID   `json:"task"`
+	Before []string             `json:"before"` // server/tool, in the order of the list
+	After  []string             `json:"after"`
+	Why    string               `json:"why,omitempty"` // why it could not start after the change
+}
+
+// A NotFoundError says that there is no such file or change, or that the officer may not see it.
+type NotFoundError struct{ Text string }
+
+// Error implements error.
+func (e *NotFoundError) Error() string { return e.Text }
+
+// An Editor changes files. Use New. It is safe for concurrent use.
+type Editor struct{ o Options }
+
+// New returns an Editor.
+func New(o Options) *Editor { return &Editor{o} }
+
+// A File is one file of the configuration.
+type File struct {
+	Path   string               `json:"path"` // relative to the folder of the main file, with slashes
+	Size   int64                `json:"size"`
+	ETag   string               `json:"etag"`
+	Tenant switchboard.TenantID `json:"tenant,omitempty"` // whose file it is; "" means the operator's
+	Office switchboard.Office   `json:"office"`           // that may change it
+}
+
+// ETagOf returns the strong entity tag of a file's content, with its quotes (RFC 9110, section 8.8.3).
+func ETagOf(data []byte) string { return `"` + digestOf(data) + `"` }
+
+func digestOf(data []byte) string {
+	if data == nil {
+		return ""
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// OwnerOf returns the tenant that a file belongs to, "" for the operator, and the least office that may change it. ok is false if no file of a
+// configuration has that path.
+func (e *Editor) OwnerOf(name string) (tenant switchboard.TenantID, office switchboard.Office, ok bool) {
+	if e.o.File == "" || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\\x00") || len(name) > 512 {
+		return "", "", false
+	}
+	parts := strings.Split(name, "/")
+	for _, p := range parts {
+		if strings.HasPrefix(p, ".") || strings.HasSuffix(p, "~") || strings.HasPrefix(p, "#") {
+			return "", "", false
+		}
+	}
+	yaml := strings.HasSuffix(name, ".yaml")
+	switch first := parts[0]; {
+	case name == filepath.Base(e.o.File), name == "taxonomy.yaml":
+		return "", switchboard.OfficeOperator, true
+	case first == "overlays":
+		return "", switchboard.OfficeOperator, len(parts) == 2 && yaml
+	case first == "policies":
+		return "", switchboard.OfficeOperator, len(parts) >= 2
+	case first != "tenants" || len(parts) < 3 || switchboard.CheckID(parts[1]) != nil:
+		return "", "", false
+	}
+	tenant = switchboard.TenantID(parts[1])
+	switch parts[2] {
+	case "tenant.yaml":
+		return tenant, switchboard.OfficeAdmin, len(parts) == 3
+	case "tasks", "overlays":
+		return tenant, switchboard.OfficeAdmin, len(parts) == 4 && yaml
+	case "policies":
+		return tenant, switchboard.OfficeAuthor, len(parts) >= 4
+	}
+	return "", "", false
+}
+
+// Permit returns the office by which the officer may read and change the file. The error is a *switchboard.Error; a file that the officer may not see
+// gets the answer of one that does not exist.
+func (e *Editor) Permit(by *switchboard.Officer, name string) (tenant switchboard.TenantID, office switchboard.Office, err error) {
+	tenant, office, ok := e.OwnerOf(name)
+	if !ok || tenant != "" && !by.Sees(tenant) || tenant == "" && !by.Operator {
+		return "", "", &NotFoundError{Text: fmt.Sprintf("no file of the configuration that you may see can have the path %.200q", name)}
+	}
+	switch {
+	case by.Operator:
+		return tenant, switchboard.OfficeOperator, nil
+	case by.Holds(switchboard.OfficeAdmin, tenant):
+		return tenant, switchboard.OfficeAdmin, nil
+	case by.Holds(office, tenant):
+		return tenant, office, nil
+	}
+	return "", "", switchboard.Refuse(switchboard.CodeNotAuthorized, "this file needs the office %s of tenant %s, which you do not hold", office, tenant)
+}
+
+// Files returns the files that the officer may change, sorted by path.
+func (e *Editor) Files(by *switchboard.Officer) ([]File, error) {
+	out := []File{}
+	if e.o.File == "" {
+		return out, nil
+	}
+	root, err := os.OpenRoot(filepath.Dir(e.o.File))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // it was only read from
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if d != nil && d.IsDir() && name != "." && strings.HasPrefix(path.Base(name), ".") {
+				return fs.SkipDir
+			}
+			return nil //nolint:nilerr // a folder that cannot be read holds no file that could be changed
+		}
+		tenant, office, err := e.Permit(by, name)
+		if err != nil {
+			return nil //nolint:nilerr // the officer does not see it
+		}
+		text, err := e.read(name)
+		if err != nil {
+			return nil //nolint:nilerr // a link that leads elsewhere, for instance
+		}
+		if office != switchboard.OfficeOperator {
+			_, office, _ = e.OwnerOf(name)
+		}
+		out = append(out, File{name, int64(len(text)), ETagOf(text), tenant, office})
+		return nil
+	})
+	return out, err
+}
+
+// Read returns the text of a file, nil if there is none.
+func (e *Editor) Read(by *switchboard.Officer, name string) ([]byte, error) {
+	if _, _, err := e.Permit(by, name); err != nil {
+		return nil, err
+	}
+	return e.read(name)
+}
+
+// read reads a file that no link leads out of the folder to, except for the main file, which the operator has placed.
+func (e *Editor) read(name string) ([]byte, error) {
+	target, err := e.locate(name)
+	if err != nil {
+		return nil, err
+	}
+	text, err := document.ReadBounded(func() (fs.FileInfo, error) { return os.Stat(target) },
+		func() (fs.File, error) { return os.Open(target) }, document.MaxFileBytes, document.AnyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &NotFoundError{Text: fmt.Sprintf("%s cannot be read: %s", name, document.ErrorText(err))}
+	}
+	if text == nil {
+		text = []byte{}
+	}
+	return text, nil
+}
+
+// locate returns the path of a file on the disk.
+func (e *Editor) locate(name string) (string, error) {
+	folder := filepath.Dir(e.o.File)
+	target := filepath.Join(folder, filepath.FromSlash(name))
+	if name == filepath.Base(e.o.File) {
+		return target, nil
+	}
+	bound := folder
+	if parts := strings.Split(name, "/"); parts[0] == "tenants" {
+		bound = filepath.Join(folder, "tenants", parts[1]) // no tenant reads or writes another one's files through a link
+	}
+	real, err := filepath.EvalSymlinks(bound)
+	if err != nil {
+		return "", &NotFoundError{Text: fmt.Sprintf("the folder %s does not exist; an operator makes it", filepath.ToSlash(path.Dir(name)))}
+	}
+	for at := target; len(at) > len(bound); at = filepath.Dir(at) {
+		found, err := filepath.EvalSymlinks(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Lstat(at); err == nil {
+				return "", &NotFoundError{Text: name + " is a link to a file that does not exist"}
+			}
+			continue
+		}
+		if err != nil || found != real && !strings.HasPrefix(found, real+string(filepath.Separator)) {
+			return "", &NotFoundError{Text: name + " is behind a link that leads out of its folder"}
+		}
+		return target, nil
+	}
+	return target, nil
+}
+
+// A Wish is a change that an officer wishes.
+type Wish struct {
+	Path    string
+	Text    []byte // the whole file; nil deletes it
+	IfMatch string // the entity tag of the content that it replaces; "" means that there must be no file
+	By      switchboard.Officer
+	Reason  string
+	Reverts string // the id of the change that it reverts
+}
+
+// A Trial says what a change would do.
+type Trial struct {
+	ETag     string       `json:"etag,omitempty"` // of the present file
+	Faults   []string     `json:"faults"`         // why the change would be refused
+	Warnings []string     `json:"warnings"`
+	Changed  string       `json:"changed"` // in words
+	Diff     string       `json:"diff"`    // of the file, unified
+	Tasks    []TaskChange `json:"tasks"`
+	Programs bool         `json:"programs"` // it changes what is run
+}
+
+// Try says what the change would do, and changes nothing.
+func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
+	tenant, office, err := e.Permit(&w.By, w.Path)
+	if err != nil {
+		return nil, err
+	}
+	old, err := e.read(w.Path)
+	if err != nil {
+		return nil, err
+	}
+	return e.try(ctx, w, tenant, office, old)
+}
+
+func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) (*Trial, error) {
+	if len(w.Text) > document.MaxFileBytes {
+		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(w.Text), document.MaxFileBytes)}
+	}
+	after, err := e.o.Try(ctx, map[string][]byte{w.Path: w.Text})
+	if err != nil {
+		return nil, err
+	}
+	t := &Trial{Faults: []string{}, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: diffOf(w.Path, old, w.Text)}
+	if old != nil {
+		t.ETag = ETagOf(old)
+	}
+	if t.Tasks == nil {
+		t.Tasks = []TaskChange{}
+	}
+	own := filepath.Join(filepath.Dir(e.o.File), filepath.FromSlash(w.Path))
+	known := map[string]bool{}
+	if len(after.Faults) > 0 {
+		before, err := e.o.Try(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range before.Faults {
+			known[f.String()] = true
+		}
+	}
+	hidden := 0
+	for _, f := range after.Faults {
+		// A fault that was there before, in another file, stays where it is.
+		if known[f.String()] && filepath.Clean(f.File) != filepath.Clean(own) {
+			continue
+		}
+		if office != switchboard.OfficeOperator && !e.isOf(tenant, f.File) {
+			hidden++
+			continue
+		}
+		t.Faults = append(t.Faults, f.String())
+	}
+	if hidden > 0 {
+		t.Faults = append(t.Faults, "another file, which you may not see, would get a fault; an operator can say which")
+	}
+	for _, f := range after.Warnings {
+		if filepath.Clean(f.File) == filepath.Clean(own) {
+			t.Warnings = append(t.Warnings, f.String())
+		}
+	}
+	if office != switchboard.OfficeOperator {
+		t.Tasks = slices.DeleteFunc(t.Tasks, func(c TaskChange) bool { return c.Tenant != tenant })
+	}
+	t.Programs = after.Config != nil && !samePrograms(e.o.Servers(), after.Config.Servers)
+	return t, nil
+}
+
+// isOf reports whether the file is in the folder of the tenant.
+func (e *Editor) isOf(tenant switchboard.TenantID, file string) bool {
+	folder := filepath.Join(filepath.Dir(e.o.File), "tenants", string(tenant))
+	return strings.HasPrefix(filepath.Clean(file), folder+string(filepath.Separator))
+}
+
+// samePrograms reports whether the same programs are run, with the same environments.
+func samePrograms(a, b []switchboard.Server) bool {
+	program := func(all []switchboard.Server) map[switchboard.ServerID][]any {
+		out := map[switchboard.ServerID][]any{}
+		for _, s := range all {
+			env := map[string]string{}
+			for name, v := range s.Env {
+				env[name] = v.Reveal()
+			}
+			if len(s.Command) > 0 || len(env) > 0 {
+				out[s.ID] = []any{s.Command, s.Dir, env}
+			}
+		}
+		return out
+	}
+	was, now := program(a), program(b)
+	for id, p := range now { // a program that is removed runs nothing
+		if !reflect.DeepEqual(was[id], p) {
+			return false
+		}
+	}
+	return true
+}
+
+func diffOf(name string, old, text []byte) string {
+	return string(diff.Diff("a/"+name, old, "b/"+name, text))
+}
+
+// Apply makes the change, and returns it when it is in force here. The error is a *switchboard.Error: SB-CONF-001 with the faults, SB-CONF-002 if the
+// file has another content than IfMatch says, SB-CONF-003 with the difference if files are not changed here, SB-RCPT-001 if no receipt can be written.
+func (e *Editor) Apply(ctx context.Context, w Wish) (*Change, error) {
+	tenant, office, err := e.Permit(&w.By, w.Path)
+	if err != nil {
+		return nil, err
+	}
+	target, err := e.locate(w.Path)
+	if err != nil {
+		return nil, err
+	}
+	release, err := e.o.Lock(ctx)
+	if err != nil {
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "another change is being made; try again when it has ended")
+	}
+	defer release()
+	c := &Change{By: w.By.ID, Auth: w.By.Auth, Office: office, Tenant: tenant, Path: w.Path, Reason: w.Reason, Reverts: w.Reverts}
+	begin := func(old []byte) error {
+		if err := e.admit(ctx, w, tenant, office, old); err != nil {
+			return err
+		}
+		c.setTexts(old, w.Text)
+		return e.begin(ctx, c)
+	}
+	if err := e.put(ctx, target, w.Text, begin); err != nil {
+		e.end(ctx, c, false, "")
+		return nil, e.explain(w.Path, err)
+	}
+	if err := e.o.Reload(ctx); err != nil {
+		var back []byte
+		if c.Before != nil {
+			back = []byte(*c.Before)
+		}
+		note := "the reload refused it, and the file has its old content again"
+		if undo := e.put(ctx, target, back, func([]byte) error { return nil }); undo != nil {
+			note = "the reload refused it, and the old content could not be put back"
+		} else {
+			_ = e.o.Reload(ctx) // it was in force before
+		}
+		e.end(ctx, c, false, note)
+		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: note + ": " + err.Error()}
+	}
+	if err := e.end(ctx, c, true, ""); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// admit refuses a change that may not be made.
+func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) error {
+	present := ""
+	if old != nil {
+		present = ETagOf(old)
+	}
+	if present != w.IfMatch {
+		err := switchboard.Refuse(switchboard.CodeChangedMeanwhile, "%s was changed meanwhile; nothing was written", w.Path)
+		if present != "" {
+			err.Hint = "read it again; it has the entity tag " + present + " now"
+		} else {
+			err.Hint = "there is no such file any more"
+		}
+		return err
+	}
+	if old == nil && w.Text == nil {
+		return &NotFoundError{Text: "there is no file " + w.Path}
+	}
+	if w.Text == nil && w.Path == filepath.Base(e.o.File) {
+		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: w.Path + " is the configuration itself and is not deleted"}
+	}
+	t, err := e.try(ctx, w, tenant, office, old)
+	if err != nil {
+		return err
+	}
+	if len(t.Faults) > 0 {
+		return &switchboard.Error{Code: switchboard.CodeConfig, Text: strings.Join(t.Faults, "\n"), Hint: "nothing was written"}
+	}
+	switch mode := e.o.Edit(); {
+	case mode == config.EditNone:
+		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: "files are not changed here (admin.edit is false); roll this difference out:\n" + t.Diff}
+	case t.Programs && mode != config.EditPrograms:
+		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: "this changes what is run, which only an edit of the file may do, unless admin.edit is programs; the difference:\n" + t.Diff}
+	}
+	return nil
+}
+
+// put writes the file, or removes it if text is nil. begin is called with the present content, and may refuse.
+func (e *Editor) put(ctx context.Context, target string, text []byte, begin func(old []byte) error) error {
+	if text == nil {
+		return rewrite.Remove(ctx, target, begin)
+	}
+	if _, err := os.Stat(filepath.Dir(target)); errors.Is(err, fs.ErrNotExist) {
+		if err := begin(nil); err != nil {
+			return err
+		}
+		return rewrite.MakeFolder(target, text, 0o600)
+	}
+	same := errors.New("")
+	err := rewrite.File(ctx, target, 0o600, func(old []byte) ([]byte, error) {
+		if err := begin(old); err != nil {
+			return nil, err
+		}
+		if bytes.Equal(old, text) && old != nil {
+			return nil, same
+		}
+		return text, nil
+	})
+	if errors.Is(err, same) {
+		return nil
+	}
+	return err
+}
+
+// explain returns err as a *switchboard.Error.
+func (e *Editor) explain(name string, err error) error {
+	if own, ok := errors.AsType[*switchboard.Error](err); ok {
+		return own
+	}
+	if missing, ok := errors.AsType[*NotFoundError](err); ok {
+		return missing
+	}
+	return &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("%s cannot be written: %s", name, document.ErrorText(err))}
+}
