@@ -58,12 +58,13 @@ type cli struct {
 
 	Policy policyCmd `cmd:"" group:"policies" help:"Test, check, try out and compare policies."`
 
-	Status  statusCmd  `cmd:"" group:"operate" help:"Print the state of a running Switchboard and its servers."`
-	Metrics metricsCmd `cmd:"" group:"operate" help:"Print the metrics of a running Switchboard, as Prometheus reads them."`
-	Ready   readyCmd   `cmd:"" group:"operate" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
-	Server  serverCmd  `cmd:"" group:"operate" help:"List the servers of a running Switchboard; disable, enable or restart one."`
-	Logs    logsCmd    `cmd:"" group:"operate" help:"Show what Switchboard has logged, and what servers have written to stderr."`
-	Key     keyCmd     `cmd:"" group:"operate" help:"Make API keys."`
+	Status   statusCmd  `cmd:"" group:"operate" help:"Print the state of a running Switchboard and its servers."`
+	Metrics  metricsCmd `cmd:"" group:"operate" help:"Print the metrics of a running Switchboard, as Prometheus reads them."`
+	Settings configCmd  `cmd:"" name:"config" group:"operate" help:"Read and change the files of the configuration that a running Switchboard serves, and revert changes."`
+	Ready    readyCmd   `cmd:"" group:"operate" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
+	Server   serverCmd  `cmd:"" group:"operate" help:"List the servers of a running Switchboard; disable, enable or restart one."`
+	Logs     logsCmd    `cmd:"" group:"operate" help:"Show what Switchboard has logged, and what servers have written to stderr."`
+	Key      keyCmd     `cmd:"" group:"operate" help:"Make API keys."`
 
 	Store    storeCmd    `cmd:"" group:"store" help:"Check, export and import the store."`
 	Receipts receiptsCmd `cmd:"" group:"store" help:"List, show, check and export receipts."`

@@ -156,6 +156,8 @@ func receiptColumns(e *receipt.ChainEntry) []string {
 		what = string(r.Server) + " " + r.Resource.Scheme + "://" + r.Resource.Host + "/…"
 	case len(r.Tools) > 0:
 		what = strings.Join(r.Tools, " ")
+	case r.Change.File != "":
+		what = strings.TrimSpace(r.Method + " " + printable(r.Change.File, maxSummary) + " " + printable(r.Note, maxSummary))
 	case r.Configuration != "":
 		what += ": " + printable(r.Note, maxSummary)
 	case r.Note != "":

@@ -102,6 +102,9 @@ func (c *commonFlags) startApp(ctx context.Context, log *slog.Logger, o app.Opti
 		log.Warn("servers, which run as this user, may read the environment of Switchboard", "err", err)
 	}
 	o.Guard = []string{program, "guard"}
+	if c.MCPConfig == "" {
+		o.File = c.Config
+	}
 	if o.Load == nil {
 		o.Load = func(ctx context.Context, o config.Options) (*config.Config, error) { return c.loadConfig(ctx, log, o) }
 	}

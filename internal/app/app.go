@@ -87,7 +87,7 @@ type Options struct {
 	// Admin opens the admin address, for people and for programs that look in from the side.
 	Admin bool
 
-	// File is the main file of the configuration, by an absolute path, if officers may change it and the files beside it. "" means
+	// File is the main file of the configuration, as Load names it, if officers may change it and the files beside it. "" means
 	// that it is a file of another program.
 	File string
 

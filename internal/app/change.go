@@ -28,8 +28,9 @@ const (
 // newEditor returns the editor of the configuration's files.
 func (a *App) newEditor() *change.Editor {
 	host, _ := os.Hostname() // without a name, all machines are one
+	place, _ := filepath.Abs(a.options.File)
 	return change.New(change.Options{
-		File: a.options.File, Try: a.tryFiles, Reload: a.reloadNow, Lock: a.lockChanges, Place: host + " " + a.options.File,
+		File: a.options.File, Try: a.tryFiles, Reload: a.reloadNow, Lock: a.lockChanges, Place: host + " " + place,
 		Edit:    func() config.EditMode { return a.state.Load().config.Admin.Edit },
 		Servers: func() []switchboard.Server { return a.state.Load().config.Servers },
 		Store:   a.store, Ledger: a.ledger, Timeout: changeTimeout,

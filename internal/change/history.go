@@ -86,7 +86,6 @@ func (c *Change) receiptOf() receipt.Receipt {
 func (e *Editor) begin(ctx context.Context, c *Change) error {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
-	c.When = time.Now().UTC().Truncate(time.Second)
 	if e.o.Ledger.Durable() {
 		r := c.receiptOf()
 		id, err := e.o.Ledger.Write(ctx, &r)
@@ -95,6 +94,7 @@ func (e *Editor) begin(ctx context.Context, c *Change) error {
 		}
 		c.Receipt = id
 	}
+	c.When = time.Now().UTC().Truncate(time.Second)
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err
