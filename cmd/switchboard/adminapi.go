@@ -26,6 +26,10 @@ func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any
 	if err != nil {
 		return nil, err
 	}
+	key := os.Getenv(keyVariable)
+	if t.guessed && key == "" { // what listens at the default address belongs to another folder, or to another user
+		return nil, unreachableError{errors.New("no Switchboard serves from this folder; is `switchboard serve` running? One that serves elsewhere is named with --config, --data, or --url and a person's key in " + keyVariable)}
+	}
 	var send io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -44,7 +48,7 @@ func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	if key := os.Getenv(keyVariable); key != "" {
+	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := t.client().Do(req)

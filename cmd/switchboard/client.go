@@ -34,7 +34,8 @@ type taskTarget struct {
 	targetFlags
 	Task switchboard.TaskID `help:"The task. Without it, the tenant's default task." placeholder:"ID"`
 
-	row *serving.Neighbor `kong:"-"` // see runningURL
+	row     *serving.Neighbor `kong:"-"` // see runningURL
+	guessed bool              `kong:"-"` // see runningURL
 }
 
 // targetFlags are the flags of commands that use a running Switchboard or start one.

@@ -160,9 +160,55 @@ var examples = map[string][]string{
 		"switchboard receipts export > receipts.jsonl",
 		"switchboard receipts export --since 24h --tenant acme",
 	},
+	"metrics": {
+		"switchboard metrics",
+		"switchboard metrics --tenant acme",
+	},
+	"config files": {
+		"switchboard config files",
+		"switchboard config files --json",
+	},
+	"config get": {
+		"switchboard config get tenants/acme/tenant.yaml",
+		"switchboard config get switchboard.yaml --json    # with its entity tag",
+	},
+	"config put": {
+		"switchboard config put tenants/acme/tenant.yaml new.yaml --dry-run    # look first",
+		"switchboard config put tenants/acme/tenant.yaml new.yaml --reason \"atlas is slow\"",
+		"switchboard config put tenants/acme/tasks/review.yaml review.yaml --new",
+	},
+	"config delete": {
+		"switchboard config delete tenants/acme/tasks/old.yaml --dry-run",
+		"switchboard config delete tenants/acme/tasks/old.yaml --reason \"not used\"",
+	},
+	"config history": {
+		"switchboard config history",
+		"switchboard config history --json",
+	},
+	"config show": {
+		"switchboard config show 12",
+		"switchboard config show 12 --json    # with both texts",
+	},
+	"config revert": {
+		"switchboard config revert 12",
+		"switchboard config revert 12 --reason \"searches fail\"",
+	},
+	"key list": {
+		"switchboard key list",
+		"switchboard key list --tenant acme --json",
+	},
+	"key rotate": {
+		"switchboard key rotate ci --tenant acme",
+		"switchboard key rotate ops --person",
+	},
+	"key revoke": {
+		"switchboard key revoke ci --tenant acme --reason \"in a public repository\"",
+		"switchboard key revoke 3f9a0c71d2be",
+	},
 	"key new": {
 		"switchboard key new ann --tenant acme",
 		"switchboard key new ci --task review --expires 2027-03-31",
+		"switchboard key new ops --operator",
 	},
 	"schema": {
 		"switchboard schema",

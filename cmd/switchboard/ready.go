@@ -18,7 +18,7 @@ const readyTimeout = 2 * time.Second
 
 // Run requests /readyz, which needs no key. It serves health checks in images without another program.
 func (r *readyCmd) Run(ctx context.Context, out streams) error {
-	t := r.asTarget()
+	t := r.asAgentsTarget()
 	base, err := t.baseURL()
 	if err != nil {
 		return err

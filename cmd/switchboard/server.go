@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -36,7 +38,16 @@ type locationFlags struct {
 // asTarget returns the running Switchboard as a target.
 func (w *locationFlags) asTarget() *taskTarget {
 	at := (&commonFlags{Config: w.Config, Data: w.Data}).findAny(w.URL)
-	return &taskTarget{targetFlags: targetFlags{URL: at.URL}, row: at.row}
+	return &taskTarget{targetFlags: targetFlags{URL: at.URL}, row: at.row, guessed: at.guessed}
+}
+
+// asAgentsTarget is asTarget for what is at the address of agents.
+func (w *locationFlags) asAgentsTarget() *taskTarget {
+	t := w.asTarget()
+	if t.row == nil && w.URL == "" {
+		t.URL = localURL(cmp.Or(config.ListenAddress(w.Config), config.DefaultListen))
+	}
+	return t
 }
 
 type serverListCmd struct{ serverFlags }

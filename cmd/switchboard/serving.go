@@ -48,13 +48,16 @@ func (c *commonFlags) configPath() string {
 type runningURL struct {
 	URL string // without a path
 
+	// guessed says that nothing but the defaults names it.
+	guessed bool
+
 	// row, if set, is its row in the data folder. Then commands reach it as its operator, whether it serves HTTP or not.
 	row *serving.Neighbor
 }
 
 // runningAt returns the Switchboard of a row.
 func runningAt(row serving.Neighbor) runningURL {
-	return runningURL{cmp.Or(row.URL, "http://"+row.Address), &row}
+	return runningURL{URL: cmp.Or(row.URL, "http://"+row.Address), row: &row}
 }
 
 // findRunningAt returns the Switchboard at a URL, with its row if it serves from the data folder.
@@ -83,7 +86,8 @@ func (c *commonFlags) findAny(url string) runningURL {
 	if at, ok := c.findServing(""); ok {
 		return runningAt(at)
 	}
-	return runningURL{URL: localURL(cmp.Or(config.AdminListenAddress(c.Config), config.DefaultAdminListen))}
+	listen := config.AdminListenAddress(c.Config)
+	return runningURL{URL: localURL(cmp.Or(listen, config.DefaultAdminListen)), guessed: listen == ""}
 }
 
 // localURL returns the URL by which this machine reaches a listener at the address.

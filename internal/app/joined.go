@@ -89,7 +89,7 @@ func (a *App) ServeJoined(ctx context.Context, in io.Reader, out io.Writer, c Jo
 // ServeOperator serves HTTP on a connection with the operator at its other end, until it ends or ctx is done.
 func (a *App) ServeOperator(ctx context.Context, conn net.Conn) {
 	s := a.newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/mcp") { // a command that calls a tool is an agent
+		if path := r.URL.Path; strings.HasPrefix(path, "/mcp") || path == "/readyz" || path == "/healthz" { // what agents and supervisors ask
 			a.gateway.ServeHTTP(w, r)
 			return
 		}

@@ -112,13 +112,7 @@ func (e *Editor) end(ctx context.Context, c *Change, done bool, note string) err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.o.Timeout)
 	defer cancel()
-	err := e.settle(ctx, c, done)
-	for range maxConflicts {
-		if !errors.Is(err, store.ErrConflict) {
-			break
-		}
-		err = e.settle(ctx, c, done) // another replica has kept a change of its own files
-	}
+	// The receipt comes first: until it is durable, the note stays, and the next start writes a receipt.
 	if e.o.Ledger.Durable() {
 		r := c.receiptOf()
 		r.Of, r.Outcome = c.Receipt, receipt.OK
@@ -128,7 +122,16 @@ func (e *Editor) end(ctx context.Context, c *Change, done bool, note string) err
 		if note != "" {
 			r.Note = strings.TrimSpace(r.Note + "; " + note)
 		}
-		e.o.Ledger.Add(&r)
+		if _, err := e.o.Ledger.Write(ctx, &r); err != nil {
+			return switchboard.Unavailable("what became of the change is not in the receipts yet; the next start writes it", err)
+		}
+	}
+	err := e.settle(ctx, c, done)
+	for range maxConflicts {
+		if !errors.Is(err, store.ErrConflict) {
+			break
+		}
+		err = e.settle(ctx, c, done) // another replica has kept a change of its own files
 	}
 	if err != nil && done {
 		return switchboard.Unavailable("the change was made and is in force, but the history cannot keep it", err)

@@ -71,19 +71,37 @@ func layOutOfficers(t *testing.T) (dir string, keys officers) {
 
 // routeTable says which office each route needs. A route that is added needs its row here.
 var routeTable = map[string]string{
-	"GET /metrics":                      "viewer",
-	"GET /v1/keys":                      "viewer",
-	"POST /v1/keys/{key}/revoke":        "admin",
-	"GET /v1/search":                    "operator",
-	"GET /v1/servers":                   "viewer",
-	"GET /v1/servers/{server}":          "viewer",
-	"POST /v1/servers/{server}/disable": "operator",
-	"POST /v1/servers/{server}/enable":  "operator",
-	"POST /v1/servers/{server}/restart": "operator",
-	"GET /v1/status":                    "viewer",
-	"GET /v1/tenants":                   "viewer",
-	"GET /v1/tenants/{tenant}/decision": "viewer",
-	"GET /v1/tools":                     "operator",
+	"GET /v1/configuration/files":                    "any",
+	"GET /v1/configuration/file":                     "any",
+	"PUT /v1/configuration/file":                     "any",
+	"DELETE /v1/configuration/file":                  "any",
+	"GET /v1/configuration/changes":                  "any",
+	"GET /v1/configuration/changes/{change}":         "any",
+	"POST /v1/configuration/changes/{change}/revert": "any",
+	"GET /metrics":                                   "viewer",
+	"GET /v1/keys":                                   "viewer",
+	"POST /v1/keys/{key}/revoke":                     "admin",
+	"GET /v1/search":                                 "operator",
+	"GET /v1/servers":                                "viewer",
+	"GET /v1/servers/{server}":                       "viewer",
+	"POST /v1/servers/{server}/disable":              "operator",
+	"POST /v1/servers/{server}/enable":               "operator",
+	"POST /v1/servers/{server}/restart":              "operator",
+	"GET /v1/status":                                 "viewer",
+	"GET /v1/tenants":                                "viewer",
+	"GET /v1/tenants/{tenant}/decision":              "viewer",
+	"GET /v1/tools":                                  "operator",
+}
+
+// filesOf says what the routes answer that find out by themselves what an officer may see: all ask about a file of acme.
+var filesOf = map[string]map[string]int{
+	"GET /v1/configuration/files":                    {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200}, // each its own
+	"GET /v1/configuration/file":                     {"operator": 200, "admin": 200, "author": 403, "approver": 403, "viewer": 403, "other admin": 404},
+	"PUT /v1/configuration/file":                     {"operator": 400, "admin": 400, "author": 400, "approver": 400, "viewer": 400, "other admin": 400}, // no text
+	"DELETE /v1/configuration/file":                  {"operator": 428, "admin": 428, "author": 428, "approver": 428, "viewer": 428, "other admin": 428}, // no entity tag
+	"GET /v1/configuration/changes":                  {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200},
+	"GET /v1/configuration/changes/{change}":         {"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404}, // there is none
+	"POST /v1/configuration/changes/{change}/revert": {"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404},
 }
 
 // AZ-14: every route, with every method, for everybody.
@@ -132,9 +150,12 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 	for name, need := range routeTable {
 		method, path, _ := strings.Cut(name, " ")
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1").Replace(path)
 		query := ""
 		switch {
+		case path == "/v1/configuration/file":
+			query = "?path=tenants/acme/tenant.yaml"
+		case need == "any":
 		case path == "/v1/search":
 			query = "?query=work"
 		case need != "operator" && !named:
@@ -149,6 +170,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusMethodNotAllowed
 				case m != method:
 					continue // another row
+				case need == "any":
+					want = filesOf[name][h.who]
 				case need == "operator" && h.who != "operator":
 					want = http.StatusForbidden
 				case !h.sees:
