@@ -93,6 +93,7 @@ func (a *API) makeRoutes() {
 	a.addDecisions()
 	a.addKeys()
 	a.addConfiguration()
+	a.addReceipts()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {

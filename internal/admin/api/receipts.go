@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type receiptQuery struct {
+	TenantQuery
+	PageQuery
+	Principal string              `query:"principal" maxLength:"256" doc:"The id of the caller or of the officer."`
+	Task      switchboard.TaskID  `query:"task" maxLength:"64"`
+	Tool      string              `query:"tool" maxLength:"300" doc:"TOOL or SERVER/TOOL; * stands for any text."`
+	Outcome   receipt.CallOutcome `query:"outcome" maxLength:"20"`
+	Code      switchboard.Code    `query:"code" maxLength:"20"`
+	Kind      receipt.Kind        `query:"kind" maxLength:"20"`
+	Node      string              `query:"node" maxLength:"64"`
+	Since     time.Time           `query:"since" doc:"From this instant on."`
+	Until     time.Time           `query:"until" doc:"Before this instant."`
+}
+
+// addReceipts adds the routes about receipts and runs.
+func (a *API) addReceipts() {
+	add(a, route{id: "search-receipts", method: http.MethodGet, path: "/v1/receipts", needs: switchboard.OfficeViewer, summary: "Receipts, the newest first. A search that must look far says how far it has looked, and can be continued"},
+		func(ctx context.Context, q asked, in *receiptQuery) (*struct{ Body admin.ReceiptPage }, error) {
+			page, err := a.o.Reader.SearchReceipts(ctx, admin.ReceiptSearch{
+				Query: receipt.Query{
+					Node: in.Node, Tenant: q.tenant, Task: in.Task, Tool: in.Tool, Code: in.Code, Outcome: in.Outcome, Kind: in.Kind, Since: in.Since, Until: in.Until,
+				},
+				Principal: in.Principal, Limit: in.Limit, After: in.After,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return &struct{ Body admin.ReceiptPage }{*page}, nil
+		})
+	add(a, route{id: "read-receipt", method: http.MethodGet, path: "/v1/receipt", needs: switchboard.OfficeViewer, summary: "One receipt"},
+		func(ctx context.Context, q asked, in *struct {
+			TenantQuery
+			ID string `query:"id" required:"true" maxLength:"128" doc:"Its id, such as n1/5, or the form that errors have, with its time."`
+		}) (*struct{ Body admin.ReceiptRow }, error) {
+			row, err := a.o.Reader.FindReceipt(ctx, q.tenant, in.ID)
+			if err != nil {
+				return nil, err
+			}
+			return &struct{ Body admin.ReceiptRow }{*row}, nil
+		})
+	add(a, route{id: "list-runs", method: http.MethodGet, path: "/v1/runs", needs: switchboard.OfficeViewer, summary: "The runs that this process knows, with what they have cost their models"},
+		func(_ context.Context, q asked, in *struct {
+			TenantQuery
+			PageQuery
+		}) (*runList, error) {
+			out := &runList{}
+			out.Body.Runs, out.Body.Next = cut(in.PageQuery, a.o.Reader.RunRows(q.tenant), func(r admin.RunRow) string { return string(r.Run) })
+			return out, nil
+		})
+}
+
+type runList struct {
+	Body struct {
+		Runs []admin.RunRow `json:"runs" doc:"Sorted by id."`
+		Next string         `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+	}
+}
