@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -71,6 +72,9 @@ func layOutOfficers(t *testing.T) (dir string, keys officers) {
 
 // routeTable says which office each route needs. A route that is added needs its row here.
 var routeTable = map[string]string{
+	"GET /v1/receipts":                               "viewer",
+	"GET /v1/receipt":                                "viewer",
+	"GET /v1/runs":                                   "viewer",
 	"GET /v1/configuration/files":                    "any",
 	"GET /v1/configuration/file":                     "any",
 	"PUT /v1/configuration/file":                     "any",
@@ -155,6 +159,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 		switch {
 		case path == "/v1/configuration/file":
 			query = "?path=tenants/acme/tenant.yaml"
+		case path == "/v1/receipt":
+			query = "?tenant=acme&id=n1/999999"
 		case need == "any":
 		case path == "/v1/search":
 			query = "?query=work"
@@ -178,6 +184,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound
 				case !slices.Contains(h.offices, need):
 					want = http.StatusForbidden
+				case path == "/v1/receipt":
+					want = http.StatusNotFound // nor such a receipt
 				case strings.Contains(name, "{key}"):
 					want = http.StatusBadRequest // there is no such key
 				default:
@@ -260,6 +268,67 @@ func TestAnOfficerSeesItsTenantAndNothingOfOthers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A search for receipts goes on from where it has ended, and a tenant's officer finds those of its tenant alone.
+func TestASearchForReceiptsIsContinuedAndSaysHowFarItHasLooked(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutOfficers(t)
+	g := rig.Serve(t, dir)
+	alice, bob := g.Open(t, "/mcp", false, "Authorization", "Bearer "+keys["agent"]), g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["other agent"])
+	for range 5 {
+		for _, s := range []rig.Session{alice, bob} {
+			if got := rig.Call(t, s, "work", `{}`); got != "" {
+				t.Fatal(got)
+			}
+		}
+	}
+	type page struct {
+		Receipts []struct{ ID string }
+		Next     string
+		Complete bool
+		Looked   time.Time `json:"looked_back_to"`
+	}
+	search := func(query string) (p page) {
+		t.Helper()
+		a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/receipts?kind=call&tool=work"+query, "")
+		if err := json.Unmarshal([]byte(a.Body), &p); err != nil || a.Status != http.StatusOK {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		return p
+	}
+	var all page
+	rig.Eventually(t, "all calls have their receipts", func() string {
+		if all = search("&principal=alice"); len(all.Receipts) != 5 || !all.Complete || time.Since(all.Looked) < time.Hour {
+			return fmt.Sprintf("%+v", all)
+		}
+		return ""
+	})
+	var found []string
+	for next := ""; ; {
+		p := search("&limit=2" + next)
+		for _, r := range p.Receipts {
+			found = append(found, r.ID)
+		}
+		if p.Complete {
+			break
+		}
+		next = "&after=" + url.QueryEscape(p.Next)
+	}
+	for i, r := range all.Receipts {
+		if i >= len(found) || found[i] != r.ID {
+			t.Fatalf("in parts %q, at once %+v", found, all)
+		}
+	}
+	if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/receipt?id="+found[0], ""); a.Status != http.StatusOK || !strings.Contains(a.Body, `"tenant":"acme"`) {
+		t.Errorf("one receipt: %d %s", a.Status, a.Body)
+	}
+	if a := g.AskAdmin(t, keys["other admin"], "GET", "/v1/receipt?id="+found[0], ""); a.Status != http.StatusNotFound {
+		t.Errorf("one of another tenant: %d %s", a.Status, a.Body)
+	}
+	if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/runs", ""); a.Status != http.StatusOK || !strings.Contains(a.Body, `"principal":"alice"`) || strings.Contains(a.Body, "bob") {
+		t.Errorf("the runs: %d %s", a.Status, a.Body)
+	}
 }
 
 // AZ-18, at one process: a revoked key opens nothing any more, its streams end, and a restart changes nothing.

@@ -45,6 +45,9 @@ func (a *API) addReceipts() {
 			ID string `query:"id" required:"true" maxLength:"128" doc:"Its id, such as n1/5, or the form that errors have, with its time."`
 		}) (*struct{ Body admin.ReceiptRow }, error) {
 			row, err := a.o.Reader.FindReceipt(ctx, q.tenant, in.ID)
+			if err == nil && row == nil {
+				err = notFound("there is no receipt of that id that you may see")
+			}
 			if err != nil {
 				return nil, err
 			}
