@@ -16,7 +16,7 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /out/switchboard /switchboard
 COPY --from=build --chown=65532:65532 /out/data /data
 USER 65532:65532
-EXPOSE 7420 7421
+EXPOSE 7420 7421 7422
 VOLUME /data
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/switchboard"]
