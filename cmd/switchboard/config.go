@@ -31,7 +31,7 @@ type configFilesCmd struct{ serverFlags }
 // Run prints the files.
 func (c *configFilesCmd) Run(ctx context.Context, io streams) error {
 	var list struct {
-		Files []change.File `json:"files"`
+		Files []change.ConfigFile `json:"files"`
 	}
 	if err := c.asTarget().fetchInto(ctx, "/v1/configuration/files", &list); err != nil {
 		return err
@@ -166,9 +166,9 @@ func (c *configDeleteCmd) Run(ctx context.Context, io streams) error {
 
 // A changeOutcome is the answer to a change.
 type changeOutcome struct {
-	Change   *change.Change `json:"change"`
-	Trial    *change.Trial  `json:"trial"`
-	Replicas []string       `json:"other_configurations"`
+	Change   *change.Revision `json:"change"`
+	Trial    *change.Trial    `json:"trial"`
+	Replicas []string         `json:"other_configurations"`
 }
 
 // send sends a change and prints what came of it. It returns errNegative if a trial has found faults.
@@ -243,7 +243,7 @@ type configHistoryCmd struct{ serverFlags }
 // Run prints the history.
 func (c *configHistoryCmd) Run(ctx context.Context, io streams) error {
 	var list struct {
-		Changes []change.Change `json:"changes"`
+		Changes []change.Revision `json:"changes"`
 	}
 	if err := c.asTarget().fetchInto(ctx, "/v1/configuration/changes", &list); err != nil {
 		return err
@@ -282,7 +282,7 @@ func (c *configShowCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	var one struct {
-		change.Change
+		change.Revision
 		Diff string `json:"diff"`
 	}
 	if err := json.Unmarshal(answer.body, &one); err != nil {

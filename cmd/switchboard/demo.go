@@ -70,7 +70,8 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		return err
 	}
 
-	s := demoStory{w: io.out, a: a, url: "http://" + a.Addr().String(), took: time.Since(began)}
+	agents, _ := a.Addresses()
+	s := demoStory{w: io.out, a: a, url: "http://" + agents.String(), took: time.Since(began)}
 	if err := s.narrate(ctx); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type serveCmd struct {
 func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	var vars variables
 	a, err := s.startApp(ctx, log, app.Options{
-		Serves: true, Admin: true, Listen: s.Listen, Data: s.dataDir(), Replica: true, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
+		Serves: true, Officers: app.OfficerOptions{Listen: true}, Listen: s.Listen, Data: s.dataDir(), Replica: true, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
 	})
 	if err != nil {
 		return err
@@ -36,9 +36,10 @@ func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	defer a.Stop()
 	defer heap.Watch()()
 	watchConfig(ctx, a)
-	defer s.shareApp(ctx, a, shareOptions{Log: log, Results: s.Results, URL: localURL(a.Addr().String()), Linger: forEver, Variables: &vars})()
+	agents, _ := a.Addresses()
+	defer s.shareApp(ctx, a, shareOptions{Log: log, Results: s.Results, URL: localURL(agents.String()), Linger: forEver, Variables: &vars})()
 	// The first line on stdout is the address, for people and for scripts.
-	if _, err := fmt.Fprintf(io.out, "http://%s/mcp\n", a.Addr()); err != nil {
+	if _, err := fmt.Fprintf(io.out, "http://%s/mcp\n", agents); err != nil {
 		return err
 	}
 	return a.Serve(ctx)
@@ -103,7 +104,7 @@ func (c *commonFlags) startApp(ctx context.Context, log *slog.Logger, o app.Opti
 	}
 	o.Guard = []string{program, "guard"}
 	if c.MCPConfig == "" {
-		o.File = c.Config
+		o.Officers.File = c.Config
 	}
 	if o.Load == nil {
 		o.Load = func(ctx context.Context, o config.Options) (*config.Config, error) { return c.loadConfig(ctx, log, o) }

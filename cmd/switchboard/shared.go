@@ -35,7 +35,7 @@ func (s *sharedCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var vars variables
-	a, err := s.startApp(ctx, log, app.Options{Data: s.dataDir(), Admin: true, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set})
+	a, err := s.startApp(ctx, log, app.Options{Data: s.dataDir(), Officers: app.OfficerOptions{Listen: true}, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set})
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (c *commonFlags) letJoin(ctx context.Context, a *app.App, o shareOptions) (
 	row := serving.Neighbor{
 		Address: j.Addr(), Token: token, Version: version(), Configuration: c.configPath(), Tenant: c.Tenant, Identity: own, URL: o.URL,
 	}
-	if at := a.AdminAddr(); at != nil {
+	if _, at := a.Addresses(); at != nil {
 		row.Admin = localURL(at.String())
 	}
 	claim, err := serving.Add(ctx, c.rowFolder(), row)

@@ -65,7 +65,7 @@ const maxBridgedMessage = 256 << 20
 func (s *stdioCmd) serveAlone(ctx context.Context, io streams, log *slog.Logger) error {
 	var vars variables
 	a, err := s.startApp(ctx, log, app.Options{
-		Data: s.dataDir(), Admin: s.dataDir() != "", Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
+		Data: s.dataDir(), Officers: app.OfficerOptions{Listen: s.dataDir() != ""}, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole(), Configured: vars.set,
 	})
 	if err != nil {
 		return err

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// A List holds the hosts and origins that are allowed in addition to this machine's own. It is immutable.
-type List struct {
+// An AllowList holds the hosts and origins that are allowed in addition to this machine's own. It is immutable.
+type AllowList struct {
 	hosts   map[string]bool // "name" or "name:port"
 	origins map[string]bool
 }
 
-// NewList returns a List. A host is "name", for any port, or "name:port". An origin is "https://name", with its port if
+// NewAllowList returns an AllowList. A host is "name", for any port, or "name:port". An origin is "https://name", with its port if
 // it has one.
-func NewList(hosts, origins []string) *List {
-	a := &List{hosts: map[string]bool{}, origins: map[string]bool{}}
+func NewAllowList(hosts, origins []string) *AllowList {
+	a := &AllowList{hosts: map[string]bool{}, origins: map[string]bool{}}
 	for _, h := range hosts {
 		a.hosts[strings.ToLower(h)] = true
 	}
@@ -34,7 +34,7 @@ func NewList(hosts, origins []string) *List {
 // RefusalReason says why r may not be answered; "" means that it may. A web page can make a browser
 // on this machine send requests to us: by a name of the page's own that resolves to us (then Host
 // is that name), or across origins (then Origin or Sec-Fetch-Site shows it).
-func (a *List) RefusalReason(r *http.Request) string {
+func (a *AllowList) RefusalReason(r *http.Request) string {
 	if !a.allowsHost(r.Host) {
 		return "this host name is not allowed here; the operator can add it to hosts"
 	}
@@ -66,7 +66,7 @@ func IsFromPage(r *http.Request) bool {
 }
 
 // allowsHost reports whether the Host header may have this value.
-func (a *List) allowsHost(host string) bool {
+func (a *AllowList) allowsHost(host string) bool {
 	host = strings.ToLower(host)
 	name, _, err := net.SplitHostPort(host)
 	if err != nil { // there is no port
@@ -76,7 +76,7 @@ func (a *List) allowsHost(host string) bool {
 }
 
 // ListedOrigin returns the origin of r, and whether the configuration lists it.
-func (a *List) ListedOrigin(r *http.Request) (string, bool) {
+func (a *AllowList) ListedOrigin(r *http.Request) (string, bool) {
 	origin := r.Header.Get("Origin")
 	return origin, origin != "" && a.origins[strings.ToLower(origin)]
 }

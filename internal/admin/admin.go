@@ -17,7 +17,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
-	"github.com/summit-switchboard/switchboard/internal/revocation"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/search"
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -46,7 +45,6 @@ type ReaderOptions struct {
 	Store         store.Store
 	Cluster       *cluster.Cluster
 	Ledger        *receipt.Ledger
-	Revoked       *revocation.List
 	Recorder      *replay.Recorder
 
 	Ready    <-chan struct{} // closed once the servers' first offers are known

@@ -82,9 +82,7 @@ func twoTenants(t *testing.T) (*Reader, *Actions) {
 	return r, NewActions(ActionsOptions{Fleet: fleet, Health: monitor, Ledger: ledger, Cluster: &cluster.Cluster{}, Store: memory, Stopping: t.Context(), Log: log})
 }
 
-var (
-	operator = switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
-)
+var operator = switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
 
 func TestOnlyTheOperatorSeesOtherTenantsAndFaults(t *testing.T) {
 	r, _ := twoTenants(t)

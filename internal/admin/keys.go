@@ -47,12 +47,12 @@ type KeyRow struct {
 }
 
 // Keys returns the rows of a tenant's keys, or of all keys for the empty tenant: agents first, sorted by tenant and id.
-func (r *Reader) Keys(id switchboard.TenantID) []KeyRow {
-	c := r.o.Configuration()
-	return keyRows(&c, r.o.Revoked, id)
+func (a *Actions) Keys(id switchboard.TenantID) []KeyRow {
+	c := a.o.Configuration()
+	return keyRows(&c, a.o.Revoked, id)
 }
 
-func keyRows(c *Configuration, revoked *revocation.List, id switchboard.TenantID) []KeyRow {
+func keyRows(c *Configuration, revoked *revocation.RevokedKeys, id switchboard.TenantID) []KeyRow {
 	all := []KeyRow{}
 	add := func(row KeyRow) {
 		if id != "" && row.Tenant != id {

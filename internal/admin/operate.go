@@ -21,7 +21,7 @@ import (
 // ActionsOptions are the parts of a running Switchboard that Actions change.
 type ActionsOptions struct {
 	Configuration func() Configuration // the present one
-	Revoked       *revocation.List
+	Revoked       *revocation.RevokedKeys
 
 	Fleet    *upstream.Fleet
 	Health   *health.Monitor

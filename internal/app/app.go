@@ -84,12 +84,7 @@ type Options struct {
 	Serves bool
 	Listen string
 
-	// Admin opens the admin address, for people and for programs that look in from the side.
-	Admin bool
-
-	// File is the main file of the configuration, as Load names it, if officers may change it and the files beside it. "" means
-	// that it is a file of another program.
-	File string
+	Officers OfficerOptions
 
 	// WholeResults gives clients results of any length in full.
 	WholeResults bool
@@ -121,6 +116,16 @@ type Options struct {
 	Guard []string
 }
 
+// OfficerOptions say what there is for officers.
+type OfficerOptions struct {
+	// Listen opens the admin address, for people and for programs that look in from the side.
+	Listen bool
+
+	// File is the main file of the configuration, as Load names it, if officers may change it and the files beside it. "" means
+	// that it is a file of another program.
+	File string
+}
+
 // An App is a running Switchboard. It is safe for concurrent use.
 type App struct {
 	options Options
@@ -129,18 +134,16 @@ type App struct {
 
 	files    *watch.Files
 	listener net.Listener // nil if nothing is served over HTTP
-	officers *adminListener
+	adminAt  *adminListener
 	memory   *heap.Freer
 
 	// building is held while a new state is built and swapped in, so that a reload and a change of a
 	// server's offer happen one after the other.
 	building    sync.Mutex
 	state       atomic.Pointer[servingState]
-	reloadFault atomic.Pointer[reloadFault]
+	reloading   reloadState
 	ready       chan struct{} // closed once state holds the servers' first offers
-	changing    chan struct{} // holds one value while an officer changes files
-	reloading   sync.Mutex    // held during a reload
-	keysChanged chan struct{} // holds one signal when the keys may have changed
+	keysChanged signal        // the keys may have changed
 
 	grace *gracePeriod
 	stop  context.CancelFunc
@@ -154,7 +157,6 @@ type parts struct {
 	ledger   *receipt.Ledger
 	recorder *replay.Recorder
 	recall   *recall.Memory
-	revoked  *revocation.List
 	engine   *policy.Engine
 	fleet    *upstream.Fleet
 	health   *health.Monitor
@@ -163,10 +165,22 @@ type parts struct {
 	meter    *run.Meter
 	keys     *idempotency.Keys
 	gateway  *gateway.Gateway
-	reads    *admin.Reader
-	api      *api.API
-	editor   *change.Editor
+	admin    adminParts
 	metrics  telemetry.Recorder
+}
+
+// adminParts are the parts for officers.
+type adminParts struct {
+	reads   *admin.Reader
+	api     *api.API
+	editor  *change.Editor
+	revoked *revocation.RevokedKeys
+}
+
+// A reloadState lets one reload happen at a time, and keeps the fault of the last one; nil if it was accepted.
+type reloadState struct {
+	mu    sync.Mutex
+	fault atomic.Pointer[reloadFault]
 }
 
 // reloadFault says why the last reload was refused, when, and since when every reload was refused.
@@ -182,7 +196,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		o.Tenant = DefaultTenant
 	}
 	started := time.Now()
-	a := &App{options: o, log: o.Log, ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), changing: make(chan struct{}, 1), memory: heap.NewFreer(heap.Free)}
+	a := &App{options: o, log: o.Log, ready: make(chan struct{}), keysChanged: make(signal, 1), memory: heap.NewFreer(heap.Free)}
 	a.engine = policy.NewEngine(0, 0)
 	a.files = watch.NewFiles(o.Log)
 	r, err := a.loadConfig(ctx, nil)
@@ -203,13 +217,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			}
 		}()
 	}
-	if o.Admin {
-		if a.officers, err = listenForOfficers(c); err != nil {
+	if o.Officers.Listen {
+		if a.adminAt, err = listenForOfficers(c); err != nil {
 			return nil, err
 		}
 		defer func() {
 			if err != nil {
-				a.officers.close()
+				a.adminAt.close()
 			}
 		}()
 	}
@@ -230,7 +244,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	current := live{&a.state, a.recorder}
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
-	a.revoked = revocation.Open(ctx, a.store, a.recheckKeys, o.Log)
+	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -292,18 +306,18 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: approved, Log: o.Log})
 	a.meter = run.NewMeter(current.countTokens)
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
-	a.reads = admin.NewReader(admin.ReaderOptions{
+	a.admin.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
-		Ledger: a.ledger, Revoked: a.revoked, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
+		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
 	})
-	a.editor = a.newEditor()
-	scraper := &admin.Scraper{Reader: a.reads, Recorder: &a.metrics, Engine: a.engine}
-	a.api = api.New(api.Options{
-		Reader: a.reads, Scraper: scraper,
+	a.admin.editor = newEditor(a)
+	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine}
+	a.admin.api = api.New(api.Options{
+		Reader: a.admin.reads, Scraper: scraper,
 		Actions: admin.NewActions(admin.ActionsOptions{
-			Configuration: a.served, Revoked: a.revoked, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
+			Configuration: a.served, Revoked: a.admin.revoked, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 		}),
-		Editor: a.editor, Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
+		Editor: a.admin.editor, Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
@@ -320,7 +334,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Servers:       front{a, current},
 		Tasks:         front{a, current},
 		Recorder:      front{a, current},
-		Desk:          lazyexpand.New(lazyexpand.Options{Authorize: a.binder.Permit, Check: current.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
+		Desk:          lazyexpand.New(lazyexpand.Options{Authorize: a.binder.Permit, Check: current.checkArguments, Record: a.recorder.Expansion, Docs: a.admin.reads.Docs(), Log: o.Log}),
 		Log:           o.Log,
 		Name:          o.Name,
 		Version:       o.Version,
@@ -336,7 +350,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
 	}
-	if err := a.editor.Recover(ctx); err != nil {
+	if err := a.admin.editor.Recover(ctx); err != nil {
 		o.Log.Warn("whether the last change of a file was made is not known", "err", err)
 	}
 	a.recall.ReadOffers(ctx)
@@ -354,7 +368,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.FollowStore(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
-	a.officers.serve(a.newHTTPServer(a.api), a.log)
+	a.adminAt.serve(a.newHTTPServer(a.admin.api), a.log)
 	a.cluster.Serve(a.gateway)
 	a.cluster.Join(ctx)
 	return a, nil
@@ -416,9 +430,9 @@ func (a *App) sweepExpired(ctx context.Context) {
 		case <-tick.C:
 		}
 		a.runs.Sweep(ctx)
-		a.forgetRevoked(ctx)
+		forgetRevoked(ctx, a)
 		a.gateway.Sweep(ctx)
-		if f := a.reloadFault.Load(); f != nil {
+		if f := a.reloading.fault.Load(); f != nil {
 			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().loadedAt, "err", f.err)
 		}
 		a.state.Load().logFaultyParts(a.log)
@@ -426,9 +440,9 @@ func (a *App) sweepExpired(ctx context.Context) {
 }
 
 // forgetRevoked deletes revocations of keys that no file names any more.
-func (a *App) forgetRevoked(ctx context.Context) {
+func forgetRevoked(ctx context.Context, a *App) {
 	c := a.state.Load().config
-	err := a.revoked.Forget(ctx, func(hash [32]byte) bool {
+	err := a.admin.revoked.Forget(ctx, func(hash [32]byte) bool {
 		return slices.ContainsFunc(c.Keys, func(k config.Key) bool { return k.Hash == hash }) ||
 			slices.ContainsFunc(c.People, func(p config.PersonKey) bool { return p.Hash == hash })
 	})
@@ -451,10 +465,12 @@ func (a *App) followClock(ctx context.Context) {
 	}
 }
 
-// recheckKeys makes followKeys check the keys of all streams.
-func (a *App) recheckKeys() {
+// A signal wakes one goroutine, once for any number of sends before it looks. It has the capacity one.
+type signal chan struct{}
+
+func (s signal) send() {
 	select {
-	case a.keysChanged <- struct{}{}:
+	case s <- struct{}{}:
 	default:
 	}
 }
@@ -510,7 +526,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		}
 	}
 	if was.loadedConfig != s.loadedConfig {
-		a.recheckKeys()
+		a.keysChanged.send()
 	}
 	a.runs.Rebind(ctx)
 	a.runs.ReplaceServers(ctx, a.binder.Lost) // another server may be able to serve now
@@ -538,27 +554,27 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 // reload calls differs before that wait if the other replicas must know of the result: the
 // configuration has changed, is refused, or is accepted again.
 func (a *App) reload(ctx context.Context, differs func()) {
-	a.reloading.Lock()
-	defer a.reloading.Unlock()
+	a.reloading.mu.Lock()
+	defer a.reloading.mu.Unlock()
 	was := a.state.Load()
 	r, err := a.rereadConfig(ctx, was)
 	same := err == nil && r == was.loadedConfig
 	defer func() { a.metrics.CountReload(same, err) }()
-	if !same || a.reloadFault.Load() != nil {
+	if !same || a.reloading.fault.Load() != nil {
 		differs()
 	}
 	if err != nil {
 		a.recorder.Reload("", "", err)
 		f := &reloadFault{err: err, when: time.Now()}
 		f.since = f.when
-		if was := a.reloadFault.Load(); was != nil {
+		if was := a.reloading.fault.Load(); was != nil {
 			f.since = was.since
 		}
-		a.reloadFault.Store(f)
+		a.reloading.fault.Store(f)
 		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", was.loadedAt)
 		return
 	}
-	if a.reloadFault.Swap(nil) != nil {
+	if a.reloading.fault.Swap(nil) != nil {
 		a.log.Info("the configuration is accepted again")
 	}
 	if same {
@@ -678,13 +694,13 @@ func checkTenant(c *config.Config, local switchboard.TenantID) error {
 }
 
 // Reads returns what answers the operators' reads.
-func (a *App) Reads() *admin.Reader { return a.reads }
+func (a *App) Reads() *admin.Reader { return a.admin.reads }
 
 // served returns the configuration that is served, for the operators' reads.
 func (a *App) served() admin.Configuration {
 	s := a.state.Load()
 	c := admin.Configuration{State: s.State, Digest: s.digest, Loaded: s.loadedAt, FaultySince: s.faultySince, PolicySince: s.policySince}
-	if f := a.reloadFault.Load(); f != nil {
+	if f := a.reloading.fault.Load(); f != nil {
 		c.Refused = &admin.RefusedReload{When: f.when, Since: f.since, Why: f.err.Error()}
 	}
 	return c
@@ -729,12 +745,15 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// Addr returns the address that Serve listens on, or nil if nothing is served over HTTP.
-func (a *App) Addr() net.Addr {
-	if a.listener == nil {
-		return nil
+// Addresses returns the addresses for agents and for officers, each nil if it is not served.
+func (a *App) Addresses() (agents, officers net.Addr) {
+	if a.listener != nil {
+		agents = a.listener.Addr()
 	}
-	return a.listener.Addr()
+	if a.adminAt != nil {
+		officers = a.adminAt.Addr()
+	}
+	return agents, officers
 }
 
 // Serve answers MCP over HTTP until ctx is done; see Options.Serves. Then it refuses new work, lets
@@ -827,7 +846,7 @@ func (a *App) Stop() {
 	}
 	a.grace.start()
 	defer a.grace.cancel()
-	a.officers.stop(a.grace.ctx)
+	a.adminAt.stop(a.grace.ctx)
 	a.gateway.Close()
 	a.cluster.Leave(a.grace.ctx)
 	a.cluster.Close()
@@ -835,7 +854,7 @@ func (a *App) Stop() {
 	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
 	a.keys.Close()
-	a.revoked.Close()
+	a.admin.revoked.Close()
 	a.recorder.Close()
 	if err := a.ledger.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)

@@ -25,28 +25,35 @@ const (
 	lockRetry       = 20 * time.Millisecond
 )
 
+// fileChanges is the part of an App that changes of its files need.
+type fileChanges struct {
+	*App
+	turn chan struct{} // of capacity one; holds a value while files are changed
+}
+
 // newEditor returns the editor of the configuration's files.
-func (a *App) newEditor() *change.Editor {
+func newEditor(a *App) *change.Editor {
+	f := &fileChanges{a, make(chan struct{}, 1)}
 	host, _ := os.Hostname() // without a name, all machines are one
-	place, _ := filepath.Abs(a.options.File)
+	place, _ := filepath.Abs(a.options.Officers.File)
 	return change.New(change.Options{
-		File: a.options.File, Try: a.tryFiles, Reload: a.reloadNow, Lock: a.lockChanges, Place: host + " " + place,
+		File: a.options.Officers.File, Try: f.try, Reload: f.putInForce, Lock: f.lock, Place: host + " " + place,
 		Edit:    func() config.EditMode { return a.state.Load().config.Admin.Edit },
 		Servers: func() []switchboard.Server { return a.state.Load().config.Servers },
 		Store:   a.store, Ledger: a.ledger, Timeout: changeTimeout,
 	})
 }
 
-// lockChanges waits for the right to change files. All processes of the data folder take turns.
-func (a *App) lockChanges(ctx context.Context) (release func(), err error) {
+// lock waits for the right to change files. All processes of the data folder take turns.
+func (a *fileChanges) lock(ctx context.Context) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	select {
-	case a.changing <- struct{}{}:
+	case a.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	free := func() { <-a.changing }
+	free := func() { <-a.turn }
 	if a.options.Data == "" {
 		return free, nil
 	}
@@ -73,25 +80,25 @@ func (a *App) lockChanges(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// reloadNow reads the files again and tells the other replicas. The error says why they were refused.
-func (a *App) reloadNow(ctx context.Context) error {
+// putInForce reads the files again and tells the other replicas. The error says why they were refused.
+func (a *fileChanges) putInForce(ctx context.Context) error {
 	a.reload(ctx, func() { watch.Publish(ctx, a.store) })
-	if f := a.reloadFault.Load(); f != nil {
+	if f := a.reloading.fault.Load(); f != nil {
 		return f.err
 	}
 	return nil
 }
 
-// tryFiles reads the configuration as a reload would, with files replaced, and says what would be different.
-func (a *App) tryFiles(ctx context.Context, replace map[string][]byte) (*change.Attempt, error) {
+// try reads the configuration as a reload would, with files replaced, and says what would be different.
+func (a *fileChanges) try(ctx context.Context, replace map[string][]byte) (*change.Reading, error) {
 	was := a.state.Load()
 	l := newCompiledLayers(was.layers)
 	c, err := a.options.Load(ctx, config.Options{Previous: was.config, CheckPolicies: l.check, Replace: replace})
-	faults := func(err error) (*change.Attempt, error) {
+	faults := func(err error) (*change.Reading, error) {
 		if found, ok := errors.AsType[switchboard.Faults](err); ok {
-			return &change.Attempt{Faults: found}, nil
+			return &change.Reading{Faults: found}, nil
 		}
-		return &change.Attempt{Faults: switchboard.Faults{{File: a.options.File, Text: err.Error()}}}, ctx.Err()
+		return &change.Reading{Faults: switchboard.Faults{{File: a.options.Officers.File, Text: err.Error()}}}, ctx.Err()
 	}
 	if err == nil {
 		err = checkTenant(c, a.options.Tenant)
@@ -99,7 +106,7 @@ func (a *App) tryFiles(ctx context.Context, replace map[string][]byte) (*change.
 	if err != nil {
 		return faults(err)
 	}
-	t := &change.Attempt{Config: c, Warnings: c.Warnings, Changed: config.Changes(was.config, c)}
+	t := &change.Reading{Config: c, Warnings: c.Warnings, Changed: config.Changes(was.config, c)}
 	if found, ok := errors.AsType[switchboard.Faults](c.Err()); ok {
 		t.Faults = append(t.Faults, found...)
 	}
@@ -119,7 +126,7 @@ func (a *App) tryFiles(ctx context.Context, replace map[string][]byte) (*change.
 }
 
 // compareTasks returns the tasks that get other tools by the second state than by the first, decided for a caller that may bind them.
-func (a *App) compareTasks(ctx context.Context, was, next *servingState) (all []change.TaskChange) {
+func (a *fileChanges) compareTasks(ctx context.Context, was, next *servingState) (all []change.TaskChange) {
 	ctx, cancel := context.WithTimeout(ctx, triedTaskBudget)
 	defer cancel()
 	tried := 0
@@ -143,7 +150,7 @@ func (a *App) compareTasks(ctx context.Context, was, next *servingState) (all []
 }
 
 // toolsOf returns the tools that a task gets by a state, and why it gets none.
-func (a *App) toolsOf(ctx context.Context, s *bind.State, tenant switchboard.TenantID, task switchboard.TaskID) (tools []string, why string) {
+func (a *fileChanges) toolsOf(ctx context.Context, s *bind.State, tenant switchboard.TenantID, task switchboard.TaskID) (tools []string, why string) {
 	tools = []string{}
 	p, ok := s.Ring.Someone(tenant, task)
 	if !ok {

@@ -85,10 +85,10 @@ func (f front) Declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand
 }
 
 func (f front) Status(p switchboard.Principal, r *run.Run) []byte {
-	return f.a.reads.RunStatusText(p, r)
+	return f.a.admin.reads.RunStatusText(p, r)
 }
 
-func (f front) Ready() (ready bool, text []byte) { return f.a.reads.Readiness() }
+func (f front) Ready() (ready bool, text []byte) { return f.a.admin.reads.Readiness() }
 
 // Denied, Refused and ShowsReceipts implement gateway.Recorder.
 func (f front) Denied(p switchboard.Principal, r *run.Run, name string, code switchboard.Code) (receipt string) {

@@ -93,7 +93,7 @@ func (a *App) ServeOperator(ctx context.Context, conn net.Conn) {
 			a.gateway.ServeHTTP(w, r)
 			return
 		}
-		a.api.ServeHTTP(w, r.WithContext(api.AsLocalOperator(r.Context())))
+		a.admin.api.ServeHTTP(w, r.WithContext(api.AsLocalOperator(r.Context())))
 	}))
 	l := &onlyListener{addr: conn.LocalAddr(), conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	l.conn <- &onlyConn{conn, l}

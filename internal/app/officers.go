@@ -72,14 +72,6 @@ func (l *adminListener) close() {
 	}
 }
 
-// AdminAddr returns the admin address, or nil if there is none.
-func (a *App) AdminAddr() net.Addr {
-	if a.officers == nil {
-		return nil
-	}
-	return a.officers.Addr()
-}
-
 // authenticateOfficer returns who has sent a request to the admin API.
 func (f front) authenticateOfficer(r *http.Request) (switchboard.Officer, error) {
 	o, err := f.a.state.Load().Officers.Authenticate(r)

@@ -23,6 +23,6 @@ func (a *App) newState(r *loadedConfig, offers []switchboard.Offer, starting []s
 	return &servingState{r, bind.NewState(bind.Input{
 		Config: r.config, Operator: r.operatorFiles(), Policies: r.policies,
 		Local: a.options.Tenant, WholeResults: a.options.WholeResults, StatusTool: gateway.Status,
-		Revoked: a.revoked, Offers: offers, Starting: starting,
+		Revoked: a.admin.revoked, Offers: offers, Starting: starting,
 	}, before)}
 }

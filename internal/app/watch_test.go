@@ -86,10 +86,10 @@ func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
 			func() { _ = os.RemoveAll(dir) }, // the reload is refused
 			func() { writeConfig(t, dir) },
 		} {
-			was, fault := loaded(), a.reloadFault.Load()
+			was, fault := loaded(), a.reloading.fault.Load()
 			change()
 			<-time.After(watch.CompareInterval + watch.QuietPeriod)
-			if loaded().Equal(was) && a.reloadFault.Load() == fault {
+			if loaded().Equal(was) && a.reloading.fault.Load() == fault {
 				t.Fatal("the change was not found")
 			}
 		}

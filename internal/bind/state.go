@@ -93,9 +93,9 @@ func NewState(in Input, was *State) *State {
 		mine = &switchboard.Tenant{ID: in.Local} // all callers have keys
 	}
 	s.Ring = identity.New(keys, mine, c.Keyless(), in.Revoked)
-	people := make([]identity.PersonKey, len(c.People))
+	people := make([]identity.OfficerKey, len(c.People))
 	for i, p := range c.People {
-		people[i] = identity.PersonKey(p)
+		people[i] = identity.OfficerKey(p)
 	}
 	s.Officers = identity.NewOfficers(people, in.Revoked)
 

@@ -1,8 +1,8 @@
 // Package change changes the files of a configuration for officers: checked as a reload checks them, whole, one after the other, with a history, and with
-// receipts that say what a kill has left.
+// receipts, also after a kill.
 //
-// It decides which office a file needs, whether a change may be made, and what is kept of it. What a configuration means is for package config, and
-// what a change would do to decisions is for its caller.
+// The package decides which office a file needs, whether a change may be made, and what the history keeps. Package config decides what a configuration means. The
+// caller says how a change would change decisions.
 package change
 
 import (
@@ -38,8 +38,8 @@ type Store interface {
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 }
 
-// A Ledger keeps receipts. See receipt.Ledger.
-type Ledger interface {
+// A ReceiptWriter keeps receipts. See receipt.Ledger.
+type ReceiptWriter interface {
 	Durable() bool
 	Write(ctx context.Context, r *receipt.Receipt) (id string, err error)
 	Add(r *receipt.Receipt) (id string)
@@ -51,7 +51,7 @@ type Options struct {
 	File string
 
 	// Try reads the configuration with files replaced, as a reload would.
-	Try func(ctx context.Context, replace map[string][]byte) (*Attempt, error)
+	Try func(ctx context.Context, replace map[string][]byte) (*Reading, error)
 
 	// Reload puts the files in force. It returns why they were refused.
 	Reload func(ctx context.Context) error
@@ -65,12 +65,12 @@ type Options struct {
 	Lock    func(ctx context.Context) (release func(), err error) // held during a change; all processes that share the store and the files have the same
 	Edit    func() config.EditMode
 	Store   Store
-	Ledger  Ledger
+	Ledger  ReceiptWriter
 	Timeout time.Duration // for the store and the receipts of one change
 }
 
-// An Attempt is what Options.Try has found.
-type Attempt struct {
+// A Reading is what Options.Try has found.
+type Reading struct {
 	Config   *config.Config     // nil if the configuration as a whole is refused
 	Faults   switchboard.Faults // of all parts, and of policies
 	Warnings switchboard.Faults
@@ -99,8 +99,8 @@ type Editor struct{ o Options }
 // New returns an Editor.
 func New(o Options) *Editor { return &Editor{o} }
 
-// A File is one file of the configuration.
-type File struct {
+// A ConfigFile is one file of the configuration.
+type ConfigFile struct {
 	Path   string               `json:"path"` // relative to the folder of the main file, with slashes
 	Size   int64                `json:"size"`
 	ETag   string               `json:"etag"`
@@ -173,8 +173,8 @@ func (e *Editor) Permit(by *switchboard.Officer, name string) (tenant switchboar
 }
 
 // Files returns the files that the officer may change, sorted by path.
-func (e *Editor) Files(by *switchboard.Officer) ([]File, error) {
-	out := []File{}
+func (e *Editor) Files(by *switchboard.Officer) ([]ConfigFile, error) {
+	out := []ConfigFile{}
 	if e.o.File == "" {
 		return out, nil
 	}
@@ -199,7 +199,7 @@ func (e *Editor) Files(by *switchboard.Officer) ([]File, error) {
 			return nil //nolint:nilerr // a link that leads elsewhere, for instance
 		}
 		_, office, _ := e.OwnerOf(name)
-		out = append(out, File{name, int64(len(text)), ETagOf(text), tenant, office})
+		out = append(out, ConfigFile{name, int64(len(text)), ETagOf(text), tenant, office})
 		return nil
 	})
 	return out, err
@@ -387,7 +387,7 @@ func diffOf(name string, old, text []byte) string {
 
 // Apply makes the change, and returns it when it is in force here. The error is a *switchboard.Error: SB-CONF-001 with the faults, SB-CONF-002 if the
 // file has another content than IfMatch says, SB-CONF-003 with the difference if files are not changed here, SB-RCPT-001 if no receipt can be written.
-func (e *Editor) Apply(ctx context.Context, w Wish) (*Change, error) {
+func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 	tenant, office, err := e.Permit(&w.By, w.Path)
 	if err != nil {
 		return nil, err
@@ -401,7 +401,7 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Change, error) {
 		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "another change is being made; try again when it has ended")
 	}
 	defer release()
-	c := &Change{By: w.By.ID, Auth: w.By.Auth, Office: office, Tenant: tenant, Path: w.Path, Reason: w.Reason, Reverts: w.Reverts}
+	c := &Revision{By: w.By.ID, Auth: w.By.Auth, Office: office, Tenant: tenant, Path: w.Path, Reason: w.Reason, Reverts: w.Reverts}
 	begin := func(old []byte) error {
 		if err := e.admit(ctx, w, tenant, office, old); err != nil {
 			return err
@@ -410,8 +410,7 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Change, error) {
 		return e.begin(ctx, c)
 	}
 	if err := e.put(ctx, target, w.Text, begin); err != nil {
-		e.end(ctx, c, false, "")
-		return nil, e.explain(w.Path, err)
+		return nil, errors.Join(e.explain(w.Path, err), e.end(ctx, c, false, ""))
 	}
 	if err := e.o.Reload(ctx); err != nil {
 		var back []byte
@@ -424,8 +423,8 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Change, error) {
 		} else {
 			_ = e.o.Reload(ctx) // it was in force before
 		}
-		e.end(ctx, c, false, note)
-		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: note + ": " + err.Error()}
+		refused := &switchboard.Error{Code: switchboard.CodeConfig, Text: note + ": " + err.Error()}
+		return nil, errors.Join(refused, e.end(ctx, c, false, note))
 	}
 	if err := e.end(ctx, c, true, ""); err != nil {
 		return nil, err

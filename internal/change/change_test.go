@@ -78,16 +78,16 @@ func newWorld(t *testing.T) *world {
 // editor returns another editor of the same files.
 func (w *world) editor() *Editor {
 	main := filepath.Join(w.dir, "switchboard.yaml")
-	load := func(ctx context.Context, replace map[string][]byte) (*Attempt, error) {
+	load := func(ctx context.Context, replace map[string][]byte) (*Reading, error) {
 		c, err := config.Load(ctx, main, config.Options{Replace: replace})
 		if faults, ok := errors.AsType[switchboard.Faults](err); ok {
-			return &Attempt{Faults: faults}, nil
+			return &Reading{Faults: faults}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		faults, _ := errors.AsType[switchboard.Faults](c.Err())
-		return &Attempt{Config: c, Faults: faults}, nil
+		return &Reading{Config: c, Faults: faults}, nil
 	}
 	var mu sync.Mutex
 	return New(Options{
@@ -362,7 +362,7 @@ func TestFilesBehindLinksThatLeadOutAreNeitherReadNorWritten(t *testing.T) {
 		}
 	}
 	files, err := w.Files(&ann)
-	if err != nil || slices.ContainsFunc(files, func(f File) bool { return strings.Contains(f.Path, "out") || strings.Contains(f.Path, "other") }) {
+	if err != nil || slices.ContainsFunc(files, func(f ConfigFile) bool { return strings.Contains(f.Path, "out") || strings.Contains(f.Path, "other") }) {
 		t.Errorf("%+v, %v", files, err)
 	}
 }
@@ -414,7 +414,7 @@ func TestAD02TheNextStartSaysWhatAKillHasLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			c := &Change{By: "ann", Auth: switchboard.AuthPersonKey, Office: switchboard.OfficeAdmin, Tenant: "acme", Path: tenantFile}
+			c := &Revision{By: "ann", Auth: switchboard.AuthPersonKey, Office: switchboard.OfficeAdmin, Tenant: "acme", Path: tenantFile}
 			c.setTexts([]byte(w.text(t, tenantFile)), []byte("tenant: acme # new\n"))
 			if err := w.begin(t.Context(), c); err != nil {
 				t.Fatal(err)

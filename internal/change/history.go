@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,8 +28,8 @@ const (
 // maxKept is how many changes are kept.
 const maxKept = 50
 
-// A Change is a change of a file.
-type Change struct {
+// A Revision is a change of a file that was made.
+type Revision struct {
 	ID      string               `json:"id"`
 	When    time.Time            `json:"when"`
 	By      string               `json:"by"`
@@ -47,7 +48,7 @@ type Change struct {
 	After  *string `json:"after,omitempty"`
 }
 
-func (c *Change) setTexts(before, after []byte) {
+func (c *Revision) setTexts(before, after []byte) {
 	text := func(b []byte) *string {
 		if b == nil {
 			return nil
@@ -60,7 +61,7 @@ func (c *Change) setTexts(before, after []byte) {
 }
 
 // Diff returns the difference, unified.
-func (c *Change) Diff() string {
+func (c *Revision) Diff() string {
 	bytes := func(s *string) []byte {
 		if s == nil {
 			return nil
@@ -71,7 +72,7 @@ func (c *Change) Diff() string {
 }
 
 // receiptOf returns the receipt of a change, without an outcome.
-func (c *Change) receiptOf() receipt.Receipt {
+func (c *Revision) receiptOf() receipt.Receipt {
 	method := "change"
 	if c.Reverts != "" {
 		method = "revert"
@@ -83,7 +84,7 @@ func (c *Change) receiptOf() receipt.Receipt {
 }
 
 // begin writes the intent, and then a note that the change is being made. A kill after it is found by Recover.
-func (e *Editor) begin(ctx context.Context, c *Change) error {
+func (e *Editor) begin(ctx context.Context, c *Revision) error {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
 	if e.o.Ledger.Durable() {
@@ -106,7 +107,7 @@ func (e *Editor) begin(ctx context.Context, c *Change) error {
 }
 
 // end writes what became of a change, and keeps one that was made. It does nothing for a change that was never begun.
-func (e *Editor) end(ctx context.Context, c *Change, done bool, note string) error {
+func (e *Editor) end(ctx context.Context, c *Revision, done bool, note string) error {
 	if c.When.IsZero() {
 		return nil
 	}
@@ -143,7 +144,7 @@ func (e *Editor) end(ctx context.Context, c *Change, done bool, note string) err
 const maxConflicts = 10
 
 // settle deletes the note that the change is being made, and keeps it if it was made.
-func (e *Editor) settle(ctx context.Context, c *Change, done bool) error {
+func (e *Editor) settle(ctx context.Context, c *Revision, done bool) error {
 	writes := []store.Write{{Name: e.pending(), Was: store.Any}}
 	if done {
 		var err error
@@ -159,7 +160,7 @@ func (e *Editor) settle(ctx context.Context, c *Change, done bool) error {
 func (e *Editor) pending() string { return prefixPending + digestOf([]byte(e.o.Place)) }
 
 // keep adds the writes that put the change into the history.
-func (e *Editor) keep(ctx context.Context, c *Change, writes []store.Write) ([]store.Write, error) {
+func (e *Editor) keep(ctx context.Context, c *Revision, writes []store.Write) ([]store.Write, error) {
 	last, err := e.o.Store.Value(ctx, store.Key{Group: Group, Name: nameLast})
 	if err != nil {
 		return nil, err
@@ -181,17 +182,17 @@ func (e *Editor) keep(ctx context.Context, c *Change, writes []store.Write) ([]s
 func nameOf(n int64) string { return fmt.Sprintf("%s%012d", prefixChange, n) }
 
 // History returns the changes that are kept and that the officer may see, the newest first, without their texts.
-func (e *Editor) History(ctx context.Context, by *switchboard.Officer) ([]Change, error) {
+func (e *Editor) History(ctx context.Context, by *switchboard.Officer) ([]Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
 	rows, err := e.o.Store.List(ctx, Group)
 	if err != nil {
 		return nil, switchboard.Unavailable("the history cannot be read", err)
 	}
-	all := []Change{}
-	for i := len(rows) - 1; i >= 0; i-- {
-		var c Change
-		if !strings.HasPrefix(rows[i].Name, prefixChange) || json.Unmarshal(rows[i].Data, &c) != nil {
+	all := []Revision{}
+	for _, row := range slices.Backward(rows) {
+		var c Revision
+		if !strings.HasPrefix(row.Name, prefixChange) || json.Unmarshal(row.Data, &c) != nil {
 			continue
 		}
 		if _, _, err := e.Permit(by, c.Path); err != nil {
@@ -204,7 +205,7 @@ func (e *Editor) History(ctx context.Context, by *switchboard.Officer) ([]Change
 }
 
 // Show returns one change, with its texts.
-func (e *Editor) Show(ctx context.Context, by *switchboard.Officer, id string) (*Change, error) {
+func (e *Editor) Show(ctx context.Context, by *switchboard.Officer, id string) (*Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
 	missing := &NotFoundError{Text: fmt.Sprintf("no change %.20q is kept; the last %d are", id, maxKept)}
@@ -216,7 +217,7 @@ func (e *Editor) Show(ctx context.Context, by *switchboard.Officer, id string) (
 	if err != nil {
 		return nil, switchboard.Unavailable("the history cannot be read", err)
 	}
-	var c Change
+	var c Revision
 	if v.Version == 0 || json.Unmarshal(v.Data, &c) != nil {
 		return nil, missing
 	}
@@ -227,7 +228,7 @@ func (e *Editor) Show(ctx context.Context, by *switchboard.Officer, id string) (
 }
 
 // Revert makes a change that restores what the file was before the change id. It is refused (SB-CONF-002) if the file has been changed since.
-func (e *Editor) Revert(ctx context.Context, by switchboard.Officer, id, reason string) (*Change, error) {
+func (e *Editor) Revert(ctx context.Context, by switchboard.Officer, id, reason string) (*Revision, error) {
 	c, err := e.Show(ctx, &by, id)
 	if err != nil {
 		return nil, err
@@ -256,7 +257,7 @@ func (e *Editor) Recover(ctx context.Context) error {
 	if err != nil || v.Version == 0 {
 		return err
 	}
-	var c Change
+	var c Revision
 	if err := json.Unmarshal(v.Data, &c); err != nil {
 		_, err := e.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: e.pending(), Was: v.Version}}, Durable: true})
 		return err

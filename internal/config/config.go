@@ -234,8 +234,7 @@ type loader struct {
 	parts         []*partState    // their faults stay in them; in the order of reading
 	tenantFolders []*tenantFolder // of the tenants that have a folder
 
-	listen       document.Value // the value of listen, if it is given
-	adminListen  document.Value // the value of admin.listen alike
+	listens      listenValues
 	manifestRefs []manifestRef
 	bounds       map[string]*bound // of tenants
 	noTenantRows bool              // no tenants: in switchboard.yaml
@@ -294,7 +293,7 @@ func newLoader(file string, opts Options) *loader {
 // checkReachable reports a fault if other machines can reach the listen address and no tenant has a
 // key.
 func (l *loader) checkReachable() {
-	if l.listen.Sink == nil || !l.cfg.Keyless() {
+	if l.listens.agents.Sink == nil || !l.cfg.Keyless() {
 		return
 	}
 	host, _, err := net.SplitHostPort(l.cfg.Listen)
@@ -304,5 +303,5 @@ func (l *loader) checkReachable() {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
 		return
 	}
-	l.listen.Fault("%s is reachable from other machines, and no tenant has a key; add one (switchboard key new), or listen at %s", l.listen.Shown(), DefaultListen)
+	l.listens.agents.Fault("%s is reachable from other machines, and no tenant has a key; add one (switchboard key new), or listen at %s", l.listens.agents.Shown(), DefaultListen)
 }

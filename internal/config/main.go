@@ -93,7 +93,7 @@ func (f mainFile) read() {
 
 func (f mainFile) readListen(v document.Value, s string) {
 	if isAddress(v, s) {
-		f.cfg.Listen, f.listen = s, v
+		f.cfg.Listen, f.listens.agents = s, v
 	}
 }
 

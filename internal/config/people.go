@@ -49,13 +49,16 @@ type PersonKey struct {
 	Offices  []switchboard.Office // within Tenant; sorted
 }
 
+// listenValues are the values of listen and of admin.listen, if they are given.
+type listenValues struct{ agents, admin document.Value }
+
 // adminKeys are the keys of admin: in switchboard.yaml.
 func (f mainFile) adminKeys() *document.Keys {
 	a := &f.cfg.Admin
 	return &document.Keys{Rows: []document.Row{
 		{Key: "listen", Type: document.Text("an address and a port", func(v document.Value, s string) {
 			if isAddress(v, s) {
-				a.Listen, f.adminListen = s, v
+				a.Listen, f.listens.admin = s, v
 			}
 		}), Doc: "The address of the admin side: status, metrics, the API and the page. `" + DefaultAdminListen + "` if absent, or a free port where that is taken. Any address but a loopback one needs an https `url` and an operator."},
 		{Key: "url", Type: document.Text("an https URL", func(v document.Value, s string) {
@@ -87,10 +90,10 @@ func (f mainFile) checkAdmin() {
 			a.Edit = EditNone
 		}
 	}
-	if f.adminListen.Sink == nil {
+	if f.listens.admin.Sink == nil {
 		return
 	}
-	v := f.adminListen
+	v := f.listens.admin
 	if _, port, _ := net.SplitHostPort(a.Listen); a.Listen == f.cfg.Listen && port != "0" {
 		v.Fault("%s is the address for agents too; no credential opens both, so they need two", v.Shown())
 	}
@@ -186,7 +189,7 @@ func (r *personReader) readHash(v document.Value) (h [32]byte) {
 }
 
 func (r *personReader) readOffice(t document.TextValue, known []string) {
-	s, ok := t.Value.OneOf("office", known...)
+	s, ok := t.OneOf("office", known...)
 	switch {
 	case !ok:
 	case s == string(switchboard.OfficeApprover):
@@ -251,7 +254,7 @@ func (t *tenantFolder) readMembers(v document.Value) {
 // readGivenOffices reads the offices that a tenant's file may give.
 func (b *bound) readGivenOffices(texts []document.TextValue) {
 	for _, t := range texts {
-		s, ok := t.Value.OneOf("office", officeNames(switchboard.TenantOffices)...)
+		s, ok := t.OneOf("office", officeNames(switchboard.TenantOffices)...)
 		switch {
 		case !ok:
 		case s == string(switchboard.OfficeApprover):

@@ -10,7 +10,7 @@ import (
 // A callerCheck decides whether a request may be answered, by its key, its address and its Host.
 type callerCheck struct {
 	authenticator Authenticator
-	allowed       atomic.Pointer[access.List]
+	allowed       atomic.Pointer[access.AllowList]
 	failures      access.Failures
 }
 

@@ -35,7 +35,7 @@ func (x *exchange) serve() {
 	if x.where == endpointRuns {
 		if x.enterOrRefuse() {
 			defer x.g.stop.gate.leave()
-			x.serveRuns()
+			serveRuns(x)
 		}
 		return
 	}

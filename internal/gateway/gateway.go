@@ -123,7 +123,7 @@ func ServerInfo(name, version string) []byte {
 // this machine's own. A host is "name", for any port, or "name:port". An origin is "https://name",
 // with its port if it has one.
 func (g *Gateway) Allow(hosts, origins []string) {
-	g.callers.allowed.Store(access.NewList(hosts, origins))
+	g.callers.allowed.Store(access.NewAllowList(hosts, origins))
 }
 
 // Drain refuses new requests and ends the notification streams. It waits for the

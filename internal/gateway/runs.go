@@ -10,7 +10,7 @@ import (
 )
 
 // serveRuns mints a run of the task.
-func (x *exchange) serveRuns() {
+func serveRuns(x *exchange) {
 	if x.r.ContentLength != 0 {
 		if why := access.NotJSON(x.w, x.r); why != "" {
 			http.Error(x.w, why+"; or send no body", http.StatusUnsupportedMediaType)

@@ -10,8 +10,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A PersonKey is a row that gives the holder of a person's key offices. A key may have several rows, which add up.
-type PersonKey struct {
+// An OfficerKey is a row that gives the holder of a person's key offices. A key may have several rows, which add up.
+type OfficerKey struct {
 	ID      string
 	Hash    [sha256.Size]byte
 	Expires time.Time `json:",omitzero"`
@@ -23,13 +23,13 @@ type PersonKey struct {
 
 // Officers hold all persons' keys. They are immutable; a reload makes new ones.
 type Officers struct {
-	rows  map[[sha256.Size]byte][]PersonKey
+	rows  map[[sha256.Size]byte][]OfficerKey
 	check KeyCheck
 }
 
 // NewOfficers returns the officers of the rows. check, if not nil, says which keys are revoked.
-func NewOfficers(rows []PersonKey, check KeyCheck) *Officers {
-	o := &Officers{rows: map[[sha256.Size]byte][]PersonKey{}, check: check}
+func NewOfficers(rows []OfficerKey, check KeyCheck) *Officers {
+	o := &Officers{rows: map[[sha256.Size]byte][]OfficerKey{}, check: check}
 	for _, r := range rows {
 		o.rows[r.Hash] = append(o.rows[r.Hash], r)
 	}

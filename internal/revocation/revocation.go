@@ -1,7 +1,7 @@
 // Package revocation keeps the keys that were revoked, by their hash.
 //
 // A revocation takes effect without an edit of a file, at every process that shares the store, and holds as long as its row exists.
-// The package decides whether a key may still be used. Whose key it is, package identity decides, and who may revoke it, package admin.
+// The package decides whether a key may still be used. Package identity knows the holder of a key, and package admin decides about the right to revoke it.
 package revocation
 
 import (
@@ -25,7 +25,7 @@ const Group = "revoked"
 const (
 	topic = "revoked"
 
-	// maxRows is less than what one read of the store returns, so that no revocation is overlooked.
+	// maxRows is less than one read of the store returns, so that no revocation is overlooked.
 	maxRows = 8192
 
 	// keptFor is how long the row of a key stays after no file names the key any more.
@@ -45,7 +45,7 @@ type Store interface {
 	Status() store.Status
 }
 
-// A Revocation says whose key was revoked, when and why.
+// A Revocation says which key was revoked, when and why.
 type Revocation struct {
 	Tenant switchboard.TenantID `json:"tenant,omitempty"` // "" for an operator
 	ID     string               `json:"id"`
@@ -54,23 +54,23 @@ type Revocation struct {
 	Reason string               `json:"reason,omitempty"`
 }
 
-// A List knows the revoked keys. Use Open. It is safe for concurrent use.
-type List struct {
+// RevokedKeys knows the revoked keys. Use Open. It is safe for concurrent use.
+type RevokedKeys struct {
 	store   Store
 	changed func()
 	log     *slog.Logger
-	known   atomic.Pointer[map[[32]byte]Revocation] // nil until the store has been read
+	known   atomic.Pointer[map[[32]byte]Revocation] // nil until the first read of the store
 	stop    context.CancelFunc
 	done    chan struct{}
 }
 
 // Open reads the revocations and follows the store until Close. changed, if not nil, is called after keys have been revoked; it must not
 // wait. If the store cannot be read now, no key counts until it can.
-func Open(ctx context.Context, s Store, changed func(), log *slog.Logger) *List {
+func Open(ctx context.Context, s Store, changed func(), log *slog.Logger) *RevokedKeys {
 	if changed == nil {
 		changed = func() {}
 	}
-	l := &List{store: s, changed: changed, log: log, done: make(chan struct{})}
+	l := &RevokedKeys{store: s, changed: changed, log: log, done: make(chan struct{})}
 	every := sharedInterval
 	if s.Status().Kind == "file" {
 		every = fileInterval
@@ -84,7 +84,7 @@ func Open(ctx context.Context, s Store, changed func(), log *slog.Logger) *List 
 	return l
 }
 
-func (l *List) follow(ctx context.Context, changes *feed.Feed[struct{}]) {
+func (l *RevokedKeys) follow(ctx context.Context, changes *feed.Feed[struct{}]) {
 	defer close(l.done)
 	defer changes.Close()
 	for failed := false; ; {
@@ -100,13 +100,13 @@ func (l *List) follow(ctx context.Context, changes *feed.Feed[struct{}]) {
 }
 
 // Close ends the following. What is known stays known.
-func (l *List) Close() {
+func (l *RevokedKeys) Close() {
 	l.stop()
 	<-l.done
 }
 
 // read reads all revocations.
-func (l *List) read(ctx context.Context) error {
+func (l *RevokedKeys) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	rows, err := l.store.List(ctx, Group)
@@ -142,7 +142,7 @@ func (l *List) read(ctx context.Context) error {
 
 // CheckKey returns why the key with the hash may not be used, or nil. The error is a *switchboard.Error: SB-AUTH-001 if the key is
 // revoked, and SB-ROUT-004 while this process has never read which keys are.
-func (l *List) CheckKey(hash [32]byte) error {
+func (l *RevokedKeys) CheckKey(hash [32]byte) error {
 	known := l.known.Load()
 	if known == nil {
 		return switchboard.Refuse(switchboard.CodeStoreUnavailable, "which keys are revoked is not known yet, so no key is accepted")
@@ -156,7 +156,7 @@ func (l *List) CheckKey(hash [32]byte) error {
 }
 
 // Of returns the revocation of the key with the hash, if it is revoked.
-func (l *List) Of(hash [32]byte) (r Revocation, revoked bool) {
+func (l *RevokedKeys) Of(hash [32]byte) (r Revocation, revoked bool) {
 	if known := l.known.Load(); known != nil {
 		r, revoked = (*known)[hash]
 	}
@@ -165,7 +165,7 @@ func (l *List) Of(hash [32]byte) (r Revocation, revoked bool) {
 
 // Revoke revokes the keys with the hashes, durably. They are revoked at this process when Revoke returns, and at the others soon after. A
 // key that was revoked before keeps its first revocation. The error is a *switchboard.Error.
-func (l *List) Revoke(ctx context.Context, hashes [][32]byte, r Revocation) error {
+func (l *RevokedKeys) Revoke(ctx context.Context, hashes [][32]byte, r Revocation) error {
 	known := l.known.Load()
 	if known == nil {
 		return l.CheckKey([32]byte{})
@@ -192,7 +192,7 @@ func (l *List) Revoke(ctx context.Context, hashes [][32]byte, r Revocation) erro
 
 // Forget deletes the revocations of keys that no file names and that were revoked long ago, so that their number stays bounded. named reports
 // whether a file names the key.
-func (l *List) Forget(ctx context.Context, named func(hash [32]byte) bool) error {
+func (l *RevokedKeys) Forget(ctx context.Context, named func(hash [32]byte) bool) error {
 	known := l.known.Load()
 	if known == nil {
 		return nil

@@ -172,7 +172,7 @@ func (s *server) scopeOf(cfg *switchboard.Server, c *switchboard.Call) linkScope
 		return linkScope{own: true}
 	}
 	o := linkScope{own: true}
-	if !s.onePrincipal {
+	if !s.connectors.onePrincipal {
 		o = scopeFor(cfg.Share, c.Principal)
 	}
 	shared := cfg.Share == switchboard.ShareTenant || cfg.Share == switchboard.ShareAll

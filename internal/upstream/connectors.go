@@ -21,6 +21,8 @@ type connectorSet struct {
 	// connect opens a link for the scope. It is a field so that tests need no server.
 	connect func(ctx context.Context, o linkScope) (*link.Link, error)
 
+	onePrincipal bool // see Options.OnePrincipal
+
 	startAfter <-chan struct{} // no link is opened before it is closed; nil means no wait
 	main       *connector      // Switchboard's own; it is never closed as unused
 

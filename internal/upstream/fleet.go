@@ -171,7 +171,7 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 	for _, cfg := range servers {
 		old := f.servers[cfg.ID]
 		if old != nil {
-			if was := old.config(); sameConnection(&was, &cfg) && old.onePrincipal == f.onePrincipal {
+			if was := old.config(); sameConnection(&was, &cfg) && old.connectors.onePrincipal == f.onePrincipal {
 				old.update(cfg)
 				next[cfg.ID] = old
 				continue

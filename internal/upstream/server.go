@@ -28,12 +28,11 @@ const (
 // A server is one server of the fleet. It keeps the server connected, knows its offer, and sends
 // calls to it.
 type server struct {
-	id           switchboard.ServerID
-	opts         *Options
-	onePrincipal bool // see Options.OnePrincipal
-	cfg          atomic.Pointer[switchboard.Server]
-	ctx          context.Context // ends when the server is to be closed
-	cancel       context.CancelFunc
+	id     switchboard.ServerID
+	opts   *Options
+	cfg    atomic.Pointer[switchboard.Server]
+	ctx    context.Context // ends when the server is to be closed
+	cancel context.CancelFunc
 
 	calls task.Tracker // calls in flight or waiting
 	gate  slot.Gate    // limits the calls that are not waiting for their client
@@ -55,7 +54,7 @@ type server struct {
 func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s := &server{
 		id: cfg.ID, opts: &f.opts, facts: newServerFacts(), listings: newListingLog(), stale: newStaleKinds(),
-		onChange: f.signalChange, onePrincipal: f.onePrincipal,
+		onChange: f.signalChange,
 	}
 	s.reportLink = func(up bool, why *Failure) { f.reportLink(s, up, why) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -72,6 +71,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s.connectors = newConnectorSet(s.ctx, f.opts.MaxConnections, &s.tasks, func(ctx context.Context, o linkScope) (*link.Link, error) {
 		return s.opener.Open(ctx, link.Usage{Main: o.own, Asks: o.asks})
 	})
+	s.connectors.onePrincipal = f.onePrincipal
 	s.update(cfg)
 	if old == nil && f.opts.Recall != nil {
 		if m, ok := f.opts.Recall(&cfg); ok {

@@ -77,7 +77,8 @@ func runProfiled(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("http://%s/mcp %s\n", a.Addr(), side)
+	agents, _ := a.Addresses()
+	fmt.Printf("http://%s/mcp %s\n", agents, side)
 	return a.Serve(ctx)
 }
 

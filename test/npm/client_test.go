@@ -202,13 +202,13 @@ func (dog *watchdog) check(t *testing.T) {
 }
 
 // command runs a program to its end.
-func command(t *testing.T, in string, args ...string) (stdout, stderr string, code int) {
+func command(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	var out, errs strings.Builder
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	// What a client keeps for its user it keeps away from the real one's.
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	err := cmd.Run()
@@ -429,7 +429,7 @@ func inspector(t *testing.T, args ...string) func(op) answer {
 		} else {
 			line = append(line, "tools/call", "--tool-name", o.Name, "--tool-args-json", string(o.Args))
 		}
-		out, errs, code := command(t, "", line...)
+		out, errs, code := command(t, line...)
 		var printed struct {
 			Result json.RawMessage
 		}

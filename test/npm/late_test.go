@@ -77,7 +77,7 @@ func TestFirstMinutes1AServerOfBothErasThatStartsLateStaysUp(t *testing.T) {
 	}
 	for id := range eras {
 		if id != "late-30" {
-			command(t, "", g.program, "server", "restart", id, "--url", g.url, "--config", filepath.Join(g.dir, "switchboard.yaml"))
+			command(t, g.program, "server", "restart", id, "--url", g.url, "--config", filepath.Join(g.dir, "switchboard.yaml"))
 		}
 	}
 	wait.For(t, patience, "all servers are up again", func() error { return isWell(2, 8) })
@@ -98,7 +98,7 @@ type serverState struct {
 // servers is what the status says of the servers.
 func (g gateway) servers(t *testing.T) map[string]serverState {
 	t.Helper()
-	out, errs, code := command(t, "", g.program, "status", "--json", "--url", g.url, "--config", filepath.Join(g.dir, "switchboard.yaml"))
+	out, errs, code := command(t, g.program, "status", "--json", "--url", g.url, "--config", filepath.Join(g.dir, "switchboard.yaml"))
 	var status struct{ Servers []serverState }
 	if err := json.Unmarshal([]byte(out), &status); err != nil || code > 1 { // 1 says that a server is not well
 		t.Fatalf("status: %v, exit %d\n%s%s", err, code, out, errs)
@@ -113,7 +113,7 @@ func (g gateway) servers(t *testing.T) map[string]serverState {
 // probes is how often a server has answered a probe as it should.
 func (g gateway) probes(t *testing.T, id string) (n float64) {
 	t.Helper()
-	text, errs, code := command(t, "", g.program, "metrics", "--url", g.url, "--config", filepath.Join(g.dir, "switchboard.yaml"))
+	text, errs, code := command(t, g.program, "metrics", "--url", g.url, "--config", filepath.Join(g.dir, "switchboard.yaml"))
 	if code != 0 {
 		t.Fatalf("metrics: exit %d, %s", code, errs)
 	}

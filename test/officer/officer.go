@@ -28,7 +28,7 @@ func Row(url string, folders ...string) (serving.Neighbor, error) {
 	return serving.Neighbor{}, fmt.Errorf("no process in %q serves at %s", folders, url)
 }
 
-// Client returns a client whose requests reach the process of the row, whatever host they name.
+// Client returns a client. Its requests reach the process of the row, with any host in their URL.
 func Client(row serving.Neighbor) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

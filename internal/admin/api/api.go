@@ -1,7 +1,7 @@
-// Package api is the admin API: what people, and programs that look in from the side, may read and do over HTTP.
+// Package api is the admin API: the reads and actions of people, and of programs that look in from the side, over HTTP.
 //
 // It decides where a request may come from (door.go), which office a route needs (office.go), and how answers and refusals
-// look. What is true and what happens is decided below it, by package admin and the packages behind it. No agent's credential opens
+// look. Package admin and the packages behind it decide the content of answers and carry out actions. No agent's credential opens
 // it, and the credentials that open it are useless at /mcp.
 //
 // Routes, their OpenAPI 3.1 document and the checks of parameters come from the same Go types, by huma. The routes are made at the

@@ -41,9 +41,9 @@ type deleteRequest struct {
 type changeAnswer struct {
 	ETag string `header:"ETag"`
 	Body struct {
-		Change   *change.Change `json:"change,omitempty" doc:"The change that was made and is in force; absent with dry_run."`
-		Trial    *change.Trial  `json:"trial,omitempty" doc:"What the change would do; only with dry_run."`
-		Replicas []string       `json:"other_configurations,omitempty" doc:"Replicas that do not serve this configuration yet."`
+		Change   *change.Revision `json:"change,omitempty" doc:"The change that was made and is in force; absent with dry_run."`
+		Trial    *change.Trial    `json:"trial,omitempty" doc:"What the change would do; only with dry_run."`
+		Replicas []string         `json:"other_configurations,omitempty" doc:"Replicas that do not serve this configuration yet."`
 	}
 }
 
@@ -59,13 +59,13 @@ type FileQuery struct {
 func (q *FileQuery) precondition() (string, error) {
 	switch {
 	case q.IfMatch != "" && q.IfNoneMatch != "":
-		return "", &problem{Problem: access.ProblemOf(http.StatusBadRequest, &switchboard.Error{Text: "send If-Match or If-None-Match, not both"})}
+		return "", &apiProblem{Problem: access.ProblemOf(http.StatusBadRequest, &switchboard.Error{Text: "send If-Match or If-None-Match, not both"})}
 	case q.IfNoneMatch == "*":
 		return "", nil
 	case q.IfMatch != "" && q.IfMatch != "*" && !strings.HasPrefix(q.IfMatch, "W/"):
 		return q.IfMatch, nil
 	}
-	return "", &problem{Problem: access.ProblemOf(http.StatusPreconditionRequired, &switchboard.Error{
+	return "", &apiProblem{Problem: access.ProblemOf(http.StatusPreconditionRequired, &switchboard.Error{
 		Code: switchboard.CodeChangedMeanwhile, Text: "a change needs the strong entity tag of the content that it replaces, in If-Match; or If-None-Match: * for a new file",
 		Hint: "read the file: the answer has its ETag",
 	})}
@@ -85,12 +85,13 @@ func (a *API) addConfiguration() {
 	add(a, route{id: "list-files", method: http.MethodGet, path: "/v1/configuration/files", needs: anyOffice, summary: "The files that the officer may change"},
 		func(_ context.Context, q asked, _ *struct{}) (*struct {
 			Body struct {
-				Files []change.File `json:"files"`
+				Files []change.ConfigFile `json:"files"`
 			}
-		}, error) {
+		}, error,
+		) {
 			out := &struct {
 				Body struct {
-					Files []change.File `json:"files"`
+					Files []change.ConfigFile `json:"files"`
 				}
 			}{}
 			var err error
@@ -146,12 +147,13 @@ func (a *API) addConfiguration() {
 	add(a, route{id: "list-changes", method: http.MethodGet, path: "/v1/configuration/changes", needs: anyOffice, summary: "The last changes that officers made, the newest first"},
 		func(ctx context.Context, q asked, _ *struct{}) (*struct {
 			Body struct {
-				Changes []change.Change `json:"changes"`
+				Changes []change.Revision `json:"changes"`
 			}
-		}, error) {
+		}, error,
+		) {
 			out := &struct {
 				Body struct {
-					Changes []change.Change `json:"changes"`
+					Changes []change.Revision `json:"changes"`
 				}
 			}{}
 			var err error
@@ -165,7 +167,7 @@ func (a *API) addConfiguration() {
 				return nil, changed(err)
 			}
 			out := &changeDetail{}
-			out.Body.Change, out.Body.Diff = *c, c.Diff()
+			out.Body.Revision, out.Body.Diff = *c, c.Diff()
 			return out, nil
 		})
 	add(a, route{id: "revert-change", method: http.MethodPost, path: "/v1/configuration/changes/{change}/revert", needs: anyOffice, errors: write, summary: "Restore what a file was before a change, if it has not been changed since"},
@@ -174,7 +176,8 @@ func (a *API) addConfiguration() {
 			Body   *struct {
 				Reason string `json:"reason,omitempty" maxLength:"500"`
 			}
-		}) (*changeAnswer, error) {
+		},
+		) (*changeAnswer, error) {
 			reason := ""
 			if in.Body != nil {
 				reason = in.Body.Reason
@@ -195,7 +198,7 @@ type changePath struct {
 
 type changeDetail struct {
 	Body struct {
-		change.Change
+		change.Revision
 		Diff string `json:"diff"`
 	}
 }

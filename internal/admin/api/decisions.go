@@ -24,7 +24,8 @@ func (a *API) addDecisions() {
 			Body struct {
 				Tenants []admin.TenantSummary `json:"tenants"`
 			}
-		}, error) {
+		}, error,
+		) {
 			out := &struct {
 				Body struct {
 					Tenants []admin.TenantSummary `json:"tenants"`

@@ -35,7 +35,7 @@ func officerOf(ctx context.Context) *switchboard.Officer {
 	return o
 }
 
-// ServeHTTP checks where the request comes from and who has sent it, and answers it.
+// ServeHTTP checks the origin and the sender of the request, and answers it.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -81,7 +81,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.routes().ServeHTTP(w, r.WithContext(ctx))
 }
 
-// refusalReason says why r may not be answered, whoever has sent it; "" means that it may. A web page can make a browser on this
+// refusalReason says why r may not be answered to any sender; "" means that it may. A web page can make a browser on this
 // machine send requests here: by a name of the page's own, or across origins. No page but one of this address may: a
 // page of another port of this machine is a stranger too.
 func (a *API) refusalReason(r *http.Request) string {
@@ -90,7 +90,7 @@ func (a *API) refusalReason(r *http.Request) string {
 	if err == nil && own.Host != "" {
 		hosts, origins = append(hosts, own.Host, own.Hostname()), append(origins, own.Scheme+"://"+own.Host)
 	}
-	if why := access.NewList(hosts, origins).RefusalReason(r); why != "" {
+	if why := access.NewAllowList(hosts, origins).RefusalReason(r); why != "" {
 		return why
 	}
 	for _, origin := range r.Header.Values("Origin") {

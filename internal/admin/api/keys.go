@@ -23,13 +23,14 @@ func (a *API) addKeys() {
 			Body struct {
 				Keys []admin.KeyRow `json:"keys"`
 			}
-		}, error) {
+		}, error,
+		) {
 			out := &struct {
 				Body struct {
 					Keys []admin.KeyRow `json:"keys"`
 				}
 			}{}
-			out.Body.Keys = a.o.Reader.Keys(q.tenant)
+			out.Body.Keys = a.o.Actions.Keys(q.tenant)
 			return out, nil
 		})
 	add(a, route{id: "revoke-key", method: http.MethodPost, path: "/v1/keys/{key}/revoke", needs: switchboard.OfficeAdmin, summary: "Revoke a key, at every replica and for good"},

@@ -31,13 +31,13 @@ const anyOffice switchboard.Office = "any"
 // needsKey is the key of a route's office in the metadata of an operation.
 const needsKey = "needs"
 
-// asked is who has sent a request, and the tenant that it is about.
+// asked is the sender of a request, and the tenant that the request is about.
 type asked struct {
 	officer *switchboard.Officer
 	tenant  switchboard.TenantID // "" is all tenants; only for an operator
 }
 
-// mayRead reports whether the answer may hold what belongs to the operator: texts of servers and of the system.
+// operator reports whether the answer may hold texts of servers and of the system.
 func (q asked) operator() bool { return q.officer.Operator }
 
 type askedKey struct{}
@@ -90,7 +90,7 @@ func (a *API) checkOffice(ctx huma.Context, next func(huma.Context)) {
 	}
 	q, err := a.judge(officer, ctx.Operation().Metadata[needsKey].(switchboard.Office), tenant)
 	if err != nil {
-		p := a.refuse(err).(*problem) //nolint:errorlint,forcetypeassert // refuse makes it
+		p := a.refuse(err).(*apiProblem) //nolint:errorlint,forcetypeassert // refuse makes it
 		ctx.SetHeader("Content-Type", problemType)
 		ctx.SetStatus(p.Status)
 		_ = writeJSON(ctx.BodyWriter(), p)
@@ -115,7 +115,7 @@ func (a *API) judge(officer *switchboard.Officer, needs switchboard.Office, tena
 	} else if tenant == "" && !officer.Operator {
 		mine := slices.Sorted(maps.Keys(officer.Offices))
 		if len(mine) != 1 {
-			return asked{}, &problem{Problem: access.ProblemOf(http.StatusBadRequest, &switchboard.Error{Text: fmt.Sprintf("name the tenant, as in ?tenant=%s", mine[0])})}
+			return asked{}, &apiProblem{Problem: access.ProblemOf(http.StatusBadRequest, &switchboard.Error{Text: fmt.Sprintf("name the tenant, as in ?tenant=%s", mine[0])})}
 		}
 		tenant = mine[0]
 	}

@@ -16,8 +16,8 @@ import (
 
 const problemType = "application/problem+json"
 
-// A problem is a refusal as the API gives it. It implements huma.StatusError.
-type problem struct {
+// An apiProblem is a refusal as the API gives it. It implements huma.StatusError.
+type apiProblem struct {
 	access.Problem
 	Faults []fault `json:"faults,omitempty" doc:"What is wrong with the request, part by part."`
 }
@@ -29,33 +29,33 @@ type fault struct {
 }
 
 // Error implements error.
-func (p *problem) Error() string { return p.Detail }
+func (p *apiProblem) Error() string { return p.Detail }
 
 // GetStatus implements huma.StatusError.
-func (p *problem) GetStatus() int { return p.Status }
+func (p *apiProblem) GetStatus() int { return p.Status }
 
 // ContentType implements huma.ContentTypeFilter.
-func (p *problem) ContentType(string) string { return problemType }
+func (p *apiProblem) ContentType(string) string { return problemType }
 
 // refuse returns e as a problem. Any other error than a *switchboard.Error is logged, and its text is not shown.
 func (a *API) refuse(err error) error {
 	if err == nil {
 		return nil
 	}
-	if p, ok := errors.AsType[*problem](err); ok {
+	if p, ok := errors.AsType[*apiProblem](err); ok {
 		return p
 	}
 	e, ok := errors.AsType[*switchboard.Error](err)
 	if !ok {
 		a.o.Log.Error("the admin API could not answer", "err", err)
-		return &problem{Problem: access.ProblemOf(http.StatusInternalServerError, &switchboard.Error{Text: "this could not be answered; the log output of Switchboard says why"})}
+		return &apiProblem{Problem: access.ProblemOf(http.StatusInternalServerError, &switchboard.Error{Text: "this could not be answered; the log output of Switchboard says why"})}
 	}
-	return &problem{Problem: access.ProblemOf(access.HTTPStatus(e.Code), e)}
+	return &apiProblem{Problem: access.ProblemOf(access.HTTPStatus(e.Code), e)}
 }
 
 // notFound returns the refusal of something that is not there, or that the officer may not see.
 func notFound(text string) error {
-	return &problem{Problem: access.ProblemOf(http.StatusNotFound, &switchboard.Error{Text: text})}
+	return &apiProblem{Problem: access.ProblemOf(http.StatusNotFound, &switchboard.Error{Text: text})}
 }
 
 // newProblem makes the problems of huma's own checks. It repeats no value of the request: that may be a secret.
@@ -63,9 +63,9 @@ func newProblem(status int, text string, errs ...error) huma.StatusError {
 	if status == http.StatusUnprocessableEntity {
 		status = http.StatusBadRequest // 422 is for configurations with faults
 	}
-	p := &problem{Problem: access.ProblemOf(status, &switchboard.Error{Text: text})}
+	p := &apiProblem{Problem: access.ProblemOf(status, &switchboard.Error{Text: text})}
 	for _, err := range errs {
-		if d, ok := err.(huma.ErrorDetailer); ok { //nolint:errorlint // as huma itself does
+		if d, ok := err.(huma.ErrorDetailer); ok {
 			p.Faults = append(p.Faults, fault{d.ErrorDetail().Location, d.ErrorDetail().Message})
 		} else if err != nil {
 			p.Faults = append(p.Faults, fault{"", err.Error()})
@@ -77,7 +77,7 @@ func newProblem(status int, text string, errs ...error) huma.StatusError {
 // setProblems makes huma use newProblem. It is a variable of the whole program.
 var setProblems = sync.OnceFunc(func() { huma.NewError = newProblem })
 
-// errNotStrict is the refusal of a body in which two readers could read two different things.
+// errNotStrict is the refusal of a body that two readers could read differently.
 var errNotStrict = errors.New("this is not valid JSON, has a member twice, or is too deep")
 
 // readJSON reads a body strictly.

@@ -43,7 +43,8 @@ func (a *API) addReceipts() {
 		func(ctx context.Context, q asked, in *struct {
 			TenantQuery
 			ID string `query:"id" required:"true" maxLength:"128" doc:"Its id, such as n1/5, or the form that errors have, with its time."`
-		}) (*struct{ Body admin.ReceiptRow }, error) {
+		},
+		) (*struct{ Body admin.ReceiptRow }, error) {
 			row, err := a.o.Reader.FindReceipt(ctx, q.tenant, in.ID)
 			if err == nil && row == nil {
 				err = notFound("there is no receipt of that id that you may see")
@@ -57,7 +58,8 @@ func (a *API) addReceipts() {
 		func(_ context.Context, q asked, in *struct {
 			TenantQuery
 			PageQuery
-		}) (*runList, error) {
+		},
+		) (*runList, error) {
 			out := &runList{}
 			out.Body.Runs, out.Body.Next = cut(in.PageQuery, a.o.Reader.RunRows(q.tenant), func(r admin.RunRow) string { return string(r.Run) })
 			return out, nil

@@ -56,7 +56,8 @@ func (a *API) addServers() {
 		func(_ context.Context, q asked, in *struct {
 			TenantQuery
 			PageQuery
-		}) (*serverList, error) {
+		},
+		) (*serverList, error) {
 			out := &serverList{}
 			out.Body.Servers, out.Body.Next = cut(in.PageQuery, a.o.Reader.Servers(q.tenant, q.operator()), func(s admin.ServerStatus) string { return string(s.ID) })
 			return out, nil
@@ -87,13 +88,15 @@ func (a *API) addServers() {
 	add(a, route{id: "list-tools", method: http.MethodGet, path: "/v1/tools", needs: switchboard.OfficeOperator, summary: "The tools that servers offer, with their labels, whether or not a task finds them"},
 		func(_ context.Context, _ asked, in *struct {
 			Server switchboard.ServerID `query:"server" maxLength:"64" doc:"Only the tools of this server."`
-		}) (*struct{ Body admin.OfferList }, error) {
+		},
+		) (*struct{ Body admin.OfferList }, error) {
 			return &struct{ Body admin.OfferList }{*a.o.Reader.ListOffered(in.Server)}, nil
 		})
 	add(a, route{id: "search-tools", method: http.MethodGet, path: "/v1/search", needs: switchboard.OfficeOperator, summary: "The tools of all servers that fit a query, best first"},
 		func(_ context.Context, _ asked, in *struct {
 			Query string `query:"query" required:"true" maxLength:"1000"`
-		}) (*struct{ Body admin.SearchResult }, error) {
+		},
+		) (*struct{ Body admin.SearchResult }, error) {
 			return &struct{ Body admin.SearchResult }{*a.o.Reader.Search(in.Query)}, nil
 		})
 }
