@@ -47,7 +47,10 @@ type targetFlags struct {
 
 // findTarget finds the running Switchboard to use, and reports whether there is one. Otherwise the command starts one.
 func (t *taskTarget) findTarget() bool {
-	if t.URL == "" && !t.Alone && t.MCPConfig == "" {
+	if t.URL != "" {
+		at := t.findRunningAt(t.URL)
+		t.row = at.row
+	} else if !t.Alone && t.MCPConfig == "" {
 		if row, ok := t.findServing(t.Tenant); ok {
 			at := runningAt(row)
 			t.URL, t.row = at.URL, at.row

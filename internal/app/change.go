@@ -12,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/ownfile"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/watch"
@@ -40,8 +41,21 @@ func newEditor(a *App) *change.Editor {
 		File: a.options.Officers.File, Try: f.try, Reload: f.putInForce, Lock: f.lock, Place: host + " " + place,
 		Edit:    func() config.EditMode { return a.state.Load().config.Admin.Edit },
 		Servers: func() []switchboard.Server { return a.state.Load().config.Servers },
-		Store:   a.store, Ledger: a.ledger, Timeout: changeTimeout,
+		Store:   a.store, Ledger: a.ledger, Intent: f.findIntent, Timeout: changeTimeout,
 	})
+}
+
+// findIntent implements change.Options.Intent.
+func (a *fileChanges) findIntent(ctx context.Context, r receipt.Receipt, since time.Time) (id string, err error) {
+	for e, err := range receipt.List(ctx, a.store, receipt.Query{Kind: receipt.Admin, Since: since}) {
+		if err != nil {
+			return "", err
+		}
+		if e.Receipt.Change == r.Change && e.Receipt.Principal == r.Principal && e.Receipt.Of == "" {
+			id = e.ID()
+		}
+	}
+	return id, nil
 }
 
 // lock waits for the right to change files. All processes of the data folder take turns.

@@ -62,10 +62,14 @@ type Options struct {
 	// Place names the files among those of other machines that share the store.
 	Place string
 
-	Lock    func(ctx context.Context) (release func(), err error) // held during a change; all processes that share the store and the files have the same
-	Edit    func() config.EditMode
-	Store   Store
-	Ledger  ReceiptWriter
+	Lock   func(ctx context.Context) (release func(), err error) // held during a change; all processes that share the store and the files have the same
+	Edit   func() config.EditMode
+	Store  Store
+	Ledger ReceiptWriter
+
+	// Intent returns the id of the last receipt like r since the instant that has no outcome; "" if there is none.
+	Intent func(ctx context.Context, r receipt.Receipt, since time.Time) (id string, err error)
+
 	Timeout time.Duration // for the store and the receipts of one change
 }
 

@@ -100,6 +100,14 @@ func (w *world) editor() *Editor {
 			}
 			return c.Servers
 		},
+		Intent: func(_ context.Context, r receipt.Receipt, _ time.Time) (id string, err error) {
+			for i, x := range w.ledger.written {
+				if x.Change == r.Change && x.Of == "" {
+					id = fmt.Sprint("n1/", i+1)
+				}
+			}
+			return id, nil
+		},
 		Lock: func(context.Context) (func(), error) { mu.Lock(); return mu.Unlock, nil },
 		Reload: func(context.Context) error {
 			w.reloads.Add(1)

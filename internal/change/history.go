@@ -83,18 +83,10 @@ func (c *Revision) receiptOf() receipt.Receipt {
 	}
 }
 
-// begin writes the intent, and then a note that the change is being made. A kill after it is found by Recover.
+// begin writes a note that the change is being made, and then the intent. A kill after the note is found by Recover.
 func (e *Editor) begin(ctx context.Context, c *Revision) error {
 	ctx, cancel := context.WithTimeout(ctx, e.o.Timeout)
 	defer cancel()
-	if e.o.Ledger.Durable() {
-		r := c.receiptOf()
-		id, err := e.o.Ledger.Write(ctx, &r)
-		if err != nil {
-			return err
-		}
-		c.Receipt = id
-	}
 	c.When = time.Now().UTC().Truncate(time.Second)
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -103,7 +95,12 @@ func (e *Editor) begin(ctx context.Context, c *Revision) error {
 	if _, err := e.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: e.pending(), Was: store.Any, Data: text}}, Durable: true}); err != nil {
 		return switchboard.Unavailable("the change cannot be noted, so nothing was written", err)
 	}
-	return nil
+	if !e.o.Ledger.Durable() {
+		return nil
+	}
+	r := c.receiptOf()
+	c.Receipt, err = e.o.Ledger.Write(ctx, &r)
+	return err
 }
 
 // end writes what became of a change, and keeps one that was made. It does nothing for a change that was never begun.
@@ -114,7 +111,7 @@ func (e *Editor) end(ctx context.Context, c *Revision, done bool, note string) e
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.o.Timeout)
 	defer cancel()
 	// The receipt comes first: until it is durable, the note stays, and the next start writes a receipt.
-	if e.o.Ledger.Durable() {
+	if c.Receipt != "" {
 		r := c.receiptOf()
 		r.Of, r.Outcome = c.Receipt, receipt.OK
 		if !done {
@@ -260,6 +257,9 @@ func (e *Editor) Recover(ctx context.Context) error {
 	var c Revision
 	if err := json.Unmarshal(v.Data, &c); err != nil {
 		_, err := e.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: e.pending(), Was: v.Version}}, Durable: true})
+		return err
+	}
+	if c.Receipt, err = e.o.Intent(ctx, c.receiptOf(), c.When); err != nil {
 		return err
 	}
 	text, err := e.read(c.Path)

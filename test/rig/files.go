@@ -86,7 +86,7 @@ func CommandAs(t *testing.T, dir, key string, args ...string) (stdout, stderr st
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, Plain, args...)
+	cmd := exec.CommandContext(ctx, Plain, withFolder(args)...)
 	if key != "" {
 		cmd.Env = append(os.Environ(), "SWITCHBOARD_KEY="+key)
 	}

@@ -6,8 +6,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/serving"
@@ -23,9 +26,44 @@ type Answer struct {
 	Body   string
 }
 
-// Row returns the row of g in its data folder.
+// Row returns the row of g in its data folder, as it was when it was first read.
 func (g *Gateway) Row() (serving.Neighbor, error) {
-	return officer.Row(g.URL, filepath.Join(g.Dir, ".switchboard"), filepath.Join(os.Getenv("SWITCHBOARD_HOME"), ".switchboard"))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.row.ID != "" {
+		return g.row, nil
+	}
+	row, err := officer.Row(g.URL, dataOf(g.Cmd, g.Dir), filepath.Join(os.Getenv("SWITCHBOARD_HOME"), ".switchboard"))
+	if err == nil {
+		g.row = row
+	}
+	return row, err
+}
+
+// dataOf returns the data folder of a command that serves from dir.
+func dataOf(cmd *exec.Cmd, dir string) string {
+	if i := slices.Index(cmd.Args, "--data"); i >= 0 {
+		if folder := cmd.Args[i+1]; filepath.IsAbs(folder) {
+			return folder
+		}
+		return filepath.Join(dir, cmd.Args[i+1])
+	}
+	return filepath.Join(dir, ".switchboard")
+}
+
+// folders has the data folders of gateways by their URLs.
+var folders sync.Map
+
+// withFolder adds the data folder of the gateway to the arguments of a command that names its URL.
+func withFolder(args []string) []string {
+	i := slices.Index(args, "--url")
+	if i < 0 || i+1 == len(args) || slices.Contains(args, "--data") {
+		return args
+	}
+	if folder, ok := folders.Load(args[i+1]); ok {
+		return append(slices.Clone(args), "--data", folder.(string))
+	}
+	return args
 }
 
 // AdminURL returns the admin address of g, without a path.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/summit-switchboard/switchboard/internal/serving"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -177,6 +179,7 @@ type Gateway struct {
 	Dir string
 
 	mu      sync.Mutex
+	row     serving.Neighbor // once it is known
 	log     bytes.Buffer
 	scanned int            // of log, in bytes
 	endings map[string]int // of reloads, in the scanned part
@@ -258,6 +261,10 @@ func ServeBy(t *testing.T, dir string, cmd *exec.Cmd) *Gateway {
 	wait.Read(t, "the address", err)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	g.URL = strings.TrimSuffix(strings.TrimSpace(line), "/mcp")
+	if slices.Contains(cmd.Args, "--data") {
+		folders.Store(g.URL, dataOf(cmd, dir))
+	}
+	_, _ = g.Row() // it stays known, whatever becomes of the folder
 	return g
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -53,14 +54,14 @@ func SharedLog(dir string) string {
 	return all.String()
 }
 
-// ServingRows returns the rows of the processes that serve from the folder.
+// ServingRows returns the rows of the processes that clients of the folder can join.
 func ServingRows(t *testing.T, dir string) []serving.Neighbor {
 	t.Helper()
 	rows, err := serving.Rows(filepath.Join(dir, ".switchboard"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rows
+	return slices.DeleteFunc(rows, func(r serving.Neighbor) bool { return strings.HasPrefix(r.Identity, "alone ") })
 }
 
 // ServingRow returns the row of the only process that serves from the folder.

@@ -36,14 +36,17 @@ func TestAttack4WithoutKeysOnlyItsOwnUserIsLocal(t *testing.T) {
 		if os.Getuid() != 0 {
 			t.Skip("only root can be another user")
 		}
-		_, port, _ := net.SplitHostPort(strings.TrimPrefix(g.URL, "http://"))
-		const ask = `exec 3<>/dev/tcp/127.0.0.1/$0 && printf 'GET /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && head -n 1 <&3`
-		curl := exec.CommandContext(t.Context(), "bash", "-c", ask, port)
-		curl.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		curl.Dir = "/"
-		out, err := curl.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "401") {
-			t.Errorf("%v %s", err, out)
+		admin := g.AdminURL()
+		for path, at := range map[string]string{"/mcp": g.URL, "/v1/status": admin, "/metrics": admin} { // OR-06 for the latter
+			_, port, _ := net.SplitHostPort(strings.TrimPrefix(at, "http://"))
+			ask := `exec 3<>/dev/tcp/127.0.0.1/$0 && printf 'GET ` + path + ` HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && head -n 1 <&3`
+			curl := exec.CommandContext(t.Context(), "bash", "-c", ask, port)
+			curl.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+			curl.Dir = "/"
+			out, err := curl.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "401") {
+				t.Errorf("%s: %v %s", path, err, out)
+			}
 		}
 	})
 	t.Run("through a proxy", func(t *testing.T) {

@@ -3,8 +3,10 @@ package served_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -104,7 +106,9 @@ func (f *forgetting) happens(t *testing.T, g *rig.Gateway, executed func() int) 
 			got := g.Readyz()
 			return rig.ReasonUnless(strings.HasPrefix(got, `200 {"ready":true,"store":{"unavailable_since":"2`) && strings.Contains(got, `"lost":true`) == f.lost, got)
 		})
-		g.Do(1, f.says, "status")
+		if a := g.AskAdmin(t, "", http.MethodGet, "/v1/status", ""); !regexp.MustCompile(f.says).MatchString(a.Body) {
+			t.Errorf("%s, status says %s", when, a.Body)
+		}
 	}
 	f.forget()
 	refused("at once")

@@ -130,7 +130,7 @@ func TestAListIsWhatPolicySaysAtTheMomentInWhichItIsAsked(t *testing.T) {
 			t.Errorf("%s, after the turn: later: %s", name, got)
 		}
 	}
-	if x := h.Explain(t, "acme", "", ""); !strings.Contains(x, `"later"`) || strings.Contains(x, "sooner") {
+	if x := h.Explain(t, "acme", "", ""); !strings.Contains(x, `"name":"later"`) || strings.Contains(x, `"name":"sooner"`) {
 		t.Errorf("explain: %s", x)
 	}
 	if strings.Contains(rig.ReadFile(t, marks), "sooner") {

@@ -165,7 +165,7 @@ func failing(t *testing.T, ways []string) {
 				t.Errorf("%s, %s: a call that fails: %s, want %s", way, era, got, code)
 			}
 		}
-		if x := h.Explain(t, way, "", ""); !strings.Contains(x, `"tool":"one"`) {
+		if x := h.Explain(t, way, "", ""); !strings.Contains(x, `"name":"one"`) {
 			t.Errorf("%s: explain: %s", way, x)
 		}
 	})

@@ -78,7 +78,7 @@ tools:
 	}
 
 	for _, tenant := range []string{"tenants", "operator", "word"} {
-		if x := h.Explain(t, tenant, "all", ""); !strings.Contains(x, `"plain"`) || strings.Contains(x, "secret") || strings.Contains(x, "zonly") || strings.Contains(x, "never") {
+		if x := h.Explain(t, tenant, "all", ""); !strings.Contains(x, `"name":"plain"`) || strings.Contains(x, `"name":"secret"`) || strings.Contains(x, `"name":"zonly"`) || strings.Contains(x, `"name":"never"`) {
 			t.Errorf("%s: explain: %s", tenant, x)
 		}
 		for name, s := range h.Clients(t, tenant) {

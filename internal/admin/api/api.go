@@ -108,7 +108,7 @@ func (a *API) makeRoutes() {
 // nameSchema names the schema of a type. Packages of ours use the same name for different types, so the name of the package is
 // a part of it, except for this package and for package admin.
 func nameSchema(t reflect.Type, hint string) string {
-	name := huma.DefaultSchemaNamer(t, hint)
+	name := strings.TrimPrefix(huma.DefaultSchemaNamer(t, hint), "Api")
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
