@@ -160,6 +160,10 @@ var examples = map[string][]string{
 		"switchboard receipts export > receipts.jsonl",
 		"switchboard receipts export --since 24h --tenant acme",
 	},
+	"runs": {
+		"switchboard runs",
+		"switchboard runs --tenant acme --json",
+	},
 	"metrics": {
 		"switchboard metrics",
 		"switchboard metrics --tenant acme",

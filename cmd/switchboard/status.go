@@ -159,6 +159,9 @@ func serverRemarks(s *admin.ServerStatus) string {
 func writeStatus(io streams, st *admin.StatusReport) {
 	fmt.Fprintf(io.out, "switchboard %s, up %s, %s from %s\n", st.Version,
 		time.Since(st.Started).Round(time.Second), count(st.Catalog.Tools, "tool"), count(len(st.Servers), "server"))
+	if st.Admin != "" {
+		fmt.Fprintf(io.out, "admin address: http://%s\n", st.Admin)
+	}
 	if r := st.Refused; r != nil {
 		fmt.Fprintf(io.out, "\nThe configuration that was read %s was refused; the one from %s runs on. It has been so for %s:\n%s\n",
 			r.When.Format(time.DateTime), st.Loaded.Format(time.DateTime), time.Since(r.Since).Round(time.Second), cmp.Or(r.Why, "its operator's log says why"))

@@ -9,6 +9,7 @@ package admin
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/archive"
@@ -47,11 +48,11 @@ type ReaderOptions struct {
 	Ledger        *receipt.Ledger
 	Recorder      *replay.Recorder
 
-	Ready    <-chan struct{} // closed once the servers' first offers are known
-	Started  time.Time
-	Version  string
-	Listens  bool            // it serves over HTTP
-	Stopping context.Context // done when the time to stop is over
+	Ready     <-chan struct{} // closed once the servers' first offers are known
+	Started   time.Time
+	Version   string
+	Addresses func() (agents, officers net.Addr) // each nil if it is not served
+	Stopping  context.Context                    // done when the time to stop is over
 }
 
 // A Reader answers the operators' reads. Use NewReader. It is safe for concurrent use.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"slices"
 	"testing"
 	"testing/fstest"
@@ -77,7 +78,7 @@ func twoTenants(t *testing.T) (*Reader, *Actions) {
 		},
 		Binder: binder, Runs: run.New(binder, surface.New(surface.Input{}), memory), Meter: run.NewMeter(func([]byte) int { return 0 }),
 		Fleet: fleet, Health: monitor, Store: memory, Cluster: &cluster.Cluster{}, Ledger: ledger, Recorder: replay.NewRecorder(nil, nil, ledger.Digests()),
-		Ready: make(chan struct{}), Stopping: t.Context(),
+		Addresses: func() (agents, officers net.Addr) { return nil, nil }, Ready: make(chan struct{}), Stopping: t.Context(),
 	})
 	return r, NewActions(ActionsOptions{Fleet: fleet, Health: monitor, Ledger: ledger, Cluster: &cluster.Cluster{}, Store: memory, Stopping: t.Context(), Log: log})
 }

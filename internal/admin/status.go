@@ -59,6 +59,7 @@ type StatusReport struct {
 // A ProcessReport describes the process of Switchboard; only for the operator.
 type ProcessReport struct {
 	PID    int           `json:"pid,omitzero"`
+	Admin  string        `json:"admin,omitempty"` // the admin address, HOST:PORT
 	System *SystemStatus `json:"system,omitempty"`
 }
 
@@ -144,10 +145,14 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 	s := StatusReport{Version: r.o.Version, ProcessReport: ProcessReport{PID: os.Getpid()}, Started: r.o.Started, Loaded: st.Loaded, Digest: st.Digest, Policies: policyStatuses(&st, id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
 	if id == "" {
+		agents, officers := r.o.Addresses()
+		if officers != nil {
+			s.Admin = officers.String()
+		}
 		for _, w := range st.Config.Warnings {
 			s.Warnings = append(s.Warnings, w.String())
 		}
-		if !identity.KnowsPeers && st.Ring.Keyless() && r.o.Listens {
+		if !identity.KnowsPeers && st.Ring.Keyless() && agents != nil {
 			s.Warnings = append(s.Warnings, "no key exists, and this system does not say which user a connection of this machine belongs to: every local user can call; make a key with \"switchboard key new\"")
 		}
 		s.System = &SystemStatus{Name: runtime.GOOS + "/" + runtime.GOARCH, Tested: platform.IsTested(runtime.GOOS), Lacks: platform.Lacks(runtime.GOOS)}

@@ -308,7 +308,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
-		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
+		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Addresses: a.Addresses, Stopping: a.grace.ctx,
 	})
 	a.admin.editor = newEditor(a)
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine}

@@ -22,7 +22,7 @@ There is no page to look at. On this machine, "switchboard status" says how it i
 
 // elsewhere is the text for programs that look for the admin API here.
 const elsewhere = "this address is for agents: MCP is at /mcp. Status, metrics and the rest of the API are at the admin address, " +
-	"which the log output names at the start; \"switchboard docs operate\" says more"
+	"which \"switchboard status\" names on this machine; \"switchboard docs operators\" says more"
 
 // An endpoint is what a path leads to.
 type endpoint uint8

@@ -3,6 +3,7 @@ package served_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -14,7 +15,9 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/serving"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/officer"
 	"github.com/summit-switchboard/switchboard/test/openapi"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -439,6 +442,60 @@ func TestARevocationReachesAllProcessesOfAFolder(t *testing.T) {
 	untilRefused(t, second, keys["agent"], "SB-AUTH-001")
 	if took := time.Since(began); took > 1500*time.Millisecond { // the command itself takes some of it
 		wait.Late(t, "the other process refuses the key after %s", took)
+	}
+}
+
+// Three clients that serve themselves and one serve: each has its row, and the end of one leaves the others reachable.
+func TestCommandsFindEveryProcessOfAFolder(t *testing.T) {
+	t.Parallel()
+	dir, _ := layOutOfficers(t)
+	g := rig.Serve(t, dir)
+	var clients []*rig.StdioSession
+	for range 3 {
+		clients = append(clients, rig.OpenStdio(t, dir, false, rig.Switchboard("stdio", "--alone", "--tenant", "acme")))
+	}
+	rows := func() []serving.Neighbor {
+		all, err := serving.Rows(filepath.Join(dir, ".switchboard"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	answers := func(want int) {
+		t.Helper()
+		rig.Eventually(t, fmt.Sprint(want, " processes answer"), func() string {
+			n := 0
+			for _, row := range rows() {
+				resp, err := officer.Client(row).Get(row.Admin + "/v1/keys")
+				if err != nil {
+					return err.Error()
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					n++
+				}
+			}
+			return rig.ReasonUnless(n == want, fmt.Sprint(n, " do"))
+		})
+	}
+	answers(4)
+	clients[0].Kill()
+	answers(3)
+	g.Do(0, "is revoked", "key", "revoke", "alice")
+	began := time.Now()
+	for _, row := range rows() {
+		rig.Eventually(t, "the revocation is known", func() string {
+			resp, err := officer.Client(row).Get(row.Admin + "/v1/keys")
+			if err != nil {
+				return err.Error()
+			}
+			defer resp.Body.Close() //nolint:errcheck // it was only read from
+			text, err := io.ReadAll(resp.Body)
+			return rig.ReasonUnless(err == nil && strings.Contains(string(text), `"state":"revoked"`), string(text))
+		})
+	}
+	if took := time.Since(began); took > 1500*time.Millisecond {
+		wait.Late(t, "all processes know of the revocation after %s", took)
 	}
 }
 

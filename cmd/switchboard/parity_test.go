@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/admin/api"
+)
+
+// parity says for each command which operations of the API do the same, or why there is none.
+var parity = map[string][]string{
+	"status":         {"read-status"},
+	"doctor":         {"here: it looks at this machine"},
+	"metrics":        {"scrape-metrics"},
+	"ready":          {"agents: /readyz"},
+	"server list":    {"list-servers", "read-server"},
+	"server disable": {"disable-server"},
+	"server enable":  {"enable-server"},
+	"server restart": {"restart-server"},
+	"server add":     {"change-file"},
+	"server remove":  {"change-file"},
+	"search":         {"search-tools"},
+	"annotate":       {"list-tools", "change-file"},
+	"tools":          {"make-decision"},
+	"explain":        {"make-decision"},
+	"tasks":          {"list-tenants"},
+	"runs":           {"list-runs"},
+	"call":           {"agents: /mcp"},
+	"validate":       {"change-file"}, // with dry_run
+	"config files":   {"list-files"},
+	"config get":     {"read-file"},
+	"config put":     {"change-file"},
+	"config delete":  {"delete-file"},
+	"config history": {"list-changes"},
+	"config show":    {"read-change"},
+	"config revert":  {"revert-change"},
+	"key new":        {"here: the key must not leave the machine that makes it"},
+	"key list":       {"list-keys"},
+	"key rotate":     {"here: the key must not leave the machine that makes it"},
+	"key revoke":     {"revoke-key"},
+	"receipts list":  {"search-receipts"},
+	"receipts show":  {"read-receipt"},
+
+	"receipts replay": {"later"},
+	"receipts verify": {"later"},
+	"receipts export": {"later"},
+	"receipts rotate": {"here: the key file is on this machine"},
+	"policy test":     {"later"},
+	"policy check":    {"later"},
+	"policy eval":     {"later"},
+	"policy diff":     {"later"},
+
+	"serve": {"here: it is what serves"}, "stdio": {"here: it is what serves"}, "demo": {"here: it is what serves"},
+	"connect": {"here: it changes files of other programs"}, "disconnect": {"here: it changes files of other programs"}, "import": {"here: it reads files of other programs"},
+	"store check": {"here: it opens the store"}, "store export": {"here: it opens the store"}, "store import": {"here: it opens the store"}, "store accept": {"here: it opens the store"},
+	"logs": {"here: it reads files"}, "schema": {"here: it needs nothing"}, "help": {"here: it needs nothing"}, "docs": {"here: it needs nothing"}, "completion": {"here: it needs nothing"}, "version": {"here: it needs nothing"},
+}
+
+// What people can do by commands, programs can do by the API, and the other way round; what is missing is in the table.
+func TestCommandsAndTheAPICanDoTheSame(t *testing.T) {
+	text, err := api.Document("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]struct {
+			ID string `json:"operationId"`
+		}
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	operations, used := map[string]bool{}, map[string]bool{}
+	for _, item := range doc.Paths {
+		for _, op := range item {
+			operations[op.ID] = true
+		}
+	}
+	var c cli
+	parser, err := newParser(&c, streams{out: io.Discard, err: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string]bool{}
+	for _, leaf := range parser.Model.Leaves(true) {
+		command := leaf.Path()
+		commands[command] = true
+		if len(parity[command]) == 0 {
+			t.Errorf("%s is not in the table: say which operations do the same, or why there is none", command)
+		}
+		for _, id := range parity[command] {
+			used[id] = true
+		}
+	}
+	for command, ids := range parity {
+		if !commands[command] {
+			t.Errorf("there is no command %q", command)
+		}
+		for _, id := range ids {
+			if id != "later" && !strings.Contains(id, ":") && !operations[id] {
+				t.Errorf("%s: there is no operation %q", command, id)
+			}
+		}
+	}
+	for id := range operations {
+		if !used[id] {
+			t.Errorf("no command does what %s does", id)
+		}
+	}
+}
