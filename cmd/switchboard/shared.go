@@ -158,7 +158,11 @@ func (c *commonFlags) shareApp(ctx context.Context, a *app.App, o shareOptions) 
 	j, claim, err := c.letJoin(ctx, a, o)
 	if err != nil {
 		cancel()
-		o.Log.Warn("clients and commands in this folder do not find this Switchboard; give commands --url", "err", err)
+		if c.dataDir() == "" { // the folder of the user's own configuration cannot be written, which matters to commands alone
+			o.Log.Debug("commands do not find this Switchboard without a person's key", "err", err)
+			return func() {}
+		}
+		o.Log.Warn("clients and commands in this folder do not find this Switchboard; give commands --url and a person's key", "err", err)
 		return func() {}
 	}
 	var served sync.WaitGroup

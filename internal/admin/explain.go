@@ -196,7 +196,9 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 	for i := range d.Outcomes {
 		x.Requirements = append(x.Requirements, explainOutcome(st.State, ctx, d, &d.Outcomes[i]))
 	}
-	x.Faults = taskFaults(st.State, p.Tenant, d.Task)
+	if !ask.NoMessages {
+		x.Faults = taskFaults(st.State, p.Tenant, d.Task)
+	}
 	if slices.ContainsFunc(d.Outcomes, lacksLabel) {
 		x.Unlabelled = countUnlabelled(st.Tenants[p.Tenant])
 	}

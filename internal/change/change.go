@@ -416,6 +416,7 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 	if err := e.put(ctx, target, w.Text, begin); err != nil {
 		return nil, errors.Join(e.explain(w.Path, err), e.end(ctx, c, false, ""))
 	}
+	ctx = context.WithoutCancel(ctx) // the file is changed, also if the officer does not wait for the answer
 	if err := e.o.Reload(ctx); err != nil {
 		var back []byte
 		if c.Before != nil {

@@ -99,6 +99,15 @@ func (a *API) checkOffice(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, askedKey{}, q))
 }
 
+// joinTenants returns the ids as a text.
+func joinTenants(ids []switchboard.TenantID) string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = string(id)
+	}
+	return strings.Join(texts, ", ")
+}
+
 // judge decides whether the officer may ask what needs the office in the tenant; "" is the tenant that the request does not name.
 // Tenants without an office of the officer get the answer of tenants that do not exist.
 func (a *API) judge(officer *switchboard.Officer, needs switchboard.Office, tenant switchboard.TenantID) (asked, error) {
@@ -115,7 +124,7 @@ func (a *API) judge(officer *switchboard.Officer, needs switchboard.Office, tena
 	} else if tenant == "" && !officer.Operator {
 		mine := slices.Sorted(maps.Keys(officer.Offices))
 		if len(mine) != 1 {
-			return asked{}, &apiProblem{Problem: access.ProblemOf(http.StatusBadRequest, &switchboard.Error{Text: fmt.Sprintf("name the tenant, as in ?tenant=%s", mine[0])})}
+			return asked{}, &apiProblem{Problem: access.ProblemOf(http.StatusBadRequest, &switchboard.Error{Text: fmt.Sprintf("name the tenant, as in ?tenant=ID; you hold offices in %s", joinTenants(mine))})}
 		}
 		tenant = mine[0]
 	}
