@@ -19,6 +19,9 @@ type adminAnswer struct {
 	body   []byte
 }
 
+// errNothingServes says that a command found no Switchboard by itself.
+var errNothingServes = unreachableError{errors.New("no Switchboard serves from this folder; is `switchboard serve` running? One that serves elsewhere is named with --config, --data, or --url and a person's key in " + keyVariable)}
+
 // askAdmin sends a request to the admin API of a running Switchboard. body, if not nil, is sent as JSON. header has names and values
 // in turn. A problem is returned as an error.
 func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any, header ...string) (*adminAnswer, error) {
@@ -28,7 +31,7 @@ func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any
 	}
 	key := os.Getenv(keyVariable)
 	if t.guessed && key == "" { // what listens at the default address belongs to another folder, or to another user
-		return nil, unreachableError{errors.New("no Switchboard serves from this folder; is `switchboard serve` running? One that serves elsewhere is named with --config, --data, or --url and a person's key in " + keyVariable)}
+		return nil, errNothingServes
 	}
 	var send io.Reader
 	if body != nil {

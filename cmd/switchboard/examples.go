@@ -160,6 +160,10 @@ var examples = map[string][]string{
 		"switchboard receipts export > receipts.jsonl",
 		"switchboard receipts export --since 24h --tenant acme",
 	},
+	"events": {
+		"switchboard events",
+		"switchboard events --tenant acme --json",
+	},
 	"runs": {
 		"switchboard runs",
 		"switchboard runs --tenant acme --json",

@@ -27,6 +27,7 @@ var parity = map[string][]string{
 	"explain":        {"make-decision"},
 	"tasks":          {"list-tenants"},
 	"runs":           {"list-runs"},
+	"events":         {"follow-events"},
 	"call":           {"agents: /mcp"},
 	"validate":       {"change-file"}, // with dry_run
 	"config files":   {"list-files"},

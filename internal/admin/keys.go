@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/revocation"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -114,6 +115,7 @@ func (a *Actions) RevokeKey(by switchboard.Officer, tenant switchboard.TenantID,
 		return nil, err
 	}
 	a.o.Log.Info("operator", "did", "revoke", "key", row.Key, "of", row.ID, "tenant", row.Tenant, "by", by.ID, "reason", reason)
+	a.o.Events.Add(event.News{Type: event.Key, Tenant: row.Tenant, Subject: row.Key, By: by.ID})
 	row.State = KeyRevoked
 	if why, ok := a.o.Revoked.Of(row.hash); ok {
 		row.Revoked = &why

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/revocation"
@@ -22,6 +23,7 @@ import (
 type ActionsOptions struct {
 	Configuration func() Configuration // the present one
 	Revoked       *revocation.RevokedKeys
+	Events        *event.Newsfeed
 
 	Fleet    *upstream.Fleet
 	Health   *health.Monitor

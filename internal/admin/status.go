@@ -319,6 +319,12 @@ func (r *Reader) Differing() []string {
 	return s.DifferingReplicas()
 }
 
+// UsesServer reports whether the tenant may use the server, by the configuration that r reports on.
+func UsesServer(r *Reader, id switchboard.TenantID, server switchboard.ServerID) bool {
+	t := r.o.Configuration().Tenants[id]
+	return t != nil && t.MayUseServer(server)
+}
+
 // HasTenant reports whether the configuration has the tenant, refused or not.
 func (r *Reader) HasTenant(id switchboard.TenantID) bool {
 	c := r.o.Configuration()

@@ -34,6 +34,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
+	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/heap"
@@ -175,6 +176,7 @@ type adminParts struct {
 	api     *api.API
 	editor  *change.Editor
 	revoked *revocation.RevokedKeys
+	events  *event.Newsfeed
 }
 
 // A reloadState lets one reload happen at a time, and keeps the fault of the last one; nil if it was accepted.
@@ -244,6 +246,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	current := live{&a.state, a.recorder}
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
+	a.admin.events = event.NewNewsfeed(a.cluster.Self())
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
@@ -274,6 +277,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Probe: func(ctx context.Context, s *switchboard.Server) error { return current.probeServer(ctx, a.fleet, s) },
 		Changed: func(t health.Transition) {
 			countTransition(&a.metrics, t)
+			if t.Tool == "" {
+				a.admin.events.Add(event.News{Type: event.Server, Server: t.Server, Subject: string(t.To)})
+			}
 			select {
 			case moved <- struct{}{}:
 			default:
@@ -315,9 +321,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.api = api.New(api.Options{
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: admin.NewActions(admin.ActionsOptions{
-			Configuration: a.served, Revoked: a.admin.revoked, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
+			Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 		}),
-		Editor: a.admin.editor, Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
+		Editor: a.admin.editor, Events: a.admin.events, Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
@@ -361,6 +367,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.recall.KeepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.followKeys(ctx) })
+	a.work.Go(func() { a.admin.events.Share(ctx, a.store) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
@@ -489,6 +496,7 @@ func (a *App) followKeys(ctx context.Context) {
 		case <-a.keysChanged:
 		}
 		a.gateway.RecheckStreams()
+		a.admin.api.RecheckStreams()
 	}
 }
 
@@ -571,6 +579,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 			f.since = was.since
 		}
 		a.reloading.fault.Store(f)
+		a.admin.events.Add(event.News{Type: event.Configuration, Subject: "refused"})
 		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", was.loadedAt)
 		return
 	}
@@ -601,6 +610,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.work.Go(func() { a.recall.KeepManifests(ctx, c, was.config) })
 	changed := config.Changes(was.config, c)
 	a.recorder.Reload(r.digest, changed, nil)
+	a.admin.events.Add(event.News{Type: event.Configuration, Subject: string(r.digest)})
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
 }
 

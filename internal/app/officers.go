@@ -46,6 +46,10 @@ func (l *adminListener) serve(s *http.Server, log *slog.Logger) {
 	if l == nil {
 		return
 	}
+	// Streams end when the server begins to stop, so that it does not wait for them.
+	ctx, cancel := context.WithCancel(context.Background())
+	s.BaseContext = func(net.Listener) context.Context { return ctx }
+	s.RegisterOnShutdown(cancel)
 	l.server, l.done = s, make(chan struct{})
 	go func() {
 		defer close(l.done)

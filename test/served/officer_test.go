@@ -75,6 +75,7 @@ func layOutOfficers(t *testing.T) (dir string, keys officers) {
 
 // routeTable says which office each route needs. A route that is added needs its row here.
 var routeTable = map[string]string{
+	"GET /v1/events":                                 "viewer",
 	"GET /v1/receipts":                               "viewer",
 	"GET /v1/receipt":                                "viewer",
 	"GET /v1/runs":                                   "viewer",
@@ -156,6 +157,9 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 	var unknown sync.WaitGroup
 	for name, need := range routeTable {
 		method, path, _ := strings.Cut(name, " ")
+		if path == "/v1/events" { // it does not end: TestEventsReachWhoMaySeeThem
+			continue
+		}
 		named := strings.Contains(path, "{tenant}")
 		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1").Replace(path)
 		query := ""
@@ -331,6 +335,39 @@ func TestASearchForReceiptsIsContinuedAndSaysHowFarItHasLooked(t *testing.T) {
 	}
 	if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/runs", ""); a.Status != http.StatusOK || !strings.Contains(a.Body, `"principal":"alice"`) || strings.Contains(a.Body, "bob") {
 		t.Errorf("the runs: %d %s", a.Status, a.Body)
+	}
+}
+
+// Events reach officers at every replica, each what its tenant may see, and end with the key.
+func TestEventsReachWhoMaySeeThem(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
+	dir, keys := layOutOfficers(t)
+	all, _ := replicate(t, dir, 2)
+	for _, who := range []string{"agent", "nobody"} {
+		if a := all[0].AskAdmin(t, keys[who]+"x", "GET", "/v1/events", ""); a.Status != http.StatusUnauthorized {
+			t.Errorf("%s: %d", who, a.Status)
+		}
+	}
+	if a := all[0].AskAdmin(t, keys["viewer"], "GET", "/v1/events?tenant=umbrella", ""); a.Status != http.StatusNotFound {
+		t.Errorf("a viewer, of another tenant: %d %s", a.Status, a.Body)
+	}
+	operator := follow(t, http.MethodGet, all[1].AdminURL()+"/v1/events", "", http.Header{"Authorization": {"Bearer " + keys["operator"]}})
+	viewer := follow(t, http.MethodGet, all[1].AdminURL()+"/v1/events", "", http.Header{"Authorization": {"Bearer " + keys["viewer"]}})
+	stranger := follow(t, http.MethodGet, all[1].AdminURL()+"/v1/events", "", http.Header{"Authorization": {"Bearer " + keys["other admin"]}})
+	all[0].Do(0, "is revoked", "key", "revoke", "alice")
+	all[0].Do(0, "is revoked", "key", "revoke", "vic")
+	// The second revocation ends the viewer's stream, so all that it was told is known then.
+	told := wait.Receive(t, "the stream of the revoked key ends", viewer)
+	if !strings.Contains(told, "event: key\n") || !strings.Contains(told, `"tenant":"acme"`) || !strings.Contains(told, `"replica":"`) {
+		t.Errorf("the viewer is told: %s", told)
+	}
+	rig.StopTogether(all)
+	if told := wait.Receive(t, "the operator's stream ends", operator); strings.Count(told, "event: key\n") != 2 {
+		t.Errorf("the operator is told: %s", told)
+	}
+	if told := wait.Receive(t, "the stranger's stream ends", stranger); strings.Contains(told, "acme") || strings.Contains(told, "event: key") {
+		t.Errorf("an admin of another tenant is told: %s", told)
 	}
 }
 

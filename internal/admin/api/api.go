@@ -24,6 +24,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -33,6 +34,7 @@ type Options struct {
 	Scraper *admin.Scraper
 	Actions *admin.Actions
 	Editor  *change.Editor
+	Events  *event.Newsfeed
 
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
@@ -49,6 +51,9 @@ type Options struct {
 type API struct {
 	o        Options
 	failures access.Failures
+
+	recheckMu sync.Mutex
+	recheck   chan struct{} // see recheckStreams
 
 	make    sync.Once
 	handler http.Handler
@@ -94,6 +99,7 @@ func (a *API) makeRoutes() {
 	a.addKeys()
 	a.addConfiguration()
 	a.addReceipts()
+	a.addEvents()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -130,6 +131,7 @@ func (a *API) addConfiguration() {
 		if err != nil {
 			return nil, changed(err)
 		}
+		a.tellChanged(c)
 		out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
 		if w.Text != nil {
 			out.ETag = change.ETagOf(w.Text)
@@ -186,10 +188,16 @@ func (a *API) addConfiguration() {
 			if err != nil {
 				return nil, changed(err)
 			}
+			a.tellChanged(c)
 			out := &changeAnswer{}
 			out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
 			return out, nil
 		})
+}
+
+// tellChanged adds the event of a change.
+func (a *API) tellChanged(c *change.Revision) {
+	a.o.Events.Add(event.News{Type: event.File, Tenant: c.Tenant, Subject: c.Path, By: c.By})
 }
 
 type changePath struct {

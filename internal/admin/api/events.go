@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Bounds of the streams of events.
+const (
+	maxStreams   = 256
+	keepAlive    = 15 * time.Second // how often a silent stream has a comment, and its key is checked again
+	eventTimeout = 30 * time.Second // for a reader to take one write
+)
+
+type eventQuery struct {
+	TenantQuery
+	LastEventID string `header:"Last-Event-ID" maxLength:"64" doc:"Continue behind this event. Without it: from now on."`
+}
+
+// addEvents adds the stream of events.
+func (a *API) addEvents() {
+	var open atomic.Int32
+	add(a, route{
+		id: "follow-events", method: http.MethodGet, path: "/v1/events", needs: switchboard.OfficeViewer, types: []string{"text/event-stream"},
+		summary: "What changes, as server-sent events with ids. The event resync says that events are missing: read again what you show",
+	}, func(_ context.Context, q asked, in *eventQuery) (*huma.StreamResponse, error) {
+		if open.Add(1) > maxStreams {
+			open.Add(-1)
+			return nil, &apiProblem{Problem: access.ProblemOf(http.StatusTooManyRequests, switchboard.Refuse(switchboard.CodeOverloaded, "%d streams of events are open, the most that there may be", maxStreams))}
+		}
+		after := in.LastEventID
+		if after == "" {
+			after = a.o.Events.End()
+		}
+		return &huma.StreamResponse{Body: func(ctx huma.Context) {
+			defer open.Add(-1)
+			r, w := humago.Unwrap(ctx)
+			a.streamEvents(r, w, q, after)
+		}}, nil
+	})
+}
+
+// streamEvents writes events until the reader leaves, its key ends, or Switchboard stops.
+func (a *API) streamEvents(r *http.Request, w http.ResponseWriter, q asked, after string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	out := http.NewResponseController(w)
+	write := func(text []byte) bool {
+		_ = out.SetWriteDeadline(time.Now().Add(eventTimeout))
+		_, err := w.Write(text)
+		return err == nil && out.Flush() == nil
+	}
+	if !write([]byte(": " + after + "\n\n")) {
+		return
+	}
+	tick := time.NewTicker(keepAlive)
+	defer tick.Stop()
+	var checked <-chan struct{} // the officer was checked after this channel was made
+	for {
+		recheck := a.recheckStreams()
+		events, more := a.o.Events.Read(after)
+		if (recheck != checked || len(events) > 0) && !a.maySee(r, q) {
+			return
+		}
+		checked = recheck
+		var text []byte
+		for _, e := range events {
+			after = e.ID
+			if !a.concerns(q, &e.News) {
+				continue
+			}
+			data, _ := json.Marshal(e.News) // texts and a time can be encoded
+			text = fmt.Appendf(text, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
+		}
+		if len(text) > 0 && !write(text) {
+			return
+		}
+		select {
+		case <-more:
+		case <-recheck:
+		case <-tick.C:
+			if !a.maySee(r, q) || !write([]byte(": "+after+"\n\n")) {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// recheckStreams returns a channel that is closed when the officers of all streams must be checked again.
+func (a *API) recheckStreams() <-chan struct{} {
+	a.recheckMu.Lock()
+	defer a.recheckMu.Unlock()
+	if a.recheck == nil {
+		a.recheck = make(chan struct{})
+	}
+	return a.recheck
+}
+
+// RecheckStreams ends the streams of officers without a valid key or an office.
+func (a *API) RecheckStreams() {
+	a.recheckMu.Lock()
+	defer a.recheckMu.Unlock()
+	if a.recheck != nil {
+		close(a.recheck)
+		a.recheck = nil
+	}
+}
+
+// maySee reports whether the officer still has an office in the tenant that it asked about.
+func (a *API) maySee(r *http.Request, q asked) bool {
+	if q.officer.Auth == switchboard.AuthDataFolder {
+		return true
+	}
+	now, err := a.o.Authenticate(r)
+	return err == nil && (q.tenant == "" && now.Operator || q.tenant != "" && now.Sees(q.tenant))
+}
+
+// concerns reports whether the event is about the tenant that the officer asked about, or about something that the tenant uses.
+func (a *API) concerns(q asked, e *event.News) bool {
+	switch {
+	case q.tenant == "" || e.Type == event.Resync || e.Tenant == q.tenant:
+		return true
+	case e.Server != "":
+		return admin.UsesServer(a.o.Reader, q.tenant, e.Server)
+	}
+	return e.Type == event.Configuration
+}
