@@ -31,8 +31,9 @@ type contestant struct {
 	keys []string // as many as manySessions need; none where none is asked for
 	pid  int      // 0 for direct, where nothing stands between
 	side string   // where it can be profiled, if it can
-	data string   // the data folder of a Switchboard
-	stop func()
+
+	admin, person string // the admin address of a Switchboard, and a person's key for it; "" if it is not looked at from the side
+	stop          func()
 }
 
 // The names of the contestants.

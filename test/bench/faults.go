@@ -12,7 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/test/officer"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // The baselines of the measurements with failing servers.
@@ -43,8 +45,14 @@ func (a *arena) switchboardBefore(ctx context.Context, name, era, task string, s
 		allow = ", allow: [by_name]"
 		task = `  - {tools: ["` + strings.Join(ids, `/*", "`) + `/*"]}` + "\n"
 	}
+	admin, err := scratch.Addr()
+	if err != nil {
+		return nil, err
+	}
+	person, hash := identity.Mint(identity.PersonPrefix)
+	aside := fmt.Sprintf("admin: {listen: %q}\noperators: [{key: bench, hash: %q}]\n", admin, hash)
 	p, err := a.serve(ctx, ours, map[string]string{
-		"switchboard.yaml": "servers:\n" + list.String() + "tenants:\n  default: {servers: [" + all + "]" + allow + "}\n",
+		"switchboard.yaml": aside + "servers:\n" + list.String() + "tenants:\n  default: {servers: [" + all + "]" + allow + "}\n",
 		"tenants/default/tenant.yaml": `tenant: default
 default_task: look
 ranking:
@@ -59,7 +67,7 @@ limits:
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	c := &contestant{name: name, endpoint: endpoint{era: era, key: keys[0]}, keys: keys, pid: p.pid, side: p.side, data: filepath.Join(p.dir, ".switchboard"), stop: p.stop}
+	c := &contestant{name: name, endpoint: endpoint{era: era, key: keys[0]}, keys: keys, pid: p.pid, side: p.side, stop: p.stop, admin: "http://" + admin, person: person}
 	if c.url, err = url.Parse(p.address); err != nil {
 		p.stop()
 		return nil, err
@@ -69,7 +77,7 @@ limits:
 
 // state returns what Switchboard says of the server's health.
 func (c *contestant) state(ctx context.Context, server string) (string, error) {
-	text, err := officer.Read(ctx, c.url.Scheme+"://"+c.url.Host, c.data, "/v1/status")
+	text, err := officer.ReadAs(ctx, c.person, c.admin+"/v1/status")
 	if err != nil {
 		return "", err
 	}

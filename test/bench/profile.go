@@ -61,6 +61,7 @@ func runProfiled(ctx context.Context, args []string) error {
 			return config.Load(ctx, "switchboard.yaml", o)
 		},
 		Serves:       true,
+		Officers:     app.OfficerOptions{Listen: true},
 		Listen:       *listen,
 		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Data:         *data,

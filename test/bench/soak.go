@@ -304,7 +304,7 @@ func (c *contestant) sample(ctx context.Context) (map[string]float64, error) {
 	}
 	have["descriptors"] = float64(len(files))
 	have["processes below"] = float64(below(c.pid))
-	text, err := officer.Read(ctx, c.url.Scheme+"://"+c.url.Host, c.data, "/metrics")
+	text, err := officer.ReadAs(ctx, c.person, c.admin+"/metrics")
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ required_capabilities:
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
-	c := &contestant{name: name, endpoint: endpoint{era: s.era, key: keys[0]}, keys: keys, pid: p.pid, side: p.side, data: filepath.Join(p.dir, ".switchboard"), stop: p.stop}
+	c := &contestant{name: name, endpoint: endpoint{era: s.era, key: keys[0]}, keys: keys, pid: p.pid, side: p.side, stop: p.stop}
 	s.contestants = append(s.contestants, c)
 	if c.url, err = url.Parse(p.address); err != nil {
 		return "", err

@@ -38,24 +38,36 @@ func Client(row serving.Neighbor) *http.Client {
 	}}
 }
 
-// Read returns what the admin API has at the path.
+// Read returns the answer of the admin API at the path.
 func Read(ctx context.Context, url, folder, path string) ([]byte, error) {
 	row, err := Row(url, folder)
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, row.Admin+path, nil)
+	return read(ctx, Client(row), "", row.Admin+path)
+}
+
+// ReadAs is Read with a person's key, at a URL.
+func ReadAs(ctx context.Context, key, url string) ([]byte, error) {
+	return read(ctx, http.DefaultClient, key, url)
+}
+
+func read(ctx context.Context, client *http.Client, key, url string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := Client(row).Do(r)
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := client.Do(r)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // the body is read
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s %s", path, resp.Status, text)
+		err = fmt.Errorf("%s: %s %s", url, resp.Status, text)
 	}
 	return text, err
 }

@@ -42,6 +42,9 @@ func (g *Gateway) Row() (serving.Neighbor, error) {
 
 // dataOf returns the data folder of a command that serves from dir.
 func dataOf(cmd *exec.Cmd, dir string) string {
+	if cmd == nil {
+		return filepath.Join(dir, ".switchboard")
+	}
 	if i := slices.Index(cmd.Args, "--data"); i >= 0 {
 		if folder := cmd.Args[i+1]; filepath.IsAbs(folder) {
 			return folder
