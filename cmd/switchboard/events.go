@@ -52,7 +52,7 @@ func (e *eventsCmd) Run(ctx context.Context, out streams) error {
 			fmt.Fprintf(out.raw, "%s\n", next.Data)
 			continue
 		}
-		var one event.News
+		var one event.Occurrence
 		if err := json.Unmarshal(next.Data, &one); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (e *eventsCmd) Run(ctx context.Context, out streams) error {
 }
 
 // eventText describes an event in words.
-func eventText(e *event.News) string {
+func eventText(e *event.Occurrence) string {
 	text := printable(e.Subject, 100)
 	switch e.Type {
 	case event.Server:

@@ -115,7 +115,7 @@ func (a *Actions) RevokeKey(by switchboard.Officer, tenant switchboard.TenantID,
 		return nil, err
 	}
 	a.o.Log.Info("operator", "did", "revoke", "key", row.Key, "of", row.ID, "tenant", row.Tenant, "by", by.ID, "reason", reason)
-	a.o.Events.Add(event.News{Type: event.Key, Tenant: row.Tenant, Subject: row.Key, By: by.ID})
+	a.o.Events.Add(event.Occurrence{Type: event.Key, Tenant: row.Tenant, Subject: row.Key, By: by.ID})
 	row.State = KeyRevoked
 	if why, ok := a.o.Revoked.Of(row.hash); ok {
 		row.Revoked = &why

@@ -23,7 +23,7 @@ import (
 type ActionsOptions struct {
 	Configuration func() Configuration // the present one
 	Revoked       *revocation.RevokedKeys
-	Events        *event.Newsfeed
+	Events        *event.Recent
 
 	Fleet    *upstream.Fleet
 	Health   *health.Monitor

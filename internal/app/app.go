@@ -176,7 +176,7 @@ type adminParts struct {
 	api     *api.API
 	editor  *change.Editor
 	revoked *revocation.RevokedKeys
-	events  *event.Newsfeed
+	events  *event.Recent
 }
 
 // A reloadState lets one reload happen at a time, and keeps the fault of the last one; nil if it was accepted.
@@ -246,7 +246,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	current := live{&a.state, a.recorder}
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
-	a.admin.events = event.NewNewsfeed(a.cluster.Self())
+	a.admin.events = event.NewRecent(a.cluster.Self())
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
@@ -278,7 +278,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Changed: func(t health.Transition) {
 			countTransition(&a.metrics, t)
 			if t.Tool == "" {
-				a.admin.events.Add(event.News{Type: event.Server, Server: t.Server, Subject: string(t.To)})
+				a.admin.events.Add(event.Occurrence{Type: event.Server, Server: t.Server, Subject: string(t.To)})
 			}
 			select {
 			case moved <- struct{}{}:
@@ -579,7 +579,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 			f.since = was.since
 		}
 		a.reloading.fault.Store(f)
-		a.admin.events.Add(event.News{Type: event.Configuration, Subject: "refused"})
+		a.admin.events.Add(event.Occurrence{Type: event.Configuration, Subject: "refused"})
 		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", was.loadedAt)
 		return
 	}
@@ -610,7 +610,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.work.Go(func() { a.recall.KeepManifests(ctx, c, was.config) })
 	changed := config.Changes(was.config, c)
 	a.recorder.Reload(r.digest, changed, nil)
-	a.admin.events.Add(event.News{Type: event.Configuration, Subject: string(r.digest)})
+	a.admin.events.Add(event.Occurrence{Type: event.Configuration, Subject: string(r.digest)})
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
 }
 

@@ -1,6 +1,6 @@
 // Package event tells officers' programs that something has changed, so that they need not ask again and again.
 //
-// A Newsfeed keeps the last events of this process and of the other replicas. A reader has a cursor, and nothing else: it reads at its own pace, and a
+// Recent keeps the last events of this process and of the other replicas. A reader has a cursor, and nothing else: it reads at its own pace, and a
 // slow reader slows no other. If events that a reader has not read are gone, or may have been missed, the reader is told to look at everything again
 // (Resync). An event is a hint, and never the only place of a fact.
 package event
@@ -36,8 +36,8 @@ const (
 	maxWaiting = 256 // events that wait to be published
 )
 
-// News says that something has changed.
-type News struct {
+// An Occurrence says that something has changed.
+type Occurrence struct {
 	Time    time.Time            `json:"time"`
 	Type    string               `json:"type"`
 	Tenant  switchboard.TenantID `json:"tenant,omitempty"` // that it is about; "" is none
@@ -53,27 +53,27 @@ type Store interface {
 	Subscribe(topic string, heard func(data []byte)) (stop func())
 }
 
-// A Newsfeed keeps events. Use NewNewsfeed. It is safe for concurrent use.
-type Newsfeed struct {
+// Recent keeps events. Use NewRecent. It is safe for concurrent use.
+type Recent struct {
 	boot    string // begins the ids of this process
 	self    string // this replica; "" if there are no others
-	waiting chan News
+	waiting chan Occurrence
 
 	mu     sync.Mutex
 	last   uint64 // the number of the last event
-	events []News
+	events []Occurrence
 	more   chan struct{} // closed when there is another event
 }
 
-// NewNewsfeed returns an empty Newsfeed. self names this replica, and is "" if there are no others.
-func NewNewsfeed(self string) *Newsfeed {
+// NewRecent returns an empty Recent. self names this replica, and is "" if there are no others.
+func NewRecent(self string) *Recent {
 	var b [6]byte
 	rand.Read(b[:])
-	return &Newsfeed{boot: hex.EncodeToString(b[:]), self: self, waiting: make(chan News, maxWaiting), more: make(chan struct{})}
+	return &Recent{boot: hex.EncodeToString(b[:]), self: self, waiting: make(chan Occurrence, maxWaiting), more: make(chan struct{})}
 }
 
 // Add adds an event, and makes Share publish it. It never waits.
-func (l *Newsfeed) Add(e News) {
+func (l *Recent) Add(e Occurrence) {
 	e.Time = time.Now().UTC()
 	l.append(e)
 	if l.self == "" {
@@ -86,7 +86,7 @@ func (l *Newsfeed) Add(e News) {
 	}
 }
 
-func (l *Newsfeed) append(e News) {
+func (l *Recent) append(e Occurrence) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last++
@@ -101,28 +101,28 @@ func (l *Newsfeed) append(e News) {
 // A Numbered is an event with its id.
 type Numbered struct {
 	ID string
-	News
+	Occurrence
 }
 
 // End returns the id of the last event, to read from there on.
-func (l *Newsfeed) End() string {
+func (l *Recent) End() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.id(l.last)
 }
 
-func (l *Newsfeed) id(n uint64) string { return l.boot + "-" + strconv.FormatUint(n, 10) }
+func (l *Recent) id(n uint64) string { return l.boot + "-" + strconv.FormatUint(n, 10) }
 
 // Read returns the events after the id, and a channel that is closed when there are more. If events after the id are gone, or the id is not one of this
 // process, the only event is a Resync, and reading goes on from now.
-func (l *Newsfeed) Read(after string) (events []Numbered, more <-chan struct{}) {
+func (l *Recent) Read(after string) (events []Numbered, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	boot, number, _ := strings.Cut(after, "-")
 	n, err := strconv.ParseUint(number, 10, 64)
 	first := l.last - uint64(len(l.events)) + 1 // of those that are kept
 	if err != nil || boot != l.boot || n > l.last || n+1 < first {
-		return []Numbered{{l.id(l.last), News{Time: time.Now().UTC(), Type: Resync}}}, l.more
+		return []Numbered{{l.id(l.last), Occurrence{Time: time.Now().UTC(), Type: Resync}}}, l.more
 	}
 	for i := n + 1; i <= l.last; i++ {
 		events = append(events, Numbered{l.id(i), l.events[i-first]})
@@ -131,15 +131,15 @@ func (l *Newsfeed) Read(after string) (events []Numbered, more <-chan struct{}) 
 }
 
 // Share publishes the events of this replica, and adds those of the others, until ctx is done.
-func (l *Newsfeed) Share(ctx context.Context, s Store) {
+func (l *Recent) Share(ctx context.Context, s Store) {
 	if l.self == "" {
 		return
 	}
 	stop := s.Subscribe(topic, func(data []byte) {
-		var e News
+		var e Occurrence
 		switch {
 		case data == nil || json.Unmarshal(data, &e) != nil:
-			l.append(News{Time: time.Now().UTC(), Type: Resync})
+			l.append(Occurrence{Time: time.Now().UTC(), Type: Resync})
 		case e.Replica != l.self:
 			l.append(e)
 		}
@@ -153,7 +153,7 @@ func (l *Newsfeed) Share(ctx context.Context, s Store) {
 		case e := <-l.waiting:
 			lost = lost || len(l.waiting) == maxWaiting-1 // others may not have fitted
 			if lost {
-				e = News{Time: e.Time, Type: Resync, Replica: l.self}
+				e = Occurrence{Time: e.Time, Type: Resync, Replica: l.self}
 			}
 			text, _ := json.Marshal(e) // texts and a time can be encoded
 			lost = s.Publish(ctx, topic, text) != nil

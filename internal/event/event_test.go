@@ -13,7 +13,7 @@ import (
 // Ten thousand events, and readers that come, go, and are slow: without a resync no event is missed, and none arrives twice.
 func TestNoEventIsMissedWithoutAResyncAndNoneArrivesTwice(t *testing.T) {
 	const total = 10_000
-	l := NewNewsfeed("")
+	l := NewRecent("")
 	done := make(chan struct{})
 	var readers sync.WaitGroup
 	for i := range 20 {
@@ -57,23 +57,23 @@ func TestNoEventIsMissedWithoutAResyncAndNoneArrivesTwice(t *testing.T) {
 		})
 	}
 	for n := range total {
-		l.Add(News{Type: Server, Subject: fmt.Sprint(n)})
+		l.Add(Occurrence{Type: Server, Subject: fmt.Sprint(n)})
 	}
 	close(done)
 	readers.Wait()
 }
 
 func TestAReaderThatIsTooSlowOrFromAnotherProcessIsToldToLookAgain(t *testing.T) {
-	l := NewNewsfeed("")
+	l := NewRecent("")
 	start := l.End()
 	for n := range maxKept {
-		l.Add(News{Type: Server, Subject: fmt.Sprint(n)})
+		l.Add(Occurrence{Type: Server, Subject: fmt.Sprint(n)})
 	}
 	if events, _ := l.Read(start); len(events) != maxKept || events[0].Subject != "0" {
 		t.Errorf("all that are kept: %d", len(events))
 	}
-	l.Add(News{Type: Server})
-	for name, after := range map[string]string{"too slow": start, "another process": NewNewsfeed("").End(), "rubbish": "x", "nothing": "", "the future": l.boot + "-99999"} {
+	l.Add(Occurrence{Type: Server})
+	for name, after := range map[string]string{"too slow": start, "another process": NewRecent("").End(), "rubbish": "x", "nothing": "", "the future": l.boot + "-99999"} {
 		events, _ := l.Read(after)
 		if len(events) != 1 || events[0].Type != Resync {
 			t.Fatalf("%s: %+v", name, events)
@@ -88,12 +88,12 @@ func TestReplicasHearOfEachOthersEventsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
 		defer s.Close() //nolint:errcheck // in memory
-		a, b := NewNewsfeed("a"), NewNewsfeed("b")
+		a, b := NewRecent("a"), NewRecent("b")
 		go a.Share(t.Context(), s)
 		go b.Share(t.Context(), s)
 		synctest.Wait()
-		from := map[*Newsfeed]string{a: a.End(), b: b.End()}
-		a.Add(News{Type: Key, Subject: "0123"})
+		from := map[*Recent]string{a: a.End(), b: b.End()}
+		a.Add(Occurrence{Type: Key, Subject: "0123"})
 		synctest.Wait()
 		for l, after := range from {
 			if events, _ := l.Read(after); len(events) != 1 || events[0].Subject != "0123" || (events[0].Replica == "a") != (l == b) {

@@ -34,7 +34,7 @@ type Options struct {
 	Scraper *admin.Scraper
 	Actions *admin.Actions
 	Editor  *change.Editor
-	Events  *event.Newsfeed
+	Events  *event.Recent
 
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)

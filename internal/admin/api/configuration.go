@@ -197,7 +197,7 @@ func (a *API) addConfiguration() {
 
 // tellChanged adds the event of a change.
 func (a *API) tellChanged(c *change.Revision) {
-	a.o.Events.Add(event.News{Type: event.File, Tenant: c.Tenant, Subject: c.Path, By: c.By})
+	a.o.Events.Add(event.Occurrence{Type: event.File, Tenant: c.Tenant, Subject: c.Path, By: c.By})
 }
 
 type changePath struct {

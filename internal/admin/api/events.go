@@ -78,10 +78,10 @@ func (a *API) streamEvents(r *http.Request, w http.ResponseWriter, q asked, afte
 		var text []byte
 		for _, e := range events {
 			after = e.ID
-			if !a.concerns(q, &e.News) {
+			if !a.concerns(q, &e.Occurrence) {
 				continue
 			}
-			data, _ := json.Marshal(e.News) // texts and a time can be encoded
+			data, _ := json.Marshal(e.Occurrence) // texts and a time can be encoded
 			text = fmt.Appendf(text, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
 		}
 		if len(text) > 0 && !write(text) {
@@ -130,7 +130,7 @@ func (a *API) maySee(r *http.Request, q asked) bool {
 }
 
 // concerns reports whether the event is about the tenant that the officer asked about, or about something that the tenant uses.
-func (a *API) concerns(q asked, e *event.News) bool {
+func (a *API) concerns(q asked, e *event.Occurrence) bool {
 	switch {
 	case q.tenant == "" || e.Type == event.Resync || e.Tenant == q.tenant:
 		return true
