@@ -104,6 +104,7 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 		a, err := tc.forwarder.forward(ctx, q, r, &switchboard.Call{Params: q.Params})
 		return a, nil, err
 	}
+	shown := r.Surface()
 	route := tc.routeCall(ctx, q, r, name, arrived)
 	entry := route.Entry
 	if session.HasState(q.Message) && !isSameTool(r.Seen(q.clientOf(r)), name, route) {
@@ -117,6 +118,11 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 	}
 	if err := tc.finder.whyUnmet(ctx, r); err != nil {
 		return rpcAnswer{}, nil, err
+	}
+	if route.Kind != surface.Forward && r.Surface() != shown {
+		// The run may have shown nothing when the call was routed, because policy could not be evaluated, and whyUnmet has bound it again.
+		route = tc.routeCall(ctx, q, r, name, arrived)
+		entry = route.Entry
 	}
 	switch route.Kind {
 	case surface.Unknown:

@@ -388,6 +388,27 @@ func legacyCall(id, tool, more string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `"` + more + `}}`
 }
 
+// Law 10: a call that finds its run empty, because policy could not be evaluated, and binds it again, is a call of what the run shows then. It is not one of a
+// tool that nothing serves (SB-CAP-004).
+func TestACallThatBindsItsRunAgainIsRoutedAgain(t *testing.T) {
+	w := newWorld(t)
+	in := w.session(nil)
+	if _, body := w.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, in); !strings.Contains(body, `"echo"`) {
+		t.Fatalf("the client is shown %s", body)
+	}
+	for _, failing := range []bool{true, false} {
+		w.desk.mu.Lock()
+		w.desk.failing = failing
+		w.desk.mu.Unlock()
+		if failing {
+			w.runs.Rebind(t.Context())
+		}
+	}
+	if _, body := w.post(legacyCall("2", "echo", ""), in); !strings.Contains(body, `"result"`) {
+		t.Errorf("the call: %s", body)
+	}
+}
+
 // Law 7: once policy can be evaluated again, nothing of its failure remains.
 func TestTheNextRequestAsksAgainWhatPolicyCouldNotDecide(t *testing.T) {
 	w := newWorld(t)
@@ -405,7 +426,7 @@ func TestTheNextRequestAsksAgainWhatPolicyCouldNotDecide(t *testing.T) {
 			t.Errorf("%s while policy fails: %s", method, body)
 		}
 		fail(false)
-		if _, body := w.post(message, in); strings.Contains(body, "SB-POL-002") {
+		if _, body := w.post(message, in); strings.Contains(body, "SB-POL-002") || method == "tools/call" && !strings.Contains(body, `"result"`) {
 			t.Errorf("%s afterwards: %s", method, body)
 		}
 	}
