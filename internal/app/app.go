@@ -449,6 +449,9 @@ func (a *App) sweepExpired(ctx context.Context) {
 // forgetRevoked deletes revocations of keys that no file names any more.
 func forgetRevoked(ctx context.Context, a *App) {
 	c := a.state.Load().config
+	if len(c.Faulty) > 0 { // a faulty file may name keys that were not read
+		return
+	}
 	err := a.admin.revoked.Forget(ctx, func(hash [32]byte) bool {
 		return slices.ContainsFunc(c.Keys, func(k config.Key) bool { return k.Hash == hash }) ||
 			slices.ContainsFunc(c.People, func(p config.PersonKey) bool { return p.Hash == hash })
@@ -597,13 +600,14 @@ func (a *App) reload(ctx context.Context, differs func()) {
 		a.options.Configured(c)
 	}
 	a.recall.ReadOffers(ctx)
-	a.fleet.SetOnePrincipal(c.Keyless())
+	a.fleet.SetOnePrincipal(c.Keyless() && was.config.Keyless()) // while one of the two has keys, no users share
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
 	a.binder.Reconfigured()
 	starting := a.fleet.Starting() // read before the offers, as in rebuildState
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
+	a.fleet.SetOnePrincipal(c.Keyless())
 	a.setServers(c.Servers)
 	a.cluster.PublishConfiguration(r.digest)
 	r.logWarnings(a.log)

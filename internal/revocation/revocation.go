@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -59,6 +60,7 @@ type RevokedKeys struct {
 	store   Store
 	changed func()
 	log     *slog.Logger
+	reading chan struct{}                           // has one element from a read of the store until known has its result, so that no older read replaces a newer one
 	known   atomic.Pointer[map[[32]byte]Revocation] // nil until the first read of the store
 	stop    context.CancelFunc
 	done    chan struct{}
@@ -70,7 +72,7 @@ func Open(ctx context.Context, s Store, changed func(), log *slog.Logger) *Revok
 	if changed == nil {
 		changed = func() {}
 	}
-	l := &RevokedKeys{store: s, changed: changed, log: log, done: make(chan struct{})}
+	l := &RevokedKeys{store: s, changed: changed, log: log, reading: make(chan struct{}, 1), done: make(chan struct{})}
 	every := sharedInterval
 	if s.Status().Kind == "file" {
 		every = fileInterval
@@ -107,6 +109,8 @@ func (l *RevokedKeys) Close() {
 
 // read reads all revocations.
 func (l *RevokedKeys) read(ctx context.Context) error {
+	l.reading <- struct{}{} // a read ends within readTimeout
+	defer func() { <-l.reading }()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	rows, err := l.store.List(ctx, Group)
@@ -182,12 +186,24 @@ func (l *RevokedKeys) Revoke(ctx context.Context, hashes [][32]byte, r Revocatio
 		if err != nil && !errors.Is(err, store.ErrConflict) { // it is revoked already
 			return switchboard.Unavailable("the revocation cannot be kept, so the key is not revoked", err)
 		}
+		l.add(hash, r)
 	}
 	_ = l.store.Publish(ctx, topic, nil) // a replica that misses the notice reads the store soon
-	if err := l.read(ctx); err != nil {
-		return switchboard.Unavailable("the key is revoked, but this process cannot read that yet", err)
-	}
+	_ = l.read(ctx)                      // what was written counts here without it
 	return nil
+}
+
+// add makes a key count as revoked here, also if the store cannot be read any more.
+func (l *RevokedKeys) add(hash [32]byte, r Revocation) {
+	l.reading <- struct{}{}
+	defer func() { <-l.reading }()
+	known := maps.Clone(*l.known.Load())
+	if _, had := known[hash]; had {
+		return
+	}
+	known[hash] = r
+	l.known.Store(&known)
+	l.changed()
 }
 
 // Forget deletes the revocations of keys that no file names and that were revoked long ago, so that their number stays bounded. named reports
