@@ -64,7 +64,7 @@ func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any
 	case err != nil:
 		return nil, unreachableError{err}
 	case resp.StatusCode >= http.StatusBadRequest:
-		return nil, problemError(text, fmt.Errorf("%s answered %s: %.200q", req.URL.Redacted(), resp.Status, text))
+		return nil, problemError(text, errors.Join(t.fault, fmt.Errorf("%s answered %s: %.200q", req.URL.Redacted(), resp.Status, text)))
 	}
 	return &adminAnswer{resp.Header, text}, nil
 }

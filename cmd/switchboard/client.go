@@ -36,6 +36,7 @@ type taskTarget struct {
 
 	row     *serving.Neighbor `kong:"-"` // see runningURL
 	guessed bool              `kong:"-"` // see runningURL
+	fault   error             `kong:"-"` // see runningURL
 }
 
 // targetFlags are the flags of commands that use a running Switchboard or start one.
@@ -49,7 +50,7 @@ type targetFlags struct {
 func (t *taskTarget) findTarget() bool {
 	if t.URL != "" {
 		at := t.findRunningAt(t.URL)
-		t.row = at.row
+		t.row, t.fault = at.row, at.fault
 	} else if !t.Alone && t.MCPConfig == "" {
 		if row, ok := t.findServing(t.Tenant); ok {
 			at := runningAt(row)

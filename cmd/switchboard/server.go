@@ -38,7 +38,7 @@ type locationFlags struct {
 // asTarget returns the running Switchboard as a target.
 func (w *locationFlags) asTarget() *taskTarget {
 	at := (&commonFlags{Config: w.Config, Data: w.Data}).findAny(w.URL)
-	return &taskTarget{targetFlags: targetFlags{URL: at.URL}, row: at.row, guessed: at.guessed}
+	return &taskTarget{targetFlags: targetFlags{URL: at.URL}, row: at.row, guessed: at.guessed, fault: at.fault}
 }
 
 // asAgentsTarget is asTarget for what is at the address of agents.

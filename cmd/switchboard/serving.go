@@ -48,6 +48,9 @@ func (c *commonFlags) configPath() string {
 type runningURL struct {
 	URL string // without a path
 
+	// fault says why the rows of a data folder could not be read.
+	fault error
+
 	// guessed says that nothing but the defaults names it.
 	guessed bool
 
@@ -63,18 +66,20 @@ func runningAt(row serving.Neighbor) runningURL {
 // findRunningAt returns the Switchboard at a URL, with its row if it serves from the data folder.
 func (c *commonFlags) findRunningAt(url string) runningURL {
 	url = strings.TrimSuffix(url, "/")
+	at := runningURL{URL: url}
 	for _, dir := range []string{c.dataDir(), (&commonFlags{MCPConfig: "none"}).rowFolder()} {
 		if dir == "" {
 			continue
 		}
-		rows, _ := serving.Rows(dir) // without rows, it is asked as any program asks it
+		rows, err := serving.Rows(dir)
+		at.fault = cmp.Or(at.fault, err)
 		for _, row := range rows {
 			if row.URL != "" && row.URL == url || row.Admin != "" && row.Admin == url {
 				return runningAt(row)
 			}
 		}
 	}
-	return runningURL{URL: url}
+	return at // it is asked as any program asks it
 }
 
 // findAny returns the Switchboard whose admin API to use: that at the URL if it is not "", else the one that serves from the folder, else

@@ -33,6 +33,7 @@ func (s *slow) List(ctx context.Context, g string) ([]store.NamedValue, error) {
 	}
 	return v, err
 }
+
 func (s *slow) Publish(ctx context.Context, t string, d []byte) error {
 	if s.mute {
 		return nil
