@@ -93,9 +93,11 @@ var all = []agent{
 			case s.url == "":
 				server = fmt.Sprintf("[mcp_servers.sb]\ncommand = %q\nargs = [%s]", s.command[0], quoted(s.command[1:]))
 			}
+			// By default Codex gives a server one second, then asks the model without its tools: too little on a busy machine.
 			write(t, home, ".codex/config.toml", fmt.Sprintf(`model = "scripted"
 model_provider = "mock"
 check_for_update_on_startup = false
+mcp_optional_startup_grace_ms = 0
 [analytics]
 enabled = false
 [features]
