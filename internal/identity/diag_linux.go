@@ -46,7 +46,7 @@ func askKernelForSocket(local, remote netip.AddrPort) (uid int, inode string, er
 	if kernel, ok := from.(*unix.SockaddrNetlink); !ok || kernel.Pid != 0 {
 		return 0, "", errors.New("an answer that is not the kernel's")
 	}
-	return decodeDiagAnswer(answer[:n])
+	return decodeDiagAnswer(answer[:n], local, remote)
 }
 
 // encodeDiagRequest returns the request for the socket with these ends, in any state.
@@ -71,8 +71,9 @@ func encodeDiagRequest(local, remote netip.AddrPort) []byte {
 	return b
 }
 
-// decodeDiagAnswer decodes the kernel's answer.
-func decodeDiagAnswer(b []byte) (uid int, inode string, err error) {
+// decodeDiagAnswer decodes the kernel's answer. If there is no such connection, the kernel answers with a socket that listens at its
+// local address, which may be somebody else's: decodeDiagAnswer refuses it.
+func decodeDiagAnswer(b []byte, local, remote netip.AddrPort) (uid int, inode string, err error) {
 	if len(b) < unix.NLMSG_HDRLEN+4 {
 		return 0, "", errors.New("an answer that is too short")
 	}
@@ -82,5 +83,18 @@ func decodeDiagAnswer(b []byte) (uid int, inode string, err error) {
 	case kind != diagByFamily || len(b) < diagAnswer:
 		return 0, "", fmt.Errorf("an answer of kind %d with %d bytes", kind, len(b))
 	}
+	const source = unix.NLMSG_HDRLEN + 4
+	if !isDiagEnd(b, source, source+4, local) || !isDiagEnd(b, source+2, source+20, remote) {
+		return 0, "", errors.New("an answer about another socket")
+	}
 	return int(binary.NativeEndian.Uint32(b[diagOfUID:])), strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b[diagOfInode:])), 10), nil
+}
+
+// isDiagEnd reports whether an end of the socket in the answer is want. A socket of IPv6 may have an address of IPv4 in its form of IPv6.
+func isDiagEnd(b []byte, port, address int, want netip.AddrPort) bool {
+	ip := netip.AddrFrom16([16]byte(b[address:]))
+	if b[unix.NLMSG_HDRLEN] == unix.AF_INET {
+		ip = netip.AddrFrom4([4]byte(b[address:]))
+	}
+	return binary.BigEndian.Uint16(b[port:]) == want.Port() && ip.Unmap() == want.Addr().Unmap().WithZone("")
 }
