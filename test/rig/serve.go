@@ -263,6 +263,8 @@ func ServeBy(t *testing.T, dir string, cmd *exec.Cmd) *Gateway {
 	g.URL = strings.TrimSuffix(strings.TrimSpace(line), "/mcp")
 	if slices.Contains(cmd.Args, "--data") {
 		folders.Store(g.URL, dataOf(cmd, dir))
+	} else {
+		folders.Delete(g.URL) // of a gateway that had the port before
 	}
 	_, _ = g.Row() // it stays known, whatever becomes of the folder
 	return g
