@@ -29,7 +29,7 @@ func HTTPStatus(code switchboard.Code) int {
 		return http.StatusPreconditionFailed
 	case switchboard.CodeNotChangedHere:
 		return http.StatusConflict
-	case switchboard.CodeStoreUnavailable, switchboard.CodeReceipt:
+	case switchboard.CodeStoreUnavailable, switchboard.CodeReceipt, switchboard.CodeProviderAway:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

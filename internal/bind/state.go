@@ -97,7 +97,11 @@ func NewState(in Input, was *State) *State {
 	for i, p := range c.People {
 		people[i] = identity.OfficerKey(p)
 	}
-	s.Officers = identity.NewOfficers(people, in.Revoked)
+	claims := make([]identity.OfficerClaim, len(c.Claims))
+	for i, p := range c.Claims {
+		claims[i] = identity.OfficerClaim(p)
+	}
+	s.Officers = identity.NewOfficers(people, claims, in.Revoked)
 
 	for i := range c.Servers {
 		s.Servers[c.Servers[i].ID] = &c.Servers[i]

@@ -41,6 +41,7 @@ func Changes(was, now *Config) string {
 	add("servers", serversOf(was), serversOf(now))
 	add("keys", keysOf(was), keysOf(now))
 	add("officers", officersOf(was), officersOf(now))
+	add("issuers", issuersOf(was), issuersOf(now))
 	add("tenants", tenantsOf(was), tenantsOf(now))
 	add("tasks", tasksOf(was), tasksOf(now))
 	add("policies", policiesOf(was), policiesOf(now))
@@ -102,7 +103,15 @@ func keysOf(c *Config) map[string]any {
 	return all
 }
 
-// officersOf returns the rows of persons' keys by the persons' names.
+func issuersOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for _, is := range c.Issuers {
+		all[is.ID] = is
+	}
+	return all
+}
+
+// officersOf returns the rows of persons by the persons' names, or by the claim that they match.
 func officersOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for _, p := range c.People {
@@ -111,6 +120,14 @@ func officersOf(c *Config) map[string]any {
 			name = string(p.Tenant) + "/" + p.ID
 		}
 		rows, _ := all[name].([]PersonKey)
+		all[name] = append(rows, p)
+	}
+	for _, p := range c.Claims {
+		name := p.Issuer + ": " + p.Claim + " " + p.Value
+		if !p.Operator {
+			name = string(p.Tenant) + "/" + name
+		}
+		rows, _ := all[name].([]PersonClaim)
 		all[name] = append(rows, p)
 	}
 	return all

@@ -63,9 +63,11 @@ type Config struct {
 	Taxonomy  *switchboard.Taxonomy
 	Keys      []Key // sorted by tenant and id
 
-	// Admin and People are about the admin side. People are sorted by id.
-	Admin  Admin
-	People []PersonKey
+	// These are about the admin side. People are sorted by id, Claims by issuer, Issuers by id.
+	Admin   Admin
+	People  []PersonKey
+	Claims  []PersonClaim
+	Issuers []Issuer
 
 	// Policies are the operator's policy files, sorted by path. nil means that the folder does not
 	// exist, and then the shipped policies apply. If the folder is empty, nothing is allowed. This

@@ -97,6 +97,12 @@ func describe(t *testing.T, c *config.Config) string {
 	if c.Tokenizer != switchboard.Tokenizers[0] {
 		say("tokenizer %s", c.Tokenizer)
 	}
+	for _, is := range c.Issuers {
+		say("issuer %s %s sign in %+v", is.ID, is.URL, is.SignIn)
+	}
+	for _, p := range c.Claims {
+		say("claim %+v", p)
+	}
 	for _, s := range c.Servers {
 		say("server %+v", s)
 	}

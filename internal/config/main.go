@@ -41,10 +41,11 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "receipts", Type: document.Map(f.receiptKeys, nil), Doc: "How long receipts are kept, and where checkpoints are written."},
 			{Key: "log", Type: document.Map(f.logKeys, nil), Doc: "The form of the log output, how much there is of it, and where it goes."},
 			{Key: "policies", Type: document.Map(f.policyKeys, nil), Doc: "How policies apply."},
-			{Key: "operators", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, f.readOperators), Doc: "The persons' keys that may do everything at the admin side, except approve. Without any, whoever can read the data folder is the operator, and stays so."},
+			{Key: "issuers", Type: document.Named("a map from id to issuer", "ID", func() *document.Keys { return f.issuerKeys(&Issuer{}, map[string]document.Value{}) }, f.readIssuers), Doc: "The OpenID providers at which people sign in."},
+			{Key: "operators", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, f.readOperators), Doc: "Who may do everything at the admin side, except approve: holders of persons' keys, and people for whom an issuer states a claim. Without any, whoever can read the data folder is the operator, and stays so."},
 			{Key: "admin", Type: document.Map(f.adminKeys, nil), Doc: "How people reach the admin side, and what they may change there."},
 		},
-		Later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "issuers", "url", "vault", "capabilities", "approvals", "health"},
+		Later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "url", "vault", "capabilities", "approvals", "health"},
 		Hints: map[string]string{
 			"operator": `write "operators"`, "admins": `write "operators"; the admins of a tenant are members in its file`, "approvers": "they stand in the row of their tenant", "members": "they stand in tenants/<id>/tenant.yaml",
 			"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",

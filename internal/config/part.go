@@ -80,6 +80,7 @@ type tenantReading struct {
 	out      *switchboard.Tenant
 	keys     []Key
 	people   []PersonKey
+	claims   []PersonClaim
 	policies []switchboard.PolicyFile // nil if there is no such folder
 }
 
@@ -141,6 +142,7 @@ func (l *loader) settleParts() {
 		return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID)
 	})
 	slices.SortFunc(l.cfg.People, comparePeople)
+	slices.SortFunc(l.cfg.Claims, compareClaims)
 	for _, p := range l.parts {
 		switch {
 		case p.refuses:
@@ -176,6 +178,7 @@ func (l *loader) settleTenant(t *tenantFolder) {
 	l.cfg.Tenants[id] = reading.out
 	l.cfg.Keys = append(l.cfg.Keys, reading.keys...)
 	l.cfg.People = append(l.cfg.People, reading.people...)
+	l.cfg.Claims = append(l.cfg.Claims, reading.claims...)
 	if reading.policies != nil {
 		l.cfg.TenantPolicies[id] = reading.policies
 	}
@@ -216,7 +219,7 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 			k.Tier = ""
 		}
 	}
-	return tenantReading{&out, keys, clipOffices(last.people, b), last.policies}
+	return tenantReading{&out, keys, clipOffices(last.people, b), clipClaims(last.claims, b), last.policies}
 }
 
 // intersect returns the elements that are in both lists, in the order of the first.

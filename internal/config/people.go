@@ -104,7 +104,7 @@ func (f mainFile) checkAdmin() {
 	if !strings.HasPrefix(a.URL, "https://") {
 		v.Fault("other machines can reach %s, so browsers must come by TLS: put a proxy in front, and add url: https://…", v.Shown())
 	}
-	if !slices.ContainsFunc(f.cfg.People, func(p PersonKey) bool { return p.Operator }) {
+	if !slices.ContainsFunc(f.cfg.People, func(p PersonKey) bool { return p.Operator }) && !slices.ContainsFunc(f.cfg.Claims, func(p PersonClaim) bool { return p.Operator }) {
 		v.Fault("other machines can reach %s, and there is no operator; make a key with switchboard key new --operator, and add its row to operators", v.Shown())
 	}
 }
@@ -115,9 +115,11 @@ type personReader struct {
 	seen   map[string]document.Value   // ids of the list
 	hashes map[[32]byte]document.Value // of the list
 	out    *[]PersonKey
+	claims *[]PersonClaim
 
-	row  PersonKey
-	next [32]byte
+	row   PersonKey
+	next  [32]byte
+	claim PersonClaim // of the row, if it names an issuer
 
 	// offices, if not nil, are the offices that the rows may give. Then each row names its own.
 	offices []switchboard.Office
@@ -129,10 +131,13 @@ func (r *personReader) keys() *document.Keys {
 	hash := document.Schema{"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
 	k := &document.Keys{
 		Rows: []document.Row{
-			{Key: "key", Type: document.Text("an id", r.readID), Required: "name whose key it is", Doc: "Names the person in receipts and logs; not `local`."},
-			{Key: "hash", Type: document.Custom("`sha256:` and 64 hexadecimal digits", hash, func(v document.Value) { r.row.Hash = r.readHash(v) }), Required: "make a key with `switchboard key new --operator` or `--office`, which prints its hash", Doc: "The SHA-256 of the person's key, which begins with `swo_`. The key itself stands in no file."},
+			{Key: "key", Type: document.Text("an id", r.readID), Doc: "Names the person in receipts and logs; not `local`."},
+			{Key: "hash", Type: document.Custom("`sha256:` and 64 hexadecimal digits", hash, func(v document.Value) { r.row.Hash = r.readHash(v) }), Doc: "The SHA-256 of the person's key, which begins with `swo_`. The key itself stands in no file."},
 			{Key: "next", Type: document.Custom("`sha256:` and 64 hexadecimal digits", hash, func(v document.Value) { r.next = r.readHash(v) }), Doc: "The hash of the key that replaces this one. Both count."},
 			{Key: "expires", Type: document.Custom("a day or a time", document.Schema{"type": "string"}, func(v document.Value) { r.row.Expires = readExpiry(v); warnIfExpired(v, r.row.Expires) }), Doc: "The last day of the key, in UTC, or a time such as `2027-03-31T18:00:00Z`."},
+			{Key: "issuer", Type: document.Text("an issuer", func(v document.Value, s string) { r.claim.Issuer = r.readIssuerName(v, s, r.within()) }), Doc: "Instead of a key: the issuer at which the person signs in, with `claim` and `value`."},
+			{Key: "claim", Type: document.Text("the name of a claim", func(v document.Value, s string) { r.claim.Claim = readClaimText(v, s) }), Doc: "A claim that the issuer states about the person, such as `groups`, `email` or `sub`."},
+			{Key: "value", Type: document.Text("a text", func(v document.Value, s string) { r.claim.Value = readClaimText(v, s) }), Doc: "The row counts if the claim is this text, or a list with it."},
 		},
 		Hints: map[string]string{"id": `write "key"`},
 	}
@@ -146,12 +151,42 @@ func (r *personReader) keys() *document.Keys {
 				r.readOffice(t, known)
 			}
 		}), Required: "name what the person may do here, such as offices: [viewer]", Doc: "`admin`, `author` or `viewer`, out of those that the operator lets the tenant give."})
-		k.Later = []string{"issuer", "claim", "value", "scope", "roles", "mode", "tasks"}
+		k.Later = []string{"scope", "roles", "mode", "tasks"}
 		k.Hints["office"] = `write "offices"`
-	} else {
-		k.Later = []string{"issuer", "claim", "value"}
 	}
 	return k
+}
+
+// within returns the issuers that the rows may name; nil means every one.
+func (r *personReader) within() []string {
+	if r.bound == nil {
+		return nil
+	}
+	return append([]string{}, r.bound.issuers...)
+}
+
+func readClaimText(v document.Value, s string) string {
+	if s == "" || len(s) > maxClaimBytes {
+		v.Fault("want a text of at most %d bytes", maxClaimBytes)
+	}
+	return s
+}
+
+// checkForm reports a fault unless the row has one complete form: key and hash, or issuer, claim and value.
+func (r *personReader) checkForm(m document.FixedMap) {
+	if !m.HasKey("issuer") && !m.HasKey("claim") && !m.HasKey("value") {
+		m.Require("key", "name whose key it is; or write issuer, claim and value")
+		m.Require("hash", "make a key with `switchboard key new --operator` or `--office`, which prints its hash")
+		return
+	}
+	for _, key := range []string{"key", "hash", "next", "expires"} {
+		if m.HasKey(key) {
+			m.Fault("%q belongs to a key, and issuer to people who sign in; make two rows of it", key)
+		}
+	}
+	m.Require("issuer", "name the issuer that states the claim")
+	m.Require("claim", "name the claim that counts, such as groups")
+	m.Require("value", "write the text that the claim must have")
 }
 
 func (r *personReader) readID(v document.Value, s string) {
@@ -211,15 +246,20 @@ func officeNames(offices []switchboard.Office) []string {
 func (r *personReader) read(v document.Value, most int, as PersonKey) {
 	r.seen, r.hashes = map[string]document.Value{}, map[[32]byte]document.Value{}
 	for _, item := range v.ReadList(most) {
-		r.row, r.next = as, [32]byte{}
+		r.row, r.next, r.claim = as, [32]byte{}, PersonClaim{Operator: as.Operator, Tenant: as.Tenant}
 		r.row.Offices = slices.Clone(as.Offices)
 		m, ok := item.Open(r.keys())
 		if !ok {
 			continue
 		}
 		m.Read()
+		r.checkForm(m)
 		slices.Sort(r.row.Offices)
 		r.row.Offices = slices.Compact(r.row.Offices)
+		if c := r.claim; c.Issuer != "" && c.Claim != "" && c.Value != "" {
+			c.Offices = r.row.Offices
+			*r.claims = append(*r.claims, c)
+		}
 		for _, hash := range [][32]byte{r.row.Hash, r.next} {
 			if row := r.row; row.ID != "" && hash != ([32]byte{}) {
 				row.Hash = hash
@@ -236,19 +276,19 @@ func warnIfExpired(v document.Value, end time.Time) {
 	}
 }
 
-// readOperators reads the operators' keys.
+// readOperators reads the operators' rows.
 func (f mainFile) readOperators(v document.Value) {
-	(&personReader{loader: f.loader, out: &f.cfg.People}).read(v, maxOperators, PersonKey{Operator: true})
+	(&personReader{loader: f.loader, out: &f.cfg.People, claims: &f.cfg.Claims}).read(v, maxOperators, PersonKey{Operator: true})
 }
 
-// readApprovers reads the approvers' keys of a tenant.
+// readApprovers reads the approvers' rows of a tenant.
 func (f mainFile) readApprovers(v document.Value, id switchboard.TenantID) {
-	(&personReader{loader: f.loader, out: &f.cfg.People}).read(v, maxApprovers, PersonKey{Tenant: id, Offices: []switchboard.Office{switchboard.OfficeApprover}})
+	(&personReader{loader: f.loader, out: &f.cfg.People, claims: &f.cfg.Claims}).read(v, maxApprovers, PersonKey{Tenant: id, Offices: []switchboard.Office{switchboard.OfficeApprover}})
 }
 
 // readMembers reads the members of a tenant.
 func (t *tenantFolder) readMembers(v document.Value) {
-	(&personReader{loader: t.loader, out: &t.people, offices: t.bound.offices, bound: t.bound}).read(v, maxMembers, PersonKey{Tenant: t.out.ID})
+	(&personReader{loader: t.loader, out: &t.people, claims: &t.claims, offices: t.bound.offices, bound: t.bound}).read(v, maxMembers, PersonKey{Tenant: t.out.ID})
 }
 
 // readGivenOffices reads the offices that a tenant's file may give.
@@ -273,6 +313,17 @@ func clipOffices(people []PersonKey, b *bound) []PersonKey {
 	for _, p := range people {
 		if p.Offices = intersect(p.Offices, b.offices); len(p.Offices) > 0 {
 			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// clipClaims returns the rows without issuers and offices that the operator does not give any more.
+func clipClaims(claims []PersonClaim, b *bound) []PersonClaim {
+	out := make([]PersonClaim, 0, len(claims))
+	for _, c := range claims {
+		if c.Offices = intersect(c.Offices, b.offices); len(c.Offices) > 0 && slices.Contains(b.issuers, c.Issuer) {
+			out = append(out, c)
 		}
 	}
 	return out

@@ -21,6 +21,7 @@ type bound struct {
 	tiers       []string             // the first is the tier of keys that name none
 	roles       []string             // sorted
 	offices     []switchboard.Office // that the tenant's file may give; sorted
+	issuers     []string             // that the tenant's file may name
 	tokenBudget int                  // 0 if the operator sets none
 
 	resultBytes int            // 0 if the operator sets none

@@ -261,13 +261,20 @@ func (f mainFile) tenantKeys(id switchboard.TenantID, b *bound) *document.Keys {
 			{Key: "tier", Type: document.Custom("a text, or a list of texts", document.Schema{"type": []string{"string", "array"}, "items": document.Schema{"type": "string"}}, func(v document.Value) { b.tiers = readTiers(v) }), Doc: "The tier of its principals, an input of policies; or a list of tiers from which its keys choose one. A key without a tier has the first."},
 			{Key: "roles", Type: document.Texts("a list of roles", func(texts []document.TextValue) { b.roles = sortedTexts(texts) }), Doc: "The roles that its keys may have, an input of policies."},
 			{Key: "offices", Type: document.Texts("a list of offices", b.readGivenOffices), Doc: "The offices that the tenant's file may give to members: `admin`, `author`, `viewer`. None if absent."},
-			{Key: "approvers", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, func(v document.Value) { f.readApprovers(v, id) }), Doc: "The persons' keys that decide about waiting calls of the tenant. Only this row says who does."},
+			{Key: "approvers", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, func(v document.Value) { f.readApprovers(v, id) }), Doc: "Who decides about waiting calls of the tenant: holders of persons' keys, and people for whom an issuer states a claim. Only this row says who does."},
+			{Key: "issuers", Type: document.Texts("a list of issuers", func(texts []document.TextValue) {
+				for _, t := range texts {
+					if s := f.readIssuerName(t.Value, t.String, nil); s != "" {
+						b.issuers = append(b.issuers, s)
+					}
+				}
+			}), Doc: "The issuers that the tenant's file may name in `members`. None if absent."},
 			{Key: "token_budget", Type: budgetType(func(v document.Value) { b.tokenBudget = readTokenBudget(v, 0, "") }), Doc: "The most tokens of a task's tool list. If absent, the value at the top of the file."},
 			{Key: "result_bytes", Type: resultBytesType(func(v document.Value) { b.resultBytes = readResultBytes(v, 0, "") }), Doc: "The most bytes of text that a client gets of one result at once. A longer result becomes a preview. If absent there is no bound, and 64KiB for keyless use."},
 			{Key: "declare", Type: document.MapList("a list of maps", func() *document.Keys { return f.declaredKeys(&switchboard.Requirement{}) }, func(v document.Value) { b.declare = v }), Doc: "The bound of tasks that clients declare. If absent, clients may declare none."},
 			{Key: "trust", Type: trustType(&b.trust), Doc: "Whether a server's own claim that a tool is readonly counts for keys of this tenant. `operator` (the default): only the claim of a server with `trust: operator`, or of an overlay."},
 		},
-		Later: []string{"budgets", "models", "permissions", "issuers", "self"},
+		Later: []string{"budgets", "models", "permissions", "self"},
 		Hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "members": "they stand in tenants/<id>/tenant.yaml", "office": `write "offices"`, "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
 	}
 }

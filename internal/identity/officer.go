@@ -21,19 +21,89 @@ type OfficerKey struct {
 	Offices  []switchboard.Office
 }
 
-// Officers hold all persons' keys. They are immutable; a reload makes new ones.
-type Officers struct {
-	rows  map[[sha256.Size]byte][]OfficerKey
-	check KeyCheck
+// An OfficerClaim is a row that gives offices to everybody for whom an issuer states a claim. All rows that match a person add up.
+type OfficerClaim struct {
+	Issuer string // the id of the issuer in the configuration
+	Claim  string // the name of a claim
+	Value  string // the claim is this text, or a list with this text
+
+	Operator bool
+	Tenant   switchboard.TenantID
+	Offices  []switchboard.Office
 }
 
-// NewOfficers returns the officers of the rows. check, if not nil, says which keys are revoked.
-func NewOfficers(rows []OfficerKey, check KeyCheck) *Officers {
-	o := &Officers{rows: map[[sha256.Size]byte][]OfficerKey{}, check: check}
-	for _, r := range rows {
+// A Person is somebody who has signed in at an issuer.
+type Person struct {
+	Issuer  string              `json:"issuer"`  // the id of the issuer in the configuration
+	Subject string              `json:"subject"` // the claim sub: never given to another person of the issuer
+	Claims  map[string][]string `json:"claims"`  // the claims that are texts or lists of texts
+}
+
+// ID names the person in receipts, logs and answers. No key has such an id.
+func (p *Person) ID() string { return p.Issuer + "/" + p.Subject }
+
+// Hash returns what a KeyCheck knows the person by, if it is blocked.
+func (p *Person) Hash() [sha256.Size]byte { return sha256.Sum256([]byte("person\x00" + p.ID())) }
+
+// Officers hold the rows of all persons. They are immutable; a reload makes new ones.
+type Officers struct {
+	rows   map[[sha256.Size]byte][]OfficerKey
+	claims map[string][]OfficerClaim // by issuer
+	check  KeyCheck
+}
+
+// NewOfficers returns the officers of the rows. check, if not nil, says which keys are revoked, and which persons blocked.
+func NewOfficers(keys []OfficerKey, claims []OfficerClaim, check KeyCheck) *Officers {
+	o := &Officers{rows: map[[sha256.Size]byte][]OfficerKey{}, claims: map[string][]OfficerClaim{}, check: check}
+	for _, r := range keys {
 		o.rows[r.Hash] = append(o.rows[r.Hash], r)
 	}
+	for _, r := range claims {
+		o.claims[r.Issuer] = append(o.claims[r.Issuer], r)
+	}
 	return o
+}
+
+// ByPerson returns the officer that the rows make of a person. The error is a *switchboard.Error: SB-AUTH-002 if no row matches, or why the
+// person is blocked.
+func (o *Officers) ByPerson(p *Person) (switchboard.Officer, error) {
+	if o.check != nil {
+		if err := o.check.CheckKey(p.Hash()); err != nil {
+			return switchboard.Officer{}, err
+		}
+	}
+	officer := switchboard.Officer{ID: p.ID(), Auth: switchboard.AuthSignIn, Offices: map[switchboard.TenantID][]switchboard.Office{}}
+	matched := false
+	for _, r := range o.claims[p.Issuer] {
+		if !slices.Contains(p.Claims[r.Claim], r.Value) {
+			continue
+		}
+		matched = true
+		if officer.Operator = officer.Operator || r.Operator; !r.Operator {
+			addOffices(&officer, r.Tenant, r.Offices)
+		}
+	}
+	if !matched {
+		e := switchboard.Refuse(switchboard.CodeNotAuthorized, "you have signed in at %s, but no row of the configuration gives you an office", p.Issuer)
+		e.Hint = "ask an operator for a row under operators, approvers or members that matches you"
+		return switchboard.Officer{}, e
+	}
+	return officer, nil
+}
+
+// ClaimsOf returns the names of the claims that the rows of an issuer compare, sorted.
+func (o *Officers) ClaimsOf(issuer string) (names []string) {
+	for _, r := range o.claims[issuer] {
+		names = append(names, r.Claim)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func addOffices(officer *switchboard.Officer, tenant switchboard.TenantID, offices []switchboard.Office) {
+	all := append(slices.Clone(officer.Offices[tenant]), offices...)
+	slices.Sort(all)
+	officer.Offices[tenant] = slices.Compact(all)
 }
 
 // Authenticate returns who has sent req. The error is a *switchboard.Error: SB-AUTH-001 if there is no valid person's key, SB-AUTH-003 if all
@@ -70,9 +140,7 @@ func (o *Officers) ByHash(hash [sha256.Size]byte, text string) (switchboard.Offi
 		}
 		officer.Operator = officer.Operator || r.Operator
 		if !r.Operator {
-			all := append(slices.Clone(officer.Offices[r.Tenant]), r.Offices...)
-			slices.Sort(all)
-			officer.Offices[r.Tenant] = slices.Compact(all)
+			addOffices(&officer, r.Tenant, r.Offices)
 		}
 	}
 	if officer.ID == "" {

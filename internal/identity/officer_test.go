@@ -3,6 +3,7 @@ package identity_test
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ func TestAllRowsOfAPersonsKeyAddUp(t *testing.T) {
 		{"an operator who approves", []identity.OfficerKey{approver, operator}, "ops", "approver", "", true, true, true},
 		{"an expired row gives nothing", []identity.OfficerKey{member, expired}, "ann", "viewer", "", false, false, false},
 	} {
-		o, err := identity.NewOfficers(tt.rows, nil).Authenticate(request("192.0.2.7:1", "/v1/status", "Authorization", "Bearer "+ann))
+		o, err := identity.NewOfficers(tt.rows, nil, nil).Authenticate(request("192.0.2.7:1", "/v1/status", "Authorization", "Bearer "+ann))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -84,7 +85,7 @@ func TestAllRowsOfAPersonsKeyAddUp(t *testing.T) {
 func TestAZ13AKeyOfTheOtherListenerIsUnknown(t *testing.T) {
 	agents, alice := ring(t)
 	ann, row := personKey(t, identity.OfficerKey{ID: "ann", Operator: true})
-	officers := identity.NewOfficers([]identity.OfficerKey{row}, nil)
+	officers := identity.NewOfficers([]identity.OfficerKey{row}, nil, nil)
 	strangeAgent, _ := identity.Mint(identity.AgentPrefix)
 	strangePerson, _ := identity.Mint(identity.PersonPrefix)
 	ask := func(key string) *http.Request { return request("192.0.2.7:1", "/", "Authorization", "Bearer "+key) }
@@ -121,12 +122,12 @@ func TestWhyAPersonsKeyIsRefused(t *testing.T) {
 		{"a revoked key", revoked{row.Hash: true}, []string{"Authorization", "Bearer " + ann}, "SB-AUTH-001 revoked"},
 		{"before the revocations are known", revoked(nil), []string{"Authorization", "Bearer " + ann}, "SB-ROUT-004 not read"},
 	} {
-		_, err := identity.NewOfficers([]identity.OfficerKey{row}, tt.check).Authenticate(request("127.0.0.1:1", "/", tt.header...))
+		_, err := identity.NewOfficers([]identity.OfficerKey{row}, nil, tt.check).Authenticate(request("127.0.0.1:1", "/", tt.header...))
 		if !strings.HasPrefix(refusal(err), tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, refusal(err), tt.want)
 		}
 	}
-	if _, err := identity.NewOfficers([]identity.OfficerKey{row}, nil).Authenticate(request("127.0.0.1:1", "/?key="+ann, "Authorization", "Bearer "+ann)); !strings.Contains(refusal(err), "in the URL") {
+	if _, err := identity.NewOfficers([]identity.OfficerKey{row}, nil, nil).Authenticate(request("127.0.0.1:1", "/?key="+ann, "Authorization", "Bearer "+ann)); !strings.Contains(refusal(err), "in the URL") {
 		t.Errorf("a key in the URL: %v", err)
 	}
 }
@@ -134,7 +135,7 @@ func TestWhyAPersonsKeyIsRefused(t *testing.T) {
 func TestAPersonsKeyEndsWithItsLastRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ann, row := personKey(t, identity.OfficerKey{ID: "ann", Tenant: "acme", Offices: []switchboard.Office{switchboard.OfficeViewer}, Expires: time.Now().Add(time.Hour)})
-		officers := identity.NewOfficers([]identity.OfficerKey{row}, nil)
+		officers := identity.NewOfficers([]identity.OfficerKey{row}, nil, nil)
 		ask := func() string {
 			_, err := officers.Authenticate(request("127.0.0.1:1", "/", "Authorization", "Bearer "+ann))
 			return refusal(err)
@@ -177,5 +178,55 @@ func TestARevokedKeyOfAnAgentIsRefusedAndTheNextOneIsNot(t *testing.T) {
 	}
 	if got := r.Hashes("acme", "alice"); len(got) != 2 || !slices.Equal(r.KeyIDs("acme"), []string{"alice"}) {
 		t.Errorf("the keys: %x %q", got, r.KeyIDs("acme"))
+	}
+}
+
+func TestRowsGiveThePersonsWhomTheyMatchOffices(t *testing.T) {
+	const admin, author, viewer = switchboard.OfficeAdmin, switchboard.OfficeAuthor, switchboard.OfficeViewer
+	in := func(tenant switchboard.TenantID, claim, value string, offices ...switchboard.Office) identity.OfficerClaim {
+		return identity.OfficerClaim{Issuer: "idp", Claim: claim, Value: value, Tenant: tenant, Offices: offices}
+	}
+	platform := identity.OfficerClaim{Issuer: "idp", Claim: "groups", Value: "platform", Operator: true}
+	elsewhere := identity.OfficerClaim{Issuer: "other", Claim: "groups", Value: "leads", Operator: true}
+	for _, tt := range []struct {
+		name   string
+		claims map[string][]string
+		rows   []identity.OfficerClaim
+		want   string
+	}{
+		{"a group", map[string][]string{"groups": {"staff", "leads"}}, []identity.OfficerClaim{in("acme", "groups", "leads", viewer)}, "map[acme:[viewer]]"},
+		{"all rows that match add up", map[string][]string{"groups": {"leads"}, "email": {"ann@example.com"}}, []identity.OfficerClaim{in("acme", "groups", "leads", viewer, author), in("acme", "email", "ann@example.com", admin), in("beta", "groups", "leads", viewer)}, "map[acme:[admin author viewer] beta:[viewer]]"},
+		{"an operator", map[string][]string{"groups": {"platform"}}, []identity.OfficerClaim{platform, in("acme", "groups", "platform", viewer)}, "operator map[acme:[viewer]]"},
+		{"no row matches", map[string][]string{"groups": {"lead", "leads2", "Leads"}}, []identity.OfficerClaim{in("acme", "groups", "leads", viewer)}, "SB-AUTH-002"},
+		{"the claim is absent", nil, []identity.OfficerClaim{in("acme", "groups", "leads", viewer)}, "SB-AUTH-002"},
+		{"the value stands in another claim", map[string][]string{"department": {"leads"}}, []identity.OfficerClaim{in("acme", "groups", "leads", viewer)}, "SB-AUTH-002"},
+		{"AZ-15: another issuer states the group", map[string][]string{"groups": {"leads"}}, []identity.OfficerClaim{elsewhere}, "SB-AUTH-002"},
+	} {
+		o, err := identity.NewOfficers(nil, tt.rows, nil).ByPerson(&identity.Person{Issuer: "idp", Subject: "00u1", Claims: tt.claims})
+		got := fmt.Sprint(o.Offices)
+		if o.Operator {
+			got = "operator " + got
+		}
+		if err != nil {
+			got, _, _ = strings.Cut(refusal(err), " ")
+		} else if o.ID != "idp/00u1" || o.Auth != switchboard.AuthSignIn {
+			t.Errorf("%s: it is %s, by %s", tt.name, o.ID, o.Auth)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestABlockedPersonHasNoOffice(t *testing.T) {
+	ann, ben := &identity.Person{Issuer: "idp", Subject: "ann"}, &identity.Person{Issuer: "idp", Subject: "ben"}
+	rows := []identity.OfficerClaim{{Issuer: "idp", Claim: "sub", Value: "x", Operator: true}}
+	ann.Claims, ben.Claims = map[string][]string{"sub": {"x"}}, map[string][]string{"sub": {"x"}}
+	officers := identity.NewOfficers(nil, rows, revoked{ann.Hash(): true})
+	if _, err := officers.ByPerson(ann); err == nil {
+		t.Error("a blocked person is an officer")
+	}
+	if _, err := officers.ByPerson(ben); err != nil {
+		t.Errorf("the other one is refused: %v", err)
 	}
 }

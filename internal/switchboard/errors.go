@@ -28,6 +28,7 @@ const (
 	CodeNotAuthenticated  Code = "SB-AUTH-001"
 	CodeNotAuthorized     Code = "SB-AUTH-002"
 	CodeKeyExpired        Code = "SB-AUTH-003"
+	CodeProviderAway      Code = "SB-AUTH-006"
 	CodeNoneHealthy       Code = "SB-ROUT-001"
 	CodeRateLimit         Code = "SB-ROUT-002"
 	CodeOverloaded        Code = "SB-ROUT-003"
@@ -78,6 +79,7 @@ var retryByCode = map[Code]Retry{
 	CodeNotAuthenticated:  RetryNo,
 	CodeNotAuthorized:     RetryNo,
 	CodeKeyExpired:        RetryNo,
+	CodeProviderAway:      RetryLater,
 	CodeNoneHealthy:       RetryLater,
 	CodeRateLimit:         RetryLater,
 	CodeOverloaded:        RetryLater,

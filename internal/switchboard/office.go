@@ -21,6 +21,7 @@ var TenantOffices = []Office{OfficeAdmin, OfficeAuthor, OfficeApprover, OfficeVi
 const (
 	AuthDataFolder Auth = "data_folder" // it can read the data folder of Switchboard: this machine's operator
 	AuthPersonKey  Auth = "person_key"  // with a person's key
+	AuthSignIn     Auth = "sign_in"     // signed in at an OpenID provider
 )
 
 // An Officer is the sender of a request to the admin side, and the offices that it holds.
