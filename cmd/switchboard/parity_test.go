@@ -41,6 +41,9 @@ var parity = map[string][]string{
 	"key list":       {"list-keys"},
 	"key rotate":     {"here: the key must not leave the machine that makes it"},
 	"key revoke":     {"revoke-key"},
+	"page":           {"make-page-code"},
+	"sessions list":  {"list-sessions"},
+	"sessions end":   {"end-session"},
 	"receipts list":  {"search-receipts"},
 	"receipts show":  {"read-receipt"},
 

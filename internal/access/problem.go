@@ -2,6 +2,7 @@ package access
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -33,6 +34,14 @@ func HTTPStatus(code switchboard.Code) int {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
+}
+
+// AsError returns the refusal that err is. Any other error must be in the log output already: its text is not for callers.
+func AsError(err error) *switchboard.Error {
+	if e, ok := errors.AsType[*switchboard.Error](err); ok {
+		return e
+	}
+	return &switchboard.Error{Text: "this could not be answered; the log output of Switchboard says why"}
 }
 
 // A Problem is a refusal as problem details (RFC 9457), for endpoints other than MCP.

@@ -27,6 +27,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
+	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/change"
@@ -49,6 +50,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/revocation"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -177,6 +179,10 @@ type adminParts struct {
 	editor  *change.Editor
 	revoked *revocation.RevokedKeys
 	events  *event.Recent
+
+	providers *signin.Providers
+	sessions  *signin.Sessions
+	page      *page.Page
 }
 
 // A reloadState lets one reload happen at a time, and keeps the fault of the last one; nil if it was accepted.
@@ -248,6 +254,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
 	a.admin.events = event.NewRecent(a.cluster.Self())
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
+	a.admin.providers = signin.NewProviders(a.ledger.Key("sign-in"))
+	a.admin.providers.Set(signInIssuers(c))
+	a.admin.sessions = signin.NewSessions(a.store, a.keysChanged.send)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -317,13 +326,17 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Addresses: a.Addresses, Stopping: a.grace.ctx,
 	})
 	a.admin.editor = newEditor(a)
+	a.admin.page = page.New(page.Options{
+		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL, Reader: a.admin.reads,
+		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
+	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine}
 	a.admin.api = api.New(api.Options{
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: admin.NewActions(admin.ActionsOptions{
 			Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 		}),
-		Editor: a.admin.editor, Events: a.admin.events, Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
+		Editor: a.admin.editor, Events: a.admin.events, Page: a.admin.page, Sessions: a.admin.sessions, Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
@@ -604,6 +617,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
+	a.admin.providers.Set(signInIssuers(c))
 	a.binder.Reconfigured()
 	starting := a.fleet.Starting() // read before the offers, as in rebuildState
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
@@ -869,6 +883,7 @@ func (a *App) Stop() {
 	a.work.Wait()
 	a.keys.Close()
 	a.admin.revoked.Close()
+	a.admin.sessions.Close()
 	a.recorder.Close()
 	if err := a.ledger.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)

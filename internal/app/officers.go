@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
+	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -78,11 +79,30 @@ func (l *adminListener) close() {
 
 // authenticateOfficer returns who has sent a request to the admin API.
 func (f front) authenticateOfficer(r *http.Request) (switchboard.Officer, error) {
-	o, err := f.a.state.Load().Officers.Authenticate(r)
+	var o switchboard.Officer
+	var err error
+	switch {
+	case len(r.Header.Values("Authorization")) > 0 || !f.a.admin.page.HasSession(r):
+		o, err = f.a.state.Load().Officers.Authenticate(r)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead && len(r.Header.Values("Origin")) != 1:
+		err = switchboard.Refuse(switchboard.CodeNotAuthorized, "with a session, a request that changes something must say which page it comes from (Origin)")
+	default:
+		o, err = f.a.admin.page.Officer(r)
+	}
 	if err == nil {
 		connlimit.MarkKnown(r.Context())
 	}
 	return o, err
+}
+
+// signInIssuers returns the issuers at which people sign in.
+func signInIssuers(c *config.Config) (all []signin.Issuer) {
+	for _, is := range c.Issuers {
+		if s := is.SignIn; s != nil {
+			all = append(all, signin.Issuer{ID: is.ID, URL: is.URL, ClientID: s.ClientID, Secret: s.Secret, Scopes: s.Scopes})
+		}
+	}
+	return all
 }
 
 // adminURL returns how browsers reach the admin address; "" if only this machine does.

@@ -226,7 +226,7 @@ func (r *Ring) authenticateKey(req *http.Request) (switchboard.Principal, error)
 		if !isLoopback(req.RemoteAddr) {
 			return refuse("without keys only this machine may call; make a key with \"switchboard key new\"")
 		}
-		if why := peerRefusal(req.Context()); why != "" {
+		if why := PeerRefusal(req.Context()); why != "" {
 			return refuse("without keys only the user of Switchboard may call, and %s; make a key with \"switchboard key new\"", why)
 		}
 		return r.local, nil

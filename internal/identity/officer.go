@@ -113,14 +113,23 @@ func (o *Officers) Authenticate(req *http.Request) (switchboard.Officer, error) 
 	if err != nil {
 		return switchboard.Officer{}, err
 	}
-	return o.ByHash(sha256.Sum256([]byte(text)), text)
+	return o.ByKey(text)
 }
 
-// ByHash returns the officer of a key. text is the key for the refusal of one that no row has.
-func (o *Officers) ByHash(hash [sha256.Size]byte, text string) (switchboard.Officer, error) {
+// ByKey is Authenticate for the text of a key.
+func (o *Officers) ByKey(text string) (switchboard.Officer, error) {
+	hash := sha256.Sum256([]byte(text))
+	if len(o.rows[hash]) == 0 {
+		return switchboard.Officer{}, refuseUnknown(text)
+	}
+	return o.ByHash(hash)
+}
+
+// ByHash is ByKey for the holder of a key who has shown it before.
+func (o *Officers) ByHash(hash [sha256.Size]byte) (switchboard.Officer, error) {
 	rows := o.rows[hash]
 	if len(rows) == 0 {
-		return switchboard.Officer{}, refuseUnknown(text)
+		return switchboard.Officer{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, "your key has no row any more")
 	}
 	if o.check != nil {
 		if err := o.check.CheckKey(hash); err != nil {

@@ -23,8 +23,8 @@ func WithPeer(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// peerRefusal returns why the sender of the request cannot be the local user; "" means that it can.
-func peerRefusal(ctx context.Context) string {
+// PeerRefusal returns why the sender of the request cannot be the local user; "" means that it can.
+func PeerRefusal(ctx context.Context) string {
 	if p, ok := ctx.Value(peerKey{}).(Peer); ok {
 		return p()
 	}

@@ -23,8 +23,10 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -38,6 +40,9 @@ type Options struct {
 
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
+
+	Page     *page.Page
+	Sessions *signin.Sessions
 
 	// URL returns how browsers reach the admin address, "" if only this machine does.
 	URL func() string
@@ -88,9 +93,10 @@ func (a *API) makeRoutes() {
 		"Each refusal is a problem (RFC 9457) with a code that docs/errors explains."
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"person_key": {Type: "http", Scheme: "bearer", Description: "A person's key, which begins with swo_."},
+		"session":    {Type: "apiKey", In: "cookie", Name: "__Host-switchboard", Description: "A session of the page. A request that changes something must have the header Origin."},
 	}
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", nameSchema)
-	c.Security = []map[string][]string{{"person_key": {}}}
+	c.Security = []map[string][]string{{"person_key": {}}, {"session": {}}}
 	a.huma = humago.New(mux, c)
 	a.huma.UseMiddleware(a.checkOffice)
 	a.addStatus()
@@ -100,6 +106,7 @@ func (a *API) makeRoutes() {
 	a.addConfiguration()
 	a.addReceipts()
 	a.addEvents()
+	a.addSessions()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {

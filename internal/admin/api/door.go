@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"path"
@@ -53,6 +52,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	if len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0 {
 		h.Set("Connection", "close") // nothing may follow on this connection; see httphead.Checker
+	}
+	if a.o.Page != nil && a.o.Page.Takes(r.URL.Path) {
+		a.o.Page.ServeHTTP(w, r)
+		return
 	}
 	if why := a.refusalReason(r); why != "" {
 		a.o.Log.Warn("refused a request to the admin API", "why", why, "remote", r.RemoteAddr)
@@ -127,14 +130,20 @@ func spellingFault(r *http.Request) (text string, status int) {
 
 // refuseCaller answers a request without a valid credential. Callers that fail often wait.
 func (a *API) refuseCaller(w http.ResponseWriter, r *http.Request, err error) {
-	e, ok := errors.AsType[*switchboard.Error](err)
-	if !ok {
-		a.o.Log.Error("cannot authenticate a caller of the admin API", "err", err)
-		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
+	a.SlowDown(r, err)
+	e := access.AsError(err)
+	status := access.HTTPStatus(e.Code)
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
+	writeProblem(w, status, e)
+}
+
+// SlowDown counts a caller that was refused, and waits if its network fails often.
+func (a *API) SlowDown(r *http.Request, err error) {
 	wait, toLog := a.failures.Count(access.NetworkOf(r.RemoteAddr))
 	if toLog > 0 {
-		a.o.Log.Warn("refused a caller of the admin API", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", toLog)
+		a.o.Log.Warn("refused a caller of the admin API", "why", err, "remote", r.RemoteAddr, "failures", toLog)
 	}
 	if wait > 0 {
 		select {
@@ -143,11 +152,6 @@ func (a *API) refuseCaller(w http.ResponseWriter, r *http.Request, err error) {
 		case <-a.o.Stopping.Done():
 		}
 	}
-	status := access.HTTPStatus(e.Code)
-	if status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	writeProblem(w, status, e)
 }
 
 // writeProblem answers with problem details.

@@ -45,11 +45,10 @@ func (a *API) refuse(err error) error {
 	if p, ok := errors.AsType[*apiProblem](err); ok {
 		return p
 	}
-	e, ok := errors.AsType[*switchboard.Error](err)
-	if !ok {
+	if _, ok := errors.AsType[*switchboard.Error](err); !ok {
 		a.o.Log.Error("the admin API could not answer", "err", err)
-		return &apiProblem{Problem: access.ProblemOf(http.StatusInternalServerError, &switchboard.Error{Text: "this could not be answered; the log output of Switchboard says why"})}
 	}
+	e := access.AsError(err)
 	return &apiProblem{Problem: access.ProblemOf(access.HTTPStatus(e.Code), e)}
 }
 

@@ -1,0 +1,401 @@
+// Package page is the admin side in a browser. So far, people sign in and out there, and see what waits for them.
+//
+// It decides which browser a session belongs to, and which requests of browsers count. Who somebody is, package signin decides, and what they
+// may do, package identity. The views are in views/, one file each; they have no scripts.
+//
+// The cookie of a session is SameSite=Strict. A browser does not send it when a page of another site, such as the issuer's, has led it
+// here; so an answer that ends a sign-in is a page that leads on by itself, and not a redirect.
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"embed"
+	"encoding/hex"
+	"html/template"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/signin"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// maxForm limits the body of a form.
+const maxForm = 64 << 10
+
+// The paths of the page.
+const (
+	startPath    = "/"
+	stylePath    = "/style.css"
+	signInPath   = "/sign-in"
+	signOutPath  = "/sign-out"
+	callbackPath = "/sign-in/callback"
+
+	// CodePath is where a browser goes with a code; see Options.Sessions.
+	CodePath = "/sign-in/code"
+)
+
+// Options are the parts of a running Switchboard that the page needs.
+type Options struct {
+	Providers *signin.Providers
+	Sessions  *signin.Sessions
+	Officers  func() *identity.Officers
+	URL       func() string // how browsers reach the admin address, "" if only this machine does
+	Reader    *admin.Reader
+
+	// Failed is called for each sign-in that fails. It may wait.
+	Failed func(r *http.Request, err error)
+
+	Log *slog.Logger
+}
+
+// A Page answers browsers. Use New. It is safe for concurrent use.
+type Page struct {
+	o     Options
+	views func() *template.Template
+}
+
+//go:embed views
+var files embed.FS
+
+// New returns a Page.
+func New(o Options) *Page {
+	return &Page{o: o, views: sync.OnceValue(func() *template.Template {
+		return template.Must(template.ParseFS(files, "views/*.html"))
+	})}
+}
+
+// Takes reports whether the page answers requests for a path.
+func (p *Page) Takes(path string) bool {
+	switch path {
+	case startPath, stylePath, signInPath, signOutPath, callbackPath, CodePath:
+		return true
+	}
+	return false
+}
+
+// ServeHTTP answers a request for a path that the page takes.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers do not state the origin of a form
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	own, ok := p.siteOf(r)
+	switch {
+	case !ok:
+		p.refuse(w, http.StatusForbidden, "this host name is not the admin address")
+	case r.Method == http.MethodPost:
+		p.servePost(w, r, own)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		h.Set("Allow", "GET, HEAD, POST")
+		p.refuse(w, http.StatusMethodNotAllowed, "the page takes GET and POST")
+	default:
+		p.serveGet(w, r, own)
+	}
+}
+
+func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
+	from := r.Header.Get("Sec-Fetch-Site")
+	foreign := from != "" && from != "same-origin" && from != "none"
+	switch path := r.URL.Path; {
+	case path == stylePath:
+		http.ServeFileFS(w, r, files, "views/style.css")
+	case foreign && r.Header.Get("Sec-Fetch-Mode") != "navigate":
+		p.refuse(w, http.StatusForbidden, "pages of other sites may only lead here")
+	case path == callbackPath:
+		p.endSignIn(w, r, own)
+	case path == startPath && foreign:
+		p.leadOn(w, startPath) // the browser has not sent the cookie
+	case path == startPath:
+		p.start(w, r, own)
+	case path == CodePath && !foreign:
+		p.useCode(w, r, own)
+	default:
+		p.refuse(w, http.StatusNotFound, "nothing is here; begin at "+startPath)
+	}
+}
+
+func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
+	form, why := readForm(w, r, own)
+	switch {
+	case why != "":
+		p.refuse(w, http.StatusForbidden, why)
+	case r.URL.Path == signInPath && form.Get("key") != "":
+		p.signInByKey(w, r, own, form.Get("key"))
+	case r.URL.Path == signInPath:
+		p.beginSignIn(w, r, own, form.Get("issuer"))
+	case r.URL.Path == signOutPath:
+		p.signOut(w, r, own, form.Get("token"))
+	default:
+		p.refuse(w, http.StatusNotFound, "nothing is here; begin at "+startPath)
+	}
+}
+
+// readForm reads a form of a page of ours. why says that it is none.
+func readForm(w http.ResponseWriter, r *http.Request, own site) (form url.Values, why string) {
+	if origins := r.Header.Values("Origin"); len(origins) != 1 || !strings.EqualFold(origins[0], own.origin) {
+		return nil, "only forms of this page count"
+	}
+	if from := r.Header.Get("Sec-Fetch-Site"); from != "" && from != "same-origin" {
+		return nil, "only forms of this page count"
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" || r.URL.RawQuery != "" {
+		return nil, "this is no form"
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		return nil, "the form cannot be read"
+	}
+	for _, values := range r.PostForm {
+		if len(values) != 1 {
+			return nil, "the form has a field twice"
+		}
+	}
+	return r.PostForm, ""
+}
+
+// A site is the admin address as the browser of a request shows it.
+type site struct {
+	origin string // scheme, host and port
+	local  bool   // only this machine reaches it so
+}
+
+// siteOf returns the site of a request. ok is false if the host is not ours.
+func (p *Page) siteOf(r *http.Request) (s site, ok bool) {
+	own, err := url.Parse(p.o.URL())
+	name, _, hasPort := net.SplitHostPort(r.Host)
+	if hasPort != nil {
+		name = r.Host
+	}
+	if err == nil && own.Host != "" && (strings.EqualFold(r.Host, own.Host) || strings.EqualFold(name, own.Hostname())) {
+		return site{own.Scheme + "://" + own.Host, own.Scheme == "http"}, true
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	if ip, err := netip.ParseAddr(name); name == "localhost" || err == nil && ip.Unmap().IsLoopback() && ip.Zone() == "" {
+		return site{"http://" + r.Host, true}, true
+	}
+	return site{}, false
+}
+
+// The kinds of cookies.
+const (
+	sessionCookie = "switchboard"
+	attemptCookie = "switchboard-sign-in"
+)
+
+// newCookie returns a cookie that only the site gets, as far as browsers know sites. They send the cookies of this machine to all ports of it:
+// there the name has the port, so that several Switchboards do not overwrite each other's, and Officer asks the kernel who sends a cookie.
+func (s site) newCookie(kind, value string, seconds int) *http.Cookie {
+	c := &http.Cookie{Name: s.cookieName(kind), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: !s.local, SameSite: http.SameSiteStrictMode}
+	if kind == attemptCookie {
+		c.SameSite = http.SameSiteLaxMode // the issuer's page leads back here
+	}
+	return c
+}
+
+func (s site) cookieName(kind string) string {
+	if !s.local {
+		return "__Host-" + kind
+	}
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(s.origin, "http://"))
+	return kind + "-" + port
+}
+
+// readCookie returns the value of the request's only cookie of a kind; "" if there is none, or several.
+func (s site) readCookie(r *http.Request, kind string) string {
+	all := r.CookiesNamed(s.cookieName(kind))
+	if len(all) != 1 {
+		return ""
+	}
+	return all[0].Value
+}
+
+// HasSession reports whether a request has the cookie of a session, which may have ended.
+func (p *Page) HasSession(r *http.Request) bool {
+	own, ok := p.siteOf(r)
+	return ok && own.readCookie(r, sessionCookie) != ""
+}
+
+// Officer returns who has sent a request with the cookie of a session. The error is a *switchboard.Error.
+func (p *Page) Officer(r *http.Request) (switchboard.Officer, error) {
+	own, ok := p.siteOf(r)
+	if !ok {
+		return switchboard.Officer{}, switchboard.Refuse(switchboard.CodeNotAuthorized, "this host name is not the admin address")
+	}
+	return p.officerAt(r, own)
+}
+
+func (p *Page) officerAt(r *http.Request, own site) (switchboard.Officer, error) {
+	if own.local {
+		if why := identity.PeerRefusal(r.Context()); why != "" {
+			return switchboard.Officer{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, "the cookie of a session on this machine counts only from its user: %s", why)
+		}
+	}
+	s, err := p.o.Sessions.Read(r.Context(), own.readCookie(r, sessionCookie))
+	if err != nil {
+		return switchboard.Officer{}, err
+	}
+	return p.officerOf(&s.Holder)
+}
+
+// officerOf returns the officer that the rows make of the holder now.
+func (p *Page) officerOf(h *signin.Holder) (switchboard.Officer, error) {
+	switch {
+	case h.Person != nil:
+		return p.o.Officers().ByPerson(h.Person)
+	case h.Local:
+		return switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}, nil
+	}
+	hash, err := hex.DecodeString(h.Key)
+	if err != nil || len(hash) != sha256.Size {
+		return switchboard.Officer{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, "the session has no holder")
+	}
+	return p.o.Officers().ByHash([sha256.Size]byte(hash))
+}
+
+// start shows the sign-in, or what waits for the officer.
+func (p *Page) start(w http.ResponseWriter, r *http.Request, own site) {
+	secret := own.readCookie(r, sessionCookie)
+	if secret == "" {
+		p.show(w, http.StatusOK, "signin.html", map[string]any{"Issuers": p.o.Providers.IDs()})
+		return
+	}
+	officer, err := p.officerAt(r, own)
+	if err != nil {
+		e := access.AsError(err)
+		p.show(w, access.HTTPStatus(e.Code), "signin.html", map[string]any{
+			"Issuers": p.o.Providers.IDs(), "Problem": e, "SignedIn": e.Code != switchboard.CodeNotAuthenticated, "Token": formToken(secret),
+		})
+		return
+	}
+	p.show(w, http.StatusOK, "start.html", map[string]any{"Officer": officer, "Items": findWaiting(p.o.Reader, &officer), "Token": formToken(secret)})
+}
+
+// beginSignIn leads the browser to an issuer.
+func (p *Page) beginSignIn(w http.ResponseWriter, r *http.Request, own site, issuer string) {
+	address, sealed, err := p.o.Providers.Begin(r.Context(), issuer, own.origin+callbackPath)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	http.SetCookie(w, own.newCookie(attemptCookie, sealed, int(signin.AttemptTime.Seconds())))
+	p.leadOn(w, address)
+}
+
+// endSignIn takes the answer of an issuer.
+func (p *Page) endSignIn(w http.ResponseWriter, r *http.Request, own site) {
+	q := r.URL.Query()
+	sealed := own.readCookie(r, attemptCookie)
+	http.SetCookie(w, own.newCookie(attemptCookie, "", -1)) // whatever comes of it
+	person, err := p.o.Providers.End(r.Context(), signin.Answer{
+		State: q.Get("state"), Code: q.Get("code"), Issuer: q.Get("iss"), Error: q.Get("error"), Attempt: sealed,
+	}, func(issuer string) []string { return p.o.Officers().ClaimsOf(issuer) }, p.o.Sessions.UseState)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	p.startSession(w, r, own, &signin.Holder{Person: person})
+}
+
+// signInByKey exchanges a person's key for a session.
+func (p *Page) signInByKey(w http.ResponseWriter, r *http.Request, own site, key string) {
+	if _, err := p.o.Officers().ByKey(key); err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	hash := sha256.Sum256([]byte(key))
+	p.startSession(w, r, own, &signin.Holder{Key: hex.EncodeToString(hash[:])})
+}
+
+// useCode exchanges a code for a session.
+func (p *Page) useCode(w http.ResponseWriter, r *http.Request, own site) {
+	h, err := p.o.Sessions.UseCode(r.Context(), r.URL.Query().Get("code"))
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	p.startSession(w, r, own, &h)
+}
+
+// startSession starts a session of somebody who holds an office. It always makes a new one, so that nobody can give a browser a session that
+// they know.
+func (p *Page) startSession(w http.ResponseWriter, r *http.Request, own site, h *signin.Holder) {
+	officer, err := p.officerOf(h)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	if old := own.readCookie(r, sessionCookie); old != "" {
+		_ = p.o.Sessions.EndOwn(r.Context(), old) // else it ends by itself
+	}
+	secret, err := p.o.Sessions.Start(r.Context(), *h)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	p.o.Log.Info("signed in", "officer", officer.ID, "by", officer.Auth, "remote", r.RemoteAddr)
+	http.SetCookie(w, own.newCookie(sessionCookie, secret, int(signin.SessionTime.Seconds())))
+	p.leadOn(w, startPath)
+}
+
+func (p *Page) signOut(w http.ResponseWriter, r *http.Request, own site, token string) {
+	secret := own.readCookie(r, sessionCookie)
+	if secret == "" || subtle.ConstantTimeCompare([]byte(token), []byte(formToken(secret))) != 1 {
+		p.refuse(w, http.StatusForbidden, "this form belongs to another session; load the page again")
+		return
+	}
+	if err := p.o.Sessions.EndOwn(r.Context(), secret); err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	http.SetCookie(w, own.newCookie(sessionCookie, "", -1))
+	p.leadOn(w, startPath)
+}
+
+// formToken returns the token of the forms of a session.
+func formToken(secret string) string {
+	sum := sha256.Sum256([]byte("form\x00" + secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// fail shows why nobody was signed in. Callers that fail often wait.
+func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p.o.Failed(r, err)
+	e := access.AsError(err)
+	p.show(w, access.HTTPStatus(e.Code), "signin.html", map[string]any{"Issuers": p.o.Providers.IDs(), "Problem": e})
+}
+
+// refuse answers a request that no page of ours sends.
+func (p *Page) refuse(w http.ResponseWriter, status int, why string) {
+	p.show(w, status, "refused.html", map[string]any{"Why": why})
+}
+
+// leadOn answers with a page from which the browser goes on by itself.
+func (p *Page) leadOn(w http.ResponseWriter, address string) {
+	p.show(w, http.StatusOK, "leadon.html", map[string]any{"Address": address})
+}
+
+func (p *Page) show(w http.ResponseWriter, status int, view string, data map[string]any) {
+	var b bytes.Buffer
+	if err := p.views().ExecuteTemplate(&b, view, data); err != nil {
+		p.o.Log.Error("a page cannot be shown", "view", view, "err", err)
+		http.Error(w, "this page cannot be shown; the log output of Switchboard says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes())
+}

@@ -1,0 +1,67 @@
+package page
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// maxItems limits what is shown as waiting.
+const maxItems = 200
+
+// An item is something that waits for a person.
+type item struct {
+	What string // what it is about
+	Why  string // what somebody said about it; it may be anybody's text
+	Next string // what to do
+}
+
+// findWaiting returns what waits for somebody, of all that the officer may see. Texts of failures are for operators.
+func findWaiting(reader *admin.Reader, officer *switchboard.Officer) (items []item) {
+	if officer.Operator {
+		s := reader.Status("")
+		items = findIn(&s, "")
+	} else {
+		for _, id := range slices.Sorted(maps.Keys(officer.Offices)) {
+			if reader.HasTenant(id) {
+				s := reader.TenantStatus(id, false)
+				items = append(items, findIn(&s, " of tenant "+string(id))...)
+			}
+		}
+	}
+	return items[:min(len(items), maxItems)]
+}
+
+func findIn(s *admin.StatusReport, of string) (items []item) {
+	if s.Refused != nil {
+		items = append(items, item{"The configuration on disk is refused; the one before is served", s.Refused.Why, "Correct the files; they are read again by themselves."})
+	}
+	for _, p := range s.Faulty {
+		items = append(items, item{"The part " + p.Part + " of the configuration" + of + " has faults: " + p.State, strings.Join(p.Faults, "\n"), "Correct the file; it is read again by itself."})
+	}
+	if s.Store != nil && s.Store.Fault != "" {
+		items = append(items, item{"The store is unavailable", s.Store.Fault, ""})
+	}
+	if s.Records != nil && s.Records.Fault() != "" {
+		items = append(items, item{"Decisions cannot be recorded", s.Records.Fault(), ""})
+	}
+	for _, server := range s.Servers {
+		if server.State == "ready" && server.Health.State == "healthy" {
+			continue
+		}
+		it := item{What: "Server " + string(server.ID) + of + " is not healthy: " + string(server.State) + ", " + string(server.Health.State), Next: "switchboard status says more."}
+		if c := server.Health.Cause; c != nil {
+			it.Why = c.Message
+		} else if f := server.LastFailure; f != nil {
+			it.Why = f.Message
+		}
+		items = append(items, it)
+	}
+	for _, text := range s.Catalog.Faults {
+		items = append(items, item{What: "A tool is not served", Why: text})
+	}
+	return items
+}
