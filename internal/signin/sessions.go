@@ -143,7 +143,7 @@ func (s *Sessions) Read(ctx context.Context, secret string) (*Session, error) {
 	var own Session
 	now := time.Now()
 	if v.Data == nil || json.Unmarshal(v.Data, &own) != nil || !now.Before(own.Ends()) {
-		return nil, refuse("you are not signed in, or not any more: a session ends after %s, and after %s without use", SessionTime, IdleTime)
+		return nil, refuse("you are not signed in, or not any more: a session ends after %.0f hours, and after %.0f minutes without use", SessionTime.Hours(), IdleTime.Minutes())
 	}
 	if now.Sub(own.Used) >= touchAfter {
 		own.Used = now.UTC().Truncate(time.Second)
@@ -226,7 +226,7 @@ func (s *Sessions) UseCode(ctx context.Context, code string) (h Holder, err erro
 		return h, unavailable(err)
 	}
 	if v.Data == nil || json.Unmarshal(v.Data, &h) != nil {
-		return Holder{}, refuse("this code was used, or is older than %s; \"switchboard page\" gives another one", CodeTime)
+		return Holder{}, refuse("this code was used, or is older than %.0f seconds; \"switchboard page\" gives another one", CodeTime.Seconds())
 	}
 	_, err = s.store.Apply(ctx, store.Change{Group: onceGroup, Writes: []store.Write{{Name: name, Was: v.Version}}})
 	switch {

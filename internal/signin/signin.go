@@ -144,7 +144,7 @@ func (p *Providers) End(ctx context.Context, answer Answer, want func(issuer str
 	a, ok := p.open(answer.Attempt)
 	switch {
 	case !ok:
-		return nil, refuse("this browser has not started this sign-in, or it took longer than %s; start again", AttemptTime)
+		return nil, refuse("this browser has not started this sign-in, or it took longer than %.0f minutes; start again", AttemptTime.Minutes())
 	case subtle.ConstantTimeCompare([]byte(a.State), []byte(answer.State)) != 1:
 		return nil, refuse("this is the answer to another sign-in than the one that this browser started; start again")
 	}

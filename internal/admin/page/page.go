@@ -239,16 +239,26 @@ func (p *Page) Officer(r *http.Request) (switchboard.Officer, error) {
 }
 
 func (p *Page) officerAt(r *http.Request, own site) (switchboard.Officer, error) {
-	if own.local {
-		if why := identity.PeerRefusal(r.Context()); why != "" {
-			return switchboard.Officer{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, "the cookie of a session on this machine counts only from its user: %s", why)
-		}
+	if err := own.checkPeer(r); err != nil {
+		return switchboard.Officer{}, err
 	}
 	s, err := p.o.Sessions.Read(r.Context(), own.readCookie(r, sessionCookie))
 	if err != nil {
 		return switchboard.Officer{}, err
 	}
 	return p.officerOf(&s.Holder)
+}
+
+// checkPeer refuses other users of this machine where only this machine can reach the site: browsers send its cookies to every port, and other users
+// can read the arguments of the program that opens a browser.
+func (s site) checkPeer(r *http.Request) error {
+	if !s.local {
+		return nil
+	}
+	if why := identity.PeerRefusal(r.Context()); why != "" {
+		return switchboard.Refuse(switchboard.CodeNotAuthenticated, "on this machine only the user of Switchboard may be signed in here, and %s", why)
+	}
+	return nil
 }
 
 // officerOf returns the officer that the rows make of the holder now.
@@ -322,7 +332,11 @@ func (p *Page) signInByKey(w http.ResponseWriter, r *http.Request, own site, key
 
 // useCode exchanges a code for a session.
 func (p *Page) useCode(w http.ResponseWriter, r *http.Request, own site) {
-	h, err := p.o.Sessions.UseCode(r.Context(), r.URL.Query().Get("code"))
+	err := own.checkPeer(r)
+	var h signin.Holder
+	if err == nil {
+		h, err = p.o.Sessions.UseCode(r.Context(), r.URL.Query().Get("code"))
+	}
 	if err != nil {
 		p.fail(w, r, err)
 		return

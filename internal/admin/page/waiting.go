@@ -52,7 +52,11 @@ func findIn(s *admin.StatusReport, of string) (items []item) {
 		if server.State == "ready" && server.Health.State == "healthy" {
 			continue
 		}
-		it := item{What: "Server " + string(server.ID) + of + " is not healthy: " + string(server.State) + ", " + string(server.Health.State), Next: "switchboard status says more."}
+		state := string(server.Health.State)
+		if state == "healthy" {
+			state = string(server.State)
+		}
+		it := item{What: "Server " + string(server.ID) + of + " is not healthy: " + state, Next: "The command \"switchboard status\" says more."}
 		if c := server.Health.Cause; c != nil {
 			it.Why = c.Message
 		} else if f := server.LastFailure; f != nil {
