@@ -209,6 +209,18 @@ var examples = map[string][]string{
 		"switchboard key rotate ci --tenant acme",
 		"switchboard key rotate ops --person",
 	},
+	"page": {
+		"switchboard page",
+		"switchboard page --print --url https://switchboard.example.com",
+	},
+	"sessions list": {
+		"switchboard sessions list",
+		"switchboard sessions list --json",
+	},
+	"sessions end": {
+		"switchboard sessions end 6d64952451d868ca",
+		"switchboard sessions end 6d64952451d868ca --url https://switchboard.example.com",
+	},
 	"key revoke": {
 		"switchboard key revoke ci --tenant acme --reason \"in a public repository\"",
 		"switchboard key revoke 3f9a0c71d2be",

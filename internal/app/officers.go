@@ -96,10 +96,10 @@ func (f front) authenticateOfficer(r *http.Request) (switchboard.Officer, error)
 }
 
 // signInIssuers returns the issuers at which people sign in.
-func signInIssuers(c *config.Config) (all []signin.Issuer) {
+func signInIssuers(c *config.Config) (all []signin.Registration) {
 	for _, is := range c.Issuers {
 		if s := is.SignIn; s != nil {
-			all = append(all, signin.Issuer{ID: is.ID, URL: is.URL, ClientID: s.ClientID, Secret: s.Secret, Scopes: s.Scopes})
+			all = append(all, signin.Registration{ID: is.ID, URL: is.URL, ClientID: s.ClientID, Secret: s.Secret, Scopes: s.Scopes})
 		}
 	}
 	return all

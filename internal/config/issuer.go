@@ -42,44 +42,51 @@ type PersonClaim struct {
 	Offices  []switchboard.Office // within Tenant; sorted
 }
 
-// readIssuers reads the issuers.
-func (f mainFile) readIssuers(v document.Value) {
-	urls := map[string]document.Value{}
+// An issuerReader is the state of reading the issuers.
+type issuerReader struct {
+	*loader
+	urls map[string]document.Value
+	row  Issuer
+}
+
+// read reads the issuers.
+func (f *issuerReader) read(v document.Value) {
+	f.urls = map[string]document.Value{}
 	for _, e := range v.ReadNamed(maxIssuers, true) {
 		if err := switchboard.CheckID(e.Name); err != nil {
 			e.Key.Fault("%v", err)
 			continue
 		}
-		is := Issuer{ID: e.Name}
-		m, ok := e.Value.WithContext("issuer %q: ", e.Name).Open(f.issuerKeys(&is, urls))
+		f.row = Issuer{ID: e.Name}
+		m, ok := e.Value.WithContext("issuer %q: ", e.Name).Open(f.keys())
 		if !ok {
 			continue
 		}
 		m.Line, m.Column = e.Key.Line, e.Key.Column
 		m.Read()
-		f.cfg.Issuers = append(f.cfg.Issuers, is) // even if it is faulty, so that rows that name it are not faults too
+		f.cfg.Issuers = append(f.cfg.Issuers, f.row) // even if it is faulty, so that rows that name it are not faults too
 	}
 	slices.SortFunc(f.cfg.Issuers, func(a, b Issuer) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// issuerKeys are the keys of an issuer.
-func (f mainFile) issuerKeys(is *Issuer, urls map[string]document.Value) *document.Keys {
+// keys are the keys of an issuer.
+func (f *issuerReader) keys() *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			{Key: "url", Type: document.Text("an https URL", func(v document.Value, s string) {
 				u, err := url.Parse(s)
-				switch at, again := urls[s]; {
+				switch at, again := f.urls[s]; {
 				case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
 					v.Fault("%s: want the provider's issuer identifier, an https URL such as https://id.example.com/main; its metadata states it as \"issuer\"", v.Shown())
 				case again:
 					v.Fault("%s has a row already, at line %d", v.Shown(), at.Line)
 				default:
-					is.URL, urls[s] = s, v
+					f.row.URL, f.urls[s] = s, v
 				}
 			}), Required: "write the issuer identifier that the provider's metadata states", Doc: "The provider's issuer identifier, byte for byte as its metadata and the claim `iss` state it."},
 			{Key: "sign_in", Type: document.Map(func() *document.Keys {
-				is.SignIn = &SignIn{Scopes: []string{"profile", "email"}}
-				return f.signInKeys(is.SignIn)
+				f.row.SignIn = &SignIn{Scopes: []string{"profile", "email"}}
+				return f.signInKeys(f.row.SignIn)
 			}, nil), Doc: "Switchboard's registration at the provider: people sign in there to use the admin side. The redirect URI to register is the admin address and `/sign-in/callback`."},
 		},
 		Later: []string{"audience", "claims", "clients"},
@@ -87,7 +94,7 @@ func (f mainFile) issuerKeys(is *Issuer, urls map[string]document.Value) *docume
 	}
 }
 
-func (f mainFile) signInKeys(s *SignIn) *document.Keys {
+func (f *issuerReader) signInKeys(s *SignIn) *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			{Key: "id", Type: document.Text("a client id", func(v document.Value, id string) {

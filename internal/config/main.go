@@ -41,7 +41,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "receipts", Type: document.Map(f.receiptKeys, nil), Doc: "How long receipts are kept, and where checkpoints are written."},
 			{Key: "log", Type: document.Map(f.logKeys, nil), Doc: "The form of the log output, how much there is of it, and where it goes."},
 			{Key: "policies", Type: document.Map(f.policyKeys, nil), Doc: "How policies apply."},
-			{Key: "issuers", Type: document.Named("a map from id to issuer", "ID", func() *document.Keys { return f.issuerKeys(&Issuer{}, map[string]document.Value{}) }, f.readIssuers), Doc: "The OpenID providers at which people sign in."},
+			{Key: "issuers", Type: document.Named("a map from id to issuer", "ID", func() *document.Keys { return (&issuerReader{loader: f.loader}).keys() }, (&issuerReader{loader: f.loader}).read), Doc: "The OpenID providers at which people sign in."},
 			{Key: "operators", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, f.readOperators), Doc: "Who may do everything at the admin side, except approve: holders of persons' keys, and people for whom an issuer states a claim. Without any, whoever can read the data folder is the operator, and stays so."},
 			{Key: "admin", Type: document.Map(f.adminKeys, nil), Doc: "How people reach the admin side, and what they may change there."},
 		},

@@ -20,7 +20,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Bounds of what a provider is asked and answers.
+// Bounds of requests to a provider, and of its answers.
 const (
 	answerTimeout = 10 * time.Second
 	maxAnswer     = 1 << 20
@@ -30,7 +30,7 @@ const (
 	knownHoldsAway = 24 * time.Hour   // while the provider does not answer
 )
 
-// metadata is what a provider says about itself: OpenID Connect Discovery 1.0 section 3.
+// metadata describes a provider: OpenID Connect Discovery 1.0 section 3.
 type metadata struct {
 	Issuer           string   `json:"issuer"`
 	Authorization    string   `json:"authorization_endpoint"`
@@ -44,25 +44,25 @@ type metadata struct {
 
 // A provider is an OpenID provider of the configuration. It remembers the provider's metadata and keys.
 type provider struct {
-	Issuer
+	Registration
 	client *http.Client
 
-	turn    chan struct{} // has one element while somebody reads or asks; guards what follows
+	turn    chan struct{} // has one element while somebody reads or asks; guards the fields below
 	known   *metadata
 	keys    jwk.Set
 	askedAt time.Time // the last attempt
 	knownAt time.Time // the last success
 }
 
-func newProvider(is Issuer) *provider {
-	return &provider{Issuer: is, turn: make(chan struct{}, 1), client: &http.Client{
+func newProvider(is Registration) *provider {
+	return &provider{Registration: is, turn: make(chan struct{}, 1), client: &http.Client{
 		Timeout:       answerTimeout,
 		Transport:     &http.Transport{DialContext: dial.Context, Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// away returns the refusal of a sign-in for which the provider cannot be asked.
+// away returns the refusal of a sign-in while the provider cannot be asked.
 func (p *provider) away(err error) error {
 	e := switchboard.Refuse(switchboard.CodeProviderAway, "the issuer %s cannot be asked: %.300v", p.ID, err)
 	e.RetryAfter = time.Minute

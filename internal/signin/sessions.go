@@ -45,32 +45,32 @@ type Store interface {
 	Subscribe(topic string, heard func(data []byte)) (stop func())
 }
 
-// A Holder is who a session or a code belongs to. Exactly one of its fields is set.
+// A Holder is the owner of a session or a code. Exactly one of its fields is set.
 type Holder struct {
 	Person *identity.Person `json:"person,omitempty"` // signed in at an issuer
 	Key    string           `json:"key,omitempty"`    // the SHA-256 of a person's key, in hex
 	Local  bool             `json:"local,omitempty"`  // has read the data folder: this machine's operator
 }
 
-// A Session is the time between somebody's sign-in and sign-out.
-type Session struct {
+// A PersonSession is the time between somebody's sign-in and sign-out.
+type PersonSession struct {
 	Holder
 	Began time.Time `json:"began"`
 	Used  time.Time `json:"used"` // to a minute
 }
 
 // Ends returns when the session ends if it is not used any more.
-func (s *Session) Ends() time.Time {
+func (s *PersonSession) Ends() time.Time {
 	if idle := s.Used.Add(IdleTime); idle.Before(s.Began.Add(SessionTime)) {
 		return idle
 	}
 	return s.Began.Add(SessionTime)
 }
 
-// A ListedSession is a Session with the name by which End ends it.
+// A ListedSession is a PersonSession with its id for End.
 type ListedSession struct {
 	ID string
-	Session
+	PersonSession
 }
 
 // Sessions keeps sessions and one-time codes in the store. The store has no secret of them, only hashes. It is safe for concurrent use.
@@ -88,7 +88,7 @@ func NewSessions(s Store, ended func()) *Sessions {
 // Close ends the subscription.
 func (s *Sessions) Close() { s.stop() }
 
-// unavailable returns the refusal while the store is away: without it nobody is signed in.
+// unavailable returns the refusal while the store is away. Then all sessions are refused.
 func unavailable(err error) error {
 	return switchboard.Refuse(switchboard.CodeStoreUnavailable, "sessions cannot be read: %.200v", err)
 }
@@ -115,11 +115,11 @@ func (s *Sessions) Start(ctx context.Context, h Holder) (secret string, err erro
 	}
 	secret = newSecret()
 	now := time.Now().UTC().Truncate(time.Second)
-	return secret, s.write(ctx, nameOf("session", secret), 0, &Session{Holder: h, Began: now, Used: now})
+	return secret, s.write(ctx, nameOf("session", secret), 0, &PersonSession{Holder: h, Began: now, Used: now})
 }
 
 // write writes the row of a session.
-func (s *Sessions) write(ctx context.Context, name string, was store.Version, v *Session) error {
+func (s *Sessions) write(ctx context.Context, name string, was store.Version, v *PersonSession) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (s *Sessions) write(ctx context.Context, name string, was store.Version, v 
 }
 
 // Read returns the session with the secret. The error is a *switchboard.Error: SB-AUTH-001 if there is none any more.
-func (s *Sessions) Read(ctx context.Context, secret string) (*Session, error) {
+func (s *Sessions) Read(ctx context.Context, secret string) (*PersonSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	name := nameOf("session", secret)
@@ -140,7 +140,7 @@ func (s *Sessions) Read(ctx context.Context, secret string) (*Session, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	var own Session
+	var own PersonSession
 	now := time.Now()
 	if v.Data == nil || json.Unmarshal(v.Data, &own) != nil || !now.Before(own.Ends()) {
 		return nil, refuse("you are not signed in, or not any more: a session ends after %.0f hours, and after %.0f minutes without use", SessionTime.Hours(), IdleTime.Minutes())
@@ -163,7 +163,7 @@ func (s *Sessions) List(ctx context.Context) ([]ListedSession, error) {
 	var all []ListedSession
 	for _, row := range rows {
 		one := ListedSession{ID: row.Name[:idDigits]}
-		if json.Unmarshal(row.Data, &one.Session) == nil && time.Now().Before(one.Ends()) {
+		if json.Unmarshal(row.Data, &one.PersonSession) == nil && time.Now().Before(one.Ends()) {
 			all = append(all, one)
 		}
 	}

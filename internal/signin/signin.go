@@ -1,11 +1,11 @@
 // Package signin lets people sign in to the admin side: at an OpenID provider, with a person's key, or with a code from the data folder.
 //
-// It decides who somebody is (provider.go, idtoken.go), and how long that holds (sessions.go). Which offices the person has, package
-// identity decides anew at each request. How browsers carry cookies, package page decides.
+// It decides who somebody is (provider.go, idtoken.go), and how long that holds (sessions.go). Package identity decides at each request
+// which offices the person has. Package page decides how browsers carry cookies.
 //
 // The flow is the authorization code flow with PKCE (RFC 7636), state and nonce: OpenID Connect Core 1.0 section 3.1, RFC 9700 section
-// 2.1. What Switchboard must remember of a sign-in in progress, the browser carries, sealed: so whoever has no account costs no memory, and another
-// replica can end the sign-in.
+// 2.1. The browser carries the state of a sign-in in progress, sealed. So strangers cost no memory, and another replica can end the
+// sign-in.
 package signin
 
 import (
@@ -34,8 +34,8 @@ const AttemptTime = 10 * time.Minute
 // maxAttempt limits what a browser sends of a sign-in in progress.
 const maxAttempt = 4 << 10
 
-// An Issuer is an OpenID provider, and Switchboard's registration there.
-type Issuer struct {
+// A Registration is that of Switchboard at an OpenID provider.
+type Registration struct {
 	ID       string // in the configuration
 	URL      string // its issuer identifier
 	ClientID string
@@ -43,7 +43,7 @@ type Issuer struct {
 	Scopes   []string           // besides openid
 }
 
-func (is Issuer) equal(o Issuer) bool {
+func (is Registration) equal(o Registration) bool {
 	return is.ID == o.ID && is.URL == o.URL && is.ClientID == o.ClientID && is.Secret.Reveal() == o.Secret.Reveal() && slices.Equal(is.Scopes, o.Scopes)
 }
 
@@ -69,7 +69,7 @@ func NewProviders(secret switchboard.Secret) *Providers {
 }
 
 // Set replaces the issuers. An issuer that stays the same keeps what is known of it.
-func (p *Providers) Set(issuers []Issuer) {
+func (p *Providers) Set(issuers []Registration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was := p.all
@@ -111,14 +111,14 @@ type attempt struct {
 	Ends     time.Time `json:"ends"`
 }
 
-// An Answer is what an issuer sends back by the browser.
+// An Answer is the answer of an issuer, which the browser brings.
 type Answer struct {
 	State, Code, Issuer string // Issuer is the parameter iss of RFC 9207
 	Error               string // the code of RFC 6749 section 4.1.2.1
 	Attempt             string // what Begin returned, from the same browser
 }
 
-// Begin starts a sign-in at an issuer. It returns where the browser has to go, and what it has to bring back with the answer. The error is a
+// Begin starts a sign-in at an issuer. It returns the address where the browser has to go, and a sealed text that it has to bring back with the answer. The error is a
 // *switchboard.Error: SB-AUTH-006 if the issuer cannot be asked.
 func (p *Providers) Begin(ctx context.Context, issuer, redirect string) (address, sealed string, err error) {
 	at := p.get(issuer)

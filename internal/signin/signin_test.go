@@ -177,7 +177,7 @@ const redirect = "https://sb.example.com/sign-in/callback"
 
 func newProviders(p *idp) *signin.Providers {
 	all := signin.NewProviders(switchboard.NewSecret("the key of this folder"))
-	all.Set([]signin.Issuer{{ID: "idp", URL: p.issuer(), ClientID: clientID, Secret: switchboard.NewSecret("s3cret"), Scopes: []string{"groups"}}})
+	all.Set([]signin.Registration{{ID: "idp", URL: p.issuer(), ClientID: clientID, Secret: switchboard.NewSecret("s3cret"), Scopes: []string{"groups"}}})
 	return all
 }
 
@@ -244,7 +244,7 @@ func TestAnotherReplicaEndsTheSignIn(t *testing.T) {
 		t.Error(err)
 	}
 	stranger := signin.NewProviders(switchboard.NewSecret("another key"))
-	stranger.Set([]signin.Issuer{{ID: "idp", URL: p.issuer(), ClientID: clientID}})
+	stranger.Set([]signin.Registration{{ID: "idp", URL: p.issuer(), ClientID: clientID}})
 	if _, err := end(t.Context(), stranger, answer); err == nil {
 		t.Error("a Switchboard with another key ends it too")
 	}
@@ -319,8 +319,15 @@ func TestOf500GeneratedIDTokensOnlyThoseCountThatAreRightInEverything(t *testing
 	keep := func(map[string]any) {}
 	// The first choice of each list is the usual one.
 	signatures := []choice{
-		{"RS256", true, keep}, {"RS512", true, keep}, {"PS256", true, keep}, {"ES256", true, keep}, {"EdDSA", true, keep},
-		{"HS256", false, keep}, {"none", false, keep}, {"stranger", false, keep}, {"small", false, keep},
+		{"RS256", true, keep},
+		{"RS512", true, keep},
+		{"PS256", true, keep},
+		{"ES256", true, keep},
+		{"EdDSA", true, keep},
+		{"HS256", false, keep},
+		{"none", false, keep},
+		{"stranger", false, keep},
+		{"small", false, keep},
 	}
 	headers := [][]choice{
 		{{"kid", true, keep}, {"another key's kid", false, set("kid", "ec!")}, {"an unknown kid", false, set("kid", "nope")}},
@@ -522,7 +529,7 @@ func TestAProviderThatHangsDelaysOnlyItsOwnSignIns(t *testing.T) {
 	p := newIDP(t)
 	p.token = p.good(nil)
 	all := signin.NewProviders(switchboard.Secret{})
-	all.Set([]signin.Issuer{{ID: "hung", URL: hung.URL, ClientID: clientID}, {ID: "idp", URL: p.issuer(), ClientID: clientID}})
+	all.Set([]signin.Registration{{ID: "hung", URL: hung.URL, ClientID: clientID}, {ID: "idp", URL: p.issuer(), ClientID: clientID}})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	failed := make(chan error, 2)

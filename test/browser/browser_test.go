@@ -34,10 +34,8 @@ func TestMain(m *testing.M) { os.Exit(rig.Main(m)) }
 // findChromium returns the program of the browser.
 func findChromium(t *testing.T) string {
 	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
+	if path, err := exec.LookPath("chromium"); err == nil {
+		return path
 	}
 	if os.Getenv("SWITCHBOARD_REQUIRE") == "1" {
 		t.Fatal("the page in a real browser: required: chromium is not installed")

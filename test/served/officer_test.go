@@ -99,6 +99,9 @@ var routeTable = map[string]string{
 	"GET /v1/tenants":                                "viewer",
 	"GET /v1/tenants/{tenant}/decision":              "viewer",
 	"GET /v1/tools":                                  "operator",
+	"GET /v1/sessions":                               "operator",
+	"DELETE /v1/sessions/{session}":                  "operator",
+	"POST /v1/page-codes":                            "any",
 }
 
 // filesOf says what the routes answer that find out by themselves what an officer may see: all ask about a file of acme.
@@ -109,6 +112,7 @@ var filesOf = map[string]map[string]int{
 	"DELETE /v1/configuration/file":                  {"operator": 428, "admin": 428, "author": 428, "approver": 428, "viewer": 428, "other admin": 428}, // no entity tag
 	"GET /v1/configuration/changes":                  {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200},
 	"GET /v1/configuration/changes/{change}":         {"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404}, // there is none
+	"POST /v1/page-codes":                            {"operator": 201, "admin": 201, "author": 201, "approver": 201, "viewer": 201, "other admin": 201}, // a code for themselves
 	"POST /v1/configuration/changes/{change}/revert": {"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404},
 }
 
@@ -161,7 +165,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 			continue
 		}
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef").Replace(path)
 		query := ""
 		switch {
 		case path == "/v1/configuration/file":
@@ -191,8 +195,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound
 				case !slices.Contains(h.offices, need):
 					want = http.StatusForbidden
-				case path == "/v1/receipt":
-					want = http.StatusNotFound // nor such a receipt
+				case path == "/v1/receipt" || strings.Contains(name, "{session}"):
+					want = http.StatusNotFound // there is none
 				case strings.Contains(name, "{key}"):
 					want = http.StatusBadRequest // there is no such key
 				default:

@@ -1,7 +1,7 @@
 // Package page is the admin side in a browser. So far, people sign in and out there, and see what waits for them.
 //
-// It decides which browser a session belongs to, and which requests of browsers count. Who somebody is, package signin decides, and what they
-// may do, package identity. The views are in views/, one file each; they have no scripts.
+// It decides which browser a session belongs to, and which requests of browsers count. Package signin decides who somebody is, and package
+// identity decides about their offices. The views are in views/, one file each; they have no scripts.
 //
 // The cookie of a session is SameSite=Strict. A browser does not send it when a page of another site, such as the issuer's, has led it
 // here; so an answer that ends a sign-in is a page that leads on by itself, and not a redirect.
@@ -276,7 +276,7 @@ func (p *Page) officerOf(h *signin.Holder) (switchboard.Officer, error) {
 	return p.o.Officers().ByHash([sha256.Size]byte(hash))
 }
 
-// start shows the sign-in, or what waits for the officer.
+// start shows the sign-in. To an officer it shows the waiting items.
 func (p *Page) start(w http.ResponseWriter, r *http.Request, own site) {
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" {
@@ -309,7 +309,7 @@ func (p *Page) beginSignIn(w http.ResponseWriter, r *http.Request, own site, iss
 func (p *Page) endSignIn(w http.ResponseWriter, r *http.Request, own site) {
 	q := r.URL.Query()
 	sealed := own.readCookie(r, attemptCookie)
-	http.SetCookie(w, own.newCookie(attemptCookie, "", -1)) // whatever comes of it
+	http.SetCookie(w, own.newCookie(attemptCookie, "", -1)) // also if the sign-in fails
 	person, err := p.o.Providers.End(r.Context(), signin.Answer{
 		State: q.Get("state"), Code: q.Get("code"), Issuer: q.Get("iss"), Error: q.Get("error"), Attempt: sealed,
 	}, func(issuer string) []string { return p.o.Officers().ClaimsOf(issuer) }, p.o.Sessions.UseState)
@@ -344,8 +344,8 @@ func (p *Page) useCode(w http.ResponseWriter, r *http.Request, own site) {
 	p.startSession(w, r, own, &h)
 }
 
-// startSession starts a session of somebody who holds an office. It always makes a new one, so that nobody can give a browser a session that
-// they know.
+// startSession starts a session of somebody who holds an office. It always makes a new one: an attacker may have set the
+// cookie before.
 func (p *Page) startSession(w http.ResponseWriter, r *http.Request, own site, h *signin.Holder) {
 	officer, err := p.officerOf(h)
 	if err != nil {
@@ -385,7 +385,7 @@ func formToken(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// fail shows why nobody was signed in. Callers that fail often wait.
+// fail shows why the sign-in has failed. Callers that fail often wait.
 func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.o.Failed(r, err)
 	e := access.AsError(err)
