@@ -213,6 +213,18 @@ var examples = map[string][]string{
 		"switchboard page",
 		"switchboard page --print --url https://switchboard.example.com",
 	},
+	"person block": {
+		"switchboard person block acme-idp 00u1x7 --reason \"left the company\"",
+		"switchboard person block acme-idp 00u1x7 --url https://switchboard.example.com",
+	},
+	"person unblock": {
+		"switchboard person unblock acme-idp 00u1x7",
+		"switchboard person unblock acme-idp 00u1x7 --reason \"it was a mistake\"",
+	},
+	"person blocked": {
+		"switchboard person blocked",
+		"switchboard person blocked --json",
+	},
 	"sessions list": {
 		"switchboard sessions list",
 		"switchboard sessions list --json",

@@ -68,6 +68,7 @@ type cli struct {
 	Logs     logsCmd     `cmd:"" group:"operate" help:"Show what Switchboard has logged, and what servers have written to stderr."`
 	Key      keyCmd      `cmd:"" group:"operate" help:"Make API keys."`
 	Page     pageCmd     `cmd:"" group:"operate" help:"Open the page of a running Switchboard in your browser, signed in."`
+	Person   personCmd   `cmd:"" group:"operate" help:"Block people who sign in at an OpenID provider, and lift blocks."`
 	Sessions sessionsCmd `cmd:"" group:"operate" help:"List who is signed in to the page, and end sessions."`
 
 	Store    storeCmd    `cmd:"" group:"store" help:"Check, export and import the store."`

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"syscall"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
@@ -51,6 +52,21 @@ func (l *adminListener) serve(s *http.Server, log *slog.Logger) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.BaseContext = func(net.Listener) context.Context { return ctx }
 	s.RegisterOnShutdown(cancel)
+	// Browsers open connections before they need them. Shutdown would wait 5 seconds for each that has sent nothing.
+	var unused sync.Map
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			unused.Store(c, nil)
+		} else {
+			unused.Delete(c)
+		}
+	}
+	s.RegisterOnShutdown(func() {
+		unused.Range(func(c, _ any) bool {
+			_ = c.(net.Conn).Close()
+			return true
+		})
+	})
 	l.server, l.done = s, make(chan struct{})
 	go func() {
 		defer close(l.done)

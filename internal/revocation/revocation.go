@@ -1,4 +1,4 @@
-// Package revocation keeps the keys that were revoked, by their hash.
+// Package revocation keeps the keys that were revoked and the persons who were blocked, by their hash.
 //
 // A revocation takes effect without an edit of a file, at every process that shares the store, and holds as long as its row exists.
 // The package decides whether a key may still be used. Package identity knows the holder of a key, and package admin decides about the right to revoke it.
@@ -50,6 +50,7 @@ type Store interface {
 type Revocation struct {
 	Tenant switchboard.TenantID `json:"tenant,omitempty"` // "" for an operator
 	ID     string               `json:"id"`
+	Person bool                 `json:"person,omitempty"` // it is the block of a person who signs in at an issuer: ID is ISSUER/SUBJECT
 	By     string               `json:"by"`
 	When   time.Time            `json:"when"`
 	Reason string               `json:"reason,omitempty"`
@@ -151,7 +152,10 @@ func (l *RevokedKeys) CheckKey(hash [32]byte) error {
 	if known == nil {
 		return switchboard.Refuse(switchboard.CodeStoreUnavailable, "which keys are revoked is not known yet, so no key is accepted")
 	}
-	if _, revoked := (*known)[hash]; revoked {
+	switch r, revoked := (*known)[hash]; {
+	case r.Person:
+		return switchboard.Refuse(switchboard.CodeNotAuthorized, "an operator has blocked you")
+	case revoked:
 		e := switchboard.Refuse(switchboard.CodeNotAuthenticated, "this key was revoked")
 		e.Hint = "ask the person who gave it to you for a new one"
 		return e
@@ -206,7 +210,33 @@ func (l *RevokedKeys) add(hash [32]byte, r Revocation) {
 	l.changed()
 }
 
-// Forget deletes the revocations of keys that no file names and that were revoked long ago, so that their number stays bounded. named reports
+// Persons returns the blocks of persons, in no order.
+func (l *RevokedKeys) Persons() (all []Revocation) {
+	if known := l.known.Load(); known != nil {
+		for _, r := range *known {
+			if r.Person {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// Restore lifts the block of a person, durably. It is lifted at this process when Restore returns, and at the others soon after. The error is a
+// *switchboard.Error.
+func (l *RevokedKeys) Restore(ctx context.Context, hash [32]byte) error {
+	_, err := l.store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: hex.EncodeToString(hash[:]), Was: store.Any}}, Durable: true})
+	if err == nil {
+		_ = l.store.Publish(ctx, topic, nil)
+		err = l.read(ctx)
+	}
+	if err != nil {
+		return switchboard.Unavailable("the block cannot be lifted now", err)
+	}
+	return nil
+}
+
+// Forget deletes the revocations of keys that no file names and that were revoked long ago, so that their number stays bounded. Blocks of persons stay. named reports
 // whether a file names the key.
 func (l *RevokedKeys) Forget(ctx context.Context, named func(hash [32]byte) bool) error {
 	known := l.known.Load()
@@ -214,7 +244,7 @@ func (l *RevokedKeys) Forget(ctx context.Context, named func(hash [32]byte) bool
 		return nil
 	}
 	for hash, r := range *known {
-		if named(hash) || time.Since(r.When) < keptFor {
+		if named(hash) || r.Person || time.Since(r.When) < keptFor {
 			continue
 		}
 		if _, err := l.store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: hex.EncodeToString(hash[:]), Was: store.Any}}}); err != nil {

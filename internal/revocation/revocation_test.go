@@ -134,14 +134,14 @@ func TestARevocationIsForgottenWhenNoFileNamesTheKeyForAMonth(t *testing.T) {
 		defer s.Close() //nolint:errcheck // in memory
 		l := Open(t.Context(), s, nil, quiet)
 		defer l.Close()
-		if err := l.Revoke(t.Context(), [][32]byte{lost, other}, Revocation{ID: "alice", When: time.Now()}); err != nil {
+		if err := l.Revoke(t.Context(), [][32]byte{lost, other}, Revocation{ID: "alice", When: time.Now().Add(-keptFor + 2*time.Second)}); err != nil {
 			t.Fatal(err)
 		}
 		named := func(hash [32]byte) bool { return hash == other }
 		for _, tt := range []struct {
 			after time.Duration
 			kept  bool
-		}{{keptFor - time.Second, true}, {2 * time.Second, false}} {
+		}{{time.Second, true}, {2 * time.Second, false}} {
 			time.Sleep(tt.after)
 			if err := l.Forget(t.Context(), named); err != nil {
 				t.Fatal(err)
@@ -181,4 +181,36 @@ func BenchmarkCheckKey(b *testing.B) {
 			b.Fatal("it is revoked")
 		}
 	}
+}
+
+func TestABlockHoldsUntilItIsLifted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		defer s.Close() //nolint:errcheck // in memory
+		here, there := Open(t.Context(), s, nil, quiet), Open(t.Context(), s, nil, quiet)
+		defer here.Close()
+		defer there.Close()
+		block := Revocation{ID: "idp/ann", Person: true, By: "ops", When: time.Now().Add(-2 * keptFor)}
+		if err := here.Revoke(t.Context(), [][32]byte{lost}, block); err != nil {
+			t.Fatal(err)
+		}
+		if err := here.Forget(t.Context(), func([32]byte) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for _, l := range []*RevokedKeys{here, there} {
+			if code(l.CheckKey(lost)) != switchboard.CodeNotAuthorized || len(l.Persons()) != 1 || l.Persons()[0].ID != "idp/ann" {
+				t.Errorf("%v, %v", l.CheckKey(lost), l.Persons())
+			}
+		}
+		if err := there.Restore(t.Context(), lost); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for _, l := range []*RevokedKeys{here, there} {
+			if err := l.CheckKey(lost); err != nil || len(l.Persons()) != 0 {
+				t.Errorf("after it is lifted: %v, %v", err, l.Persons())
+			}
+		}
+	})
 }

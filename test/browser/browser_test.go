@@ -243,11 +243,15 @@ func serve(t *testing.T, tls bool, start func(t *testing.T, redirect string) pro
 		w.idp = start(t, w.at+"/sign-in/callback")
 		listen += fmt.Sprintf("issuers: {idp: {url: %q, sign_in: {id: %q, secret: \"${file:idp.secret}\", scopes: %s}}}\noperators: [{issuer: idp, claim: %s, value: %q}]\n", w.idp.issuer, w.idp.client, w.idp.scopes, w.idp.claim, w.idp.value)
 	}
-	w.text = listen + "servers:\n  " + rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")) + "\n"
-	w.dir = rig.LayOut(t, "-- switchboard.yaml --\n"+w.text+"-- idp.secret --\nprovider-secret-of-the-test\n")
+	w.dir = rig.LayOut(t, "-- switchboard.yaml --\n"+listen+"servers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work"))+"\n-- idp.secret --\nprovider-secret-of-the-test\n")
 	if err := os.Chmod(w.dir+"/idp.secret", 0o600); err != nil {
 		t.Fatal(err)
 	}
+	text, err := os.ReadFile(w.dir + "/switchboard.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.text = string(text)
 	w.Gateway = rig.Serve(t, w.dir)
 	target, _ = url.Parse(w.AdminURL())
 	return w
@@ -361,6 +365,34 @@ func TestASessionEndsWhereverItsReasonIsGone(t *testing.T) {
 	w.Reload(t)
 	b.do(chromedp.Navigate(w.at + "/"))
 	b.await("You are idp/ann, an operator")
+
+	w.Do(0, "is blocked", "person", "block", "idp", "ann", "--reason", "left")
+	b.do(chromedp.Reload())
+	b.await("an operator has blocked you")
+	if got := w.ask(t, c); got != http.StatusForbidden {
+		t.Errorf("a blocked person gets %d", got)
+	}
+	w.Do(0, `idp +ann +local .* left`, "person", "blocked")
+	_ = w.Cmd.Process.Kill()
+	_ = w.Cmd.Wait()
+	again := &world{Gateway: rig.Serve(t, w.dir), at: w.at, idp: w.idp}
+	if got := again.ask(t, c); got != http.StatusForbidden {
+		t.Errorf("after a restart, a blocked person gets %d", got)
+	}
+	b.do(chromedp.Navigate(w.at + "/"))
+	b.press("Sign out")
+	b.await("Sign in at idp")
+	b.press("Sign in at idp")
+	w.idp.signIn(b)
+	b.await("an operator has blocked you")
+	if b.sessionCookie() != nil {
+		t.Error("a blocked person has a session")
+	}
+	again.Do(0, "may sign in again", "person", "unblock", "idp", "ann")
+	again.signIn(b)
+	if receipts, _, _ := rig.Command(t, w.dir, "receipts", "list", "--json"); !strings.Contains(receipts, `"method":"block"`) || !strings.Contains(receipts, `"method":"unblock"`) || !strings.Contains(receipts, `"method":"end_session"`) {
+		t.Errorf("the receipts: %s", receipts)
+	}
 }
 
 // OR-07: a foreign code, a state that is used twice, a cookie that somebody has set before.

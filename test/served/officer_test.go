@@ -100,6 +100,9 @@ var routeTable = map[string]string{
 	"GET /v1/tenants/{tenant}/decision":              "viewer",
 	"GET /v1/tools":                                  "operator",
 	"GET /v1/sessions":                               "operator",
+	"GET /v1/blocks":                                 "operator",
+	"POST /v1/blocks":                                "operator",
+	"POST /v1/blocks/lift":                           "operator",
 	"DELETE /v1/sessions/{session}":                  "operator",
 	"POST /v1/page-codes":                            "any",
 }
@@ -197,6 +200,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusForbidden
 				case path == "/v1/receipt" || strings.Contains(name, "{session}"):
 					want = http.StatusNotFound // there is none
+				case strings.HasSuffix(name, "POST /v1/blocks") || strings.HasSuffix(name, "/lift"):
+					want = http.StatusBadRequest // of nobody
 				case strings.Contains(name, "{key}"):
 					want = http.StatusBadRequest // there is no such key
 				default:

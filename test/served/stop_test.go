@@ -3,6 +3,7 @@ package served_test
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -320,5 +321,22 @@ func TestStreamsDoNotKeepItFromStopping(t *testing.T) {
 	_ = g.Cmd.Wait()
 	if took := time.Since(began); took > rig.Patience {
 		t.Errorf("with two streams open it took %v to stop; calls get 5m", took)
+	}
+}
+
+// Browsers open connections before they need them.
+func TestAConnectionThatNobodyHasUsedDelaysNoStop(t *testing.T) {
+	t.Parallel()
+	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "work")))))
+	for _, at := range []string{g.URL, g.AdminURL()} {
+		c, err := (&net.Dialer{Timeout: rig.Patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(at, "http://"))
+		wait.Read(t, at, err)
+		defer func() { _ = c.Close() }()
+	}
+	if err := g.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if took := g.AwaitEnd(t); took >= 4*time.Second {
+		wait.Late(t, "it stopped after %s", took)
 	}
 }

@@ -13,7 +13,7 @@ import (
 type receiptQuery struct {
 	TenantQuery
 	PageQuery
-	Principal string              `query:"principal" maxLength:"256" doc:"The id of the caller or of the officer."`
+	Principal string              `query:"principal" maxLength:"384" doc:"The id of the caller or of the officer."`
 	Task      switchboard.TaskID  `query:"task" maxLength:"64"`
 	Tool      string              `query:"tool" maxLength:"300" doc:"TOOL or SERVER/TOOL; * stands for any text."`
 	Outcome   receipt.CallOutcome `query:"outcome" maxLength:"20"`

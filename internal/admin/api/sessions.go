@@ -67,8 +67,8 @@ func (a *API) addSessions() {
 			return out, nil
 		})
 	add(a, route{id: "end-session", method: http.MethodDelete, path: "/v1/sessions/{session}", needs: switchboard.OfficeOperator, status: http.StatusNoContent, summary: "End a session, at every replica"},
-		func(ctx context.Context, q asked, in *sessionQuery) (*struct{}, error) {
-			ended, err := a.o.Sessions.End(ctx, in.Session)
+		func(_ context.Context, q asked, in *sessionQuery) (*struct{}, error) {
+			ended, err := a.o.Actions.EndSession(*q.officer, in.Session, func(ctx context.Context) (bool, error) { return a.o.Sessions.End(ctx, in.Session) })
 			switch {
 			case err != nil:
 				return nil, err
