@@ -27,6 +27,7 @@ const (
 
 	refreshAfter   = 15 * time.Minute // metadata and keys
 	refreshForKey  = time.Minute      // for a key that is not known
+	retryAfter     = 5 * time.Second  // while nothing is known
 	knownHoldsAway = 24 * time.Hour   // while the provider does not answer
 )
 
@@ -52,6 +53,7 @@ type provider struct {
 	keys    jwk.Set
 	askedAt time.Time // the last attempt
 	knownAt time.Time // the last success
+	fault   error     // of the last attempt
 }
 
 func newProvider(is Registration) *provider {
@@ -83,15 +85,21 @@ func (p *provider) read(ctx context.Context, kid string) (*metadata, jwk.Set, er
 		_, has := p.keys.LookupKeyID(kid)
 		wanted = !has && time.Since(p.askedAt) > refreshForKey
 	}
-	if wanted && (p.known == nil || time.Since(p.askedAt) > refreshForKey) {
-		p.askedAt = time.Now()
+	pause := refreshForKey
+	if p.known == nil && p.fault != nil {
+		pause = retryAfter // those who have waited together get one answer
+	}
+	if wanted && (p.askedAt.IsZero() || time.Since(p.askedAt) > pause) {
 		known, keys, err := p.ask(ctx)
-		if err != nil && (p.known == nil || age > knownHoldsAway) {
-			return nil, nil, p.away(err)
+		if err != nil && ctx.Err() != nil {
+			return nil, nil, p.away(err) // its browser has left
 		}
-		if err == nil {
+		if p.askedAt, p.fault = time.Now(), err; err == nil {
 			p.known, p.keys, p.knownAt = known, keys, time.Now()
 		}
+	}
+	if p.fault != nil && (p.known == nil || age > knownHoldsAway) {
+		return nil, nil, p.away(p.fault)
 	}
 	return p.known, p.keys, nil
 }
