@@ -209,6 +209,18 @@ var examples = map[string][]string{
 		"switchboard key rotate ci --tenant acme",
 		"switchboard key rotate ops --person",
 	},
+	"config compare": {
+		"switchboard config compare tenants/acme/tenant.yaml new.yaml",
+		"switchboard config compare tenants/acme/policies/hours.rego new.rego --since 30d",
+	},
+	"config comparisons": {
+		"switchboard config comparisons",
+		"switchboard config comparisons --cancel 0f3c5a7e9b1d2468",
+	},
+	"policy list": {
+		"switchboard policy list",
+		"switchboard policy list --tenant acme --json",
+	},
 	"page": {
 		"switchboard page",
 		"switchboard page --print --url https://switchboard.example.com",

@@ -289,26 +289,34 @@ type Trial struct {
 	Programs bool         `json:"programs"` // it changes what is run
 }
 
-// Try says what the change would do, and changes nothing.
-func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
+// Refusal returns SB-CONF-001 with the faults; nil if there are none.
+func (t *Trial) Refusal() error {
+	if len(t.Faults) == 0 {
+		return nil
+	}
+	return &switchboard.Error{Code: switchboard.CodeConfig, Text: strings.Join(t.Faults, "; ")}
+}
+
+// Try says what the change would do, and changes nothing. It also returns the configuration after the change; nil if it is refused as a whole.
+func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, *config.Config, error) {
 	tenant, office, err := e.Permit(&w.By, w.Path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	old, err := e.read(w.Path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return e.try(ctx, w, tenant, office, old)
 }
 
-func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) (*Trial, error) {
+func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) (*Trial, *config.Config, error) {
 	if len(w.Text) > document.MaxFileBytes {
-		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(w.Text), document.MaxFileBytes)}
+		return nil, nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(w.Text), document.MaxFileBytes)}
 	}
 	after, err := e.o.Try(ctx, map[string][]byte{w.Path: w.Text})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	t := &Trial{Faults: []string{}, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: diffOf(w.Path, old, w.Text)}
 	if old != nil {
@@ -322,7 +330,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if len(after.Faults) > 0 {
 		before, err := e.o.Try(ctx, nil)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, f := range before.Faults {
 			known[f.String()] = true
@@ -352,7 +360,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 		t.Tasks = slices.DeleteFunc(t.Tasks, func(c TaskChange) bool { return c.Tenant != tenant })
 	}
 	t.Programs = after.Config != nil && !samePrograms(e.o.Servers(), after.Config.Servers)
-	return t, nil
+	return t, after.Config, nil
 }
 
 // isOf reports whether the file is in the folder of the tenant.
@@ -458,7 +466,7 @@ func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID,
 	if w.Text == nil && w.Path == filepath.Base(e.o.File) {
 		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: w.Path + " is the configuration itself and is not deleted"}
 	}
-	t, err := e.try(ctx, w, tenant, office, old)
+	t, _, err := e.try(ctx, w, tenant, office, old)
 	if err != nil {
 		return err
 	}

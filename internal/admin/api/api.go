@@ -28,21 +28,25 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 // Options are the parts of a running Switchboard that the API serves.
 type Options struct {
-	Reader  *admin.Reader
-	Scraper *admin.Scraper
-	Actions *admin.Actions
-	Editor  *change.Editor
-	Events  *event.Recent
+	Reader   *admin.Reader
+	Scraper  *admin.Scraper
+	Actions  *admin.Actions
+	Editor   *change.Editor
+	Policies admin.PolicyReader
+	Events   *event.Recent
 
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
 
 	Page     *page.Page
 	Sessions *signin.Sessions
+
+	Comparisons *whatif.Comparisons
 
 	// URL returns how browsers reach the admin address, "" if only this machine does.
 	URL func() string
@@ -108,6 +112,8 @@ func (a *API) makeRoutes() {
 	a.addEvents()
 	a.addSessions()
 	a.addBlocks()
+	a.addPolicies()
+	comparisonRoutes{a}.addAll()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {
