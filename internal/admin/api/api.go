@@ -91,6 +91,9 @@ func (a *API) makeRoutes() {
 	}
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", nameSchema)
 	c.Security = []map[string][]string{{"person_key": {}}}
+	c.Info.License = &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"}
+	c.Servers = []*huma.Server{{URL: "http://127.0.0.1:7422", Description: "The default admin address, on the machine of Switchboard. Another one is the url or the listen of admin in switchboard.yaml."}}
+	c.Tags = tags
 	a.huma = humago.New(mux, c)
 	a.huma.UseMiddleware(a.checkOffice)
 	a.addStatus()
@@ -109,6 +112,32 @@ func (a *API) makeRoutes() {
 		_, _ = w.Write(text)
 	})
 	a.handler = &strictMux{mux}
+}
+
+// tags describe the parts of the API. Each operation has one of them: see tagOf.
+var tags = []*huma.Tag{
+	{Name: "configuration", Description: "The files of the configuration, and the history of their changes."},
+	{Name: "events", Description: "What changes, while it changes."},
+	{Name: "keys", Description: "The keys of agents and of persons."},
+	{Name: "metrics", Description: "The metrics, for Prometheus."},
+	{Name: "receipts", Description: "What was done, for whom, and with which outcome."},
+	{Name: "runs", Description: "The tasks that callers have bound."},
+	{Name: "servers", Description: "The servers behind Switchboard, and how they are."},
+	{Name: "status", Description: "How Switchboard is."},
+	{Name: "tenants", Description: "The tenants, their tasks, and the decisions for these."},
+	{Name: "tools", Description: "The tools that servers offer, whether or not a task finds them."},
+}
+
+// tagOf returns the tag of the operations at a path.
+func tagOf(path string) string {
+	tag, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, "/v1"), "/"), "/")
+	switch tag {
+	case "receipt":
+		return "receipts"
+	case "search":
+		return "tools"
+	}
+	return tag
 }
 
 // nameSchema names the schema of a type. Packages of ours use the same name for different types, so the name of the package is

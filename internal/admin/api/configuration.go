@@ -22,7 +22,7 @@ type fileAnswer struct {
 }
 
 type fileRequest struct {
-	Path string `query:"path" required:"true" minLength:"1" maxLength:"512" doc:"The path of the file, relative to the folder of the configuration, such as tenants/acme/tenant.yaml."`
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"512" doc:"The path of the file, relative to the folder of the configuration." example:"tenants/acme/tenant.yaml"`
 }
 
 type changeRequest struct {
@@ -35,7 +35,7 @@ type changeRequest struct {
 
 type deleteRequest struct {
 	FileQuery
-	Reason string `query:"reason" maxLength:"500"`
+	Reason string `query:"reason" maxLength:"500" doc:"Why; for the history and the receipt."`
 }
 
 // changeAnswer is the answer to a change: what was made, or, with dry_run, what would be.
@@ -50,7 +50,7 @@ type changeAnswer struct {
 
 // A FileQuery names a file, and the content that a change replaces.
 type FileQuery struct {
-	Path        string `query:"path" required:"true" minLength:"1" maxLength:"512"`
+	Path        string `query:"path" required:"true" minLength:"1" maxLength:"512" doc:"The path of the file, relative to the folder of the configuration." example:"tenants/acme/tenant.yaml"`
 	DryRun      bool   `query:"dry_run" doc:"Only say what the change would do."`
 	IfMatch     string `header:"If-Match" maxLength:"80" doc:"The entity tag of the content that is replaced."`
 	IfNoneMatch string `header:"If-None-Match" maxLength:"8" doc:"* for a file that does not exist yet."`
@@ -82,7 +82,7 @@ func changed(err error) error {
 
 // addConfiguration adds the routes about the files of the configuration.
 func (a *API) addConfiguration() {
-	write := []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusPreconditionRequired, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType}
+	write := []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusPreconditionRequired}
 	add(a, route{id: "list-files", method: http.MethodGet, path: "/v1/configuration/files", needs: anyOffice, summary: "The files that the officer may change"},
 		func(_ context.Context, q asked, _ *struct{}) (*struct {
 			Body struct {
@@ -133,9 +133,7 @@ func (a *API) addConfiguration() {
 		}
 		a.tellChanged(c)
 		out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
-		if w.Text != nil {
-			out.ETag = change.ETagOf(w.Text)
-		}
+		out.ETag = etagAfter(c)
 		return out, nil
 	}
 	add(a, route{id: "change-file", method: http.MethodPut, path: "/v1/configuration/file", needs: anyOffice, errors: write, summary: "Change a file: the whole text, checked as a reload checks it, in force when the answer arrives"},
@@ -163,7 +161,7 @@ func (a *API) addConfiguration() {
 			return out, err
 		})
 	add(a, route{id: "read-change", method: http.MethodGet, path: "/v1/configuration/changes/{change}", needs: anyOffice, summary: "One change, with the texts before and after and the difference"},
-		func(ctx context.Context, q asked, in *changePath) (*changeDetail, error) {
+		func(ctx context.Context, q asked, in *ChangePath) (*changeDetail, error) {
 			c, err := a.o.Editor.Show(ctx, q.officer, in.Change)
 			if err != nil {
 				return nil, changed(err)
@@ -174,9 +172,9 @@ func (a *API) addConfiguration() {
 		})
 	add(a, route{id: "revert-change", method: http.MethodPost, path: "/v1/configuration/changes/{change}/revert", needs: anyOffice, errors: write, summary: "Restore what a file was before a change, if it has not been changed since"},
 		func(ctx context.Context, q asked, in *struct {
-			Change string `path:"change" maxLength:"20"`
-			Body   *struct {
-				Reason string `json:"reason,omitempty" maxLength:"500"`
+			ChangePath
+			Body *struct {
+				Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why; for the history and the receipt."`
 			}
 		},
 		) (*changeAnswer, error) {
@@ -190,9 +188,18 @@ func (a *API) addConfiguration() {
 			}
 			a.tellChanged(c)
 			out := &changeAnswer{}
+			out.ETag = etagAfter(c)
 			out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
 			return out, nil
 		})
+}
+
+// etagAfter returns the entity tag of the file after the change; "" if there is no file any more.
+func etagAfter(c *change.Revision) string {
+	if c.AfterDigest == "" {
+		return ""
+	}
+	return `"` + c.AfterDigest + `"`
 }
 
 // tellChanged adds the event of a change.
@@ -200,8 +207,9 @@ func (a *API) tellChanged(c *change.Revision) {
 	a.o.Events.Add(event.Occurrence{Type: event.File, Tenant: c.Tenant, Subject: c.Path, By: c.By})
 }
 
-type changePath struct {
-	Change string `path:"change" maxLength:"20"`
+// A ChangePath names a change of the history. Its name is exported, since huma passes over the fields of an embedded type otherwise.
+type ChangePath struct {
+	Change string `path:"change" maxLength:"20" doc:"The id of the change, as in the list of changes." example:"12"`
 }
 
 type changeDetail struct {

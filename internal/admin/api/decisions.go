@@ -9,7 +9,7 @@ import (
 )
 
 type explainRequest struct {
-	Tenant      switchboard.TenantID `path:"tenant" maxLength:"64"`
+	Tenant      switchboard.TenantID `path:"tenant" maxLength:"64" doc:"The tenant of the task."`
 	Task        switchboard.TaskID   `query:"task" maxLength:"64" doc:"The task; the tenant's default task if absent."`
 	Principal   string               `query:"principal" maxLength:"64" doc:"The id of the key to decide for; if absent, whoever calls without a key."`
 	Tokens      bool                 `query:"tokens" doc:"Count the tokens of each tool."`

@@ -60,6 +60,9 @@ func pageOf(doc *huma.OpenAPI) []byte {
 				if what == "" {
 					what = p.Schema.Description
 				}
+				if len(p.Schema.Examples) > 0 {
+					what = strings.TrimSpace(fmt.Sprintf("%s Such as `%v`.", what, p.Schema.Examples[0]))
+				}
 				if p.Required && p.In != "path" {
 					what = strings.TrimSpace("required. " + what)
 				}

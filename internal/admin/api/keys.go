@@ -10,9 +10,9 @@ import (
 
 type revokeRequest struct {
 	Tenant switchboard.TenantID `query:"tenant" maxLength:"64" doc:"The tenant of the key. Without it: any key for an operator, the only tenant of any other officer."`
-	Key    string               `path:"key" minLength:"12" maxLength:"12" pattern:"^[0-9a-f]{12}$" doc:"The first digits of the key's hash, as in the list of keys."`
+	Key    string               `path:"key" minLength:"12" maxLength:"12" pattern:"^[0-9a-f]{12}$" doc:"The first digits of the key's hash, as in the list of keys." example:"0a1b2c3d4e5f"`
 	Body   *struct {
-		Reason string `json:"reason,omitempty" maxLength:"500"`
+		Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why; for the receipt and the row."`
 	}
 }
 

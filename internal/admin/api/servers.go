@@ -10,7 +10,7 @@ import (
 
 type serverPath struct {
 	TenantQuery
-	Server switchboard.ServerID `path:"server" maxLength:"64"`
+	Server switchboard.ServerID `path:"server" maxLength:"64" doc:"The id of the server."`
 }
 
 type serverList struct {
@@ -21,7 +21,7 @@ type serverList struct {
 }
 
 type operateRequest struct {
-	Server switchboard.ServerID `path:"server" maxLength:"64"`
+	Server switchboard.ServerID `path:"server" maxLength:"64" doc:"The id of the server."`
 	Body   *struct {
 		Reason string `json:"reason,omitempty" maxLength:"500" doc:"Shown by status, and never to agents."`
 	}
@@ -94,7 +94,7 @@ func (a *API) addServers() {
 		})
 	add(a, route{id: "search-tools", method: http.MethodGet, path: "/v1/search", needs: switchboard.OfficeOperator, summary: "The tools of all servers that fit a query, best first"},
 		func(_ context.Context, _ asked, in *struct {
-			Query string `query:"query" required:"true" maxLength:"1000"`
+			Query string `query:"query" required:"true" maxLength:"1000" doc:"Words of the name or of the description." example:"search the web"`
 		},
 		) (*struct{ Body admin.SearchResult }, error) {
 			return &struct{ Body admin.SearchResult }{*a.o.Reader.Search(in.Query)}, nil
