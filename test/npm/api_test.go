@@ -6,9 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/officer"
 )
 
 // openapiFile is the OpenAPI document of the admin API.
@@ -76,5 +80,78 @@ func TestALinterOfOthersFindsNothingInTheOpenAPIDocument(t *testing.T) {
 		if !found[rule] {
 			t.Errorf("the linter does not find the defect for %s: %v\n%s", rule, err, &errs)
 		}
+	}
+}
+
+// roundArchive is the configuration for the operator's round.
+const roundArchive = `
+-- switchboard.yaml --
+servers:
+  atlas:
+    transport: stdio
+    command: ["SWITCHBOARD", sample, atlas-search]
+    class: local_knowledge
+    trust: operator
+operators: [{key: ops, hash: "HASH:ops"}]
+tenants:
+  acme: {servers: ["*"], allow: [by_name]}
+-- tenants/acme/tenant.yaml --
+tenant: acme
+default_task: all
+keys: [{id: alice, hash: "HASH:alice"}]
+-- tenants/acme/tasks/all.yaml --
+task_id: all
+required_capabilities: [{tools: ["*/*"]}]
+`
+
+// A client that others generate from the document compiles, and does the operator's round with it: status, servers, explain,
+// files, keys, receipts, metrics. The test takes 6 s of processor time, most of them for the TypeScript compiler.
+func TestAGeneratedClientDoesTheOperatorsRound(t *testing.T) {
+	t.Parallel()
+	npmlock.Need(t, "the generated client of the admin API")
+	text := strings.ReplaceAll(roundArchive, "SWITCHBOARD", switchboard(t))
+	keys := map[string]string{}
+	for who, prefix := range map[string]string{"ops": identity.PersonPrefix, "alice": identity.AgentPrefix} {
+		key, hash := identity.Mint(prefix)
+		keys[who], text = key, strings.ReplaceAll(text, "HASH:"+who, hash)
+	}
+	dir := layOut(t, []byte(text))
+	g := serveAtOnce(t, dir)
+	row, err := officer.Row(g.url, filepath.Join(dir, ".switchboard"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	client := t.TempDir()
+	if err := os.CopyFS(client, os.DirFS("testdata/round")); err != nil {
+		t.Fatal(err)
+	}
+	here, err := filepath.Abs("node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(here, filepath.Join(client, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	run := func(cmd *exec.Cmd) string {
+		t.Helper()
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", cmd.Args, err, out)
+		}
+		return string(out)
+	}
+	run(nodeTool(t, "openapi-typescript/bin/cli.js", openapiFile, "--output", filepath.Join(client, "api.d.ts")))
+	run(nodeTool(t, "typescript/bin/tsc", "--project", client))
+	round := exec.CommandContext(t.Context(), "node", "round.js")
+	round.Dir = client
+	round.Env = append(os.Environ(), "ADMIN_URL="+row.Admin, "ADMIN_KEY="+keys["ops"], "FILE=tenants/acme/tasks/all.yaml", "AGENT=alice")
+	steps := strings.Split(strings.TrimSpace(run(round)), "\n")
+	want := []string{
+		"status", "servers", "disable", "disabled", "enable", "explain", "file", "dry run", "dry run with a fault", "without an entity tag", "change",
+		"with the old entity tag", "history", "one change", "revert", "keys", "revoke", "receipts", "one receipt", "metrics",
+	}
+	if !slices.Equal(steps, want) {
+		t.Errorf("the round: %q, want %q", steps, want)
 	}
 }

@@ -96,7 +96,7 @@ func writeMembers(b *bytes.Buffer, doc *huma.OpenAPI, s *huma.Schema) {
 
 const apiHead = `# The admin API
 
-This page is generated from the routes; [openapi.json](openapi.json) has the schemas of all answers (OpenAPI 3.1), and ` + "`GET /v1/openapi.json`" + ` serves it. [operators.md](operators.md) says
+This page is generated from the routes; [openapi.json](openapi.json) has the schemas of all answers (OpenAPI 3.1), and ` + "`GET /v1/openapi.json`" + ` serves it; a client can be generated from it, as a test does for TypeScript (` + "`test/npm/testdata/round`" + `). [operators.md](operators.md) says
 where the API is, and who may use it.
 
 Send a person's key with each request: ` + "`Authorization: Bearer swo_…`" + `. Bodies are JSON, at most 4 MiB; an unknown member or parameter, and one that is there twice, is refused. A refusal is a problem (RFC 9457):

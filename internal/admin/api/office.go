@@ -46,7 +46,7 @@ func askedOf(ctx context.Context) asked { return ctx.Value(askedKey{}).(asked) }
 
 // add adds a route. handle answers with a *switchboard.Error, a problem, or the answer.
 func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in *I) (*O, error)) {
-	setProblems()
+	setUpHuma()
 	responses := map[string]*huma.Response{}
 	if len(r.types) > 0 {
 		content := map[string]*huma.MediaType{}

@@ -74,8 +74,11 @@ func newProblem(status int, text string, errs ...error) huma.StatusError {
 	return p
 }
 
-// setProblems makes huma use newProblem. It is a variable of the whole program.
-var setProblems = sync.OnceFunc(func() { huma.NewError = newProblem })
+// setUpHuma sets huma's variables, which hold for the whole program. No list of an answer is null: it is empty, or left out.
+var setUpHuma = sync.OnceFunc(func() {
+	huma.NewError = newProblem
+	huma.DefaultArrayNullable = false
+})
 
 // errNotStrict is the refusal of a body that two readers could read differently.
 var errNotStrict = errors.New("this is not valid JSON, has a member twice, or is too deep")
