@@ -3,7 +3,10 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
@@ -19,6 +22,26 @@ type fileAnswer struct {
 		Path string `json:"path"`
 		Text string `json:"text"`
 	}
+}
+
+type fileList struct {
+	Body struct {
+		Files []change.ConfigFile `json:"files" doc:"Sorted by path."`
+		Next  string              `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+	}
+}
+
+type changeList struct {
+	Body struct {
+		Changes []change.Revision `json:"changes" doc:"The newest first, without texts."`
+		Next    string            `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+	}
+}
+
+// placeOfChange returns the place of a change in the history. A newer change has a smaller place.
+func placeOfChange(c change.Revision) string {
+	n, _ := strconv.ParseInt(c.ID, 10, 64) // the history numbers its changes
+	return fmt.Sprintf("%016x", math.MaxInt64-n)
 }
 
 type fileRequest struct {
@@ -84,19 +107,10 @@ func changed(err error) error {
 func (a *API) addConfiguration() {
 	write := []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusPreconditionRequired}
 	add(a, route{id: "list-files", method: http.MethodGet, path: "/v1/configuration/files", needs: anyOffice, summary: "The files that the officer may change"},
-		func(_ context.Context, q asked, _ *struct{}) (*struct {
-			Body struct {
-				Files []change.ConfigFile `json:"files"`
-			}
-		}, error,
-		) {
-			out := &struct {
-				Body struct {
-					Files []change.ConfigFile `json:"files"`
-				}
-			}{}
-			var err error
-			out.Body.Files, err = a.o.Editor.Files(q.officer)
+		func(_ context.Context, q asked, in *PageQuery) (*fileList, error) {
+			all, err := a.o.Editor.Files(q.officer)
+			out := &fileList{}
+			out.Body.Files, out.Body.Next = cut(*in, all, func(f change.ConfigFile) string { return f.Path })
 			return out, err
 		})
 	add(a, route{id: "read-file", method: http.MethodGet, path: "/v1/configuration/file", needs: anyOffice, summary: "The text of one file, and its entity tag"},
@@ -145,19 +159,10 @@ func (a *API) addConfiguration() {
 			return make(ctx, q, &in.FileQuery, change.Wish{Reason: in.Reason})
 		})
 	add(a, route{id: "list-changes", method: http.MethodGet, path: "/v1/configuration/changes", needs: anyOffice, summary: "The last changes that officers made, the newest first"},
-		func(ctx context.Context, q asked, _ *struct{}) (*struct {
-			Body struct {
-				Changes []change.Revision `json:"changes"`
-			}
-		}, error,
-		) {
-			out := &struct {
-				Body struct {
-					Changes []change.Revision `json:"changes"`
-				}
-			}{}
-			var err error
-			out.Body.Changes, err = a.o.Editor.History(ctx, q.officer)
+		func(ctx context.Context, q asked, in *PageQuery) (*changeList, error) {
+			all, err := a.o.Editor.History(ctx, q.officer)
+			out := &changeList{}
+			out.Body.Changes, out.Body.Next = cut(*in, all, placeOfChange)
 			return out, err
 		})
 	add(a, route{id: "read-change", method: http.MethodGet, path: "/v1/configuration/changes/{change}", needs: anyOffice, summary: "One change, with the texts before and after and the difference"},

@@ -102,5 +102,5 @@ where the API is, and who may use it.
 Send a person's key with each request: ` + "`Authorization: Bearer swo_…`" + `. Bodies are JSON, at most 4 MiB; an unknown member or parameter, and one that is there twice, is refused. A refusal is a problem (RFC 9457):
 ` + "`{\"title\": …, \"status\": …, \"detail\": …, \"code\": \"SB-AUTH-002\", \"hint\": …, \"faults\": [{\"where\": \"body.reason\", \"text\": …}]}`" + `. [Errors](errors/README.md) explains the codes.
 
-Lists have ` + "`next`" + ` if there is more: ask again with ` + "`after=NEXT`" + `. A file has a strong entity tag in ` + "`ETag`" + `; a change of a file needs it in ` + "`If-Match`" + `, or ` + "`If-None-Match: *`" + ` for a new file (428, 412).
+Lists are given in parts of ` + "`limit`" + ` entries, 1 to 500, 50 if it is absent. They have ` + "`next`" + ` if there is more: ask again with ` + "`after=NEXT`" + `. An entry that comes or goes meanwhile moves no other one out of a part. A file has a strong entity tag in ` + "`ETag`" + `; a change of a file needs it in ` + "`If-Match`" + `, or ` + "`If-None-Match: *`" + ` for a new file (428, 412).
 `

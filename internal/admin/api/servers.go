@@ -87,10 +87,14 @@ func (a *API) addServers() {
 	}
 	add(a, route{id: "list-tools", method: http.MethodGet, path: "/v1/tools", needs: switchboard.OfficeOperator, summary: "The tools that servers offer, with their labels, whether or not a task finds them"},
 		func(_ context.Context, _ asked, in *struct {
+			PageQuery
 			Server switchboard.ServerID `query:"server" maxLength:"64" doc:"Only the tools of this server."`
 		},
 		) (*struct{ Body admin.OfferList }, error) {
-			return &struct{ Body admin.OfferList }{*a.o.Reader.ListOffered(in.Server)}, nil
+			list := a.o.Reader.ListOffered(in.Server)
+			// A space comes before all characters of a server's id, so this is the order of the list.
+			list.Tools, list.Next = cut(in.PageQuery, list.Tools, func(t admin.OfferedTool) string { return string(t.Server) + " " + t.Tool })
+			return &struct{ Body admin.OfferList }{*list}, nil
 		})
 	add(a, route{id: "search-tools", method: http.MethodGet, path: "/v1/search", needs: switchboard.OfficeOperator, summary: "The tools of all servers that fit a query, best first"},
 		func(_ context.Context, _ asked, in *struct {
