@@ -19,7 +19,7 @@ cmd/switchboard: docs internal/admin internal/annotate internal/app internal/bri
 docs:
 internal/access: internal/switchboard
 internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/contract internal/decide internal/event internal/health internal/identity internal/matcher internal/platform internal/policy internal/policy/author internal/receipt internal/replay internal/revocation internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/wire
-internal/admin/api: internal/access internal/admin internal/change internal/event internal/receipt internal/switchboard internal/wire
+internal/admin/api: internal/access internal/admin internal/change internal/event internal/idempotency internal/receipt internal/switchboard internal/wire
 internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
 internal/app: internal/admin internal/admin/api internal/archive internal/bind internal/cache internal/canonical internal/change internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/event internal/gateway internal/health internal/heap internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/watch internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard

@@ -148,7 +148,7 @@ func TestAGeneratedClientDoesTheOperatorsRound(t *testing.T) {
 	round.Env = append(os.Environ(), "ADMIN_URL="+row.Admin, "ADMIN_KEY="+keys["ops"], "FILE=tenants/acme/tasks/all.yaml", "AGENT=alice")
 	steps := strings.Split(strings.TrimSpace(run(round)), "\n")
 	want := []string{
-		"status", "servers", "disable", "disabled", "enable", "explain", "file", "dry run", "dry run with a fault", "without an entity tag", "change",
+		"status", "servers", "disable", "repeat", "another request with its key", "disabled", "enable", "explain", "file", "dry run", "dry run with a fault", "without an entity tag", "change",
 		"with the old entity tag", "history", "one change", "revert", "keys", "revoke", "receipts", "one receipt", "metrics",
 	}
 	if !slices.Equal(steps, want) {

@@ -39,6 +39,11 @@ type Options struct {
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
 
+	// Keys carries requests with idempotency keys out once. DigestRequest returns the digest of such a request as it may be stored: keyed,
+	// because short bodies could be guessed from a plain digest.
+	Keys          KeyStore
+	DigestRequest func(route string, body []byte) string
+
 	// URL returns how browsers reach the admin address, "" if only this machine does.
 	URL func() string
 
@@ -95,7 +100,7 @@ func (a *API) makeRoutes() {
 	c.Servers = []*huma.Server{{URL: "http://127.0.0.1:7422", Description: "The default admin address, on the machine of Switchboard. Another one is the url or the listen of admin in switchboard.yaml."}}
 	c.Tags = tags
 	a.huma = humago.New(mux, c)
-	a.huma.UseMiddleware(a.checkOffice)
+	a.huma.UseMiddleware(a.checkOffice, a.answerOnce)
 	a.addStatus()
 	a.addServers()
 	a.addDecisions()

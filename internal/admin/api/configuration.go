@@ -105,7 +105,7 @@ func changed(err error) error {
 
 // addConfiguration adds the routes about the files of the configuration.
 func (a *API) addConfiguration() {
-	write := []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusPreconditionRequired}
+	write := []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired}
 	add(a, route{id: "list-files", method: http.MethodGet, path: "/v1/configuration/files", needs: anyOffice, summary: "The files that the officer may change"},
 		func(_ context.Context, q asked, in *PageQuery) (*fileList, error) {
 			all, err := a.o.Editor.Files(q.officer)

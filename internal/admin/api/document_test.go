@@ -103,4 +103,6 @@ Send a person's key with each request: ` + "`Authorization: Bearer swo_…`" + `
 ` + "`{\"title\": …, \"status\": …, \"detail\": …, \"code\": \"SB-AUTH-002\", \"hint\": …, \"faults\": [{\"where\": \"body.reason\", \"text\": …}]}`" + `. [Errors](errors/README.md) explains the codes.
 
 Lists are given in parts of ` + "`limit`" + ` entries, 1 to 500, 50 if it is absent. They have ` + "`next`" + ` if there is more: ask again with ` + "`after=NEXT`" + `. An entry that comes or goes meanwhile moves no other one out of a part. A file has a strong entity tag in ` + "`ETag`" + `; a change of a file needs it in ` + "`If-Match`" + `, or ` + "`If-None-Match: *`" + ` for a new file (428, 412).
+
+A request that changes something can have an ` + "`Idempotency-Key`" + `: whoever has lost the answer sends the same request again. [operators.md](operators.md#repeat-a-request) has the rules.
 `

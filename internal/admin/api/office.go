@@ -56,11 +56,13 @@ func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in
 		responses["200"] = &huma.Response{Description: "OK", Content: content}
 	}
 	answers := append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}, r.errors...)
-	if r.method != http.MethodGet { // it may have a body
-		answers = append(answers, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	var params []*huma.Param
+	if r.method != http.MethodGet { // it may have a body, and an idempotency key
+		answers = append(answers, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
+		params = append(params, keyParam)
 	}
 	huma.Register(a.huma, huma.Operation{
-		Responses:   responses,
+		Responses: responses, Parameters: params,
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{tagOf(r.path)}, DefaultStatus: r.status,
 		Description: "Needs " + describeNeed(r.needs) + ".",
 		Errors:      answers,
@@ -70,6 +72,14 @@ func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in
 		out, err := handle(ctx, askedOf(ctx), in)
 		return out, a.refuse(err)
 	})
+	if r.method != http.MethodGet {
+		for _, answer := range responses {
+			if answer.Headers == nil {
+				answer.Headers = map[string]*huma.Param{}
+			}
+			answer.Headers[repeatedHeader] = repeatedParam
+		}
+	}
 	if !slices.Contains(answers, http.StatusUnprocessableEntity) {
 		delete(responses, "422") // huma adds it for its own checks, of which newProblem makes a 400
 	}
@@ -96,10 +106,7 @@ func (a *API) checkOffice(ctx huma.Context, next func(huma.Context)) {
 	}
 	q, err := a.judge(officer, ctx.Operation().Metadata[needsKey].(switchboard.Office), tenant)
 	if err != nil {
-		p := a.refuse(err).(*apiProblem) //nolint:errorlint,forcetypeassert // refuse makes it
-		ctx.SetHeader("Content-Type", problemType)
-		ctx.SetStatus(p.Status)
-		_ = writeJSON(ctx.BodyWriter(), p)
+		a.writeRefusal(ctx, err)
 		return
 	}
 	next(huma.WithValue(ctx, askedKey{}, q))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -20,6 +21,8 @@ const problemType = "application/problem+json"
 type apiProblem struct {
 	access.Problem
 	Faults []fault `json:"faults,omitempty" doc:"What is wrong with the request, part by part."`
+
+	after time.Duration // for Retry-After; 0 means none
 }
 
 // A fault is one thing that is wrong with a request.

@@ -44,7 +44,12 @@ const list = ok("servers", await api.GET("/v1/servers", { params: { query: { lim
 check(list.servers[0]?.id === "atlas" && list.next === undefined, "the servers", list);
 
 const server = { path: { server: "atlas" } };
-const off = ok("disable", await api.POST("/v1/servers/{server}/disable", { params: server, body: { reason: "it is moved" } }));
+const once = { ...server, header: { "Idempotency-Key": crypto.randomUUID() } };
+const off = ok("disable", await api.POST("/v1/servers/{server}/disable", { params: once, body: { reason: "it is moved" } }));
+const offAgain = await api.POST("/v1/servers/{server}/disable", { params: once, body: { reason: "it is moved" } });
+check(JSON.stringify(ok("repeat", offAgain)) === JSON.stringify(off) && offAgain.response.headers.get("Idempotency-Replayed") === "true", "the repeat", offAgain.data);
+const otherwise = refused("another request with its key", 422, await api.POST("/v1/servers/{server}/disable", { params: once, body: { reason: "or not" } }));
+check(otherwise.code === "SB-CAP-006", "the problem", otherwise);
 check(off.server === "atlas" && off.state === "disabled", "the result", off);
 const disabled = ok("disabled", await api.GET("/v1/servers/{server}", { params: server }));
 check(disabled.health.state === "disabled" && disabled.health.last_failure?.message === "disabled by ops: it is moved", "the disabled server", disabled);
