@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
 	"os"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -99,4 +101,48 @@ func (t *taskTarget) fetchInto(ctx context.Context, path string, v any) error {
 		return err
 	}
 	return json.Unmarshal(answer.body, v)
+}
+
+// fetchList reads all pages of a list of the admin API at path. member is the member of the answers with the entries.
+func fetchList[E any](ctx context.Context, t *taskTarget, path, member string, q url.Values) ([]E, error) {
+	all := []E{}
+	err := t.fetchPages(ctx, path, q, func(page []byte) (next string, err error) {
+		var p map[string]json.RawMessage
+		if err := json.Unmarshal(page, &p); err != nil {
+			return "", err
+		}
+		var part []E
+		if err := json.Unmarshal(p[member], &part); err != nil {
+			return "", err
+		}
+		all = append(all, part...)
+		if p["next"] == nil {
+			return "", nil
+		}
+		return next, json.Unmarshal(p["next"], &next)
+	})
+	return all, err
+}
+
+// fetchPages reads the pages of a list of the admin API, one after the other. read returns the next of a page; "" ends the list.
+func (t *taskTarget) fetchPages(ctx context.Context, path string, q url.Values, read func(page []byte) (next string, err error)) error {
+	q = maps.Clone(q)
+	if q == nil {
+		q = url.Values{}
+	}
+	q.Set("limit", "500")
+	for {
+		answer, err := t.askAdmin(ctx, http.MethodGet, path+"?"+q.Encode(), nil)
+		if err != nil {
+			return err
+		}
+		next, err := read(answer.body)
+		switch {
+		case err != nil || next == "":
+			return err
+		case next == q.Get("after"):
+			return fmt.Errorf("%s does not get on: it names the same next part again", path)
+		}
+		q.Set("after", next)
+	}
 }

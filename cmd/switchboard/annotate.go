@@ -133,8 +133,13 @@ func (a *annotateCmd) fetchOffered(ctx context.Context, io streams, log *slog.Lo
 		})
 	}
 	return pollUntilStarted(ctx, io, t.Wait, func() (*admin.OfferList, []switchboard.ServerID, error) {
-		var l admin.OfferList
-		err := t.fetchInto(ctx, "/v1/tools?server="+url.QueryEscape(string(a.Server)), &l)
+		l := admin.OfferList{Tools: []admin.OfferedTool{}}
+		err := t.fetchPages(ctx, "/v1/tools", url.Values{"server": {string(a.Server)}}, func(page []byte) (string, error) {
+			p := admin.OfferList{}
+			err := json.Unmarshal(page, &p)
+			l.Tools, l.Starting, l.Unknown = append(l.Tools, p.Tools...), p.Starting, p.Unknown
+			return p.Next, err
+		})
 		return &l, starting(&l), err
 	})
 }

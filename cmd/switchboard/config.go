@@ -33,18 +33,16 @@ type configFilesCmd struct{ serverFlags }
 
 // Run prints the files.
 func (c *configFilesCmd) Run(ctx context.Context, io streams) error {
-	var list struct {
-		Files []change.ConfigFile `json:"files"`
-	}
-	if err := c.asTarget().fetchInto(ctx, "/v1/configuration/files", &list); err != nil {
+	files, err := fetchList[change.ConfigFile](ctx, c.asTarget(), "/v1/configuration/files", "files", nil)
+	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return json.NewEncoder(io.raw).Encode(list.Files)
+		return json.NewEncoder(io.raw).Encode(files)
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "FILE\tBYTES\tNEEDS")
-	for _, f := range list.Files {
+	for _, f := range files {
 		needs := string(f.Office)
 		if f.Tenant != "" {
 			needs += " of " + string(f.Tenant)
@@ -254,18 +252,16 @@ type configHistoryCmd struct{ serverFlags }
 
 // Run prints the history.
 func (c *configHistoryCmd) Run(ctx context.Context, io streams) error {
-	var list struct {
-		Changes []change.Revision `json:"changes"`
-	}
-	if err := c.asTarget().fetchInto(ctx, "/v1/configuration/changes", &list); err != nil {
+	changes, err := fetchList[change.Revision](ctx, c.asTarget(), "/v1/configuration/changes", "changes", nil)
+	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return json.NewEncoder(io.raw).Encode(list.Changes)
+		return json.NewEncoder(io.raw).Encode(changes)
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tWHEN\tBY\tAS\tFILE\tWHY")
-	for _, h := range list.Changes {
+	for _, h := range changes {
 		why := printable(h.Reason, 100)
 		if h.Reverts != "" {
 			why = strings.TrimSpace("reverts " + h.Reverts + " " + why)

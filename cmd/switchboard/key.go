@@ -184,15 +184,11 @@ func (k *keyListCmd) Run(ctx context.Context, io streams) error {
 
 // fetchKeys reads the rows of keys of a running Switchboard.
 func (s *serverFlags) fetchKeys(ctx context.Context, tenant switchboard.TenantID) ([]admin.KeyRow, error) {
-	path := "/v1/keys"
+	q := url.Values{}
 	if tenant != "" {
-		path += "?tenant=" + url.QueryEscape(string(tenant))
+		q.Set("tenant", string(tenant))
 	}
-	var list struct {
-		Keys []admin.KeyRow `json:"keys"`
-	}
-	err := s.asTarget().fetchInto(ctx, path, &list)
-	return list.Keys, err
+	return fetchList[admin.KeyRow](ctx, s.asTarget(), "/v1/keys", "keys", q)
 }
 
 type keyRotateCmd struct {

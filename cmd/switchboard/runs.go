@@ -18,27 +18,13 @@ type runsCmd struct {
 
 // Run prints the runs that a running Switchboard knows.
 func (r *runsCmd) Run(ctx context.Context, io streams) error {
-	runs := []admin.RunRow{}
-	t, after := r.asTarget(), ""
-	for {
-		q := url.Values{"limit": {"500"}}
-		if r.Tenant != "" {
-			q.Set("tenant", string(r.Tenant))
-		}
-		if after != "" {
-			q.Set("after", after)
-		}
-		var page struct {
-			Runs []admin.RunRow `json:"runs"`
-			Next string         `json:"next"`
-		}
-		if err := t.fetchInto(ctx, "/v1/runs?"+q.Encode(), &page); err != nil {
-			return err
-		}
-		runs = append(runs, page.Runs...)
-		if after = page.Next; after == "" {
-			break
-		}
+	q := url.Values{}
+	if r.Tenant != "" {
+		q.Set("tenant", string(r.Tenant))
+	}
+	runs, err := fetchList[admin.RunRow](ctx, r.asTarget(), "/v1/runs", "runs", q)
+	if err != nil {
+		return err
 	}
 	if r.JSON {
 		return json.NewEncoder(io.raw).Encode(runs)

@@ -47,7 +47,16 @@ type KeyRow struct {
 	hash [32]byte
 }
 
-// Keys returns the rows of a tenant's keys, or of all keys for the empty tenant: agents first, sorted by tenant and id.
+// Place returns the place of the row among others: rows are sorted by it. A space comes before all characters of ids.
+func (r *KeyRow) Place() string {
+	offices := make([]string, len(r.Offices))
+	for i, o := range r.Offices {
+		offices[i] = string(o)
+	}
+	return strings.Join([]string{r.Kind, string(r.Tenant), r.ID, r.Key, strings.Join(offices, ",")}, " ")
+}
+
+// Keys returns the rows of a tenant's keys, or of all keys for the empty tenant: agents first, each kind sorted by tenant and id.
 func (a *Actions) Keys(id switchboard.TenantID) []KeyRow {
 	c := a.o.Configuration()
 	return keyRows(&c, a.o.Revoked, id)
@@ -81,6 +90,7 @@ func keyRows(c *Configuration, revoked *revocation.RevokedKeys, id switchboard.T
 		}
 		add(KeyRow{Kind: kind, Tenant: p.Tenant, ID: p.ID, Offices: p.Offices, Expires: p.Expires, hash: p.Hash})
 	}
+	slices.SortStableFunc(all, func(a, b KeyRow) int { return strings.Compare(a.Place(), b.Place()) })
 	return all
 }
 

@@ -10,7 +10,8 @@ import (
 
 // A OfferList holds the tools that servers offer, with their labels.
 type OfferList struct {
-	Tools []OfferedTool `json:"tools"` // sorted by server and name
+	Tools []OfferedTool `json:"tools"`          // sorted by server and name
+	Next  string        `json:"next,omitempty"` // ask again with after=NEXT for more; ListOffered returns all of them
 
 	// Starting are the servers that are starting and have no known offer.
 	Starting []switchboard.ServerID `json:"starting,omitempty"`

@@ -337,7 +337,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Actions: admin.NewActions(admin.ActionsOptions{
 			Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 		}),
-		Editor: a.admin.editor, Events: a.admin.events, Page: a.admin.page, Sessions: a.admin.sessions, Comparisons: whatif.New(a.grace.ctx, compareIn(a.store)), Policies: admin.PolicyReader{Configuration: a.served}, Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
+		Editor: a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions}, Policies: admin.PolicyReader{Configuration: a.served},
+		Comparisons: whatif.New(a.grace.ctx, compareIn(a.store)), Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
+		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,

@@ -206,6 +206,7 @@ func (e *Editor) Files(by *switchboard.Officer) ([]ConfigFile, error) {
 		out = append(out, ConfigFile{name, int64(len(text)), ETagOf(text), tenant, office})
 		return nil
 	})
+	slices.SortFunc(out, func(a, b ConfigFile) int { return strings.Compare(a.Path, b.Path) }) // WalkDir sorts each folder by itself
 	return out, err
 }
 
@@ -239,7 +240,10 @@ func (e *Editor) read(name string) ([]byte, error) {
 
 // locate returns the path of a file on the disk.
 func (e *Editor) locate(name string) (string, error) {
-	folder := filepath.Dir(e.o.File)
+	folder, err := filepath.Abs(filepath.Dir(e.o.File)) // the links below are compared by their paths, and those of "." have no beginning in common
+	if err != nil {
+		return "", err
+	}
 	target := filepath.Join(folder, filepath.FromSlash(name))
 	if name == filepath.Base(e.o.File) {
 		return target, nil

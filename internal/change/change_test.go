@@ -375,6 +375,37 @@ func TestFilesBehindLinksThatLeadOutAreNeitherReadNorWritten(t *testing.T) {
 	}
 }
 
+// A start in the folder of the configuration names the main file without a folder.
+func TestFilesBesideARelativeMainFileAreFound(t *testing.T) {
+	w := newWorld(t)
+	if err := os.MkdirAll(filepath.Join(w.dir, "policies", "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"policies/data/a.json", "policies/data.json", "taxonomy.yaml"}
+	for _, name := range want {
+		if err := os.WriteFile(filepath.Join(w.dir, filepath.FromSlash(name)), []byte("{}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(w.dir)
+	w.o.File = "switchboard.yaml"
+	for _, name := range want {
+		if text, err := w.Read(&ops, name); err != nil || string(text) != "{}\n" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	var got []string
+	files, err := w.Files(&ops)
+	for _, f := range files {
+		got = append(got, f.Path)
+	}
+	all := slices.Concat(want, []string{"switchboard.yaml", "tenants/acme/tasks/all.yaml", "tenants/acme/tenant.yaml", "tenants/umbrella/tenant.yaml"})
+	slices.Sort(all)
+	if err != nil || !slices.Equal(got, all) {
+		t.Errorf("%q, %v, want %q", got, err, all)
+	}
+}
+
 func TestANewFileBringsItsFolder(t *testing.T) {
 	w := newWorld(t)
 	const path = "tenants/acme/policies/own.rego"

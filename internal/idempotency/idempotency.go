@@ -10,6 +10,8 @@
 //	nothing → claim → outcome, for 24 hours
 //	              ↘ nothing, if the call provably reached no server
 //
+// The same holds for a request to the admin API with a key: see Answer.
+//
 // A claim is alive while there is a lease beside it. Its owner renews the lease while the call is in flight.
 // A claim without a lease is never taken over: its call may have been executed, and its outcome is unknown.
 package idempotency
@@ -60,6 +62,7 @@ type Store interface {
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 	Publish(ctx context.Context, topic string, data []byte) error
 	Subscribe(topic string, heard func(data []byte)) (stop func())
+	Take(ctx context.Context, group string, want store.Want, limits ...store.Limit) (got int, wait time.Duration, err error)
 }
 
 // The names of the values in the group of a key.
@@ -150,11 +153,11 @@ func (k *Keys) Once(next switchboard.Caller) switchboard.Caller {
 				return k.makeCall(ctx, c, own, next)
 			}
 			if !errors.Is(err, store.ErrConflict) {
-				err = storeUnusable(ctx, err)
+				err = own.texts.storeUnusable(ctx, err)
 				k.countOutcome(refusalOutcome(err))
 				return switchboard.Result{}, err
 			}
-			first, waited, err := k.awaitOutcome(ctx, own)
+			first, waited, err := k.awaitOutcome(ctx, own, true)
 			switch {
 			case err != nil:
 				k.countOutcome(refusalOutcome(err))
@@ -208,17 +211,40 @@ func refuseWith(why error) switchboard.Caller {
 	})
 }
 
+// claimTexts are the texts of the refusals of a kind of claim.
+type claimTexts struct {
+	cancelled, unusable, otherContent, lost, unreadable string
+}
+
+var callTexts = &claimTexts{
+	cancelled:    "the call was cancelled before it could be sent, so it was not executed",
+	unusable:     "the store cannot say whether a call with this idempotency key was made before, so this call was not made",
+	otherContent: "this idempotency key was used for a call of the tool with other arguments, so this call was not made; use a new key for each new call",
+	lost:         "a call with this idempotency key was begun, and its outcome was lost; it may have been executed: check before you repeat it with another key",
+	unreadable:   "the stored record of a call with this idempotency key cannot be read, so this call was not made; the call may have been executed before: check before you repeat it with another key",
+}
+
 // storeUnusable returns the refusal of a call with a key that cannot be looked up.
-func storeUnusable(ctx context.Context, err error) error {
+func (x *claimTexts) storeUnusable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return &switchboard.Error{
 			Code:   switchboard.CodeNotExecuted,
-			Text:   "the call was cancelled before it could be sent, so it was not executed",
+			Text:   x.cancelled,
 			Unsent: true,
 			Cause:  errors.Join(context.Cause(ctx), err),
 		}
 	}
-	return switchboard.Unavailable("the store cannot say whether a call with this idempotency key was made before, so this call was not made", err)
+	return switchboard.Unavailable(x.unusable, err)
+}
+
+// outcomeLost returns the error for a claim without a lease: its owner is gone.
+func (x *claimTexts) outcomeLost() error {
+	return &switchboard.Error{Code: switchboard.CodeOutcomeUnknown, Text: x.lost}
+}
+
+// unreadableRecord returns the error for a claim, an outcome or a lease that does not open. See store.Sealed.
+func (x *claimTexts) unreadableRecord(err error) error {
+	return &switchboard.Error{Code: switchboard.CodeOutcomeUnknown, Text: x.unreadable, Cause: err}
 }
 
 // A keyClaim is the claim of one call on its key.
@@ -226,6 +252,7 @@ type keyClaim struct {
 	group   string
 	owner   string // random: no other claim has the same
 	call    keyedCall
+	texts   *claimTexts
 	version store.Version // of the claim in the store; 0 if it is not there, as far as we know
 	lease   *lease.Lease  // beside the claim
 
@@ -238,11 +265,17 @@ func (k *Keys) newClaim(c *switchboard.Call) *keyClaim {
 	for _, s := range []string{string(c.Principal.Auth), c.Principal.ID, c.IdempotencyKey.Key} {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(s), s) // it never fails
 	}
-	group := "once/" + string(c.Principal.Tenant) + "/" + hex.EncodeToString(h.Sum(nil))
+	call := keyedCall{Name: c.IdempotencyKey.Tool, ID: c.Tool.ID, Digest: k.digestArguments(c)}
+	return k.claimOn("once/"+string(c.Principal.Tenant)+"/"+hex.EncodeToString(h.Sum(nil)), call, callTexts)
+}
+
+// claimOn returns a claim that is not taken yet.
+func (k *Keys) claimOn(group string, call keyedCall, texts *claimTexts) *keyClaim {
 	return &keyClaim{
 		group: group,
 		owner: rand.Text(),
-		call:  keyedCall{Name: c.IdempotencyKey.Tool, ID: c.Tool.ID, Digest: k.digestArguments(c)},
+		call:  call,
+		texts: texts,
 		lease: lease.New(k.store, lease.Options{Key: store.Key{Group: group, Name: leaseName}, TTL: leaseTTL, Every: renewInterval, Data: leaseWorking}),
 	}
 }
@@ -411,19 +444,19 @@ func (k *Keys) writeOutcome(own *keyClaim, outcome []byte) error {
 	}
 }
 
-// awaitOutcome waits for the outcome of the call that has the key. first is nil if the key is free again. The
-// error is for the client.
-func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecord, waited bool, err error) {
+// awaitOutcome waits for the outcome of the call that has the key; without wait, a call in flight is refused with errInFlight.
+// first is nil if the key is free again. The error is for the client.
+func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim, wait bool) (first *keyRecord, waited bool, err error) {
 	f := feed.Watch(k.store, own.group, pollInterval)
 	defer f.Close()
 	var orphan store.Version // version of a claim that had no lease when it was read
 	for {
 		value, err := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
 		if errors.Is(err, store.ErrUnopened) {
-			return nil, waited, unreadableRecord(err)
+			return nil, waited, own.texts.unreadableRecord(err)
 		}
 		if err != nil {
-			return nil, waited, storeUnusable(ctx, err)
+			return nil, waited, own.texts.storeUnusable(ctx, err)
 		}
 		if value.Version == 0 {
 			return nil, waited, nil
@@ -434,43 +467,31 @@ func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecor
 		case !tool && first.Call.Digest != "":
 			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was used for a call of another tool, so this call was not made; use a new key for each new call")
 		case !arguments && first.Call.Digest != "":
-			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was used for a call of the tool with other arguments, so this call was not made; use a new key for each new call")
+			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "%s", own.texts.otherContent)
 		case first.Kind != kindClaimed:
 			return first, waited, nil
 		case value.Version == orphan: // the claim was there before and after we saw no lease
-			return nil, waited, errOutcomeLost
+			return nil, waited, own.texts.outcomeLost()
 		}
 		held, err := k.store.Value(ctx, store.Key{Group: own.group, Name: leaseName})
 		switch {
 		case errors.Is(err, store.ErrUnopened):
-			return nil, waited, unreadableRecord(err)
+			return nil, waited, own.texts.unreadableRecord(err)
 		case err != nil:
-			return nil, waited, storeUnusable(ctx, err)
+			return nil, waited, own.texts.storeUnusable(ctx, err)
 		case held.Version == 0:
 			orphan = value.Version
 			continue
 		case slices.Equal(held.Data, leaseAsking):
 			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "the call with this idempotency key waits for an answer of its client; answer that question")
 		}
+		if !wait {
+			return nil, waited, errInFlight
+		}
 		waited = true
 		if _, _, err := f.Next(ctx); err != nil {
-			return nil, waited, storeUnusable(ctx, nil)
+			return nil, waited, own.texts.storeUnusable(ctx, nil)
 		}
-	}
-}
-
-// errOutcomeLost is the error for a claim without a lease: its owner is gone.
-var errOutcomeLost = &switchboard.Error{
-	Code: switchboard.CodeOutcomeUnknown,
-	Text: "a call with this idempotency key was begun, and its outcome was lost; it may have been executed: check before you repeat it with another key",
-}
-
-// unreadableRecord is the error for a claim, an outcome or a lease that does not open. See store.Sealed.
-func unreadableRecord(err error) error {
-	return &switchboard.Error{
-		Code:  switchboard.CodeOutcomeUnknown,
-		Text:  "the stored record of a call with this idempotency key cannot be read, so this call was not made; the call may have been executed before: check before you repeat it with another key",
-		Cause: err,
 	}
 }
 

@@ -20,6 +20,7 @@ const (
 	kindFailure  outcomeKind = "failure"  // a server's error response
 	kindRefusal  outcomeKind = "refusal"  // our own error for a call that may have been executed
 	kindTooLarge outcomeKind = "tooLarge" // a result of more than MaxKept bytes
+	kindAnswer   outcomeKind = "answer"   // the answer to a request to the admin API
 	kindUnknown  outcomeKind = "unknown"
 )
 
@@ -44,10 +45,10 @@ type keyRecord struct {
 	body []byte
 }
 
-// A keyedCall identifies the call that an idempotency key was given to.
+// A keyedCall identifies the call that an idempotency key was given to. A request to the admin API has only a digest.
 type keyedCall struct {
 	Name   string             `json:"name"` // the tool's name for the client
-	ID     switchboard.ToolID `json:"tool"`
+	ID     switchboard.ToolID `json:"tool,omitzero"`
 	Digest string             `json:"arguments"`
 }
 
@@ -124,5 +125,5 @@ func (r *keyRecord) replay() (switchboard.Result, error) {
 	case kindTooLarge:
 		return switchboard.Result{}, switchboard.Refuse(switchboard.CodeResultInvalid, "the call with this idempotency key was executed, and its result was returned then; the result has %d bytes and is not stored, since at most %d bytes are, so it cannot be returned again", r.Size, MaxStoredResult)
 	}
-	return switchboard.Result{}, errOutcomeLost
+	return switchboard.Result{}, callTexts.outcomeLost()
 }

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
@@ -136,7 +137,7 @@ func (o *Officers) ByHash(hash [sha256.Size]byte) (switchboard.Officer, error) {
 			return switchboard.Officer{}, err
 		}
 	}
-	officer := switchboard.Officer{Auth: switchboard.AuthPersonKey, Offices: map[switchboard.TenantID][]switchboard.Office{}}
+	officer := switchboard.Officer{Auth: switchboard.AuthPersonKey, Credential: hex.EncodeToString(hash[:]), Offices: map[switchboard.TenantID][]switchboard.Office{}}
 	var expired time.Time
 	now := time.Now()
 	for _, r := range rows {

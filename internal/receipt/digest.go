@@ -81,6 +81,18 @@ func (d *Digests) Arguments(c *switchboard.Call) string {
 	return d.canonicalDigest(c.Principal.Tenant, raw)
 }
 
+// AdminRequest returns the digest of a request to the admin API: of its route, with parameters and preconditions, and of its body
+// in canonical form.
+func (d *Digests) AdminRequest(route string, body []byte) string {
+	k, pool := d.borrowHash("")
+	defer pool.Put(k)
+	form, err := canonical.Append([]byte(route+"\x00"), body)
+	if err != nil {
+		return k.digest("admin request as it came", []byte(route+"\x00"+string(body)))
+	}
+	return k.digest("admin request", form)
+}
+
 // canonicalDigest returns the digest of the canonical form of raw.
 func (d *Digests) canonicalDigest(t switchboard.TenantID, raw []byte) string {
 	k, pool := d.borrowHash(t)

@@ -29,6 +29,10 @@ type Officer struct {
 	ID   string // LocalID, or the id of the key
 	Auth Auth
 
+	// Credential identifies the credential, since two tenants can have keys of one id: the SHA-256 of a person's key. "" for whoever
+	// has read the data folder.
+	Credential string
+
 	Operator bool
 	Offices  map[TenantID][]Office // within each tenant; sorted
 }

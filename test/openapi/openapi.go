@@ -18,7 +18,8 @@ import (
 
 // An Operation is one operation of the document.
 type Operation struct {
-	Method, Path, Office string
+	ID, Method, Path, Office string
+	Parameters               []string // their names
 }
 
 // document returns the document, and a compiler that knows it.
@@ -44,8 +45,15 @@ func Operations() (all []Operation) {
 	doc, _ := document()
 	for path, item := range doc["paths"].(map[string]any) {
 		for method, op := range item.(map[string]any) {
-			office, _ := op.(map[string]any)["x-office"].(string)
-			all = append(all, Operation{strings.ToUpper(method), path, office})
+			one := Operation{Method: strings.ToUpper(method), Path: path}
+			one.ID, _ = op.(map[string]any)["operationId"].(string)
+			one.Office, _ = op.(map[string]any)["x-office"].(string)
+			parameters, _ := op.(map[string]any)["parameters"].([]any)
+			for _, p := range parameters {
+				name, _ := p.(map[string]any)["name"].(string)
+				one.Parameters = append(one.Parameters, name)
+			}
+			all = append(all, one)
 		}
 	}
 	slices.SortFunc(all, func(a, b Operation) int { return strings.Compare(a.Path+" "+a.Method, b.Path+" "+b.Method) })

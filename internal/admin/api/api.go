@@ -43,10 +43,14 @@ type Options struct {
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
 
-	Page     *page.Page
-	Sessions *signin.Sessions
+	People PeopleOptions
 
 	Comparisons *whatif.Comparisons
+
+	// Keys carries requests with idempotency keys out once. DigestRequest returns the digest of such a request as it may be stored: keyed,
+	// because short bodies could be guessed from a plain digest.
+	Keys          KeyStore
+	DigestRequest func(route string, body []byte) string
 
 	// URL returns how browsers reach the admin address, "" if only this machine does.
 	URL func() string
@@ -54,6 +58,12 @@ type Options struct {
 	Version  string
 	Stopping context.Context // done when Switchboard stops
 	Log      *slog.Logger
+}
+
+// PeopleOptions are the parts for people who use a browser.
+type PeopleOptions struct {
+	Page     *page.Page // nil means that there is none
+	Sessions *signin.Sessions
 }
 
 // An API answers the requests of officers. Use New. It is safe for concurrent use.
@@ -101,8 +111,11 @@ func (a *API) makeRoutes() {
 	}
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", nameSchema)
 	c.Security = []map[string][]string{{"person_key": {}}, {"session": {}}}
+	c.Info.License = &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"}
+	c.Servers = []*huma.Server{{URL: "http://127.0.0.1:7422", Description: "The default admin address, on the machine of Switchboard. Another one is the url or the listen of admin in switchboard.yaml."}}
+	c.Tags = tags
 	a.huma = humago.New(mux, c)
-	a.huma.UseMiddleware(a.checkOffice)
+	a.huma.UseMiddleware(a.checkOffice, keyedRequests{a}.answerOnce)
 	a.addStatus()
 	a.addServers()
 	a.addDecisions()
@@ -110,8 +123,8 @@ func (a *API) makeRoutes() {
 	a.addConfiguration()
 	a.addReceipts()
 	a.addEvents()
-	a.addSessions()
-	a.addBlocks()
+	personRoutes{a}.addSessions()
+	personRoutes{a}.addBlocks()
 	a.addPolicies()
 	comparisonRoutes{a}.addAll()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
@@ -123,6 +136,38 @@ func (a *API) makeRoutes() {
 		_, _ = w.Write(text)
 	})
 	a.handler = &strictMux{mux}
+}
+
+// tags describe the parts of the API. Each operation has one of them: see tagOf.
+var tags = []*huma.Tag{
+	{Name: "blocks", Description: "The people who must not come back."},
+	{Name: "comparisons", Description: "What recorded decisions would have been under another text of a file."},
+	{Name: "configuration", Description: "The files of the configuration, and the history of their changes."},
+	{Name: "events", Description: "What changes, while it changes."},
+	{Name: "keys", Description: "The keys of agents and of persons."},
+	{Name: "metrics", Description: "The metrics, for Prometheus."},
+	{Name: "policies", Description: "The policies that are in force, and their tests."},
+	{Name: "receipts", Description: "What was done, for whom, and with which outcome."},
+	{Name: "runs", Description: "The tasks that callers have bound."},
+	{Name: "servers", Description: "The servers behind Switchboard, and how they are."},
+	{Name: "sessions", Description: "Who is signed in to the page, and how a browser signs in."},
+	{Name: "status", Description: "How Switchboard is."},
+	{Name: "tenants", Description: "The tenants, their tasks, and the decisions for these."},
+	{Name: "tools", Description: "The tools that servers offer, whether or not a task finds them."},
+}
+
+// tagOf returns the tag of the operations at a path.
+func tagOf(path string) string {
+	tag, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, "/v1"), "/"), "/")
+	switch tag {
+	case "receipt":
+		return "receipts"
+	case "search":
+		return "tools"
+	case "page-codes":
+		return "sessions"
+	}
+	return tag
 }
 
 // nameSchema names the schema of a type. Packages of ours use the same name for different types, so the name of the package is

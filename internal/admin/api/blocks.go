@@ -23,14 +23,14 @@ type blockRequest struct {
 }
 
 // addBlocks adds the routes about blocked persons.
-func (a *API) addBlocks() {
-	add(a, route{id: "list-blocks", method: http.MethodGet, path: "/v1/blocks", needs: switchboard.OfficeOperator, summary: "The persons who are blocked"},
+func (a personRoutes) addBlocks() {
+	add(a.API, route{id: "list-blocks", method: http.MethodGet, path: "/v1/blocks", needs: switchboard.OfficeOperator, summary: "The persons who are blocked"},
 		func(context.Context, asked, *struct{}) (*blockList, error) {
 			out := &blockList{}
 			out.Body.Blocks = a.o.Actions.Blocks()
 			return out, nil
 		})
-	add(a, route{id: "block-person", method: http.MethodPost, path: "/v1/blocks", needs: switchboard.OfficeOperator, summary: "Block a person who signs in at an issuer, at every replica. Sessions and streams of the person end"},
+	add(a.API, route{id: "block-person", method: http.MethodPost, path: "/v1/blocks", needs: switchboard.OfficeOperator, summary: "Block a person who signs in at an issuer, at every replica. Sessions and streams of the person end"},
 		func(_ context.Context, q asked, in *blockRequest) (*struct{ Body admin.BlockRow }, error) {
 			row, err := a.o.Actions.Block(*q.officer, in.Body.Issuer, in.Body.Subject, in.Body.Reason)
 			if err != nil {
@@ -38,7 +38,7 @@ func (a *API) addBlocks() {
 			}
 			return &struct{ Body admin.BlockRow }{*row}, nil
 		})
-	add(a, route{id: "unblock-person", method: http.MethodPost, path: "/v1/blocks/lift", needs: switchboard.OfficeOperator, status: http.StatusNoContent, summary: "Lift the block of a person, at every replica"},
+	add(a.API, route{id: "unblock-person", method: http.MethodPost, path: "/v1/blocks/lift", needs: switchboard.OfficeOperator, status: http.StatusNoContent, summary: "Lift the block of a person, at every replica"},
 		func(_ context.Context, q asked, in *blockRequest) (*struct{}, error) {
 			return nil, a.o.Actions.Unblock(*q.officer, in.Body.Issuer, in.Body.Subject, in.Body.Reason)
 		})

@@ -29,7 +29,7 @@ type comparisonAnswer struct {
 }
 
 type comparisonPath struct {
-	ID string `path:"comparison" pattern:"^[0-9a-f]{16}$"`
+	ID string `path:"comparison" pattern:"^[0-9a-f]{16}$" doc:"The id of the comparison."`
 }
 
 type comparisonList struct {

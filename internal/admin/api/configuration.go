@@ -3,7 +3,10 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
@@ -22,8 +25,28 @@ type fileAnswer struct {
 	}
 }
 
+type fileList struct {
+	Body struct {
+		Files []change.ConfigFile `json:"files" doc:"Sorted by path."`
+		Next  string              `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+	}
+}
+
+type changeList struct {
+	Body struct {
+		Changes []change.Revision `json:"changes" doc:"The newest first, without texts."`
+		Next    string            `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+	}
+}
+
+// placeOfChange returns the place of a change in the history. A newer change has a smaller place.
+func placeOfChange(c change.Revision) string {
+	n, _ := strconv.ParseInt(c.ID, 10, 64) // the history numbers its changes
+	return fmt.Sprintf("%016x", math.MaxInt64-n)
+}
+
 type fileRequest struct {
-	Path string `query:"path" required:"true" minLength:"1" maxLength:"512" doc:"The path of the file, relative to the folder of the configuration, such as tenants/acme/tenant.yaml."`
+	Path string `query:"path" required:"true" minLength:"1" maxLength:"512" doc:"The path of the file, relative to the folder of the configuration." example:"tenants/acme/tenant.yaml"`
 }
 
 type changeRequest struct {
@@ -36,7 +59,7 @@ type changeRequest struct {
 
 type deleteRequest struct {
 	FileQuery
-	Reason string `query:"reason" maxLength:"500"`
+	Reason string `query:"reason" maxLength:"500" doc:"Why; for the history and the receipt."`
 }
 
 // changeAnswer is the answer to a change: what was made, or, with dry_run, what would be.
@@ -53,7 +76,7 @@ type changeAnswer struct {
 
 // A FileQuery names a file, and the content that a change replaces.
 type FileQuery struct {
-	Path        string `query:"path" required:"true" minLength:"1" maxLength:"512"`
+	Path        string `query:"path" required:"true" minLength:"1" maxLength:"512" doc:"The path of the file, relative to the folder of the configuration." example:"tenants/acme/tenant.yaml"`
 	DryRun      bool   `query:"dry_run" doc:"Only say what the change would do."`
 	IfMatch     string `header:"If-Match" maxLength:"80" doc:"The entity tag of the content that is replaced."`
 	IfNoneMatch string `header:"If-None-Match" maxLength:"8" doc:"* for a file that does not exist yet."`
@@ -85,21 +108,12 @@ func changed(err error) error {
 
 // addConfiguration adds the routes about the files of the configuration.
 func (a *API) addConfiguration() {
-	write := []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity, http.StatusPreconditionRequired, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType}
+	write := []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired}
 	add(a, route{id: "list-files", method: http.MethodGet, path: "/v1/configuration/files", needs: anyOffice, summary: "The files that the officer may change"},
-		func(_ context.Context, q asked, _ *struct{}) (*struct {
-			Body struct {
-				Files []change.ConfigFile `json:"files"`
-			}
-		}, error,
-		) {
-			out := &struct {
-				Body struct {
-					Files []change.ConfigFile `json:"files"`
-				}
-			}{}
-			var err error
-			out.Body.Files, err = a.o.Editor.Files(q.officer)
+		func(_ context.Context, q asked, in *PageQuery) (*fileList, error) {
+			all, err := a.o.Editor.Files(q.officer)
+			out := &fileList{}
+			out.Body.Files, out.Body.Next = cut(*in, all, func(f change.ConfigFile) string { return f.Path })
 			return out, err
 		})
 	add(a, route{id: "read-file", method: http.MethodGet, path: "/v1/configuration/file", needs: anyOffice, summary: "The text of one file, and its entity tag"},
@@ -138,9 +152,7 @@ func (a *API) addConfiguration() {
 		}
 		a.tellChanged(c)
 		out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
-		if w.Text != nil {
-			out.ETag = change.ETagOf(w.Text)
-		}
+		out.ETag = etagAfter(c)
 		return out, nil
 	}
 	add(a, route{id: "change-file", method: http.MethodPut, path: "/v1/configuration/file", needs: anyOffice, errors: write, summary: "Change a file: the whole text, checked as a reload checks it, in force when the answer arrives"},
@@ -152,23 +164,14 @@ func (a *API) addConfiguration() {
 			return make(ctx, q, &in.FileQuery, change.Wish{Reason: in.Reason})
 		})
 	add(a, route{id: "list-changes", method: http.MethodGet, path: "/v1/configuration/changes", needs: anyOffice, summary: "The last changes that officers made, the newest first"},
-		func(ctx context.Context, q asked, _ *struct{}) (*struct {
-			Body struct {
-				Changes []change.Revision `json:"changes"`
-			}
-		}, error,
-		) {
-			out := &struct {
-				Body struct {
-					Changes []change.Revision `json:"changes"`
-				}
-			}{}
-			var err error
-			out.Body.Changes, err = a.o.Editor.History(ctx, q.officer)
+		func(ctx context.Context, q asked, in *PageQuery) (*changeList, error) {
+			all, err := a.o.Editor.History(ctx, q.officer)
+			out := &changeList{}
+			out.Body.Changes, out.Body.Next = cut(*in, all, placeOfChange)
 			return out, err
 		})
 	add(a, route{id: "read-change", method: http.MethodGet, path: "/v1/configuration/changes/{change}", needs: anyOffice, summary: "One change, with the texts before and after and the difference"},
-		func(ctx context.Context, q asked, in *changePath) (*changeDetail, error) {
+		func(ctx context.Context, q asked, in *ChangePath) (*changeDetail, error) {
 			c, err := a.o.Editor.Show(ctx, q.officer, in.Change)
 			if err != nil {
 				return nil, changed(err)
@@ -179,9 +182,9 @@ func (a *API) addConfiguration() {
 		})
 	add(a, route{id: "revert-change", method: http.MethodPost, path: "/v1/configuration/changes/{change}/revert", needs: anyOffice, errors: write, summary: "Restore what a file was before a change, if it has not been changed since"},
 		func(ctx context.Context, q asked, in *struct {
-			Change string `path:"change" maxLength:"20"`
-			Body   *struct {
-				Reason string `json:"reason,omitempty" maxLength:"500"`
+			ChangePath
+			Body *struct {
+				Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why; for the history and the receipt."`
 			}
 		},
 		) (*changeAnswer, error) {
@@ -195,9 +198,18 @@ func (a *API) addConfiguration() {
 			}
 			a.tellChanged(c)
 			out := &changeAnswer{}
+			out.ETag = etagAfter(c)
 			out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
 			return out, nil
 		})
+}
+
+// etagAfter returns the entity tag of the file after the change; "" if there is no file any more.
+func etagAfter(c *change.Revision) string {
+	if c.AfterDigest == "" {
+		return ""
+	}
+	return `"` + c.AfterDigest + `"`
 }
 
 // tellChanged adds the event of a change.
@@ -205,8 +217,9 @@ func (a *API) tellChanged(c *change.Revision) {
 	a.o.Events.Add(event.Occurrence{Type: event.File, Tenant: c.Tenant, Subject: c.Path, By: c.By})
 }
 
-type changePath struct {
-	Change string `path:"change" maxLength:"20"`
+// A ChangePath names a change of the history. Its name is exported, since huma passes over the fields of an embedded type otherwise.
+type ChangePath struct {
+	Change string `path:"change" maxLength:"20" doc:"The id of the change, as in the list of changes." example:"12"`
 }
 
 type changeDetail struct {

@@ -60,6 +60,9 @@ func pageOf(doc *huma.OpenAPI) []byte {
 				if what == "" {
 					what = p.Schema.Description
 				}
+				if len(p.Schema.Examples) > 0 {
+					what = strings.TrimSpace(fmt.Sprintf("%s Such as `%v`.", what, p.Schema.Examples[0]))
+				}
 				if p.Required && p.In != "path" {
 					what = strings.TrimSpace("required. " + what)
 				}
@@ -93,11 +96,13 @@ func writeMembers(b *bytes.Buffer, doc *huma.OpenAPI, s *huma.Schema) {
 
 const apiHead = `# The admin API
 
-This page is generated from the routes; [openapi.json](openapi.json) has the schemas of all answers (OpenAPI 3.1), and ` + "`GET /v1/openapi.json`" + ` serves it. [operators.md](operators.md) says
+This page is generated from the routes; [openapi.json](openapi.json) has the schemas of all answers (OpenAPI 3.1), and ` + "`GET /v1/openapi.json`" + ` serves it; a client can be generated from it, as a test does for TypeScript (` + "`test/npm/testdata/round`" + `). [operators.md](operators.md) says
 where the API is, and who may use it.
 
 Send a person's key with each request: ` + "`Authorization: Bearer swo_…`" + `. Bodies are JSON, at most 4 MiB; an unknown member or parameter, and one that is there twice, is refused. A refusal is a problem (RFC 9457):
 ` + "`{\"title\": …, \"status\": …, \"detail\": …, \"code\": \"SB-AUTH-002\", \"hint\": …, \"faults\": [{\"where\": \"body.reason\", \"text\": …}]}`" + `. [Errors](errors/README.md) explains the codes.
 
-Lists have ` + "`next`" + ` if there is more: ask again with ` + "`after=NEXT`" + `. A file has a strong entity tag in ` + "`ETag`" + `; a change of a file needs it in ` + "`If-Match`" + `, or ` + "`If-None-Match: *`" + ` for a new file (428, 412).
+Lists are given in parts of ` + "`limit`" + ` entries, 1 to 500, 50 if it is absent. They have ` + "`next`" + ` if there is more: ask again with ` + "`after=NEXT`" + `. An entry that comes or goes meanwhile moves no other one out of a part. A file has a strong entity tag in ` + "`ETag`" + `; a change of a file needs it in ` + "`If-Match`" + `, or ` + "`If-None-Match: *`" + ` for a new file (428, 412).
+
+A request that changes something can have an ` + "`Idempotency-Key`" + `: whoever has lost the answer sends the same request again. [operators.md](operators.md#repeat-a-request) has the rules.
 `

@@ -53,8 +53,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0 {
 		h.Set("Connection", "close") // nothing may follow on this connection; see httphead.Checker
 	}
-	if a.o.Page != nil && a.o.Page.Takes(r.URL.Path) {
-		a.o.Page.ServeHTTP(w, r)
+	if a.o.People.Page != nil && a.o.People.Page.Takes(r.URL.Path) {
+		a.o.People.Page.ServeHTTP(w, r)
 		return
 	}
 	if why := a.refusalReason(r); why != "" {

@@ -122,7 +122,7 @@ func (a *API) RecheckStreams() {
 
 // maySee reports whether the officer still has an office in the tenant that it asked about.
 func (a *API) maySee(r *http.Request, q asked) bool {
-	if q.officer.Auth == switchboard.AuthDataFolder && (a.o.Page == nil || !a.o.Page.HasSession(r)) {
+	if q.officer.Auth == switchboard.AuthDataFolder && (a.o.People.Page == nil || !a.o.People.Page.HasSession(r)) {
 		return true
 	}
 	now, err := a.o.Authenticate(r)

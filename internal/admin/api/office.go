@@ -46,27 +46,43 @@ func askedOf(ctx context.Context) asked { return ctx.Value(askedKey{}).(asked) }
 
 // add adds a route. handle answers with a *switchboard.Error, a problem, or the answer.
 func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in *I) (*O, error)) {
-	setProblems()
-	tag, _, _ := strings.Cut(strings.TrimPrefix(r.path, "/v1/"), "/")
-	var responses map[string]*huma.Response
+	setUpHuma()
+	responses := map[string]*huma.Response{}
 	if len(r.types) > 0 {
 		content := map[string]*huma.MediaType{}
 		for _, t := range r.types {
 			content[t] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 		}
-		responses = map[string]*huma.Response{"200": {Description: "OK", Content: content}}
+		responses["200"] = &huma.Response{Description: "OK", Content: content}
+	}
+	answers := append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}, r.errors...)
+	var params []*huma.Param
+	if r.method != http.MethodGet { // it may have a body, and an idempotency key
+		answers = append(answers, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
+		params = append(params, keyParam)
 	}
 	huma.Register(a.huma, huma.Operation{
-		Responses:   responses,
-		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{tag}, DefaultStatus: r.status,
+		Responses: responses, Parameters: params,
+		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{tagOf(r.path)}, DefaultStatus: r.status,
 		Description: "Needs " + describeNeed(r.needs) + ".",
-		Errors:      append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}, r.errors...),
+		Errors:      answers,
 		Metadata:    map[string]any{needsKey: r.needs}, Extensions: map[string]any{"x-office": r.needs},
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 	}, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, askedOf(ctx), in)
 		return out, a.refuse(err)
 	})
+	if r.method != http.MethodGet {
+		for _, answer := range responses {
+			if answer.Headers == nil {
+				answer.Headers = map[string]*huma.Param{}
+			}
+			answer.Headers[repeatedHeader] = repeatedParam
+		}
+	}
+	if !slices.Contains(answers, http.StatusUnprocessableEntity) {
+		delete(responses, "422") // huma adds it for its own checks, of which newProblem makes a 400
+	}
 }
 
 func describeNeed(office switchboard.Office) string {
@@ -90,10 +106,7 @@ func (a *API) checkOffice(ctx huma.Context, next func(huma.Context)) {
 	}
 	q, err := a.judge(officer, ctx.Operation().Metadata[needsKey].(switchboard.Office), tenant)
 	if err != nil {
-		p := a.refuse(err).(*apiProblem) //nolint:errorlint,forcetypeassert // refuse makes it
-		ctx.SetHeader("Content-Type", problemType)
-		ctx.SetStatus(p.Status)
-		_ = writeJSON(ctx.BodyWriter(), p)
+		a.writeRefusal(ctx, err)
 		return
 	}
 	next(huma.WithValue(ctx, askedKey{}, q))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -20,6 +21,8 @@ const problemType = "application/problem+json"
 type apiProblem struct {
 	access.Problem
 	Faults []fault `json:"faults,omitempty" doc:"What is wrong with the request, part by part."`
+
+	after time.Duration // for Retry-After; 0 means none
 }
 
 // A fault is one thing that is wrong with a request.
@@ -73,8 +76,11 @@ func newProblem(status int, text string, errs ...error) huma.StatusError {
 	return p
 }
 
-// setProblems makes huma use newProblem. It is a variable of the whole program.
-var setProblems = sync.OnceFunc(func() { huma.NewError = newProblem })
+// setUpHuma sets huma's variables, which hold for the whole program. No list of an answer is null: it is empty, or left out.
+var setUpHuma = sync.OnceFunc(func() {
+	huma.NewError = newProblem
+	huma.DefaultArrayNullable = false
+})
 
 // errNotStrict is the refusal of a body that two readers could read differently.
 var errNotStrict = errors.New("this is not valid JSON, has a member twice, or is too deep")

@@ -14,12 +14,12 @@ type receiptQuery struct {
 	TenantQuery
 	PageQuery
 	Principal string              `query:"principal" maxLength:"384" doc:"The id of the caller or of the officer."`
-	Task      switchboard.TaskID  `query:"task" maxLength:"64"`
+	Task      switchboard.TaskID  `query:"task" maxLength:"64" doc:"The task."`
 	Tool      string              `query:"tool" maxLength:"300" doc:"TOOL or SERVER/TOOL; * stands for any text."`
-	Outcome   receipt.CallOutcome `query:"outcome" maxLength:"20"`
-	Code      switchboard.Code    `query:"code" maxLength:"20"`
-	Kind      receipt.Kind        `query:"kind" maxLength:"20"`
-	Node      string              `query:"node" maxLength:"64"`
+	Outcome   receipt.CallOutcome `query:"outcome" maxLength:"20" doc:"The outcome of the call, such as ok or refused."`
+	Code      switchboard.Code    `query:"code" maxLength:"20" doc:"The code of the refusal."`
+	Kind      receipt.Kind        `query:"kind" maxLength:"20" doc:"The kind of the receipt, such as call or admin."`
+	Node      string              `query:"node" maxLength:"64" doc:"The replica that wrote the receipt."`
 	Since     time.Time           `query:"since" doc:"From this instant on."`
 	Until     time.Time           `query:"until" doc:"Before this instant."`
 }

@@ -10,7 +10,7 @@ import (
 
 type serverPath struct {
 	TenantQuery
-	Server switchboard.ServerID `path:"server" maxLength:"64"`
+	Server switchboard.ServerID `path:"server" maxLength:"64" doc:"The id of the server."`
 }
 
 type serverList struct {
@@ -21,7 +21,7 @@ type serverList struct {
 }
 
 type operateRequest struct {
-	Server switchboard.ServerID `path:"server" maxLength:"64"`
+	Server switchboard.ServerID `path:"server" maxLength:"64" doc:"The id of the server."`
 	Body   *struct {
 		Reason string `json:"reason,omitempty" maxLength:"500" doc:"Shown by status, and never to agents."`
 	}
@@ -87,14 +87,18 @@ func (a *API) addServers() {
 	}
 	add(a, route{id: "list-tools", method: http.MethodGet, path: "/v1/tools", needs: switchboard.OfficeOperator, summary: "The tools that servers offer, with their labels, whether or not a task finds them"},
 		func(_ context.Context, _ asked, in *struct {
+			PageQuery
 			Server switchboard.ServerID `query:"server" maxLength:"64" doc:"Only the tools of this server."`
 		},
 		) (*struct{ Body admin.OfferList }, error) {
-			return &struct{ Body admin.OfferList }{*a.o.Reader.ListOffered(in.Server)}, nil
+			list := a.o.Reader.ListOffered(in.Server)
+			// A space comes before all characters of a server's id, so this is the order of the list.
+			list.Tools, list.Next = cut(in.PageQuery, list.Tools, func(t admin.OfferedTool) string { return string(t.Server) + " " + t.Tool })
+			return &struct{ Body admin.OfferList }{*list}, nil
 		})
 	add(a, route{id: "search-tools", method: http.MethodGet, path: "/v1/search", needs: switchboard.OfficeOperator, summary: "The tools of all servers that fit a query, best first"},
 		func(_ context.Context, _ asked, in *struct {
-			Query string `query:"query" required:"true" maxLength:"1000"`
+			Query string `query:"query" required:"true" maxLength:"1000" doc:"Words of the name or of the description." example:"search the web"`
 		},
 		) (*struct{ Body admin.SearchResult }, error) {
 			return &struct{ Body admin.SearchResult }{*a.o.Reader.Search(in.Query)}, nil

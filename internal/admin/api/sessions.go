@@ -51,11 +51,14 @@ type pageCode struct {
 	}
 }
 
-// addSessions adds the routes about people who use the page.
-func (a *API) addSessions() {
-	add(a, route{id: "list-sessions", method: http.MethodGet, path: "/v1/sessions", needs: switchboard.OfficeOperator, summary: "Who is signed in"},
+// personRoutes are the routes about people who use the page.
+type personRoutes struct{ *API }
+
+// addSessions adds the routes about sessions.
+func (a personRoutes) addSessions() {
+	add(a.API, route{id: "list-sessions", method: http.MethodGet, path: "/v1/sessions", needs: switchboard.OfficeOperator, summary: "Who is signed in"},
 		func(ctx context.Context, _ asked, _ *struct{}) (*sessionList, error) {
-			all, err := a.o.Sessions.List(ctx)
+			all, err := a.o.People.Sessions.List(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -66,9 +69,9 @@ func (a *API) addSessions() {
 			}
 			return out, nil
 		})
-	add(a, route{id: "end-session", method: http.MethodDelete, path: "/v1/sessions/{session}", needs: switchboard.OfficeOperator, status: http.StatusNoContent, summary: "End a session, at every replica"},
+	add(a.API, route{id: "end-session", method: http.MethodDelete, path: "/v1/sessions/{session}", needs: switchboard.OfficeOperator, status: http.StatusNoContent, summary: "End a session, at every replica"},
 		func(_ context.Context, q asked, in *sessionQuery) (*struct{}, error) {
-			ended, err := a.o.Actions.EndSession(*q.officer, in.Session, func(ctx context.Context) (bool, error) { return a.o.Sessions.End(ctx, in.Session) })
+			ended, err := a.o.Actions.EndSession(*q.officer, in.Session, func(ctx context.Context) (bool, error) { return a.o.People.Sessions.End(ctx, in.Session) })
 			switch {
 			case err != nil:
 				return nil, err
@@ -78,7 +81,7 @@ func (a *API) addSessions() {
 			a.o.Log.Info("operator", "did", "end session", "session", in.Session, "by", q.officer.ID)
 			return nil, nil
 		})
-	add(a, route{id: "make-page-code", method: http.MethodPost, path: "/v1/page-codes", needs: anyOffice, status: http.StatusCreated, summary: "Make a code with which a browser signs in as the officer who asks"},
+	add(a.API, route{id: "make-page-code", method: http.MethodPost, path: "/v1/page-codes", needs: anyOffice, status: http.StatusCreated, summary: "Make a code with which a browser signs in as the officer who asks"},
 		func(ctx context.Context, q asked, in *struct {
 			Authorization string `header:"Authorization" hidden:"true"`
 		},
@@ -92,7 +95,7 @@ func (a *API) addSessions() {
 			default:
 				return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "a code is for who has a person's key or can read the data folder; whoever has signed in at an issuer signs in there")
 			}
-			code, err := a.o.Sessions.NewCode(ctx, h)
+			code, err := a.o.People.Sessions.NewCode(ctx, h)
 			if err != nil {
 				return nil, err
 			}

@@ -33,7 +33,7 @@ func (a *API) addStatus() {
 
 type scrapeQuery struct {
 	TenantQuery
-	Accept string `header:"Accept"`
+	Accept string `header:"Accept" doc:"The formats that the reader takes; without it, the text format of Prometheus."`
 }
 
 type scrapeAnswer struct {
