@@ -47,15 +47,24 @@ func newEditor(a *App) *change.Editor {
 
 // findIntent implements change.Options.Intent.
 func (a *fileChanges) findIntent(ctx context.Context, r receipt.Receipt, since time.Time) (id string, err error) {
+	var intents []string
+	ended := map[string]bool{}
 	for e, err := range receipt.List(ctx, a.store, receipt.Query{Kind: receipt.Admin, Since: since}) {
-		if err != nil {
+		switch {
+		case err != nil:
 			return "", err
-		}
-		if e.Receipt.Change == r.Change && e.Receipt.Principal == r.Principal && e.Receipt.Of == "" {
-			id = e.ID()
+		case e.Receipt.Of != "":
+			ended[e.Receipt.Of] = true
+		case e.Receipt.Change == r.Change && e.Receipt.Principal == r.Principal:
+			intents = append(intents, e.ID())
 		}
 	}
-	return id, nil
+	for _, one := range slices.Backward(intents) {
+		if !ended[one] {
+			return one, nil
+		}
+	}
+	return "", nil
 }
 
 // lock waits for the right to change files. All processes of the data folder take turns.

@@ -195,8 +195,10 @@ func TestAD02FiftyKillsInTheMiddleOfAChange(t *testing.T) {
 		case r.Of == "":
 			intents[e.ID] = true
 		default:
-			outcomes[r.Of] = r.Outcome
-			if r.Outcome == "ok" {
+			if outcomes[r.Of] != "" {
+				t.Errorf("the change %s has two outcomes", r.Of)
+			}
+			if outcomes[r.Of] = r.Outcome; r.Outcome == "ok" {
 				ok++
 			}
 		}
