@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +23,7 @@ type configCmd struct {
 	Get         configGetCmd         `cmd:"" help:"Print a file of the configuration that a running Switchboard serves."`
 	Put         configPutCmd         `cmd:"" help:"Change a file: it is checked as a reload checks it, written whole, and in force when the command ends. With --dry-run: only say what the change would do."`
 	Delete      configDeleteCmd      `cmd:"" help:"Delete a file, as put changes one."`
+	Set         configSetCmd         `cmd:"" help:"Change one part of a YAML file: comments, order and everything else stay. Else as put."`
 	Compare     configCompareCmd     `cmd:"" help:"Say what recorded decisions would have been with another text of a file."`
 	Comparisons configComparisonsCmd `cmd:"" help:"List the comparisons that a running Switchboard makes or has made, or cancel one."`
 	History     configHistoryCmd     `cmd:"" help:"List the last changes that were made by commands, by the API and by the page."`
@@ -135,6 +137,39 @@ func (c *configPutCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	return c.send(ctx, io, http.MethodPut, c.query("dry_run", trueText(c.DryRun)), map[string]string{"text": string(text), "reason": c.Reason}, header)
+}
+
+type configSetCmd struct {
+	configPathFlags
+	At     string `arg:"" help:"The part: keys with / between them, numbers from 0 for items of lists, - for a new item; such as ranking/prefer/0/servers. ~1 stands for a / within a key."`
+	Value  string `arg:"" optional:"" help:"The new value: JSON, or else a text."`
+	Remove bool   `help:"Remove the part."`
+	changeFlags
+}
+
+// Run changes one part of the file.
+func (c *configSetCmd) Run(ctx context.Context, io streams) error {
+	if c.Remove == (c.Value != "") {
+		return usageError{errors.New("give a value, or --remove")}
+	}
+	if c.New {
+		return usageError{errors.New("a new file is put as a whole: switchboard config put --new")}
+	}
+	one := map[string]any{"at": "/" + strings.TrimPrefix(c.At, "/")}
+	var value any
+	switch {
+	case c.Remove:
+		one["remove"] = true
+	case json.Unmarshal([]byte(c.Value), &value) == nil:
+		one["value"] = value
+	default:
+		one["value"] = c.Value
+	}
+	header, err := c.precondition(ctx, &c.configPathFlags)
+	if err != nil {
+		return err
+	}
+	return c.send(ctx, io, http.MethodPatch, c.query("dry_run", trueText(c.DryRun)), map[string]any{"edits": []any{one}, "reason": c.Reason}, header)
 }
 
 func readText(in streams, file string) ([]byte, error) {

@@ -209,6 +209,10 @@ var examples = map[string][]string{
 		"switchboard key rotate ci --tenant acme",
 		"switchboard key rotate ops --person",
 	},
+	"config set": {
+		"switchboard config set tenants/acme/tenant.yaml mode assist --reason \"a new team\"",
+		"switchboard config set tenants/acme/tenant.yaml ranking/prefer/0/servers '[\"atlas\"]' --dry-run",
+	},
 	"config compare": {
 		"switchboard config compare tenants/acme/tenant.yaml new.yaml",
 		"switchboard config compare tenants/acme/policies/hours.rego new.rego --since 30d",

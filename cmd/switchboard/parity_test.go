@@ -50,6 +50,7 @@ var parity = map[string][]string{
 	"receipts list":  {"search-receipts"},
 	"receipts show":  {"read-receipt"},
 
+	"config set":         {"edit-file"},
 	"config compare":     {"start-comparison", "read-comparison", "cancel-comparison"},
 	"config comparisons": {"list-comparisons", "cancel-comparison"},
 	"policy list":        {"list-policies"},

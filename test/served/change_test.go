@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -229,4 +230,56 @@ func putOnce(to, key, etag, body string) int {
 	}
 	_ = resp.Body.Close()
 	return resp.StatusCode
+}
+
+// Only the part changes; comments, order and odd indentation stay. The rest is as for a whole file.
+func TestAPartOfAFileIsChangedAndEverythingElseStays(t *testing.T) {
+	t.Parallel()
+	dir, keys := layOutOfficers(t)
+	const path = "tenants/acme/tasks/all.yaml"
+	file := filepath.Join(dir, path)
+	before := "# for everybody\ntask_id: all   # the only one\n\nrequired_capabilities:\n    # any tool\n    - {tools: [\"*/*\"]}   # of any server\n"
+	if err := os.WriteFile(file, []byte(before), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	g := rig.Serve(t, dir)
+	etag := g.AskAdmin(t, keys["admin"], "GET", changePath(path), "").Header.Get("ETag")
+	patch := func(who, body string, header ...string) rig.Answer {
+		return g.AskAdmin(t, keys[who], "PATCH", changePath(path), body, header...)
+	}
+	for _, tt := range []struct {
+		name, who, body string
+		header          []string
+		want            int
+	}{
+		{"no entity tag", "admin", `{"edits":[{"at":"/token_budget","value":5000}]}`, nil, 428},
+		{"an old one", "admin", `{"edits":[{"at":"/token_budget","value":5000}]}`, []string{"If-Match", `"0"`}, 412},
+		{"no office", "author", `{"edits":[{"at":"/token_budget","value":5000}]}`, []string{"If-Match", etag}, 403},
+		{"another tenant's admin", "other admin", `{"edits":[{"at":"/token_budget","value":5000}]}`, []string{"If-Match", etag}, 404},
+		{"no value", "admin", `{"edits":[{"at":"/token_budget"}]}`, []string{"If-Match", etag}, 400},
+		{"nothing to remove", "admin", `{"edits":[{"at":"/token_budget","remove":true}]}`, []string{"If-Match", etag}, 422},
+		{"the second edit is a fault", "admin", `{"edits":[{"at":"/token_budget","value":5000},{"at":"/nonsense","value":1}]}`, []string{"If-Match", etag}, 422},
+		{"no edits", "admin", `{"edits":[]}`, []string{"If-Match", etag}, 400},
+	} {
+		if a := patch(tt.who, tt.body, tt.header...); a.Status != tt.want {
+			t.Errorf("%s: %d, want %d: %s", tt.name, a.Status, tt.want, a.Body)
+		}
+	}
+	if now := rig.ReadFile(t, file); now != before {
+		t.Fatalf("the file was changed: %q", now)
+	}
+	if a := patch("admin", `{"edits":[{"at":"/token_budget","value":5000},{"at":"/required_capabilities/0/tools/-","value":"a/work"}]}`, "If-Match", etag); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	want := strings.Replace(before, `["*/*"]`, `["*/*", a/work]`, 1) + "token_budget: 5000\n"
+	if now := rig.ReadFile(t, file); now != want {
+		t.Errorf("it is\n%s\nwant\n%s", now, want)
+	}
+	g.Do(0, `(?s)\+token_budget: 6000.*It would change`, "config", "set", path, "token_budget", "6000", "--dry-run")
+	g.Do(0, "changed and in force", "config", "set", path, "token_budget", "--remove", "--reason", "not needed")
+	if now := rig.ReadFile(t, file); now != strings.TrimSuffix(want, "token_budget: 5000\n") {
+		t.Errorf("after the removal it is\n%s", now)
+	}
+	g.Do(0, "changed and in force", "config", "revert", "2")
+	g.Do(2, "give a value, or --remove", "config", "set", path, "token_budget")
 }

@@ -83,6 +83,7 @@ var routeTable = map[string]string{
 	"GET /v1/configuration/file":                     "any",
 	"PUT /v1/configuration/file":                     "any",
 	"DELETE /v1/configuration/file":                  "any",
+	"PATCH /v1/configuration/file":                   "any",
 	"GET /v1/configuration/changes":                  "any",
 	"GET /v1/configuration/changes/{change}":         "any",
 	"POST /v1/configuration/changes/{change}/revert": "any",
@@ -118,6 +119,7 @@ var filesOf = map[string]map[string]int{
 	"GET /v1/configuration/files":                    {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200}, // each its own
 	"GET /v1/configuration/file":                     {"operator": 200, "admin": 200, "author": 403, "approver": 403, "viewer": 403, "other admin": 404},
 	"PUT /v1/configuration/file":                     {"operator": 400, "admin": 400, "author": 400, "approver": 400, "viewer": 400, "other admin": 400}, // no text
+	"PATCH /v1/configuration/file":                   {"operator": 400, "admin": 400, "author": 400, "approver": 400, "viewer": 400, "other admin": 400}, // no edits
 	"DELETE /v1/configuration/file":                  {"operator": 428, "admin": 428, "author": 428, "approver": 428, "viewer": 428, "other admin": 428}, // no entity tag
 	"GET /v1/configuration/changes":                  {"operator": 200, "admin": 200, "author": 200, "approver": 200, "viewer": 200, "other admin": 200},
 	"GET /v1/configuration/changes/{change}":         {"operator": 404, "admin": 404, "author": 404, "approver": 404, "viewer": 404, "other admin": 404}, // there is none

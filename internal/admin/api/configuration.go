@@ -159,6 +159,7 @@ func (a *API) addConfiguration() {
 		func(ctx context.Context, q asked, in *changeRequest) (*changeAnswer, error) {
 			return make(ctx, q, &in.FileQuery, change.Wish{Text: []byte(in.Body.Text), Reason: in.Body.Reason})
 		})
+	partRoutes{a}.add(write, make)
 	add(a, route{id: "delete-file", method: http.MethodDelete, path: "/v1/configuration/file", needs: anyOffice, errors: write, summary: "Delete a file, as a change is made"},
 		func(ctx context.Context, q asked, in *deleteRequest) (*changeAnswer, error) {
 			return make(ctx, q, &in.FileQuery, change.Wish{Reason: in.Reason})

@@ -195,6 +195,19 @@ type splice struct {
 // apply returns the text with the splices, which must not overlap. It is an error unless the result is the old document
 // with the rows want.
 func (s *source) apply(edits []splice, want []document.NodePair) ([]byte, error) {
+	out, err := s.applyAll(edits)
+	if err != nil {
+		return nil, err
+	}
+	after, err := readSource(s.file, out, s.key)
+	if err != nil || !samePairs(after.rows, want) || !samePairs(after.others(), s.others()) {
+		return nil, s.refuse()
+	}
+	return out, nil
+}
+
+// applyAll returns the text with the splices, which must not overlap.
+func (s *source) applyAll(edits []splice) ([]byte, error) {
 	slices.SortStableFunc(edits, func(a, b splice) int { return a.start - b.start })
 	var out bytes.Buffer
 	at := 0
@@ -209,10 +222,6 @@ func (s *source) apply(edits []splice, want []document.NodePair) ([]byte, error)
 	out.Write(s.text[at:])
 	if out.Len() > document.MaxFileBytes {
 		return nil, s.faultAt(document.Node{}, "the file would be larger than %d bytes", document.MaxFileBytes)
-	}
-	after, err := readSource(s.file, out.Bytes(), s.key)
-	if err != nil || !samePairs(after.rows, want) || !samePairs(after.others(), s.others()) {
-		return nil, s.refuse()
 	}
 	return out.Bytes(), nil
 }
