@@ -47,6 +47,8 @@ var parity = map[string][]string{
 	"person blocked": {"list-blocks"},
 	"sessions list":  {"list-sessions"},
 	"sessions end":   {"end-session"},
+	"decisions list": {"search-decisions"},
+	"decisions show": {"read-decision"},
 	"receipts list":  {"search-receipts"},
 	"receipts show":  {"read-receipt"},
 

@@ -76,6 +76,8 @@ func layOutOfficers(t *testing.T) (dir string, keys officers) {
 // routeTable says which office each route needs. A route that is added needs its row here.
 var routeTable = map[string]string{
 	"GET /v1/events":                                 "viewer",
+	"GET /v1/decisions":                              "viewer",
+	"GET /v1/decisions/{node}/{entry}":               "viewer",
 	"GET /v1/receipts":                               "viewer",
 	"GET /v1/receipt":                                "viewer",
 	"GET /v1/runs":                                   "viewer",
@@ -183,7 +185,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 			continue
 		}
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{comparison}", "0123456789abcdef").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{comparison}", "0123456789abcdef", "{node}", "n1", "{entry}", "999999").Replace(path)
 		query := ""
 		switch {
 		case path == "/v1/configuration/file":
@@ -215,7 +217,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusForbidden
 				case name == "POST /v1/comparisons":
 					want = http.StatusAccepted
-				case path == "/v1/receipt" || strings.Contains(name, "{session}"):
+				case path == "/v1/receipt" || strings.Contains(name, "{session}") || strings.Contains(name, "{entry}"):
 					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "POST /v1/blocks") || strings.HasSuffix(name, "/lift"):
 					want = http.StatusBadRequest // of nobody

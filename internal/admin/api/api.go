@@ -142,6 +142,7 @@ func (a *API) makeRoutes() {
 var tags = []*huma.Tag{
 	{Name: "blocks", Description: "The people who must not come back."},
 	{Name: "comparisons", Description: "What recorded decisions would have been under another text of a file."},
+	{Name: "decisions", Description: "The recorded decisions."},
 	{Name: "configuration", Description: "The files of the configuration, and the history of their changes."},
 	{Name: "events", Description: "What changes, while it changes."},
 	{Name: "keys", Description: "The keys of agents and of persons."},
