@@ -15,20 +15,17 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/document"
-	"github.com/summit-switchboard/switchboard/internal/replay"
 )
 
 type configCmd struct {
-	Files       configFilesCmd       `cmd:"" help:"List the files of the configuration that you may change."`
-	Get         configGetCmd         `cmd:"" help:"Print a file of the configuration that a running Switchboard serves."`
-	Put         configPutCmd         `cmd:"" help:"Change a file: it is checked as a reload checks it, written whole, and in force when the command ends. With --dry-run: only say what the change would do."`
-	Delete      configDeleteCmd      `cmd:"" help:"Delete a file, as put changes one."`
-	Set         configSetCmd         `cmd:"" help:"Change one part of a YAML file: comments, order and everything else stay. Else as put."`
-	Compare     configCompareCmd     `cmd:"" help:"Say what recorded decisions would have been with another text of a file."`
-	Comparisons configComparisonsCmd `cmd:"" help:"List the comparisons that a running Switchboard makes or has made, or cancel one."`
-	History     configHistoryCmd     `cmd:"" help:"List the last changes that were made by commands, by the API and by the page."`
-	Show        configShowCmd        `cmd:"" help:"Print the difference that a change has made."`
-	Revert      configRevertCmd      `cmd:"" help:"Restore what a file was before a change, if it has not been changed since."`
+	Files   configFilesCmd   `cmd:"" help:"List the files of the configuration that you may change."`
+	Get     configGetCmd     `cmd:"" help:"Print a file of the configuration that a running Switchboard serves."`
+	Put     configPutCmd     `cmd:"" help:"Change a file: it is checked as a reload checks it, written whole, and in force when the command ends. With --dry-run: only say what the change would do."`
+	Delete  configDeleteCmd  `cmd:"" help:"Delete a file, as put changes one."`
+	Set     configSetCmd     `cmd:"" help:"Change one part of a YAML file: comments, order and everything else stay. Else as put."`
+	History configHistoryCmd `cmd:"" help:"List the last changes that were made by commands, by the API and by the page."`
+	Show    configShowCmd    `cmd:"" help:"Print the difference that a change has made."`
+	Revert  configRevertCmd  `cmd:"" help:"Restore what a file was before a change, if it has not been changed since."`
 }
 
 type configFilesCmd struct{ serverFlags }
@@ -202,11 +199,9 @@ func (c *configDeleteCmd) Run(ctx context.Context, io streams) error {
 
 // A changeOutcome is the answer to a change.
 type changeOutcome struct {
-	Change    *change.Revision `json:"change"`
-	Trial     *change.Trial    `json:"trial"`
-	Decisions *replay.Diff     `json:"decisions,omitempty"`
-	Unknown   string           `json:"decisions_unknown,omitempty"`
-	Replicas  []string         `json:"other_configurations"`
+	Change   *change.Revision `json:"change"`
+	Trial    *change.Trial    `json:"trial"`
+	Replicas []string         `json:"other_configurations"`
 }
 
 // send sends a change and prints what came of it. It returns errNegative if a trial has found faults.
@@ -225,13 +220,6 @@ func (s *serverFlags) send(ctx context.Context, io streams, method, path string,
 		}
 	} else if o.Trial != nil {
 		writeTrial(io, o.Trial)
-		switch {
-		case o.Decisions != nil:
-			fmt.Fprint(io.out, "\nOf the recorded decisions: ")
-			writeDiff(io.out, o.Decisions)
-		case o.Unknown != "":
-			fmt.Fprintf(io.out, "\nWhat last week's decisions would have been is not known: %s\n", printable(o.Unknown, 300))
-		}
 	} else {
 		fmt.Fprintf(io.out, "%s is changed and in force; to restore it: switchboard config revert %s\n", o.Change.Path, o.Change.ID)
 	}

@@ -221,14 +221,6 @@ var examples = map[string][]string{
 		"switchboard config set tenants/acme/tenant.yaml mode assist --reason \"a new team\"",
 		"switchboard config set tenants/acme/tenant.yaml ranking/prefer/0/servers '[\"atlas\"]' --dry-run",
 	},
-	"config compare": {
-		"switchboard config compare tenants/acme/tenant.yaml new.yaml",
-		"switchboard config compare tenants/acme/policies/hours.rego new.rego --since 30d",
-	},
-	"config comparisons": {
-		"switchboard config comparisons",
-		"switchboard config comparisons --cancel 0f3c5a7e9b1d2468",
-	},
 	"policy list": {
 		"switchboard policy list",
 		"switchboard policy list --tenant acme --json",

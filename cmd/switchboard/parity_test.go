@@ -52,19 +52,17 @@ var parity = map[string][]string{
 	"receipts list":  {"search-receipts"},
 	"receipts show":  {"read-receipt"},
 
-	"config set":         {"edit-file"},
-	"config compare":     {"start-comparison", "read-comparison", "cancel-comparison"},
-	"config comparisons": {"list-comparisons", "cancel-comparison"},
-	"policy list":        {"list-policies"},
+	"config set":  {"edit-file"},
+	"policy list": {"list-policies"},
 
-	"receipts replay": {"start-comparison"}, // without a file
+	"receipts replay": {"later"},
 	"receipts verify": {"later"},
 	"receipts export": {"later"},
 	"receipts rotate": {"here: the key file is on this machine"},
 	"policy test":     {"test-policies"},
 	"policy check":    {"later"},
 	"policy eval":     {"later"},
-	"policy diff":     {"start-comparison"},
+	"policy diff":     {"later"},
 
 	"serve": {"here: it is what serves"}, "stdio": {"here: it is what serves"}, "demo": {"here: it is what serves"},
 	"connect": {"here: it changes files of other programs"}, "disconnect": {"here: it changes files of other programs"}, "import": {"here: it reads files of other programs"},

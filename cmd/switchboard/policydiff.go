@@ -62,7 +62,7 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		return fmt.Errorf("the recorded decisions cannot be read: %w", err)
 	}
 	defer func() { _ = records.Close() }()
-	d, err := replay.Compare(ctx, records, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, replay.Pace{Progress: progressPrinter(io.err)})
+	d, err := replay.Compare(ctx, records, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, progressPrinter(io.err))
 	if err != nil {
 		return err
 	}

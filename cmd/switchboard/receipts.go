@@ -401,7 +401,7 @@ func (c *receiptsReplayCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	if c.ID != "" {
 		d, err = replay.CompareReceipt(ctx, s, c.ID)
 	} else {
-		d, err = replay.Compare(ctx, s, time.Now().Add(-time.Duration(c.Since)), c.Tenant, &replay.Proposal{}, replay.Pace{Progress: progressPrinter(io.err)})
+		d, err = replay.Compare(ctx, s, time.Now().Add(-time.Duration(c.Since)), c.Tenant, &replay.Proposal{}, progressPrinter(io.err))
 	}
 	if err != nil {
 		return err

@@ -58,7 +58,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 	"github.com/summit-switchboard/switchboard/internal/watch"
-	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 // DefaultTenant is the tenant of keyless callers if no other tenant is named.
@@ -338,7 +337,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 		}),
 		Editor: a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions}, Policies: admin.PolicyReader{Configuration: a.served},
-		Comparisons: whatif.New(a.grace.ctx, compareIn(a.store)), Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
+		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	chain := &callChain{

@@ -9,15 +9,11 @@ import (
 	"net/http"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
-	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/signin"
-	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 // An adminListener serves the admin API at its own address. A nil adminListener serves nothing.
@@ -123,13 +119,6 @@ func signInIssuers(c *config.Config) (all []signin.Registration) {
 		}
 	}
 	return all
-}
-
-// compareIn compares the decisions in the store. It takes one processor: calls need the others.
-func compareIn(s store.Store) whatif.Compare {
-	return func(ctx context.Context, since time.Time, tenant switchboard.TenantID, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
-		return replay.Compare(ctx, s, since, tenant, p, replay.Pace{Workers: 1, Progress: progress})
-	}
 }
 
 // adminURL returns how browsers reach the admin address; "" if only this machine does.

@@ -293,34 +293,26 @@ type Trial struct {
 	Programs bool         `json:"programs"` // it changes what is run
 }
 
-// Refusal returns SB-CONF-001 with the faults; nil if there are none.
-func (t *Trial) Refusal() error {
-	if len(t.Faults) == 0 {
-		return nil
-	}
-	return &switchboard.Error{Code: switchboard.CodeConfig, Text: strings.Join(t.Faults, "; ")}
-}
-
-// Try says what the change would do, and changes nothing. It also returns the configuration after the change; nil if it is refused as a whole.
-func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, *config.Config, error) {
+// Try says what the change would do, and changes nothing.
+func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
 	tenant, office, err := e.Permit(&w.By, w.Path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	old, err := e.read(w.Path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	return e.try(ctx, w, tenant, office, old)
 }
 
-func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) (*Trial, *config.Config, error) {
+func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) (*Trial, error) {
 	if len(w.Text) > document.MaxFileBytes {
-		return nil, nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(w.Text), document.MaxFileBytes)}
+		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(w.Text), document.MaxFileBytes)}
 	}
 	after, err := e.o.Try(ctx, map[string][]byte{w.Path: w.Text})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	t := &Trial{Faults: []string{}, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: diffOf(w.Path, old, w.Text)}
 	if old != nil {
@@ -334,7 +326,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if len(after.Faults) > 0 {
 		before, err := e.o.Try(ctx, nil)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, f := range before.Faults {
 			known[f.String()] = true
@@ -364,7 +356,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 		t.Tasks = slices.DeleteFunc(t.Tasks, func(c TaskChange) bool { return c.Tenant != tenant })
 	}
 	t.Programs = after.Config != nil && !samePrograms(e.o.Servers(), after.Config.Servers)
-	return t, after.Config, nil
+	return t, nil
 }
 
 // isOf reports whether the file is in the folder of the tenant.
@@ -470,7 +462,7 @@ func (e *Editor) admit(ctx context.Context, w Wish, tenant switchboard.TenantID,
 	if w.Text == nil && w.Path == filepath.Base(e.o.File) {
 		return &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: w.Path + " is the configuration itself and is not deleted"}
 	}
-	t, _, err := e.try(ctx, w, tenant, office, old)
+	t, err := e.try(ctx, w, tenant, office, old)
 	if err != nil {
 		return err
 	}

@@ -108,22 +108,15 @@ const replayTimeout = 10 * time.Second
 // jobSize limits the number of decisions that one worker replays in one go.
 const jobSize = 256
 
-// A Pace says how a comparison is made.
-type Pace struct {
-	Workers int // 0 means one for each processor
-
-	// Progress, if not nil, is called from time to time with the number of decisions that are done and their total.
-	Progress func(done, of int)
-}
-
 // Compare replays the decisions of the tenant ("" means all tenants) that were recorded since then:
-// once as they were made, and once under the proposal.
-func Compare(ctx context.Context, records Records, since time.Time, tenant switchboard.TenantID, p *Proposal, pace Pace) (*Diff, error) {
+// once as they were made, and once under the proposal. If progress is not nil, it is called from
+// time to time with the number of decisions that are done and their total.
+func Compare(ctx context.Context, records Records, since time.Time, tenant switchboard.TenantID, p *Proposal, progress func(done, of int)) (*Diff, error) {
 	entries, damaged, err := readRecords(ctx, records, receipt.List(ctx, records, receipt.Query{Tenant: tenant, Since: since}), false)
 	if err != nil {
 		return nil, err
 	}
-	return compareRecords(ctx, records, entries, damaged, since, p, pace)
+	return compareRecords(ctx, records, entries, damaged, since, p, progress)
 }
 
 // CompareReceipt makes the decisions of one receipt again. Each must come out the same to the byte. The
@@ -137,14 +130,14 @@ func CompareReceipt(ctx context.Context, records Records, id string) (*Diff, err
 	if err != nil {
 		return nil, err
 	}
-	return compareRecords(ctx, records, entries, damaged, e.Receipt.Time, &Proposal{}, Pace{})
+	return compareRecords(ctx, records, entries, damaged, e.Receipt.Time, &Proposal{}, nil)
 }
 
 // compareRecords replays the decisions.
-func compareRecords(ctx context.Context, records Records, entries []*decisionRecord, damaged int, since time.Time, p *Proposal, pace Pace) (*Diff, error) {
+func compareRecords(ctx context.Context, records Records, entries []*decisionRecord, damaged int, since time.Time, p *Proposal, progress func(done, of int)) (*Diff, error) {
 	slices.SortFunc(entries, compareByBasis)
 	c := &comparison{
-		proposal: p, total: len(entries), progress: pace.Progress,
+		proposal: p, total: len(entries), progress: progress,
 		changes: map[DecisionChange]int{}, notReplayed: map[NotReplayed]int{},
 	}
 	for _, e := range entries {
@@ -157,7 +150,7 @@ func compareRecords(ctx context.Context, records Records, entries []*decisionRec
 	}
 	jobs := make(chan []*decisionRecord)
 	var work sync.WaitGroup
-	for range cmp.Or(pace.Workers, runtime.GOMAXPROCS(0)) {
+	for range runtime.GOMAXPROCS(0) {
 		work.Go(func() {
 			a := &basisReader{records: records, engine: policy.NewEngine(replayTimeout, 0)}
 			for job := range jobs {

@@ -89,7 +89,7 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 	proposed := switchboard.PolicyFile{Name: "veto.rego", Path: "veto.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"no more\" if { some c in input.candidate_tools; c.server == \"server-0\" }\n")}
 	began := system.ProcessorTime()
 	for b.Loop() {
-		d, err := Compare(b.Context(), dir, time.Time{}, "", &Proposal{file: &proposed}, Pace{})
+		d, err := Compare(b.Context(), dir, time.Time{}, "", &Proposal{file: &proposed}, nil)
 		if err != nil || d.Replayed != tenants*principals*tasks || d.Changed != d.Replayed || len(d.Broken) > 0 {
 			b.Fatalf("%v: %+v", err, d)
 		}
@@ -116,7 +116,7 @@ func BenchmarkReplayCalls(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			began := system.ProcessorTime()
 			for b.Loop() {
-				d, err := Compare(b.Context(), dir, time.Time{}, "", p, Pace{})
+				d, err := Compare(b.Context(), dir, time.Time{}, "", p, nil)
 				changed := 0
 				if p == flipped {
 					changed = calls / 10

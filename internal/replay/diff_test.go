@@ -198,7 +198,7 @@ type tester interface {
 }
 
 func compareAll(t tester, of Records, p *Proposal) *Diff {
-	d, err := Compare(t.Context(), of, time.Time{}, "", p, Pace{})
+	d, err := Compare(t.Context(), of, time.Time{}, "", p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,9 +33,6 @@ type Proposal struct {
 	fileOwner switchboard.TenantID
 }
 
-// ProposeConfig returns the proposal of a whole configuration without faults.
-func ProposeConfig(c *config.Config) *Proposal { return &Proposal{config: c} }
-
 // ReadProposal reads the proposal at the path:
 //
 //   - a folder with a switchboard.yaml is a whole configuration, which load reads and checks;

@@ -28,24 +28,21 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 // Options are the parts of a running Switchboard that the API serves.
 type Options struct {
-	Reader   *admin.Reader
-	Scraper  *admin.Scraper
-	Actions  *admin.Actions
-	Editor   *change.Editor
-	Policies admin.PolicyReader
-	Events   *event.Recent
+	Reader  *admin.Reader
+	Scraper *admin.Scraper
+	Actions *admin.Actions
+	Editor  *change.Editor
+	Events  *event.Recent
 
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
 
-	People PeopleOptions
-
-	Comparisons *whatif.Comparisons
+	People   PeopleOptions
+	Policies admin.PolicyReader
 
 	// Keys carries requests with idempotency keys out once. DigestRequest returns the digest of such a request as it may be stored: keyed,
 	// because short bodies could be guessed from a plain digest.
@@ -126,7 +123,6 @@ func (a *API) makeRoutes() {
 	personRoutes{a}.addSessions()
 	personRoutes{a}.addBlocks()
 	a.addPolicies()
-	comparisonRoutes{a}.addAll()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {
@@ -141,7 +137,6 @@ func (a *API) makeRoutes() {
 // tags describe the parts of the API. Each operation has one of them: see tagOf.
 var tags = []*huma.Tag{
 	{Name: "blocks", Description: "The people who must not come back."},
-	{Name: "comparisons", Description: "What recorded decisions would have been under another text of a file."},
 	{Name: "decisions", Description: "The recorded decisions."},
 	{Name: "configuration", Description: "The files of the configuration, and the history of their changes."},
 	{Name: "events", Description: "What changes, while it changes."},

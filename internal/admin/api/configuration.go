@@ -12,7 +12,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/event"
-	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -66,11 +65,9 @@ type deleteRequest struct {
 type changeAnswer struct {
 	ETag string `header:"ETag"`
 	Body struct {
-		Change    *change.Revision `json:"change,omitempty" doc:"The change that was made and is in force; absent with dry_run."`
-		Trial     *change.Trial    `json:"trial,omitempty" doc:"What the change would do; only with dry_run."`
-		Decisions *replay.Diff     `json:"decisions,omitempty" doc:"What the recorded decisions of the last 7 days would have been; only with dry_run and without faults."`
-		Unknown   string           `json:"decisions_unknown,omitempty" doc:"Why decisions is absent: it takes longer than a dry run waits, for instance."`
-		Replicas  []string         `json:"other_configurations,omitempty" doc:"Replicas that do not serve this configuration yet."`
+		Change   *change.Revision `json:"change,omitempty" doc:"The change that was made and is in force; absent with dry_run."`
+		Trial    *change.Trial    `json:"trial,omitempty" doc:"What the change would do; only with dry_run."`
+		Replicas []string         `json:"other_configurations,omitempty" doc:"Replicas that do not serve this configuration yet."`
 	}
 }
 
@@ -133,14 +130,12 @@ func (a *API) addConfiguration() {
 		w.Path, w.By = f.Path, *q.officer
 		out := &changeAnswer{}
 		if f.DryRun {
-			t, c, err := a.o.Editor.Try(ctx, w)
+			t, err := a.o.Editor.Try(ctx, w)
 			if err != nil {
 				return nil, changed(err)
 			}
-			if out.ETag, out.Body.Trial = t.ETag, t; len(t.Faults) == 0 && c != nil {
-				err = comparisonRoutes{a}.compareLastWeek(ctx, q, f.Path, replay.ProposeConfig(c), out)
-			}
-			return out, err
+			out.ETag, out.Body.Trial = t.ETag, t
+			return out, nil
 		}
 		var err error
 		if w.IfMatch, err = f.precondition(); err != nil {
