@@ -135,6 +135,14 @@ var examples = map[string][]string{
 		"switchboard store accept",
 		"switchboard store accept --config /etc/switchboard/switchboard.yaml",
 	},
+	"decisions list": {
+		"switchboard decisions list --since 1h",
+		"switchboard decisions list --tenant acme --task review --outcome refused",
+	},
+	"decisions show": {
+		"switchboard decisions show n1/42",
+		"switchboard decisions show n1/42 --json    # with its inputs' digests",
+	},
 	"receipts list": {
 		"switchboard receipts list --since 1h",
 		"switchboard receipts list --tool 'files/*' --outcome refused",

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -152,7 +151,10 @@ func writeExplanation(w io.Writer, x *admin.Explanation) {
 		fmt.Fprintf(w, "\n%d. needs %s%s\n", i+1, r.Requirement, optional)
 		rows := [][4]string{}
 		for _, c := range r.Selected {
-			as := cmp.Or(shown[c.Tool], "shown as nothing, for the task may not start")
+			as := shown[c.Tool]
+			if as == "" && (x.Why != "" || len(x.Tools) > 0) { // a recorded decision has no names
+				as = "shown as nothing, for the task may not start"
+			}
 			rows = append(rows, [4]string{"  selected", c.Tool, as, rankText(c)})
 		}
 		for _, c := range r.Others {

@@ -49,12 +49,13 @@ type cli struct {
 	Stdio    stdioCmd    `cmd:"" group:"serve" help:"Serve MCP on stdin and stdout, for a client that starts its servers itself."`
 	Validate validateCmd `cmd:"" group:"serve" help:"Check the configuration and print all its faults."`
 
-	Tasks    tasksCmd    `cmd:"" group:"decide" help:"List the tasks of a tenant, and what each of them needs."`
-	Tools    toolsCmd    `cmd:"" group:"decide" help:"List the tools that a task gets, and which server's tool each one is."`
-	Search   searchCmd   `cmd:"" group:"decide" help:"Find tools by words, among all that are configured."`
-	Call     callCmd     `cmd:"" group:"decide" help:"Call one tool of a task and print its result."`
-	Explain  explainCmd  `cmd:"" group:"decide" help:"Say why each tool of a task was selected, and why the others were not."`
-	Annotate annotateCmd `cmd:"" group:"decide" help:"Suggest labels for tools that have none, and accept suggestions."`
+	Tasks    tasksCmd     `cmd:"" group:"decide" help:"List the tasks of a tenant, and what each of them needs."`
+	Tools    toolsCmd     `cmd:"" group:"decide" help:"List the tools that a task gets, and which server's tool each one is."`
+	Search   searchCmd    `cmd:"" group:"decide" help:"Find tools by words, among all that are configured."`
+	Call     callCmd      `cmd:"" group:"decide" help:"Call one tool of a task and print its result."`
+	Explain  explainCmd   `cmd:"" group:"decide" help:"Say why each tool of a task was selected, and why the others were not."`
+	Decided  decisionsCmd `cmd:"" name:"decisions" group:"decide" help:"List the decisions that a running Switchboard has recorded, and explain one as it was made then."`
+	Annotate annotateCmd  `cmd:"" group:"decide" help:"Suggest labels for tools that have none, and accept suggestions."`
 
 	Policy policyCmd `cmd:"" group:"policies" help:"Test, check, try out and compare policies."`
 

@@ -41,6 +41,8 @@ var parity = map[string][]string{
 	"key list":       {"list-keys"},
 	"key rotate":     {"here: the key must not leave the machine that makes it"},
 	"key revoke":     {"revoke-key"},
+	"decisions list": {"search-decisions"},
+	"decisions show": {"read-decision"},
 	"receipts list":  {"search-receipts"},
 	"receipts show":  {"read-receipt"},
 

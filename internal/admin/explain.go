@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -193,8 +194,9 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 	}
 	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []ExplainedTool{}, Servers: r.ailingServers(st.State, d, ask.NoMessages), Starting: starting}
 	x.Decision = d.Canonical()
+	of := explainer{st.Tenants[p.Tenant], st.Config.Overlays}
 	for i := range d.Outcomes {
-		x.Requirements = append(x.Requirements, explainOutcome(st.State, ctx, d, &d.Outcomes[i]))
+		x.Requirements = append(x.Requirements, of.explainOutcome(ctx, d, &d.Outcomes[i]))
 	}
 	if !ask.NoMessages {
 		x.Faults = taskFaults(st.State, p.Tenant, d.Task)
@@ -305,17 +307,23 @@ func (r *Reader) ailingServers(st *bind.State, d *decide.Decision, noMessages bo
 	return all
 }
 
-func explainOutcome(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) ExplainedRequirement {
+// An explainer explains decisions of one state of a tenant.
+type explainer struct {
+	tenant   *bind.Tenant
+	overlays map[switchboard.ToolID]switchboard.Overlay // of the operator; nil if they are not known
+}
+
+func (e explainer) explainOutcome(ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) ExplainedRequirement {
 	x := ExplainedRequirement{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
-	group := s.Tenants[d.Tenant].Equivalents.Among(bind.PassedPolicy(o))
+	group := e.tenant.Equivalents.Among(bind.PassedPolicy(o))
 	for _, c := range o.Selected {
-		x.Selected = append(x.Selected, explainCandidate(s, c, d, group))
+		x.Selected = append(x.Selected, e.explainCandidate(c, d, group))
 	}
 	for _, c := range o.Others {
-		x.Others = append(x.Others, explainCandidate(s, c, d, group))
+		x.Others = append(x.Others, e.explainCandidate(c, d, group))
 	}
 	x.Tied, x.Warning = bind.FindTie(o)
-	rules, unknown := explainPolicy(s, ctx, d, o)
+	rules, unknown := e.explainPolicy(ctx, d, o)
 	x.Unknown = unknown
 	for _, c := range o.Dropped {
 		gone := ExplainedDrop{Tool: c.Tool.ID.String(), Stage: c.Stage, Reason: c.Reason.String(), Code: c.Reason.Code}
@@ -332,7 +340,7 @@ func explainOutcome(s *bind.State, ctx context.Context, d *decide.Decision, o *d
 
 // explainPolicy asks policy again about the candidates that reached it. It returns the rules that
 // dropped candidates, and the ids that a policy names although they are no candidates.
-func explainPolicy(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) (rules map[switchboard.ToolID][]author.DenialCause, unknown []string) {
+func (e explainer) explainPolicy(ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) (rules map[switchboard.ToolID][]author.DenialCause, unknown []string) {
 	var came []*switchboard.Tool
 	for _, c := range o.Dropped {
 		if c.Stage != decide.StageFilter && c.Stage != matcher.StagePrune {
@@ -343,31 +351,31 @@ func explainPolicy(s *bind.State, ctx context.Context, d *decide.Decision, o *de
 		came = append(came, c.Tool)
 	}
 	slices.SortFunc(came, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
-	p := s.Tenants[d.Tenant].Rules
+	p := e.tenant.Rules
 	q := &policy.CandidateQuestion{
 		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: d.Now,
 	}
 	return author.Explain(ctx, p, q), p.Judge(ctx, q).Unknown
 }
 
-func explainCandidate(s *bind.State, c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {
+func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {
 	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
-	for _, e := range group.Of(c.Tool) {
-		x.MovesTo = append(x.MovesTo, e.Tool.ID.String())
+	for _, other := range group.Of(c.Tool) {
+		x.MovesTo = append(x.MovesTo, other.Tool.ID.String())
 	}
 	for _, k := range slices.Concat(c.Tool.Capabilities, c.Tool.Kept) {
 		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
 	}
-	x.Declared = explainDeclared(s, c.Tool, d)
-	x.Redacted = explainRedaction(c.Tool, s.Config.Overlays[c.Tool.ID].RedactAt)
+	x.Declared = e.explainDeclared(c.Tool, d)
+	x.Redacted = explainRedaction(c.Tool, cmp.Or(e.overlays[c.Tool.ID].RedactAt, "the operator's overlay"))
 	return x
 }
 
 // explainDeclared says why the server's own declaration that a tool is readonly counts in the
 // decision. It returns "" if the declaration does not count, or is not needed.
-func explainDeclared(s *bind.State, t *switchboard.Tool, d *decide.Decision) string {
-	tenant := s.Tenants[d.Tenant]
+func (e explainer) explainDeclared(t *switchboard.Tool, d *decide.Decision) string {
+	tenant := e.tenant
 	own := slices.ContainsFunc(slices.Concat(t.Capabilities, t.Kept), func(c switchboard.Capability) bool {
 		return c.Carries(switchboard.ReadOnly) && !t.Vouched(c.Source)
 	})

@@ -306,12 +306,30 @@ type replayer struct {
 
 // replayDecision replays the decision for a task.
 func (c *comparison) replayDecision(ctx context.Context, a *basisReader, r *replayer, e *decisionRecord) {
-	of, err := decide.ReadRecord(e.text)
+	of, was, err := a.remake(ctx, r.before, e)
 	if err != nil {
 		c.skipDecisions(err.Error(), e.kind, 1)
 		return
 	}
-	task := r.before.Tasks[of.Task]
+	var text []byte
+	if was != nil {
+		text = was.Canonical()
+	}
+	if !bytes.Equal(text, e.text) {
+		c.countDifference(e, text, BrokenReplay{Tenant: of.Tenant, Task: of.Task})
+		return
+	}
+	c.countChanges(r.decisionChanges(ctx, of, was, cmp.Or(of.Now, e.when)))
+}
+
+// remake makes the recorded decision on a task again, by the tenant as it was. The decision is nil if the pipeline fails now. The error says
+// why the record cannot be read.
+func (a *basisReader) remake(ctx context.Context, t *bind.Tenant, e *decisionRecord) (*decide.Recorded, *decide.Decision, error) {
+	of, err := decide.ReadRecord(e.text)
+	if err != nil {
+		return nil, nil, err
+	}
+	task := t.Tasks[of.Task]
 	if of.Task == switchboard.DeclaredTask && e.refs[textTask] != "" {
 		var text []byte
 		if text, err = archive.Read(ctx, a.records, e.refs[textTask]); err == nil {
@@ -319,19 +337,13 @@ func (c *comparison) replayDecision(ctx context.Context, a *basisReader, r *repl
 		}
 	}
 	if task == nil || err != nil {
-		c.skipDecisions("its task is not among those of the archived tenant", e.kind, 1)
-		return
+		return nil, nil, errors.New("its task is not among those of the archived tenant")
 	}
-	was, err := r.before.RunPipeline(ctx, of.Principal, task, of.Unfit, of.Now)
-	var text []byte
-	if err == nil {
-		text = was.Canonical()
+	was, err := t.RunPipeline(ctx, of.Principal, task, of.Unfit, of.Now)
+	if err != nil {
+		was = nil
 	}
-	if !bytes.Equal(text, e.text) {
-		c.countDifference(e, text, BrokenReplay{Tenant: of.Tenant, Task: of.Task})
-		return
-	}
-	c.countChanges(r.decisionChanges(ctx, &of, was, cmp.Or(of.Now, e.when)))
+	return &of, was, nil
 }
 
 // policyFailed reports whether a policy could not be evaluated in the decision. That can depend on

@@ -1,12 +1,18 @@
 package replay
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/archive"
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -96,4 +102,45 @@ func policyVersion(ctx context.Context, records Records, decision, basis switchb
 		v.Layers = append(v.Layers, layer)
 	}
 	return v
+}
+
+// An OpenedDecision is a recorded decision on a task, made again from its archived inputs.
+type OpenedDecision struct {
+	Tenant   *bind.Tenant // as it was then, without the equivalents of its tools
+	Decision *decide.Decision
+}
+
+// OpenDecision makes the decision again that a receipt of kind Decision records. The error says why that is not possible. A decision that
+// comes out differently is an error too.
+func OpenDecision(ctx context.Context, records Records, r *receipt.Receipt) (*OpenedDecision, error) {
+	a := &basisReader{records: records, engine: policy.NewEngine(replayTimeout, 0)}
+	e := &decisionRecord{when: r.Time, digest: r.Decision, basis: r.Basis}
+	text, err := archive.Read(ctx, records, r.Basis)
+	if err == nil {
+		err = json.Unmarshal(text, &e.refs)
+	}
+	if err == nil {
+		err = a.readText(ctx, e)
+	}
+	if err != nil {
+		return nil, errors.New(skipReason(err))
+	}
+	was, err := a.readBasis(ctx, e)
+	if err != nil {
+		return nil, errors.New(skipReason(err))
+	}
+	t, err := a.rebuildTenant(was, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the archived inputs of the decision are refused now: %w", err)
+	}
+	_, d, err := a.remake(ctx, t, e)
+	switch {
+	case err != nil:
+		return nil, err
+	case d == nil || policyFailed(e.text):
+		return nil, errors.New(whyTime)
+	case !bytes.Equal(d.Canonical(), e.text):
+		return nil, errors.New("made again from its archived inputs, the decision comes out differently: a defect in Switchboard or in its records")
+	}
+	return &OpenedDecision{t, d}, nil
 }

@@ -38,8 +38,21 @@ func TestClosingTheRecorderWaitsUntilTheLastDecisionIsRecorded(t *testing.T) {
 		}
 		close(slow)
 		<-closed
-		if all := in.readAll(t); len(all) != 1 {
-			t.Errorf("%d decisions are recorded", len(all))
+		all := in.readAll(t)
+		if len(all) != 1 {
+			t.Fatalf("%d decisions are recorded", len(all))
+		}
+		of := &receipt.Receipt{Time: all[0].when, Decision: all[0].digest, Basis: all[0].basis}
+		if again, err := OpenDecision(t.Context(), in, of); err != nil || again.Decision.Digest() != d.Digest() {
+			t.Errorf("made again it is %+v, %v", again, err)
+		}
+		of.Basis = of.Decision // that is no basis
+		if _, err := OpenDecision(t.Context(), in, of); err == nil {
+			t.Error("a decision without its basis was made again")
+		}
+		of.Basis = switchboard.Digest("sha256:none")
+		if _, err := OpenDecision(t.Context(), in, of); err == nil || err.Error() != whyGone {
+			t.Errorf("of a basis that is gone: %v", err)
 		}
 	})
 }

@@ -76,6 +76,8 @@ func layOutOfficers(t *testing.T) (dir string, keys officers) {
 // routeTable says which office each route needs. A route that is added needs its row here.
 var routeTable = map[string]string{
 	"GET /v1/events":                                 "viewer",
+	"GET /v1/decisions":                              "viewer",
+	"GET /v1/decisions/{node}/{entry}":               "viewer",
 	"GET /v1/receipts":                               "viewer",
 	"GET /v1/receipt":                                "viewer",
 	"GET /v1/runs":                                   "viewer",
@@ -161,7 +163,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 			continue
 		}
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{node}", "n1", "{entry}", "999999").Replace(path)
 		query := ""
 		switch {
 		case path == "/v1/configuration/file":
@@ -191,7 +193,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound
 				case !slices.Contains(h.offices, need):
 					want = http.StatusForbidden
-				case path == "/v1/receipt":
+				case path == "/v1/receipt", strings.Contains(name, "{entry}"):
 					want = http.StatusNotFound // nor such a receipt
 				case strings.Contains(name, "{key}"):
 					want = http.StatusBadRequest // there is no such key

@@ -3,8 +3,10 @@ package api
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -15,6 +17,22 @@ type explainRequest struct {
 	Tokens      bool                 `query:"tokens" doc:"Count the tokens of each tool."`
 	Budget      int                  `query:"budget" minimum:"1" maximum:"10000000" doc:"A token budget in place of the task's."`
 	Definitions bool                 `query:"definitions" doc:"Give each tool's definition, as the client gets it."`
+}
+
+type decisionQuery struct {
+	TenantQuery
+	PageQuery
+	Task      switchboard.TaskID  `query:"task" maxLength:"64"`
+	Principal string              `query:"principal" maxLength:"256" doc:"The id of the caller."`
+	Outcome   receipt.CallOutcome `query:"outcome" enum:"ok,refused" doc:"refused: the task could not start."`
+	Since     time.Time           `query:"since" doc:"From this instant on."`
+	Until     time.Time           `query:"until" doc:"Before this instant."`
+}
+
+type decisionPath struct {
+	TenantQuery
+	Node  string `path:"node" maxLength:"64" doc:"The part of the decision's id before the slash: who has recorded it."`
+	Entry string `path:"entry" maxLength:"64" doc:"The part behind the slash: a number, or an instant."`
 }
 
 // addDecisions adds the routes about tasks and about decisions that are made to be shown.
@@ -52,5 +70,28 @@ func (a *API) addDecisions() {
 				return nil, err
 			}
 			return &struct{ Body admin.Explanation }{*x}, nil
+		})
+	recorded := admin.NewDecisionReader(a.o.Reader)
+	add(a, route{id: "search-decisions", method: http.MethodGet, path: "/v1/decisions", needs: switchboard.OfficeViewer, summary: "Recorded decisions on tasks, the newest first. A search that must look far says how far it has looked, and can be continued"},
+		func(ctx context.Context, q asked, in *decisionQuery) (*struct{ Body admin.DecisionPage }, error) {
+			page, err := recorded.Search(ctx, admin.ReceiptSearch{
+				Query:     receipt.Query{Tenant: q.tenant, Task: in.Task, Outcome: in.Outcome, Since: in.Since, Until: in.Until},
+				Principal: in.Principal, Limit: in.Limit, After: in.After,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return &struct{ Body admin.DecisionPage }{*page}, nil
+		})
+	add(a, route{id: "read-decision", method: http.MethodGet, path: "/v1/decisions/{node}/{entry}", needs: switchboard.OfficeViewer, summary: "One recorded decision, made again from its archive and explained. Its id, such as n1/5, is the end of the path"},
+		func(ctx context.Context, q asked, in *decisionPath) (*struct{ Body admin.RecordedDecision }, error) {
+			d, err := recorded.Read(ctx, q.tenant, in.Node+"/"+in.Entry, q.operator())
+			if err == nil && d == nil {
+				err = notFound("there is no decision of that id that you may see")
+			}
+			if err != nil {
+				return nil, err
+			}
+			return &struct{ Body admin.RecordedDecision }{*d}, nil
 		})
 }

@@ -1,0 +1,134 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A DecisionRow is a recorded decision on a task, in short. Its receipt has the same id.
+type DecisionRow struct {
+	ID        string               `json:"id"`
+	Fault     string               `json:"fault,omitempty"` // why its receipt cannot be read
+	Time      time.Time            `json:"time,omitzero"`
+	Tenant    switchboard.TenantID `json:"tenant,omitempty"`
+	Task      switchboard.TaskID   `json:"task,omitempty"`
+	Principal DecisionPrincipal    `json:"principal,omitzero"`
+	Outcome   receipt.CallOutcome  `json:"outcome,omitempty"` // ok, or refused: the task could not start
+	Code      switchboard.Code     `json:"code,omitempty"`    // of the refusal
+	Decision  switchboard.Digest   `json:"decision,omitempty"`
+	Basis     switchboard.Digest   `json:"basis,omitempty"` // what the decision was made from
+}
+
+// A DecisionPrincipal is the caller that a decision was made for.
+type DecisionPrincipal struct {
+	ID   string           `json:"id"`
+	Auth switchboard.Auth `json:"auth,omitempty"`
+	Mode switchboard.Mode `json:"mode,omitempty"`
+}
+
+// A DecisionPage is a part of the decisions that a search finds.
+type DecisionPage struct {
+	Decisions []DecisionRow `json:"decisions"`      // the newest first
+	Next      string        `json:"next,omitempty"` // ask again with after=NEXT for more
+	Looked    time.Time     `json:"looked_back_to"` // everything since then was looked at
+	Complete  bool          `json:"complete"`       // there are no more
+}
+
+// A RecordedDecision is a recorded decision with its explanation.
+type RecordedDecision struct {
+	DecisionRow
+	Policies []replay.PolicyVersion `json:"policies,omitempty"` // that made it
+
+	// Explanation explains the decision as it was made then. It has neither the health of servers nor the names of tools in clients' lists,
+	// because a decision does not record them.
+	Explanation *Explanation `json:"explanation,omitempty"`
+	Unexplained string       `json:"not_explained,omitempty"` // why there is no explanation
+}
+
+// remakeTimeout limits how long a recorded decision is made again: its policies must be compiled.
+const remakeTimeout = 10 * time.Second
+
+// maxRemade limits how many recorded decisions are made again at once.
+const maxRemade = 2
+
+// A DecisionReader finds and explains recorded decisions. Use NewDecisionReader. It is safe for concurrent use.
+type DecisionReader struct {
+	receipts *Reader
+	remaking chan struct{} // has an element for each decision that is being made again
+}
+
+// NewDecisionReader returns a DecisionReader.
+func NewDecisionReader(r *Reader) *DecisionReader {
+	return &DecisionReader{r, make(chan struct{}, maxRemade)}
+}
+
+// Search looks for recorded decisions as SearchReceipts looks for receipts.
+func (r *DecisionReader) Search(ctx context.Context, s ReceiptSearch) (*DecisionPage, error) {
+	s.Kind = receipt.Decision
+	found, err := r.receipts.SearchReceipts(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	page := &DecisionPage{Decisions: make([]DecisionRow, len(found.Receipts)), Next: found.Next, Looked: found.Looked, Complete: found.Complete}
+	for i := range found.Receipts {
+		page.Decisions[i] = decisionOf(&found.Receipts[i])
+	}
+	return page, nil
+}
+
+// decisionOf returns the decision that a receipt records.
+func decisionOf(row *ReceiptRow) DecisionRow {
+	d := DecisionRow{ID: row.ID, Fault: row.Fault}
+	if row.Fault == "" {
+		if err := json.Unmarshal(row.Receipt, &d); err != nil {
+			d.Fault = err.Error()
+		}
+	}
+	return d
+}
+
+// Read returns the decision that the receipt with the id records, if it belongs to the tenant; "" means every tenant. It returns nil if
+// there is none. Without messages, the explanation has no texts of the system.
+func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, id string, messages bool) (*RecordedDecision, error) {
+	row, err := r.receipts.FindReceipt(ctx, tenant, id)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	var of receipt.Receipt
+	out := &RecordedDecision{DecisionRow: decisionOf(row)}
+	if out.Fault != "" || json.Unmarshal(row.Receipt, &of) != nil || of.Kind != receipt.Decision {
+		return nil, nil
+	}
+	select {
+	case r.remaking <- struct{}{}:
+		defer func() { <-r.remaking }()
+	default:
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d recorded decisions are being explained, the most at once; try again", maxRemade)
+	}
+	ctx, cancel := context.WithTimeout(ctx, remakeTimeout)
+	defer cancel()
+	out.Policies = replay.PolicyVersions(ctx, r.receipts.o.Store, &of)
+	opened, err := replay.OpenDecision(ctx, r.receipts.o.Store, &of)
+	if err != nil {
+		if out.Unexplained = err.Error(); !messages {
+			out.Unexplained = "the decision cannot be made again from its archive; an operator can see why"
+		}
+		return out, nil
+	}
+	d := opened.Decision
+	x := &Explanation{Tenant: d.Tenant, Task: d.Task.ID, Digest: d.Digest(), Tools: []ExplainedTool{}, Decision: d.Canonical()}
+	e := explainer{tenant: opened.Tenant}
+	for i := range d.Outcomes {
+		x.Requirements = append(x.Requirements, e.explainOutcome(ctx, d, &d.Outcomes[i]))
+	}
+	if err := d.Err(); err != nil {
+		x.Why = err.Error()
+	}
+	out.Explanation = x
+	return out, nil
+}

@@ -1,0 +1,129 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+// withoutTool returns a tenant's policy that denies the tool for the reason.
+func withoutTool(tool, reason string) string {
+	return fmt.Sprintf(`package switchboard.tenant
+
+allowed_tools contains c.id if some c in input.candidate_tools
+
+deny[c.id] contains %q if {
+	some c in input.candidate_tools
+	c.tool == %q
+}
+`, reason, tool)
+}
+
+// A decision of yesterday is explained by the rules of yesterday, to the offices of its tenant alone.
+func TestARecordedDecisionIsExplainedByTheRulesThatMadeIt(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
+	dir, keys := layOutOfficers(t)
+	main, own := filepath.Join(dir, "switchboard.yaml"), filepath.Join(dir, "tenants/acme/policies/own.rego")
+	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "servers:\n  "+strings.ReplaceAll(rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")), "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
+	rig.WriteFile(t, own, withoutTool("rest", "the old rule"))
+	g := rig.Serve(t, dir)
+	client, other := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"]), g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["other agent"])
+	rig.ListNames(t, other)
+	if got := rig.ListNames(t, client); !slices.Equal(got, []string{"work"}) {
+		t.Fatalf("the client lists %q", got)
+	}
+	type page struct {
+		Decisions []struct {
+			ID, Tenant, Task, Outcome, Code string
+			Principal                       struct{ ID string }
+		}
+		Next     string
+		Complete bool
+	}
+	search := func(who, query string) (p page) {
+		t.Helper()
+		a := g.AskAdmin(t, keys[who], "GET", "/v1/decisions?limit=1"+query, "")
+		if err := json.Unmarshal([]byte(a.Body), &p); err != nil || a.Status != http.StatusOK {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		return p
+	}
+	await := func(query string, n int) (all page) {
+		t.Helper()
+		rig.Eventually(t, fmt.Sprintf("there are %d decisions", n), func() string {
+			all = page{}
+			for next := ""; ; {
+				p := search("viewer", query+next)
+				all.Decisions = append(all.Decisions, p.Decisions...)
+				if p.Complete {
+					break
+				}
+				next = "&after=" + url.QueryEscape(p.Next)
+			}
+			if len(all.Decisions) != n {
+				return fmt.Sprintf("%+v", all)
+			}
+			return ""
+		})
+		return all
+	}
+	first := await("", 1).Decisions[0]
+	if first.Tenant != "acme" || first.Task != "all" || first.Outcome != "ok" || first.Principal.ID != "alice" {
+		t.Errorf("the decision is %+v", first)
+	}
+	rig.WriteFile(t, own, withoutTool("work", "the new rule"))
+	rig.Eventually(t, "the new rule is in force", func() string {
+		if got := rig.ListNames(t, client); !slices.Equal(got, []string{"rest"}) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	await("&principal=alice&task=all&outcome=ok", 2)
+	await("&outcome=refused", 0)
+	await("&principal=bob", 0)
+	if p := search("operator", "&principal=bob"); len(p.Decisions) != 1 || p.Decisions[0].Tenant != "umbrella" {
+		t.Errorf("of bob the operator finds %+v", p)
+	}
+
+	a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/decisions/"+first.ID, "")
+	for _, want := range []string{`"tool":"b/rest","stage":"policy"`, "the old rule", `"rule":"deny"`, `"selected":[{"tool":"a/work"`, `"policies":[{"digest":"`} {
+		if a.Status != http.StatusOK || !strings.Contains(a.Body, want) {
+			t.Errorf("%d, and it lacks %s: %s", a.Status, want, a.Body)
+		}
+	}
+	if strings.Contains(a.Body, "the new rule") {
+		t.Errorf("the old decision is explained by the new rule: %s", a.Body)
+	}
+	call := g.AskAdmin(t, keys["operator"], "GET", "/v1/receipts?kind=start", "")
+	var started struct{ Receipts []struct{ ID string } }
+	if err := json.Unmarshal([]byte(call.Body), &started); err != nil || len(started.Receipts) == 0 {
+		t.Fatalf("%s", call.Body)
+	}
+	for what, a := range map[string]rig.Answer{
+		"another tenant's officer": g.AskAdmin(t, keys["other admin"], "GET", "/v1/decisions/"+first.ID, ""),
+		"a receipt of a start":     g.AskAdmin(t, keys["operator"], "GET", "/v1/decisions/"+started.Receipts[0].ID, ""),
+		"no receipt":               g.AskAdmin(t, keys["operator"], "GET", "/v1/decisions/n1/x", ""),
+	} {
+		if a.Status != http.StatusNotFound {
+			t.Errorf("%s: %d %s", what, a.Status, a.Body)
+		}
+	}
+	if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/decisions?outcome=tool_error", ""); a.Status != http.StatusBadRequest {
+		t.Errorf("an outcome that no decision has: %d %s", a.Status, a.Body)
+	}
+	if out, errs, code := rig.Command(t, dir, "decisions", "list", "--task", "all", "--tenant", "acme"); code != 0 || strings.Count(out, "alice") != 2 {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	if out, errs, code := rig.Command(t, dir, "decisions", "show", first.ID); code != 0 || !strings.Contains(out, "dropped   b/rest") || !strings.Contains(out, `says "the old rule"`) || strings.Contains(out, "shown as nothing") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+}
