@@ -53,7 +53,7 @@ var parity = map[string][]string{
 	"policy test":     {"later"},
 	"policy check":    {"later"},
 	"policy eval":     {"later"},
-	"policy diff":     {"later"},
+	"policy diff":     {"start-policy-diff", "read-policy-diff", "cancel-policy-diff"},
 
 	"serve": {"here: it is what serves"}, "stdio": {"here: it is what serves"}, "demo": {"here: it is what serves"},
 	"connect": {"here: it changes files of other programs"}, "disconnect": {"here: it changes files of other programs"}, "import": {"here: it reads files of other programs"},

@@ -56,6 +56,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 	"github.com/summit-switchboard/switchboard/internal/watch"
+	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 // DefaultTenant is the tenant of keyless callers if no other tenant is named.
@@ -172,11 +173,12 @@ type parts struct {
 
 // adminParts are the parts for officers.
 type adminParts struct {
-	reads   *admin.Reader
-	api     *api.API
-	editor  *change.Editor
-	revoked *revocation.RevokedKeys
-	events  *event.Recent
+	reads       *admin.Reader
+	api         *api.API
+	editor      *change.Editor
+	revoked     *revocation.RevokedKeys
+	events      *event.Recent
+	comparisons *whatif.Comparisons
 }
 
 // A reloadState lets one reload happen at a time, and keeps the fault of the last one; nil if it was accepted.
@@ -318,7 +320,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	})
 	a.admin.editor = newEditor(a)
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine}
+	a.admin.comparisons = whatif.New(o.Log)
 	a.admin.api = api.New(api.Options{
+		Comparisons: a.admin.comparisons,
+		Compare: func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
+			return replay.CompareWithin(ctx, a.store, s, p, progress)
+		},
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: admin.NewActions(admin.ActionsOptions{
 			Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
@@ -861,6 +868,7 @@ func (a *App) Stop() {
 	a.grace.start()
 	defer a.grace.cancel()
 	a.adminAt.stop(a.grace.ctx)
+	a.admin.comparisons.Close()
 	a.gateway.Close()
 	a.cluster.Leave(a.grace.ctx)
 	a.cluster.Close()

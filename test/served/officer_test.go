@@ -78,6 +78,9 @@ var routeTable = map[string]string{
 	"GET /v1/events":                                 "viewer",
 	"GET /v1/decisions":                              "viewer",
 	"GET /v1/decisions/{node}/{entry}":               "viewer",
+	"POST /v1/policy-diffs":                          "author",
+	"GET /v1/policy-diffs/{diff}":                    "viewer",
+	"DELETE /v1/policy-diffs/{diff}":                 "author",
 	"GET /v1/receipts":                               "viewer",
 	"GET /v1/receipt":                                "viewer",
 	"GET /v1/runs":                                   "viewer",
@@ -139,7 +142,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 		sees    bool
 	}{
 		{"operator", []string{"operator", "admin", "author", "viewer"}, true},
-		{"admin", []string{"admin", "viewer"}, true},
+		{"admin", []string{"admin", "author", "viewer"}, true}, // who may change all files may do what an author does
 		{"author", []string{"author", "viewer"}, true},
 		{"approver", []string{"approver", "viewer"}, true},
 		{"viewer", []string{"viewer"}, true},
@@ -163,7 +166,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 			continue
 		}
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{node}", "n1", "{entry}", "999999").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{diff}", "none", "{node}", "n1", "{entry}", "999999").Replace(path)
 		query := ""
 		switch {
 		case path == "/v1/configuration/file":
@@ -193,8 +196,10 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound
 				case !slices.Contains(h.offices, need):
 					want = http.StatusForbidden
-				case path == "/v1/receipt", strings.Contains(name, "{entry}"):
+				case path == "/v1/receipt", strings.Contains(name, "{entry}"), strings.Contains(name, "{diff}"):
 					want = http.StatusNotFound // nor such a receipt
+				case path == "/v1/policy-diffs":
+					want = http.StatusBadRequest // it proposes nothing
 				case strings.Contains(name, "{key}"):
 					want = http.StatusBadRequest // there is no such key
 				default:

@@ -25,16 +25,22 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 // Options are the parts of a running Switchboard that the API serves.
 type Options struct {
-	Reader  *admin.Reader
-	Scraper *admin.Scraper
-	Actions *admin.Actions
-	Editor  *change.Editor
-	Events  *event.Recent
+	Reader      *admin.Reader
+	Scraper     *admin.Scraper
+	Actions     *admin.Actions
+	Editor      *change.Editor
+	Events      *event.Recent
+	Comparisons *whatif.Comparisons
+
+	// Compare compares recorded decisions with a proposal. See replay.CompareWithin.
+	Compare func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error)
 
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
@@ -100,6 +106,7 @@ func (a *API) makeRoutes() {
 	a.addConfiguration()
 	a.addReceipts()
 	a.addEvents()
+	a.addPolicyDiffs()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {
