@@ -27,6 +27,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/rewrite"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -56,6 +57,9 @@ type Options struct {
 
 	// Reload puts the files in force. It returns why they were refused.
 	Reload func(ctx context.Context) error
+
+	// Compare compares recorded decisions with a proposal, within bounds. See replay.CompareWithin.
+	Compare func(ctx context.Context, b replay.Bounds, p *replay.Proposal) (*replay.Diff, error)
 
 	// Servers returns the servers that are in force.
 	Servers func() []switchboard.Server
@@ -288,6 +292,11 @@ type Trial struct {
 	Diff     string       `json:"diff"`    // of the file, unified
 	Tasks    []TaskChange `json:"tasks"`
 	Programs bool         `json:"programs"` // it changes what is run
+
+	// Past says what the decisions of the last week would have been. It is nil if the change would be refused, and where nothing is only tried.
+	Past *PastDecisions `json:"past,omitempty"`
+
+	proposed *config.Config // nil if it is refused as a whole
 }
 
 // Try says what the change would do, and changes nothing.
@@ -300,7 +309,11 @@ func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.try(ctx, w, tenant, office, old)
+	t, err := e.try(ctx, w, tenant, office, old)
+	if err == nil && len(t.Faults) == 0 && t.proposed != nil {
+		t.Past = comparePast(ctx, &e.o, t.proposed, tenant, office == switchboard.OfficeOperator)
+	}
+	return t, err
 }
 
 func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) (*Trial, error) {
@@ -311,7 +324,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: diffOf(w.Path, old, w.Text)}
+	t := &Trial{proposed: after.Config, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: diffOf(w.Path, old, w.Text)}
 	if old != nil {
 		t.ETag = ETagOf(old)
 	}
