@@ -135,6 +135,10 @@ var examples = map[string][]string{
 		"switchboard store accept",
 		"switchboard store accept --config /etc/switchboard/switchboard.yaml",
 	},
+	"policy list": {
+		"switchboard policy list --tenant acme",
+		"switchboard policy list --tenant acme --json",
+	},
 	"decisions list": {
 		"switchboard decisions list --since 1h",
 		"switchboard decisions list --tenant acme --task review --outcome refused",

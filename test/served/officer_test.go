@@ -103,6 +103,8 @@ var routeTable = map[string]string{
 	"GET /v1/status":                                 "viewer",
 	"GET /v1/tenants":                                "viewer",
 	"GET /v1/tenants/{tenant}/decision":              "viewer",
+	"GET /v1/tenants/{tenant}/policies":              "viewer",
+	"POST /v1/tenants/{tenant}/policies/test":        "author",
 	"GET /v1/tools":                                  "operator",
 }
 

@@ -107,6 +107,7 @@ func (a *API) makeRoutes() {
 	a.addReceipts()
 	a.addEvents()
 	a.addPolicyDiffs()
+	a.addPolicies()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {
