@@ -32,7 +32,7 @@ type ProposedPolicies struct {
 type policyDiffRequest struct {
 	TenantQuery
 	Body struct {
-		Since  time.Time          `json:"since,omitempty" doc:"Compare the decisions since then. Without it: those of the last seven days."`
+		Since  time.Time          `json:"since,omitzero" required:"false" doc:"Compare the decisions since then. Without it: those of the last seven days."`
 		Layers []ProposedPolicies `json:"layers,omitempty" maxItems:"50" doc:"Layers of policies that replace the recorded ones whole."`
 		Files  []ProposedText     `json:"files,omitempty" maxItems:"200" doc:"Changed files, with their paths in the folder of the configuration. Policies alone join the recorded layers. With any other file, such as tenants/acme/tenant.yaml, the whole configuration that is in force, with the changes, is compared."`
 	}
