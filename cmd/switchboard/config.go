@@ -15,6 +15,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 )
 
 type configCmd struct {
@@ -258,6 +259,34 @@ func writeTrial(io streams, t *change.Trial) {
 	}
 	for _, task := range t.Tasks {
 		fmt.Fprintf(io.out, "task %s of %s\n  now:   %s\n  after: %s\n", task.Task, task.Tenant, listText(task.Before, ""), listText(task.After, task.Why))
+	}
+	if t.Past != nil {
+		writePast(io.out, t.Past)
+	}
+}
+
+// writePast prints what past decisions would have been.
+func writePast(w io.Writer, p *change.PastDecisions) {
+	if p.Why != "" {
+		fmt.Fprintf(w, "What last week's decisions would have been is not known: %s\n", printable(p.Why, 400))
+		return
+	}
+	looked := lookedText(&replay.LookedAt{Decisions: p.Looked, Of: p.Of, OrMore: p.OrMore, Back: p.Back})
+	fmt.Fprintf(w, "Last week's decisions: %d the same, %d different", p.Same, p.Different)
+	if p.Unknown > 0 {
+		fmt.Fprintf(w, ", %d not known", p.Unknown)
+	}
+	fmt.Fprintf(w, "; %s\n", looked)
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		for _, table := range diffTables {
+			if table.kind == c.Kind {
+				fmt.Fprintf(w, "  %s: %s %s (%s): %s\n", table.head, c.Tenant, strings.Join(table.row(c), ", "), count(c.Decisions, "decision"), printable(c.Why, 200))
+			}
+		}
+	}
+	if p.More > 0 {
+		fmt.Fprintf(w, "  and %d more; policy diff lists all\n", p.More)
 	}
 }
 

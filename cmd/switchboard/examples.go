@@ -135,6 +135,10 @@ var examples = map[string][]string{
 		"switchboard store accept",
 		"switchboard store accept --config /etc/switchboard/switchboard.yaml",
 	},
+	"policy list": {
+		"switchboard policy list --tenant acme",
+		"switchboard policy list --tenant acme --json",
+	},
 	"decisions list": {
 		"switchboard decisions list --since 1h",
 		"switchboard decisions list --tenant acme --task review --outcome refused",
@@ -220,10 +224,6 @@ var examples = map[string][]string{
 	"config set": {
 		"switchboard config set tenants/acme/tenant.yaml mode assist --reason \"a new team\"",
 		"switchboard config set tenants/acme/tenant.yaml ranking/prefer/0/servers '[\"atlas\"]' --dry-run",
-	},
-	"policy list": {
-		"switchboard policy list",
-		"switchboard policy list --tenant acme --json",
 	},
 	"page": {
 		"switchboard page",

@@ -52,17 +52,17 @@ var parity = map[string][]string{
 	"receipts list":  {"search-receipts"},
 	"receipts show":  {"read-receipt"},
 
-	"config set":  {"edit-file"},
-	"policy list": {"list-policies"},
+	"config set": {"edit-file"},
 
 	"receipts replay": {"later"},
 	"receipts verify": {"later"},
 	"receipts export": {"later"},
 	"receipts rotate": {"here: the key file is on this machine"},
 	"policy test":     {"test-policies"},
+	"policy list":     {"list-policies"},
 	"policy check":    {"later"},
 	"policy eval":     {"later"},
-	"policy diff":     {"later"},
+	"policy diff":     {"start-policy-diff", "read-policy-diff", "cancel-policy-diff"},
 
 	"serve": {"here: it is what serves"}, "stdio": {"here: it is what serves"}, "demo": {"here: it is what serves"},
 	"connect": {"here: it changes files of other programs"}, "disconnect": {"here: it changes files of other programs"}, "import": {"here: it reads files of other programs"},

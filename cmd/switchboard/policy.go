@@ -27,7 +27,7 @@ type policyCmd struct {
 	Test  policyTestCmd  `cmd:"" help:"Run the tests of the policies. With -v, list also the tests that pass."`
 	Check policyCheckCmd `cmd:"" help:"Compile the policies, and report probable mistakes in them."`
 	Eval  policyEvalCmd  `cmd:"" help:"Evaluate the policies for one input, and show the value of every rule."`
-	List  policyListCmd  `cmd:"" help:"List the policies that a running Switchboard has in force."`
+	List  policyListCmd  `cmd:"" help:"List the policy files of a tenant that a running Switchboard serves, and whether they are in force."`
 	Diff  policyDiffCmd  `cmd:"" help:"Show how recorded decisions would change under other policies or rankings."`
 }
 

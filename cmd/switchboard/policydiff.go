@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 type policyDiffCmd struct {
@@ -22,6 +26,7 @@ type policyDiffCmd struct {
 	storeFlags
 	Against string               `required:"" help:"The proposal: a whole configuration, a folder with policies/ or tenants/ID/policies/, a folder of policies, or one policy file." placeholder:"PATH"`
 	Since   dayDuration          `help:"Replay the decisions of the last TIME, such as 7d or 12h." default:"7d" placeholder:"TIME"`
+	URL     string               `name:"url" env:"SWITCHBOARD_URL" help:"Let the Switchboard at URL compare. Without it: the one that serves from this folder, else this command itself, with the store." placeholder:"URL"`
 	Tenant  switchboard.TenantID `help:"Only decisions of this tenant. It is also the tenant of the proposed policies, if their path does not say it." placeholder:"ID"`
 }
 
@@ -57,12 +62,7 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	records, err := c.openStore(ctx, log, false)
-	if err != nil {
-		return fmt.Errorf("the recorded decisions cannot be read: %w", err)
-	}
-	defer func() { _ = records.Close() }()
-	d, err := replay.Compare(ctx, records, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, progressPrinter(io.err))
+	d, err := c.compare(ctx, io, log, p)
 	if err != nil {
 		return err
 	}
@@ -79,6 +79,119 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		return errNegative
 	}
 	return nil
+}
+
+// compare compares by the Switchboard that serves the configuration, or else with the store.
+func (c *policyDiffCmd) compare(ctx context.Context, io streams, log *slog.Logger, p *replay.Proposal) (*replay.Diff, error) {
+	since, progress := time.Now().Add(-time.Duration(c.Since)), progressPrinter(io.err)
+	_, _, whole := p.Policies()
+	if c.URL != "" && whole {
+		return nil, usageError{errors.New("a whole configuration is compared here, with the store; with --url, give policies, or see what config put --dry-run says of a file")}
+	}
+	_, serves := (&commonFlags{Config: c.Config, Data: c.Data}).findServing("")
+	if c.Store == "" && !whole && (c.URL != "" || serves) {
+		at := locationFlags{URL: c.URL, Config: c.Config, Data: c.Data}
+		return (&servedDiff{at.asTarget(), c.Tenant}).compare(ctx, since, p, progress)
+	}
+	records, err := c.openStore(ctx, log, false)
+	if err != nil {
+		return nil, fmt.Errorf("the recorded decisions cannot be read: %w", err)
+	}
+	defer func() { _ = records.Close() }()
+	return replay.Compare(ctx, records, since, c.Tenant, p, progress)
+}
+
+// A servedDiff is a comparison by a running Switchboard.
+type servedDiff struct {
+	target *taskTarget
+	tenant switchboard.TenantID
+}
+
+// diffPollInterval is the interval between two looks at a comparison.
+const diffPollInterval = 100 * time.Millisecond
+
+// compare starts the comparison, and waits for its result. If ctx ends, the comparison is cancelled.
+func (s *servedDiff) compare(ctx context.Context, since time.Time, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
+	answer, err := s.target.askAdmin(ctx, http.MethodPost, s.path(""), s.body(since, p))
+	if err != nil {
+		return nil, err
+	}
+	var now whatif.Comparison
+	if err := json.Unmarshal(answer.body, &now); err != nil {
+		return nil, err
+	}
+	at := s.path("/" + url.PathEscape(now.ID))
+	cancel := func() {
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer stop()
+		_, _ = s.target.askAdmin(ctx, http.MethodDelete, at, nil) // else it ends by itself
+	}
+	defer cancel() // nothing else reads the result
+	for now.State == whatif.Running {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(diffPollInterval):
+		}
+		was := now
+		now = whatif.Comparison{}
+		if err := s.target.fetchInto(ctx, at, &now); err != nil {
+			return nil, err
+		}
+		if progress != nil && now.Of > 0 && (now.Looked != was.Looked || now.Of != was.Of) {
+			progress(now.Looked, now.Of)
+		}
+	}
+	if now.State == whatif.Failed {
+		return nil, errors.New(now.Why)
+	}
+	return now.Result, nil
+}
+
+// path returns the path of the comparisons, or of one.
+func (s *servedDiff) path(below string) string {
+	path := "/v1/policy-diffs" + below
+	if s.tenant != "" {
+		path += "?tenant=" + url.QueryEscape(string(s.tenant))
+	}
+	return path
+}
+
+// body returns the request for the comparison.
+func (s *servedDiff) body(since time.Time, p *replay.Proposal) any {
+	type file struct {
+		Path string `json:"path"`
+		Text string `json:"text"`
+	}
+	type layer struct {
+		Tenant switchboard.TenantID `json:"tenant,omitempty"`
+		Files  []file               `json:"files"`
+	}
+	var body struct {
+		Since  time.Time `json:"since"`
+		Layers []layer   `json:"layers,omitempty"`
+		Files  []file    `json:"files,omitempty"`
+	}
+	body.Since = since
+	layers, files, _ := p.Policies()
+	for _, l := range layers {
+		if s.tenant != "" && l.Owner != "" && l.Owner != s.tenant {
+			continue // it changes no decision of the tenant
+		}
+		one := layer{Tenant: l.Owner, Files: []file{}}
+		for _, f := range l.Files {
+			one.Files = append(one.Files, file{f.Path, string(f.Data)})
+		}
+		body.Layers = append(body.Layers, one)
+	}
+	for _, f := range files {
+		folder := "policies/"
+		if f.Owner != "" {
+			folder = "tenants/" + string(f.Owner) + "/policies/"
+		}
+		body.Files = append(body.Files, file{folder + f.File.Path, string(f.File.Data)})
+	}
+	return body
 }
 
 // progressPrinter returns a function that prints the progress, or nil if w is not a terminal.
@@ -119,7 +232,7 @@ func writeDiff(out io.Writer, d *replay.Diff) {
 	if d.Calls > 0 {
 		fmt.Fprintf(out, ", of which %d on calls,", d.Calls)
 	}
-	fmt.Fprintf(out, " since %s, %d replayed: ", d.Since.Format(time.DateTime), d.Replayed)
+	fmt.Fprintf(out, " since %s, %d replayed: ", d.Since.Local().Format(time.DateTime), d.Replayed)
 	switch {
 	case d.Changed > 0:
 		fmt.Fprintf(out, "%d would change\n", d.Changed)
@@ -144,6 +257,12 @@ func writeDiff(out io.Writer, d *replay.Diff) {
 		}
 		_ = w.Flush() // without the terminal the table is not needed
 	}
+	if d.Unlisted > 0 {
+		fmt.Fprintf(out, "\n%s more are not listed\n", count(d.Unlisted, "change"))
+	}
+	if !d.Looked.Complete() {
+		fmt.Fprintf(out, "\nIt has %s. Without a running Switchboard, with --store, all are looked at.\n", lookedText(d.Looked))
+	}
 	for i, n := range d.NotReplayed {
 		if i == 0 {
 			fmt.Fprint(out, "\nNot replayed, so nobody knows what would become of them\n")
@@ -156,6 +275,15 @@ func writeDiff(out io.Writer, d *replay.Diff) {
 		}
 		fmt.Fprintf(out, "  tenant %s, task %s%s: recorded %s, replayed %s\n", b.Tenant, b.Task, kindSuffix(b.Of), b.Recorded, b.Replayed)
 	}
+}
+
+// lookedText says how far a comparison has looked.
+func lookedText(l *replay.LookedAt) string {
+	more := ""
+	if l.OrMore {
+		more = " or more"
+	}
+	return fmt.Sprintf("looked at %d of %s%s, back to %s", l.Decisions, count(l.Of, "decision"), more, l.Back.Local().Format(time.DateTime))
 }
 
 // countText returns a number of decisions; of is the kind of thing that was decided.

@@ -5,44 +5,42 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"text/tabwriter"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// tenantQuery returns the query that names the tenant; "" without one.
-func tenantQuery(id switchboard.TenantID) string {
-	if id == "" {
-		return ""
-	}
-	return "?tenant=" + url.QueryEscape(string(id))
-}
-
 type policyListCmd struct {
 	serverFlags
-	Tenant switchboard.TenantID `help:"Only the layer of this tenant." placeholder:"ID"`
+	Tenant switchboard.TenantID `required:"" help:"The tenant." placeholder:"ID"`
 }
 
-// Run prints the layers of policies that a running Switchboard has in force.
-func (p *policyListCmd) Run(ctx context.Context, io streams) error {
-	var list struct {
-		Layers []admin.PolicyLayerRow `json:"layers"`
-	}
-	if err := p.asTarget().fetchInto(ctx, "/v1/policies"+tenantQuery(p.Tenant), &list); err != nil {
+// Run prints the policy files of a tenant, and whether they are in force.
+func (c *policyListCmd) Run(ctx context.Context, io streams) error {
+	var l admin.PolicyList
+	if err := c.asTarget().fetchInto(ctx, "/v1/tenants/"+url.PathEscape(string(c.Tenant))+"/policies", &l); err != nil {
 		return err
 	}
-	if p.JSON {
-		return json.NewEncoder(io.raw).Encode(list.Layers)
+	if c.JSON {
+		return json.NewEncoder(io.raw).Encode(l)
 	}
-	for _, layer := range list.Layers {
-		fmt.Fprintln(io.out, layer.Layer)
-		for _, f := range layer.Files {
-			kind := ""
-			if f.Test {
-				kind = "  test"
-			}
-			fmt.Fprintf(io.out, "  %s  %.19s%s\n", f.Path, f.Digest, kind)
+	fmt.Fprintf(io.out, "policy of tenant %s: %s\n", l.Tenant, l.State)
+	for _, f := range l.Faults {
+		fmt.Fprintln(io.out, "fault:", printable(f, 400))
+	}
+	if len(l.Files) == 0 {
+		fmt.Fprintln(io.out, "it has no policies of its own")
+		return nil
+	}
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "FILE\tBYTES\tDIGEST\t")
+	for _, f := range l.Files {
+		test := ""
+		if f.Test {
+			test = "tests"
 		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", printable(f.Path, 200), f.Bytes, f.Digest, test)
 	}
-	return nil
+	return w.Flush()
 }

@@ -1,96 +1,173 @@
 package admin
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"io/fs"
-	"maps"
+	"regexp"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/heap"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
-	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// policyTestTime limits a run of the tests of one layer.
-const policyTestTime = 30 * time.Second
+// A PolicyList says which policy files a tenant has, and whether they are in force.
+type PolicyList struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	State  string               `json:"state"`            // in force, or why not
+	Faults []string             `json:"faults,omitempty"` // of the tenant's files
+	Digest switchboard.Digest   `json:"digest,omitempty"` // of the policy in force: the operator's layer and the tenant's
+	Since  time.Time            `json:"since,omitzero"`   // when it last changed
 
-// A PolicyLayerRow is a layer of policies in force, with its files.
-type PolicyLayerRow struct {
-	Layer   string               `json:"layer"`
-	Tenant  switchboard.TenantID `json:"tenant,omitempty"` // "" for the operator's layer
-	Shipped bool                 `json:"shipped"`          // the policies that come with Switchboard
-	Files   []PolicyFileRow      `json:"files"`
+	// Files are the tenant's own, sorted by path. A tenant without any has no layer of its own.
+	Files []PolicyFileRow `json:"files"`
 }
 
-// A PolicyFileRow is one file of a layer.
+// A PolicyFileRow is one policy file.
 type PolicyFileRow struct {
-	Path   string `json:"path"` // in the layer's folder
-	Bytes  int    `json:"bytes"`
-	Digest string `json:"digest"` // SHA-256
-	Test   bool   `json:"test"`
+	Path   string             `json:"path"`   // in the tenant's folder of policies
+	Digest switchboard.Digest `json:"digest"` // SHA-256 of its bytes
+	Bytes  int                `json:"bytes"`
+	Test   bool               `json:"test,omitempty"` // it holds tests
 }
 
-// A PolicyReader reads and tests the policies of the present configuration.
-type PolicyReader struct{ Configuration func() Configuration }
-
-// List returns the layer of a tenant; all layers for the empty tenant, the operator's first.
-func (r PolicyReader) List(tenant switchboard.TenantID) []PolicyLayerRow {
-	rows := []PolicyLayerRow{}
-	for _, s := range policysource.Of(r.Configuration().Config) {
-		if tenant != "" && s.Tenant != tenant {
-			continue
-		}
-		row := PolicyLayerRow{Layer: s.Name, Tenant: s.Tenant, Shipped: s.Shipped, Files: []PolicyFileRow{}}
-		for _, f := range s.Files {
-			sum := sha256.Sum256(f.Data)
-			row.Files = append(row.Files, PolicyFileRow{f.Path, len(f.Data), "sha256:" + hex.EncodeToString(sum[:]), policy.IsTest(f.Path)})
-		}
-		rows = append(rows, row)
+// ListPolicies returns the policy files of a tenant that the configuration has.
+func ListPolicies(r *Reader, id switchboard.TenantID) *PolicyList {
+	c := r.o.Configuration()
+	l := &PolicyList{Tenant: id, State: "in force", Files: []PolicyFileRow{}}
+	if t := c.Tenants[id]; t != nil {
+		l.Digest, l.Since = t.Rules.Digest(), c.PolicySince[id]
 	}
-	return rows
+	for _, p := range faultyParts(&c, id) {
+		l.State = p.State
+		l.Faults = append(l.Faults, p.Faults...)
+	}
+	for _, f := range c.Config.TenantPolicies[id] {
+		l.Files = append(l.Files, PolicyFileRow{f.Path, canonical.Sum(f.Data), len(f.Data), policy.IsTest(f.Path)})
+	}
+	slices.SortFunc(l.Files, func(a, b PolicyFileRow) int { return cmp.Compare(a.Path, b.Path) })
+	return l
 }
 
-// Test runs the tests of a tenant's layer, or of the operator's for the empty tenant. files replace files of the layer by their paths, or are
-// added. The error is a *switchboard.Error: SB-CONF-001 if the files do not compile.
-func (r PolicyReader) Test(ctx context.Context, tenant switchboard.TenantID, files map[string]string) (*author.TestReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, policyTestTime)
+// A CandidateFile replaces, adds or removes a policy file in a run of tests.
+type CandidateFile struct {
+	Path string
+	Text []byte // nil removes it
+}
+
+// A PolicyTestRun is a run of the tests of a tenant's policies.
+type PolicyTestRun struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Passed int                  `json:"passed"`
+	Failed int                  `json:"failed"` // also those that could not be evaluated
+
+	// Stopped says why the tests were ended before their end. There are no results then.
+	Stopped string `json:"stopped,omitempty"`
+
+	Report *author.TestReport `json:"report,omitempty"`
+}
+
+// Bounds of runs of tests.
+const (
+	testRunTime      = 20 * time.Second
+	testRunMemory    = 256 << 20 // that the heap may grow meanwhile, in bytes
+	maxTestRuns      = 2         // at once; one for each tenant
+	maxReportedTests = 2000
+	maxTestText      = 4096 // bytes of each text in a result
+)
+
+// A PolicyTester runs the tests of tenants' policies. Use NewPolicyTester. It is safe for concurrent use.
+type PolicyTester struct {
+	reads  *Reader
+	time   time.Duration
+	memory uint64
+
+	mu      sync.Mutex
+	running map[switchboard.TenantID]bool
+}
+
+// NewPolicyTester returns a PolicyTester.
+func NewPolicyTester(r *Reader) *PolicyTester {
+	return &PolicyTester{reads: r, time: testRunTime, memory: testRunMemory, running: map[switchboard.TenantID]bool{}}
+}
+
+// Run runs the tests of the tenant's policies with candidates in the place of files. only is a regular expression for names of tests; "" means all. The error
+// is a *switchboard.Error.
+func (p *PolicyTester) Run(ctx context.Context, id switchboard.TenantID, candidates []CandidateFile, only string, coverage bool) (*PolicyTestRun, error) {
+	if _, err := regexp.Compile(only); err != nil {
+		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "run is not a regular expression")
+	}
+	if err := p.begin(id); err != nil {
+		return nil, err
+	}
+	defer p.end(id)
+	return p.run(ctx, id, withCandidates(p.reads.o.Configuration().Config.TenantPolicies[id], candidates), only, coverage)
+}
+
+// run runs the tests of files.
+func (p *PolicyTester) run(ctx context.Context, id switchboard.TenantID, files []switchboard.PolicyFile, only string, coverage bool) (*PolicyTestRun, error) {
+	timed, cancel := context.WithTimeout(ctx, p.time)
 	defer cancel()
-	layer := &author.Sources{Kind: policy.Tenant, Tenant: tenant, Name: "tenants/" + string(tenant) + "/policies"}
-	for _, s := range policysource.Of(r.Configuration().Config) {
-		if s.Tenant == tenant {
-			own := *s
-			layer = &own
+	limited, stop := heap.Limit(timed, p.memory)
+	defer stop()
+	name := "tenants/" + string(id) + "/policies"
+	report, err := author.RunTests(limited, &author.Sources{Kind: policy.Tenant, Tenant: id, Name: name, Files: files}, only, coverage)
+	run := &PolicyTestRun{Tenant: id}
+	if faults, ok := errors.AsType[switchboard.Faults](err); ok {
+		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: faults.Error(), Hint: "no test was run"}
+	}
+	switch cause := context.Cause(limited); {
+	case errors.Is(cause, heap.ErrGrown):
+		run.Stopped = "the tests were stopped: " + heap.ErrGrown.Error()
+		return run, nil
+	case errors.Is(cause, context.DeadlineExceeded):
+		run.Stopped = "the tests were stopped: they take longer than " + p.time.String()
+		return run, nil
+	case err != nil:
+		return nil, switchboard.Unavailable("the tests cannot be run", err)
+	}
+	run.Report, run.Passed, run.Failed = report, report.Count(author.Passed), report.Count(author.Failed)+report.Count(author.Erred)
+	report.Tests = report.Tests[:min(len(report.Tests), maxReportedTests)]
+	for i := range report.Tests {
+		for _, text := range []*string{&report.Tests[i].Error, &report.Tests[i].Values, &report.Tests[i].Output} {
+			if len(*text) > maxTestText {
+				*text = (*text)[:maxTestText] + "…"
+			}
 		}
 	}
-	layer.Files = slices.Clone(layer.Files)
-	for _, path := range slices.Sorted(maps.Keys(files)) {
-		if !fs.ValidPath(path) || path == "." {
-			return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: fmt.Sprintf("%.200q is no path of a file in the layer", path)}
-		}
-		f := switchboard.PolicyFile{Name: layer.Name + "/" + path, Path: path, Data: []byte(files[path])}
-		if i := slices.IndexFunc(layer.Files, func(o switchboard.PolicyFile) bool { return o.Path == path }); i >= 0 {
-			layer.Files[i] = f
-		} else {
-			layer.Files = append(layer.Files, f)
+	return run, nil
+}
+
+// begin counts a run of the tenant's tests. It refuses one more than may run.
+func (p *PolicyTester) begin(id switchboard.TenantID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running[id] || len(p.running) >= maxTestRuns {
+		return switchboard.Refuse(switchboard.CodeOverloaded, "tests of policies are running, of one tenant once and of %d at most; try again", maxTestRuns)
+	}
+	p.running[id] = true
+	return nil
+}
+
+func (p *PolicyTester) end(id switchboard.TenantID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.running, id)
+}
+
+// withCandidates returns the files with candidates in their places.
+func withCandidates(files []switchboard.PolicyFile, candidates []CandidateFile) []switchboard.PolicyFile {
+	out := slices.Clone(files)
+	for _, c := range candidates {
+		out = slices.DeleteFunc(out, func(f switchboard.PolicyFile) bool { return f.Path == c.Path })
+		if c.Text != nil {
+			out = append(out, switchboard.PolicyFile{Name: c.Path, Path: c.Path, Data: c.Text})
 		}
 	}
-	report, err := author.RunTests(ctx, layer, "", false)
-	if found, ok := errors.AsType[switchboard.Faults](err); ok {
-		texts := make([]string, len(found))
-		for i, f := range found {
-			texts[i] = f.String()
-		}
-		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: "the policies do not compile: " + strings.Join(texts, "; ")}
-	}
-	if err != nil && ctx.Err() != nil {
-		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "the tests take longer than %s; \"switchboard policy test\" runs them without a limit", policyTestTime)
-	}
-	return report, err
+	return out
 }

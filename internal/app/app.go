@@ -58,6 +58,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 	"github.com/summit-switchboard/switchboard/internal/watch"
+	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 // DefaultTenant is the tenant of keyless callers if no other tenant is named.
@@ -174,11 +175,12 @@ type parts struct {
 
 // adminParts are the parts for officers.
 type adminParts struct {
-	reads   *admin.Reader
-	api     *api.API
-	editor  *change.Editor
-	revoked *revocation.RevokedKeys
-	events  *event.Recent
+	reads       *admin.Reader
+	api         *api.API
+	editor      *change.Editor
+	revoked     *revocation.RevokedKeys
+	events      *event.Recent
+	comparisons *whatif.Comparisons
 
 	providers *signin.Providers
 	sessions  *signin.Sessions
@@ -331,12 +333,17 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine}
+	a.admin.comparisons = whatif.New(o.Log)
 	a.admin.api = api.New(api.Options{
+		Comparisons: a.admin.comparisons,
+		Compare: func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
+			return replay.CompareWithin(ctx, a.store, s, p, progress)
+		},
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: admin.NewActions(admin.ActionsOptions{
 			Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 		}),
-		Editor: a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions}, Policies: admin.PolicyReader{Configuration: a.served},
+		Editor: a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions},
 		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
@@ -877,6 +884,7 @@ func (a *App) Stop() {
 	a.grace.start()
 	defer a.grace.cancel()
 	a.adminAt.stop(a.grace.ctx)
+	a.admin.comparisons.Close()
 	a.gateway.Close()
 	a.cluster.Leave(a.grace.ctx)
 	a.cluster.Close()

@@ -13,6 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/ownfile"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/watch"
@@ -23,22 +24,39 @@ const (
 	changeTimeout   = 5 * time.Second // for the store, and for the lock
 	maxTriedTasks   = 500
 	triedTaskBudget = 2 * time.Second // for the decisions of all tasks
+	maxPastLooks    = 2
 	lockRetry       = 20 * time.Millisecond
 )
 
 // fileChanges is the part of an App that changes of its files need.
 type fileChanges struct {
 	*App
-	turn chan struct{} // of capacity one; holds a value while files are changed
+	turn    chan struct{} // of capacity one; holds a value while files are changed
+	looking chan struct{} // has an element for each trial that looks at past decisions
+}
+
+// comparePast implements change.Options.Compare.
+func (a *fileChanges) comparePast(ctx context.Context, b replay.Bounds, p *replay.Proposal) (*replay.Diff, error) {
+	select {
+	case a.looking <- struct{}{}:
+		defer func() { <-a.looking }()
+	default:
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d other trials look at past decisions", maxPastLooks)
+	}
+	d, err := replay.CompareWithin(ctx, a.store, b, p, nil)
+	if err != nil {
+		a.log.Warn("a trial of a change could not look at past decisions", "err", err)
+	}
+	return d, err
 }
 
 // newEditor returns the editor of the configuration's files.
 func newEditor(a *App) *change.Editor {
-	f := &fileChanges{a, make(chan struct{}, 1)}
+	f := &fileChanges{a, make(chan struct{}, 1), make(chan struct{}, maxPastLooks)}
 	host, _ := os.Hostname() // without a name, all machines are one
 	place, _ := filepath.Abs(a.options.Officers.File)
 	return change.New(change.Options{
-		File: a.options.Officers.File, Try: f.try, Reload: f.putInForce, Lock: f.lock, Place: host + " " + place,
+		File: a.options.Officers.File, Try: f.try, Reload: f.putInForce, Compare: f.comparePast, Lock: f.lock, Place: host + " " + place,
 		Edit:    func() config.EditMode { return a.state.Load().config.Admin.Edit },
 		Servers: func() []switchboard.Server { return a.state.Load().config.Servers },
 		Store:   a.store, Ledger: a.ledger, Intent: f.findIntent, Timeout: changeTimeout,

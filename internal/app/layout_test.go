@@ -15,21 +15,21 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: docs internal/admin internal/admin/api internal/annotate internal/app internal/bridge internal/change internal/completion internal/config internal/config/edit internal/connect internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/ownfile internal/policy internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/wire licenses tenants
+cmd/switchboard: docs internal/admin internal/admin/api internal/annotate internal/app internal/bridge internal/change internal/completion internal/config internal/config/edit internal/connect internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/ownfile internal/policy internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/whatif internal/wire licenses tenants
 docs:
 internal/access: internal/switchboard
-internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/contract internal/decide internal/event internal/health internal/identity internal/matcher internal/platform internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/revocation internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/wire
-internal/admin/api: internal/access internal/admin internal/admin/page internal/change internal/config/edit internal/document internal/event internal/idempotency internal/policy/author internal/receipt internal/signin internal/switchboard internal/wire
+internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/contract internal/decide internal/event internal/health internal/heap internal/identity internal/matcher internal/platform internal/policy internal/policy/author internal/receipt internal/replay internal/revocation internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/wire
+internal/admin/api: internal/access internal/admin internal/admin/page internal/change internal/config/edit internal/document internal/event internal/idempotency internal/receipt internal/replay internal/signin internal/switchboard internal/whatif internal/wire
 internal/admin/page: internal/access internal/admin internal/identity internal/signin internal/switchboard
 internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
-internal/app: internal/admin internal/admin/api internal/admin/page internal/archive internal/bind internal/cache internal/canonical internal/change internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/event internal/gateway internal/health internal/heap internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/signin internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/watch internal/wire
+internal/app: internal/admin internal/admin/api internal/admin/page internal/archive internal/bind internal/cache internal/canonical internal/change internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/event internal/gateway internal/health internal/heap internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/signin internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/watch internal/whatif internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/bridge: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
-internal/change: internal/config internal/document internal/receipt internal/rewrite internal/store internal/switchboard
+internal/change: internal/config internal/document internal/receipt internal/replay internal/rewrite internal/store internal/switchboard
 internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/completion:
@@ -102,6 +102,7 @@ internal/upstream/sent:
 internal/upstream/slot: internal/switchboard
 internal/upstream/task:
 internal/watch: internal/config internal/store/feed
+internal/whatif: internal/heap internal/replay internal/switchboard
 internal/wire: internal/switchboard
 licenses:
 licenses/linked:

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -26,6 +27,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/rewrite"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -55,6 +57,9 @@ type Options struct {
 
 	// Reload puts the files in force. It returns why they were refused.
 	Reload func(ctx context.Context) error
+
+	// Compare compares recorded decisions with a proposal, within bounds. See replay.CompareWithin.
+	Compare func(ctx context.Context, b replay.Bounds, p *replay.Proposal) (*replay.Diff, error)
 
 	// Servers returns the servers that are in force.
 	Servers func() []switchboard.Server
@@ -291,6 +296,11 @@ type Trial struct {
 	Diff     string       `json:"diff"`    // of the file, unified
 	Tasks    []TaskChange `json:"tasks"`
 	Programs bool         `json:"programs"` // it changes what is run
+
+	// Past says what the decisions of the last week would have been. It is nil if the change would be refused, and where nothing is only tried.
+	Past *PastDecisions `json:"past,omitempty"`
+
+	proposed *config.Config // nil if it is refused as a whole
 }
 
 // Try says what the change would do, and changes nothing.
@@ -303,7 +313,11 @@ func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.try(ctx, w, tenant, office, old)
+	t, err := e.try(ctx, w, tenant, office, old)
+	if err == nil && len(t.Faults) == 0 && t.proposed != nil {
+		t.Past = comparePast(ctx, &e.o, t.proposed, tenant, office == switchboard.OfficeOperator)
+	}
+	return t, err
 }
 
 func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) (*Trial, error) {
@@ -314,7 +328,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{Faults: []string{}, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: diffOf(w.Path, old, w.Text)}
+	t := &Trial{proposed: after.Config, Warnings: []string{}, Changed: after.Changed, Tasks: after.Tasks, Diff: diffOf(w.Path, old, w.Text)}
 	if old != nil {
 		t.ETag = ETagOf(old)
 	}
@@ -322,30 +336,8 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 		t.Tasks = []TaskChange{}
 	}
 	own := filepath.Join(filepath.Dir(e.o.File), filepath.FromSlash(w.Path))
-	known := map[string]bool{}
-	if len(after.Faults) > 0 {
-		before, err := e.o.Try(ctx, nil)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range before.Faults {
-			known[f.String()] = true
-		}
-	}
-	hidden := 0
-	for _, f := range after.Faults {
-		// A fault that was there before, in another file, stays where it is.
-		if known[f.String()] && filepath.Clean(f.File) != filepath.Clean(own) {
-			continue
-		}
-		if office != switchboard.OfficeOperator && !e.isOf(tenant, f.File) {
-			hidden++
-			continue
-		}
-		t.Faults = append(t.Faults, f.String())
-	}
-	if hidden > 0 {
-		t.Faults = append(t.Faults, "another file, which you may not see, would get a fault; an operator can say which")
+	if t.Faults, err = e.newFaults(ctx, after, []string{w.Path}, office == switchboard.OfficeOperator, tenant); err != nil {
+		return nil, err
 	}
 	for _, f := range after.Warnings {
 		if filepath.Clean(f.File) == filepath.Clean(own) {
@@ -357,6 +349,86 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	}
 	t.Programs = after.Config != nil && !samePrograms(e.o.Servers(), after.Config.Servers)
 	return t, nil
+}
+
+// newFaults returns the faults that a reading has and the present files have not, as the officer may see them. names are the changed files.
+func (e *Editor) newFaults(ctx context.Context, after *Reading, names []string, operator bool, tenant switchboard.TenantID) ([]string, error) {
+	out := []string{}
+	if len(after.Faults) == 0 {
+		return out, nil
+	}
+	before, err := e.o.Try(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	known, changed := map[string]bool{}, map[string]bool{}
+	for _, f := range before.Faults {
+		known[f.String()] = true
+	}
+	for _, name := range names {
+		changed[filepath.Join(filepath.Dir(e.o.File), filepath.FromSlash(name))] = true
+	}
+	hidden := false
+	for _, f := range after.Faults {
+		switch {
+		case known[f.String()] && !changed[filepath.Clean(f.File)]: // a fault that was there before, in another file, stays where it is
+		case operator || e.isOf(tenant, f.File):
+			out = append(out, f.String())
+		default:
+			hidden = true
+		}
+	}
+	if hidden {
+		out = append(out, "another file, which you may not see, would get a fault; an operator can say which")
+	}
+	return out, nil
+}
+
+// Propose returns the configuration with files replaced; a nil text deletes the file. Nothing is changed. The officer must be allowed to change each
+// file, and no other tenant than tenant, unless that is "", may own one. The error is SB-CONF-001 with the faults that the files would add.
+func (e *Editor) Propose(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, files map[string][]byte) (*config.Config, error) {
+	names := slices.Sorted(maps.Keys(files))
+	for _, name := range names {
+		if err := permitFor(e, by, tenant, name); err != nil {
+			return nil, err
+		}
+	}
+	after, err := e.o.Try(ctx, files)
+	if err != nil {
+		return nil, err
+	}
+	faults, err := e.newFaults(ctx, after, names, by.Operator, tenant)
+	if err != nil {
+		return nil, err
+	}
+	if len(faults) > 0 || after.Config == nil {
+		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: strings.Join(faults, "\n"), Hint: "nothing was compared"}
+	}
+	return after.Config, nil
+}
+
+// permitFor is Permit for a file that no other tenant may own, unless tenant is "".
+func permitFor(e *Editor, by *switchboard.Officer, tenant switchboard.TenantID, name string) error {
+	owner, _, err := e.Permit(by, name)
+	if err == nil && tenant != "" && owner != "" && owner != tenant {
+		err = switchboard.Refuse(switchboard.CodeBadArguments, "%.200q is a file of another tenant than %s, which the request is about", name, tenant)
+	}
+	return err
+}
+
+// PolicyFile returns the layer that a file of policies belongs to ("" means the operator's) and its path there. The officer must be allowed to change the
+// file, and no other tenant than tenant, unless that is "", may own it. ok is false if the file has no policies.
+func (e *Editor) PolicyFile(by *switchboard.Officer, tenant switchboard.TenantID, name string) (owner switchboard.TenantID, rel string, ok bool, err error) {
+	if err := permitFor(e, by, tenant, name); err != nil {
+		return "", "", false, err
+	}
+	owner, _, _ = e.OwnerOf(name)
+	prefix := "policies/"
+	if owner != "" {
+		prefix = "tenants/" + string(owner) + "/policies/"
+	}
+	rel, ok = strings.CutPrefix(name, prefix)
+	return owner, rel, ok, nil
 }
 
 // isOf reports whether the file is in the folder of the tenant.

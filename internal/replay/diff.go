@@ -42,6 +42,12 @@ type Diff struct {
 	// Changes are sorted by kind, tenant and tool.
 	Changes []DecisionChange `json:"changes"`
 
+	// Unlisted is the number of further changes, with their decisions, that are not in Changes because it has become too long.
+	Unlisted int `json:"changes_not_listed,omitempty"`
+
+	// Looked says how far a comparison within bounds has looked.
+	Looked *LookedAt `json:"looked,omitempty"`
+
 	// NotReplayed are the decisions that could not be replayed, by reason. Nothing is known about them.
 	NotReplayed []NotReplayed `json:"not_replayed,omitempty"`
 
@@ -49,6 +55,17 @@ type Diff struct {
 	// of Switchboard.
 	Broken []BrokenReplay `json:"broken,omitempty"`
 }
+
+// LookedAt says how far a comparison within bounds has looked. It begins with the newest decisions.
+type LookedAt struct {
+	Decisions int       `json:"looked_at"`
+	Of        int       `json:"of"`                // recorded since Diff.Since
+	OrMore    bool      `json:"or_more,omitempty"` // there may be more: counting them took too long
+	Back      time.Time `json:"looked_back_to"`    // all decisions since then were looked at
+}
+
+// Complete reports whether all recorded decisions were looked at.
+func (l *LookedAt) Complete() bool { return l == nil || l.Decisions == l.Of && !l.OrMore }
 
 // The kinds of changes, in the order of the output.
 const (
@@ -135,11 +152,26 @@ func CompareReceipt(ctx context.Context, records Records, id string) (*Diff, err
 
 // compareRecords replays the decisions.
 func compareRecords(ctx context.Context, records Records, entries []*decisionRecord, damaged int, since time.Time, p *Proposal, progress func(done, of int)) (*Diff, error) {
-	slices.SortFunc(entries, compareByBasis)
-	c := &comparison{
-		proposal: p, total: len(entries), progress: progress,
-		changes: map[DecisionChange]int{}, notReplayed: map[NotReplayed]int{},
+	c := newComparison(p, entries, damaged)
+	c.progress = progress
+	if err := c.replayAll(ctx, newReaders(records, 0), entries); err != nil {
+		return nil, err
 	}
+	return c.result(since, c.total+damaged), nil
+}
+
+// newReaders returns a reader for each worker. 0 workers means one for each processor.
+func newReaders(records Records, workers int) []*basisReader {
+	all := make([]*basisReader, cmp.Or(workers, runtime.GOMAXPROCS(0)))
+	for i := range all {
+		all[i] = &basisReader{records: records, engine: policy.NewEngine(replayTimeout, 0)}
+	}
+	return all
+}
+
+// newComparison returns a comparison of the decisions.
+func newComparison(p *Proposal, entries []*decisionRecord, damaged int) *comparison {
+	c := &comparison{proposal: p, total: len(entries), changes: map[DecisionChange]int{}, notReplayed: map[NotReplayed]int{}}
 	for _, e := range entries {
 		if e.kind == kindCall {
 			c.calls++
@@ -148,11 +180,16 @@ func compareRecords(ctx context.Context, records Records, entries []*decisionRec
 	if damaged > 0 {
 		c.notReplayed[NotReplayed{Why: whyDamaged}] = damaged
 	}
+	return c
+}
+
+// replayAll replays the decisions. It sorts them by their bases.
+func (c *comparison) replayAll(ctx context.Context, readers []*basisReader, entries []*decisionRecord) error {
+	slices.SortFunc(entries, compareByBasis)
 	jobs := make(chan []*decisionRecord)
 	var work sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	for _, a := range readers {
 		work.Go(func() {
-			a := &basisReader{records: records, engine: policy.NewEngine(replayTimeout, 0)}
 			for job := range jobs {
 				c.replayJob(ctx, a, job)
 			}
@@ -168,10 +205,7 @@ func compareRecords(ctx context.Context, records Records, entries []*decisionRec
 	}
 	close(jobs)
 	work.Wait()
-	if err := cmp.Or(c.err, ctx.Err()); err != nil {
-		return nil, err
-	}
-	return c.result(since, c.total+damaged), nil
+	return cmp.Or(c.err, ctx.Err())
 }
 
 // A comparison gathers the results of the workers.
@@ -186,9 +220,14 @@ type comparison struct {
 	err         error                  // a fault in the proposal
 	changes     map[DecisionChange]int // the keys have no counts
 	changed     int
+	changeBytes int // of the keys of changes
+	unlisted    int
 	notReplayed map[NotReplayed]int // the keys have no counts
 	broken      []BrokenReplay
 }
+
+// maxChangeBytes limits the size of all listed changes. A proposal can give each decision a reason of its own.
+const maxChangeBytes = 4 << 20
 
 // skipDecisions counts n decisions of a kind that cannot be replayed.
 func (c *comparison) skipDecisions(why, kind string, n int) {
@@ -223,9 +262,22 @@ func (c *comparison) countChanges(changes map[DecisionChange]bool) {
 		c.changed++
 	}
 	for change := range changes {
-		c.changes[change]++
+		c.countChange(change, 1)
 	}
 	c.advance(1)
+}
+
+// countChange counts a change of n decisions.
+func (c *comparison) countChange(change DecisionChange, n int) {
+	if c.changes[change] == 0 {
+		size := 100 + len(change.Requirement) + len(change.Tool) + len(change.From) + len(change.To) + len(change.Why)
+		if c.changeBytes+size > maxChangeBytes {
+			c.unlisted += n
+			return
+		}
+		c.changeBytes += size
+	}
+	c.changes[change] += n
 }
 
 // advance reports that n more decisions are done. The caller holds c.mu.
@@ -263,6 +315,7 @@ func (c *comparison) replayJob(ctx context.Context, a *basisReader, entries []*d
 		} else {
 			c.replayDecision(ctx, a, r, entries[i])
 		}
+		entries[i].text = nil // it is not needed any more, and thousands of texts fill the memory
 	}
 }
 
@@ -543,7 +596,7 @@ func dropReason(o *decide.RequirementOutcome, id switchboard.ToolID) string {
 
 // result puts the findings together.
 func (c *comparison) result(since time.Time, all int) *Diff {
-	d := &Diff{Since: since, Decisions: all, Calls: c.calls, Replayed: all, Changed: c.changed, Broken: c.broken, Changes: []DecisionChange{}}
+	d := &Diff{Since: since, Decisions: all, Calls: c.calls, Replayed: all, Changed: c.changed, Unlisted: c.unlisted, Broken: c.broken, Changes: []DecisionChange{}}
 	for why, n := range c.notReplayed {
 		why.Decisions = n
 		d.NotReplayed = append(d.NotReplayed, why)

@@ -89,7 +89,7 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 	proposed := switchboard.PolicyFile{Name: "veto.rego", Path: "veto.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"no more\" if { some c in input.candidate_tools; c.server == \"server-0\" }\n")}
 	began := system.ProcessorTime()
 	for b.Loop() {
-		d, err := Compare(b.Context(), dir, time.Time{}, "", &Proposal{file: &proposed}, nil)
+		d, err := Compare(b.Context(), dir, time.Time{}, "", &Proposal{files: []ProposedFile{{File: proposed}}}, nil)
 		if err != nil || d.Replayed != tenants*principals*tasks || d.Changed != d.Replayed || len(d.Broken) > 0 {
 			b.Fatalf("%v: %+v", err, d)
 		}
@@ -111,7 +111,7 @@ func BenchmarkReplayCalls(b *testing.B) {
 		}
 	}
 	dir.readAll(b)
-	flipped := &Proposal{file: &switchboard.PolicyFile{Name: "new.rego", Path: "new.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"seven\" if { some c in input.candidate_tools; endswith(input.call.arguments.path, \"7\") }\n")}}
+	flipped := &Proposal{files: []ProposedFile{{File: switchboard.PolicyFile{Name: "new.rego", Path: "new.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"seven\" if { some c in input.candidate_tools; endswith(input.call.arguments.path, \"7\") }\n")}}}}
 	for name, p := range map[string]*Proposal{"as they are": {}, "flipped": flipped} {
 		b.Run(name, func(b *testing.B) {
 			began := system.ProcessorTime()

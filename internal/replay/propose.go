@@ -27,10 +27,51 @@ type Proposal struct {
 	operator       []switchboard.PolicyFile
 	tenantPolicies map[switchboard.TenantID][]switchboard.PolicyFile
 
-	// file is added to a layer, or replaces the layer's file with the same path.
-	// fileOwner is the tenant of that layer; "" means the operator.
-	file      *switchboard.PolicyFile
-	fileOwner switchboard.TenantID
+	// files are added to layers, or replace the files with the same paths there.
+	files []ProposedFile
+}
+
+// A ProposedFile is one policy file of a Proposal.
+type ProposedFile struct {
+	Owner   switchboard.TenantID // of the layer; "" means the operator
+	File    switchboard.PolicyFile
+	Removed bool // the layer has no file with this path any more
+}
+
+// A ProposedLayer is a layer that a Proposal replaces whole.
+type ProposedLayer struct {
+	Owner switchboard.TenantID // "" means the operator
+	Files []switchboard.PolicyFile
+}
+
+// ProposeConfig returns the proposal of a whole configuration, which was checked.
+func ProposeConfig(c *config.Config) *Proposal { return &Proposal{config: c} }
+
+// ProposePolicies returns the proposal of policies. The error is switchboard.Faults if a layer does not compile.
+func ProposePolicies(layers []ProposedLayer, files []ProposedFile) (*Proposal, error) {
+	p := &Proposal{tenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{}, files: files}
+	for _, l := range layers {
+		if l.Files == nil {
+			l.Files = []switchboard.PolicyFile{}
+		}
+		if l.Owner == "" {
+			p.operator = l.Files
+		} else {
+			p.tenantPolicies[l.Owner] = l.Files
+		}
+	}
+	return p, p.checkPolicies()
+}
+
+// Policies returns the parts of a proposal of policies. whole says that it proposes a whole configuration in their place.
+func (p *Proposal) Policies() (layers []ProposedLayer, files []ProposedFile, whole bool) {
+	if p.operator != nil {
+		layers = append(layers, ProposedLayer{Files: p.operator})
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.tenantPolicies)) {
+		layers = append(layers, ProposedLayer{id, p.tenantPolicies[id]})
+	}
+	return layers, p.files, p.config != nil
 }
 
 // ReadProposal reads the proposal at the path:
@@ -124,15 +165,16 @@ func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
 	if err != nil {
 		return err
 	}
-	p.file = &switchboard.PolicyFile{Name: path, Path: filepath.Base(path), Data: text}
+	own := ProposedFile{File: switchboard.PolicyFile{Name: path, Path: filepath.Base(path), Data: text}}
 	if before, rel, ok := policysource.CutLast(policysource.SlashPath(path), "/policies/"); ok {
-		p.file.Path, path = rel, before+"/policies"
+		own.File.Path, path = rel, before+"/policies"
 	} else if filepath.Ext(path) != ".rego" {
 		return fmt.Errorf("%s: a data file belongs in a folder of policies; put it there, or give the folder", path)
 	}
-	if filepath.Ext(p.file.Path) == ".rego" || policysource.TenantOfFolder(path) != "" {
-		p.fileOwner, err = policysource.LayerOwner(*p.file, path, tenant)
+	if filepath.Ext(own.File.Path) == ".rego" || policysource.TenantOfFolder(path) != "" {
+		own.Owner, err = policysource.LayerOwner(own.File, path, tenant)
 	}
+	p.files = []ProposedFile{own}
 	return err
 }
 
@@ -187,12 +229,13 @@ func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
 	if own, ok := p.tenantPolicies[id]; ok {
 		now.own = own
 	}
-	switch {
-	case p.file == nil:
-	case p.fileOwner == "":
-		now.operator = withFile(now.operator, *p.file)
-	case p.fileOwner == id:
-		now.own = withFile(now.own, *p.file)
+	for _, f := range p.files {
+		switch f.Owner {
+		case "":
+			now.operator = withFile(now.operator, f)
+		case id:
+			now.own = withFile(now.own, f)
+		}
 	}
 	now.operator = withoutTests(now.operator)
 	if now.own != nil {
@@ -202,9 +245,12 @@ func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
 }
 
 // withFile returns the files with f in the place of the file with the same path, if there is one.
-func withFile(files []switchboard.PolicyFile, f switchboard.PolicyFile) []switchboard.PolicyFile {
-	rest := slices.DeleteFunc(slices.Clone(files), func(o switchboard.PolicyFile) bool { return o.Path == f.Path })
-	return append(rest, f)
+func withFile(files []switchboard.PolicyFile, f ProposedFile) []switchboard.PolicyFile {
+	rest := slices.DeleteFunc(slices.Clone(files), func(o switchboard.PolicyFile) bool { return o.Path == f.File.Path })
+	if f.Removed {
+		return rest
+	}
+	return append(rest, f.File)
 }
 
 // toolsFor returns the tools that the tenant may use under the proposal, with the classes and trust

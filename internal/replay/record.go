@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"slices"
 	"strings"
@@ -327,51 +328,110 @@ type Records interface {
 // decisions of one day count once. With selections, it also reads the decision that selected the
 // tool of a call.
 func readRecords(ctx context.Context, records Records, receipts iter.Seq2[receipt.ChainEntry, error], selections bool) (all []*decisionRecord, damaged int, err error) {
-	bases := map[switchboard.Digest]map[string]switchboard.Digest{}
-	seen := map[string]bool{}
-	add := func(e *decisionRecord) {
-		if id := fmt.Sprint(e.kind, e.digest, e.basis, e.when.Truncate(recordInterval)); !seen[id] {
-			seen[id] = true
-			all = append(all, e)
-		}
-	}
-	refs := func(basis switchboard.Digest) map[string]switchboard.Digest {
-		if was, ok := bases[basis]; ok {
-			return was
-		}
-		var refs map[string]switchboard.Digest
-		if text, err := archive.Read(ctx, records, basis); err == nil {
-			_ = json.Unmarshal(text, &refs) // a missing text is reported where it is needed
-		}
-		bases[basis] = refs
-		return refs
-	}
-	for r, err := range receipts {
+	r := newRecordReading(records)
+	r.selections = selections
+	for e, err := range receipts {
 		if err != nil {
 			return nil, 0, err
 		}
-		switch {
-		case r.Fault != nil:
-			damaged++
-		case r.Receipt.Kind == receipt.Decision, selections && r.Receipt.Decision != "":
-			add(&decisionRecord{when: r.Receipt.Time, digest: r.Receipt.Decision, basis: r.Receipt.Basis, refs: refs(r.Receipt.Basis)})
+		r.add(ctx, &e)
+	}
+	return r.all, r.damaged, nil
+}
+
+// A recordReading gathers the decisions that receipts record.
+type recordReading struct {
+	records    Records
+	selections bool // with the decisions that selected the tools of calls
+	most       int  // further decisions are only counted; 0 means that there is no limit
+
+	all       []*decisionRecord
+	damaged   int
+	seen      map[string]bool
+	bases     map[switchboard.Digest]map[string]switchboard.Digest
+	textBytes int // of the texts in all
+
+	further map[uint64]bool // digests of decisions that are only counted
+}
+
+// Bounds of what a reading keeps in memory.
+const (
+	maxReadTexts = 32 << 20 // bytes; further texts are read when they are needed
+	maxFurther   = 1 << 20
+)
+
+func newRecordReading(records Records) *recordReading {
+	return &recordReading{records: records, seen: map[string]bool{}, bases: map[switchboard.Digest]map[string]switchboard.Digest{}, further: map[uint64]bool{}}
+}
+
+// isFirst reports whether the decision is the first one with that id, and should be kept.
+func (r *recordReading) isFirst(id string) bool {
+	switch {
+	case r.seen[id]:
+		return false
+	case r.most > 0 && len(r.all) >= r.most:
+		if len(r.further) < maxFurther {
+			r.further[maphash.String(furtherSeed, id)] = true
 		}
-		if r.Fault == nil && r.Receipt.Kind == receipt.Call {
-			for _, d := range r.Receipt.Rulings {
-				e := &decisionRecord{kind: kindCall, when: r.Receipt.Time, digest: d}
-				if seen[fmt.Sprint(d, e.when.Truncate(recordInterval))] {
-					continue
-				}
-				seen[fmt.Sprint(d, e.when.Truncate(recordInterval))] = true
-				var said archivedRuling
-				if text, err := archive.Read(ctx, records, d); err == nil && json.Unmarshal(text, &said) == nil {
-					e.text, e.basis, e.refs = said.Ruling, said.Basis, refs(said.Basis)
-				}
-				add(e)
-			}
+		return false
+	}
+	r.seen[id] = true
+	return true
+}
+
+var furtherSeed = maphash.MakeSeed()
+
+// refs returns the digests of the texts of a basis.
+func (r *recordReading) refs(ctx context.Context, basis switchboard.Digest) map[string]switchboard.Digest {
+	if was, ok := r.bases[basis]; ok {
+		return was
+	}
+	var refs map[string]switchboard.Digest
+	if text, err := archive.Read(ctx, r.records, basis); err == nil {
+		_ = json.Unmarshal(text, &refs) // a missing text is reported where it is needed
+	}
+	r.bases[basis] = refs
+	return refs
+}
+
+// add adds the decisions that a receipt records.
+func (r *recordReading) add(ctx context.Context, e *receipt.ChainEntry) {
+	of := &e.Receipt
+	day := of.Time.Truncate(recordInterval)
+	switch {
+	case e.Fault != nil:
+		r.damaged++
+		return
+	case of.Kind == receipt.Decision, r.selections && of.Decision != "":
+		if r.isFirst(fmt.Sprint(kindDecision, of.Decision, of.Basis, day)) {
+			r.all = append(r.all, &decisionRecord{when: of.Time, digest: of.Decision, basis: of.Basis, refs: r.refs(ctx, of.Basis)})
 		}
 	}
-	return all, damaged, nil
+	if of.Kind != receipt.Call {
+		return
+	}
+	for _, d := range of.Rulings {
+		if !r.isFirst(fmt.Sprint(kindCall, d, day)) {
+			continue
+		}
+		one := &decisionRecord{kind: kindCall, when: of.Time, digest: d}
+		if said, err := readArchivedRuling(ctx, r.records, d); err == nil {
+			one.basis, one.refs = said.Basis, r.refs(ctx, said.Basis)
+			if r.textBytes += len(said.Ruling); r.textBytes <= maxReadTexts {
+				one.text = said.Ruling
+			}
+		}
+		r.all = append(r.all, one)
+	}
+}
+
+// readArchivedRuling reads a ruling with the digest of its basis.
+func readArchivedRuling(ctx context.Context, records Records, d switchboard.Digest) (said archivedRuling, err error) {
+	text, err := archive.Read(ctx, records, d)
+	if err == nil {
+		err = json.Unmarshal(text, &said)
+	}
+	return said, err
 }
 
 // An archivedBasis holds the inputs of decisions, read from the archive.
@@ -511,7 +571,13 @@ func (e *decisionRecord) basisKey() string {
 
 // readText reads the text of a decision.
 func (a *basisReader) readText(ctx context.Context, e *decisionRecord) (err error) {
-	if e.text == nil {
+	switch {
+	case e.text != nil:
+	case e.kind == kindCall:
+		var said archivedRuling
+		said, err = readArchivedRuling(ctx, a.records, e.digest)
+		e.text = said.Ruling
+	default:
 		e.text, err = archive.Read(ctx, a.records, e.digest)
 	}
 	return err

@@ -176,18 +176,18 @@ func TestAProposedRuleOnArgumentsSaysWhichCallsItWouldDeny(t *testing.T) {
 		},
 		"looks at what was not recorded": nil,
 	} {
-		p := &Proposal{file: &switchboard.PolicyFile{Name: "new.rego", Path: "new.rego"}}
+		p := &Proposal{files: []ProposedFile{{File: switchboard.PolicyFile{Name: "new.rego", Path: "new.rego"}}}}
 		switch file {
 		case "denies more":
-			p.file.Data = []byte("package switchboard\n\ndeny[c.id] contains sprintf(\"outside: %s\", [input.call.arguments.path]) if { some c in input.candidate_tools; not startswith(input.call.arguments.path, \"/w\") }\n")
+			p.files[0].File.Data = []byte("package switchboard\n\ndeny[c.id] contains sprintf(\"outside: %s\", [input.call.arguments.path]) if { some c in input.candidate_tools; not startswith(input.call.arguments.path, \"/w\") }\n")
 		case "denies nothing":
 			p = &Proposal{operator: []switchboard.PolicyFile{{Name: "p.rego", Path: "p.rego", Data: []byte("package switchboard\n\nallowed_tools contains c.id if some c in input.candidate_tools\n")}}}
 		case "asks something":
-			p.file.Data = []byte("package switchboard\n\nobligations[c.id] contains {\"type\": \"log\", \"level\": \"warn\"} if some c in input.candidate_tools\n")
+			p.files[0].File.Data = []byte("package switchboard\n\nobligations[c.id] contains {\"type\": \"log\", \"level\": \"warn\"} if some c in input.candidate_tools\n")
 		case "hides it":
-			p.file.Data = []byte("package switchboard\n\ndeny[c.id] contains \"gone\" if some c in input.candidate_tools\n")
+			p.files[0].File.Data = []byte("package switchboard\n\ndeny[c.id] contains \"gone\" if some c in input.candidate_tools\n")
 		default:
-			p.file.Data = []byte("package switchboard\n\ndeny[c.id] contains \"mode\" if { some c in input.candidate_tools; input.call.arguments.mode == \"w\" }\n")
+			p.files[0].File.Data = []byte("package switchboard\n\ndeny[c.id] contains \"mode\" if { some c in input.candidate_tools; input.call.arguments.mode == \"w\" }\n")
 			d := compareAll(t, dir, p)
 			if want := []NotReplayed{{Why: whyArguments, Of: kindCall, Decisions: 4}}; !slices.Equal(d.NotReplayed, want) || d.Replayed != 0 || len(d.Changes) > 0 {
 				t.Errorf("%s: %+v", file, d)

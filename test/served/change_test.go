@@ -77,6 +77,64 @@ func TestAnAdminChangesATaskLooksFirstAndRevertsIt(t *testing.T) {
 	}
 }
 
+// A look at a change says what the decisions of the last week would have been, of the officer's tenant alone.
+func TestALookSaysWhatLastWeeksDecisionsWouldHaveBeen(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
+	dir, keys := layOutOfficers(t)
+	g := rig.Serve(t, dir)
+	for _, who := range []string{"agent", "other agent"} {
+		rig.ListNames(t, g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys[who]))
+	}
+	rig.Eventually(t, "both decisions are recorded", func() string {
+		a := g.AskAdmin(t, keys["operator"], "GET", "/v1/decisions", "")
+		if strings.Count(a.Body, `"id":"n1/`) != 2 {
+			return a.Body
+		}
+		return ""
+	})
+	type past struct {
+		Trial struct {
+			Past *struct {
+				Looked          int `json:"looked_at"`
+				Of              int
+				Back            time.Time `json:"looked_back_to"`
+				Same, Different int
+				Unknown         int
+				Changes         []change
+			}
+		}
+	}
+	look := func(who, file, text string) (p past, body string) {
+		t.Helper()
+		a := g.AskAdmin(t, keys[who], "PUT", changePath(file, "dry_run=true"), textBody(t, text))
+		if err := json.Unmarshal([]byte(a.Body), &p); err != nil || a.Status != 200 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		return p, a.Body
+	}
+	const none = "task_id: all\nrequired_capabilities: [{tools: [\"a/none\"]}]\n"
+	p, body := look("admin", allTask, none)
+	if now := p.Trial.Past; now == nil || now.Looked != 1 || now.Of != 1 || now.Same != 0 || now.Different != 1 || now.Unknown != 0 || time.Since(now.Back) < 6*24*time.Hour ||
+		len(now.Changes) == 0 || now.Changes[0].Change != "refused" || now.Changes[0].Tenant != "acme" {
+		t.Errorf("without its tools: %s", body)
+	}
+	if p, body := look("admin", allTask, "# the same\n"+rig.ReadFile(t, filepath.Join(dir, allTask))); p.Trial.Past == nil || p.Trial.Past.Same != 1 || p.Trial.Past.Different != 0 {
+		t.Errorf("with a comment: %s", body)
+	}
+	const without = "package switchboard\n\nallowed_tools contains c.id if some c in input.candidate_tools\n\ndeny[c.id] contains \"no\" if { some c in input.candidate_tools; input.tenant_id == \"umbrella\" }\n"
+	if p, body := look("operator", "policies/without.rego", without); p.Trial.Past == nil || p.Trial.Past.Of != 2 || p.Trial.Past.Same != 1 || p.Trial.Past.Different != 1 {
+		t.Errorf("without the tools of umbrella: %s", body)
+	}
+	if p, body := look("admin", allTask, "task_id: other\n"); p.Trial.Past != nil {
+		t.Errorf("a change with a fault: %s", body)
+	}
+	rig.WriteFile(t, filepath.Join(dir, "new.yaml"), none)
+	if out, errs, code := rig.Command(t, dir, "config", "put", allTask, "new.yaml", "--dry-run"); code != 0 || !strings.Contains(out, "Last week's decisions: 0 the same, 1 different; looked at 1 of 1 decision, back to ") || !strings.Contains(out, "Tasks that could not start any more: acme all (1 decision): SB-CAP-004") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+}
+
 func TestWhatARequestForAChangeMustBe(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OnlyNarrower)

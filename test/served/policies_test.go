@@ -1,68 +1,49 @@
 package served_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
-// denies is a layer of acme that denies everything; permits, nothing.
-const (
-	denies  = "package switchboard.tenant\n\nallowed_tools contains c.id if {\n\tsome c in input.candidate_tools\n\tc.id == \"none\"\n}\n"
-	permits = "package switchboard.tenant\n\nallowed_tools contains c.id if some c in input.candidate_tools\n"
-)
-
-func TestPoliciesAreListedAndTheirTestsRunThroughTheAPI(t *testing.T) {
+// An author runs the tests of its tenant's policies, and of candidates that are nowhere yet.
+func TestAnAuthorTestsThePoliciesOfItsTenant(t *testing.T) {
 	t.Parallel()
 	dir, keys := layOutOfficers(t)
-	for name, text := range map[string]string{
-		"closed.rego":      permits,
-		"closed_test.rego": "package switchboard.tenant_test\n\nimport data.switchboard.tenant\n\ntest_open if tenant.allowed_tools == {\"a/work\"} with input as {\"candidate_tools\": [{\"id\": \"a/work\"}]}\n",
-	} {
-		if err := os.MkdirAll(dir+"/tenants/acme/policies", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(dir+"/tenants/acme/policies/"+name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	rig.WriteFile(t, filepath.Join(dir, ownPolicy), withoutTool("rest", "not here"))
+	rig.WriteFile(t, filepath.Join(dir, "tenants/acme/policies/own_test.rego"), `package own_test
+
+import data.switchboard.tenant
+
+test_rest if tenant.deny["a/rest"] with input as {"candidate_tools": [{"id": "a/rest", "tool": "rest"}]}
+`)
 	g := rig.Serve(t, dir)
-	a := g.AskAdmin(t, keys["viewer"], http.MethodGet, "/v1/policies", "")
-	if a.Status != 200 || strings.Count(a.Body, `"layer"`) != 1 || !strings.Contains(a.Body, `"path":"closed_test.rego"`) || !strings.Contains(a.Body, `"test":true`) {
-		t.Errorf("a viewer sees %d %s", a.Status, a.Body)
-	}
-	g.Do(0, `(?s)policies \(shipped\).*tenants/acme/policies\n  closed.rego  sha256:`, "policy", "list")
-	test := func(who, files string) (status int, r author.TestReport) {
-		t.Helper()
-		a := g.AskAdmin(t, keys[who], http.MethodPost, "/v1/policies/test?tenant=acme", fmt.Sprintf(`{"files":%s}`, files))
-		_ = json.Unmarshal([]byte(a.Body), &r)
-		return a.Status, r
-	}
-	if status, r := test("author", "{}"); status != 200 || r.Count(author.Passed) != 1 || len(r.Tests) != 1 {
-		t.Errorf("%d %+v", status, r)
-	}
-	candidate, err := json.Marshal(map[string]string{"closed.rego": denies})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if status, r := test("author", string(candidate)); status != 200 || r.Count(author.Failed) != 1 {
-		t.Errorf("with a candidate: %d %+v", status, r)
-	}
-	for files, want := range map[string]int{`{"closed.rego":"package"}`: 422, `{"../x.rego":"package x"}`: 400, `{"closed.rego":7}`: 400} {
-		if status, _ := test("author", files); status != want {
-			t.Errorf("%s: %d, want %d", files, status, want)
+	const at = "/v1/tenants/acme/policies"
+	list := g.AskAdmin(t, keys["viewer"], "GET", at, "")
+	for _, want := range []string{`"state":"in force"`, `"path":"own.rego","digest":"sha256:`, `"path":"own_test.rego"`, `"test":true`} {
+		if list.Status != http.StatusOK || !strings.Contains(list.Body, want) {
+			t.Errorf("%d, and it lacks %s: %s", list.Status, want, list.Body)
 		}
 	}
-	if status, _ := test("viewer", "{}"); status != 403 {
-		t.Errorf("a viewer: %d", status)
+	test := func(who, body string, status int, want string) {
+		t.Helper()
+		if a := g.AskAdmin(t, keys[who], "POST", at+"/test", body); a.Status != status || !strings.Contains(a.Body, want) {
+			t.Errorf("%s as %s: %d %s; want %d %s", body, who, a.Status, a.Body, status, want)
+		}
 	}
-	if status, r := test("author", "{}"); status != 200 || r.Count(author.Passed) != 1 {
-		t.Errorf("a candidate stays: %d %+v", status, r)
+	test("author", "", 200, `"passed":1,"failed":0`)
+	test("admin", `{"coverage":true}`, 200, `"coverage":[{"file":`)
+	test("author", `{"files":[{"path":"own.rego","text":"package switchboard.tenant\n\nallowed_tools := set()\n\ndeny[\"x\"] contains \"y\" if false\n"}]}`, 200, `"passed":0,"failed":1`)
+	test("author", `{"files":[{"path":"own_test.rego","text":null}]}`, 200, `"passed":0,"failed":0`)
+	test("author", `{"files":[{"path":"own.rego","text":"package"}]}`, 422, "SB-CONF-001")
+	test("author", `{"files":[{"path":"../own.rego","text":""}]}`, 400, "")
+	test("author", `{"run":"("}`, 400, "")
+	test("viewer", `{}`, 403, "")
+	test("other admin", `{}`, 404, "")
+	if out, errs, code := rig.Command(t, dir, "policy", "list", "--tenant", "acme"); code != 0 || !strings.Contains(out, "policy of tenant acme: in force") || !strings.Contains(out, "own_test.rego") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
 }

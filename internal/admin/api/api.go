@@ -26,23 +26,28 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 // Options are the parts of a running Switchboard that the API serves.
 type Options struct {
-	Reader  *admin.Reader
-	Scraper *admin.Scraper
-	Actions *admin.Actions
-	Editor  *change.Editor
-	Events  *event.Recent
+	Reader      *admin.Reader
+	Scraper     *admin.Scraper
+	Actions     *admin.Actions
+	Editor      *change.Editor
+	Events      *event.Recent
+	Comparisons *whatif.Comparisons
+
+	// Compare compares recorded decisions with a proposal. See replay.CompareWithin.
+	Compare func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error)
 
 	// Authenticate returns who has sent a request. The error is a *switchboard.Error.
 	Authenticate func(*http.Request) (switchboard.Officer, error)
 
-	People   PeopleOptions
-	Policies admin.PolicyReader
+	People PeopleOptions
 
 	// Keys carries requests with idempotency keys out once. DigestRequest returns the digest of such a request as it may be stored: keyed,
 	// because short bodies could be guessed from a plain digest.
@@ -122,7 +127,8 @@ func (a *API) makeRoutes() {
 	a.addEvents()
 	personRoutes{a}.addSessions()
 	personRoutes{a}.addBlocks()
-	a.addPolicies()
+	a.addPolicyDiffs()
+	policyRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {
@@ -142,7 +148,7 @@ var tags = []*huma.Tag{
 	{Name: "events", Description: "What changes, while it changes."},
 	{Name: "keys", Description: "The keys of agents and of persons."},
 	{Name: "metrics", Description: "The metrics, for Prometheus."},
-	{Name: "policies", Description: "The policies that are in force, and their tests."},
+	{Name: "policy-diffs", Description: "What recorded decisions would have been under other policies or files."},
 	{Name: "receipts", Description: "What was done, for whom, and with which outcome."},
 	{Name: "runs", Description: "The tasks that callers have bound."},
 	{Name: "servers", Description: "The servers behind Switchboard, and how they are."},

@@ -94,6 +94,9 @@ func describeNeed(office switchboard.Office) string {
 	case switchboard.OfficeOperator:
 		return "an operator"
 	}
+	if office == switchboard.OfficeAuthor {
+		return "the office author or admin of the tenant, or an operator"
+	}
 	return "the office " + string(office) + " of the tenant, or an operator"
 }
 
@@ -144,7 +147,9 @@ func (a *API) judge(officer *switchboard.Officer, needs switchboard.Office, tena
 	if tenant != "" && (!officer.Sees(tenant) || !a.o.Reader.HasTenant(tenant)) {
 		return asked{}, notFound(fmt.Sprintf("there is no tenant %.64q that you may see", tenant))
 	}
-	if needs != switchboard.OfficeViewer && !officer.Holds(needs, tenant) {
+	// An admin may change all files of the tenant, policies too.
+	asAdmin := needs == switchboard.OfficeAuthor && officer.Holds(switchboard.OfficeAdmin, tenant)
+	if needs != switchboard.OfficeViewer && !officer.Holds(needs, tenant) && !asAdmin {
 		return refuse("this needs the office %s of tenant %s, which you do not hold", needs, tenant)
 	}
 	return asked{officer, tenant}, nil

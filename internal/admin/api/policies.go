@@ -2,51 +2,59 @@ package api
 
 import (
 	"context"
+	"io/fs"
 	"net/http"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
-	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-type policyList struct {
-	Body struct {
-		Layers []admin.PolicyLayerRow `json:"layers"`
+type policyTestRequest struct {
+	Tenant switchboard.TenantID `path:"tenant" maxLength:"64"`
+	Body   *struct {
+		Files    []ProposedText `json:"files,omitempty" maxItems:"200" doc:"Files in the place of the present ones, with paths in the tenant's folder of policies, such as veto.rego and veto_test.rego."`
+		Run      string         `json:"run,omitempty" maxLength:"500" doc:"Run only the tests whose whole names match this regular expression."`
+		Coverage bool           `json:"coverage,omitempty" doc:"Say which lines no test reaches."`
 	}
 }
 
-type policyTest struct {
-	TenantQuery
-	Body *struct {
-		Files map[string]string `json:"files,omitempty" maxProperties:"100" doc:"Texts by their paths in the layer's folder. They replace files of the layer, or are added, for this run only."`
-	}
-}
+// policyRoutes are the routes about the policies of tenants.
+type policyRoutes struct{ *API }
 
-// addPolicies adds the routes about policies and their tests.
-func (a *API) addPolicies() {
-	add(a, route{id: "list-policies", method: http.MethodGet, path: "/v1/policies", needs: switchboard.OfficeViewer, summary: "The layers of policies that are in force, with their files"},
-		func(_ context.Context, q asked, _ *TenantQuery) (*policyList, error) {
-			out := &policyList{}
-			out.Body.Layers = a.o.Policies.List(q.tenant)
-			return out, nil
+// add adds the routes.
+func (a policyRoutes) add() {
+	add(a.API, route{id: "list-policies", method: http.MethodGet, path: "/v1/tenants/{tenant}/policies", needs: switchboard.OfficeViewer, summary: "The policy files of a tenant, with their digests, and whether they are in force"},
+		func(_ context.Context, q asked, _ *struct {
+			Tenant switchboard.TenantID `path:"tenant" maxLength:"64"`
+		},
+		) (*struct{ Body admin.PolicyList }, error) {
+			return &struct{ Body admin.PolicyList }{*admin.ListPolicies(a.o.Reader, q.tenant)}, nil
 		})
-	turn := make(chan struct{}, 1)
-	add(a, route{id: "test-policies", method: http.MethodPost, path: "/v1/policies/test", needs: switchboard.OfficeAuthor, errors: []int{http.StatusUnprocessableEntity}, summary: "Run the tests of a tenant's policies, or of the operator's without a tenant"},
-		func(ctx context.Context, q asked, in *policyTest) (*struct{ Body author.TestReport }, error) {
-			select {
-			case turn <- struct{}{}:
-				defer func() { <-turn }()
-			case <-ctx.Done():
-				return nil, ctx.Err()
+	tester := admin.NewPolicyTester(a.o.Reader)
+	add(a.API, route{
+		id: "test-policies", method: http.MethodPost, path: "/v1/tenants/{tenant}/policies/test", needs: switchboard.OfficeAuthor,
+		errors:  []int{http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType},
+		summary: "Run the Rego tests of a tenant's policies, or of candidates, for 20 seconds at most. Nothing is changed",
+	}, func(ctx context.Context, q asked, in *policyTestRequest) (*struct{ Body admin.PolicyTestRun }, error) {
+		var candidates []admin.CandidateFile
+		only, coverage := "", false
+		if in.Body != nil {
+			only, coverage = in.Body.Run, in.Body.Coverage
+			for _, f := range in.Body.Files {
+				if !fs.ValidPath(f.Path) {
+					return nil, badRequest("a file needs a path in the tenant's folder of policies")
+				}
+				one := admin.CandidateFile{Path: f.Path}
+				if f.Text != nil {
+					one.Text = []byte(*f.Text)
+				}
+				candidates = append(candidates, one)
 			}
-			var files map[string]string
-			if in.Body != nil {
-				files = in.Body.Files
-			}
-			report, err := a.o.Policies.Test(ctx, q.tenant, files)
-			if err != nil {
-				return nil, err
-			}
-			return &struct{ Body author.TestReport }{*report}, nil
-		})
+		}
+		run, err := tester.Run(ctx, q.tenant, candidates, only, coverage)
+		if err != nil {
+			return nil, err
+		}
+		return &struct{ Body admin.PolicyTestRun }{*run}, nil
+	})
 }

@@ -1,0 +1,126 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Bounds say which recorded decisions a comparison looks at, and how far it goes. It begins with the newest ones.
+type Bounds struct {
+	Tenant switchboard.TenantID // "" means all tenants
+	Since  time.Time
+
+	Limit   int           // the most decisions; 0 means all
+	Time    time.Duration // the comparison ends then, with what it has replayed; 0 means no limit
+	Workers int           // 0 means one for each processor
+}
+
+// partSize is the number of decisions that are replayed and counted together within bounds. The result holds whole parts, so that
+// it can say up to which instant it has looked.
+const partSize = 256
+
+// CompareWithin is Compare within bounds. Diff.Looked says how far it has looked.
+func CompareWithin(ctx context.Context, records Records, s Bounds, p *Proposal, progress func(done, of int)) (*Diff, error) {
+	timed := ctx
+	var listEnd time.Time // half of the time is for the replay
+	if s.Time > 0 {
+		var cancel context.CancelFunc
+		timed, cancel = context.WithTimeout(ctx, s.Time)
+		defer cancel()
+		listEnd = time.Now().Add(s.Time / 2)
+	}
+	r := newRecordReading(records)
+	r.most = s.Limit
+	looked := &LookedAt{Back: time.Now()}
+	for e, err := range receipt.List(timed, records, receipt.Query{Tenant: s.Tenant, Since: s.Since, NewestFirst: true}) {
+		if err != nil {
+			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+				looked.OrMore = true
+				break
+			}
+			return nil, err
+		}
+		r.add(timed, &e)
+		if s.Time > 0 && time.Now().After(listEnd) || len(r.further) == maxFurther {
+			looked.OrMore = true
+			break
+		}
+	}
+	looked.Of = len(r.all) + len(r.further)
+	all := newComparison(p, nil, r.damaged)
+	readers := newReaders(records, s.Workers)
+	for part := range slices.Chunk(r.all, partSize) {
+		c := newComparison(p, part, 0)
+		if done := all.total; progress != nil {
+			c.progress = func(n, _ int) { progress(done+n, len(r.all)) }
+		}
+		back := part[len(part)-1].when // before they are sorted by their bases
+		if err := c.replayAll(timed, readers, part); err != nil {
+			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+				break // the part is incomplete, and its last decisions may have been made without time
+			}
+			return nil, err
+		}
+		all.merge(c)
+		looked.Back = back
+	}
+	if looked.Decisions = all.total; looked.Complete() {
+		looked.Back = s.Since
+	}
+	d := all.result(s.Since, all.total+r.damaged)
+	d.Looked = looked
+	return d, nil
+}
+
+// merge adds the findings of another comparison.
+func (c *comparison) merge(o *comparison) {
+	c.total += o.total
+	c.calls += o.calls
+	c.changed += o.changed
+	c.unlisted += o.unlisted
+	for change, n := range o.changes {
+		c.countChange(change, n)
+	}
+	for why, n := range o.notReplayed {
+		c.notReplayed[why] += n
+	}
+	c.broken = append(c.broken, o.broken...)
+}
+
+// WithoutValues returns the Diff without texts that can hold arguments of calls. A reason of a policy may repeat them; its code stays.
+func (d *Diff) WithoutValues() *Diff {
+	out := *d
+	counts := map[DecisionChange]int{}
+	out.Changes = []DecisionChange{}
+	for _, c := range d.Changes {
+		if c.Of == kindCall {
+			c.Why, c.From, c.To = codeIn(c.Why), "", ""
+		}
+		key := c
+		key.Decisions = 0
+		if counts[key] == 0 {
+			out.Changes = append(out.Changes, key)
+		}
+		counts[key] += c.Decisions
+	}
+	for i := range out.Changes {
+		out.Changes[i].Decisions = counts[out.Changes[i]]
+	}
+	return &out
+}
+
+// codeIn returns the first code in a text, "" if there is none.
+func codeIn(text string) string {
+	_, rest, ok := strings.Cut(text, "SB-")
+	if !ok {
+		return ""
+	}
+	code, _, _ := strings.Cut(rest, ":")
+	return "SB-" + code
+}
