@@ -38,6 +38,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/heap"
+	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/idleconn"
@@ -177,6 +178,7 @@ type adminParts struct {
 	editor  *change.Editor
 	revoked *revocation.RevokedKeys
 	events  *event.Recent
+	history *history.History
 }
 
 // A reloadState lets one reload happen at a time, and keeps the fault of the last one; nil if it was accepted.
@@ -247,6 +249,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
 	a.admin.events = event.NewRecent(a.cluster.Self())
+	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
@@ -317,7 +320,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Addresses: a.Addresses, Stopping: a.grace.ctx,
 	})
 	a.admin.editor = newEditor(a)
-	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine}
+	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
 	a.admin.api = api.New(api.Options{
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: admin.NewActions(admin.ActionsOptions{
@@ -326,7 +329,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Editor: a.admin.editor, Events: a.admin.events, Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	chain := &callChain{
-		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
+		previews: results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
 		inputCheck: current.inputCheck, cleansResults: current.cleansResults, permitQuestion: current.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
@@ -370,6 +373,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.admin.events.Share(ctx, a.store) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
+	a.work.Go(func() { a.admin.history.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
 	a.work.Go(func() { a.ledger.Trim(ctx) })
 	a.work.Go(func() { a.ledger.Follow(ctx) })
@@ -867,6 +871,7 @@ func (a *App) Stop() {
 	a.health.Close()
 	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
+	a.admin.history.Close(a.grace.ctx)
 	a.keys.Close()
 	a.admin.revoked.Close()
 	a.recorder.Close()
