@@ -183,6 +183,7 @@ var examples = map[string][]string{
 	"metrics": {
 		"switchboard metrics",
 		"switchboard metrics --tenant acme",
+		"switchboard metrics --history --step 15m --since 3d",
 	},
 	"config files": {
 		"switchboard config files",

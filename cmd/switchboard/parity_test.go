@@ -13,7 +13,7 @@ import (
 var parity = map[string][]string{
 	"status":         {"read-status"},
 	"doctor":         {"here: it looks at this machine"},
-	"metrics":        {"scrape-metrics"},
+	"metrics":        {"scrape-metrics", "read-history"},
 	"ready":          {"agents: /readyz"},
 	"server list":    {"list-servers", "read-server"},
 	"server disable": {"disable-server"},

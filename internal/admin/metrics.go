@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
@@ -15,12 +17,19 @@ type Front interface {
 	TakenOver() int64
 }
 
-// A Scraper answers /metrics.
+// A Scraper answers /metrics, and reads the history of metrics.
 type Scraper struct {
 	Reader   *Reader
 	Recorder *telemetry.Recorder
 	Engine   *policy.Engine
 	Front    Front
+	Past     *history.History
+}
+
+// ReadHistory returns a part of the history of metrics. A range without a tenant is about all tenants, for the operator; a tenant's has only
+// its own calls. The error is a *switchboard.Error.
+func (m *Scraper) ReadHistory(ctx context.Context, q history.Range) (*history.Excerpt, error) {
+	return m.Past.Read(ctx, q)
 }
 
 // Scrape answers /metrics for a tenant: the figures of the tenant and of its servers, without figures about the calls of others.

@@ -39,6 +39,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/heap"
+	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/idleconn"
@@ -181,6 +182,7 @@ type adminParts struct {
 	revoked     *revocation.RevokedKeys
 	events      *event.Recent
 	comparisons *whatif.Comparisons
+	history     *history.History
 
 	providers *signin.Providers
 	sessions  *signin.Sessions
@@ -255,6 +257,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
 	a.admin.events = event.NewRecent(a.cluster.Self())
+	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	a.admin.providers = signin.NewProviders(a.ledger.Key("sign-in"))
 	a.admin.providers.Set(signInIssuers(c))
@@ -332,7 +335,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL, Reader: a.admin.reads,
 		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})
-	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine}
+	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
 	a.admin.comparisons = whatif.New(o.Log)
 	a.admin.api = api.New(api.Options{
 		Comparisons: a.admin.comparisons,
@@ -348,7 +351,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	chain := &callChain{
-		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
+		previews: results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
 		inputCheck: current.inputCheck, cleansResults: current.cleansResults, permitQuestion: current.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
@@ -392,6 +395,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.admin.events.Share(ctx, a.store) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
+	a.work.Go(func() { a.admin.history.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
 	a.work.Go(func() { a.ledger.Trim(ctx) })
 	a.work.Go(func() { a.ledger.Follow(ctx) })
@@ -891,6 +895,7 @@ func (a *App) Stop() {
 	a.health.Close()
 	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
+	a.admin.history.Close(a.grace.ctx)
 	a.keys.Close()
 	a.admin.revoked.Close()
 	a.admin.sessions.Close()

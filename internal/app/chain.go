@@ -8,6 +8,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/question"
@@ -35,6 +36,7 @@ func wrapCaller(caller switchboard.Caller, wrappers []wrapper) switchboard.Calle
 type callChain struct {
 	previews *preview.Keeper
 	metrics  *telemetry.Recorder
+	history  *history.History
 	turns    *turn.Turns
 	receipts func(switchboard.Caller) switchboard.Caller
 	keys     *idempotency.Keys
@@ -60,6 +62,8 @@ func (c *callChain) wrappers() []wrapper {
 		{"preview.ShowPreviews", c.previews.ShowPreviews},
 		// Above every refusal, because it counts what clients see.
 		{"telemetry.Calls", c.metrics.Calls},
+		// It counts the same calls, and their latency as clients see it.
+		{"history.Count", c.history.Count},
 		// Above receipts, because digesting large arguments is the work that takes turns.
 		{"turn.Take", c.turns.Take},
 		// Above every decision, because each refusal below has a receipt, and an intent is durable before

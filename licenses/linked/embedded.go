@@ -24,6 +24,7 @@ const (
 var embedding = map[string]string{
 	ours + "cmd/switchboard":                              own,
 	ours + "docs":                                         own,
+	ours + "internal/admin/page":                          own,
 	ours + "internal/policy":                              own,
 	ours + "internal/redact/detect":                       gitleaks,
 	ours + "internal/sample":                              own,

@@ -93,6 +93,7 @@ var routeTable = map[string]string{
 	"GET /v1/configuration/changes/{change}":         "any",
 	"POST /v1/configuration/changes/{change}/revert": "any",
 	"GET /metrics":                                   "viewer",
+	"GET /v1/metrics/history":                        "viewer",
 	"GET /v1/keys":                                   "viewer",
 	"POST /v1/keys/{key}/revoke":                     "admin",
 	"GET /v1/search":                                 "operator",

@@ -3,8 +3,10 @@ package api
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -29,6 +31,22 @@ func (a *API) addStatus() {
 			kind, text, err := a.o.Scraper.Scrape(q.tenant, http.Header{"Accept": {in.Accept}})
 			return &scrapeAnswer{Type: kind, Body: text}, err
 		})
+	add(a, route{id: "read-history", method: http.MethodGet, path: "/v1/metrics/history", needs: switchboard.OfficeViewer, summary: "The calls of the last hour, day or 14 days in steps, by tenant and server, of all replicas. A tenant's officer sees the tenant's own calls"},
+		func(ctx context.Context, q asked, in *historyQuery) (*struct{ Body history.Excerpt }, error) {
+			r, err := a.o.Scraper.ReadHistory(ctx, history.Range{Tenant: q.tenant, Server: in.Server, Step: in.Step, From: in.From, To: in.To})
+			if err != nil {
+				return nil, err
+			}
+			return &struct{ Body history.Excerpt }{*r}, nil
+		})
+}
+
+type historyQuery struct {
+	TenantQuery
+	Server switchboard.ServerID `query:"server" maxLength:"64" doc:"Only the calls for this server."`
+	Step   string               `query:"step" enum:"10s,1m,15m" default:"1m" doc:"The length of the steps: those of 10s are kept for 1 h, of 1m (the default) for 24 h, and of 15m for 14 days."`
+	From   time.Time            `query:"from" doc:"From the step that holds this instant; without it, from the oldest step."`
+	To     time.Time            `query:"to" doc:"Before this instant; without it, until now."`
 }
 
 type scrapeQuery struct {

@@ -1,0 +1,224 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// bucketBounds are the upper bounds of the buckets of latencies, as in package telemetry. The last bucket is unbounded. To change them is to
+// change the format of blocks.
+var bucketBounds = [...]time.Duration{
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
+	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
+}
+
+// The indexes of the numbers of a pair.
+const (
+	numCalls    = iota // all of them, also those that the client has cancelled
+	numFailed          // no result: the server's own error, or a server, the store or Switchboard failed
+	numRefused         // no result, by a rule or for a mistake of the caller
+	numMoved           // served by another server
+	firstBucket        // latencies of the calls with a result and of those that failed
+	numbers     = firstBucket + len(bucketBounds) + 1
+)
+
+// counts are the numbers of one pair in one step.
+type counts [numbers]uint64
+
+func (c *counts) add(d *counts) {
+	for i, n := range d {
+		c[i] += n
+	}
+}
+
+// A seriesKey is a pair of a tenant and the server that its calls were for. The zero pair is for the calls of all pairs beyond maxSeries.
+type seriesKey struct {
+	tenant switchboard.TenantID
+	server switchboard.ServerID
+}
+
+// A liveSeries counts the calls of one pair since the process has started. take reads it.
+type liveSeries struct {
+	now  [numbers]atomic.Uint64
+	read counts // what take has returned
+	last time.Time
+}
+
+const (
+	// maxLive limits how many pairs are counted apart. Calls of further pairs count for the zero pair.
+	maxLive = 1024
+
+	maxIdle = time.Hour   // how long a pair stays without a call
+	leaves  = time.Minute // how long it is still read after that, because a call may have found it just before
+)
+
+// liveCounts have the calls that were counted since the start. A call finds its pair without a lock; the map is copied to add a pair or to
+// remove idle ones, which is rare.
+type liveCounts struct {
+	rest liveSeries
+	all  atomic.Pointer[map[seriesKey]*liveSeries]
+
+	changing sync.Mutex // of all
+	leaving  []leavingSeries
+}
+
+// A leavingSeries is removed, and still read.
+type leavingSeries struct {
+	pair seriesKey
+	*liveSeries
+}
+
+func (l *liveCounts) init() { l.all.Store(&map[seriesKey]*liveSeries{}) }
+
+// seriesOf returns the series that counts the pair's calls.
+func (l *liveCounts) seriesOf(p seriesKey) *liveSeries {
+	if s := (*l.all.Load())[p]; s != nil {
+		return s
+	}
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	was := *l.all.Load()
+	if s := was[p]; s != nil {
+		return s
+	}
+	if len(was) >= maxLive || p == (seriesKey{}) || len(p.tenant) > maxName || len(p.server) > maxName {
+		return &l.rest
+	}
+	next := maps.Clone(was)
+	s := new(liveSeries)
+	next[p] = s
+	l.all.Store(&next)
+	return s
+}
+
+// take returns what was counted since the last take. It removes the pairs without calls for an hour.
+func (l *liveCounts) take(now time.Time) historyStep {
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	taken := historyStep{}
+	for _, s := range l.leaving {
+		s.takeInto(taken, s.pair, now)
+	}
+	l.leaving = slices.DeleteFunc(l.leaving, func(s leavingSeries) bool { return now.Sub(s.last) > maxIdle+leaves })
+	var next map[seriesKey]*liveSeries
+	for p, s := range *l.all.Load() {
+		if s.takeInto(taken, p, now); now.Sub(s.last) <= maxIdle {
+			continue
+		}
+		if next == nil {
+			next = maps.Clone(*l.all.Load())
+		}
+		delete(next, p)
+		l.leaving = append(l.leaving, leavingSeries{p, s})
+	}
+	if next != nil {
+		l.all.Store(&next)
+	}
+	l.rest.takeInto(taken, seriesKey{}, now)
+	return taken
+}
+
+// takeInto adds what was counted since the last take to the step.
+func (s *liveSeries) takeInto(step historyStep, p seriesKey, now time.Time) {
+	if s.last.IsZero() {
+		s.last = now
+	}
+	if s.now[numCalls].Load() == s.read[numCalls] {
+		return
+	}
+	s.last = now
+	d := step.at(p)
+	for i := range s.now {
+		n := s.now[i].Load()
+		d[i], s.read[i] = d[i]+n-s.read[i], n
+	}
+}
+
+// Count returns a Caller that counts each call, its outcome and its latency. Put it around all wrappers that can refuse a call or answer it:
+// it must count what clients see.
+func (h *History) Count(next switchboard.Caller) switchboard.Caller {
+	return &historyCounter{&h.live, next}
+}
+
+type historyCounter struct {
+	live *liveCounts
+	next switchboard.Caller
+}
+
+// clockStart is the instant that latencies are measured from: to read only the monotonic clock costs half.
+var clockStart = time.Now()
+
+// Call implements switchboard.Caller.
+func (c *historyCounter) Call(ctx context.Context, call *switchboard.Call) (switchboard.Result, error) {
+	began := time.Since(clockStart)
+	result, err := c.next.Call(ctx, call)
+	took := time.Since(clockStart) - began
+	s := c.live.seriesOf(seriesKey{call.Principal.Tenant, call.Server})
+	outcome := -1
+	if err != nil {
+		outcome = outcomeOf(ctx, err)
+	}
+	switch outcome {
+	case numCalls: // cancelled: neither a failure nor a latency
+	case numRefused:
+		s.now[numRefused].Add(1)
+	case numFailed:
+		s.now[numFailed].Add(1)
+		s.now[bucketOf(took)].Add(1)
+	default:
+		if result.Moved != nil && result.Repeated == nil { // a repeated result has moved when it was new
+			s.now[numMoved].Add(1)
+		}
+		s.now[bucketOf(took)].Add(1)
+	}
+	s.now[numCalls].Add(1) // last: a take between the two reads the rest next time
+	return result, err
+}
+
+// outcomeOf returns how a call with an error counts: numFailed, numRefused or, if its client has cancelled it, numCalls.
+func outcomeOf(ctx context.Context, err error) int {
+	own, ours := errors.AsType[*switchboard.Error](err)
+	_, causedByUs := errors.AsType[*switchboard.Error](context.Cause(ctx))
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled) && !causedByUs:
+		return numCalls
+	case !ours && errors.Is(err, context.Canceled):
+		return numCalls
+	case ours && isRefusal(own.Code):
+		return numRefused
+	}
+	return numFailed
+}
+
+// isRefusal reports whether the code says that a rule forbids the call or that its caller made a mistake. Every other code says that
+// something has failed.
+func isRefusal(code switchboard.Code) bool {
+	if code == switchboard.CodeRateLimit {
+		return true
+	}
+	for _, family := range []string{"SB-DISC-", "SB-ROUT-", "SB-EXEC-", "SB-RCPT-"} {
+		if strings.HasPrefix(string(code), family) {
+			return false
+		}
+	}
+	return code != switchboard.CodePolicyFailed
+}
+
+// bucketOf returns the index of the number that counts the latency d.
+func bucketOf(d time.Duration) int {
+	for i, b := range bucketBounds {
+		if d <= b {
+			return firstBucket + i
+		}
+	}
+	return firstBucket + len(bucketBounds)
+}

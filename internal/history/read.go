@@ -1,0 +1,211 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Range says which part of the history to read.
+type Range struct {
+	Tenant   switchboard.TenantID // "" means all tenants
+	Server   switchboard.ServerID // "" means all servers
+	Step     string               // the name of a scale: 10s, 1m or 15m
+	From, To time.Time            // From zero: from the oldest step; To zero: until now
+}
+
+// An Excerpt is a part of the history.
+type Excerpt struct {
+	Step string    `json:"step" doc:"The length of a step: 10s, 1m or 15m."`
+	From time.Time `json:"from" doc:"The begin of the first step."`
+	To   time.Time `json:"to" doc:"The end of the last step. The present step still grows."`
+
+	// Bounds are the upper bounds of the buckets, in milliseconds; the last bucket has none.
+	Bounds []float64 `json:"bounds_ms" doc:"The upper bounds of the buckets. There is one more bucket, without a bound."`
+
+	Series []TimeSeries `json:"series" doc:"Sorted by tenant and server."`
+
+	// Incomplete says that a step had more pairs of tenant and server than are kept apart, so that calls of the asked ones may be missing.
+	Incomplete bool `json:"incomplete,omitempty" doc:"A step keeps at most 64 series. Calls of further pairs of tenant and server are not in a series with their names: for an operator they are in one without names."`
+
+	// StoreAway says that the store could not be read now.
+	StoreAway bool `json:"store_away,omitempty" doc:"The store cannot be read now: the newest steps of other replicas are missing."`
+}
+
+// A TimeSeries is the part of the history about one tenant and one server.
+type TimeSeries struct {
+	Tenant switchboard.TenantID `json:"tenant,omitempty" doc:"Absent in the series of all calls that have no series of their own, as is the server."`
+	Server switchboard.ServerID `json:"server,omitempty" doc:"The server that the calls were for."`
+	Points []Point              `json:"points" doc:"The steps with calls, the oldest first."`
+}
+
+// A Point has the counts of one step.
+type Point struct {
+	Start time.Time `json:"start" doc:"The begin of the step."`
+	Tally
+}
+
+// A Tally counts calls.
+type Tally struct {
+	Calls   int64 `json:"calls" doc:"All calls that ended, also those that their clients have cancelled."`
+	Failed  int64 `json:"failed,omitempty" doc:"Calls that got the server's own error, or no result because something has failed."`
+	Refused int64 `json:"refused,omitempty" doc:"Calls that were refused by a rule, or for a mistake of their caller."`
+	Moved   int64 `json:"moved,omitempty" doc:"Calls that another server has served."`
+
+	P50     float64 `json:"p50_ms,omitempty" doc:"The latency that half of the calls with a result, or with a failure, had at most: estimated from the buckets."`
+	P95     float64 `json:"p95_ms,omitempty" doc:"Likewise for 95 of 100 calls."`
+	Buckets []int64 `json:"buckets,omitempty" doc:"How many of these calls had a latency in each bucket."`
+}
+
+// Names returns the names of the scales, the finest first.
+func Names() (all []string) {
+	for i := range scales {
+		all = append(all, scales[i].name)
+	}
+	return all
+}
+
+// Read returns the part of the history that the range names, of all processes that share the store. If the store cannot be read, it returns
+// what this process knows. The error is a *switchboard.Error.
+func (h *History) Read(ctx context.Context, q Range) (*Excerpt, error) {
+	i := slices.IndexFunc(scales[:], func(s scale) bool { return s.name == q.Step })
+	if i < 0 {
+		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "there are no steps of %.20q; choose %s", q.Step, strings.Join(Names(), ", "))
+	}
+	s, now := &scales[i], time.Now()
+	from, to := q.From, q.To
+	if oldest := now.Add(-s.kept); from.Before(oldest) {
+		from = oldest
+	}
+	if to.IsZero() || to.After(now) {
+		to = now
+	}
+	if !from.Before(to) {
+		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "from must be before to, and to within the last %s", spellKept(s.kept))
+	}
+	from, to = s.align(from), s.align(to.Add(s.each-1))
+	r := &Excerpt{Step: s.name, From: from, To: to, Series: []TimeSeries{}}
+	for _, b := range bucketBounds {
+		r.Bounds = append(r.Bounds, float64(b)/float64(time.Millisecond))
+	}
+	short, cancel := context.WithTimeout(ctx, readTimeout)
+	r.StoreAway = h.refresh(short, i) != nil
+	cancel()
+	h.roll(time.Now())
+	h.collect(r, i, q)
+	return r, nil
+}
+
+// align returns the begin of the step that holds the instant.
+func (s *scale) align(at time.Time) time.Time {
+	each := int64(s.each / time.Second)
+	return time.Unix(floorDiv(at.Unix(), each)*each, 0).UTC()
+}
+
+func spellKept(d time.Duration) string {
+	if days := d / (24 * time.Hour); days > 1 {
+		return fmt.Sprint(int(days), " days")
+	}
+	return fmt.Sprint(int(d/time.Hour), " h")
+}
+
+// collect adds the series of the range to the report.
+func (h *History) collect(r *Excerpt, i int, q Range) {
+	h.mu.Lock()
+	kept, s := &h.kept[i], &scales[i]
+	starts := kept.starts()
+	h.mu.Unlock()
+	lines := map[seriesKey]*TimeSeries{}
+	for _, start := range starts {
+		begin := time.Unix(start, 0)
+		if !begin.Add(s.span()).After(r.From) || !begin.Before(r.To) {
+			continue
+		}
+		h.mu.Lock()
+		b := kept.stepsOf(start, h.id)
+		h.mu.Unlock()
+		for index := range s.steps {
+			at := begin.Add(time.Duration(index) * s.each)
+			step := b.steps[index]
+			if step == nil || at.Before(r.From) || !at.Before(r.To) {
+				continue
+			}
+			step.fold(maxSeries)
+			_, more := step[seriesKey{}]
+			r.Incomplete = r.Incomplete || more
+			for p, n := range step {
+				if q.Tenant != "" && p.tenant != q.Tenant || q.Server != "" && p.server != q.Server {
+					continue
+				}
+				line := lines[p]
+				if line == nil {
+					line = &TimeSeries{Tenant: p.tenant, Server: p.server}
+					lines[p] = line
+				}
+				line.Points = append(line.Points, Point{at.UTC(), n.tally()})
+			}
+		}
+	}
+	for _, line := range lines {
+		r.Series = append(r.Series, *line)
+	}
+	slices.SortFunc(r.Series, func(a, b TimeSeries) int { return seriesKey{a.Tenant, a.Server}.compare(seriesKey{b.Tenant, b.Server}) })
+}
+
+// tally returns the numbers as a Tally.
+func (c *counts) tally() Tally {
+	t := Tally{Calls: int64(min(c[numCalls], maxNumber)), Failed: int64(min(c[numFailed], maxNumber)), Refused: int64(min(c[numRefused], maxNumber)), Moved: int64(min(c[numMoved], maxNumber))}
+	for _, n := range c[firstBucket:] {
+		t.Buckets = append(t.Buckets, int64(min(n, maxNumber)))
+	}
+	t.estimate()
+	return t
+}
+
+// Add adds the calls of u.
+func (t *Tally) Add(u *Tally) {
+	t.Calls, t.Failed, t.Refused, t.Moved = t.Calls+u.Calls, t.Failed+u.Failed, t.Refused+u.Refused, t.Moved+u.Moved
+	for i, n := range u.Buckets {
+		if i == len(t.Buckets) {
+			t.Buckets = append(t.Buckets, 0)
+		}
+		t.Buckets[i] += n
+	}
+	t.estimate()
+}
+
+// estimate computes P50 and P95 from the buckets.
+func (t *Tally) estimate() {
+	t.P50, t.P95 = percentile(t.Buckets, 50), percentile(t.Buckets, 95)
+	if t.P95 == 0 {
+		t.Buckets = nil // no call has a latency
+	}
+}
+
+// percentile returns the latency in milliseconds that the percent of the calls have at most, as if those of a bucket were spread evenly. It
+// is 0 without calls, and the last bound if it lies above.
+func percentile(buckets []int64, percent float64) float64 {
+	total := int64(0)
+	for _, n := range buckets {
+		total += n
+	}
+	want, below, low := float64(total)*percent/100, 0.0, 0.0
+	for i, n := range buckets {
+		if i == len(bucketBounds) || total == 0 {
+			break
+		}
+		high := float64(bucketBounds[i]) / float64(time.Millisecond)
+		if below+float64(n) >= want && n > 0 {
+			return low + (high-low)*(want-below)/float64(n)
+		}
+		below, low = below+float64(n), high
+	}
+	if total == 0 {
+		return 0
+	}
+	return low
+}

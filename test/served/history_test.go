@@ -1,0 +1,96 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"syscall"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+// pastCalls returns what the officer with the key sees of the history: for each tenant and server, the calls, the failures, the refusals and the
+// number of calls with a latency.
+func pastCalls(t *testing.T, g *rig.Gateway, key, query string) map[string][4]int64 {
+	t.Helper()
+	a := g.AskAdmin(t, key, "GET", "/v1/metrics/history"+query, "")
+	var past struct {
+		Series []struct {
+			Tenant, Server string
+			Points         []struct {
+				Calls, Failed, Refused int64
+				Buckets                []int64
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(a.Body), &past); a.Status != 200 || err != nil {
+		t.Fatalf("%d %v: %.300s", a.Status, err, a.Body)
+	}
+	all := map[string][4]int64{}
+	for _, s := range past.Series {
+		sum := all[s.Tenant+" "+s.Server]
+		for _, p := range s.Points {
+			sum[0], sum[1], sum[2] = sum[0]+p.Calls, sum[1]+p.Failed, sum[2]+p.Refused
+			for _, n := range p.Buckets {
+				sum[3] += n
+			}
+		}
+		all[s.Tenant+" "+s.Server] = sum
+	}
+	return all
+}
+
+func TestTheHistoryShowsTheCallsOfEachTenantAndOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
+	dir, keys := layOutOfficers(t)
+	g := rig.Serve(t, dir)
+	call := func(who, arguments, meta string) {
+		t.Helper()
+		s := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys[who])
+		s.Ask(t, "tools/call", fmt.Sprintf(`{"_meta":{%s},"name":"work","arguments":%s}`, meta, arguments))
+	}
+	see := func(when, who, query string, want map[string][4]int64) {
+		t.Helper()
+		if got := pastCalls(t, g, keys[who], query); !maps.Equal(got, want) {
+			t.Errorf("%s, the %s sees %v with %q, want %v", when, who, got, query, want)
+		}
+	}
+	for range 3 {
+		call("agent", `{}`, `"x":1`)
+	}
+	call("agent", `{"do":"error","bytes":"{\"code\":1,\"message\":\"no\"}"}`, `"x":1`)
+	for _, arguments := range []string{`{}`, `{"other":1}`} { // the second one is refused, because it has the key of the first one
+		call("agent", arguments, `"io.switchboard/idempotency-key":"k"`)
+	}
+	call("other agent", `{}`, `"x":1`)
+	acme, umbrella := [4]int64{6, 1, 1, 5}, [4]int64{1, 0, 0, 1}
+	for _, step := range []string{"10s", "1m", "15m"} {
+		see("at first", "operator", "?step="+step, map[string][4]int64{"acme a": acme, "umbrella a": umbrella})
+	}
+	see("at first", "operator", "?tenant=umbrella", map[string][4]int64{"umbrella a": umbrella})
+	see("at first", "operator", "?server=a", map[string][4]int64{"acme a": acme, "umbrella a": umbrella})
+	see("at first", "operator", "?server=b", map[string][4]int64{})
+	see("at first", "viewer", "", map[string][4]int64{"acme a": acme})
+	see("at first", "other admin", "?server=a", map[string][4]int64{"umbrella a": umbrella})
+	for query, want := range map[string]int{"?tenant=umbrella": 404, "?step=1h": 400, "?from=yesterday": 400, "?to=2001-01-01T00:00:00Z": 400} {
+		if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/metrics/history"+query, ""); a.Status != want {
+			t.Errorf("%s: %d, want %d: %s", query, a.Status, want, a.Body)
+		}
+	}
+	g.Do(0, `(?m)^acme +a +6 +1 +1 +0 +\S+s +\S+s +\S{24}$`, "metrics", "--history", "--step", "10s")
+
+	g.Signal(t, syscall.SIGTERM)
+	g.AwaitEnd(t)
+	g = rig.Serve(t, dir)
+	see("after a restart", "operator", "?step=15m", map[string][4]int64{"acme a": acme, "umbrella a": umbrella})
+	call("agent", `{}`, `"x":1`)
+	acme[0], acme[3] = acme[0]+1, acme[3]+1
+	see("after a restart and one more call", "viewer", "", map[string][4]int64{"acme a": acme})
+	var past struct{ Series []any }
+	if err := json.Unmarshal([]byte(g.Do(0, "", "metrics", "--history", "--json", "--tenant", "umbrella", "--since", "1h")), &past); err != nil || len(past.Series) != 1 {
+		t.Errorf("%+v, %v", past, err)
+	}
+}
