@@ -85,18 +85,16 @@ type sessionsListCmd struct{ serverFlags }
 
 // Run prints the sessions of a running Switchboard.
 func (s *sessionsListCmd) Run(ctx context.Context, io streams) error {
-	var list struct {
-		Sessions []api.SessionRow `json:"sessions"`
-	}
-	if err := s.asTarget().fetchInto(ctx, "/v1/sessions", &list); err != nil {
+	rows, err := fetchList[api.SessionRow](ctx, s.asTarget(), "/v1/sessions", "sessions", url.Values{})
+	if err != nil {
 		return err
 	}
 	if s.JSON {
-		return json.NewEncoder(io.raw).Encode(list.Sessions)
+		return json.NewEncoder(io.raw).Encode(rows)
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "SESSION\tOFFICER\tBY\tSINCE\tLAST USED\tENDS\t")
-	for _, r := range list.Sessions {
+	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s ago\tin %s\t\n", r.ID, printable(r.Officer, 80), r.By, r.Began.Local().Format(time.DateTime), sinceText(r.Used), time.Until(r.Ends).Round(time.Minute))
 	}
 	return w.Flush()

@@ -59,7 +59,7 @@ var parity = map[string][]string{
 	"receipts export": {"later"},
 	"receipts rotate": {"here: the key file is on this machine"},
 	"policy test":     {"test-policies"},
-	"policy list":     {"list-policies"},
+	"policy list":     {"read-policies"},
 	"policy check":    {"later"},
 	"policy eval":     {"later"},
 	"policy diff":     {"start-policy-diff", "read-policy-diff", "cancel-policy-diff"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"text/tabwriter"
 	"time"
 
@@ -55,18 +56,16 @@ type personBlockedCmd struct{ serverFlags }
 
 // Run prints the blocked persons of a running Switchboard.
 func (p *personBlockedCmd) Run(ctx context.Context, io streams) error {
-	var list struct {
-		Blocks []admin.BlockRow `json:"blocks"`
-	}
-	if err := p.asTarget().fetchInto(ctx, "/v1/blocks", &list); err != nil {
+	rows, err := fetchList[admin.BlockRow](ctx, p.asTarget(), "/v1/blocks", "blocks", url.Values{})
+	if err != nil {
 		return err
 	}
 	if p.JSON {
-		return json.NewEncoder(io.raw).Encode(list.Blocks)
+		return json.NewEncoder(io.raw).Encode(rows)
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ISSUER\tSUBJECT\tBY\tON\tREASON\t")
-	for _, b := range list.Blocks {
+	for _, b := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t\n", b.Issuer, printable(b.Subject, 80), printable(b.By, 80), b.When.Local().Format(time.DateOnly), printable(b.Reason, 200))
 	}
 	return w.Flush()

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -30,9 +29,7 @@ func (a *Actions) Blocks() []BlockRow {
 		issuer, subject, _ := strings.Cut(r.ID, "/")
 		all = append(all, BlockRow{issuer, subject, r.By, r.When, r.Reason})
 	}
-	slices.SortFunc(all, func(x, y BlockRow) int {
-		return cmp.Or(strings.Compare(x.Issuer, y.Issuer), strings.Compare(x.Subject, y.Subject))
-	})
+	slices.SortFunc(all, func(x, y BlockRow) int { return strings.Compare(x.Issuer+"/"+x.Subject, y.Issuer+"/"+y.Subject) })
 	return all
 }
 

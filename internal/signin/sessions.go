@@ -1,12 +1,14 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
@@ -167,7 +169,7 @@ func (s *Sessions) List(ctx context.Context) ([]ListedSession, error) {
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b ListedSession) int { return a.Began.Compare(b.Began) })
+	slices.SortFunc(all, func(a, b ListedSession) int { return cmp.Or(a.Began.Compare(b.Began), strings.Compare(a.ID, b.ID)) })
 	return all, nil
 }
 

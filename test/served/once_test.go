@@ -69,6 +69,9 @@ func TestARequestToTheAdminSideWithAKeyIsCarriedOutOnce(t *testing.T) {
 	if got := changesOf(t, g); len(got) != 1 {
 		t.Errorf("the changes: %q", got)
 	}
+	if strings.Contains(first.Body, "# once") {
+		t.Errorf("the answer to a change, which is stored, has the text of the file: %s", first.Body)
+	}
 	wantAnswer(t, "the same, written otherwise", put(g, "admin", "a", etag, " "+strings.Replace(body, ":", " : ", 1)), http.StatusOK, "", true)
 
 	wantAnswer(t, "another body", put(g, "admin", "a", etag, textBody(t, text)), http.StatusUnprocessableEntity, "SB-CAP-006", false)

@@ -143,8 +143,8 @@ func (a *API) makeRoutes() {
 // tags describe the parts of the API. Each operation has one of them: see tagOf.
 var tags = []*huma.Tag{
 	{Name: "blocks", Description: "The people who must not come back."},
-	{Name: "decisions", Description: "The recorded decisions."},
 	{Name: "configuration", Description: "The files of the configuration, and the history of their changes."},
+	{Name: "decisions", Description: "The recorded decisions."},
 	{Name: "events", Description: "What changes, while it changes."},
 	{Name: "keys", Description: "The keys of agents and of persons."},
 	{Name: "metrics", Description: "The metrics, for Prometheus."},

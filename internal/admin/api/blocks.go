@@ -10,7 +10,8 @@ import (
 
 type blockList struct {
 	Body struct {
-		Blocks []admin.BlockRow `json:"blocks"`
+		Blocks []admin.BlockRow `json:"blocks" doc:"Sorted by issuer and subject."`
+		Next   string           `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
 	}
 }
 
@@ -25,9 +26,9 @@ type blockRequest struct {
 // addBlocks adds the routes about blocked persons.
 func (a personRoutes) addBlocks() {
 	add(a.API, route{id: "list-blocks", method: http.MethodGet, path: "/v1/blocks", needs: switchboard.OfficeOperator, summary: "The persons who are blocked"},
-		func(context.Context, asked, *struct{}) (*blockList, error) {
+		func(_ context.Context, _ asked, in *struct{ PageQuery }) (*blockList, error) {
 			out := &blockList{}
-			out.Body.Blocks = a.o.Actions.Blocks()
+			out.Body.Blocks, out.Body.Next = cut(in.PageQuery, a.o.Actions.Blocks(), func(r admin.BlockRow) string { return r.Issuer + "/" + r.Subject })
 			return out, nil
 		})
 	add(a.API, route{id: "block-person", method: http.MethodPost, path: "/v1/blocks", needs: switchboard.OfficeOperator, summary: "Block a person who signs in at an issuer, at every replica. Sessions and streams of the person end"},

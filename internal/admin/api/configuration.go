@@ -65,7 +65,7 @@ type deleteRequest struct {
 type changeAnswer struct {
 	ETag string `header:"ETag"`
 	Body struct {
-		Change   *change.Revision `json:"change,omitempty" doc:"The change that was made and is in force; absent with dry_run."`
+		Change   *change.Revision `json:"change,omitempty" doc:"The change that was made and is in force; absent with dry_run. It is without texts, which read-change gives."`
 		Trial    *change.Trial    `json:"trial,omitempty" doc:"What the change would do; only with dry_run."`
 		Replicas []string         `json:"other_configurations,omitempty" doc:"Replicas that do not serve this configuration yet."`
 	}
@@ -146,7 +146,7 @@ func (a *API) addConfiguration() {
 			return nil, changed(err)
 		}
 		a.tellChanged(c)
-		out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
+		out.Body.Change, out.Body.Replicas = withoutTexts(c), a.o.Reader.Differing()
 		out.ETag = etagAfter(c)
 		return out, nil
 	}
@@ -195,7 +195,7 @@ func (a *API) addConfiguration() {
 			a.tellChanged(c)
 			out := &changeAnswer{}
 			out.ETag = etagAfter(c)
-			out.Body.Change, out.Body.Replicas = c, a.o.Reader.Differing()
+			out.Body.Change, out.Body.Replicas = withoutTexts(c), a.o.Reader.Differing()
 			return out, nil
 		})
 }
@@ -206,6 +206,14 @@ func etagAfter(c *change.Revision) string {
 		return ""
 	}
 	return `"` + c.AfterDigest + `"`
+}
+
+// withoutTexts returns the change without the texts of the file. The sender has them, and an answer with two whole files would often be too
+// long to be kept for its idempotency key.
+func withoutTexts(c *change.Revision) *change.Revision {
+	short := *c
+	short.Before, short.After = nil, nil
+	return &short
 }
 
 // tellChanged adds the event of a change.

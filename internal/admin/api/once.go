@@ -77,7 +77,7 @@ func (a keyedRequests) answerOnce(ctx huma.Context, next func(huma.Context)) {
 		defer cancel()
 		taken := &takenAnswer{humaContext: ctx, body: bytes.NewReader(body), answer: storedAnswer{Status: http.StatusOK, Header: http.Header{}}}
 		next(huma.WithContext(taken, work))
-		// These say that nothing was done, and that it can be done later.
+		// These say that it can be done later: nothing was done, or a repeat does no harm.
 		later := taken.answer.Status == http.StatusTooManyRequests || taken.answer.Status == http.StatusServiceUnavailable
 		return taken.encode(), !later
 	})

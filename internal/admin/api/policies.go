@@ -10,7 +10,7 @@ import (
 )
 
 type policyTestRequest struct {
-	Tenant switchboard.TenantID `path:"tenant" maxLength:"64"`
+	Tenant switchboard.TenantID `path:"tenant" maxLength:"64" doc:"The tenant."`
 	Body   *struct {
 		Files    []ProposedText `json:"files,omitempty" maxItems:"200" doc:"Files in the place of the present ones, with paths in the tenant's folder of policies, such as veto.rego and veto_test.rego."`
 		Run      string         `json:"run,omitempty" maxLength:"500" doc:"Run only the tests whose whole names match this regular expression."`
@@ -23,9 +23,9 @@ type policyRoutes struct{ *API }
 
 // add adds the routes.
 func (a policyRoutes) add() {
-	add(a.API, route{id: "list-policies", method: http.MethodGet, path: "/v1/tenants/{tenant}/policies", needs: switchboard.OfficeViewer, summary: "The policy files of a tenant, with their digests, and whether they are in force"},
+	add(a.API, route{id: "read-policies", method: http.MethodGet, path: "/v1/tenants/{tenant}/policies", needs: switchboard.OfficeViewer, summary: "The policy files of a tenant, with their digests, and whether they are in force"},
 		func(_ context.Context, q asked, _ *struct {
-			Tenant switchboard.TenantID `path:"tenant" maxLength:"64"`
+			Tenant switchboard.TenantID `path:"tenant" maxLength:"64" doc:"The tenant."`
 		},
 		) (*struct{ Body admin.PolicyList }, error) {
 			return &struct{ Body admin.PolicyList }{*admin.ListPolicies(a.o.Reader, q.tenant)}, nil

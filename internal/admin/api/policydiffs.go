@@ -40,7 +40,7 @@ type policyDiffRequest struct {
 
 type policyDiffPath struct {
 	TenantQuery
-	Diff string `path:"diff" maxLength:"64"`
+	Diff string `path:"diff" maxLength:"64" doc:"The id of the comparison."`
 }
 
 type policyDiffAnswer struct {

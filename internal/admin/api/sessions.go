@@ -41,7 +41,8 @@ type sessionQuery struct {
 
 type sessionList struct {
 	Body struct {
-		Sessions []SessionRow `json:"sessions"`
+		Sessions []SessionRow `json:"sessions" doc:"Sorted by their begin."`
+		Next     string       `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
 	}
 }
 
@@ -57,16 +58,17 @@ type personRoutes struct{ *API }
 // addSessions adds the routes about sessions.
 func (a personRoutes) addSessions() {
 	add(a.API, route{id: "list-sessions", method: http.MethodGet, path: "/v1/sessions", needs: switchboard.OfficeOperator, summary: "Who is signed in"},
-		func(ctx context.Context, _ asked, _ *struct{}) (*sessionList, error) {
+		func(ctx context.Context, _ asked, in *struct{ PageQuery }) (*sessionList, error) {
 			all, err := a.o.People.Sessions.List(ctx)
 			if err != nil {
 				return nil, err
 			}
-			out := &sessionList{}
-			out.Body.Sessions = make([]SessionRow, len(all))
+			rows := make([]SessionRow, len(all))
 			for i := range all {
-				out.Body.Sessions[i] = newSessionRow(&all[i])
+				rows[i] = newSessionRow(&all[i])
 			}
+			out := &sessionList{}
+			out.Body.Sessions, out.Body.Next = cut(in.PageQuery, rows, func(r SessionRow) string { return r.Began.UTC().Format(time.RFC3339) + " " + r.ID })
 			return out, nil
 		})
 	add(a.API, route{id: "end-session", method: http.MethodDelete, path: "/v1/sessions/{session}", needs: switchboard.OfficeOperator, status: http.StatusNoContent, summary: "End a session, at every replica"},

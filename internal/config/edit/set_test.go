@@ -173,7 +173,9 @@ func TestTwoHundredEditsChangeOnlyTheIntendedPart(t *testing.T) {
 		path := at.path
 		value := []*document.Node{
 			textNode(fmt.Sprint("v", i)), textNode("needs: quotes # here"), listNode("x", "it's", fmt.Sprint(i)),
-			{Kind: document.KindMap, Pairs: []document.NodePair{{Key: *textNode("k"), Value: *textNode("v")}}}, {Kind: document.KindInt, Text: strconv.Itoa(i)}, {Kind: document.KindBool, Text: "true"},
+			{Kind: document.KindMap, Pairs: []document.NodePair{{Key: *textNode("k"), Value: *textNode("v")}}},
+			{Kind: document.KindInt, Text: strconv.Itoa(i)},
+			{Kind: document.KindBool, Text: "true"},
 		}[dice.IntN(6)]
 		switch {
 		case at.n.Kind == document.KindMap && dice.IntN(2) == 0:
