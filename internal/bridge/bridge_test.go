@@ -379,7 +379,7 @@ func TestOnlyAProcessThatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := start(t)
 		w.opens(p)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour + time.Second) // between two looks of the bridge, so that no ping comes before what is begun
 		w.sends(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}`)
 		p.gets(`"id":1`)
 		p.begins("1")
