@@ -67,6 +67,15 @@ func markServer() *markserver.MCPServer {
 	return s
 }
 
+// closeSessions closes the server's sessions after the test. A test that ends early leaves them open.
+func closeSessions(t *testing.T, s *mcp.Server) {
+	t.Cleanup(func() {
+		for session := range s.Sessions() {
+			_ = session.Close()
+		}
+	})
+}
+
 func init() {
 	fakes["go-sdk"] = func(*fake) { _ = sdkServer().Run(context.Background(), &mcp.StdioTransport{}) }
 	fakes["mcp-go"] = func(*fake) { _ = markserver.ServeStdio(markServer()) }
@@ -91,6 +100,7 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 	official := func(stateless bool) func() switchboard.Server {
 		return func() switchboard.Server {
 			s := sdkServer()
+			closeSessions(t, s)
 			return serve(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: stateless}))
 		}
 	}

@@ -30,6 +30,7 @@ func TestACallOfAToolThatItsServerHasWithdrawnIsNotExecuted(t *testing.T) {
 	sdk := func(stateless bool, odd func(*atomic.Bool) mcp.Middleware) func() way {
 		return func() way {
 			s := sdkServer()
+			closeSessions(t, s)
 			var gone atomic.Bool
 			w := way{
 				site: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: stateless}),
