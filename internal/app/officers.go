@@ -111,7 +111,7 @@ func (f front) authenticateOfficer(r *http.Request) (switchboard.Officer, error)
 	return o, err
 }
 
-// signInIssuers returns the issuers at which people sign in.
+// signInIssuers returns the issuers with a registration for sign-in.
 func signInIssuers(c *config.Config) (all []signin.Registration) {
 	for _, is := range c.Issuers {
 		if s := is.SignIn; s != nil {

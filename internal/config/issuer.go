@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Limits of issuers and of what is written about them.
+// Limits of issuers and their rows.
 const (
 	maxIssuers    = 32
 	maxScopes     = 16

@@ -47,7 +47,7 @@ var scales = [...]scale{
 	{"15m", 15 * time.Minute, 14 * 24 * time.Hour, 24},
 }
 
-// Bounds of what is kept.
+// Bounds of the history.
 const (
 	// maxSeries is how many pairs a step has; the last of them holds all calls of further pairs.
 	maxSeries = 64

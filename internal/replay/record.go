@@ -354,7 +354,7 @@ type recordReading struct {
 	further map[uint64]bool // digests of decisions that are only counted
 }
 
-// Bounds of what a reading keeps in memory.
+// Bounds of a reading in memory.
 const (
 	maxReadTexts = 32 << 20 // bytes; further texts are read when they are needed
 	maxFurther   = 1 << 20

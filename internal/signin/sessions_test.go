@@ -97,7 +97,7 @@ func TestAnEndedSessionIsNeverGoodAgain(t *testing.T) {
 				}
 			}
 		}
-		if _, err := s.Read(t.Context(), other); access(err) != switchboard.CodeNotAuthenticated || ended.Load() == 0 {
+		if _, err := s.Read(t.Context(), other); codeOf(err) != switchboard.CodeNotAuthenticated || ended.Load() == 0 {
 			t.Errorf("the ended session gets %v; streams are told %d times", err, ended.Load())
 		}
 		if _, err := s.Read(t.Context(), mine); err != nil {
@@ -107,7 +107,7 @@ func TestAnEndedSessionIsNeverGoodAgain(t *testing.T) {
 			t.Error(err)
 		}
 		for _, secret := range []string{mine, other, "", all[0].ID, mine[:20]} {
-			if _, err := s.Read(t.Context(), secret); access(err) != switchboard.CodeNotAuthenticated {
+			if _, err := s.Read(t.Context(), secret); codeOf(err) != switchboard.CodeNotAuthenticated {
 				t.Errorf("%q gets %v", secret, err)
 			}
 		}
@@ -137,7 +137,7 @@ func TestAUseDoesNotBringAnEndedSessionBack(t *testing.T) {
 			}
 		}
 		_, _ = s.Read(t.Context(), secret) // its use came first
-		if _, err := s.Read(t.Context(), secret); access(err) != switchboard.CodeNotAuthenticated {
+		if _, err := s.Read(t.Context(), secret); codeOf(err) != switchboard.CodeNotAuthenticated {
 			t.Errorf("it is back: %v", err)
 		}
 	})
@@ -171,7 +171,7 @@ func TestACodeIsGoodOnceForAMinute(t *testing.T) {
 			all.Go(func() {
 				if h, err := s.UseCode(t.Context(), code); err == nil && h.Person.ID() == "idp/ann" {
 					good.Add(1)
-				} else if access(err) != switchboard.CodeNotAuthenticated {
+				} else if codeOf(err) != switchboard.CodeNotAuthenticated {
 					t.Errorf("it is %+v, %v", h, err)
 				}
 			})
@@ -202,7 +202,7 @@ func TestOR07AStateIsUsedOnce(t *testing.T) {
 		s := signin.NewSessions(kept, func() {})
 		defer s.Close()
 		for i, want := range []switchboard.Code{"", switchboard.CodeNotAuthenticated} {
-			if err := s.UseState(t.Context(), "state"); access(err) != want {
+			if err := s.UseState(t.Context(), "state"); codeOf(err) != want {
 				t.Errorf("use %d: %v", i+1, err)
 			}
 		}
@@ -247,7 +247,7 @@ func TestWhileTheStoreIsAwayNobodyIsSignedIn(t *testing.T) {
 	_, err2 := s.Start(t.Context(), ann)
 	_, err3 := s.UseCode(t.Context(), "x")
 	for i, err := range []error{err1, err2, err3, s.UseState(t.Context(), "x"), s.EndOwn(t.Context(), secret)} {
-		if access(err) != switchboard.CodeStoreUnavailable {
+		if codeOf(err) != switchboard.CodeStoreUnavailable {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

@@ -34,7 +34,7 @@ const AttemptTime = 10 * time.Minute
 // maxAttempt limits what a browser sends of a sign-in in progress.
 const maxAttempt = 4 << 10
 
-// A Registration is that of Switchboard at an OpenID provider.
+// A Registration says how Switchboard is registered at an OpenID provider.
 type Registration struct {
 	ID       string // in the configuration
 	URL      string // its issuer identifier

@@ -411,7 +411,7 @@ func TestOf500GeneratedIDTokensOnlyThoseCountThatAreRightInEverything(t *testing
 		if (err == nil) != right {
 			t.Errorf("%q: %+v, %v", names, person, err)
 		}
-		if err != nil && access(err) != switchboard.CodeNotAuthenticated {
+		if err != nil && codeOf(err) != switchboard.CodeNotAuthenticated {
 			t.Errorf("%q: %v", names, err)
 		}
 		counts[err == nil]++
@@ -424,7 +424,7 @@ func TestOf500GeneratedIDTokensOnlyThoseCountThatAreRightInEverything(t *testing
 	}
 }
 
-func access(err error) switchboard.Code {
+func codeOf(err error) switchboard.Code {
 	e, _ := errors.AsType[*switchboard.Error](err)
 	if e == nil {
 		return ""
@@ -515,7 +515,7 @@ func TestAProviderThatDoesNotAnswerAsItMustIsAway(t *testing.T) {
 			u, _ := url.Parse(address)
 			_, err = end(t.Context(), all, signin.Answer{State: u.Query().Get("state"), Code: "good", Issuer: p.issuer(), Attempt: sealed})
 		}
-		if access(err) != switchboard.CodeProviderAway || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret-of-theirs") {
+		if codeOf(err) != switchboard.CodeProviderAway || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret-of-theirs") {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -542,7 +542,7 @@ func TestAProviderThatHangsDelaysOnlyItsOwnSignIns(t *testing.T) {
 	}
 	cancel()
 	for range 2 {
-		if err := <-failed; access(err) != switchboard.CodeProviderAway {
+		if err := <-failed; codeOf(err) != switchboard.CodeProviderAway {
 			t.Errorf("%v", err)
 		}
 	}
@@ -569,7 +569,7 @@ func TestClaimsOfUserInfoCountWhereTheTokenLacksThem(t *testing.T) {
 		all := newProviders(p)
 		answer, _ := p.begin(t, all)
 		person, err := end(t.Context(), all, answer)
-		var got any = access(err)
+		var got any = codeOf(err)
 		if err == nil {
 			got = person.Claims["groups"]
 		}

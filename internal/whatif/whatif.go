@@ -78,7 +78,7 @@ type run struct {
 	expire *time.Timer // nil while it runs
 }
 
-// New returns Comparisons, none of which runs.
+// New returns empty Comparisons.
 func New(log *slog.Logger) *Comparisons { return &Comparisons{log: log, all: map[string]*run{}} }
 
 // Start starts a comparison of the tenant's decisions ("" means all tenants) since an instant, and returns at once. The error is SB-ROUT-003 if as

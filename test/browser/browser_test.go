@@ -266,6 +266,19 @@ func (w *world) signIn(b *browser) {
 	b.await("You are idp/" + w.idp.subject + ", an operator")
 }
 
+// openPage opens the address of "switchboard page" in a new browser.
+func (w *world) openPage(t *testing.T) (b *browser, address string) {
+	t.Helper()
+	var opened struct{ URL string }
+	if err := json.Unmarshal([]byte(w.Do(0, "", "page", "--json")), &opened); err != nil {
+		t.Fatal(err)
+	}
+	b = newBrowser(t)
+	b.do(chromedp.Navigate(opened.URL))
+	b.await("You are local, an operator")
+	return b, opened.URL
+}
+
 // ask sends a request to the admin address with a cookie, as a program that has stolen it.
 func (w *world) ask(t *testing.T, c *network.Cookie) int {
 	t.Helper()
@@ -448,18 +461,12 @@ func TestOR07NobodyGivesABrowserASession(t *testing.T) {
 // "switchboard page" signs its user in, once.
 func TestTheCommandPageSignsItsUserIn(t *testing.T) {
 	w := serve(t, false, nil)
-	var opened struct{ URL string }
-	if err := json.Unmarshal([]byte(w.Do(0, "", "page", "--json")), &opened); err != nil {
-		t.Fatal(err)
-	}
-	b := newBrowser(t)
-	b.do(chromedp.Navigate(opened.URL))
-	b.await("You are local, an operator")
+	b, address := w.openPage(t)
 	if at, _, _ := strings.Cut(b.text(), "\n"); strings.Contains(at, "code=") {
 		t.Errorf("the code stays in the address: %s", at)
 	}
 	other := newBrowser(t)
-	other.do(chromedp.Navigate(opened.URL))
+	other.do(chromedp.Navigate(address))
 	other.await("this code was used")
 	if other.sessionCookie() != nil {
 		t.Error("a code was good twice")

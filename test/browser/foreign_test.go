@@ -1,7 +1,6 @@
 package browser_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -67,13 +66,7 @@ const attempts = `(async () => {
 // OR-06, OR-01, OR-02: whatever a page of somebody else's tries in the browser of an operator who is signed in, it reads nothing and does nothing.
 func TestOR06APageOfSomebodyElsesReadsNothingAndDoesNothing(t *testing.T) {
 	w := serve(t, false, nil)
-	var opened struct{ URL string }
-	if err := json.Unmarshal([]byte(w.Do(0, "", "page", "--json")), &opened); err != nil {
-		t.Fatal(err)
-	}
-	b := newBrowser(t)
-	b.do(chromedp.Navigate(opened.URL))
-	b.await("You are local, an operator")
+	b, _ := w.openPage(t)
 	evil := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")
 		_, _ = rw.Write([]byte("<!doctype html><title>evil</title><body>win something</body>"))
