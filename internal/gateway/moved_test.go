@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -28,9 +29,11 @@ func (w *world) waits() *waits {
 	return all
 }
 
-// begin starts a call of the tool "wait", through any replica.
-func (r *replica) begin(t *testing.T, all *waits, id, mark string, in head) {
+// begin starts a call of the tool "wait", through any replica. The channel is closed when the call is
+// answered: then no replica has it in flight.
+func (r *replica) begin(t *testing.T, all *waits, id, mark string, in head) (answered <-chan struct{}) {
 	t.Helper()
+	over := make(chan struct{})
 	ctx, hangUp := context.WithCancel(context.Background()) // it may outlive the test
 	t.Cleanup(hangUp)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/mcp", strings.NewReader(legacyCall(id, "wait", `,"arguments":{"mark":"`+mark+`"}`)))
@@ -42,13 +45,16 @@ func (r *replica) begin(t *testing.T, all *waits, id, mark string, in head) {
 		req.Header.Set(name, value)
 	}
 	go func() {
+		defer close(over)
 		if res, err := http.DefaultClient.Do(req); err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
 			_ = res.Body.Close()
 		}
 	}()
 	if got := wait.Receive(t, "the call begins", all.began); !strings.Contains(got, `"`+mark+`"`) {
 		t.Fatalf("call %s begins instead of %s", got, mark)
 	}
+	return over
 }
 
 func cancel(id string) string {
@@ -251,15 +257,18 @@ func TestTheLatestOfTwoRequestsWithOneIDIsCancelledFirst(t *testing.T) {
 	waiting := all[0].waits()
 	all[1].play("wait", all[0].act["wait"])
 	in := all[0].session(nil)
-	all[0].begin(t, waiting, "5", "first", in)
+	first := all[0].begin(t, waiting, "5", "first", in)
 	moveTo(t, st, all[0], all[1], in)
-	all[2].begin(t, waiting, "5", "second", in)
-	for _, mark := range []string{"second", "first"} {
+	second := all[2].begin(t, waiting, "5", "second", in)
+	for _, call := range []struct {
+		mark     string
+		answered <-chan struct{}
+	}{{"second", second}, {"first", first}} {
 		all[2].post(cancel("5"), in) //nolint:bodyclose // post has read it
-		if got := wait.Receive(t, "one of them ends", waiting.ended); !strings.Contains(got, `"`+mark+`"`) {
-			t.Errorf("instead of %s: %s", mark, got)
+		if got := wait.Receive(t, "one of them ends", waiting.ended); !strings.Contains(got, `"`+call.mark+`"`) {
+			t.Errorf("instead of %s: %s", call.mark, got)
 		}
-		wait.Until(t, "it has ended", func() bool { return all[0].CallsInFlight()+all[1].CallsInFlight() < 2 })
+		wait.Receive(t, "its answer", call.answered)
 	}
 }
 

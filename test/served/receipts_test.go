@@ -609,29 +609,38 @@ deny[c.id] contains "too large" if {
 `
 
 // shownPolicy checks that a receipt shows the policy that decided: the digest that status has, and the files with their digests.
+// Decisions are archived a moment after their receipts.
 func shownPolicy(t *testing.T, g *rig.Gateway, id string) {
 	t.Helper()
-	out, errs, _ := rig.Command(t, g.Dir, "receipts", "show", id, "--json")
-	var shown struct {
-		Policies []struct {
-			Digest string
-			Layers []struct {
-				Layer string
-				Files []struct{ Path, Digest string }
-			}
+	type policy struct {
+		Digest string
+		Layers []struct {
+			Layer, Why string
+			Files      []struct{ Path, Digest string }
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &shown); err != nil || len(shown.Policies) != 1 || len(shown.Policies[0].Layers) == 0 {
-		t.Fatalf("receipts show: %v: %s%s", err, out, errs)
-	}
-	p := shown.Policies[0]
+	var p policy
+	rig.Eventually(t, "the policy of the receipt is archived", func() string {
+		out, errs, _ := rig.Command(t, g.Dir, "receipts", "show", id, "--json")
+		var shown struct{ Policies []policy }
+		if err := json.Unmarshal([]byte(out), &shown); err != nil || len(shown.Policies) != 1 || len(shown.Policies[0].Layers) == 0 {
+			return fmt.Sprintf("%v: %s%s", err, out, errs)
+		}
+		p = shown.Policies[0]
+		for _, l := range p.Layers {
+			if p.Digest == "" || l.Why != "" {
+				return out
+			}
+		}
+		return ""
+	})
 	if want := g.Status().Policies[0].Digest; p.Digest != want {
 		t.Errorf("the receipt %s was decided by the policy %s, and status has %s", id, p.Digest, want)
 	}
 	said, _, _ := rig.Command(t, g.Dir, "receipts", "show", id)
 	for _, l := range p.Layers {
 		if len(l.Files) == 0 {
-			t.Errorf("the %s's layer shows no files: %s", l.Layer, out)
+			t.Errorf("the %s's layer of the receipt %s shows no files", l.Layer, id)
 		}
 		for _, f := range l.Files {
 			if !strings.Contains(said, f.Digest+"  "+f.Path) {
