@@ -124,7 +124,8 @@ func TestAProbeOfAReplacedFileWritesNothing(t *testing.T) {
 	}
 }
 
-// An Append of several frames that a crash has cut short is dropped as a whole.
+// An Append of several frames that a crash has cut short is dropped as a whole. It does not come back when a later
+// Append, cut short too, writes the bytes that it lacks.
 func TestAHalfAppendIsDropped(t *testing.T) {
 	disk := newCutDisk()
 	o := Options{Disk: disk}
@@ -139,13 +140,18 @@ func TestAHalfAppendIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	segment := disk.inodes[filepath.Join("d", segmentName(1))]
-	clear(segment.data[l.writer.state.frame:])
+	lacking := segment.data[l.writer.state.frame:]
+	later := bytes.Clone(lacking)
+	clear(lacking)
 	state.data = old
-	if l, err = Open(t.Context(), "d", "owner", o); err != nil {
-		t.Fatal(err)
-	}
-	if err := wantEntries(l, 1, 3); err != nil {
-		t.Error(err)
+	for _, when := range []string{"at the next start", "at the start after a later Append"} {
+		if l, err = Open(t.Context(), "d", "owner", o); err != nil {
+			t.Fatal(err)
+		}
+		if err := wantEntries(l, 1, 3); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		copy(lacking, later)
 	}
 }
 

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -87,7 +88,27 @@ func (w *writer) recover() error {
 			return err
 		}
 	}
+	if err := w.eraseHalf(); err != nil {
+		return err
+	}
 	return w.removeHalf()
+}
+
+// eraseHalf erases the header of a frame that an interrupted Append left behind the end. Callers learn now that
+// the frame is not there. It must not come back when a later Append, interrupted too, writes the bytes that it lacks.
+func (w *writer) eraseHalf() error {
+	b := make([]byte, frameHeader)
+	n, err := w.active.ReadAt(b, w.state.end)
+	if err != nil && !isEOF(err) {
+		return err
+	}
+	if len(bytes.Trim(b[:n], "\x00")) == 0 {
+		return nil
+	}
+	if _, err := w.active.WriteAt(zeros[:n], w.state.end); err != nil {
+		return err
+	}
+	return w.active.SyncData()
 }
 
 // removeHalf removes the segment that an interrupted Append began to make.
