@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -65,6 +66,12 @@ func Main(m *testing.M) int {
 			return 1
 		}
 	}
+	home, fail := os.MkdirTemp("", "home-")
+	if err := errors.Join(fail, os.Setenv("SWITCHBOARD_HOME", home)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(home) }()
 	var err [3]error
 	Binary, err[0] = programs.Switchboard()
 	Plain, err[1] = programs.Plain()
@@ -73,5 +80,10 @@ func Main(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return programs.Run(m)
+	code := programs.Run(m)
+	if _, err := os.Lstat(filepath.Join(home, "switchboard.yaml")); err == nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "a test wrote the user's own configuration, which a Switchboard in an empty folder serves; let that test set SWITCHBOARD_HOME")
+		return 1
+	}
+	return code
 }

@@ -365,7 +365,7 @@ func (w *town) sees(t *testing.T, g *rig.Gateway, edition int) (o outcome) {
 }
 
 // Number 6: a fault stays where it is. Each row of the table is applied to a Switchboard that serves two
-// tenants, and to one that starts.
+// tenants, and in the next test to one that starts.
 func TestNames6AFaultStaysWhereItIs(t *testing.T) {
 	t.Parallel()
 	w := newTown(t)
@@ -384,7 +384,6 @@ func TestNames6AFaultStaysWhereItIs(t *testing.T) {
 		if got, want := w.sees(t, g, edition), outcomes[f.kind].reload; fmt.Sprint(got) != fmt.Sprint(*want) {
 			t.Errorf("%s: %s: at a reload: %+v, want %+v", outcomes[f.kind].file, f.what, got, *want)
 		}
-		t.Run("start", func(t *testing.T) { w.starts(t, edition, &f) })
 		w.layOut(t, dir, edition, nil)
 		g.Reload(t)
 		if got := w.sees(t, g, edition); got.acme != edited || got.beta != edited || got.gone != nil {
@@ -394,21 +393,26 @@ func TestNames6AFaultStaysWhereItIs(t *testing.T) {
 	checkFaultsTable(t, all)
 }
 
-// starts starts a Switchboard on files with the fault.
-func (w *town) starts(t *testing.T, edition int, f *faultyEdit) {
-	t.Helper()
-	o := outcomes[f.kind]
-	dir := t.TempDir()
-	w.layOut(t, dir, edition, f)
-	if o.start == nil {
-		if out, errs, code := rig.Command(t, dir, "serve", "--listen", "127.0.0.1:0"); code != 2 || out != "" {
-			t.Errorf("%s: %s: a start: exit %d\n%s%s", o.file, f.what, code, out, errs)
-		}
-		return
-	}
-	g := rig.Serve(t, dir)
-	if got := w.sees(t, g, edition); fmt.Sprint(got) != fmt.Sprint(*o.start) {
-		t.Errorf("%s: %s: at a start: %+v, want %+v", o.file, f.what, got, *o.start)
+func TestNames6AFaultStaysWhereItIsAtAStart(t *testing.T) {
+	t.Parallel()
+	hashed := newTown(t)
+	for edition, f := range faultyEdits(hashed) {
+		t.Run(outcomes[f.kind].file+": "+f.what, func(t *testing.T) {
+			t.Parallel()
+			w := &town{keys: hashed.keys, hashes: hashed.hashes, oracle: newOracle(t)}
+			dir := t.TempDir()
+			w.layOut(t, dir, edition, &f)
+			want := outcomes[f.kind].start
+			if want == nil {
+				if out, errs, code := rig.Command(t, dir, "serve", "--listen", "127.0.0.1:0"); code != 2 || out != "" {
+					t.Errorf("exit %d\n%s%s", code, out, errs)
+				}
+				return
+			}
+			if got := w.sees(t, rig.Serve(t, dir), edition); fmt.Sprint(got) != fmt.Sprint(*want) {
+				t.Errorf("%+v, want %+v", got, *want)
+			}
+		})
 	}
 }
 
