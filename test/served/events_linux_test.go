@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/identity"
@@ -323,7 +324,12 @@ func TestOfTenThousandChangesNoFollowerMissesOneWithoutAResyncAndNoneIsToldTwice
 		for range 2 {
 			f := newFollower(t, fmt.Sprintf("the steady one %d", len(steady)), keys["operator"], changers, homes, home)
 			steady = append(steady, f)
+			heard := time.Now()
 			run(f, func() (int, int) { return 1 << 30, home }, func() {
+				if silent := time.Since(heard); silent > wait.Bound { // less than Switchboard waits for the slow one
+					late.Add("%s was told of nothing for %s", f.name, silent)
+				}
+				heard = time.Now()
 				if f.resyncs > 0 && !disturbed.Load() {
 					late.Add("%s was told to look at everything", f.name)
 				}
@@ -342,6 +348,20 @@ func TestOfTenThousandChangesNoFollowerMissesOneWithoutAResyncAndNoneIsToldTwice
 			return own.IntN(400), home
 		}, func() {})
 	}
+	// It leaves before the first event, again and again, while changes are made.
+	hasty := newFollower(t, "the hasty one", keys["operator"], changers, homes, 1)
+	roaming = append(roaming, hasty)
+	connections := 0
+	run(hasty, func() (int, int) {
+		connections++
+		for connections > 1 && connections < 30 && total(working) < 20*connections && ctx.Err() == nil && !t.Failed() {
+			<-time.After(wait.Pause(0, 0))
+		}
+		if connections < 30 {
+			return 0, hasty.home
+		}
+		return 1 << 30, hasty.home
+	}, func() {})
 	slow := newFollower(t, "the slow one", keys["operator"], changers, homes, 0)
 	begin, slowly := make(chan struct{}), sync.WaitGroup{}
 	slow.client.Transport = &http.Transport{DialContext: dialSmall}
