@@ -152,7 +152,10 @@ func (t *taskTarget) connectPipes(ctx context.Context, a *app.App) *mcpClient {
 // baseURL returns the target's URL without a path.
 func (t *taskTarget) baseURL() (string, error) {
 	u, err := url.Parse(t.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+	switch {
+	case err == nil && u.User != nil:
+		return "", usageError{fmt.Errorf("--url: want http://HOST:PORT, without a user; the key is read from %s", keyVariable)}
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return "", usageError{fmt.Errorf("--url %q: want http://HOST:PORT", t.URL)}
 	}
 	return u.Scheme + "://" + u.Host, nil

@@ -35,6 +35,8 @@ const (
 	maxKept = 1024
 
 	maxWaiting = 256 // events that wait to be published
+
+	publishRetry = time.Second // until the others are told that events are missing
 )
 
 // An Occurrence says that something has changed.
@@ -146,18 +148,24 @@ func (l *Recent) Share(ctx context.Context, s Store) {
 		}
 	})
 	defer stop()
-	lost := false
+	missing := false           // the others miss events, and do not know it
+	var again <-chan time.Time // when to tell them
 	for {
+		e := Occurrence{Time: time.Now().UTC(), Type: Resync, Replica: l.self}
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-l.waiting:
-			lost = lost || len(l.waiting) == maxWaiting-1 // others may not have fitted
-			if lost {
-				e = Occurrence{Time: e.Time, Type: Resync, Replica: l.self}
+		case one := <-l.waiting:
+			missing = missing || len(l.waiting) >= maxWaiting-1 // others may not have fitted
+			if !missing {
+				e = one
 			}
-			text, _ := json.Marshal(e) // texts and a time can be encoded
-			lost = s.Publish(ctx, topic, text) != nil
+		case <-again:
+		}
+		text, _ := json.Marshal(e) // texts and a time can be encoded
+		missing, again = s.Publish(ctx, topic, text) != nil, nil
+		if missing {
+			again = time.After(publishRetry)
 		}
 	}
 }

@@ -1,11 +1,14 @@
 package event
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
@@ -99,6 +102,43 @@ func TestReplicasHearOfEachOthersEventsOnce(t *testing.T) {
 			if events, _ := l.Read(after); len(events) != 1 || events[0].Subject != "0123" || (events[0].Replica == "a") != (l == b) {
 				t.Errorf("%s: %+v", l.self, events)
 			}
+		}
+	})
+}
+
+// A failing store refuses the next notices.
+type failingStore struct {
+	*store.Memory
+	refuse atomic.Int32
+}
+
+func (s *failingStore) Publish(ctx context.Context, topic string, data []byte) error {
+	if s.refuse.Add(-1) >= 0 {
+		return store.ErrUnavailable
+	}
+	return s.Memory.Publish(ctx, topic, data)
+}
+
+func TestAnEventThatCannotBePublishedIsAResyncForTheOthersWithoutAnotherEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &failingStore{Memory: store.NewMemory()}
+		defer s.Close() //nolint:errcheck // in memory
+		a, b := NewRecent("a"), NewRecent("b")
+		go a.Share(t.Context(), s)
+		go b.Share(t.Context(), s)
+		synctest.Wait()
+		after := b.End()
+		s.refuse.Store(3)
+		a.Add(Occurrence{Type: Key, Subject: "0123"})
+		time.Sleep(5 * publishRetry)
+		if events, _ := b.Read(after); len(events) != 1 || events[0].Type != Resync {
+			t.Errorf("the other is told %+v", events)
+		}
+		after = b.End()
+		a.Add(Occurrence{Type: Key, Subject: "4567"})
+		time.Sleep(5 * publishRetry)
+		if events, _ := b.Read(after); len(events) != 1 || events[0].Subject != "4567" {
+			t.Errorf("afterwards the other is told %+v", events)
 		}
 	})
 }

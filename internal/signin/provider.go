@@ -2,6 +2,7 @@ package signin
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -195,7 +196,8 @@ func (p *provider) redeem(ctx context.Context, a *attempt, code string, want []s
 		return nil, refuse("issuer %s does not accept the code of this sign-in; start again", p.ID)
 	}
 	if failed, ok := errors.AsType[*oauth2.RetrieveError](err); ok { // its text has the whole answer
-		return nil, p.away(fmt.Errorf("its token endpoint answered %s %.100q %.200q", failed.Response.Status, failed.ErrorCode, failed.ErrorDescription))
+		masked := p.maskSent(a, code)
+		return nil, p.away(fmt.Errorf("its token endpoint answered %s %.100q %.200q", failed.Response.Status, masked.Replace(failed.ErrorCode), masked.Replace(failed.ErrorDescription)))
 	}
 	if err != nil {
 		return nil, p.away(err)
@@ -215,6 +217,19 @@ func (p *provider) redeem(ctx context.Context, a *attempt, code string, want []s
 		}
 	}
 	return person, nil
+}
+
+// maskSent returns what hides the secrets of a request for tokens: texts of a provider may repeat them.
+func (p *provider) maskSent(a *attempt, code string) *strings.Replacer {
+	secret := p.Secret.Reveal()
+	escaped := url.QueryEscape(secret)
+	var pairs []string
+	for _, s := range []string{base64.StdEncoding.EncodeToString([]byte(url.QueryEscape(p.ClientID) + ":" + escaped)), secret, escaped, code, url.QueryEscape(code), a.Verifier} {
+		if s != "" {
+			pairs = append(pairs, s, "***")
+		}
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // addUserInfo adds the claims that the provider states only at its UserInfo endpoint: OpenID Connect Core 1.0 section 5.3.

@@ -502,6 +502,15 @@ func TestAProviderThatDoesNotAnswerAsItMustIsAway(t *testing.T) {
 				return true
 			}
 		}, "invalid_client"},
+		{"it repeats what it was sent", false, func(p *idp) {
+			p.answer = func(w http.ResponseWriter) bool {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusUnauthorized)
+				text, _ := json.Marshal(map[string]string{"error": "not " + p.basic, "error_description": "not " + base64.StdEncoding.EncodeToString([]byte(p.basic)) + " or " + p.form.Get("code_verifier") + p.form.Get("code")})
+				_, _ = w.Write(text)
+				return true
+			}
+		}, `"not sb:***" "not *** or ******"`},
 	} {
 		p := newIDP(t)
 		p.token = p.good(nil)

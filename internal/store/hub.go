@@ -19,8 +19,7 @@ type noticeQueue struct {
 	wake chan struct{} // of capacity one
 
 	mu      sync.Mutex
-	waiting [][]byte
-	missed  bool
+	waiting [][]byte // nil stands where notices are missing
 	stopped bool
 }
 
@@ -78,14 +77,16 @@ func (h *noticeHub) close() {
 	h.queues = nil
 }
 
-// enqueue queues one notice; nil says that some were missed.
+// enqueue queues one notice; nil says that some were missed. The subscriber is told so between the notices that came before and those that come
+// after: a subscriber that never empties its queue would not be told at the end.
 func (s *noticeQueue) enqueue(data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case data == nil || len(s.waiting) >= maxWaitingNotices:
-		s.missed = true
-	default:
+	n := len(s.waiting)
+	if n >= maxWaitingNotices {
+		data = nil
+	}
+	if data != nil || n == 0 || s.waiting[n-1] != nil {
 		s.waiting = append(s.waiting, data)
 	}
 	s.wakeUp()
@@ -121,8 +122,7 @@ func (s *noticeQueue) deliver(heard func([]byte)) {
 	}
 }
 
-// dequeue takes one notice out of the queue. It returns nil and true at the end of the queue if notices were
-// missed.
+// dequeue takes one notice out of the queue. It returns nil and true where notices were missed.
 func (s *noticeQueue) dequeue() (data []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,9 +132,6 @@ func (s *noticeQueue) dequeue() (data []byte, ok bool) {
 	case len(s.waiting) > 0:
 		data, s.waiting = s.waiting[0], s.waiting[1:]
 		return data, true
-	case s.missed:
-		s.missed = false
-		return nil, true
 	default:
 		s.waiting = nil
 		return nil, false

@@ -180,18 +180,6 @@ func TestWhatARequestForAChangeMustBe(t *testing.T) {
 	}
 }
 
-// With a shared store, files come from elsewhere: the answer is the difference to roll out.
-func TestReplicasAnswerAChangeWithTheDifference(t *testing.T) {
-	t.Parallel()
-	dir, keys := layOutOfficers(t)
-	all, _ := replicate(t, dir, 2)
-	etag := all[0].AskAdmin(t, keys["admin"], "GET", changePath(allTask), "").Header.Get("ETag")
-	a := all[0].AskAdmin(t, keys["admin"], "PUT", changePath(allTask), textBody(t, "task_id: all # changed\nrequired_capabilities: [{tools: [\"*/*\"]}]\n"), "If-Match", etag)
-	if a.Status != http.StatusConflict || !strings.Contains(a.Body, "SB-CONF-003") || !strings.Contains(a.Body, "+task_id: all # changed") {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
-}
-
 // AD-02: after a kill in the middle of a change, the file is the old one or the new one, complete, and the receipt says which.
 func TestAD02FiftyKillsInTheMiddleOfAChange(t *testing.T) {
 	t.Parallel()

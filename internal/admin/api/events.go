@@ -20,7 +20,7 @@ import (
 // Bounds of the streams of events.
 const (
 	maxStreams   = 256
-	keepAlive    = 15 * time.Second // how often a silent stream has a comment, and its key is checked again
+	keepAlive    = 15 * time.Second // how often a silent stream has an id, and its key is checked again
 	eventTimeout = 30 * time.Second // for a reader to take one write
 )
 
@@ -62,7 +62,9 @@ func (a *API) streamEvents(r *http.Request, w http.ResponseWriter, q asked, afte
 		_, err := w.Write(text)
 		return err == nil && out.Flush() == nil
 	}
-	if !write([]byte(": " + after + "\n\n")) {
+	// An id without data is no event, and clients remember it: who loses the stream before the first event goes on from here.
+	idle := func() []byte { return []byte("id: " + after + "\n\n") }
+	if !write(idle()) {
 		return
 	}
 	tick := time.NewTicker(keepAlive)
@@ -91,7 +93,7 @@ func (a *API) streamEvents(r *http.Request, w http.ResponseWriter, q asked, afte
 		case <-more:
 		case <-recheck:
 		case <-tick.C:
-			if !a.maySee(r, q) || !write([]byte(": "+after+"\n\n")) {
+			if !a.maySee(r, q) || !write(idle()) {
 				return
 			}
 		case <-r.Context().Done():

@@ -23,13 +23,17 @@ type route struct {
 	status           int // of success; 0 is 200
 	errors           []int
 	types            []string // of the answer, if it is not JSON
+	secret           bool     // the answer is a secret, and is not stored
 }
 
 // anyOffice is what a route needs that finds out by itself what the officer may see.
 const anyOffice switchboard.Office = "any"
 
-// needsKey is the key of a route's office in the metadata of an operation.
-const needsKey = "needs"
+// The keys of a route's office, and of whether its answer is a secret, in the metadata of an operation.
+const (
+	needsKey  = "needs"
+	secretKey = "secret"
+)
 
 // asked is the sender of a request, and the tenant that the request is about.
 type asked struct {
@@ -66,7 +70,7 @@ func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{tagOf(r.path)}, DefaultStatus: r.status,
 		Description: "Needs " + describeNeed(r.needs) + ".",
 		Errors:      answers,
-		Metadata:    map[string]any{needsKey: r.needs}, Extensions: map[string]any{"x-office": r.needs},
+		Metadata:    map[string]any{needsKey: r.needs, secretKey: r.secret}, Extensions: map[string]any{"x-office": r.needs},
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 	}, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, askedOf(ctx), in)

@@ -77,9 +77,7 @@ func (a keyedRequests) answerOnce(ctx huma.Context, next func(huma.Context)) {
 		defer cancel()
 		taken := &takenAnswer{humaContext: ctx, body: bytes.NewReader(body), answer: storedAnswer{Status: http.StatusOK, Header: http.Header{}}}
 		next(huma.WithContext(taken, work))
-		// These say that it can be done later: nothing was done, or a repeat does no harm.
-		later := taken.answer.Status == http.StatusTooManyRequests || taken.answer.Status == http.StatusServiceUnavailable
-		return taken.encode(), !later
+		return taken.encode(), taken.isKept()
 	})
 	if err == nil && repeated {
 		err = a.mayHaveAgain(ctx, officer)
@@ -172,6 +170,20 @@ type takenAnswer struct {
 	body   *bytes.Reader
 	answer storedAnswer
 	out    bytes.Buffer
+}
+
+// isKept reports whether a repeat gets this answer. It is carried out instead if nothing was done, or if a repeat does no harm: when it can be done
+// later, and for answers that the store must not have, which are codes, and texts of files that were not changed.
+func (c *takenAnswer) isKept() bool {
+	switch c.answer.Status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return false
+	case http.StatusConflict:
+		var p access.Problem
+		return json.Unmarshal(c.out.Bytes(), &p) != nil || p.Code != switchboard.CodeNotChangedHere
+	}
+	secret, _ := c.Operation().Metadata[secretKey].(bool)
+	return !secret
 }
 
 // BodyReader implements huma.Context.

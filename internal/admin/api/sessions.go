@@ -83,7 +83,7 @@ func (a personRoutes) addSessions() {
 			a.o.Log.Info("operator", "did", "end session", "session", in.Session, "by", q.officer.ID)
 			return nil, nil
 		})
-	add(a.API, route{id: "make-page-code", method: http.MethodPost, path: "/v1/page-codes", needs: anyOffice, status: http.StatusCreated, summary: "Make a code with which a browser signs in as the officer who asks"},
+	add(a.API, route{id: "make-page-code", method: http.MethodPost, path: "/v1/page-codes", needs: anyOffice, status: http.StatusCreated, secret: true, summary: "Make a code with which a browser signs in as the officer who asks"},
 		func(ctx context.Context, q asked, in *struct {
 			Authorization string `header:"Authorization" hidden:"true"`
 		},
