@@ -163,6 +163,7 @@ var examples = map[string][]string{
 	"receipts verify": {
 		"switchboard receipts verify",
 		"switchboard receipts verify --checkpoint /backup/anchor.jsonl",
+		"switchboard receipts verify --url https://switchboard.example.com",
 	},
 	"receipts rotate": {
 		"switchboard receipts rotate",
@@ -171,6 +172,7 @@ var examples = map[string][]string{
 	"receipts export": {
 		"switchboard receipts export > receipts.jsonl",
 		"switchboard receipts export --since 24h --tenant acme",
+		"switchboard receipts export --url https://switchboard.example.com > receipts.jsonl",
 	},
 	"events": {
 		"switchboard events",

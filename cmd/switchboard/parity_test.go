@@ -55,8 +55,8 @@ var parity = map[string][]string{
 	"config set": {"edit-file"},
 
 	"receipts replay": {"later"},
-	"receipts verify": {"later"},
-	"receipts export": {"later"},
+	"receipts verify": {"verify-receipts"},
+	"receipts export": {"export-receipts"},
 	"receipts rotate": {"here: the key file is on this machine"},
 	"policy test":     {"test-policies"},
 	"policy list":     {"read-policies"},

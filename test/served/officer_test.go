@@ -83,6 +83,8 @@ var routeTable = map[string]string{
 	"DELETE /v1/policy-diffs/{diff}":                 "author",
 	"GET /v1/receipts":                               "viewer",
 	"GET /v1/receipt":                                "viewer",
+	"GET /v1/receipts/export":                        "viewer",
+	"POST /v1/receipts/verify":                       "operator",
 	"GET /v1/runs":                                   "viewer",
 	"GET /v1/configuration/files":                    "any",
 	"GET /v1/configuration/file":                     "any",

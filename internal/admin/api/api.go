@@ -124,6 +124,7 @@ func (a *API) makeRoutes() {
 	a.addKeys()
 	a.addConfiguration()
 	a.addReceipts()
+	receiptRoutes{a}.add()
 	a.addEvents()
 	personRoutes{a}.addSessions()
 	personRoutes{a}.addBlocks()
