@@ -103,6 +103,22 @@ func (t *taskTarget) fetchInto(ctx context.Context, path string, v any) error {
 	return json.Unmarshal(answer.body, v)
 }
 
+// postInto sends a question that changes nothing, as JSON, and reads the answer into v.
+func (t *taskTarget) postInto(ctx context.Context, path string, body, v any) error {
+	answer, err := t.askAdmin(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(answer.body))
+	d.UseNumber()
+	return d.Decode(v)
+}
+
+// targetAt returns the Switchboard at a URL, for its admin API.
+func (c *commonFlags) targetAt(url string) *taskTarget {
+	return (&locationFlags{URL: url, Config: c.Config, Data: c.Data}).asTarget()
+}
+
 // fetchList reads all pages of a list of the admin API at path. member is the member of the answers with the entries.
 func fetchList[E any](ctx context.Context, t *taskTarget, path, member string, q url.Values) ([]E, error) {
 	all := []E{}

@@ -110,10 +110,12 @@ var examples = map[string][]string{
 	"policy check": {
 		"switchboard policy check",
 		"switchboard policy check --config staging/switchboard.yaml",
+		"switchboard policy check --tenant acme --url https://switchboard.example.com",
 	},
 	"policy eval": {
 		"switchboard policy eval --input input.json",
 		"switchboard policy eval --tenant acme --input - < input.json",
+		"switchboard policy eval --tenant acme --input input.json --url https://switchboard.example.com",
 	},
 	"policy diff": {
 		"switchboard policy diff --against proposal/",

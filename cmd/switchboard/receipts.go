@@ -252,7 +252,7 @@ func writePolicyVersion(io streams, v replay.PolicyVersion) {
 	}
 }
 
-// auditFlags name the receipts that a command reads: those in a store, or those of a Switchboard elsewhere.
+// auditFlags say where the receipts are: in a store, or at a Switchboard elsewhere.
 type auditFlags struct {
 	storeFlags
 	URL string `name:"url" help:"Let the Switchboard at URL read its receipts. Without it, this command reads the store itself, which trusts no other process." placeholder:"URL"`
@@ -320,8 +320,8 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	return nil
 }
 
-// A partVerifier does one part of a verification. See receipt.VerifyPart.
-type partVerifier func(o receipt.VerifyOptions, after string) (*receipt.VerifiedPart, error)
+// A verifyFunc does one part of a verification. See receipt.VerifyPart.
+type verifyFunc func(o receipt.VerifyOptions, after string) (*receipt.VerifiedPart, error)
 
 // verify verifies the chains, part by part, by the Switchboard at the URL or with the store.
 func (c *receiptsVerifyCmd) verify(ctx context.Context, io streams, log *slog.Logger, o receipt.VerifyOptions) ([]receipt.ChainReport, error) {
@@ -354,7 +354,7 @@ const (
 )
 
 // verifyParts verifies part by part until the end. progress may be nil.
-func verifyParts(o receipt.VerifyOptions, verify partVerifier, progress func(done, of int)) ([]receipt.ChainReport, error) {
+func verifyParts(o receipt.VerifyOptions, verify verifyFunc, progress func(done, of int)) ([]receipt.ChainReport, error) {
 	chains := []receipt.ChainReport{}
 	for after := ""; ; {
 		part, err := verify(o, after)
@@ -376,7 +376,7 @@ func verifyParts(o receipt.VerifyOptions, verify partVerifier, progress func(don
 }
 
 // askedVerifier returns a verifier that asks a running Switchboard.
-func askedVerifier(ctx context.Context, t *taskTarget) partVerifier {
+func askedVerifier(ctx context.Context, t *taskTarget) verifyFunc {
 	return func(o receipt.VerifyOptions, after string) (*receipt.VerifiedPart, error) {
 		answer, err := t.askAdmin(ctx, http.MethodPost, "/v1/receipts/verify", struct {
 			Nodes       []string             `json:"nodes,omitempty"`

@@ -26,7 +26,7 @@ type VerifiedPart struct {
 	Next   string `json:"next,omitempty"` // where the next part continues; "" after the last one
 }
 
-// A verifyPlace says how far a verification is. The reader of the report keeps it, and whoever changes it deceives only themselves.
+// A verifyPlace says how far a verification is. The reader of the report keeps it, and changes of it deceive only that reader.
 type verifyPlace struct {
 	Looked int        `json:"looked"` // in the chains before this one
 	Chain  chainPlace `json:"chain"`
