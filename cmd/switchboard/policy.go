@@ -234,7 +234,7 @@ func (p *policyCheckCmd) check(ctx context.Context, io streams, log *slog.Logger
 	if err != nil {
 		return nil, err
 	}
-	checker := author.Checker{}
+	checker := author.LayerChecker{}
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		checker.Tenants = append(checker.Tenants, c.Tenants[id])
 	}
@@ -251,7 +251,7 @@ func (p *policyCheckCmd) check(ctx context.Context, io streams, log *slog.Logger
 
 // askServers starts the servers to learn their tools. If that is not possible, it prints so, and the
 // other checks still run.
-func (p *policyCheckCmd) askServers(ctx context.Context, checker *author.Checker, log *slog.Logger, stderr io.Writer) {
+func (p *policyCheckCmd) askServers(ctx context.Context, checker *author.LayerChecker, log *slog.Logger, stderr io.Writer) {
 	common := p.commonFlags
 	if !slices.ContainsFunc(checker.Tenants, func(t *switchboard.Tenant) bool { return t.ID == common.Tenant }) && len(checker.Tenants) > 0 {
 		common.Tenant = checker.Tenants[0].ID // the local user needs some tenant; which one does not matter

@@ -47,7 +47,7 @@ func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, candi
 	}
 	defer p.end(id)
 	c := p.reads.o.Configuration()
-	checker := &author.Checker{Offers: map[switchboard.TenantID]author.TenantOffer{}}
+	checker := &author.LayerChecker{Offers: map[switchboard.TenantID]author.TenantOffer{}}
 	for _, one := range slices.Sorted(maps.Keys(c.Config.Tenants)) {
 		if id != "" && one != id {
 			continue

@@ -34,8 +34,8 @@ func CompileAll(sources []*Sources) ([]*policy.Layer, error) {
 	return layers, nil
 }
 
-// A Checker looks for probable mistakes in the layers of a configuration.
-type Checker struct {
+// A LayerChecker looks for probable mistakes in the layers of a configuration.
+type LayerChecker struct {
 	Tenants []*switchboard.Tenant  // sorted by id
 	Servers []switchboard.ServerID // all of the configuration
 
@@ -57,7 +57,7 @@ const checkTime = 10 * time.Second
 
 // Check returns the warnings about the layers, which CompileAll has compiled, and about the settings of the tenants. The names of the tools of
 // silent servers were not checked.
-func (c *Checker) Check(ctx context.Context, sources []*Sources, layers []*policy.Layer) (warnings []Warning, silent []switchboard.ServerID, err error) {
+func (c *LayerChecker) Check(ctx context.Context, sources []*Sources, layers []*policy.Layer) (warnings []Warning, silent []switchboard.ServerID, err error) {
 	warnings = []Warning{}
 	for i, s := range sources {
 		warnings = append(warnings, c.checkLayer(ctx, s, layers[i])...)
@@ -79,7 +79,7 @@ func (c *Checker) Check(ctx context.Context, sources []*Sources, layers []*polic
 }
 
 // warnUnread warns about policy settings of a tenant that no rule reads.
-func (*Checker) warnUnread(t *switchboard.Tenant, readers []*Sources) (out []Warning, err error) {
+func (*LayerChecker) warnUnread(t *switchboard.Tenant, readers []*Sources) (out []Warning, err error) {
 	var its []*Sources
 	for _, s := range readers {
 		if s.Tenant == "" || s.Tenant == t.ID {
@@ -97,7 +97,7 @@ func (*Checker) warnUnread(t *switchboard.Tenant, readers []*Sources) (out []War
 }
 
 // checkLayer returns the warnings about one layer.
-func (c *Checker) checkLayer(ctx context.Context, s *Sources, l *policy.Layer) []Warning {
+func (c *LayerChecker) checkLayer(ctx context.Context, s *Sources, l *policy.Layer) []Warning {
 	var known KnownNames
 	var tried []Warning
 	engine := policy.NewEngine(checkTime, 0)
