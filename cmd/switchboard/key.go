@@ -266,7 +266,7 @@ func (k *keyRevokeCmd) Run(ctx context.Context, io streams) error {
 	if k.Tenant != "" {
 		path += "?tenant=" + url.QueryEscape(string(k.Tenant))
 	}
-	answer, err := k.asTarget().askAdmin(ctx, http.MethodPost, path, map[string]string{"reason": k.Reason})
+	answer, err := k.asTarget().changeAdmin(ctx, http.MethodPost, path, map[string]string{"reason": k.Reason})
 	if err != nil {
 		return err
 	}
