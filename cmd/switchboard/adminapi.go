@@ -9,14 +9,17 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
+	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// An adminAnswer is an answer of the admin API that is no problem.
+// An adminAnswer is an answer of the admin API.
 type adminAnswer struct {
+	status int
 	header http.Header
 	body   []byte
 }
@@ -24,9 +27,33 @@ type adminAnswer struct {
 // errNothingServes says that a command found no Switchboard by itself.
 var errNothingServes = unreachableError{errors.New("no Switchboard serves from this folder; is `switchboard serve` running? One that serves elsewhere is named with --config, --data, or --url and a person's key in " + keyVariable)}
 
+// A lostAnswerError says that the connection broke after a request had left, or might have left.
+type lostAnswerError struct{ error }
+
+// Unwrap returns the cause.
+func (e lostAnswerError) Unwrap() error { return e.error }
+
 // askAdmin sends a request to the admin API of a running Switchboard. body, if not nil, is sent as JSON. header has names and values
-// in turn. A problem is returned as an error.
+// in turn. A problem is returned as an error. See changeAdmin for requests that change something.
 func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any, header ...string) (*adminAnswer, error) {
+	answer, err := t.exchange(ctx, method, path, body, header...)
+	if err != nil {
+		return nil, err
+	}
+	return t.refuseProblem(path, answer)
+}
+
+// refuseProblem returns the answer to a request for path, or an error if it is a problem.
+func (t *taskTarget) refuseProblem(path string, answer *adminAnswer) (*adminAnswer, error) {
+	if answer.status < http.StatusBadRequest {
+		return answer, nil
+	}
+	path, _, _ = strings.Cut(path, "?")
+	return nil, problemError(answer.body, errors.Join(t.fault, fmt.Errorf("%s answered %d %s: %.200q", path, answer.status, http.StatusText(answer.status), answer.body)))
+}
+
+// exchange is askAdmin for any answer. If the answer is lost, the error is a lostAnswerError.
+func (t *taskTarget) exchange(ctx context.Context, method, path string, body any, header ...string) (*adminAnswer, error) {
 	base, err := t.baseURL()
 	if err != nil {
 		return nil, err
@@ -43,7 +70,9 @@ func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any
 		}
 		send = bytes.NewReader(text)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, base+path, send)
+	connected := false
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }})
+	req, err := http.NewRequestWithContext(traced, method, base+path, send)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -57,18 +86,26 @@ func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := t.client().Do(req)
-	if err != nil {
+	switch {
+	case err != nil && connected:
+		return nil, lostAnswerError{unreachableError{lostAnswerText(req.URL, err)}}
+	case err != nil:
 		return nil, unreachableError{noAnswerError(req.URL, err)}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	switch {
-	case err != nil:
-		return nil, unreachableError{err}
-	case resp.StatusCode >= http.StatusBadRequest:
-		return nil, problemError(text, errors.Join(t.fault, fmt.Errorf("%s answered %s: %.200q", req.URL.Redacted(), resp.Status, text)))
+	if err != nil {
+		return nil, lostAnswerError{unreachableError{lostAnswerText(req.URL, err)}}
 	}
-	return &adminAnswer{resp.Header, text}, nil
+	return &adminAnswer{resp.StatusCode, resp.Header, text}, nil
+}
+
+// lostAnswerText returns the error for a URL at which a connection broke.
+func lostAnswerText(u *url.URL, err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the URL, which is in the text
+	}
+	return fmt.Errorf("%s://%s took the request, and the connection broke before the answer: %w", u.Scheme, u.Host, err)
 }
 
 // problemError returns problem details as an error, or otherwise if they are none.
@@ -101,6 +138,22 @@ func (t *taskTarget) fetchInto(ctx context.Context, path string, v any) error {
 		return err
 	}
 	return json.Unmarshal(answer.body, v)
+}
+
+// postInto sends a question that changes nothing, as JSON, and reads the answer into v.
+func (t *taskTarget) postInto(ctx context.Context, path string, body, v any) error {
+	answer, err := t.askAdmin(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(answer.body))
+	d.UseNumber()
+	return d.Decode(v)
+}
+
+// targetAt returns the Switchboard at a URL, for its admin API.
+func (c *commonFlags) targetAt(url string) *taskTarget {
+	return (&locationFlags{URL: url, Config: c.Config, Data: c.Data}).asTarget()
 }
 
 // fetchList reads all pages of a list of the admin API at path. member is the member of the answers with the entries.

@@ -207,7 +207,7 @@ type changeOutcome struct {
 
 // send sends a change and prints what came of it. It returns errNegative if a trial has found faults.
 func (s *serverFlags) send(ctx context.Context, io streams, method, path string, body any, header []string) error {
-	answer, err := s.asTarget().askAdmin(ctx, method, path, body, header...)
+	answer, err := s.asTarget().changeAdmin(ctx, method, path, body, header...)
 	if err != nil {
 		return err
 	}

@@ -110,10 +110,12 @@ var examples = map[string][]string{
 	"policy check": {
 		"switchboard policy check",
 		"switchboard policy check --config staging/switchboard.yaml",
+		"switchboard policy check --tenant acme --url https://switchboard.example.com",
 	},
 	"policy eval": {
 		"switchboard policy eval --input input.json",
 		"switchboard policy eval --tenant acme --input - < input.json",
+		"switchboard policy eval --tenant acme --input input.json --url https://switchboard.example.com",
 	},
 	"policy diff": {
 		"switchboard policy diff --against proposal/",
@@ -163,6 +165,7 @@ var examples = map[string][]string{
 	"receipts verify": {
 		"switchboard receipts verify",
 		"switchboard receipts verify --checkpoint /backup/anchor.jsonl",
+		"switchboard receipts verify --url https://switchboard.example.com",
 	},
 	"receipts rotate": {
 		"switchboard receipts rotate",
@@ -171,6 +174,7 @@ var examples = map[string][]string{
 	"receipts export": {
 		"switchboard receipts export > receipts.jsonl",
 		"switchboard receipts export --since 24h --tenant acme",
+		"switchboard receipts export --url https://switchboard.example.com > receipts.jsonl",
 	},
 	"events": {
 		"switchboard events",

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -17,12 +20,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 type keyCmd struct {
 	New    keyNewCmd    `cmd:"" help:"Make a key: print it once, and the lines that belong into a file. Without --operator, --approver and --office it is an agent's key."`
-	List   keyListCmd   `cmd:"" help:"List the rows of keys: whose they are, what they open, and whether they are valid."`
+	List   keyListCmd   `cmd:"" help:"List the rows of keys: whose they are, what they open, and whether they are valid. If nothing serves the configuration: those in its files."`
 	Rotate keyRotateCmd `cmd:"" help:"Make a key that replaces another one: print it once, and the line that belongs into the row. Both count until the row is edited again."`
 	Revoke keyRevokeCmd `cmd:"" help:"Revoke a key at once and for good, at every replica. No file changes."`
 }
@@ -147,9 +151,14 @@ type keyListCmd struct {
 	Tenant switchboard.TenantID `help:"Only the keys of this tenant." placeholder:"ID"`
 }
 
-// Run prints the rows of keys of a running Switchboard.
-func (k *keyListCmd) Run(ctx context.Context, io streams) error {
+// Run prints the rows of keys of a running Switchboard, or of the configuration if nothing serves it.
+func (k *keyListCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	rows, err := k.fetchKeys(ctx, k.Tenant)
+	if _, nothing := errors.AsType[unreachableError](err); nothing && k.URL == "" {
+		if _, serves := (&commonFlags{Config: k.Config, Data: k.Data}).findServing(""); !serves {
+			rows, err = k.readKeys(ctx, io, log, err)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -182,6 +191,43 @@ func (k *keyListCmd) Run(ctx context.Context, io streams) error {
 	return w.Flush()
 }
 
+// readKeys reads the rows of keys from the files of the configuration, and what is revoked from its store. nothing says why no Switchboard was asked.
+func (k *keyListCmd) readKeys(ctx context.Context, io streams, log *slog.Logger, nothing error) ([]admin.KeyRow, error) {
+	if _, err := os.Stat(k.Config); err != nil {
+		return nil, nothing
+	}
+	c, err := (&commonFlags{Config: k.Config, Data: k.Data}).loadConfig(ctx, log, config.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if k.Tenant != "" && c.Tenants[k.Tenant] == nil {
+		return nil, usageError{fmt.Errorf("%s has no tenant %q%s", k.Config, k.Tenant, config.SuggestName(string(k.Tenant), "tenants", config.TenantIDs(k.Config)))}
+	}
+	fmt.Fprintf(io.err, "switchboard: no Switchboard serves %s, so these are the keys in its files\n", k.Config)
+	rows, err := admin.ListKeys(ctx, c, func() (store.Store, error) { return k.openRevocations(ctx, log) }, k.Tenant)
+	if err != nil {
+		fmt.Fprintf(io.err, "switchboard: the store cannot be read, so it is not known which of them are revoked: %v\n", err)
+	}
+	return rows, nil
+}
+
+// openRevocations opens the store, which has the revoked keys; nil if there is none yet.
+func (k *keyListCmd) openRevocations(ctx context.Context, log *slog.Logger) (store.Store, error) {
+	flags := storeFlags{Config: k.Config, Data: k.Data}
+	where, _, err := flags.storeURL(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	if path, isFile := strings.CutPrefix(where, "file:"); isFile {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	} else if where == "memory:" { // it has ended with its process
+		return nil, nil
+	}
+	return flags.openStore(ctx, log, false)
+}
+
 // fetchKeys reads the rows of keys of a running Switchboard.
 func (s *serverFlags) fetchKeys(ctx context.Context, tenant switchboard.TenantID) ([]admin.KeyRow, error) {
 	q := url.Values{}
@@ -206,31 +252,68 @@ func (k *keyRotateCmd) Run(ctx context.Context, io streams, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	prefix, where := identity.AgentPrefix, ""
+	prefix := identity.AgentPrefix
 	if k.Persons {
 		prefix = identity.PersonPrefix
-		for _, p := range c.People {
-			switch {
-			case p.ID != k.ID || p.Tenant != k.Tenant && !p.Operator:
-			case p.Operator || slices.Contains(p.Offices, switchboard.OfficeApprover):
-				where = "switchboard.yaml"
-			default:
-				where = "tenants/" + string(k.Tenant) + "/tenant.yaml"
-			}
-		}
-	} else if slices.ContainsFunc(c.Keys, func(key config.Key) bool { return key.ID == k.ID && key.Tenant == k.Tenant }) {
-		where = "tenants/" + string(k.Tenant) + "/tenant.yaml"
 	}
-	if where == "" {
+	rows := k.findRows(c)
+	if len(rows) == 0 {
 		return usageError{fmt.Errorf("%s has no key %q of tenant %s; \"switchboard key list\" shows the keys", k.Config, k.ID, k.Tenant)}
+	}
+	files := make([]string, len(rows))
+	for i, r := range rows {
+		if files[i] = r.file; r.next != "" {
+			return fmt.Errorf(`the row of %s in %s has a next already, the hash of the key %s: a rotation has begun. Do one of these:
+  if %s uses that key: write its hash as hash, and remove next; this ends the rotation
+  if that key was lost: remove next, and rotate again`, k.ID, r.file, r.next, k.ID)
+		}
 	}
 	text, hash := identity.Mint(prefix)
 	if k.JSON {
 		return json.NewEncoder(io.raw).Encode(map[string]any{"tenant": k.Tenant, "id": k.ID, "key": text, "next": hash})
 	}
-	fmt.Fprintf(io.out, "%s\n\nThis key is shown once; give it to %s. Then add to its row in %s:\n\n    next: %s\n\n", text, k.ID, where, hash)
+	fmt.Fprintf(io.out, "%s\n\nThis key is shown once; give it to %s. Then add to its row in %s:\n\n    next: %s\n\n", text, k.ID, strings.Join(slices.Compact(files), ", and in "), hash)
 	fmt.Fprintf(io.out, "Both keys count. When the old one is used no more, write this hash as hash, and remove next.\n")
 	return nil
+}
+
+// A rotatedRow is a row of the key that is to be rotated.
+type rotatedRow struct {
+	list string // of rows in a file
+	file string
+	next string // the first digits of the hash of its next key; "" if it has none
+}
+
+// findRows returns the rows of the key. A row with a next key stands in the configuration as two keys of one id, and ids are unique in a list.
+func (k *keyRotateCmd) findRows(c *config.Config) (rows []rotatedRow) {
+	tenantFile := "tenants/" + string(k.Tenant) + "/tenant.yaml"
+	add := func(list, file string, hash [32]byte) {
+		if i := slices.IndexFunc(rows, func(r rotatedRow) bool { return r.list == list }); i >= 0 {
+			rows[i].next = hex.EncodeToString(hash[:])[:admin.HashDigits]
+			return
+		}
+		rows = append(rows, rotatedRow{list: list, file: file})
+	}
+	if !k.Persons {
+		for _, key := range c.Keys {
+			if key.ID == k.ID && key.Tenant == k.Tenant {
+				add("keys", tenantFile, key.Hash)
+			}
+		}
+		return rows
+	}
+	for _, p := range c.People {
+		switch {
+		case p.ID != k.ID || p.Tenant != k.Tenant && !p.Operator:
+		case p.Operator:
+			add("operators", "switchboard.yaml", p.Hash)
+		case slices.Contains(p.Offices, switchboard.OfficeApprover):
+			add("approvers", "switchboard.yaml", p.Hash)
+		default:
+			add("members", tenantFile, p.Hash)
+		}
+	}
+	return rows
 }
 
 type keyRevokeCmd struct {
@@ -266,7 +349,7 @@ func (k *keyRevokeCmd) Run(ctx context.Context, io streams) error {
 	if k.Tenant != "" {
 		path += "?tenant=" + url.QueryEscape(string(k.Tenant))
 	}
-	answer, err := k.asTarget().askAdmin(ctx, http.MethodPost, path, map[string]string{"reason": k.Reason})
+	answer, err := k.asTarget().changeAdmin(ctx, http.MethodPost, path, map[string]string{"reason": k.Reason})
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ type sessionsEndCmd struct {
 
 // Run ends a session at a running Switchboard.
 func (s *sessionsEndCmd) Run(ctx context.Context, io streams) error {
-	if _, err := s.asTarget().askAdmin(ctx, http.MethodDelete, "/v1/sessions/"+url.PathEscape(s.Session), nil); err != nil {
+	if _, err := s.asTarget().changeAdmin(ctx, http.MethodDelete, "/v1/sessions/"+url.PathEscape(s.Session), nil); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(io.out, "session %s has ended\n", printable(s.Session, 64))

@@ -55,13 +55,13 @@ var parity = map[string][]string{
 	"config set": {"edit-file"},
 
 	"receipts replay": {"later"},
-	"receipts verify": {"later"},
-	"receipts export": {"later"},
+	"receipts verify": {"verify-receipts"},
+	"receipts export": {"export-receipts"},
 	"receipts rotate": {"here: the key file is on this machine"},
 	"policy test":     {"test-policies"},
 	"policy list":     {"read-policies"},
-	"policy check":    {"later"},
-	"policy eval":     {"later"},
+	"policy check":    {"check-policies"},
+	"policy eval":     {"eval-policies"},
 	"policy diff":     {"start-policy-diff", "read-policy-diff", "cancel-policy-diff"},
 
 	"serve": {"here: it is what serves"}, "stdio": {"here: it is what serves"}, "demo": {"here: it is what serves"},

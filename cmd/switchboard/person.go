@@ -34,7 +34,7 @@ type personBlockCmd struct{ personFlags }
 
 // Run blocks the person at a running Switchboard.
 func (p *personBlockCmd) Run(ctx context.Context, io streams) error {
-	if _, err := p.asTarget().askAdmin(ctx, http.MethodPost, "/v1/blocks", p.request()); err != nil {
+	if _, err := p.asTarget().changeAdmin(ctx, http.MethodPost, "/v1/blocks", p.request()); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(io.out, "%s/%s is blocked, here and at all replicas: sessions of this person have ended\n", printable(p.Issuer, 64), printable(p.Subject, 255))
@@ -45,7 +45,7 @@ type personUnblockCmd struct{ personFlags }
 
 // Run lifts the block at a running Switchboard.
 func (p *personUnblockCmd) Run(ctx context.Context, io streams) error {
-	if _, err := p.asTarget().askAdmin(ctx, http.MethodPost, "/v1/blocks/lift", p.request()); err != nil {
+	if _, err := p.asTarget().changeAdmin(ctx, http.MethodPost, "/v1/blocks/lift", p.request()); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(io.out, "%s/%s may sign in again\n", printable(p.Issuer, 64), printable(p.Subject, 255))

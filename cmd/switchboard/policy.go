@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,15 +8,15 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
-	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -186,99 +185,76 @@ func writeLines(w io.Writer, before, text string) {
 type policyCheckCmd struct {
 	commonFlags
 	outputFlags
+	URL string `name:"url" help:"Check the policies that the Switchboard at URL serves: those of the tenant, or without --tenant all that you may check. Without it: those of the configuration." placeholder:"URL"`
 }
 
 // Run compiles every layer with its tests and looks for probable mistakes. It exits 1 if it prints a
 // warning.
 func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := p.checkConfig(ctx, log)
+	r, err := p.check(ctx, io, log)
 	if err != nil {
 		return err
 	}
-	sources := policysource.Of(c)
-	layers := make([]*policy.Layer, len(sources))
-	var faults switchboard.Faults
-	names := false
-	for i, s := range sources {
-		if err := s.CompileTests(); err != nil {
-			if faults, err = addFaults(faults, err); err != nil {
-				return err
-			}
-			continue
-		}
-		if layers[i], err = policy.Compile(s.Kind, s.Files); err != nil {
-			return err
-		}
-		names = names || author.NamesTools(layers[i])
+	if r.Stopped != "" {
+		return errors.New(r.Stopped)
 	}
-	if len(faults) > 0 {
-		return faults
-	}
-	checker := policyChecker{config: c}
-	if names {
-		checker.askServers(ctx, p, log, io.err)
-	}
-	warnings := []author.Warning{}
-	for i, s := range sources {
-		warnings = append(warnings, checker.checkLayer(ctx, s, layers[i])...)
-	}
-	for _, t := range checker.selectTenants("") {
-		found, err := warnUnread(t, sources)
-		if err != nil {
-			return err
-		}
-		warnings = append(warnings, found...)
+	for _, id := range r.Silent {
+		fmt.Fprintf(io.err, "switchboard: server %s does not answer, so names of its tools in rules are not checked\n", id)
 	}
 	if p.JSON {
-		err = encodeJSON(io.raw, warnings)
+		err = encodeJSON(io.raw, r.Warnings)
 	} else {
-		for _, w := range warnings {
+		for _, w := range r.Warnings {
 			fmt.Fprintln(io.out, w)
 		}
-		fmt.Fprintf(io.out, "%s: %s\n", count(len(sources), "layer"), count(len(warnings), "warning"))
+		fmt.Fprintf(io.out, "%s: %s\n", count(r.Layers, "layer"), count(len(r.Warnings), "warning"))
 	}
-	if err == nil && len(warnings) > 0 {
+	if err == nil && len(r.Warnings) > 0 {
 		err = errNegative
 	}
 	return err
 }
 
-// warnUnread warns about policy settings of a tenant that no rule reads.
-func warnUnread(t *switchboard.Tenant, sources []*author.Sources) (out []author.Warning, err error) {
-	var its []*author.Sources
-	for _, s := range sources {
-		if s.Tenant == "" || s.Tenant == t.ID {
-			its = append(its, s)
+// check checks the policies of the Switchboard at the URL, or of the configuration.
+func (p *policyCheckCmd) check(ctx context.Context, io streams, log *slog.Logger) (*admin.PolicyCheck, error) {
+	if p.URL != "" {
+		path := "/v1/policies/check"
+		if p.Tenant != config.DefaultTenant {
+			path += "?tenant=" + url.QueryEscape(string(p.Tenant))
 		}
+		r := &admin.PolicyCheck{}
+		return r, p.targetAt(p.URL).postInto(ctx, path, struct{}{}, r)
 	}
-	names, err := author.Unread(t.Policy, its...)
-	for _, name := range names {
-		out = append(out, author.Warning{
-			File: "tenants/" + string(t.ID) + "/tenant.yaml", About: "unread",
-			Text: fmt.Sprintf("policy: no rule reads %q; is it spelt as the rules spell it?", name),
-		})
+	c, err := p.checkConfig(ctx, log)
+	if err != nil {
+		return nil, err
 	}
-	return out, err
-}
-
-// A policyChecker looks at the layers of one configuration.
-type policyChecker struct {
-	config  *config.Config
-	offered map[switchboard.TenantID]tenantOffer // nil if the servers could not be started
-}
-
-// tenantOffer holds the tools that a tenant may use, and the servers that did not answer.
-type tenantOffer struct {
-	tools  []*switchboard.Tool
-	silent []switchboard.ServerID
+	sources := policysource.Of(c)
+	layers, err := author.CompileAll(sources)
+	if err != nil {
+		return nil, err
+	}
+	checker := author.LayerChecker{}
+	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
+		checker.Tenants = append(checker.Tenants, c.Tenants[id])
+	}
+	for _, s := range c.Servers {
+		checker.Servers = append(checker.Servers, s.ID)
+	}
+	if slices.ContainsFunc(layers, author.NamesTools) {
+		p.askServers(ctx, &checker, log, io.err)
+	}
+	r := &admin.PolicyCheck{Layers: len(sources)}
+	r.Warnings, r.Silent, err = checker.Check(ctx, sources, layers)
+	return r, err
 }
 
 // askServers starts the servers to learn their tools. If that is not possible, it prints so, and the
 // other checks still run.
-func (p *policyChecker) askServers(ctx context.Context, c *policyCheckCmd, log *slog.Logger, stderr io.Writer) {
-	common := c.commonFlags
-	if all := p.selectTenants(""); p.config.Tenants[common.Tenant] == nil && len(all) > 0 {
-		common.Tenant = all[0].ID // the local user needs some tenant; which one does not matter
+func (p *policyCheckCmd) askServers(ctx context.Context, checker *author.LayerChecker, log *slog.Logger, stderr io.Writer) {
+	common := p.commonFlags
+	if !slices.ContainsFunc(checker.Tenants, func(t *switchboard.Tenant) bool { return t.ID == common.Tenant }) && len(checker.Tenants) > 0 {
+		common.Tenant = checker.Tenants[0].ID // the local user needs some tenant; which one does not matter
 	}
 	a, err := common.startApp(ctx, log, app.Options{})
 	if err == nil {
@@ -289,69 +265,18 @@ func (p *policyChecker) askServers(ctx context.Context, c *policyCheckCmd, log *
 		fmt.Fprintf(stderr, "switchboard: the servers cannot be asked (%v), so tool names in rules are not checked\n", err)
 		return
 	}
-	p.offered = map[switchboard.TenantID]tenantOffer{}
-	seen := map[switchboard.ServerID]bool{}
-	for _, t := range p.selectTenants("") {
+	checker.Offers = map[switchboard.TenantID]author.TenantOffer{}
+	for _, t := range checker.Tenants {
 		tools, silent := a.Reads().Offered(t.ID)
-		p.offered[t.ID] = tenantOffer{tools, silent}
-		for _, id := range silent {
-			if !seen[id] {
-				fmt.Fprintf(stderr, "switchboard: server %s does not answer, so names of its tools in rules are not checked\n", id)
-			}
-			seen[id] = true
-		}
+		checker.Offers[t.ID] = author.TenantOffer{Tools: tools, Silent: silent}
 	}
-}
-
-// selectTenants returns one tenant, or all tenants sorted by id.
-func (p *policyChecker) selectTenants(one switchboard.TenantID) (out []*switchboard.Tenant) {
-	for _, id := range slices.Sorted(maps.Keys(p.config.Tenants)) {
-		if one == "" || one == id {
-			out = append(out, p.config.Tenants[id])
-		}
-	}
-	return out
-}
-
-func (p *policyChecker) checkLayer(ctx context.Context, s *author.Sources, l *policy.Layer) []author.Warning {
-	var known author.KnownNames
-	var tried []author.Warning
-	engine := policy.NewEngine(10*time.Second, 0)
-	for _, t := range p.selectTenants(s.Tenant) {
-		var tools []*switchboard.Tool
-		silent := t.Servers
-		if p.offered != nil {
-			tools, silent = p.offered[t.ID].tools, p.offered[t.ID].silent
-		}
-		known.Servers = append(known.Servers, t.Servers...)
-		known.Silent = append(known.Silent, silent...)
-		for _, tool := range tools {
-			known.Tools = append(known.Tools, tool.ID)
-		}
-		for _, w := range author.Try(ctx, engine, t, s, l, tools) {
-			if w.About != "allows-all" || !s.Shipped {
-				tried = append(tried, w)
-			}
-		}
-	}
-	if s.Tenant == "" {
-		known.Servers = nil // the operator's rules may name servers that no tenant has yet
-		for _, server := range p.config.Servers {
-			known.Servers = append(known.Servers, server.ID)
-		}
-	}
-	for _, t := range p.config.Tenants {
-		known.VetoForTask = t.VetoForTask // the setting is the same for all tenants
-	}
-	slices.Sort(known.Servers)
-	known.Servers = slices.Compact(known.Servers)
-	return append(author.Lint(s, l, known), tried...)
 }
 
 type policyEvalCmd struct {
 	commonFlags
 	outputFlags
 	Input string `required:"" help:"The input, in JSON; - is stdin. Absent members get the values of the tenant's local principal." placeholder:"FILE"`
+	URL   string `name:"url" help:"Evaluate the policies that the Switchboard at URL serves. Without it: those of the configuration." placeholder:"URL"`
 }
 
 // maxInput limits the size of an input.
@@ -360,10 +285,6 @@ const maxInput = 4 << 20
 // Run evaluates the operator's layer and the tenant's, and prints the decisions and the value of every
 // rule. It exits 1 if a candidate is denied.
 func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := p.loadWithoutFaults(ctx, log)
-	if err != nil {
-		return err
-	}
 	input, err := readInput(p.Input, io.in)
 	if err != nil {
 		return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
@@ -372,27 +293,13 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	if said, ok := input["tenant_id"].(string); ok {
 		id = switchboard.TenantID(said)
 	}
-	t := c.Tenants[id]
-	if t == nil {
-		return usageError{fmt.Errorf("there is no tenant %q; name one with --tenant, or as tenant_id of the input", id)}
+	evaluate := p.evaluateHere
+	if p.URL != "" {
+		evaluate = p.evaluateThere
 	}
-	if err := completeInput(input, t); err != nil {
-		return err
-	}
-	var layers []*policy.Layer
-	for _, s := range policysource.Of(c) {
-		if s.Tenant != "" && s.Tenant != id {
-			continue
-		}
-		l, err := policy.Compile(s.Kind, s.Files)
-		if err != nil {
-			return err
-		}
-		layers = append(layers, l)
-	}
-	got, err := author.Evaluate(ctx, policy.NewEngine(0, 0), input, layers...)
+	got, err := evaluate(ctx, log, id, input)
 	if err != nil {
-		return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
+		return err
 	}
 	if p.JSON {
 		if err := encodeJSON(io.raw, got); err != nil {
@@ -407,6 +314,36 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		}
 	}
 	return nil
+}
+
+// evaluateHere evaluates the policies of the configuration.
+func (p *policyEvalCmd) evaluateHere(ctx context.Context, log *slog.Logger, id switchboard.TenantID, input map[string]any) (*author.Evaluation, error) {
+	c, err := p.loadWithoutFaults(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	t := c.Tenants[id]
+	if t == nil {
+		return nil, usageError{fmt.Errorf("there is no tenant %q; name one with --tenant, or as tenant_id of the input", id)}
+	}
+	got, err := author.EvaluateFor(ctx, t, input, policysource.Of(c))
+	if faults, ok := errors.AsType[switchboard.Faults](err); ok {
+		return nil, faults
+	}
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
+	}
+	return got, nil
+}
+
+// evaluateThere evaluates the policies of the Switchboard at the URL.
+func (p *policyEvalCmd) evaluateThere(ctx context.Context, _ *slog.Logger, id switchboard.TenantID, input map[string]any) (*author.Evaluation, error) {
+	var r admin.PolicyEvaluation
+	err := p.targetAt(p.URL).postInto(ctx, "/v1/policies/eval?tenant="+url.QueryEscape(string(id)), map[string]any{"input": input}, &r)
+	if err == nil && r.Evaluation == nil {
+		err = errors.New(r.Stopped)
+	}
+	return r.Evaluation, err
 }
 
 func writeEvaluation(w io.Writer, e *author.Evaluation) {
@@ -469,35 +406,4 @@ func decodeJSON(r io.Reader, v any) error {
 	d := json.NewDecoder(r)
 	d.UseNumber()
 	return d.Decode(v)
-}
-
-// completeInput adds defaults for absent members of an input.
-func completeInput(input map[string]any, t *switchboard.Tenant) error {
-	var word any = map[string]any{}
-	if t.Policy != nil {
-		if err := decodeJSON(bytes.NewReader(t.Policy), &word); err != nil {
-			return err
-		}
-	}
-	roles := []any{}
-	for _, r := range t.Roles {
-		roles = append(roles, r)
-	}
-	for k, v := range map[string]any{
-		"phase":           string(policy.PhaseSelect),
-		"now":             time.Now().UTC().Format(time.RFC3339Nano),
-		"tenant_id":       string(t.ID),
-		"tenant_policy":   word,
-		"user_tier":       t.Tier,
-		"mode":            string(t.Mode.Narrower(switchboard.Autopilot)),
-		"principal":       map[string]any{"id": "local", "roles": roles, "auth": string(switchboard.AuthLocal)},
-		"task":            map[string]any{"task_id": string(t.DefaultTask)},
-		"requirement":     map[string]any{"constraints": []any{}},
-		"candidate_tools": []any{},
-	} {
-		if _, ok := input[k]; !ok {
-			input[k] = v
-		}
-	}
-	return nil
 }

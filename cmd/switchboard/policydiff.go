@@ -83,7 +83,7 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 
 // compare compares by the Switchboard that serves the configuration, or else with the store.
 func (c *policyDiffCmd) compare(ctx context.Context, io streams, log *slog.Logger, p *replay.Proposal) (*replay.Diff, error) {
-	since, progress := time.Now().Add(-time.Duration(c.Since)), progressPrinter(io.err)
+	since, progress := time.Now().Add(-time.Duration(c.Since)), progressPrinter(io.err, "replayed")
 	_, _, whole := p.Policies()
 	if c.URL != "" && whole {
 		return nil, usageError{errors.New("a whole configuration is compared here, with the store; with --url, give policies, or see what config put --dry-run says of a file")}
@@ -194,8 +194,8 @@ func (s *servedDiff) body(since time.Time, p *replay.Proposal) any {
 	return body
 }
 
-// progressPrinter returns a function that prints the progress, or nil if w is not a terminal.
-func progressPrinter(w io.Writer) func(done, of int) {
+// progressPrinter returns a function that prints how much was done, such as "replayed 3 of 7", or nil if w is not a terminal.
+func progressPrinter(w io.Writer, did string) func(done, of int) {
 	terminal, ok := w.(escaper)
 	if !ok {
 		return nil
@@ -204,7 +204,7 @@ func progressPrinter(w io.Writer) func(done, of int) {
 	return func(done, of int) {
 		if now := time.Now(); now.Sub(said) > 100*time.Millisecond || done == of {
 			said = now
-			fmt.Fprintf(terminal.w, "\rreplayed %d of %d", done, of)
+			fmt.Fprintf(terminal.w, "\r%s %d of %d", did, done, of)
 			if done == of {
 				fmt.Fprintln(terminal.w)
 			}

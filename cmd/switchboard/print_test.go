@@ -98,10 +98,10 @@ func TestControlCharactersAreEscapedForTerminals(t *testing.T) {
 
 func TestProgressIsPrintedOnlyOnTerminals(t *testing.T) {
 	var out strings.Builder
-	if progressPrinter(&out) != nil {
+	if progressPrinter(&out, "replayed") != nil {
 		t.Error("progress is printed without a terminal")
 	}
-	print := progressPrinter(escaper{&out})
+	print := progressPrinter(escaper{&out}, "replayed")
 	for i := range 1000 {
 		print(i+1, 1000)
 	}

@@ -10,6 +10,8 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -181,10 +183,7 @@ func receiptColumns(e *receipt.ChainEntry) []string {
 
 // writeEntry prints an entry as it is stored, with its id.
 func writeEntry(w io.Writer, e *receipt.ChainEntry) error {
-	if e.Fault != nil { // the stored bytes may not be JSON
-		return json.NewEncoder(w).Encode(map[string]string{"fault": e.Fault.Error(), "id": e.ID(), "stored": string(e.Raw)})
-	}
-	_, err := fmt.Fprintf(w, "{\"entry\":%s,\"id\":%q}\n", e.Raw, e.ID())
+	_, err := w.Write(e.AppendLine(nil))
 	return err
 }
 
@@ -253,8 +252,26 @@ func writePolicyVersion(io streams, v replay.PolicyVersion) {
 	}
 }
 
-type receiptsVerifyCmd struct {
+// auditFlags say where the receipts are: in a store, or at a Switchboard elsewhere.
+type auditFlags struct {
 	storeFlags
+	URL string `name:"url" help:"Let the Switchboard at URL read its receipts. Without it, this command reads the store itself, which trusts no other process." placeholder:"URL"`
+}
+
+// target returns the Switchboard that reads the receipts; nil means that this command does.
+func (f *auditFlags) target() (*taskTarget, error) {
+	switch {
+	case f.URL == "":
+		return nil, nil
+	case f.Store != "":
+		return nil, usageError{errors.New("give --url or --store: the receipts are read at one place")}
+	}
+	at := locationFlags{URL: f.URL, Config: f.Config, Data: f.Data}
+	return at.asTarget(), nil
+}
+
+type receiptsVerifyCmd struct {
+	auditFlags
 	outputFlags
 	Node       []string `help:"Only the chains of these nodes." placeholder:"NAME"`
 	Checkpoint []string `help:"Checkpoints from outside the store: the anchor file, or lines of the log output." placeholder:"FILE"`
@@ -277,12 +294,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, io streams, log *slog.Logge
 		}
 		o.Checkpoints = append(o.Checkpoints, marks...)
 	}
-	s, err := c.openStore(ctx, log, false)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }()
-	chains, err := receipt.Verify(ctx, s, o)
+	chains, err := c.verify(ctx, io, log, o)
 	if err != nil {
 		return err
 	}
@@ -306,6 +318,78 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, io streams, log *slog.Logge
 		return errNegative
 	}
 	return nil
+}
+
+// A verifyFunc does one part of a verification. See receipt.VerifyPart.
+type verifyFunc func(o receipt.VerifyOptions, after string) (*receipt.VerifiedPart, error)
+
+// verify verifies the chains, part by part, by the Switchboard at the URL or with the store.
+func (c *receiptsVerifyCmd) verify(ctx context.Context, io streams, log *slog.Logger, o receipt.VerifyOptions) ([]receipt.ChainReport, error) {
+	t, err := c.target()
+	if err != nil {
+		return nil, err
+	}
+	if t != nil {
+		if len(o.Checkpoints) > maxSentCheckpoints {
+			return nil, usageError{fmt.Errorf("these are %d checkpoints, and a Switchboard takes %d at once; give the newest ones, or verify where the store is, without --url", len(o.Checkpoints), maxSentCheckpoints)}
+		}
+		return verifyParts(o, askedVerifier(ctx, t), progressPrinter(io.err, "verified"))
+	}
+	s, err := c.openStore(ctx, log, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Close() }()
+	return verifyParts(o, func(o receipt.VerifyOptions, after string) (*receipt.VerifiedPart, error) {
+		return receipt.VerifyPart(ctx, s, o, after, verifyPartTime)
+	}, progressPrinter(io.err, "verified"))
+}
+
+const (
+	// verifyPartTime is how long a part of a verification takes, and so how often its progress is printed.
+	verifyPartTime = 200 * time.Millisecond
+
+	// maxSentCheckpoints is how many checkpoints the admin API takes in one request.
+	maxSentCheckpoints = 10_000
+)
+
+// verifyParts verifies part by part until the end. progress may be nil.
+func verifyParts(o receipt.VerifyOptions, verify verifyFunc, progress func(done, of int)) ([]receipt.ChainReport, error) {
+	chains := []receipt.ChainReport{}
+	for after := ""; ; {
+		part, err := verify(o, after)
+		if err != nil {
+			return nil, err
+		}
+		chains = append(chains, part.Chains...)
+		if progress != nil && (after != "" || part.Next != "") {
+			progress(part.Looked, part.Of)
+		}
+		if part.Next == "" {
+			return chains, nil
+		}
+		if part.Next == after {
+			return nil, errors.New("the verification does not get on: the same part is the next one again")
+		}
+		after = part.Next
+	}
+}
+
+// askedVerifier returns a verifier that asks a running Switchboard.
+func askedVerifier(ctx context.Context, t *taskTarget) verifyFunc {
+	return func(o receipt.VerifyOptions, after string) (*receipt.VerifiedPart, error) {
+		answer, err := t.askAdmin(ctx, http.MethodPost, "/v1/receipts/verify", struct {
+			Nodes       []string             `json:"nodes,omitempty"`
+			Keys        []string             `json:"keys,omitempty"`
+			Checkpoints []receipt.Checkpoint `json:"checkpoints,omitempty"`
+			After       string               `json:"after,omitempty"`
+		}{o.Nodes, o.Keys, o.Checkpoints, after})
+		if err != nil {
+			return nil, err
+		}
+		part := &receipt.VerifiedPart{}
+		return part, json.Unmarshal(answer.body, part)
+	}
 }
 
 // writeChain prints the result for one chain.
@@ -332,7 +416,7 @@ func writeChain(w io.Writer, c *receipt.ChainReport, held bool) {
 }
 
 type receiptsExportCmd struct {
-	storeFlags
+	auditFlags
 	receiptFilter
 }
 
@@ -341,6 +425,13 @@ func (c *receiptsExportCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	q, err := c.parseQuery()
 	if err != nil {
 		return usageError{err}
+	}
+	t, err := c.target()
+	if err != nil {
+		return err
+	}
+	if t != nil {
+		return exportFrom(ctx, io, t, &q)
 	}
 	s, err := c.openStore(ctx, log, false)
 	if err != nil {
@@ -357,6 +448,28 @@ func (c *receiptsExportCmd) Run(ctx context.Context, io streams, log *slog.Logge
 		}
 	}
 	return w.Flush()
+}
+
+// exportFrom prints the entries that a running Switchboard exports.
+func exportFrom(ctx context.Context, out streams, t *taskTarget, q *receipt.Query) error {
+	values := url.Values{}
+	for name, value := range map[string]string{
+		"tenant": string(q.Tenant), "task": string(q.Task), "tool": q.Tool, "code": string(q.Code), "outcome": string(q.Outcome), "kind": string(q.Kind), "node": q.Node,
+		"since": instantText(q.Since), "until": instantText(q.Until),
+	} {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	resp, err := t.openAdmin(ctx, "/v1/receipts/export?"+values.Encode())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.Copy(out.raw, resp.Body); err != nil {
+		return unreachableError{fmt.Errorf("the export has broken off, so what was printed is not complete: %w", err)}
+	}
+	return nil
 }
 
 type receiptsRotateCmd struct{ storeFlags }
@@ -401,7 +514,7 @@ func (c *receiptsReplayCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	if c.ID != "" {
 		d, err = replay.CompareReceipt(ctx, s, c.ID)
 	} else {
-		d, err = replay.Compare(ctx, s, time.Now().Add(-time.Duration(c.Since)), c.Tenant, &replay.Proposal{}, progressPrinter(io.err))
+		d, err = replay.Compare(ctx, s, time.Now().Add(-time.Duration(c.Since)), c.Tenant, &replay.Proposal{}, progressPrinter(io.err, "replayed"))
 	}
 	if err != nil {
 		return err

@@ -101,7 +101,7 @@ func (s *serverFlags) operateServer(ctx context.Context, io streams, id switchbo
 	if err := switchboard.CheckID(string(id)); err != nil {
 		return usageError{err}
 	}
-	answer, err := s.asTarget().askAdmin(ctx, http.MethodPost, "/v1/servers/"+url.PathEscape(string(id))+"/"+what, map[string]string{"reason": reason})
+	answer, err := s.asTarget().changeAdmin(ctx, http.MethodPost, "/v1/servers/"+url.PathEscape(string(id))+"/"+what, map[string]string{"reason": reason})
 	if err != nil {
 		return err
 	}

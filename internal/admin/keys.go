@@ -8,9 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/revocation"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -27,6 +29,7 @@ const (
 	KeyValid   = "valid"
 	KeyExpired = "expired"
 	KeyRevoked = "revoked"
+	KeyUnknown = "unknown" // the store cannot be read, so the key may be revoked; see ListKeys
 )
 
 // HashDigits is how many hexadecimal digits of a key's hash name the key.
@@ -58,11 +61,31 @@ func (r *KeyRow) Place() string {
 
 // Keys returns the rows of a tenant's keys, or of all keys for the empty tenant: agents first, each kind sorted by tenant and id.
 func (a *Actions) Keys(id switchboard.TenantID) []KeyRow {
-	c := a.o.Configuration()
-	return keyRows(&c, a.o.Revoked, id)
+	return keyRows(a.o.Configuration().Config, a.o.Revoked, id)
 }
 
-func keyRows(c *Configuration, revoked *revocation.RevokedKeys, id switchboard.TenantID) []KeyRow {
+// ListKeys returns the rows of keys of a configuration that nothing serves, as Keys does. open opens its store; without a store, no key is revoked, and
+// open returns nil. The error says that the store could not be read. The rows then do not say whether keys are revoked.
+func ListKeys(ctx context.Context, c *config.Config, open func() (store.Store, error), id switchboard.TenantID) ([]KeyRow, error) {
+	revoked := &revocation.RevokedKeys{}
+	records, err := open()
+	if err == nil && records != nil {
+		defer func() { _ = records.Close() }()
+		var read *revocation.RevokedKeys
+		if read, err = revocation.ReadOnce(ctx, records); err == nil {
+			revoked = read
+		}
+	}
+	rows := keyRows(c, revoked, id)
+	for i := range rows {
+		if err != nil && rows[i].State == KeyValid {
+			rows[i].State = KeyUnknown
+		}
+	}
+	return rows, err
+}
+
+func keyRows(c *config.Config, revoked *revocation.RevokedKeys, id switchboard.TenantID) []KeyRow {
 	all := []KeyRow{}
 	add := func(row KeyRow) {
 		if id != "" && row.Tenant != id {
@@ -77,10 +100,10 @@ func keyRows(c *Configuration, revoked *revocation.RevokedKeys, id switchboard.T
 		}
 		all = append(all, row)
 	}
-	for _, k := range c.Config.Keys {
+	for _, k := range c.Keys {
 		add(KeyRow{Kind: KeyOfAgent, Tenant: k.Tenant, ID: k.ID, Tasks: k.Tasks, Expires: k.Expires, hash: k.Hash})
 	}
-	for _, p := range c.Config.People {
+	for _, p := range c.People {
 		kind := KeyOfMember
 		switch {
 		case p.Operator:
@@ -97,9 +120,8 @@ func keyRows(c *Configuration, revoked *revocation.RevokedKeys, id switchboard.T
 // RevokeKey revokes the key whose hash begins with the digits, everywhere and for good. An admin of a tenant may revoke the tenant's own keys, but
 // no key that also has a row elsewhere. The error is a *switchboard.Error.
 func (a *Actions) RevokeKey(by switchboard.Officer, tenant switchboard.TenantID, digits, reason string) (*KeyRow, error) {
-	c := a.o.Configuration()
 	var found []KeyRow
-	for _, row := range keyRows(&c, a.o.Revoked, "") {
+	for _, row := range keyRows(a.o.Configuration().Config, a.o.Revoked, "") {
 		if row.Key == digits {
 			found = append(found, row)
 		}

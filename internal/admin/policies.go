@@ -81,7 +81,7 @@ const (
 	maxTestText      = 4096 // bytes of each text in a result
 )
 
-// A PolicyTester runs the tests of tenants' policies. Use NewPolicyTester. It is safe for concurrent use.
+// A PolicyTester evaluates policies for their authors: it runs tests, looks for mistakes, and shows the values of rules. Use NewPolicyTester. It is safe for concurrent use.
 type PolicyTester struct {
 	reads  *Reader
 	time   time.Duration
@@ -111,25 +111,15 @@ func (p *PolicyTester) Run(ctx context.Context, id switchboard.TenantID, candida
 
 // run runs the tests of files.
 func (p *PolicyTester) run(ctx context.Context, id switchboard.TenantID, files []switchboard.PolicyFile, only string, coverage bool) (*PolicyTestRun, error) {
-	timed, cancel := context.WithTimeout(ctx, p.time)
-	defer cancel()
-	limited, stop := heap.Limit(timed, p.memory)
-	defer stop()
-	name := "tenants/" + string(id) + "/policies"
-	report, err := author.RunTests(limited, &author.Sources{Kind: policy.Tenant, Tenant: id, Name: name, Files: files}, only, coverage)
 	run := &PolicyTestRun{Tenant: id}
-	if faults, ok := errors.AsType[switchboard.Faults](err); ok {
-		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: faults.Error(), Hint: "no test was run"}
-	}
-	switch cause := context.Cause(limited); {
-	case errors.Is(cause, heap.ErrGrown):
-		run.Stopped = "the tests were stopped: " + heap.ErrGrown.Error()
-		return run, nil
-	case errors.Is(cause, context.DeadlineExceeded):
-		run.Stopped = "the tests were stopped: they take longer than " + p.time.String()
-		return run, nil
-	case err != nil:
-		return nil, switchboard.Unavailable("the tests cannot be run", err)
+	var report *author.TestReport
+	var err error
+	run.Stopped, err = p.bounded(ctx, "the tests were stopped", func(ctx context.Context) (err error) {
+		report, err = author.RunTests(ctx, &author.Sources{Kind: policy.Tenant, Tenant: id, Name: policyFolder(id), Files: files}, only, coverage)
+		return err
+	})
+	if err != nil || run.Stopped != "" {
+		return run, err
 	}
 	run.Report, run.Passed, run.Failed = report, report.Count(author.Passed), report.Count(author.Failed)+report.Count(author.Erred)
 	report.Tests = report.Tests[:min(len(report.Tests), maxReportedTests)]
@@ -143,12 +133,37 @@ func (p *PolicyTester) run(ctx context.Context, id switchboard.TenantID, files [
 	return run, nil
 }
 
+// bounded evaluates policies within the bounds of time and memory. stopped says why it was ended before its end, and begins with what. The error is a *switchboard.Error.
+func (p *PolicyTester) bounded(ctx context.Context, what string, evaluate func(ctx context.Context) error) (stopped string, err error) {
+	timed, cancel := context.WithTimeout(ctx, p.time)
+	defer cancel()
+	limited, stop := heap.Limit(timed, p.memory)
+	defer stop()
+	err = evaluate(limited)
+	if faults, ok := errors.AsType[switchboard.Faults](err); ok {
+		return "", &switchboard.Error{Code: switchboard.CodeConfig, Text: faults.Error(), Hint: "nothing was evaluated"}
+	}
+	switch cause := context.Cause(limited); {
+	case errors.Is(cause, heap.ErrGrown):
+		return what + ": " + heap.ErrGrown.Error(), nil
+	case errors.Is(cause, context.DeadlineExceeded):
+		return what + ": this takes longer than " + p.time.String(), nil
+	}
+	if _, ok := errors.AsType[*switchboard.Error](err); err != nil && !ok {
+		err = switchboard.Unavailable("the policies cannot be evaluated", err)
+	}
+	return "", err
+}
+
+// policyFolder returns the name of a tenant's folder of policies.
+func policyFolder(id switchboard.TenantID) string { return "tenants/" + string(id) + "/policies" }
+
 // begin counts a run of the tenant's tests. It refuses one more than may run.
 func (p *PolicyTester) begin(id switchboard.TenantID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running[id] || len(p.running) >= maxTestRuns {
-		return switchboard.Refuse(switchboard.CodeOverloaded, "tests of policies are running, of one tenant once and of %d at most; try again", maxTestRuns)
+		return switchboard.Refuse(switchboard.CodeOverloaded, "policies are being tested or checked, those of one tenant once and of %d at most; try again", maxTestRuns)
 	}
 	p.running[id] = true
 	return nil

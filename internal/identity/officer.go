@@ -145,6 +145,7 @@ func (o *Officers) ByHash(hash [sha256.Size]byte) (switchboard.Officer, error) {
 			expired = r.Expires
 			continue
 		}
+		officer.EndsAt(r.Expires)
 		if officer.ID == "" || r.Operator { // the operator's row names the officer
 			officer.ID = r.ID
 		}

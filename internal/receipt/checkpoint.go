@@ -53,6 +53,9 @@ func (c *Checkpoint) append(b []byte, signature bool) []byte {
 	return w.Bytes()
 }
 
+// Check checks the form of the checkpoint and its own signature.
+func (c *Checkpoint) Check() error { return errors.Join(CheckNode(c.Node), c.verifySignature()) }
+
 // verifySignature checks the checkpoint's own signature.
 func (c *Checkpoint) verifySignature() error {
 	key, err := parsePublic(c.Key)
@@ -78,7 +81,7 @@ func ReadCheckpoints(r io.Reader) (all []Checkpoint, err error) {
 		if err := json.Unmarshal(lines.Bytes(), &c, json.RejectUnknownMembers(true)); err != nil {
 			return nil, fmt.Errorf("checkpoint in line %d: %w", n, err)
 		}
-		if err := errors.Join(CheckNode(c.Node), c.verifySignature()); err != nil {
+		if err := c.Check(); err != nil {
 			return nil, fmt.Errorf("checkpoint in line %d: %w", n, err)
 		}
 		all = append(all, c)

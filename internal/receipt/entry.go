@@ -42,6 +42,18 @@ func (e *ChainEntry) ID() string { return ID(e.Node, e.Seq) }
 // Digest returns the digest of the whole entry.
 func (e *ChainEntry) Digest() switchboard.Digest { return canonical.Sum(e.Raw) }
 
+// AppendLine appends the entry as a line of an export: the entry as it is stored, with its id. The stored bytes of an entry that cannot be read stand in a
+// text, with the fault.
+func (e *ChainEntry) AppendLine(b []byte) []byte {
+	if e.Fault != nil {
+		line, _ := json.Marshal(map[string]string{"fault": e.Fault.Error(), "id": e.ID(), "stored": string(e.Raw)}, json.Deterministic(true), jsontext.AllowInvalidUTF8(true)) // texts can be encoded
+		return append(append(b, line...), '\n')
+	}
+	b = append(append(b, `{"entry":`...), e.Raw...)
+	b, _ = jsontext.AppendQuote(append(b, `,"id":`...), e.ID())
+	return append(b, '}', '\n')
+}
+
 // appendEntry appends an entry without a signature. body is the receipt.
 func appendEntry(b []byte, prev switchboard.Digest, body []byte, seq uint64) []byte {
 	b = append(append(b, `{"prev":"`...), prev...)

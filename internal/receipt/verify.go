@@ -1,7 +1,6 @@
 package receipt
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -76,36 +75,25 @@ const pageSize = 512
 // Verify checks each chain up to its first wrong entry. An error says that the chains could not be
 // read.
 func Verify(ctx context.Context, s ChainReader, o VerifyOptions) ([]ChainReport, error) {
-	nodes := o.Nodes
-	if len(nodes) == 0 {
-		var err error
+	p, err := VerifyPart(ctx, s, o, "", 0)
+	if p == nil {
+		return nil, err
+	}
+	return p.Chains, err
+}
+
+// chainsToVerify returns the names of the chains, sorted, each once.
+func (o *VerifyOptions) chainsToVerify(ctx context.Context, s ChainReader) (nodes []string, err error) {
+	if nodes = slices.Clone(o.Nodes); len(nodes) == 0 {
 		if nodes, err = Nodes(ctx, s); err != nil {
 			return nil, err
 		}
 		for i := range o.Checkpoints {
 			nodes = append(nodes, o.Checkpoints[i].Node)
 		}
-		slices.Sort(nodes)
-		nodes = slices.Compact(nodes)
 	}
-	all := make([]ChainReport, 0, len(nodes))
-	for _, node := range nodes {
-		var c *ChainReport
-		for begun := false; c == nil || c.Fault != nil && begun; {
-			var err error
-			if c, err = verifyChain(ctx, s, node, &o); err != nil {
-				return all, err
-			}
-			// Its beginning may have been trimmed during the check.
-			span, err := s.Span(ctx, logPrefix+node)
-			if err != nil {
-				return all, err
-			}
-			begun = span.First != c.First
-		}
-		all = append(all, *c)
-	}
-	return all, nil
+	slices.Sort(nodes)
+	return slices.Compact(nodes), nil
 }
 
 // Nodes returns the names of the replicas that have a chain, sorted.
@@ -121,41 +109,6 @@ func Nodes(ctx context.Context, s ChainReader) ([]string, error) {
 		}
 	}
 	return nodes, nil
-}
-
-func verifyChain(ctx context.Context, s ChainReader, node string, o *VerifyOptions) (*ChainReport, error) {
-	span, err := s.Span(ctx, logPrefix+node)
-	if err != nil {
-		return nil, err
-	}
-	c := newChecker(node, s, span, span.First)
-	c.trusted = o.Keys
-	for i := range o.Checkpoints {
-		if p := &o.Checkpoints[i]; p.Node == node {
-			c.checkpoints = append(c.checkpoints, p)
-		}
-	}
-	slices.SortStableFunc(c.checkpoints, func(a, b *Checkpoint) int { return cmp.Compare(a.Seq, b.Seq) })
-	for c.seq < span.Last {
-		entries, err := s.Read(ctx, logPrefix+node, c.seq, pageSize)
-		if err != nil {
-			return nil, err
-		}
-		if len(entries) == 0 {
-			c.Fault = &ChainFault{c.seq + 1, RuleSeq, "it is not there"}
-			return &c.ChainReport, nil
-		}
-		for _, e := range entries {
-			if c.Fault, err = c.checkNext(ctx, e); err != nil || c.Fault != nil {
-				return &c.ChainReport, err
-			}
-			if e.Seq >= span.Last {
-				break
-			}
-		}
-	}
-	c.Fault = c.checkWholeChain()
-	return &c.ChainReport, nil
 }
 
 // A chainChecker reads a chain from one entry to the next and applies the rules.
@@ -175,6 +128,7 @@ type chainChecker struct {
 	trimReported bool   // a receipt says why the chain does not begin with 1
 }
 
+// newChecker returns a checker that begins with the entry from.
 func newChecker(node string, r ChainReader, span store.Span, from uint64) *chainChecker {
 	return &chainChecker{ChainReport: ChainReport{Node: node, First: span.First, Last: span.Last}, reader: r, from: from, seq: from - 1}
 }

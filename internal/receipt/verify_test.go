@@ -3,9 +3,12 @@ package receipt_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -52,7 +55,110 @@ func fault(t testing.TB, s receipt.ChainReader, marks ...receipt.Checkpoint) *re
 	if err != nil || len(chains) != 1 {
 		t.Fatal(chains, err)
 	}
+	if parts, _ := verifyInParts(t, inSmallReads{s}, receipt.VerifyOptions{Checkpoints: marks}, 1, nil); !reflect.DeepEqual(parts, chains) {
+		t.Fatalf("in parts %+v, at once %+v", parts, chains)
+	}
 	return chains[0].Fault
+}
+
+// inSmallReads gives few entries at once. In a synctest bubble, each read takes a second.
+type inSmallReads struct{ receipt.ChainReader }
+
+func (r inSmallReads) Read(ctx context.Context, log string, after uint64, most int) ([]store.Entry, error) {
+	return r.ChainReader.Read(ctx, log, after, min(most, 3))
+}
+
+type slowReads struct{ receipt.ChainReader }
+
+func (r slowReads) Read(ctx context.Context, log string, after uint64, most int) ([]store.Entry, error) {
+	time.Sleep(time.Second)
+	return inSmallReads(r).Read(ctx, log, after, most)
+}
+
+// verifyInParts verifies with as many parts as it takes. between, if not nil, is called after each part with its number.
+func verifyInParts(t testing.TB, s receipt.ChainReader, o receipt.VerifyOptions, within time.Duration, between func(n int)) (all []receipt.ChainReport, parts int) {
+	t.Helper()
+	all = []receipt.ChainReport{}
+	for after := ""; ; {
+		p, err := receipt.VerifyPart(context.Background(), s, o, after, within)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts++
+		if p.Looked > p.Of || (p.Looked == p.Of) != (p.Next == "") {
+			t.Fatalf("part %d: looked at %d of %d, next %q", parts, p.Looked, p.Of, p.Next)
+		}
+		all = append(all, p.Chains...)
+		if after = p.Next; after == "" {
+			return all, parts
+		}
+		if between != nil {
+			between(parts)
+		}
+	}
+}
+
+func TestAVerificationInPartsFindsWhatOneAtOnceFinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		var anchor bytes.Buffer
+		for _, node := range []string{"n1", "n2"} {
+			o := options()
+			o.Node, o.Anchor, o.CheckpointEvery = node, &anchor, 10
+			b := openBook(t, s, o)
+			for i := range 40 {
+				b.Add(&receipt.Receipt{Kind: receipt.Call})
+				if i%7 == 0 {
+					time.Sleep(time.Second)
+				}
+				if i == 20 {
+					if err := b.Rotate(t.Context(), keyB); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			shut(t, b)
+		}
+		marks, err := receipt.ReadCheckpoints(&anchor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []receipt.VerifyOptions{{}, {Checkpoints: marks}, {Nodes: []string{"n2", "n1", "n2"}}, {Keys: []string{"none"}}} {
+			want, err := receipt.Verify(t.Context(), s, o)
+			if err != nil || len(want) != 2 {
+				t.Fatal(want, err)
+			}
+			got, parts := verifyInParts(t, slowReads{s}, o, 2*time.Second, nil)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("in %d parts %+v, at once %+v", parts, got, want)
+			}
+			if o.Keys == nil && parts < 14 { // two reads of three entries in each, and 80 entries
+				t.Errorf("there are %d parts", parts)
+			}
+		}
+		// The beginning is trimmed between two parts: entries that were looked at, and then those that come next.
+		trim := func(n int) {
+			if first, ok := map[int]uint64{1: 4, 2: 30}[n]; ok {
+				if err := s.Trim(t.Context(), "receipts/n1", first); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		got, _ := verifyInParts(t, slowReads{s}, receipt.VerifyOptions{}, 2*time.Second, trim)
+		if len(got) != 2 || got[0].Fault == nil || got[0].Fault.Rule != receipt.RuleBegin || got[0].First != 30 || got[1].Fault != nil {
+			t.Errorf("trimmed without a receipt: %+v", got)
+		}
+	})
+}
+
+func TestAPlaceThatIsNoneEndsAVerification(t *testing.T) {
+	good, _ := chainOf(t, keyA, 40)
+	s := rewritten(t, good)
+	for _, after := range []string{"x", "!", "e30", base64.RawURLEncoding.EncodeToString([]byte(`{"chain":{"report":{"node":"n9"}}}`))} {
+		if p, err := receipt.VerifyPart(t.Context(), s, receipt.VerifyOptions{}, after, time.Second); !errors.Is(err, receipt.ErrNotNext) {
+			t.Errorf("%q: %+v, %v", after, p, err)
+		}
+	}
 }
 
 func TestWhateverIsDoneToAChainIsFoundWhereItBegins(t *testing.T) {

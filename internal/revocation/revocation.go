@@ -114,22 +114,13 @@ func (l *RevokedKeys) read(ctx context.Context) error {
 	defer func() { <-l.reading }()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	rows, err := l.store.List(ctx, Group)
+	known, err := readRows(ctx, l.store)
 	if err != nil {
 		return err
 	}
 	was := l.known.Load()
-	known := make(map[[32]byte]Revocation, len(rows))
 	fresh := was == nil
-	for _, row := range rows {
-		raw, err := hex.DecodeString(row.Name)
-		if err != nil || len(raw) != 32 {
-			continue
-		}
-		var r Revocation
-		_ = json.Unmarshal(row.Data, &r) // the key is revoked even if the rest is unreadable
-		hash := [32]byte(raw)
-		known[hash] = r
+	for hash := range known {
 		if was != nil {
 			_, had := (*was)[hash]
 			fresh = fresh || !had
@@ -143,6 +134,38 @@ func (l *RevokedKeys) read(ctx context.Context) error {
 		l.changed()
 	}
 	return nil
+}
+
+// readRows reads all revocations of a store.
+func readRows(ctx context.Context, s Store) (map[[32]byte]Revocation, error) {
+	rows, err := s.List(ctx, Group)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[[32]byte]Revocation, len(rows))
+	for _, row := range rows {
+		raw, err := hex.DecodeString(row.Name)
+		if err != nil || len(raw) != 32 {
+			continue
+		}
+		var r Revocation
+		_ = json.Unmarshal(row.Data, &r) // the key is revoked even if the rest is unreadable
+		known[[32]byte(raw)] = r
+	}
+	return known, nil
+}
+
+// ReadOnce returns the revocations that a store holds now. It does not follow the store, and the result revokes nothing.
+func ReadOnce(ctx context.Context, s Store) (*RevokedKeys, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	known, err := readRows(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	l := &RevokedKeys{}
+	l.known.Store(&known)
+	return l, nil
 }
 
 // CheckKey returns why the key with the hash may not be used, or nil. The error is a *switchboard.Error: SB-AUTH-001 if the key is

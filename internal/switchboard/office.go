@@ -1,6 +1,9 @@
 package switchboard
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // An Office is what a person may do to Switchboard. It gives no right to call tools.
 type Office string
@@ -35,6 +38,16 @@ type Officer struct {
 
 	Operator bool
 	Offices  map[TenantID][]Office // within each tenant; sorted
+
+	// Until is when the first of the rows or sessions that make the officer ends; zero means never. Then it must be made anew.
+	Until time.Time
+}
+
+// EndsAt says that something that makes the officer ends at an instant; zero means never.
+func (o *Officer) EndsAt(end time.Time) {
+	if o.Until.IsZero() || !end.IsZero() && end.Before(o.Until) {
+		o.Until = end
+	}
 }
 
 // Holds reports whether the officer holds the office in the tenant. An operator holds every office of every

@@ -78,11 +78,15 @@ var routeTable = map[string]string{
 	"GET /v1/events":                                 "viewer",
 	"GET /v1/decisions":                              "viewer",
 	"GET /v1/decisions/{node}/{entry}":               "viewer",
+	"POST /v1/policies/check":                        "author",
+	"POST /v1/policies/eval":                         "author",
 	"POST /v1/policy-diffs":                          "author",
 	"GET /v1/policy-diffs/{diff}":                    "viewer",
 	"DELETE /v1/policy-diffs/{diff}":                 "author",
 	"GET /v1/receipts":                               "viewer",
 	"GET /v1/receipt":                                "viewer",
+	"GET /v1/receipts/export":                        "viewer",
+	"POST /v1/receipts/verify":                       "operator",
 	"GET /v1/runs":                                   "viewer",
 	"GET /v1/configuration/files":                    "any",
 	"GET /v1/configuration/file":                     "any",
@@ -212,8 +216,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "POST /v1/blocks") || strings.HasSuffix(name, "/lift"):
 					want = http.StatusBadRequest // of nobody
-				case path == "/v1/policy-diffs":
-					want = http.StatusBadRequest // it proposes nothing
+				case path == "/v1/policy-diffs" || path == "/v1/policies/eval":
+					want = http.StatusBadRequest // it proposes nothing, or has no input
 				case strings.Contains(name, "{key}"):
 					want = http.StatusBadRequest // there is no such key
 				default:

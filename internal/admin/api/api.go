@@ -124,6 +124,7 @@ func (a *API) makeRoutes() {
 	a.addKeys()
 	a.addConfiguration()
 	a.addReceipts()
+	receiptRoutes{a}.add()
 	a.addEvents()
 	personRoutes{a}.addSessions()
 	personRoutes{a}.addBlocks()
@@ -148,6 +149,7 @@ var tags = []*huma.Tag{
 	{Name: "events", Description: "What changes, while it changes."},
 	{Name: "keys", Description: "The keys of agents and of persons."},
 	{Name: "metrics", Description: "The metrics, for Prometheus."},
+	{Name: "policies", Description: "Probable mistakes in policies, and the values of their rules."},
 	{Name: "policy-diffs", Description: "What recorded decisions would have been under other policies or files."},
 	{Name: "receipts", Description: "What was done, for whom, and with which outcome."},
 	{Name: "runs", Description: "The tasks that callers have bound."},

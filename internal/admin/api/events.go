@@ -20,7 +20,7 @@ import (
 // Bounds of the streams of events.
 const (
 	maxStreams   = 256
-	keepAlive    = 15 * time.Second // how often a silent stream has an id, and its key is checked again
+	keepAlive    = 15 * time.Second // how often a silent stream has an id, and its key is checked again even if nothing says that it may have ended
 	eventTimeout = 30 * time.Second // for a reader to take one write
 )
 
@@ -70,10 +70,18 @@ func (a *API) streamEvents(r *http.Request, w http.ResponseWriter, q asked, afte
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
 	var checked <-chan struct{} // the officer was checked after this channel was made
+	var ends <-chan time.Time   // the officer must be checked then
+	check := func() (ok bool) {
+		until, ok := a.untilWhen(r, q)
+		if ends = nil; !until.IsZero() {
+			ends = time.After(time.Until(until))
+		}
+		return ok
+	}
 	for {
 		recheck := a.recheckStreams()
 		events, more := a.o.Events.Read(after)
-		if (recheck != checked || len(events) > 0) && !a.maySee(r, q) {
+		if (recheck != checked || len(events) > 0) && !check() {
 			return
 		}
 		checked = recheck
@@ -92,8 +100,12 @@ func (a *API) streamEvents(r *http.Request, w http.ResponseWriter, q asked, afte
 		select {
 		case <-more:
 		case <-recheck:
+		case <-ends:
+			if !check() {
+				return
+			}
 		case <-tick.C:
-			if !a.maySee(r, q) || !write(idle()) {
+			if !check() || !write(idle()) {
 				return
 			}
 		case <-r.Context().Done():
@@ -124,11 +136,17 @@ func (a *API) RecheckStreams() {
 
 // maySee reports whether the officer still has an office in the tenant that it asked about.
 func (a *API) maySee(r *http.Request, q asked) bool {
+	_, ok := a.untilWhen(r, q)
+	return ok
+}
+
+// untilWhen reports whether the officer still has an office in the tenant that it asked about, and when that must be asked again; zero means that no time is known.
+func (a *API) untilWhen(r *http.Request, q asked) (until time.Time, ok bool) {
 	if q.officer.Auth == switchboard.AuthDataFolder && (a.o.People.Page == nil || !a.o.People.Page.HasSession(r)) {
-		return true
+		return time.Time{}, true
 	}
 	now, err := a.o.Authenticate(r)
-	return err == nil && (q.tenant == "" && now.Operator || q.tenant != "" && now.Sees(q.tenant))
+	return now.Until, err == nil && (q.tenant == "" && now.Operator || q.tenant != "" && now.Sees(q.tenant))
 }
 
 // concerns reports whether the event is about the tenant that the officer asked about, or about something that the tenant uses.

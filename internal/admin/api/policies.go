@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"io/fs"
 	"net/http"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
@@ -31,6 +30,7 @@ func (a policyRoutes) add() {
 			return &struct{ Body admin.PolicyList }{*admin.ListPolicies(a.o.Reader, q.tenant)}, nil
 		})
 	tester := admin.NewPolicyTester(a.o.Reader)
+	a.addChecks(tester)
 	add(a.API, route{
 		id: "test-policies", method: http.MethodPost, path: "/v1/tenants/{tenant}/policies/test", needs: switchboard.OfficeAuthor,
 		errors:  []int{http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType},
@@ -40,15 +40,9 @@ func (a policyRoutes) add() {
 		only, coverage := "", false
 		if in.Body != nil {
 			only, coverage = in.Body.Run, in.Body.Coverage
-			for _, f := range in.Body.Files {
-				if !fs.ValidPath(f.Path) {
-					return nil, badRequest("a file needs a path in the tenant's folder of policies")
-				}
-				one := admin.CandidateFile{Path: f.Path}
-				if f.Text != nil {
-					one.Text = []byte(*f.Text)
-				}
-				candidates = append(candidates, one)
+			var err error
+			if candidates, err = candidatesOf(in.Body.Files); err != nil {
+				return nil, err
 			}
 		}
 		run, err := tester.Run(ctx, q.tenant, candidates, only, coverage)

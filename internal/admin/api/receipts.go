@@ -10,18 +10,30 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
+// A ReceiptFilter selects receipts.
+type ReceiptFilter struct {
+	Code    switchboard.Code    `query:"code" maxLength:"20" doc:"The code of the refusal."`
+	Kind    receipt.Kind        `query:"kind" maxLength:"20" doc:"The kind of the receipt, such as call or admin."`
+	Node    string              `query:"node" maxLength:"64" doc:"The replica that wrote the receipt."`
+	Outcome receipt.CallOutcome `query:"outcome" maxLength:"20" doc:"The outcome of the call, such as ok or refused."`
+	Since   time.Time           `query:"since" doc:"From this instant on."`
+	Task    switchboard.TaskID  `query:"task" maxLength:"64" doc:"The task."`
+	Tool    string              `query:"tool" maxLength:"300" doc:"TOOL or SERVER/TOOL; * stands for any text."`
+	Until   time.Time           `query:"until" doc:"Before this instant."`
+}
+
+// query returns the filter as a query for the receipts of the tenant.
+func (f *ReceiptFilter) query(tenant switchboard.TenantID) receipt.Query {
+	return receipt.Query{
+		Node: f.Node, Tenant: tenant, Task: f.Task, Tool: f.Tool, Code: f.Code, Outcome: f.Outcome, Kind: f.Kind, Since: f.Since, Until: f.Until,
+	}
+}
+
 type receiptQuery struct {
 	TenantQuery
 	PageQuery
-	Principal string              `query:"principal" maxLength:"384" doc:"The id of the caller or of the officer."`
-	Task      switchboard.TaskID  `query:"task" maxLength:"64" doc:"The task."`
-	Tool      string              `query:"tool" maxLength:"300" doc:"TOOL or SERVER/TOOL; * stands for any text."`
-	Outcome   receipt.CallOutcome `query:"outcome" maxLength:"20" doc:"The outcome of the call, such as ok or refused."`
-	Code      switchboard.Code    `query:"code" maxLength:"20" doc:"The code of the refusal."`
-	Kind      receipt.Kind        `query:"kind" maxLength:"20" doc:"The kind of the receipt, such as call or admin."`
-	Node      string              `query:"node" maxLength:"64" doc:"The replica that wrote the receipt."`
-	Since     time.Time           `query:"since" doc:"From this instant on."`
-	Until     time.Time           `query:"until" doc:"Before this instant."`
+	Principal string `query:"principal" maxLength:"384" doc:"The id of the caller or of the officer."`
+	ReceiptFilter
 }
 
 // addReceipts adds the routes about receipts and runs.
@@ -29,10 +41,7 @@ func (a *API) addReceipts() {
 	add(a, route{id: "search-receipts", method: http.MethodGet, path: "/v1/receipts", needs: switchboard.OfficeViewer, summary: "Receipts, the newest first. A search that must look far says how far it has looked, and can be continued"},
 		func(ctx context.Context, q asked, in *receiptQuery) (*struct{ Body admin.ReceiptPage }, error) {
 			page, err := a.o.Reader.SearchReceipts(ctx, admin.ReceiptSearch{
-				Query: receipt.Query{
-					Node: in.Node, Tenant: q.tenant, Task: in.Task, Tool: in.Tool, Code: in.Code, Outcome: in.Outcome, Kind: in.Kind, Since: in.Since, Until: in.Until,
-				},
-				Principal: in.Principal, Limit: in.Limit, After: in.After,
+				Query: in.query(q.tenant), Principal: in.Principal, Limit: in.Limit, After: in.After,
 			})
 			if err != nil {
 				return nil, err

@@ -246,7 +246,9 @@ func (p *Page) officerAt(r *http.Request, own site) (switchboard.Officer, error)
 	if err != nil {
 		return switchboard.Officer{}, err
 	}
-	return p.officerOf(&s.Holder)
+	officer, err := p.officerOf(&s.Holder)
+	officer.EndsAt(s.Ends())
+	return officer, err
 }
 
 // checkPeer refuses other users of this machine where only this machine can reach the site: browsers send its cookies to every port, and other users

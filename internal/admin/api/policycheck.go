@@ -1,0 +1,93 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io/fs"
+	"net/http"
+
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type policyCheckRequest struct {
+	TenantQuery
+	Body *struct {
+		Files []ProposedText `json:"files,omitempty" maxItems:"200" doc:"Files in the place of the tenant's present ones, with paths in its folder of policies, such as veto.rego. The request must be about one tenant."`
+	}
+}
+
+// A policyInput is an input of policies. Its numbers keep their spelling.
+type policyInput map[string]any
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *policyInput) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode((*map[string]any)(p))
+}
+
+type policyEvalRequest struct {
+	TenantQuery
+	Body struct {
+		Input policyInput    `json:"input" doc:"The input, as policies get it. Absent members get the values of the tenant's local user. tenant_id names the tenant if the request does not."`
+		Files []ProposedText `json:"files,omitempty" maxItems:"200" doc:"Files in the place of the tenant's present ones, with paths in its folder of policies, such as veto.rego."`
+	}
+}
+
+// addChecks adds the routes that look at policies without running their tests. tester evaluates them.
+func (a policyRoutes) addChecks(tester *admin.PolicyTester) {
+	errors := []int{http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType}
+	add(a.API, route{
+		id: "check-policies", method: http.MethodPost, path: "/v1/policies/check", needs: switchboard.OfficeAuthor, errors: errors,
+		summary: "Report probable mistakes in the policies of a tenant, or in candidates, for 20 seconds at most. An operator who names no tenant checks all layers, also the operator's. Nothing is changed",
+	}, func(ctx context.Context, q asked, in *policyCheckRequest) (*struct{ Body admin.PolicyCheck }, error) {
+		var files []admin.CandidateFile
+		if in.Body != nil {
+			var err error
+			if files, err = candidatesOf(in.Body.Files); err != nil {
+				return nil, err
+			}
+		}
+		if len(files) > 0 && q.tenant == "" {
+			return nil, badRequest("name the tenant of the files, as in ?tenant=ID")
+		}
+		check, err := tester.Check(ctx, q.tenant, files)
+		if err != nil {
+			return nil, err
+		}
+		return &struct{ Body admin.PolicyCheck }{*check}, nil
+	})
+	add(a.API, route{
+		id: "eval-policies", method: http.MethodPost, path: "/v1/policies/eval", needs: switchboard.OfficeAuthor, errors: errors,
+		summary: "Evaluate the policies of a tenant, or candidates, for one input, with the value of every rule; an operator also sees the values of the operator's rules. Nothing is changed",
+	}, func(ctx context.Context, q asked, in *policyEvalRequest) (*struct{ Body admin.PolicyEvaluation }, error) {
+		files, err := candidatesOf(in.Body.Files)
+		if err != nil {
+			return nil, err
+		}
+		said, _ := in.Body.Input["tenant_id"].(string)
+		got, err := tester.Evaluate(ctx, cmp.Or(q.tenant, switchboard.TenantID(said)), in.Body.Input, files, q.operator())
+		if err != nil {
+			return nil, err
+		}
+		return &struct{ Body admin.PolicyEvaluation }{*got}, nil
+	})
+}
+
+// candidatesOf returns the files of a request.
+func candidatesOf(files []ProposedText) (all []admin.CandidateFile, err error) {
+	for _, f := range files {
+		if !fs.ValidPath(f.Path) {
+			return nil, badRequest("a file needs a path in the tenant's folder of policies")
+		}
+		one := admin.CandidateFile{Path: f.Path}
+		if f.Text != nil {
+			one.Text = []byte(*f.Text)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}

@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Bounds of what auditors ask for.
+const (
+	verifyTime    = 2 * time.Second  // of one part of a verification
+	verifyTimeout = 20 * time.Second // if the store is slow
+	maxVerified   = 2                // parts at once
+	maxExports    = 4                // at once
+)
+
+// A ReceiptAuditor verifies and exports receipts. Use NewReceiptAuditor. It is safe for concurrent use.
+type ReceiptAuditor struct {
+	receipts  *Reader
+	within    time.Duration
+	verifying chan struct{} // has an element for each part of a verification that is in progress
+	exporting chan struct{} // has an element for each export that is in progress
+}
+
+// NewReceiptAuditor returns a ReceiptAuditor.
+func NewReceiptAuditor(r *Reader) *ReceiptAuditor {
+	return &ReceiptAuditor{r, verifyTime, make(chan struct{}, maxVerified), make(chan struct{}, maxExports)}
+}
+
+// VerifyPart checks chains for about two seconds, and says where the next part continues. See receipt.VerifyPart. The error is a *switchboard.Error.
+func (a *ReceiptAuditor) VerifyPart(ctx context.Context, o receipt.VerifyOptions, after string) (*receipt.VerifiedPart, error) {
+	for _, node := range o.Nodes {
+		if err := receipt.CheckNode(node); err != nil {
+			return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error()}
+		}
+	}
+	for i := range o.Checkpoints {
+		if err := o.Checkpoints[i].Check(); err != nil {
+			return nil, switchboard.Refuse(switchboard.CodeBadArguments, "checkpoint %d: %v", i+1, err)
+		}
+	}
+	select {
+	case a.verifying <- struct{}{}:
+		defer func() { <-a.verifying }()
+	default:
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d verifications of receipts are in progress, the most at once; try again", maxVerified)
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	part, err := receipt.VerifyPart(ctx, a.receipts.o.Store, o, after, a.within)
+	switch {
+	case errors.Is(err, receipt.ErrNotNext):
+		return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "after is not the next of an answer before; begin again without it"}
+	case err != nil:
+		return nil, switchboard.Unavailable("the receipts cannot be read", err)
+	}
+	return part, nil
+}
+
+// Export yields the receipts that the query selects, the oldest first, each as a line; see receipt.ChainEntry.AppendLine. An error is a *switchboard.Error, and
+// ends it.
+func (a *ReceiptAuditor) Export(ctx context.Context, q receipt.Query) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		select {
+		case a.exporting <- struct{}{}:
+			defer func() { <-a.exporting }()
+		default:
+			yield(nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d exports of receipts are in progress, the most at once; try again", maxExports))
+			return
+		}
+		var line []byte
+		for e, err := range receipt.List(ctx, a.receipts.o.Store, q) {
+			if err != nil {
+				yield(nil, switchboard.Unavailable("the receipts cannot be read", err))
+				return
+			}
+			if line = line[:0]; e.Fault != nil && q.Tenant != "" { // it may be of another tenant
+				line = appendUnreadable(line, e.ID())
+			} else {
+				line = e.AppendLine(line)
+			}
+			if !yield(line, nil) {
+				return
+			}
+		}
+	}
+}
+
+// appendUnreadable appends the line for an entry that cannot be read, to a reader who may see only one tenant.
+func appendUnreadable(b []byte, id string) []byte {
+	text, _ := json.Marshal(map[string]string{"fault": "it cannot be read, so it is not known whose it is", "id": id}) // texts can be encoded
+	return append(append(b, text...), '\n')
+}
