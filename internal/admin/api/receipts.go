@@ -31,8 +31,9 @@ func (a *API) addReceipts() {
 			page, err := a.o.Reader.SearchReceipts(ctx, admin.ReceiptSearch{
 				Query: receipt.Query{
 					Node: in.Node, Tenant: q.tenant, Task: in.Task, Tool: in.Tool, Code: in.Code, Outcome: in.Outcome, Kind: in.Kind, Since: in.Since, Until: in.Until,
+					Principal: in.Principal,
 				},
-				Principal: in.Principal, Limit: in.Limit, After: in.After,
+				Limit: in.Limit, After: in.After,
 			})
 			if err != nil {
 				return nil, err
