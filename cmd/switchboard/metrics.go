@@ -59,8 +59,19 @@ func (m *metricsCmd) printHistory(ctx context.Context, io streams) error {
 		}
 	}
 	var past history.Excerpt
-	if err := m.asTarget().fetchInto(ctx, "/v1/metrics/history?"+q.Encode(), &past); err != nil {
-		return err
+	for {
+		var part history.Excerpt
+		if err := m.asTarget().fetchInto(ctx, "/v1/metrics/history?"+q.Encode(), &part); err != nil {
+			return err
+		}
+		all := append(past.Series, part.Series...)
+		past = part
+		if past.Series = all; past.Next == "" {
+			break
+		}
+		q.Set("after", past.Next)
+		q.Set("from", past.From.Format(time.RFC3339)) // so that all parts are about the same steps
+		q.Set("to", past.To.Format(time.RFC3339))
 	}
 	if m.JSON {
 		return json.NewEncoder(io.raw).Encode(past)

@@ -355,7 +355,10 @@ func (e explainer) explainPolicy(ctx context.Context, d *decide.Decision, o *dec
 	q := &policy.CandidateQuestion{
 		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: d.Now,
 	}
-	return author.Explain(ctx, p, q), p.Judge(ctx, q).Unknown
+	if slices.ContainsFunc(o.Dropped, func(c decide.Dropped) bool { return c.Stage == policy.StageName }) { // tracing takes longer than deciding
+		rules = author.Explain(ctx, p, q)
+	}
+	return rules, p.Judge(ctx, q).Unknown
 }
 
 func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {

@@ -21,27 +21,25 @@ type ReceiptRow struct {
 // A ReceiptSearch asks for receipts, the newest first.
 type ReceiptSearch struct {
 	receipt.Query
-	Principal string // the id of the caller or of the officer
-	Limit     int    // at least 1
-	After     string // continue behind this place: ReceiptPage.Next
+	Limit int    // at least 1
+	After string // continue behind this place: ReceiptPage.Next
 }
 
 // A ReceiptPage is a part of what a search finds.
 type ReceiptPage struct {
 	Receipts []ReceiptRow `json:"receipts"`       // the newest first
-	Next     string       `json:"next,omitempty"` // ask again with after=NEXT for more
+	Next     string       `json:"next,omitempty"` // ask again with after=NEXT for more; "" only if Complete
 	Looked   time.Time    `json:"looked_back_to"` // everything since then was looked at
 	Complete bool         `json:"complete"`       // there are no more
 }
 
 // Bounds of one search for receipts.
 const (
-	receiptSearchTime = 2 * time.Second
-	firstWindow       = time.Hour // the first part of the past that is looked at; each further one is longer
+	receiptSearchTime = 2 * time.Second // for a slow store
+	receiptSearchWork = 1000            // see receipt.Query.MaxWork
 )
 
-// SearchReceipts looks for receipts in one part of the past after the other, until it has enough or its time is over. The answer says how far it
-// has looked.
+// SearchReceipts looks for receipts until it has enough or has done the work that one answer may cost. The answer says how far it has looked.
 func (r *Reader) SearchReceipts(ctx context.Context, s ReceiptSearch) (*ReceiptPage, error) {
 	if err := s.Check(); err != nil {
 		return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error()}
@@ -49,63 +47,64 @@ func (r *Reader) SearchReceipts(ctx context.Context, s ReceiptSearch) (*ReceiptP
 	ctx, cancel := context.WithTimeout(ctx, receiptSearchTime)
 	defer cancel()
 	q := s.Query
-	q.NewestFirst = true
-	end, behind, at := time.Now().Add(time.Minute), "", time.Time{} // a replica's clock may be ahead
-	if !q.Until.IsZero() {
-		end = q.Until
+	q.NewestFirst, q.MaxWork = true, receiptSearchWork
+	behind, at := "", time.Time{}
+	if q.Until.IsZero() {
+		q.Until = time.Now().Add(time.Minute) // a replica's clock may be ahead
 	}
 	if s.After != "" {
-		instant, id, ok := strings.Cut(s.After, " ")
+		instant, id, _ := strings.Cut(s.After, " ")
 		var err error
-		if at, err = time.Parse(time.RFC3339Nano, instant); !ok || err != nil {
+		if at, err = time.Parse(time.RFC3339Nano, instant); err != nil {
 			return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "after is not the next of an answer before"}
 		}
-		end, behind = at.Add(time.Nanosecond), id
+		if q.Until, behind = at, id; id != "" {
+			q.Until = at.Add(time.Nanosecond) // receipts of several nodes can have the same time
+		}
 	}
 	floor := time.Now().Add(-r.o.Configuration().Config.Receipts.Keep).Add(-24 * time.Hour) // older ones are trimmed
-	if q.Since.After(floor) {
-		floor = q.Since
+	if q.Since.Before(floor) {
+		q.Since = floor
 	}
-	page := &ReceiptPage{Receipts: []ReceiptRow{}, Looked: end}
+	page := &ReceiptPage{Receipts: []ReceiptRow{}, Looked: q.Since}
+	if !q.Since.Before(q.Until) {
+		page.Complete = true
+		return page, nil
+	}
 	var last time.Time
-	for window := firstWindow; end.After(floor); window *= 4 {
-		q.Until, q.Since = end, end.Add(-window)
-		if q.Since.Before(floor) {
-			q.Since = floor
+	for e, err := range receipt.List(ctx, r.o.Store, q) {
+		var unfinished *receipt.UnfinishedError
+		switch {
+		case errors.As(err, &unfinished):
+			page.Looked, page.Next = unfinished.Looked, unfinished.Looked.UTC().Format(time.RFC3339Nano)
+			return page, nil
+		case err != nil && ctx.Err() != nil && len(page.Receipts) > 0:
+			page.Looked, page.Next = last, nextReceipt(last, page.Receipts)
+			return page, nil
+		case err != nil:
+			return nil, switchboard.Unavailable("the receipts cannot be read", err)
 		}
-		for e, err := range receipt.List(ctx, r.o.Store, q) {
-			if err != nil {
-				if ctx.Err() != nil {
-					if len(page.Receipts) > 0 {
-						page.Looked, page.Next = last, nextReceipt(last, page.Receipts[len(page.Receipts)-1].ID)
-					}
-					return page, nil
-				}
-				return nil, switchboard.Unavailable("the receipts cannot be read", err)
+		if behind != "" && e.Receipt.Time.Equal(at) {
+			if e.ID() == behind {
+				behind = ""
 			}
-			if behind != "" && e.Receipt.Time.Equal(at) { // receipts of several nodes can have the same time
-				if e.ID() == behind {
-					behind = ""
-				}
-				continue
-			}
-			behind = ""
-			if s.Principal != "" && e.Receipt.Principal.ID != s.Principal {
-				continue
-			}
-			if len(page.Receipts) == s.Limit {
-				page.Looked, page.Next = last, nextReceipt(last, page.Receipts[len(page.Receipts)-1].ID)
-				return page, nil
-			}
-			page.Receipts, last = append(page.Receipts, rowOf(&e)), e.Receipt.Time
+			continue
 		}
-		end, behind, page.Looked = q.Since, "", q.Since
+		behind = ""
+		if len(page.Receipts) == s.Limit {
+			page.Looked, page.Next = last, nextReceipt(last, page.Receipts)
+			return page, nil
+		}
+		page.Receipts, last = append(page.Receipts, rowOf(&e)), e.Receipt.Time
 	}
 	page.Complete = true
 	return page, nil
 }
 
-func nextReceipt(at time.Time, id string) string { return at.UTC().Format(time.RFC3339Nano) + " " + id }
+// nextReceipt returns the place behind the last of the receipts, which has that time.
+func nextReceipt(at time.Time, all []ReceiptRow) string {
+	return at.UTC().Format(time.RFC3339Nano) + " " + all[len(all)-1].ID
+}
 
 // rowOf returns an entry as a row.
 func rowOf(e *receipt.ChainEntry) ReceiptRow {

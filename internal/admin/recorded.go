@@ -59,12 +59,16 @@ const maxRemade = 2
 // A DecisionReader finds and explains recorded decisions. Use NewDecisionReader. It is safe for concurrent use.
 type DecisionReader struct {
 	receipts *Reader
-	remaking chan struct{} // has an element for each decision that is being made again
+	openers  chan *replay.DecisionOpener // those that are free; nil is made at its first use
 }
 
 // NewDecisionReader returns a DecisionReader.
 func NewDecisionReader(r *Reader) *DecisionReader {
-	return &DecisionReader{r, make(chan struct{}, maxRemade)}
+	d := &DecisionReader{r, make(chan *replay.DecisionOpener, maxRemade)}
+	for range maxRemade {
+		d.openers <- nil
+	}
+	return d
 }
 
 // Search looks for recorded decisions as SearchReceipts looks for receipts.
@@ -104,16 +108,20 @@ func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, 
 	if out.Fault != "" || json.Unmarshal(row.Receipt, &of) != nil || of.Kind != receipt.Decision {
 		return nil, nil
 	}
+	var opener *replay.DecisionOpener
 	select {
-	case r.remaking <- struct{}{}:
-		defer func() { <-r.remaking }()
+	case opener = <-r.openers:
+		defer func() { r.openers <- opener }()
+		if opener == nil {
+			opener = replay.NewDecisionOpener(r.receipts.o.Store)
+		}
 	default:
 		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d recorded decisions are being explained, the most at once; try again", maxRemade)
 	}
 	ctx, cancel := context.WithTimeout(ctx, remakeTimeout)
 	defer cancel()
 	out.Policies = replay.PolicyVersions(ctx, r.receipts.o.Store, &of)
-	opened, err := replay.OpenDecision(ctx, r.receipts.o.Store, &of)
+	opened, err := opener.Open(ctx, &of)
 	if err != nil {
 		if out.Unexplained = err.Error(); !messages {
 			out.Unexplained = "the decision cannot be made again from its archive; an operator can see why"

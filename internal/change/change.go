@@ -181,17 +181,22 @@ func (e *Editor) Permit(by *switchboard.Officer, name string) (tenant switchboar
 	return "", "", switchboard.Refuse(switchboard.CodeNotAuthorized, "this file needs the office %s of tenant %s, which you do not hold", office, tenant)
 }
 
-// Files returns the files that the officer may change, sorted by path.
-func (e *Editor) Files(by *switchboard.Officer) ([]ConfigFile, error) {
-	out := []ConfigFile{}
+// maxListed is how many files Files returns at most, because it reads each of them.
+const maxListed = 200
+
+// Files returns the files behind the path after that the officer may change, sorted by path: at most limit, and at most maxListed. next is not ""
+// if there are more: ask for those behind it.
+func (e *Editor) Files(by *switchboard.Officer, after string, limit int) (files []ConfigFile, next string, err error) {
+	files = []ConfigFile{}
 	if e.o.File == "" {
-		return out, nil
+		return files, "", nil
 	}
 	root, err := os.OpenRoot(filepath.Dir(e.o.File))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer root.Close() //nolint:errcheck // it was only read from
+	var names []string
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			if d != nil && d.IsDir() && name != "." && strings.HasPrefix(path.Base(name), ".") {
@@ -199,20 +204,28 @@ func (e *Editor) Files(by *switchboard.Officer) ([]ConfigFile, error) {
 			}
 			return nil //nolint:nilerr // a folder that cannot be read holds no file that could be changed
 		}
+		if name > after {
+			names = append(names, name)
+		}
+		return nil
+	})
+	slices.Sort(names) // WalkDir sorts each folder by itself
+	for _, name := range names {
 		tenant, _, err := e.Permit(by, name)
 		if err != nil {
-			return nil //nolint:nilerr // the officer does not see it
+			continue // the officer does not see it
 		}
 		text, err := e.read(name)
 		if err != nil {
-			return nil //nolint:nilerr // a link that leads elsewhere, for instance
+			continue // a link that leads elsewhere, for instance
+		}
+		if len(files) == min(limit, maxListed) {
+			return files, files[len(files)-1].Path, nil
 		}
 		_, office, _ := e.OwnerOf(name)
-		out = append(out, ConfigFile{name, int64(len(text)), ETagOf(text), tenant, office})
-		return nil
-	})
-	slices.SortFunc(out, func(a, b ConfigFile) int { return strings.Compare(a.Path, b.Path) }) // WalkDir sorts each folder by itself
-	return out, err
+		files = append(files, ConfigFile{name, int64(len(text)), ETagOf(text), tenant, office})
+	}
+	return files, "", err
 }
 
 // Read returns the text of a file, nil if there is none.

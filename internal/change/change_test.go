@@ -369,7 +369,7 @@ func TestFilesBehindLinksThatLeadOutAreNeitherReadNorWritten(t *testing.T) {
 			t.Errorf("%s is written: %v", path, err)
 		}
 	}
-	files, err := w.Files(&ann)
+	files, _, err := w.Files(&ann, "", maxListed)
 	if err != nil || slices.ContainsFunc(files, func(f ConfigFile) bool { return strings.Contains(f.Path, "out") || strings.Contains(f.Path, "other") }) {
 		t.Errorf("%+v, %v", files, err)
 	}
@@ -395,9 +395,23 @@ func TestFilesBesideARelativeMainFileAreFound(t *testing.T) {
 		}
 	}
 	var got []string
-	files, err := w.Files(&ops)
+	files, next, err := w.Files(&ops, "", maxListed)
 	for _, f := range files {
 		got = append(got, f.Path)
+	}
+	var parts []ConfigFile
+	for after := ""; ; {
+		part, next, err := w.Files(&ops, after, 2)
+		if err != nil || len(part) == 0 || len(part) > 2 {
+			t.Fatalf("behind %q are %d files, %v", after, len(part), err)
+		}
+		parts = append(parts, part...)
+		if after = next; next == "" {
+			break
+		}
+	}
+	if !slices.Equal(parts, files) || next != "" {
+		t.Errorf("in parts %v, at once %v and %q", parts, files, next)
 	}
 	all := slices.Concat(want, []string{"switchboard.yaml", "tenants/acme/tasks/all.yaml", "tenants/acme/tenant.yaml", "tenants/umbrella/tenant.yaml"})
 	slices.Sort(all)

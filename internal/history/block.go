@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
+	"math/bits"
 	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -171,9 +172,8 @@ func (c *counts) append(dst []byte) []byte {
 
 // decodeBlock decodes a block; one of no bytes is empty. The error is errFormat or errDamaged.
 func decodeBlock(data []byte) (*stepBlock, error) {
-	b := newBlock()
 	if len(data) == 0 {
-		return b, nil
+		return newBlock(), nil
 	}
 	if data[0] != blockFormat {
 		return nil, errFormat
@@ -181,15 +181,9 @@ func decodeBlock(data []byte) (*stepBlock, error) {
 	if len(data) > maxBlock {
 		return nil, errDamaged
 	}
-	r := &blockReader{rest: data[1:]}
-	for range r.count(maxWriters) {
-		b.writers = append(b.writers, blockWriter{binary.BigEndian.Uint64(r.bytes(8)), r.number(1<<64 - 1)})
-	}
-	var pairs []seriesKey
-	for range r.count(len(data)) {
-		tenant, server := string(r.bytes(r.count(maxName))), string(r.bytes(r.count(maxName)))
-		pairs = append(pairs, seriesKey{switchboard.TenantID(tenant), switchboard.ServerID(server)})
-	}
+	b, r := newBlock(), &blockReader{rest: data[1:]}
+	b.writers = r.writers()
+	pairs := r.pairs()
 	for range r.count(maxSteps) {
 		index, step := r.count(maxSteps-1), historyStep{}
 		for range r.count(maxSeries) {
@@ -197,7 +191,8 @@ func decodeBlock(data []byte) (*stepBlock, error) {
 			if at >= len(pairs) {
 				return nil, errDamaged
 			}
-			step[pairs[at]] = r.counts()
+			c := r.counts()
+			step[pairs[at]] = &c
 		}
 		b.steps[index] = step
 	}
@@ -205,6 +200,33 @@ func decodeBlock(data []byte) (*stepBlock, error) {
 		return nil, errDamaged
 	}
 	return b, nil
+}
+
+// openBlock returns the pairs of a block that decodes, and a reader at its steps. A block of no bytes has no steps.
+func openBlock(data []byte) (*blockReader, []seriesKey) {
+	if len(data) == 0 {
+		return &blockReader{rest: []byte{0}}, nil
+	}
+	r := &blockReader{rest: data[1:]}
+	_ = r.writers()
+	return r, r.pairs()
+}
+
+// writers reads the writers.
+func (r *blockReader) writers() (all []blockWriter) {
+	for range r.count(maxWriters) {
+		all = append(all, blockWriter{binary.BigEndian.Uint64(r.bytes(8)), r.number(1<<64 - 1)})
+	}
+	return all
+}
+
+// pairs reads the pairs.
+func (r *blockReader) pairs() (all []seriesKey) {
+	for range r.count(len(r.rest)) {
+		tenant, server := string(r.bytes(r.count(maxName))), string(r.bytes(r.count(maxName)))
+		all = append(all, seriesKey{switchboard.TenantID(tenant), switchboard.ServerID(server)})
+	}
+	return all
 }
 
 // maxSteps is the most steps of a block.
@@ -243,8 +265,7 @@ func (r *blockReader) bytes(n int) []byte {
 	return all
 }
 
-func (r *blockReader) counts() *counts {
-	c := new(counts)
+func (r *blockReader) counts() (c counts) {
 	mask := r.number(1<<numbers - 1)
 	for i := range c {
 		if mask&(1<<i) != 0 {
@@ -252,4 +273,11 @@ func (r *blockReader) counts() *counts {
 		}
 	}
 	return c
+}
+
+// skipCounts reads past the numbers of a pair.
+func (r *blockReader) skipCounts() {
+	for range bits.OnesCount64(r.number(1<<numbers - 1)) {
+		r.number(maxNumber)
+	}
 }

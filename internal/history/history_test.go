@@ -553,15 +553,23 @@ func TestAFullHistoryKeeps64SeriesAStepAnd16MiB(t *testing.T) {
 		t.Errorf("a full history takes %d bytes of the store, in %d values", size, rows)
 	}
 	for _, name := range Names() {
-		report, err := h.Read(t.Context(), Range{Step: name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := map[time.Time]int{}
-		for _, line := range report.Series {
-			for _, p := range line.Points {
-				at[p.Start]++
+		at, parts := map[time.Time]int{}, 0
+		for q := (Range{Step: name}); parts == 0 || q.After != ""; parts++ {
+			report, err := h.Read(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
 			}
+			points := 0
+			for _, line := range report.Series {
+				points += len(line.Points)
+				for _, p := range line.Points {
+					at[p.Start]++
+				}
+			}
+			if len(report.Series) == 0 || points > maxPoints || report.Next == q.After {
+				t.Fatalf("a part has %d series with %d points, and goes on behind %q", len(report.Series), points, report.Next)
+			}
+			q.After = report.Next
 		}
 		if most := slices.Max(slices.Collect(maps.Values(at))); most != maxSeries {
 			t.Errorf("a step of %s has up to %d series", name, most)

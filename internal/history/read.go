@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,11 @@ type Range struct {
 	Server   switchboard.ServerID // "" means all servers
 	Step     string               // the name of a scale: 10s, 1m or 15m
 	From, To time.Time            // From zero: from the oldest step; To zero: until now
+	After    string               // continue behind this place: Excerpt.Next
 }
+
+// maxPoints is how many points an answer has at most. One series has at most 1,441.
+const maxPoints = 4000
 
 // An Excerpt is a part of the history.
 type Excerpt struct {
@@ -28,6 +33,8 @@ type Excerpt struct {
 	Bounds []float64 `json:"bounds_ms" doc:"The upper bounds of the buckets. There is one more bucket, without a bound."`
 
 	Series []TimeSeries `json:"series" doc:"Sorted by tenant and server."`
+
+	Next string `json:"next,omitempty" doc:"There are more series: ask again with after=NEXT."`
 
 	// Incomplete says that a step had more pairs of tenant and server than are kept apart, so that calls of the asked ones may be missing.
 	Incomplete bool `json:"incomplete,omitempty" doc:"A step keeps at most 64 series. Calls of further pairs of tenant and server are not in a series with their names: for an operator they are in one without names."`
@@ -113,47 +120,117 @@ func spellKept(d time.Duration) string {
 	return fmt.Sprint(int(d/time.Hour), " h")
 }
 
+// place is the place of the pair in the list of series. A space comes before all characters of ids, so the list is sorted by it.
+func (p seriesKey) place() string { return string(p.tenant) + " " + string(p.server) }
+
 // collect adds the series of the range to the report.
 func (h *History) collect(r *Excerpt, i int, q Range) {
-	h.mu.Lock()
-	kept, s := &h.kept[i], &scales[i]
-	starts := kept.starts()
-	h.mu.Unlock()
+	s := &scales[i]
+	blocks := h.blocksOf(i, r)
+	points := map[seriesKey]int{}
+	for _, b := range blocks {
+		b.eachCounts(s.stepsIn(r, &b), nil, func(_ int, p seriesKey, _ *counts) {
+			r.Incomplete = r.Incomplete || p == seriesKey{}
+			points[p]++
+		})
+	}
+	maps.DeleteFunc(points, func(p seriesKey, _ int) bool {
+		return q.Tenant != "" && p.tenant != q.Tenant || q.Server != "" && p.server != q.Server || q.After != "" && p.place() <= q.After
+	})
+	all, sum := slices.SortedFunc(maps.Keys(points), seriesKey.compare), 0
+	for n, p := range all {
+		if sum += points[p]; sum > maxPoints {
+			r.Next, all = all[n-1].place(), all[:n]
+			break
+		}
+	}
+	r.Series = make([]TimeSeries, len(all))
 	lines := map[seriesKey]*TimeSeries{}
-	for _, start := range starts {
-		begin := time.Unix(start, 0)
-		if !begin.Add(s.span()).After(r.From) || !begin.Before(r.To) {
+	for n, p := range all {
+		r.Series[n] = TimeSeries{Tenant: p.tenant, Server: p.server, Points: make([]Point, 0, points[p])}
+		lines[p] = &r.Series[n]
+	}
+	for _, b := range blocks {
+		b.eachCounts(s.stepsIn(r, &b), func(p seriesKey) bool { return lines[p] != nil }, func(step int, p seriesKey, c *counts) {
+			lines[p].Points = append(lines[p].Points, Point{b.begin.Add(time.Duration(step) * s.each).UTC(), c.tally()})
+		})
+	}
+}
+
+// stepsIn returns a function that reports whether a step of the block is in the report.
+func (s *scale) stepsIn(r *Excerpt, b *readBlock) func(step int) bool {
+	return func(step int) bool {
+		at := b.begin.Add(time.Duration(step) * s.each)
+		return !at.Before(r.From) && at.Before(r.To)
+	}
+}
+
+// A readBlock is a block that a reader looks at: encoded, or decoded where several parts were summed up.
+type readBlock struct {
+	begin time.Time
+	data  []byte
+	steps map[int]historyStep
+}
+
+// blocksOf returns the blocks of the scale with steps of the report, the oldest first.
+func (h *History) blocksOf(i int, r *Excerpt) (all []readBlock) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept, s := &h.kept[i], &scales[i]
+	for _, start := range kept.starts() {
+		b := readBlock{begin: time.Unix(start, 0), data: kept.known[start]}
+		if !b.begin.Add(s.span()).After(r.From) || !b.begin.Before(r.To) {
 			continue
 		}
-		h.mu.Lock()
-		b := kept.stepsOf(start, h.id)
-		h.mu.Unlock()
-		for index := range s.steps {
-			at := begin.Add(time.Duration(index) * s.each)
-			step := b.steps[index]
-			if step == nil || at.Before(r.From) || !at.Before(r.To) {
-				continue
+		if _, sent := kept.sent[start]; sent || kept.fresh[start] != nil {
+			b.steps = kept.stepsOf(start, h.id).steps
+			for _, step := range b.steps {
+				step.fold(maxSeries)
 			}
-			step.fold(maxSeries)
-			_, more := step[seriesKey{}]
-			r.Incomplete = r.Incomplete || more
-			for p, n := range step {
-				if q.Tenant != "" && p.tenant != q.Tenant || q.Server != "" && p.server != q.Server {
-					continue
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// eachCounts calls see with the pairs of each step, in the order of steps. in says which steps count, and wants which pairs do, whose numbers are valid
+// during the call. If wants is nil, all pairs count, without their numbers.
+func (b *readBlock) eachCounts(in func(step int) bool, wants func(seriesKey) bool, see func(step int, p seriesKey, c *counts)) {
+	if b.steps != nil {
+		for _, index := range slices.Sorted(maps.Keys(b.steps)) {
+			for p, c := range b.steps[index] {
+				if in(index) && (wants == nil || wants(p)) {
+					see(index, p, c)
 				}
-				line := lines[p]
-				if line == nil {
-					line = &TimeSeries{Tenant: p.tenant, Server: p.server}
-					lines[p] = line
+			}
+		}
+		return
+	}
+	r, pairs := openBlock(b.data)
+	wanted := make([]bool, len(pairs))
+	for n, p := range pairs {
+		wanted[n] = wants != nil && wants(p)
+	}
+	var c counts
+	for range r.count(maxSteps) {
+		index := r.count(maxSteps - 1)
+		counts := in(index)
+		for range r.count(maxSeries) {
+			n := r.count(len(pairs))
+			switch {
+			case r.damaged || n >= len(pairs):
+				return
+			case counts && wanted[n]:
+				c = r.counts()
+				see(index, pairs[n], &c)
+			default:
+				r.skipCounts()
+				if counts && wants == nil {
+					see(index, pairs[n], nil)
 				}
-				line.Points = append(line.Points, Point{at.UTC(), n.tally()})
 			}
 		}
 	}
-	for _, line := range lines {
-		r.Series = append(r.Series, *line)
-	}
-	slices.SortFunc(r.Series, func(a, b TimeSeries) int { return seriesKey{a.Tenant, a.Server}.compare(seriesKey{b.Tenant, b.Server}) })
 }
 
 // tally returns the numbers as a Tally.

@@ -55,13 +55,17 @@ func (h *History) refresh(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	now, known := time.Now(), map[int64][]byte{}
+	h.mu.Lock()
+	now, known, before := time.Now(), map[int64][]byte{}, maps.Clone(h.kept[i].known)
+	h.mu.Unlock()
 	for _, row := range rows {
 		start, err := strconv.ParseInt(row.Name, 10, 64)
 		if err != nil || start != scales[i].start(time.Unix(start, 0)) || !scales[i].isKept(start, now) {
 			continue
 		}
-		if _, err := decodeBlock(row.Data); err == nil {
+		if data := before[start]; data != nil && bytes.Equal(data, row.Data) {
+			known[start] = data // most blocks never change any more
+		} else if _, err := decodeBlock(row.Data); err == nil {
 			known[start] = bytes.Clone(row.Data) // a row may be a part of something larger
 		}
 	}

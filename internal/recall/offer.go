@@ -110,24 +110,28 @@ func (m *Memory) Offer(s *switchboard.Server) (upstream.ServerMemory, bool) {
 func (m *Memory) Answered(id switchboard.ServerID) { m.answered.Add(id) }
 
 // KeepOffers writes the offers of servers that have answered to the store, until ctx is
-// done. In the end it writes those that are left.
+// done. In the end it writes those that are left, and takes recallTimeout at most.
 func (m *Memory) KeepOffers(ctx context.Context, fleet Fleet) {
+	keep, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(recallTimeout, cancel) })()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-m.answered.Wake:
 		}
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), recallTimeout)
 		for id := range m.answered.Take() {
-			if err := m.keepOffer(last, fleet, id); err != nil {
+			if err := m.keepOffer(keep, fleet, id); err != nil {
 				m.log.Warn("the offer of a server is not written for the next start", "server", id, "err", err)
 			}
 		}
-		cancel()
 	}
 }
 
+// keepOffer has a time limit of its own for each server: when hundreds of them answer at once, the store may need more than that for all.
 func (m *Memory) keepOffer(ctx context.Context, fleet Fleet, id switchboard.ServerID) error {
+	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
+	defer cancel()
 	server, known, ok := fleet.Remembered(id)
 	if !ok {
 		return nil // the server is lost again

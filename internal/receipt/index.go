@@ -22,7 +22,8 @@ import (
 //	size, begin, block  the entries of a block; the first block that was indexed; this block
 //	unknown             how many entries of the block have unknown terms
 //	end                 SHA-256 of the last entry of the block
-//	texts               for each column: how many terms it has; then of each its length and its bytes
+//	texts               for each column: how many terms it has, and the bytes of the rest; then of each term its
+//	                    length and its bytes
 //	positions           for each column and each entry: the position of its term, from 1; 0 means unknown
 //
 // Positions of a column have as few bits as the number of its terms needs. They are packed, the lowest
@@ -33,7 +34,7 @@ import (
 // was indexed, for example because a backup of it was restored, and the index counts for nothing.
 const (
 	indexPrefix   = "receipts-index/"
-	indexVersion  = 1
+	indexVersion  = 2
 	maxBlock      = 1 << 14
 	maxBlockTexts = 256 << 10 // bytes of the texts in an entry of the index
 )
@@ -95,7 +96,7 @@ func encodeIndexBlock(b *indexBlock, all []searchTerms) []byte {
 	}
 	out = append(out, b.end[:]...)
 	for c := range texts {
-		out = append(binary.AppendUvarint(out, counts[c]), texts[c]...)
+		out = append(binary.AppendUvarint(binary.AppendUvarint(out, counts[c]), uint64(len(texts[c]))), texts[c]...)
 	}
 	for c := range texts {
 		width := bits.Len64(counts[c])
@@ -129,14 +130,12 @@ func parseIndexBlock(raw []byte) (*indexBlock, error) {
 		return nil, errIndexForm
 	}
 	for c := range b.columns {
-		n, texts := p.number(), p.rest
+		n := p.number()
+		texts := p.take(p.number())
 		if p.failed || n > b.size {
 			return nil, errIndexForm
 		}
-		for range n {
-			p.take(p.number())
-		}
-		b.columns[c] = indexColumn{count: int(n), texts: texts[:len(texts)-len(p.rest)]}
+		b.columns[c] = indexColumn{count: int(n), texts: texts}
 	}
 	for c := range b.columns {
 		b.columns[c].positions = p.take((b.size*uint64(b.columns[c].width()) + 7) / 8)
@@ -185,12 +184,18 @@ func (c *indexColumn) positionAt(i uint64) int {
 	return int(packed >> (i * width % 8) & (1<<width - 1))
 }
 
-// eachText calls see with the position and the bytes of each term.
-func (c *indexColumn) eachText(see func(at int, text []byte)) {
-	p := indexParser{rest: c.texts}
-	for at := range c.count {
-		see(at+1, p.take(p.number()))
+// eachText calls see with each term, in the order of their positions. It returns false if the terms are damaged.
+func (c *indexColumn) eachText(see func(text string)) bool {
+	all, p := string(c.texts), indexParser{rest: c.texts}
+	for range c.count {
+		n := p.number()
+		begin := len(all) - len(p.rest)
+		if p.take(n); p.failed {
+			return false
+		}
+		see(all[begin : begin+int(n)])
 	}
+	return len(p.rest) == 0
 }
 
 // find appends the numbers of the entries from first to last that the query of m may select to found.
@@ -204,11 +209,14 @@ func (b *indexBlock) find(m *termMatcher, first, last uint64, found []uint64) []
 		asked = append(asked, c)
 		may := append(m.may[c][:0], true) // unknown
 		any := false
-		b.columns[c].eachText(func(_ int, text []byte) {
+		whole := b.columns[c].eachText(func(text string) {
 			yes := m.matches(c, text)
 			any = any || yes
 			may = append(may, yes)
 		})
+		if !whole { // each entry may be selected
+			may, any = may[:0], true
+		}
 		m.may[c] = may
 		if none = none || !any; none && b.unknown == 0 {
 			return found

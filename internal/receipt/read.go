@@ -27,9 +27,36 @@ type Query struct {
 	Outcome CallOutcome
 	Kind    Kind
 
+	Principal string // the id of the client or of the officer
+
 	Since, Until time.Time // from Since on, before Until; zero means no limit
 
 	NewestFirst bool // newest receipts first
+
+	// MaxWork is how much List looks at, in units of workEntry; 0 means no bound. When it is reached, List ends with an
+	// UnfinishedError. It must be 0 unless NewestFirst is set. The bound is no time, so that equal searches end at the
+	// same place on every machine.
+	MaxWork int
+}
+
+// The work of a search, in units of about 10 µs.
+const (
+	workEntry = 1   // to parse one entry
+	workRead  = 4   // to read entries that follow on each other
+	workBlock = 5   // to read the index's entry of one block
+	workTexts = 128 // so many terms that are compared are one unit more
+)
+
+// An UnfinishedError says that a search has reached Query.MaxWork.
+type UnfinishedError struct {
+	// Looked is the time of the oldest receipt that was looked at. A search with Until: Looked goes on there: it yields what
+	// is missing, and nothing twice.
+	Looked time.Time
+}
+
+// Error implements error.
+func (e *UnfinishedError) Error() string {
+	return "the search has looked back to " + e.Looked.Format(time.RFC3339Nano)
 }
 
 // Check reports values of q that no receipt can have.
@@ -79,7 +106,7 @@ func Find(ctx context.Context, s ChainReader, id string) (ChainEntry, error) {
 }
 
 // List yields the receipts that q selects, from all chains, in the order of their times. An error
-// ends it.
+// ends it; it can be an *UnfinishedError.
 func List(ctx context.Context, s ChainReader, q Query) iter.Seq2[ChainEntry, error] {
 	return func(yield func(ChainEntry, error) bool) {
 		all, err := openCursors(ctx, s, &q)
@@ -104,6 +131,8 @@ type chainCursor struct {
 	time      time.Time // of the first entry in page; if that cannot be read, of the one before
 	timeKnown bool      // time is set for that entry
 
+	begun   bool         // something was read
+	work    *int         // done so far, by all cursors of the search
 	matcher termMatcher  // of query
 	index   *indexReader // nil until it is needed
 	indexed []uint64     // entries that the index has named, in the order of reading; they precede from and to
@@ -119,7 +148,7 @@ const (
 )
 
 func openCursors(ctx context.Context, s ChainReader, q *Query) (all []*chainCursor, err error) {
-	nodes := []string{q.Node}
+	nodes, work := []string{q.Node}, 0
 	if q.Node == "" {
 		if nodes, err = Nodes(ctx, s); err != nil {
 			return nil, err
@@ -131,6 +160,7 @@ func openCursors(ctx context.Context, s ChainReader, q *Query) (all []*chainCurs
 			return nil, err
 		}
 		c := newCursor(s, q, node, span.First, span.Last)
+		c.work = &work
 		if !q.Since.IsZero() {
 			if c.from, err = seekTime(ctx, s, node, span, q.Since); err != nil {
 				return nil, err
@@ -168,28 +198,94 @@ func seekTime(ctx context.Context, s ChainReader, node string, span store.Span, 
 }
 
 func newCursor(s ChainReader, q *Query, node string, from, to uint64) *chainCursor {
-	c := &chainCursor{reader: s, query: q, node: node, from: from, to: to, pageSize: firstPageSize, matcher: termMatcher{query: q}}
+	c := &chainCursor{reader: s, query: q, node: node, from: from, to: to, pageSize: firstPageSize, work: new(int), matcher: termMatcher{query: q}}
 	if q.NewestFirst {
 		c.time = time.Unix(1<<40, 0) // an unreadable entry at the end is yielded at once
 	}
 	return c
 }
 
-// fillPage reads the next page when the last one is empty.
-func (c *chainCursor) fillPage(ctx context.Context) error {
-	for len(c.page) == 0 && (c.from <= c.to || len(c.indexed) > 0) {
-		if err := c.readPage(ctx); err != nil {
-			return err
+// needsPage reports whether the cursor has no entry, and there may be more.
+func (c *chainCursor) needsPage() bool {
+	return len(c.page) == 0 && (c.from <= c.to || len(c.indexed) > 0)
+}
+
+// mustStop reports whether the search has done all the work that it may do. What the index has named is read in any case.
+func (c *chainCursor) mustStop() bool {
+	return c.query.MaxWork > 0 && *c.work >= c.query.MaxWork && c.begun && len(c.indexed) == 0
+}
+
+// fillPages reads until each cursor has an entry or is at its end, each in its turn. So none of them is far ahead of
+// another one when the search stops.
+func fillPages(ctx context.Context, cursors []*chainCursor) error {
+	for again := true; again; {
+		again = false
+		stop := false
+		for _, c := range cursors {
+			switch {
+			case !c.needsPage():
+				continue
+			case c.mustStop():
+				stop = true
+				continue
+			}
+			if err := c.readPage(ctx); err != nil {
+				return err
+			}
+			c.begun, c.timeKnown = true, false
+			again = again || c.needsPage()
 		}
-		c.timeKnown = false
+		if stop {
+			return unfinished(ctx, cursors)
+		}
 	}
-	if len(c.page) > 0 && !c.timeKnown {
-		if c.page[0].Fault == nil {
-			c.time = c.page[0].Receipt.Time
+	for _, c := range cursors {
+		if len(c.page) > 0 && !c.timeKnown {
+			if c.page[0].Fault == nil {
+				c.time = c.page[0].Receipt.Time
+			}
+			c.timeKnown = true
 		}
-		c.timeKnown = true
 	}
 	return nil
+}
+
+// unfinished returns the UnfinishedError of a search that stops here, or the error of the store.
+func unfinished(ctx context.Context, cursors []*chainCursor) error {
+	e := &UnfinishedError{}
+	for _, c := range cursors {
+		at := c.time
+		switch {
+		case len(c.page) > 0:
+			for i := range c.page { // those that cannot be read have no time
+				if c.page[i].Fault == nil {
+					at = c.page[i].Receipt.Time
+					break
+				}
+			}
+			at = at.Add(time.Microsecond) // it was not yielded yet
+		case c.needsPage():
+			for seq := c.to + 1; seq <= c.to+maxIndexGap; seq++ { // the last entries may be unreadable
+				all, err := c.reader.Read(ctx, logPrefix+c.node, seq-1, 1)
+				if err != nil {
+					return err
+				}
+				if len(all) == 0 {
+					break
+				}
+				if entry, err := parseEntry(c.node, all[0].Seq, all[0].Data); err == nil {
+					at = entry.Receipt.Time
+					break
+				}
+			}
+		default:
+			continue // it has reached its end
+		}
+		if at.After(e.Looked) {
+			e.Looked = at
+		}
+	}
+	return e
 }
 
 // readPage moves the cursor, and reads a page if the index does not exclude all entries on the way.
@@ -268,7 +364,9 @@ func (c *chainCursor) readIndex(ctx context.Context) (b *indexBlock, unindexed u
 
 // useIndex moves the cursor to the next block, and notes the entries of this one that are to be read.
 func (c *chainCursor) useIndex(b *indexBlock) {
+	before := c.matcher.compared
 	c.indexed = b.find(&c.matcher, c.from, c.to, c.indexed[:0])
+	*c.work += workBlock + (c.matcher.compared-before)/workTexts
 	if c.query.NewestFirst {
 		slices.Reverse(c.indexed)
 		c.to = b.first() - 1
@@ -302,6 +400,7 @@ func (c *chainCursor) readEntries(ctx context.Context, wanted []uint64) error {
 // readRange reads the entries from first to last into the page: the wanted ones, or all if wanted is nil.
 func (c *chainCursor) readRange(ctx context.Context, first, last uint64, wanted []uint64) error {
 	for at := first; at <= last; { // a store may return fewer entries than there are
+		*c.work += workRead
 		all, err := c.reader.Read(ctx, logPrefix+c.node, at-1, int(last-at+1))
 		if err != nil {
 			return err
@@ -318,6 +417,7 @@ func (c *chainCursor) readRange(ctx context.Context, first, last uint64, wanted 
 					continue
 				}
 			}
+			*c.work += workEntry
 			e, _ := parseEntry(c.node, stored.Seq, stored.Data)
 			e.Seq = stored.Seq // its position in the log, whatever it claims
 			c.page = append(c.page, e)
@@ -393,11 +493,11 @@ var errStop = errors.New("stop")
 // mergeByTime yields the entries of all cursors in the order of their times.
 func mergeByTime(ctx context.Context, cursors []*chainCursor, q *Query, yield func(ChainEntry, error) bool) error {
 	for {
+		if err := fillPages(ctx, cursors); err != nil {
+			return err
+		}
 		var next *chainCursor
 		for _, c := range cursors {
-			if err := c.fillPage(ctx); err != nil {
-				return err
-			}
 			if len(c.page) == 0 {
 				continue
 			}

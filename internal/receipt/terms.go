@@ -1,7 +1,6 @@
 package receipt
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,6 +19,7 @@ const (
 	toolColumn // see appendToolTerm
 	codeColumn
 	outcomeColumn
+	principalColumn
 	columnCount
 )
 
@@ -39,57 +39,60 @@ const toolSeparator = "\n"
 // maxToolTerm limits the bytes of a term of toolColumn.
 const maxToolTerm = 16 << 10
 
-// appendToolTerm appends the term of r in toolColumn: server, tool, served_by, and the tools that r
+// appendToolTerm appends the term of r in toolColumn: server/tool, served_by, and the tools that r
 // lists. ok is false if there is no such term.
 func appendToolTerm(b []byte, r *Receipt) (term []byte, ok bool) {
-	if len(r.Tools) > maxTools {
+	if len(r.Tools) > maxTools || !isToolPart(string(r.Server)) || strings.Contains(string(r.Server), "/") || !isToolPart(r.Tool) || !isToolPart(r.ServedBy) {
 		return b, false
 	}
-	for i := range 3 + len(r.Tools) {
-		var part string
-		switch i {
-		case 0:
-			part = string(r.Server)
-		case 1:
-			part = r.Tool
-		case 2:
-			part = r.ServedBy
-		default:
-			part = r.Tools[i-3]
-		}
-		if !isStoredUnchanged(part) || strings.Contains(part, toolSeparator) {
+	b = append(append(append(b, r.Server...), '/'), r.Tool...)
+	b = append(append(b, toolSeparator...), r.ServedBy...)
+	for _, tool := range r.Tools {
+		if !isToolPart(tool) {
 			return b, false
 		}
-		if i > 0 {
-			b = append(b, toolSeparator...)
-		}
-		b = append(b, part...)
+		b = append(append(b, toolSeparator...), tool...)
 	}
 	return b, len(b) <= maxToolTerm
+}
+
+// isToolPart reports whether the text can be a part of a term of toolColumn.
+func isToolPart(text string) bool {
+	return isStoredUnchanged(text) && !strings.Contains(text, toolSeparator)
 }
 
 // isStoredUnchanged reports whether a stored receipt has the text as it is: not cut, and in UTF-8.
 func isStoredUnchanged(text string) bool { return len(text) <= maxText && utf8.ValidString(text) }
 
-// matchesToolTerm reports whether q selects the tools of a term of toolColumn.
+// matchesToolTerm reports whether q selects the tools of a term of toolColumn. It makes no copy, because a search
+// asks it about every tool of every block.
 func (q *Query) matchesToolTerm(term string) bool {
-	parts := strings.Split(term, toolSeparator)
-	return len(parts) < 3 || q.matchesTool(parts[0], parts[1], parts[2], parts[3:])
-}
-
-// matchesTool reports whether q selects a receipt with these tools.
-func (q *Query) matchesTool(server, tool, servedBy string, tools []string) bool {
-	if q.Tool == "" {
-		return true
-	}
-	for _, id := range tools {
-		_, name, _ := strings.Cut(id, "/")
-		if switchboard.MatchPattern(q.Tool, id) || switchboard.MatchPattern(q.Tool, name) {
+	called, rest, _ := strings.Cut(term, toolSeparator)
+	servedBy, rest, more := strings.Cut(rest, toolSeparator)
+	for more {
+		var id string
+		id, rest, more = strings.Cut(rest, toolSeparator)
+		if q.matchesToolID(id) {
 			return true
 		}
 	}
-	return tool != "" && (switchboard.MatchPattern(q.Tool, tool) ||
-		switchboard.MatchPattern(q.Tool, server+"/"+tool) || switchboard.MatchPattern(q.Tool, servedBy))
+	_, tool, _ := strings.Cut(called, "/")
+	return tool != "" && (q.matchesToolID(called) || switchboard.MatchPattern(q.Tool, servedBy))
+}
+
+// matchesToolID reports whether q selects the tool with the id server/tool.
+func (q *Query) matchesToolID(id string) bool {
+	_, name, _ := strings.Cut(id, "/")
+	return switchboard.MatchPattern(q.Tool, id) || switchboard.MatchPattern(q.Tool, name)
+}
+
+// matchesTools reports whether q selects a receipt with the tools of r.
+func (q *Query) matchesTools(r *Receipt) bool {
+	if q.Tool == "" || slices.ContainsFunc(r.Tools, q.matchesToolID) {
+		return true
+	}
+	return r.Tool != "" && (switchboard.MatchPattern(q.Tool, r.Tool) ||
+		switchboard.MatchPattern(q.Tool, string(r.Server)+"/"+r.Tool) || switchboard.MatchPattern(q.Tool, r.ServedBy))
 }
 
 // exactTerm returns the text that receipts of q have in the column; "" means any.
@@ -105,6 +108,8 @@ func (q *Query) exactTerm(c termColumn) string {
 		return string(q.Code)
 	case outcomeColumn:
 		return string(q.Outcome)
+	case principalColumn:
+		return q.Principal
 	}
 	return ""
 }
@@ -114,7 +119,7 @@ func (q *Query) asksForTerms() bool {
 	return q.Tool != "" || slices.ContainsFunc(allColumns[:], func(c termColumn) bool { return q.exactTerm(c) != "" })
 }
 
-var allColumns = [columnCount]termColumn{kindColumn, tenantColumn, taskColumn, toolColumn, codeColumn, outcomeColumn}
+var allColumns = [columnCount]termColumn{kindColumn, tenantColumn, taskColumn, toolColumn, codeColumn, outcomeColumn, principalColumn}
 
 // A termTable keeps one copy of equal texts. It is for one goroutine at a time.
 type termTable struct {
@@ -133,7 +138,7 @@ const (
 func (t *termTable) find(r *Receipt) (terms searchTerms) {
 	for c, text := range [...]string{
 		kindColumn: string(r.Kind), tenantColumn: string(r.Tenant), taskColumn: string(r.Task),
-		codeColumn: string(r.Code), outcomeColumn: string(r.Outcome),
+		codeColumn: string(r.Code), outcomeColumn: string(r.Outcome), principalColumn: r.Principal.ID,
 	} {
 		switch {
 		case termColumn(c) == toolColumn:
@@ -180,40 +185,30 @@ func (q *Query) matchesEntry(e *ChainEntry) bool {
 		q.Code != "" && r.Code != q.Code,
 		q.Outcome != "" && r.Outcome != q.Outcome,
 		q.Kind != "" && r.Kind != q.Kind,
+		q.Principal != "" && r.Principal.ID != q.Principal,
 		!q.Since.IsZero() && r.Time.Before(q.Since),
 		!q.Until.IsZero() && !r.Time.Before(q.Until):
 		return false
 	}
-	return q.matchesTool(string(r.Server), r.Tool, r.ServedBy, r.Tools)
+	return q.matchesTools(r)
 }
 
-// A termMatcher says which terms a Query may select. It remembers its answers about tools.
+// A termMatcher says which terms a Query may select.
 type termMatcher struct {
-	query *Query
-	tools map[string]bool
-	may   [columnCount][]bool // memory for matchColumn
+	query    *Query
+	may      [columnCount][]bool // memory for indexBlock.find
+	compared int                 // terms until now
 }
-
-// maxKnownTools limits the answers that a termMatcher remembers.
-const maxKnownTools = 4096
 
 // asks reports whether the query asks for terms of the column.
 func (m *termMatcher) asks(c termColumn) bool {
 	return c == toolColumn && m.query.Tool != "" || m.query.exactTerm(c) != ""
 }
 
-func (m *termMatcher) matches(c termColumn, text []byte) bool {
-	if c != toolColumn {
-		return string(text) == m.query.exactTerm(c)
+func (m *termMatcher) matches(c termColumn, text string) bool {
+	m.compared++
+	if c == toolColumn {
+		return m.query.matchesToolTerm(text)
 	}
-	yes, ok := m.tools[string(text)]
-	if !ok {
-		if m.tools == nil || len(m.tools) >= maxKnownTools {
-			m.tools = map[string]bool{}
-		}
-		own := string(bytes.Clone(text))
-		yes = m.query.matchesToolTerm(own)
-		m.tools[own] = yes
-	}
-	return yes
+	return text == m.query.exactTerm(c)
 }

@@ -110,10 +110,19 @@ type OpenedDecision struct {
 	Decision *decide.Decision
 }
 
-// OpenDecision makes the decision again that a receipt of kind Decision records. The error says why that is not possible. A decision that
+// A DecisionOpener makes recorded decisions again. It keeps the tools and the compiled policies of the last one, because to compile them takes
+// most of the time, and most decisions that are looked at have the same ones. It is for one goroutine at a time.
+type DecisionOpener struct{ reader *basisReader }
+
+// NewDecisionOpener returns a DecisionOpener that reads the archive in records.
+func NewDecisionOpener(records Records) *DecisionOpener {
+	return &DecisionOpener{&basisReader{records: records, engine: policy.NewEngine(replayTimeout, 0)}}
+}
+
+// Open makes the decision again that a receipt of kind Decision records. The error says why that is not possible. A decision that
 // comes out differently is an error too.
-func OpenDecision(ctx context.Context, records Records, r *receipt.Receipt) (*OpenedDecision, error) {
-	a := &basisReader{records: records, engine: policy.NewEngine(replayTimeout, 0)}
+func (o *DecisionOpener) Open(ctx context.Context, r *receipt.Receipt) (*OpenedDecision, error) {
+	a, records := o.reader, o.reader.records
 	e := &decisionRecord{when: r.Time, digest: r.Decision, basis: r.Basis}
 	text, err := archive.Read(ctx, records, r.Basis)
 	if err == nil {

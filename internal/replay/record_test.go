@@ -43,15 +43,15 @@ func TestClosingTheRecorderWaitsUntilTheLastDecisionIsRecorded(t *testing.T) {
 			t.Fatalf("%d decisions are recorded", len(all))
 		}
 		of := &receipt.Receipt{Time: all[0].when, Decision: all[0].digest, Basis: all[0].basis}
-		if again, err := OpenDecision(t.Context(), in, of); err != nil || again.Decision.Digest() != d.Digest() {
+		if again, err := NewDecisionOpener(in).Open(t.Context(), of); err != nil || again.Decision.Digest() != d.Digest() {
 			t.Errorf("made again it is %+v, %v", again, err)
 		}
 		of.Basis = of.Decision // that is no basis
-		if _, err := OpenDecision(t.Context(), in, of); err == nil {
+		if _, err := NewDecisionOpener(in).Open(t.Context(), of); err == nil {
 			t.Error("a decision without its basis was made again")
 		}
 		of.Basis = switchboard.Digest("sha256:none")
-		if _, err := OpenDecision(t.Context(), in, of); err == nil || err.Error() != whyGone {
+		if _, err := NewDecisionOpener(in).Open(t.Context(), of); err == nil || err.Error() != whyGone {
 			t.Errorf("of a basis that is gone: %v", err)
 		}
 	})

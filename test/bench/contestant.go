@@ -405,6 +405,11 @@ func listen(ctx context.Context, address string, h http.Handler) error {
 	if err != nil {
 		return err
 	}
+	return listenOn(ctx, l, h)
+}
+
+// listenOn is listen with a listener that is open already.
+func listenOn(ctx context.Context, l net.Listener, h http.Handler) (err error) {
 	side := ""
 	if os.Getenv(sideVariable) != "" {
 		if side, err = sideDoor(); err != nil {

@@ -52,6 +52,8 @@ func role(ctx context.Context, args []string) error {
 			return runNaive(ctx, args[1:])
 		case "storm":
 			return runStorm(ctx, args[1:])
+		case "large":
+			return runLarge(ctx, args[1:])
 		case "serve":
 			return runProfiled(ctx, args[1:])
 		case "guard":
@@ -80,6 +82,8 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 	short := f.Bool("short", false, "three rounds of 100ms: to see that it works, not how fast")
 	calls := f.Int("calls", 20_000, "how many calls of each era the part \"check\" makes; 1000000 is what is promised")
 	soak := f.Duration("lasting", 10*time.Minute, "how long the part \"soak\" takes, which runs only where -only names it")
+	receipts := f.Int("receipts", largest.Receipts, "how many receipts the installation of the part \"admin\" has")
+	folder := f.String("folder", "", "the `DIR` of the installation of the part \"admin\", which is kept: its store is written only once")
 	check := f.Bool("check", false, "exit 1 when a limit is missed")
 	era := f.String("era", "", "legacy or modern; without it, both")
 	binaries := map[string]string{}
@@ -105,6 +109,7 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	if *short {
 		*rounds, *lasting, *calls = 3, 100*time.Millisecond, 2000
+		*receipts = 20_000
 	}
 	if *rounds < 1 || *lasting <= 0 || *calls < 1 || f.NArg() > 0 || !slices.Contains([]string{"", legacy, modern}, *era) {
 		f.Usage()
@@ -136,7 +141,8 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 			return err
 		}
 	}
-	b := &bench{arena: a, rounds: *rounds, lasting: *lasting, calls: *calls, soaking: *soak, others: others, among: splitList(*among), log: log, tallies: map[string]*tally{}}
+	b := &bench{arena: a, rounds: *rounds, lasting: *lasting, calls: *calls, soaking: *soak, size: largest, folder: *folder, others: others, among: splitList(*among), log: log, tallies: map[string]*tally{}}
+	b.size.Receipts = *receipts
 	began := time.Now()
 	for _, part := range parts {
 		if *only == "" && part.name == soaking || *only != "" && !slices.Contains(splitList(*only), part.name) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/large"
 )
 
 // A bench is one run of the benchmark.
@@ -18,8 +20,10 @@ type bench struct {
 	lasting time.Duration
 	calls   int
 	soaking time.Duration
-	others  []string // further binaries of Switchboard
-	among   []string // the only contestants of the part "calls"; none means all
+	size    large.Installation // of the part "admin"
+	folder  string             // of that installation; "" is a new one
+	others  []string           // further binaries of Switchboard
+	among   []string           // the only contestants of the part "calls"; none means all
 	log     io.Writer
 
 	figures []*figure
@@ -49,6 +53,7 @@ var parts = []struct {
 	{"search", (*bench).search},
 	{"tokens", (*bench).tokens},
 	{"state", (*bench).state},
+	{"admin", (*bench).admin},
 	{soaking, (*bench).soak},
 }
 
@@ -511,8 +516,11 @@ func (b *bench) start(ctx context.Context, era string) error {
 }
 
 // healthy returns an error unless the Switchboard with that address answers /healthz with 200.
-func healthy(ctx context.Context, address string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/mcp")+"/healthz", nil)
+func healthy(ctx context.Context, address string) error { return answersWell(ctx, address, "/healthz") }
+
+// answersWell returns an error unless the Switchboard with that address answers the path with 200.
+func answersWell(ctx context.Context, address, path string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/mcp")+path, nil)
 	if err != nil {
 		return err
 	}
@@ -522,7 +530,7 @@ func healthy(ctx context.Context, address string) error {
 	}
 	defer func() { _ = resp.Body.Close() }() // its text does not matter
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("/healthz: %s", resp.Status)
+		return fmt.Errorf("%s: %s", path, resp.Status)
 	}
 	return nil
 }

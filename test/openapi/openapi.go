@@ -20,6 +20,7 @@ import (
 type Operation struct {
 	ID, Method, Path, Office string
 	Parameters               []string // their names
+	Required                 []string // the names of those without which a request is refused
 }
 
 // document returns the document, and a compiler that knows it.
@@ -52,6 +53,9 @@ func Operations() (all []Operation) {
 			for _, p := range parameters {
 				name, _ := p.(map[string]any)["name"].(string)
 				one.Parameters = append(one.Parameters, name)
+				if required, _ := p.(map[string]any)["required"].(bool); required {
+					one.Required = append(one.Required, name)
+				}
 			}
 			all = append(all, one)
 		}

@@ -108,9 +108,9 @@ func (a *API) addConfiguration() {
 	write := []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired}
 	add(a, route{id: "list-files", method: http.MethodGet, path: "/v1/configuration/files", needs: anyOffice, summary: "The files that the officer may change"},
 		func(_ context.Context, q asked, in *PageQuery) (*fileList, error) {
-			all, err := a.o.Editor.Files(q.officer)
 			out := &fileList{}
-			out.Body.Files, out.Body.Next = cut(*in, all, func(f change.ConfigFile) string { return f.Path })
+			var err error
+			out.Body.Files, out.Body.Next, err = a.o.Editor.Files(q.officer, in.After, in.Limit)
 			return out, err
 		})
 	add(a, route{id: "read-file", method: http.MethodGet, path: "/v1/configuration/file", needs: anyOffice, summary: "The text of one file, and its entity tag"},

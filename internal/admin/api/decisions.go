@@ -76,8 +76,8 @@ func (a *API) addDecisions() {
 	add(a, route{id: "search-decisions", method: http.MethodGet, path: "/v1/decisions", needs: switchboard.OfficeViewer, summary: "Recorded decisions on tasks, the newest first. A search that must look far says how far it has looked, and can be continued"},
 		func(ctx context.Context, q asked, in *decisionQuery) (*struct{ Body admin.DecisionPage }, error) {
 			page, err := recorded.Search(ctx, admin.ReceiptSearch{
-				Query:     receipt.Query{Tenant: q.tenant, Task: in.Task, Outcome: in.Outcome, Since: in.Since, Until: in.Until},
-				Principal: in.Principal, Limit: in.Limit, After: in.After,
+				Query: receipt.Query{Tenant: q.tenant, Task: in.Task, Outcome: in.Outcome, Principal: in.Principal, Since: in.Since, Until: in.Until},
+				Limit: in.Limit, After: in.After,
 			})
 			if err != nil {
 				return nil, err

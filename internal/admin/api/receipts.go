@@ -40,8 +40,10 @@ type receiptQuery struct {
 func (a *API) addReceipts() {
 	add(a, route{id: "search-receipts", method: http.MethodGet, path: "/v1/receipts", needs: switchboard.OfficeViewer, summary: "Receipts, the newest first. A search that must look far says how far it has looked, and can be continued"},
 		func(ctx context.Context, q asked, in *receiptQuery) (*struct{ Body admin.ReceiptPage }, error) {
+			query := in.query(q.tenant)
+			query.Principal = in.Principal
 			page, err := a.o.Reader.SearchReceipts(ctx, admin.ReceiptSearch{
-				Query: in.query(q.tenant), Principal: in.Principal, Limit: in.Limit, After: in.After,
+				Query: query, Limit: in.Limit, After: in.After,
 			})
 			if err != nil {
 				return nil, err
