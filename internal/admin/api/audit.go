@@ -35,11 +35,11 @@ type verifyRequest struct {
 	}
 }
 
-// receiptRoutes are the routes of auditors, about receipts.
+// receiptRoutes are the routes about receipts and runs.
 type receiptRoutes struct{ *API }
 
-// add adds the routes.
-func (a receiptRoutes) add() {
+// addAudit adds the routes that verify and export receipts.
+func (a receiptRoutes) addAudit() {
 	auditor := admin.NewReceiptAuditor(a.o.Reader)
 	add(a.API, route{
 		id: "verify-receipts", method: http.MethodPost, path: "/v1/receipts/verify", needs: switchboard.OfficeOperator,

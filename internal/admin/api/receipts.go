@@ -36,9 +36,9 @@ type receiptQuery struct {
 	ReceiptFilter
 }
 
-// addReceipts adds the routes about receipts and runs.
-func (a *API) addReceipts() {
-	add(a, route{id: "search-receipts", method: http.MethodGet, path: "/v1/receipts", needs: switchboard.OfficeViewer, summary: "Receipts, the newest first. A search that must look far says how far it has looked, and can be continued"},
+// addSearch adds the routes about receipts and runs.
+func (a receiptRoutes) addSearch() {
+	add(a.API, route{id: "search-receipts", method: http.MethodGet, path: "/v1/receipts", needs: switchboard.OfficeViewer, summary: "Receipts, the newest first. A search that must look far says how far it has looked, and can be continued"},
 		func(ctx context.Context, q asked, in *receiptQuery) (*struct{ Body admin.ReceiptPage }, error) {
 			query := in.query(q.tenant)
 			query.Principal = in.Principal
@@ -50,7 +50,7 @@ func (a *API) addReceipts() {
 			}
 			return &struct{ Body admin.ReceiptPage }{*page}, nil
 		})
-	add(a, route{id: "read-receipt", method: http.MethodGet, path: "/v1/receipt", needs: switchboard.OfficeViewer, summary: "One receipt"},
+	add(a.API, route{id: "read-receipt", method: http.MethodGet, path: "/v1/receipt", needs: switchboard.OfficeViewer, summary: "One receipt"},
 		func(ctx context.Context, q asked, in *struct {
 			TenantQuery
 			ID string `query:"id" required:"true" maxLength:"128" doc:"Its id, such as n1/5, or the form that errors have, with its time."`
@@ -65,7 +65,7 @@ func (a *API) addReceipts() {
 			}
 			return &struct{ Body admin.ReceiptRow }{*row}, nil
 		})
-	add(a, route{id: "list-runs", method: http.MethodGet, path: "/v1/runs", needs: switchboard.OfficeViewer, summary: "The runs that this process knows, with what they have cost their models"},
+	add(a.API, route{id: "list-runs", method: http.MethodGet, path: "/v1/runs", needs: switchboard.OfficeViewer, summary: "The runs that this process knows, with what they have cost their models"},
 		func(_ context.Context, q asked, in *struct {
 			TenantQuery
 			PageQuery
