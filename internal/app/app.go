@@ -392,7 +392,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.recall.KeepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.followKeys(ctx) })
-	a.work.Go(func() { a.admin.events.Share(ctx, a.store) })
+	a.work.Go(func() { a.admin.events.Share(ctx, a.store, a.admin.revoked.CatchUp) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
 	a.work.Go(func() { a.admin.history.Run(ctx) })

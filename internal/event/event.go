@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -133,21 +134,27 @@ func (l *Recent) Read(after string) (events []Numbered, more <-chan struct{}) {
 	return events, l.more
 }
 
-// Share publishes the events of this replica, and adds those of the others, until ctx is done.
-func (l *Recent) Share(ctx context.Context, s Store) {
+// Share publishes the events of this replica, and adds those of the others, until ctx is done. catchUp, if not nil, is called before an event about keys
+// or persons is added: readers look at once, and must find here what has happened elsewhere.
+func (l *Recent) Share(ctx context.Context, s Store, catchUp func(ctx context.Context)) {
 	if l.self == "" {
 		return
 	}
-	stop := s.Subscribe(topic, func(data []byte) {
+	heard := make(chan Occurrence, maxKept)
+	defer s.Subscribe(topic, func(data []byte) {
 		var e Occurrence
-		switch {
-		case data == nil || json.Unmarshal(data, &e) != nil:
-			l.append(Occurrence{Time: time.Now().UTC(), Type: Resync})
-		case e.Replica != l.self:
-			l.append(e)
+		if data == nil || json.Unmarshal(data, &e) != nil {
+			e = Occurrence{Time: time.Now().UTC(), Type: Resync}
 		}
-	})
-	defer stop()
+		if e.Replica == l.self {
+			return
+		}
+		select {
+		case heard <- e:
+		case <-ctx.Done():
+		}
+	})()
+	go l.addHeard(ctx, heard, catchUp)
 	missing := false           // the others miss events, and do not know it
 	var again <-chan time.Time // when to tell them
 	for {
@@ -166,6 +173,28 @@ func (l *Recent) Share(ctx context.Context, s Store) {
 		missing, again = s.Publish(ctx, topic, text) != nil, nil
 		if missing {
 			again = time.After(publishRetry)
+		}
+	}
+}
+
+// addHeard adds the events of other replicas until ctx is done. One catch-up is enough for all that have been heard.
+func (l *Recent) addHeard(ctx context.Context, heard <-chan Occurrence, catchUp func(ctx context.Context)) {
+	for {
+		var all []Occurrence
+		select {
+		case e := <-heard:
+			all = append(all, e)
+		case <-ctx.Done():
+			return
+		}
+		for range len(heard) {
+			all = append(all, <-heard)
+		}
+		if catchUp != nil && slices.ContainsFunc(all, func(e Occurrence) bool { return e.Type == Key || e.Type == Person || e.Type == Resync }) {
+			catchUp(ctx)
+		}
+		for _, e := range all {
+			l.append(e)
 		}
 	}
 }

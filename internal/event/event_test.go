@@ -92,8 +92,8 @@ func TestReplicasHearOfEachOthersEventsOnce(t *testing.T) {
 		s := store.NewMemory()
 		defer s.Close() //nolint:errcheck // in memory
 		a, b := NewRecent("a"), NewRecent("b")
-		go a.Share(t.Context(), s)
-		go b.Share(t.Context(), s)
+		go a.Share(t.Context(), s, nil)
+		go b.Share(t.Context(), s, nil)
 		synctest.Wait()
 		from := map[*Recent]string{a: a.End(), b: b.End()}
 		a.Add(Occurrence{Type: Key, Subject: "0123"})
@@ -104,6 +104,31 @@ func TestReplicasHearOfEachOthersEventsOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A reader who is told of a key looks at once, and must find it revoked here.
+func TestAReplicaKnowsWhatItsReadersAreToldOf(t *testing.T) {
+	for _, kind := range []string{Key, Person, Resync} {
+		synctest.Test(t, func(t *testing.T) {
+			s := store.NewMemory()
+			defer s.Close() //nolint:errcheck // in memory
+			a, b := NewRecent("a"), NewRecent("b")
+			after, early := b.End(), 0
+			go a.Share(t.Context(), s, nil)
+			go b.Share(t.Context(), s, func(context.Context) {
+				time.Sleep(time.Second) // it reads the store
+				if events, _ := b.Read(after); len(events) > 0 {
+					early++
+				}
+			})
+			synctest.Wait()
+			a.Add(Occurrence{Type: kind, Subject: "0123"})
+			time.Sleep(2 * time.Second)
+			if events, _ := b.Read(after); len(events) != 1 || events[0].Type != kind || early != 0 || time.Since(events[0].Time) < 2*time.Second {
+				t.Errorf("%s: %+v; %d too early", kind, events, early)
+			}
+		})
+	}
 }
 
 // A failing store refuses the next notices.
@@ -124,8 +149,8 @@ func TestAnEventThatCannotBePublishedIsAResyncForTheOthersWithoutAnotherEvent(t 
 		s := &failingStore{Memory: store.NewMemory()}
 		defer s.Close() //nolint:errcheck // in memory
 		a, b := NewRecent("a"), NewRecent("b")
-		go a.Share(t.Context(), s)
-		go b.Share(t.Context(), s)
+		go a.Share(t.Context(), s, nil)
+		go b.Share(t.Context(), s, nil)
 		synctest.Wait()
 		after := b.End()
 		s.refuse.Store(3)

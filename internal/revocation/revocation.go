@@ -108,6 +108,9 @@ func (l *RevokedKeys) Close() {
 	<-l.done
 }
 
+// CatchUp reads the revocations of other processes now. If the store cannot be read, what is known stays.
+func (l *RevokedKeys) CatchUp(ctx context.Context) { _ = l.read(ctx) }
+
 // read reads all revocations.
 func (l *RevokedKeys) read(ctx context.Context) error {
 	l.reading <- struct{}{} // a read ends within readTimeout

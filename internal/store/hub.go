@@ -78,15 +78,14 @@ func (h *noticeHub) close() {
 }
 
 // enqueue queues one notice; nil says that some were missed. The subscriber is told so between the notices that came before and those that come
-// after: a subscriber that never empties its queue would not be told at the end.
+// after: a subscriber that never empties its queue would not be told at the end. It looks at everything then, so of a full queue nothing stays.
 func (s *noticeQueue) enqueue(data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.waiting)
-	if n >= maxWaitingNotices {
-		data = nil
-	}
-	if data != nil || n == 0 || s.waiting[n-1] != nil {
+	switch n := len(s.waiting); {
+	case n >= maxWaitingNotices:
+		s.waiting = [][]byte{nil}
+	case data != nil || n == 0 || s.waiting[n-1] != nil:
 		s.waiting = append(s.waiting, data)
 	}
 	s.wakeUp()

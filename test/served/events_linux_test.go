@@ -253,14 +253,10 @@ func (f *follower) complete(n int) {
 	}
 }
 
-// Ten thousand changes at three replicas. Officers follow them, leave and come back, at the same replica or at another one; all replicas lose their
-// connection for notices once. No follower misses a change without a resync, none is told of one twice, and a follower that does not read delays no other.
-func TestOfTenThousandChangesNoFollowerMissesOneWithoutAResyncAndNoneIsToldTwice(t *testing.T) {
-	t.Parallel()
-	law.Hold(t, law.NothingAckedLost)
-	const changes, perReplica = 10_000, 2
-	rng := rand.New(rand.NewPCG(law.Seed(t), 1))
-	dir, keys := layOutOfficers(t)
+// layOutChangers lays out officeArchive with two more operators: who blocks, and who lifts.
+func layOutChangers(t *testing.T) (dir string, keys officers) {
+	t.Helper()
+	dir, keys = layOutOfficers(t)
 	rows := "operators: ["
 	for _, who := range []string{"blocks", "lifts"} {
 		key, hash := identity.Mint(identity.PersonPrefix)
@@ -269,6 +265,47 @@ func TestOfTenThousandChangesNoFollowerMissesOneWithoutAResyncAndNoneIsToldTwice
 	}
 	main := filepath.Join(dir, "switchboard.yaml")
 	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "operators: [", rows, 1))
+	return dir, keys
+}
+
+// A program looks when it is told of a change, and not again. So a replica tells of a change of another one when it knows of it itself.
+func TestWhoIsToldOfAChangeAtAnotherReplicaFindsItHere(t *testing.T) {
+	t.Parallel()
+	const changes = 200
+	dir, keys := layOutChangers(t)
+	all, _ := replicate(t, dir, 2)
+	c := &changer{at: all[0], keys: keys}
+	f := newFollower(t, "the follower", keys["operator"], []*changer{c}, []string{all[1].AdminURL()}, 0)
+	ctx := wait.Context(t)
+	n := 0
+	err := f.follow(ctx, func(e told) bool {
+		f.hear(e, false, false)
+		if e.data != nil {
+			blocked := strings.Contains(all[1].AskAdmin(t, keys["operator"], http.MethodGet, "/v1/blocks", "").Body, fmt.Sprintf(`"0-%d-`, n/2))
+			if blocked != (n%2 == 0) {
+				t.Errorf("told of change %d, and the person is blocked here: %v", n, blocked)
+			}
+			n++
+		}
+		if n == changes || t.Failed() {
+			return false
+		}
+		if err := c.change(ctx, all[0].AdminURL()); err != nil {
+			wait.Answered(t, ctx, "a change", err)
+		}
+		return true
+	})
+	wait.Answered(t, ctx, "the events", err)
+}
+
+// Ten thousand changes at three replicas. Officers follow them, leave and come back, at the same replica or at another one; all replicas lose their
+// connection for notices once. No follower misses a change without a resync, none is told of one twice, and a follower that does not read delays no other.
+func TestOfTenThousandChangesNoFollowerMissesOneWithoutAResyncAndNoneIsToldTwice(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingAckedLost)
+	const changes, perReplica = 10_000, 2
+	rng := rand.New(rand.NewPCG(law.Seed(t), 1))
+	dir, keys := layOutChangers(t)
 	all, redis := replicate(t, dir, 3)
 
 	var changers []*changer // and at the end the last one of each replica, which begins when the others have ended

@@ -616,7 +616,7 @@ func (r *round) looks() {
 		}
 		for _, who := range []string{"operator", "admin", "viewer", "other admin"} {
 			var but []string
-			if strings.HasPrefix(path, "/v1/configuration/") && (who == "operator" || who == "admin") {
+			if (path == "/v1/configuration/file" || strings.HasPrefix(path, "/v1/configuration/changes/")) && (who == "operator" || who == "admin") {
 				but = texts
 			}
 			if a := r.ask(who, http.MethodGet, path+query, "", but); a.Status == http.StatusOK {
