@@ -49,7 +49,17 @@ func (t *taskTarget) refuseProblem(path string, answer *adminAnswer) (*adminAnsw
 		return answer, nil
 	}
 	path, _, _ = strings.Cut(path, "?")
-	return nil, problemError(answer.body, errors.Join(t.fault, fmt.Errorf("%s answered %d %s: %.200q", path, answer.status, http.StatusText(answer.status), answer.body)))
+	err := problemError(answer.body, errors.Join(t.fault, fmt.Errorf("%s answered %d %s: %.200q", path, answer.status, http.StatusText(answer.status), answer.body)))
+	return nil, hintKey(answer.status, err)
+}
+
+// hintKey adds to a refusal of a request without a key where a command reads the key.
+func hintKey(status int, err error) error {
+	e, ok := errors.AsType[*switchboard.Error](err)
+	if ok && status == http.StatusUnauthorized && os.Getenv(keyVariable) == "" && e.Hint == "" {
+		e.Hint = "put a person's key into the environment variable " + keyVariable
+	}
+	return err
 }
 
 // exchange is askAdmin for any answer. If the answer is lost, the error is a lostAnswerError.

@@ -50,20 +50,21 @@ func checksum(text string) string {
 	return digits(new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(text)))), checksumDigits)
 }
 
-// isMistyped reports whether text looks like a key with a typing error: its checksum does not fit.
+// isMistyped reports whether a text of the length of a key has a typing error: its checksum does not fit.
 func isMistyped(text string) bool {
-	if len(text) < checksumDigits {
-		return true
-	}
 	body, sum := text[:len(text)-checksumDigits], text[len(text)-checksumDigits:]
 	return checksum(body) != sum
 }
 
 // refuseUnknown returns the refusal of a key that no row has. It depends on nothing but the text, so that a key of the other listener gets the
-// answer of any unknown key.
+// answer of any unknown key. Everybody can compute a checksum, so it is no secret that one does not fit.
 func refuseUnknown(text string) error {
-	if len(text) != len(AgentPrefix)+secretDigits+checksumDigits || isMistyped(text) || strings.Trim(text[len(AgentPrefix):], base62) != "" {
-		return switchboard.Refuse(switchboard.CodeNotAuthenticated, "this is no key, or it is mistyped: its checksum does not fit")
+	const length = len(AgentPrefix) + secretDigits + checksumDigits
+	switch {
+	case len(text) != length || strings.Trim(text[len(AgentPrefix):], base62) != "":
+		return switchboard.Refuse(switchboard.CodeNotAuthenticated, "this is not a whole key: a key has %d characters, %s or %s and then letters and digits; copy it again", length, AgentPrefix, PersonPrefix)
+	case isMistyped(text):
+		return switchboard.Refuse(switchboard.CodeNotAuthenticated, "this key is mistyped: its last %d characters are a checksum, which does not fit; copy it again", checksumDigits)
 	}
 	return switchboard.Refuse(switchboard.CodeNotAuthenticated, "this key is not known here; it may have been removed, or belong to another address")
 }

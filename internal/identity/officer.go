@@ -166,13 +166,17 @@ func bearer(req *http.Request, prefix string) (string, error) {
 		return "", errKeyInURL()
 	}
 	auth := req.Header.Values("Authorization")
-	if len(auth) != 1 {
-		return "", switchboard.Refuse(switchboard.CodeNotAuthenticated, "send exactly one header \"Authorization: Bearer …\" with your key")
+	switch len(auth) {
+	case 0:
+		return "", switchboard.Refuse(switchboard.CodeNotAuthenticated, "the request has no key: send yours as \"Authorization: Bearer %s…\"", prefix)
+	case 1:
+	default:
+		return "", switchboard.Refuse(switchboard.CodeNotAuthenticated, "the request has %d headers Authorization: send exactly one, with your key", len(auth))
 	}
 	text, ok := strings.CutPrefix(auth[0], "Bearer ")
 	switch {
 	case !ok || !strings.HasPrefix(text, AgentPrefix) && !strings.HasPrefix(text, PersonPrefix):
-		return "", switchboard.Refuse(switchboard.CodeNotAuthenticated, "want \"Authorization: Bearer %s…\"", prefix)
+		return "", switchboard.Refuse(switchboard.CodeNotAuthenticated, "the header Authorization holds no key: want \"Authorization: Bearer %s…\"", prefix)
 	case !strings.HasPrefix(text, prefix):
 		return "", refuseUnknown(text)
 	}
