@@ -119,7 +119,7 @@ func (b *bench) admin(ctx context.Context, era string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.allReads(ctx, side, reads); err != nil {
+	if err := b.allReads(ctx, p.pid, side, reads); err != nil {
 		return err
 	}
 	resident, _, err := memory(p.pid)
@@ -361,8 +361,9 @@ func (r *adminRead) what() string {
 	return timeForm.ReplaceAllString(text, "TIME")
 }
 
-// allReads measures each read twice in every round, so that the second time says what noise is.
-func (b *bench) allReads(ctx context.Context, side *adminSide, reads []adminRead) error {
+// allReads measures each read twice in every round, so that the second time says what noise is. The CPU time of the process pid says what an answer
+// costs also while other work of the machine delays it.
+func (b *bench) allReads(ctx context.Context, pid int, side *adminSide, reads []adminRead) error {
 	first := b.figure("the slowest first answer to a GET, large", "ms").judge("sb", func(at at) float64 { return at(ours) })
 	var slowest time.Duration
 	for i := 0; i < len(reads); i++ {
@@ -384,11 +385,11 @@ func (b *bench) allReads(ctx context.Context, side *adminSide, reads []adminRead
 		}
 	}
 	first.see(ours, milli(slowest))
-	type row struct{ p50, p95, size *figure }
+	type row struct{ p50, p95, cpu, size *figure }
 	rows := make([]row, len(reads))
 	for i := range reads {
 		what := reads[i].what()
-		rows[i] = row{b.figure("p50, GET "+what, "ms"), b.figure("p95, GET "+what, "ms"), b.figure("answer, GET "+what, "KiB")}
+		rows[i] = row{b.figure("p50, GET "+what, "ms"), b.figure("p95, GET "+what, "ms"), b.figure("CPU, GET "+what, "ms"), b.figure("answer, GET "+what, "KiB")}
 		rows[i].p95.judge("sb", func(at at) float64 { return at(ours) }).atMost(maxRead)
 		rows[i].p95.compare("sb again / sb", ratio(ours+again, ours))
 	}
@@ -399,6 +400,10 @@ func (b *bench) allReads(ctx context.Context, side *adminSide, reads []adminRead
 					return err
 				}
 				size := 0
+				before, err := cpu(pid)
+				if err != nil {
+					return err
+				}
 				t := run(1, func() func(int) (time.Duration, bool, error) {
 					n := 0
 					return func(int) (time.Duration, bool, error) {
@@ -412,7 +417,12 @@ func (b *bench) allReads(ctx context.Context, side *adminSide, reads []adminRead
 						return took, true, err
 					}
 				}())
+				after, err := cpu(pid)
+				if err != nil {
+					return err
+				}
 				b.tally(name, t.tally)
+				rows[i].cpu.see(name, milli(after-before)/float64(max(t.right, 1)))
 				rows[i].p50.see(name, milli(t.at(0.5)))
 				rows[i].p95.see(name, milli(t.at(0.95)))
 				if name == ours {
