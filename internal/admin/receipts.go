@@ -9,6 +9,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // A ReceiptRow is a receipt, its id, and the receipt as it is stored.
@@ -113,14 +114,7 @@ func rowOf(e *receipt.ChainEntry) ReceiptRow {
 		row.Fault = e.Fault.Error()
 		return row
 	}
-	var parts struct {
-		Receipt json.RawMessage `json:"receipt"`
-	}
-	if err := json.Unmarshal(e.Raw, &parts); err != nil {
-		row.Fault = err.Error()
-		return row
-	}
-	row.Receipt = parts.Receipt
+	row.Receipt, _ = wire.Field(e.Raw, "receipt") // it has one, because the entry could be read
 	return row
 }
 

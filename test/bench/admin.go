@@ -119,7 +119,7 @@ func (b *bench) admin(ctx context.Context, era string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.allReads(ctx, side, reads); err != nil {
+	if err := b.allReads(ctx, p.pid, side, reads); err != nil {
 		return err
 	}
 	resident, _, err := memory(p.pid)
@@ -266,7 +266,7 @@ func (b *bench) furnish(ctx context.Context, side *adminSide) (map[string]string
 	}
 	node, entry, _ := strings.Cut(decisions.Decisions[0].ID, "/")
 	return map[string]string{
-		"tenant": tenant, "server": large.ServerID(b.size.UsedServers(adminTenant % b.size.Tenants)[2]), "change": changes.Changes[0].ID, "diff": diff.ID, "node": node, "entry": entry,
+		"tenant": tenant, "wide": large.TenantID(0), "server": large.ServerID(b.size.UsedServers(adminTenant % b.size.Tenants)[2]), "change": changes.Changes[0].ID, "diff": diff.ID, "node": node, "entry": entry,
 		"id": receipts.Receipts[0].ID, "query": "find shipments of a department", "path": "switchboard.yaml",
 		"since": old.Receipt.Time.Format(time.RFC3339Nano), "until": old.Receipt.Time.Add(2 * time.Millisecond).Format(time.RFC3339Nano),
 	}, nil
@@ -286,7 +286,7 @@ type adminRead struct {
 // unread are the GETs that never end, which the streams measure.
 var unread = []string{"follow-events"}
 
-// adminFilters are the queries with which a route is asked, beside those that adminReads knows; {name} stands for a value.
+// adminFilters are the queries with which a route is asked, beside those that adminReads knows; {name} stands for a value, and a query can be a whole path.
 var adminFilters = map[string][]string{
 	"search-receipts": {
 		"principal=agent-3", "principal=" + large.RarePrincipal, "principal=nobody", "tenant={tenant}&principal=" + large.RarePrincipal,
@@ -296,7 +296,7 @@ var adminFilters = map[string][]string{
 	},
 	"search-decisions": {"task=nothing", "principal=agent-3", "principal=nobody", "outcome=refused", "since={since}&until={until}", "tenant={tenant}&principal=nobody"},
 	"read-receipt":     {"id=n1/1000", "id=n1/999999999"},
-	"make-decision":    {"principal=agent-3", "principal=agent-3&task=named", "principal=agent-3&tokens=true", "principal=agent-3&definitions=true"},
+	"make-decision":    {"principal=agent-3", "principal=agent-3&task=named", "principal=agent-3&tokens=true", "principal=agent-3&definitions=true", "/v1/tenants/{wide}/decision?principal=agent-3"},
 	"read-history":     {"step=10s", "step=15m", "step=15m&tenant={tenant}", "server={server}"},
 	"list-tools":       {"server={server}"},
 	"search-tools":     {"query=zyx", "query=archived+entries+of+this+year+that+the+filter+names"},
@@ -333,11 +333,14 @@ func adminReads(all []openapi.Operation, values map[string]string) (reads []admi
 				if values[name] == "" {
 					return nil, fmt.Errorf("%s needs %s, which has no value: add one, so that it is measured", op.ID, name)
 				}
-				if !strings.Contains(path, "{"+name+"}") && !strings.Contains("&"+q, "&"+name+"=") {
+				if !strings.HasPrefix(q, "/") && !strings.Contains(path, "{"+name+"}") && !strings.Contains("&"+q, "&"+name+"=") {
 					q = strings.TrimSuffix(name+"={"+name+"}&"+q, "&")
 				}
 			}
-			if q != "" {
+			switch {
+			case strings.HasPrefix(q, "/"):
+				path = q
+			case q != "":
 				path += "?" + q
 			}
 			reads = append(reads, adminRead{op, fill.Replace(path)})
@@ -358,8 +361,9 @@ func (r *adminRead) what() string {
 	return timeForm.ReplaceAllString(text, "TIME")
 }
 
-// allReads measures each read twice in every round, so that the second time says what noise is.
-func (b *bench) allReads(ctx context.Context, side *adminSide, reads []adminRead) error {
+// allReads measures each read twice in every round, so that the second time says what noise is. The CPU time of the process pid says what an answer
+// costs also while other work of the machine delays it.
+func (b *bench) allReads(ctx context.Context, pid int, side *adminSide, reads []adminRead) error {
 	first := b.figure("the slowest first answer to a GET, large", "ms").judge("sb", func(at at) float64 { return at(ours) })
 	var slowest time.Duration
 	for i := 0; i < len(reads); i++ {
@@ -381,11 +385,11 @@ func (b *bench) allReads(ctx context.Context, side *adminSide, reads []adminRead
 		}
 	}
 	first.see(ours, milli(slowest))
-	type row struct{ p50, p95, size *figure }
+	type row struct{ p50, p95, cpu, size *figure }
 	rows := make([]row, len(reads))
 	for i := range reads {
 		what := reads[i].what()
-		rows[i] = row{b.figure("p50, GET "+what, "ms"), b.figure("p95, GET "+what, "ms"), b.figure("answer, GET "+what, "KiB")}
+		rows[i] = row{b.figure("p50, GET "+what, "ms"), b.figure("p95, GET "+what, "ms"), b.figure("CPU, GET "+what, "ms"), b.figure("answer, GET "+what, "KiB")}
 		rows[i].p95.judge("sb", func(at at) float64 { return at(ours) }).atMost(maxRead)
 		rows[i].p95.compare("sb again / sb", ratio(ours+again, ours))
 	}
@@ -396,6 +400,10 @@ func (b *bench) allReads(ctx context.Context, side *adminSide, reads []adminRead
 					return err
 				}
 				size := 0
+				before, err := cpu(pid)
+				if err != nil {
+					return err
+				}
 				t := run(1, func() func(int) (time.Duration, bool, error) {
 					n := 0
 					return func(int) (time.Duration, bool, error) {
@@ -409,7 +417,12 @@ func (b *bench) allReads(ctx context.Context, side *adminSide, reads []adminRead
 						return took, true, err
 					}
 				}())
+				after, err := cpu(pid)
+				if err != nil {
+					return err
+				}
 				b.tally(name, t.tally)
+				rows[i].cpu.see(name, milli(after-before)/float64(max(t.right, 1)))
 				rows[i].p50.see(name, milli(t.at(0.5)))
 				rows[i].p95.see(name, milli(t.at(0.95)))
 				if name == ours {

@@ -123,17 +123,18 @@ func (i *Installation) WriteConfiguration(dir string) (*Keys, error) {
 		fmt.Fprintf(&main, "  %s: {servers: [%s], allow: [by_name], offices: [admin, author, viewer]}\n", id, strings.Join(servers, ", "))
 		viewer, hash := identity.Mint(identity.PersonPrefix)
 		k.Viewers = append(k.Viewers, viewer)
-		text := "tenant: " + id + "\ndefault_task: look\nlimits: [{match: {constraint: rate_limited}, rate: 1000000/s, burst: 1000000}]\n" +
-			fmt.Sprintf("members: [{key: vic, hash: %q, offices: [viewer]}]\nkeys:\n", hash)
+		var text strings.Builder
+		fmt.Fprintf(&text, "tenant: %s\ndefault_task: look\nlimits: [{match: {constraint: rate_limited}, rate: 1000000/s, burst: 1000000}]\n", id)
+		fmt.Fprintf(&text, "members: [{key: vic, hash: %q, offices: [viewer]}]\nkeys:\n", hash)
 		for a := range agents {
 			key, hash := identity.Mint(identity.AgentPrefix)
 			if a == 0 {
 				k.Agents = append(k.Agents, key)
 			}
-			text += fmt.Sprintf("  - {id: agent-%d, hash: %q, tasks: [look, named]}\n", a, hash)
+			fmt.Fprintf(&text, "  - {id: agent-%d, hash: %q, tasks: [look, named]}\n", a, hash)
 		}
 		in := "tenants/" + id + "/"
-		files[in+"tenant.yaml"] = text
+		files[in+"tenant.yaml"] = text.String()
 		files[in+"tasks/look.yaml"] = "task_id: look\nrequired_capabilities:\n  - {verb: search, resource: internet, constraints: [readonly]}\n  - {verb: write, resource: fs}\n"
 		files[in+"tasks/named.yaml"] = "task_id: named\nrequired_capabilities:\n  - {tools: [\"" + servers[0] + "/*\"]}\n"
 		files[in+"policies/own.rego"] = "package switchboard.tenant\n\nallowed_tools contains c.id if some c in input.candidate_tools\n\n" +
