@@ -88,7 +88,7 @@ func (a *API) streamEvents(r *http.Request, w http.ResponseWriter, q asked, afte
 		var text []byte
 		for _, e := range events {
 			after = e.ID
-			if !a.concerns(q, &e.Occurrence) {
+			if !concerns(a.o.Reader, q, &e.Occurrence) {
 				continue
 			}
 			data, _ := json.Marshal(e.Occurrence) // texts and a time can be encoded
@@ -150,12 +150,12 @@ func (a *API) untilWhen(r *http.Request, q asked) (until time.Time, ok bool) {
 }
 
 // concerns reports whether the event is about the tenant that the officer asked about, or about something that the tenant uses.
-func (a *API) concerns(q asked, e *event.Occurrence) bool {
+func concerns(reads *admin.Reader, q asked, e *event.Occurrence) bool {
 	switch {
 	case q.tenant == "" || e.Type == event.Resync || e.Tenant == q.tenant:
 		return true
 	case e.Server != "":
-		return admin.UsesServer(a.o.Reader, q.tenant, e.Server)
+		return admin.UsesServer(reads, q.tenant, e.Server)
 	}
 	return e.Type == event.Configuration
 }
