@@ -271,7 +271,7 @@ func layOutChangers(t *testing.T) (dir string, keys officers) {
 // A program looks when it is told of a change, and not again. So a replica tells of a change of another one when it knows of it itself.
 func TestWhoIsToldOfAChangeAtAnotherReplicaFindsItHere(t *testing.T) {
 	t.Parallel()
-	const changes = 200
+	const changes = 120
 	dir, keys := layOutChangers(t)
 	all, _ := replicate(t, dir, 2)
 	c := &changer{at: all[0], keys: keys}
