@@ -33,10 +33,10 @@ type lostAnswerError struct{ error }
 // Unwrap returns the cause.
 func (e lostAnswerError) Unwrap() error { return e.error }
 
-// askAdmin sends a request to the admin API of a running Switchboard. body, if not nil, is sent as JSON. header has names and values
-// in turn. A problem is returned as an error. See changeAdmin for requests that change something.
-func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any, header ...string) (*adminAnswer, error) {
-	answer, err := t.exchange(ctx, method, path, body, header...)
+// askAdmin sends a request to the admin API of a running Switchboard. body, if not nil, is sent as JSON.
+// A problem is returned as an error. See changeAdmin for requests that change something.
+func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any) (*adminAnswer, error) {
+	answer, err := t.exchange(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func hintKey(status int, err error) error {
 	return err
 }
 
-// exchange is askAdmin for any answer. If the answer is lost, the error is a lostAnswerError.
+// exchange is askAdmin for any answer. header has names and values in turn. If the answer is lost, the error is a lostAnswerError.
 func (t *taskTarget) exchange(ctx context.Context, method, path string, body any, header ...string) (*adminAnswer, error) {
 	base, err := t.baseURL()
 	if err != nil {

@@ -42,26 +42,26 @@ func TestOneExportMoreThanMayBeIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	auditor := NewReceiptAuditor(NewReader(ReaderOptions{Store: s}))
-	begin := func() (error, func()) {
+	begin := func() (stop func(), err error) {
 		next, stop := iter.Pull2(auditor.Export(t.Context(), receipt.Query{}))
-		_, err, _ := next()
-		return err, stop
+		_, err, _ = next()
+		return stop, err
 	}
 	var stops []func()
 	for i := range maxExports {
-		err, stop := begin()
+		stop, err := begin()
 		if err != nil {
 			t.Fatalf("export %d: %v", i+1, err)
 		}
 		stops = append(stops, stop)
 	}
-	err, stop := begin()
+	stop, err := begin()
 	if e, ok := errors.AsType[*switchboard.Error](err); !ok || e.Code != switchboard.CodeOverloaded {
 		t.Errorf("one more: %v", err)
 	}
 	stop()
 	stops[0]()
-	err, stop = begin()
+	stop, err = begin()
 	if err != nil {
 		t.Errorf("after the end of one: %v", err)
 	}
