@@ -167,7 +167,7 @@ func openCursors(ctx context.Context, s ChainReader, q *Query) (all []*chainCurs
 			}
 		}
 		if !q.Until.IsZero() {
-			end, err := seekTime(ctx, s, node, span, q.Until)
+			end, err := seekEnd(ctx, s, node, span, q.Until)
 			if err != nil {
 				return nil, err
 			}
@@ -195,6 +195,36 @@ func seekTime(ctx context.Context, s ChainReader, node string, span store.Span, 
 		return err != nil || !e.Receipt.Time.Before(t)
 	})
 	return span.First + uint64(n), failed
+}
+
+// seekEnd returns the number of the first entry at or after t that can be read. Another entry counts as the nearest one before
+// it: so entries before t are before the result, also beside damaged ones.
+func seekEnd(ctx context.Context, s ChainReader, node string, span store.Span, t time.Time) (uint64, error) {
+	var failed error
+	n := sort.Search(int(span.Last+1-span.First), func(i int) bool {
+		if failed != nil {
+			return true
+		}
+		when, ok, err := timeBefore(ctx, s, node, span.First, span.First+uint64(i))
+		failed = err
+		return ok && !when.Before(t)
+	})
+	return span.First + uint64(n), failed
+}
+
+// timeBefore returns the time of the entry seq or, if it cannot be read, of the nearest one before it, down to first. ok is false
+// if there is none.
+func timeBefore(ctx context.Context, s ChainReader, node string, first, seq uint64) (when time.Time, ok bool, err error) {
+	for ; seq >= first; seq-- {
+		all, err := s.Read(ctx, logPrefix+node, seq-1, 1)
+		if err != nil || len(all) == 0 || all[0].Seq != seq { // it was trimmed
+			return when, false, err
+		}
+		if e, err := parseEntry(node, all[0].Seq, all[0].Data); err == nil {
+			return e.Receipt.Time, true, nil
+		}
+	}
+	return when, false, nil
 }
 
 func newCursor(s ChainReader, q *Query, node string, from, to uint64) *chainCursor {
@@ -257,13 +287,14 @@ func unfinished(ctx context.Context, cursors []*chainCursor) error {
 		at := c.time
 		switch {
 		case len(c.page) > 0:
-			for i := range c.page { // those that cannot be read have no time
-				if c.page[i].Fault == nil {
-					at = c.page[i].Receipt.Time
-					break
-				}
+			when, ok, err := timeBefore(ctx, c.reader, c.node, 1, c.page[0].Seq)
+			if err != nil {
+				return err
 			}
-			at = at.Add(time.Microsecond) // it was not yielded yet
+			if !ok {
+				continue
+			}
+			at = when.Add(time.Microsecond) // it was not yielded yet
 		case c.needsPage():
 			for seq := c.to + 1; seq <= c.to+maxIndexGap; seq++ { // the last entries may be unreadable
 				all, err := c.reader.Read(ctx, logPrefix+c.node, seq-1, 1)
