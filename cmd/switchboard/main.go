@@ -67,7 +67,7 @@ type cli struct {
 	Ready    readyCmd    `cmd:"" group:"operate" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
 	Server   serverCmd   `cmd:"" group:"operate" help:"List the servers of a running Switchboard; disable, enable or restart one."`
 	Logs     logsCmd     `cmd:"" group:"operate" help:"Show what Switchboard has logged, and what servers have written to stderr."`
-	Key      keyCmd      `cmd:"" group:"operate" help:"Make API keys."`
+	Key      keyCmd      `cmd:"" group:"operate" help:"Make, list, rotate and revoke API keys."`
 	Page     pageCmd     `cmd:"" group:"operate" help:"Open the page of a running Switchboard in your browser, signed in."`
 	Person   personCmd   `cmd:"" group:"operate" help:"Block people who sign in at an OpenID provider, and lift blocks."`
 	Sessions sessionsCmd `cmd:"" group:"operate" help:"List who is signed in to the page, and end sessions."`
