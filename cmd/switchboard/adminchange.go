@@ -22,12 +22,13 @@ func (t *taskTarget) changeAdmin(ctx context.Context, method, path string, body 
 	keyed := append(slices.Clone(header), wire.HeaderIdempotencyKey, rand.Text())
 	send := func() (*adminAnswer, error) { return t.exchange(ctx, method, path, body, keyed...) }
 	answer, err := send()
-	if _, lost := errors.AsType[lostAnswerError](err); lost && ctx.Err() == nil {
+	_, lost := errors.AsType[lostAnswerError](err)
+	switch {
+	case lost && ctx.Err() == nil:
 		if answer, err = repeatChange(ctx, send); err != nil {
 			err = unreachableError{fmt.Errorf("%w. The answer to this change was lost, so the change may have been made: look before you repeat it, with switchboard config history, server list or key list", err)}
 		}
-	}
-	if err == nil && answer.status == http.StatusTooManyRequests { // nothing was done: as many keys as may be are in use
+	case err == nil && answer.status == http.StatusTooManyRequests: // nothing was done: as many keys as may be are in use
 		answer, err = t.exchange(ctx, method, path, body, header...)
 	}
 	if err != nil {
