@@ -22,19 +22,25 @@ func (t *taskTarget) changeAdmin(ctx context.Context, method, path string, body 
 	keyed := append(slices.Clone(header), wire.HeaderIdempotencyKey, rand.Text())
 	send := func() (*adminAnswer, error) { return t.exchange(ctx, method, path, body, keyed...) }
 	answer, err := send()
-	_, lost := errors.AsType[lostAnswerError](err)
 	switch {
-	case lost && ctx.Err() == nil:
-		if answer, err = repeatChange(ctx, send); err != nil {
-			err = unreachableError{fmt.Errorf("%w. The answer to this change was lost, so the change may have been made: look before you repeat it, with switchboard config history, server list or key list", err)}
-		}
-	case err == nil && answer.status == http.StatusTooManyRequests: // nothing was done: as many keys as may be are in use
+	case isLost(err) && ctx.Err() == nil:
+		answer, err = repeatChange(ctx, send)
+	case err == nil && (answer.status == http.StatusTooManyRequests || answer.status == http.StatusServiceUnavailable):
+		// Too many keys are in use, or the store that has them is away: nothing was done, and the change may need neither.
 		answer, err = t.exchange(ctx, method, path, body, header...)
+	}
+	if isLost(err) {
+		err = unreachableError{fmt.Errorf("%w. The answer to this change was lost, so the change may have been made: look before you repeat it, with switchboard config history, server list or key list", err)}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return t.refuseProblem(path, answer)
+}
+
+func isLost(err error) bool {
+	_, lost := errors.AsType[lostAnswerError](err)
+	return lost
 }
 
 // repeatChange sends a request again whose answer was lost. While the first request is still carried out, it waits, and asks again.

@@ -369,7 +369,7 @@ func verifyParts(o receipt.VerifyOptions, verify verifyFunc, progress func(done,
 			return chains, nil
 		}
 		if part.Next == after {
-			return nil, errors.New("the verification does not get on: the same part is the next one again")
+			return nil, errors.New("the verification makes no progress: the server returned the same next twice")
 		}
 		after = part.Next
 	}

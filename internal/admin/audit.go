@@ -93,6 +93,6 @@ func (a *ReceiptAuditor) Export(ctx context.Context, q receipt.Query) iter.Seq2[
 
 // appendUnreadable appends the line for an entry that cannot be read, to a reader who may see only one tenant.
 func appendUnreadable(b []byte, id string) []byte {
-	text, _ := json.Marshal(map[string]string{"fault": "it cannot be read, so it is not known whose it is", "id": id}) // texts can be encoded
+	text, _ := json.Marshal(map[string]string{"fault": "this entry cannot be read, so its tenant is unknown", "id": id}) // texts can be encoded
 	return append(append(b, text...), '\n')
 }

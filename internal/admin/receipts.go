@@ -36,8 +36,9 @@ type ReceiptPage struct {
 
 // Bounds of one search for receipts.
 const (
-	receiptSearchTime = 2 * time.Second // for a slow store
+	receiptSearchTime = 2 * time.Second // then the answer says how far it has looked
 	receiptSearchWork = 1000            // see receipt.Query.MaxWork
+	receiptReadTime   = 8 * time.Second // for a store that answers late
 )
 
 // SearchReceipts looks for receipts until it has enough or has done the work that one answer may cost. The answer says how far it has looked.
@@ -45,10 +46,10 @@ func (r *Reader) SearchReceipts(ctx context.Context, s ReceiptSearch) (*ReceiptP
 	if err := s.Check(); err != nil {
 		return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error()}
 	}
-	ctx, cancel := context.WithTimeout(ctx, receiptSearchTime)
+	ctx, cancel := context.WithTimeout(ctx, receiptReadTime)
 	defer cancel()
 	q := s.Query
-	q.NewestFirst, q.MaxWork = true, receiptSearchWork
+	q.NewestFirst, q.MaxWork, q.StopAt = true, receiptSearchWork, time.Now().Add(receiptSearchTime)
 	behind, at := "", time.Time{}
 	if q.Until.IsZero() {
 		q.Until = time.Now().Add(time.Minute) // a replica's clock may be ahead

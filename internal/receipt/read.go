@@ -37,6 +37,10 @@ type Query struct {
 	// UnfinishedError. It must be 0 unless NewestFirst is set. The bound is no time, so that equal searches end at the
 	// same place on every machine.
 	MaxWork int
+
+	// StopAt is when List ends with an UnfinishedError in any case, because the store is slow; zero means never. It must be
+	// zero unless NewestFirst is set.
+	StopAt time.Time
 }
 
 // The work of a search, in units of about 10 µs.
@@ -47,10 +51,10 @@ const (
 	workTexts = 128 // so many terms that are compared are one unit more
 )
 
-// An UnfinishedError says that a search has reached Query.MaxWork.
+// An UnfinishedError says that a search has reached Query.MaxWork or Query.StopAt.
 type UnfinishedError struct {
-	// Looked is the time of the oldest receipt that was looked at. A search with Until: Looked goes on there: it yields what
-	// is missing, and nothing twice.
+	// Looked is back to when every chain was looked at. A search with Until: Looked goes on there: it yields what is missing,
+	// and no receipt twice.
 	Looked time.Time
 }
 
@@ -136,6 +140,9 @@ type chainCursor struct {
 	matcher termMatcher  // of query
 	index   *indexReader // nil until it is needed
 	indexed []uint64     // entries that the index has named, in the order of reading; they precede from and to
+
+	oldest    time.Time // what oldestTime has returned
+	oldestSeq uint64    // for this entry
 }
 
 // Pages begin small, because the reader may want few entries.
@@ -240,33 +247,30 @@ func (c *chainCursor) needsPage() bool {
 	return len(c.page) == 0 && (c.from <= c.to || len(c.indexed) > 0)
 }
 
-// mustStop reports whether the search has done all the work that it may do. What the index has named is read in any case.
+// mustStop reports whether the search has done all the work that it may do, or has taken too long. What the index has named is read in any case.
 func (c *chainCursor) mustStop() bool {
-	return c.query.MaxWork > 0 && *c.work >= c.query.MaxWork && c.begun && len(c.indexed) == 0
+	tired := c.query.MaxWork > 0 && *c.work >= c.query.MaxWork || !c.query.StopAt.IsZero() && time.Now().After(c.query.StopAt)
+	return tired && c.begun && len(c.indexed) == 0
 }
 
 // fillPages reads until each cursor has an entry or is at its end, each in its turn. So none of them is far ahead of
-// another one when the search stops.
-func fillPages(ctx context.Context, cursors []*chainCursor) error {
-	for again := true; again; {
+// another one when the search must stop: some cursors then have no entry although there may be more.
+func fillPages(ctx context.Context, cursors []*chainCursor) (stopped bool, err error) {
+	for again := true; again && !stopped; {
 		again = false
-		stop := false
 		for _, c := range cursors {
 			switch {
 			case !c.needsPage():
 				continue
 			case c.mustStop():
-				stop = true
+				stopped = true
 				continue
 			}
 			if err := c.readPage(ctx); err != nil {
-				return err
+				return false, err
 			}
 			c.begun, c.timeKnown = true, false
 			again = again || c.needsPage()
-		}
-		if stop {
-			return unfinished(ctx, cursors)
 		}
 	}
 	for _, c := range cursors {
@@ -277,46 +281,58 @@ func fillPages(ctx context.Context, cursors []*chainCursor) error {
 			c.timeKnown = true
 		}
 	}
-	return nil
+	return stopped, nil
 }
 
-// unfinished returns the UnfinishedError of a search that stops here, or the error of the store.
-func unfinished(ctx context.Context, cursors []*chainCursor) error {
-	e := &UnfinishedError{}
+// lookedBackTo returns the time back to which every cursor of a search that stops was read. Each cursor without an entry
+// has moved, so this is before Until.
+func lookedBackTo(ctx context.Context, cursors []*chainCursor) (looked time.Time, err error) {
 	for _, c := range cursors {
-		at := c.time
-		switch {
-		case len(c.page) > 0:
-			when, ok, err := timeBefore(ctx, c.reader, c.node, 1, c.page[0].Seq)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				continue
-			}
-			at = when.Add(time.Microsecond) // it was not yielded yet
-		case c.needsPage():
-			for seq := c.to + 1; seq <= c.to+maxIndexGap; seq++ { // the last entries may be unreadable
-				all, err := c.reader.Read(ctx, logPrefix+c.node, seq-1, 1)
-				if err != nil {
-					return err
-				}
-				if len(all) == 0 {
-					break
-				}
-				if entry, err := parseEntry(c.node, all[0].Seq, all[0].Data); err == nil {
-					at = entry.Receipt.Time
-					break
-				}
-			}
-		default:
-			continue // it has reached its end
+		if !c.needsPage() {
+			continue
 		}
-		if at.After(e.Looked) {
-			e.Looked = at
+		at, err := c.oldestTime(ctx)
+		if err != nil {
+			return looked, err
+		}
+		if at.After(looked) {
+			looked = at
 		}
 	}
-	return e
+	return looked, nil
+}
+
+// oldestTime returns the time of the oldest entry that the cursor has come to, newest first. It is the zero time if there is
+// nothing to read before it.
+func (c *chainCursor) oldestTime(ctx context.Context) (time.Time, error) {
+	oldest := c.to + 1
+	if c.oldestSeq == oldest {
+		return c.oldest, nil
+	}
+	at, ok := time.Time{}, false
+	for seq := oldest; !ok && seq < oldest+maxIndexGap; seq++ { // it may be unreadable
+		all, err := c.reader.Read(ctx, logPrefix+c.node, seq-1, 1)
+		if err != nil {
+			return at, err
+		}
+		if len(all) == 0 {
+			break
+		}
+		if e, err := parseEntry(c.node, all[0].Seq, all[0].Data); err == nil {
+			at, ok = e.Receipt.Time, true
+		}
+	}
+	if !ok {
+		before, found, err := timeBefore(ctx, c.reader, c.node, 1, oldest)
+		if err != nil {
+			return at, err
+		}
+		if found {
+			at = before.Add(time.Microsecond) // no other entry of the chain has that time, and it was not looked at
+		}
+	}
+	c.oldestSeq, c.oldest = oldest, at
+	return at, nil
 }
 
 // readPage moves the cursor, and reads a page if the index does not exclude all entries on the way.
@@ -524,7 +540,12 @@ var errStop = errors.New("stop")
 // mergeByTime yields the entries of all cursors in the order of their times.
 func mergeByTime(ctx context.Context, cursors []*chainCursor, q *Query, yield func(ChainEntry, error) bool) error {
 	for {
-		if err := fillPages(ctx, cursors); err != nil {
+		stopped, err := fillPages(ctx, cursors)
+		var looked time.Time
+		if err == nil && stopped {
+			looked, err = lookedBackTo(ctx, cursors)
+		}
+		if err != nil {
 			return err
 		}
 		var next *chainCursor
@@ -540,7 +561,10 @@ func mergeByTime(ctx context.Context, cursors []*chainCursor, q *Query, yield fu
 				next = c
 			}
 		}
-		if next == nil {
+		switch {
+		case stopped && (next == nil || next.time.Before(looked)): // what is before that time is left to the next search
+			return &UnfinishedError{looked}
+		case next == nil:
 			return nil
 		}
 		if e := next.takeEntry(); q.matchesEntry(&e) && !yield(e, nil) {

@@ -123,7 +123,7 @@ func (a *API) makeRoutes() {
 	a.addDecisions()
 	a.addKeys()
 	a.addConfiguration()
-	receiptRoutes{a}.addSearch()
+	receiptRoutes{a}.addReads()
 	receiptRoutes{a}.addAudit()
 	a.addEvents()
 	personRoutes{a}.addSessions()

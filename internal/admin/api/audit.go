@@ -77,11 +77,12 @@ func (a receiptRoutes) writeExport(ctx huma.Context, q asked, lines iter.Seq2[[]
 	var part bytes.Buffer
 	begun := false
 	write := func() {
+		if !a.maySee(r, q) {
+			panic(http.ErrAbortHandler)
+		}
 		if !begun {
 			w.Header().Set("Content-Type", exportType)
 			w.WriteHeader(http.StatusOK)
-		} else if !a.maySee(r, q) {
-			panic(http.ErrAbortHandler)
 		}
 		begun = true
 		_ = out.SetWriteDeadline(time.Now().Add(eventTimeout))

@@ -36,8 +36,8 @@ type receiptQuery struct {
 	ReceiptFilter
 }
 
-// addSearch adds the routes about receipts and runs.
-func (a receiptRoutes) addSearch() {
+// addReads adds the routes that search and read receipts, and list runs.
+func (a receiptRoutes) addReads() {
 	add(a.API, route{id: "search-receipts", method: http.MethodGet, path: "/v1/receipts", needs: switchboard.OfficeViewer, summary: "Receipts, the newest first. A search that must look far says how far it has looked, and can be continued"},
 		func(ctx context.Context, q asked, in *receiptQuery) (*struct{ Body admin.ReceiptPage }, error) {
 			query := in.query(q.tenant)
