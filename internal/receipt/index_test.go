@@ -271,6 +271,37 @@ func TestASearchInPartsYieldsEachReceiptOnce(t *testing.T) {
 	})
 }
 
+// The receipts of both chains have the same times. One chain has a match, and the other must be looked through far behind it.
+func TestASearchInPartsMakesProgressBehindAMatch(t *testing.T) {
+	s := store.NewMemory()
+	tools := slices.Repeat([]string{"find"}, 400)
+	chainOfNode(t, s, "b", 4, tools...)
+	tools[390], tools[10] = "rare", "rare"
+	chainOfNode(t, s, "a", 4, tools...)
+	var got []string
+	until := time.Time{}
+	for parts := 1; ; parts++ {
+		var stopped *UnfinishedError
+		for e, err := range List(t.Context(), s, Query{Tool: "rare", NewestFirst: true, MaxWork: 20, Until: until}) {
+			if err != nil && !errors.As(err, &stopped) {
+				t.Fatal(err)
+			} else if err == nil {
+				got = append(got, e.ID())
+			}
+		}
+		if stopped == nil {
+			break
+		}
+		if parts > 1 && !stopped.Looked.Before(until) {
+			t.Fatalf("part %d has %q, and makes no progress", parts, got)
+		}
+		until = stopped.Looked
+	}
+	if !slices.Equal(got, []string{"a0/391", "a0/11"}) {
+		t.Errorf("the search finds %q", got)
+	}
+}
+
 func TestListYieldsTheSameReceiptsWithAndWithoutAnIndex(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newIndexWorld(t, store.NewMemory(), "n", func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "") })
@@ -330,7 +361,12 @@ func TestEveryStoreKeepsIndexes(t *testing.T) {
 // chainOfReceipts returns a chain with an index. Its receipts have the tools.
 func chainOfReceipts(t testing.TB, s Store, size int, tools ...string) *indexedChain {
 	t.Helper()
-	w := newIndexWorld(t, s, "n", func(int) int { return 0 })
+	return chainOfNode(t, s, "n", size, tools...)
+}
+
+func chainOfNode(t testing.TB, s Store, prefix string, size int, tools ...string) *indexedChain {
+	t.Helper()
+	w := newIndexWorld(t, s, prefix, func(int) int { return 0 })
 	c := w.chains[0]
 	for some := range slices.Chunk(tools, 1000) {
 		var p batch
