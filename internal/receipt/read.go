@@ -141,8 +141,13 @@ type chainCursor struct {
 	index   *indexReader // nil until it is needed
 	indexed []uint64     // entries that the index has named, in the order of reading; they precede from and to
 
-	oldest    time.Time // what oldestTime has returned
-	oldestSeq uint64    // for this entry
+	oldest datedEntry // what oldestTime has found
+}
+
+// A datedEntry is the number of an entry with its time.
+type datedEntry struct {
+	seq  uint64
+	time time.Time
 }
 
 // Pages begin small, because the reader may want few entries.
@@ -306,8 +311,8 @@ func lookedBackTo(ctx context.Context, cursors []*chainCursor) (looked time.Time
 // nothing to read before it.
 func (c *chainCursor) oldestTime(ctx context.Context) (time.Time, error) {
 	oldest := c.to + 1
-	if c.oldestSeq == oldest {
-		return c.oldest, nil
+	if c.oldest.seq == oldest {
+		return c.oldest.time, nil
 	}
 	at, ok := time.Time{}, false
 	for seq := oldest; !ok && seq < oldest+maxIndexGap; seq++ { // it may be unreadable
@@ -331,7 +336,7 @@ func (c *chainCursor) oldestTime(ctx context.Context) (time.Time, error) {
 			at = before.Add(time.Microsecond) // no other entry of the chain has that time, and it was not looked at
 		}
 	}
-	c.oldestSeq, c.oldest = oldest, at
+	c.oldest = datedEntry{oldest, at}
 	return at, nil
 }
 
