@@ -264,12 +264,18 @@ func fillPages(ctx context.Context, cursors []*chainCursor) (stopped bool, err e
 	for again := true; again && !stopped; {
 		again = false
 		for _, c := range cursors {
-			switch {
-			case !c.needsPage():
+			if !c.needsPage() {
 				continue
-			case c.mustStop():
-				stopped = true
-				continue
+			}
+			if c.mustStop() {
+				at, err := c.oldestTime(ctx)
+				if err != nil {
+					return false, err
+				}
+				if q := c.query; q.Until.IsZero() || at.Before(q.Until) { // else the next search would begin at the same place
+					stopped = true
+					continue
+				}
 			}
 			if err := c.readPage(ctx); err != nil {
 				return false, err
@@ -315,7 +321,7 @@ func (c *chainCursor) oldestTime(ctx context.Context) (time.Time, error) {
 		return c.oldest.time, nil
 	}
 	at, ok := time.Time{}, false
-	for seq := oldest; !ok && seq < oldest+maxIndexGap; seq++ { // it may be unreadable
+	for seq := oldest; seq < oldest+maxIndexGap; seq++ { // it may be unreadable
 		all, err := c.reader.Read(ctx, logPrefix+c.node, seq-1, 1)
 		if err != nil {
 			return at, err
@@ -324,15 +330,16 @@ func (c *chainCursor) oldestTime(ctx context.Context) (time.Time, error) {
 			break
 		}
 		if e, err := parseEntry(c.node, all[0].Seq, all[0].Data); err == nil {
-			at, ok = e.Receipt.Time, true
+			at, ok = e.Receipt.Time, c.query.Until.IsZero() || e.Receipt.Time.Before(c.query.Until)
+			break
 		}
 	}
-	if !ok {
+	if !ok { // no entry that was looked at can be read
 		before, found, err := timeBefore(ctx, c.reader, c.node, 1, oldest)
 		if err != nil {
 			return at, err
 		}
-		if found {
+		if at = (time.Time{}); found {
 			at = before.Add(time.Microsecond) // no other entry of the chain has that time, and it was not looked at
 		}
 	}
