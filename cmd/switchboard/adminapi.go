@@ -110,7 +110,7 @@ func (t *taskTarget) exchange(ctx context.Context, method, path string, body any
 	return &adminAnswer{resp.StatusCode, resp.Header, text}, nil
 }
 
-// lostAnswerText returns the error for a URL at which a connection broke.
+// lostAnswerText returns the error of a connection to u that broke before the answer.
 func lostAnswerText(u *url.URL, err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err // without the URL, which is in the text

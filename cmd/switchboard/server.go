@@ -41,7 +41,7 @@ func (w *locationFlags) asTarget() *taskTarget {
 	return &taskTarget{targetFlags: targetFlags{URL: at.URL}, row: at.row, guessed: at.guessed, fault: at.fault}
 }
 
-// asAgentsTarget is asTarget for what is at the address of agents.
+// asAgentsTarget returns the running Switchboard as a target, at its address for agents.
 func (w *locationFlags) asAgentsTarget() *taskTarget {
 	t := w.asTarget()
 	if t.row == nil && w.URL == "" {

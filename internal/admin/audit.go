@@ -11,7 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Bounds of what auditors ask for.
+// Bounds of verifications and exports.
 const (
 	verifyTime    = 2 * time.Second  // of one part of a verification
 	verifyTimeout = 20 * time.Second // if the store is slow

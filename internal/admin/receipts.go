@@ -26,7 +26,7 @@ type ReceiptSearch struct {
 	After string // continue behind this place: ReceiptPage.Next
 }
 
-// A ReceiptPage is a part of what a search finds.
+// A ReceiptPage has some of the receipts that a search finds.
 type ReceiptPage struct {
 	Receipts []ReceiptRow `json:"receipts"`       // the newest first
 	Next     string       `json:"next,omitempty"` // ask again with after=NEXT for more; "" only if Complete

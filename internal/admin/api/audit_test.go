@@ -48,6 +48,7 @@ func TestAnExportThatEndsEarlyBreaksOff(t *testing.T) {
 		{"the store is away", 0, away, -1, false, 503, 1, 1 << 10},
 		{"the store is away soon", 3, away, -1, false, 503, 1, 1 << 10},
 		{"the store is away in the middle", 200, away, -1, true, 200, 64 << 10, 200 << 10},
+		{"the key is revoked before the first part", 3, nil, 1, true, 200, 0, 0},
 		{"the key is revoked in the middle", 300, nil, 100, true, 200, 64 << 10, 128 << 10},
 	} {
 		a := newDoor("")

@@ -164,7 +164,7 @@ type storedAnswer struct {
 // humaContext is embedded under this name, because huma.Context has a method Context.
 type humaContext huma.Context
 
-// A takenAnswer is the context of a request whose answer is kept back.
+// A takenAnswer is the context of a request. It holds the answer, until that is stored.
 type takenAnswer struct {
 	humaContext
 	body   *bytes.Reader

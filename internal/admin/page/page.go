@@ -399,7 +399,7 @@ func (p *Page) refuse(w http.ResponseWriter, status int, why string) {
 	p.show(w, status, "refused.html", map[string]any{"Why": why})
 }
 
-// leadOn answers with a page from which the browser goes on by itself.
+// leadOn answers with a page that sends the browser to the address.
 func (p *Page) leadOn(w http.ResponseWriter, address string) {
 	p.show(w, http.StatusOK, "leadon.html", map[string]any{"Address": address})
 }
