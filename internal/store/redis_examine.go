@@ -64,6 +64,7 @@ type redisReport struct {
 	settings map[string]string // "?" if CONFIG GET is forbidden
 
 	marks                 map[string]string // by key; "" if there is none
+	expectedTurn          int               // the newest turn that was known when the report was asked for
 	logEnds, expectedEnds map[string]uint64 // by log: its last entry now, and the last entry that was acknowledged
 }
 
@@ -73,11 +74,26 @@ type pipelined interface{ Pipeline() redis.Pipeliner }
 // readSettings are the settings that a report contains.
 var readSettings = []string{"appendfsync", "save", "aof-load-truncated"}
 
-// readReport reads a report in one round trip.
-func (r *redisMonitor) readReport(ctx context.Context, c pipelined) (*redisReport, error) {
+// maxOutdated limits how often an outdated report is read again. A turn becomes known when a person accepts a
+// loss, so once is nearly always enough.
+const maxOutdated = 3
+
+// readReport reads a report, and reads it again if it is outdated: another node has told of a newer turn
+// meanwhile, and this one would seem to have lost that turn.
+func (r *redisMonitor) readReport(ctx context.Context, c pipelined) (l *redisReport, err error) {
+	for range maxOutdated {
+		if l, err = r.readReportOnce(ctx, c); err != nil || !r.marks.losses.isOutdated(l) {
+			break
+		}
+	}
+	return l, err
+}
+
+// readReportOnce reads a report in one round trip.
+func (r *redisMonitor) readReportOnce(ctx context.Context, c pipelined) (*redisReport, error) {
 	l := &redisReport{info: map[string]string{}, settings: map[string]string{}, marks: map[string]string{}, logEnds: map[string]uint64{}}
 	var keys []string
-	keys, l.expectedEnds = r.marks.losses.expected()
+	keys, l.expectedTurn, l.expectedEnds = r.marks.losses.expected()
 	pipe := c.Pipeline()
 	info := pipe.Info(ctx)
 	settings, marks, ends := map[string]*redis.MapStringStringCmd{}, map[string]*redis.StringCmd{}, map[string]*redis.XInfoStreamCmd{}

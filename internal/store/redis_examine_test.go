@@ -44,13 +44,18 @@ func refuses(t *testing.T, s store.Store, why string) {
 	}
 }
 
-// serves waits until the store can be used.
+// serves waits until the store can be used, and its status says so: of a Cluster, each node.
 func serves(t *testing.T, s store.Store) {
 	t.Helper()
-	wait.UntilNil(t, "it is used again", func() error { return put(t, s, "g") })
-	if st := s.Status(); st.Fault != "" || st.Lost {
-		t.Errorf("it is used, and Status says %q", st.Fault)
-	}
+	wait.UntilNil(t, "it is used again", func() error {
+		if err := put(t, s, "g"); err != nil {
+			return err
+		}
+		if st := s.Status(); st.Fault != "" || st.Lost {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
 }
 
 func TestNames15SettingsThatChangeWhileRedisRunsAreNoticed(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -154,5 +155,53 @@ func TestASchemaIsMigratedStepByStep(t *testing.T) {
 	}
 	if _, err := OpenRedis(t.Context(), s.URL(), RedisOptions{}); err == nil || !strings.Contains(err.Error(), "newer") {
 		t.Fatalf("OpenRedis of a newer schema: %v", err)
+	}
+}
+
+// A person accepts a loss while a replica examines a node, and another node tells the replica of it first. What
+// was read of this node before that is no loss.
+func TestNames15AReportFromBeforeAnAcceptanceIsReadAgain(t *testing.T) {
+	s := redistest.Start(t)
+	r, err := OpenRedis(t.Context(), s.URL(), RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close() //nolint:errcheck // nothing is lost
+	c := redis.NewClient(&redis.Options{Addr: strings.TrimPrefix(r.url.String(), "redis://")})
+	defer c.Close() //nolint:errcheck // it was only read
+	if err := c.Ping(t.Context()).Err(); err != nil { // a new connection begins with a pipeline of its own
+		t.Fatal(err)
+	}
+	marks := &r.marks.losses
+	c.AddHook(afterPipeline(sync.OnceFunc(func() {
+		marks.mu.Lock()
+		defer marks.mu.Unlock()
+		marks.mark.turn++
+		for _, key := range marks.markKeys {
+			s.Do("set", key, marks.mark.String())
+		}
+	})))
+	if err := r.monitor.examineNode(t.Context(), &redisNode{}, c); err != nil {
+		t.Error(err)
+	}
+	if got := marks.mark.turn; got != 2 {
+		t.Fatalf("turn %d", got)
+	}
+	s.Do("set", marks.markKeys[0], storeMark{id: marks.mark.id, turn: 1}.String())
+	if err := r.monitor.examineNode(t.Context(), &redisNode{}, c); !isRefusal(err) || !strings.Contains(err.Error(), "before a person accepted") {
+		t.Errorf("a node with the mark of an earlier turn: %v", err)
+	}
+}
+
+// An afterPipeline is called after each pipeline of a client.
+type afterPipeline func()
+
+func (do afterPipeline) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (do afterPipeline) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (do afterPipeline) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, all []redis.Cmder) error {
+		err := next(ctx, all)
+		do()
+		return err
 	}
 }

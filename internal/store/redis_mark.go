@@ -91,15 +91,23 @@ func (m *lossDetector) isBehind(log string, end uint64) bool {
 	return end < m.logEnds[log]
 }
 
-// expected returns the keys of the marks, and the last known entry of each log; nothing before the Redis was
-// opened.
-func (m *lossDetector) expected() (keys []string, ends map[string]uint64) {
+// expected returns the keys of the marks, their turn, and the last known entry of each log; nothing before
+// the Redis was opened.
+func (m *lossDetector) expected() (keys []string, turn int, ends map[string]uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mark.id == "" {
-		return nil, nil
+		return nil, 0, nil
 	}
-	return m.markKeys, maps.Clone(m.logEnds)
+	return m.markKeys, m.mark.turn, maps.Clone(m.logEnds)
+}
+
+// isOutdated reports whether a newer turn has become known since the report was asked for. What the report
+// contains may be from before that turn.
+func (m *lossDetector) isOutdated(l *redisReport) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mark.turn != l.expectedTurn
 }
 
 // storeID returns the id of the mark.

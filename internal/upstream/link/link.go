@@ -232,13 +232,21 @@ func (l *Link) tooLargeError(size string) *ExchangeError {
 	return Errorf(KindInvalid, true, "its answer%s is larger than the %d bytes that are allowed; ask for less, such as a page or a shorter range, or have its operator raise max_result", size, l.maxBytes)
 }
 
-// failTooLong finishes the request with that id, because its response is too large: n bytes, or
-// more if whole is false. A message that is no response to a pending request is counted as dropped.
-func (l *Link) failTooLong(id []byte, n int, whole bool) {
+// failTooLong finishes the request with that id, because its response is too large: n bytes, or more if cut
+// says why the rest was not read. Then a link that has no other stream ends too, and ends first: a caller who
+// calls again at once must not do so on this link. A message that is no response to a pending request is
+// counted as dropped.
+func (l *Link) failTooLong(id []byte, n int, cut error) {
 	f := l.Requests.find(id)
 	size := fmt.Sprintf(" of %d bytes", n)
-	if !whole {
+	if cut != nil {
 		size += " or more"
+	}
+	if cut != nil && l.Requests.endsPending {
+		if f != nil {
+			l.Requests.remove(f)
+		}
+		l.Fail(cut)
 	}
 	if f == nil || !f.Sending.MayBeSent() || !f.Finish(wire.Message{}, 0, l.tooLargeError(size)) {
 		l.inbox.drop("it is too long")

@@ -218,12 +218,19 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *Request) (last stri
 			return "", 0, w.link.tooLargeError("")
 		case errors.Is(err, wire.ErrEventTooLong): // on a shared stream
 			var s frame.IDScanner
+			var cut error
 			n, err := events.Skip(s.Feed, frame.MaxSkip(w.link.maxBytes))
-			w.link.failTooLong(s.ResponseID(), n, err == nil)
+			switch {
+			case errors.Is(err, wire.ErrEventTooLong):
+				cut = Errorf(KindLost, true, "its stream has an event without end")
+			case err != nil:
+				cut = Errorf(KindLost, true, "its stream broke off: %s", w.errorText(err))
+			}
+			w.link.failTooLong(s.ResponseID(), n, cut)
 			too := own.add(1, 0, 0)
 			switch {
 			case errors.Is(err, wire.ErrEventTooLong):
-				return "", 0, Errorf(KindLost, true, "its stream has an event without end")
+				return "", 0, cut
 			case too != "":
 				return "", 0, Errorf(KindLost, true, "%s", too)
 			}

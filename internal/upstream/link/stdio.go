@@ -149,8 +149,9 @@ func (s *stdioPort) readLines() error {
 	for {
 		ln, err := lines.Next()
 		if errors.Is(err, frame.ErrEndlessLine) {
-			s.link.failTooLong(ln.ID, ln.Skipped, false)
-			return Errorf(KindLost, true, "%s", frame.ErrEndlessLine)
+			err = Errorf(KindLost, true, "%s", frame.ErrEndlessLine)
+			s.link.failTooLong(ln.ID, ln.Skipped, err)
+			return err
 		}
 		if err != nil {
 			return err
@@ -165,7 +166,7 @@ func (s *stdioPort) readLines() error {
 func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	l := s.link
 	if ln.Skipped > 0 {
-		l.failTooLong(ln.ID, ln.Skipped, true)
+		l.failTooLong(ln.ID, ln.Skipped, nil)
 		return l.inbox.flood.add(1, 0, 0)
 	}
 	text := bytes.TrimSpace(ln.Text)

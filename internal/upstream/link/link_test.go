@@ -1,0 +1,37 @@
+package link
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// Whoever hears that an answer is too large may call again at once. A link whose answer has no end is of no use
+// to that call: the call would fail as one that may have been executed.
+func TestALinkEndsBeforeTheCallerHearsOfAnAnswerWithoutEnd(t *testing.T) {
+	l := New(slog.New(slog.DiscardHandler), nil, ClientInfo{}, "", nil)
+	l.Use(deafPort{}, true)
+	f := l.newRequest(wire.MethodToolsCall, nil)
+	if err := l.send(f); err != nil || !f.Sending.Claim() {
+		t.Fatal(err)
+	}
+	f.response.mu.Lock() // the request cannot be finished yet
+	ended := startAsync(func() error {
+		l.failTooLong(f.ID, 1000, errors.New("it has no end"))
+		return nil
+	})
+	select {
+	case <-l.Requests.Done:
+	case <-time.After(30 * time.Second):
+		t.Error("the link has not ended, and the request is about to be finished")
+	}
+	f.response.mu.Unlock()
+	<-ended
+	if err := f.response.err; err == nil || !strings.Contains(err.Error(), "of 1000 bytes or more") {
+		t.Errorf("the request is finished with %v", err)
+	}
+}
