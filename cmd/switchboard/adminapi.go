@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -41,6 +42,32 @@ func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any
 		return nil, err
 	}
 	return t.refuseProblem(path, answer)
+}
+
+// maxPatience is how long a question that has many parts waits for a Switchboard that is too busy for the next part, or whose store is away. It asks
+// again every patienceInterval.
+const (
+	maxPatience      = time.Minute
+	patienceInterval = time.Second
+)
+
+// askPatiently is askAdmin for a part of a question that changes nothing: the parts before it should not be asked again.
+func (t *taskTarget) askPatiently(ctx context.Context, method, path string, body any) (*adminAnswer, error) {
+	for until := time.Now().Add(maxPatience); ; {
+		answer, err := t.exchange(ctx, method, path, body)
+		if err != nil {
+			return nil, err
+		}
+		busy := answer.status == http.StatusTooManyRequests || answer.status == http.StatusServiceUnavailable
+		if !busy || time.Now().After(until) {
+			return t.refuseProblem(path, answer)
+		}
+		select {
+		case <-time.After(patienceInterval):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // refuseProblem returns the answer to a request for path, or an error if it is a problem.

@@ -161,6 +161,7 @@ var examples = map[string][]string{
 	"receipts replay": {
 		"switchboard receipts replay n1/42",
 		"switchboard receipts replay --since 7d --tenant acme",
+		"switchboard receipts replay --url https://switchboard.example.com",
 	},
 	"receipts verify": {
 		"switchboard receipts verify",

@@ -55,7 +55,7 @@ func (m *metricsCmd) printHistory(ctx context.Context, io streams) error {
 	}
 	for name, at := range map[string]pastTime{"from": m.Since, "to": m.Until} {
 		if t := time.Time(at); !t.IsZero() {
-			q.Set(name, t.UTC().Format(time.RFC3339))
+			q.Set(name, t.UTC().Format(time.RFC3339Nano))
 		}
 	}
 	var past history.Excerpt
@@ -66,12 +66,16 @@ func (m *metricsCmd) printHistory(ctx context.Context, io streams) error {
 		}
 		all := append(past.Series, part.Series...)
 		past = part
-		if past.Series = all; past.Next == "" {
+		past.Series = all
+		if past.Next == "" {
 			break
 		}
+		if past.Next == q.Get("after") {
+			return errors.New("the history does not get on: it names the same next part again")
+		}
 		q.Set("after", past.Next)
-		q.Set("from", past.From.Format(time.RFC3339)) // so that all parts are about the same steps
-		q.Set("to", past.To.Format(time.RFC3339))
+		q.Set("from", past.From.Format(time.RFC3339Nano)) // so that all parts are about the same steps
+		q.Set("to", past.To.Format(time.RFC3339Nano))
 	}
 	if m.JSON {
 		return json.NewEncoder(io.raw).Encode(past)

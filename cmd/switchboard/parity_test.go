@@ -54,7 +54,7 @@ var parity = map[string][]string{
 
 	"config set": {"edit-file"},
 
-	"receipts replay": {"later"},
+	"receipts replay": {"start-policy-diff", "read-policy-diff"}, // without layers and files
 	"receipts verify": {"verify-receipts"},
 	"receipts export": {"export-receipts"},
 	"receipts rotate": {"here: the key file is on this machine"},
@@ -111,7 +111,7 @@ func TestCommandsAndTheAPICanDoTheSame(t *testing.T) {
 			t.Errorf("there is no command %q", command)
 		}
 		for _, id := range ids {
-			if id != "later" && !strings.Contains(id, ":") && !operations[id] {
+			if !strings.Contains(id, ":") && !operations[id] {
 				t.Errorf("%s: there is no operation %q", command, id)
 			}
 		}

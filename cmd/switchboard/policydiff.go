@@ -91,7 +91,7 @@ func (c *policyDiffCmd) compare(ctx context.Context, io streams, log *slog.Logge
 	_, serves := (&commonFlags{Config: c.Config, Data: c.Data}).findServing("")
 	if c.Store == "" && !whole && (c.URL != "" || serves) {
 		at := locationFlags{URL: c.URL, Config: c.Config, Data: c.Data}
-		return (&servedDiff{at.asTarget(), c.Tenant}).compare(ctx, since, p, progress)
+		return (&servedDiff{target: at.asTarget(), tenant: c.Tenant}).compare(ctx, since, p, progress)
 	}
 	records, err := c.openStore(ctx, log, false)
 	if err != nil {
@@ -103,8 +103,9 @@ func (c *policyDiffCmd) compare(ctx context.Context, io streams, log *slog.Logge
 
 // A servedDiff is a comparison by a running Switchboard.
 type servedDiff struct {
-	target *taskTarget
-	tenant switchboard.TenantID
+	target  *taskTarget
+	tenant  switchboard.TenantID
+	receipt string // "" means all
 }
 
 // diffPollInterval is the interval between two looks at a comparison.
@@ -168,11 +169,12 @@ func (s *servedDiff) body(since time.Time, p *replay.Proposal) any {
 		Files  []file               `json:"files"`
 	}
 	var body struct {
-		Since  time.Time `json:"since"`
-		Layers []layer   `json:"layers,omitempty"`
-		Files  []file    `json:"files,omitempty"`
+		Since   time.Time `json:"since"`
+		Receipt string    `json:"receipt,omitempty"`
+		Layers  []layer   `json:"layers,omitempty"`
+		Files   []file    `json:"files,omitempty"`
 	}
-	body.Since = since
+	body.Since, body.Receipt = since, s.receipt
 	layers, files, _ := p.Policies()
 	for _, l := range layers {
 		if s.tenant != "" && l.Owner != "" && l.Owner != s.tenant {

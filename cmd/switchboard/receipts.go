@@ -378,7 +378,7 @@ func verifyParts(o receipt.VerifyOptions, verify verifyFunc, progress func(done,
 // askedVerifier returns a verifier that asks a running Switchboard.
 func askedVerifier(ctx context.Context, t *taskTarget) verifyFunc {
 	return func(o receipt.VerifyOptions, after string) (*receipt.VerifiedPart, error) {
-		answer, err := t.askAdmin(ctx, http.MethodPost, "/v1/receipts/verify", struct {
+		answer, err := t.askPatiently(ctx, http.MethodPost, "/v1/receipts/verify", struct {
 			Nodes       []string             `json:"nodes,omitempty"`
 			Keys        []string             `json:"keys,omitempty"`
 			Checkpoints []receipt.Checkpoint `json:"checkpoints,omitempty"`
@@ -496,7 +496,7 @@ func (c *receiptsRotateCmd) Run(ctx context.Context, io streams, log *slog.Logge
 }
 
 type receiptsReplayCmd struct {
-	storeFlags
+	auditFlags
 	outputFlags
 	ID     string               `arg:"" optional:"" help:"One receipt, given as NODE/NUMBER or NODE/TIME. Without it, all decisions."`
 	Since  dayDuration          `help:"Replay the decisions of the last TIME, such as 7d or 12h." default:"7d" placeholder:"TIME"`
@@ -505,17 +505,7 @@ type receiptsReplayCmd struct {
 
 // Run replays decisions. It exits 1 if a result differs from its record, or if none could be replayed.
 func (c *receiptsReplayCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	s, err := c.openStore(ctx, log, false)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }()
-	var d *replay.Diff
-	if c.ID != "" {
-		d, err = replay.CompareReceipt(ctx, s, c.ID)
-	} else {
-		d, err = replay.Compare(ctx, s, time.Now().Add(-time.Duration(c.Since)), c.Tenant, &replay.Proposal{}, progressPrinter(io.err, "replayed"))
-	}
+	d, err := c.replay(ctx, io, log)
 	if err != nil {
 		return err
 	}
@@ -534,9 +524,33 @@ func (c *receiptsReplayCmd) Run(ctx context.Context, io streams, log *slog.Logge
 		if d.Decisions == 0 {
 			fmt.Fprintln(io.out, "  it records no decision, or the decision is not archived")
 		}
+		if !d.Looked.Complete() {
+			fmt.Fprintf(io.out, "It has %s. Without --url, with the store, all are looked at.\n", lookedText(d.Looked))
+		}
 	}
 	if len(d.Broken) > 0 || d.Replayed == 0 {
 		return errNegative
 	}
 	return nil
+}
+
+// replay replays by the Switchboard at the URL, or with the store.
+func (c *receiptsReplayCmd) replay(ctx context.Context, io streams, log *slog.Logger) (*replay.Diff, error) {
+	since, progress := time.Now().Add(-time.Duration(c.Since)), progressPrinter(io.err, "replayed")
+	t, err := c.target()
+	if err != nil {
+		return nil, err
+	}
+	if t != nil {
+		return (&servedDiff{t, c.Tenant, c.ID}).compare(ctx, since, &replay.Proposal{}, progress)
+	}
+	s, err := c.openStore(ctx, log, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Close() }()
+	if c.ID != "" {
+		return replay.CompareReceipt(ctx, s, c.ID)
+	}
+	return replay.Compare(ctx, s, since, c.Tenant, &replay.Proposal{}, progress)
 }

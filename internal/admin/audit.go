@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -16,7 +17,11 @@ const (
 	verifyTime    = 2 * time.Second  // of one part of a verification
 	verifyTimeout = 20 * time.Second // if the store is slow
 	maxVerified   = 2                // parts at once
-	maxExports    = 4                // at once
+
+	// maxExports limits the exports at once, and maxTenantExports those of one tenant. Exports of all tenants, which only operators make, are
+	// counted as those of one tenant more, but not in maxExports: so slow readers of tenants never keep an operator out.
+	maxExports       = 32
+	maxTenantExports = 2
 )
 
 // A ReceiptAuditor verifies and exports receipts. Use NewReceiptAuditor. It is safe for concurrent use.
@@ -24,12 +29,49 @@ type ReceiptAuditor struct {
 	receipts  *Reader
 	within    time.Duration
 	verifying chan struct{} // has an element for each part of a verification that is in progress
-	exporting chan struct{} // has an element for each export that is in progress
+	exporting exportCounter
+}
+
+// An exportCounter counts the exports in progress, by tenant.
+type exportCounter struct {
+	mu  sync.Mutex
+	all int // those of tenants
+	by  map[switchboard.TenantID]int
+}
+
+// enter counts an export, or says why it may not begin.
+func (c *exportCounter) enter(tenant switchboard.TenantID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.by[tenant] >= maxTenantExports:
+		return switchboard.Refuse(switchboard.CodeOverloaded, "%d exports of these receipts are in progress, the most at once; try again", maxTenantExports)
+	case tenant != "" && c.all >= maxExports:
+		return switchboard.Refuse(switchboard.CodeOverloaded, "%d exports of receipts are in progress, the most at once; try again", maxExports)
+	}
+	c.add(tenant, 1)
+	return nil
+}
+
+// leave ends an export.
+func (c *exportCounter) leave(tenant switchboard.TenantID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(tenant, -1)
+}
+
+func (c *exportCounter) add(tenant switchboard.TenantID, n int) {
+	if tenant != "" {
+		c.all += n
+	}
+	if c.by[tenant] += n; c.by[tenant] == 0 {
+		delete(c.by, tenant)
+	}
 }
 
 // NewReceiptAuditor returns a ReceiptAuditor.
 func NewReceiptAuditor(r *Reader) *ReceiptAuditor {
-	return &ReceiptAuditor{r, verifyTime, make(chan struct{}, maxVerified), make(chan struct{}, maxExports)}
+	return &ReceiptAuditor{receipts: r, within: verifyTime, verifying: make(chan struct{}, maxVerified), exporting: exportCounter{by: map[switchboard.TenantID]int{}}}
 }
 
 // VerifyPart checks chains for about two seconds, and says where the next part continues. See receipt.VerifyPart. The error is a *switchboard.Error.
@@ -39,16 +81,17 @@ func (a *ReceiptAuditor) VerifyPart(ctx context.Context, o receipt.VerifyOptions
 			return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error()}
 		}
 	}
-	for i := range o.Checkpoints {
-		if err := o.Checkpoints[i].Check(); err != nil {
-			return nil, switchboard.Refuse(switchboard.CodeBadArguments, "checkpoint %d: %v", i+1, err)
-		}
-	}
 	select {
 	case a.verifying <- struct{}{}:
 		defer func() { <-a.verifying }()
 	default:
 		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d verifications of receipts are in progress, the most at once; try again", maxVerified)
+	}
+	for i := range o.Checkpoints { // each signature is verified
+
+		if err := o.Checkpoints[i].Check(); err != nil {
+			return nil, switchboard.Refuse(switchboard.CodeBadArguments, "checkpoint %d: %v", i+1, err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
@@ -66,13 +109,11 @@ func (a *ReceiptAuditor) VerifyPart(ctx context.Context, o receipt.VerifyOptions
 // ends it.
 func (a *ReceiptAuditor) Export(ctx context.Context, q receipt.Query) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		select {
-		case a.exporting <- struct{}{}:
-			defer func() { <-a.exporting }()
-		default:
-			yield(nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d exports of receipts are in progress, the most at once; try again", maxExports))
+		if err := a.exporting.enter(q.Tenant); err != nil {
+			yield(nil, err)
 			return
 		}
+		defer a.exporting.leave(q.Tenant)
 		var line []byte
 		for e, err := range receipt.List(ctx, a.receipts.o.Store, q) {
 			if err != nil {

@@ -36,37 +36,52 @@ func TestAnExportForOneTenantHasNoBytesOfAnUnreadableEntry(t *testing.T) {
 	}
 }
 
+// Readers of one tenant who read slowly keep nobody of another tenant out, and those of all tenants together keep no operator out.
 func TestOneExportMoreThanMayBeIsRefused(t *testing.T) {
 	s := store.NewMemory()
 	if err := s.Append(t.Context(), "receipts/n1", 0, []byte(`x`)); err != nil {
 		t.Fatal(err)
 	}
 	auditor := NewReceiptAuditor(NewReader(ReaderOptions{Store: s}))
-	begin := func() (stop func(), err error) {
-		next, stop := iter.Pull2(auditor.Export(t.Context(), receipt.Query{}))
-		_, err, _ = next()
-		return stop, err
+	begin := func(tenant switchboard.TenantID) (stop func()) {
+		t.Helper()
+		next, stop := iter.Pull2(auditor.Export(t.Context(), receipt.Query{Tenant: tenant}))
+		t.Cleanup(stop)
+		if _, err, _ := next(); err != nil {
+			t.Fatalf("an export of %q: %v", tenant, err)
+		}
+		return stop
+	}
+	refused := func(tenant switchboard.TenantID) {
+		t.Helper()
+		for _, err := range auditor.Export(t.Context(), receipt.Query{Tenant: tenant}) {
+			if e, ok := errors.AsType[*switchboard.Error](err); !ok || e.Code != switchboard.CodeOverloaded {
+				t.Errorf("one more export of %q: %v", tenant, err)
+			}
+			return
+		}
+		t.Errorf("one more export of %q is empty", tenant)
 	}
 	var stops []func()
-	for i := range maxExports {
-		stop, err := begin()
-		if err != nil {
-			t.Fatalf("export %d: %v", i+1, err)
+	for i := range maxExports / maxTenantExports {
+		tenant := switchboard.TenantID(fmt.Sprint("t", i))
+		for range maxTenantExports {
+			stops = append(stops, begin(tenant))
 		}
-		stops = append(stops, stop)
+		refused(tenant)
 	}
-	stop, err := begin()
-	if e, ok := errors.AsType[*switchboard.Error](err); !ok || e.Code != switchboard.CodeOverloaded {
-		t.Errorf("one more: %v", err)
+	refused("acme")
+	for range maxTenantExports {
+		begin("")
 	}
-	stop()
+	refused("")
 	stops[0]()
-	stop, err = begin()
-	if err != nil {
-		t.Errorf("after the end of one: %v", err)
-	}
-	for _, stop := range append(stops[1:], stop) {
-		stop()
+	begin("acme")
+	refused("t0")
+	stops[1]()
+	begin("t0")
+	if n := auditor.exporting.all; n != maxExports {
+		t.Errorf("%d exports of tenants are counted", n)
 	}
 }
 

@@ -340,6 +340,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.api = api.New(api.Options{
 		Comparisons: a.admin.comparisons,
 		Compare: func(ctx context.Context, s replay.Bounds, p *replay.Proposal, progress func(done, of int)) (*replay.Diff, error) {
+			a.recorder.Settle(ctx)
 			return replay.CompareWithin(ctx, a.store, s, p, progress)
 		},
 		Reader: a.admin.reads, Scraper: scraper,

@@ -103,7 +103,7 @@ internal/upstream/sent:
 internal/upstream/slot: internal/switchboard
 internal/upstream/task:
 internal/watch: internal/config internal/store/feed
-internal/whatif: internal/heap internal/replay internal/switchboard
+internal/whatif: internal/heap internal/receipt internal/replay internal/switchboard
 internal/wire: internal/switchboard
 licenses:
 licenses/linked:

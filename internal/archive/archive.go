@@ -82,6 +82,9 @@ type Archive struct {
 	mu          sync.Mutex
 	queue       chan Text // nil once closed
 	queuedBytes int
+	queued      uint64        // texts that were ever queued
+	ended       uint64        // those of them that were written, or lost
+	oneEnded    chan struct{} // closed when ended grows; nil while nothing waits for that
 	writtenAt   map[switchboard.Digest]time.Time
 	status      Status
 	loggedAt    time.Time
@@ -116,6 +119,7 @@ func (a *Archive) Put(texts ...Text) {
 		select {
 		case a.queue <- t:
 			a.queuedBytes += t.Holds
+			a.queued++
 			a.markWritten(t.Digest)
 		default:
 			a.countLost("the queue is full", nil)
@@ -159,6 +163,10 @@ func (a *Archive) writeQueued(queue <-chan Text) {
 			delete(a.writtenAt, t.Digest) // so that the next Put writes it
 			a.countLost("the store does not take it", err)
 		}
+		if a.ended++; a.oneEnded != nil {
+			close(a.oneEnded)
+			a.oneEnded = nil
+		}
 		a.mu.Unlock()
 	}
 }
@@ -177,6 +185,29 @@ func (a *Archive) writeText(t Text) error {
 	k := textKey(t.Digest)
 	_, err := a.store.Apply(ctx, store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: store.Any, Data: b.Bytes(), TTL: a.retention}}})
 	return err
+}
+
+// Settle waits until the texts that were put before are written, or lost, and for writeTimeout at most.
+func (a *Archive) Settle(ctx context.Context) {
+	if a == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for before := a.queued; a.ended < before && ctx.Err() == nil; {
+		if a.oneEnded == nil {
+			a.oneEnded = make(chan struct{})
+		}
+		ended := a.oneEnded
+		a.mu.Unlock()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+		a.mu.Lock()
+	}
 }
 
 // Status returns the present status.

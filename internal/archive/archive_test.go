@@ -98,3 +98,44 @@ func TestATextWithAnotherDigestIsNotReturned(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// A slow store takes a second for each write.
+type slow struct{ *store.Memory }
+
+func (s slow) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	select {
+	case <-time.After(time.Second):
+		return s.Memory.Apply(ctx, c)
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func TestSettleWaitsForTheTextsThatWerePutBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := slow{store.NewMemory()}
+		a := archive.New(st, time.Hour, nil)
+		defer a.Close()
+		texts := make([]archive.Text, 10)
+		for i := range texts {
+			texts[i] = archive.TextOf([]byte{byte(i)})
+		}
+		a.Put(texts[:3]...)
+		began := time.Now()
+		time.AfterFunc(time.Second/2, func() { a.Put(texts[3:]...) }) // Settle does not wait for these
+		a.Settle(t.Context())
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		for _, text := range texts[:3] {
+			if _, err := archive.Read(t.Context(), st, text.Digest); err != nil {
+				t.Error(err)
+			}
+		}
+		began = time.Now()
+		a.Settle(t.Context())
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("with a store that is too slow, it took %s", took)
+		}
+	})
+}

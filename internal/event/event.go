@@ -154,7 +154,9 @@ func (l *Recent) Share(ctx context.Context, s Store, catchUp func(ctx context.Co
 		case <-ctx.Done():
 		}
 	})()
-	go l.addHeard(ctx, heard, catchUp)
+	var adding sync.WaitGroup
+	adding.Go(func() { l.addHeard(ctx, heard, catchUp) })
+	defer adding.Wait()
 	missing := false           // the others miss events, and do not know it
 	var again <-chan time.Time // when to tell them
 	for {

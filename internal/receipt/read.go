@@ -76,7 +76,7 @@ func (q *Query) Check() error {
 	return nil
 }
 
-// Find returns the receipt with the id, in either form. ErrNone says that it does not exist, or was
+// Find returns the receipt with the id, in either form. ErrNotFound says that it does not exist, or was
 // trimmed.
 func Find(ctx context.Context, s ChainReader, id string) (ChainEntry, error) {
 	node, seq, when, err := ParseID(id)

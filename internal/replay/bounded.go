@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -13,8 +14,9 @@ import (
 
 // Bounds say which recorded decisions a comparison looks at, and how far it goes. It begins with the newest ones.
 type Bounds struct {
-	Tenant switchboard.TenantID // "" means all tenants
-	Since  time.Time
+	Tenant  switchboard.TenantID // "" means all tenants
+	Since   time.Time
+	Receipt string // the id of a receipt: only its decisions, whenever it was written; "" means all
 
 	Limit   int           // the most decisions; 0 means all
 	Time    time.Duration // the comparison ends then, with what it has replayed; 0 means no limit
@@ -24,6 +26,20 @@ type Bounds struct {
 // partSize is the number of decisions that are replayed and counted together within bounds. The result holds whole parts, so that
 // it can say up to which instant it has looked.
 const partSize = 256
+
+// entries yields the receipts with the decisions. The error receipt.ErrNotFound says that there is no such receipt, or that it is another tenant's.
+func (s *Bounds) entries(ctx context.Context, records Records) iter.Seq2[receipt.ChainEntry, error] {
+	if s.Receipt == "" {
+		return receipt.List(ctx, records, receipt.Query{Tenant: s.Tenant, Since: s.Since, NewestFirst: true})
+	}
+	return func(yield func(receipt.ChainEntry, error) bool) {
+		e, err := receipt.Find(ctx, records, s.Receipt)
+		if err == nil && s.Tenant != "" && e.Receipt.Tenant != s.Tenant {
+			err = receipt.ErrNotFound
+		}
+		yield(e, err)
+	}
+}
 
 // CompareWithin is Compare within bounds. Diff.Looked says how far it has looked.
 func CompareWithin(ctx context.Context, records Records, s Bounds, p *Proposal, progress func(done, of int)) (*Diff, error) {
@@ -36,9 +52,9 @@ func CompareWithin(ctx context.Context, records Records, s Bounds, p *Proposal, 
 		listEnd = time.Now().Add(s.Time / 2)
 	}
 	r := newRecordReading(records)
-	r.most = s.Limit
+	r.most, r.selections = s.Limit, s.Receipt != ""
 	looked := &LookedAt{Back: time.Now()}
-	for e, err := range receipt.List(timed, records, receipt.Query{Tenant: s.Tenant, Since: s.Since, NewestFirst: true}) {
+	for e, err := range s.entries(timed, records) {
 		if err != nil {
 			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 				looked.OrMore = true

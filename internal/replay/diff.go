@@ -137,7 +137,7 @@ func Compare(ctx context.Context, records Records, since time.Time, tenant switc
 }
 
 // CompareReceipt makes the decisions of one receipt again. Each must come out the same to the byte. The
-// error receipt.ErrNone says that there is no such receipt.
+// error receipt.ErrNotFound says that there is no such receipt.
 func CompareReceipt(ctx context.Context, records Records, id string) (*Diff, error) {
 	e, err := receipt.Find(ctx, records, id)
 	if err != nil {

@@ -170,14 +170,14 @@ func (r *Recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was last
 		was = lastRecord{e.content, e.digest, e.basis, e.when, ""}
 		if own != nil {
 			own.Decision, own.Basis = e.digest, e.basis
+		}
+		r.archive.Put(append(e.texts, archive.TextOf(e.text))...) // before the receipt: see Settle
+		if own != nil {
 			was.receipt = r.addReceipt(own)
 		}
 		r.latest[of] = was
 	}
 	r.mu.Unlock()
-	if fresh {
-		r.archive.Put(append(e.texts, archive.TextOf(e.text))...)
-	}
 	return was
 }
 
@@ -219,6 +219,9 @@ func (r *Recorder) Close() {
 	r.pending.Wait()
 	r.archive.Close()
 }
+
+// Settle waits until the texts of all decisions whose receipts can be read now are archived, or have failed to be. It waits for some seconds at most.
+func (r *Recorder) Settle(ctx context.Context) { r.archive.Settle(ctx) }
 
 // Status returns the status of the archive.
 func (r *Recorder) Status() archive.Status { return r.archive.Status() }

@@ -108,7 +108,8 @@ func (l *RevokedKeys) Close() {
 	<-l.done
 }
 
-// CatchUp reads the revocations of other processes now. If the store cannot be read, what is known stays.
+// CatchUp reads the revocations of other processes now. If the store cannot be read, what is known stays, and follow
+// logs it and reads again.
 func (l *RevokedKeys) CatchUp(ctx context.Context) { _ = l.read(ctx) }
 
 // read reads all revocations.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/heap"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -149,8 +150,10 @@ func reasonOf(err error) string {
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {
 		return own.Error()
 	}
-	if errors.Is(err, heap.ErrGrown) {
-		return heap.ErrGrown.Error()
+	for _, own := range []error{heap.ErrGrown, receipt.ErrNotFound} {
+		if errors.Is(err, own) {
+			return own.Error()
+		}
 	}
 	return "the comparison could not be made; the log output of Switchboard says why"
 }

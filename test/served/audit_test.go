@@ -10,9 +10,9 @@ import (
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
-// What the commands find in the store, officers elsewhere find by the API: operators verify the chains of all tenants, and everybody exports the
-// receipts of their tenant.
-func TestReceiptsAreVerifiedAndExportedFromElsewhere(t *testing.T) {
+// What the commands find in the store, officers elsewhere find by the API: operators verify the chains of all tenants, everybody exports the receipts
+// of their tenant, and authors and admins replay its decisions.
+func TestReceiptsAreVerifiedExportedAndReplayedFromElsewhere(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
 	dir, keys := layOutOfficers(t)
@@ -97,6 +97,39 @@ func TestReceiptsAreVerifiedAndExportedFromElsewhere(t *testing.T) {
 		}
 		if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/receipts/export?until=2020-01-01T00:00:00Z", ""); a.Status != http.StatusOK || a.Body != "" {
 			t.Errorf("nothing: %d %s", a.Status, a.Body)
+		}
+	})
+	t.Run("replay", func(t *testing.T) {
+		list, _, _ := rig.Command(t, dir, "receipts", "list", "--kind", "decision", "--json")
+		of := map[string]string{} // a decision of each tenant
+		for line := range strings.Lines(list) {
+			var one struct {
+				ID    string
+				Entry struct{ Receipt struct{ Tenant string } }
+			}
+			if err := json.Unmarshal([]byte(line), &one); err != nil {
+				t.Fatal(err)
+			}
+			of[one.Entry.Receipt.Tenant] = one.ID
+		}
+		if len(of) < 2 {
+			t.Fatalf("the decisions are %s", list)
+		}
+		if said := as("operator", 0, "receipts", "replay"); !strings.Contains(said, "the same to the byte") || strings.Contains(said, "recorded") {
+			t.Errorf("all: %s", said)
+		}
+		here, _, _ := rig.Command(t, dir, "receipts", "replay", "--tenant", "acme")
+		if said := as("admin", 0, "receipts", "replay", "--tenant", "acme"); said != here || !strings.HasPrefix(said, "1 decision, 1 replayed: 1 the same") {
+			t.Errorf("the admin of acme gets %s, where the store has %s", said, here)
+		}
+		if said := as("operator", 0, "receipts", "replay", of["acme"]); said != "1 decision, 1 replayed: 1 the same to the byte\n" {
+			t.Errorf("one: %s", said)
+		}
+		if said := as("other admin", 2, "receipts", "replay", of["acme"]); strings.Contains(said, "decision,") || !strings.Contains(said, "no such receipt") {
+			t.Errorf("the admin of another tenant: %s", said)
+		}
+		if said := as("operator", 2, "receipts", "replay", "rubbish"); !strings.Contains(said, "rubbish") {
+			t.Errorf("what is no id: %s", said)
 		}
 	})
 }

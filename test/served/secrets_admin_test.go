@@ -648,7 +648,7 @@ func (r *round) looks() {
 func (r *round) keysAndBlocks() {
 	r.t.Helper()
 	admin := r.g.AdminURL()
-	for what, args := range map[string]string{"new key of a person": "key new ann2 --operator --json", "new key of an agent": "key new bob --tenant acme --json", "key that replaces another": "key rotate alice --tenant acme --json"} {
+	for what, args := range map[string]string{"new key of a person": "key new ann2 --operator --json", "new key of an agent": "key new bob --tenant acme --json", "key that replaces another": "key rotate eve --tenant acme --json"} {
 		var made struct{ Key string }
 		// This is the one place where a new key is shown.
 		if err := json.Unmarshal([]byte(r.command("", []string{what}, strings.Fields(args)...)), &made); err != nil || made.Key == "" {

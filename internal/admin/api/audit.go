@@ -31,7 +31,7 @@ type verifyRequest struct {
 		Nodes       []string             `json:"nodes,omitempty" maxItems:"1000" doc:"The chains to check. Without it: all."`
 		Keys        []string             `json:"keys,omitempty" maxItems:"100" doc:"The public keys that a chain may begin with. Without it: any."`
 		Checkpoints []receipt.Checkpoint `json:"checkpoints,omitempty" maxItems:"10000" doc:"Checkpoints that were kept outside of the store: lines of the anchor. Those of the chains that earlier parts have checked can be left out."`
-		After       string               `json:"after,omitempty" maxLength:"65536" doc:"Continue: next of the answer before, with the same nodes and keys."`
+		After       string               `json:"after,omitempty" maxLength:"1048576" doc:"Continue: next of the answer before, with the same nodes and keys."`
 	}
 }
 
@@ -42,7 +42,7 @@ type receiptRoutes struct{ *API }
 func (a receiptRoutes) addAudit() {
 	auditor := admin.NewReceiptAuditor(a.o.Reader)
 	add(a.API, route{
-		id: "verify-receipts", method: http.MethodPost, path: "/v1/receipts/verify", needs: switchboard.OfficeOperator,
+		id: "verify-receipts", method: http.MethodPost, path: "/v1/receipts/verify", needs: switchboard.OfficeOperator, onlyAsks: true,
 		summary: "Check that no receipt was changed, removed or added. Long chains take several requests of two seconds: each answer says how far the check is, and how it continues. A chain holds the receipts of all tenants",
 	}, func(ctx context.Context, _ asked, in *verifyRequest) (*struct{ Body receipt.VerifiedPart }, error) {
 		var o receipt.VerifyOptions

@@ -24,15 +24,17 @@ type route struct {
 	errors           []int
 	types            []string // of the answer, if it is not JSON
 	secret           bool     // the answer is a secret, and is not stored
+	onlyAsks         bool     // it changes nothing, although it is no GET: a repeat is answered anew
 }
 
 // anyOffice is what a route needs that finds out by itself what the officer may see.
 const anyOffice switchboard.Office = "any"
 
-// The keys of a route's office, and of whether its answer is a secret, in the metadata of an operation.
+// The keys of a route's office, of whether its answer is a secret, and of whether it may change something, in the metadata of an operation.
 const (
-	needsKey  = "needs"
-	secretKey = "secret"
+	needsKey   = "needs"
+	secretKey  = "secret"
+	changesKey = "changes"
 )
 
 // asked is the sender of a request, and the tenant that the request is about.
@@ -61,8 +63,12 @@ func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in
 	}
 	answers := append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}, r.errors...)
 	var params []*huma.Param
-	if r.method != http.MethodGet { // it may have a body, and an idempotency key
-		answers = append(answers, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
+	changes := r.method != http.MethodGet && !r.onlyAsks
+	if r.method != http.MethodGet { // it may have a body
+		answers = append(answers, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	if changes { // it may have an idempotency key
+		answers = append(answers, http.StatusConflict, http.StatusUnprocessableEntity)
 		params = append(params, keyParam)
 	}
 	huma.Register(a.huma, huma.Operation{
@@ -70,13 +76,13 @@ func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{tagOf(r.path)}, DefaultStatus: r.status,
 		Description: "Needs " + describeNeed(r.needs) + ".",
 		Errors:      answers,
-		Metadata:    map[string]any{needsKey: r.needs, secretKey: r.secret}, Extensions: map[string]any{"x-office": r.needs},
+		Metadata:    map[string]any{needsKey: r.needs, secretKey: r.secret, changesKey: changes}, Extensions: map[string]any{"x-office": r.needs},
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 	}, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, askedOf(ctx), in)
 		return out, a.refuse(err)
 	})
-	if r.method != http.MethodGet {
+	if changes {
 		for _, answer := range responses {
 			if answer.Headers == nil {
 				answer.Headers = map[string]*huma.Param{}

@@ -49,7 +49,7 @@ type keyedRequests struct{ *API }
 // answerOnce carries a request with an idempotency key out once, and gives a repeat the first answer. It comes after the check of the
 // office, so who has lost the office gets no answer either.
 func (a keyedRequests) answerOnce(ctx huma.Context, next func(huma.Context)) {
-	if ctx.Method() == http.MethodGet {
+	if changes, _ := ctx.Operation().Metadata[changesKey].(bool); !changes {
 		next(ctx)
 		return
 	}

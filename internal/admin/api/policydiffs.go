@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/whatif"
@@ -32,9 +33,10 @@ type ProposedPolicies struct {
 type policyDiffRequest struct {
 	TenantQuery
 	Body struct {
-		Since  time.Time          `json:"since,omitzero" required:"false" doc:"Compare the decisions since then. Without it: those of the last seven days."`
-		Layers []ProposedPolicies `json:"layers,omitempty" maxItems:"50" doc:"Layers of policies that replace the recorded ones whole."`
-		Files  []ProposedText     `json:"files,omitempty" maxItems:"200" doc:"Changed files, with their paths in the folder of the configuration. Policies alone join the recorded layers. With any other file, such as tenants/acme/tenant.yaml, the whole configuration that is in force, with the changes, is compared."`
+		Since   time.Time          `json:"since,omitzero" required:"false" doc:"Compare the decisions since then. Without it: those of the last seven days."`
+		Receipt string             `json:"receipt,omitempty" maxLength:"128" doc:"Compare only the decisions of the receipt with this id, whenever it was written."`
+		Layers  []ProposedPolicies `json:"layers,omitempty" maxItems:"50" doc:"Layers of policies that replace the recorded ones whole."`
+		Files   []ProposedText     `json:"files,omitempty" maxItems:"200" doc:"Changed files, with their paths in the folder of the configuration. Policies alone join the recorded layers. With any other file, such as tenants/acme/tenant.yaml, the whole configuration that is in force, with the changes, is compared."`
 	}
 }
 
@@ -58,10 +60,12 @@ func (a *API) addPolicyDiffs() {
 	add(a, route{
 		id: "start-policy-diff", method: http.MethodPost, path: "/v1/policy-diffs", needs: author, status: http.StatusAccepted,
 		errors:  []int{http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType},
-		summary: "Compare recorded decisions with a proposal. The answer comes at once; Location says where the progress is, and then the result",
+		summary: "Compare recorded decisions with a proposal. Without layers and files, the decisions are only replayed: each must come out as it was recorded. The answer comes at once; Location says where the progress is, and then the result",
 	}, func(ctx context.Context, q asked, in *policyDiffRequest) (*policyDiffAnswer, error) {
-		if len(in.Body.Layers)+len(in.Body.Files) == 0 {
-			return nil, badRequest("name layers or files: there is nothing to compare with")
+		if in.Body.Receipt != "" {
+			if _, _, _, err := receipt.ParseID(in.Body.Receipt); err != nil {
+				return nil, badRequest(err.Error())
+			}
 		}
 		p, err := a.readProposal(ctx, q, in)
 		if err != nil {
@@ -72,6 +76,7 @@ func (a *API) addPolicyDiffs() {
 			since = time.Now().Add(-defaultPeriod)
 		}
 		c, err := a.o.Comparisons.Start(q.tenant, q.officer.ID, since, func(ctx context.Context, s replay.Bounds, progress func(done, of int)) (*replay.Diff, error) {
+			s.Receipt = in.Body.Receipt
 			return a.o.Compare(ctx, s, p, progress)
 		})
 		if err != nil {
