@@ -338,16 +338,25 @@ func (e explainer) explainOutcome(ctx context.Context, d *decide.Decision, o *de
 	return x
 }
 
-// explainPolicy asks policy again about the candidates that reached it. It returns the rules that
-// dropped candidates, and the ids that a policy names although they are no candidates.
+// explainPolicy returns the rules that dropped candidates, and the ids that a policy names although they are no candidates. Where the decision
+// does not say it, explainPolicy asks policy again about the candidates that reached it.
 func (e explainer) explainPolicy(ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) (rules map[switchboard.ToolID][]author.DenialCause, unknown []string) {
+	kept := slices.Concat(o.Selected, o.Others)
+	known := false
+	if len(kept) > 0 {
+		unknown, known = policy.UnknownIDs(kept[0])
+	}
+	vetoed := slices.ContainsFunc(o.Dropped, func(c decide.Dropped) bool { return c.Stage == policy.StageName })
+	if known && !vetoed {
+		return nil, unknown
+	}
 	var came []*switchboard.Tool
 	for _, c := range o.Dropped {
 		if c.Stage != decide.StageFilter && c.Stage != matcher.StagePrune {
 			came = append(came, c.Tool)
 		}
 	}
-	for _, c := range slices.Concat(o.Selected, o.Others) {
+	for _, c := range kept {
 		came = append(came, c.Tool)
 	}
 	slices.SortFunc(came, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
@@ -355,10 +364,13 @@ func (e explainer) explainPolicy(ctx context.Context, d *decide.Decision, o *dec
 	q := &policy.CandidateQuestion{
 		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: d.Now,
 	}
-	if slices.ContainsFunc(o.Dropped, func(c decide.Dropped) bool { return c.Stage == policy.StageName }) { // tracing takes longer than deciding
+	if vetoed { // tracing takes longer than deciding
 		rules = author.Explain(ctx, p, q)
 	}
-	return rules, p.Judge(ctx, q).Unknown
+	if !known {
+		unknown = p.Judge(ctx, q).Unknown
+	}
+	return rules, unknown
 }
 
 func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {

@@ -182,7 +182,7 @@ func (e *Editor) Permit(by *switchboard.Officer, name string) (tenant switchboar
 }
 
 // maxListed is how many files Files returns at most, because it reads each of them.
-const maxListed = 200
+const maxListed = 100
 
 // Files returns the files behind the path after that the officer may change, sorted by path: at most limit, and at most maxListed. next is not ""
 // if there are more: ask for those behind it.

@@ -277,7 +277,12 @@ func (r *blockReader) counts() (c counts) {
 
 // skipCounts reads past the numbers of a pair.
 func (r *blockReader) skipCounts() {
-	for range bits.OnesCount64(r.number(1<<numbers - 1)) {
-		r.number(maxNumber)
+	left, end := bits.OnesCount64(r.number(1<<numbers-1)), 0
+	for left > 0 && end < len(r.rest) { // a number ends with a byte below 0x80
+		if r.rest[end] < 0x80 {
+			left--
+		}
+		end++
 	}
+	r.rest, r.damaged = r.rest[end:], r.damaged || left > 0
 }

@@ -21,7 +21,7 @@ type Range struct {
 }
 
 // maxPoints is how many points an answer has at most. One series has at most 1,441.
-const maxPoints = 4000
+const maxPoints = 2000
 
 // An Excerpt is a part of the history.
 type Excerpt struct {

@@ -103,6 +103,21 @@ type judgmentMemory struct {
 	// otherObligations holds the obligations of the other layers at the time of the selection; nil
 	// unless the policy is Recalling.
 	otherObligations []switchboard.Obligations
+
+	unknown []string // see Answer.Unknown
+}
+
+// UnknownIDs returns the ids that a layer named when it was asked to select among the candidate and others, although they were no candidates;
+// sorted. asked is false if the candidate was not selected by a policy stage, so that nothing is known.
+func UnknownIDs(c decide.Candidate) (ids []string, asked bool) {
+	if c.Judgment == nil {
+		return nil, false
+	}
+	m, ok := c.Judgment.Memory.(*judgmentMemory)
+	if !ok {
+		return nil, false
+	}
+	return m.unknown, true
 }
 
 // judgeSelection asks which candidates may be selected and may also be listed, and remembers the
@@ -124,6 +139,7 @@ func (m *judgmentMemory) judgeSelection(ctx context.Context, q *CandidateQuestio
 	p := m.policy
 	lasting := p.judgeLayers(ctx, q, func(v layerView) bool { return v.reads == 0 })
 	keep(lasting)
+	m.unknown = lasting.Unknown
 	for i := range lasting.Verdicts {
 		if !lasting.Verdicts[i].Obligations.Empty() {
 			m.lastingObligations = make([]switchboard.Obligations, len(q.Candidates))
@@ -136,6 +152,11 @@ func (m *judgmentMemory) judgeSelection(ctx context.Context, q *CandidateQuestio
 	if p.reads != 0 {
 		a := p.judgeLayers(ctx, q, mayChange)
 		keep(a)
+		if len(a.Unknown) > 0 {
+			m.unknown = slices.Concat(m.unknown, a.Unknown)
+			slices.Sort(m.unknown)
+			m.unknown = slices.Compact(m.unknown)
+		}
 		if p.memo != nil {
 			m.otherObligations = make([]switchboard.Obligations, len(q.Candidates))
 			for i := range a.Verdicts {

@@ -296,23 +296,38 @@ func (r *redisMarks) restoreMarks(ctx context.Context) error {
 	r.losses.mu.Lock()
 	text := r.losses.mark.String()
 	r.losses.mu.Unlock()
-	for _, key := range r.losses.markKeys {
-		if err := r.client.SetNX(ctx, key, text, 0).Err(); err != nil {
-			return err
+	_, err := r.eachMark(ctx, r.losses.markKeys, func(p redis.Pipeliner, key string) redis.Cmder { return p.SetNX(ctx, key, text, 0) })
+	return err
+}
+
+// eachMark sends a command for each key of a mark, all at once: a new Cluster gets 64 marks, and each waits for a disk. The error is the first one that
+// is not redis.Nil.
+func (r *redisMarks) eachMark(ctx context.Context, keys []string, send func(p redis.Pipeliner, key string) redis.Cmder) (answers []redis.Cmder, err error) {
+	pipe := r.client.Pipeline()
+	for _, key := range keys {
+		answers = append(answers, send(pipe, key))
+	}
+	_, err = pipe.Exec(ctx) // also the error of a command that was not sent
+	for _, answer := range answers {
+		if e := answer.Err(); e != nil && !errors.Is(e, redis.Nil) {
+			return nil, e
 		}
 	}
-	return nil
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	return answers, nil
 }
 
 // readMarks returns the different marks in Redis, and how many are missing.
 func (r *redisMarks) readMarks(ctx context.Context) (marks []storeMark, gone int, err error) {
+	answers, err := r.eachMark(ctx, r.losses.markKeys, func(p redis.Pipeliner, key string) redis.Cmder { return p.Get(ctx, key) })
+	if err != nil {
+		return nil, 0, err
+	}
 	seen := map[storeMark]bool{}
-	for _, key := range r.losses.markKeys {
-		text, err := r.client.Get(ctx, key).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, 0, err
-		}
-		m, ok := parseMark(text)
+	for _, answer := range answers {
+		m, ok := parseMark(answer.(*redis.StringCmd).Val())
 		switch {
 		case !ok:
 			gone++
@@ -387,10 +402,10 @@ func (r *redisMarks) writeMarks(ctx context.Context) error {
 		return err
 	}
 	whole.id = begun.id
-	for _, key := range keys[1:] {
-		if _, err := put(key, "", whole); err != nil {
-			return err
-		}
+	if _, err := r.eachMark(ctx, keys[1:], func(p redis.Pipeliner, key string) redis.Cmder {
+		return p.Eval(ctx, markText, []string{key}, "", whole.String())
+	}); err != nil {
+		return err
 	}
 	_, err = put(keys[0], begun.String(), whole)
 	return err
@@ -428,10 +443,8 @@ func (r *redisMarks) acceptLoss(ctx context.Context) (lost string, err error) {
 	if err := r.migrateSchema(ctx); err != nil {
 		return "", err
 	}
-	for _, key := range r.losses.markKeys {
-		if err := r.client.Set(ctx, key, next.String(), 0).Err(); err != nil {
-			return "", err
-		}
+	if _, err := r.eachMark(ctx, r.losses.markKeys, func(p redis.Pipeliner, key string) redis.Cmder { return p.Set(ctx, key, next.String(), 0) }); err != nil {
+		return "", err
 	}
 	if lost == "" && gone > 0 {
 		return r.describeMissingMarks(gone), nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,17 +21,15 @@ func TestALinkEndsBeforeTheCallerHearsOfAnAnswerWithoutEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.response.mu.Lock() // the request cannot be finished yet
-	ended := startAsync(func() error {
-		l.failTooLong(f.ID, 1000, errors.New("it has no end"))
-		return nil
-	})
+	var failing sync.WaitGroup
+	failing.Go(func() { l.failTooLong(f.ID, 1000, errors.New("it has no end")) })
 	select {
 	case <-l.Requests.Done:
 	case <-time.After(30 * time.Second):
 		t.Error("the link has not ended, and the request is about to be finished")
 	}
 	f.response.mu.Unlock()
-	<-ended
+	failing.Wait()
 	if err := f.response.err; err == nil || !strings.Contains(err.Error(), "of 1000 bytes or more") {
 		t.Errorf("the request is finished with %v", err)
 	}
