@@ -44,14 +44,14 @@ func (t *taskTarget) askAdmin(ctx context.Context, method, path string, body any
 	return t.refuseProblem(path, answer)
 }
 
-// maxPatience is how long a question that has many parts waits for a Switchboard that is too busy for the next part, or whose store is away. It asks
-// again every patienceInterval.
+// maxPatience limits how long askPatiently asks for one part, every patienceInterval.
 const (
 	maxPatience      = time.Minute
 	patienceInterval = time.Second
 )
 
-// askPatiently is askAdmin for a part of a question that changes nothing: the parts before it should not be asked again.
+// askPatiently is askAdmin for one part of a long question that changes nothing. While Switchboard is too busy, or its store is away, it asks again: the
+// parts before need not be asked again then.
 func (t *taskTarget) askPatiently(ctx context.Context, method, path string, body any) (*adminAnswer, error) {
 	for until := time.Now().Add(maxPatience); ; {
 		answer, err := t.exchange(ctx, method, path, body)

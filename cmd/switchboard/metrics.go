@@ -71,7 +71,7 @@ func (m *metricsCmd) printHistory(ctx context.Context, io streams) error {
 			break
 		}
 		if past.Next == q.Get("after") {
-			return errors.New("the history does not get on: it names the same next part again")
+			return errors.New("the server returned the same next part of the history twice")
 		}
 		q.Set("after", past.Next)
 		q.Set("from", past.From.Format(time.RFC3339Nano)) // so that all parts are about the same steps

@@ -525,7 +525,7 @@ func (c *receiptsReplayCmd) Run(ctx context.Context, io streams, log *slog.Logge
 			fmt.Fprintln(io.out, "  it records no decision, or the decision is not archived")
 		}
 		if !d.Looked.Complete() {
-			fmt.Fprintf(io.out, "It has %s. Without --url, with the store, all are looked at.\n", lookedText(d.Looked))
+			fmt.Fprintf(io.out, "Switchboard has %s. To replay all of them, run this command where the store is, without --url.\n", lookedText(d.Looked))
 		}
 	}
 	if len(d.Broken) > 0 || d.Replayed == 0 {
@@ -550,7 +550,7 @@ func (c *receiptsReplayCmd) replay(ctx context.Context, io streams, log *slog.Lo
 	}
 	defer func() { _ = s.Close() }()
 	if c.ID != "" {
-		return replay.CompareReceipt(ctx, s, c.ID)
+		return replay.CompareWithin(ctx, s, replay.Bounds{Tenant: c.Tenant, Receipt: c.ID}, &replay.Proposal{}, nil)
 	}
 	return replay.Compare(ctx, s, since, c.Tenant, &replay.Proposal{}, progress)
 }

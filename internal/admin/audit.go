@@ -18,8 +18,8 @@ const (
 	verifyTimeout = 20 * time.Second // if the store is slow
 	maxVerified   = 2                // parts at once
 
-	// maxExports limits the exports at once, and maxTenantExports those of one tenant. Exports of all tenants, which only operators make, are
-	// counted as those of one tenant more, but not in maxExports: so slow readers of tenants never keep an operator out.
+	// maxTenantExports limits the exports of one tenant's receipts at once, and maxExports those of all tenants together. Exports that are of no
+	// single tenant, which only operators make, have the limit maxTenantExports too, and do not count in maxExports.
 	maxExports       = 32
 	maxTenantExports = 2
 )
@@ -88,7 +88,6 @@ func (a *ReceiptAuditor) VerifyPart(ctx context.Context, o receipt.VerifyOptions
 		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d verifications of receipts are in progress, the most at once; try again", maxVerified)
 	}
 	for i := range o.Checkpoints { // each signature is verified
-
 		if err := o.Checkpoints[i].Check(); err != nil {
 			return nil, switchboard.Refuse(switchboard.CodeBadArguments, "checkpoint %d: %v", i+1, err)
 		}

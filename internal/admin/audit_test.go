@@ -36,7 +36,7 @@ func TestAnExportForOneTenantHasNoBytesOfAnUnreadableEntry(t *testing.T) {
 	}
 }
 
-// Readers of one tenant who read slowly keep nobody of another tenant out, and those of all tenants together keep no operator out.
+// Slow readers of one tenant's receipts keep nobody of another tenant out, and those of all tenants do not keep an operator from all receipts.
 func TestOneExportMoreThanMayBeIsRefused(t *testing.T) {
 	s := store.NewMemory()
 	if err := s.Append(t.Context(), "receipts/n1", 0, []byte(`x`)); err != nil {

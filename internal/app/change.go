@@ -43,7 +43,9 @@ func (a *fileChanges) comparePast(ctx context.Context, b replay.Bounds, p *repla
 	default:
 		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d other trials look at past decisions", maxPastLooks)
 	}
-	a.recorder.Settle(ctx)
+	settling, cancel := context.WithTimeout(ctx, b.Time/2)
+	a.recorder.Settle(settling)
+	cancel()
 	d, err := replay.CompareWithin(ctx, a.store, b, p, nil)
 	if err != nil {
 		a.log.Warn("a trial of a change could not look at past decisions", "err", err)

@@ -187,7 +187,7 @@ func (a *Archive) writeText(t Text) error {
 	return err
 }
 
-// Settle waits until the texts that were put before are written, or lost, and for writeTimeout at most.
+// Settle waits until the texts that were put before are written, or lost; until ctx ends; and for writeTimeout at most.
 func (a *Archive) Settle(ctx context.Context) {
 	if a == nil {
 		return

@@ -54,6 +54,7 @@ func CompareWithin(ctx context.Context, records Records, s Bounds, p *Proposal, 
 	r := newRecordReading(records)
 	r.most, r.selections = s.Limit, s.Receipt != ""
 	looked := &LookedAt{Back: time.Now()}
+	var receiptTime time.Time
 	for e, err := range s.entries(timed, records) {
 		if err != nil {
 			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -63,6 +64,7 @@ func CompareWithin(ctx context.Context, records Records, s Bounds, p *Proposal, 
 			return nil, err
 		}
 		r.add(timed, &e)
+		receiptTime = e.Receipt.Time
 		if s.Time > 0 && time.Now().After(listEnd) || len(r.further) == maxFurther {
 			looked.OrMore = true
 			break
@@ -89,7 +91,11 @@ func CompareWithin(ctx context.Context, records Records, s Bounds, p *Proposal, 
 	if looked.Decisions = all.total; looked.Complete() {
 		looked.Back = s.Since
 	}
-	d := all.result(s.Since, all.total+r.damaged)
+	since := s.Since
+	if s.Receipt != "" { // all its decisions were looked at, whenever they were made
+		since, looked = receiptTime, nil
+	}
+	d := all.result(since, all.total+r.damaged)
 	d.Looked = looked
 	return d, nil
 }

@@ -136,20 +136,6 @@ func Compare(ctx context.Context, records Records, since time.Time, tenant switc
 	return compareRecords(ctx, records, entries, damaged, since, p, progress)
 }
 
-// CompareReceipt makes the decisions of one receipt again. Each must come out the same to the byte. The
-// error receipt.ErrNotFound says that there is no such receipt.
-func CompareReceipt(ctx context.Context, records Records, id string) (*Diff, error) {
-	e, err := receipt.Find(ctx, records, id)
-	if err != nil {
-		return nil, err
-	}
-	entries, damaged, err := readRecords(ctx, records, func(yield func(receipt.ChainEntry, error) bool) { yield(e, nil) }, true)
-	if err != nil {
-		return nil, err
-	}
-	return compareRecords(ctx, records, entries, damaged, e.Receipt.Time, &Proposal{}, nil)
-}
-
 // compareRecords replays the decisions.
 func compareRecords(ctx context.Context, records Records, entries []*decisionRecord, damaged int, since time.Time, p *Proposal, progress func(done, of int)) (*Diff, error) {
 	c := newComparison(p, entries, damaged)

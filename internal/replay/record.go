@@ -171,7 +171,7 @@ func (r *Recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was last
 		if own != nil {
 			own.Decision, own.Basis = e.digest, e.basis
 		}
-		r.archive.Put(append(e.texts, archive.TextOf(e.text))...) // before the receipt: see Settle
+		r.archive.Put(append(e.texts, archive.Text{Digest: e.digest, Data: func() []byte { return e.text }, Holds: len(e.text)})...) // before the receipt: see Settle
 		if own != nil {
 			was.receipt = r.addReceipt(own)
 		}
@@ -220,7 +220,8 @@ func (r *Recorder) Close() {
 	r.archive.Close()
 }
 
-// Settle waits until the texts of all decisions whose receipts can be read now are archived, or have failed to be. It waits for some seconds at most.
+// Settle waits until the texts of all decisions that this process has recorded are archived, or have failed to be. It waits until ctx ends, and for some
+// seconds at most. It does not wait for other replicas.
 func (r *Recorder) Settle(ctx context.Context) { r.archive.Settle(ctx) }
 
 // Status returns the status of the archive.

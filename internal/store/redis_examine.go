@@ -38,6 +38,19 @@ func (r *redisMonitor) examinePeriodically() {
 // checkConnection examines the Redis at the other end of a new connection, before the connection is used. A
 // node that is no master is not examined: nothing is written to it that it could lose.
 func (r *redisMonitor) checkConnection(ctx context.Context, c *redis.Conn) error {
+	return retryOutdated(func() error { return r.checkConnectionOnce(ctx, c) })
+}
+
+// retryOutdated calls examine once more if its report was outdated.
+func retryOutdated(examine func() error) error {
+	err := examine()
+	if errors.Is(err, errOutdated) {
+		err = examine()
+	}
+	return err
+}
+
+func (r *redisMonitor) checkConnectionOnce(ctx context.Context, c *redis.Conn) error {
 	l, err := r.readReport(ctx, c)
 	var said redis.Error
 	isSentinel := r.url.isMode("sentinel") && (errors.As(err, &said) && !isStarting(err) || err == nil && l.info["redis_mode"] == "sentinel")
@@ -52,10 +65,11 @@ func (r *redisMonitor) checkConnection(ctx context.Context, c *redis.Conn) error
 	if _, _, err = r.judgeReport(l); err != nil || r.relaxed {
 		return err
 	}
-	if lost := r.marks.losses.compare(l); lost != nil {
-		return lost.refusal()
+	lost, err := r.marks.losses.compare(l)
+	if lost != nil {
+		err = lost.refusal()
 	}
-	return nil
+	return err
 }
 
 // A redisReport is what a Redis reports about itself.
@@ -74,23 +88,8 @@ type pipelined interface{ Pipeline() redis.Pipeliner }
 // readSettings are the settings that a report contains.
 var readSettings = []string{"appendfsync", "save", "aof-load-truncated"}
 
-// maxOutdated limits how often an outdated report is read again. A turn becomes known when a person accepts a
-// loss, so once is nearly always enough.
-const maxOutdated = 3
-
-// readReport reads a report, and reads it again if it is outdated: another node has told of a newer turn
-// meanwhile, and this one would seem to have lost that turn.
-func (r *redisMonitor) readReport(ctx context.Context, c pipelined) (l *redisReport, err error) {
-	for range maxOutdated {
-		if l, err = r.readReportOnce(ctx, c); err != nil || !r.marks.losses.isOutdated(l) {
-			break
-		}
-	}
-	return l, err
-}
-
-// readReportOnce reads a report in one round trip.
-func (r *redisMonitor) readReportOnce(ctx context.Context, c pipelined) (*redisReport, error) {
+// readReport reads a report in one round trip.
+func (r *redisMonitor) readReport(ctx context.Context, c pipelined) (*redisReport, error) {
 	l := &redisReport{info: map[string]string{}, settings: map[string]string{}, marks: map[string]string{}, logEnds: map[string]uint64{}}
 	var keys []string
 	keys, l.expectedTurn, l.expectedEnds = r.marks.losses.expected()
@@ -221,6 +220,10 @@ func (r tornTransaction) String() string { return tornTransactionTexts[r] }
 // examineNode finds out whether the node may be used, and how much of its data survives. Both can change
 // while the node runs, and another Redis can take its place: so it is examined again and again.
 func (r *redisMonitor) examineNode(ctx context.Context, n *redisNode, c pipelined) error {
+	return retryOutdated(func() error { return r.examineNodeOnce(ctx, n, c) })
+}
+
+func (r *redisMonitor) examineNodeOnce(ctx context.Context, n *redisNode, c pipelined) error {
 	l, err := r.readReport(ctx, c)
 	if err != nil {
 		return err

@@ -181,10 +181,13 @@ func TestNames15AReportFromBeforeAnAcceptanceIsReadAgain(t *testing.T) {
 	if err := r.monitor.examineNode(t.Context(), &redisNode{}, c); err != nil {
 		t.Error(err)
 	}
-	if got := marks.mark.turn; got != 2 {
-		t.Fatalf("turn %d", got)
+	marks.mu.Lock()
+	now := marks.mark
+	marks.mu.Unlock()
+	if now.turn != 2 {
+		t.Fatalf("turn %d", now.turn)
 	}
-	s.Do("set", marks.markKeys[0], storeMark{id: marks.mark.id, turn: 1}.String())
+	s.Do("set", marks.markKeys[0], storeMark{id: now.id, turn: 1}.String())
 	if err := r.monitor.examineNode(t.Context(), &redisNode{}, c); !isRefusal(err) || !strings.Contains(err.Error(), "before a person accepted") {
 		t.Errorf("a node with the mark of an earlier turn: %v", err)
 	}

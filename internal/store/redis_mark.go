@@ -102,14 +102,6 @@ func (m *lossDetector) expected() (keys []string, turn int, ends map[string]uint
 	return m.markKeys, m.mark.turn, maps.Clone(m.logEnds)
 }
 
-// isOutdated reports whether a newer turn has become known since the report was asked for. What the report
-// contains may be from before that turn.
-func (m *lossDetector) isOutdated(l *redisReport) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.mark.turn != l.expectedTurn
-}
-
 // storeID returns the id of the mark.
 func (m *lossDetector) storeID() string {
 	m.mu.Lock()
@@ -139,11 +131,23 @@ func (l *storeLoss) refusal() error {
 // lossRemedy tells a person what to do about a store that has lost something.
 const lossRemedy = `: restore its data; or, to continue with the data that is left, run "switchboard store accept": then calls that were made before may be made once more`
 
+// errOutdated says that a report may be from before the newest known turn: another node has told of that turn
+// meanwhile. The report says nothing about what was lost since, so the next examination decides.
+var errOutdated = errors.New("a loss was accepted while it was examined")
+
 // compare compares a report with the remembered facts; nil means that nothing is lost. It remembers a newer
-// turn.
-func (m *lossDetector) compare(l *redisReport) *storeLoss {
+// turn. The error is errOutdated.
+func (m *lossDetector) compare(l *redisReport) (*storeLoss, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.mark.turn != l.expectedTurn {
+		return nil, errOutdated
+	}
+	return m.compareMarks(l), nil
+}
+
+// compareMarks is compare for a report that is not outdated. The caller holds m.mu.
+func (m *lossDetector) compareMarks(l *redisReport) *storeLoss {
 	newest := m.mark
 	var some string // one of its keys
 	for key, text := range l.marks {
@@ -261,7 +265,11 @@ func (m *lossDetector) recordHistory(l *redisReport, s survival) {
 // settings allow is logged, and the Redis is used.
 func (r *redisMarks) checkIdentity(ctx context.Context, c pipelined, l *redisReport, s survival) error {
 	m := &r.losses
-	lost, replica := m.compare(l), m.isReplicaTakeover(l)
+	lost, err := m.compare(l)
+	if err != nil {
+		return err
+	}
+	replica := m.isReplicaTakeover(l)
 	m.recordHistory(l, s)
 	switch {
 	case lost == nil:
@@ -303,6 +311,9 @@ func (r *redisMarks) restoreMarks(ctx context.Context) error {
 // eachMark sends a command for each key of a mark, all at once: a new Cluster gets 64 marks, and each waits for a disk. The error is the first one that
 // is not redis.Nil.
 func (r *redisMarks) eachMark(ctx context.Context, keys []string, send func(p redis.Pipeliner, key string) redis.Cmder) (answers []redis.Cmder, err error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
 	pipe := r.client.Pipeline()
 	for _, key := range keys {
 		answers = append(answers, send(pipe, key))
@@ -319,12 +330,19 @@ func (r *redisMarks) eachMark(ctx context.Context, keys []string, send func(p re
 	return answers, nil
 }
 
-// readMarks returns the different marks in Redis, and how many are missing.
+// readMarks returns the different marks in Redis, and how many are missing. It reads the first mark before the others: if that one is whole, the others
+// were written before, see writeMarks.
 func (r *redisMarks) readMarks(ctx context.Context) (marks []storeMark, gone int, err error) {
-	answers, err := r.eachMark(ctx, r.losses.markKeys, func(p redis.Pipeliner, key string) redis.Cmder { return p.Get(ctx, key) })
+	get := func(p redis.Pipeliner, key string) redis.Cmder { return p.Get(ctx, key) }
+	answers, err := r.eachMark(ctx, r.losses.markKeys[:1], get)
 	if err != nil {
 		return nil, 0, err
 	}
+	others, err := r.eachMark(ctx, r.losses.markKeys[1:], get)
+	if err != nil {
+		return nil, 0, err
+	}
+	answers = append(answers, others...)
 	seen := map[storeMark]bool{}
 	for _, answer := range answers {
 		m, ok := parseMark(answer.(*redis.StringCmd).Val())

@@ -134,7 +134,11 @@ func (d *Comparisons) run(ctx context.Context, e *run, compare Compare) {
 	e.now.State, e.now.Result = Done, diff
 	if err != nil {
 		e.now.State, e.now.Why = Failed, reasonOf(err)
-		d.log.Warn("a comparison of recorded decisions has failed", "tenant", e.now.Tenant, "by", e.now.By, "err", err)
+		level := slog.LevelWarn
+		if errors.Is(err, receipt.ErrNotFound) { // the officer has named what is not there
+			level = slog.LevelDebug
+		}
+		d.log.Log(ctx, level, "a comparison of recorded decisions has failed", "tenant", e.now.Tenant, "by", e.now.By, "err", err)
 	}
 	e.ended = time.Now()
 	e.now.Until = e.ended.Add(Kept)

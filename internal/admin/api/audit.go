@@ -42,7 +42,7 @@ type receiptRoutes struct{ *API }
 func (a receiptRoutes) addAudit() {
 	auditor := admin.NewReceiptAuditor(a.o.Reader)
 	add(a.API, route{
-		id: "verify-receipts", method: http.MethodPost, path: "/v1/receipts/verify", needs: switchboard.OfficeOperator, onlyAsks: true,
+		id: "verify-receipts", method: http.MethodPost, path: "/v1/receipts/verify", needs: switchboard.OfficeOperator, readOnly: true,
 		summary: "Check that no receipt was changed, removed or added. Long chains take several requests of two seconds: each answer says how far the check is, and how it continues. A chain holds the receipts of all tenants",
 	}, func(ctx context.Context, _ asked, in *verifyRequest) (*struct{ Body receipt.VerifiedPart }, error) {
 		var o receipt.VerifyOptions

@@ -24,7 +24,7 @@ type route struct {
 	errors           []int
 	types            []string // of the answer, if it is not JSON
 	secret           bool     // the answer is a secret, and is not stored
-	onlyAsks         bool     // it changes nothing, although it is no GET: a repeat is answered anew
+	readOnly         bool     // a request that is no GET changes nothing either, so it takes no idempotency key
 }
 
 // anyOffice is what a route needs that finds out by itself what the officer may see.
@@ -63,7 +63,7 @@ func add[I, O any](a *API, r route, handle func(ctx context.Context, q asked, in
 	}
 	answers := append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}, r.errors...)
 	var params []*huma.Param
-	changes := r.method != http.MethodGet && !r.onlyAsks
+	changes := r.method != http.MethodGet && !r.readOnly
 	if r.method != http.MethodGet { // it may have a body
 		answers = append(answers, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}

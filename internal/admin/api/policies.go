@@ -32,7 +32,7 @@ func (a policyRoutes) add() {
 	tester := admin.NewPolicyTester(a.o.Reader)
 	a.addChecks(tester)
 	add(a.API, route{
-		id: "test-policies", method: http.MethodPost, path: "/v1/tenants/{tenant}/policies/test", needs: switchboard.OfficeAuthor, onlyAsks: true,
+		id: "test-policies", method: http.MethodPost, path: "/v1/tenants/{tenant}/policies/test", needs: switchboard.OfficeAuthor, readOnly: true,
 		errors:  []int{http.StatusUnprocessableEntity},
 		summary: "Run the Rego tests of a tenant's policies, or of candidates, for 20 seconds at most. Nothing is changed",
 	}, func(ctx context.Context, q asked, in *policyTestRequest) (*struct{ Body admin.PolicyTestRun }, error) {

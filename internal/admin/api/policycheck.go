@@ -41,7 +41,7 @@ type policyEvalRequest struct {
 func (a policyRoutes) addChecks(tester *admin.PolicyTester) {
 	errors := []int{http.StatusUnprocessableEntity}
 	add(a.API, route{
-		id: "check-policies", method: http.MethodPost, path: "/v1/policies/check", needs: switchboard.OfficeAuthor, onlyAsks: true, errors: errors,
+		id: "check-policies", method: http.MethodPost, path: "/v1/policies/check", needs: switchboard.OfficeAuthor, readOnly: true, errors: errors,
 		summary: "Report probable mistakes in the policies of a tenant, or in candidates, for 20 seconds at most. An operator who names no tenant checks all layers, also the operator's. Nothing is changed",
 	}, func(ctx context.Context, q asked, in *policyCheckRequest) (*struct{ Body admin.PolicyCheck }, error) {
 		var files []admin.CandidateFile
@@ -61,7 +61,7 @@ func (a policyRoutes) addChecks(tester *admin.PolicyTester) {
 		return &struct{ Body admin.PolicyCheck }{*check}, nil
 	})
 	add(a.API, route{
-		id: "eval-policies", method: http.MethodPost, path: "/v1/policies/eval", needs: switchboard.OfficeAuthor, onlyAsks: true, errors: errors,
+		id: "eval-policies", method: http.MethodPost, path: "/v1/policies/eval", needs: switchboard.OfficeAuthor, readOnly: true, errors: errors,
 		summary: "Evaluate the policies of a tenant, or candidates, for one input, with the value of every rule; an operator also sees the values of the operator's rules. Nothing is changed",
 	}, func(ctx context.Context, q asked, in *policyEvalRequest) (*struct{ Body admin.PolicyEvaluation }, error) {
 		files, err := candidatesOf(in.Body.Files)

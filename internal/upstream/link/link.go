@@ -242,13 +242,14 @@ func (l *Link) failTooLong(id []byte, n int, cut error) {
 	if cut != nil {
 		size += " or more"
 	}
+	answered := f != nil && f.Sending.MayBeSent() // a server can name the id of a request that waits to be sent: it ends with the link
 	if cut != nil && l.Requests.endsPending {
-		if f != nil {
+		if answered {
 			l.Requests.remove(f)
 		}
 		l.Fail(cut)
 	}
-	if f == nil || !f.Sending.MayBeSent() || !f.Finish(wire.Message{}, 0, l.tooLargeError(size)) {
+	if !answered || !f.Finish(wire.Message{}, 0, l.tooLargeError(size)) {
 		l.inbox.drop("it is too long")
 	}
 }

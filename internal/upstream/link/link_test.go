@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -22,7 +21,7 @@ func TestALinkEndsBeforeTheCallerHearsOfAnAnswerWithoutEnd(t *testing.T) {
 	}
 	f.response.mu.Lock() // the request cannot be finished yet
 	var failing sync.WaitGroup
-	failing.Go(func() { l.failTooLong(f.ID, 1000, errors.New("it has no end")) })
+	failing.Go(func() { l.failTooLong(f.ID, 1000, Errorf(KindLost, true, "it has no end")) })
 	select {
 	case <-l.Requests.Done:
 	case <-time.After(30 * time.Second):
@@ -32,5 +31,19 @@ func TestALinkEndsBeforeTheCallerHearsOfAnAnswerWithoutEnd(t *testing.T) {
 	failing.Wait()
 	if err := f.response.err; err == nil || !strings.Contains(err.Error(), "of 1000 bytes or more") {
 		t.Errorf("the request is finished with %v", err)
+	}
+}
+
+// A server names a request in an answer without end that it has not got yet.
+func TestARequestThatWasNotSentEndsWithTheLink(t *testing.T) {
+	l := New(slog.New(slog.DiscardHandler), nil, ClientInfo{}, "", nil)
+	l.Use(deafPort{}, true)
+	f := l.newRequest(wire.MethodToolsCall, nil)
+	if err := l.send(f); err != nil {
+		t.Fatal(err)
+	}
+	l.failTooLong(f.ID, 1000, Errorf(KindLost, true, "it has no end"))
+	if !f.isFinished() || AsError(f.response.err).Sent || f.Sending.Claim() {
+		t.Errorf("finished %t with %+v, or it may still be sent", f.isFinished(), f.response.err)
 	}
 }

@@ -223,6 +223,8 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *Request) (last stri
 			switch {
 			case errors.Is(err, wire.ErrEventTooLong):
 				cut = Errorf(KindLost, true, "its stream has an event without end")
+			case errors.Is(err, io.EOF):
+				cut = Errorf(KindLost, true, "its stream ended within an event")
 			case err != nil:
 				cut = Errorf(KindLost, true, "its stream broke off: %s", w.errorText(err))
 			}
