@@ -107,9 +107,9 @@ type judgmentMemory struct {
 	unknown []string // see Answer.Unknown
 }
 
-// UnknownIDs returns the ids that a layer named when it was asked to select among the candidate and others, although they were no candidates;
-// sorted. asked is false if the candidate was not selected by a policy stage, so that nothing is known.
-func UnknownIDs(c decide.Candidate) (ids []string, asked bool) {
+// UnknownIDs returns the ids that a layer named at the selection of the candidate, although they were no candidates;
+// sorted. known is false if no policy stage has selected the candidate.
+func UnknownIDs(c decide.Candidate) (ids []string, known bool) {
 	if c.Judgment == nil {
 		return nil, false
 	}
