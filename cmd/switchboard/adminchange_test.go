@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -35,10 +36,13 @@ func TestAChangeIsSentAgainIfItsAnswerIsLost(t *testing.T) {
 		{[]string{full}, 2, 1, "SB-ROUT-003"},
 	} {
 		t.Run(strings.Join(tt.answers, " "), func(t *testing.T) {
+			var mu sync.Mutex
 			var keys []string
 			admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
 				answer := tt.answers[min(len(keys), len(tt.answers)-1)]
 				keys = append(keys, r.Header.Get("Idempotency-Key"))
+				mu.Unlock()
 				switch answer {
 				case cut:
 					panic(http.ErrAbortHandler)
@@ -65,6 +69,8 @@ func TestAChangeIsSentAgainIfItsAnswerIsLost(t *testing.T) {
 			if err == nil {
 				said = string(answer.body)
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			keyless := 0
 			for _, key := range keys {
 				if key == "" {
