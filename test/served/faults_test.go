@@ -103,8 +103,13 @@ func (w *town) layOut(t *testing.T, dir string, edition int, f *faultyEdit) {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range files {
-		rig.WriteFile(t, filepath.Join(dir, name), strings.ReplaceAll(text, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram)))
+	// The main file comes last: until it is there, a process that watches the folder has no configuration to read, and keeps the one in force.
+	for _, main := range []bool{false, true} {
+		for name, text := range files {
+			if (name == "switchboard.yaml") == main {
+				rig.WriteFile(t, filepath.Join(dir, name), strings.ReplaceAll(text, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram)))
+			}
+		}
 	}
 	if f != nil && f.do != nil {
 		f.do(t, w)
