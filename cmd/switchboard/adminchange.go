@@ -43,7 +43,8 @@ func isLost(err error) bool {
 	return lost
 }
 
-// repeatChange sends a request again whose answer was lost. While the first request is still carried out, it waits, and asks again.
+// repeatChange sends a change again, because its answer was lost. While Switchboard still carries out the first request, repeatChange waits and sends the
+// change once more.
 func repeatChange(ctx context.Context, send func() (*adminAnswer, error)) (*adminAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxChangeTime)
 	defer cancel()

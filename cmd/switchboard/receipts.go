@@ -522,7 +522,11 @@ func (c *receiptsReplayCmd) Run(ctx context.Context, io streams, log *slog.Logge
 			fmt.Fprintf(io.out, "  %s not replayed: %s\n", count(not.Decisions, cmp.Or(not.Of, "decision")), not.Why)
 		}
 		if d.Decisions == 0 {
-			fmt.Fprintln(io.out, "  it records no decision, or the decision is not archived")
+			none := "no decision was recorded in this time"
+			if c.ID != "" {
+				none = "the receipt records no decision"
+			}
+			fmt.Fprintln(io.out, "  "+none)
 		}
 		if !d.Looked.Complete() {
 			fmt.Fprintf(io.out, "Switchboard has %s. To replay all of them, run this command where the store is, without --url.\n", lookedText(d.Looked))

@@ -323,8 +323,8 @@ func (e explainer) explainOutcome(ctx context.Context, d *decide.Decision, o *de
 		x.Others = append(x.Others, e.explainCandidate(c, d, group))
 	}
 	x.Tied, x.Warning = bind.FindTie(o)
-	rules, unknown := e.explainPolicy(ctx, d, o)
-	x.Unknown = unknown
+	rules := e.explainDenials(ctx, d, o)
+	x.Unknown = e.unknownIDs(ctx, d, o)
 	for _, c := range o.Dropped {
 		gone := ExplainedDrop{Tool: c.Tool.ID.String(), Stage: c.Stage, Reason: c.Reason.String(), Code: c.Reason.Code}
 		if c.Stage == policy.StageName {
@@ -338,39 +338,39 @@ func (e explainer) explainOutcome(ctx context.Context, d *decide.Decision, o *de
 	return x
 }
 
-// explainPolicy returns the rules that dropped candidates, and the ids that a policy names although they are no candidates. Where the decision
-// does not say it, explainPolicy asks policy again about the candidates that reached it.
-func (e explainer) explainPolicy(ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) (rules map[switchboard.ToolID][]author.DenialCause, unknown []string) {
-	kept := slices.Concat(o.Selected, o.Others)
-	known := false
-	if len(kept) > 0 {
-		unknown, known = policy.UnknownIDs(kept[0])
+// explainDenials returns the rules of policy that dropped candidates. Tracing takes longer than deciding, so it is done only if there are any.
+func (e explainer) explainDenials(ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) map[switchboard.ToolID][]author.DenialCause {
+	if !slices.ContainsFunc(o.Dropped, func(c decide.Dropped) bool { return c.Stage == policy.StageName }) {
+		return nil
 	}
-	vetoed := slices.ContainsFunc(o.Dropped, func(c decide.Dropped) bool { return c.Stage == policy.StageName })
-	if known && !vetoed {
-		return nil, unknown
+	return author.Explain(ctx, e.tenant.Rules, policyQuestion(d, o))
+}
+
+// unknownIDs returns the ids that a policy names although they are no candidates. If no candidate is left to say it, policy is asked again.
+func (e explainer) unknownIDs(ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) []string {
+	for _, c := range slices.Concat(o.Selected, o.Others) {
+		if ids, known := policy.UnknownIDs(c); known {
+			return ids
+		}
 	}
+	return e.tenant.Rules.Judge(ctx, policyQuestion(d, o)).Unknown
+}
+
+// policyQuestion returns the question that policy was asked: about the candidates that reached it.
+func policyQuestion(d *decide.Decision, o *decide.RequirementOutcome) *policy.CandidateQuestion {
 	var came []*switchboard.Tool
 	for _, c := range o.Dropped {
 		if c.Stage != decide.StageFilter && c.Stage != matcher.StagePrune {
 			came = append(came, c.Tool)
 		}
 	}
-	for _, c := range kept {
+	for _, c := range slices.Concat(o.Selected, o.Others) {
 		came = append(came, c.Tool)
 	}
 	slices.SortFunc(came, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
-	p := e.tenant.Rules
-	q := &policy.CandidateQuestion{
+	return &policy.CandidateQuestion{
 		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: d.Now,
 	}
-	if vetoed { // tracing takes longer than deciding
-		rules = author.Explain(ctx, p, q)
-	}
-	if !known {
-		unknown = p.Judge(ctx, q).Unknown
-	}
-	return rules, unknown
 }
 
 func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {
@@ -404,8 +404,7 @@ func (e explainer) explainDeclared(t *switchboard.Tool, d *decide.Decision) stri
 	}
 }
 
-// explainRedaction says what the operator's overlay removes from the tool's results, and what that
-// enforces.
+// explainRedaction names the personal data that the operator's overlay removes from the tool's results, and the constraint that the tool meets so.
 func explainRedaction(t *switchboard.Tool, where string) string {
 	if len(t.Redact) == 0 {
 		return ""

@@ -145,8 +145,8 @@ func (h *History) saveBlock(ctx context.Context, i int, start int64) error {
 	return store.ErrConflict
 }
 
-// takeUnsaved returns the block b with what was counted here, as it will be written. b is the block as the store has it, encoded as
-// stored. ok is false if b has everything. Every write has a number, by which b shows whether an earlier write with an unknown outcome was made.
+// takeUnsaved adds to the block b what this process has counted, and returns b encoded for the store. b is the block that the store has now; stored is
+// its encoding. ok is false if the store needs no write. Each write has a number. If an earlier write has an unknown outcome, b has its number or not.
 func (h *History) takeUnsaved(i int, start int64, b *stepBlock, stored []byte) (data []byte, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -61,6 +61,12 @@ func TestReceiptsAreVerifiedExportedAndReplayedFromElsewhere(t *testing.T) {
 				t.Errorf("%s: %d %s", body, a.Status, a.Body)
 			}
 		}
+		for range 2 { // it changes nothing, so no answer is kept for a key
+			a := g.AskAdmin(t, keys["operator"], "POST", "/v1/receipts/verify", "{}", "Idempotency-Key", "one-and-the-same")
+			if a.Status != http.StatusOK || a.Header.Get("Idempotency-Replayed") != "" {
+				t.Errorf("with a key: %d, replayed %q", a.Status, a.Header.Get("Idempotency-Replayed"))
+			}
+		}
 		if said := as("operator", 0, "receipts", "verify"); !strings.Contains(said, "as it was written: 1 to") || !strings.Contains(said, "held to no checkpoint") {
 			t.Errorf("the command says %s", said)
 		}

@@ -110,7 +110,8 @@ func routeOf(ctx huma.Context) string {
 	return strings.Join([]string{ctx.Method(), at.EscapedPath(), at.Query().Encode(), url.QueryEscape(ctx.Header("If-Match")), url.QueryEscape(ctx.Header("If-None-Match"))}, " ")
 }
 
-// mayHaveAgain refuses the stored answer to who may not see any more what it is about. checkOffice has judged the other requests.
+// mayHaveAgain refuses the stored answer if the officer may no longer see the file or the change that the answer is about. For other requests, checkOffice
+// has decided it.
 func (a keyedRequests) mayHaveAgain(ctx huma.Context, officer *switchboard.Officer) error {
 	var err error
 	if id := ctx.Param("change"); id != "" {

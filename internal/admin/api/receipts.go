@@ -65,7 +65,7 @@ func (a receiptRoutes) addReads() {
 			}
 			return &struct{ Body admin.ReceiptRow }{*row}, nil
 		})
-	add(a.API, route{id: "list-runs", method: http.MethodGet, path: "/v1/runs", needs: switchboard.OfficeViewer, summary: "The runs that this process knows, with what they have cost their models"},
+	add(a.API, route{id: "list-runs", method: http.MethodGet, path: "/v1/runs", needs: switchboard.OfficeViewer, summary: "The runs that this process knows, with the tokens that they have cost"},
 		func(_ context.Context, q asked, in *struct {
 			TenantQuery
 			PageQuery
