@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
-	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
@@ -46,9 +45,7 @@ func (s *connectorSet) add(o linkScope) *connector {
 				return nil, link.OwnError(link.KindLost, false, "it is being closed")
 			}
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, process.StartTimeout)
-		defer cancel()
-		return s.connect(ctx, o)
+		return s.connect(s.ctx, o)
 	})
 	s.byScope[o] = c
 	return c

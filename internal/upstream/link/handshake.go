@@ -391,7 +391,7 @@ func probeEra(ctx context.Context, l *Link) (Hello, Era, error) {
 // unansweredError is the error if a child process does not answer the handshake.
 func unansweredError(l *Link, initialize bool) error {
 	if l.port.(*stdioPort).proc.HasUnread() {
-		return Errorf(KindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.StartTimeout)
+		return Errorf(KindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.DownloadTimeout)
 	}
 	method := wire.MethodDiscover
 	if initialize {

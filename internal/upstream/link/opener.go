@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
@@ -36,9 +37,12 @@ type Opener struct {
 }
 
 // Open opens a link for the usage: it starts the process or opens the session, and does the handshake.
+// It limits its own time.
 func (o *Opener) Open(ctx context.Context, c Usage) (*Link, error) {
 	cfg := o.Config()
 	if cfg.Transport == switchboard.TransportHTTP {
+		ctx, cancel := context.WithTimeout(ctx, process.StartTimeout)
+		defer cancel()
 		return o.openHTTP(ctx, &cfg, c)
 	}
 	l, err := o.openProcess(ctx, &cfg, c)
@@ -67,12 +71,40 @@ func (o *Opener) openProcess(ctx context.Context, cfg *switchboard.Server, c Usa
 	if c.Main {
 		o.OnStderr(port.stderr)
 	}
+	ctx, cancel := boundStart(ctx, proc.HasUnread)
+	defer cancel()
 	_, wasShy := o.Era.Get()
 	got, err := o.handshake(l, c, nil, func() (Hello, error) { return greetStdio(ctx, l, o.Era) })
 	if _, shy := o.Era.Get(); err != nil && shy && !wasShy {
 		return l, err
 	}
 	return got, err
+}
+
+// boundStart returns a context that ends when a program is late: process.DownloadTimeout after it was
+// started if it has not read what it was sent, else process.StartTimeout after it has read.
+func boundStart(ctx context.Context, hasUnread func() bool) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		look := time.NewTicker(time.Second)
+		defer look.Stop()
+		began := time.Now()
+		for read := began; time.Since(read) < process.StartTimeout; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+			if hasUnread() {
+				if time.Since(began) >= process.DownloadTimeout {
+					return
+				}
+				read = time.Now()
+			}
+		}
+	}()
+	return ctx, cancel
 }
 
 func (o *Opener) newLink(c Usage) *Link {

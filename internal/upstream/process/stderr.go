@@ -16,8 +16,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 )
 
-// StartTimeout limits the start of a server. The first start may have to download a package.
-const StartTimeout = 60 * time.Second
+// Limits on the start of a server.
+const (
+	StartTimeout    = 60 * time.Second // from its start, or from when a program has read its first message, to its answer
+	DownloadTimeout = 5 * time.Minute  // from the start of a program to when it has read: before it runs, npx and the like download it
+)
 
 // Limits on the log lines that a server's stderr causes.
 const (
@@ -31,9 +34,9 @@ const (
 
 	// The last lines of a process explain its end, for Status. Each has at most maxQuoted bytes. If
 	// the process wrote nothing for lastLinesFresh before it ended, its lines do not explain the
-	// end. Lines from the beginning of a start that lasted startTimeout still do.
+	// end. Lines from the beginning of a start that lasted as long as it may still do.
 	maxLastLines   = 10
-	lastLinesFresh = StartTimeout + time.Minute
+	lastLinesFresh = DownloadTimeout + StartTimeout + time.Minute
 )
 
 // A StderrLog logs what a server's processes write to stderr: by line, escaped, and without the

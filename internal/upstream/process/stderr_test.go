@@ -109,7 +109,7 @@ func TestTheLastTenLinesAreKept(t *testing.T) {
 		says(numbered(3, 15), numbered(6, 15)...)
 		says([]string{"token hunter2-hunter2\x1b[2J", strings.Repeat("y", 1000)},
 			append(numbered(8, 15), `token ***\u001b[2J`, strings.Repeat("y", mask.MaxQuoted)+"…")...)
-		time.Sleep(StartTimeout) // a start may last that long
+		time.Sleep(DownloadTimeout + StartTimeout) // a start may last that long
 		if got := s.LastLines(); len(got) != maxLastLines {
 			t.Errorf("after a long start its last lines are %q", got)
 		}
