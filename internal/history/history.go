@@ -68,6 +68,9 @@ const (
 	storeTimeout = 5 * time.Second        // for one save
 	readTimeout  = 500 * time.Millisecond // for a reader, who gets what is known without the store
 	maxConflicts = 20                     // of one save with other processes that save at the same time
+
+	// refreshInterval is how old what the store had may be for a reader. Other processes add to it once a minute.
+	refreshInterval = 5 * time.Second
 )
 
 // start returns the begin of the block that holds the instant.
@@ -103,6 +106,7 @@ func floorDiv(a, b int64) int64 {
 // keptBlocks are the blocks of one scale in memory, encoded, by their begin in seconds.
 type keptBlocks struct {
 	known map[int64][]byte    // what the store had when it was read last
+	read  time.Time           // when that was
 	fresh map[int64][]byte    // counted here, and in no write yet
 	sent  map[int64]sentBlock // counted here, in a write that has not ended, or with an unknown outcome
 }
@@ -146,7 +150,7 @@ func New(o Options) *History {
 	h := &History{o: o, id: rand.Uint64(), storing: make(chan struct{}, 1), rolled: time.Now().Round(0)}
 	h.live.init()
 	for i := range h.kept {
-		h.kept[i] = keptBlocks{map[int64][]byte{}, map[int64][]byte{}, map[int64]sentBlock{}}
+		h.kept[i] = keptBlocks{known: map[int64][]byte{}, fresh: map[int64][]byte{}, sent: map[int64]sentBlock{}}
 	}
 	return h
 }

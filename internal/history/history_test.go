@@ -24,9 +24,10 @@ import (
 // A testStore is a store in memory that passes for one that survives the process.
 type testStore struct {
 	*store.Memory
-	away    atomic.Bool // nothing works
-	halved  atomic.Bool // changes are made, and then nothing is answered
-	dropped atomic.Bool // changes are not made, and nothing is answered
+	lists   atomic.Int64 // how often it was listed
+	away    atomic.Bool  // nothing works
+	halved  atomic.Bool  // changes are made, and then nothing is answered
+	dropped atomic.Bool  // changes are not made, and nothing is answered
 }
 
 func newTestStore() *testStore { return &testStore{Memory: store.NewMemory()} }
@@ -41,6 +42,7 @@ func (s *testStore) Value(ctx context.Context, k store.Key) (store.Value, error)
 }
 
 func (s *testStore) List(ctx context.Context, group string) ([]store.NamedValue, error) {
+	s.lists.Add(1)
 	if s.away.Load() {
 		return nil, store.ErrUnavailable
 	}
@@ -307,6 +309,7 @@ func TestTheHistoryOutlivesItsProcessKilledOrStopped(t *testing.T) {
 		third := start(t, s)
 		synctest.Wait()
 		s.away.Store(true) // it has read everything at its start
+		time.Sleep(refreshInterval)
 		third.same(t, "after a stop", map[string]int64{"acme files": 5})
 		if r := third.read(t, Range{Step: "1m"}); !r.StoreAway {
 			t.Error("the report does not say that the store is away")
@@ -336,6 +339,25 @@ func TestTheHistorySumsUpTheReplicas(t *testing.T) {
 		if _, rows := stored(t, s); rows > 6 {
 			t.Errorf("20 replicas left %d values", rows)
 		}
+	})
+}
+
+func TestAReaderSeesTheCallsOfOthersFiveSecondsAfterTheStoreHasThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestStore()
+		one, other := start(t, s), start(t, s)
+		one.call(1, "acme", "files", "")
+		other.same(t, "before the store has it", map[string]int64{})
+		one.Close(t.Context())
+		before := s.lists.Load()
+		for range 100 {
+			other.same(t, "at once", map[string]int64{})
+		}
+		if n := s.lists.Load() - before; n != 0 {
+			t.Errorf("100 readers within %s read the store %d times", refreshInterval, n)
+		}
+		time.Sleep(refreshInterval)
+		other.same(t, "later", map[string]int64{"acme files": 1})
 	})
 }
 

@@ -42,7 +42,7 @@ func (h *History) readBack(ctx context.Context) {
 	}
 }
 
-// refresh reads the blocks of a scale from the store.
+// refresh reads the blocks of a scale from the store, unless that was done within refreshInterval and the store has no fault.
 func (h *History) refresh(ctx context.Context, i int) error {
 	if h.o.Store == nil {
 		return nil
@@ -51,6 +51,12 @@ func (h *History) refresh(ctx context.Context, i int) error {
 		return err
 	}
 	defer h.release()
+	h.mu.Lock()
+	since := time.Since(h.kept[i].read)
+	h.mu.Unlock()
+	if since < refreshInterval && h.o.Store.Status().Fault == "" {
+		return nil
+	}
 	rows, err := h.o.Store.List(ctx, scales[i].group())
 	if err != nil {
 		return err
@@ -71,7 +77,7 @@ func (h *History) refresh(ctx context.Context, i int) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.kept[i].known = known
+	h.kept[i].known, h.kept[i].read = known, now
 	h.trim(now)
 	return nil
 }
