@@ -318,7 +318,7 @@ func (j callJudge) questionAbout(judgment *switchboard.Judgment, phase Phase) (q
 	if at := slices.IndexFunc(judgment.Candidates, func(t *switchboard.Tool) bool { return t.ID.Server == j.call.Server }); at >= 0 {
 		item.Class, item.Trust, item.Version = judgment.Candidates[at].Class, judgment.Candidates[at].Trust, judgment.Candidates[at].Version
 	}
-	term, err := itemTerm(item, j.call.Item.Kind)
+	term, err := new(termBuilder).build(item, j.call.Item.Kind)
 	q = CandidateQuestion{
 		Phase: phase, Principal: j.call.Principal, Task: m.task, Requirement: judgment.Requirement, Now: j.now,
 		Candidates: []*switchboard.Tool{item}, Arguments: j.call.Item.Arguments, URI: j.call.Item.URI, terms: []*ast.Term{term},

@@ -75,8 +75,9 @@ func (p *Policy) buildInput(q *CandidateQuestion) (*ast.Term, error) {
 	terms := q.terms
 	if terms == nil {
 		terms = make([]*ast.Term, len(q.Candidates))
+		var b termBuilder
 		for i, c := range q.Candidates {
-			t, err := candidateTerm(c)
+			t, err := b.build(c, switchboard.KindTool)
 			if err != nil {
 				return nil, fmt.Errorf("tool %s: %w", c.ID, err)
 			}
@@ -229,29 +230,37 @@ func requirementTerm(r *switchboard.Requirement) *ast.Term {
 	return objectTerm("verb", textTerm(r.Verb), "resource", textTerm(r.Resource), "constraints", textTerms(r.Constraints))
 }
 
-// candidateTerm returns a tool as policies see it. It lists every capability that counts, including
-// those from weaker sources that restrict the tool. Each capability has the constraints that
-// Switchboard enforces.
-func candidateTerm(t *switchboard.Tool) (*ast.Term, error) { return itemTerm(t, switchboard.KindTool) }
+// A termBuilder builds the terms of candidates. Candidates with equal capabilities, facts or annotations share the terms
+// of these, which nobody changes. The zero termBuilder is ready. It is not safe for concurrent use.
+type termBuilder struct {
+	capabilities map[capabilityKey]*ast.Term
+	contracts    map[switchboard.Contract]*ast.Term
+	annotations  map[string]*ast.Term // by their JSON
+}
 
-// itemTerm returns a candidate of any kind. A candidate that is not a tool has only an id, a
-// server and the facts about the server.
-func itemTerm(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term, error) {
+// A capabilityKey is a capability as a key of a map.
+type capabilityKey struct {
+	verb        switchboard.Verb
+	resource    switchboard.Resource
+	source      switchboard.Source
+	constraints string // each with a zero byte behind it
+}
+
+// build returns a candidate as policies see it. A tool lists every capability that counts, including
+// those from weaker sources that restrict the tool. Each capability has the constraints that
+// Switchboard enforces. A candidate that is not a tool has only an id, a server and the facts about the server.
+func (b *termBuilder) build(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term, error) {
 	caps := make([]*ast.Term, 0, len(t.Capabilities)+len(t.Kept))
 	enforced := enforcedConstraints(t)
 	for _, c := range slices.Concat(t.Capabilities, t.Kept) {
 		if len(enforced) > 0 {
 			c.Constraints = union(c.Constraints, enforced)
 		}
-		caps = append(caps, objectTerm("verb", textTerm(c.Verb), "resource", textTerm(c.Resource), "constraints", textTerms(c.Constraints), "source", textTerm(c.Source)))
+		caps = append(caps, b.capabilityTerm(&c))
 	}
-	annotations := ast.ObjectTerm()
-	if raw, ok := wire.Field(t.Definition, "annotations"); ok && raw[0] == '{' {
-		v, err := ParseValue(raw)
-		if err != nil {
-			return nil, fmt.Errorf("its annotations %w", err)
-		}
-		annotations = ast.NewTerm(v)
+	annotations, err := b.annotationsTerm(t)
+	if err != nil {
+		return nil, err
 	}
 	trust := t.Trust
 	if trust == "" {
@@ -267,7 +276,7 @@ func itemTerm(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term, e
 		"trust", textTerm(trust),
 		"capabilities", ast.ArrayTerm(caps...),
 		"annotations", annotations,
-		"contract", contractTerm(&t.Contract),
+		"contract", b.contractTerm(&t.Contract),
 		"enforced", textTerms(enforced),
 	), nil
 }
@@ -283,9 +292,49 @@ func enforcedConstraints(t *switchboard.Tool) (all []switchboard.Constraint) {
 	return all
 }
 
+func (b *termBuilder) capabilityTerm(c *switchboard.Capability) *ast.Term {
+	key := capabilityKey{verb: c.Verb, resource: c.Resource, source: c.Source}
+	for _, constraint := range c.Constraints {
+		key.constraints += string(constraint) + "\x00"
+	}
+	if known := b.capabilities[key]; known != nil {
+		return known
+	}
+	if b.capabilities == nil {
+		b.capabilities = map[capabilityKey]*ast.Term{}
+	}
+	made := objectTerm("verb", textTerm(c.Verb), "resource", textTerm(c.Resource), "constraints", textTerms(c.Constraints), "source", textTerm(c.Source))
+	b.capabilities[key] = made
+	return made
+}
+
+// annotationsTerm returns the annotations of the tool's own definition.
+func (b *termBuilder) annotationsTerm(t *switchboard.Tool) (*ast.Term, error) {
+	raw, ok := wire.Field(t.Definition, "annotations")
+	if !ok || raw[0] != '{' {
+		raw = []byte("{}")
+	}
+	if known := b.annotations[string(raw)]; known != nil {
+		return known, nil
+	}
+	v, err := ParseValue(raw)
+	if err != nil {
+		return nil, fmt.Errorf("its annotations %w", err)
+	}
+	if b.annotations == nil {
+		b.annotations = map[string]*ast.Term{}
+	}
+	made := ast.NewTerm(v)
+	b.annotations[string(raw)] = made
+	return made, nil
+}
+
 // contractTerm returns the facts about the tool's calls. A fact that no source states is false or
 // left out. sources names the source of each other fact.
-func contractTerm(c *switchboard.Contract) *ast.Term {
+func (b *termBuilder) contractTerm(c *switchboard.Contract) *ast.Term {
+	if known := b.contracts[*c]; known != nil {
+		return known
+	}
 	sources := ast.NewObject()
 	fact := func(name string, f switchboard.Fact) *ast.Term {
 		if f.Stated() {
@@ -304,6 +353,10 @@ func contractTerm(c *switchboard.Contract) *ast.Term {
 	if c.Timeout > 0 {
 		o.Value.(ast.Object).Insert(ast.InternedTerm("timeout_ms"), ast.InternedTerm(int(c.Timeout.Milliseconds())))
 	}
+	if b.contracts == nil {
+		b.contracts = map[switchboard.Contract]*ast.Term{}
+	}
+	b.contracts[*c] = o
 	return o
 }
 

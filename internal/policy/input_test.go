@@ -2,10 +2,14 @@ package policy
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // FuzzArgumentsReadAsOPAReadsThem checks that OPA's own reader returns the same value for every
@@ -33,6 +37,49 @@ func TestArgumentsThatAreNotJSONAreNotJudged(t *testing.T) {
 	for _, s := range []string{``, `tru`, `[1`, `{"a":`, `{"a"}`, `1 2`, `[1,]`, `{"a":1}}`, `{"a":1,"a":2}`, `"\ud800"`, "\"\xff\""} {
 		if v, err := ParseValue([]byte(s)); err == nil {
 			t.Errorf("%q is read as %v", s, v)
+		}
+	}
+}
+
+// Tools that differ in one thing alone must not share the term of it.
+func TestATermThatIsSharedIsTheTermOfTheToolItself(t *testing.T) {
+	plain := func(change func(*switchboard.Tool)) *switchboard.Tool {
+		tool := &switchboard.Tool{
+			ID: switchboard.ToolID{Server: "a", Name: "one"}, Definition: []byte(`{"annotations":{"x":1}}`),
+			Capabilities: []switchboard.Capability{{Verb: "read", Resource: "fs", Constraints: []switchboard.Constraint{"a"}, Source: switchboard.FromTool}},
+		}
+		change(tool)
+		return tool
+	}
+	capability := func(change func(*switchboard.Capability)) *switchboard.Tool {
+		return plain(func(tool *switchboard.Tool) { change(&tool.Capabilities[0]) })
+	}
+	tools := []*switchboard.Tool{
+		plain(func(*switchboard.Tool) {}),
+		plain(func(tool *switchboard.Tool) { tool.Definition = []byte(`{"annotations":{"x":2}}`) }),
+		plain(func(tool *switchboard.Tool) { tool.Definition = []byte(`{}`) }),
+		plain(func(tool *switchboard.Tool) { tool.Definition = []byte(`{"annotations":[]}`) }),
+		plain(func(tool *switchboard.Tool) {
+			tool.Contract.ReadOnly = switchboard.Fact{Holds: true, Source: switchboard.FromHint}
+		}),
+		plain(func(tool *switchboard.Tool) {
+			tool.Contract.ReadOnly = switchboard.Fact{Holds: true, Source: switchboard.FromHint, Trusted: true}
+		}),
+		plain(func(tool *switchboard.Tool) { tool.Contract.Timeout = time.Second }),
+		plain(func(tool *switchboard.Tool) { tool.Capabilities = nil }),
+		capability(func(c *switchboard.Capability) { c.Verb = "write" }),
+		capability(func(c *switchboard.Capability) { c.Resource = "aws" }),
+		capability(func(c *switchboard.Capability) { c.Source = switchboard.FromOverlay }),
+		capability(func(c *switchboard.Capability) { c.Constraints = nil }),
+		capability(func(c *switchboard.Capability) { c.Constraints = []switchboard.Constraint{"a", "b"} }),
+		capability(func(c *switchboard.Capability) { c.Constraints = []switchboard.Constraint{"ab"} }),
+	}
+	var together termBuilder
+	for i, tool := range slices.Concat(tools, tools) {
+		got, err := together.build(tool, switchboard.KindTool)
+		want, alone := new(termBuilder).build(tool, switchboard.KindTool)
+		if err != nil || alone != nil || got.Value.Compare(want.Value) != 0 {
+			t.Errorf("tool %d is %v (%v), want %v (%v)", i, got, err, want, alone)
 		}
 	}
 }

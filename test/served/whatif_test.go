@@ -119,6 +119,7 @@ func TestAnOfficerComparesAProposalWithTheDecisionsOfItsTenant(t *testing.T) {
 		{"a layer that does not compile", "author", `{"layers":[{"tenant":"acme","files":[{"path":"x.rego","text":"package switchboard.tenant\nallowed_tools contains"}]}]}`, 422},
 		{"a task with a fault", "admin", proposed(t, allTask, "task_id: other\n"), 422},
 		{"a path that leads out", "author", `{"layers":[{"tenant":"acme","files":[{"path":"../x.rego","text":""}]}]}`, 400},
+		{"a receipt that there is not", "author", `{"receipt":"n1/999999999"}`, 404},
 		{"by a viewer", "viewer", lax, 403},
 		{"by another tenant's admin", "other admin", lax, 404},
 	} {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -59,12 +60,15 @@ func (a *API) addPolicyDiffs() {
 	const author = switchboard.OfficeAuthor
 	add(a, route{
 		id: "start-policy-diff", method: http.MethodPost, path: "/v1/policy-diffs", needs: author, status: http.StatusAccepted,
-		errors:  []int{http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType},
+		errors:  []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType},
 		summary: "Compare recorded decisions with a proposal. Without layers and files, the decisions are only replayed: each must come out as it was recorded. The answer comes at once; Location says where the progress is, and then the result",
 	}, func(ctx context.Context, q asked, in *policyDiffRequest) (*policyDiffAnswer, error) {
 		if in.Body.Receipt != "" {
 			if _, _, _, err := receipt.ParseID(in.Body.Receipt); err != nil {
 				return nil, badRequest(err.Error())
+			}
+			if row, err := a.o.Reader.FindReceipt(ctx, q.tenant, in.Body.Receipt); err != nil || row == nil {
+				return nil, cmp.Or(err, errNoReceipt)
 			}
 		}
 		p, err := a.readProposal(ctx, q, in)

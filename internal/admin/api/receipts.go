@@ -58,7 +58,7 @@ func (a receiptRoutes) addReads() {
 		) (*struct{ Body admin.ReceiptRow }, error) {
 			row, err := a.o.Reader.FindReceipt(ctx, q.tenant, in.ID)
 			if err == nil && row == nil {
-				err = notFound("there is no receipt of that id that you may see")
+				err = errNoReceipt
 			}
 			if err != nil {
 				return nil, err
@@ -76,6 +76,8 @@ func (a receiptRoutes) addReads() {
 			return out, nil
 		})
 }
+
+var errNoReceipt = notFound("there is no receipt of that id that you may see")
 
 type runList struct {
 	Body struct {
