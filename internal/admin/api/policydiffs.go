@@ -60,7 +60,7 @@ func (a *API) addPolicyDiffs() {
 	const author = switchboard.OfficeAuthor
 	add(a, route{
 		id: "start-policy-diff", method: http.MethodPost, path: "/v1/policy-diffs", needs: author, status: http.StatusAccepted,
-		errors:  []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType},
+		errors:  []int{http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType},
 		summary: "Compare recorded decisions with a proposal. Without layers and files, the decisions are only replayed: each must come out as it was recorded. The answer comes at once; Location says where the progress is, and then the result",
 	}, func(ctx context.Context, q asked, in *policyDiffRequest) (*policyDiffAnswer, error) {
 		if in.Body.Receipt != "" {
