@@ -69,7 +69,8 @@ const (
 	readTimeout  = 500 * time.Millisecond // for a reader, who gets what is known without the store
 	maxConflicts = 20                     // of one save with other processes that save at the same time
 
-	// refreshInterval is how old what the store had may be for a reader. Other processes add to it once a minute.
+	// refreshInterval is the largest age of blocks that a reader gets without a new read of the store. Other processes add to
+	// them once a minute.
 	refreshInterval = 5 * time.Second
 )
 

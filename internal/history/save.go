@@ -42,27 +42,32 @@ func (h *History) readBack(ctx context.Context) {
 	}
 }
 
-// refresh reads the blocks of a scale from the store, unless that was done within refreshInterval and the store has no fault.
+// isFresh reports whether the blocks of a scale were read less than refreshInterval ago, and the store has no fault.
+func (h *History) isFresh(i int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.kept[i].read) < refreshInterval && h.o.Store.Status().Fault == ""
+}
+
+// refresh reads the blocks of a scale from the store unless they are fresh.
 func (h *History) refresh(ctx context.Context, i int) error {
-	if h.o.Store == nil {
+	if h.o.Store == nil || h.isFresh(i) {
 		return nil
 	}
 	if err := h.acquire(ctx); err != nil {
 		return err
 	}
 	defer h.release()
-	h.mu.Lock()
-	since := time.Since(h.kept[i].read)
-	h.mu.Unlock()
-	if since < refreshInterval && h.o.Store.Status().Fault == "" {
+	if h.isFresh(i) { // another reader was here first
 		return nil
 	}
+	now := time.Now()
 	rows, err := h.o.Store.List(ctx, scales[i].group())
 	if err != nil {
 		return err
 	}
 	h.mu.Lock()
-	now, known, before := time.Now(), map[int64][]byte{}, maps.Clone(h.kept[i].known)
+	known, before := map[int64][]byte{}, maps.Clone(h.kept[i].known)
 	h.mu.Unlock()
 	for _, row := range rows {
 		start, err := strconv.ParseInt(row.Name, 10, 64)

@@ -230,8 +230,8 @@ func requirementTerm(r *switchboard.Requirement) *ast.Term {
 	return objectTerm("verb", textTerm(r.Verb), "resource", textTerm(r.Resource), "constraints", textTerms(r.Constraints))
 }
 
-// A termBuilder builds the terms of candidates. Candidates with equal capabilities, facts or annotations share the terms
-// of these, which nobody changes. The zero termBuilder is ready. It is not safe for concurrent use.
+// A termBuilder builds the terms of candidates. Equal capabilities, facts and annotations share one term, so a term must not
+// be changed once it is built. The zero termBuilder is ready. It is not safe for concurrent use.
 type termBuilder struct {
 	capabilities map[capabilityKey]*ast.Term
 	contracts    map[switchboard.Contract]*ast.Term
@@ -243,7 +243,7 @@ type capabilityKey struct {
 	verb        switchboard.Verb
 	resource    switchboard.Resource
 	source      switchboard.Source
-	constraints string // each with a zero byte behind it
+	constraints string // each followed by a zero byte
 }
 
 // build returns a candidate as policies see it. A tool lists every capability that counts, including

@@ -81,6 +81,12 @@ func TestATermThatIsSharedIsTheTermOfTheToolItself(t *testing.T) {
 		if err != nil || alone != nil || got.Value.Compare(want.Value) != 0 {
 			t.Errorf("tool %d is %v (%v), want %v (%v)", i, got, err, want, alone)
 		}
+		again, _ := together.build(tool, switchboard.KindTool)
+		for _, part := range []string{"annotations", "contract"} {
+			if key := ast.StringTerm(part); got.Value.(ast.Object).Get(key) != again.Value.(ast.Object).Get(key) {
+				t.Errorf("tool %d does not share its %s", i, part)
+			}
+		}
 	}
 }
 

@@ -40,6 +40,7 @@ const callRedialPause = time.Second
 // A connector dials the link of one scope, holds it, and dials again after it has ended.
 type connector struct {
 	dial func() (*link.Link, error) // limits its own time
+	stop context.CancelFunc         // ends a dial
 
 	linkUp chan struct{} // holds one signal when there is a new link
 
@@ -63,8 +64,10 @@ type dialAttempt struct {
 	err  error
 }
 
-func newConnector(dial func() (*link.Link, error)) *connector {
-	return &connector{dial: dial, linkUp: make(chan struct{}, 1), idleFrom: time.Now()}
+// newConnector returns a connector. The context of dial ends when ctx ends, or when the connector is closed.
+func newConnector(ctx context.Context, dial func(context.Context) (*link.Link, error)) *connector {
+	ctx, stop := context.WithCancel(ctx)
+	return &connector{dial: func() (*link.Link, error) { return dial(ctx) }, stop: stop, linkUp: make(chan struct{}, 1), idleFrom: time.Now()}
 }
 
 // A dialPolicy says what get does if there is no link.
@@ -258,6 +261,7 @@ func (s *connector) close(force bool) bool {
 	s.closed = true
 	l, a := s.link, s.dialing
 	s.mu.Unlock()
+	s.stop()
 	if l != nil {
 		l.Close()
 	}

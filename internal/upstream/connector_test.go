@@ -64,7 +64,7 @@ func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) 
 func TestAWaitingCallUsesTheConnectionThatAnotherCallHasOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := false
-		cn := newConnector(func() (*link.Link, error) {
+		cn := newConnector(t.Context(), func(context.Context) (*link.Link, error) {
 			if !there {
 				return nil, link.Errorf(link.KindUnreachable, false, "no")
 			}
@@ -129,7 +129,7 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 func TestCallsShareADialAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		cn := newConnector(func() (*link.Link, error) {
+		cn := newConnector(t.Context(), func(context.Context) (*link.Link, error) {
 			tries++
 			time.Sleep(100 * time.Millisecond)
 			return nil, link.Errorf(link.KindUnreachable, true, "no")
@@ -153,7 +153,7 @@ func TestCallsShareADialAttempt(t *testing.T) {
 			t.Errorf("%d attempts in a minute", tries)
 		}
 
-		cn = newConnector(func() (*link.Link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
+		cn = newConnector(t.Context(), func(context.Context) (*link.Link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := cn.get(ctx, waitForPause); link.AsError(err).Kind != link.KindSilent || link.AsError(err).Sent {
@@ -165,7 +165,7 @@ func TestCallsShareADialAttempt(t *testing.T) {
 
 func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cn := newConnector(func() (*link.Link, error) {
+		cn := newConnector(t.Context(), func(context.Context) (*link.Link, error) {
 			l := link.New(nil, &mask.Mask{}, nil, "", nil)
 			l.Use(deafPort{}, false)
 			return l, nil
@@ -186,6 +186,17 @@ func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 			if waited := time.Since(began); waited != tt.wait {
 				t.Errorf("after %s of life it took %s, want %s", tt.lived, waited, tt.wait)
 			}
+		}
+	})
+}
+
+func TestAConnectorThatIsClosedEndsItsDial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cn := newConnector(t.Context(), func(ctx context.Context) (*link.Link, error) { <-ctx.Done(); return nil, ctx.Err() })
+		go cn.get(t.Context(), dialAtOnce) //nolint:errcheck // nobody waits for it
+		synctest.Wait()
+		if !cn.close(true) {
+			t.Error("it was not closed")
 		}
 	})
 }

@@ -37,15 +37,15 @@ func newConnectorSet(ctx context.Context, limit int, tasks *task.Tracker, connec
 
 // add adds a connector for the scope. The caller holds s.mu, or is the only one that knows s.
 func (s *connectorSet) add(o linkScope) *connector {
-	c := newConnector(func() (*link.Link, error) {
+	c := newConnector(s.ctx, func(ctx context.Context) (*link.Link, error) {
 		if s.startAfter != nil {
 			select {
 			case <-s.startAfter:
-			case <-s.ctx.Done():
+			case <-ctx.Done():
 				return nil, link.OwnError(link.KindLost, false, "it is being closed")
 			}
 		}
-		return s.connect(s.ctx, o)
+		return s.connect(ctx, o)
 	})
 	s.byScope[o] = c
 	return c

@@ -340,7 +340,7 @@ func (f *Fleet) Ready(ctx context.Context) {
 }
 
 // Starting returns the servers of the last Set that are starting and have no known offer, sorted by
-// id. Each server answers or fails within a minute.
+// id. link.Opener limits how long each start lasts.
 func (f *Fleet) Starting() (ids []switchboard.ServerID) {
 	for _, s := range f.sortedServers() {
 		if s.facts.awaitsOffer() {

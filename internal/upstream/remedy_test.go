@@ -47,7 +47,7 @@ func TestASlowStartIsReportedAsADownload(t *testing.T) {
 	awaitFailure(t, f, "other", "it is slow", func(why *Failure) bool { return why.Remedy == "" })
 }
 
-// A server that has not answered after a minute is ended and restarted. The remedy stays.
+// A server that does not answer in time is ended and restarted. The remedy stays.
 func TestATimedOutStartIsStillReportedAsADownload(t *testing.T) {
 	f := New(Options{})
 	defer f.Close(t.Context())

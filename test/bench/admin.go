@@ -283,8 +283,8 @@ type adminRead struct {
 	path string // with its query
 }
 
-// unread are the GETs without a limit: the streams measure events, which never end, and an export lasts as long as what it is asked for.
-var unread = []string{"follow-events", "export-receipts"}
+// unmeasured are the GETs without a limit: the streams measure events, which never end, and the time of an export depends on how much it exports.
+var unmeasured = []string{"follow-events", "export-receipts"}
 
 // adminFilters are the queries with which a route is asked, beside those that adminReads knows; {name} stands for a value, and a query can be a whole path.
 var adminFilters = map[string][]string{
@@ -311,7 +311,7 @@ func adminReads(all []openapi.Operation, values map[string]string) (reads []admi
 	}
 	fill := strings.NewReplacer(pairs...)
 	for _, op := range all {
-		if op.Method != http.MethodGet || slices.Contains(unread, op.ID) {
+		if op.Method != http.MethodGet || slices.Contains(unmeasured, op.ID) {
 			continue
 		}
 		queries := []string{""}

@@ -31,7 +31,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// tooMany late tests make a run red, and none of them runs again: then the machine, or the build, is at fault.
+// tooMany late tests make a run red, and none of them runs again: so many runs of one test each would take minutes, and show little.
 const tooMany = 10
 
 func main() {

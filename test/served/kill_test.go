@@ -354,6 +354,7 @@ func (s *survivor) survive(sessions, kills int, besides func()) {
 		}
 	}
 	var working sync.WaitGroup
+	refused := 0
 	var once sync.Once // not OnceFunc, which a test may not end
 	judge := func() {
 		s.clerk.mu.Lock() // what was under way when it was killed may still come
@@ -364,7 +365,7 @@ func (s *survivor) survive(sessions, kills int, besides func()) {
 			s.judgeTwice()
 			return
 		}
-		s.judge(besides != nil)
+		refused = s.judge(besides != nil)
 	}
 	defer func() { // what there is when the test is late
 		s.kill()
@@ -412,6 +413,9 @@ func (s *survivor) survive(sessions, kills int, besides func()) {
 	s.t.Logf("%d calls in %d lives; until it serves: p50 %s, p95 %s, at most %s; %d took more than a second", len(s.all), n, s.starts[n/2], s.starts[n*95/100], s.starts[n-1], slow)
 	if len(late) > 0 {
 		wait.Late(s.t, "the store did not answer: %v", late)
+	}
+	if besides == nil && refused > len(s.all)/10 {
+		wait.Late(s.t, "%d of %d calls were refused for want of a store that was there, or of time", refused, len(s.all))
 	}
 	if slow > n/2 {
 		wait.Late(s.t, "%d of %d starts took more than a second", slow, n)
@@ -473,8 +477,8 @@ func (s *survivor) judgeTwice() {
 
 // judge holds what the clients saw against what was executed and what is in the receipts.
 // The store may have failed where something was done besides, and have been late where it is
-// Redis.
-func (s *survivor) judge(besides bool) {
+// Redis. It returns how many calls were refused for that, or for want of time.
+func (s *survivor) judge(besides bool) (late int) {
 	t := s.t
 	s.judgeTwice()
 	said := map[string][]receiptLine{} // by the digest of the arguments, and the tool
@@ -501,7 +505,7 @@ func (s *survivor) judge(besides bool) {
 	if s.ended {
 		last[s.life] = time.Now()
 	}
-	answers, late := map[string]int{}, 0
+	answers := map[string]int{}
 	for _, l := range s.all {
 		n := len(s.clerk.executed[l.ID])
 		intents, outcomes := 0, 0
@@ -548,9 +552,7 @@ func (s *survivor) judge(besides bool) {
 		}
 	}
 	t.Log("answers: ", answers)
-	if !besides && late > len(s.all)/10 && !t.Skipped() {
-		wait.Late(t, "%d of %d calls were refused for want of a store that was there, or of time", late, len(s.all))
-	}
+	return late
 }
 
 // judgeLimit looks at each span of time: whatever began and was executed within it was

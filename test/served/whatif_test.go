@@ -119,12 +119,36 @@ func TestAnOfficerComparesAProposalWithTheDecisionsOfItsTenant(t *testing.T) {
 		{"a layer that does not compile", "author", `{"layers":[{"tenant":"acme","files":[{"path":"x.rego","text":"package switchboard.tenant\nallowed_tools contains"}]}]}`, 422},
 		{"a task with a fault", "admin", proposed(t, allTask, "task_id: other\n"), 422},
 		{"a path that leads out", "author", `{"layers":[{"tenant":"acme","files":[{"path":"../x.rego","text":""}]}]}`, 400},
-		{"a receipt that there is not", "author", `{"receipt":"n1/999999999"}`, 404},
+		{"a receipt that does not exist", "author", `{"receipt":"n1/999999999"}`, 404},
 		{"by a viewer", "viewer", lax, 403},
 		{"by another tenant's admin", "other admin", lax, 404},
 	} {
 		if a := g.AskAdmin(t, keys[tt.who], "POST", "/v1/policy-diffs?tenant=acme", tt.body); a.Status != tt.status {
 			t.Errorf("%s: %d, want %d: %s", tt.name, a.Status, tt.status, a.Body)
+		}
+	}
+	// The receipt of another tenant is as one that does not exist.
+	replay := func(who, query, receipt string) rig.Answer {
+		return g.AskAdmin(t, keys[who], "POST", "/v1/policy-diffs"+query, `{"receipt":"`+receipt+`"}`)
+	}
+	var of struct{ Receipts []struct{ ID string } }
+	if a := g.AskAdmin(t, keys["operator"], "GET", "/v1/receipts?tenant=umbrella&kind=call", ""); json.Unmarshal([]byte(a.Body), &of) != nil || len(of.Receipts) != 1 {
+		t.Fatalf("the receipts of umbrella: %s", a.Body)
+	}
+	foreign := of.Receipts[0].ID
+	if got, want := replay("author", "", foreign), replay("author", "", "n1/999999999"); got.Status != http.StatusNotFound || got.Body != want.Body {
+		t.Errorf("another tenant's receipt: %d %s, and one that does not exist: %s", got.Status, got.Body, want.Body)
+	}
+	if a := replay("operator", "?tenant=acme", foreign); a.Status != http.StatusNotFound {
+		t.Errorf("the operator, about the wrong tenant: %d %s", a.Status, a.Body)
+	}
+	for _, query := range []string{"", "?tenant=umbrella"} {
+		a := replay("operator", query, foreign)
+		if a.Status != http.StatusAccepted {
+			t.Fatalf("the operator%s: %d %s", query, a.Status, a.Body)
+		}
+		if c, body := read("operator", a.Header.Get("Location")); c.State != "done" || c.Looked != 1 {
+			t.Errorf("the operator%s gets %s", query, body)
 		}
 	}
 	// From another machine, by the command.

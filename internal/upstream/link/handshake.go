@@ -13,7 +13,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
-	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -369,7 +368,7 @@ func probeEra(ctx context.Context, l *Link) (Hello, Era, error) {
 			case legacy != nil:
 				return Hello{}, "", legacy.err
 			}
-			return Hello{}, "", unansweredError(l, initialized != nil)
+			return Hello{}, "", unansweredError(initialized != nil)
 		}
 		discovers := modern != nil && modern.err == nil
 		switch {
@@ -389,10 +388,7 @@ func probeEra(ctx context.Context, l *Link) (Hello, Era, error) {
 }
 
 // unansweredError is the error if a child process does not answer the handshake.
-func unansweredError(l *Link, initialize bool) error {
-	if l.port.(*stdioPort).proc.HasUnread() {
-		return Errorf(KindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.DownloadTimeout)
-	}
+func unansweredError(initialize bool) error {
 	method := wire.MethodDiscover
 	if initialize {
 		method = wire.MethodInitialize

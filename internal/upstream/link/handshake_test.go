@@ -1,6 +1,8 @@
 package link
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -25,22 +27,51 @@ func TestTheVersionOfAServerIsPartOfItsOfferAndBounded(t *testing.T) {
 }
 
 func TestAProgramHasFiveMinutesToReadItsFirstMessageAndThenAMinuteToAnswer(t *testing.T) {
-	for name, tt := range map[string]struct{ reads, ends time.Duration }{
-		"it reads at once":           {0, time.Minute},
-		"it is downloaded before":    {3 * time.Minute, 4 * time.Minute},
-		"it reads at the last point": {299 * time.Second, 6*time.Minute - time.Second},
-		"it never reads":             {time.Hour, 5 * time.Minute},
+	const never = time.Hour
+	for name, tt := range map[string]struct {
+		reads, stops, ends time.Duration // it reads until it stops
+		unread             bool          // is the cause
+	}{
+		"it reads at once":           {0, never, time.Minute, false},
+		"it is downloaded before":    {3 * time.Minute, never, 4 * time.Minute, false},
+		"it reads at the last point": {298 * time.Second, never, 358 * time.Second, false},
+		"and leaves a later message": {298 * time.Second, 299 * time.Second, 358 * time.Second, false},
+		"it hangs after its first":   {0, 3 * time.Second, time.Minute, false},
+		"it never reads":             {never, never, 5 * time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				ctx, cancel := boundStart(t.Context(), func() bool { return time.Since(began) < tt.reads })
+				ctx, cancel := boundStart(t.Context(), func() bool { return time.Since(began) < tt.reads || time.Since(began) >= tt.stops })
 				defer cancel()
 				<-ctx.Done()
 				if took := time.Since(began); took < tt.ends-2*time.Second || took > tt.ends {
 					t.Errorf("its start is given up after %s, want %s", took, tt.ends)
 				}
+				if got := errors.Is(context.Cause(ctx), errUnread); got != tt.unread {
+					t.Errorf("the cause is %v", context.Cause(ctx))
+				}
 			})
 		})
 	}
+}
+
+func TestAStartThatIsGivenUpLeavesNothingThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine stays
+		for _, gone := range []bool{false, true} {
+			parent, leave := context.WithCancel(t.Context())
+			ctx, cancel := boundStart(parent, func() bool { return true })
+			if time.Sleep(10 * time.Second); gone {
+				leave()
+			} else {
+				cancel()
+			}
+			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), errUnread) {
+				t.Errorf("the cause is %v", context.Cause(ctx))
+			}
+			leave()
+			cancel()
+		}
+	})
 }

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -37,7 +38,7 @@ type Opener struct {
 }
 
 // Open opens a link for the usage: it starts the process or opens the session, and does the handshake.
-// It limits its own time.
+// Each process that it starts has its own limit (boundStart); a session over HTTP has process.StartTimeout.
 func (o *Opener) Open(ctx context.Context, c Usage) (*Link, error) {
 	cfg := o.Config()
 	if cfg.Transport == switchboard.TransportHTTP {
@@ -74,37 +75,48 @@ func (o *Opener) openProcess(ctx context.Context, cfg *switchboard.Server, c Usa
 	ctx, cancel := boundStart(ctx, proc.HasUnread)
 	defer cancel()
 	_, wasShy := o.Era.Get()
-	got, err := o.handshake(l, c, nil, func() (Hello, error) { return greetStdio(ctx, l, o.Era) })
+	got, err := o.handshake(l, c, nil, func() (Hello, error) {
+		h, err := greetStdio(ctx, l, o.Era)
+		if err != nil && errors.Is(context.Cause(ctx), errUnread) {
+			err = Errorf(KindSilent, false, "%v within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", errUnread, process.DownloadTimeout)
+		}
+		return h, err
+	})
 	if _, shy := o.Era.Get(); err != nil && shy && !wasShy {
 		return l, err
 	}
 	return got, err
 }
 
-// boundStart returns a context that ends when a program is late: process.DownloadTimeout after it was
-// started if it has not read what it was sent, else process.StartTimeout after it has read.
+// errUnread is the cause of the end of a start whose program has read nothing.
+var errUnread = errors.New("its program has not read its first message")
+
+// boundStart returns a context for the start of a program. It ends process.DownloadTimeout after the start, with the cause
+// errUnread, if the program has not read its first message by then; else process.StartTimeout after the program has read it.
 func boundStart(ctx context.Context, hasUnread func() bool) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		defer cancel()
 		look := time.NewTicker(time.Second)
 		defer look.Stop()
 		began := time.Now()
-		for read := began; time.Since(read) < process.StartTimeout; {
+		read, unread := began, true
+		for time.Since(read) < process.StartTimeout {
 			select {
 			case <-ctx.Done():
 				return
 			case <-look.C:
 			}
-			if hasUnread() {
-				if time.Since(began) >= process.DownloadTimeout {
-					return
-				}
-				read = time.Now()
+			if unread = unread && hasUnread(); !unread { // later messages may wait for longer
+				continue
+			}
+			if read = time.Now(); read.Sub(began) >= process.DownloadTimeout {
+				cancel(errUnread)
+				return
 			}
 		}
+		cancel(context.DeadlineExceeded)
 	}()
-	return ctx, cancel
+	return ctx, func() { cancel(nil) }
 }
 
 func (o *Opener) newLink(c Usage) *Link {

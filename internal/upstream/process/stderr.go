@@ -18,8 +18,11 @@ import (
 
 // Limits on the start of a server.
 const (
-	StartTimeout    = 60 * time.Second // from its start, or from when a program has read its first message, to its answer
-	DownloadTimeout = 5 * time.Minute  // from the start of a program to when it has read: before it runs, npx and the like download it
+	// StartTimeout limits the wait for its answer. The wait begins at the start, or when a program has read its first message.
+	StartTimeout = 60 * time.Second
+
+	// DownloadTimeout limits the time until a program has read its first message. npx and its like may download it before.
+	DownloadTimeout = 5 * time.Minute
 )
 
 // Limits on the log lines that a server's stderr causes.
@@ -34,9 +37,10 @@ const (
 
 	// The last lines of a process explain its end, for Status. Each has at most maxQuoted bytes. If
 	// the process wrote nothing for lastLinesFresh before it ended, its lines do not explain the
-	// end. Lines from the beginning of a start that lasted as long as it may still do.
+	// end, unless it ended within longestStart.
 	maxLastLines   = 10
-	lastLinesFresh = DownloadTimeout + StartTimeout + time.Minute
+	lastLinesFresh = 2 * time.Minute
+	longestStart   = DownloadTimeout + StartTimeout
 )
 
 // A StderrLog logs what a server's processes write to stderr: by line, escaped, and without the
@@ -91,6 +95,7 @@ func (v *StderrLog) flush() {
 type StderrReader struct {
 	voice *StderrLog
 	Done  chan struct{} // closed when all is read
+	began time.Time     // of the process
 
 	mu     sync.Mutex
 	lines  []string // the last ones, at most maxLastLines
@@ -101,7 +106,7 @@ type StderrReader struct {
 
 // ReadStderr starts to read r until it ends.
 func ReadStderr(v *StderrLog, r io.Reader) *StderrReader {
-	s := &StderrReader{voice: v, Done: make(chan struct{})}
+	s := &StderrReader{voice: v, Done: make(chan struct{}), began: time.Now()}
 	go func() {
 		defer close(s.Done)
 		defer v.flush()
@@ -111,14 +116,14 @@ func ReadStderr(v *StderrLog, r io.Reader) *StderrReader {
 	return s
 }
 
-// LastLines returns the last lines if the process has written recently. A nil reader has none.
+// LastLines returns the last lines if the process has written recently, or may still be starting. A nil reader has none.
 func (s *StderrReader) LastLines() []string {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.lastAt) > lastLinesFresh {
+	if time.Since(s.lastAt) > lastLinesFresh && time.Since(s.began) > longestStart {
 		return nil
 	}
 	return slices.Clone(s.lines)

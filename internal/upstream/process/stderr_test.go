@@ -109,13 +109,22 @@ func TestTheLastTenLinesAreKept(t *testing.T) {
 		says(numbered(3, 15), numbered(6, 15)...)
 		says([]string{"token hunter2-hunter2\x1b[2J", strings.Repeat("y", 1000)},
 			append(numbered(8, 15), `token ***\u001b[2J`, strings.Repeat("y", mask.MaxQuoted)+"…")...)
-		time.Sleep(DownloadTimeout + StartTimeout) // a start may last that long
+		time.Sleep(longestStart)
 		if got := s.LastLines(); len(got) != maxLastLines {
 			t.Errorf("after a long start its last lines are %q", got)
 		}
 		time.Sleep(2 * time.Minute)
 		if got := s.LastLines(); got != nil {
 			t.Errorf("old lines are reported as its last lines: %q", got)
+		}
+		_, _ = io.WriteString(out, "late\n")
+		time.Sleep(lastLinesFresh)
+		if got := s.LastLines(); len(got) != maxLastLines || got[maxLastLines-1] != "late" {
+			t.Errorf("its last lines are %q", got)
+		}
+		time.Sleep(time.Second)
+		if got := s.LastLines(); got != nil {
+			t.Errorf("long after its start, old lines are reported as its last lines: %q", got)
 		}
 		_ = out.Close()
 		<-s.Done
