@@ -50,7 +50,7 @@ func Files(badURL, goodURL string) (files map[string]string, stormyKey, calmKey 
 	}
 	const all = "task_id: all\nrequired_capabilities:\n  - {tools: [\"*/*\"]}\n"
 	return map[string]string{
-		"switchboard.yaml": fmt.Sprintf(`start_deadline: 2s
+		"switchboard.yaml": fmt.Sprintf(`start_deadline: 30s
 servers:
 %s  good: {transport: http, url: %q}
 tenants:
