@@ -58,7 +58,7 @@ const (
 	// maxKept limits the bytes of the blocks in memory. What is counted now takes the rest of 16 MiB.
 	maxKept = 14 << 20
 
-	// overhead is about what a block costs in memory besides its bytes.
+	// overhead estimates the memory of a block beyond its bytes.
 	overhead = 128
 )
 
@@ -265,7 +265,7 @@ func (k *keptBlocks) removeOldest() {
 	}
 }
 
-// addFresh adds the steps of an encoded block to what no write has yet.
+// addFresh adds the steps of an encoded block to fresh.
 func (k *keptBlocks) addFresh(start int64, data []byte) {
 	if k.fresh[start] == nil {
 		k.fresh[start] = data

@@ -281,8 +281,8 @@ func (b *termBuilder) build(t *switchboard.Tool, kind switchboard.CandidateKind)
 	), nil
 }
 
-// enforcedConstraints returns the constraints that Switchboard enforces on the tool, whatever its
-// capabilities say.
+// enforcedConstraints returns the constraints that Switchboard enforces on the tool. A capability of
+// the tool need not have them.
 func enforcedConstraints(t *switchboard.Tool) (all []switchboard.Constraint) {
 	for _, c := range switchboard.BuiltinConstraints {
 		if t.Enforces(c) {

@@ -1,8 +1,12 @@
 package upstream
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +15,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 func TestStatusSaysWhichProgramIsMissing(t *testing.T) {
@@ -77,4 +82,27 @@ func TestALongStartDeadlineHidesNoSlowServer(t *testing.T) {
 			t.Errorf("after more than %s there is no failure", slowStartTime)
 		}
 	})
+}
+
+// The limits of a start hold for real servers. The test takes a minute, in which it waits.
+func TestAStartEndsAMinuteAfterTheProgramHasReadAndNotBefore(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux says what a program has read")
+	}
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else its context does not end with the connection
+		<-r.Context().Done()
+	}))
+	t.Cleanup(hangs.Close)
+	f := openFleet(t, Options{}, shell("reads", "cat >/dev/null"), shell("downloads", "exec sleep 1000"),
+		switchboard.Server{ID: "http", Transport: switchboard.TransportHTTP, URL: hangs.URL, Share: switchboard.ShareAll})
+	<-time.After(process.StartTimeout)
+	for _, id := range []switchboard.ServerID{"reads", "http"} {
+		awaitFailure(t, f, id, string(id)+" is given up", func(why *Failure) bool { return !strings.Contains(why.Message, "has not answered yet") })
+	}
+	<-time.After(5 * time.Second) // for a restart, if it was given up
+	if why := status(t, f, "downloads").LastFailure; why == nil || !strings.HasPrefix(why.Message, "it was started 1m") {
+		t.Errorf("a program that has not read is given up: %+v", why)
+	}
 }

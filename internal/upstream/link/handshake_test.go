@@ -61,7 +61,8 @@ func TestAStartThatIsGivenUpLeavesNothingThatWaits(t *testing.T) {
 		for _, gone := range []bool{false, true} {
 			parent, leave := context.WithCancel(t.Context())
 			ctx, cancel := boundStart(parent, func() bool { return true })
-			if time.Sleep(10 * time.Second); gone {
+			time.Sleep(10 * time.Second)
+			if gone {
 				leave()
 			} else {
 				cancel()

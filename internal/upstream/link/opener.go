@@ -88,7 +88,7 @@ func (o *Opener) openProcess(ctx context.Context, cfg *switchboard.Server, c Usa
 	return got, err
 }
 
-// errUnread is the cause of the end of a start whose program has read nothing.
+// errUnread says why boundStart has ended a start: the program has read nothing.
 var errUnread = errors.New("its program has not read its first message")
 
 // boundStart returns a context for the start of a program. It ends process.DownloadTimeout after the start, with the cause
