@@ -16,7 +16,7 @@ import (
 func reportLink(m *health.Monitor, id switchboard.ServerID, up bool, why *upstream.Failure) {
 	var cause health.Cause
 	if why != nil {
-		cause = health.Cause{Stage: string(why.Stage), Message: why.Message, Since: why.Since, Gone: why.Gone}
+		cause = health.Cause{Stage: string(why.Stage), Message: why.Message, Since: why.Since, Gone: why.Gone, NeedsConnection: why.NeedsConnection}
 	}
 	m.ReportLink(id, up, cause)
 }

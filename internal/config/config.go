@@ -52,6 +52,7 @@ type Config struct {
 
 	Log      LogOutput
 	Store    Store
+	Vault    Vault
 	Cluster  Cluster
 	Receipts Receipts
 	Cache    Cache

@@ -38,6 +38,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "durability", Type: document.Custom("one of `strict`, `relaxed`", document.Schema{"enum": []string{"strict", "relaxed"}}, f.readDurability), Doc: "`strict` (the default) refuses a Redis that may lose acknowledged writes; `relaxed` accepts the loss."},
 			{Key: "cluster", Type: document.Map(f.clusterKeys, f.checkCluster), Doc: "How replicas that share a Redis reach each other: required with a Redis, and a fault without one."},
 			{Key: "cache", Type: document.Map(f.cacheKeys, nil), Doc: "Caches results of deterministic tools; without this key there is no cache."},
+			{Key: "vault", Type: document.Map(f.vaultKeys, nil), Doc: "How the tokens for servers are sealed in the store. Without this key, Switchboard makes a key file in the data folder; with a Redis it is required where a server has a `credential`."},
 			{Key: "receipts", Type: document.Map(f.receiptKeys, nil), Doc: "How long receipts are kept, and where checkpoints are written."},
 			{Key: "log", Type: document.Map(f.logKeys, nil), Doc: "The form of the log output, how much there is of it, and where it goes."},
 			{Key: "policies", Type: document.Map(f.policyKeys, nil), Doc: "How policies apply."},
@@ -45,7 +46,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "operators", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, f.readOperators), Doc: "Who may do everything at the admin side, except approve: holders of persons' keys, and people for whom an issuer states a claim. Without any, whoever can read the data folder is the operator, and stays so."},
 			{Key: "admin", Type: document.Map(f.adminKeys, nil), Doc: "How people reach the admin side, and what they may change there."},
 		},
-		Later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "url", "vault", "capabilities", "approvals", "health"},
+		Later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "url", "capabilities", "approvals", "health"},
 		Hints: map[string]string{
 			"operator": `write "operators"`, "admins": `write "operators"; the admins of a tenant are members in its file`, "approvers": "they stand in the row of their tenant", "members": "they stand in tenants/<id>/tenant.yaml",
 			"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",
@@ -86,6 +87,10 @@ func (f mainFile) read() {
 	if at, ok := top.Lookup("store"); ok && l.cfg.Store.Shared() && !top.HasKey("cluster") {
 		at.Hidden = true
 		at.Fault("replicas that share a store reach each other, and have to know that they may: cluster: {secret: \"${file:/path}\"}")
+	}
+	if at, ok := top.Lookup("store"); ok && l.cfg.Store.Shared() && !top.HasKey("vault") && slices.ContainsFunc(l.cfg.Servers, func(s switchboard.Server) bool { return s.Credential.Kind != "" }) {
+		at.Hidden = true
+		at.Fault("the tokens for servers with a credential are kept in the Redis that replicas share, sealed with a secret that it does not have: vault: {key: \"${file:/path}\"}")
 	}
 	l.noTenantRows = !top.HasKey("tenants")
 	top.ReadLate()

@@ -60,6 +60,9 @@ type Cause struct {
 	// Gone says that no program is at the other end of the connection: the process has ended, or the port refuses
 	// connections.
 	Gone bool `json:"-"`
+
+	// NeedsConnection says that nothing has failed: a person has to sign in at the server's provider first.
+	NeedsConnection bool `json:"-"`
 }
 
 // The stages of causes, besides those of connections.

@@ -27,6 +27,8 @@ func (l linkState) next(r linkReport) linkState {
 	switch {
 	case r.up:
 		return linkState{up: true, wasUp: true}
+	case r.cause.NeedsConnection:
+		return linkState{wasUp: l.wasUp, cause: &r.cause}
 	case !l.isLost():
 		return linkState{wasUp: l.wasUp, lostAt: r.at, cause: &r.cause}
 	}
@@ -50,6 +52,8 @@ func (l linkState) state(now time.Time) State {
 		return Healthy
 	case l.cause == nil:
 		return Starting
+	case l.cause.NeedsConnection: // each call says what to do
+		return Healthy
 	case !l.wasUp || l.lostFor(blink, now):
 		return Quarantine
 	case l.cause.Gone:

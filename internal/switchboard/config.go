@@ -84,8 +84,9 @@ type Server struct {
 	ID        ServerID
 	Transport Transport
 
-	URL     string            // TransportHTTP only
-	Headers map[string]Secret // TransportHTTP only; by canonical name
+	URL        string            // TransportHTTP only
+	Headers    map[string]Secret // TransportHTTP only; by canonical name
+	Credential Credential        // TransportHTTP only
 
 	Command  []string          // TransportStdio only; the first element is the program
 	Env      map[string]Secret // TransportStdio only; added to a small safe base
@@ -123,6 +124,35 @@ type Server struct {
 	// Services divide the server's tools into groups if they are on demand. A tool belongs to the first service that
 	// has it.
 	Services []Service
+}
+
+// A CredentialKind says whose token the requests to a server carry.
+type CredentialKind string
+
+// The kinds. The zero value is for a server without a row about it: it may have static headers. If it demands a token all the same, the operator
+// can connect it, and only the local user's calls use that connection.
+const (
+	CredentialOperator CredentialKind = "operator" // the connection that an operator made is used for everybody
+	CredentialUser     CredentialKind = "user"     // each principal has a connection
+	CredentialClient   CredentialKind = "client"   // Switchboard itself is registered: the client credentials grant
+)
+
+// A Credential says how Switchboard gets the tokens for the requests to a server (OAuth 2.1; MCP, Authorization). Of a static
+// credential in Headers it says nothing.
+type Credential struct {
+	Kind CredentialKind
+
+	Issuer       string   // the authorization server's issuer identifier; "" means that the server's metadata names it
+	ClientID     string   // how Switchboard is registered there; "" means that it registers itself
+	ClientSecret Secret   // the zero Secret for a public client
+	ClientKey    Secret   // a private key as PEM, for CredentialClient, in the place of a ClientSecret (private_key_jwt)
+	Scopes       []string // the most that Switchboard asks for; nil means what the server asks for
+}
+
+// Equal reports whether tokens for c are tokens for o.
+func (c *Credential) Equal(o *Credential) bool {
+	return c.Kind == o.Kind && c.Issuer == o.Issuer && c.ClientID == o.ClientID && c.ClientSecret.Equal(o.ClientSecret) &&
+		c.ClientKey.Equal(o.ClientKey) && slices.Equal(c.Scopes, o.Scopes)
 }
 
 // A Service is a named part of a server's tools.

@@ -28,6 +28,7 @@ const (
 	CodeNotAuthenticated  Code = "SB-AUTH-001"
 	CodeNotAuthorized     Code = "SB-AUTH-002"
 	CodeKeyExpired        Code = "SB-AUTH-003"
+	CodeConnectFirst      Code = "SB-AUTH-005"
 	CodeProviderAway      Code = "SB-AUTH-006"
 	CodeNoneHealthy       Code = "SB-ROUT-001"
 	CodeRateLimit         Code = "SB-ROUT-002"
@@ -79,6 +80,7 @@ var retryByCode = map[Code]Retry{
 	CodeNotAuthenticated:  RetryNo,
 	CodeNotAuthorized:     RetryNo,
 	CodeKeyExpired:        RetryNo,
+	CodeConnectFirst:      RetryAskPerson,
 	CodeProviderAway:      RetryLater,
 	CodeNoneHealthy:       RetryLater,
 	CodeRateLimit:         RetryLater,

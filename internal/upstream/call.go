@@ -65,7 +65,7 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 			return switchboard.Result{}, refused
 		}
 		e := link.AsError(err)
-		if again || e.Sent || left.Ended() || e.Kind != link.KindGone && e.Kind != link.KindLost {
+		if again || e.Sent || left.Ended() || e.Kind != link.KindGone && e.Kind != link.KindLost && e.Kind != link.KindUnauthorized {
 			if reached && !e.Sent && e.Kind != link.KindGone { // an earlier attempt may have reached the server
 				e = &link.ExchangeError{Kind: e.Kind, Text: e.Text, Sent: true, Ours: e.Ours, After: e.After}
 			}
@@ -95,6 +95,13 @@ func overloadedError(why string) *switchboard.Error {
 // sendCall sends the call over the client's link. left is its allowance. reached is set when any byte
 // may have reached a server. The error is a *link.ExchangeError or the final error for the caller.
 func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *slot.Allowance, reached *bool) (switchboard.Result, error) {
+	if all := s.opener.Credentials; all != nil {
+		if _, held := all.Held(&c.Principal); !held { // without one, no connection is opened
+			if _, err := all.Get(left.Context(), &c.Principal); err != nil {
+				return switchboard.Result{}, err
+			}
+		}
+	}
 	l, cn, endTurn, err := s.linkForCall(left, c, cfg)
 	if err != nil {
 		return switchboard.Result{}, err

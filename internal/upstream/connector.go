@@ -21,6 +21,14 @@ type linkScope struct {
 	lane    int    // number of the link, if the scope needs several because each carries one call at a time
 }
 
+// owner returns whose credential the requests of such a link carry, besides those of calls; nil for Switchboard's own.
+func (o linkScope) owner() *switchboard.Principal {
+	if o.principal == "" {
+		return nil
+	}
+	return &switchboard.Principal{Tenant: o.tenant, ID: o.principal}
+}
+
 // scopeFor returns the scope of the principal's link.
 func scopeFor(share switchboard.Share, p switchboard.Principal) linkScope {
 	switch share {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
@@ -110,6 +111,18 @@ func (s *connectorSet) closeSession(session string) {
 		if o.session == session {
 			delete(s.byScope, o)
 			s.tasks.Run(func() { c.close(true) })
+		}
+	}
+}
+
+// closeOwned closes the connectors of the principal alone, and stops the requests that are in flight over them.
+func (s *connectorSet) closeOwned(p *switchboard.Principal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for o, c := range s.byScope {
+		if !o.own && o.tenant == p.Tenant && o.principal == p.ID {
+			delete(s.byScope, o)
+			s.tasks.Run(func() { c.close(true); c.haltLink() })
 		}
 	}
 }

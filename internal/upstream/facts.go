@@ -141,6 +141,9 @@ func (f *serverFacts) recordDown(stage FailureStage, wait time.Duration) *Failur
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state, f.nextAttempt, f.attemptBegan = StateRetrying, time.Now().Add(wait), time.Time{}
+	if f.failure.NeedsConnection {
+		f.state, f.nextAttempt = StateNeedsConnection, time.Time{} // a person decides when
+	}
 	if stage != StageServe {
 		f.failedAttempts++
 	}

@@ -79,6 +79,10 @@ type Options struct {
 	// block. nil means no call.
 	OnLink func(id switchboard.ServerID, up bool, why *Failure)
 
+	// Credentials returns what gives the requests to a server their credentials; nil if the server takes no tokens. A nil
+	// function stands for one that always returns nil.
+	Credentials func(s *switchboard.Server) link.Credentials
+
 	// Guard is a command that runs the function Guard with the arguments that follow, such as this
 	// program with an argument. A guard starts each server's program, and ends everything that the
 	// program has started, even if Switchboard is killed. With nil only the parent-death signal
@@ -202,6 +206,7 @@ func (f *Fleet) SetOnePrincipal(one bool) {
 func sameConnection(a, b *switchboard.Server) bool {
 	return a.Transport == b.Transport && a.URL == b.URL && a.Dir == b.Dir && a.Share == b.Share && a.MaxResult == b.MaxResult &&
 		slices.Equal(a.Command, b.Command) &&
+		a.Credential.Equal(&b.Credential) &&
 		maps.EqualFunc(a.Headers, b.Headers, switchboard.Secret.Equal) &&
 		maps.EqualFunc(a.Env, b.Env, switchboard.Secret.Equal)
 }
@@ -230,6 +235,23 @@ func (f *Fleet) Restart(id switchboard.ServerID) error {
 
 // restartGrace is how long calls in flight at a server may take after its restart.
 const restartGrace = 5 * time.Second
+
+// Retry tries at once to connect to a server that is away. Call it when its credential has changed.
+func (f *Fleet) Retry(id switchboard.ServerID) {
+	if s := f.server(id); s != nil {
+		select {
+		case s.retry <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Shut ends the connections that carry the credential of the principal alone. Calls in flight over them end.
+func (f *Fleet) Shut(id switchboard.ServerID, p *switchboard.Principal) {
+	if s := f.server(id); s != nil {
+		s.connectors.closeOwned(p)
+	}
+}
 
 // Probe checks over Switchboard's own connection that a server answers: a ping, or server/discover
 // in the modern era, which has no ping. It opens the connection first if it is down, but no sooner

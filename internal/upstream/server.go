@@ -3,6 +3,7 @@ package upstream
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -23,6 +24,9 @@ const (
 	relistDelay    = 100 * time.Millisecond // changes within this time cause one request
 	relistInterval = time.Second            // minimum between two requests
 	pollInterval   = 5 * time.Minute        // for servers that cannot announce changes
+
+	// connectionWait is when a server that needs a connection is tried again, although nobody has made one.
+	connectionWait = 5 * time.Minute
 )
 
 // A server is one server of the fleet. It keeps the server connected, knows its offer, and sends
@@ -42,7 +46,8 @@ type server struct {
 	opener     *link.Opener
 	connectors *connectorSet
 	listings   listingLog
-	stale      staleKinds // the kinds that must be listed again
+	stale      staleKinds    // the kinds that must be listed again
+	retry      chan struct{} // holds one signal when it must be tried at once
 
 	onChange   func()                      // called when the offer has changed
 	reportLink func(up bool, why *Failure) // called when the main link is up, and when it is down
@@ -54,7 +59,7 @@ type server struct {
 func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s := &server{
 		id: cfg.ID, opts: &f.opts, facts: newServerFacts(), listings: newListingLog(), stale: newStaleKinds(),
-		onChange: f.signalChange,
+		onChange: f.signalChange, retry: make(chan struct{}, 1),
 	}
 	s.reportLink = func(up bool, why *Failure) { f.reportLink(s, up, why) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -68,8 +73,11 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		Log: log, Mask: secrets, ClientInfo: f.clientInfo, Era: &link.EraMemory{},
 		Tasks: &s.tasks, OnChange: s.stale.request, OnStderr: s.facts.setStderr, OnEnd: s.facts.addDropped, Hurry: f.opts.hurry,
 	}
+	if f.opts.Credentials != nil && cfg.Transport == switchboard.TransportHTTP {
+		s.opener.Credentials = f.opts.Credentials(&cfg)
+	}
 	s.connectors = newConnectorSet(s.ctx, f.opts.MaxConnections, &s.tasks, func(ctx context.Context, o linkScope) (*link.Link, error) {
-		return s.opener.Open(ctx, link.Usage{Main: o.own, Asks: o.asks})
+		return s.opener.Open(ctx, link.Usage{Main: o.own, Asks: o.asks, Owner: o.owner()})
 	})
 	s.connectors.onePrincipal = f.onePrincipal
 	s.update(cfg)
@@ -97,7 +105,7 @@ func (s *server) config() switchboard.Server { return *s.cfg.Load() }
 
 // run keeps the server connected and its offer known until the server is closed.
 func (s *server) run() {
-	tries := retrySchedule{}
+	tries, unauthorized := retrySchedule{}, 0
 	if s.connectors.startAfter != nil {
 		s.reportLink(false, &Failure{Stage: StageConnect, Message: "it is being restarted", Since: time.Now()})
 	}
@@ -115,7 +123,7 @@ func (s *server) run() {
 			if err = s.listOffer(l, switchboard.AllKinds); err == nil {
 				s.reportLink(true, nil) // first, since others decide by the offer
 				s.endFirstAttempt()
-				stage = StageServe
+				stage, unauthorized = StageServe, 0
 				began = time.Now()
 				err = s.watchLink(l)
 			}
@@ -130,12 +138,24 @@ func (s *server) run() {
 			continue // the server has only forgotten the session
 		}
 		wait := tries.nextWait(stage, err, time.Since(began))
+		if link.AsError(err).Kind == link.KindUnauthorized {
+			unauthorized++
+			missing := s.missingConnection()
+			switch {
+			case missing != nil:
+				err, wait = missing, connectionWait
+			case unauthorized == 1:
+				continue // with another credential
+			}
+		}
 		s.recordDown(stage, err, wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-s.ctx.Done():
 		case <-timer.C:
 		case <-s.connectors.main.linkUp: // a call opened a link
+		case <-s.retry:
+			unauthorized = 0
 		}
 		timer.Stop()
 	}
@@ -217,6 +237,15 @@ func (s *server) watchLink(l *link.Link) error {
 	}
 }
 
+// missingConnection returns the error of a server that needs a connection that nobody has made, and nil if there is a credential for it.
+func (s *server) missingConnection() error {
+	_, err := s.opener.Credentials.Get(s.ctx, nil)
+	if refused, ok := errors.AsType[*switchboard.Error](err); ok && refused.Code == switchboard.CodeConnectFirst {
+		return refused
+	}
+	return nil
+}
+
 // endFirstAttempt records that the first attempt is over.
 func (s *server) endFirstAttempt() {
 	if s.facts.endFirstAttempt() {
@@ -234,12 +263,16 @@ func (s *server) recordDown(stage FailureStage, err error, wait time.Duration) {
 // recordFailure records a failure. It keeps the last offer and marks it as stale.
 func (s *server) recordFailure(stage FailureStage, err error) {
 	remedy := link.AsError(err).Remedy
+	refused, needs := errors.AsType[*switchboard.Error](err)
+	if needs = needs && refused.Code == switchboard.CodeConnectFirst; needs {
+		remedy = refused.Hint
+	}
 	if stage == StageConnect && link.AsError(err).Kind == link.KindSilent {
 		remedy = process.SlowStartRemedy(s.config().Command)
 	}
 	why := Failure{
 		Stage: stage, Message: s.opener.Mask.Text(err.Error()), Gone: link.AsError(err).Gone,
-		Remedy: s.opener.Mask.Text(remedy),
+		Remedy: s.opener.Mask.Text(remedy), NeedsConnection: needs,
 	}
 	repeated, changed := s.facts.recordFailure(why)
 	if !repeated {

@@ -93,7 +93,9 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case session == "" && era == link.EraLegacy && (m == nil || m.Method != "initialize"):
 		http.Error(w, "Bad Request: no session", http.StatusBadRequest)
 	case r.Method == http.MethodDelete:
-		s.forget()
+		s.mu.Lock()
+		delete(s.sessions, session)
+		s.mu.Unlock()
 	case r.Method == http.MethodGet && era == link.EraLegacy:
 		s.stream(w, r, "")
 	case r.Method != http.MethodPost:

@@ -18,6 +18,9 @@ const (
 	StateStarting ServerState = "starting" // has neither answered nor failed yet
 	StateReady    ServerState = "ready"
 	StateRetrying ServerState = "retrying" // has failed, and is tried again
+
+	// StateNeedsConnection is for a server that demands a token: a person has to sign in at its provider first.
+	StateNeedsConnection ServerState = "needs_connection"
 )
 
 // A FailureStage says what was being done when a server failed.
@@ -38,6 +41,9 @@ type Failure struct {
 
 	// Gone says that no program is there: the process has ended, or the port refuses connections.
 	Gone bool `json:"-"`
+
+	// NeedsConnection says that the server demands a token, and that a person has to sign in at its provider first.
+	NeedsConnection bool `json:"needs_connection,omitempty"`
 
 	// Remedy tells operators what to do: which program to install, for example. "" means that none
 	// is known. It must not be shown to clients.

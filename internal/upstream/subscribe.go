@@ -88,7 +88,7 @@ func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) err
 	if err != nil {
 		return noLinkError(ctx, err)
 	}
-	return l.Subscriptions.Subscribe(ctx, &link.ResourceSubscription{Server: s.call.Server, Target: s.call.Target, Updated: s.updated}, held)
+	return l.Subscriptions.Subscribe(ctx, &link.ResourceSubscription{Server: s.call.Server, Target: s.call.Target, Owner: &s.call.Principal, Updated: s.updated}, held)
 }
 
 // noLinkError returns the client's error if there is no link.

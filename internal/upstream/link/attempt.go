@@ -39,7 +39,9 @@ func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error)
 	for range maxInputRounds {
 		f := a.newRequest(l, rank)
 		err := l.roundTrip(ctx, f, c.Notify)
-		*a.Reached = *a.Reached || f.Sending.MayBeSent()
+		if err == nil || AsError(err).Kind != KindUnauthorized { // then the server has said that it did nothing
+			*a.Reached = *a.Reached || f.Sending.MayBeSent()
+		}
 		if err != nil {
 			return switchboard.Result{}, err
 		}
@@ -77,7 +79,7 @@ func (a *Attempt) newRequest(l *Link, rank int) *Request {
 		return dst
 	})
 	f.progressToken, f.minLogLevel = token, rank
-	f.client, f.allowance = &c.Client, a.Allowance
+	f.client, f.allowance, f.owner = &c.Client, a.Allowance, &c.Principal
 	if _, ok := l.port.(*httpPort); ok && l.Hello().Modern() && c.Target != "" {
 		f.targetHeader = wire.EncodeHeader(c.Target)
 		if c.Tool != nil && bytes.Contains(c.Tool.Definition, []byte(endpoint.ParamHeader)) {

@@ -16,15 +16,16 @@ type ErrorKind int
 
 // The kinds of errors.
 const (
-	KindUnreachable ErrorKind = iota // no connection, no process
-	KindLost                         // the connection or the process ended
-	KindGone                         // the server no longer knows our session
-	KindRefused                      // HTTP status 4xx, or a redirect
-	KindBroken                       // HTTP status 5xx
-	KindLimited                      // HTTP status 429
-	KindInvalid                      // an invalid or too large answer
-	KindProtocol                     // no protocol that we know
-	KindSilent                       // no answer in time
+	KindUnreachable  ErrorKind = iota // no connection, no process
+	KindLost                          // the connection or the process ended
+	KindGone                          // the server no longer knows our session
+	KindRefused                       // HTTP status 4xx, or a redirect
+	KindUnauthorized                  // it demands a token that we do not have, or that it no longer takes; nothing was executed
+	KindBroken                        // HTTP status 5xx
+	KindLimited                       // HTTP status 429
+	KindInvalid                       // an invalid or too large answer
+	KindProtocol                      // no protocol that we know
+	KindSilent                        // no answer in time
 )
 
 // An ExchangeError says why an exchange with a server failed. Its text is for operators and
@@ -50,6 +51,7 @@ type ExchangeError struct {
 	After  time.Duration // wait before the next request; 0 means unknown
 	code   int           // of the JSON-RPC error in the response; 0 means none
 	object []byte        // that error
+	cause  error         // for KindUnauthorized: a *switchboard.Error for the caller
 }
 
 // Error returns the text.
@@ -80,7 +82,7 @@ func OwnError(k ErrorKind, sent bool, text string) *ExchangeError {
 // failed. A server that refuses while a connection is opened has.
 func (f *ExchangeError) BlamesServer() bool {
 	switch {
-	case f.Ours, f.Kind == KindLimited:
+	case f.Ours, f.Kind == KindLimited, f.Kind == KindUnauthorized:
 		return false
 	case f.Kind == KindRefused:
 		return !f.Sent || f.Status/100 == 3 // MCP has no redirects
@@ -123,6 +125,12 @@ func CallError(ctx context.Context, f *ExchangeError) *switchboard.Error {
 		e.Code = switchboard.CodeOutcomeUnknown
 		e.Text = "the call was cancelled; it may have been executed"
 		e.Cause = context.Cause(ctx)
+	case f.Kind == KindUnauthorized:
+		e.Code = switchboard.CodeConnectFirst
+		e.Text = "the tool's server does not take the token that was sent; the call was not executed"
+		if refused, ok := errors.AsType[*switchboard.Error](f.cause); ok {
+			e.Code, e.Text, e.Hint, e.RetryAfter = refused.Code, refused.Text, refused.Hint, refused.RetryAfter
+		}
 	case f.Kind == KindLimited:
 		e.Code = switchboard.CodeRateLimit
 		e.Text = "the tool's server takes no more calls for now; try again later"

@@ -211,7 +211,7 @@ func initializedNotification() []byte {
 func LeavesEraOpen(err error) bool {
 	f := AsError(err)
 	switch f.Kind {
-	case KindUnreachable, KindLost, KindBroken, KindLimited:
+	case KindUnreachable, KindLost, KindBroken, KindLimited, KindUnauthorized:
 		return true
 	case KindRefused:
 		switch f.Status {

@@ -73,11 +73,12 @@ func (c *HTTPClients) Close() {
 
 // httpPort is the port to a server over Streamable HTTP: each message is a POST.
 type httpPort struct {
-	link     *Link
-	client   *http.Client
-	pool     *http1.Pool
-	endpoint *endpoint.Endpoint
-	posts    postQueue
+	link        *Link
+	client      *http.Client
+	pool        *http1.Pool
+	endpoint    *endpoint.Endpoint
+	credentials Credentials // nil if the server takes no tokens
+	posts       postQueue
 
 	ctx   context.Context // ends when all work must stop
 	stop  context.CancelFunc
@@ -90,12 +91,12 @@ type httpPort struct {
 }
 
 // newHTTPPort makes the port of l.
-func newHTTPPort(l *Link, cfg *switchboard.Server, via *HTTPClients) (*httpPort, error) {
+func newHTTPPort(l *Link, cfg *switchboard.Server, via *HTTPClients, credentials Credentials) (*httpPort, error) {
 	e, err := endpoint.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	w := &httpPort{link: l, client: via.Client, pool: via.Pool, endpoint: e, streamOpened: make(chan struct{})}
+	w := &httpPort{link: l, client: via.Client, pool: via.Pool, endpoint: e, credentials: credentials, streamOpened: make(chan struct{})}
 	w.onResponse = w.readAnswer
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	l.Use(w, false)
@@ -116,10 +117,14 @@ func (w *httpPort) sendRequest(f *Request) (*http.Response, error) {
 		f.Sending.Withdraw()
 		return nil, OwnError(KindProtocol, false, "a request to it cannot be made: its method or name is not valid in a header")
 	}
+	var err error
+	if f.shown, err = w.credential(f); err != nil {
+		f.Sending.Withdraw()
+		return nil, err
+	}
 	c := w.pool.TakeIdle()
 	if c == nil {
 		ctx, cancel := w.requestContext(f)
-		var err error
 		c, err = w.pool.Dial(ctx)
 		cancel()
 		if err != nil {
@@ -133,6 +138,9 @@ func (w *httpPort) sendRequest(f *Request) (*http.Response, error) {
 		b = append(b, head...)
 		if modern {
 			b = endpoint.AppendHeader(b, wire.HeaderMethod, f.Method)
+		}
+		if value := f.shown.Authorization.Reveal(); value != "" {
+			b = endpoint.AppendHeader(b, "Authorization", value)
 		}
 		if f.targetHeader != "" {
 			b = endpoint.AppendHeader(b, wire.HeaderName, f.targetHeader)
@@ -259,7 +267,7 @@ func (w *httpPort) postAndWait(ctx context.Context, message []byte) error {
 	if err != nil {
 		return err
 	}
-	resp, err := w.client.Do(req)
+	resp, _, err := w.do(req)
 	if err != nil {
 		return Errorf(KindLost, true, "%s", w.errorText(err))
 	}
@@ -269,6 +277,19 @@ func (w *httpPort) postAndWait(ctx context.Context, message []byte) error {
 		return statusError(resp)
 	}
 	return nil
+}
+
+// do sends a request of the link itself with the credential of the link's owner.
+func (w *httpPort) do(req *http.Request) (*http.Response, Credential, error) {
+	c, err := w.credentialOf(req.Context(), w.link.owner)
+	if err != nil {
+		return nil, c, err
+	}
+	if value := c.Authorization.Reveal(); value != "" {
+		req.Header.Set("Authorization", value)
+	}
+	resp, err := w.client.Do(req)
+	return resp, c, err
 }
 
 // ShutDown implements Port. Pending requests may end, then it ends the session.
@@ -297,7 +318,7 @@ func (w *httpPort) deleteSession(hurry <-chan struct{}) {
 		if err != nil {
 			return
 		}
-		if resp, err := w.client.Do(req); err == nil {
+		if resp, _, err := w.do(req); err == nil {
 			_ = resp.Body.Close()
 		}
 	}()

@@ -101,7 +101,8 @@ type Link struct {
 	port       Port
 	clientInfo ClientInfo
 	MadeAt     time.Time
-	maxBytes   int // of one message
+	maxBytes   int                    // of one message
+	owner      *switchboard.Principal // whose credential the link's own requests carry; nil for Switchboard's own
 
 	greeting atomic.Pointer[Hello] // nil until the handshake is done
 
@@ -153,6 +154,7 @@ func (l *Link) newRequestWith(method string, size int, appendParams func(dst, id
 	f := &Request{
 		ID:     l.Requests.newID(),
 		Method: method,
+		owner:  l.owner,
 	}
 	f.Body = wire.AppendRequestWith(make([]byte, 0, size+len(method)+64), f.ID, method, func(dst []byte) []byte { return appendParams(dst, f.ID) })
 	return f

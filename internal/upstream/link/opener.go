@@ -16,14 +16,19 @@ import (
 type Usage struct {
 	Main bool   // Switchboard itself, which lists the offer over it; others may use it too
 	Asks string // the client capabilities that the server is given; "" means none
+
+	Owner *switchboard.Principal // whose credential the link's own requests carry; nil for Switchboard's own
 }
 
 // An Opener opens the links to one server: it starts the process or opens the session, and does the
 // handshake in the era of the server.
 type Opener struct {
-	Config     func() switchboard.Server // the current configuration of the server
-	Spawner    *process.Spawner
-	HTTP       *HTTPClients // shared by the links
+	Config  func() switchboard.Server // the current configuration of the server
+	Spawner *process.Spawner
+	HTTP    *HTTPClients // shared by the links
+
+	Credentials Credentials // for the requests to a server over HTTP; nil if it takes no tokens
+
 	StderrLog  *process.StderrLog
 	Log        *slog.Logger
 	Mask       *mask.Mask
@@ -121,6 +126,7 @@ func boundStart(ctx context.Context, hasUnread func() bool) (context.Context, co
 
 func (o *Opener) newLink(c Usage) *Link {
 	l := New(o.Log, o.Mask, o.ClientInfo, c.Asks, o.OnChange)
+	l.owner = c.Owner
 	if most := o.Config().MaxResult; most > 0 {
 		l.maxBytes = most
 	}

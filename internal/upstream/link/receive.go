@@ -37,6 +37,9 @@ func (w *httpPort) readAnswer(f *Request, resp *http.Response) error {
 		e.Status = resp.StatusCode
 		return e
 	case resp.StatusCode/100 != 2:
+		if e := w.refuseCredential(f.owner, f.shown, f.client == nil, resp); e != nil {
+			return e
+		}
 		return w.readRefusal(f, resp)
 	}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
@@ -274,7 +277,7 @@ func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response,
 	if last != "" {
 		req.Header.Set(wire.HeaderLastEventID, last)
 	}
-	resp, err := w.client.Do(req)
+	resp, shown, err := w.do(req)
 	if err != nil {
 		return nil, Errorf(KindLost, true, "no stream: %s", w.errorText(err)).WithRemedy(err)
 	}
@@ -283,6 +286,9 @@ func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response,
 		return resp, nil
 	}
 	_ = resp.Body.Close()
+	if e := w.refuseCredential(w.link.owner, shown, true, resp); e != nil {
+		return nil, e
+	}
 	if resp.StatusCode/100 == 2 {
 		return nil, Errorf(KindRefused, true, "it answered a request for a stream, but not with a stream")
 	}

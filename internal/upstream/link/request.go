@@ -20,9 +20,11 @@ type Request struct {
 	targetHeader string      // the value of Mcp-Name, for a modern server over HTTP; "" means none
 	paramHeaders http.Header // further HTTP headers
 
-	ctx       context.Context     // of the caller; see context
-	client    *switchboard.Client // the client that the server may ask; nil for our own requests
-	allowance *slot.Allowance     // of the call; nil for our own requests
+	ctx       context.Context        // of the caller; see context
+	client    *switchboard.Client    // the client that the server may ask; nil for our own requests
+	owner     *switchboard.Principal // whose credential it carries; nil for Switchboard's own
+	shown     Credential             // the credential that it was sent with
+	allowance *slot.Allowance        // of the call; nil for our own requests
 
 	progressToken []byte // the client's, as spelled; nil means none
 	minLogLevel   int    // lowest rank of log messages that the client wants; 0 means none

@@ -45,7 +45,7 @@ func (o *Opener) openHTTP(ctx context.Context, cfg *switchboard.Server, c Usage)
 		o.Era.setEra("") // the server may have changed
 	}
 	l := o.newLink(c)
-	w, err := newHTTPPort(l, cfg, o.HTTP)
+	w, err := newHTTPPort(l, cfg, o.HTTP, o.Credentials)
 	if err != nil {
 		return nil, Errorf(KindUnreachable, false, "%s", err)
 	}
@@ -74,7 +74,7 @@ func refusesPosts(err error) bool {
 // named its endpoint.
 func (o *Opener) openSSE(ctx context.Context, cfg *switchboard.Server, c Usage) (*Link, error) {
 	l := o.newLink(c)
-	w, err := newHTTPPort(l, cfg, o.HTTP)
+	w, err := newHTTPPort(l, cfg, o.HTTP, o.Credentials)
 	if err != nil {
 		return nil, Errorf(KindUnreachable, false, "%s", err)
 	}
@@ -185,7 +185,10 @@ func (p *ssePort) StartBlocking(f *Request) { p.Start(f) }
 
 // checkAccepted checks the response to a POST: the server must have accepted the message. The error
 // is an *ExchangeError.
-func (p *ssePort) checkAccepted(_ *Request, resp *http.Response) error {
+func (p *ssePort) checkAccepted(f *Request, resp *http.Response) error {
+	if e := p.refuseCredential(f.owner, f.shown, f.client == nil, resp); e != nil {
+		return e
+	}
 	switch {
 	case resp.StatusCode/100 == 2:
 		return nil

@@ -108,8 +108,9 @@ func (t *SubscriptionTable) endLegacy(uri string, spelt []byte) {
 // A ResourceSubscription wants the updates of one resource.
 type ResourceSubscription struct {
 	Server  switchboard.ServerID
-	Target  string           // the URI
-	Updated func(uri string) // called with the URI as the server spells it
+	Target  string                 // the URI
+	Owner   *switchboard.Principal // who subscribes
+	Updated func(uri string)       // called with the URI as the server spells it
 }
 
 // Subscribe subscribes s, and waits until the link or ctx ends. It calls held when the server has granted
@@ -155,6 +156,7 @@ func (t *SubscriptionTable) listen(ctx context.Context, s *ResourceSubscription,
 	defer cancel()
 	filter := append(append([]byte(`{"notifications":{"resourceSubscriptions":[`), uri...), `]}}`...)
 	f := t.link.newRequest(wire.MethodListen, t.link.withMeta(filter, t.link.Hello().Version))
+	f.owner = s.Owner
 	var refused error
 	err := t.link.roundTrip(ctx, f, func(n switchboard.Notification) {
 		switch {

@@ -1,0 +1,86 @@
+package link
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Credential is what a request carries to a server that demands a token.
+type Credential struct {
+	// Authorization is the value of that header. The zero Secret means that the request carries none.
+	Authorization switchboard.Secret
+
+	// Generation tells this credential from those before and after it.
+	Generation uint64
+}
+
+// Credentials gives the requests to one server their credentials. It is safe for concurrent use. A nil principal
+// stands for Switchboard itself, which lists the offer.
+type Credentials interface {
+	// Held returns the credential of the principal if it is at hand. It is called for each request, so it does no I/O
+	// and waits for nothing.
+	Held(p *switchboard.Principal) (Credential, bool)
+
+	// Get returns the credential of the principal, and gets one if it must. The error is a *switchboard.Error:
+	// SB-AUTH-005 if a person has to connect first, SB-AUTH-006 if the provider cannot be asked.
+	Get(ctx context.Context, p *switchboard.Principal) (Credential, error)
+
+	// Refused says that the server has answered 401 to a request with that credential, which it did not execute. challenge has
+	// the values of WWW-Authenticate.
+	Refused(p *switchboard.Principal, c Credential, challenge []string)
+}
+
+// credential returns the credential of the request f. The error is an *ExchangeError.
+func (w *httpPort) credential(f *Request) (Credential, error) {
+	if w.credentials == nil {
+		return Credential{}, nil
+	}
+	if c, ok := w.credentials.Held(f.owner); ok {
+		return c, nil
+	}
+	ctx, cancel := w.requestContext(f)
+	defer cancel()
+	return w.credentialOf(ctx, f.owner)
+}
+
+// credentialOf returns the credential of the principal for a request of the link itself.
+func (w *httpPort) credentialOf(ctx context.Context, p *switchboard.Principal) (Credential, error) {
+	if w.credentials == nil {
+		return Credential{}, nil
+	}
+	c, err := w.credentials.Get(ctx, p)
+	if err != nil {
+		e := Errorf(KindUnauthorized, false, "there is no credential for it: %s", err)
+		e.cause = err
+		return Credential{}, e
+	}
+	return c, nil
+}
+
+// refuseCredential returns the error for a response with status 401 to a request with the credential c, and nil if the status is
+// another one. The server says that it has not executed the request, so that it may be sent again with another credential. For a request
+// of a client that counts only together with a challenge to do so (RFC 6750 section 3), because other software in between answers 401 too.
+func (w *httpPort) refuseCredential(p *switchboard.Principal, c Credential, ours bool, resp *http.Response) *ExchangeError {
+	if w.credentials == nil || resp.StatusCode != http.StatusUnauthorized {
+		return nil
+	}
+	challenge := resp.Header.Values("WWW-Authenticate")
+	demands := false
+	for _, v := range challenge {
+		scheme, _, _ := strings.Cut(strings.TrimSpace(v), " ")
+		demands = demands || strings.EqualFold(scheme, "Bearer")
+	}
+	if !demands && !ours {
+		return nil
+	}
+	w.credentials.Refused(p, c, challenge)
+	e := Errorf(KindUnauthorized, false, "it answered with HTTP status 401 Unauthorized: it demands a token")
+	if c.Authorization.Reveal() != "" {
+		e.Text = "it answered with HTTP status 401 Unauthorized: it no longer takes our token"
+	}
+	e.Status = resp.StatusCode
+	return e
+}
