@@ -48,7 +48,7 @@ func (d *tokenDesk) Held(p *switchboard.Principal) (link.Credential, bool) {
 	if n == 0 || d.last[name] != 0 && n > d.last[name] {
 		return link.Credential{}, false
 	}
-	return link.Credential{Authorization: switchboard.NewSecret(fmt.Sprintf("Bearer %s-%d", name, n)), Generation: n}, true
+	return link.Credential{Token: switchboard.NewSecret(fmt.Sprintf("%s-%d", name, n)), Generation: link.Generation{Tokens: n}}, true
 }
 
 func (d *tokenDesk) Get(_ context.Context, p *switchboard.Principal) (link.Credential, error) {
@@ -62,7 +62,7 @@ func (d *tokenDesk) Refused(p *switchboard.Principal, c link.Credential, challen
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refused = append(d.refused, strings.Join(challenge, "|"))
-	if name := ownerName(p); d.numbers[name] == c.Generation {
+	if name := ownerName(p); d.numbers[name] == c.Generation.Tokens {
 		d.numbers[name]++
 	}
 }

@@ -50,7 +50,7 @@ func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error)
 				continue
 			}
 			a.Unknown = a.SaysUnknown(c, object, false)
-			return switchboard.Result{}, &switchboard.ServerError{Server: c.Server, Modern: modern, Object: l.mask.JSON(object)}
+			return switchboard.Result{}, &switchboard.ServerError{Server: c.Server, Modern: modern, Object: l.mask.With(f.shown.Token).JSON(object)}
 		}
 		r := f.response.result()
 		if len(r.JSON) == 0 || r.JSON[0] != '{' {
@@ -59,7 +59,7 @@ func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error)
 		if c.Client.TakesQuestions || !modern || !isInputRequest(&r) {
 			if isToolError(&r) {
 				a.Unknown = a.SaysUnknown(c, r.JSON, true)
-				r = maskResult(l.mask, r)
+				r = maskResult(l.mask.With(f.shown.Token), r)
 			}
 			return r, nil
 		}

@@ -10,12 +10,18 @@ import (
 
 // A Credential is what a request carries to a server that demands a token.
 type Credential struct {
-	// Authorization is the value of that header. The zero Secret means that the request carries none.
-	Authorization switchboard.Secret
+	// Token is sent as a bearer token (RFC 6750). The zero Secret means that the request carries none.
+	Token switchboard.Secret
 
 	// Generation tells this credential from those before and after it.
-	Generation uint64
+	Generation Generation
 }
+
+// A Generation identifies one token of a connection: which consent it belongs to, and its number among the tokens of that consent.
+type Generation struct{ Consent, Tokens uint64 }
+
+// bearer begins the value of the header Authorization.
+const bearer = "Bearer "
 
 // Credentials gives the requests to one server their credentials. It is safe for concurrent use. A nil principal
 // stands for Switchboard itself, which lists the offer.
@@ -78,7 +84,7 @@ func (w *httpPort) refuseCredential(p *switchboard.Principal, c Credential, ours
 	}
 	w.credentials.Refused(p, c, challenge)
 	e := Errorf(KindUnauthorized, false, "it answered with HTTP status 401 Unauthorized: it demands a token")
-	if c.Authorization.Reveal() != "" {
+	if c.Token.Reveal() != "" {
 		e.Text = "it answered with HTTP status 401 Unauthorized: it no longer takes our token"
 	}
 	e.Status = resp.StatusCode

@@ -139,8 +139,8 @@ func (w *httpPort) sendRequest(f *Request) (*http.Response, error) {
 		if modern {
 			b = endpoint.AppendHeader(b, wire.HeaderMethod, f.Method)
 		}
-		if value := f.shown.Authorization.Reveal(); value != "" {
-			b = endpoint.AppendHeader(b, "Authorization", value)
+		if token := f.shown.Token.Reveal(); token != "" {
+			b = append(append(append(b, "Authorization: "+bearer...), token...), "\r\n"...)
 		}
 		if f.targetHeader != "" {
 			b = endpoint.AppendHeader(b, wire.HeaderName, f.targetHeader)
@@ -285,8 +285,8 @@ func (w *httpPort) do(req *http.Request) (*http.Response, Credential, error) {
 	if err != nil {
 		return nil, c, err
 	}
-	if value := c.Authorization.Reveal(); value != "" {
-		req.Header.Set("Authorization", value)
+	if token := c.Token.Reveal(); token != "" {
+		req.Header.Set("Authorization", bearer+token)
 	}
 	resp, err := w.client.Do(req)
 	return resp, c, err

@@ -175,7 +175,7 @@ func (l *Link) resultOf(f *Request) ([]byte, error) {
 	if f.response.answer.ErrorObject == nil {
 		return f.response.answer.Result, nil
 	}
-	e := Errorf(KindRefused, true, "it answered %s with the error %s", f.Method, l.mask.Line(f.response.answer.ErrorObject, mask.MaxQuoted, true))
+	e := Errorf(KindRefused, true, "it answered %s with the error %s", f.Method, l.mask.With(f.shown.Token).Line(f.response.answer.ErrorObject, mask.MaxQuoted, true))
 	e.object, e.code, e.Status = f.response.answer.ErrorObject, errorCode(f.response.answer.ErrorObject), f.response.status
 	return nil, e
 }

@@ -38,6 +38,8 @@ type Mask struct {
 	longestSecret int               // in bytes, of those for operators
 	forClients    *strings.Replacer // nil if there is no secret
 	credentials   []string          // those for clients, in each form, longest first
+
+	sure, all secretForms // those for clients; those for operators
 }
 
 // New returns the mask for the secrets in the configuration of a server.
@@ -55,8 +57,29 @@ func New(cfg *switchboard.Server) *Mask {
 	}
 	sure.addAddress(cfg.URL, true)
 	sure.addArguments(cfg.Command)
+	return newMask(sure, all)
+}
+
+// With returns the mask that hides one more secret: the token that a request carried.
+func (m *Mask) With(secret switchboard.Secret) *Mask {
+	if secret.Reveal() == "" {
+		return m
+	}
+	sure := maps.Clone(m.sure)
+	if sure == nil {
+		sure = secretForms{}
+	}
+	sure.addSecret(secret.Reveal())
+	return newMask(sure, maps.Clone(m.all))
+}
+
+// newMask returns the mask for the secrets of all, and for clients those of sure.
+func newMask(sure, all secretForms) *Mask {
+	if all == nil {
+		all = secretForms{}
+	}
 	maps.Copy(all, sure)
-	m := &Mask{}
+	m := &Mask{sure: sure, all: all}
 	m.credentials = sure.sorted()
 	m.forClients = newReplacer(m.credentials)
 	every := all.sorted()
