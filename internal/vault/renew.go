@@ -1,0 +1,262 @@
+package vault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+)
+
+// An Ask asks the provider for new tokens with the grant of the connection, once. It returns the connection with the new
+// tokens: Access, Expires, and Grant if it has changed. The other fields do not matter.
+//
+// Its error says what became of the grant. One that wraps ErrNotSent says that no byte of the request was sent, or that the
+// provider has surely not used it; ErrRefused says that the provider refused the grant. After any other error, the grant may be
+// used up, and it is never sent again.
+type Ask func(ctx context.Context, c Connection) (Connection, error)
+
+// The errors of an Ask that say what became of the grant.
+var (
+	ErrNotSent = errors.New("the provider was not asked")
+	ErrRefused = errors.New("the provider has refused to renew the connection")
+)
+
+const (
+	// claimTTL is how long a renewal has the row, by the clock of the store. When it is over, the grant counts as used.
+	claimTTL = 30 * time.Second
+
+	// askTime is how long a renewal may take until the provider has answered, from before its claim. The rest of claimTTL is for
+	// the write of the answer.
+	askTime = 20 * time.Second
+
+	// pauseTime is how long nobody asks a provider again after ErrNotSent, by the clock of the store.
+	pauseTime = 5 * time.Second
+
+	pollInterval = 100 * time.Millisecond // between two looks at a row that another process renews
+	flightTime   = 45 * time.Second       // the longest that a call waits for a renewal
+
+	writeTime  = 5 * time.Second  // how long a call waits until the answer is written
+	settleTime = 10 * time.Minute // how long the answer is kept in memory until it can be written
+	closeTime  = 5 * time.Second  // how long Close waits for renewals
+)
+
+// A flight is one renewal in this process. All calls that want it wait for it.
+type flight struct {
+	seen Generation
+	done chan struct{} // closed when c and err are set
+	c    Connection
+	err  error
+}
+
+// Renew returns a newer token than that of the generation seen, which the server has refused. This process does not serve the
+// refused token any more. One call of ask gets the new tokens, over all processes; all other calls wait for its end. ask goes on
+// if ctx ends: it has a context of its own.
+//
+// The errors are ErrConnectAgain, ErrPaused, ErrNone, ErrUnreadable, those of ask that wrap ErrNotSent, those of the store, and
+// that of ctx.
+func (v *Vault) Renew(ctx context.Context, o Owner, seen Generation, ask Ask) (Token, error) {
+	s := v.slots.add(o)
+	s.reject(seen)
+	s.touch(time.Now())
+	return v.renew(ctx, s, seen, ask)
+}
+
+func (v *Vault) renew(ctx context.Context, s *slot, seen Generation, ask Ask) (Token, error) {
+	for {
+		if k := s.known.Load(); k != nil && k.token.Generation != seen && v.mayServe(k, time.Now()) {
+			return k.token, nil
+		}
+		f := v.join(s, seen, ask)
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return Token{}, ctx.Err()
+		}
+		if f.seen == seen || f.err == nil && f.c.Generation != seen {
+			return f.c.token(), f.err
+		}
+	}
+}
+
+// join returns the flight of the slot, and begins one if there is none.
+func (v *Vault) join(s *slot, seen Generation, ask Ask) *flight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.flight != nil {
+		return s.flight
+	}
+	f := &flight{seen: seen, done: make(chan struct{})}
+	if !v.renewals.begin() {
+		f.err = errClosed
+		close(f.done)
+		return f
+	}
+	s.flight = f
+	go func() {
+		defer v.renewals.end()
+		f.c, f.err = v.fly(s, seen, ask)
+		if f.err != nil {
+			s.failed.Store(time.Now().UnixNano())
+		}
+		s.mu.Lock()
+		s.flight = nil
+		s.mu.Unlock()
+		close(f.done)
+	}()
+	return f
+}
+
+var errUnwritten = fmt.Errorf("%w: the tokens of the last renewal are not written yet", store.ErrUnavailable)
+
+var errClosed = fmt.Errorf("%w: the vault is closed", store.ErrUnavailable)
+
+// fly renews the connection, or waits until another process has done so.
+func (v *Vault) fly(s *slot, seen Generation, ask Ask) (Connection, error) {
+	ctx, cancel := context.WithTimeout(v.ctx, flightTime)
+	defer cancel()
+	for {
+		r, version, err := v.read(ctx, s)
+		switch {
+		case err != nil:
+			return Connection{}, err
+		case (Generation{r.consent, r.Tokens}) != seen:
+			return r.connection(), nil
+		case r.unwritten:
+			return Connection{}, errUnwritten
+		case r.connectAgain():
+			return Connection{}, ErrConnectAgain
+		}
+		claim, err := v.store.Value(ctx, store.Key{Group: groupOf(s.name), Name: s.claimName()})
+		if errors.Is(err, store.ErrUnopened) { // a stranger's, which only delays
+			err = nil
+		}
+		switch {
+		case err != nil:
+			return Connection{}, fmt.Errorf("renew a connection: %w", err)
+		case claim.Version != 0 && r.State == stateReady:
+			return Connection{}, ErrPaused
+		case claim.Version != 0: // another process has it
+			select {
+			case <-time.After(pollInterval):
+			case <-ctx.Done():
+				return Connection{}, fmt.Errorf("%w: the renewal of a connection takes too long", store.ErrUnavailable)
+			}
+		case r.State == stateAsking: // the process that had it is gone, and may have sent the grant
+			v.log.Warn("a connection was being renewed by a process that ended or lost the store, so its grant may be used up; the person must connect again",
+				"tenant", s.owner.Tenant, "server", s.owner.Server)
+			if err := v.write(ctx, s, version, r, func(r *row) { r.State = stateSpent }); err != nil && !errors.Is(err, store.ErrConflict) {
+				return Connection{}, err
+			}
+		default:
+			c, err := v.claimAndAsk(ctx, s, version, r, ask)
+			if !errors.Is(err, store.ErrConflict) {
+				return c, err
+			}
+		}
+	}
+}
+
+// write replaces the version of a row by the row as change leaves it. claims are further writes of its group.
+func (v *Vault) write(ctx context.Context, s *slot, version store.Version, r *row, change func(r *row), claims ...store.Write) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer v.unlock(s)
+	return v.writeLocked(ctx, s, version, r, change, claims...)
+}
+
+func (v *Vault) writeLocked(ctx context.Context, s *slot, version store.Version, r *row, change func(r *row), claims ...store.Write) error {
+	next := *r
+	next.count++
+	change(&next)
+	data, err := v.sealer.sealRow(s.name, &next)
+	if err != nil {
+		return err
+	}
+	written, err := v.store.Apply(ctx, store.Change{
+		Group: groupOf(s.name), Durable: true,
+		Writes: append([]store.Write{{Name: s.name, Was: version, Data: data}}, claims...),
+	})
+	if err != nil {
+		return fmt.Errorf("keep a connection: %w", err)
+	}
+	err = s.accept(&next, written)
+	v.publish(ctx, s)
+	return err
+}
+
+// claimAndAsk takes the claim, asks, and writes what came of it. The error is store.ErrConflict if another process was first.
+func (v *Vault) claimAndAsk(ctx context.Context, s *slot, version store.Version, r *row, ask Ask) (Connection, error) {
+	began, claim := time.Now(), newID()
+	err := v.write(ctx, s, version, r, func(r *row) { r.State, r.Claim = stateAsking, claim },
+		store.Write{Name: s.claimName(), Data: []byte(claim), TTL: claimTTL})
+	if errors.Is(err, store.ErrConflict) {
+		return Connection{}, store.ErrConflict
+	}
+	if err == nil && time.Since(began) > askTime/2 {
+		err = fmt.Errorf("%w: it took %s to claim a renewal", store.ErrUnavailable, time.Since(began).Round(time.Second))
+	}
+	if err != nil { // the claim may be written: then it is taken back when the store answers
+		v.settleLater(&settlement{slot: s, claim: claim, change: func(r *row) { r.State = stateReady }})
+		return Connection{}, err
+	}
+	answer, err := v.askOnce(r, began, ask)
+	switch {
+	case err == nil:
+		return v.keepAnswer(s, claim, r, &answer)
+	case errors.Is(err, ErrNotSent):
+		v.settle(&settlement{slot: s, claim: claim, change: func(r *row) { r.State = stateReady }, pause: true})
+		return Connection{}, err
+	}
+	state := stateSpent
+	if errors.Is(err, ErrRefused) {
+		state = stateRefused
+	}
+	v.log.Warn("a connection could not be renewed; the person must connect again", "tenant", s.owner.Tenant, "server", s.owner.Server, "err", err)
+	v.settle(&settlement{slot: s, claim: claim, change: func(r *row) { r.State = state }})
+	return Connection{}, fmt.Errorf("%w: %w", ErrConnectAgain, err)
+}
+
+// askOnce calls ask. Close does not interrupt it at once: see Close.
+func (v *Vault) askOnce(r *row, began time.Time, ask Ask) (c Connection, err error) {
+	ctx, cancel := context.WithDeadline(v.ctx, began.Add(askTime))
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil { // what it has sent is unknown
+			c, err = Connection{}, fmt.Errorf("panic: %v", p)
+		}
+	}()
+	c, err = ask(ctx, r.connection())
+	if err == nil && c.Access.Reveal() == "" {
+		err = errors.New("the provider has sent no token")
+	}
+	return c, err
+}
+
+// keepAnswer writes the new tokens. If the store is away, this process uses them, and writes them later.
+func (v *Vault) keepAnswer(s *slot, claim string, r *row, answer *Connection) (Connection, error) {
+	now := time.Now().UTC()
+	next := *r
+	next.setTokens(answer, now)
+	next.unwritten = true
+	c := next.connection()
+	s.io <- struct{}{} // a read or a write ends within storeTimeout
+	s.held = &held{&next, claim}
+	s.show(&next, 0)
+	v.unlock(s)
+	err := v.settle(&settlement{slot: s, claim: claim, tokens: &c, change: func(r *row) {
+		r.setTokens(answer, now)
+		r.State = stateReady
+	}})
+	if errors.Is(err, errReplaced) { // the next look finds the new consent
+		err = store.ErrConflict
+	}
+	if err != nil {
+		return Connection{}, err
+	}
+	return c, nil
+}
