@@ -10,8 +10,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// An Entry describes a connection, without its secrets.
-type Entry struct {
+// A ListedConnection describes a connection, without its secrets.
+type ListedConnection struct {
 	Owner   Owner
 	Subject string
 	Label   string
@@ -29,15 +29,15 @@ type Entry struct {
 }
 
 // List returns all connections, sorted by the names of their rows.
-func (v *Vault) List(ctx context.Context) ([]Entry, error) {
-	var all []Entry
+func (v *Vault) List(ctx context.Context) ([]ListedConnection, error) {
+	var all []ListedConnection
 	err := v.eachRow(ctx, func(value store.NamedValue) error {
 		r, _, err := v.sealer.openRow(value.Name, value.Data)
 		if err != nil {
-			all = append(all, Entry{Row: value.Name, Unreadable: true})
+			all = append(all, ListedConnection{Row: value.Name, Unreadable: true})
 			return nil
 		}
-		all = append(all, Entry{
+		all = append(all, ListedConnection{
 			Owner: r.Owner, Subject: r.Consent.Subject, Label: r.Consent.Label, Scopes: r.Consent.Scopes, Made: r.Consent.Made,
 			Renewed: r.Renewed, Expires: r.Expires, Again: r.connectAgain(), Row: value.Name,
 		})

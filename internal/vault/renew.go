@@ -15,7 +15,7 @@ import (
 // Its error says what became of the grant. One that wraps ErrNotSent says that no byte of the request was sent, or that the
 // provider has surely not used it; ErrRefused says that the provider refused the grant. After any other error, the grant may be
 // used up, and it is never sent again.
-type Ask func(ctx context.Context, c Connection) (Connection, error)
+type Ask func(ctx context.Context, c ServerConnection) (ServerConnection, error)
 
 // The errors of an Ask that say what became of the grant.
 var (
@@ -46,7 +46,7 @@ const (
 type flight struct {
 	seen Generation
 	done chan struct{} // closed when c and err are set
-	c    Connection
+	c    ServerConnection
 	err  error
 }
 
@@ -113,20 +113,20 @@ var errUnwritten = fmt.Errorf("%w: the tokens of the last renewal are not writte
 var errClosed = fmt.Errorf("%w: the vault is closed", store.ErrUnavailable)
 
 // fly renews the connection, or waits until another process has done so.
-func (v *Vault) fly(s *slot, seen Generation, ask Ask) (Connection, error) {
+func (v *Vault) fly(s *slot, seen Generation, ask Ask) (ServerConnection, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, flightTime)
 	defer cancel()
 	for {
 		r, version, err := v.read(ctx, s)
 		switch {
 		case err != nil:
-			return Connection{}, err
+			return ServerConnection{}, err
 		case (Generation{r.consent, r.Tokens}) != seen:
 			return r.connection(), nil
 		case r.unwritten:
-			return Connection{}, errUnwritten
+			return ServerConnection{}, errUnwritten
 		case r.connectAgain():
-			return Connection{}, ErrConnectAgain
+			return ServerConnection{}, ErrConnectAgain
 		}
 		claim, err := v.store.Value(ctx, store.Key{Group: groupOf(s.name), Name: s.claimName()})
 		if errors.Is(err, store.ErrUnopened) { // a stranger's, which only delays
@@ -134,20 +134,20 @@ func (v *Vault) fly(s *slot, seen Generation, ask Ask) (Connection, error) {
 		}
 		switch {
 		case err != nil:
-			return Connection{}, fmt.Errorf("renew a connection: %w", err)
+			return ServerConnection{}, fmt.Errorf("renew a connection: %w", err)
 		case claim.Version != 0 && r.State == stateReady:
-			return Connection{}, ErrPaused
+			return ServerConnection{}, ErrPaused
 		case claim.Version != 0: // another process has it
 			select {
 			case <-time.After(pollInterval):
 			case <-ctx.Done():
-				return Connection{}, fmt.Errorf("%w: the renewal of a connection takes too long", store.ErrUnavailable)
+				return ServerConnection{}, fmt.Errorf("%w: the renewal of a connection takes too long", store.ErrUnavailable)
 			}
 		case r.State == stateAsking: // the process that had it is gone, and may have sent the grant
 			v.log.Warn("a connection was being renewed by a process that ended or lost the store, so its grant may be used up; the person must connect again",
 				"tenant", s.owner.Tenant, "server", s.owner.Server)
-			if err := v.write(ctx, s, version, r, func(r *row) { r.State = stateSpent }); err != nil && !errors.Is(err, store.ErrConflict) {
-				return Connection{}, err
+			if err := v.write(ctx, s, version, r, func(r *connectionRow) { r.State = stateSpent }); err != nil && !errors.Is(err, store.ErrConflict) {
+				return ServerConnection{}, err
 			}
 		default:
 			c, err := v.claimAndAsk(ctx, s, version, r, ask)
@@ -159,7 +159,7 @@ func (v *Vault) fly(s *slot, seen Generation, ask Ask) (Connection, error) {
 }
 
 // write replaces the version of a row by the row as change leaves it. claims are further writes of its group.
-func (v *Vault) write(ctx context.Context, s *slot, version store.Version, r *row, change func(r *row), claims ...store.Write) error {
+func (v *Vault) write(ctx context.Context, s *slot, version store.Version, r *connectionRow, change func(r *connectionRow), claims ...store.Write) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if err := s.lock(ctx); err != nil {
@@ -169,7 +169,7 @@ func (v *Vault) write(ctx context.Context, s *slot, version store.Version, r *ro
 	return v.writeLocked(ctx, s, version, r, change, claims...)
 }
 
-func (v *Vault) writeLocked(ctx context.Context, s *slot, version store.Version, r *row, change func(r *row), claims ...store.Write) error {
+func (v *Vault) writeLocked(ctx context.Context, s *slot, version store.Version, r *connectionRow, change func(r *connectionRow), claims ...store.Write) error {
 	next := *r
 	next.count++
 	change(&next)
@@ -190,44 +190,44 @@ func (v *Vault) writeLocked(ctx context.Context, s *slot, version store.Version,
 }
 
 // claimAndAsk takes the claim, asks, and writes what came of it. The error is store.ErrConflict if another process was first.
-func (v *Vault) claimAndAsk(ctx context.Context, s *slot, version store.Version, r *row, ask Ask) (Connection, error) {
+func (v *Vault) claimAndAsk(ctx context.Context, s *slot, version store.Version, r *connectionRow, ask Ask) (ServerConnection, error) {
 	began, claim := time.Now(), newID()
-	err := v.write(ctx, s, version, r, func(r *row) { r.State, r.Claim = stateAsking, claim },
+	err := v.write(ctx, s, version, r, func(r *connectionRow) { r.State, r.Claim = stateAsking, claim },
 		store.Write{Name: s.claimName(), Data: []byte(claim), TTL: claimTTL})
 	if errors.Is(err, store.ErrConflict) {
-		return Connection{}, store.ErrConflict
+		return ServerConnection{}, store.ErrConflict
 	}
 	if err == nil && time.Since(began) > askTime/2 {
 		err = fmt.Errorf("%w: it took %s to claim a renewal", store.ErrUnavailable, time.Since(began).Round(time.Second))
 	}
 	if err != nil { // the claim may be written: then it is taken back when the store answers
-		v.settleLater(&settlement{slot: s, claim: claim, change: func(r *row) { r.State = stateReady }})
-		return Connection{}, err
+		v.settleLater(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = stateReady }})
+		return ServerConnection{}, err
 	}
 	answer, err := v.askOnce(r, began, ask)
 	switch {
 	case err == nil:
 		return v.keepAnswer(s, claim, r, &answer)
 	case errors.Is(err, ErrNotSent):
-		v.settle(&settlement{slot: s, claim: claim, change: func(r *row) { r.State = stateReady }, pause: true})
-		return Connection{}, err
+		v.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = stateReady }, pause: true})
+		return ServerConnection{}, err
 	}
 	state := stateSpent
 	if errors.Is(err, ErrRefused) {
 		state = stateRefused
 	}
 	v.log.Warn("a connection could not be renewed; the person must connect again", "tenant", s.owner.Tenant, "server", s.owner.Server, "err", err)
-	v.settle(&settlement{slot: s, claim: claim, change: func(r *row) { r.State = state }})
-	return Connection{}, fmt.Errorf("%w: %w", ErrConnectAgain, err)
+	v.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = state }})
+	return ServerConnection{}, fmt.Errorf("%w: %w", ErrConnectAgain, err)
 }
 
 // askOnce calls ask. Close does not interrupt it at once: see Close.
-func (v *Vault) askOnce(r *row, began time.Time, ask Ask) (c Connection, err error) {
+func (v *Vault) askOnce(r *connectionRow, began time.Time, ask Ask) (c ServerConnection, err error) {
 	ctx, cancel := context.WithDeadline(v.ctx, began.Add(askTime))
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil { // what it has sent is unknown
-			c, err = Connection{}, fmt.Errorf("panic: %v", p)
+			c, err = ServerConnection{}, fmt.Errorf("panic: %v", p)
 		}
 	}()
 	c, err = ask(ctx, r.connection())
@@ -238,7 +238,7 @@ func (v *Vault) askOnce(r *row, began time.Time, ask Ask) (c Connection, err err
 }
 
 // keepAnswer writes the new tokens. If the store is away, this process uses them, and writes them later.
-func (v *Vault) keepAnswer(s *slot, claim string, r *row, answer *Connection) (Connection, error) {
+func (v *Vault) keepAnswer(s *slot, claim string, r *connectionRow, answer *ServerConnection) (ServerConnection, error) {
 	now := time.Now().UTC()
 	next := *r
 	next.setTokens(answer, now)
@@ -248,7 +248,7 @@ func (v *Vault) keepAnswer(s *slot, claim string, r *row, answer *Connection) (C
 	s.held = &held{&next, claim}
 	s.show(&next, 0)
 	v.unlock(s)
-	err := v.settle(&settlement{slot: s, claim: claim, tokens: &c, change: func(r *row) {
+	err := v.settle(&settlement{slot: s, claim: claim, tokens: &c, change: func(r *connectionRow) {
 		r.setTokens(answer, now)
 		r.State = stateReady
 	}})
@@ -256,7 +256,7 @@ func (v *Vault) keepAnswer(s *slot, claim string, r *row, answer *Connection) (C
 		err = store.ErrConflict
 	}
 	if err != nil {
-		return Connection{}, err
+		return ServerConnection{}, err
 	}
 	return c, nil
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A row is the value of a connection in the store:
+// A connectionRow is the value of a connection in the store:
 //
-//	"\x00cn1"  consent (8 bytes)  count (8 bytes)  nonce (12 bytes)  sealed( JSON of row )  tag (16 bytes)
+//	"\x00cn1"  consent (8 bytes)  count (8 bytes)  nonce (12 bytes)  sealed( JSON )  tag (16 bytes)
 //
 // The name of the value, which is a hash of the owner, and everything before the nonce are authenticated with the JSON.
-type row struct {
+type connectionRow struct {
 	consent uint64 // random, for each consent
 	count   uint64 // of the changes of the row since the consent
 
 	unwritten bool // the tokens are in the memory of this process only
 
-	Owner Owner  `json:"owner"`
-	State state  `json:"state"`
-	Claim string `json:"claim,omitempty"` // the id of the renewal that has the row, or had it when the row became spent
-	Ended string `json:"ended,omitempty"` // the id of the last renewal that wrote its end
+	Owner Owner      `json:"owner"`
+	State grantState `json:"state"`
+	Claim string     `json:"claim,omitempty"` // the id of the renewal that has the row, or had it when the row became spent
+	Ended string     `json:"ended,omitempty"` // the id of the last renewal that wrote its end
 
 	Tokens  uint64    `json:"tokens"` // how many sets of tokens the consent has had
 	Access  string    `json:"access"`
@@ -44,14 +44,14 @@ type consent struct {
 	Made    time.Time `json:"made"`
 }
 
-// A state says what may be done with the grant of a row.
-type state string
+// A grantState says what may be done with the grant of a row.
+type grantState string
 
 const (
-	stateReady   state = "ready"   // it may be used
-	stateAsking  state = "asking"  // the renewal Claim uses it now, or was killed
-	stateSpent   state = "spent"   // it may have been used, and the answer is lost
-	stateRefused state = "refused" // the provider has refused it
+	stateReady   grantState = "ready"   // it may be used
+	stateAsking  grantState = "asking"  // the renewal Claim uses it now, or was killed
+	stateSpent   grantState = "spent"   // it may have been used, and the answer is lost
+	stateRefused grantState = "refused" // the provider has refused it
 )
 
 const (
@@ -83,7 +83,7 @@ func newConsent() uint64 {
 }
 
 // sealRow returns the row as it is stored under the name.
-func (s *sealer) sealRow(name string, r *row) ([]byte, error) {
+func (s *sealer) sealRow(name string, r *connectionRow) ([]byte, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (s *sealer) sealRow(name string, r *row) ([]byte, error) {
 }
 
 // openRow returns the row that is stored under the name, and which key opened it.
-func (s *sealer) openRow(name string, data []byte) (r *row, key int, err error) {
+func (s *sealer) openRow(name string, data []byte) (r *connectionRow, key int, err error) {
 	if !bytes.HasPrefix(data, []byte(rowMagic)) {
 		return nil, 0, ErrUnreadable
 	}
@@ -106,7 +106,7 @@ func (s *sealer) openRow(name string, data []byte) (r *row, key int, err error) 
 	if !ok {
 		return nil, 0, ErrUnreadable
 	}
-	r = &row{}
+	r = &connectionRow{}
 	if json.Unmarshal(text, r) != nil || r.Owner.rowName() != name {
 		return nil, 0, ErrUnreadable
 	}
@@ -116,20 +116,20 @@ func (s *sealer) openRow(name string, data []byte) (r *row, key int, err error) 
 }
 
 // connection returns what callers see of the row.
-func (r *row) connection() Connection {
-	return Connection{
+func (r *connectionRow) connection() ServerConnection {
+	return ServerConnection{
 		Generation: Generation{r.consent, r.Tokens},
 		Access:     switchboard.NewSecret(r.Access), Expires: r.Expires, Grant: switchboard.NewSecret(r.Grant), Renewed: r.Renewed,
 		Subject: r.Consent.Subject, Label: r.Consent.Label, Scopes: r.Consent.Scopes, Made: r.Consent.Made,
 	}
 }
 
-func (r *row) token() Token {
+func (r *connectionRow) token() Token {
 	return Token{switchboard.NewSecret(r.Access), Generation{r.consent, r.Tokens}, r.Expires}
 }
 
 // due returns when the tokens should be renewed; zero if that is unknown.
-func (r *row) due() time.Time {
+func (r *connectionRow) due() time.Time {
 	if r.Expires.IsZero() {
 		return time.Time{}
 	}
@@ -137,7 +137,7 @@ func (r *row) due() time.Time {
 }
 
 // setTokens puts the tokens of c, the next set of the consent, into the row.
-func (r *row) setTokens(c *Connection, now time.Time) {
+func (r *connectionRow) setTokens(c *ServerConnection, now time.Time) {
 	r.Tokens++
 	r.Access, r.Expires, r.Renewed = c.Access.Reveal(), c.Expires, now
 	if grant := c.Grant.Reveal(); grant != "" { // a provider that does not rotate sends none
@@ -149,6 +149,6 @@ func (r *row) setTokens(c *Connection, now time.Time) {
 }
 
 // connectAgain reports whether only a person can give new tokens.
-func (r *row) connectAgain() bool {
+func (r *connectionRow) connectAgain() bool {
 	return r.State == stateSpent || r.State == stateRefused || r.State == stateReady && r.Grant == ""
 }

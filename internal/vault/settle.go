@@ -16,9 +16,9 @@ var errReplaced = errors.New("the connection was made again meanwhile")
 type settlement struct {
 	slot   *slot
 	claim  string
-	change func(*row)
-	pause  bool        // whether others wait before they ask
-	tokens *Connection // that have come, or nil
+	change func(*connectionRow)
+	pause  bool              // whether others wait before they ask
+	tokens *ServerConnection // that have come, or nil
 }
 
 // settle writes the end of a renewal. If the store is away, settle returns nil, and the end is written when it is back. The
@@ -98,7 +98,7 @@ func (v *Vault) settleOnce(ctx context.Context, t *settlement) error {
 	if t.pause {
 		release.Data, release.TTL = []byte("pause"), pauseTime
 	}
-	return v.writeLocked(ctx, s, value.Version, r, func(r *row) {
+	return v.writeLocked(ctx, s, value.Version, r, func(r *connectionRow) {
 		r.Claim, r.Ended = "", t.claim
 		t.change(r)
 	}, release)

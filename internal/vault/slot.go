@@ -46,7 +46,7 @@ func (k *known) shouldRenew(now time.Time) bool {
 
 // A held is a set of tokens that came from the provider and could not be written yet.
 type held struct {
-	row   *row // as it will be written, but for its count
+	row   *connectionRow // as it will be written, but for its count
 	claim string
 }
 
@@ -92,7 +92,7 @@ func (v *Vault) unlock(s *slot) {
 
 // accept keeps what a row says that was read or written just now. The error is ErrUnreadable if a newer row was seen before: somebody
 // has put an old one back. The caller has locked the slot.
-func (s *slot) accept(r *row, version store.Version) error {
+func (s *slot) accept(r *connectionRow, version store.Version) error {
 	was := s.memory.consent
 	if !s.memory.accept(r.consent, r.count) {
 		return ErrUnreadable
@@ -109,7 +109,7 @@ func (s *slot) accept(r *row, version store.Version) error {
 }
 
 // show makes the tokens of the row the known ones.
-func (s *slot) show(r *row, version store.Version) {
+func (s *slot) show(r *connectionRow, version store.Version) {
 	k := &known{token: r.token(), due: r.due(), version: version, final: r.connectAgain()}
 	if was := s.known.Load(); was != nil {
 		k.rejected = was.rejected && was.token.Generation == k.token.Generation

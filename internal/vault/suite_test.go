@@ -97,9 +97,9 @@ func openVault(t testing.TB, s vault.Store, o vault.Options) *vault.Vault {
 var ann = vault.Owner{Tenant: "acme", Person: "idp/ann", Server: "tracker", Resource: "https://tracker.example/mcp"}
 
 // save keeps a connection whose token expires after d.
-func save(t testing.TB, v *vault.Vault, o vault.Owner, access, grant string, d time.Duration) vault.Connection {
+func save(t testing.TB, v *vault.Vault, o vault.Owner, access, grant string, d time.Duration) vault.ServerConnection {
 	t.Helper()
-	c, err := v.Save(t.Context(), o, vault.Connection{Access: secret(access), Grant: secret(grant), Expires: time.Now().Add(d), Label: "Ann"})
+	c, err := v.Save(t.Context(), o, vault.ServerConnection{Access: secret(access), Grant: secret(grant), Expires: time.Now().Add(d), Label: "Ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +108,9 @@ func save(t testing.TB, v *vault.Vault, o vault.Owner, access, grant string, d t
 
 // never is an Ask that must not be called.
 func never(t testing.TB) vault.Ask {
-	return func(context.Context, vault.Connection) (vault.Connection, error) {
+	return func(context.Context, vault.ServerConnection) (vault.ServerConnection, error) {
 		t.Error("the provider was asked")
-		return vault.Connection{}, vault.ErrNotSent
+		return vault.ServerConnection{}, vault.ErrNotSent
 	}
 }
 
@@ -128,11 +128,11 @@ func TestAConnectionIsServedRenewedAndDeleted(t *testing.T) {
 				t.Fatalf("Token = %v %v", got.Access.Reveal(), err)
 			}
 		}
-		got, err := two.Renew(ctx, ann, c.Generation, func(_ context.Context, c vault.Connection) (vault.Connection, error) {
+		got, err := two.Renew(ctx, ann, c.Generation, func(_ context.Context, c vault.ServerConnection) (vault.ServerConnection, error) {
 			if c.Grant.Reveal() != "g1" {
 				t.Errorf("the grant is %q", c.Grant.Reveal())
 			}
-			return vault.Connection{Access: secret("a2"), Grant: secret("g2"), Expires: time.Now().Add(time.Hour)}, nil
+			return vault.ServerConnection{Access: secret("a2"), Grant: secret("g2"), Expires: time.Now().Add(time.Hour)}, nil
 		})
 		if err != nil || got.Access.Reveal() != "a2" {
 			t.Fatalf("Renew = %q %v", got.Access.Reveal(), err)

@@ -103,8 +103,8 @@ type Generation struct {
 	Tokens  uint64 // counts the sets of tokens of the consent
 }
 
-// A Connection is a consent with its tokens.
-type Connection struct {
+// A ServerConnection is a consent with its tokens.
+type ServerConnection struct {
 	Generation Generation         // set by the vault
 	Access     switchboard.Secret // sent to the server
 	Expires    time.Time          // of Access; zero: unknown
@@ -131,7 +131,7 @@ type Options struct {
 
 	// Orphaned gets the tokens that came for a connection that was deleted meanwhile, so that the caller revokes them. It must not
 	// wait. nil means that nobody revokes them.
-	Orphaned func(Owner, Connection)
+	Orphaned func(Owner, ServerConnection)
 
 	// Ended is called after connections were deleted or replaced, here or elsewhere, so that the caller shuts their links. It must
 	// not wait. It may be nil.
@@ -144,7 +144,7 @@ type Options struct {
 type Vault struct {
 	store    Store
 	sealer   *sealer
-	orphaned func(Owner, Connection)
+	orphaned func(Owner, ServerConnection)
 	ended    func(Owner)
 	log      *slog.Logger
 	id       string // of this Vault, in notices
@@ -165,7 +165,7 @@ func Open(ctx context.Context, s Store, o Options) (*Vault, error) {
 	}
 	v := &Vault{store: s, sealer: sealer, orphaned: o.Orphaned, ended: o.Ended, log: o.Log, id: newID()}
 	if v.orphaned == nil {
-		v.orphaned = func(Owner, Connection) {}
+		v.orphaned = func(Owner, ServerConnection) {}
 	}
 	if v.ended == nil {
 		v.ended = func(Owner) {}
@@ -245,43 +245,43 @@ func (v *Vault) Token(ctx context.Context, o Owner, ask Ask) (Token, error) {
 	return k.token, nil
 }
 
-func (c *Connection) token() Token { return Token{c.Access, c.Generation, c.Expires} }
+func (c *ServerConnection) token() Token { return Token{c.Access, c.Generation, c.Expires} }
 
 // Read returns the connection as the store has it, and follows it from now on. The errors are ErrNone, ErrUnreadable and
 // those of the store. A connection that must be made again is no error; see Renew.
-func (v *Vault) Read(ctx context.Context, o Owner) (Connection, error) {
+func (v *Vault) Read(ctx context.Context, o Owner) (ServerConnection, error) {
 	s := v.slots.add(o)
 	r, _, err := v.read(ctx, s)
 	if err != nil {
-		return Connection{}, err
+		return ServerConnection{}, err
 	}
 	s.touch(time.Now())
 	return r.connection(), nil
 }
 
 // Save keeps a new consent, durably. It replaces an earlier one of the owner. It returns the connection with its Generation.
-func (v *Vault) Save(ctx context.Context, o Owner, c Connection) (Connection, error) {
+func (v *Vault) Save(ctx context.Context, o Owner, c ServerConnection) (ServerConnection, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	s, now := v.slots.add(o), time.Now().UTC()
 	if c.Made.IsZero() {
 		c.Made = now
 	}
-	r := &row{consent: newConsent(), count: 1, Owner: o, State: stateReady, Consent: consent{Subject: c.Subject, Label: c.Label, Scopes: c.Scopes, Made: c.Made}}
+	r := &connectionRow{consent: newConsent(), count: 1, Owner: o, State: stateReady, Consent: consent{Subject: c.Subject, Label: c.Label, Scopes: c.Scopes, Made: c.Made}}
 	r.setTokens(&c, now)
 	data, err := v.sealer.sealRow(s.name, r)
 	if err != nil {
-		return Connection{}, err
+		return ServerConnection{}, err
 	}
 	rows, err := v.store.List(ctx, groupOf(s.name))
 	if err != nil {
-		return Connection{}, fmt.Errorf("keep a connection: %w", err)
+		return ServerConnection{}, fmt.Errorf("keep a connection: %w", err)
 	}
 	if len(rows) >= maxRows {
-		return Connection{}, fmt.Errorf("%w: connections", ErrFull)
+		return ServerConnection{}, fmt.Errorf("%w: connections", ErrFull)
 	}
 	if err := s.lock(ctx); err != nil {
-		return Connection{}, err
+		return ServerConnection{}, err
 	}
 	version, err := v.store.Apply(ctx, store.Change{Group: groupOf(s.name), Durable: true, Writes: []store.Write{
 		{Name: s.name, Was: store.Any, Data: data}, {Name: s.claimName(), Was: store.Any},
@@ -293,7 +293,7 @@ func (v *Vault) Save(ctx context.Context, o Owner, c Connection) (Connection, er
 	}
 	v.unlock(s)
 	if err != nil {
-		return Connection{}, fmt.Errorf("keep a connection: %w", err)
+		return ServerConnection{}, fmt.Errorf("keep a connection: %w", err)
 	}
 	s.touch(time.Now())
 	v.publish(ctx, s)
@@ -303,12 +303,12 @@ func (v *Vault) Save(ctx context.Context, o Owner, c Connection) (Connection, er
 // Delete deletes the connection, durably. It is not used any more: here when Delete returns, and elsewhere soon after. Delete
 // returns what was there, so that the caller revokes its tokens. The errors are ErrNone, ErrUnreadable if the row that was
 // deleted did not open, and those of the store.
-func (v *Vault) Delete(ctx context.Context, o Owner) (Connection, error) {
+func (v *Vault) Delete(ctx context.Context, o Owner) (ServerConnection, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	s := v.slots.add(o)
 	if err := s.lock(ctx); err != nil {
-		return Connection{}, err
+		return ServerConnection{}, err
 	}
 	c, err := v.deleteLocked(ctx, s)
 	v.unlock(s)
@@ -319,15 +319,15 @@ func (v *Vault) Delete(ctx context.Context, o Owner) (Connection, error) {
 }
 
 // deleteLocked is Delete of a locked slot.
-func (v *Vault) deleteLocked(ctx context.Context, s *slot) (Connection, error) {
+func (v *Vault) deleteLocked(ctx context.Context, s *slot) (ServerConnection, error) {
 	for {
 		value, err := v.value(ctx, s)
 		if err != nil {
-			return Connection{}, err
+			return ServerConnection{}, err
 		}
 		if value.Version == 0 {
 			s.gone()
-			return Connection{}, ErrNone
+			return ServerConnection{}, ErrNone
 		}
 		r, _, opened := v.sealer.openRow(s.name, value.Data)
 		_, err = v.store.Apply(ctx, store.Change{Group: groupOf(s.name), Durable: true, Writes: []store.Write{
@@ -337,7 +337,7 @@ func (v *Vault) deleteLocked(ctx context.Context, s *slot) (Connection, error) {
 		case errors.Is(err, store.ErrConflict):
 			continue
 		case err != nil:
-			return Connection{}, fmt.Errorf("delete a connection: %w", err)
+			return ServerConnection{}, fmt.Errorf("delete a connection: %w", err)
 		}
 		if opened == nil {
 			s.memory.accept(r.consent, r.count)
@@ -348,7 +348,7 @@ func (v *Vault) deleteLocked(ctx context.Context, s *slot) (Connection, error) {
 		case held != nil: // the tokens that could not be written yet are the newer ones
 			return held.row.connection(), nil
 		case opened != nil:
-			return Connection{}, opened
+			return ServerConnection{}, opened
 		}
 		return r.connection(), nil
 	}
@@ -364,7 +364,7 @@ func (v *Vault) value(ctx context.Context, s *slot) (store.Value, error) {
 }
 
 // read reads the row of a slot, and keeps what it says.
-func (v *Vault) read(ctx context.Context, s *slot) (*row, store.Version, error) {
+func (v *Vault) read(ctx context.Context, s *slot) (*connectionRow, store.Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if err := s.lock(ctx); err != nil {
@@ -374,7 +374,7 @@ func (v *Vault) read(ctx context.Context, s *slot) (*row, store.Version, error) 
 	return v.readLocked(ctx, s)
 }
 
-func (v *Vault) readLocked(ctx context.Context, s *slot) (*row, store.Version, error) {
+func (v *Vault) readLocked(ctx context.Context, s *slot) (*connectionRow, store.Version, error) {
 	value, err := v.value(ctx, s)
 	if err != nil {
 		return nil, 0, err
