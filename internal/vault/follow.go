@@ -10,11 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store/feed"
 )
 
-// A notice is the id of the Vault that sends it, a space, and the name of the row.
-func (v *Vault) publish(ctx context.Context, s *slot) {
-	_ = v.store.Publish(ctx, topic, []byte(v.id+" "+s.name)) // a replica that misses the notice looks at the store soon
-}
-
+// decodeNotice reads what publish sends.
 func decodeNotice(data []byte) (name, from string, err error) {
 	from, name, ok := strings.Cut(string(data), " ")
 	if !ok {
@@ -24,24 +20,24 @@ func decodeNotice(data []byte) (name, from string, err error) {
 }
 
 // follow keeps what is known as it is in the store.
-func (v *Vault) follow(changes *feed.Feed[string]) {
+func (v *Vault) follow(ctx context.Context, changes *feed.Feed[string]) {
 	defer changes.Close()
 	for failed := false; ; {
-		changed, all, err := changes.Next(v.ctx)
+		changed, all, err := changes.Next(ctx)
 		if err != nil {
 			return
 		}
 		if all {
-			err := v.lookAtAll(v.ctx)
-			if err != nil && !failed && v.ctx.Err() == nil {
-				v.log.Warn("the connections cannot be read; tokens that are known are used until they expire", "err", err)
+			err := v.lookAtAll(ctx)
+			if err != nil && !failed && ctx.Err() == nil {
+				v.rows.log.Warn("the connections cannot be read; tokens that are known are used until they expire", "err", err)
 			}
 			failed = err != nil
 			continue
 		}
 		for name := range changed {
 			if s := v.slots.named(name); s != nil && s.known.Load() != nil {
-				_, _, _ = v.read(v.ctx, s)
+				_, _, _ = v.rows.read(ctx, s)
 			}
 		}
 	}
@@ -63,7 +59,7 @@ func (v *Vault) lookAtAll(ctx context.Context) error {
 	})
 	var fault error
 	for group, slots := range groups {
-		versions, err := v.versions(ctx, group)
+		versions, err := v.rows.versions(ctx, group)
 		if err != nil {
 			fault = err
 			continue
@@ -73,7 +69,7 @@ func (v *Vault) lookAtAll(ctx context.Context) error {
 			if k == nil || k.version == versions[s.name] {
 				continue
 			}
-			if _, _, err := v.read(ctx, s); errors.Is(err, store.ErrUnavailable) {
+			if _, _, err := v.rows.read(ctx, s); errors.Is(err, store.ErrUnavailable) {
 				fault = err
 			}
 		}
@@ -82,19 +78,4 @@ func (v *Vault) lookAtAll(ctx context.Context) error {
 		v.confirmed.Store(now.UnixNano())
 	}
 	return fault
-}
-
-// versions returns the versions of the values in a group, by name.
-func (v *Vault) versions(ctx context.Context, group string) (map[string]store.Version, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	rows, err := v.store.List(ctx, group)
-	if err != nil {
-		return nil, err
-	}
-	versions := make(map[string]store.Version, len(rows))
-	for _, r := range rows {
-		versions[r.Name] = r.Version
-	}
-	return versions, nil
 }

@@ -3,8 +3,6 @@ package vault
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -31,8 +29,8 @@ type ListedConnection struct {
 // List returns all connections, sorted by the names of their rows.
 func (v *Vault) List(ctx context.Context) ([]ListedConnection, error) {
 	var all []ListedConnection
-	err := v.eachRow(ctx, func(value store.NamedValue) error {
-		r, _, err := v.sealer.openRow(value.Name, value.Data)
+	err := v.rows.eachRow(ctx, func(value store.NamedValue) error {
+		r, _, err := v.rows.sealer.openRow(value.Name, value.Data)
 		if err != nil {
 			all = append(all, ListedConnection{Row: value.Name, Unreadable: true})
 			return nil
@@ -46,50 +44,21 @@ func (v *Vault) List(ctx context.Context) ([]ListedConnection, error) {
 	return all, err
 }
 
-// eachRow calls see with the value of each connection.
-func (v *Vault) eachRow(ctx context.Context, see func(store.NamedValue) error) error {
-	for i := range connectionGroups {
-		values, err := v.list(ctx, fmt.Sprintf("%s%x", groupPrefix, i))
-		if err != nil {
-			return err
-		}
-		for _, value := range values {
-			if strings.HasSuffix(value.Name, claimSuffix) {
-				continue
-			}
-			if err := see(value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (v *Vault) list(ctx context.Context, group string) ([]store.NamedValue, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	values, err := v.store.List(ctx, group)
-	if err != nil {
-		return nil, fmt.Errorf("read the connections: %w", err)
-	}
-	return values, nil
-}
-
 // Reseal seals the rows with the first key that an older key sealed, so that the older key can be taken out of the configuration. It
 // returns how many rows it has sealed. Rows that change meanwhile are sealed with the first key anyway.
 func (v *Vault) Reseal(ctx context.Context) (n int, err error) {
-	err = v.eachRow(ctx, func(value store.NamedValue) error {
-		r, key, err := v.sealer.openRow(value.Name, value.Data)
+	err = v.rows.eachRow(ctx, func(value store.NamedValue) error {
+		r, key, err := v.rows.sealer.openRow(value.Name, value.Data)
 		if err != nil || key == 0 {
 			return nil //nolint:nilerr // what does not open stays
 		}
-		data, err := v.sealer.sealRow(value.Name, r)
+		data, err := v.rows.sealer.sealRow(value.Name, r)
 		if err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
-		_, err = v.store.Apply(ctx, store.Change{Group: groupOf(value.Name), Durable: true, Writes: []store.Write{{Name: value.Name, Was: value.Version, Data: data}}})
+		_, err = v.rows.store.Apply(ctx, store.Change{Group: groupOf(value.Name), Durable: true, Writes: []store.Write{{Name: value.Name, Was: value.Version, Data: data}}})
 		if err == nil {
 			n++
 		} else if errors.Is(err, store.ErrConflict) {

@@ -42,6 +42,15 @@ const (
 	closeTime  = 5 * time.Second  // how long Close waits for renewals
 )
 
+// A renewer renews connections, each once at a time in this process and once over all processes.
+type renewer struct {
+	rows     *rowStore
+	orphaned func(Owner, ServerConnection)
+	ctx      context.Context // of renewals, which outlive the calls that began them
+	flights  workCount
+	later    workCount // ends of renewals that are written when the store is back
+}
+
 // A flight is one renewal in this process. All calls that want it wait for it.
 type flight struct {
 	seen Generation
@@ -68,7 +77,7 @@ func (v *Vault) renew(ctx context.Context, s *slot, seen Generation, ask Ask) (T
 		if k := s.known.Load(); k != nil && k.token.Generation != seen && v.mayServe(k, time.Now()) {
 			return k.token, nil
 		}
-		f := v.join(s, seen, ask)
+		f := v.renewer.join(s, seen, ask)
 		select {
 		case <-f.done:
 		case <-ctx.Done():
@@ -81,22 +90,22 @@ func (v *Vault) renew(ctx context.Context, s *slot, seen Generation, ask Ask) (T
 }
 
 // join returns the flight of the slot, and begins one if there is none.
-func (v *Vault) join(s *slot, seen Generation, ask Ask) *flight {
+func (w *renewer) join(s *slot, seen Generation, ask Ask) *flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.flight != nil {
 		return s.flight
 	}
 	f := &flight{seen: seen, done: make(chan struct{})}
-	if !v.renewals.begin() {
+	if !w.flights.begin() {
 		f.err = errClosed
 		close(f.done)
 		return f
 	}
 	s.flight = f
 	go func() {
-		defer v.renewals.end()
-		f.c, f.err = v.fly(s, seen, ask)
+		defer w.flights.end()
+		f.c, f.err = w.fly(s, seen, ask)
 		if f.err != nil {
 			s.failed.Store(time.Now().UnixNano())
 		}
@@ -113,11 +122,11 @@ var errUnwritten = fmt.Errorf("%w: the tokens of the last renewal are not writte
 var errClosed = fmt.Errorf("%w: the vault is closed", store.ErrUnavailable)
 
 // fly renews the connection, or waits until another process has done so.
-func (v *Vault) fly(s *slot, seen Generation, ask Ask) (ServerConnection, error) {
-	ctx, cancel := context.WithTimeout(v.ctx, flightTime)
+func (w *renewer) fly(s *slot, seen Generation, ask Ask) (ServerConnection, error) {
+	ctx, cancel := context.WithTimeout(w.ctx, flightTime)
 	defer cancel()
 	for {
-		r, version, err := v.read(ctx, s)
+		r, version, err := w.rows.read(ctx, s)
 		switch {
 		case err != nil:
 			return ServerConnection{}, err
@@ -128,7 +137,7 @@ func (v *Vault) fly(s *slot, seen Generation, ask Ask) (ServerConnection, error)
 		case r.connectAgain():
 			return ServerConnection{}, ErrConnectAgain
 		}
-		claim, err := v.store.Value(ctx, store.Key{Group: groupOf(s.name), Name: s.claimName()})
+		claim, err := w.rows.store.Value(ctx, store.Key{Group: groupOf(s.name), Name: s.claimName()})
 		if errors.Is(err, store.ErrUnopened) { // a stranger's, which only delays
 			err = nil
 		}
@@ -144,13 +153,13 @@ func (v *Vault) fly(s *slot, seen Generation, ask Ask) (ServerConnection, error)
 				return ServerConnection{}, fmt.Errorf("%w: the renewal of a connection takes too long", store.ErrUnavailable)
 			}
 		case r.State == stateAsking: // the process that had it is gone, and may have sent the grant
-			v.log.Warn("a connection was being renewed by a process that ended or lost the store, so its grant may be used up; the person must connect again",
+			w.rows.log.Warn("a connection was being renewed by a process that ended or lost the store, so its grant may be used up; the person must connect again",
 				"tenant", s.owner.Tenant, "server", s.owner.Server)
-			if err := v.write(ctx, s, version, r, func(r *connectionRow) { r.State = stateSpent }); err != nil && !errors.Is(err, store.ErrConflict) {
+			if err := w.rows.write(ctx, s, version, r, func(r *connectionRow) { r.State = stateSpent }); err != nil && !errors.Is(err, store.ErrConflict) {
 				return ServerConnection{}, err
 			}
 		default:
-			c, err := v.claimAndAsk(ctx, s, version, r, ask)
+			c, err := w.claimAndAsk(ctx, s, version, r, ask)
 			if !errors.Is(err, store.ErrConflict) {
 				return c, err
 			}
@@ -158,41 +167,10 @@ func (v *Vault) fly(s *slot, seen Generation, ask Ask) (ServerConnection, error)
 	}
 }
 
-// write replaces the version of a row by the row as change leaves it. claims are further writes of its group.
-func (v *Vault) write(ctx context.Context, s *slot, version store.Version, r *connectionRow, change func(r *connectionRow), claims ...store.Write) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer v.unlock(s)
-	return v.writeLocked(ctx, s, version, r, change, claims...)
-}
-
-func (v *Vault) writeLocked(ctx context.Context, s *slot, version store.Version, r *connectionRow, change func(r *connectionRow), claims ...store.Write) error {
-	next := *r
-	next.count++
-	change(&next)
-	data, err := v.sealer.sealRow(s.name, &next)
-	if err != nil {
-		return err
-	}
-	written, err := v.store.Apply(ctx, store.Change{
-		Group: groupOf(s.name), Durable: true,
-		Writes: append([]store.Write{{Name: s.name, Was: version, Data: data}}, claims...),
-	})
-	if err != nil {
-		return fmt.Errorf("keep a connection: %w", err)
-	}
-	err = s.accept(&next, written)
-	v.publish(ctx, s)
-	return err
-}
-
 // claimAndAsk takes the claim, asks, and writes what came of it. The error is store.ErrConflict if another process was first.
-func (v *Vault) claimAndAsk(ctx context.Context, s *slot, version store.Version, r *connectionRow, ask Ask) (ServerConnection, error) {
+func (w *renewer) claimAndAsk(ctx context.Context, s *slot, version store.Version, r *connectionRow, ask Ask) (ServerConnection, error) {
 	began, claim := time.Now(), newID()
-	err := v.write(ctx, s, version, r, func(r *connectionRow) { r.State, r.Claim = stateAsking, claim },
+	err := w.rows.write(ctx, s, version, r, func(r *connectionRow) { r.State, r.Claim = stateAsking, claim },
 		store.Write{Name: s.claimName(), Data: []byte(claim), TTL: claimTTL})
 	if errors.Is(err, store.ErrConflict) {
 		return ServerConnection{}, store.ErrConflict
@@ -201,29 +179,29 @@ func (v *Vault) claimAndAsk(ctx context.Context, s *slot, version store.Version,
 		err = fmt.Errorf("%w: it took %s to claim a renewal", store.ErrUnavailable, time.Since(began).Round(time.Second))
 	}
 	if err != nil { // the claim may be written: then it is taken back when the store answers
-		v.settleLater(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = stateReady }})
+		w.settleLater(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = stateReady }})
 		return ServerConnection{}, err
 	}
-	answer, err := v.askOnce(r, began, ask)
+	answer, err := w.askOnce(r, began, ask)
 	switch {
 	case err == nil:
-		return v.keepAnswer(s, claim, r, &answer)
+		return w.keepAnswer(s, claim, r, &answer)
 	case errors.Is(err, ErrNotSent):
-		v.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = stateReady }, pause: true})
+		_ = w.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = stateReady }, pause: true})
 		return ServerConnection{}, err
 	}
 	state := stateSpent
 	if errors.Is(err, ErrRefused) {
 		state = stateRefused
 	}
-	v.log.Warn("a connection could not be renewed; the person must connect again", "tenant", s.owner.Tenant, "server", s.owner.Server, "err", err)
-	v.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = state }})
+	w.rows.log.Warn("a connection could not be renewed; the person must connect again", "tenant", s.owner.Tenant, "server", s.owner.Server, "err", err)
+	_ = w.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = state }})
 	return ServerConnection{}, fmt.Errorf("%w: %w", ErrConnectAgain, err)
 }
 
 // askOnce calls ask. Close does not interrupt it at once: see Close.
-func (v *Vault) askOnce(r *connectionRow, began time.Time, ask Ask) (c ServerConnection, err error) {
-	ctx, cancel := context.WithDeadline(v.ctx, began.Add(askTime))
+func (w *renewer) askOnce(r *connectionRow, began time.Time, ask Ask) (c ServerConnection, err error) {
+	ctx, cancel := context.WithDeadline(w.ctx, began.Add(askTime))
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil { // what it has sent is unknown
@@ -238,7 +216,7 @@ func (v *Vault) askOnce(r *connectionRow, began time.Time, ask Ask) (c ServerCon
 }
 
 // keepAnswer writes the new tokens. If the store is away, this process uses them, and writes them later.
-func (v *Vault) keepAnswer(s *slot, claim string, r *connectionRow, answer *ServerConnection) (ServerConnection, error) {
+func (w *renewer) keepAnswer(s *slot, claim string, r *connectionRow, answer *ServerConnection) (ServerConnection, error) {
 	now := time.Now().UTC()
 	next := *r
 	next.setTokens(answer, now)
@@ -247,8 +225,8 @@ func (v *Vault) keepAnswer(s *slot, claim string, r *connectionRow, answer *Serv
 	s.io <- struct{}{} // a read or a write ends within storeTimeout
 	s.held = &held{&next, claim}
 	s.show(&next, 0)
-	v.unlock(s)
-	err := v.settle(&settlement{slot: s, claim: claim, tokens: &c, change: func(r *connectionRow) {
+	w.rows.unlock(s)
+	err := w.settle(&settlement{slot: s, claim: claim, tokens: &c, change: func(r *connectionRow) {
 		r.setTokens(answer, now)
 		r.State = stateReady
 	}})

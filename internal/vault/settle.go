@@ -23,34 +23,38 @@ type settlement struct {
 
 // settle writes the end of a renewal. If the store is away, settle returns nil, and the end is written when it is back. The
 // errors are ErrNone and errReplaced: then the row is not the renewal's any more.
-func (v *Vault) settle(t *settlement) error {
-	ctx, cancel := context.WithTimeout(v.ctx, writeTime)
+func (w *renewer) settle(t *settlement) error {
+	ctx, cancel := context.WithTimeout(w.ctx, writeTime)
 	defer cancel()
-	err := v.settleUntilDone(ctx, t)
+	err := w.settleUntilDone(ctx, t)
 	if errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil && err != nil {
-		v.settleLater(t)
+		w.settleLater(t)
 		return nil
 	}
 	return err
 }
 
 // settleLater is settle in the background.
-func (v *Vault) settleLater(t *settlement) {
-	v.running.Go(func() {
-		ctx, cancel := context.WithTimeout(v.ctx, settleTime)
+func (w *renewer) settleLater(t *settlement) {
+	if !w.later.begin() {
+		return
+	}
+	go func() {
+		defer w.later.end()
+		ctx, cancel := context.WithTimeout(w.ctx, settleTime)
 		defer cancel()
-		if err := v.settleUntilDone(ctx, t); err != nil && t.tokens != nil {
-			v.log.Warn("the tokens of a renewed connection could not be kept; when they expire, the person must connect again",
+		if err := w.settleUntilDone(ctx, t); err != nil && t.tokens != nil {
+			w.rows.log.Warn("the tokens of a renewed connection could not be kept; when they expire, the person must connect again",
 				"tenant", t.slot.owner.Tenant, "server", t.slot.owner.Server, "err", err)
 		}
-	})
+	}()
 }
 
-func (v *Vault) settleUntilDone(ctx context.Context, t *settlement) error {
+func (w *renewer) settleUntilDone(ctx context.Context, t *settlement) error {
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := v.settleOnce(ctx, t)
+		err := w.settleOnce(ctx, t)
 		if errors.Is(err, ErrNone) && t.tokens != nil {
-			v.orphaned(t.slot.owner, *t.tokens)
+			w.orphaned(t.slot.owner, *t.tokens)
 		}
 		if err == nil || errors.Is(err, ErrNone) || errors.Is(err, errReplaced) || errors.Is(err, ErrUnreadable) {
 			return err
@@ -65,15 +69,15 @@ func (v *Vault) settleUntilDone(ctx context.Context, t *settlement) error {
 
 // settleOnce writes the end of the renewal if the row is still the renewal's: it has its claim, also if another process has
 // marked it as spent meanwhile.
-func (v *Vault) settleOnce(ctx context.Context, t *settlement) error {
+func (w *renewer) settleOnce(ctx context.Context, t *settlement) error {
 	s := t.slot
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
-	defer v.unlock(s)
-	value, err := v.value(ctx, s)
+	defer w.rows.unlock(s)
+	value, err := w.rows.value(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -81,7 +85,7 @@ func (v *Vault) settleOnce(ctx context.Context, t *settlement) error {
 		s.gone()
 		return ErrNone
 	}
-	r, _, err := v.sealer.openRow(s.name, value.Data)
+	r, _, err := w.rows.sealer.openRow(s.name, value.Data)
 	if err == nil {
 		err = s.accept(r, value.Version)
 	}
@@ -98,22 +102,22 @@ func (v *Vault) settleOnce(ctx context.Context, t *settlement) error {
 	if t.pause {
 		release.Data, release.TTL = []byte("pause"), pauseTime
 	}
-	return v.writeLocked(ctx, s, value.Version, r, func(r *connectionRow) {
+	return w.rows.writeLocked(ctx, s, value.Version, r, func(r *connectionRow) {
 		r.Claim, r.Ended = "", t.claim
 		t.change(r)
 	}, release)
 }
 
-// renewals counts the renewals in this process. The zero value is ready.
-type renewals struct {
+// A workCount counts pieces of work, so that their end can be waited for. The zero value is ready.
+type workCount struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
 	none   chan struct{} // closed when closed and n is 0
 }
 
-// begin counts a renewal, unless close was called.
-func (r *renewals) begin() bool {
+// begin counts a piece of work, unless close was called.
+func (r *workCount) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -123,7 +127,7 @@ func (r *renewals) begin() bool {
 	return true
 }
 
-func (r *renewals) end() {
+func (r *workCount) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.n--; r.n == 0 && r.none != nil {
@@ -131,16 +135,14 @@ func (r *renewals) end() {
 	}
 }
 
-// close makes begin fail, and waits for the renewals that have begun, at most that long.
-func (r *renewals) close(most time.Duration) {
+// close makes begin fail, and waits for the work that has begun, at most that long.
+func (r *workCount) close(most time.Duration) {
 	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return
-	}
-	r.closed, r.none = true, make(chan struct{})
-	if r.n == 0 {
-		close(r.none)
+	if !r.closed {
+		r.closed, r.none = true, make(chan struct{})
+		if r.n == 0 {
+			close(r.none)
+		}
 	}
 	r.mu.Unlock()
 	select {

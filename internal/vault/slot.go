@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,16 +81,6 @@ func (s *slot) lock(ctx context.Context) error {
 	}
 }
 
-// unlock ends lock, and then says whether the connection has ended.
-func (v *Vault) unlock(s *slot) {
-	ended := s.ended
-	s.ended = false
-	<-s.io
-	if ended {
-		v.ended(s.owner)
-	}
-}
-
 // accept keeps what a row says that was read or written just now. The error is ErrUnreadable if a newer row was seen before: somebody
 // has put an old one back. The caller has locked the slot.
 func (s *slot) accept(r *connectionRow, version store.Version) error {
@@ -161,10 +152,8 @@ const maxDead = 32
 
 // accept reports whether the row is at least as new as all that were seen.
 func (m *memory) accept(consent, count uint64) bool {
-	for _, d := range m.dead {
-		if d == consent {
-			return false
-		}
+	if slices.Contains(m.dead, consent) {
+		return false
 	}
 	if consent == m.consent {
 		if count < m.count {

@@ -63,9 +63,9 @@ func (v *Vault) NewTicket(ctx context.Context, o Owner, data []byte) (id string,
 		if len(text) > maxText {
 			return "", fmt.Errorf("%w: a ticket has %d bytes; at most %d", store.ErrInvalid, len(text), maxText)
 		}
-		_, err = v.store.Apply(ctx, store.Change{Group: ticketGroup, Writes: []store.Write{
+		_, err = v.rows.store.Apply(ctx, store.Change{Group: ticketGroup, Writes: []store.Write{
 			{Name: t.Place, Data: []byte("taken"), TTL: TicketTime},
-			{Name: name, Data: v.sealer.seal(kindTicket, name, nil, text), TTL: TicketTime},
+			{Name: name, Data: v.rows.sealer.seal(kindTicket, name, nil, text), TTL: TicketTime},
 		}})
 		switch {
 		case err == nil:
@@ -88,11 +88,11 @@ func (v *Vault) ReadTicket(ctx context.Context, id string) (Ticket, error) {
 
 func (v *Vault) readTicket(ctx context.Context, id string) (t ticketRow, version store.Version, err error) {
 	name := ticketName(id)
-	value, err := v.store.Value(ctx, store.Key{Group: ticketGroup, Name: name})
+	value, err := v.rows.store.Value(ctx, store.Key{Group: ticketGroup, Name: name})
 	if err != nil && !errors.Is(err, store.ErrUnopened) {
 		return ticketRow{}, 0, fmt.Errorf("read a ticket: %w", err)
 	}
-	text, _, ok := v.sealer.open(kindTicket, name, 0, value.Data)
+	text, _, ok := v.rows.sealer.open(kindTicket, name, 0, value.Data)
 	if !ok || json.Unmarshal(text, &t) != nil || !time.Now().Before(t.Expires) {
 		return ticketRow{}, 0, ErrNone
 	}
@@ -108,7 +108,7 @@ func (v *Vault) UseTicket(ctx context.Context, id string) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	_, err = v.store.Apply(ctx, store.Change{Group: ticketGroup, Durable: true, Writes: []store.Write{
+	_, err = v.rows.store.Apply(ctx, store.Change{Group: ticketGroup, Durable: true, Writes: []store.Write{
 		{Name: ticketName(id), Was: version}, {Name: t.Place, Was: store.Any},
 	}})
 	switch {

@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -142,19 +141,12 @@ type Options struct {
 
 // A Vault keeps connections and tickets. Use Open. It is safe for concurrent use.
 type Vault struct {
-	store    Store
-	sealer   *sealer
-	orphaned func(Owner, ServerConnection)
-	ended    func(Owner)
-	log      *slog.Logger
-	id       string // of this Vault, in notices
-
-	slots     slotTable       // of the connections that this process has used
-	confirmed atomic.Int64    // unix nanoseconds of the last complete look at the store
-	ctx       context.Context // of renewals, which outlive the calls that began them
+	rows      *rowStore
+	renewer   *renewer
+	slots     slotTable    // of the connections that this process has used
+	confirmed atomic.Int64 // unix nanoseconds of the last complete look at the store
 	stop      context.CancelFunc
-	renewals  renewals
-	running   sync.WaitGroup // the following, and what is written later
+	following chan struct{} // closed when the following has ended
 }
 
 // Open returns a Vault that follows the store until Close. It does not use the store yet.
@@ -163,34 +155,39 @@ func Open(ctx context.Context, s Store, o Options) (*Vault, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Vault{store: s, sealer: sealer, orphaned: o.Orphaned, ended: o.Ended, log: o.Log, id: newID()}
-	if v.orphaned == nil {
-		v.orphaned = func(Owner, ServerConnection) {}
+	if o.Orphaned == nil {
+		o.Orphaned = func(Owner, ServerConnection) {}
 	}
-	if v.ended == nil {
-		v.ended = func(Owner) {}
+	if o.Ended == nil {
+		o.Ended = func(Owner) {}
 	}
-	if v.log == nil {
-		v.log = slog.New(slog.DiscardHandler)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	rows := &rowStore{store: s, sealer: sealer, ended: o.Ended, log: o.Log, id: newID()}
+	v := &Vault{rows: rows, renewer: &renewer{rows: rows, orphaned: o.Orphaned, ctx: ctx}, stop: stop, following: make(chan struct{})}
 	v.slots.seed = maphash.MakeSeed()
 	v.confirmed.Store(time.Now().UnixNano())
-	v.ctx, v.stop = context.WithCancel(context.WithoutCancel(ctx))
 	every := sharedInterval
 	if s.Status().Kind == "file" {
 		every = fileInterval
 	}
-	changes := feed.Open(s, feed.Options[string]{Topic: topic, Every: every, Decode: decodeNotice, Self: v.id})
-	v.running.Go(func() { v.follow(changes) })
+	changes := feed.Open(s, feed.Options[string]{Topic: topic, Every: every, Decode: decodeNotice, Self: rows.id})
+	go func() {
+		defer close(v.following)
+		v.follow(ctx, changes)
+	}()
 	return v, nil
 }
 
 // Close ends the following. It waits for the renewals that have begun, because a provider answers them only once: up to
 // closeTime. What they cannot write by then is lost, and their persons must connect again.
 func (v *Vault) Close() {
-	v.renewals.close(closeTime)
+	v.renewer.flights.close(closeTime)
 	v.stop()
-	v.running.Wait()
+	v.renewer.later.close(closeTime)
+	<-v.following
 }
 
 // Access returns the token of a connection that this process knows. It never waits. If ok is false, ask Token or Read.
@@ -240,7 +237,7 @@ func (v *Vault) Token(ctx context.Context, o Owner, ask Ask) (Token, error) {
 		return v.renew(ctx, s, k.token.Generation, ask)
 	}
 	if k.shouldRenew(now) && now.UnixNano()-s.failed.Load() > int64(pauseTime) {
-		v.join(s, k.token.Generation, ask)
+		v.renewer.join(s, k.token.Generation, ask)
 	}
 	return k.token, nil
 }
@@ -251,7 +248,7 @@ func (c *ServerConnection) token() Token { return Token{c.Access, c.Generation, 
 // those of the store. A connection that must be made again is no error; see Renew.
 func (v *Vault) Read(ctx context.Context, o Owner) (ServerConnection, error) {
 	s := v.slots.add(o)
-	r, _, err := v.read(ctx, s)
+	r, _, err := v.rows.read(ctx, s)
 	if err != nil {
 		return ServerConnection{}, err
 	}
@@ -269,11 +266,11 @@ func (v *Vault) Save(ctx context.Context, o Owner, c ServerConnection) (ServerCo
 	}
 	r := &connectionRow{consent: newConsent(), count: 1, Owner: o, State: stateReady, Consent: consent{Subject: c.Subject, Label: c.Label, Scopes: c.Scopes, Made: c.Made}}
 	r.setTokens(&c, now)
-	data, err := v.sealer.sealRow(s.name, r)
+	data, err := v.rows.sealer.sealRow(s.name, r)
 	if err != nil {
 		return ServerConnection{}, err
 	}
-	rows, err := v.store.List(ctx, groupOf(s.name))
+	rows, err := v.rows.store.List(ctx, groupOf(s.name))
 	if err != nil {
 		return ServerConnection{}, fmt.Errorf("keep a connection: %w", err)
 	}
@@ -283,7 +280,7 @@ func (v *Vault) Save(ctx context.Context, o Owner, c ServerConnection) (ServerCo
 	if err := s.lock(ctx); err != nil {
 		return ServerConnection{}, err
 	}
-	version, err := v.store.Apply(ctx, store.Change{Group: groupOf(s.name), Durable: true, Writes: []store.Write{
+	version, err := v.rows.store.Apply(ctx, store.Change{Group: groupOf(s.name), Durable: true, Writes: []store.Write{
 		{Name: s.name, Was: store.Any, Data: data}, {Name: s.claimName(), Was: store.Any},
 	}})
 	if err == nil {
@@ -291,12 +288,12 @@ func (v *Vault) Save(ctx context.Context, o Owner, c ServerConnection) (ServerCo
 	} else {
 		s.known.Store(nil) // it is unknown which row is there
 	}
-	v.unlock(s)
+	v.rows.unlock(s)
 	if err != nil {
 		return ServerConnection{}, fmt.Errorf("keep a connection: %w", err)
 	}
 	s.touch(time.Now())
-	v.publish(ctx, s)
+	v.rows.publish(ctx, s)
 	return r.connection(), nil
 }
 
@@ -310,92 +307,10 @@ func (v *Vault) Delete(ctx context.Context, o Owner) (ServerConnection, error) {
 	if err := s.lock(ctx); err != nil {
 		return ServerConnection{}, err
 	}
-	c, err := v.deleteLocked(ctx, s)
-	v.unlock(s)
+	c, err := v.rows.deleteLocked(ctx, s)
+	v.rows.unlock(s)
 	if err == nil || errors.Is(err, ErrUnreadable) {
-		v.publish(ctx, s)
+		v.rows.publish(ctx, s)
 	}
 	return c, err
-}
-
-// deleteLocked is Delete of a locked slot.
-func (v *Vault) deleteLocked(ctx context.Context, s *slot) (ServerConnection, error) {
-	for {
-		value, err := v.value(ctx, s)
-		if err != nil {
-			return ServerConnection{}, err
-		}
-		if value.Version == 0 {
-			s.gone()
-			return ServerConnection{}, ErrNone
-		}
-		r, _, opened := v.sealer.openRow(s.name, value.Data)
-		_, err = v.store.Apply(ctx, store.Change{Group: groupOf(s.name), Durable: true, Writes: []store.Write{
-			{Name: s.name, Was: value.Version}, {Name: s.claimName(), Was: store.Any},
-		}})
-		switch {
-		case errors.Is(err, store.ErrConflict):
-			continue
-		case err != nil:
-			return ServerConnection{}, fmt.Errorf("delete a connection: %w", err)
-		}
-		if opened == nil {
-			s.memory.accept(r.consent, r.count)
-		}
-		held := s.held
-		s.gone()
-		switch {
-		case held != nil: // the tokens that could not be written yet are the newer ones
-			return held.row.connection(), nil
-		case opened != nil:
-			return ServerConnection{}, opened
-		}
-		return r.connection(), nil
-	}
-}
-
-// value returns the value of the slot's row. A value that the store itself cannot open has a version and no data.
-func (v *Vault) value(ctx context.Context, s *slot) (store.Value, error) {
-	value, err := v.store.Value(ctx, store.Key{Group: groupOf(s.name), Name: s.name})
-	if err != nil && !errors.Is(err, store.ErrUnopened) {
-		return store.Value{}, fmt.Errorf("read a connection: %w", err)
-	}
-	return value, nil
-}
-
-// read reads the row of a slot, and keeps what it says.
-func (v *Vault) read(ctx context.Context, s *slot) (*connectionRow, store.Version, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	if err := s.lock(ctx); err != nil {
-		return nil, 0, err
-	}
-	defer v.unlock(s)
-	return v.readLocked(ctx, s)
-}
-
-func (v *Vault) readLocked(ctx context.Context, s *slot) (*connectionRow, store.Version, error) {
-	value, err := v.value(ctx, s)
-	if err != nil {
-		return nil, 0, err
-	}
-	if value.Version == 0 {
-		s.gone()
-		return nil, 0, ErrNone
-	}
-	r, _, err := v.sealer.openRow(s.name, value.Data)
-	if err == nil {
-		err = s.accept(r, value.Version)
-	}
-	if err != nil {
-		if s.unreadable(value.Version) {
-			v.log.Warn("a connection in the store cannot be read, and is not used: another program wrote it, moved it or put an old one back, or the vault's key is another one; the person must connect again",
-				"tenant", s.owner.Tenant, "server", s.owner.Server)
-		}
-		return nil, value.Version, err
-	}
-	if s.held != nil {
-		return s.held.row, value.Version, nil
-	}
-	return r, value.Version, nil
 }
