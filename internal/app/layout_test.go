@@ -102,6 +102,7 @@ internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:
 internal/upstream/slot: internal/switchboard
 internal/upstream/task:
+internal/vault: internal/ownfile internal/store internal/store/feed internal/switchboard
 internal/watch: internal/config internal/store/feed
 internal/whatif: internal/heap internal/receipt internal/replay internal/switchboard
 internal/wire: internal/switchboard
