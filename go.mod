@@ -3,6 +3,7 @@ module github.com/summit-switchboard/switchboard
 go 1.26.8
 
 require (
+	code.dny.dev/ssrf v0.3.0
 	github.com/agnivade/levenshtein v1.2.1
 	github.com/alecthomas/kong v1.17.0
 	github.com/anishathalye/porcupine v1.3.1

@@ -60,6 +60,7 @@ internal/lazyexpand: internal/decide internal/run internal/search internal/surfa
 internal/logoutput: internal/ownfile internal/upstream/process
 internal/markdown:
 internal/matcher: internal/decide internal/switchboard
+internal/oauth: internal/dial internal/switchboard
 internal/ownfile:
 internal/platform:
 internal/policy: internal/canonical internal/decide internal/policy/cost internal/redact internal/switchboard internal/wire
@@ -154,6 +155,8 @@ func TestImportsFollowThePlan(t *testing.T) {
 // the reason for each.
 var dialsItself = map[string]string{
 	"internal/dial/dial.go":          "it is the check",
+	"internal/dial/public.go":        "it is the check for the addresses of strangers",
+	"internal/oauth/request.go":      "authorization servers, with dial.Public; what the operator named, with dial.Context",
 	"internal/upstream/link/http.go": "servers, with dial.Context",
 	"cmd/switchboard/fetch.go":       "manifests, with dial.Context",
 	"internal/join/join.go":          "a process that serves the same folder, which proves that it has the token",
