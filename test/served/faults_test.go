@@ -32,7 +32,7 @@ type faultyEdit struct {
 
 // town is a configuration of two tenants and three servers.
 type town struct {
-	dir    string
+	fresh  string            // where layOut writes
 	keys   map[string]string // by tenant
 	hashes map[string]string
 	oracle *oracle
@@ -81,10 +81,11 @@ func (w *town) files(edition int) map[string]string {
 	return all
 }
 
-// layOut writes an edition into dir, whole, with a fault in it. A nil fault is none.
+// layOut puts an edition in the place of dir, whole, with a fault in it. A nil fault is none. It is written beside dir, and the two folders are
+// exchanged: a reload under way reads on in the folder in which it began, and the next one enters the new folder. So none reads a part of each. The
+// folder from before stays until the next call; until then, the test waits for a reload that began after this call.
 func (w *town) layOut(t *testing.T, dir string, edition int, f *faultyEdit) {
 	t.Helper()
-	w.dir = dir
 	w.oracle.says("")
 	files := w.files(edition)
 	if f != nil && f.file != "" {
@@ -98,21 +99,21 @@ func (w *town) layOut(t *testing.T, dir string, edition int, f *faultyEdit) {
 		}
 		files[f.file] = text
 	}
-	for _, name := range []string{"switchboard.yaml", "taxonomy.yaml", "b.json", "overlays", "policies", "tenants", "capabilities"} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+	before := dir + ".before"
+	if err := os.RemoveAll(before); err != nil {
+		t.Fatal(err)
 	}
-	// The main file comes last: until it is there, a process that watches the folder has no configuration to read, and keeps the one in force.
-	for _, main := range []bool{false, true} {
-		for name, text := range files {
-			if (name == "switchboard.yaml") == main {
-				rig.WriteFile(t, filepath.Join(dir, name), strings.ReplaceAll(text, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram)))
-			}
-		}
+	w.fresh = dir + ".fresh"
+	for name, text := range files {
+		rig.WriteFile(t, filepath.Join(w.fresh, name), strings.ReplaceAll(text, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram)))
 	}
 	if f != nil && f.do != nil {
 		f.do(t, w)
+	}
+	for _, r := range [][2]string{{dir, before}, {w.fresh, dir}} {
+		if err := os.Rename(r[0], r[1]); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -120,17 +121,17 @@ func (w *town) layOut(t *testing.T, dir string, edition int, f *faultyEdit) {
 func folderInPlaceOf(name string) func(*testing.T, *town) {
 	return func(t *testing.T, w *town) {
 		t.Helper()
-		if err := os.Remove(filepath.Join(w.dir, name)); err != nil {
+		if err := os.Remove(filepath.Join(w.fresh, name)); err != nil {
 			t.Fatal(err)
 		}
-		rig.WriteFile(t, filepath.Join(w.dir, name, "x.txt"), "x")
+		rig.WriteFile(t, filepath.Join(w.fresh, name, "x.txt"), "x")
 	}
 }
 
 func removed(name string) func(*testing.T, *town) {
 	return func(t *testing.T, w *town) {
 		t.Helper()
-		if err := os.RemoveAll(filepath.Join(w.dir, name)); err != nil {
+		if err := os.RemoveAll(filepath.Join(w.fresh, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -376,7 +377,7 @@ func TestNames6AFaultStaysWhereItIs(t *testing.T) {
 	w := newTown(t)
 	dir := t.TempDir()
 	w.layOut(t, dir, 0, nil)
-	g := rig.Serve(t, dir)
+	g := rig.Serve(t, dir, "--data", filepath.Join(t.TempDir(), "data")) // which outlasts the folders of the configuration
 	if got := w.sees(t, g, 0); got.acme != edited || got.beta != edited || got.gone != nil {
 		t.Fatalf("without a fault: %+v", got)
 	}
