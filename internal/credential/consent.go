@@ -1,0 +1,217 @@
+package credential
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/oauth"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+	"github.com/summit-switchboard/switchboard/internal/vault"
+)
+
+// askTimeout limits the request that finds out what a server demands.
+const askTimeout = 15 * time.Second
+
+// ErrNotDemanded says that a server answers without a token.
+var ErrNotDemanded = errors.New("the server answers without a token: it needs no connection")
+
+// A Consent is a connection in the making: the person's browser is at the provider. It is good once. Seal hides nothing.
+type Consent struct {
+	Owner   vault.Owner
+	Issuer  string
+	Scopes  []string
+	Address string // where the person's browser goes
+
+	provider     *oauth.Provider
+	registration *oauth.ClientRegistration
+	attempt      *oauth.Attempt
+}
+
+// Begin begins a consent of the owner at a server. The provider sends the browser back to redirect. documentURL is the URL of Switchboard's client ID
+// metadata document; "" if it has none that the provider can read. The error is ErrNotDemanded, or says what to do.
+func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.Owner, redirect, documentURL string) (*Consent, error) {
+	if IsStatic(s) || s.Credential.Kind == switchboard.CredentialClient {
+		return nil, fmt.Errorf("server %s is not connected by a person: its row in switchboard.yaml says which credential it uses", s.ID)
+	}
+	o, err := b.client(s)
+	if err != nil {
+		return nil, err
+	}
+	challenge, err := b.askChallenge(ctx, s)
+	if err != nil && (s.Credential.Kind == "" || !errors.Is(err, ErrNotDemanded)) {
+		return nil, err
+	}
+	p, err := o.Discover(ctx, challenge, oauth.ForPerson)
+	if err != nil {
+		return nil, err
+	}
+	scopes, err := p.ChooseScopes(challenge, s.Credential.Scopes)
+	if err != nil {
+		return nil, err
+	}
+	r, err := o.ChooseRegistration(ctx, p, oauth.Ways{
+		Configured: configured(&s.Credential, p.Issuer), Document: documentURL, Request: oauth.RegistrationRequest{Redirect: redirect, Scopes: scopes},
+	})
+	if err != nil {
+		return nil, err
+	}
+	address, attempt, err := o.Begin(p, r, redirect, scopes)
+	if err != nil {
+		return nil, err
+	}
+	return &Consent{Owner: owner, Issuer: p.Issuer, Scopes: scopes, Address: address, provider: p, registration: r, attempt: attempt}, nil
+}
+
+// End ends a consent with the query with which the browser came back, and keeps the connection. It revokes what an earlier connection had.
+func (b *Broker) End(ctx context.Context, s *switchboard.Server, c *Consent, query url.Values) error {
+	if c.Owner.Server != s.ID || c.Owner.Resource != s.URL {
+		return errors.New("the server has another address since this sign-in began; begin again")
+	}
+	o, err := b.client(s)
+	if err != nil {
+		return err
+	}
+	t, err := o.Redeem(ctx, c.provider, c.registration, c.attempt, query)
+	if err != nil {
+		return err
+	}
+	made, err := newConnection(c.provider, c.registration, t)
+	if err != nil {
+		return err
+	}
+	was, wasErr := b.vault.Read(ctx, c.Owner)
+	made.Label = c.Issuer
+	if _, err := b.vault.Save(ctx, c.Owner, made); err != nil {
+		return err
+	}
+	if wasErr == nil {
+		b.revokeLater(s, was)
+	}
+	b.changed(c.Owner)
+	return nil
+}
+
+// Disconnect ends the owner's connection: it is deleted, and its tokens are revoked where the provider can do so (RFC 7009). The error is
+// vault.ErrNone if there is none; any other one says that the tokens may live on until they expire.
+func (b *Broker) Disconnect(ctx context.Context, s *switchboard.Server, owner vault.Owner) error {
+	was, err := b.vault.Delete(ctx, owner)
+	if err != nil {
+		return err
+	}
+	b.changed(owner)
+	return b.revoke(ctx, s, was)
+}
+
+// revoke revokes the tokens of a connection that is not used any more.
+func (b *Broker) revoke(ctx context.Context, s *switchboard.Server, c vault.ServerConnection) error {
+	p, r, t, err := openGrant(&c)
+	if err != nil {
+		return err
+	}
+	o, err := b.client(s)
+	if err != nil {
+		return err
+	}
+	if now := configured(&s.Credential, r.Issuer); r.Source == oauth.Configured && now != nil && now.ClientID == r.ClientID {
+		r = now
+	}
+	return o.Revoke(ctx, p, r, t)
+}
+
+// revokeTime limits a revocation in the background.
+const revokeTime = 20 * time.Second
+
+func (b *Broker) revokeLater(s *switchboard.Server, c vault.ServerConnection) {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), revokeTime)
+		defer cancel()
+		if err := b.revoke(ctx, s, c); err != nil && !errors.Is(err, oauth.ErrNoRevocation) {
+			b.log.Info("the tokens of an earlier connection were not revoked", "server", string(s.ID), "error", err)
+		}
+	}()
+}
+
+// askChallenge asks the server for what it demands, without a token. The error is ErrNotDemanded if it demands nothing.
+func (b *Broker) askChallenge(ctx context.Context, s *switchboard.Server) (oauth.Challenge, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	body := []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"switchboard","version":"1"}}}`)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(body))
+	if err != nil {
+		return oauth.Challenge{}, err
+	}
+	req.GetBody = nil
+	for name, value := range s.Headers {
+		req.Header.Set(name, value.Reveal())
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	client := b.network(s).HTTP
+	if client == nil {
+		via := link.NewHTTPClients(s.URL)
+		defer via.Close()
+		client = via.Client
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return oauth.Challenge{}, fmt.Errorf("server %s cannot be reached: %w", s.ID, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	_, _ = io.CopyN(io.Discard, resp.Body, link.MaxErrorBody)
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized:
+		challenge, _ := oauth.ParseChallenge(resp.Header.Values("WWW-Authenticate"))
+		return challenge, nil
+	case resp.StatusCode/100 == 2:
+		return oauth.Challenge{}, ErrNotDemanded
+	}
+	return oauth.Challenge{}, fmt.Errorf("server %s answered with HTTP status %s, and neither with 401 nor as an MCP server", s.ID, resp.Status)
+}
+
+// sealedConsent is a Consent as text, to be encrypted.
+type sealedConsent struct {
+	Owner        vault.Owner     `json:"owner"`
+	Issuer       string          `json:"issuer"`
+	Scopes       []string        `json:"scopes,omitempty"`
+	Provider     *oauth.Provider `json:"provider"`
+	Registration []byte          `json:"registration"`
+	Attempt      []byte          `json:"attempt"`
+}
+
+// Seal returns the consent with its secrets in plain text, to be encrypted: for a ticket of the vault.
+func (c *Consent) Seal() ([]byte, error) {
+	registration, err := c.registration.Seal()
+	if err != nil {
+		return nil, err
+	}
+	attempt, err := c.attempt.Seal()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(sealedConsent{c.Owner, c.Issuer, c.Scopes, c.provider, registration, attempt})
+}
+
+// UnsealConsent reads the bytes of Seal. The consent has no Address.
+func UnsealConsent(plain []byte) (*Consent, error) {
+	var s sealedConsent
+	if err := json.Unmarshal(plain, &s); err != nil || s.Provider == nil {
+		return nil, errors.New("this sign-in cannot be read; begin again") // never with its text
+	}
+	registration, err := oauth.UnsealRegistration(s.Registration)
+	if err != nil {
+		return nil, err
+	}
+	attempt, err := oauth.UnsealAttempt(s.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	return &Consent{Owner: s.Owner, Issuer: s.Issuer, Scopes: s.Scopes, provider: s.Provider, registration: registration, attempt: attempt}, nil
+}

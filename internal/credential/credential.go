@@ -1,0 +1,325 @@
+// Package credential gives the requests to hosted servers their tokens.
+//
+// It decides whose connection a request uses, whether a server needs one that nobody has made, and how a person makes it and ends it. Package oauth
+// speaks to the authorization servers, and decides what may be believed of them. Package vault keeps the tokens, and decides who renews
+// them. Package link sends them.
+//
+// Whose connection it is depends on the server's row (design part 11, "Behind: credentials"):
+//
+//	no row     the operator's, for Switchboard's own requests and for the local user; it is used once the server demands it
+//	operator   the operator's, for everybody
+//	user       that of the principal; the operator's for Switchboard's own requests and for the local user, who is the operator
+//	client     Switchboard's own, by the client credentials grant, for everybody
+package credential
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/oauth"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+	"github.com/summit-switchboard/switchboard/internal/vault"
+)
+
+// Options are the options of a Broker.
+type Options struct {
+	Vault *vault.Vault
+
+	// Network says how a server's host and its provider are reached. nil means directly.
+	Network func(s *switchboard.Server) Network
+
+	// Changed is called when a connection was made here. It must not wait. nil means no call.
+	Changed func(vault.Owner)
+
+	Log *slog.Logger // nil means no log
+}
+
+// A Network says how a server is reached, and how the provider that it names. The zero Network reaches both directly.
+type Network struct {
+	HTTP            *http.Client // to the server; nil means a new one
+	Public, Trusted oauth.Dialer // see oauth.Options
+	PublicTLS       *tls.Config
+	TrustedTLS      *tls.Config
+}
+
+// A Broker has the credentials of all servers. It is safe for concurrent use.
+type Broker struct {
+	vault   *vault.Vault
+	network func(s *switchboard.Server) Network
+	changed func(vault.Owner)
+	log     *slog.Logger
+}
+
+// NewBroker returns a Broker.
+func NewBroker(o Options) *Broker {
+	b := &Broker{vault: o.Vault, network: o.Network, changed: o.Changed, log: o.Log}
+	if b.network == nil {
+		b.network = func(*switchboard.Server) Network { return Network{} }
+	}
+	if b.changed == nil {
+		b.changed = func(vault.Owner) {}
+	}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	return b
+}
+
+// Of returns the credentials for a server over HTTP with this configuration; nil if its row has a static one.
+func (b *Broker) Of(s *switchboard.Server) link.Credentials {
+	if IsStatic(s) {
+		return nil
+	}
+	copied := *s
+	return &credentials{broker: b, server: &copied}
+}
+
+// IsStatic reports whether the server's row states the header Authorization, or is not about HTTP: then Switchboard gets no tokens for it.
+func IsStatic(s *switchboard.Server) bool {
+	_, static := s.Headers["Authorization"]
+	return static || s.Transport != switchboard.TransportHTTP
+}
+
+// clientPerson stands for Switchboard itself in the place of a person. No principal has such an id.
+const clientPerson = "(client)"
+
+// OwnerOf returns whose connection the requests of the principal to the server use. nil stands for Switchboard's own requests.
+func OwnerOf(s *switchboard.Server, p *switchboard.Principal) vault.Owner {
+	o := vault.Owner{Server: s.ID, Resource: s.URL}
+	switch {
+	case s.Credential.Kind == switchboard.CredentialClient:
+		o.Person = clientPerson
+	case s.Credential.Kind == switchboard.CredentialUser && !isOperator(p):
+		o.Tenant, o.Person = p.Tenant, p.ID
+	}
+	return o
+}
+
+// isOperator reports whether the principal uses the operator's connection everywhere: it is Switchboard itself, or the local user, who can read the
+// operator's files.
+func isOperator(p *switchboard.Principal) bool { return p == nil || p.ID == switchboard.LocalID }
+
+// How long what was found out about a server holds.
+const (
+	demandHolds  = 4 * time.Minute  // less than the wait of a server that needs a connection
+	renewedHolds = 30 * time.Second // a token that was renewed because of a refusal, and is refused again
+)
+
+// credentials are the credentials for one server. They implement link.Credentials.
+type credentials struct {
+	broker *Broker
+	server *switchboard.Server
+
+	mu        sync.Mutex
+	challenge oauth.Challenge // the last one
+	demanded  time.Time       // when the server demanded a token that nobody has; zero: it has not
+	described bool            // its metadata says where to sign in
+	refused   map[vault.Owner]refusal
+
+	obtaining sync.Mutex // held while a token of Switchboard's own is obtained; guards the two below
+	failed    time.Time
+	failure   error
+
+	within sync.Map // vault.Owner → true: its connection's scopes are within those of the row
+}
+
+// A refusal says that the server has refused a token.
+type refusal struct {
+	generation link.Generation
+	again      link.Generation // the token that was got because of it
+	at         time.Time
+}
+
+// Held implements link.Credentials.
+func (c *credentials) Held(p *switchboard.Principal) (link.Credential, bool) {
+	if c.isForeign(p) {
+		return link.Credential{}, false
+	}
+	owner := OwnerOf(c.server, p)
+	t, ok := c.broker.vault.Access(owner)
+	if !ok || !c.isWithin(owner) {
+		return link.Credential{}, false
+	}
+	return link.Credential{Token: t.Access, Generation: link.Generation(t.Generation)}, true
+}
+
+// isForeign reports whether a caller with a key asks for the operator's connection without a row that says so.
+func (c *credentials) isForeign(p *switchboard.Principal) bool {
+	return c.server.Credential.Kind == "" && !isOperator(p)
+}
+
+// isWithin reports whether the scopes of the owner's connection are known to be within those of the server's row.
+func (c *credentials) isWithin(o vault.Owner) bool {
+	if c.server.Credential.Scopes == nil {
+		return true
+	}
+	_, ok := c.within.Load(o)
+	return ok
+}
+
+// bound ends the owner's connection if its scopes exceed those of the server's row, which has changed since the consent.
+func (c *credentials) bound(ctx context.Context, o vault.Owner) error {
+	if c.isWithin(o) {
+		return nil
+	}
+	made, err := c.broker.vault.Read(ctx, o)
+	if err != nil {
+		return err
+	}
+	for _, s := range made.Scopes {
+		if !slices.Contains(c.server.Credential.Scopes, s) {
+			if err := c.broker.Disconnect(ctx, c.server, o); err != nil && !errors.Is(err, vault.ErrNone) {
+				c.broker.log.Warn("a connection exceeds the scopes of its server's row, and its tokens may live on", "server", string(c.server.ID), "error", err)
+			}
+			return vault.ErrNone
+		}
+	}
+	c.within.Store(o, true)
+	return nil
+}
+
+// Get implements link.Credentials.
+func (c *credentials) Get(ctx context.Context, p *switchboard.Principal) (link.Credential, error) {
+	owner := OwnerOf(c.server, p)
+	t, err := c.token(ctx, owner)
+	if err == nil {
+		err = c.bound(ctx, owner)
+	}
+	if err == nil && !c.isForeign(p) {
+		return link.Credential{Token: t.Access, Generation: link.Generation(t.Generation)}, nil
+	}
+	kind := c.server.Credential.Kind
+	switch {
+	case kind == switchboard.CredentialClient && (errors.Is(err, vault.ErrNone) || errors.Is(err, vault.ErrConnectAgain) || errors.Is(err, vault.ErrUnreadable)):
+		return c.obtain(ctx, owner)
+	case kind == "" && (err == nil || errors.Is(err, vault.ErrNone)):
+		return c.withoutRow(ctx, p)
+	case errors.Is(err, vault.ErrNone), errors.Is(err, vault.ErrConnectAgain), errors.Is(err, vault.ErrUnreadable):
+		return link.Credential{}, c.connectFirst(p, err)
+	case errors.Is(err, vault.ErrNotSent), errors.Is(err, vault.ErrPaused):
+		return link.Credential{}, c.away(err)
+	case ctx.Err() != nil:
+		return link.Credential{}, ctx.Err()
+	}
+	e := switchboard.Refuse(switchboard.CodeStoreUnavailable, "the token for the tool's server cannot be read now; the call was not sent; try again later")
+	e.Cause, e.RetryAfter = err, time.Second
+	return link.Credential{}, e
+}
+
+// token returns the owner's token, and another one than the server has refused.
+func (c *credentials) token(ctx context.Context, owner vault.Owner) (vault.Token, error) {
+	t, err := c.broker.vault.Token(ctx, owner, c.renew)
+	if err != nil {
+		return t, err
+	}
+	c.mu.Lock()
+	r, refused := c.refused[owner]
+	c.mu.Unlock()
+	switch {
+	case !refused || time.Since(r.at) > renewedHolds && r.generation != link.Generation(t.Generation):
+		return t, nil
+	case r.generation == link.Generation(t.Generation) && r.again == r.generation:
+		return t, vault.ErrConnectAgain // the token that replaced a refused one is refused too
+	case r.generation == link.Generation(t.Generation):
+		if t, err = c.broker.vault.Renew(ctx, owner, t.Generation, c.renew); err != nil {
+			return t, err
+		}
+		c.mu.Lock()
+		c.refused[owner] = refusal{generation: r.generation, again: link.Generation(t.Generation), at: time.Now()}
+		c.mu.Unlock()
+	}
+	return t, nil
+}
+
+// Refused implements link.Credentials.
+func (c *credentials) Refused(p *switchboard.Principal, shown link.Credential, challenge []string) {
+	owner := OwnerOf(c.server, p)
+	parsed, _ := oauth.ParseChallenge(challenge)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.challenge = parsed
+	if shown.Token.Reveal() == "" {
+		c.demanded, c.described = time.Now(), false
+		return
+	}
+	if c.refused == nil {
+		c.refused = map[vault.Owner]refusal{}
+	}
+	was := c.refused[owner]
+	now := refusal{generation: shown.Generation, at: time.Now()}
+	if was.again == shown.Generation && time.Since(was.at) < renewedHolds {
+		now.again = shown.Generation
+	}
+	c.refused[owner] = now
+}
+
+// withoutRow returns the credential for a server without a row about it, for which there is no connection: none, until the server demands
+// one. Then its metadata says whether a person can connect it at all.
+func (c *credentials) withoutRow(ctx context.Context, p *switchboard.Principal) (link.Credential, error) {
+	c.mu.Lock()
+	challenge, demanded, described := c.challenge, c.demanded, c.described
+	c.mu.Unlock()
+	if demanded.IsZero() || time.Since(demanded) > demandHolds {
+		return link.Credential{}, nil
+	}
+	if !described {
+		o, err := c.broker.client(c.server)
+		if err == nil {
+			_, err = o.Discover(ctx, challenge, oauth.ForPerson)
+		}
+		if err != nil {
+			c.mu.Lock()
+			c.demanded = time.Time{} // ask it again, the next time
+			c.mu.Unlock()
+			e := switchboard.Refuse(switchboard.CodeServerFailed, "the tool's server refused the call; its operator must look at how it is configured")
+			e.Cause, e.Hint = err, "check the credentials in its headers"
+			return link.Credential{}, e
+		}
+		c.mu.Lock()
+		c.described = true
+		c.mu.Unlock()
+	}
+	return link.Credential{}, c.connectFirst(p, nil)
+}
+
+// connectFirst returns the error of a request without a connection.
+func (c *credentials) connectFirst(p *switchboard.Principal, cause error) error {
+	e := &switchboard.Error{Code: switchboard.CodeConnectFirst, Unsent: true, Cause: cause}
+	switch {
+	case c.isForeign(p):
+		e.Text = "the tool's server demands a sign-in, and its operator has not said whose; the call was not sent"
+		e.Hint = `the operator writes credential: {user: {}} into the row of server ` + string(c.server.ID) + `, so that each caller connects, or credential: {operator: {}}`
+	case OwnerOf(c.server, p).Person != "":
+		e.Text = "the tool's server acts for you only after you have connected it; the call was not sent"
+	default:
+		e.Text = "the tool's server demands a sign-in, and nobody has connected it yet; the call was not sent"
+		e.Hint = "connect it: switchboard server connect " + string(c.server.ID)
+	}
+	if errors.Is(cause, vault.ErrConnectAgain) || errors.Is(cause, vault.ErrUnreadable) {
+		e.Text = strings.NewReplacer("nobody has connected it yet", "its connection has ended", "only after you have connected it", "only after you have connected it again").Replace(e.Text)
+	}
+	return e
+}
+
+// away returns the error of a request whose token could not be renewed for now.
+func (c *credentials) away(cause error) error {
+	e := switchboard.Refuse(switchboard.CodeProviderAway, "the provider of the tool's server gives no token now; the call was not sent; try again later")
+	e.Cause, e.RetryAfter, e.Unsent = cause, 5*time.Second, true
+	return e
+}
+
+// client returns the OAuth client for a server.
+func (b *Broker) client(s *switchboard.Server) (*oauth.Client, error) {
+	n := b.network(s)
+	return oauth.New(s.URL, oauth.Options{
+		Issuer: s.Credential.Issuer, Public: n.Public, Trusted: n.Trusted, PublicTLS: n.PublicTLS, TrustedTLS: n.TrustedTLS,
+	})
+}

@@ -1,0 +1,156 @@
+package credential
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/oauth"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
+	"github.com/summit-switchboard/switchboard/internal/vault"
+)
+
+// A renewalGrant is what the vault keeps sealed with a connection, so that its tokens can be renewed and revoked.
+type renewalGrant struct {
+	Provider     *oauth.Provider `json:"provider"`
+	Registration []byte          `json:"registration"` // sealed form
+	Tokens       []byte          `json:"tokens"`       // sealed form, without the access token
+}
+
+// newConnection returns the connection for the vault.
+func newConnection(p *oauth.Provider, r *oauth.ClientRegistration, t *oauth.Tokens) (vault.ServerConnection, error) {
+	registration, err := r.Seal()
+	if err != nil {
+		return vault.ServerConnection{}, err
+	}
+	rest := *t
+	rest.Access = switchboard.Secret{}
+	tokens, err := rest.Seal()
+	if err != nil {
+		return vault.ServerConnection{}, err
+	}
+	text, err := json.Marshal(renewalGrant{Provider: p, Registration: registration, Tokens: tokens})
+	if err != nil {
+		return vault.ServerConnection{}, err
+	}
+	return vault.ServerConnection{Access: t.Access, Expires: t.Expires, Grant: switchboard.NewSecret(string(text)), Scopes: t.Scopes}, nil
+}
+
+// open returns the parts of a connection's grant.
+func openGrant(c *vault.ServerConnection) (*oauth.Provider, *oauth.ClientRegistration, *oauth.Tokens, error) {
+	var g renewalGrant
+	if err := json.Unmarshal([]byte(c.Grant.Reveal()), &g); err != nil || g.Provider == nil {
+		return nil, nil, nil, errors.New("what was kept with the connection cannot be read") // never with its text
+	}
+	r, err := oauth.UnsealRegistration(g.Registration)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	t, err := oauth.UnsealTokens(g.Tokens)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	t.Access = c.Access
+	return g.Provider, r, t, nil
+}
+
+// renew gets new tokens for a connection: vault.Ask. The vault calls it once for each set of tokens.
+func (c *credentials) renew(ctx context.Context, old vault.ServerConnection) (vault.ServerConnection, error) {
+	p, r, t, err := openGrant(&old)
+	if err != nil {
+		return vault.ServerConnection{}, fmt.Errorf("%w: %w", vault.ErrRefused, err)
+	}
+	if r.Source == oauth.Configured {
+		now := configured(&c.server.Credential, r.Issuer)
+		if now == nil || now.ClientID != r.ClientID {
+			return vault.ServerConnection{}, fmt.Errorf("%w: the server's row has another client id since", vault.ErrRefused)
+		}
+		r = now // its secret may have been replaced
+	}
+	o, err := c.broker.client(c.server)
+	if err != nil {
+		return vault.ServerConnection{}, fmt.Errorf("%w: %w", vault.ErrNotSent, err)
+	}
+	var fresh *oauth.Tokens
+	if c.server.Credential.Kind == switchboard.CredentialClient {
+		fresh, err = o.ClientCredentials(ctx, p, r, c.server.Credential.Scopes)
+	} else {
+		fresh, err = o.Refresh(ctx, p, r, t)
+	}
+	if err != nil {
+		c.broker.log.Warn("the token of a server was not renewed", "server", string(c.server.ID), "error", err)
+		switch oauth.KindOf(err) {
+		case oauth.Refused:
+			return vault.ServerConnection{}, fmt.Errorf("%w: %w", vault.ErrRefused, err)
+		case oauth.NotSent, oauth.Busy, oauth.Misconfigured:
+			return vault.ServerConnection{}, fmt.Errorf("%w: %w", vault.ErrNotSent, err)
+		}
+		return vault.ServerConnection{}, err
+	}
+	return newConnection(p, r, fresh)
+}
+
+// configured returns the registration of a server's row at the issuer; nil if the row has none.
+func configured(c *switchboard.Credential, issuer string) *oauth.ClientRegistration {
+	if c.ClientID == "" {
+		return nil
+	}
+	return &oauth.ClientRegistration{Source: oauth.Configured, Issuer: issuer, ClientID: c.ClientID, Secret: c.ClientSecret, Key: c.ClientKey}
+}
+
+// obtain gets a token of Switchboard's own, and keeps it: the client credentials grant. Replicas that do so at the same time each get one, and
+// the last one is kept.
+func (c *credentials) obtain(ctx context.Context, owner vault.Owner) (link.Credential, error) {
+	c.obtaining.Lock()
+	defer c.obtaining.Unlock()
+	if t, ok := c.broker.vault.Access(owner); ok { // another request has got it meanwhile
+		return link.Credential{Token: t.Access, Generation: link.Generation(t.Generation)}, nil
+	}
+	if since := time.Since(c.failed); since < obtainPause {
+		return link.Credential{}, c.away(c.failure)
+	}
+	made, err := c.obtainOnce(ctx, owner)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.failed, c.failure = time.Now(), err
+			c.broker.log.Warn("a server's provider gives Switchboard no token", "server", string(c.server.ID), "error", err)
+		}
+		return link.Credential{}, c.away(err)
+	}
+	return link.Credential{Token: made.Access, Generation: link.Generation(made.Generation)}, nil
+}
+
+// obtainPause is how long no token is asked for again after a failure.
+const obtainPause = 5 * time.Second
+
+func (c *credentials) obtainOnce(ctx context.Context, owner vault.Owner) (vault.ServerConnection, error) {
+	o, err := c.broker.client(c.server)
+	if err != nil {
+		return vault.ServerConnection{}, err
+	}
+	c.mu.Lock()
+	challenge := c.challenge
+	c.mu.Unlock()
+	p, err := o.Discover(ctx, challenge, oauth.ForProgram)
+	if err != nil {
+		return vault.ServerConnection{}, err
+	}
+	r := configured(&c.server.Credential, p.Issuer)
+	scopes, err := p.ChooseScopes(challenge, c.server.Credential.Scopes)
+	if err != nil {
+		return vault.ServerConnection{}, err
+	}
+	t, err := o.ClientCredentials(ctx, p, r, scopes)
+	if err != nil {
+		return vault.ServerConnection{}, err
+	}
+	made, err := newConnection(p, r, t)
+	if err != nil {
+		return made, err
+	}
+	made.Label = "client " + r.ClientID
+	return c.broker.vault.Save(ctx, owner, made)
+}
