@@ -394,7 +394,9 @@ func page(w http.ResponseWriter, _ *http.Request) {
 }
 
 func redirectTo(address string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, address, http.StatusTemporaryRedirect) }
+	return func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, address, http.StatusTemporaryRedirect)
+	}
 }
 
 func TestScopesAreThoseOfTheChallengeWithinTheRow(t *testing.T) {
