@@ -185,3 +185,11 @@ func dialTo(address string) Dialer {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
 }
+
+func jsonOf(v any) string {
+	text, _ := json.Marshal(v)
+	return string(text)
+}
+
+// tokensOf returns tokens with a refresh token.
+func tokensOf(refresh string) *Tokens { return &Tokens{Refresh: switchboard.NewSecret(refresh)} }

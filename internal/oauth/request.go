@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -53,8 +54,10 @@ func (c *Client) send(ctx context.Context, req *http.Request) (*httpAnswer, erro
 	if c.trusts(req.URL.Hostname()) {
 		open, tls = c.options.Trusted, c.options.TrustedTLS
 	}
+	// net/http dials with a context that outlives the request, for the benefit of other requests. Here there are none.
+	opener := func(_ context.Context, network, address string) (net.Conn, error) { return open(ctx, network, address) }
 	t := &http.Transport{
-		DialContext: open, TLSClientConfig: tls.Clone(), TLSHandshakeTimeout: answerTimeout,
+		DialContext: opener, TLSClientConfig: tls.Clone(), TLSHandshakeTimeout: answerTimeout,
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 	}
 	host := req.URL.Host

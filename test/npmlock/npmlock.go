@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,16 @@ func Need(t testing.TB, what string, programs ...string) {
 	err := missing(programs)
 	if err == nil {
 		err = installed()
+	}
+	demand(t, what, err)
+}
+
+// NeedIn is Need for packages of the lock file in another folder. Tests of several packages may need the same folder at once.
+func NeedIn(t testing.TB, dir, what string, programs ...string) {
+	t.Helper()
+	err := missing(programs)
+	if err == nil {
+		err = installOnce(dir)
 	}
 	demand(t, what, err)
 }
@@ -71,15 +82,77 @@ var installed = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	const stamp = "node_modules/.lock-installed"
-	if done, err := os.ReadFile(stamp); err == nil && bytes.Equal(done, lock) {
+	if done, err := os.ReadFile("node_modules/" + stampName); err == nil && bytes.Equal(done, lock) {
 		return nil
 	}
+	return npmCI("", lock)
+})
+
+// stampName is the file in node_modules that holds the lock file which they were installed from.
+const stampName = ".lock-installed"
+
+// npmCI installs the packages of the lock file in the folder.
+func npmCI(dir string, lock []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error").CombinedOutput()
-	if err != nil {
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm ci: %w: %s", err, firstLine(out))
 	}
-	return os.WriteFile(stamp, lock, 0o600)
-})
+	return os.WriteFile(filepath.Join(dir, "node_modules", stampName), lock, 0o600)
+}
+
+// folders has the outcome of each folder's installation in this process.
+var folders sync.Map
+
+func installOnce(dir string) error {
+	once, _ := folders.LoadOrStore(dir, sync.OnceValue(func() error { return installAside(dir) }))
+	return once.(func() error)()
+}
+
+// installAside installs the packages of the folder's lock file beside the folder's node_modules, and then renames them: another process that does
+// the same at this time finishes first or later, and none sees half of them.
+func installAside(dir string) error {
+	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
+	if err != nil {
+		return err
+	}
+	modules := filepath.Join(dir, "node_modules")
+	isCurrent := func() bool {
+		done, err := os.ReadFile(filepath.Join(modules, stampName))
+		return err == nil && bytes.Equal(done, lock)
+	}
+	if isCurrent() {
+		return nil
+	}
+	aside, err := os.MkdirTemp(dir, ".install-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(aside) //nolint:errcheck // what is left hurts nobody
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(aside, name), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := npmCI(aside, lock); err != nil {
+		return err
+	}
+	for range 3 {
+		if isCurrent() {
+			return nil
+		}
+		if err = os.RemoveAll(modules); err == nil {
+			err = os.Rename(filepath.Join(aside, "node_modules"), modules)
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
