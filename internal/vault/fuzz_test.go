@@ -1,13 +1,12 @@
 package vault
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// FuzzOpen opens any bytes as a row and as a ticket: only what was sealed for the name opens.
+// FuzzOpen opens any bytes as a row and as a ticket: only what was sealed for the name opens, and nothing panics.
 func FuzzOpen(f *testing.F) {
 	s, err := newSealer([]switchboard.Secret{switchboard.NewSecret("the first key of two"), switchboard.NewSecret("the second key of two")})
 	if err != nil {
@@ -29,7 +28,7 @@ func FuzzOpen(f *testing.F) {
 		r, key, err := s.openRow(as, data)
 		switch {
 		case err != nil:
-		case !bytes.Equal(data, sealed) || as != name:
+		case as != name: // another process of the fuzzer seals the same row with another nonce
 			t.Errorf("%x opens as %q", data, as)
 		case key != 0 || r.consent != 7 || r.count != 3 || r.Access != "a":
 			t.Errorf("it opens as %d.%d with key %d", r.consent, r.count, key)
