@@ -24,16 +24,6 @@ var (
 )
 
 const (
-	// claimTTL is how long a renewal has the row, by the clock of the store. When it is over, the grant counts as used.
-	claimTTL = 30 * time.Second
-
-	// askTime is how long a renewal may take until the provider has answered, from before its claim. The rest of claimTTL is for
-	// the write of the answer.
-	askTime = 20 * time.Second
-
-	// pauseTime is how long nobody asks a provider again after ErrNotSent, by the clock of the store.
-	pauseTime = 5 * time.Second
-
 	pollInterval = 100 * time.Millisecond // between two looks at a row that another process renews
 	flightTime   = 45 * time.Second       // the longest that a call waits for a renewal
 
@@ -42,11 +32,27 @@ const (
 	closeTime  = 5 * time.Second  // how long Close waits for renewals
 )
 
+// renewalTimes bound a renewal.
+type renewalTimes struct {
+	// claim is how long a renewal has the row, by the clock of the store. When it is over, the grant counts as used.
+	claim time.Duration
+
+	// ask is how long a renewal may take until the provider has answered, from before its claim. The rest of claim is for the
+	// write of the answer.
+	ask time.Duration
+
+	// pause is how long nobody asks a provider again after ErrNotSent, by the clock of the store.
+	pause time.Duration
+}
+
+var usualTimes = renewalTimes{claim: 30 * time.Second, ask: 20 * time.Second, pause: 5 * time.Second}
+
 // A renewer renews connections, each once at a time in this process and once over all processes.
 type renewer struct {
 	rows     *rowStore
 	orphaned func(Owner, ServerConnection)
 	ctx      context.Context // of renewals, which outlive the calls that began them
+	times    renewalTimes
 	flights  workCount
 	later    workCount // ends of renewals that are written when the store is back
 }
@@ -171,11 +177,11 @@ func (w *renewer) fly(s *slot, seen Generation, ask Ask) (ServerConnection, erro
 func (w *renewer) claimAndAsk(ctx context.Context, s *slot, version store.Version, r *connectionRow, ask Ask) (ServerConnection, error) {
 	began, claim := time.Now(), newID()
 	err := w.rows.write(ctx, s, version, r, func(r *connectionRow) { r.State, r.Claim = stateAsking, claim },
-		store.Write{Name: s.claimName(), Data: []byte(claim), TTL: claimTTL})
+		store.Write{Name: s.claimName(), Data: []byte(claim), TTL: w.times.claim})
 	if errors.Is(err, store.ErrConflict) {
 		return ServerConnection{}, store.ErrConflict
 	}
-	if err == nil && time.Since(began) > askTime/2 {
+	if err == nil && time.Since(began) > w.times.ask/2 {
 		err = fmt.Errorf("%w: it took %s to claim a renewal", store.ErrUnavailable, time.Since(began).Round(time.Second))
 	}
 	if err != nil { // the claim may be written: then it is taken back when the store answers
@@ -201,7 +207,7 @@ func (w *renewer) claimAndAsk(ctx context.Context, s *slot, version store.Versio
 
 // askOnce calls ask. Close does not interrupt it at once: see Close.
 func (w *renewer) askOnce(r *connectionRow, began time.Time, ask Ask) (c ServerConnection, err error) {
-	ctx, cancel := context.WithDeadline(w.ctx, began.Add(askTime))
+	ctx, cancel := context.WithDeadline(w.ctx, began.Add(w.times.ask))
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil { // what it has sent is unknown

@@ -39,6 +39,7 @@ func (b *rowStore) read(ctx context.Context, s *slot) (*connectionRow, store.Ver
 	return b.readLocked(ctx, s)
 }
 
+// readLocked is read of a locked slot.
 func (b *rowStore) readLocked(ctx context.Context, s *slot) (*connectionRow, store.Version, error) {
 	value, err := b.value(ctx, s)
 	if err != nil {
@@ -76,6 +77,7 @@ func (b *rowStore) write(ctx context.Context, s *slot, version store.Version, r 
 	return b.writeLocked(ctx, s, version, r, change, claims...)
 }
 
+// writeLocked is write to the row of a locked slot.
 func (b *rowStore) writeLocked(ctx context.Context, s *slot, version store.Version, r *connectionRow, change func(r *connectionRow), claims ...store.Write) error {
 	next := *r
 	next.count++
@@ -142,7 +144,6 @@ func (b *rowStore) unlock(s *slot) {
 	}
 }
 
-// A notice is the id of the Vault that sends it, a space, and the name of the row.
 // publish sends a notice: the id of the Vault that sends it, a space, and the name of the row.
 func (b *rowStore) publish(ctx context.Context, s *slot) {
 	_ = b.store.Publish(ctx, topic, []byte(b.id+" "+s.name)) // a replica that misses the notice looks at the store soon

@@ -9,7 +9,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// errReplaced says that the row of a renewal belongs to another consent.
+// errReplaced says that the row of a renewal belongs to another consent. The tokens that came for the old consent are dropped and not
+// revoked, because some providers then revoke the new consent too.
 var errReplaced = errors.New("the connection was made again meanwhile")
 
 // A settlement is the end of a renewal, which must be written to its row.
@@ -22,7 +23,7 @@ type settlement struct {
 }
 
 // settle writes the end of a renewal. If the store is away, settle returns nil, and the end is written when it is back. The
-// errors are ErrNone and errReplaced: then the row is not the renewal's any more.
+// errors are ErrNone, ErrUnreadable and errReplaced: then the row is not the renewal's any more.
 func (w *renewer) settle(t *settlement) error {
 	ctx, cancel := context.WithTimeout(w.ctx, writeTime)
 	defer cancel()
@@ -50,10 +51,11 @@ func (w *renewer) settleLater(t *settlement) {
 	}()
 }
 
+// settleUntilDone calls settleOnce until it succeeds, or says that the row is not the renewal's any more.
 func (w *renewer) settleUntilDone(ctx context.Context, t *settlement) error {
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := w.settleOnce(ctx, t)
-		if errors.Is(err, ErrNone) && t.tokens != nil {
+		if t.tokens != nil && (errors.Is(err, ErrNone) || errors.Is(err, ErrUnreadable)) {
 			w.orphaned(t.slot.owner, *t.tokens)
 		}
 		if err == nil || errors.Is(err, ErrNone) || errors.Is(err, errReplaced) || errors.Is(err, ErrUnreadable) {
@@ -100,7 +102,7 @@ func (w *renewer) settleOnce(ctx context.Context, t *settlement) error {
 	}
 	release := store.Write{Name: s.claimName(), Was: store.Any}
 	if t.pause {
-		release.Data, release.TTL = []byte("pause"), pauseTime
+		release.Data, release.TTL = []byte("pause"), w.times.pause
 	}
 	return w.rows.writeLocked(ctx, s, value.Version, r, func(r *connectionRow) {
 		r.Claim, r.Ended = "", t.claim

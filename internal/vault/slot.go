@@ -16,6 +16,7 @@ import (
 type slot struct {
 	owner Owner
 	name  string // of the row
+	alike *slot  // another one whose owner has the same hash
 
 	known  atomic.Pointer[known] // nil: nothing that may be used
 	used   atomic.Int64          // unix nanoseconds of the last use, to usedStep
@@ -185,21 +186,27 @@ const slotParts = 64
 // slotTable finds slots, without a lock. Slots stay: there are as many as owners.
 type slotTable struct {
 	seed   maphash.Seed
-	parts  [slotParts]atomic.Pointer[map[Owner]*slot]
-	names  sync.Map   // of *slot by the name of the row
-	adding sync.Mutex // held while a part is replaced
+	parts  [slotParts]atomic.Pointer[map[uint64]*slot] // by the hash of the owner
+	names  sync.Map                                    // of *slot by the name of the row
+	adding sync.Mutex                                  // held while a part is replaced
+}
+
+// hash returns a hash of the owner. Connections of one person at servers of one name in several tenants have the same.
+func (t *slotTable) hash(o Owner) uint64 {
+	return maphash.String(t.seed, o.Person)*31 + maphash.String(t.seed, string(o.Server))
 }
 
 // find returns the slot of the owner, or nil.
 func (t *slotTable) find(o Owner) *slot {
-	if m := t.part(o).Load(); m != nil {
-		return (*m)[o]
+	hash := t.hash(o)
+	if m := t.parts[hash%slotParts].Load(); m != nil {
+		for s := (*m)[hash]; s != nil; s = s.alike {
+			if s.owner == o {
+				return s
+			}
+		}
 	}
 	return nil
-}
-
-func (t *slotTable) part(o Owner) *atomic.Pointer[map[Owner]*slot] {
-	return &t.parts[maphash.Comparable(t.seed, o)%slotParts]
 }
 
 // add returns the slot of the owner, and makes it if there is none.
@@ -212,12 +219,14 @@ func (t *slotTable) add(o Owner) *slot {
 	if s := t.find(o); s != nil {
 		return s
 	}
-	s, next := newSlot(o), map[Owner]*slot{}
-	part := t.part(o)
+	s, next := newSlot(o), map[uint64]*slot{}
+	hash := t.hash(o)
+	part := &t.parts[hash%slotParts]
 	if was := part.Load(); was != nil {
 		next = maps.Clone(*was)
 	}
-	next[o] = s
+	s.alike = next[hash]
+	next[hash] = s
 	t.names.Store(s.name, s)
 	part.Store(&next)
 	return s

@@ -21,6 +21,13 @@ import (
 var shared redistest.Process
 
 func TestMain(m *testing.M) {
+	switch os.Getenv("VAULT_TEST_CHILD") {
+	case "renew":
+		runChild(os.Getenv("VAULT_TEST_STORE"), os.Getenv("VAULT_TEST_PROVIDER"))
+	case "key":
+		printKeys(os.Getenv("VAULT_TEST_STORE"))
+		return
+	}
 	code := m.Run()
 	shared.End()
 	os.Exit(code)

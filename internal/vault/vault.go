@@ -128,8 +128,8 @@ type Options struct {
 	// Keys are secret texts of at least 16 bytes. The first seals; all of them open.
 	Keys []switchboard.Secret
 
-	// Orphaned gets the tokens that came for a connection that was deleted meanwhile, so that the caller revokes them. It must not
-	// wait. nil means that nobody revokes them.
+	// Orphaned gets the tokens that came for a connection whose row was deleted or destroyed meanwhile, so that the caller revokes
+	// them. It must not wait. nil means that nobody revokes them.
 	Orphaned func(Owner, ServerConnection)
 
 	// Ended is called after connections were deleted or replaced, here or elsewhere, so that the caller shuts their links. It must
@@ -166,7 +166,7 @@ func Open(ctx context.Context, s Store, o Options) (*Vault, error) {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	rows := &rowStore{store: s, sealer: sealer, ended: o.Ended, log: o.Log, id: newID()}
-	v := &Vault{rows: rows, renewer: &renewer{rows: rows, orphaned: o.Orphaned, ctx: ctx}, stop: stop, following: make(chan struct{})}
+	v := &Vault{rows: rows, renewer: &renewer{rows: rows, orphaned: o.Orphaned, ctx: ctx, times: usualTimes}, stop: stop, following: make(chan struct{})}
 	v.slots.seed = maphash.MakeSeed()
 	v.confirmed.Store(time.Now().UnixNano())
 	every := sharedInterval
@@ -182,7 +182,7 @@ func Open(ctx context.Context, s Store, o Options) (*Vault, error) {
 }
 
 // Close ends the following. It waits for the renewals that have begun, because a provider answers them only once: up to
-// closeTime. What they cannot write by then is lost, and their persons must connect again.
+// closeTime. Then they are interrupted, and their persons must connect again.
 func (v *Vault) Close() {
 	v.renewer.flights.close(closeTime)
 	v.stop()
@@ -236,7 +236,7 @@ func (v *Vault) Token(ctx context.Context, o Owner, ask Ask) (Token, error) {
 	if !v.mayServe(k, now) {
 		return v.renew(ctx, s, k.token.Generation, ask)
 	}
-	if k.shouldRenew(now) && now.UnixNano()-s.failed.Load() > int64(pauseTime) {
+	if k.shouldRenew(now) && now.UnixNano()-s.failed.Load() > int64(v.renewer.times.pause) {
 		v.renewer.join(s, k.token.Generation, ask)
 	}
 	return k.token, nil
@@ -256,7 +256,8 @@ func (v *Vault) Read(ctx context.Context, o Owner) (ServerConnection, error) {
 	return r.connection(), nil
 }
 
-// Save keeps a new consent, durably. It replaces an earlier one of the owner. It returns the connection with its Generation.
+// Save keeps a new consent, durably. It replaces an earlier one of the owner, whose tokens are dropped and not revoked, because some
+// providers then revoke the new ones too. Save returns the connection with its Generation.
 func (v *Vault) Save(ctx context.Context, o Owner, c ServerConnection) (ServerConnection, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
