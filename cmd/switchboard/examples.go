@@ -20,6 +20,15 @@ var examples = map[string][]string{
 		"switchboard doctor --quiet --wait 2m",
 		"switchboard doctor --config work/switchboard.yaml --json",
 	},
+	"server connect": {
+		"switchboard server connect tracker",
+		"switchboard server connect tracker --no-browser    # on a machine without one",
+		"switchboard server connect tracker --for acme/laptop",
+	},
+	"server disconnect": {
+		"switchboard server disconnect tracker",
+		"switchboard server disconnect tracker --for acme/laptop",
+	},
 	"import": {
 		"switchboard import ~/.claude.json",
 		"switchboard import mcp.json --dir ~/switchboard --dry-run",

@@ -20,6 +20,7 @@ var parity = map[string][]string{
 	"server enable":  {"enable-server"},
 	"server restart": {"restart-server"},
 	"server add":     {"change-file"},
+	"server connect": {"here: it opens the store, and the browser comes back to it"}, "server disconnect": {"here: it opens the store"},
 	"server remove":  {"change-file"},
 	"search":         {"search-tools"},
 	"annotate":       {"list-tools", "change-file"},

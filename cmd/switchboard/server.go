@@ -14,12 +14,14 @@ import (
 )
 
 type serverCmd struct {
-	Add     serverAddCmd     `cmd:"" help:"Add a server to the configuration. A running Switchboard takes it by itself."`
-	Remove  serverRemoveCmd  `cmd:"" help:"Remove servers from the configuration, with the secrets that commands wrote for them."`
-	List    serverListCmd    `cmd:"" help:"List the servers and their states."`
-	Disable serverDisableCmd `cmd:"" help:"Disable a server: calls in flight finish, new calls go to other servers or are refused. This lasts until the server is enabled, for all replicas and across restarts."`
-	Enable  serverEnableCmd  `cmd:"" help:"Enable a disabled server."`
-	Restart serverRestartCmd `cmd:"" help:"End a server's processes and sessions, and start new ones."`
+	Add        serverAddCmd        `cmd:"" help:"Add a server to the configuration. A running Switchboard takes it by itself."`
+	Remove     serverRemoveCmd     `cmd:"" help:"Remove servers from the configuration, with the secrets that commands wrote for them."`
+	Connect    serverConnectCmd    `cmd:"" help:"Connect a server that demands a sign-in: your browser opens its provider's page, where you consent."`
+	Disconnect serverDisconnectCmd `cmd:"" help:"End a connection: its tokens are deleted, and revoked at the provider."`
+	List       serverListCmd       `cmd:"" help:"List the servers and their states."`
+	Disable    serverDisableCmd    `cmd:"" help:"Disable a server: calls in flight finish, new calls go to other servers or are refused. This lasts until the server is enabled, for all replicas and across restarts."`
+	Enable     serverEnableCmd     `cmd:"" help:"Enable a disabled server."`
+	Restart    serverRestartCmd    `cmd:"" help:"End a server's processes and sessions, and start new ones."`
 }
 
 // serverFlags are the flags of commands about the servers of a running Switchboard.

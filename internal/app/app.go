@@ -35,6 +35,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
+	"github.com/summit-switchboard/switchboard/internal/credential"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -58,6 +59,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
 	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/vault"
 	"github.com/summit-switchboard/switchboard/internal/watch"
 	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
@@ -161,17 +163,24 @@ type parts struct {
 	cluster  *cluster.Cluster // the zero value if there are no other replicas
 	ledger   *receipt.Ledger
 	recorder *replay.Recorder
-	recall   *recall.Memory
-	engine   *policy.Engine
-	fleet    *upstream.Fleet
-	health   *health.Monitor
-	binder   *bind.Binder
-	runs     *run.Registry
-	meter    *run.Meter
-	keys     *idempotency.Keys
-	gateway  *gateway.Gateway
-	admin    adminParts
-	metrics  telemetry.Recorder
+	serverParts
+	engine  *policy.Engine
+	health  *health.Monitor
+	binder  *bind.Binder
+	runs    *run.Registry
+	meter   *run.Meter
+	keys    *idempotency.Keys
+	gateway *gateway.Gateway
+	admin   adminParts
+	metrics telemetry.Recorder
+}
+
+// serverParts are the servers, what is remembered of them, and the tokens for them.
+type serverParts struct {
+	recall      *recall.Memory
+	fleet       *upstream.Fleet
+	vault       *vault.Vault
+	credentials *credential.Broker
 }
 
 // adminParts are the parts for officers.
@@ -253,6 +262,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
+	if a.vault, err = openVault(ctx, a.store, storePath(o, c.Store), c, vault.Options{Ended: a.connectionEnded, Log: o.Log}); err != nil {
+		err = errors.Join(err, a.ledger.Close(ctx))
+		a.cluster.Close()
+		return nil, errors.Join(err, a.store.Close())
+	}
+	a.credentials = credential.NewBroker(credential.Options{Vault: a.vault, Log: o.Log})
 	current := live{&a.state, a.recorder}
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
@@ -280,10 +295,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			default:
 			}
 		},
-		OnOffer:  offers.changed.Add,
-		OnAnswer: a.recall.Answered,
-		Recall:   a.recall.Offer,
-		OnLink:   func(id switchboard.ServerID, up bool, why *upstream.Failure) { reportLink(a.health, id, up, why) },
+		OnOffer:     offers.changed.Add,
+		OnAnswer:    a.recall.Answered,
+		Recall:      a.recall.Offer,
+		Credentials: a.credentials.Of,
+		OnLink:      func(id switchboard.ServerID, up bool, why *upstream.Failure) { reportLink(a.health, id, up, why) },
 	})
 	a.grace = newGracePeriod(current.grace, o.Hurry)
 	a.health = health.New(health.Options{
@@ -900,6 +916,7 @@ func (a *App) Stop() {
 	a.keys.Close()
 	a.admin.revoked.Close()
 	a.admin.sessions.Close()
+	a.vault.Close()
 	a.recorder.Close()
 	if err := a.ledger.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)

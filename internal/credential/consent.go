@@ -3,6 +3,7 @@ package credential
 import (
 	"bytes"
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,6 +69,12 @@ func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.O
 		return nil, err
 	}
 	return &Consent{Owner: owner, Issuer: p.Issuer, Scopes: scopes, Address: address, provider: p, registration: r, attempt: attempt}, nil
+}
+
+// IsAnswer reports whether the query is the provider's answer to this consent, and not a guess of somebody else.
+func (c *Consent) IsAnswer(query url.Values) bool {
+	state := query["state"]
+	return len(state) == 1 && subtle.ConstantTimeCompare([]byte(state[0]), []byte(c.attempt.State.Reveal())) == 1
 }
 
 // End ends a consent with the query with which the browser came back, and keeps the connection. It revokes what an earlier connection had.

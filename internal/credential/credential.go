@@ -301,6 +301,9 @@ func (c *credentials) connectFirst(p *switchboard.Principal, cause error) error 
 		e.Text = "the tool's server acts for you only after you have connected it; the call was not sent"
 	default:
 		e.Text = "the tool's server demands a sign-in, and nobody has connected it yet; the call was not sent"
+		if p == nil {
+			e.Text = "it demands a sign-in, and nobody has connected it yet"
+		}
 		e.Hint = "connect it: switchboard server connect " + string(c.server.ID)
 	}
 	if errors.Is(cause, vault.ErrConnectAgain) || errors.Is(cause, vault.ErrUnreadable) {

@@ -45,10 +45,13 @@ const (
 	Quarantine State = "quarantine" // no calls are sent
 	Probation  State = "probation"  // one call at a time is sent, as a trial
 	Disabled   State = "disabled"   // an operator has disabled it
+
+	// NeedsConnection is for a server that demands a sign-in, which a person has to do first. Nothing has failed: calls are sent, and are told so.
+	NeedsConnection State = "needs_connection"
 )
 
 // States lists all states.
-var States = []State{Starting, Healthy, Lost, Quarantine, Probation, Disabled}
+var States = []State{Starting, Healthy, Lost, Quarantine, Probation, Disabled, NeedsConnection}
 
 // A Cause is the reason why a server is not healthy. It contains no secrets.
 type Cause struct {

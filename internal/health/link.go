@@ -52,8 +52,8 @@ func (l linkState) state(now time.Time) State {
 		return Healthy
 	case l.cause == nil:
 		return Starting
-	case l.cause.NeedsConnection: // each call says what to do
-		return Healthy
+	case l.cause.NeedsConnection:
+		return NeedsConnection
 	case !l.wasUp || l.lostFor(blink, now):
 		return Quarantine
 	case l.cause.Gone:

@@ -35,7 +35,7 @@ type probeState struct {
 func (st *serverState) own(now time.Time) State {
 	link, calls := st.link.state(now), st.quarantine.state()
 	switch {
-	case link == Starting, link == Quarantine:
+	case link == Starting, link == Quarantine, link == NeedsConnection:
 		return link
 	case calls == Quarantine:
 		return Quarantine
@@ -100,7 +100,7 @@ func (st *serverState) step(chance float64, now time.Time) (w hintWrite, ok bool
 			sighting = st.link.lostAt
 			down.Until, down.Trips = now.Add(pauseAfter(1, chance)), 1
 		}
-	} else if own == Quarantine {
+	} else if own == Quarantine || own == NeedsConnection {
 		own = Starting // it has never worked here, which says nothing about the server
 	}
 	st.outage, w, ok = st.outage.step(own, down, sighting, now)

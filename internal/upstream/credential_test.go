@@ -208,7 +208,6 @@ func TestAServerThatDemandsATokenNeedsAConnectionAndIsUpAtOnceWhenItIsMade(t *te
 			t.Errorf("%s: %+v %+v", era, st, st.LastFailure)
 		}
 		desk.connect("own")
-		f.Retry("one")
 		awaitState(t, f, "one", StateReady)
 	}
 }

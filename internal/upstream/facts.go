@@ -95,6 +95,13 @@ func (f *serverFacts) ready() (bool, *Failure) {
 	return f.state == StateReady, f.failure
 }
 
+// needsConnection reports whether a person has to connect the server first.
+func (f *serverFacts) needsConnection() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state == StateNeedsConnection
+}
+
 // publish records a new offer of the server, which is ready. changed says that the offer was unknown
 // or stale, or differs from the last one; other says that it differs.
 func (f *serverFacts) publish(offer *switchboard.Offer, notes link.ListNotes, h *link.Hello) (changed, other bool) {

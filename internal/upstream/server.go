@@ -25,8 +25,8 @@ const (
 	relistInterval = time.Second            // minimum between two requests
 	pollInterval   = 5 * time.Minute        // for servers that cannot announce changes
 
-	// connectionWait is when a server that needs a connection is tried again, although nobody has made one.
-	connectionWait = 5 * time.Minute
+	// connectionInterval is how often it is looked whether somebody has made the connection that a server needs. Other processes make it too.
+	connectionInterval = time.Second
 )
 
 // A server is one server of the fleet. It keeps the server connected, knows its offer, and sends
@@ -143,19 +143,23 @@ func (s *server) run() {
 			missing := s.missingConnection()
 			switch {
 			case missing != nil:
-				err, wait = missing, connectionWait
+				err = missing
 			case unauthorized == 1:
 				continue // with another credential
 			}
 		}
 		s.recordDown(stage, err, wait)
+		if s.facts.needsConnection() {
+			s.awaitConnection()
+			unauthorized = 0
+			continue
+		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-s.ctx.Done():
 		case <-timer.C:
 		case <-s.connectors.main.linkUp: // a call opened a link
 		case <-s.retry:
-			unauthorized = 0
 		}
 		timer.Stop()
 	}
@@ -246,6 +250,26 @@ func (s *server) missingConnection() error {
 	return nil
 }
 
+// awaitConnection waits until somebody has made the connection that the server needs, or it must be tried again for another reason.
+func (s *server) awaitConnection() {
+	look := time.NewTicker(connectionInterval)
+	defer look.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.connectors.main.linkUp:
+			return
+		case <-s.retry:
+			return
+		case <-look.C:
+			if s.missingConnection() == nil {
+				return
+			}
+		}
+	}
+}
+
 // endFirstAttempt records that the first attempt is over.
 func (s *server) endFirstAttempt() {
 	if s.facts.endFirstAttempt() {
@@ -264,14 +288,15 @@ func (s *server) recordDown(stage FailureStage, err error, wait time.Duration) {
 func (s *server) recordFailure(stage FailureStage, err error) {
 	remedy := link.AsError(err).Remedy
 	refused, needs := errors.AsType[*switchboard.Error](err)
+	message := err.Error()
 	if needs = needs && refused.Code == switchboard.CodeConnectFirst; needs {
-		remedy = refused.Hint
+		message, remedy = refused.Text, refused.Hint
 	}
 	if stage == StageConnect && link.AsError(err).Kind == link.KindSilent {
 		remedy = process.SlowStartRemedy(s.config().Command)
 	}
 	why := Failure{
-		Stage: stage, Message: s.opener.Mask.Text(err.Error()), Gone: link.AsError(err).Gone,
+		Stage: stage, Message: s.opener.Mask.Text(message), Gone: link.AsError(err).Gone,
 		Remedy: s.opener.Mask.Text(remedy), NeedsConnection: needs,
 	}
 	repeated, changed := s.facts.recordFailure(why)

@@ -1,0 +1,75 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/credential"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/vault"
+)
+
+// openVault opens the vault in the store. A store in a file has a key file beside it, if the configuration names no key.
+func openVault(ctx context.Context, st store.Store, path string, c *config.Config, o vault.Options) (*vault.Vault, error) {
+	o.Keys = c.Vault.Keys
+	switch {
+	case len(o.Keys) > 0:
+	case st.Status().Kind == "file":
+		key, err := vault.KeyFile(filepath.Dir(path))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; vault: {key: …} in switchboard.yaml names another one", switchboard.CodeConfig, err)
+		}
+		o.Keys = []switchboard.Secret{key}
+	default: // nothing that a key opens outlives the process, or nobody can connect anything
+		o.Keys = []switchboard.Secret{switchboard.NewSecret(rand.Text() + rand.Text())}
+	}
+	return vault.Open(ctx, st, o)
+}
+
+// A ConnectionStore is the store and the vault in it, for a command that does not serve.
+type ConnectionStore struct {
+	Broker *credential.Broker
+	Vault  *vault.Vault
+	store  store.Store
+}
+
+// OpenConnections opens the connections that are kept for the servers of the configuration, beside processes that serve it.
+func OpenConnections(ctx context.Context, data string, c *config.Config, log *slog.Logger) (*ConnectionStore, error) {
+	o := Options{Data: data, Log: log}
+	if data == "" || StoreURL(data, c.Store) == "memory:" {
+		return nil, fmt.Errorf("%s: connections are kept in the store, and this one keeps nothing; --data DIR names a data folder, and store: in switchboard.yaml another store", switchboard.CodeConfig)
+	}
+	if c.Store.Shared() && len(c.Vault.Keys) == 0 {
+		return nil, fmt.Errorf("%s: the tokens in a Redis are sealed, and there is no key: write vault: {key: \"${file:/path}\"} into switchboard.yaml", switchboard.CodeConfig)
+	}
+	st, err := openStore(ctx, o, c)
+	if err != nil {
+		return nil, err
+	}
+	v, err := openVault(ctx, st, storePath(o, c.Store), c, vault.Options{Log: log})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return &ConnectionStore{Broker: credential.NewBroker(credential.Options{Vault: v, Log: log}), Vault: v, store: st}, nil
+}
+
+// Close closes vault and store.
+func (c *ConnectionStore) Close() error {
+	c.Vault.Close()
+	return c.store.Close()
+}
+
+// connectionEnded closes the links that carry the tokens of a connection that has ended or was replaced.
+func (a *App) connectionEnded(o vault.Owner) {
+	if o.Tenant == "" {
+		_ = a.fleet.Restart(o.Server) // there is no such server any more, perhaps
+		return
+	}
+	a.fleet.Shut(o.Server, &switchboard.Principal{Tenant: o.Tenant, ID: o.Person})
+}
