@@ -116,14 +116,14 @@ func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 		if said, code := c.end(); code != 0 || !strings.Contains(said, "tracker is connected") || !strings.Contains(said, h.Provider.Issuer) || !strings.Contains(said, "files:read") {
 			t.Fatalf("%s: exit %d: %s", way, code, said)
 		}
-		rig.Eventually(t, "the server is ready", func() string {
-			if s := stateOf(t, dir, "tracker"); !strings.Contains(s, "ready") {
+		rig.Eventually(t, "the server is healthy", func() string {
+			if s := stateOf(t, dir, "tracker"); !strings.Contains(s, "healthy") {
 				return s
 			}
 			return ""
 		})
 		for _, modern := range []bool{false, true} {
-			if got := rig.Call(t, g.Open(t, "/mcp", modern), "whoami", "{}"); got != "ann" {
+			if got := askWho(t, g.Open(t, "/mcp", modern)); got != "ann" {
 				t.Errorf("%s: modern %v: whoami answers %q", way, modern, got)
 			}
 		}
@@ -141,4 +141,11 @@ func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 	if strings.Contains(g.Logged(), "quarantine") {
 		t.Errorf("the server was quarantined:\n%s", g.Logged())
 	}
+}
+
+// askWho returns what the tool whoami answers.
+func askWho(t *testing.T, s rig.Session) string {
+	t.Helper()
+	m, _ := s.Ask(t, "tools/call", `{"name":"whoami","arguments":{}}`)
+	return m.Text()
 }
