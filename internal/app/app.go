@@ -338,7 +338,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	// A client that reads the rest of a kept result needs the same permission as for a call.
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
-	cached := cache.New(a.store, current.cacheTerms, a.ledger.Digests().Arguments, a.metrics.CountCacheableCall)
+	cached := cache.New(a.store, func(c *switchboard.Call) cache.Terms {
+		consent, known := a.credentials.ConsentOf(c.Server, &c.Principal)
+		if !known {
+			return cache.Terms{}
+		}
+		return current.cacheTerms(c.Server, consent)
+	}, a.ledger.Digests().Arguments, a.metrics.CountCacheableCall)
 	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: approved, Log: o.Log})
 	a.meter = run.NewMeter(current.countTokens)
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
@@ -349,7 +355,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.editor = newEditor(a)
 	a.admin.page = page.New(page.Options{
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL, Reader: a.admin.reads,
-		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
+		Connections: a.credentials,
+		Failed:      func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
 	a.admin.comparisons = whatif.New(o.Log)
@@ -367,8 +374,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
+	connectFirst := func(next switchboard.Caller) switchboard.Caller {
+		return a.credentials.ConnectFirst(func(ticket string) string { return a.connectURL(current, ticket) }, next)
+	}
 	chain := &callChain{
-		previews: results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
+		connectFirst: connectFirst,
+		previews:     results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
 		inputCheck: current.inputCheck, cleansResults: current.cleansResults, permitQuestion: current.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{

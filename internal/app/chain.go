@@ -34,16 +34,17 @@ func wrapCaller(caller switchboard.Caller, wrappers []wrapper) switchboard.Calle
 
 // A callChain has the parts that every call to a server passes.
 type callChain struct {
-	previews *preview.Keeper
-	metrics  *telemetry.Recorder
-	history  *history.History
-	turns    *turn.Turns
-	receipts func(switchboard.Caller) switchboard.Caller
-	keys     *idempotency.Keys
-	health   *health.Monitor
-	guard    func(switchboard.Caller) switchboard.Caller // policy
-	cache    *cache.Cache
-	limits   *constraint.Limiter
+	previews     *preview.Keeper
+	metrics      *telemetry.Recorder
+	history      *history.History
+	turns        *turn.Turns
+	receipts     func(switchboard.Caller) switchboard.Caller
+	keys         *idempotency.Keys
+	health       *health.Monitor
+	guard        func(switchboard.Caller) switchboard.Caller // policy
+	cache        *cache.Cache
+	connectFirst func(switchboard.Caller) switchboard.Caller
+	limits       *constraint.Limiter
 
 	inputCheck     func(switchboard.ServerID) switchboard.InputCheck
 	cleansResults  func(switchboard.ServerID) bool
@@ -90,6 +91,9 @@ func (c *callChain) wrappers() []wrapper {
 		// Below everything that forbids a call. Above limits and breaker, because a cached result
 		// uses neither.
 		{"cache.Serve", c.cache.Serve},
+		// Below the cache, whose results need no connection. Above limits and breaker, because a call that waits for
+		// a person must take neither a permit nor the one trial call.
+		{"credential.ConnectFirst", c.connectFirst},
 		// Below the cache, because it counts only calls that a server gets. Above the breaker,
 		// because a call that is over its limit must not take the one trial call.
 		{"constraint.Limit", c.limits.Limit},

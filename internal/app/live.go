@@ -97,8 +97,8 @@ func (l live) checkArguments(tool *switchboard.Tool, args []byte) error {
 	return contract.Check(l.inputCheck(tool.ID.Server), tool, args)
 }
 
-// cacheTerms returns the terms on which results of the server are cached.
-func (l live) cacheTerms(id switchboard.ServerID) cache.Terms {
+// cacheTerms returns the terms on which results of the server are cached that were got with a consent.
+func (l live) cacheTerms(id switchboard.ServerID, consent uint64) cache.Terms {
 	c := l.state.Load().config
 	i := slices.IndexFunc(c.Servers, func(s switchboard.Server) bool { return s.ID == id })
 	if c.Cache.TTL == 0 || i < 0 {
@@ -110,6 +110,7 @@ func (l live) cacheTerms(id switchboard.ServerID) cache.Terms {
 		Bytes:       c.Cache.Bytes,
 		Shared:      s.Share == switchboard.ShareTenant || s.Share == switchboard.ShareAll,
 		Credentials: calledAs(s),
+		Consent:     consent,
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/credential"
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -72,4 +74,16 @@ func (a *App) connectionEnded(o vault.Owner) {
 		return
 	}
 	a.fleet.Shut(o.Server, &switchboard.Principal{Tenant: o.Tenant, ID: o.Person})
+}
+
+// connectURL returns the address at which a person makes the connection of a ticket; "" if no person can reach one.
+func (a *App) connectURL(current live, ticket string) string {
+	base := current.adminURL()
+	if base == "" && a.adminAt != nil {
+		base = "http://" + a.adminAt.Addr().String()
+	}
+	if base == "" {
+		return ""
+	}
+	return strings.TrimSuffix(base, "/") + page.ConnectPath + ticket
 }

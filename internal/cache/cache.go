@@ -63,12 +63,15 @@ type Terms struct {
 	// Credentials identifies the credentials that the server is called with. Calls with other credentials have other
 	// results.
 	Credentials [sha256.Size]byte
+
+	// Consent tells the connection that the caller's calls use from those before it; 0 if they use none. Another connection may be that of another account.
+	Consent uint64
 }
 
 // A Cache stores results. Use New. It is safe for concurrent use.
 type Cache struct {
 	store           *restingStore
-	terms           func(switchboard.ServerID) Terms
+	terms           func(*switchboard.Call) Terms
 	digestArguments func(*switchboard.Call) string
 	countOutcome    func(outcome string)
 
@@ -83,10 +86,10 @@ const (
 	Miss   = "miss"   // it was made
 )
 
-// New returns a Cache over the store. terms returns the terms of a server now. digestArguments returns the
+// New returns a Cache over the store. terms returns the terms of a call now. digestArguments returns the
 // keyed digest of a call's canonical arguments: keyed, because short arguments could be guessed from a plain
 // digest. countOutcome counts the outcome of each call with a result that may be stored.
-func New(s Store, terms func(switchboard.ServerID) Terms, digestArguments func(*switchboard.Call) string, countOutcome func(outcome string)) *Cache {
+func New(s Store, terms func(*switchboard.Call) Terms, digestArguments func(*switchboard.Call) string, countOutcome func(outcome string)) *Cache {
 	return &Cache{store: &restingStore{Store: s}, terms: terms, digestArguments: digestArguments, countOutcome: countOutcome, sharedCalls: map[string]*sharedCall{}}
 }
 
@@ -225,12 +228,12 @@ func (k *Cache) lookupFor(c *switchboard.Call) (p *lookup, ok bool) {
 	if f := &c.Tool.Contract; !f.Deterministic.Holds || !f.Deterministic.Trusted || f.Stateful.Holds {
 		return nil, false
 	}
-	terms := k.terms(c.Server)
+	terms := k.terms(c)
 	buckets := terms.Bytes / MaxResult
 	if terms.TTL <= 0 || buckets < 1 || !hasPlainParams(c.Params) {
 		return nil, false
 	}
-	parts := []string{string(c.Principal.Tenant), c.Tool.ID.String(), string(c.Tool.Digest), k.digestArguments(c), string(terms.Credentials[:]), c.Principal.Tier, strconv.Itoa(len(c.Principal.Roles))}
+	parts := []string{string(c.Principal.Tenant), c.Tool.ID.String(), string(c.Tool.Digest), k.digestArguments(c), string(terms.Credentials[:]), strconv.FormatUint(terms.Consent, 16), c.Principal.Tier, strconv.Itoa(len(c.Principal.Roles))}
 	parts = append(parts, c.Principal.Roles...)
 	if !terms.Shared {
 		parts = append(parts, "principal", string(c.Principal.Auth), c.Principal.ID)

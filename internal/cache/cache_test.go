@@ -46,8 +46,8 @@ func (s *server) Call(ctx context.Context, c *switchboard.Call) (switchboard.Res
 // keyed is the digest of a call's arguments.
 var keyed = receipt.NewDigests(switchboard.NewSecret("a secret")).Arguments
 
-func constant(t cache.Terms) func(switchboard.ServerID) cache.Terms {
-	return func(switchboard.ServerID) cache.Terms { return t }
+func constant(t cache.Terms) func(*switchboard.Call) cache.Terms {
+	return func(*switchboard.Call) cache.Terms { return t }
 }
 
 var shared = cache.Terms{TTL: time.Minute, Bytes: 64 << 20, Shared: true}
@@ -190,7 +190,7 @@ func TestStoredResultsExpireAndBucketsLimitTheirNumber(t *testing.T) {
 		terms := shared
 		terms.Bytes = 2 * cache.MaxResult
 		all := store.NewMemory()
-		c := cache.New(all, func(switchboard.ServerID) cache.Terms { return terms }, keyed, uncounted).Serve(s)
+		c := cache.New(all, func(*switchboard.Call) cache.Terms { return terms }, keyed, uncounted).Serve(s)
 		says(c, call(`{}`))
 		time.Sleep(time.Minute - time.Second)
 		if got := says(c, call(`{}`)); got != `{"n":1} again` {

@@ -21,9 +21,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/oauth"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/vault"
@@ -56,6 +58,9 @@ type Broker struct {
 	network func(s *switchboard.Server) Network
 	changed func(vault.Owner)
 	log     *slog.Logger
+
+	servers sync.Map // switchboard.ServerID → *credentials, as the configuration has it now
+	tickets ticketBook
 }
 
 // NewBroker returns a Broker.
@@ -76,10 +81,13 @@ func NewBroker(o Options) *Broker {
 // Of returns the credentials for a server over HTTP with this configuration; nil if its row has a static one.
 func (b *Broker) Of(s *switchboard.Server) link.Credentials {
 	if IsStatic(s) {
+		b.servers.Delete(s.ID)
 		return nil
 	}
 	copied := *s
-	return &credentials{broker: b, server: &copied}
+	c := &credentials{broker: b, server: &copied}
+	b.servers.Store(s.ID, c)
+	return c
 }
 
 // IsStatic reports whether the server's row states the header Authorization, or is not about HTTP: then Switchboard gets no tokens for it.
@@ -118,6 +126,8 @@ type credentials struct {
 	broker *Broker
 	server *switchboard.Server
 
+	free atomic.Bool // it has no row, no connection, and has not demanded one lately: requests carry no token
+
 	mu        sync.Mutex
 	challenge oauth.Challenge // the last one
 	demanded  time.Time       // when the server demanded a token that nobody has; zero: it has not
@@ -140,12 +150,12 @@ type refusal struct {
 
 // Held implements link.Credentials.
 func (c *credentials) Held(p *switchboard.Principal) (link.Credential, bool) {
-	if c.isForeign(p) {
-		return link.Credential{}, false
+	if c.free.Load() {
+		return link.Credential{}, true
 	}
 	owner := OwnerOf(c.server, p)
 	t, ok := c.broker.vault.Access(owner)
-	if !ok || !c.isWithin(owner) {
+	if !ok || c.isForeign(p) || !c.isWithin(owner) {
 		return link.Credential{}, false
 	}
 	return link.Credential{Token: t.Access, Generation: link.Generation(t.Generation)}, true
@@ -200,9 +210,11 @@ func (c *credentials) Get(ctx context.Context, p *switchboard.Principal) (link.C
 	switch {
 	case kind == switchboard.CredentialClient && (errors.Is(err, vault.ErrNone) || errors.Is(err, vault.ErrConnectAgain) || errors.Is(err, vault.ErrUnreadable)):
 		return c.obtain(ctx, owner)
-	case kind == "" && (err == nil || errors.Is(err, vault.ErrNone)):
+	case kind == "" && errors.Is(err, vault.ErrNone):
 		return c.withoutRow(ctx, p)
-	case errors.Is(err, vault.ErrNone), errors.Is(err, vault.ErrConnectAgain), errors.Is(err, vault.ErrUnreadable):
+	case kind == "" && !c.isDemanded() && errors.Is(err, store.ErrUnavailable): // it worked without a token, as far as is known
+		return link.Credential{}, nil
+	case err == nil, errors.Is(err, vault.ErrNone), errors.Is(err, vault.ErrConnectAgain), errors.Is(err, vault.ErrUnreadable):
 		return link.Credential{}, c.connectFirst(p, err)
 	case errors.Is(err, vault.ErrNotSent), errors.Is(err, vault.ErrPaused):
 		return link.Credential{}, c.away(err)
@@ -248,6 +260,7 @@ func (c *credentials) Refused(p *switchboard.Principal, shown link.Credential, c
 	c.challenge = parsed
 	if shown.Token.Reveal() == "" {
 		c.demanded, c.described = time.Now(), false
+		c.free.Store(false)
 		return
 	}
 	if c.refused == nil {
@@ -261,13 +274,21 @@ func (c *credentials) Refused(p *switchboard.Principal, shown link.Credential, c
 	c.refused[owner] = now
 }
 
+// isDemanded reports whether the server has demanded a token lately.
+func (c *credentials) isDemanded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.demanded.IsZero() && time.Since(c.demanded) <= demandHolds
+}
+
 // withoutRow returns the credential for a server without a row about it, for which there is no connection: none, until the server demands
 // one. Then its metadata says whether a person can connect it at all.
 func (c *credentials) withoutRow(ctx context.Context, p *switchboard.Principal) (link.Credential, error) {
 	c.mu.Lock()
-	challenge, demanded, described := c.challenge, c.demanded, c.described
+	challenge, described := c.challenge, c.described
 	c.mu.Unlock()
-	if demanded.IsZero() || time.Since(demanded) > demandHolds {
+	if !c.isDemanded() {
+		c.free.Store(true)
 		return link.Credential{}, nil
 	}
 	if !described {

@@ -149,3 +149,23 @@ func askWho(t *testing.T, s rig.Session) string {
 	m, _ := s.Ask(t, "tools/call", `{"name":"whoami","arguments":{}}`)
 	return m.Text()
 }
+
+// ofEachPerson is a configuration with two keys of a tenant, each with its own connection at the server, and the operator's key.
+func ofEachPerson(t *testing.T, h *rig.Hosted) (files string, keys map[string]string, operator string) {
+	t.Helper()
+	ann, annRow := rig.NewKey(t, "ann")
+	bob, bobRow := rig.NewKey(t, "bob")
+	operator, operatorRow := rig.NewKey(t, "ops", "--person")
+	files = fmt.Sprintf(`-- switchboard.yaml --
+servers:
+  tracker: {transport: http, url: %q, credential: {user: {scopes: [files:read, offline_access]}}}
+operators: [%s]
+tenants:
+  acme: {servers: ["*"], tasks: true}
+-- tenants/acme/tenant.yaml --
+keys:
+  - %s
+  - %s
+`, h.Resource, operatorRow, annRow, bobRow)
+	return files, map[string]string{"ann": ann, "bob": bob}, operator
+}

@@ -53,6 +53,8 @@ type Options struct {
 	URL       func() string // how browsers reach the admin address, "" if only this machine does
 	Reader    *admin.Reader
 
+	Connections Connections
+
 	// Failed is called for each sign-in that fails. It may wait.
 	Failed func(r *http.Request, err error)
 
@@ -81,7 +83,7 @@ func (p *Page) Takes(path string) bool {
 	case startPath, stylePath, signInPath, signOutPath, callbackPath, CodePath:
 		return true
 	}
-	return false
+	return strings.HasPrefix(path, ConnectPath)
 }
 
 // ServeHTTP answers a request for a path that the page takes.
@@ -117,8 +119,12 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 		p.refuse(w, http.StatusForbidden, "pages of other sites may only lead here")
 	case path == callbackPath:
 		p.endSignIn(w, r, own)
-	case path == startPath && foreign:
-		p.leadOn(w, startPath) // the browser has not sent the cookie
+	case path == connectedPath:
+		p.endConnect(w, r, own)
+	case (path == startPath || strings.HasPrefix(path, ConnectPath)) && foreign:
+		p.leadOn(w, path) // the browser has not sent the cookie
+	case strings.HasPrefix(path, ConnectPath):
+		p.showConnect(w, r, own)
 	case path == startPath:
 		p.start(w, r, own)
 	case path == CodePath && !foreign:
@@ -137,6 +143,8 @@ func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 		p.signInByKey(w, r, own, form.Get("key"))
 	case r.URL.Path == signInPath:
 		p.beginSignIn(w, r, own, form.Get("issuer"))
+	case strings.HasPrefix(r.URL.Path, ConnectPath):
+		p.beginConnect(w, r, own, form)
 	case r.URL.Path == signOutPath:
 		p.signOut(w, r, own, form.Get("token"))
 	default:
@@ -200,7 +208,7 @@ const (
 // there the name has the port, so that several Switchboards do not overwrite each other's, and Officer asks the kernel who sends a cookie.
 func (s site) newCookie(kind, value string, seconds int) *http.Cookie {
 	c := &http.Cookie{Name: s.cookieName(kind), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: !s.local, SameSite: http.SameSiteStrictMode}
-	if kind == attemptCookie {
+	if kind == attemptCookie || kind == consentCookie {
 		c.SameSite = http.SameSiteLaxMode // the issuer's page leads back here
 	}
 	return c
@@ -369,7 +377,7 @@ func (p *Page) startSession(w http.ResponseWriter, r *http.Request, own site, h 
 
 func (p *Page) signOut(w http.ResponseWriter, r *http.Request, own site, token string) {
 	secret := own.readCookie(r, sessionCookie)
-	if secret == "" || subtle.ConstantTimeCompare([]byte(token), []byte(formToken(secret))) != 1 {
+	if secret == "" || !isFormToken(token, secret) {
 		p.refuse(w, http.StatusForbidden, "this form belongs to another session; load the page again")
 		return
 	}
@@ -385,6 +393,11 @@ func (p *Page) signOut(w http.ResponseWriter, r *http.Request, own site, token s
 func formToken(secret string) string {
 	sum := sha256.Sum256([]byte("form\x00" + secret))
 	return hex.EncodeToString(sum[:])
+}
+
+// isFormToken reports whether the token is that of the forms of the session.
+func isFormToken(token, secret string) bool {
+	return subtle.ConstantTimeCompare([]byte(token), []byte(formToken(secret))) == 1
 }
 
 // fail shows why the sign-in has failed. Callers that fail often wait.

@@ -1,0 +1,185 @@
+package credential
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/vault"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+const (
+	// lookInterval is how often a call that waits for its connection looks for it.
+	lookInterval = 300 * time.Millisecond
+
+	// ticketReuse is how long the link of a ticket is given again, so that an agent that tries often makes no new ones.
+	ticketReuse = vault.TicketTime - 2*time.Minute
+)
+
+// A ticketNote is what is kept with a ticket.
+type ticketNote struct {
+	Server switchboard.ServerID `json:"server"`
+	Name   string               `json:"name"` // of the principal
+}
+
+// A keptTicket is a ticket whose link was given out.
+type keptTicket struct {
+	id   string
+	made time.Time
+}
+
+// ticketBook has the tickets whose links were given out lately, by owner.
+type ticketBook struct {
+	mu   sync.Mutex
+	kept map[vault.Owner]keptTicket
+}
+
+// ConnectFirst returns a Caller that asks the caller of a call without a connection to make it, at a link, and passes the call on when it exists.
+// A client that cannot show its person a link (elicitation by URL) gets the error SB-AUTH-005 with the link. link returns the address of a ticket; "" if no
+// person can open one.
+func (b *Broker) ConnectFirst(link func(ticket string) string, next switchboard.Caller) switchboard.Caller {
+	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		refused := b.refusalOf(ctx, c)
+		for again := false; ; again = true {
+			if refused == nil {
+				r, err := next.Call(ctx, c)
+				if refused = isConnectFirst(err); refused == nil || again {
+					return r, err
+				}
+			}
+			address := b.linkFor(ctx, c, link)
+			if address == "" {
+				return switchboard.Result{}, refused
+			}
+			refused.Hint = "ask the person whom you work for to open " + address + " and to call this again after that"
+			if again || !b.askToConnect(ctx, c, address) {
+				return switchboard.Result{}, refused
+			}
+			if !b.awaitConnection(ctx, c) {
+				return switchboard.Result{}, refused
+			}
+			refused = nil
+		}
+	})
+}
+
+// refusalOf returns why a call to a server has no credential that a person could not make; nil if it has one, or another reason will stop it.
+func (b *Broker) refusalOf(ctx context.Context, c *switchboard.Call) *switchboard.Error {
+	all, ok := b.servers.Load(c.Server)
+	if !ok {
+		return nil
+	}
+	held, _ := all.(*credentials)
+	if _, ok := held.Held(&c.Principal); ok {
+		return nil
+	}
+	_, err := held.Get(ctx, &c.Principal)
+	return isConnectFirst(err)
+}
+
+// isConnectFirst returns a copy of an error that says that a person has to connect first; nil for every other one.
+func isConnectFirst(err error) *switchboard.Error {
+	refused, ok := errors.AsType[*switchboard.Error](err)
+	if !ok || refused.Code != switchboard.CodeConnectFirst || !refused.Unsent {
+		return nil
+	}
+	copied := *refused
+	return &copied
+}
+
+// linkFor returns the link at which the owner of the call's connection makes it; "" if there is none.
+func (b *Broker) linkFor(ctx context.Context, c *switchboard.Call, link func(string) string) string {
+	s := b.serverOf(c.Server)
+	if s == nil || link("") == "" {
+		return ""
+	}
+	owner := OwnerOf(s, &c.Principal)
+	if owner.Person == "" || owner.Person == clientPerson {
+		return ""
+	}
+	b.tickets.mu.Lock()
+	defer b.tickets.mu.Unlock()
+	if was, ok := b.tickets.kept[owner]; ok && time.Since(was.made) < ticketReuse {
+		if _, err := b.vault.ReadTicket(ctx, was.id); err == nil { // nobody has used it
+			return link(was.id)
+		}
+	}
+	note, err := json.Marshal(ticketNote{Server: c.Server, Name: string(c.Principal.Tenant) + "/" + c.Principal.ID})
+	if err != nil {
+		return ""
+	}
+	id, err := b.vault.NewTicket(ctx, owner, note)
+	if err != nil {
+		b.log.Warn("a person cannot be asked to connect a server", "server", string(c.Server), "tenant", string(c.Principal.Tenant), "error", err)
+		return ""
+	}
+	if b.tickets.kept == nil {
+		b.tickets.kept = map[vault.Owner]keptTicket{}
+	}
+	for o, t := range b.tickets.kept {
+		if time.Since(t.made) > vault.TicketTime {
+			delete(b.tickets.kept, o)
+		}
+	}
+	b.tickets.kept[owner] = keptTicket{id, time.Now()}
+	return link(id)
+}
+
+// askToConnect asks the call's client to show its person the link, and reports whether the person has agreed to open it.
+func (b *Broker) askToConnect(ctx context.Context, c *switchboard.Call, address string) bool {
+	elicitation, _ := wire.Field(c.Client.Capabilities, "elicitation")
+	if _, byURL := wire.Field(elicitation, "url"); c.Client.Ask == nil || !byURL {
+		return false
+	}
+	question := map[string]string{
+		"mode": "url", "url": address,
+		"message": "Server " + string(c.Server) + " acts for you only after you have connected it. Open this link, sign in, and agree; the call goes on by itself.",
+	}
+	if !c.Client.TakesQuestions { // only the legacy era has it
+		question["elicitationId"] = rand.Text()
+	}
+	params, err := json.Marshal(question)
+	if err != nil {
+		return false
+	}
+	answer, err := c.Client.Ask(ctx, wire.MethodElicit, params)
+	if err != nil {
+		return false
+	}
+	raw, _ := wire.Field(answer, "action")
+	action, _ := wire.String(raw)
+	return action == "accept"
+}
+
+// awaitConnection waits until the connection of the call exists. It returns false when the call has ended, or nobody has made it in time.
+func (b *Broker) awaitConnection(ctx context.Context, c *switchboard.Call) bool {
+	ctx, cancel := context.WithTimeout(ctx, vault.TicketTime)
+	defer cancel()
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for b.refusalOf(ctx, c) != nil {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-look.C:
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// ConsentOf tells the connection that the principal's calls to the server use from those before it; 0 if they use none. Results that were got with another
+// connection are those of another account. known is false if it is not known now.
+func (b *Broker) ConsentOf(id switchboard.ServerID, p *switchboard.Principal) (consent uint64, known bool) {
+	all, ok := b.servers.Load(id)
+	if !ok {
+		return 0, true
+	}
+	c, _ := all.(*credentials)
+	held, known := c.Held(p)
+	return held.Generation.Consent, known
+}
