@@ -191,6 +191,10 @@ func TestCD06AnAddressThatIsMoreThanAnAddressIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plain, err := New("http://mcp.corp.example/mcp", Options{}) // http is the operator's choice for the server, and for nothing else
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		address       string
 		remote, local bool // whether a server there may name it
@@ -246,6 +250,9 @@ func TestCD06AnAddressThatIsMoreThanAnAddressIsRefused(t *testing.T) {
 	} {
 		if _, err := remote.checkAddress(tt.address); (err == nil) != tt.remote {
 			t.Errorf("%.80q of a remote server: %v", tt.address, err)
+		}
+		if _, err := plain.checkAddress(tt.address); (err == nil) != tt.remote {
+			t.Errorf("%.80q of a server over http: %v", tt.address, err)
 		}
 		if _, err := local.checkAddress(tt.address); (err == nil) != tt.local {
 			t.Errorf("%.80q of a local server: %v", tt.address, err)

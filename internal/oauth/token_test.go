@@ -169,6 +169,7 @@ func TestAnErrorSaysWhetherTheRefreshTokenIsStillGood(t *testing.T) {
 			w.WriteHeader(400)
 			_, _ = io.WriteString(w, `{"error":"invalid_grant"}`)
 		}, Refused, "invalid_grant"},
+		{"a long description", answerJSON(400, `{"error":"`+strings.Repeat("e", 500)+`","error_description":"`+strings.Repeat("ä", 60<<10)+`"}`), Misconfigured, strings.Repeat("e", 60) + "… ää"},
 		{"invalid_client", answerJSON(401, `{"error":"invalid_client"}`), Misconfigured, "invalid_client"},
 		{"invalid_scope", answerJSON(400, `{"error":"invalid_scope"}`), Misconfigured, "invalid_scope"},
 		{"invalid_target", answerJSON(400, `{"error":"invalid_target"}`), Misconfigured, "invalid_target"},
@@ -223,6 +224,9 @@ func TestAnErrorSaysWhetherTheRefreshTokenIsStillGood(t *testing.T) {
 			wants(t, err, tt.kind, tt.words)
 			if err == nil || strings.Contains(err.Error(), "wall-text") || strings.Contains(err.Error(), "<") {
 				t.Errorf("the error quotes a page: %v", err)
+			}
+			if len(err.Error()) > 1000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
 			if n := len(w.took("/token")); n != 1 {
 				t.Errorf("the refresh token was sent %d times", n)
