@@ -357,7 +357,7 @@ func TestOnlyTheOperatorsHostsAreTrusted(t *testing.T) {
 
 // A stranger's host is dialled with Public and the roots of the system, the operator's with Trusted and its own roots.
 func TestEachHostHasItsOwnDialerAndRoots(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		metadata := map[string]any{
 			"issuer": "https://idp.example.com", "authorization_endpoint": "https://idp.example.com/a", "token_endpoint": "https://idp.example.com/t",
 			"code_challenge_methods_supported": []string{"S256"},
@@ -371,6 +371,8 @@ func TestEachHostHasItsOwnDialerAndRoots(t *testing.T) {
 			http.NotFound(w, r)
 		}
 	}))
+	server.Config.ErrorLog = discardLog
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	roots := server.Client().Transport.(*http.Transport).TLSClientConfig
 	var public, trusted []string

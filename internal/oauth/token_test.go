@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"bufio"
 	"compress/gzip"
 	"context"
 	"crypto/ecdsa"
@@ -218,7 +219,6 @@ func TestAnErrorSaysWhetherTheRefreshTokenIsStillGood(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.server.Config.ErrorLog = discardLog
 			w.on("/token", tt.h)
 			_, err := w.client(Options{}).Refresh(t.Context(), w.provider(), w.registration(), tokensOf("refresh-1"))
 			wants(t, err, tt.kind, tt.words)
@@ -244,7 +244,6 @@ func TestAnErrorSaysWhetherTheRefreshTokenIsStillGood(t *testing.T) {
 	})
 	t.Run("the handshake of TLS fails", func(t *testing.T) {
 		w := newWorld(t)
-		w.server.Config.ErrorLog = discardLog
 		c, p, r := w.client(Options{}), w.provider(), w.registration()
 		p.TokenEndpoint = "https" + strings.TrimPrefix(p.TokenEndpoint, "http")
 		_, err := c.Refresh(t.Context(), p, r, tokensOf("refresh-1"))
@@ -273,6 +272,16 @@ func pipeTo(h func(net.Conn)) Dialer {
 	}
 }
 
+// readRequest reads a request, for a fake that answers it in its own way.
+func readRequest(c net.Conn) {
+	r, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	go func() { _, _ = io.Copy(io.Discard, c) }()
+}
+
 func TestAProviderThatHangsIsLeftAfterTenSeconds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dial Dialer
@@ -281,7 +290,7 @@ func TestAProviderThatHangsIsLeftAfterTenSeconds(t *testing.T) {
 		"it reads and never answers": {pipeTo(func(c net.Conn) { _, _ = io.Copy(io.Discard, c); _ = c.Close() }), Lost},
 		"it never reads":             {pipeTo(func(c net.Conn) { time.Sleep(time.Hour); _ = c.Close() }), Lost},
 		"it answers a byte a second": {pipeTo(func(c net.Conn) {
-			go func() { _, _ = io.Copy(io.Discard, c) }()
+			readRequest(c)
 			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{")
 			for err == nil {
 				time.Sleep(time.Second)
@@ -290,7 +299,7 @@ func TestAProviderThatHangsIsLeftAfterTenSeconds(t *testing.T) {
 			_ = c.Close()
 		}), Lost},
 		"it begins again and again": {pipeTo(func(c net.Conn) {
-			go func() { _, _ = io.Copy(io.Discard, c) }()
+			readRequest(c)
 			var err error
 			for err == nil {
 				time.Sleep(time.Second)
