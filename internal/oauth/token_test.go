@@ -176,6 +176,8 @@ func TestAnErrorSaysWhetherTheRefreshTokenIsStillGood(t *testing.T) {
 		{"invalid_target", answerJSON(400, `{"error":"invalid_target"}`), Misconfigured, "invalid_target"},
 		{"too many requests", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, Busy, "429"},
 		{"temporarily unavailable, in words", answerJSON(400, `{"error":"temporarily_unavailable"}`), Busy, "temporarily_unavailable"},
+		{"the person must come", answerJSON(400, `{"error":"interaction_required"}`), Refused, "interaction_required"},
+		{"a fault, in words", answerJSON(400, `{"error":"server_error"}`), Lost, "server_error"},
 		{"500", answerJSON(500, `{"error":"invalid_grant"}`), Lost, "500"},
 		{"502 of a proxy", status(502), Lost, "502"},
 		{"503", status(503), Lost, "503"},
