@@ -388,6 +388,48 @@ func TestLK03NoErrorRepeatsASecret(t *testing.T) {
 	}
 }
 
+func TestHalfASecretIsNotShown(t *testing.T) {
+	long := strings.Repeat("s3cret", 1000)
+	m := newMasker(long, "two words")
+	for _, text := range []string{
+		strings.Repeat(long, 20), strings.Repeat("a", 199) + long, long[:100] + long, "two\nwords", "two words",
+	} {
+		if got := m.text(text, 200); strings.Contains(strings.TrimPrefix(got, long[:100]), "s3cret") || strings.Contains(got, "two words") || len(got) > 210 {
+			t.Errorf("%.50q: %q", text, got)
+		}
+	}
+	if got := m.text("a\u2028b\u202ec\xff\td", 200); got != "a b c  d" {
+		t.Errorf("%q", got)
+	}
+}
+
+func FuzzTokenAnswer(f *testing.F) {
+	for _, v := range []any{tokenAnswer(nil), tokenAnswer(map[string]any{"expires_in": "1e9", "scope": "a b"}), map[string]any{"error": "x"}} {
+		f.Add(jsonOf(v))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a := httpAnswer{json: true, text: []byte(text)}
+		var w tokenWire
+		if a.read(&w) != nil {
+			return
+		}
+		asked := time.Now()
+		got, err := w.tokens(&Provider{Issuer: "https://idp.example.com"}, []string{"files:read"}, asked, newMasker("s3cret"))
+		if err != nil {
+			if s := err.Error(); strings.ContainsAny(s, "\r\n\x00") || strings.Contains(s, "s3cret") || len(s) > 2000 {
+				t.Errorf("%q", s)
+			}
+			return
+		}
+		if !isVisible(got.Access.Reveal()) || len(got.Access.Reveal()) > maxToken || len(without(got.Scopes, []string{"files:read"})) > 0 {
+			t.Errorf("%q is accepted", text)
+		}
+		if !got.Expires.IsZero() && (got.Expires.Before(asked) || got.Expires.After(asked.Add(maxLifetime))) {
+			t.Errorf("%q expires at %s", text, got.Expires)
+		}
+	})
+}
+
 func TestAClientProvesItselfAsBothSidesCan(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
