@@ -305,6 +305,33 @@ func TestSS02MetadataLeadsToNoInnerAddress(t *testing.T) {
 	}
 }
 
+// A public server whose metadata leads inward, over the dialer that Switchboard uses.
+func TestSS02ADiscoveryThatLeadsInwardEndsBeforeTheInnerHost(t *testing.T) {
+	inner := newWorld(t)
+	at := "https://localhost" + inner.origin[strings.LastIndex(inner.origin, ":"):]
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != resourcePath {
+			http.NotFound(w, r)
+			return
+		}
+		answerJSON(http.StatusOK, map[string]any{"resource": "https://mcp.example.com/mcp", "authorization_servers": []string{at, "https://169.254.169.254", "https://10.0.0.1/", "https://[fd00:ec2::254]", "https://idp.example.com"}})(w, r)
+	}))
+	t.Cleanup(server.Close)
+	c, err := New("https://mcp.example.com/mcp", Options{Trusted: dialTo(server.Listener.Addr().String()), TrustedTLS: server.Client().Transport.(*http.Transport).TLSClientConfig})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Discover(t.Context(), Challenge{ResourceMetadata: at + "/latest/meta-data"}, ForPerson)
+	wants(t, err, Misconfigured, "which is not a public address")
+	if len(inner.requests) > 0 {
+		t.Errorf("%v arrived", inner.requests)
+	}
+	// The operator may name an issuer that is inside.
+	c.options.Issuer = "https://idp.example.com"
+	_, err = c.Discover(t.Context(), Challenge{}, ForPerson)
+	wants(t, err, Misconfigured, "has no metadata") // it was dialled: the fake server answers there
+}
+
 // isResolveError reports whether the resolver of this system does not take the spelling for an address.
 func isResolveError(err error) bool {
 	_, ok := errors.AsType[*net.DNSError](err)
