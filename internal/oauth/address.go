@@ -97,7 +97,7 @@ func (c *Client) trusts(host string) bool {
 		return true
 	}
 	named, err := url.Parse(c.options.Issuer)
-	return err == nil && c.options.Issuer != "" && sameHost(host, named.Hostname())
+	return err == nil && sameHost(host, named.Hostname())
 }
 
 func sameHost(a, b string) bool {
@@ -147,7 +147,7 @@ func (c *Client) describes(resource *url.URL) bool {
 	if mine == above {
 		return resource.RawQuery == "" || resource.RawQuery == c.server.RawQuery
 	}
-	return resource.RawQuery == "" && strings.HasPrefix(mine, above+"/") && !hasDots(above)
+	return resource.RawQuery == "" && strings.HasPrefix(mine, above+"/")
 }
 
 // hasDots reports whether a path has a segment that programs resolve differently.

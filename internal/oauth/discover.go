@@ -223,8 +223,10 @@ func (c *Client) checkProvider(p *Provider) error {
 		return fail(Misconfigured, "the server's row has the issuer %q, and this is %.200q", c.options.Issuer, p.Issuer)
 	}
 	for _, endpoint := range [][2]string{
-		{"token_endpoint", p.TokenEndpoint}, {"authorization_endpoint", p.AuthorizationEndpoint},
-		{"registration_endpoint", p.RegistrationEndpoint}, {"revocation_endpoint", p.RevocationEndpoint},
+		{"token_endpoint", p.TokenEndpoint},
+		{"authorization_endpoint", p.AuthorizationEndpoint},
+		{"registration_endpoint", p.RegistrationEndpoint},
+		{"revocation_endpoint", p.RevocationEndpoint},
 	} {
 		name, address := endpoint[0], endpoint[1]
 		if address == "" && name != "token_endpoint" {

@@ -191,6 +191,10 @@ func TestCD06AnAddressThatIsMoreThanAnAddressIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plain, err := New("http://mcp.corp.example/mcp", Options{}) // http is the operator's choice for the server, and for nothing else
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		address       string
 		remote, local bool // whether a server there may name it
@@ -247,6 +251,9 @@ func TestCD06AnAddressThatIsMoreThanAnAddressIsRefused(t *testing.T) {
 		if _, err := remote.checkAddress(tt.address); (err == nil) != tt.remote {
 			t.Errorf("%.80q of a remote server: %v", tt.address, err)
 		}
+		if _, err := plain.checkAddress(tt.address); (err == nil) != tt.remote {
+			t.Errorf("%.80q of a server over http: %v", tt.address, err)
+		}
 		if _, err := local.checkAddress(tt.address); (err == nil) != tt.local {
 			t.Errorf("%.80q of a local server: %v", tt.address, err)
 		}
@@ -296,6 +303,33 @@ func TestSS02MetadataLeadsToNoInnerAddress(t *testing.T) {
 	if len(inner.requests) > 0 {
 		t.Errorf("%d requests arrived: %v", len(inner.requests), inner.requests)
 	}
+}
+
+// A public server whose metadata leads inward, over the dialer that Switchboard uses.
+func TestSS02ADiscoveryThatLeadsInwardEndsBeforeTheInnerHost(t *testing.T) {
+	inner := newWorld(t)
+	at := "https://localhost" + inner.origin[strings.LastIndex(inner.origin, ":"):]
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != resourcePath {
+			http.NotFound(w, r)
+			return
+		}
+		answerJSON(http.StatusOK, map[string]any{"resource": "https://mcp.example.com/mcp", "authorization_servers": []string{at, "https://169.254.169.254", "https://10.0.0.1/", "https://[fd00:ec2::254]", "https://idp.example.com"}})(w, r)
+	}))
+	t.Cleanup(server.Close)
+	c, err := New("https://mcp.example.com/mcp", Options{Trusted: dialTo(server.Listener.Addr().String()), TrustedTLS: server.Client().Transport.(*http.Transport).TLSClientConfig})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Discover(t.Context(), Challenge{ResourceMetadata: at + "/latest/meta-data"}, ForPerson)
+	wants(t, err, Misconfigured, "which is not a public address")
+	if len(inner.requests) > 0 {
+		t.Errorf("%v arrived", inner.requests)
+	}
+	// The operator may name an issuer that is inside.
+	c.options.Issuer = "https://idp.example.com"
+	_, err = c.Discover(t.Context(), Challenge{}, ForPerson)
+	wants(t, err, Misconfigured, "has no metadata") // it was dialled: the fake server answers there
 }
 
 // isResolveError reports whether the resolver of this system does not take the spelling for an address.
@@ -350,7 +384,7 @@ func TestOnlyTheOperatorsHostsAreTrusted(t *testing.T) {
 
 // A stranger's host is dialled with Public and the roots of the system, the operator's with Trusted and its own roots.
 func TestEachHostHasItsOwnDialerAndRoots(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		metadata := map[string]any{
 			"issuer": "https://idp.example.com", "authorization_endpoint": "https://idp.example.com/a", "token_endpoint": "https://idp.example.com/t",
 			"code_challenge_methods_supported": []string{"S256"},
@@ -364,6 +398,8 @@ func TestEachHostHasItsOwnDialerAndRoots(t *testing.T) {
 			http.NotFound(w, r)
 		}
 	}))
+	server.Config.ErrorLog = discardLog
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	roots := server.Client().Transport.(*http.Transport).TLSClientConfig
 	var public, trusted []string

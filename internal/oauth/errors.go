@@ -74,25 +74,22 @@ func newMasker(secrets ...string) secretMasker {
 	return m
 }
 
-// text returns a text of a stranger without secrets, on one line of at most limit characters.
+// text returns a text of a stranger without secrets, on one line of at most limit characters. It cuts last: half a secret would not be found.
 func (m secretMasker) text(s string, limit int) string {
-	if len(s) > 64<<10 {
-		s = s[:64<<10]
-	}
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsGraphic(r) {
+			return ' '
+		}
+		return r
+	}, s)
 	for _, secret := range m {
 		s = strings.ReplaceAll(s, secret, "***")
 	}
-	var b strings.Builder
 	n := 0
-	for _, r := range s {
+	for i := range s {
 		if n++; n > limit {
-			b.WriteString("…")
-			break
+			return strings.TrimSpace(s[:i]) + "…"
 		}
-		if r == utf8.RuneError || !unicode.IsGraphic(r) || r == '\u2028' || r == '\u2029' {
-			r = ' '
-		}
-		b.WriteRune(r)
 	}
-	return strings.TrimSpace(b.String())
+	return strings.TrimSpace(s)
 }

@@ -41,7 +41,9 @@ type request struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, answers: map[string]http.HandlerFunc{}}
-	w.server = httptest.NewServer(http.HandlerFunc(w.serve))
+	w.server = httptest.NewUnstartedServer(http.HandlerFunc(w.serve))
+	w.server.Config.ErrorLog = discardLog // some tests end connections
+	w.server.Start()
 	t.Cleanup(w.server.Close)
 	w.origin = w.server.URL
 	w.json("/.well-known/oauth-protected-resource/mcp", w.resource(nil))

@@ -41,7 +41,9 @@ type Options struct {
 	// may be inside the network. "" means: the one that the server names.
 	Issuer string
 
-	Public  Dialer // to the hosts of strangers; nil means dial.Public
+	// Public opens connections to the hosts of strangers; nil means dial.Public. A Dialer that goes through a proxy leaves the check of addresses
+	// to the proxy, unless it resolves the name itself.
+	Public  Dialer
 	Trusted Dialer // to the server's host and to the Issuer's; nil means dial.Context
 
 	PublicTLS  *tls.Config // nil means the roots of the system

@@ -64,7 +64,7 @@ type RegistrationRequest struct {
 }
 
 // ChooseRegistration returns how to be known at the provider, in the order of the MCP specification: the configured registration, the metadata document,
-// dynamic registration. A kept registration is used again while it fits. If none of these ways is open, the error says what to do.
+// dynamic registration. A kept registration is used again while it fits; after an error with the Code invalid_client, its caller drops it. If none of these ways is open, the error says what to do.
 func (c *Client) ChooseRegistration(ctx context.Context, p *Provider, w Ways) (*ClientRegistration, error) {
 	if w.Configured != nil {
 		r := *w.Configured

@@ -244,8 +244,9 @@ func (r *ClientRegistration) method(p *Provider) (string, error) {
 	return m, nil
 }
 
-// final are the errors of a token endpoint after which a code or a refresh token is of no more use. The last two are GitHub's.
-var final = []string{"invalid_grant", "access_denied", "bad_refresh_token", "bad_verification_code"}
+// final are the errors of a token endpoint after which only the person can help: the code or the refresh token is of no more use, or the
+// authorization server wants to see the person (OpenID Connect Core 1.0 section 3.1.2.6, which some use here too). The last two are GitHub's.
+var final = []string{"invalid_grant", "access_denied", "interaction_required", "login_required", "consent_required", "bad_refresh_token", "bad_verification_code"}
 
 // refusal explains an answer that is no success. what says what the authorization server did not do.
 func (a *httpAnswer) refusal(what string, p *Provider, hide secretMasker) error {
@@ -257,6 +258,8 @@ func (a *httpAnswer) refusal(what string, p *Provider, hide secretMasker) error 
 		e.Kind, e.RetryAfter = Busy, a.retryAfter()
 	case told && slices.Contains(final, w.Code):
 		e.Kind = Refused
+	case told && w.Code == "server_error":
+		e.Kind = Lost
 	case told, a.status >= 300 && a.status < 400, a.status == http.StatusNotFound, a.status == http.StatusMethodNotAllowed, a.status == http.StatusGone:
 		e.Kind = Misconfigured
 	default:

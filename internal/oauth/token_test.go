@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"bufio"
 	"compress/gzip"
 	"context"
 	"crypto/ecdsa"
@@ -169,11 +170,14 @@ func TestAnErrorSaysWhetherTheRefreshTokenIsStillGood(t *testing.T) {
 			w.WriteHeader(400)
 			_, _ = io.WriteString(w, `{"error":"invalid_grant"}`)
 		}, Refused, "invalid_grant"},
+		{"a long description", answerJSON(400, `{"error":"`+strings.Repeat("e", 500)+`","error_description":"`+strings.Repeat("ä", 60<<10)+`"}`), Misconfigured, strings.Repeat("e", 60) + "… ää"},
 		{"invalid_client", answerJSON(401, `{"error":"invalid_client"}`), Misconfigured, "invalid_client"},
 		{"invalid_scope", answerJSON(400, `{"error":"invalid_scope"}`), Misconfigured, "invalid_scope"},
 		{"invalid_target", answerJSON(400, `{"error":"invalid_target"}`), Misconfigured, "invalid_target"},
 		{"too many requests", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, Busy, "429"},
 		{"temporarily unavailable, in words", answerJSON(400, `{"error":"temporarily_unavailable"}`), Busy, "temporarily_unavailable"},
+		{"the person must come", answerJSON(400, `{"error":"interaction_required"}`), Refused, "interaction_required"},
+		{"a fault, in words", answerJSON(400, `{"error":"server_error"}`), Lost, "server_error"},
 		{"500", answerJSON(500, `{"error":"invalid_grant"}`), Lost, "500"},
 		{"502 of a proxy", status(502), Lost, "502"},
 		{"503", status(503), Lost, "503"},
@@ -217,12 +221,14 @@ func TestAnErrorSaysWhetherTheRefreshTokenIsStillGood(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.server.Config.ErrorLog = discardLog
 			w.on("/token", tt.h)
 			_, err := w.client(Options{}).Refresh(t.Context(), w.provider(), w.registration(), tokensOf("refresh-1"))
 			wants(t, err, tt.kind, tt.words)
 			if err == nil || strings.Contains(err.Error(), "wall-text") || strings.Contains(err.Error(), "<") {
 				t.Errorf("the error quotes a page: %v", err)
+			}
+			if len(err.Error()) > 1000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
 			if n := len(w.took("/token")); n != 1 {
 				t.Errorf("the refresh token was sent %d times", n)
@@ -240,7 +246,6 @@ func TestAnErrorSaysWhetherTheRefreshTokenIsStillGood(t *testing.T) {
 	})
 	t.Run("the handshake of TLS fails", func(t *testing.T) {
 		w := newWorld(t)
-		w.server.Config.ErrorLog = discardLog
 		c, p, r := w.client(Options{}), w.provider(), w.registration()
 		p.TokenEndpoint = "https" + strings.TrimPrefix(p.TokenEndpoint, "http")
 		_, err := c.Refresh(t.Context(), p, r, tokensOf("refresh-1"))
@@ -269,6 +274,16 @@ func pipeTo(h func(net.Conn)) Dialer {
 	}
 }
 
+// readRequest reads a request, for a fake that answers it in its own way.
+func readRequest(c net.Conn) {
+	r, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	go func() { _, _ = io.Copy(io.Discard, c) }()
+}
+
 func TestAProviderThatHangsIsLeftAfterTenSeconds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dial Dialer
@@ -277,7 +292,7 @@ func TestAProviderThatHangsIsLeftAfterTenSeconds(t *testing.T) {
 		"it reads and never answers": {pipeTo(func(c net.Conn) { _, _ = io.Copy(io.Discard, c); _ = c.Close() }), Lost},
 		"it never reads":             {pipeTo(func(c net.Conn) { time.Sleep(time.Hour); _ = c.Close() }), Lost},
 		"it answers a byte a second": {pipeTo(func(c net.Conn) {
-			go func() { _, _ = io.Copy(io.Discard, c) }()
+			readRequest(c)
 			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{")
 			for err == nil {
 				time.Sleep(time.Second)
@@ -286,7 +301,7 @@ func TestAProviderThatHangsIsLeftAfterTenSeconds(t *testing.T) {
 			_ = c.Close()
 		}), Lost},
 		"it begins again and again": {pipeTo(func(c net.Conn) {
-			go func() { _, _ = io.Copy(io.Discard, c) }()
+			readRequest(c)
 			var err error
 			for err == nil {
 				time.Sleep(time.Second)
@@ -371,6 +386,48 @@ func TestLK03NoErrorRepeatsASecret(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestHalfASecretIsNotShown(t *testing.T) {
+	long := strings.Repeat("s3cret", 1000)
+	m := newMasker(long, "two words")
+	for _, text := range []string{
+		strings.Repeat(long, 20), strings.Repeat("a", 199) + long, long[:100] + long, "two\nwords", "two words",
+	} {
+		if got := m.text(text, 200); strings.Contains(strings.TrimPrefix(got, long[:100]), "s3cret") || strings.Contains(got, "two words") || len(got) > 210 {
+			t.Errorf("%.50q: %q", text, got)
+		}
+	}
+	if got := m.text("a\u2028b\u202ec\xff\td", 200); got != "a b c  d" {
+		t.Errorf("%q", got)
+	}
+}
+
+func FuzzTokenAnswer(f *testing.F) {
+	for _, v := range []any{tokenAnswer(nil), tokenAnswer(map[string]any{"expires_in": "1e9", "scope": "a b"}), map[string]any{"error": "x"}} {
+		f.Add(jsonOf(v))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a := httpAnswer{json: true, text: []byte(text)}
+		var w tokenWire
+		if a.read(&w) != nil {
+			return
+		}
+		asked := time.Now()
+		got, err := w.tokens(&Provider{Issuer: "https://idp.example.com"}, []string{"files:read"}, asked, newMasker("s3cret"))
+		if err != nil {
+			if s := err.Error(); strings.ContainsAny(s, "\r\n\x00") || strings.Contains(s, "s3cret") || len(s) > 2000 {
+				t.Errorf("%q", s)
+			}
+			return
+		}
+		if !isVisible(got.Access.Reveal()) || len(got.Access.Reveal()) > maxToken || len(without(got.Scopes, []string{"files:read"})) > 0 {
+			t.Errorf("%q is accepted", text)
+		}
+		if !got.Expires.IsZero() && (got.Expires.Before(asked) || got.Expires.After(asked.Add(maxLifetime))) {
+			t.Errorf("%q expires at %s", text, got.Expires)
+		}
+	})
 }
 
 func TestAClientProvesItselfAsBothSidesCan(t *testing.T) {

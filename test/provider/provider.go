@@ -135,7 +135,8 @@ const (
 
 var zitadelClients sync.Mutex // zitadel/oidc keeps the clients of its example in one place
 
-// Zitadel starts zitadel/oidc in this process, with a client for the redirect. The client has the id and the secret that are returned.
+// Zitadel starts zitadel/oidc in this process, with a client for the redirect. The client has the id and the secret that are returned. It
+// silences slog's default logger of the test program.
 func Zitadel(t testing.TB, redirect string) (_ *Server, id, secret string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
