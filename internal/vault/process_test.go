@@ -239,7 +239,7 @@ func killProcesses(t *testing.T, where string, rounds int) {
 		t.Errorf("grants that were sent more than once: %v", twice)
 	}
 	t.Logf("%d kills: %d grants were sent, %d of %d consents were spent by a kill", rounds, all, spent, consents)
-	if all < rounds/4 || spent == 0 {
+	if !testing.Short() && (all < rounds/4 || spent == 0) {
 		t.Errorf("in %d rounds %d grants were sent and %d consents were spent: that tests nothing", rounds, all, spent)
 	}
 }
