@@ -48,6 +48,9 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 		for name, v := range s.Env {
 			values[fmt.Sprintf("%s variable %s", s.ID, name)] = v.Reveal()
 		}
+		if v := s.Network.Proxy.Reveal(); v != "" {
+			values[fmt.Sprintf("%s proxy", s.ID)] = v
+		}
 	}
 	for id, m := range c.Manifests {
 		manifests[id] = canonical.Sum(m.Data)

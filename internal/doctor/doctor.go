@@ -241,6 +241,9 @@ func newSecretHider(cfg *config.Config) secretHider {
 		for _, v := range s.Headers {
 			hide(v)
 		}
+		for _, v := range s.Network.ProxyPassword() {
+			hide(v)
+		}
 	}
 	hide(cfg.Cluster.Secret)
 	return secretHider{strings.NewReplacer(pairs...)}
