@@ -158,8 +158,9 @@ func explainCertificate(err error) (text, remedy string) {
 
 // The alerts by which a server refuses our certificate, or wants one: RFC 8446, section 6.2. Go gives their text only.
 var (
-	alertWantsCertificate  = []string{"tls: certificate required"}
-	alertRefusesCertifcate = []string{"tls: bad certificate", "tls: unsupported certificate", "tls: revoked certificate", "tls: expired certificate", "tls: unknown certificate", "tls: unknown certificate authority", "tls: access denied"}
+	alertNothingInCommon    = "tls: handshake failure"
+	alertWantsCertificate   = []string{"tls: certificate required"}
+	alertRefusesCertificate = []string{"tls: bad certificate", "tls: unsupported certificate", "tls: revoked certificate", "tls: expired certificate", "tls: unknown certificate", "tls: unknown certificate authority", "tls: access denied"}
 )
 
 // explainAlert explains an alert that a server has sent because of our certificate. With TLS 1.3, it can come after the
@@ -178,9 +179,11 @@ func explainAlert(err error) (text, remedy string) {
 		return false
 	}
 	switch {
+	case alert.Err.Error() == alertNothingInCommon: // also what some servers say with TLS 1.2 if they get no certificate
+		return "it refuses the TLS handshake", "the server may want a client certificate (tls: {cert: PATH, key: PATH}), or has no version of TLS in common with us (1.2 or later)"
 	case is(alertWantsCertificate):
 		return "it wants a client certificate", "get a certificate from the server's owner, and name it: tls: {cert: PATH, key: PATH}"
-	case is(alertRefusesCertifcate):
+	case is(alertRefusesCertificate):
 		return "it does not accept the client certificate, or wants one", "name a certificate that it accepts: tls: {cert: PATH, key: PATH}; its owner says which authority must sign it, and whether it has expired"
 	}
 	return "", ""

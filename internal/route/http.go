@@ -39,14 +39,15 @@ func connectHTTP(c io.ReadWriter, user *url.Userinfo, address string) error {
 	if _, err := io.WriteString(c, head+"\r\n"); err != nil {
 		return err
 	}
-	in := bufio.NewReader(io.LimitReader(c, maxProxyHead))
+	limited := &io.LimitedReader{R: c, N: maxProxyHead}
+	in := bufio.NewReader(limited)
 	for range maxInterim + 1 {
-		resp, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect})
-		if err != nil {
-			return fmt.Errorf("its answer to CONNECT is not HTTP: %w", err)
-		}
-		_ = resp.Body.Close() // there is none: what follows belongs to the connection
+		resp, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // what follows belongs to the connection; to close the body would read it
 		switch {
+		case err != nil && limited.N <= 0:
+			return fmt.Errorf("its answer to CONNECT is larger than %d bytes", maxProxyHead)
+		case err != nil:
+			return fmt.Errorf("its answer to CONNECT is not HTTP: %w", err)
 		case resp.StatusCode/100 == 1:
 			continue
 		case resp.StatusCode/100 != 2:
