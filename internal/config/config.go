@@ -35,6 +35,9 @@ type Config struct {
 	// Listen is the address of the HTTP endpoint, DefaultListen if the file gives none.
 	Listen string
 
+	// TLS is the certificate of the HTTP endpoint. The zero value means that it is served without TLS.
+	TLS CertificateFiles
+
 	// Hosts and Origins are the values that the Host and Origin headers may have, besides the loopback
 	// names.
 	Hosts, Origins []string

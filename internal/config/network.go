@@ -54,6 +54,12 @@ func (r *serverRow) checkTLS(m document.FixedMap) {
 	if strings.HasPrefix(r.server.URL, "http://") {
 		m.Fault("the server's url begins with http://, so its connections have no TLS; write https://, or remove this")
 	}
+	if m.HasKey("cert") {
+		m.Require("key", "name the file with the key of the certificate")
+	}
+	if m.HasKey("key") {
+		m.Require("cert", "name the file with the certificate")
+	}
 	r.pair.check(m)
 	r.server.Network.Cert, r.server.Network.Key = r.pair.cert, r.pair.key
 }
@@ -74,12 +80,6 @@ func (p *certificatePair) rows(l *loader, ofCert, ofKey string) []document.Row {
 
 // check checks that certificate and key go together.
 func (p *certificatePair) check(m document.FixedMap) {
-	switch hasCert, hasKey := m.HasKey("cert"), m.HasKey("key"); {
-	case hasCert && !hasKey && !m.Mistyped["key"]:
-		m.Fault(`"key" is missing; name the file with the key of the certificate`)
-	case hasKey && !hasCert && !m.Mistyped["cert"]:
-		m.Fault(`"cert" is missing; name the file with the certificate`)
-	}
 	if p.cert == "" || p.key == "" {
 		return
 	}
@@ -118,6 +118,30 @@ func (f *configFolder) readCertificateFile(v document.Value, s string, secret bo
 		return "", nil, false
 	}
 	return path, text, true
+}
+
+// CertificateFiles are the absolute paths of a certificate and its key.
+type CertificateFiles struct{ Cert, Key string }
+
+// listenerKeys are the keys of a listener's certificate, and the check of them together.
+func (f mainFile) listenerKeys(to *CertificateFiles) (keys func() *document.Keys, after func(document.FixedMap)) {
+	pair := &certificatePair{}
+	keys = func() *document.Keys {
+		return &document.Keys{
+			Rows: pair.rows(f.loader, "A file with the certificate, and those between it and the authority, as PEM text.", "A file with the key of the certificate, as PEM text, for its owner only (mode 600)."),
+			Hints: map[string]string{
+				"ca":   "Switchboard identifies its clients by keys and tokens, not by certificates",
+				"acme": "Switchboard gets no certificates itself; let a program such as certbot, lego or step renew the files, which are read again",
+			},
+		}
+	}
+	after = func(m document.FixedMap) {
+		m.Require("cert", "name the file with the certificate")
+		m.Require("key", "name the file with the key of the certificate")
+		pair.check(m)
+		*to = CertificateFiles{pair.cert, pair.key}
+	}
+	return keys, after
 }
 
 // readRoots returns the absolute path of a file with authorities.

@@ -74,15 +74,16 @@ func (r *Route) explainProxy(ctx context.Context, err error) error {
 	e := &Error{Step: StepProxy, Err: err}
 	because := err.Error()
 	status, isStatus := errors.AsType[statusError](err)
+	wantsPassword := isStatus && (status == http.StatusProxyAuthRequired || status == http.StatusUnauthorized) // tinyproxy says 401 to a wrong one
 	reply, isReply := errors.AsType[socksError](err)
 	switch {
 	case ctx.Err() != nil:
 		because = "it did not answer in time"
 		e.Remedy = "the proxy may not reach the server; ask who operates it"
 		e.Err = ctx.Err()
-	case isStatus && status == http.StatusProxyAuthRequired && r.proxy.User == nil, errors.Is(err, errSOCKSMethod):
+	case wantsPassword && r.proxy.User == nil, errors.Is(err, errSOCKSMethod):
 		e.Remedy = "the proxy wants a user and a password: " + r.writeUser()
-	case isStatus && status == http.StatusProxyAuthRequired, errors.Is(err, errSOCKSPassword):
+	case wantsPassword, errors.Is(err, errSOCKSPassword):
 		because = "it does not accept the user and the password"
 		e.Remedy = "correct the user and the password: " + r.writeUser()
 	case isStatus && (status == http.StatusForbidden || status == http.StatusMethodNotAllowed), isReply && reply == 2:

@@ -150,6 +150,7 @@ func TestAFailureOfAProxySaysWhatToDo(t *testing.T) {
 		"no such name":          {"http://" + user + "no-such-host.invalid:1", "cannot be reached", "check that the proxy runs"},
 		"wants a password":      {"http://" + says("HTTP/1.1 407 "+password+"\r\n\r\n"), "407", "the proxy wants a user and a password: proxy: \"http://USER:${env:PROXY_PASSWORD}@"},
 		"wants another one":     {"http://" + user + says("HTTP/1.1 407 Nope "+password+"\r\n\r\n"), "does not accept the user and the password", "correct the user"},
+		"wants another, 401":    {"http://" + user + says("HTTP/1.1 401 x\r\n\r\n"), "does not accept the user and the password", "correct the user"},
 		"forbids":               {"http://" + user + says("HTTP/1.1 403 "+password+"\r\n\r\n"), "403 Forbidden", "rules of the proxy"},
 		"cannot reach":          {"http://" + says("HTTP/1.1 502 x\r\n\r\n"), "502 Bad Gateway", "the proxy does not reach the server"},
 		"is no proxy":           {"http://" + says("SSH-2.0-x\r\n"), "not HTTP", ""},
