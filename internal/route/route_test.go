@@ -330,6 +330,46 @@ func TestAProxyOverTLSLeadsToAServerOverTLS(t *testing.T) {
 	}
 }
 
+// Try stops at the first step that fails.
+func TestTryNamesTheStepThatFails(t *testing.T) {
+	dir, known := t.TempDir(), certs.NewAuthority(t, "known")
+	ca := certs.Write(t, filepath.Join(dir, "ca.pem"), known.PEM)
+	serve := func(c *tls.Config) string {
+		_, port, _ := net.SplitHostPort(serveTLS(t, c))
+		return "https://localhost:" + port
+	}
+	plain := serve(&tls.Config{Certificates: []tls.Certificate{known.Pair("localhost")}})
+	demanding := serve(&tls.Config{Certificates: []tls.Certificate{known.Pair("localhost")}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: known.Pool()})
+	var seen atomic.Value
+	refusing := "http://" + listen(t, answerConnect("HTTP/1.1 403 x\r\n\r\n", &seen))
+	for name, tt := range map[string]struct {
+		url     string
+		network switchboard.Network
+		want    string // the steps; the last one failed if it ends with !
+	}{
+		"well":               {plain, switchboard.Network{CA: ca}, "resolve connect tls"},
+		"not trusted":        {plain, switchboard.Network{}, "resolve connect tls!"},
+		"client certificate": {demanding, switchboard.Network{CA: ca}, "resolve connect tls!"},
+		"nobody there":       {"https://127.0.0.1:1", switchboard.Network{}, "connect!"},
+		"no such name":       {"https://no-such-host.invalid", switchboard.Network{}, "resolve!"},
+		"refused by a proxy": {"https://mcp.example.com", switchboard.Network{Proxy: switchboard.NewSecret(refusing)}, "connect proxy!"},
+		"without TLS":        {"http://" + listen(t, echo), switchboard.Network{}, "connect"},
+	} {
+		u, _ := url.Parse(tt.url)
+		var got []string
+		for _, s := range New(u, tt.network, nil).Try(t.Context(), u) {
+			mark := ""
+			if s.Err != nil {
+				mark = "!"
+			}
+			got = append(got, string(s.Step)+mark)
+		}
+		if g := strings.Join(got, " "); g != tt.want {
+			t.Errorf("%s: %s, want %s", name, g, tt.want)
+		}
+	}
+}
+
 // A readWriter reads the answers of a peer, and drops what is written.
 type readWriter struct{ io.Reader }
 

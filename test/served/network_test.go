@@ -264,7 +264,7 @@ func TestTheRefusalOfAProxySaysWhatToDo(t *testing.T) {
 	} {
 		dir := rig.LayOut(t, rig.Fakes(fmt.Sprintf(`x: {transport: http, url: "%s/mcp", proxy: "%s"}`, url, tt.proxy)))
 		out, errs, code := rig.Command(t, dir, "doctor", "--wait", "2s")
-		if all := out + errs; code == 0 || !strings.Contains(all, tt.text) || !strings.Contains(all, tt.remedy) || strings.Contains(all, "7f3a") {
+		if all := out + errs; code == 0 || !strings.Contains(all, tt.text) || !strings.Contains(all, tt.remedy) || !strings.Contains(all, ": FAILED: its proxy ") || strings.Contains(all, "7f3a") {
 			t.Errorf("%s: doctor exits %d and says:\n%s", name, code, all)
 		}
 	}
