@@ -800,8 +800,8 @@ func (a *App) Addresses() (agents, officers net.Addr) {
 	return agents, officers
 }
 
-// Secure reports which of the addresses are served with TLS.
-func (a *App) Secure() (agents, officers bool) {
+// ServesTLS reports which of the addresses of a are served with TLS.
+func ServesTLS(a *App) (agents, officers bool) {
 	_, agents = a.listener.(*secureListener)
 	if a.adminAt != nil {
 		_, officers = a.adminAt.Listener.(*secureListener)

@@ -25,22 +25,22 @@ const (
 	StepTLS     Step = "tls"     // with the server
 )
 
-// An Error says which step failed and, where that is known, what to do. Its text contains no user and no password.
-type Error struct {
+// A StepError says which step failed and, where that is known, what to do. Its text contains no user and no password.
+type StepError struct {
 	Step   Step
 	Text   string
 	Remedy string // a sentence for operators; "" means that none is known
 	Err    error  // the cause; nil if Text has everything
 }
 
-func (e *Error) Error() string { return e.Text }
+func (e *StepError) Error() string { return e.Text }
 
 // Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+func (e *StepError) Unwrap() error { return e.Err }
 
 // Remedy returns what an operator can do about err, "" if that is not known.
 func Remedy(err error) string {
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*StepError](err); ok {
 		return e.Remedy
 	}
 	_, remedy := explainAlert(err)
@@ -48,8 +48,8 @@ func Remedy(err error) string {
 }
 
 // explainConnect explains why no connection to address, the server or the proxy, was opened.
-func (r *Route) explainConnect(address string, err error) error {
-	e := &Error{Step: StepConnect, Text: err.Error(), Err: err}
+func (r *ServerRoute) explainConnect(address string, err error) error {
+	e := &StepError{Step: StepConnect, Text: err.Error(), Err: err}
 	if errors.As(err, new(*net.DNSError)) {
 		e.Step = StepResolve
 	}
@@ -62,7 +62,7 @@ func (r *Route) explainConnect(address string, err error) error {
 }
 
 // whereProxy says where the proxy is configured.
-func (r *Route) whereProxy() string {
+func (r *ServerRoute) whereProxy() string {
 	if r.environment {
 		return "the environment names it (HTTPS_PROXY, HTTP_PROXY); for a server that needs no proxy, add its host to NO_PROXY, or write proxy: none into its row"
 	}
@@ -70,8 +70,8 @@ func (r *Route) whereProxy() string {
 }
 
 // explainProxy explains why the proxy opened no connection.
-func (r *Route) explainProxy(ctx context.Context, err error) error {
-	e := &Error{Step: StepProxy, Err: err}
+func (r *ServerRoute) explainProxy(ctx context.Context, err error) error {
+	e := &StepError{Step: StepProxy, Err: err}
 	because := err.Error()
 	status, isStatus := errors.AsType[statusError](err)
 	wantsPassword := isStatus && (status == http.StatusProxyAuthRequired || status == http.StatusUnauthorized) // tinyproxy says 401 to a wrong one
@@ -105,7 +105,7 @@ func (r *Route) explainProxy(ctx context.Context, err error) error {
 }
 
 // writeUser says where user and password of the proxy are written.
-func (r *Route) writeUser() string {
+func (r *ServerRoute) writeUser() string {
 	if r.environment {
 		return "write them into HTTPS_PROXY and HTTP_PROXY, as http://USER:PASSWORD@HOST:PORT"
 	}
@@ -113,8 +113,8 @@ func (r *Route) writeUser() string {
 }
 
 // explainTLS explains why TLS with the server failed. name is the name that its certificate must have.
-func (r *Route) explainTLS(name string, err error) error {
-	e := &Error{Step: StepTLS, Text: err.Error(), Err: err}
+func (r *ServerRoute) explainTLS(name string, err error) error {
+	e := &StepError{Step: StepTLS, Text: err.Error(), Err: err}
 	text, remedy := explainCertificate(err)
 	if text == "" {
 		text, remedy = explainAlert(err)

@@ -25,8 +25,8 @@ import (
 // returns none for this machine.
 var environmentProxy = func(u *url.URL) (*url.URL, error) { return http.ProxyFromEnvironment(&http.Request{URL: u}) }
 
-// A Route is the way to one server. It is safe for concurrent use.
-type Route struct {
+// A ServerRoute is the way to one server. It is safe for concurrent use.
+type ServerRoute struct {
 	proxy       *url.URL        // nil: none
 	environment bool            // the environment names the proxy
 	serverName  string          // in the server's certificate; "" means the host of the address
@@ -37,8 +37,8 @@ type Route struct {
 
 // New returns the route to the server at u with the settings n. report, which may be nil, is called with each fault of
 // a certificate's file that is not used because of it.
-func New(u *url.URL, n switchboard.Network, report func(error)) *Route {
-	r := &Route{serverName: n.ServerName}
+func New(u *url.URL, n switchboard.Network, report func(error)) *ServerRoute {
+	r := &ServerRoute{serverName: n.ServerName}
 	if n.CA != "" {
 		r.roots = certfile.NewRoots(n.CA, report)
 	}
@@ -55,11 +55,11 @@ func New(u *url.URL, n switchboard.Network, report func(error)) *Route {
 			r.err = CheckProxy(r.proxy)
 		}
 		if r.err != nil {
-			r.err = &Error{Step: StepProxy, Text: "the environment names a proxy (HTTPS_PROXY, HTTP_PROXY) that cannot be used", Remedy: "write it as http://HOST:PORT, or proxy: none into the server's row"}
+			r.err = &StepError{Step: StepProxy, Text: "the environment names a proxy (HTTPS_PROXY, HTTP_PROXY) that cannot be used", Remedy: "write it as http://HOST:PORT, or proxy: none into the server's row"}
 		}
 	default:
 		if r.proxy, r.err = ParseProxy(text); r.err != nil {
-			r.err = &Error{Step: StepProxy, Text: "its proxy cannot be used: " + r.err.Error()}
+			r.err = &StepError{Step: StepProxy, Text: "its proxy cannot be used: " + r.err.Error()}
 		}
 	}
 	return r
@@ -111,7 +111,7 @@ func isSOCKS(u *url.URL) bool { return strings.HasPrefix(u.Scheme, "socks5") }
 
 // Proxy returns the address of the proxy without user and password, "" if there is none, and whether the environment
 // names it.
-func (r *Route) Proxy() (shown string, environment bool) {
+func (r *ServerRoute) Proxy() (shown string, environment bool) {
 	if r.proxy == nil {
 		return "", false
 	}
@@ -129,25 +129,25 @@ type Conn struct {
 }
 
 // Dial opens a connection to the address HOST:PORT, with TLS if secure is true. It takes at most dial.Timeout. Where the reason
-// is known, the error is an *Error.
-func (r *Route) Dial(ctx context.Context, address string, secure bool) (Conn, error) {
+// is known, the error is a *StepError.
+func (r *ServerRoute) Dial(ctx context.Context, address string, secure bool) (Conn, error) {
 	return r.dial(ctx, address, secure, func(Step, string) {})
 }
 
 // DialContext and DialTLSContext open connections for an http.Transport.
-func (r *Route) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
+func (r *ServerRoute) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	c, err := r.Dial(ctx, address, false)
 	return c.Conn, err
 }
 
 // DialTLSContext opens a connection with TLS; see DialContext.
-func (r *Route) DialTLSContext(ctx context.Context, _, address string) (net.Conn, error) {
+func (r *ServerRoute) DialTLSContext(ctx context.Context, _, address string) (net.Conn, error) {
 	c, err := r.Dial(ctx, address, true)
 	return c.Conn, err
 }
 
 // dial opens a connection, and calls done after each step.
-func (r *Route) dial(ctx context.Context, address string, secure bool, done func(Step, string)) (c Conn, err error) {
+func (r *ServerRoute) dial(ctx context.Context, address string, secure bool, done func(Step, string)) (c Conn, err error) {
 	if r.err != nil {
 		return c, r.err
 	}
@@ -204,19 +204,19 @@ func handshake(ctx context.Context, c net.Conn, settings *tls.Config) (*tls.Conn
 }
 
 // tlsConfig returns the settings for TLS with the server, by the files as they are now.
-func (r *Route) tlsConfig(name string) (*tls.Config, error) {
+func (r *ServerRoute) tlsConfig(name string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, ServerName: name}
 	if r.roots != nil {
 		pool, err := r.roots.Pool()
 		if err != nil {
-			return nil, &Error{Step: StepTLS, Text: "the file of tls.ca cannot be used: " + err.Error(), Err: err}
+			return nil, &StepError{Step: StepTLS, Text: "the file of tls.ca cannot be used: " + err.Error(), Err: err}
 		}
 		c.RootCAs = pool
 	}
 	if r.pair != nil {
 		pair, err := r.pair.Certificate()
 		if err != nil {
-			return nil, &Error{Step: StepTLS, Text: "the files of tls.cert and tls.key cannot be used: " + err.Error(), Err: err}
+			return nil, &StepError{Step: StepTLS, Text: "the files of tls.cert and tls.key cannot be used: " + err.Error(), Err: err}
 		}
 		// Given for every request: with Certificates, TLS sends none if the server names other authorities, and
 		// the error would not say why.
@@ -226,7 +226,7 @@ func (r *Route) tlsConfig(name string) (*tls.Config, error) {
 }
 
 // passProxy makes the proxy open a connection to the address. The result reads and writes that connection.
-func (r *Route) passProxy(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
+func (r *ServerRoute) passProxy(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	c, err := r.askProxy(ctx, raw, address)
 	if !stop() && err == nil { // the deadline may have been set, or is being set now
@@ -239,7 +239,7 @@ func (r *Route) passProxy(ctx context.Context, raw net.Conn, address string) (ne
 }
 
 // askProxy asks the proxy, in its own protocol.
-func (r *Route) askProxy(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
+func (r *ServerRoute) askProxy(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
 	c := raw
 	if r.proxy.Scheme == "https" {
 		settings := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, ServerName: r.proxy.Hostname()}

@@ -75,13 +75,13 @@ func pipe(c net.Conn, to string) {
 }
 
 // through returns the route through a proxy.
-func through(t *testing.T, proxy string) *Route {
+func through(t *testing.T, proxy string) *ServerRoute {
 	t.Helper()
 	u, _ := url.Parse("https://mcp.example.com/mcp")
 	return New(u, switchboard.Network{Proxy: switchboard.NewSecret(proxy)}, nil)
 }
 
-func roundTrip(t *testing.T, r *Route, address string) error {
+func roundTrip(t *testing.T, r *ServerRoute, address string) error {
 	t.Helper()
 	c, err := r.Dial(t.Context(), address, false)
 	if err != nil {
@@ -173,7 +173,7 @@ func TestAFailureOfAProxySaysWhatToDo(t *testing.T) {
 			t.Errorf("%s: no error", name)
 			continue
 		}
-		step, ok := errors.AsType[*Error](err)
+		step, ok := errors.AsType[*StepError](err)
 		if !ok || !strings.Contains(err.Error(), tt.text) || !strings.Contains(Remedy(err), tt.remedy) || tt.remedy == "" && Remedy(err) != "" {
 			t.Errorf("%s: %v; %s", name, err, Remedy(err))
 			continue

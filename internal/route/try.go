@@ -34,7 +34,7 @@ const acceptTime = 300 * time.Millisecond
 
 // Try opens a connection to the server at u as Dial does, and closes it. It returns the steps in their order; only the last one can
 // have failed.
-func (r *Route) Try(ctx context.Context, u *url.URL) (all []StepResult) {
+func (r *ServerRoute) Try(ctx context.Context, u *url.URL) (all []StepResult) {
 	secure := u.Scheme == "https"
 	port := "80"
 	if secure {
@@ -74,7 +74,7 @@ func (r *Route) Try(ctx context.Context, u *url.URL) (all []StepResult) {
 
 // failedStep returns the step that err belongs to.
 func failedStep(err error) Step {
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*StepError](err); ok {
 		return e.Step
 	}
 	if text, _ := explainAlert(err); text != "" {

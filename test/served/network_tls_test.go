@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -93,6 +94,40 @@ func TestTheListenersSpeakTLSAndTheirCertificateIsRenewedUnderLoad(t *testing.T)
 		if out, errs, code := rig.Command(t, dir, args...); code != 0 || strings.Contains(out, "http://") {
 			t.Errorf("%q exits %d:\n%s%s", args, code, out, errs)
 		}
+	}
+	printed, _, _ := rig.Command(t, dir, "page", "--print")
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	for _, url := range []string{strings.TrimSpace(printed[strings.Index(printed, "https://"):]), g.AdminURL() + "/"} { // with a code, then with the session
+		resp, err := browser.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("a browser gets %s at %.60s", resp.Status, url)
+		}
+	}
+	kept, err := tls.Dial("tcp", address, &tls.Config{RootCAs: ca.Pool()}) //nolint:gosec // 1.2 is the default
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close() //nolint:errcheck // a test
+	answers := bufio.NewReader(kept)
+	for range 3 { // an idle connection with TLS is kept, and answers again
+		body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + rig.WithMeta(`{"name":"hello","arguments":{}}`) + `}`
+		_, _ = fmt.Fprintf(kept, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
+			"Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: hello\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		resp, err := http.ReadResponse(answers, nil)
+		wait.Read(t, "the answer over a kept connection", err)
+		if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), `"result"`) {
+			t.Errorf("over a kept connection: %s", text)
+		}
+		_ = resp.Body.Close()
+		awaitKept(t, g.Cmd.Process.Pid)
 	}
 	ask := func(url, origin string) (status int, body string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

@@ -61,7 +61,7 @@ var ErrWithdrawn = errors.New("the request was withdrawn")
 type Pool struct {
 	address string
 	secure  bool // with TLS
-	route   *route.Route
+	route   *route.ServerRoute
 
 	mu     sync.Mutex
 	idle   []*Conn // longest idle first
@@ -70,7 +70,7 @@ type Pool struct {
 }
 
 // NewPool returns an empty pool for the server at u, to which the route leads.
-func NewPool(u *url.URL, way *route.Route) *Pool {
+func NewPool(u *url.URL, way *route.ServerRoute) *Pool {
 	host, port := asciiHost(u), u.Port()
 	p := &Pool{route: way, secure: u.Scheme == "https"}
 	if p.secure {

@@ -30,7 +30,7 @@ const (
 // newClient returns a client for everything but the requests of calls: streams for notifications,
 // POSTs without an answer, and DELETE. It speaks HTTP/1.1 and uses no redirects, cookies or
 // compression. The route leads to the server.
-func newClient(way *route.Route) *http.Client {
+func newClient(way *route.ServerRoute) *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
