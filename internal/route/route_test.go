@@ -217,8 +217,8 @@ func TestTheEnvironmentNamesTheProxyUnlessTheServerDoes(t *testing.T) {
 	u, _ := url.Parse("https://me:secret@mcp.example.com/mcp")
 	for proxy, want := range map[string]string{"": "http://from.environment:80", "none": "", "socks5://me:pass@own.example": "socks5://own.example:1080", "https://own.example": "https://own.example:443"} {
 		r := New(u, switchboard.Network{Proxy: switchboard.NewSecret(proxy)}, nil)
-		if got, environment := r.Proxy(); got != want || environment != (proxy == "") {
-			t.Errorf("%q: %q, %v", proxy, got, environment)
+		if got, environment := r.Proxy(); got != want || environment != (proxy == "") || r.err != nil {
+			t.Errorf("%q: %q, %v, %v", proxy, got, environment, r.err)
 		}
 	}
 	if asked != "https://mcp.example.com/mcp" {
