@@ -179,9 +179,10 @@ func TestAFailureOfAProxySaysWhatToDo(t *testing.T) {
 			continue
 		}
 		want := StepProxy
-		if name == "away" {
+		switch name {
+		case "away":
 			want = StepConnect
-		} else if name == "no such name" {
+		case "no such name":
 			want = StepResolve
 		}
 		if step.Step != want {
