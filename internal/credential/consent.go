@@ -145,13 +145,11 @@ func (b *Broker) askChallenge(ctx context.Context, s *switchboard.Server) (oauth
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	client := b.network(s).HTTP
-	if client == nil {
-		via := link.NewHTTPClients(s.URL)
-		defer via.Close()
-		client = via.Client
-	}
-	resp, err := client.Do(req)
+	via := link.NewHTTPClients(s.URL, s.Network, func(err error) {
+		b.log.Warn("a file of a server's certificates is not used", "server", string(s.ID), "error", err)
+	})
+	defer via.Close()
+	resp, err := via.Client.Do(req)
 	if err != nil {
 		return oauth.Challenge{}, fmt.Errorf("server %s cannot be reached: %w", s.ID, err)
 	}

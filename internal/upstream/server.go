@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -68,7 +69,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		keep = func(line string, leftOut int) { f.opts.KeepStderr(cfg.ID, line, leftOut) }
 	}
 	s.opener = &link.Opener{
-		Config: s.config, Spawner: f.spawner, HTTP: link.NewHTTPClients(cfg.URL), StderrLog: process.NewStderrLog(log, secrets, keep),
+		Config: s.config, Spawner: f.spawner, HTTP: link.NewHTTPClients(cfg.URL, cfg.Network, reportCertificate(log)), StderrLog: process.NewStderrLog(log, secrets, keep),
 		Log: log, Mask: secrets, ClientInfo: f.clientInfo, Era: &link.EraMemory{},
 		Tasks: &s.tasks, OnChange: s.stale.request, OnStderr: s.facts.setStderr, OnEnd: s.facts.addDropped, Hurry: f.opts.hurry,
 	}
@@ -92,6 +93,11 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		}
 	}
 	return s
+}
+
+// reportCertificate returns a function that logs a fault of a certificate's file.
+func reportCertificate(log *slog.Logger) func(error) {
+	return func(err error) { log.Warn("a certificate's file of a server cannot be used", "error", err.Error()) }
 }
 
 // update replaces settings that need no new connection.

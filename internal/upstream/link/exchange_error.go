@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/dial"
+	"github.com/summit-switchboard/switchboard/internal/route"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 )
@@ -65,8 +66,10 @@ func Errorf(k ErrorKind, sent bool, format string, args ...any) *ExchangeError {
 	return &ExchangeError{Kind: k, Sent: sent, Text: fmt.Sprintf(format, args...)}
 }
 
-// WithRemedy sets the remedy of f if err says that no connection was opened because of its address.
+// WithRemedy sets the remedy of f if err says why no connection was opened: because of its address, its proxy or a
+// certificate.
 func (f *ExchangeError) WithRemedy(err error) *ExchangeError {
+	f.Remedy = route.Remedy(err)
 	if refused, ok := errors.AsType[*dial.RefusedError](err); ok {
 		f.Remedy = refused.Remedy
 	}
