@@ -54,7 +54,7 @@ func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.O
 	if err != nil {
 		return nil, err
 	}
-	scopes, err := p.ChooseScopes(challenge, s.Credential.Scopes)
+	scopes, err := p.ChooseScopes(b.widen(ctx, s, owner, p.Issuer, challenge), s.Credential.Scopes)
 	if err != nil {
 		return nil, err
 	}
