@@ -146,8 +146,8 @@ func (b *Broker) revokeLater(s *switchboard.Server, c vault.ServerConnection) {
 	}()
 }
 
-// The requests that find out what a server demands. Some servers demand a token for the first, others only for the second, and
-// those of the modern era know no initialize.
+// The requests that find out what a server demands. Some servers demand a token for initialize, others only for the list. A server of the modern era
+// knows no initialize.
 const (
 	initializeBody = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"switchboard","version":"1"}}}`
 	legacyListBody = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
@@ -155,7 +155,7 @@ const (
 		`"io.modelcontextprotocol/clientInfo":{"name":"switchboard","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
 )
 
-// askChallenge asks the server for what it demands, without a token. The error is ErrNotDemanded if it demands nothing.
+// askChallenge finds out what the server demands, without a token. The error is ErrNotDemanded if it demands nothing.
 func (b *Broker) askChallenge(ctx context.Context, s *switchboard.Server) (oauth.Challenge, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
