@@ -73,3 +73,25 @@ func TestTheMemoryOfARowOnlyGoesForward(t *testing.T) {
 		t.Error("a row that was deleted is accepted")
 	}
 }
+
+func TestATextOpensOnlyAsItWasSealed(t *testing.T) {
+	s, err := newSealer([]switchboard.Secret{switchboard.NewSecret("the only key there is")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := s.seal(kindTicket, "name", []byte("head"), []byte("text"))
+	if text, _, ok := s.open(kindTicket, "name", 4, sealed); !ok || string(text) != "text" {
+		t.Fatalf("it opens as %q %t", text, ok)
+	}
+	other := append([]byte("dead"), sealed[4:]...)
+	for what, opens := range map[string]func() bool{
+		"kind":     func() bool { _, _, ok := s.open(kindConnection, "name", 4, sealed); return ok },
+		"name":     func() bool { _, _, ok := s.open(kindTicket, "eman", 4, sealed); return ok },
+		"head":     func() bool { _, _, ok := s.open(kindTicket, "name", 4, other); return ok },
+		"boundary": func() bool { _, _, ok := s.open(kindTicket, "nameh", 3, sealed[1:]); return ok },
+	} {
+		if opens() {
+			t.Errorf("it opens with another %s", what)
+		}
+	}
+}

@@ -41,7 +41,7 @@ type renewalTimes struct {
 	// write of the answer.
 	ask time.Duration
 
-	// pause is how long nobody asks a provider again after ErrNotSent, by the clock of the store.
+	// pause is the time between ErrNotSent and the next request to the provider, by the clock of the store.
 	pause time.Duration
 }
 
@@ -65,12 +65,11 @@ type flight struct {
 	err  error
 }
 
-// Renew returns a newer token than that of the generation seen, which the server has refused. This process does not serve the
-// refused token any more. One call of ask gets the new tokens, over all processes; all other calls wait for its end. ask goes on
+// Renew returns a newer token. The server has refused the token of the generation seen, so this process does not serve it any more. One call of ask gets the new tokens, over all processes; all other calls wait for its end. ask goes on
 // if ctx ends: it has a context of its own.
 //
-// The errors are ErrConnectAgain, ErrPaused, ErrNone, ErrUnreadable, those of ask that wrap ErrNotSent, those of the store, and
-// that of ctx.
+// The errors are ErrConnectAgain, ErrPaused, ErrNone, ErrUnreadable, errors of ask that wrap ErrNotSent, errors of the store, and
+// the error of ctx.
 func (v *Vault) Renew(ctx context.Context, o Owner, seen Generation, ask Ask) (Token, error) {
 	s := v.slots.add(o)
 	s.reject(seen)

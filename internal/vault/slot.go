@@ -16,7 +16,7 @@ import (
 type slot struct {
 	owner Owner
 	name  string // of the row
-	alike *slot  // another one whose owner has the same hash
+	alike *slot  // another slot with the same hash
 
 	known  atomic.Pointer[known] // nil: nothing that may be used
 	used   atomic.Int64          // unix nanoseconds of the last use, to usedStep
@@ -48,7 +48,7 @@ func (k *known) shouldRenew(now time.Time) bool {
 
 // A held is a set of tokens that came from the provider and could not be written yet.
 type held struct {
-	row   *connectionRow // as it will be written, but for its count
+	row   *connectionRow // as it will be written, except its count
 	claim string
 }
 

@@ -46,7 +46,7 @@ func newID() string {
 // ticketName returns the name of a ticket's value. The store has only this hash of the id.
 func ticketName(id string) string { return nameOf(kindTicket, id) }
 
-// NewTicket keeps data under a new id for TicketTime. Whoever has the id can read the data. The error is ErrFull if the owner's person has
+// NewTicket keeps data under a new id for TicketTime. The id is the only key to the data. The error is ErrFull if the owner's person has
 // MaxTickets already.
 func (v *Vault) NewTicket(ctx context.Context, o Owner, data []byte) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -77,8 +77,8 @@ func (v *Vault) NewTicket(ctx context.Context, o Owner, data []byte) (id string,
 	return "", fmt.Errorf("%w: %d consents of this person are in progress", ErrFull, MaxTickets)
 }
 
-// ReadTicket returns the ticket with the id, and changes nothing. The error is ErrNone if it was used or has expired, or that of the
-// store.
+// ReadTicket returns the ticket with the id, and changes nothing. The error is ErrNone if it was used or has expired, or an error
+// of the store.
 func (v *Vault) ReadTicket(ctx context.Context, id string) (Ticket, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -99,8 +99,8 @@ func (v *Vault) readTicket(ctx context.Context, id string) (t ticketRow, version
 	return t, value.Version, nil
 }
 
-// UseTicket returns the ticket with the id, once over all processes. The error is ErrNone if it was used or has expired, or that of the
-// store: then it may be used up.
+// UseTicket returns the ticket with the id, once over all processes. The error is ErrNone if it was used or has expired, or an error
+// of the store: then it may be used up.
 func (v *Vault) UseTicket(ctx context.Context, id string) (Ticket, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -1,9 +1,13 @@
 package vault_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,6 +21,8 @@ import (
 type failingStore struct {
 	store.Store
 	away  atomic.Bool
+	full  atomic.Bool  // it can be read, and not written
+	reads atomic.Int32 // calls of Value
 	after atomic.Int32 // if it is positive, the store is away after so many Applies
 	mute  atomic.Bool
 }
@@ -29,6 +35,7 @@ func (s *failingStore) fault() error {
 }
 
 func (s *failingStore) Value(ctx context.Context, k store.Key) (store.Value, error) {
+	s.reads.Add(1)
 	if err := s.fault(); err != nil {
 		return store.Value{}, err
 	}
@@ -45,6 +52,9 @@ func (s *failingStore) List(ctx context.Context, g string) ([]store.NamedValue, 
 func (s *failingStore) Apply(ctx context.Context, c store.Change) (store.Version, error) {
 	if err := s.fault(); err != nil {
 		return 0, err
+	}
+	if s.full.Load() {
+		return 0, fmt.Errorf("%w: full", store.ErrUnavailable)
 	}
 	v, err := s.Store.Apply(ctx, c)
 	if s.after.Load() > 0 && s.after.Add(-1) == 0 { // the answer is lost
@@ -153,8 +163,12 @@ func TestAGrantIsNeverSentAgainAfterALostOrRefusedAnswer(t *testing.T) {
 				if got, err := two.Token(t.Context(), ann, never(t)); err != nil {
 					t.Fatal(got, err)
 				}
+				began := time.Now()
 				if _, err := one.Renew(t.Context(), ann, c.Generation, ask); !errors.Is(err, vault.ErrConnectAgain) {
 					t.Errorf("Renew = %v", err)
+				}
+				if took := time.Since(began); took > vault.AskTime {
+					t.Errorf("the provider had %s to answer", took)
 				}
 				for range 2 {
 					for _, v := range []*vault.Vault{one, two, openVault(t, s, vault.Options{})} {
@@ -184,8 +198,14 @@ func TestATokenWhoseGrantIsSpentIsUsedUntilItExpiresOrIsRefused(t *testing.T) {
 		got, err := v.Token(t.Context(), ann, fails(errors.New("lost")))
 		expect(t, "Token", got, err, "a1")
 		synctest.Wait()
+		time.Sleep(vault.PauseTime + time.Second)
+		s.reads.Store(0)
 		got, err = v.Token(t.Context(), ann, never(t))
 		expect(t, "Token of a spent connection", got, err, "a1")
+		synctest.Wait()
+		if n := s.reads.Load(); n > 0 {
+			t.Errorf("%d looks at the store for a token that cannot be renewed", n)
+		}
 		if _, err := v.Renew(t.Context(), ann, c.Generation, never(t)); !errors.Is(err, vault.ErrConnectAgain) {
 			t.Errorf("Renew = %v", err)
 		}
@@ -281,20 +301,66 @@ func TestAClaimWhoseAnswerIsLostIsTakenBack(t *testing.T) {
 }
 
 func TestAResultWhoseWriteIsUnknownIsWrittenOnce(t *testing.T) {
+	for _, away := range []time.Duration{time.Second, time.Minute} { // in the call, and in the background
+		inBubble(t, func(t *testing.T, s *failingStore) {
+			var logged bytes.Buffer
+			cut := &failingStore{Store: s.Store}
+			v := openVault(t, cut, vault.Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+			c := save(t, v, ann, "a1", "g1", time.Hour)
+			cut.after.Store(2) // the claim, and the result
+			go func() {
+				time.Sleep(away)
+				cut.away.Store(false)
+			}()
+			got, err := v.Renew(t.Context(), ann, c.Generation, answer("a2", "g2", 0))
+			expect(t, "Renew", got, err, "a2")
+			time.Sleep(2 * away)
+			synctest.Wait()
+			now, err := openVault(t, s, vault.Options{}).Read(t.Context(), ann)
+			if err != nil || now.Generation != got.Generation || now.Generation.Tokens != c.Generation.Tokens+1 {
+				t.Errorf("Read = %v %v, want %v", now.Generation, err, got.Generation)
+			}
+			if strings.Contains(logged.String(), "could not be kept") {
+				t.Errorf("logged: %s", logged.String())
+			}
+		})
+	}
+}
+
+func TestTokensThatAreNotWrittenYetAreNotRenewed(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *failingStore) {
-		cut := &failingStore{Store: s.Store}
-		v := openVault(t, cut, vault.Options{})
+		v := openVault(t, s, vault.Options{})
 		c := save(t, v, ann, "a1", "g1", time.Hour)
-		cut.after.Store(2) // the claim, and the result
-		go func() {
-			time.Sleep(time.Second)
-			cut.away.Store(false)
-		}()
-		got, err := v.Renew(t.Context(), ann, c.Generation, answer("a2", "g2", 0))
+		got, err := v.Renew(t.Context(), ann, c.Generation, func(context.Context, vault.ServerConnection) (vault.ServerConnection, error) {
+			s.full.Store(true)
+			return vault.ServerConnection{Access: secret("a2"), Grant: secret("g2"), Expires: time.Now().Add(time.Hour)}, nil
+		})
 		expect(t, "Renew", got, err, "a2")
-		now, err := openVault(t, s, vault.Options{}).Read(t.Context(), ann)
-		if err != nil || now.Generation != got.Generation || now.Generation.Tokens != c.Generation.Tokens+1 {
-			t.Errorf("Read = %v %v, want %v", now.Generation, err, got.Generation)
+		if _, err := v.Renew(t.Context(), ann, got.Generation, never(t)); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("Renew of tokens that are not written = %v", err)
+		}
+		s.full.Store(false)
+		time.Sleep(2 * time.Second)
+		next, err := v.Renew(t.Context(), ann, got.Generation, answer("a3", "g3", 0))
+		expect(t, "Renew when they are written", next, err, "a3")
+	})
+}
+
+func TestTheCallsOfOneProcessShareARenewal(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *failingStore) {
+		v := openVault(t, s, vault.Options{})
+		c := save(t, v, ann, "a1", "g1", time.Hour)
+		s.reads.Store(0)
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				got, err := v.Renew(t.Context(), ann, c.Generation, answer("a2", "g2", time.Second))
+				expect(t, "Renew", got, err, "a2")
+			})
+		}
+		wg.Wait()
+		if n := s.reads.Load(); n > 10 {
+			t.Errorf("%d looks at the store", n)
 		}
 	})
 }

@@ -8,7 +8,7 @@
 // # What the seal promises
 //
 // A row is sealed with AES-256-GCM, and bound to its owner (tenant, person, server and the URL that it is for) and to its
-// generation. Whoever can write the store but has no key can destroy a connection, and nothing more:
+// generation. An attacker who can write the store and has no key can destroy a connection, and nothing more:
 //
 //   - A row with changed bytes, and a row that was moved to another owner, do not open.
 //   - An older row that was put back is refused by each process that has used the connection since the newer row was
@@ -48,7 +48,7 @@ var (
 	// or the key is another one. Save and Delete replace it.
 	ErrUnreadable = errors.New("the connection in the store cannot be read")
 
-	// ErrPaused says that the provider could not be reached a moment ago, and that nobody tries again until the pause is over.
+	// ErrPaused says that the provider could not be reached a moment ago, and that no process tries again until the pause is over.
 	ErrPaused = errors.New("the provider could not be reached a moment ago")
 
 	// ErrFull says that no more connections, or no more tickets of this person, can be kept.
@@ -86,7 +86,7 @@ type Store interface {
 	Status() store.Status
 }
 
-// An Owner says whose connection it is. Two owners that differ in any field have different connections.
+// An Owner identifies a connection. Two owners that differ in any field have different connections.
 type Owner struct {
 	Tenant switchboard.TenantID `json:"tenant,omitempty"`
 	Person string               `json:"person,omitempty"` // "" for the connection of the catalog, which an operator makes
@@ -128,8 +128,8 @@ type Options struct {
 	// Keys are secret texts of at least 16 bytes. The first seals; all of them open.
 	Keys []switchboard.Secret
 
-	// Orphaned gets the tokens that came for a connection whose row was deleted or destroyed meanwhile, so that the caller revokes
-	// them. It must not wait. nil means that nobody revokes them.
+	// Orphaned gets new tokens of a connection that was deleted or destroyed during the renewal, so that the caller revokes them. It
+	// must not wait. If it is nil, the tokens stay valid at the provider.
 	Orphaned func(Owner, ServerConnection)
 
 	// Ended is called after connections were deleted or replaced, here or elsewhere, so that the caller shuts their links. It must
@@ -220,7 +220,7 @@ func (v *Vault) mayServe(k *known, now time.Time) bool {
 }
 
 // Token returns the token of a connection for one request. If the token expires soon, a renewal begins in the background: until
-// then the old one is good. If it has expired, Token waits for the renewal. The errors are those of Read and Renew.
+// then the old one is good. If it has expired, Token waits for the renewal. The errors are the errors of Read and Renew.
 func (v *Vault) Token(ctx context.Context, o Owner, ask Ask) (Token, error) {
 	s := v.slots.add(o)
 	if s.known.Load() == nil {
@@ -245,7 +245,7 @@ func (v *Vault) Token(ctx context.Context, o Owner, ask Ask) (Token, error) {
 func (c *ServerConnection) token() Token { return Token{c.Access, c.Generation, c.Expires} }
 
 // Read returns the connection as the store has it, and follows it from now on. The errors are ErrNone, ErrUnreadable and
-// those of the store. A connection that must be made again is no error; see Renew.
+// errors of the store. A connection that must be made again is no error; see Renew.
 func (v *Vault) Read(ctx context.Context, o Owner) (ServerConnection, error) {
 	s := v.slots.add(o)
 	r, _, err := v.rows.read(ctx, s)
@@ -256,7 +256,7 @@ func (v *Vault) Read(ctx context.Context, o Owner) (ServerConnection, error) {
 	return r.connection(), nil
 }
 
-// Save keeps a new consent, durably. It replaces an earlier one of the owner, whose tokens are dropped and not revoked, because some
+// Save keeps a new consent, durably. It replaces an earlier one of the owner. The earlier tokens are not revoked, because some
 // providers then revoke the new ones too. Save returns the connection with its Generation.
 func (v *Vault) Save(ctx context.Context, o Owner, c ServerConnection) (ServerConnection, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -300,7 +300,7 @@ func (v *Vault) Save(ctx context.Context, o Owner, c ServerConnection) (ServerCo
 
 // Delete deletes the connection, durably. It is not used any more: here when Delete returns, and elsewhere soon after. Delete
 // returns what was there, so that the caller revokes its tokens. The errors are ErrNone, ErrUnreadable if the row that was
-// deleted did not open, and those of the store.
+// deleted did not open, and errors of the store.
 func (v *Vault) Delete(ctx context.Context, o Owner) (ServerConnection, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

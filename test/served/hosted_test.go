@@ -2,12 +2,19 @@ package served_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
+
+	gosdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/test/provider"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -150,22 +157,223 @@ func askWho(t *testing.T, s rig.Session) string {
 	return m.Text()
 }
 
-// ofEachPerson is a configuration with two keys of a tenant, each with its own connection at the server, and the operator's key.
-func ofEachPerson(t *testing.T, h *rig.Hosted) (files string, keys map[string]string, operator string) {
+// ofEachPerson lays out a configuration with two keys of a tenant, each with its own connection at the server, an admin of that tenant and one of another.
+func ofEachPerson(t *testing.T, h *rig.Hosted) (dir string, keys map[string]string) {
 	t.Helper()
-	ann, annRow := rig.NewKey(t, "ann")
-	bob, bobRow := rig.NewKey(t, "bob")
-	operator, operatorRow := rig.NewKey(t, "ops", "--person")
-	files = fmt.Sprintf(`-- switchboard.yaml --
+	text := strings.Replace(`
+-- switchboard.yaml --
 servers:
-  tracker: {transport: http, url: %q, credential: {user: {scopes: [files:read, offline_access]}}}
-operators: [%s]
+  tracker: {transport: http, url: "URL", credential: {user: {scopes: ["files:read", offline_access]}}}
 tenants:
-  acme: {servers: ["*"], tasks: true}
+  acme: {servers: ["*"], allow: [by_name], offices: [admin]}
+  umbrella: {servers: ["*"], allow: [by_name], offices: [admin]}
 -- tenants/acme/tenant.yaml --
-keys:
-  - %s
-  - %s
-`, h.Resource, operatorRow, annRow, bobRow)
-	return files, map[string]string{"ann": ann, "bob": bob}, operator
+tenant: acme
+default_task: all
+keys: [{id: ann, hash: "HASH:ann"}, {id: bob, hash: "HASH:bob"}]
+members: [{key: ada, hash: "HASH:ada --office=admin", offices: [admin]}]
+-- tenants/acme/tasks/all.yaml --
+task_id: all
+required_capabilities: [{tools: ["*/*"]}]
+-- tenants/umbrella/tenant.yaml --
+tenant: umbrella
+members: [{key: uma, hash: "HASH:uma --office=admin", offices: [admin]}]
+`, "URL", h.Resource, 1)
+	keys = map[string]string{}
+	for strings.Contains(text, "HASH:") {
+		_, who, _ := strings.Cut(text, "HASH:")
+		who, _, _ = strings.Cut(who, `"`)
+		id, flags, _ := strings.Cut(who, " ")
+		key, row := rig.NewKey(t, id, strings.Fields(flags)...)
+		_, hash, _ := strings.Cut(row, "hash: ")
+		hash = strings.Trim(strings.TrimRight(hash, "}\n"), `"`)
+		keys[id] = key
+		text = strings.Replace(text, "HASH:"+who, hash, 1)
+	}
+	return rig.LayOut(t, text), keys
+}
+
+// An adminBrowser is the browser of an officer at the admin side.
+type adminBrowser struct {
+	t    *testing.T
+	base string
+	*http.Client
+}
+
+// openAdmin signs an officer in.
+func openAdmin(t *testing.T, g *rig.Gateway, key string) *adminBrowser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &adminBrowser{t, g.AdminURL(), &http.Client{Jar: jar}}
+	if key != "" {
+		b.post("/sign-in", url.Values{"key": {key}})
+	}
+	return b
+}
+
+func (b *adminBrowser) get(address string) (status int, page string) {
+	b.t.Helper()
+	resp, err := b.Get(address)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text)
+}
+
+func (b *adminBrowser) post(path string, form url.Values) (status int, page string) {
+	b.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, b.base+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Origin", b.base)
+	resp, err := b.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text)
+}
+
+var (
+	formToken  = regexp.MustCompile(`name="token" value="([^"]+)"`)
+	leadsOn    = regexp.MustCompile(`url=([^"]+)"`)
+	ticketLink = regexp.MustCompile(`http://\S+/connect/\S+`)
+)
+
+// begin opens a link and presses its button. It returns where the browser is led.
+func (b *adminBrowser) begin(link string) (address string) {
+	b.t.Helper()
+	status, page := b.get(link)
+	token := formToken.FindStringSubmatch(page)
+	if status != http.StatusOK || token == nil {
+		b.t.Fatalf("the link shows %d %s", status, page)
+	}
+	for _, want := range []string{"tracker", "acme/", "files:read"} {
+		if !strings.Contains(page, want) {
+			b.t.Errorf("the page does not name %s: %s", want, page)
+		}
+	}
+	status, page = b.post(strings.TrimPrefix(link, b.base), url.Values{"token": {token[1]}})
+	to := leadsOn.FindStringSubmatch(page)
+	if status != http.StatusOK || to == nil {
+		b.t.Fatalf("the button leads to %d %s", status, page)
+	}
+	return html.UnescapeString(to[1])
+}
+
+// connect makes the connection of a link, as the person at the provider.
+func (b *adminBrowser) connect(link, person string) {
+	b.t.Helper()
+	address := b.begin(link)
+	at := provider.NewBrowser(b.t)
+	at.Person = person
+	if status, page := b.get(at.Consent(b.t, address, redirectOf(b.t, address)).String()); status != http.StatusOK || !strings.Contains(page, "Server tracker is connected") {
+		b.t.Errorf("the browser comes back to %d %s", status, page)
+	}
+}
+
+// connectCatalog makes the connection that lists the tools.
+func connectCatalog(t *testing.T, dir string) {
+	t.Helper()
+	c := beginConnect(t, dir, "tracker")
+	at := provider.NewBrowser(t)
+	at.Person = "ops"
+	fmt.Fprintln(c.in, at.Consent(t, c.address, redirectOf(t, c.address)))
+	if said, code := c.end(); code != 0 {
+		t.Fatalf("exit %d: %s", code, said)
+	}
+}
+
+// visitor is a client of the official SDK whose person opens the links that it is shown.
+func visitor(t *testing.T, url, key, version string, open func(link string) (action string)) *gosdk.ClientSession {
+	t.Helper()
+	c := gosdk.NewClient(&gosdk.Implementation{Name: "test", Version: "1"}, &gosdk.ClientOptions{
+		Capabilities: &gosdk.ClientCapabilities{Elicitation: &gosdk.ElicitationCapabilities{URL: &gosdk.URLElicitationCapabilities{}}},
+		ElicitationHandler: func(_ context.Context, r *gosdk.ElicitRequest) (*gosdk.ElicitResult, error) {
+			return &gosdk.ElicitResult{Action: open(r.Params.URL)}, nil
+		},
+	})
+	tr := &gosdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer{http.Header{"Authorization": {"Bearer " + key}}}}}
+	s, err := c.Connect(t.Context(), tr, &gosdk.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestHosted2EachCallerActsAsItsOwnPersonAfterThatPersonHasConnected(t *testing.T) {
+	t.Parallel()
+	h := rig.ServeHosted(t, provider.Options{Register: true})
+	dir, keys := ofEachPerson(t, h)
+	g := rig.ServeAtOnce(t, dir)
+	connectCatalog(t, dir)
+	rig.Eventually(t, "the server is healthy", func() string {
+		if s := stateOf(t, dir, "tracker"); !strings.Contains(s, "healthy") {
+			return s
+		}
+		return ""
+	})
+	link := ""
+	for _, modern := range []bool{false, true} { // clients that cannot show a link
+		s := g.Open(t, "/mcp", modern, "Authorization", "Bearer "+keys["ann"])
+		m, _ := s.Ask(t, "tools/call", `{"name":"whoami","arguments":{}}`)
+		found := ticketLink.FindString(m.Text())
+		if rig.Code(m) != "SB-AUTH-005" || found == "" || link != "" && found != link {
+			t.Fatalf("modern %v: %s", modern, m.Raw)
+		}
+		link = found
+	}
+	if status, page := openAdmin(t, g, "").get(link); status != http.StatusOK || !strings.Contains(page, "sign in") || strings.Contains(page, "tracker") {
+		t.Errorf("a stranger sees %d %s", status, page)
+	}
+	if status, page := openAdmin(t, g, keys["uma"]).get(link); status != http.StatusForbidden || !strings.Contains(page, "an admin of tenant acme") {
+		t.Errorf("an admin of another tenant sees %d %s", status, page)
+	}
+	ada := openAdmin(t, g, keys["ada"])
+	for range 3 { // a mail program that opens links does nothing
+		ada.get(link)
+	}
+	ada.connect(link, "ann")
+	for _, modern := range []bool{false, true} {
+		if got := askWho(t, g.Open(t, "/mcp", modern, "Authorization", "Bearer "+keys["ann"])); got != "ann" {
+			t.Errorf("modern %v: ann's agent acts as %q", modern, got)
+		}
+	}
+	if status, page := ada.get(link); status != http.StatusUnauthorized || !strings.Contains(page, "of no use any more") {
+		t.Errorf("a used link shows %d %s", status, page)
+	}
+
+	for _, version := range []string{"2025-11-25", ""} {
+		t.Run("by elicitation "+version, func(t *testing.T) {
+			if _, errs, code := rig.Command(t, dir, "server", "disconnect", "tracker", "--for", "acme/bob"); code != 0 {
+				t.Fatal(errs)
+			}
+			s := g.Open(t, "/mcp", false, "Authorization", "Bearer "+keys["bob"])
+			rig.Eventually(t, "bob has no connection", func() string {
+				m, _ := s.Ask(t, "tools/call", `{"name":"whoami","arguments":{}}`)
+				return rig.ReasonUnless(rig.Code(m) == "SB-AUTH-005", m.Text())
+			})
+			declined := visitor(t, g.URL+"/mcp", keys["bob"], version, func(string) string { return "decline" })
+			r, err := declined.CallTool(t.Context(), &gosdk.CallToolParams{Name: "whoami", Arguments: map[string]any{}})
+			if err != nil || !r.IsError || !strings.Contains(r.Content[0].(*gosdk.TextContent).Text, "/connect/") {
+				t.Errorf("a person who declines gets %v %+v", err, r)
+			}
+			opened := make(chan string, 1)
+			willing := visitor(t, g.URL+"/mcp", keys["bob"], version, func(link string) string { opened <- link; return "accept" })
+			go func() { openAdmin(t, g, keys["ada"]).connect(<-opened, "bob") }()
+			r, err = willing.CallTool(t.Context(), &gosdk.CallToolParams{Name: "whoami", Arguments: map[string]any{}})
+			if err != nil || r.IsError || r.Content[0].(*gosdk.TextContent).Text != "bob" {
+				t.Errorf("the call that waited got %v %+v", err, r)
+			}
+		})
+	}
 }
