@@ -146,6 +146,20 @@ func (b *Broker) revokeLater(s *switchboard.Server, c vault.ServerConnection) {
 	}()
 }
 
+// DemandsToken asks a server whether it demands a token that a sign-in gives. A server with a static credential is not asked.
+func (b *Broker) DemandsToken(ctx context.Context, s *switchboard.Server) (bool, error) {
+	if IsStatic(s) {
+		return false, nil
+	}
+	switch _, err := b.askChallenge(ctx, s); {
+	case errors.Is(err, ErrNotDemanded):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, nil
+}
+
 // askChallenge asks the server for what it demands, without a token. The error is ErrNotDemanded if it demands nothing.
 func (b *Broker) askChallenge(ctx context.Context, s *switchboard.Server) (oauth.Challenge, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -169,6 +183,9 @@ func (b *Broker) askChallenge(ctx context.Context, s *switchboard.Server) (oauth
 	}
 	resp, err := client.Do(req)
 	if err != nil {
+		if request, ok := errors.AsType[*url.Error](err); ok {
+			err = request.Err // without the address, which may hold a secret
+		}
 		return oauth.Challenge{}, fmt.Errorf("server %s cannot be reached: %w", s.ID, err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
