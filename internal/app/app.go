@@ -375,7 +375,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	connectFirst := func(next switchboard.Caller) switchboard.Caller {
-		return a.credentials.ConnectFirst(func(ticket string) string { return a.connectURL(current, ticket) }, next)
+		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, next)
 	}
 	chain := &callChain{
 		connectFirst: connectFirst,

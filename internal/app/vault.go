@@ -107,19 +107,19 @@ func (c *ConnectionStore) Close() error {
 }
 
 // connectionEnded closes the links that carry the tokens of a connection that has ended or was replaced.
-func (a *App) connectionEnded(o vault.Owner) {
+func (p *serverParts) connectionEnded(o vault.Owner) {
 	if o.Tenant == "" {
-		_ = a.fleet.Restart(o.Server) // there is no such server any more, perhaps
+		_ = p.fleet.Restart(o.Server) // there is no such server any more, perhaps
 		return
 	}
-	a.fleet.Shut(o.Server, &switchboard.Principal{Tenant: o.Tenant, ID: o.Person})
+	p.fleet.Shut(o.Server, &switchboard.Principal{Tenant: o.Tenant, ID: o.Person})
 }
 
 // connectURL returns the address at which a person makes the connection of a ticket; "" if no person can reach one.
-func (a *App) connectURL(current live, ticket string) string {
-	base := current.adminURL()
-	if base == "" && a.adminAt != nil {
-		base = "http://" + a.adminAt.Addr().String()
+func connectURL(admin string, at *adminListener, ticket string) string {
+	base := admin
+	if base == "" && at != nil {
+		base = "http://" + at.Addr().String()
 	}
 	if base == "" {
 		return ""

@@ -52,7 +52,7 @@ type Config struct {
 
 	Log      LogOutput
 	Store    Store
-	Vault    Vault
+	Vault    VaultSecrets
 	Cluster  Cluster
 	Receipts Receipts
 	Cache    Cache

@@ -9,8 +9,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Vault says with which secrets the tokens for servers are sealed in the store. See package vault.
-type Vault struct {
+// VaultSecrets say with which secrets the tokens for servers are sealed in the store. See package vault.
+type VaultSecrets struct {
 	// Keys are the secrets: the first seals, all of them open. Without any, there is a key file in the data folder.
 	Keys []switchboard.Secret
 }
@@ -18,15 +18,18 @@ type Vault struct {
 // minVaultKey is the minimal length of a secret of the vault, in bytes.
 const minVaultKey = 32
 
-func (f mainFile) vaultKeys() *document.Keys {
+// vaultReader is the state of reading the secrets of the vault.
+type vaultReader struct{ *loader }
+
+func (f vaultReader) keys() *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
-			{Key: "key", Type: document.Custom("a text with a reference, or a list of such texts", document.Schema{"type": []string{"string", "array"}, "items": document.Schema{"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 2}, f.readVaultKeys), Required: "write the secret as ${file:PATH}, or two of them, the new one first", Doc: "The secret that seals the tokens, of at least 32 bytes: `${file:PATH}` or `${env:NAME}`. Of two secrets, `[new, old]`, the first one seals, and both open."},
+			{Key: "key", Type: document.Custom("a text with a reference, or a list of such texts", document.Schema{"type": []string{"string", "array"}, "items": document.Schema{"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 2}, f.readSecrets), Required: "write the secret as ${file:PATH}, or two of them, the new one first", Doc: "The secret that seals the tokens, of at least 32 bytes: `${file:PATH}` or `${env:NAME}`. Of two secrets, `[new, old]`, the first one seals, and both open."},
 		},
 	}
 }
 
-func (f mainFile) readVaultKeys(v document.Value) {
+func (f vaultReader) readSecrets(v document.Value) {
 	v.Hidden = true
 	items := []document.Value{v}
 	if v.Kind == document.KindList {

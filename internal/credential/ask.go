@@ -27,13 +27,13 @@ type ticketNote struct {
 	Name   string               `json:"name"` // of the principal
 }
 
-// A keptTicket is a ticket whose link was given out.
+// A keptTicket is a ticket with a link that an agent has.
 type keptTicket struct {
 	id   string
 	made time.Time
 }
 
-// ticketBook has the tickets whose links were given out lately, by owner.
+// ticketBook has the tickets of the links that were given out lately, by owner.
 type ticketBook struct {
 	mu   sync.Mutex
 	kept map[vault.Owner]keptTicket
@@ -92,7 +92,7 @@ func isConnectFirst(err error) *switchboard.Error {
 	return &copied
 }
 
-// linkFor returns the link at which the owner of the call's connection makes it; "" if there is none.
+// linkFor returns the link for the owner of the call's connection, who makes it there; "" if there is none.
 func (b *Broker) linkFor(ctx context.Context, c *switchboard.Call, link func(string) string) string {
 	s := b.serverOf(c.Server)
 	if s == nil || link("") == "" {
@@ -105,7 +105,7 @@ func (b *Broker) linkFor(ctx context.Context, c *switchboard.Call, link func(str
 	b.tickets.mu.Lock()
 	defer b.tickets.mu.Unlock()
 	if was, ok := b.tickets.kept[owner]; ok && time.Since(was.made) < ticketReuse {
-		if _, err := b.vault.ReadTicket(ctx, was.id); err == nil { // nobody has used it
+		if _, err := b.vault.ReadTicket(ctx, was.id); err == nil { // it is unused
 			return link(was.id)
 		}
 	}
@@ -156,7 +156,7 @@ func (b *Broker) askToConnect(ctx context.Context, c *switchboard.Call, address 
 	return action == "accept"
 }
 
-// awaitConnection waits until the connection of the call exists. It returns false when the call has ended, or nobody has made it in time.
+// awaitConnection waits until the connection of the call exists. It returns false if the call ends first, or vault.TicketTime is over.
 func (b *Broker) awaitConnection(ctx context.Context, c *switchboard.Call) bool {
 	ctx, cancel := context.WithTimeout(ctx, vault.TicketTime)
 	defer cancel()
@@ -172,8 +172,8 @@ func (b *Broker) awaitConnection(ctx context.Context, c *switchboard.Call) bool 
 	return ctx.Err() == nil
 }
 
-// ConsentOf tells the connection that the principal's calls to the server use from those before it; 0 if they use none. Results that were got with another
-// connection are those of another account. known is false if it is not known now.
+// ConsentOf identifies the connection that the principal's calls to the server use; 0 if they use none. Another connection may belong to another account, with
+// other results. If known is false, the connection is not known now.
 func (b *Broker) ConsentOf(id switchboard.ServerID, p *switchboard.Principal) (consent uint64, known bool) {
 	all, ok := b.servers.Load(id)
 	if !ok {

@@ -59,7 +59,7 @@ func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.O
 		return nil, err
 	}
 	r, err := o.ChooseRegistration(ctx, p, oauth.Ways{
-		Configured: configured(&s.Credential, p.Issuer), Document: documentURL, Request: oauth.RegistrationRequest{Redirect: redirect, Scopes: scopes},
+		Configured: configured(&s.Credential, s.Credential.Issuer), Document: documentURL, Request: oauth.RegistrationRequest{Redirect: redirect, Scopes: scopes},
 	})
 	if err != nil {
 		return nil, err
@@ -71,13 +71,14 @@ func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.O
 	return &Consent{Owner: owner, Issuer: p.Issuer, Scopes: scopes, Address: address, provider: p, registration: r, attempt: attempt}, nil
 }
 
-// IsAnswer reports whether the query is the provider's answer to this consent, and not a guess of somebody else.
+// IsAnswer reports whether the query is the provider's answer to this consent. Other programs can guess the address, but not the state.
 func (c *Consent) IsAnswer(query url.Values) bool {
 	state := query["state"]
 	return len(state) == 1 && subtle.ConstantTimeCompare([]byte(state[0]), []byte(c.attempt.State.Reveal())) == 1
 }
 
-// End ends a consent with the query with which the browser came back, and keeps the connection. It revokes what an earlier connection had.
+// End ends a consent with the query of the returning browser, and keeps the connection. The tokens of an earlier connection are not revoked: some providers
+// would revoke the new ones with them.
 func (b *Broker) End(ctx context.Context, s *switchboard.Server, c *Consent, query url.Values) error {
 	if c.Owner.Server != s.ID || c.Owner.Resource != s.URL {
 		return errors.New("the server has another address since this sign-in began; begin again")
@@ -94,13 +95,9 @@ func (b *Broker) End(ctx context.Context, s *switchboard.Server, c *Consent, que
 	if err != nil {
 		return err
 	}
-	was, wasErr := b.vault.Read(ctx, c.Owner)
 	made.Label = c.Issuer
 	if _, err := b.vault.Save(ctx, c.Owner, made); err != nil {
 		return err
-	}
-	if wasErr == nil {
-		b.revokeLater(s, was)
 	}
 	b.changed(c.Owner)
 	return nil
@@ -131,19 +128,6 @@ func (b *Broker) revoke(ctx context.Context, s *switchboard.Server, c vault.Serv
 		r = now
 	}
 	return o.Revoke(ctx, p, r, t)
-}
-
-// revokeTime limits a revocation in the background.
-const revokeTime = 20 * time.Second
-
-func (b *Broker) revokeLater(s *switchboard.Server, c vault.ServerConnection) {
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), revokeTime)
-		defer cancel()
-		if err := b.revoke(ctx, s, c); err != nil && !errors.Is(err, oauth.ErrNoRevocation) {
-			b.log.Info("the tokens of an earlier connection were not revoked", "server", string(s.ID), "error", err)
-		}
-	}()
 }
 
 // DemandsToken asks a server whether it demands a token that a sign-in gives. A server with a static credential is not asked.

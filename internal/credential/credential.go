@@ -1,14 +1,14 @@
 // Package credential gives the requests to hosted servers their tokens.
 //
-// It decides whose connection a request uses, whether a server needs one that nobody has made, and how a person makes it and ends it. Package oauth
+// It decides which connection a request uses, which server waits for a connection, and how a person makes one and ends it. Package oauth
 // speaks to the authorization servers, and decides what may be believed of them. Package vault keeps the tokens, and decides who renews
 // them. Package link sends them.
 //
-// Whose connection it is depends on the server's row (design part 11, "Behind: credentials"):
+// The server's row decides about the connection (design part 11, "Behind: credentials"):
 //
 //	no row     the operator's, for Switchboard's own requests and for the local user; it is used once the server demands it
 //	operator   the operator's, for everybody
-//	user       that of the principal; the operator's for Switchboard's own requests and for the local user, who is the operator
+//	user       the principal's; the operator's for Switchboard's own requests and for the local user, who is the operator
 //	client     Switchboard's own, by the client credentials grant, for everybody
 package credential
 
@@ -99,7 +99,7 @@ func IsStatic(s *switchboard.Server) bool {
 // clientPerson stands for Switchboard itself in the place of a person. No principal has such an id.
 const clientPerson = "(client)"
 
-// OwnerOf returns whose connection the requests of the principal to the server use. nil stands for Switchboard's own requests.
+// OwnerOf returns the owner of the connection for the principal's requests to the server. nil stands for Switchboard's own requests.
 func OwnerOf(s *switchboard.Server, p *switchboard.Principal) vault.Owner {
 	o := vault.Owner{Server: s.ID, Resource: s.URL}
 	switch {
@@ -118,7 +118,7 @@ func isOperator(p *switchboard.Principal) bool { return p == nil || p.ID == swit
 // How long what was found out about a server holds.
 const (
 	demandHolds  = 4 * time.Minute  // less than the wait of a server that needs a connection
-	renewedHolds = 30 * time.Second // a token that was renewed because of a refusal, and is refused again
+	renewedHolds = 30 * time.Second // a token that was renewed because of a tokenRefusal, and is refused again
 )
 
 // credentials are the credentials for one server. They implement link.Credentials.
@@ -130,9 +130,9 @@ type credentials struct {
 
 	mu        sync.Mutex
 	challenge oauth.Challenge // the last one
-	demanded  time.Time       // when the server demanded a token that nobody has; zero: it has not
+	demanded  time.Time       // when the server demanded a token from a request without one; zero: it has not
 	described bool            // its metadata says where to sign in
-	refused   map[vault.Owner]refusal
+	refused   map[vault.Owner]tokenRefusal
 
 	obtaining sync.Mutex // held while a token of Switchboard's own is obtained; guards the two below
 	failed    time.Time
@@ -141,24 +141,24 @@ type credentials struct {
 	within sync.Map // vault.Owner → true: its connection's scopes are within those of the row
 }
 
-// A refusal says that the server has refused a token.
-type refusal struct {
-	generation link.Generation
-	again      link.Generation // the token that was got because of it
+// A tokenRefusal says that the server has refused a token.
+type tokenRefusal struct {
+	generation link.TokenGeneration
+	again      link.TokenGeneration // the token that was got because of it
 	at         time.Time
 }
 
 // Held implements link.Credentials.
-func (c *credentials) Held(p *switchboard.Principal) (link.Credential, bool) {
+func (c *credentials) Held(p *switchboard.Principal) (link.ShownToken, bool) {
 	if c.free.Load() {
-		return link.Credential{}, true
+		return link.ShownToken{}, true
 	}
 	owner := OwnerOf(c.server, p)
 	t, ok := c.broker.vault.Access(owner)
 	if !ok || c.isForeign(p) || !c.isWithin(owner) {
-		return link.Credential{}, false
+		return link.ShownToken{}, false
 	}
-	return link.Credential{Token: t.Access, Generation: link.Generation(t.Generation)}, true
+	return link.ShownToken{Token: t.Access, Generation: link.TokenGeneration(t.Generation)}, true
 }
 
 // isForeign reports whether a caller with a key asks for the operator's connection without a row that says so.
@@ -166,7 +166,7 @@ func (c *credentials) isForeign(p *switchboard.Principal) bool {
 	return c.server.Credential.Kind == "" && !isOperator(p)
 }
 
-// isWithin reports whether the scopes of the owner's connection are known to be within those of the server's row.
+// isWithin reports whether the row of the server is known to allow all scopes of the owner's connection.
 func (c *credentials) isWithin(o vault.Owner) bool {
 	if c.server.Credential.Scopes == nil {
 		return true
@@ -175,7 +175,7 @@ func (c *credentials) isWithin(o vault.Owner) bool {
 	return ok
 }
 
-// bound ends the owner's connection if its scopes exceed those of the server's row, which has changed since the consent.
+// bound ends the owner's connection if the row of the server, which has changed since the consent, does not allow all its scopes.
 func (c *credentials) bound(ctx context.Context, o vault.Owner) error {
 	if c.isWithin(o) {
 		return nil
@@ -197,14 +197,14 @@ func (c *credentials) bound(ctx context.Context, o vault.Owner) error {
 }
 
 // Get implements link.Credentials.
-func (c *credentials) Get(ctx context.Context, p *switchboard.Principal) (link.Credential, error) {
+func (c *credentials) Get(ctx context.Context, p *switchboard.Principal) (link.ShownToken, error) {
 	owner := OwnerOf(c.server, p)
 	t, err := c.token(ctx, owner)
 	if err == nil {
 		err = c.bound(ctx, owner)
 	}
 	if err == nil && !c.isForeign(p) {
-		return link.Credential{Token: t.Access, Generation: link.Generation(t.Generation)}, nil
+		return link.ShownToken{Token: t.Access, Generation: link.TokenGeneration(t.Generation)}, nil
 	}
 	kind := c.server.Credential.Kind
 	switch {
@@ -213,17 +213,17 @@ func (c *credentials) Get(ctx context.Context, p *switchboard.Principal) (link.C
 	case kind == "" && errors.Is(err, vault.ErrNone):
 		return c.withoutRow(ctx, p)
 	case kind == "" && !c.isDemanded() && errors.Is(err, store.ErrUnavailable): // it worked without a token, as far as is known
-		return link.Credential{}, nil
+		return link.ShownToken{}, nil
 	case err == nil, errors.Is(err, vault.ErrNone), errors.Is(err, vault.ErrConnectAgain), errors.Is(err, vault.ErrUnreadable):
-		return link.Credential{}, c.connectFirst(p, err)
+		return link.ShownToken{}, c.connectFirst(p, err)
 	case errors.Is(err, vault.ErrNotSent), errors.Is(err, vault.ErrPaused):
-		return link.Credential{}, c.away(err)
+		return link.ShownToken{}, c.away(err)
 	case ctx.Err() != nil:
-		return link.Credential{}, ctx.Err()
+		return link.ShownToken{}, ctx.Err()
 	}
 	e := switchboard.Refuse(switchboard.CodeStoreUnavailable, "the token for the tool's server cannot be read now; the call was not sent; try again later")
 	e.Cause, e.RetryAfter = err, time.Second
-	return link.Credential{}, e
+	return link.ShownToken{}, e
 }
 
 // token returns the owner's token, and another one than the server has refused.
@@ -236,23 +236,23 @@ func (c *credentials) token(ctx context.Context, owner vault.Owner) (vault.Token
 	r, refused := c.refused[owner]
 	c.mu.Unlock()
 	switch {
-	case !refused || time.Since(r.at) > renewedHolds && r.generation != link.Generation(t.Generation):
+	case !refused || time.Since(r.at) > renewedHolds && r.generation != link.TokenGeneration(t.Generation):
 		return t, nil
-	case r.generation == link.Generation(t.Generation) && r.again == r.generation:
+	case r.generation == link.TokenGeneration(t.Generation) && r.again == r.generation:
 		return t, vault.ErrConnectAgain // the token that replaced a refused one is refused too
-	case r.generation == link.Generation(t.Generation):
+	case r.generation == link.TokenGeneration(t.Generation):
 		if t, err = c.broker.vault.Renew(ctx, owner, t.Generation, c.renew); err != nil {
 			return t, err
 		}
 		c.mu.Lock()
-		c.refused[owner] = refusal{generation: r.generation, again: link.Generation(t.Generation), at: time.Now()}
+		c.refused[owner] = tokenRefusal{generation: r.generation, again: link.TokenGeneration(t.Generation), at: time.Now()}
 		c.mu.Unlock()
 	}
 	return t, nil
 }
 
 // Refused implements link.Credentials.
-func (c *credentials) Refused(p *switchboard.Principal, shown link.Credential, challenge []string) {
+func (c *credentials) Refused(p *switchboard.Principal, shown link.ShownToken, challenge []string) {
 	owner := OwnerOf(c.server, p)
 	parsed, _ := oauth.ParseChallenge(challenge)
 	c.mu.Lock()
@@ -264,10 +264,10 @@ func (c *credentials) Refused(p *switchboard.Principal, shown link.Credential, c
 		return
 	}
 	if c.refused == nil {
-		c.refused = map[vault.Owner]refusal{}
+		c.refused = map[vault.Owner]tokenRefusal{}
 	}
 	was := c.refused[owner]
-	now := refusal{generation: shown.Generation, at: time.Now()}
+	now := tokenRefusal{generation: shown.Generation, at: time.Now()}
 	if was.again == shown.Generation && time.Since(was.at) < renewedHolds {
 		now.again = shown.Generation
 	}
@@ -283,13 +283,13 @@ func (c *credentials) isDemanded() bool {
 
 // withoutRow returns the credential for a server without a row about it, for which there is no connection: none, until the server demands
 // one. Then its metadata says whether a person can connect it at all.
-func (c *credentials) withoutRow(ctx context.Context, p *switchboard.Principal) (link.Credential, error) {
+func (c *credentials) withoutRow(ctx context.Context, p *switchboard.Principal) (link.ShownToken, error) {
 	c.mu.Lock()
 	challenge, described := c.challenge, c.described
 	c.mu.Unlock()
 	if !c.isDemanded() {
 		c.free.Store(true)
-		return link.Credential{}, nil
+		return link.ShownToken{}, nil
 	}
 	if !described {
 		o, err := c.broker.client(c.server)
@@ -302,13 +302,13 @@ func (c *credentials) withoutRow(ctx context.Context, p *switchboard.Principal) 
 			c.mu.Unlock()
 			e := switchboard.Refuse(switchboard.CodeServerFailed, "the tool's server refused the call; its operator must look at how it is configured")
 			e.Cause, e.Hint = err, "check the credentials in its headers"
-			return link.Credential{}, e
+			return link.ShownToken{}, e
 		}
 		c.mu.Lock()
 		c.described = true
 		c.mu.Unlock()
 	}
-	return link.Credential{}, c.connectFirst(p, nil)
+	return link.ShownToken{}, c.connectFirst(p, nil)
 }
 
 // connectFirst returns the error of a request without a connection.
@@ -333,7 +333,7 @@ func (c *credentials) connectFirst(p *switchboard.Principal, cause error) error 
 	return e
 }
 
-// away returns the error of a request whose token could not be renewed for now.
+// away returns the error of a request for which the provider gives no token now.
 func (c *credentials) away(cause error) error {
 	e := switchboard.Refuse(switchboard.CodeProviderAway, "the provider of the tool's server gives no token now; the call was not sent; try again later")
 	e.Cause, e.RetryAfter, e.Unsent = cause, 5*time.Second, true

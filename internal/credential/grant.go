@@ -103,14 +103,14 @@ func configured(c *switchboard.Credential, issuer string) *oauth.ClientRegistrat
 
 // obtain gets a token of Switchboard's own, and keeps it: the client credentials grant. Replicas that do so at the same time each get one, and
 // the last one is kept.
-func (c *credentials) obtain(ctx context.Context, owner vault.Owner) (link.Credential, error) {
+func (c *credentials) obtain(ctx context.Context, owner vault.Owner) (link.ShownToken, error) {
 	c.obtaining.Lock()
 	defer c.obtaining.Unlock()
 	if t, ok := c.broker.vault.Access(owner); ok { // another request has got it meanwhile
-		return link.Credential{Token: t.Access, Generation: link.Generation(t.Generation)}, nil
+		return link.ShownToken{Token: t.Access, Generation: link.TokenGeneration(t.Generation)}, nil
 	}
 	if since := time.Since(c.failed); since < obtainPause {
-		return link.Credential{}, c.away(c.failure)
+		return link.ShownToken{}, c.away(c.failure)
 	}
 	made, err := c.obtainOnce(ctx, owner)
 	if err != nil {
@@ -118,9 +118,9 @@ func (c *credentials) obtain(ctx context.Context, owner vault.Owner) (link.Crede
 			c.failed, c.failure = time.Now(), err
 			c.broker.log.Warn("a server's provider gives Switchboard no token", "server", string(c.server.ID), "error", err)
 		}
-		return link.Credential{}, c.away(err)
+		return link.ShownToken{}, c.away(err)
 	}
-	return link.Credential{Token: made.Access, Generation: link.Generation(made.Generation)}, nil
+	return link.ShownToken{Token: made.Access, Generation: link.TokenGeneration(made.Generation)}, nil
 }
 
 // obtainPause is how long no token is asked for again after a failure.
@@ -138,7 +138,7 @@ func (c *credentials) obtainOnce(ctx context.Context, owner vault.Owner) (vault.
 	if err != nil {
 		return vault.ServerConnection{}, err
 	}
-	r := configured(&c.server.Credential, p.Issuer)
+	r := configured(&c.server.Credential, c.server.Credential.Issuer)
 	scopes, err := p.ChooseScopes(challenge, c.server.Credential.Scopes)
 	if err != nil {
 		return vault.ServerConnection{}, err

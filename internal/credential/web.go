@@ -10,7 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/vault"
 )
 
-// A ConnectRequest is a link that was given to an agent: whose connection its person is to make, and where.
+// A ConnectRequest says what a link is for: a person makes the connection of one caller at one server.
 type ConnectRequest struct {
 	Tenant switchboard.TenantID
 	Name   string // of the caller: TENANT/KEY
@@ -51,7 +51,7 @@ func (b *Broker) serverOf(id switchboard.ServerID) *switchboard.Server {
 	return nil
 }
 
-// ticketError returns the answer to somebody whose ticket does not open.
+// ticketError returns the answer for a ticket that does not open.
 func ticketError(err error) error {
 	if errors.Is(err, vault.ErrNone) || errors.Is(err, vault.ErrUnreadable) {
 		return switchboard.Refuse(switchboard.CodeNotAuthenticated, "this link is of no use any more: it was used, or is older than %.0f minutes; have the agent call again, which makes a new one", vault.TicketTime.Minutes())
@@ -107,7 +107,7 @@ func (b *Broker) EndTicket(ctx context.Context, attempt string, query url.Values
 	return &ConnectRequest{Tenant: t.Owner.Tenant, Server: s.ID, URL: s.URL, Scopes: c.Scopes}, nil
 }
 
-// consentError returns the answer to a person whose consent did not succeed.
+// consentError returns the answer for a consent that has failed.
 func consentError(s *switchboard.Server, err error) error {
 	e := switchboard.Refuse(switchboard.CodeProviderAway, "server %s is not connected: %.600v; have the agent call again, which makes a new link", s.ID, err)
 	e.Cause = err

@@ -40,25 +40,25 @@ func ownerName(p *switchboard.Principal) string {
 	return p.ID
 }
 
-func (d *tokenDesk) Held(p *switchboard.Principal) (link.Credential, bool) {
+func (d *tokenDesk) Held(p *switchboard.Principal) (link.ShownToken, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name := ownerName(p)
 	n := d.numbers[name]
 	if n == 0 || d.last[name] != 0 && n > d.last[name] {
-		return link.Credential{}, false
+		return link.ShownToken{}, false
 	}
-	return link.Credential{Token: switchboard.NewSecret(fmt.Sprintf("%s-%d", name, n)), Generation: link.Generation{Tokens: n}}, true
+	return link.ShownToken{Token: switchboard.NewSecret(fmt.Sprintf("%s-%d", name, n)), Generation: link.TokenGeneration{Tokens: n}}, true
 }
 
-func (d *tokenDesk) Get(_ context.Context, p *switchboard.Principal) (link.Credential, error) {
+func (d *tokenDesk) Get(_ context.Context, p *switchboard.Principal) (link.ShownToken, error) {
 	if c, ok := d.Held(p); ok {
 		return c, nil
 	}
-	return link.Credential{}, switchboard.Refuse(switchboard.CodeConnectFirst, "%s has to connect first", ownerName(p))
+	return link.ShownToken{}, switchboard.Refuse(switchboard.CodeConnectFirst, "%s has to connect first", ownerName(p))
 }
 
-func (d *tokenDesk) Refused(p *switchboard.Principal, c link.Credential, challenge []string) {
+func (d *tokenDesk) Refused(p *switchboard.Principal, c link.ShownToken, challenge []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refused = append(d.refused, strings.Join(challenge, "|"))

@@ -236,16 +236,6 @@ func (f *Fleet) Restart(id switchboard.ServerID) error {
 // restartGrace is how long calls in flight at a server may take after its restart.
 const restartGrace = 5 * time.Second
 
-// Retry tries at once to connect to a server that is away. Call it when its credential has changed.
-func (f *Fleet) Retry(id switchboard.ServerID) {
-	if s := f.server(id); s != nil {
-		select {
-		case s.retry <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // Shut ends the connections that carry the credential of the principal alone. Calls in flight over them end.
 func (f *Fleet) Shut(id switchboard.ServerID, p *switchboard.Principal) {
 	if s := f.server(id); s != nil {

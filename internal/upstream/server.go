@@ -46,8 +46,7 @@ type server struct {
 	opener     *link.Opener
 	connectors *connectorSet
 	listings   listingLog
-	stale      staleKinds    // the kinds that must be listed again
-	retry      chan struct{} // holds one signal when it must be tried at once
+	stale      staleKinds // the kinds that must be listed again
 
 	onChange   func()                      // called when the offer has changed
 	reportLink func(up bool, why *Failure) // called when the main link is up, and when it is down
@@ -59,7 +58,7 @@ type server struct {
 func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s := &server{
 		id: cfg.ID, opts: &f.opts, facts: newServerFacts(), listings: newListingLog(), stale: newStaleKinds(),
-		onChange: f.signalChange, retry: make(chan struct{}, 1),
+		onChange: f.signalChange,
 	}
 	s.reportLink = func(up bool, why *Failure) { f.reportLink(s, up, why) }
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -159,7 +158,6 @@ func (s *server) run() {
 		case <-s.ctx.Done():
 		case <-timer.C:
 		case <-s.connectors.main.linkUp: // a call opened a link
-		case <-s.retry:
 		}
 		timer.Stop()
 	}
@@ -259,8 +257,6 @@ func (s *server) awaitConnection() {
 		case <-s.ctx.Done():
 			return
 		case <-s.connectors.main.linkUp:
-			return
-		case <-s.retry:
 			return
 		case <-look.C:
 			if s.missingConnection() == nil {

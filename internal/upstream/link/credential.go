@@ -8,69 +8,69 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Credential is what a request carries to a server that demands a token.
-type Credential struct {
+// A ShownToken is what a request carries to a server that demands a token.
+type ShownToken struct {
 	// Token is sent as a bearer token (RFC 6750). The zero Secret means that the request carries none.
 	Token switchboard.Secret
 
-	// Generation tells this credential from those before and after it.
-	Generation Generation
+	// Generation tells this token from those before and after it.
+	Generation TokenGeneration
 }
 
-// A Generation identifies one token of a connection: which consent it belongs to, and its number among the tokens of that consent.
-type Generation struct{ Consent, Tokens uint64 }
+// A TokenGeneration identifies one token of a connection: which consent it belongs to, and its number among the tokens of that consent.
+type TokenGeneration struct{ Consent, Tokens uint64 }
 
 // bearer begins the value of the header Authorization.
 const bearer = "Bearer "
 
-// Credentials gives the requests to one server their credentials. It is safe for concurrent use. A nil principal
+// Credentials gives the requests to one server their tokens. It is safe for concurrent use. A nil principal
 // stands for Switchboard itself, which lists the offer.
 type Credentials interface {
-	// Held returns the credential of the principal if it is at hand. It is called for each request, so it does no I/O
+	// Held returns the token of the principal if it is at hand. It is called for each request, so it does no I/O
 	// and waits for nothing.
-	Held(p *switchboard.Principal) (Credential, bool)
+	Held(p *switchboard.Principal) (ShownToken, bool)
 
-	// Get returns the credential of the principal, and gets one if it must. The error is a *switchboard.Error:
+	// Get returns the token of the principal, and gets one if it must. The error is a *switchboard.Error:
 	// SB-AUTH-005 if a person has to connect first, SB-AUTH-006 if the provider cannot be asked.
-	Get(ctx context.Context, p *switchboard.Principal) (Credential, error)
+	Get(ctx context.Context, p *switchboard.Principal) (ShownToken, error)
 
-	// Refused says that the server has answered 401 to a request with that credential, which it did not execute. challenge has
+	// Refused says that the server has answered 401 to a request with that token, which it did not execute. challenge has
 	// the values of WWW-Authenticate.
-	Refused(p *switchboard.Principal, c Credential, challenge []string)
+	Refused(p *switchboard.Principal, c ShownToken, challenge []string)
 }
 
-// credential returns the credential of the request f. The error is an *ExchangeError.
-func (w *httpPort) credential(f *Request) (Credential, error) {
-	if w.credentials == nil {
-		return Credential{}, nil
-	}
-	if c, ok := w.credentials.Held(f.owner); ok {
-		return c, nil
-	}
-	ctx, cancel := w.requestContext(f)
-	defer cancel()
-	return w.credentialOf(ctx, f.owner)
+// An authorizer gives the requests of one port their tokens.
+type authorizer struct {
+	all Credentials // nil if the server takes no tokens
 }
 
-// credentialOf returns the credential of the principal for a request of the link itself.
-func (w *httpPort) credentialOf(ctx context.Context, p *switchboard.Principal) (Credential, error) {
-	if w.credentials == nil {
-		return Credential{}, nil
+// held returns the token of the principal if it is at hand.
+func (a authorizer) held(p *switchboard.Principal) (ShownToken, bool) {
+	if a.all == nil {
+		return ShownToken{}, true
 	}
-	c, err := w.credentials.Get(ctx, p)
+	return a.all.Held(p)
+}
+
+// get returns the token of the principal. The error is an *ExchangeError.
+func (a authorizer) get(ctx context.Context, p *switchboard.Principal) (ShownToken, error) {
+	if a.all == nil {
+		return ShownToken{}, nil
+	}
+	shown, err := a.all.Get(ctx, p)
 	if err != nil {
-		e := Errorf(KindUnauthorized, false, "there is no credential for it: %s", err)
+		e := Errorf(KindUnauthorized, false, "there is no token for it: %s", err)
 		e.cause = err
-		return Credential{}, e
+		return ShownToken{}, e
 	}
-	return c, nil
+	return shown, nil
 }
 
-// refuseCredential returns the error for a response with status 401 to a request with the credential c, and nil if the status is
-// another one. The server says that it has not executed the request, so that it may be sent again with another credential. For a request
-// of a client that counts only together with a challenge to do so (RFC 6750 section 3), because other software in between answers 401 too.
-func (w *httpPort) refuseCredential(p *switchboard.Principal, c Credential, ours bool, resp *http.Response) *ExchangeError {
-	if w.credentials == nil || resp.StatusCode != http.StatusUnauthorized {
+// readDemand returns the error for a response with status 401 to a request of the principal, and nil if the status is another one. The server says that it
+// has not executed the request, so that it may be sent again with another token. For a request of a client that counts only together with a
+// challenge to do so (RFC 6750 section 3), because other software in between answers 401 too.
+func (a authorizer) readDemand(p *switchboard.Principal, c ShownToken, ours bool, resp *http.Response) *ExchangeError {
+	if a.all == nil || resp.StatusCode != http.StatusUnauthorized {
 		return nil
 	}
 	challenge := resp.Header.Values("WWW-Authenticate")
@@ -82,7 +82,7 @@ func (w *httpPort) refuseCredential(p *switchboard.Principal, c Credential, ours
 	if !demands && !ours {
 		return nil
 	}
-	w.credentials.Refused(p, c, challenge)
+	a.all.Refused(p, c, challenge)
 	e := Errorf(KindUnauthorized, false, "it answered with HTTP status 401 Unauthorized: it demands a token")
 	if c.Token.Reveal() != "" {
 		e.Text = "it answered with HTTP status 401 Unauthorized: it no longer takes our token"

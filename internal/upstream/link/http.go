@@ -73,12 +73,12 @@ func (c *HTTPClients) Close() {
 
 // httpPort is the port to a server over Streamable HTTP: each message is a POST.
 type httpPort struct {
-	link        *Link
-	client      *http.Client
-	pool        *http1.Pool
-	endpoint    *endpoint.Endpoint
-	credentials Credentials // nil if the server takes no tokens
-	posts       postQueue
+	link     *Link
+	client   *http.Client
+	pool     *http1.Pool
+	endpoint *endpoint.Endpoint
+	auth     authorizer
+	posts    postQueue
 
 	ctx   context.Context // ends when all work must stop
 	stop  context.CancelFunc
@@ -96,7 +96,7 @@ func newHTTPPort(l *Link, cfg *switchboard.Server, via *HTTPClients, credentials
 	if err != nil {
 		return nil, err
 	}
-	w := &httpPort{link: l, client: via.Client, pool: via.Pool, endpoint: e, credentials: credentials, streamOpened: make(chan struct{})}
+	w := &httpPort{link: l, client: via.Client, pool: via.Pool, endpoint: e, auth: authorizer{credentials}, streamOpened: make(chan struct{})}
 	w.onResponse = w.readAnswer
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	l.Use(w, false)
@@ -118,9 +118,15 @@ func (w *httpPort) sendRequest(f *Request) (*http.Response, error) {
 		return nil, OwnError(KindProtocol, false, "a request to it cannot be made: its method or name is not valid in a header")
 	}
 	var err error
-	if f.shown, err = w.credential(f); err != nil {
-		f.Sending.Withdraw()
-		return nil, err
+	var held bool
+	if f.shown, held = w.auth.held(f.owner); !held {
+		ctx, cancel := w.requestContext(f)
+		f.shown, err = w.auth.get(ctx, f.owner)
+		cancel()
+		if err != nil {
+			f.Sending.Withdraw()
+			return nil, err
+		}
 	}
 	c := w.pool.TakeIdle()
 	if c == nil {
@@ -280,8 +286,8 @@ func (w *httpPort) postAndWait(ctx context.Context, message []byte) error {
 }
 
 // do sends a request of the link itself with the credential of the link's owner.
-func (w *httpPort) do(req *http.Request) (*http.Response, Credential, error) {
-	c, err := w.credentialOf(req.Context(), w.link.owner)
+func (w *httpPort) do(req *http.Request) (*http.Response, ShownToken, error) {
+	c, err := w.auth.get(req.Context(), w.link.owner)
 	if err != nil {
 		return nil, c, err
 	}

@@ -37,7 +37,7 @@ func (w *httpPort) readAnswer(f *Request, resp *http.Response) error {
 		e.Status = resp.StatusCode
 		return e
 	case resp.StatusCode/100 != 2:
-		if e := w.refuseCredential(f.owner, f.shown, f.client == nil, resp); e != nil {
+		if e := w.auth.readDemand(f.owner, f.shown, f.client == nil, resp); e != nil {
 			return e
 		}
 		return w.readRefusal(f, resp)
@@ -286,7 +286,7 @@ func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response,
 		return resp, nil
 	}
 	_ = resp.Body.Close()
-	if e := w.refuseCredential(w.link.owner, shown, true, resp); e != nil {
+	if e := w.auth.readDemand(w.link.owner, shown, true, resp); e != nil {
 		return nil, e
 	}
 	if resp.StatusCode/100 == 2 {

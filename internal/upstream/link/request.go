@@ -23,7 +23,7 @@ type Request struct {
 	ctx       context.Context        // of the caller; see context
 	client    *switchboard.Client    // the client that the server may ask; nil for our own requests
 	owner     *switchboard.Principal // whose credential it carries; nil for Switchboard's own
-	shown     Credential             // the credential that it was sent with
+	shown     ShownToken             // the credential that it was sent with
 	allowance *slot.Allowance        // of the call; nil for our own requests
 
 	progressToken []byte // the client's, as spelled; nil means none

@@ -186,7 +186,7 @@ func (p *ssePort) StartBlocking(f *Request) { p.Start(f) }
 // checkAccepted checks the response to a POST: the server must have accepted the message. The error
 // is an *ExchangeError.
 func (p *ssePort) checkAccepted(f *Request, resp *http.Response) error {
-	if e := p.refuseCredential(f.owner, f.shown, f.client == nil, resp); e != nil {
+	if e := p.auth.readDemand(f.owner, f.shown, f.client == nil, resp); e != nil {
 		return e
 	}
 	switch {
