@@ -79,7 +79,28 @@ func (d *doctorCmd) options(log *slog.Logger) (o doctor.Options, err error) {
 	}
 	o.Given = strings.Join(given, " ")
 	o.Load = func(ctx context.Context) (*config.Config, error) { return d.loadAll(ctx, log) }
+	o.OpenTokens = func(ctx context.Context, cfg *config.Config, kept bool) (*doctor.TokenSource, error) {
+		return openTokens(ctx, o.Data, cfg, kept)
+	}
 	return o, nil
+}
+
+// openTokens opens the connections that are kept beside the configuration, or a store without any. It returns nil if none are kept.
+func openTokens(ctx context.Context, data string, cfg *config.Config, kept bool) (*doctor.TokenSource, error) {
+	quiet := slog.New(slog.DiscardHandler) // what is wrong is in the report
+	var c *app.ConnectionStore
+	var err error
+	if kept {
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
+		c, err = app.OpenKeptConnections(ctx, data, cfg, quiet)
+	} else {
+		c, err = app.OpenNoConnections(ctx, cfg, quiet)
+	}
+	if c == nil || err != nil {
+		return nil, err
+	}
+	return &doctor.TokenSource{Of: c.Broker.Of, Close: c.Close}, nil
 }
 
 // loadAll reads the configuration, and returns all faults, also those of policies. The configuration is nil if no process could serve it.

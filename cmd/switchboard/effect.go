@@ -19,6 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/connect"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
 // An effect compares what a client read before its first question and what it reads now: the definitions of tools, and
@@ -41,7 +42,10 @@ type effect struct {
 	// Silent are the servers that did not answer, with the reason.
 	Silent map[switchboard.ServerID]string `json:"silent,omitempty"`
 
-	refused map[switchboard.ServerID]string // servers that want a sign-in, with the reason
+	// NeedsConnection are the servers that demand a sign-in, which nobody has done yet.
+	NeedsConnection []switchboard.ServerID `json:"needs_connection,omitempty"`
+
+	refused map[switchboard.ServerID]string // servers that would not work behind Switchboard, with the reason
 	list    shownList
 }
 
@@ -85,7 +89,11 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 		return slices.ContainsFunc(candidates, func(o switchboard.Server) bool { return o.ID == id })
 	}
 	for _, s := range a.Reads().Status("").Servers {
-		if !adopts(s.ID) || s.State == "ready" {
+		if !adopts(s.ID) || s.State == upstream.StateReady {
+			continue
+		}
+		if s.State == upstream.StateNeedsConnection {
+			e.NeedsConnection = append(e.NeedsConnection, s.ID)
 			continue
 		}
 		why := fmt.Sprintf("it has not answered after %s", c.Wait)
@@ -93,7 +101,7 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 			why = s.LastFailure.Message
 		}
 		if strings.Contains(why, "HTTP status 401") || strings.Contains(why, "HTTP status 403") {
-			e.refused[s.ID] = "it wants a sign-in, which the client does and Switchboard cannot do for it"
+			e.refused[s.ID] = "Switchboard cannot sign in at it: " + why
 			continue
 		}
 		e.Silent[s.ID] = why
@@ -106,7 +114,10 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 			e.Instructions += cost.Instructions
 		}
 	}
-	e.Servers = len(candidates) - len(e.refused) - len(e.Silent)
+	e.Servers = len(candidates) - len(e.refused) - len(e.Silent) - len(e.NeedsConnection)
+	if err := c.leaveOutConnected(ctx, e, candidates); err != nil {
+		return nil, err
+	}
 	now, err := a.Reads().Explain(ctx, identity.Local(c.Tenant), admin.ExplainQuery{Task: c.Task, Tokens: true})
 	switch {
 	case err != nil:
@@ -118,6 +129,20 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 		e.list.implied = implied.Load()
 	}
 	return e, nil
+}
+
+// leaveOutConnected takes the servers out of those that need a connection that have one already: the servers were started without the store.
+func (c *connectCmd) leaveOutConnected(ctx context.Context, e *effect, candidates []switchboard.Server) error {
+	if len(e.NeedsConnection) == 0 {
+		return nil
+	}
+	cfg, err := c.withServers(ctx, config.Options{Env: os.LookupEnv, Fetch: fetchManifest}, candidates)
+	if err != nil {
+		return err
+	}
+	connected := findConnected(ctx, cfg, c.common().dataDir(), candidates)
+	e.NeedsConnection = slices.DeleteFunc(e.NeedsConnection, func(id switchboard.ServerID) bool { return slices.Contains(connected, id) })
+	return nil
 }
 
 // readNow reads what the client is shown now. servers are those of the client.
@@ -241,12 +266,16 @@ func (r *connectReport) print(c *connectCmd, io streams) error {
 	if r.Effect != nil {
 		r.Effect.print(io, r.Servers)
 	}
-	if !r.Changed || c.DryRun {
-		return nil
+	if r.Changed && !c.DryRun {
+		fmt.Fprintf(io.out, "\nNow %s. To undo all of this: switchboard disconnect %s\n", r.client.Then, r.Client)
+		if c.HTTP {
+			fmt.Fprintf(io.out, "The address works while Switchboard is running: switchboard serve --config %s\n", r.Config)
+		}
 	}
-	fmt.Fprintf(io.out, "\nNow %s. To undo all of this: switchboard disconnect %s\n", r.client.Then, r.Client)
-	if c.HTTP {
-		fmt.Fprintf(io.out, "The address works while Switchboard is running: switchboard serve --config %s\n", r.Config)
+	if r.Effect != nil {
+		for _, id := range r.Effect.NeedsConnection {
+			fmt.Fprintln(io.out, connectLine(id, givenFlags(r.Config, c.Data)))
+		}
 	}
 	return nil
 }
@@ -276,6 +305,9 @@ func (r *connectReport) remark(s *connect.Server) string {
 	if r.Effect != nil {
 		if why := r.Effect.Silent[s.ID]; why != "" {
 			parts = append(parts, "does not start: "+why)
+		}
+		if slices.Contains(r.Effect.NeedsConnection, s.ID) {
+			parts = append(parts, "needs a sign-in")
 		}
 	}
 	return strings.Join(parts, "; ")

@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/config/edit"
 	"github.com/summit-switchboard/switchboard/internal/importer"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 type importCmd struct {
@@ -40,6 +42,10 @@ func (i *importCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	var demands []signInDemand
+	if !i.DryRun {
+		demands = i.findDemands(ctx, e.file, mapping)
+	}
 	if i.JSON {
 		return json.NewEncoder(io.err).Encode(mapping)
 	}
@@ -51,8 +57,48 @@ func (i *importCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 	if secrets > 0 {
 		wrote += " and " + count(secrets, "secret")
 	}
-	if !i.DryRun {
-		fmt.Fprintln(io.out, wrote)
+	if i.DryRun {
+		return nil
+	}
+	fmt.Fprintln(io.out, wrote)
+	return i.printDemands(io, demands)
+}
+
+// findDemands asks the servers that were added whether they demand a sign-in, and marks them in the mapping.
+func (i *importCmd) findDemands(ctx context.Context, file string, mapping importer.Mapping) []signInDemand {
+	cfg, err := config.Load(ctx, file, config.Options{Env: os.LookupEnv, Fetch: fetchManifest})
+	if err != nil {
+		return nil // other commands say what is wrong with it
+	}
+	var added []switchboard.Server
+	for _, s := range cfg.Servers {
+		if s.Transport == switchboard.TransportHTTP && slices.ContainsFunc(mapping, func(m importer.Mapped) bool { return m.ID == s.ID && !m.Present }) {
+			added = append(added, s)
+		}
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	demands := findDemands(ctx, cfg, (&commonFlags{Config: file}).dataDir(), added)
+	for n := range mapping {
+		mapping[n].NeedsConnection = slices.ContainsFunc(demands, func(d signInDemand) bool { return d.demanded && d.server == mapping[n].ID })
+	}
+	return demands
+}
+
+// printDemands says how the servers that demand a sign-in are connected.
+func (i *importCmd) printDemands(io streams, demands []signInDemand) error {
+	file, err := filepath.Abs(filepath.Join(i.Dir, "switchboard.yaml"))
+	if err != nil {
+		return err
+	}
+	given := givenFlags(file, "")
+	for _, d := range demands {
+		if d.demanded {
+			fmt.Fprintln(io.out, connectLine(d.server, given))
+			continue
+		}
+		fmt.Fprintf(io.out, "%s could not be asked whether it needs a sign-in (%s); if it does: switchboard server connect %[1]s%[3]s\n", d.server, printable(d.err.Error(), 200), given)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -59,6 +60,44 @@ func OpenConnections(ctx context.Context, data string, c *config.Config, log *sl
 		return nil, errors.Join(err, st.Close())
 	}
 	return &ConnectionStore{Broker: credential.NewBroker(credential.Options{Vault: v, Log: log}), Vault: v, store: st}, nil
+}
+
+// OpenKeptConnections is OpenConnections for a command that only looks: it makes no file. It returns nil if there is no store or no key, and so no connection.
+func OpenKeptConnections(ctx context.Context, data string, c *config.Config, log *slog.Logger) (*ConnectionStore, error) {
+	if path, isFile := strings.CutPrefix(StoreURL(data, c.Store), "file:"); isFile {
+		needed := []string{path}
+		if len(c.Vault.Keys) == 0 {
+			needed = append(needed, filepath.Join(filepath.Dir(path), vault.KeyName))
+		}
+		for _, name := range needed {
+			if _, err := os.Stat(name); err != nil {
+				return nil, nil //nolint:nilerr,nilnil // there are none
+			}
+		}
+	} else if data == "" || !c.Store.Shared() || len(c.Vault.Keys) == 0 {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	return OpenConnections(ctx, data, c, log)
+}
+
+// OpenNoConnections returns a store without connections: every server is one that nobody has connected.
+func OpenNoConnections(ctx context.Context, c *config.Config, log *slog.Logger) (*ConnectionStore, error) {
+	o := Options{Log: log}
+	st, err := openStore(ctx, o, c)
+	if err != nil {
+		return nil, err
+	}
+	v, err := openVault(ctx, st, "", c, vault.Options{Log: log})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return &ConnectionStore{Broker: credential.NewBroker(credential.Options{Vault: v, Log: log}), Vault: v, store: st}, nil
+}
+
+// Has reports whether the operator has connected a server.
+func (c *ConnectionStore) Has(ctx context.Context, s *switchboard.Server) bool {
+	_, err := c.Vault.Read(ctx, credential.OwnerOf(s, nil))
+	return err == nil
 }
 
 // Close closes vault and store.

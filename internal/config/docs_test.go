@@ -94,3 +94,29 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 		t.Errorf("the page says\n%sand the faults are\n%v", faults, err)
 	}
 }
+
+// Every example of docs/hosted-servers.md is a whole configuration, or a part of one.
+func TestTheExamplesOfThePageAboutHostedServersLoad(t *testing.T) {
+	page, err := os.ReadFile("../../docs/hosted-servers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &fstest.MapFile{Data: []byte(strings.Repeat(configtest.Canary, 4) + "\n")}
+	kinds := ""
+	for _, b := range regexp.MustCompile("(?ms)^```yaml.*?\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+		fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(b[1])}}
+		for _, name := range []string{"tracker", "github", "vault-2026", "vault-2027"} {
+			fsys["secrets/"+name] = secret
+		}
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: configtest.Env})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, b[1])
+		}
+		for _, s := range c.Servers {
+			kinds += string(s.Credential.Kind) + ";"
+		}
+	}
+	if want := "user;client;;;;;operator;"; kinds != want {
+		t.Errorf("the credentials of the examples are %q, want %q", kinds, want)
+	}
+}

@@ -22,6 +22,8 @@ type entryDialect struct {
 	// rules finds why the client holds a server back by a setting outside its entry, or is nil.
 	rules func(h *Host, read settingsReader, s *Server) (why string, err error)
 
+	signIn signInKeys // where an entry has the registration of its sign-in
+
 	editor bool // it replaces ${workspaceFolder} and the like by the folder that is open
 }
 
@@ -50,6 +52,9 @@ func (d *entryDialect) translate(e clientfile.Entry, p Location) (value json.Raw
 		if reason, bad := d.refused[k]; bad && o[k] != nil && o[k] != false {
 			return nil, reason
 		}
+	}
+	if why := d.signIn.translate(o); why != "" {
+		return nil, why
 	}
 	switch {
 	case d.codex:

@@ -61,7 +61,7 @@ var files = []given{
   "oauthAccount": {"emailAddress": "ann@example.com"}
 }`,
 		env:  map[string]string{"GH_TOKEN": "ghp_zzzzzzzzzzzzzzzzzzzz1"},
-		want: "github=github; My Files=my-files; sentry stays: it signs in with an OAuth client of its own; My Files=my-files-2; github=github-2",
+		want: "github=github; My Files=my-files; sentry=sentry; My Files=my-files-2; github=github-2",
 	},
 	{
 		name: "Claude Code, today: written on one line, in $CLAUDE_CONFIG_DIR", client: "claude-code", file: "cc/.claude.json",
@@ -234,13 +234,24 @@ trust_level = "trusted"
 		name: "opencode, today: comments and commas, in $XDG_CONFIG_HOME", client: "opencode", file: "xdg/opencode/opencode.jsonc",
 		text: "{\n  // mine\n  \"mcp\": {\n    \"a\": {\"type\": \"local\", \"command\": [\"x\"]}, // one\n    /* two */ \"b\": {\"type\": \"remote\", \"url\": \"https://example.com/mcp\", \"oauth\": {}},\n    \"c\": {\"type\": \"remote\", \"url\": \"https://example.com/c\", \"headers\": {\"X\": \"{file:~/k}\"}, \"oauth\": false},\n  },\n}\n",
 		env:  map[string]string{"XDG_CONFIG_HOME": "HOME/xdg"},
-		want: "a=a; b stays: it signs in with an OAuth client of its own; c stays: it holds {file:…}, which only opencode reads",
+		want: "a=a; b=b; c stays: it holds {file:…}, which only opencode reads",
 	},
 	{
 		name: "opencode, the file in $OPENCODE_CONFIG", client: "opencode", file: "my.json",
 		text: `{"mcp":{"a":{"type":"local","command":["x","${HOME}"]},"b":{"type":"local","command":["y"]}}}`,
 		env:  map[string]string{"OPENCODE_CONFIG": "HOME/my.json"},
 		want: "a stays: it holds ${…}, which opencode hands over as it is, and Switchboard would replace; b=b",
+	},
+	{
+		name: "Gemini CLI: registrations of sign-ins", client: "gemini-cli", file: ".gemini/settings.json",
+		text: `{"mcpServers": {"a": {"httpUrl": "https://example.com/a", "oauth": {"enabled": true}}, "b": {"httpUrl": "https://example.com/b", "oauth": {"clientId": "x", "clientSecret": "s-12345678", "scopes": ["read"]}},
+ "c": {"httpUrl": "https://example.com/c", "oauth": {"clientId": "x", "tokenUrl": "https://example.com/t"}}, "d": {"httpUrl": "https://example.com/d", "oauth": "x"}}}`,
+		want: "a=a; b=b; c stays: its sign-in has a setting that Switchboard cannot take over (oauth.tokenUrl); d stays: its sign-in cannot be read (oauth)",
+	},
+	{
+		name: "Codex: scopes of a sign-in", client: "codex", file: ".codex/config.toml",
+		text: "[mcp_servers.a]\nurl = \"https://example.com/a\"\nscopes = [\"read\"]\n\n[mcp_servers.b]\nurl = \"https://example.com/b\"\noauth_resource = \"https://example.com\"\n",
+		want: "a=a; b stays: its tokens are for another resource (oauth_resource)",
 	},
 	{
 		name: "Claude Desktop, 2024", client: "claude-desktop", file: ".config/Claude/claude_desktop_config.json",
@@ -302,7 +313,7 @@ trust_level = "trusted"
 		name: "Cursor: addresses and variables", client: "cursor", file: ".cursor/mcp.json",
 		text: `{"mcpServers": {"web": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${env:TOK}"}}, "o": {"url": "https://example.com/o", "auth": {"CLIENT_ID": "x"}}, "u": {"command": "${userHome}/bin/x"}}}`,
 		env:  map[string]string{"TOK": "t", "HOME": "/home/ann"},
-		want: "web=web; o stays: it signs in with an OAuth client of its own; u=u",
+		want: "web=web; o=o; u=u",
 	},
 	{
 		name: "Cursor, today: a variable that is not set", client: "cursor", file: ".cursor/mcp.json",

@@ -39,9 +39,9 @@ var table = []*Client{
 			}
 		},
 		dialect: entryDialect{
-			rules: claudeRules,
+			rules:  claudeRules,
+			signIn: signInKeys{key: "oauth", names: oauthNames},
 			refused: map[string]string{
-				"oauth":         "it signs in with an OAuth client of its own",
 				"headersHelper": "a program makes its headers (headersHelper)",
 			},
 		},
@@ -81,10 +81,8 @@ var table = []*Client{
 			}
 			return []Location{user, project}
 		},
-		dialect: entryDialect{literal: true, codex: true, refused: map[string]string{
-			"oauth_resource":              "it signs in by OAuth",
-			"oauth":                       "it signs in with an OAuth client of its own",
-			"scopes":                      "it signs in by OAuth",
+		dialect: entryDialect{literal: true, codex: true, signIn: signInKeys{key: "oauth", names: map[string]string{"client_id": "clientId"}, scopes: "scopes"}, refused: map[string]string{
+			"oauth_resource":              "its tokens are for another resource (oauth_resource)",
 			"tools":                       "it has rules for the approval of single tools, which would be lost",
 			"default_tools_approval_mode": "it has a rule for the approval of its tools, which would be lost",
 			"experimental_environment":    "Codex starts it elsewhere (experimental_environment)",
@@ -118,8 +116,7 @@ var table = []*Client{
 		programs: []string{"gemini"},
 		form:     clientfile.Form{Syntax: clientfile.JSONComments},
 		places:   geminiPlaces,
-		dialect: entryDialect{dollar: true, rules: geminiRules, refused: map[string]string{
-			"oauth":                "it signs in by OAuth",
+		dialect: entryDialect{dollar: true, rules: geminiRules, signIn: signInKeys{key: "oauth", names: oauthNames}, refused: map[string]string{
 			"authProviderType":     "it signs in by a provider of Gemini CLI",
 			"targetAudience":       "it signs in by a provider of Gemini CLI",
 			"targetServiceAccount": "it signs in by a provider of Gemini CLI",
@@ -161,9 +158,7 @@ var table = []*Client{
 		programs: []string{"opencode"},
 		form:     clientfile.Form{Syntax: clientfile.JSONC, BOM: true},
 		places:   opencodePlaces,
-		dialect: entryDialect{literal: true, opencode: true, rules: opencodeRules, refused: map[string]string{
-			"oauth": "it signs in with an OAuth client of its own",
-		}},
+		dialect:  entryDialect{literal: true, opencode: true, rules: opencodeRules, signIn: signInKeys{key: "oauth", names: oauthNames}},
 		spell: func(t Target) any {
 			if t.URL != "" {
 				return withKey(object{{"type", "remote"}, {"url", t.URL}}, t.Key, "{env:", "}")
@@ -219,8 +214,7 @@ var table = []*Client{
 				{Scope: ScopeProject, File: h.join(h.Dir, ".vscode", "mcp.json"), Section: section, Dir: h.Dir},
 			}
 		},
-		dialect: entryDialect{editor: true, refused: map[string]string{
-			"oauth":          "it signs in with an OAuth client of its own",
+		dialect: entryDialect{editor: true, signIn: signInKeys{key: "oauth", names: oauthNames}, refused: map[string]string{
 			"sandboxEnabled": "VS Code starts it in a sandbox, which would be lost",
 			"sandbox":        "VS Code starts it in a sandbox, which would be lost",
 		}},
@@ -247,9 +241,9 @@ var table = []*Client{
 			}
 			return []Location{user, project}
 		},
-		dialect: entryDialect{editor: true, refused: map[string]string{
-			"auth": "it signs in with an OAuth client of its own",
-		}},
+		dialect: entryDialect{editor: true, signIn: signInKeys{key: "auth", names: map[string]string{
+			"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scopes",
+		}}},
 		spell: func(t Target) any {
 			if t.URL != "" {
 				return withKey(object{{"url", t.URL}}, t.Key, "${env:", "}")

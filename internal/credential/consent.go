@@ -59,7 +59,7 @@ func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.O
 		return nil, err
 	}
 	r, err := o.ChooseRegistration(ctx, p, oauth.Ways{
-		Configured: configured(&s.Credential, p.Issuer), Document: documentURL, Request: oauth.RegistrationRequest{Redirect: redirect, Scopes: scopes},
+		Configured: configured(&s.Credential, s.Credential.Issuer), Document: documentURL, Request: oauth.RegistrationRequest{Redirect: redirect, Scopes: scopes},
 	})
 	if err != nil {
 		return nil, err
@@ -130,6 +130,20 @@ func (b *Broker) revoke(ctx context.Context, s *switchboard.Server, c vault.Serv
 	return o.Revoke(ctx, p, r, t)
 }
 
+// DemandsToken asks a server whether it demands a token that a sign-in gives. A server with a static credential is not asked.
+func (b *Broker) DemandsToken(ctx context.Context, s *switchboard.Server) (bool, error) {
+	if IsStatic(s) {
+		return false, nil
+	}
+	switch _, err := b.askChallenge(ctx, s); {
+	case errors.Is(err, ErrNotDemanded):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, nil
+}
+
 // The requests that find out what a server demands. Some servers demand a token for initialize, others only for the list. A server of the modern era
 // knows no initialize.
 const (
@@ -196,6 +210,9 @@ func askWithoutToken(ctx context.Context, client *http.Client, s *switchboard.Se
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	resp, err := client.Do(req)
 	if err != nil {
+		if request, ok := errors.AsType[*url.Error](err); ok {
+			err = request.Err // without the address, which may hold a secret
+		}
 		return nil, fmt.Errorf("server %s cannot be reached: %w", s.ID, err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read

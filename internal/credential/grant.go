@@ -138,7 +138,7 @@ func (c *credentials) obtainOnce(ctx context.Context, owner vault.Owner) (vault.
 	if err != nil {
 		return vault.ServerConnection{}, err
 	}
-	r := configured(&c.server.Credential, p.Issuer)
+	r := configured(&c.server.Credential, c.server.Credential.Issuer)
 	scopes, err := p.ChooseScopes(challenge, c.server.Credential.Scopes)
 	if err != nil {
 		return vault.ServerConnection{}, err

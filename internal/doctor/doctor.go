@@ -20,6 +20,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/serving"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 )
 
 // A Condition says how a thing is.
@@ -107,11 +108,21 @@ type Options struct {
 	// ReadStatus returns the state of the servers of a process that serves from the data folder.
 	ReadStatus func(ctx context.Context, row serving.Neighbor) ([]upstream.ServerStatus, error)
 
+	// OpenTokens opens what gives the requests to servers over HTTP their tokens. kept says to use the connections that are kept in the store; nil means
+	// that there are none. Without kept, every server is one that nobody has connected.
+	OpenTokens func(ctx context.Context, cfg *config.Config, kept bool) (*TokenSource, error)
+
 	Wait     time.Duration // for the answer of one server; 0 means DefaultWait
 	Parallel int           // servers that are started at the same time; 0 means DefaultParallel
 
 	// Busy, if not nil, is called with the things that are being looked at, whenever they change. Calls do not overlap.
 	Busy func(subjects []string)
+}
+
+// A TokenSource gives the requests to servers their tokens; see upstream.Options.
+type TokenSource struct {
+	Of    func(*switchboard.Server) link.Credentials
+	Close func() error
 }
 
 // The defaults of Options.

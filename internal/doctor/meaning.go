@@ -293,7 +293,7 @@ var connectionMeanings = []meaningRow{
 	{
 		cause: "key-refused", line: `HTTP status 401\b`,
 		claim:  "it refuses the key in its headers, or there is none",
-		remedy: `make a new key at the service, and write it into the file that the server's "headers" name; if it wants a sign-in with a browser, leave it in the client (switchboard disconnect)`,
+		remedy: `make a new key at the service, and write it into the file that the server's "headers" name; if it wants a sign-in in a browser, "switchboard server connect" says why that is not possible`,
 	},
 	{
 		cause: "key-too-weak", line: `HTTP status 403\b`,

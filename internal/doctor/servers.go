@@ -34,6 +34,8 @@ func (x serverCheck) checkServers(ctx context.Context, run servingProcesses, can
 		x.reportServing(ctx, states, from)
 		return
 	}
+	tokens := &tokenSources{x: x, without: x.openTokens(ctx, false)}
+	defer tokens.close()
 	var started sync.WaitGroup
 	slots := make(chan struct{}, x.Parallel)
 	for i := range x.cfg.Servers {
@@ -49,7 +51,7 @@ func (x serverCheck) checkServers(ctx context.Context, run servingProcesses, can
 				return
 			}
 			defer x.begin(string(s.ID))()
-			state := x.startServer(ctx, s)
+			state := tokens.startServer(ctx, s)
 			if ctx.Err() == nil {
 				x.reportServer(ctx, &s, &state)
 			}
@@ -106,10 +108,57 @@ func (x serverCheck) reportServing(ctx context.Context, states []upstream.Server
 	}
 }
 
+// A tokenSources has the tokens for the servers. The store is opened only for a server that demands a token: opening it writes to it.
+type tokenSources struct {
+	x       serverCheck
+	without *TokenSource // for a server that nobody has connected
+	kept    *TokenSource // with the connections in the store; nil if there are none
+	open    sync.Once
+}
+
+// startServer is serverCheck.startServer with the token that the server demands, if somebody has connected it.
+func (t *tokenSources) startServer(ctx context.Context, s switchboard.Server) upstream.ServerStatus {
+	state := t.x.startServer(ctx, s, t.without)
+	if !needsConnection(&state) {
+		return state
+	}
+	t.open.Do(func() { t.kept = t.x.openTokens(ctx, true) })
+	if t.kept == nil {
+		return state
+	}
+	return t.x.startServer(ctx, s, t.kept)
+}
+
+func (t *tokenSources) close() {
+	for _, source := range []*TokenSource{t.without, t.kept} {
+		if source != nil {
+			_ = source.Close() // what was renewed is durable already
+		}
+	}
+}
+
+// openTokens opens a source of tokens. Without one, a server that demands a token is refused.
+func (x serverCheck) openTokens(ctx context.Context, kept bool) *TokenSource {
+	if x.OpenTokens == nil {
+		return nil
+	}
+	source, err := x.OpenTokens(ctx, x.cfg, kept)
+	if err != nil {
+		x.add(Diagnosis{Area: Servers, Subject: "all", State: Note, Cause: "connections-unread", What: "the connections of servers that demand a sign-in were not read: " + err.Error()})
+		return nil
+	}
+	return source
+}
+
+// needsConnection reports whether a person has to connect the server first.
+func needsConnection(st *upstream.ServerStatus) bool {
+	return st.LastFailure != nil && st.LastFailure.NeedsConnection
+}
+
 // startServer starts one server, and returns how it is. It ends the server.
-func (x serverCheck) startServer(ctx context.Context, s switchboard.Server) (state upstream.ServerStatus) {
+func (x serverCheck) startServer(ctx context.Context, s switchboard.Server, tokens *TokenSource) (state upstream.ServerStatus) {
 	answered := make(chan struct{}, 1)
-	fleet := upstream.New(upstream.Options{
+	o := upstream.Options{
 		Name: "switchboard", Version: x.Version, OnePrincipal: true, Guard: []string{x.Program, "guard"},
 		StartDeadline: time.Millisecond, // so that its status counts every start as slow, and has its last output
 		OnLink: func(switchboard.ServerID, bool, *upstream.Failure) {
@@ -118,7 +167,11 @@ func (x serverCheck) startServer(ctx context.Context, s switchboard.Server) (sta
 			default:
 			}
 		},
-	})
+	}
+	if tokens != nil {
+		o.Credentials = tokens.Of
+	}
+	fleet := upstream.New(o)
 	fleet.Set([]switchboard.Server{s})
 	timer := time.NewTimer(x.Wait)
 	defer timer.Stop()
@@ -150,6 +203,11 @@ func (x serverCheck) reportServer(ctx context.Context, s *switchboard.Server, st
 		if st.Note != "" {
 			x.add(Diagnosis{Area: Servers, Subject: string(s.ID), State: Note, Cause: "left-out", What: st.Note})
 		}
+		return
+	case needsConnection(st):
+		f.State, f.Cause, f.What = Wrong, "needs-connection", st.LastFailure.Message
+		f.Remedy, f.Command = "sign in at its provider once", x.ours("server", "connect", string(s.ID))
+		x.add(f)
 		return
 	case st.LastFailure == nil:
 		f.State, f.Cause, f.What = Wrong, "silent", fmt.Sprintf("it has not answered in %s", roundTime(x.Wait))

@@ -28,7 +28,11 @@ type Mapped struct {
 	Name    string               `json:"name"`              // as the file spells it
 	ID      switchboard.ServerID `json:"id,omitempty"`      // "" where the server was left out
 	Present bool                 `json:"present,omitempty"` // the configuration has the server already, under ID
-	Notes   []string             `json:"note,omitempty"`    // what was left out or changed, for people
+
+	// NeedsConnection says that the server demands a sign-in at its provider. Package importer asks no server, so the caller sets it.
+	NeedsConnection bool `json:"needs_connection,omitempty"`
+
+	Notes []string `json:"note,omitempty"` // what was left out or changed, for people
 }
 
 func (m *Mapped) addNote(format string, args ...any) {
@@ -132,6 +136,7 @@ type foreignServer struct {
 	at      document.Value // its name
 	url     *foreignSetting
 	headers []foreignSetting
+	oauth   *foreignOAuth
 	command []foreignSetting // the program and its arguments
 	env     []foreignSetting
 	dir     *foreignSetting
@@ -199,7 +204,7 @@ func (r *reader) readServers() []*foreignServer {
 // foreignKeys are the keys that are read. narrowingKeys restrict the tools of a server: if they were
 // ignored, more tools would be shown than the user wants.
 var (
-	foreignKeys   = []string{"type", "transport", "command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "http_headers", "disabled", "enabled", "source", "name", "description"}
+	foreignKeys   = []string{"type", "transport", "command", "args", "env", "cwd", "url", "httpUrl", "serverUrl", "headers", "http_headers", "oauth", "disabled", "enabled", "source", "name", "description"}
 	narrowingKeys = []string{"disabledTools", "disabled_tools", "excludeTools", "exclude_tools", "includeTools", "include_tools", "enabledTools", "enabled_tools", "allowedTools", "allowed_tools", "toolFilter"}
 	unreadKeys    = []string{"envFile", "env_file"}
 )
@@ -306,6 +311,7 @@ func (f *foreignServer) readAddress(v, address document.Value) {
 			}
 		}
 	}
+	f.readOAuth(v)
 }
 
 // readSetting returns the setting of one header or variable, or none if its value is null.
@@ -323,6 +329,9 @@ func readSetting(e document.NamedValue, name string) []foreignSetting {
 
 func (f *foreignServer) readProgram(v, command document.Value) {
 	f.use = true
+	if v.HasMember("oauth") {
+		f.addNote("%s is not used here", document.Shown("oauth"))
+	}
 	// Older versions of Zed nested the program and its arguments one level deeper.
 	if path, ok := command.FindMember("path"); ok {
 		v, command = command, path
@@ -395,6 +404,9 @@ func (r *reader) resolveServer(f *foreignServer) switchboard.Server {
 			case why != "" || switchboard.CredentialValue(url):
 				f.addRemark(secretAddress)
 			}
+		}
+		if f.oauth != nil {
+			s.Credential = r.resolveOAuth(f.oauth)
 		}
 		s.Headers = r.resolveSecrets(f.headers, endpoint.HeaderValue, "the value holds a line break or a control character, which no header can")
 		return s

@@ -97,7 +97,7 @@ func sameServers(t *testing.T, c *config.Config, text []byte, secrets []importer
 // describeServer returns a server as text, with its secrets and without empty values.
 func describeServer(s switchboard.Server) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %q %q %q", s.ID, s.Transport, s.URL, s.Command, s.Dir)
+	fmt.Fprintf(&b, "%s %s %q %q %q %q %q %q %q", s.ID, s.Transport, s.URL, s.Command, s.Dir, s.Credential.Kind, s.Credential.ClientID, s.Credential.ClientSecret.Reveal(), s.Credential.Scopes)
 	for _, m := range []map[string]switchboard.Secret{s.Headers, s.Env} {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			if v := m[k].Reveal(); v != "" {
@@ -170,7 +170,7 @@ func describe(t *testing.T, c *config.Config) string {
 	}
 	say("listen %s hosts %q origins %q start %v grace %v implied %v", c.Listen, c.Hosts, c.Origins, c.StartDeadline, c.Grace, c.Implied)
 	for _, s := range c.Servers {
-		say("server %+v", s)
+		say("server %s", strings.Replace(fmt.Sprintf("%+v", s), fmt.Sprintf(" Credential:%+v", switchboard.Credential{}), "", 1))
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		n := c.Tenants[id]

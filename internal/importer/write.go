@@ -147,10 +147,10 @@ func callsListener(url, listen string) bool {
 	return u.Hostname() == host || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// sameMeaning reports whether two servers are the same program or address, called in the same way.
+// sameMeaning reports whether a server a of the configuration is the same program or address as b, called in the same way.
 func sameMeaning(a, b *switchboard.Server) bool {
 	return a.Transport == b.Transport && a.URL == b.URL && slices.Equal(a.Command, b.Command) && a.Dir == b.Dir &&
-		sameSecrets(a.Headers, b.Headers) && sameSecrets(a.Env, b.Env)
+		sameSecrets(a.Headers, b.Headers) && sameSecrets(a.Env, b.Env) && sameRegistration(&a.Credential, &b.Credential)
 }
 
 // sameSecrets compares settings. An empty value counts as absent, because switchboard.yaml cannot say it.
@@ -188,7 +188,9 @@ func (w *importWriter) makeRow(f *foreignServer) (row edit.Server, ok bool) {
 		}
 		headers, bad := w.makeSettings(f, "headers", f.headers)
 		why = cmp.Or(why, bad)
-		row.Settings = append([]edit.Setting{edit.Text("transport", "http"), edit.Text("url", url)}, headers...)
+		credential, bad := w.makeCredential(f)
+		why = cmp.Or(why, bad)
+		row.Settings = append(append([]edit.Setting{edit.Text("transport", "http"), edit.Text("url", url)}, headers...), credential...)
 	} else {
 		row.Settings = append(row.Settings, edit.Text("transport", "stdio"))
 		base, words := w.reader.workspace(), make([]string, len(f.command))

@@ -31,8 +31,15 @@ type connecting struct {
 // beginConnect starts the command, and returns when it has printed the address.
 func beginConnect(t *testing.T, dir string, args ...string) *connecting {
 	t.Helper()
-	c := &connecting{cmd: rig.Switchboard(append([]string{"server", "connect", "--no-browser"}, args...)...), said: make(chan string, 1)}
-	c.cmd.Dir = dir
+	cmd := rig.Switchboard(append([]string{"server", "connect", "--no-browser"}, args...)...)
+	cmd.Dir = dir
+	return awaitAddress(t, cmd)
+}
+
+// awaitAddress starts a "switchboard server connect", and returns when it has printed the address.
+func awaitAddress(t *testing.T, cmd *exec.Cmd) *connecting {
+	t.Helper()
+	c := &connecting{cmd: cmd, said: make(chan string, 1)}
 	in, err1 := c.cmd.StdinPipe()
 	out, err2 := c.cmd.StdoutPipe()
 	c.cmd.Stderr = c.cmd.Stdout

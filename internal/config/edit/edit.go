@@ -46,7 +46,7 @@ type Setting struct {
 
 	text  string
 	items []string  // of a list
-	pairs []Setting // of a map; each is a text
+	pairs []Setting // of a map
 	kind  document.Kind
 }
 
@@ -58,7 +58,7 @@ func List(key string, items ...string) Setting {
 	return Setting{Key: key, kind: document.KindList, items: items}
 }
 
-// Map returns a setting with a map of texts.
+// Map returns a setting with a map of settings. Those below the first level are written in flow style.
 func Map(key string, pairs ...Setting) Setting {
 	return Setting{Key: key, kind: document.KindMap, pairs: pairs}
 }
@@ -262,28 +262,34 @@ func sameNode(a, b document.Node) bool {
 
 // node returns the row as it is expected after the edit.
 func (r Server) node() document.NodePair {
-	text := func(s string) document.Node { return document.Node{Kind: document.KindText, Text: s} }
 	row := document.Node{Kind: document.KindMap}
 	if r.value != nil {
 		row = *r.value
 	}
 	for _, s := range r.Settings {
-		value := text(s.text)
-		switch s.kind {
-		case document.KindList:
-			value = document.Node{Kind: document.KindList}
-			for _, item := range s.items {
-				value.Items = append(value.Items, text(item))
-			}
-		case document.KindMap:
-			value = document.Node{Kind: document.KindMap}
-			for _, p := range s.pairs {
-				value.Pairs = append(value.Pairs, document.NodePair{Key: text(p.Key), Value: text(p.text)})
-			}
-		}
-		row.Pairs = append(row.Pairs, document.NodePair{Key: text(s.Key), Value: value})
+		row.Pairs = append(row.Pairs, s.pair())
 	}
-	return document.NodePair{Key: text(string(r.ID)), Value: row}
+	return document.NodePair{Key: textValue(string(r.ID)), Value: row}
+}
+
+func textValue(s string) document.Node { return document.Node{Kind: document.KindText, Text: s} }
+
+// pair returns the setting as it is expected after the edit.
+func (s Setting) pair() document.NodePair {
+	value := textValue(s.text)
+	switch s.kind {
+	case document.KindList:
+		value = document.Node{Kind: document.KindList}
+		for _, item := range s.items {
+			value.Items = append(value.Items, textValue(item))
+		}
+	case document.KindMap:
+		value = document.Node{Kind: document.KindMap}
+		for _, p := range s.pairs {
+			value.Pairs = append(value.Pairs, p.pair())
+		}
+	}
+	return document.NodePair{Key: textValue(s.Key), Value: value}
 }
 
 // A source is a parsed text, with the positions that the edits need.
