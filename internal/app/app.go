@@ -608,6 +608,9 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) { a.watch(ctx, reload, nil) }
 
 func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher func() (*fsnotify.Watcher, error)) {
+	var rereading sync.WaitGroup
+	rereading.Go(func() { a.rereadSecrets(ctx) })
+	defer rereading.Wait()
 	watch.Run(ctx, watch.Options{Files: a.files, Store: a.store, Log: a.log, Reload: a.reload, NewWatcher: newWatcher}, reload)
 }
 

@@ -79,7 +79,8 @@ func newWorld(t *testing.T) *world {
 func (w *world) editor() *Editor {
 	main := filepath.Join(w.dir, "switchboard.yaml")
 	load := func(ctx context.Context, replace map[string][]byte) (*Reading, error) {
-		c, err := config.Load(ctx, main, config.Options{Replace: replace})
+		was, _ := config.Load(ctx, main, config.Options{})
+		c, err := config.Load(ctx, main, config.Options{Replace: replace, Previous: was})
 		if faults, ok := errors.AsType[switchboard.Faults](err); ok {
 			return &Reading{Faults: faults}, nil
 		}
@@ -99,6 +100,13 @@ func (w *world) editor() *Editor {
 				return nil
 			}
 			return c.Servers
+		},
+		Secrets: func() map[string]config.PrintedSecret {
+			c, err := config.Load(context.Background(), main, config.Options{})
+			if err != nil {
+				return nil
+			}
+			return c.Secrets
 		},
 		Intent: func(_ context.Context, r receipt.Receipt, _ time.Time) (id string, err error) {
 			for i, x := range w.ledger.written {

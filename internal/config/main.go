@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"net"
 	"path/filepath"
 	"slices"
@@ -25,6 +26,8 @@ func (f mainFile) keys() *document.Keys {
 	cfg := f.cfg
 	return &document.Keys{
 		Rows: []document.Row{
+			// secrets is the first row, because references in the others are resolved with it.
+			{Key: "secrets", Type: document.Named("a map from name to command", "NAME", secretKeysForDocs, f.readSecrets), Doc: "Secrets that commands print, such as the client of a KMS. `${secret:NAME}` refers to one, wherever `${env:NAME}` and `${file:PATH}` may stand."},
 			{Key: "listen", Type: document.Text("an address and a port", f.readListen), Doc: "The address of the HTTP endpoint, `" + DefaultListen + "` if absent. Any address but a loopback one needs a key of a tenant."},
 			{Key: "hosts", Type: document.Texts("a list of host names", f.readHosts), Doc: "Further accepted values of the Host header, besides the loopback names."},
 			{Key: "origins", Type: document.Texts("a list of origins", f.readOrigins), Doc: "Further accepted values of the Origin header."},
@@ -57,14 +60,17 @@ func (f mainFile) keys() *document.Keys {
 }
 
 // read reads switchboard.yaml.
-func (f mainFile) read() {
+func (f mainFile) read(ctx context.Context) {
 	l := f.loader
+	l.printed.ctx = ctx
+	defer l.printed.wait()
 	l.cfg.Implied = true
 	data, err := l.readMain(document.MaxFileBytes)
 	if err != nil {
 		l.sink.Add(Fault{File: l.file, Text: "this cannot be read: " + document.ErrorText(err)})
 		return
 	}
+	l.printed.text = data
 	doc, ok := document.ReadYAML(l.file, data, l.sink)
 	if !ok {
 		return

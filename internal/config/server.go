@@ -268,7 +268,7 @@ func (r *serverRow) readArgument(v document.Value) (string, bool) {
 	var b strings.Builder
 	for _, p := range ps {
 		switch p.Kind {
-		case "env", "file":
+		case "env", "file", "secret":
 			v.Fault("${%s:…} is not read here, since every user of the machine can see the arguments of a program; hand the value over in env", p.Kind)
 			return "", false
 		case "workspace":

@@ -135,7 +135,7 @@ func (c *credentials) notObtained(cause error) error {
 	default:
 		return c.away(cause)
 	}
-	e := switchboard.Refuse(switchboard.CodeServerFailed, "the provider of the tool's server gives Switchboard itself no token; the call was not sent; its operator must look at how it is configured")
+	e := switchboard.Refuse(switchboard.CodeServerFailed, "the provider of the tool's server gives Switchboard itself no token")
 	e.Cause, e.Unsent = cause, true
 	e.Hint = `correct credential: {client: …} in the row of server ` + string(c.server.ID) + `: the issuer, the id, and the secret or key that the provider gave Switchboard; a changed file is used at once`
 	return e
