@@ -422,6 +422,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.followKeys(ctx) })
 	a.work.Go(func() { a.admin.events.Share(ctx, a.store, a.admin.revoked.CatchUp) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
+	if len(c.Vault.Keys) > 1 {
+		a.work.Go(func() { resealConnections(ctx, a.vault, o.Log) })
+	}
 	a.work.Go(func() { a.meter.Run(ctx) })
 	a.work.Go(func() { a.admin.history.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
@@ -688,6 +691,8 @@ func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfi
 	switch {
 	case !reflect.DeepEqual([]any{c.Store, c.Cluster}, []any{was.config.Store, was.config.Cluster}):
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
+	case !reflect.DeepEqual(c.Vault, was.config.Vault):
+		return nil, errors.New("the key of the vault was changed, which is read once: restart Switchboard")
 	case reflect.DeepEqual(c, was.config):
 		return was.loadedConfig, nil
 	case c.Keyless() && a.listener != nil && !isLoopback(a.listener.Addr()):

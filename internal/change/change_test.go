@@ -295,6 +295,27 @@ func TestProgramsChangeWhereTheOperatorLetsThem(t *testing.T) {
 	}
 }
 
+// A stolen session of an operator must not run code: neither by the change nor by the trial of it.
+func TestACommandThatPrintsASecretIsAProgram(t *testing.T) {
+	w := newWorld(t)
+	ran := filepath.Join(w.dir, "ran")
+	before := w.text(t, "switchboard.yaml")
+	text := strings.Replace(before, "servers:", "secrets: {x: {command: [touch, "+ran+"]}}\nservers:", 1)
+	text = strings.Replace(text, "command: [run, a]", "command: [run, a], env: {TOKEN: \"${secret:x}\"}", 1)
+	_, err := w.Apply(t.Context(), Wish{Path: "switchboard.yaml", Text: []byte(text), IfMatch: ETagOf([]byte(before)), By: ops})
+	if reason(err) != "SB-CONF-003" || !strings.Contains(err.Error(), "changes what is run") {
+		t.Errorf("%v", err)
+	}
+	alone := strings.Replace(text, ", env: {TOKEN: \"${secret:x}\"}", "", 1)
+	_, err = w.Apply(t.Context(), Wish{Path: "switchboard.yaml", Text: []byte(alone), IfMatch: ETagOf([]byte(before)), By: ops})
+	if reason(err) != "SB-CONF-003" {
+		t.Errorf("a command that nothing refers to: %v", err)
+	}
+	if _, err := os.Stat(ran); err == nil || w.text(t, "switchboard.yaml") != before {
+		t.Error("the command was run, or the file was changed")
+	}
+}
+
 // A fault that was there before, in another file, does not stop a change: a fault stays where it is.
 func TestAnotherTenantsFaultStopsNoChange(t *testing.T) {
 	w := newWorld(t)
