@@ -80,7 +80,7 @@ func (r *serverRow) grantKeys(c *switchboard.Credential, kind switchboard.Creden
 			{Key: "secret", Type: document.Custom("a text with a reference", secret, func(v document.Value) {
 				v.Hidden = true
 				c.ClientSecret, _ = r.readSecret(v, "secret")
-			}), Doc: "The client secret, as `${file:PATH}` or `${env:NAME}`."},
+			}), Doc: "The client secret, as `${file:PATH}`, `${env:NAME}` or `${secret:NAME}`."},
 			{Key: "issuer", Type: document.Text("an https URL", func(v document.Value, s string) {
 				if u, err := url.Parse(s); err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
 					v.Fault("%s: want the provider's issuer identifier, an https URL such as https://id.example.com/main; its metadata states it as \"issuer\"", v.Shown())
