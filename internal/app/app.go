@@ -612,7 +612,7 @@ func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) { a.watch(ctx,
 
 func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher func() (*fsnotify.Watcher, error)) {
 	var rereading sync.WaitGroup
-	rereading.Go(func() { a.rereadSecrets(ctx) })
+	rereading.Go(func() { rereadSecrets(ctx, a) })
 	defer rereading.Wait()
 	watch.Run(ctx, watch.Options{Files: a.files, Store: a.store, Log: a.log, Reload: a.reload, NewWatcher: newWatcher}, reload)
 }

@@ -10,7 +10,7 @@ const secretLook = time.Second
 
 // rereadSecrets runs the commands that print secrets again, each as often as its row says, until ctx is done. It reloads the configuration if one
 // has printed something else. If a command fails, its last secret stays in use, and a warning says so once.
-func (a *App) rereadSecrets(ctx context.Context) {
+func rereadSecrets(ctx context.Context, a *App) {
 	look := time.NewTicker(secretLook)
 	defer look.Stop()
 	read := map[string]time.Time{} // by name

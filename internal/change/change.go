@@ -363,7 +363,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if office != switchboard.OfficeOperator {
 		t.Tasks = slices.DeleteFunc(t.Tasks, func(c TaskChange) bool { return c.Tenant != tenant })
 	}
-	t.Programs = after.Config != nil && !(samePrograms(e.o.Servers(), after.Config.Servers) && e.sameCommands(after.Config.Secrets))
+	t.Programs = after.Config != nil && !(samePrograms(e.o.Servers(), after.Config.Servers) && sameCommands(e.o.Secrets, after.Config.Secrets))
 	return t, nil
 }
 
@@ -478,10 +478,10 @@ func samePrograms(a, b []switchboard.Server) bool {
 }
 
 // sameCommands reports whether each command that prints a secret is one that runs already. A command that is removed runs nothing.
-func (e *Editor) sameCommands(now map[string]config.PrintedSecret) bool {
+func sameCommands(inForce func() map[string]config.PrintedSecret, now map[string]config.PrintedSecret) bool {
 	var was map[string]config.PrintedSecret
-	if e.o.Secrets != nil {
-		was = e.o.Secrets()
+	if inForce != nil {
+		was = inForce()
 	}
 	for name, s := range now {
 		old, ok := was[name]

@@ -27,7 +27,7 @@ func (f mainFile) keys() *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			// secrets is the first row, because references in the others are resolved with it.
-			{Key: "secrets", Type: document.Named("a map from name to command", "NAME", secretKeysForDocs, f.readSecrets), Doc: "Secrets that commands print, such as the client of a KMS. `${secret:NAME}` refers to one, wherever `${env:NAME}` and `${file:PATH}` may stand."},
+			{Key: "secrets", Type: document.Named("a map from name to command", "NAME", secretKeysForDocs, (&printedReader{f.loader}).read), Doc: "Secrets that commands print, such as the client of a KMS. `${secret:NAME}` refers to one, wherever `${env:NAME}` and `${file:PATH}` may stand."},
 			{Key: "listen", Type: document.Text("an address and a port", f.readListen), Doc: "The address of the HTTP endpoint, `" + DefaultListen + "` if absent. Any address but a loopback one needs a key of a tenant."},
 			{Key: "hosts", Type: document.Texts("a list of host names", f.readHosts), Doc: "Further accepted values of the Host header, besides the loopback names."},
 			{Key: "origins", Type: document.Texts("a list of origins", f.readOrigins), Doc: "Further accepted values of the Origin header."},

@@ -115,8 +115,11 @@ func (r *secretRow) keys() *document.Keys {
 	}
 }
 
-// readSecrets reads the secrets that commands print, and starts the commands.
-func (f mainFile) readSecrets(v document.Value) {
+// A printedReader is the state of reading the secrets that commands print.
+type printedReader struct{ *loader }
+
+// read reads the secrets, starts their commands, and waits for them.
+func (f *printedReader) read(v document.Value) {
 	p := &f.printed
 	p.runs, f.cfg.Secrets = map[string]*secretRun{}, map[string]PrintedSecret{}
 	rows := v.ReadNamed(maxSecrets, true)
@@ -147,7 +150,7 @@ func (f mainFile) readSecrets(v document.Value) {
 			close(run.done)
 			continue
 		}
-		f.startSecret(e, &out, run, limit)
+		f.start(e, &out, run, limit)
 		f.cfg.Secrets[e.Name] = out
 	}
 	p.wait()
@@ -168,8 +171,8 @@ func (f mainFile) readSecrets(v document.Value) {
 	}
 }
 
-// startSecret runs the command of a secret, unless nothing refers to the secret or files are replaced.
-func (f mainFile) startSecret(e document.NamedValue, out *PrintedSecret, run *secretRun, limit chan struct{}) {
+// start runs the command of a secret, unless nothing refers to the secret or files are replaced.
+func (f *printedReader) start(e document.NamedValue, out *PrintedSecret, run *secretRun, limit chan struct{}) {
 	p := &f.printed
 	was, had := f.previous().Secrets[e.Name]
 	switch {
