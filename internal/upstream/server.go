@@ -315,11 +315,6 @@ func (s *server) recordFailure(stage FailureStage, err error) {
 	message := err.Error()
 	if needs = needs && refused.Code == switchboard.CodeConnectFirst; needs {
 		message, remedy = refused.Text, refused.Hint
-	} else if refused != nil && refused.Unsent && refused.Hint != "" { // its credential is configured wrongly
-		message, remedy = refused.Text, refused.Hint
-		if refused.Cause != nil {
-			message += ": " + refused.Cause.Error()
-		}
 	}
 	if stage == StageConnect && link.AsError(err).Kind == link.KindSilent {
 		remedy = process.SlowStartRemedy(s.config().Command)

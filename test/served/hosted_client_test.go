@@ -98,7 +98,7 @@ func TestHostedClientSwitchboardSignsInAsAServiceWithoutAnyPerson(t *testing.T) 
 			g := rig.ServeAtOnce(t, dir)
 			rig.Eventually(t, "the list says what is wrong", func() string {
 				s := stateOf(t, dir, "tracker")
-				return rig.ReasonUnless(!strings.Contains(s, "needs_connection") && strings.Contains(s, "invalid_client") && strings.Contains(s, "credential: {client:"), s)
+				return rig.ReasonUnless(!strings.Contains(s, "needs_connection") && strings.Contains(s, "gives Switchboard itself no token") && strings.Contains(s, "answered 401"), s)
 			})
 			write(tt.text)
 			rig.Eventually(t, "the corrected file heals the server", func() string {
