@@ -127,6 +127,9 @@ func TestCD08ALinkIsOfUseOnceInOneBrowser(t *testing.T) {
 		t.Errorf("the right browser: %d %s", status, page)
 	}
 	asked = a.Asked()
+	for _, c := range cookies {
+		c.Path = "/" // as it was set
+	}
 	winner.Jar.SetCookies(at, cookies)
 	if status, page := winner.get(back); status == http.StatusOK {
 		t.Errorf("a cookie that was used: %s", page)
