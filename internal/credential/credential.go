@@ -138,7 +138,7 @@ func (c *credentials) Held(p *switchboard.Principal) (link.ShownToken, bool) {
 	}
 	owner := OwnerOf(c.server, p)
 	t, ok := c.broker.vault.Access(owner)
-	if !ok || c.isForeign(p) || !c.isWithin(owner) {
+	if !ok || t.Due || c.isForeign(p) || !c.isWithin(owner) {
 		return link.ShownToken{}, false
 	}
 	return link.ShownToken{Token: t.Access, Generation: link.TokenGeneration(t.Generation)}, true
@@ -211,27 +211,27 @@ func (c *credentials) Get(ctx context.Context, p *switchboard.Principal) (link.S
 
 // token returns the owner's token, and another one than the server has refused.
 func (c *credentials) token(ctx context.Context, owner vault.Owner) (vault.Token, error) {
-	t, err := c.broker.vault.Token(ctx, owner, c.renew)
-	if err != nil {
-		return t, err
-	}
 	c.mu.Lock()
 	r, refused := c.refused[owner]
 	c.mu.Unlock()
-	switch {
-	case !refused || time.Since(r.at) > renewedHolds && r.generation != link.TokenGeneration(t.Generation):
-		return t, nil
-	case r.generation == link.TokenGeneration(t.Generation) && r.again == r.generation:
-		return t, vault.ErrConnectAgain // the token that replaced a refused one is refused too
-	case r.generation == link.TokenGeneration(t.Generation):
-		if t, err = c.broker.vault.Renew(ctx, owner, t.Generation, c.renew); err != nil {
-			return t, err
+	if refused && r.again == r.generation { // the token that replaced a refused one was refused too
+		now, err := c.broker.vault.Read(ctx, owner)
+		if err != nil {
+			return vault.Token{}, err
 		}
+		if link.TokenGeneration(now.Generation) == r.generation {
+			return vault.Token{}, vault.ErrConnectAgain
+		}
+	}
+	t, err := c.broker.vault.Token(ctx, owner, c.renew)
+	if err == nil && refused && link.TokenGeneration(t.Generation) != r.generation && r.again == (link.TokenGeneration{}) {
 		c.mu.Lock()
-		c.refused[owner] = tokenRefusal{generation: r.generation, again: link.TokenGeneration(t.Generation), at: time.Now()}
+		if c.refused[owner] == r {
+			c.refused[owner] = tokenRefusal{generation: r.generation, again: link.TokenGeneration(t.Generation), at: time.Now()}
+		}
 		c.mu.Unlock()
 	}
-	return t, nil
+	return t, err
 }
 
 // Refused implements link.Credentials.
@@ -250,6 +250,10 @@ func (c *credentials) Refused(p *switchboard.Principal, shown link.ShownToken, c
 		c.refused = map[vault.Owner]tokenRefusal{}
 	}
 	was := c.refused[owner]
+	if was.again != (link.TokenGeneration{}) && was.generation == shown.Generation {
+		return // a late answer: the token was replaced meanwhile
+	}
+	c.broker.vault.Reject(owner, vault.Generation(shown.Generation)) // Held does not return it any more
 	now := tokenRefusal{generation: shown.Generation, at: time.Now()}
 	if was.again == shown.Generation && time.Since(was.at) < renewedHolds {
 		now.again = shown.Generation

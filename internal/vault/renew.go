@@ -24,6 +24,8 @@ var (
 )
 
 const (
+	pauseData = "pause" // the data of a claim that says that there is a pause
+
 	pollInterval = 100 * time.Millisecond // between two looks at a row that another process renews
 	flightTime   = 45 * time.Second       // the longest that a call waits for a renewal
 
@@ -143,13 +145,14 @@ func (w *renewer) fly(s *slot, seen Generation, ask Ask) (ServerConnection, erro
 			return ServerConnection{}, ErrConnectAgain
 		}
 		claim, err := w.rows.store.Value(ctx, store.Key{Group: groupOf(s.name), Name: s.claimName()})
+		paused := string(claim.Data) == pauseData
 		if errors.Is(err, store.ErrUnopened) { // a stranger's, which only delays
-			err = nil
+			paused, err = true, nil
 		}
 		switch {
 		case err != nil:
 			return ServerConnection{}, fmt.Errorf("renew a connection: %w", err)
-		case claim.Version != 0 && r.State == stateReady:
+		case claim.Version != 0 && r.State == stateReady && paused: // else another process has claimed the row between the two looks
 			return ServerConnection{}, ErrPaused
 		case claim.Version != 0: // another process has it
 			select {
@@ -158,9 +161,12 @@ func (w *renewer) fly(s *slot, seen Generation, ask Ask) (ServerConnection, erro
 				return ServerConnection{}, fmt.Errorf("%w: the renewal of a connection takes too long", store.ErrUnavailable)
 			}
 		case r.State == stateAsking: // the process that had it is gone, and may have sent the grant
-			w.rows.log.Warn("a connection was being renewed by a process that ended or lost the store, so its grant may be used up; the person must connect again",
-				"tenant", s.owner.Tenant, "server", s.owner.Server)
-			if err := w.rows.write(ctx, s, version, r, func(r *connectionRow) { r.State = stateSpent }); err != nil && !errors.Is(err, store.ErrConflict) {
+			err := w.rows.write(ctx, s, version, r, func(r *connectionRow) { r.State = stateSpent })
+			if err == nil { // else the renewal has ended between the two looks
+				w.rows.log.Warn("a connection was being renewed by a process that ended or lost the store, so its grant may be used up; the person must connect again",
+					"tenant", s.owner.Tenant, "server", s.owner.Server)
+			}
+			if err != nil && !errors.Is(err, store.ErrConflict) {
 				return ServerConnection{}, err
 			}
 		default:

@@ -126,7 +126,7 @@ func (r *connectionRow) connection() ServerConnection {
 }
 
 func (r *connectionRow) token() Token {
-	return Token{switchboard.NewSecret(r.Access), Generation{r.consent, r.Tokens}, r.Expires}
+	return Token{Access: switchboard.NewSecret(r.Access), Generation: Generation{r.consent, r.Tokens}, Expires: r.Expires}
 }
 
 // due returns when the tokens should be renewed; zero if that is unknown.

@@ -102,7 +102,7 @@ func (w *renewer) settleOnce(ctx context.Context, t *settlement) error {
 	}
 	release := store.Write{Name: s.claimName(), Was: store.Any}
 	if t.pause {
-		release.Data, release.TTL = []byte("pause"), w.times.pause
+		release.Data, release.TTL = []byte(pauseData), w.times.pause
 	}
 	return w.rows.writeLocked(ctx, s, value.Version, r, func(r *connectionRow) {
 		r.Claim, r.Ended = "", t.claim

@@ -122,6 +122,7 @@ type Token struct {
 	Access     switchboard.Secret
 	Generation Generation
 	Expires    time.Time // zero: unknown
+	Due        bool      // set by Access: Token begins a renewal, and returns this one
 }
 
 // Options are the options of a Vault.
@@ -191,6 +192,13 @@ func (v *Vault) Close() {
 	<-v.following
 }
 
+// Reject records that the server has refused the token of the generation: this process does not serve it any more.
+func (v *Vault) Reject(o Owner, seen Generation) {
+	if s := v.slots.find(o); s != nil {
+		s.reject(seen)
+	}
+}
+
 // Access returns the token of a connection that this process knows. It never waits. If ok is false, ask Token or Read.
 func (v *Vault) Access(o Owner) (t Token, ok bool) {
 	s := v.slots.find(o)
@@ -206,7 +214,9 @@ func (v *Vault) Access(o Owner) (t Token, ok bool) {
 		return Token{}, false
 	}
 	s.touch(now)
-	return known.token, true
+	t = known.token
+	t.Due = v.isDue(s, known, now)
+	return t, true
 }
 
 // mayServe reports whether a known token may be sent to its server.
@@ -218,6 +228,11 @@ func (v *Vault) mayServe(k *known, now time.Time) bool {
 		return now.UnixNano()-v.confirmed.Load() < int64(unseenFor)
 	}
 	return now.Before(k.token.Expires)
+}
+
+// isDue reports whether a renewal of a token that is still good should begin now.
+func (v *Vault) isDue(s *slot, k *known, now time.Time) bool {
+	return k.shouldRenew(now) && now.UnixNano()-s.failed.Load() > int64(v.renewer.times.pause)
 }
 
 // Token returns the token of a connection for one request. If the token expires soon, a renewal begins in the background: until
@@ -237,13 +252,15 @@ func (v *Vault) Token(ctx context.Context, o Owner, ask Ask) (Token, error) {
 	if !v.mayServe(k, now) {
 		return v.renew(ctx, s, k.token.Generation, ask)
 	}
-	if k.shouldRenew(now) && now.UnixNano()-s.failed.Load() > int64(v.renewer.times.pause) {
+	if v.isDue(s, k, now) {
 		v.renewer.join(s, k.token.Generation, ask)
 	}
 	return k.token, nil
 }
 
-func (c *ServerConnection) token() Token { return Token{c.Access, c.Generation, c.Expires} }
+func (c *ServerConnection) token() Token {
+	return Token{Access: c.Access, Generation: c.Generation, Expires: c.Expires}
+}
 
 // Read returns the connection as the store has it, and follows it from now on. The errors are ErrNone, ErrUnreadable and
 // errors of the store. A connection that must be made again is no error; see Renew.

@@ -1,11 +1,14 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
 	"sync"
 	"testing"
 
@@ -19,77 +22,170 @@ import (
 )
 
 // A Hosted is a server of the official SDK that demands the tokens of an authorization server, with the SDK's own middleware. Its tool whoami answers
-// with the person that the token names, and its resource me://profile too.
+// with the person that the token names, and its resource me://profile too. Each person has a list, subscriptions and sessions of that person's own.
 type Hosted struct {
 	*httptest.Server
 	Resource string // its URL, which its tokens are for
 	Provider *provider.Server
 
-	mu      sync.Mutex
-	keys    jwk.Set
-	Seen    []SeenRequest
-	refused map[string]bool // tokens
+	authority *Authority // in the place of Provider
+	mu        sync.Mutex
+	keys      jwk.Set
+	Seen      []SeenRequest
+	refused   map[string]bool // tokens
+	servers   map[string]*mcp.Server
+	mixed     []string
 }
 
 // A SeenRequest is a request that a Hosted has answered, or refused.
 type SeenRequest struct {
 	Method, Authorization string
 	Status                int
+	Whole                 string // the request as it came, at most wholeRequest bytes of its body
 }
+
+const wholeRequest = 16 << 10
 
 // ServeHosted starts the server and its provider. o needs no Resources.
 func ServeHosted(t *testing.T, o provider.Options) *Hosted {
 	t.Helper()
-	h := &Hosted{refused: map[string]bool{}}
-	h.Server = httptest.NewUnstartedServer(nil)
-	h.Resource = "http://" + h.Listener.Addr().String() + "/mcp"
+	h := newHosted()
 	o.Resources = []string{h.Resource}
 	h.Provider = provider.Node(t, o)
+	h.start(t)
+	return h
+}
+
+// ServeHostedBy starts the server with the authority as its provider.
+func ServeHostedBy(t *testing.T, a *Authority) *Hosted {
+	t.Helper()
+	h := newHosted()
+	h.authority, h.Provider = a, &provider.Server{Issuer: a.URL, Stop: a.Close}
+	h.start(t)
+	return h
+}
+
+func newHosted() *Hosted {
+	h := &Hosted{refused: map[string]bool{}, servers: map[string]*mcp.Server{}}
+	h.Server = httptest.NewUnstartedServer(nil)
+	h.Resource = "http://" + h.Listener.Addr().String() + "/mcp"
+	return h
+}
+
+func (h *Hosted) start(t *testing.T) {
 	metadata := "http://" + h.Listener.Addr().String() + "/.well-known/oauth-protected-resource/mcp"
 	mux := http.NewServeMux()
 	mux.Handle("/.well-known/oauth-protected-resource/mcp", auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
 		Resource: h.Resource, AuthorizationServers: []string{h.Provider.Issuer}, ScopesSupported: []string{"files:read"},
 	}))
-	s := h.newServer()
-	mcpHandler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
+	mcpHandler := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return h.serverOf(auth.TokenInfoFromContext(r.Context()).UserID) }, nil)
 	mux.Handle("/mcp", auth.RequireBearerToken(h.verify, &auth.RequireBearerTokenOptions{ResourceMetadataURL: metadata})(mcpHandler))
 	h.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		head, _ := httputil.DumpRequest(r, false)
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		c := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		mux.ServeHTTP(c, r)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.Seen = append(h.Seen, SeenRequest{r.Method + " " + r.URL.Path, r.Header.Get("Authorization"), c.status})
+		h.Seen = append(h.Seen, SeenRequest{r.Method + " " + r.URL.Path, r.Header.Get("Authorization"), c.status, string(head) + string(body[:min(len(body), wholeRequest)])})
 	})
 	h.Start()
 	t.Cleanup(func() {
 		h.CloseClientConnections()
 		h.Close()
 	})
-	return h
 }
 
-func (h *Hosted) newServer() *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "hosted", Version: "1"}, nil)
+// serverOf returns the MCP server of a person.
+func (h *Hosted) serverOf(person string) *mcp.Server {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.servers[person] == nil {
+		h.servers[person] = h.newServer(person)
+	}
+	return h.servers[person]
+}
+
+func (h *Hosted) newServer(owner string) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "hosted", Version: "1"}, &mcp.ServerOptions{
+		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
+	})
+	reads := &mcp.ToolAnnotations{ReadOnlyHint: true}
+	text := func(s string) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}, nil, nil
+	}
 	type nothing struct{}
-	mcp.AddTool(s, &mcp.Tool{Name: "whoami", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}, func(_ context.Context, r *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: r.Extra.TokenInfo.UserID}}}, nil, nil
+	mcp.AddTool(s, &mcp.Tool{Name: "whoami", Annotations: reads}, func(_ context.Context, r *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
+		return text(h.personOf(owner, owner, r.Extra))
+	})
+	// expect answers with its person, after a progress notification that names the person too. Its argument says which person the caller is.
+	type expectation struct {
+		As string `json:"as"`
+		ID int    `json:"id"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "expect", Annotations: reads}, func(ctx context.Context, r *mcp.CallToolRequest, e expectation) (*mcp.CallToolResult, any, error) {
+		person := h.personOf(owner, e.As, r.Extra)
+		if token := r.Params.GetProgressToken(); token != nil {
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "at work for " + person})
+		}
+		return text(fmt.Sprint(person, " ", e.ID))
+	})
+	// statement has the same arguments for everybody. An overlay may call it deterministic.
+	type month struct {
+		Month int `json:"month"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "statement", Annotations: reads}, func(_ context.Context, r *mcp.CallToolRequest, m month) (*mcp.CallToolResult, any, error) {
+		return text(fmt.Sprint(h.personOf(owner, owner, r.Extra), " ", m.Month))
 	})
 	s.AddResource(&mcp.Resource{URI: "me://profile", Name: "profile"}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: r.Extra.TokenInfo.UserID}}}, nil
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: h.personOf(owner, owner, r.Extra)}}}, nil
 	})
 	return s
 }
 
+// personOf returns the person of a request's token. expected begins the name of the person that the caller is. personOf keeps the request as mixed if that is another person than the owner of the session, or than the
+// expected one.
+func (h *Hosted) personOf(owner, expected string, x *mcp.RequestExtra) string {
+	person := x.TokenInfo.UserID
+	if person != owner || !strings.HasPrefix(person, expected) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.mixed = append(h.mixed, fmt.Sprintf("the session of %s has a request of %s with the token of %s", owner, expected, person))
+	}
+	return person
+}
+
+// Mixed returns the requests that had the token or the session of another person.
+func (h *Hosted) Mixed() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string(nil), h.mixed...)
+}
+
+// Touch says to the subscribers of me://profile among the person's sessions that it has changed. The notification names the person.
+func (h *Hosted) Touch(t *testing.T, person string) {
+	t.Helper()
+	if err := h.serverOf(person).ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: "me://profile", Meta: mcp.Meta{"person": person}}); err != nil {
+		t.Error(err)
+	}
+}
+
 // verify is an auth.TokenVerifier.
 func (h *Hosted) verify(ctx context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
+	if h.authority != nil {
+		person, ends := h.authority.person(token, h.Resource)
+		if person == "" || h.isRefused(token) {
+			return nil, auth.ErrInvalidToken
+		}
+		return &auth.TokenInfo{UserID: person, Expiration: ends}, nil
+	}
 	keys, err := h.keySet(ctx)
 	if err != nil {
 		return nil, err
 	}
-	h.mu.Lock()
-	refused := h.refused[token]
-	h.mu.Unlock()
-	if refused {
+	if h.isRefused(token) {
 		return nil, fmt.Errorf("%w: it was refused by the test", auth.ErrInvalidToken)
 	}
 	parsed, err := jwt.Parse([]byte(token), jwt.WithKeySet(keys), jwt.WithAudience(h.Resource), jwt.WithIssuer(h.Provider.Issuer))
@@ -99,6 +195,12 @@ func (h *Hosted) verify(ctx context.Context, token string, _ *http.Request) (*au
 	subject, _ := parsed.Subject()
 	ends, _ := parsed.Expiration()
 	return &auth.TokenInfo{UserID: subject, Expiration: ends}, nil
+}
+
+func (h *Hosted) isRefused(token string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refused[token]
 }
 
 // keySet returns the keys of the provider.

@@ -167,9 +167,16 @@ func askWho(t *testing.T, s rig.Session) string {
 // ofEachPerson lays out a configuration with two keys of a tenant, each with its own connection at the server, an admin of that tenant and one of another.
 func ofEachPerson(t *testing.T, h *rig.Hosted) (dir string, keys map[string]string) {
 	t.Helper()
-	text := strings.Replace(`
+	text, keys := archiveOfPeople(t, h.Resource, "")
+	return rig.LayOut(t, text), keys
+}
+
+// archiveOfPeople returns the archive of ofEachPerson with these settings.
+func archiveOfPeople(t *testing.T, resource, settings string) (text string, keys map[string]string) {
+	t.Helper()
+	text = strings.NewReplacer("URL", resource, "SETTINGS", settings).Replace(`
 -- switchboard.yaml --
-servers:
+SETTINGSservers:
   tracker: {transport: http, url: "URL", credential: {user: {scopes: ["files:read", offline_access]}}}
 tenants:
   acme: {servers: ["*"], allow: [by_name], offices: [admin]}
@@ -185,7 +192,7 @@ required_capabilities: [{tools: ["*/*"]}]
 -- tenants/umbrella/tenant.yaml --
 tenant: umbrella
 members: [{key: uma, hash: "HASH:uma --office=admin", offices: [admin]}]
-`, "URL", h.Resource, 1)
+`)
 	keys = map[string]string{}
 	for strings.Contains(text, "HASH:") {
 		_, who, _ := strings.Cut(text, "HASH:")
@@ -197,7 +204,7 @@ members: [{key: uma, hash: "HASH:uma --office=admin", offices: [admin]}]
 		keys[id] = key
 		text = strings.Replace(text, "HASH:"+who, hash, 1)
 	}
-	return rig.LayOut(t, text), keys
+	return text, keys
 }
 
 // An adminBrowser is the browser of an officer at the admin side.
