@@ -42,7 +42,7 @@ internal/contract: internal/canonical internal/switchboard internal/wire
 internal/credential: internal/oauth internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:
-internal/doctor: internal/config internal/connect internal/dial internal/join internal/ownfile internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/process
+internal/doctor: internal/config internal/connect internal/dial internal/join internal/ownfile internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/link internal/upstream/process
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/event: internal/switchboard
@@ -155,17 +155,18 @@ func TestImportsFollowThePlan(t *testing.T) {
 // dialsItself are the files that open connections or make HTTP clients without package dial, and
 // the reason for each.
 var dialsItself = map[string]string{
-	"internal/dial/dial.go":          "it is the check",
-	"internal/dial/public.go":        "it is the check for the addresses of strangers",
-	"internal/oauth/request.go":      "authorization servers, with dial.Public; what the operator named, with dial.Context",
-	"internal/upstream/link/http.go": "servers, with dial.Context",
-	"cmd/switchboard/fetch.go":       "manifests, with dial.Context",
-	"internal/join/join.go":          "a process that serves the same folder, which proves that it has the token",
-	"internal/cluster/cluster.go":    "replicas, which prove by TLS that they have the secret",
-	"cmd/switchboard/client.go":      "a Switchboard, as the user says, or as package join finds it",
-	"internal/doctor/running.go":     "a Switchboard, as the configuration or a client's file says",
-	"internal/doctor/clock.go":       "servers, with dial.Context",
-	"internal/signin/provider.go":    "OpenID providers, with dial.Context",
+	"internal/dial/dial.go":             "it is the check",
+	"internal/dial/public.go":           "it is the check for the addresses of strangers",
+	"internal/oauth/request.go":         "authorization servers, with dial.Public; what the operator named, with dial.Context",
+	"internal/credential/credential.go": "nothing: it names the type of the client that it is given",
+	"internal/upstream/link/http.go":    "servers, with dial.Context",
+	"cmd/switchboard/fetch.go":          "manifests, with dial.Context",
+	"internal/join/join.go":             "a process that serves the same folder, which proves that it has the token",
+	"internal/cluster/cluster.go":       "replicas, which prove by TLS that they have the secret",
+	"cmd/switchboard/client.go":         "a Switchboard, as the user says, or as package join finds it",
+	"internal/doctor/running.go":        "a Switchboard, as the configuration or a client's file says",
+	"internal/doctor/clock.go":          "servers, with dial.Context",
+	"internal/signin/provider.go":       "OpenID providers, with dial.Context",
 }
 
 // SS-05: dial checks the address that a name resolves to, so no other code may open a connection to
