@@ -236,7 +236,7 @@ func (c *connectCmd) target(ctx context.Context, file string, desktop bool) (t c
 		if c.Tenant != config.DefaultTenant {
 			return t, usageError{errors.New("--tenant goes with a command; over HTTP, the key or serve --tenant says which tenant it is")}
 		}
-		t.URL = localURL(cmp.Or(config.ListenAddress(file), config.DefaultListen)) + "/mcp"
+		t.URL = localURL(cmp.Or(config.ListenAddress(file), config.DefaultListen), config.ListensTLS(file)) + "/mcp"
 		if c.Task != "" {
 			t.URL += "/tasks/" + string(c.Task)
 		}

@@ -9,23 +9,30 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/dial"
+	"github.com/summit-switchboard/switchboard/internal/route"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // fetchManifest reads a manifest from a URL in the operator's configuration. The operator allows
-// exactly this address, so it follows no redirect. Package config gives it a context with a deadline.
-func fetchManifest(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+// exactly this address, so it follows no redirect. It goes over the network of the server that the manifest describes, but
+// shows no client certificate: the manifest may be at another host. Package config gives it a context with a deadline.
+func fetchManifest(ctx context.Context, address string, n switchboard.Network) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept-Encoding", "identity") // the size limit then applies to the bytes that were sent
+	way := route.New(req.URL, switchboard.Network{Proxy: n.Proxy, CA: n.CA}, nil)
 	c := http.Client{
-		Transport:     &http.Transport{DialContext: dial.Context, Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+		Transport:     &http.Transport{DialContext: way.DialContext, DialTLSContext: way.DialTLSContext, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	resp, err := c.Do(req)
 	if refused, ok := errors.AsType[*dial.RefusedError](err); ok {
 		return nil, fmt.Errorf("%w; %s", refused, refused.Remedy)
+	}
+	if remedy := route.Remedy(err); remedy != "" {
+		return nil, fmt.Errorf("%w; %s", err, remedy)
 	}
 	if err != nil {
 		return nil, err

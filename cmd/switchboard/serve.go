@@ -37,9 +37,10 @@ func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	defer heap.Watch()()
 	watchConfig(ctx, a)
 	agents, _ := a.Addresses()
-	defer s.shareApp(ctx, a, shareOptions{Log: log, Results: s.Results, URL: localURL(agents.String()), Linger: forEver, Variables: &vars})()
+	secure, _ := app.ServesTLS(a)
+	defer s.shareApp(ctx, a, shareOptions{Log: log, Results: s.Results, URL: localURL(agents.String(), secure), Linger: forEver, Variables: &vars})()
 	// The first line on stdout is the address, for people and for scripts.
-	if _, err := fmt.Fprintf(io.out, "http://%s/mcp\n", agents); err != nil {
+	if _, err := fmt.Fprintf(io.out, "%s/mcp\n", schemeOf(secure)+agents.String()); err != nil {
 		return err
 	}
 	return a.Serve(ctx)

@@ -47,7 +47,7 @@ func (w *locationFlags) asTarget() *taskTarget {
 func (w *locationFlags) asAgentsTarget() *taskTarget {
 	t := w.asTarget()
 	if t.row == nil && w.URL == "" {
-		t.URL = localURL(cmp.Or(config.ListenAddress(w.Config), config.DefaultListen))
+		t.URL = localURL(cmp.Or(config.ListenAddress(w.Config), config.DefaultListen), config.ListensTLS(w.Config))
 	}
 	return t
 }

@@ -92,14 +92,22 @@ func (c *commonFlags) findAny(url string) runningURL {
 		return runningAt(at)
 	}
 	listen := config.AdminListenAddress(c.Config)
-	return runningURL{URL: localURL(cmp.Or(listen, config.DefaultAdminListen)), guessed: listen == ""}
+	return runningURL{URL: localURL(cmp.Or(listen, config.DefaultAdminListen), config.AdminListensTLS(c.Config)), guessed: listen == ""}
 }
 
 // localURL returns the URL by which this machine reaches a listener at the address.
-func localURL(address string) string {
+func localURL(address string, secure bool) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
 		address = net.JoinHostPort("127.0.0.1", port)
 	}
-	return "http://" + address
+	return schemeOf(secure) + address
+}
+
+// schemeOf returns the beginning of the URL of an address.
+func schemeOf(secure bool) string {
+	if secure {
+		return "https://"
+	}
+	return "http://"
 }

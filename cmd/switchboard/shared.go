@@ -136,7 +136,8 @@ func (c *commonFlags) letJoin(ctx context.Context, a *app.App, o shareOptions) (
 		Address: j.Addr(), Token: token, Version: version(), Configuration: c.configPath(), Tenant: c.Tenant, Identity: own, URL: o.URL,
 	}
 	if _, at := a.Addresses(); at != nil {
-		row.Admin = localURL(at.String())
+		_, secure := app.ServesTLS(a)
+		row.Admin = localURL(at.String(), secure)
 	}
 	claim, err := serving.Add(ctx, c.rowFolder(), row)
 	if err != nil {

@@ -160,7 +160,7 @@ func writeStatus(io streams, st *admin.StatusReport) {
 	fmt.Fprintf(io.out, "switchboard %s, up %s, %s from %s\n", st.Version,
 		time.Since(st.Started).Round(time.Second), count(st.Catalog.Tools, "tool"), count(len(st.Servers), "server"))
 	if st.Admin != "" {
-		fmt.Fprintf(io.out, "admin address: http://%s\n", st.Admin)
+		fmt.Fprintf(io.out, "admin address: %s%s\n", schemeOf(st.AdminTLS), st.Admin)
 	}
 	if r := st.Refused; r != nil {
 		fmt.Fprintf(io.out, "\nThe configuration that was read %s was refused; the one from %s runs on. It has been so for %s:\n%s\n",

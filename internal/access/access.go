@@ -65,6 +65,14 @@ func IsFromPage(r *http.Request) bool {
 	return len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0
 }
 
+// Scheme returns the scheme of the URL by which r has come.
+func Scheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
+}
+
 // allowsHost reports whether the Host header may have this value.
 func (a *AllowList) allowsHost(host string) bool {
 	host = strings.ToLower(host)

@@ -58,8 +58,12 @@ type StatusReport struct {
 
 // A ProcessReport describes the process of Switchboard; only for the operator.
 type ProcessReport struct {
-	PID    int           `json:"pid,omitzero"`
-	Admin  string        `json:"admin,omitempty"` // the admin address, HOST:PORT
+	PID   int    `json:"pid,omitzero"`
+	Admin string `json:"admin,omitempty"` // the admin address, HOST:PORT
+
+	// AdminTLS says that the admin address is served with TLS.
+	AdminTLS bool `json:"admin_tls,omitempty"`
+
 	System *SystemStatus `json:"system,omitempty"`
 }
 
@@ -147,7 +151,7 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 	if id == "" {
 		agents, officers := r.o.Addresses()
 		if officers != nil {
-			s.Admin = officers.String()
+			s.Admin, s.AdminTLS = officers.String(), st.Config.Admin.TLS.Cert != ""
 		}
 		for _, w := range st.Config.Warnings {
 			s.Warnings = append(s.Warnings, w.String())

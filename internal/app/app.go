@@ -232,6 +232,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		if a.listener, err = listen(cmp.Or(o.Listen, c.Listen), c.Keyless()); err != nil {
 			return nil, err
 		}
+		a.listener = withTLS(a.listener, c.TLS, o.Log)
 		defer func() {
 			if err != nil {
 				_ = a.listener.Close()
@@ -242,6 +243,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		if a.adminAt, err = listenForOfficers(c); err != nil {
 			return nil, err
 		}
+		a.adminAt.Listener = withTLS(a.adminAt.Listener, c.Admin.TLS, o.Log)
 		defer func() {
 			if err != nil {
 				a.adminAt.close()
@@ -429,7 +431,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.FollowStore(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
-	a.adminAt.serve(a.newHTTPServer(a.admin.api), a.log)
+	a.adminAt.serve(a.newHTTPServer(showTLS(a.admin.api)), a.log)
 	a.cluster.Serve(a.gateway)
 	a.cluster.Join(ctx)
 	return a, nil
@@ -825,6 +827,15 @@ func (a *App) Addresses() (agents, officers net.Addr) {
 	return agents, officers
 }
 
+// ServesTLS reports which of the addresses of a are served with TLS.
+func ServesTLS(a *App) (agents, officers bool) {
+	_, agents = a.listener.(*secureListener)
+	if a.adminAt != nil {
+		_, officers = a.adminAt.Listener.(*secureListener)
+	}
+	return agents, officers
+}
+
 // Serve answers MCP over HTTP until ctx is done; see Options.Serves. Then it refuses new work, lets
 // calls in flight finish, answers the clients of calls that have not finished, and closes. All of
 // this happens within the configuration's grace; Stop gets the rest of that time.
@@ -884,6 +895,7 @@ func (a *App) newHTTPServer(h http.Handler) *http.Server {
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	kept, ok := c.(*idleconn.Conn)
 	if !ok {
+		ctx = withSecure(ctx, c)
 		return connlimit.WithConn(identity.WithPeer(ctx, identity.PeerOf(c)), c)
 	}
 	peer := kept.Memo(func() any { return identity.PeerOf(c) }).(identity.Peer)

@@ -15,34 +15,35 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: docs internal/admin internal/admin/api internal/annotate internal/app internal/bridge internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/whatif internal/wire licenses tenants
+cmd/switchboard: docs internal/admin internal/admin/api internal/annotate internal/app internal/bridge internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/route internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/whatif internal/wire licenses tenants
 docs:
 internal/access: internal/switchboard
 internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/config internal/contract internal/decide internal/event internal/health internal/heap internal/history internal/identity internal/matcher internal/platform internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/revocation internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/wire
 internal/admin/api: internal/access internal/admin internal/admin/page internal/change internal/config/edit internal/document internal/event internal/history internal/idempotency internal/receipt internal/replay internal/signin internal/switchboard internal/whatif internal/wire
 internal/admin/page: internal/access internal/admin internal/credential internal/identity internal/signin internal/switchboard internal/vault
 internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
-internal/app: internal/admin internal/admin/api internal/admin/page internal/archive internal/bind internal/cache internal/canonical internal/change internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/signin internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
+internal/app: internal/admin internal/admin/api internal/admin/page internal/archive internal/bind internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/signin internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/bridge: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
+internal/certfile: internal/ownfile
 internal/change: internal/config internal/document internal/receipt internal/replay internal/rewrite internal/store internal/switchboard
 internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/completion:
-internal/config: internal/document internal/endpoint internal/ownfile internal/switchboard
+internal/config: internal/certfile internal/document internal/endpoint internal/ownfile internal/route internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead
 internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
-internal/credential: internal/oauth internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
+internal/credential: internal/dial internal/oauth internal/route internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:
-internal/doctor: internal/config internal/connect internal/dial internal/join internal/ownfile internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/link internal/upstream/process
+internal/doctor: internal/config internal/connect internal/join internal/ownfile internal/route internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/process
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/event: internal/switchboard
@@ -78,6 +79,7 @@ internal/redact/detect: internal/switchboard
 internal/replay: internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
 internal/revocation: internal/store internal/store/feed internal/switchboard
 internal/rewrite: internal/ownfile
+internal/route: internal/certfile internal/dial internal/switchboard
 internal/run: internal/store internal/store/feed internal/surface internal/switchboard
 internal/sample:
 internal/scan: internal/switchboard internal/wire
@@ -97,8 +99,8 @@ internal/turn: internal/switchboard
 internal/upstream: internal/switchboard internal/upstream/endpoint internal/upstream/link internal/upstream/mask internal/upstream/process internal/upstream/slot internal/upstream/task internal/wire
 internal/upstream/endpoint: internal/switchboard internal/upstream/http1 internal/wire
 internal/upstream/frame:
-internal/upstream/http1: internal/dial internal/upstream/sent
-internal/upstream/link: internal/dial internal/scan internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
+internal/upstream/http1: internal/route internal/upstream/sent
+internal/upstream/link: internal/dial internal/route internal/scan internal/switchboard internal/upstream/endpoint internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
 internal/upstream/mask: internal/switchboard internal/wire
 internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:
@@ -155,18 +157,17 @@ func TestImportsFollowThePlan(t *testing.T) {
 // dialsItself are the files that open connections or make HTTP clients without package dial, and
 // the reason for each.
 var dialsItself = map[string]string{
-	"internal/dial/dial.go":             "it is the check",
-	"internal/dial/public.go":           "it is the check for the addresses of strangers",
-	"internal/oauth/request.go":         "authorization servers, with dial.Public; what the operator named, with dial.Context",
-	"internal/credential/credential.go": "nothing: it names the type of the client that it is given",
-	"internal/upstream/link/http.go":    "servers, with dial.Context",
-	"cmd/switchboard/fetch.go":          "manifests, with dial.Context",
-	"internal/join/join.go":             "a process that serves the same folder, which proves that it has the token",
-	"internal/cluster/cluster.go":       "replicas, which prove by TLS that they have the secret",
-	"cmd/switchboard/client.go":         "a Switchboard, as the user says, or as package join finds it",
-	"internal/doctor/running.go":        "a Switchboard, as the configuration or a client's file says",
-	"internal/doctor/clock.go":          "servers, with dial.Context",
-	"internal/signin/provider.go":       "OpenID providers, with dial.Context",
+	"internal/dial/dial.go":          "it is the check",
+	"internal/dial/public.go":        "it is the check for the addresses of strangers",
+	"internal/oauth/request.go":      "authorization servers, with dial.Public; what the operator named, with dial.Context",
+	"internal/upstream/link/http.go": "servers, with their route",
+	"cmd/switchboard/fetch.go":       "manifests, with the route of their server",
+	"internal/join/join.go":          "a process that serves the same folder, which proves that it has the token",
+	"internal/cluster/cluster.go":    "replicas, which prove by TLS that they have the secret",
+	"cmd/switchboard/client.go":      "a Switchboard, as the user says, or as package join finds it",
+	"internal/doctor/running.go":     "a Switchboard, as the configuration or a client's file says",
+	"internal/doctor/clock.go":       "servers, with their route",
+	"internal/signin/provider.go":    "OpenID providers, with dial.Context",
 }
 
 // SS-05: dial checks the address that a name resolves to, so no other code may open a connection to
@@ -203,10 +204,16 @@ func TestSS05NothingDialsAServerWithoutTheCheck(t *testing.T) {
 			t.Errorf("%s opens no connection; take it out of dialsItself", name)
 		}
 	}
-	for _, name := range []string{"internal/upstream/link/http.go", "cmd/switchboard/fetch.go", "internal/doctor/clock.go", "internal/signin/provider.go"} {
+	for name, dials := range map[string]string{
+		"internal/upstream/link/http.go": "way.DialContext, way.DialTLSContext,", "cmd/switchboard/fetch.go": "way.DialContext, way.DialTLSContext,",
+		"internal/doctor/clock.go": "way.DialContext, way.DialTLSContext,", "internal/signin/provider.go": "dial.Context,",
+	} {
 		text, _ := os.ReadFile(filepath.Join("../..", name))
-		if n := bytes.Count(text, []byte("http.Transport{")); n != 1 || bytes.Count(text, []byte("dial.Context,")) != n {
-			t.Errorf("%s has %d transports, which must all use dial.Context", name, n)
+		n := bytes.Count(text, []byte("http.Transport{"))
+		for dial := range strings.FieldsSeq(dials) {
+			if n != 1 || bytes.Count(text, []byte(dial)) != n {
+				t.Errorf("%s has %d transports, which must all use %s", name, n, dials)
+			}
 		}
 	}
 }

@@ -48,6 +48,9 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 		for name, v := range s.Env {
 			values[fmt.Sprintf("%s variable %s", s.ID, name)] = v.Reveal()
 		}
+		if v := s.Network.Proxy.Reveal(); v != "" {
+			values[fmt.Sprintf("%s proxy", s.ID)] = v
+		}
 	}
 	for id, m := range c.Manifests {
 		manifests[id] = canonical.Sum(m.Data)
@@ -58,6 +61,7 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	all := []any{values, manifests, judges, bind.TaxonomyTerms(c.Taxonomy)}
 	c.Manifests, c.Policies, c.TenantPolicies, c.Taxonomy = nil, nil, nil, nil
 	c.Faulty, c.Warnings = nil, nil // they name files of this machine
+	c.TLS = config.CertificateFiles{}
 	c.Listen, c.Cluster, c.Store.URL, c.Receipts.Anchor, c.Watch = "", config.Cluster{}, switchboard.Secret{}, "", nil
 	c.Admin = config.Admin{} // each replica has its own address
 	c.Variables = nil        // their values count, in the places that refer to them

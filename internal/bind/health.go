@@ -53,6 +53,17 @@ func (t *Tenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
 	return own
 }
 
+// awaitingConnection returns the tenant's servers that need a connection, sorted.
+func (t *Tenant) awaitingConnection(unfit decide.Unfit) (servers []switchboard.ServerID) {
+	for id, state := range t.ownUnfit(unfit) {
+		if id.Name == "" && state == string(health.NeedsConnection) {
+			servers = append(servers, id.Server)
+		}
+	}
+	slices.Sort(servers)
+	return servers
+}
+
 // serversOnSurface returns the servers of the tools on a surface.
 func serversOnSurface(s *surface.Surface) (ids []switchboard.ServerID) {
 	if s == nil {

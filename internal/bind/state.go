@@ -2,6 +2,7 @@ package bind
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -303,6 +304,11 @@ func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task swit
 			was := decided()
 			return was.Decision, was.Basis
 		})
+	}
+	if unmet, ok := errors.AsType[*switchboard.Error](err); ok && unmet.Code == switchboard.CodeUnmet {
+		if servers := s.Tenants[p.Tenant].awaitingConnection(unfit); len(servers) > 0 {
+			unmet.Hint = fmt.Sprintf("a server may have it that demands a sign-in first; the operator connects it with: switchboard server connect %s", servers[0])
+		}
 	}
 	if decided = record(s.Tenants[p.Tenant], d, err); err != nil {
 		return nil, switchboard.WithReceipt(err, decided().Receipt)

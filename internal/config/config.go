@@ -35,6 +35,9 @@ type Config struct {
 	// Listen is the address of the HTTP endpoint, DefaultListen if the file gives none.
 	Listen string
 
+	// TLS is the certificate of the HTTP endpoint. The zero value means that it is served without TLS.
+	TLS CertificateFiles
+
 	// Hosts and Origins are the values that the Host and Origin headers may have, besides the loopback
 	// names.
 	Hosts, Origins []string
@@ -166,9 +169,9 @@ type Options struct {
 	// Env looks up ${env:NAME}; nil means os.LookupEnv.
 	Env func(name string) (string, bool)
 
-	// Fetch returns the manifest at a URL from the operator's file. Its context ends after
-	// MaxFetchTime. If Fetch is nil, such a manifest is a fault. It must be safe for concurrent use.
-	Fetch func(ctx context.Context, url string) ([]byte, error)
+	// Fetch returns the manifest at a URL from the operator's file, over the network of the server that it describes. Its
+	// context ends after MaxFetchTime. If Fetch is nil, such a manifest is a fault. It must be safe for concurrent use.
+	Fetch func(ctx context.Context, url string, n switchboard.Network) ([]byte, error)
 
 	// FS, if set, is the folder of the configuration, instead of the disk. Absolute paths are still
 	// read from the disk.

@@ -48,7 +48,7 @@ func TestLoad(t *testing.T) {
 	configtest.Archives(t, "testdata/load/*.txtar", func(t *testing.T, ar *txtar.Archive) {
 		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{
 			FS: archiveFS(ar), Env: configtest.Env,
-			Fetch: func(_ context.Context, url string) ([]byte, error) {
+			Fetch: func(_ context.Context, url string, _ switchboard.Network) ([]byte, error) {
 				if strings.Contains(url, "down") {
 					return nil, errors.New("connection refused")
 				}
@@ -238,7 +238,7 @@ func TestAttack11SS01ST03AddressesOnTheLinkAndShellsAreWarnedOf(t *testing.T) {
 		`{transport: stdio, command: [some-server, -c, "a.json"]}`:               "",
 	} {
 		archive := txtar.Parse([]byte("-- switchboard.yaml --\nservers:\n  a: " + row + "\n"))
-		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: archiveFS(archive), Fetch: func(context.Context, string) ([]byte, error) {
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: archiveFS(archive), Fetch: func(context.Context, string, switchboard.Network) ([]byte, error) {
 			return []byte(`{"tools":[]}`), nil
 		}})
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/configtest"
 	"github.com/summit-switchboard/switchboard/test/system"
 )
@@ -142,7 +143,7 @@ func TestAHangingManifestFailsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fetched atomic.Int32
 		began := time.Now()
-		_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Fetch: func(ctx context.Context, url string) ([]byte, error) {
+		_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Fetch: func(ctx context.Context, url string, _ switchboard.Network) ([]byte, error) {
 			fetched.Add(1)
 			if strings.HasSuffix(url, "/0") {
 				return []byte(`{}`), nil

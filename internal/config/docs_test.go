@@ -6,12 +6,44 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/importer"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/certs"
 	"github.com/summit-switchboard/switchboard/test/configtest"
 )
+
+// Every example of docs/networks.md loads, with certificates in its files.
+func TestTheExamplesOfNetworksLoad(t *testing.T) {
+	page, err := os.ReadFile("../../docs/networks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := certs.NewAuthority(t, "test")
+	cert, key := ca.Issue(time.Now().Add(time.Hour), "test")
+	fsys := fstest.MapFS{}
+	for name, text := range map[string][]byte{"company.pem": ca.PEM, "client.pem": cert, "client.key": key, "switchboard.pem": cert, "switchboard.key": key} {
+		fsys["certs/"+name] = &fstest.MapFile{Data: text}
+	}
+	env := func(name string) (string, bool) { return "p@ss/w:rd", name == "PROXY_PASSWORD" }
+	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
+	for _, b := range blocks {
+		fsys["switchboard.yaml"] = &fstest.MapFile{Data: []byte(b[1])}
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: env})
+		if err != nil {
+			t.Errorf("%v\n%s", err, b[1])
+			continue
+		}
+		if s := c.Servers[0]; s.ID == "search" && s.Network.Proxy.Reveal() != "http://me:p%40ss%2Fw%3Ard@proxy.example.com:3128" {
+			t.Errorf("the proxy is %s", s.Network.Proxy.Reveal())
+		}
+	}
+	if len(blocks) != 3 {
+		t.Errorf("%d examples", len(blocks))
+	}
+}
 
 // Every example of docs/configuration.md must load as the page says.
 func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {

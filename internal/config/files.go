@@ -99,6 +99,11 @@ func (f *configFolder) readFile(name string, limit int64) ([]byte, error) {
 // readCheckedFile is readFile, but calls check with the file's information once the file is open.
 func (f *configFolder) readCheckedFile(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
 	f.watchPath(name)
+	return f.readUnwatched(name, limit, check)
+}
+
+// readUnwatched is readCheckedFile for a file whose changes need no reload.
+func (f *configFolder) readUnwatched(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
 	switch {
 	case filepath.IsAbs(name):
 		return document.ReadBounded(func() (fs.FileInfo, error) { return os.Stat(name) },

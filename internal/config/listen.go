@@ -17,6 +17,12 @@ func ListenAddress(file string) string { return readSummary(file).Listen }
 // AdminListenAddress returns the admin address in the file, or "" alike.
 func AdminListenAddress(file string) string { return readSummary(file).Admin.Listen }
 
+// ListensTLS reports whether the listen address in the file is served with TLS. It is false if the file cannot be read.
+func ListensTLS(file string) bool { return readSummary(file).TLS != nil }
+
+// AdminListensTLS reports whether the admin address in the file is served with TLS. It is false if the file cannot be read.
+func AdminListensTLS(file string) bool { return readSummary(file).Admin.TLS != nil }
+
 // TenantIDs returns the tenants that have a row in the file, sorted; nil if there are none or the file
 // cannot be read.
 func TenantIDs(file string) []string { return slices.Sorted(maps.Keys(readSummary(file).Tenants)) }
@@ -31,9 +37,11 @@ func StoreURL(file string) string { return readSummary(file).Store }
 // configuration.
 type mainSummary struct {
 	Listen string `yaml:"listen"`
+	TLS    any    `yaml:"tls"`
 	Store  string `yaml:"store"`
 	Admin  struct {
 		Listen string `yaml:"listen"`
+		TLS    any    `yaml:"tls"`
 	} `yaml:"admin"`
 	Tenants map[string]any `yaml:"tenants"`
 	Servers map[string]any `yaml:"servers"`

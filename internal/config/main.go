@@ -26,6 +26,7 @@ func (f mainFile) keys() *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			{Key: "listen", Type: document.Text("an address and a port", f.readListen), Doc: "The address of the HTTP endpoint, `" + DefaultListen + "` if absent. Any address but a loopback one needs a key of a tenant."},
+			{Key: "tls", Type: document.Map(f.listenerKeys(&cfg.TLS)), Doc: "The certificate of the HTTP endpoint at `listen`, which is then served with TLS only. The files are read again when they change."},
 			{Key: "hosts", Type: document.Texts("a list of host names", f.readHosts), Doc: "Further accepted values of the Host header, besides the loopback names."},
 			{Key: "origins", Type: document.Texts("a list of origins", f.readOrigins), Doc: "Further accepted values of the Origin header."},
 			{Key: "start_deadline", Type: document.Duration(100*time.Millisecond, 10*time.Minute, &cfg.StartDeadline), Doc: "How long /readyz and a reload wait for servers; 10s if absent."},

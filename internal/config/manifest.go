@@ -33,6 +33,7 @@ const (
 // A manifestRef is the manifest that a server names.
 type manifestRef struct {
 	server switchboard.ServerID
+	via    *switchboard.Network // of the server
 	at     document.Value
 	url    bool
 	name   string // file or URL
@@ -44,7 +45,7 @@ func (r *serverRow) readManifestRef(v document.Value, s string) {
 		v.Fault("${…} is not read here; write a path or an address")
 		return
 	}
-	ref := manifestRef{server: r.server.ID, at: v, name: s}
+	ref := manifestRef{server: r.server.ID, via: &r.server.Network, at: v, name: s}
 	switch {
 	case strings.HasPrefix(s, "http://"), strings.HasPrefix(s, "https://"):
 		ref.url = true
@@ -90,7 +91,7 @@ func (l *loader) readManifests(ctx context.Context) {
 			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(ctx, l.fetchTime(ref.server))
 			defer cancel()
-			answers[i].data, answers[i].err = l.opts.Fetch(ctx, ref.name)
+			answers[i].data, answers[i].err = l.opts.Fetch(ctx, ref.name, *ref.via)
 		})
 	}
 	wg.Wait()

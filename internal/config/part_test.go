@@ -313,7 +313,7 @@ func TestASilentManifestDelaysAReloadOnlyBriefly(t *testing.T) {
 		fsys[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	var patience []bool // whether the deadline of each fetch was the long one
-	fetch := func(ctx context.Context, _ string) ([]byte, error) {
+	fetch := func(ctx context.Context, _ string, _ switchboard.Network) ([]byte, error) {
 		end, _ := ctx.Deadline()
 		long, cancel := context.WithTimeout(t.Context(), config.MaxFetchTime-3e9)
 		defer cancel()

@@ -26,6 +26,7 @@ type Admin struct {
 	Listen string // "" means DefaultAdminListen, or a free port where that is taken
 	URL    string // how browsers reach it; "" if only this machine does
 	Edit   EditMode
+	TLS    CertificateFiles // of the admin address; the zero value means that it is served without TLS
 }
 
 // An EditMode says which changes of configuration files the admin side makes.
@@ -61,6 +62,7 @@ func (f mainFile) adminKeys() *document.Keys {
 				a.Listen, f.listens.admin = s, v
 			}
 		}), Doc: "The address of the admin side: status, metrics, the API and the page. `" + DefaultAdminListen + "` if absent, or a free port where that is taken. Any address but a loopback one needs an https `url` and an operator."},
+		{Key: "tls", Type: document.Map(f.listenerKeys(&a.TLS)), Doc: "The certificate of the admin address, which is then served with TLS only. The files are read again when they change."},
 		{Key: "url", Type: document.Text("an https URL", func(v document.Value, s string) {
 			u, err := url.Parse(s)
 			if err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
@@ -102,7 +104,7 @@ func (f mainFile) checkAdmin() {
 		return
 	}
 	if !strings.HasPrefix(a.URL, "https://") {
-		v.Fault("other machines can reach %s, so browsers must come by TLS: put a proxy in front, and add url: https://…", v.Shown())
+		v.Fault("other machines can reach %s, so browsers must come by TLS: write tls: {cert: PATH, key: PATH}, or put a proxy in front, and add url: https://…", v.Shown())
 	}
 	if !slices.ContainsFunc(f.cfg.People, func(p PersonKey) bool { return p.Operator }) && !slices.ContainsFunc(f.cfg.Claims, func(p PersonClaim) bool { return p.Operator }) {
 		v.Fault("other machines can reach %s, and there is no operator; make a key with switchboard key new --operator, and add its row to operators", v.Shown())

@@ -32,6 +32,7 @@ type serverRow struct {
 	*loader
 	server *switchboard.Server
 	row    document.FixedMap
+	pair   certificatePair // of tls:
 }
 
 func serverKeysForDocs() *document.Keys { return (&serverRow{server: &switchboard.Server{}}).keys() }
@@ -41,7 +42,7 @@ func (r *serverRow) keys() *document.Keys {
 	s := r.server
 	text := document.Schema{"type": "string", "minLength": 1}
 	texts := document.Schema{"type": "array", "items": document.Schema{"type": "string"}, "minItems": 1, "maxItems": endpoint.MaxArgs}
-	return &document.Keys{
+	keys := &document.Keys{
 		Rows: []document.Row{
 			{Key: "transport", Type: document.Custom("one of `http`, `stdio`", document.Schema{"enum": []string{"http", "stdio"}}, r.readTransport), Required: "write transport: stdio for a program, or transport: http for an address", Doc: "`stdio` for a program; `http` for Streamable HTTP. Servers that speak only the older HTTP with SSE are detected."},
 			{Key: "url", Type: r.forHTTP("url", document.Custom("an address", text, func(v document.Value) { s.URL = readURL(v) })), Doc: "For http: an `http://` or `https://` address, without user, fragment or secret. Required with http."},
@@ -78,6 +79,8 @@ func (r *serverRow) keys() *document.Keys {
 			"disabled": `write "enabled: false"`,
 		},
 	}
+	keys.Rows = slices.Insert(keys.Rows, 3, r.networkRows()...) // after headers
+	return keys
 }
 
 // trustType is the type of a trust.

@@ -164,11 +164,20 @@ func (g *limitedConn) CloseWrite() error {
 
 // SyscallConn implements syscall.Conn, for package idleconn.
 func (g *limitedConn) SyscallConn() (syscall.RawConn, error) {
-	if c, ok := g.Conn.(syscall.Conn); ok {
-		return c.SyscallConn()
+	c := g.Conn
+	// When a Read of TLS has run into its deadline, TLS holds at most a part of a record. So the next byte for net/http
+	// comes with more bytes on the connection below.
+	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = secure.NetConn()
+	}
+	if s, ok := c.(syscall.Conn); ok {
+		return s.SyscallConn()
 	}
 	return nil, errors.ErrUnsupported
 }
+
+// NetConn returns the connection that the limiter's listener accepted.
+func (g *limitedConn) NetConn() net.Conn { return g.Conn }
 
 type connKey struct{}
 

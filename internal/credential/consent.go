@@ -1,7 +1,6 @@
 package credential
 
 import (
-	"bytes"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -10,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/oauth"
@@ -54,7 +54,7 @@ func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.O
 	if err != nil {
 		return nil, err
 	}
-	scopes, err := p.ChooseScopes(challenge, s.Credential.Scopes)
+	scopes, err := p.ChooseScopes(b.widen(ctx, s, owner, p.Issuer, challenge), s.Credential.Scopes)
 	if err != nil {
 		return nil, err
 	}
@@ -144,44 +144,80 @@ func (b *Broker) DemandsToken(ctx context.Context, s *switchboard.Server) (bool,
 	return true, nil
 }
 
-// askChallenge asks the server for what it demands, without a token. The error is ErrNotDemanded if it demands nothing.
+// The requests that find out what a server demands. Some servers demand a token for initialize, others only for the list. A server of the modern era
+// knows no initialize.
+const (
+	initializeBody = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"switchboard","version":"1"}}}`
+	legacyListBody = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+	modernListBody = `{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"switchboard","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+)
+
+// askChallenge finds out what the server demands, without a token. The error is ErrNotDemanded if it demands nothing.
 func (b *Broker) askChallenge(ctx context.Context, s *switchboard.Server) (oauth.Challenge, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	body := []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"switchboard","version":"1"}}}`)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(body))
+	via := link.NewHTTPClients(s.URL, s.Network, func(err error) {
+		b.log.Warn("a file of a server's certificates is not used", "server", string(s.ID), "error", err)
+	})
+	defer via.Close()
+	first, err := askWithoutToken(ctx, via.Client, s, initializeBody, nil)
 	if err != nil {
 		return oauth.Challenge{}, err
+	}
+	body, header := modernListBody, map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
+	switch {
+	case first.StatusCode == http.StatusUnauthorized:
+		return challengeOf(first), nil
+	case first.StatusCode/100 == 2:
+		body, header = legacyListBody, map[string]string{"Mcp-Protocol-Version": "2025-11-25"}
+		if session := first.Header.Get("Mcp-Session-Id"); session != "" {
+			header["Mcp-Session-Id"] = session
+		}
+	}
+	second, err := askWithoutToken(ctx, via.Client, s, body, header)
+	switch {
+	case err != nil:
+		return oauth.Challenge{}, err
+	case second.StatusCode == http.StatusUnauthorized:
+		return challengeOf(second), nil
+	case first.StatusCode/100 == 2, second.StatusCode/100 == 2:
+		return oauth.Challenge{}, ErrNotDemanded
+	}
+	return oauth.Challenge{}, fmt.Errorf("server %s answered with HTTP status %s, and neither with 401 nor as an MCP server", s.ID, first.Status)
+}
+
+// challengeOf returns what a response with status 401 demands.
+func challengeOf(resp *http.Response) oauth.Challenge {
+	c, _ := oauth.ParseChallenge(resp.Header.Values("WWW-Authenticate"))
+	return c
+}
+
+// askWithoutToken sends a request without a token, and returns the response without its body.
+func askWithoutToken(ctx context.Context, client *http.Client, s *switchboard.Server, body string, header map[string]string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(body))
+	if err != nil {
+		return nil, err
 	}
 	req.GetBody = nil
 	for name, value := range s.Headers {
 		req.Header.Set(name, value.Reveal())
 	}
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	client := b.network(s).HTTP
-	if client == nil {
-		via := link.NewHTTPClients(s.URL)
-		defer via.Close()
-		client = via.Client
-	}
 	resp, err := client.Do(req)
 	if err != nil {
 		if request, ok := errors.AsType[*url.Error](err); ok {
 			err = request.Err // without the address, which may hold a secret
 		}
-		return oauth.Challenge{}, fmt.Errorf("server %s cannot be reached: %w", s.ID, err)
+		return nil, fmt.Errorf("server %s cannot be reached: %w", s.ID, err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.CopyN(io.Discard, resp.Body, link.MaxErrorBody)
-	switch {
-	case resp.StatusCode == http.StatusUnauthorized:
-		challenge, _ := oauth.ParseChallenge(resp.Header.Values("WWW-Authenticate"))
-		return challenge, nil
-	case resp.StatusCode/100 == 2:
-		return oauth.Challenge{}, ErrNotDemanded
-	}
-	return oauth.Challenge{}, fmt.Errorf("server %s answered with HTTP status %s, and neither with 401 nor as an MCP server", s.ID, resp.Status)
+	return resp, nil
 }
 
 // sealedConsent is a Consent as text, to be encrypted.

@@ -1,47 +1,76 @@
 package credential
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/vault"
 )
 
-// A server names its provider itself. So a client secret goes nowhere unless the row names the provider too: otherwise the server could name one of its own.
-func TestAClientSecretNeedsTheIssuerInTheServersRow(t *testing.T) {
-	mux := http.NewServeMux()
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	mux.HandleFunc("/mcp", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		w.WriteHeader(http.StatusUnauthorized)
-	})
-	mux.HandleFunc("/.well-known/oauth-protected-resource/mcp", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"resource": "%s/mcp", "authorization_servers": [%q]}`, s.URL, s.URL)
-	})
-	mux.HandleFunc("/.well-known/oauth-authorization-server", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"issuer": %q, "authorization_endpoint": "%[1]s/auth", "token_endpoint": "%[1]s/token", "response_types_supported": ["code"], "code_challenge_methods_supported": ["S256"]}`, s.URL)
-	})
-	b := NewBroker(Options{})
-	for _, c := range []struct {
-		name, secret, issuer, refusal string
+// newTestBroker returns a broker with a vault in memory.
+func newTestBroker(t *testing.T) *Broker {
+	t.Helper()
+	s := store.NewMemory()
+	v, err := vault.Open(t.Context(), s, vault.Options{Keys: []switchboard.Secret{switchboard.NewSecret("a secret of thirty-two bytes, or so")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { v.Close(); _ = s.Close() })
+	return NewBroker(Options{Vault: v})
+}
+
+func TestWhatAServerDemandsIsFoundOutWhicheverRequestItDemandsItFor(t *testing.T) {
+	const demand = `Bearer scope="read"`
+	for _, tt := range []struct {
+		name              string
+		initialize, list  int    // HTTP status
+		version           string // with which it must be asked for the list
+		demands, isServer bool
 	}{
-		{"a public client", "", "", ""},
-		{"a secret without an issuer", "geheim", "", "write the issuer into the server's row"},
-		{"a secret with the issuer", "geheim", s.URL, ""},
-		{"a secret for another issuer", "geheim", s.URL + "/other", "its row has"},
+		{"at once", 401, 0, "", true, true},
+		{"a legacy server, for the list", 200, 401, "2025-11-25", true, true},
+		{"a modern server, for the list", 400, 401, "2026-07-28", true, true},
+		{"a legacy server that demands nothing", 200, 200, "2025-11-25", false, true},
+		{"a legacy server that wants more before", 200, 400, "2025-11-25", false, true},
+		{"a modern server that demands nothing", 400, 200, "2026-07-28", false, true},
+		{"no server", 404, 404, "2026-07-28", false, false},
 	} {
-		row := &switchboard.Server{ID: "tracker", Transport: switchboard.TransportHTTP, URL: s.URL + "/mcp", Credential: switchboard.Credential{
-			Kind: switchboard.CredentialOperator, ClientID: "abc", ClientSecret: switchboard.NewSecret(c.secret), Issuer: c.issuer,
-		}}
-		_, err := b.Begin(t.Context(), row, OwnerOf(row, nil), "http://127.0.0.1:1/callback", "")
-		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
-			t.Errorf("%s: %v", c.name, err)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			listed := ""
+			site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var m struct{ Method string }
+				body, _ := io.ReadAll(r.Body)
+				_ = json.Unmarshal(body, &m)
+				status := tt.initialize
+				if m.Method == "tools/list" {
+					listed = r.Header.Get("Mcp-Protocol-Version")
+					if status = tt.list; tt.initialize == 200 && r.Header.Get("Mcp-Session-Id") != "s1" {
+						status = http.StatusNotFound
+					}
+				}
+				w.Header().Set("Mcp-Session-Id", "s1")
+				if status == 401 {
+					w.Header().Set("WWW-Authenticate", demand)
+				}
+				w.WriteHeader(status)
+				fmt.Fprint(w, `{}`)
+			}))
+			defer site.Close()
+			s := &switchboard.Server{ID: "wiki", Transport: switchboard.TransportHTTP, URL: site.URL + "/mcp"}
+			challenge, err := newTestBroker(t).askChallenge(t.Context(), s)
+			if tt.demands != (err == nil) || tt.demands && challenge.Scope != "read" || !tt.demands && errors.Is(err, ErrNotDemanded) != tt.isServer {
+				t.Errorf("%+v, %v", challenge, err)
+			}
+			if listed != tt.version {
+				t.Errorf("the list was asked for with version %q, want %q", listed, tt.version)
+			}
+		})
 	}
 }

@@ -14,10 +14,8 @@ package credential
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -35,27 +33,15 @@ import (
 type Options struct {
 	Vault *vault.Vault
 
-	// Network says how a server's host and its provider are reached. nil means directly.
-	Network func(s *switchboard.Server) Network
-
 	// Changed is called when a connection was made here. It must not wait. nil means no call.
 	Changed func(vault.Owner)
 
 	Log *slog.Logger // nil means no log
 }
 
-// A Network says how a server is reached, and how the provider that it names. The zero Network reaches both directly.
-type Network struct {
-	HTTP            *http.Client // to the server; nil means a new one
-	Public, Trusted oauth.Dialer // see oauth.Options
-	PublicTLS       *tls.Config
-	TrustedTLS      *tls.Config
-}
-
 // A Broker has the credentials of all servers. It is safe for concurrent use.
 type Broker struct {
 	vault   *vault.Vault
-	network func(s *switchboard.Server) Network
 	changed func(vault.Owner)
 	log     *slog.Logger
 
@@ -65,10 +51,7 @@ type Broker struct {
 
 // NewBroker returns a Broker.
 func NewBroker(o Options) *Broker {
-	b := &Broker{vault: o.Vault, network: o.Network, changed: o.Changed, log: o.Log}
-	if b.network == nil {
-		b.network = func(*switchboard.Server) Network { return Network{} }
-	}
+	b := &Broker{vault: o.Vault, changed: o.Changed, log: o.Log}
 	if b.changed == nil {
 		b.changed = func(vault.Owner) {}
 	}
@@ -338,12 +321,4 @@ func (c *credentials) away(cause error) error {
 	e := switchboard.Refuse(switchboard.CodeProviderAway, "the provider of the tool's server gives no token now; the call was not sent; try again later")
 	e.Cause, e.RetryAfter, e.Unsent = cause, 5*time.Second, true
 	return e
-}
-
-// client returns the OAuth client for a server.
-func (b *Broker) client(s *switchboard.Server) (*oauth.Client, error) {
-	n := b.network(s)
-	return oauth.New(s.URL, oauth.Options{
-		Issuer: s.Credential.Issuer, Public: n.Public, Trusted: n.Trusted, PublicTLS: n.PublicTLS, TrustedTLS: n.TrustedTLS,
-	})
 }

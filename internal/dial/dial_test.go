@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/test/dns"
 )
@@ -171,6 +172,40 @@ func TestSS05ANameIsCheckedAtEachConnection(t *testing.T) {
 	}
 	if n := accepted.Load(); n != 4 {
 		t.Errorf("%d connections arrived, want 4", n)
+	}
+}
+
+// A name with an address of IPv6 that never answers costs a moment, and not the connection: the addresses are raced. An address that dial
+// refuses does not stop the race.
+func TestABlackHoledAddressDoesNotStopTheOthers(t *testing.T) {
+	names, err := dns.Listen(t, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := net.DefaultResolver
+	t.Cleanup(func() { net.DefaultResolver = was })
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, names.Addr)
+	}}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	blackHole(t, l.Addr().(*net.TCPAddr).Port)
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	for _, addresses := range [][]string{{"::1", "127.0.0.1"}, {"::1", "fe80::1", "169.254.169.254", "127.0.0.1"}} {
+		names.Set("far.test", addresses...)
+		began := time.Now()
+		c, err := Context(t.Context(), "tcp", net.JoinHostPort("far.test", port))
+		if err != nil {
+			t.Fatalf("%q: %v", addresses, err)
+		}
+		took := time.Since(began)
+		if _ = c.Close(); took > Timeout/3 {
+			t.Errorf("%q: the connection took %v", addresses, took)
+		}
+		t.Logf("%q: %v", addresses, took)
 	}
 }
 

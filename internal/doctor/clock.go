@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/dial"
+	"github.com/summit-switchboard/switchboard/internal/route"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
 )
@@ -93,7 +93,8 @@ func askTime(ctx context.Context, s *switchboard.Server) (now time.Time, ok bool
 	if err != nil {
 		return now, false
 	}
-	t := &http.Transport{DialContext: dial.Context, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
+	way := route.New(u, s.Network, nil)
+	t := &http.Transport{DialContext: way.DialContext, DialTLSContext: way.DialTLSContext, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
 	resp, err := t.RoundTrip(req) // it follows no redirect
 	if err != nil {
 		return now, false

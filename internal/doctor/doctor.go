@@ -70,7 +70,8 @@ type Diagnosis struct {
 	// Command is a command line for a shell that carries the remedy out, or "".
 	Command string `json:"command,omitempty"`
 
-	// Output are the last lines that a server wrote to its stderr.
+	// Output are the last lines that a server wrote to its stderr, or, for a server over HTTP that cannot be reached, the steps of a
+	// connection to it up to the one that fails.
 	Output []string `json:"output,omitempty"`
 }
 
@@ -250,6 +251,9 @@ func newSecretHider(cfg *config.Config) secretHider {
 			}
 		}
 		for _, v := range s.Headers {
+			hide(v)
+		}
+		for _, v := range s.Network.ProxyPassword() {
 			hide(v)
 		}
 	}

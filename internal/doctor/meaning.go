@@ -236,6 +236,16 @@ var outputMeanings = []meaningRow{
 // connectionMeanings explain the failures of connections to servers over HTTP.
 var connectionMeanings = []meaningRow{
 	{
+		cause: "proxy", line: `its proxy (\S+) `,
+		claim:  "no connection comes about through its proxy $1",
+		remedy: `correct "proxy" in the server's row, or HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment`,
+	},
+	{
+		cause: "client-certificate", line: `tls: certificate required|remote error: tls: (?:bad|unsupported|revoked|expired|unknown) certificate`,
+		claim:  "it does not accept our client certificate, or wants one",
+		remedy: `name a certificate that it accepts: tls: {cert: PATH, key: PATH} in the server's row`,
+	},
+	{
 		cause: "name-not-found", line: `lookup (\S+?)(?: on \S+)?: (?:no such host|server misbehaving)`,
 		claim:  "the name $1 was not found in DNS",
 		remedy: `correct the host in the server's "url", or check the connection to the network`,
@@ -268,7 +278,7 @@ var connectionMeanings = []meaningRow{
 	{
 		cause: "certificate-not-trusted", line: `certificate signed by unknown authority|failed to verify certificate`,
 		claim:  "its certificate is signed by an authority that this machine does not know",
-		remedy: "add the authority's certificate to those of the system (on Linux, or name its file in SSL_CERT_FILE when you start Switchboard)",
+		remedy: "if your network inspects TLS, or the server has an authority of its own, get the authority's certificate and add it to the server's row: tls: {ca: PATH}",
 	},
 	{
 		cause: "not-tls", line: `first record does not look like a TLS handshake|server gave HTTP response to HTTPS client`,

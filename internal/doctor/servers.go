@@ -10,8 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/route"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
@@ -29,7 +31,7 @@ func (x serverCheck) checkServers(ctx context.Context, run servingProcesses, can
 		return
 	}
 	if states, from := x.statesFrom(ctx, run); from != nil {
-		x.reportServing(states, from)
+		x.reportServing(ctx, states, from)
 		return
 	}
 	tokens := &tokenSources{x: x, without: x.openTokens(ctx, false)}
@@ -51,7 +53,7 @@ func (x serverCheck) checkServers(ctx context.Context, run servingProcesses, can
 			defer x.begin(string(s.ID))()
 			state := tokens.startServer(ctx, s)
 			if ctx.Err() == nil {
-				x.reportServer(&s, &state)
+				x.reportServer(ctx, &s, &state)
 			}
 		})
 	}
@@ -90,7 +92,7 @@ func (x serverCheck) statesFrom(ctx context.Context, run servingProcesses) (stat
 const pollInterval = 200 * time.Millisecond
 
 // reportServing adds the servers of a Switchboard that runs.
-func (x serverCheck) reportServing(states []upstream.ServerStatus, from *servingProcess) {
+func (x serverCheck) reportServing(ctx context.Context, states []upstream.ServerStatus, from *servingProcess) {
 	for i := range x.cfg.Servers {
 		s := &x.cfg.Servers[i]
 		j := slices.IndexFunc(states, func(st upstream.ServerStatus) bool { return st.ID == s.ID })
@@ -102,7 +104,7 @@ func (x serverCheck) reportServing(states []upstream.ServerStatus, from *serving
 			})
 			continue
 		}
-		x.reportServer(s, &states[j])
+		x.reportServer(ctx, s, &states[j])
 	}
 }
 
@@ -188,7 +190,7 @@ func (x serverCheck) startServer(ctx context.Context, s switchboard.Server, toke
 }
 
 // reportServer adds what was found about one server.
-func (x serverCheck) reportServer(s *switchboard.Server, st *upstream.ServerStatus) {
+func (x serverCheck) reportServer(ctx context.Context, s *switchboard.Server, st *upstream.ServerStatus) {
 	f := Diagnosis{Area: Servers, Subject: string(s.ID)}
 	switch {
 	case st.State == upstream.StateReady && st.LastFailure == nil:
@@ -217,7 +219,22 @@ func (x serverCheck) reportServer(s *switchboard.Server, st *upstream.ServerStat
 		}
 	}
 	x.explainServer(&f, s)
+	if s.Transport == switchboard.TransportHTTP {
+		f.Output = tryConnection(ctx, s)
+	}
 	x.add(f)
+}
+
+// tryConnection returns the steps of a connection to a server over HTTP.
+func tryConnection(ctx context.Context, s *switchboard.Server) (lines []string) {
+	u, err := endpoint.ParseAddress(s.URL)
+	if err != nil {
+		return nil
+	}
+	for _, step := range route.New(u, s.Network, nil).Try(ctx, u) {
+		lines = append(lines, step.String())
+	}
+	return lines
 }
 
 // readyText describes a server that works.

@@ -13,7 +13,7 @@ const offlineAccess = "offline_access" // the scope that asks for a refresh toke
 // none. A challenge that demands more is refused, since less would not serve the request. offline_access is added if the authorization server
 // knows it, because a refresh token spares the person the next consent.
 func (p *Provider) ChooseScopes(ch Challenge, allowed []string) ([]string, error) {
-	demanded, err := checkScopes(strings.Fields(ch.Scope))
+	demanded, err := ch.Scopes()
 	if err != nil {
 		return nil, fail(Misconfigured, "the server's challenge has %w", err)
 	}
@@ -34,6 +34,9 @@ func (p *Provider) ChooseScopes(ch Challenge, allowed []string) ([]string, error
 	}
 	return scopes, nil
 }
+
+// Scopes returns the scopes that the challenge demands.
+func (ch Challenge) Scopes() ([]string, error) { return checkScopes(strings.Fields(ch.Scope)) }
 
 // checkScopes returns the scopes without repetitions. It refuses what is no scope: RFC 6749 section 3.3.
 func checkScopes(scopes []string) ([]string, error) {

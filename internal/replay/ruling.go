@@ -240,6 +240,9 @@ func serverSecrets(c *config.Config) (all []string) {
 		for name, s := range c.Servers[i].Env {
 			add(name, s.Reveal())
 		}
+		for _, s := range c.Servers[i].Network.ProxyPassword() {
+			add("", s.Reveal())
+		}
 	}
 	return all
 }

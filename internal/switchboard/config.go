@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"crypto/subtle"
 	"log/slog"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -92,6 +94,7 @@ type Server struct {
 	Env      map[string]Secret // TransportStdio only; added to a small safe base
 	AllowEnv []string          // names in Env that this server gets although RefusedVariable refuses them; sorted
 	Dir      string            // TransportStdio only: its working directory; "" means ours
+	Network  Network           // TransportHTTP only
 
 	Class   string
 	Trust   Trust
@@ -153,6 +156,43 @@ type Credential struct {
 func (c *Credential) Equal(o *Credential) bool {
 	return c.Kind == o.Kind && c.Issuer == o.Issuer && c.ClientID == o.ClientID && c.ClientSecret.Equal(o.ClientSecret) &&
 		c.ClientKey.Equal(o.ClientKey) && slices.Equal(c.Scopes, o.Scopes)
+}
+
+// A Network says how connections to a server are opened. The zero Network goes through the proxy that the environment
+// names, if any, and trusts the authorities of the system.
+type Network struct {
+	// Proxy is the URL of a proxy, which may contain a password, or NoProxy. "" means the one that the environment names.
+	Proxy Secret
+
+	CA         string // a file with authorities to trust besides those of the system; "" means none
+	Cert, Key  string // files with the client's certificate and its key; "" means none
+	ServerName string // the name in the server's certificate; "" means the host of its URL
+}
+
+// NoProxy is the Proxy of a server that is reached directly, whatever the environment names.
+const NoProxy = "none"
+
+// Equal reports whether n and o are equal.
+func (n Network) Equal(o Network) bool {
+	return n.Proxy.Equal(o.Proxy) && n.CA == o.CA && n.Cert == o.Cert && n.Key == o.Key && n.ServerName == o.ServerName
+}
+
+// ProxyPassword returns the password in the URL of the proxy, as it stands there and as the proxy gets it; nil if there is none.
+func (n Network) ProxyPassword() []Secret {
+	_, rest, _ := strings.Cut(n.Proxy.Reveal(), "://")
+	at := strings.LastIndexByte(rest, '@')
+	if at < 0 {
+		return nil
+	}
+	_, written, ok := strings.Cut(rest[:at], ":")
+	if !ok || written == "" {
+		return nil
+	}
+	all := []Secret{NewSecret(written)}
+	if sent, err := url.PathUnescape(written); err == nil && sent != written {
+		all = append(all, NewSecret(sent))
+	}
+	return all
 }
 
 // A Service is a named part of a server's tools.

@@ -67,6 +67,14 @@ func (d *tokenDesk) Refused(p *switchboard.Principal, c link.ShownToken, challen
 	}
 }
 
+// Demanded implements link.Credentials.
+func (d *tokenDesk) Demanded(p *switchboard.Principal, _ link.ShownToken, challenge []string) *switchboard.Error {
+	if !strings.Contains(strings.Join(challenge, "|"), "insufficient_scope") {
+		return nil
+	}
+	return &switchboard.Error{Code: switchboard.CodeConnectFirst, Unsent: true, Text: ownerName(p) + " has to connect again"}
+}
+
 func (d *tokenDesk) connect(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,6 +187,70 @@ func TestACallIsRepeatedOnceWithAnotherTokenIfTheServerRefusesTheFirst(t *testin
 				}
 			})
 		}
+	}
+}
+
+// demandingScope returns a site of the era that answers 403 to the requests of the method that do not have the token.
+func demandingScope(t *testing.T, era link.Era, challenge, method, token string) (*site, switchboard.Server) {
+	s := newSite(t, era, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+		if m == nil || m.Method != method || r.Header.Get("Authorization") == "Bearer "+token {
+			return false
+		}
+		w.Header().Set("WWW-Authenticate", challenge)
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	cfg := s.server()
+	cfg.Headers, cfg.Share = nil, switchboard.SharePrincipal
+	cfg.Credential.Kind = switchboard.CredentialUser
+	return s, cfg
+}
+
+const insufficientScope = `Bearer error="insufficient_scope", scope="write"`
+
+func TestACallWithTooFewScopesIsNotRepeatedAndSaysToConnectAgain(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
+	for _, era := range eras {
+		for _, tt := range []struct {
+			challenge string
+			want      switchboard.Code
+			unsent    bool
+		}{
+			{insufficientScope, switchboard.CodeConnectFirst, true},
+			{invalidToken, switchboard.CodeServerFailed, false},
+		} {
+			site, cfg := demandingScope(t, era, tt.challenge, "tools/call", "ann-2")
+			desk := newTokenDesk("own", "ann")
+			f := readyFleet(t, desk.options(), cfg)
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
+			if refused, _ := errors.AsType[*switchboard.Error](err); refused == nil || refused.Code != tt.want || refused.Unsent != tt.unsent || refused.ServerFailed {
+				t.Errorf("%s, %s: %#v", era, tt.challenge, err)
+			}
+			if n := len(site.requests("tools/call")); n != 1 {
+				t.Errorf("%s, %s: %d calls were sent", era, tt.challenge, n)
+			}
+			desk.connect("ann")
+			if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
+				t.Errorf("%s, %s: with another token: %v", era, tt.challenge, err)
+			}
+		}
+	}
+}
+
+func TestAServerWhoseListWantsMoreScopesNeedsAConnection(t *testing.T) {
+	for _, era := range eras {
+		site, cfg := demandingScope(t, era, insufficientScope, "tools/list", "own-2")
+		desk := newTokenDesk("own")
+		f := openFleet(t, desk.options(), cfg)
+		awaitState(t, f, "one", StateNeedsConnection)
+		if st := status(t, f, "one"); !strings.Contains(st.LastFailure.Message, "own has to connect again") {
+			t.Errorf("%s: %+v", era, st.LastFailure)
+		}
+		if n := len(site.requests("tools/list")); n != 1 {
+			t.Errorf("%s: the list was requested %d times", era, n)
+		}
+		desk.connect("own")
+		awaitState(t, f, "one", StateReady)
 	}
 }
 

@@ -372,3 +372,25 @@ func TestTheLastOfferIsKeptAsStaleWhileAServerIsAway(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 }
+
+// A server whose network changes gets new connections: those that are open lead through the proxy of before.
+func TestAChangedNetworkNeedsNewConnections(t *testing.T) {
+	was := switchboard.Server{Transport: switchboard.TransportHTTP, URL: "https://mcp.example.com", Network: switchboard.Network{
+		Proxy: switchboard.NewSecret("http://me:one@proxy.example.com"), CA: "ca", Cert: "cert", Key: "key", ServerName: "name",
+	}}
+	for name, change := range map[string]func(*switchboard.Network){
+		"nothing":         func(n *switchboard.Network) { n.Proxy = switchboard.NewSecret("http://me:one@proxy.example.com") },
+		"the password":    func(n *switchboard.Network) { n.Proxy = switchboard.NewSecret("http://me:two@proxy.example.com") },
+		"no proxy":        func(n *switchboard.Network) { n.Proxy = switchboard.Secret{} },
+		"the authority":   func(n *switchboard.Network) { n.CA = "" },
+		"the certificate": func(n *switchboard.Network) { n.Cert = "other" },
+		"the key":         func(n *switchboard.Network) { n.Key = "other" },
+		"the name":        func(n *switchboard.Network) { n.ServerName = "other" },
+	} {
+		now := was
+		change(&now.Network)
+		if same := sameConnection(&was, &now); same != (name == "nothing") {
+			t.Errorf("%s has changed: the same connection: %v", name, same)
+		}
+	}
+}

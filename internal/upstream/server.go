@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -27,6 +28,9 @@ const (
 
 	// connectionInterval is how often it is looked whether somebody has made the connection that a server needs. Other processes make it too.
 	connectionInterval = time.Second
+
+	// narrowInterval is how often a server that demands more scopes is tried again with the token that is there.
+	narrowInterval = 4 * time.Minute
 )
 
 // A server is one server of the fleet. It keeps the server connected, knows its offer, and sends
@@ -68,7 +72,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		keep = func(line string, leftOut int) { f.opts.KeepStderr(cfg.ID, line, leftOut) }
 	}
 	s.opener = &link.Opener{
-		Config: s.config, Spawner: f.spawner, HTTP: link.NewHTTPClients(cfg.URL), StderrLog: process.NewStderrLog(log, secrets, keep),
+		Config: s.config, Spawner: f.spawner, HTTP: link.NewHTTPClients(cfg.URL, cfg.Network, reportCertificate(log)), StderrLog: process.NewStderrLog(log, secrets, keep),
 		Log: log, Mask: secrets, ClientInfo: f.clientInfo, Era: &link.EraMemory{},
 		Tasks: &s.tasks, OnChange: s.stale.request, OnStderr: s.facts.setStderr, OnEnd: s.facts.addDropped, Hurry: f.opts.hurry,
 	}
@@ -92,6 +96,11 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		}
 	}
 	return s
+}
+
+// reportCertificate returns a function that logs a fault of a certificate's file.
+func reportCertificate(log *slog.Logger) func(error) {
+	return func(err error) { log.Warn("a certificate's file of a server cannot be used", "error", err.Error()) }
 }
 
 // update replaces settings that need no new connection.
@@ -147,9 +156,16 @@ func (s *server) run() {
 				continue // with another credential
 			}
 		}
+		var narrow *link.TokenGeneration // the token that has too few scopes
+		if refused := link.ScopeRefusal(err); refused != nil {
+			if c, missing := s.opener.Credentials.Get(s.ctx, nil); missing == nil {
+				narrow = &c.Generation
+			}
+			err = refused
+		}
 		s.recordDown(stage, err, wait)
 		if s.facts.needsConnection() {
-			s.awaitConnection()
+			s.awaitConnection(narrow)
 			unauthorized = 0
 			continue
 		}
@@ -241,17 +257,27 @@ func (s *server) watchLink(l *link.Link) error {
 
 // missingConnection returns the error of a server that needs a connection that nobody has made, and nil if there is a credential for it.
 func (s *server) missingConnection() error {
-	_, err := s.opener.Credentials.Get(s.ctx, nil)
-	if refused, ok := errors.AsType[*switchboard.Error](err); ok && refused.Code == switchboard.CodeConnectFirst {
-		return refused
+	if _, err := s.opener.Credentials.Get(s.ctx, nil); needsPerson(err) {
+		return err
 	}
 	return nil
 }
 
-// awaitConnection waits until somebody has made the connection that the server needs, or it must be tried again for another reason.
-func (s *server) awaitConnection() {
+// needsPerson reports whether the error says that a person must make a connection.
+func needsPerson(err error) bool {
+	refused, ok := errors.AsType[*switchboard.Error](err)
+	return ok && refused.Code == switchboard.CodeConnectFirst
+}
+
+// awaitConnection waits until somebody has made the connection that the server needs, or it must be tried again for another reason. narrow is the token that
+// is there and has too few scopes; nil if there is none.
+func (s *server) awaitConnection(narrow *link.TokenGeneration) {
 	look := time.NewTicker(connectionInterval)
 	defer look.Stop()
+	var again <-chan time.Time // the provider may have given the token more scopes
+	if narrow != nil {
+		again = time.After(narrowInterval)
+	}
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -259,9 +285,11 @@ func (s *server) awaitConnection() {
 		case <-s.connectors.main.linkUp:
 			return
 		case <-look.C:
-			if s.missingConnection() == nil {
+			if c, err := s.opener.Credentials.Get(s.ctx, nil); !needsPerson(err) && (narrow == nil || c.Generation != *narrow) {
 				return
 			}
+		case <-again:
+			return
 		}
 	}
 }

@@ -36,11 +36,12 @@ type connectionRow struct {
 	Consent consent   `json:"consent"`
 }
 
-// A consent is what does not change until the next consent.
+// A consent is what does not change until the next consent. Only Wanted grows.
 type consent struct {
 	Subject string    `json:"subject,omitempty"`
 	Label   string    `json:"label,omitempty"`
 	Scopes  []string  `json:"scopes,omitempty"`
+	Wanted  []string  `json:"wanted,omitempty"` // see Vault.Want
 	Made    time.Time `json:"made"`
 }
 
@@ -120,7 +121,7 @@ func (r *connectionRow) connection() ServerConnection {
 	return ServerConnection{
 		Generation: Generation{r.consent, r.Tokens},
 		Access:     switchboard.NewSecret(r.Access), Expires: r.Expires, Grant: switchboard.NewSecret(r.Grant), Renewed: r.Renewed,
-		Subject: r.Consent.Subject, Label: r.Consent.Label, Scopes: r.Consent.Scopes, Made: r.Consent.Made,
+		Subject: r.Consent.Subject, Label: r.Consent.Label, Scopes: r.Consent.Scopes, Wanted: r.Consent.Wanted, Made: r.Consent.Made,
 	}
 }
 

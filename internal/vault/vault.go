@@ -113,6 +113,7 @@ type ServerConnection struct {
 	Subject string // who the person is at the server's provider
 	Label   string // how people call the connection
 	Scopes  []string
+	Wanted  []string  // scopes that the server has demanded since; set by Want
 	Made    time.Time // when the person consented; set by the vault if it is zero
 }
 

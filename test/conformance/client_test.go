@@ -103,7 +103,8 @@ func tap(t *testing.T, behind string) (string, <-chan struct{}) {
 // the suite's server, or on a switchboard in front of that.
 //
 // The scenarios of authorization it leaves out, and the suite puts their results
-// where they are not read: a server's tokens are between it and the gateway.
+// where they are not read: a server's tokens are between it and the gateway, which
+// plays these scenarios itself in auth_test.go.
 func runClient(client, gateways, server string) error {
 	if strings.HasPrefix(os.Getenv("MCP_CONFORMANCE_SCENARIO"), "auth/") {
 		return nil

@@ -44,14 +44,19 @@ const (
 const patience = time.Minute
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "client" {
-		if err := runClient(os.Args[2], os.Args[3], os.Args[4]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	if len(os.Args) < 2 || os.Args[1] != "client" && os.Args[1] != "desk" {
+		os.Exit(programs.Run(m))
 	}
-	os.Exit(programs.Run(m))
+	var err error
+	if os.Args[1] == "desk" {
+		err = askDesk(os.Args[2], os.Args[3])
+	} else {
+		err = runClient(os.Args[2], os.Args[3], os.Args[4])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // The programs of the SDK, of the version in go.mod.
@@ -76,28 +81,34 @@ func built(t *testing.T, program func() (string, error)) string {
 // folder. That checks fail is no failure here.
 func suite(t *testing.T, args ...string) results {
 	t.Helper()
+	got, err := read(runSuite(t, args...))
+	if err != nil || len(got) == 0 {
+		t.Fatalf("conformance %s left %d results, %v", args, len(got), err)
+	}
+	return got
+}
+
+// runSuite runs the conformance suite, and returns the folder with its results.
+func runSuite(t *testing.T, args ...string) (dir string) {
+	t.Helper()
 	npmlock.Need(t, "the official conformance suite")
 	// The suite needs Node.js 22. The lock has it for the common platforms.
 	node := "node"
 	if own, _ := filepath.Glob("node_modules/node-*/bin/node"); len(own) > 0 {
 		node = own[0]
 	}
-	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	dir = t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, slices.Concat([]string{"node_modules/@modelcontextprotocol/conformance/dist/index.js"}, args, []string{"-o", dir})...)
 	out, err := cmd.CombinedOutput()
 	if wait.Overdue(ctx, err) {
-		wait.Late(t, "conformance %s: not after %s:\n%s", args, 2*patience, out)
+		wait.Late(t, "conformance %s: not after %s:\n%s", args, 4*patience, out)
 	}
 	if exit := new(exec.ExitError); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		t.Fatalf("conformance %s: %v\n%s", args, err, out)
 	}
-	got, err := read(dir)
-	if err != nil || len(got) == 0 {
-		t.Fatalf("conformance %s left %d results, %v:\n%s", args, len(got), err, out)
-	}
-	return got
+	return dir
 }
 
 // speech takes what a program says.
@@ -148,6 +159,11 @@ func serve(t *testing.T, program, behind string) (front string, stop func(), err
 	if err := os.WriteFile(filepath.Join(dir, "switchboard.yaml"), []byte(file), 0o600); err != nil {
 		return "", nil, err
 	}
+	return serveIn(t, program, dir)
+}
+
+// serveIn is serve of the configuration in the folder.
+func serveIn(t *testing.T, program, dir string) (front string, stop func(), err error) {
 	cmd := exec.Command(program, "-v", "serve", "--listen", "127.0.0.1:0")
 	cmd.Dir = dir
 	out, err := cmd.StdoutPipe()

@@ -114,7 +114,7 @@ var pageRows = []broken{
 
 var webRows = []broken{
 	{
-		name: "nobody knows the authority of a certificate", cause: "certificate-not-trusted", subject: "page", remedy: "SSL_CERT_FILE",
+		name: "nobody knows the authority of a certificate", cause: "certificate-not-trusted", subject: "page", remedy: "tls: {ca: PATH}",
 		breaks: func(i *installation) {
 			i.addPage(i.securePage("127.0.0.1", time.Now().Add(time.Hour)))
 		},

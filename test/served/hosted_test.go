@@ -322,12 +322,14 @@ func TestHosted2EachCallerActsAsItsOwnPersonAfterThatPersonHasConnected(t *testi
 	h := rig.ServeHosted(t, provider.Options{Register: true})
 	dir, keys := ofEachPerson(t, h)
 	g := rig.ServeAtOnce(t, dir)
+	rig.Eventually(t, "an agent is told that the server waits for its operator", func() string {
+		s := &rig.HTTPSession{URL: g.URL + "/mcp", Modern: true, Header: http.Header{"Authorization": {"Bearer " + keys["ann"]}}}
+		m, _ := s.Ask(t, "tools/list", "")
+		return rig.ReasonUnless(strings.Contains(string(m.Raw), "switchboard server connect tracker"), string(m.Raw))
+	})
 	connectCatalog(t, dir)
-	rig.Eventually(t, "the server is healthy", func() string {
-		if s := stateOf(t, dir, "tracker"); !strings.Contains(s, "healthy") {
-			return s
-		}
-		return ""
+	rig.Eventually(t, "its tools are served", func() string {
+		return rig.ReasonUnless(strings.Contains(g.Logged(), "tools=1"), stateOf(t, dir, "tracker"))
 	})
 	link := ""
 	for _, modern := range []bool{false, true} { // clients that cannot show a link

@@ -97,7 +97,7 @@ func (a *API) refusalReason(r *http.Request) string {
 		return why
 	}
 	for _, origin := range r.Header.Values("Origin") {
-		if !strings.EqualFold(origin, "http://"+r.Host) && (len(origins) == 0 || !strings.EqualFold(origin, origins[0])) {
+		if !strings.EqualFold(origin, access.Scheme(r)+"://"+r.Host) && (len(origins) == 0 || !strings.EqualFold(origin, origins[0])) {
 			return "only pages of this address may ask here"
 		}
 	}

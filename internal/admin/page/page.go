@@ -193,7 +193,7 @@ func (p *Page) siteOf(r *http.Request) (s site, ok bool) {
 	}
 	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
 	if ip, err := netip.ParseAddr(name); name == "localhost" || err == nil && ip.Unmap().IsLoopback() && ip.Zone() == "" {
-		return site{"http://" + r.Host, true}, true
+		return site{access.Scheme(r) + "://" + r.Host, true}, true
 	}
 	return site{}, false
 }
@@ -218,7 +218,8 @@ func (s site) cookieName(kind string) string {
 	if !s.local {
 		return "__Host-" + kind
 	}
-	_, port, _ := net.SplitHostPort(strings.TrimPrefix(s.origin, "http://"))
+	_, host, _ := strings.Cut(s.origin, "://")
+	_, port, _ := net.SplitHostPort(host)
 	return kind + "-" + port
 }
 

@@ -13,7 +13,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -24,7 +23,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/dial"
+	"github.com/summit-switchboard/switchboard/internal/route"
 	"github.com/summit-switchboard/switchboard/internal/upstream/sent"
 )
 
@@ -61,7 +60,8 @@ var ErrWithdrawn = errors.New("the request was withdrawn")
 // A Pool keeps idle connections to one server. It is safe for concurrent use.
 type Pool struct {
 	address string
-	secure  *tls.Config // nil for plain HTTP
+	secure  bool // with TLS
+	route   *route.ServerRoute
 
 	mu     sync.Mutex
 	idle   []*Conn // longest idle first
@@ -69,12 +69,11 @@ type Pool struct {
 	closed bool
 }
 
-// NewPool returns an empty pool for the server at u.
-func NewPool(u *url.URL) *Pool {
+// NewPool returns an empty pool for the server at u, to which the route leads.
+func NewPool(u *url.URL, way *route.ServerRoute) *Pool {
 	host, port := asciiHost(u), u.Port()
-	p := &Pool{}
-	if u.Scheme == "https" {
-		p.secure = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, ServerName: host}
+	p := &Pool{route: way, secure: u.Scheme == "https"}
+	if p.secure {
 		port = cmp.Or(port, "443")
 	}
 	p.address = net.JoinHostPort(host, cmp.Or(port, "80"))
@@ -168,28 +167,18 @@ func (p *Pool) Close() {
 
 // Dial opens a connection.
 func (p *Pool) Dial(ctx context.Context) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dial.Timeout)
-	defer cancel()
-	raw, err := dial.Context(ctx, "tcp", p.address)
+	c, err := p.route.Dial(ctx, p.address, p.secure)
 	if err != nil {
 		return nil, err
 	}
-	if p.secure == nil {
-		return newConn(p, raw, raw), nil
-	}
-	secure := tls.Client(raw, p.secure)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
-		return nil, err
-	}
-	return newConn(p, raw, secure), nil
+	return newConn(p, c.Raw, c.Conn), nil
 }
 
 // A Conn is a connection of a Pool. It carries one request at a time.
 type Conn struct {
 	pool      *Pool
 	raw       net.Conn
-	rw        net.Conn        // raw, or TLS over it
+	rw        net.Conn        // raw, or TLS over it, to a proxy or to the server
 	sys       syscall.RawConn // of raw; nil if it is no socket
 	stop      func()          // closes raw; any goroutine may call it
 	idleSince time.Time       // when it became idle

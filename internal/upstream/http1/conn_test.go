@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -14,12 +14,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/route"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/sent"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -56,7 +60,7 @@ func scriptedPool(t *testing.T, answers ...string) (*Pool, *scriptedServer) {
 			go s.serve(c)
 		}
 	}()
-	p := NewPool(&url.URL{Scheme: "http", Host: l.Addr().String()})
+	p := newPool(&url.URL{Scheme: "http", Host: l.Addr().String()})
 	t.Cleanup(func() {
 		p.Close()
 		_ = l.Close()
@@ -261,7 +265,7 @@ func TestAnIdleConnectionThatTheServerClosedOrWroteToIsNotUsed(t *testing.T) {
 			site.Start()
 			defer site.Close()
 			u, _ := url.Parse(site.URL)
-			p := NewPool(u)
+			p := newPool(u)
 			defer p.Close()
 			if _, _, err := p.exchange(t.Context(), requestOf("{}")); err != nil {
 				t.Fatal(err)
@@ -287,7 +291,7 @@ func TestAnIdleConnectionThatTheServerClosedOrWroteToIsNotUsed(t *testing.T) {
 
 func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPool(&url.URL{Scheme: "http", Host: "test"})
+		p := newPool(&url.URL{Scheme: "http", Host: "test"})
 		idle := func() net.Conn {
 			near, far := net.Pipe()
 			p.putIdle(newConn(p, near, near))
@@ -324,7 +328,7 @@ func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 }
 
 func TestIdleConnectionsAreLimited(t *testing.T) {
-	p := NewPool(&url.URL{Scheme: "http", Host: "test"})
+	p := newPool(&url.URL{Scheme: "http", Host: "test"})
 	defer p.Close()
 	for range MaxIdle + 10 {
 		near, far := net.Pipe()
@@ -400,7 +404,7 @@ func TestAHostIsDialledAsDNSSpellsIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := NewPool(u).address; got != want {
+		if got := newPool(u).address; got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
@@ -427,7 +431,7 @@ func TestALongBodyIsSentWhileTheAnswerIsRead(t *testing.T) {
 			site := httptest.NewServer(handler)
 			defer site.Close()
 			u, _ := url.Parse(site.URL)
-			p := NewPool(u)
+			p := newPool(u)
 			defer p.Close()
 			status, answer, err := p.exchange(t.Context(), requestOf(long))
 			kept := p.TakeIdle()
@@ -515,14 +519,17 @@ func TestTLSConnectionsAreVerifiedReusedAndDetectedAsClosed(t *testing.T) {
 	site.StartTLS()
 	defer site.Close()
 	u, _ := url.Parse(site.URL)
-	p := NewPool(u)
+	p := newPool(u)
 	defer p.Close()
 	f := requestOf("{}")
 	if _, _, err := p.exchange(t.Context(), f); !errors.As(err, new(*tls.CertificateVerificationError)) || !f.Withdraw() {
 		t.Errorf("a server with an unknown certificate: %v", err)
 	}
-	p.secure.RootCAs = x509.NewCertPool()
-	p.secure.RootCAs.AddCert(site.Certificate())
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: site.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p = NewPool(u, route.New(u, switchboard.Network{CA: ca}, nil))
 	for range 3 {
 		if _, answer, err := p.exchange(t.Context(), requestOf("{}")); err != nil || answer != "HTTP/1.1 304" {
 			t.Fatalf("%q, %v", answer, err)
@@ -542,7 +549,10 @@ func TestTLSConnectionsAreVerifiedReusedAndDetectedAsClosed(t *testing.T) {
 	}
 }
 
-func newPoolLike(p *Pool) *Pool { return &Pool{address: p.address, secure: p.secure} }
+// newPool returns a pool for the server at u with the default network.
+func newPool(u *url.URL) *Pool { return NewPool(u, route.New(u, switchboard.Network{}, nil)) }
+
+func newPoolLike(p *Pool) *Pool { return &Pool{address: p.address, secure: p.secure, route: p.route} }
 
 // FuzzResponse compares our parser of responses with that of net/http. If ours accepts a response,
 // net/http must find the same status, the same body and the same end.

@@ -39,7 +39,7 @@ func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error)
 	for range maxInputRounds {
 		f := a.newRequest(l, rank)
 		err := l.roundTrip(ctx, f, c.Notify)
-		if err == nil || AsError(err).Kind != KindUnauthorized { // then the server has said that it did nothing
+		if err == nil || AsError(err).Kind != KindUnauthorized && AsError(err).Kind != KindScope { // then the server has said that it did nothing
 			*a.Reached = *a.Reached || f.Sending.MayBeSent()
 		}
 		if err != nil {

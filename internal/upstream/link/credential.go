@@ -37,6 +37,10 @@ type Credentials interface {
 	// Refused says that the server has answered 401 to a request with that token, which it did not execute. challenge has
 	// the values of WWW-Authenticate.
 	Refused(p *switchboard.Principal, c ShownToken, challenge []string)
+
+	// Demanded is told that the server has answered 403 to a request with that token. If the challenge says that the token has too few
+	// scopes (RFC 6750 section 3.1), the server did not execute the request, and the result is the error for the caller, SB-AUTH-005. Otherwise it is nil.
+	Demanded(p *switchboard.Principal, c ShownToken, challenge []string) *switchboard.Error
 }
 
 // An authorizer gives the requests of one port their tokens.
@@ -66,14 +70,23 @@ func (a authorizer) get(ctx context.Context, p *switchboard.Principal) (ShownTok
 	return shown, nil
 }
 
-// readDemand returns the error for a response with status 401 to a request of the principal, and nil if the status is another one. The server says that it
-// has not executed the request, so that it may be sent again with another token. For a request of a client that counts only together with a
-// challenge to do so (RFC 6750 section 3), because other software in between answers 401 too.
+// readDemand returns the error for a response with status 401 to a request of the principal, or with status 403 because the token has too few scopes; nil for
+// every other response. With 401 the server says that it has not executed the request, so that it may be sent again with another token. For a request of a
+// client that counts only together with a challenge to do so (RFC 6750 section 3), because other software in between answers 401 too.
 func (a authorizer) readDemand(p *switchboard.Principal, c ShownToken, ours bool, resp *http.Response) *ExchangeError {
-	if a.all == nil || resp.StatusCode != http.StatusUnauthorized {
+	if a.all == nil || resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
 		return nil
 	}
 	challenge := resp.Header.Values("WWW-Authenticate")
+	if resp.StatusCode == http.StatusForbidden {
+		refused := a.all.Demanded(p, c, challenge)
+		if refused == nil {
+			return nil
+		}
+		e := Errorf(KindScope, false, "it answered with HTTP status 403 Forbidden: it demands a token with more scopes")
+		e.Status, e.cause = resp.StatusCode, refused
+		return e
+	}
 	demands := false
 	for _, v := range challenge {
 		scheme, _, _ := strings.Cut(strings.TrimSpace(v), " ")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/dial"
+	"github.com/summit-switchboard/switchboard/internal/route"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 )
@@ -21,6 +22,7 @@ const (
 	KindGone                          // the server no longer knows our session
 	KindRefused                       // HTTP status 4xx, or a redirect
 	KindUnauthorized                  // it demands a token that we do not have, or that it no longer takes; nothing was executed
+	KindScope                         // it demands a token with more scopes; nothing was executed
 	KindBroken                        // HTTP status 5xx
 	KindLimited                       // HTTP status 429
 	KindInvalid                       // an invalid or too large answer
@@ -51,11 +53,20 @@ type ExchangeError struct {
 	After  time.Duration // wait before the next request; 0 means unknown
 	code   int           // of the JSON-RPC error in the response; 0 means none
 	object []byte        // that error
-	cause  error         // for KindUnauthorized: a *switchboard.Error for the caller
+	cause  error         // for KindUnauthorized and KindScope: a *switchboard.Error for the caller
 }
 
 // Error returns the text.
 func (f *ExchangeError) Error() string { return f.Text }
+
+// ScopeRefusal returns the caller's error if err says that the server demands a token with more scopes; otherwise nil.
+func ScopeRefusal(err error) *switchboard.Error {
+	if f := AsError(err); f.Kind == KindScope {
+		refused, _ := errors.AsType[*switchboard.Error](f.cause)
+		return refused
+	}
+	return nil
+}
 
 // Unsent reports whether nothing was sent.
 func (f *ExchangeError) Unsent() bool { return !f.Sent }
@@ -65,8 +76,10 @@ func Errorf(k ErrorKind, sent bool, format string, args ...any) *ExchangeError {
 	return &ExchangeError{Kind: k, Sent: sent, Text: fmt.Sprintf(format, args...)}
 }
 
-// WithRemedy sets the remedy of f if err says that no connection was opened because of its address.
+// WithRemedy sets the remedy of f if err says why no connection was opened: because of its address, its proxy or a
+// certificate.
 func (f *ExchangeError) WithRemedy(err error) *ExchangeError {
+	f.Remedy = route.Remedy(err)
 	if refused, ok := errors.AsType[*dial.RefusedError](err); ok {
 		f.Remedy = refused.Remedy
 	}
@@ -82,7 +95,7 @@ func OwnError(k ErrorKind, sent bool, text string) *ExchangeError {
 // failed. A server that refuses while a connection is opened has.
 func (f *ExchangeError) BlamesServer() bool {
 	switch {
-	case f.Ours, f.Kind == KindLimited, f.Kind == KindUnauthorized:
+	case f.Ours, f.Kind == KindLimited, f.Kind == KindUnauthorized, f.Kind == KindScope:
 		return false
 	case f.Kind == KindRefused:
 		return !f.Sent || f.Status/100 == 3 // MCP has no redirects
@@ -125,7 +138,7 @@ func CallError(ctx context.Context, f *ExchangeError) *switchboard.Error {
 		e.Code = switchboard.CodeOutcomeUnknown
 		e.Text = "the call was cancelled; it may have been executed"
 		e.Cause = context.Cause(ctx)
-	case f.Kind == KindUnauthorized:
+	case f.Kind == KindUnauthorized, f.Kind == KindScope:
 		e.Code = switchboard.CodeConnectFirst
 		e.Text = "the tool's server does not take the token that was sent; the call was not executed"
 		if refused, ok := errors.AsType[*switchboard.Error](f.cause); ok {

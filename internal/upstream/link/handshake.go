@@ -211,7 +211,7 @@ func initializedNotification() []byte {
 func LeavesEraOpen(err error) bool {
 	f := AsError(err)
 	switch f.Kind {
-	case KindUnreachable, KindLost, KindBroken, KindLimited, KindUnauthorized:
+	case KindUnreachable, KindLost, KindBroken, KindLimited, KindUnauthorized, KindScope:
 		return true
 	case KindRefused:
 		switch f.Status {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/dial"
+	"github.com/summit-switchboard/switchboard/internal/route"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/upstream/http1"
@@ -28,15 +28,14 @@ const (
 )
 
 // newClient returns a client for everything but the requests of calls: streams for notifications,
-// POSTs without an answer, and DELETE. It speaks HTTP/1.1 and uses no redirects, cookies, proxies
-// or compression.
-func newClient() *http.Client {
+// POSTs without an answer, and DELETE. It speaks HTTP/1.1 and uses no redirects, cookies or
+// compression. The route leads to the server.
+func newClient(way *route.ServerRoute) *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			DialContext:            dial.Context,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
-			TLSHandshakeTimeout:    dial.Timeout,
+			DialContext:            way.DialContext,
+			DialTLSContext:         way.DialTLSContext,
 			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
 			MaxIdleConns:           http1.MaxIdle,
 			MaxIdleConnsPerHost:    http1.MaxIdle,
@@ -54,13 +53,14 @@ type HTTPClients struct {
 }
 
 // NewHTTPClients returns the connections to the server at the address. They are opened when they are
-// needed.
-func NewHTTPClients(address string) *HTTPClients {
-	c := &HTTPClients{Client: newClient()}
-	if u, err := endpoint.ParseAddress(address); err == nil {
-		c.Pool = http1.NewPool(u)
+// needed, over a network with the settings n; see route.New for report.
+func NewHTTPClients(address string, n switchboard.Network, report func(error)) *HTTPClients {
+	u, err := endpoint.ParseAddress(address)
+	if err != nil {
+		return &HTTPClients{Client: newClient(route.New(&url.URL{}, n, report))}
 	}
-	return c
+	way := route.New(u, n, report)
+	return &HTTPClients{Client: newClient(way), Pool: http1.NewPool(u, way)}
 }
 
 // Close closes the idle connections. A busy one is closed when its request has ended.
@@ -157,7 +157,7 @@ func (w *httpPort) sendRequest(f *Request) (*http.Response, error) {
 		return b
 	}, f.Body)
 	if err != nil {
-		return nil, Errorf(KindLost, !f.Sending.Withdraw(), "the connection broke: %s", w.errorText(err))
+		return nil, Errorf(KindLost, !f.Sending.Withdraw(), "the connection broke: %s", w.errorText(err)).WithRemedy(err)
 	}
 	return resp, nil
 }

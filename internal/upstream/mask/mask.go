@@ -56,6 +56,7 @@ func New(cfg *switchboard.Server) *Mask {
 		sure.addAddress(secret.Reveal(), false)
 	}
 	sure.addAddress(cfg.URL, true)
+	sure.addAddress(cfg.Network.Proxy.Reveal(), false)
 	sure.addArguments(cfg.Command)
 	return newMask(sure, all)
 }
