@@ -424,6 +424,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.followKeys(ctx) })
 	a.work.Go(func() { a.admin.events.Share(ctx, a.store, a.admin.revoked.CatchUp) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
+	if len(c.Vault.Keys) > 1 {
+		a.work.Go(func() { resealConnections(ctx, a.vault, o.Log) })
+	}
 	a.work.Go(func() { a.meter.Run(ctx) })
 	a.work.Go(func() { a.admin.history.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
@@ -610,6 +613,9 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) { a.watch(ctx, reload, nil) }
 
 func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher func() (*fsnotify.Watcher, error)) {
+	var rereading sync.WaitGroup
+	rereading.Go(func() { rereadSecrets(ctx, a) })
+	defer rereading.Wait()
 	watch.Run(ctx, watch.Options{Files: a.files, Store: a.store, Log: a.log, Reload: a.reload, NewWatcher: newWatcher}, reload)
 }
 
@@ -687,6 +693,8 @@ func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfi
 	switch {
 	case !reflect.DeepEqual([]any{c.Store, c.Cluster}, []any{was.config.Store, was.config.Cluster}):
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
+	case !reflect.DeepEqual(c.Vault, was.config.Vault):
+		return nil, errors.New("the key of the vault was changed, which is read once: restart Switchboard")
 	case reflect.DeepEqual(c, was.config):
 		return was.loadedConfig, nil
 	case c.Keyless() && a.listener != nil && !isLoopback(a.listener.Addr()):

@@ -62,6 +62,7 @@ func newEditor(a *App) *change.Editor {
 		File: a.options.Officers.File, Try: f.try, Reload: f.putInForce, Compare: f.comparePast, Lock: f.lock, Place: host + " " + place,
 		Edit:    func() config.EditMode { return a.state.Load().config.Admin.Edit },
 		Servers: func() []switchboard.Server { return a.state.Load().config.Servers },
+		Secrets: func() map[string]config.PrintedSecret { return a.state.Load().config.Secrets },
 		Store:   a.store, Ledger: a.ledger, Intent: f.findIntent, Timeout: changeTimeout,
 	})
 }

@@ -34,7 +34,7 @@ internal/change: internal/config internal/document internal/receipt internal/rep
 internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/completion:
-internal/config: internal/certfile internal/document internal/endpoint internal/ownfile internal/route internal/switchboard
+internal/config: internal/certfile internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead
@@ -84,6 +84,7 @@ internal/run: internal/store internal/store/feed internal/surface internal/switc
 internal/sample:
 internal/scan: internal/switchboard internal/wire
 internal/search: internal/switchboard internal/wire
+internal/secret: internal/switchboard internal/upstream/process
 internal/serving: internal/ownfile internal/switchboard
 internal/session: internal/canonical internal/run internal/store internal/store/feed internal/surface internal/switchboard internal/wire
 internal/signin: internal/dial internal/identity internal/store internal/switchboard

@@ -63,8 +63,8 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	c.Faulty, c.Warnings = nil, nil // they name files of this machine
 	c.TLS = config.CertificateFiles{}
 	c.Listen, c.Cluster, c.Store.URL, c.Receipts.Anchor, c.Watch = "", config.Cluster{}, switchboard.Secret{}, "", nil
-	c.Admin = config.Admin{} // each replica has its own address
-	c.Variables = nil        // their values count, in the places that refer to them
+	c.Admin = config.Admin{}          // each replica has its own address
+	c.Variables, c.Secrets = nil, nil // their values count, in the places that refer to them
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write(canonical.Encode(append(all, c))) // it never fails
 	return canonical.Sum(mac.Sum(nil))

@@ -35,6 +35,27 @@ func openVault(ctx context.Context, st store.Store, path string, c *config.Confi
 	return vault.Open(ctx, st, o)
 }
 
+// resealConnections seals the connections with the first key of the vault that the second one has sealed, and says when the second key can go.
+func resealConnections(ctx context.Context, v *vault.Vault, log *slog.Logger) {
+	n, err := v.Reseal(ctx)
+	if err != nil {
+		log.Warn("not all connections were sealed with the first key of vault.key: keep the second one, and start Switchboard again to go on", "sealed", n, "error", err)
+		return
+	}
+	all, err := v.List(ctx)
+	if err != nil {
+		log.Warn("the connections could not be listed: keep the second key of vault.key, and start Switchboard again to go on", "error", err)
+		return
+	}
+	unreadable := 0
+	for _, c := range all {
+		if c.Unreadable {
+			unreadable++
+		}
+	}
+	log.Info("all connections that can be read are sealed with the first key of vault.key; the second one can be removed when every process of this store has started with this first key", "sealed", n, "connections", len(all), "unreadable", unreadable)
+}
+
 // A ConnectionStore is the store and the vault in it, for a command that does not serve.
 type ConnectionStore struct {
 	Broker *credential.Broker

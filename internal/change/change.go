@@ -64,6 +64,9 @@ type Options struct {
 	// Servers returns the servers that are in force.
 	Servers func() []switchboard.Server
 
+	// Secrets returns the secrets that commands print that are in force. nil means none.
+	Secrets func() map[string]config.PrintedSecret
+
 	// Place names the files among those of other machines that share the store.
 	Place string
 
@@ -360,7 +363,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if office != switchboard.OfficeOperator {
 		t.Tasks = slices.DeleteFunc(t.Tasks, func(c TaskChange) bool { return c.Tenant != tenant })
 	}
-	t.Programs = after.Config != nil && !samePrograms(e.o.Servers(), after.Config.Servers)
+	t.Programs = after.Config != nil && !(samePrograms(e.o.Servers(), after.Config.Servers) && sameCommands(e.o.Secrets, after.Config.Secrets))
 	return t, nil
 }
 
@@ -468,6 +471,21 @@ func samePrograms(a, b []switchboard.Server) bool {
 	was, now := program(a), program(b)
 	for id, p := range now { // a program that is removed runs nothing
 		if !reflect.DeepEqual(was[id], p) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameCommands reports whether each command that prints a secret is one that runs already. A command that is removed runs nothing.
+func sameCommands(inForce func() map[string]config.PrintedSecret, now map[string]config.PrintedSecret) bool {
+	var was map[string]config.PrintedSecret
+	if inForce != nil {
+		was = inForce()
+	}
+	for name, s := range now {
+		old, ok := was[name]
+		if !ok || !s.SameProgram(&old) {
 			return false
 		}
 	}

@@ -79,7 +79,8 @@ func newWorld(t *testing.T) *world {
 func (w *world) editor() *Editor {
 	main := filepath.Join(w.dir, "switchboard.yaml")
 	load := func(ctx context.Context, replace map[string][]byte) (*Reading, error) {
-		c, err := config.Load(ctx, main, config.Options{Replace: replace})
+		was, _ := config.Load(ctx, main, config.Options{})
+		c, err := config.Load(ctx, main, config.Options{Replace: replace, Previous: was})
 		if faults, ok := errors.AsType[switchboard.Faults](err); ok {
 			return &Reading{Faults: faults}, nil
 		}
@@ -99,6 +100,13 @@ func (w *world) editor() *Editor {
 				return nil
 			}
 			return c.Servers
+		},
+		Secrets: func() map[string]config.PrintedSecret {
+			c, err := config.Load(context.Background(), main, config.Options{})
+			if err != nil {
+				return nil
+			}
+			return c.Secrets
 		},
 		Intent: func(_ context.Context, r receipt.Receipt, _ time.Time) (id string, err error) {
 			for i, x := range w.ledger.written {
@@ -284,6 +292,27 @@ func TestProgramsChangeWhereTheOperatorLetsThem(t *testing.T) {
 	text := strings.Replace(w.text(t, "switchboard.yaml"), "[run, a]", "[run, b]", 1)
 	if _, err := w.Apply(t.Context(), Wish{Path: "switchboard.yaml", Text: []byte(text), IfMatch: ETagOf([]byte(w.text(t, "switchboard.yaml"))), By: ops}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A stolen session of an operator must not run code: neither by the change nor by the trial of it.
+func TestACommandThatPrintsASecretIsAProgram(t *testing.T) {
+	w := newWorld(t)
+	ran := filepath.Join(w.dir, "ran")
+	before := w.text(t, "switchboard.yaml")
+	text := strings.Replace(before, "servers:", "secrets: {x: {command: [touch, "+ran+"]}}\nservers:", 1)
+	text = strings.Replace(text, "command: [run, a]", "command: [run, a], env: {TOKEN: \"${secret:x}\"}", 1)
+	_, err := w.Apply(t.Context(), Wish{Path: "switchboard.yaml", Text: []byte(text), IfMatch: ETagOf([]byte(before)), By: ops})
+	if reason(err) != "SB-CONF-003" || !strings.Contains(err.Error(), "changes what is run") {
+		t.Errorf("%v", err)
+	}
+	alone := strings.Replace(text, ", env: {TOKEN: \"${secret:x}\"}", "", 1)
+	_, err = w.Apply(t.Context(), Wish{Path: "switchboard.yaml", Text: []byte(alone), IfMatch: ETagOf([]byte(before)), By: ops})
+	if reason(err) != "SB-CONF-003" {
+		t.Errorf("a command that nothing refers to: %v", err)
+	}
+	if _, err := os.Stat(ran); err == nil || w.text(t, "switchboard.yaml") != before {
+		t.Error("the command was run, or the file was changed")
 	}
 }
 

@@ -39,6 +39,7 @@ func Changes(was, now *Config) string {
 		}
 	}
 	add("servers", serversOf(was), serversOf(now))
+	add("secrets", secretsOf(was), secretsOf(now))
 	add("keys", keysOf(was), keysOf(now))
 	add("officers", officersOf(was), officersOf(now))
 	add("issuers", issuersOf(was), issuersOf(now))
@@ -89,6 +90,14 @@ func serversOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for i := range c.Servers {
 		all[string(c.Servers[i].ID)] = c.Servers[i]
+	}
+	return all
+}
+
+func secretsOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for name, s := range c.Secrets {
+		all[name] = s
 	}
 	return all
 }

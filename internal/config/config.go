@@ -60,6 +60,9 @@ type Config struct {
 	Receipts Receipts
 	Cache    Cache
 
+	// Secrets are the secrets that commands print, by name.
+	Secrets map[string]PrintedSecret
+
 	Servers   []switchboard.Server // sorted by id
 	Manifests map[switchboard.ServerID]Manifest
 	Overlays  map[switchboard.ToolID]switchboard.Overlay // of the operator
@@ -190,7 +193,8 @@ type Options struct {
 	Previous *Config
 
 	// Replace are files of the configuration's folder that count with another content than on the disk, by their paths with slashes. nil means
-	// that the file does not exist. It is for finding out what a change would do.
+	// that the file does not exist. It is for finding out what a change would do. With files replaced, no command of secrets is run: the files are
+	// of somebody who may perhaps not run code. A command that Previous has keeps its secret, and another one has none.
 	Replace map[string][]byte
 
 	// CheckPolicies, if set, reports the faults in the policy files of one tenant. If it is nil, the
@@ -207,7 +211,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l := newLoader(file, opts)
 	defer l.close()
 	f := mainFile{l}
-	f.read()
+	f.read(ctx)
 	l.readTaxonomyFile()
 	f.readCeilings()
 	l.readOverlays()

@@ -83,13 +83,13 @@ func (r *serverRow) grantKeys(c *switchboard.Credential, kind switchboard.Creden
 			{Key: "secret", Type: document.Custom("a text with a reference", secret, func(v document.Value) {
 				v.Hidden = true
 				c.ClientSecret, _ = r.readSecret(v, "secret")
-			}), Doc: "The client secret, as `${file:PATH}` or `${env:NAME}`."},
+			}), Doc: "The client secret, as `${file:PATH}`, `${env:NAME}` or `${secret:NAME}`."},
 			{Key: "issuer", Type: document.Text("an https URL", func(v document.Value, s string) {
 				if u, err := url.Parse(s); err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
 					v.Fault("%s: want the provider's issuer identifier, an https URL such as https://id.example.com/main; its metadata states it as \"issuer\"", v.Shown())
 				}
 				c.Issuer = s
-			}), Doc: "The provider's issuer identifier, byte for byte as its metadata states it. If absent, the server's metadata names the provider."},
+			}), Doc: "The provider's issuer identifier, byte for byte as its metadata states it. If absent, the server's metadata names the provider. Required with a secret or key, which goes to no other provider."},
 			{Key: "scopes", Type: document.Texts("a list of scopes", func(texts []document.TextValue) {
 				for i, t := range texts {
 					if i >= maxScopes || !isScope(t.String) {
@@ -130,7 +130,20 @@ func (r *serverRow) checkCredential(at document.FixedMap) {
 		at.Fault("the server has the header Authorization already; remove it from headers, or remove credential")
 	case c.Kind == switchboard.CredentialUser && shared && r.server.Share != switchboard.SharePrincipal:
 		share.Fault("with credential: {user: …} each caller has a session of its own: remove share")
-	case c.Kind == switchboard.CredentialClient && (c.ClientSecret.Reveal() == "") == (c.ClientKey.Reveal() == ""):
-		at.Fault("client wants a secret or a key: secret: \"${file:PATH}\" or key: \"${file:PATH}\"")
+	default:
+		if row, ok := at.Lookup(string(c.Kind)); ok {
+			checkClientSecret(c, row)
+		}
+	}
+}
+
+// checkClientSecret reports what does not go together with the secret or key of Switchboard's registration.
+func checkClientSecret(c *switchboard.Credential, row document.Value) {
+	secret, key := row.HasMember("secret"), row.HasMember("key")
+	switch {
+	case c.Kind == switchboard.CredentialClient && secret == key:
+		row.Fault("client wants a secret or a key: secret: \"${file:PATH}\" or key: \"${file:PATH}\"")
+	case (secret || key) && !row.HasMember("issuer"):
+		row.Fault("the secret or key belongs to one provider, which is not named: write issuer: https://…, as the provider's metadata states it. Without it, the server could name a provider of its own, which would get the secret")
 	}
 }

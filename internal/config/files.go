@@ -25,6 +25,8 @@ type configFolder struct {
 
 	variables []string // that were looked up
 
+	printed printedSecrets // of the commands in secrets
+
 	file    string            // as it was given
 	text    []byte            // if not nil, the content of file
 	replace map[string][]byte // see Options.Replace

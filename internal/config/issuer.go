@@ -106,7 +106,7 @@ func (f *issuerReader) signInKeys(s *SignIn) *document.Keys {
 			{Key: "secret", Type: document.Custom("a text with a reference", document.Schema{"type": "string", "minLength": 1}, func(v document.Value) {
 				v.Hidden = true
 				s.Secret, _ = f.readSecret(v, "secret")
-			}), Doc: "The client secret, as `${file:PATH}` or `${env:NAME}`. If absent, Switchboard is a public client."},
+			}), Doc: "The client secret, as `${file:PATH}`, `${env:NAME}` or `${secret:NAME}`. If absent, Switchboard is a public client."},
 			{Key: "scopes", Type: document.Texts("a list of scopes", func(texts []document.TextValue) {
 				s.Scopes = nil
 				for i, t := range texts {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"net"
 	"path/filepath"
 	"slices"
@@ -25,6 +26,8 @@ func (f mainFile) keys() *document.Keys {
 	cfg := f.cfg
 	return &document.Keys{
 		Rows: []document.Row{
+			// secrets is the first row, because references in the others are resolved with it.
+			{Key: "secrets", Type: document.Named("a map from name to command", "NAME", secretKeysForDocs, (&printedReader{f.loader}).read), Doc: "Secrets that commands print, such as the client of a KMS. `${secret:NAME}` refers to one, wherever `${env:NAME}` and `${file:PATH}` may stand."},
 			{Key: "listen", Type: document.Text("an address and a port", f.readListen), Doc: "The address of the HTTP endpoint, `" + DefaultListen + "` if absent. Any address but a loopback one needs a key of a tenant."},
 			{Key: "tls", Type: document.Map(f.listenerKeys(&cfg.TLS)), Doc: "The certificate of the HTTP endpoint at `listen`, which is then served with TLS only. The files are read again when they change."},
 			{Key: "hosts", Type: document.Texts("a list of host names", f.readHosts), Doc: "Further accepted values of the Host header, besides the loopback names."},
@@ -58,14 +61,17 @@ func (f mainFile) keys() *document.Keys {
 }
 
 // read reads switchboard.yaml.
-func (f mainFile) read() {
+func (f mainFile) read(ctx context.Context) {
 	l := f.loader
+	l.printed.ctx = ctx
+	defer l.printed.wait()
 	l.cfg.Implied = true
 	data, err := l.readMain(document.MaxFileBytes)
 	if err != nil {
 		l.sink.Add(Fault{File: l.file, Text: "this cannot be read: " + document.ErrorText(err)})
 		return
 	}
+	l.printed.text = data
 	doc, ok := document.ReadYAML(l.file, data, l.sink)
 	if !ok {
 		return

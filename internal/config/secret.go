@@ -25,7 +25,7 @@ func (f *configFolder) readSecret(v document.Value, name string) (switchboard.Se
 		v.Fault("%v", err)
 		return switchboard.Secret{}, false
 	}
-	refers := slices.ContainsFunc(ps, func(p document.Piece) bool { return p.Kind == "env" || p.Kind == "file" })
+	refers := slices.ContainsFunc(ps, func(p document.Piece) bool { return p.Kind == "env" || p.Kind == "file" || p.Kind == "secret" })
 	if !refers && switchboard.CredentialName(name) || slices.ContainsFunc(ps, func(p document.Piece) bool { return p.Kind == "" && switchboard.CredentialValue(p.Text) }) {
 		v.Fault("a secret stands in the file itself; put it elsewhere and write ${env:NAME} or ${file:/path} in its place")
 		return switchboard.Secret{}, false
@@ -33,6 +33,10 @@ func (f *configFolder) readSecret(v document.Value, name string) (switchboard.Se
 	var b strings.Builder
 	for _, p := range ps {
 		text, err := f.resolvePiece(p)
+		if errors.Is(err, errNotRun) {
+			ok = false
+			continue
+		}
 		if err != nil {
 			v.Fault("%v", err)
 			ok = false
@@ -51,6 +55,8 @@ func (f *configFolder) resolvePiece(p document.Piece) (string, error) {
 	case "env":
 		f.variables = append(f.variables, p.Text)
 		return document.LookupVariable(f.env, p.Text)
+	case "secret":
+		return f.printed.resolve(p.Text)
 	case "file":
 		name := p.Text
 		if !filepath.IsAbs(name) {

@@ -46,10 +46,10 @@ func (r *serverRow) keys() *document.Keys {
 		Rows: []document.Row{
 			{Key: "transport", Type: document.Custom("one of `http`, `stdio`", document.Schema{"enum": []string{"http", "stdio"}}, r.readTransport), Required: "write transport: stdio for a program, or transport: http for an address", Doc: "`stdio` for a program; `http` for Streamable HTTP. Servers that speak only the older HTTP with SSE are detected."},
 			{Key: "url", Type: r.forHTTP("url", document.Custom("an address", text, func(v document.Value) { s.URL = readURL(v) })), Doc: "For http: an `http://` or `https://` address, without user, fragment or secret. Required with http."},
-			{Key: "headers", Type: r.forHTTP("headers", document.Custom("a map from header to text", document.Schema{"type": "object", "additionalProperties": text}, r.readHeaders)), Doc: "For http: headers of every request. A secret is a reference: `${env:NAME}` or `${file:PATH}`."},
+			{Key: "headers", Type: r.forHTTP("headers", document.Custom("a map from header to text", document.Schema{"type": "object", "additionalProperties": text}, r.readHeaders)), Doc: "For http: headers of every request. A secret is a reference: `${env:NAME}`, `${file:PATH}` or `${secret:NAME}`."},
 			{Key: "credential", Type: r.forHTTP("credential", document.Map(r.credentialKeys, r.checkCredential)), Late: true, Doc: "For http: how Switchboard gets the tokens for a server that demands a sign-in (OAuth). [Hosted servers](hosted-servers.md) shows each kind."},
 			{Key: "command", Type: r.forStdio("command", document.Custom("a list of texts", texts, r.readCommand)), Doc: "For stdio: the program and its arguments; no shell reads them. Required with stdio. A program with a / in its name is relative to the folder of switchboard.yaml."},
-			{Key: "env", Type: r.forStdio("env", document.Custom("a map from variable to text", document.Schema{"type": "object", "additionalProperties": text}, r.readEnv)), Late: true, Doc: "For stdio: environment variables, added to a small safe base: the program does not inherit ours. A secret is a reference: `${env:NAME}` or `${file:PATH}`."},
+			{Key: "env", Type: r.forStdio("env", document.Custom("a map from variable to text", document.Schema{"type": "object", "additionalProperties": text}, r.readEnv)), Late: true, Doc: "For stdio: environment variables, added to a small safe base: the program does not inherit ours. A secret is a reference: `${env:NAME}`, `${file:PATH}` or `${secret:NAME}`."},
 			{Key: "allow_env", Type: r.forStdio("allow_env", document.Texts("a list of variables", r.readAllowEnv)), Doc: "For stdio: names in env that are otherwise refused, because they change which code the server runs."},
 			{Key: "dir", Type: r.forStdio("dir", document.Custom("a path", text, r.readDir)), Doc: "For stdio: the working folder, relative to the folder of switchboard.yaml."},
 			{Key: "manifest", Type: document.Text("a path or an address", r.readManifestRef).Wrap(func(document.Value) bool { return !r.disabled[string(s.ID)] }), Late: true, Doc: "The capabilities of its tools: a JSON file within the folder, an absolute path, or an address."},
@@ -271,7 +271,7 @@ func (r *serverRow) readArgument(v document.Value) (string, bool) {
 	var b strings.Builder
 	for _, p := range ps {
 		switch p.Kind {
-		case "env", "file":
+		case "env", "file", "secret":
 			v.Fault("${%s:…} is not read here, since every user of the machine can see the arguments of a program; hand the value over in env", p.Kind)
 			return "", false
 		case "workspace":

@@ -59,7 +59,7 @@ func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.O
 		return nil, err
 	}
 	r, err := o.ChooseRegistration(ctx, p, oauth.Ways{
-		Configured: configured(&s.Credential, s.Credential.Issuer), Document: documentURL, Request: oauth.RegistrationRequest{Redirect: redirect, Scopes: scopes},
+		Configured: configured(&s.Credential), Document: documentURL, Request: oauth.RegistrationRequest{Redirect: redirect, Scopes: scopes},
 	})
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (b *Broker) revoke(ctx context.Context, s *switchboard.Server, c vault.Serv
 	if err != nil {
 		return err
 	}
-	if now := configured(&s.Credential, r.Issuer); r.Source == oauth.Configured && now != nil && now.ClientID == r.ClientID {
+	if now := configured(&s.Credential); r.Source == oauth.Configured && now != nil && now.ClientID == r.ClientID && (now.Issuer == "" || now.Issuer == p.Issuer) {
 		r = now
 	}
 	return o.Revoke(ctx, p, r, t)

@@ -311,7 +311,11 @@ func (c *credentials) connectFirst(p *switchboard.Principal, cause error) error 
 		e.Hint = "connect it: switchboard server connect " + string(c.server.ID)
 	}
 	if errors.Is(cause, vault.ErrConnectAgain) || errors.Is(cause, vault.ErrUnreadable) {
-		e.Text = strings.NewReplacer("nobody has connected it yet", "its connection has ended", "only after you have connected it", "only after you have connected it again").Replace(e.Text)
+		ended := "its connection has ended"
+		if errors.Is(cause, vault.ErrUnreadable) {
+			ended = "its connection cannot be read with the key of the vault"
+		}
+		e.Text = strings.NewReplacer("nobody has connected it yet", ended, "only after you have connected it", "only after you have connected it again").Replace(e.Text)
 	}
 	return e
 }

@@ -64,9 +64,12 @@ func (c *credentials) renew(ctx context.Context, old vault.ServerConnection) (va
 		return vault.ServerConnection{}, fmt.Errorf("%w: %w", vault.ErrRefused, err)
 	}
 	if r.Source == oauth.Configured {
-		now := configured(&c.server.Credential, r.Issuer)
+		now := configured(&c.server.Credential)
 		if now == nil || now.ClientID != r.ClientID {
 			return vault.ServerConnection{}, fmt.Errorf("%w: the server's row has another client id since", vault.ErrRefused)
+		}
+		if now.Issuer != "" && now.Issuer != p.Issuer {
+			return vault.ServerConnection{}, fmt.Errorf("%w: the server's row has another issuer since", vault.ErrRefused)
 		}
 		r = now // its secret may have been replaced
 	}
@@ -93,12 +96,13 @@ func (c *credentials) renew(ctx context.Context, old vault.ServerConnection) (va
 	return newConnection(p, r, fresh)
 }
 
-// configured returns the registration of a server's row at the issuer; nil if the row has none.
-func configured(c *switchboard.Credential, issuer string) *oauth.ClientRegistration {
+// configured returns the registration of a server's row; nil if the row has none. Its issuer is the one that the row states, and never one that the
+// server names: otherwise a server could have the secret sent to a provider of its own.
+func configured(c *switchboard.Credential) *oauth.ClientRegistration {
 	if c.ClientID == "" {
 		return nil
 	}
-	return &oauth.ClientRegistration{Source: oauth.Configured, Issuer: issuer, ClientID: c.ClientID, Secret: c.ClientSecret, Key: c.ClientKey}
+	return &oauth.ClientRegistration{Source: oauth.Configured, Issuer: c.Issuer, ClientID: c.ClientID, Secret: c.ClientSecret, Key: c.ClientKey}
 }
 
 // obtain gets a token of Switchboard's own, and keeps it: the client credentials grant. Replicas that do so at the same time each get one, and
@@ -110,7 +114,7 @@ func (c *credentials) obtain(ctx context.Context, owner vault.Owner) (link.Shown
 		return link.ShownToken{Token: t.Access, Generation: link.TokenGeneration(t.Generation)}, nil
 	}
 	if since := time.Since(c.failed); since < obtainPause {
-		return link.ShownToken{}, c.away(c.failure)
+		return link.ShownToken{}, c.notObtained(c.failure)
 	}
 	made, err := c.obtainOnce(ctx, owner)
 	if err != nil {
@@ -118,9 +122,23 @@ func (c *credentials) obtain(ctx context.Context, owner vault.Owner) (link.Shown
 			c.failed, c.failure = time.Now(), err
 			c.broker.log.Warn("a server's provider gives Switchboard no token", "server", string(c.server.ID), "error", err)
 		}
-		return link.ShownToken{}, c.away(err)
+		return link.ShownToken{}, c.notObtained(err)
 	}
 	return link.ShownToken{Token: made.Access, Generation: link.TokenGeneration(made.Generation)}, nil
+}
+
+// notObtained returns the error of a request for which no token of Switchboard's own could be got. If the provider refuses the row's client, waiting
+// does not help, and no person can connect anything: the operator corrects the row.
+func (c *credentials) notObtained(cause error) error {
+	switch oauth.KindOf(cause) {
+	case oauth.Refused, oauth.Misconfigured:
+	default:
+		return c.away(cause)
+	}
+	e := switchboard.Refuse(switchboard.CodeServerFailed, "the provider of the tool's server gives Switchboard itself no token")
+	e.Cause, e.Unsent = cause, true
+	e.Hint = `correct credential: {client: …} in the row of server ` + string(c.server.ID) + `: the issuer, the id, and the secret or key that the provider gave Switchboard; a changed file is used at once`
+	return e
 }
 
 // obtainPause is how long no token is asked for again after a failure.
@@ -138,7 +156,7 @@ func (c *credentials) obtainOnce(ctx context.Context, owner vault.Owner) (vault.
 	if err != nil {
 		return vault.ServerConnection{}, err
 	}
-	r := configured(&c.server.Credential, c.server.Credential.Issuer)
+	r := configured(&c.server.Credential)
 	scopes, err := p.ChooseScopes(challenge, c.server.Credential.Scopes)
 	if err != nil {
 		return vault.ServerConnection{}, err

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // MaxSecretBytes limits the size of a secret's file, and of a variable's value.
@@ -12,8 +14,8 @@ const MaxSecretBytes = 64 << 10
 // A Piece is a piece of a text: a literal, or a reference to a value that is stored elsewhere.
 // "$${" is a literal "${".
 type Piece struct {
-	Kind string // "" literal, "env", "file", "workspace", and "default" in other programs' files
-	Text string // the literal, the variable, the file
+	Kind string // "" literal, "env", "file", "secret", "workspace", and "default" in other programs' files
+	Text string // the literal, the variable, the file, the name of a secret that a command prints
 
 	Fallback string // of "default": the value if the variable is not set
 }
@@ -54,8 +56,12 @@ func SplitReferences(s string) ([]Piece, error) {
 			return nil, errors.New("${env:…} names no variable; write ${env:NAME} with letters, digits and _")
 		case kind == "file" && colon && name != "":
 			out = append(out, Piece{Kind: "file", Text: name})
+		case kind == "secret" && colon && switchboard.CheckID(name) == nil:
+			out = append(out, Piece{Kind: "secret", Text: name})
+		case kind == "secret" && colon:
+			return nil, errors.New("${secret:…} names no secret; write ${secret:NAME}, with a name of the map secrets")
 		default:
-			return nil, errors.New("this ${…} is not known; write ${env:NAME}, ${file:/path} or ${workspace}, or $${ for the characters themselves")
+			return nil, errors.New("this ${…} is not known; write ${env:NAME}, ${file:/path}, ${secret:NAME} or ${workspace}, or $${ for the characters themselves")
 		}
 	}
 }
