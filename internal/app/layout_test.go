@@ -159,6 +159,7 @@ func TestImportsFollowThePlan(t *testing.T) {
 // the reason for each.
 var dialsItself = map[string]string{
 	"internal/dial/dial.go":          "it is the check",
+	"internal/credential/consent.go": "servers, with the client of package link",
 	"internal/dial/public.go":        "it is the check for the addresses of strangers",
 	"internal/oauth/request.go":      "authorization servers, with dial.Public; what the operator named, with dial.Context",
 	"internal/upstream/link/http.go": "servers, with their route",

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -65,6 +66,9 @@ func (a authorizer) get(ctx context.Context, p *switchboard.Principal) (ShownTok
 	if err != nil {
 		e := Errorf(KindUnauthorized, false, "there is no token for it: %s", err)
 		e.cause = err
+		if refused, ok := errors.AsType[*switchboard.Error](err); ok {
+			e.Remedy = refused.Hint
+		}
 		return ShownToken{}, e
 	}
 	return shown, nil
