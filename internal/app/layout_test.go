@@ -43,7 +43,7 @@ internal/contract: internal/canonical internal/switchboard internal/wire
 internal/credential: internal/dial internal/oauth internal/route internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:
-internal/doctor: internal/config internal/connect internal/join internal/ownfile internal/route internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/process
+internal/doctor: internal/config internal/connect internal/join internal/ownfile internal/route internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/link internal/upstream/process
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/event: internal/switchboard
