@@ -162,6 +162,7 @@ var dialsItself = map[string]string{
 	"internal/credential/consent.go": "servers, with the client of package link",
 	"internal/dial/public.go":        "it is the check for the addresses of strangers",
 	"internal/oauth/request.go":      "authorization servers, with dial.Public; what the operator named, with dial.Context",
+	"internal/credential/consent.go": "nothing: it names the type of the client of package link that it is given",
 	"internal/upstream/link/http.go": "servers, with their route",
 	"cmd/switchboard/fetch.go":       "manifests, with the route of their server",
 	"internal/join/join.go":          "a process that serves the same folder, which proves that it has the token",

@@ -406,7 +406,7 @@ func (r *reader) resolveServer(f *foreignServer) switchboard.Server {
 			}
 		}
 		if f.oauth != nil {
-			s.Credential = r.resolveOAuth(f.oauth)
+			s.Credential = resolveOAuth(f.oauth)
 		}
 		s.Headers = r.resolveSecrets(f.headers, endpoint.HeaderValue, "the value holds a line break or a control character, which no header can")
 		return s

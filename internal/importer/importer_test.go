@@ -170,7 +170,8 @@ func describe(t *testing.T, c *config.Config) string {
 	}
 	say("listen %s hosts %q origins %q start %v grace %v implied %v", c.Listen, c.Hosts, c.Origins, c.StartDeadline, c.Grace, c.Implied)
 	for _, s := range c.Servers {
-		say("server %s", strings.Replace(fmt.Sprintf("%+v", s), fmt.Sprintf(" Credential:%+v", switchboard.Credential{}), "", 1))
+		unset := strings.NewReplacer(fmt.Sprintf(" Credential:%+v", switchboard.Credential{}), "", fmt.Sprintf(" Network:%+v", switchboard.Server{}.Network), "")
+		say("server %s", unset.Replace(fmt.Sprintf("%+v", s)))
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		n := c.Tenants[id]

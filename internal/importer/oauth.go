@@ -13,7 +13,6 @@ import (
 // A foreignOAuth is the registration with which the other program signs in at a server's provider. The program's tokens are never read.
 type foreignOAuth struct {
 	id     string
-	secret []foreignSetting // at most one
 	scopes []string
 }
 
@@ -37,7 +36,7 @@ func (f *foreignServer) readOAuth(v document.Value) {
 		f.addNote("oauth is left out: the server has the header Authorization")
 		return
 	}
-	found, port := &foreignOAuth{}, ""
+	found, port, secret := &foreignOAuth{}, "", false
 	for _, e := range o.WithContext("%soauth: ", v.Context).ReadNamed(document.MaxItems, true) {
 		switch e.Name {
 		case "clientId":
@@ -46,7 +45,7 @@ func (f *foreignServer) readOAuth(v document.Value) {
 				e.Value.Fault("clientId: want the client id itself, of at most %d printable characters", maxClientID)
 			}
 		case "clientSecret":
-			found.secret = readSetting(e, "client_secret")
+			secret = true
 		case "scopes", "scope":
 			found.scopes = readScopes(e.Value)
 		case "callbackPort":
@@ -58,8 +57,10 @@ func (f *foreignServer) readOAuth(v document.Value) {
 	}
 	if found.id != "" {
 		f.addNote("the client id of its sign-in is used; its provider must accept that the browser comes back to %s", redirectText(port))
-		if found.secret == nil {
-			f.addNote(`if the client id has a secret, the program keeps it elsewhere, where it is not read: add "secret" to "credential"`)
+		if secret {
+			f.addNote(`its client secret is left out, because the file does not say to which provider it belongs: add "secret" and "issuer" to "credential"`)
+		} else {
+			f.addNote(`if the client id has a secret, the program keeps it elsewhere, where it is not read: add "secret" and "issuer" to "credential"`)
 		}
 	}
 	if found.id == "" && found.scopes == nil {
@@ -100,38 +101,23 @@ func readScopes(v document.Value) (scopes []string) {
 }
 
 // resolveOAuth returns the credential of a server with a registration. One connection, which the user makes, is for everybody.
-func (r *reader) resolveOAuth(o *foreignOAuth) switchboard.Credential {
-	c := switchboard.Credential{Kind: switchboard.CredentialOperator, ClientID: o.id, Scopes: o.scopes}
-	for _, s := range o.secret {
-		if text, ok := r.resolveSetting(s); ok {
-			c.ClientSecret = switchboard.NewSecret(text)
-		}
-	}
-	return c
+func resolveOAuth(o *foreignOAuth) switchboard.Credential {
+	return switchboard.Credential{Kind: switchboard.CredentialOperator, ClientID: o.id, Scopes: o.scopes}
 }
 
 // makeCredential returns the setting of a registration.
-func (w *importWriter) makeCredential(f *foreignServer) (out []edit.Setting, bad string) {
+func makeCredential(f *foreignServer) []edit.Setting {
 	if f.oauth == nil {
-		return nil, ""
+		return nil
 	}
 	var pairs []edit.Setting
 	if f.oauth.id != "" {
 		pairs = append(pairs, edit.Text("id", f.oauth.id))
 	}
-	for _, s := range f.oauth.secret {
-		text, bad := w.formatSetting(f, s, "headers")
-		if bad != "" {
-			return nil, "the client secret " + bad
-		}
-		if text != "" {
-			pairs = append(pairs, edit.Text("secret", text))
-		}
-	}
 	if len(f.oauth.scopes) > 0 {
 		pairs = append(pairs, edit.List("scopes", f.oauth.scopes...))
 	}
-	return []edit.Setting{edit.Map("credential", edit.Map(string(switchboard.CredentialOperator), pairs...))}, ""
+	return []edit.Setting{edit.Map("credential", edit.Map(string(switchboard.CredentialOperator), pairs...))}
 }
 
 // sameRegistration reports whether the configured server a can take the place of the server b of another program: b has no registration, or that of a.

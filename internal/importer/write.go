@@ -188,9 +188,7 @@ func (w *importWriter) makeRow(f *foreignServer) (row edit.Server, ok bool) {
 		}
 		headers, bad := w.makeSettings(f, "headers", f.headers)
 		why = cmp.Or(why, bad)
-		credential, bad := w.makeCredential(f)
-		why = cmp.Or(why, bad)
-		row.Settings = append(append([]edit.Setting{edit.Text("transport", "http"), edit.Text("url", url)}, headers...), credential...)
+		row.Settings = append(append([]edit.Setting{edit.Text("transport", "http"), edit.Text("url", url)}, headers...), makeCredential(f)...)
 	} else {
 		row.Settings = append(row.Settings, edit.Text("transport", "stdio"))
 		base, words := w.reader.workspace(), make([]string, len(f.command))
