@@ -336,7 +336,7 @@ func TestHosted2EachCallerActsAsItsOwnPersonAfterThatPersonHasConnected(t *testi
 	})
 	connectCatalog(t, dir)
 	rig.Eventually(t, "its tools are served", func() string {
-		return rig.ReasonUnless(strings.Contains(g.Logged(), "tools=1"), stateOf(t, dir, "tracker"))
+		return rig.ReasonUnless(strings.Contains(g.Logged(), "tools=3"), stateOf(t, dir, "tracker"))
 	})
 	link := ""
 	for _, modern := range []bool{false, true} { // clients that cannot show a link

@@ -38,9 +38,9 @@ vault: {key: "${file:vault}"}
 	p := &persons{rig.ServeReplicas(t, text), a, h, keys}
 	p.connectCatalog(t)
 	for _, g := range p.All {
-		rig.Eventually(t, "the server is healthy at each replica", func() string {
+		rig.Eventually(t, "the tools of the server are served at each replica", func() string {
 			text := g.AskAdmin(t, "", http.MethodGet, "/v1/servers", "").Body
-			return rig.ReasonUnless(strings.Contains(text, `"healthy"`), text)
+			return rig.ReasonUnless(strings.Contains(text, `"healthy"`) && strings.Contains(text, `"tools_served"`) && !strings.Contains(text, `"tools_served":0`), text)
 		})
 	}
 	return p
