@@ -159,7 +159,6 @@ func TestImportsFollowThePlan(t *testing.T) {
 // the reason for each.
 var dialsItself = map[string]string{
 	"internal/dial/dial.go":          "it is the check",
-	"internal/credential/consent.go": "servers, with the client of package link",
 	"internal/dial/public.go":        "it is the check for the addresses of strangers",
 	"internal/oauth/request.go":      "authorization servers, with dial.Public; what the operator named, with dial.Context",
 	"internal/credential/consent.go": "nothing: it names the type of the client of package link that it is given",

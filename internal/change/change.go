@@ -363,7 +363,7 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 	if office != switchboard.OfficeOperator {
 		t.Tasks = slices.DeleteFunc(t.Tasks, func(c TaskChange) bool { return c.Tenant != tenant })
 	}
-	t.Programs = after.Config != nil && !(samePrograms(e.o.Servers(), after.Config.Servers) && sameCommands(e.o.Secrets, after.Config.Secrets))
+	t.Programs = after.Config != nil && (!samePrograms(e.o.Servers(), after.Config.Servers) || !sameCommands(e.o.Secrets, after.Config.Secrets))
 	return t, nil
 }
 

@@ -42,7 +42,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "durability", Type: document.Custom("one of `strict`, `relaxed`", document.Schema{"enum": []string{"strict", "relaxed"}}, f.readDurability), Doc: "`strict` (the default) refuses a Redis that may lose acknowledged writes; `relaxed` accepts the loss."},
 			{Key: "cluster", Type: document.Map(f.clusterKeys, f.checkCluster), Doc: "How replicas that share a Redis reach each other: required with a Redis, and a fault without one."},
 			{Key: "cache", Type: document.Map(f.cacheKeys, nil), Doc: "Caches results of deterministic tools; without this key there is no cache."},
-			{Key: "vault", Type: document.Map(vaultReader{f.loader}.keys, nil), Doc: "How the tokens for servers are sealed in the store. Without this key, Switchboard makes a key file in the data folder; with a Redis it is required where a server has a `credential`."},
+			{Key: "vault", Type: document.Map(vaultReader(f).keys, nil), Doc: "How the tokens for servers are sealed in the store. Without this key, Switchboard makes a key file in the data folder; with a Redis it is required where a server has a `credential`."},
 			{Key: "receipts", Type: document.Map(f.receiptKeys, nil), Doc: "How long receipts are kept, and where checkpoints are written."},
 			{Key: "log", Type: document.Map(f.logKeys, nil), Doc: "The form of the log output, how much there is of it, and where it goes."},
 			{Key: "policies", Type: document.Map(f.policyKeys, nil), Doc: "How policies apply."},

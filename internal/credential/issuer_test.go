@@ -27,7 +27,7 @@ func TestAClientSecretNeedsTheIssuerInTheServersRow(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"issuer": %q, "authorization_endpoint": "%[1]s/auth", "token_endpoint": "%[1]s/token", "response_types_supported": ["code"], "code_challenge_methods_supported": ["S256"]}`, s.URL)
 	})
-	b := NewBroker(Options{})
+	b := newTestBroker(t)
 	for _, c := range []struct {
 		name, secret, issuer, refusal string
 	}{

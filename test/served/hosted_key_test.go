@@ -35,7 +35,7 @@ func TestHostedKeyAConnectionSurvivesTheReplacementOfTheVaultsKey(t *testing.T) 
 	}
 	state := func(want ...string) func() string {
 		return func() string {
-			s := stateOf(t, dir, "tracker")
+			s := stateOf(t, dir)
 			for _, w := range want {
 				if !strings.Contains(s, w) {
 					return s

@@ -87,11 +87,11 @@ func redirectOf(t *testing.T, address string) string {
 	return req.URL.Query().Get("redirect_uri")
 }
 
-// stateOf returns what a condition of a server is, as "server list" prints it.
-func stateOf(t *testing.T, dir, id string) string {
+// stateOf returns what "server list" says of the server tracker.
+func stateOf(t *testing.T, dir string) string {
 	t.Helper()
 	out, errs, _ := rig.Command(t, dir, "server", "list")
-	_, row, _ := strings.Cut(out, "\n"+id+" ")
+	_, row, _ := strings.Cut(out, "\ntracker ")
 	return row + errs
 }
 
@@ -101,7 +101,7 @@ func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 	dir := rig.LayOut(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  tracker: {transport: http, url: %q}\n", h.Resource))
 	g := rig.ServeAtOnce(t, dir)
 	rig.Eventually(t, "the server needs a connection", func() string {
-		if s := stateOf(t, dir, "tracker"); !strings.Contains(s, "needs_connection") || !strings.Contains(s, "switchboard server connect tracker") {
+		if s := stateOf(t, dir); !strings.Contains(s, "needs_connection") || !strings.Contains(s, "switchboard server connect tracker") {
 			return s
 		}
 		return ""
@@ -131,7 +131,7 @@ func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 			t.Fatalf("%s: exit %d: %s", way, code, said)
 		}
 		rig.Eventually(t, "the server is healthy", func() string {
-			if s := stateOf(t, dir, "tracker"); !strings.Contains(s, "healthy") {
+			if s := stateOf(t, dir); !strings.Contains(s, "healthy") {
 				return s
 			}
 			return ""
@@ -146,7 +146,7 @@ func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 			t.Errorf("%s: exit %d: %s%s", way, code, out, errs)
 		}
 		rig.Eventually(t, "it needs a connection again", func() string {
-			if s := stateOf(t, dir, "tracker"); !strings.Contains(s, "needs_connection") {
+			if s := stateOf(t, dir); !strings.Contains(s, "needs_connection") {
 				return s
 			}
 			return ""
@@ -234,7 +234,7 @@ func (b *adminBrowser) get(address string) (status int, page string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	text, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(text)
 }
@@ -251,7 +251,7 @@ func (b *adminBrowser) post(path string, form url.Values) (status int, page stri
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	text, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(text)
 }
@@ -336,7 +336,7 @@ func TestHosted2EachCallerActsAsItsOwnPersonAfterThatPersonHasConnected(t *testi
 	})
 	connectCatalog(t, dir)
 	rig.Eventually(t, "its tools are served", func() string {
-		return rig.ReasonUnless(strings.Contains(g.Logged(), "tools=3"), stateOf(t, dir, "tracker"))
+		return rig.ReasonUnless(strings.Contains(g.Logged(), "tools=3"), stateOf(t, dir))
 	})
 	link := ""
 	for _, modern := range []bool{false, true} { // clients that cannot show a link
