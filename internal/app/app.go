@@ -264,7 +264,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if a.vault, err = openVault(ctx, a.store, storePath(o, c.Store), c, vault.Options{Ended: a.connectionEnded, Log: o.Log}); err != nil {
+	if a.vault, err = openVault(ctx, a.store, storePath(o, c.Store), c, vault.Options{
+		Ended: a.connectionEnded, Orphaned: func(o vault.Owner, c vault.ServerConnection) { a.credentials.RevokeLater(o, c) }, Log: o.Log,
+	}); err != nil {
 		err = errors.Join(err, a.ledger.Close(ctx))
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
@@ -377,7 +379,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})
 	connectFirst := func(next switchboard.Caller) switchboard.Caller {
-		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, next)
+		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, approved, next)
 	}
 	chain := &callChain{
 		connectFirst: connectFirst,
@@ -565,6 +567,7 @@ func (a *App) followKeys(ctx context.Context) {
 // setServers replaces the servers that Switchboard connects to and monitors.
 func (a *App) setServers(servers []switchboard.Server) {
 	a.health.SetServers(servers)
+	a.credentials.Keep(servers)
 	a.fleet.Set(servers)
 }
 

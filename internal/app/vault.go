@@ -129,7 +129,13 @@ func (c *ConnectionStore) Close() error {
 
 // connectionEnded closes the links that carry the tokens of a connection that has ended or was replaced.
 func (p *serverParts) connectionEnded(o vault.Owner) {
-	if o.Tenant == "" {
+	switch {
+	case credential.IsOfClient(o): // each request takes the token that is there
+		return
+	case o.Tenant == "" && p.credentials.IsOfEachCaller(o.Server): // it only lists the tools
+		p.fleet.Relink(o.Server)
+		return
+	case o.Tenant == "":
 		_ = p.fleet.Restart(o.Server) // there is no such server any more, perhaps
 		return
 	}

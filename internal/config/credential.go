@@ -91,6 +91,7 @@ func (r *serverRow) grantKeys(c *switchboard.Credential, kind switchboard.Creden
 				c.Issuer = s
 			}), Doc: "The provider's issuer identifier, byte for byte as its metadata states it. If absent, the server's metadata names the provider. Required with a secret or key, which goes to no other provider."},
 			{Key: "scopes", Type: document.Texts("a list of scopes", func(texts []document.TextValue) {
+				c.Scopes = []string{} // an empty list allows none
 				for i, t := range texts {
 					if i >= maxScopes || !isScope(t.String) {
 						t.Fault("%s: want at most %d scopes, each a word of RFC 6749", t.Shown(), maxScopes)

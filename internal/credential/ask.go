@@ -41,14 +41,15 @@ type ticketBook struct {
 
 // ConnectFirst returns a Caller that asks the caller of a call without a connection to make it, at a link, and passes the call on when it exists.
 // A client that cannot show its person a link (elicitation by URL) gets the error SB-AUTH-005 with the link. link returns the address of a ticket; "" if no
-// person can open one.
-func (b *Broker) ConnectFirst(link func(ticket string) string, next switchboard.Caller) switchboard.Caller {
+// person can open one. A call that has waited passes recheck again, because what permits it may have changed meanwhile.
+func (b *Broker) ConnectFirst(link func(ticket string) string, recheck func(switchboard.Caller) switchboard.Caller, next switchboard.Caller) switchboard.Caller {
+	rechecked := recheck(next)
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		refused := b.refusalOf(ctx, c)
+		refused, caller := b.refusalOf(ctx, c), next
 		for again := false; ; again = true {
 			if refused == nil {
-				r, err := next.Call(ctx, c)
-				if refused = isConnectFirst(err); refused == nil || again {
+				r, err := caller.Call(ctx, c)
+				if refused = isConnectFirst(err); refused == nil {
 					return r, err
 				}
 			}
@@ -57,13 +58,11 @@ func (b *Broker) ConnectFirst(link func(ticket string) string, next switchboard.
 				return switchboard.Result{}, refused
 			}
 			refused.Hint = "ask the person whom you work for to open " + address + " and to call this again after that"
-			if again || !b.askToConnect(ctx, c, address) {
+			was, _ := b.ConsentOf(c.Server, &c.Principal) // one with too few scopes is there
+			if again || !b.askToConnect(ctx, c, address) || !b.awaitConsent(ctx, c, was) {
 				return switchboard.Result{}, refused
 			}
-			if !b.awaitConnection(ctx, c) {
-				return switchboard.Result{}, refused
-			}
-			refused = nil
+			refused, caller = nil, rechecked
 		}
 	})
 }
@@ -156,20 +155,24 @@ func (b *Broker) askToConnect(ctx context.Context, c *switchboard.Call, address 
 	return action == "accept"
 }
 
-// awaitConnection waits until the connection of the call exists. It returns false if the call ends first, or vault.TicketTime is over.
-func (b *Broker) awaitConnection(ctx context.Context, c *switchboard.Call) bool {
+// awaitConsent waits until the call has a connection of another consent than was. It returns false if the call ends first, or vault.TicketTime is over.
+func (b *Broker) awaitConsent(ctx context.Context, c *switchboard.Call, was uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, vault.TicketTime)
 	defer cancel()
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
-	for b.refusalOf(ctx, c) != nil {
+	for {
+		if b.refusalOf(ctx, c) == nil {
+			if now, known := b.ConsentOf(c.Server, &c.Principal); known && now != was {
+				return ctx.Err() == nil
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return false
 		case <-look.C:
 		}
 	}
-	return ctx.Err() == nil
 }
 
 // ConsentOf identifies the connection that the principal's calls to the server use; 0 if they use none. Another connection may belong to another account, with

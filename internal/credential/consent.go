@@ -114,6 +114,24 @@ func (b *Broker) Disconnect(ctx context.Context, s *switchboard.Server, owner va
 	return b.revoke(ctx, s, was)
 }
 
+// revokeTime limits a revocation in the background.
+const revokeTime = 20 * time.Second
+
+// RevokeLater revokes, in the background, tokens that came for a connection that was ended meanwhile.
+func (b *Broker) RevokeLater(o vault.Owner, c vault.ServerConnection) {
+	s := b.serverOf(o.Server)
+	if s == nil {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), revokeTime)
+		defer cancel()
+		if err := b.revoke(ctx, s, c); err != nil && !errors.Is(err, oauth.ErrNoRevocation) {
+			b.log.Warn("tokens of a connection that has ended were not revoked; they live on until they expire", "server", string(s.ID), "error", err)
+		}
+	}()
+}
+
 // revoke revokes the tokens of a connection that is not used any more.
 func (b *Broker) revoke(ctx context.Context, s *switchboard.Server, c vault.ServerConnection) error {
 	p, r, t, err := openGrant(&c)

@@ -68,7 +68,7 @@ func (b *Broker) Of(s *switchboard.Server) link.Credentials {
 		return nil
 	}
 	copied := *s
-	c := &credentials{broker: b, server: &copied}
+	c := &credentials{broker: b, server: &copied, obtaining: make(chan struct{}, 1)}
 	b.servers.Store(s.ID, c)
 	return c
 }
@@ -81,6 +81,25 @@ func IsStatic(s *switchboard.Server) bool {
 
 // clientPerson stands for Switchboard itself in the place of a person. No principal has such an id.
 const clientPerson = "(client)"
+
+// IsOfClient reports whether the connection is Switchboard's own, by the client credentials grant.
+func IsOfClient(o vault.Owner) bool { return o.Person == clientPerson }
+
+// IsOfEachCaller reports whether each caller of the server has a connection of its own.
+func (b *Broker) IsOfEachCaller(id switchboard.ServerID) bool {
+	s := b.serverOf(id)
+	return s != nil && s.Credential.Kind == switchboard.CredentialUser
+}
+
+// Keep forgets the servers that are not among these.
+func (b *Broker) Keep(servers []switchboard.Server) {
+	b.servers.Range(func(id, _ any) bool {
+		if !slices.ContainsFunc(servers, func(s switchboard.Server) bool { return s.ID == id }) {
+			b.servers.Delete(id)
+		}
+		return true
+	})
+}
 
 // OwnerOf returns the owner of the connection for the principal's requests to the server. nil stands for Switchboard's own requests.
 func OwnerOf(s *switchboard.Server, p *switchboard.Principal) vault.Owner {
@@ -101,7 +120,8 @@ func isOperator(p *switchboard.Principal) bool { return p == nil || p.ID == swit
 // How long what was found out about a server holds.
 const (
 	demandHolds  = 4 * time.Minute  // less than the wait of a server that needs a connection
-	renewedHolds = 30 * time.Second // a token that was renewed because of a tokenRefusal, and is refused again
+	renewedHolds = 30 * time.Second // a token that was renewed because of a refusal, and is refused again
+	refusedHolds = 2 * time.Minute  // that the server refuses also the token that replaced a refused one
 )
 
 // credentials are the credentials for one server. They implement link.Credentials.
@@ -117,8 +137,9 @@ type credentials struct {
 	described bool            // its metadata says where to sign in
 	refused   map[vault.Owner]tokenRefusal
 
-	obtaining sync.Mutex // held while a token of Switchboard's own is obtained; guards the two below
-	failed    time.Time
+	obtaining chan struct{} // has an element while a token of Switchboard's own is obtained, which guards made
+	made      time.Time     // when the last one was obtained
+	paused    time.Time     // until when none is asked for, because of failure
 	failure   error
 
 	within sync.Map // vault.Owner → true: its connection's scopes are within those of the row
@@ -158,7 +179,8 @@ func (c *credentials) isWithin(o vault.Owner) bool {
 	return ok
 }
 
-// bound ends the owner's connection if the row of the server, which has changed since the consent, does not allow all its scopes.
+// bound returns vault.ErrConnectAgain if the row of the server, which has changed since the consent, does not allow all scopes of the owner's connection. The
+// connection stays: another replica may have a newer row.
 func (c *credentials) bound(ctx context.Context, o vault.Owner) error {
 	if c.isWithin(o) {
 		return nil
@@ -169,10 +191,7 @@ func (c *credentials) bound(ctx context.Context, o vault.Owner) error {
 	}
 	for _, s := range made.Scopes {
 		if !slices.Contains(c.server.Credential.Scopes, s) {
-			if err := c.broker.Disconnect(ctx, c.server, o); err != nil && !errors.Is(err, vault.ErrNone) {
-				c.broker.log.Warn("a connection exceeds the scopes of its server's row, and its tokens may live on", "server", string(c.server.ID), "error", err)
-			}
-			return vault.ErrNone
+			return vault.ErrConnectAgain
 		}
 	}
 	c.within.Store(o, true)
@@ -214,7 +233,7 @@ func (c *credentials) token(ctx context.Context, owner vault.Owner) (vault.Token
 	c.mu.Lock()
 	r, refused := c.refused[owner]
 	c.mu.Unlock()
-	if refused && r.again == r.generation { // the token that replaced a refused one was refused too
+	if refused && r.again == r.generation && time.Since(r.at) < refusedHolds { // the token that replaced a refused one was refused too
 		now, err := c.broker.vault.Read(ctx, owner)
 		if err != nil {
 			return vault.Token{}, err
@@ -258,6 +277,9 @@ func (c *credentials) Refused(p *switchboard.Principal, shown link.ShownToken, c
 	if was.again == shown.Generation && time.Since(was.at) < renewedHolds {
 		now.again = shown.Generation
 	}
+	if c.server.Credential.Kind == switchboard.CredentialClient && time.Since(c.made) < renewedHolds {
+		c.paused, c.failure = time.Now().Add(refusedHolds), errRefusedAtOnce
+	}
 	c.refused[owner] = now
 }
 
@@ -287,8 +309,12 @@ func (c *credentials) withoutRow(ctx context.Context, p *switchboard.Principal) 
 			c.mu.Lock()
 			c.demanded = time.Time{} // ask it again, the next time
 			c.mu.Unlock()
-			e := switchboard.Refuse(switchboard.CodeServerFailed, "the tool's server refused the call; its operator must look at how it is configured")
-			e.Cause, e.Hint = err, "check the credentials in its headers"
+			if kind := oauth.KindOf(err); kind != oauth.Refused && kind != oauth.Misconfigured {
+				return link.ShownToken{}, c.away(err)
+			}
+			e := switchboard.Refuse(switchboard.CodeServerFailed, "the tool's server demands a token, and does not say where to sign in; its operator must look at how it is configured")
+			e.Cause, e.Unsent = err, true
+			e.Hint = "if it wants a fixed token, write it into headers of server " + string(c.server.ID)
 			return link.ShownToken{}, e
 		}
 		c.mu.Lock()

@@ -63,15 +63,18 @@ func (c *credentials) renew(ctx context.Context, old vault.ServerConnection) (va
 	if err != nil {
 		return vault.ServerConnection{}, fmt.Errorf("%w: %w", vault.ErrRefused, err)
 	}
+	if issuer := c.server.Credential.Issuer; issuer != "" && issuer != p.Issuer {
+		return vault.ServerConnection{}, fmt.Errorf("%w: the server's row has another issuer since", vault.ErrRefused)
+	}
 	if r.Source == oauth.Configured {
 		now := configured(&c.server.Credential)
 		if now == nil || now.ClientID != r.ClientID {
 			return vault.ServerConnection{}, fmt.Errorf("%w: the server's row has another client id since", vault.ErrRefused)
 		}
-		if now.Issuer != "" && now.Issuer != p.Issuer {
-			return vault.ServerConnection{}, fmt.Errorf("%w: the server's row has another issuer since", vault.ErrRefused)
-		}
 		r = now // its secret may have been replaced
+	}
+	if !r.Expires.IsZero() && time.Now().After(r.Expires) {
+		return vault.ServerConnection{}, fmt.Errorf("%w: the registration at the provider has expired", vault.ErrRefused)
 	}
 	o, err := c.broker.client(c.server)
 	if err != nil {
@@ -85,6 +88,9 @@ func (c *credentials) renew(ctx context.Context, old vault.ServerConnection) (va
 	}
 	if err != nil {
 		c.broker.log.Warn("the token of a server was not renewed", "server", string(c.server.ID), "error", err)
+		if isUnknownClient(err) && r.Source != oauth.Configured {
+			return vault.ServerConnection{}, fmt.Errorf("%w: the provider no longer knows the registration: %w", vault.ErrRefused, err)
+		}
 		switch oauth.KindOf(err) {
 		case oauth.Refused:
 			return vault.ServerConnection{}, fmt.Errorf("%w: %w", vault.ErrRefused, err)
@@ -94,6 +100,12 @@ func (c *credentials) renew(ctx context.Context, old vault.ServerConnection) (va
 		return vault.ServerConnection{}, err
 	}
 	return newConnection(p, r, fresh)
+}
+
+// isUnknownClient reports whether the provider does not take the client any more: RFC 6749 section 5.2. The next consent registers it anew.
+func isUnknownClient(err error) bool {
+	failed, ok := errors.AsType[*oauth.RequestError](err)
+	return ok && (failed.Code == "invalid_client" || failed.Code == "unauthorized_client")
 }
 
 // configured returns the registration of a server's row; nil if the row has none. Its issuer is the one that the row states, and never one that the
@@ -108,24 +120,39 @@ func configured(c *switchboard.Credential) *oauth.ClientRegistration {
 // obtain gets a token of Switchboard's own, and keeps it: the client credentials grant. Replicas that do so at the same time each get one, and
 // the last one is kept.
 func (c *credentials) obtain(ctx context.Context, owner vault.Owner) (link.ShownToken, error) {
-	c.obtaining.Lock()
-	defer c.obtaining.Unlock()
+	select {
+	case c.obtaining <- struct{}{}:
+		defer func() { <-c.obtaining }()
+	case <-ctx.Done():
+		return link.ShownToken{}, ctx.Err()
+	}
 	if t, ok := c.broker.vault.Access(owner); ok { // another request has got it meanwhile
 		return link.ShownToken{Token: t.Access, Generation: link.TokenGeneration(t.Generation)}, nil
 	}
-	if since := time.Since(c.failed); since < obtainPause {
-		return link.ShownToken{}, c.notObtained(c.failure)
+	c.mu.Lock()
+	paused, failure := c.paused, c.failure
+	c.mu.Unlock()
+	if time.Now().Before(paused) {
+		return link.ShownToken{}, c.notObtained(failure)
 	}
 	made, err := c.obtainOnce(ctx, owner)
 	if err != nil {
 		if ctx.Err() == nil {
-			c.failed, c.failure = time.Now(), err
+			c.mu.Lock()
+			c.paused, c.failure = time.Now().Add(obtainPause), err
+			c.mu.Unlock()
 			c.broker.log.Warn("a server's provider gives Switchboard no token", "server", string(c.server.ID), "error", err)
 		}
 		return link.ShownToken{}, c.notObtained(err)
 	}
+	c.mu.Lock()
+	c.made = time.Now()
+	c.mu.Unlock()
 	return link.ShownToken{Token: made.Access, Generation: link.TokenGeneration(made.Generation)}, nil
 }
+
+// errRefusedAtOnce says that the server refuses a token that the provider gave Switchboard just before.
+var errRefusedAtOnce = &oauth.RequestError{Kind: oauth.Misconfigured, Err: errors.New("the server refuses the token that its provider has just given: perhaps it is for another audience")}
 
 // notObtained returns the error of a request for which no token of Switchboard's own could be got. If the provider refuses the row's client, waiting
 // does not help, and no person can connect anything: the operator corrects the row.

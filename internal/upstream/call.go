@@ -98,6 +98,9 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 	if all := s.opener.Credentials; all != nil {
 		if _, held := all.Held(&c.Principal); !held { // without one, no connection is opened
 			if _, err := all.Get(left.Context(), &c.Principal); err != nil {
+				if _, ok := errors.AsType[*switchboard.Error](err); !ok { // the call has ended
+					err = link.OwnError(link.KindSilent, false, "it waited for its token")
+				}
 				return switchboard.Result{}, err
 			}
 		}

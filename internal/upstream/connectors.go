@@ -115,11 +115,14 @@ func (s *connectorSet) closeSession(session string) {
 	}
 }
 
-// closeOwned closes the connectors of the principal alone, and stops the requests that are in flight over them.
+// closeOwned closes the connectors of the principal alone, and stops the principal's requests that are in flight, also over shared links.
 func (s *connectorSet) closeOwned(p *switchboard.Principal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for o, c := range s.byScope {
+		if l := c.current(); l != nil && o.own {
+			l.Requests.HaltOf(p)
+		}
 		if !o.own && o.tenant == p.Tenant && o.principal == p.ID {
 			delete(s.byScope, o)
 			s.tasks.Run(func() { c.close(true); c.haltLink() })

@@ -243,6 +243,15 @@ func (f *Fleet) Shut(id switchboard.ServerID, p *switchboard.Principal) {
 	}
 }
 
+// Relink ends Switchboard's own link to a server, and opens another one. Calls in flight over it end by themselves.
+func (f *Fleet) Relink(id switchboard.ServerID) {
+	if s := f.server(id); s != nil {
+		if l := s.connectors.main.current(); l != nil {
+			l.Fail(link.Errorf(link.KindGone, false, "its connection was made anew"))
+		}
+	}
+}
+
 // Probe checks over Switchboard's own connection that a server answers: a ping, or server/discover
 // in the modern era, which has no ping. It opens the connection first if it is down, but no sooner
 // after a failure than a call would. nil means that the server has answered correctly.

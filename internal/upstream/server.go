@@ -76,7 +76,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		Log: log, Mask: secrets, ClientInfo: f.clientInfo, Era: &link.EraMemory{},
 		Tasks: &s.tasks, OnChange: s.stale.request, OnStderr: s.facts.setStderr, OnEnd: s.facts.addDropped, Hurry: f.opts.hurry,
 	}
-	if f.opts.Credentials != nil && cfg.Transport == switchboard.TransportHTTP {
+	if f.opts.Credentials != nil {
 		s.opener.Credentials = f.opts.Credentials(&cfg)
 	}
 	s.connectors = newConnectorSet(s.ctx, f.opts.MaxConnections, &s.tasks, func(ctx context.Context, o linkScope) (*link.Link, error) {
@@ -148,7 +148,7 @@ func (s *server) run() {
 		wait := tries.nextWait(stage, err, time.Since(began))
 		if link.AsError(err).Kind == link.KindUnauthorized {
 			unauthorized++
-			missing := s.missingConnection()
+			missing := s.missingToken()
 			switch {
 			case missing != nil:
 				err = missing
@@ -255,10 +255,11 @@ func (s *server) watchLink(l *link.Link) error {
 	}
 }
 
-// missingConnection returns the error of a server that needs a connection that nobody has made, and nil if there is a credential for it.
-func (s *server) missingConnection() error {
-	if _, err := s.opener.Credentials.Get(s.ctx, nil); needsPerson(err) {
-		return err
+// missingToken returns why there is no token for a server that demands one; nil if there is one.
+func (s *server) missingToken() error {
+	_, err := s.opener.Credentials.Get(s.ctx, nil)
+	if refused, ok := errors.AsType[*switchboard.Error](err); ok {
+		return refused
 	}
 	return nil
 }
@@ -311,10 +312,12 @@ func (s *server) recordDown(stage FailureStage, err error, wait time.Duration) {
 // recordFailure records a failure. It keeps the last offer and marks it as stale.
 func (s *server) recordFailure(stage FailureStage, err error) {
 	remedy := link.AsError(err).Remedy
-	refused, needs := errors.AsType[*switchboard.Error](err)
-	message := err.Error()
-	if needs = needs && refused.Code == switchboard.CodeConnectFirst; needs {
-		message, remedy = refused.Text, refused.Hint
+	message, needs := err.Error(), false
+	if refused, ok := errors.AsType[*switchboard.Error](err); ok {
+		remedy = refused.Hint
+		if needs = refused.Code == switchboard.CodeConnectFirst; needs {
+			message = refused.Text
+		}
 	}
 	if stage == StageConnect && link.AsError(err).Kind == link.KindSilent {
 		remedy = process.SlowStartRemedy(s.config().Command)

@@ -49,11 +49,12 @@ type ExchangeError struct {
 	// Gone says that no program is there: the process has ended, or the port refuses connections.
 	Gone bool
 
-	Status int           // HTTP status, if that is what went wrong
-	After  time.Duration // wait before the next request; 0 means unknown
-	code   int           // of the JSON-RPC error in the response; 0 means none
-	object []byte        // that error
-	cause  error         // for KindUnauthorized and KindScope: a *switchboard.Error for the caller
+	Status int                // HTTP status, if that is what went wrong
+	After  time.Duration      // wait before the next request; 0 means unknown
+	code   int                // of the JSON-RPC error in the response; 0 means none
+	object []byte             // that error
+	token  switchboard.Secret // that the request carried, with object
+	cause  error              // for KindUnauthorized and KindScope: a *switchboard.Error for the caller
 }
 
 // Error returns the text.

@@ -177,6 +177,7 @@ func (l *Link) resultOf(f *Request) ([]byte, error) {
 	}
 	e := Errorf(KindRefused, true, "it answered %s with the error %s", f.Method, l.mask.With(f.shown.Token).Line(f.response.answer.ErrorObject, mask.MaxQuoted, true))
 	e.object, e.code, e.Status = f.response.answer.ErrorObject, errorCode(f.response.answer.ErrorObject), f.response.status
+	e.token = f.shown.Token
 	return nil, e
 }
 

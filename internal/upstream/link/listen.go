@@ -95,7 +95,7 @@ func (w *httpPort) listenLegacy() {
 	defer first()
 	for fails := 0; ctx.Err() == nil; {
 		opened := time.Now()
-		resp, err := w.openStream(ctx, last)
+		resp, err := w.openStream(ctx, last, false)
 		first()
 		if err != nil {
 			switch f := AsError(err); {

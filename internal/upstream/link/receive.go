@@ -188,7 +188,7 @@ func (w *httpPort) resumeStream(f *Request, last string, retry time.Duration) (e
 			return Errorf(KindLost, true, "its stream ended without an answer")
 		}
 		idle++ // counts each stream, because some servers begin each with an event
-		again, failed := w.openStream(ctx, last)
+		again, failed := w.openStream(ctx, last, false)
 		if failed != nil {
 			if fails++; AsError(failed).Kind == KindRefused || fails == maxResumes {
 				return Errorf(KindLost, true, "its stream ended without an answer, and was not resumed: %s", failed)
@@ -268,7 +268,7 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *Request) (last stri
 }
 
 // openStream opens a stream with GET, after the event last.
-func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response, error) {
+func (w *httpPort) openStream(ctx context.Context, last string, demands bool) (*http.Response, error) {
 	req, err := w.endpoint.NewRequest(ctx, http.MethodGet, nil)
 	if err != nil {
 		return nil, Errorf(KindLost, true, "%s", w.errorText(err))
@@ -279,6 +279,9 @@ func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response,
 	}
 	resp, shown, err := w.do(req)
 	if err != nil {
+		if own, ok := errors.AsType[*ExchangeError](err); ok {
+			return nil, own // there is no token
+		}
 		return nil, Errorf(KindLost, true, "no stream: %s", w.errorText(err)).WithRemedy(err)
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -286,8 +289,10 @@ func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response,
 		return resp, nil
 	}
 	_ = resp.Body.Close()
-	if e := w.auth.readDemand(w.link.owner, shown, true, resp); e != nil {
-		return nil, e
+	if demands {
+		if e := w.auth.readDemand(w.link.owner, shown, true, resp); e != nil {
+			return nil, e
+		}
 	}
 	if resp.StatusCode/100 == 2 {
 		return nil, Errorf(KindRefused, true, "it answered a request for a stream, but not with a stream")

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -125,6 +126,17 @@ func (t *RequestTable) Halt() {
 	defer t.mu.Unlock()
 	for _, f := range t.pending {
 		f.Sending.Halt()
+	}
+}
+
+// HaltOf stops the port's work for the pending requests that carry the token of the principal.
+func (t *RequestTable) HaltOf(p *switchboard.Principal) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.pending {
+		if f.owner != nil && f.owner.Tenant == p.Tenant && f.owner.ID == p.ID {
+			f.Sending.Halt()
+		}
 	}
 }
 

@@ -110,7 +110,7 @@ func (p *ssePort) openEndpoint(ctx context.Context) (string, error) {
 	// ctx limits only the opening. The stream outlives it.
 	defer context.AfterFunc(ctx, p.stop)()
 	var e wire.Event
-	resp, err := p.openStream(p.ctx, "")
+	resp, err := p.openStream(p.ctx, "", true)
 	if err == nil {
 		p.stream, p.events = resp.Body, wire.NewEventReader(resp.Body, p.link.maxBytes)
 		e, err = p.events.Next()

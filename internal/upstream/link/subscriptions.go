@@ -177,7 +177,7 @@ func (t *SubscriptionTable) listen(ctx context.Context, s *ResourceSubscription,
 	case err != nil:
 		return t.clientError(ctx, err)
 	case f.response.answer.ErrorObject != nil:
-		return &switchboard.ServerError{Server: s.Server, Modern: true, Object: t.link.mask.JSON(f.response.answer.ErrorObject)}
+		return &switchboard.ServerError{Server: s.Server, Modern: true, Object: t.link.mask.With(f.shown.Token).JSON(f.response.answer.ErrorObject)}
 	}
 	return t.clientError(ctx, Errorf(KindLost, true, "it has ended the subscription"))
 }
@@ -201,7 +201,7 @@ func (t *SubscriptionTable) clientError(ctx context.Context, err error) error {
 	case !ok:
 		return err
 	case f.object != nil:
-		return &switchboard.ServerError{Object: t.link.mask.JSON(f.object), Modern: t.link.Hello().Modern()}
+		return &switchboard.ServerError{Object: t.link.mask.With(f.token).JSON(f.object), Modern: t.link.Hello().Modern()}
 	}
 	return CallError(ctx, f)
 }
