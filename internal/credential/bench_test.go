@@ -48,7 +48,7 @@ func connected(t testing.TB) (*Broker, *credentials, *switchboard.Call, *countin
 	}
 	c, _ := b.Of(row).(*credentials)
 	call := &switchboard.Call{Server: row.ID, Principal: switchboard.Principal{Tenant: "acme", ID: "ann"}}
-	made := vault.ServerConnection{Access: switchboard.NewSecret("a-token"), Expires: time.Now().Add(time.Hour), Scopes: []string{"read"}}
+	made := vault.ServerConnection{Access: switchboard.NewSecret("a-token"), Grant: switchboard.NewSecret("{}"), Expires: time.Now().Add(time.Hour), Scopes: []string{"read"}}
 	if _, err := v.Save(context.Background(), OwnerOf(row, &call.Principal), made); err != nil {
 		t.Fatal(err)
 	}
