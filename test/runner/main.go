@@ -159,9 +159,8 @@ type batch struct {
 
 // schedule divides the packages, which are in their starting order, into tracks that run beside each
 // other. The batches of a track run one after the other. Most tests wait more than they compute, so
-// five packages run at a time: the first that tests from outside, which takes as long as all others;
-// one of those others; one of the commands, which would else run alone at the end, for minutes;
-// and two of the rest, of which those that start no goroutine are last.
+// four packages run at a time: the first that tests from outside, which takes as long as all others;
+// one of those others, then of the commands; and two of the rest, of which those that start no goroutine are last.
 func (o *options) schedule(packages []string) (tracks [][]batch) {
 	var first, outside, commands, sequential, inside []string
 	for _, p := range packages {
@@ -178,7 +177,7 @@ func (o *options) schedule(packages []string) (tracks [][]batch) {
 		}
 		*to = append(*to, p)
 	}
-	for _, track := range [][]batch{{{1, first}}, {{1, outside}}, {{1, commands}}, {{2, inside}, {2, sequential}}} {
+	for _, track := range [][]batch{{{1, first}}, {{1, outside}, {1, commands}}, {{2, inside}, {2, sequential}}} {
 		track = slices.DeleteFunc(track, func(b batch) bool { return len(b.packages) == 0 })
 		if len(track) > 0 {
 			tracks = append(tracks, track)

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -39,28 +38,6 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 	})
-}
-
-func TestTheCommandsBeginWithTheFirstPackages(t *testing.T) {
-	all := []string{"m/test/served", "m/test/npm", "m/internal/store", "m/cmd/switchboard", "m/internal/token", "m/internal/watch", "m/test/vet"}
-	for _, c := range []struct {
-		packages []string
-		want     [][]batch
-	}{
-		{all, [][]batch{
-			{{1, []string{"m/test/served"}}},
-			{{1, []string{"m/test/npm", "m/test/vet"}}},
-			{{1, []string{"m/cmd/switchboard"}}}, // from the start, and not after another
-			{{2, []string{"m/internal/store", "m/internal/watch"}}, {2, []string{"m/internal/token"}}},
-		}},
-		{all[3:5], [][]batch{{{1, []string{"m/cmd/switchboard"}}}, {{2, []string{"m/internal/token"}}}}},
-		{nil, nil},
-	} {
-		o := options{sequential: map[string]bool{"m/internal/token": true}}
-		if got := o.schedule(c.packages); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%q run as %v, want %v", c.packages, got, c.want)
-		}
-	}
 }
 
 func TestARunThatIsCutOffIsRed(t *testing.T) {
