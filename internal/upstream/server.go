@@ -150,8 +150,12 @@ func (s *server) run() {
 			unauthorized++
 			missing := s.missingToken()
 			switch {
-			case missing != nil:
+			case needsPerson(missing):
 				err = missing
+			case missing != nil && link.AsError(err).Status != 0: // both are the reason
+				e := *link.AsError(err)
+				e.Text += "; " + missing.Error()
+				err = &e
 			case unauthorized == 1:
 				continue // with another credential
 			}

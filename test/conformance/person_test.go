@@ -48,6 +48,7 @@ func (s *situation) row(dir string) (string, error) {
 			return "", err
 		}
 	}
+	var err error
 	kind, keys := "operator", []string{}
 	if strings.HasPrefix(s.scenario, "auth/client-credentials") {
 		kind = "client"
@@ -67,10 +68,38 @@ func (s *situation) row(dir string) (string, error) {
 		}
 		keys = append(keys, fmt.Sprintf("%s: \"${file:%s}\"", name, name))
 	}
+	if known.Issuer == "" && known.Secret+known.Key != "" { // an operator reads it in the provider's documents
+		if known.Issuer, err = issuerOf(s.server); err != nil {
+			return "", err
+		}
+	}
 	if known.Issuer != "" {
 		keys = append(keys, fmt.Sprintf("issuer: %q", known.Issuer))
 	}
 	return fmt.Sprintf("{transport: http, url: %q, credential: {%s: {%s}}}", s.server, kind, strings.Join(keys, ", ")), nil
+}
+
+// issuerOf returns the issuer that the server's metadata names.
+func issuerOf(server string) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", err
+	}
+	for _, path := range []string{"/.well-known/oauth-protected-resource" + u.Path, "/.well-known/oauth-protected-resource"} {
+		resp, err := http.Get(u.Scheme + "://" + u.Host + path)
+		if err != nil {
+			return "", err
+		}
+		var m struct {
+			Issuers []string `json:"authorization_servers"`
+		}
+		err = json.NewDecoder(resp.Body).Decode(&m)
+		_ = resp.Body.Close()
+		if err == nil && len(m.Issuers) > 0 {
+			return m.Issuers[0], nil
+		}
+	}
+	return "", fmt.Errorf("%s names no issuer", server)
 }
 
 // play plays the operator of a Switchboard in front of the suite's server: the operator writes the row, starts Switchboard, connects the server,
