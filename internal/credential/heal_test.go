@@ -2,6 +2,7 @@ package credential
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,9 +76,9 @@ func TestACallThatLacksScopesWaitsForAnotherConsentAndKeepsTheLink(t *testing.T)
 			asked++
 			return []byte(`{"action":"accept"}`), nil
 		}}
-		consented := false
+		var consented atomic.Bool
 		next := switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
-			if sent++; !consented {
+			if sent++; !consented.Load() {
 				return switchboard.Result{}, &switchboard.Error{Code: switchboard.CodeConnectFirst, Unsent: true, Text: "more scopes"}
 			}
 			return switchboard.Result{JSON: []byte(`{}`)}, nil
@@ -90,7 +91,7 @@ func TestACallThatLacksScopesWaitsForAnotherConsentAndKeepsTheLink(t *testing.T)
 		}
 		go func() {
 			time.Sleep(time.Minute) // what a person takes
-			consented = true
+			consented.Store(true)
 			made := vault.ServerConnection{Access: switchboard.NewSecret("wider"), Expires: time.Now().Add(time.Hour), Scopes: []string{"read"}}
 			if _, err := b.vault.Save(context.Background(), owner, made); err != nil {
 				t.Error(err)
@@ -103,7 +104,7 @@ func TestACallThatLacksScopesWaitsForAnotherConsentAndKeepsTheLink(t *testing.T)
 		if took := time.Since(began); took < time.Minute || asked != 1 || sent != 2 || checked != 1 {
 			t.Errorf("after %v: asked %d times, sent %d, checked again %d", took, asked, sent, checked)
 		}
-		consented = false
+		consented.Store(false)
 		call.Client = switchboard.Client{}
 		_, err := b.ConnectFirst(func(ticket string) string { return "http://127.0.0.1/connect/" + ticket }, recheck, next).Call(t.Context(), call)
 		if refused := isConnectFirst(err); refused == nil || refused.Hint == "" {
