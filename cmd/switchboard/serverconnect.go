@@ -25,7 +25,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/vault"
 )
 
-// connectionFlags name a connection: whose it is, and at which server.
+// connectionFlags name the server and the owner of a connection.
 type connectionFlags struct {
 	Config    string               `help:"The configuration with the server." placeholder:"FILE" default:"${config}"`
 	MCPConfig string               `name:"mcp-config" help:"The mcpServers JSON of a client with the server, in its place; it needs --data." placeholder:"FILE"`
@@ -58,7 +58,7 @@ func (c *connectionFlags) open(ctx context.Context, log *slog.Logger) (*switchbo
 	return s, owner, connections, err
 }
 
-// owner returns whose connection the command is about.
+// owner returns the owner of the connection.
 func (c *connectionFlags) owner(cfg *config.Config, s *switchboard.Server) (vault.Owner, error) {
 	if c.For == "" {
 		return credential.OwnerOf(s, nil), nil
@@ -92,7 +92,7 @@ func (s *serverConnectCmd) Run(ctx context.Context, io streams, log *slog.Logger
 		return fmt.Errorf("your browser cannot come back: %w; --port names another port", err)
 	}
 	redirect := "http://" + l.Addr().String() + "/callback"
-	consent, err := connections.Broker.Begin(ctx, server, owner, redirect, "")
+	consent, err := connections.Broker.Begin(ctx, server, owner, redirect)
 	if err != nil {
 		_ = l.Close()
 		if errors.Is(err, credential.ErrNotDemanded) {

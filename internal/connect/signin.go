@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// signInKeys say how a client's entry spells the registration with which the client signs in at a server's provider (OAuth). The zero value is for a client
-// whose entries have none. The tokens that the client has got are never read.
+// signInKeys are the keys of a client's entry for its registration at a server's provider (OAuth). The zero value is for a client without such
+// keys. Switchboard never reads the tokens of a client.
 type signInKeys struct {
 	key    string            // of the object in an entry
 	names  map[string]string // the keys in the object, and what package importer calls them; "" means that the value has no meaning for others

@@ -36,9 +36,8 @@ type Consent struct {
 	attempt      *oauth.Attempt
 }
 
-// Begin begins a consent of the owner at a server. The provider sends the browser back to redirect. documentURL is the URL of Switchboard's client ID
-// metadata document; "" if it has none that the provider can read. The error is ErrNotDemanded, or says what to do.
-func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.Owner, redirect, documentURL string) (*Consent, error) {
+// Begin begins a consent of the owner at a server. The provider sends the browser back to redirect. The error is ErrNotDemanded, or says what to do.
+func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.Owner, redirect string) (*Consent, error) {
 	if IsStatic(s) || s.Credential.Kind == switchboard.CredentialClient {
 		return nil, fmt.Errorf("server %s is not connected by a person: its row in switchboard.yaml says which credential it uses", s.ID)
 	}
@@ -59,7 +58,7 @@ func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.O
 		return nil, err
 	}
 	r, err := o.ChooseRegistration(ctx, p, oauth.Ways{
-		Configured: configured(&s.Credential), Document: documentURL, Request: oauth.RegistrationRequest{Redirect: redirect, Scopes: scopes},
+		Configured: configured(&s.Credential), Request: oauth.RegistrationRequest{Redirect: redirect, Scopes: scopes},
 	})
 	if err != nil {
 		return nil, err
@@ -99,7 +98,6 @@ func (b *Broker) End(ctx context.Context, s *switchboard.Server, c *Consent, que
 	if _, err := b.vault.Save(ctx, c.Owner, made); err != nil {
 		return err
 	}
-	b.changed(c.Owner)
 	return nil
 }
 
@@ -110,7 +108,6 @@ func (b *Broker) Disconnect(ctx context.Context, s *switchboard.Server, owner va
 	if err != nil {
 		return err
 	}
-	b.changed(owner)
 	return b.revoke(ctx, s, was)
 }
 

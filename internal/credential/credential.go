@@ -33,17 +33,13 @@ import (
 type Options struct {
 	Vault *vault.Vault
 
-	// Changed is called when a connection was made here. It must not wait. nil means no call.
-	Changed func(vault.Owner)
-
 	Log *slog.Logger // nil means no log
 }
 
 // A Broker has the credentials of all servers. It is safe for concurrent use.
 type Broker struct {
-	vault   *vault.Vault
-	changed func(vault.Owner)
-	log     *slog.Logger
+	vault *vault.Vault
+	log   *slog.Logger
 
 	servers sync.Map // switchboard.ServerID → *credentials, as the configuration has it now
 	tickets ticketBook
@@ -51,10 +47,7 @@ type Broker struct {
 
 // NewBroker returns a Broker.
 func NewBroker(o Options) *Broker {
-	b := &Broker{vault: o.Vault, changed: o.Changed, log: o.Log}
-	if b.changed == nil {
-		b.changed = func(vault.Owner) {}
-	}
+	b := &Broker{vault: o.Vault, log: o.Log}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -119,7 +112,7 @@ func isOperator(p *switchboard.Principal) bool { return p == nil || p.ID == swit
 
 // How long what was found out about a server holds.
 const (
-	demandHolds  = 4 * time.Minute  // less than the wait of a server that needs a connection
+	demandHolds  = 4 * time.Minute  // that a server without a row demands a token; then it is asked again without one
 	renewedHolds = 30 * time.Second // a token that was renewed because of a refusal, and is refused again
 	refusedHolds = 2 * time.Minute  // that the server refuses also the token that replaced a refused one
 )

@@ -39,7 +39,7 @@ func TestAClientSecretNeedsTheIssuerInTheServersRow(t *testing.T) {
 		row := &switchboard.Server{ID: "tracker", Transport: switchboard.TransportHTTP, URL: s.URL + "/mcp", Credential: switchboard.Credential{
 			Kind: switchboard.CredentialOperator, ClientID: "abc", ClientSecret: switchboard.NewSecret(c.secret), Issuer: c.issuer,
 		}}
-		_, err := b.Begin(t.Context(), row, OwnerOf(row, nil), "http://127.0.0.1:1/callback", "")
+		_, err := b.Begin(t.Context(), row, OwnerOf(row, nil), "http://127.0.0.1:1/callback")
 		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: %v", c.name, err)
 		}

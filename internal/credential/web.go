@@ -63,7 +63,7 @@ func ticketError(err error) error {
 
 // BeginTicket uses a ticket: its consent begins. The person's browser goes to address, keeps attempt, and comes back to redirect. The error is a
 // *switchboard.Error.
-func (b *Broker) BeginTicket(ctx context.Context, ticket, redirect, documentURL string) (address, attempt string, err error) {
+func (b *Broker) BeginTicket(ctx context.Context, ticket, redirect string) (address, attempt string, err error) {
 	t, err := b.vault.UseTicket(ctx, ticket) // of several browsers, one begins
 	if err != nil {
 		return "", "", ticketError(err)
@@ -72,7 +72,7 @@ func (b *Broker) BeginTicket(ctx context.Context, ticket, redirect, documentURL 
 	if err != nil {
 		return "", "", err
 	}
-	c, err := b.Begin(ctx, s, t.Owner, redirect, documentURL)
+	c, err := b.Begin(ctx, s, t.Owner, redirect)
 	if err != nil {
 		return "", "", consentError(s, err)
 	}

@@ -18,7 +18,7 @@ const (
 	maxScopes       = 256
 )
 
-// A GrantKind says whose tokens are wanted.
+// A GrantKind distinguishes the tokens of persons from those of Switchboard itself.
 type GrantKind string
 
 // The uses.

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// A FailureKind says what an error means for what was sent: whether to send it again, and who can help.
+// A FailureKind says whether the request of an error may be sent again, and who can help.
 type FailureKind string
 
 // The kinds.

@@ -181,7 +181,7 @@ func readSeconds(v jsontext.Value) (seconds float64, ok bool) {
 	return n, true
 }
 
-// ask sends a form to an endpoint, with the proof of who asks. It returns the answer, and what hides the secrets in it.
+// ask sends a form to an endpoint, as the registered client. It returns the answer, and a masker that hides the secrets in it.
 func (c *Client) ask(ctx context.Context, p *Provider, r *ClientRegistration, endpoint string, form url.Values, secrets ...string) (*httpAnswer, secretMasker, error) {
 	u, err := c.checkAddress(endpoint)
 	if err != nil {

@@ -129,7 +129,7 @@ type Server struct {
 	Services []Service
 }
 
-// A CredentialKind says whose token the requests to a server carry.
+// A CredentialKind says which token the requests to a server carry.
 type CredentialKind string
 
 // The kinds. The zero value is for a server without a row about it: it may have static headers. If it demands a token all the same, the operator
