@@ -3,6 +3,7 @@ package rig
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,8 +24,8 @@ const (
 	FakeState = `"st\u0061te \/ 1.0"`
 )
 
-// ask asks the client of a legacy fake, and returns the whole answer.
-func (f *Fake) ask(method, params string, say func([]byte)) []byte {
+// ask asks the client of a legacy fake, and returns the whole answer, or nil once ctx has ended.
+func (f *Fake) ask(ctx context.Context, method, params string, say func([]byte)) []byte {
 	answer := make(chan []byte, 1)
 	f.state.Lock()
 	f.asked++
@@ -32,12 +33,17 @@ func (f *Fake) ask(method, params string, say func([]byte)) []byte {
 	f.answers[id] = answer
 	f.state.Unlock()
 	say(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
-	return <-answer
+	select {
+	case got := <-answer:
+		return got
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // question asks the client in the way of its era: by a request, or by a result of the type input_required. It returns the text of the result, or the
 // result itself.
-func (f *Fake) question(q *FakeRequest, method, params string, say func([]byte)) (text, result []byte) {
+func (f *Fake) question(ctx context.Context, q *FakeRequest, method, params string, say func([]byte)) (text, result []byte) {
 	var steps string
 	_ = json.Unmarshal(q.Params.Arguments["steps"], &steps)
 	n, _ := strconv.Atoi(steps)
@@ -46,7 +52,7 @@ func (f *Fake) question(q *FakeRequest, method, params string, say func([]byte))
 	}
 	switch {
 	case !f.Modern:
-		return f.ask(method, params, say), nil
+		return f.ask(ctx, method, params, say), nil
 	case q.Params.State == nil:
 		return nil, fmt.Appendf(nil, `{"resultType":"input_required","inputRequests":{"%s":{"method":%q,"params":%s}},"requestState":%s}`, FakeKey, method, params, FakeState)
 	}
@@ -148,7 +154,7 @@ func (f *Fake) ServeStdio() {
 	for in.Scan() {
 		line := bytes.Clone(in.Bytes())
 		go func() {
-			if answer := f.Answer(line, f.say); answer != nil {
+			if answer := f.Answer(context.Background(), line, f.say); answer != nil {
 				f.say(answer)
 			}
 		}()
@@ -181,7 +187,7 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "data: %s\n\n", bytes.ReplaceAll(m, []byte("\n"), []byte(" ")))
 		_ = http.NewResponseController(w).Flush()
 	}
-	switch answer := f.Answer(body, say); {
+	switch answer := f.Answer(r.Context(), body, say); {
 	case answer == nil:
 		w.WriteHeader(http.StatusAccepted)
 	case streams:
@@ -205,7 +211,7 @@ func (s *SSEFake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.WriteHeader(http.StatusAccepted)
 		go func() {
-			if answer := s.Answer(body, say.(func([]byte))); answer != nil {
+			if answer := s.Answer(context.Background(), body, say.(func([]byte))); answer != nil {
 				say.(func([]byte))(answer)
 			}
 		}()
@@ -251,16 +257,18 @@ type FakeRequest struct {
 	} `json:"params"`
 }
 
-// Answer returns the answer to a message, or nil if the message needs none.
-func (f *Fake) Answer(message []byte, say func([]byte)) []byte {
+// Answer returns the answer to a message, or nil if the message needs none. It asks its client until ctx ends.
+func (f *Fake) Answer(ctx context.Context, message []byte, say func([]byte)) []byte {
 	var q FakeRequest
 	err := json.Unmarshal(message, &q)
 	if err == nil && q.Method == "notifications/initialized" && f.mood == "asks-roots" {
-		go func() { f.roots <- f.ask("roots/list", "{}", say) }()
+		go func() { f.roots <- f.ask(context.WithoutCancel(ctx), "roots/list", "{}", say) }()
 	}
 	if err == nil && q.Method == "notifications/roots/list_changed" {
 		AppendLine(f.Marks, "told")
-		go func() { AppendLine(f.Marks, "changed: "+string(f.ask("roots/list", "{}", say))) }()
+		go func() {
+			AppendLine(f.Marks, "changed: "+string(f.ask(context.WithoutCancel(ctx), "roots/list", "{}", say)))
+		}()
 	}
 	if err == nil && q.Method == "notifications/cancelled" {
 		AppendLine(f.Tape, strconv.Quote(string(message)))
@@ -309,7 +317,7 @@ func (f *Fake) Answer(message []byte, say func([]byte)) []byte {
 		return result(`{"` + name + `":[` + string(list) + `]` + extra + `}`)
 	case q.Method == "tools/call":
 		AppendLine(f.Marks, q.Params.Name)
-		return f.AnswerCall(&q, result, fail, say)
+		return f.AnswerCall(ctx, &q, result, fail, say)
 	}
 	return fail(`{"code":-32601,"message":"no such method"}`)
 }
@@ -352,7 +360,7 @@ func AppendLine(name, line string) {
 }
 
 // AnswerCall executes the call's argument "do": return the given bytes as result or error, return the arguments, wait, send progress, ask, or die.
-func (f *Fake) AnswerCall(q *FakeRequest, result, fail func(string) []byte, say func([]byte)) []byte {
+func (f *Fake) AnswerCall(ctx context.Context, q *FakeRequest, result, fail func(string) []byte, say func([]byte)) []byte {
 	arg := func(name string) (s string) {
 		_ = json.Unmarshal(q.Params.Arguments[name], &s)
 		return s
@@ -384,7 +392,7 @@ func (f *Fake) AnswerCall(q *FakeRequest, result, fail func(string) []byte, say 
 		})
 		say([]byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"` + params + `}`))
 	case "ask":
-		text, asks := f.question(q, arg("method"), arg("params"), say)
+		text, asks := f.question(ctx, q, arg("method"), arg("params"), say)
 		if asks != nil {
 			return result(string(asks))
 		}
