@@ -120,6 +120,11 @@ func (c *connectCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 		return err
 	}
 	report.plan = plan
+	if report.Effect != nil {
+		if note := report.Effect.keep(ctx, &o); note != "" {
+			plan.Problems = append(plan.Problems, note)
+		}
+	}
 	if len(plan.Candidates()) == 0 {
 		report.Effect = nil // no server has moved
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connect"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/recall"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
@@ -47,6 +48,7 @@ type effect struct {
 
 	refused map[switchboard.ServerID]string // servers that would not work behind Switchboard, with the reason
 	list    shownList
+	seen    recall.SeenOffers
 }
 
 // A shownList says why the list that a client is shown has its size.
@@ -85,6 +87,7 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 	if err != nil {
 		return nil, err
 	}
+	e.seen = app.SeenOffers(a)
 	adopts := func(id switchboard.ServerID) bool {
 		return slices.ContainsFunc(candidates, func(o switchboard.Server) bool { return o.ID == id })
 	}
@@ -129,6 +132,22 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 		e.list.implied = implied.Load()
 	}
 	return e, nil
+}
+
+// keep keeps what the servers have offered for the next start, which loads the configuration as it stands now. It returns a note for the person if
+// that fails.
+func (e *effect) keep(ctx context.Context, o *connect.Options) (note string) {
+	if _, err := os.Stat(o.Config); errors.Is(err, fs.ErrNotExist) {
+		return "" // no server has moved
+	}
+	c, err := config.Load(ctx, o.Config, config.Options{Env: os.LookupEnv}) // without manifests, which say nothing about the digest of a server
+	if err == nil {
+		err = app.KeepOffers(ctx, o.Data, c, e.seen, slog.New(slog.DiscardHandler))
+	}
+	if err == nil {
+		return ""
+	}
+	return "what the servers offer was not kept, so the first session shows each server's tools when the server has answered: " + printable(err.Error(), 300)
 }
 
 // leaveOutConnected takes the servers out of those that need a connection that have one already: the servers were started without the store.

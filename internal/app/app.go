@@ -274,7 +274,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.credentials = credential.NewBroker(credential.Options{Vault: a.vault, Log: o.Log})
 	current := live{&a.state, a.recorder}
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
-	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
+	a.recall = recall.New(a.store, a.ledger.Key(offersKeyPurpose), o.Log)
 	a.admin.events = event.NewRecent(a.cluster.Self())
 	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
@@ -714,7 +714,7 @@ func (a *App) configurationKey() []byte {
 	if key := a.cluster.Key(configurationKeyPurpose); key != nil {
 		return key
 	}
-	return []byte(a.ledger.Key("offers").Reveal())
+	return []byte(a.ledger.Key(offersKeyPurpose).Reveal())
 }
 
 // loadConfig reads the configuration and notes which files to watch. Faulty parts keep the content

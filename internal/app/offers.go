@@ -4,10 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"log/slog"
+	"path/filepath"
 	"sync"
 
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/recall"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/store/feed"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -81,4 +85,31 @@ func (f *offerFeed) publish(ctx context.Context, fleet *upstream.Fleet) {
 			}
 		}
 	}
+}
+
+// offersKeyPurpose is the purpose of the key for digests of servers' configurations.
+const offersKeyPurpose = "offers"
+
+// SeenOffers returns what the servers of a offer now, for KeepOffers.
+func SeenOffers(a *App) recall.SeenOffers { return recall.See(a.fleet, a.state.Load().config.Servers) }
+
+// KeepOffers writes offers to the store of a data folder, beside processes that use it. They are in the first list after the next start with the
+// configuration c. If no data outlives a process, KeepOffers does nothing.
+func KeepOffers(ctx context.Context, data string, c *config.Config, seen recall.SeenOffers, log *slog.Logger) error {
+	if len(seen) == 0 || StoreURL(data, c.Store) == "memory:" {
+		return nil
+	}
+	if err := checkPrivate(data); err != nil {
+		return err
+	}
+	o := Options{Data: data, Log: log}
+	st, err := openStore(ctx, o, c)
+	if err != nil {
+		return err
+	}
+	key, err := receipt.KeyOf(receipt.LedgerOptions{Store: st, Folder: filepath.Dir(storePath(o, c.Store)), Secret: c.Cluster.Secret}, offersKeyPurpose)
+	if err == nil {
+		err = recall.New(st, key, log).KeepSeen(ctx, seen, c.Servers)
+	}
+	return errors.Join(err, st.Close())
 }

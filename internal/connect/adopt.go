@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -76,6 +77,9 @@ func (a *adopter) adopt(s *Server) {
 	}
 	s.ID, s.Shared, s.resolved, s.contents = mapping[0].ID, mapping[0].Present, c.Servers[0], secrets
 	s.resolved.ID = s.ID
+	for _, settings := range []map[string]switchboard.Secret{s.resolved.Env, s.resolved.Headers} { // switchboard.yaml cannot say an empty value
+		maps.DeleteFunc(settings, func(_ string, v switchboard.Secret) bool { return v.Reveal() == "" })
+	}
 	for _, f := range secrets {
 		s.Secrets = append(s.Secrets, f.Name)
 	}

@@ -30,6 +30,7 @@ const (
 	groupOffers = "offers"
 
 	recallTimeout = 2 * time.Second     // for the store to read all offers
+	keepTimeout   = 10 * time.Second    // for the store to write all offers that another process has seen
 	maxUnpacked   = 64 << 20            // bytes of one offer when it is unpacked
 	rememberedFor = 90 * 24 * time.Hour // also of a server that was removed from the configuration
 )
@@ -142,6 +143,48 @@ func (m *Memory) keepOffer(ctx context.Context, fleet Fleet, id switchboard.Serv
 	}
 	_, err = m.store.Apply(ctx, store.Change{Group: groupOffers, Writes: []store.Write{{Name: string(id), Was: store.Any, Data: data, TTL: rememberedFor}}})
 	return err
+}
+
+// SeenOffers are the offers of servers in a process that keeps nothing. It is a Fleet.
+type SeenOffers map[switchboard.ServerID]seenOffer
+
+type seenOffer struct {
+	server switchboard.Server // with which it has answered
+	memory upstream.ServerMemory
+}
+
+// See returns the offers of those servers that are connected.
+func See(fleet Fleet, servers []switchboard.Server) SeenOffers {
+	seen := SeenOffers{}
+	for i := range servers {
+		if server, m, ok := fleet.Remembered(servers[i].ID); ok {
+			seen[server.ID] = seenOffer{server, m}
+		}
+	}
+	return seen
+}
+
+// Remembered implements Fleet.
+func (s SeenOffers) Remembered(id switchboard.ServerID) (switchboard.Server, upstream.ServerMemory, bool) {
+	o, ok := s[id]
+	return o.server, o.memory, ok
+}
+
+// KeepSeen writes offers to the store for the next start, which has these servers. A server that is configured otherwise now may offer something else:
+// its offer is not written. KeepSeen stops at the first error.
+func (m *Memory) KeepSeen(ctx context.Context, seen SeenOffers, servers []switchboard.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	for i := range servers {
+		was, ok := seen[servers[i].ID]
+		if !ok || m.serverConfigDigest(&was.server) != m.serverConfigDigest(&servers[i]) {
+			continue
+		}
+		if err := m.keepOffer(ctx, seen, servers[i].ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func packJSON(v any) ([]byte, error) {

@@ -53,6 +53,30 @@ func TestAnOfferIsUsedAgainIfTheServerIsConfiguredAsBefore(t *testing.T) {
 	})
 }
 
+func TestAnOfferThatAnotherProcessHasSeenIsKeptIfTheServerIsConfiguredAsThere(t *testing.T) {
+	server := switchboard.Server{ID: "a", Command: []string{"a"}, Env: map[string]switchboard.Secret{"TOKEN": switchboard.NewSecret("xyzzy")}}
+	other := switchboard.Server{ID: "a", Command: []string{"a"}}
+	unseen := switchboard.Server{ID: "b", Command: []string{"b"}}
+	seen := See(fakeFleet{server}, []switchboard.Server{server, unseen})
+	for _, c := range []struct {
+		now  switchboard.Server
+		kept bool
+	}{{server, true}, {other, false}} {
+		m := New(store.NewMemory(), switchboard.NewSecret("k"), slog.New(slog.DiscardHandler))
+		now := []switchboard.Server{c.now, unseen}
+		if err := m.KeepSeen(t.Context(), seen, now); err != nil {
+			t.Fatal(err)
+		}
+		m.ReadOffers(t.Context())
+		if _, kept := m.Offer(&now[0]); kept != c.kept {
+			t.Errorf("the offer of %+v is kept: %v, want %v", c.now, kept, c.kept)
+		}
+		if left := len(*m.offers.Load()); left > 0 != c.kept {
+			t.Errorf("the store has %d offers for %+v", left, c.now)
+		}
+	}
+}
+
 func TestAManifestThatCannotBeReadIsReplacedByItsKeptCopy(t *testing.T) {
 	m := New(store.NewMemory(), switchboard.NewSecret("k"), slog.New(slog.DiscardHandler))
 	good := &config.Config{Manifests: map[switchboard.ServerID]config.Manifest{"a": {Digest: "https://a.example/m", Data: []byte(`{"tools":[]}`)}}}

@@ -81,24 +81,20 @@ type chainLease struct {
 // OpenLedger opens the receipts. If no data outlives this process, there are none.
 func OpenLedger(ctx context.Context, o LedgerOptions) (*Ledger, error) {
 	l := &Ledger{o: o}
+	var err error
+	if l.root, err = rootOf(&o); err != nil {
+		return nil, err
+	}
+	l.digests = NewDigests(l.Key("digests"))
 	file := o.Store.Status().Kind == "file"
-	secrets := []switchboard.Secret{o.Secret}
 	switch o.Store.Status().Kind {
 	case "memory":
-		l.root = NewKey()
-		l.digests = NewDigests(l.Key("digests"))
 		return l, nil
 	case "file":
-		var err error
-		if secrets, err = ReadOrCreateKeys(filepath.Join(o.Folder, LedgerKeyFile)); err != nil {
-			return nil, err
-		}
 		l.readKeys = func() ([]switchboard.Secret, error) { return ReadKeys(filepath.Join(o.Folder, LedgerKeyFile)) }
 	default:
-		l.readKeys = func() ([]switchboard.Secret, error) { return secrets, nil }
+		l.readKeys = func() ([]switchboard.Secret, error) { return []switchboard.Secret{o.Secret}, nil }
 	}
-	l.root = secrets[len(secrets)-1] // the oldest, so that stored digests and sessions stay valid when the key is rotated
-	l.digests = NewDigests(l.Key("digests"))
 	opts := ChainOptions{DigestKey: l.Key("digests"), Version: o.Version, Log: o.Log}
 	if o.Anchor != "" {
 		anchor, err := OpenAnchor(o.Anchor)
@@ -167,6 +163,30 @@ func (l *Ledger) Digests() *Digests { return l.digests }
 // Key derives a key for one purpose. All processes that use the store derive the same one. If no data
 // outlives this process, only this process has it.
 func (l *Ledger) Key(purpose string) switchboard.Secret { return deriveKey(l.root, purpose) }
+
+// KeyOf derives the key that a Ledger with these options derives for one purpose. It is for processes that write no receipts.
+func KeyOf(o LedgerOptions, purpose string) (switchboard.Secret, error) {
+	root, err := rootOf(&o)
+	if err != nil {
+		return root, err
+	}
+	return deriveKey(root, purpose), nil
+}
+
+// rootOf returns the secret that the keys of a ledger are derived from.
+func rootOf(o *LedgerOptions) (root switchboard.Secret, err error) {
+	switch o.Store.Status().Kind {
+	case "memory":
+		return NewKey(), nil
+	case "file":
+		secrets, err := ReadOrCreateKeys(filepath.Join(o.Folder, LedgerKeyFile))
+		if err != nil {
+			return root, err
+		}
+		return secrets[len(secrets)-1], nil // the oldest, so that stored digests and sessions stay valid when the key is rotated
+	}
+	return o.Secret, nil
+}
 
 // Add adds a receipt without waiting for the store, and returns its id. There must be receipts.
 func (l *Ledger) Add(r *Receipt) (id string) { return l.chain.Load().Add(r) }
