@@ -124,16 +124,23 @@ func toolsOf(t *testing.T, s *mcp.ClientSession) (names []string) {
 // A client that lists once, at the start, gets all tools in the first session after connect, although the servers take as long as they like to answer
 // again. A call waits for its server.
 func TestTheFirstListAfterConnectIsCompleteWhileTheServersAreStarting(t *testing.T) {
+	shared := []string{"--linger", "0s"} // in the process that clients share
 	for _, c := range []struct {
-		store string
-		words []string
+		store  string
+		served bool // another process serves the folder all the time
+		words  []string
 	}{
-		{"file", []string{"--alone"}},
-		{"file", []string{"--linger", "0s"}}, // in the process that clients share
-		{"redis", []string{"--alone"}},
+		{"file", false, []string{"--alone"}},
+		{"file", false, shared},
+		{"file", true, []string{"--alone"}},
+		{"redis", false, []string{"--alone"}},
 	} {
-		t.Run(c.store+" "+c.words[0], func(t *testing.T) {
+		t.Run(fmt.Sprint(c.store, " served=", c.served, " ", c.words[0]), func(t *testing.T) {
 			d, release := newSlowDesk(t)
+			if c.served {
+				d.write("sb/switchboard.yaml", "listen: 127.0.0.1:0\nservers: {}\n", 0o600)
+				serveOnce(t, d)
+			}
 			if c.store == "redis" {
 				d.write("sb/secret", "what all replicas know", 0o600)
 				d.write("sb/switchboard.yaml", fmt.Sprintf("store: %q\ncluster: {secret: \"${file:secret}\"}\nservers: {}\n", redistest.Start(t).URL()), 0o600)
@@ -161,6 +168,9 @@ func TestTheFirstListAfterConnectIsCompleteWhileTheServersAreStarting(t *testing
 				t.Errorf("the call: %v", err)
 			}
 			_ = s.Close()
+			if c.served {
+				return
+			}
 			wait.UntilNil(t, "the process that clients share has ended", func() error {
 				rows, err := serving.Rows(d.path("sb/.switchboard"))
 				if err == nil && len(rows) > 0 {
