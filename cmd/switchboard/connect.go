@@ -101,7 +101,7 @@ func (c *connectCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 	}
 	report := &connectReport{Client: client.ID, Config: o.Config, client: client, plan: plan, home: host.Home}
 	if c.Measure && len(plan.Candidates()) > 0 {
-		if report.Effect, err = c.measure(ctx, io, log, plan); err != nil {
+		if report.Effect, report.seen, err = c.measure(ctx, io, log, plan); err != nil {
 			return err
 		}
 		for _, id := range sortedIDs(report.Effect.refused) {
@@ -120,10 +120,8 @@ func (c *connectCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 		return err
 	}
 	report.plan = plan
-	if report.Effect != nil {
-		if note := report.Effect.keep(ctx, &o); note != "" {
-			plan.Problems = append(plan.Problems, note)
-		}
+	if note := report.keepOffers(ctx, &o); note != "" {
+		plan.Problems = append(plan.Problems, note)
 	}
 	if len(plan.Candidates()) == 0 {
 		report.Effect = nil // no server has moved

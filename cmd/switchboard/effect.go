@@ -48,7 +48,6 @@ type effect struct {
 
 	refused map[switchboard.ServerID]string // servers that would not work behind Switchboard, with the reason
 	list    shownList
-	seen    recall.SeenOffers
 }
 
 // A shownList says why the list that a client is shown has its size.
@@ -60,8 +59,8 @@ type shownList struct {
 	implied      bool                   // the configuration has no tenant, and no task
 }
 
-// measure starts the servers once, with the configuration as it would be, and counts.
-func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, plan *connect.Plan) (*effect, error) {
+// measure starts the servers once, with the configuration as it would be, and counts. It also returns what they offer.
+func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, plan *connect.Plan) (*effect, recall.SeenOffers, error) {
 	candidates := plan.Candidates()
 	common := c.common()
 	quiet := slog.New(slog.DiscardHandler) // what a server does wrong is in the report
@@ -77,7 +76,7 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 		return cfg, err
 	}})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer a.Stop()
 	costs, err := pollUntilStarted(ctx, io, c.Wait, func() (map[switchboard.ServerID]admin.OfferCost, []switchboard.ServerID, error) {
@@ -85,9 +84,9 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 		return costs, starting, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	e.seen = app.SeenOffers(a)
+	seen := app.SeenOffers(a)
 	adopts := func(id switchboard.ServerID) bool {
 		return slices.ContainsFunc(candidates, func(o switchboard.Server) bool { return o.ID == id })
 	}
@@ -119,7 +118,7 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 	}
 	e.Servers = len(candidates) - len(e.refused) - len(e.Silent) - len(e.NeedsConnection)
 	if err := c.leaveOutConnected(ctx, e, candidates); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	now, err := a.Reads().Explain(ctx, identity.Local(c.Tenant), admin.ExplainQuery{Task: c.Task, Tokens: true})
 	switch {
@@ -131,23 +130,7 @@ func (c *connectCmd) measure(ctx context.Context, io streams, log *slog.Logger, 
 		e.readNow(now, plan.Servers)
 		e.list.implied = implied.Load()
 	}
-	return e, nil
-}
-
-// keep keeps what the servers have offered for the next start, which loads the configuration as it stands now. It returns a note for the person if
-// that fails.
-func (e *effect) keep(ctx context.Context, o *connect.Options) (note string) {
-	if _, err := os.Stat(o.Config); errors.Is(err, fs.ErrNotExist) {
-		return "" // no server has moved
-	}
-	c, err := config.Load(ctx, o.Config, config.Options{Env: os.LookupEnv}) // without manifests, which say nothing about the digest of a server
-	if err == nil {
-		err = app.KeepOffers(ctx, o.Data, c, e.seen, slog.New(slog.DiscardHandler))
-	}
-	if err == nil {
-		return ""
-	}
-	return "what the servers offer was not kept, so the first session shows each server's tools when the server has answered: " + printable(err.Error(), 300)
+	return e, seen, nil
 }
 
 // leaveOutConnected takes the servers out of those that need a connection that have one already: the servers were started without the store.
@@ -235,6 +218,23 @@ type connectReport struct {
 	client *connect.Client
 	plan   *connect.Plan
 	home   string
+	seen   recall.SeenOffers // what the servers have offered to measure
+}
+
+// keepOffers keeps what the servers have offered for the next start, which loads the configuration as it stands now. It returns a note for the person if
+// that fails.
+func (r *connectReport) keepOffers(ctx context.Context, o *connect.Options) (note string) {
+	if _, err := os.Stat(o.Config); errors.Is(err, fs.ErrNotExist) || len(r.seen) == 0 {
+		return "" // no server has moved, or none has answered
+	}
+	c, err := config.Load(ctx, o.Config, config.Options{Env: os.LookupEnv}) // without manifests, which say nothing about the digest of a server
+	if err == nil {
+		err = app.KeepOffers(ctx, o.Data, c, r.seen, slog.New(slog.DiscardHandler))
+	}
+	if err == nil {
+		return ""
+	}
+	return "what the servers offer was not kept, so the first session shows each server's tools when the server has answered: " + printable(err.Error(), 300)
 }
 
 // print prints the report.

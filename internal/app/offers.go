@@ -96,9 +96,6 @@ func SeenOffers(a *App) recall.SeenOffers { return recall.See(a.fleet, a.state.L
 // KeepOffers writes offers to the store of a data folder, beside processes that use it. They are in the first list after the next start with the
 // configuration c, unless that keeps its store in memory.
 func KeepOffers(ctx context.Context, data string, c *config.Config, seen recall.SeenOffers, log *slog.Logger) error {
-	if len(seen) == 0 {
-		return nil // before a file is made
-	}
 	if err := checkPrivate(data); err != nil {
 		return err
 	}
