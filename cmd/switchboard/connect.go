@@ -33,7 +33,7 @@ type connectCmd struct {
 	DryRun bool               `help:"Print the differences of every file, with secrets masked, and write none."`
 	Print  bool               `help:"Print what to write into a client by hand, and write nothing."`
 
-	Measure bool          `help:"Start the servers once, to count their tools and tokens, and to find those that need a sign-in." default:"true" negatable:""`
+	Measure bool          `help:"Start the servers once, to count their tools and tokens, to find those that need a sign-in, and to keep what they offer for the first session." default:"true" negatable:""`
 	Wait    time.Duration `help:"With --measure: wait at most TIME for servers that are starting." placeholder:"TIME" default:"60s"`
 }
 

@@ -90,7 +90,7 @@ func (f *offerFeed) publish(ctx context.Context, fleet *upstream.Fleet) {
 // offersKeyPurpose is the purpose of the key for digests of servers' configurations.
 const offersKeyPurpose = "offers"
 
-// SeenOffers returns what the servers of a offer now, for KeepOffers.
+// SeenOffers returns the present offers of the servers of an App, for KeepOffers.
 func SeenOffers(a *App) recall.SeenOffers { return recall.See(a.fleet, a.state.Load().config.Servers) }
 
 // KeepOffers writes offers to the store of a data folder, beside processes that use it. They are in the first list after the next start with the
