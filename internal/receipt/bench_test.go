@@ -42,7 +42,7 @@ func BenchmarkCalls(b *testing.B) {
 				call.Params = []byte(`{"name":"find","arguments":{"q":"` + text + `"}}`)
 				call.Trail = &switchboard.Trail{}
 				call.Trail.Decided(receipt.EmptyDigest, receipt.EmptyDigest)
-				caller := chain.RecordCalls(answers(`{"content":[{"type":"text","text":"` + text + `"}]}`))
+				caller := recorded(chain, answers(`{"content":[{"type":"text","text":"` + text + `"}]}`))
 				b.ReportAllocs()
 				if says != reads {
 					b.SetParallelism(64)

@@ -95,6 +95,9 @@ func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 			if got.Outcome == "" || got.Decision == "" || got.Basis == "" || got.Effect != (got.Of != "") {
 				t.Errorf("%+v", r)
 			}
+			if got.Outcome == "refused" && got.Of != "" {
+				t.Errorf("it was not sent, and has an intent: %+v", r)
+			}
 			if got.Code == "SB-CAP-001" {
 				turnedAway += got.Tool + " "
 			}
