@@ -383,7 +383,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	chain := &callChain{
 		connectFirst: connectFirst,
-		previews:     results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
+		previews:     results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
 		inputCheck: current.inputCheck, cleansResults: current.cleansResults, permitQuestion: current.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{

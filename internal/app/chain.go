@@ -12,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/question"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
@@ -38,7 +39,7 @@ type callChain struct {
 	metrics      *telemetry.Recorder
 	history      *history.History
 	turns        *turn.Turns
-	receipts     func(switchboard.Caller) switchboard.Caller
+	ledger       *receipt.Ledger
 	keys         *idempotency.Keys
 	health       *health.Monitor
 	guard        func(switchboard.Caller) switchboard.Caller // policy
@@ -67,9 +68,8 @@ func (c *callChain) wrappers() []wrapper {
 		{"history.Count", c.history.Count},
 		// Above receipts, because digesting large arguments is the work that takes turns.
 		{"turn.Take", c.turns.Take},
-		// Above every decision, because each refusal below has a receipt, and an intent is durable before
-		// anything below can send.
-		{"receipt.RecordCalls", c.receipts},
+		// Above every decision, because each refusal below has a receipt.
+		{"receipt.RecordCalls", c.ledger.RecordCalls},
 		// Below receipts, because a reread has a receipt too. Above keys and servers, because it
 		// makes no call; it asks the guard itself.
 		{"preview.AnswerStored", c.previews.AnswerStored},
@@ -100,6 +100,9 @@ func (c *callChain) wrappers() []wrapper {
 		// Close to the server, because it learns from every result. Below all refusals of ours,
 		// because these say nothing about the server.
 		{"health.Admit", c.health.Admit},
+		// Below every refusal, because an attempt that is not sent has no intent. Above everything that is sent, because
+		// the intent is durable before.
+		{"receipt.Commit", c.ledger.Commit},
 		// Below every wrapper that computes, because the tenant's next call must not wait for
 		// this server.
 		{"turn.End", turn.End},

@@ -99,7 +99,10 @@ func (e *Editor) begin(ctx context.Context, c *Revision) error {
 		return nil
 	}
 	r := c.receiptOf()
-	c.Receipt, err = e.o.Ledger.Write(ctx, &r)
+	id, err := e.o.Ledger.Write(ctx, &r)
+	if err == nil {
+		c.Receipt = id
+	}
 	return err
 }
 

@@ -55,7 +55,7 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 			continue
 		}
 		own := *c
-		own.Equivalents, own.NoWait = nil, elsewhere
+		own.Equivalents, own.NoWait, own.Attempt = nil, elsewhere, i+1
 		own.Notify, own.Client = heard.notifier(i), trackQuestions(c, heard)
 		if i >= 0 {
 			if err := redirectCall(&own, &c.Equivalents[i]); err != nil {
@@ -63,6 +63,9 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 				tried = append(tried, switchboard.Attempt{Tool: tool.ID})
 				continue
 			}
+		}
+		if len(tried) > 0 {
+			c.Trail.Tried(tried)
 		}
 		r, err := next.Call(ctx, &own)
 		if err == nil && i < 0 {

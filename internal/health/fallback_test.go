@@ -115,6 +115,7 @@ func TestAMovedCallHasTheArgumentsOfTheEquivalent(t *testing.T) {
 		c.Equivalents[1].Params = func(p []byte) ([]byte, error) { return []byte(strings.Replace(string(p), "q", "query", 1)), nil }
 		judged := []*switchboard.Judgment{{}}
 		c.Equivalents[1].Judgments = judged
+		c.Trail = &switchboard.Trail{}
 		var got *switchboard.Call
 		r, err := w.Fallback(switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			if c.Server == "a" {
@@ -132,8 +133,8 @@ func TestAMovedCallHasTheArgumentsOfTheEquivalent(t *testing.T) {
 		if got.Client.Ask != nil || got.Client.TakesQuestions {
 			t.Error("the other server can ask the client, who would answer to the first")
 		}
-		if fmt.Sprint(r.Moved.Tried) != "[{a/search-a SB-DISC-002 false} {b/search-b  false}]" {
-			t.Errorf("tried %v", r.Moved.Tried)
+		if fmt.Sprint(r.Moved.Tried) != "[{a/search-a SB-DISC-002 false} {b/search-b  false}]" || fmt.Sprint(c.Trail.Marks().Tried) != fmt.Sprint(r.Moved.Tried) || got.Attempt != 2 {
+			t.Errorf("tried %v, in its trail %v; it is attempt %d", r.Moved.Tried, c.Trail.Marks().Tried, got.Attempt)
 		}
 	})
 }

@@ -26,12 +26,15 @@ func Effect(c *switchboard.Call) bool {
 	return true
 }
 
-// RecordCalls returns a Caller that writes one receipt of the outcome of each call, even if next panics.
-// A call with an effect is made only after its intent is durable. If the intent cannot be written,
-// the call is refused with SB-RCPT-001. Receipts of outcomes and of calls without an effect delay
-// nothing. Our own errors name their receipt. Calls belongs around every wrapper that decides about
-// calls.
+// RecordCalls returns a Caller that writes one receipt of the outcome of each call, even if next
+// panics. It delays nothing. Our own errors name their receipt. It belongs around every wrapper that
+// decides about calls.
 func (b *Chain) RecordCalls(next switchboard.Caller) switchboard.Caller {
+	return recordCalls(next, func() *Chain { return b })
+}
+
+// recordCalls is RecordCalls for the chain that now is the process's own.
+func recordCalls(next switchboard.Caller, now func() *Chain) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (result switchboard.Result, err error) {
 		began := time.Now()
 		if c.Trail == nil {
@@ -39,38 +42,16 @@ func (b *Chain) RecordCalls(next switchboard.Caller) switchboard.Caller {
 			own.Trail = &switchboard.Trail{}
 			c = &own
 		}
-		r := Receipt{
-			Kind: Call, Tenant: c.Principal.Tenant, Task: c.Task, Run: c.Run,
-			Principal: Subject{c.Principal.ID, c.Principal.Auth, c.Principal.Mode.Narrower(switchboard.Autopilot)},
-			Method:    c.Method, Server: c.Server, Effect: Effect(c), Arguments: b.digests.Request(c),
-		}
-		switch {
-		case c.Tool != nil:
-			r.Tool = c.Tool.ID.Name
-		case c.Method == wire.MethodPromptsGet:
-			r.Tool = c.Target // a URI may hold secrets
-		}
-		if c.Item.URI != "" {
-			r.Resource = b.digests.resourceOf(c.Principal.Tenant, c.Item.URI)
-		}
-		if r.Effect {
-			intent, marks := r, c.Trail.Marks()
-			intent.Kind, intent.Decision, intent.Basis = Intent, marks.Decision, marks.Basis
-			id, queued, err := b.writeQueued(ctx, &intent)
-			if err != nil {
-				if !queued {
-					r.setOutcome(c, began, switchboard.Result{}, err)
-					err = switchboard.WithReceipt(err, b.Add(&r))
-				}
-				return switchboard.Result{}, err
-			}
-			r.Of = id
-		}
+		digests := now().digests
+		r := digests.newReceipt(c)
+		r.Kind = Call
+		c.Trail.Digested(c.Params, r.Arguments)
 		returned := false
 		defer func() {
 			if !returned { // next has panicked
 				r.setOutcome(c, began, switchboard.Result{}, errPanic)
 			}
+			b := now()
 			if !b.queue.tryAdd(&r) {
 				return
 			}
@@ -87,12 +68,62 @@ func (b *Chain) RecordCalls(next switchboard.Caller) switchboard.Caller {
 		var failed *switchboard.ServerError
 		switch {
 		case err == nil:
-			r.Result = b.digests.resultDigest(r.Tenant, result.JSON)
+			r.Result = digests.resultDigest(r.Tenant, result.JSON)
 		case errors.As(err, &failed):
-			r.Result = b.digests.resultDigest(r.Tenant, failed.Object)
+			r.Result = digests.resultDigest(r.Tenant, failed.Object)
 		}
 		return result, err
 	})
+}
+
+// Commit returns a Caller that makes an attempt with an effect only after its intent is durable. If
+// the intent cannot be written, the attempt is refused with SB-RCPT-001. It belongs around nothing
+// that refuses: an attempt that was not sent has no intent, except when its intent is stored late.
+func (b *Chain) Commit(next switchboard.Caller) switchboard.Caller {
+	return commit(next, func() *Chain { return b })
+}
+
+// commit is Commit for the chain that now is the process's own.
+func commit(next switchboard.Caller, now func() *Chain) switchboard.Caller {
+	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		if Effect(c) {
+			b, m := now(), c.Trail.Marks()
+			r := b.digests.newReceipt(c)
+			r.Kind, r.Effect, r.Attempt, r.Decision, r.Basis, r.Rulings = Intent, true, c.Attempt, m.Decision, m.Basis, m.Rulings
+			id, err := b.Write(ctx, &r)
+			if id != "" {
+				c.Trail.Intended(switchboard.Intended{Attempt: c.Attempt, Receipt: id})
+			}
+			if err != nil {
+				return switchboard.Result{}, err
+			}
+		}
+		return next.Call(ctx, c)
+	})
+}
+
+// newReceipt returns a receipt of what the call asks for.
+func (d *Digests) newReceipt(c *switchboard.Call) Receipt {
+	r := Receipt{
+		Tenant: c.Principal.Tenant, Task: c.Task, Run: c.Run,
+		Principal: Subject{c.Principal.ID, c.Principal.Auth, c.Principal.Mode.Narrower(switchboard.Autopilot)},
+		Method:    c.Method, Server: c.Server,
+	}
+	digest, known := c.Trail.DigestOf(c.Params)
+	if !known {
+		digest = d.Request(c)
+	}
+	r.Arguments = digest
+	switch {
+	case c.Tool != nil:
+		r.Tool = c.Tool.ID.Name
+	case c.Method == wire.MethodPromptsGet:
+		r.Tool = c.Target // a URI may hold secrets
+	}
+	if c.Item.URI != "" {
+		r.Resource = d.resourceOf(c.Principal.Tenant, c.Item.URI)
+	}
+	return r
 }
 
 var errPanic = errors.New("the next Caller panicked")
@@ -101,12 +132,22 @@ var errPanic = errors.New("the next Caller panicked")
 func (r *Receipt) setOutcome(c *switchboard.Call, began time.Time, result switchboard.Result, err error) {
 	m := c.Trail.Marks()
 	r.Decision, r.Basis, r.Rulings, r.Given = m.Decision, m.Basis, m.Rulings, m.Given
+	r.Effect = len(m.Intents) > 0
+	if r.Effect {
+		r.Of = m.Intents[len(m.Intents)-1].Receipt
+	}
+	for i, t := range m.Tried {
+		try := FailedAttempt{Tool: t.Tool.String(), Code: t.Code, Sent: t.Sent}
+		for _, one := range m.Intents {
+			if one.Attempt == i {
+				try.Of = one.Receipt
+			}
+		}
+		r.Tries = append(r.Tries, try)
+	}
 	r.Took = CallTime{Total: max(time.Since(began).Microseconds(), 1), Waiting: m.Waited.Microseconds()}
 	if result.Moved != nil {
 		r.ServedBy = result.Moved.To.String()
-		for _, t := range result.Moved.Tried {
-			r.Tries = append(r.Tries, FailedAttempt{t.Tool.String(), t.Code, t.Sent})
-		}
 	}
 	if err == nil {
 		if r.Outcome = OK; reportsToolError(&result) {

@@ -32,6 +32,11 @@ func callOf(says switchboard.Contract) *switchboard.Call {
 	}
 }
 
+// recorded returns next with its receipts, as calls meet them.
+func recorded(b *receipt.Chain, next switchboard.Caller) switchboard.Caller {
+	return b.RecordCalls(b.Commit(next))
+}
+
 func answers(result string) switchboard.CallerFunc {
 	return func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		return switchboard.Result{JSON: []byte(result)}, nil
@@ -69,7 +74,7 @@ func TestAnIntentIsStoredBeforeACallWithAnEffectIsMade(t *testing.T) {
 				c.Method = tt.method
 				var before []string
 				began := time.Now()
-				_, err := b.RecordCalls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+				_, err := recorded(b, switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 					before = all(t, s)
 					return switchboard.Result{JSON: []byte(`{}`)}, nil
 				})).Call(t.Context(), c)
@@ -129,7 +134,7 @@ func TestAReceiptSaysHowTheCallEnded(t *testing.T) {
 								t.Errorf("panic %v", p)
 							}
 						}()
-						_, _ = b.RecordCalls(tt.next).Call(t.Context(), callOf(says))
+						_, _ = recorded(b, tt.next).Call(t.Context(), callOf(says))
 					}()
 					shut(t, b)
 					got := all(t, s)[2:]
@@ -146,6 +151,70 @@ func TestAReceiptSaysHowTheCallEnded(t *testing.T) {
 	}
 }
 
+func TestAnAttemptThatIsNotSentHasNoIntent(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		b := openBook(t, s, options())
+		time.Sleep(time.Second)
+		denies := b.RecordCalls(fails(switchboard.Refuse(switchboard.CodeDenied, "no"))) // Commit is below it
+		if _, err := denies.Call(t.Context(), callOf(switchboard.Contract{})); err == nil {
+			t.Error("it was not denied")
+		}
+		shut(t, b)
+		got := entries(t, s, receipt.Query{Kind: receipt.Call})
+		if len(got) != 1 || got[0].Receipt.Effect || got[0].Receipt.Of != "" || len(entries(t, s, receipt.Query{Kind: receipt.Intent})) != 0 {
+			t.Errorf("got %q", all(t, s))
+		}
+	})
+}
+
+// The first tool fails, the second is passed over, and the third answers, with arguments of its own.
+func TestEachAttemptWithAnEffectHasAnIntentThatTheReceiptOfTheCallNames(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		b := openBook(t, s, options())
+		time.Sleep(time.Second)
+		first := callOf(switchboard.Contract{})
+		third := *callOf(switchboard.Contract{})
+		third.Server, third.Attempt, third.Params = "other", 2, []byte(`{"name":"find","arguments":{"query":"hunter2"}}`)
+		third.Tool = &switchboard.Tool{ID: switchboard.ToolID{Server: "other", Name: "find"}}
+		_, err := b.RecordCalls(switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+			if _, err := b.Commit(fails(&switchboard.Error{Code: switchboard.CodeServerFailed, ServerFailed: true})).Call(ctx, c); err == nil {
+				t.Error("the first attempt has not failed")
+			}
+			tried := []switchboard.Attempt{{Tool: c.Tool.ID, Code: switchboard.CodeServerFailed, Sent: true}, {Tool: switchboard.ToolID{Server: "second", Name: "find"}}}
+			c.Trail.Tried(tried)
+			c.Trail.Ruled("sha256:r")
+			third.Trail = c.Trail
+			return b.Commit(answers(`{}`)).Call(ctx, &third)
+		})).Call(t.Context(), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shut(t, b)
+		want := []string{"n1/3 intent find", "n1/4 intent find", "n1/5 call find ok n1/4"}
+		if got := all(t, s)[2:5]; !slices.Equal(got, want) {
+			t.Fatalf("got %q", got)
+		}
+		var got [3]receipt.Receipt
+		for i, e := range entries(t, s, receipt.Query{})[2:5] {
+			got[i] = e.Receipt
+		}
+		tries := []receipt.FailedAttempt{{Tool: "notes/find", Code: switchboard.CodeServerFailed, Of: "n1/3", Sent: true}, {Tool: "second/find"}}
+		if !slices.Equal(got[2].Tries, tries) || !got[2].Effect {
+			t.Errorf("the receipt of the call: %+v", got[2])
+		}
+		if got[0].Attempt != 0 || got[1].Attempt != 2 || got[0].Server != "notes" || got[1].Server != "other" || len(got[0].Rulings) != 0 || len(got[1].Rulings) != 1 {
+			t.Errorf("the intents: %+v, %+v", got[0], got[1])
+		}
+		if got[0].Arguments != got[2].Arguments || got[1].Arguments == got[0].Arguments || got[1].Arguments == "" {
+			t.Errorf("digests of the arguments: %s, %s, and of the call %s", got[0].Arguments, got[1].Arguments, got[2].Arguments)
+		}
+	})
+}
+
 func TestACallWithAnEffectIsNotMadeWithoutARecord(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +223,7 @@ func TestACallWithAnEffectIsNotMadeWithoutARecord(t *testing.T) {
 		time.Sleep(time.Second)
 		s.fail(true, false)
 		calls := 0
-		caller := b.RecordCalls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+		caller := recorded(b, switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			calls++
 			return switchboard.Result{JSON: []byte(`{}`)}, nil
 		}))
@@ -174,7 +243,7 @@ func TestACallWithAnEffectIsNotMadeWithoutARecord(t *testing.T) {
 		shut(t, b)
 		good(t, s)
 		want := []string{
-			"n1/3 intent find", "n1/4 call find refused SB-RCPT-001", "n1/5 call find ok", "n1/6 call find refused SB-RCPT-001 n1/3",
+			"n1/3 intent find", "n1/4 call find refused SB-RCPT-001 n1/3", "n1/5 call find refused SB-RCPT-001", "n1/6 call find ok",
 		}
 		if got := all(t, s)[2:6]; !slices.Equal(got, want) {
 			t.Errorf("got %q", got)
@@ -191,13 +260,13 @@ func TestAReceiptNamesPrincipalAndToolButHoldsNoValues(t *testing.T) {
 		c.Trail = &switchboard.Trail{}
 		c.Trail.Decided("sha256:d", "sha256:b")
 		other := switchboard.ToolID{Server: "other", Name: "lookup"}
-		_, err := b.RecordCalls(switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		_, err := recorded(b, switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			time.Sleep(1500 * time.Microsecond)
 			c.Trail.Ruled("sha256:r")
 			c.Trail.Gave(switchboard.GivenCache)
 			c.Trail.Waited(500 * time.Microsecond)
-			tried := []switchboard.Attempt{{Tool: c.Tool.ID, Code: switchboard.CodeServerFailed, Sent: true}}
-			return switchboard.Result{JSON: []byte(`{"content":"swordfish"}`), Moved: &switchboard.Moved{To: other, Tried: tried}}, nil
+			c.Trail.Tried([]switchboard.Attempt{{Tool: c.Tool.ID, Code: switchboard.CodeServerFailed, Sent: true}})
+			return switchboard.Result{JSON: []byte(`{"content":"swordfish"}`), Moved: &switchboard.Moved{To: other}}, nil
 		})).Call(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
@@ -207,7 +276,7 @@ func TestAReceiptNamesPrincipalAndToolButHoldsNoValues(t *testing.T) {
 		resource := prompt
 		resource.Method, resource.Target, resource.Params = wire.MethodResourcesRead, "https://u:hunter2@x/", []byte(`{"uri":"https://u:hunter2@x/"}`)
 		for _, c := range []*switchboard.Call{&prompt, &resource} {
-			if _, err := b.RecordCalls(answers(`{}`)).Call(t.Context(), c); err != nil {
+			if _, err := recorded(b, answers(`{}`)).Call(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -251,7 +320,7 @@ func TestEachCallHasOneOutcomeWhateverTheStoreDoes(t *testing.T) {
 		s := &breaking{Store: store.NewMemory(), slow: time.Millisecond}
 		b := openBook(t, s, options())
 		var made, asked, ended atomic.Int64
-		caller := b.RecordCalls(switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		caller := recorded(b, switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			made.Add(1)
 			time.Sleep(3 * time.Millisecond)
 			return switchboard.Result{JSON: []byte(`{}`)}, ctx.Err()
@@ -335,7 +404,7 @@ func TestAPanicIsRecordedAndPassedOn(t *testing.T) {
 			t.Errorf("got %v", p)
 		}
 	}()
-	_, _ = b.RecordCalls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { panic(errOdd) })).Call(t.Context(), callOf(reads))
+	_, _ = recorded(b, switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { panic(errOdd) })).Call(t.Context(), callOf(reads))
 }
 
 var errOdd = errors.New("odd")
@@ -357,7 +426,7 @@ func TestARefusalNamesItsReceiptBeforeThatIsWritten(t *testing.T) {
 				shared := switchboard.Refuse(switchboard.CodeDenied, "no")
 				ids := map[string]bool{}
 				for range 3 { // at the same time
-					_, err := b.RecordCalls(fails(fmt.Errorf("outside: %w", shared))).Call(t.Context(), callOf(says))
+					_, err := recorded(b, fails(fmt.Errorf("outside: %w", shared))).Call(t.Context(), callOf(says))
 					own, ok := errors.AsType[*switchboard.Error](err)
 					if !ok || own.Code != switchboard.CodeDenied || own.Receipt == "" || ids[own.Receipt] {
 						t.Fatalf("%v: %+v", err, own)

@@ -161,23 +161,11 @@ func (b *Chain) Add(r *Receipt) (id string) {
 	return TimeID(b.options.Node, r.Time)
 }
 
-// Write writes r and returns its id once it is durable. r belongs to the Chain from then on. It
-// fails with a *switchboard.Error of SB-RCPT-001, at once while the store is unavailable, or when
-// ctx ends. If an intent is stored although Write failed, the Chain writes another receipt, which
-// says that nothing was done.
+// Write writes r and returns its id once it is durable. It keeps no reference to r. It fails with a
+// *switchboard.Error of SB-RCPT-001, at once while the store is unavailable, or when ctx ends. If it
+// fails and returns an id all the same, r may still be stored later, under that id.
 func (b *Chain) Write(ctx context.Context, r *Receipt) (id string, err error) {
-	id, _, err = b.writeQueued(ctx, r)
-	return id, err
-}
-
-// writeQueued does the work of Write. If it fails, queued says whether the Chain itself writes the
-// outcome of an intent.
-func (b *Chain) writeQueued(ctx context.Context, r *Receipt) (id string, queued bool, err error) {
-	w := &receiptWaiter{}
-	if r.Kind == Intent {
-		w.intent = r
-	}
-	return b.queueAndWait(ctx, r, w)
+	return b.queueAndWait(ctx, r, &receiptWaiter{})
 }
 
 // Rotate makes the chain continue with another key. The old key signs a receipt that introduces the
@@ -189,23 +177,20 @@ func (b *Chain) Rotate(ctx context.Context, key switchboard.Secret) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = b.queueAndWait(ctx, &Receipt{Kind: KeyKind, Key: ChainKey{b.options.Node, s.public}}, &receiptWaiter{signer: s})
+	_, err = b.queueAndWait(ctx, &Receipt{Kind: KeyKind, Key: ChainKey{b.options.Node, s.public}}, &receiptWaiter{signer: s})
 	return err
 }
 
-// queueAndWait queues r, and waits for it or writes it.
-func (b *Chain) queueAndWait(ctx context.Context, r *Receipt, w *receiptWaiter) (id string, queued bool, err error) {
+// queueAndWait queues r, and waits for it or writes it. See Write.
+func (b *Chain) queueAndWait(ctx context.Context, r *Receipt, w *receiptWaiter) (id string, err error) {
 	w.ctx, w.result = ctx, make(chan error, 1)
 	if err := b.queue.addWithWaiter(r, w); err != nil {
-		return "", false, err
+		return "", err
 	}
 	if !b.writeAsCaller(ctx) {
 		b.queue.wakeWriter()
 	}
-	if err := b.queue.wait(w); err != nil {
-		return "", true, err
-	}
-	return ID(b.options.Node, w.seq), true, nil
+	return ID(b.options.Node, w.seq), b.queue.wait(w)
 }
 
 // InheritLosses adds the lost receipts of was to those of b, which counts them and reports them in a

@@ -58,18 +58,16 @@ type Ledger struct {
 	// process: then there are no receipts.
 	openChain   func(context.Context) (*ownedChain, error)
 	readKeys    func() ([]switchboard.Secret, error) // the first secret signs
-	next        switchboard.Caller
 	chain       atomic.Pointer[ownedChain]
 	anchor      io.Closer // nil if there is none
 	loggedFault string    // the last message that rotateKey logged; only Follow uses it
 }
 
-// An ownedChain is a chain that only this process writes, and the Caller that writes receipts to it.
+// An ownedChain is a chain that only this process writes.
 type ownedChain struct {
 	*Chain
 	lease  chainLease
 	secret switchboard.Secret // the signing key is derived from it
-	caller switchboard.Caller
 }
 
 // A chainLease is the right to write the chain of that name, until release is called.
@@ -196,18 +194,23 @@ func (l *Ledger) Write(ctx context.Context, r *Receipt) (id string, err error) {
 	return l.chain.Load().Write(ctx, r)
 }
 
-// Wrap returns the Caller that writes receipts of next's calls. Call it once.
-func (l *Ledger) Wrap(next switchboard.Caller) switchboard.Caller {
+// RecordCalls is Chain.RecordCalls for the chain that the ledger owns at the time, if there are receipts.
+func (l *Ledger) RecordCalls(next switchboard.Caller) switchboard.Caller {
 	if l.openChain == nil {
 		return next
 	}
-	l.next = next
-	v := l.chain.Load()
-	v.caller = v.RecordCalls(next)
-	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		return l.chain.Load().caller.Call(ctx, c)
-	})
+	return recordCalls(next, l.ownChain)
 }
+
+// Commit is Chain.Commit for the chain that the ledger owns at the time, if there are receipts.
+func (l *Ledger) Commit(next switchboard.Caller) switchboard.Caller {
+	if l.openChain == nil {
+		return next
+	}
+	return commit(next, l.ownChain)
+}
+
+func (l *Ledger) ownChain() *Chain { return l.chain.Load().Chain }
 
 // signingKey derives the key that signs this chain from secret.
 func (n chainLease) signingKey(secret switchboard.Secret) switchboard.Secret {
@@ -256,7 +259,6 @@ func (l *Ledger) Follow(ctx context.Context) {
 			l.o.Log.Error("another process has taken over our chain of receipts, and no other chain can be opened", "node", was.lease.name, "err", err)
 			continue
 		}
-		v.caller = v.RecordCalls(l.next)
 		l.chain.Store(v)
 		l.o.Log.Warn("another process has taken over our chain of receipts; we continue with another one", "node", was.lease.name, "now", v.lease.name)
 		_ = was.Close(ctx) // it cannot write any more

@@ -57,10 +57,9 @@ type queuedWaiter struct {
 // A receiptWaiter is a caller that waits until its receipt is stored.
 type receiptWaiter struct {
 	ctx    context.Context
-	intent *Receipt // set if the receipt is an intent: a call waits for it
-	signer *signer  // the key that signs after this receipt; nil means no change
+	signer *signer // the key that signs after this receipt; nil means no change
 	result chan error
-	seq    uint64
+	seq    uint64 // that the receipt has if it is stored; set when it is queued
 
 	// refused says that the caller was told that its receipt is not stored, or that it stopped
 	// waiting because ctx ended. Either way it made no call. Guarded by receiptQueue.mu.
@@ -134,11 +133,12 @@ func (q *receiptQueue) enqueue(r *Receipt, w *receiptWaiter) {
 	r.Time = q.lastTime
 	q.queued.bodies = r.append(q.queued.bodies)
 	q.queued.terms = append(q.queued.terms, q.terms.find(r))
+	q.unwritten++
 	if w != nil {
+		w.seq = q.storedSeq + uint64(q.unwritten)
 		q.queued.waiters = append(q.queued.waiters, queuedWaiter{len(q.queued.ends), w})
 	}
 	q.queued.ends = append(q.queued.ends, len(q.queued.bodies))
-	q.unwritten++
 	if first && w == nil {
 		signal(q.wake)
 	}
@@ -261,27 +261,20 @@ func (q *receiptQueue) putBack(rest *batch) {
 	q.queued.prepend(rest)
 }
 
-// confirm tells the waiters of a batch that it is durable, from entry first on. If a waiter was told
-// otherwise, or has gone, and its receipt is an intent, another receipt says that nothing was done.
+// confirm tells the waiters of a batch that it is durable, from entry first on.
 func (q *receiptQueue) confirm(p *batch, first uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.storedSeq = first + uint64(len(p.entries)) - 1
 	q.unwritten -= len(p.entries)
 	for _, w := range p.waiters {
-		w.seq = first + uint64(w.index)
-		if !w.refused && w.ctx.Err() == nil {
+		switch {
+		case w.refused:
+		case w.ctx.Err() == nil:
 			w.result <- nil
-			continue
-		}
-		if !w.refused {
+		default:
 			w.refused = true
 			w.result <- refuseBecause(context.Cause(w.ctx))
-		}
-		if w.intent != nil {
-			r := *w.intent
-			r.Kind, r.Of, r.Outcome, r.Code = Call, ID(q.options.Node, w.seq), Refused, refuseBecause(nil).Code
-			q.enqueue(&r, nil)
 		}
 	}
 }

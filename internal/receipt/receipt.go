@@ -92,6 +92,7 @@ type Receipt struct {
 	ServedBy string               `json:"served_by"` // server/tool, if another tool answered
 	Tools    []string             `json:"tools"`     // server/tool of each tool that was expanded or collapsed
 	Tries    []FailedAttempt      `json:"tries"`     // tools that were tried before and did not answer
+	Attempt  int                  `json:"attempt"`   // of an intent: how many tools of the call came before
 	Effect   bool                 `json:"effect"`    // the call may have changed something outside
 
 	Decision switchboard.Digest   `json:"decision"` // the decision that selected the tool
@@ -103,7 +104,7 @@ type Receipt struct {
 
 	Outcome CallOutcome              `json:"outcome"`
 	Code    switchboard.Code         `json:"code"`
-	Of      string                   `json:"of"` // id of the intent
+	Of      string                   `json:"of"` // id of the intent; for a call, that of the last attempt
 	Given   switchboard.ResultSource `json:"given"`
 	Took    CallTime                 `json:"took"`
 
@@ -148,6 +149,7 @@ type ResourceRef struct {
 type FailedAttempt struct {
 	Tool string           `json:"tool"`
 	Code switchboard.Code `json:"code"`
+	Of   string           `json:"of"` // id of its intent
 	Sent bool             `json:"sent"`
 }
 
@@ -192,6 +194,10 @@ func (r *Receipt) append(b []byte) []byte {
 	w := canonical.NewWriter(b)
 	w.BeginObject()
 	writeText(&w, "arguments", r.Arguments)
+	if r.Attempt > 0 {
+		w.Name("attempt")
+		w.Int(int64(r.Attempt))
+	}
 	writeText(&w, "basis", string(r.Basis))
 	if c := &r.Change; *c != (FileChange{}) {
 		w.Name("change")
@@ -291,6 +297,7 @@ func (r *Receipt) append(b []byte) []byte {
 			t := &r.Tries[i]
 			w.BeginObject()
 			writeText(&w, "code", string(t.Code))
+			writeText(&w, "of", t.Of)
 			if t.Sent {
 				w.Name("sent")
 				w.Bool(true)

@@ -182,7 +182,7 @@ func TestTheStoredFormatOfAChainHasNotChanged(t *testing.T) {
 	came := about
 	came.Kind, came.Of, came.Outcome, came.Code, came.Took = Call, "n1/2", Failed, switchboard.CodeServerFailed, CallTime{1234, 12}
 	came.Rulings, came.ServedBy = []switchboard.Digest{canonical.Sum([]byte("ruling"))}, "other/send"
-	came.Tries = []FailedAttempt{{"notifier/send\n\x1b", switchboard.CodeServerUnreachable, false}}
+	came.Tries = []FailedAttempt{{Tool: "notifier/send\n\x1b", Code: switchboard.CodeServerUnreachable, Of: "n1/2"}}
 	came.Result, came.Given = d.resultDigest("acme", []byte("{}")), switchboard.GivenCache
 	var text []byte
 	prev := EmptyDigest

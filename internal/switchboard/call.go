@@ -42,6 +42,9 @@ type Call struct {
 	// not fit and one of them is, the run is soon bound again.
 	Alternatives []ToolID
 
+	// Attempt says which attempt of the client's call this is: how many of its tools came before, also those that were passed over.
+	Attempt int
+
 	// WantsReceipt says that the client gets the id of the call's receipt.
 	WantsReceipt bool
 

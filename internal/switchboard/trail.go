@@ -9,8 +9,10 @@ import (
 // A Trail collects facts about a call for its receipt: the decision behind it, and what the wrappers did. All attempts
 // of the call share it. A nil Trail ignores everything. A Trail is safe for concurrent use.
 type Trail struct {
-	mu    sync.Mutex
-	marks Marks
+	mu     sync.Mutex
+	marks  Marks
+	params []byte // of the call
+	digest string // of params
 }
 
 // Marks are the facts on a Trail.
@@ -19,7 +21,15 @@ type Marks struct {
 	Basis    Digest   // the snapshot that the decision was made from
 	Rulings  []Digest // policy's answers about the attempts, in their order
 	Given    ResultSource
+	Tried    []Attempt     // the attempts before the last one
+	Intents  []Intended    // of the attempts with an effect, in their order
 	Waited   time.Duration // how long it waited before it was sent, for a slot or a person
+}
+
+// An Intended names the receipt that was written before an attempt.
+type Intended struct {
+	Attempt int // see Call
+	Receipt string
 }
 
 // A ResultSource says where a result came from if no server was called.
@@ -45,6 +55,37 @@ func (t *Trail) Ruled(ruling Digest) {
 // Gave records that the result existed already.
 func (t *Trail) Gave(from ResultSource) { t.update(func(m *Marks) { m.Given = from }) }
 
+// Tried records the attempts that have failed, when another attempt begins.
+func (t *Trail) Tried(before []Attempt) {
+	t.update(func(m *Marks) { m.Tried = slices.Clone(before) })
+}
+
+// Intended records the intent of an attempt.
+func (t *Trail) Intended(i Intended) { t.update(func(m *Marks) { m.Intents = append(m.Intents, i) }) }
+
+// Digested records the digest of the params of the call, so that it is not computed again for each attempt.
+func (t *Trail) Digested(params []byte, digest string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.params, t.digest = params, digest
+}
+
+// DigestOf returns the digest of params if it was recorded for the same bytes.
+func (t *Trail) DigestOf(params []byte) (digest string, ok bool) {
+	if t == nil {
+		return "", false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.digest == "" || len(params) != len(t.params) || len(params) > 0 && &params[0] != &t.params[0] {
+		return "", false
+	}
+	return t.digest, true
+}
+
 // Waited adds d to the time that the call has waited.
 func (t *Trail) Waited(d time.Duration) { t.update(func(m *Marks) { m.Waited += d }) }
 
@@ -65,6 +106,6 @@ func (t *Trail) Marks() Marks {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.marks
-	m.Rulings = slices.Clone(m.Rulings)
+	m.Rulings, m.Tried, m.Intents = slices.Clone(m.Rulings), slices.Clone(m.Tried), slices.Clone(m.Intents)
 	return m
 }

@@ -52,7 +52,7 @@ const (
 func (i *Installation) writeReceipts(ctx context.Context, ledger *receipt.Ledger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	caller := ledger.Wrap(switchboard.CallerFunc(answer))
+	caller := ledger.RecordCalls(ledger.Commit(switchboard.CallerFunc(answer)))
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range writers {

@@ -293,6 +293,7 @@ func TestACallOfADeadServerIsServedByTheEquivalentThatSaysSo(t *testing.T) {
 				}
 				return ""
 			})
+			checkIntents(t, receipts(t, p.dir))
 			if out, errs, code := rig.Command(t, p.dir, "policy", "diff", "--against", "."); code != 0 {
 				t.Errorf("records of moves disturb policy diff (exit %d):\n%s%s", code, out, errs)
 			}

@@ -495,10 +495,10 @@ func (s *survivor) judge(besides bool) (late int) {
 		t.Errorf("receipts verify: %s%s", out, errs)
 	}
 	digest := s.digests()
-	repeated, last := map[int]bool{}, map[int]time.Time{} // when a life's last call with an effect that was answered began
+	repeated, last := map[int]bool{}, map[int]time.Time{} // when a life's last call with an intent that was answered began
 	for _, l := range s.all {
 		repeated[l.ID] = repeated[l.ID] || l.again
-		if l.Good() && l.tool != "look" && l.Began.After(last[l.life]) {
+		if l.Good() && l.tool != "look" && !l.again && l.Began.After(last[l.life]) { // a repeated call may have the outcome of the first one
 			last[l.life] = l.Began
 		}
 	}
