@@ -35,6 +35,7 @@ type Hosted struct {
 	refused   map[string]bool // tokens
 	servers   map[string]*mcp.Server
 	mixed     []string
+	streams   map[*modernStream]bool // nil at a legacy server
 }
 
 // A SeenRequest is a request that a Hosted has answered, or refused.
@@ -60,10 +61,12 @@ func ServeHosted(t *testing.T, o provider.Options) *Hosted {
 func ServeHostedBy(t *testing.T, a *Authority) *Hosted {
 	t.Helper()
 	h := newHosted()
-	h.authority, h.Provider = a, &provider.Server{Issuer: a.URL, Stop: a.Close}
+	h.authority, h.Provider = a, providerOf(a)
 	h.start(t)
 	return h
 }
+
+func providerOf(a *Authority) *provider.Server { return &provider.Server{Issuer: a.URL, Stop: a.Close} }
 
 func newHosted() *Hosted {
 	h := &Hosted{refused: map[string]bool{}, servers: map[string]*mcp.Server{}}
@@ -78,7 +81,10 @@ func (h *Hosted) start(t *testing.T) {
 	mux.Handle("/.well-known/oauth-protected-resource/mcp", auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
 		Resource: h.Resource, AuthorizationServers: []string{h.Provider.Issuer}, ScopesSupported: []string{"files:read"},
 	}))
-	mcpHandler := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return h.serverOf(auth.TokenInfoFromContext(r.Context()).UserID) }, nil)
+	var mcpHandler http.Handler = mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return h.serverOf(auth.TokenInfoFromContext(r.Context()).UserID) }, nil)
+	if h.streams != nil {
+		mcpHandler = http.HandlerFunc(h.serveModern)
+	}
 	mux.Handle("/mcp", auth.RequireBearerToken(h.verify, &auth.RequireBearerTokenOptions{ResourceMetadataURL: metadata})(mcpHandler))
 	h.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head, _ := httputil.DumpRequest(r, false)
@@ -167,6 +173,10 @@ func (h *Hosted) Mixed() []string {
 // Touch says to the subscribers of me://profile among the person's sessions that it has changed. The notification names the person.
 func (h *Hosted) Touch(t *testing.T, person string) {
 	t.Helper()
+	if h.streams != nil {
+		h.touchModern(person)
+		return
+	}
 	if err := h.serverOf(person).ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: "me://profile", Meta: mcp.Meta{"person": person}}); err != nil {
 		t.Error(err)
 	}
