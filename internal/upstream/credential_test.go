@@ -284,6 +284,26 @@ func TestAServerThatDemandsATokenNeedsAConnectionAndIsUpAtOnceWhenItIsMade(t *te
 	}
 }
 
+// The stream only announces changes. Calls and lists work without it, so a refusal of the stream alone says nothing about the token.
+func TestAServerThatRefusesOnlyItsStreamNeedsNoConnection(t *testing.T) {
+	site, cfg := demanding(t, link.EraLegacy, invalidToken, func(_ string, m *msg) bool { return m != nil })
+	desk := newTokenDesk("own", "ann")
+	desk.last["own"] = 1 // a refusal of this token would leave none
+	f := readyFleet(t, desk.options(), cfg)
+	if n := len(site.requests("GET")); n == 0 {
+		t.Error("no stream was asked for")
+	}
+	if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
+		t.Error(err)
+	}
+	st := status(t, f, "one")
+	desk.mu.Lock()
+	defer desk.mu.Unlock()
+	if st.State != StateReady || len(desk.refused) > 0 {
+		t.Errorf("%+v; refused: %q", st, desk.refused)
+	}
+}
+
 func TestShutEndsTheConnectionsOfOnePrincipalAlone(t *testing.T) {
 	site, cfg := demanding(t, link.EraLegacy, invalidToken, func(string, *msg) bool { return true })
 	f := readyFleet(t, newTokenDesk("own", "ann", "bob").options(), cfg)
