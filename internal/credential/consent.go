@@ -95,9 +95,15 @@ func (b *Broker) End(ctx context.Context, s *switchboard.Server, c *Consent, que
 		return err
 	}
 	made.Label = c.Issuer
-	if _, err := b.vault.Save(ctx, c.Owner, made); err != nil {
+	return b.keep(ctx, c.Owner, made)
+}
+
+// keep keeps a connection that a person has just made, and wakes the calls that wait for it.
+func (b *Broker) keep(ctx context.Context, o vault.Owner, made vault.ServerConnection) error {
+	if _, err := b.vault.Save(ctx, o, made); err != nil {
 		return err
 	}
+	b.bell.ring(o)
 	return nil
 }
 

@@ -43,6 +43,7 @@ type Broker struct {
 
 	servers sync.Map // switchboard.ServerID → *credentials, as the configuration has it now
 	tickets ticketBook
+	bell    consentBell
 }
 
 // NewBroker returns a Broker.
