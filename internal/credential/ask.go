@@ -128,6 +128,9 @@ func (b *Broker) ConnectFirst(link func(ticket string) string, recheck func(swit
 			}
 			address := b.linkFor(ctx, c, link)
 			if address == "" {
+				if refused.Hint == "" {
+					refused.Hint = "no link can be made for it now; the operator connects it: switchboard server connect " + string(c.Server) + " --for " + callerName(c)
+				}
 				return switchboard.Result{}, refused
 			}
 			refused.Hint = "ask the person whom you work for to open " + address + " and to call this again after that"
@@ -184,7 +187,7 @@ func (b *Broker) linkFor(ctx context.Context, c *switchboard.Call, link func(str
 			return link(t.id)
 		}
 	}
-	note, err := json.Marshal(ticketNote{Server: c.Server, Name: string(c.Principal.Tenant) + "/" + c.Principal.ID})
+	note, err := json.Marshal(ticketNote{Server: c.Server, Name: callerName(c)})
 	if err != nil {
 		return ""
 	}
@@ -196,6 +199,9 @@ func (b *Broker) linkFor(ctx context.Context, c *switchboard.Call, link func(str
 	t.id, t.made = id, time.Now()
 	return link(id)
 }
+
+// callerName names the caller as commands do: TENANT/KEY.
+func callerName(c *switchboard.Call) string { return string(c.Principal.Tenant) + "/" + c.Principal.ID }
 
 // askToConnect asks the call's client to show its person the link, and reports whether the person has agreed to open it.
 func (b *Broker) askToConnect(ctx context.Context, c *switchboard.Call, address string) bool {

@@ -79,6 +79,16 @@ func TestACallThatWaitsIsWokenByTheConnectionAndHardlyReadsTheStore(t *testing.T
 	}
 }
 
+func TestACallerWithoutALinkIsToldHowTheOperatorConnectsTheServer(t *testing.T) {
+	b, _, call, _ := connected(t)
+	call.Principal.ID = "bob"
+	next := switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return switchboard.Result{}, errNotConnected })
+	_, err := b.ConnectFirst(func(string) string { return "" }, same, next).Call(t.Context(), call)
+	if refused, _ := errors.AsType[*switchboard.Error](err); refused == nil || !strings.Contains(refused.Hint, "switchboard server connect tracker --for acme/bob") {
+		t.Errorf("%#v", err)
+	}
+}
+
 // A stuckStore does not answer the first change of a ticket until it is told to.
 type stuckStore struct {
 	*store.Memory
