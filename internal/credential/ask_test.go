@@ -82,7 +82,9 @@ func TestACallThatWaitsIsWokenByTheConnectionAndHardlyReadsTheStore(t *testing.T
 func TestACallerWithoutALinkIsToldHowTheOperatorConnectsTheServer(t *testing.T) {
 	b, _, call, _ := connected(t)
 	call.Principal.ID = "bob"
-	next := switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return switchboard.Result{}, errNotConnected })
+	next := switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+		return switchboard.Result{}, errNotConnected
+	})
 	_, err := b.ConnectFirst(func(string) string { return "" }, same, next).Call(t.Context(), call)
 	if refused, _ := errors.AsType[*switchboard.Error](err); refused == nil || !strings.Contains(refused.Hint, "switchboard server connect tracker --for acme/bob") {
 		t.Errorf("%#v", err)
@@ -119,7 +121,9 @@ func TestALinkThatIsSlowToMakeDelaysNoLinkOfAnotherPerson(t *testing.T) {
 		b.Of(&switchboard.Server{
 			ID: "tracker", Transport: switchboard.TransportHTTP, URL: "https://mcp.example.com/mcp", Credential: switchboard.Credential{Kind: switchboard.CredentialUser},
 		})
-		next := switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return switchboard.Result{}, errNotConnected })
+		next := switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+			return switchboard.Result{}, errNotConnected
+		})
 		caller := b.ConnectFirst(linkOf, same, next)
 		hintFor := func(ctx context.Context, who string) string {
 			_, err := caller.Call(ctx, &switchboard.Call{Server: "tracker", Principal: switchboard.Principal{Tenant: "acme", ID: who}})

@@ -36,6 +36,7 @@ type Hosted struct {
 	servers   map[string]*mcp.Server
 	mixed     []string
 	streams   map[*modernStream]bool // nil at a legacy server
+	sse       bool                   // it is a server over HTTP with SSE
 }
 
 // A SeenRequest is a request that a Hosted has answered, or refused.
@@ -66,6 +67,17 @@ func ServeHostedBy(t *testing.T, a *Authority) *Hosted {
 	return h
 }
 
+// ServeSSEHostedBy is ServeHostedBy for a server over HTTP with SSE. It demands a token for streams and their messages, and refuses a POST to its address with
+// 405, whoever sends it.
+func ServeSSEHostedBy(t *testing.T, a *Authority) *Hosted {
+	t.Helper()
+	h := newHosted()
+	h.sse = true
+	h.authority, h.Provider = a, providerOf(a)
+	h.start(t)
+	return h
+}
+
 func providerOf(a *Authority) *provider.Server { return &provider.Server{Issuer: a.URL, Stop: a.Close} }
 
 func newHosted() *Hosted {
@@ -81,11 +93,22 @@ func (h *Hosted) start(t *testing.T) {
 	mux.Handle("/.well-known/oauth-protected-resource/mcp", auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
 		Resource: h.Resource, AuthorizationServers: []string{h.Provider.Issuer}, ScopesSupported: []string{"files:read"},
 	}))
-	var mcpHandler http.Handler = mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return h.serverOf(auth.TokenInfoFromContext(r.Context()).UserID) }, nil)
-	if h.streams != nil {
+	ofPerson := func(r *http.Request) *mcp.Server { return h.serverOf(auth.TokenInfoFromContext(r.Context()).UserID) }
+	var mcpHandler http.Handler = mcp.NewStreamableHTTPHandler(ofPerson, nil)
+	switch {
+	case h.streams != nil:
 		mcpHandler = http.HandlerFunc(h.serveModern)
+	case h.sse:
+		mcpHandler = mcp.NewSSEHandler(ofPerson, nil)
 	}
-	mux.Handle("/mcp", auth.RequireBearerToken(h.verify, &auth.RequireBearerTokenOptions{ResourceMetadataURL: metadata})(mcpHandler))
+	protected := auth.RequireBearerToken(h.verify, &auth.RequireBearerTokenOptions{ResourceMetadataURL: metadata})(mcpHandler)
+	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
+		if h.sse && r.Method == http.MethodPost && r.URL.Query().Get("sessionid") == "" {
+			http.Error(w, "no", http.StatusMethodNotAllowed)
+			return
+		}
+		protected.ServeHTTP(w, r)
+	})
 	h.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head, _ := httputil.DumpRequest(r, false)
 		body, _ := io.ReadAll(r.Body)
@@ -154,6 +177,9 @@ func (h *Hosted) newServer(owner string) *mcp.Server {
 // personOf returns the person of a request's token. expected begins the name of the person that the caller is. personOf keeps the request as mixed if that is another person than the owner of the session, or than the
 // expected one.
 func (h *Hosted) personOf(owner, expected string, x *mcp.RequestExtra) string {
+	if h.sse { // its SDK does not say which token a message came with
+		return owner
+	}
 	person := x.TokenInfo.UserID
 	if person != owner || !strings.HasPrefix(person, expected) {
 		h.mu.Lock()

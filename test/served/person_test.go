@@ -38,10 +38,7 @@ vault: {key: "${file:vault}"}
 	p := &persons{rig.ServeReplicas(t, text), a, h, keys}
 	p.connectCatalog(t)
 	for _, g := range p.All {
-		rig.Eventually(t, "the tools of the server are served at each replica", func() string {
-			text := g.AskAdmin(t, "", http.MethodGet, "/v1/servers", "").Body
-			return rig.ReasonUnless(strings.Contains(text, `"healthy"`) && strings.Contains(text, `"tools_served"`) && !strings.Contains(text, `"tools_served":0`), text)
-		})
+		awaitTools(t, g)
 	}
 	return p
 }
