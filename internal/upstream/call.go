@@ -79,7 +79,7 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	}
 }
 
-// advise adds to the error of a call whose token the server refuses what has to happen, as the credentials know it now.
+// advise adds a hint to the error of a call with a refused token: the credentials know by now what has to happen.
 func (s *server) advise(ctx context.Context, c *switchboard.Call, refused *switchboard.Error) {
 	_, err := s.opener.Credentials.Get(ctx, &c.Principal)
 	if why, ok := errors.AsType[*switchboard.Error](err); ok && why.Hint != "" {

@@ -96,7 +96,7 @@ func (p *Page) beginConnect(w http.ResponseWriter, r *http.Request, own site, fo
 	p.leadOn(w, address)
 }
 
-// stateOf returns the state in the address to which a browser is led: the provider sends it back with its answer.
+// stateOf returns the state in the address of a provider, which sends it back with its answer.
 func stateOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
