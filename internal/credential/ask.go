@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// lookInterval is how often a call that waits for its connection looks for it.
-	lookInterval = 300 * time.Millisecond
+	// lookInterval is how often a call that waits for its connection looks for one that another process has made. One of this process wakes the call.
+	lookInterval = 2 * time.Second
 
 	// ticketReuse is how long the link of a ticket is given again, so that an agent that tries often makes no new ones.
 	ticketReuse = vault.TicketTime - 2*time.Minute
@@ -27,16 +27,89 @@ type ticketNote struct {
 	Name   string               `json:"name"` // of the principal
 }
 
-// A keptTicket is a ticket with a link that an agent has.
+// A keptTicket is the ticket of the link that the agents of an owner were given.
 type keptTicket struct {
-	id   string
-	made time.Time
+	making chan struct{} // has an element while the ticket is read or made, which guards id and made
+	id     string
+	made   time.Time
+
+	users int // guarded by the book
 }
 
-// ticketBook has the tickets of the links that were given out lately, by owner.
+// ticketBook has the tickets of the links that were given out lately, by owner. Owners do not wait for each other.
 type ticketBook struct {
 	mu   sync.Mutex
-	kept map[vault.Owner]keptTicket
+	kept map[vault.Owner]*keptTicket
+}
+
+// take returns the ticket of the owner, which its caller alone may use until release. ok is false if ctx ends first.
+func (b *ticketBook) take(ctx context.Context, o vault.Owner) (t *keptTicket, release func(), ok bool) {
+	b.mu.Lock()
+	if t = b.kept[o]; t == nil {
+		if b.kept == nil {
+			b.kept = map[vault.Owner]*keptTicket{}
+		}
+		for other, old := range b.kept {
+			if old.users == 0 && time.Since(old.made) > vault.TicketTime {
+				delete(b.kept, other)
+			}
+		}
+		t = &keptTicket{making: make(chan struct{}, 1)}
+		b.kept[o] = t
+	}
+	t.users++
+	b.mu.Unlock()
+	leave := func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		t.users--
+	}
+	select {
+	case t.making <- struct{}{}:
+		return t, func() { <-t.making; leave() }, true
+	case <-ctx.Done():
+		leave()
+		return nil, nil, false
+	}
+}
+
+// consentBell wakes the calls that wait for a connection.
+type consentBell struct {
+	mu      sync.Mutex
+	waiting map[vault.Owner]map[chan struct{}]bool
+}
+
+// listen returns a channel that gets an element after a connection of the owner was made in this process, until stop is called.
+func (b *consentBell) listen(o vault.Owner) (made <-chan struct{}, stop func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := make(chan struct{}, 1)
+	if b.waiting == nil {
+		b.waiting = map[vault.Owner]map[chan struct{}]bool{}
+	}
+	if b.waiting[o] == nil {
+		b.waiting[o] = map[chan struct{}]bool{}
+	}
+	b.waiting[o][c] = true
+	return c, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if delete(b.waiting[o], c); len(b.waiting[o]) == 0 {
+			delete(b.waiting, o)
+		}
+	}
+}
+
+// ring wakes the calls that wait for a connection of the owner.
+func (b *consentBell) ring(o vault.Owner) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.waiting[o] {
+		select {
+		case c <- struct{}{}:
+		default: // it is awake
+		}
+	}
 }
 
 // ConnectFirst returns a Caller that asks the caller of a call without a connection to make it, at a link, and passes the call on when it exists.
@@ -55,6 +128,9 @@ func (b *Broker) ConnectFirst(link func(ticket string) string, recheck func(swit
 			}
 			address := b.linkFor(ctx, c, link)
 			if address == "" {
+				if refused.Hint == "" {
+					refused.Hint = "no link can be made for it now; the operator connects it: switchboard server connect " + string(c.Server) + " --for " + callerName(c)
+				}
 				return switchboard.Result{}, refused
 			}
 			refused.Hint = "ask the person whom you work for to open " + address + " and to call this again after that"
@@ -101,14 +177,17 @@ func (b *Broker) linkFor(ctx context.Context, c *switchboard.Call, link func(str
 	if owner.Person == "" || owner.Person == clientPerson {
 		return ""
 	}
-	b.tickets.mu.Lock()
-	defer b.tickets.mu.Unlock()
-	if was, ok := b.tickets.kept[owner]; ok && time.Since(was.made) < ticketReuse {
-		if _, err := b.vault.ReadTicket(ctx, was.id); err == nil { // it is unused
-			return link(was.id)
+	t, release, ok := b.tickets.take(ctx, owner)
+	if !ok {
+		return ""
+	}
+	defer release()
+	if t.id != "" && time.Since(t.made) < ticketReuse {
+		if _, err := b.vault.ReadTicket(ctx, t.id); err == nil { // it is unused
+			return link(t.id)
 		}
 	}
-	note, err := json.Marshal(ticketNote{Server: c.Server, Name: string(c.Principal.Tenant) + "/" + c.Principal.ID})
+	note, err := json.Marshal(ticketNote{Server: c.Server, Name: callerName(c)})
 	if err != nil {
 		return ""
 	}
@@ -117,17 +196,12 @@ func (b *Broker) linkFor(ctx context.Context, c *switchboard.Call, link func(str
 		b.log.Warn("a person cannot be asked to connect a server", "server", string(c.Server), "tenant", string(c.Principal.Tenant), "error", err)
 		return ""
 	}
-	if b.tickets.kept == nil {
-		b.tickets.kept = map[vault.Owner]keptTicket{}
-	}
-	for o, t := range b.tickets.kept {
-		if time.Since(t.made) > vault.TicketTime {
-			delete(b.tickets.kept, o)
-		}
-	}
-	b.tickets.kept[owner] = keptTicket{id, time.Now()}
+	t.id, t.made = id, time.Now()
 	return link(id)
 }
+
+// callerName names the caller as commands do: TENANT/KEY.
+func callerName(c *switchboard.Call) string { return string(c.Principal.Tenant) + "/" + c.Principal.ID }
 
 // askToConnect asks the call's client to show its person the link, and reports whether the person has agreed to open it.
 func (b *Broker) askToConnect(ctx context.Context, c *switchboard.Call, address string) bool {
@@ -159,6 +233,12 @@ func (b *Broker) askToConnect(ctx context.Context, c *switchboard.Call, address 
 func (b *Broker) awaitConsent(ctx context.Context, c *switchboard.Call, was uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, vault.TicketTime)
 	defer cancel()
+	s := b.serverOf(c.Server)
+	if s == nil {
+		return false
+	}
+	made, stop := b.bell.listen(OwnerOf(s, &c.Principal))
+	defer stop()
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
 	for {
@@ -170,6 +250,7 @@ func (b *Broker) awaitConsent(ctx context.Context, c *switchboard.Call, was uint
 		select {
 		case <-ctx.Done():
 			return false
+		case <-made:
 		case <-look.C:
 		}
 	}

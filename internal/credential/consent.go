@@ -95,9 +95,15 @@ func (b *Broker) End(ctx context.Context, s *switchboard.Server, c *Consent, que
 		return err
 	}
 	made.Label = c.Issuer
-	if _, err := b.vault.Save(ctx, c.Owner, made); err != nil {
+	return b.keep(ctx, c.Owner, made)
+}
+
+// keep keeps a connection that a person has just made, and wakes the calls that wait for it.
+func (b *Broker) keep(ctx context.Context, o vault.Owner, made vault.ServerConnection) error {
+	if _, err := b.vault.Save(ctx, o, made); err != nil {
 		return err
 	}
+	b.bell.ring(o)
 	return nil
 }
 
@@ -160,7 +166,7 @@ func (b *Broker) DemandsToken(ctx context.Context, s *switchboard.Server) (bool,
 }
 
 // The requests that find out what a server demands. Some servers demand a token for initialize, others only for the list. A server of the modern era
-// knows no initialize.
+// knows no initialize, and one over HTTP with SSE refuses both: it demands the token for its stream.
 const (
 	initializeBody = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"switchboard","version":"1"}}}`
 	legacyListBody = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
@@ -176,7 +182,7 @@ func (b *Broker) askChallenge(ctx context.Context, s *switchboard.Server) (oauth
 		b.log.Warn("a file of a server's certificates is not used", "server", string(s.ID), "error", err)
 	})
 	defer via.Close()
-	first, err := askWithoutToken(ctx, via.Client, s, initializeBody, nil)
+	first, err := askWithoutToken(ctx, via.Client, s, http.MethodPost, initializeBody, nil)
 	if err != nil {
 		return oauth.Challenge{}, err
 	}
@@ -190,13 +196,22 @@ func (b *Broker) askChallenge(ctx context.Context, s *switchboard.Server) (oauth
 			header["Mcp-Session-Id"] = session
 		}
 	}
-	second, err := askWithoutToken(ctx, via.Client, s, body, header)
+	second, err := askWithoutToken(ctx, via.Client, s, http.MethodPost, body, header)
 	switch {
 	case err != nil:
 		return oauth.Challenge{}, err
 	case second.StatusCode == http.StatusUnauthorized:
 		return challengeOf(second), nil
 	case first.StatusCode/100 == 2, second.StatusCode/100 == 2:
+		return oauth.Challenge{}, ErrNotDemanded
+	}
+	stream, err := askWithoutToken(ctx, via.Client, s, http.MethodGet, "", nil)
+	switch {
+	case err != nil:
+		return oauth.Challenge{}, err
+	case stream.StatusCode == http.StatusUnauthorized:
+		return challengeOf(stream), nil
+	case stream.StatusCode/100 == 2 && strings.HasPrefix(stream.Header.Get("Content-Type"), "text/event-stream"):
 		return oauth.Challenge{}, ErrNotDemanded
 	}
 	return oauth.Challenge{}, fmt.Errorf("server %s answered with HTTP status %s, and neither with 401 nor as an MCP server", s.ID, first.Status)
@@ -208,9 +223,9 @@ func challengeOf(resp *http.Response) oauth.Challenge {
 	return c
 }
 
-// askWithoutToken sends a request without a token, and returns the response without its body.
-func askWithoutToken(ctx context.Context, client *http.Client, s *switchboard.Server, body string, header map[string]string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(body))
+// askWithoutToken sends a request without a token, and returns the response without its body. With GET it asks for a stream.
+func askWithoutToken(ctx context.Context, client *http.Client, s *switchboard.Server, method, body string, header map[string]string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.URL, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -221,8 +236,11 @@ func askWithoutToken(ctx context.Context, client *http.Client, s *switchboard.Se
 	for name, value := range header {
 		req.Header.Set(name, value)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
+	req.Header.Set("Accept", "text/event-stream")
+	if method == http.MethodPost {
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		if request, ok := errors.AsType[*url.Error](err); ok {
@@ -230,8 +248,10 @@ func askWithoutToken(ctx context.Context, client *http.Client, s *switchboard.Se
 		}
 		return nil, fmt.Errorf("server %s cannot be reached: %w", s.ID, err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read
-	_, _ = io.CopyN(io.Discard, resp.Body, link.MaxErrorBody)
+	defer resp.Body.Close()        //nolint:errcheck // it was only read
+	if method == http.MethodPost { // a stream does not end
+		_, _ = io.CopyN(io.Discard, resp.Body, link.MaxErrorBody)
+	}
 	return resp, nil
 }
 

@@ -43,6 +43,7 @@ type Broker struct {
 
 	servers sync.Map // switchboard.ServerID → *credentials, as the configuration has it now
 	tickets ticketBook
+	bell    consentBell
 }
 
 // NewBroker returns a Broker.
@@ -346,6 +347,6 @@ func (c *credentials) connectFirst(p *switchboard.Principal, cause error) error 
 // away returns the error of a request for which the provider gives no token now.
 func (c *credentials) away(cause error) error {
 	e := switchboard.Refuse(switchboard.CodeProviderAway, "the provider of the tool's server gives no token now; the call was not sent; try again later")
-	e.Cause, e.RetryAfter, e.Unsent = cause, 5*time.Second, true
+	e.Cause, e.RetryAfter, e.Unsent = cause, max(obtainPause, pauseOf(cause)), true
 	return e
 }

@@ -95,7 +95,7 @@ func (c *credentials) renew(ctx context.Context, old vault.ServerConnection) (va
 		case oauth.Refused:
 			return vault.ServerConnection{}, fmt.Errorf("%w: %w", vault.ErrRefused, err)
 		case oauth.NotSent, oauth.Busy, oauth.Misconfigured:
-			return vault.ServerConnection{}, fmt.Errorf("%w: %w", vault.ErrNotSent, err)
+			return vault.ServerConnection{}, &vault.RenewalPause{Wait: pauseOf(err), Err: fmt.Errorf("%w: %w", vault.ErrNotSent, err)}
 		}
 		return vault.ServerConnection{}, err
 	}
@@ -132,14 +132,14 @@ func (c *credentials) obtain(ctx context.Context, owner vault.Owner) (link.Shown
 	c.mu.Lock()
 	paused, failure := c.paused, c.failure
 	c.mu.Unlock()
-	if time.Now().Before(paused) {
-		return link.ShownToken{}, c.notObtained(failure)
+	if left := time.Until(paused); left > 0 {
+		return link.ShownToken{}, c.notObtained(&vault.RenewalPause{Wait: left, Err: failure})
 	}
 	made, err := c.obtainOnce(ctx, owner)
 	if err != nil {
 		if ctx.Err() == nil {
 			c.mu.Lock()
-			c.paused, c.failure = time.Now().Add(obtainPause), err
+			c.paused, c.failure = time.Now().Add(max(obtainPause, pauseOf(err))), err
 			c.mu.Unlock()
 			c.broker.log.Warn("a server's provider gives Switchboard no token", "server", string(c.server.ID), "error", err)
 		}
@@ -168,8 +168,19 @@ func (c *credentials) notObtained(cause error) error {
 	return e
 }
 
-// obtainPause is how long no token is asked for again after a failure.
+// obtainPause is how long no token is asked for again after a failure, unless the provider asks for more.
 const obtainPause = 5 * time.Second
+
+// pauseOf returns how long the provider must not be asked again, as it has said with Retry-After or the vault knows; at most vault.MaxPause.
+func pauseOf(err error) time.Duration {
+	var d time.Duration
+	if p, ok := errors.AsType[*vault.RenewalPause](err); ok {
+		d = p.Wait
+	} else if failed, ok := errors.AsType[*oauth.RequestError](err); ok {
+		d = failed.RetryAfter
+	}
+	return min(d, vault.MaxPause)
+}
 
 func (c *credentials) obtainOnce(ctx context.Context, owner vault.Owner) (vault.ServerConnection, error) {
 	o, err := c.broker.client(c.server)

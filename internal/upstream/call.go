@@ -71,8 +71,19 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 			}
 			refused := link.CallError(left.Context(), e)
 			refused.Unsent = !reached
+			if e.Kind == link.KindUnauthorized && !left.Ended() {
+				s.advise(left.Context(), c, refused)
+			}
 			return switchboard.Result{}, refused
 		}
+	}
+}
+
+// advise adds a hint to the error of a call with a refused token: the credentials know by now what has to happen.
+func (s *server) advise(ctx context.Context, c *switchboard.Call, refused *switchboard.Error) {
+	_, err := s.opener.Credentials.Get(ctx, &c.Principal)
+	if why, ok := errors.AsType[*switchboard.Error](err); ok && why.Hint != "" {
+		refused.Code, refused.Hint, refused.RetryAfter = why.Code, why.Hint, why.RetryAfter
 	}
 }
 

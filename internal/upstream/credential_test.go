@@ -55,7 +55,9 @@ func (d *tokenDesk) Get(_ context.Context, p *switchboard.Principal) (link.Shown
 	if c, ok := d.Held(p); ok {
 		return c, nil
 	}
-	return link.ShownToken{}, switchboard.Refuse(switchboard.CodeConnectFirst, "%s has to connect first", ownerName(p))
+	e := switchboard.Refuse(switchboard.CodeConnectFirst, "%s has to connect first", ownerName(p))
+	e.Hint = "connect " + ownerName(p)
+	return link.ShownToken{}, e
 }
 
 func (d *tokenDesk) Refused(p *switchboard.Principal, c link.ShownToken, challenge []string) {
@@ -190,6 +192,59 @@ func TestACallIsRepeatedOnceWithAnotherTokenIfTheServerRefusesTheFirst(t *testin
 	}
 }
 
+func TestACallWhoseTokenIsRefusedSaysWhatToDo(t *testing.T) {
+	for _, era := range eras {
+		for last, hint := range map[uint64]string{0: "call it again", 1: "connect ann", 2: "connect ann"} {
+			_, cfg := demanding(t, era, invalidToken, func(_ string, m *msg) bool { return m == nil || m.Method != "tools/call" })
+			desk := newTokenDesk("own", "ann")
+			desk.last["ann"] = last
+			f := readyFleet(t, desk.options(), cfg)
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
+			if refused, _ := errors.AsType[*switchboard.Error](err); refused == nil || !strings.Contains(refused.Hint, hint) {
+				t.Errorf("%s, ann has %d tokens: %#v, want the hint %q", era, last, err, hint)
+			}
+		}
+	}
+}
+
+// A describedDesk has no tokens, and says after a refusal that the server wants another kind of token.
+type describedDesk struct{ *tokenDesk }
+
+func (describedDesk) Held(*switchboard.Principal) (link.ShownToken, bool) {
+	return link.ShownToken{}, true
+}
+
+func (d describedDesk) Get(context.Context, *switchboard.Principal) (link.ShownToken, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.refused) == 0 {
+		return link.ShownToken{}, nil
+	}
+	e := switchboard.Refuse(switchboard.CodeServerFailed, "it does not say where to sign in")
+	e.Hint = "write it into headers"
+	return link.ShownToken{}, e
+}
+
+func TestTheOperatorOfAServerThatRefusesItsTokensIsToldWhatToDo(t *testing.T) {
+	for _, era := range eras {
+		for _, tt := range []struct {
+			name   string
+			desk   link.Credentials
+			remedy string
+		}{
+			{"each new token is refused", newTokenDesk("own"), "look at credential in the row of server one"},
+			{"it wants another kind of token", describedDesk{newTokenDesk()}, "write it into headers"},
+		} {
+			_, cfg := demanding(t, era, invalidToken, func(string, *msg) bool { return false })
+			f := openFleet(t, Options{Credentials: func(*switchboard.Server) link.Credentials { return tt.desk }}, cfg)
+			wait.Until(t, "the failure is recorded", func() bool { return status(t, f, "one").LastFailure != nil })
+			if why := status(t, f, "one").LastFailure; !strings.Contains(why.Remedy, tt.remedy) || why.NeedsConnection {
+				t.Errorf("%s, %s: %+v", era, tt.name, why)
+			}
+		}
+	}
+}
+
 // demandingScope returns a site of the era that answers 403 to the requests of the method that do not have the token.
 func demandingScope(t *testing.T, era link.Era, challenge, method, token string) (*site, switchboard.Server) {
 	s := newSite(t, era, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
@@ -281,6 +336,26 @@ func TestAServerThatDemandsATokenNeedsAConnectionAndIsUpAtOnceWhenItIsMade(t *te
 		}
 		desk.connect("own")
 		awaitState(t, f, "one", StateReady)
+	}
+}
+
+// The stream only announces changes. Calls and lists work without it, so a refusal of the stream alone says nothing about the token.
+func TestAServerThatRefusesOnlyItsStreamNeedsNoConnection(t *testing.T) {
+	site, cfg := demanding(t, link.EraLegacy, invalidToken, func(_ string, m *msg) bool { return m != nil })
+	desk := newTokenDesk("own", "ann")
+	desk.last["own"] = 1 // a refusal of this token would leave none
+	f := readyFleet(t, desk.options(), cfg)
+	if n := len(site.requests("GET")); n == 0 {
+		t.Error("no stream was asked for")
+	}
+	if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
+		t.Error(err)
+	}
+	st := status(t, f, "one")
+	desk.mu.Lock()
+	defer desk.mu.Unlock()
+	if st.State != StateReady || len(desk.refused) > 0 {
+		t.Errorf("%+v; refused: %q", st, desk.refused)
 	}
 }
 

@@ -155,6 +155,9 @@ func (s *server) run() {
 			case missing != nil && link.AsError(err).Status != 0: // both are the reason
 				e := *link.AsError(err)
 				e.Text += "; " + missing.Error()
+				if why, ok := errors.AsType[*switchboard.Error](missing); ok && why.Hint != "" {
+					e.Remedy = why.Hint
+				}
 				err = &e
 			case unauthorized == 1:
 				continue // with another credential

@@ -27,6 +27,7 @@ type sseSite struct {
 	endpoint string                                                                  // replaces the address of its endpoint
 	begin    func(w http.ResponseWriter) (done bool)                                 // sees each stream first
 	special  func(v *sseStream, w http.ResponseWriter, r *http.Request, m *msg) bool // sees each message first, before it is accepted
+	takes    func(authorization string) bool                                         // of streams and messages; nil: it demands no token
 
 	mu      sync.Mutex
 	seen    []siteRequest
@@ -111,7 +112,10 @@ func (o *sseSite) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		instead.ServeHTTP(w, r)
 		return
 	}
-	switch {
+	switch posted := r.URL.Path == "/base/sse" && r.Method != http.MethodGet; {
+	case o.takes != nil && !posted && !o.takes(r.Header.Get("Authorization")):
+		w.Header().Set("WWW-Authenticate", invalidToken)
+		w.WriteHeader(http.StatusUnauthorized)
 	case r.URL.Path == "/base/sse" && r.Method == http.MethodGet:
 		o.stream(w, r)
 	case r.URL.Path == "/base/sse":
@@ -213,6 +217,69 @@ func TestAServerOverHTTPWithSSEIsFoundAndRemembered(t *testing.T) {
 				t.Errorf("the configured address got %d POSTs, then %d", probes, n-probes)
 			}
 		})
+	}
+}
+
+// A freeDesk sends no token until the server demands one.
+type freeDesk struct{ *tokenDesk }
+
+func (d freeDesk) Held(p *switchboard.Principal) (link.ShownToken, bool) {
+	d.mu.Lock()
+	free := len(d.refused) == 0
+	d.mu.Unlock()
+	if free {
+		return link.ShownToken{}, true
+	}
+	return d.tokenDesk.Held(p)
+}
+
+func (d freeDesk) Get(ctx context.Context, p *switchboard.Principal) (link.ShownToken, error) {
+	if c, ok := d.Held(p); ok {
+		return c, nil
+	}
+	return d.tokenDesk.Get(ctx, p)
+}
+
+func (d freeDesk) Refused(_ *switchboard.Principal, _ link.ShownToken, challenge []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refused = append(d.refused, strings.Join(challenge, "|"))
+}
+
+// Such a server refuses a POST to its address whoever asks, and demands the token for its stream alone.
+func TestAServerOverHTTPWithSSEThatDemandsATokenNeedsAConnection(t *testing.T) {
+	for _, refuses := range []int{400, 404, 405} {
+		site := newSSESite(t)
+		site.refuses = refuses
+		site.takes = func(authorization string) bool { return authorization == "Bearer own-1" }
+		desk := freeDesk{newTokenDesk()}
+		cfg := site.server()
+		cfg.Headers = nil
+		var other atomic.Value // a failure of another kind
+		f := openFleet(t, Options{
+			Credentials: func(*switchboard.Server) link.Credentials { return desk },
+			OnLink: func(_ switchboard.ServerID, up bool, why *Failure) {
+				if !up && !why.NeedsConnection {
+					other.Store(why.Message)
+				}
+			},
+		}, cfg)
+		awaitState(t, f, "one", StateNeedsConnection)
+		if why := other.Load(); why != nil {
+			t.Errorf("%d: before, it has failed: %v", refuses, why)
+		}
+		desk.connect("own")
+		awaitState(t, f, "one", StateReady)
+		c := echoCall("one", "{}")
+		c.Principal.ID = "own"
+		if _, err := f.Call(t.Context(), c); err != nil {
+			t.Errorf("%d: %v", refuses, err)
+		}
+		for _, r := range site.requests("POST /base/messages") {
+			if got := r.header.Get("Authorization"); got != "Bearer own-1" {
+				t.Errorf("%d: a message carries %q", refuses, got)
+			}
+		}
 	}
 }
 

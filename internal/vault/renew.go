@@ -23,6 +23,22 @@ var (
 	ErrRefused = errors.New("the provider has refused to renew the connection")
 )
 
+// A RenewalPause is an error that says how long the provider must not be asked. An Ask returns one, around ErrNotSent, if the provider has said so. The vault
+// returns one around ErrPaused.
+type RenewalPause struct {
+	Wait time.Duration // at most MaxPause counts
+	Err  error
+}
+
+// Error says why.
+func (e *RenewalPause) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *RenewalPause) Unwrap() error { return e.Err }
+
+// MaxPause is the longest pause that a provider can ask for. It could take a person's connection away for longer than that person would wait.
+const MaxPause = 5 * time.Minute
+
 const (
 	pauseData = "pause" // the data of a claim that says that there is a pause
 
@@ -43,11 +59,20 @@ type renewalTimes struct {
 	// write of the answer.
 	ask time.Duration
 
-	// pause is the time between ErrNotSent and the next request to the provider, by the clock of the store.
+	// pause is the time between ErrNotSent and the next request to the provider, by the clock of the store. A RenewalPause can make it longer.
 	pause time.Duration
 }
 
 var usualTimes = renewalTimes{claim: 30 * time.Second, ask: 20 * time.Second, pause: 5 * time.Second}
+
+// pauseAfter returns how long the provider is not asked after the error.
+func (t *renewalTimes) pauseAfter(err error) time.Duration {
+	p, ok := errors.AsType[*RenewalPause](err)
+	if !ok {
+		return t.pause
+	}
+	return max(t.pause, min(p.Wait, MaxPause))
+}
 
 // A renewer renews connections, each once at a time in this process and once over all processes.
 type renewer struct {
@@ -114,7 +139,7 @@ func (w *renewer) join(s *slot, seen Generation, ask Ask) *flight {
 		defer w.flights.end()
 		f.c, f.err = w.fly(s, seen, ask)
 		if f.err != nil {
-			s.failed.Store(time.Now().UnixNano())
+			s.paused.Store(time.Now().Add(w.times.pauseAfter(f.err)).UnixNano())
 		}
 		s.mu.Lock()
 		s.flight = nil
@@ -153,7 +178,7 @@ func (w *renewer) fly(s *slot, seen Generation, ask Ask) (ServerConnection, erro
 		case err != nil:
 			return ServerConnection{}, fmt.Errorf("renew a connection: %w", err)
 		case claim.Version != 0 && r.State == stateReady && paused: // else another process has claimed the row between the two looks
-			return ServerConnection{}, ErrPaused
+			return ServerConnection{}, &RenewalPause{Wait: time.Until(claim.Expires), Err: ErrPaused}
 		case claim.Version != 0: // another process has it
 			select {
 			case <-time.After(pollInterval):
@@ -198,7 +223,7 @@ func (w *renewer) claimAndAsk(ctx context.Context, s *slot, version store.Versio
 	case err == nil:
 		return w.keepAnswer(s, claim, r, &answer)
 	case errors.Is(err, ErrNotSent):
-		_ = w.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = stateReady }, pause: true})
+		_ = w.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = stateReady }, pause: w.times.pauseAfter(err)})
 		return ServerConnection{}, err
 	}
 	state := stateSpent

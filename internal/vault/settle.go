@@ -18,7 +18,7 @@ type settlement struct {
 	slot   *slot
 	claim  string
 	change func(*connectionRow)
-	pause  bool              // whether others wait before they ask
+	pause  time.Duration     // how long others wait before they ask; 0 means that they do not
 	tokens *ServerConnection // that have come, or nil
 }
 
@@ -101,8 +101,8 @@ func (w *renewer) settleOnce(ctx context.Context, t *settlement) error {
 		return errReplaced
 	}
 	release := store.Write{Name: s.claimName(), Was: store.Any}
-	if t.pause {
-		release.Data, release.TTL = []byte(pauseData), w.times.pause
+	if t.pause > 0 {
+		release.Data, release.TTL = []byte(pauseData), t.pause
 	}
 	return w.rows.writeLocked(ctx, s, value.Version, r, func(r *connectionRow) {
 		r.Claim, r.Ended = "", t.claim

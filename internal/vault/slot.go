@@ -20,7 +20,7 @@ type slot struct {
 
 	known  atomic.Pointer[known] // nil: nothing that may be used
 	used   atomic.Int64          // unix nanoseconds of the last use, to usedStep
-	failed atomic.Int64          // unix nanoseconds of the last renewal here that failed
+	paused atomic.Int64          // unix nanoseconds before which no renewal begins by itself, because the last one here has failed
 
 	io     chan struct{} // of capacity one: full during a read or a write of the row, which guards the fields up to ended
 	memory memory
@@ -103,8 +103,11 @@ func (s *slot) accept(r *connectionRow, version store.Version) error {
 // show makes the tokens of the row the known ones.
 func (s *slot) show(r *connectionRow, version store.Version) {
 	k := &known{token: r.token(), due: r.due(), version: version, final: r.connectAgain()}
-	if was := s.known.Load(); was != nil {
-		k.rejected = was.rejected && was.token.Generation == k.token.Generation
+	was := s.known.Load()
+	if was != nil && was.token.Generation == k.token.Generation {
+		k.rejected = was.rejected
+	} else {
+		s.paused.Store(0)
 	}
 	s.known.Store(k)
 }

@@ -145,6 +145,71 @@ func TestAProviderThatIsAwayIsAskedAgainAfterAPause(t *testing.T) {
 	})
 }
 
+func TestAProviderThatAsksForAPauseIsLeftAloneForThatTimeButNotForLong(t *testing.T) {
+	for _, tt := range []struct{ asked, pause time.Duration }{
+		{time.Minute, time.Minute},
+		{time.Second, vault.PauseTime},
+		{24 * time.Hour, vault.MaxPause},
+		{-time.Hour, vault.PauseTime},
+	} {
+		inBubble(t, func(t *testing.T, s *failingStore) {
+			one, two := openVault(t, s, vault.Options{}), openVault(t, s, vault.Options{})
+			save(t, one, ann, "a1", "g1", time.Hour)
+			time.Sleep(59*time.Minute + time.Second) // it is due, and still good
+			asked := 0
+			busy := func(context.Context, vault.ServerConnection) (vault.ServerConnection, error) {
+				asked++
+				return vault.ServerConnection{}, &vault.RenewalPause{Wait: tt.asked, Err: fmt.Errorf("%w: busy", vault.ErrNotSent)}
+			}
+			got, err := one.Token(t.Context(), ann, busy)
+			expect(t, "Token while the renewal fails", got, err, "a1")
+			synctest.Wait()
+			began := time.Now()
+			for time.Since(began) < tt.pause-2*time.Second {
+				for _, v := range []*vault.Vault{one, two} { // it expires meanwhile
+					if _, err := v.Token(t.Context(), ann, never(t)); err != nil {
+						p, _ := errors.AsType[*vault.RenewalPause](err)
+						if left := tt.pause - time.Since(began); !errors.Is(err, vault.ErrPaused) || p == nil || p.Wait != left {
+							t.Fatalf("asked for %v: Token in the pause = %v, %+v, want %v", tt.asked, err, p, left)
+						}
+					}
+				}
+				synctest.Wait()
+				for _, v := range []*vault.Vault{one, two} {
+					if shown, ok := v.Access(ann); ok && shown.Due {
+						t.Fatal("the next request begins a renewal, which reads the store")
+					}
+				}
+				time.Sleep(time.Second)
+			}
+			time.Sleep(2*time.Second + time.Millisecond)
+			got, err = two.Renew(t.Context(), ann, got.Generation, answer("a2", "g2", 0))
+			expect(t, "Renew after the pause", got, err, "a2")
+			if asked != 1 {
+				t.Errorf("asked for %v: %d requests", tt.asked, asked)
+			}
+		})
+	}
+}
+
+func TestANewConsentEndsThePauseOfTheOldOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *failingStore) {
+		v := openVault(t, s, vault.Options{})
+		c := save(t, v, ann, "a1", "g1", time.Hour)
+		busy := &vault.RenewalPause{Wait: time.Hour, Err: fmt.Errorf("%w: busy", vault.ErrNotSent)}
+		if _, err := v.Renew(t.Context(), ann, c.Generation, fails(busy)); !errors.Is(err, vault.ErrNotSent) {
+			t.Fatalf("Renew = %v", err)
+		}
+		save(t, v, ann, "b1", "h1", time.Minute)
+		time.Sleep(31 * time.Second) // half of its life, and less than the pause
+		got, err := v.Token(t.Context(), ann, answer("b2", "h2", time.Second))
+		expect(t, "Token that is due", got, err, "b1")
+		time.Sleep(5 * time.Second) // more than the answer takes
+		got, err = v.Token(t.Context(), ann, never(t))
+		expect(t, "Token after the renewal", got, err, "b2")
+	})
+}
+
 func TestAGrantIsNeverSentAgainAfterALostOrRefusedAnswer(t *testing.T) {
 	for what, ask := range map[string]vault.Ask{
 		"lost":    fails(errors.New("connection reset")),

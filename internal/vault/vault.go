@@ -232,7 +232,7 @@ func (v *Vault) mayServe(k *known, now time.Time) bool {
 
 // isDue reports whether a renewal of a token that is still good should begin now.
 func (v *Vault) isDue(s *slot, k *known, now time.Time) bool {
-	return k.shouldRenew(now) && now.UnixNano()-s.failed.Load() > int64(v.renewer.times.pause)
+	return k.shouldRenew(now) && now.UnixNano() > s.paused.Load()
 }
 
 // Token returns the token of a connection for one request. If the token expires soon, a renewal begins in the background: until

@@ -23,12 +23,12 @@ type Authority struct {
 	mu       sync.Mutex
 	lifetime time.Duration // of access tokens
 	n        int
-	codes    map[string]grantOf // by code
-	grants   map[string]grantOf // by refresh token, also those that were used
-	sent     map[string]int     // by refresh token
-	access   map[string]grantOf // by access token, also those that have expired
-	secrets  map[string]string  // by what they are
-	hold     func()             // called during a refresh, before its answer
+	codes    map[string]grantOf  // by code
+	grants   map[string]grantOf  // by refresh token, also those that were used
+	sent     map[string]int      // by refresh token
+	access   map[string]grantOf  // by access token, also those that have expired
+	secrets  map[string]string   // by what they are
+	hold     func(person string) // called during a refresh, before its answer
 	answer   func(w http.ResponseWriter, form url.Values) bool
 	forms    []url.Values // of the token endpoint
 }
@@ -146,7 +146,7 @@ func (a *Authority) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if hold != nil && form.Get("grant_type") == "refresh_token" {
-		hold()
+		hold(grant.person)
 	}
 	a.mu.Lock()
 	grant.expires = time.Now().Add(a.lifetime)
@@ -256,8 +256,8 @@ func (a *Authority) SetLifetime(d time.Duration) {
 	a.lifetime = d
 }
 
-// Hold has hold called during each refresh, after the refresh token is used up, and before the answer.
-func (a *Authority) Hold(hold func()) {
+// Hold has hold called during each refresh of a person, after the refresh token is used up, and before the answer.
+func (a *Authority) Hold(hold func(person string)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.hold = hold

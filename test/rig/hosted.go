@@ -35,6 +35,8 @@ type Hosted struct {
 	refused   map[string]bool // tokens
 	servers   map[string]*mcp.Server
 	mixed     []string
+	streams   map[*modernStream]bool // nil at a legacy server
+	sse       bool                   // it is a server over HTTP with SSE
 }
 
 // A SeenRequest is a request that a Hosted has answered, or refused.
@@ -60,10 +62,23 @@ func ServeHosted(t *testing.T, o provider.Options) *Hosted {
 func ServeHostedBy(t *testing.T, a *Authority) *Hosted {
 	t.Helper()
 	h := newHosted()
-	h.authority, h.Provider = a, &provider.Server{Issuer: a.URL, Stop: a.Close}
+	h.authority, h.Provider = a, providerOf(a)
 	h.start(t)
 	return h
 }
+
+// ServeSSEHostedBy is ServeHostedBy for a server over HTTP with SSE. It demands a token for streams and their messages, and refuses a POST to its address with
+// 405, whoever sends it.
+func ServeSSEHostedBy(t *testing.T, a *Authority) *Hosted {
+	t.Helper()
+	h := newHosted()
+	h.sse = true
+	h.authority, h.Provider = a, providerOf(a)
+	h.start(t)
+	return h
+}
+
+func providerOf(a *Authority) *provider.Server { return &provider.Server{Issuer: a.URL, Stop: a.Close} }
 
 func newHosted() *Hosted {
 	h := &Hosted{refused: map[string]bool{}, servers: map[string]*mcp.Server{}}
@@ -78,8 +93,22 @@ func (h *Hosted) start(t *testing.T) {
 	mux.Handle("/.well-known/oauth-protected-resource/mcp", auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
 		Resource: h.Resource, AuthorizationServers: []string{h.Provider.Issuer}, ScopesSupported: []string{"files:read"},
 	}))
-	mcpHandler := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return h.serverOf(auth.TokenInfoFromContext(r.Context()).UserID) }, nil)
-	mux.Handle("/mcp", auth.RequireBearerToken(h.verify, &auth.RequireBearerTokenOptions{ResourceMetadataURL: metadata})(mcpHandler))
+	ofPerson := func(r *http.Request) *mcp.Server { return h.serverOf(auth.TokenInfoFromContext(r.Context()).UserID) }
+	var mcpHandler http.Handler = mcp.NewStreamableHTTPHandler(ofPerson, nil)
+	switch {
+	case h.streams != nil:
+		mcpHandler = http.HandlerFunc(h.serveModern)
+	case h.sse:
+		mcpHandler = mcp.NewSSEHandler(ofPerson, nil)
+	}
+	protected := auth.RequireBearerToken(h.verify, &auth.RequireBearerTokenOptions{ResourceMetadataURL: metadata})(mcpHandler)
+	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
+		if h.sse && r.Method == http.MethodPost && r.URL.Query().Get("sessionid") == "" {
+			http.Error(w, "no", http.StatusMethodNotAllowed)
+			return
+		}
+		protected.ServeHTTP(w, r)
+	})
 	h.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head, _ := httputil.DumpRequest(r, false)
 		body, _ := io.ReadAll(r.Body)
@@ -148,6 +177,9 @@ func (h *Hosted) newServer(owner string) *mcp.Server {
 // personOf returns the person of a request's token. expected begins the name of the person that the caller is. personOf keeps the request as mixed if that is another person than the owner of the session, or than the
 // expected one.
 func (h *Hosted) personOf(owner, expected string, x *mcp.RequestExtra) string {
+	if h.sse { // its SDK does not say which token a message came with
+		return owner
+	}
 	person := x.TokenInfo.UserID
 	if person != owner || !strings.HasPrefix(person, expected) {
 		h.mu.Lock()
@@ -167,6 +199,10 @@ func (h *Hosted) Mixed() []string {
 // Touch says to the subscribers of me://profile among the person's sessions that it has changed. The notification names the person.
 func (h *Hosted) Touch(t *testing.T, person string) {
 	t.Helper()
+	if h.streams != nil {
+		h.touchModern(person)
+		return
+	}
 	if err := h.serverOf(person).ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: "me://profile", Meta: mcp.Meta{"person": person}}); err != nil {
 		t.Error(err)
 	}

@@ -139,27 +139,33 @@ func TestCD08ALinkIsOfUseOnceInOneBrowser(t *testing.T) {
 		t.Errorf("ann is %q", got)
 	}
 
-	otherAnswer := a.Consent(t, winner.begin(link("bob")), "bob-of-the-hill").Query()
-	for what, change := range map[string]func(url.Values){
-		"another state":                   func(q url.Values) { q.Set("state", q.Get("state")+"x") },
-		"no state":                        func(q url.Values) { q.Del("state") },
-		"two states":                      func(q url.Values) { q.Add("state", q.Get("state")) },
-		"another issuer":                  func(q url.Values) { q.Set("iss", "https://id.evil.example") },
-		"an issuer with a slash":          func(q url.Values) { q.Set("iss", q.Get("iss")+"/") },
-		"no issuer":                       func(q url.Values) { q.Del("iss") },
-		"the answer of another consent":   func(q url.Values) { q.Set("state", otherAnswer.Get("state")); q.Set("code", otherAnswer.Get("code")) },
-		"an error in place of the answer": func(q url.Values) { q.Del("code"); q.Set("error", "access_denied") },
+	otherAnswer := a.Consent(t, loser.begin(link("bob")), "bob-of-the-hill").Query()
+	for what, wrong := range map[string]struct {
+		change func(url.Values)
+		ends   bool // the attempt: the answer has its state
+	}{
+		"another state":                     {func(q url.Values) { q.Set("state", q.Get("state")+"x") }, false},
+		"no state":                          {func(q url.Values) { q.Del("state") }, false},
+		"two states":                        {func(q url.Values) { q.Add("state", q.Get("state")) }, false},
+		"the answer of a consent elsewhere": {func(q url.Values) { q.Set("state", otherAnswer.Get("state")); q.Set("code", otherAnswer.Get("code")) }, false},
+		"another issuer":                    {func(q url.Values) { q.Set("iss", "https://id.evil.example") }, true},
+		"an issuer with a slash":            {func(q url.Values) { q.Set("iss", q.Get("iss")+"/") }, true},
+		"no issuer":                         {func(q url.Values) { q.Del("iss") }, true},
+		"an error in place of the answer":   {func(q url.Values) { q.Del("code"); q.Set("error", "access_denied") }, true},
 	} {
 		back := a.Consent(t, winner.begin(link("bob")), "bob-of-the-hill")
 		q := back.Query()
-		change(q)
-		wrong := *back
-		wrong.RawQuery = q.Encode()
-		if status, page := winner.get(wrong.String()); status == http.StatusOK {
+		wrong.change(q)
+		at := *back
+		at.RawQuery = q.Encode()
+		if status, page := winner.get(at.String()); status == http.StatusOK {
 			t.Errorf("%s: %s", what, page)
 		}
 		unchanged(what)
-		if status, page := winner.get(back.String()); status == http.StatusOK { // the attempt is over
+		if !wrong.ends {
+			continue
+		}
+		if status, page := winner.get(back.String()); status == http.StatusOK {
 			t.Errorf("the right answer after %s: %s", what, page)
 		}
 		unchanged("the right answer after " + what)
@@ -182,6 +188,39 @@ func TestCD08ALinkIsOfUseOnceInOneBrowser(t *testing.T) {
 		}
 	}
 	noSecretShows(t, g, a, keys)
+}
+
+func TestTwoLinksThatAreOpenAtOnceInOneBrowserBothConnect(t *testing.T) {
+	t.Parallel()
+	a := rig.ServeAuthority(t, time.Hour)
+	h := rig.ServeHostedBy(t, a)
+	dir, keys := ofEachPerson(t, h)
+	g := rig.ServeAtOnce(t, dir)
+	c := beginConnect(t, dir, "tracker")
+	if _, err := c.in.Write([]byte(a.Consent(t, c.address, "ops").String() + "\n")); err != nil {
+		t.Fatal(err)
+	}
+	if said, code := c.end(); code != 0 {
+		t.Fatalf("exit %d: %s", code, said)
+	}
+	ada, back := openAdmin(t, g, keys["ada"]), map[string]string{}
+	for _, who := range []string{"ann", "bob"} {
+		link, s := "", g.OpenAtOnce(t, "/mcp", true, "Authorization", "Bearer "+keys[who])
+		rig.Eventually(t, "the call of "+who+" is answered with a link", func() string {
+			m, _ := s.Ask(t, "tools/call", `{"name":"whoami","arguments":{}}`)
+			link = ticketLink.FindString(m.Text())
+			return rig.ReasonUnless(link != "", m.Text())
+		})
+		back[who] = a.Consent(t, ada.begin(link), who+"-at-the-provider").String()
+	}
+	for _, who := range []string{"ann", "bob"} {
+		if status, page := ada.get(back[who]); status != http.StatusOK {
+			t.Errorf("%s is not connected: %d %s", who, status, page)
+		}
+		if got := askWho(t, g.OpenAtOnce(t, "/mcp", true, "Authorization", "Bearer "+keys[who])); got != who+"-at-the-provider" {
+			t.Errorf("%s acts as %q", who, got)
+		}
+	}
 }
 
 // noSecretShows looks for what the provider has given out, and for the keys, in all that Switchboard has shown and kept (LK-02). The data folder may have

@@ -95,6 +95,15 @@ func stateOf(t *testing.T, dir string) string {
 	return row + errs
 }
 
+// awaitTools waits until the only server is healthy and its tools are served, which is a moment later.
+func awaitTools(t *testing.T, g *rig.Gateway) {
+	t.Helper()
+	rig.Eventually(t, "the tools of the server are served", func() string {
+		text := g.AskAdmin(t, "", http.MethodGet, "/v1/servers", "").Body
+		return rig.ReasonUnless(strings.Contains(text, `"healthy"`) && strings.Contains(text, `"tools_served"`) && !strings.Contains(text, `"tools_served":0`), text)
+	})
+}
+
 func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 	t.Parallel()
 	h := rig.ServeHosted(t, provider.Options{Register: true})
@@ -136,6 +145,7 @@ func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 			}
 			return ""
 		})
+		awaitTools(t, g)
 		for _, modern := range []bool{false, true} {
 			if got := askWho(t, g.Open(t, "/mcp", modern)); got != "ann" {
 				t.Errorf("%s: modern %v: whoami answers %q", way, modern, got)

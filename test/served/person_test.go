@@ -38,10 +38,7 @@ vault: {key: "${file:vault}"}
 	p := &persons{rig.ServeReplicas(t, text), a, h, keys}
 	p.connectCatalog(t)
 	for _, g := range p.All {
-		rig.Eventually(t, "the tools of the server are served at each replica", func() string {
-			text := g.AskAdmin(t, "", http.MethodGet, "/v1/servers", "").Body
-			return rig.ReasonUnless(strings.Contains(text, `"healthy"`) && strings.Contains(text, `"tools_served"`) && !strings.Contains(text, `"tools_served":0`), text)
-		})
+		awaitTools(t, g)
 	}
 	return p
 }
@@ -378,10 +375,15 @@ func TestCD12OneRefreshServesTheCallsOfAllReplicas(t *testing.T) {
 	p.a.SetLifetime(time.Hour)
 	asked, release := make(chan struct{}), make(chan struct{})
 	p.a.ExpireAll()
-	p.a.Hold(sync.OnceFunc(func() {
+	once := sync.OnceFunc(func() {
 		close(asked)
 		<-release
-	}))
+	})
+	p.a.Hold(func(person string) {
+		if person == "ann-of-the-lake" { // and not that of the catalog
+			once()
+		}
+	})
 	dying := p.All[0]
 	work := make(chan map[string]int, 1)
 	go func() { work <- callAll([]*rig.Gateway{dying}) }()

@@ -2,6 +2,8 @@ package page
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,7 +19,11 @@ const (
 	ConnectPath = "/connect/"
 
 	connectedPath = "/connect/callback" // no ticket is so short
-	consentCookie = "switchboard-connect"
+
+	// consentCookie begins the kind of a consent's cookie; see consentKind.
+	consentCookie = "switchboard-connect-"
+	// maxConsents is how many consents may be in progress in one browser.
+	maxConsents = 8
 )
 
 // Connections let a person make the connection of a caller. See credential.Broker. The errors are *switchboard.Error.
@@ -82,14 +88,55 @@ func (p *Page) beginConnect(w http.ResponseWriter, r *http.Request, own site, fo
 		return
 	}
 	p.o.Log.Info("an officer connects a server", "officer", officer.ID, "server", string(c.Server), "for", c.Name)
-	http.SetCookie(w, own.newCookie(consentCookie, attempt, int(vault.TicketTime.Seconds())))
+	kinds := own.consentKinds(r)
+	for _, oldest := range kinds[:max(0, len(kinds)+1-maxConsents)] {
+		http.SetCookie(w, own.newCookie(oldest, "", -1))
+	}
+	http.SetCookie(w, own.newCookie(consentKind(stateOf(address)), attempt, int(vault.TicketTime.Seconds())))
 	p.leadOn(w, address)
 }
 
-// endConnect takes the answer of the server's provider. Only the browser that was led there has the cookie.
+// stateOf returns the state in the address of a provider, which sends it back with its answer.
+func stateOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Query().Get("state")
+}
+
+// consentKind returns the kind of the cookie of the consent with this state. Each consent has a cookie of its own, because a person may open several links at
+// once.
+func consentKind(state string) string {
+	sum := sha256.Sum256([]byte(state))
+	return consentCookie + hex.EncodeToString(sum[:8])
+}
+
+// consentKinds returns the kinds of the request's cookies of consents, the oldest first: browsers send them in this order (RFC 6265 section 5.4).
+func (s site) consentKinds(r *http.Request) (kinds []string) {
+	for _, c := range r.Cookies() {
+		at := strings.Index(c.Name, consentCookie)
+		if at < 0 {
+			continue
+		}
+		kind := c.Name[at:min(len(c.Name), at+len(consentKind("")))]
+		if s.cookieName(kind) == c.Name { // else it is of another port
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// endConnect takes the answer of the server's provider. Only the browser that was led there has the cookie. An answer with the state of no consent of this
+// browser ends none of them.
 func (p *Page) endConnect(w http.ResponseWriter, r *http.Request, own site) {
-	attempt := own.readCookie(r, consentCookie)
-	http.SetCookie(w, own.newCookie(consentCookie, "", -1)) // also if it fails
+	attempt := ""
+	if state := r.URL.Query()["state"]; len(state) == 1 {
+		kind := consentKind(state[0])
+		if attempt = own.readCookie(r, kind); attempt != "" {
+			http.SetCookie(w, own.newCookie(kind, "", -1)) // also if it fails
+		}
+	}
 	err := own.checkPeer(r)
 	var c *credential.ConnectRequest
 	if err == nil {

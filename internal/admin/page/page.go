@@ -208,7 +208,7 @@ const (
 // there the name has the port, so that several Switchboards do not overwrite each other's, and Officer asks the kernel who sends a cookie.
 func (s site) newCookie(kind, value string, seconds int) *http.Cookie {
 	c := &http.Cookie{Name: s.cookieName(kind), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: !s.local, SameSite: http.SameSiteStrictMode}
-	if kind == attemptCookie || kind == consentCookie {
+	if kind == attemptCookie || strings.HasPrefix(kind, consentCookie) {
 		c.SameSite = http.SameSiteLaxMode // the issuer's page leads back here
 	}
 	return c

@@ -24,6 +24,7 @@ type desk struct {
 	key      string
 	sessions *signin.Sessions
 	failures int
+	consents consentBook
 }
 
 func newDesk(t *testing.T, adminURL string) *desk {
@@ -36,7 +37,7 @@ func newDesk(t *testing.T, adminURL string) *desk {
 	t.Cleanup(d.sessions.Close)
 	d.Page = page.New(page.Options{
 		Providers: signin.NewProviders(switchboard.Secret{}), Sessions: d.sessions, Officers: func() *identity.Officers { return officers }, URL: func() string { return adminURL },
-		Failed: func(*http.Request, error) { d.failures++ }, Log: slog.New(slog.DiscardHandler),
+		Connections: &d.consents, Failed: func(*http.Request, error) { d.failures++ }, Log: slog.New(slog.DiscardHandler),
 	})
 	return d
 }

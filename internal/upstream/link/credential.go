@@ -46,7 +46,8 @@ type Credentials interface {
 
 // An authorizer gives the requests of one port their tokens.
 type authorizer struct {
-	all Credentials // nil if the server takes no tokens
+	all    Credentials // nil if the server takes no tokens
+	server switchboard.ServerID
 }
 
 // held returns the token of the principal if it is at hand.
@@ -101,8 +102,10 @@ func (a authorizer) readDemand(p *switchboard.Principal, c ShownToken, ours bool
 	}
 	a.all.Refused(p, c, challenge)
 	e := Errorf(KindUnauthorized, false, "it answered with HTTP status 401 Unauthorized: it demands a token")
+	e.Remedy = "connect it: switchboard server connect " + string(a.server)
 	if c.Token.Reveal() != "" {
 		e.Text = "it answered with HTTP status 401 Unauthorized: it no longer takes our token"
+		e.Remedy = "it is tried again with another token; if this lasts, look at credential in the row of server " + string(a.server) + ", and connect the server again if a person has connected it"
 	}
 	e.Status = resp.StatusCode
 	return e

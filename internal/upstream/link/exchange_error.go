@@ -142,6 +142,7 @@ func CallError(ctx context.Context, f *ExchangeError) *switchboard.Error {
 	case f.Kind == KindUnauthorized, f.Kind == KindScope:
 		e.Code = switchboard.CodeConnectFirst
 		e.Text = "the tool's server does not take the token that was sent; the call was not executed"
+		e.Hint = "call it again: it is then sent with another token, or the answer says who must connect the server"
 		if refused, ok := errors.AsType[*switchboard.Error](f.cause); ok {
 			e.Code, e.Text, e.Hint, e.RetryAfter = refused.Code, refused.Text, refused.Hint, refused.RetryAfter
 		}

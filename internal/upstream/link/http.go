@@ -96,7 +96,7 @@ func newHTTPPort(l *Link, cfg *switchboard.Server, via *HTTPClients, credentials
 	if err != nil {
 		return nil, err
 	}
-	w := &httpPort{link: l, client: via.Client, pool: via.Pool, endpoint: e, auth: authorizer{credentials}, streamOpened: make(chan struct{})}
+	w := &httpPort{link: l, client: via.Client, pool: via.Pool, endpoint: e, auth: authorizer{credentials, cfg.ID}, streamOpened: make(chan struct{})}
 	w.onResponse = w.readAnswer
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	l.Use(w, false)

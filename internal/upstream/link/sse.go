@@ -54,10 +54,14 @@ func (o *Opener) openHTTP(ctx context.Context, cfg *switchboard.Server, c Usage)
 		return got, err
 	}
 	got, old := o.openSSE(ctx, cfg, c)
-	if old != nil && !o.Era.UsesSSE() {
-		return nil, err // it has neither transport
+	if old == nil || o.Era.UsesSSE() {
+		return got, old
 	}
-	return got, old
+	switch AsError(old).Kind {
+	case KindUnauthorized, KindScope: // it demands a token for its stream
+		return nil, old
+	}
+	return nil, err // it has neither transport
 }
 
 // refusesPosts reports whether a server that answered initialize with err may speak HTTP with SSE.

@@ -1,0 +1,114 @@
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/credential"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A consentBook has the attempts that were ended. The ticket T has the state sT and the attempt aT.
+type consentBook struct{ ended []string }
+
+func (*consentBook) ReadTicket(context.Context, string) (*credential.ConnectRequest, error) {
+	return &credential.ConnectRequest{Tenant: "acme", Name: "acme/ann", Server: "tracker"}, nil
+}
+
+func (*consentBook) BeginTicket(_ context.Context, ticket, _ string) (address, attempt string, err error) {
+	return "https://id.example.com/authorize?state=s" + ticket, "a" + ticket, nil
+}
+
+func (b *consentBook) EndTicket(_ context.Context, attempt string, query url.Values) (*credential.ConnectRequest, error) {
+	b.ended = append(b.ended, attempt+" "+query.Get("state"))
+	if attempt == "" {
+		return nil, switchboard.Refuse(switchboard.CodeNotAuthenticated, "it is of no use")
+	}
+	return &credential.ConnectRequest{Tenant: "acme", Server: "tracker"}, nil
+}
+
+// A cookieJar keeps cookies as a browser does: in the order in which they were set.
+type cookieJar []*http.Cookie
+
+func (j *cookieJar) keep(cookies []*http.Cookie) {
+	for _, c := range cookies {
+		*j = slices.DeleteFunc(*j, func(old *http.Cookie) bool { return old.Name == c.Name })
+		if c.MaxAge >= 0 {
+			*j = append(*j, c)
+		}
+	}
+}
+
+func (j *cookieJar) header() string {
+	var all []string
+	for _, c := range *j {
+		all = append(all, c.Name+"="+c.Value)
+	}
+	return strings.Join(all, "; ")
+}
+
+var formTokenOf = regexp.MustCompile(`name="token" value="([^"]+)"`)
+
+func TestSeveralLinksThatAreOpenAtOnceInOneBrowserAreEachEndedByTheirOwnAnswer(t *testing.T) {
+	for host, origin := range map[string]string{"sb.example.com": "https://sb.example.com", "127.0.0.1:7422": "http://127.0.0.1:7422"} {
+		d := newDesk(t, "https://sb.example.com")
+		jar := &cookieJar{{Name: "switchboard-connect-0123456789abcdef-7423", Value: "of another port"}}
+		get := func(path string) (int, string) {
+			w := d.ask("GET", path, host, "", "Cookie", jar.header())
+			jar.keep(w.Result().Cookies())
+			return w.Code, w.Body.String()
+		}
+		post := func(path string, values url.Values) {
+			t.Helper()
+			w := d.ask("POST", path, host, values.Encode(), "Origin", origin, "Content-Type", form, "Cookie", jar.header())
+			jar.keep(w.Result().Cookies())
+			if w.Code != http.StatusOK {
+				t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+			}
+		}
+		post("/sign-in", url.Values{"key": {d.key}})
+		const links = 12
+		for i := range links {
+			path := fmt.Sprintf("/connect/%d", i)
+			_, page := get(path)
+			token := formTokenOf.FindStringSubmatch(page)
+			if token == nil {
+				t.Fatalf("%s shows %s", path, page)
+			}
+			post(path, url.Values{"token": {token[1]}})
+		}
+		if n := strings.Count(jar.header(), "switchboard-connect-"); n != 1+8 {
+			t.Errorf("%s: the browser has %d cookies: %s", host, n, jar.header())
+		}
+		var ended []string
+		for _, tt := range []struct {
+			query, ended string
+			ok           bool
+		}{
+			{"state=s9&code=x", "a9 s9", true}, // not the last one that was opened
+			{"state=s9&code=x", " s9", false},
+			{"state=s11&state=s10", " s11", false},
+			{"state=", " ", false},
+			{"state=s77", " s77", false},
+			{"state=s0", " s0", false}, // too many were opened after it
+			{"state=s11", "a11 s11", true},
+			{"state=s4", "a4 s4", true},
+			{"state=s10", "a10 s10", true},
+		} {
+			status, _ := get("/connect/callback?" + tt.query)
+			if (status == http.StatusOK) != tt.ok {
+				t.Errorf("%s: %s is answered with %d", host, tt.query, status)
+			}
+			ended = append(ended, tt.ended)
+		}
+		if !slices.Equal(d.consents.ended, ended) {
+			t.Errorf("%s: ended %q, want %q", host, d.consents.ended, ended)
+		}
+	}
+}
