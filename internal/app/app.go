@@ -266,7 +266,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	if a.vault, err = openVault(ctx, a.store, storePath(o, c.Store), c, vault.Options{
 		Ended: a.connectionEnded, Orphaned: func(o vault.Owner, c vault.ServerConnection) { a.credentials.RevokeLater(o, c) }, Log: o.Log,
-		Lost: func(o vault.Owner, cause error) { a.credentials.Lost(o, cause) },
+		Lost: func(o vault.Owner, cause error) { credential.RecordLost(a.ledger, o, cause) },
 	}); err != nil {
 		err = errors.Join(err, a.ledger.Close(ctx))
 		a.cluster.Close()
@@ -550,7 +550,7 @@ func (s signal) send() {
 // followKeys ends the streams of clients when their key is removed, is revoked or expires.
 func (a *App) followKeys(ctx context.Context) {
 	revoked := make(signal, 1)
-	a.work.Go(func() { a.endRevoked(ctx, revoked) })
+	a.work.Go(func() { endRevoked(ctx, a, revoked) })
 	for {
 		var due <-chan time.Time
 		if end := a.state.Load().Ring.NextExpiry(time.Now()); !end.IsZero() {

@@ -175,7 +175,7 @@ const endRetry = 5 * time.Second
 
 // endRevoked ends the connections of callers without any key that is not revoked, whenever keys have changed, until ctx is done. Every process
 // does so, since the one that has revoked a key may be killed.
-func (a *App) endRevoked(ctx context.Context, changed signal) {
+func endRevoked(ctx context.Context, a *App, changed signal) {
 	var again <-chan time.Time
 	for {
 		select {

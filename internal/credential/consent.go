@@ -85,11 +85,11 @@ func (b *Broker) End(ctx context.Context, s *switchboard.Server, c *Consent, que
 		return errors.New("the server has another address since this sign-in began; begin again")
 	}
 	note := "provider " + c.Issuer + "; scopes " + strings.Join(c.Scopes, " ")
-	return b.withReceipts(ctx, receiptOf(methodConnect, c.Owner, c.By, note), func() (string, error) { return "", b.redeem(ctx, s, c, query) })
+	return withReceipts(ctx, b.receipts, receiptOf(methodConnect, c.Owner, c.By, note), func() (string, error) { return "", c.redeem(ctx, b, s, query) })
 }
 
 // redeem gets the tokens of a consent, and keeps them.
-func (b *Broker) redeem(ctx context.Context, s *switchboard.Server, c *Consent, query url.Values) error {
+func (c *Consent) redeem(ctx context.Context, b *Broker, s *switchboard.Server, query url.Values) error {
 	o, err := b.client(s)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (b *Broker) redeem(ctx context.Context, s *switchboard.Server, c *Consent, 
 // Disconnect ends the owner's connection: it is deleted, and its tokens are revoked where the provider can do so (RFC 7009). The error is
 // vault.ErrNone if there is none; any other one says that the tokens may live on until they expire.
 func (b *Broker) Disconnect(ctx context.Context, s *switchboard.Server, owner vault.Owner, by receipt.Subject) error {
-	return b.withReceipts(ctx, receiptOf(methodDisconnect, owner, by, ""), func() (string, error) {
+	return withReceipts(ctx, b.receipts, receiptOf(methodDisconnect, owner, by, ""), func() (string, error) {
 		was, err := b.vault.Delete(ctx, owner)
 		if err != nil {
 			return "", err

@@ -201,7 +201,7 @@ func (c *credentials) obtainOnce(ctx context.Context, owner vault.Owner) (vault.
 	made.Label = "client " + r.ClientID
 	made, err = c.broker.vault.Save(ctx, owner, made)
 	if err == nil {
-		c.broker.addReceipt(receiptOf(methodConnect, owner, receipt.Subject{}, "provider "+p.Issuer+"; scopes "+strings.Join(scopes, " ")))
+		addReceipt(c.broker.receipts, receiptOf(methodConnect, owner, receipt.Subject{}, "provider "+p.Issuer+"; scopes "+strings.Join(scopes, " ")))
 	}
 	return made, err
 }

@@ -41,17 +41,17 @@ func receiptOf(method string, o vault.Owner, by receipt.Subject, note string) re
 	return receipt.Receipt{Kind: receipt.Admin, Tenant: o.Tenant, Principal: by, Server: o.Server, Method: method, Note: strings.TrimSuffix(caller+"; "+note, "; ")}
 }
 
-// withReceipts changes the owner's connection after a receipt, the intent, is durable. If it cannot be written, nothing is changed (SB-RCPT-001). A second
+// withReceipts changes a connection after the receipt r, the intent, is durable. If it cannot be written, nothing is changed (SB-RCPT-001). A second
 // receipt records the outcome.
-func (b *Broker) withReceipts(ctx context.Context, r receipt.Receipt, do func() (note string, err error)) error {
-	if b.receipts == nil || !b.receipts.Durable() {
+func withReceipts(ctx context.Context, keeper ReceiptKeeper, r receipt.Receipt, do func() (note string, err error)) error {
+	if keeper == nil || !keeper.Durable() {
 		_, err := do()
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, intentTime)
 	defer cancel()
 	intent := r
-	id, err := b.receipts.Write(ctx, &intent)
+	id, err := keeper.Write(ctx, &intent)
 	if err != nil {
 		return err
 	}
@@ -66,14 +66,14 @@ func (b *Broker) withReceipts(ctx context.Context, r receipt.Receipt, do func() 
 			r.Code = own.Code
 		}
 	}
-	return switchboard.WithReceipt(err, b.receipts.Add(&r))
+	return switchboard.WithReceipt(err, keeper.Add(&r))
 }
 
 // addReceipt records what has happened already.
-func (b *Broker) addReceipt(r receipt.Receipt) {
-	if b.receipts != nil && b.receipts.Durable() {
+func addReceipt(keeper ReceiptKeeper, r receipt.Receipt) {
+	if keeper != nil && keeper.Durable() {
 		r.Outcome = receipt.OK
-		b.receipts.Add(&r)
+		keeper.Add(&r)
 	}
 }
 
@@ -99,13 +99,13 @@ func sayRevoked(err error) string {
 	return "its tokens were not revoked"
 }
 
-// Lost records that the owner's connection cannot be renewed any more: see vault.Options.
-func (b *Broker) Lost(o vault.Owner, cause error) {
+// RecordLost records that the owner's connection cannot be renewed any more: see vault.Options.
+func RecordLost(keeper ReceiptKeeper, o vault.Owner, cause error) {
 	why := "the answer of a renewal is lost"
 	if errors.Is(cause, vault.ErrRefused) {
 		why = "its provider has refused to renew it"
 	}
-	b.addReceipt(receiptOf(methodEnd, o, receipt.Subject{}, why))
+	addReceipt(keeper, receiptOf(methodEnd, o, receipt.Subject{}, why))
 }
 
 // EndOf ends the connections of callers for which gone returns a reason: they are deleted, and their tokens are revoked.
@@ -139,7 +139,7 @@ func (b *Broker) EndOf(ctx context.Context, gone func(vault.Owner) (why string))
 		if revoked != nil {
 			b.log.Warn("tokens of a connection that has ended were not revoked; they live on until they expire", "server", string(c.Owner.Server), "error", revoked)
 		}
-		b.addReceipt(receiptOf(methodEnd, c.Owner, receipt.Subject{}, why+"; "+sayRevoked(revoked)))
+		addReceipt(b.receipts, receiptOf(methodEnd, c.Owner, receipt.Subject{}, why+"; "+sayRevoked(revoked)))
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ type Authority struct {
 	answer   func(w http.ResponseWriter, form url.Values) bool
 	forms    []url.Values // of the token endpoint
 	revoked  []string     // the tokens that the revocation endpoint was sent
+	left     int          // requests for tokens that ended before their answer
 }
 
 // A grantOf says what a code or a token was given for.
@@ -158,6 +159,9 @@ func (a *Authority) token(w http.ResponseWriter, r *http.Request) {
 		hold()
 	}
 	a.mu.Lock()
+	if r.Context().Err() != nil {
+		a.left++
+	}
 	grant.expires = time.Now().Add(a.lifetime)
 	out := map[string]any{"token_type": "Bearer", "expires_in": int(a.lifetime.Seconds()), "scope": grant.scope}
 	access := a.keepLocked("access token", "at-")
@@ -270,6 +274,13 @@ func (a *Authority) Hold(hold func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.hold = hold
+}
+
+// Left returns how many of those that asked for tokens were gone before the answer.
+func (a *Authority) Left() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.left
 }
 
 // Revoked returns the tokens that were revoked.
