@@ -160,13 +160,17 @@ func (r *refreshers) stampede() {
 			work.Go(func() { r.call(r.all[i%len(r.all)], name, i) })
 		}
 		work.Wait()
+		if n := r.a.RefreshesOf(account) - before; n > 1 {
+			r.t.Errorf("64 calls at the expiry at three processes cause %d refreshes", n)
+			continue
+		}
 		rig.Eventually(r.t, "the calls are answered with a new token", func() string { // a busy machine may be late
 			was := r.good.Load()
 			r.call(r.all[0], name, 64)
 			return rig.ReasonUnless(r.good.Load() > was, "not yet")
 		})
 		if n := r.a.RefreshesOf(account) - before; n != 1 {
-			r.t.Errorf("64 calls at the expiry at three processes cause %d refreshes", n)
+			r.t.Errorf("the calls after that cause another refresh: %d in all", n)
 		}
 	}
 	r.a.SetLifetime(refreshLifetime)
