@@ -362,40 +362,35 @@ func (r *consentRound) failingRefreshes(admin *tab) {
 		"an answer that ends":  func(w http.ResponseWriter, f url.Values) bool { panicUnlessOther(f); return false },
 		"a token after a time": nil, // it works
 	} {
-		for _, who := range []string{"ann", "bob"} {
-			r.a.Answer(answer)
-			r.a.ExpireAll()
-			said, tickets := "", []string(nil)
-			for _, modern := range []bool{false, true} {
-				s, names := r.agent(who, modern)
-				for _, name := range names {
-					m, _ := s.Ask(r.t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{}}`, name))
-					if found := pathOfTicket.FindStringSubmatch(string(m.Raw)); found != nil {
-						tickets = append(tickets, r.plantAs("ticket", found[1]))
-					}
-					said += string(m.Raw) + "\n"
+		r.a.Answer(answer)
+		r.a.ExpireAll()
+		said, tickets := "", []string(nil)
+		for _, modern := range []bool{false, true} {
+			s, names := r.agent("ann", modern)
+			for _, name := range names {
+				m, _ := s.Ask(r.t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{}}`, name))
+				if found := pathOfTicket.FindStringSubmatch(string(m.Raw)); found != nil {
+					tickets = append(tickets, r.plantAs("ticket", found[1]))
 				}
+				said += string(m.Raw) + "\n"
 			}
-			r.see("answers", what+": "+said, tickets...)
-			r.a.Answer(nil)
-			if who == "bob" { // others need not be connected again each time
-				continue
-			}
-			rig.Eventually(r.t, "ann is connected again after "+what, func() string {
-				s, names := r.agent("ann", true)
-				for _, name := range names {
-					m, _ := s.Ask(r.t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{}}`, name))
-					if m.Text() == "ann-at-the-provider" {
-						return ""
-					}
-					if strings.Contains(m.Text(), "/connect/") {
-						r.connect(admin, "ann", false)
-						return "not yet"
-					}
-				}
-				return "no answer of the server"
-			})
 		}
+		r.see("answers", what+": "+said, tickets...)
+		r.a.Answer(nil)
+		rig.Eventually(r.t, "ann is connected again after "+what, func() string {
+			s, names := r.agent("ann", true)
+			for _, name := range names {
+				m, _ := s.Ask(r.t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{}}`, name))
+				if m.Text() == "ann-at-the-provider" {
+					return ""
+				}
+				if strings.Contains(m.Text(), "/connect/") {
+					r.connect(admin, "ann", false)
+					return "not yet"
+				}
+			}
+			return "no answer of the server"
+		})
 		if r.t.Failed() {
 			r.t.Fatalf("after %s", what)
 		}
