@@ -108,38 +108,43 @@ func RecordLost(keeper ReceiptKeeper, o vault.Owner, cause error) {
 	addReceipt(keeper, receiptOf(methodEnd, o, receipt.Subject{}, why))
 }
 
-// EndOf ends the connections of callers for which gone returns a reason: they are deleted, and their tokens are revoked.
+// EndOf ends the connections of callers for which gone returns a reason: all are deleted, and then their tokens are revoked.
 func (b *Broker) EndOf(ctx context.Context, gone func(vault.Owner) (why string)) error {
 	all, err := b.vault.List(ctx)
 	if err != nil {
 		return err
 	}
+	var revocations []func() // a provider may be slow
 	for _, c := range all {
-		if c.Unreadable {
-			continue
-		}
 		why := gone(c.Owner)
-		if why == "" {
+		if c.Unreadable || why == "" {
 			continue
 		}
-		was, err := b.vault.Delete(ctx, c.Owner)
-		if errors.Is(err, vault.ErrNone) || errors.Is(err, vault.ErrUnreadable) { // another replica was first
+		was, missed := b.vault.Delete(ctx, c.Owner)
+		if errors.Is(missed, vault.ErrNone) || errors.Is(missed, vault.ErrUnreadable) { // another replica was first
 			continue
 		}
-		if err != nil {
-			return err
+		if err = errors.Join(err, missed); missed == nil {
+			revocations = append(revocations, func() { revokeEnded(ctx, b, c.Owner, was, why) })
 		}
-		b.log.Info("a connection was ended", "server", string(c.Owner.Server), "tenant", string(c.Owner.Tenant), "for", c.Owner.Person, "why", why)
-		revoked := errors.New("the server is not configured any more")
-		if s := b.serverOf(c.Owner.Server); s != nil {
-			limited, cancel := context.WithTimeout(ctx, revokeTime)
-			revoked = b.revoke(limited, s, was)
-			cancel()
-		}
-		if revoked != nil {
-			b.log.Warn("tokens of a connection that has ended were not revoked; they live on until they expire", "server", string(c.Owner.Server), "error", revoked)
-		}
-		addReceipt(b.receipts, receiptOf(methodEnd, c.Owner, receipt.Subject{}, why+"; "+sayRevoked(revoked)))
 	}
-	return nil
+	for _, revoke := range revocations {
+		revoke()
+	}
+	return err
+}
+
+// revokeEnded revokes the tokens of a connection that Switchboard has ended, and records the end. It goes on when ctx ends: nothing else has the tokens any more.
+func revokeEnded(ctx context.Context, b *Broker, o vault.Owner, was vault.ServerConnection, why string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeTime)
+	defer cancel()
+	b.log.Info("a connection was ended", "server", string(o.Server), "tenant", string(o.Tenant), "for", o.Person, "why", why)
+	err := errors.New("the server is not configured any more")
+	if s := b.serverOf(o.Server); s != nil {
+		err = b.revoke(ctx, s, was)
+	}
+	if err != nil && !errors.Is(err, oauth.ErrNoRevocation) {
+		b.log.Warn("tokens of a connection that has ended were not revoked; they live on until they expire", "server", string(o.Server), "error", err)
+	}
+	addReceipt(b.receipts, receiptOf(methodEnd, o, receipt.Subject{}, why+"; "+sayRevoked(err)))
 }
