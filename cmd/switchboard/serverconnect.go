@@ -21,6 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/credential"
 	"github.com/summit-switchboard/switchboard/internal/oauth"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/vault"
 )
@@ -73,6 +74,9 @@ func (c *connectionFlags) owner(cfg *config.Config, s *switchboard.Server) (vaul
 	return credential.OwnerOf(s, &switchboard.Principal{Tenant: switchboard.TenantID(tenant), ID: id}), nil
 }
 
+// byCommand is who makes and ends connections by a command: whoever can read the data folder.
+var byCommand = receipt.Subject{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder}
+
 type serverConnectCmd struct {
 	connectionFlags
 	NoBrowser bool `help:"Only print the address: open it on any machine, and paste here the address at which you arrive."`
@@ -100,6 +104,7 @@ func (s *serverConnectCmd) Run(ctx context.Context, io streams, log *slog.Logger
 		}
 		return err
 	}
+	consent.By = byCommand
 	s.explain(ctx, io, server, consent)
 	ctx, cancel := context.WithTimeout(ctx, vault.TicketTime)
 	defer cancel()
@@ -215,7 +220,7 @@ func (s *serverDisconnectCmd) Run(ctx context.Context, io streams, log *slog.Log
 		return err
 	}
 	defer connections.Close() //nolint:errcheck // what was deleted is gone already
-	switch err := connections.Broker.Disconnect(ctx, server, owner); {
+	switch err := connections.Broker.Disconnect(ctx, server, owner, byCommand); {
 	case errors.Is(err, vault.ErrNone):
 		fmt.Fprintf(io.out, "%s has no connection\n", server.ID)
 	case errors.Is(err, oauth.ErrNoRevocation):

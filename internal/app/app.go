@@ -266,12 +266,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	if a.vault, err = openVault(ctx, a.store, storePath(o, c.Store), c, vault.Options{
 		Ended: a.connectionEnded, Orphaned: func(o vault.Owner, c vault.ServerConnection) { a.credentials.RevokeLater(o, c) }, Log: o.Log,
+		Lost: func(o vault.Owner, cause error) { credential.RecordLost(a.ledger, o, cause) },
 	}); err != nil {
 		err = errors.Join(err, a.ledger.Close(ctx))
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
-	a.credentials = credential.NewBroker(credential.Options{Vault: a.vault, Log: o.Log})
+	a.credentials = credential.NewBroker(credential.Options{Vault: a.vault, Receipts: a.ledger, Log: o.Log})
 	current := live{&a.state, a.recorder}
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key(offersKeyPurpose), o.Log)
@@ -548,6 +549,8 @@ func (s signal) send() {
 
 // followKeys ends the streams of clients when their key is removed, is revoked or expires.
 func (a *App) followKeys(ctx context.Context) {
+	revoked := make(signal, 1)
+	a.work.Go(func() { endRevoked(ctx, a, revoked) })
 	for {
 		var due <-chan time.Time
 		if end := a.state.Load().Ring.NextExpiry(time.Now()); !end.IsZero() {
@@ -561,6 +564,7 @@ func (a *App) followKeys(ctx context.Context) {
 		}
 		a.gateway.RecheckStreams()
 		a.admin.api.RecheckStreams()
+		revoked.send()
 	}
 }
 

@@ -40,7 +40,7 @@ internal/connect: internal/clientfile internal/config internal/config/edit inter
 internal/connlimit: internal/access internal/httphead
 internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
-internal/credential: internal/dial internal/oauth internal/route internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
+internal/credential: internal/dial internal/oauth internal/receipt internal/route internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:
 internal/doctor: internal/config internal/connect internal/join internal/ownfile internal/route internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/link internal/upstream/process

@@ -9,10 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/credential"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/revocation"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/vault"
@@ -61,10 +64,26 @@ type ConnectionStore struct {
 	Broker *credential.Broker
 	Vault  *vault.Vault
 	store  store.Store
+	ledger *receipt.Ledger // nil if it only looks
 }
 
-// OpenConnections opens the connections that are kept for the servers of the configuration, beside processes that serve it.
+// OpenConnections opens the connections that are kept for the servers of the configuration, beside processes that serve it. Changes have receipts, in a chain that no
+// other process writes.
 func OpenConnections(ctx context.Context, data string, c *config.Config, log *slog.Logger) (*ConnectionStore, error) {
+	k, err := openConnections(ctx, data, c, log)
+	if err != nil {
+		return nil, err
+	}
+	unanchored := *c
+	unanchored.Receipts.Anchor = "" // the processes that serve write there
+	if k.ledger, _, err = openLedger(ctx, Options{Data: data, Log: log}, &unanchored, k.store); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	k.Broker = credential.NewBroker(credential.Options{Vault: k.Vault, Receipts: k.ledger, Log: log})
+	return k, nil
+}
+
+func openConnections(ctx context.Context, data string, c *config.Config, log *slog.Logger) (*ConnectionStore, error) {
 	o := Options{Data: data, Log: log}
 	if data == "" || StoreURL(data, c.Store) == "memory:" {
 		return nil, fmt.Errorf("%s: connections are kept in the store, and this one keeps nothing; --data DIR names a data folder, and store: in switchboard.yaml another store", switchboard.CodeConfig)
@@ -98,7 +117,7 @@ func OpenKeptConnections(ctx context.Context, data string, c *config.Config, log
 	} else if data == "" || !c.Store.Shared() || len(c.Vault.Keys) == 0 {
 		return nil, nil //nolint:nilnil // there are none
 	}
-	return OpenConnections(ctx, data, c, log)
+	return openConnections(ctx, data, c, log)
 }
 
 // OpenNoConnections returns a store without connections: every server is one that nobody has connected.
@@ -121,10 +140,19 @@ func (c *ConnectionStore) Has(ctx context.Context, s *switchboard.Server) bool {
 	return err == nil
 }
 
-// Close closes vault and store.
+// closeTime limits the write of the last receipts of a command.
+const closeTime = 5 * time.Second
+
+// Close closes vault, receipts and store.
 func (c *ConnectionStore) Close() error {
 	c.Vault.Close()
-	return c.store.Close()
+	var err error
+	if c.ledger != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		err = c.ledger.Close(ctx)
+	}
+	return errors.Join(err, c.store.Close())
 }
 
 // connectionEnded closes the links that carry the tokens of a connection that has ended or was replaced.
@@ -140,6 +168,57 @@ func (p *serverParts) connectionEnded(o vault.Owner) {
 		return
 	}
 	p.fleet.Shut(o.Server, &switchboard.Principal{Tenant: o.Tenant, ID: o.Person})
+}
+
+// endRetry is the time until revoked callers' connections are looked for again, if the store could not be read.
+const endRetry = 5 * time.Second
+
+// endRevoked ends the connections of callers without any key that is not revoked, whenever keys have changed, until ctx is done. Every process
+// does so, since the one that has revoked a key may be killed.
+func endRevoked(ctx context.Context, a *App, changed signal) {
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-again:
+		}
+		again = nil
+		gone := goneCallers(a.admin.revoked.Keys(), a.state.Load().config.Keys, func(hash [32]byte) bool { _, is := a.admin.revoked.Of(hash); return is })
+		if len(gone) == 0 {
+			continue
+		}
+		err := a.credentials.EndOf(ctx, func(o vault.Owner) string {
+			return gone[callerID{o.Tenant, o.Person}]
+		})
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("the connections of callers with revoked keys could not be ended; this is tried again", "error", err)
+			again = time.After(endRetry)
+		}
+	}
+}
+
+// A callerID identifies a caller with a key.
+type callerID struct {
+	tenant switchboard.TenantID
+	id     string
+}
+
+// goneCallers returns the callers that had a key that was revoked, and have no other one, with the reason.
+func goneCallers(revocations []revocation.Revocation, keys []config.Key, revoked func(hash [32]byte) bool) map[callerID]string {
+	gone := map[callerID]string{}
+	for _, r := range revocations {
+		if r.Tenant != "" { // an operator calls nothing
+			gone[callerID{r.Tenant, r.ID}] = "its key was revoked by " + r.By
+		}
+	}
+	for _, k := range keys {
+		if !revoked(k.Hash) {
+			delete(gone, callerID{k.Tenant, k.ID})
+		}
+	}
+	return gone
 }
 
 // connectURL returns the address at which a person makes the connection of a ticket; "" if no person can reach one.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/oauth"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/vault"
@@ -29,7 +30,8 @@ type Consent struct {
 	Owner   vault.Owner
 	Issuer  string
 	Scopes  []string
-	Address string // where the person's browser goes
+	Address string          // where the person's browser goes
+	By      receipt.Subject // who connects; the caller of Begin sets it
 
 	provider     *oauth.Provider
 	registration *oauth.ClientRegistration
@@ -82,6 +84,12 @@ func (b *Broker) End(ctx context.Context, s *switchboard.Server, c *Consent, que
 	if c.Owner.Server != s.ID || c.Owner.Resource != s.URL {
 		return errors.New("the server has another address since this sign-in began; begin again")
 	}
+	note := "provider " + c.Issuer + "; scopes " + strings.Join(c.Scopes, " ")
+	return withReceipts(ctx, b.receipts, receiptOf(methodConnect, c.Owner, c.By, note), func() (string, error) { return "", c.redeem(ctx, b, s, query) })
+}
+
+// redeem gets the tokens of a consent, and keeps them.
+func (c *Consent) redeem(ctx context.Context, b *Broker, s *switchboard.Server, query url.Values) error {
 	o, err := b.client(s)
 	if err != nil {
 		return err
@@ -109,12 +117,17 @@ func (b *Broker) keep(ctx context.Context, o vault.Owner, made vault.ServerConne
 
 // Disconnect ends the owner's connection: it is deleted, and its tokens are revoked where the provider can do so (RFC 7009). The error is
 // vault.ErrNone if there is none; any other one says that the tokens may live on until they expire.
-func (b *Broker) Disconnect(ctx context.Context, s *switchboard.Server, owner vault.Owner) error {
-	was, err := b.vault.Delete(ctx, owner)
-	if err != nil {
-		return err
-	}
-	return b.revoke(ctx, s, was)
+func (b *Broker) Disconnect(ctx context.Context, s *switchboard.Server, owner vault.Owner, by receipt.Subject) error {
+	return withReceipts(ctx, b.receipts, receiptOf(methodDisconnect, owner, by, ""), func() (string, error) {
+		was, err := b.vault.Delete(ctx, owner)
+		if err != nil {
+			return "", err
+		}
+		if err = b.revoke(ctx, s, was); err != nil {
+			return sayRevoked(err), unrevokedError{err}
+		}
+		return sayRevoked(nil), nil
+	})
 }
 
 // revokeTime limits a revocation in the background.
@@ -260,6 +273,7 @@ type sealedConsent struct {
 	Owner        vault.Owner     `json:"owner"`
 	Issuer       string          `json:"issuer"`
 	Scopes       []string        `json:"scopes,omitempty"`
+	By           receipt.Subject `json:"by"`
 	Provider     *oauth.Provider `json:"provider"`
 	Registration []byte          `json:"registration"`
 	Attempt      []byte          `json:"attempt"`
@@ -275,7 +289,7 @@ func (c *Consent) Seal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(sealedConsent{c.Owner, c.Issuer, c.Scopes, c.provider, registration, attempt})
+	return json.Marshal(sealedConsent{c.Owner, c.Issuer, c.Scopes, c.By, c.provider, registration, attempt})
 }
 
 // UnsealConsent reads the bytes of Seal. The consent has no Address.
@@ -292,5 +306,5 @@ func UnsealConsent(plain []byte) (*Consent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Consent{Owner: s.Owner, Issuer: s.Issuer, Scopes: s.Scopes, provider: s.Provider, registration: registration, attempt: attempt}, nil
+	return &Consent{Owner: s.Owner, Issuer: s.Issuer, Scopes: s.Scopes, By: s.By, provider: s.Provider, registration: registration, attempt: attempt}, nil
 }

@@ -31,15 +31,17 @@ import (
 
 // Options are the options of a Broker.
 type Options struct {
-	Vault *vault.Vault
+	Vault    *vault.Vault
+	Receipts ReceiptKeeper // nil means none
 
 	Log *slog.Logger // nil means no log
 }
 
 // A Broker has the credentials of all servers. It is safe for concurrent use.
 type Broker struct {
-	vault *vault.Vault
-	log   *slog.Logger
+	vault    *vault.Vault
+	receipts ReceiptKeeper
+	log      *slog.Logger
 
 	servers sync.Map // switchboard.ServerID → *credentials, as the configuration has it now
 	tickets ticketBook
@@ -48,7 +50,7 @@ type Broker struct {
 
 // NewBroker returns a Broker.
 func NewBroker(o Options) *Broker {
-	b := &Broker{vault: o.Vault, log: o.Log}
+	b := &Broker{vault: o.Vault, receipts: o.Receipts, log: o.Log}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

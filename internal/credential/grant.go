@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/oauth"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/vault"
@@ -208,5 +210,9 @@ func (c *credentials) obtainOnce(ctx context.Context, owner vault.Owner) (vault.
 		return made, err
 	}
 	made.Label = "client " + r.ClientID
-	return c.broker.vault.Save(ctx, owner, made)
+	made, err = c.broker.vault.Save(ctx, owner, made)
+	if err == nil {
+		addReceipt(c.broker.receipts, receiptOf(methodConnect, owner, receipt.Subject{}, "provider "+p.Issuer+"; scopes "+strings.Join(scopes, " ")))
+	}
+	return made, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/url"
 
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/vault"
 )
@@ -61,9 +62,9 @@ func ticketError(err error) error {
 	return e
 }
 
-// BeginTicket uses a ticket: its consent begins. The person's browser goes to address, keeps attempt, and comes back to redirect. The error is a
+// BeginTicket uses a ticket: its consent begins, by an officer. The person's browser goes to address, keeps attempt, and comes back to redirect. The error is a
 // *switchboard.Error.
-func (b *Broker) BeginTicket(ctx context.Context, ticket, redirect string) (address, attempt string, err error) {
+func (b *Broker) BeginTicket(ctx context.Context, ticket, redirect string, by *switchboard.Officer) (address, attempt string, err error) {
 	t, err := b.vault.UseTicket(ctx, ticket) // of several browsers, one begins
 	if err != nil {
 		return "", "", ticketError(err)
@@ -76,6 +77,7 @@ func (b *Broker) BeginTicket(ctx context.Context, ticket, redirect string) (addr
 	if err != nil {
 		return "", "", consentError(s, err)
 	}
+	c.By = receipt.Subject{ID: by.ID, Auth: by.Auth}
 	text, err := c.Seal()
 	if err != nil {
 		return "", "", consentError(s, err)

@@ -249,6 +249,18 @@ func (l *RevokedKeys) Persons() (all []Revocation) {
 	return all
 }
 
+// Keys returns the revocations of keys, in no order.
+func (l *RevokedKeys) Keys() (all []Revocation) {
+	if known := l.known.Load(); known != nil {
+		for _, r := range *known {
+			if !r.Person {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
 // Restore lifts the block of a person, durably. It is lifted at this process when Restore returns, and at the others soon after. The error is a
 // *switchboard.Error.
 func (l *RevokedKeys) Restore(ctx context.Context, hash [32]byte) error {

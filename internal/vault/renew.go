@@ -78,6 +78,7 @@ func (t *renewalTimes) pauseAfter(err error) time.Duration {
 type renewer struct {
 	rows     *rowStore
 	orphaned func(Owner, ServerConnection)
+	lost     func(Owner, error)
 	ctx      context.Context // of renewals, which outlive the calls that began them
 	times    renewalTimes
 	flights  workCount
@@ -190,6 +191,7 @@ func (w *renewer) fly(s *slot, seen Generation, ask Ask) (ServerConnection, erro
 			if err == nil { // else the renewal has ended between the two looks
 				w.rows.log.Warn("a connection was being renewed by a process that ended or lost the store, so its grant may be used up; the person must connect again",
 					"tenant", s.owner.Tenant, "server", s.owner.Server)
+				w.lost(s.owner, ErrConnectAgain)
 			}
 			if err != nil && !errors.Is(err, store.ErrConflict) {
 				return ServerConnection{}, err
@@ -232,6 +234,7 @@ func (w *renewer) claimAndAsk(ctx context.Context, s *slot, version store.Versio
 	}
 	w.rows.log.Warn("a connection could not be renewed; the person must connect again", "tenant", s.owner.Tenant, "server", s.owner.Server, "err", err)
 	_ = w.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = state }})
+	w.lost(s.owner, err)
 	return ServerConnection{}, fmt.Errorf("%w: %w", ErrConnectAgain, err)
 }
 

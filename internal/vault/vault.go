@@ -138,6 +138,10 @@ type Options struct {
 	// not wait. It may be nil.
 	Ended func(Owner)
 
+	// Lost is called when this process has found out that only the person can give a connection new tokens, and why. It is called once for
+	// each such connection, over all processes that are not killed meanwhile. It must not wait. It may be nil.
+	Lost func(Owner, error)
+
 	Log *slog.Logger // nil means no log
 }
 
@@ -163,12 +167,15 @@ func Open(ctx context.Context, s Store, o Options) (*Vault, error) {
 	if o.Ended == nil {
 		o.Ended = func(Owner) {}
 	}
+	if o.Lost == nil {
+		o.Lost = func(Owner, error) {}
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	rows := &rowStore{store: s, sealer: sealer, ended: o.Ended, log: o.Log, id: newID()}
-	v := &Vault{rows: rows, renewer: &renewer{rows: rows, orphaned: o.Orphaned, ctx: ctx, times: usualTimes}, stop: stop, following: make(chan struct{})}
+	v := &Vault{rows: rows, renewer: &renewer{rows: rows, orphaned: o.Orphaned, lost: o.Lost, ctx: ctx, times: usualTimes}, stop: stop, following: make(chan struct{})}
 	v.slots.seed = maphash.MakeSeed()
 	v.confirmed.Store(time.Now().UnixNano())
 	every := sharedInterval

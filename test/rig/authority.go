@@ -31,6 +31,8 @@ type Authority struct {
 	hold     func(person string) // called during a refresh, before its answer
 	answer   func(w http.ResponseWriter, form url.Values) bool
 	forms    []url.Values // of the token endpoint
+	revoked  []string     // the tokens that the revocation endpoint was sent
+	left     int          // requests for tokens that ended before their answer
 }
 
 // A grantOf says what a code or a token was given for.
@@ -59,13 +61,21 @@ func ServeAuthority(t *testing.T, lifetime time.Duration) *Authority {
 		var asked map[string]any
 		_ = json.NewDecoder(r.Body).Decode(&asked)
 		asked["client_id"] = a.keep("client id", "client-")
+		asked["client_secret"], asked["registration_access_token"] = a.keep("client secret", "cs-"), a.keep("registration token", "reg-")
 		write(w, http.StatusCreated, asked)
 	})
 	mux.HandleFunc("POST /token", a.token)
 	mux.HandleFunc("POST /revoke", func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
 		a.mu.Lock()
+		answer := a.answer
+		a.mu.Unlock()
+		if answer != nil && answer(w, r.PostForm) {
+			return
+		}
+		a.mu.Lock()
 		defer a.mu.Unlock()
+		a.revoked = append(a.revoked, r.PostForm.Get("token"))
 		delete(a.grants, r.PostForm.Get("token"))
 		delete(a.access, r.PostForm.Get("token"))
 		w.WriteHeader(http.StatusOK)
@@ -149,6 +159,9 @@ func (a *Authority) token(w http.ResponseWriter, r *http.Request) {
 		hold(grant.person)
 	}
 	a.mu.Lock()
+	if r.Context().Err() != nil {
+		a.left++
+	}
 	grant.expires = time.Now().Add(a.lifetime)
 	out := map[string]any{"token_type": "Bearer", "expires_in": int(a.lifetime.Seconds()), "scope": grant.scope}
 	access := a.keepLocked("access token", "at-")
@@ -263,7 +276,35 @@ func (a *Authority) Hold(hold func(person string)) {
 	a.hold = hold
 }
 
-// Answer has answer answer the requests to the token endpoint for which it returns true.
+// Left returns how many of those that asked for tokens were gone before the answer.
+func (a *Authority) Left() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.left
+}
+
+// Revoked returns the tokens that were revoked.
+func (a *Authority) Revoked() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]string(nil), a.revoked...)
+}
+
+// TokensOf returns the tokens that the person was given.
+func (a *Authority) TokensOf(person string) (tokens []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, all := range []map[string]grantOf{a.access, a.grants} {
+		for token, g := range all {
+			if g.person == person {
+				tokens = append(tokens, token)
+			}
+		}
+	}
+	return tokens
+}
+
+// Answer has answer answer the requests to the token endpoint and the revocation endpoint for which it returns true.
 func (a *Authority) Answer(answer func(w http.ResponseWriter, form url.Values) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -37,6 +37,7 @@ type Hosted struct {
 	mixed     []string
 	streams   map[*modernStream]bool // nil at a legacy server
 	sse       bool                   // it is a server over HTTP with SSE
+	echo      int                    // if it is not 0, the status of all answers, which repeat the request
 }
 
 // A SeenRequest is a request that a Hosted has answered, or refused.
@@ -114,7 +115,15 @@ func (h *Hosted) start(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		c := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-		mux.ServeHTTP(c, r)
+		h.mu.Lock()
+		echo := h.echo
+		h.mu.Unlock()
+		if echo == 0 || r.Method != http.MethodPost {
+			mux.ServeHTTP(c, r)
+		} else {
+			c.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer error="invalid_token", error_description=%q, resource_metadata=%q`, "it is expired: "+r.Header.Get("Authorization"), metadata))
+			http.Error(c, string(head)+string(body), echo)
+		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.Seen = append(h.Seen, SeenRequest{r.Method + " " + r.URL.Path, r.Header.Get("Authorization"), c.status, string(head) + string(body[:min(len(body), wholeRequest)])})
@@ -268,6 +277,13 @@ func (h *Hosted) Refuse(authorization string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.refused[authorization[len("Bearer "):]] = true
+}
+
+// Echo makes the server answer with the status, and with the request as the body, from now on. 0 ends that.
+func (h *Hosted) Echo(status int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.echo = status
 }
 
 // Requests returns the requests so far.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,6 +56,12 @@ func (p *persons) connectCatalog(t *testing.T) {
 // connect gives the key of who a connection of the account, at a replica.
 func (p *persons) connect(t *testing.T, g *rig.Gateway, who, account string) {
 	t.Helper()
+	p.connectAt(t, g, who, account, nil)
+}
+
+// connectAt is connect. If change is not nil, it changes the answer of the provider so that there is no connection.
+func (p *persons) connectAt(t *testing.T, g *rig.Gateway, who, account string, change func(url.Values)) {
+	t.Helper()
 	s := g.OpenAtOnce(t, "/mcp", true, "Authorization", "Bearer "+p.keys[who])
 	link := ""
 	rig.Eventually(t, "the call is answered with a link", func() string {
@@ -64,8 +71,14 @@ func (p *persons) connect(t *testing.T, g *rig.Gateway, who, account string) {
 	})
 	ada := openAdmin(t, g, p.keys["ada"])
 	link = ada.base + link[strings.Index(link, "/connect/"):]
-	if status, page := ada.get(p.a.Consent(t, ada.begin(link), account).String()); status != http.StatusOK {
-		t.Fatalf("%s is not connected: %d %s", who, status, page)
+	back := p.a.Consent(t, ada.begin(link), account)
+	if change != nil {
+		q := back.Query()
+		change(q)
+		back.RawQuery = q.Encode()
+	}
+	if status, page := ada.get(back.String()); (status == http.StatusOK) != (change == nil) {
+		t.Fatalf("the consent of %s ends with %d %s", who, status, page)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/vault"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/openapi"
 	"github.com/summit-switchboard/switchboard/test/redistest"
@@ -282,21 +283,36 @@ required_capabilities: [{tools: ["*/*"], optional: true}]
 		r.see("events", who+": "+wait.Receive(t, "the events of "+who, said))
 	}
 	r.see("the log", g.Logged())
-	r.kept(kind, disk)
+	kept := []string{"revoked", "session", "once-admin", "archive"}
+	if kind == "file" {
+		kept = append(kept, "changes")
+	}
+	r.kept(disk, kept...)
 
+	want := []string{"answers", "pages", "commands", "metrics", "events", "the log", "the data folder", "the store"}
+	if kind == "redis" {
+		want = append(want, "Redis")
+	}
+	r.judge(want, []string{"state: ", "nonce: ", "comment that was tried", "new key of a person", "code of the page by the command"})
+}
+
+// judge searches all texts for the secrets. They must be at least 40. The marker must be in each place, and each of belong where it belongs: otherwise the
+// search does not work.
+func (r *round) judge(places, belong []string) {
+	t, p := r.t, r.p
+	t.Helper()
 	if len(p) < 40 {
 		t.Errorf("%d secrets were planted", len(p))
 	}
-	places := map[string]int{}
 	for what, secret := range p {
 		if len(secret) < 20 {
 			t.Errorf("the %s is too short to be searched: %q", what, secret)
 		}
 	}
-	found := map[string]bool{}
+	marked, found := map[string]int{}, map[string]bool{}
 	for _, s := range r.all {
 		if strings.Contains(s.text, marker) || s.place == "metrics" && strings.Contains(s.text, `tenant="acme"`) || s.place == "Redis" && strings.Contains(s.text, "switchboard:") {
-			places[s.place]++
+			marked[s.place]++
 		}
 		for _, what := range p.found(s.text) {
 			if slices.Contains(s.but, what) {
@@ -305,21 +321,17 @@ required_capabilities: [{tools: ["*/*"], optional: true}]
 		}
 		p.nowhere(t, s.place, s.text, s.but...)
 	}
-	want := []string{"answers", "pages", "commands", "metrics", "events", "the log", "the data folder", "the store"}
-	if kind == "redis" {
-		want = append(want, "Redis")
-	}
-	for _, place := range want {
-		if places[place] == 0 {
+	for _, place := range places {
+		if marked[place] == 0 {
 			t.Errorf("what is no secret is not found in %s: the search does not work there", place)
 		}
 	}
-	for _, what := range []string{"state: ", "nonce: ", "comment that was tried", "new key of a person", "code of the page by the command"} {
+	for _, what := range belong {
 		if !found[what] {
 			t.Errorf("the secret of %q is not found where it belongs: the search does not work", what)
 		}
 	}
-	t.Logf("%d secrets, %d texts; the marker is found in %v", len(p), len(r.all), places)
+	t.Logf("%d secrets, %d texts; the marker is found in %v", len(p), len(r.all), marked)
 }
 
 // agents makes calls, with each key.
@@ -666,8 +678,8 @@ func (r *round) keysAndBlocks() {
 	r.ask("operator", http.MethodGet, "/v1/keys", "", nil)
 }
 
-// kept looks at what has stayed on the disk and in the store.
-func (r *round) kept(kind, disk string) {
+// kept looks at what has stayed on the disk and in the store, which has these groups. disk is the folder of a Redis.
+func (r *round) kept(disk string, want ...string) {
 	r.t.Helper()
 	texts := []string{"comment of a change", "comment of a change by a command"} // the history keeps the texts of changed files
 	err := filepath.WalkDir(filepath.Join(r.dir, ".switchboard"), func(path string, d fs.DirEntry, err error) error {
@@ -679,6 +691,8 @@ func (r *round) kept(kind, disk string) {
 		switch {
 		case strings.HasSuffix(path, "operator.json"):
 			but = []string{"token of operator.json"}
+		case filepath.Base(path) == vault.KeyName:
+			but = []string{keyOfVault}
 		case strings.Contains(path, "logs"):
 			but = nil
 		}
@@ -715,10 +729,6 @@ func (r *round) kept(kind, disk string) {
 	})
 	if err != nil {
 		r.t.Fatal(err)
-	}
-	want := []string{"revoked", "session", "once-admin", "archive"}
-	if kind == "file" {
-		want = append(want, "changes")
 	}
 	for _, group := range want {
 		if !groups[group] {

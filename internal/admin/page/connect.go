@@ -29,7 +29,7 @@ const (
 // Connections let a person make the connection of a caller. See credential.Broker. The errors are *switchboard.Error.
 type Connections interface {
 	ReadTicket(ctx context.Context, ticket string) (*credential.ConnectRequest, error)
-	BeginTicket(ctx context.Context, ticket, redirect string) (address, attempt string, err error)
+	BeginTicket(ctx context.Context, ticket, redirect string, by *switchboard.Officer) (address, attempt string, err error)
 	EndTicket(ctx context.Context, attempt string, query url.Values) (*credential.ConnectRequest, error)
 }
 
@@ -82,7 +82,7 @@ func (p *Page) beginConnect(w http.ResponseWriter, r *http.Request, own site, fo
 		p.refuseConnect(w, err)
 		return
 	}
-	address, attempt, err := p.o.Connections.BeginTicket(r.Context(), ticket, own.origin+connectedPath)
+	address, attempt, err := p.o.Connections.BeginTicket(r.Context(), ticket, own.origin+connectedPath, officer)
 	if err != nil {
 		p.refuseConnect(w, err)
 		return

@@ -21,7 +21,7 @@ func (*consentBook) ReadTicket(context.Context, string) (*credential.ConnectRequ
 	return &credential.ConnectRequest{Tenant: "acme", Name: "acme/ann", Server: "tracker"}, nil
 }
 
-func (*consentBook) BeginTicket(_ context.Context, ticket, _ string) (address, attempt string, err error) {
+func (*consentBook) BeginTicket(_ context.Context, ticket, _ string, _ *switchboard.Officer) (address, attempt string, err error) {
 	return "https://id.example.com/authorize?state=s" + ticket, "a" + ticket, nil
 }
 
