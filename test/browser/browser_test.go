@@ -50,11 +50,12 @@ type browser struct {
 	ctx context.Context
 }
 
-// newBrowser starts a browser. The names sb.test and evil.test are this machine to it.
-func newBrowser(t *testing.T) *browser {
+// newBrowser starts a browser. The names sb.test and evil.test are this machine to it; rules say more of names and addresses.
+func newBrowser(t *testing.T, rules ...string) *browser {
 	t.Helper()
+	rules = append(rules, "MAP sb.test 127.0.0.1", "MAP evil.test 127.0.0.1")
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(findChromium(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
-		chromedp.IgnoreCertErrors, chromedp.DisableGPU, chromedp.Flag("host-resolver-rules", "MAP sb.test 127.0.0.1, MAP evil.test 127.0.0.1"))
+		chromedp.IgnoreCertErrors, chromedp.DisableGPU, chromedp.Flag("host-resolver-rules", strings.Join(rules, ", ")))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancelTab := chromedp.NewContext(ctx)
 	t.Cleanup(func() {
