@@ -1,0 +1,110 @@
+package served_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/provider"
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+// A typeScriptServer is test/npm/hosted-server.mjs, which runs.
+type typeScriptServer struct {
+	resource string
+	provider *provider.Server
+	in       io.Writer
+	lines    *bufio.Reader
+}
+
+// startTypeScript starts the server on a version of the official SDK, with a provider for its tokens.
+func startTypeScript(t *testing.T, sdk string) *typeScriptServer {
+	t.Helper()
+	npmlock.NeedIn(t, "../npm", "a hosted server on the official TypeScript SDK")
+	cmd := exec.Command("node", "hosted-server.mjs", sdk)
+	cmd.Dir, cmd.Stderr = "../npm", t.Output()
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	s := &typeScriptServer{in: in, lines: bufio.NewReader(out)}
+	s.resource = s.line(t)
+	s.provider = provider.Node(t, provider.Options{Register: true, Resources: []string{s.resource}})
+	s.tell(t, s.provider.Issuer, "ready")
+	return s
+}
+
+// line returns the next line that the server prints.
+func (s *typeScriptServer) line(t *testing.T) string {
+	t.Helper()
+	text, err := s.lines.ReadString('\n')
+	if err != nil {
+		t.Fatalf("the server ends: %v", err)
+	}
+	return strings.TrimSpace(text)
+}
+
+// tell gives the server a line, and waits for the reply.
+func (s *typeScriptServer) tell(t *testing.T, what, reply string) {
+	t.Helper()
+	fmt.Fprintln(s.in, what)
+	if said := s.line(t); said != reply {
+		t.Fatalf("the server replies %q", said)
+	}
+}
+
+// A hosted server that the middleware of the official TypeScript SDK guards is connected once, and called in both eras. It refuses a token, which is renewed for
+// the same call, and it is disconnected.
+func TestHostedSDKAServerOnTheTypeScriptSDKIsConnectedCalledAndItsTokenRenewed(t *testing.T) {
+	t.Parallel()
+	for _, sdk := range []string{"1", "2"} {
+		t.Run("sdk "+sdk, func(t *testing.T) {
+			t.Parallel()
+			server := startTypeScript(t, sdk)
+			dir := rig.LayOut(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  tracker: {transport: http, url: %q}\n", server.resource))
+			g := rig.ServeAtOnce(t, dir)
+			awaitTracker(t, dir, "needs_connection")
+			c := beginConnect(t, dir, "tracker")
+			fmt.Fprintln(c.in, provider.Consent(t, c.address, redirectOf(t, c.address)))
+			if said, code := c.end(); code != 0 || !strings.Contains(said, server.provider.Issuer) || !strings.Contains(said, "files:read") {
+				t.Fatalf("exit %d: %s", code, said)
+			}
+			awaitTracker(t, dir, "healthy")
+			legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
+			before := askWho(t, legacy)
+			server.tell(t, "refuse", "refused")
+			renewed := askWho(t, modern)
+			if !strings.HasPrefix(before, "ann ") || !strings.HasPrefix(renewed, "ann ") || renewed == before {
+				t.Errorf("whoami answers %q, and after its token was refused %q", before, renewed)
+			}
+			if again := askWho(t, legacy); again != renewed {
+				t.Errorf("after a call of the other era, whoami answers %q", again)
+			}
+			if out, errs, code := rig.Command(t, dir, "server", "disconnect", "tracker"); code != 0 || !strings.Contains(out, "its tokens are revoked") {
+				t.Errorf("exit %d: %s%s", code, out, errs)
+			}
+			awaitTracker(t, dir, "needs_connection")
+		})
+	}
+}
+
+// awaitTracker waits until "server list" says that the server tracker is in the state.
+func awaitTracker(t *testing.T, dir, state string) {
+	t.Helper()
+	rig.Eventually(t, "the server is "+state, func() string {
+		s := stateOf(t, dir)
+		return rig.ReasonUnless(strings.Contains(s, state), "it is "+s)
+	})
+}
