@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 	"github.com/summit-switchboard/switchboard/test/provider"
 	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // A typeScriptServer is test/npm/hosted-server.mjs, which runs.
@@ -97,6 +99,67 @@ func TestHostedSDKAServerOnTheTypeScriptSDKIsConnectedCalledAndItsTokenRenewed(t
 			}
 			awaitTracker(t, dir, "needs_connection")
 		})
+	}
+}
+
+// zitadel/oidc registers no clients, ignores the resource, and gives opaque tokens. The row has the client, and the port of the redirect is registered.
+func TestHostedZitadelAServerIsConnectedAtZitadelCalledAndItsTokenRenewed(t *testing.T) {
+	t.Parallel()
+	address, err := scratch.Addr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	redirect := "http://" + address + "/callback"
+	as, id, secret := provider.Zitadel(t, redirect)
+	h := rig.ServeHostedOpaque(t, as)
+	dir := rig.LayOut(t, fmt.Sprintf(`
+-- switchboard.yaml --
+servers:
+  tracker:
+    transport: http
+    url: %q
+    credential: {operator: {id: %q, secret: "${file:secrets/tracker}", issuer: %q, scopes: [openid, offline_access]}}
+-- secrets/tracker --
+%s
+`, h.Resource, id, as.Issuer, secret))
+	g := rig.ServeAtOnce(t, dir)
+	awaitTracker(t, dir, "needs_connection")
+	_, port, _ := strings.Cut(address, ":")
+	c := beginConnect(t, dir, "tracker", "--port", port)
+	back := provider.Consent(t, c.address, redirect)
+	resp, err := http.Get(back.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, _ := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if !strings.Contains(string(page), "Server tracker is connected") {
+		t.Errorf("the browser shows %s %s", resp.Status, page)
+	}
+	if said, code := c.end(); code != 0 || !strings.Contains(said, as.Issuer) {
+		t.Fatalf("exit %d: %s", code, said)
+	}
+	awaitTracker(t, dir, "healthy")
+	s := g.Open(t, "/mcp", true)
+	if got := askWho(t, s); got != "id1" {
+		t.Fatalf("whoami answers %q", got)
+	}
+	seen := tokensSeen(h)
+	if len(seen) != 1 {
+		t.Fatalf("the server has seen %d tokens", len(seen))
+	}
+	for token := range seen {
+		h.Refuse(token)
+	}
+	if got := askWho(t, s); got != "id1" || len(tokensSeen(h)) != 2 {
+		t.Errorf("after its token was refused, whoami answers %q; the server has seen %d tokens", got, len(tokensSeen(h)))
+	}
+	if out, errs, code := rig.Command(t, dir, "server", "disconnect", "tracker"); code != 0 || !strings.Contains(out, "its tokens are revoked") {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+	awaitTracker(t, dir, "needs_connection")
+	if strings.Contains(g.Logged(), secret) {
+		t.Error("the log shows the secret")
 	}
 }
 
