@@ -30,6 +30,7 @@ type laptop struct {
 	t      *testing.T
 	home   string
 	server *rig.Hosted
+	admin  string // the admin address, if there is one
 	read   strings.Builder
 }
 
@@ -230,7 +231,8 @@ func (l *laptop) connectClient() []string {
 // checkRead compares what the person has read with a file in testdata.
 func (l *laptop) checkRead(name string) {
 	l.t.Helper()
-	text := strings.NewReplacer(l.server.Resource, "https://tracker.example.com/mcp", l.server.Provider.Issuer, "https://id.example.com", l.home, "/home/ann", filepath.Dir(rig.Plain), "/usr/bin").Replace(l.read.String())
+	text := ticketLink.ReplaceAllString(l.read.String(), "https://sb.example.com/connect/TICKET")
+	text = strings.NewReplacer(l.server.Resource, "https://tracker.example.com/mcp", l.server.Provider.Issuer, "https://id.example.com", l.home, "/home/ann", filepath.Dir(rig.Plain), "/usr/bin").Replace(text)
 	text = randomQuery.ReplaceAllString(anyPort.ReplaceAllString(text, "127.0.0.1:PORT"), "$1…")
 	if *update {
 		rig.WriteFile(l.t, filepath.Join("testdata", name), text)
@@ -246,6 +248,7 @@ func (l *laptop) checkRead(name string) {
 }
 
 var (
+	ticketLink  = regexp.MustCompile(`https?://[^/\s]+/connect/[\w-]+`)
 	blankEnds   = regexp.MustCompile(`(?m)[ \t]+$`)
 	randomQuery = regexp.MustCompile(`(https?://\S*\?)\S+`)
 	anyPort     = regexp.MustCompile(`127\.0\.0\.1:\d+`)
@@ -270,12 +273,7 @@ func TestAHostedServerOfClaudeCodeIsConnectedInABrowserAndCalled(t *testing.T) {
 	t.Run("the address is pasted", func(t *testing.T) {
 		l := newLaptop(t)
 		command := l.begin(append(l.connectClient(), "--no-browser")...)
-		address := ""
-		rig.Eventually(t, "the command prints the address", func() string {
-			said := command.text()
-			address = strings.TrimSpace(indented.FindString(said))
-			return rig.ReasonUnless(strings.HasSuffix(said, "Paste that address here:\n"), "it says "+said)
-		})
+		address := command.address()
 		b := newBrowser(t, "MAP "+hostOfRedirect(t, address)+" ~NOTFOUND")
 		b.do(chromedp.Navigate(address))
 		l.signIn(b)
@@ -306,6 +304,17 @@ func TestAHostedServerOfClaudeCodeIsConnectedInABrowserAndCalled(t *testing.T) {
 		}
 		l.checkRead("hosted_refused.txt")
 	})
+}
+
+// address waits for the address that a command without a browser prints, and returns it.
+func (c *typed) address() (address string) {
+	c.l.t.Helper()
+	rig.Eventually(c.l.t, "the command prints the address", func() string {
+		said := c.text()
+		address = strings.TrimSpace(indented.FindString(said))
+		return rig.ReasonUnless(strings.HasSuffix(said, "Paste that address here:\n"), "it says "+said)
+	})
+	return address
 }
 
 // indented matches the address that a command prints on a line of its own.
