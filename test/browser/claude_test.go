@@ -26,7 +26,7 @@ func TestClaudeCodeCallsAHostedServerAfterTheSignInInABrowser(t *testing.T) {
 	if len(programs) == 0 {
 		t.Skip("skipped: Claude Code calls a hosted server (it has no package for this platform)")
 	}
-	l.connectInBrowser()
+	l.connectInBrowser(l.connectClient())
 
 	model := &agents.Model{Script: func(turn agents.Turn) agents.Reply {
 		if call := turn.Offers("whoami"); call != nil && !turn.Has("ann") {

@@ -1,7 +1,9 @@
 package browser_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	oauthprovider "github.com/summit-switchboard/switchboard/test/provider"
@@ -148,10 +151,10 @@ func (l *laptop) beginInBrowser(words []string) (*typed, *browser) {
 	return command, b
 }
 
-// connectInBrowser connects the server from "connect claude-code" to the last page.
-func (l *laptop) connectInBrowser() {
+// connectInBrowser connects the server with the command, up to the last page.
+func (l *laptop) connectInBrowser(words []string) {
 	l.t.Helper()
-	command, b := l.beginInBrowser(l.connectClient())
+	command, b := l.beginInBrowser(words)
 	l.signIn(b)
 	b.press("Continue")
 	b.await("Server tracker is connected")
@@ -180,10 +183,15 @@ func (l *laptop) entry() *exec.Cmd {
 	return cmd
 }
 
-// openEntry starts what the file of Claude Code says, with a client of the official SDK.
-func (l *laptop) openEntry() *mcp.ClientSession {
+// openEntry starts what the file of Claude Code says, with a client of the official SDK. The client tells changed of each change of the list.
+func (l *laptop) openEntry(changed chan<- struct{}) *mcp.ClientSession {
 	l.t.Helper()
-	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}})
 	s, err := client.Connect(wait.Context(l.t), &mcp.CommandTransport{Command: l.entry()}, nil)
 	if err != nil {
 		l.t.Fatal(err)
@@ -258,8 +266,8 @@ var (
 func TestAHostedServerOfClaudeCodeIsConnectedInABrowserAndCalled(t *testing.T) {
 	t.Run("the command opens the browser", func(t *testing.T) {
 		l := newLaptop(t)
-		l.connectInBrowser()
-		s := l.openEntry()
+		l.connectInBrowser(l.connectClient())
+		s := l.openEntry(nil)
 		if names := toolsOf(t, s); !slices.Contains(names, "whoami") {
 			t.Fatalf("the client lists %q", names)
 		}
@@ -285,11 +293,32 @@ func TestAHostedServerOfClaudeCodeIsConnectedInABrowserAndCalled(t *testing.T) {
 		}
 		fmt.Fprintln(command.in, history.Entries[history.CurrentIndex].URL)
 		command.succeed()
-		s := l.openEntry()
+		s := l.openEntry(nil)
 		if got := callWhoami(t, s); got != "ann" {
 			t.Errorf("whoami answers %q", got)
 		}
 		l.checkRead("hosted_pasted.txt")
+	})
+
+	t.Run("a client is open meanwhile", func(t *testing.T) {
+		l := newLaptop(t)
+		words := l.connectClient()
+		changed := make(chan struct{}, 1)
+		s := l.openEntry(changed)
+		rig.Eventually(t, "the client is told what is missing", func() string {
+			_, err := s.ListTools(wait.Context(t), nil)
+			refused, _ := errors.AsType[*jsonrpc.Error](err)
+			return rig.ReasonUnless(refused != nil && strings.Contains(string(refused.Data), "switchboard server connect tracker"), fmt.Sprint("it is told: ", err))
+		})
+		l.connectInBrowser(words)
+		wait.Receive(t, "the client hears of the new tools", changed)
+		rig.Eventually(t, "the client lists them", func() string {
+			names := toolsOf(t, s)
+			return rig.ReasonUnless(slices.Contains(names, "whoami"), fmt.Sprint(names))
+		})
+		if got := callWhoami(t, s); got != "ann" {
+			t.Errorf("whoami answers %q", got)
+		}
 	})
 
 	t.Run("the person does not agree", func(t *testing.T) {

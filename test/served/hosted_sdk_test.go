@@ -13,6 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/provider"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/scratch"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A typeScriptServer is test/npm/hosted-server.mjs, which runs.
@@ -160,6 +161,30 @@ servers:
 	awaitTracker(t, dir, "needs_connection")
 	if strings.Contains(g.Logged(), secret) {
 		t.Error("the log shows the secret")
+	}
+}
+
+func TestHostedAClientThatListensIsToldOfTheToolsAfterTheSignIn(t *testing.T) {
+	t.Parallel()
+	h := rig.ServeHosted(t, provider.Options{Register: true})
+	dir := rig.LayOut(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  tracker: {transport: http, url: %q}\n", h.Resource))
+	g := rig.ServeAtOnce(t, dir)
+	awaitTracker(t, dir, "needs_connection")
+	s := g.Open(t, "/mcp", true)
+	if m, _ := s.Ask(t, "tools/list", `{}`); rig.Code(m) != "SB-CAP-004" || !strings.Contains(string(m.Raw), "switchboard server connect tracker") {
+		t.Errorf("before the sign-in, tools/list answers %s", m.Raw)
+	}
+	heard := make(chan string, 1)
+	header := http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}}
+	rig.Listen(t, heard, "the client", http.MethodPost, s.URL, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":`+rig.WithMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`, header)
+	c := beginConnect(t, dir, "tracker")
+	fmt.Fprintln(c.in, provider.Consent(t, c.address, redirectOf(t, c.address)))
+	if said, code := c.end(); code != 0 {
+		t.Fatalf("exit %d: %s", code, said)
+	}
+	wait.Receive(t, "the client hears of the tools", heard)
+	if m, _ := s.Ask(t, "tools/list", `{}`); !strings.Contains(string(m.Raw), "whoami") {
+		t.Errorf("after the sign-in, tools/list answers %s", m.Raw)
 	}
 }
 
