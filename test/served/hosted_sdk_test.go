@@ -84,7 +84,7 @@ func TestHostedSDKAServerOnTheTypeScriptSDKIsConnectedCalledAndItsTokenRenewed(t
 			if said, code := c.end(); code != 0 || !strings.Contains(said, server.provider.Issuer) || !strings.Contains(said, "files:read") {
 				t.Fatalf("exit %d: %s", code, said)
 			}
-			awaitTracker(t, dir, "healthy")
+			awaitWhoami(t, g)
 			legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
 			before := askWho(t, legacy)
 			server.tell(t, "refuse", "refused")
@@ -140,7 +140,7 @@ servers:
 	if said, code := c.end(); code != 0 || !strings.Contains(said, as.Issuer) {
 		t.Fatalf("exit %d: %s", code, said)
 	}
-	awaitTracker(t, dir, "healthy")
+	awaitWhoami(t, g)
 	s := g.Open(t, "/mcp", true)
 	if got := askWho(t, s); got != "id1" {
 		t.Fatalf("whoami answers %q", got)
@@ -194,5 +194,15 @@ func awaitTracker(t *testing.T, dir, state string) {
 	rig.Eventually(t, "the server is "+state, func() string {
 		s := stateOf(t, dir)
 		return rig.ReasonUnless(strings.Contains(s, state), "it is "+s)
+	})
+}
+
+// awaitWhoami waits until the tools of the server tracker are listed, which is a moment after the server is healthy.
+func awaitWhoami(t *testing.T, g *rig.Gateway) {
+	t.Helper()
+	s := g.Open(t, "/mcp", true)
+	rig.Eventually(t, "whoami is listed", func() string {
+		m, _ := s.Ask(t, "tools/list", `{}`)
+		return rig.ReasonUnless(strings.Contains(string(m.Raw), "whoami"), string(m.Raw))
 	})
 }

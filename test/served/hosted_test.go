@@ -136,6 +136,7 @@ func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 			}
 			return ""
 		})
+		awaitWhoami(t, g)
 		for _, modern := range []bool{false, true} {
 			if got := askWho(t, g.Open(t, "/mcp", modern)); got != "ann" {
 				t.Errorf("%s: modern %v: whoami answers %q", way, modern, got)
