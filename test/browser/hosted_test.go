@@ -127,7 +127,7 @@ func (c *typed) succeed() string {
 	return said
 }
 
-// signIn signs the person in at oidc-provider, whose next page asks for consent.
+// signIn signs the person in at oidc-provider. Its next page asks for consent.
 func (l *laptop) signIn(b *browser) {
 	l.t.Helper()
 	b.await("Sign-in")
@@ -349,7 +349,7 @@ func (c *typed) address() (address string) {
 // indented matches the address that a command prints on a line of its own.
 var indented = regexp.MustCompile(`(?m)^    http\S+$`)
 
-// hostOfRedirect returns the host and port at which the provider ends the sign-in of the address.
+// hostOfRedirect returns the host and port to which the provider leads the browser at the end of the sign-in.
 func hostOfRedirect(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)

@@ -15,14 +15,14 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// An office is a Switchboard whose callers act as their own persons at a hosted server, with the machine of its operator.
+// An office is a Switchboard with a hosted server, where each caller acts as its own person. It has the machine of the operator.
 type office struct {
 	*laptop
 	gateway *rig.Gateway
 	keys    map[string]string // of ann, who calls, and ada, who is an admin
 }
 
-// newOffice returns an office whose operator has connected the server.
+// newOffice returns an office. Its operator has connected the server.
 func newOffice(t *testing.T, tls bool) *office {
 	t.Helper()
 	findChromium(t)
@@ -121,7 +121,7 @@ func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// CD-08 with a real browser, whose cookies are those of a page behind TLS at another site than the provider, too.
+// The steps of CD-08 with a real browser. Behind TLS, the provider is another site than Switchboard, which decides what cookies the browser sends.
 func TestACallerIsConnectedAsItsPersonInABrowserAndTheCallGoesOn(t *testing.T) {
 	for _, tt := range []struct {
 		name, version string
