@@ -152,9 +152,13 @@ servers:
 	for token := range seen {
 		h.Refuse(token)
 	}
-	if got := askWho(t, s); got != "id1" || len(tokensSeen(h)) != 2 {
-		t.Errorf("after its token was refused, whoami answers %q; the server has seen %d tokens", got, len(tokensSeen(h)))
+	if got := askWho(t, s); got != "id1" {
+		t.Errorf("after its token was refused, whoami answers %q", got)
 	}
+	rig.Eventually(t, "the server has seen a second token", func() string { // it notes a request after its answer
+		n := len(tokensSeen(h))
+		return rig.ReasonUnless(n == 2, fmt.Sprint("it has seen ", n))
+	})
 	if out, errs, code := rig.Command(t, dir, "server", "disconnect", "tracker"); code != 0 || !strings.Contains(out, "its tokens are revoked") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
