@@ -78,7 +78,7 @@ func TestHostedSDKAServerOnTheTypeScriptSDKIsConnectedCalledAndItsTokenRenewed(t
 			server := startTypeScript(t, sdk)
 			dir := rig.LayOut(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  tracker: {transport: http, url: %q}\n", server.resource))
 			g := rig.ServeAtOnce(t, dir)
-			awaitTracker(t, dir, "needs_connection")
+			awaitDemand(t, dir)
 			c := beginConnect(t, dir, "tracker")
 			fmt.Fprintln(c.in, provider.Consent(t, c.address, redirectOf(t, c.address)))
 			if said, code := c.end(); code != 0 || !strings.Contains(said, server.provider.Issuer) || !strings.Contains(said, "files:read") {
@@ -98,7 +98,7 @@ func TestHostedSDKAServerOnTheTypeScriptSDKIsConnectedCalledAndItsTokenRenewed(t
 			if out, errs, code := rig.Command(t, dir, "server", "disconnect", "tracker"); code != 0 || !strings.Contains(out, "its tokens are revoked") {
 				t.Errorf("exit %d: %s%s", code, out, errs)
 			}
-			awaitTracker(t, dir, "needs_connection")
+			awaitDemand(t, dir)
 		})
 	}
 }
@@ -124,7 +124,7 @@ servers:
 %s
 `, h.Resource, id, as.Issuer, secret))
 	g := rig.ServeAtOnce(t, dir)
-	awaitTracker(t, dir, "needs_connection")
+	awaitDemand(t, dir)
 	_, port, _ := strings.Cut(address, ":")
 	c := beginConnect(t, dir, "tracker", "--port", port)
 	back := provider.Consent(t, c.address, redirect)
@@ -162,7 +162,7 @@ servers:
 	if out, errs, code := rig.Command(t, dir, "server", "disconnect", "tracker"); code != 0 || !strings.Contains(out, "its tokens are revoked") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
-	awaitTracker(t, dir, "needs_connection")
+	awaitDemand(t, dir)
 	if strings.Contains(g.Logged(), secret) {
 		t.Error("the log shows the secret")
 	}
@@ -173,7 +173,7 @@ func TestHostedAClientThatListensIsToldOfTheToolsAfterTheSignIn(t *testing.T) {
 	h := rig.ServeHosted(t, provider.Options{Register: true})
 	dir := rig.LayOut(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  tracker: {transport: http, url: %q}\n", h.Resource))
 	g := rig.ServeAtOnce(t, dir)
-	awaitTracker(t, dir, "needs_connection")
+	awaitDemand(t, dir)
 	s := g.Open(t, "/mcp", true)
 	if m, _ := s.Ask(t, "tools/list", `{}`); rig.Code(m) != "SB-CAP-004" || !strings.Contains(string(m.Raw), "switchboard server connect tracker") {
 		t.Errorf("before the sign-in, tools/list answers %s", m.Raw)
@@ -192,12 +192,12 @@ func TestHostedAClientThatListensIsToldOfTheToolsAfterTheSignIn(t *testing.T) {
 	}
 }
 
-// awaitTracker waits until "server list" says that the server tracker is in the state.
-func awaitTracker(t *testing.T, dir, state string) {
+// awaitDemand waits until "server list" says that the server tracker needs a connection.
+func awaitDemand(t *testing.T, dir string) {
 	t.Helper()
-	rig.Eventually(t, "the server is "+state, func() string {
+	rig.Eventually(t, "the server needs a connection", func() string {
 		s := stateOf(t, dir)
-		return rig.ReasonUnless(strings.Contains(s, state), "it is "+s)
+		return rig.ReasonUnless(strings.Contains(s, "needs_connection"), "it is "+s)
 	})
 }
 
