@@ -22,7 +22,7 @@ test:
 	@scripts/test $(ARGS)
 
 test-agents:
-	@AGENTS=1 scripts/test ./test/agents
+	@AGENTS=1 scripts/test ./test/agents ./test/browser
 
 chaos:
 	@scripts/chaos

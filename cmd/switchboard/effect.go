@@ -342,6 +342,10 @@ func joinServers(servers []*connect.Server) string {
 
 // print prints the effect.
 func (e *effect) print(io streams, servers []*connect.Server) {
+	if e.Why != "" && e.Servers == 0 && len(e.NeedsConnection) > 0 { // there is nothing to compare
+		fmt.Fprintf(io.out, "\n%s\n", e.summary())
+		return
+	}
 	stay := 0
 	for _, s := range servers {
 		if s.Stays != "" {
@@ -371,6 +375,8 @@ func (e *effect) summary() string {
 	}
 	why := ""
 	switch {
+	case e.Why != "" && len(e.NeedsConnection) > 0: // Why says only that there is no tool yet
+		return fmt.Sprintf("What the client gets is known after the sign-in at %s.", joinIDs(e.NeedsConnection))
 	case e.Why != "":
 		return "What the client gets now is not known: " + e.Why
 	case e.Now < e.Before:

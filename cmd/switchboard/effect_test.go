@@ -14,6 +14,7 @@ func TestTheSummaryOfAnEffectSaysWhyAClientReadsMoreAndWhatChangesIt(t *testing.
 		"The client reads 50 % less before the first question; 1 of the 2 tools can be called.":                                    {Tools: 2, Callable: 1, Before: 100, Now: 50},
 		"The client reads as much as before; all 2 tools can still be called.":                                                     {Tools: 2, Callable: 2, Before: 100, Now: 100},
 		"What the client gets now is not known: no task":                                                                           {Why: "no task", Before: 100},
+		"What the client gets is known after the sign-in at a, b.":                                                                 {Why: "no task", NeedsConnection: []switchboard.ServerID{"a", "b"}},
 		"reads 1,010 tokens more than before: the configuration has other servers too (a, b), and their tools take 1,000 tokens. ": {Before: 100, Now: 1110, list: shownList{others: []switchboard.ServerID{"a", "b"}, othersTokens: 1000, own: read}},
 		"the tools that stand for others (switchboard_status, x_helper) are larger than these. To list less, name a task":          {Before: 100, Now: 200, list: shownList{lazy: true, implied: true, own: []string{"switchboard_status", "x_helper"}}},
 		"all tools fit into the budget of 8,000 tokens, so each is listed in full, and Switchboard adds switchboard_read and a few words about the servers. To list less, write a smaller token_budget": {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -127,6 +128,9 @@ func (nt *changeNotifier) answerListen(ctx context.Context, q *clientRequest, st
 		return rpcAnswer{failure: invalidParams("subscriptions/listen: params.notifications must be an object")}
 	}
 	r, err := q.bind(ctx)
+	if unmet, ok := errors.AsType[*switchboard.Error](err); ok && unmet.Code == switchboard.CodeUnmet {
+		r, err = nil, nil // the client is told when the task can be met
+	}
 	if err != nil {
 		return nt.enc.errorAnswer(q, err)
 	}
@@ -150,7 +154,7 @@ func (nt *changeNotifier) answerListen(ctx context.Context, q *clientRequest, st
 }
 
 // grantSubscriptions subscribes to the lists and resources in wanted that exist, and returns those
-// as granted.
+// as granted. r is nil while the task cannot be met, when no resource exists.
 func (nt *changeNotifier) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *session.Queue, stop func(), f *failure) {
 	var edits []wire.Edit
 	var kinds switchboard.Kinds
@@ -161,6 +165,9 @@ func (nt *changeNotifier) grantSubscriptions(ctx context.Context, q *clientReque
 		}
 	}
 	n = session.NewQueue(kinds)
+	if r == nil {
+		return wire.Rewrite(nil, nil, edits...), n, nt.watchOnceMet(ctx, q, n), nil
+	}
 	unwatch := r.Watch(n, true)
 	subs := session.NewSubscriptions(n)
 	stop = func() { unwatch(); subs.End() }
@@ -181,6 +188,37 @@ func (nt *changeNotifier) grantSubscriptions(ctx context.Context, q *clientReque
 		edits = append(edits, wire.Edit{Name: wishResources, Value: list})
 	}
 	return wire.Rewrite(nil, nil, edits...), n, stop, nil
+}
+
+// watchOnceMet tries to bind the request's task whenever servers have answered or the configuration has changed. Once that succeeds, n is told of all lists, since
+// the client has none, and of their changes from then on.
+func (nt *changeNotifier) watchOnceMet(ctx context.Context, q *clientRequest, n *session.Queue) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				nt.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
+			}
+		}()
+		for {
+			next := run.NextOffers(nt.finder.runs, q.principal.Tenant)
+			if r, err := q.bind(ctx); err == nil {
+				defer r.Watch(n, true)()
+				for _, c := range session.ListChanges {
+					n.Changed(c.Kinds)
+				}
+				<-ctx.Done()
+				return
+			}
+			select {
+			case <-next:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() { cancel(); watching.Wait() }
 }
 
 // grantResources subscribes to the resources, and returns those that were granted, as the client

@@ -40,7 +40,7 @@ func BenchmarkCalls(b *testing.B) {
 				}
 				call := callOf(says)
 				call.Params = []byte(`{"name":"find","arguments":{"q":"` + text + `"}}`)
-				caller := recorded(chain, answers(`{"content":[{"type":"text","text":"` + text + `"}]}`))
+				caller := recorded(chain, answers(`{"content":[{"type":"text","text":"`+text+`"}]}`))
 				b.ReportAllocs()
 				if says != reads {
 					b.SetParallelism(64)

@@ -67,6 +67,12 @@ func (g *Registry) AwaitOffers(ctx context.Context, r *Run) {
 	}
 }
 
+// NextOffers returns a channel that is closed after servers of g have answered, or the configuration has changed, and the runs are bound again.
+func NextOffers(g *Registry, tenant switchboard.TenantID) <-chan struct{} {
+	_, next := g.binder.Starting(tenant)
+	return next
+}
+
 // AwaitServers waits until done returns true, no server of the run's tenant is starting, or ctx is done. It calls done
 // whenever servers have answered and the run is bound again.
 func (g *Registry) AwaitServers(ctx context.Context, r *Run, done func() bool) {

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -73,7 +77,7 @@ func load(t *testing.T, c *contestant) tally {
 func TestEveryContestantAnswersRightlyInBothEras(t *testing.T) {
 	for _, era := range []string{legacy, modern} {
 		for _, s := range []*stage{{era: era, tools: 3}, {era: era, tools: 3, stdio: true}} {
-			names := []string{direct, proxy, untuned, floor, synced, naive, ours, ours + effects, ours + newcomer, ours + keeper, ours + again}
+			names := []string{direct, proxy, untuned, floor, synced, naive, ours, ours + effects, ours + newcomer, ours + keeper, ours + again, ours + header, ours + hosted}
 			if s.stdio {
 				names = []string{naive, ours, ours + effects, ours + newcomer}
 			}
@@ -140,10 +144,44 @@ func TestToSwitchboardEachCallToASilentServerHasAnEffect(t *testing.T) {
 
 func TestTheNameOfAContestantIsThatOfItsBinaryAndOfItsWay(t *testing.T) {
 	for name, want := range map[string][2]string{
-		"sb": {"sb", ""}, "sb effects": {"sb", effects}, "before default": {"before", newcomer}, "before default file": {"before", keeper}, "sb again": {"sb", again},
+		"sb": {"sb", ""}, "sb effects": {"sb", effects}, "before default": {"before", newcomer}, "before default file": {"before", keeper}, "sb again": {"sb", again}, "sb hosted": {"sb", hosted},
 	} {
 		if binary, way := splitName(name); binary != want[0] || way != want[1] {
 			t.Errorf("%q: %q, %q", name, binary, way)
+		}
+	}
+}
+
+func TestTheServerBehindAHostedOneAndOneWithAHeaderGetsTheSameTokenWithEachCall(t *testing.T) {
+	for _, way := range []string{header, hosted} {
+		b := &backend{era: modern, first: echo}
+		list := b.tools(3)
+		b.list = func() []byte { return list }
+		var with, without atomic.Int64
+		behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Header.Get("Authorization") == "Bearer "+benchToken:
+				with.Add(1)
+			case r.Method == http.MethodPost:
+				without.Add(1)
+			}
+			b.ServeHTTP(w, r)
+		}))
+		t.Cleanup(behind.Close)
+		p, keys, err := newArena(t).switchboard(t.Context(), ours+way, server{address: behind.URL + "/mcp"}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.stop)
+		c := &contestant{name: ours + way, endpoint: endpoint{era: modern, key: keys[0]}, keys: keys}
+		if c.url, err = url.Parse(p.address); err == nil {
+			err = c.awake(3)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := load(t, c); got.right != 100 || with.Load() < 100 || without.Load() > 0 {
+			t.Errorf("%s: %s; %d requests with the token, %d without", way, &got, with.Load(), without.Load())
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -54,11 +55,13 @@ const (
 	newcomer = " default"      // serve --mcp-config, and the server says nothing about its tools; so nothing is written
 	keeper   = " default file" // the same with --data, and so with receipts in a file
 	again    = " again"        // exactly like ours: the difference is noise
+	header   = " header"       // like ours, with a token in the headers of its row
+	hosted   = " hosted"       // the same with a token of the vault, which it gets at an authorization server
 )
 
 // splitName returns the name of the binary and the way to run it.
 func splitName(name string) (binary, way string) {
-	for _, way := range []string{effects, newcomer, keeper, again} {
+	for _, way := range []string{effects, newcomer, keeper, again, header, hosted} {
 		if binary, ok := strings.CutSuffix(name, way); ok {
 			return binary, way
 		}
@@ -118,7 +121,7 @@ func (a *arena) set(ctx context.Context, s *stage, names ...string) (err error) 
 			p, err = start(ctx, "", a.self, where...)
 		default:
 			to := behind
-			if _, way := splitName(name); way != "" && way != again {
+			if _, way := splitName(name); slices.Contains([]string{effects, newcomer, keeper}, way) {
 				if silent.none() {
 					if silent, err = a.backend(ctx, s, true); err != nil {
 						return err
@@ -261,6 +264,25 @@ func (a *arena) switchboard(ctx context.Context, name string, behind server, too
 	if behind.address == "" {
 		at = fmt.Sprintf("{transport: stdio, trust: operator, command: [%s]}", strings.Join(quoted(behind.command), ", "))
 	}
+	switch way {
+	case header:
+		at = fmt.Sprintf("{transport: http, url: %q, trust: operator, headers: {Authorization: \"Bearer ${file:token}\"}}", behind.address)
+	case hosted:
+		var issuer string
+		var shut func()
+		if issuer, shut, err = authorize(ctx); err != nil {
+			return nil, nil, err
+		}
+		defer func() {
+			if err != nil {
+				shut()
+				return
+			}
+			end := p.stop
+			p.stop = func() { end(); shut() }
+		}()
+		at = fmt.Sprintf("{transport: http, url: %q, trust: operator, credential: {client: {id: bench, secret: \"${file:token}\", issuer: %q}}}", behind.address, issuer)
+	}
 	keys, rows := mint((manySessions + sessionsEach - 1) / sessionsEach)
 	budget := ""
 	if tools > 10 { // else they fit; an older binary does not know the key
@@ -279,6 +301,9 @@ limits:
 required_capabilities:
   - {verb: search, resource: internet, constraints: [readonly]}
 `,
+	}
+	if way == header || way == hosted {
+		files["token"] = benchToken
 	}
 	if way == effects { // an overlay gives the tools the capability that the task requires, but does not say that they only read
 		var overlay strings.Builder

@@ -191,7 +191,7 @@ func (b *bench) with(ctx context.Context, s *stage, names ...string) (*stage, er
 
 // oneCall measures calls with a result of 1 KiB: what a call costs that reads, and one that has an effect.
 func (b *bench) oneCall(ctx context.Context, era string) error {
-	names := []string{direct, proxy, untuned, floor, synced, naive, ours, ours + again, ours + effects, ours + newcomer, ours + keeper}
+	names := []string{direct, proxy, untuned, floor, synced, naive, ours, ours + again, ours + effects, ours + newcomer, ours + keeper, ours + header, ours + hosted}
 	for _, other := range b.others {
 		names = append(names, other, other+effects, other+newcomer, other+keeper)
 	}
@@ -235,6 +235,7 @@ func (b *bench) oneCall(ctx context.Context, era string) error {
 		if sessions <= 16 {
 			for _, f := range []*figure{costs, p50} {
 				f.compare("noise, sb again / sb", ratio(ours+again, ours))
+				f.compare("sb hosted / sb header", ratio(ours+hosted, ours+header))
 				for _, other := range b.others {
 					for _, way := range []string{"", effects, newcomer, keeper} {
 						f.compare(fmt.Sprintf("sb%s / %s%s", way, other, way), ratio(ours+way, other+way))

@@ -50,11 +50,12 @@ type browser struct {
 	ctx context.Context
 }
 
-// newBrowser starts a browser. The names sb.test and evil.test are this machine to it.
-func newBrowser(t *testing.T) *browser {
+// newBrowser starts a browser. The names sb.test and evil.test are this machine to it; rules say more of names and addresses.
+func newBrowser(t *testing.T, rules ...string) *browser {
 	t.Helper()
+	rules = append(rules, "MAP sb.test 127.0.0.1", "MAP evil.test 127.0.0.1")
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(findChromium(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
-		chromedp.IgnoreCertErrors, chromedp.DisableGPU, chromedp.Flag("host-resolver-rules", "MAP sb.test 127.0.0.1, MAP evil.test 127.0.0.1"))
+		chromedp.IgnoreCertErrors, chromedp.DisableGPU, chromedp.Flag("host-resolver-rules", strings.Join(rules, ", ")))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancelTab := chromedp.NewContext(ctx)
 	t.Cleanup(func() {
@@ -217,28 +218,31 @@ type world struct {
 	text string // switchboard.yaml
 }
 
+// placeAdmin returns the admin address that browsers see, with the line of switchboard.yaml for it. With TLS, lead says which address is behind.
+func placeAdmin(t *testing.T, tls bool) (at, line string, lead func(to string)) {
+	t.Helper()
+	if !tls {
+		hold := httptest.NewServer(nil) // for a port that is free
+		hold.Close()
+		return hold.URL, fmt.Sprintf("admin: {listen: %q}\n", strings.TrimPrefix(hold.URL, "http://")), func(string) {}
+	}
+	var target *url.URL
+	front := httptest.NewTLSServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Host = r.In.Host
+	}})
+	t.Cleanup(front.Close)
+	address := front.Listener.Addr().String()
+	at = "https://sb.test" + address[strings.LastIndex(address, ":"):]
+	return at, fmt.Sprintf("admin: {url: %q}\n", at), func(to string) { target, _ = url.Parse(to) }
+}
+
 // serve serves a Switchboard, with TLS in front of the admin address or without.
 func serve(t *testing.T, tls bool, start func(t *testing.T, redirect string) provider) *world {
 	t.Helper()
 	findChromium(t)
-	w := &world{}
-	var front *httptest.Server
-	var target *url.URL
-	listen := ""
-	if tls {
-		front = httptest.NewTLSServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(target)
-			r.Out.Host = r.In.Host
-		}})
-		t.Cleanup(front.Close)
-		w.at = "https://sb.test:" + front.Listener.Addr().String()[strings.LastIndex(front.Listener.Addr().String(), ":")+1:]
-		listen = fmt.Sprintf("admin: {url: %q}\n", w.at)
-	} else {
-		hold := httptest.NewServer(nil) // for a port that is free
-		w.at = hold.URL
-		hold.Close()
-		listen = fmt.Sprintf("admin: {listen: %q}\n", strings.TrimPrefix(w.at, "http://"))
-	}
+	at, listen, lead := placeAdmin(t, tls)
+	w := &world{at: at}
 	if start != nil {
 		w.idp = start(t, w.at+"/sign-in/callback")
 		listen += fmt.Sprintf("issuers: {idp: {url: %q, sign_in: {id: %q, secret: \"${file:idp.secret}\", scopes: %s}}}\noperators: [{issuer: idp, claim: %s, value: %q}]\n", w.idp.issuer, w.idp.client, w.idp.scopes, w.idp.claim, w.idp.value)
@@ -253,7 +257,7 @@ func serve(t *testing.T, tls bool, start func(t *testing.T, redirect string) pro
 	}
 	w.text = string(text)
 	w.Gateway = rig.Serve(t, w.dir)
-	target, _ = url.Parse(w.AdminURL())
+	lead(w.AdminURL())
 	return w
 }
 

@@ -16,14 +16,10 @@ import (
 )
 
 // Need ends a test if a program or the packages are missing: as a failure if SWITCHBOARD_REQUIRE=1, else skipped with one line that begins with
-// what.
+// what. It installs the packages at the first run, and after a change of the lock file; no package runs a script at installation.
 func Need(t testing.TB, what string, programs ...string) {
 	t.Helper()
-	err := missing(programs)
-	if err == nil {
-		err = installed()
-	}
-	demand(t, what, err)
+	NeedIn(t, ".", what, programs...)
 }
 
 // NeedIn is Need for packages of the lock file in another folder. Tests of several packages may need the same folder at once.
@@ -74,19 +70,6 @@ func missing(programs []string) error {
 	}
 	return nil
 }
-
-// installed returns the reason why the packages of package-lock.json cannot be used. It installs them at the first run, and after a change of the
-// lock; no package runs a script at installation.
-var installed = sync.OnceValue(func() error {
-	lock, err := os.ReadFile("package-lock.json")
-	if err != nil {
-		return err
-	}
-	if done, err := os.ReadFile("node_modules/" + stampName); err == nil && bytes.Equal(done, lock) {
-		return nil
-	}
-	return npmCI("", lock)
-})
 
 // stampName is the file in node_modules that holds the lock file which they were installed from.
 const stampName = ".lock-installed"

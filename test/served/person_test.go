@@ -408,8 +408,12 @@ func TestCD12OneRefreshServesTheCallsOfAllReplicas(t *testing.T) {
 	}
 	p.a.Hold(nil)
 	p.Add()
-	// The calls wait until the claim of the killed replica is over, which takes 30 s.
-	if codes := callAll(p.All[:1]); codes["SB-AUTH-005<nil>"] != calls {
+	// The calls wait until the claim of the killed replica is over, which takes 30 s. Their client may give up before.
+	codes := callAll(p.All[:1])
+	if n := codes["good"]; n == 0 && codes["SB-AUTH-005<nil>"] < calls {
+		codes = callAll(p.All[:1])
+	}
+	if codes["SB-AUTH-005<nil>"] != calls {
 		t.Errorf("while it is unknown what has become of the refresh token: %v", codes)
 	}
 	p.connect(t, p.All[0], "ann", "ann-of-the-lake")
