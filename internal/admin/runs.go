@@ -87,7 +87,9 @@ func (r *Reader) runStatus(of *run.Run) RunStatus {
 	if err := of.Err(); err != nil {
 		st.Why = err.Error()
 		if own, ok := errors.AsType[*switchboard.Error](err); ok {
-			st.Why = own.Text
+			if st.Why = own.Text; own.Hint != "" {
+				st.Why += "; " + own.Hint
+			}
 		}
 	}
 	st.Used = s.InstructionTokens()

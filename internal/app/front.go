@@ -71,7 +71,7 @@ func (f front) Declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand
 		return lazyexpand.Reply{}, err
 	}
 	err = f.a.runs.Declare(ctx, r, task)
-	if errors.As(err, new(*run.Starting)) {
+	if errors.As(err, new(*run.Waiting)) {
 		started, cancel := context.WithTimeout(ctx, gateway.StartWait)
 		f.a.runs.AwaitServers(started, r, func() bool { return false })
 		cancel()

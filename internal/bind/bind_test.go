@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
@@ -76,8 +77,8 @@ func TestATaskThatCannotBeMetWaitsForTheServersThatStart(t *testing.T) {
 	empty := b.o.State()
 	empty.Tenants["acme"].Pipeline = decide.Pipeline{offeredTools{}}
 	_, err := b.Bind(t.Context(), localUser, "work", run.Before{})
-	if s, ok := errors.AsType[*run.Starting](err); !ok || !slices.Equal(s.Servers, []switchboard.ServerID{"c"}) {
-		t.Fatalf("the error is %v, want a run.Starting with c", err)
+	if s, ok := errors.AsType[*run.Waiting](err); !ok || !slices.Equal(s.Servers, []switchboard.ServerID{"c"}) {
+		t.Fatalf("the error is %v, want a run.Waiting with c", err)
 	}
 	servers, next := b.Starting("acme")
 	if !slices.Equal(servers, []switchboard.ServerID{"c"}) {
@@ -96,5 +97,18 @@ func TestATaskThatCannotBeMetWaitsForTheServersThatStart(t *testing.T) {
 	_, err = b.Bind(t.Context(), localUser, "work", run.Before{})
 	if own, ok := errors.AsType[*switchboard.Error](err); !ok || own.Receipt != "receipt" || len(*recorded) != 1 {
 		t.Errorf("once no server starts, the task is refused with %v; recorded are %d decisions", err, len(*recorded))
+	}
+}
+
+func TestATaskThatCannotBeMetWaitsForTheServersThatAPersonMustConnect(t *testing.T) {
+	b, recorded := newBinder(t, nil, map[switchboard.ToolID]health.State{{Server: "b"}: health.NeedsConnection})
+	b.o.State().Tenants["acme"].Pipeline = decide.Pipeline{offeredTools{}}
+	shown, err := b.Bind(t.Context(), localUser, "work", run.Before{})
+	if !errors.As(err, new(*run.Waiting)) || len(serversOnSurface(shown)) != 0 || !strings.Contains(shown.Instructions(), "switchboard server connect b") {
+		t.Fatalf("the error is %v, want a run.Waiting; the instructions are %q", err, shown.Instructions())
+	}
+	own, ok := errors.AsType[*switchboard.Error](err)
+	if !ok || own.Code != switchboard.CodeUnmet || own.Receipt != "receipt" || !strings.Contains(own.Hint, "switchboard server connect b") || len(*recorded) != 1 {
+		t.Errorf("calls are refused with %+v; recorded are %d decisions", own, len(*recorded))
 	}
 }

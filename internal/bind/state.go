@@ -291,10 +291,15 @@ func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task swit
 	if err != nil {
 		return nil, err
 	}
+	// whileWaiting shows our own tools until a server has answered, or a person has connected one.
+	whileWaiting := func(away lazyexpand.AwayServers) *surface.Surface {
+		instructions := lazyexpand.Instructions(nil, away, nil, nil, 0, s.Tokens.Count)
+		return surface.New(surface.Input{Own: []*switchboard.Tool{s.statusTool}, ServerInfo: serverInfo, Instructions: instructions})
+	}
+	unconnected := s.Tenants[p.Tenant].awaitingConnection(unfit)
 	if d.Err() != nil {
-		if servers := s.Tenants[p.Tenant].OwnServers(s.Starting); len(servers) > 0 {
-			instructions := lazyexpand.Instructions(nil, servers, nil, nil, 0, s.Tokens.Count)
-			return surface.New(surface.Input{Own: []*switchboard.Tool{s.statusTool}, ServerInfo: serverInfo, Instructions: instructions}), &run.Starting{Task: d.Task.ID, Servers: servers}
+		if starting := s.Tenants[p.Tenant].OwnServers(s.Starting); len(starting) > 0 {
+			return whileWaiting(lazyexpand.AwayServers{Starting: starting, Unconnected: unconnected}), &run.Waiting{Task: d.Task.ID, Servers: starting}
 		}
 	}
 	var shown *surface.Surface
@@ -305,13 +310,18 @@ func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task swit
 			return was.Decision, was.Basis
 		})
 	}
-	if unmet, ok := errors.AsType[*switchboard.Error](err); ok && unmet.Code == switchboard.CodeUnmet {
-		if servers := s.Tenants[p.Tenant].awaitingConnection(unfit); len(servers) > 0 {
-			unmet.Hint = fmt.Sprintf("a server may have it that demands a sign-in first; the operator connects it with: switchboard server connect %s", servers[0])
-		}
+	unmet, waits := errors.AsType[*switchboard.Error](err)
+	if waits = waits && unmet.Code == switchboard.CodeUnmet && len(unconnected) > 0; waits {
+		unmet.Hint = fmt.Sprintf("a server may have it that demands a sign-in first; the operator connects it with: switchboard server connect %s", unconnected[0])
 	}
 	if decided = record(s.Tenants[p.Tenant], d, err); err != nil {
-		return nil, switchboard.WithReceipt(err, decided().Receipt)
+		err = switchboard.WithReceipt(err, decided().Receipt)
+	}
+	if told, ok := errors.AsType[*switchboard.Error](err); ok && waits {
+		return whileWaiting(lazyexpand.AwayServers{Unconnected: unconnected}), &run.Waiting{Task: d.Task.ID, Unmet: told}
+	}
+	if err != nil {
+		return nil, err
 	}
 	return s.collapseDenied(ctx, p, shown), nil
 }

@@ -34,7 +34,7 @@ func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInf
 		in.Memberships, in.Groups = lazyexpand.Plan(task, in.Selected, s.services, s.Tokens.Count)
 		in.Instructions = ""
 		if instruct {
-			in.Instructions = lazyexpand.Instructions(servers, t.OwnServers(s.Starting), in.Groups, instructions, in.Budget, s.Tokens.Count)
+			in.Instructions = lazyexpand.Instructions(servers, lazyexpand.AwayServers{Starting: t.OwnServers(s.Starting)}, in.Groups, instructions, in.Budget, s.Tokens.Count)
 		}
 		switch {
 		case task.ID == switchboard.DeclaredTask:

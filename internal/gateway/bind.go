@@ -104,7 +104,7 @@ func (rf *runFinder) awaitServers(ctx context.Context, r *run.Run, most time.Dur
 	defer cancel()
 	rf.runs.AwaitServers(ctx, r, func() bool {
 		err := r.Err()
-		return err != nil && !errors.As(err, new(*run.Starting)) || err == nil && shows(r.Surface())
+		return err != nil && !errors.As(err, new(*run.Waiting)) || err == nil && shows(r.Surface())
 	})
 }
 

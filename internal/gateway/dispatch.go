@@ -237,7 +237,7 @@ func (d *dispatcher) answerList(ctx context.Context, q *clientRequest, k switchb
 	}
 	d.runs.AwaitOffers(ctx, r)
 	d.runs.Refresh(ctx, r)
-	if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
+	if err := r.Err(); err != nil && !errors.As(err, new(*run.Waiting)) {
 		return d.enc.errorAnswer(q, err)
 	}
 	s := r.Surface()

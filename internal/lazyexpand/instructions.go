@@ -23,16 +23,22 @@ type ServerInstructions struct {
 	Text   string
 }
 
+// AwayServers are servers of the tenant without tools for now.
+type AwayServers struct {
+	Starting    []switchboard.ServerID
+	Unconnected []switchboard.ServerID // which a person has to connect first
+}
+
 // Instructions returns the text that a model reads when its client connects: which servers are behind Switchboard,
 // how to reach them, and the servers' own instructions, as many as there is room for. Each is marked with its server.
 // count counts tokens; budget is the run's, 0 for none.
-func Instructions(servers, starting []switchboard.ServerID, groups []surface.Group, words []ServerInstructions, budget int, count func([]byte) int) string {
+func Instructions(servers []switchboard.ServerID, away AwayServers, groups []surface.Group, words []ServerInstructions, budget int, count func([]byte) int) string {
 	room := maxInstruction
 	if budget > 0 {
 		room = min(room, budget/budgetShare)
 	}
 	fits := func(text string) bool { return len(text) <= room || count([]byte(text)) <= room }
-	text := introduction(servers, starting, groups)
+	text := introduction(servers, away, groups)
 	if !fits(text) {
 		return ""
 	}
@@ -56,7 +62,7 @@ func Instructions(servers, starting []switchboard.ServerID, groups []surface.Gro
 }
 
 // introduction returns our own part of the text: which servers are behind us, and how to reach them.
-func introduction(servers, starting []switchboard.ServerID, groups []surface.Group) string {
+func introduction(servers []switchboard.ServerID, away AwayServers, groups []surface.Group) string {
 	var b strings.Builder
 	b.WriteString("Switchboard is one server in front of others")
 	if len(servers) > 0 {
@@ -73,8 +79,11 @@ func introduction(servers, starting []switchboard.ServerID, groups []surface.Gro
 	case len(servers) > 0:
 		b.WriteString(" Call their tools by the names in the list of tools.")
 	}
-	if len(starting) > 0 {
-		fmt.Fprintf(&b, " Still starting: %s. The list of tools changes when they have answered.", joinServers(starting))
+	if len(away.Starting) > 0 {
+		fmt.Fprintf(&b, " Still starting: %s. The list of tools changes when they have answered.", joinServers(away.Starting))
+	}
+	if len(away.Unconnected) > 0 {
+		fmt.Fprintf(&b, " A person has to sign in first for: %s. The operator runs: switchboard server connect %s. The list of tools changes after that.", joinServers(away.Unconnected), away.Unconnected[0])
 	}
 	return b.String()
 }

@@ -30,7 +30,7 @@ type Binder interface {
 	Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error)
 
 	// Bind decides for a resolved task. Tools that were expanded before stay expanded. If the task cannot be met,
-	// Bind returns an error and no surface. With the error *Starting it returns the surface to show until the servers
+	// Bind returns an error and no surface. With the error *Waiting it returns the surface to show until the servers
 	// have answered.
 	Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was Before) (*surface.Surface, error)
 
@@ -232,7 +232,7 @@ func (r *Run) Surface() *surface.Surface {
 }
 
 // Err returns why the run shows nothing: a change of the catalog or the configuration has left its task unmet. A
-// *Starting says why the run shows only our own tools.
+// *Waiting says why the run shows only our own tools.
 func (r *Run) Err() error { return r.view.Load().err }
 
 // PeekSurface returns the same as Surface for operators' reads: it does not count as a use of the run.
@@ -269,7 +269,7 @@ func (r *Run) showView(s view) {
 	before := r.view.Swap(&s)
 	defer close(before.replaced)
 	legacy, modern := before.surface.Differs(s.surface, false), before.surface.Differs(s.surface, true)
-	if legacy|modern == 0 || isStarting(before.err) && !r.listed.Load() && !r.restored {
+	if legacy|modern == 0 || isWaiting(before.err) && !r.listed.Load() && !r.restored {
 		return // no client has a list that could have changed
 	}
 	r.watchers.notify(legacy, modern)
@@ -389,11 +389,11 @@ func (g *Registry) Base(ctx context.Context, p switchboard.Principal, task switc
 	r := g.baseRuns[key]
 	g.mu.RUnlock()
 	if r != nil {
-		if err := r.Err(); err != nil && !isStarting(err) {
+		if err := r.Err(); err != nil && !isWaiting(err) {
 			now := time.Now()
 			rebinding{registry: g, skip: func(r *Run) bool { return r.binding.at.After(now) }}.bindAll(ctx, []*Run{r})
 		}
-		if err := r.Err(); err != nil && !isStarting(err) {
+		if err := r.Err(); err != nil && !isWaiting(err) {
 			return nil, err
 		}
 		return r, nil
@@ -521,10 +521,10 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 		if was != nil {
 			before = was.toBefore()
 		}
-		var unbound error // a *Starting, or nil
+		var unbound error // a *Waiting, or nil
 		if s == nil || was != nil || !g.binder.Lasts(p.Tenant) {
 			var err error
-			if s, err = g.binder.Bind(ctx, p, task, before); err != nil && !isStarting(err) {
+			if s, err = g.binder.Bind(ctx, p, task, before); err != nil && !isWaiting(err) {
 				return nil, err
 			}
 			unbound = err
@@ -780,7 +780,7 @@ func (g *Registry) decideView(ctx context.Context, r *Run, was Before) view {
 		}
 	}
 	s, err := g.binder.Bind(ctx, r.principal, r.task, was)
-	if err != nil && !isStarting(err) {
+	if err != nil && !isWaiting(err) {
 		return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Abandoned, declared: was.Declared}
 	}
 	return viewAfter(was, s, err)

@@ -48,7 +48,7 @@ func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.
 	b.binds++
 	b.prev = was.Surface
 	if b.err != nil && len(b.starting) > 0 {
-		return surface.New(surface.Input{}), &run.Starting{Task: "browse", Servers: b.starting}
+		return surface.New(surface.Input{}), &run.Waiting{Task: "browse", Servers: b.starting}
 	}
 	if b.err != nil {
 		return nil, b.err

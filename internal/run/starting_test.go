@@ -26,7 +26,7 @@ func TestATaskThatIsUnmetWhileServersStartIsBound(t *testing.T) {
 			if err != nil {
 				t.Fatalf("it waits for servers, and is refused: %v", err)
 			}
-			var starting *run.Starting
+			var starting *run.Waiting
 			var refused *switchboard.Error
 			if !errors.As(r.Err(), &starting) || len(starting.Servers) != 2 || !errors.As(r.Err(), &refused) || refused.Code != switchboard.CodeNoneHealthy {
 				t.Errorf("its calls are refused with %v", r.Err())

@@ -3,7 +3,6 @@ package browser_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -18,7 +17,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	oauthprovider "github.com/summit-switchboard/switchboard/test/provider"
@@ -306,9 +304,13 @@ func TestAHostedServerOfClaudeCodeIsConnectedInABrowserAndCalled(t *testing.T) {
 		changed := make(chan struct{}, 1)
 		s := l.openEntry(changed)
 		rig.Eventually(t, "the client is told what is missing", func() string {
-			_, err := s.ListTools(wait.Context(t), nil)
-			refused, _ := errors.AsType[*jsonrpc.Error](err)
-			return rig.ReasonUnless(refused != nil && strings.Contains(string(refused.Data), "switchboard server connect tracker"), fmt.Sprint("it is told: ", err))
+			names := toolsOf(t, s)
+			status, err := s.CallTool(wait.Context(t), &mcp.CallToolParams{Name: "switchboard_status"})
+			if err != nil {
+				return err.Error()
+			}
+			text, _ := json.Marshal(status.Content)
+			return rig.ReasonUnless(slices.Equal(names, []string{"switchboard_status"}) && strings.Contains(string(text), "switchboard server connect tracker"), fmt.Sprintf("it has the tools %q, and its status is %s", names, text))
 		})
 		l.connectInBrowser(words)
 		wait.Receive(t, "the client hears of the new tools", changed)

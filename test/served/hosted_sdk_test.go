@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,27 +169,45 @@ servers:
 	}
 }
 
-func TestHostedAClientThatListensIsToldOfTheToolsAfterTheSignIn(t *testing.T) {
+// A client of each era whose only server waits for a sign-in has a session, is told what is missing, and gets the tools without connecting again.
+func TestHostedAClientThatCameBeforeTheSignInGetsTheToolsAfterIt(t *testing.T) {
 	t.Parallel()
 	h := rig.ServeHosted(t, provider.Options{Register: true})
 	dir := rig.LayOut(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  tracker: {transport: http, url: %q}\n", h.Resource))
 	g := rig.ServeAtOnce(t, dir)
 	awaitDemand(t, dir)
-	s := g.Open(t, "/mcp", true)
-	if m, _ := s.Ask(t, "tools/list", `{}`); rig.Code(m) != "SB-CAP-004" || !strings.Contains(string(m.Raw), "switchboard server connect tracker") {
-		t.Errorf("before the sign-in, tools/list answers %s", m.Raw)
+	const command = "switchboard server connect tracker"
+	legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
+	if m, _ := modern.Ask(t, "server/discover", `{}`); !strings.Contains(field(t, m.Result, "instructions"), command) {
+		t.Errorf("before the sign-in, server/discover answers %s", m.Raw)
 	}
-	heard := make(chan string, 1)
+	heard := make(chan string, 2)
+	for _, s := range []*rig.HTTPSession{legacy, modern} {
+		if names := rig.ListNames(t, s); !slices.Equal(names, []string{"switchboard_status"}) {
+			t.Errorf("before the sign-in, the tools are %q", names)
+		}
+		if m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`); !strings.Contains(m.Text(), command) {
+			t.Errorf("before the sign-in, the status is %s", m.Raw)
+		}
+		if m, _ := s.Ask(t, "tools/call", `{"name":"whoami","arguments":{}}`); rig.Code(m) != "SB-CAP-004" || !strings.Contains(string(m.Raw), command) {
+			t.Errorf("before the sign-in, a call answers %s", m.Raw)
+		}
+	}
+	rig.Listen(t, heard, "legacy", http.MethodGet, legacy.URL, "", http.Header{"Mcp-Session-Id": {legacy.ID}, "Mcp-Protocol-Version": {"2025-11-25"}})
 	header := http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}}
-	rig.Listen(t, heard, "the client", http.MethodPost, s.URL, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":`+rig.WithMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`, header)
+	rig.Listen(t, heard, "modern", http.MethodPost, modern.URL, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":`+rig.WithMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`, header)
 	c := beginConnect(t, dir, "tracker")
 	fmt.Fprintln(c.in, provider.Consent(t, c.address, redirectOf(t, c.address)))
 	if said, code := c.end(); code != 0 {
 		t.Fatalf("exit %d: %s", code, said)
 	}
-	wait.Receive(t, "the client hears of the tools", heard)
-	if m, _ := s.Ask(t, "tools/list", `{}`); !strings.Contains(string(m.Raw), "whoami") {
-		t.Errorf("after the sign-in, tools/list answers %s", m.Raw)
+	for range 2 {
+		wait.Receive(t, "a client hears of the tools", heard)
+	}
+	for _, s := range []*rig.HTTPSession{legacy, modern} {
+		if got := askWho(t, s); got != "ann" {
+			t.Errorf("after the sign-in, whoami answers %q", got)
+		}
 	}
 }
 

@@ -341,7 +341,7 @@ func TestHosted2EachCallerActsAsItsOwnPersonAfterThatPersonHasConnected(t *testi
 	g := rig.ServeAtOnce(t, dir)
 	rig.Eventually(t, "an agent is told that the server waits for its operator", func() string {
 		s := &rig.HTTPSession{URL: g.URL + "/mcp", Modern: true, Header: http.Header{"Authorization": {"Bearer " + keys["ann"]}}}
-		m, _ := s.Ask(t, "tools/list", "")
+		m, _ := s.Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
 		return rig.ReasonUnless(strings.Contains(string(m.Raw), "switchboard server connect tracker"), string(m.Raw))
 	})
 	connectCatalog(t, dir)

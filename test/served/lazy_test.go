@@ -651,3 +651,25 @@ func TestTheTimeOfAnAnswerTellsNothingOfWhatIsHidden(t *testing.T) {
 		}
 	}
 }
+
+// A modern client listens before a server exists that its task needs.
+func TestAClientThatListensWhileItsTaskCannotBeMetIsToldWhenItCan(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.OnlyNarrower)
+	dir := rig.LayOut(t, samples)
+	task := filepath.Join(dir, "tenants/default/tasks/later.yaml")
+	rig.WriteFile(t, task, "task_id: later\nrequired_capabilities:\n  - {verb: read, resource: knowledge_graph}\n")
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp/tasks/later", true)
+	if m, _ := s.Ask(t, "tools/list", `{}`); rig.Code(m) != "SB-CAP-004" {
+		t.Fatalf("before, tools/list answers %s", m.Raw)
+	}
+	heard := make(chan string, 1)
+	rig.Listen(t, heard, "modern", http.MethodPost, s.URL, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":`+rig.WithMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+		http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}})
+	rig.ReplaceFile(t, task, "task_id: later\nrequired_capabilities:\n  - {verb: search, resource: internet}\n")
+	wait.Receive(t, "the client hears of its tools", heard)
+	if names := rig.ListNames(t, s); !slices.Contains(names, "web_search") {
+		t.Errorf("after, the tools are %q", names)
+	}
+}

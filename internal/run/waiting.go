@@ -9,36 +9,40 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Starting is the reason why a run shows only our own tools for now: a requirement of its task is unmet, and servers
-// that may meet it are starting.
-type Starting struct {
+// Waiting is the reason why a run shows only our own tools for now: a requirement of its task is unmet, and servers
+// that may meet it are starting, or need a connection that a person makes.
+type Waiting struct {
 	Task    switchboard.TaskID
-	Servers []switchboard.ServerID // never empty, sorted
+	Servers []switchboard.ServerID // that are starting, sorted
+	Unmet   *switchboard.Error     // the refusal if no server is starting
 }
 
 // Error implements error.
-func (s *Starting) Error() string { return s.refusal().Error() }
+func (w *Waiting) Error() string { return w.refusal().Error() }
 
-// Unwrap returns the refusal of a call that has waited long enough.
-func (s *Starting) Unwrap() error { return s.refusal() }
+// Unwrap returns the refusal of a call that has waited long enough, or that waits for a person.
+func (w *Waiting) Unwrap() error { return w.refusal() }
 
-func (s *Starting) refusal() *switchboard.Error {
-	names := make([]string, len(s.Servers))
-	for i, id := range s.Servers {
+func (w *Waiting) refusal() *switchboard.Error {
+	if len(w.Servers) == 0 {
+		return w.Unmet
+	}
+	names := make([]string, len(w.Servers))
+	for i, id := range w.Servers {
 		names[i] = string(id)
 	}
 	return &switchboard.Error{
 		Code:       switchboard.CodeNoneHealthy,
-		Text:       "task " + string(s.Task) + " waits for servers that are still starting: " + strings.Join(names, ", "),
+		Text:       "task " + string(w.Task) + " waits for servers that are still starting: " + strings.Join(names, ", "),
 		Hint:       "call again in a few seconds; " + "the list of tools changes when they have answered",
 		RetryAfter: 5 * time.Second,
 		Unsent:     true,
 	}
 }
 
-// isStarting reports whether err is, or wraps, a Starting.
-func isStarting(err error) bool {
-	_, ok := errors.AsType[*Starting](err)
+// isWaiting reports whether err is, or wraps, a Waiting.
+func isWaiting(err error) bool {
+	_, ok := errors.AsType[*Waiting](err)
 	return ok
 }
 
