@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
@@ -113,9 +114,7 @@ func (r *refreshers) call(g *rig.Gateway, name string, id int) {
 		r.t.Error(err)
 		return
 	}
-	for name, value := range header {
-		req.Header[name] = value
-	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Authorization", "Bearer "+r.keys[name])
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
