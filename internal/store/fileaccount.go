@@ -274,15 +274,18 @@ func (f *fileAccounts) Accounts(ctx context.Context, group string) (all []Accoun
 }
 
 // dumpAccounts calls see with all holds that have not expired at now, and then with all accounts: what expired holds have held is
-// settled there. It calls see with an error for each damaged row.
+// settled there. It calls see with an error for each damaged row, and for each account in which another amount is held than by its holds.
 func dumpAccounts(query func(scan func(*sql.Rows) error, text string, args ...any) error, now int64, see func(Record, error) error) error {
-	expired := map[Key]int64{}
+	held, expired := map[Key]int64{}, map[Key]int64{}
 	if err := query(func(rows *sql.Rows) error {
 		k, h, err := scanHold(rows)
-		if err == nil && h.expires <= now {
-			for _, a := range h.amounts {
+		for _, a := range h.amounts {
+			held[Key{k.Group, a.Account}] += a.Amount
+			if h.expires <= now {
 				expired[Key{k.Group, a.Account}] += a.Amount
 			}
+		}
+		if err == nil && h.expires <= now {
 			return nil
 		}
 		return see(Record{Kind: KindHold, Group: k.Group, Name: k.Name, Hold: HoldState{time.UnixMicro(h.expires), h.amounts}}, err)
@@ -297,8 +300,10 @@ func dumpAccounts(query func(scan func(*sql.Rows) error, text string, args ...an
 			return err
 		}
 		a, err := checkedAccount(a, k, sum)
-		n := min(expired[k], a.held)
-		if a = a.settle(n, n); err == nil && a.isOver(now) {
+		if err == nil && a.held != held[k] {
+			err = damagedError("the account %q of %q, with %d held, and %d by its holds,", k.Name, k.Group, a.held, held[k])
+		}
+		if a = a.settle(expired[k], expired[k]); err == nil && a.isOver(now) {
 			return nil
 		}
 		return see(Record{Kind: KindAccount, Group: k.Group, Name: k.Name, Account: a.named(k.Name)}, err)

@@ -28,10 +28,11 @@ type memoryGroup struct {
 	meters   map[string]limitState
 	accounts map[string]accountState
 	holds    map[string]HoldState
+	nextEnd  int64 // no account and no hold ends before; in microseconds
 }
 
 func newMemoryGroup() *memoryGroup {
-	return &memoryGroup{map[string]Value{}, map[string]limitState{}, map[string]accountState{}, map[string]HoldState{}}
+	return &memoryGroup{map[string]Value{}, map[string]limitState{}, map[string]accountState{}, map[string]HoldState{}, 0}
 }
 
 // isEmpty reports whether the group holds nothing.

@@ -9,15 +9,27 @@ import (
 
 // settleExpired settles what expired holds have held, and deletes accounts that are over.
 func (g *memoryGroup) settleExpired(now time.Time) {
+	if now.UnixMicro() < g.nextEnd {
+		return
+	}
+	g.nextEnd = endsNever
 	for id, h := range g.holds {
 		if !now.Before(h.Expires) {
 			for _, a := range h.Amounts {
 				g.accounts[a.Account] = g.accounts[a.Account].settle(a.Amount, a.Amount)
 			}
 			delete(g.holds, id)
+			continue
+		}
+		g.nextEnd = min(g.nextEnd, h.Expires.UnixMicro())
+	}
+	for name, a := range g.accounts {
+		if a.isOver(now.UnixMicro()) {
+			delete(g.accounts, name)
+		} else if a.held == 0 {
+			g.nextEnd = min(g.nextEnd, a.ends)
 		}
 	}
-	maps.DeleteFunc(g.accounts, func(_ string, a accountState) bool { return a.isOver(now.UnixMicro()) })
 }
 
 // Hold implements Store.
@@ -43,8 +55,10 @@ func (m *Memory) Hold(ctx context.Context, group, id string, ttl time.Duration, 
 		}
 		if held {
 			g.holds[id] = HoldState{Expires: now.Add(ttl), Amounts: heldAmounts(accounts)}
+			g.nextEnd = min(g.nextEnd, now.Add(ttl).UnixMicro())
 			for i, a := range accounts {
 				g.accounts[a.Name] = states[i]
+				g.nextEnd = min(g.nextEnd, states[i].ends)
 			}
 		}
 	}
@@ -82,7 +96,9 @@ func (m *Memory) Settle(ctx context.Context, group string, settlements ...Settle
 		}
 		h := g.holds[s.ID]
 		for n, a := range h.Amounts {
-			g.accounts[a.Account] = g.accounts[a.Account].settle(a.Amount, s.Amounts[n])
+			state := g.accounts[a.Account].settle(a.Amount, s.Amounts[n])
+			g.accounts[a.Account] = state
+			g.nextEnd = min(g.nextEnd, state.ends)
 		}
 		g.holds[s.ID] = HoldState{Expires: h.Expires}
 	}
