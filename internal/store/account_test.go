@@ -396,6 +396,13 @@ func TestManyHoldsThatExpireTogetherCountAsSettled(t *testing.T) {
 		}
 		after(5 * time.Millisecond)
 		wantSums(t, s, fmt.Sprintf("a=%d+0", n))
+		if !hold(t, s, fmt.Sprint(n-1), account("a", n+1, 1)) { // the last of those that expired
+			t.Error("the id of an expired hold is not forgotten")
+		}
+		wantSums(t, s, fmt.Sprintf("a=%d+1", n))
+		if !settle(t, s, fmt.Sprint(n-1), 0) {
+			t.Error("the new hold of that id is not there")
+		}
 		for i := range n {
 			if settle(t, s, fmt.Sprint(n-1-i), 0) {
 				t.Fatal("an expired hold is settled")
@@ -436,11 +443,13 @@ func TestAnAccountIsForgottenAtItsEnd(t *testing.T) {
 		hold(t, s, "5", longer)
 		longer.Ends = end // the latest end counts
 		hold(t, s, "6", longer)
-		settle(t, s, "3", 1)
-		if got := sums(t, s, "g"); got != "endless=0+1 held=0+4 longer=1+2 window=4+0" && time.Since(begun) < short {
+		for _, id := range []string{"3", "5", "6"} {
+			settle(t, s, id, 1)
+		}
+		if got := sums(t, s, "g"); got != "endless=0+1 held=0+4 longer=3+0 window=4+0" && time.Since(begun) < short {
 			t.Errorf("the accounts are %q", got)
 		}
-		wait.Until(t, "the account is forgotten", func() bool { return sums(t, s, "g") == "endless=0+1 held=0+4 longer=1+2" })
+		wait.Until(t, "the account is forgotten", func() bool { return sums(t, s, "g") == "endless=0+1 held=0+4 longer=3+0" })
 		if gone := time.Since(begun); gone < short-2*time.Millisecond {
 			t.Errorf("it was forgotten after %s, want %s", gone, short)
 		}
@@ -453,10 +462,13 @@ func TestAnAccountIsForgottenAtItsEnd(t *testing.T) {
 		if !settle(t, s, "2", 2) {
 			t.Error("a hold in an account that has ended is not settled")
 		}
-		wantSums(t, s, "endless=0+1 longer=1+2")
+		wantSums(t, s, "endless=0+1 longer=3+0")
+		if all := export(t, s); strings.Contains(all, `"name":"held"`) || strings.Contains(all, `"name":"window"`) {
+			t.Errorf("an account that is forgotten is exported: %s", all)
+		}
 		window.Ends = time.Now().Add(time.Hour) // another one of the same name begins at 0
 		hold(t, s, "7", window)
-		wantSums(t, s, "endless=0+1 longer=1+2 window=0+4")
+		wantSums(t, s, "endless=0+1 longer=3+0 window=0+4")
 	})
 }
 

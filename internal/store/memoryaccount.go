@@ -47,7 +47,7 @@ func (m *Memory) Hold(ctx context.Context, group, id string, ttl time.Duration, 
 	g.settleExpired(now)
 	states := make([]accountState, len(accounts))
 	for i, a := range accounts {
-		states[i] = g.accounts[a.Name]
+		states[i] = g.accounts[a.Name].at(now.UnixMicro())
 	}
 	if _, held = g.holds[id]; !held {
 		if states, held, err = holdInAccounts(states, accounts, now.UnixMicro()); err != nil {

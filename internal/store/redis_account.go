@@ -96,11 +96,6 @@ func decodeHold(data string) (h HoldState, err error) {
 	return h, err
 }
 
-// runTwice runs a script that is effective once, and runs it again if the connection was lost.
-func (u *redisCall) runTwice(s *luaScript, keys []string, args ...any) ([]any, error) {
-	return u.runReadScript(s, keys, args...)
-}
-
 // Hold implements Store.
 func (r *Redis) Hold(ctx context.Context, group, id string, ttl time.Duration, accounts ...Account) (sums []AccountState, held bool, err error) {
 	if err := checkHold(group, id, ttl, accounts); err != nil {
@@ -115,7 +110,7 @@ func (r *Redis) Hold(ctx context.Context, group, id string, ttl time.Duration, a
 	for _, a := range accounts {
 		args = append(args, a.Name, a.Max, a.Amount, formatEnd(endOf(a.Ends)))
 	}
-	answer, err := u.runTwice(holdScript, r.keys.ledger(group), args...)
+	answer, err := u.runRepeatable(holdScript, r.keys.ledger(group), args...)
 	if err != nil {
 		return nil, false, u.wrapError(err)
 	}
@@ -161,7 +156,7 @@ func (r *Redis) Settle(ctx context.Context, group string, settlements ...Settlem
 			args = append(args, n)
 		}
 	}
-	answer, err := u.runTwice(settleScript, r.keys.ledger(group), args...)
+	answer, err := u.runRepeatable(settleScript, r.keys.ledger(group), args...)
 	if err != nil {
 		return nil, u.wrapError(err)
 	}
@@ -192,7 +187,7 @@ func (r *Redis) Accounts(ctx context.Context, group string) ([]AccountState, err
 	}
 	defer u.endCall()
 	keys := r.keys.ledger(group)
-	answer, err := u.runReadScript(accountsScript, keys, MaxEntries, MaxEntries)
+	answer, err := u.runRepeatable(accountsScript, keys, MaxEntries, MaxEntries)
 	if err != nil {
 		return nil, u.wrapError(err)
 	}
@@ -245,7 +240,7 @@ func (u *redisCall) scanHash(key string) (all []any, err error) {
 }
 
 // dumpHashes calls see with all holds, and then with all accounts, as far as they have not ended by our clock.
-func (r *Redis) dumpHashes(ctx context.Context, see func(Record) error) error {
+func dumpHashes(ctx context.Context, r *Redis, see func(Record) error) error {
 	now := time.Now()
 	for _, kind := range []string{holdKind, accountKind} {
 		seen := map[string]bool{}
@@ -255,7 +250,7 @@ func (r *Redis) dumpHashes(ctx context.Context, see func(Record) error) error {
 					continue
 				}
 				seen[key] = true
-				records, err := r.readHash(ctx, key, kind)
+				records, err := readHash(ctx, r, key, kind)
 				for _, rec := range records {
 					over := kind == holdKind && !now.Before(rec.Hold.Expires) || kind == accountKind && newAccountState(rec.Account).isOver(now.UnixMicro())
 					if err == nil && !over {
@@ -275,7 +270,7 @@ func (r *Redis) dumpHashes(ctx context.Context, see func(Record) error) error {
 }
 
 // readHash returns the holds or the accounts of a group, sorted by name.
-func (r *Redis) readHash(ctx context.Context, key, kind string) ([]Record, error) {
+func readHash(ctx context.Context, r *Redis, key, kind string) ([]Record, error) {
 	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func (r *Redis) Check(ctx context.Context) error {
 
 // Dump implements Store. An item that changes while Dump runs is given in its old or its new state.
 func (r *Redis) Dump(ctx context.Context, see func(Record) error) error {
-	if err := r.dumpHashes(ctx, see); err != nil {
+	if err := dumpHashes(ctx, r, see); err != nil {
 		return err
 	}
 	for _, kind := range []string{valueKind, meterKind} {
