@@ -392,9 +392,9 @@ func TestManyHoldsThatExpireTogetherCountAsSettled(t *testing.T) {
 	inTime(t, func(t *testing.T, s store.Store) {
 		const n = 350 // more than one change settles
 		for i := range n {
-			holdFor(t, s, "g", fmt.Sprint(i), time.Millisecond, account("a", n, 1))
+			holdFor(t, s, "g", fmt.Sprint(i), time.Second, account("a", n, 1))
 		}
-		after(5 * time.Millisecond)
+		after(1005 * time.Millisecond)
 		wantSums(t, s, fmt.Sprintf("a=%d+0", n))
 		if !hold(t, s, fmt.Sprint(n-1), account("a", n+1, 1)) { // the last of those that expired
 			t.Error("the id of an expired hold is not forgotten")
