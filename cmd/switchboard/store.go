@@ -108,6 +108,8 @@ type storeCheck struct {
 	Survives string `json:"survives"` // see store.Status
 	Values   int    `json:"values"`
 	Limits   int    `json:"limits"`
+	Accounts int    `json:"accounts"`
+	Holds    int    `json:"holds"`
 	Logs     int    `json:"logs"`
 	Entries  int    `json:"entries"`
 	Fault    string `json:"fault,omitempty"`
@@ -129,6 +131,10 @@ func (c *storeCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 				found.Values++
 			case store.KindLimit:
 				found.Limits++
+			case store.KindAccount:
+				found.Accounts++
+			case store.KindHold:
+				found.Holds++
 			case store.KindLog:
 				found.Logs++
 			case store.KindEntry:
@@ -149,8 +155,9 @@ func (c *storeCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	case found.Fault != "":
 		_, err = fmt.Fprintln(io.out, found.Fault)
 	default:
-		_, err = fmt.Fprintf(io.out, "%s is whole: %s, %s, %s with %d entries; what is acknowledged outlives: %s\n",
-			found.Where, count(found.Values, "value"), count(found.Limits, "limit"), count(found.Logs, "log"), found.Entries, found.Survives)
+		_, err = fmt.Fprintf(io.out, "%s is whole: %s, %s, %s with %s, %s with %d entries; what is acknowledged outlives: %s\n",
+			found.Where, count(found.Values, "value"), count(found.Limits, "limit"), count(found.Accounts, "account"), count(found.Holds, "hold"),
+			count(found.Logs, "log"), found.Entries, found.Survives)
 	}
 	if err == nil && found.Fault != "" {
 		return errNegative

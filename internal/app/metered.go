@@ -58,6 +58,24 @@ func (m *meteredStore) Take(ctx context.Context, group string, want store.Want, 
 	return m.Store.Take(ctx, group, want, limits...)
 }
 
+// Hold implements store.Store.
+func (m *meteredStore) Hold(ctx context.Context, group, id string, ttl time.Duration, accounts ...store.Account) (sums []store.AccountState, held bool, err error) {
+	defer m.count("hold", time.Now(), &err)
+	return m.Store.Hold(ctx, group, id, ttl, accounts...)
+}
+
+// Settle implements store.Store.
+func (m *meteredStore) Settle(ctx context.Context, group string, settlements ...store.Settlement) (settled []bool, err error) {
+	defer m.count("settle", time.Now(), &err)
+	return m.Store.Settle(ctx, group, settlements...)
+}
+
+// Accounts implements store.Store.
+func (m *meteredStore) Accounts(ctx context.Context, group string) (all []store.AccountState, err error) {
+	defer m.count("accounts", time.Now(), &err)
+	return m.Store.Accounts(ctx, group)
+}
+
 // Append implements store.Store.
 func (m *meteredStore) Append(ctx context.Context, log string, after uint64, entries ...[]byte) (err error) {
 	defer m.count("append", time.Now(), &err)

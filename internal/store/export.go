@@ -3,6 +3,7 @@ package store
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,27 +20,38 @@ import (
 // A Record is one item of a store, as Dump returns it and Load takes it.
 type Record struct {
 	Kind   Kind
-	Group  string // of a value or a limit
-	Name   string // of a value, a limit or a log; of an entry's log
+	Group  string // of a value, a limit, an account or a hold
+	Name   string // of a value, a limit, an account or a log; of an entry's log; the id of a hold
 	Value  Value  // of a value
 	FullAt time.Time
 	Span   Span // of a log
 	Entry  Entry
+
+	Account AccountState
+	Hold    HoldState
 }
 
 // A Kind says what a Record holds.
 type Kind string
 
-// The kinds. The entries of a log follow its KindLog record, in order.
+// The kinds. The entries of a log follow its KindLog record, in order. All holds are before all accounts, and both before the
+// others.
 const (
+	KindHold    Kind = "hold"
+	KindAccount Kind = "account"
+
 	KindValue Kind = "value"
 	KindLimit Kind = "limit" // Whole is when it is fully available again
 	KindLog   Kind = "log"
 	KindEntry Kind = "entry"
 )
 
-// exportFormat is the version of the format that Export writes.
-const exportFormat = 1
+// The versions of the format that Export writes. The first one has no accounts; Switchboard still writes it for a store without
+// accounts, so that older versions can import it.
+const (
+	formatWithoutAccounts = 1
+	exportFormat          = 2
+)
 
 // ErrExport says that the input of Import is no export, is incomplete, or was changed.
 var ErrExport = errors.New("not a whole export")
@@ -63,6 +75,14 @@ type (
 		Seq     uint64  `json:"seq,string,omitzero"`
 		Text    string  `json:"text,omitempty"` // the data, if it is UTF-8
 		Base64  []byte  `json:"base64,omitempty"`
+
+		Settled int64          `json:"settled,string,omitzero"` // of an account; its Micros are when it ends
+		Held    int64          `json:"held,string,omitzero"`
+		Amounts []exportAmount `json:"amounts,omitempty"` // of a hold; its Micros are when it expires
+	}
+	exportAmount struct {
+		Account string `json:"account"`
+		Amount  int64  `json:"amount,string,omitzero"`
 	}
 	exportLast struct {
 		Records int    `json:"records"`
@@ -85,14 +105,22 @@ func Export(ctx context.Context, s Store, w io.Writer) error {
 		}
 		return err
 	}
-	if err := line(exportFirst{s.Status().Kind, exportFormat, time.Now().UTC().Truncate(time.Second)}); err != nil {
-		return err
-	}
+	first := exportFirst{s.Status().Kind, formatWithoutAccounts, time.Now().UTC().Truncate(time.Second)}
 	if err := s.Dump(ctx, func(r Record) error {
-		n++
-		return line(lineFor(r))
+		if n++; n > 1 {
+			return line(lineFor(r))
+		}
+		if r.Kind == KindHold || r.Kind == KindAccount {
+			first.Format = exportFormat
+		}
+		return cmp.Or(line(first), line(lineFor(r)))
 	}); err != nil {
 		return err
+	}
+	if n == 0 {
+		if err := line(first); err != nil {
+			return err
+		}
 	}
 	if err := out.Flush(); err != nil {
 		return err
@@ -114,6 +142,16 @@ func lineFor(r Record) exportLine {
 		}
 	case KindLimit:
 		l.Micros = r.FullAt.UnixMicro()
+	case KindAccount:
+		l.Settled, l.Held = r.Account.Settled, r.Account.Held
+		if !r.Account.Ends.IsZero() {
+			l.Micros = r.Account.Ends.UnixMicro()
+		}
+	case KindHold:
+		l.Micros = r.Hold.Expires.UnixMicro()
+		for _, a := range r.Hold.Amounts {
+			l.Amounts = append(l.Amounts, exportAmount(a))
+		}
 	case KindLog:
 		l.First, l.Last = r.Span.First, r.Span.Last
 	case KindEntry:
@@ -130,7 +168,8 @@ func lineFor(r Record) exportLine {
 // Import stores an export in s, which must be empty: ErrConflict if it is not, ErrExport if the export is not
 // complete. Nothing is stored then. Values that have expired since are left out.
 func Import(ctx context.Context, s Store, r io.Reader) error {
-	return s.Load(ctx, readExport(r, time.Now()))
+	now := time.Now()
+	return s.Load(ctx, balanceAccounts(readExport(r, now), now))
 }
 
 // readExport reads an export. It ends with an error if the export has any fault, also in its last line.
@@ -147,8 +186,8 @@ func readExport(r io.Reader, now time.Time) iter.Seq2[Record, error] {
 			if err != nil {
 				return err
 			}
-			if err := unmarshalStrict(line, &first); err != nil || first.Format != exportFormat {
-				return fmt.Errorf("%w: line 1 does not begin an export of format %d", ErrExport, exportFormat)
+			if err := unmarshalStrict(line, &first); err != nil || first.Format != formatWithoutAccounts && first.Format != exportFormat {
+				return fmt.Errorf("%w: line 1 does not begin an export of format %d or %d", ErrExport, formatWithoutAccounts, exportFormat)
 			}
 			for ; ; n++ {
 				sum.Write(line)
@@ -241,6 +280,17 @@ func (l *exportLine) toRecord(log *Record) (Record, error) {
 	case KindLimit:
 		r.FullAt = at
 		return r, Key{r.Group, r.Name}.check()
+	case KindAccount:
+		if r.Account = (AccountState{Name: l.Name, Settled: l.Settled, Held: l.Held}); l.Micros != 0 {
+			r.Account.Ends = at
+		}
+		return r, errors.Join(checkName("a group", r.Group), r.Account.check())
+	case KindHold:
+		r.Hold.Expires = at
+		for _, a := range l.Amounts {
+			r.Hold.Amounts = append(r.Hold.Amounts, HeldAmount(a))
+		}
+		return r, errors.Join(checkName("a group", r.Group), checkName("a hold", r.Name), r.Hold.check())
 	case KindLog:
 		if log.Kind != "" && log.Entry.Seq != log.Span.Last {
 			return r, fmt.Errorf("log %s ends with %d, not %d", log.Name, log.Entry.Seq, log.Span.Last)

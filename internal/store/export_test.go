@@ -33,6 +33,14 @@ func filled(t *testing.T, s store.Store) {
 			t.Fatal(err)
 		}
 	}
+	for id, amounts := range map[string][]int64{"live": nil, "settled\x00": {3, 0}} {
+		a, b := account("a", store.MaxAmount, 1<<49), account("é", 10, 3)
+		b.Ends = time.Now().Add(time.Hour)
+		hold(t, s, id, a, b)
+		if amounts != nil {
+			settle(t, s, id, amounts...)
+		}
+	}
 	add(t, s, "l", "a", "", "\xff", "d")
 	add(t, s, "trimmed", "a", "b", "c")
 	add(t, s, "gone", "a", "b")
@@ -84,6 +92,11 @@ func TestAnExportCanBeImportedIntoEachBackend(t *testing.T) {
 				if _, wait, err := s.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "used", Every: time.Hour, Burst: 2}); wait == 0 || err != nil {
 					t.Errorf("a limit that was used up is available: %v", err)
 				}
+				wantSums(t, s, "a=3+562949953421312 é=0+3")
+				if !hold(t, s, "live", account("a", 0, 1)) || !hold(t, s, "settled\x00", account("a", 0, 1)) || settle(t, s, "settled\x00", 0, 0) || !settle(t, s, "live", 5, 0) {
+					t.Error("a hold is not the one that was exported")
+				}
+				wantSums(t, s, "a=8+0 é=0+0")
 				if got := span(t, s, "gone"); got != (store.Span{First: 3, Last: 2}) {
 					t.Errorf("Span = %v", got)
 				}
@@ -109,6 +122,7 @@ func TestOnlyAnEmptyStoreTakesAnImport(t *testing.T) {
 	for what, put := range map[string]func(store.Store){
 		"a value": func(s store.Store) { write(t, s, "x", "x", "x") },
 		"a log":   func(s store.Store) { add(t, s, "x", "x") },
+		"a hold":  func(s store.Store) { hold(t, s, "x", account("x", 1, 0)) },
 		"a limit": func(s store.Store) {
 			if _, _, err := s.Take(t.Context(), "x", store.Want{Now: 1}, store.Limit{Name: "x", Every: time.Hour, Burst: 1}); err != nil {
 				t.Fatal(err)
@@ -158,6 +172,43 @@ func TestExpiredValuesAreNeitherExportedNorImported(t *testing.T) {
 	})
 }
 
+// Older versions can import it then.
+func TestAnExportWithoutAccountsHasTheFirstFormat(t *testing.T) {
+	onEach(t, func(t *testing.T, s store.Store) {
+		if all := export(t, s); !strings.Contains(all, `"format":1,`) {
+			t.Errorf("an empty store: %s", all)
+		}
+		write(t, s, "g", "n", "x")
+		if all := export(t, s); !strings.Contains(all, `"format":1,`) {
+			t.Errorf("a store with a value: %s", all)
+		}
+		hold(t, s, "h", account("a", 1, 1))
+		if all := export(t, s); !strings.Contains(all, `"format":2,`) {
+			t.Errorf("a store with an account: %s", all)
+		}
+	})
+}
+
+func TestAnExpiredHoldIsExportedAsSettled(t *testing.T) {
+	inTime(t, func(t *testing.T, s store.Store) {
+		holdFor(t, s, "g", "short", 20*time.Millisecond, account("a", 9, 2), store.Account{Name: "over", Max: 9, Amount: 1, Ends: time.Now().Add(30 * time.Second)})
+		holdFor(t, s, "g", "long", time.Hour, account("a", 9, 3))
+		full := export(t, s)
+		after(50 * time.Millisecond)
+		later := export(t, s)
+		if strings.Contains(later, "short") {
+			t.Errorf("an expired hold is exported: %s", later)
+		}
+		for _, all := range []string{full, later} {
+			to := closed(t, store.NewMemory())
+			if err := store.Import(t.Context(), to, strings.NewReader(all)); err != nil {
+				t.Fatal(err)
+			}
+			wantSums(t, to, "a=2+3 over=1+0")
+		}
+	})
+}
+
 func TestAnIncompleteExportIsRefused(t *testing.T) {
 	from := closed(t, store.NewMemory())
 	filled(t, from)
@@ -167,7 +218,7 @@ func TestAnIncompleteExportIsRefused(t *testing.T) {
 		"empty":                  "",
 		"something else":         "hello\n",
 		"JSON of something else": `{"mcpServers":{}}` + "\n",
-		"of a later format":      strings.Replace(all, `"format":1`, `"format":2`, 1),
+		"of a later format":      strings.Replace(all, `"format":2`, `"format":3`, 1),
 		"with a digest changed":  strings.Replace(all, `"sha256":"`, `"sha256":"0`, 1),
 		"with a line twice":      strings.Join(slices.Insert(slices.Clone(lines), 2, lines[2]), ""),
 		"followed by more":       all + "\n",
@@ -207,17 +258,23 @@ func TestAnIncompleteExportIsRefused(t *testing.T) {
 // Lines that no store exports, with a matching digest.
 func TestAnInconsistentExportIsRefused(t *testing.T) {
 	for what, lines := range map[string]string{
-		"of no kind":                     `{"kind":"x","group":"g","name":"n"}`,
-		"a member that we do not know":   `{"kind":"value","group":"g","name":"n","version":"7","text":"x","more":1}`,
-		"a value without a version":      `{"kind":"value","group":"g","name":"n","text":"x"}`,
-		"a value without a name":         `{"kind":"value","group":"g","version":"7","text":"x"}`,
-		"an entry of no log":             `{"kind":"entry","seq":"1","text":"x"}`,
-		"a log of no entries ever":       `{"kind":"log","name":"l","first":"1"}`,
-		"a log that ends too early":      `{"kind":"log","name":"l","first":"1","last":"2"}` + "\n" + `{"kind":"entry","seq":"1"}`,
-		"a log that ends too early, too": `{"kind":"log","name":"l","first":"1","last":"1"}` + "\n" + `{"kind":"log","name":"m","first":"2","last":"1"}`,
-		"a log that ends too late":       `{"kind":"log","name":"l","first":"2","last":"1"}` + "\n" + `{"kind":"entry","seq":"2"}`,
-		"a log with a gap":               `{"kind":"log","name":"l","first":"1","last":"2"}` + "\n" + `{"kind":"entry","seq":"2"}`,
-		"a log twice":                    `{"kind":"log","name":"l","first":"2","last":"1"}` + "\n" + `{"kind":"log","name":"l","first":"2","last":"1"}`,
+		"of no kind":                      `{"kind":"x","group":"g","name":"n"}`,
+		"a member that we do not know":    `{"kind":"value","group":"g","name":"n","version":"7","text":"x","more":1}`,
+		"a value without a version":       `{"kind":"value","group":"g","name":"n","text":"x"}`,
+		"a value without a name":          `{"kind":"value","group":"g","version":"7","text":"x"}`,
+		"an entry of no log":              `{"kind":"entry","seq":"1","text":"x"}`,
+		"a log of no entries ever":        `{"kind":"log","name":"l","first":"1"}`,
+		"a log that ends too early":       `{"kind":"log","name":"l","first":"1","last":"2"}` + "\n" + `{"kind":"entry","seq":"1"}`,
+		"a log that ends too early, too":  `{"kind":"log","name":"l","first":"1","last":"1"}` + "\n" + `{"kind":"log","name":"m","first":"2","last":"1"}`,
+		"a log that ends too late":        `{"kind":"log","name":"l","first":"2","last":"1"}` + "\n" + `{"kind":"entry","seq":"2"}`,
+		"a log with a gap":                `{"kind":"log","name":"l","first":"1","last":"2"}` + "\n" + `{"kind":"entry","seq":"2"}`,
+		"an account of no name":           `{"kind":"account","group":"g","settled":"1"}`,
+		"an account of less than nothing": `{"kind":"account","group":"g","name":"a","settled":"-1"}`,
+		"an account of too much":          `{"kind":"account","group":"g","name":"a","settled":"1125899906842625"}`,
+		"a hold of no group":              `{"kind":"hold","name":"h","micros":"9795316400000000"}`,
+		"a hold of less than nothing":     `{"kind":"hold","group":"g","name":"h","micros":"9795316400000000","amounts":[{"account":"a","amount":"-1"}]}`,
+		"a hold in no account":            `{"kind":"hold","group":"g","name":"h","micros":"9795316400000000","amounts":[{"amount":"1"}]}`,
+		"a log twice":                     `{"kind":"log","name":"l","first":"2","last":"1"}` + "\n" + `{"kind":"log","name":"l","first":"2","last":"1"}`,
 	} {
 		t.Run(what, func(t *testing.T) {
 			onEach(t, func(t *testing.T, s store.Store) {

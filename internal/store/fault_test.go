@@ -87,7 +87,7 @@ func TestFilesOfOtherProgramsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	execute(t, newer, `PRAGMA user_version = 99`)
-	refused(t, newer, "version 99", "knows up to 3", "use the version that wrote it")
+	refused(t, newer, "version 99", "knows up to 4", "use the version that wrote it")
 
 	refused(t, dir, "a folder")
 
@@ -137,6 +137,7 @@ func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File)
 		if _, _, err := f.Take(t.Context(), fmt.Sprint("g", i), store.Want{Now: 1}, l); err != nil {
 			t.Fatal(err)
 		}
+		holdFor(t, f, fmt.Sprint("g", i%4), fmt.Sprint("h", i), time.Hour, account(fmt.Sprint("a", i%8), 1000, int64(i)))
 	}
 	for i, entries := range logs { // some in a row of their own, and some in a shared row
 		add(t, f, fmt.Sprint("l", i), entries[0])
@@ -162,10 +163,14 @@ func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File)
 			wrong(err, string(v.Data) == fmt.Sprint(i, strings.Repeat("v", i*20)), "value %d is %.20q", i, v.Data)
 			_, wait, err := f.Take(t.Context(), fmt.Sprint("g", i), store.Want{Now: 1}, l)
 			wrong(err, wait > 0, "limit %d is whole", i)
+			_, held, err := f.Hold(t.Context(), fmt.Sprint("g", i%4), fmt.Sprint("h", i), time.Hour, account(fmt.Sprint("a", i%8), 0, 1))
+			wrong(err, held, "hold %d is gone", i)
 		}
 		for i := range 4 {
 			all, err := f.List(t.Context(), fmt.Sprint("g", i))
 			wrong(err, len(all) == 10, "group %d has %d values", i, len(all))
+			accounts, err := f.Accounts(t.Context(), fmt.Sprint("g", i))
+			wrong(err, sumText(accounts) == fmt.Sprintf("a%d=0+%d a%d=0+%d", i, 80+5*i, i+4, 100+5*i), "group %d has the accounts %v", i, accounts)
 		}
 		for log := range 3 {
 			entries, err := f.Read(t.Context(), fmt.Sprint("l", log), 0, 100)

@@ -21,9 +21,10 @@ import (
 // file, and the contract holds across them, except for notices: they reach only the subscribers of the process
 // that publishes them. Use OpenFile.
 //
-// All changes of values and limits go through one goroutine. It makes all waiting changes in one transaction,
+// All changes of values, limits and accounts go through one goroutine. It makes all waiting changes in one transaction,
 // with one wait for the disk. Appends do not wait for it, nor for appends to other logs.
 type File struct {
+	fileAccounts
 	path       string
 	id         string // from the file's mark
 	log        *slog.Logger

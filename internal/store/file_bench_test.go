@@ -73,6 +73,8 @@ func BenchmarkReceipts(b *testing.B) {
 	})
 }
 
+var bench atomic.Int64 // makes ids of holds
+
 // BenchmarkUses measures the methods that one call uses, beside the same in memory.
 func BenchmarkUses(b *testing.B) {
 	for _, s := range []struct {
@@ -93,6 +95,14 @@ func BenchmarkUses(b *testing.B) {
 			"apply": func() error { _, err := st.Apply(ctx, put); return err },
 			"take": func() error {
 				_, _, err := st.Take(ctx, "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Microsecond, Burst: 1 << 30})
+				return err
+			},
+			"hold and settle": func() error {
+				id := fmt.Sprint(bench.Add(1))
+				_, _, err := st.Hold(ctx, "g", id, time.Hour, account("a", store.MaxAmount, 1), account("b", store.MaxAmount, 1))
+				if err == nil {
+					_, err = st.Settle(ctx, "g", store.Settlement{ID: id, Amounts: []int64{1, 1}})
+				}
 				return err
 			},
 		} {

@@ -14,6 +14,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/summit-switchboard/switchboard/internal/store/segment"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 func openInternal(t *testing.T) *File {
@@ -177,6 +178,21 @@ func TestExpiredRowsAreDeleted(t *testing.T) {
 	for i := range 500 {
 		apply(fmt.Sprint(i), time.Microsecond)
 	}
+	end := time.Now().Add(time.Second)
+	holdUntil := func(id string, ttl time.Duration) {
+		t.Helper()
+		if _, held, err := f.Hold(t.Context(), "g", id, ttl, Account{Name: id, Max: 1, Amount: 1, Ends: end}); err != nil || !held {
+			if time.Now().After(end) {
+				wait.Late(t, "an account has ended before its hold")
+			}
+			t.Fatalf("Hold = %v, %v", held, err)
+		}
+	}
+	for i := range 50 {
+		holdUntil(fmt.Sprint(i), time.Microsecond)
+	}
+	holdUntil("kept", time.Hour)
+	<-time.After(time.Until(end))
 	apply("kept", time.Hour)
 	for range sweepInterval {
 		apply("again", 0)
@@ -192,6 +208,18 @@ func TestExpiredRowsAreDeleted(t *testing.T) {
 	}
 	if !has(t, f, "kept") || !has(t, f, "again") {
 		t.Error("a value that has not expired is gone")
+	}
+	for table, want := range map[string]int{"hold": 1, "account": 1} {
+		var n int
+		if err := f.reads.QueryRow(`SELECT count(*) FROM ` + table).Scan(&n); err != nil || n != want {
+			t.Errorf("%d rows of %s are left, want %d: %v", n, table, want, err)
+		}
+	}
+	if settled, err := f.Settle(t.Context(), "g", Settlement{ID: "kept", Amounts: []int64{1}}); err != nil || !settled[0] {
+		t.Errorf("Settle of a hold in an account that has ended = %v, %v", settled, err)
+	}
+	if err := f.Check(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

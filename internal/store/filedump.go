@@ -105,6 +105,9 @@ func dumpSnapshot(ctx context.Context, tx *sql.Tx, views []logView, see func(Rec
 		rows, err := tx.QueryContext(ctx, text, args...)
 		return scanAll(rows, err, scan)
 	}
+	if err := dumpAccounts(query, now.UnixMicro(), see); err != nil {
+		return err
+	}
 	if err := query(func(rows *sql.Rows) error {
 		r := Record{Kind: KindValue}
 		var v valueRow
@@ -170,13 +173,15 @@ func (tx *fileTransaction) loadRecords(ctx context.Context, logs *logLoader, rec
 	now := time.Now().UnixMicro()
 	var any int
 	if err := tx.query(func(rows *sql.Rows) error { return rows.Scan(&any) }, `SELECT EXISTS (SELECT 1 FROM log)
-		OR EXISTS (SELECT 1 FROM value WHERE grp != '' AND (expires = 0 OR expires > ?)) OR EXISTS (SELECT 1 FROM meter WHERE whole > ?)`, now, now); err != nil {
+		OR EXISTS (SELECT 1 FROM value WHERE grp != '' AND (expires = 0 OR expires > ?)) OR EXISTS (SELECT 1 FROM meter WHERE whole > ?)
+		OR EXISTS (SELECT 1 FROM hold WHERE expires > ?) OR EXISTS (SELECT 1 FROM account WHERE ends > ?)`, now, now, now, now); err != nil {
 		return err
 	}
 	if any != 0 {
 		return errNotEmpty
 	}
-	if err := cmp.Or(tx.exec(`DELETE FROM value WHERE grp != ''`), tx.exec(`DELETE FROM meter`), logs.file.logs.removeLeft()); err != nil { // expired ones
+	if err := cmp.Or(tx.exec(`DELETE FROM value WHERE grp != ''`), tx.exec(`DELETE FROM meter`), tx.exec(`DELETE FROM hold`), tx.exec(`DELETE FROM account`),
+		logs.file.logs.removeLeft()); err != nil { // expired ones
 		return err
 	}
 	for r, err := range records {
@@ -188,6 +193,10 @@ func (tx *fileTransaction) loadRecords(ctx context.Context, logs *logLoader, rec
 			err = tx.putValue(Key{r.Group, r.Name}, r.Value)
 		case KindLimit:
 			err = tx.putLimit(r.Group, r.Name, limitState{r.FullAt.UnixMicro()})
+		case KindAccount:
+			err = tx.putAccount(Key{r.Group, r.Name}, newAccountState(r.Account))
+		case KindHold:
+			err = tx.putHold(Key{r.Group, r.Name}, holdRow{expires: r.Hold.Expires.UnixMicro(), amounts: r.Hold.Amounts})
 		case KindLog:
 			err = logs.begin(r.Name, r.Span)
 		case KindEntry:

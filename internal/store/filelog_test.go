@@ -70,7 +70,7 @@ func TestEntriesThatWereAppendedTogetherAreReadAndTrimmedOneByOne(t *testing.T) 
 
 // testdata has files of each older version, as SQL, and what that version exported.
 func TestAFileOfAnOlderVersionIsMigrated(t *testing.T) {
-	for _, version := range []string{"version1", "version2"} {
+	for _, version := range []string{"version1", "version2", "version3"} {
 		t.Run(version, func(t *testing.T) {
 			text, err := os.ReadFile("testdata/" + version + ".sql")
 			if err != nil {
@@ -95,6 +95,11 @@ func TestAFileOfAnOlderVersionIsMigrated(t *testing.T) {
 				}
 			}
 			f := openFile(t, path)
+			hold(t, f, "h", account("a", 1, 1))
+			wantSums(t, f, "a=0+1")
+			if version == "version3" { // it has no logs
+				return
+			}
 			add(t, f, "trimmed", "6", "7")
 			entries, err := f.Read(t.Context(), "trimmed", 0, 9)
 			if err != nil {

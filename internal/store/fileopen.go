@@ -77,6 +77,29 @@ var migrations = []string{
 		mark   TEXT NOT NULL,
 		sum    INTEGER NOT NULL
 	);`,
+	// See account.go. An account that is never forgotten ends at the largest integer. A hold is named by its id; its data are its
+	// amounts, and are empty if it is settled.
+	`CREATE TABLE account (
+		id      INTEGER PRIMARY KEY,
+		grp     TEXT NOT NULL,
+		name    TEXT NOT NULL,
+		settled INTEGER NOT NULL,
+		held    INTEGER NOT NULL,
+		ends    INTEGER NOT NULL,
+		sum     INTEGER NOT NULL,
+		UNIQUE (grp, name)
+	);
+	CREATE INDEX account_ends ON account (ends) WHERE held = 0;
+	CREATE TABLE hold (
+		id      INTEGER PRIMARY KEY,
+		grp     TEXT NOT NULL,
+		name    TEXT NOT NULL,
+		expires INTEGER NOT NULL,
+		sum     INTEGER NOT NULL,
+		data    BLOB NOT NULL,
+		UNIQUE (grp, name)
+	);
+	CREATE INDEX hold_expires ON hold (expires);`,
 }
 
 // busyTimeout is how long a writer waits for a writer in another process.
@@ -128,7 +151,7 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	f := &File{path: path, log: o.Log, glance: o.Glance, changes: make(chan *fileChange, maxBatch), writerDone: make(chan struct{})}
-	f.logs.file = f
+	f.logs.file, f.fileAccounts.file = f, f
 	if err := f.createFile(); err != nil {
 		return nil, f.wrapError(err)
 	}

@@ -271,6 +271,8 @@ const sweepInterval = 64
 func (w *fileWriter) deleteExpired(written int) error {
 	now, n := time.Now().UnixMicro(), 2*written+8
 	return cmp.Or(
+		w.tx.settleExpired(now, n),
+		w.tx.exec(`DELETE FROM account WHERE id IN (SELECT id FROM account WHERE held = 0 AND ends <= ? LIMIT ?)`, now, n),
 		w.tx.exec(`DELETE FROM value WHERE id IN (SELECT id FROM value WHERE expires > 0 AND expires <= ? LIMIT ?)`, now, n),
 		w.tx.exec(`DELETE FROM meter WHERE id IN (SELECT id FROM meter WHERE whole <= ? LIMIT ?)`, now, n))
 }

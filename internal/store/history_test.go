@@ -217,6 +217,135 @@ func TestLimitsAreLinearizable(t *testing.T) {
 	})
 }
 
+const heldIDs = 24
+
+type accountIn struct {
+	hold, settle bool // neither: it reads
+	id           int
+	of           [2]bool
+	amount       int64
+}
+
+type accountOut struct {
+	done bool
+	sums [2][2]int64 // settled and held; of a read
+}
+
+type accountsState struct {
+	sums  [2][2]int64
+	holds [heldIDs]accountHold
+}
+
+type accountHold struct {
+	of     [2]bool
+	amount int64
+	ended  bool
+}
+
+const accountMax = 100
+
+// twoAccounts is the model of two accounts of the same maximum, and of the holds in one of them or both.
+var twoAccounts = porcupine.Model{
+	Init: func() any { return accountsState{} },
+	Step: func(state, input, output any) (bool, any) {
+		next, in, out := state.(accountsState), input.(accountIn), output.(accountOut)
+		h := &next.holds[in.id]
+		known, fits := *h != accountHold{}, true
+		switch {
+		case in.hold && !known:
+			for i, is := range in.of {
+				fits = fits && (!is || next.sums[i][0]+next.sums[i][1]+in.amount <= accountMax)
+			}
+			if fits {
+				*h = accountHold{of: in.of, amount: in.amount}
+				for i, is := range in.of {
+					if is {
+						next.sums[i][1] += in.amount
+					}
+				}
+			}
+			return out.done == fits, next
+		case in.hold:
+			return out.done, next
+		case in.settle && known && !h.ended:
+			for i, is := range h.of {
+				if is {
+					next.sums[i][0] += in.amount
+					next.sums[i][1] -= h.amount
+				}
+			}
+			h.ended = true
+			return out.done, next
+		case in.settle:
+			return !out.done, next
+		default:
+			return out.sums == next.sums, next
+		}
+	},
+	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %+v", in, out) },
+}
+
+func TestHoldsAreLinearizable(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
+	seed := law.Seed(t)
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
+		var h history
+		callers(b, open, func(caller int, s store.Store) {
+			luck := rand.New(rand.NewPCG(seed, uint64(caller)))
+			for range 30 {
+				in := accountIn{id: luck.IntN(heldIDs)}
+				in.of = [][2]bool{{true, false}, {false, true}, {true, true}}[in.id%3] // so that a settlement knows them
+				switch luck.IntN(5) {
+				case 0:
+				case 1, 2:
+					in.settle, in.amount = true, luck.Int64N(2)*10
+				default:
+					in.hold, in.amount = true, 10+luck.Int64N(30)
+				}
+				h.do(caller, in, func() (out any) { return accountDo(t, s, in) })
+			}
+		})
+		h.check(t, twoAccounts)
+	})
+}
+
+// accountDo makes one request.
+func accountDo(t *testing.T, s store.Store, in accountIn) (out accountOut) {
+	id := fmt.Sprint(in.id)
+	var accounts []store.Account
+	settlement := store.Settlement{ID: id}
+	for i, is := range in.of {
+		if is {
+			accounts = append(accounts, account(fmt.Sprint(i), accountMax, in.amount))
+			settlement.Amounts = append(settlement.Amounts, in.amount)
+		}
+	}
+	switch {
+	case in.hold:
+		_, held, err := s.Hold(t.Context(), "g", id, time.Hour, accounts...)
+		if err != nil {
+			t.Error(err)
+		}
+		out.done = held
+	case in.settle:
+		settled, err := s.Settle(t.Context(), "g", settlement)
+		if err != nil {
+			t.Error(err)
+		} else {
+			out.done = settled[0]
+		}
+	default:
+		all, err := s.Accounts(t.Context(), "g")
+		if err != nil {
+			t.Error(err)
+		}
+		for _, a := range all {
+			out.sums[a.Name[0]-'0'] = [2]int64{a.Settled, a.Held}
+		}
+	}
+	return out
+}
+
 type logIn struct {
 	appends bool
 	after   uint64

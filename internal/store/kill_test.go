@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,14 +21,20 @@ import (
 const (
 	killWriters = 4
 	killBurst   = 400 // burst of the limit that all rounds share
+	killMax     = 400 // maximum of the account that all rounds share
 )
 
 func killLimit() store.Limit {
 	return store.Limit{Name: "l", Every: 24 * time.Hour, Burst: killBurst}
 }
 
+// killAccounts are the accounts of one hold.
+func killAccounts() []store.Account {
+	return []store.Account{account("a", killMax, 1), account("twin", killMax, 1)}
+}
+
 // underLoad writes to the file until it is killed. It prints one line for each acknowledged change: append
-// LOG LAST, value NAME N, durable NAME N, take.
+// LOG LAST, value NAME N, durable NAME N, take, hold ID, settle ID AMOUNT.
 func underLoad(path string) {
 	f, err := store.OpenFile(path, store.FileOptions{})
 	if err != nil {
@@ -75,6 +82,22 @@ func underLoad(path string) {
 			}()
 		}
 	}
+	go func() {
+		for i := range 12 { // a few, since the rounds share the account
+			id := fmt.Sprintf("%d.%d", os.Getpid(), i)
+			_, held, err := f.Hold(ctx, "g", id, time.Hour, killAccounts()...)
+			if err != nil || !held {
+				say(err, "full")
+				return
+			}
+			say(nil, "hold %s", id)
+			if i%3 == 0 {
+				continue
+			}
+			_, err = f.Settle(ctx, "g", store.Settlement{ID: id, Amounts: []int64{int64(i % 2), int64(i % 2)}})
+			say(err, "settle %s %d", id, i%2)
+		}
+	}()
 	for taken := 0; taken < 6; { // a few, since the rounds share the limit
 		_, wait, err := f.Take(ctx, "g", store.Want{Now: 1}, killLimit())
 		if wait > 0 {
@@ -95,6 +118,7 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	acknowledged := map[string]int{} // by what was printed: the highest number
 	taken := 0
+	holds := killHolds{}
 	var slowest time.Duration
 	slow := 0 // starts that took more than a second
 	luck := rand.New(rand.NewPCG(law.Seed(t), 0))
@@ -122,6 +146,9 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 				t.Fatalf("round %d: %s", round, lines.Text())
 			case "take":
 				taken++
+			case "full":
+			case "hold", "settle":
+				holds[name] = append(holds[name], last)
 			default:
 				acknowledged[kind+" "+name] = last
 			}
@@ -134,6 +161,7 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 		if time.Since(begun) > time.Second {
 			slow++
 		}
+		holds.check(t, f)
 		for what, n := range acknowledged {
 			kind, name, _ := strings.Cut(what, " ")
 			if kind == "append" {
@@ -184,6 +212,38 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 	t.Logf("%d kills: the slowest start took %s; %d of %d were taken and told of", rounds, slowest, taken, killBurst)
 	if slow > rounds/2 {
 		wait.Late(t, "%d times of %d it took more than a second to open the file after a kill, once %s", slow, rounds, slowest)
+	}
+}
+
+// killHolds are the acknowledged holds by id: one number if it is held, and the settled amount as a second one if it is settled.
+type killHolds map[string][]int
+
+// check compares the accounts with the holds.
+func (k killHolds) check(t *testing.T, f *store.File) {
+	t.Helper()
+	all, err := f.Accounts(t.Context(), "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if a.Settled+a.Held > killMax || a.Settled != all[0].Settled || a.Held != all[0].Held {
+			t.Errorf("the accounts are %+v", all)
+		}
+	}
+	settled := 0
+	for id, told := range k {
+		if !holdFor(t, f, "g", id, time.Hour, account("a", 0, 1)) {
+			t.Errorf("the hold %s was acknowledged, and is lost", id)
+		}
+		if len(told) > 1 {
+			settled += told[1]
+			if settle(t, f, id, 1, 1) {
+				t.Errorf("the settlement of %s was acknowledged, and is lost", id)
+			}
+		}
+	}
+	if len(all) > 0 && int(all[0].Settled) < settled {
+		t.Errorf("%d is settled, and %d was acknowledged", all[0].Settled, settled)
 	}
 }
 
@@ -240,9 +300,13 @@ func TestProcessesThatShareAFileKeepTheContract(t *testing.T) {
 	}
 	lines := bufio.NewScanner(out)
 	theirs, ours := 0, 0
+	holds := killHolds{}
 	for n := 0; lines.Scan(); n++ {
 		if lines.Text() == "take" {
 			theirs++
+		}
+		if kind, id, _ := strings.Cut(lines.Text(), " "); kind == "hold" {
+			holds[id] = []int{0}
 		}
 		if strings.HasPrefix(lines.Text(), "error") && !strings.Contains(lines.Text(), store.ErrConflict.Error()) && !strings.Contains(lines.Text(), crowded) {
 			t.Error(lines.Text())
@@ -256,6 +320,16 @@ func TestProcessesThatShareAFileKeepTheContract(t *testing.T) {
 				t.Error(err)
 			} else if wait == 0 {
 				ours++
+			}
+			id := fmt.Sprint("ours", n)
+			if err := sometime(func() error {
+				_, held, err := f.Hold(t.Context(), "g", id, time.Hour, killAccounts()...)
+				if held {
+					holds[id] = []int{0}
+				}
+				return err
+			}); err != nil {
+				t.Error(err)
 			}
 			if err := sometime(func() error { return f.Append(t.Context(), "0", 1<<30, []byte("wrong")) }); !errors.Is(err, store.ErrConflict) {
 				t.Errorf("Append after entry 0 = %v", err)
@@ -273,6 +347,7 @@ func TestProcessesThatShareAFileKeepTheContract(t *testing.T) {
 		checkLog(t, f, fmt.Sprint(i), 0)
 	}
 	checkLog(t, f, "ours", 0)
+	holds.check(t, f)
 	left := 0
 	for {
 		wait, err := takeOne()

@@ -265,7 +265,7 @@ func TestNames15ARelaxedStoreContinuesAfterALoss(t *testing.T) {
 		s.Do("flushall")
 		wait.Until(t, "it is noticed", func() bool { return strings.Contains(log.String(), "the store has lost some data") })
 		serves(t, r)
-		if got := fmt.Sprint(s.Do("get", "switchboard:{%}schema")); got != "1" {
+		if got := fmt.Sprint(s.Do("get", "switchboard:{%}schema")); got != "2" {
 			t.Errorf("its schema is %s", got)
 		}
 		log.reset()

@@ -24,8 +24,20 @@ type Memory struct {
 }
 
 type memoryGroup struct {
-	values map[string]Value
-	meters map[string]limitState
+	values   map[string]Value
+	meters   map[string]limitState
+	accounts map[string]accountState
+	holds    map[string]HoldState
+	nextEnd  int64 // no account and no hold ends before; in microseconds
+}
+
+func newMemoryGroup() *memoryGroup {
+	return &memoryGroup{map[string]Value{}, map[string]limitState{}, map[string]accountState{}, map[string]HoldState{}, 0}
+}
+
+// isEmpty reports whether the group holds nothing.
+func (g *memoryGroup) isEmpty() bool {
+	return len(g.values)+len(g.meters)+len(g.accounts)+len(g.holds) == 0
 }
 
 type memoryLog struct {
@@ -144,14 +156,15 @@ func (m *Memory) groupForWrite(name string, now time.Time) *memoryGroup {
 		for name, g := range m.groups {
 			maps.DeleteFunc(g.values, func(_ string, v Value) bool { return !v.Expires.IsZero() && !now.Before(v.Expires) })
 			maps.DeleteFunc(g.meters, func(_ string, l limitState) bool { return l.fullAt <= now.UnixMicro() })
-			if len(g.values)+len(g.meters) == 0 {
+			g.settleExpired(now)
+			if g.isEmpty() {
 				delete(m.groups, name)
 			}
 		}
 	}
 	g := m.groups[name]
 	if g == nil {
-		g = &memoryGroup{map[string]Value{}, map[string]limitState{}}
+		g = newMemoryGroup()
 		m.groups[name] = g
 	}
 	return g
@@ -324,6 +337,7 @@ func (m *Memory) Dump(ctx context.Context, see func(Record) error) error {
 			}
 		}
 	}
+	all = append(m.dumpAccounts(now), all...)
 	for _, n := range slices.Sorted(maps.Keys(m.logs)) {
 		l := m.logs[n]
 		all = append(all, Record{Kind: KindLog, Name: n, Span: l.span()})
@@ -352,13 +366,17 @@ func (m *Memory) Load(ctx context.Context, records iter.Seq2[Record, error]) err
 		}
 		g := groups[r.Group]
 		if g == nil {
-			g = &memoryGroup{map[string]Value{}, map[string]limitState{}}
+			g = newMemoryGroup()
 		}
 		switch r.Kind {
 		case KindValue:
 			g.values[r.Name], groups[r.Group] = r.Value, g
 		case KindLimit:
 			g.meters[r.Name], groups[r.Group] = limitState{r.FullAt.UnixMicro()}, g
+		case KindAccount:
+			g.accounts[r.Name], groups[r.Group] = newAccountState(r.Account), g
+		case KindHold:
+			g.holds[r.Name], groups[r.Group] = r.Hold, g
 		case KindLog:
 			logs[r.Name] = &memoryLog{first: r.Span.First}
 		case KindEntry:
@@ -372,6 +390,9 @@ func (m *Memory) Load(ctx context.Context, records iter.Seq2[Record, error]) err
 	defer done()
 	now := time.Now()
 	for name, g := range m.groups {
+		if g.settleExpired(now); len(g.accounts)+len(g.holds) > 0 {
+			return errNotEmpty
+		}
 		for n := range g.values {
 			if m.liveValue(Key{name, n}, now).Version != 0 {
 				return errNotEmpty

@@ -21,6 +21,7 @@ type model struct {
 	values map[string]map[string]named // by group
 	taken  map[string]map[string]int
 	logs   map[string]*modelLog
+	groups map[string]*modelAccounts
 	was    map[store.Version]bool // all versions so far
 }
 
@@ -48,7 +49,10 @@ func againstTheModel(t *testing.T, r *rapid.T, b backend) {
 	open := b.newStore(t)
 	s := open()
 	defer func() { _ = s.Close() }()
-	m := model{map[string]map[string]named{}, map[string]map[string]int{}, map[string]*modelLog{}, map[store.Version]bool{}}
+	m := model{map[string]map[string]named{}, map[string]map[string]int{}, map[string]*modelLog{}, map[string]*modelAccounts{}, map[store.Version]bool{}}
+	for _, g := range []string{"g", "G", "g\x00n"} {
+		m.groups[g] = &modelAccounts{map[string][2]int64{}, map[string][]store.Account{}}
+	}
 	ctx := t.Context()
 	group := rapid.SampledFrom([]string{"g", "G", "g\x00n"})
 	name := rapid.SampledFrom([]string{"a", "b", "n", "é"})
@@ -177,6 +181,50 @@ func againstTheModel(t *testing.T, r *rapid.T, b backend) {
 			}
 		},
 		"Span": func(r *rapid.T) { m.span(r, s, log.Draw(r, "log")) },
+		"Hold": func(r *rapid.T) {
+			g := group.Draw(r, "group")
+			var of []store.Account
+			for _, n := range rapid.SliceOfNDistinct(name, 1, 3, rapid.ID).Draw(r, "names") {
+				a := account(n, rapid.Int64Range(5, 20).Draw(r, "max"), rapid.Int64Range(0, 6).Draw(r, "amount"))
+				a.Ends = rapid.SampledFrom([]time.Time{{}, time.Now().Add(time.Hour)}).Draw(r, "ends")
+				of = append(of, a)
+			}
+			id, expires := text.Draw(r, "id")+"!", rapid.IntRange(0, 3).Draw(r, "expires") == 0
+			ttl := time.Hour
+			if expires {
+				ttl = time.Microsecond
+			}
+			_, held, err := s.Hold(ctx, g, id, ttl, of...)
+			if want := m.groups[g].hold(id, of); err != nil || held != want {
+				r.Fatalf("Hold = %v, %v; want %v", held, err, want)
+			}
+			if expires {
+				after(10 * time.Microsecond)
+				m.groups[g].expire(id, of)
+			}
+		},
+		"Settle": func(r *rapid.T) {
+			g := group.Draw(r, "group")
+			ids := []string{"!"}
+			for id := range m.groups[g].holds {
+				ids = append(ids, id)
+			}
+			slices.Sort(ids)
+			var all []store.Settlement
+			for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 1, len(ids), rapid.ID).Draw(r, "ids") {
+				settlement := store.Settlement{ID: id}
+				for _, a := range m.groups[g].holds[id] {
+					settlement.Amounts = append(settlement.Amounts, min(a.Amount+1, rapid.Int64Range(0, 20).Draw(r, "amount"))) // sometimes too much
+				}
+				all = append(all, settlement)
+			}
+			want, valid := m.groups[g].settle(all)
+			settled, err := s.Settle(ctx, g, all...)
+			if errors.Is(err, store.ErrInvalid) == valid || valid && (err != nil || !slices.Equal(settled, want)) {
+				r.Fatalf("Settle = %v, %v; want %v, valid: %v", settled, err, want, valid)
+			}
+		},
+		"Accounts": func(r *rapid.T) { m.accounts(r, s, group.Draw(r, "group")) },
 	}
 	if b.persistent {
 		actions["Reopen"] = func(r *rapid.T) {
@@ -189,6 +237,7 @@ func againstTheModel(t *testing.T, r *rapid.T, b backend) {
 	r.Repeat(actions)
 	for _, g := range []string{"g", "G", "g\x00n"} {
 		m.list(r, s, g)
+		m.accounts(r, s, g)
 	}
 	logs, err := s.Logs(ctx)
 	if want := slices.Sorted(maps.Keys(m.logs)); err != nil || strings.Join(logs, " ") != strings.Join(want, " ") {
@@ -220,5 +269,71 @@ func (m *model) span(r *rapid.T, s store.Store, log string) {
 	}
 	if got, err := s.Span(context.Background(), log); err != nil || got != want {
 		r.Fatalf("Span(%s) = %v, %v; want %v", log, got, err, want)
+	}
+}
+
+// modelAccounts are the accounts of a group, each with its settled and its held amount, and its holds. A settled hold has no accounts.
+type modelAccounts struct {
+	sums  map[string][2]int64
+	holds map[string][]store.Account
+}
+
+func (m *modelAccounts) hold(id string, of []store.Account) bool {
+	if _, known := m.holds[id]; known {
+		return true
+	}
+	for _, a := range of {
+		if m.sums[a.Name][0]+m.sums[a.Name][1]+a.Amount > a.Max {
+			return false
+		}
+	}
+	for _, a := range of {
+		m.sums[a.Name] = [2]int64{m.sums[a.Name][0], m.sums[a.Name][1] + a.Amount}
+	}
+	m.holds[id] = of
+	return true
+}
+
+// expire ends the hold if it was made with these accounts.
+func (m *modelAccounts) expire(id string, of []store.Account) {
+	if held := m.holds[id]; len(held) > 0 && &held[0] == &of[0] {
+		for _, a := range of {
+			m.sums[a.Name] = [2]int64{m.sums[a.Name][0] + a.Amount, m.sums[a.Name][1] - a.Amount}
+		}
+		delete(m.holds, id)
+	}
+}
+
+func (m *modelAccounts) settle(all []store.Settlement) (settled []bool, valid bool) {
+	for _, s := range all {
+		for i, a := range m.holds[s.ID] {
+			if s.Amounts[i] > a.Amount {
+				return nil, false
+			}
+		}
+	}
+	for _, s := range all {
+		for i, a := range m.holds[s.ID] {
+			m.sums[a.Name] = [2]int64{m.sums[a.Name][0] + s.Amounts[i], m.sums[a.Name][1] - a.Amount}
+		}
+		settled = append(settled, len(m.holds[s.ID]) > 0)
+		if _, known := m.holds[s.ID]; known {
+			m.holds[s.ID] = nil
+		}
+	}
+	return settled, true
+}
+
+func (m *model) accounts(r *rapid.T, s store.Store, group string) {
+	all, err := s.Accounts(context.Background(), group)
+	if err != nil {
+		r.Fatal(err)
+	}
+	got := map[string][2]int64{}
+	for _, a := range all {
+		got[a.Name] = [2]int64{a.Settled, a.Held}
+	}
+	if !maps.Equal(got, m.groups[group].sums) {
+		r.Fatalf("Accounts(%q) = %v, want %v", group, got, m.groups[group].sums)
 	}
 }

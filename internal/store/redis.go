@@ -308,8 +308,8 @@ func (u *redisCall) runScript(s *luaScript, keys []string, args ...any) (any, er
 	}
 }
 
-// runReadScript runs a script that changes nothing, and runs it again if the connection was lost.
-func (u *redisCall) runReadScript(s *luaScript, keys []string, args ...any) ([]any, error) {
+// runRepeatable runs a script that changes nothing or is effective once. It runs it again if the connection was lost.
+func (u *redisCall) runRepeatable(s *luaScript, keys []string, args ...any) ([]any, error) {
 	answer, err := u.runScript(s, keys, args...)
 	if u.isUncertain(err) {
 		answer, err = u.runScript(s, keys, args...)
@@ -379,7 +379,7 @@ func (r *Redis) List(ctx context.Context, group string) ([]NamedValue, error) {
 	}
 	defer u.endCall()
 	index, values := []string{r.keys.item(group, indexKind)}, r.keys.item(group, valueKind)
-	answer, err := u.runReadScript(listScript, index, values, MaxEntries, maxAnswerBytes)
+	answer, err := u.runRepeatable(listScript, index, values, MaxEntries, maxAnswerBytes)
 	if err == nil && answer == nil {
 		answer, err = u.listInParts(index, values)
 	}
@@ -431,7 +431,7 @@ func (u *redisCall) listInParts(index []string, values string) (list []any, err 
 		for _, name := range names[:min(len(names), MaxEntries)] {
 			args = append(args, name)
 		}
-		some, err := u.runReadScript(valuesScript, index, args...)
+		some, err := u.runRepeatable(valuesScript, index, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -598,7 +598,7 @@ func (r *Redis) Read(ctx context.Context, log string, after uint64, limit int) (
 	limit = min(limit, MaxEntries)
 	var all []Entry
 	for len(all) < limit {
-		answer, err := u.runReadScript(readScript, []string{r.keys.item(log, logKind)}, strconv.FormatUint(after, 10), limit-len(all), maxAnswerBytes)
+		answer, err := u.runRepeatable(readScript, []string{r.keys.item(log, logKind)}, strconv.FormatUint(after, 10), limit-len(all), maxAnswerBytes)
 		if err != nil {
 			return nil, u.wrapError(err)
 		}
@@ -624,7 +624,7 @@ func (r *Redis) Span(ctx context.Context, log string) (Span, error) {
 		return Span{}, err
 	}
 	defer u.endCall()
-	answer, err := u.runReadScript(spanScript, []string{r.keys.item(log, logKind)})
+	answer, err := u.runRepeatable(spanScript, []string{r.keys.item(log, logKind)})
 	if err != nil {
 		return Span{}, u.wrapError(err)
 	}

@@ -42,6 +42,14 @@ func BenchmarkRedis(b *testing.B) {
 					_, _, err := r.Take(ctx, "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Microsecond, Burst: 1_000_000})
 					return err
 				}},
+				{"Hold", func(i int) error {
+					_, _, err := r.Hold(ctx, "g", fmt.Sprint(i), time.Minute, store.Account{Name: "a", Max: store.MaxAmount, Amount: 1})
+					return err
+				}},
+				{"Settle", func(i int) error {
+					_, err := r.Settle(ctx, "g", store.Settlement{ID: fmt.Sprint(i), Amounts: []int64{1}})
+					return err
+				}},
 				{"Append", func(int) error {
 					last++
 					return r.Append(ctx, "l", last-1, data)

@@ -46,6 +46,10 @@ const (
 	logKind   = "l"
 	valueKind = "v:"
 	meterKind = "m:"
+
+	accountKind = "a"
+	holdKind    = "h"
+	endKind     = "e"
 )
 
 // own returns a key of no group and no log: the list of logs, the schema, the channel of notices.
@@ -107,12 +111,14 @@ func (r *redisClient) eachMaster(ctx context.Context, visit func(context.Context
 	}
 }
 
-// redisSchema is the version of the format of keys and values, which redisKeys, apply.lua, append.lua and
-// take.lua define.
-const redisSchema = 1
+// redisSchema is the version of the format of keys and values, which redisKeys, apply.lua, append.lua, take.lua
+// and account.lua define. Version 2 has accounts: an older Switchboard would leave them out of an export.
+const redisSchema = 2
 
 // redisMigrations[i] changes schema i+1 to schema i+2. A migration may run twice, also at the same time.
-var redisMigrations = [redisSchema - 1]func(context.Context, *redisClient) error{}
+var redisMigrations = [redisSchema - 1]func(context.Context, *redisClient) error{
+	func(context.Context, *redisClient) error { return nil },
+}
 
 // migrateSchema migrates the data in Redis to the schema of this program, and stores its version. It refuses
 // a newer schema.

@@ -24,6 +24,9 @@ func (r *Redis) Check(ctx context.Context) error {
 
 // Dump implements Store. An item that changes while Dump runs is given in its old or its new state.
 func (r *Redis) Dump(ctx context.Context, see func(Record) error) error {
+	if err := dumpHashes(ctx, r, see); err != nil {
+		return err
+	}
 	for _, kind := range []string{valueKind, meterKind} {
 		if err := r.scanKeys(ctx, kind, func(keys []string) error {
 			for _, key := range keys {
@@ -207,6 +210,11 @@ func (r *Redis) loadRecords(ctx context.Context, records iter.Seq2[Record, error
 	mark := string(newVersion().bytes())
 	pipe := r.client.Pipeline()
 	size := 0
+	ends := map[string]int64{} // by group: the last end of its accounts and holds
+	addEnd := func(group, member string, end int64) {
+		ends[group] = max(ends[group], end)
+		pipe.Do(ctx, "zadd", r.keys.item(group, endKind), formatEnd(end), member)
+	}
 	flush := func() error {
 		u, err := r.beginCall(ctx, size)
 		if err != nil {
@@ -237,6 +245,13 @@ func (r *Redis) loadRecords(ctx context.Context, records iter.Seq2[Record, error
 		case KindLimit:
 			whole := rec.FullAt.UnixMicro()
 			pipe.Do(ctx, "set", r.keys.item(rec.Group, meterKind+rec.Name), whole, "pxat", whole/1000+1)
+		case KindAccount:
+			a := newAccountState(rec.Account)
+			pipe.Do(ctx, "hset", r.keys.item(rec.Group, accountKind), rec.Name, encodeAccount(a))
+			addEnd(rec.Group, "a"+rec.Name, a.ends)
+		case KindHold:
+			pipe.Do(ctx, "hset", r.keys.item(rec.Group, holdKind), rec.Name, encodeHold(rec.Hold))
+			addEnd(rec.Group, "h"+rec.Name, rec.Hold.Expires.UnixMicro())
 		case KindLog: // an empty log keeps only its last number
 			key := r.keys.item(rec.Name, logKind)
 			pipe.Do(ctx, "sadd", r.keys.own("logs"), rec.Name)
@@ -249,6 +264,19 @@ func (r *Redis) loadRecords(ctx context.Context, records iter.Seq2[Record, error
 			size += len(rec.Entry.Data)
 		}
 		if pipe.Len() >= scanBatch || size >= maxBatchBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	for group, end := range ends {
+		if end == endsNever {
+			continue
+		}
+		for _, key := range r.keys.ledger(group) {
+			pipe.Do(ctx, "pexpireat", key, end/1000+1)
+		}
+		if pipe.Len() >= scanBatch {
 			if err := flush(); err != nil {
 				return err
 			}

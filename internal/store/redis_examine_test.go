@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/test/law"
@@ -33,6 +34,10 @@ func refuses(t *testing.T, s store.Store, why string) {
 		"Append": func() error { return s.Append(t.Context(), "log", 0, []byte("x")) },
 		"Take": func() error {
 			_, _, err := s.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: 1e9, Burst: 1})
+			return err
+		},
+		"Hold": func() error {
+			_, _, err := s.Hold(t.Context(), "g", "h", time.Hour, account("a", 1, 1))
 			return err
 		},
 		"Value": func() error { _, err := s.Value(t.Context(), store.Key{Group: "g", Name: "n"}); return err },

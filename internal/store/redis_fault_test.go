@@ -29,6 +29,7 @@ type load struct {
 	values  sync.Map // from name to acknowledged version
 	logs    [loaders]logTold
 	sums    [loaders]sumTold
+	holds   sync.Map     // from the id of an acknowledged hold to whether it was unknown when it was settled
 	given   atomic.Int64 // permits taken
 	unknown atomic.Int64 // Takes with an unknown result
 	good    atomic.Int64 // uses that succeeded
@@ -67,6 +68,7 @@ func begin(t *testing.T, s store.Store) *load {
 				l.use(func() error { return l.append(i, n) })
 				l.use(func() error { return l.count(i) })
 				l.use(l.take)
+				l.use(func() error { return l.hold(i, n) })
 			}
 		})
 	}
@@ -164,6 +166,49 @@ func (l *load) take() error {
 	return err
 }
 
+// loadMax is less than what is asked for, so that the end of the account is reached.
+const loadMax = 4000
+
+func (l *load) hold(i, n int) error {
+	id := fmt.Sprintf("%d.%d", i, n)
+	_, held, err := l.s.Hold(context.Background(), "held", id, time.Hour, account("a", loadMax, 1), account("twin", loadMax, 1))
+	if err != nil || !held {
+		return err
+	}
+	l.holds.Store(id, false)
+	settled, err := l.s.Settle(context.Background(), "held", store.Settlement{ID: id, Amounts: []int64{1, 1}})
+	if err == nil && !settled[0] {
+		l.holds.Store(id, true)
+	}
+	return err
+}
+
+// lostHolds counts acknowledged holds that are missing.
+func (l *load) lostHolds(s store.Store) (lost int) {
+	t := l.t
+	t.Helper()
+	all, err := s.Accounts(t.Context(), "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if a.Settled+a.Held > loadMax || a.Settled != all[0].Settled || a.Held != all[0].Held {
+			t.Errorf("the accounts are %+v", all)
+		}
+	}
+	l.holds.Range(func(id, unknown any) bool {
+		if _, held, err := s.Hold(t.Context(), "held", id.(string), time.Hour, account("a", 0, 1)); err != nil {
+			t.Fatal(err)
+		} else if !held {
+			lost++
+		} else if unknown == true {
+			t.Errorf("the hold %s is there, and was unknown when it was settled", id)
+		}
+		return true
+	})
+	return lost
+}
+
 // lost counts acknowledged entries and values that are missing; all others must be as acknowledged. reach is
 // how long before gone the first lost entry was acknowledged.
 func (l *load) lost(s store.Store, gone time.Time) (lost int, reach time.Duration) {
@@ -223,7 +268,7 @@ func (l *load) lost(s store.Store, gone time.Time) (lost int, reach time.Duratio
 			lost += c.counted - n
 		}
 	}
-	return lost, reach
+	return lost + l.lostHolds(s), reach
 }
 
 // judge ends the load, and checks that no more was lost than may be lost before gone. Tests defer it: so it

@@ -93,7 +93,7 @@ func TestThePasswordOfTheOptionsIsUsed(t *testing.T) {
 // Each key belongs to one item, and all keys of a group to one slot.
 func TestKeysAreUniqueAndGroupsShareATag(t *testing.T) {
 	name := rapid.StringOfN(rapid.SampledFrom([]rune("a{}%:ilvm25B")), 1, 6, -1)
-	kind := rapid.SampledFrom([]string{indexKind, logKind, valueKind, meterKind})
+	kind := rapid.SampledFrom([]string{indexKind, logKind, valueKind, meterKind, accountKind, holdKind, endKind})
 	type thing struct{ group, kind, name string }
 	draw := func(t *rapid.T) thing {
 		d := thing{name.Draw(t, "group"), kind.Draw(t, "kind"), ""}
@@ -139,9 +139,14 @@ func TestASchemaIsMigratedStepByStep(t *testing.T) {
 		return func(context.Context, *redisClient) error { made = append(made, n); return broken }
 	}
 	key := r.keys.own("schema")
-	if got := s.Do("get", key); got != "1" {
+	if got := s.Do("get", key); got != "2" {
 		t.Fatalf("a new one has schema %v", got)
 	}
+	s.Do("set", key, 1)
+	if err := r.migrateSchema(t.Context()); err != nil || s.Do("get", key) != "2" {
+		t.Fatalf("%v, then schema %v", err, s.Do("get", key))
+	}
+	s.Do("set", key, 1)
 	steps := []func(context.Context, *redisClient) error{step(1), step(2)}
 	if err := r.migrateWith(t.Context(), steps); err != nil || len(made) != 2 || made[0] != 1 || made[1] != 2 || s.Do("get", key) != "3" {
 		t.Fatalf("%v, %v, then schema %v", made, err, s.Do("get", key))

@@ -274,6 +274,13 @@ func TestEachMethodIsOneRoundTrip(t *testing.T) {
 		"Apply":  func() { write(t, r, "g", "n", "x") },
 		"Take":   take,
 		"List":   func() { _, _ = r.List(t.Context(), "g") },
+		"Hold":   func() { hold(t, r, "h", account("a", 1, 1), account("b", 1, 1)) },
+		"Settle": func() { settle(t, r, "h", 1, 1) },
+		"Accounts": func() {
+			if _, err := r.Accounts(t.Context(), "g"); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"Span":   func() { span(t, r, "l") },
 		"Read":   func() { read(t, r, 0, 1) },
 		"Append": func() { appendTo(t, r, "l", end); end++ },
@@ -340,6 +347,23 @@ func isFoundWhenLost(t *testing.T, p *proxy, r, plain *store.Redis) {
 			t.Fatalf("Append %d = %v; the log is %v", i, err, span(t, plain, "l"))
 		}
 	}
+	hold(t, r, "h", account("a", 100, 0))
+	settle(t, r, "h", 0)
+	for i := range 20 { // these are sent again, and are effective once
+		id := fmt.Sprint(i)
+		p.cut.Store(1)
+		if !hold(t, r, id, account("a", 100, 5)) {
+			t.Errorf("hold %d is refused", i)
+		}
+		p.cut.Store(1)
+		if !settle(t, r, id, 2) {
+			t.Errorf("settlement %d has a lost answer, and reports that it ended nothing", i)
+		}
+		if settle(t, r, id, 2) {
+			t.Errorf("hold %d is settled twice", i)
+		}
+		wantSums(t, plain, fmt.Sprintf("a=%d+0", 2*i+2))
+	}
 	p.cut.Store(1)
 	if err := r.Append(t.Context(), "l", 3, []byte("wrong")); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a refused Append with a lost answer: %v, want ErrUnavailable", err)
@@ -377,6 +401,13 @@ func TestExpiredItemsLeaveNoKeys(t *testing.T) {
 	r := openRedis(t, s.URL(), store.RedisOptions{}.Patiently())
 	for i := range 300 {
 		if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: fmt.Sprint(i), Data: []byte("x"), TTL: time.Duration(i+1) * time.Millisecond}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := time.Now().Add(time.Second)
+	for i := range 250 {
+		a := store.Account{Name: fmt.Sprint(i), Max: 1, Amount: 1, Ends: end}
+		if _, _, err := r.Hold(t.Context(), "g", fmt.Sprint(i), time.Duration(i+1)*time.Millisecond, a); err != nil && time.Now().Before(end) {
 			t.Fatal(err)
 		}
 	}
@@ -467,6 +498,9 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 	s := redistest.Start(t)
 	r := openRedis(t, s.URL(), store.RedisOptions{}.Patiently())
 	write(t, r, "g", "n", "x")
+	begun := time.Now()
+	holdFor(t, r, "g", "short", 500*time.Millisecond, store.Account{Name: "over", Max: 9, Amount: 1, Ends: begun.Add(550 * time.Millisecond)}, account("a", 9, 3), account("b", 9, 1))
+	hold(t, r, "long", account("a", 9, 1))
 	s.Do("config", "set", "maxmemory", "1")
 	if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("y")}}}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("Apply = %v", err)
@@ -480,6 +514,12 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 	if v := value(t, r, "g", "n"); string(v.Data) != "x" {
 		t.Errorf("it is %s", v.Data)
 	}
+	after(time.Until(begun.Add(600 * time.Millisecond)))
+	wantSums(t, r, "a=3+1 b=1+0") // the expired hold could not be deleted
+	if _, _, err := r.Hold(t.Context(), "g", "no", time.Hour, account("a", 9, 1)); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("Hold = %v", err)
+	}
+	wantSums(t, r, "a=3+1 b=1+0")
 	s.Do("config", "set", "maxmemory", "0")
 	wait.UntilNil(t, "Status has no fault", func() error { // although no call uses the store
 		if st := r.Status(); st.Fault != "" {
@@ -487,6 +527,8 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 		}
 		return nil
 	})
+	hold(t, r, "more", account("a", 9, 1))
+	wantSums(t, r, "a=3+2 b=1+0")
 }
 
 func TestARedisThatComesBackLessDurableIsNotUsed(t *testing.T) {

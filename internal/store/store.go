@@ -43,10 +43,14 @@ const (
 	MaxWrites  = 16                // of one Change
 	MaxLimits  = 16                // of one Take
 	MaxPermits = 1 << 20           // of a Take's Now, and of its Ahead
+	MaxAmount  = 1 << 50           // of a maximum and an amount; a Lua number holds the sum of several
 	MaxNotice  = 64 << 10          // bytes of a notice
 	MaxAppend  = 4096              // entries at once
 	MaxBytes   = segment.MaxAppend // of the entries at once
-	MaxEntries = 10_000            // that one Read or List returns
+	MaxEntries = 10_000            // that one Read, List or Accounts returns
+
+	MaxAccounts    = 16  // of one Hold
+	MaxSettlements = 256 // at once
 )
 
 // A Key identifies a value. The values of one group can be changed in one Change, and are stored together.
@@ -140,6 +144,21 @@ type Store interface {
 	// is left. It returns the number taken and, if that is less than Now, how long it takes until one more is
 	// free. It uses the clock of the store.
 	Take(ctx context.Context, group string, want Want, limits ...Limit) (got int, wait time.Duration, err error)
+
+	// Hold adds each account's Amount to what is held there, if the sums of all accounts stay within their Max.
+	// Otherwise it changes nothing, and held is false. It returns the accounts' sums after that. If there is a hold
+	// of that id in the group, or was one within its ttl, Hold changes nothing, and held is true: so a Hold may be
+	// repeated. After ttl, what was held and not settled counts as settled, and the id is forgotten. It uses the
+	// clock of the store.
+	Hold(ctx context.Context, group, id string, ttl time.Duration, accounts ...Account) (sums []AccountState, held bool, err error)
+
+	// Settle ends holds of a group: what was held is taken away, and the amounts are settled. For each settlement
+	// it reports whether it has ended the hold. It has not if the id is unknown, has expired or was settled before. If an amount is
+	// invalid, no hold is ended.
+	Settle(ctx context.Context, group string, settlements ...Settlement) (settled []bool, err error)
+
+	// Accounts returns the accounts of a group, sorted by name: at most MaxEntries.
+	Accounts(ctx context.Context, group string) ([]AccountState, error)
 
 	// Append appends entries to a log with the last entry after: ErrConflict if after is not its last entry.
 	// The entries are durable when Append returns.

@@ -1082,15 +1082,24 @@ func uses(s store.Store) map[string]func(context.Context) error {
 			_, _, err := s.Take(ctx, "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Hour, Burst: 1})
 			return err
 		},
-		"Append":  func(ctx context.Context) error { return s.Append(ctx, "l", 1, []byte("new")) },
-		"Read":    func(ctx context.Context) error { _, err := s.Read(ctx, "l", 0, 1); return err },
-		"Span":    func(ctx context.Context) error { _, err := s.Span(ctx, "l"); return err },
-		"Logs":    func(ctx context.Context) error { _, err := s.Logs(ctx); return err },
-		"Trim":    func(ctx context.Context) error { return s.Trim(ctx, "l", 2) },
-		"Publish": func(ctx context.Context) error { return s.Publish(ctx, "t", nil) },
-		"Check":   s.Check,
-		"Export":  func(ctx context.Context) error { return store.Export(ctx, s, io.Discard) },
-		"Import":  func(ctx context.Context) error { return store.Import(ctx, s, strings.NewReader("")) },
+		"Hold": func(ctx context.Context) error {
+			_, _, err := s.Hold(ctx, "g", "h", time.Hour, account("a", 1, 1))
+			return err
+		},
+		"Settle": func(ctx context.Context) error {
+			_, err := s.Settle(ctx, "g", store.Settlement{ID: "h", Amounts: []int64{1}})
+			return err
+		},
+		"Accounts": func(ctx context.Context) error { _, err := s.Accounts(ctx, "g"); return err },
+		"Append":   func(ctx context.Context) error { return s.Append(ctx, "l", 1, []byte("new")) },
+		"Read":     func(ctx context.Context) error { _, err := s.Read(ctx, "l", 0, 1); return err },
+		"Span":     func(ctx context.Context) error { _, err := s.Span(ctx, "l"); return err },
+		"Logs":     func(ctx context.Context) error { _, err := s.Logs(ctx); return err },
+		"Trim":     func(ctx context.Context) error { return s.Trim(ctx, "l", 2) },
+		"Publish":  func(ctx context.Context) error { return s.Publish(ctx, "t", nil) },
+		"Check":    s.Check,
+		"Export":   func(ctx context.Context) error { return store.Export(ctx, s, io.Discard) },
+		"Import":   func(ctx context.Context) error { return store.Import(ctx, s, strings.NewReader("")) },
 	}
 }
 
@@ -1132,6 +1141,7 @@ func TestACancelledCallIsNotBegun(t *testing.T) {
 		if _, wait, err := s.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Hour, Burst: 1}); wait != 0 || err != nil {
 			t.Errorf("a cancelled Take was counted: %s, %v", wait, err)
 		}
+		wantSums(t, s, "")
 	})
 }
 
