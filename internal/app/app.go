@@ -272,8 +272,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
-	a.credentials = credential.NewBroker(credential.Options{Vault: a.vault, Receipts: a.ledger, Log: o.Log})
 	current := live{&a.state, a.recorder}
+	a.credentials = credential.NewBroker(credential.Options{Vault: a.vault, Receipts: a.ledger, Document: current.clientDocument, Log: o.Log})
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key(offersKeyPurpose), o.Log)
 	a.admin.events = event.NewRecent(a.cluster.Self())
@@ -360,8 +360,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.editor = newEditor(a)
 	a.admin.page = page.New(page.Options{
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL, Reader: a.admin.reads,
-		Connections: a.credentials,
-		Failed:      func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
+		Connections: a.credentials, Document: current.clientDocument,
+		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
 	a.admin.comparisons = whatif.New(o.Log)

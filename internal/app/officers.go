@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/signin"
@@ -119,6 +120,14 @@ func signInIssuers(c *config.Config) (all []signin.Registration) {
 		}
 	}
 	return all
+}
+
+// clientDocument returns the URL at which providers read who we are; "" if they cannot.
+func (l live) clientDocument() string {
+	if a := &l.state.Load().config.Admin; a.ClientDocument {
+		return a.URL + page.DocumentPath
+	}
+	return ""
 }
 
 // adminURL returns how browsers reach the admin address; "" if only this machine does.

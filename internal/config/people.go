@@ -27,6 +27,8 @@ type Admin struct {
 	URL    string // how browsers reach it; "" if only this machine does
 	Edit   EditMode
 	TLS    CertificateFiles // of the admin address; the zero value means that it is served without TLS
+
+	ClientDocument bool // the providers of servers can reach URL, and read our client ID metadata document there
 }
 
 // An EditMode says which changes of configuration files the admin side makes.
@@ -50,8 +52,8 @@ type PersonKey struct {
 	Offices  []switchboard.Office // within Tenant; sorted
 }
 
-// listenValues are the values of listen and of admin.listen, if they are given.
-type listenValues struct{ agents, admin document.Value }
+// listenValues are the values of listen, admin.listen and admin.client_document, if they are given.
+type listenValues struct{ agents, admin, client document.Value }
 
 // adminKeys are the keys of admin: in switchboard.yaml.
 func (f mainFile) adminKeys() *document.Keys {
@@ -71,6 +73,9 @@ func (f mainFile) adminKeys() *document.Keys {
 			}
 			a.URL = s
 		}), Doc: "How browsers reach the admin side, if not by its own address: `https://HOST`."},
+		{Key: "client_document", Type: document.Custom("`true` or `false`", document.Schema{"type": "boolean"}, func(v document.Value) {
+			a.ClientDocument, f.listens.client = v.ReadBool(), v
+		}), Doc: "`true`: the providers of hosted servers can reach `url` too, and read there who Switchboard is (`/connect/client.json`). Where a provider takes such documents, Switchboard then need not be registered."},
 		{Key: "edit", Type: document.Custom("`true`, `false` or `programs`", document.Schema{"enum": []any{true, false, "programs"}}, func(v document.Value) {
 			if v.Kind == document.KindBool {
 				a.Edit = map[bool]EditMode{true: EditFiles, false: EditNone}[v.ReadBool()]
@@ -91,6 +96,9 @@ func (f mainFile) checkAdmin() {
 		if f.cfg.Store.Shared() {
 			a.Edit = EditNone
 		}
+	}
+	if a.ClientDocument && !strings.HasPrefix(a.URL, "https://") {
+		f.listens.client.Fault("providers read the document by TLS: add url: https://…, which they can reach")
 	}
 	if f.listens.admin.Sink == nil {
 		return

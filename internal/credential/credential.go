@@ -34,6 +34,9 @@ type Options struct {
 	Vault    *vault.Vault
 	Receipts ReceiptKeeper // nil means none
 
+	// Document returns the https URL at which providers can read our client ID metadata document; "" if there is none. It may be nil.
+	Document func() string
+
 	Log *slog.Logger // nil means no log
 }
 
@@ -41,6 +44,7 @@ type Options struct {
 type Broker struct {
 	vault    *vault.Vault
 	receipts ReceiptKeeper
+	document func() string
 	log      *slog.Logger
 
 	servers sync.Map // switchboard.ServerID → *credentials, as the configuration has it now
@@ -50,7 +54,10 @@ type Broker struct {
 
 // NewBroker returns a Broker.
 func NewBroker(o Options) *Broker {
-	b := &Broker{vault: o.Vault, receipts: o.Receipts, log: o.Log}
+	b := &Broker{vault: o.Vault, receipts: o.Receipts, document: o.Document, log: o.Log}
+	if b.document == nil {
+		b.document = func() string { return "" }
+	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/url"
 
+	"github.com/summit-switchboard/switchboard/internal/oauth"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/vault"
@@ -62,6 +63,11 @@ func ticketError(err error) error {
 	return e
 }
 
+// ClientDocument returns the client ID metadata document at an https URL, for the links of persons, whose browsers come back to redirect.
+func ClientDocument(address, redirect string) ([]byte, error) {
+	return oauth.MetadataDocument(address, oauth.RegistrationRequest{Redirect: redirect})
+}
+
 // BeginTicket uses a ticket: its consent begins, by an officer. The person's browser goes to address, keeps attempt, and comes back to redirect. The error is a
 // *switchboard.Error.
 func (b *Broker) BeginTicket(ctx context.Context, ticket, redirect string, by *switchboard.Officer) (address, attempt string, err error) {
@@ -73,7 +79,7 @@ func (b *Broker) BeginTicket(ctx context.Context, ticket, redirect string, by *s
 	if err != nil {
 		return "", "", err
 	}
-	c, err := b.Begin(ctx, s, t.Owner, redirect)
+	c, err := b.begin(ctx, s, t.Owner, redirect, b.document())
 	if err != nil {
 		return "", "", consentError(s, err)
 	}

@@ -269,7 +269,7 @@ func (b *adminBrowser) post(path string, form url.Values) (status int, page stri
 var (
 	formToken  = regexp.MustCompile(`name="token" value="([^"]+)"`)
 	leadsOn    = regexp.MustCompile(`url=([^"]+)"`)
-	ticketLink = regexp.MustCompile(`http://\S+/connect/\S+`)
+	ticketLink = regexp.MustCompile(`https?://\S+/connect/\S+`)
 )
 
 // begin opens a link and presses its button. It returns where the browser is led.

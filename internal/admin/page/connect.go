@@ -18,7 +18,10 @@ const (
 	// ConnectPath begins the address of a link at which a server is connected. The ticket follows.
 	ConnectPath = "/connect/"
 
-	connectedPath = "/connect/callback" // no ticket is so short
+	// DocumentPath is where providers read the client ID metadata document.
+	DocumentPath = "/connect/client.json"
+
+	connectedPath = "/connect/callback" // no ticket is as short as this one and DocumentPath
 
 	// consentCookie begins the kind of a consent's cookie; see consentKind.
 	consentCookie = "switchboard-connect-"
@@ -41,6 +44,22 @@ func (p *Page) mayConnect(r *http.Request, own site, c *credential.ConnectReques
 		err = switchboard.Refuse(switchboard.CodeNotAuthorized, "an admin of tenant %s connects servers for its keys, and you are %s; ask one to open this link", c.Tenant, officer.ID)
 	}
 	return &officer, err
+}
+
+// serveDocument answers a provider that reads who Switchboard is. It is the same for everybody.
+func (p *Page) serveDocument(w http.ResponseWriter) {
+	address := p.o.Document()
+	if address == "" {
+		p.refuse(w, http.StatusNotFound, "there is no client document here")
+		return
+	}
+	text, err := credential.ClientDocument(address, strings.TrimSuffix(address, DocumentPath)+connectedPath)
+	if err != nil {
+		p.refuseConnect(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text)
 }
 
 // showConnect shows what a link is for. It changes nothing, because browsers and mail programs open links that no person has read.

@@ -112,3 +112,17 @@ func TestSeveralLinksThatAreOpenAtOnceInOneBrowserAreEachEndedByTheirOwnAnswer(t
 		}
 	}
 }
+
+func TestTheClientDocumentIsThereForEverybodyWhereTheOperatorSaysSo(t *testing.T) {
+	d := newDesk(t, "https://sb.example.com")
+	if w := d.ask("GET", "/connect/client.json", "sb.example.com", ""); w.Code != http.StatusNotFound {
+		t.Errorf("without it: %d %s", w.Code, w.Body)
+	}
+	d.document = "https://sb.example.com/connect/client.json"
+	w := d.ask("GET", "/connect/client.json", "sb.example.com", "", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors")
+	const want = `{"client_id":"https://sb.example.com/connect/client.json","client_name":"Switchboard","redirect_uris":["https://sb.example.com/connect/callback"],` +
+		`"grant_types":["authorization_code","refresh_token"],"response_types":["code"],"token_endpoint_auth_method":"none","application_type":"web"}`
+	if got := w.Body.String(); w.Code != http.StatusOK || got != want || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("%d %s, want %s", w.Code, got, want)
+	}
+}

@@ -54,6 +54,7 @@ type Options struct {
 	Reader    *admin.Reader
 
 	Connections Connections
+	Document    func() string // the https URL of DocumentPath, "" if providers cannot read it
 
 	// Failed is called for each sign-in that fails. It may wait.
 	Failed func(r *http.Request, err error)
@@ -115,6 +116,8 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 	switch path := r.URL.Path; {
 	case path == stylePath:
 		http.ServeFileFS(w, r, files, "views/style.css")
+	case path == DocumentPath:
+		p.serveDocument(w)
 	case foreign && r.Header.Get("Sec-Fetch-Mode") != "navigate":
 		p.refuse(w, http.StatusForbidden, "pages of other sites may only lead here")
 	case path == callbackPath:

@@ -25,6 +25,7 @@ type desk struct {
 	sessions *signin.Sessions
 	failures int
 	consents consentBook
+	document string // the URL of the client document
 }
 
 func newDesk(t *testing.T, adminURL string) *desk {
@@ -37,7 +38,7 @@ func newDesk(t *testing.T, adminURL string) *desk {
 	t.Cleanup(d.sessions.Close)
 	d.Page = page.New(page.Options{
 		Providers: signin.NewProviders(switchboard.Secret{}), Sessions: d.sessions, Officers: func() *identity.Officers { return officers }, URL: func() string { return adminURL },
-		Connections: &d.consents, Failed: func(*http.Request, error) { d.failures++ }, Log: slog.New(slog.DiscardHandler),
+		Connections: &d.consents, Document: func() string { return d.document }, Failed: func(*http.Request, error) { d.failures++ }, Log: slog.New(slog.DiscardHandler),
 	})
 	return d
 }
