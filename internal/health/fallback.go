@@ -44,6 +44,12 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 	var first error // the error for the caller
 	heard := &relayedSoFar{notify: c.Notify}
 	sent := 0
+	fail := func() (switchboard.Result, error) {
+		if len(tried) > 1 {
+			c.Trail.Tried(tried) // all of them, because none is the one that answered
+		}
+		return switchboard.Result{}, finalError(first, tried)
+	}
 	for i := -1; i < len(c.Equivalents) && sent < maxAttempts; i++ {
 		tool := c.Tool
 		if i >= 0 {
@@ -86,7 +92,7 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 		}
 		switch {
 		case ctx.Err() != nil:
-			return switchboard.Result{}, finalError(first, tried)
+			return fail()
 		case !failedAtServer(refused):
 			if i < 0 {
 				return switchboard.Result{}, err
@@ -95,11 +101,11 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 		case !refused.Unsent:
 			sent++
 			if heard.asked.Load() || !tool.Contract.Repeatable() || !s.traffic.retries.spend() {
-				return switchboard.Result{}, finalError(first, tried)
+				return fail()
 			}
 		}
 	}
-	return switchboard.Result{}, finalError(first, tried)
+	return fail()
 }
 
 // failedAtServer reports whether the server failed the call or was not fit to take it.

@@ -105,6 +105,24 @@ func callOf(contract switchboard.Contract, servers ...switchboard.ServerID) *swi
 	return c
 }
 
+func TestTheTrailOfACallThatNoServerAnswersHasAllAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b", "c")
+		c := callOf(harmless, "a", "b", "c")
+		c.Trail = &switchboard.Trail{}
+		_, err := w.Fallback(switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+			if c.Server == "a" {
+				return switchboard.Result{}, hung
+			}
+			return switchboard.Result{}, refused
+		})).Call(t.Context(), c)
+		const want = "[{a/search-a SB-EXEC-004 true} {b/search-b SB-DISC-002 false} {c/search-c SB-DISC-002 false}]"
+		if got := fmt.Sprint(c.Trail.Marks().Tried); err == nil || got != want {
+			t.Errorf("%v; the trail has %s, want %s", err, got, want)
+		}
+	})
+}
+
 func TestAMovedCallHasTheArgumentsOfTheEquivalent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b", "c")

@@ -133,17 +133,16 @@ func (r *Receipt) setOutcome(c *switchboard.Call, began time.Time, result switch
 	m := c.Trail.Marks()
 	r.Decision, r.Basis, r.Rulings, r.Given = m.Decision, m.Basis, m.Rulings, m.Given
 	r.Effect = len(m.Intents) > 0
-	if r.Effect {
-		r.Of = m.Intents[len(m.Intents)-1].Receipt
+	for _, t := range m.Tried {
+		r.Tries = append(r.Tries, FailedAttempt{Tool: t.Tool.String(), Code: t.Code, Sent: t.Sent})
 	}
-	for i, t := range m.Tried {
-		try := FailedAttempt{Tool: t.Tool.String(), Code: t.Code, Sent: t.Sent}
-		for _, one := range m.Intents {
-			if one.Attempt == i {
-				try.Of = one.Receipt
-			}
+	for _, intent := range m.Intents {
+		switch i := intent.Attempt; {
+		case i < len(r.Tries):
+			r.Tries[i].Of = intent.Receipt
+		default:
+			r.Of = intent.Receipt
 		}
-		r.Tries = append(r.Tries, try)
 	}
 	r.Took = CallTime{Total: max(time.Since(began).Microseconds(), 1), Waiting: m.Waited.Microseconds()}
 	if result.Moved != nil {

@@ -151,7 +151,8 @@ func TestAReceiptSaysHowTheCallEnded(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatIsNotSentHasNoIntent(t *testing.T) {
+// That Commit is below every refusal is tested where the chain is: see internal/app.
+func TestACallThatIsRefusedAboveCommitHasNoIntent(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
@@ -211,6 +212,43 @@ func TestEachAttemptWithAnEffectHasAnIntentThatTheReceiptOfTheCallNames(t *testi
 		}
 		if got[0].Arguments != got[2].Arguments || got[1].Arguments == got[0].Arguments || got[1].Arguments == "" {
 			t.Errorf("digests of the arguments: %s, %s, and of the call %s", got[0].Arguments, got[1].Arguments, got[2].Arguments)
+		}
+	})
+}
+
+func TestAnIntentOfACallThatNoServerAnswersStandsWithItsAttempt(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		b := openBook(t, s, options())
+		time.Sleep(time.Second)
+		_, err := b.RecordCalls(switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+			var tried []switchboard.Attempt
+			var err error
+			for i, server := range []switchboard.ServerID{"notes", "denied", "other"} {
+				own := *c
+				own.Server, own.Attempt = server, i
+				tool := switchboard.ToolID{Server: server, Name: "find"}
+				if server != "denied" { // policy is above Commit
+					_, err = b.Commit(fails(&switchboard.Error{Code: switchboard.CodeServerFailed, ServerFailed: true})).Call(ctx, &own)
+				}
+				tried = append(tried, switchboard.Attempt{Tool: tool, Code: switchboard.CodeServerFailed, Sent: server != "denied"})
+			}
+			c.Trail.Tried(tried)
+			return switchboard.Result{}, err
+		})).Call(t.Context(), callOf(switchboard.Contract{}))
+		if err == nil {
+			t.Fatal("the call has not failed")
+		}
+		shut(t, b)
+		got := entries(t, s, receipt.Query{Kind: receipt.Call})[0].Receipt
+		want := []string{"n1/3", "", "n1/4"}
+		var of []string
+		for _, try := range got.Tries {
+			of = append(of, try.Of)
+		}
+		if !slices.Equal(of, want) || got.Of != "" || !got.Effect || got.Outcome != receipt.Failed {
+			t.Errorf("the intents of the attempts are %q, want %q; the receipt is %+v", of, want, got)
 		}
 	})
 }

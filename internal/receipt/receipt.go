@@ -91,7 +91,7 @@ type Receipt struct {
 	Resource ResourceRef          `json:"resource"`  // the resource that was read or subscribed to
 	ServedBy string               `json:"served_by"` // server/tool, if another tool answered
 	Tools    []string             `json:"tools"`     // server/tool of each tool that was expanded or collapsed
-	Tries    []FailedAttempt      `json:"tries"`     // tools that were tried before and did not answer
+	Tries    []FailedAttempt      `json:"tries"`     // tools that did not answer, if there were several attempts
 	Attempt  int                  `json:"attempt"`   // of an intent: how many tools of the call came before
 	Effect   bool                 `json:"effect"`    // the call may have changed something outside
 
@@ -104,7 +104,7 @@ type Receipt struct {
 
 	Outcome CallOutcome              `json:"outcome"`
 	Code    switchboard.Code         `json:"code"`
-	Of      string                   `json:"of"` // id of the intent; for a call, that of the last attempt
+	Of      string                   `json:"of"` // id of the intent; for a call, that of the attempt after Tries
 	Given   switchboard.ResultSource `json:"given"`
 	Took    CallTime                 `json:"took"`
 

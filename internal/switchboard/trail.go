@@ -21,7 +21,7 @@ type Marks struct {
 	Basis    Digest   // the snapshot that the decision was made from
 	Rulings  []Digest // policy's answers about the attempts, in their order
 	Given    ResultSource
-	Tried    []Attempt     // the attempts before the last one
+	Tried    []Attempt     // the attempts before the last one, or all if none was answered
 	Intents  []Intended    // of the attempts with an effect, in their order
 	Waited   time.Duration // how long it waited before it was sent, for a slot or a person
 }
@@ -55,7 +55,7 @@ func (t *Trail) Ruled(ruling Digest) {
 // Gave records that the result existed already.
 func (t *Trail) Gave(from ResultSource) { t.update(func(m *Marks) { m.Given = from }) }
 
-// Tried records the attempts that have failed, when another attempt begins.
+// Tried records the tools that have failed or were passed over so far.
 func (t *Trail) Tried(before []Attempt) {
 	t.update(func(m *Marks) { m.Tried = slices.Clone(before) })
 }
