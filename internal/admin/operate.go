@@ -89,6 +89,9 @@ func (a *Actions) doWithReceipts(r receipt.Receipt, do func() (string, error)) (
 	intent := r
 	id, err := a.o.Ledger.Write(ctx, &intent)
 	if err != nil {
+		if id != "" {
+			a.o.Ledger.Add(r.Late(id))
+		}
 		return "", err
 	}
 	note, err := do()

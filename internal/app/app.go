@@ -609,7 +609,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 	a.runs.ReplaceServers(ctx, a.binder.Lost) // another server may be able to serve now
 	a.binder.Started(s.Starting)
 	for _, r := range a.runs.All() {
-		if err := r.Err(); err != nil && !errors.As(err, new(*run.Waiting)) {
+		if err := r.Err(); err != nil && !run.IsStarting(err) {
 			a.log.Warn("a run shows nothing: its task cannot be met now", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "err", err)
 		}
 	}

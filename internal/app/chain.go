@@ -97,8 +97,8 @@ func (c *callChain) wrappers() []wrapper {
 		// Below the cache, because it counts only calls that a server gets. Above the breaker,
 		// because a call that is over its limit must not take the one trial call.
 		{"constraint.Limit", c.limits.Limit},
-		// Close to the server, because it learns from every result. Below all refusals of ours,
-		// because these say nothing about the server.
+		// Close to the server, because it learns from every result. Below the refusals of ours: these, and that
+		// of receipt.Commit, say nothing about the server.
 		{"health.Admit", c.health.Admit},
 		// Below every refusal, because an attempt that is not sent has no intent. Above everything that is sent, because
 		// the intent is durable before.

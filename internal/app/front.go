@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -71,7 +70,7 @@ func (f front) Declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand
 		return lazyexpand.Reply{}, err
 	}
 	err = f.a.runs.Declare(ctx, r, task)
-	if errors.As(err, new(*run.Waiting)) {
+	if run.IsStarting(err) {
 		started, cancel := context.WithTimeout(ctx, gateway.StartWait)
 		f.a.runs.AwaitServers(started, r, func() bool { return false })
 		cancel()

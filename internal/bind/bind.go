@@ -92,7 +92,7 @@ func (b *Binder) Bind(ctx context.Context, p switchboard.Principal, task switchb
 	if b.o.Bound != nil {
 		b.o.Bound()
 	}
-	if err != nil && s == nil {
+	if err != nil && !run.IsStarting(err) {
 		b.o.Log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
 	}
 	return s, err

@@ -99,10 +99,7 @@ func (e *Editor) begin(ctx context.Context, c *Revision) error {
 		return nil
 	}
 	r := c.receiptOf()
-	id, err := e.o.Ledger.Write(ctx, &r)
-	if err == nil {
-		c.Receipt = id
-	}
+	c.Receipt, err = e.o.Ledger.Write(ctx, &r) // the receipt may be stored later although the write has failed
 	return err
 }
 

@@ -40,11 +40,11 @@ type Consent struct {
 
 // Begin begins a consent of the owner at a server. The provider sends the browser back to redirect. The error is ErrNotDemanded, or says what to do.
 func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.Owner, redirect string) (*Consent, error) {
-	return b.begin(ctx, s, owner, redirect, "")
+	return beginConsent(ctx, b, s, owner, redirect, "")
 }
 
-// begin is Begin, for a redirect that is in the client ID metadata document; "" means that there is none.
-func (b *Broker) begin(ctx context.Context, s *switchboard.Server, owner vault.Owner, redirect, document string) (*Consent, error) {
+// beginConsent is Broker.Begin, for a redirect that is in the client ID metadata document; "" means that there is none.
+func beginConsent(ctx context.Context, b *Broker, s *switchboard.Server, owner vault.Owner, redirect, document string) (*Consent, error) {
 	if IsStatic(s) || s.Credential.Kind == switchboard.CredentialClient {
 		return nil, fmt.Errorf("server %s is not connected by a person: its row in switchboard.yaml says which credential it uses", s.ID)
 	}

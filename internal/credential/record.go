@@ -53,6 +53,9 @@ func withReceipts(ctx context.Context, keeper ReceiptKeeper, r receipt.Receipt, 
 	intent := r
 	id, err := keeper.Write(ctx, &intent)
 	if err != nil {
+		if id != "" {
+			keeper.Add(r.Late(id))
+		}
 		return err
 	}
 	note, err := do()

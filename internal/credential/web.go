@@ -79,7 +79,7 @@ func (b *Broker) BeginTicket(ctx context.Context, ticket, redirect string, by *s
 	if err != nil {
 		return "", "", err
 	}
-	c, err := b.begin(ctx, s, t.Owner, redirect, b.document())
+	c, err := beginConsent(ctx, b, s, t.Owner, redirect, b.document())
 	if err != nil {
 		return "", "", consentError(s, err)
 	}

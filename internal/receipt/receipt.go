@@ -122,6 +122,12 @@ type Receipt struct {
 	Trim Trim       `json:"trim"`
 }
 
+// Late returns the outcome of an intent that was not durable in time. It may still be stored, with the id.
+func (r Receipt) Late(id string) *Receipt {
+	r.Of, r.Outcome, r.Code = id, Refused, switchboard.CodeReceipt
+	return &r
+}
+
 // A FileChange says which file of the configuration was changed. The digests are the SHA-256 of the file's bytes; "" means that there is no file.
 type FileChange struct {
 	File   string             `json:"file"`

@@ -786,17 +786,16 @@ func (g *Registry) decideView(ctx context.Context, r *Run, was Before) view {
 	return viewAfter(was, s, err)
 }
 
-// viewAfter returns the view of a run that is bound to s. With starting, servers are starting and the run shows s
-// until they have answered.
-func viewAfter(was Before, s *surface.Surface, starting error) view {
-	if starting == nil {
+// viewAfter returns the view of a run that is bound to s. waiting is nil, or a *Waiting: the run then shows s until the task can be met.
+func viewAfter(was Before, s *surface.Surface, waiting error) view {
+	if waiting == nil {
 		return view{surface: s, lastBound: s, abandoned: notShown(was.Abandoned, s), declared: was.Declared}
 	}
 	named := was.Surface
 	if named == nil {
 		named = s
 	}
-	return view{surface: s, err: starting, lastBound: named, abandoned: was.Abandoned, declared: was.Declared}
+	return view{surface: s, err: waiting, lastBound: named, abandoned: was.Abandoned, declared: was.Declared}
 }
 
 // notShown returns those of the servers that s does not show.

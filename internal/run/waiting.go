@@ -40,6 +40,12 @@ func (w *Waiting) refusal() *switchboard.Error {
 	}
 }
 
+// IsStarting reports whether err is, or wraps, a Waiting for servers that are starting.
+func IsStarting(err error) bool {
+	w, ok := errors.AsType[*Waiting](err)
+	return ok && len(w.Servers) > 0
+}
+
 // isWaiting reports whether err is, or wraps, a Waiting.
 func isWaiting(err error) bool {
 	_, ok := errors.AsType[*Waiting](err)

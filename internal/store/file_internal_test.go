@@ -308,3 +308,60 @@ func TestEntriesThatAreTrimmedWhileTheyAreReadAreLeftOut(t *testing.T) {
 		t.Errorf("%v, %v", all, err)
 	}
 }
+
+// A damaged hold or account that has expired does not stop the writes of others.
+func TestADamagedExpiredHoldStopsNoOtherWrite(t *testing.T) {
+	for name, damage := range map[string]string{
+		"the hold":            `UPDATE hold SET sum = sum + 1 WHERE name = 'broken'`,
+		"one of its accounts": `UPDATE account SET sum = sum + 1 WHERE name = 'second'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := openInternal(t)
+			hold := func(id string, ttl time.Duration, accounts ...string) error {
+				var all []Account
+				for _, a := range accounts {
+					all = append(all, Account{Name: a, Max: 9, Amount: 1})
+				}
+				_, held, err := f.Hold(t.Context(), "g", id, ttl, all...)
+				if err == nil && !held {
+					err = errors.New("not held")
+				}
+				return err
+			}
+			if err := errors.Join(hold("broken", time.Hour, "first", "second"), hold("whole", time.Hour, "third")); err != nil {
+				t.Fatal(err)
+			}
+			const past = 1
+			expire := func(tx *fileTransaction) error {
+				for _, id := range []string{"broken", "whole"} {
+					var data []byte
+					if err := tx.query(func(rows *sql.Rows) error { return rows.Scan(&data) }, `SELECT data FROM hold WHERE name = ?`, id); err != nil {
+						return err
+					}
+					if err := tx.exec(`UPDATE hold SET expires = ?, sum = ? WHERE name = ?`, past, holdChecksum(Key{"g", id}, past, data), id); err != nil {
+						return err
+					}
+				}
+				return tx.exec(damage)
+			}
+			if errs := together(t, f, &fileChange{apply: expire}); errs[0] != nil {
+				t.Fatal(errs[0])
+			}
+			for i := range 3 * sweepInterval {
+				if _, err := f.Apply(t.Context(), Change{Group: "other", Writes: []Write{{Name: fmt.Sprint(i), Was: Any, Data: []byte("x"), TTL: time.Microsecond}}}); err != nil {
+					t.Fatalf("write %d: %v", i, err)
+				}
+			}
+			if err := hold("next", time.Hour, "third"); err != nil {
+				t.Errorf("Hold in an account of the same group = %v", err)
+			}
+			var left, held int
+			if err := errors.Join(f.reads.QueryRow(`SELECT count(*) FROM hold WHERE name != 'next'`).Scan(&left), f.reads.QueryRow(`SELECT held FROM account WHERE name = 'first'`).Scan(&held)); err != nil || left != 1 || held != 1 {
+				t.Errorf("%d expired holds are left, and %d is held in the account beside the damaged one: %v", left, held, err)
+			}
+			if err := f.Check(t.Context()); err == nil {
+				t.Error("Check finds nothing")
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"hash/crc32"
 	"slices"
 	"time"
@@ -93,22 +94,28 @@ func (tx *fileTransaction) putHold(k Key, h holdRow) error {
 		k.Group, k.Name, h.expires, holdChecksum(k, h.expires, data), data)
 }
 
-// settleHold takes away what a hold of the group holds, and settles the amounts.
+// settleHold takes away what a hold of the group holds, and settles the amounts. If an account is damaged, nothing is written.
 func (tx *fileTransaction) settleHold(group string, held []HeldAmount, amounts []int64) error {
+	was := make([]accountState, len(held))
 	for i, h := range held {
-		k := Key{group, h.Account}
-		a, err := tx.account(k)
-		if err == nil && a != (accountState{}) {
-			err = tx.putAccount(k, a.settle(h.Amount, amounts[i]))
+		var err error
+		if was[i], err = tx.account(Key{group, h.Account}); err != nil {
+			return err
 		}
-		if err != nil {
+	}
+	for i, h := range held {
+		if was[i] == (accountState{}) {
+			continue
+		}
+		if err := tx.putAccount(Key{group, h.Account}, was[i].settle(h.Amount, amounts[i])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settleExpired settles what expired holds have held, up to n of them.
+// settleExpired settles what expired holds have held, up to n of them. It passes over damaged rows, which must not stop the writes of others: Check
+// and each use of them report these.
 func (tx *fileTransaction) settleExpired(now int64, n int) error {
 	type expired struct {
 		group string
@@ -117,17 +124,27 @@ func (tx *fileTransaction) settleExpired(now int64, n int) error {
 	var all []expired
 	if err := tx.query(func(rows *sql.Rows) error {
 		k, h, err := scanHold(rows)
-		all = append(all, expired{k.Group, h})
-		return err
+		if err == nil {
+			all = append(all, expired{k.Group, h})
+		}
+		return unlessDamaged(err)
 	}, selectHolds+` WHERE expires <= ? ORDER BY expires LIMIT ?`, now, n); err != nil {
 		return err
 	}
 	for _, h := range all {
-		if err := tx.endHold(h.group, h.holdRow); err != nil {
+		if err := unlessDamaged(tx.endHold(h.group, h.holdRow)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unlessDamaged returns err, or nil if it says only that a row is damaged.
+func unlessDamaged(err error) error {
+	if errors.Is(err, errDamaged) {
+		return nil
+	}
+	return err
 }
 
 // endHold settles what an expired hold has held, and forgets it.
@@ -136,7 +153,10 @@ func (tx *fileTransaction) endHold(group string, h holdRow) error {
 	for i, a := range h.amounts {
 		amounts[i] = a.Amount
 	}
-	return cmp.Or(tx.settleHold(group, h.amounts, amounts), tx.exec(`DELETE FROM hold WHERE id = ?`, h.id))
+	if err := tx.settleHold(group, h.amounts, amounts); err != nil {
+		return err
+	}
+	return tx.exec(`DELETE FROM hold WHERE id = ?`, h.id)
 }
 
 // Hold implements Store.

@@ -499,7 +499,7 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 	r := openRedis(t, s.URL(), store.RedisOptions{}.Patiently())
 	write(t, r, "g", "n", "x")
 	begun := time.Now()
-	holdFor(t, r, "g", "short", 500*time.Millisecond, store.Account{Name: "over", Max: 9, Amount: 1, Ends: begun.Add(550 * time.Millisecond)}, account("a", 9, 3), account("b", 9, 1))
+	holdFor(t, r, "g", "short", 3*time.Second, store.Account{Name: "over", Max: 9, Amount: 1, Ends: begun.Add(3050 * time.Millisecond)}, account("a", 9, 3), account("b", 9, 1))
 	hold(t, r, "long", account("a", 9, 1))
 	s.Do("config", "set", "maxmemory", "1")
 	if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("y")}}}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
@@ -514,7 +514,7 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 	if v := value(t, r, "g", "n"); string(v.Data) != "x" {
 		t.Errorf("it is %s", v.Data)
 	}
-	after(time.Until(begun.Add(600 * time.Millisecond)))
+	after(time.Until(begun.Add(3100 * time.Millisecond)))
 	wantSums(t, r, "a=3+1 b=1+0") // the expired hold could not be deleted
 	if _, _, err := r.Hold(t.Context(), "g", "no", time.Hour, account("a", 9, 1)); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("Hold = %v", err)

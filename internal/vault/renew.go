@@ -139,7 +139,7 @@ func (w *renewer) join(s *slot, seen Generation, ask Ask) *flight {
 	go func() {
 		defer w.flights.end()
 		f.c, f.err = w.fly(s, seen, ask)
-		if f.err != nil {
+		if k := s.known.Load(); f.err != nil && (k == nil || k.token.Generation == seen) { // else there is a new consent
 			s.paused.Store(time.Now().Add(w.times.pauseAfter(f.err)).UnixNano())
 		}
 		s.mu.Lock()
@@ -233,8 +233,7 @@ func (w *renewer) claimAndAsk(ctx context.Context, s *slot, version store.Versio
 		state = stateRefused
 	}
 	w.rows.log.Warn("a connection could not be renewed; the person must connect again", "tenant", s.owner.Tenant, "server", s.owner.Server, "err", err)
-	_ = w.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = state }})
-	w.lost(s.owner, err)
+	_ = w.settle(&settlement{slot: s, claim: claim, change: func(r *connectionRow) { r.State = state }, done: func() { w.lost(s.owner, err) }})
 	return ServerConnection{}, fmt.Errorf("%w: %w", ErrConnectAgain, err)
 }
 

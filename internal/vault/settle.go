@@ -20,6 +20,7 @@ type settlement struct {
 	change func(*connectionRow)
 	pause  time.Duration     // how long others wait before they ask; 0 means that they do not
 	tokens *ServerConnection // that have come, or nil
+	done   func()            // called once it is written; may be nil
 }
 
 // settle writes the end of a renewal. If the store is away, settle returns nil, and the end is written when it is back. The
@@ -96,6 +97,7 @@ func (w *renewer) settleOnce(ctx context.Context, t *settlement) error {
 		s.unreadable(value.Version)
 		return err
 	case r.Ended == t.claim: // it was written, and the answer was lost
+		t.written()
 		return nil
 	case r.Claim != t.claim:
 		return errReplaced
@@ -104,10 +106,20 @@ func (w *renewer) settleOnce(ctx context.Context, t *settlement) error {
 	if t.pause > 0 {
 		release.Data, release.TTL = []byte(pauseData), t.pause
 	}
-	return w.rows.writeLocked(ctx, s, value.Version, r, func(r *connectionRow) {
+	err = w.rows.writeLocked(ctx, s, value.Version, r, func(r *connectionRow) {
 		r.Claim, r.Ended = "", t.claim
 		t.change(r)
 	}, release)
+	if err == nil {
+		t.written()
+	}
+	return err
+}
+
+func (t *settlement) written() {
+	if t.done != nil {
+		t.done()
+	}
 }
 
 // A workCount counts pieces of work, so that their end can be waited for. The zero value is ready.

@@ -223,7 +223,9 @@ func TestAGrantIsNeverSentAgainAfterALostOrRefusedAnswer(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *failingStore) {
-				one, two := openVault(t, s, vault.Options{}), openVault(t, s, vault.Options{})
+				var lost atomic.Int64
+				counts := vault.Options{Lost: func(vault.Owner, error) { lost.Add(1) }}
+				one, two := openVault(t, s, counts), openVault(t, s, counts)
 				c := save(t, one, ann, "a1", "g1", time.Hour)
 				if got, err := two.Token(t.Context(), ann, never(t)); err != nil {
 					t.Fatal(got, err)
@@ -243,8 +245,8 @@ func TestAGrantIsNeverSentAgainAfterALostOrRefusedAnswer(t *testing.T) {
 					}
 					time.Sleep(vault.ClaimTime * 2)
 				}
-				if all, err := one.List(t.Context()); err != nil || len(all) != 1 || !all[0].Again {
-					t.Errorf("List = %+v %v", all, err)
+				if all, err := one.List(t.Context()); err != nil || len(all) != 1 || !all[0].Again || lost.Load() != 1 {
+					t.Errorf("List = %+v %v; it was lost %d times", all, err, lost.Load())
 				}
 				save(t, two, ann, "a2", "g2", time.Hour)
 				synctest.Wait()
@@ -253,6 +255,25 @@ func TestAGrantIsNeverSentAgainAfterALostOrRefusedAnswer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The person connects again while the old grant is being refused: the new connection lives.
+func TestAConnectionThatWasMadeAgainIsNotLostWithItsOldGrant(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *failingStore) {
+		var lost atomic.Int64
+		v := openVault(t, s, vault.Options{Lost: func(vault.Owner, error) { lost.Add(1) }})
+		c := save(t, v, ann, "a1", "g1", time.Hour)
+		_, err := v.Renew(t.Context(), ann, c.Generation, func(context.Context, vault.ServerConnection) (vault.ServerConnection, error) {
+			save(t, v, ann, "a2", "g2", time.Hour)
+			return vault.ServerConnection{}, vault.ErrRefused
+		})
+		synctest.Wait()
+		if lost.Load() != 0 {
+			t.Errorf("it was lost %d times; Renew = %v", lost.Load(), err)
+		}
+		got, err := v.Token(t.Context(), ann, never(t))
+		expect(t, "Token", got, err, "a2")
+	})
 }
 
 func TestATokenWhoseGrantIsSpentIsUsedUntilItExpiresOrIsRefused(t *testing.T) {

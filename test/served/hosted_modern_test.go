@@ -103,8 +103,8 @@ func TestCD10ARequestOverASharedConnectionCarriesTheTokenOfItsOwnPerson(t *testi
 		if n := executed[person+" tools/call expect"]; n != 2*rounds {
 			t.Errorf("the server has executed %d calls of %s", n, person)
 		}
-		if n := executed[person+" tools/call statement"]; n < 3 || n > 6 { // two agents may ask at once
-			t.Errorf("the server has executed %d statements of %s; the rest should come from the cache", n, person)
+		if n := executed[person+" tools/call statement"]; n < 3 || n >= 2*rounds { // the cache does without a store that is slow
+			t.Errorf("the server has executed %d statements of %s, of %d; the rest should come from the cache", n, person, 2*rounds)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (p *Page) mayConnect(r *http.Request, own site, c *credential.ConnectReques
 }
 
 // serveDocument answers a provider that reads who Switchboard is. It is the same for everybody.
-func (p *Page) serveDocument(w http.ResponseWriter) {
+func serveDocument(p *Page, w http.ResponseWriter) {
 	address := p.o.Document()
 	if address == "" {
 		p.refuse(w, http.StatusNotFound, "there is no client document here")

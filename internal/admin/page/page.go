@@ -117,7 +117,7 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 	case path == stylePath:
 		http.ServeFileFS(w, r, files, "views/style.css")
 	case path == DocumentPath:
-		p.serveDocument(w)
+		serveDocument(p, w)
 	case foreign && r.Header.Get("Sec-Fetch-Mode") != "navigate":
 		p.refuse(w, http.StatusForbidden, "pages of other sites may only lead here")
 	case path == callbackPath:
