@@ -151,7 +151,7 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	f := &File{path: path, log: o.Log, glance: o.Glance, changes: make(chan *fileChange, maxBatch), writerDone: make(chan struct{})}
-	f.logs.file, f.fileAccounts.file = f, f
+	f.logs.file, f.file = f, f
 	if err := f.createFile(); err != nil {
 		return nil, f.wrapError(err)
 	}
