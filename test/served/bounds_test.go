@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // p99 is the 99th percentile of how long n calls of the tool took, four at a time.
@@ -90,8 +91,11 @@ func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *t
 	}
 	wg.Wait()
 	after := p99(t, g, 400, "work")
-	if codes[""] != under || shed < all-under-waiting {
-		t.Errorf("%v, %d of them at once", codes, shed)
+	if codes[""] != under {
+		t.Errorf("%v", codes)
+	}
+	if shed < all-under-waiting { // who waits for a place is refused after 5s
+		wait.Late(t, "%v, %d of them at once", codes, shed)
 	}
 	t.Logf("p99 of the other server: %v before, %v during, %v after", before, during, after)
 	// The machine is shared: what is asserted is that nobody waits for the server
