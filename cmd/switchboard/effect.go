@@ -43,7 +43,7 @@ type effect struct {
 	// Silent are the servers that did not answer, with the reason.
 	Silent map[switchboard.ServerID]string `json:"silent,omitempty"`
 
-	// NeedsConnection are the servers that demand a sign-in, which nobody has done yet.
+	// NeedsConnection are the servers that wait for a sign-in.
 	NeedsConnection []switchboard.ServerID `json:"needs_connection,omitempty"`
 
 	refused map[switchboard.ServerID]string // servers that would not work behind Switchboard, with the reason
@@ -147,7 +147,7 @@ func (c *connectCmd) leaveOutConnected(ctx context.Context, e *effect, candidate
 	return nil
 }
 
-// readNow reads what the client is shown now. servers are those of the client.
+// readNow reads the list that the client gets now. The client has the servers.
 func (e *effect) readNow(now *admin.Explanation, servers []*connect.Server) {
 	entries := map[switchboard.ServerID]int{} // of the servers that were adopted
 	for _, s := range servers {

@@ -74,7 +74,7 @@ func (c *connectionFlags) owner(cfg *config.Config, s *switchboard.Server) (vaul
 	return credential.OwnerOf(s, &switchboard.Principal{Tenant: switchboard.TenantID(tenant), ID: id}), nil
 }
 
-// byCommand is who makes and ends connections by a command: whoever can read the data folder.
+// byCommand is the officer of connections that a command makes or ends. Anyone who can read the data folder is this officer.
 var byCommand = receipt.Subject{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder}
 
 type serverConnectCmd struct {

@@ -120,7 +120,7 @@ func OpenKeptConnections(ctx context.Context, data string, c *config.Config, log
 	return openConnections(ctx, data, c, log)
 }
 
-// OpenNoConnections returns a store without connections: every server is one that nobody has connected.
+// OpenNoConnections returns a store without connections.
 func OpenNoConnections(ctx context.Context, c *config.Config, log *slog.Logger) (*ConnectionStore, error) {
 	o := Options{Log: log}
 	st, err := openStore(ctx, o, c)

@@ -21,7 +21,7 @@ const (
 	maxMembers   = 256 // of a tenant
 )
 
-// Admin says how people reach the admin side, and what they may change there.
+// Admin has the addresses of the admin side, and the changes that people may make there.
 type Admin struct {
 	Listen string // "" means DefaultAdminListen, or a free port where that is taken
 	URL    string // how browsers reach it; "" if only this machine does

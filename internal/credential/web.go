@@ -31,7 +31,7 @@ func (b *Broker) ReadTicket(ctx context.Context, ticket string) (*ConnectRequest
 	return request, err
 }
 
-// requestOf returns the server of a ticket, and what the ticket is for.
+// requestOf returns the server of a ticket, and the request that a page shows.
 func (b *Broker) requestOf(t *vault.Ticket) (*switchboard.Server, *ConnectRequest, error) {
 	var note ticketNote
 	if err := json.Unmarshal(t.Data, &note); err != nil || note.Server == "" {

@@ -102,7 +102,7 @@ func commit(next switchboard.Caller, now func() *Chain) switchboard.Caller {
 	})
 }
 
-// newReceipt returns a receipt of what the call asks for.
+// newReceipt returns a receipt with the caller, the target and the arguments of the call.
 func (d *Digests) newReceipt(c *switchboard.Call) Receipt {
 	r := Receipt{
 		Tenant: c.Principal.Tenant, Task: c.Task, Run: c.Run,

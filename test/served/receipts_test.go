@@ -115,7 +115,7 @@ func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 	}
 }
 
-// checkIntents checks that one receipt of a call names each intent, as that of an attempt at the intent's server.
+// checkIntents checks that there are intents, and that one receipt of a call names each, as that of an attempt at the intent's server.
 func checkIntents(t *testing.T, all []receiptLine) {
 	t.Helper()
 	named := map[string][]string{} // the servers of the attempts, by the id of the intent
@@ -133,6 +133,9 @@ func checkIntents(t *testing.T, all []receiptLine) {
 			by, _, _ := strings.Cut(try.Tool, "/")
 			named[try.Of] = append(named[try.Of], by)
 		}
+	}
+	if !slices.ContainsFunc(all, func(e receiptLine) bool { return e.Entry.Receipt.Kind == "intent" }) {
+		t.Error("no call has an intent")
 	}
 	for _, e := range all {
 		if r := e.Entry.Receipt; r.Kind == "intent" && !slices.Equal(named[e.ID], []string{r.Server}) {
