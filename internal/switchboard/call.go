@@ -45,6 +45,9 @@ type Call struct {
 	// Attempt says which attempt of the client's call this is: how many of its tools came before, also those that were passed over.
 	Attempt int
 
+	// Yes, if set, is the approval that the attempt uses when it is sent. Package approval sets it, and package commit uses it.
+	Yes *Yes
+
 	// WantsReceipt says that the client gets the id of the call's receipt.
 	WantsReceipt bool
 

@@ -126,6 +126,9 @@ type Tool struct {
 
 	Contract Contract `json:",omitzero"`
 
+	// Price is what a call costs; nil means nothing.
+	Price *Price `json:",omitempty"`
+
 	// Redact lists the detectors that the operator has set for the tool's results, sorted; see Enforces.
 	Redact []Detector `json:",omitempty"`
 

@@ -368,6 +368,9 @@ type Overlay struct {
 	// Contract has the facts that the overlay states.
 	Contract Contract `json:",omitzero"`
 
+	// Price is what a call costs; nil states nothing.
+	Price *Price `json:",omitempty"`
+
 	// Equivalents are tools that calls of this tool may move to.
 	Equivalents []DeclaredEquivalent `json:",omitempty"`
 
