@@ -42,6 +42,8 @@ const (
 	CodeExpandDenied      Code = "SB-LAZY-002"
 	CodeNotInGroup        Code = "SB-LAZY-003"
 	CodeExpandFirst       Code = "SB-LAZY-004"
+	CodeBudgetExceeded    Code = "SB-COST-001"
+	CodeNotPriced         Code = "SB-COST-002"
 	CodeApprovalPending   Code = "SB-APPR-001"
 	CodeNoSuchTask        Code = "SB-TASK-001"
 	CodeTaskRefused       Code = "SB-TASK-002"
@@ -94,6 +96,8 @@ var retryByCode = map[Code]Retry{
 	CodeExpandDenied:      RetryNo,
 	CodeNotInGroup:        RetryNo,
 	CodeExpandFirst:       RetryNo,
+	CodeBudgetExceeded:    RetryNo,
+	CodeNotPriced:         RetryNo,
 	CodeApprovalPending:   RetryLater,
 	CodeNoSuchTask:        RetryNo,
 	CodeTaskRefused:       RetryNo,
