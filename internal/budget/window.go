@@ -50,11 +50,13 @@ func WindowAt(kind switchboard.BudgetWindow, zone *time.Location, now time.Time)
 // startOfDay returns the first instant of a date in the zone. It is not midnight where a clock skips midnight, and it is the
 // first midnight where a clock passes two.
 func startOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
-	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
-	date := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+	t, date := time.Date(y, m, d, 0, 0, 0, 0, zone), time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 	reached := func(t time.Time) bool { // the date, or a later one
 		y, m, d := t.In(zone).Date()
 		return !time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Before(date)
+	}
+	if reached(t) && !reached(t.Add(-time.Second)) {
+		return t // midnight
 	}
 	low, high := t.Add(-48*time.Hour), t.Add(48*time.Hour)
 	for high.Sub(low) > time.Second {
@@ -64,7 +66,7 @@ func startOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
 			low = mid
 		}
 	}
-	return high.Truncate(time.Second)
+	return high
 }
 
 // keepAccounts is how long an account is kept after its window: clocks that differ by less find it.
