@@ -24,11 +24,11 @@ import (
 var argumentDigest = receipt.NewDigests(switchboard.NewSecret("a secret")).Arguments
 
 var callArguments = []string{
-	`{"path":"/etc/passwd","n":4.0}`, `{"path":"/w","n":1e1,"opts":{"deep":true,"other":"x"}}`, `{"opts":{"deep":[{"x":null}]}}`, `{"z":"x"}`, `{}`,
+	`{"path":"/etc/passwd","n":4.0}`, `{"path":"/w","n":1e1,"opts":{"deep":true,"other":"x"}}`, `{"opts":{"deep":[{"x":null}]}}`, `{"opts":{"deep":[1,2,3,4],"other":[]}}`, `{"z":"x"}`, `{}`,
 }
 
-// argumentRules are the rules that read the arguments of a call.
-var argumentRules = slices.DeleteFunc(slices.Clone(denyRules), func(rule string) bool { return !strings.Contains(rule, "input.call.arguments") })
+// argumentRules are the rules that read the arguments or the cost of a call.
+var argumentRules = slices.DeleteFunc(slices.Clone(denyRules), func(rule string) bool { return !strings.Contains(rule, "input.call.") })
 
 // callAndRecord calls every tool that the configuration shows, and records policy's rulings. It
 // returns the number of records, and how many of them can be replayed.
