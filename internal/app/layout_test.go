@@ -26,6 +26,8 @@ internal/app: internal/admin internal/admin/api internal/admin/page internal/arc
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/bridge: internal/switchboard internal/wire
+internal/budget: internal/budget/price internal/store internal/switchboard
+internal/budget/price: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
