@@ -68,7 +68,7 @@ internal/matcher: internal/decide internal/switchboard
 internal/oauth: internal/dial internal/switchboard
 internal/ownfile:
 internal/platform:
-internal/policy: internal/canonical internal/decide internal/policy/cost internal/redact internal/switchboard internal/wire
+internal/policy: internal/budget/price internal/canonical internal/decide internal/policy/cost internal/redact internal/switchboard internal/wire
 internal/policy/author: internal/policy internal/policy/cost internal/switchboard
 internal/policy/cost:
 internal/policysource: internal/config internal/policy internal/policy/author internal/switchboard policies
@@ -79,7 +79,7 @@ internal/recall: internal/canonical internal/config internal/store internal/swit
 internal/receipt: internal/canonical internal/ownfile internal/store internal/store/lease internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
-internal/replay: internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
+internal/replay: internal/archive internal/bind internal/budget/price internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
 internal/revocation: internal/store internal/store/feed internal/switchboard
 internal/rewrite: internal/ownfile
 internal/route: internal/certfile internal/dial internal/switchboard

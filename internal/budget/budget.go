@@ -87,5 +87,5 @@ func lineOf(b *switchboard.Budget, c *switchboard.Call, cost switchboard.Micros,
 	if b.Calls {
 		amount = 1
 	}
-	return ChargeLine{b, store.Account{Name: accountName(b, w, perValue(b.Per, c)), Max: b.Limit, Amount: amount, Ends: w.forgetAt(b.Per, now)}, w}
+	return ChargeLine{b, store.Account{Name: accountName(b, w, accountValue(b, c)), Max: b.Limit, Amount: amount, Ends: w.forgetAt(b.Per, now)}, w}
 }

@@ -100,12 +100,18 @@ func perValue(per switchboard.BudgetPer, c *switchboard.Call) string {
 // maxPerValue is the longest value that stands in the name of an account; of a longer one, the digest does.
 const maxPerValue = 400
 
-// accountName returns the name of an account. The parts before the value have no spaces.
-func accountName(b *switchboard.Budget, w Window, value string) string {
+// accountValue returns what the budget distinguishes calls by, as it stands in the name of an account.
+func accountValue(b *switchboard.Budget, c *switchboard.Call) string {
+	value := perValue(b.Per, c)
 	if len(value) > maxPerValue {
 		digest := sha256.Sum256([]byte(value))
 		value = "sha256:" + hex.EncodeToString(digest[:])
 	}
+	return value
+}
+
+// accountName returns the name of an account. The parts before the value have no spaces.
+func accountName(b *switchboard.Budget, w Window, value string) string {
 	return accountPrefix(b) + w.Label + " " + value
 }
 

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -186,5 +187,51 @@ func TestNames16WhatIsRedactedIsInTheDigest(t *testing.T) {
 			t.Errorf("rows %d and %d have one digest", was, i)
 		}
 		seen[v.Digest()] = i
+	}
+}
+
+func TestATenantOnlyRaisesPrices(t *testing.T) {
+	each := func(pointer string, m switchboard.Micros) switchboard.ElementPrice {
+		return switchboard.ElementPrice{Pointer: pointer, Micros: m}
+	}
+	for name, tt := range map[string]struct{ operator, tenant, want *switchboard.Price }{
+		"nobody says":          {nil, nil, nil},
+		"the operator":         {&switchboard.Price{Call: 5}, nil, &switchboard.Price{Call: 5}},
+		"the tenant":           {nil, &switchboard.Price{Call: 5}, &switchboard.Price{Call: 5}},
+		"the tenant, higher":   {&switchboard.Price{Call: 5}, &switchboard.Price{Call: 6}, &switchboard.Price{Call: 6}},
+		"the tenant, lower":    {&switchboard.Price{Call: 5, Most: 9, Reported: true}, &switchboard.Price{Call: 4, Most: 8}, &switchboard.Price{Call: 5, Most: 9, Reported: true}},
+		"each part for itself": {&switchboard.Price{Each: []switchboard.ElementPrice{each("/b", 5), each("/c", 5)}}, &switchboard.Price{Call: 1, Each: []switchboard.ElementPrice{each("/a", 1), each("/b", 4), each("/c", 6)}}, &switchboard.Price{Call: 1, Each: []switchboard.ElementPrice{each("/a", 1), each("/b", 5), each("/c", 6)}}},
+	} {
+		for class, of := range map[switchboard.CostClass][2]switchboard.CostClass{
+			"": {}, switchboard.CostPaid: {switchboard.CostPaid, switchboard.CostFree}, switchboard.CostMetered: {switchboard.CostFree, switchboard.CostMetered},
+		} {
+			w := world{overlay: &switchboard.Overlay{Price: tt.operator, Contract: switchboard.Contract{CostClass: of[0]}}}
+			v := w.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}, Overlays: map[switchboard.ToolID]switchboard.Overlay{
+				{Server: "s", Name: "t"}: {Price: tt.tenant, Contract: switchboard.Contract{CostClass: of[1]}},
+			}})
+			tool, _ := v.Tool(switchboard.ToolID{Server: "s", Name: "t"})
+			if !reflect.DeepEqual(tool.Price, tt.want) || tool.Contract.CostClass != class {
+				t.Errorf("%s: the price is %+v, want %+v; the class is %q, want %q", name, tool.Price, tt.want, tool.Contract.CostClass, class)
+			}
+		}
+	}
+}
+
+func TestPricesAreInTheDigest(t *testing.T) {
+	seen := map[switchboard.Digest]int{}
+	for i, o := range []switchboard.Overlay{
+		{}, {Price: &switchboard.Price{}}, {Price: &switchboard.Price{Call: 1}}, {Price: &switchboard.Price{Most: 1}}, {Price: &switchboard.Price{Most: 1, Reported: true}},
+		{Price: &switchboard.Price{Each: []switchboard.ElementPrice{{Pointer: "/a", Micros: 1}}}}, {Price: &switchboard.Price{Each: []switchboard.ElementPrice{{Pointer: "/a", Micros: 2}}}},
+		{Contract: switchboard.Contract{CostClass: switchboard.CostPaid}}, {Contract: switchboard.Contract{CostClass: switchboard.CostFree}},
+	} {
+		v := world{overlay: &o}.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}})
+		if was, ok := seen[v.Digest()]; ok {
+			t.Errorf("rows %d and %d have one digest", was, i)
+		}
+		seen[v.Digest()] = i
+	}
+	budget := world{overlay: &switchboard.Overlay{Budget: &switchboard.Budget{ID: "own", Limit: 1}}}.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}})
+	if tool, _ := budget.Tool(switchboard.ToolID{Server: "s", Name: "t"}); tool.Budget == nil || seen[budget.Digest()] != 0 {
+		t.Errorf("no decision reads the budget %+v, and it is in the digest", tool.Budget)
 	}
 }

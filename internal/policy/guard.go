@@ -10,6 +10,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/summit-switchboard/switchboard/internal/budget/price"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -61,7 +62,7 @@ func Guard(current CurrentPolicy, note RulingRecorder, log *slog.Logger, next sw
 			note(c, p, now, r)
 		}
 		if r.Err != nil {
-			return switchboard.Result{}, p.hideArguments(callJudge{p, c, now}.markLater(ctx, r.Err), c)
+			return switchboard.Result{}, p.hideArguments(callJudge{p, c, now, nil}.markLater(ctx, r.Err), c)
 		}
 		r.Obligations.Detect = union(r.Obligations.Detect, enforcedDetectors(c))
 		if r.Obligations.Empty() {
@@ -113,14 +114,37 @@ type callJudge struct {
 	policy *Policy
 	call   *switchboard.Call
 	now    time.Time
+
+	// elements, if not nil, are the numbers of elements that the price depends on; see price.CountElements. nil means that
+	// they are counted.
+	elements map[string]int
+}
+
+// cost returns what the call costs, or nil if it cannot be priced.
+func (j callJudge) cost() *switchboard.Micros {
+	elements := j.elements
+	if elements == nil {
+		elements = price.CountElements(j.call.Tool, j.call.Params)
+	}
+	cost, err := price.OfElements(j.call.Tool, elements)
+	if err != nil {
+		return nil
+	}
+	return &cost
 }
 
 // JudgeCall says whether the call may be made, and under which obligations. It does not carry them out.
-func (p *Policy) JudgeCall(ctx context.Context, c *switchboard.Call, now time.Time) (r Ruling) {
+func (p *Policy) JudgeCall(ctx context.Context, c *switchboard.Call, now time.Time) Ruling {
+	return p.JudgeRecordedCall(ctx, c, nil, now)
+}
+
+// JudgeRecordedCall is JudgeCall for a call with recorded numbers of elements in place of all arguments that its price depends on. See
+// price.CountElements.
+func (p *Policy) JudgeRecordedCall(ctx context.Context, c *switchboard.Call, elements map[string]int, now time.Time) (r Ruling) {
 	if len(p.layers) == 0 {
 		return r
 	}
-	j := callJudge{p, c, now}
+	j := callJudge{p, c, now, elements}
 	if c.Tool == nil {
 		r = j.ruleOnItem(ctx)
 	} else {
@@ -210,6 +234,7 @@ func (j callJudge) permitTool(ctx context.Context, judgment *switchboard.Judgmen
 	}
 	q, at := m.rebuildQuestion(j.policy, judgment, j.call.Tool, PhaseCall, j.call.Principal, j.now)
 	q.Arguments, _ = wire.Field(j.call.Params, "arguments")
+	q.Cost = j.cost()
 	v := j.policy.verdictAt(ctx, &q, at, ask)
 	if v.Denied != nil {
 		return o, true, denialError(v.Denied)
@@ -290,7 +315,7 @@ func (p *Policy) JudgeQuestion(ctx context.Context, c *switchboard.Call, ask Ser
 		return noSuchTool(errors.New("it was never judged"))
 	}
 	for _, judgment := range c.Judgments {
-		q, at, err := callJudge{p, c, now}.questionAbout(judgment, PhaseAsk)
+		q, at, err := callJudge{p, c, now, nil}.questionAbout(judgment, PhaseAsk)
 		if err != nil {
 			return err
 		}
@@ -312,6 +337,7 @@ func (j callJudge) questionAbout(judgment *switchboard.Judgment, phase Phase) (q
 	if j.call.Tool != nil {
 		q, at = m.rebuildQuestion(j.policy, judgment, j.call.Tool, phase, j.call.Principal, j.now)
 		q.Arguments, _ = wire.Field(j.call.Params, "arguments")
+		q.Cost = j.cost()
 		return q, at, nil
 	}
 	item := &switchboard.Tool{ID: j.call.Candidate()}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,7 @@ var (
 	keyCall        = ast.InternedTerm("call")
 	keyArguments   = ast.InternedTerm("arguments")
 	keyURI         = ast.InternedTerm("uri")
+	keyCost        = ast.InternedTerm("cost")
 	keyAsk         = ast.InternedTerm("ask")
 )
 
@@ -108,6 +110,9 @@ func (p *Policy) buildInput(q *CandidateQuestion) (*ast.Term, error) {
 		call := ast.NewObject(ast.Item(keyArguments, args))
 		if q.URI != "" {
 			call.Insert(keyURI, ast.StringTerm(q.URI))
+		}
+		if q.Cost != nil {
+			call.Insert(keyCost, amountTerm(*q.Cost))
 		}
 		o.Insert(keyCall, ast.NewTerm(call))
 	}
@@ -276,7 +281,7 @@ func (b *termBuilder) build(t *switchboard.Tool, kind switchboard.CandidateKind)
 		"trust", textTerm(trust),
 		"capabilities", ast.ArrayTerm(caps...),
 		"annotations", annotations,
-		"contract", b.contractTerm(&t.Contract),
+		"contract", addPrice(b.contractTerm(&t.Contract), t),
 		"enforced", textTerms(enforced),
 	), nil
 }
@@ -358,6 +363,43 @@ func (b *termBuilder) contractTerm(c *switchboard.Contract) *ast.Term {
 	}
 	b.contracts[*c] = o
 	return o
+}
+
+// addPrice returns the contract with what is known about the costs of the tool's calls.
+func addPrice(contract *ast.Term, t *switchboard.Tool) *ast.Term {
+	class := t.CostClass()
+	if class == "" && t.Price == nil {
+		return contract
+	}
+	all := contract.Value.(ast.Object)
+	o := ast.NewObject(ast.Item(keyCostClass, textTerm(class)))
+	if class == "" {
+		o = ast.NewObject()
+	}
+	if p := t.Price; p != nil {
+		each := ast.NewObject()
+		for _, e := range p.Each {
+			each.Insert(ast.StringTerm(e.Pointer), amountTerm(e.Micros))
+		}
+		of := objectTerm("call", amountTerm(p.Call), "each", ast.NewTerm(each), "reported", ast.InternedTerm(p.Reported))
+		if p.Most > 0 {
+			of.Value.(ast.Object).Insert(keyMost, amountTerm(p.Most))
+		}
+		o.Insert(keyPrice, of)
+	}
+	all.Foreach(o.Insert)
+	return ast.NewTerm(o)
+}
+
+var (
+	keyCostClass = ast.InternedTerm("cost_class")
+	keyPrice     = ast.InternedTerm("price")
+	keyMost      = ast.InternedTerm("most")
+)
+
+// amountTerm returns an amount as a number of the currency, which is exact.
+func amountTerm(m switchboard.Micros) *ast.Term {
+	return ast.NumberTerm(json.Number(strings.TrimSuffix(strings.TrimRight(m.String(), "0"), ".")))
 }
 
 // objectTerm builds an object from alternating keys and terms.

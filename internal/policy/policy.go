@@ -64,6 +64,7 @@ type Policy struct {
 
 	arguments [][]string
 	readsURI  bool
+	readsCost bool
 
 	memo *answerMemo // nil: nothing is remembered
 }
@@ -81,6 +82,7 @@ type layerView struct {
 
 	arguments [][]string // see Policy.Arguments
 	readsURI  bool       // see Policy.ReadsURI
+	readsCost bool       // see Policy.ReadsCost
 }
 
 // NewPolicy returns the policy of a tenant. A nil layer is left out.
@@ -104,6 +106,7 @@ func (e *Engine) NewPolicy(t *switchboard.Tenant, operator, tenant *Layer) (*Pol
 		p.reads |= under.reads
 		p.arguments = append(p.arguments, under.arguments...)
 		p.readsURI = p.readsURI || under.readsURI
+		p.readsCost = p.readsCost || under.readsCost
 		sum = append(append(append(sum, 0), l.kind...), l.digest...)
 	}
 	p.digest = canonical.Sum(append(append(sum, 0), word...))
@@ -128,6 +131,9 @@ func (p *Policy) Arguments() [][]string { return p.arguments }
 
 // ReadsURI reports whether an answer depends on the URI that a call reads.
 func (p *Policy) ReadsURI() bool { return p.readsURI }
+
+// ReadsCost reports whether an answer depends on what a call costs.
+func (p *Policy) ReadsCost() bool { return p.readsCost }
 
 // minimalPaths sorts paths, and removes those below another path in the list.
 func minimalPaths(paths [][]string) (out [][]string) {
@@ -158,6 +164,9 @@ type CandidateQuestion struct {
 	// resource that the call reads or subscribes to; "" if there is none.
 	Arguments []byte
 	URI       string
+
+	// Cost is what the call costs; nil if it cannot be priced, or calls no tool.
+	Cost *switchboard.Micros
 
 	// Ask is the question of the call's server to its client, in the phase ask.
 	Ask *ServerQuestion

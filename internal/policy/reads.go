@@ -42,7 +42,8 @@ type CompiledRule struct {
 	// An empty path means all of them.
 	arguments [][]string
 
-	readsURI bool // it reads input.call.uri
+	readsURI  bool // it reads input.call.uri
+	readsCost bool // it reads input.call.cost
 
 	// candidateReads counts its reads of input.candidate_tools. judgesAlone says that there is one
 	// read, and that the rule decides about the candidate it reads.
@@ -127,6 +128,7 @@ func (l *Layer) viewFor(word ast.Value) layerView {
 		v.quick = v.quick && r.quick
 		v.arguments = append(v.arguments, r.arguments...)
 		v.readsURI = v.readsURI || r.readsURI || r.reads&readsAll != 0
+		v.readsCost = v.readsCost || r.readsCost || r.reads&readsAll != 0
 		if r.reads&readsAll != 0 {
 			v.arguments = append(v.arguments, nil)
 		}
@@ -230,7 +232,8 @@ func analyseRule(r *ast.Rule) *CompiledRule {
 			if path, ok := argumentPath(x); ok {
 				found.arguments = append(found.arguments, path)
 			}
-			found.readsURI = found.readsURI || len(x) < 3 && inputReads(x)&(readsCall|readsAll) != 0 || len(x) > 2 && x[1].Equal(keyCall) && x[2].Equal(keyURI)
+			found.readsURI = found.readsURI || readsMember(x, keyURI)
+			found.readsCost = found.readsCost || readsMember(x, keyCost)
 			if len(x) > 1 && x[1].Equal(keyCandidates) {
 				found.candidateReads++
 			}
@@ -285,6 +288,18 @@ func inputReads(ref ast.Ref) inputSet {
 		}
 	}
 	return 0
+}
+
+// readsMember reports whether a reference into input may read that member of input.call.
+func readsMember(ref ast.Ref, member *ast.Term) bool {
+	if inputReads(ref)&(readsCall|readsAll) == 0 {
+		return false
+	}
+	if len(ref) < 3 || inputReads(ref)&readsAll != 0 {
+		return true
+	}
+	_, constant := ref[2].Value.(ast.String)
+	return !constant || ref[2].Equal(member)
 }
 
 // ReadsCall reports whether a reference into input may read the call.

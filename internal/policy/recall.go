@@ -220,6 +220,9 @@ func (of *layerPart) memoKey(q *CandidateQuestion) string {
 	}
 	if of.dependsOn&readsCall != 0 {
 		fmt.Fprintf(&b, " call %q %q", q.Phase, q.Arguments)
+		if q.Cost != nil {
+			fmt.Fprintf(&b, " cost %d", int64(*q.Cost))
+		}
 	}
 	for _, c := range q.Candidates {
 		b.WriteByte('\n')

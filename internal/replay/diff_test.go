@@ -52,6 +52,9 @@ var denyRules = []string{
 	`deny[c.id] contains "deep" if { some c in input.candidate_tools; input.call.arguments.opts.deep; input.phase == "call" }`,
 	`deny[c.id] contains "any" if { some c in input.candidate_tools; some v in input.call.arguments; v == "x" }`,
 	`obligations[c.id] contains {"type": "log", "level": "info"} if { some c in input.candidate_tools; input.call.arguments.n > 3 }`,
+	`deny[c.id] contains sprintf("dear: %v", [input.call.cost]) if { some c in input.candidate_tools; input.call.cost > 0.04 }`,
+	`deny[c.id] contains "cheap" if { some c in input.candidate_tools; input.call.cost == 0.02; input.call.cost < 0.020001 }`,
+	`deny[c.id] contains c.contract.cost_class if { some c in input.candidate_tools; c.contract.price.call > 0.03 }`,
 	`deny[c.id] contains "phase" if { some c in input.candidate_tools; input.phase == "call"; c.server == "c" }`,
 }
 
@@ -83,7 +86,12 @@ func drawConfig(t *rapid.T) *config.Config {
 	c.Overlays = map[switchboard.ToolID]switchboard.Overlay{{Server: "a", Name: "x"}: {Contract: switchboard.Contract{
 		Idempotent: switchboard.Fact{Holds: rapid.Bool().Draw(t, "idempotent"), Source: switchboard.FromOverlay, Trusted: true},
 		Timeout:    time.Second,
-	}}}
+		CostClass:  rapid.SampledFrom([]switchboard.CostClass{"", switchboard.CostPaid}).Draw(t, "cost class"),
+	}, Price: rapid.SampledFrom([]*switchboard.Price{
+		nil, {}, {Call: 20_000}, {Call: 50_000},
+		{Call: 10_000, Each: []switchboard.ElementPrice{{Pointer: "/opts/deep", Micros: 10_000}, {Pointer: "/opts/other", Micros: 1}}},
+		{Call: 1, Most: 45_000, Reported: true},
+	}).Draw(t, "price")}}
 	c.Policies = drawPolicies(t, "policies", "switchboard")
 	for _, id := range []switchboard.TenantID{"acme", "umbrella"} {
 		tenant := &switchboard.Tenant{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/budget/price"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
@@ -39,6 +40,9 @@ type callRuling struct {
 	Item      *recordedItem          `json:"item,omitempty"` // of a call that is not a tool's
 	Needs     []string               `json:"requirements"`   // the requirements that selected it
 	Arguments recordedArguments      `json:"arguments"`
+
+	// Elements are the numbers that the price depends on, by pointer. See price.CountElements.
+	Elements map[string]int `json:"elements,omitempty"`
 	rulingRefusal
 	Asks  *switchboard.Obligations `json:"obligations,omitempty"`
 	Mixed bool                     `json:"mixed,omitempty"` // the configuration was replaced between selection and call
@@ -164,6 +168,7 @@ func newCallRuling(t *bind.Tenant, c *switchboard.Call, now time.Time, r policy.
 	}
 	if c.Tool != nil {
 		own.Tool = c.Tool.ID.String()
+		own.Elements = price.CountElements(c.Tool, c.Params)
 	}
 	if t.Rules.ReadsClock() {
 		own.Now = now.UTC()
@@ -347,7 +352,11 @@ func ruleAgain(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboa
 	if len(c.Judgments) < len(r.Needs) {
 		return nil, policy.Ruling{}, errors.New("the tool no longer meets its requirement")
 	}
-	return c, t.Rules.JudgeCall(ctx, c, when), nil
+	elements := r.Elements
+	if elements == nil {
+		elements = map[string]int{} // Params holds only a part of the arguments, so that nothing in it can be counted
+	}
+	return c, t.Rules.JudgeRecordedCall(ctx, c, elements, when), nil
 }
 
 // policyCandidates returns the tools that policy is asked about for a requirement.
@@ -375,7 +384,21 @@ const (
 	whyMixed       = "the configuration was replaced during the call"
 	whyNoArguments = "their arguments were not recorded; record: policy_inputs in tenant.yaml records them, but never a value that looks like a credential"
 	whyArguments   = "the proposed policies look at arguments that were not recorded"
+	whyPrice       = "the proposed price depends on arguments that were not recorded"
 )
+
+// coversPrice reports whether the call can be priced as t prices it, if its policies look at the price.
+func (r *callRuling) coversPrice(t *bind.Tenant) bool {
+	id, err := switchboard.ParseToolID(r.Tool)
+	if err != nil || !t.Rules.ReadsCost() {
+		return true
+	}
+	tool, ok := t.View.Tool(id)
+	return !ok || tool.Price == nil || !slices.ContainsFunc(tool.Price.Each, func(e switchboard.ElementPrice) bool {
+		_, known := r.Elements[e.Pointer]
+		return !known
+	})
+}
 
 // replayCall replays policy's ruling on one call.
 func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRecord) {
@@ -398,16 +421,22 @@ func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRec
 	var text []byte
 	if err == nil {
 		same := newCallRuling(r.before, again, was.Now, now)
-		same.Arguments, same.Item = was.Arguments, was.Item
+		same.Arguments, same.Item, same.Elements = was.Arguments, was.Item, was.Elements
 		text = same.canonical()
 	}
 	if !bytes.Equal(text, e.text) {
 		c.countDifference(e, text, BrokenReplay{Tenant: was.Tenant, Task: was.Task})
 		return
 	}
-	if r.after != nil && r.after.Snapshot != r.before.Snapshot && !was.Arguments.covers(r.after.Rules) {
-		c.skipDecisions(whyArguments, e.kind, 1)
-		return
+	if r.after != nil && r.after.Snapshot != r.before.Snapshot {
+		switch {
+		case !was.Arguments.covers(r.after.Rules):
+			c.skipDecisions(whyArguments, e.kind, 1)
+			return
+		case !was.coversPrice(r.after):
+			c.skipDecisions(whyPrice, e.kind, 1)
+			return
+		}
 	}
 	c.countChanges(r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
 }

@@ -24,11 +24,11 @@ import (
 var argumentDigest = receipt.NewDigests(switchboard.NewSecret("a secret")).Arguments
 
 var callArguments = []string{
-	`{"path":"/etc/passwd","n":4.0}`, `{"path":"/w","n":1e1,"opts":{"deep":true,"other":"x"}}`, `{"opts":{"deep":[{"x":null}]}}`, `{"z":"x"}`, `{}`,
+	`{"path":"/etc/passwd","n":4.0}`, `{"path":"/w","n":1e1,"opts":{"deep":true,"other":"x"}}`, `{"opts":{"deep":[{"x":null}]}}`, `{"opts":{"deep":[1,2,3,4],"other":[]}}`, `{"z":"x"}`, `{}`,
 }
 
-// argumentRules are the rules that read the arguments of a call.
-var argumentRules = slices.DeleteFunc(slices.Clone(denyRules), func(rule string) bool { return !strings.Contains(rule, "input.call.arguments") })
+// argumentRules are the rules that read the arguments or the cost of a call.
+var argumentRules = slices.DeleteFunc(slices.Clone(denyRules), func(rule string) bool { return !strings.Contains(rule, "input.call.") })
 
 // callAndRecord calls every tool that the configuration shows, and records policy's rulings. It
 // returns the number of records, and how many of them can be replayed.
@@ -114,7 +114,7 @@ func TestAReplayReproducesEveryRulingOnACallToTheByte(t *testing.T) {
 
 // newPathCaller returns a tenant whose policy is rego, and a function that calls its tool a/x with
 // arguments and records policy's ruling.
-func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool) (*bind.Tenant, func(arguments string, secrets ...string) *decisionRecord) {
+func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool, price ...switchboard.ElementPrice) (*bind.Tenant, func(arguments string, secrets ...string) *decisionRecord) {
 	t.Helper()
 	tax, err := switchboard.NewTaxonomy(nil, nil)
 	if err != nil {
@@ -123,8 +123,12 @@ func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool) (
 	file := func(text string) []switchboard.PolicyFile {
 		return []switchboard.PolicyFile{{Name: "p.rego", Path: "p.rego", Data: []byte("package switchboard\n\nallowed_tools contains c.id if some c in input.candidate_tools\n" + text)}}
 	}
+	overlays := map[switchboard.ToolID]switchboard.Overlay{}
+	if price != nil {
+		overlays[switchboard.ToolID{Server: "a", Name: "x"}] = switchboard.Overlay{Price: &switchboard.Price{Call: 1, Each: price}}
+	}
 	st := newState(t, &config.Config{
-		Taxonomy: tax, Servers: []switchboard.Server{{ID: "a"}}, Policies: file(rego),
+		Taxonomy: tax, Servers: []switchboard.Server{{ID: "a"}}, Policies: file(rego), Overlays: overlays,
 		Tenants: map[switchboard.TenantID]*switchboard.Tenant{"acme": {
 			ID: "acme", Servers: []switchboard.ServerID{"a"}, ByName: true, RecordInputs: inputs,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{"all": {ID: "all", Requirements: []switchboard.Requirement{{Tools: []string{"a/*"}}}}},
@@ -146,6 +150,30 @@ func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool) (
 		made := newRulingRecord(own, basisTextsOf(own), c, own.Rules, now, own.Rules.JudgeCall(t.Context(), c, now), argumentDigest(c), secrets)
 		dir.add(made)
 		return made
+	}
+}
+
+// The arguments are not recorded: a price needs only their numbers of elements.
+func TestAReplayKnowsWhatACallCost(t *testing.T) {
+	dir := newMemoryRecords(t)
+	const rule = `deny[c.id] contains sprintf("dear: %v", [input.call.cost]) if { some c in input.candidate_tools; input.call.cost > 0.00001 }`
+	_, call := newPathCaller(t, dir, rule, false, switchboard.ElementPrice{Pointer: "/texts", Micros: 5})
+	for _, args := range []string{`{"texts":["a"]}`, `{"texts":["a","b"]}`, `{"texts":"a"}`, `{}`} {
+		if text := string(call(args).text); strings.Contains(text, `"a"`+"]") {
+			t.Errorf("the arguments are recorded: %s", text)
+		}
+	}
+	dir.readAll(t)
+	if d := compareAll(t, dir, &Proposal{}); d.Calls != 4 || d.Replayed != 4 || len(d.Broken) > 0 {
+		t.Errorf("%+v", d)
+	}
+	p := &Proposal{operator: []switchboard.PolicyFile{{Name: "p.rego", Path: "p.rego", Data: []byte("package switchboard\n\nallowed_tools contains c.id if some c in input.candidate_tools\n" +
+		`deny[c.id] contains "dear" if { some c in input.candidate_tools; input.call.cost > 0.000005 }`)}}}
+	want := []DecisionChange{
+		{Kind: ChangeDenied, Of: kindCall, Tenant: "acme", Tool: "a/x", Why: "SB-POL-001: the operator's policy denies it: dear", Decisions: 1},
+	}
+	if d := compareAll(t, dir, p); !slices.Equal(d.Changes, want) || d.Replayed != 4 {
+		t.Errorf("%+v, want %+v", d, want)
 	}
 }
 

@@ -16,25 +16,44 @@ import (
 // A list that is absent or null has no elements. Where something else than a list stands, and if the price is above the most that a
 // call may cost, the call cannot be priced. The error is then a *switchboard.Error with the code SB-COST-002.
 func Of(t *switchboard.Tool, params []byte) (switchboard.Micros, error) {
+	return OfElements(t, CountElements(t, params))
+}
+
+// NoList is the number of elements of something that is not a list.
+const NoList = -1
+
+// CountElements returns how many elements the lists have that the tool's price depends on, by their pointers. It is nil if the price
+// depends on none.
+func CountElements(t *switchboard.Tool, params []byte) map[string]int {
+	if t.Price == nil || len(t.Price.Each) == 0 {
+		return nil
+	}
+	args, _ := wire.Field(params, "arguments")
+	all := map[string]int{}
+	for _, e := range t.Price.Each {
+		all[e.Pointer] = countElements(args, e.Pointer)
+	}
+	return all
+}
+
+// OfElements is Of for arguments with these numbers of elements. A number that is missing counts as NoList.
+func OfElements(t *switchboard.Tool, elements map[string]int) (switchboard.Micros, error) {
 	p := t.Price
 	if p == nil {
 		return 0, nil
 	}
 	sum := p.Call
-	if len(p.Each) > 0 {
-		args, _ := wire.Field(params, "arguments")
-		for _, e := range p.Each {
-			n, err := countElements(args, e.Pointer)
-			if err != nil {
-				return 0, err
-			}
-			price, ok := e.Micros.Times(n)
-			if ok {
-				sum, ok = sum.Add(price)
-			}
-			if !ok {
-				return 0, notPriced("its price would be more than %v", switchboard.MaxMicros)
-			}
+	for _, e := range p.Each {
+		n, ok := elements[e.Pointer]
+		if !ok || n < 0 {
+			return 0, notPriced("its price depends on the elements of the list %s in its arguments, and no list stands there", e.Pointer)
+		}
+		price, ok := e.Micros.Times(n)
+		if ok {
+			sum, ok = sum.Add(price)
+		}
+		if !ok {
+			return 0, notPriced("its price would be more than %v", switchboard.MaxMicros)
 		}
 	}
 	switch {
@@ -54,11 +73,11 @@ func notPriced(format string, args ...any) *switchboard.Error {
 
 var unescapeName = strings.NewReplacer("~1", "/", "~0", "~")
 
-// countElements returns how many elements the list has that the pointer leads to.
-func countElements(value []byte, pointer string) (n int, err error) {
+// countElements returns how many elements the list has that the pointer leads to, or NoList.
+func countElements(value []byte, pointer string) (n int) {
 	for name := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		if isAbsent(value) {
-			return 0, nil
+			return 0
 		}
 		name = unescapeName.Replace(name)
 		switch value[0] {
@@ -67,19 +86,19 @@ func countElements(value []byte, pointer string) (n int, err error) {
 		case '[':
 			value = elementAt(value, name)
 		default:
-			return 0, notPriced("its price depends on the elements of the list %s in its arguments, and no list stands there", pointer)
+			return NoList
 		}
 	}
 	switch {
 	case isAbsent(value):
-		return 0, nil
+		return 0
 	case value[0] != '[':
-		return 0, notPriced("its price depends on the elements of the list %s in its arguments, and no list stands there", pointer)
+		return NoList
 	}
 	for range wire.Elements(value) {
 		n++
 	}
-	return n, nil
+	return n
 }
 
 func isAbsent(value []byte) bool { return len(value) == 0 || value[0] == 'n' }

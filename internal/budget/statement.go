@@ -1,0 +1,207 @@
+package budget
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A SpentCall is a call that was made, as budgets count it.
+type SpentCall struct {
+	When      time.Time
+	Tool      *switchboard.Tool // as it is now; only with its ID if it is not offered any more
+	Principal string
+	Task      switchboard.TaskID
+	Run       switchboard.RunID
+
+	Held, Settled switchboard.Micros
+}
+
+// call returns the call as budgets distinguish calls.
+func (s *SpentCall) call() *switchboard.Call {
+	return &switchboard.Call{Principal: switchboard.Principal{ID: s.Principal}, Task: s.Task, Run: s.Run, Tool: s.Tool}
+}
+
+// A StatementRow is the state of one account of a budget, in the window of the moment. Amounts are texts: amounts of money as
+// ParseMicros reads them, or numbers of calls.
+type StatementRow struct {
+	Tenant switchboard.TenantID     `json:"tenant"`
+	Budget string                   `json:"budget"` // its name
+	At     string                   `json:"at"`     // the place in the file
+	Per    switchboard.BudgetPer    `json:"per"`
+	Of     string                   `json:"of,omitempty"` // what the account belongs to, such as a principal's id
+	Unit   string                   `json:"unit,omitempty"`
+	Window switchboard.BudgetWindow `json:"window"`
+	From   time.Time                `json:"from,omitzero"`
+	Until  time.Time                `json:"until,omitzero"` // the end of the window; absent if it does not end
+
+	Limit   string `json:"limit"`
+	Settled string `json:"settled"`
+	Held    string `json:"held"`
+	Left    string `json:"left"`
+
+	Pace AccountPace `json:"pace"`
+}
+
+// An AccountPace says when an account is used up. An instant is absent if the account lasts until the end of its window.
+type AccountPace struct {
+	Day        string    `json:"day"`                   // what calls of the last day have cost
+	Week       string    `json:"week"`                  // of the last week
+	DayUsedUp  time.Time `json:"day_used_up,omitzero"`  // at the pace of the last day
+	WeekUsedUp time.Time `json:"week_used_up,omitzero"` // at the pace of the last week
+}
+
+// Place returns the place of the row among others: rows are sorted by tenant, budget, and what the account belongs to.
+func (r *StatementRow) Place() string { return string(r.Tenant) + " " + r.Budget + " " + r.Of }
+
+// Amount spells an amount of the budget.
+func Amount(b *switchboard.Budget, n int64) string {
+	if b.Calls {
+		return strconv.FormatInt(n, 10)
+	}
+	return switchboard.Micros(n).String()
+}
+
+// All returns the budgets that can count calls of the tenant: those of the tenant, of its tasks, and of the tools in the operator's
+// overlays, sorted by name.
+func All(t *switchboard.Tenant, overlays map[switchboard.ToolID]switchboard.Overlay) []*switchboard.Budget {
+	all := slices.Clone(t.Budgets)
+	for _, task := range t.Tasks {
+		all = append(all, task.Budgets...)
+	}
+	for id, o := range overlays {
+		if o.Budget != nil && slices.Contains(t.Servers, id.Server) {
+			all = append(all, o.Budget)
+		}
+	}
+	slices.SortFunc(all, func(a, b *switchboard.Budget) int { return strings.Compare(a.Name(), b.Name()) })
+	return all
+}
+
+// counts reports whether the budget counts the call.
+func counts(b *switchboard.Budget, s *SpentCall, taxonomy *switchboard.Taxonomy) bool {
+	kind, of, _ := strings.Cut(string(b.Owner), "/")
+	switch {
+	case kind == "task" && of != string(s.Task), kind == "tool" && of != s.Tool.ID.String():
+		return false
+	}
+	return Matches(&b.Match, s.Tool, taxonomy)
+}
+
+// A Statement makes the rows of one tenant.
+type Statement struct {
+	Tenant   switchboard.TenantID
+	Budgets  []*switchboard.Budget
+	Accounts []store.AccountState
+	Currency string
+	Taxonomy *switchboard.Taxonomy
+
+	// Spent are the calls of the last week, or of a shorter time. LookedBack is back to when they are complete.
+	Spent      []SpentCall
+	LookedBack time.Time
+}
+
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+)
+
+// Rows returns the accounts of the windows of the moment, sorted by Place. A budget of the whole tenant without an account has a row too.
+func (s *Statement) Rows(now time.Time) []StatementRow {
+	rows := []StatementRow{}
+	for _, b := range s.Budgets {
+		w := WindowAt(b.Window, b.Location, now)
+		prefix := accountPrefix(b) + w.Label + " "
+		of := map[string]store.AccountState{}
+		if b.Per == "" || b.Per == switchboard.PerTenant {
+			of[""] = store.AccountState{}
+		}
+		for _, a := range s.Accounts {
+			if value, ok := strings.CutPrefix(a.Name, prefix); ok {
+				of[value] = a
+			}
+		}
+		spent := s.spent(b, now)
+		for _, value := range slices.Sorted(maps.Keys(of)) {
+			rows = append(rows, s.row(b, w, value, of[value], spent[value], now))
+		}
+	}
+	slices.SortFunc(rows, func(a, b StatementRow) int { return strings.Compare(a.Place(), b.Place()) })
+	return rows
+}
+
+// row returns the row of one account.
+func (s *Statement) row(b *switchboard.Budget, w Window, of string, a store.AccountState, spent spentSums, now time.Time) StatementRow {
+	left := max(0, b.Limit-a.Settled-a.Held)
+	per := b.Per
+	if per == "" {
+		per = switchboard.PerTenant
+	}
+	r := StatementRow{
+		Tenant: s.Tenant, Budget: b.Name(), At: b.Position, Per: per, Of: of, Unit: Unit(b, s.Currency), Window: b.Window, From: w.Start, Until: w.End,
+		Limit: Amount(b, b.Limit), Settled: Amount(b, a.Settled), Held: Amount(b, a.Held), Left: Amount(b, left),
+	}
+	r.Pace = AccountPace{Day: Amount(b, spent.day), Week: Amount(b, spent.week)}
+	r.Pace.DayUsedUp = usedUp(left, spent.day, s.looked(day, now), now, w.End)
+	r.Pace.WeekUsedUp = usedUp(left, spent.week, s.looked(week, now), now, w.End)
+	return r
+}
+
+// Unit returns the unit of the budget's amounts; "" if the currency has no name.
+func Unit(b *switchboard.Budget, currency string) string {
+	if b.Calls {
+		return "calls"
+	}
+	return currency
+}
+
+// looked returns how much of the last time Spent covers.
+func (s *Statement) looked(last time.Duration, now time.Time) time.Duration {
+	return min(last, now.Sub(s.LookedBack))
+}
+
+// usedUp returns when what is left is used up, if as much is used as in the time before. It is zero if that is after the window's end.
+func usedUp(left, spent int64, in time.Duration, now, end time.Time) time.Time {
+	if spent <= 0 || in <= 0 {
+		return time.Time{}
+	}
+	lasts := float64(left) / float64(spent) * float64(in) // an estimate, not an amount
+	if lasts > float64(100*365*day) {
+		return time.Time{}
+	}
+	at := now.Add(time.Duration(lasts)).Truncate(time.Second)
+	if !end.IsZero() && !at.Before(end) {
+		return time.Time{}
+	}
+	return at
+}
+
+type spentSums struct{ day, week int64 }
+
+// spent returns what the calls of the last day and week have cost, by what the budget distinguishes.
+func (s *Statement) spent(b *switchboard.Budget, now time.Time) map[string]spentSums {
+	sums := map[string]spentSums{}
+	for i := range s.Spent {
+		one := &s.Spent[i]
+		if one.When.Before(now.Add(-week)) || !counts(b, one, s.Taxonomy) {
+			continue
+		}
+		amount := int64(one.Settled)
+		if b.Calls {
+			amount = 1
+		}
+		value := accountValue(b, one.call())
+		sum := sums[value]
+		sum.week = min(sum.week+amount, maxSum)
+		if !one.When.Before(now.Add(-day)) {
+			sum.day = min(sum.day+amount, maxSum)
+		}
+		sums[value] = sum
+	}
+	return sums
+}
