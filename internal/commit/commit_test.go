@@ -598,7 +598,7 @@ func TestReplicasWarnOnceInEachWindow(t *testing.T) {
 		}
 		var left []string
 		for i := range 10 {
-			unsent := i == 5 // it passes 50 % for a moment, and so does the next one
+			unsent := i == 4 // it passes 50 % for a moment, and so does the next one
 			next := answers(`{}`)
 			if unsent {
 				next = fails(&switchboard.Error{Code: switchboard.CodeNoneHealthy, Unsent: true})

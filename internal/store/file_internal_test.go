@@ -164,6 +164,32 @@ func TestOnlyDurableChangesWaitForTheDisk(t *testing.T) {
 	}
 }
 
+func TestAHoldIsDurableIfItsTermsSaySo(t *testing.T) {
+	f := openInternal(t)
+	for _, durable := range []bool{true, false} {
+		ready, release := make(chan struct{}), make(chan struct{})
+		f.changes <- &fileChange{ctx: t.Context(), result: make(chan error, 1), apply: func(*fileTransaction) error { close(ready); <-release; return nil }}
+		<-ready // the writer takes nothing more
+		done := make(chan error, 1)
+		go func() {
+			_, held, err := f.Hold(t.Context(), "g", fmt.Sprint(durable), HoldTerms{TTL: time.Hour, Durable: durable}, Account{Name: "a", Max: 9, Amount: 1})
+			if err == nil && !held {
+				err = errors.New("not held")
+			}
+			done <- err
+		}()
+		r := <-f.changes
+		if r.durable != durable {
+			t.Errorf("it is durable: %v, want %v", r.durable, durable)
+		}
+		f.changes <- r
+		close(release)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestExpiredRowsAreDeleted(t *testing.T) {
 	f := openInternal(t)
 	apply := func(name string, ttl time.Duration) {
