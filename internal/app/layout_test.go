@@ -26,6 +26,8 @@ internal/app: internal/admin internal/admin/api internal/admin/page internal/arc
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/bridge: internal/switchboard internal/wire
+internal/budget: internal/budget/price internal/store internal/switchboard
+internal/budget/price: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
@@ -33,6 +35,7 @@ internal/certfile: internal/ownfile
 internal/change: internal/config internal/document internal/receipt internal/replay internal/rewrite internal/store internal/switchboard
 internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
+internal/commit: internal/switchboard
 internal/completion:
 internal/config: internal/certfile internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard

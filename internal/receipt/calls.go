@@ -126,6 +126,14 @@ func (d *Digests) newReceipt(c *switchboard.Call) Receipt {
 	return r
 }
 
+// approvalOf returns the approval in a receipt.
+func approvalOf(yes *switchboard.Yes) ApprovalRef {
+	if yes == nil {
+		return ApprovalRef{}
+	}
+	return ApprovalRef{Request: yes.Request, Standing: yes.Standing}
+}
+
 var errPanic = errors.New("the next Caller panicked")
 
 // setOutcome sets the outcome of a call, from its result or err.
@@ -133,6 +141,8 @@ func (r *Receipt) setOutcome(c *switchboard.Call, began time.Time, result switch
 	m := c.Trail.Marks()
 	r.Decision, r.Basis, r.Rulings, r.Given = m.Decision, m.Basis, m.Rulings, m.Given
 	r.Effect = len(m.Intents) > 0
+	r.Price = PriceMark{m.Held, m.Settled}
+	r.Approval = approvalOf(m.Yes)
 	for _, t := range m.Tried {
 		r.Tries = append(r.Tries, FailedAttempt{Tool: t.Tool.String(), Code: t.Code, Sent: t.Sent})
 	}
