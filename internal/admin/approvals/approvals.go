@@ -116,13 +116,18 @@ func (d *Decider) List(ctx context.Context, tenant switchboard.TenantID, f Appro
 	return rows, nil
 }
 
+// Tenants returns the tenants that the officer sees, sorted.
+func (d *Decider) Tenants(o *switchboard.Officer) []switchboard.TenantID {
+	return slices.DeleteFunc(slices.Clone(d.o.Tenants()), func(t switchboard.TenantID) bool { return !o.Sees(t) })
+}
+
 // ErrNoRequest says that there is no request of that id that the officer may see.
 var ErrNoRequest = errors.New("there is no request of that id that you may see")
 
 // find returns a request. Without a tenant it looks in all that the officer sees.
 func (d *Decider) find(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, id string) (*approval.Request, error) {
-	for _, t := range d.o.Tenants() {
-		if tenant != "" && t != tenant || !by.Sees(t) {
+	for _, t := range d.Tenants(by) {
+		if tenant != "" && t != tenant {
 			continue
 		}
 		r, err := d.o.Keeper.Find(ctx, t, id)
