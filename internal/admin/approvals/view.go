@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/shown"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -38,6 +39,8 @@ type ApprovalView struct {
 
 	Past    []PastDecision `json:"past,omitempty" doc:"The last decisions about this tool and principal, the newest first."`
 	Refused []PastDecision `json:"refused_before,omitempty" doc:"Earlier refusals of the same arguments."`
+
+	WhyNot string `json:"why_not,omitempty" doc:"Why you may not decide this."`
 
 	// Text is all of this, as commands and the page show it.
 	Text string `json:"text" doc:"All of this as lines of text, as the command and the page show it."`
@@ -93,6 +96,9 @@ func (d *Decider) Show(ctx context.Context, by *switchboard.Officer, tenant swit
 		}
 	}
 	rules := d.o.Rules(r.Asker.Tenant)
+	if err := approval.MayDecide(by, r, rules); err != nil {
+		v.WhyNot = access.AsError(err).Text
+	}
 	v.Effect = effectOf(r, now, v.Money)
 	v.Text = v.write(r, now, rules.Unmanned)
 	return v, nil
@@ -302,6 +308,9 @@ func (v *ApprovalView) write(r *approval.Request, now time.Time, unmanned bool) 
 		line([]string{"asked for", ""}[min(i, 1)], "%s", rule)
 	}
 	line("who decides", "%s", describeWho(v, unmanned))
+	if v.WhyNot != "" && v.State.Open() {
+		line("", "you may not: %s", v.WhyNot)
+	}
 	for _, p := range v.Votes {
 		line("so far", "%s", describePast(&p, now))
 	}
