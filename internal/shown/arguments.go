@@ -351,3 +351,32 @@ func Words(text string) (lines string, cut bool) {
 	}
 	return strings.TrimSpace(b.String()), cut
 }
+
+// Wrap breaks a line, as Line or a line of Words, into lines of at most so many columns, so that no terminal breaks it: a text could look then as if it were ours. It breaks at spaces
+// where it can.
+func Wrap(text string, columns int) (lines []string) {
+	from, space, width := 0, -1, 0 // of the line that begins at from
+	var e escaper
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		_, w := e.show(r, false)
+		if r == '"' || r == '\\' {
+			w = 1
+		}
+		if width+w > columns && i > from {
+			end, next := i, i
+			if space > from {
+				end, next = space, space+1
+			}
+			lines = append(lines, text[from:end])
+			from, space, width, i = next, -1, 0, next
+			continue
+		}
+		if r == ' ' {
+			space = i
+		}
+		width += w
+		i += size
+	}
+	return append(lines, text[from:])
+}

@@ -360,6 +360,22 @@ func TestWordsOfAServerAreCleanedAndCut(t *testing.T) {
 	}
 }
 
+func TestALineIsBrokenBeforeATerminalBreaksIt(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"", ""},
+		{"abc def", "abc def"},
+		{"abc def ghi jkl", "abc def|ghi jkl"},
+		{"abcdefghijklmnop", "abcdefghij|klmnop"},
+		{"a bcdefghijklmnop", "a|bcdefghijk|lmnop"},
+		{"\u8d26\u5355\u8d26\u5355\u8d26\u5355", "\u8d26\u5355\u8d26\u5355\u8d26|\u5355"},
+		{"x\u0301\u0302abcdefghij", "x\u0301\u0302abcdefghi|j"},
+	} {
+		if got := strings.Join(Wrap(tt.text, 10), "|"); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.text, got, tt.want)
+		}
+	}
+}
+
 func FuzzArgumentsCanBeReadBack(f *testing.F) {
 	for _, tt := range hostile {
 		if len(tt.raw) < 1<<12 {

@@ -97,7 +97,7 @@ func (d *Decider) Show(ctx context.Context, by *switchboard.Officer, tenant swit
 	}
 	rules := d.o.Rules(r.Asker.Tenant)
 	if err := approval.MayDecide(by, r, rules); err != nil {
-		v.WhyNot = access.AsError(err).Text
+		v.WhyNot = shown.Line(access.AsError(err).Text)
 	}
 	v.Effect = effectOf(r, now, v.Money)
 	v.Text = v.write(r, now, rules.Unmanned)
@@ -282,43 +282,55 @@ func effectOf(r *approval.Request, now time.Time, money string) string {
 	return "A yes allows " + text + "."
 }
 
+// width is how many columns the text has. No line that has a part from somebody else is longer, because a terminal would break it, and the rest would begin where our
+// own lines begin.
+const width = 78
+
+// writeWrapped writes a text on lines of their own, the first after one prefix and the others after another of the same width.
+func writeWrapped(b *strings.Builder, first, others, text string) {
+	for i, line := range shown.Wrap(text, width-len(others)) {
+		b.WriteString([]string{first, others}[min(i, 1)] + line + "\n")
+	}
+}
+
 // write returns all of the view as text.
 func (v *ApprovalView) write(r *approval.Request, now time.Time, unmanned bool) string {
 	var b strings.Builder
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-12s "+format+"\n", append([]any{name}, args...)...)
-	}
-	fmt.Fprintf(&b, "Request %s is %s", v.ID, v.State)
+	line := func(name, text string) { writeWrapped(&b, fmt.Sprintf("%-13s", name), strings.Repeat(" ", 13), text) }
+	state := "Request " + v.ID + " is " + string(v.State)
 	if v.By != "" {
-		fmt.Fprintf(&b, " (by %s)", shown.Line(v.By))
+		state += " (by " + shown.Line(v.By) + ")"
 	}
-	fmt.Fprintf(&b, ".\n\n%s\n\n", v.Effect)
-	asker := shown.Line(v.Principal)
+	writeWrapped(&b, "", "  ", state+".")
+	b.WriteString("\n")
+	writeWrapped(&b, "", "  ", v.Effect)
+	b.WriteString("\n")
+	asker := v.Principal
 	if r.Asker.Auth != "" {
 		asker += " (" + string(r.Asker.Auth) + ")"
 	}
-	line("asked by", "%s of tenant %s, at %s", asker, v.Tenant, until(r.Asked, now))
+	line("asked by", asker+" of tenant "+string(v.Tenant)+", at "+until(r.Asked, now))
 	if v.Task != "" {
-		line("for task", "%s", v.Task)
+		line("for task", string(v.Task))
 	}
 	if v.Words != "" {
-		line("it says", "%s", v.Words)
+		line("it says", v.Words)
 	}
 	for i, rule := range v.Rules {
-		line([]string{"asked for", ""}[min(i, 1)], "%s", rule)
+		line([]string{"asked for", ""}[min(i, 1)], rule)
 	}
-	line("who decides", "%s", describeWho(v, unmanned))
+	line("who decides", describeWho(v, unmanned))
 	if v.WhyNot != "" && v.State.Open() {
-		line("", "you may not: %s", v.WhyNot)
+		line("", "you may not: "+v.WhyNot)
 	}
-	for _, p := range v.Votes {
-		line("so far", "%s", describePast(&p, now))
+	for i := range v.Votes {
+		line("so far", describePast(&v.Votes[i], now))
 	}
 	if v.Money != "" {
-		line("price", "%s", v.Money)
+		line("price", v.Money)
 	}
 	for i, e := range v.Effects {
-		line([]string{"effects", ""}[min(i, 1)], "%s", shown.Line(e))
+		line([]string{"effects", ""}[min(i, 1)], shown.Line(e))
 	}
 	if v.Kind == approval.ForCall {
 		v.writeCall(&b)
@@ -333,28 +345,34 @@ func describeWho(v *ApprovalView, unmanned bool) string {
 	if len(v.Who) > 0 {
 		who = "an approver of tenant " + string(v.Tenant) + " who is one of: " + shown.Line(strings.Join(v.Who, ", "))
 	}
-	if v.Needed > 1 {
-		who += fmt.Sprintf("; %d different persons must say yes", v.Needed)
-	}
 	if unmanned {
 		who = "whoever can read the data folder, because the configuration names no approver: so you do, and so does an agent that runs programs as you"
+	}
+	if v.Needed > 1 {
+		who += fmt.Sprintf("; %d different persons must say yes", v.Needed)
 	}
 	return who
 }
 
 // writeCall writes the arguments, and apart from them the words of the server.
 func (v *ApprovalView) writeCall(b *strings.Builder) {
-	b.WriteString("\nArguments")
 	switch n := len(v.Arguments.Masked); {
 	case v.Arguments.Hidden != "":
-		fmt.Fprintf(b, ": %s\n", v.Arguments.Hidden)
+		fmt.Fprintf(b, "\nArguments: %s.\n", v.Arguments.Hidden)
 	case n > 0:
-		fmt.Fprintf(b, ", with credentials masked at %s:\n%s\n", strings.Join(v.Arguments.Masked[:min(n, maxPast)], ", ")+strings.Repeat(", …", min(1, max(0, n-maxPast))), v.Arguments.Text)
+		b.WriteString("\nArguments, with credentials masked at these places:\n")
+		for _, pointer := range v.Arguments.Masked[:min(n, maxPast)] {
+			writeWrapped(b, "  ", "    ", pointer)
+		}
+		if n > maxPast {
+			fmt.Fprintf(b, "  and %d more\n", n-maxPast)
+		}
+		b.WriteString(v.Arguments.Text + "\n")
 	default:
-		fmt.Fprintf(b, ":\n%s\n", v.Arguments.Text)
+		b.WriteString("\nArguments:\n" + v.Arguments.Text + "\n")
 	}
 	if v.Server.Changed {
-		b.WriteString("\nThe server now offers another definition than the one that was asked for, or none. A yes would not be used.\n")
+		b.WriteString("\nThe server now offers another definition than the one that was asked for, or\nnone. A yes would not be used.\n")
 	}
 	if v.Server.Title == "" && v.Server.Description == "" {
 		return
@@ -362,7 +380,7 @@ func (v *ApprovalView) writeCall(b *strings.Builder) {
 	b.WriteString("\nThe server's own words about this tool, which may be untrue:\n")
 	for _, text := range []string{v.Server.Title, v.Server.Description} {
 		for line := range strings.Lines(text) {
-			b.WriteString("  > " + strings.TrimRight(line, "\n") + "\n")
+			writeWrapped(b, "  > ", "  > ", strings.TrimRight(line, "\n"))
 		}
 	}
 	if v.Server.Cut {
@@ -376,15 +394,19 @@ func writePast(b *strings.Builder, title string, past []PastDecision, now time.T
 	}
 	b.WriteString("\n" + title + "\n")
 	for i := range past {
-		b.WriteString("  " + describePast(&past[i], now) + "\n")
+		writeWrapped(b, "  ", "    ", describePast(&past[i], now))
 	}
 }
 
 func describePast(p *PastDecision, now time.Time) string {
-	text := until(p.At, now) + " " + string(p.State)
-	if p.By != "" {
-		text += " by " + shown.Line(p.By)
+	said, then := string(p.State), ""
+	if p.State != approval.Refused && p.State != approval.Approved {
+		said, then = string(approval.Approved), " and "+said
 	}
+	if p.By != "" {
+		said += " by " + shown.Line(p.By)
+	}
+	text := until(p.At, now) + " " + said + then
 	if p.Request != "" {
 		text += ", " + p.Request
 	}
