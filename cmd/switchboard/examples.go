@@ -192,6 +192,7 @@ var examples = map[string][]string{
 	},
 	"approvals show": {
 		"switchboard approvals show k3fqx2mz7ab4cd5e-1",
+		"switchboard approvals show k3fqx2mz7ab4cd5e-1 --json | jq -r .arguments.text",
 	},
 	"approvals approve": {
 		"switchboard approvals approve k3fqx2mz7ab4cd5e-1",
@@ -199,9 +200,11 @@ var examples = map[string][]string{
 	},
 	"approvals refuse": {
 		`switchboard approvals refuse k3fqx2mz7ab4cd5e-1 --note "send it to the list, not to all customers"`,
+		"switchboard approvals refuse k3fqx2mz7ab4cd5e-1 --tenant acme",
 	},
 	"approvals revoke": {
 		`switchboard approvals revoke k3fqx2mz7ab4cd5e-1 --note "not today"`,
+		"switchboard approvals revoke k3fqx2mz7ab4cd5e-1 --tenant acme",
 	},
 	"approvals watch": {
 		"switchboard approvals watch",

@@ -22,14 +22,14 @@ type approvalList struct {
 	}
 }
 
-// An approvalQuery names a request.
-type approvalQuery struct {
+// An ApprovalQuery names a request.
+type ApprovalQuery struct {
 	Tenant switchboard.TenantID `query:"tenant" maxLength:"64" doc:"The tenant of the request. Without it, the request is looked for in all tenants that you see."`
 	ID     string               `path:"request" maxLength:"64" doc:"The id of the request." example:"k3fqx2mz7ab4cd5e-1"`
 }
 
 type approveRequest struct {
-	approvalQuery
+	ApprovalQuery
 	Body *struct {
 		Note  string `json:"note,omitempty" maxLength:"2000" doc:"Your words; for the agent and the receipt."`
 		Scope string `json:"scope,omitempty" enum:"run,task" doc:"Of a capability: for the run that asked, or for all runs of its task."`
@@ -38,7 +38,7 @@ type approveRequest struct {
 }
 
 type noteRequest struct {
-	approvalQuery
+	ApprovalQuery
 	Body *struct {
 		Note string `json:"note,omitempty" maxLength:"2000" doc:"Your words; for the agent and the receipt."`
 	}
@@ -86,7 +86,7 @@ func (a approvalRoutes) add() {
 			return out, nil
 		})
 	add(a.API, route{id: "read-approval", method: http.MethodGet, path: "/v1/approvals/{request}", needs: anyOffice, summary: "One request, as a person must read it before deciding. Only an approver of the tenant sees the arguments"},
-		func(ctx context.Context, q asked, in *approvalQuery) (*struct{ Body approvals.ApprovalView }, error) {
+		func(ctx context.Context, q asked, in *ApprovalQuery) (*struct{ Body approvals.ApprovalView }, error) {
 			v, err := a.o.People.Approvals.Show(ctx, q.officer, in.Tenant, in.ID)
 			if err != nil {
 				return nil, approvalProblem(err)
@@ -100,19 +100,19 @@ func (a approvalRoutes) add() {
 			if err != nil {
 				return nil, err
 			}
-			return a.decide(ctx, q, &in.approvalQuery, v)
+			return a.decide(ctx, q, &in.ApprovalQuery, v)
 		})
 	add(a.API, route{id: "refuse", method: http.MethodPost, path: "/v1/approvals/{request}/refuse", needs: switchboard.OfficeApprover, errors: conflict, summary: "Say no to a request. The agent gets the note"},
 		func(ctx context.Context, q asked, in *noteRequest) (*struct{ Body approvals.ApprovalRow }, error) {
-			return a.decide(ctx, q, &in.approvalQuery, approvals.Verdict{Act: approval.ActRefuse, Note: in.note()})
+			return a.decide(ctx, q, &in.ApprovalQuery, approvals.Verdict{Act: approval.ActRefuse, Note: in.note()})
 		})
 	add(a.API, route{id: "revoke-approval", method: http.MethodPost, path: "/v1/approvals/{request}/revoke", needs: switchboard.OfficeApprover, errors: conflict, summary: "Take back a yes that was not used"},
 		func(ctx context.Context, q asked, in *noteRequest) (*struct{ Body approvals.ApprovalRow }, error) {
-			return a.decide(ctx, q, &in.approvalQuery, approvals.Verdict{Act: approval.ActRevoke, Note: in.note()})
+			return a.decide(ctx, q, &in.ApprovalQuery, approvals.Verdict{Act: approval.ActRevoke, Note: in.note()})
 		})
 }
 
-func (a approvalRoutes) decide(ctx context.Context, q asked, in *approvalQuery, v approvals.Verdict) (*struct{ Body approvals.ApprovalRow }, error) {
+func (a approvalRoutes) decide(ctx context.Context, q asked, in *ApprovalQuery, v approvals.Verdict) (*struct{ Body approvals.ApprovalRow }, error) {
 	row, err := a.o.People.Approvals.Decide(ctx, q.officer, in.Tenant, in.ID, v)
 	if err != nil {
 		return nil, approvalProblem(err)
