@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -147,6 +148,9 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeBudgetExceeded:    801,
 	switchboard.CodeNotPriced:         802,
 	switchboard.CodeApprovalPending:   901,
+	switchboard.CodeApprovalRefused:   902,
+	switchboard.CodeApprovalGone:      903,
+	switchboard.CodeTooManyAsked:      1204,
 	switchboard.CodeNoSuchTask:        1001,
 	switchboard.CodeTaskRefused:       1002,
 	switchboard.CodeReceipt:           1101,
@@ -165,6 +169,9 @@ var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeBudgetExceeded:    true,
 	switchboard.CodeNotPriced:         true,
 	switchboard.CodeApprovalPending:   true,
+	switchboard.CodeApprovalRefused:   true,
+	switchboard.CodeApprovalGone:      true,
+	switchboard.CodeTooManyAsked:      true,
 	switchboard.CodeConnectFirst:      true,
 	switchboard.CodeProviderAway:      true,
 	switchboard.CodeDenied:            true,
@@ -314,16 +321,12 @@ func IsStopping(object []byte) bool {
 func errorData(e *switchboard.Error) []byte {
 	b := wire.AppendString([]byte(`{"code":`), string(e.Code))
 	b = wire.AppendString(append(b, `,"retryable":`...), string(e.Retry()))
-	for _, m := range []struct{ name, value string }{
-		{"requirement", e.Requirement},
-		{"stage", e.Stage},
-		{"stub", e.ServedBy.Stub},
-		{"tool", e.ServedBy.Name},
-		{"hint", access.HintOf(e)},
-		{"receipt", access.ReceiptOf(e)},
-	} {
-		if m.value != "" {
-			b = wire.AppendString(append(b, `,"`+m.name+`":`...), m.value)
+	for _, m := range slices.Concat(
+		[]switchboard.ErrorDetail{{Name: "requirement", Value: e.Requirement}, {Name: "stage", Value: e.Stage}}, e.Details,
+		[]switchboard.ErrorDetail{{Name: "stub", Value: e.ServedBy.Stub}, {Name: "tool", Value: e.ServedBy.Name}, {Name: "hint", Value: access.HintOf(e)}, {Name: "receipt", Value: access.ReceiptOf(e)}},
+	) {
+		if m.Value != "" {
+			b = wire.AppendString(append(b, `,"`+m.Name+`":`...), m.Value)
 		}
 	}
 	for _, m := range e.Data {

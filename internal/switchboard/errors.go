@@ -45,6 +45,9 @@ const (
 	CodeBudgetExceeded    Code = "SB-COST-001"
 	CodeNotPriced         Code = "SB-COST-002"
 	CodeApprovalPending   Code = "SB-APPR-001"
+	CodeApprovalRefused   Code = "SB-APPR-002"
+	CodeApprovalGone      Code = "SB-APPR-003"
+	CodeTooManyAsked      Code = "SB-LIFE-004"
 	CodeNoSuchTask        Code = "SB-TASK-001"
 	CodeTaskRefused       Code = "SB-TASK-002"
 	CodeReceipt           Code = "SB-RCPT-001"
@@ -99,6 +102,9 @@ var retryByCode = map[Code]Retry{
 	CodeBudgetExceeded:    RetryLater,
 	CodeNotPriced:         RetryNo,
 	CodeApprovalPending:   RetryLater,
+	CodeApprovalRefused:   RetryNo,
+	CodeApprovalGone:      RetryNo,
+	CodeTooManyAsked:      RetryLater,
 	CodeNoSuchTask:        RetryNo,
 	CodeTaskRefused:       RetryNo,
 	CodeReceipt:           RetryLater,
@@ -126,6 +132,9 @@ type Error struct {
 	// that dropped the last one.
 	Requirement string
 	Stage       string
+
+	// Details are more facts for programs: the stub that expands the called tool, the request that a person has to answer.
+	Details []ErrorDetail
 
 	// ServedBy says what serves the called name in another way.
 	ServedBy ServedTool
@@ -175,6 +184,9 @@ type DataMember struct {
 	Name string
 	JSON []byte // its value
 }
+
+// An ErrorDetail is one fact about a refusal, under its name in the data of the answer.
+type ErrorDetail struct{ Name, Value string }
 
 // Retry returns whether a retry can help.
 func (e *Error) Retry() Retry {
