@@ -236,3 +236,46 @@ func TestABlockedPersonHasNoOffice(t *testing.T) {
 		t.Errorf("the other one is refused: %v", err)
 	}
 }
+
+func TestAnOfficerOfBeforeHasTheOfficesOfNow(t *testing.T) {
+	const approver = switchboard.OfficeApprover
+	_, key := personKey(t, identity.OfficerKey{ID: "lea", Tenant: "acme", Offices: []switchboard.Office{approver}})
+	row := identity.OfficerClaim{Issuer: "idp", Claim: "groups", Value: "leads", Tenant: "acme", Offices: []switchboard.Office{approver}}
+	person := &identity.Person{Issuer: "idp", Subject: "a/b", Claims: map[string][]string{"groups": {"leads", "all"}}}
+	blocked := revoked{}
+	first := identity.NewOfficers([]identity.OfficerKey{key}, []identity.OfficerClaim{row}, blocked)
+	lea, err := first.ByHash(key.Hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann, err := first.ByPerson(person)
+	if err != nil || !slices.Equal(ann.Roles["acme"], []string{"leads"}) || len(ann.Claims["groups"]) != 2 {
+		t.Fatalf("%+v, %v", ann, err)
+	}
+	local := switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}
+	for _, was := range []switchboard.Officer{lea, ann, local} {
+		now, err := first.Again(&was)
+		if err != nil || now.ID != was.ID || now.Holds(approver, "acme") != was.Holds(approver, "acme") || now.Operator != was.Operator {
+			t.Errorf("%s is %+v now, %v", was.ID, now, err)
+		}
+	}
+	for name, officers := range map[string]*identity.Officers{
+		"without the rows": identity.NewOfficers(nil, nil, blocked),
+		"in another group": identity.NewOfficers(nil, []identity.OfficerClaim{{Issuer: "idp", Claim: "groups", Value: "others", Tenant: "acme", Offices: row.Offices}}, blocked),
+		"blocked":          identity.NewOfficers([]identity.OfficerKey{key}, []identity.OfficerClaim{row}, revoked{key.Hash: true, person.Hash(): true}),
+	} {
+		for _, was := range []switchboard.Officer{lea, ann} {
+			if now, err := officers.Again(&was); err == nil {
+				t.Errorf("%s, %s is %+v", name, was.ID, now)
+			}
+		}
+	}
+	weaker := key
+	weaker.Offices = []switchboard.Office{switchboard.OfficeViewer}
+	if now, err := identity.NewOfficers([]identity.OfficerKey{weaker}, nil, blocked).Again(&lea); err != nil || now.Holds(approver, "acme") {
+		t.Errorf("with a row that gives less: %+v, %v", now, err)
+	}
+	if now, err := first.Again(&switchboard.Officer{ID: "client"}); err == nil {
+		t.Errorf("nobody in particular is %+v", now)
+	}
+}
