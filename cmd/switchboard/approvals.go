@@ -26,7 +26,7 @@ type approvalsCmd struct {
 	Approve approvalsApproveCmd `cmd:"" help:"Say yes to a request."`
 	Refuse  approvalsRefuseCmd  `cmd:"" help:"Say no to a request. The agent gets your note."`
 	Revoke  approvalsRevokeCmd  `cmd:"" help:"Take back a yes that was not used."`
-	Watch   approvalsWatchCmd   `cmd:"" help:"Print requests when they are made, decided and used, until it is interrupted."`
+	Watch   approvalsWatchCmd   `cmd:"" help:"Print what waits, and then each request that is made, decided or used, until it is interrupted."`
 }
 
 const approvalsPath = "/v1/approvals"
@@ -211,36 +211,59 @@ func (c *approvalsWatchCmd) Run(ctx context.Context, out streams) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	events := wire.NewEventReader(resp.Body, maxEvent)
-	w := &approvalWatch{c: c, t: t, out: out, said: map[string]string{}}
-	if err := w.all(ctx, q); err != nil { // after the stream has begun, so that nothing is missed
-		return err
+	type heard struct {
+		event.Occurrence
+		err error
 	}
-	for {
-		next, err := events.Next()
-		var one event.Occurrence
+	all := make(chan heard)
+	go func() { // ends with the stream
+		for events := wire.NewEventReader(resp.Body, maxEvent); ; {
+			var h heard
+			next, err := events.Next()
+			if h.err = err; err == nil {
+				h.err = json.Unmarshal(next.Data, &h.Occurrence)
+			}
+			select {
+			case all <- h:
+			case <-ctx.Done():
+				return
+			}
+			if h.err != nil {
+				return
+			}
+		}
+	}()
+	w := &approvalWatch{c: c, t: t, out: out, said: map[string]string{}}
+	look := time.NewTicker(relistInterval) // other processes that share the folder send no events
+	defer look.Stop()
+	for err := w.all(ctx, q); ; {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return unreachableError{errors.New("the stream has ended: Switchboard stops, or the key is not valid any more")}
 		case err != nil:
-			return unreachableError{err}
-		}
-		if err = json.Unmarshal(next.Data, &one); err != nil {
 			return err
 		}
-		switch one.Type {
-		case event.Resync:
+		select {
+		case <-ctx.Done():
+		case <-look.C:
 			err = w.all(ctx, q)
-		case event.Approval:
-			err = w.one(ctx, one.Tenant, one.Subject)
-		}
-		if err != nil && ctx.Err() == nil {
-			return err
+		case h := <-all:
+			switch {
+			case errors.Is(h.err, io.EOF), errors.Is(h.err, io.ErrUnexpectedEOF):
+				return unreachableError{errors.New("the stream has ended: Switchboard stops, or the key is not valid any more")}
+			case h.err != nil:
+				err = unreachableError{h.err}
+			case h.Type == event.Resync:
+				err = w.all(ctx, q)
+			case h.Type == event.Approval:
+				err = w.one(ctx, h.Tenant, h.Subject)
+			}
 		}
 	}
 }
+
+// relistInterval is how often a watch looks by itself.
+const relistInterval = 2 * time.Second
 
 // An approvalWatch prints each state of each request once.
 type approvalWatch struct {

@@ -91,12 +91,6 @@ func (l *Recent) Add(e Occurrence) {
 	}
 }
 
-// AddHere adds an event that every replica learns of by itself.
-func (l *Recent) AddHere(e Occurrence) {
-	e.Time = time.Now().UTC()
-	l.append(e)
-}
-
 func (l *Recent) append(e Occurrence) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,9 +25,9 @@ import (
 type Keeper interface {
 	Find(ctx context.Context, tenant switchboard.TenantID, id string) (*approval.Request, error)
 	List(ctx context.Context, tenant switchboard.TenantID) ([]*approval.Request, error)
-	Params(ctx context.Context, r *approval.Request) ([]byte, error)
+	Kept(ctx context.Context, r *approval.Request) (approval.KeptCall, error)
 	Decide(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, id string, s approval.Saying) (*approval.Request, error)
-	Revoke(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, id, note string) (*approval.Request, error)
+	Revoke(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, id string) (*approval.Request, error)
 }
 
 // DeciderOptions are the parts of a running Switchboard that a Decider needs.
@@ -171,7 +171,7 @@ func (d *Decider) Decide(ctx context.Context, by *switchboard.Officer, tenant sw
 	}, func() error {
 		var err error
 		if v.Act == approval.ActRevoke {
-			now, err = d.o.Keeper.Revoke(ctx, by, tenant, id, v.Note)
+			now, err = d.o.Keeper.Revoke(ctx, by, tenant, id)
 		} else {
 			now, err = d.o.Keeper.Decide(ctx, by, tenant, id, approval.Saying{Yes: v.Act == approval.ActApprove, Note: v.Note, Grant: v.Grant})
 		}

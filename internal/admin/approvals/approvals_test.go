@@ -45,11 +45,11 @@ func (k *memoryKeeper) List(_ context.Context, tenant switchboard.TenantID) (fou
 	return found, nil
 }
 
-func (k *memoryKeeper) Params(context.Context, *approval.Request) ([]byte, error) {
+func (k *memoryKeeper) Kept(context.Context, *approval.Request) (approval.KeptCall, error) {
 	if k.params == "" {
-		return nil, approval.ErrNoRequest
+		return approval.KeptCall{}, approval.ErrNoRequest
 	}
-	return []byte(k.params), nil
+	return approval.KeptCall{Params: []byte(k.params)}, nil
 }
 
 func (k *memoryKeeper) step(by *switchboard.Officer, id string, s approval.Step) (*approval.Request, error) {
@@ -78,7 +78,7 @@ func (k *memoryKeeper) Decide(_ context.Context, by *switchboard.Officer, _ swit
 	return k.step(by, id, approval.Step{Act: act, Vote: approval.Vote{Note: s.Note}, Grant: s.Grant})
 }
 
-func (k *memoryKeeper) Revoke(_ context.Context, by *switchboard.Officer, _ switchboard.TenantID, id, _ string) (*approval.Request, error) {
+func (k *memoryKeeper) Revoke(_ context.Context, by *switchboard.Officer, _ switchboard.TenantID, id string) (*approval.Request, error) {
 	return k.step(by, id, approval.Step{Act: approval.ActRevoke})
 }
 

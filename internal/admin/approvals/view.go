@@ -106,7 +106,7 @@ func (d *Decider) Show(ctx context.Context, by *switchboard.Officer, tenant swit
 
 // showCall shows what only calls have.
 func (d *Decider) showCall(ctx context.Context, r *approval.Request, v *ApprovalView, acts bool) error {
-	params, err := d.o.Keeper.Params(ctx, r)
+	kept, err := d.o.Keeper.Kept(ctx, r)
 	switch {
 	case errors.Is(err, approval.ErrNoRequest):
 		v.Arguments.Hidden = "they are not kept any more, because the request has ended"
@@ -115,9 +115,9 @@ func (d *Decider) showCall(ctx context.Context, r *approval.Request, v *Approval
 	case !acts:
 		v.Arguments.Hidden = "only an approver of the tenant sees them"
 	default:
-		raw, _ := wire.Field(params, "arguments")
+		raw, _ := wire.Field(kept.Params, "arguments")
 		if r.Target.Method != wire.MethodToolsCall {
-			raw = params // of a prompt or a resource, all of them are the request
+			raw = kept.Params // of a prompt or a resource, all of them are the request
 		}
 		a, err := shown.WriteArguments(raw)
 		if err != nil {
@@ -126,7 +126,7 @@ func (d *Decider) showCall(ctx context.Context, r *approval.Request, v *Approval
 		v.Arguments = ShownArguments{Text: a.Text, Masked: a.Masked}
 	}
 	if d.o.Money != nil {
-		v.Money = d.o.Money(ctx, r, params)
+		v.Money = d.o.Money(ctx, r, kept.Params)
 	}
 	t := d.o.Tool(r.Asker.Tenant, r.Target.ID())
 	if r.Target.Definition == "" { // not a tool
