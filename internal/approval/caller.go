@@ -340,7 +340,7 @@ func (k *Keeper) refusalOf(r *Request) error {
 		e = used(id)
 	}
 	e.Unsent = true
-	e.Details = []switchboard.ErrorDetail{{Name: "request", Value: id}, {Name: "until", Value: r.Until.Format(time.RFC3339)}}
+	e.Data = []switchboard.DataMember{{Name: "request", JSON: wire.AppendString(nil, id)}, {Name: "until", JSON: wire.AppendString(nil, r.Until.Format(time.RFC3339))}}
 	return e
 }
 

@@ -77,6 +77,9 @@ type Options struct {
 
 	Arguments func(*switchboard.Call) string // returns the keyed digest of the canonical arguments
 
+	// Effect reports whether a call may change something outside; see receipt.Effect.
+	Effect func(*switchboard.Call) bool
+
 	// Settings and Rules are those of a tenant, now.
 	Settings func(switchboard.TenantID) switchboard.ApprovalSettings
 	Rules    func(switchboard.TenantID) DecideRules

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -321,12 +320,16 @@ func IsStopping(object []byte) bool {
 func errorData(e *switchboard.Error) []byte {
 	b := wire.AppendString([]byte(`{"code":`), string(e.Code))
 	b = wire.AppendString(append(b, `,"retryable":`...), string(e.Retry()))
-	for _, m := range slices.Concat(
-		[]switchboard.ErrorDetail{{Name: "requirement", Value: e.Requirement}, {Name: "stage", Value: e.Stage}}, e.Details,
-		[]switchboard.ErrorDetail{{Name: "stub", Value: e.ServedBy.Stub}, {Name: "tool", Value: e.ServedBy.Name}, {Name: "hint", Value: access.HintOf(e)}, {Name: "receipt", Value: access.ReceiptOf(e)}},
-	) {
-		if m.Value != "" {
-			b = wire.AppendString(append(b, `,"`+m.Name+`":`...), m.Value)
+	for _, m := range []struct{ name, value string }{
+		{"requirement", e.Requirement},
+		{"stage", e.Stage},
+		{"stub", e.ServedBy.Stub},
+		{"tool", e.ServedBy.Name},
+		{"hint", access.HintOf(e)},
+		{"receipt", access.ReceiptOf(e)},
+	} {
+		if m.value != "" {
+			b = wire.AppendString(append(b, `,"`+m.name+`":`...), m.value)
 		}
 	}
 	for _, m := range e.Data {

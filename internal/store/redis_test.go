@@ -407,7 +407,7 @@ func TestExpiredItemsLeaveNoKeys(t *testing.T) {
 	end := time.Now().Add(time.Second)
 	for i := range 250 {
 		a := store.Account{Name: fmt.Sprint(i), Max: 1, Amount: 1, Ends: end}
-		if _, _, err := r.Hold(t.Context(), "g", fmt.Sprint(i), store.HoldTerms{TTL: time.Duration(i+1)*time.Millisecond}, a); err != nil && time.Now().Before(end) {
+		if _, _, err := r.Hold(t.Context(), "g", fmt.Sprint(i), store.HoldTerms{TTL: time.Duration(i+1) * time.Millisecond}, a); err != nil && time.Now().Before(end) {
 			t.Fatal(err)
 		}
 	}

@@ -133,9 +133,6 @@ type Error struct {
 	Requirement string
 	Stage       string
 
-	// Details are more facts for programs: the stub that expands the called tool, the request that a person has to answer.
-	Details []ErrorDetail
-
 	// ServedBy says what serves the called name in another way.
 	ServedBy ServedTool
 
@@ -184,9 +181,6 @@ type DataMember struct {
 	Name string
 	JSON []byte // its value
 }
-
-// An ErrorDetail is one fact about a refusal, under its name in the data of the answer.
-type ErrorDetail struct{ Name, Value string }
 
 // Retry returns whether a retry can help.
 func (e *Error) Retry() Retry {
