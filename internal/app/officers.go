@@ -7,12 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"syscall"
 
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
-	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/signin"
@@ -134,20 +132,3 @@ func (l live) clientDocument() string {
 
 // adminURL returns how browsers reach the admin address; "" if only this machine does.
 func (l live) adminURL() string { return l.state.Load().config.Admin.URL }
-
-// decideRules returns who may decide requests for approval of a tenant.
-func (l live) decideRules(id switchboard.TenantID) approval.DecideRules {
-	s := l.state.Load()
-	rules := approval.DecideRules{Unmanned: len(s.config.Issuers) == 0}
-	for i := range s.config.People {
-		if p := &s.config.People[i]; p.Tenant == id && slices.Contains(p.Offices, switchboard.OfficeApprover) {
-			rules.Unmanned = false
-		}
-	}
-	return rules
-}
-
-// voter returns who has voted about a request, with the offices of now.
-func (l live) voter(_ switchboard.TenantID, v *approval.Vote) (switchboard.Officer, error) {
-	return l.state.Load().Officers.Again(&switchboard.Officer{ID: v.By, Auth: v.Auth, Credential: v.Credential, Claims: v.Claims})
-}

@@ -73,10 +73,7 @@ func (o *Officers) ByPerson(p *Person) (switchboard.Officer, error) {
 			return switchboard.Officer{}, err
 		}
 	}
-	officer := switchboard.Officer{
-		ID: p.ID(), Auth: switchboard.AuthSignIn, Claims: p.Claims,
-		Offices: map[switchboard.TenantID][]switchboard.Office{}, Roles: map[switchboard.TenantID][]string{},
-	}
+	officer := switchboard.Officer{ID: p.ID(), Auth: switchboard.AuthSignIn, Offices: map[switchboard.TenantID][]switchboard.Office{}}
 	matched := false
 	for _, r := range o.claims[p.Issuer] {
 		if !slices.Contains(p.Claims[r.Claim], r.Value) {
@@ -85,9 +82,6 @@ func (o *Officers) ByPerson(p *Person) (switchboard.Officer, error) {
 		matched = true
 		if officer.Operator = officer.Operator || r.Operator; !r.Operator {
 			addOffices(&officer, r.Tenant, r.Offices)
-			if i, found := slices.BinarySearch(officer.Roles[r.Tenant], r.Value); !found {
-				officer.Roles[r.Tenant] = slices.Insert(officer.Roles[r.Tenant], i, r.Value)
-			}
 		}
 	}
 	if !matched {
@@ -96,23 +90,6 @@ func (o *Officers) ByPerson(p *Person) (switchboard.Officer, error) {
 		return switchboard.Officer{}, e
 	}
 	return officer, nil
-}
-
-// Again returns what an officer of before is now. The error is a *switchboard.Error, as for one who asks: the rows are gone, or the key is revoked, or the person
-// blocked.
-func (o *Officers) Again(was *switchboard.Officer) (switchboard.Officer, error) {
-	switch was.Auth {
-	case switchboard.AuthDataFolder:
-		return switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}, nil
-	case switchboard.AuthSignIn:
-		issuer, subject, _ := strings.Cut(was.ID, "/") // the id of an issuer has no slash
-		return o.ByPerson(&Person{Issuer: issuer, Subject: subject, Claims: was.Claims})
-	}
-	hash, err := hex.DecodeString(was.Credential)
-	if err != nil || len(hash) != sha256.Size {
-		return switchboard.Officer{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, "it is not known which key this officer had")
-	}
-	return o.ByHash([sha256.Size]byte(hash))
 }
 
 // ClaimsOf returns the names of the claims that the rows of an issuer compare, sorted.
