@@ -32,6 +32,8 @@ var parity = map[string][]string{
 	"budget status":  {"list-budgets"},
 	"budget what-if": {"forecast-budget"},
 	"budget adjust":  {"adjust-budget"},
+	"approvals list": {"list-approvals"}, "approvals show": {"read-approval"}, "approvals approve": {"approve"}, "approvals refuse": {"refuse"},
+	"approvals revoke": {"revoke-approval"}, "approvals watch": {"follow-events", "list-approvals"},
 	"call":           {"agents: /mcp"},
 	"validate":       {"change-file"}, // with dry_run
 	"config files":   {"list-files"},

@@ -45,6 +45,9 @@ const (
 	CodeBudgetExceeded    Code = "SB-COST-001"
 	CodeNotPriced         Code = "SB-COST-002"
 	CodeApprovalPending   Code = "SB-APPR-001"
+	CodeApprovalRefused   Code = "SB-APPR-002"
+	CodeApprovalGone      Code = "SB-APPR-003"
+	CodeTooManyAsked      Code = "SB-LIFE-004"
 	CodeNoSuchTask        Code = "SB-TASK-001"
 	CodeTaskRefused       Code = "SB-TASK-002"
 	CodeReceipt           Code = "SB-RCPT-001"
@@ -99,6 +102,9 @@ var retryByCode = map[Code]Retry{
 	CodeBudgetExceeded:    RetryLater,
 	CodeNotPriced:         RetryNo,
 	CodeApprovalPending:   RetryLater,
+	CodeApprovalRefused:   RetryNo,
+	CodeApprovalGone:      RetryNo,
+	CodeTooManyAsked:      RetryLater,
 	CodeNoSuchTask:        RetryNo,
 	CodeTaskRefused:       RetryNo,
 	CodeReceipt:           RetryLater,
