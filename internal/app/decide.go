@@ -11,7 +11,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
-	"github.com/summit-switchboard/switchboard/internal/shown"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -65,15 +64,6 @@ func (l live) moneyOf(ctx context.Context, a *App, r *approval.Request, params [
 		return "what it costs and what is left is not known now, because the store cannot say"
 	}
 	return budget.Left(charge, accounts, l.currency())
-}
-
-// describeCall returns the arguments of a call for a form at its client, as approvers see them.
-func describeCall(c *switchboard.Call) string {
-	a, err := shown.WriteArguments(approvals.ArgumentsOf(c.Method, c.Params))
-	if err != nil {
-		return shown.Line(string(c.Params))
-	}
-	return a.Text
 }
 
 // recordStepped tells people's programs of each step of a request. What an officer has decided has its receipts already.
