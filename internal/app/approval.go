@@ -31,7 +31,7 @@ func newApprovals(a *App, current live) *approval.Keeper {
 			}
 			return strings.TrimSuffix(base, "/") + "/approvals/" + id
 		},
-		Describe: describeArguments, Asked: a.recordAsked, Log: a.log,
+		Describe: describeArguments, Asked: a.recordAsked, Stepped: a.recordStepped, Log: a.log,
 	})
 }
 
