@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
+	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/question"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -35,22 +36,28 @@ func wrapCaller(caller switchboard.Caller, wrappers []wrapper) switchboard.Calle
 
 // A callChain has the parts that every call to a server passes.
 type callChain struct {
-	previews     *preview.Keeper
+	keptResults
 	metrics      *telemetry.Recorder
 	history      *history.History
 	turns        *turn.Turns
 	ledger       *receipt.Ledger
-	keys         *idempotency.Keys
 	health       *health.Monitor
 	guard        func(switchboard.Caller) switchboard.Caller // policy
-	cache        *cache.Cache
 	connectFirst func(switchboard.Caller) switchboard.Caller
 	limits       *constraint.Limiter
+	notices      *notice.Outbox
 
 	inputCheck     func(switchboard.ServerID) switchboard.InputCheck
 	cleansResults  func(switchboard.ServerID) bool
 	permitQuestion question.PermitFunc
 	log            *slog.Logger
+}
+
+// keptResults are the results that are kept, and may be given again.
+type keptResults struct {
+	previews *preview.Keeper
+	cache    *cache.Cache
+	keys     *idempotency.Keys
 }
 
 // wrappers returns the wrappers of every call, outermost first: a call passes them downwards, and
@@ -100,9 +107,12 @@ func (c *callChain) wrappers() []wrapper {
 		// Close to the server, because it learns from every result. Below the refusals of ours: these, and that
 		// of receipt.Commit, say nothing about the server.
 		{"health.Admit", c.health.Admit},
-		// Below every refusal, because an attempt that is not sent has no intent. Above everything that is sent, because
+		// Below every refusal but one, because an attempt that is not sent has no intent. Above everything that is sent, because
 		// the intent is durable before.
 		{"receipt.Commit", c.ledger.Commit},
+		// Below every other refusal, because nobody is told of a call that is not made. If the notice cannot be kept, the
+		// attempt is refused after all, as one that has not left.
+		{"notice.TellFirst", c.notices.TellFirst},
 		// Below every wrapper that computes, because the tenant's next call must not wait for
 		// this server.
 		{"turn.End", turn.End},
