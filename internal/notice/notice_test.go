@@ -599,3 +599,29 @@ func TestTheCountsAreExact(t *testing.T) {
 		}
 	})
 }
+
+func TestWhoeverTellsDoesNotWaitAndNothingToldIsLostByAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		defer s.Close() //nolint:errcheck // in memory
+		b, stop := start(t, Options{Store: s, Transport: newFakeRecipients()}, recipients("oncall")...)
+		box := b.box("oncall")
+		box.turn <- struct{}{} // a slow store
+		began := time.Now()
+		for range 10 {
+			b.Tell(about("acme", "ci"))
+		}
+		if time.Since(began) != 0 {
+			t.Error("who tells waits")
+		}
+		go func() {
+			time.Sleep(time.Second)
+			<-box.turn
+		}()
+		stop()
+		letters, err := box.recount(t.Context())
+		if len(letters) != 10 || err != nil {
+			t.Errorf("%d notices are kept, %v", len(letters), err)
+		}
+	})
+}

@@ -50,6 +50,7 @@ type Outbox struct {
 	client  *http.Client
 	known   atomic.Pointer[[]switchboard.Recipient]
 	changed chan struct{} // of capacity one: known has changed
+	told    chan Notice   // for Run to put
 
 	mu    sync.Mutex
 	boxes map[string]*mailbox // by recipient
@@ -57,7 +58,7 @@ type Outbox struct {
 
 // New returns an Outbox for the recipients. It does not use the store yet.
 func New(o Options, recipients []switchboard.Recipient) *Outbox {
-	b := &Outbox{o: o, client: newClient(o.Transport), changed: make(chan struct{}, 1), boxes: map[string]*mailbox{}}
+	b := &Outbox{o: o, client: newClient(o.Transport), changed: make(chan struct{}, 1), told: make(chan Notice, maxTold), boxes: map[string]*mailbox{}}
 	b.Set(recipients)
 	return b
 }
@@ -103,6 +104,41 @@ func (o *Outbox) Put(ctx context.Context, n Notice) error {
 	return nil
 }
 
+const (
+	maxTold     = 1024 // notices that wait for Run
+	tellTimeout = 2 * writeTimeout
+)
+
+// Tell is Put for those who must not wait, and for notices that nothing depends on. Run puts the notice soon, also if it is just stopping. If the process
+// is killed before that, its recipients are not told.
+func (o *Outbox) Tell(n Notice) {
+	select {
+	case o.told <- n:
+	default:
+		n.log(o.o.Log, nil)
+		o.o.Log.Warn("too many notices are being written, and nobody is told", "type", n.Type, "tenant", n.Tenant)
+	}
+}
+
+// putTold puts what others tell, until ctx is done and nothing is left.
+func (o *Outbox) putTold(ctx context.Context) {
+	for {
+		var n Notice
+		select {
+		case n = <-o.told:
+		default:
+			select {
+			case n = <-o.told:
+			case <-ctx.Done():
+				return
+			}
+		}
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+		_ = o.Put(own, n) // it is in the log
+		cancel()
+	}
+}
+
 // box returns the mailbox of a recipient.
 func (o *Outbox) box(name string) *mailbox {
 	o.mu.Lock()
@@ -129,6 +165,7 @@ func (o *Outbox) find(name string) (switchboard.Recipient, bool) {
 func (o *Outbox) Run(ctx context.Context) {
 	var carriers sync.WaitGroup
 	defer carriers.Wait()
+	carriers.Go(func() { o.putTold(ctx) })
 	running := map[string]context.CancelFunc{}
 	for {
 		for _, r := range *o.known.Load() {
