@@ -29,9 +29,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/commit"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
@@ -173,7 +175,9 @@ type parts struct {
 	keys    *idempotency.Keys
 	gateway *gateway.Gateway
 	admin   adminParts
-	metrics telemetry.Recorder
+
+	committer *commit.Committer
+	metrics   telemetry.Recorder
 }
 
 // serverParts are the servers, what is remembered of them, and the tokens for them.
@@ -385,10 +389,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	connectFirst := func(next switchboard.Caller) switchboard.Caller {
 		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, approved, next)
 	}
+	a.committer = commit.New(commit.Options{
+		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Currency: current.currency, Log: o.Log,
+	})
 	chain := &callChain{
 		connectFirst: connectFirst,
-		keptResults:  keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits,
-		inputCheck: current.inputCheck, cleansResults: current.cleansResults, permitQuestion: current.permitQuestion, log: o.Log,
+		keptResults:  keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
+		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
 		Runs:          a.runs,
@@ -416,6 +423,10 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if err := a.health.JoinStore(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
+	}
+	if err := a.committer.Recover(ctx); err != nil {
+		a.Stop()
+		return nil, fmt.Errorf("%s: what was held and used for the last calls cannot be read: %w", switchboard.CodeConfig, err)
 	}
 	if err := a.admin.editor.Recover(ctx); err != nil {
 		o.Log.Warn("whether the last change of a file was made is not known", "err", err)
@@ -961,6 +972,9 @@ func (a *App) Stop() {
 	a.admin.sessions.Close()
 	a.vault.Close()
 	a.recorder.Close()
+	if err := a.committer.Close(a.grace.ctx); err != nil {
+		a.log.Warn("the costs of the last calls were not settled; what is held for them counts as spent", "err", err)
+	}
 	if err := a.ledger.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)
 	}

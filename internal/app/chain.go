@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/cache"
+	"github.com/summit-switchboard/switchboard/internal/commit"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -45,12 +46,18 @@ type callChain struct {
 	guard        func(switchboard.Caller) switchboard.Caller // policy
 	connectFirst func(switchboard.Caller) switchboard.Caller
 	limits       *constraint.Limiter
+	committer    *commit.Committer
 	notices      *notice.Outbox
 
-	inputCheck     func(switchboard.ServerID) switchboard.InputCheck
+	resultChecks
+	inputCheck func(switchboard.ServerID) switchboard.InputCheck
+	log        *slog.Logger
+}
+
+// resultChecks are how results and questions of servers are checked.
+type resultChecks struct {
 	cleansResults  func(switchboard.ServerID) bool
 	permitQuestion question.PermitFunc
-	log            *slog.Logger
 }
 
 // keptResults are the results that are kept, and may be given again.
@@ -104,12 +111,12 @@ func (c *callChain) wrappers() []wrapper {
 		// Below the cache, because it counts only calls that a server gets. Above the breaker,
 		// because a call that is over its limit must not take the one trial call.
 		{"constraint.Limit", c.limits.Limit},
-		// Close to the server, because it learns from every result. Below the refusals of ours: these, and that
-		// of receipt.Commit, say nothing about the server.
+		// Close to the server, because it learns from every result. Below the refusals of ours: these, and those
+		// of commit.Commit, say nothing about the server.
 		{"health.Admit", c.health.Admit},
-		// Below every refusal but one, because an attempt that is not sent has no intent. Above everything that is sent, because
-		// the intent is durable before.
-		{"receipt.Commit", c.ledger.Commit},
+		// Below every refusal but one, because an attempt that is not sent costs nothing, uses no approval and has no intent. Above
+		// everything that is sent, because these are durable before.
+		{"commit.Commit", c.committer.Commit},
 		// Below every other refusal, because nobody is told of a call that is not made. If the notice cannot be kept, the
 		// attempt is refused after all, as one that has not left.
 		{"notice.TellFirst", c.notices.TellFirst},

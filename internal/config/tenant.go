@@ -27,6 +27,8 @@ type bound struct {
 	resultBytes int            // 0 if the operator sets none
 	declare     document.Value // read after the taxonomy
 	ceiling     []switchboard.Requirement
+	budgetRows  document.Value // read after the taxonomy
+	budgets     []*switchboard.Budget
 
 	// rowUnreadable means that the operator's row could not be read. Then no request of the tenant
 	// counts as too large.
@@ -104,6 +106,7 @@ func (l *loader) readTenants() {
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
 			TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, VetoForTask: l.vetoForTask, Trust: b.trust,
 			Recipients: l.recipientsFor(switchboard.TenantID(id)),
+			Budgets:    slices.Concat(l.budgets, b.budgets),
 		}
 	}
 	if l.cfg.Implied {

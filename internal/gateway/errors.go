@@ -144,7 +144,12 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeExpandDenied:      702,
 	switchboard.CodeNotInGroup:        703,
 	switchboard.CodeExpandFirst:       704,
+	switchboard.CodeBudgetExceeded:    801,
+	switchboard.CodeNotPriced:         802,
 	switchboard.CodeApprovalPending:   901,
+	switchboard.CodeApprovalRefused:   902,
+	switchboard.CodeApprovalGone:      903,
+	switchboard.CodeTooManyAsked:      1204,
 	switchboard.CodeNoSuchTask:        1001,
 	switchboard.CodeTaskRefused:       1002,
 	switchboard.CodeReceipt:           1101,
@@ -160,7 +165,12 @@ var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeExpandDenied:      true,
 	switchboard.CodeNotInGroup:        true,
 	switchboard.CodeExpandFirst:       true,
+	switchboard.CodeBudgetExceeded:    true,
+	switchboard.CodeNotPriced:         true,
 	switchboard.CodeApprovalPending:   true,
+	switchboard.CodeApprovalRefused:   true,
+	switchboard.CodeApprovalGone:      true,
+	switchboard.CodeTooManyAsked:      true,
 	switchboard.CodeConnectFirst:      true,
 	switchboard.CodeProviderAway:      true,
 	switchboard.CodeDenied:            true,
@@ -313,7 +323,7 @@ func errorData(e *switchboard.Error) []byte {
 	for _, m := range []struct{ name, value string }{
 		{"requirement", e.Requirement},
 		{"stage", e.Stage},
-		{"stub", e.Stub},
+		{"stub", e.ServedBy.Stub},
 		{"tool", e.ServedBy.Name},
 		{"hint", access.HintOf(e)},
 		{"receipt", access.ReceiptOf(e)},
@@ -321,6 +331,10 @@ func errorData(e *switchboard.Error) []byte {
 		if m.value != "" {
 			b = wire.AppendString(append(b, `,"`+m.name+`":`...), m.value)
 		}
+	}
+	for _, m := range e.Data {
+		b = append(wire.AppendString(append(b, ','), m.Name), ':')
+		b = append(b, m.JSON...)
 	}
 	return append(b, '}')
 }
