@@ -28,6 +28,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/cache"
@@ -198,6 +199,7 @@ type adminParts struct {
 	notices     *notice.Outbox
 	comparisons *whatif.Comparisons
 	history     *history.History
+	approvals   *approval.Keeper
 
 	providers *signin.Providers
 	sessions  *signin.Sessions
@@ -348,8 +350,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	guard := func(next switchboard.Caller) switchboard.Caller {
 		return policy.Guard(current.currentPolicy, current.recordRuling, o.Log, next)
 	}
-	// A client that reads the rest of a kept result needs the same permission as for a call.
-	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
+	a.admin.approvals = newApprovals(a, current)
+	approved := func(next switchboard.Caller) switchboard.Caller { return guard(a.admin.approvals.Require(next)) }
 	cached := cache.New(a.store, func(c *switchboard.Call) cache.Terms {
 		consent, known := a.credentials.ConsentOf(c.Server, &c.Principal)
 		if !known {
@@ -357,7 +359,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		}
 		return current.cacheTerms(c.Server, consent)
 	}, a.ledger.Digests().Arguments, a.metrics.CountCacheableCall)
-	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: approved, Log: o.Log})
+	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: guard, Log: o.Log})
 	a.meter = run.NewMeter(current.countTokens)
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
@@ -390,9 +392,10 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, approved, next)
 	}
 	a.committer = commit.New(commit.Options{
-		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Currency: current.currency, Log: o.Log,
+		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Currency: current.currency, Log: o.Log,
 	})
 	chain := &callChain{
+		askPerson:    func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) },
 		connectFirst: connectFirst,
 		keptResults:  keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
@@ -401,6 +404,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Runs:          a.runs,
 		Caller:        wrapCaller(a.fleet, chain.wrappers()),
 		Results:       results,
+		Approvals:     a.admin.approvals,
 		Meter:         a.meter,
 		WholeResults:  o.WholeResults,
 		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.Key("sessions")},
@@ -970,6 +974,7 @@ func (a *App) Stop() {
 	a.keys.Close()
 	a.admin.revoked.Close()
 	a.admin.sessions.Close()
+	a.admin.approvals.Close()
 	a.vault.Close()
 	a.recorder.Close()
 	if err := a.committer.Close(a.grace.ctx); err != nil {

@@ -44,6 +44,7 @@ type callChain struct {
 	ledger       *receipt.Ledger
 	health       *health.Monitor
 	guard        func(switchboard.Caller) switchboard.Caller // policy
+	askPerson    func(switchboard.Caller) switchboard.Caller
 	connectFirst func(switchboard.Caller) switchboard.Caller
 	limits       *constraint.Limiter
 	committer    *commit.Committer
@@ -99,9 +100,9 @@ func (c *callChain) wrappers() []wrapper {
 		{"policy.Guard", c.guard},
 		// Below policy, because its answer shows parts of the schema.
 		{"contract.Arguments", func(next switchboard.Caller) switchboard.Caller { return contract.Arguments(c.inputCheck, next) }},
-		// Below policy, which can require an approval. Above the cache, because a cached result
-		// needs the approval too.
-		{"constraint.Approve", constraint.Approve},
+		// Below policy, which can require an approval. Above the cache, because a call that needs an approval has no cached
+		// result. Above limits and breaker, because a call that waits for a person must take neither a permit nor the one trial call.
+		{"approval.Approve", c.askPerson},
 		// Below everything that forbids a call. Above limits and breaker, because a cached result
 		// uses neither.
 		{"cache.Serve", c.cache.Serve},

@@ -15,16 +15,18 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: docs internal/admin internal/admin/api internal/annotate internal/app internal/bridge internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/route internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/whatif internal/wire licenses tenants
+cmd/switchboard: docs internal/admin internal/admin/api internal/admin/approvals internal/annotate internal/app internal/approval internal/bridge internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/route internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/whatif internal/wire licenses tenants
 docs:
 internal/access: internal/switchboard
 internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/config internal/contract internal/decide internal/event internal/health internal/heap internal/history internal/identity internal/matcher internal/platform internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/revocation internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/wire
-internal/admin/api: internal/access internal/admin internal/admin/page internal/change internal/config/edit internal/document internal/event internal/history internal/idempotency internal/receipt internal/replay internal/signin internal/switchboard internal/whatif internal/wire
-internal/admin/page: internal/access internal/admin internal/credential internal/identity internal/signin internal/switchboard internal/vault
+internal/admin/api: internal/access internal/admin internal/admin/approvals internal/admin/page internal/approval internal/change internal/config/edit internal/document internal/event internal/history internal/idempotency internal/receipt internal/replay internal/signin internal/switchboard internal/whatif internal/wire
+internal/admin/approvals: internal/access internal/approval internal/receipt internal/shown internal/switchboard internal/wire
+internal/admin/page: internal/access internal/admin internal/admin/approvals internal/approval internal/credential internal/identity internal/signin internal/switchboard internal/vault
 internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
-internal/app: internal/admin internal/admin/api internal/admin/page internal/archive internal/bind internal/budget internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/notice internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/signin internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
+internal/app: internal/admin internal/admin/api internal/admin/page internal/approval internal/archive internal/bind internal/budget internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/notice internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/signin internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
+internal/approval: internal/canonical internal/store internal/switchboard internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
-internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
+internal/bind: internal/approval internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/bridge: internal/switchboard internal/wire
 internal/budget: internal/budget/price internal/store internal/switchboard
 internal/budget/price: internal/switchboard internal/wire
@@ -50,7 +52,7 @@ internal/doctor: internal/config internal/connect internal/join internal/ownfile
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/event: internal/switchboard
-internal/gateway: internal/access internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
+internal/gateway: internal/access internal/approval internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
 internal/health: internal/decide internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/heap:
 internal/heap/early:
@@ -91,6 +93,7 @@ internal/search: internal/switchboard internal/wire
 internal/secret: internal/switchboard internal/upstream/process
 internal/serving: internal/ownfile internal/switchboard
 internal/session: internal/canonical internal/run internal/store internal/store/feed internal/surface internal/switchboard internal/wire
+internal/shown: internal/canonical internal/redact internal/scan internal/switchboard internal/wire
 internal/signin: internal/dial internal/identity internal/store internal/switchboard
 internal/store: internal/ownfile internal/store/segment internal/switchboard
 internal/store/feed:

@@ -128,8 +128,10 @@ type Target struct {
 	ReadOnly   bool                 `json:"readonly,omitempty"`   // the tool is said to change nothing outside
 	Vouched    bool                 `json:"vouched,omitempty"`    // a trusted source says so
 
-	// Requirements are the requirements that selected the tool.
-	Requirements []string `json:"requirements,omitempty"`
+	Item switchboard.Item `json:"item,omitzero"` // of a call that is not of a tool
+
+	// Requirements are the requirements that selected the tool, or any tool of its server.
+	Requirements []switchboard.Requirement `json:"requirements,omitempty"`
 
 	Capability string `json:"capability,omitempty"` // as the agent named it
 	Row        string `json:"row,omitempty"`        // the operator's row that allows to ask

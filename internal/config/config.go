@@ -266,6 +266,7 @@ type forTenants struct {
 	vetoForTask bool
 	budgetRows  document.Value // read after the taxonomy
 	budgets     []*switchboard.Budget
+	approvals   switchboard.ApprovalSettings // of tenants that have none in their row
 }
 
 // newConfig returns a Config with the defaults and without servers.

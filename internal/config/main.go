@@ -39,6 +39,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "token_budget", Type: budgetType(func(v document.Value) { f.tokenBudget = readTokenBudget(v, 0, "") }), Doc: "The most tokens of a task's tool list, for tenants without a token_budget in their row."},
 			{Key: "currency", Type: document.Text("the code of a currency", f.readCurrency), Doc: "The currency of all prices and budgets, three letters such as `EUR`. It is only shown: nothing is converted."},
 			{Key: "budgets", Type: budgetsType(func(v document.Value) { f.budgetRows = v }), Doc: "Budgets of all tenants. Each tenant has the whole limit of each."},
+			{Key: "approvals", Type: approvalsType(&f.approvals), Doc: "How people are asked for their approval, for tenants that say nothing else in their row."},
 			{Key: "lazy", Type: document.Map(f.lazyKeys, nil), Doc: "How tokens are counted, and what happens if the budget is full."},
 			{Key: "store", Type: document.Custom("`file:PATH`, `memory:` or the address of a Redis", document.Schema{"type": "string", "minLength": 1}, f.readStore), Doc: "Where the data is that must survive the process. A password in it is a secret: write the whole address as `${file:PATH}` or `${env:NAME}`."},
 			{Key: "durability", Type: document.Custom("one of `strict`, `relaxed`", document.Schema{"enum": []string{"strict", "relaxed"}}, f.readDurability), Doc: "`strict` (the default) refuses a Redis that may lose acknowledged writes; `relaxed` accepts the loss."},
@@ -53,7 +54,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "notify", Type: document.Named("a map from name to recipient", "NAME", func() *document.Keys { return (&recipientReader{loader: f.loader}).keys() }, (&recipientReader{loader: f.loader}).read), Late: true, Doc: "Who is told, by webhooks, of calls that wait for an approval, of budgets and of what policies oblige to. [Notices](notices.md) says what they contain."},
 			{Key: "admin", Type: document.Map(f.adminKeys, nil), Doc: "How people reach the admin side, and what they may change there."},
 		},
-		Later: []string{"identity", "telemetry", "defaults", "limits", "url", "capabilities", "approvals", "health"},
+		Later: []string{"identity", "telemetry", "defaults", "limits", "url", "capabilities", "health"},
 		Hints: map[string]string{
 			"operator": `write "operators"`, "webhooks": `write "notify"`, "admins": `write "operators"; the admins of a tenant are members in its file`, "approvers": "they stand in the row of their tenant", "members": "they stand in tenants/<id>/tenant.yaml",
 			"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",

@@ -29,6 +29,7 @@ type bound struct {
 	ceiling     []switchboard.Requirement
 	budgetRows  document.Value // read after the taxonomy
 	budgets     []*switchboard.Budget
+	approvals   switchboard.ApprovalSettings
 
 	// rowUnreadable means that the operator's row could not be read. Then no request of the tenant
 	// counts as too large.
@@ -98,7 +99,7 @@ func (l *loader) readTenants() {
 	l.cfg.Implied = l.noTenantRows && len(names) == 0
 	if l.noTenantRows {
 		// In single-user use the row of the local tenant is implied.
-		l.bounds[string(DefaultTenant)] = &bound{servers: l.serverIDs, byName: true, tokenBudget: l.tokenBudget}
+		l.bounds[string(DefaultTenant)] = &bound{servers: l.serverIDs, byName: true, tokenBudget: l.tokenBudget, approvals: l.approvals}
 	}
 	for id, b := range l.bounds {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
@@ -106,7 +107,7 @@ func (l *loader) readTenants() {
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
 			TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, VetoForTask: l.vetoForTask, Trust: b.trust,
 			Recipients: l.recipientsFor(switchboard.TenantID(id)),
-			Budgets:    slices.Concat(l.budgets, b.budgets),
+			Budgets:    slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
 		}
 	}
 	if l.cfg.Implied {

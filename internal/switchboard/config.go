@@ -255,6 +255,9 @@ type Tenant struct {
 	// them, so no digest covers them.
 	Budgets []*Budget `json:"-"`
 
+	// Approvals say how people are asked. No decision reads them.
+	Approvals ApprovalSettings `json:"-"`
+
 	// Overlays label tools that no stronger source has labelled, and may restrict any tool.
 	Overlays map[ToolID]Overlay
 
