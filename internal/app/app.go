@@ -48,6 +48,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/idleconn"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/recall"
@@ -195,6 +196,7 @@ type adminParts struct {
 	editor      *change.Editor
 	revoked     *revocation.RevokedKeys
 	events      *event.Recent
+	notices     *notice.Outbox
 	comparisons *whatif.Comparisons
 	history     *history.History
 	approvals   *approval.Keeper
@@ -343,6 +345,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Unfit: a.health.Unfit, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.FreeSoon, ServerInfo: info, Log: o.Log,
 	}, starting)
 	a.runs = run.New(a.binder, surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, ServerInfo: info}), a.store)
+	a.admin.notices = notice.New(notice.Options{Store: a.store, Count: a.metrics.CountNotice, Log: o.Log}, c.Recipients)
 	limits := constraint.NewLimiter(a.store, current.limits)
 	guard := func(next switchboard.Caller) switchboard.Caller {
 		return policy.Guard(current.currentPolicy, current.recordRuling, o.Log, next)
@@ -396,7 +399,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	chain := &callChain{
 		askPerson:    func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) },
 		connectFirst: connectFirst,
-		previews:     results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits, committer: a.committer,
+		keptResults:  keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
@@ -444,6 +447,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.followKeys(ctx) })
 	a.work.Go(func() { a.admin.events.Share(ctx, a.store, a.admin.revoked.CatchUp) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
+	a.work.Go(func() { a.admin.notices.Run(ctx) })
 	if len(c.Vault.Keys) > 1 {
 		a.work.Go(func() { resealConnections(ctx, a.vault, o.Log) })
 	}
@@ -691,6 +695,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
 	a.admin.providers.Set(signInIssuers(c))
+	a.admin.notices.Set(c.Recipients)
 	a.binder.Reconfigured()
 	starting := a.fleet.Starting() // read before the offers, as in rebuildState
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))

@@ -11,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
+	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/question"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -36,19 +37,18 @@ func wrapCaller(caller switchboard.Caller, wrappers []wrapper) switchboard.Calle
 
 // A callChain has the parts that every call to a server passes.
 type callChain struct {
-	previews     *preview.Keeper
+	keptResults
 	metrics      *telemetry.Recorder
 	history      *history.History
 	turns        *turn.Turns
 	ledger       *receipt.Ledger
-	keys         *idempotency.Keys
 	health       *health.Monitor
 	guard        func(switchboard.Caller) switchboard.Caller // policy
-	cache        *cache.Cache
 	askPerson    func(switchboard.Caller) switchboard.Caller
 	connectFirst func(switchboard.Caller) switchboard.Caller
 	limits       *constraint.Limiter
 	committer    *commit.Committer
+	notices      *notice.Outbox
 
 	resultChecks
 	inputCheck func(switchboard.ServerID) switchboard.InputCheck
@@ -59,6 +59,13 @@ type callChain struct {
 type resultChecks struct {
 	cleansResults  func(switchboard.ServerID) bool
 	permitQuestion question.PermitFunc
+}
+
+// keptResults are the results that are kept, and may be given again.
+type keptResults struct {
+	previews *preview.Keeper
+	cache    *cache.Cache
+	keys     *idempotency.Keys
 }
 
 // wrappers returns the wrappers of every call, outermost first: a call passes them downwards, and
@@ -108,9 +115,12 @@ func (c *callChain) wrappers() []wrapper {
 		// Close to the server, because it learns from every result. Below the refusals of ours: these, and those
 		// of commit.Commit, say nothing about the server.
 		{"health.Admit", c.health.Admit},
-		// Below every refusal, because an attempt that is not sent costs nothing, uses no approval and has no intent. Above
+		// Below every refusal but one, because an attempt that is not sent costs nothing, uses no approval and has no intent. Above
 		// everything that is sent, because these are durable before.
 		{"commit.Commit", c.committer.Commit},
+		// Below every other refusal, because nobody is told of a call that is not made. If the notice cannot be kept, the
+		// attempt is refused after all, as one that has not left.
+		{"notice.TellFirst", c.notices.TellFirst},
 		// Below every wrapper that computes, because the tenant's next call must not wait for
 		// this server.
 		{"turn.End", turn.End},

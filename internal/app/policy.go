@@ -58,6 +58,9 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	for id, p := range r.policies {
 		judges[id] = p.Digest()
 	}
+	for _, to := range c.Recipients {
+		values["recipient "+to.Name] = to.URL.Reveal() + " " + to.Secret.Reveal()
+	}
 	all := []any{values, manifests, judges, bind.TaxonomyTerms(c.Taxonomy)}
 	c.Manifests, c.Policies, c.TenantPolicies, c.Taxonomy = nil, nil, nil, nil
 	c.Faulty, c.Warnings = nil, nil // they name files of this machine

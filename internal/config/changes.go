@@ -43,6 +43,7 @@ func Changes(was, now *Config) string {
 	add("keys", keysOf(was), keysOf(now))
 	add("officers", officersOf(was), officersOf(now))
 	add("issuers", issuersOf(was), issuersOf(now))
+	add("recipients of notices", recipientsOf(was), recipientsOf(now))
 	add("tenants", tenantsOf(was), tenantsOf(now))
 	add("tasks", tasksOf(was), tasksOf(now))
 	add("policies", policiesOf(was), policiesOf(now))
@@ -68,6 +69,14 @@ func sameSettings(a, b *Config) bool {
 	return a.Listen == b.Listen && a.TLS == b.TLS && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Origins, b.Origins) && a.StartDeadline == b.StartDeadline &&
 		a.Grace == b.Grace && a.Tokenizer == b.Tokenizer && a.Currency == b.Currency && reflect.DeepEqual(a.Store, b.Store) && reflect.DeepEqual(a.Cluster, b.Cluster) &&
 		a.Log == b.Log && reflect.DeepEqual(a.Receipts, b.Receipts) && reflect.DeepEqual(a.Cache, b.Cache) && a.Admin == b.Admin
+}
+
+func recipientsOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for _, r := range c.Recipients {
+		all[r.Name] = r
+	}
+	return all
 }
 
 func manifestsOf(c *Config) map[string]any {

@@ -79,6 +79,9 @@ type Config struct {
 	Claims  []PersonClaim
 	Issuers []Issuer
 
+	// Recipients are told of what happens. Sorted by name.
+	Recipients []switchboard.Recipient
+
 	// Policies are the operator's policy files, sorted by path. nil means that the folder does not
 	// exist, and then the shipped policies apply. If the folder is empty, nothing is allowed. This
 	// package does not look into the files.

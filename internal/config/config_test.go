@@ -100,6 +100,9 @@ func describe(t *testing.T, c *config.Config) string {
 	for _, is := range c.Issuers {
 		say("issuer %s %s sign in %+v", is.ID, is.URL, is.SignIn)
 	}
+	for _, to := range c.Recipients {
+		say("recipient %+v", to)
+	}
 	for _, p := range c.Claims {
 		say("claim %+v", p)
 	}
@@ -147,6 +150,9 @@ func describe(t *testing.T, c *config.Config) string {
 		say("tenant %s servers %s default %q by_name %v", n.ID, n.Servers, n.DefaultTask, n.ByName)
 		if n.Mode != "" || n.Tier != "" || n.Roles != nil || n.Policy != nil {
 			say("  mode %q tier %q roles %q policy %s", n.Mode, n.Tier, n.Roles, n.Policy)
+		}
+		if n.Recipients != nil {
+			say("  recipients of notices %s", n.Recipients)
 		}
 		budgets(n.Budgets)
 		for _, id := range slices.Sorted(maps.Keys(n.Tasks)) {

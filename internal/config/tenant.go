@@ -106,7 +106,8 @@ func (l *loader) readTenants() {
 			ID: switchboard.TenantID(id), ByName: b.byName, Servers: l.enabledServers(b.servers), Tier: b.defaultTier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
 			TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, VetoForTask: l.vetoForTask, Trust: b.trust,
-			Budgets: slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
+			Recipients: l.recipientsFor(switchboard.TenantID(id)),
+			Budgets:    slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
 		}
 	}
 	if l.cfg.Implied {

@@ -160,7 +160,7 @@ func (p *Policy) JudgeRecordedCall(ctx context.Context, c *switchboard.Call, ele
 			r.Mixed = true
 		}
 	}
-	r.Err = refuseUnsupported(r)
+	r.Err = p.refuseUnsupported(r)
 	return r
 }
 
@@ -199,12 +199,17 @@ func (j callJudge) ruleOnTool(ctx context.Context) (r Ruling) {
 	return r
 }
 
-// refuseUnsupported refuses a call with an obligation that Switchboard cannot carry out.
-func refuseUnsupported(r Ruling) error {
-	if r.Err == nil && len(r.Obligations.Notify) > 0 {
-		return denialError(&Denial{Code: switchboard.CodeObligation, Reasons: []string{fmt.Sprintf("notify %q: Switchboard cannot notify anyone yet", r.Obligations.Notify)}})
+// refuseUnsupported refuses a call with an obligation that Switchboard cannot carry out: it does not know a recipient.
+func (p *Policy) refuseUnsupported(r Ruling) error {
+	if r.Err != nil {
+		return r.Err
 	}
-	return r.Err
+	for _, who := range r.Obligations.Notify {
+		if !slices.Contains(p.tenant.Recipients, who) {
+			return denialError(&Denial{Code: switchboard.CodeObligation, Reasons: []string{fmt.Sprintf("notify %.64q: notify in switchboard.yaml has no such recipient for tenant %s", who, p.tenant.ID)}})
+		}
+	}
+	return nil
 }
 
 // NewJudgment returns a Judgment for a call that all layers must judge, for the requirement r of the

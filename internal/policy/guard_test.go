@@ -307,6 +307,10 @@ func TestObligationsAreCarriedOutOrTheCallIsRefused(t *testing.T) {
 	if _, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{}`)); code(err) != switchboard.CodeObligation || len(g.calls) > 0 {
 		t.Errorf("notify: %v", err)
 	}
+	g = newGate(oblige(`{"type": "notify", "who": "oncall"}`), `{}`)
+	if _, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{}`)); err != nil || !slices.Equal(g.calls[0].Obligations.Notify, []string{"oncall"}) {
+		t.Errorf("notify somebody who is known: %v, %+v", err, g.calls)
+	}
 	g = newGate(oblige(`{"type": "log", "level": "warn"}`), `{}`)
 	if _, err := g.caller.Call(t.Context(), g.bind(t, policytest.Brave, `{"q":"secret"}`)); err != nil {
 		t.Error(err)
@@ -438,5 +442,20 @@ func TestNames16ItemsAreRedactedLikeTheToolsOfTheirServer(t *testing.T) {
 	r, err := g.caller.Call(t.Context(), c)
 	if want := `{"contents":[{"uri":"a:b","text":"[redacted]"}],"x":"[redacted]"}`; err != nil || string(r.JSON) != want {
 		t.Errorf("%v: %s, want %s", err, r.JSON, want)
+	}
+}
+
+// Policies that know other recipients allow other calls.
+func TestTheDigestOfAPolicyDependsOnTheRecipients(t *testing.T) {
+	seen := map[switchboard.Digest]int{}
+	for i, names := range [][]string{nil, {"a"}, {"b"}, {"a", "b"}, {"ab"}} {
+		p, err := policytest.Engine.NewPolicy(&switchboard.Tenant{ID: "acme", Recipients: names}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, had := seen[p.Digest()]; had {
+			t.Errorf("cases %d and %d have one digest", other, i)
+		}
+		seen[p.Digest()] = i
 	}
 }

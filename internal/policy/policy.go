@@ -111,7 +111,11 @@ func (e *Engine) NewPolicy(t *switchboard.Tenant, operator, tenant *Layer) (*Pol
 		p.asksLate = p.asksLate || l.asksLate(v)
 		sum = append(append(append(sum, 0), l.kind...), l.digest...)
 	}
-	p.digest = canonical.Sum(append(append(sum, 0), word...))
+	sum = append(append(sum, 0), word...)
+	for _, name := range t.Recipients {
+		sum = append(append(sum, 0), name...)
+	}
+	p.digest = canonical.Sum(sum)
 	p.arguments = minimalPaths(p.arguments)
 	return p, nil
 }

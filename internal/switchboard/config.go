@@ -49,6 +49,19 @@ func (Secret) LogValue() slog.Value { return slog.StringValue("***") }
 // MarshalText implements encoding.TextMarshaler. That covers JSON and YAML.
 func (Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
 
+// A Recipient is told of what happens, by webhooks.
+type Recipient struct {
+	Name   string
+	URL    Secret // the address may be the recipient's secret too
+	Secret Secret // of Standard Webhooks: whsec_ and base64
+
+	// Tenants are those that notices go to the recipient about, sorted. nil means all.
+	Tenants []TenantID `json:",omitempty"`
+}
+
+// Serves reports whether notices about the tenant go to the recipient.
+func (r *Recipient) Serves(t TenantID) bool { return r.Tenants == nil || slices.Contains(r.Tenants, t) }
+
 // A Transport is how a server is reached.
 type Transport string
 
@@ -286,6 +299,9 @@ type Tenant struct {
 
 	// OnFull says what happens if the budget has no room for an expansion.
 	OnFull OnFull `json:",omitzero"`
+
+	// Recipients are the names of those who may be told of the tenant's calls, sorted. Only the operator sets it.
+	Recipients []string `json:",omitempty"`
 
 	// Declare limits the tasks that clients declare at run time: each of their requirements must fit one of these,
 	// which have a Verb, a Resource and Constraints. If Declare is empty, clients cannot declare tasks.

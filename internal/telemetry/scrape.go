@@ -130,6 +130,7 @@ var (
 	restored             = newDesc("runs_restored_total", "Runs that were restored from the state that another replica had stored.")
 	keyed                = newDesc("idempotent_calls_total", "Calls with an idempotency key, by outcome: first, replayed, waited, conflict, unknown, cancelled or unavailable.", "outcome")
 	cached               = newDesc("cacheable_calls_total", "Calls with a result that may be cached, by outcome: hit, shared or miss.", "outcome")
+	noticed              = newDesc("notices_total", "Attempts to deliver notices, by recipient and outcome: delivered or failed; and notices that were given up: given_up.", "recipient", "outcome")
 	stored               = newDesc("store_operations_total", "Operations of the store, by outcome: ok, conflict, unavailable, invalid or cancelled.", "operation", "outcome")
 	storing              = newDesc("store_operation_duration_seconds", "Duration of the operations of the store.", "operation")
 	available            = newDesc("store_available", "1 while the store can be used, 0 while it cannot.", "kind")
@@ -145,7 +146,7 @@ type scrapeCollector struct {
 func (s *scrapeCollector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
-		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, stored, storing, available,
+		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, stored, storing, available,
 	} {
 		c <- d
 	}
@@ -236,6 +237,9 @@ func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 		for outcome, n := range counts.values() {
 			count(d, n.Load(), outcome)
 		}
+	}
+	for k, n := range r.notices.values() {
+		count(noticed, n.Load(), k.recipient, k.outcome)
 	}
 	for k, n := range r.storeOperations.values() {
 		count(stored, n.Load(), k.what, k.outcome)

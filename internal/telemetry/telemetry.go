@@ -148,6 +148,7 @@ type Recorder struct {
 	hops            lockFreeMap[string, atomic.Int64] // by outcome, like the next two
 	keyedCalls      lockFreeMap[string, atomic.Int64]
 	cacheableCalls  lockFreeMap[string, atomic.Int64]
+	notices         lockFreeMap[noticeAttempt, atomic.Int64]
 	reloads         [3]atomic.Int64 // by their index in reloadResults
 
 	process processRegistry
@@ -159,6 +160,8 @@ type serverChange struct {
 }
 
 type storeOperation struct{ what, outcome string }
+
+type noticeAttempt struct{ recipient, outcome string }
 
 type serverProbe struct {
 	server switchboard.ServerID
@@ -263,6 +266,11 @@ func (r *Recorder) CountKeyedCall(outcome string) { r.keyedCalls.valueOf(outcome
 
 // CountCacheableCall counts the outcome of a call with a result that may be cached.
 func (r *Recorder) CountCacheableCall(outcome string) { r.cacheableCalls.valueOf(outcome).Add(1) }
+
+// CountNotice counts how an attempt to deliver a notice to a recipient of the configuration ended, or that a notice was given up.
+func (r *Recorder) CountNotice(recipient, outcome string) {
+	r.notices.valueOf(noticeAttempt{recipient, outcome}).Add(1)
+}
 
 // reloadResults are the results of reading the configuration again.
 var reloadResults = [...]string{"ok", "unchanged", "refused"}

@@ -62,6 +62,9 @@ func busy(t *testing.T) *Recorder {
 	r.CountHop("gone")
 	r.CountKeyedCall("first")
 	r.CountCacheableCall("hit")
+	r.CountNotice("oncall", "delivered")
+	r.CountNotice("oncall", "delivered")
+	r.CountNotice("oncall", "given_up")
 	r.CountReload(false, nil)
 	r.CountReload(true, nil)
 	r.CountReload(true, nil)
@@ -157,6 +160,8 @@ func TestAScrapeHasEveryCount(t *testing.T) {
 		"hops_total{gone}":                                         1,
 		"idempotent_calls_total{first}":                            1,
 		"cacheable_calls_total{hit}":                               1,
+		"notices_total{delivered,oncall}":                          2,
+		"notices_total{given_up,oncall}":                           1,
 		"store_operations_total{apply,ok}":                         1,
 		"store_operations_total{apply,conflict}":                   1,
 		"store_operation_duration_seconds{apply}":                  2,

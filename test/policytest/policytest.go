@@ -71,7 +71,7 @@ func NewPolicy(t testing.TB, settings, operator, tenant string) *policy.Policy {
 			layers[i] = CompileLayer(t, []policy.LayerKind{policy.Operator, policy.Tenant}[i], text)
 		}
 	}
-	who := &switchboard.Tenant{ID: "acme"}
+	who := &switchboard.Tenant{ID: "acme", Recipients: []string{"oncall"}}
 	if settings != "" {
 		who.Policy = []byte(settings)
 	}
