@@ -214,6 +214,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	f.read(ctx)
 	l.readTaxonomyFile()
 	f.readCeilings()
+	f.readRequests()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()

@@ -170,6 +170,10 @@ type Requirement struct {
 	OnDemand bool   `json:",omitzero"`
 	Group    string `json:",omitzero"`
 	Stub     string `json:",omitzero"`
+
+	// Request is the id of the request that a person approved: the requirement is in the task as long as that yes
+	// counts. It is "" for a requirement of the task's own.
+	Request string `json:",omitzero"`
 }
 
 // ByName reports whether r names tools, not a capability.
