@@ -39,6 +39,11 @@ type Officer struct {
 	Operator bool
 	Offices  map[TenantID][]Office // within each tenant; sorted
 
+	// Roles are, by tenant, the values of claims that gave the officer offices there; sorted. Claims are all claims that rows compare. Only a person
+	// who has signed in has them.
+	Roles  map[TenantID][]string
+	Claims map[string][]string
+
 	// Until is when the first of the rows or sessions that make the officer ends; zero means never. Then it must be made anew.
 	Until time.Time
 }

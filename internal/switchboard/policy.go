@@ -54,8 +54,21 @@ func (o *Obligations) Empty() bool {
 
 // An Approval is the obligation to get a person's approval.
 type Approval struct {
-	Who     []string      // roles or principals, sorted; empty means anyone who may approve
-	Expires time.Duration // how long an approval is valid; 0 means that policy does not say
+	Who        []string      // roles or persons, sorted; empty means anyone who may approve
+	Expires    time.Duration // how long a request is valid; 0 means that policy does not say
+	Quorum     int           `json:",omitzero"` // how many persons must say yes; 0 means 1
+	NoStanding bool          `json:",omitzero"` // no standing yes is possible
+
+	// Rules are the rules that asked, sorted. A decision does not record them.
+	Rules []AskingRule `json:"-"`
+}
+
+// An AskingRule is a rule that asks for a person's approval, or the capability that does.
+type AskingRule struct {
+	Layer  string `json:"layer"`            // operator, tenant, or constraint for a capability
+	File   string `json:"file,omitempty"`   // of the rule
+	Line   int    `json:"line,omitempty"`   // of the rule
+	Reason string `json:"reason,omitempty"` // the rule's words, or the capability
 }
 
 // A Rate is a rate limit.

@@ -33,4 +33,7 @@ func (p *Price) Free() bool { return p.Call == 0 && len(p.Each) == 0 && p.Most =
 type Yes struct {
 	Request  string // the id of the request that was approved
 	Standing string // the id of the standing yes; "" if a person has approved this one call
+
+	// Memory belongs to package approval.
+	Memory any
 }
