@@ -212,6 +212,11 @@ type Task struct {
 	ResultBytes int `json:",omitzero"`
 }
 
+// Amended reports whether the task is not as configured: a client has declared it, or people have added to it.
+func (t *Task) Amended() bool {
+	return t.ID == DeclaredTask || slices.ContainsFunc(t.Requirements, func(r Requirement) bool { return r.Request != "" })
+}
+
 // A Taxonomy lists the resources and constraints that exist. It is immutable.
 type Taxonomy struct {
 	parent      map[Resource]Resource

@@ -294,6 +294,13 @@ type RequestRow struct {
 	Named       string      `json:",omitzero"` // names of capabilities, in which * matches any text
 }
 
+// An Addition is a capability that a person has added to a run or a task, because its agent asked for it.
+type Addition struct {
+	Request    string // the id of the request
+	Capability string
+	Until      time.Time
+}
+
 // Tokenizers lists the token encodings that a budget can be counted with, the default first.
 var Tokenizers = []string{"o200k_base", "cl100k_base"}
 
