@@ -132,6 +132,11 @@ type Target struct {
 	Capability string `json:"capability,omitempty"` // as the agent named it
 	Row        string `json:"row,omitempty"`        // the operator's row that allows to ask
 	Reason     string `json:"reason,omitempty"`     // the agent's words
+
+	// Unoffered says that nothing offered the capability when it was asked for. ForRun is set if the principal has the capability in another
+	// run already: then the request is for this run alone.
+	Unoffered bool              `json:"unoffered,omitempty"`
+	ForRun    switchboard.RunID `json:"for_run,omitempty"`
 }
 
 // ID returns server/tool.

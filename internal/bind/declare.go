@@ -1,9 +1,12 @@
 package bind
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -83,4 +86,15 @@ func (s *State) unboundSurface(p switchboard.Principal, info []byte) *surface.Su
 		}
 	}
 	return surface.New(surface.Input{Own: s.ownTools(t, p), ServerInfo: info, Instructions: instructions})
+}
+
+// WouldServe reports whether a decision would give the principal a tool for the requirement now.
+func (s *State) WouldServe(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement, unfit decide.Unfit, now time.Time) bool {
+	p, err := s.CurrentPrincipal(p)
+	t := s.Tenants[p.Tenant]
+	if err != nil || t == nil {
+		return false
+	}
+	d, err := t.RunPipeline(ctx, p, &switchboard.Task{ID: switchboard.DeclaredTask, Requirements: []switchboard.Requirement{*r}}, unfit, now)
+	return err == nil && len(d.Selected) > 0
 }
