@@ -117,17 +117,19 @@ type Asker struct {
 	Run       switchboard.RunID    `json:"run,omitempty"` // that asked first; the binding leaves it out for a call
 }
 
-// A Target is what is asked for. A call has all members but the last three, and a capability has these.
+// A Target is what is asked for. A capability has the last three members, and a call has all others.
 type Target struct {
 	Method     string               `json:"method,omitempty"`
 	Server     switchboard.ServerID `json:"server,omitempty"`
 	Tool       string               `json:"tool,omitempty"`       // the server's name of the tool, or the kind and name of another item
-	Name       string               `json:"name,omitempty"`       // under which the client knows it
 	Definition switchboard.Digest   `json:"definition,omitempty"` // of the tool
 	Arguments  string               `json:"arguments,omitempty"`  // a keyed digest of the canonical arguments
 	Bytes      int                  `json:"bytes,omitempty"`      // of the params
-	Effect     bool                 `json:"effect,omitempty"`     // the call may change something outside
-	Price      switchboard.Micros   `json:"price,omitempty"`      // that is held for the call
+	ReadOnly   bool                 `json:"readonly,omitempty"`   // the tool is said to change nothing outside
+	Vouched    bool                 `json:"vouched,omitempty"`    // a trusted source says so
+
+	// Requirements are the requirements that selected the tool.
+	Requirements []string `json:"requirements,omitempty"`
 
 	Capability string `json:"capability,omitempty"` // as the agent named it
 	Row        string `json:"row,omitempty"`        // the operator's row that allows to ask

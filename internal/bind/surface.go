@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
@@ -17,6 +18,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/token"
 )
+
+// mayWaitForPerson reports whether a call of the tool may need a person's approval.
+func mayWaitForPerson(s decide.Selected) bool {
+	return s.Tool.Demands(switchboard.HumanInTheLoop) || policy.MayAsk(s.Tool, s.Judgments)
+}
 
 // MakeSurface returns the surface of the decision, within its token budget or, if it is not 0,
 // within the given budget. If the configuration names only servers and all of their tools together
@@ -45,6 +51,9 @@ func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInf
 		}
 		if !s.wholeResults && t.ResultBound(d.Principal, t.Tasks[d.Task.ID]) > 0 {
 			in.Last = []*switchboard.Tool{preview.Tool}
+		}
+		if slices.ContainsFunc(in.Selected, mayWaitForPerson) { // from the start, because some clients list their tools once
+			in.Last = append(in.Last, approval.Tool)
 		}
 		return surface.New(in)
 	}

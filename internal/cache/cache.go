@@ -222,7 +222,7 @@ const resultName = "result"
 
 // lookupFor returns the lookup of a call; ok is false if its result may not be stored.
 func (k *Cache) lookupFor(c *switchboard.Call) (p *lookup, ok bool) {
-	if c.Tool == nil || c.Method != wire.MethodToolsCall {
+	if c.Tool == nil || c.Method != wire.MethodToolsCall || c.Yes != nil { // a yes is for one call
 		return nil, false
 	}
 	if f := &c.Tool.Contract; !f.Deterministic.Holds || !f.Deterministic.Trusted || f.Stateful.Holds {

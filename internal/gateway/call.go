@@ -13,6 +13,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -29,6 +30,7 @@ type toolCaller struct {
 	desk      *lazyexpand.Desk
 	tasks     Tasks
 	results   *preview.Keeper
+	approvals *approval.Keeper
 	forwarder *forwarder
 	meter     *run.Meter
 	recorder  CallRecorder
@@ -117,6 +119,9 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 		})
 	}
 	if route.Kind == surface.Forward && entry.Role == surface.Own {
+		if name == approval.ResumeTool {
+			return tc.resumeCall(ctx, q, r, key)
+		}
 		return tc.answerOwnTool(ctx, q, r, name), nil, nil
 	}
 	if err := tc.finder.whyUnmet(ctx, r); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -145,6 +146,9 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeNotInGroup:        703,
 	switchboard.CodeExpandFirst:       704,
 	switchboard.CodeApprovalPending:   901,
+	switchboard.CodeApprovalRefused:   902,
+	switchboard.CodeApprovalGone:      903,
+	switchboard.CodeTooManyAsked:      1204,
 	switchboard.CodeNoSuchTask:        1001,
 	switchboard.CodeTaskRefused:       1002,
 	switchboard.CodeReceipt:           1101,
@@ -161,6 +165,9 @@ var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeNotInGroup:        true,
 	switchboard.CodeExpandFirst:       true,
 	switchboard.CodeApprovalPending:   true,
+	switchboard.CodeApprovalRefused:   true,
+	switchboard.CodeApprovalGone:      true,
+	switchboard.CodeTooManyAsked:      true,
 	switchboard.CodeConnectFirst:      true,
 	switchboard.CodeProviderAway:      true,
 	switchboard.CodeDenied:            true,
@@ -310,16 +317,12 @@ func IsStopping(object []byte) bool {
 func errorData(e *switchboard.Error) []byte {
 	b := wire.AppendString([]byte(`{"code":`), string(e.Code))
 	b = wire.AppendString(append(b, `,"retryable":`...), string(e.Retry()))
-	for _, m := range []struct{ name, value string }{
-		{"requirement", e.Requirement},
-		{"stage", e.Stage},
-		{"stub", e.Stub},
-		{"tool", e.ServedBy.Name},
-		{"hint", access.HintOf(e)},
-		{"receipt", access.ReceiptOf(e)},
-	} {
-		if m.value != "" {
-			b = wire.AppendString(append(b, `,"`+m.name+`":`...), m.value)
+	for _, m := range slices.Concat(
+		[]switchboard.ErrorDetail{{Name: "requirement", Value: e.Requirement}, {Name: "stage", Value: e.Stage}}, e.Details,
+		[]switchboard.ErrorDetail{{Name: "tool", Value: e.ServedBy.Name}, {Name: "hint", Value: access.HintOf(e)}, {Name: "receipt", Value: access.ReceiptOf(e)}},
+	) {
+		if m.Value != "" {
+			b = wire.AppendString(append(b, `,"`+m.Name+`":`...), m.Value)
 		}
 	}
 	return append(b, '}')

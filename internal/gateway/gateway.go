@@ -102,7 +102,7 @@ func New(o Options) *Gateway {
 		wholeResults: o.WholeResults, recorder: o.Recorder, enc: g.enc,
 	}
 	tools := &toolCaller{
-		runs: o.Runs, finder: finder, desk: o.Desk, tasks: o.Tasks, results: o.Results, forwarder: forwarder,
+		runs: o.Runs, finder: finder, desk: o.Desk, tasks: o.Tasks, results: o.Results, approvals: o.Approvals, forwarder: forwarder,
 		meter: o.Meter, recorder: o.Recorder, enc: g.enc, log: o.Log,
 	}
 	g.dispatcher = &dispatcher{

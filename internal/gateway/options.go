@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/preview"
@@ -29,6 +30,9 @@ type Options struct {
 	// preview.ReadTool. WholeResults returns all results whole.
 	Results      *preview.Keeper
 	WholeResults bool
+
+	// Approvals keeps the calls that wait for a person; nil where no surface has approval.ResumeTool.
+	Approvals *approval.Keeper
 
 	Meter *run.Meter   // counts the tokens that runs cost; nil means that nothing is counted
 	Log   *slog.Logger // nil means no log output

@@ -8,6 +8,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -118,6 +119,51 @@ func (tc *toolCaller) readMore(ctx context.Context, q *clientRequest, r *run.Run
 	}
 	text, err := tc.results.ReadPart(&ask, c, result.JSON)
 	return lazyexpand.Reply{Text: text}, err
+}
+
+// resumeCall makes a call that has waited for a person, exactly as its client made it. Everything is decided again.
+func (tc *toolCaller) resumeCall(ctx context.Context, q *clientRequest, r *run.Run, key string) (rpcAnswer, *switchboard.Call, error) {
+	args, _ := q.Param("arguments")
+	ask, err := approval.ParseResume(args)
+	if err != nil {
+		return rpcAnswer{}, nil, err
+	}
+	if ask.Withdraw {
+		text, err := tc.approvals.WithdrawByCaller(ctx, &q.principal, r.Task(), ask.Request)
+		if err != nil {
+			return rpcAnswer{}, nil, err
+		}
+		a := rpcAnswer{result: tc.enc.ownToolResult(lazyexpand.Reply{Text: text}, q.modern)}
+		tc.meter.Charge(r.Bill(), run.Results, a.result)
+		return a, nil, nil
+	}
+	asked, kept, err := tc.approvals.Resume(ctx, &q.principal, r.Task(), ask.Request)
+	if err != nil {
+		return rpcAnswer{}, nil, err
+	}
+	name, _ := r.Surface().Name(asked.Target.ID())
+	entry, ok := r.Surface().Lookup(name)
+	if !ok || asked.Target.Method != wire.MethodToolsCall {
+		return rpcAnswer{}, nil, &switchboard.Error{
+			Code: switchboard.CodeApprovalGone, Unsent: true,
+			Text: "the tool of request " + ask.Request + " is not in your list any more, so its call was not made",
+		}
+	}
+	if err := tc.admitMember(ctx, r, entry, nil, false); err != nil {
+		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, err)
+	}
+	// _meta belongs to this request: its progress token, what its client can be asked.
+	params := wire.Without(nil, kept.Params, func(member string) bool { return member == wire.MemberMeta })
+	if meta, ok := q.Param(wire.MemberMeta); ok {
+		params = wire.Rewrite(nil, params, wire.Edit{Name: wire.MemberMeta, Value: meta})
+	}
+	c := callOf(entry, params)
+	c.Resumes, c.IdempotencyKey = ask.Request, kept.Key
+	if key != "" && kept.Key == nil {
+		c.IdempotencyKey = &switchboard.IdempotencyKey{Key: key, Tool: approval.ResumeTool}
+	}
+	a, err := tc.forwarder.forward(ctx, q, r, c)
+	return a, c, err
 }
 
 // MetaTokens is the key in the _meta of a stub's result that holds the state of the token budget.

@@ -67,6 +67,11 @@ func Guard(current CurrentPolicy, note RulingRecorder, log *slog.Logger, next sw
 		if r.Obligations.Empty() {
 			return next.Call(ctx, c)
 		}
+		if r.Obligations.Approval != nil {
+			if err := (callJudge{p, c, now}).nameAskingRules(ctx, &r.Obligations); err != nil {
+				return switchboard.Result{}, p.hideArguments(err, c)
+			}
+		}
 		return callUnderObligations(ctx, r.Obligations, c, log, next)
 	})
 }

@@ -38,6 +38,7 @@ var (
 	keyArguments   = ast.InternedTerm("arguments")
 	keyURI         = ast.InternedTerm("uri")
 	keyAsk         = ast.InternedTerm("ask")
+	keyApprover    = ast.InternedTerm("approver")
 )
 
 // effectiveMode returns how much an agent of the principal may do without a person in the task.
@@ -88,7 +89,7 @@ func (p *Policy) buildInput(q *CandidateQuestion) (*ast.Term, error) {
 	if f == nil {
 		f = newFrame(q)
 	}
-	o := ast.NewObjectWithCapacity(14)
+	o := ast.NewObjectWithCapacity(15)
 	o.Insert(keyPhase, textTerm(q.Phase))
 	o.Insert(keyNow, ast.StringTerm(q.Now.UTC().Format(time.RFC3339Nano)))
 	o.Insert(keyTenant, p.id)
@@ -117,6 +118,10 @@ func (p *Policy) buildInput(q *CandidateQuestion) (*ast.Term, error) {
 			return nil, err
 		}
 		o.Insert(keyAsk, objectTerm("method", textTerm(q.Ask.Method), "params", params))
+	}
+	if q.Approver != nil {
+		o.Insert(keyApprover, objectTerm("id", textTerm(q.Approver.ID), "auth", textTerm(q.Approver.Auth),
+			"offices", textTerms(q.Approver.Offices[p.tenant.ID]), "roles", textTerms(q.Approver.Roles[p.tenant.ID])))
 	}
 	return ast.NewTerm(o), nil
 }

@@ -16,7 +16,7 @@ import (
 // obligationMembers lists the obligations and their members besides type. A star marks required
 // members.
 var obligationMembers = map[string][]string{
-	"require_approval": {"who", "expires"},
+	"require_approval": {"who", "expires", "quorum", "standing", "reason"},
 	"notify":           {"*who"},
 	"enforce_timeout":  {"*timeout"},
 	"redact":           {"fields", "detectors"}, // at least one of them
@@ -66,6 +66,21 @@ func putObligation(all *switchboard.Obligations, kind string, obj ast.Object) er
 		}
 		if a.Expires, err = durationMember(obj, "expires"); err != nil {
 			return err
+		}
+		if a.Quorum, err = quorumMember(obj); err != nil {
+			return err
+		}
+		if t := obj.Get(ast.StringTerm("standing")); t != nil {
+			may, ok := t.Value.(ast.Boolean)
+			if !ok {
+				return errors.New("standing: want true or false")
+			}
+			a.NoStanding = !bool(may)
+		}
+		if t := obj.Get(ast.StringTerm("reason")); t != nil {
+			if s, ok := t.Value.(ast.String); !ok || s == "" {
+				return errors.New("reason: want a text, for the person who is asked")
+			}
 		}
 		all.Approval = combineApprovals(all.Approval, a)
 	case "notify":
@@ -147,7 +162,7 @@ func higherLevel(a, b string) string {
 	return a
 }
 
-// combineApprovals combines two approvals: the people who may give both, and the shorter time.
+// combineApprovals combines two approvals: the people who may give both, the shorter time, and the larger quorum.
 func combineApprovals(was *switchboard.Approval, a switchboard.Approval) *switchboard.Approval {
 	if was == nil {
 		return &a
@@ -165,7 +180,25 @@ func combineApprovals(was *switchboard.Approval, a switchboard.Approval) *switch
 	if both.Expires == 0 || a.Expires > 0 && a.Expires < both.Expires {
 		both.Expires = a.Expires
 	}
+	both.Quorum, both.NoStanding = max(both.Quorum, a.Quorum), both.NoStanding || a.NoStanding
 	return &both
+}
+
+// maxQuorum is the largest quorum. More people than that decide nothing in time.
+const maxQuorum = 10
+
+// quorumMember reads how many people must say yes. If the member is missing, it is 0.
+func quorumMember(obj ast.Object) (int, error) {
+	t := obj.Get(ast.StringTerm("quorum"))
+	if t == nil {
+		return 0, nil
+	}
+	num, ok := t.Value.(ast.Number)
+	n, isInt := num.Int()
+	if !ok || !isInt || n < 1 || n > maxQuorum {
+		return 0, fmt.Errorf("quorum: want a number of people, from 1 to %d", maxQuorum)
+	}
+	return n, nil
 }
 
 func union[T ~string](a, b []T) []T {

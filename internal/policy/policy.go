@@ -64,6 +64,7 @@ type Policy struct {
 
 	arguments [][]string
 	readsURI  bool
+	asksLate  bool // see Layer.asksLate
 
 	memo *answerMemo // nil: nothing is remembered
 }
@@ -104,6 +105,7 @@ func (e *Engine) NewPolicy(t *switchboard.Tenant, operator, tenant *Layer) (*Pol
 		p.reads |= under.reads
 		p.arguments = append(p.arguments, under.arguments...)
 		p.readsURI = p.readsURI || under.readsURI
+		p.asksLate = p.asksLate || l.asksLate(v)
 		sum = append(append(append(sum, 0), l.kind...), l.digest...)
 	}
 	p.digest = canonical.Sum(append(append(sum, 0), word...))
@@ -161,6 +163,9 @@ type CandidateQuestion struct {
 
 	// Ask is the question of the call's server to its client, in the phase ask.
 	Ask *ServerQuestion
+
+	// Approver is the person who says yes to the call, in the phase approve.
+	Approver *switchboard.Officer
 
 	terms []*ast.Term // of Candidates; nil means that they are made when needed
 	frame *inputFrame // nil means that it is made when needed
@@ -256,7 +261,7 @@ func (p *Policy) judgeLayers(ctx context.Context, q *CandidateQuestion, ask func
 		if !ask(v) {
 			continue
 		}
-		v.quick = v.quick && q.Phase != PhaseAsk // see compiledRule.needsAsk: more rules apply in this phase
+		v.quick = v.quick && q.Phase != PhaseAsk && q.Phase != PhaseApprove // see CompiledRule.inOnePhase: more rules apply in these phases
 		raw, err := p.askLayer(ctx, v, in, q)
 		switch {
 		case err == nil:

@@ -51,9 +51,9 @@ type CompiledRule struct {
 
 	quick bool // see view
 
-	// needsAsk says that the rule cannot fire without input.ask. So it matters in the phase ask
-	// alone, and in that phase every layer is asked again.
-	needsAsk bool
+	// inOnePhase says that the rule cannot fire without input.ask, or without input.approver. So it
+	// matters in the phase ask or approve alone, and in these phases every layer is asked again.
+	inOnePhase bool
 }
 
 // analyseRules finds the dependencies of each rule. A construct that it does not understand counts
@@ -158,7 +158,7 @@ func liveRules(word ast.Value, rules ...*CompiledRule) map[*CompiledRule]bool {
 	found := map[*CompiledRule]bool{}
 	var visit func(r *CompiledRule)
 	visit = func(r *CompiledRule) {
-		if found[r] || r.needsAsk || r.cannotFire(word) {
+		if found[r] || r.inOnePhase || r.cannotFire(word) {
 			return
 		}
 		found[r] = true
@@ -244,7 +244,7 @@ func analyseRule(r *ast.Rule) *CompiledRule {
 	*v = *ast.NewGenericVisitor(visit)
 	v.Walk(r.Head)
 	v.Walk(r.Body)
-	found.neededSettings, found.needsAsk = requiredSettings(r.Body), requiresAsk(r.Body)
+	found.neededSettings, found.inOnePhase = requiredSettings(r.Body), requiresOnePhase(r.Body)
 	found.judgesAlone = found.candidateReads == 1 && judgesOne(r, vars)
 	return found
 }
@@ -313,9 +313,9 @@ func argumentPath(ref ast.Ref) (path []string, ok bool) {
 	return path, true
 }
 
-// requiresAsk reports whether the body needs input.ask. It looks at the same expressions as words
+// requiresOnePhase reports whether the body needs input.ask or input.approver. It looks at the same expressions as words
 // does.
-func requiresAsk(body ast.Body) bool {
+func requiresOnePhase(body ast.Body) bool {
 	for _, e := range body {
 		if len(e.With) > 0 || !cannotFail(e) {
 			return false
@@ -324,7 +324,7 @@ func requiresAsk(body ast.Body) bool {
 			continue
 		}
 		for _, t := range requiredTerms(e) {
-			if ref, ok := t.Value.(ast.Ref); ok && len(ref) > 1 && ref[0].Equal(ast.InputRootDocument) && ref[1].Equal(keyAsk) {
+			if ref, ok := t.Value.(ast.Ref); ok && len(ref) > 1 && ref[0].Equal(ast.InputRootDocument) && (ref[1].Equal(keyAsk) || ref[1].Equal(keyApprover)) {
 				return true
 			}
 		}

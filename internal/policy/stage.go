@@ -105,6 +105,9 @@ type judgmentMemory struct {
 	// unless the policy is Recalling.
 	otherObligations []switchboard.Obligations
 
+	// asks says which candidates another layer's rules obliged to have an approval at the selection; nil means none.
+	asks []bool
+
 	unknown []string // see Answer.Unknown
 }
 
@@ -157,6 +160,14 @@ func (m *judgmentMemory) judgeSelection(ctx context.Context, q *CandidateQuestio
 			m.unknown = slices.Concat(m.unknown, a.Unknown)
 			slices.Sort(m.unknown)
 			m.unknown = slices.Compact(m.unknown)
+		}
+		for i := range a.Verdicts {
+			if a.Verdicts[i].Obligations.Approval != nil {
+				if m.asks == nil {
+					m.asks = make([]bool, len(q.Candidates))
+				}
+				m.asks[i] = true
+			}
 		}
 		if p.memo != nil {
 			m.otherObligations = make([]switchboard.Obligations, len(q.Candidates))

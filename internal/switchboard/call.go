@@ -48,6 +48,9 @@ type Call struct {
 	// Yes, if set, is the approval that the attempt uses when it is sent. Package approval sets it, and package commit uses it.
 	Yes *Yes
 
+	// Resumes is the id of the request that the client resumes with switchboard_resume; "" if it makes the call itself.
+	Resumes string
+
 	// WantsReceipt says that the client gets the id of the call's receipt.
 	WantsReceipt bool
 

@@ -43,6 +43,9 @@ const (
 	CodeNotInGroup        Code = "SB-LAZY-003"
 	CodeExpandFirst       Code = "SB-LAZY-004"
 	CodeApprovalPending   Code = "SB-APPR-001"
+	CodeApprovalRefused   Code = "SB-APPR-002"
+	CodeApprovalGone      Code = "SB-APPR-003"
+	CodeTooManyAsked      Code = "SB-LIFE-004"
 	CodeNoSuchTask        Code = "SB-TASK-001"
 	CodeTaskRefused       Code = "SB-TASK-002"
 	CodeReceipt           Code = "SB-RCPT-001"
@@ -95,6 +98,9 @@ var retryByCode = map[Code]Retry{
 	CodeNotInGroup:        RetryNo,
 	CodeExpandFirst:       RetryNo,
 	CodeApprovalPending:   RetryLater,
+	CodeApprovalRefused:   RetryNo,
+	CodeApprovalGone:      RetryNo,
+	CodeTooManyAsked:      RetryLater,
 	CodeNoSuchTask:        RetryNo,
 	CodeTaskRefused:       RetryNo,
 	CodeReceipt:           RetryLater,
@@ -123,8 +129,8 @@ type Error struct {
 	Requirement string
 	Stage       string
 
-	// Stub is the stub that expands the called tool, if that tool is on demand.
-	Stub string
+	// Details are more facts for programs: the stub that expands the called tool, the request that a person has to answer.
+	Details []ErrorDetail
 
 	// ServedBy is the tool that now serves the called name, if it is another one.
 	ServedBy ServedTool
@@ -159,6 +165,9 @@ type Error struct {
 	// Cause is for the operator. The log output and explain show it; clients never see it.
 	Cause error
 }
+
+// An ErrorDetail is one fact about a refusal, under its name in the data of the answer.
+type ErrorDetail struct{ Name, Value string }
 
 // A ServedTool is a tool as a client sees it.
 type ServedTool struct{ Name, Definition string }

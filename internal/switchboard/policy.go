@@ -69,6 +69,18 @@ type AskingRule struct {
 	File   string `json:"file,omitempty"`   // of the rule
 	Line   int    `json:"line,omitempty"`   // of the rule
 	Reason string `json:"reason,omitempty"` // the rule's words, or the capability
+
+	// Digest is that of the rule's text: an edited rule is another rule.
+	Digest Digest `json:"digest,omitempty"`
+}
+
+// ApprovalSettings say how the people of a tenant are asked.
+type ApprovalSettings struct {
+	Wait      time.Duration // how long a call waits for a person; 0 means 45s
+	Until     time.Duration // the longest time that a request is good; 0 means what its rule says, or 1h
+	Self      bool          // the principal that asked may decide itself
+	AskClient bool          // a form at the agent's own client may decide, with Self
+	Standing  time.Duration // the longest standing yes; 0 means that there is none
 }
 
 // A Rate is a rate limit.

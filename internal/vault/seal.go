@@ -89,3 +89,17 @@ func nameOf(parts ...string) string {
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
+
+// kindOf returns the kind of the texts of another package. It is none of those above.
+func kindOf(purpose string) string { return "for " + purpose }
+
+// Seal seals a text of another package, such as the arguments of a call. It opens only with the same purpose and name.
+func (v *Vault) Seal(purpose, name string, text []byte) []byte {
+	return v.rows.sealer.seal(kindOf(purpose), name, nil, text)
+}
+
+// Unseal opens what Seal has sealed. ok is false if it was changed or moved, or if the key is another one.
+func (v *Vault) Unseal(purpose, name string, sealed []byte) (text []byte, ok bool) {
+	text, _, ok = v.rows.sealer.open(kindOf(purpose), name, 0, sealed)
+	return text, ok
+}

@@ -1,0 +1,274 @@
+package approval
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// The requests of a tenant are one group of the store: a value for each binding, and the index, which says how many are pending. The params of a call are
+// sealed in the request's own value, so that its end deletes them too; long ones are in a group of their own, so that a list does not read them.
+
+const (
+	topic     = "approval"
+	indexName = "index"
+	purpose   = "the params of a call that waits"
+
+	shortLength = 16      // of 32 letters: 80 bits
+	maxWithin   = 2 << 10 // bytes of params that are kept within the request's value
+)
+
+func groupOf(t switchboard.TenantID) string     { return "approval/" + string(t) }
+func paramsGroup(t switchboard.TenantID) string { return "approval params/" + string(t) }
+
+func stripe(t switchboard.TenantID) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t)) // it never fails
+	return int(h.Sum32() & 0xffff)
+}
+
+var letters = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// bindingOf returns the HMAC over everything that a person says yes to, under the tenant's own key.
+func bindingOf(key switchboard.Secret, q *Request) string {
+	of := hmac.New(sha256.New, []byte(key.Reveal()))
+	_, _ = of.Write([]byte("tenant " + string(q.Asker.Tenant)))
+	mac := hmac.New(sha256.New, of.Sum(nil))
+	add := func(parts ...string) {
+		for _, p := range parts {
+			_, _ = mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
+			_, _ = mac.Write([]byte(p))
+		}
+	}
+	a, t, terms := &q.Asker, &q.Target, &q.Terms
+	add(string(q.Kind), string(a.Tenant), a.Principal, string(a.Auth), string(a.Task))
+	add(t.Method, string(t.Server), t.Tool, string(t.Definition), t.Arguments, t.Capability)
+	add(strconv.Itoa(terms.Needed()), strconv.FormatBool(terms.NoStanding), strconv.Itoa(len(terms.Who)))
+	add(terms.Who...)
+	for _, r := range terms.Rules {
+		add(r.Layer, r.File, string(r.Digest))
+	}
+	sum := mac.Sum(nil)
+	return strings.ToLower(letters.EncodeToString(sum[:10])) + hex.EncodeToString(sum[10:])
+}
+
+func shortBinding(b string) string { return b[:min(len(b), shortLength)] }
+
+// requestMemory says how the store has a request.
+type requestMemory struct {
+	version store.Version
+	sealed  []byte // the kept call; nil if it is elsewhere, or gone
+}
+
+// storedRequest is the value of a request in the store.
+type storedRequest struct {
+	*Request
+	Sealed []byte `json:"sealed,omitempty"`
+}
+
+func (r *Request) encode() []byte {
+	text, err := json.Marshal(storedRequest{r, r.memory.sealed})
+	if err != nil {
+		panic(err) // texts, numbers and times can be encoded
+	}
+	return text
+}
+
+// decodeRequest returns the request in a value; nil if there is none. The error says that it cannot be read.
+func decodeRequest(v store.Value) (*Request, error) {
+	if v.Data == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	s := storedRequest{Request: &Request{}}
+	if err := json.Unmarshal(v.Data, &s); err != nil {
+		return nil, fmt.Errorf("a request for approval cannot be read: %w", err)
+	}
+	s.memory = &requestMemory{v.Version, s.Sealed}
+	return s.Request, nil
+}
+
+// ttl is how long the value is kept.
+func (r *Request) ttl(now time.Time) time.Duration {
+	last := r.Until
+	if r.Grant.Until.After(last) {
+		last = r.Grant.Until
+	}
+	return max(last.Sub(now), 0) + keepEnded
+}
+
+// A KeptCall is the call of a request, as its client made it.
+type KeptCall struct {
+	Params []byte
+	Key    *switchboard.IdempotencyKey
+}
+
+// keptHead is the line before the params in a sealed text.
+type keptHead struct {
+	Key  string `json:"key,omitempty"`
+	Tool string `json:"tool,omitempty"`
+}
+
+// seal seals a call for the request, in its value or in a value of its own.
+func (k *Keeper) seal(ctx context.Context, r *Request, c KeptCall, now time.Time) error {
+	var head keptHead
+	if c.Key != nil {
+		head = keptHead{c.Key.Key, c.Key.Tool}
+	}
+	line, err := json.Marshal(head)
+	if err != nil {
+		return err
+	}
+	r.Target.Bytes = len(c.Params)
+	sealed := k.o.Sealer.Seal(purpose, string(r.Asker.Tenant)+" "+r.Binding+" "+strconv.Itoa(r.Number), slices.Concat(line, []byte("\n"), c.Params))
+	if len(c.Params) <= maxWithin {
+		r.memory.sealed = sealed
+		return nil
+	}
+	_, err = k.o.Store.Apply(ctx, store.Change{Group: paramsGroup(r.Asker.Tenant), Writes: []store.Write{
+		{Name: r.ID(), Was: store.Any, Data: sealed, TTL: max(r.Until.Sub(now), time.Second)},
+	}})
+	return err
+}
+
+// Kept returns the call of an open request. The error is ErrNoRequest if it is gone, since the request has ended, or says that it cannot be read.
+func (k *Keeper) Kept(ctx context.Context, r *Request) (KeptCall, error) {
+	if r.Kind != ForCall || !r.StateAt(time.Now()).Open() {
+		return KeptCall{}, ErrNoRequest
+	}
+	sealed := r.memory.sealed
+	if r.Target.Bytes > maxWithin {
+		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+		defer cancel()
+		v, err := k.o.Store.Value(ctx, store.Key{Group: paramsGroup(r.Asker.Tenant), Name: r.ID()})
+		if err != nil {
+			return KeptCall{}, err
+		}
+		sealed = v.Data
+	}
+	text, ok := k.o.Sealer.Unseal(purpose, string(r.Asker.Tenant)+" "+r.Binding+" "+strconv.Itoa(r.Number), sealed)
+	line, params, cut := strings.Cut(string(text), "\n")
+	var head keptHead
+	if !ok || !cut || json.Unmarshal([]byte(line), &head) != nil {
+		return KeptCall{}, errors.New("the arguments of the call do not open: they were changed, or sealed with another key")
+	}
+	kept := KeptCall{Params: []byte(params)}
+	if head.Key != "" {
+		kept.Key = &switchboard.IdempotencyKey{Key: head.Key, Tool: head.Tool}
+	}
+	return kept, nil
+}
+
+// An askIndex says which requests of a tenant there are, in the order of their making.
+type askIndex struct {
+	Entries []askEntry `json:"entries"`
+}
+
+// An askEntry is the index's word on one binding.
+type askEntry struct {
+	Name      string `json:"n"` // the short form of the binding
+	Principal string `json:"p"`
+	Kind      Kind   `json:"k"`
+	Asked     int64  `json:"a"` // unix seconds
+	Until     int64  `json:"u"`
+	Settled   bool   `json:"s,omitempty"` // it is not pending any more
+}
+
+// decodeIndex reads an index. One that cannot be read counts as empty: it only limits.
+func decodeIndex(data []byte) *askIndex {
+	ix := &askIndex{}
+	if json.Unmarshal(data, ix) != nil {
+		return &askIndex{}
+	}
+	return ix
+}
+
+func (ix *askIndex) encode() []byte {
+	text, err := json.Marshal(ix)
+	if err != nil {
+		panic(err) // texts and numbers can be encoded
+	}
+	return text
+}
+
+// refuse returns why the request may not be made now: too many are pending.
+func (ix *askIndex) refuse(q *Request, now time.Time) error {
+	var all, mine, capabilities, today int
+	for _, e := range ix.Entries {
+		pending := !e.Settled && now.Unix() < e.Until
+		own := e.Principal == q.Asker.Principal
+		if pending {
+			all++
+		}
+		if pending && own {
+			mine++
+		}
+		if own && e.Kind == ForCapability {
+			if pending {
+				capabilities++
+			}
+			if now.Unix()-e.Asked < int64((24 * time.Hour).Seconds()) {
+				today++
+			}
+		}
+	}
+	switch {
+	case mine >= MaxOfPrincipal:
+		return tooMany("%d requests of yours wait for a person already", mine)
+	case all >= MaxOfTenant:
+		return tooMany("%d requests of your tenant wait for a person already", all)
+	case q.Kind == ForCapability && capabilities >= MaxCapabilities:
+		return tooMany("%d requests of yours for capabilities wait for a person already", capabilities)
+	case q.Kind == ForCapability && today >= MaxCapabilitiesDay:
+		return tooMany("you have asked for capabilities %d times within a day", today)
+	}
+	return nil
+}
+
+// add adds a request. If the index is full, it takes out the oldest that can say nothing any more, and returns their deletion. ok is false if there are none.
+func (ix *askIndex) add(r *Request, now time.Time) (deletes []store.Write, ok bool) {
+	name := shortBinding(r.Binding)
+	ix.Entries = slices.DeleteFunc(ix.Entries, func(e askEntry) bool { return e.Name == name && e.Kind == ForCall })
+	const most = 8 // of one change
+	for len(ix.Entries) >= maxKept && len(deletes) < most {
+		at := slices.IndexFunc(ix.Entries, func(e askEntry) bool {
+			return now.Unix() >= e.Until && (e.Kind == ForCall || now.Unix()-e.Asked >= int64((24*time.Hour).Seconds()))
+		})
+		if at < 0 {
+			break
+		}
+		e := ix.Entries[at]
+		ix.Entries = slices.Delete(ix.Entries, at, at+1)
+		if e.Name != name && !slices.ContainsFunc(ix.Entries, func(o askEntry) bool { return o.Name == e.Name }) {
+			deletes = append(deletes, store.Write{Name: e.Name, Was: store.Any})
+		}
+	}
+	if len(ix.Entries) >= maxKept {
+		return nil, false
+	}
+	ix.Entries = append(ix.Entries, askEntry{Name: name, Principal: r.Asker.Principal, Kind: r.Kind, Asked: now.Unix(), Until: r.Until.Unix()})
+	return deletes, true
+}
+
+// settle notes that the request, the last one of its binding, is not pending any more.
+func (ix *askIndex) settle(r *Request) {
+	for i := len(ix.Entries) - 1; i >= 0; i-- {
+		if e := &ix.Entries[i]; e.Name == shortBinding(r.Binding) {
+			e.Settled, e.Until = true, max(e.Until, r.Grant.Until.Unix())
+			return
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package approval
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Use uses the yes of a call, once over all replicas: with one compare-and-set. Who has said yes must still be allowed to, and policy must not veto
+// it. intent names the record that makes the use durable; if it is "", the use is durable by itself. The error is a *switchboard.Error.
+func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) error {
+	if c.Yes.Standing != "" {
+		return k.o.Standing.Use(ctx, c, intent)
+	}
+	held, ok := c.Yes.Memory.(*heldYes)
+	if !ok {
+		return gone("the approval of request %s is not known here", c.Yes.Request)
+	}
+	if err := k.checkVotes(ctx, held.request, c); err != nil {
+		return err
+	}
+	held.by = intent
+	if intent == "" {
+		held.by = "use " + rand.Text()
+	}
+	next, err := k.apply(ctx, held.request, intent == "", Step{Act: ActUse, By: held.by}, nil)
+	if errors.Is(err, store.ErrConflict) { // another call was first, or a person has revoked it
+		r, findErr := k.Find(ctx, held.request.Asker.Tenant, c.Yes.Request)
+		switch {
+		case errors.Is(findErr, ErrNoRequest):
+			return gone("the request %s is gone", c.Yes.Request)
+		case findErr != nil:
+			return storeError(findErr)
+		case r.StateAt(time.Now()) == Approved: // a change that does not matter here
+			next, err = k.apply(ctx, r, intent == "", Step{Act: ActUse, By: held.by}, nil)
+		default:
+			return k.refusalOf(r)
+		}
+	}
+	if late, ok := errors.AsType[*OutrunError](err); ok {
+		return k.refusalOf(late.Request)
+	}
+	if errors.Is(err, store.ErrConflict) {
+		return used(c.Yes.Request)
+	}
+	if err != nil {
+		return storeError(err)
+	}
+	held.used = next
+	return nil
+}
+
+// checkVotes returns why the yeses of the request do not count any more; nil if they do.
+func (k *Keeper) checkVotes(ctx context.Context, r *Request, c *switchboard.Call) error {
+	tenant := r.Asker.Tenant
+	lost := func(cause error) error {
+		e := gone("the approval of request %s does not count any more: who gave it may not approve this now", r.ID())
+		e.Hint, e.Cause = "ask the person whom you work for", cause
+		return e
+	}
+	for i := range r.Votes {
+		v := &r.Votes[i]
+		if !v.Yes {
+			continue
+		}
+		by := switchboard.Officer{ID: ByClient}
+		if v.By == ByClient {
+			if set := k.o.Settings(tenant); !mayAskByForm(set, r) {
+				return lost(errors.New("a form at the client does not decide any more"))
+			}
+		} else {
+			var err error
+			if by, err = k.o.Officer(tenant, v); err != nil {
+				return lost(err)
+			}
+			if err := MayDecide(&by, r, k.o.Rules(tenant)); err != nil {
+				return lost(err)
+			}
+		}
+		if k.o.Veto != nil {
+			if err := k.o.Veto(ctx, &by, r, c, c.Params); err != nil {
+				return lost(err)
+			}
+		}
+	}
+	return nil
+}
+
+// GiveBack undoes Use, for a call that provably was not made.
+func (k *Keeper) GiveBack(ctx context.Context, c *switchboard.Call) error {
+	if c.Yes.Standing != "" {
+		return k.o.Standing.GiveBack(ctx, c)
+	}
+	held, ok := c.Yes.Memory.(*heldYes)
+	if !ok || held.used == nil {
+		return nil
+	}
+	_, err := k.apply(ctx, held.used, false, Step{Act: ActGiveBack, By: held.by}, &KeptCall{Params: c.Params, Key: c.IdempotencyKey})
+	if late, ok := errors.AsType[*OutrunError](err); ok && late.Request.Stored == Used {
+		return nil // it has expired meanwhile
+	}
+	held.used = nil
+	if err != nil {
+		return storeError(err)
+	}
+	return nil
+}
+
+// Replay notes at a start that an intent has used a request, if the store has lost that.
+func (k *Keeper) Replay(ctx context.Context, tenant switchboard.TenantID, request, intent string) error {
+	for range maxTries {
+		r, err := k.Find(ctx, tenant, request)
+		if errors.Is(err, ErrNoRequest) {
+			return nil // it is over, and a newer one has its place
+		}
+		if err != nil {
+			return err
+		}
+		if r.Stored != Approved {
+			return nil
+		}
+		_, err = k.apply(ctx, r, true, Step{Act: ActUse, By: intent}, nil)
+		if _, late := errors.AsType[*OutrunError](err); late {
+			return nil // it has expired, so that no call can use it
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return errors.New("others changed the request all the time")
+}
