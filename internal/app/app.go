@@ -164,10 +164,10 @@ type parts struct {
 	ledger   *receipt.Ledger
 	recorder *replay.Recorder
 	serverParts
-	engine  *policy.Engine
-	health  *health.Monitor
-	binder  *bind.Binder
-	runs    *run.Registry
+	engine *policy.Engine
+	health *health.Monitor
+	binder *bind.Binder
+	runParts
 	meter   *run.Meter
 	keys    *idempotency.Keys
 	gateway *gateway.Gateway
@@ -436,6 +436,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.ledger.Trim(ctx) })
 	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.FollowStore(ctx) })
+	a.work.Go(func() { a.grants.Run(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
 	a.adminAt.serve(a.newHTTPServer(showTLS(a.admin.api)), a.log)
 	a.cluster.Serve(a.gateway)

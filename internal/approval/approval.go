@@ -287,7 +287,13 @@ func (r *Request) Next(now time.Time, s Step) (*Request, error) {
 		}
 		next.Votes = append(next.Votes, v)
 		if next.Yeses() >= next.Terms.Needed() {
-			next.Stored, next.Grant = Approved, s.Grant
+			next.Stored = Approved
+			if r.Kind == ForCapability {
+				var err error
+				if next.Grant, err = s.Grant.complete(now); err != nil {
+					return nil, err
+				}
+			}
 		}
 	case ActWithdraw:
 		end(Withdrawn)

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,20 +19,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Scopes of a yes.
-const (
-	ScopeRun  = "run"  // the run that asked
-	ScopeTask = "task" // all runs of the principal with the task that asked
-)
-
-// Limits of a yes.
-const (
-	DefaultFor = 8 * time.Hour
-	MaxFor     = 30 * 24 * time.Hour
-
-	// AskedFor is how long a person has to decide.
-	AskedFor = approval.MaxUntil
-)
+// AskedFor is how long a person has to decide.
+const AskedFor = approval.MaxUntil
 
 const (
 	readTimeout = 2 * time.Second // of the store, while a run is bound
@@ -50,7 +39,7 @@ type Options struct {
 	Watch func(heard func(tenant switchboard.TenantID, id string)) (stop func())
 
 	// Counts reports whether a yes still counts: the persons who said it may still decide. nil means that each does.
-	Counts func(*approval.Request) bool
+	Counts func(ctx context.Context, r *approval.Request) bool
 
 	// Concerned reports whether agents of the tenant may ask for something. The requests of other tenants are not read.
 	Concerned func(switchboard.TenantID) bool
@@ -106,9 +95,10 @@ func (b *Book) Additions(ctx context.Context, p switchboard.Principal, task swit
 	}
 	now := time.Now()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range c.approved {
-		if r.StateAt(now) == approval.Approved && Concerns(r, p, task, id) && (b.o.Counts == nil || b.o.Counts(r)) {
+	approved := slices.Collect(maps.Values(c.approved))
+	c.mu.Unlock()
+	for _, r := range approved {
+		if r.StateAt(now) == approval.Approved && Concerns(r, p, task, id) && (b.o.Counts == nil || b.o.Counts(ctx, r)) {
 			all = append(all, switchboard.Addition{Request: r.ID(), Capability: r.Target.Capability, Until: r.Grant.Until})
 		}
 	}
@@ -124,7 +114,7 @@ func Concerns(r *approval.Request, p switchboard.Principal, task switchboard.Tas
 		return false
 	}
 	asked := configured(a.Task)
-	if r.Grant.Scope == ScopeTask && asked != "" {
+	if r.Grant.Scope == approval.ScopeTask && asked != "" {
 		return task == asked
 	}
 	return a.Run == id && asked == configured(task)
