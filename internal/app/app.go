@@ -28,10 +28,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/commit"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
@@ -172,7 +175,9 @@ type parts struct {
 	keys    *idempotency.Keys
 	gateway *gateway.Gateway
 	admin   adminParts
-	metrics telemetry.Recorder
+
+	committer *commit.Committer
+	metrics   telemetry.Recorder
 }
 
 // serverParts are the servers, what is remembered of them, and the tokens for them.
@@ -192,6 +197,7 @@ type adminParts struct {
 	events      *event.Recent
 	comparisons *whatif.Comparisons
 	history     *history.History
+	approvals   *approval.Keeper
 
 	providers *signin.Providers
 	sessions  *signin.Sessions
@@ -341,8 +347,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	guard := func(next switchboard.Caller) switchboard.Caller {
 		return policy.Guard(current.currentPolicy, current.recordRuling, o.Log, next)
 	}
-	// A client that reads the rest of a kept result needs the same permission as for a call.
-	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
+	a.admin.approvals = newApprovals(a, current)
+	a.joinGrants(current, a.admin.approvals)
+	approved := func(next switchboard.Caller) switchboard.Caller { return guard(a.admin.approvals.Require(next)) }
 	cached := cache.New(a.store, func(c *switchboard.Call) cache.Terms {
 		consent, known := a.credentials.ConsentOf(c.Server, &c.Principal)
 		if !known {
@@ -350,7 +357,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		}
 		return current.cacheTerms(c.Server, consent)
 	}, a.ledger.Digests().Arguments, a.metrics.CountCacheableCall)
-	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: approved, Log: o.Log})
+	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: guard, Log: o.Log})
 	a.meter = run.NewMeter(current.countTokens)
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
@@ -382,15 +389,20 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	connectFirst := func(next switchboard.Caller) switchboard.Caller {
 		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, approved, next)
 	}
+	a.committer = commit.New(commit.Options{
+		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Currency: current.currency, Log: o.Log,
+	})
 	chain := &callChain{
+		askPerson:    func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) },
 		connectFirst: connectFirst,
-		previews:     results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
-		inputCheck: current.inputCheck, cleansResults: current.cleansResults, permitQuestion: current.permitQuestion, log: o.Log,
+		previews:     results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits, committer: a.committer,
+		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
 		Runs:          a.runs,
 		Caller:        wrapCaller(a.fleet, chain.wrappers()),
 		Results:       results,
+		Approvals:     a.admin.approvals,
 		Meter:         a.meter,
 		WholeResults:  o.WholeResults,
 		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.Key("sessions")},
@@ -413,6 +425,10 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if err := a.health.JoinStore(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
+	}
+	if err := a.committer.Recover(ctx); err != nil {
+		a.Stop()
+		return nil, fmt.Errorf("%s: what was held and used for the last calls cannot be read: %w", switchboard.CodeConfig, err)
 	}
 	if err := a.admin.editor.Recover(ctx); err != nil {
 		o.Log.Warn("whether the last change of a file was made is not known", "err", err)
@@ -955,8 +971,12 @@ func (a *App) Stop() {
 	a.keys.Close()
 	a.admin.revoked.Close()
 	a.admin.sessions.Close()
+	a.admin.approvals.Close()
 	a.vault.Close()
 	a.recorder.Close()
+	if err := a.committer.Close(a.grace.ctx); err != nil {
+		a.log.Warn("the costs of the last calls were not settled; what is held for them counts as spent", "err", err)
+	}
 	if err := a.ledger.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)
 	}

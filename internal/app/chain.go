@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/cache"
+	"github.com/summit-switchboard/switchboard/internal/commit"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -44,13 +45,20 @@ type callChain struct {
 	health       *health.Monitor
 	guard        func(switchboard.Caller) switchboard.Caller // policy
 	cache        *cache.Cache
+	askPerson    func(switchboard.Caller) switchboard.Caller
 	connectFirst func(switchboard.Caller) switchboard.Caller
 	limits       *constraint.Limiter
+	committer    *commit.Committer
 
-	inputCheck     func(switchboard.ServerID) switchboard.InputCheck
+	resultChecks
+	inputCheck func(switchboard.ServerID) switchboard.InputCheck
+	log        *slog.Logger
+}
+
+// resultChecks are how results and questions of servers are checked.
+type resultChecks struct {
 	cleansResults  func(switchboard.ServerID) bool
 	permitQuestion question.PermitFunc
-	log            *slog.Logger
 }
 
 // wrappers returns the wrappers of every call, outermost first: a call passes them downwards, and
@@ -85,9 +93,9 @@ func (c *callChain) wrappers() []wrapper {
 		{"policy.Guard", c.guard},
 		// Below policy, because its answer shows parts of the schema.
 		{"contract.Arguments", func(next switchboard.Caller) switchboard.Caller { return contract.Arguments(c.inputCheck, next) }},
-		// Below policy, which can require an approval. Above the cache, because a cached result
-		// needs the approval too.
-		{"constraint.Approve", constraint.Approve},
+		// Below policy, which can require an approval. Above the cache, because a call that needs an approval has no cached
+		// result. Above limits and breaker, because a call that waits for a person must take neither a permit nor the one trial call.
+		{"approval.Approve", c.askPerson},
 		// Below everything that forbids a call. Above limits and breaker, because a cached result
 		// uses neither.
 		{"cache.Serve", c.cache.Serve},
@@ -97,12 +105,12 @@ func (c *callChain) wrappers() []wrapper {
 		// Below the cache, because it counts only calls that a server gets. Above the breaker,
 		// because a call that is over its limit must not take the one trial call.
 		{"constraint.Limit", c.limits.Limit},
-		// Close to the server, because it learns from every result. Below the refusals of ours: these, and that
-		// of receipt.Commit, say nothing about the server.
+		// Close to the server, because it learns from every result. Below the refusals of ours: these, and those
+		// of commit.Commit, say nothing about the server.
 		{"health.Admit", c.health.Admit},
-		// Below every refusal, because an attempt that is not sent has no intent. Above everything that is sent, because
-		// the intent is durable before.
-		{"receipt.Commit", c.ledger.Commit},
+		// Below every refusal, because an attempt that is not sent costs nothing, uses no approval and has no intent. Above
+		// everything that is sent, because these are durable before.
+		{"commit.Commit", c.committer.Commit},
 		// Below every wrapper that computes, because the tenant's next call must not wait for
 		// this server.
 		{"turn.End", turn.End},

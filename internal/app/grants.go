@@ -67,9 +67,6 @@ func (l live) hurdle(ctx context.Context, p switchboard.Principal, r *run.Run, e
 
 // announceRequest tells officers that an agent asks for a capability.
 func announceRequest(events *event.Recent, log *slog.Logger, r *approval.Request) {
-	if r.Kind != approval.ForCapability {
-		return
-	}
 	said := &event.CapabilityRequest{
 		EventType: event.Capability, PrincipalID: r.Asker.Principal, Capability: r.Target.Capability, Reason: r.Target.Reason, Status: string(r.Stored),
 		ID: r.ID(), Tenant: r.Asker.Tenant, Task: r.Asker.Task, At: r.Asked,

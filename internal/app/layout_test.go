@@ -22,10 +22,13 @@ internal/admin: internal/archive internal/bind internal/canonical internal/catal
 internal/admin/api: internal/access internal/admin internal/admin/page internal/change internal/config/edit internal/document internal/event internal/history internal/idempotency internal/receipt internal/replay internal/signin internal/switchboard internal/whatif internal/wire
 internal/admin/page: internal/access internal/admin internal/credential internal/identity internal/signin internal/switchboard internal/vault
 internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
-internal/app: internal/admin internal/admin/api internal/admin/page internal/archive internal/bind internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/signin internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
+internal/app: internal/admin internal/admin/api internal/admin/page internal/approval internal/archive internal/bind internal/budget internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/grant internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/signin internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
+internal/approval: internal/canonical internal/store internal/switchboard internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
-internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
+internal/bind: internal/approval internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/bridge: internal/switchboard internal/wire
+internal/budget: internal/budget/price internal/store internal/switchboard
+internal/budget/price: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
@@ -33,6 +36,7 @@ internal/certfile: internal/ownfile
 internal/change: internal/config internal/document internal/receipt internal/replay internal/rewrite internal/store internal/switchboard
 internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
+internal/commit: internal/budget internal/receipt internal/store internal/switchboard internal/wire
 internal/completion:
 internal/config: internal/certfile internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
@@ -47,7 +51,8 @@ internal/doctor: internal/config internal/connect internal/join internal/ownfile
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
 internal/event: internal/switchboard
-internal/gateway: internal/access internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
+internal/gateway: internal/access internal/approval internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
+internal/grant: internal/approval internal/lazyexpand internal/run internal/surface internal/switchboard
 internal/health: internal/decide internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/heap:
 internal/heap/early:

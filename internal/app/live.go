@@ -41,6 +41,17 @@ func (l live) limits(id switchboard.TenantID) []switchboard.Limit {
 	return nil
 }
 
+// budgets returns the tenant with its budgets, and the taxonomy. It is what a budget.Book asks.
+func (l live) budgets(id switchboard.TenantID) (*switchboard.Tenant, *switchboard.Taxonomy) {
+	if t := l.state.Load().Tenants[id]; t != nil {
+		return t.Tenant, t.Taxonomy
+	}
+	return nil, nil
+}
+
+// currency returns the currency of all prices; "" if none is named.
+func (l live) currency() string { return l.state.Load().config.Currency }
+
 // currentPolicy returns the principal and the policy that decide about calls now. It is a
 // policy.Current.
 func (l live) currentPolicy(p switchboard.Principal) (switchboard.Principal, *policy.Policy, error) {

@@ -59,9 +59,9 @@ func (m *meteredStore) Take(ctx context.Context, group string, want store.Want, 
 }
 
 // Hold implements store.Store.
-func (m *meteredStore) Hold(ctx context.Context, group, id string, ttl time.Duration, accounts ...store.Account) (sums []store.AccountState, held bool, err error) {
+func (m *meteredStore) Hold(ctx context.Context, group, id string, terms store.HoldTerms, accounts ...store.Account) (sums []store.AccountState, held bool, err error) {
 	defer m.count("hold", time.Now(), &err)
-	return m.Store.Hold(ctx, group, id, ttl, accounts...)
+	return m.Store.Hold(ctx, group, id, terms, accounts...)
 }
 
 // Settle implements store.Store.

@@ -117,7 +117,7 @@ type Asker struct {
 	Run       switchboard.RunID    `json:"run,omitempty"` // that asked first; the binding leaves it out for a call
 }
 
-// A Target is what is asked for. A capability has the last three members, and a call has all others.
+// A Target is what is asked for. A capability has the members from Capability on, and a call has those before.
 type Target struct {
 	Method     string               `json:"method,omitempty"`
 	Server     switchboard.ServerID `json:"server,omitempty"`
@@ -128,8 +128,10 @@ type Target struct {
 	ReadOnly   bool                 `json:"readonly,omitempty"`   // the tool is said to change nothing outside
 	Vouched    bool                 `json:"vouched,omitempty"`    // a trusted source says so
 
-	// Requirements are the requirements that selected the tool.
-	Requirements []string `json:"requirements,omitempty"`
+	Item switchboard.Item `json:"item,omitzero"` // of a call that is not of a tool
+
+	// Requirements are the requirements that selected the tool, or any tool of its server.
+	Requirements []switchboard.Requirement `json:"requirements,omitempty"`
 
 	Capability string `json:"capability,omitempty"` // as the agent named it
 	Row        string `json:"row,omitempty"`        // the operator's row that allows to ask

@@ -74,6 +74,9 @@ func withYes(c *switchboard.Call, yes *switchboard.Yes) *switchboard.Call {
 	return &own
 }
 
+// maxRequirements limits the requirements that a request names. Policy is asked about all of them when the yes is used.
+const maxRequirements = 8
+
 // ruleOfConstraint is the Layer of an AskingRule that stands for a capability.
 const ruleOfConstraint = "constraint"
 
@@ -97,9 +100,14 @@ func (k *Keeper) questionOf(c *switchboard.Call) *Request {
 	}
 	q.Target = Target{Method: c.Method, Server: c.Server, Tool: c.Candidate().Name, Arguments: k.o.Arguments(c), Bytes: len(c.Params)}
 	for _, j := range c.Judgments {
-		q.Target.Requirements = append(q.Target.Requirements, j.Requirement.String())
+		if len(q.Target.Requirements) < maxRequirements {
+			q.Target.Requirements = append(q.Target.Requirements, *j.Requirement)
+		}
 	}
-	if c.Tool != nil {
+	if c.Tool == nil {
+		q.Target.Item = c.Item
+		q.Target.Item.Arguments = nil // they stand in the params
+	} else {
 		q.Target.Definition = c.Tool.Digest
 		says := &c.Tool.Contract
 		q.Target.ReadOnly, q.Target.Vouched = says.ReadOnly.Holds, says.ReadOnly.Trusted
@@ -340,7 +348,7 @@ func (k *Keeper) refusalOf(r *Request) error {
 		e = used(id)
 	}
 	e.Unsent = true
-	e.Details = []switchboard.ErrorDetail{{Name: "request", Value: id}, {Name: "until", Value: r.Until.Format(time.RFC3339)}}
+	e.Data = []switchboard.DataMember{{Name: "request", JSON: wire.AppendString(nil, id)}, {Name: "until", JSON: wire.AppendString(nil, r.Until.Format(time.RFC3339))}}
 	return e
 }
 

@@ -77,6 +77,9 @@ type Options struct {
 
 	Arguments func(*switchboard.Call) string // returns the keyed digest of the canonical arguments
 
+	// Effect reports whether a call may change something outside; see receipt.Effect.
+	Effect func(*switchboard.Call) bool
+
 	// Settings and Rules are those of a tenant, now.
 	Settings func(switchboard.TenantID) switchboard.ApprovalSettings
 	Rules    func(switchboard.TenantID) DecideRules
@@ -95,7 +98,7 @@ type Options struct {
 	// Address returns the address of a request's page; "" if no person can open one.
 	Address func(id string) string
 
-	// Describe returns the arguments of a call as a person reads them, with every deceptive character escaped.
+	// Describe returns the arguments of a call as a person reads them, with every deceptive character escaped; nil means as JSON.
 	Describe func(c *switchboard.Call) string
 
 	Standing StandingYeses // nil means that there are none
@@ -115,6 +118,9 @@ type Keeper struct {
 func New(o Options) *Keeper {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Describe == nil {
+		o.Describe = describeArguments
 	}
 	k := &Keeper{o: o}
 	k.stop = o.Store.Subscribe(topic, k.bell.hear)

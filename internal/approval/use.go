@@ -2,7 +2,6 @@ package approval
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 )
 
 // Use uses the yes of a call, once over all replicas: with one compare-and-set. Who has said yes must still be allowed to, and policy must not veto
-// it. intent names the record that makes the use durable; if it is "", the use is durable by itself. The error is a *switchboard.Error.
+// it. intent names the attempt. The record of an attempt with an effect makes its use durable; any other use is durable by itself. The error is a *switchboard.Error.
 func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) error {
 	if c.Yes.Standing != "" {
 		return k.o.Standing.Use(ctx, c, intent)
@@ -24,10 +23,8 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) er
 		return err
 	}
 	held.by = intent
-	if intent == "" {
-		held.by = "use " + rand.Text()
-	}
-	next, err := k.apply(ctx, held.request, intent == "", Step{Act: ActUse, By: held.by}, nil)
+	durable := !k.o.Effect(c)
+	next, err := k.apply(ctx, held.request, durable, Step{Act: ActUse, By: held.by}, nil)
 	if errors.Is(err, store.ErrConflict) { // another call was first, or a person has revoked it
 		r, findErr := k.Find(ctx, held.request.Asker.Tenant, c.Yes.Request)
 		switch {
@@ -36,7 +33,7 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) er
 		case findErr != nil:
 			return storeError(findErr)
 		case r.StateAt(time.Now()) == Approved: // a change that does not matter here
-			next, err = k.apply(ctx, r, intent == "", Step{Act: ActUse, By: held.by}, nil)
+			next, err = k.apply(ctx, r, durable, Step{Act: ActUse, By: held.by}, nil)
 		default:
 			return k.refusalOf(r)
 		}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -44,7 +45,7 @@ func contractOf(t *switchboard.Tool, h annotationHints, overlay switchboard.Cont
 	}
 	c.Idempotent = cmp.Or(overlay.Idempotent, c.Idempotent)
 	c.Stateful = cmp.Or(overlay.Stateful, c.Stateful)
-	c.Deterministic, c.Timeout = overlay.Deterministic, overlay.Timeout
+	c.Deterministic, c.Timeout, c.CostClass = overlay.Deterministic, overlay.Timeout, overlay.CostClass
 	return c
 }
 
@@ -105,5 +106,29 @@ func narrowContract(c, tenant switchboard.Contract) switchboard.Contract {
 	if tenant.Timeout > 0 && (c.Timeout == 0 || tenant.Timeout < c.Timeout) {
 		c.Timeout, c.Hurried = tenant.Timeout, true
 	}
+	if slices.Index(switchboard.CostClasses, tenant.CostClass) > slices.Index(switchboard.CostClasses, c.CostClass) {
+		c.CostClass = tenant.CostClass
+	}
 	return c
+}
+
+// raisePrice returns the operator's price, raised to the tenant's: of each part the higher one counts. Either may be nil.
+func raisePrice(operator, tenant *switchboard.Price) *switchboard.Price {
+	if operator == nil || tenant == nil {
+		return cmp.Or(operator, tenant)
+	}
+	p := switchboard.Price{
+		Call: max(operator.Call, tenant.Call), Most: max(operator.Most, tenant.Most), Reported: operator.Reported,
+		Each: slices.Clone(operator.Each),
+	}
+	for _, e := range tenant.Each {
+		i := slices.IndexFunc(p.Each, func(o switchboard.ElementPrice) bool { return o.Pointer == e.Pointer })
+		if i < 0 {
+			p.Each = append(p.Each, e)
+			continue
+		}
+		p.Each[i].Micros = max(p.Each[i].Micros, e.Micros)
+	}
+	slices.SortFunc(p.Each, func(a, b switchboard.ElementPrice) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return &p
 }

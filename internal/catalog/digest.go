@@ -32,6 +32,7 @@ func appendTool(dst []byte, t *switchboard.Tool) []byte {
 	dst = appendCapabilities(dst, t.Capabilities)
 	dst = appendCapabilities(dst, t.Kept)
 	dst = appendContract(dst, &t.Contract)
+	dst = appendPrice(dst, t.Price)
 	if len(t.Redact) == 0 {
 		return dst
 	}
@@ -54,7 +55,26 @@ func appendContract(dst []byte, c *switchboard.Contract) []byte {
 		dst = strconv.AppendBool(dst, f.Holds)
 		dst = strconv.AppendBool(dst, f.Trusted)
 	}
-	return strconv.AppendBool(appendCount(dst, int(c.Timeout)), c.Hurried)
+	dst = strconv.AppendBool(appendCount(dst, int(c.Timeout)), c.Hurried)
+	if c.CostClass == "" {
+		return dst
+	}
+	return appendField(append(dst, "class;"...), string(c.CostClass))
+}
+
+// appendPrice appends nothing for a tool without a price, so that the digests of such tools stay as they were before prices
+// existed.
+func appendPrice(dst []byte, p *switchboard.Price) []byte {
+	if p == nil {
+		return dst
+	}
+	dst = appendCount(append(dst, "price;"...), int(p.Call))
+	dst = strconv.AppendBool(appendCount(dst, int(p.Most)), p.Reported)
+	dst = appendCount(dst, len(p.Each))
+	for _, e := range p.Each {
+		dst = appendCount(appendField(dst, e.Pointer), int(e.Micros))
+	}
+	return dst
 }
 
 func appendCapabilities(dst []byte, caps []switchboard.Capability) []byte {

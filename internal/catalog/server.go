@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
@@ -59,6 +60,7 @@ func (v *serverState) sameInputs(o *serverState) bool {
 
 func sameOverlay(a, b namedOverlay) bool {
 	return a.tool == b.tool && a.Replace == b.Replace && a.Fault == b.Fault && a.Contract == b.Contract && slices.Equal(a.Redact, b.Redact) &&
+		reflect.DeepEqual(a.Price, b.Price) && reflect.DeepEqual(a.Budget, b.Budget) &&
 		(a.Capabilities == nil) == (b.Capabilities == nil) &&
 		slices.EqualFunc(a.Capabilities, b.Capabilities, func(x, y switchboard.Capability) bool {
 			return compareCapabilities(x, y) == 0
@@ -200,7 +202,7 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 	tool.Kept = sortUnique(tool.Kept)
 	overlay, _ := overlayOf(v.overlays, d.name)
 	tool.Contract = contractOf(tool, d.hints, overlay.Contract)
-	tool.Redact = overlay.Redact
+	tool.Redact, tool.Price, tool.Budget = overlay.Redact, overlay.Price, overlay.Budget
 	v.tools = append(v.tools, usableTool{tool, len(said) > 0, d.hints, overlay.Contract})
 }
 

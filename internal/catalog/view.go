@@ -86,6 +86,7 @@ func applyOverlays(tools []usableTool, overlays []namedOverlay) []usableTool {
 			tool.Capabilities = caps
 		}
 		tool.Contract = narrowContract(contractOf(&tool, e.hints, e.said), o.Contract)
+		tool.Price = raisePrice(tool.Price, o.Price)
 		tools[i].tool = &tool
 	}
 	return tools

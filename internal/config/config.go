@@ -53,6 +53,9 @@ type Config struct {
 	// gives none.
 	Tokenizer string
 
+	// Currency is the code of the currency of all prices and budgets; "" if the file names none.
+	Currency string
+
 	Log      LogOutput
 	Store    Store
 	Vault    VaultSecrets
@@ -215,6 +218,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l.readTaxonomyFile()
 	f.readCeilings()
 	f.readRequests()
+	f.readOperatorBudgets()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()
@@ -249,10 +253,18 @@ type loader struct {
 	manifestRefs []manifestRef
 	bounds       map[string]*bound // of tenants
 	noTenantRows bool              // no tenants: in switchboard.yaml
-	tokenBudget  int               // token_budget, 0 if it is not given
-	onFull       switchboard.OnFull
-	vetoForTask  bool
-	overlaySeen  map[switchboard.ToolID]document.Value
+	forTenants
+	overlaySeen map[switchboard.ToolID]document.Value
+}
+
+// forTenants are the operator's settings for all tenants.
+type forTenants struct {
+	tokenBudget int // token_budget, 0 if it is not given
+	onFull      switchboard.OnFull
+	vetoForTask bool
+	budgetRows  document.Value // read after the taxonomy
+	budgets     []*switchboard.Budget
+	approvals   switchboard.ApprovalSettings // of tenants that have none in their row
 }
 
 // newConfig returns a Config with the defaults and without servers.

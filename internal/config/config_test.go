@@ -109,11 +109,29 @@ func describe(t *testing.T, c *config.Config) string {
 	for _, id := range slices.Sorted(maps.Keys(c.Manifests)) {
 		say("manifest of %s: %s: %s", id, c.Manifests[id].Name, strings.TrimSpace(string(c.Manifests[id].Data)))
 	}
+	budgets := func(all []*switchboard.Budget) {
+		for _, b := range all {
+			zone := "UTC"
+			if b.Location != nil {
+				zone = b.Location.String()
+			}
+			say("  budget %s of %+v per %q limit %d calls %v window %s in %s warn %v, at %s", b.Name(), b.Match, b.Per, b.Limit, b.Calls, b.Window, zone, b.Warn, b.Position)
+		}
+	}
+	if c.Currency != "" {
+		say("currency %s", c.Currency)
+	}
 	overlays := func(of string, m map[switchboard.ToolID]switchboard.Overlay) {
 		for _, id := range slices.SortedFunc(maps.Keys(m), switchboard.ToolID.Compare) {
 			say("overlay of %s: %s: %v replace %v", of, id, m[id].Capabilities, m[id].Replace)
 			if c := m[id].Contract; c != (switchboard.Contract{}) {
 				say("  contract %+v", c)
+			}
+			if p := m[id].Price; p != nil {
+				say("  price %+v", *p)
+			}
+			if b := m[id].Budget; b != nil {
+				budgets([]*switchboard.Budget{b})
 			}
 			if d := m[id].Redact; len(d) > 0 {
 				say("  redact %v, at %s", d, m[id].RedactAt)
@@ -129,6 +147,10 @@ func describe(t *testing.T, c *config.Config) string {
 		say("tenant %s servers %s default %q by_name %v", n.ID, n.Servers, n.DefaultTask, n.ByName)
 		if n.Mode != "" || n.Tier != "" || n.Roles != nil || n.Policy != nil {
 			say("  mode %q tier %q roles %q policy %s", n.Mode, n.Tier, n.Roles, n.Policy)
+		}
+		budgets(n.Budgets)
+		for _, id := range slices.Sorted(maps.Keys(n.Tasks)) {
+			budgets(n.Tasks[id].Budgets)
 		}
 		if n.ResultBytes != 0 {
 			say("  result_bytes %d", n.ResultBytes)

@@ -37,6 +37,9 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "servers", Type: document.Named("a map from id to server", "ID", serverKeysForDocs, f.readServers), Required: "name at least one MCP server", Doc: "The MCP servers."},
 			{Key: "tenants", Type: document.Named("a map from id to tenant", "ID", func() *document.Keys { return f.tenantKeys("", &bound{}) }, f.readBounds), Late: true, Doc: "What each tenant may use at most. Without this key there is one tenant, `default`, with every server."},
 			{Key: "token_budget", Type: budgetType(func(v document.Value) { f.tokenBudget = readTokenBudget(v, 0, "") }), Doc: "The most tokens of a task's tool list, for tenants without a token_budget in their row."},
+			{Key: "currency", Type: document.Text("the code of a currency", f.readCurrency), Doc: "The currency of all prices and budgets, three letters such as `EUR`. It is only shown: nothing is converted."},
+			{Key: "budgets", Type: budgetsType(func(v document.Value) { f.budgetRows = v }), Doc: "Budgets of all tenants. Each tenant has the whole limit of each."},
+			{Key: "approvals", Type: approvalsType(&f.approvals), Doc: "How people are asked for their approval, for tenants that say nothing else in their row."},
 			{Key: "lazy", Type: document.Map(f.lazyKeys, nil), Doc: "How tokens are counted, and what happens if the budget is full."},
 			{Key: "store", Type: document.Custom("`file:PATH`, `memory:` or the address of a Redis", document.Schema{"type": "string", "minLength": 1}, f.readStore), Doc: "Where the data is that must survive the process. A password in it is a secret: write the whole address as `${file:PATH}` or `${env:NAME}`."},
 			{Key: "durability", Type: document.Custom("one of `strict`, `relaxed`", document.Schema{"enum": []string{"strict", "relaxed"}}, f.readDurability), Doc: "`strict` (the default) refuses a Redis that may lose acknowledged writes; `relaxed` accepts the loss."},
@@ -50,7 +53,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "operators", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: f.loader}).keys() }, f.readOperators), Doc: "Who may do everything at the admin side, except approve: holders of persons' keys, and people for whom an issuer states a claim. Without any, whoever can read the data folder is the operator, and stays so."},
 			{Key: "admin", Type: document.Map(f.adminKeys, nil), Doc: "How people reach the admin side, and what they may change there."},
 		},
-		Later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "url", "capabilities", "approvals", "health"},
+		Later: []string{"identity", "telemetry", "defaults", "limits", "url", "capabilities", "health"},
 		Hints: map[string]string{
 			"operator": `write "operators"`, "admins": `write "operators"; the admins of a tenant are members in its file`, "approvers": "they stand in the row of their tenant", "members": "they stand in tenants/<id>/tenant.yaml",
 			"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",

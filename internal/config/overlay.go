@@ -15,9 +15,9 @@ import (
 // contractFacts are the keys of an overlay that describe the calls of a tool. laterFacts are keys that
 // are designed but not built yet.
 var (
-	contractFacts = []string{"stateful", "deterministic", "idempotency", "timeout"}
+	contractFacts = []string{"stateful", "deterministic", "idempotency", "timeout", "price", "cost_per_call", "cost_class", "budget"}
 	laterFacts    = []string{
-		"side_effects", "risk_level", "cost_class", "cost_per_call", "budget",
+		"side_effects", "risk_level",
 		"approval_required", "freshness_budget_hours", "requires", "required_tools", "required_permissions", "required_models",
 		"input_schema", "output_schema", "group", "obligations",
 	}
@@ -191,6 +191,17 @@ func (t *toolReader) keys() *document.Keys {
 				c.Idempotent = t.fact(v, s == "natural", s == "natural")
 			}), Doc: "`natural`: a repeat with the same arguments is harmless. `none`: it is not, even if the call only reads."},
 			{Key: "timeout", Type: document.Duration(minTimeout, maxTimeout, &c.Timeout), Doc: "The longest time without progress of a call of this tool, in place of the server's timeout."},
+			{Key: "price", Type: document.Map(func() *document.Keys { return t.priceKeys(&switchboard.Price{}) }, nil).With(t.readPrice), Doc: "What calls of the tool cost; nothing if absent. A tenant may only raise it."},
+			{Key: "cost_per_call", Type: microsType(new(switchboard.Micros)).With(func(v document.Value) {
+				if m, ok := readMicros(v); ok && o.Price == nil {
+					o.Price = &switchboard.Price{Call: m}
+					t.checkRaised(v)
+				}
+			}), Doc: "The same as `price: {call: …}`."},
+			{Key: "cost_class", Type: document.OneOf("cost_class value", nil, textsOf(switchboard.CostClasses)...).With(t.readCostClass), Doc: "How its calls are paid for, for budgets and policies. A tenant may only state a class that costs more."},
+			{Key: "budget", Type: document.Map(func() *document.Keys {
+				return (&budgetReader{loader: &loader{cfg: newConfig()}, budget: &switchboard.Budget{}}).ownKeys()
+			}, nil).With(t.readOwnBudget), Doc: "A budget of this tool alone, for each tenant. Only in the operator's overlays."},
 		},
 		Later: laterFacts,
 		Hints: map[string]string{
@@ -213,6 +224,7 @@ func (t *toolReader) read(v document.Value) {
 	}
 	m.Read()
 	c := &t.overlay.Contract
+	t.checkCosts(m)
 	faultContradiction(m, "stateful", c.Stateful.Holds && c.Idempotent.Holds, "it is of natural idempotency, so that a repeat is harmless")
 	if t.source == switchboard.FromTenantOverlay {
 		t.checkShorter(v, t.id, c.Timeout)

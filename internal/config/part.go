@@ -192,6 +192,9 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 	out.Request = b.requests
 	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask, out.Trust = b.byName, b.defaultTier(), b.roles, b.ceiling, l.vetoForTask, b.trust
 	out.TokenBudget, out.ResultBytes = smallerLimit(out.TokenBudget, b.tokenBudget), smallerLimit(out.ResultBytes, b.resultBytes)
+	out.Approvals = tighter(out.Approvals, b.approvals)
+	own := slices.DeleteFunc(slices.Clone(out.Budgets), func(b *switchboard.Budget) bool { return b.Owner != switchboard.OwnerTenant })
+	out.Budgets = slices.Concat(l.budgets, b.budgets, own)
 	out.Tasks = map[switchboard.TaskID]*switchboard.Task{}
 	for id, task := range last.out.Tasks {
 		own := *task

@@ -42,11 +42,14 @@ func (r *taskReader) keys() *document.Keys {
 			{Key: "result_bytes", Type: resultBytesType(inTask(func(v document.Value) {
 				task.ResultBytes = readResultBytes(v, t.out.ResultBytes, "the tenant has")
 			})), Doc: "The most bytes of text that a client gets of one result at once, at most the tenant's, which counts if this is absent."},
+			{Key: "budgets", Type: budgetsType(inTask(func(v document.Value) {
+				task.Budgets = t.readBudgets(v, switchboard.BudgetOwner("task/"+string(task.ID)), t.servers)
+			})), Doc: "Budgets of the calls of this task. Those of the tenant and of the operator count besides."},
 			{Key: "required_capabilities", Type: document.MapList("a list of maps", func() *document.Keys {
 				return (&requirementReader{taskReader: r}).keys()
 			}, r.readRequirements), Required: "name at least one, such as {verb: search, resource: internet}", Doc: "What the task needs."},
 		},
-		Later: []string{"budgets", "obligations"},
+		Later: []string{"obligations"},
 		Hints: map[string]string{
 			"id": `write "task_id"`, "task": `write "task_id"`, "capabilities": `write "required_capabilities"`,
 			"load": hintEachRequirement, "group": hintEachRequirement, "groups": hintEachRequirement, "stub": hintEachRequirement, "essential": hintEachRequirement, "on_demand": hintEachRequirement,

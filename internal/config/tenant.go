@@ -29,6 +29,9 @@ type bound struct {
 	ceiling     []switchboard.Requirement
 	request     document.Value // likewise
 	requests    []switchboard.RequestRow
+	budgetRows  document.Value // read after the taxonomy
+	budgets     []*switchboard.Budget
+	approvals   switchboard.ApprovalSettings
 
 	// rowUnreadable means that the operator's row could not be read. Then no request of the tenant
 	// counts as too large.
@@ -98,13 +101,14 @@ func (l *loader) readTenants() {
 	l.cfg.Implied = l.noTenantRows && len(names) == 0
 	if l.noTenantRows {
 		// In single-user use the row of the local tenant is implied.
-		l.bounds[string(DefaultTenant)] = &bound{servers: l.serverIDs, byName: true, tokenBudget: l.tokenBudget}
+		l.bounds[string(DefaultTenant)] = &bound{servers: l.serverIDs, byName: true, tokenBudget: l.tokenBudget, approvals: l.approvals}
 	}
 	for id, b := range l.bounds {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
 			ID: switchboard.TenantID(id), ByName: b.byName, Servers: l.enabledServers(b.servers), Tier: b.defaultTier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
 			TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, Request: b.requests, VetoForTask: l.vetoForTask, Trust: b.trust,
+			Budgets: slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
 		}
 	}
 	if l.cfg.Implied {

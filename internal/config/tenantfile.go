@@ -27,6 +27,10 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 			{Key: "default_task", Type: document.Custom("a task", document.Schema{"type": "string"}, func(v document.Value) { out.DefaultTask = t.readTaskName(v) }), Late: true, Doc: "The task of clients that name none."},
 			{Key: "ranking", Type: document.Map(t.rankingKeys, nil), Late: true, Doc: "Which of the candidates come first."},
 			{Key: "limits", Type: document.MapList("a list of maps", func() *document.Keys { return t.limitKeys(&switchboard.Limit{}, nil) }, t.readLimits), Late: true, Doc: "The rate limit of each tool with a constraint. Without a limit for `rate_limited`, 60/min with a burst of 10 counts."},
+			{Key: "budgets", Type: budgetsType(func(v document.Value) {
+				out.Budgets = slices.Concat(out.Budgets, t.readBudgets(v, switchboard.OwnerTenant, t.servers))
+			}), Late: true, Doc: "The tenant's own budgets. Those of the operator count besides."},
+			{Key: "approvals", Type: document.Map(func() *document.Keys { return tighterApprovalKeys(&out.Approvals) }, nil), Doc: "How people are asked for their approval. The tenant may only tighten what the operator says."},
 			{Key: "policy", Type: document.Custom("a map of any shape", document.Schema{"type": "object"}, func(v document.Value) { out.Policy = v.ReadJSONMap() }), Doc: "Settings of the tenant for policies, `input.tenant_policy`: at most 64 KiB and 16 deep."},
 			{Key: "record", Type: document.OneOf("kind of record", func(s string) { out.RecordInputs = s == "policy_inputs" }, "policy_inputs"), Doc: "Records the arguments that rules of policies read, so that policy diff can judge the calls again. If absent, only a digest is recorded."},
 			{Key: "receipt_ids", Type: document.Bool(&out.ReceiptIDs), Doc: "`true`: each result of a call names its receipt in `_meta`. If absent, only if the call asks for it."},
@@ -45,7 +49,7 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 				}
 			}, nil), Doc: "What happens if the budget is full."},
 		},
-		Later: []string{"budgets", "obligations", "approvals", "cache", "redact"},
+		Later: []string{"obligations", "cache", "redact"},
 		Hints: map[string]string{"allow": hintOperator, "declare": hintOperator, "request": hintOperator, "trust": hintOperator + "; what a tenant asks of trust stands under policy: trust", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
 	}
 }
@@ -128,7 +132,7 @@ func (t *tenantFolder) limitKeys(limit *switchboard.Limit, first map[switchboard
 				}
 			}), Doc: "The most calls at once; 1 if absent."},
 		},
-		Later: []string{"limit", "window", "currency"},
+		Hints: map[string]string{"limit": "a limit in each window of time is a budget; write it under \"budgets\"", "window": "a limit in each window of time is a budget; write it under \"budgets\""},
 	}
 }
 
@@ -273,9 +277,11 @@ func (f mainFile) tenantKeys(id switchboard.TenantID, b *bound) *document.Keys {
 			{Key: "result_bytes", Type: resultBytesType(func(v document.Value) { b.resultBytes = readResultBytes(v, 0, "") }), Doc: "The most bytes of text that a client gets of one result at once. A longer result becomes a preview. If absent there is no bound, and 64KiB for keyless use."},
 			{Key: "declare", Type: document.MapList("a list of maps", func() *document.Keys { return f.declaredKeys(&switchboard.Requirement{}) }, func(v document.Value) { b.declare = v }), Doc: "The bound of tasks that clients declare. If absent, clients may declare none."},
 			{Key: "request", Type: document.MapList("a list of maps", func() *document.Keys { return f.requestKeys(&switchboard.RequestRow{}) }, func(v document.Value) { b.request = v }), Doc: "The capabilities that agents may ask a person for, with switchboard_request_capability. If absent, they may ask for none."},
+			{Key: "budgets", Type: budgetsType(func(v document.Value) { b.budgetRows = v }), Doc: "The operator's budgets of this tenant. Those at the top of the file and those in the tenant's file count besides."},
+			{Key: "approvals", Type: approvalsType(&b.approvals), Doc: "How people are asked for their approval. A key that is absent is as at the top of the file."},
 			{Key: "trust", Type: trustType(&b.trust), Doc: "Whether a server's own claim that a tool is readonly counts for keys of this tenant. `operator` (the default): only the claim of a server with `trust: operator`, or of an overlay."},
 		},
-		Later: []string{"budgets", "models", "permissions", "self"},
+		Later: []string{"models", "permissions", "self"},
 		Hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "members": "they stand in tenants/<id>/tenant.yaml", "office": `write "offices"`, "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
 	}
 }
@@ -287,7 +293,7 @@ func (f mainFile) readBounds(v document.Value) {
 			e.Key.Fault("%v", err)
 			continue
 		}
-		b := &bound{}
+		b := &bound{approvals: f.approvals}
 		f.bounds[e.Name] = b
 		m, ok := e.Value.WithContext("tenant %q: ", e.Name).Open(f.tenantKeys(switchboard.TenantID(e.Name), b))
 		if !ok {

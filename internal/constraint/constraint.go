@@ -1,5 +1,4 @@
-// Package constraint enforces two constraints around calls: a human_in_the_loop tool is not called without an
-// approval, and a rate_limited tool is not called more often than its tenant allows.
+// Package constraint enforces the constraint rate_limited around calls: a tool is not called more often than its tenant allows.
 //
 // A constraint counts from any source. See Tool.Demands.
 package constraint
@@ -12,22 +11,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
-
-// Approve returns a Caller that refuses each call of a human_in_the_loop tool, and each call that policy
-// obliges to have an approval, with SB-APPR-001: there is no way yet to grant an approval.
-func Approve(next switchboard.Caller) switchboard.Caller {
-	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if c.Tool.Demands(switchboard.HumanInTheLoop) || c.Obligations.Approval != nil {
-			return switchboard.Result{}, &switchboard.Error{
-				Code:   switchboard.CodeApprovalPending,
-				Text:   "this tool needs a person's approval for each call, and this Switchboard has no way to ask for one yet",
-				Hint:   "do this step another way, or ask the person whom you work for to do it",
-				Unsent: true,
-			}
-		}
-		return next.Call(ctx, c)
-	})
-}
 
 // DefaultLimit limits calls of rate_limited tools if the tenant sets no limit.
 var DefaultLimit = switchboard.Limit{Constraint: switchboard.RateLimited, Every: time.Second, Burst: 10}

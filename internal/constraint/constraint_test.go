@@ -46,29 +46,6 @@ func code(err error) switchboard.Code {
 	return ""
 }
 
-func TestAToolThatNeedsAPersonIsNotCalled(t *testing.T) {
-	law.Hold(t, law.OneDecision)
-	hitl := []switchboard.Constraint{switchboard.HumanInTheLoop}
-	for _, tt := range []struct {
-		name string
-		tool *switchboard.Tool
-		want switchboard.Code
-	}{
-		{"free", tool("a", nil, nil), ""},
-		{"said by the winning source", tool("b", hitl, nil), switchboard.CodeApprovalPending},
-		{"kept from a weaker source", tool("c", nil, hitl), switchboard.CodeApprovalPending},
-	} {
-		var server counter
-		_, err := constraint.Approve(&server).Call(t.Context(), call("acme", tt.tool))
-		if code(err) != tt.want {
-			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
-		}
-		if made := server.calls.Load() == 1; made != (tt.want == "") {
-			t.Errorf("%s: made = %v", tt.name, made)
-		}
-	}
-}
-
 func TestCallsAreLimitedByTenantAndTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited := []switchboard.Constraint{switchboard.RateLimited}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -208,7 +209,7 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 				t.Fatalf("error = %v, want a *switchboard.Error", err)
 			}
 			tt.want.Code, tt.want.Hint, tt.want.Cause = switchboard.CodeUnmet, "the operator sees every candidate with: switchboard explain browse", got.Cause
-			if *got != tt.want {
+			if !reflect.DeepEqual(*got, tt.want) {
 				t.Errorf("error is\n %+v, want\n %+v", *got, tt.want)
 			}
 			cause := ""

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -145,6 +144,8 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeExpandDenied:      702,
 	switchboard.CodeNotInGroup:        703,
 	switchboard.CodeExpandFirst:       704,
+	switchboard.CodeBudgetExceeded:    801,
+	switchboard.CodeNotPriced:         802,
 	switchboard.CodeApprovalPending:   901,
 	switchboard.CodeApprovalRefused:   902,
 	switchboard.CodeApprovalGone:      903,
@@ -164,6 +165,8 @@ var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeExpandDenied:      true,
 	switchboard.CodeNotInGroup:        true,
 	switchboard.CodeExpandFirst:       true,
+	switchboard.CodeBudgetExceeded:    true,
+	switchboard.CodeNotPriced:         true,
 	switchboard.CodeApprovalPending:   true,
 	switchboard.CodeApprovalRefused:   true,
 	switchboard.CodeApprovalGone:      true,
@@ -317,13 +320,21 @@ func IsStopping(object []byte) bool {
 func errorData(e *switchboard.Error) []byte {
 	b := wire.AppendString([]byte(`{"code":`), string(e.Code))
 	b = wire.AppendString(append(b, `,"retryable":`...), string(e.Retry()))
-	for _, m := range slices.Concat(
-		[]switchboard.ErrorDetail{{Name: "requirement", Value: e.Requirement}, {Name: "stage", Value: e.Stage}}, e.Details,
-		[]switchboard.ErrorDetail{{Name: "tool", Value: e.ServedBy.Name}, {Name: "hint", Value: access.HintOf(e)}, {Name: "receipt", Value: access.ReceiptOf(e)}},
-	) {
-		if m.Value != "" {
-			b = wire.AppendString(append(b, `,"`+m.Name+`":`...), m.Value)
+	for _, m := range []struct{ name, value string }{
+		{"requirement", e.Requirement},
+		{"stage", e.Stage},
+		{"stub", e.ServedBy.Stub},
+		{"tool", e.ServedBy.Name},
+		{"hint", access.HintOf(e)},
+		{"receipt", access.ReceiptOf(e)},
+	} {
+		if m.value != "" {
+			b = wire.AppendString(append(b, `,"`+m.name+`":`...), m.value)
 		}
+	}
+	for _, m := range e.Data {
+		b = append(wire.AppendString(append(b, ','), m.Name), ':')
+		b = append(b, m.JSON...)
 	}
 	return append(b, '}')
 }

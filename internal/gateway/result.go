@@ -156,8 +156,11 @@ const MetaGiven = wire.MetaOurPrefix + "given"
 // the bytes, and the time until which Switchboard keeps it.
 const MetaPreview = wire.MetaOurPrefix + "preview"
 
+// MetaBudget is the key in the _meta of a result that says what is left in budgets that are nearly used up.
+const MetaBudget = wire.MetaOurPrefix + "budget"
+
 // metaWithNotes returns meta with the notes about a result: that another tool gave it, that it was
-// known already, its preview and its receipt.
+// known already, its preview, its receipt, and what is left in budgets.
 func (enc *encoder) metaWithNotes(meta []byte, r *switchboard.Result, modern bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		meta = nil
@@ -173,6 +176,10 @@ func (enc *encoder) metaWithNotes(meta []byte, r *switchboard.Result, modern boo
 	if r.Preview != nil {
 		value, _ := json.Marshal(r.Preview) // words, a number and a time can be encoded
 		edits = append(edits, wire.Edit{Name: MetaPreview, Value: value})
+	}
+	if len(r.Budgets) > 0 {
+		value, _ := json.Marshal(r.Budgets) // texts and times can be encoded
+		edits = append(edits, wire.Edit{Name: MetaBudget, Value: value})
 	}
 	if r.Receipt != "" {
 		edits = append(edits, wire.Edit{Name: wire.MetaReceipt, Value: wire.AppendString(nil, r.Receipt)})

@@ -20,7 +20,7 @@ const maxAttempts = 3
 // in the order of the decision. Each attempt goes through next, so policy, approval and limits apply to each attempt,
 // with the arguments that its server gets.
 //
-// A call moves only if it provably never reached a server, or if its tool's contract says that a repetition is
+// A call moves only if it provably never reached a server, because that is not fit or a budget is used up, or if its tool's contract says that a repetition is
 // harmless and the failure is the server's own. The retry budget limits the moves of the second kind. A tool's answer
 // is final, even an error.
 func (m *Monitor) Fallback(next switchboard.Caller) switchboard.Caller {
@@ -108,9 +108,9 @@ func (m *Monitor) callInOrder(ctx context.Context, s *serverMonitor, c *switchbo
 	return fail()
 }
 
-// failedAtServer reports whether the server failed the call or was not fit to take it.
+// failedAtServer reports whether the server failed the call, was not fit to take it, or costs more than is left.
 func failedAtServer(e *switchboard.Error) bool {
-	return e.ServerFailed || e.Unsent && (e.Code == switchboard.CodeNoneHealthy || e.Code == switchboard.CodeOverloaded)
+	return e.ServerFailed || e.Unsent && (e.Code == switchboard.CodeNoneHealthy || e.Code == switchboard.CodeOverloaded || e.Code == switchboard.CodeBudgetExceeded)
 }
 
 // finalError returns the error for the caller. Its cause, for the log, lists the attempts.

@@ -73,7 +73,8 @@ func (o *Officers) ByPerson(p *Person) (switchboard.Officer, error) {
 			return switchboard.Officer{}, err
 		}
 	}
-	officer := switchboard.Officer{ID: p.ID(), Auth: switchboard.AuthSignIn, Offices: map[switchboard.TenantID][]switchboard.Office{}}
+	officer := switchboard.Officer{ID: p.ID(), Auth: switchboard.AuthSignIn, Offices: map[switchboard.TenantID][]switchboard.Office{},
+		Roles: map[switchboard.TenantID][]string{}, Claims: map[string][]string{}}
 	matched := false
 	for _, r := range o.claims[p.Issuer] {
 		if !slices.Contains(p.Claims[r.Claim], r.Value) {
@@ -82,7 +83,9 @@ func (o *Officers) ByPerson(p *Person) (switchboard.Officer, error) {
 		matched = true
 		if officer.Operator = officer.Operator || r.Operator; !r.Operator {
 			addOffices(&officer, r.Tenant, r.Offices)
+			officer.Roles[r.Tenant] = append(officer.Roles[r.Tenant], r.Value)
 		}
+		officer.Claims[r.Claim] = append(officer.Claims[r.Claim], r.Value)
 	}
 	if !matched {
 		e := switchboard.Refuse(switchboard.CodeNotAuthorized, "you have signed in at %s, but no row of the configuration gives you an office", p.Issuer)

@@ -646,7 +646,7 @@ func expandFirst(stub, e surface.Entry, why error) error {
 		reason = own.Text
 	}
 	return &switchboard.Error{
-		Code: switchboard.CodeExpandFirst, Details: []switchboard.ErrorDetail{{Name: "stub", Value: stub.Name}}, Cause: why,
+		Code: switchboard.CodeExpandFirst, ServedBy: switchboard.ServedTool{Stub: stub.Name}, Cause: why,
 		Text: fmt.Sprintf("%s was not called: %s", e.Name, reason),
 		Hint: fmt.Sprintf(`for its whole definition, call %s with {"action":"expand","tools":[%s]}`, stub.Name, name),
 	}

@@ -76,30 +76,24 @@ func recordCalls(next switchboard.Caller, now func() *Chain) switchboard.Caller 
 	})
 }
 
-// Commit returns a Caller that makes an attempt with an effect only after its intent is durable. If
-// the intent cannot be written, the attempt is refused with SB-RCPT-001. It belongs around nothing
-// that refuses: an attempt that was not sent has no intent, except when its intent is stored late.
-func (b *Chain) Commit(next switchboard.Caller) switchboard.Caller {
-	return commit(next, func() *Chain { return b })
+// IntentTerms are what an intent says besides the call.
+type IntentTerms struct {
+	Price PriceMark
+	Hold  IntentHold
 }
 
-// commit is Commit for the chain that now is the process's own.
-func commit(next switchboard.Caller, now func() *Chain) switchboard.Caller {
-	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if Effect(c) {
-			b, m := now(), c.Trail.Marks()
-			r := b.digests.newReceipt(c)
-			r.Kind, r.Effect, r.Attempt, r.Decision, r.Basis, r.Rulings = Intent, true, c.Attempt, m.Decision, m.Basis, m.Rulings
-			id, err := b.Write(ctx, &r)
-			if id != "" {
-				c.Trail.Intended(switchboard.Intended{Attempt: c.Attempt, Receipt: id})
-			}
-			if err != nil {
-				return switchboard.Result{}, err
-			}
-		}
-		return next.Call(ctx, c)
-	})
+// WriteIntent writes the intent of an attempt, and returns its id once it is durable. If it cannot be written, the error is SB-RCPT-001, and the
+// attempt must not be made. The intent may then be stored late; then id names it. The call's receipt names every intent.
+func (b *Chain) WriteIntent(ctx context.Context, c *switchboard.Call, terms IntentTerms) (id string, err error) {
+	m := c.Trail.Marks()
+	r := b.digests.newReceipt(c)
+	r.Kind, r.Effect, r.Attempt, r.Decision, r.Basis, r.Rulings = Intent, true, c.Attempt, m.Decision, m.Basis, m.Rulings
+	r.Price, r.Hold, r.Approval = terms.Price, terms.Hold, approvalOf(c.Yes)
+	id, err = b.Write(ctx, &r)
+	if id != "" {
+		c.Trail.Intended(switchboard.Intended{Attempt: c.Attempt, Receipt: id})
+	}
+	return id, err
 }
 
 // newReceipt returns a receipt with the caller, the target and the arguments of the call.
@@ -126,6 +120,14 @@ func (d *Digests) newReceipt(c *switchboard.Call) Receipt {
 	return r
 }
 
+// approvalOf returns the approval in a receipt.
+func approvalOf(yes *switchboard.Yes) ApprovalRef {
+	if yes == nil {
+		return ApprovalRef{}
+	}
+	return ApprovalRef{Request: yes.Request, Standing: yes.Standing}
+}
+
 var errPanic = errors.New("the next Caller panicked")
 
 // setOutcome sets the outcome of a call, from its result or err.
@@ -133,6 +135,8 @@ func (r *Receipt) setOutcome(c *switchboard.Call, began time.Time, result switch
 	m := c.Trail.Marks()
 	r.Decision, r.Basis, r.Rulings, r.Given = m.Decision, m.Basis, m.Rulings, m.Given
 	r.Effect = len(m.Intents) > 0
+	r.Price = PriceMark{m.Held, m.Settled}
+	r.Approval = approvalOf(m.Yes)
 	for _, t := range m.Tried {
 		r.Tries = append(r.Tries, FailedAttempt{Tool: t.Tool.String(), Code: t.Code, Sent: t.Sent})
 	}

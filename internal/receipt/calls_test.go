@@ -34,7 +34,19 @@ func callOf(says switchboard.Contract) *switchboard.Call {
 
 // recorded returns next with its receipts, as calls meet them.
 func recorded(b *receipt.Chain, next switchboard.Caller) switchboard.Caller {
-	return b.RecordCalls(b.Commit(next))
+	return b.RecordCalls(intended(b, next))
+}
+
+// intended returns next with its intents, as package commit writes them.
+func intended(b *receipt.Chain, next switchboard.Caller) switchboard.Caller {
+	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		if receipt.Effect(c) {
+			if _, err := b.WriteIntent(ctx, c, receipt.IntentTerms{}); err != nil {
+				return switchboard.Result{}, err
+			}
+		}
+		return next.Call(ctx, c)
+	})
 }
 
 func answers(result string) switchboard.CallerFunc {
@@ -151,14 +163,14 @@ func TestAReceiptSaysHowTheCallEnded(t *testing.T) {
 	}
 }
 
-// That Commit is below every refusal is tested where the chain is: see internal/app.
+// That commit.Commit is below every refusal is tested where the chain is: see internal/app.
 func TestACallThatIsRefusedAboveCommitHasNoIntent(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
 		b := openBook(t, s, options())
 		time.Sleep(time.Second)
-		denies := b.RecordCalls(fails(switchboard.Refuse(switchboard.CodeDenied, "no"))) // Commit is below it
+		denies := b.RecordCalls(fails(switchboard.Refuse(switchboard.CodeDenied, "no"))) // the intent is written below it
 		if _, err := denies.Call(t.Context(), callOf(switchboard.Contract{})); err == nil {
 			t.Error("it was not denied")
 		}
@@ -182,14 +194,14 @@ func TestEachAttemptWithAnEffectHasAnIntentThatTheReceiptOfTheCallNames(t *testi
 		third.Server, third.Attempt, third.Params = "other", 2, []byte(`{"name":"find","arguments":{"query":"hunter2"}}`)
 		third.Tool = &switchboard.Tool{ID: switchboard.ToolID{Server: "other", Name: "find"}}
 		_, err := b.RecordCalls(switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-			if _, err := b.Commit(fails(&switchboard.Error{Code: switchboard.CodeServerFailed, ServerFailed: true})).Call(ctx, c); err == nil {
+			if _, err := intended(b, fails(&switchboard.Error{Code: switchboard.CodeServerFailed, ServerFailed: true})).Call(ctx, c); err == nil {
 				t.Error("the first attempt has not failed")
 			}
 			tried := []switchboard.Attempt{{Tool: c.Tool.ID, Code: switchboard.CodeServerFailed, Sent: true}, {Tool: switchboard.ToolID{Server: "second", Name: "find"}}}
 			c.Trail.Tried(tried)
 			c.Trail.Ruled("sha256:r")
 			third.Trail = c.Trail
-			return b.Commit(answers(`{}`)).Call(ctx, &third)
+			return intended(b, answers(`{}`)).Call(ctx, &third)
 		})).Call(t.Context(), first)
 		if err != nil {
 			t.Fatal(err)
@@ -230,7 +242,7 @@ func TestAnIntentOfACallThatNoServerAnswersStandsWithItsAttempt(t *testing.T) {
 				own.Server, own.Attempt = server, i
 				tool := switchboard.ToolID{Server: server, Name: "find"}
 				if server != "denied" { // policy is above Commit
-					_, err = b.Commit(fails(&switchboard.Error{Code: switchboard.CodeServerFailed, ServerFailed: true})).Call(ctx, &own)
+					_, err = intended(b, fails(&switchboard.Error{Code: switchboard.CodeServerFailed, ServerFailed: true})).Call(ctx, &own)
 				}
 				tried = append(tried, switchboard.Attempt{Tool: tool, Code: switchboard.CodeServerFailed, Sent: server != "denied"})
 			}

@@ -202,13 +202,13 @@ func (l *Ledger) RecordCalls(next switchboard.Caller) switchboard.Caller {
 	return recordCalls(next, l.ownChain)
 }
 
-// Commit is Chain.Commit for the chain that the ledger owns at the time, if there are receipts.
-func (l *Ledger) Commit(next switchboard.Caller) switchboard.Caller {
-	if l.openChain == nil {
-		return next
-	}
-	return commit(next, l.ownChain)
+// WriteIntent is Chain.WriteIntent for the chain that the ledger owns at the time. There must be receipts.
+func (l *Ledger) WriteIntent(ctx context.Context, c *switchboard.Call, terms IntentTerms) (id string, err error) {
+	return l.chain.Load().WriteIntent(ctx, c, terms)
 }
+
+// Node returns the chain that the ledger owns now. There must be receipts.
+func (l *Ledger) Node() string { return l.chain.Load().options.Node }
 
 func (l *Ledger) ownChain() *Chain { return l.chain.Load().Chain }
 

@@ -109,6 +109,32 @@ func Find(ctx context.Context, s ChainReader, id string) (ChainEntry, error) {
 	return e, nil
 }
 
+// Last returns the number of the last entry of a chain; 0 if it has none.
+func Last(ctx context.Context, s ChainReader, node string) (seq uint64, err error) {
+	span, err := s.Span(ctx, logPrefix+node)
+	return span.Last, err
+}
+
+// ReadAfter calls see with the receipts of a chain behind entry number after, in their order. It returns the number of the last one. An entry that
+// cannot be read is an error.
+func ReadAfter(ctx context.Context, s ChainReader, node string, after uint64, see func(*ChainEntry)) (last uint64, err error) {
+	const some = 1000
+	for last = after; ; {
+		all, err := s.Read(ctx, logPrefix+node, last, some)
+		if err != nil || len(all) == 0 {
+			return last, err
+		}
+		for _, raw := range all {
+			e, err := parseEntry(node, raw.Seq, raw.Data)
+			if err != nil {
+				return last, fmt.Errorf("receipt %s: %w", ID(node, raw.Seq), err)
+			}
+			see(&e)
+			last = raw.Seq
+		}
+	}
+}
+
 // List yields the receipts that q selects, from all chains, in the order of their times. An error
 // ends it; it can be an *UnfinishedError.
 func List(ctx context.Context, s ChainReader, q Query) iter.Seq2[ChainEntry, error] {

@@ -44,6 +44,8 @@ const (
 	Expand   Kind = "expand"   // a client had tools on demand added to its list
 	Collapse Kind = "collapse" // a client had them removed
 	Admin    Kind = "admin"    // an administrator's action
+	Ask      Kind = "ask"      // a person was asked to approve a call, or for a capability
+	Decide   Kind = "decide"   // a person's decision about such a request, or its end without one
 	Start    Kind = "start"    // the replica has begun to write
 	Stop     Kind = "stop"     // the replica has stopped in good order
 	KeyKind  Kind = "key"      // the key that signs from now on
@@ -52,7 +54,7 @@ const (
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Intent, Call, Decision, Expand, Collapse, Admin, Start, Stop, KeyKind, LostKind, TrimKind}
+var Kinds = []Kind{Intent, Call, Decision, Expand, Collapse, Admin, Ask, Decide, Start, Stop, KeyKind, LostKind, TrimKind}
 
 // CallOutcome is how a call ended.
 type CallOutcome string
@@ -107,6 +109,17 @@ type Receipt struct {
 	Of      string                   `json:"of"` // id of the intent; for a call, that of the attempt after Tries
 	Given   switchboard.ResultSource `json:"given"`
 	Took    CallTime                 `json:"took"`
+
+	// Price is what the attempts of the call cost. Of an intent, it has only what is held for its attempt.
+	Price PriceMark `json:"price"`
+
+	// Approval is the approval that the call used: of an intent, when its attempt was made. Of kinds ask and decide, it
+	// is the request that they are about.
+	Approval ApprovalRef `json:"approval"`
+
+	// Hold is what the store holds for the attempt of an intent, under the id of the attempt. The intent makes it durable, and the use
+	// of the approval too. An attempt that has no price has no accounts.
+	Hold IntentHold `json:"hold"`
 
 	// Configuration is the keyed digest of the configuration that a reload has put in force.
 	// Replicas that serve the same configuration have the same digest.
@@ -165,6 +178,38 @@ type CallTime struct {
 	Waiting int64 `json:"waiting"` // the part of Total before the call was sent
 }
 
+// A PriceMark is what a call costs, in millionths of the installation's currency.
+type PriceMark struct {
+	Held    switchboard.Micros `json:"held"`    // before the call
+	Settled switchboard.Micros `json:"settled"` // after it
+}
+
+// An ApprovalRef names a person's approval.
+type ApprovalRef struct {
+	Request  string `json:"request"`
+	Standing string `json:"standing"` // the id of the standing yes; "" if a person has approved this one call
+	Decision string `json:"decision"` // of kind decide: how the request was decided or ended
+}
+
+// An IntentHold is a hold of the store, with all that is needed to make it again.
+type IntentHold struct {
+	ID       string        `json:"id"`
+	Group    string        `json:"group"`
+	TTL      int64         `json:"ttl"` // in microseconds
+	Accounts []HeldAccount `json:"accounts"`
+
+	// Number counts the holds of the group in their order. A store that has not seen the number has lost the hold.
+	// 0 means that the store loses no hold that an intent names.
+	Number int64 `json:"number"`
+}
+
+// A HeldAccount is what a hold holds in one account.
+type HeldAccount struct {
+	Name   string    `json:"name"`
+	Amount int64     `json:"amount"`
+	Ends   time.Time `json:"ends,omitzero"` // zero: never
+}
+
 // A ChainKey names a key that signs.
 type ChainKey struct {
 	Node   string `json:"node"`
@@ -199,6 +244,14 @@ const timeForm = "2006-01-02T15:04:05.000000Z"
 func (r *Receipt) append(b []byte) []byte {
 	w := canonical.NewWriter(b)
 	w.BeginObject()
+	if a := &r.Approval; *a != (ApprovalRef{}) {
+		w.Name("approval")
+		w.BeginObject()
+		writeText(&w, "decision", a.Decision)
+		writeText(&w, "request", a.Request)
+		writeText(&w, "standing", a.Standing)
+		w.EndObject()
+	}
 	writeText(&w, "arguments", r.Arguments)
 	if r.Attempt > 0 {
 		w.Name("attempt")
@@ -222,6 +275,7 @@ func (r *Receipt) append(b []byte) []byte {
 		w.Bool(true)
 	}
 	writeText(&w, "given", string(r.Given))
+	r.Hold.append(&w)
 	if k := &r.Key; *k != (ChainKey{}) {
 		w.Name("key")
 		w.BeginObject()
@@ -242,6 +296,13 @@ func (r *Receipt) append(b []byte) []byte {
 	writeText(&w, "note", r.Note)
 	writeText(&w, "of", r.Of)
 	writeText(&w, "outcome", string(r.Outcome))
+	if p := &r.Price; *p != (PriceMark{}) {
+		w.Name("price")
+		w.BeginObject()
+		writeAmount(&w, "held", int64(p.Held))
+		writeAmount(&w, "settled", int64(p.Settled))
+		w.EndObject()
+	}
 	if p := &r.Principal; *p != (Subject{}) {
 		w.Name("principal")
 		w.BeginObject()
@@ -326,6 +387,44 @@ func (r *Receipt) append(b []byte) []byte {
 	w.Int(version)
 	w.EndObject()
 	return w.Bytes()
+}
+
+// append appends the member hold, unless there is no hold. Its names are not cut, because the store must find the
+// same ones again. The store bounds their length.
+func (h *IntentHold) append(w *canonical.Writer) {
+	if h.ID == "" {
+		return
+	}
+	w.Name("hold")
+	w.BeginObject()
+	if len(h.Accounts) > 0 {
+		w.Name("accounts")
+		w.BeginList()
+		for i := range h.Accounts {
+			a := &h.Accounts[i]
+			w.BeginObject()
+			writeAmount(w, "amount", a.Amount)
+			if !a.Ends.IsZero() {
+				writeTime(w, "ends", a.Ends)
+			}
+			w.Member("name", a.Name)
+			w.EndObject()
+		}
+		w.EndList()
+		w.Member("group", h.Group)
+	}
+	w.Member("id", h.ID)
+	writeAmount(w, "number", h.Number)
+	writeAmount(w, "ttl", h.TTL)
+	w.EndObject()
+}
+
+// writeAmount writes a member with the number, unless it is 0.
+func writeAmount(w *canonical.Writer, name string, n int64) {
+	if n != 0 {
+		w.Name(name)
+		w.Int(n)
+	}
 }
 
 // writeText writes a member with the text, unless it is empty.

@@ -28,6 +28,14 @@ type Account struct {
 	Ends time.Time
 }
 
+// HoldTerms say how long a hold lasts, and what it survives.
+type HoldTerms struct {
+	TTL time.Duration
+
+	// Durable says that the hold must survive the machine, and not only the process. See Change.
+	Durable bool
+}
+
 // An AccountState is the state of an account.
 type AccountState struct {
 	Name          string
@@ -141,12 +149,12 @@ func (s *Settlement) check(amounts []HeldAmount) error {
 	return nil
 }
 
-func checkHold(group, id string, ttl time.Duration, accounts []Account) error {
+func checkHold(group, id string, terms HoldTerms, accounts []Account) error {
 	err := errors.Join(checkName("a group", group), checkName("a hold", id), checkSize("the number of accounts", len(accounts), MaxAccounts))
 	if len(accounts) == 0 {
 		err = errors.Join(err, fmt.Errorf("%w: a hold without accounts", ErrInvalid))
 	}
-	if ttl < time.Microsecond || ttl > maxPeriod {
+	if ttl := terms.TTL; ttl < time.Microsecond || ttl > maxPeriod {
 		err = errors.Join(err, fmt.Errorf("%w: a hold for %s", ErrInvalid, ttl))
 	}
 	seen := map[string]bool{}

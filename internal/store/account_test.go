@@ -30,7 +30,7 @@ func hold(t *testing.T, s store.Store, id string, accounts ...store.Account) boo
 
 func holdFor(t *testing.T, s store.Store, group, id string, ttl time.Duration, accounts ...store.Account) bool {
 	t.Helper()
-	_, held, err := s.Hold(t.Context(), group, id, ttl, accounts...)
+	_, held, err := s.Hold(t.Context(), group, id, store.HoldTerms{TTL: ttl}, accounts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,20 +78,20 @@ func TestAHoldIsGrantedWhileTheSumsStayWithinTheMaximum(t *testing.T) {
 		wantSums(t, s, "")
 		end := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 		a := store.Account{Name: "a", Max: 10, Amount: 4, Ends: end}
-		got, held, err := s.Hold(t.Context(), "g", "1", time.Hour, a)
+		got, held, err := s.Hold(t.Context(), "g", "1", store.HoldTerms{TTL: time.Hour}, a)
 		if err != nil || !held || sumText(got) != "a=0+4" || !got[0].Ends.Equal(end) {
 			t.Errorf("the first Hold = %+v, %v, %v", got, held, err)
 		}
 		settle(t, s, "1", 3)
 		a.Amount = 7
-		if got, held, err = s.Hold(t.Context(), "g", "2", time.Hour, a); err != nil || !held || sumText(got) != "a=3+7" {
+		if got, held, err = s.Hold(t.Context(), "g", "2", store.HoldTerms{TTL: time.Hour}, a); err != nil || !held || sumText(got) != "a=3+7" {
 			t.Errorf("a Hold up to the maximum = %+v, %v, %v", got, held, err)
 		}
 		a.Amount = 1
-		if got, held, err = s.Hold(t.Context(), "g", "3", time.Hour, a); err != nil || held || sumText(got) != "a=3+7" {
+		if got, held, err = s.Hold(t.Context(), "g", "3", store.HoldTerms{TTL: time.Hour}, a); err != nil || held || sumText(got) != "a=3+7" {
 			t.Errorf("a Hold beyond the maximum = %+v, %v, %v", got, held, err)
 		}
-		if got, held, err = s.Hold(t.Context(), "g", "4", time.Hour, account("new", 0, 1)); err != nil || held || sumText(got) != "new=0+0" {
+		if got, held, err = s.Hold(t.Context(), "g", "4", store.HoldTerms{TTL: time.Hour}, account("new", 0, 1)); err != nil || held || sumText(got) != "new=0+0" {
 			t.Errorf("a refused Hold in a new account = %+v, %v, %v", got, held, err)
 		}
 		wantSums(t, s, "a=3+7")
@@ -122,7 +122,7 @@ func TestOf64CallersAsManyHoldAsFit(t *testing.T) {
 			all.Go(func() {
 				for n := range tries {
 					id := fmt.Sprintf("%d.%d", i, n)
-					_, held, err := of[i%len(of)].Hold(t.Context(), "g", id, time.Hour, account("a", most, 1))
+					_, held, err := of[i%len(of)].Hold(t.Context(), "g", id, store.HoldTerms{TTL: time.Hour}, account("a", most, 1))
 					if err != nil {
 						t.Error(err)
 						return
@@ -159,7 +159,7 @@ func TestOneCallerGetsTheLastUnit(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range 16 {
 				all.Go(func() {
-					_, held, err := s.Hold(t.Context(), "g", fmt.Sprint(round, i), time.Hour, account(name, 1, 1))
+					_, held, err := s.Hold(t.Context(), "g", fmt.Sprint(round, i), store.HoldTerms{TTL: time.Hour}, account(name, 1, 1))
 					if err != nil {
 						t.Error(err)
 					}
@@ -228,14 +228,14 @@ func TestAHoldIsEffectiveOncePerID(t *testing.T) {
 			}
 			s = open()
 		}
-		got, held, err := s.Hold(t.Context(), "g", "one", time.Hour, account("a", 10, 4))
+		got, held, err := s.Hold(t.Context(), "g", "one", store.HoldTerms{TTL: time.Hour}, account("a", 10, 4))
 		if err != nil || !held || sumText(got) != "a=3+0" {
 			t.Errorf("a Hold that was settled before = %v, %v, %v", got, held, err)
 		}
 		var all sync.WaitGroup
 		for range 16 {
 			all.Go(func() {
-				if _, held, err := s.Hold(t.Context(), "g", "two", time.Hour, account("a", 10, 7)); err != nil || !held {
+				if _, held, err := s.Hold(t.Context(), "g", "two", store.HoldTerms{TTL: time.Hour}, account("a", 10, 7)); err != nil || !held {
 					t.Errorf("Hold = %v, %v", held, err)
 				}
 			})
@@ -422,7 +422,7 @@ func TestAnAccountIsForgottenAtItsEnd(t *testing.T) {
 		end := begun.Add(short)
 		hold := func(t *testing.T, s store.Store, id string, accounts ...store.Account) bool {
 			t.Helper()
-			_, held, err := s.Hold(t.Context(), "g", id, time.Hour, accounts...)
+			_, held, err := s.Hold(t.Context(), "g", id, store.HoldTerms{TTL: time.Hour}, accounts...)
 			if err != nil && time.Since(begun) > short {
 				wait.Late(t, "an account has ended before the hold %s", id)
 			}
@@ -453,7 +453,7 @@ func TestAnAccountIsForgottenAtItsEnd(t *testing.T) {
 		if gone := time.Since(begun); gone < short-2*time.Millisecond {
 			t.Errorf("it was forgotten after %s, want %s", gone, short)
 		}
-		if _, _, err := s.Hold(t.Context(), "g", "late", time.Hour, window); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "has ended") {
+		if _, _, err := s.Hold(t.Context(), "g", "late", store.HoldTerms{TTL: time.Hour}, window); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "has ended") {
 			t.Errorf("a hold in an account that has ended: %v, want ErrInvalid", err)
 		}
 		if !hold(t, s, "1", window) {
@@ -568,7 +568,7 @@ func TestInvalidHoldsAndSettlementsAreRefused(t *testing.T) {
 	}
 	onEach(t, func(t *testing.T, s store.Store) {
 		holds := func(group, id string, ttl time.Duration, accounts ...store.Account) error {
-			_, _, err := s.Hold(t.Context(), group, id, ttl, accounts...)
+			_, _, err := s.Hold(t.Context(), group, id, store.HoldTerms{TTL: ttl}, accounts...)
 			return err
 		}
 		settles := func(group string, all ...store.Settlement) error {

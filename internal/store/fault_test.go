@@ -163,7 +163,7 @@ func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File)
 			wrong(err, string(v.Data) == fmt.Sprint(i, strings.Repeat("v", i*20)), "value %d is %.20q", i, v.Data)
 			_, wait, err := f.Take(t.Context(), fmt.Sprint("g", i), store.Want{Now: 1}, l)
 			wrong(err, wait > 0, "limit %d is whole", i)
-			_, held, err := f.Hold(t.Context(), fmt.Sprint("g", i%4), fmt.Sprint("h", i), time.Hour, account(fmt.Sprint("a", i%8), 0, 1))
+			_, held, err := f.Hold(t.Context(), fmt.Sprint("g", i%4), fmt.Sprint("h", i), store.HoldTerms{TTL: time.Hour}, account(fmt.Sprint("a", i%8), 0, 1))
 			wrong(err, held, "hold %d is gone", i)
 		}
 		for i := range 4 {

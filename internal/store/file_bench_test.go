@@ -99,7 +99,7 @@ func BenchmarkUses(b *testing.B) {
 			},
 			"hold and settle": func() error {
 				id := fmt.Sprint(bench.Add(1))
-				_, _, err := st.Hold(ctx, "g", id, time.Hour, account("a", store.MaxAmount, 1), account("b", store.MaxAmount, 1))
+				_, _, err := st.Hold(ctx, "g", id, store.HoldTerms{TTL: time.Hour}, account("a", store.MaxAmount, 1), account("b", store.MaxAmount, 1))
 				if err == nil {
 					_, err = st.Settle(ctx, "g", store.Settlement{ID: id, Amounts: []int64{1, 1}})
 				}

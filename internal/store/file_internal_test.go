@@ -181,7 +181,7 @@ func TestExpiredRowsAreDeleted(t *testing.T) {
 	end := time.Now().Add(time.Second)
 	holdUntil := func(id string, ttl time.Duration) {
 		t.Helper()
-		if _, held, err := f.Hold(t.Context(), "g", id, ttl, Account{Name: id, Max: 1, Amount: 1, Ends: end}); err != nil || !held {
+		if _, held, err := f.Hold(t.Context(), "g", id, HoldTerms{TTL: ttl}, Account{Name: id, Max: 1, Amount: 1, Ends: end}); err != nil || !held {
 			if time.Now().After(end) {
 				wait.Late(t, "an account has ended before its hold")
 			}
@@ -322,7 +322,7 @@ func TestADamagedExpiredHoldStopsNoOtherWrite(t *testing.T) {
 				for _, a := range accounts {
 					all = append(all, Account{Name: a, Max: 9, Amount: 1})
 				}
-				_, held, err := f.Hold(t.Context(), "g", id, ttl, all...)
+				_, held, err := f.Hold(t.Context(), "g", id, HoldTerms{TTL: ttl}, all...)
 				if err == nil && !held {
 					err = errors.New("not held")
 				}

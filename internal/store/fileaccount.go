@@ -160,12 +160,12 @@ func (tx *fileTransaction) endHold(group string, h holdRow) error {
 }
 
 // Hold implements Store.
-func (f *fileAccounts) Hold(ctx context.Context, group, id string, ttl time.Duration, accounts ...Account) (sums []AccountState, held bool, err error) {
-	if err := checkHold(group, id, ttl, accounts); err != nil {
+func (f *fileAccounts) Hold(ctx context.Context, group, id string, terms HoldTerms, accounts ...Account) (sums []AccountState, held bool, err error) {
+	if err := checkHold(group, id, terms, accounts); err != nil {
 		return nil, false, err
 	}
 	accounts = slices.Clone(accounts) // the caller may return before it is done, and reuse them
-	r := fileChange{expiring: 1 + len(accounts)}
+	r := fileChange{durable: terms.Durable, expiring: 1 + len(accounts)}
 	var made struct { // the writer may set it after the caller has returned
 		states []accountState
 		held   bool
@@ -204,7 +204,7 @@ func (f *fileAccounts) Hold(ctx context.Context, group, id string, ttl time.Dura
 				return err
 			}
 		}
-		return tx.putHold(Key{group, id}, holdRow{expires: now.Add(ttl).UnixMicro(), amounts: heldAmounts(accounts)})
+		return tx.putHold(Key{group, id}, holdRow{expires: now.Add(terms.TTL).UnixMicro(), amounts: heldAmounts(accounts)})
 	}
 	if err := f.file.submit(ctx, &r); err != nil {
 		return nil, false, err

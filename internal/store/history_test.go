@@ -322,7 +322,7 @@ func accountDo(t *testing.T, s store.Store, in accountIn) (out accountOut) {
 	}
 	switch {
 	case in.hold:
-		_, held, err := s.Hold(t.Context(), "g", id, time.Hour, accounts...)
+		_, held, err := s.Hold(t.Context(), "g", id, store.HoldTerms{TTL: time.Hour}, accounts...)
 		if err != nil {
 			t.Error(err)
 		}

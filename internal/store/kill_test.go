@@ -85,7 +85,7 @@ func underLoad(path string) {
 	go func() {
 		for i := range 12 { // a few, since the rounds share the account
 			id := fmt.Sprintf("%d.%d", os.Getpid(), i)
-			_, held, err := f.Hold(ctx, "g", id, time.Hour, killAccounts()...)
+			_, held, err := f.Hold(ctx, "g", id, store.HoldTerms{TTL: time.Hour}, killAccounts()...)
 			if err != nil || !held {
 				say(err, "full")
 				return
@@ -323,7 +323,7 @@ func TestProcessesThatShareAFileKeepTheContract(t *testing.T) {
 			}
 			id := fmt.Sprint("ours", n)
 			if err := sometime(func() error {
-				_, held, err := f.Hold(t.Context(), "g", id, time.Hour, killAccounts()...)
+				_, held, err := f.Hold(t.Context(), "g", id, store.HoldTerms{TTL: time.Hour}, killAccounts()...)
 				if held {
 					holds[id] = []int{0}
 				}

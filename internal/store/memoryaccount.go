@@ -33,8 +33,8 @@ func (g *memoryGroup) settleExpired(now time.Time) {
 }
 
 // Hold implements Store.
-func (m *Memory) Hold(ctx context.Context, group, id string, ttl time.Duration, accounts ...Account) (sums []AccountState, held bool, err error) {
-	if err := checkHold(group, id, ttl, accounts); err != nil {
+func (m *Memory) Hold(ctx context.Context, group, id string, terms HoldTerms, accounts ...Account) (sums []AccountState, held bool, err error) {
+	if err := checkHold(group, id, terms, accounts); err != nil {
 		return nil, false, err
 	}
 	done, err := m.lock(ctx)
@@ -54,8 +54,8 @@ func (m *Memory) Hold(ctx context.Context, group, id string, ttl time.Duration, 
 			return nil, false, err
 		}
 		if held {
-			g.holds[id] = HoldState{Expires: now.Add(ttl), Amounts: heldAmounts(accounts)}
-			g.nextEnd = min(g.nextEnd, now.Add(ttl).UnixMicro())
+			g.holds[id] = HoldState{Expires: now.Add(terms.TTL), Amounts: heldAmounts(accounts)}
+			g.nextEnd = min(g.nextEnd, now.Add(terms.TTL).UnixMicro())
 			for i, a := range accounts {
 				g.accounts[a.Name] = states[i]
 				g.nextEnd = min(g.nextEnd, states[i].ends)

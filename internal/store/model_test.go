@@ -194,7 +194,7 @@ func againstTheModel(t *testing.T, r *rapid.T, b backend) {
 			if expires {
 				ttl = time.Microsecond
 			}
-			_, held, err := s.Hold(ctx, g, id, ttl, of...)
+			_, held, err := s.Hold(ctx, g, id, store.HoldTerms{TTL: ttl}, of...)
 			if want := m.groups[g].hold(id, of); err != nil || held != want {
 				r.Fatalf("Hold = %v, %v; want %v", held, err, want)
 			}

@@ -97,8 +97,8 @@ func decodeHold(data string) (h HoldState, err error) {
 }
 
 // Hold implements Store.
-func (r *Redis) Hold(ctx context.Context, group, id string, ttl time.Duration, accounts ...Account) (sums []AccountState, held bool, err error) {
-	if err := checkHold(group, id, ttl, accounts); err != nil {
+func (r *Redis) Hold(ctx context.Context, group, id string, terms HoldTerms, accounts ...Account) (sums []AccountState, held bool, err error) {
+	if err := checkHold(group, id, terms, accounts); err != nil {
 		return nil, false, err
 	}
 	u, err := r.beginCall(ctx, 0)
@@ -106,7 +106,7 @@ func (r *Redis) Hold(ctx context.Context, group, id string, ttl time.Duration, a
 		return nil, false, err
 	}
 	defer u.endCall()
-	args := []any{id, ttl.Microseconds(), encodeAmounts(heldAmounts(accounts))}
+	args := []any{id, terms.TTL.Microseconds(), encodeAmounts(heldAmounts(accounts))}
 	for _, a := range accounts {
 		args = append(args, a.Name, a.Max, a.Amount, formatEnd(endOf(a.Ends)))
 	}

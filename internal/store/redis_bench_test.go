@@ -43,7 +43,7 @@ func BenchmarkRedis(b *testing.B) {
 					return err
 				}},
 				{"Hold", func(i int) error {
-					_, _, err := r.Hold(ctx, "g", fmt.Sprint(i), time.Minute, store.Account{Name: "a", Max: store.MaxAmount, Amount: 1})
+					_, _, err := r.Hold(ctx, "g", fmt.Sprint(i), store.HoldTerms{TTL: time.Minute}, store.Account{Name: "a", Max: store.MaxAmount, Amount: 1})
 					return err
 				}},
 				{"Settle", func(i int) error {

@@ -37,7 +37,7 @@ func refuses(t *testing.T, s store.Store, why string) {
 			return err
 		},
 		"Hold": func() error {
-			_, _, err := s.Hold(t.Context(), "g", "h", time.Hour, account("a", 1, 1))
+			_, _, err := s.Hold(t.Context(), "g", "h", store.HoldTerms{TTL: time.Hour}, account("a", 1, 1))
 			return err
 		},
 		"Value": func() error { _, err := s.Value(t.Context(), store.Key{Group: "g", Name: "n"}); return err },

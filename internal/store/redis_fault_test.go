@@ -171,7 +171,7 @@ const loadMax = 4000
 
 func (l *load) hold(i, n int) error {
 	id := fmt.Sprintf("%d.%d", i, n)
-	_, held, err := l.s.Hold(context.Background(), "held", id, time.Hour, account("a", loadMax, 1), account("twin", loadMax, 1))
+	_, held, err := l.s.Hold(context.Background(), "held", id, store.HoldTerms{TTL: time.Hour}, account("a", loadMax, 1), account("twin", loadMax, 1))
 	if err != nil || !held {
 		return err
 	}
@@ -197,7 +197,7 @@ func (l *load) lostHolds(s store.Store) (lost int) {
 		}
 	}
 	l.holds.Range(func(id, unknown any) bool {
-		if _, held, err := s.Hold(t.Context(), "held", id.(string), time.Hour, account("a", 0, 1)); err != nil {
+		if _, held, err := s.Hold(t.Context(), "held", id.(string), store.HoldTerms{TTL: time.Hour}, account("a", 0, 1)); err != nil {
 			t.Fatal(err)
 		} else if !held {
 			lost++

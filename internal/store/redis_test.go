@@ -407,7 +407,7 @@ func TestExpiredItemsLeaveNoKeys(t *testing.T) {
 	end := time.Now().Add(time.Second)
 	for i := range 250 {
 		a := store.Account{Name: fmt.Sprint(i), Max: 1, Amount: 1, Ends: end}
-		if _, _, err := r.Hold(t.Context(), "g", fmt.Sprint(i), time.Duration(i+1)*time.Millisecond, a); err != nil && time.Now().Before(end) {
+		if _, _, err := r.Hold(t.Context(), "g", fmt.Sprint(i), store.HoldTerms{TTL: time.Duration(i+1) * time.Millisecond}, a); err != nil && time.Now().Before(end) {
 			t.Fatal(err)
 		}
 	}
@@ -516,7 +516,7 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 	}
 	after(time.Until(begun.Add(3100 * time.Millisecond)))
 	wantSums(t, r, "a=3+1 b=1+0") // the expired hold could not be deleted
-	if _, _, err := r.Hold(t.Context(), "g", "no", time.Hour, account("a", 9, 1)); !errors.Is(err, store.ErrUnavailable) {
+	if _, _, err := r.Hold(t.Context(), "g", "no", store.HoldTerms{TTL: time.Hour}, account("a", 9, 1)); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("Hold = %v", err)
 	}
 	wantSums(t, r, "a=3+1 b=1+0")

@@ -49,7 +49,7 @@ const (
 	MaxBytes   = segment.MaxAppend // of the entries at once
 	MaxEntries = 10_000            // that one Read, List or Accounts returns
 
-	MaxAccounts    = 16  // of one Hold
+	MaxAccounts    = 20  // of one Hold
 	MaxSettlements = 256 // at once
 )
 
@@ -147,10 +147,10 @@ type Store interface {
 
 	// Hold adds each account's Amount to what is held there, if the sums of all accounts stay within their Max.
 	// Otherwise it changes nothing, and held is false. It returns the accounts' sums after that. If there is a hold
-	// of that id in the group, or was one within its ttl, Hold changes nothing, and held is true: so a Hold may be
-	// repeated. After ttl, what was held and not settled counts as settled, and the id is forgotten. It uses the
+	// of that id in the group, or was one within its TTL, Hold changes nothing, and held is true: so a Hold may be
+	// repeated. After its TTL, what was held and not settled counts as settled, and the id is forgotten. It uses the
 	// clock of the store.
-	Hold(ctx context.Context, group, id string, ttl time.Duration, accounts ...Account) (sums []AccountState, held bool, err error)
+	Hold(ctx context.Context, group, id string, terms HoldTerms, accounts ...Account) (sums []AccountState, held bool, err error)
 
 	// Settle ends holds of a group: what was held is taken away, and the amounts are settled. For each settlement
 	// it reports whether it has ended the hold. It has not if the id is unknown, has expired or was settled before. If an amount is

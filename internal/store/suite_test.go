@@ -1083,7 +1083,7 @@ func uses(s store.Store) map[string]func(context.Context) error {
 			return err
 		},
 		"Hold": func(ctx context.Context) error {
-			_, _, err := s.Hold(ctx, "g", "h", time.Hour, account("a", 1, 1))
+			_, _, err := s.Hold(ctx, "g", "h", store.HoldTerms{TTL: time.Hour}, account("a", 1, 1))
 			return err
 		},
 		"Settle": func(ctx context.Context) error {

@@ -186,6 +186,9 @@ type Result struct {
 	// Preview, if set, says that JSON is the preview of a longer result.
 	Preview *Preview
 
+	// Budgets say what is left in budgets of the call that are nearly used up.
+	Budgets []BudgetNote
+
 	// Receipt is the id of the call's receipt; "" if the call did not ask for one, or there is none.
 	Receipt string
 
@@ -196,7 +199,16 @@ type Result struct {
 
 // HasNotes reports whether the client gets information about the result, besides the result.
 func (r *Result) HasNotes() bool {
-	return r.Moved != nil || r.Repeated != nil || r.Preview != nil || r.Receipt != ""
+	return r.Moved != nil || r.Repeated != nil || r.Preview != nil || r.Receipt != "" || len(r.Budgets) > 0
+}
+
+// A BudgetNote says what is left in a budget. Amounts are of the installation's currency, or numbers of calls.
+type BudgetNote struct {
+	Budget string    `json:"budget"` // its id
+	Left   string    `json:"left"`
+	Limit  string    `json:"limit"`
+	Unit   string    `json:"unit,omitempty"` // calls, or the currency
+	Until  time.Time `json:"until,omitzero"` // the end of the window; zero: it does not end
 }
 
 // A StoredResult is the stored result of a call. It was too long to be sent at once.

@@ -129,6 +129,9 @@ type Tool struct {
 	// Price is what a call costs; nil means nothing.
 	Price *Price `json:",omitempty"`
 
+	// Budget, if set, is the tool's own budget, from the operator's overlay. No decision reads budgets, so no digest covers them.
+	Budget *Budget `json:"-"`
+
 	// Redact lists the detectors that the operator has set for the tool's results, sorted; see Enforces.
 	Redact []Detector `json:",omitempty"`
 
@@ -210,6 +213,8 @@ type Task struct {
 
 	// ResultBytes lowers the tenant's limit; 0 does not lower it. See Tenant.ResultBound.
 	ResultBytes int `json:",omitzero"`
+
+	Budgets []*Budget `json:"-"` // see Tenant.Budgets
 }
 
 // Amended reports whether the task is not as configured: a client has declared it, or people have added to it.

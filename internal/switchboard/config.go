@@ -238,6 +238,13 @@ type Tenant struct {
 	Ranking     Ranking
 	Limits      []Limit
 
+	// Budgets are those of the operator, of the tenant's row, and of the tenant's file, in this order. No decision reads
+	// them, so no digest covers them.
+	Budgets []*Budget `json:"-"`
+
+	// Approvals say how people are asked. No decision reads them.
+	Approvals ApprovalSettings `json:"-"`
+
 	// Overlays label tools that no stronger source has labelled, and may restrict any tool.
 	Overlays map[ToolID]Overlay
 
@@ -386,6 +393,9 @@ type Overlay struct {
 
 	// Price is what a call costs; nil states nothing.
 	Price *Price `json:",omitempty"`
+
+	// Budget is the tool's own budget. Only an operator's overlay can set it.
+	Budget *Budget `json:"-"`
 
 	// Equivalents are tools that calls of this tool may move to.
 	Equivalents []DeclaredEquivalent `json:",omitempty"`

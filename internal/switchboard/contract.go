@@ -18,6 +18,9 @@ type Contract struct {
 	// Hurried says that a tenant set Timeout, shorter than the others' settings. If a call exceeds it, that is no sign
 	// that the server is unwell.
 	Hurried bool `json:",omitzero"`
+
+	// CostClass is how calls are paid for; "" means that no overlay states it. See Tool.CostClass.
+	CostClass CostClass `json:",omitempty"`
 }
 
 // A Fact is a statement about a tool, true or false. The zero Fact means that no source states it, which counts as

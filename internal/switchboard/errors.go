@@ -42,6 +42,8 @@ const (
 	CodeExpandDenied      Code = "SB-LAZY-002"
 	CodeNotInGroup        Code = "SB-LAZY-003"
 	CodeExpandFirst       Code = "SB-LAZY-004"
+	CodeBudgetExceeded    Code = "SB-COST-001"
+	CodeNotPriced         Code = "SB-COST-002"
 	CodeApprovalPending   Code = "SB-APPR-001"
 	CodeApprovalRefused   Code = "SB-APPR-002"
 	CodeApprovalGone      Code = "SB-APPR-003"
@@ -97,6 +99,8 @@ var retryByCode = map[Code]Retry{
 	CodeExpandDenied:      RetryNo,
 	CodeNotInGroup:        RetryNo,
 	CodeExpandFirst:       RetryNo,
+	CodeBudgetExceeded:    RetryLater,
+	CodeNotPriced:         RetryNo,
 	CodeApprovalPending:   RetryLater,
 	CodeApprovalRefused:   RetryNo,
 	CodeApprovalGone:      RetryNo,
@@ -129,11 +133,11 @@ type Error struct {
 	Requirement string
 	Stage       string
 
-	// Details are more facts for programs: the stub that expands the called tool, the request that a person has to answer.
-	Details []ErrorDetail
-
-	// ServedBy is the tool that now serves the called name, if it is another one.
+	// ServedBy says what serves the called name in another way.
 	ServedBy ServedTool
+
+	// Data are more members for programs, beside the code. They are for the caller, as Text is.
+	Data []DataMember
 
 	// Hint says what the caller can do next, if Text does not.
 	Hint string
@@ -166,11 +170,17 @@ type Error struct {
 	Cause error
 }
 
-// An ErrorDetail is one fact about a refusal, under its name in the data of the answer.
-type ErrorDetail struct{ Name, Value string }
+// A ServedTool is what serves a called name in another way.
+type ServedTool struct {
+	Name, Definition string // of the tool that now serves it, as a client sees it
+	Stub             string // expands the called tool, which is on demand
+}
 
-// A ServedTool is a tool as a client sees it.
-type ServedTool struct{ Name, Definition string }
+// A DataMember is a member of the data of an Error.
+type DataMember struct {
+	Name string
+	JSON []byte // its value
+}
 
 // Retry returns whether a retry can help.
 func (e *Error) Retry() Retry {

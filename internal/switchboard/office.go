@@ -39,7 +39,7 @@ type Officer struct {
 	Operator bool
 	Offices  map[TenantID][]Office // within each tenant; sorted
 
-	// Roles are, by tenant, the values of claims that gave the officer offices there; sorted. Claims are all claims that rows compare. Only a person
+	// Roles are, by tenant, the values of claims that gave the officer offices there. Claims are all claims that rows match. Only a person
 	// who has signed in has them.
 	Roles  map[TenantID][]string
 	Claims map[string][]string

@@ -1,6 +1,9 @@
 package switchboard
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // A PolicyFile is one file of Rego, or of the data next to it.
 type PolicyFile struct {
@@ -72,6 +75,18 @@ type AskingRule struct {
 
 	// Digest is that of the rule's text: an edited rule is another rule.
 	Digest Digest `json:"digest,omitempty"`
+}
+
+// String returns the rule as people look it up.
+func (r *AskingRule) String() string {
+	s := r.Layer
+	if r.File != "" {
+		s += " " + r.File + ":" + strconv.Itoa(r.Line)
+	}
+	if r.Reason != "" {
+		s += " (" + r.Reason + ")"
+	}
+	return s
 }
 
 // ApprovalSettings say how the people of a tenant are asked.

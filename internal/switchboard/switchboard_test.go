@@ -153,6 +153,30 @@ func TestAStarInAPatternMatchesAnyCharacters(t *testing.T) {
 	}
 }
 
+func TestAmountsAreExact(t *testing.T) {
+	for s, want := range map[string]switchboard.Micros{
+		"0": 0, "10": 10_000_000, "10.00": 10_000_000, "0.000001": 1, "1125899906.842624": switchboard.MaxMicros, "0.1": 100_000, "0.30": 300_000,
+	} {
+		got, err := switchboard.ParseMicros(s)
+		if err != nil || got != want {
+			t.Errorf("ParseMicros(%q) = %d, %v; want %d", s, int64(got), err, int64(want))
+		}
+		if again, err := switchboard.ParseMicros(got.String()); err != nil || again != got {
+			t.Errorf("%q: %s is read as %d, %v", s, got, int64(again), err)
+		}
+	}
+	for _, s := range []string{"", ".", "1.", ".5", "-1", "+1", "1e3", "NaN", "1_000", "010", "0x10", "1,5", " 1", "0.0000001", "1125899906.842625", "99999999999999999999"} {
+		if got, err := switchboard.ParseMicros(s); err == nil {
+			t.Errorf("ParseMicros(%q) = %v", s, got)
+		}
+	}
+	for m, want := range map[switchboard.Micros]string{0: "0.00", 1: "0.000001", 3_100_000: "3.10", -2_500_000: "-2.50", 10_000_000: "10.00", 3100: "0.0031"} {
+		if m.String() != want {
+			t.Errorf("%d is written %s, want %s", int64(m), m, want)
+		}
+	}
+}
+
 func TestTheLowerBudgetCounts(t *testing.T) {
 	for _, tt := range []struct{ tenant, task, want int }{
 		{0, 0, switchboard.DefaultTokenBudget},

@@ -24,6 +24,9 @@ type Marks struct {
 	Tried    []Attempt     // the attempts before the last one, or all if none was answered
 	Intents  []Intended    // of the attempts with an effect, in their order
 	Waited   time.Duration // how long it waited before it was sent, for a slot or a person
+
+	Held, Settled Micros // what the attempts cost: before they were sent, and after their answers
+	Yes           *Yes   // the approval that an attempt used; nil if there is none
 }
 
 // An Intended names the receipt that was written before an attempt.
@@ -62,6 +65,14 @@ func (t *Trail) Tried(before []Attempt) {
 
 // Intended records the intent of an attempt.
 func (t *Trail) Intended(i Intended) { t.update(func(m *Marks) { m.Intents = append(m.Intents, i) }) }
+
+// Charged records what an attempt cost: what was held before it was sent, and what was settled after its answer.
+func (t *Trail) Charged(held, settled Micros) {
+	t.update(func(m *Marks) { m.Held, m.Settled = m.Held+held, m.Settled+settled })
+}
+
+// Used records the approval that an attempt used.
+func (t *Trail) Used(yes *Yes) { t.update(func(m *Marks) { m.Yes = yes }) }
 
 // Digested records the digest of the params of the call, so that it is not computed again for each attempt.
 func (t *Trail) Digested(params []byte, digest string) {

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/budget"
+	"github.com/summit-switchboard/switchboard/internal/commit"
 	"github.com/summit-switchboard/switchboard/internal/ownfile"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -40,7 +42,11 @@ func (i *Installation) WriteStore(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(i.writeReceipts(ctx, ledger), ledger.Close(ctx))
+	committer := commit.New(commit.Options{
+		Store: st, Intents: ledger, Log: slog.New(slog.DiscardHandler),
+		Charges: budget.NewBook(func(switchboard.TenantID) (*switchboard.Tenant, *switchboard.Taxonomy) { return nil, nil }),
+	})
+	return errors.Join(i.writeReceipts(ctx, ledger, committer), committer.Close(ctx), ledger.Close(ctx))
 }
 
 const (
@@ -49,10 +55,10 @@ const (
 )
 
 // writeReceipts makes calls that reach no server, until the chain is long enough.
-func (i *Installation) writeReceipts(ctx context.Context, ledger *receipt.Ledger) error {
+func (i *Installation) writeReceipts(ctx context.Context, ledger *receipt.Ledger, committer *commit.Committer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	caller := ledger.RecordCalls(ledger.Commit(switchboard.CallerFunc(answer)))
+	caller := ledger.RecordCalls(committer.Commit(switchboard.CallerFunc(answer)))
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range writers {

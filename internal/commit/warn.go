@@ -1,0 +1,160 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/budget"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// A Notifier tells people about budgets that are nearly used up.
+type Notifier interface {
+	// BudgetWarning is called once in each window, over all replicas, for each percentage that a budget names. It must not wait for long.
+	BudgetWarning(ctx context.Context, w *BudgetWarning)
+}
+
+// A BudgetWarning says that an account has passed a percentage of its limit.
+type BudgetWarning struct {
+	Tenant  switchboard.TenantID `json:"tenant"`
+	Budget  string               `json:"budget"`  // its name, which is unique in the tenant
+	Account string               `json:"account"` // of the store
+	Percent int                  `json:"percent"`
+	Used    string               `json:"used"` // an amount, or a number of calls
+	Limit   string               `json:"limit"`
+	Unit    string               `json:"unit,omitempty"` // calls, or the currency
+	Until   time.Time            `json:"until,omitzero"` // the end of the window; zero: it does not end
+}
+
+// A warning is a BudgetWarning that another replica may have sent.
+type warning struct {
+	BudgetWarning
+	ends time.Time // when the account is forgotten; zero: never
+}
+
+// groupWarned is the group of the store with the warnings that were sent.
+const groupWarned = "budgets-warned"
+
+// watch returns what is left in accounts that have passed the lowest percentage of their budget, and queues the warnings of those that the attempt has made
+// pass one. sums are the accounts with the attempt.
+func (k *Committer) watch(a *attempt, sums []store.AccountState) (notes []switchboard.BudgetNote) {
+	for i := range a.charge.Lines {
+		l := &a.charge.Lines[i]
+		used := sums[i].Settled + sums[i].Held
+		for n, percent := range l.Budget.Warn {
+			if !isPast(used, percent, l.Account.Max) {
+				break
+			}
+			if n == 0 {
+				notes = append(notes, k.noteOf(l, used))
+			}
+			if !isPast(used-l.Account.Amount, percent, l.Account.Max) {
+				k.later.warn(warning{BudgetWarning{
+					Tenant: a.Principal.Tenant, Budget: l.Budget.Name(), Account: l.Account.Name, Percent: percent,
+					Used: amountOf(l.Budget, used), Limit: amountOf(l.Budget, l.Account.Max), Unit: k.unitOf(l.Budget), Until: l.Window.End,
+				}, l.Account.Ends})
+			}
+		}
+	}
+	return notes
+}
+
+// isPast reports whether used is at least that percentage of the limit.
+func isPast(used int64, percent int, limit int64) bool {
+	whole, rest := limit/100, limit%100 // the product of a limit and a percentage can be too large
+	return used >= whole*int64(percent)+(rest*int64(percent)+99)/100
+}
+
+// noteOf says what is left in the account of a line.
+func (k *Committer) noteOf(l *budget.ChargeLine, used int64) switchboard.BudgetNote {
+	return switchboard.BudgetNote{
+		Budget: l.Budget.ID, Left: amountOf(l.Budget, max(0, l.Account.Max-used)), Limit: amountOf(l.Budget, l.Account.Max), Unit: k.unitOf(l.Budget), Until: l.Window.End,
+	}
+}
+
+// amountOf spells an amount of the budget.
+func amountOf(b *switchboard.Budget, n int64) string {
+	if b.Calls {
+		return strconv.FormatInt(n, 10)
+	}
+	return switchboard.Micros(n).String()
+}
+
+func (k *Committer) unitOf(b *switchboard.Budget) string {
+	if b.Calls {
+		return "calls"
+	}
+	return k.o.Currency()
+}
+
+// sendWarning sends a warning, unless a replica has sent it in this window.
+func (k *Committer) sendWarning(w warning) {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	write := store.Write{Name: fmt.Sprintf("%s %d %s", w.Tenant, w.Percent, w.Account), Data: []byte("1")}
+	if !w.ends.IsZero() {
+		write.TTL = max(time.Until(w.ends), time.Minute)
+	}
+	_, err := k.o.Store.Apply(ctx, store.Change{Group: groupWarned, Writes: []store.Write{write}})
+	if errors.Is(err, store.ErrConflict) {
+		return
+	} // if the store cannot say, a second warning is better than none
+	k.o.Log.Warn("a budget is nearly used up", "tenant", w.Tenant, "budget", w.Budget, "percent", w.Percent, "used", w.Used, "limit", w.Limit, "unit", w.Unit, "until", w.Until)
+	if k.o.Notifier != nil {
+		k.o.Notifier.BudgetWarning(ctx, &w.BudgetWarning)
+	}
+}
+
+// overBudget returns the refusal of an attempt that does not fit into its budgets. Of several that lack room, it names the one whose window ends last.
+func (k *Committer) overBudget(a *attempt, sums []store.AccountState) error {
+	var worst *budget.ChargeLine
+	var used int64
+	for i := range a.charge.Lines {
+		l := &a.charge.Lines[i]
+		now := sums[i].Settled + sums[i].Held
+		if now <= l.Account.Max-l.Account.Amount {
+			continue
+		}
+		if end := l.Window.End; worst == nil || end.IsZero() || !worst.Window.End.IsZero() && end.After(worst.Window.End) {
+			worst, used = l, now
+		}
+	}
+	if worst == nil { // the counter alone is used up
+		return switchboard.Unavailable("the call was not made, because its price could not be held", errors.New("the count of holds is used up"))
+	}
+	note := k.noteOf(worst, used)
+	e := &switchboard.Error{
+		Code: switchboard.CodeBudgetExceeded, Unsent: true,
+		Cause: fmt.Errorf("budget %s, account %q: %s of %s are used", worst.Budget.Name(), worst.Account.Name, amountOf(worst.Budget, used), note.Limit),
+		Data:  []switchboard.DataMember{{Name: "error_code", JSON: []byte(`"BUDGET_EXCEEDED"`)}, textMember("budget", note.Budget), textMember("left", note.Left)},
+	}
+	unit := ""
+	if note.Unit != "" {
+		unit = " " + note.Unit
+		e.Data = append(e.Data, textMember("unit", note.Unit))
+	}
+	e.Text = fmt.Sprintf("the call was not made: it costs %s%s, and the budget %q has %s%s left", amountOf(worst.Budget, worst.Account.Amount), unit, note.Budget, note.Left, unit)
+	if worst.Budget.Calls {
+		e.Text = fmt.Sprintf("the call was not made: the budget %q has no call left", note.Budget)
+	}
+	if note.Until.IsZero() {
+		e.Hint = "it has no later window: use another tool, or ask the person whom you work for"
+		return e
+	}
+	until := note.Until.UTC().Format(time.RFC3339)
+	e.Text += " until " + until
+	e.Hint = "use another tool, or call again after that time"
+	e.Data = append(e.Data, textMember("until", until))
+	e.RetryAfter = max(time.Until(note.Until), time.Second)
+	return e
+}
+
+// textMember returns a member with a text.
+func textMember(name, text string) switchboard.DataMember {
+	return switchboard.DataMember{Name: name, JSON: wire.AppendString(nil, text)}
+}
