@@ -186,6 +186,30 @@ var examples = map[string][]string{
 		"switchboard receipts export --since 24h --tenant acme",
 		"switchboard receipts export --url https://switchboard.example.com > receipts.jsonl",
 	},
+	"approvals list": {
+		"switchboard approvals list",
+		"switchboard approvals list --state any --principal ci --json",
+	},
+	"approvals show": {
+		"switchboard approvals show k3fqx2mz7ab4cd5e-1",
+		"switchboard approvals show k3fqx2mz7ab4cd5e-1 --json | jq -r .arguments.text",
+	},
+	"approvals approve": {
+		"switchboard approvals approve k3fqx2mz7ab4cd5e-1",
+		"switchboard approvals approve k3fqx2mz7ab4cd5e-1 --scope task --for 8h    # a capability",
+	},
+	"approvals refuse": {
+		`switchboard approvals refuse k3fqx2mz7ab4cd5e-1 --note "send it to the list, not to all customers"`,
+		"switchboard approvals refuse k3fqx2mz7ab4cd5e-1 --tenant acme",
+	},
+	"approvals revoke": {
+		`switchboard approvals revoke k3fqx2mz7ab4cd5e-1 --note "not today"`,
+		"switchboard approvals revoke k3fqx2mz7ab4cd5e-1 --tenant acme",
+	},
+	"approvals watch": {
+		"switchboard approvals watch",
+		"switchboard approvals watch --tenant acme --json",
+	},
 	"events": {
 		"switchboard events",
 		"switchboard events --tenant acme --json",

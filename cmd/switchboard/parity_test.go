@@ -29,6 +29,8 @@ var parity = map[string][]string{
 	"tasks":          {"list-tenants"},
 	"runs":           {"list-runs"},
 	"events":         {"follow-events"},
+	"approvals list": {"list-approvals"}, "approvals show": {"read-approval"}, "approvals approve": {"approve"}, "approvals refuse": {"refuse"},
+	"approvals revoke": {"revoke-approval"}, "approvals watch": {"follow-events", "list-approvals"},
 	"call":           {"agents: /mcp"},
 	"validate":       {"change-file"}, // with dry_run
 	"config files":   {"list-files"},

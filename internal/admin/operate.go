@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func (a *Actions) doWithReceipts(r receipt.Receipt, do func() (string, error)) (
 	if !a.o.Ledger.Durable() {
 		return do()
 	}
-	r.Kind = receipt.Admin
+	r.Kind = cmp.Or(r.Kind, receipt.Admin)
 	ctx, cancel := context.WithTimeout(a.o.Stopping, operateTimeout)
 	defer cancel()
 	intent := r
@@ -103,6 +104,12 @@ func (a *Actions) doWithReceipts(r receipt.Receipt, do func() (string, error)) (
 		}
 	}
 	return note, switchboard.WithReceipt(err, a.o.Ledger.Add(&r))
+}
+
+// Record does something between two receipts: r, its intent, and its outcome. See doWithReceipts.
+func (a *Actions) Record(r receipt.Receipt, do func() error) error {
+	_, err := a.doWithReceipts(r, func() (string, error) { return "", do() })
+	return err
 }
 
 // disableServer takes a server out of service.

@@ -137,16 +137,26 @@ func (m *masker) maskText(text string) string {
 	if _, ok := m.texts[text]; ok {
 		return redacted
 	}
-	spans := m.appendMatches(nil, text)
+	spans, ok := rangesAtAllLevels(text, m.appendMatches)
+	if !ok {
+		return redacted // its content cannot be determined
+	}
+	return replaceRanges(text, spans)
+}
+
+// rangesAtAllLevels calls find for the text, and for the text with its escapes resolved once, twice and so on. It returns what find has appended as positions
+// in the text itself. ok is false if there are more levels than are resolved.
+func rangesAtAllLevels(text string, find func(spans []textRange, text string) []textRange) (spans []textRange, ok bool) {
+	spans = find(nil, text)
 	for levels := []string{text}; ; {
 		deeper, ok := unescapeOnce(levels[len(levels)-1])
 		if !ok {
-			return replaceRanges(text, spans)
+			return spans, true
 		}
 		if len(levels) > maxEscapes {
-			return redacted // its content cannot be determined
+			return nil, false
 		}
-		found := m.appendMatches(nil, deeper)
+		found := find(nil, deeper)
 		for i := len(levels) - 1; i >= 0 && len(found) > 0; i-- {
 			found = mapToEscaped(levels[i], found)
 		}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/event"
@@ -64,8 +65,9 @@ type Options struct {
 
 // PeopleOptions are the parts for people who use a browser.
 type PeopleOptions struct {
-	Page     *page.Page // nil means that there is none
-	Sessions *signin.Sessions
+	Page      *page.Page // nil means that there is none
+	Sessions  *signin.Sessions
+	Approvals *approvals.Decider
 }
 
 // An API answers the requests of officers. Use New. It is safe for concurrent use.
@@ -130,6 +132,7 @@ func (a *API) makeRoutes() {
 	personRoutes{a}.addBlocks()
 	a.addPolicyDiffs()
 	policyRoutes{a}.add()
+	approvalRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {
@@ -143,6 +146,7 @@ func (a *API) makeRoutes() {
 
 // tags describe the parts of the API. Each operation has one of them: see tagOf.
 var tags = []*huma.Tag{
+	{Name: "approvals", Description: "What agents ask people for, and what people say."},
 	{Name: "blocks", Description: "The people who must not come back."},
 	{Name: "configuration", Description: "The files of the configuration, and the history of their changes."},
 	{Name: "decisions", Description: "The recorded decisions."},

@@ -104,8 +104,11 @@ func describeNeed(office switchboard.Office) string {
 	case switchboard.OfficeOperator:
 		return "an operator"
 	}
-	if office == switchboard.OfficeAuthor {
+	switch office {
+	case switchboard.OfficeAuthor:
 		return "the office author or admin of the tenant, or an operator"
+	case switchboard.OfficeApprover:
+		return "the office approver of the tenant; where the configuration names no approver, whoever can read the data folder"
 	}
 	return "the office " + string(office) + " of the tenant, or an operator"
 }
@@ -147,6 +150,11 @@ func (a *API) judge(officer *switchboard.Officer, needs switchboard.Office, tena
 		if !officer.Operator {
 			return refuse("only an operator may do that")
 		}
+	} else if needs == switchboard.OfficeApprover && tenant == "" {
+		if !slices.ContainsFunc(a.o.People.Approvals.Tenants(officer), func(t switchboard.TenantID) bool { return a.o.People.Approvals.ActsAsApprover(officer, t) }) {
+			return refuse("this needs the office approver, which you hold in no tenant")
+		}
+		return asked{officer: officer}, nil // the request names its tenant
 	} else if tenant == "" && !officer.Operator {
 		mine := slices.Sorted(maps.Keys(officer.Offices))
 		if len(mine) != 1 {
@@ -159,7 +167,8 @@ func (a *API) judge(officer *switchboard.Officer, needs switchboard.Office, tena
 	}
 	// An admin may change all files of the tenant, policies too.
 	asAdmin := needs == switchboard.OfficeAuthor && officer.Holds(switchboard.OfficeAdmin, tenant)
-	if needs != switchboard.OfficeViewer && !officer.Holds(needs, tenant) && !asAdmin {
+	asApprover := needs == switchboard.OfficeApprover && a.o.People.Approvals.ActsAsApprover(officer, tenant)
+	if needs != switchboard.OfficeViewer && !officer.Holds(needs, tenant) && !asAdmin && !asApprover {
 		return refuse("this needs the office %s of tenant %s, which you do not hold", needs, tenant)
 	}
 	return asked{officer, tenant}, nil

@@ -1,4 +1,4 @@
-// Package page is the admin side in a browser. So far, people sign in and out there, and see what waits for them.
+// Package page is the admin side in a browser. So far, people sign in and out there, see what waits for them, and decide about requests for approval.
 //
 // It decides which browser a session belongs to, and which requests of browsers count. Package signin decides who somebody is, and package
 // identity decides about their offices. The views are in views/, one file each; they have no scripts.
@@ -25,6 +25,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -53,6 +54,7 @@ type Options struct {
 	URL       func() string // how browsers reach the admin address, "" if only this machine does
 	Reader    *admin.Reader
 
+	Approvals   *approvals.Decider
 	Connections Connections
 	Document    func() string // the https URL of DocumentPath, "" if providers cannot read it
 
@@ -84,7 +86,7 @@ func (p *Page) Takes(path string) bool {
 	case startPath, stylePath, signInPath, signOutPath, callbackPath, CodePath:
 		return true
 	}
-	return strings.HasPrefix(path, ConnectPath)
+	return strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)
 }
 
 // ServeHTTP answers a request for a path that the page takes.
@@ -124,8 +126,10 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 		p.endSignIn(w, r, own)
 	case path == connectedPath:
 		p.endConnect(w, r, own)
-	case (path == startPath || strings.HasPrefix(path, ConnectPath)) && foreign:
+	case (path == startPath || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)) && foreign:
 		p.leadOn(w, path) // the browser has not sent the cookie
+	case strings.HasPrefix(path, ApprovalPath):
+		p.showApproval(w, r, own)
 	case strings.HasPrefix(path, ConnectPath):
 		p.showConnect(w, r, own)
 	case path == startPath:
@@ -148,6 +152,8 @@ func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 		p.beginSignIn(w, r, own, form.Get("issuer"))
 	case strings.HasPrefix(r.URL.Path, ConnectPath):
 		p.beginConnect(w, r, own, form)
+	case strings.HasPrefix(r.URL.Path, ApprovalPath):
+		p.decideApproval(w, r, own, form)
 	case r.URL.Path == signOutPath:
 		p.signOut(w, r, own, form.Get("token"))
 	default:
@@ -305,7 +311,7 @@ func (p *Page) start(w http.ResponseWriter, r *http.Request, own site) {
 		})
 		return
 	}
-	p.show(w, http.StatusOK, "start.html", map[string]any{"Officer": officer, "Items": findWaiting(p.o.Reader, &officer), "Token": formToken(secret)})
+	p.show(w, http.StatusOK, "start.html", map[string]any{"Officer": officer, "Items": append(p.waitingApprovals(r, &officer), findWaiting(p.o.Reader, &officer)...), "Token": formToken(secret)})
 }
 
 // beginSignIn leads the browser to an issuer.

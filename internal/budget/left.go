@@ -1,0 +1,57 @@
+package budget
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Left says what an attempt costs, and what the budgets with the least room have left, for a person who decides about the call: "0.02 of 3.10 USD left". accounts are those of the
+// charge's group. It returns "" if nothing is charged.
+func Left(c *AttemptCharge, accounts []store.AccountState, currency string) string {
+	if c == nil {
+		return ""
+	}
+	used := make(map[string]int64, len(accounts))
+	for i := range accounts {
+		used[accounts[i].Name] = accounts[i].Settled + accounts[i].Held
+	}
+	var money, calls *ChargeLine
+	room := func(l *ChargeLine) int64 { return max(0, l.Account.Max-used[l.Account.Name]) }
+	for i := range c.Lines {
+		l := &c.Lines[i]
+		least := &money
+		if l.Budget.Calls {
+			least = &calls
+		}
+		if *least == nil || room(l) < room(*least) {
+			*least = l
+		}
+	}
+	var parts []string
+	price := c.Price.String()
+	if c.Reported {
+		price = "up to " + price
+	}
+	currency = strings.TrimRight(" "+currency, " ")
+	switch {
+	case money != nil:
+		parts = append(parts, price+" of "+switchboard.Micros(room(money)).String()+currency+" left"+tooLittle(money, room(money)))
+	case c.Price > 0:
+		parts = append(parts, price+currency+", which no budget limits")
+	}
+	if calls != nil {
+		parts = append(parts, "1 of "+strconv.FormatInt(room(calls), 10)+" calls left"+tooLittle(calls, room(calls)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// tooLittle says that the line has no room for the attempt.
+func tooLittle(l *ChargeLine, room int64) string {
+	if l.Account.Amount <= room {
+		return ""
+	}
+	return ", which is too little: budget " + l.Budget.Name() + " would refuse the call"
+}
