@@ -56,6 +56,13 @@ func (e *eventsCmd) Run(ctx context.Context, out streams) error {
 		if err := json.Unmarshal(next.Data, &one); err != nil {
 			return err
 		}
+		if next.Type == event.Capability {
+			one.Type, one.Request = event.Capability, &event.CapabilityRequest{}
+			if err := json.Unmarshal(next.Data, one.Request); err != nil {
+				return err
+			}
+			one.Time = one.Request.At
+		}
 		fmt.Fprintf(out.out, "%s  %-13s  %s\n", one.Time.Local().Format(time.TimeOnly), one.Type, eventText(&one))
 	}
 }
@@ -66,6 +73,9 @@ func eventText(e *event.Occurrence) string {
 	switch e.Type {
 	case event.Server:
 		text = fmt.Sprintf("%s is %s", e.Server, cmp.Or(text, "changed"))
+	case event.Capability:
+		q := e.Request
+		return fmt.Sprintf("%s of %s asks for %s, because: %s; see: switchboard approvals show %s", printable(q.PrincipalID, 64), q.Tenant, printable(q.Capability, 100), printable(q.Reason, 600), printable(q.ID, 64))
 	case event.Resync:
 		text = "events are missing"
 	}

@@ -168,10 +168,10 @@ type parts struct {
 	ledger   *receipt.Ledger
 	recorder *replay.Recorder
 	serverParts
-	engine  *policy.Engine
-	health  *health.Monitor
-	binder  *bind.Binder
-	runs    *run.Registry
+	engine *policy.Engine
+	health *health.Monitor
+	binder *bind.Binder
+	runParts
 	meter   *run.Meter
 	keys    *idempotency.Keys
 	gateway *gateway.Gateway
@@ -351,6 +351,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return policy.Guard(current.currentPolicy, current.recordRuling, o.Log, next)
 	}
 	a.admin.approvals = newApprovals(a, current)
+	a.joinGrants(current, a.admin.approvals)
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(a.admin.approvals.Require(next)) }
 	cached := cache.New(a.store, func(c *switchboard.Call) cache.Terms {
 		consent, known := a.credentials.ConsentOf(c.Server, &c.Principal)
@@ -457,6 +458,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.ledger.Trim(ctx) })
 	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.FollowStore(ctx) })
+	a.work.Go(func() { a.grants.Run(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
 	a.adminAt.serve(a.newHTTPServer(showTLS(a.admin.api)), a.log)
 	a.cluster.Serve(a.gateway)

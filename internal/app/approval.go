@@ -50,12 +50,12 @@ func describeArguments(c *switchboard.Call) (text string, ok bool) {
 
 // recordAsked tells people's programs, the log output and the receipts that a person is asked. None of them gets the arguments.
 func (a *App) recordAsked(r *approval.Request) {
-	about := r.Target.ID().String()
 	if r.Kind == approval.ForCapability {
-		about = r.Target.Capability
+		announceRequest(a.admin.events, a.log, r)
+	} else {
+		a.log.Info("a person is asked for approval", "request", r.ID(), "tenant", r.Asker.Tenant, "principal", r.Asker.Principal, "task", r.Asker.Task, "for", r.Target.ID().String(), "until", r.Until)
+		a.admin.events.Add(event.Occurrence{Type: event.Approval, Tenant: r.Asker.Tenant, Server: r.Target.Server, Subject: r.ID()})
 	}
-	a.log.Info("a person is asked for approval", "request", r.ID(), "tenant", r.Asker.Tenant, "principal", r.Asker.Principal, "task", r.Asker.Task, "for", about, "until", r.Until)
-	a.admin.events.Add(event.Occurrence{Type: event.Approval, Tenant: r.Asker.Tenant, Server: r.Target.Server, Subject: r.ID()})
 	a.ledger.Add(&receipt.Receipt{
 		Kind: receipt.Ask, Tenant: r.Asker.Tenant, Task: r.Asker.Task, Run: r.Asker.Run,
 		Principal: receipt.Subject{ID: r.Asker.Principal, Auth: r.Asker.Auth, Mode: r.Asker.Mode.Narrower(switchboard.Autopilot)},

@@ -39,7 +39,7 @@ func TestRunsUnderAPolicyThatReadsTheClockAreBoundAgainEachMinute(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
 		ctx, stop := context.WithCancel(t.Context())
 		c := &bindLog{}
-		a := &App{parts: parts{runs: run.New(c, surface.New(surface.Input{}), store.NewMemory())}, log: slog.New(slog.DiscardHandler)}
+		a := &App{parts: parts{runParts: runParts{runs: run.New(c, surface.New(surface.Input{}), store.NewMemory())}}, log: slog.New(slog.DiscardHandler)}
 		time.Sleep(45 * time.Second)
 		for _, tenant := range []switchboard.TenantID{"turns", "lasts"} {
 			if _, err := a.runs.Open(ctx, switchboard.Principal{Tenant: tenant, ID: "x"}, "work", ""); err != nil {

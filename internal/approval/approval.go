@@ -117,7 +117,7 @@ type Asker struct {
 	Run       switchboard.RunID    `json:"run,omitempty"` // that asked first; the binding leaves it out for a call
 }
 
-// A Target is what is asked for. A capability has the last three members, and a call has all others.
+// A Target is what is asked for. A capability has the members from Capability on, and a call has those before.
 type Target struct {
 	Method     string               `json:"method,omitempty"`
 	Server     switchboard.ServerID `json:"server,omitempty"`
@@ -136,6 +136,11 @@ type Target struct {
 	Capability string `json:"capability,omitempty"` // as the agent named it
 	Row        string `json:"row,omitempty"`        // the operator's row that allows to ask
 	Reason     string `json:"reason,omitempty"`     // the agent's words
+
+	// Unoffered says that nothing offered the capability when it was asked for. ForRun is set if the principal has the capability in another
+	// run already: then the request is for this run alone.
+	Unoffered bool              `json:"unoffered,omitempty"`
+	ForRun    switchboard.RunID `json:"for_run,omitempty"`
 }
 
 // ID returns server/tool.
@@ -284,7 +289,13 @@ func (r *Request) Next(now time.Time, s Step) (*Request, error) {
 		}
 		next.Votes = append(next.Votes, v)
 		if next.Yeses() >= next.Terms.Needed() {
-			next.Stored, next.Grant = Approved, s.Grant
+			next.Stored = Approved
+			if r.Kind == ForCapability {
+				var err error
+				if next.Grant, err = s.Grant.complete(now); err != nil {
+					return nil, err
+				}
+			}
 		}
 	case ActWithdraw:
 		end(Withdrawn)

@@ -59,6 +59,9 @@ func bindingOf(key switchboard.Secret, q *Request) string {
 	add(t.Method, string(t.Server), t.Tool, string(t.Definition), t.Arguments, t.Capability)
 	add(strconv.Itoa(terms.Needed()), strconv.FormatBool(terms.NoStanding), strconv.Itoa(len(terms.Who)))
 	add(terms.Who...)
+	if t.ForRun != "" {
+		add("run", string(t.ForRun))
+	}
 	for _, r := range terms.Rules {
 		add(r.Layer, r.File, string(r.Digest))
 	}

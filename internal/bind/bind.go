@@ -16,6 +16,7 @@ package bind
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 
@@ -76,11 +77,11 @@ func (b *Binder) Resolve(p switchboard.Principal, task switchboard.TaskID) (swit
 
 // Bind implements run.Binder. It does not wait for servers.
 func (b *Binder) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
-	st := b.o.State()
+	st, asked := b.o.State(), task
 	switch {
 	case was.Declared != nil:
 		task = was.Declared.ID
-	case task == "":
+	case task == "" && len(was.Added) == 0:
 		return st.unboundSurface(p, b.o.ServerInfo), nil
 	}
 	s, err := st.bindTask(ctx, p, task, was, b.Unfit(was), b.o.ServerInfo, func(t *Tenant, d *decide.Decision, refused error) func() Record {
@@ -91,6 +92,12 @@ func (b *Binder) Bind(ctx context.Context, p switchboard.Principal, task switchb
 	})
 	if b.o.Bound != nil {
 		b.o.Bound()
+	}
+	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeOverBudget && len(was.Added) > 0 {
+		// What people have added must not stop a task that fits without it.
+		b.o.Log.Warn("what people have added does not fit into the token budget, so it is left out", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
+		was.Added = nil
+		return b.Bind(ctx, p, asked, was)
 	}
 	if err != nil && !run.IsStarting(err) {
 		b.o.Log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)

@@ -1,9 +1,12 @@
 package bind
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -12,10 +15,19 @@ import (
 // ownTools returns the tools that Switchboard itself answers for a client of the principal
 // that has bound no configured task.
 func (s *State) ownTools(t *Tenant, p switchboard.Principal) []*switchboard.Tool {
+	own := s.boundTools(t)
 	if t == nil || len(t.Declare) == 0 || checkMayDeclare(p) != nil {
+		return own
+	}
+	return append(own, lazyexpand.DeclareDefinition(t.Declare))
+}
+
+// boundTools returns the tools that Switchboard itself answers for a client that has bound a task.
+func (s *State) boundTools(t *Tenant) []*switchboard.Tool {
+	if t == nil || len(t.Request) == 0 {
 		return []*switchboard.Tool{s.statusTool}
 	}
-	return []*switchboard.Tool{s.statusTool, lazyexpand.DeclareDefinition(t.Declare)}
+	return []*switchboard.Tool{s.statusTool, lazyexpand.RequestDefinition(t.Request)}
 }
 
 // checkMayDeclare refuses a principal if its key lists the tasks that it may bind: a declared task
@@ -28,12 +40,38 @@ func checkMayDeclare(p switchboard.Principal) error {
 }
 
 // AllowedTask returns the tenant's task with that id. For a declared task it returns the part that
-// the operator's limits allow.
+// the operator's limits allow. What people had added to the task is added, as far as the rows allow it now.
 func (t *Tenant) AllowedTask(was *switchboard.Task) (*switchboard.Task, error) {
+	base, added := splitAdded(was)
 	if was.ID != switchboard.DeclaredTask {
-		return t.Tasks[was.ID], nil
+		base = t.Tasks[was.ID]
+	} else if len(base.Requirements) > 0 {
+		var err error
+		if base, err = lazyexpand.LimitToCeiling(base, t.Declare, t.Taxonomy, t.Budget(&switchboard.Task{})); err != nil {
+			return nil, err
+		}
 	}
-	return lazyexpand.LimitToCeiling(was, t.Declare, t.Taxonomy, t.Budget(&switchboard.Task{}))
+	if base == nil || len(added) == 0 {
+		return base, nil
+	}
+	return lazyexpand.AddRequested(base, added, t.Request, t.Taxonomy), nil
+}
+
+// splitAdded returns the task without the requirements that people have added, and these.
+func splitAdded(task *switchboard.Task) (base *switchboard.Task, added []switchboard.Addition) {
+	own := *task
+	own.Requirements = nil
+	for i := range task.Requirements {
+		if r := &task.Requirements[i]; r.Request != "" {
+			added = append(added, switchboard.Addition{Request: r.Request, Capability: r.String()})
+		} else {
+			own.Requirements = append(own.Requirements, *r)
+		}
+	}
+	if added == nil {
+		return task, nil
+	}
+	return &own, added
 }
 
 // unboundSurface returns the surface of a client that has no task.
@@ -48,4 +86,15 @@ func (s *State) unboundSurface(p switchboard.Principal, info []byte) *surface.Su
 		}
 	}
 	return surface.New(surface.Input{Own: s.ownTools(t, p), ServerInfo: info, Instructions: instructions})
+}
+
+// WouldServe reports whether a decision would give the principal a tool for the requirement now.
+func (s *State) WouldServe(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement, unfit decide.Unfit, now time.Time) bool {
+	p, err := s.CurrentPrincipal(p)
+	t := s.Tenants[p.Tenant]
+	if err != nil || t == nil {
+		return false
+	}
+	d, err := t.RunPipeline(ctx, p, &switchboard.Task{ID: switchboard.DeclaredTask, Requirements: []switchboard.Requirement{*r}}, unfit, now)
+	return err == nil && len(d.Selected) > 0
 }

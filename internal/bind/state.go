@@ -1,6 +1,7 @@
 package bind
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -248,12 +249,9 @@ func (s *State) DecideConfigured(ctx context.Context, p switchboard.Principal, t
 	return t.RunPipeline(ctx, p, t.Tasks[task], unfit, now)
 }
 
-// DecideTask decides for the declared task if it is not nil, within the operator's limits, and for
-// the configured task otherwise.
-func (s *State) DecideTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, declared *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
-	if declared == nil {
-		return s.DecideConfigured(ctx, p, task, unfit, now)
-	}
+// DecideTask decides for a task that a client has declared, or that people have added to, within the operator's
+// limits.
+func (s *State) DecideTask(ctx context.Context, p switchboard.Principal, task *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
 	p, err := s.CurrentPrincipal(p)
 	if err != nil {
 		return nil, err
@@ -262,13 +260,35 @@ func (s *State) DecideTask(ctx context.Context, p switchboard.Principal, task sw
 	if err != nil {
 		return nil, err
 	}
-	if err := checkMayDeclare(p); err != nil {
+	if base, _ := splitAdded(task); task.ID == switchboard.DeclaredTask && len(base.Requirements) > 0 {
+		if err := checkMayDeclare(p); err != nil {
+			return nil, err
+		}
+	}
+	allowed, err := t.AllowedTask(task)
+	if err != nil {
 		return nil, err
 	}
-	if declared, err = t.AllowedTask(declared); err != nil {
-		return nil, err
+	if allowed == nil {
+		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task.ID)
 	}
-	return t.RunPipeline(ctx, p, declared, unfit, now)
+	return t.RunPipeline(ctx, p, allowed, unfit, now)
+}
+
+// decideRun decides for the task of a run, with what people have added to it.
+func (s *State) decideRun(ctx context.Context, p switchboard.Principal, id switchboard.TaskID, was run.Before, unfit decide.Unfit) (*decide.Decision, error) {
+	task, now := was.Declared, time.Now()
+	t := s.Tenants[p.Tenant]
+	if len(was.Added) > 0 && t != nil {
+		if task == nil {
+			task = cmp.Or(t.Tasks[id], &switchboard.Task{ID: cmp.Or(id, switchboard.DeclaredTask)})
+		}
+		task = lazyexpand.AddRequested(task, was.Added, t.Request, t.Taxonomy)
+	}
+	if task == nil || task == t.Tasks[id] {
+		return s.DecideConfigured(ctx, p, id, unfit, now)
+	}
+	return s.DecideTask(ctx, p, task, unfit, now)
 }
 
 // RunPipeline runs the stages for one task of the tenant, without any check of the principal.
@@ -287,7 +307,7 @@ func (t *Tenant) RunPipeline(ctx context.Context, p switchboard.Principal, task 
 // bindTask decides for a task, passes the decision to record, and returns its surface; see
 // run.Binder.
 func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, unfit decide.Unfit, serverInfo []byte, record RecordDecision) (*surface.Surface, error) {
-	d, err := s.DecideTask(ctx, p, task, was.Declared, unfit, time.Now())
+	d, err := s.decideRun(ctx, p, task, was, unfit)
 	if err != nil {
 		return nil, err
 	}

@@ -44,9 +44,10 @@ func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInf
 		}
 		switch {
 		case task.ID == switchboard.DeclaredTask:
-			in.Own, in.Unlisted = s.ownTools(t, d.Principal), true
-		case in.Groups != nil:
-			in.Own = []*switchboard.Tool{s.statusTool}
+			base, _ := splitAdded(task)
+			in.Own, in.Unlisted = s.ownTools(t, d.Principal), len(base.Requirements) > 0
+		case in.Groups != nil || len(t.Request) > 0:
+			in.Own = s.boundTools(t)
 		}
 		if !s.wholeResults && t.ResultBound(d.Principal, t.Tasks[d.Task.ID]) > 0 {
 			in.Last = []*switchboard.Tool{preview.Tool}

@@ -164,6 +164,9 @@ func describe(t *testing.T, c *config.Config) string {
 		if n.TokenBudget != 0 || n.OnFull != "" || n.Declare != nil {
 			say("  token_budget %d on_full %q declare %v", n.TokenBudget, n.OnFull, n.Declare)
 		}
+		for _, r := range n.Request {
+			say("  request %v %q", &r.Requirement, r.Named)
+		}
 		say("  ranking %+v limits %+v", n.Ranking, n.Limits)
 		for _, task := range slices.Sorted(maps.Keys(n.Tasks)) {
 			if mode := n.Tasks[task].Mode; mode != "" {

@@ -189,6 +189,7 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 	out := *last.out
 	given := l.enabledServers(b.servers)
 	out.Servers = intersect(out.Servers, given)
+	out.Request = b.requests
 	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask, out.Trust = b.byName, b.defaultTier(), b.roles, b.ceiling, l.vetoForTask, b.trust
 	out.Recipients = l.recipientsFor(out.ID)
 	out.TokenBudget, out.ResultBytes = smallerLimit(out.TokenBudget, b.tokenBudget), smallerLimit(out.ResultBytes, b.resultBytes)

@@ -27,6 +27,8 @@ type bound struct {
 	resultBytes int            // 0 if the operator sets none
 	declare     document.Value // read after the taxonomy
 	ceiling     []switchboard.Requirement
+	request     document.Value // likewise
+	requests    []switchboard.RequestRow
 	budgetRows  document.Value // read after the taxonomy
 	budgets     []*switchboard.Budget
 	approvals   switchboard.ApprovalSettings
@@ -105,7 +107,7 @@ func (l *loader) readTenants() {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
 			ID: switchboard.TenantID(id), ByName: b.byName, Servers: l.enabledServers(b.servers), Tier: b.defaultTier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
-			TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, VetoForTask: l.vetoForTask, Trust: b.trust,
+			TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, Request: b.requests, VetoForTask: l.vetoForTask, Trust: b.trust,
 			Recipients: l.recipientsFor(switchboard.TenantID(id)),
 			Budgets:    slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
 		}

@@ -50,7 +50,7 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 			}, nil), Doc: "What happens if the budget is full."},
 		},
 		Later: []string{"obligations", "cache", "redact"},
-		Hints: map[string]string{"allow": hintOperator, "declare": hintOperator, "trust": hintOperator + "; what a tenant asks of trust stands under policy: trust", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
+		Hints: map[string]string{"allow": hintOperator, "declare": hintOperator, "request": hintOperator, "trust": hintOperator + "; what a tenant asks of trust stands under policy: trust", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
 	}
 }
 
@@ -276,6 +276,7 @@ func (f mainFile) tenantKeys(id switchboard.TenantID, b *bound) *document.Keys {
 			{Key: "token_budget", Type: budgetType(func(v document.Value) { b.tokenBudget = readTokenBudget(v, 0, "") }), Doc: "The most tokens of a task's tool list. If absent, the value at the top of the file."},
 			{Key: "result_bytes", Type: resultBytesType(func(v document.Value) { b.resultBytes = readResultBytes(v, 0, "") }), Doc: "The most bytes of text that a client gets of one result at once. A longer result becomes a preview. If absent there is no bound, and 64KiB for keyless use."},
 			{Key: "declare", Type: document.MapList("a list of maps", func() *document.Keys { return f.declaredKeys(&switchboard.Requirement{}) }, func(v document.Value) { b.declare = v }), Doc: "The bound of tasks that clients declare. If absent, clients may declare none."},
+			{Key: "request", Type: document.MapList("a list of maps", func() *document.Keys { return f.requestKeys(&switchboard.RequestRow{}) }, func(v document.Value) { b.request = v }), Doc: "The capabilities that agents may ask a person for, with switchboard_request_capability. If absent, they may ask for none."},
 			{Key: "budgets", Type: budgetsType(func(v document.Value) { b.budgetRows = v }), Doc: "The operator's budgets of this tenant. Those at the top of the file and those in the tenant's file count besides."},
 			{Key: "approvals", Type: approvalsType(&b.approvals), Doc: "How people are asked for their approval. A key that is absent is as at the top of the file."},
 			{Key: "trust", Type: trustType(&b.trust), Doc: "Whether a server's own claim that a tool is readonly counts for keys of this tenant. `operator` (the default): only the claim of a server with `trust: operator`, or of an overlay."},

@@ -25,7 +25,7 @@ const recordVersion = 3
 //	 "requirements": [{
 //	    "dropped": [{"capability"?, "missing"?, "place", "reason"?, "score", "source"?, "stage", "tool"}],
 //	    "others": [{"place", "score", "source"?, "tool"}],
-//	    "requirement": {"as"?, "constraints"?, "group"?, "load"?, "optional"?, "resource"?, "select"?, "stub"?, "tools"?, "verb"?},
+//	    "requirement": {"as"?, "constraints"?, "group"?, "load"?, "optional"?, "request"?, "resource"?, "select"?, "stub"?, "tools"?, "verb"?},
 //	    "selected": [as others],
 //	    "unmet"?: {"capability"?, "missing"?, "reason"?, "stage", "tool"?}}],
 //	 "selected": [{"requirements": [place], "tool"}],
@@ -34,7 +34,7 @@ const recordVersion = 3
 //
 // "now" is present if the decision depends on the time. "source" is the source of the tool's capabilities. Version 1
 // had no "now", and left out the parts of the principal and the task that policies read. Version 2 had no "unfit".
-// "group", "load", "stub" and "token_budget" were added within version 3: earlier tasks could not set them, and a
+// "group", "load", "request", "stub" and "token_budget" were added within version 3: earlier tasks could not set them, and a
 // record without them has not changed.
 func (d *Decision) Canonical() []byte {
 	n := 1024
@@ -226,6 +226,7 @@ func writeRequirement(w *canonical.Writer, r *switchboard.Requirement) {
 		w.Name("optional")
 		w.Bool(true)
 	}
+	writeUnlessEmpty(w, "request", r.Request)
 	writeUnlessEmpty(w, "resource", string(r.Resource))
 	writeUnlessEmpty(w, "select", string(r.Select))
 	writeUnlessEmpty(w, "stub", r.Stub)

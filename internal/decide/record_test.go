@@ -111,7 +111,7 @@ func TestTheRecordIsCanonical(t *testing.T) {
 			Verb: switchboard.Verb(draw("verb")), Resource: switchboard.Resource(draw("resource")), Constraints: list("wants"),
 			Tools: rapid.SliceOfN(word, 0, 2).Draw(t, "patterns"), Select: switchboard.Select(draw("select")),
 			Optional: rapid.Bool().Draw(t, "optional"), As: draw("as"),
-			OnDemand: rapid.Bool().Draw(t, "on demand"), Group: draw("group"), Stub: draw("stub"),
+			OnDemand: rapid.Bool().Draw(t, "on demand"), Group: draw("group"), Stub: draw("stub"), Request: draw("request"),
 		}
 		o := decide.RequirementOutcome{Requirement: req}
 		if rapid.Bool().Draw(t, "met") {

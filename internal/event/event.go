@@ -21,13 +21,14 @@ import (
 
 // The types of events.
 const (
-	Server        = "server"        // the state of a server has changed
-	Configuration = "configuration" // another configuration is in force, or one was refused
-	File          = "file"          // an officer has changed a file of the configuration
-	Key           = "key"           // a key was revoked
-	Person        = "person"        // a person was blocked, or a block was lifted
-	Approval      = "approval"      // a request for approval was made, decided, used or ended
-	Resync        = "resync"        // events are missing: look at everything again
+	Server        = "server"             // the state of a server has changed
+	Configuration = "configuration"      // another configuration is in force, or one was refused
+	File          = "file"               // an officer has changed a file of the configuration
+	Key           = "key"                // a key was revoked
+	Person        = "person"             // a person was blocked, or a block was lifted
+	Approval      = "approval"           // a request for approval was made, decided, used or ended
+	Capability    = "capability_request" // an agent asks for a capability; see CapabilityRequest
+	Resync        = "resync"             // events are missing: look at everything again
 )
 
 const (
@@ -50,6 +51,33 @@ type Occurrence struct {
 	Subject string               `json:"subject,omitempty"` // the state of the server, the path of the file, the digest of the configuration, the digits of the key, the person, the id of the request
 	By      string               `json:"by,omitempty"`      // the officer
 	Replica string               `json:"replica,omitempty"` // where it happened, if not here
+
+	// Request is set if Type is Capability. Readers then get it in place of the whole.
+	Request *CapabilityRequest `json:"request,omitempty"`
+}
+
+// A CapabilityRequest says that an agent asks for a capability.
+type CapabilityRequest struct {
+	EventType   string               `json:"event_type"` // Capability
+	PrincipalID string               `json:"principal_id"`
+	Capability  string               `json:"capability"`
+	Reason      string               `json:"reason"` // the agent's words
+	Status      string               `json:"status"`
+	ID          string               `json:"id"`
+	Tenant      switchboard.TenantID `json:"tenant"`
+	Task        switchboard.TaskID   `json:"task"`
+	At          time.Time            `json:"at"`
+}
+
+// Text returns the event as readers get it, in JSON.
+func (e *Occurrence) Text() []byte {
+	var text []byte
+	if e.Request != nil {
+		text, _ = json.Marshal(e.Request) // texts and a time can be encoded
+	} else {
+		text, _ = json.Marshal(e)
+	}
+	return text
 }
 
 // A Store carries events between replicas. See store.Store.

@@ -59,6 +59,9 @@ func (tc *toolCaller) callTool(ctx context.Context, q *clientRequest) rpcAnswer 
 	if err != nil {
 		return tc.enc.errorAnswer(q, err)
 	}
+	if r.AdditionEnded(arrived) {
+		tc.runs.Refresh(ctx, r)
+	}
 	for repeated := false; ; repeated = true {
 		a, sent, err := tc.callRouted(ctx, q, r, name, key, arrived)
 		if err == nil {

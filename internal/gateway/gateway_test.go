@@ -185,6 +185,14 @@ func (parts) SessionEnded(string) {}
 
 func (parts) RootsChanged(string, func(context.Context, string, []byte) ([]byte, error)) {}
 
+func (parts) Request(context.Context, switchboard.Principal, *run.Run, []byte) (lazyexpand.Reply, error) {
+	return lazyexpand.Reply{}, nil
+}
+
+func (parts) CapabilityStatus(context.Context, switchboard.Principal, *run.Run, string) (lazyexpand.Reply, error) {
+	return lazyexpand.Reply{}, nil
+}
+
 func (parts) Declare(context.Context, *run.Run, []byte) (lazyexpand.Reply, error) {
 	return lazyexpand.Reply{}, errors.New("no surface has it")
 }

@@ -82,6 +82,12 @@ type Tasks interface {
 	// It is called only if a surface has DeclareTool.
 	Declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error)
 
+	// Request asks a person for a capability, with these arguments of RequestTool. It is called only if a surface has RequestTool.
+	Request(ctx context.Context, p switchboard.Principal, r *run.Run, args []byte) (lazyexpand.Reply, error)
+
+	// CapabilityStatus returns the answer of switchboard_status about one capability.
+	CapabilityStatus(ctx context.Context, p switchboard.Principal, r *run.Run, capability string) (lazyexpand.Reply, error)
+
 	// Status returns the answer of switchboard_status to a client of the run, as JSON.
 	Status(p switchboard.Principal, r *run.Run) []byte
 

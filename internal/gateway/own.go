@@ -49,18 +49,13 @@ func (tc *toolCaller) answerOwnTool(ctx context.Context, q *clientRequest, r *ru
 
 func (tc *toolCaller) runOwnTool(ctx context.Context, q *clientRequest, r *run.Run, name string) rpcAnswer {
 	args, ok := q.Param("arguments")
-	if name == lazyexpand.DeclareTool {
+	switch name {
+	case lazyexpand.DeclareTool:
 		reply, err := tc.tasks.Declare(ctx, r, args)
-		if own, ok := errors.AsType[*switchboard.Error](err); ok { // the model can choose another task
-			tc.log.Info("refused", "code", own.Code, "method", q.Method, "tool", name, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
-			tc.enc.recorder.Refused(own.Code)
-			return rpcAnswer{result: tc.enc.toolError(own, q.modern)}
-		}
-		if err != nil {
-			return tc.enc.errorAnswer(q, err)
-		}
-		tc.runs.RecordShown(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
-		return rpcAnswer{result: tc.enc.ownToolResult(reply, q.modern)}
+		return tc.answerForModel(ctx, q, r, name, reply, err)
+	case lazyexpand.RequestTool:
+		reply, err := tc.tasks.Request(ctx, q.principal, r, args)
+		return tc.answerForModel(ctx, q, r, name, reply, err)
 	}
 	if name == preview.ReadTool {
 		reply, err := tc.readMore(ctx, q, r, args)
@@ -70,9 +65,28 @@ func (tc *toolCaller) runOwnTool(ctx context.Context, q *clientRequest, r *run.R
 		return rpcAnswer{result: tc.enc.ownToolResult(reply, q.modern)}
 	}
 	if ok && !emptyObject(args) {
-		return tc.enc.errorAnswer(q, switchboard.Refuse(switchboard.CodeBadArguments, "%s takes no arguments", StatusTool))
+		var reply lazyexpand.Reply
+		capability, err := lazyexpand.ParseStatus(args)
+		if err == nil {
+			reply, err = tc.tasks.CapabilityStatus(ctx, q.principal, r, capability)
+		}
+		return tc.answerForModel(ctx, q, r, name, reply, err)
 	}
 	return rpcAnswer{result: tc.enc.ownToolResult(lazyexpand.Reply{Text: string(tc.tasks.Status(q.principal, r))}, q.modern)}
+}
+
+// answerForModel answers with the reply, or with an error that the model can act on.
+func (tc *toolCaller) answerForModel(ctx context.Context, q *clientRequest, r *run.Run, name string, reply lazyexpand.Reply, err error) rpcAnswer {
+	if own, ok := errors.AsType[*switchboard.Error](err); ok {
+		tc.log.Info("refused", "code", own.Code, "method", q.Method, "tool", name, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
+		tc.enc.recorder.Refused(own.Code)
+		return rpcAnswer{result: tc.enc.toolError(own, q.modern)}
+	}
+	if err != nil {
+		return tc.enc.errorAnswer(q, err)
+	}
+	tc.runs.RecordShown(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
+	return rpcAnswer{result: tc.enc.ownToolResult(reply, q.modern)}
 }
 
 // readMore returns another piece of a result that was too long. Policy decides again about the call

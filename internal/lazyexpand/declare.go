@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -124,8 +123,7 @@ func parseRequirement(raw []byte) (r switchboard.Requirement, err error) {
 		return r, badArguments("a requirement needs a verb and a resource, such as {\"verb\":\"search\",\"resource\":\"internet\"}")
 	}
 	if r.OnDemand {
-		r.Group = strings.ReplaceAll(string(r.Resource), "_", "-")
-		r.Stub = surface.Shorten(strings.ReplaceAll(string(r.Resource), "-", "_") + "_helper")
+		r.Group, r.Stub = defaultGroup(r.Resource)
 	}
 	return r, nil
 }

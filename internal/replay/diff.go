@@ -369,7 +369,7 @@ func (a *basisReader) remake(ctx context.Context, t *bind.Tenant, e *decisionRec
 		return nil, nil, err
 	}
 	task := t.Tasks[of.Task]
-	if of.Task == switchboard.DeclaredTask && e.refs[textTask] != "" {
+	if e.refs[textTask] != "" {
 		var text []byte
 		if text, err = archive.Read(ctx, a.records, e.refs[textTask]); err == nil {
 			err = json.Unmarshal(text, &task)
@@ -419,11 +419,13 @@ func (r *replayer) decideProposed(ctx context.Context, of *decide.Recorded, was 
 		}
 		return r.after.RunPipeline(ctx, of.Principal, task, of.Unfit, when)
 	}
-	if of.Task == switchboard.DeclaredTask {
-		return r.proposed.DecideTask(ctx, of.Principal, of.Task, was.Task, of.Unfit, when)
+	if of.Task != switchboard.DeclaredTask {
+		if _, err := r.proposed.ResolveTask(of.Principal, of.Task); err != nil {
+			return nil, err
+		}
 	}
-	if _, err := r.proposed.ResolveTask(of.Principal, of.Task); err != nil {
-		return nil, err
+	if was.Task.Amended() {
+		return r.proposed.DecideTask(ctx, of.Principal, was.Task, of.Unfit, when)
 	}
 	return r.proposed.DecideConfigured(ctx, of.Principal, of.Task, of.Unfit, when)
 }

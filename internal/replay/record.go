@@ -33,7 +33,7 @@ const (
 	textTaxonomy     = "taxonomy"
 	textOperator     = "operator" // the files of the operator's layer
 	textTenantPolicy = "tenant_policy"
-	textTask         = "task" // declared by a client
+	textTask         = "task" // declared by a client, or with what people have added
 )
 
 // basisTexts are the texts that a tenant's decisions are made from, by name.
@@ -297,7 +297,7 @@ func newDecisionRecord(texts basisTexts, d *decide.Decision, when time.Time) *de
 		when: when, subject: "decision/" + string(d.Tenant) + "/" + d.Principal.ID + "/" + string(d.Task.ID), content: timeless.Digest(),
 		text: text, digest: canonical.Sum(text),
 	}
-	if d.Task.ID == switchboard.DeclaredTask {
+	if d.Task.Amended() {
 		return addBasis(texts, e, canonical.Encode(d.Task))
 	}
 	return addBasis(texts, e, nil)

@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -316,6 +317,20 @@ func (a *recordedArguments) covers(p *policy.Policy) bool {
 	})
 }
 
+// requirementNamed returns the requirement that a text spells, and the task that has it: as configured, or as people may have added to it.
+// The requirement is nil if there is none.
+func requirementNamed(t *bind.Tenant, task *switchboard.Task, need string) (*switchboard.Requirement, *switchboard.Task) {
+	named := func(n switchboard.Requirement) bool { return n.String() == need }
+	at := slices.IndexFunc(task.Requirements, named)
+	if at < 0 {
+		task = lazyexpand.AddRequested(task, []switchboard.Addition{{Capability: need}}, t.Request, t.Taxonomy)
+		if at = slices.IndexFunc(task.Requirements, named); at < 0 {
+			return nil, task
+		}
+	}
+	return &task.Requirements[at], task
+}
+
 // ruleAgain asks t's policy about the recorded call, made by the principal who. The error says why
 // the call is no longer possible.
 func ruleAgain(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
@@ -331,16 +346,15 @@ func ruleAgain(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboa
 		c.Item = r.Item.item([]byte(cmp.Or(string(r.Arguments.Values), "{}")))
 	}
 	for _, need := range r.Needs {
-		at := slices.IndexFunc(task.Requirements, func(n switchboard.Requirement) bool { return n.String() == need })
-		if at < 0 {
+		n, task := requirementNamed(t, task, need)
+		if n == nil {
 			continue
 		}
-		n := &task.Requirements[at]
 		candidates, err := policyCandidates(t, ctx, who, task, n)
 		if err != nil {
 			return nil, policy.Ruling{}, err
 		}
-		at = slices.IndexFunc(candidates, func(tool *switchboard.Tool) bool { return tool.ID.String() == r.Tool })
+		at := slices.IndexFunc(candidates, func(tool *switchboard.Tool) bool { return tool.ID.String() == r.Tool })
 		if at < 0 && r.Tool != "" {
 			continue
 		}

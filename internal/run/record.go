@@ -384,7 +384,9 @@ func (g *Registry) syncWithStore(ctx context.Context, r *Run) error {
 		r.binding.saved = was
 		return nil
 	}
-	s := g.decideView(ctx, r, rec.toBefore())
+	before := rec.toBefore()
+	before.Added = g.additionsTo(ctx, r.principal, before.taskOr(r.task), r.id)
+	s := g.decideView(ctx, r, before)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,9 @@ type Before struct {
 
 	// Declared is the task that the client has declared itself; nil for a configured task.
 	Declared *switchboard.Task
+
+	// Added is what people have added to the run, or to its task.
+	Added []switchboard.Addition
 }
 
 // Bounds of a Registry.
@@ -82,8 +86,10 @@ type Registry struct {
 
 	// freshSurfaces holds the result of the first bind of each task in this generation, so that 500 sessions of one
 	// task share one surface.
-	freshSurfaces map[taskKey]*surface.Surface
+	freshSurfaces map[freshKey]*surface.Surface
 	generation    int
+
+	additions Additions // nil means that there are none
 
 	restoredCount atomic.Int64
 }
@@ -108,7 +114,7 @@ func New(b Binder, nothing *surface.Surface, st Store) *Registry {
 		emptySurface:  nothing,
 		minted:        mintedRuns{map[switchboard.RunID]*Run{}, map[principalKey]int{}},
 		baseRuns:      map[taskKey]*Run{},
-		freshSurfaces: map[taskKey]*surface.Surface{},
+		freshSurfaces: map[freshKey]*surface.Surface{},
 	}
 }
 
@@ -207,6 +213,7 @@ type view struct {
 
 	abandoned []switchboard.ServerID // see Before
 	declared  *switchboard.Task
+	added     []switchboard.Addition
 
 	replaced chan struct{} // closed when the run shows another view
 }
@@ -324,7 +331,7 @@ func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switc
 		return nil, err
 	}
 	var gone *Run
-	r, err := g.bind(ctx, p, task, nil, g.placeMinted(id, &gone))
+	r, err := g.bind(ctx, p, task, id, nil, g.placeMinted(id, &gone))
 	if err != nil {
 		return nil, err
 	}
@@ -401,7 +408,7 @@ func (g *Registry) Base(ctx context.Context, p switchboard.Principal, task switc
 	// If the store cannot be read, the run begins as a new one, which shows nothing that
 	// shows nothing that it may not. Follow hears when the store is back.
 	was, unread := g.loadRestored(ctx, (&Run{principal: p, task: task}).storeKey())
-	if r, err = g.bind(ctx, p, task, was, func(r *Run) (*Run, error) {
+	if r, err = g.bind(ctx, p, task, "", was, func(r *Run) (*Run, error) {
 		if was := g.baseRuns[key]; was != nil {
 			return was, nil
 		}
@@ -454,8 +461,9 @@ func (g *Registry) Declare(ctx context.Context, r *Run, task *switchboard.Task) 
 			if id := r.Task(); id != "" {
 				return was, switchboard.Refuse(switchboard.CodeTaskRefused, "task %s is bound already, and a run is bound once", id)
 			}
-			s, err := g.binder.Bind(ctx, r.principal, task.ID, Before{Surface: was.lastBound, Declared: task})
-			return view{surface: s, lastBound: s, declared: task}, err
+			added := g.additionsTo(ctx, r.principal, task.ID, r.id)
+			s, err := g.binder.Bind(ctx, r.principal, task.ID, Before{Surface: was.lastBound, Declared: task, Added: added})
+			return view{surface: s, lastBound: s, declared: task, added: added}, err
 		})
 	})
 	if errors.Is(err, errNoChange) {
@@ -490,7 +498,7 @@ func (g *Registry) Find(ctx context.Context, p switchboard.Principal, id switchb
 		if was == nil || !mayBind(g.binder, p, was.Task) {
 			return nil, nil
 		}
-		if r, err = g.bind(ctx, p, was.Task, was, g.placeMinted(id, new(*Run))); err != nil {
+		if r, err = g.bind(ctx, p, was.Task, id, was, g.placeMinted(id, new(*Run))); err != nil {
 			return nil, err
 		}
 		return r, g.syncAfterBind(ctx, r)
@@ -509,18 +517,22 @@ func mayBind(b Binder, p switchboard.Principal, task switchboard.TaskID) bool {
 	return err == nil
 }
 
-// bind makes a run and returns the result of put, which registers the run under the lock. If the generation has
-// changed meanwhile, it binds again, so that no run shows what a change has replaced.
-func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was *restoredRun, put func(*Run) (*Run, error)) (*Run, error) {
-	key := taskKey{principalKeyOf(p), task}
+// bind makes a run and returns the result of put, which registers the run under the lock. id is that of a minted run. If the
+// generation has changed meanwhile, bind binds again, so that no run shows what a change has replaced.
+func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID, was *restoredRun, put func(*Run) (*Run, error)) (*Run, error) {
 	for {
 		g.mu.RLock()
-		generation, s := g.generation, g.freshSurfaces[key]
+		generation := g.generation
 		g.mu.RUnlock()
 		var before Before
 		if was != nil {
 			before = was.toBefore()
 		}
+		before.Added = g.additionsTo(ctx, p, before.taskOr(task), id)
+		key := freshKey{taskKey{principalKeyOf(p), task}, requestsOf(before.Added)}
+		g.mu.RLock()
+		s := g.freshSurfaces[key]
+		g.mu.RUnlock()
 		var unbound error // a *Waiting, or nil
 		if s == nil || was != nil || !g.binder.Lasts(p.Tenant) {
 			var err error
@@ -622,7 +634,7 @@ func (g *Registry) Sweep(ctx context.Context) {
 	for key, r := range g.baseRuns {
 		if r.idleSince(limit) {
 			delete(g.baseRuns, key)
-			delete(g.freshSurfaces, key)
+			maps.DeleteFunc(g.freshSurfaces, func(k freshKey, _ *surface.Surface) bool { return k.taskKey == key })
 		}
 	}
 }
@@ -674,7 +686,7 @@ func (g *Registry) Refresh(ctx context.Context, runs ...*Run) {
 		err, _ := errors.AsType[*switchboard.Error](r.Err())
 		failed := err != nil && err.Code == switchboard.CodePolicyFailed ||
 			r.PeekSurface().HasUnjudged() && now.Sub(r.binding.at) > judgeAgain
-		return !failed && g.binder.Lasts(r.principal.Tenant) ||
+		return !failed && !r.AdditionEnded(now) && g.binder.Lasts(r.principal.Tenant) ||
 			r.binding.at.After(now) // a concurrent Refresh has bound it
 	}, pick: keepUnchanged}.bindAll(ctx, runs)
 }
@@ -683,6 +695,7 @@ func (g *Registry) Refresh(ctx context.Context, runs ...*Run) {
 // lists are finished.
 func keepUnchanged(was, now view) view {
 	if was.err == nil && now.err == nil && sameTools(was.surface, now.surface) {
+		was.added = now.added
 		return was
 	}
 	return now
@@ -727,6 +740,7 @@ func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
 		prev     *surface.Surface
 		left     string
 		declared *switchboard.Task
+		added    string
 	}
 	done := map[from]view{}
 	one := func(r *Run) {
@@ -748,10 +762,11 @@ func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
 		if b.skip != nil && b.skip(r) {
 			return
 		}
-		f := from{taskKey{principalKeyOf(r.principal), r.task}, was.lastBound, fmt.Sprint(left), was.declared}
+		added := g.additionsTo(ctx, r.principal, r.Task(), r.id)
+		f := from{taskKey{principalKeyOf(r.principal), r.task}, was.lastBound, fmt.Sprint(left), was.declared, requestsOf(added)}
 		s, ok := done[f]
 		if !ok {
-			if s = g.decideView(ctx, r, Before{was.lastBound, left, was.declared}); ctx.Err() != nil {
+			if s = g.decideView(ctx, r, Before{was.lastBound, left, was.declared, added}); ctx.Err() != nil {
 				return
 			}
 			if b.pick != nil {
@@ -776,12 +791,12 @@ func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
 func (g *Registry) decideView(ctx context.Context, r *Run, was Before) view {
 	if r.task != "" {
 		if _, err := g.binder.Resolve(r.principal, r.task); err != nil {
-			return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Abandoned, declared: was.Declared}
+			return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Abandoned, declared: was.Declared, added: was.Added}
 		}
 	}
 	s, err := g.binder.Bind(ctx, r.principal, r.task, was)
 	if err != nil && !isWaiting(err) {
-		return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Abandoned, declared: was.Declared}
+		return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Abandoned, declared: was.Declared, added: was.Added}
 	}
 	return viewAfter(was, s, err)
 }
@@ -789,13 +804,13 @@ func (g *Registry) decideView(ctx context.Context, r *Run, was Before) view {
 // viewAfter returns the view of a run that is bound to s. waiting is nil, or a *Waiting: the run then shows s until the task can be met.
 func viewAfter(was Before, s *surface.Surface, waiting error) view {
 	if waiting == nil {
-		return view{surface: s, lastBound: s, abandoned: notShown(was.Abandoned, s), declared: was.Declared}
+		return view{surface: s, lastBound: s, abandoned: notShown(was.Abandoned, s), declared: was.Declared, added: was.Added}
 	}
 	named := was.Surface
 	if named == nil {
 		named = s
 	}
-	return view{surface: s, err: waiting, lastBound: named, abandoned: was.Abandoned, declared: was.Declared}
+	return view{surface: s, err: waiting, lastBound: named, abandoned: was.Abandoned, declared: was.Declared, added: was.Added}
 }
 
 // notShown returns those of the servers that s does not show.

@@ -173,6 +173,10 @@ type Requirement struct {
 	OnDemand bool   `json:",omitzero"`
 	Group    string `json:",omitzero"`
 	Stub     string `json:",omitzero"`
+
+	// Request is the id of the request that a person approved: the requirement is in the task as long as that yes
+	// counts. It is "" for a requirement of the task's own.
+	Request string `json:",omitzero"`
 }
 
 // ByName reports whether r names tools, not a capability.
@@ -211,6 +215,11 @@ type Task struct {
 	ResultBytes int `json:",omitzero"`
 
 	Budgets []*Budget `json:"-"` // see Tenant.Budgets
+}
+
+// Amended reports whether the task is not as configured: a client has declared it, or people have added to it.
+func (t *Task) Amended() bool {
+	return t.ID == DeclaredTask || slices.ContainsFunc(t.Requirements, func(r Requirement) bool { return r.Request != "" })
 }
 
 // A Taxonomy lists the resources and constraints that exist. It is immutable.

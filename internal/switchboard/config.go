@@ -306,6 +306,22 @@ type Tenant struct {
 	// Declare limits the tasks that clients declare at run time: each of their requirements must fit one of these,
 	// which have a Verb, a Resource and Constraints. If Declare is empty, clients cannot declare tasks.
 	Declare []Requirement `json:",omitempty"`
+
+	// Request lists what agents may ask a person for at run time. If it is empty, they may ask for nothing.
+	Request []RequestRow `json:",omitempty"`
+}
+
+// A RequestRow is one thing that agents may ask a person for: a capability, or capabilities by name.
+type RequestRow struct {
+	Requirement Requirement // has a Verb, a Resource and Constraints; the zero Requirement in a row of names
+	Named       string      `json:",omitzero"` // names of capabilities, in which * matches any text
+}
+
+// An Addition is a capability that a person has added to a run or a task, because its agent asked for it.
+type Addition struct {
+	Request    string // the id of the request
+	Capability string
+	Until      time.Time
 }
 
 // Tokenizers lists the token encodings that a budget can be counted with, the default first.

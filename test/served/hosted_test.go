@@ -203,6 +203,12 @@ required_capabilities: [{tools: ["*/*"]}]
 tenant: umbrella
 members: [{key: uma, hash: "HASH:uma --office=admin", offices: [admin]}]
 `)
+	return fillKeys(t, text)
+}
+
+// fillKeys puts a new key's hash in the place of each HASH:ID of an archive. After the id there may be flags of "key new".
+func fillKeys(t *testing.T, text string) (filled string, keys map[string]string) {
+	t.Helper()
 	keys = map[string]string{}
 	for strings.Contains(text, "HASH:") {
 		_, who, _ := strings.Cut(text, "HASH:")

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -91,8 +90,7 @@ func (a *API) streamEvents(r *http.Request, w http.ResponseWriter, q asked, afte
 			if !concerns(a.o.Reader, q, &e.Occurrence) {
 				continue
 			}
-			data, _ := json.Marshal(e.Occurrence) // texts and a time can be encoded
-			text = fmt.Appendf(text, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
+			text = fmt.Appendf(text, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, e.Text())
 		}
 		if len(text) > 0 && !write(text) {
 			return

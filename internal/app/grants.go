@@ -1,0 +1,121 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/event"
+	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/grant"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// runParts are the runs, and what agents have asked people to add to them.
+type runParts struct {
+	runs   *run.Registry
+	grants *grant.Book
+	asking *grant.Desk
+}
+
+// joinGrants makes what people have added to runs a part of them. keeper keeps the requests.
+func (a *App) joinGrants(current live, keeper *approval.Keeper) {
+	a.grants = grant.New(grant.Options{
+		List: keeper.List, Find: keeper.Find, Watch: keeper.Watch,
+		Counts: func(ctx context.Context, r *approval.Request) bool { return keeper.Counts(ctx, r) },
+		Concerned: func(id switchboard.TenantID) bool {
+			t := a.state.Load().Tenants[id]
+			return t != nil && len(t.Request) > 0
+		},
+		Changed: a.runs.RebindOf,
+		Log:     a.log,
+	})
+	a.runs.UseAdditions(a.grants.Additions)
+	a.asking = grant.NewDesk(grant.DeskOptions{
+		Ask: func(ctx context.Context, q *approval.Request) (*approval.Request, bool, error) {
+			return keeper.Ask(ctx, q, approval.KeptCall{})
+		},
+		List: keeper.List,
+		Offered: func(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement) bool {
+			return a.state.Load().WouldServe(ctx, p, r, a.binder.Unfit(run.Before{}), time.Now())
+		},
+		Hurdle: current.hurdle,
+	})
+}
+
+// hurdle returns what keeps a tool of a run from being called at once. Policy is asked as for a call without arguments; the answer is not recorded.
+func (l live) hurdle(ctx context.Context, p switchboard.Principal, r *run.Run, e surface.Entry) grant.Hurdle {
+	who, rules, err := l.currentPolicy(p)
+	if err != nil {
+		return ""
+	}
+	c := &switchboard.Call{
+		Principal: who, Task: r.Task(), Run: r.ID(), Method: wire.MethodToolsCall, Server: e.Tool.ID.Server, Tool: e.Tool, Target: e.Tool.ID.Name,
+		Params: []byte(`{"arguments":{}}`), Judgments: e.Judgments, Trail: &switchboard.Trail{},
+	}
+	ruling := rules.JudgeCall(ctx, c, time.Now())
+	if ruling.Obligations.Approval != nil || e.Tool.Demands(switchboard.HumanInTheLoop) {
+		return grant.NeedsApproval
+	}
+	return ""
+}
+
+// announceRequest tells officers that an agent asks for a capability.
+func announceRequest(events *event.Recent, log *slog.Logger, r *approval.Request) {
+	said := &event.CapabilityRequest{
+		EventType: event.Capability, PrincipalID: r.Asker.Principal, Capability: r.Target.Capability, Reason: r.Target.Reason, Status: string(r.Stored),
+		ID: r.ID(), Tenant: r.Asker.Tenant, Task: r.Asker.Task, At: r.Asked,
+	}
+	events.Add(event.Occurrence{Type: event.Capability, Tenant: r.Asker.Tenant, Subject: r.ID(), Request: said})
+	log.Info("capability request", "event_type", said.EventType, "principal_id", said.PrincipalID, "capability", said.Capability, "reason", said.Reason, "status", said.Status,
+		"id", said.ID, "tenant", said.Tenant, "task", said.Task, "at", said.At)
+}
+
+// Request and CapabilityStatus implement gateway.Tasks. Request asks a person for a capability.
+func (f front) Request(ctx context.Context, p switchboard.Principal, r *run.Run, args []byte) (lazyexpand.Reply, error) {
+	ask, err := lazyexpand.ParseRequest(args)
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	t, err := f.a.state.Load().ServedTenant(p.Tenant)
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	q := grant.Question{Principal: p, Run: r, Taxonomy: t.Taxonomy}
+	if q.Requested, err = lazyexpand.AllowedRequest(ask.Capability, t.Request, t.Taxonomy); err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	answer, err := f.a.asking.Ask(ctx, q, ask.Reason)
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	return lazyexpand.Reply{Text: answer.Text()}, nil
+}
+
+// CapabilityStatus says how it stands with a capability, for a client of the run.
+func (f front) CapabilityStatus(ctx context.Context, p switchboard.Principal, r *run.Run, capability string) (lazyexpand.Reply, error) {
+	t, err := f.a.state.Load().ServedTenant(p.Tenant)
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	q := grant.Question{Principal: p, Run: r, Taxonomy: t.Taxonomy}
+	if q.Requested, err = lazyexpand.AllowedRequest(capability, t.Request, t.Taxonomy); err != nil {
+		need, ok := lazyexpand.ReadCapability(capability, t.Taxonomy) // the task may have it all the same
+		if !ok {
+			return lazyexpand.Reply{}, err
+		}
+		q.Requested = &lazyexpand.Requested{Capability: need.String(), Requirement: &need}
+	}
+	answer, err := f.a.asking.Status(ctx, q)
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	return lazyexpand.Reply{Text: answer.Text()}, nil
+}
+
+var _ gateway.Tasks = front{}

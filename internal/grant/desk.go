@@ -1,0 +1,218 @@
+package grant
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Hurdle is what keeps a tool that is there from being called at once. "" is none.
+type Hurdle string
+
+// The answers about a capability.
+const (
+	statusReady       = "ready"
+	statusWaiting     = "waiting_for_capability"
+	statusPending     = "pending"
+	statusRefused     = "refused"
+	statusUnavailable = "unavailable"
+
+	NeedsApproval Hurdle = "needs_approval" // a person must say yes to each call
+	OverBudget    Hurdle = "over_budget"    // the next call would exceed a budget
+)
+
+const (
+	whyNothing  = "nothing that you may use offers this capability now"
+	whyOtherRun = "a person has said yes for another run of yours, not for this one"
+)
+
+// DeskOptions are the dependencies of a Desk.
+type DeskOptions struct {
+	// Ask returns the open request with the binding of q, or makes it; see approval.Keeper. List returns the requests of a tenant.
+	Ask  func(ctx context.Context, q *approval.Request) (r *approval.Request, made bool, err error)
+	List func(ctx context.Context, tenant switchboard.TenantID) ([]*approval.Request, error)
+
+	// Offered reports whether a decision would give the principal a tool for the requirement now.
+	Offered func(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement) bool
+
+	// Hurdle returns what keeps a tool on the run's surface from being called.
+	Hurdle func(ctx context.Context, p switchboard.Principal, r *run.Run, e surface.Entry) Hurdle
+}
+
+// A Desk answers agents that ask for a capability, or how it stands with one. It is safe for concurrent use.
+type Desk struct{ o DeskOptions }
+
+// NewDesk returns a Desk.
+func NewDesk(o DeskOptions) *Desk { return &Desk{o} }
+
+// An Answer says how it stands with a capability.
+type Answer struct {
+	Status     string     `json:"status"`
+	Request    string     `json:"request,omitempty"`
+	Capability string     `json:"capability,omitempty"`
+	Tools      []string   `json:"tools,omitempty"` // by the names under which they, or their stub, are listed
+	Until      *time.Time `json:"until,omitempty"`
+	Why        string     `json:"why,omitempty"`
+	Note       string     `json:"note_of_a_person,omitempty"`
+}
+
+// Text returns the answer as JSON.
+func (a *Answer) Text() string {
+	text, err := json.Marshal(a)
+	if err != nil {
+		panic(err) // texts and times can be encoded
+	}
+	return string(text)
+}
+
+// A Question is what an agent asks for, in one run.
+type Question struct {
+	Principal switchboard.Principal
+	Run       *run.Run
+	Requested *lazyexpand.Requested
+	Taxonomy  *switchboard.Taxonomy
+}
+
+// Ask asks a person, unless the capability is there already. reason is the agent's words. The error is a *switchboard.Error.
+func (d *Desk) Ask(ctx context.Context, q Question, reason string) (*Answer, error) {
+	if names, _ := d.served(ctx, q); names != nil {
+		return &Answer{Status: statusReady, Tools: names}, nil
+	}
+	r := &approval.Request{
+		Kind: approval.ForCapability,
+		Asker: approval.Asker{
+			Tenant: q.Principal.Tenant, Principal: q.Principal.ID, Auth: q.Principal.Auth, Mode: q.Principal.Mode, Task: q.Run.Task(), Run: q.Run.ID(),
+		},
+		Target: approval.Target{Capability: q.Requested.Capability, Row: q.Requested.Row, Reason: reason},
+		Until:  time.Now().Add(AskedFor).UTC(),
+	}
+	offered := q.Requested.Requirement != nil && d.o.Offered(ctx, q.Principal, q.Requested.Requirement)
+	r.Target.Unoffered = !offered
+	was, _, err := d.o.Ask(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if was.StateAt(time.Now()) == approval.Approved && !Concerns(was, q.Principal, q.Run.Task(), q.Run.ID()) {
+		r.Target.ForRun = q.Run.ID() // a yes for one run does not stop another run from asking
+		if was, _, err = d.o.Ask(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	a := d.answerOf(was, q)
+	if a.Status == statusPending {
+		a.Status, a.Until = statusWaiting, nil
+		if !offered {
+			a.Why = whyNothing + "; a person can still read the request"
+		}
+	}
+	return a, nil
+}
+
+// Status says how it stands with a capability.
+func (d *Desk) Status(ctx context.Context, q Question) (*Answer, error) {
+	a, err := d.status(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	a.Capability = q.Requested.Capability
+	return a, nil
+}
+
+func (d *Desk) status(ctx context.Context, q Question) (*Answer, error) {
+	if names, hurdle := d.served(ctx, q); names != nil {
+		a := &Answer{Status: statusReady, Tools: names}
+		if hurdle != "" {
+			a.Status = string(hurdle)
+		}
+		return a, nil
+	}
+	all, err := d.o.List(ctx, q.Principal.Tenant)
+	if err != nil {
+		return nil, switchboard.Unavailable("the store cannot be read now, so it is not known whether you have asked for this", err)
+	}
+	var last *approval.Request
+	for _, r := range all {
+		a := &r.Asker
+		mine := a.Principal == q.Principal.ID && a.Auth == q.Principal.Auth && configured(a.Task) == configured(q.Run.Task())
+		if r.Kind != approval.ForCapability || !mine || r.Target.Capability != q.Requested.Capability {
+			continue
+		}
+		open := r.StateAt(time.Now()).Open()
+		if last == nil || open && !last.StateAt(time.Now()).Open() || open && Concerns(r, q.Principal, q.Run.Task(), q.Run.ID()) {
+			last = r
+		}
+	}
+	if last != nil {
+		return d.answerOf(last, q), nil
+	}
+	a := &Answer{Status: statusUnavailable, Why: "it is not part of your task"}
+	if q.Requested.Row != "" {
+		a.Why += "; you may ask a person for it with " + lazyexpand.RequestTool
+	}
+	return a, nil
+}
+
+// answerOf returns the answer about a request whose capability the run does not show.
+func (d *Desk) answerOf(r *approval.Request, q Question) *Answer {
+	a := &Answer{Status: statusUnavailable, Request: r.ID()}
+	switch state := r.StateAt(time.Now()); state {
+	case approval.Pending:
+		a.Status, a.Until = statusPending, &r.Until
+	case approval.Refused:
+		a.Status = statusRefused
+		if v := r.Last(); v != nil {
+			a.Note = v.Note
+		}
+	case approval.Approved:
+		a.Until = &r.Grant.Until
+		a.Why = "a person has said yes, but " + whyNothing + ", or there is no room for it in the token budget"
+		if !Concerns(r, q.Principal, q.Run.Task(), q.Run.ID()) {
+			a.Why = whyOtherRun
+		}
+	default:
+		a.Why = "the request is " + string(state)
+	}
+	return a
+}
+
+// served returns the names under which the run lists tools for the capability, and what keeps all of them from being called; nil for no tools.
+func (d *Desk) served(ctx context.Context, q Question) (names []string, hurdle Hurdle) {
+	want := q.Requested.Requirement
+	if want == nil {
+		return nil, ""
+	}
+	var hurdles []Hurdle
+	for _, e := range q.Run.Surface().Entries() {
+		if e.Withheld || e.Role == surface.Own || !slices.ContainsFunc(e.Serves, func(text string) bool { return implies(text, want, q.Taxonomy) }) {
+			continue
+		}
+		if e.Role != surface.Member || e.Expanded != nil {
+			names = append(names, e.Name)
+		}
+		if e.Role != surface.Stub && d.o.Hurdle != nil {
+			hurdles = append(hurdles, d.o.Hurdle(ctx, q.Principal, q.Run, e))
+		}
+	}
+	if len(hurdles) > 0 && !slices.Contains(hurdles, "") {
+		hurdle = NeedsApproval
+		if !slices.Contains(hurdles, NeedsApproval) {
+			hurdle = OverBudget
+		}
+	}
+	return names, hurdle
+}
+
+// implies reports whether a tool that meets a requirement of the task, as its String spells it, also meets want.
+func implies(text string, want *switchboard.Requirement, tax *switchboard.Taxonomy) bool {
+	has, ok := lazyexpand.ReadCapability(text, tax)
+	return ok && has.Verb == want.Verb &&
+		(has.Resource == want.Resource || slices.Contains(tax.Ancestors(has.Resource), want.Resource)) &&
+		!slices.ContainsFunc(want.Constraints, func(c switchboard.Constraint) bool { return !slices.Contains(has.Constraints, c) })
+}

@@ -1,0 +1,212 @@
+package lazyexpand
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// RequestTool is the name of our own tool with which an agent asks a person for a capability.
+const RequestTool = "switchboard_request_capability"
+
+// Bounds of a request.
+const (
+	minReason     = 10 // characters
+	maxReason     = 500
+	maxCapability = 256 // bytes
+)
+
+const exampleRequest = `{"capability":"search internet","reason":"the task asks for news that I cannot read"}`
+
+// RequestDefinition returns RequestTool as lists show it. Agents may ask for what the rows allow.
+func RequestDefinition(rows []switchboard.RequestRow) *switchboard.Tool {
+	text := "Asks a person for a capability that you lack, and that the task needs. A person decides; until then nothing changes, so go on with other work. You may ask for " + spellRows(rows) + "."
+	b := wire.AppendString([]byte(`{"name":"`+RequestTool+`","description":`), text)
+	b = append(b, `,"inputSchema":{"type":"object","properties":{`+
+		`"capability":{"type":"string","description":"as it stands above","maxLength":256},`+
+		`"reason":{"type":"string","description":"why the task needs it; the person reads this","minLength":10,"maxLength":500}},`+
+		`"required":["capability","reason"],"additionalProperties":false},`+AlwaysLoad+`}`...)
+	return &switchboard.Tool{ID: switchboard.ToolID{Name: RequestTool}, Definition: b}
+}
+
+// spellRows returns what the rows allow, in words.
+func spellRows(rows []switchboard.RequestRow) string {
+	spelled := make([]switchboard.Requirement, len(rows))
+	var names []string
+	for i := range rows {
+		if rows[i].Named != "" {
+			names = append(names, rows[i].Named)
+		}
+		spelled[i] = rows[i].Requirement
+	}
+	spelled = slices.DeleteFunc(spelled, func(r switchboard.Requirement) bool { return r.Verb == "" })
+	text := spellCeiling(spelled)
+	if len(names) == 0 {
+		return text
+	}
+	if text != "" {
+		text += ", "
+	}
+	if more := len(names) - maxCeilingRows; more > 0 {
+		names = append(names[:maxCeilingRows], formatNumber(more)+" more")
+	}
+	return text + strings.Join(names, ", ")
+}
+
+// A CapabilityRequest is what an agent asks a person for.
+type CapabilityRequest struct{ Capability, Reason string }
+
+// ParseRequest reads the arguments of RequestTool, which were scanned as part of their message.
+func ParseRequest(args []byte) (CapabilityRequest, error) {
+	var q CapabilityRequest
+	for name, raw := range wire.Members(args) {
+		text, ok := wire.String(raw)
+		switch name {
+		case "capability":
+			q.Capability = text
+		case "reason":
+			q.Reason = strings.TrimSpace(text)
+		default:
+			return q, badArguments("%q is not an argument here: there are capability and reason", shorten(name))
+		}
+		if !ok {
+			return q, badArguments("%s must be a text, as in %s", name, exampleRequest)
+		}
+	}
+	if err := checkCapability(q.Capability); err != nil {
+		return q, err
+	}
+	if n := utf8.RuneCountInString(q.Reason); n < minReason || n > maxReason {
+		return q, badArguments("reason has %d characters, and must have %d to %d: a person reads it to decide, as in %s", n, minReason, maxReason, exampleRequest)
+	}
+	return q, nil
+}
+
+func checkCapability(text string) error {
+	if text == "" {
+		return badArguments("say which capability, as in %s", exampleRequest)
+	}
+	if len(text) > maxCapability {
+		return badArguments("capability has %d bytes; the most is %d", len(text), maxCapability)
+	}
+	return nil
+}
+
+// ParseStatus reads the arguments of the status tool: the capability that it is asked about, or "".
+func ParseStatus(args []byte) (capability string, err error) {
+	for name, raw := range wire.Members(args) {
+		text, ok := wire.String(raw)
+		if name != "capability" || !ok {
+			return "", badArguments("the one argument is capability, a text such as \"search internet\"; without it you get the status of everything")
+		}
+		if err := checkCapability(text); err != nil {
+			return "", err
+		}
+		capability = text
+	}
+	return capability, nil
+}
+
+var (
+	// spokenCapability is a capability as agents and our own texts spell it, such as "read fs [readonly]" or "read:fs".
+	spokenCapability = regexp.MustCompile(`^([a-z]+)[ :._/-]([a-z0-9_-]+)(?: *\[([a-z0-9_, -]*)\])?$`)
+
+	capabilityName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*$`)
+)
+
+// ReadCapability returns the requirement that a text names, such as "read fs [readonly]". ok is false if the text names no capability of the
+// taxonomy.
+func ReadCapability(text string, tax *switchboard.Taxonomy) (r switchboard.Requirement, ok bool) {
+	m := spokenCapability.FindStringSubmatch(strings.TrimSpace(text))
+	if m == nil || !slices.Contains(switchboard.Verbs, switchboard.Verb(m[1])) || !tax.HasResource(switchboard.Resource(m[2])) {
+		return r, false
+	}
+	r.Verb, r.Resource = switchboard.Verb(m[1]), switchboard.Resource(m[2])
+	for c := range strings.FieldsFuncSeq(m[3], func(c rune) bool { return c == ',' || c == ' ' }) {
+		if !tax.HasConstraint(switchboard.Constraint(c)) {
+			return r, false
+		}
+		r.Constraints = append(r.Constraints, switchboard.Constraint(c))
+	}
+	slices.Sort(r.Constraints)
+	r.Constraints = slices.Compact(r.Constraints)
+	return r, true
+}
+
+// A Requested is a capability that the operator's rows allow an agent to ask for.
+type Requested struct {
+	Capability string // in the one spelling in which it is kept
+	Row        string // that allows it
+
+	// Requirement is what a yes adds; nil for a capability by name, which nothing offers: see contracts.
+	Requirement *switchboard.Requirement
+}
+
+// AllowedRequest returns what the text asks for, within the rows: a requirement gets the constraints of its row, and is on demand and optional.
+// The error is a *switchboard.Error: SB-CAP-003 for what is no capability, SB-TASK-002 for one that no row allows.
+func AllowedRequest(text string, rows []switchboard.RequestRow, tax *switchboard.Taxonomy) (*Requested, error) {
+	text = strings.TrimSpace(text)
+	hint := "you may ask for " + spellRows(rows)
+	var ceiling []switchboard.Requirement
+	for i := range rows {
+		if rows[i].Named == "" {
+			ceiling = append(ceiling, rows[i].Requirement)
+		}
+	}
+	r, spoken := ReadCapability(text, tax)
+	if row := ceilingRow(&r, ceiling, tax); spoken && row != nil {
+		r.Constraints = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Constraints, row.Constraints))))
+		out := &Requested{Capability: r.String(), Row: row.String()}
+		r.Optional, r.OnDemand = true, true
+		r.Group, r.Stub = defaultGroup(r.Resource)
+		out.Requirement = &r
+		return out, nil
+	}
+	name := capabilityName.MatchString(text)
+	for i := range rows {
+		if rows[i].Named != "" && name && switchboard.MatchPattern(rows[i].Named, text) {
+			return &Requested{Capability: text, Row: "capability " + rows[i].Named}, nil
+		}
+	}
+	err := &switchboard.Error{Code: switchboard.CodeTaskRefused, Text: "you may not ask for " + shorten(text) + ", so nobody was asked", Hint: hint}
+	if !spoken {
+		err = &switchboard.Error{Code: switchboard.CodeBadArguments, Text: shorten(text) + " is no capability that is known here, so nobody was asked", Hint: hint}
+	}
+	return nil, err
+}
+
+// defaultGroup returns the group and the stub of a requirement that names none.
+func defaultGroup(r switchboard.Resource) (group, stub string) {
+	return strings.ReplaceAll(string(r), "_", "-"), surface.Shorten(strings.ReplaceAll(string(r), "-", "_") + "_helper")
+}
+
+// AddRequested returns the task with the requirements of the additions that the rows still allow. The task is not modified.
+func AddRequested(task *switchboard.Task, added []switchboard.Addition, rows []switchboard.RequestRow, tax *switchboard.Taxonomy) *switchboard.Task {
+	var more []switchboard.Requirement
+	for _, a := range added {
+		q, err := AllowedRequest(a.Capability, rows, tax)
+		if err != nil || q.Requirement == nil || slices.ContainsFunc(more, func(r switchboard.Requirement) bool { return r.String() == q.Capability }) {
+			continue
+		}
+		r := q.Requirement
+		r.Request = a.Request
+		for i := range task.Requirements { // two groups cannot have one stub
+			if own := &task.Requirements[i]; own.Stub == r.Stub || own.Group == r.Group {
+				r.Group, r.Stub = own.Group, own.Stub
+				break
+			}
+		}
+		more = append(more, *q.Requirement)
+	}
+	if more == nil {
+		return task
+	}
+	own := *task
+	own.Requirements = slices.Concat(task.Requirements, more)
+	return &own
+}
