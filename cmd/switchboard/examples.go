@@ -42,6 +42,19 @@ var examples = map[string][]string{
 		"switchboard stdio --config /home/ann/switchboard.yaml",
 		"switchboard stdio --task review",
 	},
+	"budget status": {
+		"switchboard budget status",
+		"switchboard budget status --tenant acme --json",
+	},
+	"budget what-if": {
+		"switchboard budget what-if --limit 5 --since 30d",
+		"switchboard budget what-if paid --limit 5 --window 1d",
+		"switchboard budget what-if --calls 100 --window 1h --per principal --server 'brave*'",
+	},
+	"budget adjust": {
+		"switchboard budget adjust paid --by -2.50 --reason 'the provider has credited a failed batch'",
+		"switchboard budget adjust tenant/paid --of ci --reset --reason 'a test'",
+	},
 	"validate": {
 		"switchboard validate",
 		"switchboard validate --config staging/switchboard.yaml --json",

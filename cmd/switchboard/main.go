@@ -62,6 +62,7 @@ type cli struct {
 	Status   statusCmd   `cmd:"" group:"operate" help:"Print the state of a running Switchboard and its servers."`
 	Metrics  metricsCmd  `cmd:"" group:"operate" help:"Print the metrics of a running Switchboard, as Prometheus reads them."`
 	Runs     runsCmd     `cmd:"" group:"operate" help:"List the runs that a running Switchboard knows, with what they have cost their models."`
+	Budget   budgetCmd   `cmd:"" group:"operate" help:"Show what calls have cost and what is left, try out a limit on recorded calls, and correct an account."`
 	Events   eventsCmd   `cmd:"" group:"operate" help:"Print what changes at a running Switchboard: states of servers, configurations, files, revoked keys."`
 	Settings configCmd   `cmd:"" name:"config" group:"operate" help:"Read and change the files of the configuration that a running Switchboard serves, and revert changes."`
 	Ready    readyCmd    `cmd:"" group:"operate" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`

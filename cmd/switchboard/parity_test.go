@@ -29,6 +29,9 @@ var parity = map[string][]string{
 	"tasks":          {"list-tenants"},
 	"runs":           {"list-runs"},
 	"events":         {"follow-events"},
+	"budget status":  {"list-budgets"},
+	"budget what-if": {"forecast-budget"},
+	"budget adjust":  {"adjust-budget"},
 	"call":           {"agents: /mcp"},
 	"validate":       {"change-file"}, // with dry_run
 	"config files":   {"list-files"},

@@ -217,7 +217,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	f.read(ctx)
 	l.readTaxonomyFile()
 	f.readCeilings()
-	f.readOperatorBudgets()
+	l.readOperatorBudgets()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()

@@ -88,6 +88,9 @@ var routeTable = map[string]string{
 	"GET /v1/receipts/export":                        "viewer",
 	"POST /v1/receipts/verify":                       "operator",
 	"GET /v1/runs":                                   "viewer",
+	"GET /v1/budgets":                                "viewer",
+	"POST /v1/budgets/what-if":                       "viewer",
+	"POST /v1/budgets/adjust":                        "admin",
 	"GET /v1/configuration/files":                    "any",
 	"GET /v1/configuration/file":                     "any",
 	"PUT /v1/configuration/file":                     "any",
@@ -219,6 +222,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "POST /v1/blocks") || strings.HasSuffix(name, "/lift"):
 					want = http.StatusBadRequest // of nobody
+				case strings.HasPrefix(path, "/v1/budgets/"):
+					want = http.StatusBadRequest // it says no limit, and no budget
 				case path == "/v1/policies/eval" || path == "/v1/policy-diffs":
 					want = http.StatusBadRequest // it has no input, or names what is no receipt
 				case strings.Contains(name, "{key}"):

@@ -123,6 +123,7 @@ func (a *API) makeRoutes() {
 	a.addDecisions()
 	a.addKeys()
 	a.addConfiguration()
+	a.addBudgets()
 	receiptRoutes{a}.addReads()
 	receiptRoutes{a}.addAudit()
 	a.addEvents()
@@ -144,6 +145,7 @@ func (a *API) makeRoutes() {
 // tags describe the parts of the API. Each operation has one of them: see tagOf.
 var tags = []*huma.Tag{
 	{Name: "blocks", Description: "The people who must not come back."},
+	{Name: "budgets", Description: "What calls have cost, and what is left."},
 	{Name: "configuration", Description: "The files of the configuration, and the history of their changes."},
 	{Name: "decisions", Description: "The recorded decisions."},
 	{Name: "events", Description: "What changes, while it changes."},
