@@ -26,9 +26,15 @@ const (
 	paceWeek     = 7 * 24 * time.Hour
 )
 
-// BudgetRows returns the accounts of the tenant's budgets in their present windows; "" means all tenants. They are sorted by their Place.
-func (r *Reader) BudgetRows(ctx context.Context, tenant switchboard.TenantID) ([]budget.StatementRow, error) {
-	c := r.o.Configuration()
+// A BudgetReader answers what officers ask about budgets. Use NewBudgetReader. It is safe for concurrent use.
+type BudgetReader struct{ reader *Reader }
+
+// NewBudgetReader returns a BudgetReader.
+func NewBudgetReader(r *Reader) *BudgetReader { return &BudgetReader{r} }
+
+// Rows returns the accounts of the tenant's budgets in their present windows; "" means all tenants. They are sorted by their Place.
+func (r *BudgetReader) Rows(ctx context.Context, tenant switchboard.TenantID) ([]budget.StatementRow, error) {
+	c := r.reader.o.Configuration()
 	rows, now := []budget.StatementRow{}, time.Now()
 	stopAt := now.Add(paceTime)
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
@@ -41,7 +47,7 @@ func (r *Reader) BudgetRows(ctx context.Context, tenant switchboard.TenantID) ([
 			continue
 		}
 		var err error
-		if s.Accounts, err = r.o.Store.Accounts(ctx, budget.Group(id)); err != nil {
+		if s.Accounts, err = r.reader.o.Store.Accounts(ctx, budget.Group(id)); err != nil {
 			return nil, switchboard.Unavailable("the accounts of budgets cannot be read", err)
 		}
 		if s.Spent, s.LookedBack, _, err = r.spentCalls(ctx, id, now.Add(-paceWeek), stopAt); err != nil {
@@ -53,11 +59,11 @@ func (r *Reader) BudgetRows(ctx context.Context, tenant switchboard.TenantID) ([
 }
 
 // spentCalls returns the calls of the tenant that may have reached a server since an instant, the newest first, and back to when they are complete.
-func (r *Reader) spentCalls(ctx context.Context, id switchboard.TenantID, since, stopAt time.Time) (all []budget.SpentCall, lookedBack time.Time, complete bool, err error) {
-	if !r.o.Ledger.Durable() {
+func (r *BudgetReader) spentCalls(ctx context.Context, id switchboard.TenantID, since, stopAt time.Time) (all []budget.SpentCall, lookedBack time.Time, complete bool, err error) {
+	if !r.reader.o.Ledger.Durable() {
 		return nil, time.Now(), false, nil // there are no receipts
 	}
-	c := r.o.Configuration()
+	c := r.reader.o.Configuration()
 	t := c.Tenants[id]
 	floor := time.Now().Add(-c.Config.Receipts.Keep) // older ones are trimmed
 	if since.Before(floor) {
@@ -67,7 +73,7 @@ func (r *Reader) spentCalls(ctx context.Context, id switchboard.TenantID, since,
 	defer cancel()
 	q := receipt.Query{Tenant: id, Kind: receipt.Call, Since: since, NewestFirst: true, StopAt: stopAt}
 	known := map[switchboard.ToolID]*switchboard.Tool{}
-	for e, err := range receipt.List(ctx, r.o.Store, q) {
+	for e, err := range receipt.List(ctx, r.reader.o.Store, q) {
 		var unfinished *receipt.UnfinishedError
 		switch {
 		case errors.As(err, &unfinished):
@@ -163,9 +169,9 @@ func (p *ProposedBudget) apply(all []*switchboard.Budget) (*switchboard.Budget, 
 	return &b, nil
 }
 
-// ForecastBudget says which of the tenant's calls since an instant the proposed budget would have refused. The error is a *switchboard.Error.
-func (r *Reader) ForecastBudget(ctx context.Context, id switchboard.TenantID, p *ProposedBudget, since time.Time) (*budget.RefusalForecast, error) {
-	c := r.o.Configuration()
+// Forecast says which of the tenant's calls since an instant the proposed budget would have refused. The error is a *switchboard.Error.
+func (r *BudgetReader) Forecast(ctx context.Context, id switchboard.TenantID, p *ProposedBudget, since time.Time) (*budget.RefusalForecast, error) {
+	c := r.reader.o.Configuration()
 	id, t, err := c.tenantOrOnly(id)
 	if err != nil {
 		return nil, err

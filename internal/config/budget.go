@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // zones of budgets must be the same on each machine, also where no time zone database is installed
 
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -168,11 +167,19 @@ func readZone(v document.Value, name string) *time.Location {
 	}
 	z, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
-		v.Fault("%s is no time zone here; write a name of the IANA database, such as Europe/Berlin or UTC", v.Shown())
+		v.Fault("%s is no time zone here; write a name of the IANA database, such as Europe/Berlin or UTC%s", v.Shown(), hintNoZones())
 		return nil
 	}
 	known, _ := zones.LoadOrStore(name, z)
 	return known.(*time.Location) //nolint:forcetypeassert // only zones are stored
+}
+
+// hintNoZones returns a hint if the machine knows no time zone at all.
+func hintNoZones() string {
+	if _, err := time.LoadLocation("Europe/Berlin"); err == nil {
+		return ""
+	}
+	return "; this machine has no time zone database: install one (/usr/share/zoneinfo), or build Switchboard with -tags timetzdata, as its image is"
 }
 
 // matchKeys are the keys of the calls that a budget counts.
@@ -355,22 +362,24 @@ func (t *toolReader) checkCosts(m document.FixedMap) {
 	}
 }
 
-// readCurrency reads the name of the currency of all amounts.
-func (f mainFile) readCurrency(v document.Value, s string) {
-	if len(s) != 3 || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-		v.Fault("%s: want the code of a currency, three capital letters such as EUR", v.Shown())
-	}
-	f.cfg.Currency = s
+// currencyType is the type of the code of a currency.
+func currencyType(to *string) document.Type {
+	return document.Text("the code of a currency", func(v document.Value, s string) {
+		if len(s) != 3 || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+			v.Fault("%s: want the code of a currency, three capital letters such as EUR", v.Shown())
+		}
+		*to = s
+	})
 }
 
 // readOperatorBudgets reads the operator's budgets for all tenants, and those in the rows of tenants. The taxonomy must be known.
-func (f mainFile) readOperatorBudgets() {
-	if f.budgetRows.Sink != nil {
-		f.budgets = f.readBudgets(f.budgetRows, switchboard.OwnerOperator, f.serverIDs)
+func (l *loader) readOperatorBudgets() {
+	if l.budgetRows.Sink != nil {
+		l.budgets = l.readBudgets(l.budgetRows, switchboard.OwnerOperator, l.serverIDs)
 	}
-	for _, id := range slices.Sorted(maps.Keys(f.bounds)) {
-		if b := f.bounds[id]; b.budgetRows.Sink != nil {
-			b.budgets = f.readBudgets(b.budgetRows, switchboard.OwnerRow, b.servers)
+	for _, id := range slices.Sorted(maps.Keys(l.bounds)) {
+		if b := l.bounds[id]; b.budgetRows.Sink != nil {
+			b.budgets = l.readBudgets(b.budgetRows, switchboard.OwnerRow, b.servers)
 		}
 	}
 }

@@ -221,7 +221,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l.readTaxonomyFile()
 	f.readCeilings()
 	f.readRequests()
-	f.readOperatorBudgets()
+	l.readOperatorBudgets()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()

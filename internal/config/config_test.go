@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	_ "time/tzdata" // the zones in the files, on each machine
 
 	"github.com/rogpeppe/go-internal/txtar"
 

@@ -120,3 +120,27 @@ func TestTheExamplesOfThePageAboutHostedServersLoad(t *testing.T) {
 		t.Errorf("the credentials of the examples are %q, want %q", kinds, want)
 	}
 }
+
+// The examples of docs/budgets.md are one configuration.
+func TestTheExamplesOfThePageAboutBudgetsLoad(t *testing.T) {
+	page, err := os.ReadFile("../../docs/budgets.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fsys := fstest.MapFS{}
+	for _, b := range regexp.MustCompile("(?ms)^```yaml (.*?)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+		fsys[b[1]] = &fstest.MapFile{Data: []byte(b[2])}
+	}
+	c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: configtest.Env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acme := c.Tenants["acme"]
+	names := ""
+	for _, b := range append(acme.Budgets, acme.Tasks["research"].Budgets...) {
+		names += b.Name() + " "
+	}
+	if p := c.Overlays[switchboard.ToolID{Server: "embed", Name: "embed_texts"}].Price; names != "row/total tenant/paid tenant/searches task/research/each-run " || p == nil || p.Each[0].Micros != 20 || c.Currency != "EUR" {
+		t.Errorf("%s %+v %s", names, p, c.Currency)
+	}
+}

@@ -37,7 +37,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "servers", Type: document.Named("a map from id to server", "ID", serverKeysForDocs, f.readServers), Required: "name at least one MCP server", Doc: "The MCP servers."},
 			{Key: "tenants", Type: document.Named("a map from id to tenant", "ID", func() *document.Keys { return f.tenantKeys("", &bound{}) }, f.readBounds), Late: true, Doc: "What each tenant may use at most. Without this key there is one tenant, `default`, with every server."},
 			{Key: "token_budget", Type: budgetType(func(v document.Value) { f.tokenBudget = readTokenBudget(v, 0, "") }), Doc: "The most tokens of a task's tool list, for tenants without a token_budget in their row."},
-			{Key: "currency", Type: document.Text("the code of a currency", f.readCurrency), Doc: "The currency of all prices and budgets, three letters such as `EUR`. It is only shown: nothing is converted."},
+			{Key: "currency", Type: currencyType(&cfg.Currency), Doc: "The currency of all prices and budgets, three letters such as `EUR`. It is only shown: nothing is converted."},
 			{Key: "budgets", Type: budgetsType(func(v document.Value) { f.budgetRows = v }), Doc: "Budgets of all tenants. Each tenant has the whole limit of each."},
 			{Key: "approvals", Type: approvalsType(&f.approvals), Doc: "How people are asked for their approval, for tenants that say nothing else in their row."},
 			{Key: "lazy", Type: document.Map(f.lazyKeys, nil), Doc: "How tokens are counted, and what happens if the budget is full."},

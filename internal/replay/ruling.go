@@ -41,9 +41,6 @@ type callRuling struct {
 	Item      *recordedItem          `json:"item,omitempty"` // of a call that is not a tool's
 	Needs     []string               `json:"requirements"`   // the requirements that selected it
 	Arguments recordedArguments      `json:"arguments"`
-
-	// Elements are the numbers that the price depends on, by pointer. See price.CountElements.
-	Elements map[string]int `json:"elements,omitempty"`
 	rulingRefusal
 	Asks  *switchboard.Obligations `json:"obligations,omitempty"`
 	Mixed bool                     `json:"mixed,omitempty"` // the configuration was replaced between selection and call
@@ -73,6 +70,9 @@ type recordedArguments struct {
 	Digest string          `json:"digest"`
 	Paths  [][]string      `json:"paths,omitempty"`
 	Values json.RawMessage `json:"values,omitempty"`
+
+	// Elements are the numbers of elements that the price depends on, by pointer. See price.CountElements.
+	Elements map[string]int `json:"elements,omitempty"`
 }
 
 // A recordedItem is the object of a call that is not a tool's: a resource or a prompt. A URI is
@@ -143,6 +143,9 @@ func newRulingRecord(t *bind.Tenant, texts basisTexts, c *switchboard.Call, p *p
 	own.Mixed = r.Mixed || t.Rules != p || !knowsJudged(t, c)
 	own.Arguments, own.Item = recordArguments(t, argumentsOf(c), hide), recordItem(t, c, hide)
 	own.Arguments.Digest = arguments
+	if c.Tool != nil {
+		own.Arguments.Elements = price.CountElements(c.Tool, c.Params)
+	}
 	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.lacksURI(p) {
 		own.Why, own.Asks = "", nil // they may contain arguments
 	}
@@ -169,7 +172,6 @@ func newCallRuling(t *bind.Tenant, c *switchboard.Call, now time.Time, r policy.
 	}
 	if c.Tool != nil {
 		own.Tool = c.Tool.ID.String()
-		own.Elements = price.CountElements(c.Tool, c.Params)
 	}
 	if t.Rules.ReadsClock() {
 		own.Now = now.UTC()
@@ -366,7 +368,7 @@ func ruleAgain(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboa
 	if len(c.Judgments) < len(r.Needs) {
 		return nil, policy.Ruling{}, errors.New("the tool no longer meets its requirement")
 	}
-	elements := r.Elements
+	elements := r.Arguments.Elements
 	if elements == nil {
 		elements = map[string]int{} // Params holds only a part of the arguments, so that nothing in it can be counted
 	}
@@ -409,7 +411,7 @@ func (r *callRuling) coversPrice(t *bind.Tenant) bool {
 	}
 	tool, ok := t.View.Tool(id)
 	return !ok || tool.Price == nil || !slices.ContainsFunc(tool.Price.Each, func(e switchboard.ElementPrice) bool {
-		_, known := r.Elements[e.Pointer]
+		_, known := r.Arguments.Elements[e.Pointer]
 		return !known
 	})
 }
@@ -435,7 +437,7 @@ func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRec
 	var text []byte
 	if err == nil {
 		same := newCallRuling(r.before, again, was.Now, now)
-		same.Arguments, same.Item, same.Elements = was.Arguments, was.Item, was.Elements
+		same.Arguments, same.Item = was.Arguments, was.Item
 		text = same.canonical()
 	}
 	if !bytes.Equal(text, e.text) {

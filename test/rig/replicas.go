@@ -261,6 +261,24 @@ type Ledger struct {
 
 	mu       sync.Mutex
 	Executed map[string]int
+	during   func(id string)
+}
+
+// OnExecute calls during in each execution, after it is counted. It may panic with http.ErrAbortHandler.
+func (l *Ledger) OnExecute(during func(id string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.during = during
+}
+
+// Total returns how many executions there were.
+func (l *Ledger) Total() (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.Executed {
+		n += int64(c)
+	}
+	return n
 }
 
 // KeepLedger starts a Ledger over HTTP. args are those of NewFake.
@@ -282,7 +300,11 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if id := string(q.Params.Arguments["id"]); id != "" {
 			l.mu.Lock()
 			l.Executed[id]++
+			during := l.during
 			l.mu.Unlock()
+			if during != nil {
+				during(id)
+			}
 			<-time.After(l.takes)
 		}
 	}

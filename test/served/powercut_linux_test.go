@@ -79,6 +79,7 @@ func (m *machine) record(sessions, each int) *recording {
 		cmd = exec.Command("sh", slices.Concat([]string{"-c", `"$@" & read go && exec "$0" serve --listen 127.0.0.1:0`, rig.Plain}, redis.Command().Args)...)
 	}
 	configure(t, m.dir, url, redis)
+	price(t, m.dir, "1000000", "post")
 	copyFolder(t, m.dir, r.was)
 	cmd.Dir = m.dir
 	record := filepath.Join(t.TempDir(), "record")
@@ -270,6 +271,7 @@ func (m *machine) faults() (wrong []string) {
 	}
 	server, url := rig.KeepLedger(t, 0, fmt.Sprintf(rig.Tool, "post"))
 	configure(t, m.dir, url, redis)
+	price(t, m.dir, "1000000", "post")
 	cmd := exec.Command(rig.Plain, "serve", "--listen", "127.0.0.1:0")
 	var log bytes.Buffer
 	cmd.Dir, cmd.Stderr = m.dir, &log
@@ -319,6 +321,9 @@ func (m *machine) faults() (wrong []string) {
 		if !intents[digest(id)] {
 			add("it was executed, and has no intent: call %d", id)
 		}
+	}
+	if settled, held := spent(t, m.dir, redis); settled+held < int64(len(m.sent))*pricedAt {
+		add("%d calls were executed, of which %d micro-units are settled and %d held", len(m.sent), settled, held)
 	}
 	s := (&rig.Gateway{T: t, URL: strings.TrimSuffix(strings.TrimSpace(line), "/mcp")}).Open(t, "/mcp", true)
 	var mu sync.Mutex
@@ -381,7 +386,8 @@ func (m *machine) remove() {
 	}
 }
 
-// Laws 6 and 9: whenever the power is cut, each call that was sent has its intent, no key runs twice, the chains verify, and the store opens.
+// Laws 6 and 9, and BU-08 of the security cases: whenever the power is cut, each call that was sent has its intent and its price is settled or held, no key runs twice,
+// the chains verify, and the store opens.
 func TestAHundredPowerCutsUnderLoadBreakNoLaw(t *testing.T) {
 	t.Parallel()
 	powercut.Need(t)

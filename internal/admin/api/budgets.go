@@ -35,13 +35,14 @@ const forecastPeriod = 30 * 24 * time.Hour
 
 // addBudgets adds the routes about budgets.
 func (a *API) addBudgets() {
+	budgets := admin.NewBudgetReader(a.o.Reader)
 	add(a, route{id: "list-budgets", method: http.MethodGet, path: "/v1/budgets", needs: switchboard.OfficeViewer, summary: "The accounts of budgets in their present windows: what is settled, held and left, and when it is used up at the pace of the last day and week"},
 		func(ctx context.Context, q asked, in *struct {
 			TenantQuery
 			PageQuery
 		},
 		) (*budgetList, error) {
-			rows, err := a.o.Reader.BudgetRows(ctx, q.tenant)
+			rows, err := budgets.Rows(ctx, q.tenant)
 			if err != nil {
 				return nil, err
 			}
@@ -55,7 +56,7 @@ func (a *API) addBudgets() {
 			if since.IsZero() {
 				since = time.Now().Add(-forecastPeriod)
 			}
-			f, err := a.o.Reader.ForecastBudget(ctx, q.tenant, &in.Body.ProposedBudget, since)
+			f, err := budgets.Forecast(ctx, q.tenant, &in.Body.ProposedBudget, since)
 			if err != nil {
 				return nil, err
 			}

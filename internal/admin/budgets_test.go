@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// spentReader returns a BudgetReader of a file with the receipts, and the Actions on the same budgets.
+func spentReader(t *testing.T, receipts []receipt.Receipt, budgets ...*switchboard.Budget) (*BudgetReader, *Actions) {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := store.OpenFile(filepath.Join(dir, "store"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	ledger, err := receipt.OpenLedger(t.Context(), receipt.LedgerOptions{Store: s, Folder: dir, Lease: 5 * time.Second, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = ledger.Close(t.Context())
+		_ = s.Close()
+	})
+	for i := range receipts {
+		if i%500 == 499 { // the queue must not be full
+			if _, err := ledger.Write(t.Context(), &receipts[i]); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		ledger.Add(&receipts[i])
+	}
+	if _, err := ledger.Write(t.Context(), &receipt.Receipt{Kind: receipt.Admin, Method: "end"}); err != nil {
+		t.Fatal(err)
+	}
+	tax, err := switchboard.NewTaxonomy(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool := &switchboard.Tool{ID: switchboard.ToolID{Server: "paid", Name: "x"}, Class: "api", Contract: switchboard.Contract{CostClass: switchboard.CostPaid}}
+	state := &bind.State{
+		Config: &config.Config{Receipts: config.Receipts{Keep: config.DefaultRetention}, Currency: "EUR"},
+		Tenants: map[switchboard.TenantID]*bind.Tenant{
+			"acme":  {Tenant: &switchboard.Tenant{ID: "acme", Servers: []switchboard.ServerID{"paid"}, Budgets: budgets}, View: catalog.ViewOf([]*switchboard.Tool{tool}, tax), Taxonomy: tax},
+			"other": {Tenant: &switchboard.Tenant{ID: "other"}, View: catalog.ViewOf(nil, tax), Taxonomy: tax},
+		},
+	}
+	now := func() Configuration { return Configuration{State: state} }
+	return NewBudgetReader(NewReader(ReaderOptions{Configuration: now, Store: s, Ledger: ledger})), NewActions(ActionsOptions{Configuration: now, Store: s, Ledger: ledger, Stopping: t.Context(), Log: log})
+}
+
+// spentReceipt is the receipt of a call of paid/x that cost 0.01.
+func spentReceipt(tenant switchboard.TenantID, who string) receipt.Receipt {
+	return receipt.Receipt{
+		Kind: receipt.Call, Tenant: tenant, Principal: receipt.Subject{ID: who}, Task: "t", Method: "tools/call", Server: "paid", Tool: "x",
+		Outcome: receipt.OK, Price: receipt.PriceMark{Held: 20_000, Settled: 10_000},
+	}
+}
+
+func TestAForecastOverTenThousandReceiptsIsExact(t *testing.T) {
+	var all []receipt.Receipt
+	for i := range 10_000 {
+		one := spentReceipt("acme", fmt.Sprint("p", i%2))
+		switch {
+		case i%10 == 9:
+			one.Tenant = "other"
+		case i%10 == 8:
+			one.Outcome, one.Price = receipt.Refused, receipt.PriceMark{} // no server got it
+		case i%10 == 7:
+			one.Given, one.Price = switchboard.GivenCache, receipt.PriceMark{}
+		}
+		all = append(all, one)
+	}
+	r, _ := spentReader(t, all)
+	calls := int64(1000)
+	for name, tt := range map[string]struct {
+		proposed ProposedBudget
+		counted  int
+		refused  int
+	}{
+		"an amount":       {ProposedBudget{Limit: "10", Window: "forever"}, 7000, 6001}, // 0.02 are held for each call, and 0.01 is settled
+		"a number":        {ProposedBudget{Calls: &calls, Window: "forever"}, 7000, 6000},
+		"for each":        {ProposedBudget{Calls: &calls, Window: "forever", Per: "principal"}, 7000, 5000},
+		"of a class":      {ProposedBudget{Calls: &calls, Window: "forever", CostClass: []string{"paid"}}, 7000, 6000},
+		"of another one":  {ProposedBudget{Calls: &calls, Window: "forever", CostClass: []string{"free"}}, 0, 0},
+		"of a server":     {ProposedBudget{Calls: &calls, Window: "forever", Server: []string{"p*"}}, 7000, 6000},
+		"of another tool": {ProposedBudget{Calls: &calls, Window: "forever", Tool: []string{"paid/y"}}, 0, 0},
+	} {
+		began := time.Now()
+		f, err := r.Forecast(t.Context(), "acme", &tt.proposed, time.Now().Add(-time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(began)
+		t.Logf("%s: %v", name, took)
+		if !f.Complete && took > forecastTime/2 {
+			t.Skip("the machine is too busy to look at all receipts in time")
+		}
+		if f.Calls != 7000 || f.Counted != tt.counted || f.Refused != tt.refused || !f.Complete || f.Unit == "" {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	for name, bad := range map[string]ProposedBudget{
+		"nothing": {}, "two limits": {Limit: "1", Calls: &calls}, "no amount": {Limit: "1e3"}, "no such budget": {Budget: "none", Limit: "1"}, "no such class": {Limit: "1", CostClass: []string{"dear"}},
+	} {
+		if f, err := r.Forecast(t.Context(), "acme", &bad, time.Now()); err == nil {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+func TestAnAccountIsCorrectedDownToNothingAndByItsOfficers(t *testing.T) {
+	own := &switchboard.Budget{ID: "own", Owner: switchboard.OwnerTenant, Limit: 10, Window: switchboard.WindowForever}
+	theirs := &switchboard.Budget{ID: "theirs", Owner: switchboard.OwnerRow, Limit: 10, Calls: true, Per: switchboard.PerPrincipal, Window: switchboard.WindowForever}
+	same := &switchboard.Budget{ID: "own", Owner: switchboard.OwnerOperator, Limit: 10, Window: switchboard.WindowForever}
+	r, a := spentReader(t, nil, own, theirs, same)
+	operator, admin := switchboard.Officer{ID: "ops", Operator: true}, switchboard.Officer{ID: "ann", Offices: map[switchboard.TenantID][]switchboard.Office{"acme": {switchboard.OfficeAdmin}}}
+	for _, tt := range []struct {
+		by   switchboard.Officer
+		what BudgetCorrection
+		want string // what is settled then, or the code of the refusal
+	}{
+		{admin, BudgetCorrection{Budget: "tenant/own", By: "0.000007"}, "0.000007"},
+		{admin, BudgetCorrection{Budget: "tenant/own", By: "-0.000002"}, "0.000005"},
+		{admin, BudgetCorrection{Budget: "tenant/own", By: "-1"}, "0.00"},
+		{admin, BudgetCorrection{Budget: "own", By: "1"}, "SB-CAP-003"}, // which
+		{admin, BudgetCorrection{Budget: "theirs", Of: "ci", By: "1"}, "SB-AUTH-002"},
+		{operator, BudgetCorrection{Budget: "theirs", Of: "ci", By: "5"}, "5"},
+		{operator, BudgetCorrection{Budget: "theirs", Of: "ci", By: "1.5"}, "SB-CAP-003"},
+		{operator, BudgetCorrection{Budget: "theirs", By: "1"}, "SB-CAP-003"},
+		{operator, BudgetCorrection{Budget: "theirs", Of: "ci", Reset: true}, "0"},
+		{operator, BudgetCorrection{Budget: "theirs", Of: "ci", By: "1125899906842625"}, "SB-CAP-003"},
+		{operator, BudgetCorrection{Budget: "operator/own", By: "1125899906.842624"}, "1125899906.842624"},
+		{operator, BudgetCorrection{Budget: "operator/own", By: "0.000001"}, "SB-CAP-003"}, // more than an account can hold
+	} {
+		done, err := a.AdjustBudget(tt.by, "acme", tt.what)
+		got := ""
+		if refusal, ok := err.(*switchboard.Error); ok { //nolint:errorlint // as AdjustBudget says
+			got = string(refusal.Code)
+		} else if err == nil {
+			got = done.After
+		}
+		if got != tt.want {
+			t.Errorf("%s: %+v: %s %v, want %s", tt.by.ID, tt.what, got, err, tt.want)
+		}
+	}
+	rows, err := r.Rows(t.Context(), "acme")
+	if err != nil || len(rows) != 3 || rows[0].Left != "0.00" || rows[1].Of != "ci" || rows[1].Left != "10" || rows[2].Budget != "tenant/own" || rows[2].Left != "0.00001" {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
