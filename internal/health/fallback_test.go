@@ -29,6 +29,7 @@ func TestACallMovesOnlyIfThatIsSafe(t *testing.T) {
 		vetoed  = &switchboard.Error{Code: switchboard.CodeDenied, Text: "no"}
 		waiting = &switchboard.Error{Code: switchboard.CodeApprovalPending, Text: "ask"}
 		shed    = &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "full", Unsent: true}
+		spent   = &switchboard.Error{Code: switchboard.CodeBudgetExceeded, Text: "nothing is left", Unsent: true}
 		limited = &switchboard.Error{Code: switchboard.CodeRateLimit, Text: "slow down"}
 		rubbish = &switchboard.Error{Code: switchboard.CodeResultInvalid, Text: "odd", ServerFailed: true}
 	)
@@ -53,6 +54,8 @@ func TestACallMovesOnlyIfThatIsSafe(t *testing.T) {
 		{"policy has said no", harmless, vetoed, nil, "a SB-POL-001"},
 		{"somebody has to say yes first", harmless, waiting, nil, "a SB-APPR-001"},
 		{"its limit is used up", harmless, limited, nil, "a SB-ROUT-002"},
+		{"its price is more than is left", stateful, spent, nil, "a, b ok"},
+		{"and that of the other too", stateful, spent, spent, "a, b, c ok"},
 		{"policy says no to the other", harmless, hung, vetoed, "a, b, c ok"},
 		{"the other answers with an error", harmless, hung, answer, "a, b answered"},
 		{"the other cannot be reached either", harmless, refused, refused, "a, b, c ok"},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -126,7 +127,7 @@ func TestBU01TheBudgetIsSpentToTheLastUnitAndNoFurther(t *testing.T) {
 		for range 3 {
 			all = append(all, s.start())
 		}
-		var good, over atomic.Int64
+		var good, over, told atomic.Int64
 		var late wait.Lateness
 		var working sync.WaitGroup
 		var refusal atomic.Value
@@ -141,6 +142,9 @@ func TestBU01TheBudgetIsSpentToTheLastUnitAndNoFurther(t *testing.T) {
 					switch code := rig.Code(a.Answer); {
 					case a.Good():
 						good.Add(1)
+						if strings.Contains(string(a.Answer.Raw), `"io.switchboard/budget":[{"budget":"paid","left":"0.`) {
+							told.Add(1)
+						}
 					case code == "SB-COST-001":
 						over.Add(1)
 						refusal.Store(string(a.Answer.Raw))
@@ -157,6 +161,9 @@ func TestBU01TheBudgetIsSpentToTheLastUnitAndNoFurther(t *testing.T) {
 		}
 		if settled := s.awaitSettled(); settled != priceLimit {
 			t.Errorf("%d is settled", settled)
+		}
+		if n := told.Load(); n < 1 || n > 101 { // from the 400th call on, which makes it 80 %
+			t.Errorf("%d results say what is left", n)
 		}
 		said, _ := refusal.Load().(string)
 		for _, want := range []string{`"isError":true`, `"error_code":"BUDGET_EXCEEDED"`, `"left":"0.00"`, `"unit":"EUR"`, `"retryable":"later"`, `the budget \"paid\" has 0.00 EUR left`} {
@@ -326,4 +333,74 @@ func TestBU08ProcessesThatAreKilledOverspendNothing(t *testing.T) {
 			t.Error("nothing was executed")
 		}
 	})
+}
+
+// BU-05 of the security cases: what a server states as the cost counts within the price, if it may state it. No client gets the statement.
+func TestBU05AServersStatementOfTheCostCountsWithinThePrice(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
+	for said, want := range map[string]string{
+		`{"amount":"0.0031"}`: "0.0031", `{"amount":"0"}`: "0", `{"amount":"-1"}`: "0.05", `{"amount":"NaN"}`: "0.05", `{"amount":1e30}`: "0.05",
+		`{"amount":"0.06"}`: "0.05", `{"amount":"0.01"},"io.switchboard/cost":{"amount":"0.01"}`: "0.05",
+	} {
+		for _, reported := range []bool{true, false} {
+			t.Run(fmt.Sprint(said, reported), func(t *testing.T) {
+				t.Parallel()
+				s := newSpending(t, nil, 0)
+				s.server.Says = `{"content":[],"_meta":{"own":1,"io.switchboard/cost":` + said + `}}`
+				rig.WriteFile(t, filepath.Join(s.dir, "overlays/post.yaml"), fmt.Sprintf("server: post\ntools:\n  post: {price: {call: 0.05, most: 0.05, reported: %v}}\n", reported))
+				for _, modern := range []bool{true, false} {
+					m, _ := s.start().Open(t, "/mcp", modern).Ask(t, "tools/call", `{"name":"post","arguments":{"id":2}}`)
+					if text := string(m.Raw); strings.Contains(text, "io.switchboard/cost") || !strings.Contains(text, `"own":1`) {
+						t.Error(text)
+					}
+				}
+				cost, _ := switchboard.ParseMicros(want)
+				if !reported {
+					cost = 50_000
+				}
+				if settled := s.awaitSettled(); settled != 2*int64(cost) {
+					t.Errorf("%d is settled for two calls, want %s each", settled, want)
+				}
+				out, _, _ := rig.Command(t, s.dir, "receipts", "export")
+				if price := fmt.Sprintf(`"price":{"held":50000,"settled":%d}`, cost); cost > 0 && strings.Count(out, price) != 2 || strings.Count(out, `"hold":{"accounts":[{"amount":50000,`) != 2 {
+					t.Errorf("the receipts:\n%s", out)
+				}
+			})
+		}
+	}
+}
+
+// BU-10 of the security cases: a limit below what was spent makes nothing negative, and a higher one counts at once.
+func TestBU10ALimitIsLoweredAndRaised(t *testing.T) {
+	t.Parallel()
+	s := newSpending(t, nil, 0)
+	g := s.start()
+	web := g.Open(t, "/mcp", true)
+	main := filepath.Join(s.dir, "switchboard.yaml")
+	id := 0
+	call := func(limit, want string) string {
+		t.Helper()
+		text := rig.ReadFile(t, main)
+		before, rest, _ := strings.Cut(text, "limit: ")
+		_, rest, _ = strings.Cut(rest, ",")
+		rig.WriteFile(t, main, before+"limit: "+limit+","+rest)
+		g.Reload(t)
+		id += 2
+		m, _ := web.Ask(t, "tools/call", fmt.Sprintf(`{"name":"post","arguments":{"id":%d}}`, id))
+		if rig.Code(m) != want {
+			t.Errorf("limit %s: %s, want %q", limit, m.Raw, want)
+		}
+		return string(m.Raw)
+	}
+	call("0.002", "")
+	call("0.003", "")
+	if said := call("0.001", "SB-COST-001"); !strings.Contains(said, `"left":"0.00"`) {
+		t.Error(said)
+	}
+	call("0.0029", "SB-COST-001")
+	call("0.004", "")
+	if settled := s.awaitSettled(); settled != 3*pricedAt || s.server.Total() != 3 {
+		t.Errorf("%d is settled for %d calls", settled, s.server.Total())
+	}
 }
