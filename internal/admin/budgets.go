@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/telemetry"
 )
 
 // Bounds of answers about budgets.
@@ -56,6 +57,38 @@ func (r *BudgetReader) Rows(ctx context.Context, tenant switchboard.TenantID) ([
 		rows = append(rows, s.Rows(now)...)
 	}
 	return rows, nil
+}
+
+// figuresTime is how long a scrape waits for the accounts of budgets. If the store does not answer in time, they are missing.
+const figuresTime = time.Second
+
+// figures returns the values of the tenant's budgets; "" means all tenants.
+func (r *BudgetReader) figures(ctx context.Context, tenant switchboard.TenantID) (all []telemetry.BudgetFigure) {
+	ctx, cancel := context.WithTimeout(ctx, figuresTime)
+	defer cancel()
+	c, now := r.reader.o.Configuration(), time.Now()
+	for id, t := range c.Tenants {
+		budgets := budget.All(t.Tenant, c.Config.Overlays)
+		if tenant != "" && id != tenant || len(budgets) == 0 {
+			continue
+		}
+		accounts, err := r.reader.o.Store.Accounts(ctx, budget.Group(id))
+		if err != nil {
+			continue // the metric store_available says so
+		}
+		for _, b := range budgets {
+			scale := 1.0
+			if !b.Calls {
+				scale = 1_000_000
+			}
+			settled, held := budget.Sums(b, accounts, now)
+			all = append(all, telemetry.BudgetFigure{
+				Tenant: id, Budget: b.Name(), Unit: budget.Unit(b, c.Config.Currency), HasLimit: b.Per == "" || b.Per == switchboard.PerTenant,
+				Limit: float64(b.Limit) / scale, Settled: float64(settled) / scale, Held: float64(held) / scale,
+			})
+		}
+	}
+	return all
 }
 
 // spentCalls returns the calls of the tenant that may have reached a server since an instant, the newest first, and back to when they are complete.

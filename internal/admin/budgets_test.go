@@ -159,4 +159,10 @@ func TestAnAccountIsCorrectedDownToNothingAndByItsOfficers(t *testing.T) {
 	if err != nil || len(rows) != 3 || rows[0].Left != "0.00" || rows[1].Of != "ci" || rows[1].Left != "10" || rows[2].Budget != "tenant/own" || rows[2].Left != "0.00001" {
 		t.Errorf("%+v, %v", rows, err)
 	}
+	figures := fmt.Sprintf("%+v", r.figures(t.Context(), ""))
+	const want = "[{Tenant:acme Budget:operator/own Unit:EUR Limit:1e-05 Settled:1.125899906842624e+09 Held:0 HasLimit:true} " +
+		"{Tenant:acme Budget:row/theirs Unit:calls Limit:10 Settled:0 Held:0 HasLimit:false} {Tenant:acme Budget:tenant/own Unit:EUR Limit:1e-05 Settled:0 Held:0 HasLimit:true}]"
+	if figures != want || r.figures(t.Context(), "other") != nil {
+		t.Errorf("the metrics are %s, want %s", figures, want)
+	}
 }

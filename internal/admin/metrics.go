@@ -56,6 +56,7 @@ func (m *Scraper) Scrape(id switchboard.TenantID, accept http.Header) (contentTy
 			ID: s.ID, State: string(fit.State), Connections: s.Connections, InFlight: s.InFlight - s.Waiting, Waiting: s.Waiting, Restarts: int64(s.Restarts),
 		})
 	}
+	v.Budgets = NewBudgetReader(r).figures(r.o.Stopping, id)
 	v.Configuration, v.Refused, v.Faulty = st.Digest, st.Refused != nil, len(st.Config.Faulty)
 	v.Runs = len(r.o.Runs.All())
 	v.Sessions, v.Streams = m.Front.CountOpen()

@@ -205,3 +205,14 @@ func (s *Statement) spent(b *switchboard.Budget, now time.Time) map[string]spent
 	}
 	return sums
 }
+
+// Sums returns what is settled and held in all accounts of the budget, in the window of the moment.
+func Sums(b *switchboard.Budget, accounts []store.AccountState, now time.Time) (settled, held int64) {
+	prefix := accountPrefix(b) + WindowAt(b.Window, b.Location, now).Label + " "
+	for _, a := range accounts {
+		if strings.HasPrefix(a.Name, prefix) {
+			settled, held = min(settled+a.Settled, maxSum), min(held+a.Held, maxSum)
+		}
+	}
+	return settled, held
+}

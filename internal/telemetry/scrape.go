@@ -35,6 +35,9 @@ type View struct {
 	Refused       bool
 	Faulty        int
 
+	// Budgets are those of Tenant, or of all tenants.
+	Budgets []BudgetFigure
+
 	// The next fields are served only if All is set.
 	Runs, Sessions, Streams                int
 	Evaluations, FailedEvaluations         int64 // evaluations of policies, and how many of them failed
@@ -44,6 +47,18 @@ type View struct {
 	TakenOverSessions, RestoredRuns        int64 // sessions and runs, from other replicas
 	StoreKind                              string
 	StoreFault                             bool
+}
+
+// A BudgetFigure holds the values of one budget, for its present window. They are for people: budgets themselves count whole numbers.
+type BudgetFigure struct {
+	Tenant switchboard.TenantID
+	Budget string // its name
+	Unit   string // "calls", the currency, or ""
+
+	Limit, Settled, Held float64
+
+	// HasLimit says that the budget has one account. Otherwise each account has the limit, and the others are sums.
+	HasLimit bool
 }
 
 // A Server holds the values of one server.
@@ -133,6 +148,9 @@ var (
 	noticed              = newDesc("notices_total", "Attempts to deliver notices, by recipient and outcome: delivered or failed; and notices that were given up: given_up.", "recipient", "outcome")
 	stored               = newDesc("store_operations_total", "Operations of the store, by outcome: ok, conflict, unavailable, invalid or cancelled.", "operation", "outcome")
 	storing              = newDesc("store_operation_duration_seconds", "Duration of the operations of the store.", "operation")
+	budgetLimit          = newDesc("budget_limit", "The limit of each budget of a whole tenant, in its present window. Amounts are of the currency, or numbers of calls.", "tenant", "budget", "unit")
+	budgetSettled        = newDesc("budget_settled", "What is settled in each budget, in its present window: the sum over all accounts of the budget.", "tenant", "budget", "unit")
+	budgetHeld           = newDesc("budget_held", "What is held in each budget for calls that are not settled yet, in its present window: the sum over all accounts of the budget.", "tenant", "budget", "unit")
 	available            = newDesc("store_available", "1 while the store can be used, 0 while it cannot.", "kind")
 )
 
@@ -146,7 +164,7 @@ type scrapeCollector struct {
 func (s *scrapeCollector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
-		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, stored, storing, available,
+		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, stored, storing, budgetLimit, budgetSettled, budgetHeld, available,
 	} {
 		c <- d
 	}
@@ -174,6 +192,17 @@ func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 	gauge(configurationFaulty, v.Faulty)
 	if n, ok := digestPrefix(v.Configuration); ok {
 		gauge(configurationHash, n)
+	}
+	for i := range v.Budgets {
+		b := &v.Budgets[i]
+		amount := func(d *prometheus.Desc, n float64) {
+			c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, string(b.Tenant), b.Budget, b.Unit)
+		}
+		if b.HasLimit {
+			amount(budgetLimit, b.Limit)
+		}
+		amount(budgetSettled, b.Settled)
+		amount(budgetHeld, b.Held)
 	}
 	mine := map[switchboard.ServerID]bool{}
 	for _, server := range v.Servers {
