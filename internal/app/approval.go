@@ -14,9 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
-	"github.com/summit-switchboard/switchboard/internal/shown"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // newApprovals returns the keeper of what people are asked.
@@ -31,25 +29,12 @@ func newApprovals(a *App, current live) *approval.Keeper {
 			}
 			return strings.TrimSuffix(base, "/") + "/approvals/" + id
 		},
-		Describe: describeArguments, Asked: a.recordAsked, Stepped: a.recordStepped, Log: a.log,
+		Asked: func(r *approval.Request) { recordAsked(a, r) }, Stepped: a.recordStepped, Describe: describeCall, Log: a.log,
 	})
 }
 
-// describeArguments returns the arguments of a call as a person reads them.
-func describeArguments(c *switchboard.Call) (text string, ok bool) {
-	raw, _ := wire.Field(c.Params, "arguments")
-	if c.Tool == nil {
-		raw = wire.Without(nil, c.Params, func(member string) bool { return member == wire.MemberMeta })
-	}
-	arguments, err := shown.WriteArguments(raw)
-	if err != nil {
-		return "", false
-	}
-	return arguments.Text, true
-}
-
 // recordAsked tells people's programs, the log output and the receipts that a person is asked. None of them gets the arguments.
-func (a *App) recordAsked(r *approval.Request) {
+func recordAsked(a *App, r *approval.Request) {
 	if r.Kind == approval.ForCapability {
 		announceRequest(a.admin.events, a.log, r)
 	} else {

@@ -11,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/shown"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -64,6 +65,15 @@ func (l live) moneyOf(ctx context.Context, a *App, r *approval.Request, params [
 		return "what it costs and what is left is not known now, because the store cannot say"
 	}
 	return budget.Left(charge, accounts, l.currency())
+}
+
+// describeCall returns the arguments of a call for a form at its client, as approvers see them. ok is false if they cannot be shown.
+func describeCall(c *switchboard.Call) (text string, ok bool) {
+	a, err := shown.WriteArguments(approvals.ArgumentsOf(c.Method, c.Params))
+	if err != nil {
+		return "", false
+	}
+	return a.Text, true
 }
 
 // recordStepped tells people's programs of each step of a request. What an officer has decided has its receipts already.
