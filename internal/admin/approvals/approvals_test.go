@@ -259,7 +259,10 @@ func TestWhatAPersonReadsBeforeDeciding(t *testing.T) {
 				if i == 2 {
 					r.Stored, r.Votes[0].Yes, r.Votes[0].Note = approval.Refused, false, "not to\x1b[2K customers"
 				} else if i > 2 {
-					r.Target.Arguments = "hmac:2"
+					r.Target.Arguments = "hmac:2" // refusals of others say nothing about these
+				}
+				if i == 5 {
+					r.Stored, r.Votes[0].Yes = approval.Refused, false
 				}
 			}))
 		}
