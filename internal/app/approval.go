@@ -29,7 +29,7 @@ func newApprovals(a *App, current live) *approval.Keeper {
 			}
 			return strings.TrimSuffix(base, "/") + "/approvals/" + id
 		},
-		Asked: func(r *approval.Request) { recordAsked(a, r) }, Stepped: a.recordStepped, Describe: describeCall, Log: a.log,
+		Asked: func(r *approval.Request) { recordAsked(a, r) }, Stepped: recordStepped(a), Describe: describeCall, Log: a.log,
 	})
 }
 

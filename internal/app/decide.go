@@ -76,22 +76,24 @@ func describeCall(c *switchboard.Call) (text string, ok bool) {
 	return a.Text, true
 }
 
-// recordStepped tells people's programs of each step of a request. What an officer has decided has its receipts already.
-func (a *App) recordStepped(r *approval.Request, s approval.Step) {
-	by := s.By
-	switch s.Act {
-	case approval.ActApprove, approval.ActRefuse:
-		by = s.Vote.By
-	case approval.ActUse, approval.ActGiveBack:
-		by = ""
+// recordStepped returns a function that tells people's programs of each step of a request. What an officer has decided has its receipts already.
+func recordStepped(a *App) func(*approval.Request, approval.Step) {
+	return func(r *approval.Request, s approval.Step) {
+		by := s.By
+		switch s.Act {
+		case approval.ActApprove, approval.ActRefuse:
+			by = s.Vote.By
+		case approval.ActUse, approval.ActGiveBack:
+			by = ""
+		}
+		a.admin.events.Add(event.Occurrence{Type: event.Approval, Tenant: r.Asker.Tenant, Server: r.Target.Server, Subject: r.ID(), By: by})
+		if s.Act != approval.ActWithdraw && s.Vote.By != approval.ByClient {
+			return
+		}
+		a.log.Info("approval", "did", string(s.Act), "request", r.ID(), "tenant", r.Asker.Tenant, "by", by)
+		a.ledger.Add(&receipt.Receipt{
+			Kind: receipt.Decide, Tenant: r.Asker.Tenant, Task: r.Asker.Task, Method: r.Target.Method, Server: r.Target.Server, Tool: r.Target.Tool, Note: s.Vote.Note,
+			Principal: receipt.Subject{ID: by, Auth: r.Asker.Auth}, Outcome: receipt.OK, Approval: receipt.ApprovalRef{Request: r.ID(), Decision: string(s.Act)},
+		})
 	}
-	a.admin.events.Add(event.Occurrence{Type: event.Approval, Tenant: r.Asker.Tenant, Server: r.Target.Server, Subject: r.ID(), By: by})
-	if s.Act != approval.ActWithdraw && s.Vote.By != approval.ByClient {
-		return
-	}
-	a.log.Info("approval", "did", string(s.Act), "request", r.ID(), "tenant", r.Asker.Tenant, "by", by)
-	a.ledger.Add(&receipt.Receipt{
-		Kind: receipt.Decide, Tenant: r.Asker.Tenant, Task: r.Asker.Task, Method: r.Target.Method, Server: r.Target.Server, Tool: r.Target.Tool, Note: s.Vote.Note,
-		Principal: receipt.Subject{ID: by, Auth: r.Asker.Auth}, Outcome: receipt.OK, Approval: receipt.ApprovalRef{Request: r.ID(), Decision: string(s.Act)},
-	})
 }

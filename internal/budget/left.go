@@ -8,7 +8,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Left says what an attempt costs, and what the budgets with the least room have left, for a person who decides about the call: "0.02 of 3.10 USD left". accounts are those of the
+// Left states the price of an attempt and the rest of the tightest budgets, for a person who decides about the call: "0.02 of 3.10 USD left". accounts are all accounts of the
 // charge's group. It returns "" if nothing is charged.
 func Left(c *AttemptCharge, accounts []store.AccountState, currency string) string {
 	if c == nil {

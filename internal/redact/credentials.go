@@ -12,15 +12,15 @@ import (
 // longPart is the length from which a part of a credential is hidden elsewhere too, such as a line of a private key, or what follows "Bearer".
 const longPart = 16
 
-// Credentials finds the credentials in one JSON value, for a person who must see everything else in it exactly. Use FindCredentials. It is
+// CredentialFinder finds the credentials in one JSON value, for a person who must see everything else in it exactly. Use FindCredentials. It is
 // for one goroutine.
-type Credentials struct {
+type CredentialFinder struct {
 	search   *detect.Search
 	repeated *textFinder // credentials, wherever they occur
 }
 
 // FindCredentials reads a JSON value, and learns its credentials. raw is strict JSON.
-func FindCredentials(raw []byte) *Credentials {
+func FindCredentials(raw []byte) *CredentialFinder {
 	only := []switchboard.Detector{switchboard.DetectSecret}
 	all := newValues()
 	all.runDetectors(only, func(w *walker) { w.walkValue(raw, "", true, 0) })
@@ -34,12 +34,12 @@ func FindCredentials(raw []byte) *Credentials {
 			}
 		}
 	}
-	return &Credentials{detect.New(only), newFinder(repeated)}
+	return &CredentialFinder{detect.New(only), newFinder(repeated)}
 }
 
 // Positions returns where credentials are in a text of the value, as pairs of a begin and an end in bytes, sorted and apart. name is the member that holds
 // the text, or "". Positions are those of whole characters.
-func (c *Credentials) Positions(text, name string) (pairs [][2]int) {
+func (c *CredentialFinder) Positions(text, name string) (pairs [][2]int) {
 	spans, ok := rangesAtAllLevels(text, func(spans []textRange, level string) []textRange {
 		for _, f := range c.search.Find(level, name) {
 			spans = append(spans, textRange{f.From, f.To})
@@ -69,7 +69,7 @@ func (c *Credentials) Positions(text, name string) (pairs [][2]int) {
 }
 
 // Number reports whether a number of the value is a credential. name is the member that holds it.
-func (c *Credentials) Number(spelt, name string) bool {
+func (c *CredentialFinder) Number(spelt, name string) bool {
 	if _, ok := c.search.Number(spelt, name); ok {
 		return true
 	}

@@ -56,7 +56,7 @@ type Arguments struct {
 
 // WriteArguments shows arguments. The error is a *switchboard.Error: they are longer than MaxArguments, or no JSON in the strict form.
 func WriteArguments(raw []byte) (*Arguments, error) {
-	w, err := newWriter(raw)
+	w, err := newArgumentWriter(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func WriteArguments(raw []byte) (*Arguments, error) {
 	return &Arguments{Text: w.out.String(), Masked: w.masked, Digest: canonical.Sum(w.form)}, nil
 }
 
-func newWriter(raw []byte) (*writer, error) {
+func newArgumentWriter(raw []byte) (*argumentWriter, error) {
 	if len(raw) == 0 {
 		raw = []byte("{}")
 	}
@@ -78,13 +78,13 @@ func newWriter(raw []byte) (*writer, error) {
 			Hint: "make several calls with less in each, or pass the name of a file or page in place of its text", Unsent: true,
 		}
 	}
-	return &writer{form: form, credentials: redact.FindCredentials(form)}, nil
+	return &argumentWriter{form: form, credentials: redact.FindCredentials(form)}, nil
 }
 
-// A writer writes one value. Its indent is that of the open objects and arrays, up to maxIndent.
-type writer struct {
+// An argumentWriter writes one value. Its indent is that of the open objects and arrays, up to maxIndent.
+type argumentWriter struct {
 	form        []byte
-	credentials *redact.Credentials
+	credentials *redact.CredentialFinder
 
 	out    strings.Builder
 	column int // of the present line, without its indent
@@ -100,18 +100,18 @@ type place struct {
 	pointer string // JSON Pointer
 }
 
-func (w *writer) put(text string, columns int) {
+func (w *argumentWriter) put(text string, columns int) {
 	w.out.WriteString(text)
 	w.column += columns
 }
 
-func (w *writer) newLine(extra int) {
+func (w *argumentWriter) newLine(extra int) {
 	w.out.WriteByte('\n')
 	w.out.WriteString(strings.Repeat(" ", min(2*(w.depth+extra), maxIndent)))
 	w.column = 0
 }
 
-func (w *writer) writeValue(raw []byte, at place) {
+func (w *argumentWriter) writeValue(raw []byte, at place) {
 	switch raw[0] {
 	case '{':
 		w.writeObject(raw, at)
@@ -131,7 +131,7 @@ func (w *writer) writeValue(raw []byte, at place) {
 	}
 }
 
-func (w *writer) writeObject(raw []byte, at place) {
+func (w *argumentWriter) writeObject(raw []byte, at place) {
 	if len(raw) == len("{}") {
 		w.put("{}", 2)
 		return
@@ -156,7 +156,7 @@ func (w *writer) writeObject(raw []byte, at place) {
 }
 
 // writeArray writes an array. Texts, objects and arrays with elements get lines of their own; short values share lines.
-func (w *writer) writeArray(raw []byte, at place) {
+func (w *argumentWriter) writeArray(raw []byte, at place) {
 	if len(raw) == len("[]") {
 		w.put("[]", 2)
 		return
@@ -191,7 +191,7 @@ var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 func pointerToken(name string) string { return pointerEscapes.Replace(name) }
 
 // mask writes a mask for a credential.
-func (w *writer) mask(secret string, at place) {
+func (w *argumentWriter) mask(secret string, at place) {
 	w.secrets = append(w.secrets, secret)
 	if pointer := w.safePointer(at.pointer); len(w.masked) == 0 || w.masked[len(w.masked)-1] != pointer {
 		w.masked = append(w.masked, pointer)
@@ -201,7 +201,7 @@ func (w *writer) mask(secret string, at place) {
 }
 
 // safePointer returns a pointer as it is shown: credentials may be in the names that it consists of.
-func (w *writer) safePointer(pointer string) string {
+func (w *argumentWriter) safePointer(pointer string) string {
 	var b strings.Builder
 	from := 0
 	for _, p := range w.credentials.Positions(pointer, "") {
@@ -215,7 +215,7 @@ func (w *writer) safePointer(pointer string) string {
 
 // writeText writes a text, or the name of a member. In a name, letters that are written from right to left are escaped too: beside a value of such letters, a terminal could
 // exchange the two.
-func (w *writer) writeText(text string, at place, isName bool) {
+func (w *argumentWriter) writeText(text string, at place, isName bool) {
 	w.put(`"`, 1)
 	from := 0
 	for _, p := range w.credentials.Positions(text, at.name) {
@@ -229,20 +229,20 @@ func (w *writer) writeText(text string, at place, isName bool) {
 }
 
 // breakLine continues the text on the next line if n columns have no place on this one.
-func (w *writer) breakLine(n int) {
+func (w *argumentWriter) breakLine(n int) {
 	if w.column+n > lineWidth {
 		w.continueText()
 	}
 }
 
-func (w *writer) continueText() {
+func (w *argumentWriter) continueText() {
 	w.newLine(1)
 	w.put("| ", 2)
 }
 
 // writePart writes a part of a text without credentials. ends says that nothing follows it in the text.
-func (w *writer) writePart(text string, ends, isName bool) {
-	var e escaper
+func (w *argumentWriter) writePart(text string, ends, isName bool) {
+	var e escapeState
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		i += size
@@ -259,7 +259,7 @@ func (w *writer) writePart(text string, ends, isName bool) {
 }
 
 // nextColumns returns how many columns what follows needs on the same line.
-func (e escaper) nextColumns(rest string, ends, isName bool) (columns int) {
+func (e escapeState) nextColumns(rest string, ends, isName bool) (columns int) {
 	switch {
 	case rest != "":
 		r, _ := utf8.DecodeRuneInString(rest)
@@ -270,11 +270,11 @@ func (e escaper) nextColumns(rest string, ends, isName bool) (columns int) {
 	return columns
 }
 
-// An escaper shows the characters of a text one after the other.
-type escaper struct{ marks int } // combining marks since the last other character
+// An escapeState helps to show the characters of a text one after the other.
+type escapeState struct{ marks int } // combining marks since the last other character
 
 // show returns a character as it is shown, and its width in columns.
-func (e *escaper) show(r rune, isName bool) (text string, columns int) {
+func (e *escapeState) show(r rune, isName bool) (text string, columns int) {
 	mark := unicode.In(r, unicode.M)
 	if !mark {
 		e.marks = 0
@@ -321,7 +321,7 @@ func Line(text string) string {
 		return text
 	}
 	var b strings.Builder
-	var e escaper
+	var e escapeState
 	for _, r := range text {
 		if r == '"' {
 			b.WriteByte('"')
@@ -353,7 +353,7 @@ func Words(text string) (lines string, cut bool) {
 		text = strings.ToValidUTF8(text[:maxWords], "")
 	}
 	var b bytes.Buffer
-	var e escaper
+	var e escapeState
 	for _, r := range text {
 		if r == '\n' || r == '"' || r == '\\' {
 			b.WriteRune(r)
@@ -369,7 +369,7 @@ func Words(text string) (lines string, cut bool) {
 // where it can.
 func Wrap(text string, columns int) (lines []string) {
 	from, space, width := 0, -1, 0 // of the line that begins at from
-	var e escaper
+	var e escapeState
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		_, w := e.show(r, false)

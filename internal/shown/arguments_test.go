@@ -79,7 +79,7 @@ func readBack(t testing.TB, shown string, secrets []string) []byte {
 // show shows arguments, and checks what holds for all of them: nothing is missing or hidden, and the digest is that of the binding.
 func show(t testing.TB, raw []byte) (text string, secrets []string) {
 	t.Helper()
-	w, err := newWriter(raw)
+	w, err := newArgumentWriter(raw)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,8 +52,8 @@ func (r *noteRequest) note() string {
 }
 
 // verdict returns a yes as the request states it.
-func (r *approveRequest) verdict(now time.Time) (approvals.Verdict, error) {
-	v := approvals.Verdict{Act: approval.ActApprove}
+func (r *approveRequest) verdict(now time.Time) (approvals.DecisionWish, error) {
+	v := approvals.DecisionWish{Act: approval.ActApprove}
 	if r.Body == nil {
 		return v, nil
 	}
@@ -104,15 +104,15 @@ func (a approvalRoutes) add() {
 		})
 	add(a.API, route{id: "refuse", method: http.MethodPost, path: "/v1/approvals/{request}/refuse", needs: switchboard.OfficeApprover, errors: conflict, summary: "Say no to a request. The agent gets the note"},
 		func(ctx context.Context, q asked, in *noteRequest) (*struct{ Body approvals.ApprovalRow }, error) {
-			return a.decide(ctx, q, &in.ApprovalQuery, approvals.Verdict{Act: approval.ActRefuse, Note: in.note()})
+			return a.decide(ctx, q, &in.ApprovalQuery, approvals.DecisionWish{Act: approval.ActRefuse, Note: in.note()})
 		})
 	add(a.API, route{id: "revoke-approval", method: http.MethodPost, path: "/v1/approvals/{request}/revoke", needs: switchboard.OfficeApprover, errors: conflict, summary: "Take back a yes that was not used"},
 		func(ctx context.Context, q asked, in *noteRequest) (*struct{ Body approvals.ApprovalRow }, error) {
-			return a.decide(ctx, q, &in.ApprovalQuery, approvals.Verdict{Act: approval.ActRevoke, Note: in.note()})
+			return a.decide(ctx, q, &in.ApprovalQuery, approvals.DecisionWish{Act: approval.ActRevoke, Note: in.note()})
 		})
 }
 
-func (a approvalRoutes) decide(ctx context.Context, q asked, in *ApprovalQuery, v approvals.Verdict) (*struct{ Body approvals.ApprovalRow }, error) {
+func (a approvalRoutes) decide(ctx context.Context, q asked, in *ApprovalQuery, v approvals.DecisionWish) (*struct{ Body approvals.ApprovalRow }, error) {
 	row, err := a.o.People.Approvals.Decide(ctx, q.officer, in.Tenant, in.ID, v)
 	if err != nil {
 		return nil, approvalProblem(err)

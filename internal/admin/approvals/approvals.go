@@ -21,8 +21,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Keeper keeps the requests. See approval.Keeper.
-type Keeper interface {
+// A RequestKeeper keeps the requests. See approval.Keeper.
+type RequestKeeper interface {
 	Find(ctx context.Context, tenant switchboard.TenantID, id string) (*approval.Request, error)
 	List(ctx context.Context, tenant switchboard.TenantID) ([]*approval.Request, error)
 	Kept(ctx context.Context, r *approval.Request) (approval.KeptCall, error)
@@ -32,7 +32,7 @@ type Keeper interface {
 
 // DeciderOptions are the parts of a running Switchboard that a Decider needs.
 type DeciderOptions struct {
-	Keeper  Keeper
+	Keeper  RequestKeeper
 	Rules   func(switchboard.TenantID) approval.DecideRules
 	Tenants func() []switchboard.TenantID // of the configuration, sorted
 
@@ -146,8 +146,8 @@ func (d *Decider) ActsAsApprover(o *switchboard.Officer, tenant switchboard.Tena
 	return o.Holds(switchboard.OfficeApprover, tenant) || o.Auth == switchboard.AuthDataFolder && d.o.Rules(tenant).Unmanned
 }
 
-// A Verdict is what an officer says about a request.
-type Verdict struct {
+// A DecisionWish is what an officer says about a request.
+type DecisionWish struct {
 	Act  approval.Action // ActApprove, ActRefuse or ActRevoke
 	Note string
 
@@ -156,7 +156,7 @@ type Verdict struct {
 
 // Decide carries out what the officer says. A receipt is written before and after it. The error is ErrNoRequest, approval.ErrVoted, an *approval.OutrunError
 // or a *switchboard.Error.
-func (d *Decider) Decide(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, id string, v Verdict) (*ApprovalRow, error) {
+func (d *Decider) Decide(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, id string, v DecisionWish) (*ApprovalRow, error) {
 	r, err := d.find(ctx, by, tenant, id)
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (d *Decider) Decide(ctx context.Context, by *switchboard.Officer, tenant sw
 }
 
 // checkVerdict refuses what no request of this kind takes.
-func checkVerdict(r *approval.Request, v *Verdict) error {
+func checkVerdict(r *approval.Request, v *DecisionWish) error {
 	refuse := func(text string) error {
 		return &switchboard.Error{Code: switchboard.CodeBadArguments, Text: text}
 	}

@@ -169,20 +169,20 @@ func TestADecisionHasAReceiptAndTellsWhoWasFirst(t *testing.T) {
 	d := newDesk(request(1, nil))
 	id := d.keeper.all[0].ID()
 	lea, max := officer("lea", "acme", switchboard.OfficeApprover), officer("max", "acme", switchboard.OfficeApprover)
-	if _, err := d.Decide(t.Context(), officer("vic", "acme", switchboard.OfficeViewer), "", id, Verdict{Act: approval.ActApprove}); codeOf(err) != switchboard.CodeNotAuthorized {
+	if _, err := d.Decide(t.Context(), officer("vic", "acme", switchboard.OfficeViewer), "", id, DecisionWish{Act: approval.ActApprove}); codeOf(err) != switchboard.CodeNotAuthorized {
 		t.Errorf("a viewer decides: %v", err)
 	}
-	if row, err := d.Decide(t.Context(), lea, "", id, Verdict{Act: approval.ActRefuse, Note: "not today"}); err != nil || row.State != approval.Refused || row.By != "lea" {
+	if row, err := d.Decide(t.Context(), lea, "", id, DecisionWish{Act: approval.ActRefuse, Note: "not today"}); err != nil || row.State != approval.Refused || row.By != "lea" {
 		t.Errorf("refused: %+v, %v", row, err)
 	}
-	_, err := d.Decide(t.Context(), max, "", id, Verdict{Act: approval.ActApprove})
+	_, err := d.Decide(t.Context(), max, "", id, DecisionWish{Act: approval.ActApprove})
 	if outrun, ok := errors.AsType[*approval.OutrunError](err); !ok || !strings.Contains(outrun.Error(), "refused already, by lea") {
 		t.Errorf("the second gets %v", err)
 	}
-	if _, err := d.Decide(t.Context(), max, "", id, Verdict{Act: approval.ActRefuse, Note: strings.Repeat("x", approval.MaxNote+1)}); codeOf(err) != switchboard.CodeBadArguments {
+	if _, err := d.Decide(t.Context(), max, "", id, DecisionWish{Act: approval.ActRefuse, Note: strings.Repeat("x", approval.MaxNote+1)}); codeOf(err) != switchboard.CodeBadArguments {
 		t.Errorf("a long note: %v", err)
 	}
-	if _, err := d.Decide(t.Context(), max, "", id, Verdict{Act: approval.ActApprove, Grant: approval.Grant{Scope: "task"}}); codeOf(err) != switchboard.CodeBadArguments {
+	if _, err := d.Decide(t.Context(), max, "", id, DecisionWish{Act: approval.ActApprove, Grant: approval.Grant{Scope: "task"}}); codeOf(err) != switchboard.CodeBadArguments {
 		t.Errorf("a scope for a call: %v", err)
 	}
 	if n := len(d.receipts); n != 3 {
@@ -259,7 +259,10 @@ func TestWhatAPersonReadsBeforeDeciding(t *testing.T) {
 				if i == 2 {
 					r.Stored, r.Votes[0].Yes, r.Votes[0].Note = approval.Refused, false, "not to\x1b[2K customers"
 				} else if i > 2 {
-					r.Target.Arguments = "hmac:2"
+					r.Target.Arguments = "hmac:2" // refusals of others say nothing about these
+				}
+				if i == 5 {
+					r.Stored, r.Votes[0].Yes = approval.Refused, false
 				}
 			}))
 		}

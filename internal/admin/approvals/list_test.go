@@ -12,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // plainSealer seals nothing.
@@ -63,7 +64,7 @@ func crowd(t testing.TB) *Decider {
 func TestAP07AListOfTenThousandRequestsTakesAtMost100ms(t *testing.T) {
 	d := crowd(t)
 	best := time.Hour
-	for n := 0; n < 100 && best > 100*time.Millisecond; n++ {
+	for n := 0; n < 20 && best > 100*time.Millisecond; n++ {
 		began := time.Now()
 		rows, err := d.List(context.Background(), "", ApprovalFilter{State: approval.Pending})
 		if err != nil || len(rows) != 10_000 || rows[0].Tenant == rows[9_999].Tenant {
@@ -74,6 +75,6 @@ func TestAP07AListOfTenThousandRequestsTakesAtMost100ms(t *testing.T) {
 		}
 	}
 	if best > 100*time.Millisecond {
-		t.Errorf("it takes %v at best", best)
+		wait.Late(t, "a list of 10,000 requests takes %v at best", best)
 	}
 }

@@ -16,8 +16,11 @@ import (
 // ApprovalPath begins the address of the form for a request for approval. The id of the request follows.
 const ApprovalPath = "/approvals/"
 
+// approvalForms are the forms for requests for approval.
+type approvalForms struct{ *Page }
+
 // showApproval shows a request, with a form for a yes or a no. It changes nothing: browsers open links that no person has read.
-func (p *Page) showApproval(w http.ResponseWriter, r *http.Request, own site) {
+func (p approvalForms) showApproval(w http.ResponseWriter, r *http.Request, own site) {
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" {
 		p.show(w, http.StatusOK, "signin.html", map[string]any{
@@ -36,7 +39,7 @@ func (p *Page) showApproval(w http.ResponseWriter, r *http.Request, own site) {
 }
 
 // writeApproval writes the page of the request that r names. problem says why a decision has just failed.
-func (p *Page) writeApproval(w http.ResponseWriter, r *http.Request, officer *switchboard.Officer, secret, problem string, status int) error {
+func (p approvalForms) writeApproval(w http.ResponseWriter, r *http.Request, officer *switchboard.Officer, secret, problem string, status int) error {
 	v, err := p.o.Approvals.Show(r.Context(), officer, "", strings.TrimPrefix(r.URL.Path, ApprovalPath))
 	if err != nil {
 		return err
@@ -49,14 +52,14 @@ func (p *Page) writeApproval(w http.ResponseWriter, r *http.Request, officer *sw
 }
 
 // decideApproval carries out what the form says, by the same code as the API.
-func (p *Page) decideApproval(w http.ResponseWriter, r *http.Request, own site, form url.Values) {
+func (p approvalForms) decideApproval(w http.ResponseWriter, r *http.Request, own site, form url.Values) {
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" || !isFormToken(form.Get("token"), secret) {
 		p.refuse(w, http.StatusForbidden, "this form belongs to another session; load the page again")
 		return
 	}
 	officer, err := p.officerAt(r, own)
-	var v approvals.Verdict
+	var v approvals.DecisionWish
 	if err == nil {
 		v, err = readVerdict(form, time.Now())
 	}
@@ -76,9 +79,9 @@ func (p *Page) decideApproval(w http.ResponseWriter, r *http.Request, own site, 
 }
 
 // readVerdict reads the form.
-func readVerdict(form url.Values, now time.Time) (v approvals.Verdict, err error) {
-	refuse := func(text string) (approvals.Verdict, error) {
-		return approvals.Verdict{}, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: text}
+func readVerdict(form url.Values, now time.Time) (v approvals.DecisionWish, err error) {
+	refuse := func(text string) (approvals.DecisionWish, error) {
+		return approvals.DecisionWish{}, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: text}
 	}
 	v.Note = strings.TrimSpace(form.Get("note"))
 	switch form.Get("decision") {
@@ -101,7 +104,7 @@ func readVerdict(form url.Values, now time.Time) (v approvals.Verdict, err error
 	return v, nil
 }
 
-func (p *Page) refuseApproval(w http.ResponseWriter, err error) {
+func (p approvalForms) refuseApproval(w http.ResponseWriter, err error) {
 	if errors.Is(err, approvals.ErrNoRequest) {
 		p.refuse(w, http.StatusNotFound, err.Error())
 		return

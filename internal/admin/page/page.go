@@ -129,7 +129,7 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 	case (path == startPath || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)) && foreign:
 		p.leadOn(w, path) // the browser has not sent the cookie
 	case strings.HasPrefix(path, ApprovalPath):
-		p.showApproval(w, r, own)
+		approvalForms{p}.showApproval(w, r, own)
 	case strings.HasPrefix(path, ConnectPath):
 		p.showConnect(w, r, own)
 	case path == startPath:
@@ -153,7 +153,7 @@ func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 	case strings.HasPrefix(r.URL.Path, ConnectPath):
 		p.beginConnect(w, r, own, form)
 	case strings.HasPrefix(r.URL.Path, ApprovalPath):
-		p.decideApproval(w, r, own, form)
+		approvalForms{p}.decideApproval(w, r, own, form)
 	case r.URL.Path == signOutPath:
 		p.signOut(w, r, own, form.Get("token"))
 	default:
@@ -311,7 +311,7 @@ func (p *Page) start(w http.ResponseWriter, r *http.Request, own site) {
 		})
 		return
 	}
-	p.show(w, http.StatusOK, "start.html", map[string]any{"Officer": officer, "Items": append(p.waitingApprovals(r, &officer), findWaiting(p.o.Reader, &officer)...), "Token": formToken(secret)})
+	p.show(w, http.StatusOK, "start.html", map[string]any{"Officer": officer, "Items": append(approvalForms{p}.waitingApprovals(r, &officer), findWaiting(p.o.Reader, &officer)...), "Token": formToken(secret)})
 }
 
 // beginSignIn leads the browser to an issuer.

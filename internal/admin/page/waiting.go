@@ -29,7 +29,7 @@ type item struct {
 const maxApprovals = 50
 
 // waitingApprovals returns the pending requests of the tenants in which the officer is an approver, the oldest first.
-func (p *Page) waitingApprovals(r *http.Request, officer *switchboard.Officer) (items []item) {
+func (p approvalForms) waitingApprovals(r *http.Request, officer *switchboard.Officer) (items []item) {
 	if p.o.Approvals == nil {
 		return nil
 	}
