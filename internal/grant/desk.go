@@ -28,6 +28,9 @@ const (
 	OverBudget    Hurdle = "over_budget"    // the next call would exceed a budget
 )
 
+// maxHurdles limits the tools that policy is asked about for one answer.
+const maxHurdles = 64
+
 const (
 	whyNothing  = "nothing that you may use offers this capability now"
 	whyOtherRun = "a person has said yes for another run of yours, not for this one"
@@ -189,14 +192,21 @@ func (d *Desk) served(ctx context.Context, q Question) (names []string, hurdle H
 		return nil, ""
 	}
 	var hurdles []Hurdle
-	for _, e := range q.Run.Surface().Entries() {
+	shown := q.Run.Surface()
+	for _, e := range shown.Entries() {
 		if e.Withheld || e.Role == surface.Own || !slices.ContainsFunc(e.Serves, func(text string) bool { return implies(text, want, q.Taxonomy) }) {
 			continue
 		}
-		if e.Role != surface.Member || e.Expanded != nil {
-			names = append(names, e.Name)
+		name := e.Name
+		if e.Role == surface.Member && e.Expanded == nil {
+			if at := slices.IndexFunc(shown.Stubs(), func(stub surface.Entry) bool { return stub.Group == e.Group }); at >= 0 {
+				name = shown.Stubs()[at].Name
+			}
 		}
-		if e.Role != surface.Stub && d.o.Hurdle != nil {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		if len(hurdles) < maxHurdles && d.o.Hurdle != nil {
 			hurdles = append(hurdles, d.o.Hurdle(ctx, q.Principal, q.Run, e))
 		}
 	}
