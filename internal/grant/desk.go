@@ -1,6 +1,7 @@
 package grant
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -45,8 +46,8 @@ type DeskOptions struct {
 	// Offered reports whether a decision would give the principal a tool for the requirement now.
 	Offered func(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement) bool
 
-	// Hurdle returns what keeps a tool on the run's surface from being called.
-	Hurdle func(ctx context.Context, p switchboard.Principal, r *run.Run, e surface.Entry) Hurdle
+	// Hurdles returns for each of these tools on the run's surface what keeps it from being called.
+	Hurdles func(ctx context.Context, p switchboard.Principal, r *run.Run, tools []surface.Entry) []Hurdle
 }
 
 // A Desk answers agents that ask for a capability, or how it stands with one. It is safe for concurrent use.
@@ -85,8 +86,8 @@ type Question struct {
 
 // Ask asks a person, unless the capability is there already. reason is the agent's words. The error is a *switchboard.Error.
 func (d *Desk) Ask(ctx context.Context, q Question, reason string) (*Answer, error) {
-	if names, _ := d.served(ctx, q); names != nil {
-		return &Answer{Status: statusReady, Tools: names}, nil
+	if names, hurdle := d.served(ctx, q); names != nil {
+		return servedAnswer(names, hurdle), nil
 	}
 	r := &approval.Request{
 		Kind: approval.ForCapability,
@@ -130,11 +131,7 @@ func (d *Desk) Status(ctx context.Context, q Question) (*Answer, error) {
 
 func (d *Desk) status(ctx context.Context, q Question) (*Answer, error) {
 	if names, hurdle := d.served(ctx, q); names != nil {
-		a := &Answer{Status: statusReady, Tools: names}
-		if hurdle != "" {
-			a.Status = string(hurdle)
-		}
-		return a, nil
+		return servedAnswer(names, hurdle), nil
 	}
 	all, err := d.o.List(ctx, q.Principal.Tenant)
 	if err != nil {
@@ -160,6 +157,10 @@ func (d *Desk) status(ctx context.Context, q Question) (*Answer, error) {
 		a.Why += "; you may ask a person for it with " + lazyexpand.RequestTool
 	}
 	return a, nil
+}
+
+func servedAnswer(names []string, hurdle Hurdle) *Answer {
+	return &Answer{Status: cmp.Or(string(hurdle), statusReady), Tools: names}
 }
 
 // answerOf returns the answer about a request whose capability the run does not show.
@@ -191,7 +192,7 @@ func (d *Desk) served(ctx context.Context, q Question) (names []string, hurdle H
 	if want == nil {
 		return nil, ""
 	}
-	var hurdles []Hurdle
+	var tools []surface.Entry
 	shown := q.Run.Surface()
 	for _, e := range shown.Entries() {
 		if e.Withheld || e.Role == surface.Own || !slices.ContainsFunc(e.Serves, func(text string) bool { return implies(text, want, q.Taxonomy) }) {
@@ -206,17 +207,21 @@ func (d *Desk) served(ctx context.Context, q Question) (names []string, hurdle H
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		if len(hurdles) < maxHurdles && d.o.Hurdle != nil {
-			hurdles = append(hurdles, d.o.Hurdle(ctx, q.Principal, q.Run, e))
+		if len(tools) < maxHurdles {
+			tools = append(tools, e)
 		}
 	}
-	if len(hurdles) > 0 && !slices.Contains(hurdles, "") {
-		hurdle = NeedsApproval
-		if !slices.Contains(hurdles, NeedsApproval) {
-			hurdle = OverBudget
-		}
+	if len(tools) == 0 {
+		return names, ""
 	}
-	return names, hurdle
+	hurdles := d.o.Hurdles(ctx, q.Principal, q.Run, tools)
+	switch {
+	case slices.Contains(hurdles, ""):
+		return names, ""
+	case slices.Contains(hurdles, NeedsApproval):
+		return names, NeedsApproval
+	}
+	return names, OverBudget
 }
 
 // implies reports whether a tool that meets a requirement of the task, as its String spells it, also meets want.

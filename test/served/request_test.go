@@ -460,6 +460,30 @@ func TestAYesIsWithinTheRowsAndThePolicyOfTheMoment(t *testing.T) {
 	})
 }
 
+func TestStatusSaysWhatKeepsACapabilityFromBeingUsed(t *testing.T) {
+	t.Parallel()
+	const person = `{capabilities: [{verb: search, resource: internet, constraints: [human_in_the_loop]}]}`
+	text, keys := fillKeys(t, strings.Replace(askers, "SETTINGS", "budgets: [{id: few, per: principal, limit: {calls: 1}, window: forever, match: {server: [nimbus]}}]\n", 1))
+	plain := &asking{rig.Serve(t, rig.LayOut(t, text)), keys}
+	s := plain.open(t, "ann", true)
+	if got := standing(t, s, "search internet"); got.Status != "ready" || !slices.Contains(got.Tools, "web_search") {
+		t.Errorf("before a call: %s", got.text)
+	}
+	if m, _ := s.Ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); rig.Code(m) != "" {
+		t.Fatalf("the call: %s", m.Raw)
+	}
+	if got := standing(t, s, "search internet"); got.Status != "over_budget" {
+		t.Errorf("the budget is used up: %s", got.text)
+	}
+	if got := standing(t, plain.open(t, "bob", true), "search internet"); got.Status != "ready" {
+		t.Errorf("another principal has its own account: %s", got.text)
+	}
+	held := &asking{rig.Serve(t, rig.LayOut(t, text+"-- overlays/nimbus.yaml --\nserver: nimbus\ntools: {web_search: "+person+", news_search: "+person+"}\n")), keys}
+	if got := standing(t, held.open(t, "bob", false), "search internet"); got.Status != "needs_approval" {
+		t.Errorf("each call waits for a person: %s", got.text)
+	}
+}
+
 func TestAYesAtOneReplicaIsHeardAtAll(t *testing.T) {
 	t.Parallel()
 	text, keys := fillKeys(t, strings.Replace(askers, "SETTINGS", "", 1))
