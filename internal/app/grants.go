@@ -21,8 +21,8 @@ import (
 // runParts are the runs, and what agents have asked people to add to them.
 type runParts struct {
 	runs   *run.Registry
-	grants *grant.Book
-	asking *grant.Desk
+	grants *grant.AdditionBook
+	asking *grant.RequestDesk
 }
 
 // joinGrants makes what people have added to runs a part of them. keeper keeps the requests.
@@ -38,7 +38,7 @@ func (a *App) joinGrants(keeper *approval.Keeper) {
 		Log:     a.log,
 	})
 	a.runs.UseAdditions(a.grants.Additions)
-	a.asking = grant.NewDesk(grant.DeskOptions{
+	a.asking = grant.NewRequestDesk(grant.RequestDeskOptions{
 		Ask: func(ctx context.Context, q *approval.Request) (*approval.Request, bool, error) {
 			return keeper.Ask(ctx, q, approval.KeptCall{})
 		},
@@ -50,7 +50,7 @@ func (a *App) joinGrants(keeper *approval.Keeper) {
 	})
 }
 
-// hurdles returns what keeps tools of a run from being called at once. Policy is asked as for calls without arguments; its answers are not recorded.
+// hurdles returns the hurdle of each tool of a run. Policy is asked as for calls without arguments; its answers are not recorded.
 func (a *App) hurdles(ctx context.Context, p switchboard.Principal, r *run.Run, tools []surface.Entry) []grant.Hurdle {
 	all := make([]grant.Hurdle, len(tools))
 	current := live{&a.state, a.recorder}
@@ -110,7 +110,7 @@ func (f front) Request(ctx context.Context, p switchboard.Principal, r *run.Run,
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	q := grant.Question{Principal: p, Run: r, Taxonomy: t.Taxonomy}
+	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
 	if q.Requested, err = lazyexpand.AllowedRequest(ask.Capability, t.Request, t.Taxonomy); err != nil {
 		return lazyexpand.Reply{}, err
 	}
@@ -127,7 +127,7 @@ func (f front) CapabilityStatus(ctx context.Context, p switchboard.Principal, r 
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	q := grant.Question{Principal: p, Run: r, Taxonomy: t.Taxonomy}
+	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
 	if q.Requested, err = lazyexpand.AllowedRequest(capability, t.Request, t.Taxonomy); err != nil {
 		need, ok := lazyexpand.ReadCapability(capability, t.Taxonomy) // the task may have it all the same
 		if !ok {
