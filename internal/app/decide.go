@@ -67,13 +67,13 @@ func (l live) moneyOf(ctx context.Context, a *App, r *approval.Request, params [
 	return budget.Left(charge, accounts, l.currency())
 }
 
-// describeCall returns the arguments of a call for a form at its client, as approvers see them.
-func describeCall(c *switchboard.Call) string {
+// describeCall returns the arguments of a call for a form at its client, as approvers see them. ok is false if they cannot be shown.
+func describeCall(c *switchboard.Call) (text string, ok bool) {
 	a, err := shown.WriteArguments(approvals.ArgumentsOf(c.Method, c.Params))
 	if err != nil {
-		return shown.Line(string(c.Params))
+		return "", false
 	}
-	return a.Text
+	return a.Text, true
 }
 
 // recordStepped tells people's programs of each step of a request. What an officer has decided has its receipts already.
