@@ -2,6 +2,7 @@ package served_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"net/http"
@@ -477,4 +478,64 @@ func TestApprovalsByTheCommandLine(t *testing.T) {
 	do("max", `is used already`, 1, "revoke", id)
 	do("lea", `is used`, 0, "show", id)
 	do("lea", id+` +used +acme +alice`, 0, "list", "--state", "any", "--principal", "alice")
+}
+
+// Two processes serve from one folder, where no approver is set. Who can read the folder decides at one, and the call that waits at the other is made.
+func TestAYesAtOneProcessReachesACallThatWaitsAtAnother(t *testing.T) {
+	t.Parallel()
+	marks := filepath.Join(t.TempDir(), "marks")
+	dir := rig.LayOut(t, "-- switchboard.yaml --\napprovals: {wait: 2m}\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "mail"))+
+		"\ntenants:\n  default: {servers: [\"*\"], allow: [by_name]}\n-- tenants/default/tenant.yaml --\ntenant: default\ndefault_task: all\n-- tenants/default/tasks/all.yaml --\ntask_id: all\n"+rig.RequireAll+
+		"-- tenants/default/policies/ask.rego --\npackage switchboard.tenant\n"+rig.AllowAll+`obligations["a/mail"] contains {"type": "require_approval"}`+"\n")
+	s := rig.Stdio(t, dir, true)
+	g := rig.Serve(t, dir)
+	answered := make(chan error, 1)
+	for n, decision := range []string{"approve", "refuse"} {
+		go func() {
+			params := rig.WithMeta(fmt.Sprintf(`{"name":"mail","arguments":{"n":%d}}`, n))
+			if _, err := fmt.Fprintf(s.In, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}`+"\n", n+100, params); err != nil {
+				answered <- err
+				return
+			}
+			for {
+				line, err := s.ReadLine()
+				if m := rig.ParseMessage(line); err != nil || m.Result != nil || m.Error != nil {
+					if code := rig.Code(m); err == nil && code != "" {
+						err = errors.New(code)
+					}
+					answered <- err
+					return
+				}
+			}
+		}()
+		var id string
+		wait.Until(t, "the request is listed at the other process", func() bool {
+			select {
+			case err := <-answered:
+				t.Fatalf("the call did not wait: %v", err)
+			default:
+			}
+			a := g.AskAdmin(t, "", "GET", "/v1/approvals?state=pending", "")
+			if found := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(a.Body); found != nil {
+				id = found[1]
+			}
+			return id != ""
+		})
+		a := g.AskAdmin(t, "", "GET", "/v1/approvals/"+id, "")
+		if !strings.Contains(strings.Join(strings.Fields(strings.ReplaceAll(a.Body, `\n`, " ")), " "), "so does an agent that runs programs as you") || !strings.Contains(a.Body, `\"n\": `+fmt.Sprint(n)) {
+			t.Errorf("who decides is not told, or what: %d %s", a.Status, a.Body)
+		}
+		if a = g.AskAdmin(t, "", "POST", "/v1/approvals/"+id+"/"+decision, `{}`); a.Status != http.StatusOK || !strings.Contains(a.Body, `"by":"local"`) {
+			t.Fatalf("%s: %d %s", decision, a.Status, a.Body)
+		}
+		began := time.Now()
+		err := wait.Receive(t, "the answer of the call", answered)
+		t.Logf("%s reached the other process within %v", decision, time.Since(began))
+		if want := map[string]string{"approve": "<nil>", "refuse": "SB-APPR-002"}[decision]; fmt.Sprint(err) != want {
+			t.Errorf("%s: the call that waited: %v", decision, err)
+		}
+	}
+	if got := rig.ReadFile(t, marks); strings.Count(got, "mail") != 1 {
+		t.Errorf("the calls were %q", got)
+	}
 }
