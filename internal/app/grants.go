@@ -34,10 +34,10 @@ func (a *App) joinGrants(keeper *approval.Keeper) {
 			t := a.state.Load().Tenants[id]
 			return t != nil && len(t.Request) > 0
 		},
-		Changed: a.runs.RebindOf,
+		Changed: func(ctx context.Context, tenant switchboard.TenantID, principal string) { run.RebindOf(ctx, a.runs, tenant, principal) },
 		Log:     a.log,
 	})
-	a.runs.UseAdditions(a.grants.Additions)
+	run.UseAdditions(a.runs, a.grants.Additions)
 	a.asking = grant.NewRequestDesk(grant.RequestDeskOptions{
 		Ask: func(ctx context.Context, q *approval.Request) (*approval.Request, bool, error) {
 			return keeper.Ask(ctx, q, approval.KeptCall{})
