@@ -26,16 +26,18 @@ type runParts struct {
 }
 
 // joinGrants makes what people have added to runs a part of them. keeper keeps the requests.
-func (a *App) joinGrants(keeper *approval.Keeper) {
+func joinGrants(a *App, keeper *approval.Keeper) {
 	a.grants = grant.New(grant.Options{
 		List: keeper.List, Find: keeper.Find, Watch: keeper.Watch,
-		Counts: func(ctx context.Context, r *approval.Request) bool { return keeper.Counts(ctx, r) },
+		Counts: func(ctx context.Context, r *approval.Request) bool { return approval.Counts(ctx, keeper, r) },
 		Concerned: func(id switchboard.TenantID) bool {
 			t := a.state.Load().Tenants[id]
 			return t != nil && len(t.Request) > 0
 		},
-		Changed: func(ctx context.Context, tenant switchboard.TenantID, principal string) { run.RebindOf(ctx, a.runs, tenant, principal) },
-		Log:     a.log,
+		Changed: func(ctx context.Context, tenant switchboard.TenantID, principal string) {
+			run.RebindOf(ctx, a.runs, tenant, principal)
+		},
+		Log: a.log,
 	})
 	run.UseAdditions(a.runs, a.grants.Additions)
 	a.asking = grant.NewRequestDesk(grant.RequestDeskOptions{
@@ -46,12 +48,14 @@ func (a *App) joinGrants(keeper *approval.Keeper) {
 		Offered: func(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement) bool {
 			return a.state.Load().WouldServe(ctx, p, r, a.binder.Unfit(run.Before{}), time.Now())
 		},
-		Hurdles: a.hurdles,
+		Hurdles: func(ctx context.Context, p switchboard.Principal, r *run.Run, tools []surface.Entry) []grant.Hurdle {
+			return hurdlesOf(ctx, a, p, r, tools)
+		},
 	})
 }
 
-// hurdles returns the hurdle of each tool of a run. Policy is asked as for calls without arguments; its answers are not recorded.
-func (a *App) hurdles(ctx context.Context, p switchboard.Principal, r *run.Run, tools []surface.Entry) []grant.Hurdle {
+// hurdlesOf returns the hurdle of each tool of a run. Policy is asked as for calls without arguments; its answers are not recorded.
+func hurdlesOf(ctx context.Context, a *App, p switchboard.Principal, r *run.Run, tools []surface.Entry) []grant.Hurdle {
 	all := make([]grant.Hurdle, len(tools))
 	current := live{&a.state, a.recorder}
 	who, rules, err := current.currentPolicy(p)
