@@ -460,6 +460,48 @@ func TestAYesIsWithinTheRowsAndThePolicyOfTheMoment(t *testing.T) {
 	})
 }
 
+func TestAnAgentWithoutATaskAsksOverStdio(t *testing.T) {
+	t.Parallel()
+	dir := rig.LayOut(t, `
+-- switchboard.yaml --
+servers:
+  cloud: {transport: stdio, command: [BIN, sample, aws-like]}
+tenants:
+  default: {servers: ["*"], request: [{verb: read, resource: aws}], declare: [{verb: search, resource: internet}]}
+-- tenants/default/tenant.yaml --
+tenant: default
+`)
+	s := rig.Stdio(t, dir, false)
+	before := rig.ListNames(t, s)
+	if !slices.Equal(before, []string{"switchboard_status", "switchboard_request_capability", "switchboard_declare_task"}) {
+		t.Fatalf("listed %q", before)
+	}
+	asked := request(t, s, "read aws", why)
+	if asked.Status != "waiting_for_capability" {
+		t.Fatalf("asked: %s", asked.text)
+	}
+	if out, errs, code := rig.Command(t, dir, "approvals", "approve", asked.Request, "--scope", "task", "--for", "1h"); code != 0 {
+		t.Fatalf("approve: %d %s %s", code, out, errs)
+	}
+	s.AwaitListChanged(t)
+	if got := rig.ListNames(t, s); !slices.Contains(got, "aws_helper") {
+		t.Errorf("after the yes: listed %q", got)
+	}
+	if text, code := helper(t, s, `{"action":"call","tool":"s3_list_buckets"}`); code != "" {
+		t.Errorf("after the yes: %s %s", code, text)
+	}
+	if got := standing(t, s, "read aws"); got.Status != "ready" {
+		t.Errorf("after the yes: %s", got.text)
+	}
+	if out, errs, code := rig.Command(t, dir, "approvals", "revoke", asked.Request); code != 0 {
+		t.Fatalf("revoke: %d %s %s", code, out, errs)
+	}
+	s.AwaitListChanged(t)
+	if got := rig.ListNames(t, s); !slices.Equal(got, before) {
+		t.Errorf("after it was taken back: listed %q", got)
+	}
+}
+
 func TestStatusSaysWhatKeepsACapabilityFromBeingUsed(t *testing.T) {
 	t.Parallel()
 	const person = `{capabilities: [{verb: search, resource: internet, constraints: [human_in_the_loop]}]}`
