@@ -351,7 +351,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return policy.Guard(current.currentPolicy, current.recordRuling, o.Log, next)
 	}
 	a.admin.approvals = newApprovals(a, current)
-	a.joinGrants(current, a.admin.approvals)
+	joinGrants(a, a.admin.approvals)
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(a.admin.approvals.Require(next)) }
 	cached := cache.New(a.store, func(c *switchboard.Call) cache.Terms {
 		consent, known := a.credentials.ConsentOf(c.Server, &c.Principal)

@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/grant"
@@ -19,24 +21,26 @@ import (
 // runParts are the runs, and what agents have asked people to add to them.
 type runParts struct {
 	runs   *run.Registry
-	grants *grant.Book
-	asking *grant.Desk
+	grants *grant.AdditionBook
+	asking *grant.RequestDesk
 }
 
 // joinGrants makes what people have added to runs a part of them. keeper keeps the requests.
-func (a *App) joinGrants(current live, keeper *approval.Keeper) {
+func joinGrants(a *App, keeper *approval.Keeper) {
 	a.grants = grant.New(grant.Options{
 		List: keeper.List, Find: keeper.Find, Watch: keeper.Watch,
-		Counts: func(ctx context.Context, r *approval.Request) bool { return keeper.Counts(ctx, r) },
+		Counts: func(ctx context.Context, r *approval.Request) bool { return approval.Counts(ctx, keeper, r) },
 		Concerned: func(id switchboard.TenantID) bool {
 			t := a.state.Load().Tenants[id]
 			return t != nil && len(t.Request) > 0
 		},
-		Changed: a.runs.RebindOf,
-		Log:     a.log,
+		Changed: func(ctx context.Context, tenant switchboard.TenantID, principal string) {
+			run.RebindOf(ctx, a.runs, tenant, principal)
+		},
+		Log: a.log,
 	})
-	a.runs.UseAdditions(a.grants.Additions)
-	a.asking = grant.NewDesk(grant.DeskOptions{
+	run.UseAdditions(a.runs, a.grants.Additions)
+	a.asking = grant.NewRequestDesk(grant.RequestDeskOptions{
 		Ask: func(ctx context.Context, q *approval.Request) (*approval.Request, bool, error) {
 			return keeper.Ask(ctx, q, approval.KeptCall{})
 		},
@@ -44,25 +48,49 @@ func (a *App) joinGrants(current live, keeper *approval.Keeper) {
 		Offered: func(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement) bool {
 			return a.state.Load().WouldServe(ctx, p, r, a.binder.Unfit(run.Before{}), time.Now())
 		},
-		Hurdle: current.hurdle,
+		Hurdles: func(ctx context.Context, p switchboard.Principal, r *run.Run, tools []surface.Entry) []grant.Hurdle {
+			return hurdlesOf(ctx, a, p, r, tools)
+		},
 	})
 }
 
-// hurdle returns what keeps a tool of a run from being called at once. Policy is asked as for a call without arguments; the answer is not recorded.
-func (l live) hurdle(ctx context.Context, p switchboard.Principal, r *run.Run, e surface.Entry) grant.Hurdle {
-	who, rules, err := l.currentPolicy(p)
+// hurdlesOf returns the hurdle of each tool of a run. Policy is asked as for calls without arguments; its answers are not recorded.
+func hurdlesOf(ctx context.Context, a *App, p switchboard.Principal, r *run.Run, tools []surface.Entry) []grant.Hurdle {
+	all := make([]grant.Hurdle, len(tools))
+	current := live{&a.state, a.recorder}
+	who, rules, err := current.currentPolicy(p)
 	if err != nil {
-		return ""
+		return all
 	}
-	c := &switchboard.Call{
-		Principal: who, Task: r.Task(), Run: r.ID(), Method: wire.MethodToolsCall, Server: e.Tool.ID.Server, Tool: e.Tool, Target: e.Tool.ID.Name,
-		Params: []byte(`{"arguments":{}}`), Judgments: e.Judgments, Trail: &switchboard.Trail{},
+	now := time.Now()
+	used := sync.OnceValue(func() map[string]int64 {
+		accounts, _ := a.store.Accounts(ctx, budget.Group(p.Tenant)) // if they cannot be read, a call says so
+		used := make(map[string]int64, len(accounts))
+		for _, account := range accounts {
+			used[account.Name] = account.Settled + account.Held
+		}
+		return used
+	})
+	for i, e := range tools {
+		c := &switchboard.Call{
+			Principal: who, Task: r.Task(), Run: r.ID(), Method: wire.MethodToolsCall, Server: e.Tool.ID.Server, Tool: e.Tool, Target: e.Tool.ID.Name,
+			Params: []byte(`{"arguments":{}}`), Judgments: e.Judgments, Trail: &switchboard.Trail{},
+		}
+		ruling := rules.JudgeCall(ctx, c, now)
+		if ruling.Obligations.Approval != nil || e.Tool.Demands(switchboard.HumanInTheLoop) {
+			all[i] = grant.NeedsApproval
+		}
+		charge, err := budget.NewBook(current.budgets).ChargeFor(c, now)
+		if err != nil || charge == nil { // without its arguments the price is not known
+			continue
+		}
+		for _, line := range charge.Lines {
+			if used()[line.Account.Name]+line.Account.Amount > line.Account.Max {
+				all[i] = grant.OverBudget
+			}
+		}
 	}
-	ruling := rules.JudgeCall(ctx, c, time.Now())
-	if ruling.Obligations.Approval != nil || e.Tool.Demands(switchboard.HumanInTheLoop) {
-		return grant.NeedsApproval
-	}
-	return ""
+	return all
 }
 
 // announceRequest tells officers that an agent asks for a capability.
@@ -86,7 +114,7 @@ func (f front) Request(ctx context.Context, p switchboard.Principal, r *run.Run,
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	q := grant.Question{Principal: p, Run: r, Taxonomy: t.Taxonomy}
+	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
 	if q.Requested, err = lazyexpand.AllowedRequest(ask.Capability, t.Request, t.Taxonomy); err != nil {
 		return lazyexpand.Reply{}, err
 	}
@@ -103,7 +131,7 @@ func (f front) CapabilityStatus(ctx context.Context, p switchboard.Principal, r 
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	q := grant.Question{Principal: p, Run: r, Taxonomy: t.Taxonomy}
+	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
 	if q.Requested, err = lazyexpand.AllowedRequest(capability, t.Request, t.Taxonomy); err != nil {
 		need, ok := lazyexpand.ReadCapability(capability, t.Taxonomy) // the task may have it all the same
 		if !ok {

@@ -40,7 +40,7 @@ func (g Grant) complete(now time.Time) (Grant, error) {
 }
 
 // Counts reports whether the yes to a capability still counts: the persons who said it may still decide.
-func (k *Keeper) Counts(ctx context.Context, r *Request) bool {
+func Counts(ctx context.Context, k *Keeper, r *Request) bool {
 	tenant := r.Asker.Tenant
 	for i := range r.Votes {
 		v := &r.Votes[i]

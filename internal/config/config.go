@@ -220,7 +220,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	f.read(ctx)
 	l.readTaxonomyFile()
 	f.readCeilings()
-	f.readRequests()
+	readRequests(f)
 	l.readOperatorBudgets()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")

@@ -14,8 +14,16 @@ var namePattern = regexp.MustCompile(`^[a-z0-9*]+([._-][a-z0-9*]+)*$`)
 
 const maxNamePattern = 64 // bytes
 
+// rowsForClients are the operator's rows about what clients may declare and request. They are read after the taxonomy.
+type rowsForClients struct {
+	declare  document.Value
+	ceiling  []switchboard.Requirement
+	request  document.Value
+	requests []switchboard.RequestRow
+}
+
 // requestKeys are the keys of a capability that agents may request.
-func (f mainFile) requestKeys(r *switchboard.RequestRow) *document.Keys {
+func requestKeys(f mainFile, r *switchboard.RequestRow) *document.Keys {
 	q := &r.Requirement
 	return &document.Keys{
 		Rows: []document.Row{
@@ -35,13 +43,13 @@ func (f mainFile) requestKeys(r *switchboard.RequestRow) *document.Keys {
 }
 
 // readRequests reads what agents of each tenant may request. The taxonomy was read before.
-func (f mainFile) readRequests() {
+func readRequests(f mainFile) {
 	for _, id := range slices.Sorted(maps.Keys(f.bounds)) {
-		f.readRequestRows(f.bounds[id])
+		readRequestRows(f, f.bounds[id])
 	}
 }
 
-func (f mainFile) readRequestRows(b *bound) {
+func readRequestRows(f mainFile, b *bound) {
 	if b.request.Sink == nil {
 		return
 	}
@@ -51,7 +59,7 @@ func (f mainFile) readRequestRows(b *bound) {
 	first := map[string]document.Value{}
 	for _, v := range b.request.ReadList(document.MaxItems) {
 		var r switchboard.RequestRow
-		m, ok := v.Open(f.requestKeys(&r))
+		m, ok := v.Open(requestKeys(f, &r))
 		if !ok {
 			continue
 		}

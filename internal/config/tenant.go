@@ -24,14 +24,11 @@ type bound struct {
 	issuers     []string             // that the tenant's file may name
 	tokenBudget int                  // 0 if the operator sets none
 
-	resultBytes int            // 0 if the operator sets none
-	declare     document.Value // read after the taxonomy
-	ceiling     []switchboard.Requirement
-	request     document.Value // likewise
-	requests    []switchboard.RequestRow
-	budgetRows  document.Value // read after the taxonomy
-	budgets     []*switchboard.Budget
-	approvals   switchboard.ApprovalSettings
+	resultBytes int // 0 if the operator sets none
+	rowsForClients
+	budgetRows document.Value // read after the taxonomy
+	budgets    []*switchboard.Budget
+	approvals  switchboard.ApprovalSettings
 
 	// rowUnreadable means that the operator's row could not be read. Then no request of the tenant
 	// counts as too large.

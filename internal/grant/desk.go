@@ -1,6 +1,7 @@
 package grant
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -13,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Hurdle is what keeps a tool that is there from being called at once. "" is none.
+// A Hurdle is the reason why a shown tool cannot be called at once; "" if it can.
 type Hurdle string
 
 // The answers about a capability.
@@ -28,13 +29,16 @@ const (
 	OverBudget    Hurdle = "over_budget"    // the next call would exceed a budget
 )
 
+// maxHurdles limits the tools that policy is asked about for one answer.
+const maxHurdles = 64
+
 const (
 	whyNothing  = "nothing that you may use offers this capability now"
 	whyOtherRun = "a person has said yes for another run of yours, not for this one"
 )
 
-// DeskOptions are the dependencies of a Desk.
-type DeskOptions struct {
+// RequestDeskOptions are the dependencies of a RequestDesk.
+type RequestDeskOptions struct {
 	// Ask returns the open request with the binding of q, or makes it; see approval.Keeper. List returns the requests of a tenant.
 	Ask  func(ctx context.Context, q *approval.Request) (r *approval.Request, made bool, err error)
 	List func(ctx context.Context, tenant switchboard.TenantID) ([]*approval.Request, error)
@@ -42,29 +46,29 @@ type DeskOptions struct {
 	// Offered reports whether a decision would give the principal a tool for the requirement now.
 	Offered func(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement) bool
 
-	// Hurdle returns what keeps a tool on the run's surface from being called.
-	Hurdle func(ctx context.Context, p switchboard.Principal, r *run.Run, e surface.Entry) Hurdle
+	// Hurdles returns the hurdle of each of these tools of the run.
+	Hurdles func(ctx context.Context, p switchboard.Principal, r *run.Run, tools []surface.Entry) []Hurdle
 }
 
-// A Desk answers agents that ask for a capability, or how it stands with one. It is safe for concurrent use.
-type Desk struct{ o DeskOptions }
+// A RequestDesk answers agents that ask for a capability, or how it stands with one. It is safe for concurrent use.
+type RequestDesk struct{ o RequestDeskOptions }
 
-// NewDesk returns a Desk.
-func NewDesk(o DeskOptions) *Desk { return &Desk{o} }
+// NewRequestDesk returns a RequestDesk.
+func NewRequestDesk(o RequestDeskOptions) *RequestDesk { return &RequestDesk{o} }
 
-// An Answer says how it stands with a capability.
-type Answer struct {
+// A CapabilityAnswer says how it stands with a capability.
+type CapabilityAnswer struct {
 	Status     string     `json:"status"`
 	Request    string     `json:"request,omitempty"`
 	Capability string     `json:"capability,omitempty"`
-	Tools      []string   `json:"tools,omitempty"` // by the names under which they, or their stub, are listed
+	Tools      []string   `json:"tools,omitempty"` // the names of the tools, or of their stub, in the list
 	Until      *time.Time `json:"until,omitempty"`
 	Why        string     `json:"why,omitempty"`
 	Note       string     `json:"note_of_a_person,omitempty"`
 }
 
 // Text returns the answer as JSON.
-func (a *Answer) Text() string {
+func (a *CapabilityAnswer) Text() string {
 	text, err := json.Marshal(a)
 	if err != nil {
 		panic(err) // texts and times can be encoded
@@ -72,8 +76,8 @@ func (a *Answer) Text() string {
 	return string(text)
 }
 
-// A Question is what an agent asks for, in one run.
-type Question struct {
+// A CapabilityQuestion is what an agent asks for, in one run.
+type CapabilityQuestion struct {
 	Principal switchboard.Principal
 	Run       *run.Run
 	Requested *lazyexpand.Requested
@@ -81,9 +85,9 @@ type Question struct {
 }
 
 // Ask asks a person, unless the capability is there already. reason is the agent's words. The error is a *switchboard.Error.
-func (d *Desk) Ask(ctx context.Context, q Question, reason string) (*Answer, error) {
-	if names, _ := d.served(ctx, q); names != nil {
-		return &Answer{Status: statusReady, Tools: names}, nil
+func (d *RequestDesk) Ask(ctx context.Context, q CapabilityQuestion, reason string) (*CapabilityAnswer, error) {
+	if names, hurdle := d.served(ctx, q); names != nil {
+		return servedAnswer(names, hurdle), nil
 	}
 	r := &approval.Request{
 		Kind: approval.ForCapability,
@@ -116,7 +120,7 @@ func (d *Desk) Ask(ctx context.Context, q Question, reason string) (*Answer, err
 }
 
 // Status says how it stands with a capability.
-func (d *Desk) Status(ctx context.Context, q Question) (*Answer, error) {
+func (d *RequestDesk) Status(ctx context.Context, q CapabilityQuestion) (*CapabilityAnswer, error) {
 	a, err := d.status(ctx, q)
 	if err != nil {
 		return nil, err
@@ -125,13 +129,9 @@ func (d *Desk) Status(ctx context.Context, q Question) (*Answer, error) {
 	return a, nil
 }
 
-func (d *Desk) status(ctx context.Context, q Question) (*Answer, error) {
+func (d *RequestDesk) status(ctx context.Context, q CapabilityQuestion) (*CapabilityAnswer, error) {
 	if names, hurdle := d.served(ctx, q); names != nil {
-		a := &Answer{Status: statusReady, Tools: names}
-		if hurdle != "" {
-			a.Status = string(hurdle)
-		}
-		return a, nil
+		return servedAnswer(names, hurdle), nil
 	}
 	all, err := d.o.List(ctx, q.Principal.Tenant)
 	if err != nil {
@@ -152,16 +152,20 @@ func (d *Desk) status(ctx context.Context, q Question) (*Answer, error) {
 	if last != nil {
 		return d.answerOf(last, q), nil
 	}
-	a := &Answer{Status: statusUnavailable, Why: "it is not part of your task"}
+	a := &CapabilityAnswer{Status: statusUnavailable, Why: "it is not part of your task"}
 	if q.Requested.Row != "" {
 		a.Why += "; you may ask a person for it with " + lazyexpand.RequestTool
 	}
 	return a, nil
 }
 
-// answerOf returns the answer about a request whose capability the run does not show.
-func (d *Desk) answerOf(r *approval.Request, q Question) *Answer {
-	a := &Answer{Status: statusUnavailable, Request: r.ID()}
+func servedAnswer(names []string, hurdle Hurdle) *CapabilityAnswer {
+	return &CapabilityAnswer{Status: cmp.Or(string(hurdle), statusReady), Tools: names}
+}
+
+// answerOf returns the answer about a request. The run does not show its capability.
+func (d *RequestDesk) answerOf(r *approval.Request, q CapabilityQuestion) *CapabilityAnswer {
+	a := &CapabilityAnswer{Status: statusUnavailable, Request: r.ID()}
 	switch state := r.StateAt(time.Now()); state {
 	case approval.Pending:
 		a.Status, a.Until = statusPending, &r.Until
@@ -182,31 +186,42 @@ func (d *Desk) answerOf(r *approval.Request, q Question) *Answer {
 	return a
 }
 
-// served returns the names under which the run lists tools for the capability, and what keeps all of them from being called; nil for no tools.
-func (d *Desk) served(ctx context.Context, q Question) (names []string, hurdle Hurdle) {
+// served returns the listed names of the tools for the capability, and the hurdle if each of them has one; nil for no tools.
+func (d *RequestDesk) served(ctx context.Context, q CapabilityQuestion) (names []string, hurdle Hurdle) {
 	want := q.Requested.Requirement
 	if want == nil {
 		return nil, ""
 	}
-	var hurdles []Hurdle
-	for _, e := range q.Run.Surface().Entries() {
+	var tools []surface.Entry
+	shown := q.Run.Surface()
+	for _, e := range shown.Entries() {
 		if e.Withheld || e.Role == surface.Own || !slices.ContainsFunc(e.Serves, func(text string) bool { return implies(text, want, q.Taxonomy) }) {
 			continue
 		}
-		if e.Role != surface.Member || e.Expanded != nil {
-			names = append(names, e.Name)
+		name := e.Name
+		if e.Role == surface.Member && e.Expanded == nil {
+			if at := slices.IndexFunc(shown.Stubs(), func(stub surface.Entry) bool { return stub.Group == e.Group }); at >= 0 {
+				name = shown.Stubs()[at].Name
+			}
 		}
-		if e.Role != surface.Stub && d.o.Hurdle != nil {
-			hurdles = append(hurdles, d.o.Hurdle(ctx, q.Principal, q.Run, e))
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		if len(tools) < maxHurdles {
+			tools = append(tools, e)
 		}
 	}
-	if len(hurdles) > 0 && !slices.Contains(hurdles, "") {
-		hurdle = NeedsApproval
-		if !slices.Contains(hurdles, NeedsApproval) {
-			hurdle = OverBudget
-		}
+	if len(tools) == 0 {
+		return names, ""
 	}
-	return names, hurdle
+	hurdles := d.o.Hurdles(ctx, q.Principal, q.Run, tools)
+	switch {
+	case slices.Contains(hurdles, ""):
+		return names, ""
+	case slices.Contains(hurdles, NeedsApproval):
+		return names, NeedsApproval
+	}
+	return names, OverBudget
 }
 
 // implies reports whether a tool that meets a requirement of the task, as its String spells it, also meets want.

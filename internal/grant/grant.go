@@ -1,6 +1,6 @@
 // Package grant keeps what people have added to runs and tasks because an agent asked for it.
 //
-// A Book reads the approved requests for capabilities. It decides which run each of them concerns, and when it ends; the request itself is the only
+// A AdditionBook reads the approved requests for capabilities. It decides which run each of them concerns, and when it ends; the request itself is the only
 // record, so that a yes survives a restart and counts on every replica. It leaves to others who may ask and decide (package approval), and which
 // tools a capability gives: an addition is one more requirement, which is decided like any other (package bind).
 package grant
@@ -29,7 +29,7 @@ const (
 	maxNotices  = 1000            // that wait; beyond it everything is read again
 )
 
-// Options are the dependencies of a Book.
+// Options are the dependencies of a AdditionBook.
 type Options struct {
 	// List returns the requests of a tenant, and Find one of them; see approval.Keeper.
 	List func(ctx context.Context, tenant switchboard.TenantID) ([]*approval.Request, error)
@@ -50,19 +50,19 @@ type Options struct {
 	Log *slog.Logger // nil means no log
 }
 
-// A Book holds the additions. Use New. It is safe for concurrent use.
-type Book struct {
+// A AdditionBook holds the additions. Use New. It is safe for concurrent use.
+type AdditionBook struct {
 	o    Options
 	wake chan struct{}
 
 	mu      sync.Mutex
 	tenants map[switchboard.TenantID]*chapter
-	notices map[notice]bool
+	notices map[requestName]bool
 	failed  bool // a tenant's requests could not be read
 }
 
-// A notice says which request may have changed.
-type notice struct {
+// A requestName names a request that may have changed.
+type requestName struct {
 	tenant switchboard.TenantID
 	id     string
 }
@@ -76,16 +76,16 @@ type chapter struct {
 	approved map[string]*approval.Request // by id
 }
 
-// New returns a Book.
-func New(o Options) *Book {
+// New returns a AdditionBook.
+func New(o Options) *AdditionBook {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Book{o: o, wake: make(chan struct{}, 1), tenants: map[switchboard.TenantID]*chapter{}, notices: map[notice]bool{}}
+	return &AdditionBook{o: o, wake: make(chan struct{}, 1), tenants: map[switchboard.TenantID]*chapter{}, notices: map[requestName]bool{}}
 }
 
 // Additions implements run.Additions. If the store cannot be read, there are none until it can.
-func (b *Book) Additions(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID) (all []switchboard.Addition) {
+func (b *AdditionBook) Additions(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID) (all []switchboard.Addition) {
 	if !b.o.Concerned(p.Tenant) {
 		return nil
 	}
@@ -128,7 +128,7 @@ func configured(task switchboard.TaskID) switchboard.TaskID {
 	return task
 }
 
-func (b *Book) chapter(tenant switchboard.TenantID) *chapter {
+func (b *AdditionBook) chapter(tenant switchboard.TenantID) *chapter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.tenants[tenant]
@@ -146,7 +146,7 @@ func (c *chapter) isLoaded() bool {
 }
 
 // load reads the requests of a tenant, again if they were read before, and returns the principals with other additions than before.
-func (b *Book) load(ctx context.Context, tenant switchboard.TenantID, c *chapter, again bool) (changed []string) {
+func (b *AdditionBook) load(ctx context.Context, tenant switchboard.TenantID, c *chapter, again bool) (changed []string) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	if !again && c.isLoaded() {
@@ -187,7 +187,7 @@ func (b *Book) load(ctx context.Context, tenant switchboard.TenantID, c *chapter
 }
 
 // reread reads one request again, and returns its principal if its additions have changed.
-func (b *Book) reread(ctx context.Context, c *chapter, n notice) (changed []string) {
+func (b *AdditionBook) reread(ctx context.Context, c *chapter, n requestName) (changed []string) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	reading, cancel := context.WithTimeout(ctx, readTimeout)
@@ -219,31 +219,31 @@ func (b *Book) reread(ctx context.Context, c *chapter, n notice) (changed []stri
 }
 
 // ring wakes Run.
-func (b *Book) ring() {
+func (b *AdditionBook) ring() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (b *Book) hear(tenant switchboard.TenantID, id string) {
+func (b *AdditionBook) hear(tenant switchboard.TenantID, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.notices) >= maxNotices || id == "" {
 		clear(b.notices)
-		b.notices[notice{}] = true
-	} else if !b.notices[notice{}] {
-		b.notices[notice{tenant, id}] = true
+		b.notices[requestName{}] = true
+	} else if !b.notices[requestName{}] {
+		b.notices[requestName{tenant, id}] = true
 	}
 	b.ring()
 }
 
 // takeNotices returns the tenants to read again and the requests to read again.
-func (b *Book) takeNotices() (tenants []switchboard.TenantID, requests []notice) {
+func (b *AdditionBook) takeNotices() (tenants []switchboard.TenantID, requests []requestName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id := range b.tenants {
-		if b.notices[notice{}] || b.failed {
+		if b.notices[requestName{}] || b.failed {
 			tenants = append(tenants, id)
 		}
 	}
@@ -260,14 +260,14 @@ func (b *Book) takeNotices() (tenants []switchboard.TenantID, requests []notice)
 }
 
 // Run follows the requests until ctx is done: it calls Changed when a yes is given, ends or is revoked.
-func (b *Book) Run(ctx context.Context) {
+func (b *AdditionBook) Run(ctx context.Context) {
 	defer b.o.Watch(b.hear)()
 	b.hear("", "") // what has changed before the watch
 	for {
-		changed := map[notice]bool{} // the id is that of a principal
+		changed := map[requestName]bool{} // the id names a principal
 		note := func(tenant switchboard.TenantID, principals []string) {
 			for _, p := range principals {
-				changed[notice{tenant, p}] = true
+				changed[requestName{tenant, p}] = true
 			}
 		}
 		tenants, requests := b.takeNotices()
@@ -291,7 +291,7 @@ func (b *Book) Run(ctx context.Context) {
 }
 
 // await waits for a notice, or until the instant; zero is never. It reports false when ctx is done.
-func (b *Book) await(ctx context.Context, next time.Time) bool {
+func (b *AdditionBook) await(ctx context.Context, next time.Time) bool {
 	var due <-chan time.Time
 	b.mu.Lock()
 	failed := b.failed
@@ -316,7 +316,7 @@ func (b *Book) await(ctx context.Context, next time.Time) bool {
 }
 
 // dropEnded drops what has ended, and returns the principals that had it, and when the next addition ends.
-func (b *Book) dropEnded(now time.Time) (ended []notice, next time.Time) {
+func (b *AdditionBook) dropEnded(now time.Time) (ended []requestName, next time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for tenant, c := range b.tenants {
@@ -325,7 +325,7 @@ func (b *Book) dropEnded(now time.Time) (ended []notice, next time.Time) {
 			switch {
 			case r.StateAt(now) != approval.Approved:
 				delete(c.approved, id)
-				ended = append(ended, notice{tenant, r.Asker.Principal})
+				ended = append(ended, requestName{tenant, r.Asker.Principal})
 			case next.IsZero() || r.Grant.Until.Before(next):
 				next = r.Grant.Until
 			}

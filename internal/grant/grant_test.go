@@ -64,17 +64,17 @@ func (f *fakeRequests) setAway(away bool) {
 	f.away = away
 }
 
-// A bookTest is a Book of fakeRequests, and the principals that Changed was called for.
-type bookTest struct {
-	*Book
+// A additionTest is a AdditionBook of fakeRequests, and the principals that Changed was called for.
+type additionTest struct {
+	*AdditionBook
 	requests *fakeRequests
 	mu       sync.Mutex
 	changed  []string
 }
 
-func newBookTest(t *testing.T) *bookTest {
-	b := &bookTest{requests: &fakeRequests{all: map[string]*approval.Request{}}}
-	b.Book = New(Options{
+func newAdditionTest(t *testing.T) *additionTest {
+	b := &additionTest{requests: &fakeRequests{all: map[string]*approval.Request{}}}
+	b.AdditionBook = New(Options{
 		List: b.requests.List, Find: b.requests.Find,
 		Watch: func(heard func(switchboard.TenantID, string)) func() {
 			b.requests.mu.Lock()
@@ -97,7 +97,7 @@ func newBookTest(t *testing.T) *bookTest {
 }
 
 // takeChanged returns the principals that Changed was called for since.
-func (b *bookTest) takeChanged() []string {
+func (b *additionTest) takeChanged() []string {
 	synctest.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +148,7 @@ func TestAYesIsForTheRunOrTheTaskThatAsked(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tt.yes.Grant.Until = time.Now().Add(time.Hour)
-			b := newBookTest(t)
+			b := newAdditionTest(t)
 			b.requests.set(tt.yes, approval.Approved, false)
 			if got := len(b.Additions(t.Context(), tt.who, tt.task, tt.run)) == 1; got != tt.want {
 				t.Errorf("%s: %v", tt.name, got)
@@ -159,7 +159,7 @@ func TestAYesIsForTheRunOrTheTaskThatAsked(t *testing.T) {
 
 func TestOnlyAYesThatCountsNowAddsSomething(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBookTest(t)
+		b := newAdditionTest(t)
 		q := yesTo("a", approval.ScopeRun, "work", "r1", time.Hour)
 		has := func() bool { return len(b.Additions(t.Context(), ann, "work", "r1")) == 1 }
 		b.requests.set(q, approval.Pending, true)
@@ -201,7 +201,7 @@ func TestOnlyAYesThatCountsNowAddsSomething(t *testing.T) {
 
 func TestWithoutTheStoreNothingIsAddedUntilItIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBookTest(t)
+		b := newAdditionTest(t)
 		q := yesTo("a", approval.ScopeRun, "work", "r1", time.Hour)
 		b.requests.set(q, approval.Approved, false)
 		b.requests.setAway(true)

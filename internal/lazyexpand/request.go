@@ -58,12 +58,12 @@ func spellRows(rows []switchboard.RequestRow) string {
 	return text + strings.Join(names, ", ")
 }
 
-// A CapabilityRequest is what an agent asks a person for.
-type CapabilityRequest struct{ Capability, Reason string }
+// A AskedCapability is what an agent asks a person for.
+type AskedCapability struct{ Capability, Reason string }
 
 // ParseRequest reads the arguments of RequestTool, which were scanned as part of their message.
-func ParseRequest(args []byte) (CapabilityRequest, error) {
-	var q CapabilityRequest
+func ParseRequest(args []byte) (AskedCapability, error) {
+	var q AskedCapability
 	for name, raw := range wire.Members(args) {
 		text, ok := wire.String(raw)
 		switch name {

@@ -18,13 +18,14 @@ type freshKey struct {
 }
 
 // UseAdditions makes g ask f for what people have added to runs. Call it before any run is bound.
-func (g *Registry) UseAdditions(f Additions) { g.additions = f }
+func UseAdditions(g *Registry, f Additions) { g.additions = f }
 
-func (g *Registry) additionsTo(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID) []switchboard.Addition {
-	if g.additions == nil {
+// to returns the additions; none if f is nil.
+func (f Additions) to(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID) []switchboard.Addition {
+	if f == nil {
 		return nil
 	}
-	return g.additions(ctx, p, task, id)
+	return f(ctx, p, task, id)
 }
 
 // requestsOf returns the requests that the additions come from, as one text.
@@ -55,7 +56,7 @@ func (r *Run) AdditionEnded(now time.Time) bool {
 }
 
 // RebindOf binds the runs of one principal again, as Rebind does, because what people have added to them has changed.
-func (g *Registry) RebindOf(ctx context.Context, tenant switchboard.TenantID, principal string) {
+func RebindOf(ctx context.Context, g *Registry, tenant switchboard.TenantID, principal string) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
 	var runs []*Run

@@ -385,7 +385,7 @@ func (g *Registry) syncWithStore(ctx context.Context, r *Run) error {
 		return nil
 	}
 	before := rec.toBefore()
-	before.Added = g.additionsTo(ctx, r.principal, before.taskOr(r.task), r.id)
+	before.Added = g.additions.to(ctx, r.principal, before.taskOr(r.task), r.id)
 	s := g.decideView(ctx, r, before)
 	if ctx.Err() != nil {
 		return ctx.Err()

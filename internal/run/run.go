@@ -461,7 +461,7 @@ func (g *Registry) Declare(ctx context.Context, r *Run, task *switchboard.Task) 
 			if id := r.Task(); id != "" {
 				return was, switchboard.Refuse(switchboard.CodeTaskRefused, "task %s is bound already, and a run is bound once", id)
 			}
-			added := g.additionsTo(ctx, r.principal, task.ID, r.id)
+			added := g.additions.to(ctx, r.principal, task.ID, r.id)
 			s, err := g.binder.Bind(ctx, r.principal, task.ID, Before{Surface: was.lastBound, Declared: task, Added: added})
 			return view{surface: s, lastBound: s, declared: task, added: added}, err
 		})
@@ -528,7 +528,7 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 		if was != nil {
 			before = was.toBefore()
 		}
-		before.Added = g.additionsTo(ctx, p, before.taskOr(task), id)
+		before.Added = g.additions.to(ctx, p, before.taskOr(task), id)
 		key := freshKey{taskKey{principalKeyOf(p), task}, requestsOf(before.Added)}
 		g.mu.RLock()
 		s := g.freshSurfaces[key]
@@ -762,7 +762,7 @@ func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
 		if b.skip != nil && b.skip(r) {
 			return
 		}
-		added := g.additionsTo(ctx, r.principal, r.Task(), r.id)
+		added := g.additions.to(ctx, r.principal, r.Task(), r.id)
 		f := from{taskKey{principalKeyOf(r.principal), r.task}, was.lastBound, fmt.Sprint(left), was.declared, requestsOf(added)}
 		s, ok := done[f]
 		if !ok {
