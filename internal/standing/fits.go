@@ -154,18 +154,14 @@ type argumentWalk struct {
 
 // fits reports whether the value at the path, in canonical form, passes.
 func (w *argumentWalk) fits(value []byte, path []string) bool {
-	within := false // a test is about a part of the value
 	for i, t := range w.tests {
-		switch {
-		case slices.Equal(t.path, path):
+		if slices.Equal(t.path, path) {
 			w.seen[i] = true
 			return t.values == nil || slices.ContainsFunc(t.values, func(v []byte) bool { return bytes.Equal(v, value) })
-		case isPrefix(path, t.path):
-			within = true
 		}
 	}
 	var members map[string]json.RawMessage
-	if len(path) > 0 && !within || value[0] != '{' || json.Unmarshal(value, &members) != nil {
+	if value[0] != '{' || json.Unmarshal(value, &members) != nil {
 		return false
 	}
 	if len(path) > 0 && len(members) == 0 {
