@@ -367,9 +367,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: started, Version: o.Version, Addresses: a.Addresses, Stopping: a.grace.ctx,
 	})
 	a.admin.editor = newEditor(a)
+	actions := admin.NewActions(admin.ActionsOptions{
+		Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
+	})
+	decider := newDecider(a, current, actions)
 	a.admin.page = page.New(page.Options{
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL, Reader: a.admin.reads,
-		Connections: a.credentials, Document: current.clientDocument,
+		Approvals: decider, Connections: a.credentials, Document: current.clientDocument,
 		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
@@ -381,10 +385,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			return replay.CompareWithin(ctx, a.store, s, p, progress)
 		},
 		Reader: a.admin.reads, Scraper: scraper,
-		Actions: admin.NewActions(admin.ActionsOptions{
-			Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
-		}),
-		Editor: a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions},
+		Actions: actions,
+		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: decider},
 		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})

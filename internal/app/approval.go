@@ -29,7 +29,7 @@ func newApprovals(a *App, current live) *approval.Keeper {
 			}
 			return strings.TrimSuffix(base, "/") + "/approvals/" + id
 		},
-		Asked: a.recordAsked, Log: a.log,
+		Asked: a.recordAsked, Stepped: a.recordStepped, Describe: describeCall, Log: a.log,
 	})
 }
 

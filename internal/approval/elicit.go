@@ -107,8 +107,9 @@ func pageFor(c *switchboard.Call, r *Request, address string) []byte {
 
 // formFor returns the params of an elicitation by form; nil if the arguments are too long for one.
 func (k *Keeper) formFor(c *switchboard.Call, r *Request) []byte {
-	message := fmt.Sprintf("%s asks to call %s once, with exactly these arguments:\n\n%s\n\nRequest %s, until %s.", r.Asker.Principal, c.Candidate(), k.o.Describe(c), r.ID(), r.Until.Format("15:04 MST"))
-	if len(message) > maxForm {
+	arguments, ok := k.o.Describe(c)
+	message := fmt.Sprintf("%s asks to call %s once, with exactly these arguments:\n\n%s\n\nRequest %s, until %s.", r.Asker.Principal, c.Candidate(), arguments, r.ID(), r.Until.Format("15:04 MST"))
+	if !ok || len(message) > maxForm {
 		return nil
 	}
 	type field map[string]any

@@ -98,8 +98,8 @@ type Options struct {
 	// Address returns the address of a request's page; "" if no person can open one.
 	Address func(id string) string
 
-	// Describe returns the arguments of a call as a person reads them, with every deceptive character escaped; nil means as JSON.
-	Describe func(c *switchboard.Call) string
+	// Describe returns the arguments of a call as a person reads them, with every deceptive character escaped. ok is false if they cannot be shown whole.
+	Describe func(c *switchboard.Call) (text string, ok bool)
 
 	Standing StandingYeses // nil means that there are none
 	Log      *slog.Logger  // nil means no log
@@ -118,9 +118,6 @@ type Keeper struct {
 func New(o Options) *Keeper {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Describe == nil {
-		o.Describe = describeArguments
 	}
 	k := &Keeper{o: o}
 	k.stop = o.Store.Subscribe(topic, k.bell.hear)

@@ -22,9 +22,8 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) er
 	if err := k.checkVotes(ctx, held.request, c); err != nil {
 		return err
 	}
-	held.by = intent
 	durable := !k.o.Effect(c)
-	next, err := k.apply(ctx, held.request, durable, Step{Act: ActUse, By: held.by}, nil)
+	next, err := k.apply(ctx, held.request, durable, Step{Act: ActUse, By: intent}, nil)
 	if errors.Is(err, store.ErrConflict) { // another call was first, or a person has revoked it
 		r, findErr := k.Find(ctx, held.request.Asker.Tenant, c.Yes.Request)
 		switch {
@@ -33,7 +32,7 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) er
 		case findErr != nil:
 			return storeError(findErr)
 		case r.StateAt(time.Now()) == Approved: // a change that does not matter here
-			next, err = k.apply(ctx, r, durable, Step{Act: ActUse, By: held.by}, nil)
+			next, err = k.apply(ctx, r, durable, Step{Act: ActUse, By: intent}, nil)
 		default:
 			return k.refusalOf(r)
 		}
@@ -47,7 +46,7 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) er
 	if err != nil {
 		return storeError(err)
 	}
-	held.used = next
+	held.used, held.by = next, intent
 	return nil
 }
 

@@ -26,7 +26,7 @@ const (
 	File          = "file"          // an officer has changed a file of the configuration
 	Key           = "key"           // a key was revoked
 	Person        = "person"        // a person was blocked, or a block was lifted
-	Approval      = "approval"      // a request for approval was made, decided, used or ended
+	Approval      = "approval"      // a person is asked, or has decided
 	Resync        = "resync"        // events are missing: look at everything again
 )
 
@@ -47,7 +47,7 @@ type Occurrence struct {
 	Type    string               `json:"type"`
 	Tenant  switchboard.TenantID `json:"tenant,omitempty"` // that it is about; "" is none
 	Server  switchboard.ServerID `json:"server,omitempty"`
-	Subject string               `json:"subject,omitempty"` // the state of the server, the path of the file, the digest of the configuration, the digits of the key, the person, the id of the request
+	Subject string               `json:"subject,omitempty"` // the state of the server, the path of the file, the digest of the configuration, the digits of the key, the person, the request for approval
 	By      string               `json:"by,omitempty"`      // the officer
 	Replica string               `json:"replica,omitempty"` // where it happened, if not here
 }

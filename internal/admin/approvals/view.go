@@ -115,11 +115,7 @@ func (d *Decider) showCall(ctx context.Context, r *approval.Request, v *Approval
 	case !acts:
 		v.Arguments.Hidden = "only an approver of the tenant sees them"
 	default:
-		raw, _ := wire.Field(kept.Params, "arguments")
-		if r.Target.Method != wire.MethodToolsCall {
-			raw = kept.Params // of a prompt or a resource, all of them are the request
-		}
-		a, err := shown.WriteArguments(raw)
+		a, err := shown.WriteArguments(ArgumentsOf(r.Target.Method, kept.Params))
 		if err != nil {
 			return err
 		}
@@ -140,6 +136,15 @@ func (d *Decider) showCall(ctx context.Context, r *approval.Request, v *Approval
 		v.Effects = effectsOf(t)
 	}
 	return nil
+}
+
+// ArgumentsOf returns what people are shown of the params of a call: the arguments of a tool, and of anything else all but the protocol's own member.
+func ArgumentsOf(method string, params []byte) []byte {
+	if method != wire.MethodToolsCall {
+		return wire.Without(nil, params, func(member string) bool { return member == wire.MemberMeta })
+	}
+	raw, _ := wire.Field(params, "arguments")
+	return raw
 }
 
 // wordsOf returns the title and the description of a tool.
