@@ -175,6 +175,15 @@ func (w *argumentWalk) fits(value []byte, path []string) bool {
 	return true
 }
 
+// Pointers returns the arguments that have a test, sorted.
+func (a ArgumentTests) Pointers() []string {
+	all := make([]string, len(a.tests))
+	for i, t := range a.tests {
+		all[i] = t.pointer
+	}
+	return all
+}
+
 // MarshalJSON returns the tests as ParseTests reads them.
 func (a ArgumentTests) MarshalJSON() ([]byte, error) {
 	rows := make(map[string]any, len(a.tests))
