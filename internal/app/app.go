@@ -401,9 +401,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Notifier: budgetTeller{a.admin.notices}, Currency: current.currency, Log: o.Log,
 	})
 	chain := &callChain{
-		askPerson:    func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) },
-		connectFirst: connectFirst,
-		keptResults:  keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
+		persons:     personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) }, connectFirst},
+		keptResults: keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{

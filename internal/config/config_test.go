@@ -148,6 +148,9 @@ func describe(t *testing.T, c *config.Config) string {
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		n := c.Tenants[id]
 		say("tenant %s servers %s default %q by_name %v", n.ID, n.Servers, n.DefaultTask, n.ByName)
+		if a := n.Approvals; a != (switchboard.ApprovalSettings{}) {
+			say("  approvals %+v", a)
+		}
 		if n.Mode != "" || n.Tier != "" || n.Roles != nil || n.Policy != nil {
 			say("  mode %q tier %q roles %q policy %s", n.Mode, n.Tier, n.Roles, n.Policy)
 		}

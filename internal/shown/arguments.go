@@ -317,6 +317,9 @@ func isWide(r rune) bool {
 
 // Line shows a text of an agent, a server or a person on one line: what is not visible as itself is escaped, line feeds too.
 func Line(text string) string {
+	if isPlain(text) {
+		return text
+	}
 	var b strings.Builder
 	var e escaper
 	for _, r := range text {
@@ -328,6 +331,16 @@ func Line(text string) string {
 		b.WriteString(shown)
 	}
 	return b.String()
+}
+
+// isPlain reports whether the text has only characters of ASCII that stay as they are; most texts have no others.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' || text[i] == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // maxWords limits the text of a server that is shown, in bytes.

@@ -30,6 +30,16 @@ type person struct {
 	header http.Header   // of its client
 	ready  func()        // called before it answers; nil means that it answers at once
 	asked  chan<- string // by method; nil means that nobody wants to know
+
+	form map[string]any // what it writes into a form; nil means its name
+}
+
+// fill returns what the person writes into a form.
+func (p *person) fill() map[string]any {
+	if p.form != nil {
+		return p.form
+	}
+	return map[string]any{"name": p.name}
 }
 
 func (p *person) hears(method string) {
@@ -73,7 +83,7 @@ func gosdkPerson(t *testing.T, url string, p *person, version string) caller {
 	c := gosdk.NewClient(&gosdk.Implementation{Name: "test", Version: "1"}, &gosdk.ClientOptions{
 		ElicitationHandler: func(context.Context, *gosdk.ElicitRequest) (*gosdk.ElicitResult, error) {
 			p.hears("elicitation/create")
-			return &gosdk.ElicitResult{Action: "accept", Content: map[string]any{"name": p.name}}, nil
+			return &gosdk.ElicitResult{Action: "accept", Content: p.fill()}, nil
 		},
 		CreateMessageHandler: func(context.Context, *gosdk.CreateMessageRequest) (*gosdk.CreateMessageResult, error) { //nolint:staticcheck // servers still ask so
 			p.hears("sampling/createMessage")
@@ -102,7 +112,7 @@ type answerer struct{ *person }
 
 func (a answerer) Elicit(context.Context, mcp.ElicitationRequest) (*mcp.ElicitationResult, error) {
 	a.hears("elicitation/create")
-	return &mcp.ElicitationResult{ElicitationResponse: mcp.ElicitationResponse{Action: "accept", Content: map[string]any{"name": a.name}}}, nil
+	return &mcp.ElicitationResult{ElicitationResponse: mcp.ElicitationResponse{Action: "accept", Content: a.fill()}}, nil
 }
 
 func (a answerer) CreateMessage(context.Context, mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {

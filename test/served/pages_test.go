@@ -16,6 +16,7 @@ import (
 
 // listMembers says which member of the answer has the entries of a list, for each list of the admin API.
 var listMembers = map[string]string{
+	"/v1/approvals":             "approvals",
 	"/v1/blocks":                "blocks",
 	"/v1/configuration/changes": "changes",
 	"/v1/configuration/files":   "files",
@@ -35,10 +36,10 @@ func TestEachListIsReadInParts(t *testing.T) {
 	dir, keys := layOutOfficers(t)
 	main := filepath.Join(dir, "switchboard.yaml")
 	second := rig.FakeRow("a-b", fmt.Sprintf(rig.Tool, "rest"), fmt.Sprintf(rig.Tool, "rest2"))
-	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "servers:\n  "+strings.ReplaceAll(second, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
+	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "approvals: {wait: 1s}\nservers:\n  "+strings.ReplaceAll(second, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
 	const many = 510 // more than one part can have
 	for folder, pkg := range map[string]string{"policies": "switchboard", "tenants/acme/policies": "switchboard.tenant"} {
-		rig.WriteFile(t, filepath.Join(dir, filepath.FromSlash(folder), "all.rego"), "package "+pkg+"\nallowed_tools contains c.id if some c in input.candidate_tools\n")
+		rig.WriteFile(t, filepath.Join(dir, filepath.FromSlash(folder), "all.rego"), "package "+pkg+"\nallowed_tools contains c.id if some c in input.candidate_tools\nobligations[\"a-b/rest\"] contains {\"type\": \"require_approval\"}\n")
 		for i := range many / 2 {
 			rig.WriteFile(t, filepath.Join(dir, filepath.FromSlash(folder), "notes", fmt.Sprintf("%03d.json", i)), "{}\n")
 		}
@@ -46,7 +47,11 @@ func TestEachListIsReadInParts(t *testing.T) {
 	rig.WriteFile(t, filepath.Join(dir, "policies", "notes.json"), "{}\n") // before the folder, in byte order
 	g := rig.Serve(t, dir)
 	for _, who := range []string{"agent", "other agent"} {
-		rig.ListNames(t, g.Open(t, "/mcp", false, "Authorization", "Bearer "+keys[who]))
+		s := g.Open(t, "/mcp", false, "Authorization", "Bearer "+keys[who])
+		rig.ListNames(t, s)
+		if got := rig.Call(t, s, "rest", `{}`); got != "SB-APPR-001" { // a request for approval
+			t.Fatal(got)
+		}
 	}
 	etag := g.AskAdmin(t, "", "GET", changePath(allTask), "").Header.Get("ETag")
 	for i := range 3 {

@@ -154,6 +154,8 @@ func concerns(reads *admin.Reader, q asked, e *event.Occurrence) bool {
 	switch {
 	case q.tenant == "" || e.Type == event.Resync || e.Tenant == q.tenant:
 		return true
+	case e.Tenant != "":
+		return false // it is another's, also if both use the server
 	case e.Server != "":
 		return admin.UsesServer(reads, q.tenant, e.Server)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // A stream ends when the last row of its key ends, not at the next look at the key.
@@ -68,5 +69,14 @@ func TestAStreamEndsWhenItsKeyExpires(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestAnEventOfATenantConcernsNoOther(t *testing.T) {
+	e := &event.Occurrence{Type: event.Approval, Tenant: "acme", Server: "mail", Subject: "k3fqx2mz7ab4cd5e-1"}
+	for tenant, want := range map[switchboard.TenantID]bool{"acme": true, "umbrella": false, "": true} {
+		if got := concerns(nil, asked{tenant: tenant}, e); got != want {
+			t.Errorf("an officer who asks about %q: %v", tenant, got)
+		}
 	}
 }

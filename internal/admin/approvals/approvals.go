@@ -113,7 +113,9 @@ func (d *Decider) List(ctx context.Context, tenant switchboard.TenantID, f Appro
 			}
 		}
 	}
-	slices.SortFunc(rows, func(a, b ApprovalRow) int { return strings.Compare(a.Place(), b.Place()) })
+	slices.SortFunc(rows, func(a, b ApprovalRow) int { // as their places are
+		return cmp.Or(b.Asked.Compare(a.Asked), strings.Compare(string(a.Tenant), string(b.Tenant)), strings.Compare(a.ID, b.ID))
+	})
 	return rows, nil
 }
 

@@ -1,0 +1,5 @@
+//go:build race
+
+package approvals
+
+const raceEnabled = true
