@@ -21,12 +21,13 @@ import (
 )
 
 type approvalsCmd struct {
-	List    approvalsListCmd    `cmd:"" help:"List what agents have asked people for: what waits, or all of the last days."`
-	Show    approvalsShowCmd    `cmd:"" help:"Show one request: what a yes would allow, exactly."`
-	Approve approvalsApproveCmd `cmd:"" help:"Say yes to a request."`
-	Refuse  approvalsRefuseCmd  `cmd:"" help:"Say no to a request. The agent gets your note."`
-	Revoke  approvalsRevokeCmd  `cmd:"" help:"Take back a yes that was not used."`
-	Watch   approvalsWatchCmd   `cmd:"" help:"Print what waits, and then each request that is made, decided or used, until it is interrupted."`
+	List     approvalsListCmd    `cmd:"" help:"List what agents have asked people for: what waits, or all of the last days."`
+	Show     approvalsShowCmd    `cmd:"" help:"Show one request: what a yes would allow, exactly."`
+	Approve  approvalsApproveCmd `cmd:"" help:"Say yes to a request."`
+	Refuse   approvalsRefuseCmd  `cmd:"" help:"Say no to a request. The agent gets your note."`
+	Revoke   approvalsRevokeCmd  `cmd:"" help:"Take back a yes that was not used."`
+	Standing standingCmd         `cmd:"" help:"What people have said yes to in advance."`
+	Watch    approvalsWatchCmd   `cmd:"" help:"Print what waits, and then each request that is made, decided or used, until it is interrupted."`
 }
 
 const approvalsPath = "/v1/approvals"

@@ -219,6 +219,18 @@ var examples = map[string][]string{
 		`switchboard approvals revoke k3fqx2mz7ab4cd5e-1 --note "not today"`,
 		"switchboard approvals revoke k3fqx2mz7ab4cd5e-1 --tenant acme",
 	},
+	"approvals standing list": {
+		"switchboard approvals standing list",
+		"switchboard approvals standing list --tenant acme --json",
+	},
+	"approvals standing make": {
+		`switchboard approvals standing make k3fqx2mz7ab4cd5e-1 --uses 20 --for 2h --arguments '{"/to": {"in": ["ops@example.com"]}, "/body": "any"}'`,
+		`switchboard approvals standing make k3fqx2mz7ab4cd5e-1 --uses 5 --for 30m --arguments '{"/id": {"equals": 7}}'`,
+	},
+	"approvals standing end": {
+		"switchboard approvals standing end k3fqx2mz7ab4cd5e",
+		"switchboard approvals standing end k3fqx2mz7ab4cd5e --tenant acme",
+	},
 	"approvals watch": {
 		"switchboard approvals watch",
 		"switchboard approvals watch --tenant acme --json",

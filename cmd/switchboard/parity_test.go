@@ -33,6 +33,7 @@ var parity = map[string][]string{
 	"budget what-if": {"forecast-budget"},
 	"budget adjust":  {"adjust-budget"},
 	"approvals list": {"list-approvals"}, "approvals show": {"read-approval"}, "approvals approve": {"approve"}, "approvals refuse": {"refuse"},
+	"approvals standing list": {"list-standing-approvals"}, "approvals standing make": {"make-standing-approval"}, "approvals standing end": {"end-standing-approval"},
 	"approvals revoke": {"revoke-approval"}, "approvals watch": {"follow-events", "list-approvals"},
 	"call":           {"agents: /mcp"},
 	"validate":       {"change-file"}, // with dry_run

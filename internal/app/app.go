@@ -57,6 +57,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/revocation"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/signin"
+	"github.com/summit-switchboard/switchboard/internal/standing"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -200,6 +201,7 @@ type adminParts struct {
 	comparisons *whatif.Comparisons
 	history     *history.History
 	approvals   *approval.Keeper
+	standing    *standing.Yeskeeper
 
 	providers *signin.Providers
 	sessions  *signin.Sessions
@@ -352,6 +354,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	a.admin.approvals = newApprovals(a, current)
 	joinGrants(a, a.admin.approvals)
+	a.admin.standing = newStanding(a, current)
+	a.admin.approvals.SetStanding(a.admin.standing)
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(a.admin.approvals.Require(next)) }
 	cached := cache.New(a.store, func(c *switchboard.Call) cache.Terms {
 		consent, known := a.credentials.ConsentOf(c.Server, &c.Principal)
@@ -395,7 +399,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, approved, next)
 	}
 	a.committer = commit.New(commit.Options{
-		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Currency: current.currency, Log: o.Log,
+		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Notifier: budgetTeller{a.admin.notices}, Currency: current.currency, Log: o.Log,
 	})
 	chain := &callChain{
 		persons:     personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) }, connectFirst},

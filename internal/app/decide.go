@@ -18,7 +18,7 @@ import (
 // newDecider returns what officers see and do about requests for approval.
 func newDecider(a *App, current live, actions *admin.Actions) *approvals.Decider {
 	return approvals.NewDecider(approvals.DeciderOptions{
-		Keeper: a.admin.approvals, Rules: current.decideRules, Tenants: current.tenantIDs, Tool: current.offeredTool, Record: actions.Record, Log: a.log,
+		Keeper: a.admin.approvals, Standing: a.admin.standing, Rules: current.decideRules, Tenants: current.tenantIDs, Tool: current.offeredTool, Record: actions.Record, Log: a.log,
 		Money: func(ctx context.Context, r *approval.Request, params []byte) string {
 			return current.moneyOf(ctx, a, r, params)
 		},
@@ -79,6 +79,7 @@ func describeCall(c *switchboard.Call) (text string, ok bool) {
 // recordStepped returns a function that tells people's programs of each step of a request. What an officer has decided has its receipts already.
 func recordStepped(a *App) func(*approval.Request, approval.Step) {
 	return func(r *approval.Request, s approval.Step) {
+		tellStepped(a, r, s)
 		by := s.By
 		switch s.Act {
 		case approval.ActApprove, approval.ActRefuse:

@@ -60,12 +60,9 @@ func ParseTests(text []byte) (ArgumentTests, error) {
 		if err != nil {
 			return ArgumentTests{}, fmt.Errorf("the test of %.64q: %w", pointer, err)
 		}
-		for _, other := range all.tests {
+		for _, other := range all.tests { // the outer one of two comes first
 			if isPrefix(other.path, t.path) {
 				return ArgumentTests{}, fmt.Errorf("the test of %.64q is within that of %.64q: keep one of them", pointer, other.pointer)
-			}
-			if isPrefix(t.path, other.path) {
-				return ArgumentTests{}, fmt.Errorf("the test of %.64q is within that of %.64q: keep one of them", other.pointer, pointer)
 			}
 		}
 		all.tests = append(all.tests, t)
@@ -157,18 +154,14 @@ type argumentWalk struct {
 
 // fits reports whether the value at the path, in canonical form, passes.
 func (w *argumentWalk) fits(value []byte, path []string) bool {
-	within := false // a test is about a part of the value
 	for i, t := range w.tests {
-		switch {
-		case slices.Equal(t.path, path):
+		if slices.Equal(t.path, path) {
 			w.seen[i] = true
 			return t.values == nil || slices.ContainsFunc(t.values, func(v []byte) bool { return bytes.Equal(v, value) })
-		case isPrefix(path, t.path):
-			within = true
 		}
 	}
 	var members map[string]json.RawMessage
-	if len(path) > 0 && !within || value[0] != '{' || json.Unmarshal(value, &members) != nil {
+	if value[0] != '{' || json.Unmarshal(value, &members) != nil {
 		return false
 	}
 	if len(path) > 0 && len(members) == 0 {
@@ -180,6 +173,15 @@ func (w *argumentWalk) fits(value []byte, path []string) bool {
 		}
 	}
 	return true
+}
+
+// Pointers returns the arguments that have a test, sorted.
+func (a ArgumentTests) Pointers() []string {
+	all := make([]string, len(a.tests))
+	for i, t := range a.tests {
+		all[i] = t.pointer
+	}
+	return all
 }
 
 // MarshalJSON returns the tests as ParseTests reads them.

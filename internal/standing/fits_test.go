@@ -67,6 +67,9 @@ func TestAP11OnlyArgumentsThatAreNamedFit(t *testing.T) {
 			t.Errorf("without tests: %s: %v", arguments, got)
 		}
 	}
+	if mustParse(t, `{"/opts/mode": "any"}`).Fit([]byte(`{"opts":{}}`)) {
+		t.Error("an empty object fits, and no test is about it")
+	}
 	odd := mustParse(t, `{"/": "any", "/..": {"equals": 1}, "/a~1b": "any", "/m~0n": {"in": [{"z":1,"a":2}]}}`)
 	for arguments, want := range map[string]bool{`{"":0,"..":1,"a/b":2,"m~n":{"a":2,"z":1}}`: true, `{"..":1,"a":{"b":2},"m~n":{"a":2,"z":1}}`: false, `{"..":2,"m~n":{"a":2,"z":1}}`: false} {
 		if got := odd.Fit([]byte(arguments)); got != want {

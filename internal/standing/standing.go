@@ -108,15 +108,13 @@ func (g *GivenYes) asked() *approval.Request {
 	return &approval.Request{Kind: approval.ForCall, Asker: g.Asker, Target: g.Target, Terms: g.Terms, Asked: g.Made, Until: g.Until}
 }
 
-// spares reports whether the standing yes is about the call that q would ask about. Its end, its uses and its person are checked elsewhere.
+// spares reports whether the standing yes is about the call that q would ask about, which mayStand permits. Its end, its uses and its person are checked elsewhere.
 func (g *GivenYes) spares(q *approval.Request, arguments []byte) bool {
 	a, t := &g.Asker, &g.Target
 	switch {
 	case a.Tenant != q.Asker.Tenant || a.Principal != q.Asker.Principal || a.Auth != q.Asker.Auth || a.Task != q.Asker.Task:
 		return false
 	case t.Method != q.Target.Method || t.Server != q.Target.Server || t.Tool != q.Target.Tool || t.Definition != q.Target.Definition:
-		return false
-	case !mayStand(q):
 		return false
 	}
 	for _, rule := range q.Terms.Rules { // one that asks now, and that the person did not know of

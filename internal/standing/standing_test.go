@@ -279,15 +279,23 @@ func TestCallersRaceForTheLastUses(t *testing.T) {
 	defer s.Close() //nolint:errcheck // in memory
 	w := newYesWorld(t, s)
 	w.mustMake(50)
+	started := make(chan struct{})
 	var used atomic.Int32
 	var racing sync.WaitGroup
-	for i := range 200 {
+	for i := range 200 { // all have found it before one uses it
+		c, q := w.call(opsMail, nil)
+		var err error
+		if c.Yes, err = w.Find(t.Context(), c, q); err != nil || c.Yes == nil {
+			t.Fatal(c.Yes, err)
+		}
 		racing.Go(func() {
-			if c, err := w.spare(opsMail, fmt.Sprint("i", i), nil); c != nil && err == nil {
+			<-started
+			if w.Use(context.WithoutCancel(t.Context()), c, fmt.Sprint("i", i)) == nil {
 				used.Add(1)
 			}
 		})
 	}
+	close(started)
 	racing.Wait()
 	if used.Load() != 50 {
 		t.Errorf("%d uses of 50", used.Load())
@@ -387,5 +395,16 @@ func TestADamagedRecordSparesNothing(t *testing.T) {
 			t.Errorf("%s: %v, %v", data, c, err)
 		}
 		_ = s.Close()
+	}
+	s := store.NewMemory()
+	defer s.Close() //nolint:errcheck // in memory
+	w := newYesWorld(t, s)
+	g := w.mustMake(1)
+	v, err := s.Value(t.Context(), store.Key{Group: groupOf("acme"), Name: g.ID})
+	if err == nil {
+		_, err = s.Apply(t.Context(), store.Change{Group: groupOf("acme"), Writes: []store.Write{{Name: "copy", Data: v.Data}}})
+	}
+	if all, listErr := w.List(t.Context(), "acme"); len(all) != 1 || err != nil || listErr != nil {
+		t.Errorf("with a copy: %+v, %v, %v", all, err, listErr)
 	}
 }

@@ -70,6 +70,7 @@ func (r *approveRequest) verdict(now time.Time) (approvals.DecisionWish, error) 
 
 // add adds the routes. Nothing below /mcp leads to them.
 func (a approvalRoutes) add() {
+	a.addStanding()
 	add(a.API, route{id: "list-approvals", method: http.MethodGet, path: "/v1/approvals", needs: switchboard.OfficeViewer, summary: "What agents have asked people for, the newest first. No arguments"},
 		func(ctx context.Context, q asked, in *struct {
 			TenantQuery

@@ -32,9 +32,10 @@ type RequestKeeper interface {
 
 // DeciderOptions are the parts of a running Switchboard that a Decider needs.
 type DeciderOptions struct {
-	Keeper  RequestKeeper
-	Rules   func(switchboard.TenantID) approval.DecideRules
-	Tenants func() []switchboard.TenantID // of the configuration, sorted
+	Keeper   RequestKeeper
+	Standing StandingYeses
+	Rules    func(switchboard.TenantID) approval.DecideRules
+	Tenants  func() []switchboard.TenantID // of the configuration, sorted
 
 	// Tool returns a tool as its server offers it to the tenant now; nil if it does not.
 	Tool func(tenant switchboard.TenantID, id switchboard.ToolID) *switchboard.Tool

@@ -1,0 +1,63 @@
+package app
+
+import (
+	"context"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/commit"
+	"github.com/summit-switchboard/switchboard/internal/notice"
+	"github.com/summit-switchboard/switchboard/internal/standing"
+)
+
+// tellAsked tells people that they are asked.
+func tellAsked(a *App, r *approval.Request) {
+	is := notice.ApprovalRequested
+	if r.Kind == approval.ForCapability {
+		is = notice.CapabilityRequested
+	}
+	a.admin.notices.Tell(noticeOf(is, r))
+}
+
+// tellStepped tells people that a request has ended, or that its yes was taken back. Uses are in the receipts.
+func tellStepped(a *App, r *approval.Request, s approval.Step) {
+	if s.Act == approval.ActUse || s.Act == approval.ActGiveBack || r.Stored == approval.Pending {
+		return
+	}
+	n := noticeOf(notice.ApprovalDecided, r)
+	n.State, n.By = string(r.Stored), r.By()
+	a.admin.notices.Tell(n)
+}
+
+// noticeOf returns a notice of a request. It has nothing of what the agent wrote.
+func noticeOf(is notice.Happening, r *approval.Request) notice.Notice {
+	n := notice.Notice{Type: is, Tenant: r.Asker.Tenant, Principal: r.Asker.Principal, Task: r.Asker.Task, Request: r.ID(), Until: r.Until}
+	switch {
+	case r.Kind == approval.ForCapability:
+		n.Capability = r.Target.Capability
+	case r.Target.Item.Kind != "":
+		n.Tool = string(r.Target.Server) + "/" + string(r.Target.Item.Kind) // its name may be a URI
+	default:
+		n.Tool = r.Target.ID().String()
+	}
+	return n
+}
+
+// A budgetTeller tells people of budgets that are nearly used up. It is a commit.Notifier.
+type budgetTeller struct{ notices *notice.Outbox }
+
+// BudgetWarning implements commit.Notifier.
+func (b budgetTeller) BudgetWarning(_ context.Context, w *commit.BudgetWarning) {
+	b.notices.Tell(notice.Notice{
+		Type: notice.BudgetWarned, Tenant: w.Tenant, Budget: w.Budget, Until: w.Until,
+		Used: strings.TrimSpace(w.Used + " " + w.Unit), Limit: strings.TrimSpace(w.Limit + " " + w.Unit),
+	})
+}
+
+// newStanding returns the keeper of what people have said yes to in advance.
+func newStanding(a *App, current live) *standing.Yeskeeper {
+	return standing.New(standing.Options{
+		Store: a.store, Requests: a.admin.approvals,
+		Settings: current.approvalSettings, Rules: current.decideRules, Officer: current.officerOf, Veto: current.vetoApproval,
+	})
+}
