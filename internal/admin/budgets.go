@@ -35,7 +35,9 @@ type BudgetReader struct {
 }
 
 // NewBudgetReader returns a BudgetReader.
-func NewBudgetReader(r *Reader) *BudgetReader { return &BudgetReader{r, make(chan struct{}, maxLooking)} }
+func NewBudgetReader(r *Reader) *BudgetReader {
+	return &BudgetReader{r, make(chan struct{}, maxLooking)}
+}
 
 // look waits until the caller may look at receipts. The caller calls leave afterwards.
 func (r *BudgetReader) look(ctx context.Context) (leave func(), err error) {

@@ -118,7 +118,7 @@ func TestBudgetsAreShownTriedOutAndCorrected(t *testing.T) {
 	adjust("admin", `{"budget":"all","by":"-2.50","reason":"x"}`, http.StatusForbidden)                // the operator's
 	adjust("viewer", `{"budget":"paid","of":"alice","by":"-2.50","reason":"x"}`, http.StatusForbidden) // no admin
 	adjust("other admin", `{"budget":"paid","of":"alice","by":"-2.50","reason":"x"}`, http.StatusNotFound)
-	adjust("admin", `{"budget":"paid","by":"-2.50","reason":"x"}`, http.StatusBadRequest) // of whom
+	adjust("admin", `{"budget":"paid","by":"-2.50","reason":"x"}`, http.StatusBadRequest) // it names no principal
 	adjust("admin", `{"budget":"paid","of":"alice","by":"1e9","reason":"x"}`, http.StatusBadRequest)
 	adjust("admin", `{"budget":"paid","of":"alice","reason":"x"}`, http.StatusBadRequest)
 	adjust("admin", `{"budget":"paid","of":"alice","by":"1","reset":true,"reason":"x"}`, http.StatusBadRequest)
