@@ -24,17 +24,38 @@ const (
 	paceTime     = 2 * time.Second // to read receipts of the last week, for all tenants together
 	forecastTime = 8 * time.Second // to read receipts for a forecast
 	maxSpent     = 100_000         // receipts that one answer looks at
+	maxLooking   = 2               // answers that look at receipts at once; others wait
 	paceWeek     = 7 * 24 * time.Hour
 )
 
 // A BudgetReader answers what officers ask about budgets. Use NewBudgetReader. It is safe for concurrent use.
-type BudgetReader struct{ reader *Reader }
+type BudgetReader struct {
+	reader  *Reader
+	looking chan struct{} // has an element for each answer that looks at receipts
+}
 
 // NewBudgetReader returns a BudgetReader.
-func NewBudgetReader(r *Reader) *BudgetReader { return &BudgetReader{r} }
+func NewBudgetReader(r *Reader) *BudgetReader {
+	return &BudgetReader{r, make(chan struct{}, maxLooking)}
+}
+
+// look waits until the caller may look at receipts. The caller calls leave afterwards.
+func (r *BudgetReader) look(ctx context.Context) (leave func(), err error) {
+	select {
+	case r.looking <- struct{}{}:
+		return func() { <-r.looking }, nil
+	case <-ctx.Done():
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d answers about budgets look at receipts, the most at once; try again", maxLooking)
+	}
+}
 
 // Rows returns the accounts of the tenant's budgets in their present windows; "" means all tenants. They are sorted by their Place.
 func (r *BudgetReader) Rows(ctx context.Context, tenant switchboard.TenantID) ([]budget.StatementRow, error) {
+	leave, err := r.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	c := r.reader.o.Configuration()
 	rows, now := []budget.StatementRow{}, time.Now()
 	stopAt := now.Add(paceTime)
@@ -47,7 +68,6 @@ func (r *BudgetReader) Rows(ctx context.Context, tenant switchboard.TenantID) ([
 		if len(s.Budgets) == 0 {
 			continue
 		}
-		var err error
 		if s.Accounts, err = r.reader.o.Store.Accounts(ctx, budget.Group(id)); err != nil {
 			return nil, switchboard.Unavailable("the accounts of budgets cannot be read", err)
 		}
@@ -213,6 +233,11 @@ func (r *BudgetReader) Forecast(ctx context.Context, id switchboard.TenantID, p 
 	if err != nil {
 		return nil, err
 	}
+	leave, err := r.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	calls, looked, complete, err := r.spentCalls(ctx, id, since, time.Now().Add(forecastTime))
 	if err != nil {
 		return nil, err

@@ -195,7 +195,7 @@ func TestATenantOnlyRaisesPrices(t *testing.T) {
 		return switchboard.ElementPrice{Pointer: pointer, Micros: m}
 	}
 	for name, tt := range map[string]struct{ operator, tenant, want *switchboard.Price }{
-		"nobody says":          {nil, nil, nil},
+		"no source":            {nil, nil, nil},
 		"the operator":         {&switchboard.Price{Call: 5}, nil, &switchboard.Price{Call: 5}},
 		"the tenant":           {nil, &switchboard.Price{Call: 5}, &switchboard.Price{Call: 5}},
 		"the tenant, higher":   {&switchboard.Price{Call: 5}, &switchboard.Price{Call: 6}, &switchboard.Price{Call: 6}},

@@ -95,8 +95,8 @@ const holdTTL = 10 * time.Minute
 // undoTimeout limits giving back an approval whose call was not made.
 const undoTimeout = 5 * time.Second
 
-// An attempt is one attempt on its way.
-type attempt struct {
+// A chargedAttempt is an attempt on its way, with a price or an approval.
+type chargedAttempt struct {
 	*switchboard.Call
 	id     string // names it in the store and in its intent
 	charge *budget.AttemptCharge
@@ -118,7 +118,7 @@ func (k *Committer) Commit(next switchboard.Caller) switchboard.Caller {
 		effect := k.o.Intents.Durable() && receipt.Effect(c)
 		switch {
 		case charge != nil || c.Yes != nil:
-			return k.commit(ctx, &attempt{Call: c, charge: charge}, effect, next)
+			return k.commit(ctx, &chargedAttempt{Call: c, charge: charge}, effect, next)
 		case effect:
 			if _, err := k.o.Intents.WriteIntent(ctx, c, receipt.IntentTerms{}); err != nil {
 				return switchboard.Result{}, err
@@ -129,7 +129,7 @@ func (k *Committer) Commit(next switchboard.Caller) switchboard.Caller {
 }
 
 // commit makes an attempt that has a price or an approval.
-func (k *Committer) commit(ctx context.Context, a *attempt, effect bool, next switchboard.Caller) (result switchboard.Result, err error) {
+func (k *Committer) commit(ctx context.Context, a *chargedAttempt, effect bool, next switchboard.Caller) (result switchboard.Result, err error) {
 	a.id = rand.Text()
 	if k.file && effect {
 		if err := k.marks.ensure(ctx, k); err != nil {
@@ -183,7 +183,7 @@ func isUnsent(err error) bool {
 }
 
 // hold holds the price in all budgets of the attempt.
-func (k *Committer) hold(ctx context.Context, a *attempt, effect bool) error {
+func (k *Committer) hold(ctx context.Context, a *chargedAttempt, effect bool) error {
 	if a.charge == nil || len(a.charge.Lines) == 0 {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (k *Committer) hold(ctx context.Context, a *attempt, effect bool) error {
 }
 
 // use uses the approval of the attempt.
-func (k *Committer) use(ctx context.Context, a *attempt) error {
+func (k *Committer) use(ctx context.Context, a *chargedAttempt) error {
 	if a.Yes == nil {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (k *Committer) use(ctx context.Context, a *attempt) error {
 }
 
 // undo gives back the approval of an attempt that was not made, and releases what is held for it.
-func (k *Committer) undo(ctx context.Context, a *attempt) {
+func (k *Committer) undo(ctx context.Context, a *chargedAttempt) {
 	k.release(a)
 	if a.Yes == nil {
 		return
@@ -253,7 +253,7 @@ func (k *Committer) undo(ctx context.Context, a *attempt) {
 }
 
 // intentHold returns what the intent of the attempt says about what is held.
-func (a *attempt) intentHold() receipt.IntentHold {
+func (a *chargedAttempt) intentHold() receipt.IntentHold {
 	if len(a.held) == 0 && a.Yes == nil {
 		return receipt.IntentHold{}
 	}
@@ -271,7 +271,7 @@ func (a *attempt) intentHold() receipt.IntentHold {
 }
 
 // price returns the price of the attempt.
-func (a *attempt) price() switchboard.Micros {
+func (a *chargedAttempt) price() switchboard.Micros {
 	if a.charge == nil {
 		return 0
 	}
@@ -279,14 +279,14 @@ func (a *attempt) price() switchboard.Micros {
 }
 
 // release releases what is held for an attempt that costs nothing.
-func (k *Committer) release(a *attempt) {
+func (k *Committer) release(a *chargedAttempt) {
 	if len(a.held) > 0 {
 		k.later.settle(a.charge.Group, store.Settlement{ID: a.id, Amounts: a.amounts(0, 0)})
 	}
 }
 
 // settle settles what an attempt has cost.
-func (k *Committer) settle(a *attempt, cost switchboard.Micros) {
+func (k *Committer) settle(a *chargedAttempt, cost switchboard.Micros) {
 	if a.charge == nil {
 		return
 	}
@@ -297,7 +297,7 @@ func (k *Committer) settle(a *attempt, cost switchboard.Micros) {
 }
 
 // amounts returns what to settle in each account: the cost, or a number of calls.
-func (a *attempt) amounts(cost, calls int64) []int64 {
+func (a *chargedAttempt) amounts(cost, calls int64) []int64 {
 	all := make([]int64, len(a.held))
 	for i := range a.held {
 		switch {

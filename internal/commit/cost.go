@@ -16,7 +16,7 @@ const MetaCost = wire.MetaOurPrefix + "cost"
 const costWarnEvery = time.Minute
 
 // costOf returns what the attempt has cost: what the server states, if its price is reported and the statement is valid; else the whole price.
-func (k *Committer) costOf(a *attempt, r *switchboard.Result) switchboard.Micros {
+func (k *Committer) costOf(a *chargedAttempt, r *switchboard.Result) switchboard.Micros {
 	if a.charge == nil {
 		return 0
 	}

@@ -42,7 +42,7 @@ const groupWarned = "budgets-warned"
 
 // watch returns what is left in accounts that have passed the lowest percentage of their budget, and queues the warnings of those that the attempt has made
 // pass one. sums are the accounts with the attempt.
-func (k *Committer) watch(a *attempt, sums []store.AccountState) (notes []switchboard.BudgetNote) {
+func (k *Committer) watch(a *chargedAttempt, sums []store.AccountState) (notes []switchboard.BudgetNote) {
 	for i := range a.charge.Lines {
 		l := &a.charge.Lines[i]
 		used := sums[i].Settled + sums[i].Held
@@ -111,7 +111,7 @@ func (k *Committer) sendWarning(w warning) {
 }
 
 // overBudget returns the refusal of an attempt that does not fit into its budgets. Of several that lack room, it names the one whose window ends last.
-func (k *Committer) overBudget(a *attempt, sums []store.AccountState) error {
+func (k *Committer) overBudget(a *chargedAttempt, sums []store.AccountState) error {
 	var worst *budget.ChargeLine
 	var used int64
 	for i := range a.charge.Lines {

@@ -336,3 +336,24 @@ func TestASilentManifestDelaysAReloadOnlyBriefly(t *testing.T) {
 		t.Errorf("patience %v, manifest %q", patience, second.Manifests["b"].Data)
 	}
 }
+
+// A tenant's faulty file keeps the tenant's budgets, and takes no budget of the operator away.
+func TestAFaultyTenantHasTheOperatorsBudgetsOfNow(t *testing.T) {
+	main := func(budgets string) string {
+		return "servers: {a: {transport: stdio, command: [a]}}\ntenants: {acme: {servers: [a], budgets: [" + budgets + "]}}\nbudgets: [{id: all, limit: 1, window: 1d}]\n"
+	}
+	own := "tenant: acme\nbudgets: [{id: own, limit: 1, window: 1d}]\n"
+	files := map[string]string{"switchboard.yaml": main("{id: was, limit: 1, window: 1d}"), "tenants/acme/tenant.yaml": own}
+	good := mustLoad(t, files, nil)
+	c := mustLoad(t, withFiles(files, "switchboard.yaml", main("{id: is, limit: 1, window: 1d}"), "tenants/acme/tenant.yaml", own+"rubbish: 1\n"), good)
+	names := ""
+	for _, b := range c.Tenants["acme"].Budgets {
+		names += b.Name() + " "
+	}
+	if len(c.Faulty) != 1 || names != "operator/all row/is tenant/own " {
+		t.Errorf("%v: the budgets are %s", faultyParts(c), names)
+	}
+	if _, err := loadAfter(t, withFiles(files, "switchboard.yaml", main("{id: is, limit: 1, window: 1d, zone: Europe/Berln}")), good); err == nil {
+		t.Error("a zone that cannot be loaded is no fault of the operator's file")
+	}
+}

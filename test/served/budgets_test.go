@@ -62,6 +62,19 @@ func TestBudgetsAreShownTriedOutAndCorrected(t *testing.T) {
 	if r := rows["tenant/paid"]; r.Of != "alice" || r.Pace.Day != "7.50" || r.Pace.DayUsedUp.IsZero() {
 		t.Errorf("the account of alice: %+v", r)
 	}
+	metrics := g.AskAdmin(t, keys["viewer"], http.MethodGet, "/metrics?tenant=acme", "").Body
+	for _, line := range []string{
+		`switchboard_budget_settled{budget="tenant/paid",tenant="acme",unit="EUR"} 7.5`,
+		`switchboard_budget_limit{budget="operator/all",tenant="acme",unit="EUR"} 100`,
+		`switchboard_budget_held{budget="task/all/calls",tenant="acme",unit="calls"} 0`,
+	} {
+		if !strings.Contains(metrics, "\n"+line+"\n") {
+			t.Errorf("no metric %s in\n%s", line, metrics)
+		}
+	}
+	if other := g.AskAdmin(t, keys["other admin"], http.MethodGet, "/metrics?tenant=umbrella", "").Body; strings.Contains(other, "acme") {
+		t.Errorf("another tenant sees\n%s", other)
+	}
 	out, errs, code := rig.CommandAs(t, dir, keys["viewer"], "budget", "status", "--tenant", "acme", "--json")
 	var printed []budget.StatementRow
 	if err := json.Unmarshal([]byte(out), &printed); err != nil || code != 0 || len(printed) != 3 {
@@ -105,7 +118,7 @@ func TestBudgetsAreShownTriedOutAndCorrected(t *testing.T) {
 	adjust("admin", `{"budget":"all","by":"-2.50","reason":"x"}`, http.StatusForbidden)                // the operator's
 	adjust("viewer", `{"budget":"paid","of":"alice","by":"-2.50","reason":"x"}`, http.StatusForbidden) // no admin
 	adjust("other admin", `{"budget":"paid","of":"alice","by":"-2.50","reason":"x"}`, http.StatusNotFound)
-	adjust("admin", `{"budget":"paid","by":"-2.50","reason":"x"}`, http.StatusBadRequest) // of whom
+	adjust("admin", `{"budget":"paid","by":"-2.50","reason":"x"}`, http.StatusBadRequest) // it names no principal
 	adjust("admin", `{"budget":"paid","of":"alice","by":"1e9","reason":"x"}`, http.StatusBadRequest)
 	adjust("admin", `{"budget":"paid","of":"alice","reason":"x"}`, http.StatusBadRequest)
 	adjust("admin", `{"budget":"paid","of":"alice","by":"1","reset":true,"reason":"x"}`, http.StatusBadRequest)
