@@ -85,7 +85,7 @@ func answer(s *rig.StdioSession, id int) error {
 func TestSeveralProcessesOnOneFolderHaveAChainEachAndOutliveOneThatIsKilled(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingAckedLost)
-	const apart = 10_000 // ids of a process from those of the next
+	const apart = 1_000_000 // ids of a process from those of the next
 	server, url := rig.KeepLedger(t, 0, fmt.Sprintf(rig.Tool, "post"))
 	dir := t.TempDir()
 	configure(t, dir, url, nil)
