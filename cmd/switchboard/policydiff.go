@@ -224,6 +224,7 @@ var diffTables = []struct {
 	{replay.ChangeDenied, "Newly denied", "TENANT\tTOOL", func(c *replay.DecisionChange) []string { return []string{c.Tool} }},
 	{replay.ChangeAllowed, "Newly allowed", "TENANT\tTOOL", func(c *replay.DecisionChange) []string { return []string{c.Tool} }},
 	{replay.ChangeMoved, "Served by another", "TENANT\tREQUIREMENT\tFROM\tTO", func(c *replay.DecisionChange) []string { return []string{c.Requirement, c.From, c.To} }},
+	{replay.ChangeWouldAsk, "Would ask a person", "TENANT\tTOOL\tFROM\tTO", func(c *replay.DecisionChange) []string { return []string{c.Tool, c.From, c.To} }},
 	{replay.ChangeAsked, "Asked of calls", "TENANT\tTOOL\tFROM\tTO", func(c *replay.DecisionChange) []string { return []string{c.Tool, c.From, c.To} }},
 	{replay.ChangeOrder, "Ranked in another order behind the first", "TENANT\tREQUIREMENT", func(c *replay.DecisionChange) []string { return []string{c.Requirement} }},
 	{replay.ChangeTask, "Tasks that require something else", "TENANT\tTASK\tREQUIREMENT", func(c *replay.DecisionChange) []string { return []string{string(c.Task), c.Requirement} }},

@@ -279,12 +279,12 @@ func TestTheStrictestObligationCounts(t *testing.T) {
 		policytest.AllowAll+
 			one(`{"type": "enforce_timeout", "timeout": "3s"}`)+one(`{"type": "enforce_timeout", "timeout": "9s"}`)+one(`{"type": "rate_limit", "rate": "10/h", "burst": 20}`)+
 			one(`{"type": "redact", "fields": {"/a", "/b"}}`)+one(`{"type": "log", "level": "warn"}`)+
-			one(`{"type": "require_approval", "who": ["boss"]}`)+one(`{"type": "notify", "who": "sec"}`))
+			one(`{"type": "require_approval", "who": ["boss"], "quorum": 3, "standing": false}`)+one(`{"type": "notify", "who": "sec"}`))
 	v := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", policytest.Brave)).Verdicts[0]
 	o := v.Obligations
 	if v.Denied != nil || o.Timeout != 3*time.Second || o.Rate != (switchboard.Rate{Every: 6 * time.Minute, Burst: 10}) ||
 		!slices.Equal(o.Redact, []string{"/a", "/b"}) || o.Log != "warn" || !slices.Equal(o.Approval.Who, []string{"boss"}) ||
-		o.Approval.Expires != 2*time.Hour || !slices.Equal(o.Notify, []string{"ops", "sec"}) {
+		o.Approval.Expires != 2*time.Hour || o.Approval.Quorum != 3 || !o.Approval.NoStanding || !slices.Equal(o.Notify, []string{"ops", "sec"}) {
 		t.Errorf("%+v %+v", v.Denied, o)
 	}
 }

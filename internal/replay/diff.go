@@ -77,9 +77,12 @@ const (
 	ChangeAsked   = "asked"   // policy puts other obligations on calls of the tool
 	ChangeOrder   = "order"   // the same tool serves first, the order behind it changes
 	ChangeTask    = "task"    // the requirements of the task change
+
+	// ChangeWouldAsk says that calls of the tool, which ask no person now, would wait for a person's approval.
+	ChangeWouldAsk = "would_ask"
 )
 
-var changeKinds = []string{ChangeRefused, ChangeStarts, ChangeDenied, ChangeAllowed, ChangeMoved, ChangeAsked, ChangeOrder, ChangeTask}
+var changeKinds = []string{ChangeRefused, ChangeStarts, ChangeDenied, ChangeAllowed, ChangeMoved, ChangeWouldAsk, ChangeAsked, ChangeOrder, ChangeTask}
 
 // A DecisionChange is one change, and the number of decisions that it affects.
 type DecisionChange struct {
@@ -512,7 +515,11 @@ func (cs *changeSet) compareOutcome(was, now *decide.RequirementOutcome) {
 // compareObligations notes a change of the obligations on calls of a tool.
 func (cs *changeSet) compareObligations(tool string, from, to switchboard.Obligations) {
 	if was, now := describeObligations(from), describeObligations(to); was != now {
-		cs.add(DecisionChange{Kind: ChangeAsked, Tool: tool, From: was, To: now, Why: "obligations of the policies"})
+		kind := ChangeAsked
+		if from.Approval == nil && to.Approval != nil {
+			kind = ChangeWouldAsk
+		}
+		cs.add(DecisionChange{Kind: kind, Tool: tool, From: was, To: now, Why: "obligations of the policies"})
 	}
 }
 
@@ -521,7 +528,14 @@ func describeObligations(o switchboard.Obligations) string {
 	var said []string
 	add := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
 	if a := o.Approval; a != nil {
-		add("approval%s, for %v", joinIfAny(" of ", a.Who), a.Expires)
+		who := joinIfAny(" of ", a.Who)
+		if a.Quorum > 1 {
+			who = fmt.Sprintf(" of %d persons", a.Quorum) + joinIfAny(" among ", a.Who)
+		}
+		add("approval%s, for %v", who, a.Expires)
+		if a.NoStanding {
+			add("no standing yes")
+		}
 	}
 	if o.Timeout > 0 {
 		add("at most %v", o.Timeout)
