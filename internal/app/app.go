@@ -394,9 +394,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Currency: current.currency, Log: o.Log,
 	})
 	chain := &callChain{
-		askPerson:    func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) },
-		connectFirst: connectFirst,
-		previews:     results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits, committer: a.committer,
+		persons:  personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) }, connectFirst},
+		previews: results, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits, committer: a.committer,
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{

@@ -29,12 +29,12 @@ func newApprovals(a *App, current live) *approval.Keeper {
 			}
 			return strings.TrimSuffix(base, "/") + "/approvals/" + id
 		},
-		Asked: a.recordAsked, Stepped: recordStepped(a), Describe: describeCall, Log: a.log,
+		Asked: func(r *approval.Request) { recordAsked(a, r) }, Stepped: recordStepped(a), Describe: describeCall, Log: a.log,
 	})
 }
 
 // recordAsked tells people's programs, the log output and the receipts that a person is asked. None of them gets the arguments.
-func (a *App) recordAsked(r *approval.Request) {
+func recordAsked(a *App, r *approval.Request) {
 	about := r.Target.ID().String()
 	if r.Kind == approval.ForCapability {
 		about = r.Target.Capability

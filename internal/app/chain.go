@@ -34,21 +34,25 @@ func wrapCaller(caller switchboard.Caller, wrappers []wrapper) switchboard.Calle
 	return caller
 }
 
+// personWraps are the wrappers that wait for a person.
+type personWraps struct {
+	approve, connectFirst func(switchboard.Caller) switchboard.Caller
+}
+
 // A callChain has the parts that every call to a server passes.
 type callChain struct {
-	previews     *preview.Keeper
-	metrics      *telemetry.Recorder
-	history      *history.History
-	turns        *turn.Turns
-	ledger       *receipt.Ledger
-	keys         *idempotency.Keys
-	health       *health.Monitor
-	guard        func(switchboard.Caller) switchboard.Caller // policy
-	cache        *cache.Cache
-	askPerson    func(switchboard.Caller) switchboard.Caller
-	connectFirst func(switchboard.Caller) switchboard.Caller
-	limits       *constraint.Limiter
-	committer    *commit.Committer
+	previews  *preview.Keeper
+	metrics   *telemetry.Recorder
+	history   *history.History
+	turns     *turn.Turns
+	ledger    *receipt.Ledger
+	keys      *idempotency.Keys
+	health    *health.Monitor
+	guard     func(switchboard.Caller) switchboard.Caller // policy
+	cache     *cache.Cache
+	persons   personWraps
+	limits    *constraint.Limiter
+	committer *commit.Committer
 
 	resultChecks
 	inputCheck func(switchboard.ServerID) switchboard.InputCheck
@@ -95,13 +99,13 @@ func (c *callChain) wrappers() []wrapper {
 		{"contract.Arguments", func(next switchboard.Caller) switchboard.Caller { return contract.Arguments(c.inputCheck, next) }},
 		// Below policy, which can require an approval. Above the cache, because a call that needs an approval has no cached
 		// result. Above limits and breaker, because a call that waits for a person must take neither a permit nor the one trial call.
-		{"approval.Approve", c.askPerson},
+		{"approval.Approve", c.persons.approve},
 		// Below everything that forbids a call. Above limits and breaker, because a cached result
 		// uses neither.
 		{"cache.Serve", c.cache.Serve},
 		// Below the cache, whose results need no connection. Above limits and breaker, because a call that waits for
 		// a person must take neither a permit nor the one trial call.
-		{"credential.ConnectFirst", c.connectFirst},
+		{"credential.ConnectFirst", c.persons.connectFirst},
 		// Below the cache, because it counts only calls that a server gets. Above the breaker,
 		// because a call that is over its limit must not take the one trial call.
 		{"constraint.Limit", c.limits.Limit},

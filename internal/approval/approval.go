@@ -1,4 +1,4 @@
-// Package approval keeps what people are asked, and what they say: a call that waits for a yes, or a capability that an agent lacks.
+// Package approval keeps requests for a person's yes: to a call that waits, or to a capability that an agent lacks.
 //
 // It decides which requests there are, who may decide them, and that a yes is used once: over all replicas and processes that share the
 // store. Policy decides which calls need a yes; package commit decides when the yes is used; what people see and send belongs to the
@@ -94,7 +94,7 @@ type Request struct {
 	Votes  []Vote `json:"votes,omitempty"`
 	Grant  Grant  `json:"grant,omitzero"` // of an approved capability
 
-	// EndedBy and EndedAt say who has withdrawn or revoked the request, or which intent has used it, and when.
+	// EndedBy names the author of a withdrawal or a revocation, or the intent that has used the request.
 	EndedBy string    `json:"ended_by,omitempty"`
 	EndedAt time.Time `json:"ended_at,omitzero"`
 
@@ -141,7 +141,7 @@ type Target struct {
 // ID returns server/tool.
 func (t *Target) ID() switchboard.ToolID { return switchboard.ToolID{Server: t.Server, Name: t.Tool} }
 
-// AskTerms say why a person is asked, and who may answer.
+// AskTerms are the rules that ask, and the persons that may answer.
 type AskTerms struct {
 	Rules      []switchboard.AskingRule `json:"rules,omitempty"`
 	Who        []string                 `json:"who,omitempty"`    // offices, roles or persons, sorted; empty means the office approver
@@ -192,7 +192,7 @@ func (r *Request) Yeses() (n int) {
 	return n
 }
 
-// Last returns the last vote; nil if nobody has voted.
+// Last returns the last vote; nil if there is none.
 func (r *Request) Last() *Vote {
 	if len(r.Votes) == 0 {
 		return nil
@@ -215,7 +215,7 @@ type OutrunError struct {
 	At      time.Time
 }
 
-// Error names the state, and who has caused it.
+// Error names the state and its author.
 func (e *OutrunError) Error() string {
 	s := "the request is " + string(e.Request.StateAt(e.At)) + " already"
 	if by := e.Request.By(); by != "" {
@@ -224,7 +224,7 @@ func (e *OutrunError) Error() string {
 	return s
 }
 
-// By returns who has caused the state; "" if nobody has.
+// By returns the author of the state; "" if it has none.
 func (r *Request) By() string {
 	switch r.Stored {
 	case Withdrawn, Revoked:

@@ -124,7 +124,7 @@ func (k *Keeper) questionOf(c *switchboard.Call) *Request {
 	return q
 }
 
-// demandOf says which capability of the tool is human_in_the_loop, and who has said so.
+// demandOf names the capability of the tool that is human_in_the_loop, and its source.
 func demandOf(t *switchboard.Tool) string {
 	for _, c := range slices.Concat(t.Capabilities, t.Kept) {
 		if slices.Contains(c.Constraints, switchboard.HumanInTheLoop) {
@@ -286,7 +286,7 @@ func (p *waitProgress) due() <-chan time.Time {
 	return p.ticker.C
 }
 
-// send sends one notification. Progress must grow, and that of the server follows: so ours is small.
+// send sends one notification. Progress must grow, and the server sends its progress later. So this progress is small.
 func (p *waitProgress) send(r *Request) {
 	p.sent++
 	params := wire.AppendString(slices.Concat([]byte(`{"progressToken":`), p.token, []byte(`,"progress":`+p.progress()+`,"message":`)), "waiting for a person to approve request "+r.ID())
@@ -318,7 +318,7 @@ func (p *waitProgress) stop() {
 	}
 }
 
-// refusalOf returns the error for a call whose request is as r says.
+// refusalOf returns the error for a call with the request r.
 func (k *Keeper) refusalOf(r *Request) error {
 	id, now := r.ID(), time.Now()
 	var e *switchboard.Error
@@ -365,7 +365,7 @@ func used(id string) *switchboard.Error {
 	return e
 }
 
-// whoDecides says who can decide the request, as a sentence without its end.
+// whoDecides returns a sentence about the persons that can decide the request, without its full stop.
 func (k *Keeper) whoDecides(r *Request) string {
 	who := "An approver of tenant " + string(r.Asker.Tenant)
 	switch others := slices.DeleteFunc(slices.Clone(r.Terms.Who), func(w string) bool { return w == string(switchboard.OfficeApprover) }); {

@@ -6,12 +6,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// DecideRules are the parts of the configuration that say who may decide requests of a tenant.
+// DecideRules are the parts of the configuration that MayDecide needs.
 type DecideRules struct {
 	// Self says that the principal that asked may decide itself: the operator's row says so.
 	Self bool
 
-	// Unmanned says that the configuration has no issuer, and the tenant has no approver's key. Then whoever can read the data folder decides.
+	// Unmanned says that the configuration has no issuer, and the tenant has no approver's key. Then a reader of the data folder decides.
 	Unmanned bool
 }
 
@@ -35,7 +35,7 @@ func MayDecide(o *switchboard.Officer, r *Request, rules DecideRules) error {
 	return nil
 }
 
-// isNamed reports whether an entry of who names the officer: by its id, an office or a role.
+// isNamed reports whether the entry who names the officer: by its id, an office or a role.
 func isNamed(o *switchboard.Officer, tenant switchboard.TenantID, who string, anyone bool) bool {
 	switch {
 	case who == "":

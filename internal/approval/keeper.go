@@ -62,7 +62,7 @@ type StandingYeses interface {
 	// Find returns the standing yes that fits a call, which q would ask about; nil if none does.
 	Find(ctx context.Context, c *switchboard.Call, q *Request) (*switchboard.Yes, error)
 
-	// Use uses it once for the call, whose Yes it is. See commit.Approvals.
+	// Use uses the standing yes of the call once. See commit.Approvals.
 	Use(ctx context.Context, c *switchboard.Call, intent string) error
 
 	// GiveBack undoes Use, for a call that was not made.
@@ -80,12 +80,12 @@ type Options struct {
 	// Effect reports whether a call may change something outside; see receipt.Effect.
 	Effect func(*switchboard.Call) bool
 
-	// Settings and Rules are those of a tenant, now.
+	// Settings and Rules return the present settings and rules of a tenant.
 	Settings func(switchboard.TenantID) switchboard.ApprovalSettings
 	Rules    func(switchboard.TenantID) DecideRules
 
-	// Veto asks policy in the phase approve whether the person may say yes to the request. c is the call that uses the yes; nil if the person is just
-	// saying it. params are those of the call. An error is a *switchboard.Error. nil means that policy does not veto.
+	// Veto asks policy in the phase approve about the person and the request. An error is a *switchboard.Error. c is the call that uses the yes; nil
+	// when the person says yes. params are the params of the call. A nil Veto means that policy is not asked.
 	Veto func(ctx context.Context, by *switchboard.Officer, r *Request, c *switchboard.Call, params []byte) error
 
 	// Officer returns who has voted, with the offices of now. The error says why the vote does not count any more.
@@ -105,13 +105,18 @@ type Options struct {
 	Log      *slog.Logger  // nil means no log
 }
 
-// A Keeper keeps requests in the store. Use New. It is safe for concurrent use.
+// A Keeper keeps requests in the store, and makes calls wait for them. Use New. It is safe for concurrent use.
 type Keeper struct {
-	o       Options
-	asking  [64]sync.Mutex // by tenant: the requests of one are made one after the other
-	bell    bell
+	*requestBook
 	waiting waiters
 	stop    func()
+}
+
+// requestBook reads and writes the requests in the store.
+type requestBook struct {
+	o      Options
+	asking [64]sync.Mutex // by tenant: the requests of one are made one after the other
+	bell   bell
 }
 
 // New returns a Keeper, which follows the store until Close.
@@ -119,7 +124,7 @@ func New(o Options) *Keeper {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{o: o}
+	k := &Keeper{requestBook: &requestBook{o: o}}
 	k.stop = o.Store.Subscribe(topic, k.bell.hear)
 	return k
 }
@@ -131,10 +136,10 @@ func (k *Keeper) Close() { k.stop() }
 func (k *Keeper) SetStanding(s StandingYeses) { k.o.Standing = s }
 
 // Bind returns the binding of a request: q's asker and target, and why a person is asked.
-func (k *Keeper) Bind(q *Request) string { return bindingOf(k.o.Key, q) }
+func (k *requestBook) Bind(q *Request) string { return bindingOf(k.o.Key, q) }
 
 // read returns the last request of a binding, by its short form; nil if there is none.
-func (k *Keeper) read(ctx context.Context, tenant switchboard.TenantID, short string) (*Request, error) {
+func (k *requestBook) read(ctx context.Context, tenant switchboard.TenantID, short string) (*Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	v, err := k.o.Store.Value(ctx, store.Key{Group: groupOf(tenant), Name: short})
@@ -145,7 +150,7 @@ func (k *Keeper) read(ctx context.Context, tenant switchboard.TenantID, short st
 }
 
 // Find returns a request of a tenant. The error is ErrNoRequest, or one of the store.
-func (k *Keeper) Find(ctx context.Context, tenant switchboard.TenantID, id string) (*Request, error) {
+func (k *requestBook) Find(ctx context.Context, tenant switchboard.TenantID, id string) (*Request, error) {
 	short, number, ok := SplitID(id)
 	if !ok {
 		return nil, ErrNoRequest
@@ -161,7 +166,7 @@ func (k *Keeper) Find(ctx context.Context, tenant switchboard.TenantID, id strin
 }
 
 // List returns the requests of a tenant, the newest first, also those that have ended lately.
-func (k *Keeper) List(ctx context.Context, tenant switchboard.TenantID) ([]*Request, error) {
+func (k *requestBook) List(ctx context.Context, tenant switchboard.TenantID) ([]*Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	values, err := k.o.Store.List(ctx, groupOf(tenant))
@@ -186,10 +191,10 @@ func (k *Keeper) List(ctx context.Context, tenant switchboard.TenantID) ([]*Requ
 	return all, nil
 }
 
-// Ask returns the request for what q asks, and makes it if there is none that still says something. made reports whether it is new. q has an Asker, a
+// Ask returns the last request with the binding of q, if it still answers calls. Otherwise Ask makes a request. made reports whether it is new. q has an Asker, a
 // Target, Terms and Until. kept, if it has params, is kept sealed until the request ends. The error is a *switchboard.Error: SB-LIFE-004 if there are too
 // many, SB-ROUT-004 if the store cannot be used.
-func (k *Keeper) Ask(ctx context.Context, q *Request, kept KeptCall) (r *Request, made bool, err error) {
+func (k *requestBook) Ask(ctx context.Context, q *Request, kept KeptCall) (r *Request, made bool, err error) {
 	binding := k.Bind(q)
 	short, tenant := shortBinding(binding), q.Asker.Tenant
 	lock := &k.asking[stripe(tenant)%len(k.asking)]
@@ -239,7 +244,7 @@ func (r *Request) stillSays(now time.Time) bool {
 }
 
 // make writes a new request. The error is a *switchboard.Error or one of the store.
-func (k *Keeper) make(ctx context.Context, q *Request, binding string, was *Request, kept KeptCall, now time.Time) (*Request, error) {
+func (k *requestBook) make(ctx context.Context, q *Request, binding string, was *Request, kept KeptCall, now time.Time) (*Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	group := groupOf(q.Asker.Tenant)
@@ -293,7 +298,7 @@ func (r *Request) earlier(now time.Time) []Earlier {
 
 // step makes a step of a request, with one compare-and-set. check, if not nil, may still refuse it. The error is *OutrunError, ErrVoted, ErrNoRequest, the error of check
 // or one of the store.
-func (k *Keeper) step(ctx context.Context, tenant switchboard.TenantID, id string, durable bool, s Step, check func(*Request) error) (*Request, error) {
+func (k *requestBook) step(ctx context.Context, tenant switchboard.TenantID, id string, durable bool, s Step, check func(*Request) error) (*Request, error) {
 	for range maxTries {
 		r, err := k.Find(ctx, tenant, id)
 		if err != nil {
@@ -315,7 +320,7 @@ func (k *Keeper) step(ctx context.Context, tenant switchboard.TenantID, id strin
 }
 
 // apply makes a step of the request r as it was read. The error is store.ErrConflict if it has changed. kept are the params of a call that gives its yes back.
-func (k *Keeper) apply(ctx context.Context, r *Request, durable bool, s Step, kept *KeptCall) (*Request, error) {
+func (k *requestBook) apply(ctx context.Context, r *Request, durable bool, s Step, kept *KeptCall) (*Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	now := time.Now()
@@ -362,7 +367,7 @@ func (k *Keeper) apply(ctx context.Context, r *Request, durable bool, s Step, ke
 }
 
 // publish wakes the calls that wait for the request, here and elsewhere.
-func (k *Keeper) publish(ctx context.Context, r *Request) {
+func (k *requestBook) publish(ctx context.Context, r *Request) {
 	k.bell.ring(r.Asker.Tenant, r.ID())
 	if err := k.o.Store.Publish(ctx, topic, notice(r)); err != nil && ctx.Err() == nil {
 		k.o.Log.Debug("other replicas were not told of a request; they look themselves", "error", err)
@@ -427,7 +432,7 @@ func voteOf(by *switchboard.Officer, note string) Vote {
 }
 
 // Watch calls heard when a request may have changed, here or elsewhere, until stop is called; with "" if any may have. heard must not wait.
-func (k *Keeper) Watch(heard func(tenant switchboard.TenantID, id string)) (stop func()) {
+func (k *requestBook) Watch(heard func(tenant switchboard.TenantID, id string)) (stop func()) {
 	return k.bell.watch(heard)
 }
 

@@ -311,7 +311,9 @@ func TestAP05DecideWithdrawAndUseHaveOneEnd(t *testing.T) {
 		step("refuse", func(k *approval.Keeper) (*approval.Request, error) {
 			return k.Decide(t.Context(), approver, "acme", id, approval.Saying{})
 		})
-		step("withdraw", func(k *approval.Keeper) (*approval.Request, error) { return k.Withdraw(t.Context(), &c.Principal, c.Task, id) })
+		step("withdraw", func(k *approval.Keeper) (*approval.Request, error) {
+			return k.Withdraw(t.Context(), &c.Principal, c.Task, id)
+		})
 		wg.Wait()
 		cancel()
 		firsts := 0
@@ -566,7 +568,9 @@ func TestAURLIsShownAndDecidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, modern := range []bool{false, true} {
 			s := store.NewMemory()
-			k := newKeeper(t, s, func(o *approval.Options) { o.Address = func(id string) string { return "https://admin.example/approvals/" + id } })
+			k := newKeeper(t, s, func(o *approval.Options) {
+				o.Address = func(id string) string { return "https://admin.example/approvals/" + id }
+			})
 			to := &target{keeper: k}
 			c := callOf(`{}`)
 			c.Client = switchboard.Client{TakesQuestions: modern, Capabilities: []byte(`{"elicitation":{"url":{}}}`), Ask: func(_ context.Context, _ string, params []byte) ([]byte, error) {

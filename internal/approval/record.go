@@ -125,7 +125,7 @@ type keptHead struct {
 }
 
 // seal seals a call for the request, in its value or in a value of its own.
-func (k *Keeper) seal(ctx context.Context, r *Request, c KeptCall, now time.Time) error {
+func (k *requestBook) seal(ctx context.Context, r *Request, c KeptCall, now time.Time) error {
 	var head keptHead
 	if c.Key != nil {
 		head = keptHead{c.Key.Key, c.Key.Tool}
@@ -147,7 +147,7 @@ func (k *Keeper) seal(ctx context.Context, r *Request, c KeptCall, now time.Time
 }
 
 // Kept returns the call of an open request. The error is ErrNoRequest if it is gone, since the request has ended, or says that it cannot be read.
-func (k *Keeper) Kept(ctx context.Context, r *Request) (KeptCall, error) {
+func (k *requestBook) Kept(ctx context.Context, r *Request) (KeptCall, error) {
 	if r.Kind != ForCall || !r.StateAt(time.Now()).Open() {
 		return KeptCall{}, ErrNoRequest
 	}

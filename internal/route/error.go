@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// A Step is a part of the way to a server.
-type Step string
+// A RouteStep is a part of the way to a server.
+type RouteStep string
 
 // The steps, in their order.
 const (
-	StepResolve Step = "resolve" // the name of the server or proxy
-	StepConnect Step = "connect" // to the server or proxy
-	StepProxy   Step = "proxy"   // the proxy connects to the server
-	StepTLS     Step = "tls"     // with the server
+	StepResolve RouteStep = "resolve" // the name of the server or proxy
+	StepConnect RouteStep = "connect" // to the server or proxy
+	StepProxy   RouteStep = "proxy"   // the proxy connects to the server
+	StepTLS     RouteStep = "tls"     // with the server
 )
 
 // A StepError says which step failed and, where that is known, what to do. Its text contains no user and no password.
 type StepError struct {
-	Step   Step
+	Step   RouteStep
 	Text   string
 	Remedy string // a sentence for operators; "" means that none is known
 	Err    error  // the cause; nil if Text has everything

@@ -479,14 +479,14 @@ func (s *StdioSession) AwaitListChanged(t *testing.T) {
 	}
 }
 
-// ListNames returns the names of the session's tools, without switchboard_read, which all keyless clients have.
+// ListNames returns the names of the session's tools, without switchboard_read and switchboard_resume, which depend on the client and on policy.
 func ListNames(t *testing.T, s Session) []string {
 	t.Helper()
 	m, _ := s.Ask(t, "tools/list", "")
 	return m.ToolNames(t)
 }
 
-// ToolNames returns the names in an answer to tools/list, without that of the tool that reads results.
+// ToolNames returns the names in an answer to tools/list, without the tools that read results and resume calls.
 func (m Message) ToolNames(t *testing.T) []string {
 	t.Helper()
 	var list struct {
@@ -499,7 +499,7 @@ func (m Message) ToolNames(t *testing.T) []string {
 	}
 	got := []string{}
 	for _, tool := range list.Tools {
-		if tool.Name != "switchboard_read" {
+		if tool.Name != "switchboard_read" && tool.Name != "switchboard_resume" {
 			got = append(got, tool.Name)
 		}
 	}

@@ -22,7 +22,7 @@ func TestAttack6AServersOwnWordThatItOnlyReadsCountsForTheLocalUserAlone(t *test
 	honest := strings.TrimSuffix(rig.FakeRow("files", "marks="+marks, labelled("read")), "}") + ", trust: operator}"
 	const readonly, any = "required_capabilities: [{verb: read, resource: fs, constraints: [readonly]}]\n", "required_capabilities: [{verb: read, resource: fs}]\n"
 	house := func(t *testing.T, servers, bound string) *rig.Tenants {
-		return rig.ServeTenants(t, "-- switchboard.yaml --\nservers:\n  "+servers+"\nTENANTS\n"+
+		return rig.ServeTenants(t, "-- switchboard.yaml --\napprovals: {wait: 1s}\nservers:\n  "+servers+"\nTENANTS\n"+
 			"-- tenants/asks/tasks/all.yaml --\ntask_id: all\n"+readonly+
 			"-- tenants/observes/tasks/all.yaml --\ntask_id: all\n"+any+
 			"-- tenants/assists/tasks/all.yaml --\ntask_id: all\n"+any, bound, map[string]rig.TenantConfig{

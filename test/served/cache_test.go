@@ -15,7 +15,7 @@ func TestResultsOfDeterministicToolsAreGivenAgain(t *testing.T) {
 	dir := t.TempDir()
 	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
 	// Of so many places in the cache hardly two results fall on one.
-	archive := "-- switchboard.yaml --\ncache: {ttl: 10m, bytes: 1GiB}\nservers:\n  " +
+	archive := "-- switchboard.yaml --\napprovals: {wait: 1s}\ncache: {ttl: 10m, bytes: 1GiB}\nservers:\n  " +
 		strings.Replace(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "get"), fmt.Sprintf(rig.Tool, "post")), "{", "{share: tenant, ", 1) + "\n  " +
 		rig.FakeRow("own", "marks="+marks, fmt.Sprintf(rig.Tool, "mine")) + "\nTENANTS\n" +
 		"-- overlays/a.yaml --\nserver: a\ntools:\n  get: {deterministic: true}\n" +

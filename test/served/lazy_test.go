@@ -575,6 +575,7 @@ func TestAToolThatNeedsAPersonIsRefusedThroughItsStubToo(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	rig.EachSession(t, rig.LayOut(t, `
 -- switchboard.yaml --
+approvals: {wait: 1s}
 servers:
   chat: {transport: stdio, command: [BIN, sample, notifier]}
 tenants:

@@ -19,7 +19,7 @@ func TestObligationsAreKeptOnTheWire(t *testing.T) {
 	for _, name := range []string{"masked", "slow", "rare", "approved", "told", "noted"} {
 		args = append(args, fmt.Sprintf(rig.Tool, name))
 	}
-	h := rig.ServeTenants(t, "-- switchboard.yaml --\nstart_deadline: 20s\nservers:\n  "+
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\nstart_deadline: 20s\napprovals: {wait: 1s}\nservers:\n  "+
 		rig.FakeRow("a", args...)+"\n  "+rig.FakeRow("b", "hang-if="+hang, fmt.Sprintf(rig.Tool, "brief"))+"\nTENANTS\n", "",
 		map[string]rig.TenantConfig{"acme": {Rego: rig.AllowAll + `
 obligations["a/masked"] contains {"type": "redact", "fields": ["/structuredContent/user/email", "/content/0/text"]}

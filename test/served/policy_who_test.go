@@ -71,7 +71,7 @@ deny["a/four"] contains "x" if { input.phase == "call"; not "analyst" in input.p
 
 // desk is a server with a tool that reads and one that writes.
 func desk(marks string) string {
-	return "-- switchboard.yaml --\nservers:\n  " + rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "look"), fmt.Sprintf(rig.Tool, "edit")) + "\nTENANTS\n" + `
+	return "-- switchboard.yaml --\napprovals: {wait: 1s}\nservers:\n  " + rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "look"), fmt.Sprintf(rig.Tool, "edit")) + "\nTENANTS\n" + `
 -- overlays/a.yaml --
 server: a
 tools:

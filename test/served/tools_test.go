@@ -14,6 +14,7 @@ import (
 // samples is a configuration with the sample servers, and one task.
 const samples = `
 -- switchboard.yaml --
+approvals: {wait: 1s}
 servers:
   atlas: {transport: stdio, command: [BIN, sample, atlas-search], class: house, trust: operator}
   nimbus: {transport: stdio, command: [BIN, sample, nimbus-search], class: paid}
