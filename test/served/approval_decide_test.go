@@ -190,7 +190,7 @@ func TestAP03OnePersonInTwoSessionsIsNoQuorum(t *testing.T) {
 	t.Parallel()
 	w := serveDeciders(t, "1s")
 	id := w.ask(t, w.as(t, "agent"), "pay", `{}`)
-	if a := w.AskAdmin(t, w.keys["lea"], "GET", "/v1/approvals/"+id, ""); !strings.Contains(a.Body, "1 of 3 calls left") || !strings.Contains(a.Body, "2 different persons must say yes") {
+	if a := w.AskAdmin(t, w.keys["lea"], "GET", "/v1/approvals/"+id, ""); !strings.Contains(a.Body, "1 of 3 calls left") || !strings.Contains(a.Body, "takes effect when 2 persons") {
 		t.Errorf("what is left is not shown: %s", a.Body)
 	}
 	if a := w.say(t, "lea", id, "approve", ""); a.Status != http.StatusOK || !strings.Contains(a.Body, `"state":"pending"`) || !strings.Contains(a.Body, `"yeses":1`) {
