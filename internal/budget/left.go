@@ -23,8 +23,11 @@ func Left(c *AttemptCharge, accounts []store.AccountState, currency string) stri
 	for i := range c.Lines {
 		l := &c.Lines[i]
 		least := &money
-		if l.Budget.Calls {
+		switch {
+		case l.Budget.Calls:
 			least = &calls
+		case c.Price == 0:
+			continue
 		}
 		if *least == nil || room(l) < room(*least) {
 			*least = l

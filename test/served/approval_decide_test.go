@@ -27,9 +27,15 @@ servers:
   SERVER
 operators: [{key: ops, hash: "HASH:operator"}]
 approvals: {wait: WAIT}
+currency: USD
+budgets: [{id: paid, limit: 3.10, window: month}, {id: few, match: {tool: ["a/pay"]}, limit: {calls: 3}, window: forever}]
 tenants:
   acme: {servers: ["*"], allow: [by_name], offices: [admin, viewer], approvers: [{key: lea, hash: "HASH:lea"}, {key: max, hash: "HASH:max"}]}
   umbrella: {servers: ["*"], allow: [by_name], offices: [admin], approvers: [{key: uma, hash: "HASH:uma"}]}
+-- overlays/a.yaml --
+server: a
+tools:
+  mail: {price: {call: 0.02}, cost_class: paid}
 -- tenants/acme/tenant.yaml --
 tenant: acme
 default_task: all
@@ -184,6 +190,9 @@ func TestAP03OnePersonInTwoSessionsIsNoQuorum(t *testing.T) {
 	t.Parallel()
 	w := serveDeciders(t, "1s")
 	id := w.ask(t, w.as(t, "agent"), "pay", `{}`)
+	if a := w.AskAdmin(t, w.keys["lea"], "GET", "/v1/approvals/"+id, ""); !strings.Contains(a.Body, "1 of 3 calls left") || !strings.Contains(a.Body, "takes effect when 2 persons") {
+		t.Errorf("what is left is not shown: %s", a.Body)
+	}
 	if a := w.say(t, "lea", id, "approve", ""); a.Status != http.StatusOK || !strings.Contains(a.Body, `"state":"pending"`) || !strings.Contains(a.Body, `"yeses":1`) {
 		t.Fatalf("the first yes: %d %s", a.Status, a.Body)
 	}
@@ -256,7 +265,7 @@ func TestAP06TheSameCompleteTextIsShownEverywhere(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"to": "ops@x.org\u{202e}"`, `"zero\u{200b}width": 1.5`, `Hello\u{1b}[2K\u{1b}[1A\n`, `"authorization": "\masked{47}"`, `"tags": "ok\u{e0064}\u{e006f}"`,
-		"one call of a/mail, exactly this, by alice, until ", "mail leaves the company", "tenants/acme/policies/ask.rego:", "  > Send mail\n  > Sends a mail.\n  > Approved by your administrator.",
+		"one call of a/mail, exactly this, by alice, until ", "UTC; 0.02 of 3.10 USD left.", "mail leaves the company", "tenants/acme/policies/ask.rego:", "  > Send mail\n  > Sends a mail.\n  > Approved by your administrator.",
 	} {
 		if !strings.Contains(v.Text, want) && !strings.Contains(strings.Join(strings.Fields(v.Text), " "), want) {
 			t.Errorf("%s is not shown in:\n%.3000s", want, v.Text)
