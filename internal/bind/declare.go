@@ -27,7 +27,7 @@ func (s *State) boundTools(t *Tenant) []*switchboard.Tool {
 	if t == nil || len(t.Request) == 0 {
 		return []*switchboard.Tool{s.statusTool}
 	}
-	return []*switchboard.Tool{s.statusTool, lazyexpand.RequestDefinition(t.Request)}
+	return []*switchboard.Tool{lazyexpand.StatusWithCapability(s.statusTool), lazyexpand.RequestDefinition(t.Request)}
 }
 
 // checkMayDeclare refuses a principal if its key lists the tasks that it may bind: a declared task

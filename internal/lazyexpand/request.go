@@ -1,6 +1,7 @@
 package lazyexpand
 
 import (
+	"bytes"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,6 +33,14 @@ func RequestDefinition(rows []switchboard.RequestRow) *switchboard.Tool {
 		`"reason":{"type":"string","description":"why the task needs it; the person reads this","minLength":10,"maxLength":500}},`+
 		`"required":["capability","reason"],"additionalProperties":false},`+AlwaysLoad+`}`...)
 	return &switchboard.Tool{ID: switchboard.ToolID{Name: RequestTool}, Definition: b}
+}
+
+// StatusWithCapability returns the status tool as lists show it where agents may ask for capabilities.
+func StatusWithCapability(status *switchboard.Tool) *switchboard.Tool {
+	own := *status
+	own.Definition = bytes.Replace(status.Definition, []byte(`"properties":{}`),
+		[]byte(`"properties":{"capability":{"type":"string","description":"says how it stands with this capability"}}`), 1)
+	return &own
 }
 
 // spellRows returns what the rows allow, in words.

@@ -3,6 +3,7 @@ package run_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,7 +55,14 @@ func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.
 		return nil, b.err
 	}
 	var selected []decide.Selected
-	for _, name := range b.tools {
+	tools := b.tools
+	for _, a := range was.Added {
+		if a.Capability == "" {
+			continue // nothing offers it
+		}
+		tools = append(slices.Clone(tools), a.Capability)
+	}
+	for _, name := range tools {
 		selected = append(selected, decide.Selected{Tool: &switchboard.Tool{
 			ID:         switchboard.ToolID{Server: "s", Name: name},
 			Definition: []byte(`{"name":"` + name + `"}`),

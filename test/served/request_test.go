@@ -148,6 +148,9 @@ func TestAPersonAddsACapabilityUntilTheYesEnds(t *testing.T) {
 			}
 		}
 		lacks("before")
+		if m, _ := s.Ask(t, "tools/list", "{}"); !strings.Contains(string(m.Raw), `"name":"switchboard_status"`) || !strings.Contains(string(m.Raw), `"properties":{"capability":{"type":"string","description":"says how`) {
+			t.Errorf("the list does not say that status takes a capability: %s", m.Raw)
+		}
 		if got := standing(t, s, "read aws"); got.Status != "unavailable" || got.Capability != "read aws" {
 			t.Errorf("before: %+v", got)
 		}
