@@ -35,7 +35,7 @@ func newApprovals(a *App, current live) *approval.Keeper {
 
 // recordAsked tells people's programs, the log output and the receipts that a person is asked. None of them gets the arguments.
 func recordAsked(a *App, r *approval.Request) {
-	a.tellAsked(r)
+	tellAsked(a, r)
 	about := r.Target.ID().String()
 	if r.Kind == approval.ForCapability {
 		about = r.Target.Capability

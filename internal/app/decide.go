@@ -78,7 +78,7 @@ func describeCall(c *switchboard.Call) (text string, ok bool) {
 
 // recordStepped tells people's programs of each step of a request. What an officer has decided has its receipts already.
 func (a *App) recordStepped(r *approval.Request, s approval.Step) {
-	a.tellStepped(r, s)
+	tellStepped(a, r, s)
 	by := s.By
 	switch s.Act {
 	case approval.ActApprove, approval.ActRefuse:

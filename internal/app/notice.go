@@ -11,7 +11,7 @@ import (
 )
 
 // tellAsked tells people that they are asked.
-func (a *App) tellAsked(r *approval.Request) {
+func tellAsked(a *App, r *approval.Request) {
 	is := notice.ApprovalRequested
 	if r.Kind == approval.ForCapability {
 		is = notice.CapabilityRequested
@@ -20,7 +20,7 @@ func (a *App) tellAsked(r *approval.Request) {
 }
 
 // tellStepped tells people that a request has ended, or that its yes was taken back. Uses are in the receipts.
-func (a *App) tellStepped(r *approval.Request, s approval.Step) {
+func tellStepped(a *App, r *approval.Request, s approval.Step) {
 	if s.Act == approval.ActUse || s.Act == approval.ActGiveBack || r.Stored == approval.Pending {
 		return
 	}
