@@ -47,8 +47,8 @@ type Store interface {
 	Accounts(ctx context.Context, group string) ([]store.AccountState, error)
 }
 
-// Requests are the requests for approval. See approval.Keeper.
-type Requests interface {
+// A RequestKeeper has the requests for approval. See approval.Keeper.
+type RequestKeeper interface {
 	Find(ctx context.Context, tenant switchboard.TenantID, id string) (*approval.Request, error)
 	Kept(ctx context.Context, r *approval.Request) (approval.KeptCall, error)
 }
@@ -56,7 +56,7 @@ type Requests interface {
 // Options are the options of a Keeper. The functions are those of approval.Options.
 type Options struct {
 	Store    Store
-	Requests Requests
+	Requests RequestKeeper
 
 	Settings func(switchboard.TenantID) switchboard.ApprovalSettings
 	Rules    func(switchboard.TenantID) approval.DecideRules
@@ -135,8 +135,8 @@ func mayStand(q *approval.Request) bool {
 // groupOf returns the group of a tenant's standing yeses and of the accounts of their uses.
 func groupOf(t switchboard.TenantID) string { return "standing/" + string(t) }
 
-// Terms are what a person says yes to in advance.
-type Terms struct {
+// YesTerms are what a person says yes to in advance.
+type YesTerms struct {
 	Arguments ArgumentTests
 	Uses      int64
 	For       time.Duration
@@ -144,7 +144,7 @@ type Terms struct {
 
 // Make makes a standing yes from a request, as the officer. It does not decide the request itself. The error is a *switchboard.Error,
 // approval.ErrNoRequest, or one of the store.
-func (k *Yeskeeper) Make(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, request string, terms Terms) (*GivenYes, error) {
+func (k *Yeskeeper) Make(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, request string, terms YesTerms) (*GivenYes, error) {
 	longest := k.o.Settings(tenant).Standing
 	switch {
 	case longest <= 0:

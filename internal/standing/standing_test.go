@@ -82,8 +82,8 @@ func (w *yesWorld) officer(id string) *switchboard.Officer {
 	return o
 }
 
-func (w *yesWorld) terms(uses int64) Terms {
-	return Terms{Arguments: mustParse(w.t, mailTests), Uses: uses, For: time.Hour}
+func (w *yesWorld) terms(uses int64) YesTerms {
+	return YesTerms{Arguments: mustParse(w.t, mailTests), Uses: uses, For: time.Hour}
 }
 
 func (w *yesWorld) mustMake(uses int64) *GivenYes {
@@ -304,26 +304,26 @@ func TestCallersRaceForTheLastUses(t *testing.T) {
 
 func TestWhoMayMakeAStandingYesAndFromWhat(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(w *yesWorld, terms *Terms)
+		change func(w *yesWorld, terms *YesTerms)
 		by     string
 		code   switchboard.Code
 		text   string
 	}{
-		"the operator allows none":    {func(w *yesWorld, _ *Terms) { w.settings.Standing = 0 }, "ann", switchboard.CodeNotAuthorized, "allows no standing yes"},
-		"longer than allowed":         {func(_ *yesWorld, terms *Terms) { terms.For = 9 * time.Hour }, "ann", switchboard.CodeBadArguments, "9h0m0s"},
-		"no time":                     {func(_ *yesWorld, terms *Terms) { terms.For = 0 }, "ann", switchboard.CodeBadArguments, "0s"},
-		"no uses":                     {func(_ *yesWorld, terms *Terms) { terms.Uses = 0 }, "ann", switchboard.CodeBadArguments, "0 uses"},
-		"too many uses":               {func(_ *yesWorld, terms *Terms) { terms.Uses = MaxUses + 1 }, "ann", switchboard.CodeBadArguments, "1001 uses"},
+		"the operator allows none":    {func(w *yesWorld, _ *YesTerms) { w.settings.Standing = 0 }, "ann", switchboard.CodeNotAuthorized, "allows no standing yes"},
+		"longer than allowed":         {func(_ *yesWorld, terms *YesTerms) { terms.For = 9 * time.Hour }, "ann", switchboard.CodeBadArguments, "9h0m0s"},
+		"no time":                     {func(_ *yesWorld, terms *YesTerms) { terms.For = 0 }, "ann", switchboard.CodeBadArguments, "0s"},
+		"no uses":                     {func(_ *yesWorld, terms *YesTerms) { terms.Uses = 0 }, "ann", switchboard.CodeBadArguments, "0 uses"},
+		"too many uses":               {func(_ *yesWorld, terms *YesTerms) { terms.Uses = MaxUses + 1 }, "ann", switchboard.CodeBadArguments, "1001 uses"},
 		"who is no approver":          {nil, "eve", switchboard.CodeNotAuthorized, "office approver"},
-		"who has asked":               {func(w *yesWorld, _ *Terms) { w.offices["ci"] = true }, "ci", switchboard.CodeNotAuthorized, "yourself"},
-		"whom the rule does not name": {func(w *yesWorld, _ *Terms) { w.request.Terms.Who = []string{"cfo"} }, "ann", switchboard.CodeNotAuthorized, "cfo"},
-		"a quorum":                    {func(w *yesWorld, _ *Terms) { w.request.Terms.Quorum = 2 }, "ann", switchboard.CodeNotAuthorized, "2 persons"},
-		"a rule that allows none":     {func(w *yesWorld, _ *Terms) { w.request.Terms.NoStanding = true }, "ann", switchboard.CodeNotAuthorized, "allows no standing yes"},
-		"a capability":                {func(w *yesWorld, _ *Terms) { w.request.Kind = approval.ForCapability }, "ann", switchboard.CodeBadArguments, "not for the call of a tool"},
-		"a prompt":                    {func(w *yesWorld, _ *Terms) { w.request.Target.Method = "prompts/get" }, "ann", switchboard.CodeBadArguments, "not for the call of a tool"},
-		"a request that was refused":  {func(w *yesWorld, _ *Terms) { w.request.Stored = approval.Refused }, "ann", switchboard.CodeApprovalGone, "is refused"},
-		"tests that do not fit it":    {func(w *yesWorld, terms *Terms) { terms.Arguments = mustParse(w.t, `{"/to": "any"}`) }, "ann", switchboard.CodeBadArguments, "do not pass"},
-		"what policy vetoes": {func(w *yesWorld, _ *Terms) {
+		"who has asked":               {func(w *yesWorld, _ *YesTerms) { w.offices["ci"] = true }, "ci", switchboard.CodeNotAuthorized, "yourself"},
+		"whom the rule does not name": {func(w *yesWorld, _ *YesTerms) { w.request.Terms.Who = []string{"cfo"} }, "ann", switchboard.CodeNotAuthorized, "cfo"},
+		"a quorum":                    {func(w *yesWorld, _ *YesTerms) { w.request.Terms.Quorum = 2 }, "ann", switchboard.CodeNotAuthorized, "2 persons"},
+		"a rule that allows none":     {func(w *yesWorld, _ *YesTerms) { w.request.Terms.NoStanding = true }, "ann", switchboard.CodeNotAuthorized, "allows no standing yes"},
+		"a capability":                {func(w *yesWorld, _ *YesTerms) { w.request.Kind = approval.ForCapability }, "ann", switchboard.CodeBadArguments, "not for the call of a tool"},
+		"a prompt":                    {func(w *yesWorld, _ *YesTerms) { w.request.Target.Method = "prompts/get" }, "ann", switchboard.CodeBadArguments, "not for the call of a tool"},
+		"a request that was refused":  {func(w *yesWorld, _ *YesTerms) { w.request.Stored = approval.Refused }, "ann", switchboard.CodeApprovalGone, "is refused"},
+		"tests that do not fit it":    {func(w *yesWorld, terms *YesTerms) { terms.Arguments = mustParse(w.t, `{"/to": "any"}`) }, "ann", switchboard.CodeBadArguments, "do not pass"},
+		"what policy vetoes": {func(w *yesWorld, _ *YesTerms) {
 			w.veto = func(*switchboard.Officer, *switchboard.Call) error {
 				return switchboard.Refuse(switchboard.CodeDenied, "not by you")
 			}

@@ -81,6 +81,9 @@ var routeTable = map[string]string{
 	"POST /v1/approvals/{request}/approve":           "approver",
 	"POST /v1/approvals/{request}/refuse":            "approver",
 	"POST /v1/approvals/{request}/revoke":            "approver",
+	"POST /v1/approvals/{request}/standing":          "approver",
+	"GET /v1/standing-approvals":                     "viewer",
+	"POST /v1/standing-approvals/{standing}/end":     "approver",
 	"GET /v1/decisions":                              "viewer",
 	"GET /v1/decisions/{node}/{entry}":               "viewer",
 	"POST /v1/policies/check":                        "author",
@@ -194,7 +197,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 			continue
 		}
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1", "{standing}", "abcdefghijklmnop").Replace(path)
 		query := ""
 		switch {
 		case path == "/v1/configuration/file":
@@ -224,7 +227,9 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound
 				case !slices.Contains(h.offices, need):
 					want = http.StatusForbidden
-				case path == "/v1/receipt" || strings.Contains(name, "{session}") || strings.Contains(name, "{entry}") || strings.Contains(name, "{diff}") || strings.Contains(name, "{request}"):
+				case strings.HasSuffix(name, "/standing"):
+					want = http.StatusBadRequest // of nothing
+				case path == "/v1/receipt" || strings.Contains(name, "{standing}") || strings.Contains(name, "{session}") || strings.Contains(name, "{entry}") || strings.Contains(name, "{diff}") || strings.Contains(name, "{request}"):
 					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "POST /v1/blocks") || strings.HasSuffix(name, "/lift"):
 					want = http.StatusBadRequest // of nobody

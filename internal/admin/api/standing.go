@@ -47,7 +47,7 @@ func (a approvalRoutes) addStanding() {
 	add(a.API, route{id: "make-standing-approval", method: http.MethodPost, path: "/v1/approvals/{request}/standing", needs: switchboard.OfficeApprover, summary: "Say yes in advance to calls like the one of a request. It does not decide the request itself"},
 		func(ctx context.Context, q asked, in *standingRequest) (*struct{ Body approvals.StandingRow }, error) {
 			bad := func(text string) error { return &switchboard.Error{Code: switchboard.CodeBadArguments, Text: text} }
-			terms := standing.Terms{Uses: in.Body.Uses}
+			terms := standing.YesTerms{Uses: in.Body.Uses}
 			var err error
 			if terms.For, err = time.ParseDuration(in.Body.For); err != nil {
 				return nil, bad("for is a time such as 2h or 30m")

@@ -33,7 +33,7 @@ type RequestKeeper interface {
 // DeciderOptions are the parts of a running Switchboard that a Decider needs.
 type DeciderOptions struct {
 	Keeper   RequestKeeper
-	Standing StandingYeses
+	Standing StandingKeeper
 	Rules    func(switchboard.TenantID) approval.DecideRules
 	Tenants  func() []switchboard.TenantID // of the configuration, sorted
 

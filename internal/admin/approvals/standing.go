@@ -15,9 +15,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// StandingYeses keeps what people have said yes to in advance. See standing.Yeskeeper.
-type StandingYeses interface {
-	Make(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, request string, terms standing.Terms) (*standing.GivenYes, error)
+// A StandingKeeper keeps what people have said yes to in advance. See standing.Yeskeeper.
+type StandingKeeper interface {
+	Make(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, request string, terms standing.YesTerms) (*standing.GivenYes, error)
 	List(ctx context.Context, tenant switchboard.TenantID) ([]standing.ListedYes, error)
 	End(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, id string) (*standing.GivenYes, error)
 }
@@ -75,7 +75,7 @@ func (d *Decider) ListStanding(ctx context.Context, by *switchboard.Officer, ten
 }
 
 // MakeStanding makes a standing yes from a request, between two receipts. These have the names of the arguments, and no values.
-func (d *Decider) MakeStanding(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, id string, terms standing.Terms) (*StandingRow, error) {
+func (d *Decider) MakeStanding(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, id string, terms standing.YesTerms) (*StandingRow, error) {
 	r, err := d.find(ctx, by, tenant, id)
 	if err != nil {
 		return nil, err
