@@ -98,8 +98,8 @@ func (f *recipientReader) readSigningSecret(v document.Value) {
 }
 
 // recipientsFor returns the names of the recipients that notices about the tenant may go to, sorted.
-func (l *loader) recipientsFor(id switchboard.TenantID) (names []string) {
-	for _, r := range l.cfg.Recipients {
+func recipientsFor(c *Config, id switchboard.TenantID) (names []string) {
+	for _, r := range c.Recipients {
 		if r.Serves(id) {
 			names = append(names, r.Name)
 		}

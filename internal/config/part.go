@@ -191,7 +191,7 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 	out.Servers = intersect(out.Servers, given)
 	out.Request = b.requests
 	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask, out.Trust = b.byName, b.defaultTier(), b.roles, b.ceiling, l.vetoForTask, b.trust
-	out.Recipients = l.recipientsFor(out.ID)
+	out.Recipients = recipientsFor(l.cfg, out.ID)
 	out.TokenBudget, out.ResultBytes = smallerLimit(out.TokenBudget, b.tokenBudget), smallerLimit(out.ResultBytes, b.resultBytes)
 	out.Approvals = tighter(out.Approvals, b.approvals)
 	own := slices.DeleteFunc(slices.Clone(out.Budgets), func(b *switchboard.Budget) bool { return b.Owner != switchboard.OwnerTenant })

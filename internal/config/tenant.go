@@ -105,7 +105,7 @@ func (l *loader) readTenants() {
 			ID: switchboard.TenantID(id), ByName: b.byName, Servers: l.enabledServers(b.servers), Tier: b.defaultTier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
 			TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, Request: b.requests, VetoForTask: l.vetoForTask, Trust: b.trust,
-			Recipients: l.recipientsFor(switchboard.TenantID(id)),
+			Recipients: recipientsFor(l.cfg, switchboard.TenantID(id)),
 			Budgets:    slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
 		}
 	}

@@ -47,8 +47,8 @@ type Store interface {
 	Accounts(ctx context.Context, group string) ([]store.AccountState, error)
 }
 
-// A RequestKeeper has the requests for approval. See approval.Keeper.
-type RequestKeeper interface {
+// A RequestSource has the requests for approval. See approval.Keeper.
+type RequestSource interface {
 	Find(ctx context.Context, tenant switchboard.TenantID, id string) (*approval.Request, error)
 	Kept(ctx context.Context, r *approval.Request) (approval.KeptCall, error)
 }
@@ -56,7 +56,7 @@ type RequestKeeper interface {
 // Options are the options of a Keeper. The functions are those of approval.Options.
 type Options struct {
 	Store    Store
-	Requests RequestKeeper
+	Requests RequestSource
 
 	Settings func(switchboard.TenantID) switchboard.ApprovalSettings
 	Rules    func(switchboard.TenantID) approval.DecideRules
