@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,11 @@ func recordAsked(a *App, r *approval.Request) {
 	if r.Kind == approval.ForCapability {
 		about = r.Target.Capability
 	}
-	a.log.Info("a person is asked for approval", "request", r.ID(), "tenant", r.Asker.Tenant, "principal", r.Asker.Principal, "task", r.Asker.Task, "for", about, "until", r.Until)
+	log := a.log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	log.Info("a person is asked for approval", "request", r.ID(), "tenant", r.Asker.Tenant, "principal", r.Asker.Principal, "task", r.Asker.Task, "for", about, "until", r.Until)
 	a.admin.events.Add(event.Occurrence{Type: event.Approval, Tenant: r.Asker.Tenant, Server: r.Target.Server, Subject: r.ID()})
 	a.ledger.Add(&receipt.Receipt{
 		Kind: receipt.Ask, Tenant: r.Asker.Tenant, Task: r.Asker.Task, Run: r.Asker.Run,
