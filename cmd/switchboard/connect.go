@@ -234,7 +234,7 @@ func names[K ~string, V any](m map[K]V) []string {
 
 // target returns the command or address for the client's entry. A desktop program gets the absolute path of this program, because its PATH is not
 // that of a shell.
-func (c *connectCmd) target(ctx context.Context, file string, desktop bool) (t connect.ConnectTarget, err error) {
+func (c *connectCmd) target(ctx context.Context, file string, desktop bool) (t connect.SwitchboardEntry, err error) {
 	if c.HTTP {
 		if c.Tenant != config.DefaultTenant {
 			return t, usageError{errors.New("--tenant goes with a command; over HTTP, the key or serve --tenant says which tenant it is")}

@@ -72,12 +72,12 @@ func TestAForecastOverTenThousandReceiptsIsExact(t *testing.T) {
 	var all []receipt.Receipt
 	for i := range 10_000 {
 		one := spentReceipt("acme", fmt.Sprint("p", i%2))
-		switch {
-		case i%10 == 9:
+		switch i % 10 {
+		case 9:
 			one.Tenant = "other"
-		case i%10 == 8:
+		case 8:
 			one.Outcome, one.Price = receipt.Refused, receipt.PriceMark{} // no server got it
-		case i%10 == 7:
+		case 7:
 			one.Given, one.Price = switchboard.GivenCache, receipt.PriceMark{}
 		}
 		all = append(all, one)

@@ -319,8 +319,8 @@ func TestBU10ALoweredLimitLeavesNothingNegative(t *testing.T) {
 			}
 			return held
 		}
-		if !spend() || !spend() || spend() {
-			t.Error("not two calls of 4 fit into 10")
+		if got := []bool{spend(), spend(), spend()}; !slices.Equal(got, []bool{true, true, false}) {
+			t.Errorf("of three calls of 4, those that fit into 10 are %v, not the first two", got)
 		}
 		row.Limit = 3
 		if spend() {

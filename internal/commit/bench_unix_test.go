@@ -29,7 +29,7 @@ func cpu(b *testing.B) time.Duration {
 }
 
 // benchCommitter returns a Committer over a file, and its store and receipts.
-func benchCommitter(b *testing.B, p *priced) (*commit.Committer, *counting, *receipt.Ledger) {
+func benchCommitter(b *testing.B, p *priced) (*commit.Committer, *counting) {
 	b.Helper()
 	folder := b.TempDir()
 	st, err := store.OpenFile(folder+"/store.db", store.FileOptions{})
@@ -50,14 +50,14 @@ func benchCommitter(b *testing.B, p *priced) (*commit.Committer, *counting, *rec
 		ctx := context.Background()
 		_, _, _ = k.Close(ctx), ledger.Close(ctx), st.Close()
 	})
-	return k, s, ledger
+	return k, s
 }
 
 var done = answers(`{"content":[]}`)
 
 // BenchmarkACallThatNothingConcerns is the wrapper alone.
 func BenchmarkACallThatNothingConcerns(b *testing.B) {
-	k, s, _ := benchCommitter(b, nil)
+	k, s := benchCommitter(b, nil)
 	caller := k.Commit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return switchboard.Result{}, nil }))
 	c, before := aCall(reads, ""), s.operations()
 	b.ReportAllocs()
@@ -122,8 +122,8 @@ func run(b *testing.B, callers int, use func() error) {
 // BenchmarkOneDurableCommit compares a priced and approved call with an effect to a durable change of the file, and to an intent alone. They
 // take turns, and the medians count: a disk is never the same for long.
 func BenchmarkOneDurableCommit(b *testing.B) {
-	plain, _, _ := benchCommitter(b, nil)
-	approved, s, _ := benchCommitter(b, paid(3, store.MaxAmount))
+	plain, _ := benchCommitter(b, nil)
+	approved, s := benchCommitter(b, paid(3, store.MaxAmount))
 	call := func(k *commit.Committer, yes string) func() error {
 		caller := k.Commit(done)
 		return func() error { _, err := caller.Call(b.Context(), aCall(switchboard.Contract{}, yes)); return err }

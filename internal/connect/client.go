@@ -128,16 +128,16 @@ type Client struct {
 	marks    func(h *Host) []string             // folders by which it is known to be installed
 	form     clientfile.Form                    // of its files
 	places   func(h *Host) []Location           // the first of each scope is the one that our entry is written to
-	spell    func(t ConnectTarget) any          // our entry
+	spell    func(t SwitchboardEntry) any          // our entry
 	dialect  entryDialect                       // how to understand its entries
-	command  func(t ConnectTarget) []string     // its own command that adds our entry, or nil
+	command  func(t SwitchboardEntry) []string     // its own command that adds our entry, or nil
 	noHTTP   string                             // why it takes no address, or ""
 	desktop  bool                               // it is not started from a shell, and so may lack the user's PATH
 	blocked  func(values map[string]any) string // why the client would ignore our entry, or ""
 }
 
-// A ConnectTarget is what our entry starts or calls.
-type ConnectTarget struct {
+// A SwitchboardEntry says what our entry in the file of a client starts or calls.
+type SwitchboardEntry struct {
 	Command []string // the program and its arguments; nil if URL is used
 	URL     string
 	Key     string // the variable that has the key for URL, or ""
@@ -183,13 +183,13 @@ func marshal(v any) ([]byte, error) {
 }
 
 // entry returns our entry of a name for the client.
-func (c *Client) entry(name string, t ConnectTarget) (clientfile.Entry, error) {
+func (c *Client) entry(name string, t SwitchboardEntry) (clientfile.Entry, error) {
 	value, err := marshal(c.spell(t))
 	return clientfile.Entry{Name: name, Value: value}, err
 }
 
 // Entry returns our entry as text, as it would stand in an empty file of the client.
-func (c *Client) Entry(t ConnectTarget) (string, error) {
+func (c *Client) Entry(t SwitchboardEntry) (string, error) {
 	e, err := c.entry(Name, t)
 	if err != nil {
 		return "", err
@@ -203,7 +203,7 @@ func (c *Client) Entry(t ConnectTarget) (string, error) {
 }
 
 // Command returns the client's own command that adds our entry, or nil if it has none.
-func (c *Client) Command(t ConnectTarget) []string {
+func (c *Client) Command(t SwitchboardEntry) []string {
 	if c.command == nil {
 		return nil
 	}

@@ -64,7 +64,7 @@ func (d *desk) options(client string) Options {
 	file := d.path("sb/switchboard.yaml")
 	return Options{
 		Client: Find(client), Host: d.host, Config: file, Head: "# made\n", Data: d.path("sb/.switchboard"), Scopes: []Scope{ScopeUser},
-		Target: ConnectTarget{Command: []string{"switchboard", "stdio", "--config", file}},
+		Target: SwitchboardEntry{Command: []string{"switchboard", "stdio", "--config", file}},
 		Read:   config.Options{Env: d.host.Env},
 	}
 }

@@ -28,7 +28,7 @@ type Options struct {
 	Config string // the configuration, absolute; it may not exist yet
 	Head   string // the first lines of a configuration that is made
 	Data   string // the data folder of the configuration, for the records
-	Target ConnectTarget
+	Target SwitchboardEntry
 
 	// Scopes are the scopes that are connected: their servers are adopted, and each gets our entry. ScopeUser includes ScopeLocal.
 	Scopes []Scope

@@ -45,13 +45,13 @@ var table = []*Client{
 				"headersHelper": "a program makes its headers (headersHelper)",
 			},
 		},
-		spell: func(t ConnectTarget) any {
+		spell: func(t SwitchboardEntry) any {
 			if t.URL != "" {
 				return withKey(object{{"type", "http"}, {"url", t.URL}}, t.Key, "${", "}")
 			}
 			return object{{"type", "stdio"}, {"command", t.Command[0]}, {"args", t.Command[1:]}}
 		},
-		command: func(t ConnectTarget) []string {
+		command: func(t SwitchboardEntry) []string {
 			if t.URL != "" {
 				words := []string{"claude", "mcp", "add", "--scope", "user", "--transport", "http", Name, t.URL}
 				if t.Key != "" {
@@ -87,7 +87,7 @@ var table = []*Client{
 			"default_tools_approval_mode": "it has a rule for the approval of its tools, which would be lost",
 			"experimental_environment":    "Codex starts it elsewhere (experimental_environment)",
 		}},
-		spell: func(t ConnectTarget) any {
+		spell: func(t SwitchboardEntry) any {
 			if t.URL != "" {
 				o := object{{"url", t.URL}}
 				if t.Key != "" {
@@ -97,7 +97,7 @@ var table = []*Client{
 			}
 			return object{{"command", t.Command[0]}, {"args", t.Command[1:]}}
 		},
-		command: func(t ConnectTarget) []string {
+		command: func(t SwitchboardEntry) []string {
 			if t.URL != "" {
 				words := []string{"codex", "mcp", "add", Name, "--url", t.URL}
 				if t.Key != "" {
@@ -123,13 +123,13 @@ var table = []*Client{
 			"tcp":                  "it is reached over a WebSocket",
 			"extension":            "it belongs to an extension of Gemini CLI",
 		}},
-		spell: func(t ConnectTarget) any {
+		spell: func(t SwitchboardEntry) any {
 			if t.URL != "" {
 				return withKey(object{{"httpUrl", t.URL}}, t.Key, "$", "")
 			}
 			return object{{"command", t.Command[0]}, {"args", t.Command[1:]}}
 		},
-		command: func(t ConnectTarget) []string {
+		command: func(t SwitchboardEntry) []string {
 			if t.URL != "" {
 				words := []string{"gemini", "mcp", "add", "--scope", "user", "--transport", "http", Name, t.URL}
 				if t.Key != "" {
@@ -159,13 +159,13 @@ var table = []*Client{
 		form:     clientfile.Form{Syntax: clientfile.JSONC, BOM: true},
 		places:   opencodePlaces,
 		dialect:  entryDialect{literal: true, opencode: true, rules: opencodeRules, signIn: signInKeys{key: "oauth", names: oauthNames}},
-		spell: func(t ConnectTarget) any {
+		spell: func(t SwitchboardEntry) any {
 			if t.URL != "" {
 				return withKey(object{{"type", "remote"}, {"url", t.URL}}, t.Key, "{env:", "}")
 			}
 			return object{{"type", "local"}, {"command", t.Command}}
 		},
-		command: func(t ConnectTarget) []string {
+		command: func(t SwitchboardEntry) []string {
 			if t.URL != "" {
 				words := []string{"opencode", "mcp", "add", Name, "--url", t.URL}
 				if t.Key != "" {
@@ -194,7 +194,7 @@ var table = []*Client{
 			return []Location{{Scope: ScopeUser, File: file, Section: mcpServers}}
 		},
 		dialect: entryDialect{literal: true},
-		spell: func(t ConnectTarget) any {
+		spell: func(t SwitchboardEntry) any {
 			return object{{"command", t.Command[0]}, {"args", t.Command[1:]}}
 		},
 	},
@@ -218,7 +218,7 @@ var table = []*Client{
 			"sandboxEnabled": "VS Code starts it in a sandbox, which would be lost",
 			"sandbox":        "VS Code starts it in a sandbox, which would be lost",
 		}},
-		spell: func(t ConnectTarget) any {
+		spell: func(t SwitchboardEntry) any {
 			if t.URL != "" {
 				return withKey(object{{"type", "http"}, {"url", t.URL}}, t.Key, "${env:", "}")
 			}
@@ -244,7 +244,7 @@ var table = []*Client{
 		dialect: entryDialect{editor: true, signIn: signInKeys{key: "auth", names: map[string]string{
 			"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scopes",
 		}}},
-		spell: func(t ConnectTarget) any {
+		spell: func(t SwitchboardEntry) any {
 			if t.URL != "" {
 				return withKey(object{{"url", t.URL}}, t.Key, "${env:", "}")
 			}

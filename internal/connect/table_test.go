@@ -31,7 +31,7 @@ func TestEachClientHasItsPathOnEachSystem(t *testing.T) {
 }
 
 func TestEachClientSpellsAnAddressWithItsKey(t *testing.T) {
-	target := ConnectTarget{URL: "http://127.0.0.1:7420/mcp", Key: "SWITCHBOARD_KEY"}
+	target := SwitchboardEntry{URL: "http://127.0.0.1:7420/mcp", Key: "SWITCHBOARD_KEY"}
 	for id, want := range map[string]string{
 		"claude-code": `"Authorization": "Bearer ${SWITCHBOARD_KEY}"`,
 		"codex":       `bearer_token_env_var = "SWITCHBOARD_KEY"`,

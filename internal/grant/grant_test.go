@@ -108,13 +108,13 @@ func (b *additionTest) takeChanged() []string {
 
 var ann = switchboard.Principal{Tenant: "acme", ID: "ann"}
 
-func yesTo(binding, scope string, task switchboard.TaskID, run switchboard.RunID, forTime time.Duration) *approval.Request {
+func yesTo(binding, scope string, task switchboard.TaskID, run switchboard.RunID) *approval.Request {
 	return &approval.Request{
 		Number: 1, Kind: approval.ForCapability, Binding: fmt.Sprintf("%-20s", binding),
 		Asker:  approval.Asker{Tenant: "acme", Principal: "ann", Task: task, Run: run},
 		Target: approval.Target{Capability: "read fs"},
 		Until:  time.Now().Add(time.Hour),
-		Grant:  approval.Grant{Scope: scope, Until: time.Now().Add(forTime)},
+		Grant:  approval.Grant{Scope: scope, Until: time.Now().Add(time.Hour)},
 	}
 }
 
@@ -133,18 +133,18 @@ func TestAYesIsForTheRunOrTheTaskThatAsked(t *testing.T) {
 		run  switchboard.RunID
 		want bool
 	}{
-		{"the run", yesTo("a", approval.ScopeRun, "work", "r1", time.Hour), ann, "work", "r1", true},
-		{"another run", yesTo("a", approval.ScopeRun, "work", "r1", time.Hour), ann, "work", "r2", false},
-		{"the base run", yesTo("a", approval.ScopeRun, "work", "", time.Hour), ann, "work", "", true},
-		{"the base run of another task", yesTo("a", approval.ScopeRun, "work", "", time.Hour), ann, "play", "", false},
-		{"a run of the task", yesTo("a", approval.ScopeTask, "work", "r1", time.Hour), ann, "work", "r2", true},
-		{"a run of another task", yesTo("a", approval.ScopeTask, "work", "r1", time.Hour), ann, "play", "r1", false},
-		{"another principal", yesTo("a", approval.ScopeTask, "work", "r1", time.Hour), bob, "work", "r1", false},
-		{"the same id in another tenant", yesTo("a", approval.ScopeTask, "work", "r1", time.Hour), elsewhere, "work", "r1", false},
-		{"the same id with another kind of key", yesTo("a", approval.ScopeTask, "work", "r1", time.Hour), keyed, "work", "r1", false},
-		{"another declared task", yesTo("a", approval.ScopeTask, switchboard.DeclaredTask, "r1", time.Hour), ann, switchboard.DeclaredTask, "r2", false},
-		{"the run after it has declared a task", yesTo("a", approval.ScopeTask, "", "r1", time.Hour), ann, switchboard.DeclaredTask, "r1", true},
-		{"a run without a task", yesTo("a", approval.ScopeTask, "", "r1", time.Hour), ann, "", "r2", false},
+		{"the run", yesTo("a", approval.ScopeRun, "work", "r1"), ann, "work", "r1", true},
+		{"another run", yesTo("a", approval.ScopeRun, "work", "r1"), ann, "work", "r2", false},
+		{"the base run", yesTo("a", approval.ScopeRun, "work", ""), ann, "work", "", true},
+		{"the base run of another task", yesTo("a", approval.ScopeRun, "work", ""), ann, "play", "", false},
+		{"a run of the task", yesTo("a", approval.ScopeTask, "work", "r1"), ann, "work", "r2", true},
+		{"a run of another task", yesTo("a", approval.ScopeTask, "work", "r1"), ann, "play", "r1", false},
+		{"another principal", yesTo("a", approval.ScopeTask, "work", "r1"), bob, "work", "r1", false},
+		{"the same id in another tenant", yesTo("a", approval.ScopeTask, "work", "r1"), elsewhere, "work", "r1", false},
+		{"the same id with another kind of key", yesTo("a", approval.ScopeTask, "work", "r1"), keyed, "work", "r1", false},
+		{"another declared task", yesTo("a", approval.ScopeTask, switchboard.DeclaredTask, "r1"), ann, switchboard.DeclaredTask, "r2", false},
+		{"the run after it has declared a task", yesTo("a", approval.ScopeTask, "", "r1"), ann, switchboard.DeclaredTask, "r1", true},
+		{"a run without a task", yesTo("a", approval.ScopeTask, "", "r1"), ann, "", "r2", false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tt.yes.Grant.Until = time.Now().Add(time.Hour)
@@ -160,7 +160,7 @@ func TestAYesIsForTheRunOrTheTaskThatAsked(t *testing.T) {
 func TestOnlyAYesThatCountsNowAddsSomething(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newAdditionTest(t)
-		q := yesTo("a", approval.ScopeRun, "work", "r1", time.Hour)
+		q := yesTo("a", approval.ScopeRun, "work", "r1")
 		has := func() bool { return len(b.Additions(t.Context(), ann, "work", "r1")) == 1 }
 		b.requests.set(q, approval.Pending, true)
 		for _, tt := range []struct {
@@ -185,14 +185,14 @@ func TestOnlyAYesThatCountsNowAddsSomething(t *testing.T) {
 		if has() || !slices.Equal(b.takeChanged(), []string{"ann"}) {
 			t.Error("it has not ended, or the run was not told")
 		}
-		call := yesTo("b", approval.ScopeRun, "work", "r1", time.Hour)
+		call := yesTo("b", approval.ScopeRun, "work", "r1")
 		call.Kind = approval.ForCall
 		b.requests.set(call, approval.Approved, true)
 		if synctest.Wait(); has() {
 			t.Error("a yes to a call has added something")
 		}
 		b.o.Counts = func(context.Context, *approval.Request) bool { return false }
-		b.requests.set(yesTo("c", approval.ScopeRun, "work", "r1", time.Hour), approval.Approved, true)
+		b.requests.set(yesTo("c", approval.ScopeRun, "work", "r1"), approval.Approved, true)
 		if synctest.Wait(); has() {
 			t.Error("who has said yes may not decide any more")
 		}
@@ -202,7 +202,7 @@ func TestOnlyAYesThatCountsNowAddsSomething(t *testing.T) {
 func TestWithoutTheStoreNothingIsAddedUntilItIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newAdditionTest(t)
-		q := yesTo("a", approval.ScopeRun, "work", "r1", time.Hour)
+		q := yesTo("a", approval.ScopeRun, "work", "r1")
 		b.requests.set(q, approval.Approved, false)
 		b.requests.setAway(true)
 		has := func() bool { return len(b.Additions(t.Context(), ann, "work", "r1")) == 1 }

@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// A RouteStep is a part of the way to a server.
-type RouteStep string
+// A Leg is a part of the way to a server.
+type Leg string
 
 // The steps, in their order.
 const (
-	StepResolve RouteStep = "resolve" // the name of the server or proxy
-	StepConnect RouteStep = "connect" // to the server or proxy
-	StepProxy   RouteStep = "proxy"   // the proxy connects to the server
-	StepTLS     RouteStep = "tls"     // with the server
+	StepResolve Leg = "resolve" // the name of the server or proxy
+	StepConnect Leg = "connect" // to the server or proxy
+	StepProxy   Leg = "proxy"   // the proxy connects to the server
+	StepTLS     Leg = "tls"     // with the server
 )
 
 // A StepError says which step failed and, where that is known, what to do. Its text contains no user and no password.
 type StepError struct {
-	Step   RouteStep
+	Step   Leg
 	Text   string
 	Remedy string // a sentence for operators; "" means that none is known
 	Err    error  // the cause; nil if Text has everything

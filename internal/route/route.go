@@ -131,7 +131,7 @@ type Conn struct {
 // Dial opens a connection to the address HOST:PORT, with TLS if secure is true. It takes at most dial.Timeout. Where the reason
 // is known, the error is a *StepError.
 func (r *ServerRoute) Dial(ctx context.Context, address string, secure bool) (Conn, error) {
-	return r.dial(ctx, address, secure, func(RouteStep, string) {})
+	return r.dial(ctx, address, secure, func(Leg, string) {})
 }
 
 // DialContext and DialTLSContext open connections for an http.Transport.
@@ -147,7 +147,7 @@ func (r *ServerRoute) DialTLSContext(ctx context.Context, _, address string) (ne
 }
 
 // dial opens a connection, and calls done after each step.
-func (r *ServerRoute) dial(ctx context.Context, address string, secure bool, done func(RouteStep, string)) (c Conn, err error) {
+func (r *ServerRoute) dial(ctx context.Context, address string, secure bool, done func(Leg, string)) (c Conn, err error) {
 	if r.err != nil {
 		return c, r.err
 	}

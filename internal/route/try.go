@@ -16,7 +16,7 @@ import (
 
 // A StepResult says how one step of a connection went.
 type StepResult struct {
-	Step RouteStep
+	Step Leg
 	Text string // what was found; "" after an error
 	Err  error  // nil if it went well
 }
@@ -55,7 +55,7 @@ func (r *ServerRoute) Try(ctx context.Context, u *url.URL) (all []StepResult) {
 		slices.Sort(found)
 		all = append(all, StepResult{Step: StepResolve, Text: next + " is at " + strings.Join(found[:min(len(found), 8)], ", ")})
 	}
-	c, err := r.dial(ctx, address, secure, func(s RouteStep, text string) { all = append(all, StepResult{Step: s, Text: text}) })
+	c, err := r.dial(ctx, address, secure, func(s Leg, text string) { all = append(all, StepResult{Step: s, Text: text}) })
 	if err == nil {
 		defer c.Close() //nolint:errcheck // nothing was sent
 		if !secure {
@@ -73,7 +73,7 @@ func (r *ServerRoute) Try(ctx context.Context, u *url.URL) (all []StepResult) {
 }
 
 // failedStep returns the step that err belongs to.
-func failedStep(err error) RouteStep {
+func failedStep(err error) Leg {
 	if e, ok := errors.AsType[*StepError](err); ok {
 		return e.Step
 	}

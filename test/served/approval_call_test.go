@@ -71,12 +71,12 @@ type waitingWorld struct {
 	keys       officers
 }
 
-// layOutWaiting writes the files, with these settings of approvals, and arguments of the server.
-func layOutWaiting(t *testing.T, approvals string, server ...string) *waitingWorld {
+// layOutWaiting writes the files, with these settings of approvals.
+func layOutWaiting(t *testing.T, approvals string) *waitingWorld {
 	t.Helper()
 	w := &waitingWorld{keys: officers{}, marks: filepath.Join(t.TempDir(), "marks")}
-	server = append([]string{"marks=" + w.marks}, append(server, fmt.Sprintf(rig.Tool, "send"), fmt.Sprintf(rig.Tool, "look"))...)
-	text := strings.Replace(waitingArchive, "SERVER", rig.FakeRow("a", server...), 1)
+	row := rig.FakeRow("a", "marks="+w.marks, fmt.Sprintf(rig.Tool, "send"), fmt.Sprintf(rig.Tool, "look"))
+	text := strings.Replace(waitingArchive, "SERVER", row, 1)
 	text = strings.Replace(text, "APPROVALS", approvals, 1)
 	for _, who := range []string{"boss", "ci", "cd", "umbrella"} {
 		prefix := identity.AgentPrefix
@@ -91,9 +91,9 @@ func layOutWaiting(t *testing.T, approvals string, server ...string) *waitingWor
 	return w
 }
 
-func serveWaiting(t *testing.T, approvals string, server ...string) *waitingWorld {
+func serveWaiting(t *testing.T, approvals string) *waitingWorld {
 	t.Helper()
-	w := layOutWaiting(t, approvals, server...)
+	w := layOutWaiting(t, approvals)
 	w.Gateway = rig.Serve(t, w.dir)
 	return w
 }

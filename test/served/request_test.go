@@ -19,7 +19,7 @@ import (
 // askers are two agents that may ask for more than their task gives, an agent of another tenant, and a person who decides.
 const askers = `
 -- switchboard.yaml --
-SETTINGSservers:
+servers:
   nimbus: {transport: stdio, command: [BIN, sample, nimbus-search]}
   cloud: {transport: stdio, command: [BIN, sample, aws-like]}
 tenants:
@@ -53,9 +53,9 @@ type asking struct {
 	keys map[string]string
 }
 
-func serveAskers(t *testing.T, settings string, more ...string) *asking {
+func serveAskers(t *testing.T, more ...string) *asking {
 	t.Helper()
-	text, keys := fillKeys(t, strings.Replace(askers, "SETTINGS", settings, 1))
+	text, keys := fillKeys(t, askers)
 	return &asking{rig.Serve(t, rig.LayOut(t, text), more...), keys}
 }
 
@@ -90,11 +90,11 @@ func standing(t *testing.T, s rig.Session, capability string) askAnswer {
 	return readAnswer(m)
 }
 
-// says makes a person decide about a request.
-func (a *asking) says(t *testing.T, who, verb, request, body string) {
+// says makes the approver decide about a request.
+func (a *asking) says(t *testing.T, verb, request, body string) {
 	t.Helper()
-	if got := a.AskAdmin(t, a.keys[who], http.MethodPost, "/v1/approvals/"+request+"/"+verb, body); got.Status != http.StatusOK {
-		t.Fatalf("%s of %s by %s: %d %s", verb, request, who, got.Status, got.Body)
+	if got := a.AskAdmin(t, a.keys["lea"], http.MethodPost, "/v1/approvals/"+request+"/"+verb, body); got.Status != http.StatusOK {
+		t.Fatalf("%s of %s: %d %s", verb, request, got.Status, got.Body)
 	}
 }
 
@@ -126,7 +126,7 @@ func eachEra(t *testing.T, f func(t *testing.T, modern bool)) {
 func TestAPersonAddsACapabilityUntilTheYesEnds(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
-	a := serveAskers(t, "")
+	a := serveAskers(t)
 	eachEra(t, func(t *testing.T, modern bool) {
 		who, other := "ann", "bob"
 		if modern {
@@ -165,7 +165,7 @@ func TestAPersonAddsACapabilityUntilTheYesEnds(t *testing.T) {
 		if got := standing(t, s, "read aws"); got.Status != "pending" || got.Request != asked.Request {
 			t.Errorf("pending: %+v", got)
 		}
-		a.says(t, "lea", "approve", asked.Request, `{"scope":"run","for":"1h"}`)
+		a.says(t, "approve", asked.Request, `{"scope":"run","for":"1h"}`)
 		wait.Receive(t, "that the list has changed", heard)
 		if got := rig.ListNames(t, s); !slices.Contains(got, "aws_helper") || !slices.Contains(got, "web_search") {
 			t.Errorf("after the yes: listed %q", got)
@@ -189,7 +189,7 @@ func TestAPersonAddsACapabilityUntilTheYesEnds(t *testing.T) {
 			t.Errorf("another principal: %+v", got)
 		}
 		heard = hearChanges(t, s)
-		a.says(t, "lea", "revoke", asked.Request, "")
+		a.says(t, "revoke", asked.Request, "")
 		wait.Receive(t, "that the list has changed again", heard)
 		lacks("after the yes was taken back")
 		if got := standing(t, s, "read aws"); got.Status != "unavailable" || !strings.Contains(got.Why, "revoked") {
@@ -200,12 +200,12 @@ func TestAPersonAddsACapabilityUntilTheYesEnds(t *testing.T) {
 
 func TestAYesToACapabilityEndsByItself(t *testing.T) {
 	t.Parallel()
-	a := serveAskers(t, "")
+	a := serveAskers(t)
 	s := a.open(t, "ann", false)
 	before := rig.ListNames(t, s)
 	asked := request(t, s, "read aws", why)
 	heard := hearChanges(t, s)
-	a.says(t, "lea", "approve", asked.Request, `{"for":"5s"}`)
+	a.says(t, "approve", asked.Request, `{"for":"5s"}`)
 	wait.Receive(t, "that the list has changed", heard)
 	wait.Receive(t, "that the yes has ended", hearChanges(t, s))
 	if got := rig.ListNames(t, s); !slices.Equal(got, before) {
@@ -221,10 +221,10 @@ func TestAYesToACapabilityEndsByItself(t *testing.T) {
 
 func TestTheAgentHearsOfANoAndANewRequestNeedsANewReasonToExist(t *testing.T) {
 	t.Parallel()
-	a := serveAskers(t, "")
+	a := serveAskers(t)
 	s := a.open(t, "ann", false)
 	asked := request(t, s, "read aws", why)
-	a.says(t, "lea", "refuse", asked.Request, `{"note":"use the inventory"}`)
+	a.says(t, "refuse", asked.Request, `{"note":"use the inventory"}`)
 	for range 3 {
 		if got := request(t, s, "read aws", why); got.Status != "refused" || got.Request != asked.Request || got.Note != "use the inventory" {
 			t.Errorf("asked: %s", got.text)
@@ -238,7 +238,7 @@ func TestTheAgentHearsOfANoAndANewRequestNeedsANewReasonToExist(t *testing.T) {
 func TestWhatNoRowAllowsIsNotAskedFor(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OnlyNarrower)
-	a := serveAskers(t, "")
+	a := serveAskers(t)
 	s := a.open(t, "ann", true)
 	for capability, want := range map[string]string{
 		"write aws": "SB-TASK-002", "search internet": "", "read nowhere": "SB-CAP-003", "*": "SB-CAP-003", "openai": "SB-CAP-003", "execute aws": "SB-TASK-002",
@@ -262,7 +262,7 @@ func TestWhatNoRowAllowsIsNotAskedFor(t *testing.T) {
 	if got := request(t, s, "read codebase", why); got.Status != "waiting_for_capability" || !strings.Contains(got.Why, "nothing that you may use offers this capability") {
 		t.Errorf("what no server offers: %s", got.text)
 	}
-	a.says(t, "lea", "approve", got.Request, "")
+	a.says(t, "approve", got.Request, "")
 	if now := standing(t, s, "openai_embeddings"); now.Status != "unavailable" || now.Request != got.Request {
 		t.Errorf("a yes to what nothing offers: %s", now.text)
 	}
@@ -273,7 +273,7 @@ func TestWhatNoRowAllowsIsNotAskedFor(t *testing.T) {
 
 func TestRQ01AThousandRequestsAreOne(t *testing.T) {
 	t.Parallel()
-	a := serveAskers(t, "")
+	a := serveAskers(t)
 	var mu sync.Mutex
 	ids := map[string]int{}
 	var asking sync.WaitGroup
@@ -303,7 +303,7 @@ func TestRQ01AThousandRequestsAreOne(t *testing.T) {
 
 func TestAPrincipalHasFewRequestsForCapabilities(t *testing.T) {
 	t.Parallel()
-	a := serveAskers(t, "")
+	a := serveAskers(t)
 	s, o := a.open(t, "ann", false), a.open(t, "bob", false)
 	for i := range 5 {
 		if got := request(t, s, fmt.Sprintf("openai_%d", i), why); got.Status != "waiting_for_capability" {
@@ -323,7 +323,7 @@ func TestAPrincipalHasFewRequestsForCapabilities(t *testing.T) {
 
 func TestTheEventOfARequestIsAsItWasPromised(t *testing.T) {
 	t.Parallel()
-	a := serveAskers(t, "")
+	a := serveAskers(t)
 	heard := make(chan string, 1)
 	for _, key := range []string{"lea", "uma"} {
 		begun := followEvents(t, a, a.keys[key], map[string]string{"lea": "acme", "uma": "umbrella"}[key], heard)
@@ -401,7 +401,7 @@ func followEvents(t *testing.T, a *asking, key, tenant string, heard chan<- stri
 
 func TestAYesOutlivesARestart(t *testing.T) {
 	t.Parallel()
-	a := serveAskers(t, "")
+	a := serveAskers(t)
 	s, minted := a.open(t, "ann", true), a.open(t, "bob", false)
 	for _, one := range []struct {
 		s           *rig.HTTPSession
@@ -409,7 +409,7 @@ func TestAYesOutlivesARestart(t *testing.T) {
 	}{{s, "run", "ann"}, {minted, "task", "bob"}} {
 		asked := request(t, one.s, "read aws", why)
 		heard := hearChanges(t, one.s)
-		a.says(t, "lea", "approve", asked.Request, `{"scope":"`+one.scope+`"}`)
+		a.says(t, "approve", asked.Request, `{"scope":"`+one.scope+`"}`)
 		wait.Receive(t, "that the list of "+one.over+" has changed", heard)
 	}
 	a.Signal(t, syscall.SIGKILL)
@@ -432,11 +432,11 @@ func TestAYesOutlivesARestart(t *testing.T) {
 func TestAYesIsWithinTheRowsAndThePolicyOfTheMoment(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OnlyNarrower)
-	a := serveAskers(t, "")
+	a := serveAskers(t)
 	s := a.open(t, "ann", false)
 	asked := request(t, s, "read aws", why)
 	heard := hearChanges(t, s)
-	a.says(t, "lea", "approve", asked.Request, `{"scope":"task","for":"1h"}`)
+	a.says(t, "approve", asked.Request, `{"scope":"task","for":"1h"}`)
 	wait.Receive(t, "that the list has changed", heard)
 	file := a.Dir + "/tenants/acme/policies/own.rego"
 	rig.WriteFile(t, file, "package switchboard.tenant\nallowed_tools := {c.id | some c in input.candidate_tools; c.tool != \"s3_list_buckets\"}\n")
@@ -508,7 +508,7 @@ tenant: default
 func TestStatusSaysWhatKeepsACapabilityFromBeingUsed(t *testing.T) {
 	t.Parallel()
 	const person = `{capabilities: [{verb: search, resource: internet, constraints: [human_in_the_loop]}]}`
-	text, keys := fillKeys(t, strings.Replace(askers, "SETTINGS", "budgets: [{id: few, per: principal, limit: {calls: 1}, window: forever, match: {server: [nimbus]}}]\n", 1))
+	text, keys := fillKeys(t, strings.Replace(askers, "servers:\n", "budgets: [{id: few, per: principal, limit: {calls: 1}, window: forever, match: {server: [nimbus]}}]\nservers:\n", 1))
 	plain := &asking{rig.Serve(t, rig.LayOut(t, text)), keys}
 	s := plain.open(t, "ann", true)
 	if got := standing(t, s, "search internet"); got.Status != "ready" || !slices.Contains(got.Tools, "web_search") {
@@ -531,7 +531,7 @@ func TestStatusSaysWhatKeepsACapabilityFromBeingUsed(t *testing.T) {
 
 func TestAYesAtOneReplicaIsHeardAtAll(t *testing.T) {
 	t.Parallel()
-	text, keys := fillKeys(t, strings.Replace(askers, "SETTINGS", "", 1))
+	text, keys := fillKeys(t, askers)
 	c := rig.ServeReplicas(t, text)
 	all := make([]*asking, len(c.All))
 	for i, g := range c.All {
@@ -562,8 +562,8 @@ func TestAYesAtOneReplicaIsHeardAtAll(t *testing.T) {
 			})
 		}
 	}
-	all[1].says(t, "lea", "approve", id, `{"scope":"run","for":"`+time.Hour.String()+`"}`)
+	all[1].says(t, "approve", id, `{"scope":"run","for":"`+time.Hour.String()+`"}`)
 	shown(true)
-	all[2].says(t, "lea", "revoke", id, "")
+	all[2].says(t, "revoke", id, "")
 	shown(false)
 }
