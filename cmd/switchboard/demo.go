@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -95,6 +97,13 @@ func writeDemoConfig(ctx context.Context, dir string) (stop func(), err error) {
 	if err := os.Mkdir(code, 0o755); err != nil {
 		return nil, err
 	}
+	overlays := filepath.Join(dir, "overlays")
+	if err := os.Mkdir(overlays, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(overlays, "nimbus.yaml"), []byte(demoPrices), 0o644); err != nil {
+		return nil, err
+	}
 	if err := os.WriteFile(filepath.Join(code, "login.go"), []byte(demoSource), 0o644); err != nil {
 		return nil, err
 	}
@@ -124,6 +133,12 @@ const demoSource = `package login
 func Verify(domain string) bool {
 	return domain == "example.com" // look-alikes such as examp1e.com are not
 }
+`
+
+// demoPrices are the operator's overlays, which say what nimbus costs.
+const demoPrices = `server: nimbus
+tools:
+  web_search: {price: {call: 0.02}}
 `
 
 // startHTTPSample runs a sample server on a free port and returns its URL.
@@ -195,6 +210,11 @@ func (s *demoStory) narrate(ctx context.Context) error {
 		return err
 	}
 
+	s.writeHeading("A person says yes to one call, and a budget says how much is enough")
+	if err := s.showLimits(ctx); err != nil {
+		return err
+	}
+
 	s.writeHeading("What your client puts into its configuration")
 	config, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{
 		"switchboard": map[string]any{"type": "http", "url": s.url + "/mcp/tasks/" + string(demoTask)},
@@ -203,10 +223,14 @@ func (s *demoStory) narrate(ctx context.Context) error {
 	return err
 }
 
-// showCalls does what a client does: it lists the tools, calls one, and tries two calls that are
-// refused.
+// connect connects as a client does.
+func (s *demoStory) connect(ctx context.Context) (*mcpClient, error) {
+	return (&taskTarget{targetFlags: targetFlags{URL: s.url}, Task: demoTask}).connect(ctx, streams{}, nil, "", "")
+}
+
+// showCalls does what a client does: it lists the tools, calls one, and tries one that it does not see.
 func (s *demoStory) showCalls(ctx context.Context) error {
-	c, err := (&taskTarget{targetFlags: targetFlags{URL: s.url}, Task: demoTask}).connect(ctx, streams{}, nil, "", "")
+	c, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -227,17 +251,57 @@ func (s *demoStory) showCalls(ctx context.Context) error {
 	for _, t := range names.Tools {
 		shown = append(shown, t.Name)
 	}
-	fmt.Fprintf(s.w, "   tools/list  → %s\n", strings.Join(shown, ", "))
-	for _, call := range []struct{ tool, arguments, remark string }{
+	fmt.Fprintf(s.w, "   tools/list  → %s\n\n", strings.Join(shown, ", "))
+	return s.callAll(ctx, c, []demoCall{
 		{"web_search", `{"query":"look-alike domains in phishing mail"}`, ""},
-		{"notify", `{"channel":"security","text":"examp1e.com imitates us"}`, "human_in_the_loop: no call without a person's approval"},
 		{"s3_delete_bucket", `{"bucket":"backups"}`, "the cloud server has such a tool; this task does not see it, so it does not exist"},
-	} {
+	})
+}
+
+// showLimits makes calls that wait for a person or are over their budget, and says yes as that person.
+func (s *demoStory) showLimits(ctx context.Context) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	if err := s.callAll(ctx, c, []demoCall{
+		{"notify", `{"channel":"security","text":"examp1e.com imitates us"}`, "human_in_the_loop: no call without a person's approval"},
+	}); err != nil {
+		return err
+	}
+	decider, person := app.DeciderOf(s.a), &switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}
+	waiting, err := decider.List(ctx, demoTenant, approvals.ApprovalFilter{State: approval.Pending})
+	if err != nil || len(waiting) != 1 {
+		return fmt.Errorf("%d calls wait for a person: %w", len(waiting), err)
+	}
+	row, err := decider.Decide(ctx, person, demoTenant, waiting[0].ID, approvals.DecisionWish{Act: approval.ActApprove})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.w, "\n   $ switchboard approvals approve %s\n     → %s is %s%s\n     (the person)\n\n", row.ID, row.ID, stateText(row), meaning(row))
+	resume := `{"request":"` + row.ID + `"}`
+	return s.callAll(ctx, c, []demoCall{
+		{"switchboard_resume", resume, "the call is made, exactly as the person has seen it"},
+		{"switchboard_resume", resume, "one yes is one call"},
+		{"web_search", `{"query":"who registered examp1e.com"}`, "the second search at 0.02 USD, of 0.03 USD a day"},
+	})
+}
+
+// A demoCall is a call that the demo shows, with a remark.
+type demoCall struct{ tool, arguments, remark string }
+
+// callAll makes calls, and prints their outcomes.
+func (s *demoStory) callAll(ctx context.Context, c *mcpClient, calls []demoCall) error {
+	for i, call := range calls {
+		if i > 0 {
+			fmt.Fprintln(s.w)
+		}
 		answer, err := s.describeCall(ctx, c, call.tool, call.arguments)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(s.w, "\n   %s %s\n", call.tool, call.arguments)
+		fmt.Fprintf(s.w, "   %s %s\n", call.tool, call.arguments)
 		for line := range strings.Lines(answer) {
 			fmt.Fprintf(s.w, "     → %s", strings.TrimRight(line, "\n")+"\n")
 		}

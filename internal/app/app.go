@@ -27,6 +27,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
+	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/bind"
@@ -201,6 +202,7 @@ type adminParts struct {
 	comparisons *whatif.Comparisons
 	history     *history.History
 	approvals   *approval.Keeper
+	decider     *approvals.Decider
 	standing    *standing.Yeskeeper
 
 	providers *signin.Providers
@@ -375,10 +377,10 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	actions := admin.NewActions(admin.ActionsOptions{
 		Configuration: a.served, Revoked: a.admin.revoked, Events: a.admin.events, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
 	})
-	decider := newDecider(a, current, actions)
+	a.admin.decider = newDecider(a, current, actions)
 	a.admin.page = page.New(page.Options{
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL, Reader: a.admin.reads,
-		Approvals: decider, Connections: a.credentials, Document: current.clientDocument,
+		Approvals: a.admin.decider, Connections: a.credentials, Document: current.clientDocument,
 		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
@@ -391,7 +393,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		},
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: actions,
-		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: decider},
+		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider},
 		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})

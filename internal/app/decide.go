@@ -25,6 +25,9 @@ func newDecider(a *App, current live, actions *admin.Actions) *approvals.Decider
 	})
 }
 
+// DeciderOf returns what officers see and do about requests for approval, for a program that has the App in itself.
+func DeciderOf(a *App) *approvals.Decider { return a.admin.decider }
+
 // tenantIDs returns the tenants, sorted.
 func (l live) tenantIDs() (ids []switchboard.TenantID) {
 	for id := range l.state.Load().Tenants {
