@@ -54,7 +54,7 @@ func (b *budgetStatusCmd) Run(ctx context.Context, io streams) error {
 		return json.NewEncoder(io.raw).Encode(rows)
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(io.err, "switchboard: there are no budgets; docs/budgets.md shows how to write one")
+		fmt.Fprintln(io.err, "switchboard: no call has used a budget in its present window; docs/budgets.md shows how to write one")
 		return nil
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
