@@ -285,7 +285,7 @@ func (s *State) decideRun(ctx context.Context, p switchboard.Principal, id switc
 		}
 		task = lazyexpand.AddRequested(task, was.Added, t.Request, t.Taxonomy)
 	}
-	if task == nil || task == t.Tasks[id] {
+	if task == nil || t != nil && task == t.Tasks[id] {
 		return s.DecideConfigured(ctx, p, id, unfit, now)
 	}
 	return s.DecideTask(ctx, p, task, unfit, now)

@@ -243,7 +243,7 @@ func (k *Committer) undo(ctx context.Context, a *chargedAttempt) {
 	if a.Yes == nil {
 		return
 	}
-	a.Trail.Used(nil)
+	a.Trail.GaveBack(a.Yes)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := k.o.Approvals.GiveBack(ctx, a.Call); err != nil {

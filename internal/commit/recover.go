@@ -148,19 +148,20 @@ func (i *intents) add(e *receipt.ChainEntry) {
 		if r.Hold.Number > 0 {
 			i.holds = append(i.holds, r.Hold)
 		}
-		if r.Approval.Request != "" {
+		if r.Approval.Request != "" && r.Approval.Standing == "" { // the use of a standing yes is durable by itself
 			if i.uses == nil {
 				i.uses = map[string]receipt.Receipt{}
 			}
 			i.uses[e.ID()] = *r
 		}
 	case receipt.Call:
-		if r.Approval.Request != "" {
-			return
-		}
-		i.returned = append(i.returned, r.Of)
 		for _, t := range r.Tries {
-			i.returned = append(i.returned, t.Of)
+			if !t.Sent {
+				i.returned = append(i.returned, t.Of)
+			}
+		}
+		if use, ok := i.uses[r.Of]; ok && use.Approval.Request != r.Approval.Request {
+			i.returned = append(i.returned, r.Of)
 		}
 	}
 }

@@ -128,9 +128,9 @@ type Client struct {
 	marks    func(h *Host) []string             // folders by which it is known to be installed
 	form     clientfile.Form                    // of its files
 	places   func(h *Host) []Location           // the first of each scope is the one that our entry is written to
-	spell    func(t SwitchboardEntry) any          // our entry
+	spell    func(t SwitchboardEntry) any       // our entry
 	dialect  entryDialect                       // how to understand its entries
-	command  func(t SwitchboardEntry) []string     // its own command that adds our entry, or nil
+	command  func(t SwitchboardEntry) []string  // its own command that adds our entry, or nil
 	noHTTP   string                             // why it takes no address, or ""
 	desktop  bool                               // it is not started from a shell, and so may lack the user's PATH
 	blocked  func(values map[string]any) string // why the client would ignore our entry, or ""

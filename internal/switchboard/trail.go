@@ -11,6 +11,7 @@ import (
 type Trail struct {
 	mu     sync.Mutex
 	marks  Marks
+	used   []*Yes // and not given back, in their order
 	params []byte // of the call
 	digest string // of params
 }
@@ -26,7 +27,7 @@ type Marks struct {
 	Waited   time.Duration // how long it waited before it was sent, for a slot or a person
 
 	Held, Settled Micros // what the attempts cost: before they were sent, and after their answers
-	Yes           *Yes   // the approval that an attempt used; nil if there is none
+	Yes           *Yes   // the approval that an attempt used last and that was not given back; nil if there is none
 }
 
 // An Intended names the receipt that was written before an attempt.
@@ -71,8 +72,21 @@ func (t *Trail) Charged(held, settled Micros) {
 	t.update(func(m *Marks) { m.Held, m.Settled = m.Held+held, m.Settled+settled })
 }
 
-// Used records the approval that an attempt used.
-func (t *Trail) Used(yes *Yes) { t.update(func(m *Marks) { m.Yes = yes }) }
+// Used records an approval that an attempt used.
+func (t *Trail) Used(yes *Yes) {
+	t.update(func(m *Marks) { t.used = append(t.used, yes); m.Yes = yes })
+}
+
+// GaveBack records that an approval was given back. Those of earlier attempts stay used.
+func (t *Trail) GaveBack(yes *Yes) {
+	t.update(func(m *Marks) {
+		t.used = slices.DeleteFunc(t.used, func(y *Yes) bool { return y == yes })
+		m.Yes = nil
+		if n := len(t.used); n > 0 {
+			m.Yes = t.used[n-1]
+		}
+	})
+}
 
 // Digested records the digest of the params of the call, so that it is not computed again for each attempt.
 func (t *Trail) Digested(params []byte, digest string) {
