@@ -1,6 +1,7 @@
 package commit_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -197,6 +198,60 @@ func TestAStartReadsOnlyNewIntents(t *testing.T) {
 	}
 	if n := again.yes.replays.Load(); n == 0 || n > 12 {
 		t.Errorf("of 15 yeses, it replays %d", n)
+	}
+	again.close(t)
+}
+
+// A call has two attempts. The first one used its yes and was sent; the second one was not, so its yes was given back.
+func TestAStartReplaysTheYesOfTheAttemptThatWasSent(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
+	folder := t.TempDir()
+	st := openFile(t, folder)
+	b := newBench(t, st, folder, nil)
+	if err := b.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := aCall(switchboard.Contract{}, "")
+	_, _ = b.ledger.RecordCalls(switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		first, second := *c, *c
+		first.Yes, second.Yes, second.Attempt = &switchboard.Yes{Request: "k-sent"}, &switchboard.Yes{Request: "k-unsent"}, 1
+		_, err := b.Commit(fails(&switchboard.Error{Code: switchboard.CodeServerFailed})).Call(ctx, &first)
+		c.Trail.Tried([]switchboard.Attempt{{Tool: c.Tool.ID, Code: codeOf(err), Sent: true}})
+		return b.Commit(fails(&switchboard.Error{Code: switchboard.CodeNoneHealthy, Unsent: true})).Call(ctx, &second)
+	})).Call(t.Context(), c)
+	if yes := c.Trail.Marks().Yes; yes == nil || yes.Request != "k-sent" {
+		t.Errorf("the receipt names %v", yes)
+	}
+	b.close(t)
+	again := newBench(t, st, folder, nil)
+	if err := again.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := again.yes.replays.Load(); n != 1 || again.yes.used(t, "k-unsent") {
+		t.Errorf("%d uses are replayed; the yes that was given back is used: %v", n, again.yes.used(t, "k-unsent"))
+	}
+	again.close(t)
+}
+
+func TestAStartUsesUpNoRequestForAStandingYes(t *testing.T) {
+	folder := t.TempDir()
+	st := openFile(t, folder)
+	b := newBench(t, st, folder, nil)
+	if err := b.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := aCall(switchboard.Contract{}, "k-made-it")
+	c.Yes.Standing = "s-1"
+	if _, err := b.ledger.RecordCalls(b.Commit(answers(`{}`))).Call(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	b.close(t)
+	again := newBench(t, st, folder, nil)
+	if err := again.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := again.yes.replays.Load(); n != 0 {
+		t.Errorf("%d uses are replayed for a request that made a standing yes", n)
 	}
 	again.close(t)
 }
