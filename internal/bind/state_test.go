@@ -2,14 +2,17 @@ package bind
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
+	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 )
@@ -118,4 +121,13 @@ func codeOf(err error) switchboard.Code {
 		return e.Code
 	}
 	return ""
+}
+
+func TestARunWithADeclaredTaskOfATenantThatIsGoneIsRefused(t *testing.T) {
+	s := &State{Tenants: map[switchboard.TenantID]*Tenant{}, Config: &config.Config{}, Ring: identity.New(nil, &switchboard.Tenant{ID: "gone"}, true, nil)}
+	declared := run.Before{Declared: &switchboard.Task{ID: switchboard.DeclaredTask}}
+	_, err := s.decideRun(t.Context(), switchboard.Principal{Tenant: "gone", ID: switchboard.LocalID, Auth: switchboard.AuthLocal}, "", declared, nil)
+	if own, ok := errors.AsType[*switchboard.Error](err); !ok || own.Code != switchboard.CodeNotAuthorized {
+		t.Errorf("%v", err)
+	}
 }

@@ -429,7 +429,7 @@ func TestAnInputIsCheckedAgainstItsSchema(t *testing.T) {
 		`{"now": "2026-11-23T10:30:00Z", "tenant_policy": {"any": [1, null]}, "call": {"arguments": {"x": 1}}}`: "",
 		`{}`:                           "input.now: want a time such as 2026-11-21T09:00:00Z",
 		`{"now": "today"}`:             "input.now: want a time such as 2026-11-21T09:00:00Z",
-		`{"candidates": []}`:           `input: there is no "candidates"; there are ask, call, candidate_tools, least_trust, mode, now, phase, principal, requirement, task, tenant_id, tenant_policy, user_tier`,
+		`{"candidates": []}`:           `input: there is no "candidates"; there are approver, ask, call, candidate_tools, least_trust, mode, now, phase, principal, requirement, task, tenant_id, tenant_policy, user_tier`,
 		`{"mode": "auto"}`:             "input.mode: want one of [observe assist autopilot]",
 		`{"mode": 1}`:                  "input.mode: want a text",
 		`{"mode": []}`:                 "input.mode: want a text",
