@@ -17,6 +17,8 @@ import (
 // listMembers says which member of the answer has the entries of a list, for each list of the admin API.
 var listMembers = map[string]string{
 	"/v1/approvals":             "approvals",
+	"/v1/budgets":               "budgets",
+	"/v1/standing-approvals":    "standing",
 	"/v1/blocks":                "blocks",
 	"/v1/configuration/changes": "changes",
 	"/v1/configuration/files":   "files",
@@ -36,7 +38,7 @@ func TestEachListIsReadInParts(t *testing.T) {
 	dir, keys := layOutOfficers(t)
 	main := filepath.Join(dir, "switchboard.yaml")
 	second := rig.FakeRow("a-b", fmt.Sprintf(rig.Tool, "rest"), fmt.Sprintf(rig.Tool, "rest2"))
-	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "approvals: {wait: 1s}\nservers:\n  "+strings.ReplaceAll(second, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
+	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "approvals: {wait: 1s, standing: 1h}\nbudgets: [{id: a, limit: {calls: 9}, window: 1d}, {id: b, limit: {calls: 9}, window: 1d}]\nservers:\n  "+strings.ReplaceAll(second, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
 	const many = 510 // more than one part can have
 	for folder, pkg := range map[string]string{"policies": "switchboard", "tenants/acme/policies": "switchboard.tenant"} {
 		rig.WriteFile(t, filepath.Join(dir, filepath.FromSlash(folder), "all.rego"), "package "+pkg+"\nallowed_tools contains c.id if some c in input.candidate_tools\nobligations[\"a-b/rest\"] contains {\"type\": \"require_approval\"}\n")
@@ -51,6 +53,15 @@ func TestEachListIsReadInParts(t *testing.T) {
 		rig.ListNames(t, s)
 		if got := rig.Call(t, s, "rest", `{}`); got != "SB-APPR-001" { // a request for approval
 			t.Fatal(got)
+		}
+	}
+	for tenant, key := range map[string]string{"acme": keys["approver"], "umbrella": ""} {
+		var waiting struct{ Approvals []struct{ ID string } }
+		if a := g.AskAdmin(t, key, "GET", "/v1/approvals?tenant="+tenant, ""); json.Unmarshal([]byte(a.Body), &waiting) != nil || len(waiting.Approvals) != 1 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		if a := g.AskAdmin(t, key, "POST", "/v1/approvals/"+waiting.Approvals[0].ID+"/standing", `{"uses":2,"for":"30m","arguments":{}}`); a.Status != http.StatusOK {
+			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}
 	etag := g.AskAdmin(t, "", "GET", changePath(allTask), "").Header.Get("ETag")
@@ -145,10 +156,10 @@ func TestEachListIsReadInParts(t *testing.T) {
 func nameOfEntry(t *testing.T, entry json.RawMessage) string {
 	t.Helper()
 	var e struct {
-		ID, Path, Key, Kind, Run, Tenant, Server, Tool, Issuer, Subject string
+		ID, Path, Key, Kind, Run, Tenant, Server, Tool, Issuer, Subject, Budget string
 	}
 	if err := json.Unmarshal(entry, &e); err != nil {
 		t.Fatal(err)
 	}
-	return strings.Join(slices.DeleteFunc([]string{e.Kind, e.Tenant, e.ID, e.Path, e.Key, e.Run, e.Server, e.Tool, e.Issuer, e.Subject}, func(s string) bool { return s == "" }), " ")
+	return strings.Join(slices.DeleteFunc([]string{e.Kind, e.Tenant, e.ID, e.Path, e.Key, e.Run, e.Server, e.Tool, e.Issuer, e.Subject, e.Budget}, func(s string) bool { return s == "" }), " ")
 }

@@ -161,6 +161,7 @@ var tags = []*huma.Tag{
 	{Name: "runs", Description: "The tasks that callers have bound."},
 	{Name: "servers", Description: "The servers behind Switchboard, and how they are."},
 	{Name: "sessions", Description: "Who is signed in to the page, and how a browser signs in."},
+	{Name: "standing-approvals", Description: "What people have said yes to in advance."},
 	{Name: "status", Description: "How Switchboard is."},
 	{Name: "tenants", Description: "The tenants, their tasks, and the decisions for these."},
 	{Name: "tools", Description: "The tools that servers offer, whether or not a task finds them."},
