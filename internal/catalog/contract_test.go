@@ -220,9 +220,15 @@ func TestATenantOnlyRaisesPrices(t *testing.T) {
 func TestPricesAreInTheDigest(t *testing.T) {
 	seen := map[switchboard.Digest]int{}
 	for i, o := range []switchboard.Overlay{
-		{}, {Price: &switchboard.Price{}}, {Price: &switchboard.Price{Call: 1}}, {Price: &switchboard.Price{Most: 1}}, {Price: &switchboard.Price{Most: 1, Reported: true}},
-		{Price: &switchboard.Price{Each: []switchboard.ElementPrice{{Pointer: "/a", Micros: 1}}}}, {Price: &switchboard.Price{Each: []switchboard.ElementPrice{{Pointer: "/a", Micros: 2}}}},
-		{Contract: switchboard.Contract{CostClass: switchboard.CostPaid}}, {Contract: switchboard.Contract{CostClass: switchboard.CostFree}},
+		{},
+		{Price: &switchboard.Price{}},
+		{Price: &switchboard.Price{Call: 1}},
+		{Price: &switchboard.Price{Most: 1}},
+		{Price: &switchboard.Price{Most: 1, Reported: true}},
+		{Price: &switchboard.Price{Each: []switchboard.ElementPrice{{Pointer: "/a", Micros: 1}}}},
+		{Price: &switchboard.Price{Each: []switchboard.ElementPrice{{Pointer: "/a", Micros: 2}}}},
+		{Contract: switchboard.Contract{CostClass: switchboard.CostPaid}},
+		{Contract: switchboard.Contract{CostClass: switchboard.CostFree}},
 	} {
 		v := world{overlay: &o}.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}})
 		if was, ok := seen[v.Digest()]; ok {

@@ -75,8 +75,10 @@ func (r *budgetReader) ownKeys() *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			{Key: "per", Type: document.OneOf("division", func(s string) { b.Per = switchboard.BudgetPer(s) }, pers...), Doc: "Who has the whole limit alone: the `tenant` (the default), or each principal, task, run or tool of it."},
-			{Key: "limit", Type: document.Custom("an amount such as `10.00`, or a map `{calls: 500}`", document.Schema{"type": []string{"number", "object"}, "minimum": 0, "properties": document.Schema{"calls": document.Schema{"type": "integer", "minimum": 0, "maximum": maxBudgetCalls}}, "required": []string{"calls"}, "additionalProperties": false}, r.readLimit),
-				Required: "write an amount, such as 10.00, or a number of calls, such as {calls: 500}", Doc: "The most that calls cost in one window, or how many calls there are at most."},
+			{
+				Key: "limit", Type: document.Custom("an amount such as `10.00`, or a map `{calls: 500}`", document.Schema{"type": []string{"number", "object"}, "minimum": 0, "properties": document.Schema{"calls": document.Schema{"type": "integer", "minimum": 0, "maximum": maxBudgetCalls}}, "required": []string{"calls"}, "additionalProperties": false}, r.readLimit),
+				Required: "write an amount, such as 10.00, or a number of calls, such as {calls: 500}", Doc: "The most that calls cost in one window, or how many calls there are at most.",
+			},
 			{Key: "window", Type: document.OneOf("window", func(s string) { b.Window = switchboard.BudgetWindow(s) }, windows...), Required: "say how long it counts: " + strings.Join(windows, ", "), Doc: "When the budget begins anew: with each hour, day, week (on Monday), each 30 days, month, or never. Hours are those of UTC."},
 			{Key: "zone", Type: document.Text("a time zone", func(v document.Value, s string) { b.Zone, b.Location = s, readZone(v, s) }), Doc: "The time zone in which days, weeks and months begin, such as `Europe/Berlin`; UTC if absent."},
 			{Key: "warn", Type: document.Custom("a list of percentages such as `80%`", document.Schema{"type": "array", "items": document.Schema{"type": "string", "pattern": `^([1-9][0-9]?|100)%$`}, "uniqueItems": true}, func(v document.Value) { b.Warn = readPercentages(v) }), Doc: "Parts of the limit. When what is used passes one, Switchboard warns once in each window."},
@@ -251,8 +253,10 @@ func (t *toolReader) priceKeys(p *switchboard.Price) *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			{Key: "call", Type: microsType(&p.Call), Doc: "What each call costs; 0 if absent."},
-			{Key: "each", Type: document.Custom("a map from JSON Pointer to amount", document.Schema{"type": "object", "additionalProperties": document.Schema{"type": "number", "minimum": 0}, "propertyNames": document.Schema{"pattern": "^/"}}, func(v document.Value) { p.Each = readElementPrices(v) }),
-				Doc: "What each element of a list in the arguments costs in addition. The pointer, such as `/texts`, leads to the list. Where no list is, there are no elements; where something else is, the call is refused."},
+			{
+				Key: "each", Type: document.Custom("a map from JSON Pointer to amount", document.Schema{"type": "object", "additionalProperties": document.Schema{"type": "number", "minimum": 0}, "propertyNames": document.Schema{"pattern": "^/"}}, func(v document.Value) { p.Each = readElementPrices(v) }),
+				Doc: "What each element of a list in the arguments costs in addition. The pointer, such as `/texts`, leads to the list. Where no list is, there are no elements; where something else is, the call is refused.",
+			},
 			{Key: "most", Type: microsType(&p.Most), Doc: "The most that one call may cost. A call with a higher price is refused."},
 			{Key: "reported", Type: document.Bool(&p.Reported), Doc: "`true`: the server states the cost of each call in its result, from 0 to `most`, and that is what counts. Only in the operator's overlays."},
 		},

@@ -167,7 +167,11 @@ func TestOnlyAYesThatCountsNowAddsSomething(t *testing.T) {
 			state approval.State
 			want  bool
 		}{
-			{approval.Pending, false}, {approval.Approved, true}, {approval.Revoked, false}, {approval.Refused, false}, {approval.Withdrawn, false},
+			{approval.Pending, false},
+			{approval.Approved, true},
+			{approval.Revoked, false},
+			{approval.Refused, false},
+			{approval.Withdrawn, false},
 			{approval.Approved, true},
 		} {
 			was := has()

@@ -73,8 +73,10 @@ func (o *Officers) ByPerson(p *Person) (switchboard.Officer, error) {
 			return switchboard.Officer{}, err
 		}
 	}
-	officer := switchboard.Officer{ID: p.ID(), Auth: switchboard.AuthSignIn, Offices: map[switchboard.TenantID][]switchboard.Office{},
-		Roles: map[switchboard.TenantID][]string{}, Claims: map[string][]string{}}
+	officer := switchboard.Officer{
+		ID: p.ID(), Auth: switchboard.AuthSignIn, Offices: map[switchboard.TenantID][]switchboard.Office{},
+		Roles: map[switchboard.TenantID][]string{}, Claims: map[string][]string{},
+	}
 	matched := false
 	for _, r := range o.claims[p.Issuer] {
 		if !slices.Contains(p.Claims[r.Claim], r.Value) {

@@ -103,8 +103,16 @@ func shorten(s string) string {
 func (n Notice) log(log *slog.Logger, to []string) {
 	attrs := []any{"type", n.Type, "tenant", n.Tenant, "to", to}
 	for _, a := range []struct{ key, value string }{
-		{"principal", n.Principal}, {"task", string(n.Task)}, {"tool", n.Tool}, {"request", n.Request}, {"capability", n.Capability},
-		{"state", n.State}, {"by", n.By}, {"budget", n.Budget}, {"used", n.Used}, {"limit", n.Limit},
+		{"principal", n.Principal},
+		{"task", string(n.Task)},
+		{"tool", n.Tool},
+		{"request", n.Request},
+		{"capability", n.Capability},
+		{"state", n.State},
+		{"by", n.By},
+		{"budget", n.Budget},
+		{"used", n.Used},
+		{"limit", n.Limit},
 	} {
 		if a.value != "" {
 			attrs = append(attrs, a.key, shorten(a.value))

@@ -88,7 +88,10 @@ func drawConfig(t *rapid.T) *config.Config {
 		Timeout:    time.Second,
 		CostClass:  rapid.SampledFrom([]switchboard.CostClass{"", switchboard.CostPaid}).Draw(t, "cost class"),
 	}, Price: rapid.SampledFrom([]*switchboard.Price{
-		nil, {}, {Call: 20_000}, {Call: 50_000},
+		nil,
+		{},
+		{Call: 20_000},
+		{Call: 50_000},
 		{Call: 10_000, Each: []switchboard.ElementPrice{{Pointer: "/opts/deep", Micros: 10_000}, {Pointer: "/opts/other", Micros: 1}}},
 		{Call: 1, Most: 45_000, Reported: true},
 	}).Draw(t, "price")}}

@@ -53,10 +53,10 @@ type asking struct {
 	keys map[string]string
 }
 
-func serveAskers(t *testing.T, more ...string) *asking {
+func serveAskers(t *testing.T) *asking {
 	t.Helper()
 	text, keys := fillKeys(t, askers)
-	return &asking{rig.Serve(t, rig.LayOut(t, text), more...), keys}
+	return &asking{rig.Serve(t, rig.LayOut(t, text)), keys}
 }
 
 func (a *asking) open(t *testing.T, who string, modern bool) *rig.HTTPSession {
