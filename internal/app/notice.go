@@ -46,9 +46,9 @@ func noticeOf(is notice.Happening, r *approval.Request) notice.Notice {
 // A budgetTeller tells people of budgets that are nearly used up. It is a commit.Notifier.
 type budgetTeller struct{ notices *notice.Outbox }
 
-// BudgetWarning implements commit.Notifier.
-func (b budgetTeller) BudgetWarning(_ context.Context, w *commit.BudgetWarning) {
-	b.notices.Tell(notice.Notice{
+// BudgetWarning implements commit.Notifier. It does not need the outbox to run, as in a stop.
+func (b budgetTeller) BudgetWarning(ctx context.Context, w *commit.BudgetWarning) error {
+	return b.notices.Put(ctx, notice.Notice{
 		Type: notice.BudgetWarned, Tenant: w.Tenant, Budget: w.Budget, Until: w.Until,
 		Used: strings.TrimSpace(w.Used + " " + w.Unit), Limit: strings.TrimSpace(w.Limit + " " + w.Unit),
 	})

@@ -53,7 +53,7 @@ func NewBook(current func(switchboard.TenantID) (*switchboard.Tenant, *switchboa
 	return &Book{current}
 }
 
-// ChargeFor returns what an attempt is charged at now. It returns nil if the call has no price and no budget matches it. An
+// ChargeFor returns what an attempt is charged at now. It returns nil if the call is free and no budget counts it. An
 // error is a *switchboard.Error with the code SB-COST-002, and says that nothing was sent.
 func (b *Book) ChargeFor(c *switchboard.Call, now time.Time) (*AttemptCharge, error) {
 	if c.Tool == nil {
@@ -68,15 +68,17 @@ func (b *Book) ChargeFor(c *switchboard.Call, now time.Time) (*AttemptCharge, er
 	if err != nil {
 		return nil, err
 	}
-	if cost == 0 && len(matching) == 0 {
-		return nil, nil
-	}
 	charge := &AttemptCharge{Price: cost, Group: Group(c.Principal.Tenant)}
 	if c.Tool.Price != nil {
 		charge.Reported = c.Tool.Price.Reported
 	}
 	for _, m := range matching {
-		charge.Lines = append(charge.Lines, lineOf(m, c, cost, now))
+		if m.Calls || cost > 0 { // an account of money has nothing to say about a free call, even if it is used up
+			charge.Lines = append(charge.Lines, lineOf(m, c, cost, now))
+		}
+	}
+	if cost == 0 && len(charge.Lines) == 0 {
+		return nil, nil
 	}
 	return charge, nil
 }

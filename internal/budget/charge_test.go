@@ -107,6 +107,24 @@ func TestOnlyCallsOfToolsWithAPriceOrABudgetAreCharged(t *testing.T) {
 	}
 }
 
+func TestAFreeCallIsChargedOnlyToBudgetsThatCountCalls(t *testing.T) {
+	money := &switchboard.Budget{ID: "money", Owner: switchboard.OwnerTenant, Limit: 9, Window: switchboard.WindowDay}
+	calls := &switchboard.Budget{ID: "calls", Owner: switchboard.OwnerTenant, Limit: 9, Calls: true, Window: switchboard.WindowDay}
+	tenant := tenantWith(money)
+	if charge, err := bookOf(&tenant).ChargeFor(callOf(0), noon); charge != nil || err != nil {
+		t.Errorf("a budget of money: %+v, %v", charge, err)
+	}
+	reported := callOf(0)
+	reported.Tool.Price = &switchboard.Price{Most: 5, Reported: true}
+	if charge, err := bookOf(&tenant).ChargeFor(reported, noon); err != nil || charge == nil || len(charge.Lines) != 1 || charge.Lines[0].Account.Amount != 5 {
+		t.Errorf("a price that the server reports: %+v, %v", charge, err)
+	}
+	tenant = tenantWith(money, calls)
+	if charge, err := bookOf(&tenant).ChargeFor(callOf(0), noon); err != nil || charge == nil || len(charge.Lines) != 1 || charge.Lines[0].Budget != calls {
+		t.Errorf("a budget of money and one of calls: %+v, %v", charge, err)
+	}
+}
+
 func TestACallThatTooManyBudgetsMatchIsRefused(t *testing.T) {
 	tenant := tenantWith()
 	for i := range switchboard.MaxBudgets {

@@ -578,12 +578,37 @@ func TestARefusalSaysWhatIsLeftAndUntilWhen(t *testing.T) {
 type notices struct {
 	mu  sync.Mutex
 	all []commit.BudgetWarning
+	err error // none is kept
 }
 
-func (n *notices) BudgetWarning(_ context.Context, w *commit.BudgetWarning) {
+func (n *notices) BudgetWarning(_ context.Context, w *commit.BudgetWarning) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, *w)
+	return n.err
+}
+
+func TestAWarningThatIsNotKeptIsNotMarkedAsSent(t *testing.T) {
+	st := store.NewMemory()
+	p := paid(1_000_000, 10_000_000)
+	p.budgets[0].Warn = []int{10}
+	told := notices{err: errors.New("the mailbox is full")}
+	for range 3 { // each passes 10 %, and is released
+		k := commit.New(commit.Options{Store: st, Charges: p, Intents: noIntents{}, Notifier: &told, Log: slog.New(slog.DiscardHandler)})
+		_, _ = k.Commit(fails(&switchboard.Error{Code: switchboard.CodeNoneHealthy, Unsent: true})).Call(t.Context(), aCall(reads, ""))
+		if err := k.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if len(told.all) == 2 {
+			told.err = nil
+		}
+	}
+	if len(told.all) != 3 {
+		t.Errorf("it was tried %d times", len(told.all))
+	}
+	if all, err := st.List(t.Context(), "budgets-warned"); err != nil || len(all) != 1 {
+		t.Errorf("%d warnings are marked as sent: %v", len(all), err)
+	}
 }
 
 func TestReplicasWarnOnceInEachWindow(t *testing.T) {

@@ -29,7 +29,8 @@ type background struct {
 	mu       sync.Mutex
 	queued   map[string][]store.Settlement // by group
 	warnings []warning
-	size     int
+	size     int // of what is queued
+	writing  int // of what flush has taken and not yet written
 	dropped  int64
 }
 
@@ -53,7 +54,7 @@ func (b *background) warn(w warning) {
 func (b *background) add(queue func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.size >= maxQueued {
+	if b.size+b.writing >= maxQueued {
 		if b.dropped++; b.dropped == 1 {
 			b.committer.o.Log.Error("settlements are dropped, because the store has been unavailable for long; what is held for these calls counts as spent")
 		}
@@ -75,12 +76,13 @@ func signal(bell chan struct{}) {
 	}
 }
 
-// takeAll empties the queue.
+// takeAll empties the queue. What it returns counts as queued until written or putBack.
 func (b *background) takeAll() (settlements map[string][]store.Settlement, warnings []warning) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	settlements, warnings = b.queued, b.warnings
-	b.queued, b.warnings, b.size, b.dropped = map[string][]store.Settlement{}, nil, 0, 0
+	b.writing += b.size
+	b.queued, b.warnings, b.size = map[string][]store.Settlement{}, nil, 0
 	return settlements, warnings
 }
 
@@ -90,6 +92,17 @@ func (b *background) putBack(group string, all []store.Settlement) {
 	defer b.mu.Unlock()
 	b.queued[group] = append(b.queued[group], all...)
 	b.size += len(all)
+	b.writing -= len(all)
+}
+
+// written makes room for as many as were written.
+func (b *background) written(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.writing -= n
+	if b.size+b.writing == 0 {
+		b.dropped = 0 // the next time is another outage
+	}
 }
 
 // work writes what is queued until Close is called.
@@ -129,11 +142,13 @@ func (b *background) flush() bool {
 				good = false
 				break
 			}
+			b.written(len(some))
 			all = all[len(some):]
 		}
 	}
 	for _, w := range warnings {
 		b.committer.sendWarning(w)
+		b.written(1)
 	}
 	if good {
 		b.committer.marks.advance(b.committer)

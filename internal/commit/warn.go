@@ -15,8 +15,9 @@ import (
 
 // A Notifier tells people about budgets that are nearly used up.
 type Notifier interface {
-	// BudgetWarning is called once in each window, over all replicas, for each percentage that a budget names. It must not wait for long.
-	BudgetWarning(ctx context.Context, w *BudgetWarning)
+	// BudgetWarning keeps a warning, durably if it returns nil. It is called once in each window, over all replicas, for each percentage that a
+	// budget names; more often if a process is killed meanwhile, or if two pass the percentage at once.
+	BudgetWarning(ctx context.Context, w *BudgetWarning) error
 }
 
 // A BudgetWarning says that an account has passed a percentage of its limit.
@@ -96,17 +97,24 @@ func (k *Committer) unitOf(b *switchboard.Budget) string {
 func (k *Committer) sendWarning(w warning) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
-	write := store.Write{Name: fmt.Sprintf("%s %d %s", w.Tenant, w.Percent, w.Account), Data: []byte("1")}
-	if !w.ends.IsZero() {
-		write.TTL = max(time.Until(w.ends), time.Minute)
-	}
-	_, err := k.o.Store.Apply(ctx, store.Change{Group: groupWarned, Writes: []store.Write{write}})
-	if errors.Is(err, store.ErrConflict) {
+	name := fmt.Sprintf("%s %d %s", w.Tenant, w.Percent, w.Account)
+	if sent, err := k.o.Store.Value(ctx, store.Key{Group: groupWarned, Name: name}); err == nil && sent.Version != 0 {
 		return
 	} // if the store cannot say, a second warning is better than none
 	k.o.Log.Warn("a budget is nearly used up", "tenant", w.Tenant, "budget", w.Budget, "percent", w.Percent, "used", w.Used, "limit", w.Limit, "unit", w.Unit, "until", w.Until)
 	if k.o.Notifier != nil {
-		k.o.Notifier.BudgetWarning(ctx, &w.BudgetWarning)
+		if err := k.o.Notifier.BudgetWarning(ctx, &w.BudgetWarning); err != nil {
+			k.o.Log.Warn("people are not told of a budget that is nearly used up", "tenant", w.Tenant, "budget", w.Budget, "err", err)
+			return
+		}
+	}
+	// The mark comes last: who is killed before it is told again.
+	write := store.Write{Name: name, Was: store.Any, Data: []byte("1")}
+	if !w.ends.IsZero() {
+		write.TTL = max(time.Until(w.ends), time.Minute)
+	}
+	if _, err := k.o.Store.Apply(ctx, store.Change{Group: groupWarned, Writes: []store.Write{write}}); err != nil {
+		k.o.Log.Warn("a warning of a budget may be sent twice", "tenant", w.Tenant, "budget", w.Budget, "err", err)
 	}
 }
 

@@ -625,3 +625,25 @@ func TestWhoeverTellsDoesNotWaitAndNothingToldIsLostByAStop(t *testing.T) {
 		}
 	})
 }
+
+func TestAStopDoesNotWaitLongForAStoreThatKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := store.NewMemory()
+		defer s.Close() //nolint:errcheck // in memory
+		b, stop := start(t, Options{Store: s, Transport: newFakeRecipients(), Log: slog.New(slog.NewTextHandler(&log, nil))}, recipients("oncall")...)
+		b.box("oncall").turn <- struct{}{} // forever
+		for range 10 {
+			b.Tell(about("acme", "ci"))
+		}
+		synctest.Wait()
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > drainTimeout {
+			t.Errorf("it took %v", took)
+		}
+		if !strings.Contains(log.String(), "notices=9") || strings.Count(log.String(), "msg=notice ") != 10 { // the first one was being written
+			t.Errorf("%s", &log)
+		}
+	})
+}

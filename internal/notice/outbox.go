@@ -105,12 +105,13 @@ func (o *Outbox) Put(ctx context.Context, n Notice) error {
 }
 
 const (
-	maxTold     = 1024 // notices that wait for Run
-	tellTimeout = 2 * writeTimeout
+	maxTold      = 1024 // notices that wait for Run
+	tellTimeout  = 2 * writeTimeout
+	drainTimeout = 5 * time.Second // for all that wait when Run stops
 )
 
 // Tell is Put for those who must not wait, and for notices that nothing depends on. Run puts the notice soon, also if it is just stopping. If the process
-// is killed before that, its recipients are not told.
+// is killed before that, or the store is too slow for a stop, its recipients are not told.
 func (o *Outbox) Tell(n Notice) {
 	select {
 	case o.told <- n:
@@ -120,8 +121,17 @@ func (o *Outbox) Tell(n Notice) {
 	}
 }
 
-// putTold puts what others tell, until ctx is done and nothing is left.
+// putTold puts what others tell, until ctx is done and nothing is left, or not much later.
 func (o *Outbox) putTold(ctx context.Context) {
+	all, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTimeout, end) })()
+	lost := 0
+	defer func() {
+		if lost > 0 {
+			o.o.Log.Warn("Switchboard stops before these notices are kept, and their recipients are not told", "notices", lost)
+		}
+	}()
 	for {
 		var n Notice
 		select {
@@ -133,7 +143,12 @@ func (o *Outbox) putTold(ctx context.Context) {
 				return
 			}
 		}
-		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+		if all.Err() != nil {
+			n.log(o.o.Log, nil)
+			lost++
+			continue
+		}
+		own, cancel := context.WithTimeout(all, tellTimeout)
 		_ = o.Put(own, n) // it is in the log
 		cancel()
 	}

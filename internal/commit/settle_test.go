@@ -1,0 +1,51 @@
+package commit
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+)
+
+// A deafStore settles nothing until it is told to.
+type deafStore struct {
+	store.Store
+	hears   chan struct{} // closed: it settles
+	settled int
+}
+
+func (s *deafStore) Settle(ctx context.Context, _ string, all ...store.Settlement) ([]bool, error) {
+	select {
+	case <-s.hears:
+		s.settled += len(all)
+		return make([]bool, len(all)), nil
+	case <-ctx.Done():
+		return nil, store.ErrUnavailable
+	}
+}
+
+func TestTheQueueOfSettlementsIsBoundedAlsoWhileTheyAreTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		st := &deafStore{Store: store.NewMemory(), hears: make(chan struct{})}
+		k := New(Options{Store: st, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 4 { // each time, the store is being asked
+			for range maxQueued/2 + 1 {
+				k.later.settle("g", store.Settlement{ID: "h"})
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if n := strings.Count(log.String(), "settlements are dropped"); n != 1 {
+			t.Errorf("the log says it %d times", n)
+		}
+		close(st.hears)
+		if err := k.Close(t.Context()); err != nil || st.settled != maxQueued {
+			t.Errorf("%d settlements were queued, at most %d; %v", st.settled, maxQueued, err)
+		}
+	})
+}
