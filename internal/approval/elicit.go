@@ -133,8 +133,8 @@ func (k *Keeper) formFor(c *switchboard.Call, r *Request) []byte {
 // decideByClient records what the person at the client has said. Another decision may have been first.
 func (k *Keeper) decideByClient(ctx context.Context, r *Request, s Saying) {
 	tenant := r.Asker.Tenant
-	by := switchboard.Officer{ID: ByClient}
-	step := Step{Act: ActRefuse, Vote: Vote{By: ByClient, Note: s.Note}}
+	by := byForm
+	step := Step{Act: ActRefuse, Vote: Vote{By: by.ID, Auth: by.Auth, Note: s.Note}}
 	if s.Yes {
 		step.Act = ActApprove
 	}

@@ -564,6 +564,36 @@ func TestAFormDecidesOnlyWhereTheOperatorWantsIt(t *testing.T) {
 	}
 }
 
+func TestAnApproverWithTheIDOfTheFormIsAPerson(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		s := store.NewMemory()
+		k := newKeeper(t, s, func(o *approval.Options) {
+			o.Settings = func(switchboard.TenantID) switchboard.ApprovalSettings {
+				return switchboard.ApprovalSettings{Wait: time.Millisecond, Self: lost, AskClient: lost} // what a form needs
+			}
+			o.Officer = func(switchboard.TenantID, *approval.Vote) (switchboard.Officer, error) {
+				if lost {
+					return switchboard.Officer{}, errors.New("the office is lost")
+				}
+				return *approver, nil
+			}
+		})
+		to := &target{keeper: k}
+		caller := k.Approve(same, to)
+		_, _ = caller.Call(t.Context(), callOf(`{}`))
+		person := *approver
+		person.ID = approval.ByClient
+		if _, err := k.Decide(t.Context(), &person, "acme", pendingOf(t, k), approval.Saying{Yes: true}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := caller.Call(t.Context(), callOf(`{}`))
+		if (to.made.Load() == 0) != lost || lost && codeOf(err) != switchboard.CodeApprovalGone {
+			t.Errorf("with the office lost %v: %v, made %d", lost, err, to.made.Load())
+		}
+		_ = s.Close()
+	}
+}
+
 func TestAURLIsShownAndDecidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, modern := range []bool{false, true} {
