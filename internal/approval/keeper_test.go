@@ -624,6 +624,33 @@ func TestAURLIsShownAndDecidesNothing(t *testing.T) {
 	})
 }
 
+func TestAURLIsShownWhereTheFormWouldBeTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		defer func() { _ = s.Close() }()
+		k := newKeeper(t, s, func(o *approval.Options) {
+			o.Address = func(id string) string { return "https://admin.example/approvals/" + id }
+			o.Settings = func(switchboard.TenantID) switchboard.ApprovalSettings {
+				return switchboard.ApprovalSettings{Self: true, AskClient: true}
+			}
+		})
+		for _, size := range []int{10, 5000} {
+			asked := ""
+			c := callOf(`{"x":"` + strings.Repeat("x", size) + `"}`)
+			c.Client = switchboard.Client{Capabilities: []byte(`{"elicitation":{"form":{},"url":{}}}`), Ask: func(_ context.Context, _ string, params []byte) ([]byte, error) {
+				asked = string(params)
+				return []byte(`{"action":"accept","content":{"decision":"approve"}}`), nil
+			}}
+			to := &target{keeper: k}
+			_, _ = k.Approve(same, to).Call(t.Context(), c)
+			long := size > 4<<10
+			if strings.Contains(asked, `"mode":"url"`) != long || (to.made.Load() == 0) != long {
+				t.Errorf("%d bytes: asked %.200s, made %d", size, asked, to.made.Load())
+			}
+		}
+	})
+}
+
 func TestAPersonMayDecide(t *testing.T) {
 	offices := func(id string, o ...switchboard.Office) *switchboard.Officer {
 		return &switchboard.Officer{ID: id, Auth: switchboard.AuthPersonKey, Offices: map[switchboard.TenantID][]switchboard.Office{"acme": o}}
