@@ -47,6 +47,7 @@ func (k *Keeper) Approve(recheck func(switchboard.Caller) switchboard.Caller, ne
 		// A call that passes on after this passes policy again. The obligations of the first time do not count any more.
 		own := *c
 		own.Obligations = switchboard.Obligations{}
+		own.Resumes = r.ID() // if another call uses the yes first, no person is asked again
 		if err := k.await(ctx, &own, r, made); err != nil {
 			return switchboard.Result{}, err
 		}
@@ -164,6 +165,8 @@ func (k *Keeper) find(ctx context.Context, c *switchboard.Call, q *Request) (yes
 			Text: "the tool's own server cannot serve this call now, and a tool that does the same needs a person's approval",
 			Hint: "try again later",
 		}
+	case c.Resumes != "" && r != nil && r.ID() == c.Resumes && r.StateAt(now) == Used:
+		return nil, nil, false, used(c.Resumes)
 	case c.Resumes != "" && (r == nil || r.ID() != c.Resumes || !r.stillSays(now)):
 		return nil, nil, false, gone("the request %s is not for this call any more: the tool, its rules or the request itself has changed", c.Resumes)
 	}

@@ -473,6 +473,35 @@ func TestWhatIsCheckedWhenTheYesIsUsed(t *testing.T) {
 	}
 }
 
+func TestACallThatWaitedForAYesThatAnotherUsedAsksNobodyAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		defer func() { _ = s.Close() }()
+		k := newKeeper(t, s, nil)
+		to := &target{keeper: k}
+		late := func(next switchboard.Caller) switchboard.Caller { // the second call is slower after it has waited
+			return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+				time.Sleep(time.Second)
+				return next.Call(ctx, c)
+			})
+		}
+		var first, second error
+		var wg sync.WaitGroup
+		wg.Go(func() { _, first = k.Approve(same, to).Call(t.Context(), callOf(`{}`)) })
+		wg.Go(func() { _, second = k.Approve(late, to).Call(t.Context(), callOf(`{}`)) })
+		synctest.Wait()
+		decide(t, k, pendingOf(t, k), approval.Saying{Yes: true})
+		wg.Wait()
+		all, err := k.List(t.Context(), "acme")
+		if err != nil || len(all) != 1 || all[0].Number != 1 {
+			t.Errorf("a person is asked again: %d requests, number %d, %v", len(all), all[0].Number, err)
+		}
+		if first != nil || codeOf(second) != switchboard.CodeApprovalGone || !strings.Contains(second.Error(), "used already") || to.made.Load() != 1 {
+			t.Errorf("%v, %v, made %d", first, second, to.made.Load())
+		}
+	})
+}
+
 func TestAnEquivalentAsksNobody(t *testing.T) {
 	s := store.NewMemory()
 	defer func() { _ = s.Close() }()
