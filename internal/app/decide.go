@@ -91,7 +91,7 @@ func recordStepped(a *App) func(*approval.Request, approval.Step) {
 			by = ""
 		}
 		a.admin.events.Add(event.Occurrence{Type: event.Approval, Tenant: r.Asker.Tenant, Server: r.Target.Server, Subject: r.ID(), By: by})
-		if s.Act != approval.ActWithdraw && s.Vote.By != approval.ByClient {
+		if s.Act != approval.ActWithdraw && !s.Vote.ByForm() {
 			return
 		}
 		a.log.Info("approval", "did", string(s.Act), "request", r.ID(), "tenant", r.Asker.Tenant, "by", by)

@@ -51,8 +51,17 @@ var States = []State{Pending, Approved, Used, Refused, Withdrawn, Revoked, Expir
 // Open reports whether the request may still lead to something.
 func (s State) Open() bool { return s == Pending || s == Approved }
 
-// ByClient is the By of a vote that came from the agent's own client. It is no proof of a person.
+// ByClient is the By of a vote that came from the agent's own client. It is no proof of a person. A person may have this id too: see Vote.ByForm.
 const ByClient = "client"
+
+// authForm is the Auth of a vote by a form at the agent's own client.
+const authForm switchboard.Auth = "client_form"
+
+// byForm is the author of such votes.
+var byForm = switchboard.Officer{ID: ByClient, Auth: authForm}
+
+// ByForm reports whether the vote came from a form at the agent's own client.
+func (v *Vote) ByForm() bool { return v.Auth == authForm }
 
 // MaxNote is the longest note of a person, in bytes.
 const MaxNote = 2000

@@ -33,16 +33,21 @@ func (k *Keeper) Approve(recheck func(switchboard.Caller) switchboard.Caller, ne
 		if q == nil {
 			return next.Call(ctx, c)
 		}
+		c, err := k.openRound(c, q)
+		if err != nil {
+			return switchboard.Result{}, err
+		}
 		yes, r, made, err := k.find(ctx, c, q)
 		switch {
 		case err != nil:
 			return switchboard.Result{}, err
 		case yes != nil:
-			return next.Call(ctx, withYes(c, yes))
+			return k.callApproved(ctx, c, q, yes, next)
 		}
 		// A call that passes on after this passes policy again. The obligations of the first time do not count any more.
 		own := *c
 		own.Obligations = switchboard.Obligations{}
+		own.Resumes = r.ID() // if another call uses the yes first, no person is asked again
 		if err := k.await(ctx, &own, r, made); err != nil {
 			return switchboard.Result{}, err
 		}
@@ -57,6 +62,10 @@ func (k *Keeper) Require(next switchboard.Caller) switchboard.Caller {
 		if q == nil {
 			return next.Call(ctx, c)
 		}
+		c, err := k.openRound(c, q)
+		if err != nil {
+			return switchboard.Result{}, err
+		}
 		yes, r, _, err := k.find(ctx, c, q)
 		switch {
 		case err != nil:
@@ -64,14 +73,8 @@ func (k *Keeper) Require(next switchboard.Caller) switchboard.Caller {
 		case yes == nil:
 			return switchboard.Result{}, k.refusalOf(r)
 		}
-		return next.Call(ctx, withYes(c, yes))
+		return k.callApproved(ctx, c, q, yes, next)
 	})
-}
-
-func withYes(c *switchboard.Call, yes *switchboard.Yes) *switchboard.Call {
-	own := *c
-	own.Yes = yes
-	return &own
 }
 
 // maxRequirements limits the requirements that a request names. Policy is asked about all of them when the yes is used.
@@ -162,8 +165,13 @@ func (k *Keeper) find(ctx context.Context, c *switchboard.Call, q *Request) (yes
 			Text: "the tool's own server cannot serve this call now, and a tool that does the same needs a person's approval",
 			Hint: "try again later",
 		}
+	case c.Resumes != "" && r != nil && r.ID() == c.Resumes && r.StateAt(now) == Used:
+		return nil, nil, false, used(c.Resumes)
 	case c.Resumes != "" && (r == nil || r.ID() != c.Resumes || !r.stillSays(now)):
 		return nil, nil, false, gone("the request %s is not for this call any more: the tool, its rules or the request itself has changed", c.Resumes)
+	}
+	if c.Method == wire.MethodToolsCall && !firstRound(c) { // no person is asked about answers
+		return nil, nil, false, gone("the call that asked for input is not approved any more; make it again without %s and %s", memberAnswers, memberState)
 	}
 	if r, made, err = k.Ask(ctx, q, KeptCall{Params: c.Params, Key: c.IdempotencyKey}); err != nil {
 		return nil, nil, false, err

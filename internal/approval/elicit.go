@@ -28,14 +28,16 @@ func mayAskByForm(s switchboard.ApprovalSettings, r *Request) bool {
 // askClient asks the client of the call, if it can show its person the request: by a form, where that may decide, or else the address of the request's
 // page. The channel gets one answer. It is nil if the client is not asked. end stops the asking.
 func (k *Keeper) askClient(ctx context.Context, c *switchboard.Call, r *Request, made bool) (answer <-chan clientAnswer, end func()) {
+	if c.Client.Ask == nil {
+		return nil, func() {}
+	}
 	form, byURL := elicits(c.Client.Capabilities)
 	var params []byte
-	decides := false
-	switch address := k.address(r); {
-	case c.Client.Ask == nil:
-	case form && mayAskByForm(k.o.Settings(c.Principal.Tenant), r):
-		params, decides = k.formFor(c, r), true
-	case byURL && made && strings.HasPrefix(address, "https://"):
+	if form && mayAskByForm(k.o.Settings(c.Principal.Tenant), r) {
+		params = k.formFor(c, r)
+	}
+	decides := params != nil
+	if address := k.address(r); !decides && byURL && made && strings.HasPrefix(address, "https://") {
 		params = pageFor(c, r, address)
 	}
 	if params == nil {
@@ -133,8 +135,8 @@ func (k *Keeper) formFor(c *switchboard.Call, r *Request) []byte {
 // decideByClient records what the person at the client has said. Another decision may have been first.
 func (k *Keeper) decideByClient(ctx context.Context, r *Request, s Saying) {
 	tenant := r.Asker.Tenant
-	by := switchboard.Officer{ID: ByClient}
-	step := Step{Act: ActRefuse, Vote: Vote{By: ByClient, Note: s.Note}}
+	by := byForm
+	step := Step{Act: ActRefuse, Vote: Vote{By: by.ID, Auth: by.Auth, Note: s.Note}}
 	if s.Yes {
 		step.Act = ActApprove
 	}

@@ -473,6 +473,35 @@ func TestWhatIsCheckedWhenTheYesIsUsed(t *testing.T) {
 	}
 }
 
+func TestACallThatWaitedForAYesThatAnotherUsedAsksNobodyAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		defer func() { _ = s.Close() }()
+		k := newKeeper(t, s, nil)
+		to := &target{keeper: k}
+		late := func(next switchboard.Caller) switchboard.Caller { // the second call is slower after it has waited
+			return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+				time.Sleep(time.Second)
+				return next.Call(ctx, c)
+			})
+		}
+		var first, second error
+		var wg sync.WaitGroup
+		wg.Go(func() { _, first = k.Approve(same, to).Call(t.Context(), callOf(`{}`)) })
+		wg.Go(func() { _, second = k.Approve(late, to).Call(t.Context(), callOf(`{}`)) })
+		synctest.Wait()
+		decide(t, k, pendingOf(t, k), approval.Saying{Yes: true})
+		wg.Wait()
+		all, err := k.List(t.Context(), "acme")
+		if err != nil || len(all) != 1 || all[0].Number != 1 {
+			t.Errorf("a person is asked again: %d requests, number %d, %v", len(all), all[0].Number, err)
+		}
+		if first != nil || codeOf(second) != switchboard.CodeApprovalGone || !strings.Contains(second.Error(), "used already") || to.made.Load() != 1 {
+			t.Errorf("%v, %v, made %d", first, second, to.made.Load())
+		}
+	})
+}
+
 func TestAnEquivalentAsksNobody(t *testing.T) {
 	s := store.NewMemory()
 	defer func() { _ = s.Close() }()
@@ -564,6 +593,36 @@ func TestAFormDecidesOnlyWhereTheOperatorWantsIt(t *testing.T) {
 	}
 }
 
+func TestAnApproverWithTheIDOfTheFormIsAPerson(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		s := store.NewMemory()
+		k := newKeeper(t, s, func(o *approval.Options) {
+			o.Settings = func(switchboard.TenantID) switchboard.ApprovalSettings {
+				return switchboard.ApprovalSettings{Wait: time.Millisecond, Self: lost, AskClient: lost} // what a form needs
+			}
+			o.Officer = func(switchboard.TenantID, *approval.Vote) (switchboard.Officer, error) {
+				if lost {
+					return switchboard.Officer{}, errors.New("the office is lost")
+				}
+				return *approver, nil
+			}
+		})
+		to := &target{keeper: k}
+		caller := k.Approve(same, to)
+		_, _ = caller.Call(t.Context(), callOf(`{}`))
+		person := *approver
+		person.ID = approval.ByClient
+		if _, err := k.Decide(t.Context(), &person, "acme", pendingOf(t, k), approval.Saying{Yes: true}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := caller.Call(t.Context(), callOf(`{}`))
+		if (to.made.Load() == 0) != lost || lost && codeOf(err) != switchboard.CodeApprovalGone {
+			t.Errorf("with the office lost %v: %v, made %d", lost, err, to.made.Load())
+		}
+		_ = s.Close()
+	}
+}
+
 func TestAURLIsShownAndDecidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, modern := range []bool{false, true} {
@@ -590,6 +649,33 @@ func TestAURLIsShownAndDecidesNothing(t *testing.T) {
 				t.Errorf("modern %v: %v after %v", modern, err, time.Since(began))
 			}
 			_ = s.Close()
+		}
+	})
+}
+
+func TestAURLIsShownWhereTheFormWouldBeTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		defer func() { _ = s.Close() }()
+		k := newKeeper(t, s, func(o *approval.Options) {
+			o.Address = func(id string) string { return "https://admin.example/approvals/" + id }
+			o.Settings = func(switchboard.TenantID) switchboard.ApprovalSettings {
+				return switchboard.ApprovalSettings{Self: true, AskClient: true}
+			}
+		})
+		for _, size := range []int{10, 5000} {
+			asked := ""
+			c := callOf(`{"x":"` + strings.Repeat("x", size) + `"}`)
+			c.Client = switchboard.Client{Capabilities: []byte(`{"elicitation":{"form":{},"url":{}}}`), Ask: func(_ context.Context, _ string, params []byte) ([]byte, error) {
+				asked = string(params)
+				return []byte(`{"action":"accept","content":{"decision":"approve"}}`), nil
+			}}
+			to := &target{keeper: k}
+			_, _ = k.Approve(same, to).Call(t.Context(), c)
+			long := size > 4<<10
+			if strings.Contains(asked, `"mode":"url"`) != long || (to.made.Load() == 0) != long {
+				t.Errorf("%d bytes: asked %.200s, made %d", size, asked, to.made.Load())
+			}
 		}
 	})
 }

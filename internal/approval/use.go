@@ -63,8 +63,8 @@ func (k *Keeper) checkVotes(ctx context.Context, r *Request, c *switchboard.Call
 		if !v.Yes {
 			continue
 		}
-		by := switchboard.Officer{ID: ByClient}
-		if v.By == ByClient {
+		by := byForm
+		if v.ByForm() {
 			if set := k.o.Settings(tenant); !mayAskByForm(set, r) {
 				return lost(errors.New("a form at the client does not decide any more"))
 			}

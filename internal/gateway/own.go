@@ -152,11 +152,12 @@ func (tc *toolCaller) resumeCall(ctx context.Context, q *clientRequest, r *run.R
 	if err := tc.admitMember(ctx, r, entry, nil, false); err != nil {
 		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, err)
 	}
-	// _meta belongs to this request: its progress token, what its client can be asked.
-	params := wire.Without(nil, kept.Params, func(member string) bool { return member == wire.MemberMeta })
-	if meta, ok := q.Param(wire.MemberMeta); ok {
-		params = wire.Rewrite(nil, params, wire.Edit{Name: wire.MemberMeta, Value: meta})
-	}
+	// These members belong to this request: the progress token, what the client can be asked, and its answers to the server.
+	meta, _ := q.Param(wire.MemberMeta)
+	answers, _ := q.Param(session.MemberAnswers)
+	state, _ := q.Param(session.MemberState)
+	params := wire.Rewrite(nil, kept.Params,
+		wire.Edit{Name: wire.MemberMeta, Value: meta}, wire.Edit{Name: session.MemberAnswers, Value: answers}, wire.Edit{Name: session.MemberState, Value: state})
 	c := callOf(entry, params)
 	c.Resumes, c.IdempotencyKey = ask.Request, kept.Key
 	if key != "" && kept.Key == nil {

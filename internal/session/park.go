@@ -37,10 +37,10 @@ const (
 // States of other servers pass through; such a server may be another Switchboard.
 const statePrefix = "switchboard-1."
 
-// The members of params that carry a client's answers.
+// The members of params that carry a client's answers, and the state of the call that asked.
 const (
-	memberAnswers = "inputResponses"
-	memberState   = "requestState"
+	MemberAnswers = "inputResponses"
+	MemberState   = "requestState"
 )
 
 var (
@@ -158,7 +158,7 @@ func CanBeAsked(capabilities []byte) bool {
 // digestOf returns the same digest for a request and for its repetition with answers.
 func digestOf(m *wire.Message) switchboard.Digest {
 	params := wire.Without(nil, m.Params, func(name string) bool {
-		return name == memberAnswers || name == memberState || name == wire.MemberMeta
+		return name == MemberAnswers || name == MemberState || name == wire.MemberMeta
 	})
 	text := append([]byte(m.Method), 0)
 	if c, err := canonical.Append(text, params); err == nil {
@@ -332,7 +332,7 @@ func (ps *ParkedCalls) takeByState(key PrincipalKey, m *wire.Message, state stri
 
 // ReplicaOf returns the name of the other replica that has parked the call of m, or "".
 func (ps *ParkedCalls) ReplicaOf(key PrincipalKey, m *wire.Message) string {
-	raw, _ := m.Param(memberState)
+	raw, _ := m.Param(MemberState)
 	state, _ := wire.String(raw)
 	own, ok := strings.CutPrefix(state, statePrefix)
 	if !ok || strings.HasPrefix(state, ps.prefix) {
@@ -351,14 +351,14 @@ func (ps *ParkedCalls) ReplicaOf(key PrincipalKey, m *wire.Message) string {
 
 // StateOf returns the state in m, and whether it is one of this replica.
 func (ps *ParkedCalls) StateOf(m *wire.Message) (state string, ok bool) {
-	raw, _ := m.Param(memberState)
+	raw, _ := m.Param(MemberState)
 	state, _ = wire.String(raw)
 	return state, strings.HasPrefix(state, ps.prefix)
 }
 
 // HasState reports whether m continues a call that a server has begun, here or elsewhere.
 func HasState(m *wire.Message) bool {
-	_, ok := m.Param(memberState)
+	_, ok := m.Param(MemberState)
 	return ok
 }
 
@@ -370,7 +370,7 @@ func (ps *ParkedCalls) Resume(ctx context.Context, key PrincipalKey, m *wire.Mes
 		return switchboard.Result{}, false, nil
 	}
 	p.setListener(withOwnToken(notify, m)) // before the server continues
-	answers, _ := m.Param(memberAnswers)
+	answers, _ := m.Param(MemberAnswers)
 	for key, question := range p.questions {
 		if given, ok := wire.Field(answers, key); ok && given[0] == '{' {
 			question.answer <- given

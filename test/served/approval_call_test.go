@@ -71,11 +71,11 @@ type waitingWorld struct {
 	keys       officers
 }
 
-// layOutWaiting writes the files, with these settings of approvals.
-func layOutWaiting(t *testing.T, approvals string) *waitingWorld {
+// layOutWaiting writes the files, with these settings of approvals and more arguments of the fake server.
+func layOutWaiting(t *testing.T, approvals string, fake ...string) *waitingWorld {
 	t.Helper()
 	w := &waitingWorld{keys: officers{}, marks: filepath.Join(t.TempDir(), "marks")}
-	row := rig.FakeRow("a", "marks="+w.marks, fmt.Sprintf(rig.Tool, "send"), fmt.Sprintf(rig.Tool, "look"))
+	row := rig.FakeRow("a", append(fake, "marks="+w.marks, fmt.Sprintf(rig.Tool, "send"), fmt.Sprintf(rig.Tool, "look"))...)
 	text := strings.Replace(waitingArchive, "SERVER", row, 1)
 	text = strings.Replace(text, "APPROVALS", approvals, 1)
 	for _, who := range []string{"boss", "ci", "cd", "umbrella"} {
@@ -91,9 +91,9 @@ func layOutWaiting(t *testing.T, approvals string) *waitingWorld {
 	return w
 }
 
-func serveWaiting(t *testing.T, approvals string) *waitingWorld {
+func serveWaiting(t *testing.T, approvals string, fake ...string) *waitingWorld {
 	t.Helper()
-	w := layOutWaiting(t, approvals)
+	w := layOutWaiting(t, approvals, fake...)
 	w.Gateway = rig.Serve(t, w.dir)
 	return w
 }
@@ -254,6 +254,41 @@ func TestAP10OnlyWhoAskedResumesACall(t *testing.T) {
 	}
 	if a := w.AskAdmin(t, w.keys["boss"], "POST", "/v1/approvals/"+gone+"/approve", ""); a.Status != http.StatusConflict {
 		t.Errorf("approved after it was withdrawn: %d %s", a.Status, a.Body)
+	}
+}
+
+// askable makes a call as a modern client that servers may ask.
+func askable(t *testing.T, s *rig.HTTPSession, params string) rig.Message {
+	t.Helper()
+	body, extra := s.Request("tools/call", params)
+	m, _ := s.Post(t, strings.Replace(body, `"io.modelcontextprotocol/clientCapabilities":{}`, canBeAsked, 1), extra)
+	return m
+}
+
+func TestAResumedCallTakesTheClientsAnswersToItsServer(t *testing.T) {
+	t.Parallel()
+	for era, fake := range map[string][]string{"legacy": nil, "modern": {"modern"}} {
+		t.Run(era, func(t *testing.T) {
+			t.Parallel()
+			w := serveWaiting(t, "wait: 1s", fake...)
+			ci := w.as(t, "ci", "/mcp", true)
+			arguments := `{"do":"ask","method":"elicitation/create","params":"{\"message\":\"who?\"}"}`
+			id := w.ask(t, ci, arguments)
+			w.say(t, w.keys["boss"], id, "approve")
+			answer := `"inputResponses":{"1":{"action":"accept","content":{"name":"Ann"}},"` + rig.FakeKey + `":{"action":"accept","content":{"name":"Ann"}}}`
+			call := `{"name":"switchboard_resume","arguments":{"request":"` + id + `"}`
+			m := askable(t, ci, call+"}")
+			if !strings.Contains(string(m.Result), "input_required") {
+				t.Fatalf("it does not ask: %.500s", m.Raw)
+			}
+			m = askable(t, ci, call+`,"requestState":`+field(t, m.Result, "requestState")+`,`+answer+`}`)
+			if got := text(t, m); !strings.Contains(got, `"name":"Ann"`) || fake != nil && !strings.Contains(got, rig.FakeState) {
+				t.Errorf("the server hears %.500s", m.Raw)
+			}
+			if code, m := resume(t, ci, id); code != "SB-APPR-003" {
+				t.Errorf("once more: %.500s", m.Raw)
+			}
+		})
 	}
 }
 
