@@ -208,7 +208,7 @@ func (a ArgumentTests) MarshalJSON() ([]byte, error) {
 	return json.Marshal(rows)
 }
 
-// UnmarshalJSON reads what MarshalJSON has written. It may be longer than what ParseTests has read, because <, > and & are escaped.
+// UnmarshalJSON reads what MarshalJSON has written, without the limit of ParseTests: there <, > and & are escaped.
 func (a *ArgumentTests) UnmarshalJSON(text []byte) (err error) {
 	*a, err = readTests(text)
 	return err
