@@ -39,13 +39,13 @@ func recordAsked(a *App, r *approval.Request) {
 	if r.Kind == approval.ForCapability {
 		announceRequest(a.admin.events, a.log, r)
 	} else {
-		a.log.Info("a person is asked for approval", "request", r.ID(), "tenant", r.Asker.Tenant, "principal", r.Asker.Principal, "task", r.Asker.Task, "for", r.Target.ID().String(), "until", r.Until)
+		a.log.Info("a person is asked for approval", "request", r.ID(), "tenant", r.Asker.Tenant, "principal", r.Asker.Principal, "task", r.Asker.Task, "for", r.Target.Label().String(), "until", r.Until)
 		a.admin.events.Add(event.Occurrence{Type: event.Approval, Tenant: r.Asker.Tenant, Server: r.Target.Server, Subject: r.ID()})
 	}
 	a.ledger.Add(&receipt.Receipt{
 		Kind: receipt.Ask, Tenant: r.Asker.Tenant, Task: r.Asker.Task, Run: r.Asker.Run,
 		Principal: receipt.Subject{ID: r.Asker.Principal, Auth: r.Asker.Auth, Mode: r.Asker.Mode.Narrower(switchboard.Autopilot)},
-		Method:    r.Target.Method, Server: r.Target.Server, Tool: r.Target.Tool, Arguments: r.Target.Arguments,
+		Method:    r.Target.Method, Server: r.Target.Server, Tool: r.Target.Label().Name, Arguments: r.Target.Arguments,
 		Approval: receipt.ApprovalRef{Request: r.ID()}, Note: noteOf(r),
 	})
 }

@@ -96,7 +96,7 @@ func recordStepped(a *App) func(*approval.Request, approval.Step) {
 		}
 		a.log.Info("approval", "did", string(s.Act), "request", r.ID(), "tenant", r.Asker.Tenant, "by", by)
 		a.ledger.Add(&receipt.Receipt{
-			Kind: receipt.Decide, Tenant: r.Asker.Tenant, Task: r.Asker.Task, Method: r.Target.Method, Server: r.Target.Server, Tool: r.Target.Tool, Note: s.Vote.Note,
+			Kind: receipt.Decide, Tenant: r.Asker.Tenant, Task: r.Asker.Task, Method: r.Target.Method, Server: r.Target.Server, Tool: r.Target.Label().Name, Note: s.Vote.Note,
 			Principal: receipt.Subject{ID: by, Auth: r.Asker.Auth}, Outcome: receipt.OK, Approval: receipt.ApprovalRef{Request: r.ID(), Decision: string(s.Act)},
 		})
 	}

@@ -32,13 +32,10 @@ func tellStepped(a *App, r *approval.Request, s approval.Step) {
 // noticeOf returns a notice of a request. It has nothing of what the agent wrote.
 func noticeOf(is notice.Happening, r *approval.Request) notice.Notice {
 	n := notice.Notice{Type: is, Tenant: r.Asker.Tenant, Principal: r.Asker.Principal, Task: r.Asker.Task, Request: r.ID(), Until: r.Until}
-	switch {
-	case r.Kind == approval.ForCapability:
+	if r.Kind == approval.ForCapability {
 		n.Capability = r.Target.Capability
-	case r.Target.Item.Kind != "":
-		n.Tool = string(r.Target.Server) + "/" + string(r.Target.Item.Kind) // its name may be a URI
-	default:
-		n.Tool = r.Target.ID().String()
+	} else {
+		n.Tool = r.Target.Label().String()
 	}
 	return n
 }

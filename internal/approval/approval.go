@@ -155,6 +155,15 @@ type Target struct {
 // ID returns server/tool.
 func (t *Target) ID() switchboard.ToolID { return switchboard.ToolID{Server: t.Server, Name: t.Tool} }
 
+// Label returns server/tool, and server/kind of anything else: its name may be a URI, which may hold secrets. It is for everybody who may not see arguments.
+func (t *Target) Label() switchboard.ToolID {
+	id := t.ID()
+	if t.Item.Kind != "" {
+		id.Name = string(t.Item.Kind)
+	}
+	return id
+}
+
 // AskTerms are the rules that ask, and the persons that may answer.
 type AskTerms struct {
 	Rules      []switchboard.AskingRule `json:"rules,omitempty"`

@@ -22,6 +22,8 @@ const (
 	MaxOfTenant    = 500       // pending requests of one tenant
 	MaxWaiting     = 20        // calls of one principal that wait for a person
 
+	MaxOfPrincipalHour = 200 // requests of one principal within an hour, also those that it withdraws
+
 	MaxCapabilities    = 5  // pending requests of one principal for capabilities
 	MaxCapabilitiesDay = 20 // requests of one principal for capabilities within a day
 
@@ -32,7 +34,10 @@ const (
 
 const (
 	// maxKept is how many requests of a tenant are kept, open or ended. It is less than one read of the store returns.
-	maxKept = 1000
+	maxKept  = 1000
+	maxRates = 500 // principals that are counted; the least busy one gives way
+
+	hour = int64(time.Hour / time.Second)
 
 	keepEnded  = 7 * 24 * time.Hour // after Until
 	maxEarlier = 3
@@ -262,10 +267,11 @@ func (k *requestBook) make(ctx context.Context, q *Request, binding string, was 
 	if was != nil {
 		r.Number, r.memory.version, r.Before = was.Number+1, was.memory.version, was.earlier(now)
 	}
-	writes, fits := ix.add(&r, now)
-	if !fits {
-		return nil, tooMany("tenant %s has asked people for too much lately", q.Asker.Tenant)
+	writes, err := k.makeRoom(ctx, ix, &r, now)
+	if err != nil {
+		return nil, err
 	}
+	ix.add(&r, now)
 	if len(kept.Params) > 0 {
 		if err := k.seal(ctx, &r, kept, now); err != nil {
 			return nil, err
@@ -281,6 +287,27 @@ func (k *requestBook) make(ctx context.Context, q *Request, binding string, was 
 	}
 	r.memory.version = version
 	return &r, nil
+}
+
+// makeRoom makes room in the index for a request, and returns what is deleted for it.
+func (k *requestBook) makeRoom(ctx context.Context, ix *askIndex, r *Request, now time.Time) ([]store.Write, error) {
+	name := shortBinding(r.Binding)
+	if !ix.full(name) {
+		return nil, nil
+	}
+	all, err := k.List(ctx, r.Asker.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	kept := make(map[string]*Request, len(all))
+	for _, o := range all {
+		kept[shortBinding(o.Binding)] = o
+	}
+	deletes := ix.makeRoom(name, kept, now)
+	if ix.full(name) {
+		return nil, tooMany("tenant %s has asked people for too much lately", r.Asker.Tenant)
+	}
+	return deletes, nil
 }
 
 // earlier returns the Before of the next request of the binding.

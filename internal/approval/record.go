@@ -180,6 +180,14 @@ func (k *requestBook) Kept(ctx context.Context, r *Request) (KeptCall, error) {
 // An askIndex says which requests of a tenant there are, in the order of their making.
 type askIndex struct {
 	Entries []askEntry `json:"entries"`
+	Rates   []askRate  `json:"rates,omitempty"`
+}
+
+// An askRate counts what one principal has asked for within an hour, also what has no entry any more.
+type askRate struct {
+	Principal string `json:"p"`
+	Since     int64  `json:"s"` // unix seconds
+	Count     int    `json:"c"`
 }
 
 // An askEntry is the index's word on one binding.
@@ -209,8 +217,31 @@ func (ix *askIndex) encode() []byte {
 	return text
 }
 
-// refuse returns why the request may not be made now: too many are pending.
+// count counts a request of the principal.
+func (ix *askIndex) count(principal string, now time.Time) {
+	ix.Rates = slices.DeleteFunc(ix.Rates, func(a askRate) bool { return now.Unix()-a.Since >= hour })
+	for i := range ix.Rates {
+		if a := &ix.Rates[i]; a.Principal == principal {
+			a.Count++
+			return
+		}
+	}
+	if len(ix.Rates) >= maxRates {
+		i := slices.Index(ix.Rates, slices.MinFunc(ix.Rates, func(a, b askRate) int { return a.Count - b.Count }))
+		ix.Rates = slices.Delete(ix.Rates, i, i+1)
+	}
+	ix.Rates = append(ix.Rates, askRate{principal, now.Unix(), 1})
+}
+
+// refuse returns why the request may not be made now: too many are pending, or were made lately.
 func (ix *askIndex) refuse(q *Request, now time.Time) error {
+	for _, a := range ix.Rates {
+		if again := time.Unix(a.Since+hour, 0); a.Principal == q.Asker.Principal && a.Count >= MaxOfPrincipalHour && now.Before(again) {
+			e := tooMany("you have asked people %d times within an hour; ask again at %s", a.Count, again.UTC().Format(time.TimeOnly+" UTC"))
+			e.RetryAfter = again.Sub(now)
+			return e
+		}
+	}
 	var all, mine, capabilities, today int
 	for _, e := range ix.Entries {
 		pending := !e.Settled && now.Unix() < e.Until
@@ -225,7 +256,7 @@ func (ix *askIndex) refuse(q *Request, now time.Time) error {
 			if pending {
 				capabilities++
 			}
-			if now.Unix()-e.Asked < int64((24 * time.Hour).Seconds()) {
+			if now.Unix()-e.Asked < 24*hour {
 				today++
 			}
 		}
@@ -243,29 +274,51 @@ func (ix *askIndex) refuse(q *Request, now time.Time) error {
 	return nil
 }
 
-// add adds a request. If the index is full, it takes out the oldest that can say nothing any more, and returns their deletion. ok is false if there are none.
-func (ix *askIndex) add(r *Request, now time.Time) (deletes []store.Write, ok bool) {
-	name := shortBinding(r.Binding)
+// add adds a request, of which there is room.
+func (ix *askIndex) add(r *Request, now time.Time) {
+	ix.count(r.Asker.Principal, now)
+	ix.Entries = append(ix.Entries, askEntry{Name: shortBinding(r.Binding), Principal: r.Asker.Principal, Kind: r.Kind, Asked: now.Unix(), Until: r.Until.Unix()})
+}
+
+// full makes room for a request with the name, and reports whether there is none. Only the last entry of a call counts, but every one of a capability.
+func (ix *askIndex) full(name string) bool {
 	ix.Entries = slices.DeleteFunc(ix.Entries, func(e askEntry) bool { return e.Name == name && e.Kind == ForCall })
+	return len(ix.Entries) >= maxKept
+}
+
+// evict takes out the oldest of the entries that may go, as long as the index is full, and returns the deletions of their requests. kept are the requests of the tenant.
+func (ix *askIndex) evict(name string, kept map[string]*Request, may func(*askEntry) bool) (deletes []store.Write) {
 	const most = 8 // of one change
 	for len(ix.Entries) >= maxKept && len(deletes) < most {
-		at := slices.IndexFunc(ix.Entries, func(e askEntry) bool {
-			return now.Unix() >= e.Until && (e.Kind == ForCall || now.Unix()-e.Asked >= int64((24*time.Hour).Seconds()))
-		})
+		at := slices.IndexFunc(ix.Entries, func(e askEntry) bool { return may(&e) })
 		if at < 0 {
 			break
 		}
 		e := ix.Entries[at]
 		ix.Entries = slices.Delete(ix.Entries, at, at+1)
-		if e.Name != name && !slices.ContainsFunc(ix.Entries, func(o askEntry) bool { return o.Name == e.Name }) {
-			deletes = append(deletes, store.Write{Name: e.Name, Was: store.Any})
+		if r := kept[e.Name]; r != nil && e.Name != name && !slices.ContainsFunc(ix.Entries, func(o askEntry) bool { return o.Name == e.Name }) {
+			deletes = append(deletes, store.Write{Name: e.Name, Was: r.memory.version}) // a yes that was just given back stays
 		}
 	}
-	if len(ix.Entries) >= maxKept {
-		return nil, false
+	return deletes
+}
+
+// makeRoom takes entries out of a full index, and returns the deletions of their requests: first those that say nothing any more, and a no before its time only if
+// nothing else can go.
+func (ix *askIndex) makeRoom(name string, kept map[string]*Request, now time.Time) []store.Write {
+	over := func(e *askEntry) bool {
+		return now.Unix() >= e.Until && (e.Kind == ForCall || now.Unix()-e.Asked >= 24*hour) // those of a day count for MaxCapabilitiesDay
 	}
-	ix.Entries = append(ix.Entries, askEntry{Name: name, Principal: r.Asker.Principal, Kind: r.Kind, Asked: now.Unix(), Until: r.Until.Unix()})
-	return deletes, true
+	ended := func(e *askEntry) bool {
+		r := kept[e.Name]
+		return e.Kind == ForCall && (r == nil || !r.StateAt(now).Open())
+	}
+	silent := func(e *askEntry) bool { return ended(e) && !kept[e.Name].stillSays(now) }
+	var deletes []store.Write
+	for _, may := range []func(*askEntry) bool{over, silent, ended} {
+		deletes = append(deletes, ix.evict(name, kept, may)...)
+	}
+	return deletes
 }
 
 // settle notes that the request, the last one of its binding, is not pending any more.

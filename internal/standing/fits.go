@@ -43,6 +43,10 @@ func ParseTests(text []byte) (ArgumentTests, error) {
 	if len(text) > maxBytes {
 		return ArgumentTests{}, fmt.Errorf("the tests have %d bytes; at most %d", len(text), maxBytes)
 	}
+	return readTests(text)
+}
+
+func readTests(text []byte) (ArgumentTests, error) {
 	form, err := canonical.Append(nil, text) // it refuses a name that is there twice
 	if err != nil {
 		return ArgumentTests{}, fmt.Errorf("the tests: %w", err)
@@ -204,8 +208,8 @@ func (a ArgumentTests) MarshalJSON() ([]byte, error) {
 	return json.Marshal(rows)
 }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON reads what MarshalJSON has written, without the limit of ParseTests: there <, > and & are escaped.
 func (a *ArgumentTests) UnmarshalJSON(text []byte) (err error) {
-	*a, err = ParseTests(text)
+	*a, err = readTests(text)
 	return err
 }

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
+
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 )
@@ -103,6 +106,24 @@ func TestTestsThatSayTwoThingsOrNothingAreRefused(t *testing.T) {
 	}
 }
 
+// A yes that was accepted can be read again, also if its tests are longer in the store than they were written.
+func TestTestsOfAnyLengthThatIsTakenAreReadAgain(t *testing.T) {
+	const frame = `{"/a":{"equals":""}}`
+	longest := strings.Replace(frame, `""`, `"`+strings.Repeat("<>&\u2028", maxBytes)[:maxBytes-len(frame)]+`"`, 1)
+	longest = strings.Replace(longest, longest[len(longest)-8:], `<<<<<"}}`, 1) // no escape is cut
+	tests := mustParse(t, longest)
+	stored, err := json.Marshal(GivenYes{Arguments: tests})
+	if err != nil || len(stored) <= maxBytes {
+		t.Fatalf("%d bytes: %v", len(stored), err)
+	}
+	for name, read := range map[string]func([]byte, any) error{"json": json.Unmarshal, "jsonv2": func(text []byte, to any) error { return jsonv2.Unmarshal(text, to) }} {
+		var again GivenYes
+		if err := read(stored, &again); err != nil || !reflect.DeepEqual(again.Arguments, tests) {
+			t.Errorf("%s: %d bytes, stored as %d: %v", name, len(longest), len(stored), err)
+		}
+	}
+}
+
 // leaves returns the pointers of all values that have no members, read by another decoder.
 func leaves(t *testing.T, arguments []byte) (all []string) {
 	d := json.NewDecoder(bytes.NewReader(arguments))
@@ -143,8 +164,8 @@ func FuzzAP11WhatFitsIsNamed(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := ParseTests(encoded)
-		if err != nil || again.Fit([]byte(arguments)) != tests.Fit([]byte(arguments)) {
+		var again ArgumentTests
+		if err = json.Unmarshal(encoded, &again); err != nil || again.Fit([]byte(arguments)) != tests.Fit([]byte(arguments)) {
 			t.Fatalf("%s is written as %s: %v", text, encoded, err)
 		}
 		if !tests.Fit([]byte(arguments)) {

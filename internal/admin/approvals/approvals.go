@@ -63,7 +63,7 @@ type ApprovalRow struct {
 	Tenant     switchboard.TenantID `json:"tenant"`
 	Principal  string               `json:"principal"`
 	Task       switchboard.TaskID   `json:"task,omitempty"`
-	Tool       string               `json:"tool,omitempty" doc:"SERVER/TOOL, of a call."`
+	Tool       string               `json:"tool,omitempty" doc:"SERVER/TOOL, of a call; SERVER/KIND of anything else. Only an approver who reads the request sees the URI of a resource."`
 	Capability string               `json:"capability,omitempty" doc:"As the agent named it."`
 	Asked      time.Time            `json:"asked"`
 	Until      time.Time            `json:"until" doc:"A request that is pending or approved then expires."`
@@ -78,7 +78,7 @@ func rowOf(r *approval.Request, now time.Time) ApprovalRow {
 		Asked: r.Asked, Until: r.Until, Yeses: r.Yeses(), Needed: r.Terms.Needed(), By: r.By(),
 	}
 	if r.Kind == approval.ForCall {
-		row.Tool = shown.Line(r.Target.ID().String())
+		row.Tool = shown.Line(r.Target.Label().String())
 	}
 	return row
 }
@@ -169,7 +169,7 @@ func (d *Decider) Decide(ctx context.Context, by *switchboard.Officer, tenant sw
 	var now *approval.Request
 	err = d.o.Record(receipt.Receipt{
 		Kind: receipt.Decide, Principal: receipt.Subject{ID: by.ID, Auth: by.Auth}, Tenant: tenant, Task: r.Asker.Task, Server: r.Target.Server,
-		Tool: cmp.Or(r.Target.Tool, r.Target.Capability), Method: r.Target.Method, Note: v.Note,
+		Tool: cmp.Or(r.Target.Label().Name, r.Target.Capability), Method: r.Target.Method, Note: v.Note,
 		Approval: receipt.ApprovalRef{Request: r.ID(), Decision: string(v.Act)},
 	}, func() error {
 		var err error

@@ -47,10 +47,11 @@ func (r *StandingRow) Place() string {
 
 func standingRow(g *standing.GivenYes, used int64, ends time.Time, seesArguments bool) StandingRow {
 	row := StandingRow{
-		ID: g.ID, Request: g.Request, Tenant: g.Asker.Tenant, Principal: shown.Line(g.Asker.Principal), Task: g.Asker.Task, Tool: shown.Line(g.Target.ID().String()),
+		ID: g.ID, Request: g.Request, Tenant: g.Asker.Tenant, Principal: shown.Line(g.Asker.Principal), Task: g.Asker.Task, Tool: shown.Line(g.Target.Label().String()),
 		Uses: g.Uses, Used: used, Made: g.Made, Until: ends, By: g.By.By, EndedBy: g.EndedBy, Over: used >= g.Uses || !time.Now().Before(ends),
 	}
 	if seesArguments {
+		row.Tool = shown.Line(g.Target.ID().String())
 		row.Arguments, _ = json.Marshal(g.Arguments) // it was read from JSON
 	}
 	return row

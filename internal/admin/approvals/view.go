@@ -89,6 +89,8 @@ func (d *Decider) Show(ctx context.Context, by *switchboard.Officer, tenant swit
 	acts := d.ActsAsApprover(by, r.Asker.Tenant)
 	if !acts {
 		v.Words = ""
+	} else if r.Kind == approval.ForCall {
+		v.Tool = shown.Line(r.Target.ID().String())
 	}
 	if r.Kind == approval.ForCall {
 		if err := d.showCall(ctx, r, v, acts); err != nil {
@@ -99,7 +101,7 @@ func (d *Decider) Show(ctx context.Context, by *switchboard.Officer, tenant swit
 	if err := approval.MayDecide(by, r, rules); err != nil {
 		v.WhyNot = shown.Line(access.AsError(err).Text)
 	}
-	v.Effect = effectOf(r, now, v.Money)
+	v.Effect = effectOf(r, v.Tool, now, v.Money)
 	v.Text = v.write(r, now, rules.Unmanned)
 	return v, nil
 }
@@ -262,7 +264,7 @@ func until(at, now time.Time) string {
 }
 
 // effectOf states what a yes does.
-func effectOf(r *approval.Request, now time.Time, money string) string {
+func effectOf(r *approval.Request, tool string, now time.Time, money string) string {
 	if state := r.StateAt(now); !state.Open() {
 		return "A yes is not possible any more: the request is " + string(state) + "."
 	}
@@ -270,9 +272,9 @@ func effectOf(r *approval.Request, now time.Time, money string) string {
 	if r.Kind == approval.ForCapability {
 		text = fmt.Sprintf("the capability %s for %s, in its run or task, for as long as the yes says", shown.Line(r.Target.Capability), shown.Line(r.Asker.Principal))
 	} else {
-		text = fmt.Sprintf("one call of %s, exactly this, by %s, until %s", shown.Line(r.Target.ID().String()), shown.Line(r.Asker.Principal), until(r.Until, now))
+		text = fmt.Sprintf("one call of %s, exactly this, by %s, until %s", tool, shown.Line(r.Asker.Principal), until(r.Until, now))
 		if r.Target.Method != wire.MethodToolsCall {
-			text = fmt.Sprintf("one request %s of %s, exactly this, by %s, until %s", r.Target.Method, shown.Line(r.Target.ID().String()), shown.Line(r.Asker.Principal), until(r.Until, now))
+			text = fmt.Sprintf("one request %s of %s, exactly this, by %s, until %s", r.Target.Method, tool, shown.Line(r.Asker.Principal), until(r.Until, now))
 		}
 	}
 	if money != "" {
