@@ -17,7 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// newApprovals returns the keeper of what people are asked.
+// newApprovals returns the keeper of requests for approval.
 func newApprovals(a *App, current live) *approval.Keeper {
 	return approval.New(approval.Options{
 		Store: a.store, Sealer: a.vault, Key: a.ledger.Key("approvals"), Arguments: a.ledger.Digests().Request, Effect: receipt.Effect,

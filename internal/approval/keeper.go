@@ -292,7 +292,7 @@ func (k *requestBook) make(ctx context.Context, q *Request, binding string, was 
 // makeRoom makes room in the index for a request, and returns what is deleted for it.
 func (k *requestBook) makeRoom(ctx context.Context, ix *askIndex, r *Request, now time.Time) ([]store.Write, error) {
 	name := shortBinding(r.Binding)
-	if !ix.full(name) {
+	if !ix.fullWithout(name) {
 		return nil, nil
 	}
 	all, err := k.List(ctx, r.Asker.Tenant)
@@ -304,7 +304,7 @@ func (k *requestBook) makeRoom(ctx context.Context, ix *askIndex, r *Request, no
 		kept[shortBinding(o.Binding)] = o
 	}
 	deletes := ix.makeRoom(name, kept, now)
-	if ix.full(name) {
+	if ix.fullWithout(name) {
 		return nil, tooMany("tenant %s has asked people for too much lately", r.Asker.Tenant)
 	}
 	return deletes, nil

@@ -274,14 +274,14 @@ func (ix *askIndex) refuse(q *Request, now time.Time) error {
 	return nil
 }
 
-// add adds a request, of which there is room.
+// add adds a request. There must be room for it.
 func (ix *askIndex) add(r *Request, now time.Time) {
 	ix.count(r.Asker.Principal, now)
 	ix.Entries = append(ix.Entries, askEntry{Name: shortBinding(r.Binding), Principal: r.Asker.Principal, Kind: r.Kind, Asked: now.Unix(), Until: r.Until.Unix()})
 }
 
-// full makes room for a request with the name, and reports whether there is none. Only the last entry of a call counts, but every one of a capability.
-func (ix *askIndex) full(name string) bool {
+// fullWithout takes out the earlier entry of a call with the name, which the new one replaces, and reports whether the index is full even so. Every entry of a capability stays.
+func (ix *askIndex) fullWithout(name string) bool {
 	ix.Entries = slices.DeleteFunc(ix.Entries, func(e askEntry) bool { return e.Name == name && e.Kind == ForCall })
 	return len(ix.Entries) >= maxKept
 }

@@ -79,7 +79,7 @@ type Config struct {
 	Claims  []PersonClaim
 	Issuers []Issuer
 
-	// Recipients are told of what happens. Sorted by name.
+	// Recipients get notices. They are sorted by name.
 	Recipients []switchboard.Recipient
 
 	// Policies are the operator's policy files, sorted by path. nil means that the folder does not

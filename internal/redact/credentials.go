@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// longPart is the length from which a part of a credential is hidden elsewhere too, such as a line of a private key, or what follows "Bearer".
+// A part of a credential that has at least longPart characters is also hidden where it stands elsewhere: a line of a private key, for example, or the text after "Bearer".
 const longPart = 16
 
 // CredentialFinder finds the credentials in one JSON value, for a person who must see everything else in it exactly. Use FindCredentials. It is

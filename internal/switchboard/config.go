@@ -49,7 +49,7 @@ func (Secret) LogValue() slog.Value { return slog.StringValue("***") }
 // MarshalText implements encoding.TextMarshaler. That covers JSON and YAML.
 func (Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
 
-// A Recipient is told of what happens, by webhooks.
+// A Recipient gets notices, by webhook.
 type Recipient struct {
 	Name   string
 	URL    Secret // the address may be the recipient's secret too

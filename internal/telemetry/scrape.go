@@ -35,7 +35,7 @@ type View struct {
 	Refused       bool
 	Faulty        int
 
-	// Budgets are those of Tenant, or of all tenants.
+	// Budgets has the budgets of Tenant; those of all tenants if AllTenants is set.
 	Budgets []BudgetFigure
 
 	// The next fields are served only if All is set.
