@@ -454,6 +454,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.admin.events.Share(ctx, a.store, a.admin.revoked.CatchUp) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.admin.notices.Run(ctx) })
+	a.work.Go(func() { tellAsked(ctx, a) })
 	if len(c.Vault.Keys) > 1 {
 		a.work.Go(func() { resealConnections(ctx, a.vault, o.Log) })
 	}

@@ -33,9 +33,8 @@ func newApprovals(a *App, current live) *approval.Keeper {
 	})
 }
 
-// recordAsked tells people's programs, the log output and the receipts that a person is asked. None of them gets the arguments.
+// recordAsked writes into the log output, the events and the receipts that a person is asked. None of them gets the arguments.
 func recordAsked(a *App, r *approval.Request) {
-	tellAsked(a, r)
 	if r.Kind == approval.ForCapability {
 		announceRequest(a.admin.events, a.log, r)
 	} else {

@@ -2,21 +2,32 @@ package app
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/commit"
 	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/standing"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// tellAsked tells people that they are asked.
-func tellAsked(a *App, r *approval.Request) {
-	is := notice.ApprovalRequested
-	if r.Kind == approval.ForCapability {
-		is = notice.CapabilityRequested
-	}
-	a.admin.notices.Tell(noticeOf(is, r))
+// tellAsked tells people that they are asked, until ctx is done.
+func tellAsked(ctx context.Context, a *App) {
+	tenants := func() []switchboard.TenantID { return slices.Collect(maps.Keys(a.state.Load().Tenants)) }
+	a.admin.approvals.TellPeople(ctx, tenants, func(ctx context.Context, r *approval.Request) error {
+		is := notice.ApprovalRequested
+		if r.Kind == approval.ForCapability {
+			is = notice.CapabilityRequested
+		}
+		err := a.admin.notices.Put(ctx, noticeOf(is, r))
+		if errors.Is(err, notice.ErrFull) {
+			return nil // the log has it; a repeat would tell the other recipients again and again
+		}
+		return err
+	})
 }
 
 // tellStepped tells people that a request has ended, or that its yes was taken back. Uses are in the receipts.

@@ -96,7 +96,7 @@ type Options struct {
 	// Officer returns who has voted, with the offices of now. The error says why the vote does not count any more.
 	Officer func(tenant switchboard.TenantID, v *Vote) (switchboard.Officer, error)
 
-	// Asked is told of each new request, once, and Stepped of each step. They must not wait. nil means that nothing is told.
+	// Asked is called for each new request, at most once, and Stepped for each step; TellPeople tells people. They must not wait. nil means that nothing is told.
 	Asked   func(*Request)
 	Stepped func(*Request, Step)
 
@@ -122,6 +122,7 @@ type requestBook struct {
 	o      Options
 	asking [64]sync.Mutex // by tenant: the requests of one are made one after the other
 	bell   bell
+	untold ownRequests
 }
 
 // New returns a Keeper, which follows the store until Close.
@@ -129,7 +130,7 @@ func New(o Options) *Keeper {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{requestBook: &requestBook{o: o}}
+	k := &Keeper{requestBook: &requestBook{o: o, untold: newOwnRequests()}}
 	k.stop = o.Store.Subscribe(topic, k.bell.hear)
 	return k
 }
@@ -220,6 +221,7 @@ func (k *requestBook) Ask(ctx context.Context, q *Request, kept KeptCall) (r *Re
 		lock.Unlock()
 		switch {
 		case err == nil:
+			k.untold.add(r)
 			k.publish(ctx, r)
 			if k.o.Asked != nil {
 				k.o.Asked(r)
@@ -252,12 +254,10 @@ func (r *Request) stillSays(now time.Time) bool {
 func (k *requestBook) make(ctx context.Context, q *Request, binding string, was *Request, kept KeptCall, now time.Time) (*Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	group := groupOf(q.Asker.Tenant)
-	v, err := k.o.Store.Value(ctx, store.Key{Group: group, Name: indexName})
-	if err != nil && !errors.Is(err, store.ErrUnopened) {
+	ix, version, err := k.readIndex(ctx, q.Asker.Tenant)
+	if err != nil {
 		return nil, err
 	}
-	ix := decodeIndex(v.Data)
 	if err := ix.refuse(q, now); err != nil {
 		return nil, err
 	}
@@ -278,14 +278,12 @@ func (k *requestBook) make(ctx context.Context, q *Request, binding string, was 
 		}
 	}
 	writes = append(writes,
-		store.Write{Name: indexName, Was: v.Version, Data: ix.encode(), TTL: keepEnded + MaxUntil},
+		indexWrite(ix, version),
 		store.Write{Name: shortBinding(binding), Was: r.memory.version, Data: r.encode(), TTL: r.ttl(now)},
 	)
-	version, err := k.o.Store.Apply(ctx, store.Change{Group: group, Writes: writes})
-	if err != nil {
+	if r.memory.version, err = k.o.Store.Apply(ctx, store.Change{Group: groupOf(r.Asker.Tenant), Writes: writes}); err != nil {
 		return nil, err
 	}
-	r.memory.version = version
 	return &r, nil
 }
 
@@ -359,13 +357,12 @@ func (k *requestBook) apply(ctx context.Context, r *Request, durable bool, s Ste
 	group, short := groupOf(r.Asker.Tenant), shortBinding(r.Binding)
 	var writes []store.Write
 	if r.Stored == Pending && next.Stored != Pending {
-		v, err := k.o.Store.Value(ctx, store.Key{Group: group, Name: indexName})
-		if err != nil && !errors.Is(err, store.ErrUnopened) {
+		ix, version, err := k.readIndex(ctx, r.Asker.Tenant)
+		if err != nil {
 			return nil, err
 		}
-		ix := decodeIndex(v.Data)
 		ix.settle(next)
-		writes = append(writes, store.Write{Name: indexName, Was: v.Version, Data: ix.encode(), TTL: keepEnded + MaxUntil})
+		writes = append(writes, indexWrite(ix, version))
 	}
 	switch {
 	case kept != nil:

@@ -198,6 +198,7 @@ type askEntry struct {
 	Asked     int64  `json:"a"` // unix seconds
 	Until     int64  `json:"u"`
 	Settled   bool   `json:"s,omitempty"` // it is not pending any more
+	Untold    bool   `json:"t,omitempty"` // no notice of it is durable yet
 }
 
 // decodeIndex reads an index. One that cannot be read counts as empty: it only limits.
@@ -207,6 +208,22 @@ func decodeIndex(data []byte) *askIndex {
 		return &askIndex{}
 	}
 	return ix
+}
+
+// readIndex returns the index of a tenant, and its version.
+func (k *requestBook) readIndex(ctx context.Context, tenant switchboard.TenantID) (*askIndex, store.Version, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	v, err := k.o.Store.Value(ctx, store.Key{Group: groupOf(tenant), Name: indexName})
+	if err != nil && !errors.Is(err, store.ErrUnopened) {
+		return nil, 0, err
+	}
+	return decodeIndex(v.Data), v.Version, nil
+}
+
+// indexWrite replaces the index of the version.
+func indexWrite(ix *askIndex, was store.Version) store.Write {
+	return store.Write{Name: indexName, Was: was, Data: ix.encode(), TTL: keepEnded + MaxUntil}
 }
 
 func (ix *askIndex) encode() []byte {
@@ -277,7 +294,7 @@ func (ix *askIndex) refuse(q *Request, now time.Time) error {
 // add adds a request. There must be room for it.
 func (ix *askIndex) add(r *Request, now time.Time) {
 	ix.count(r.Asker.Principal, now)
-	ix.Entries = append(ix.Entries, askEntry{Name: shortBinding(r.Binding), Principal: r.Asker.Principal, Kind: r.Kind, Asked: now.Unix(), Until: r.Until.Unix()})
+	ix.Entries = append(ix.Entries, askEntry{Name: shortBinding(r.Binding), Principal: r.Asker.Principal, Kind: r.Kind, Asked: now.Unix(), Until: r.Until.Unix(), Untold: true})
 }
 
 // fullWithout takes out the earlier entry of a call with the name, which the new one replaces, and reports whether the index is full even so. Every entry of a capability stays.

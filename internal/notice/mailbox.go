@@ -88,8 +88,8 @@ func (s *mailboxState) add(tenant switchboard.TenantID, letters, bytes int) {
 	}
 }
 
-// errFull says that a mailbox has no room for a notice.
-var errFull = errors.New("too many notices wait for this recipient")
+// ErrFull says that a mailbox has no room for a notice.
+var ErrFull = errors.New("too many notices wait for this recipient")
 
 // A mailbox keeps the notices of one recipient. It is safe for concurrent use.
 type mailbox struct {
@@ -239,7 +239,7 @@ func (b *mailbox) apply(ctx context.Context, batch []*submission) {
 	fail(errors.New("other processes change the mailbox all the time"))
 }
 
-// plan returns the change that makes the batch, and the state after it. A letter without room has the error errFull.
+// plan returns the change that makes the batch, and the state after it. A letter without room has the error ErrFull.
 func (b *mailbox) plan(batch []*submission) (mailboxState, store.Change) {
 	next := mailboxState{Last: b.state.Last}
 	for tenant, c := range b.state.Counts {
@@ -254,7 +254,7 @@ func (b *mailbox) plan(batch []*submission) (mailboxState, store.Change) {
 		case s.put != nil:
 			data, _ := json.Marshal(s.put) // its body is JSON
 			if s.err = nil; !next.hasRoom(s.put.Tenant, len(data)) {
-				s.err = errFull
+				s.err = ErrFull
 				continue
 			}
 			next.Last++

@@ -16,6 +16,7 @@ package notice
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -74,10 +75,15 @@ type message struct {
 	Data      Notice    `json:"data"`
 }
 
-// encode returns the body of the notice, and a new id for it.
+// encode returns the body of the notice, and its id: a new one, but two notices that a person is asked the same have the same id. So a recipient drops the
+// second one, if two processes tell of one request.
 func (n Notice) encode(now time.Time) (id string, body []byte, err error) {
 	var b [16]byte
 	rand.Read(b[:])
+	if n.Type == ApprovalRequested || n.Type == CapabilityRequested {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", n.Type, n.Tenant, n.Request, n.Until.Unix()))
+		copy(b[:], sum[:])
+	}
 	n.Until = n.Until.UTC()
 	for _, text := range []*string{(*string)(&n.Tenant), &n.Principal, (*string)(&n.Task), &n.Tool, &n.Request, &n.Capability, &n.State, &n.By, &n.Budget, &n.Used, &n.Limit} {
 		*text = shorten(*text)

@@ -447,7 +447,7 @@ func TestAMailboxIsBoundedAndNoTenantFillsItAlone(t *testing.T) {
 		total := 0
 		for i, want := range []int{maxLetters / 2, maxLetters / 4, maxLetters / 8} {
 			n, err := fill(switchboard.TenantID(fmt.Sprintf("t%d", i)))
-			if n != want || !errors.Is(err, errFull) {
+			if n != want || !errors.Is(err, ErrFull) {
 				t.Errorf("tenant %d: %d notices, then %v; want %d", i, n, err, want)
 			}
 			total += n
