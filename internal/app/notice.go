@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/commit"
@@ -22,7 +23,9 @@ func tellAsked(ctx context.Context, a *App) {
 		if r.Kind == approval.ForCapability {
 			is = notice.CapabilityRequested
 		}
-		err := a.admin.notices.Put(ctx, noticeOf(is, r))
+		n := noticeOf(is, r)
+		n.Key = r.ID() + " " + r.Asked.Format(time.RFC3339Nano) // an id may be used again after a week
+		err := a.admin.notices.Put(ctx, n)
 		if errors.Is(err, notice.ErrFull) {
 			return nil // the log has it; a repeat would tell the other recipients again and again
 		}

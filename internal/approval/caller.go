@@ -173,8 +173,10 @@ func (k *Keeper) find(ctx context.Context, c *switchboard.Call, q *Request) (yes
 	if c.Method == wire.MethodToolsCall && !firstRound(c) { // no person is asked about answers
 		return nil, nil, false, gone("the call that asked for input is not approved any more; make it again without %s and %s", memberAnswers, memberState)
 	}
-	if r, made, err = k.Ask(ctx, q, KeptCall{Params: c.Params, Key: c.IdempotencyKey}); err != nil {
-		return nil, nil, false, err
+	if c.Resumes == "" { // else r still answers the call, and no person is asked again, even if r ends at this moment
+		if r, made, err = k.Ask(ctx, q, KeptCall{Params: c.Params, Key: c.IdempotencyKey}); err != nil {
+			return nil, nil, false, err
+		}
 	}
 	if r.StateAt(now) == Approved { // just now
 		return yesOf(r), r, false, nil

@@ -46,6 +46,9 @@ type Notice struct {
 	Type   Happening            `json:"-"`
 	Tenant switchboard.TenantID `json:"tenant"`
 
+	// Key identifies the notice among those of its Type and Tenant. Two notices with one Key have one id, so that a recipient can drop the second. "" means a new id.
+	Key string `json:"-"`
+
 	// To names recipients. nil means all that the tenant's notices may go to, if there are any.
 	To []string `json:"-"`
 
@@ -75,13 +78,12 @@ type message struct {
 	Data      Notice    `json:"data"`
 }
 
-// encode returns the body of the notice, and its id: a new one, but two notices that a person is asked the same have the same id. So a recipient drops the
-// second one, if two processes tell of one request.
+// encode returns the body of the notice, and its id.
 func (n Notice) encode(now time.Time) (id string, body []byte, err error) {
 	var b [16]byte
 	rand.Read(b[:])
-	if n.Type == ApprovalRequested || n.Type == CapabilityRequested {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", n.Type, n.Tenant, n.Request, n.Until.Unix()))
+	if n.Key != "" {
+		sum := sha256.Sum256([]byte(string(n.Type) + " " + string(n.Tenant) + " " + n.Key))
 		copy(b[:], sum[:])
 	}
 	n.Until = n.Until.UTC()

@@ -170,7 +170,7 @@ func TestANoticeHasNoArguments(t *testing.T) {
 	for f := range reflect.TypeFor[Notice]().Fields() {
 		names = append(names, f.Name)
 	}
-	want := []string{"Type", "Tenant", "To", "Principal", "Task", "Tool", "Request", "Capability", "State", "By", "Until", "Budget", "Used", "Limit"}
+	want := []string{"Type", "Tenant", "Key", "To", "Principal", "Task", "Tool", "Request", "Capability", "State", "By", "Until", "Budget", "Used", "Limit"}
 	if !slices.Equal(names, want) {
 		t.Errorf("a notice says %v; want %v", names, want)
 	}
