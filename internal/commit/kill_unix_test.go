@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/commit"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -31,7 +32,9 @@ var kills = flag.Int("kills", 18, "how many processes TestBU08 kills with each s
 
 // The points around a call at which a process kills itself.
 const (
-	beforeHold = iota
+	afterAsk = iota
+	afterDecision
+	beforeHold
 	afterHold
 	afterUse
 	afterIntent
@@ -89,15 +92,69 @@ func (v *victim) Settle(ctx context.Context, group string, all ...store.Settleme
 	return ended, err
 }
 
-// killableYes is oneYes with a point behind its use.
+// killableYes has a point behind each use of a yes.
 type killableYes struct {
-	oneYes
+	*approval.Keeper
 	v *victim
 }
 
 func (y *killableYes) Use(ctx context.Context, c *switchboard.Call, intent string) error {
-	err := y.oneYes.Use(ctx, c, intent)
+	err := y.Keeper.Use(ctx, c, intent)
 	y.v.reach(afterUse)
+	return err
+}
+
+// An openSealer seals nothing.
+type openSealer struct{}
+
+func (openSealer) Seal(_, _ string, text []byte) []byte             { return text }
+func (openSealer) Unseal(_, _ string, sealed []byte) ([]byte, bool) { return sealed, true }
+
+var boss = &switchboard.Officer{ID: "boss", Auth: switchboard.AuthPersonKey, Credential: "boss's", Offices: map[switchboard.TenantID][]switchboard.Office{"acme": {switchboard.OfficeApprover}}}
+
+// keep returns a keeper of requests that the boss decides.
+func keep(st store.Store) *approval.Keeper {
+	return approval.New(approval.Options{
+		Store: st, Sealer: openSealer{}, Key: switchboard.NewSecret("the key of the bindings"),
+		Arguments: func(c *switchboard.Call) string { return string(c.Params) }, Effect: receipt.Effect,
+		Settings: func(switchboard.TenantID) switchboard.ApprovalSettings { return switchboard.ApprovalSettings{} },
+		Rules:    func(switchboard.TenantID) approval.DecideRules { return approval.DecideRules{} },
+		Officer:  func(switchboard.TenantID, *approval.Vote) (switchboard.Officer, error) { return *boss, nil },
+	})
+}
+
+// askedCall returns a call that needs a yes, and that a principal of its own makes.
+func askedCall(says switchboard.Contract, name string) *switchboard.Call {
+	c := aCall(says, "")
+	c.Principal.ID, c.Task, c.Params = "ci "+name, "triage", fmt.Appendf(nil, `{"name":"send","arguments":{"n":%q}}`, name)
+	c.Tool.Capabilities = []switchboard.Capability{{Verb: "write", Resource: "notes", Constraints: []switchboard.Constraint{switchboard.HumanInTheLoop}, Source: "overlay"}}
+	return c
+}
+
+// decideAndReport has the boss decide a request, and writes into the file what the boss was told: a request, and what it is now.
+func decideAndReport(k *approval.Keeper, request string, n int, told *os.File) error {
+	_, err := k.Decide(context.Background(), boss, "acme", request, approval.Saying{Yes: n%7 != 6})
+	if err == nil && n%11 == 5 {
+		if _, err := fmt.Fprintln(told, request, map[bool]approval.State{true: approval.Approved, false: approval.Refused}[n%7 != 6]); err != nil {
+			return err
+		}
+		_, err = k.Revoke(context.Background(), boss, "acme", request)
+	}
+	if outrun, ok := errors.AsType[*approval.OutrunError](err); ok {
+		_, err = fmt.Fprintln(told, request, outrun.Request.Stored)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	state := approval.Approved
+	switch {
+	case n%7 == 6:
+		state = approval.Refused
+	case n%11 == 5:
+		state = approval.Revoked
+	}
+	_, err = fmt.Fprintln(told, request, state)
 	return err
 }
 
@@ -117,7 +174,7 @@ func callUntilKilled(where, folder, at string) error {
 	if err != nil {
 		return err
 	}
-	y := &killableYes{oneYes{Store: v.Store}, v}
+	y := &killableYes{keep(v.Store), v}
 	k := commit.New(commit.Options{Store: v, Charges: paid(killPrice, killLimit), Intents: ledger, Approvals: y, Log: log})
 	if err := k.Recover(ctx); err != nil {
 		return err
@@ -126,8 +183,12 @@ func callUntilKilled(where, folder, at string) error {
 	if err != nil {
 		return err
 	}
-	caller := ledger.RecordCalls(k.Commit(switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if strings.HasSuffix(c.Yes.Request, "3") {
+	told, err := os.OpenFile(filepath.Join(folder, "told"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	caller := ledger.RecordCalls(y.Require(k.Commit(switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		if bytes.HasSuffix(c.Params, []byte(`3"}}`)) {
 			return switchboard.Result{}, &switchboard.Error{Code: switchboard.CodeNoneHealthy, Unsent: true}
 		}
 		v.reach(afterIntent)
@@ -137,7 +198,7 @@ func callUntilKilled(where, folder, at string) error {
 		v.reach(atServer)
 		defer v.reach(afterAnswer)
 		return switchboard.Result{JSON: []byte(`{"content":[]}`)}, nil
-	})))
+	}))))
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
@@ -146,7 +207,17 @@ func callUntilKilled(where, folder, at string) error {
 				if n%5 == 4 {
 					says = reads
 				}
-				_, err := caller.Call(ctx, aCall(says, fmt.Sprint("k-", i, "-", n)))
+				name := fmt.Sprint("k-", i, "-", n)
+				_, err := caller.Call(ctx, askedCall(says, name))
+				if codeOf(err) == switchboard.CodeApprovalPending {
+					v.reach(afterAsk)
+					own, _ := errors.AsType[*switchboard.Error](err)
+					if err := decideAndReport(y.Keeper, strings.Trim(string(own.Data[0].JSON), `"`), n, told); err != nil {
+						panic(err)
+					}
+					v.reach(afterDecision)
+					_, err = caller.Call(ctx, askedCall(says, name))
+				}
 				if codeOf(err) == switchboard.CodeBudgetExceeded { // it may never reach its point
 					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				}
@@ -157,8 +228,8 @@ func callUntilKilled(where, folder, at string) error {
 	return errors.New("nothing killed it")
 }
 
-// BU-02, BU-08 and AP-12 of the security cases. Processes are killed at nine points around a call: each yes is executed at most once, and what the server
-// has counted is settled or held, within the limit.
+// BU-02, BU-08 and AP-12 of the security cases. Processes are killed at eleven points around a call: each yes is executed at most once, what the server
+// has counted is settled or held, within the limit, and every decision that a person was told of is there.
 func TestBU08AP12KilledAtEachPointNothingIsPaidLessOrMadeTwice(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	t.Run("file", func(t *testing.T) {
@@ -202,6 +273,9 @@ func killAtEachPoint(t *testing.T, where, folder string) {
 		if sum := total(t, st); sum < count || sum > killLimit {
 			t.Errorf("kill %d at point %d: the server counts %d, and %d of %d is settled and held", n, n%points, count, sum, killLimit)
 		}
+		for _, lost := range decisionsLost(t, st, filepath.Join(folder, "told"), executed) {
+			t.Errorf("kill %d at point %d: %s", n, n%points, lost)
+		}
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}
@@ -209,4 +283,42 @@ func killAtEachPoint(t *testing.T, where, folder string) {
 	if text, _ := os.ReadFile(filepath.Join(folder, "executed")); len(text) == 0 {
 		t.Error("nothing was executed")
 	}
+}
+
+// decisionsLost returns what is wrong with the requests in the store: decisions that a person was told of and that are not there, and uses that are not noted.
+func decisionsLost(t *testing.T, st store.Store, told string, executed map[string]int) (wrong []string) {
+	t.Helper()
+	k := keep(st)
+	defer k.Close()
+	all, err := k.List(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := map[string]*approval.Request{} // by the short form of the binding
+	for _, r := range all {
+		short, _, _ := approval.SplitID(r.ID())
+		now[short] = r
+	}
+	text, err := os.ReadFile(told)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	said := map[string]approval.State{}
+	for line := range strings.Lines(string(text)) {
+		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
+		said[id] = approval.State(state)
+	}
+	for id, state := range said {
+		short, number, _ := approval.SplitID(id)
+		switch r := now[short]; {
+		case r == nil || r.Number < number:
+			wrong = append(wrong, fmt.Sprintf("%s is %s, and it is gone", id, state))
+		case r.Number > number: // a later request of the call
+		case executed[id] > 0 && r.Stored != approval.Used:
+			wrong = append(wrong, fmt.Sprintf("%s was executed, and it is %s", id, r.Stored))
+		case r.Stored != state && (state != approval.Approved || r.Stored != approval.Used && r.Stored != approval.Revoked):
+			wrong = append(wrong, fmt.Sprintf("%s is %s, and a person was told that it is %s", id, r.Stored, state))
+		}
+	}
+	return wrong
 }
