@@ -125,7 +125,7 @@ func stepOutOf(err error) (out stepOut, ok bool) {
 func (r *racer) use(ctx context.Context, c *switchboard.Call) error {
 	own := *c
 	_, err := r.Require(switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		return switchboard.Result{}, r.Use(ctx, c, r.name)
+		return switchboard.Result{}, r.Use(ctx, c, r.name, nil)
 	})).Call(ctx, &own)
 	return err
 }

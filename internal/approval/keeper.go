@@ -334,7 +334,7 @@ func (k *requestBook) step(ctx context.Context, tenant switchboard.TenantID, id 
 				return nil, err
 			}
 		}
-		next, err := k.apply(ctx, r, durable, s, nil)
+		next, err := k.apply(ctx, r, s, nil, k.writerOf(durable))
 		if errors.Is(err, store.ErrConflict) {
 			pause(ctx)
 			continue
@@ -344,8 +344,20 @@ func (k *requestBook) step(ctx context.Context, tenant switchboard.TenantID, id 
 	return nil, storeError(errors.New("others changed the requests of the tenant all the time"))
 }
 
-// apply makes a step of the request r as it was read. The error is store.ErrConflict if it has changed. kept are the params of a call that gives its yes back.
-func (k *requestBook) apply(ctx context.Context, r *Request, durable bool, s Step, kept *KeptCall) (*Request, error) {
+// A writer makes a change of the store. See store.Store.Apply.
+type writer = func(context.Context, store.Change) (store.Version, error)
+
+// writerOf returns a writer that makes changes by themselves.
+func (k *requestBook) writerOf(durable bool) writer {
+	return func(ctx context.Context, c store.Change) (store.Version, error) {
+		c.Durable = durable
+		return k.o.Store.Apply(ctx, c)
+	}
+}
+
+// apply makes a step of the request r as it was read, with one call of write. The error is store.ErrConflict if it has changed. kept are the params of a call that
+// gives its yes back.
+func (k *requestBook) apply(ctx context.Context, r *Request, s Step, kept *KeptCall, write writer) (*Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	now := time.Now()
@@ -373,7 +385,7 @@ func (k *requestBook) apply(ctx context.Context, r *Request, durable bool, s Ste
 		next.memory.sealed = nil
 	}
 	writes = append(writes, store.Write{Name: short, Was: r.memory.version, Data: next.encode(), TTL: next.ttl(now)})
-	if next.memory.version, err = k.o.Store.Apply(ctx, store.Change{Group: group, Writes: writes, Durable: durable}); err != nil {
+	if next.memory.version, err = write(ctx, store.Change{Group: group, Writes: writes}); err != nil {
 		return nil, err
 	}
 	if next.Target.Bytes > maxWithin && !next.Stored.Open() { // else they are gone with the value

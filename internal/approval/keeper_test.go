@@ -74,7 +74,7 @@ type target struct {
 
 func (s *target) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 	if c.Yes != nil {
-		if err := s.keeper.Use(ctx, c, fmt.Sprint("intent ", s.intent.Add(1))); err != nil {
+		if err := s.keeper.Use(ctx, c, fmt.Sprint("intent ", s.intent.Add(1)), nil); err != nil {
 			return switchboard.Result{}, err
 		}
 	}
@@ -395,13 +395,13 @@ func TestAYesIsGivenBackOnlyByTheCallThatUsedIt(t *testing.T) {
 		if _, err := caller.Call(t.Context(), c); err != nil || passed == nil {
 			t.Fatal(err)
 		}
-		if err := k.Use(t.Context(), passed, "one"); err != nil {
+		if err := k.Use(t.Context(), passed, "one", nil); err != nil {
 			t.Fatal(err)
 		}
 		other := *passed
 		yes := *passed.Yes
 		other.Yes = &yes
-		if err := k.Use(t.Context(), &other, "two"); codeOf(err) != switchboard.CodeApprovalGone {
+		if err := k.Use(t.Context(), &other, "two", nil); codeOf(err) != switchboard.CodeApprovalGone {
 			t.Errorf("used twice: %v", err)
 		}
 		if _, _, err := k.Resume(t.Context(), &c.Principal, c.Task, id); codeOf(err) != switchboard.CodeApprovalGone {

@@ -10,8 +10,9 @@ import (
 )
 
 // Use uses the yes of a call, once over all replicas: with one compare-and-set. Who has said yes must still be allowed to, and policy must not veto
-// it. intent names the attempt. The record of an attempt with an effect makes its use durable; any other use is durable by itself. The error is a *switchboard.Error.
-func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) error {
+// it. intent names the attempt. The record of an attempt with an effect makes its use durable; any other use is durable by itself. write, if not nil, makes the change, and may hold a price with
+// it; a standing yes does without it. The error is a *switchboard.Error: that of write if it returns one.
+func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string, write func(context.Context, store.Change) (store.Version, error)) error {
 	if c.Yes.Standing != "" {
 		return k.o.Standing.Use(ctx, c, intent)
 	}
@@ -22,8 +23,14 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) er
 	if err := k.checkVotes(ctx, held.request, c); err != nil {
 		return err
 	}
-	durable := !k.o.Effect(c)
-	next, err := k.apply(ctx, held.request, durable, Step{Act: ActUse, By: intent}, nil)
+	use := k.writerOf(!k.o.Effect(c))
+	if write != nil {
+		use = func(ctx context.Context, change store.Change) (store.Version, error) {
+			change.Durable = !k.o.Effect(c)
+			return write(ctx, change)
+		}
+	}
+	next, err := k.apply(ctx, held.request, Step{Act: ActUse, By: intent}, nil, use)
 	if errors.Is(err, store.ErrConflict) { // another call was first, or a person has revoked it
 		r, findErr := k.Find(ctx, held.request.Asker.Tenant, c.Yes.Request)
 		switch {
@@ -32,7 +39,7 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string) er
 		case findErr != nil:
 			return storeError(findErr)
 		case r.StateAt(time.Now()) == Approved: // a change that does not matter here
-			next, err = k.apply(ctx, r, durable, Step{Act: ActUse, By: intent}, nil)
+			next, err = k.apply(ctx, r, Step{Act: ActUse, By: intent}, nil, use)
 		default:
 			return k.refusalOf(r)
 		}
@@ -95,7 +102,7 @@ func (k *Keeper) GiveBack(ctx context.Context, c *switchboard.Call) error {
 	if !ok || held.used == nil {
 		return nil
 	}
-	_, err := k.apply(ctx, held.used, false, Step{Act: ActGiveBack, By: held.by}, &KeptCall{Params: c.Params, Key: c.IdempotencyKey})
+	_, err := k.apply(ctx, held.used, Step{Act: ActGiveBack, By: held.by}, &KeptCall{Params: c.Params, Key: c.IdempotencyKey}, k.writerOf(false))
 	if late, ok := errors.AsType[*OutrunError](err); ok && late.Request.Stored == Used {
 		return nil // it has expired meanwhile
 	}
@@ -119,7 +126,7 @@ func (k *Keeper) Replay(ctx context.Context, tenant switchboard.TenantID, reques
 		if r.Stored != Approved {
 			return nil
 		}
-		_, err = k.apply(ctx, r, true, Step{Act: ActUse, By: intent}, nil)
+		_, err = k.apply(ctx, r, Step{Act: ActUse, By: intent}, nil, k.writerOf(true))
 		if _, late := errors.AsType[*OutrunError](err); late {
 			return nil // it has expired, so that no call can use it
 		}

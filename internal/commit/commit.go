@@ -3,7 +3,7 @@
 //
 // Other packages decide what a call costs, which budgets count it, and whether a person has to approve it.
 //
-// On a file, hold and use are made durable by the intent that follows, so that a call waits for the disk once. The
+// On a file, hold and use are one transaction. They are made durable by the intent that follows, so that a call waits for the disk once. The
 // intent names what was held and used, and Recover does it again if the file has lost it. See recover.go.
 package commit
 
@@ -24,8 +24,9 @@ import (
 // Approvals keeps what people have approved. Its errors are *switchboard.Error.
 type Approvals interface {
 	// Use marks the approval in c.Yes as used by the attempt that is named by intent, if it can be used now and no other attempt has
-	// used it. On a file the mark need not be durable if receipt.Effect(c): the intent that follows is.
-	Use(ctx context.Context, c *switchboard.Call, intent string) error
+	// used it. On a file the mark need not be durable if receipt.Effect(c): the intent that follows is. If write is not nil, Use makes the change of the store
+	// with it, unless the yes is a standing one, and returns an error of write that is a *switchboard.Error.
+	Use(ctx context.Context, c *switchboard.Call, intent string, write func(context.Context, store.Change) (store.Version, error)) error
 
 	// GiveBack makes the approval in c.Yes usable again. The attempt that used it was provably not sent, or only asked for more input.
 	GiveBack(ctx context.Context, c *switchboard.Call) error
@@ -136,10 +137,7 @@ func (k *Committer) commit(ctx context.Context, a *chargedAttempt, effect bool, 
 			return switchboard.Result{}, err
 		}
 	}
-	if err := k.hold(ctx, a, effect); err != nil {
-		return switchboard.Result{}, err
-	}
-	if err := k.use(ctx, a); err != nil {
+	if err := k.holdAndUse(ctx, a, effect); err != nil {
 		k.release(a)
 		return switchboard.Result{}, err
 	}
@@ -182,11 +180,31 @@ func isUnsent(err error) bool {
 	return ok && own.Unsent
 }
 
-// hold holds the price in all budgets of the attempt.
-func (k *Committer) hold(ctx context.Context, a *chargedAttempt, effect bool) error {
-	if a.charge == nil || len(a.charge.Lines) == 0 {
+// holdAndUse holds the price of the attempt and uses its approval. A file does both in one transaction. After an error, what is left in
+// a.held has to be released.
+func (k *Committer) holdAndUse(ctx context.Context, a *chargedAttempt, effect bool) error {
+	priced := a.charge != nil && len(a.charge.Lines) > 0
+	switch {
+	case k.file && priced && a.Yes != nil && a.Yes.Standing == "":
+		return k.use(ctx, a, func(ctx context.Context, c store.Change) (store.Version, error) {
+			with := store.JoinedChange{Change: c}
+			err := k.hold(ctx, a, effect, &with)
+			return with.Made, err
+		})
+	case priced:
+		if err := k.hold(ctx, a, effect, nil); err != nil {
+			return err
+		}
+	}
+	if a.Yes == nil {
 		return nil
 	}
+	return k.use(ctx, a, nil)
+}
+
+// hold holds the price in all budgets of the attempt, and makes the change with it. The error is a *switchboard.Error, or store.ErrConflict if the
+// change conflicts.
+func (k *Committer) hold(ctx context.Context, a *chargedAttempt, effect bool, with *store.JoinedChange) error {
 	accounts := make([]store.Account, 0, len(a.charge.Lines)+1)
 	for _, l := range a.charge.Lines {
 		accounts = append(accounts, l.Account)
@@ -199,11 +217,12 @@ func (k *Committer) hold(ctx context.Context, a *chargedAttempt, effect bool) er
 	if a.Tool != nil {
 		a.ttl += a.Tool.Contract.Timeout
 	}
-	sums, held, err := k.o.Store.Hold(ctx, a.charge.Group, a.id, store.HoldTerms{TTL: a.ttl, Durable: !effect}, accounts...)
+	sums, held, err := k.o.Store.Hold(ctx, a.charge.Group, a.id, store.HoldTerms{TTL: a.ttl, Durable: !effect, With: with}, accounts...)
 	switch {
+	case with != nil && errors.Is(err, store.ErrConflict):
+		return err
 	case err != nil:
-		a.held = accounts
-		k.release(a) // it may have been made
+		a.held = accounts // it may have been made
 		return switchboard.Unavailable("the call was not made, because its price could not be held", err)
 	case !held:
 		return k.overBudget(a, sums)
@@ -218,14 +237,11 @@ func (k *Committer) hold(ctx context.Context, a *chargedAttempt, effect bool) er
 }
 
 // use uses the approval of the attempt.
-func (k *Committer) use(ctx context.Context, a *chargedAttempt) error {
-	if a.Yes == nil {
-		return nil
-	}
+func (k *Committer) use(ctx context.Context, a *chargedAttempt, write func(context.Context, store.Change) (store.Version, error)) error {
 	if k.o.Approvals == nil {
 		return &switchboard.Error{Code: switchboard.CodeApprovalPending, Text: "the call was not made, because nothing here keeps approvals", Unsent: true}
 	}
-	if err := k.o.Approvals.Use(ctx, a.Call, a.id); err != nil {
+	if err := k.o.Approvals.Use(ctx, a.Call, a.id, write); err != nil {
 		if own, ok := errors.AsType[*switchboard.Error](err); ok && !own.Unsent {
 			unsent := *own
 			unsent.Unsent = true

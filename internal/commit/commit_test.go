@@ -115,15 +115,18 @@ type oneYes struct {
 
 const groupYes = "yes"
 
-func (y *oneYes) Use(ctx context.Context, c *switchboard.Call, intent string) error {
+func (y *oneYes) Use(ctx context.Context, c *switchboard.Call, intent string, write func(context.Context, store.Change) (store.Version, error)) error {
 	if y.fault != nil {
 		return y.fault
 	}
-	_, err := y.Apply(ctx, store.Change{Group: groupYes, Durable: !receipt.Effect(c), Writes: []store.Write{{Name: c.Yes.Request, Data: []byte(intent)}}})
-	if err != nil {
+	if write == nil {
+		write = y.Apply
+	}
+	_, err := write(ctx, store.Change{Group: groupYes, Durable: !receipt.Effect(c), Writes: []store.Write{{Name: c.Yes.Request, Data: []byte(intent)}}})
+	if errors.Is(err, store.ErrConflict) {
 		return switchboard.Refuse("SB-APPR-003", "it was used")
 	}
-	return nil
+	return err
 }
 
 func (y *oneYes) GiveBack(ctx context.Context, c *switchboard.Call) error {
@@ -274,16 +277,13 @@ func TestAPricedAndApprovedCallWithAnEffectWaitsForTheDiskOnce(t *testing.T) {
 	if err := b.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i, says := range []switchboard.Contract{{}, reads} {
-		durable, holds := b.s.durable.Load(), b.s.holds.Load()
-		want := map[int]int64{0: 1, 1: 1}[i] // the intent; the hold
-		c := aCall(says, "")
-		if i == 0 {
-			c = aCall(says, "k-1")
-		}
+	for i, says := range []switchboard.Contract{{}, reads, reads} {
+		durable, holds, applies := b.s.durable.Load(), b.s.holds.Load(), b.s.applies.Load()
+		const want = 1 // the intent; the hold; the hold with the use
+		c := aCall(says, map[int]string{0: "k-1", 2: "k-2"}[i])
 		_, err := b.Commit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
-			if n := b.s.durable.Load() - durable; n != want || b.s.holds.Load() != holds+1 {
-				t.Errorf("call %d: when it is sent, %d changes were made durable, want %d", i, n, want)
+			if n := b.s.durable.Load() - durable; n != want || b.s.holds.Load() != holds+1 || b.s.applies.Load() != applies {
+				t.Errorf("call %d: when it is sent, %d changes were made durable, want %d; hold and use took %d transactions", i, n, want, b.s.holds.Load()-holds+b.s.applies.Load()-applies)
 			}
 			return switchboard.Result{JSON: []byte(`{}`)}, nil
 		})).Call(t.Context(), c)
@@ -292,7 +292,7 @@ func TestAPricedAndApprovedCallWithAnEffectWaitsForTheDiskOnce(t *testing.T) {
 		}
 	}
 	b.close(t)
-	if got := sums(t, st); got != "tenant/paid=6+0" {
+	if got := sums(t, st); got != "tenant/paid=9+0" || !b.yes.used(t, "k-1") || !b.yes.used(t, "k-2") {
 		t.Error(got)
 	}
 }

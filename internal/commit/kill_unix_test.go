@@ -98,8 +98,8 @@ type killableYes struct {
 	v *victim
 }
 
-func (y *killableYes) Use(ctx context.Context, c *switchboard.Call, intent string) error {
-	err := y.Keeper.Use(ctx, c, intent)
+func (y *killableYes) Use(ctx context.Context, c *switchboard.Call, intent string, write func(context.Context, store.Change) (store.Version, error)) error {
+	err := y.Keeper.Use(ctx, c, intent, write)
 	y.v.reach(afterUse)
 	return err
 }

@@ -34,6 +34,29 @@ type HoldTerms struct {
 
 	// Durable says that the hold must survive the machine, and not only the process. See Change.
 	Durable bool
+
+	// With is made together with the hold: both, or neither. nil means that there is none. If the change conflicts, the error is
+	// ErrConflict. A Redis refuses it as ErrInvalid, because it may keep two groups on two nodes.
+	With *JoinedChange
+}
+
+// A JoinedChange is a change that is made together with a hold.
+type JoinedChange struct {
+	Change
+
+	// Made is the new version of the values, which Hold sets. It stays 0 if the hold was refused or had been made before: the
+	// change is not made then.
+	Made Version
+}
+
+var errJoined = fmt.Errorf("%w: this store makes no change together with a hold", ErrInvalid)
+
+// checkJoined says whether the change of the terms is valid.
+func (t *HoldTerms) checkJoined() error {
+	if t.With == nil {
+		return nil
+	}
+	return t.With.check()
 }
 
 // An AccountState is the state of an account.

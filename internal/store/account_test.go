@@ -107,6 +107,52 @@ func TestAHoldIsGrantedWhileTheSumsStayWithinTheMaximum(t *testing.T) {
 	})
 }
 
+// Of a hold and its change, both are made or neither. Redis and a sealed store make no such hold.
+func TestAChangeIsMadeTogetherWithItsHoldOrNeitherIs(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
+	eachBackend(t, func(t *testing.T, b backend, open func() store.Store) {
+		s := open()
+		holdWith := func(id string, amount int64, was store.Version, text string) (made store.Version, held bool, err error) {
+			with := store.JoinedChange{Change: store.Change{Group: "other", Writes: []store.Write{{Name: "n", Was: was, Data: []byte(text)}}}}
+			_, held, err = s.Hold(t.Context(), "g", id, store.HoldTerms{TTL: time.Hour, With: &with}, account("a", 10, amount))
+			return with.Made, held, err
+		}
+		first, held, err := holdWith("1", 4, 0, "one")
+		if b.name != "memory" && b.name != "file" {
+			if !errors.Is(err, store.ErrInvalid) || sums(t, s, "g") != "" {
+				t.Errorf("%v, and the accounts are %q", err, sums(t, s, "g"))
+			}
+			return
+		}
+		if v := value(t, s, "other", "n"); err != nil || !held || first == 0 || v.Version != first || string(v.Data) != "one" {
+			t.Fatalf("%v, %v: the value is %+v, want version %d", held, err, v, first)
+		}
+		if _, held, err := holdWith("2", 4, 0, "two"); !errors.Is(err, store.ErrConflict) || held {
+			t.Errorf("with a change that conflicts: %v, %v", held, err)
+		}
+		if made, held, err := holdWith("3", 7, first, "three"); err != nil || held || made != 0 {
+			t.Errorf("beyond the maximum: %d, %v, %v", made, held, err)
+		}
+		if made, held, err := holdWith("1", 4, first, "again"); err != nil || !held || made != 0 {
+			t.Errorf("repeated: %d, %v, %v", made, held, err)
+		}
+		if _, _, err := holdWith("4", 1, first, strings.Repeat("x", store.MaxValue+1)); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("with a change that is invalid: %v", err)
+		}
+		wantSums(t, s, "a=0+4")
+		if v := value(t, s, "other", "n"); v.Version != first {
+			t.Errorf("the value is %+v", v)
+		}
+		if !hold(t, s, "2", account("a", 10, 1)) { // the id of a hold that was not made is free
+			t.Error("it is refused")
+		}
+		wantSums(t, s, "a=0+5")
+		if err := s.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // BU-01 of the security cases.
 func TestOf64CallersAsManyHoldAsFit(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)

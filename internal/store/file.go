@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -197,51 +198,61 @@ func (f *File) Apply(ctx context.Context, c Change) (Version, error) {
 		return 0, err
 	}
 	r := fileChange{durable: c.Durable, expiring: len(c.Writes)}
-	writes := make([]Write, len(c.Writes))
-	for i, w := range c.Writes {
-		w.Data = bytes.Clone(w.Data) // the caller may return before it is written, and reuse it
-		r.size += len(w.Data)
-		writes[i] = w
-	}
+	c.Writes, r.size = cloneWrites(c.Writes)
 	var made Version
-	r.apply = func(tx *fileTransaction) error {
-		now := time.Now()
-		for _, w := range writes {
-			var was Version
-			if err := tx.query(func(rows *sql.Rows) error {
-				var version, expires int64
-				err := rows.Scan(&version, &expires)
-				if expires == 0 || expires > now.UnixMicro() {
-					was = Version(version)
-				}
-				return err
-			}, `SELECT version, expires FROM value WHERE grp = ? AND name = ?`, c.Group, w.Name); err != nil {
-				return err
-			}
-			if !w.mayReplace(was) {
-				return fmt.Errorf("%s/%s: %w", c.Group, w.Name, ErrConflict)
-			}
-		}
-		made = newVersion()
-		for _, w := range writes {
-			if w.Data == nil {
-				if err := tx.exec(`DELETE FROM value WHERE grp = ? AND name = ?`, c.Group, w.Name); err != nil {
-					return err
-				}
-				continue
-			}
-			value := Value{Data: w.Data, Version: made}
-			if w.TTL > 0 {
-				value.Expires = now.Add(w.TTL)
-			}
-			if err := tx.putValue(Key{c.Group, w.Name}, value); err != nil {
-				return err
-			}
-		}
-		return nil
+	r.apply = func(tx *fileTransaction) (err error) {
+		made, err = tx.change(&c, time.Now())
+		return err
 	}
 	if err := f.submit(ctx, &r); err != nil {
 		return 0, err
+	}
+	return made, nil
+}
+
+// cloneWrites copies what the caller may reuse before it is written. size is the number of its bytes.
+func cloneWrites(all []Write) (writes []Write, size int) {
+	writes = slices.Clone(all)
+	for i := range writes {
+		writes[i].Data = bytes.Clone(writes[i].Data)
+		size += len(writes[i].Data)
+	}
+	return writes, size
+}
+
+// change makes the change at now, and returns the new version. After ErrConflict, it has changed nothing.
+func (tx *fileTransaction) change(c *Change, now time.Time) (made Version, err error) {
+	for _, w := range c.Writes {
+		var was Version
+		if err := tx.query(func(rows *sql.Rows) error {
+			var version, expires int64
+			err := rows.Scan(&version, &expires)
+			if expires == 0 || expires > now.UnixMicro() {
+				was = Version(version)
+			}
+			return err
+		}, `SELECT version, expires FROM value WHERE grp = ? AND name = ?`, c.Group, w.Name); err != nil {
+			return 0, err
+		}
+		if !w.mayReplace(was) {
+			return 0, fmt.Errorf("%s/%s: %w", c.Group, w.Name, ErrConflict)
+		}
+	}
+	made = newVersion()
+	for _, w := range c.Writes {
+		if w.Data == nil {
+			if err := tx.exec(`DELETE FROM value WHERE grp = ? AND name = ?`, c.Group, w.Name); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		value := Value{Data: w.Data, Version: made}
+		if w.TTL > 0 {
+			value.Expires = now.Add(w.TTL)
+		}
+		if err := tx.putValue(Key{c.Group, w.Name}, value); err != nil {
+			return 0, err
+		}
 	}
 	return made, nil
 }

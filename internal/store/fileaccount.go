@@ -117,6 +117,11 @@ func (tx *fileTransaction) settleHold(group string, held []HeldAmount, amounts [
 // settleExpired settles what expired holds have held, up to n of them. It passes over damaged rows, which must not stop the writes of others: Check
 // and each use of them report these.
 func (tx *fileTransaction) settleExpired(now int64, n int) error {
+	// SQLite plans a query anew each time if it compares with a parameter. This one it plans once.
+	first := int64(endsNever)
+	if err := tx.query(func(rows *sql.Rows) error { return rows.Scan(&first) }, `SELECT expires FROM hold ORDER BY expires LIMIT 1`); err != nil || first > now {
+		return err
+	}
 	type expired struct {
 		group string
 		holdRow
@@ -161,14 +166,22 @@ func (tx *fileTransaction) endHold(group string, h holdRow) error {
 
 // Hold implements Store.
 func (f *fileAccounts) Hold(ctx context.Context, group, id string, terms HoldTerms, accounts ...Account) (sums []AccountState, held bool, err error) {
-	if err := checkHold(group, id, terms, accounts); err != nil {
+	if err := cmp.Or(checkHold(group, id, terms, accounts), terms.checkJoined()); err != nil {
 		return nil, false, err
 	}
 	accounts = slices.Clone(accounts) // the caller may return before it is done, and reuse them
 	r := fileChange{durable: terms.Durable, expiring: 1 + len(accounts)}
+	var with Change
+	if terms.With != nil {
+		with = terms.With.Change
+		with.Writes, r.size = cloneWrites(with.Writes)
+		r.durable = r.durable || with.Durable
+		r.expiring += len(with.Writes)
+	}
 	var made struct { // the writer may set it after the caller has returned
-		states []accountState
-		held   bool
+		states  []accountState
+		held    bool
+		version Version
 	}
 	r.apply = func(tx *fileTransaction) error {
 		now := time.Now()
@@ -199,6 +212,11 @@ func (f *fileAccounts) Hold(ctx context.Context, group, id string, terms HoldTer
 		if err != nil || !made.held {
 			return err
 		}
+		if terms.With != nil { // first, because it may conflict
+			if made.version, err = tx.change(&with, now); err != nil {
+				return err
+			}
+		}
 		for i, a := range accounts {
 			if err := tx.putAccount(Key{group, a.Name}, made.states[i]); err != nil {
 				return err
@@ -208,6 +226,9 @@ func (f *fileAccounts) Hold(ctx context.Context, group, id string, terms HoldTer
 	}
 	if err := f.file.submit(ctx, &r); err != nil {
 		return nil, false, err
+	}
+	if terms.With != nil {
+		terms.With.Made = made.version
 	}
 	return namedStates(made.states, accounts), made.held, nil
 }

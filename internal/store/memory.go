@@ -127,7 +127,11 @@ func (m *Memory) Apply(ctx context.Context, c Change) (Version, error) {
 		return 0, err
 	}
 	defer done()
-	now := time.Now()
+	return m.change(&c, time.Now())
+}
+
+// change makes the change at now, and returns the new version. After ErrConflict, it has changed nothing. The caller holds m.mu.
+func (m *Memory) change(c *Change, now time.Time) (Version, error) {
 	for _, w := range c.Writes {
 		if !w.mayReplace(m.liveValue(Key{c.Group, w.Name}, now).Version) {
 			return 0, fmt.Errorf("%s/%s: %w", c.Group, w.Name, ErrConflict)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -34,7 +35,7 @@ func (g *memoryGroup) settleExpired(now time.Time) {
 
 // Hold implements Store.
 func (m *Memory) Hold(ctx context.Context, group, id string, terms HoldTerms, accounts ...Account) (sums []AccountState, held bool, err error) {
-	if err := checkHold(group, id, terms, accounts); err != nil {
+	if err := cmp.Or(checkHold(group, id, terms, accounts), terms.checkJoined()); err != nil {
 		return nil, false, err
 	}
 	done, err := m.lock(ctx)
@@ -52,6 +53,12 @@ func (m *Memory) Hold(ctx context.Context, group, id string, terms HoldTerms, ac
 	if _, held = g.holds[id]; !held {
 		if states, held, err = holdInAccounts(states, accounts, now.UnixMicro()); err != nil {
 			return nil, false, err
+		}
+		if held && terms.With != nil {
+			if terms.With.Made, err = m.change(&terms.With.Change, now); err != nil {
+				return nil, false, err
+			}
+			g = m.groupForWrite(group, now) // change may have swept the empty group away
 		}
 		if held {
 			g.holds[id] = HoldState{Expires: now.Add(terms.TTL), Amounts: heldAmounts(accounts)}

@@ -101,6 +101,9 @@ func (r *Redis) Hold(ctx context.Context, group, id string, terms HoldTerms, acc
 	if err := checkHold(group, id, terms, accounts); err != nil {
 		return nil, false, err
 	}
+	if terms.With != nil {
+		return nil, false, errJoined
+	}
 	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return nil, false, err

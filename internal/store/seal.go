@@ -194,6 +194,14 @@ func (s *Sealed) Apply(ctx context.Context, c Change) (Version, error) {
 	return s.Store.Apply(ctx, c)
 }
 
+// Hold implements Store. It refuses a hold with a change, as a Redis does: the change would not be sealed.
+func (s *Sealed) Hold(ctx context.Context, group, id string, terms HoldTerms, accounts ...Account) (sums []AccountState, held bool, err error) {
+	if terms.With != nil {
+		return nil, false, errJoined
+	}
+	return s.Store.Hold(ctx, group, id, terms, accounts...)
+}
+
 // Check implements Store. A value that does not open is damaged.
 func (s *Sealed) Check(ctx context.Context) error {
 	if err := s.Store.Check(ctx); err != nil {
