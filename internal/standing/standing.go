@@ -44,7 +44,7 @@ type Store interface {
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 	Hold(ctx context.Context, group, id string, terms store.HoldTerms, accounts ...store.Account) (sums []store.AccountState, held bool, err error)
 	Settle(ctx context.Context, group string, settlements ...store.Settlement) ([]bool, error)
-	Accounts(ctx context.Context, group string) ([]store.AccountState, error)
+	Accounts(ctx context.Context, group string, names ...string) ([]store.AccountState, error)
 }
 
 // A RequestSource has the requests for approval. See approval.Keeper.
