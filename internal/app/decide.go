@@ -63,7 +63,10 @@ func (l live) moneyOf(ctx context.Context, a *App, r *approval.Request, params [
 	if charge == nil {
 		return ""
 	}
-	accounts, err := a.store.Accounts(ctx, charge.Group)
+	if len(charge.Lines) == 0 {
+		return budget.Left(charge, nil, l.currency())
+	}
+	accounts, err := a.store.Accounts(ctx, charge.Group, charge.Accounts()...)
 	if err != nil {
 		return "what it costs and what is left is not known now, because the store cannot say"
 	}

@@ -3,7 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/approval"
@@ -63,14 +63,8 @@ func hurdlesOf(ctx context.Context, a *App, p switchboard.Principal, r *run.Run,
 		return all
 	}
 	now := time.Now()
-	used := sync.OnceValue(func() map[string]int64 {
-		accounts, _ := a.store.Accounts(ctx, budget.Group(p.Tenant)) // if they cannot be read, a call says so
-		used := make(map[string]int64, len(accounts))
-		for _, account := range accounts {
-			used[account.Name] = account.Settled + account.Held
-		}
-		return used
-	})
+	charges := make([]*budget.AttemptCharge, len(tools))
+	var names []string
 	for i, e := range tools {
 		c := &switchboard.Call{
 			Principal: who, Task: r.Task(), Run: r.ID(), Method: wire.MethodToolsCall, Server: e.Tool.ID.Server, Tool: e.Tool, Target: e.Tool.ID.Name,
@@ -84,10 +78,17 @@ func hurdlesOf(ctx context.Context, a *App, p switchboard.Principal, r *run.Run,
 		if err != nil || charge == nil { // without its arguments the price is not known
 			continue
 		}
-		for _, line := range charge.Lines {
-			if used()[line.Account.Name]+line.Account.Amount > line.Account.Max {
-				all[i] = grant.OverBudget
-			}
+		charges[i] = charge
+		names = append(names, charge.Accounts()...)
+	}
+	if len(names) == 0 {
+		return all
+	}
+	slices.Sort(names)
+	accounts, _ := a.store.Accounts(ctx, budget.Group(p.Tenant), slices.Compact(names)...) // if they cannot be read, a call says so
+	for i, charge := range charges {
+		if charge != nil && budget.Exceeds(charge, accounts) {
+			all[i] = grant.OverBudget
 		}
 	}
 	return all

@@ -71,9 +71,9 @@ func (m *meteredStore) Settle(ctx context.Context, group string, settlements ...
 }
 
 // Accounts implements store.Store.
-func (m *meteredStore) Accounts(ctx context.Context, group string) (all []store.AccountState, err error) {
+func (m *meteredStore) Accounts(ctx context.Context, group string, names ...string) (all []store.AccountState, err error) {
 	defer m.count("accounts", time.Now(), &err)
-	return m.Store.Accounts(ctx, group)
+	return m.Store.Accounts(ctx, group, names...)
 }
 
 // Append implements store.Store.

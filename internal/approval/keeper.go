@@ -388,6 +388,12 @@ func (k *requestBook) apply(ctx context.Context, r *Request, s Step, kept *KeptC
 	if next.memory.version, err = write(ctx, store.Change{Group: group, Writes: writes}); err != nil {
 		return nil, err
 	}
+	k.complete(ctx, r, next, s)
+	return next, nil
+}
+
+// complete does what follows a step from r to next that the store has made.
+func (k *requestBook) complete(ctx context.Context, r, next *Request, s Step) {
 	if next.Target.Bytes > maxWithin && !next.Stored.Open() { // else they are gone with the value
 		if _, err := k.o.Store.Apply(ctx, store.Change{Group: paramsGroup(r.Asker.Tenant), Writes: []store.Write{{Name: r.ID(), Was: store.Any}}}); err != nil {
 			k.o.Log.Warn("the arguments of a request that has ended could not be deleted; they expire", "request", r.ID(), "tenant", string(r.Asker.Tenant), "until", r.Until, "error", err)
@@ -399,7 +405,6 @@ func (k *requestBook) apply(ctx context.Context, r *Request, s Step, kept *KeptC
 	if k.o.Stepped != nil {
 		k.o.Stepped(next, s)
 	}
-	return next, nil
 }
 
 // publish wakes the calls that wait for the request, here and elsewhere.

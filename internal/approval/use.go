@@ -9,9 +9,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
+// readBackTimeout limits the question to the store whether it has made a step. A caller waits for it after it has waited for the step.
+const readBackTimeout = 2 * time.Second
+
 // Use uses the yes of a call, once over all replicas: with one compare-and-set. Who has said yes must still be allowed to, and policy must not veto
-// it. intent names the attempt. The record of an attempt with an effect makes its use durable; any other use is durable by itself. write, if not nil, makes the change, and may hold a price with
-// it; a standing yes does without it. The error is a *switchboard.Error: that of write if it returns one.
+// it. intent names the attempt, and no other one. The record of an attempt with an effect makes its use durable; any other use is durable by itself.
+// If the answer of the store is lost, Use reads whether it was made: then the call goes on, and else the yes stays.
+//
+// write, if not nil, makes the change, and may hold a price with it; a standing yes does without it. If its answer is lost, Use gives the yes back, because
+// the caller releases the price. The error is a *switchboard.Error: that of write if it returns one.
 func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string, write func(context.Context, store.Change) (store.Version, error)) error {
 	if c.Yes.Standing != "" {
 		return k.o.Standing.Use(ctx, c, intent)
@@ -23,37 +29,76 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string, wr
 	if err := k.checkVotes(ctx, held.request, c); err != nil {
 		return err
 	}
-	use := k.writerOf(!k.o.Effect(c))
+	step, durable, r := Step{Act: ActUse, By: intent}, !k.o.Effect(c), held.request
+	use := k.writerOf(durable)
 	if write != nil {
 		use = func(ctx context.Context, change store.Change) (store.Version, error) {
-			change.Durable = !k.o.Effect(c)
+			change.Durable = durable
 			return write(ctx, change)
 		}
 	}
-	next, err := k.apply(ctx, held.request, Step{Act: ActUse, By: intent}, nil, use)
-	if errors.Is(err, store.ErrConflict) { // another call was first, or a person has revoked it
-		r, findErr := k.Find(ctx, held.request.Asker.Tenant, c.Yes.Request)
+	for range 2 { // the second time after a change that does not matter here
+		next, err := k.apply(ctx, r, step, nil, use)
+		if err == nil {
+			held.used, held.by = next, intent
+			return nil
+		}
+		if late, ok := errors.AsType[*OutrunError](err); ok {
+			return k.refusalOf(late.Request)
+		}
+		if own, ok := errors.AsType[*switchboard.Error](err); errors.Is(err, store.ErrInvalid) || ok && own.Code == switchboard.CodeBudgetExceeded {
+			return storeError(err) // certainly nothing was used
+		}
+		// Another call was first, a person has revoked it, or the answer of the store was lost: the store says which.
+		now, findErr := k.readBack(ctx, r)
 		switch {
 		case errors.Is(findErr, ErrNoRequest):
 			return gone("the request %s is gone", c.Yes.Request)
 		case findErr != nil:
 			return storeError(findErr)
-		case r.StateAt(time.Now()) == Approved: // a change that does not matter here
-			next, err = k.apply(ctx, r, Step{Act: ActUse, By: intent}, nil, use)
-		default:
-			return k.refusalOf(r)
+		case now.Stored == Used && now.EndedBy == intent && write != nil:
+			held.used, held.by = now, intent
+			if back := k.GiveBack(context.WithoutCancel(ctx), c); back != nil {
+				return back
+			}
+			return storeError(err)
+		case now.Stored == Used && now.EndedBy == intent: // no other attempt has this intent
+			if err := k.confirm(ctx, r, now, durable, step); err != nil {
+				return storeError(err)
+			}
+			held.used, held.by = now, intent
+			return nil
+		case now.StateAt(time.Now()) != Approved:
+			return k.refusalOf(now)
+		case !errors.Is(err, store.ErrConflict):
+			return storeError(err) // the yes stays
 		}
+		r = now
 	}
-	if late, ok := errors.AsType[*OutrunError](err); ok {
-		return k.refusalOf(late.Request)
+	return used(c.Yes.Request)
+}
+
+// readBack reads a request again after a step whose answer was lost, also if the caller is gone.
+func (k *Keeper) readBack(ctx context.Context, r *Request) (*Request, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBackTimeout)
+	defer cancel()
+	return k.Find(ctx, r.Asker.Tenant, r.ID())
+}
+
+// confirm completes a step from r to next that the store has made, although its answer was lost. Whether the step is durable is not known, so it is written again
+// where it must be.
+func (k *Keeper) confirm(ctx context.Context, r, next *Request, durable bool, s Step) error {
+	if durable {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBackTimeout)
+		defer cancel()
+		write := store.Write{Name: shortBinding(next.Binding), Was: next.memory.version, Data: next.encode(), TTL: next.ttl(time.Now())}
+		version, err := k.o.Store.Apply(ctx, store.Change{Group: groupOf(next.Asker.Tenant), Writes: []store.Write{write}, Durable: true})
+		if err != nil {
+			return err
+		}
+		next.memory.version = version
 	}
-	if errors.Is(err, store.ErrConflict) {
-		return used(c.Yes.Request)
-	}
-	if err != nil {
-		return storeError(err)
-	}
-	held.used, held.by = next, intent
+	k.complete(ctx, r, next, s)
 	return nil
 }
 

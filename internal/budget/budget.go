@@ -27,6 +27,15 @@ type AttemptCharge struct {
 	Lines []ChargeLine // at most switchboard.MaxBudgets
 }
 
+// Accounts returns the names of the accounts that the attempt is charged to.
+func (c *AttemptCharge) Accounts() []string {
+	names := make([]string, len(c.Lines))
+	for i := range c.Lines {
+		names[i] = c.Lines[i].Account.Name
+	}
+	return names
+}
+
 // A ChargeLine is one account that an attempt is charged to.
 type ChargeLine struct {
 	Budget  *switchboard.Budget

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -8,16 +9,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Left states the price of an attempt and the rest of the tightest budgets, for a person who decides about the call: "0.02 of 3.10 USD left". accounts are all accounts of the
-// charge's group. It returns "" if nothing is charged.
+// Left states the price of an attempt and the rest of the tightest budgets, for a person who decides about the call: "0.02 of 3.10 USD left". accounts are those of the
+// charge, see AttemptCharge.Accounts; one that is missing is unused. It returns "" if nothing is charged.
 func Left(c *AttemptCharge, accounts []store.AccountState, currency string) string {
 	if c == nil {
 		return ""
 	}
-	used := make(map[string]int64, len(accounts))
-	for i := range accounts {
-		used[accounts[i].Name] = accounts[i].Settled + accounts[i].Held
-	}
+	used := usedOf(accounts)
 	var money, calls *ChargeLine
 	room := func(l *ChargeLine) int64 { return max(0, l.Account.Max-used[l.Account.Name]) }
 	for i := range c.Lines {
@@ -49,6 +47,21 @@ func Left(c *AttemptCharge, accounts []store.AccountState, currency string) stri
 		parts = append(parts, "1 of "+strconv.FormatInt(room(calls), 10)+" calls left"+tooLittle(calls, room(calls)))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// Exceeds reports whether the attempt would exceed a budget. accounts are as for Left.
+func Exceeds(c *AttemptCharge, accounts []store.AccountState) bool {
+	used := usedOf(accounts)
+	return slices.ContainsFunc(c.Lines, func(l ChargeLine) bool { return used[l.Account.Name]+l.Account.Amount > l.Account.Max })
+}
+
+// usedOf returns what is settled and held in accounts, by name.
+func usedOf(accounts []store.AccountState) map[string]int64 {
+	used := make(map[string]int64, len(accounts))
+	for i := range accounts {
+		used[accounts[i].Name] = accounts[i].Settled + accounts[i].Held
+	}
+	return used
 }
 
 // tooLittle says that the line has no room for the attempt.

@@ -44,7 +44,7 @@ type Store interface {
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 	Hold(ctx context.Context, group, id string, terms store.HoldTerms, accounts ...store.Account) (sums []store.AccountState, held bool, err error)
 	Settle(ctx context.Context, group string, settlements ...store.Settlement) ([]bool, error)
-	Accounts(ctx context.Context, group string) ([]store.AccountState, error)
+	Accounts(ctx context.Context, group string, names ...string) ([]store.AccountState, error)
 }
 
 // A RequestSource has the requests for approval. See approval.Keeper.
@@ -404,13 +404,16 @@ func (k *Yeskeeper) Use(ctx context.Context, c *switchboard.Call, intent string)
 			return over(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	holding, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	// The hold is never settled: after its time it counts as settled, so a use stays used.
-	_, held, err := k.o.Store.Hold(ctx, groupOf(tenant), intent, store.HoldTerms{TTL: useTTL, Durable: true},
+	_, held, err := k.o.Store.Hold(holding, groupOf(tenant), intent, store.HoldTerms{TTL: useTTL, Durable: true},
 		store.Account{Name: g.ID, Max: g.Uses, Amount: 1, Ends: g.Until.Add(keepEnded)})
 	switch {
 	case err != nil:
+		// The hold may have been made, for a call that is not made.
+		chosen.intent = intent
+		_ = k.GiveBack(context.WithoutCancel(ctx), c) // otherwise it stays used
 		return unavailable(err)
 	case !held:
 		return over(errors.New("other calls have used it up"))

@@ -274,6 +274,35 @@ func TestAUseIsGivenBackIfTheCallWasNotMade(t *testing.T) {
 	}
 }
 
+// A silentStore makes one hold and loses the answer.
+type silentStore struct {
+	*store.Memory
+	silent bool
+}
+
+func (s *silentStore) Hold(ctx context.Context, group, id string, terms store.HoldTerms, accounts ...store.Account) ([]store.AccountState, bool, error) {
+	sums, held, err := s.Memory.Hold(ctx, group, id, terms, accounts...)
+	if s.silent {
+		s.silent = false
+		return nil, false, store.ErrUnavailable
+	}
+	return sums, held, err
+}
+
+func TestAUseIsNotLostWithTheAnswerOfTheStore(t *testing.T) {
+	s := &silentStore{Memory: store.NewMemory()}
+	defer s.Close() //nolint:errcheck // in memory
+	w := newYesWorld(t, s)
+	w.mustMake(1)
+	s.silent = true
+	if c, err := w.spare(opsMail, "0", nil); c == nil || err == nil {
+		t.Fatalf("%v, %v", c, err)
+	}
+	if c, err := w.spare(opsMail, "1", nil); c == nil || err != nil {
+		t.Errorf("the call once more: %v, %v", c, err)
+	}
+}
+
 func TestCallersRaceForTheLastUses(t *testing.T) {
 	s := store.NewMemory()
 	defer s.Close() //nolint:errcheck // in memory

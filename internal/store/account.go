@@ -197,6 +197,14 @@ func checkHold(group, id string, terms HoldTerms, accounts []Account) error {
 	return err
 }
 
+func checkAccounts(group string, names []string) error {
+	err := errors.Join(checkName("a group", group), checkSize("the number of accounts", len(names), MaxEntries))
+	for _, name := range names {
+		err = errors.Join(err, checkName("an account", name))
+	}
+	return err
+}
+
 // maxInstant is the last end of an account in microseconds, in the year 2112. A Lua number holds it exactly.
 const maxInstant = 1 << 52
 
@@ -276,7 +284,7 @@ func listAccounts(accounts map[string]accountState, expired [][]HeldAmount, now 
 	}
 	var all []AccountState
 	for _, name := range slices.Sorted(maps.Keys(accounts)) {
-		if a := accounts[name]; !a.isOver(now) && len(all) < MaxEntries {
+		if a := accounts[name]; !a.isOver(now) {
 			all = append(all, a.named(name))
 		}
 	}

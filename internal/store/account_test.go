@@ -580,7 +580,7 @@ func TestTheLargestAmountsAreExact(t *testing.T) {
 	})
 }
 
-func TestAccountsAreListedUpToTheLimit(t *testing.T) {
+func TestAllAccountsAreListedAndAnyAreReadByName(t *testing.T) {
 	onEach(t, func(t *testing.T, s store.Store) {
 		for i := 0; i <= store.MaxEntries; i += store.MaxAccounts {
 			var all []store.Account
@@ -590,8 +590,15 @@ func TestAccountsAreListedUpToTheLimit(t *testing.T) {
 			hold(t, s, fmt.Sprint(i), all...)
 		}
 		all, err := s.Accounts(t.Context(), "g")
-		if err != nil || len(all) != store.MaxEntries {
+		if err != nil || len(all) != store.MaxEntries+store.MaxAccounts {
 			t.Fatalf("%d accounts, %v", len(all), err)
+		}
+		some, err := s.Accounts(t.Context(), "g", all[len(all)-1].Name, "none", "000001", "000001")
+		if want := []store.AccountState{all[1], all[len(all)-1]}; err != nil || !slices.Equal(some, want) {
+			t.Errorf("by name: %+v, %v; want %+v", some, err, want)
+		}
+		if none, err := s.Accounts(t.Context(), "g", "none"); err != nil || len(none) != 0 {
+			t.Errorf("by a name without account: %+v, %v", none, err)
 		}
 		for i, a := range all {
 			if a.Name != fmt.Sprintf("%06d", i) || a.Held != int64(i%store.MaxAccounts) {
@@ -621,34 +628,37 @@ func TestInvalidHoldsAndSettlementsAreRefused(t *testing.T) {
 			_, err := s.Settle(t.Context(), group, all...)
 			return err
 		}
+		reads := func(name string) error { _, err := s.Accounts(t.Context(), "g", name); return err }
 		lists := func(group string) error { _, err := s.Accounts(t.Context(), group); return err }
 		for what, err := range map[string]error{
-			"a hold of no group":                holds("", "h", time.Hour, ok),
-			"a hold without an id":              holds("g", "", time.Hour, ok),
-			"a hold of a long id":               holds("g", long, time.Hour, ok),
-			"a hold of an id that is no text":   holds("g", bad, time.Hour, ok),
-			"a hold without accounts":           holds("g", "h", time.Hour),
-			"a hold in too many accounts":       holds("g", "h", time.Hour, many...),
-			"a hold in one account twice":       holds("g", "h", time.Hour, ok, ok),
-			"a hold in an account without name": holds("g", "h", time.Hour, account("", 1, 1)),
-			"a hold for no time":                holds("g", "h", 0, ok),
-			"a hold for less":                   holds("g", "h", -time.Hour, ok),
-			"a hold for ever":                   holds("g", "h", math.MaxInt64, ok),
-			"a hold of less than nothing":       holds("g", "h", time.Hour, account("a", 1, -1)),
-			"a hold of too much":                holds("g", "h", time.Hour, account("a", store.MaxAmount, store.MaxAmount+1)),
-			"a maximum that is too large":       holds("g", "h", time.Hour, account("a", store.MaxAmount+1, 1)),
-			"a maximum below nothing":           holds("g", "h", time.Hour, account("a", -1, 0)),
-			"an account that has ended":         holds("g", "h", time.Hour, ok, store.Account{Name: "b", Max: 1, Ends: time.Now().Add(-time.Hour)}),
-			"an account that ends before 1970":  holds("g", "h", time.Hour, store.Account{Name: "b", Max: 1, Ends: time.Unix(-1, 0)}),
-			"an account that ends too late":     holds("g", "h", time.Hour, store.Account{Name: "b", Max: 1, Ends: time.Now().AddDate(200, 0, 0)}),
-			"settlements of no group":           settles("", settlements[0]),
-			"a settlement without an id":        settles("g", store.Settlement{Amounts: []int64{1}}),
-			"too many settlements":              settles("g", settlements...),
-			"two settlements of one hold":       settles("g", settlements[0], settlements[0]),
-			"a settlement of too much":          settles("g", store.Settlement{ID: "h", Amounts: []int64{math.MaxInt64}}),
-			"a settlement of too little":        settles("g", store.Settlement{ID: "h", Amounts: []int64{math.MinInt64}}),
-			"the accounts of no group":          lists(""),
-			"the accounts of a long group":      lists(long),
+			"a hold of no group":                 holds("", "h", time.Hour, ok),
+			"a hold without an id":               holds("g", "", time.Hour, ok),
+			"a hold of a long id":                holds("g", long, time.Hour, ok),
+			"a hold of an id that is no text":    holds("g", bad, time.Hour, ok),
+			"a hold without accounts":            holds("g", "h", time.Hour),
+			"a hold in too many accounts":        holds("g", "h", time.Hour, many...),
+			"a hold in one account twice":        holds("g", "h", time.Hour, ok, ok),
+			"a hold in an account without name":  holds("g", "h", time.Hour, account("", 1, 1)),
+			"a hold for no time":                 holds("g", "h", 0, ok),
+			"a hold for less":                    holds("g", "h", -time.Hour, ok),
+			"a hold for ever":                    holds("g", "h", math.MaxInt64, ok),
+			"a hold of less than nothing":        holds("g", "h", time.Hour, account("a", 1, -1)),
+			"a hold of too much":                 holds("g", "h", time.Hour, account("a", store.MaxAmount, store.MaxAmount+1)),
+			"a maximum that is too large":        holds("g", "h", time.Hour, account("a", store.MaxAmount+1, 1)),
+			"a maximum below nothing":            holds("g", "h", time.Hour, account("a", -1, 0)),
+			"an account that has ended":          holds("g", "h", time.Hour, ok, store.Account{Name: "b", Max: 1, Ends: time.Now().Add(-time.Hour)}),
+			"an account that ends before 1970":   holds("g", "h", time.Hour, store.Account{Name: "b", Max: 1, Ends: time.Unix(-1, 0)}),
+			"an account that ends too late":      holds("g", "h", time.Hour, store.Account{Name: "b", Max: 1, Ends: time.Now().AddDate(200, 0, 0)}),
+			"accounts without a name":            reads(""),
+			"accounts of a name that is no text": reads(bad),
+			"settlements of no group":            settles("", settlements[0]),
+			"a settlement without an id":         settles("g", store.Settlement{Amounts: []int64{1}}),
+			"too many settlements":               settles("g", settlements...),
+			"two settlements of one hold":        settles("g", settlements[0], settlements[0]),
+			"a settlement of too much":           settles("g", store.Settlement{ID: "h", Amounts: []int64{math.MaxInt64}}),
+			"a settlement of too little":         settles("g", store.Settlement{ID: "h", Amounts: []int64{math.MinInt64}}),
+			"the accounts of no group":           lists(""),
+			"the accounts of a long group":       lists(long),
 		} {
 			if !errors.Is(err, store.ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", what, err)

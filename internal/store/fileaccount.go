@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -277,16 +278,22 @@ func (f *fileAccounts) Settle(ctx context.Context, group string, settlements ...
 }
 
 // Accounts implements Store.
-func (f *fileAccounts) Accounts(ctx context.Context, group string) (all []AccountState, err error) {
-	if err := checkName("a group", group); err != nil {
+func (f *fileAccounts) Accounts(ctx context.Context, group string, names ...string) (all []AccountState, err error) {
+	if err := checkAccounts(group, names); err != nil {
 		return nil, err
 	}
 	err = f.file.withReads(ctx, func(ctx context.Context) error {
 		return f.file.reads.inTransaction(ctx, func(tx *sql.Tx) error {
 			now := time.Now().UnixMicro()
 			accounts, expired := map[string]accountState{}, [][]HeldAmount{}
-			rows, err := tx.QueryContext(ctx, `SELECT name, settled, held, ends, sum FROM account WHERE grp = ? AND (held > 0 OR ends > ?) ORDER BY name LIMIT ?`,
-				group, now, 2*MaxEntries)
+			query, args := `SELECT name, settled, held, ends, sum FROM account WHERE grp = ? AND (held > 0 OR ends > ?)`, []any{group, now}
+			if len(names) > 0 {
+				query += ` AND name IN (?` + strings.Repeat(`, ?`, len(names)-1) + `)`
+				for _, name := range names {
+					args = append(args, name)
+				}
+			}
+			rows, err := tx.QueryContext(ctx, query, args...)
 			if err := scanAll(rows, err, func(rows *sql.Rows) error {
 				var name string
 				var a accountState

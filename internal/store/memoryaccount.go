@@ -114,8 +114,8 @@ func (m *Memory) Settle(ctx context.Context, group string, settlements ...Settle
 }
 
 // Accounts implements Store.
-func (m *Memory) Accounts(ctx context.Context, group string) ([]AccountState, error) {
-	if err := checkName("a group", group); err != nil {
+func (m *Memory) Accounts(ctx context.Context, group string, names ...string) ([]AccountState, error) {
+	if err := checkAccounts(group, names); err != nil {
 		return nil, err
 	}
 	done, err := m.lock(ctx)
@@ -129,7 +129,14 @@ func (m *Memory) Accounts(ctx context.Context, group string) ([]AccountState, er
 	}
 	now := time.Now()
 	g.settleExpired(now)
-	return listAccounts(g.accounts, nil, now.UnixMicro()), nil
+	accounts := g.accounts
+	if len(names) > 0 {
+		accounts = make(map[string]accountState, len(names))
+		for _, name := range names {
+			accounts[name] = g.accounts[name]
+		}
+	}
+	return listAccounts(accounts, nil, now.UnixMicro()), nil
 }
 
 // dumpAccounts returns the holds and the accounts of all groups at now. The caller holds m.mu.

@@ -180,8 +180,8 @@ func (r *Redis) Settle(ctx context.Context, group string, settlements ...Settlem
 }
 
 // Accounts implements Store. More than MaxEntries accounts are not read at one instant.
-func (r *Redis) Accounts(ctx context.Context, group string) ([]AccountState, error) {
-	if err := checkName("a group", group); err != nil {
+func (r *Redis) Accounts(ctx context.Context, group string, names ...string) ([]AccountState, error) {
+	if err := checkAccounts(group, names); err != nil {
 		return nil, err
 	}
 	u, err := r.beginCall(ctx, 0)
@@ -190,7 +190,11 @@ func (r *Redis) Accounts(ctx context.Context, group string) ([]AccountState, err
 	}
 	defer u.endCall()
 	keys := r.keys.ledger(group)
-	answer, err := u.runRepeatable(accountsScript, keys, MaxEntries, MaxEntries)
+	args := []any{MaxEntries, MaxEntries}
+	for _, name := range names {
+		args = append(args, name)
+	}
+	answer, err := u.runRepeatable(accountsScript, keys, args...)
 	if err != nil {
 		return nil, u.wrapError(err)
 	}

@@ -47,7 +47,7 @@ const (
 	MaxNotice  = 64 << 10          // bytes of a notice
 	MaxAppend  = 4096              // entries at once
 	MaxBytes   = segment.MaxAppend // of the entries at once
-	MaxEntries = 10_000            // that one Read, List or Accounts returns
+	MaxEntries = 10_000            // that one Read or List returns, and names of one Accounts
 
 	MaxAccounts    = 20  // of one Hold
 	MaxSettlements = 256 // at once
@@ -157,8 +157,9 @@ type Store interface {
 	// invalid, no hold is ended.
 	Settle(ctx context.Context, group string, settlements ...Settlement) (settled []bool, err error)
 
-	// Accounts returns the accounts of a group, sorted by name: at most MaxEntries.
-	Accounts(ctx context.Context, group string) ([]AccountState, error)
+	// Accounts returns the accounts of a group with these names, or all accounts if there are no names, sorted by name. An
+	// account that is missing is empty.
+	Accounts(ctx context.Context, group string, names ...string) ([]AccountState, error)
 
 	// Append appends entries to a log with the last entry after: ErrConflict if after is not its last entry.
 	// The entries are durable when Append returns.
