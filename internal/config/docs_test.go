@@ -168,6 +168,9 @@ func TestTheExamplesOfThePagesAboutPeopleLoad(t *testing.T) {
 		example := blocks[0][1]
 		if !strings.Contains(example, "servers:\n") {
 			example += "servers: {mail: {transport: stdio, command: [mail-server]}}\n"
+			if !strings.Contains(example, "tenants:\n") {
+				example += "tenants: {acme: {servers: [mail]}}\n"
+			}
 		}
 		secret := &fstest.MapFile{Data: []byte("whsec_" + strings.Repeat("QUJD", 8) + "\n")}
 		fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(example)}, "secrets/oncall": secret, "secrets/desk": secret, "secrets/desk-url": {Data: []byte("https://desk.example.com/hook\n")}}

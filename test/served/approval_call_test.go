@@ -464,11 +464,15 @@ func TestAP05OneStepIsFirst(t *testing.T) {
 	}
 }
 
-// AP-08: one word differs, so a person is asked again; many repeats of one call are one request.
+// AP-08: one word differs, so a person is asked again; many repeats of one call are one request and one notice.
 func TestAP08AnotherWordIsAnotherRequestAndARepeatIsNone(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.Deterministic)
-	w := serveWaiting(t, "wait: 1s")
+	o, w := newOncall(t), layOutWaiting(t, "wait: 1s")
+	main := filepath.Join(w.dir, "switchboard.yaml")
+	rig.WriteFile(t, filepath.Join(w.dir, "whsec"), noticeSecret)
+	rig.WriteFile(t, main, rig.ReadFile(t, main)+"notify: {oncall: {url: \""+o.URL+"\", secret: \"${file:whsec}\"}}\n")
+	w.Gateway = rig.Serve(t, w.dir)
 	ci := w.as(t, "ci", "/mcp", true)
 	first := w.ask(t, ci, `{"text":"hello all"}`)
 	second := w.ask(t, ci, `{"text":"hello you"}`)
@@ -476,11 +480,13 @@ func TestAP08AnotherWordIsAnotherRequestAndARepeatIsNone(t *testing.T) {
 		t.Error("they are one request")
 	}
 	w.say(t, w.keys["boss"], first, "refuse")
+	began := time.Now()
 	for range *approvalRepeats {
 		if code := rig.Call(t, ci, "send", `{"text":"hello all"}`); code != "SB-APPR-002" {
 			t.Fatal(code)
 		}
 	}
+	t.Logf("%d repeats took %v", *approvalRepeats, time.Since(began))
 	if ids := w.pending(t, w.keys["boss"], "acme"); len(ids) != 1 || ids[0] != second {
 		t.Errorf("pending: %q", ids)
 	}
@@ -489,6 +495,20 @@ func TestAP08AnotherWordIsAnotherRequestAndARepeatIsNone(t *testing.T) {
 	}
 	if strings.Contains(w.Logged(), "hello all") {
 		t.Error("the log output has arguments")
+	}
+	about := map[string]int{}
+	for _, body := range o.await(t, 3) {
+		var n struct {
+			Type string
+			Data struct{ Request string }
+		}
+		if err := json.Unmarshal([]byte(body), &n); err != nil {
+			t.Fatal(err)
+		}
+		about[n.Type+" "+n.Data.Request]++
+	}
+	if about["approval.requested "+first] != 1 || about["approval.requested "+second] != 1 || about["approval.decided "+first] != 1 {
+		t.Errorf("people are told %v", about)
 	}
 }
 

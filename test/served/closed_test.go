@@ -36,7 +36,7 @@ func TestAPolicyThatFailsInThePhaseApproveIsANo(t *testing.T) {
 	approved, pending := w.ask(t, ci, `{"n":1}`), w.ask(t, ci, `{"n":2}`)
 	w.say(t, w.keys["boss"], approved, "approve")
 	remove := w.addRule(t, fails)
-	if a := w.AskAdmin(t, w.keys["boss"], "POST", "/v1/approvals/"+pending+"/approve", ""); a.Status == http.StatusOK || !strings.Contains(a.Body, "SB-POL-002") {
+	if a := w.AskAdmin(t, w.keys["boss"], "POST", "/v1/approvals/"+pending+"/approve", ""); a.Status != http.StatusForbidden || !strings.Contains(a.Body, "SB-POL-002") {
 		t.Errorf("the person says yes: %d %s", a.Status, a.Body)
 	}
 	if code := rig.Call(t, ci, "send", `{"n":1}`); code != "SB-APPR-003" {
@@ -108,12 +108,13 @@ func TestArgumentsThatDoNotOpenAreNeitherDecidedNorMade(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if a := w.AskAdmin(t, w.keys["boss"], "GET", "/v1/approvals/"+pending, ""); a.Status == http.StatusOK || !strings.Contains(a.Body, "do not open") {
+	if a := w.AskAdmin(t, w.keys["boss"], "GET", "/v1/approvals/"+pending, ""); a.Status != http.StatusOK || !strings.Contains(a.Body, "do not open") || strings.Contains(a.Body, "xxx") {
 		t.Errorf("shown: %d %.500s", a.Status, a.Body)
 	}
-	if a := w.AskAdmin(t, w.keys["boss"], "POST", "/v1/approvals/"+pending+"/approve", ""); a.Status == http.StatusOK {
+	if a := w.AskAdmin(t, w.keys["boss"], "POST", "/v1/approvals/"+pending+"/approve", ""); a.Status != http.StatusConflict || !strings.Contains(a.Body, "SB-APPR-003") {
 		t.Errorf("a yes to what nobody can read: %d %.500s", a.Status, a.Body)
 	}
+	w.say(t, w.keys["boss"], pending, "refuse")
 	if code, m := resume(t, ci, approved); code != "SB-APPR-003" || w.made(t) != 0 {
 		t.Errorf("resumed: %.300s; %d were made", m.Raw, w.made(t))
 	}

@@ -258,7 +258,7 @@ func TestCallsWithPricesAndApprovalsReplayAndAProposedRuleThatAsksDeniesNone(t *
 	}
 	rig.WriteFile(t, filepath.Join(h.Dir, "asks", "own.rego"), "package switchboard.tenant\n"+askingRule+"\nobligations[\"a/open\"] contains {\"type\": \"require_approval\"} if input.call.arguments.path == \"/w/b\"\n")
 	d, code := policyDiff(t, h.Dir, "--against", "asks", "--tenant", "acme")
-	want := []change{{Change: "would_ask", Of: "call", Tenant: "acme", Tool: "a/open", From: "nothing", To: "approval, for 1h0m0s", Why: "obligations of the policies", Decisions: 1}}
+	want := []change{{Change: "would_ask", Of: "call", Tenant: "acme", Tool: "a/open", From: "nothing", To: "approval", Why: "obligations of the policies", Decisions: 1}}
 	if code != 1 || !slices.Equal(d.Changes, want) || len(d.Broken) > 0 {
 		t.Errorf("exit %d, %+v; want %+v", code, d, want)
 	}
