@@ -429,39 +429,44 @@ func TestAP04AChangeAfterTheYesStopsTheCall(t *testing.T) {
 	}
 }
 
-// AP-05: decisions of several people, a withdrawal and the end of the time compete: one of them is first, and all others are told which.
+// AP-05: at three processes, decisions of several people and a withdrawal compete: one of them is first, and all others are told which.
 func TestAP05OneStepIsFirst(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.Deterministic)
-	w := serveWaiting(t, "wait: 1s")
-	ci := w.as(t, "ci", "/mcp", true)
-	for round := range 5 {
-		id := w.ask(t, ci, fmt.Sprintf(`{"round":%d}`, round))
-		var wg sync.WaitGroup
-		var firsts atomic.Int64
-		for i := range 8 {
-			what := map[bool]string{true: "approve", false: "refuse"}[i%2 == 0]
+	eachStore(t, func(t *testing.T, redis *redistest.Server) {
+		w := layOutWaiting(t, "wait: 1s")
+		start := overStore(t, w.dir, redis)
+		all := []*rig.Gateway{start(), start(), start()}
+		w.Gateway = all[0]
+		for round := range 4 {
+			ci := w.as(t, "ci", "/mcp", round%2 == 0)
+			id := w.ask(t, ci, fmt.Sprintf(`{"round":%d}`, round))
+			var wg sync.WaitGroup
+			var firsts atomic.Int64
+			for i := range 8 {
+				what := map[bool]string{true: "approve", false: "refuse"}[i%2 == 0]
+				wg.Go(func() {
+					switch a := all[i%3].AskAdmin(t, w.keys["boss"], "POST", "/v1/approvals/"+id+"/"+what, ""); a.Status {
+					case http.StatusOK:
+						firsts.Add(1)
+					case http.StatusConflict:
+					default:
+						t.Errorf("%s: %d %s", what, a.Status, a.Body)
+					}
+				})
+			}
 			wg.Go(func() {
-				switch a := w.AskAdmin(t, w.keys["boss"], "POST", "/v1/approvals/"+id+"/"+what, ""); a.Status {
-				case http.StatusOK:
+				m, _, err := ci.Exchange(ci.Request("tools/call", `{"name":"switchboard_resume","arguments":{"request":"`+id+`","withdraw":true}}`))
+				if err == nil && rig.Code(m) == "" {
 					firsts.Add(1)
-				case http.StatusConflict:
-				default:
-					t.Errorf("%s: %d %s", what, a.Status, a.Body)
 				}
 			})
-		}
-		wg.Go(func() {
-			m, _, err := ci.Exchange(ci.Request("tools/call", `{"name":"switchboard_resume","arguments":{"request":"`+id+`","withdraw":true}}`))
-			if err == nil && rig.Code(m) == "" {
-				firsts.Add(1)
+			wg.Wait()
+			if firsts.Load() != 1 {
+				t.Errorf("round %d: %d were first", round, firsts.Load())
 			}
-		})
-		wg.Wait()
-		if firsts.Load() != 1 {
-			t.Errorf("round %d: %d were first", round, firsts.Load())
 		}
-	}
+	})
 }
 
 // AP-08: one word differs, so a person is asked again; many repeats of one call are one request and one notice.
