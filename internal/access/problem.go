@@ -14,15 +14,15 @@ func HTTPStatus(code switchboard.Code) int {
 	switch code {
 	case switchboard.CodeNotAuthenticated, switchboard.CodeKeyExpired:
 		return http.StatusUnauthorized
-	case switchboard.CodeNotAuthorized:
+	case switchboard.CodeNotAuthorized, switchboard.CodeDenied, switchboard.CodePolicyFailed: // policy may veto a person's yes
 		return http.StatusForbidden
 	case switchboard.CodeBadArguments:
 		return http.StatusBadRequest
 	case switchboard.CodeNoSuchTask, switchboard.CodeServerUnknown:
 		return http.StatusNotFound
-	case switchboard.CodeTaskRefused, switchboard.CodeUnmet, switchboard.CodeOverBudget:
+	case switchboard.CodeTaskRefused, switchboard.CodeUnmet, switchboard.CodeOverBudget, switchboard.CodeApprovalGone:
 		return http.StatusConflict
-	case switchboard.CodeOverloaded:
+	case switchboard.CodeOverloaded, switchboard.CodeTooManyAsked:
 		return http.StatusTooManyRequests
 	case switchboard.CodeConfig:
 		return http.StatusUnprocessableEntity

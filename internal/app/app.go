@@ -277,6 +277,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return nil, errors.Join(err, a.store.Close())
 	}
 	if a.vault, err = openVault(ctx, a.store, storePath(o, c.Store), c, vault.Options{
+		Keys:  []switchboard.Secret{a.ledger.Key("vault")}, // that all replicas have
 		Ended: a.connectionEnded, Orphaned: func(o vault.Owner, c vault.ServerConnection) { a.credentials.RevokeLater(o, c) }, Log: o.Log,
 		Lost: func(o vault.Owner, cause error) { credential.RecordLost(a.ledger, o, cause) },
 	}); err != nil {

@@ -21,18 +21,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/vault"
 )
 
-// openVault opens the vault in the store. A store in a file has a key file beside it, if the configuration names no key.
+// openVault opens the vault in the store. If the configuration names no key, a store in a file has a key file beside it, and another store uses o.Keys. Without
+// them the key is random: then nothing is sealed that another process has to open.
 func openVault(ctx context.Context, st store.Store, path string, c *config.Config, o vault.Options) (*vault.Vault, error) {
-	o.Keys = c.Vault.Keys
 	switch {
-	case len(o.Keys) > 0:
+	case len(c.Vault.Keys) > 0:
+		o.Keys = c.Vault.Keys
 	case st.Status().Kind == "file":
 		key, err := vault.KeyFile(filepath.Dir(path))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; vault: {key: …} in switchboard.yaml names another one", switchboard.CodeConfig, err)
 		}
 		o.Keys = []switchboard.Secret{key}
-	default: // nothing that a key opens outlives the process, or nobody can connect anything
+	case len(o.Keys) == 0:
 		o.Keys = []switchboard.Secret{switchboard.NewSecret(rand.Text() + rand.Text())}
 	}
 	return vault.Open(ctx, st, o)

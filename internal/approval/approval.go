@@ -228,6 +228,9 @@ var (
 	// ErrNoRequest says that there is no such request, or none that the caller may see.
 	ErrNoRequest = errors.New("there is no such request")
 
+	// ErrUnreadable says that a request keeps arguments that do not open.
+	ErrUnreadable = errors.New("the arguments of the call do not open: they were changed, or sealed with another key")
+
 	// ErrVoted says that this person has said yes already.
 	ErrVoted = errors.New("you have said yes already; another person must say it too")
 )

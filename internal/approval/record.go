@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -168,7 +167,7 @@ func (k *requestBook) Kept(ctx context.Context, r *Request) (KeptCall, error) {
 	line, params, cut := strings.Cut(string(text), "\n")
 	var head keptHead
 	if !ok || !cut || json.Unmarshal([]byte(line), &head) != nil {
-		return KeptCall{}, errors.New("the arguments of the call do not open: they were changed, or sealed with another key")
+		return KeptCall{}, ErrUnreadable
 	}
 	kept := KeptCall{Params: []byte(params)}
 	if head.Key != "" {

@@ -144,3 +144,41 @@ func TestTheExamplesOfThePageAboutBudgetsLoad(t *testing.T) {
 		t.Errorf("%s %+v %s", names, p, c.Currency)
 	}
 }
+
+// The examples of the pages about approvals, standing yeses, notices and requests load. Each block is a configuration, or a part of one that lacks its servers.
+func TestTheExamplesOfThePagesAboutPeopleLoad(t *testing.T) {
+	for page, good := range map[string]func(c *config.Config) bool{
+		"approvals": func(c *config.Config) bool {
+			a := c.Tenants["acme"].Approvals
+			return a.Wait == 45*time.Second && a.Until == time.Hour && a.Standing == 8*time.Hour
+		},
+		"standing": func(c *config.Config) bool { return c.Tenants["acme"].Approvals.Standing == 8*time.Hour },
+		"notices":  func(c *config.Config) bool { return len(c.Recipients) == 2 },
+		"requests": func(c *config.Config) bool { return len(c.Tenants["acme"].Request) == 2 },
+	} {
+		text, err := os.ReadFile("../../docs/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := regexp.MustCompile("(?ms)^```yaml.*?\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+		if len(blocks) != 1 {
+			t.Errorf("docs/%s.md has %d examples, and this test knows one", page, len(blocks))
+			continue
+		}
+		example := blocks[0][1]
+		if !strings.Contains(example, "servers:\n") {
+			example += "servers: {mail: {transport: stdio, command: [mail-server]}}\n"
+			if !strings.Contains(example, "tenants:\n") {
+				example += "tenants: {acme: {servers: [mail]}}\n"
+			}
+		}
+		secret := &fstest.MapFile{Data: []byte("whsec_" + strings.Repeat("QUJD", 8) + "\n")}
+		fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(example)}, "secrets/oncall": secret, "secrets/desk": secret, "secrets/desk-url": {Data: []byte("https://desk.example.com/hook\n")}}
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: configtest.Env})
+		if err != nil {
+			t.Errorf("docs/%s.md: %v\n%s", page, err, example)
+		} else if !good(c) {
+			t.Errorf("docs/%s.md: a part of the example was not read:\n%s", page, describe(t, c))
+		}
+	}
+}

@@ -532,7 +532,10 @@ func describeObligations(o switchboard.Obligations) string {
 		if a.Quorum > 1 {
 			who = fmt.Sprintf(" of %d persons", a.Quorum) + joinIfAny(" among ", a.Who)
 		}
-		add("approval%s, for %v", who, a.Expires)
+		if a.Expires > 0 {
+			who += fmt.Sprintf(", for %v", a.Expires)
+		}
+		add("approval%s", who)
 		if a.NoStanding {
 			add("no standing yes")
 		}

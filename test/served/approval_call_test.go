@@ -15,6 +15,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/redistest"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -91,6 +92,18 @@ func layOutWaiting(t *testing.T, approvals string, fake ...string) *waitingWorld
 	}
 	w.dir = rig.LayOut(t, text)
 	return w
+}
+
+// overStore makes the files of a folder use the Redis, if there is one, and returns what starts a process on them.
+func overStore(t *testing.T, dir string, redis *redistest.Server) (start func() *rig.Gateway) {
+	t.Helper()
+	if redis == nil {
+		return func() *rig.Gateway { return rig.Serve(t, dir) }
+	}
+	main := filepath.Join(dir, "switchboard.yaml")
+	rig.WriteFile(t, filepath.Join(dir, "secret"), survivorSecret)
+	rig.WriteFile(t, main, fmt.Sprintf("store: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n", redis.URL())+rig.ReadFile(t, main))
+	return func() *rig.Gateway { return rig.Serve(t, dir, "--data", filepath.Join(t.TempDir(), "data")) }
 }
 
 func serveWaiting(t *testing.T, approvals string, fake ...string) *waitingWorld {
@@ -294,50 +307,55 @@ func TestAResumedCallTakesTheClientsAnswersToItsServer(t *testing.T) {
 	}
 }
 
-// AP-01: a hundred callers with one yes make one call, by the server's own count.
+// AP-01: a hundred callers with one yes, at three processes, make one call, by the server's own count.
 func TestAP01OneYesIsOneExecution(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NeverTwice)
-	w := serveWaiting(t, "wait: 1s")
-	const callers = 100
-	sessions := make([]*rig.HTTPSession, 10)
-	for i := range sessions {
-		sessions[i] = w.as(t, "ci", "/mcp", i%2 == 0)
-	}
-	for round := range *approvalRounds {
-		arguments := fmt.Sprintf(`{"round":%d}`, round)
-		id := w.ask(t, sessions[0], arguments)
-		w.say(t, w.keys["boss"], id, "approve")
-		var wg sync.WaitGroup
-		var good, others atomic.Int64
-		for i := range callers {
-			s := sessions[i%len(sessions)]
-			wg.Go(func() {
-				body, extra := s.Request("tools/call", map[bool]string{
-					true:  `{"name":"send","arguments":` + arguments + `}`,
-					false: `{"name":"switchboard_resume","arguments":{"request":"` + id + `"}}`,
-				}[i%3 > 0])
-				m, _, err := s.Exchange(strings.Replace(body, `"id":7`, fmt.Sprintf(`"id":%d`, 100+i), 1), extra)
-				switch code := rig.Code(m); {
-				case err != nil:
-					t.Error(err)
-				case code == "":
-					good.Add(1)
-				case code == "SB-APPR-001" || code == "SB-APPR-003" || code == "SB-LIFE-004":
-					others.Add(1)
-				default:
-					t.Errorf("%.300s", m.Raw)
-				}
-			})
+	eachStore(t, func(t *testing.T, redis *redistest.Server) {
+		w := layOutWaiting(t, "wait: 1s")
+		start := overStore(t, w.dir, redis)
+		const callers = 100
+		sessions := make([]*rig.HTTPSession, 12)
+		all := []*rig.Gateway{start(), start(), start()}
+		for i := range sessions {
+			w.Gateway = all[i%3]
+			sessions[i] = w.as(t, "ci", "/mcp", i%2 == 0)
 		}
-		wg.Wait()
-		if made := strings.Count(rig.ReadFile(t, w.marks), "\n"); made != round+1 || good.Load() != 1 || others.Load() != callers-1 {
-			t.Fatalf("round %d: %d were executed, %d got a result, %d did not", round, made, good.Load(), others.Load())
+		for round := range *approvalRounds {
+			arguments := fmt.Sprintf(`{"round":%d}`, round)
+			id := w.ask(t, sessions[0], arguments)
+			w.say(t, w.keys["boss"], id, "approve")
+			var wg sync.WaitGroup
+			var good, others atomic.Int64
+			for i := range callers {
+				s := sessions[i%len(sessions)]
+				wg.Go(func() {
+					body, extra := s.Request("tools/call", map[bool]string{
+						true:  `{"name":"send","arguments":` + arguments + `}`,
+						false: `{"name":"switchboard_resume","arguments":{"request":"` + id + `"}}`,
+					}[i%3 > 0])
+					m, _, err := s.Exchange(strings.Replace(body, `"id":7`, fmt.Sprintf(`"id":%d`, 100+i), 1), extra)
+					switch code := rig.Code(m); {
+					case err != nil:
+						t.Error(err)
+					case code == "":
+						good.Add(1)
+					case code == "SB-APPR-001" || code == "SB-APPR-003" || code == "SB-LIFE-004":
+						others.Add(1)
+					default:
+						t.Errorf("%.300s", m.Raw)
+					}
+				})
+			}
+			wg.Wait()
+			if made := strings.Count(rig.ReadFile(t, w.marks), "\n"); made != round+1 || good.Load() != 1 || others.Load() != callers-1 {
+				t.Fatalf("round %d: %d were executed, %d got a result, %d did not", round, made, good.Load(), others.Load())
+			}
+			for _, left := range w.pending(t, w.keys["boss"], "acme") { // those that came too late have asked again
+				w.say(t, w.keys["boss"], left, "refuse")
+			}
 		}
-		for _, left := range w.pending(t, w.keys["boss"], "acme") { // those that came too late have asked again
-			w.say(t, w.keys["boss"], left, "refuse")
-		}
-	}
+	})
 }
 
 // AP-02: a yes is for these arguments, whatever the order of their members, and for no others.
@@ -411,46 +429,55 @@ func TestAP04AChangeAfterTheYesStopsTheCall(t *testing.T) {
 	}
 }
 
-// AP-05: decisions of several people, a withdrawal and the end of the time compete: one of them is first, and all others are told which.
+// AP-05: at three processes, decisions of several people and a withdrawal compete: one of them is first, and all others are told which.
 func TestAP05OneStepIsFirst(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.Deterministic)
-	w := serveWaiting(t, "wait: 1s")
-	ci := w.as(t, "ci", "/mcp", true)
-	for round := range 5 {
-		id := w.ask(t, ci, fmt.Sprintf(`{"round":%d}`, round))
-		var wg sync.WaitGroup
-		var firsts atomic.Int64
-		for i := range 8 {
-			what := map[bool]string{true: "approve", false: "refuse"}[i%2 == 0]
+	eachStore(t, func(t *testing.T, redis *redistest.Server) {
+		w := layOutWaiting(t, "wait: 1s")
+		start := overStore(t, w.dir, redis)
+		all := []*rig.Gateway{start(), start(), start()}
+		w.Gateway = all[0]
+		for round := range 4 {
+			ci := w.as(t, "ci", "/mcp", round%2 == 0)
+			id := w.ask(t, ci, fmt.Sprintf(`{"round":%d}`, round))
+			var wg sync.WaitGroup
+			var firsts atomic.Int64
+			for i := range 8 {
+				what := map[bool]string{true: "approve", false: "refuse"}[i%2 == 0]
+				wg.Go(func() {
+					switch a := all[i%3].AskAdmin(t, w.keys["boss"], "POST", "/v1/approvals/"+id+"/"+what, ""); a.Status {
+					case http.StatusOK:
+						firsts.Add(1)
+					case http.StatusConflict:
+					default:
+						t.Errorf("%s: %d %s", what, a.Status, a.Body)
+					}
+				})
+			}
 			wg.Go(func() {
-				switch a := w.AskAdmin(t, w.keys["boss"], "POST", "/v1/approvals/"+id+"/"+what, ""); a.Status {
-				case http.StatusOK:
+				m, _, err := ci.Exchange(ci.Request("tools/call", `{"name":"switchboard_resume","arguments":{"request":"`+id+`","withdraw":true}}`))
+				if err == nil && rig.Code(m) == "" {
 					firsts.Add(1)
-				case http.StatusConflict:
-				default:
-					t.Errorf("%s: %d %s", what, a.Status, a.Body)
 				}
 			})
-		}
-		wg.Go(func() {
-			m, _, err := ci.Exchange(ci.Request("tools/call", `{"name":"switchboard_resume","arguments":{"request":"`+id+`","withdraw":true}}`))
-			if err == nil && rig.Code(m) == "" {
-				firsts.Add(1)
+			wg.Wait()
+			if firsts.Load() != 1 {
+				t.Errorf("round %d: %d were first", round, firsts.Load())
 			}
-		})
-		wg.Wait()
-		if firsts.Load() != 1 {
-			t.Errorf("round %d: %d were first", round, firsts.Load())
 		}
-	}
+	})
 }
 
-// AP-08: one word differs, so a person is asked again; many repeats of one call are one request.
+// AP-08: one word differs, so a person is asked again; many repeats of one call are one request and one notice.
 func TestAP08AnotherWordIsAnotherRequestAndARepeatIsNone(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.Deterministic)
-	w := serveWaiting(t, "wait: 1s")
+	o, w := newOncall(t), layOutWaiting(t, "wait: 1s")
+	main := filepath.Join(w.dir, "switchboard.yaml")
+	rig.WriteFile(t, filepath.Join(w.dir, "whsec"), noticeSecret)
+	rig.WriteFile(t, main, rig.ReadFile(t, main)+"notify: {oncall: {url: \""+o.URL+"\", secret: \"${file:whsec}\"}}\n")
+	w.Gateway = rig.Serve(t, w.dir)
 	ci := w.as(t, "ci", "/mcp", true)
 	first := w.ask(t, ci, `{"text":"hello all"}`)
 	second := w.ask(t, ci, `{"text":"hello you"}`)
@@ -458,11 +485,13 @@ func TestAP08AnotherWordIsAnotherRequestAndARepeatIsNone(t *testing.T) {
 		t.Error("they are one request")
 	}
 	w.say(t, w.keys["boss"], first, "refuse")
+	began := time.Now()
 	for range *approvalRepeats {
 		if code := rig.Call(t, ci, "send", `{"text":"hello all"}`); code != "SB-APPR-002" {
 			t.Fatal(code)
 		}
 	}
+	t.Logf("%d repeats took %v", *approvalRepeats, time.Since(began))
 	if ids := w.pending(t, w.keys["boss"], "acme"); len(ids) != 1 || ids[0] != second {
 		t.Errorf("pending: %q", ids)
 	}
@@ -471,6 +500,20 @@ func TestAP08AnotherWordIsAnotherRequestAndARepeatIsNone(t *testing.T) {
 	}
 	if strings.Contains(w.Logged(), "hello all") {
 		t.Error("the log output has arguments")
+	}
+	about := map[string]int{}
+	for _, body := range o.await(t, 3) {
+		var n struct {
+			Type string
+			Data struct{ Request string }
+		}
+		if err := json.Unmarshal([]byte(body), &n); err != nil {
+			t.Fatal(err)
+		}
+		about[n.Type+" "+n.Data.Request]++
+	}
+	if about["approval.requested "+first] != 1 || about["approval.requested "+second] != 1 || about["approval.decided "+first] != 1 {
+		t.Errorf("people are told %v", about)
 	}
 }
 
@@ -510,30 +553,34 @@ func TestAP09AFormWithoutADecisionDecidesNothing(t *testing.T) {
 func TestAP12AKillBetweenYesAndAnswerExecutesOnceAtMost(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NeverTwice)
-	w := serveWaiting(t, "wait: 1s")
-	ci := w.as(t, "ci", "/mcp", true)
-	never := filepath.Join(t.TempDir(), "never")
-	arguments := fmt.Sprintf(`{"do":"await","until":%q}`, never)
-	id := w.ask(t, ci, arguments)
-	w.say(t, w.keys["boss"], id, "approve")
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _, _ = ci.Exchange(ci.Request("tools/call", `{"name":"send","arguments":`+arguments+`}`)) })
-	rig.Eventually(t, "the server has the call", func() string {
-		if w.made(t) != 1 {
-			return "not yet"
+	eachStore(t, func(t *testing.T, redis *redistest.Server) {
+		w := layOutWaiting(t, "wait: 1s")
+		start := overStore(t, w.dir, redis)
+		w.Gateway = start()
+		ci := w.as(t, "ci", "/mcp", redis == nil)
+		never := filepath.Join(t.TempDir(), "never")
+		arguments := fmt.Sprintf(`{"do":"await","until":%q}`, never)
+		id := w.ask(t, ci, arguments)
+		w.say(t, w.keys["boss"], id, "approve")
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _, _ = ci.Exchange(ci.Request("tools/call", `{"name":"send","arguments":`+arguments+`}`)) })
+		rig.Eventually(t, "the server has the call", func() string {
+			if w.made(t) != 1 {
+				return "not yet"
+			}
+			return ""
+		})
+		w.Signal(t, syscall.SIGKILL)
+		_ = w.Cmd.Wait()
+		wg.Wait()
+		w.Gateway = start()
+		rig.WriteFile(t, never, "")
+		ci = w.as(t, "ci", "/mcp", redis == nil)
+		if again := w.ask(t, ci, arguments); again == id || w.made(t) != 1 {
+			t.Errorf("after the kill it asks for %s, and was made %d times", again, w.made(t))
 		}
-		return ""
+		if code, m := resume(t, ci, id); code != "SB-APPR-003" || w.made(t) != 1 {
+			t.Errorf("resumed after the kill: %.300s", m.Raw)
+		}
 	})
-	w.Signal(t, syscall.SIGKILL)
-	_ = w.Cmd.Wait()
-	wg.Wait()
-	w.Gateway = rig.Serve(t, w.dir)
-	rig.WriteFile(t, never, "")
-	ci = w.as(t, "ci", "/mcp", true)
-	if again := w.ask(t, ci, arguments); again == id || w.made(t) != 1 {
-		t.Errorf("after the kill it asks for %s, and was made %d times", again, w.made(t))
-	}
-	if code, m := resume(t, ci, id); code != "SB-APPR-003" || w.made(t) != 1 {
-		t.Errorf("resumed after the kill: %.300s", m.Raw)
-	}
 }

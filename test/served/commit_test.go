@@ -43,7 +43,7 @@ func newSpending(t *testing.T, redis *redistest.Server, takes time.Duration, mor
 	var url string
 	s.server, url = rig.KeepLedger(t, takes, append(more, fmt.Sprintf(rig.Tool, "post"))...)
 	configure(t, s.dir, url, redis)
-	price(t, s.dir, fmt.Sprintf("0.%06d", priceLimit), "post", "look", "often", "vetoed")
+	price(t, s.dir, fmt.Sprintf("0.%06d", priceLimit), "post", "look", "often", "vetoed", "asked")
 	s.start = func() *rig.Gateway {
 		if redis != nil {
 			return rig.Serve(t, s.dir, "--data", filepath.Join(t.TempDir(), "data"))
@@ -184,24 +184,43 @@ func TestBU01TheBudgetIsSpentToTheLastUnitAndNoFurther(t *testing.T) {
 // BU-04 of the security cases: what is refused before it is sent costs nothing.
 func TestBU04WhatIsNotSentCostsNothing(t *testing.T) {
 	t.Parallel()
-	s := newSpending(t, nil, 0, fmt.Sprintf(rig.Tool, "vetoed"),
+	s := newSpending(t, nil, 0, fmt.Sprintf(rig.Tool, "vetoed"), fmt.Sprintf(rig.Tool, "asked"),
 		`{"name":"often","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"notify","resource":"slack","constraints":["rate_limited"]}]}}`)
-	rig.WriteFile(t, filepath.Join(s.dir, "policies/p.rego"), "package switchboard\n"+rig.AllowAll+"deny[c.id] contains \"never\" if {\n\tinput.phase == \"call\"\n\tsome c in input.candidate_tools\n\tc.tool == \"vetoed\"\n}\n")
+	rig.WriteFile(t, filepath.Join(s.dir, "policies/p.rego"), "package switchboard\n"+rig.AllowAll+"deny[c.id] contains \"never\" if {\n\tinput.phase == \"call\"\n\tsome c in input.candidate_tools\n\tc.tool == \"vetoed\"\n}\nobligations[\"post/asked\"] contains {\"type\": \"require_approval\"}\n")
+	main := filepath.Join(s.dir, "switchboard.yaml")
+	rig.WriteFile(t, main, rig.ReadFile(t, main)+"approvals: {wait: 1s}\n")
 	rig.WriteFile(t, filepath.Join(s.dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: all\nlimits: [{match: {constraint: rate_limited}, rate: 1/h, burst: 1}]\n")
-	web := s.start().Open(t, "/mcp", true)
-	ask := func(tool, want string) {
+	g := s.start()
+	web := g.Open(t, "/mcp", true)
+	ask := func(tool, want string) string {
 		t.Helper()
 		m, _ := web.Ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"id":1}}`, tool))
 		if rig.Code(m) != want {
 			t.Errorf("%s: %s, want %s", tool, m.Raw, want)
 		}
+		return string(m.Raw)
+	}
+	made := func(when string, calls int64) {
+		t.Helper()
+		if settled := s.awaitSettled(); settled != calls*pricedAt || s.server.Total() != calls {
+			t.Errorf("%s: %d is settled, and %d calls are executed", when, settled, s.server.Total())
+		}
 	}
 	ask("vetoed", "SB-POL-001")
 	ask("often", "")
 	ask("often", "SB-ROUT-002")
-	if settled := s.awaitSettled(); settled != pricedAt || s.server.Total() != 1 {
-		t.Errorf("%d is settled, and %d calls are executed", settled, s.server.Total())
+	made("denied and too often", 1)
+	request := requestID.FindStringSubmatch(ask("asked", "SB-APPR-001"))
+	made("pending", 1)
+	if request == nil {
+		t.Fatal("the answer names no request")
 	}
+	if a := g.AskAdmin(t, "", http.MethodPost, "/v1/approvals/"+request[1]+"/approve", "{}"); a.Status != http.StatusOK {
+		t.Fatal(a)
+	}
+	made("approved and not used", 1)
+	ask("asked", "")
+	made("used", 2)
 }
 
 // BU-03 of the security cases: nobody knows what came of the call. It is not repeated, and its price counts.

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -270,4 +271,68 @@ required_capabilities:
 			t.Errorf("server %d executed %d calls, want %d (%v)", i, got, want, err)
 		}
 	}
+}
+
+// A call that a budget refuses moves to a declared equivalent, in both eras. If no equivalent has room either, the answer says which budget, what is left
+// and until when, and nothing is sent.
+func TestACallOverItsBudgetMovesToADeclaredEquivalent(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingAckedLost)
+	dir, mark, _ := twoSearches(t, true, "", toGoogle)
+	price := func(file string) {
+		name := filepath.Join(dir, "overlays", file+".yaml")
+		text := rig.ReadFile(t, name)
+		at := strings.Index(text, "capabilities:")
+		if file == "google" {
+			text = strings.Replace(text, "{capabilities:", "{price: {call: 0.004}, capabilities:", 1)
+		} else {
+			text = text[:at] + "price: {call: 0.001}\n    " + text[at:]
+		}
+		rig.WriteFile(t, name, text)
+	}
+	price("brave")
+	price("google")
+	main := filepath.Join(dir, "switchboard.yaml")
+	rig.WriteFile(t, main, rig.ReadFile(t, main)+`currency: EUR
+budgets:
+  - {id: first, match: {server: [brave]}, limit: 0.002, window: 1d}
+  - {id: second, match: {server: [google]}, limit: 0.01, window: month}
+`)
+	g := rig.Serve(t, dir)
+	open := []rig.Session{g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)}
+	own, moved := 0, 0
+	for i := range 4 {
+		m, _ := open[i%2].Ask(t, "tools/call", fmt.Sprintf(`{"name":"search_web","arguments":{"query":"call %d","country":"de"}}`, i))
+		switch m.Text() {
+		case fmt.Sprintf(`{"country":"de","query":"call %d"}`, i):
+			own++
+		case fmt.Sprintf(`{"num":10,"q":"call %d","safe":true}`, i):
+			if moved++; own < 2 {
+				t.Error("it moved while the budget had room")
+			}
+		default:
+			t.Errorf("call %d: %s", i, m.Raw)
+		}
+	}
+	if own != 2 || moved != 2 {
+		t.Errorf("%d calls were made by the tool, and %d by its equivalent", own, moved)
+	}
+	for _, s := range open {
+		m, _ := s.Ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x","country":"de"}}`)
+		if rig.Code(m) != "SB-COST-001" {
+			t.Errorf("over both budgets: %s", m.Raw)
+		}
+		for _, want := range []string{`"error_code":"BUDGET_EXCEEDED"`, `"budget":"`, `"left":"0.00`, `"unit":"EUR"`, `"until":"20`, `"retryable":"later"`, `"isError":true`} {
+			if !strings.Contains(string(m.Raw), want) {
+				t.Errorf("the answer lacks %s: %s", want, m.Raw)
+			}
+		}
+	}
+	if calls := rig.ReadFile(t, mark); strings.Count(calls, "\n") != 4 {
+		t.Errorf("executed: %s", calls)
+	}
+	rig.Eventually(t, "each server's calls are settled in its own budget", func() string {
+		out, errs, code := rig.Command(t, dir, "budget", "status")
+		return rig.ReasonUnless(code == 0 && regexp.MustCompile(`(?m)/first .* 0\.002 +0\.00 +0\.00 `).MatchString(out) && regexp.MustCompile(`(?m)/second .* 0\.008 +0\.00 +0\.002 `).MatchString(out), out+errs)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -207,6 +209,65 @@ deny[c.id] contains "b is closed" if {
 	}
 	if n == 0 {
 		t.Error("nothing is archived of umbrella")
+	}
+}
+
+// askingRule asks a person about some calls and denies others by their cost.
+const askingRule = rig.AllowAll + `
+obligations["a/open"] contains {"type": "require_approval"} if startswith(input.call.arguments.path, "/pay")
+deny[c.id] contains "too dear" if {
+	some c in input.candidate_tools
+	input.call.cost > 0.02
+}
+`
+
+// Calls that had a price and a person's yes replay to the byte. A proposed rule that asks about calls which nobody was asked about does not deny them: they
+// are listed as calls that would ask.
+func TestCallsWithPricesAndApprovalsReplayAndAProposedRuleThatAsksDeniesNone(t *testing.T) {
+	t.Parallel() // it waits for records
+	law.Hold(t, law.Deterministic)
+	h := rig.ServeTenants(t, "-- switchboard.yaml --\napprovals: {wait: 1s}\nbudgets: [{id: paid, limit: 1, window: forever}]\nservers:\n  "+rig.FakeRow("a", fmt.Sprintf(rig.Tool, "open"))+
+		"\nTENANTS\n-- overlays/a.yaml --\nserver: a\ntools:\n  open: {price: {call: 0.001, each: {/texts: 0.01}}}\n", "",
+		map[string]rig.TenantConfig{"acme": {Rego: askingRule, More: "record: policy_inputs\n"}})
+	for _, modern := range []bool{false, true} {
+		s := h.OpenAs("acme", modern)
+		pay := fmt.Sprintf(`{"path":"/pay/%v","texts":["a"]}`, modern)
+		m, _ := s.Ask(t, "tools/call", `{"name":"open","arguments":`+pay+`}`)
+		request := requestID.FindStringSubmatch(string(m.Raw))
+		if rig.Code(m) != "SB-APPR-001" || request == nil {
+			t.Fatalf("%s", m.Raw)
+		}
+		if a := h.AskAdmin(t, "", "POST", "/v1/approvals/"+request[1]+"/approve", "{}"); a.Status != http.StatusOK {
+			t.Fatal(a)
+		}
+		for arguments, want := range map[string]string{pay: "", `{"path":"/w/b"}`: "", `{"path":"/w/c","texts":["a"]}`: "", `{"path":"/w/d","texts":["a","b"]}`: "SB-POL-001"} {
+			if got := rig.Call(t, s, "open", arguments); got != want {
+				t.Errorf("%s: %q, want %q", arguments, got, want)
+			}
+		}
+	}
+	var d diff
+	rig.Eventually(t, "the calls are recorded", func() string {
+		if d, _ = policyDiff(t, h.Dir, "--against", "."); d.Calls < 5 {
+			return fmt.Sprintf("%+v", d)
+		}
+		return ""
+	})
+	if d.Changed != 0 || len(d.Broken) > 0 || len(d.NotReplayed) > 0 || d.Replayed != d.Decisions {
+		t.Errorf("under what is in force: %+v", d)
+	}
+	rig.WriteFile(t, filepath.Join(h.Dir, "asks", "own.rego"), "package switchboard.tenant\n"+askingRule+"\nobligations[\"a/open\"] contains {\"type\": \"require_approval\"} if input.call.arguments.path == \"/w/b\"\n")
+	d, code := policyDiff(t, h.Dir, "--against", "asks", "--tenant", "acme")
+	want := []change{{Change: "would_ask", Of: "call", Tenant: "acme", Tool: "a/open", From: "nothing", To: "approval", Why: "obligations of the policies", Decisions: 1}}
+	if code != 1 || !slices.Equal(d.Changes, want) || len(d.Broken) > 0 {
+		t.Errorf("exit %d, %+v; want %+v", code, d, want)
+	}
+	if out, errs, code := rig.Command(t, h.Dir, "receipts", "verify"); code != 0 || !strings.Contains(out, "as it was written: 1 to") {
+		t.Errorf("verify: exit %d %s%s", code, out, errs)
+	}
+	out, _, _ := rig.Command(t, h.Dir, "receipts", "export")
+	if paid, yes := strings.Count(out, `"price":{"held":11000,"settled":11000}`), strings.Count(out, `"approval":{"request":"`); paid != 4 || yes < 4 {
+		t.Errorf("%d receipts have the price and %d an approval:\n%s", paid, yes, out)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/redistest"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -271,34 +272,43 @@ func TestWhatNoRowAllowsIsNotAskedFor(t *testing.T) {
 	}
 }
 
+// RQ-01: a thousand requests for one capability, at three processes, are one request, and people hear of it once.
 func TestRQ01AThousandRequestsAreOne(t *testing.T) {
 	t.Parallel()
-	a := serveAskers(t)
-	var mu sync.Mutex
-	ids := map[string]int{}
-	var asking sync.WaitGroup
-	for i := range 20 {
-		s := a.open(t, "ann", i%2 == 1)
-		asking.Go(func() {
-			for j := range 50 {
-				got := request(t, s, "read aws", fmt.Sprintf("%s, %d %d", why, i, j))
-				mu.Lock()
-				ids[got.code+got.Status+" "+got.Request]++
-				mu.Unlock()
-			}
-		})
-	}
-	asking.Wait()
-	if len(ids) != 1 || ids["waiting_for_capability "] > 0 {
-		t.Errorf("the answers: %v", ids)
-	}
-	got := a.AskAdmin(t, a.keys["lea"], http.MethodGet, "/v1/approvals?tenant=acme", "")
-	if n := strings.Count(got.Body, `"kind":"capability"`); n != 1 {
-		t.Errorf("%d requests: %s", n, got.Body)
-	}
-	if n := strings.Count(a.Logged(), `msg="capability request"`); n != 1 {
-		t.Errorf("%d lines in the log", n)
-	}
+	eachStore(t, func(t *testing.T, redis *redistest.Server) {
+		text, keys := fillKeys(t, askers)
+		start := overStore(t, rig.LayOut(t, text), redis)
+		all := []*asking{{start(), keys}, {start(), keys}, {start(), keys}}
+		var mu sync.Mutex
+		ids := map[string]int{}
+		var working sync.WaitGroup
+		for i := range 20 {
+			s := all[i%3].open(t, "ann", i%2 == 1)
+			working.Go(func() {
+				for j := range 50 {
+					got := request(t, s, "read aws", fmt.Sprintf("%s, %d %d", why, i, j))
+					mu.Lock()
+					ids[got.code+got.Status+" "+got.Request]++
+					mu.Unlock()
+				}
+			})
+		}
+		working.Wait()
+		if len(ids) != 1 || ids["waiting_for_capability "] > 0 {
+			t.Errorf("the answers: %v", ids)
+		}
+		got := all[0].AskAdmin(t, keys["lea"], http.MethodGet, "/v1/approvals?tenant=acme", "")
+		if n := strings.Count(got.Body, `"kind":"capability"`); n != 1 {
+			t.Errorf("%d requests: %s", n, got.Body)
+		}
+		lines := 0
+		for _, a := range all {
+			lines += strings.Count(a.Logged(), `msg="capability request"`)
+		}
+		if lines != 1 {
+			t.Errorf("%d lines in the logs", lines)
+		}
+	})
 }
 
 func TestAPrincipalHasFewRequestsForCapabilities(t *testing.T) {

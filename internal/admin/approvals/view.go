@@ -112,6 +112,8 @@ func (d *Decider) showCall(ctx context.Context, r *approval.Request, v *Approval
 	switch {
 	case errors.Is(err, approval.ErrNoRequest):
 		v.Arguments.Hidden = "they are not kept any more, because the request has ended"
+	case errors.Is(err, approval.ErrUnreadable):
+		v.Arguments.Hidden = "they do not open: they were changed, or sealed with another key. Nobody can approve the request; the agent can withdraw it, and call again"
 	case err != nil:
 		return asRefusal(err)
 	case !acts:
