@@ -257,10 +257,8 @@ func (k *Keeper) await(ctx context.Context, c *switchboard.Call, r *Request, mad
 			if say.decision != nil {
 				k.decideByClient(ctx, r, *say.decision)
 			}
-			if say.goesOn {
+			if say.goesOn || c.Client.TakesQuestions { // some agents decline by themselves, and a person may still approve
 				deadline.Reset(wait)
-			} else if c.Client.TakesQuestions {
-				deadline.Reset(0)
 			}
 		case <-changed:
 		case <-look.C:

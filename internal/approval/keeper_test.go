@@ -623,6 +623,43 @@ func TestAnApproverWithTheIDOfTheFormIsAPerson(t *testing.T) {
 	}
 }
 
+// Agents without a person answer by themselves that they show no page. The call waits as long as any other.
+func TestACallWaitsForItsApproverAfterItsClientDeclines(t *testing.T) {
+	for _, modern := range []bool{false, true} {
+		for _, answer := range []string{"decline", "cancel"} {
+			synctest.Test(t, func(t *testing.T) {
+				s := store.NewMemory()
+				defer func() { _ = s.Close() }()
+				k := newKeeper(t, s, func(o *approval.Options) {
+					o.Address = func(id string) string { return "https://admin.example/approvals/" + id }
+				})
+				to := &target{keeper: k}
+				ask := func() error {
+					c := callOf(`{}`)
+					c.Client = switchboard.Client{TakesQuestions: modern, Capabilities: []byte(`{"elicitation":{"url":{}}}`), Ask: func(context.Context, string, []byte) ([]byte, error) {
+						return []byte(`{"action":"` + answer + `"}`), nil
+					}}
+					_, err := k.Approve(same, to).Call(t.Context(), c)
+					return err
+				}
+				began := time.Now()
+				if err := ask(); codeOf(err) != switchboard.CodeApprovalPending || time.Since(began) != approval.DefaultWait {
+					t.Errorf("modern %t, %s: %v after %v", modern, answer, err, time.Since(began))
+				}
+				began = time.Now()
+				time.AfterFunc(5*time.Second, func() {
+					if _, err := k.Decide(t.Context(), approver, "acme", pendingOf(t, k), approval.Saying{Yes: true}); err != nil {
+						t.Error(err)
+					}
+				})
+				if err := ask(); err != nil || time.Since(began) != 5*time.Second || to.made.Load() != 1 {
+					t.Errorf("modern %t, %s, approved after 5 seconds: %v after %v, made %d", modern, answer, err, time.Since(began), to.made.Load())
+				}
+			})
+		}
+	}
+}
+
 func TestAURLIsShownAndDecidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, modern := range []bool{false, true} {

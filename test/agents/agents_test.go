@@ -34,7 +34,7 @@ import (
 )
 
 // patience is how long an agent may take for its whole conversation.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // An agent is a program of somebody else, and how it is told what to do.
 type agent struct {
@@ -44,6 +44,8 @@ type agent struct {
 	roots   bool   // it says where it works to a server that asks during a call
 	program string // where the program is in node_modules; the platform is in its path
 	script  bool   // the program is JavaScript, for node
+	pkg     string // of package.json
+	asked   treatment
 
 	// prepare writes the agent's files into its home, where it works too, and
 	// returns its arguments and environment.
@@ -54,6 +56,16 @@ type agent struct {
 type endpoint struct {
 	url     string
 	command []string
+	timeout time.Duration // of the agent for one call; 0 is its default
+}
+
+// A treatment is what an agent does, where no person is, when a server keeps it waiting or asks its person. Each asks for progress.
+type treatment struct {
+	extends  bool   // it goes on waiting after its own timeout, if there is progress
+	declares string // its capability "elicitation"; "" is none
+	empty    string // its answer to a form without fields; "" is never asked
+	form     string // to a form with a field that is required
+	page     string // to an address
 }
 
 // none reports whether the agent is told of no Switchboard.
@@ -65,11 +77,15 @@ const prompt = "Use the tools."
 var all = []agent{
 	{
 		name: "Claude Code", opens: "server/discover 2026-07-28", relists: true, roots: true,
-		program: "@anthropic-ai/claude-code-*/claude",
+		program: "@anthropic-ai/claude-code-*/claude", pkg: "@anthropic-ai/claude-code",
+		asked: treatment{declares: `{"form":{},"url":{}}`, empty: "cancel", form: "cancel", page: "cancel"},
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
 			env = []string{
 				"ANTHROPIC_BASE_URL=" + model, "ANTHROPIC_API_KEY=dummy", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
 				"DISABLE_AUTOUPDATER=1", "ENABLE_TOOL_SEARCH=false",
+			}
+			if s.timeout != 0 {
+				env = append(env, fmt.Sprintf("MCP_TOOL_TIMEOUT=%d", s.timeout.Milliseconds()))
 			}
 			if s.none() {
 				return []string{"-p", prompt, "--allowedTools", "mcp__switchboard"}, env
@@ -84,7 +100,8 @@ var all = []agent{
 	},
 	{
 		name: "Codex", opens: "initialize 2025-06-18", relists: false,
-		program: "@openai/codex-*/vendor/*/bin/codex",
+		program: "@openai/codex-*/vendor/*/bin/codex", pkg: "@openai/codex",
+		asked: treatment{declares: `{"form":{},"url":{}}`, empty: "accept", form: "decline", page: "decline"},
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
 			server := fmt.Sprintf("[mcp_servers.sb]\nurl = %q", s.url)
 			switch {
@@ -94,6 +111,9 @@ var all = []agent{
 				server = fmt.Sprintf("[mcp_servers.sb]\ncommand = %q\nargs = [%s]", s.command[0], quoted(s.command[1:]))
 			}
 			// By default Codex gives a server one second, then asks the model without its tools: too little on a busy machine.
+			if s.timeout != 0 {
+				server += fmt.Sprintf("\ntool_timeout_sec = %g", s.timeout.Seconds())
+			}
 			write(t, home, ".codex/config.toml", fmt.Sprintf(`model = "scripted"
 model_provider = "mock"
 check_for_update_on_startup = false
@@ -116,7 +136,7 @@ env_key = "DUMMY_KEY"
 	},
 	{
 		name: "Gemini CLI", opens: "initialize 2025-06-18", relists: true, roots: true,
-		program: "@google/gemini-cli/bundle/gemini.js", script: true,
+		program: "@google/gemini-cli/bundle/gemini.js", script: true, pkg: "@google/gemini-cli",
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
 			servers := object{"sb": object{"httpUrl": s.url}}
 			switch {
@@ -124,6 +144,8 @@ env_key = "DUMMY_KEY"
 				servers = object{}
 			case s.url == "":
 				servers["sb"] = object{"command": s.command[0], "args": s.command[1:]}
+			case s.timeout != 0:
+				servers["sb"] = object{"httpUrl": s.url, "timeout": s.timeout.Milliseconds()}
 			}
 			write(t, home, ".gemini/settings.json", object{
 				"mcpServers": servers,
@@ -139,7 +161,8 @@ env_key = "DUMMY_KEY"
 	},
 	{
 		name: "opencode", opens: "initialize 2025-11-25", relists: true, roots: true,
-		program: "opencode-*/bin/opencode",
+		program: "opencode-*/bin/opencode", pkg: "opencode-linux-x64",
+		asked: treatment{extends: true},
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
 			servers := object{"sb": object{"type": "remote", "url": s.url}}
 			file := "opencode.json" // of the project
@@ -148,6 +171,8 @@ env_key = "DUMMY_KEY"
 				servers, file = object{}, ".config/opencode/opencode.json" // of the user
 			case s.url == "":
 				servers["sb"] = object{"type": "local", "command": s.command}
+			case s.timeout != 0:
+				servers["sb"] = object{"type": "remote", "url": s.url, "timeout": s.timeout.Milliseconds()}
 			}
 			write(t, home, file, object{
 				"model": "mock/scripted", "small_model": "mock/scripted", "autoupdate": false, "share": "disabled",
@@ -229,18 +254,24 @@ func (a agent) find(t *testing.T) []string {
 // run lets the agent have its conversation, and returns what it says at the end.
 func (a agent) run(t *testing.T, model string, s endpoint, more ...string) string {
 	t.Helper()
-	home := t.TempDir()
-	args, env := a.prepare(t, home, model, s)
-	return a.runIn(t, home, args, append(env, more...))
+	return a.runFor(t, patience, model, s, more...)
 }
 
-// runIn runs the agent's program in a home folder, and returns its output.
-func (a agent) runIn(t *testing.T, home string, args, env []string) string {
+// runFor is run for a conversation that may take so long.
+func (a agent) runFor(t *testing.T, long time.Duration, model string, s endpoint, more ...string) string {
+	t.Helper()
+	home := t.TempDir()
+	args, env := a.prepare(t, home, model, s)
+	return a.runIn(t, long, home, args, append(env, more...))
+}
+
+// runIn runs the agent's program in a home folder, and returns its output. It may take so long.
+func (a agent) runIn(t *testing.T, long time.Duration, home string, args, env []string) string {
 	t.Helper()
 	words := a.find(t)
 	var asked noise
 	wall := listen(t, &asked)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], slices.Concat(words[1:], args)...)
 	cmd.Dir = home
@@ -272,7 +303,7 @@ func (a agent) runIn(t *testing.T, home string, args, env []string) string {
 		}
 	})
 	if wait.Overdue(ctx, err) {
-		wait.Late(t, "%s: not after %s:\n%s\n%s", a.name, patience, &out, &errs)
+		wait.Late(t, "%s: not after %s:\n%s\n%s", a.name, long, &out, &errs)
 	}
 	if err != nil {
 		t.Errorf("%s: %v", a.name, err)
@@ -373,19 +404,33 @@ type ear struct {
 	lists    int
 	answered int // of the questions for the list
 	listed   chan struct{}
+	messages []heardMessage
+	called   chan struct{} // closed at the first call of a tool, by calling
+	calling  sync.Once
 }
+
+// A heardMessage is a message of a client, with what the tests look at.
+type heardMessage struct {
+	Method string
+	Params struct {
+		ProtocolVersion, Name string
+		Capabilities          asks // at the start of the legacy era
+		Meta                  struct {
+			Version       string          `json:"io.modelcontextprotocol/protocolVersion"`
+			Capabilities  asks            `json:"io.modelcontextprotocol/clientCapabilities"`
+			ProgressToken json.RawMessage `json:"progressToken"`
+		} `json:"_meta"`
+	}
+}
+
+// An asks is the part of a client's capabilities that says how its person can be asked.
+type asks struct{ Elicitation json.RawMessage }
+
+func newEar() *ear { return &ear{listed: make(chan struct{}), called: make(chan struct{})} }
 
 // hear takes a message of the client, and reports whether it is the question for the list.
 func (e *ear) hear(message []byte) bool {
-	var m struct {
-		Method string
-		Params struct {
-			ProtocolVersion, Name string
-			Meta                  struct {
-				Version string `json:"io.modelcontextprotocol/protocolVersion"`
-			} `json:"_meta"`
-		}
-	}
+	var m heardMessage
 	if json.Unmarshal(message, &m) != nil || m.Method == "" {
 		m.Method = "(an answer)"
 	}
@@ -396,6 +441,9 @@ func (e *ear) hear(message []byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.heard = append(e.heard, strings.TrimSpace(m.Method+" "+what))
+	if e.messages = append(e.messages, m); m.Method == "tools/call" {
+		e.calling.Do(func() { close(e.called) })
+	}
 	if m.Method != "tools/list" {
 		return false
 	}
@@ -557,6 +605,7 @@ func serve(t *testing.T, program, config string) string {
 }
 
 func TestAgentsThatAreNotOursWorkThroughSwitchboard(t *testing.T) {
+	t.Parallel()
 	for _, a := range all {
 		for _, transport := range []string{"http", "stdio"} {
 			t.Run(a.name+"/"+transport, func(t *testing.T) {
@@ -565,7 +614,7 @@ func TestAgentsThatAreNotOursWorkThroughSwitchboard(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e := &ear{listed: make(chan struct{})}
+				e := newEar()
 				b := &backend{first: rand.Text(), second: rand.Text(), listed: e.listed}
 				config := write(t, t.TempDir(), "switchboard.yaml", fmt.Sprintf("servers:\n  behind: {transport: http, url: %q}\n", listen(t, b.handler())))
 

@@ -75,6 +75,7 @@ var adders = map[string]struct {
 // RD-01 with the programs themselves: two servers are added in the client's own way, connect takes them over, and the client calls the same
 // tools through Switchboard. The client then writes its file anew, with one more server. disconnect puts everything back and keeps that one.
 func TestRD01ConnectedClientsCallTheSameToolsAndGetTheirServersBack(t *testing.T) {
+	t.Parallel()
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			a.find(t)
@@ -98,8 +99,8 @@ func TestRD01ConnectedClientsCallTheSameToolsAndGetTheirServersBack(t *testing.T
 				return agents.Reply{Say: "done"}
 			}}
 			args, env := a.prepare(t, home, listen(t, model), endpoint{})
-			a.runIn(t, home, add.address("one", url), env)
-			a.runIn(t, home, add.program("two", "WORD_TOKEN="+second, self, "word"), env)
+			a.runIn(t, patience, home, add.address("one", url), env)
+			a.runIn(t, patience, home, add.program("two", "WORD_TOKEN="+second, self, "word"), env)
 
 			t.Cleanup(func() { endShared(t, home) }) // which the client starts
 			out := switchboard(t, program, home, "connect", add.id)
@@ -110,12 +111,12 @@ func TestRD01ConnectedClientsCallTheSameToolsAndGetTheirServersBack(t *testing.T
 				t.Errorf("the client's file has %q", got)
 			}
 
-			a.runIn(t, home, args, env)
+			a.runIn(t, patience, home, args, env)
 			if last := model.Last(); !last.Has(first) || !last.Has(second) {
 				t.Errorf("through Switchboard the client was given %q, and offered %v", last.Results, last.Tools)
 			}
 
-			a.runIn(t, home, add.program("later", "X=1", self, "word"), env)
+			a.runIn(t, patience, home, add.program("later", "X=1", self, "word"), env)
 			out = switchboard(t, program, home, "disconnect", add.id)
 			if got := serversOf(t, add.id, home); !slices.Equal(slices.Sorted(slices.Values(got)), []string{"later", "one", "two"}) {
 				t.Errorf("after disconnect, the client's file has %q; it says\n%s", got, out)

@@ -36,6 +36,7 @@ func search(t *testing.T, tool, properties string) *httptest.Server {
 }
 
 func TestAnAgentIsServedByAnotherServerInTheMiddleOfItsConversation(t *testing.T) {
+	t.Parallel()
 	const (
 		first  = "search_web {query:one,country:de}"
 		second = "web_search {q:two,safe:true}"

@@ -85,6 +85,7 @@ func policies(t *testing.T, base, dir string) string {
 // Claude Code searches tools itself, as it does unless it is told otherwise, and still
 // sees the stub.
 func TestFirstMinutes5AgentsWithAToolSearchOfTheirOwnUseTheStub(t *testing.T) {
+	t.Parallel()
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			a.find(t)
@@ -98,7 +99,7 @@ func TestFirstMinutes5AgentsWithAToolSearchOfTheirOwnUseTheStub(t *testing.T) {
 			write(t, dir, filepath.FromSlash("tenants/default/tasks/work.yaml"), "task_id: work\nrequired_capabilities: [{tools: [\"words/*\"], load: on_demand, group: words, stub: words_helper}]\n")
 			const rules = "tenants/default/policies/own.rego"
 			write(t, dir, rules, hours(true))
-			e := &ear{listed: make(chan struct{})}
+			e := newEar()
 			address := serve(t, program, config)
 			base := strings.TrimSuffix(address, "/mcp")
 			reload := func(text string) {

@@ -90,6 +90,7 @@ const thinks = 500 * time.Millisecond
 // the file. The next call works, or says in one sentence how to go on, and the agent goes on by itself: Codex without
 // listing again.
 func TestNamesAgentsGoOnWhenTheServerOfANameFails(t *testing.T) {
+	t.Parallel()
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			a.find(t)

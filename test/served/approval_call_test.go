@@ -549,6 +549,70 @@ func TestAP09AFormWithoutADecisionDecidesNothing(t *testing.T) {
 	}
 }
 
+// AP-09 on the wire: clients of both eras, over HTTP and stdio, that answer each form with nothing get nothing. No library fills in or checks an answer.
+func TestAP09AClientThatAnswersEachFormWithNothingGetsNothing(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.OneDecision)
+	w := serveWaiting(t, "wait: 1s, self: true, ask_client: true")
+	empty := []string{`{}`, `{"action":"accept"}`, `{"action":"accept","content":{}}`, `{"action":"accept","content":null}`}
+	check := func(t *testing.T, answer string, m rig.Message) {
+		t.Helper()
+		if rig.Code(m) != "SB-APPR-001" {
+			t.Errorf("answer %s: %.300s", answer, m.Raw)
+		}
+		if n := w.made(t); n != 0 {
+			t.Fatalf("answer %s: %d calls were made", answer, n)
+		}
+	}
+	modern := func(t *testing.T, send func(params string) rig.Message) {
+		for n, answer := range empty {
+			call := fmt.Sprintf(`{"name":"send","arguments":{"n":%d}`, n)
+			m := send(call + "}")
+			if !strings.Contains(string(m.Result), `"decision"`) {
+				t.Fatalf("no form: %.500s", m.Raw)
+			}
+			check(t, answer, send(call+`,"requestState":`+field(t, m.Result, "requestState")+`,"inputResponses":{"1":`+answer+`}}`))
+		}
+	}
+	t.Run("http/modern", func(t *testing.T) {
+		ci := w.as(t, "ci", "/mcp", true)
+		modern(t, func(params string) rig.Message { return askable(t, ci, params) })
+	})
+	t.Run("stdio/modern", func(t *testing.T) {
+		s := rig.Stdio(t, w.dir, true, "--tenant", "default")
+		modern(t, func(params string) rig.Message {
+			s.Next++
+			params = strings.Replace(rig.WithMeta(params), `"io.modelcontextprotocol/clientCapabilities":{}`, canBeAsked, 1)
+			return s.Send(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}`, s.Next, params))
+		})
+	})
+	t.Run("stdio/legacy", func(t *testing.T) {
+		s := rig.StdioAtOnce(t, w.dir, true, "--tenant", "default") // without an initialization of its own
+		s.Modern = false
+		s.Ask(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}`)
+		fmt.Fprintln(s.In, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		s.Ask(t, "tools/list", "")
+		for n, answer := range empty {
+			fmt.Fprintf(s.In, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"send","arguments":{"legacy":%d}}}`+"\n", 100+n, n)
+			for asked := false; ; {
+				line, err := s.ReadLine()
+				wait.Read(t, "the call's answer", err)
+				m := rig.ParseMessage(line)
+				if strings.Contains(string(line), `"elicitation/create"`) {
+					asked = true
+					fmt.Fprintf(s.In, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", field(t, line, "id"), answer)
+				} else if m.Result != nil || m.Error != nil {
+					if !asked {
+						t.Fatalf("no form: %.500s", m.Raw)
+					}
+					check(t, answer, m)
+					break
+				}
+			}
+		}
+	})
+}
+
 // AP-12: killed between the yes, its use and the answer, a call is made once at most.
 func TestAP12AKillBetweenYesAndAnswerExecutesOnceAtMost(t *testing.T) {
 	t.Parallel()
