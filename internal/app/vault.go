@@ -32,7 +32,13 @@ func openVault(ctx context.Context, st store.Store, path string, c *config.Confi
 			return nil, fmt.Errorf("%s: %w; vault: {key: …} in switchboard.yaml names another one", switchboard.CodeConfig, err)
 		}
 		o.Keys = []switchboard.Secret{key}
-	default: // nothing that a key opens outlives the process, or nobody can connect anything
+	case c.Cluster.Secret.Reveal() != "": // nobody can connect anything; but each replica must open the calls that wait for a person
+		key, err := receipt.KeyOf(receipt.LedgerOptions{Store: st, Secret: c.Cluster.Secret}, "vault")
+		if err != nil {
+			return nil, err
+		}
+		o.Keys = []switchboard.Secret{key}
+	default: // nothing that a key opens outlives the process
 		o.Keys = []switchboard.Secret{switchboard.NewSecret(rand.Text() + rand.Text())}
 	}
 	return vault.Open(ctx, st, o)

@@ -19,7 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-var approvalRounds = flag.Int("approvals", 1, "how many `rounds` of a hundred callers use one yes")
+var approvalRounds = flag.Int("approvals", 2, "how many `rounds` of a hundred callers use one yes over three replicas in TestAP01OneYesIsOneExecutionOverThreeReplicas; 200 is what is promised")
 
 var approvalRepeats = flag.Int("approval-repeats", 200, "how `many` times TestAP08AnotherWordIsAnotherRequestAndARepeatIsNone repeats a call that was refused; 10000 is what is promised")
 
@@ -304,7 +304,7 @@ func TestAP01OneYesIsOneExecution(t *testing.T) {
 	for i := range sessions {
 		sessions[i] = w.as(t, "ci", "/mcp", i%2 == 0)
 	}
-	for round := range *approvalRounds {
+	for round := range 1 {
 		arguments := fmt.Sprintf(`{"round":%d}`, round)
 		id := w.ask(t, sessions[0], arguments)
 		w.say(t, w.keys["boss"], id, "approve")
