@@ -1,0 +1,152 @@
+package commit_test
+
+import (
+	"bufio"
+	"context"
+	"log/slog"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/commit"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/redistest"
+)
+
+// A redisMonitor reads the commands that clients send to a Redis, without those that scripts send.
+type redisMonitor struct {
+	conn  net.Conn
+	lines *bufio.Scanner
+}
+
+func monitorRedis(t *testing.T, s *redistest.Server) *redisMonitor {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	m := &redisMonitor{conn, bufio.NewScanner(conn)}
+	m.lines.Buffer(nil, 1<<20)
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil || !m.lines.Scan() {
+		t.Fatal("MONITOR:", err)
+	}
+	return m
+}
+
+var monitored = regexp.MustCompile(`^\+\d+\.\d+ \[\d+ (\S+)\] "(\w+)"`)
+
+// until returns the names of the commands before the ECHO of that word, without those with which the store looks after itself.
+func (m *redisMonitor) until(t *testing.T, word string) (names []string) {
+	t.Helper()
+	examine := []string{"info", "config", "ping", "hello", "client", "time"}
+	for m.lines.Scan() {
+		line := m.lines.Text()
+		part := monitored.FindStringSubmatch(line)
+		switch {
+		case part == nil:
+			t.Fatalf("MONITOR says %q", line)
+		case strings.EqualFold(part[2], "echo") && strings.HasSuffix(line, `"`+word+`"`):
+			return names
+		case part[1] != "lua" && !strings.EqualFold(part[2], "echo") && !slices.Contains(examine, strings.ToLower(part[2])):
+			names = append(names, strings.ToLower(part[2]))
+		}
+	}
+	t.Fatal("MONITOR has ended:", m.lines.Err())
+	return nil
+}
+
+// A sealNothing seals nothing.
+type sealNothing struct{}
+
+func (sealNothing) Seal(_, _ string, text []byte) []byte           { return text }
+func (sealNothing) Unseal(_, _ string, text []byte) ([]byte, bool) { return text, true }
+
+// approvedCalls returns calls that a person has approved, with the real Keeper of their approvals.
+func approvedCalls(t *testing.T, st store.Store, n int) (*approval.Keeper, []*switchboard.Call) {
+	t.Helper()
+	boss := switchboard.Officer{ID: "boss", Auth: switchboard.AuthPersonKey, Credential: "c", Offices: map[switchboard.TenantID][]switchboard.Office{"acme": {switchboard.OfficeApprover}}}
+	keeper := approval.New(approval.Options{
+		Store: st, Sealer: sealNothing{}, Key: switchboard.NewSecret("the key of the bindings"),
+		Arguments: func(c *switchboard.Call) string { return string(c.Params) }, Effect: receipt.Effect,
+		Settings: func(switchboard.TenantID) switchboard.ApprovalSettings { return switchboard.ApprovalSettings{Wait: time.Millisecond} },
+		Rules:    func(switchboard.TenantID) approval.DecideRules { return approval.DecideRules{} },
+		Officer:  func(switchboard.TenantID, *approval.Vote) (switchboard.Officer, error) { return boss, nil },
+		Describe: func(c *switchboard.Call) (string, bool) { return string(c.Params), true },
+	})
+	t.Cleanup(keeper.Close)
+	var calls []*switchboard.Call
+	caller := keeper.Approve(func(next switchboard.Caller) switchboard.Caller { return next }, switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		calls = append(calls, c)
+		return switchboard.Result{JSON: []byte(`{}`)}, nil
+	}))
+	for i := range n {
+		c := aCall(switchboard.Contract{}, "")
+		c.Params = []byte(`{"arguments":{"n":` + strings.Repeat("1", i+1) + `}}`)
+		c.Tool.Capabilities = []switchboard.Capability{{Verb: "write", Resource: "mail", Constraints: []switchboard.Constraint{switchboard.HumanInTheLoop}, Source: "overlay"}}
+		_, _ = caller.Call(t.Context(), c)
+		all, err := keeper.List(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range all {
+			if r.StateAt(time.Now()) != approval.Pending {
+				continue
+			}
+			if _, err := keeper.Decide(t.Context(), &boss, "acme", r.ID(), approval.Saying{Yes: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := caller.Call(t.Context(), c); err != nil || len(calls) != i+1 {
+			t.Fatalf("call %d of %d: %v", i, len(calls), err)
+		}
+	}
+	return keeper, calls
+}
+
+// The Redis itself says which commands it gets until the server has the call.
+func TestAPricedAndApprovedCallWithAnEffectSendsThreeCommandsToRedis(t *testing.T) {
+	redistest.Need(t)
+	server := redistest.Start(t)
+	st, err := store.Open(t.Context(), server.URL(), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	log := slog.New(slog.DiscardHandler)
+	ledger, err := receipt.OpenLedger(t.Context(), receipt.LedgerOptions{Store: st, Folder: t.TempDir(), Secret: switchboard.NewSecret("what all of them know"), Lease: time.Hour, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ledger.Close(context.Background()) }()
+	keeper, calls := approvedCalls(t, st, 5)
+	monitor := monitorRedis(t, server)
+	least := 100 // of a call; the first one also sends the text of a script, and the store looks after itself now and then
+	for i, c := range calls {
+		k := commit.New(commit.Options{Store: st, Charges: paid(3, 100), Intents: ledger, Approvals: keeper, Log: log})
+		server.Do("echo", "begin")
+		monitor.until(t, "begin")
+		var names []string
+		if _, err := k.Commit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+			server.Do("echo", "sent")
+			names = monitor.until(t, "sent")
+			return switchboard.Result{JSON: []byte(`{}`)}, nil
+		})).Call(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("call %d: %q", i, names)
+		least = min(least, len(names))
+		if err := k.Close(t.Context()); err != nil { // it settles before the next call
+			t.Fatal(err)
+		}
+	}
+	if least != 3 {
+		t.Errorf("a call sends %d commands, want 3: hold, use and intent", least)
+	}
+}
