@@ -137,7 +137,9 @@ type Target struct {
 	ReadOnly   bool                 `json:"readonly,omitempty"`   // the tool is said to change nothing outside
 	Vouched    bool                 `json:"vouched,omitempty"`    // a trusted source says so
 
-	Item switchboard.Item `json:"item,omitzero"` // of a call that is not of a tool
+	// Item is set for a call that is not of a tool. The store keeps its Name and its URI sealed, and only until the request ends: then it has its Kind alone, and so
+	// has Tool.
+	Item switchboard.Item `json:"item,omitzero"`
 
 	// Requirements are the requirements that selected the tool, or any tool of its server.
 	Requirements []switchboard.Requirement `json:"requirements,omitempty"`

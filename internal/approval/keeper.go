@@ -152,7 +152,7 @@ func (k *requestBook) read(ctx context.Context, tenant switchboard.TenantID, sho
 	if err != nil && !errors.Is(err, store.ErrUnopened) {
 		return nil, err
 	}
-	return decodeRequest(v)
+	return k.decode(v)
 }
 
 // Find returns a request of a tenant. The error is ErrNoRequest, or one of the store.
@@ -184,7 +184,7 @@ func (k *requestBook) List(ctx context.Context, tenant switchboard.TenantID) ([]
 		if v.Name == indexName {
 			continue
 		}
-		if r, err := decodeRequest(v.Value); err == nil && r != nil {
+		if r, err := k.decode(v.Value); err == nil && r != nil {
 			all = append(all, r)
 		}
 	}
@@ -365,7 +365,7 @@ func (k *requestBook) apply(ctx context.Context, r *Request, s Step, kept *KeptC
 	if err != nil {
 		return nil, err
 	}
-	next.memory = &requestMemory{version: r.memory.version, sealed: r.memory.sealed}
+	next.memory = &requestMemory{version: r.memory.version, sealed: r.memory.sealed, item: r.memory.item}
 	group, short := groupOf(r.Asker.Tenant), shortBinding(r.Binding)
 	var writes []store.Write
 	if r.Stored == Pending && next.Stored != Pending {
@@ -382,7 +382,7 @@ func (k *requestBook) apply(ctx context.Context, r *Request, s Step, kept *KeptC
 			return nil, err
 		}
 	case !next.Stored.Open():
-		next.memory.sealed = nil
+		next.memory.sealed, next.memory.item = nil, nil
 	}
 	writes = append(writes, store.Write{Name: short, Was: r.memory.version, Data: next.encode(), TTL: next.ttl(now)})
 	if next.memory.version, err = write(ctx, store.Change{Group: group, Writes: writes}); err != nil {

@@ -823,3 +823,66 @@ func TestAQuorumIsOfDifferentPersons(t *testing.T) {
 		t.Errorf("two: %v %v", r, err)
 	}
 }
+
+func TestTheStoreNamesNothingThatACallNames(t *testing.T) {
+	s := store.NewMemory()
+	defer func() { _ = s.Close() }()
+	k := newKeeper(t, s, func(o *approval.Options) {
+		o.Arguments = func(*switchboard.Call) string { return "a digest" }
+		o.Settings = func(switchboard.TenantID) switchboard.ApprovalSettings {
+			return switchboard.ApprovalSettings{Wait: time.Millisecond}
+		}
+	})
+	const word = "a-word-that-is-hidden"
+	c := callOf(`{}`)
+	c.Tool, c.Method = nil, "resources/read"
+	c.Item = switchboard.Item{Kind: "resource", Name: "memo://{id}/" + word, URI: "memo://one?token=" + word}
+	c.Params = []byte(`{"uri":"memo://one?token=` + word + `"}`)
+	c.IdempotencyKey = &switchboard.IdempotencyKey{Key: word, Tool: word}
+	c.Obligations.Approval = &switchboard.Approval{Rules: []switchboard.AskingRule{{Layer: "tenant"}}}
+	hides := func(when string) {
+		t.Helper()
+		for _, group := range []string{"approval/acme", "approval params/acme"} {
+			values, err := s.List(t.Context(), group)
+			if err != nil || len(values) == 0 && group == "approval/acme" {
+				t.Fatalf("%s: %d values, %v", when, len(values), err)
+			}
+			for _, v := range values {
+				if strings.Contains(string(v.Data), word) {
+					t.Errorf("%s: %s", when, v.Data)
+				}
+			}
+		}
+	}
+	var passed *switchboard.Call
+	caller := k.Approve(same, switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		passed = c
+		return switchboard.Result{}, nil
+	}))
+	_, _ = caller.Call(t.Context(), c)
+	id := pendingOf(t, k)
+	hides("pending")
+	names := func(when string, want switchboard.Item) {
+		t.Helper()
+		r, err := k.Find(t.Context(), "acme", id)
+		if err != nil || fmt.Sprint(r.Target.Item) != fmt.Sprint(want) || r.Target.Label().String() != "mail/resource" {
+			t.Errorf("%s: %+v, %v", when, r, err)
+		}
+	}
+	names("pending", c.Item)
+	decide(t, k, id, approval.Saying{Yes: true})
+	names("approved", c.Item)
+	if _, err := caller.Call(t.Context(), c); err != nil || passed == nil {
+		t.Fatal(err)
+	}
+	if err := k.Use(t.Context(), passed, "one"); err != nil {
+		t.Fatal(err)
+	}
+	hides("used")
+	names("used", switchboard.Item{Kind: "resource"})
+	if err := k.GiveBack(t.Context(), passed); err != nil {
+		t.Fatal(err)
+	}
+	hides("given back")
+	names("given back", c.Item)
+}

@@ -22,12 +22,15 @@ import (
 )
 
 // The requests of a tenant are one group of the store: a value for each binding, and the index, which says how many are pending. The params of a call are
-// sealed in the request's own value, so that its end deletes them too; long ones are in a group of their own, so that a list does not read them.
+// sealed in the request's own value, so that its end deletes them too; long ones are in a group of their own, so that a list does not read them. What a call
+// names that is not a tool, such as a URI, is a part of its params: it is sealed in the request's value, and its end deletes it.
 
 const (
 	topic     = "approval"
 	indexName = "index"
 	purpose   = "the params of a call that waits"
+
+	purposeItem = "the item of a call that waits"
 
 	shortLength = 16      // of 32 letters: 80 bits
 	maxWithin   = 2 << 10 // bytes of params that are kept within the request's value
@@ -76,24 +79,31 @@ func shortBinding(b string) string { return b[:min(len(b), shortLength)] }
 type requestMemory struct {
 	version store.Version
 	sealed  []byte // the kept call; nil if it is elsewhere, or gone
+	item    []byte // Target.Item, sealed; nil for a tool, or if the request has ended
 }
 
 // storedRequest is the value of a request in the store.
 type storedRequest struct {
 	*Request
 	Sealed []byte `json:"sealed,omitempty"`
+	Item   []byte `json:"item,omitempty"`
 }
 
 func (r *Request) encode() []byte {
-	text, err := json.Marshal(storedRequest{r, r.memory.sealed})
+	own := *r
+	if kind := r.Target.Item.Kind; kind != "" { // its name and its URI may hold secrets
+		own.Target.Tool, own.Target.Item = r.Target.Label().Name, switchboard.Item{Kind: kind}
+	}
+	text, err := json.Marshal(storedRequest{&own, r.memory.sealed, r.memory.item})
 	if err != nil {
 		panic(err) // texts, numbers and times can be encoded
 	}
 	return text
 }
 
-// decodeRequest returns the request in a value; nil if there is none. The error says that it cannot be read.
-func decodeRequest(v store.Value) (*Request, error) {
+// decode returns the request in a value; nil if there is none. The error says that it cannot be read. What it asks for has only its kind if the request has ended, or
+// if the rest does not open.
+func (k *requestBook) decode(v store.Value) (*Request, error) {
 	if v.Data == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
@@ -101,7 +111,20 @@ func decodeRequest(v store.Value) (*Request, error) {
 	if err := jsonv2.Unmarshal(v.Data, &s); err != nil { // a list reads thousands, and this takes a quarter of the time
 		return nil, fmt.Errorf("a request for approval cannot be read: %w", err)
 	}
-	s.memory = &requestMemory{v.Version, s.Sealed}
+	s.memory = &requestMemory{v.Version, s.Sealed, s.Item}
+	switch {
+	case len(s.Item) > 0:
+		text, ok := k.o.Sealer.Unseal(purposeItem, s.sealName(), s.Item)
+		var item switchboard.Item
+		if ok && json.Unmarshal(text, &item) == nil {
+			s.Target.Item = item
+			s.Target.Tool = item.Label()
+		}
+	case s.Target.Item.Name != "": // an earlier version has not sealed it
+		if err := k.sealItem(s.Request); err != nil {
+			return nil, err
+		}
+	}
 	return s.Request, nil
 }
 
@@ -126,6 +149,11 @@ type keptHead struct {
 	Tool string `json:"tool,omitempty"`
 }
 
+// sealName is the name under which parts of the request are sealed.
+func (r *Request) sealName() string {
+	return string(r.Asker.Tenant) + " " + r.Binding + " " + strconv.Itoa(r.Number)
+}
+
 // seal seals a call for the request, in its value or in a value of its own.
 func (k *requestBook) seal(ctx context.Context, r *Request, c KeptCall, now time.Time) error {
 	var head keptHead
@@ -136,8 +164,11 @@ func (k *requestBook) seal(ctx context.Context, r *Request, c KeptCall, now time
 	if err != nil {
 		return err
 	}
+	if err := k.sealItem(r); err != nil {
+		return err
+	}
 	r.Target.Bytes = len(c.Params)
-	sealed := k.o.Sealer.Seal(purpose, string(r.Asker.Tenant)+" "+r.Binding+" "+strconv.Itoa(r.Number), slices.Concat(line, []byte("\n"), c.Params))
+	sealed := k.o.Sealer.Seal(purpose, r.sealName(), slices.Concat(line, []byte("\n"), c.Params))
 	if len(c.Params) <= maxWithin {
 		r.memory.sealed = sealed
 		return nil
@@ -146,6 +177,19 @@ func (k *requestBook) seal(ctx context.Context, r *Request, c KeptCall, now time
 		{Name: r.ID(), Was: store.Any, Data: sealed, TTL: max(r.Until.Sub(now), time.Second)},
 	}})
 	return err
+}
+
+// sealItem seals what a call names that is not a tool.
+func (k *requestBook) sealItem(r *Request) error {
+	if r.Target.Item.Kind == "" {
+		return nil
+	}
+	item, err := json.Marshal(r.Target.Item)
+	if err != nil {
+		return err
+	}
+	r.memory.item = k.o.Sealer.Seal(purposeItem, r.sealName(), item)
+	return nil
 }
 
 // Kept returns the call of an open request. The error is ErrNoRequest if it is gone, since the request has ended, or says that it cannot be read.
@@ -163,7 +207,7 @@ func (k *requestBook) Kept(ctx context.Context, r *Request) (KeptCall, error) {
 		}
 		sealed = v.Data
 	}
-	text, ok := k.o.Sealer.Unseal(purpose, string(r.Asker.Tenant)+" "+r.Binding+" "+strconv.Itoa(r.Number), sealed)
+	text, ok := k.o.Sealer.Unseal(purpose, r.sealName(), sealed)
 	line, params, cut := strings.Cut(string(text), "\n")
 	var head keptHead
 	if !ok || !cut || json.Unmarshal([]byte(line), &head) != nil {

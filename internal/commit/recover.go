@@ -64,8 +64,8 @@ func (m *marks) ensure(ctx context.Context, k *Committer) error {
 	return nil
 }
 
-// advance moves the mark of the chain, now and then.
-func (m *marks) advance(k *Committer) {
+// advance moves the mark of the chain, if it is at least least receipts behind.
+func (m *marks) advance(k *Committer, least uint64) {
 	node := m.node.Load()
 	if node == nil {
 		return
@@ -75,7 +75,7 @@ func (m *marks) advance(k *Committer) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
 	last, err := receipt.Last(ctx, k.o.Store, *node)
-	if err != nil || last < m.marked+markEvery {
+	if err != nil || last < m.marked+least {
 		return
 	}
 	if _, err := k.o.Store.Apply(ctx, store.Change{Group: groupMarks, Writes: []store.Write{markWrite(*node, last)}}); err == nil {

@@ -15,6 +15,7 @@ const (
 	maxQueued     = 1 << 16               // settlements and warnings that wait while the store is unavailable
 	settleTimeout = 5 * time.Second
 	retryAfter    = time.Second
+	markInterval  = time.Minute // of a file
 )
 
 // background settles, and does what need not be done before a call goes on. What is queued is lost with the process: then the
@@ -109,9 +110,18 @@ func (b *background) written(n int) {
 func (b *background) work() {
 	defer close(b.done)
 	pause := linger
+	var mark <-chan time.Time // nil: the store loses no hold
+	if b.committer.file {
+		ticker := time.NewTicker(markInterval)
+		defer ticker.Stop()
+		mark = ticker.C
+	}
 	for {
 		select {
 		case <-b.wake:
+		case <-mark:
+			b.committer.marks.advance(b.committer, 1)
+			continue
 		case <-b.stopping:
 			b.flush()
 			return
@@ -151,7 +161,7 @@ func (b *background) flush() bool {
 		b.written(1)
 	}
 	if good {
-		b.committer.marks.advance(b.committer)
+		b.committer.marks.advance(b.committer, markEvery)
 	}
 	return good
 }

@@ -49,3 +49,48 @@ func TestTheQueueOfSettlementsIsBoundedAlsoWhileTheyAreTried(t *testing.T) {
 		}
 	})
 }
+
+// A memoryFile says that it is a file.
+type memoryFile struct{ *store.Memory }
+
+func (memoryFile) Status() store.Status { return store.Status{Kind: "file"} }
+
+// A quietLedger writes one chain.
+type quietLedger struct{ Intents }
+
+func (quietLedger) Node() string { return "n" }
+
+func TestTheMarkFollowsAlsoWhileNothingIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memoryFile{store.NewMemory()}
+		k := New(Options{Store: st, Intents: quietLedger{}, Log: slog.New(slog.DiscardHandler)})
+		defer func() { _ = k.Close(context.Background()) }()
+		mark := func() string {
+			v, err := st.Value(t.Context(), store.Key{Group: groupMarks, Name: "n"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(v.Data)
+		}
+		add := func(after uint64) {
+			if err := st.Append(t.Context(), "receipts/n", after, []byte("a receipt")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(0)
+		time.Sleep(2 * markInterval)
+		if got := mark(); got != "" {
+			t.Errorf("a chain without a hold has the mark %q", got)
+		}
+		if err := k.marks.ensure(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		for n := uint64(1); n < 4; n++ {
+			add(n)
+		}
+		time.Sleep(markInterval + time.Second)
+		if got := mark(); got != "4" {
+			t.Errorf("after 4 receipts and %s the mark is %q", markInterval, got)
+		}
+	})
+}

@@ -27,10 +27,11 @@ import (
 const (
 	attemptTimeout = 15 * time.Second
 
-	// firstPause is the time after a failed attempt. It doubles with each further one, up to maxPause. While a recipient fails, it gets one
-	// request at a time.
+	// firstPause is the time after a failed attempt. It doubles with each further one, up to maxPause: people must soon hear of a request once their
+	// recipient answers again. A recipient may ask for longer, up to maxAsked. While a recipient fails, it gets one request at a time.
 	firstPause = time.Second
-	maxPause   = 5 * time.Minute
+	maxPause   = time.Minute
+	maxAsked   = 5 * time.Minute
 
 	lookInterval = 30 * time.Second // for notices that other processes have put in
 	ownerTTL     = 4 * time.Second  // a process that was killed owns a mailbox for so long
@@ -96,7 +97,7 @@ func (o *Outbox) deliver(ctx context.Context, to switchboard.Recipient, l *lette
 		return 0, fmt.Errorf("it answers %d, and a redirect is not followed: write the new address into notify", resp.StatusCode)
 	}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		pause = min(time.Duration(seconds)*time.Second, maxPause)
+		pause = min(time.Duration(seconds)*time.Second, maxAsked)
 	}
 	return pause, fmt.Errorf("it answers %d", resp.StatusCode)
 }
@@ -187,6 +188,8 @@ func (c *carrier) empty(ctx context.Context) time.Duration {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
+		case <-c.mended:
+			c.failures = 0
 		}
 	}
 	return retryStore

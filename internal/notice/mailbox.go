@@ -96,6 +96,7 @@ type mailbox struct {
 	outbox *Outbox
 	name   string
 	wake   chan struct{} // of capacity one: something has been put in
+	mended chan struct{} // of capacity one: the recipient has another address or secret, so the next attempt need not wait
 
 	turn chan struct{} // of capacity one: has an element while somebody writes; guards state and version
 
@@ -123,7 +124,7 @@ type storedLetter struct {
 }
 
 func newMailbox(o *Outbox, name string) *mailbox {
-	return &mailbox{outbox: o, name: name, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1), seen: Backlog{Recipient: name}}
+	return &mailbox{outbox: o, name: name, wake: make(chan struct{}, 1), mended: make(chan struct{}, 1), turn: make(chan struct{}, 1), seen: Backlog{Recipient: name}}
 }
 
 // put puts a letter in, durably.

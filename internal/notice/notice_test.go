@@ -277,7 +277,7 @@ func TestARecipientThatFailsGetsEverythingLaterAndDelaysNoOther(t *testing.T) {
 					t.Errorf("the other recipient has %d notices", n)
 				}
 				time.Sleep(time.Hour)
-				if n := f.attempts("bad"); n < 10 || n > 30 {
+				if n := f.attempts("bad"); n < 50 || n > 70 {
 					t.Errorf("%d attempts in an hour", n)
 				}
 				if w := b.Backlogs()[0]; w.Notices != 10 || w.Fault == "" || w.Since.IsZero() {
@@ -290,6 +290,40 @@ func TestARecipientThatFailsGetsEverythingLaterAndDelaysNoOther(t *testing.T) {
 				}
 				if int(failed.Load()) != f.attempts("bad")-10 || delivered.Load() != 20 {
 					t.Errorf("%d failed and %d delivered are counted", failed.Load(), delivered.Load())
+				}
+			})
+		})
+	}
+}
+
+func TestARecipientThatIsMendedIsToldSoon(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(r *switchboard.Recipient)
+		within time.Duration
+	}{
+		{"a reload changes its address", func(r *switchboard.Recipient) { r.URL = switchboard.NewSecret("https://new.example.com/") }, 0},
+		{"a reload changes its secret", func(r *switchboard.Recipient) { r.Secret = switchboard.NewSecret("whsec_AAAA") }, 0},
+		{"it answers again", func(*switchboard.Recipient) {}, time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := store.NewMemory()
+				defer s.Close() //nolint:errcheck // in memory
+				f := newFakeRecipients()
+				f.set(func(string, *http.Request) (int, error) { return 500, nil })
+				to := recipients("oncall", "other")
+				b, _ := start(t, Options{Store: s, Transport: f}, to...)
+				mustPut(t, b, Notice{Type: ApprovalRequested, Tenant: "acme", To: []string{"oncall"}})
+				time.Sleep(time.Hour + 130*time.Millisecond) // between two attempts
+				f.set(nil)
+				changed := slices.Clone(to)
+				tt.change(&changed[0])
+				b.Set(changed)
+				time.Sleep(tt.within)
+				synctest.Wait()
+				if n := len(f.accepted("oncall")) + len(f.accepted("new")); n != 1 {
+					t.Errorf("%d notices are delivered within %s", n, tt.within)
 				}
 			})
 		})

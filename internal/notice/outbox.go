@@ -63,9 +63,20 @@ func New(o Options, recipients []switchboard.Recipient) *Outbox {
 	return b
 }
 
-// Set replaces the recipients. Notices that wait for one keep waiting if it is still there.
+// Set replaces the recipients. Notices that wait for one keep waiting if it is still there. One with another address or secret is tried at once.
 func (o *Outbox) Set(recipients []switchboard.Recipient) {
-	o.known.Store(&recipients)
+	was := o.known.Swap(&recipients)
+	for _, r := range recipients {
+		if was == nil || !slices.ContainsFunc(*was, func(old switchboard.Recipient) bool {
+			return old.Name == r.Name && !(old.URL.Equal(r.URL) && old.Secret.Equal(r.Secret))
+		}) {
+			continue
+		}
+		select {
+		case o.box(r.Name).mended <- struct{}{}:
+		default:
+		}
+	}
 	select {
 	case o.changed <- struct{}{}:
 	default:

@@ -97,7 +97,7 @@ func (c *Call) Candidate() ToolID {
 	if c.Tool != nil {
 		return c.Tool.ID
 	}
-	return ToolID{Server: c.Server, Name: string(c.Item.Kind) + ":" + c.Item.Name}
+	return ToolID{Server: c.Server, Name: c.Item.Label()}
 }
 
 // A CandidateKind is the kind of thing that policy judges.
@@ -127,6 +127,9 @@ type Item struct {
 	// Arguments are the arguments of a prompt, or the values of a completion, as a JSON object; nil means none.
 	Arguments []byte
 }
+
+// Label returns kind:name.
+func (i *Item) Label() string { return string(i.Kind) + ":" + i.Name }
 
 // An IdempotencyKey is the idempotency key of one use of a tool. With it a client can ask for the same use again, and cannot ask
 // for another use by mistake.

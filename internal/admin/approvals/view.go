@@ -233,7 +233,7 @@ func voteOf(v *approval.Vote) PastDecision {
 func pastOf(r *approval.Request, all []*approval.Request) (past, refused []PastDecision) {
 	for _, o := range all {
 		v := o.Last()
-		if v == nil || o.Kind != r.Kind || o.ID() == r.ID() || o.Asker.Principal != r.Asker.Principal || o.Target.ID() != r.Target.ID() || o.Target.Capability != r.Target.Capability {
+		if v == nil || o.Kind != r.Kind || o.ID() == r.ID() || o.Asker.Principal != r.Asker.Principal || o.Target.Label() != r.Target.Label() || o.Target.Capability != r.Target.Capability {
 			continue
 		}
 		p := voteOf(v)
