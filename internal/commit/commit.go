@@ -76,6 +76,7 @@ type Committer struct {
 	later background
 	marks marks
 
+	warned     warnedSet
 	costWarned atomic.Int64 // when warnCost has written to the log, in Unix seconds
 }
 
