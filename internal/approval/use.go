@@ -79,7 +79,7 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string, wr
 }
 
 // readBack reads a request again after a step whose answer was lost, also if the caller is gone.
-func (k *Keeper) readBack(ctx context.Context, r *Request) (*Request, error) {
+func (k *requestBook) readBack(ctx context.Context, r *Request) (*Request, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBackTimeout)
 	defer cancel()
 	return k.Find(ctx, r.Asker.Tenant, r.ID())
@@ -87,7 +87,7 @@ func (k *Keeper) readBack(ctx context.Context, r *Request) (*Request, error) {
 
 // confirm completes a step from r to next that the store has made, although its answer was lost. Whether the step is durable is not known, so it is written again
 // where it must be.
-func (k *Keeper) confirm(ctx context.Context, r, next *Request, durable bool, s Step) error {
+func (k *requestBook) confirm(ctx context.Context, r, next *Request, durable bool, s Step) error {
 	next.Target = r.Target // the store keeps less of a request that is used
 	if durable {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBackTimeout)

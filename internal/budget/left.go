@@ -9,8 +9,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Left states the price of an attempt and the rest of the tightest budgets, for a person who decides about the call: "0.02 of 3.10 USD left". accounts are those of the
-// charge, see AttemptCharge.Accounts; one that is missing is unused. It returns "" if nothing is charged.
+// Left states the price of an attempt and the rest of the tightest budgets, for a person who decides about the call: "0.02 of 3.10 USD left". accounts has the accounts of
+// the charge, see AttemptCharge.Accounts; a missing one is unused. It returns "" if nothing is charged.
 func Left(c *AttemptCharge, accounts []store.AccountState, currency string) string {
 	if c == nil {
 		return ""

@@ -77,6 +77,7 @@ type Committer struct {
 	later background
 	marks marks
 
+	warned     warnedSet
 	costWarned atomic.Int64 // when warnCost has written to the log, in Unix seconds
 }
 

@@ -682,3 +682,29 @@ func TestBU06NothingIsSentWithoutTheStore(t *testing.T) {
 	}
 	_ = b.Close(t.Context())
 }
+
+// A process is killed after a hold and before its warning: the next attempt of any process warns.
+func TestAWarningThatAKillHasLostIsSentByTheNextAttempt(t *testing.T) {
+	st := store.NewMemory()
+	p := paid(1_000_000, 10_000_000)
+	p.budgets[0].Warn = []int{10}
+	var told notices
+	for i, want := range []int{0, 1, 1} {
+		notifier := commit.Notifier(&told)
+		if i == 0 {
+			notifier = &notices{err: errors.New("killed")}
+		}
+		k := commit.New(commit.Options{Store: st, Charges: p, Intents: noIntents{}, Notifier: notifier, Log: slog.New(slog.DiscardHandler)})
+		for range 2 {
+			if _, err := k.Commit(answers(`{}`)).Call(t.Context(), aCall(reads, "")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := k.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if len(told.all) != want {
+			t.Errorf("process %d: %d warnings, want %d", i, len(told.all), want)
+		}
+	}
+}

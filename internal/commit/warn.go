@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/budget"
@@ -54,7 +55,9 @@ func (k *Committer) watch(a *chargedAttempt, sums []store.AccountState) (notes [
 			if n == 0 {
 				notes = append(notes, k.noteOf(l, used))
 			}
-			if !isPast(used-l.Account.Amount, percent, l.Account.Max) {
+			// A process that was killed may have made the account pass it, and not have warned: so the first attempt here that finds it passed warns too, if there is
+			// no mark.
+			if !isPast(used-l.Account.Amount, percent, l.Account.Max) || k.warned.isNew(l.Account.Name, percent) {
 				k.later.warn(warning{BudgetWarning{
 					Tenant: a.Principal.Tenant, Budget: l.Budget.Name(), Account: l.Account.Name, Percent: percent,
 					Used: amountOf(l.Budget, used), Limit: amountOf(l.Budget, l.Account.Max), Unit: k.unitOf(l.Budget), Until: l.Window.End,
@@ -63,6 +66,29 @@ func (k *Committer) watch(a *chargedAttempt, sums []store.AccountState) (notes [
 		}
 	}
 	return notes
+}
+
+// maxWarned limits what a warnedSet remembers.
+const maxWarned = 10_000
+
+// A warnedSet remembers which accounts this process has found past a percentage. The zero value is ready.
+type warnedSet struct {
+	mu  sync.Mutex
+	has map[string]int // by account: the highest percentage
+}
+
+// isNew reports whether the percentage is new for the account, and notes it.
+func (w *warnedSet) isNew(account string, percent int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.has[account] >= percent {
+		return false
+	}
+	if w.has == nil || len(w.has) >= maxWarned {
+		w.has = map[string]int{}
+	}
+	w.has[account] = percent
+	return true
 }
 
 // isPast reports whether used is at least that percentage of the limit.

@@ -23,7 +23,7 @@ import (
 const AskedFor = approval.MaxUntil
 
 const (
-	readTimeout = 2 * time.Second // of the store, while a run is bound
+	readTimeout = 2 * time.Second // of the store, while a run is bound; also for the wait until others have read
 	retryAfter  = time.Second     // if the store could not be read
 	lookAgain   = time.Minute     // although nothing is known to end: the clock may be set
 	maxNotices  = 1000            // that wait; beyond it everything is read again
@@ -69,7 +69,8 @@ type requestName struct {
 
 // A chapter holds the additions of one tenant.
 type chapter struct {
-	reading sync.Mutex // held while the store is read, so that an older answer does not replace a newer one
+	// reading has an element while the store is read, so that an older answer does not replace a newer one. A caller waits for it no longer than for the store.
+	reading chan struct{}
 
 	mu       sync.Mutex
 	loaded   bool
@@ -133,7 +134,7 @@ func (b *AdditionBook) chapter(tenant switchboard.TenantID) *chapter {
 	defer b.mu.Unlock()
 	c := b.tenants[tenant]
 	if c == nil {
-		c = &chapter{approved: map[string]*approval.Request{}}
+		c = &chapter{reading: make(chan struct{}, 1), approved: map[string]*approval.Request{}}
 		b.tenants[tenant] = c
 	}
 	return c
@@ -145,16 +146,29 @@ func (c *chapter) isLoaded() bool {
 	return c.loaded
 }
 
+// read waits until no other goroutine reads the store, or ctx is done. leave must be called after either.
+func (c *chapter) read(ctx context.Context) (leave func(), err error) {
+	select {
+	case c.reading <- struct{}{}:
+		return func() { <-c.reading }, nil
+	case <-ctx.Done():
+		return func() {}, context.Cause(ctx)
+	}
+}
+
 // load reads the requests of a tenant, again if they were read before, and returns the principals with other additions than before.
 func (b *AdditionBook) load(ctx context.Context, tenant switchboard.TenantID, c *chapter, again bool) (changed []string) {
-	c.reading.Lock()
-	defer c.reading.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	leave, err := c.read(ctx)
+	defer leave()
 	if !again && c.isLoaded() {
 		return nil // another goroutine was first
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	requests, err := b.o.List(ctx, tenant)
+	var requests []*approval.Request
+	if err == nil {
+		requests, err = b.o.List(ctx, tenant)
+	}
 	if err != nil {
 		b.o.Log.Warn("what people have added to runs cannot be read, so it is left out", "tenant", tenant, "err", err)
 		b.mu.Lock()
@@ -188,11 +202,14 @@ func (b *AdditionBook) load(ctx context.Context, tenant switchboard.TenantID, c 
 
 // reread reads one request again, and returns its principal if its additions have changed.
 func (b *AdditionBook) reread(ctx context.Context, c *chapter, n requestName) (changed []string) {
-	c.reading.Lock()
-	defer c.reading.Unlock()
 	reading, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	r, err := b.o.Find(reading, n.tenant, n.id)
+	leave, err := c.read(reading)
+	defer leave()
+	var r *approval.Request
+	if err == nil {
+		r, err = b.o.Find(reading, n.tenant, n.id)
+	}
 	c.mu.Lock()
 	was := c.approved[n.id]
 	switch {

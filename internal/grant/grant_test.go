@@ -235,3 +235,31 @@ func TestWithoutTheStoreNothingIsAddedUntilItIsBack(t *testing.T) {
 		}
 	})
 }
+
+func TestAStoreThatHangsDelaysEachCallerOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Options{
+			List: func(ctx context.Context, _ switchboard.TenantID) ([]*approval.Request, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+			Concerned: func(switchboard.TenantID) bool { return true },
+		})
+		var callers sync.WaitGroup
+		began := time.Now()
+		for _, within := range []time.Duration{readTimeout, readTimeout, readTimeout, readTimeout, time.Second / 10} {
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				if within < readTimeout {
+					time.Sleep(time.Millisecond) // behind another one
+					ctx, cancel = context.WithTimeout(t.Context(), within-time.Millisecond)
+				}
+				defer cancel()
+				if all := b.Additions(ctx, ann, "t", "r"); all != nil || time.Since(began) > within {
+					t.Errorf("%v after %s, want none within %s", all, time.Since(began), within)
+				}
+			})
+		}
+		callers.Wait()
+	})
+}
