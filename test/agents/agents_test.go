@@ -405,8 +405,7 @@ type ear struct {
 	answered int // of the questions for the list
 	listed   chan struct{}
 	messages []heardMessage
-	called   chan struct{} // closed at the first call of a tool, by calling
-	calling  sync.Once
+	called   func() // at each call of a tool; may be nil
 }
 
 // A heardMessage is a message of a client, with what the tests look at.
@@ -426,7 +425,7 @@ type heardMessage struct {
 // An asks is the part of a client's capabilities that says how its person can be asked.
 type asks struct{ Elicitation json.RawMessage }
 
-func newEar() *ear { return &ear{listed: make(chan struct{}), called: make(chan struct{})} }
+func newEar() *ear { return &ear{listed: make(chan struct{})} }
 
 // hear takes a message of the client, and reports whether it is the question for the list.
 func (e *ear) hear(message []byte) bool {
@@ -441,8 +440,8 @@ func (e *ear) hear(message []byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.heard = append(e.heard, strings.TrimSpace(m.Method+" "+what))
-	if e.messages = append(e.messages, m); m.Method == "tools/call" {
-		e.calling.Do(func() { close(e.called) })
+	if e.messages = append(e.messages, m); m.Method == "tools/call" && e.called != nil {
+		e.called()
 	}
 	if m.Method != "tools/list" {
 		return false

@@ -103,16 +103,11 @@ func (e *ear) endpoint(t *testing.T, transport, program, address, config string)
 // starts has an element for each agent that starts beside others. A start takes seconds of a processor, and then most agents wait.
 var starts = make(chan struct{}, 3)
 
-// awaitTurn waits until the client may start. The next one may start after this client's first call, or after the test.
-func (e *ear) awaitTurn(t *testing.T) {
+// awaitTurn waits until the client may start. The next client may start after this one's first call, or after end is called.
+func (e *ear) awaitTurn() (end func()) {
 	starts <- struct{}{}
-	go func() {
-		select {
-		case <-e.called:
-		case <-t.Context().Done():
-		}
-		<-starts
-	}()
+	e.called = sync.OnceFunc(func() { <-starts })
+	return e.called
 }
 
 // asksForProgress reports whether the client wants to know how each of its calls goes on.
@@ -246,11 +241,12 @@ func TestAgentsWaitForThePersonWhoApprovesTheirCall(t *testing.T) {
 				if c.timeout != 0 && transport == "stdio" {
 					continue // it is the same timeout
 				}
+				e, to := newEar(), c.name+"-"+rand.Text()
+				end := e.awaitTurn()
 				running.Go(func() {
+					defer end()
 					t.Run(a.name+"/"+transport+"/"+c.name, func(t *testing.T) {
 						a.find(t)
-						e, to := newEar(), c.name+"-"+rand.Text()
-						e.awaitTurn(t)
 						model := c.model(to)
 						s := e.endpoint(t, transport, program, address, config)
 						s.timeout = c.timeout

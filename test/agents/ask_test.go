@@ -66,11 +66,12 @@ func TestAgentsWithoutAPersonApproveNothingWhenTheyAreAsked(t *testing.T) {
 	var running sync.WaitGroup
 	for _, a := range all {
 		for _, transport := range []string{"http", "stdio"} {
+			e, to := newEar(), a.name+" over "+transport
+			end := e.awaitTurn()
 			running.Go(func() {
+				defer end()
 				t.Run(a.name+"/"+transport, func(t *testing.T) {
 					a.find(t)
-					e, to := newEar(), a.name+" over "+transport
-					e.awaitTurn(t)
 					var tools, wants []string
 					for _, q := range questions {
 						tools = append(tools, q.tool)

@@ -604,6 +604,33 @@ func TestAP09AClientThatAnswersEachFormWithNothingGetsNothing(t *testing.T) {
 	})
 }
 
+// An agent without a person declines by itself what it is asked. Its call then waits for an approver in the same turn.
+func TestACallWaitsForItsApproverAfterItsClientHasDeclined(t *testing.T) {
+	t.Parallel()
+	w := serveWaiting(t, "wait: 5m, self: true, ask_client: true")
+	ci := w.as(t, "ci", "/mcp", true)
+	const call = `{"name":"send","arguments":{}`
+	m := askable(t, ci, call+"}")
+	if !strings.Contains(string(m.Result), `"decision"`) {
+		t.Fatalf("no form: %.500s", m.Raw)
+	}
+	id := w.onlyPending(t, w.keys["boss"], "acme")
+	answered := make(chan rig.Message, 1)
+	go func() {
+		answered <- askable(t, ci, call+`,"requestState":`+field(t, m.Result, "requestState")+`,"inputResponses":{"1":{"action":"cancel"}}}`)
+	}()
+	select {
+	case m := <-answered:
+		t.Fatalf("it does not wait: %.500s", m.Raw)
+	case <-time.After(time.Second): // a call that does not wait is answered by then, unless the machine is busy
+	}
+	w.say(t, w.keys["boss"], id, "approve")
+	m = wait.Receive(t, "the answer of the call that waited", answered)
+	if rig.Code(m) != "" || w.made(t) != 1 {
+		t.Errorf("%.500s, made %d times", m.Raw, w.made(t))
+	}
+}
+
 // AP-12: killed between the yes, its use and the answer, a call is made once at most.
 func TestAP12AKillBetweenYesAndAnswerExecutesOnceAtMost(t *testing.T) {
 	t.Parallel()
