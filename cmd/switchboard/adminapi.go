@@ -77,14 +77,20 @@ func (t *taskTarget) refuseProblem(path string, answer *adminAnswer) (*adminAnsw
 	}
 	path, _, _ = strings.Cut(path, "?")
 	err := problemError(answer.body, errors.Join(t.fault, fmt.Errorf("%s answered %d %s: %.200q", path, answer.status, http.StatusText(answer.status), answer.body)))
-	return nil, hintKey(answer.status, err)
+	return nil, t.hintKey(answer.status, err)
 }
 
-// hintKey adds to a refusal of a request without a key where a command reads the key.
-func hintKey(status int, err error) error {
+// hintKey adds to a refusal of a request where a command reads the key.
+func (t *taskTarget) hintKey(status int, err error) error {
 	e, ok := errors.AsType[*switchboard.Error](err)
-	if ok && status == http.StatusUnauthorized && os.Getenv(keyVariable) == "" && e.Hint == "" {
+	if !ok || status != http.StatusUnauthorized || e.Hint != "" {
+		return err
+	}
+	switch {
+	case os.Getenv(keyVariable) == "":
 		e.Hint = "put a person's key into the environment variable " + keyVariable
+	case t.row != nil:
+		e.Hint = "it is the key in the environment variable " + keyVariable + "; without one you ask as this machine's operator"
 	}
 	return err
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -70,9 +69,17 @@ func (c *approvalsListCmd) Run(ctx context.Context, io streams) error {
 	for i := range rows {
 		r := &rows[i]
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.ID, stateText(r), r.Tenant, printable(r.Principal, 40), r.Task, printable(cmp.Or(r.Tool, r.Capability), 60),
-			clockText(r.Asked), clockText(r.Until), printable(r.By, 40))
+			clockText(r.Asked), clockText(endOf(r)), printable(r.By, 40))
 	}
 	return w.Flush()
+}
+
+// endOf returns when an open request expires, or when the capability ends that a person has said yes to.
+func endOf(r *approvals.ApprovalRow) time.Time {
+	if r.Grant != nil {
+		return r.Grant.Until
+	}
+	return r.Until
 }
 
 // stateText returns the state of a request, with the yeses that are still missing.
@@ -83,13 +90,13 @@ func stateText(r *approvals.ApprovalRow) string {
 	return string(r.State)
 }
 
-// clockText returns an instant of today as a time, and any other with its day.
+// clockText returns an instant of today as a time, and any other with its day. It is in UTC, like the texts of requests that people and agents read.
 func clockText(at time.Time) string {
-	at = at.Local()
-	if at.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
-		return at.Format("15:04")
+	at = at.UTC()
+	if at.Format(time.DateOnly) == time.Now().UTC().Format(time.DateOnly) {
+		return at.Format("15:04 UTC")
 	}
-	return at.Format("2006-01-02 15:04")
+	return at.Format("2006-01-02 15:04 UTC")
 }
 
 // requestFlags name a request.
@@ -126,13 +133,13 @@ func (c *approvalsShowCmd) Run(ctx context.Context, io streams) error {
 // sayingFlags are what a person says to a request.
 type sayingFlags struct {
 	requestFlags
-	Note string `help:"Your words; the agent gets them." placeholder:"TEXT"`
+	Note string `help:"Your words. They are recorded, and the agent gets those of a no." placeholder:"TEXT"`
 }
 
 type approvalsApproveCmd struct {
 	sayingFlags
 	Scope string        `help:"Of a capability: run for the run that asked, task for all runs of its task." enum:"run,task," default:""`
-	For   time.Duration `help:"Of a capability: how long." placeholder:"8h"`
+	For   time.Duration `help:"Of a capability: how long, such as 30m, or 720h for 30 days; 8h if absent." placeholder:"8h"`
 }
 
 // Run says yes.
@@ -183,16 +190,21 @@ func (f *requestFlags) say(ctx context.Context, io streams, action string, body 
 
 // meaning says what follows from the state of a request.
 func meaning(r *approvals.ApprovalRow) string {
-	what := printable(cmp.Or(r.Tool, r.Capability), 60) + " by " + printable(r.Principal, 40)
+	what, who := printable(cmp.Or(r.Tool, r.Capability), 60), printable(r.Principal, 40)
 	switch {
 	case r.State == approval.Approved && r.Kind == approval.ForCall:
-		return ": one call of " + what + ", until " + clockText(r.Until)
+		return ": one call of " + what + " by " + who + ", until " + clockText(r.Until)
 	case r.State == approval.Approved:
-		return ": " + what + ", until " + clockText(r.Until)
+		return ": " + what + " for " + r.Grant.Place() + " of " + who + ", until " + clockText(r.Grant.Until)
 	case r.State == approval.Pending:
 		return ": your yes is recorded, and another person must say yes too"
 	}
-	return ": " + what
+	return ": " + askedText(r)
+}
+
+// askedText says what was asked for, and by which principal of which tenant.
+func askedText(r *approvals.ApprovalRow) string {
+	return printable(cmp.Or(r.Tool, r.Capability), 60) + ", asked for by " + printable(r.Principal, 40) + " of tenant " + string(r.Tenant)
 }
 
 type approvalsWatchCmd struct {
@@ -321,11 +333,13 @@ func (w *approvalWatch) print(r *approvals.ApprovalRow) error {
 	if w.c.JSON {
 		return json.NewEncoder(w.out.raw).Encode(r)
 	}
-	by := ""
-	if r.By != "" {
-		by = ", by " + printable(r.By, 40)
+	switch {
+	case r.By == "":
+	case r.State == approval.Used:
+		state += ", approved by " + printable(r.By, 40)
+	default:
+		state += " by " + printable(r.By, 40)
 	}
-	_, err := fmt.Fprintf(w.out.out, "%s  %s  %s of %s for %s%s\n", time.Now().Format(time.TimeOnly), r.ID, strings.TrimSpace(state+by),
-		printable(r.Principal, 40), r.Tenant, printable(cmp.Or(r.Tool, r.Capability), 60))
+	_, err := fmt.Fprintf(w.out.out, "%s  %s  %s: %s\n", time.Now().UTC().Format("15:04:05 UTC"), r.ID, state, askedText(r))
 	return err
 }

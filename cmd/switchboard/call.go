@@ -20,7 +20,7 @@ type callCmd struct {
 func (c *callCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	var arguments map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(c.Arguments), &arguments); err != nil {
-		return usageError{fmt.Errorf("the arguments are no JSON object: %w", err)}
+		return usageError{fmt.Errorf(`the arguments are not a JSON object, such as '{"path": "README.md"}': %w`, err)}
 	}
 	conn, err := c.connect(ctx, io, log, c.dataDir(), c.Tool)
 	if err != nil {

@@ -52,7 +52,11 @@ func (t *taskTarget) findTarget() bool {
 		at := t.findRunningAt(t.URL)
 		t.row, t.fault = at.row, at.fault
 	} else if !t.Alone && t.MCPConfig == "" {
-		if row, ok := t.findServing(t.Tenant); ok {
+		tenant := t.Tenant
+		if strings.HasPrefix(os.Getenv(keyVariable), identity.AgentPrefix) {
+			tenant = "" // the key says the tenant
+		}
+		if row, ok := t.findServing(tenant); ok {
 			at := runningAt(row)
 			t.URL, t.row = at.URL, at.row
 		}

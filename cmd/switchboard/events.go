@@ -115,7 +115,7 @@ func (t *taskTarget) openAdmin(ctx context.Context, path string) (*http.Response
 	if resp.StatusCode != http.StatusOK {
 		defer func() { _ = resp.Body.Close() }()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-		return nil, hintKey(resp.StatusCode, problemError(text, fmt.Errorf("%s answered %s", req.URL.Redacted(), resp.Status)))
+		return nil, t.hintKey(resp.StatusCode, problemError(text, fmt.Errorf("%s answered %s", req.URL.Redacted(), resp.Status)))
 	}
 	return resp, nil
 }

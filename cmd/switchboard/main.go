@@ -188,6 +188,9 @@ func exitCode(f func() error, stderr io.Writer) (code int) {
 	case errors.As(err, new(unreachableError)):
 		return exitUnreachable
 	case errors.As(err, &refused):
+		if refused.Hint != "" {
+			fmt.Fprintln(stderr, refused.Hint)
+		}
 		fmt.Fprintf(stderr, "switchboard help %s says more\n", refused.Code)
 		if refused.Code == switchboard.CodeServerUnreachable {
 			return exitUnreachable

@@ -10,6 +10,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/admin/api"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -93,7 +94,11 @@ func (a *App) ServeOperator(ctx context.Context, conn net.Conn) {
 			a.gateway.ServeHTTP(w, r)
 			return
 		}
-		a.admin.api.ServeHTTP(w, r.WithContext(api.AsLocalOperator(r.Context())))
+		ctx := r.Context()
+		if !identity.ShowsPersonKey(r) { // who shows a person's key acts as that person
+			ctx = api.AsLocalOperator(ctx)
+		}
+		a.admin.api.ServeHTTP(w, r.WithContext(ctx))
 	}))
 	l := &onlyListener{addr: conn.LocalAddr(), conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	l.conn <- &onlyConn{conn, l}

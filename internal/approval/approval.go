@@ -179,8 +179,16 @@ func (t *AskTerms) Needed() int { return max(t.Quorum, 1) }
 
 // A Grant says how long, and where, an approved capability is there.
 type Grant struct {
-	Scope string    `json:"scope,omitempty"` // run or task
+	Scope string    `json:"scope,omitempty" doc:"run or task"`
 	Until time.Time `json:"until,omitzero"`
+}
+
+// Place says where the capability is there.
+func (g *Grant) Place() string {
+	if g.Scope == ScopeTask {
+		return "all runs of the task"
+	}
+	return "the run that asked"
 }
 
 // An Earlier is an earlier request of the same binding.
@@ -245,19 +253,26 @@ type OutrunError struct {
 
 // Error names the state and its author.
 func (e *OutrunError) Error() string {
+	if e.Request.StateAt(e.At) == Pending { // only a yes can be taken back, or used
+		return "the request is pending, so there is no yes to take back; to end it, refuse it"
+	}
 	s := "the request is " + string(e.Request.StateAt(e.At)) + " already"
-	if by := e.Request.By(); by != "" {
+	switch by := e.Request.By(); {
+	case by == "":
+	case e.Request.Stored == Used:
+		s += "; " + by + " had approved it"
+	default:
 		s += ", by " + by
 	}
 	return s
 }
 
-// By returns the author of the state; "" if it has none.
+// By returns the author of the state; "" if it has none. The author of a used request is the person who has said yes last.
 func (r *Request) By() string {
 	switch r.Stored {
 	case Withdrawn, Revoked:
 		return r.EndedBy
-	case Approved, Refused:
+	case Approved, Refused, Used:
 		if v := r.Last(); v != nil {
 			return v.By
 		}

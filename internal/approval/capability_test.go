@@ -36,3 +36,20 @@ func TestAYesToACapabilityIsForARunOrATaskAndForAtMostThirtyDays(t *testing.T) {
 		}
 	}
 }
+
+func TestAStepThatComesTooLateSaysWhy(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		r    Request
+		want string
+	}{
+		{Request{Stored: Pending}, "the request is pending, so there is no yes to take back; to end it, refuse it"},
+		{Request{Stored: Used, Votes: []Vote{{By: "lea", Yes: true}}}, "the request is used already; lea had approved it"},
+		{Request{Stored: Refused, Votes: []Vote{{By: "lea"}}}, "the request is refused already, by lea"},
+	} {
+		tt.r.Until = now.Add(time.Hour)
+		if _, err := tt.r.Next(now, Step{Act: ActRevoke, By: "max"}); err == nil || err.Error() != tt.want {
+			t.Errorf("%v, want %q", err, tt.want)
+		}
+	}
+}

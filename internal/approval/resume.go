@@ -55,6 +55,10 @@ func (k *Keeper) Resume(ctx context.Context, p *switchboard.Principal, task swit
 		return nil, KeptCall{}, errUnknown()
 	case err != nil:
 		return nil, KeptCall{}, storeError(err)
+	case r.Kind == ForCapability && r.Asker.is(p, task):
+		e := gone("request %s asks for the capability %s, so there is no call to make", id, r.Target.Capability)
+		e.Hint = "call switchboard_status with the capability: it says how the request stands"
+		return nil, KeptCall{}, e
 	case r.Kind != ForCall || !r.Asker.is(p, task):
 		return nil, KeptCall{}, errUnknown()
 	}

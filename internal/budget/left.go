@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Left states the price of an attempt and the rest of the tightest budgets, for a person who decides about the call: "0.02 of 3.10 USD left". accounts has the accounts of
+// Left states the price of an attempt and the rest of the tightest budgets, for a person who decides about the call: "0.02 USD, and 3.10 USD are left". accounts has the accounts of
 // the charge, see AttemptCharge.Accounts; a missing one is unused. It returns "" if nothing is charged.
 func Left(c *AttemptCharge, accounts []store.AccountState, currency string) string {
 	if c == nil {
@@ -39,12 +39,12 @@ func Left(c *AttemptCharge, accounts []store.AccountState, currency string) stri
 	currency = strings.TrimRight(" "+currency, " ")
 	switch {
 	case money != nil:
-		parts = append(parts, price+" of "+switchboard.Micros(room(money)).String()+currency+" left"+tooLittle(money, room(money)))
+		parts = append(parts, price+currency+", and "+switchboard.Micros(room(money)).String()+currency+" are left"+tooLittle(money, room(money)))
 	case c.Price > 0:
 		parts = append(parts, price+currency+", which no budget limits")
 	}
 	if calls != nil {
-		parts = append(parts, "1 of "+strconv.FormatInt(room(calls), 10)+" calls left"+tooLittle(calls, room(calls)))
+		parts = append(parts, "1 of "+strconv.FormatInt(room(calls), 10)+" calls that are left"+tooLittle(calls, room(calls)))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -19,13 +19,13 @@ func TestWhatIsLeftIsThatOfTheTightestBudget(t *testing.T) {
 	}{
 		{nil, ""},
 		{&AttemptCharge{Price: 20_000}, "0.02 USD, which no budget limits"},
-		{&AttemptCharge{Price: 20_000, Lines: []ChargeLine{wide, paid}}, "0.02 of 3.10 USD left"},
-		{&AttemptCharge{Price: 20_000, Reported: true, Lines: []ChargeLine{paid}}, "up to 0.02 of 3.10 USD left"},
-		{&AttemptCharge{Lines: []ChargeLine{few}}, "1 of 2 calls left"},
-		{&AttemptCharge{Lines: []ChargeLine{few, line("wide", false, 100_000_000, 0)}}, "1 of 2 calls left"},
-		{&AttemptCharge{Price: 20_000, Lines: []ChargeLine{few, paid}}, "0.02 of 3.10 USD left; 1 of 2 calls left"},
-		{&AttemptCharge{Price: 20_000, Lines: []ChargeLine{wide, over}}, "0.02 of 0.000001 USD left, which is too little: budget tenant/over would refuse the call"},
-		{&AttemptCharge{Price: 20_000, Lines: []ChargeLine{line("new", false, 30_000, 20_000)}}, "0.02 of 0.03 USD left"},
+		{&AttemptCharge{Price: 20_000, Lines: []ChargeLine{wide, paid}}, "0.02 USD, and 3.10 USD are left"},
+		{&AttemptCharge{Price: 20_000, Reported: true, Lines: []ChargeLine{paid}}, "up to 0.02 USD, and 3.10 USD are left"},
+		{&AttemptCharge{Lines: []ChargeLine{few}}, "1 of 2 calls that are left"},
+		{&AttemptCharge{Lines: []ChargeLine{few, line("wide", false, 100_000_000, 0)}}, "1 of 2 calls that are left"},
+		{&AttemptCharge{Price: 20_000, Lines: []ChargeLine{few, paid}}, "0.02 USD, and 3.10 USD are left; 1 of 2 calls that are left"},
+		{&AttemptCharge{Price: 20_000, Lines: []ChargeLine{wide, over}}, "0.02 USD, and 0.000001 USD are left, which is too little: budget tenant/over would refuse the call"},
+		{&AttemptCharge{Price: 20_000, Lines: []ChargeLine{line("new", false, 30_000, 20_000)}}, "0.02 USD, and 0.03 USD are left"},
 	} {
 		if got := Left(tt.charge, states, "USD"); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.charge, got, tt.want)

@@ -121,6 +121,33 @@ func TestTheExamplesOfThePageAboutHostedServersLoad(t *testing.T) {
 	}
 }
 
+// docs/approvals.md has a configuration to try, in the folder try, and one of a company.
+func TestTheExamplesOfThePageAboutApprovalsLoad(t *testing.T) {
+	page, err := os.ReadFile("../../docs/approvals.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	try, company := fstest.MapFS{}, fstest.MapFS{}
+	for _, b := range regexp.MustCompile("(?ms)^```yaml (.*?)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+		if name, ok := strings.CutPrefix(b[1], "try/"); ok {
+			try[name] = &fstest.MapFile{Data: []byte(b[2])}
+		} else {
+			company[b[1]] = &fstest.MapFile{Data: []byte(b[2])}
+		}
+	}
+	c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: try})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notify := c.Overlays[switchboard.ToolID{Server: "chat", Name: "notify"}]
+	if b := c.Tenants["default"].Budgets; len(b) != 1 || b[0].Name() != "operator/day" || notify.Price == nil || notify.Price.Call != 20_000 {
+		t.Errorf("%+v %+v", b, notify.Price)
+	}
+	if _, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: company}); err != nil {
+		t.Error(err)
+	}
+}
+
 // The examples of docs/budgets.md are one configuration.
 func TestTheExamplesOfThePageAboutBudgetsLoad(t *testing.T) {
 	page, err := os.ReadFile("../../docs/budgets.md")

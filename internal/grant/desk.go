@@ -180,6 +180,8 @@ func (d *RequestDesk) answerOf(r *approval.Request, q CapabilityQuestion) *Capab
 		if !Concerns(r, q.Principal, q.Run.Task(), q.Run.ID()) {
 			a.Why = whyOtherRun
 		}
+	case approval.Revoked:
+		a.Why = "a person has taken the yes back"
 	default:
 		a.Why = "the request is " + string(state)
 	}

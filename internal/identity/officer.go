@@ -122,6 +122,11 @@ func (o *Officers) Authenticate(req *http.Request) (switchboard.Officer, error) 
 	return o.ByKey(text)
 }
 
+// ShowsPersonKey reports whether req has a person's key in its header, which may not be valid.
+func ShowsPersonKey(req *http.Request) bool {
+	return strings.HasPrefix(req.Header.Get("Authorization"), "Bearer "+PersonPrefix)
+}
+
 // ByKey is Authenticate for the text of a key.
 func (o *Officers) ByKey(text string) (switchboard.Officer, error) {
 	hash := sha256.Sum256([]byte(text))

@@ -233,12 +233,16 @@ type Denial struct {
 // String returns the reason in words, for the operator.
 func (d *Denial) String() string {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "the %s's policy ", d.Layer)
+	if d.Layer == "" { // all layers together
+		b.WriteString("policy ")
+	} else {
+		fmt.Fprintf(&b, "the %s's policy ", d.Layer)
+	}
 	switch d.Code {
 	case switchboard.CodePolicyFailed:
 		b.WriteString("could not be evaluated: ")
 	case switchboard.CodeObligation:
-		b.WriteString("asks for what is not known: ")
+		b.WriteString("asks for what cannot be done: ")
 	default:
 		b.WriteString("denies it: ")
 	}

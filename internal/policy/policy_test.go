@@ -315,3 +315,10 @@ deny[c.id] contains uuid.rfc4122(c.id) if some c in input.candidate_tools`, "")
 		}
 	}
 }
+
+func TestADenialOfAllLayersNamesNoLayer(t *testing.T) {
+	d := &policy.Denial{Code: switchboard.CodeObligation, Reasons: []string{`notify "oncall": there is no such recipient`}}
+	if got, want := d.String(), `policy asks for what cannot be done: notify "oncall": there is no such recipient`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

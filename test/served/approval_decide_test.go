@@ -198,7 +198,7 @@ func TestAP03OnePersonInTwoSessionsIsNoQuorum(t *testing.T) {
 	t.Parallel()
 	w := serveDeciders(t, "1s")
 	id := w.ask(t, w.as(t, "agent"), "pay", `{}`)
-	if a := w.AskAdmin(t, w.keys["lea"], "GET", "/v1/approvals/"+id, ""); !strings.Contains(a.Body, "1 of 3 calls left") || !strings.Contains(a.Body, "takes effect when 2 persons") {
+	if a := w.AskAdmin(t, w.keys["lea"], "GET", "/v1/approvals/"+id, ""); !strings.Contains(a.Body, "1 of 3 calls that are left") || !strings.Contains(a.Body, "takes effect when 2 persons") {
 		t.Errorf("what is left is not shown: %s", a.Body)
 	}
 	if a := w.say(t, "lea", id, "approve", ""); a.Status != http.StatusOK || !strings.Contains(a.Body, `"state":"pending"`) || !strings.Contains(a.Body, `"yeses":1`) {
@@ -273,7 +273,7 @@ func TestAP06TheSameCompleteTextIsShownEverywhere(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"to": "ops@x.org\u{202e}"`, `"zero\u{200b}width": 1.5`, `Hello\u{1b}[2K\u{1b}[1A\n`, `"authorization": "\masked{47}"`, `"tags": "ok\u{e0064}\u{e006f}"`,
-		"one call of a/mail, exactly this, by alice, until ", "UTC; 0.02 of 3.10 USD left.", "mail leaves the company", "tenants/acme/policies/ask.rego:", "  > Send mail\n  > Sends a mail.\n  > Approved by your administrator.",
+		"one call of a/mail, exactly this, by alice, until ", "UTC; it costs 0.02 USD, and 3.10 USD are left.", "mail leaves the company", "tenants/acme/policies/ask.rego:", "  > Send mail\n  > Sends a mail.\n  > Approved by your administrator.",
 	} {
 		if !strings.Contains(v.Text, want) && !strings.Contains(strings.Join(strings.Fields(v.Text), " "), want) {
 			t.Errorf("%s is not shown in:\n%.3000s", want, v.Text)
@@ -550,7 +550,7 @@ func TestApprovalsByTheCommandLine(t *testing.T) {
 		t.Errorf("the call that waited: %q", code)
 	}
 	t.Logf("the call that waited was made %v after it began", time.Since(began))
-	do("max", `is used already`, 1, "refuse", id)
+	do("max", `is used already; lea had approved it`, 1, "refuse", id)
 	do("max", `is used already`, 1, "revoke", id)
 	do("lea", `is used`, 0, "show", id)
 	do("lea", id+` +used +acme +alice`, 0, "list", "--state", "any", "--principal", "alice")
@@ -614,4 +614,29 @@ func TestAYesAtOneProcessReachesACallThatWaitsAtAnother(t *testing.T) {
 	if got := rig.ReadFile(t, marks); strings.Count(got, "mail") != 1 {
 		t.Errorf("the calls were %q", got)
 	}
+}
+
+// In the folder that is served, a key in the environment counts before operator.json: a person decides by a key of its own, and an agent's key says the tenant.
+func TestAKeyCountsInTheServedFolder(t *testing.T) {
+	t.Parallel()
+	w := serveDeciders(t, "1s")
+	do := func(key, want string, code int, args ...string) string {
+		t.Helper()
+		out, errs, got := rig.CommandAs(t, w.dir, key, args...)
+		if got != code || !regexp.MustCompile(want).MatchString(out+errs) {
+			t.Errorf("%q: exit %d\n%s%s", args, got, out, errs)
+		}
+		return out
+	}
+	found := requestID.FindStringSubmatch(do(w.keys["agent"], `SB-APPR-001`, 1, "call", "mail", "--tenant", "of-nobody"))
+	if found == nil {
+		t.Fatal("no person is asked")
+	}
+	id := found[1]
+	unknown, _ := identity.Mint(identity.PersonPrefix)
+	do("", `SB-AUTH-002.*approver`, 1, "approvals", "approve", id)
+	do(w.keys["operator"], `SB-AUTH-002.*approver`, 1, "approvals", "approve", id)
+	do(unknown, `(?s)SB-AUTH-001.*SWITCHBOARD_KEY`, 1, "approvals", "approve", id)
+	do(w.keys["lea"], id+` is approved: one call of a/mail by alice, until \d\d:\d\d UTC`, 0, "approvals", "approve", id, "--url", w.URL)
+	do(w.keys["lea"], id+` +approved .* UTC +lea`, 0, "approvals", "list", "--state", "approved")
 }

@@ -193,7 +193,7 @@ func TestAPersonAddsACapabilityUntilTheYesEnds(t *testing.T) {
 		a.says(t, "revoke", asked.Request, "")
 		wait.Receive(t, "that the list has changed again", heard)
 		lacks("after the yes was taken back")
-		if got := standing(t, s, "read aws"); got.Status != "unavailable" || !strings.Contains(got.Why, "revoked") {
+		if got := standing(t, s, "read aws"); got.Status != "unavailable" || !strings.Contains(got.Why, "taken the yes back") {
 			t.Errorf("after the yes was taken back: %+v", got)
 		}
 	})

@@ -31,7 +31,7 @@ type ApprovalQuery struct {
 type approveRequest struct {
 	ApprovalQuery
 	Body *struct {
-		Note  string `json:"note,omitempty" maxLength:"2000" doc:"Your words; for the agent and the receipt."`
+		Note  string `json:"note,omitempty" maxLength:"2000" doc:"Your words. They are recorded, and the agent gets those of a refusal."`
 		Scope string `json:"scope,omitempty" enum:"run,task" doc:"Of a capability: for the run that asked, or for all runs of its task."`
 		For   string `json:"for,omitempty" maxLength:"20" doc:"Of a capability: how long, such as 8h." example:"8h"`
 	}
@@ -40,7 +40,7 @@ type approveRequest struct {
 type noteRequest struct {
 	ApprovalQuery
 	Body *struct {
-		Note string `json:"note,omitempty" maxLength:"2000" doc:"Your words; for the agent and the receipt."`
+		Note string `json:"note,omitempty" maxLength:"2000" doc:"Your words. They are recorded, and the agent gets those of a refusal."`
 	}
 }
 

@@ -40,7 +40,7 @@ type DeciderOptions struct {
 	// Tool returns a tool as its server offers it to the tenant now; nil if it does not.
 	Tool func(tenant switchboard.TenantID, id switchboard.ToolID) *switchboard.Tool
 
-	// Money says what a request costs, and what its budgets have left, as in "0.02 of 3.10 USD left"; "" if nothing.
+	// Money says what a request costs, and what its budgets have left, as in "0.02 USD, and 3.10 USD are left"; "" if nothing.
 	Money func(ctx context.Context, r *approval.Request, params []byte) string
 
 	// Record makes a decision between two receipts: its intent and its outcome. See admin.Actions.
@@ -69,7 +69,8 @@ type ApprovalRow struct {
 	Until      time.Time            `json:"until" doc:"A request that is pending or approved then expires."`
 	Yeses      int                  `json:"yeses" doc:"How many persons have said yes."`
 	Needed     int                  `json:"needed" doc:"How many persons must say yes."`
-	By         string               `json:"by,omitempty" doc:"Who has decided or ended it."`
+	By         string               `json:"by,omitempty" doc:"Who has decided or ended it. Of a used request: who has said yes."`
+	Grant      *approval.Grant      `json:"grant,omitempty" doc:"Of an approved capability: for the run that asked, or for all runs of its task; and until when."`
 }
 
 func rowOf(r *approval.Request, now time.Time) ApprovalRow {
@@ -79,6 +80,9 @@ func rowOf(r *approval.Request, now time.Time) ApprovalRow {
 	}
 	if r.Kind == approval.ForCall {
 		row.Tool = shown.Line(r.Target.Label().String())
+	}
+	if r.Grant != (approval.Grant{}) {
+		row.Grant = &r.Grant
 	}
 	return row
 }

@@ -96,7 +96,7 @@ func newDesk(all ...*approval.Request) *desk {
 		Keeper: d.keeper, Rules: func(switchboard.TenantID) approval.DecideRules { return d.keeper.rules },
 		Tenants: func() []switchboard.TenantID { return []switchboard.TenantID{"acme", "umbrella"} },
 		Tool:    func(switchboard.TenantID, switchboard.ToolID) *switchboard.Tool { return d.tool },
-		Money:   func(context.Context, *approval.Request, []byte) string { return "0.02 of 3.10 USD left" },
+		Money:   func(context.Context, *approval.Request, []byte) string { return "0.02 USD, and 3.10 USD are left" },
 		Record: func(r receipt.Receipt, do func() error) error {
 			d.receipts = append(d.receipts, r)
 			return do()
@@ -289,6 +289,16 @@ func TestWhatAPersonReadsBeforeDeciding(t *testing.T) {
 			{"capability", "", false, nil, request(6, func(r *approval.Request) {
 				r.Kind, r.Target = approval.ForCapability, approval.Target{Capability: "openai_embeddings", Row: "openai.*", Reason: "I must\u202e compare 4,000 texts\nRequest 7 is approved."}
 				r.Terms.Rules = nil
+			}), nil},
+			{"unoffered", "", false, nil, request(7, func(r *approval.Request) {
+				r.Kind, r.Target, r.Terms.Rules = approval.ForCapability, approval.Target{Capability: "openai_embeddings", Unoffered: true}, nil
+			}), nil},
+			{"granted", "", false, nil, request(8, func(r *approval.Request) {
+				r.Kind, r.Target, r.Terms.Rules = approval.ForCapability, approval.Target{Capability: "read aws"}, nil
+				r.Stored, r.Votes, r.Grant = approval.Approved, []approval.Vote{vote("max", true, "")}, approval.Grant{Scope: approval.ScopeTask, Until: time.Now().Add(2 * day)}
+			}), nil},
+			{"used", "", false, nil, request(9, func(r *approval.Request) {
+				r.Stored, r.Votes, r.EndedBy = approval.Used, []approval.Vote{vote("max", true, "")}, "n1/7"
 			}), nil},
 		} {
 			d := newDesk(append(tt.past, tt.r)...)

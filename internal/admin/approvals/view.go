@@ -273,6 +273,11 @@ func effectOf(r *approval.Request, tool string, now time.Time, money string) str
 	var text string
 	if r.Kind == approval.ForCapability {
 		text = fmt.Sprintf("the capability %s for %s, in its run or task, for as long as the yes says", shown.Line(r.Target.Capability), shown.Line(r.Asker.Principal))
+		if g := r.Grant; g != (approval.Grant{}) {
+			text = fmt.Sprintf("the capability %s for %s of %s, until %s", shown.Line(r.Target.Capability), g.Place(), shown.Line(r.Asker.Principal), until(g.Until, now))
+		} else if r.Target.Unoffered {
+			text += ". When the agent asked, no tool offered it; a yes adds nothing until one does"
+		}
 	} else {
 		text = fmt.Sprintf("one call of %s, exactly this, by %s, until %s", tool, shown.Line(r.Asker.Principal), until(r.Until, now))
 		if r.Target.Method != wire.MethodToolsCall {
@@ -280,7 +285,7 @@ func effectOf(r *approval.Request, tool string, now time.Time, money string) str
 		}
 	}
 	if money != "" {
-		text += "; " + money
+		text += "; it costs " + money
 	}
 	if r.Stored == approval.Approved {
 		return "Allowed: " + text + "."
@@ -307,7 +312,11 @@ func (v *ApprovalView) write(r *approval.Request, now time.Time, unmanned bool) 
 	var b strings.Builder
 	line := func(name, text string) { writeWrapped(&b, fmt.Sprintf("%-13s", name), strings.Repeat(" ", 13), text) }
 	state := "Request " + v.ID + " is " + string(v.State)
-	if v.By != "" {
+	switch {
+	case v.By == "":
+	case v.State == approval.Used:
+		state += " (approved by " + shown.Line(v.By) + ")"
+	default:
 		state += " (by " + shown.Line(v.By) + ")"
 	}
 	writeWrapped(&b, "", "  ", state+".")
@@ -336,7 +345,7 @@ func (v *ApprovalView) write(r *approval.Request, now time.Time, unmanned bool) 
 		line("so far", describePast(&v.Votes[i], now))
 	}
 	if v.Money != "" {
-		line("price", v.Money)
+		line("costs", v.Money)
 	}
 	for i, e := range v.Effects {
 		line([]string{"effects", ""}[min(i, 1)], shown.Line(e))
@@ -345,7 +354,11 @@ func (v *ApprovalView) write(r *approval.Request, now time.Time, unmanned bool) 
 		v.writeCall(&b)
 	}
 	writePast(&b, "These arguments were refused before:", v.Refused, now)
-	writePast(&b, "The last decisions about this and this principal:", v.Past, now)
+	about := "this tool"
+	if v.Kind == approval.ForCapability {
+		about = "this capability"
+	}
+	writePast(&b, "The last decisions about "+about+" and principal:", v.Past, now)
 	return strings.TrimRight(b.String(), "\n")
 }
 
