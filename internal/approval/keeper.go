@@ -344,11 +344,11 @@ func (k *requestBook) step(ctx context.Context, tenant switchboard.TenantID, id 
 	return nil, storeError(errors.New("others changed the requests of the tenant all the time"))
 }
 
-// A writer makes a change of the store. See store.Store.Apply.
-type writer = func(context.Context, store.Change) (store.Version, error)
+// A changeFunc makes a change of the store. See store.Store.Apply.
+type changeFunc = func(context.Context, store.Change) (store.Version, error)
 
-// writerOf returns a writer that makes changes by themselves.
-func (k *requestBook) writerOf(durable bool) writer {
+// writerOf returns a changeFunc that makes changes by themselves.
+func (k *requestBook) writerOf(durable bool) changeFunc {
 	return func(ctx context.Context, c store.Change) (store.Version, error) {
 		c.Durable = durable
 		return k.o.Store.Apply(ctx, c)
@@ -357,7 +357,7 @@ func (k *requestBook) writerOf(durable bool) writer {
 
 // apply makes a step of the request r as it was read, with one call of write. The error is store.ErrConflict if it has changed. kept are the params of a call that
 // gives its yes back.
-func (k *requestBook) apply(ctx context.Context, r *Request, s Step, kept *KeptCall, write writer) (*Request, error) {
+func (k *requestBook) apply(ctx context.Context, r *Request, s Step, kept *KeptCall, write changeFunc) (*Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	now := time.Now()

@@ -75,7 +75,9 @@ func approvedCalls(t *testing.T, st store.Store, n int) (*approval.Keeper, []*sw
 	keeper := approval.New(approval.Options{
 		Store: st, Sealer: sealNothing{}, Key: switchboard.NewSecret("the key of the bindings"),
 		Arguments: func(c *switchboard.Call) string { return string(c.Params) }, Effect: receipt.Effect,
-		Settings: func(switchboard.TenantID) switchboard.ApprovalSettings { return switchboard.ApprovalSettings{Wait: time.Millisecond} },
+		Settings: func(switchboard.TenantID) switchboard.ApprovalSettings {
+			return switchboard.ApprovalSettings{Wait: time.Millisecond}
+		},
 		Rules:    func(switchboard.TenantID) approval.DecideRules { return approval.DecideRules{} },
 		Officer:  func(switchboard.TenantID, *approval.Vote) (switchboard.Officer, error) { return boss, nil },
 		Describe: func(c *switchboard.Call) (string, bool) { return string(c.Params), true },

@@ -115,6 +115,28 @@ func (tx *fileTransaction) settleHold(group string, held []HeldAmount, amounts [
 	return nil
 }
 
+// settledSums are the accounts of a group that settlements change, by name. Each is read and written once, because most settlements are in few
+// accounts. The zero accountState is an account that does not exist.
+type settledSums map[string]accountState
+
+// settle takes away what a hold of the group holds, and settles the amounts.
+func (s settledSums) settle(tx *fileTransaction, group string, held []HeldAmount, amounts []int64) error {
+	for i, h := range held {
+		a, known := s[h.Account]
+		if !known {
+			var err error
+			if a, err = tx.account(Key{group, h.Account}); err != nil {
+				return err
+			}
+		}
+		if a != (accountState{}) {
+			a = a.settle(h.Amount, amounts[i])
+		}
+		s[h.Account] = a
+	}
+	return nil
+}
+
 // settleExpired settles what expired holds have held, up to n of them. It passes over damaged rows, which must not stop the writes of others: Check
 // and each use of them report these.
 func (tx *fileTransaction) settleExpired(now int64, n int) error {
@@ -247,6 +269,7 @@ func (f *fileAccounts) Settle(ctx context.Context, group string, settlements ...
 		if err := tx.settleExpired(now, sweptHolds); err != nil {
 			return err
 		}
+		sums := settledSums{}
 		done, holds := make([]bool, len(all)), make([]holdRow, len(all))
 		for i, s := range all {
 			h, err := tx.hold(Key{group, s.ID})
@@ -263,8 +286,16 @@ func (f *fileAccounts) Settle(ctx context.Context, group string, settlements ...
 				continue
 			}
 			if err := cmp.Or(
-				tx.settleHold(group, holds[i].amounts, s.Amounts),
+				sums.settle(tx, group, holds[i].amounts, s.Amounts),
 				tx.putHold(Key{group, s.ID}, holdRow{expires: holds[i].expires})); err != nil {
+				return err
+			}
+		}
+		for name, a := range sums {
+			if a == (accountState{}) {
+				continue
+			}
+			if err := tx.putAccount(Key{group, name}, a); err != nil {
 				return err
 			}
 		}
