@@ -40,6 +40,7 @@ type yesMarket struct {
 	server *rig.Ledger
 	agents []string // their keys
 	boss   string
+	own    int64 // the budget of each agent
 	next   atomic.Int64
 	calls  atomic.Int64
 
@@ -61,7 +62,7 @@ type boughtCall struct {
 // newYesMarket lays out the files. store is a URL of a Redis; "" means a file in the folder.
 func newYesMarket(t *testing.T, url string, takes time.Duration) *yesMarket {
 	t.Helper()
-	m := &yesMarket{t: t, shared: url != "", url: url, refused: map[string]int{}}
+	m := &yesMarket{t: t, shared: url != "", url: url, own: int64(agentLimit()), refused: map[string]int{}}
 	var server string
 	m.server, server = rig.KeepLedger(t, takes, fmt.Sprintf(rig.Tool, "post"))
 	settings := ""
@@ -326,7 +327,7 @@ func (m *yesMarket) judgeMoney(excused int64) {
 	for _, a := range all {
 		limit, id := int64(marketLimit), "paid"
 		if strings.Contains(a.Name, "/own ") {
-			limit, id = int64(agentLimit()), "own"
+			limit, id = m.own, "own"
 		} else if !strings.Contains(a.Name, "/paid ") {
 			continue
 		}
@@ -405,7 +406,8 @@ func TestAP01OneYesIsOneExecutionOverThreeReplicas(t *testing.T) {
 	redistest.Need(t)
 	redis := redistest.Start(t)
 	m := newYesMarket(t, redis.URL(), time.Millisecond)
-	rig.WriteFile(t, filepath.Join(m.dir, "switchboard.yaml"), strings.Replace(rig.ReadFile(t, filepath.Join(m.dir, "switchboard.yaml")), micros(agentLimit()), micros(marketLimit), 1))
+	rig.WriteFile(t, filepath.Join(m.dir, "switchboard.yaml"), strings.Replace(rig.ReadFile(t, filepath.Join(m.dir, "switchboard.yaml")), micros(int(m.own)), micros(marketLimit), 1))
+	m.own = marketLimit
 	replicas := []*rig.Gateway{m.start(), m.start(), m.start()}
 	const callers = 100
 	var late wait.Lateness
