@@ -875,7 +875,7 @@ func TestTheStoreNamesNothingThatACallNames(t *testing.T) {
 	if _, err := caller.Call(t.Context(), c); err != nil || passed == nil {
 		t.Fatal(err)
 	}
-	if err := k.Use(t.Context(, nil), passed, "one"); err != nil {
+	if err := k.Use(t.Context(), passed, "one", nil); err != nil {
 		t.Fatal(err)
 	}
 	hides("used")

@@ -67,7 +67,7 @@ func (o *ownRequests) tenants() (all []switchboard.TenantID) {
 
 // TellPeople calls tell for each request at least once, until ctx is done. tell returns when the notice of the request is durable; after an error, TellPeople calls it
 // again later. TellPeople also finds the requests that other processes have left untold, because they were killed. tenants returns all tenants.
-func (k *Keeper) TellPeople(ctx context.Context, tenants func() []switchboard.TenantID, tell func(context.Context, *Request) error) {
+func (k *requestBook) TellPeople(ctx context.Context, tenants func() []switchboard.TenantID, tell func(context.Context, *Request) error) {
 	look := time.NewTicker(tellInterval)
 	defer look.Stop()
 	for of := tenants(); ; {

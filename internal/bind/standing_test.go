@@ -102,7 +102,7 @@ func (w *standingWorld) call(e surface.Entry, arguments string) (asks *switchboa
 	w.reached = false
 	server := switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Yes != nil {
-			if err := w.keeper.Use(ctx, c, fmt.Sprint("intent ", w.Uint64(, nil))); err != nil {
+			if err := w.keeper.Use(ctx, c, fmt.Sprint("intent ", w.Uint64()), nil); err != nil {
 				return switchboard.Result{}, err
 			}
 		}

@@ -143,8 +143,11 @@ func TestTheExamplesOfThePageAboutApprovalsLoad(t *testing.T) {
 	if b := c.Tenants["default"].Budgets; len(b) != 1 || b[0].Name() != "operator/day" || notify.Price == nil || notify.Price.Call != 20_000 {
 		t.Errorf("%+v %+v", b, notify.Price)
 	}
-	if _, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: company}); err != nil {
-		t.Error(err)
+	if c, err = loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: company}); err != nil {
+		t.Fatal(err)
+	}
+	if a := c.Tenants["acme"].Approvals; a.Wait != 45*time.Second || a.Until != time.Hour || a.Standing != 8*time.Hour {
+		t.Errorf("%+v", a)
 	}
 }
 
@@ -172,13 +175,9 @@ func TestTheExamplesOfThePageAboutBudgetsLoad(t *testing.T) {
 	}
 }
 
-// The examples of the pages about approvals, standing yeses, notices and requests load. Each block is a configuration, or a part of one that lacks its servers.
+// The examples of the pages about standing yeses, notices and requests load. Each block is a configuration, or a part of one that lacks its servers.
 func TestTheExamplesOfThePagesAboutPeopleLoad(t *testing.T) {
 	for page, good := range map[string]func(c *config.Config) bool{
-		"approvals": func(c *config.Config) bool {
-			a := c.Tenants["acme"].Approvals
-			return a.Wait == 45*time.Second && a.Until == time.Hour && a.Standing == 8*time.Hour
-		},
 		"standing": func(c *config.Config) bool { return c.Tenants["acme"].Approvals.Standing == 8*time.Hour },
 		"notices":  func(c *config.Config) bool { return len(c.Recipients) == 2 },
 		"requests": func(c *config.Config) bool { return len(c.Tenants["acme"].Request) == 2 },
