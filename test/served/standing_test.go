@@ -92,7 +92,7 @@ func TestAP11AStandingYesSparesTheAskingAndNothingElse(t *testing.T) {
 	if n := w.calls(t); n != 3 {
 		t.Errorf("%d calls were made, want 3", n)
 	}
-	w.do(t, "lea", 0, yes+` +3 of 3 +acme +alice +all +a/mail +[0-9: -]+, over +lea +\{.*ops@x.org`, "standing", "list")
+	w.do(t, "lea", 0, yes+` +3 of 3 +acme +alice +all +a/mail +[0-9: -]+ UTC, over +lea +\{.*ops@x.org`, "standing", "list")
 	if list := w.do(t, "viewer", 0, `"used":3`, "standing", "list", "--json"); strings.Contains(list, "ops@x.org") {
 		t.Errorf("a viewer sees arguments: %s", list)
 	}
