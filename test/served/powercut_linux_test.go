@@ -57,19 +57,56 @@ type recording struct {
 	events          []powercut.Event
 	was, wasAside   string      // copies of its folders from before
 	sentAt, answers map[int]int // the events with which calls were sent to the server, and answers to clients
+
+	// decided has the events with which a person was told of a decision, by request and state.
+	decided map[string]int
 }
 
 var (
 	sentCall = regexp.MustCompile(`"arguments":\{"id":(\d+)\}`)
 	answered = regexp.MustCompile(`"id":(\d+),"result":`) // also in an event stream, of which a slow call has one
+
+	decidedRequest = regexp.MustCompile(`"id":"([a-z2-7]{16}-\d+)".*"state":"(approved|refused|revoked)"`)
 )
 
 // record runs the machine until as many calls were made as there are sessions times each. It then ends it in good order.
 func (m *machine) record(sessions, each int) *recording {
 	t := m.t
 	t.Helper()
-	r := &recording{machine: m, was: filepath.Join(t.TempDir(), "was"), sentAt: map[int]int{}, answers: map[int]int{}}
 	server, url := rig.KeepLedger(t, time.Millisecond, fmt.Sprintf(rig.Tool, "post"))
+	r := m.watch(func(redis *redistest.Server) {
+		configure(t, m.dir, url, redis)
+		price(t, m.dir, "1000000", "post")
+	}, func(g *rig.Gateway) {
+		var working sync.WaitGroup
+		var late wait.Lateness
+		for i := range sessions {
+			s := g.Open(t, "/mcp", i%2 == 0)
+			working.Go(func() {
+				for n := range each {
+					if a := s.Try("post", m.next+i+n*sessions); !a.Good() {
+						late.Add("%v", a) // nothing is wrong with the machine yet
+					}
+				}
+			})
+		}
+		working.Wait()
+		late.State(t)
+	})
+	for id := m.next; id < m.next+sessions*each; id++ {
+		if r.sentAt[id] == 0 || r.answers[id] < r.sentAt[id] || server.CountOf(fmt.Sprint(id)) != 1 {
+			t.Fatalf("call %d was sent by event %d, executed %d times and answered by event %d", id, r.sentAt[id], server.CountOf(fmt.Sprint(id)), r.answers[id])
+		}
+	}
+	m.next += sessions * each
+	return r
+}
+
+// watch records what happens on the machine from its start to its end, and ends it in good order after work. configure writes the files of Switchboard.
+func (m *machine) watch(configure func(*redistest.Server), work func(*rig.Gateway)) *recording {
+	t := m.t
+	t.Helper()
+	r := &recording{machine: m, was: filepath.Join(t.TempDir(), "was"), sentAt: map[int]int{}, answers: map[int]int{}, decided: map[string]int{}}
 	cmd := exec.Command(rig.Plain, "serve", "--listen", "127.0.0.1:0")
 	var redis *redistest.Server
 	if m.redis {
@@ -78,8 +115,7 @@ func (m *machine) record(sessions, each int) *recording {
 		copyFolder(t, m.aside, r.wasAside)
 		cmd = exec.Command("sh", slices.Concat([]string{"-c", `"$@" & read go && exec "$0" serve --listen 127.0.0.1:0`, rig.Plain}, redis.Command().Args)...)
 	}
-	configure(t, m.dir, url, redis)
-	price(t, m.dir, "1000000", "post")
+	configure(redis)
 	copyFolder(t, m.dir, r.was)
 	cmd.Dir = m.dir
 	record := filepath.Join(t.TempDir(), "record")
@@ -113,24 +149,9 @@ func (m *machine) record(sessions, each int) *recording {
 	}
 	line, err := rig.FirstLine(out)
 	wait.Read(t, "the address", err)
-	g := &rig.Gateway{T: t, URL: strings.TrimSuffix(strings.TrimSpace(line), "/mcp")}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
-	var working sync.WaitGroup
-	var late wait.Lateness
-	for i := range sessions {
-		s := g.Open(t, "/mcp", i%2 == 0)
-		working.Go(func() {
-			for n := range each {
-				if a := s.Try("post", m.next+i+n*sessions); !a.Good() {
-					late.Add("%v", a) // nothing is wrong with the machine yet
-				}
-			}
-		})
-	}
-	working.Wait()
-	late.State(t)
-	all := rig.Children(cmd.Process.Pid)
-	for _, pid := range all {
+	work(&rig.Gateway{T: t, Dir: m.dir, URL: strings.TrimSuffix(strings.TrimSpace(line), "/mcp")})
+	for _, pid := range rig.Children(cmd.Process.Pid) {
 		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
@@ -152,14 +173,10 @@ func (m *machine) record(sessions, each int) *recording {
 		} else if match := answered.FindSubmatch(said); match != nil {
 			id, _ := strconv.Atoi(string(match[1]))
 			r.answers[id] = i
+		} else if match := decidedRequest.FindSubmatch(said); match != nil {
+			r.decided[string(match[1])+" "+string(match[2])] = i
 		}
 	}
-	for id := m.next; id < m.next+sessions*each; id++ {
-		if r.sentAt[id] == 0 || r.answers[id] < r.sentAt[id] || server.CountOf(fmt.Sprint(id)) != 1 {
-			t.Fatalf("call %d was sent by event %d, executed %d times and answered by event %d", id, r.sentAt[id], server.CountOf(fmt.Sprint(id)), r.answers[id])
-		}
-	}
-	m.next += sessions * each
 	r.trust()
 	return r
 }
