@@ -58,7 +58,7 @@ func (d *doctorCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 
 // options says what to examine.
 func (d *doctorCmd) options(log *slog.Logger) (o doctor.Options, err error) {
-	o = doctor.Options{Config: d.configPath(), Identity: d.identity("bounded"), Version: version(), Made: readBuild().Time, Wait: d.Wait, ReadStatus: readServerStates}
+	o = doctor.Options{Config: d.configPath(), Identity: d.identity("bounded"), Version: version(), Made: readBuild().Time, Wait: d.Wait, ReadStatus: readServingStatus}
 	if data := d.dataDir(); data != "" {
 		if o.Data, err = filepath.Abs(data); err != nil {
 			return o, err
@@ -113,8 +113,8 @@ func (d *doctorCmd) loadAll(ctx context.Context, log *slog.Logger) (cfg *config.
 	return cfg, err
 }
 
-// readServerStates returns the servers of a process that serves from the data folder.
-func readServerStates(ctx context.Context, row serving.Neighbor) ([]upstream.ServerStatus, error) {
+// readServingStatus returns the status of a process that serves from the data folder.
+func readServingStatus(ctx context.Context, row serving.Neighbor) (*doctor.ServingStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	at := runningAt(row)
@@ -122,12 +122,12 @@ func readServerStates(ctx context.Context, row serving.Neighbor) ([]upstream.Ser
 	if err := (&taskTarget{targetFlags: targetFlags{URL: at.URL}, row: at.row}).fetchInto(ctx, "/v1/status", &st); err != nil {
 		return nil, err
 	}
-	var out []upstream.ServerStatus
+	out := &doctor.ServingStatus{Notices: st.Notices}
 	for _, s := range st.Servers {
 		if c := s.Health.Cause; c != nil && s.LastFailure == nil {
 			s.LastFailure = &upstream.Failure{Message: fmt.Sprintf("it gets no calls (%s): %s", s.Health.State, c.Message)}
 		}
-		out = append(out, s.ServerStatus)
+		out.Servers = append(out.Servers, s.ServerStatus)
 	}
 	return out, nil
 }

@@ -25,7 +25,7 @@ type statusCmd struct {
 const watchInterval = 2 * time.Second
 
 // Run prints the status of a running Switchboard. It exits 1 if a server is not healthy, the last
-// reload was refused or decisions cannot be recorded. With Watch it repeats until it is stopped, which
+// reload was refused, decisions cannot be recorded or notices cannot be delivered. With Watch it repeats until it is stopped, which
 // is no failure.
 func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 	if s.Watch {
@@ -40,6 +40,9 @@ func (s *statusCmd) printOnce(ctx context.Context, io streams) error {
 		return err
 	}
 	bad := st.Refused != nil || len(st.Faulty) > 0 || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault() != "" || st.Store != nil && st.Store.Fault != "" || len(st.DifferingReplicas()) > 0
+	for i := range st.Notices {
+		bad = bad || st.Notices[i].Undelivered()
+	}
 	for _, server := range st.Servers {
 		bad = bad || server.State != "ready" || server.Health.State != "healthy"
 	}
@@ -190,6 +193,10 @@ func writeStatus(io streams, st *admin.StatusReport) {
 		if n := r.Receipts.Lost + int64(r.Archive.Lost); n > 0 {
 			fmt.Fprintf(io.out, "\n%s lost: they were created faster than they could be written, or writing failed\n", count(int(n), "record"))
 		}
+	}
+	for i := range st.Notices {
+		n := &st.Notices[i]
+		fmt.Fprintf(io.out, "notices: %s: %s\n", printable(n.Recipient, 64), printable(n.String(), 400))
 	}
 	if k := st.Store; k != nil {
 		fmt.Fprintf(io.out, "store: %s, %s; what is acknowledged outlives: %s\n", k.Kind, printable(k.Where, 200), k.Survives)

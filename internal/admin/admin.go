@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -47,12 +48,18 @@ type ReaderOptions struct {
 	Cluster       *cluster.Cluster
 	Ledger        *receipt.Ledger
 	Recorder      *replay.Recorder
+	Notices       func() []notice.Backlog // of all recipients
 
-	Ready     <-chan struct{} // closed once the servers' first offers are known
+	ProcessFacts
+	Ready    <-chan struct{} // closed once the servers' first offers are known
+	Stopping context.Context // done when the time to stop is over
+}
+
+// ProcessFacts describe the process that a Reader runs in.
+type ProcessFacts struct {
 	Started   time.Time
 	Version   string
 	Addresses func() (agents, officers net.Addr) // each nil if it is not served
-	Stopping  context.Context                    // done when the time to stop is over
 }
 
 // A Reader answers the operators' reads. Use NewReader. It is safe for concurrent use.

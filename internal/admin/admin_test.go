@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
@@ -78,7 +79,10 @@ func twoTenants(t *testing.T) (*Reader, *Actions) {
 		},
 		Binder: binder, Runs: run.New(binder, surface.New(surface.Input{}), memory), Meter: run.NewMeter(func([]byte) int { return 0 }),
 		Fleet: fleet, Health: monitor, Store: memory, Cluster: &cluster.Cluster{}, Ledger: ledger, Recorder: replay.NewRecorder(nil, nil, ledger.Digests()),
-		Addresses: func() (agents, officers net.Addr) { return nil, nil }, Ready: make(chan struct{}), Stopping: t.Context(),
+		ProcessFacts: ProcessFacts{Addresses: func() (agents, officers net.Addr) { return nil, nil }}, Ready: make(chan struct{}), Stopping: t.Context(),
+		Notices: func() []notice.Backlog {
+			return []notice.Backlog{{Recipient: "fails", Fault: "it answers 500"}, {Recipient: "idle"}, {Recipient: "waits", Notices: 2}}
+		},
 	})
 	return r, NewActions(ActionsOptions{Fleet: fleet, Health: monitor, Ledger: ledger, Cluster: &cluster.Cluster{}, Store: memory, Stopping: t.Context(), Log: log})
 }
@@ -92,10 +96,11 @@ func TestOnlyTheOperatorSeesOtherTenantsAndFaults(t *testing.T) {
 		status   StatusReport
 		policies []switchboard.TenantID
 		why      string
+		notices  []string
 	}{
-		{"the operator", r.Status(""), []switchboard.TenantID{"acme", "umbrella"}, "a fault in a file of umbrella"},
-		{"a viewer of acme", r.TenantStatus("acme", false), []switchboard.TenantID{"acme"}, ""},
-		{"the operator, of acme", r.TenantStatus("acme", true), []switchboard.TenantID{"acme"}, ""},
+		{"the operator", r.Status(""), []switchboard.TenantID{"acme", "umbrella"}, "a fault in a file of umbrella", []string{"fails", "waits"}},
+		{"a viewer of acme", r.TenantStatus("acme", false), []switchboard.TenantID{"acme"}, "", nil},
+		{"the operator, of acme", r.TenantStatus("acme", true), []switchboard.TenantID{"acme"}, "", nil},
 	} {
 		var policies []switchboard.TenantID
 		for _, p := range tt.status.Policies {
@@ -103,6 +108,13 @@ func TestOnlyTheOperatorSeesOtherTenantsAndFaults(t *testing.T) {
 			if !p.Loaded.Equal(loaded) || p.Digest == "" {
 				t.Errorf("%s: the policy of %s is %+v", tt.name, p.Tenant, p)
 			}
+		}
+		var notices []string
+		for _, b := range tt.status.Notices {
+			notices = append(notices, b.Recipient)
+		}
+		if !slices.Equal(notices, tt.notices) {
+			t.Errorf("%s sees the notices for %q, want %q", tt.name, notices, tt.notices)
 		}
 		if !slices.Equal(policies, tt.policies) || tt.status.Refused.Why != tt.why {
 			t.Errorf("%s sees the policies of %q and the fault %q, want %q and %q", tt.name, policies, tt.status.Refused.Why, tt.policies, tt.why)

@@ -15,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/platform"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -65,6 +66,9 @@ type ProcessReport struct {
 	AdminTLS bool `json:"admin_tls,omitempty"`
 
 	System *SystemStatus `json:"system,omitempty"`
+
+	// Notices are the recipients of notices for whom some wait, or whose last attempt failed.
+	Notices []notice.Backlog `json:"notices,omitempty"`
 }
 
 // SystemStatus says what is missing on the system; see docs/platforms.md.
@@ -160,6 +164,7 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 			s.Warnings = append(s.Warnings, "no key exists, and this system does not say which user a connection of this machine belongs to: every local user can call; make a key with \"switchboard key new\"")
 		}
 		s.System = &SystemStatus{Name: runtime.GOOS + "/" + runtime.GOARCH, Tested: platform.IsTested(runtime.GOOS), Lacks: platform.Lacks(runtime.GOOS)}
+		s.Notices = slices.DeleteFunc(r.o.Notices(), func(b notice.Backlog) bool { return b.Notices == 0 && b.Fault == "" })
 		s.Records = r.recordStatus()
 		kept := r.o.Store.Status()
 		s.Store = &kept

@@ -17,6 +17,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connect"
+	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/serving"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
@@ -105,8 +106,8 @@ type Options struct {
 
 	Host *connect.Host
 
-	// ReadStatus returns the state of the servers of a process that serves from the data folder.
-	ReadStatus func(ctx context.Context, row serving.Neighbor) ([]upstream.ServerStatus, error)
+	// ReadStatus returns the status of a process that serves from the data folder.
+	ReadStatus func(ctx context.Context, row serving.Neighbor) (*ServingStatus, error)
 
 	// OpenTokens opens what gives the requests to servers over HTTP their tokens. kept says to use the connections that are kept in the store; nil means
 	// that there are none. Without kept, every server is one that nobody has connected.
@@ -117,6 +118,12 @@ type Options struct {
 
 	// Busy, if not nil, is called with the things that are being looked at, whenever they change. Calls do not overlap.
 	Busy func(subjects []string)
+}
+
+// A ServingStatus is the status of a process that serves from the data folder.
+type ServingStatus struct {
+	Servers []upstream.ServerStatus
+	Notices []notice.Backlog // of the recipients for whom some wait, or whose last attempt failed
 }
 
 // A TokenSource gives the requests to servers their tokens; see upstream.Options.
@@ -256,6 +263,10 @@ func newSecretHider(cfg *config.Config) secretHider {
 		for _, v := range s.Network.ProxyPassword() {
 			hide(v)
 		}
+	}
+	for _, r := range cfg.Recipients {
+		hide(r.URL)
+		hide(r.Secret)
 	}
 	hide(cfg.Cluster.Secret)
 	return secretHider{strings.NewReplacer(pairs...)}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/route"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
@@ -30,8 +31,9 @@ func (x serverCheck) checkServers(ctx context.Context, run servingProcesses, can
 		x.add(Diagnosis{Area: Servers, Subject: "all", State: Note, Cause: "not-started", What: "none was started, because the configuration does not load"})
 		return
 	}
-	if states, from := x.statesFrom(ctx, run); from != nil {
-		x.reportServing(ctx, states, from)
+	if status, from := x.statusFrom(ctx, run); from != nil {
+		x.reportServing(ctx, status.Servers, from)
+		x.reportNotices(status.Notices)
 		return
 	}
 	tokens := &tokenSources{x: x, without: x.openTokens(ctx, false)}
@@ -60,8 +62,8 @@ func (x serverCheck) checkServers(ctx context.Context, run servingProcesses, can
 	started.Wait()
 }
 
-// statesFrom asks a process that serves the configuration for its servers, until none is starting any more.
-func (x serverCheck) statesFrom(ctx context.Context, run servingProcesses) (states []upstream.ServerStatus, from *servingProcess) {
+// statusFrom asks a process that serves the configuration for its status, until no server is starting any more.
+func (x serverCheck) statusFrom(ctx context.Context, run servingProcesses) (status *ServingStatus, from *servingProcess) {
 	if x.ReadStatus == nil {
 		return nil, nil
 	}
@@ -70,13 +72,13 @@ func (x serverCheck) statesFrom(ctx context.Context, run servingProcesses) (stat
 			continue
 		}
 		for began := time.Now(); ; {
-			states, err := x.ReadStatus(ctx, p.Neighbor)
+			status, err := x.ReadStatus(ctx, p.Neighbor)
 			if err != nil {
 				break
 			}
-			starting := slices.ContainsFunc(states, func(st upstream.ServerStatus) bool { return st.State == upstream.StateStarting })
+			starting := slices.ContainsFunc(status.Servers, func(st upstream.ServerStatus) bool { return st.State == upstream.StateStarting })
 			if !starting || time.Since(began) > x.Wait {
-				return states, p
+				return status, p
 			}
 			select {
 			case <-ctx.Done():
@@ -105,6 +107,23 @@ func (x serverCheck) reportServing(ctx context.Context, states []upstream.Server
 			continue
 		}
 		x.reportServer(ctx, s, &states[j])
+	}
+}
+
+// reportNotices adds the recipients that notices could not be delivered to.
+func (x serverCheck) reportNotices(all []notice.Backlog) {
+	for i := range all {
+		b := &all[i]
+		f := Diagnosis{Area: Running, Subject: "notices for " + b.Recipient, State: Wrong, Cause: "undelivered", What: b.String()}
+		switch {
+		case b.Undelivered():
+			f.Remedy = fmt.Sprintf(`look at the program that receives them: it must answer with a status from 200 to 299 within 15 seconds. If its address or its secret is wrong, correct "notify" in %s: Switchboard then tries at once. After 24 hours a notice is given up`, x.Config)
+		case b.Fault != "":
+			f.State = Note // nothing waits any more
+		default:
+			continue // they are on their way
+		}
+		x.add(f)
 	}
 }
 

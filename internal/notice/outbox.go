@@ -227,6 +227,22 @@ type Backlog struct {
 	Next      time.Time `json:"next,omitzero"`   // the next attempt
 }
 
+// Undelivered reports whether notices wait for the recipient because attempts fail. A fault alone may be old: another process may have delivered since.
+func (b *Backlog) Undelivered() bool { return b.Notices > 0 && b.Fault != "" }
+
+// String says how many notices wait, and why.
+func (b *Backlog) String() string {
+	text := fmt.Sprintf("%d wait", b.Notices)
+	if b.Fault == "" {
+		return text
+	}
+	text += "; the last attempt failed: " + b.Fault
+	if b.Notices > 0 && !b.Next.IsZero() {
+		text += "; next at " + b.Next.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
 // Backlogs returns the mailboxes of all recipients, sorted by name. It does not use the store.
 func (o *Outbox) Backlogs() []Backlog {
 	o.mu.Lock()

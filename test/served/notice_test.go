@@ -185,10 +185,10 @@ func TestSS04AWebhookThatAnswersWithARedirectTo127001IsNotFollowedOnTheServedPat
 	}
 }
 
-func TestNoticesSurviveAKill(t *testing.T) {
+func TestNoticesThatCannotBeDeliveredAreShownAndSurviveAKill(t *testing.T) {
 	t.Parallel()
 	o := newOncall(t)
-	o.status.Store(http.StatusServiceUnavailable)
+	o.status.Store(http.StatusInternalServerError)
 	h := rig.ServeTenants(t, tellingConfig(o.URL, fmt.Sprintf(rig.Tool, "told")), "", map[string]rig.TenantConfig{"acme": {Rego: tellingRego}, "beta": {}})
 	const calls = 20
 	s := h.OpenAs("acme", true)
@@ -197,9 +197,29 @@ func TestNoticesSurviveAKill(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
+	var status string
+	var code int
+	rig.Eventually(t, "an attempt fails", func() string {
+		status, _, code = rig.Command(t, h.Dir, "status", "--url", h.URL)
+		return rig.ReasonUnless(strings.Contains(status, "the last attempt failed"), status)
+	})
+	if !strings.Contains(status, fmt.Sprintf("\nnotices: oncall: %d wait; the last attempt failed: it answers 500; next at 20", calls)) || strings.Contains(status, "of-beta") || code != 1 {
+		t.Errorf("status exits %d, and does not say only that the notices for oncall wait:\n%s", code, status)
+	}
+	found, _, code := rig.Command(t, h.Dir, "doctor", "--quiet")
+	if !strings.Contains(found, fmt.Sprintf("WRONG  notices for oncall: %d wait; the last attempt failed: it answers 500", calls)) || !strings.Contains(found, `correct "notify" in `) || code != 1 {
+		t.Errorf("doctor exits %d, and does not say what to do about the notices:\n%s", code, found)
+	}
 	h.Kill(t)
 	o.status.Store(0)
 	o.await(t, calls)
+	rig.Eventually(t, "the status shows no notices", func() string {
+		status, _, _ = rig.Command(t, h.Dir, "status", "--url", h.URL)
+		return rig.ReasonUnless(strings.HasPrefix(status, "switchboard ") && !strings.Contains(status, "notices:"), status)
+	})
+	if found, _, _ = rig.Command(t, h.Dir, "doctor"); strings.Contains(found, "notices for") {
+		t.Errorf("all notices are delivered, and doctor says:\n%s", found)
+	}
 	if got := rig.Call(t, h.OpenAs("acme", true), "told", `{}`); got != "" {
 		t.Fatal(got)
 	}
