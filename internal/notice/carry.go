@@ -65,7 +65,7 @@ func sign(secret switchboard.Secret, id string, at time.Time, body []byte) (stri
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
 }
 
-// deliver makes one attempt. pause is how long the recipient asks to wait. The error shows nothing of the address, which may have a secret in it.
+// deliver makes one attempt. pause is how long the recipient asks to wait. The error shows no more of the address than its host; the rest may have a secret in it.
 func (o *Outbox) deliver(ctx context.Context, to switchboard.Recipient, l *letter) (pause time.Duration, err error) {
 	now := time.Now()
 	signature, err := sign(to.Secret, l.ID, now, l.Body)
