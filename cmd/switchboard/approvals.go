@@ -194,7 +194,7 @@ func meaning(r *approvals.ApprovalRow) string {
 	switch {
 	case r.State == approval.Approved && r.Kind == approval.ForCall:
 		return ": one call of " + what + " by " + who + ", until " + clockText(r.Until)
-	case r.State == approval.Approved:
+	case r.State == approval.Approved && r.Grant != nil:
 		return ": " + what + " for " + r.Grant.Place() + " of " + who + ", until " + clockText(r.Grant.Until)
 	case r.State == approval.Pending:
 		return ": your yes is recorded, and another person must say yes too"

@@ -26,8 +26,8 @@ func tellAsked(ctx context.Context, a *App) {
 		n := noticeOf(is, r)
 		n.Key = r.ID() + " " + r.Asked.Format(time.RFC3339Nano) // an id may be used again after a week
 		err := a.admin.notices.Put(ctx, n)
-		if errors.Is(err, notice.ErrFull) {
-			return nil // the log has it; a repeat would tell the other recipients again and again
+		if errors.Is(err, notice.ErrPartly) {
+			return nil // the log has it; a repeat would tell the others again and again
 		}
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -120,7 +119,7 @@ type Keeper struct {
 // requestBook reads and writes the requests in the store.
 type requestBook struct {
 	o      Options
-	asking [64]sync.Mutex // by tenant: the requests of one are made one after the other
+	asking [64]chan struct{} // by tenant: the requests of one are made one after the other; each has an element while one is made
 	bell   bell
 	untold ownRequests
 }
@@ -131,6 +130,9 @@ func New(o Options) *Keeper {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	k := &Keeper{requestBook: &requestBook{o: o, untold: newOwnRequests()}}
+	for i := range k.asking {
+		k.asking[i] = make(chan struct{}, 1)
+	}
 	k.stop = o.Store.Subscribe(topic, k.bell.hear)
 	return k
 }
@@ -203,7 +205,7 @@ func (k *requestBook) List(ctx context.Context, tenant switchboard.TenantID) ([]
 func (k *requestBook) Ask(ctx context.Context, q *Request, kept KeptCall) (r *Request, made bool, err error) {
 	binding := k.Bind(q)
 	short, tenant := shortBinding(binding), q.Asker.Tenant
-	lock := &k.asking[stripe(tenant)%len(k.asking)]
+	turn := k.asking[stripe(tenant)%len(k.asking)]
 	for range maxTries {
 		now := time.Now()
 		was, err := k.read(ctx, tenant, short)
@@ -216,9 +218,13 @@ func (k *requestBook) Ask(ctx context.Context, q *Request, kept KeptCall) (r *Re
 		if was.stillSays(now) {
 			return was, false, nil
 		}
-		lock.Lock()
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, false, storeError(context.Cause(ctx))
+		}
 		r, err := k.make(ctx, q, binding, was, kept, now)
-		lock.Unlock()
+		<-turn
 		switch {
 		case err == nil:
 			k.untold.add(r)

@@ -102,6 +102,9 @@ func (r *Request) encode() []byte {
 	return text
 }
 
+// errDamaged says that the value of a request cannot be read.
+var errDamaged = errors.New("a request for approval cannot be read")
+
 // decode returns the request in a value; nil if there is none. The error says that it cannot be read. What it asks for has only its kind if the request has ended, or
 // if the rest does not open.
 func (k *requestBook) decode(v store.Value) (*Request, error) {
@@ -110,7 +113,7 @@ func (k *requestBook) decode(v store.Value) (*Request, error) {
 	}
 	s := storedRequest{Request: &Request{}}
 	if err := jsonv2.Unmarshal(v.Data, &s); err != nil { // a list reads thousands, and this takes a quarter of the time
-		return nil, fmt.Errorf("a request for approval cannot be read: %w", err)
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	s.memory = &requestMemory{v.Version, s.Sealed, s.Item}
 	switch {
@@ -245,7 +248,7 @@ type askEntry struct {
 	Untold    bool   `json:"t,omitempty"` // no notice of it is durable yet
 }
 
-// decodeIndex reads an index. One that cannot be read counts as empty: it only limits.
+// decodeIndex reads an index. One that cannot be read counts as empty: then nothing limits the requests that it had, and people are not told of those that it marks as untold.
 func decodeIndex(data []byte) *askIndex {
 	ix := &askIndex{}
 	if jsonv2.Unmarshal(data, ix) != nil {

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// People are told of each request at least once, even if the process that made it is killed. The change that makes a request marks it as untold in the index
+// People are told of each pending request at least once, even if the process that made it is killed. The change that makes a request marks it as untold in the index
 // of its tenant. TellPeople removes the mark when the notice of the request is durable.
 
 const (
@@ -102,31 +103,45 @@ func (k *requestBook) tellOf(ctx context.Context, tenant switchboard.TenantID, t
 		if !e.Untold || !own[e.Name] && time.Since(time.Unix(e.Asked, 0)) < tellGrace {
 			continue
 		}
-		r, err := k.read(ctx, tenant, e.Name)
+		done, err := k.tellOne(ctx, tenant, e, tell)
 		if err != nil {
-			return
+			break // the store or the recipients fail, so the next request would too; what was told is marked
 		}
-		if r != nil && r.Asked.Unix() == e.Asked { // else it is gone, and a later request of the binding has an entry of its own
-			own, cancel := context.WithTimeout(ctx, tellTimeout)
-			err := tell(own, r)
-			cancel()
-			if err != nil {
-				k.o.Log.Warn("people are not told of a request yet; this is tried again", "request", r.ID(), "tenant", string(tenant), "error", err)
-				continue
-			}
+		if done {
+			told[askEntry{Name: e.Name, Asked: e.Asked}] = true
 		}
-		told[askEntry{Name: e.Name, Asked: e.Asked}] = true
 	}
 	if len(told) > 0 {
 		k.markTold(ctx, tenant, told)
 	}
 }
 
+// tellOne tells of the request of an entry, and reports whether that is done, or needless: because the request is not pending any more, or cannot be read. The error is
+// one of the store, or of tell.
+func (k *requestBook) tellOne(ctx context.Context, tenant switchboard.TenantID, e askEntry, tell func(context.Context, *Request) error) (done bool, err error) {
+	r, err := k.read(ctx, tenant, e.Name)
+	switch {
+	case errors.Is(err, errDamaged):
+		k.o.Log.Error("people are not told of a request, because it cannot be read, and nobody can decide it", "name", e.Name, "tenant", string(tenant), "error", err)
+		return true, nil
+	case err != nil:
+		return false, err
+	case r == nil || r.Asked.Unix() != e.Asked || r.StateAt(time.Now()) != Pending: // a later request of the binding has an entry of its own
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	defer cancel()
+	if err := tell(ctx, r); err != nil {
+		k.o.Log.Warn("people are not told of a request yet; this is tried again", "request", r.ID(), "tenant", string(tenant), "error", err)
+		return false, err
+	}
+	return true, nil
+}
+
 // markTold removes the marks of requests. If it fails, people are told once more.
 func (k *requestBook) markTold(ctx context.Context, tenant switchboard.TenantID, told map[askEntry]bool) {
-	lock := &k.asking[stripe(tenant)%len(k.asking)]
-	lock.Lock()
-	defer lock.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	for range maxTries {
 		ix, version, err := k.readIndex(ctx, tenant)
 		if err != nil {
@@ -137,10 +152,8 @@ func (k *requestBook) markTold(ctx context.Context, tenant switchboard.TenantID,
 				e.Untold = false
 			}
 		}
-		own, cancel := context.WithTimeout(ctx, storeTimeout)
-		_, err = k.o.Store.Apply(own, store.Change{Group: groupOf(tenant), Writes: []store.Write{indexWrite(ix, version)}})
-		cancel()
-		if err == nil {
+		_, err = k.o.Store.Apply(ctx, store.Change{Group: groupOf(tenant), Writes: []store.Write{indexWrite(ix, version)}})
+		if !errors.Is(err, store.ErrConflict) {
 			return
 		}
 		pause(ctx)

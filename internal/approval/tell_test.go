@@ -187,3 +187,98 @@ func TestAKillBetweenARequestAndItsNoticeLeavesNoRequestUntold(t *testing.T) {
 		t.Errorf("%d kills left %d requests untold", n, untoldAtTheKill)
 	}
 }
+
+func TestARequestThatCannotBeReadDelaysNoNotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		defer func() { _ = s.Close() }()
+		dies := newKeeper(t, s, nil)
+		for i := range 3 {
+			askOnce(t, dies, fmt.Sprintf(`{"n":%d}`, i))
+			<-time.After(2 * time.Second)
+		}
+		all, err := dies.List(t.Context(), "acme")
+		if err != nil || len(all) != 3 {
+			t.Fatal(len(all), err)
+		}
+		damage := store.Write{Name: all[1].Binding[:16], Was: store.Any, Data: []byte("{")}
+		if _, err := s.Apply(t.Context(), store.Change{Group: "approval/acme", Writes: []store.Write{damage}}); err != nil {
+			t.Fatal(err)
+		}
+		var h herald
+		stop := h.follow(t, newKeeper(t, s, nil))
+		<-time.After(10 * time.Minute)
+		stop()
+		if h.told[all[0].ID()] != 1 || h.told[all[2].ID()] != 1 || len(h.told) != 2 {
+			t.Errorf("told of %v", h.told)
+		}
+	})
+}
+
+func TestPeopleAreNotToldOfARequestThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		defer func() { _ = s.Close() }()
+		dies := newKeeper(t, s, nil)
+		askOnce(t, dies, `{"n":1}`)
+		decide(t, dies, pendingOf(t, dies), approval.Saying{})
+		askOnce(t, dies, `{"n":2}`)
+		<-time.After(approval.MaxUntil)
+		var h herald
+		stop := h.follow(t, newKeeper(t, s, nil))
+		<-time.After(time.Minute)
+		stop()
+		if len(h.told) != 0 {
+			t.Errorf("told of %v", h.told)
+		}
+	})
+}
+
+// A stuckStore makes no change from some time on, and does not say so.
+type stuckStore struct {
+	store.Store
+	stuck atomic.Bool
+}
+
+func (s *stuckStore) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	if s.stuck.Load() {
+		<-ctx.Done()
+		return 0, context.Cause(ctx)
+	}
+	return s.Store.Apply(ctx, c)
+}
+
+func TestACallerWaitsNoLongerThanItsDeadlineWhileTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stuckStore{Store: store.NewMemory()}
+		defer func() { _ = s.Close() }()
+		k := newKeeper(t, s, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var following sync.WaitGroup
+		following.Go(func() {
+			k.TellPeople(ctx, func() []switchboard.TenantID { return nil }, func(context.Context, *approval.Request) error {
+				s.stuck.Store(true)
+				return nil
+			})
+		})
+		defer following.Wait()
+		defer cancel()
+		askOnce(t, k, `{"n":1}`)
+		synctest.Wait()
+		began := time.Now()
+		var asking sync.WaitGroup
+		for i := range 10 {
+			asking.Go(func() {
+				own, stop := context.WithTimeout(t.Context(), time.Second)
+				defer stop()
+				if _, err := k.Require(same(nil)).Call(own, callOf(fmt.Sprintf(`{"n":%d}`, 2+i))); codeOf(err) != switchboard.CodeStoreUnavailable {
+					t.Error(err)
+				}
+			})
+		}
+		asking.Wait()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("they have waited %v", took)
+		}
+	})
+}

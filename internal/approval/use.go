@@ -14,7 +14,8 @@ const readBackTimeout = 2 * time.Second
 
 // Use uses the yes of a call, once over all replicas: with one compare-and-set. Who has said yes must still be allowed to, and policy must not veto
 // it. intent names the attempt, and no other one. The record of an attempt with an effect makes its use durable; any other use is durable by itself.
-// If the answer of the store is lost, Use reads whether it was made: then the call goes on, and else the yes stays.
+// If the answer of the store is lost, Use finds out whether it was made: then the call goes on, and else the yes stays. Only if the store answers
+// nothing at all may a yes be lost that no call has used.
 //
 // write, if not nil, makes the change, and may hold a price with it; a standing yes does without it. If its answer is lost, Use gives the yes back, because
 // the caller releases the price. The error is a *switchboard.Error: that of write if it returns one.
@@ -56,18 +57,23 @@ func (k *Keeper) Use(ctx context.Context, c *switchboard.Call, intent string, wr
 			return gone("the request %s is gone", c.Yes.Request)
 		case findErr != nil:
 			return storeError(findErr)
-		case now.Stored == Used && now.EndedBy == intent && write != nil:
+		case now.Stored == Approved && !errors.Is(err, store.ErrConflict):
+			// The change may still be on its way. This write makes it conflict, or finds it made.
+			if now, findErr = k.fence(ctx, now); findErr != nil {
+				return storeError(findErr)
+			}
+		}
+		switch {
+		case now.Stored == Used && now.EndedBy == intent: // no other attempt has this intent
+			now.Target = r.Target // the store keeps less of a request that is used
 			held.used, held.by = now, intent
+			if write == nil && k.confirm(ctx, r, now, durable, step) == nil {
+				return nil
+			}
 			if back := k.GiveBack(context.WithoutCancel(ctx), c); back != nil {
 				return back
 			}
 			return storeError(err)
-		case now.Stored == Used && now.EndedBy == intent: // no other attempt has this intent
-			if err := k.confirm(ctx, r, now, durable, step); err != nil {
-				return storeError(err)
-			}
-			held.used, held.by = now, intent
-			return nil
 		case now.StateAt(time.Now()) != Approved:
 			return k.refusalOf(now)
 		case !errors.Is(err, store.ErrConflict):
@@ -85,10 +91,25 @@ func (k *requestBook) readBack(ctx context.Context, r *Request) (*Request, error
 	return k.Find(ctx, r.Asker.Tenant, r.ID())
 }
 
+// fence writes an approved request again as it was read, so that an earlier write of it that is still on its way conflicts. It returns the request as it is then.
+func (k *requestBook) fence(ctx context.Context, r *Request) (*Request, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBackTimeout)
+	defer cancel()
+	write := store.Write{Name: shortBinding(r.Binding), Was: r.memory.version, Data: r.encode(), TTL: r.ttl(time.Now())}
+	switch version, err := k.o.Store.Apply(ctx, store.Change{Group: groupOf(r.Asker.Tenant), Writes: []store.Write{write}}); {
+	case errors.Is(err, store.ErrConflict):
+		return k.Find(ctx, r.Asker.Tenant, r.ID())
+	case err != nil:
+		return nil, err
+	default:
+		r.memory.version = version
+		return r, nil
+	}
+}
+
 // confirm completes a step from r to next that the store has made, although its answer was lost. Whether the step is durable is not known, so it is written again
 // where it must be.
 func (k *requestBook) confirm(ctx context.Context, r, next *Request, durable bool, s Step) error {
-	next.Target = r.Target // the store keeps less of a request that is used
 	if durable {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBackTimeout)
 		defer cancel()

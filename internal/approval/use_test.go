@@ -14,7 +14,9 @@ import (
 // A silentStore loses the answers to changes while it is silent.
 type silentStore struct {
 	*store.Memory
-	silent, makes, deaf bool // makes: it makes the changes all the same; deaf: after a change it cannot be read
+	silent, makes, deaf bool          // makes: it makes the changes all the same; deaf: after a change it cannot be read
+	late                *store.Change // it makes the change after the next read
+	delays              bool          // a change is late
 	cancel              func()
 	durable             bool // the last change that it has made
 }
@@ -25,6 +27,9 @@ func (s *silentStore) Apply(ctx context.Context, c store.Change) (store.Version,
 		return s.Memory.Apply(ctx, c)
 	}
 	s.silent = false
+	if s.delays {
+		s.late = &c
+	}
 	if s.makes {
 		if _, err := s.Memory.Apply(ctx, c); err != nil {
 			return 0, err
@@ -41,13 +46,19 @@ func (s *silentStore) Value(ctx context.Context, k store.Key) (store.Value, erro
 	if s.deaf && !s.silent {
 		return store.Value{}, store.ErrUnavailable
 	}
-	return s.Memory.Value(ctx, k)
+	v, err := s.Memory.Value(ctx, k)
+	if s.late != nil && !s.silent {
+		_, _ = s.Memory.Apply(ctx, *s.late)
+		s.late = nil
+	}
+	return v, err
 }
 
 func TestAYesIsNotLostWithTheAnswerOfTheStore(t *testing.T) {
 	for _, tt := range []struct {
 		name                string
 		makes, deaf, effect bool
+		late                bool
 		cancelled           bool
 		made                bool // the call, at once
 		madeAgain           bool // when it is made once more
@@ -56,12 +67,13 @@ func TestAYesIsNotLostWithTheAnswerOfTheStore(t *testing.T) {
 		{name: "the use is in the store", makes: true, effect: true, made: true, state: approval.Used},
 		{name: "the use is in the store, and no intent makes it durable", makes: true, made: true, state: approval.Used},
 		{name: "the use is in the store, and the caller is gone", makes: true, cancelled: true, made: true, state: approval.Used}, // what makes the call sees that
+		{name: "the use comes into the store after it was read", late: true, effect: true, made: true, state: approval.Used},
 		{name: "the use is not in the store", effect: true, madeAgain: true, state: approval.Approved},
 		{name: "the use is in the store, which cannot be read", makes: true, deaf: true, effect: true, state: approval.Used},
 		{name: "the use is not in the store, which cannot be read", deaf: true, effect: true, madeAgain: true, state: approval.Approved},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &silentStore{Memory: store.NewMemory(), makes: tt.makes}
+			s := &silentStore{Memory: store.NewMemory(), makes: tt.makes, delays: tt.late}
 			defer func() { _ = s.Close() }()
 			told := 0
 			k := newKeeper(t, s, func(o *approval.Options) {

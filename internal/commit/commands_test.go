@@ -3,6 +3,7 @@ package commit_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"regexp"
@@ -150,5 +151,60 @@ func TestAPricedAndApprovedCallWithAnEffectSendsThreeCommandsToRedis(t *testing.
 	}
 	if least != 3 {
 		t.Errorf("a call sends %d commands, want 3: hold, use and intent", least)
+	}
+}
+
+// A forgetfulStore loses the answer to one hold.
+type forgetfulStore struct {
+	*store.Memory
+	loses, makes bool
+}
+
+func (forgetfulStore) Status() store.Status { return store.Status{Kind: "file"} }
+
+func (s *forgetfulStore) Hold(ctx context.Context, group, id string, terms store.HoldTerms, accounts ...store.Account) ([]store.AccountState, bool, error) {
+	if !s.loses {
+		return s.Memory.Hold(ctx, group, id, terms, accounts...)
+	}
+	s.loses = false
+	if s.makes {
+		_, _, _ = s.Memory.Hold(ctx, group, id, terms, accounts...)
+	}
+	return nil, false, context.DeadlineExceeded
+}
+
+func TestAFileHoldsThePriceAndUsesTheApprovalTogetherOrNotAtAll(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		loses, makes bool
+		limit        int64
+		code         switchboard.Code
+		state        approval.State
+		sums         string
+	}{
+		{name: "both are made", limit: 100, state: approval.Used, sums: "tenant/paid=3+0"},
+		{name: "both are made, and the answer is lost", loses: true, makes: true, limit: 100, code: switchboard.CodeStoreUnavailable, state: approval.Approved, sums: "tenant/paid=0+0"},
+		{name: "none is made, and the answer is lost", loses: true, limit: 100, code: switchboard.CodeStoreUnavailable, state: approval.Approved},
+		{name: "over budget", limit: 1, code: switchboard.CodeBudgetExceeded, state: approval.Approved},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &forgetfulStore{Memory: store.NewMemory(), makes: tt.makes}
+			keeper, calls := approvedCalls(t, s, 1)
+			k := commit.New(commit.Options{Store: s, Charges: paid(3, tt.limit), Intents: noIntents{}, Approvals: keeper, Log: slog.New(slog.DiscardHandler)})
+			s.loses = tt.loses
+			_, err := k.Commit(answers(`{}`)).Call(t.Context(), calls[0])
+			if closing := k.Close(t.Context()); closing != nil {
+				t.Fatal(closing)
+			}
+			if own, _ := errors.AsType[*switchboard.Error](err); (own == nil) != (tt.code == "") || own != nil && own.Code != tt.code {
+				t.Errorf("the call: %v", err)
+			}
+			if r, err := keeper.Find(t.Context(), "acme", calls[0].Yes.Request); err != nil || r.Stored != tt.state {
+				t.Errorf("the request: %+v, %v", r, err)
+			}
+			if got := sums(t, s); got != tt.sums {
+				t.Errorf("the accounts: %q", got)
+			}
+		})
 	}
 }

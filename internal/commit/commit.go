@@ -189,8 +189,13 @@ func (k *Committer) holdAndUse(ctx context.Context, a *chargedAttempt, effect bo
 	case k.file && priced && a.Yes != nil && a.Yes.Standing == "":
 		return k.use(ctx, a, func(ctx context.Context, c store.Change) (store.Version, error) {
 			with := store.JoinedChange{Change: c}
-			err := k.hold(ctx, a, effect, &with)
-			return with.Made, err
+			if err := k.hold(ctx, a, effect, &with); err != nil {
+				return 0, err
+			}
+			if with.Made == 0 { // another attempt has the same id
+				return 0, store.ErrConflict
+			}
+			return with.Made, nil
 		})
 	case priced:
 		if err := k.hold(ctx, a, effect, nil); err != nil {

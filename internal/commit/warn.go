@@ -57,7 +57,7 @@ func (k *Committer) watch(a *chargedAttempt, sums []store.AccountState) (notes [
 			}
 			// A process that was killed may have made the account pass it, and not have warned: so the first attempt here that finds it passed warns too, if there is
 			// no mark.
-			if !isPast(used-l.Account.Amount, percent, l.Account.Max) || k.warned.isNew(l.Account.Name, percent) {
+			if !isPast(used-l.Account.Amount, percent, l.Account.Max) || k.warned.isNew(a.Principal.Tenant, l.Account.Name, percent) {
 				k.later.warn(warning{BudgetWarning{
 					Tenant: a.Principal.Tenant, Budget: l.Budget.Name(), Account: l.Account.Name, Percent: percent,
 					Used: amountOf(l.Budget, used), Limit: amountOf(l.Budget, l.Account.Max), Unit: k.unitOf(l.Budget), Until: l.Window.End,
@@ -68,27 +68,45 @@ func (k *Committer) watch(a *chargedAttempt, sums []store.AccountState) (notes [
 	return notes
 }
 
-// maxWarned limits what a warnedSet remembers.
-const maxWarned = 10_000
+const (
+	maxWarned = 10_000      // what a warnedSet remembers
+	warnAgain = time.Minute // after a warning that could not be kept
+)
 
 // A warnedSet remembers which accounts this process has found past a percentage. The zero value is ready.
 type warnedSet struct {
 	mu  sync.Mutex
-	has map[string]int // by account: the highest percentage
+	has map[string]passedMark // by tenant and account
 }
 
-// isNew reports whether the percentage is new for the account, and notes it.
-func (w *warnedSet) isNew(account string, percent int) bool {
+// A passedMark is the highest percentage that an account was found past.
+type passedMark struct {
+	percent int
+	failed  time.Time // when its warning could not be kept; zero if it could
+}
+
+// isNew reports whether the percentage is new for the account, or its warning is due again, and notes it.
+func (w *warnedSet) isNew(tenant switchboard.TenantID, account string, percent int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.has[account] >= percent {
+	key := string(tenant) + " " + account
+	if was := w.has[key]; was.percent >= percent && (was.failed.IsZero() || time.Since(was.failed) < warnAgain) {
 		return false
 	}
 	if w.has == nil || len(w.has) >= maxWarned {
-		w.has = map[string]int{}
+		w.has = map[string]passedMark{}
 	}
-	w.has[account] = percent
+	w.has[key] = passedMark{percent: percent}
 	return true
+}
+
+// fail notes that a warning could not be kept.
+func (w *warnedSet) fail(tenant switchboard.TenantID, account string, percent int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.has != nil {
+		w.has[string(tenant)+" "+account] = passedMark{percent, time.Now()}
+	}
 }
 
 // isPast reports whether used is at least that percentage of the limit.
@@ -130,7 +148,8 @@ func (k *Committer) sendWarning(w warning) {
 	k.o.Log.Warn("a budget is nearly used up", "tenant", w.Tenant, "budget", w.Budget, "percent", w.Percent, "used", w.Used, "limit", w.Limit, "unit", w.Unit, "until", w.Until)
 	if k.o.Notifier != nil {
 		if err := k.o.Notifier.BudgetWarning(ctx, &w.BudgetWarning); err != nil {
-			k.o.Log.Warn("people are not told of a budget that is nearly used up", "tenant", w.Tenant, "budget", w.Budget, "err", err)
+			k.o.Log.Warn("people are not told of a budget that is nearly used up; a call a minute later tries it again", "tenant", w.Tenant, "budget", w.Budget, "err", err)
+			k.warned.fail(w.Tenant, w.Account, w.Percent)
 			return
 		}
 	}

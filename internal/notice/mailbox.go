@@ -88,8 +88,11 @@ func (s *mailboxState) add(tenant switchboard.TenantID, letters, bytes int) {
 	}
 }
 
-// ErrFull says that a mailbox has no room for a notice.
-var ErrFull = errors.New("too many notices wait for this recipient")
+// ErrPartly says that some recipients have a notice, and that the mailboxes of all others are full.
+var ErrPartly = errors.New("not all recipients have the notice")
+
+// errFull says that a mailbox has no room for a notice.
+var errFull = errors.New("too many notices wait for this recipient")
 
 // A mailbox keeps the notices of one recipient. It is safe for concurrent use.
 type mailbox struct {
@@ -240,7 +243,7 @@ func (b *mailbox) apply(ctx context.Context, batch []*submission) {
 	fail(errors.New("other processes change the mailbox all the time"))
 }
 
-// plan returns the change that makes the batch, and the state after it. A letter without room has the error ErrFull.
+// plan returns the change that makes the batch, and the state after it. A letter without room has the error errFull.
 func (b *mailbox) plan(batch []*submission) (mailboxState, store.Change) {
 	next := mailboxState{Last: b.state.Last}
 	for tenant, c := range b.state.Counts {
@@ -255,7 +258,7 @@ func (b *mailbox) plan(batch []*submission) (mailboxState, store.Change) {
 		case s.put != nil:
 			data, _ := json.Marshal(s.put) // its body is JSON
 			if s.err = nil; !next.hasRoom(s.put.Tenant, len(data)) {
-				s.err = ErrFull
+				s.err = errFull
 				continue
 			}
 			next.Last++

@@ -481,7 +481,7 @@ func TestAMailboxIsBoundedAndNoTenantFillsItAlone(t *testing.T) {
 		total := 0
 		for i, want := range []int{maxLetters / 2, maxLetters / 4, maxLetters / 8} {
 			n, err := fill(switchboard.TenantID(fmt.Sprintf("t%d", i)))
-			if n != want || !errors.Is(err, ErrFull) {
+			if n != want || !errors.Is(err, errFull) {
 				t.Errorf("tenant %d: %d notices, then %v; want %d", i, n, err, want)
 			}
 			total += n
@@ -497,6 +497,43 @@ func TestAMailboxIsBoundedAndNoTenantFillsItAlone(t *testing.T) {
 		}
 		if n, _ := fill("t0"); n != maxLetters/2 {
 			t.Errorf("%d notices after the others have expired", n)
+		}
+	})
+}
+
+// A halfStore makes no changes of one group.
+type halfStore struct {
+	store.Store
+	without string
+}
+
+func (s *halfStore) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	if c.Group == s.without {
+		return 0, store.ErrUnavailable
+	}
+	return s.Store.Apply(ctx, c)
+}
+
+func TestAFullMailboxHidesNoOtherFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &halfStore{Store: store.NewMemory()}
+		defer s.Close() //nolint:errcheck // in memory
+		b := New(Options{Store: s, Log: slog.New(slog.DiscardHandler), Transport: deadTransport{t}}, recipients("full", "other"))
+		full := about("acme", "ci")
+		full.To = []string{"full"}
+		var err error
+		for n := 0; n <= maxLetters && err == nil; n++ {
+			err = b.Put(t.Context(), full)
+		}
+		if !errors.Is(err, errFull) || errors.Is(err, ErrPartly) {
+			t.Errorf("all mailboxes are full: %v", err)
+		}
+		if err := b.Put(t.Context(), about("acme", "ci")); !errors.Is(err, ErrPartly) {
+			t.Errorf("one of two mailboxes is full: %v", err)
+		}
+		s.without = groupOf("other")
+		if err := b.Put(t.Context(), about("acme", "ci")); err == nil || errors.Is(err, ErrPartly) {
+			t.Errorf("one is full, and the other one cannot be written: %v", err)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package notice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -84,7 +85,7 @@ func (o *Outbox) Set(recipients []switchboard.Recipient) {
 }
 
 // Put logs the notice, and keeps it durably for each of its recipients. After an error, some of several recipients may be told all the
-// same. Without recipients, Put only logs. The error wraps errUnknown if To has an unknown name.
+// same. Without recipients, Put only logs. The error wraps errUnknown if To has an unknown name, and ErrPartly if only full mailboxes are the reason.
 func (o *Outbox) Put(ctx context.Context, n Notice) error {
 	to, err := n.recipientsOf(*o.known.Load())
 	if err != nil {
@@ -106,13 +107,24 @@ func (o *Outbox) Put(ctx context.Context, n Notice) error {
 		})
 	}
 	writing.Wait()
+	var first error
+	full := 0
 	for i, err := range failed {
-		if err != nil {
-			o.o.Log.Warn("a notice is not kept, and its recipient is not told", "to", to[i], "type", n.Type, "err", err)
-			return fmt.Errorf("the notice for %s is not kept: %w", to[i], err)
+		if err == nil {
+			continue
+		}
+		o.o.Log.Warn("a notice is not kept, and its recipient is not told", "to", to[i], "type", n.Type, "err", err)
+		if errors.Is(err, errFull) {
+			full++
+		}
+		if first == nil || errors.Is(first, errFull) {
+			first = fmt.Errorf("the notice for %s is not kept: %w", to[i], err)
 		}
 	}
-	return nil
+	if full < len(to) && errors.Is(first, errFull) {
+		return fmt.Errorf("%w: %w", ErrPartly, first)
+	}
+	return first
 }
 
 const (

@@ -142,7 +142,12 @@ func (s settledSums) settle(tx *fileTransaction, group string, held []HeldAmount
 func (tx *fileTransaction) settleExpired(now int64, n int) error {
 	// SQLite plans a query anew each time if it compares with a parameter. This one it plans once.
 	first := int64(endsNever)
-	if err := tx.query(func(rows *sql.Rows) error { return rows.Scan(&first) }, `SELECT expires FROM hold ORDER BY expires LIMIT 1`); err != nil || first > now {
+	if err := tx.query(func(rows *sql.Rows) error {
+		if rows.Scan(&first) != nil { // the row is damaged
+			first = now
+		}
+		return nil
+	}, `SELECT expires FROM hold ORDER BY expires LIMIT 1`); err != nil || first > now {
 		return err
 	}
 	type expired struct {

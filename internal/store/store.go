@@ -157,8 +157,8 @@ type Store interface {
 	// invalid, no hold is ended.
 	Settle(ctx context.Context, group string, settlements ...Settlement) (settled []bool, err error)
 
-	// Accounts returns the accounts of a group with these names, or all accounts if there are no names, sorted by name. An
-	// account that is missing is empty.
+	// Accounts returns the accounts of a group with these names, or all accounts if there are no names, sorted by name. A
+	// missing account is left out.
 	Accounts(ctx context.Context, group string, names ...string) ([]AccountState, error)
 
 	// Append appends entries to a log with the last entry after: ErrConflict if after is not its last entry.

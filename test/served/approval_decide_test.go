@@ -637,6 +637,6 @@ func TestAKeyCountsInTheServedFolder(t *testing.T) {
 	do("", `SB-AUTH-002.*approver`, 1, "approvals", "approve", id)
 	do(w.keys["operator"], `SB-AUTH-002.*approver`, 1, "approvals", "approve", id)
 	do(unknown, `(?s)SB-AUTH-001.*SWITCHBOARD_KEY`, 1, "approvals", "approve", id)
-	do(w.keys["lea"], id+` is approved: one call of a/mail by alice, until \d\d:\d\d UTC`, 0, "approvals", "approve", id, "--url", w.URL)
+	do(w.keys["lea"], id+` is approved: one call of a/mail by alice, until [0-9: -]+ UTC`, 0, "approvals", "approve", id, "--url", w.URL)
 	do(w.keys["lea"], id+` +approved .* UTC +lea`, 0, "approvals", "list", "--state", "approved")
 }
