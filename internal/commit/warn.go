@@ -137,28 +137,49 @@ func (k *Committer) unitOf(b *switchboard.Budget) string {
 	return k.o.Currency()
 }
 
-// sendWarning sends a warning, unless a replica has sent it in this window.
+// The values of groupWarned. A claim expires soon: whoever is killed before the warning is kept leaves it to others.
+const (
+	warningClaimed = "0"
+	warningSent    = "1"
+)
+
+// sendWarning sends a warning, unless a replica has sent it in this window, or is just sending it.
 func (k *Committer) sendWarning(w warning) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
 	name := fmt.Sprintf("%s %d %s", w.Tenant, w.Percent, w.Account)
-	if sent, err := k.o.Store.Value(ctx, store.Key{Group: groupWarned, Name: name}); err == nil && sent.Version != 0 {
+	mark := func(was store.Version, data string, ttl time.Duration) error {
+		write := store.Write{Name: name, Was: was, Data: []byte(data), TTL: ttl}
+		if data == "" {
+			write.Data = nil
+		}
+		_, err := k.o.Store.Apply(ctx, store.Change{Group: groupWarned, Writes: []store.Write{write}})
+		return err
+	}
+	sent, err := k.o.Store.Value(ctx, store.Key{Group: groupWarned, Name: name})
+	switch {
+	case err != nil: // a second warning is better than none
+	case string(sent.Data) == warningSent:
 		return
-	} // if the store cannot say, a second warning is better than none
+	case sent.Data != nil || errors.Is(mark(0, warningClaimed, warnAgain), store.ErrConflict):
+		k.warned.fail(w.Tenant, w.Account, w.Percent) // a later call looks whether it was sent
+		return
+	}
 	k.o.Log.Warn("a budget is nearly used up", "tenant", w.Tenant, "budget", w.Budget, "percent", w.Percent, "used", w.Used, "limit", w.Limit, "unit", w.Unit, "until", w.Until)
 	if k.o.Notifier != nil {
 		if err := k.o.Notifier.BudgetWarning(ctx, &w.BudgetWarning); err != nil {
 			k.o.Log.Warn("people are not told of a budget that is nearly used up; a call a minute later tries it again", "tenant", w.Tenant, "budget", w.Budget, "err", err)
 			k.warned.fail(w.Tenant, w.Account, w.Percent)
+			_ = mark(store.Any, "", 0) // else the claim expires
 			return
 		}
 	}
 	// The mark comes last: who is killed before it is told again.
-	write := store.Write{Name: name, Was: store.Any, Data: []byte("1")}
+	ttl := time.Duration(0)
 	if !w.ends.IsZero() {
-		write.TTL = max(time.Until(w.ends), time.Minute)
+		ttl = max(time.Until(w.ends), time.Minute)
 	}
-	if _, err := k.o.Store.Apply(ctx, store.Change{Group: groupWarned, Writes: []store.Write{write}}); err != nil {
+	if err := mark(store.Any, warningSent, ttl); err != nil {
 		k.o.Log.Warn("a warning of a budget may be sent twice", "tenant", w.Tenant, "budget", w.Budget, "err", err)
 	}
 }

@@ -296,6 +296,9 @@ func TestPagesOfToolsEndWhateverTheServerSays(t *testing.T) {
 			f := openFleet(t, Options{StartDeadline: 2 * wait.Bound}, stdioFake("one", "list", "PAGES="+tt.pages))
 			f.Ready(t.Context())
 			s := status(t, f, "one")
+			if s.State == StateStarting {
+				wait.Late(t, "it is starting: %+v", s.LastFailure)
+			}
 			if tt.fails != "" {
 				if s.LastFailure == nil || s.LastFailure.Stage != StageList || !strings.Contains(s.LastFailure.Message, tt.fails) {
 					t.Errorf("failure %+v, want %q", s.LastFailure, tt.fails)

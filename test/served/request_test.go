@@ -347,11 +347,14 @@ func TestTheEventOfARequestIsAsItWasPromised(t *testing.T) {
 		t.Errorf("the event is\n%s\nand not\n%s", got, want)
 	}
 	line := ""
-	for l := range strings.Lines(a.Logged()) {
-		if strings.Contains(l, "capability_request") {
-			line = l
+	rig.Eventually(t, "the log has the event", func() string {
+		for l := range strings.Lines(a.Logged()) {
+			if strings.Contains(l, "capability_request") {
+				line = l
+			}
 		}
-	}
+		return rig.ReasonUnless(line != "", "it has no such line")
+	})
 	for _, part := range []string{"event_type=capability_request", "principal_id=ann", "capability=openai_embeddings", "status=pending", "id=" + asked.Request, "tenant=acme", "task=browse", `\u202e`, `\x1b`} {
 		if !strings.Contains(line, part) {
 			t.Errorf("the log lacks %s: %s", part, line)
