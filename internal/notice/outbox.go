@@ -69,7 +69,7 @@ func (o *Outbox) Set(recipients []switchboard.Recipient) {
 	was := o.known.Swap(&recipients)
 	for _, r := range recipients {
 		if was == nil || !slices.ContainsFunc(*was, func(old switchboard.Recipient) bool {
-			return old.Name == r.Name && !(old.URL.Equal(r.URL) && old.Secret.Equal(r.Secret))
+			return old.Name == r.Name && (!old.URL.Equal(r.URL) || !old.Secret.Equal(r.Secret))
 		}) {
 			continue
 		}

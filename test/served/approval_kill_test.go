@@ -63,11 +63,11 @@ type boughtCall struct {
 }
 
 // newYesMarket lays out the files. store is a URL of a Redis; "" means a file in the folder.
-func newYesMarket(t *testing.T, url string, takes time.Duration) *yesMarket {
+func newYesMarket(t *testing.T, url string) *yesMarket {
 	t.Helper()
 	m := &yesMarket{t: t, shared: url != "", url: url, own: int64(agentLimit()), refused: map[string]int{}}
 	var server string
-	m.server, server = rig.KeepLedger(t, takes, fmt.Sprintf(rig.Tool, "post"))
+	m.server, server = rig.KeepLedger(t, time.Millisecond, fmt.Sprintf(rig.Tool, "post"))
 	settings := ""
 	if m.shared {
 		settings = fmt.Sprintf("store: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n", url)
@@ -368,7 +368,7 @@ func TestAP12KilledProcessesUseNoYesTwiceAndForgetNoDecision(t *testing.T) {
 		if redis != nil {
 			url = redis.URL()
 		}
-		m := newYesMarket(t, url, time.Millisecond)
+		m := newYesMarket(t, url)
 		luck := rand.New(rand.NewPCG(law.Seed(t), 0))
 		came := make(chan struct{}, 1)
 		m.server.OnExecute(func(string) {
@@ -416,7 +416,7 @@ func TestAP01OneYesIsOneExecutionOverThreeReplicas(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	redistest.Need(t)
 	redis := redistest.Start(t)
-	m := newYesMarket(t, redis.URL(), time.Millisecond)
+	m := newYesMarket(t, redis.URL())
 	rig.WriteFile(t, filepath.Join(m.dir, "switchboard.yaml"), strings.Replace(rig.ReadFile(t, filepath.Join(m.dir, "switchboard.yaml")), micros(int(m.own)), micros(marketLimit), 1))
 	m.own = marketLimit
 	replicas := []*rig.Gateway{m.start(), m.start(), m.start()}

@@ -63,7 +63,7 @@ func TestAP12AnOutageOfTheStoreUsesNoYesTwice(t *testing.T) {
 		t.Parallel()
 		redistest.Need(t)
 		redis := redistest.Start(t)
-		m := newYesMarket(t, redis.URL(), time.Millisecond)
+		m := newYesMarket(t, redis.URL())
 		m.outage(seed, func(*rig.Gateway) {
 			redis.Pause()
 			<-time.After(10 * time.Second)
@@ -75,7 +75,7 @@ func TestAP12AnOutageOfTheStoreUsesNoYesTwice(t *testing.T) {
 	})
 	t.Run("a file may not grow", func(t *testing.T) {
 		t.Parallel()
-		m := newYesMarket(t, "", time.Millisecond)
+		m := newYesMarket(t, "")
 		m.outage(seed, func(g *rig.Gateway) {
 			may := func(bytes uint64) {
 				if err := unix.Prlimit(g.Cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
@@ -131,7 +131,7 @@ func TestAP12AFailoverLosesNoMoreThanTheReplicaHadNotReceived(t *testing.T) {
 		t.Parallel()
 		redistest.Need(t)
 		w := redistest.StartWatched(t)
-		m := newYesMarket(t, w.URL(), time.Millisecond)
+		m := newYesMarket(t, w.URL())
 		var from, to time.Time
 		m.outage(seed, func(*rig.Gateway) {
 			from = time.Now()
@@ -146,7 +146,7 @@ func TestAP12AFailoverLosesNoMoreThanTheReplicaHadNotReceived(t *testing.T) {
 		w := redistest.StartWatched(t)
 		w.Master.Do("config", "set", "min-replicas-to-write", "1")
 		w.Master.Do("config", "set", "min-replicas-max-lag", "1")
-		m := newYesMarket(t, w.URL(), time.Millisecond)
+		m := newYesMarket(t, w.URL())
 		var from, refusing, to time.Time
 		m.outage(seed, func(*rig.Gateway) {
 			from = time.Now()

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/powercut"
@@ -38,7 +37,7 @@ func TestAP12APowerCutUsesNoYesTwiceAndForgetsNoDecision(t *testing.T) {
 				if redis != nil {
 					url = redis.URL()
 				}
-				m = newYesMarket(t, url, time.Millisecond)
+				m = newYesMarket(t, url)
 				for _, name := range []string{"secret", "switchboard.yaml", "overlays/post.yaml", "tenants/acme/tenant.yaml", "tenants/acme/tasks/all.yaml"} {
 					rig.WriteFile(t, filepath.Join(w.dir, name), rig.ReadFile(t, filepath.Join(m.dir, name)))
 				}
@@ -65,10 +64,10 @@ func TestAP12APowerCutUsesNoYesTwiceAndForgetsNoDecision(t *testing.T) {
 			points = append(points, slices.Sorted(maps.Values(r.decided))...)
 			for n := range max(2, *powerCuts/12) {
 				at := points[luck.IntN(len(points))] + 1 + luck.IntN(64) // shortly after a call was sent, or a person was told
-				switch {
-				case n%4 == 3:
+				switch n % 4 {
+				case 3:
 					at = slices.Min(points) + luck.IntN(len(r.events)-slices.Min(points))
-				case n%4 == 2: // while a sync is under way
+				case 2: // while a sync is under way
 					for !r.events[at].Returns || !r.events[at].IsSync() {
 						at--
 					}

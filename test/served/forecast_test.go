@@ -47,8 +47,8 @@ func TestAForecastOverManyReceiptsIsQuick(t *testing.T) {
 		began := time.Now()
 		answer := g.AskAdmin(t, keys["viewer"], http.MethodPost, "/v1/budgets/what-if?tenant=acme", `{"limit":"5"}`)
 		took = time.Since(began)
-		if err := json.Unmarshal([]byte(answer.Body), &f); err != nil || answer.Status != http.StatusOK || !f.Complete || f.Calls != *forecastReceipts {
-			return fmt.Errorf("%d: %+v, %v", answer.Status, f, err)
+		if json.Unmarshal([]byte(answer.Body), &f) != nil || answer.Status != http.StatusOK || !f.Complete || f.Calls != *forecastReceipts {
+			return fmt.Errorf("%d: %s: %+v", answer.Status, answer.Body, f)
 		}
 		return nil
 	})
