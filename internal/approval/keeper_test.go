@@ -69,12 +69,14 @@ func callOf(arguments string) *switchboard.Call {
 type target struct {
 	keeper *approval.Keeper
 	made   atomic.Int64
-	intent atomic.Int64
 }
+
+// intents counts the intents of all targets: two attempts never have the same.
+var intents atomic.Int64
 
 func (s *target) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 	if c.Yes != nil {
-		if err := s.keeper.Use(ctx, c, fmt.Sprint("intent ", s.intent.Add(1)), nil); err != nil {
+		if err := s.keeper.Use(ctx, c, fmt.Sprint("intent ", intents.Add(1)), nil); err != nil {
 			return switchboard.Result{}, err
 		}
 	}
@@ -489,6 +491,7 @@ func TestACallThatWaitedForAYesThatAnotherUsedAsksNobodyAgain(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _, first = k.Approve(same, to).Call(t.Context(), callOf(`{}`)) })
 		wg.Go(func() { _, second = k.Approve(late, to).Call(t.Context(), callOf(`{}`)) })
+		time.Sleep(time.Second) // if both have asked at once, one looks again a moment later
 		synctest.Wait()
 		decide(t, k, pendingOf(t, k), approval.Saying{Yes: true})
 		wg.Wait()
@@ -533,6 +536,7 @@ func TestOnlyTwentyCallsOfAPrincipalWait(t *testing.T) {
 				}
 			}()
 		}
+		time.Sleep(time.Second) // those that have asked at once look again a moment later
 		synctest.Wait()
 		if tooMany.Load() != 10 {
 			t.Errorf("%d were refused at once", tooMany.Load())
