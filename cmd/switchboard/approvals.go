@@ -202,7 +202,7 @@ func meaning(r *approvals.ApprovalRow) string {
 	return ": " + askedText(r)
 }
 
-// askedText says what was asked for, and by which principal of which tenant.
+// askedText names what was asked for, the principal that asked, and its tenant.
 func askedText(r *approvals.ApprovalRow) string {
 	return printable(cmp.Or(r.Tool, r.Capability), 60) + ", asked for by " + printable(r.Principal, 40) + " of tenant " + string(r.Tenant)
 }

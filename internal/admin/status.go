@@ -67,7 +67,7 @@ type ProcessReport struct {
 
 	System *SystemStatus `json:"system,omitempty"`
 
-	// Notices are the recipients of notices for whom some wait, or whose last attempt failed.
+	// Notices lists each recipient that has waiting notices, or whose last attempt failed.
 	Notices []notice.Backlog `json:"notices,omitempty"`
 }
 

@@ -153,7 +153,7 @@ type keptHead struct {
 	Tool string `json:"tool,omitempty"`
 }
 
-// sealName is the name under which parts of the request are sealed.
+// sealName returns the name to which the sealed parts of the request are bound.
 func (r *Request) sealName() string {
 	return string(r.Asker.Tenant) + " " + r.Binding + " " + strconv.Itoa(r.Number)
 }

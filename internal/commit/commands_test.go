@@ -63,56 +63,6 @@ func (m *redisMonitor) until(t *testing.T, word string) (names []string) {
 	return nil
 }
 
-// A sealNothing seals nothing.
-type sealNothing struct{}
-
-func (sealNothing) Seal(_, _ string, text []byte) []byte           { return text }
-func (sealNothing) Unseal(_, _ string, text []byte) ([]byte, bool) { return text, true }
-
-// approvedCalls returns calls that a person has approved, with the real Keeper of their approvals.
-func approvedCalls(t *testing.T, st store.Store, n int) (*approval.Keeper, []*switchboard.Call) {
-	t.Helper()
-	boss := switchboard.Officer{ID: "boss", Auth: switchboard.AuthPersonKey, Credential: "c", Offices: map[switchboard.TenantID][]switchboard.Office{"acme": {switchboard.OfficeApprover}}}
-	keeper := approval.New(approval.Options{
-		Store: st, Sealer: sealNothing{}, Key: switchboard.NewSecret("the key of the bindings"),
-		Arguments: func(c *switchboard.Call) string { return string(c.Params) }, Effect: receipt.Effect,
-		Settings: func(switchboard.TenantID) switchboard.ApprovalSettings {
-			return switchboard.ApprovalSettings{Wait: time.Millisecond}
-		},
-		Rules:    func(switchboard.TenantID) approval.DecideRules { return approval.DecideRules{} },
-		Officer:  func(switchboard.TenantID, *approval.Vote) (switchboard.Officer, error) { return boss, nil },
-		Describe: func(c *switchboard.Call) (string, bool) { return string(c.Params), true },
-	})
-	t.Cleanup(keeper.Close)
-	var calls []*switchboard.Call
-	caller := keeper.Approve(func(next switchboard.Caller) switchboard.Caller { return next }, switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		calls = append(calls, c)
-		return switchboard.Result{JSON: []byte(`{}`)}, nil
-	}))
-	for i := range n {
-		c := aCall(switchboard.Contract{}, "")
-		c.Params = []byte(`{"arguments":{"n":` + strings.Repeat("1", i+1) + `}}`)
-		c.Tool.Capabilities = []switchboard.Capability{{Verb: "write", Resource: "mail", Constraints: []switchboard.Constraint{switchboard.HumanInTheLoop}, Source: "overlay"}}
-		_, _ = caller.Call(t.Context(), c)
-		all, err := keeper.List(t.Context(), "acme")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range all {
-			if r.StateAt(time.Now()) != approval.Pending {
-				continue
-			}
-			if _, err := keeper.Decide(t.Context(), &boss, "acme", r.ID(), approval.Saying{Yes: true}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := caller.Call(t.Context(), c); err != nil || len(calls) != i+1 {
-			t.Fatalf("call %d of %d: %v", i, len(calls), err)
-		}
-	}
-	return keeper, calls
-}
-
 // The Redis itself says which commands it gets until the server has the call.
 func TestAPricedAndApprovedCallWithAnEffectSendsThreeCommandsToRedis(t *testing.T) {
 	redistest.Need(t)

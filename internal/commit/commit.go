@@ -94,7 +94,7 @@ func New(o Options) *Committer {
 // holdTTL is how long a hold lasts that is never settled, beside the timeout of its tool. Its amounts then count as settled.
 const holdTTL = 10 * time.Minute
 
-// undoTimeout limits giving back an approval whose call was not made.
+// undoTimeout is the time limit of a GiveBack.
 const undoTimeout = 5 * time.Second
 
 // A chargedAttempt is an attempt on its way, with a price or an approval.

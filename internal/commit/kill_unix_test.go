@@ -104,33 +104,6 @@ func (y *killableYes) Use(ctx context.Context, c *switchboard.Call, intent strin
 	return err
 }
 
-// An openSealer seals nothing.
-type openSealer struct{}
-
-func (openSealer) Seal(_, _ string, text []byte) []byte             { return text }
-func (openSealer) Unseal(_, _ string, sealed []byte) ([]byte, bool) { return sealed, true }
-
-var boss = &switchboard.Officer{ID: "boss", Auth: switchboard.AuthPersonKey, Credential: "boss's", Offices: map[switchboard.TenantID][]switchboard.Office{"acme": {switchboard.OfficeApprover}}}
-
-// keep returns a keeper of requests that the boss decides.
-func keep(st store.Store) *approval.Keeper {
-	return approval.New(approval.Options{
-		Store: st, Sealer: openSealer{}, Key: switchboard.NewSecret("the key of the bindings"),
-		Arguments: func(c *switchboard.Call) string { return string(c.Params) }, Effect: receipt.Effect,
-		Settings: func(switchboard.TenantID) switchboard.ApprovalSettings { return switchboard.ApprovalSettings{} },
-		Rules:    func(switchboard.TenantID) approval.DecideRules { return approval.DecideRules{} },
-		Officer:  func(switchboard.TenantID, *approval.Vote) (switchboard.Officer, error) { return *boss, nil },
-	})
-}
-
-// askedCall returns a call that needs a yes, and that a principal of its own makes.
-func askedCall(says switchboard.Contract, name string) *switchboard.Call {
-	c := aCall(says, "")
-	c.Principal.ID, c.Task, c.Params = "ci "+name, "triage", fmt.Appendf(nil, `{"name":"send","arguments":{"n":%q}}`, name)
-	c.Tool.Capabilities = []switchboard.Capability{{Verb: "write", Resource: "notes", Constraints: []switchboard.Constraint{switchboard.HumanInTheLoop}, Source: "overlay"}}
-	return c
-}
-
 // decideAndReport has the boss decide a request, and writes into the file what the boss was told: a request, and what it is now.
 func decideAndReport(k *approval.Keeper, request string, n int, told *os.File) error {
 	_, err := k.Decide(context.Background(), boss, "acme", request, approval.Saying{Yes: n%7 != 6})

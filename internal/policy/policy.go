@@ -138,7 +138,7 @@ func (p *Policy) Arguments() [][]string { return p.arguments }
 // ReadsURI reports whether an answer depends on the URI that a call reads.
 func (p *Policy) ReadsURI() bool { return p.readsURI }
 
-// ReadsCost reports whether an answer depends on what a call costs.
+// ReadsCost reports whether an answer depends on the price of a call.
 func (p *Policy) ReadsCost() bool { return p.readsCost }
 
 // minimalPaths sorts paths, and removes those below another path in the list.

@@ -53,7 +53,7 @@ type RequestSource interface {
 	Kept(ctx context.Context, r *approval.Request) (approval.KeptCall, error)
 }
 
-// Options are the options of a Keeper. The functions are those of approval.Options.
+// Options are the options of a Yeskeeper. Each function has the meaning of its namesake in approval.Options.
 type Options struct {
 	Store    Store
 	Requests RequestSource

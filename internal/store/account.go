@@ -28,7 +28,7 @@ type Account struct {
 	Ends time.Time
 }
 
-// HoldTerms say how long a hold lasts, and what it survives.
+// HoldTerms are the terms of a hold: how long it lasts, whether it is durable, and which change is made with it.
 type HoldTerms struct {
 	TTL time.Duration
 
