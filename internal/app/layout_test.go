@@ -32,6 +32,7 @@ internal/budget: internal/budget/price internal/store internal/switchboard
 internal/budget/price: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
+internal/capability: internal/canonical internal/switchboard
 internal/catalog: internal/canonical internal/switchboard internal/wire
 internal/certfile: internal/ownfile
 internal/change: internal/config internal/document internal/receipt internal/replay internal/rewrite internal/store internal/switchboard
@@ -39,7 +40,7 @@ internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/commit: internal/budget internal/receipt internal/store internal/switchboard internal/wire
 internal/completion:
-internal/config: internal/certfile internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
+internal/config: internal/capability internal/certfile internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead

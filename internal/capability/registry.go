@@ -1,0 +1,105 @@
+package capability
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+)
+
+// refPattern is the form of a Ref: an id, and perhaps a version or a range.
+var refPattern = regexp.MustCompile(`^([a-z0-9_]+(?:\.[a-z0-9_]+)*)(?:@((?:[\^~]\d+(?:\.\d+){0,2})|\d+\.\d+\.\d+))?$`)
+
+// MaxRefBytes is the longest text of a Ref.
+const MaxRefBytes = 128
+
+// ParseRef parses ID, ID@1.2.0, ID@^1.2 or ID@~1.2.3.
+func ParseRef(s string) (Ref, error) {
+	m := refPattern.FindStringSubmatch(s)
+	if m == nil || len(s) > MaxRefBytes {
+		return Ref{}, fmt.Errorf("%.140q names no capability; write its id, such as io.fs.read, and perhaps a version or a range: @1.2.0, @^1.2 or @~1.2.3", s)
+	}
+	if m[2] != "" {
+		if _, err := semver.NewConstraint(m[2]); err != nil {
+			return Ref{}, fmt.Errorf("%q: %w", s, err)
+		}
+	}
+	return Ref{ID: m[1], Range: m[2]}, nil
+}
+
+// admits reports whether the number is in the range.
+func (r Ref) admits(n *semver.Version) bool {
+	if r.Range == "" {
+		return true
+	}
+	c, err := semver.NewConstraint(r.Range)
+	return err == nil && c.Check(n)
+}
+
+// New returns a Registry of these parts. Do not modify them afterwards.
+func New(versions []*Version, atoms map[string]*Atom, rows []Boundary, parties []Party) (*Registry, error) {
+	r := &Registry{versions: map[string][]*Version{}, Atoms: atoms, Boundaries: slices.Clone(rows), Parties: parties}
+	for _, v := range versions {
+		r.versions[v.ID] = append(r.versions[v.ID], v)
+	}
+	for _, list := range r.versions {
+		slices.SortFunc(list, func(a, b *Version) int { return b.Number.Compare(a.Number) })
+	}
+	slices.SortFunc(r.Boundaries, func(a, b Boundary) int { return strings.Compare(a.ID, b.ID) })
+	if len(versions)+len(atoms)+len(rows) == 0 {
+		return r, nil
+	}
+	type versionField struct {
+		Name, Digest string
+		Status       Status
+	}
+	type boundaryField struct {
+		Boundary
+		File string `json:"file,omitempty"` // where a row stands decides nothing
+		Line int    `json:"line,omitempty"`
+	}
+	doc := struct {
+		Versions   []versionField
+		Atoms      []*Atom
+		Boundaries []boundaryField
+	}{}
+	for _, id := range r.IDs() {
+		for _, v := range r.versions[id] {
+			doc.Versions = append(doc.Versions, versionField{v.Name(), string(v.Digest), v.Status})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(atoms)) {
+		doc.Atoms = append(doc.Atoms, atoms[id])
+	}
+	for _, b := range r.Boundaries {
+		doc.Boundaries = append(doc.Boundaries, boundaryField{Boundary: b})
+	}
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("the registry has no digest: %w", err)
+	}
+	r.digest = canonical.Sum(text)
+	return r, nil
+}
+
+// Find returns the version that ref means: the newest active one that fits, else the newest deprecated one, else nil. usable, if
+// not nil, says which versions count, such as those that a server of the tenant provides.
+func (r *Registry) Find(ref Ref, usable func(*Version) bool) *Version {
+	var deprecated *Version
+	for _, v := range r.versions[ref.ID] {
+		switch {
+		case !ref.admits(v.Number) || usable != nil && !usable(v):
+		case v.Status == Active:
+			return v
+		case v.Status == Deprecated && deprecated == nil:
+			deprecated = v
+		}
+	}
+	return deprecated
+}
