@@ -26,7 +26,7 @@ internal/annotate: internal/config/edit internal/document internal/scan internal
 internal/app: internal/admin internal/admin/api internal/admin/approvals internal/admin/page internal/approval internal/archive internal/bind internal/budget internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/grant internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/notice internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/shown internal/signin internal/standing internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
 internal/approval: internal/canonical internal/store internal/switchboard internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
-internal/bind: internal/approval internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
+internal/bind: internal/approval internal/canonical internal/capability internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/bridge: internal/switchboard internal/wire
 internal/budget: internal/budget/price internal/store internal/switchboard
 internal/budget/price: internal/switchboard internal/wire
@@ -45,7 +45,7 @@ internal/config/edit: internal/config internal/document internal/rewrite interna
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead
 internal/constraint: internal/store internal/switchboard
-internal/contract: internal/canonical internal/switchboard internal/wire
+internal/contract: internal/canonical internal/capability internal/switchboard internal/wire
 internal/credential: internal/dial internal/oauth internal/receipt internal/route internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:
@@ -84,7 +84,7 @@ internal/recall: internal/canonical internal/config internal/store internal/swit
 internal/receipt: internal/canonical internal/ownfile internal/store internal/store/lease internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
-internal/replay: internal/archive internal/bind internal/budget/price internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
+internal/replay: internal/archive internal/bind internal/budget/price internal/canonical internal/capability internal/catalog internal/config internal/contract internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
 internal/revocation: internal/store internal/store/feed internal/switchboard
 internal/rewrite: internal/ownfile
 internal/route: internal/certfile internal/dial internal/switchboard

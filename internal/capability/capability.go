@@ -62,7 +62,7 @@ type Version struct {
 	// because a published version is deprecated and retired later.
 	Digest switchboard.Digest
 
-	Position string // file:line:column
+	Position string `json:"-"` // file:line:column
 }
 
 // Name returns ID@NUMBER.
@@ -113,7 +113,7 @@ type Probe struct {
 	Env    string               // well when the variable is set and not empty
 	File   string               // well when the file within the folder of the configuration exists and is not empty
 
-	Headers   map[string]switchboard.Secret // of HTTP
+	Headers   map[string]switchboard.Secret `json:"-"` // of HTTP
 	Arguments json.RawMessage               // of Tool
 	Is        map[string]json.RawMessage    // of Tool: JSON pointers into the structured result, and the value there
 }
@@ -181,8 +181,8 @@ type Party struct {
 type Provider struct {
 	Server   switchboard.ServerID
 	Ref      Ref
-	Tools    map[string]switchboard.DeclaredEquivalent // by the name of the contract's tool; Tool is the server's own tool
-	Position string                                    `json:"-"` // file:line:column
+	Tools    map[string]*switchboard.DeclaredEquivalent // by the name of the contract's tool; Tool is the server's own tool
+	Position string                                     `json:"-"` // file:line:column
 }
 
 // A Ref names a version or a range of versions of a capability.

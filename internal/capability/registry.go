@@ -33,8 +33,8 @@ func ParseRef(s string) (Ref, error) {
 	return Ref{ID: m[1], Range: m[2]}, nil
 }
 
-// admits reports whether the number is in the range.
-func (r Ref) admits(n *semver.Version) bool {
+// Admits reports whether the number is in the range.
+func (r Ref) Admits(n *semver.Version) bool {
 	if r.Range == "" {
 		return true
 	}
@@ -88,13 +88,44 @@ func New(versions []*Version, atoms map[string]*Atom, rows []Boundary, parties [
 	return r, nil
 }
 
+// An archivedRegistry is the form of a Registry as JSON.
+type archivedRegistry struct {
+	Versions   []*Version
+	Atoms      map[string]*Atom
+	Boundaries []Boundary
+	Parties    []Party
+}
+
+// MarshalJSON implements json.Marshaler. Secrets of probes are left out.
+func (r *Registry) MarshalJSON() ([]byte, error) {
+	all := archivedRegistry{Atoms: r.Atoms, Boundaries: r.Boundaries, Parties: r.Parties}
+	for _, id := range r.IDs() {
+		all.Versions = append(all.Versions, r.versions[id]...)
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Registry) UnmarshalJSON(text []byte) error {
+	var all archivedRegistry
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	read, err := New(all.Versions, all.Atoms, all.Boundaries, all.Parties)
+	if err != nil {
+		return err
+	}
+	*r = *read
+	return nil
+}
+
 // Find returns the version that ref means: the newest active one that fits, else the newest deprecated one, else nil. usable, if
 // not nil, says which versions count, such as those that a server of the tenant provides.
 func (r *Registry) Find(ref Ref, usable func(*Version) bool) *Version {
 	var deprecated *Version
 	for _, v := range r.versions[ref.ID] {
 		switch {
-		case !ref.admits(v.Number) || usable != nil && !usable(v):
+		case !ref.Admits(v.Number) || usable != nil && !usable(v):
 		case v.Status == Active:
 			return v
 		case v.Status == Deprecated && deprecated == nil:
@@ -103,3 +134,6 @@ func (r *Registry) Find(ref Ref, usable func(*Version) bool) *Version {
 	}
 	return deprecated
 }
+
+// Bindable reports whether tasks may use the version.
+func (v *Version) Bindable() bool { return v.Status == Active || v.Status == Deprecated }

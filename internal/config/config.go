@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -71,6 +72,8 @@ type Config struct {
 	Overlays  map[switchboard.ToolID]switchboard.Overlay // of the operator
 	Tenants   map[switchboard.TenantID]*switchboard.Tenant
 	Taxonomy  *switchboard.Taxonomy
+	Registry  *capability.Registry // never nil
+	Providers []capability.Provider
 	Keys      []Key // sorted by tenant and id
 
 	// These are about the admin side. People are sorted by id, Claims by issuer, Issuers by id.
@@ -278,6 +281,7 @@ func newConfig() *Config {
 		Receipts:  Receipts{Keep: DefaultRetention, MaxSize: DefaultMaxSize},
 		Manifests: map[switchboard.ServerID]Manifest{},
 		Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
+		Registry:  &capability.Registry{},
 		Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
 
 		TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},

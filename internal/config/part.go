@@ -68,11 +68,11 @@ func (c *Config) Keyless() bool { return len(c.Keys) == 0 && !c.keysUnknown }
 // lastGood is the last good state of each part, as its files gave it. A later Load falls back to it.
 type lastGood struct {
 	tenants  map[switchboard.TenantID]tenantReading
-	overlays map[string]map[switchboard.ToolID]switchboard.Overlay // by file
+	overlays map[string]overlayReading // by file
 }
 
 func newGood() lastGood {
-	return lastGood{map[switchboard.TenantID]tenantReading{}, map[string]map[switchboard.ToolID]switchboard.Overlay{}}
+	return lastGood{map[switchboard.TenantID]tenantReading{}, map[string]overlayReading{}}
 }
 
 // A tenantReading is what was read from a tenant's folder.
