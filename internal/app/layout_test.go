@@ -40,12 +40,12 @@ internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/commit: internal/budget internal/receipt internal/store internal/switchboard internal/wire
 internal/completion:
-internal/config: internal/capability internal/certfile internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
+internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead
 internal/constraint: internal/store internal/switchboard
-internal/contract: internal/canonical internal/capability internal/switchboard internal/wire
+internal/contract: internal/canonical internal/capability internal/catalog internal/switchboard internal/wire
 internal/credential: internal/dial internal/oauth internal/receipt internal/route internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:

@@ -143,7 +143,7 @@ func NewState(in Input, was *State) *State {
 		if old := was.Tenants[id]; old != nil {
 			before, provided = old.Equivalents, old.Providers
 		}
-		granted := func(*capability.Version) bool { return true }
+		granted := func(v *capability.Version) bool { return v.GrantedTo(t.Permissions, t.Models) }
 		provided = contract.Provide(c.Registry, c.Providers, granted, view, s.Catalog.Heard, provided)
 		s.Tenants[id] = NewTenant(t, view, provided, c.Taxonomy, taxonomy, in.Policies[id])
 		s.Tenants[id].Equivalents = contract.New(view, t.Overlays, s.Catalog.Heard, s.declaredEquivalents, before)

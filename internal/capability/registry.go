@@ -16,6 +16,27 @@ import (
 // refPattern is the form of a Ref: an id, and perhaps a version or a range.
 var refPattern = regexp.MustCompile(`^([a-z0-9_]+(?:\.[a-z0-9_]+)*)(?:@((?:[\^~]\d+(?:\.\d+){0,2})|\d+\.\d+\.\d+))?$`)
 
+var (
+	idPattern     = regexp.MustCompile(`^[a-z0-9_]+(?:\.[a-z0-9_]+)*$`)
+	numberPattern = regexp.MustCompile(`^\d+\.\d+\.\d+$`)
+)
+
+// MaxIDBytes is the longest id of a capability or an atom.
+const MaxIDBytes = 96
+
+// IsID reports whether s can be the id of a capability or an atom.
+func IsID(s string) bool { return len(s) <= MaxIDBytes && idPattern.MatchString(s) }
+
+// ParseNumber parses the number of a version: three numbers, and nothing more.
+func ParseNumber(s string) (*semver.Version, error) {
+	if len(s) <= MaxRefBytes-MaxIDBytes-1 && numberPattern.MatchString(s) {
+		if n, err := semver.StrictNewVersion(s); err == nil {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("%.40q is no version; write three numbers, such as 1.2.0", s)
+}
+
 // MaxRefBytes is the longest text of a Ref.
 const MaxRefBytes = 128
 

@@ -72,9 +72,9 @@ type Config struct {
 	Overlays  map[switchboard.ToolID]switchboard.Overlay // of the operator
 	Tenants   map[switchboard.TenantID]*switchboard.Tenant
 	Taxonomy  *switchboard.Taxonomy
-	Registry  *capability.Registry // never nil
+	Registry  *capability.Registry // of capabilities; never nil
+	Keys      []Key                // sorted by tenant and id
 	Providers []capability.Provider
-	Keys      []Key // sorted by tenant and id
 
 	// These are about the admin side. People are sorted by id, Claims by issuer, Issuers by id.
 	Admin   Admin
@@ -104,6 +104,8 @@ type Config struct {
 
 	// Refused are the tenants that are not served because of a fault.
 	Refused map[switchboard.TenantID]bool
+
+	sideEffects []string // that exist, sorted
 
 	keysUnknown bool // a tenant in Refused may have keys that could not be read
 	good        lastGood
@@ -211,8 +213,8 @@ type Options struct {
 	CheckPolicies func(tenant switchboard.TenantID, files []switchboard.PolicyFile) error
 }
 
-// Load reads file and everything that belongs to it: taxonomy.yaml, overlays, policies and tenants in
-// the same folder, and the manifests and secrets that it names.
+// Load reads file and everything that belongs to it: taxonomy.yaml, capabilities, overlays, policies and
+// tenants in the same folder, and the manifests and secrets that it names.
 //
 // A fault in a tenant's folder, in an operator's overlay or in a manifest is no error: it is in
 // Config.Faulty. Any other fault is an error. The error is Faults, and holds all of them.
@@ -225,12 +227,14 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	f.readCeilings()
 	readRequests(f)
 	l.readOperatorBudgets()
+	l.readRegistry()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()
 	l.readManifests(ctx)
 	l.settleParts()
 	l.checkReachable()
+	l.checkGrants()
 	if l.sink.Faulty() {
 		for _, p := range l.parts {
 			l.sink.AddAll(p.sink)
@@ -281,9 +285,10 @@ func newConfig() *Config {
 		Receipts:  Receipts{Keep: DefaultRetention, MaxSize: DefaultMaxSize},
 		Manifests: map[switchboard.ServerID]Manifest{},
 		Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
-		Registry:  &capability.Registry{},
 		Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
+		Registry:  &capability.Registry{},
 
+		sideEffects:    capability.SideEffects,
 		TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},
 		Refused:        map[switchboard.TenantID]bool{},
 		good:           newGood(),

@@ -46,7 +46,6 @@ func (l *loader) readOverlays() {
 	for _, name := range l.listDocuments(overlaysFolder) {
 		l.readOperatorOverlay(name)
 	}
-	l.refuseFolder("capabilities")
 }
 
 // readOperatorOverlay reads one file. If the file is faulty, its last good copy applies. If there is
@@ -459,7 +458,7 @@ func badPattern(s string) string {
 func (c *Config) CheckOverlay(file string, text []byte) error {
 	l := &loader{
 		configFolder: &configFolder{sink: &document.Sink{}},
-		vocabulary:   &vocabulary{readable: true, servers: map[string]*switchboard.Server{}, taxonomy: c.Taxonomy},
+		vocabulary:   &vocabulary{readable: true, servers: map[string]*switchboard.Server{}, taxonomy: c.Taxonomy, sideEffects: c.sideEffects},
 		cfg:          newConfig(), overlaySeen: map[switchboard.ToolID]document.Value{},
 	}
 	for i := range c.Servers {
