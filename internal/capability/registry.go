@@ -155,6 +155,3 @@ func (r *Registry) Find(ref Ref, usable func(*Version) bool) *Version {
 	}
 	return deprecated
 }
-
-// Bindable reports whether tasks may use the version.
-func (v *Version) Bindable() bool { return v.Status == Active || v.Status == Deprecated }
