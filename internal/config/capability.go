@@ -43,19 +43,22 @@ type placedRef struct {
 	by  *capability.Version // that requires it
 }
 
-// readRegistry reads the operator's capabilities. A fault in them refuses the whole configuration, so that the state in force
-// keeps serving.
-func (l *loader) readRegistry() {
-	r := &registryReader{loader: l, atoms: map[string]*capability.Atom{}, places: map[string]document.Value{}}
+func newRegistryReader(l *loader) *registryReader {
+	return &registryReader{loader: l, atoms: map[string]*capability.Atom{}, places: map[string]document.Value{}}
+}
+
+// read reads the operator's capabilities. A fault in them refuses the whole configuration, so that the state in force keeps
+// serving.
+func (r *registryReader) read() {
 	r.readFolder()
 	lock := path.Join(CapabilitiesFolder, capability.LockFile)
-	if l.exists(lock) {
+	if r.exists(lock) {
 		r.readLock(lock)
 	}
-	for _, f := range capability.CheckLock(r.versions, r.locked, l.displayPath(lock), !r.versionsUnknown) {
-		l.sink.Add(f)
+	for _, f := range capability.CheckLock(r.versions, r.locked, r.displayPath(lock), !r.versionsUnknown) {
+		r.sink.Add(f)
 	}
-	l.cfg.Registry = r.build()
+	r.cfg.Registry = r.build()
 }
 
 // readFolder reads all files but the lock.
@@ -91,7 +94,8 @@ func ReadRegistry(file string, opts Options) (*capability.Registry, error) {
 	l := newLoader(file, opts)
 	defer l.close()
 	l.readTaxonomyFile()
-	r := &registryReader{loader: l, places: map[string]document.Value{}, atomsUnknown: true}
+	r := newRegistryReader(l)
+	r.atomsUnknown = true
 	names, _ := r.listFolder(CapabilitiesFolder)
 	for _, n := range names {
 		if path.Ext(n) == ".yaml" && !slices.Contains([]string{atomsFile, boundariesFile, partiesFile}, n) {
@@ -199,11 +203,17 @@ func (r *registryReader) checkAtom(v document.Value, s string) string {
 	return s
 }
 
+// A grants is what the operator's row of a tenant grants for capabilities.
+type grants struct {
+	permissions, models []string             // sorted
+	permissionTexts     []document.TextValue // where the permissions stand
+}
+
 // checkGrants warns of permissions that the operator gives and no capability needs, since they are probably mistyped.
-func (l *loader) checkGrants() {
-	known := l.cfg.Registry.Permissions()
-	for _, b := range l.bounds {
-		for _, t := range b.granted {
+func (r *registryReader) checkGrants() {
+	known := r.cfg.Registry.Permissions()
+	for _, b := range r.bounds {
+		for _, t := range b.permissionTexts {
 			if !slices.Contains(known, t.String) {
 				t.Warn("no capability needs the permission %s%s", t.Shown(), document.Suggestion(t.String, "permissions", known))
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/configtest"
+	"github.com/summit-switchboard/switchboard/test/system"
 )
 
 // registryFS returns a configuration with one server, and with these files in capabilities/.
@@ -178,8 +179,8 @@ func TestTheRowsAreCheckedTogether(t *testing.T) {
 }
 
 // RX-08: a schema that would cost a reader too much is refused, and soon.
+// The test is not parallel, because it measures the processor time of the process.
 func TestRX08HostileSchemasAreRefusedSoon(t *testing.T) {
-	t.Parallel()
 	head := "id: io.x\nversion: 1.0.0\nstatus: testing\nverb: read\nresource: fs\nrequired_tools:\n  a:\n    input_schema: "
 	double := strings.Builder{}
 	for i := range 22 {
@@ -188,7 +189,8 @@ func TestRX08HostileSchemasAreRefusedSoon(t *testing.T) {
 	for what, schema := range map[string]string{
 		"deep":             strings.Repeat("{items: ", 60) + "{}" + strings.Repeat("}", 60),
 		"huge":             "{description: " + strings.Repeat("x", 200<<10) + "}",
-		"many":             "{enum: [" + strings.Repeat("1, ", 20_000) + "2]}",
+		"many":             "{enum: [" + strings.Repeat("1,", 20_000) + "2]}",
+		"just too many":    "{enum: [" + strings.Repeat("1,", 5_900) + "2]}",
 		"a costly pattern": "{properties: {a: {pattern: '" + strings.Repeat("(x{1,30}){1,30}", 40) + "'}}}",
 		"a long pattern":   "{properties: {a: {pattern: '" + strings.Repeat("a?", 2_000) + "'}}}",
 		"remote":           "{$ref: 'https://example.com/schema'}",
@@ -197,9 +199,9 @@ func TestRX08HostileSchemasAreRefusedSoon(t *testing.T) {
 	} {
 		fastest := time.Hour
 		for range 5 {
-			begun := time.Now()
+			begun := system.ProcessorTime()
 			_, err := config.ReadRegistry("switchboard.yaml", config.Options{FS: registryFS(map[string]string{"x.yaml": head + schema + "\n"})})
-			fastest = min(fastest, time.Since(begun))
+			fastest = min(fastest, system.ProcessorTime()-begun)
 			if err == nil {
 				t.Fatalf("%s: the schema is accepted", what)
 			}

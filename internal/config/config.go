@@ -227,14 +227,15 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	f.readCeilings()
 	readRequests(f)
 	l.readOperatorBudgets()
-	l.readRegistry()
+	registry := newRegistryReader(l)
+	registry.read()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()
 	l.readManifests(ctx)
 	l.settleParts()
 	l.checkReachable()
-	l.checkGrants()
+	registry.checkGrants()
 	if l.sink.Faulty() {
 		for _, p := range l.parts {
 			l.sink.AddAll(p.sink)

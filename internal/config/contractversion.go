@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,9 +14,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Limits of one version of a capability.
+// Limits of one version of a capability. With them, reading a file takes at most some 30 ms of a processor, whatever it holds.
 const (
 	maxVersionBytes   = 128 << 10
+	maxVersionParts   = 6_000    // commas, colons and lines
 	maxContractSchema = 64 << 10 // of one schema, as JSON
 	maxContractTools  = 64
 	maxFreshness      = 365 * 24 // hours
@@ -56,6 +58,11 @@ func (r *registryReader) readVersionFile(name string) {
 	data, err := r.readFile(name, maxVersionBytes)
 	if err != nil {
 		r.fault(name, "this cannot be read: %s", document.ErrorText(err))
+		r.versionsUnknown = true
+		return
+	}
+	if n := bytes.Count(data, []byte(",")) + bytes.Count(data, []byte(":")) + bytes.Count(data, []byte("\n")); n > maxVersionParts {
+		r.fault(name, "the file has %d commas, colons and lines; at most %d are read: a contract that large is several", n, maxVersionParts)
 		r.versionsUnknown = true
 		return
 	}

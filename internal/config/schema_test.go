@@ -157,7 +157,7 @@ func TestTheExamplesOfTheRepositoryMatchTheirSchemas(t *testing.T) {
 		check("configuration.md", b[1], []byte(b[2]))
 	}
 	for _, root := range []string{"../../deploy", "../../test/npm/testdata/real", "../.."} {
-		for _, folder := range []string{"", "overlays", "tenants"} {
+		for _, folder := range []string{"", "overlays", "capabilities", "tenants"} {
 			_ = fs.WalkDir(os.DirFS(root), path.Clean(folder), func(name string, d fs.DirEntry, err error) error {
 				if err != nil || d.IsDir() {
 					if err == nil && folder == "" && name != "." {

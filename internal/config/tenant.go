@@ -23,9 +23,7 @@ type bound struct {
 	offices     []switchboard.Office // that the tenant's file may give; sorted
 	issuers     []string             // that the tenant's file may name
 	tokenBudget int                  // 0 if the operator sets none
-
-	permissions, models []string             // that capabilities need; sorted
-	granted             []document.TextValue // permissions
+	grants
 
 	resultBytes int // 0 if the operator sets none
 	rowsForClients
@@ -101,7 +99,7 @@ func (l *loader) readTenants() {
 	l.cfg.Implied = l.noTenantRows && len(names) == 0
 	if l.noTenantRows {
 		// In single-user use the row of the local tenant is implied.
-		l.bounds[string(DefaultTenant)] = &bound{servers: l.serverIDs, byName: true, tokenBudget: l.tokenBudget, approvals: l.approvals, permissions: l.cfg.Registry.Permissions(), models: l.cfg.Registry.Models()}
+		l.bounds[string(DefaultTenant)] = &bound{servers: l.serverIDs, byName: true, tokenBudget: l.tokenBudget, approvals: l.approvals, grants: grants{permissions: l.cfg.Registry.Permissions(), models: l.cfg.Registry.Models()}}
 	}
 	for id, b := range l.bounds {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
