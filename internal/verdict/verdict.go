@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // A Name is one of the five verdicts.
@@ -63,9 +64,6 @@ type Fired struct {
 	File   string   `json:"file"`
 	Line   int      `json:"line"`
 }
-
-// Approver is who is asked where no role or person is named: everyone with the office to approve.
-const Approver = "approver"
 
 // Judge returns the verdict on a version of the registry. atoms holds the states of atoms; an atom that is not there is
 // capability.Unknown. fired are the boundaries that fire for v, in any order.
@@ -133,7 +131,7 @@ func (j *judge) act(s string)   { j.RequiredActions = appendOnce(j.RequiredActio
 func (j *judge) ask(who []string) {
 	j.asks = true
 	if len(who) == 0 {
-		who = []string{Approver}
+		who = []string{string(switchboard.OfficeApprover)}
 	}
 	who = slices.Sorted(slices.Values(who))
 	j.act("approval:" + strings.Join(who, ","))
@@ -220,4 +218,16 @@ func Accounts(r *capability.Registry, v *capability.Version) (ids []string) {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
+}
+
+// Restrict returns the contract of a tool that provides the version: c with what the version states for boundaries. What
+// both state adds up, or the stricter statement counts.
+func Restrict(c switchboard.Contract, r *capability.Registry, v *capability.Version) switchboard.Contract {
+	c.Capability, c.Accounts = v.Name(), Accounts(r, v)
+	f := &v.Facts
+	who := f.Approval
+	if f.ApprovalAsked && len(who) == 0 {
+		who = []string{string(switchboard.OfficeApprover)}
+	}
+	return capability.Stricter(c, switchboard.Contract{SideEffects: f.SideEffects, RiskLevel: f.RiskLevel, CostClass: f.CostClass, ApprovalRequired: who})
 }
