@@ -17,11 +17,10 @@ package switchboard.boundaries
 # the next layers decide about it as always.
 allowed_tools contains c.id if some c in input.candidate_tools
 
-deny[c.id] contains sprintf("%s%s", [place(row), why(result.text)]) if {
+deny[c.id] contains sprintf("%s%s", [place(row), why(row)]) if {
 	some c in input.candidate_tools
-	some row in data.boundaries
-	result := outcome(row, c.contract)
-	result.effect == "block"
+	some row in fired(c.contract)
+	row.effect == "block"
 }
 
 # A row without "who" asks everyone who may approve.
@@ -30,8 +29,8 @@ obligations[c.id] contains object.union(
 	object.filter(row, {"who"}),
 ) if {
 	some c in input.candidate_tools
-	some row in data.boundaries
-	outcome(row, c.contract).effect == "ask"
+	some row in fired(c.contract)
+	row.effect == "ask"
 }
 
 # A contract can ask for a person by itself, without a row.
@@ -43,21 +42,20 @@ obligations[c.id] contains {
 	some c in input.candidate_tools
 }
 
-# fired is every row that fires for a candidate, warnings included. "switchboard
-# resolve" reads it.
-fired[c.id] contains object.union(
-	outcome(row, c.contract),
-	{"row": row.id, "who": object.get(row, "who", []), "file": row.file, "line": row.line},
-) if {
-	some c in input.candidate_tools
+# fired(contract) is every row that fires, with its effect: those that only warn as
+# well, which "switchboard resolve" shows.
+fired(contract) := {object.union(
+	outcome(row, contract),
+	object.union({"row": row.id}, object.filter(row, {"who", "file", "line"})),
+) |
 	some row in data.boundaries
 }
 
-place(row) := sprintf("policy:%s (%s:%d)", [row.id, row.file, row.line])
+place(row) := sprintf("policy:%s (%s:%d)", [row.row, row.file, row.line])
 
-why("") := ""
+why(row) := "" if row.text == ""
 
-why(text) := sprintf(": %s", [text]) if text != ""
+why(row) := sprintf(": %s", [row.text]) if row.text != ""
 
 # outcome(row, contract) is what the row does if it fires; else it is undefined. A
 # soft row only warns.

@@ -13,8 +13,8 @@ fires(clauses, facts) if {
 		with data.boundaries as [row(clauses)]
 }
 
-fired(parts, facts) := [f | some f in rows] if {
-	rows := boundaries.fired["s/t"] with input as {"candidate_tools": [tool(facts)]} with data.boundaries as [row(parts)]
+fired(parts, facts) := rows if {
+	rows := boundaries.fired(tool(facts).contract) with data.boundaries as [row(parts)]
 }
 
 test_every_candidate_is_allowed if {
@@ -87,7 +87,7 @@ test_a_contract_can_ask_a_person if {
 }
 
 outcome_of(decision, facts) := [f.effect, f.text] if {
-	[f] := fired({"decision": decision, "risk_level": ["high"]}, object.union({"risk_level": "high"}, facts))
+	some f in fired({"decision": decision, "risk_level": ["high"]}, object.union({"risk_level": "high"}, facts))
 }
 
 test_deny_unless_account_looks_at_whole_parts_of_accounts if {
@@ -103,14 +103,14 @@ test_deny_unless_account_looks_at_whole_parts_of_accounts if {
 test_advice_and_soft_rows_only_warn if {
 	outcome_of("advise", {}) == ["warn", "advised against"]
 	every decision in ["deny", "require_approval", "advise", "deny_unless_account:x"] {
-		[f] := fired({"decision": decision, "severity": "soft", "risk_level": ["high"]}, {"risk_level": "high"})
+		some f in fired({"decision": decision, "severity": "soft", "risk_level": ["high"]}, {"risk_level": "high"})
 		[f.effect, f.text] == ["warn", sprintf("%s, but the row is soft", [decision])]
 	}
 }
 
 test_what_fired_names_the_row if {
-	fired({"risk_level": ["high"], "who": ["finance"]}, {"risk_level": "high"}) == [{
+	fired({"risk_level": ["high"], "who": ["finance"]}, {"risk_level": "high"}) == {{
 		"row": "r", "effect": "block", "text": "",
 		"who": ["finance"], "file": "boundaries.yaml", "line": 7,
-	}]
+	}}
 }

@@ -207,27 +207,3 @@ func Needs(r *capability.Registry, v *capability.Version) (d Dependencies) {
 	slices.Sort(d.Deprecated)
 	return d
 }
-
-// Accounts returns the atoms of kind account that the version itself requires, sorted. Those of capabilities that it
-// requires do not count: a boundary asks on whose account the capability acts.
-func Accounts(r *capability.Registry, v *capability.Version) (ids []string) {
-	for _, id := range v.Atoms {
-		if a := r.Atoms[id]; a != nil && a.Kind == "account" {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
-
-// Restrict returns the contract of a tool that provides the version: c with what the version states for boundaries. What
-// both state adds up, or the stricter statement counts.
-func Restrict(c switchboard.Contract, r *capability.Registry, v *capability.Version) switchboard.Contract {
-	c.Capability, c.Accounts = v.Name(), Accounts(r, v)
-	f := &v.Facts
-	who := f.Approval
-	if f.ApprovalAsked && len(who) == 0 {
-		who = []string{string(switchboard.OfficeApprover)}
-	}
-	return capability.Stricter(c, switchboard.Contract{SideEffects: f.SideEffects, RiskLevel: f.RiskLevel, CostClass: f.CostClass, ApprovalRequired: who})
-}

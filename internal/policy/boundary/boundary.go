@@ -49,6 +49,9 @@ func withRows(l *policy.Layer, rows []capability.Boundary) (*policy.Layer, error
 	return l.WithData(text)
 }
 
+// firedRows is the query for the rows that fire, by the id of a candidate.
+const firedRows = "{c.id: data.switchboard.boundaries.fired(c.contract) | some c in input.candidate_tools}"
+
 // Fired returns for each version the rows of the registry that fire, in the order of versions. l is a Layer of the
 // registry's rows. An error means that no version may be used.
 func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.Version) ([][]verdict.Fired, error) {
@@ -56,14 +59,14 @@ func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, version
 	for i, v := range versions {
 		tools[i] = &switchboard.Tool{
 			ID:       switchboard.ToolID{Server: "capability", Name: v.Name()},
-			Contract: verdict.Restrict(switchboard.Contract{}, r, v), Price: v.Facts.Price,
+			Contract: r.Restrict(switchboard.Contract{}, v), Price: v.Facts.Price,
 		}
 	}
 	in, err := policy.CandidateInput(tools)
 	if err != nil {
 		return nil, err
 	}
-	value, _, err := l.RuleValue(ctx, "data.switchboard.boundaries.fired", in, time.Time{})
+	value, _, err := l.RuleValue(ctx, firedRows, in, time.Time{})
 	if err != nil {
 		return nil, fmt.Errorf("the boundaries could not be judged: %w", err)
 	}
