@@ -79,6 +79,7 @@ type Layer struct {
 	query    ast.Body
 	queries  ast.QueryCompiler
 	rules    []*CompiledRule
+	prepared *sync.Map // expression → *preparedQuery; see Ask
 
 	// variables are the variables of the query; nil means one for each answer, under its name.
 	variables []answerVariable
@@ -224,7 +225,7 @@ func compileModules(kind LayerKind, files []switchboard.PolicyFile, alter func(*
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	l := &Layer{kind: kind, digest: canonical.Sum(sum.Bytes())}
+	l := &Layer{kind: kind, digest: canonical.Sum(sum.Bytes()), prepared: &sync.Map{}}
 	l.compiler = NewCompiler().
 		WithPathConflictsCheck(func(p []string) (bool, error) { return hasPath(data, p), nil })
 	l.compiler.Compile(modules)

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/open-policy-agent/opa/v1/ast"
+
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -66,16 +68,8 @@ func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, version
 	if err != nil {
 		return nil, err
 	}
-	value, _, err := l.RuleValue(ctx, firedRows, in, time.Time{})
+	all, err := askFired(ctx, l, in)
 	if err != nil {
-		return nil, fmt.Errorf("the boundaries could not be judged: %w", err)
-	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return nil, fmt.Errorf("the boundaries could not be judged: %w", err)
-	}
-	all := map[string][]verdict.Fired{}
-	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("the boundaries could not be judged: %w", err)
 	}
 	fired := make([][]verdict.Fired, len(versions))
@@ -84,6 +78,23 @@ func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, version
 		slices.SortFunc(fired[i], func(a, b verdict.Fired) int { return strings.Compare(a.Row, b.Row) })
 	}
 	return fired, nil
+}
+
+func askFired(ctx context.Context, l *policy.Layer, in *ast.Term) (map[string][]verdict.Fired, error) {
+	value, err := l.Ask(ctx, firedRows, in, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	plain, err := ast.JSON(value)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(plain)
+	if err != nil {
+		return nil, err
+	}
+	var all map[string][]verdict.Fired
+	return all, json.Unmarshal(text, &all)
 }
 
 // Judge returns the verdicts on the versions. l is a Layer of the registry's rows.
