@@ -33,15 +33,6 @@ obligations[c.id] contains object.union(
 	row.effect == "ask"
 }
 
-# A contract can ask for a person by itself, without a row.
-obligations[c.id] contains {
-	"type": "require_approval",
-	"reason": "its contract says approval_required",
-	"who": c.contract.approval_required,
-} if {
-	some c in input.candidate_tools
-}
-
 # fired(contract) is every row that fires, with its effect: those that only warn as
 # well, which "switchboard resolve" shows.
 fired(contract) := {object.union(

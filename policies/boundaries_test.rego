@@ -81,11 +81,6 @@ test_a_row_can_ask_a_person if {
 	asked({}) == {{"type": "require_approval", "reason": "policy:r (boundaries.yaml:7)"}}
 }
 
-test_a_contract_can_ask_a_person if {
-	boundaries.obligations["s/t"] == {{"type": "require_approval", "reason": "its contract says approval_required", "who": ["finance"]}} with input as {"candidate_tools": [tool({"approval_required": ["finance"]})]}
-		with data.boundaries as []
-}
-
 outcome_of(decision, facts) := [f.effect, f.text] if {
 	some f in fired({"decision": decision, "risk_level": ["high"]}, object.union({"risk_level": "high"}, facts))
 }

@@ -38,6 +38,10 @@ var Statuses = []Status{Researching, Developing, Testing, Active, Deprecated, Re
 // RiskLevels lists the levels of risk, the lowest first.
 var RiskLevels = []string{"low", "medium", "high", "critical"}
 
+// SideEffects lists the built-in side effects, sorted. taxonomy.yaml may name more. The set is closed, because a boundary
+// with a mistyped side effect would never fire.
+var SideEffects = []string{"contacts-people", "costs-money", "deletes", "reads", "writes-external", "writes-local"}
+
 // A Version is one version of a named capability. It is immutable.
 type Version struct {
 	ID          string // such as io.fs.read

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -71,7 +72,8 @@ type Config struct {
 	Overlays  map[switchboard.ToolID]switchboard.Overlay // of the operator
 	Tenants   map[switchboard.TenantID]*switchboard.Tenant
 	Taxonomy  *switchboard.Taxonomy
-	Keys      []Key // sorted by tenant and id
+	Registry  *capability.Registry // of capabilities; never nil
+	Keys      []Key                // sorted by tenant and id
 
 	// These are about the admin side. People are sorted by id, Claims by issuer, Issuers by id.
 	Admin   Admin
@@ -101,6 +103,8 @@ type Config struct {
 
 	// Refused are the tenants that are not served because of a fault.
 	Refused map[switchboard.TenantID]bool
+
+	sideEffects []string // that exist, sorted
 
 	keysUnknown bool // a tenant in Refused may have keys that could not be read
 	good        lastGood
@@ -279,7 +283,9 @@ func newConfig() *Config {
 		Manifests: map[switchboard.ServerID]Manifest{},
 		Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
 		Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
+		Registry:  &capability.Registry{},
 
+		sideEffects:    capability.SideEffects,
 		TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},
 		Refused:        map[switchboard.TenantID]bool{},
 		good:           newGood(),

@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -14,6 +15,7 @@ type taxonomyReader struct {
 	parents     map[switchboard.Resource]switchboard.Resource
 	at          map[switchboard.Resource]document.Value // where each parent, or resource, stands
 	constraints []switchboard.Constraint
+	sideEffects []string
 }
 
 // keys are the keys of taxonomy.yaml.
@@ -22,6 +24,7 @@ func (r *taxonomyReader) keys() *document.Keys {
 		Rows: []document.Row{
 			{Key: "resources", Type: document.Named("a map from resource to its parent", "RESOURCE", func() *document.Keys { return r.resourceKeys("") }, r.readResources).OrNull(), Doc: "Further resources."},
 			{Key: "constraints", Type: document.Texts("a list of constraints", r.readConstraints), Doc: "Further constraints."},
+			{Key: "side_effects", Type: document.Texts("a list of side effects", r.readSideEffects), Doc: "Further side effects of capabilities and tools."},
 		},
 		Hints: map[string]string{"verbs": "the verbs are a closed set", "parents": `write resources: {aws: {parent: cloud}}`},
 	}
@@ -51,6 +54,9 @@ func (l *loader) readTaxonomyFile() {
 			top.Read()
 		}
 	}
+	l.sideEffects = append(r.sideEffects, capability.SideEffects...)
+	slices.Sort(l.sideEffects)
+	l.cfg.sideEffects = l.sideEffects
 	l.taxonomy = buildTaxonomy(r.parents, r.at, r.constraints)
 	l.cfg.Taxonomy = l.taxonomy
 }
@@ -77,6 +83,16 @@ func (r *taxonomyReader) readConstraints(texts []document.TextValue) {
 			t.Fault("%s is built in; remove it here", t.Shown())
 		} else if isTerm(t.Value, t.String) {
 			r.constraints = append(r.constraints, switchboard.Constraint(t.String))
+		}
+	}
+}
+
+func (r *taxonomyReader) readSideEffects(texts []document.TextValue) {
+	for _, t := range texts {
+		if slices.Contains(capability.SideEffects, t.String) {
+			t.Fault("%s is built in; remove it here", t.Shown())
+		} else if isTerm(t.Value, t.String) {
+			r.sideEffects = append(r.sideEffects, t.String)
 		}
 	}
 }

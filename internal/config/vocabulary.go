@@ -18,6 +18,8 @@ type vocabulary struct {
 	disabled  map[string]bool // servers with enabled: false
 	serverIDs []string        // the ids of servers, sorted
 	taxonomy  *switchboard.Taxonomy
+
+	sideEffects []string // sorted
 }
 
 // readResource reads the name of a resource.
@@ -54,6 +56,19 @@ func (n *vocabulary) readConstraints(v document.Value) []switchboard.Constraint 
 	}
 	slices.Sort(out)
 	return out
+}
+
+// sideEffectsType is the type of a list of side effects. It is sorted.
+func (n *vocabulary) sideEffectsType(to *[]string) document.Type {
+	return document.Texts("a list of side effects", nil).With(func(v document.Value) {
+		for _, t := range v.ReadTexts() {
+			if !slices.Contains(n.sideEffects, t.String) {
+				t.Fault("%s is no side effect here%s", t.Shown(), suggestTerm(t.String, "side effects", n.sideEffects))
+			}
+			*to = append(*to, t.String)
+		}
+		slices.Sort(*to)
+	})
 }
 
 // resourceType is the type of a resource.

@@ -84,9 +84,9 @@ func ApproversOfBoth(a, b []string) []string {
 	return both
 }
 
-// An AskingRule is a rule that asks for a person's approval, or the capability that does.
+// An AskingRule is a rule that asks for a person's approval, or the capability or contract that does.
 type AskingRule struct {
-	Layer  string `json:"layer"`            // operator, tenant, or constraint for a capability
+	Layer  string `json:"layer"`            // boundaries, operator, tenant, constraint for a capability, or contract
 	File   string `json:"file,omitempty"`   // of the rule
 	Line   int    `json:"line,omitempty"`   // of the rule
 	Reason string `json:"reason,omitempty"` // the rule's words, or the capability

@@ -179,7 +179,7 @@ func TestRegoAndAModelJudgeTheSameRows(t *testing.T) {
 		for i, judged := range p.Judge(t.Context(), q).Verdicts {
 			v := verdict.Judge(r, f.versions[i], nil, fired[i])
 			asks := slices.ContainsFunc(v.RequiredActions, func(s string) bool { return strings.HasPrefix(s, "approval:") })
-			if denied := judged.Denied != nil; denied != (v.Verdict == verdict.Blocked) || (judged.Obligations.Approval != nil) != asks {
+			if denied := judged.Denied != nil; denied != (v.Verdict == verdict.Blocked) || (judged.Obligations.Approval != nil || q.Candidates[i].AsksPerson()) != asks {
 				t.Fatalf("registry %d: the policy says %v %+v, and the verdict is %s", n, judged.Denied, judged.Obligations, render(v))
 			}
 			counts[v.Verdict]++

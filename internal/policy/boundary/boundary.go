@@ -31,16 +31,12 @@ func compile(text []byte) (*policy.Layer, error) {
 	return policy.Compile(policy.Boundaries, []switchboard.PolicyFile{{Name: "boundaries.rego", Path: "boundaries.rego", Data: text}})
 }
 
-// Layer returns the layer for these rows.
+// Layer returns the layer for these rows. Without rows it allows everything.
 func Layer(rows []capability.Boundary) (*policy.Layer, error) {
 	l, err := rules()
 	if err != nil {
 		return nil, err
 	}
-	return withRows(l, rows)
-}
-
-func withRows(l *policy.Layer, rows []capability.Boundary) (*policy.Layer, error) {
 	if rows == nil {
 		rows = []capability.Boundary{}
 	}
@@ -49,6 +45,15 @@ func withRows(l *policy.Layer, rows []capability.Boundary) (*policy.Layer, error
 		return nil, fmt.Errorf("the boundaries: %w", err)
 	}
 	return l.WithData(text)
+}
+
+// ForTenants returns the layer for the policies of tenants: Layer, or nil without rows, since it would cost time and decide
+// nothing.
+func ForTenants(rows []capability.Boundary) (*policy.Layer, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	return Layer(rows)
 }
 
 // firedRows is the query for the rows that fire, by the id of a candidate.

@@ -26,7 +26,6 @@ var (
 	pay   = tool("bank/pay", switchboard.Contract{SideEffects: []string{"costs-money"}, RiskLevel: "high"})
 	mac   = tool("mac/run", switchboard.Contract{Capability: "cap.mac.run@1.0.0"})
 	plain = tool("files/read", switchboard.Contract{})
-	both  = tool("bank/both", switchboard.Contract{SideEffects: []string{"costs-money"}, ApprovalRequired: []string{"finance", "owner"}})
 )
 
 func tool(id string, c switchboard.Contract) *switchboard.Tool {
@@ -56,7 +55,7 @@ func newPolicy(t testing.TB, e *policy.Engine, others ...*policy.Layer) *policy.
 func TestABoundaryIsAVetoOrAnObligation(t *testing.T) {
 	t.Parallel()
 	p := newPolicy(t, policytest.Engine)
-	a := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", pay, mac, plain, both))
+	a := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", pay, mac, plain))
 	if v := a.Verdicts[0]; v.Denied != nil || v.Obligations.Approval == nil || strings.Join(v.Obligations.Approval.Who, " ") != "finance" {
 		t.Errorf("%+v", v)
 	}
@@ -64,10 +63,6 @@ func TestABoundaryIsAVetoOrAnObligation(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	if v := a.Verdicts[2]; v.Denied != nil || !v.Obligations.Empty() {
-		t.Errorf("%+v", v)
-	}
-	// The contract asks one of two persons, and the row one of them.
-	if v := a.Verdicts[3]; v.Obligations.Approval == nil || strings.Join(v.Obligations.Approval.Who, " ") != "finance" {
 		t.Errorf("%+v", v)
 	}
 	if len(a.Unknown) > 0 {
@@ -117,6 +112,40 @@ func TestRowsThatCannotBeJudgedDenyEverything(t *testing.T) {
 	v := &capability.Version{ID: "cap.mac.run", Number: semver.MustParse("1.0.0")}
 	if _, err := boundary.Judge(t.Context(), broken, &capability.Registry{}, []*capability.Version{v}, nil); err == nil {
 		t.Error("there is a verdict")
+	}
+}
+
+func TestAMisspeltFactDoesNotCompile(t *testing.T) {
+	t.Parallel()
+	facts := []string{"capability", "id", "side_effects", "risk_level", "cost_class", "approval_required", "cost_per_call", "accounts"}
+	for _, fact := range facts {
+		for name, want := range map[string]bool{fact: true, fact[:len(fact)-1]: false} {
+			_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{policytest.Source(policy.Operator,
+				policytest.AllowAll+`deny[c.id] contains "x" if { some c in input.candidate_tools; c.contract.`+name+" }\n")})
+			if (err == nil) != want {
+				t.Errorf("contract.%s compiles: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestPoliciesReadTheFactsOfAContract(t *testing.T) {
+	t.Parallel()
+	full := tool("a/b", switchboard.Contract{
+		Capability: "cap.card.charge@1.2.0", Accounts: []string{"acc.shop.stripe"}, SideEffects: []string{"costs-money"}, RiskLevel: "high",
+		CostClass: switchboard.CostMetered, ApprovalRequired: []string{"finance"},
+	})
+	full.Price = &switchboard.Price{Call: 1500}
+	p := policytest.NewPolicy(t, "", policytest.AllowAll+`deny[c.id] contains json.marshal(object.filter(c.contract, [
+	"capability", "id", "side_effects", "risk_level", "cost_class", "approval_required", "cost_per_call", "accounts"])) if some c in input.candidate_tools`, "")
+	want := map[string]string{
+		"a/b":        `{"accounts":["acc.shop.stripe"],"approval_required":["finance"],"capability":"cap.card.charge@1.2.0","cost_class":"metered","cost_per_call":0.0015,"id":"cap.card.charge","risk_level":"high","side_effects":["costs-money"]}`,
+		"files/read": `{}`, // what no source states is left out
+	}
+	for i, v := range p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", full, plain)).Verdicts {
+		if got, want := v.Denied.Reasons[0], want[[]*switchboard.Tool{full, plain}[i].ID.String()]; got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
 	}
 }
 
