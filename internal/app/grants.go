@@ -71,7 +71,7 @@ func hurdlesOf(ctx context.Context, a *App, p switchboard.Principal, r *run.Run,
 			Params: []byte(`{"arguments":{}}`), Judgments: e.Judgments, Trail: &switchboard.Trail{},
 		}
 		ruling := rules.JudgeCall(ctx, c, now)
-		if ruling.Obligations.Approval != nil || e.Tool.Demands(switchboard.HumanInTheLoop) {
+		if ruling.Obligations.Approval != nil || e.Tool.AsksPerson() {
 			all[i] = grant.NeedsApproval
 		}
 		charge, err := budget.NewBook(current.budgets).ChargeFor(c, now)

@@ -24,7 +24,7 @@ internal/admin/api: internal/access internal/admin internal/admin/approvals inte
 internal/admin/approvals: internal/access internal/approval internal/receipt internal/shown internal/standing internal/switchboard internal/wire
 internal/admin/page: internal/access internal/admin internal/admin/approvals internal/approval internal/credential internal/identity internal/signin internal/switchboard internal/vault
 internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
-internal/app: internal/admin internal/admin/api internal/admin/approvals internal/admin/page internal/approval internal/archive internal/bind internal/budget internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/grant internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/notice internal/ownfile internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/shown internal/signin internal/standing internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
+internal/app: internal/admin internal/admin/api internal/admin/approvals internal/admin/page internal/approval internal/archive internal/bind internal/budget internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/grant internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/notice internal/ownfile internal/policy internal/policy/boundary internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/shown internal/signin internal/standing internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
 internal/approval: internal/canonical internal/store internal/switchboard internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/approval internal/canonical internal/capability internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
@@ -34,7 +34,7 @@ internal/budget/price: internal/switchboard internal/wire
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/canonical: internal/switchboard internal/wire
 internal/capability: internal/canonical internal/switchboard
-internal/catalog: internal/canonical internal/switchboard internal/wire
+internal/catalog: internal/canonical internal/capability internal/switchboard internal/wire
 internal/certfile: internal/ownfile
 internal/change: internal/config internal/document internal/receipt internal/replay internal/rewrite internal/store internal/switchboard
 internal/clientfile: internal/document internal/switchboard
@@ -48,7 +48,7 @@ internal/connlimit: internal/access internal/httphead
 internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/capability internal/catalog internal/switchboard internal/wire
 internal/credential: internal/dial internal/oauth internal/receipt internal/route internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
-internal/decide: internal/canonical internal/switchboard
+internal/decide: internal/canonical internal/capability internal/switchboard
 internal/dial:
 internal/doctor: internal/config internal/connect internal/join internal/notice internal/ownfile internal/route internal/serving internal/store internal/switchboard internal/upstream internal/upstream/endpoint internal/upstream/link internal/upstream/process
 internal/document: internal/switchboard
@@ -76,6 +76,7 @@ internal/ownfile:
 internal/platform:
 internal/policy: internal/budget/price internal/canonical internal/decide internal/policy/cost internal/redact internal/switchboard internal/wire
 internal/policy/author: internal/policy internal/policy/cost internal/switchboard
+internal/policy/boundary: internal/capability internal/policy internal/switchboard internal/verdict policies
 internal/policy/cost:
 internal/policysource: internal/config internal/policy internal/policy/author internal/switchboard policies
 internal/preview: internal/store internal/switchboard internal/wire
@@ -119,6 +120,7 @@ internal/upstream/sent:
 internal/upstream/slot: internal/switchboard
 internal/upstream/task:
 internal/vault: internal/ownfile internal/store internal/store/feed internal/switchboard
+internal/verdict: internal/capability internal/decide internal/switchboard
 internal/watch: internal/config internal/store/feed
 internal/whatif: internal/heap internal/receipt internal/replay internal/switchboard
 internal/wire: internal/switchboard

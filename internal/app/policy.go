@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -178,6 +179,10 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 		}
 		return layer
 	}
+	boundaries, err := boundary.ForTenants(c.Registry.Boundaries)
+	if err != nil {
+		return nil, fmt.Errorf("capabilities/boundaries.yaml: %w", err)
+	}
 	operator := layer("", r.operatorFiles())
 	for _, p := range c.Faulty {
 		r.faultySince[p.Name] = r.loadedAt
@@ -190,7 +195,7 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 		if len(faults) > 0 {
 			continue
 		}
-		p, err := engine.NewPolicy(c.Tenants[id], operator, own)
+		p, err := engine.NewPolicy(c.Tenants[id], boundaries, operator, own)
 		if err != nil {
 			return nil, err
 		}

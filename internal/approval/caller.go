@@ -80,14 +80,16 @@ func (k *Keeper) Require(next switchboard.Caller) switchboard.Caller {
 // maxRequirements limits the requirements that a request names. Policy is asked about all of them when the yes is used.
 const maxRequirements = 8
 
-// ruleOfConstraint is the Layer of an AskingRule that stands for a capability.
-const ruleOfConstraint = "constraint"
+// The Layers of AskingRules that are no rules of policy: they stand for a capability and for approval_required of a contract.
+const (
+	ruleOfConstraint = "constraint"
+	ruleOfContract   = "contract"
+)
 
 // questionOf returns what a person has to be asked about the call; nil if the call needs no yes.
 func (k *Keeper) questionOf(c *switchboard.Call) *Request {
 	byPolicy := c.Obligations.Approval
-	inTheLoop := c.Tool.Demands(switchboard.HumanInTheLoop)
-	if byPolicy == nil && !inTheLoop {
+	if byPolicy == nil && !c.Tool.AsksPerson() {
 		return nil
 	}
 	q := &Request{Kind: ForCall, Asker: Asker{
@@ -96,10 +98,13 @@ func (k *Keeper) questionOf(c *switchboard.Call) *Request {
 	if byPolicy != nil {
 		q.Terms = AskTerms{Rules: byPolicy.Rules, Who: byPolicy.Who, Quorum: byPolicy.Quorum, NoStanding: byPolicy.NoStanding}
 	}
-	if inTheLoop {
-		rule := switchboard.AskingRule{Layer: ruleOfConstraint, Reason: demandOf(c.Tool)}
-		rule.Digest = canonical.Sum([]byte(rule.Reason))
-		q.Terms.Rules = append(slices.Clone(q.Terms.Rules), rule)
+	if c.Tool.Demands(switchboard.HumanInTheLoop) {
+		q.Terms.Rules = append(slices.Clone(q.Terms.Rules), askingRule(ruleOfConstraint, demandOf(c.Tool)))
+	}
+	if c.Tool != nil && len(c.Tool.Contract.ApprovalRequired) > 0 {
+		who := c.Tool.Contract.ApprovalRequired
+		q.Terms.Rules = append(slices.Clone(q.Terms.Rules), askingRule(ruleOfContract, "approval_required: "+strings.Join(who, ", ")))
+		q.Terms.Who = switchboard.ApproversOfBoth(q.Terms.Who, who)
 	}
 	q.Target = Target{Method: c.Method, Server: c.Server, Tool: c.Candidate().Name, Arguments: k.o.Arguments(c), Bytes: len(c.Params)}
 	for _, j := range c.Judgments {
@@ -125,6 +130,10 @@ func (k *Keeper) questionOf(c *switchboard.Call) *Request {
 	}
 	q.Until = time.Now().Add(min(good, MaxUntil)).UTC().Truncate(time.Second)
 	return q
+}
+
+func askingRule(layer, reason string) switchboard.AskingRule {
+	return switchboard.AskingRule{Layer: layer, Reason: reason, Digest: canonical.Sum([]byte(reason))}
 }
 
 // demandOf names the capability of the tool that is human_in_the_loop, and its source.

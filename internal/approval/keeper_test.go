@@ -890,3 +890,41 @@ func TestTheStoreNamesNothingThatACallNames(t *testing.T) {
 	hides("given back")
 	names("given back", c.Item)
 }
+
+func TestAContractAsksOneOfItsPeople(t *testing.T) {
+	for name, tt := range map[string]struct {
+		contract, policy []string
+		want             string
+	}{
+		"the contract alone":     {[]string{"finance"}, nil, "finance"},
+		"everyone":               {[]string{"approver"}, []string{"finance"}, "finance"},
+		"both ask":               {[]string{"finance", "owner"}, []string{"owner", "ops"}, "owner"},
+		"nobody can give both":   {[]string{"finance"}, []string{"ops"}, ""},
+		"the constraint as well": {[]string{"finance"}, nil, "finance"},
+	} {
+		s := store.NewMemory()
+		k := newKeeper(t, s, nil)
+		c := callOf(`{}`)
+		if name != "the constraint as well" {
+			c.Tool.Capabilities = nil
+		}
+		c.Tool.Contract.ApprovalRequired = tt.contract
+		if tt.policy != nil {
+			c.Obligations.Approval = &switchboard.Approval{Who: tt.policy}
+		}
+		to := &target{keeper: k}
+		if _, err := k.Require(to).Call(t.Context(), c); codeOf(err) != "SB-APPR-001" || to.made.Load() != 0 {
+			t.Errorf("%s: the call is made without a person, or refused otherwise: %v", name, err)
+			continue
+		}
+		r, err := k.Find(t.Context(), "acme", pendingOf(t, k))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := r.Terms.Rules[len(r.Terms.Rules)-1]
+		if got := strings.Join(r.Terms.Who, " "); got != tt.want || last.String() != "contract (approval_required: "+strings.Join(tt.contract, ", ")+")" {
+			t.Errorf("%s: asks %q because of %s, want %q", name, got, &last, tt.want)
+		}
+		_ = s.Close()
+	}
+}

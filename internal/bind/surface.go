@@ -21,7 +21,7 @@ import (
 
 // mayWaitForPerson reports whether a call of the tool may need a person's approval.
 func mayWaitForPerson(s decide.Selected) bool {
-	return s.Tool.Demands(switchboard.HumanInTheLoop) || policy.MayAsk(s.Tool, s.Judgments)
+	return s.Tool.AsksPerson() || policy.MayAsk(s.Tool, s.Judgments)
 }
 
 // MakeSurface returns the surface of the decision, within its token budget or, if it is not 0,

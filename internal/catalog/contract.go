@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -46,6 +47,7 @@ func contractOf(t *switchboard.Tool, h annotationHints, overlay switchboard.Cont
 	c.Idempotent = cmp.Or(overlay.Idempotent, c.Idempotent)
 	c.Stateful = cmp.Or(overlay.Stateful, c.Stateful)
 	c.Deterministic, c.Timeout, c.CostClass = overlay.Deterministic, overlay.Timeout, overlay.CostClass
+	c.SideEffects, c.RiskLevel, c.ApprovalRequired = overlay.SideEffects, overlay.RiskLevel, overlay.ApprovalRequired
 	return c
 }
 
@@ -106,10 +108,7 @@ func narrowContract(c, tenant switchboard.Contract) switchboard.Contract {
 	if tenant.Timeout > 0 && (c.Timeout == 0 || tenant.Timeout < c.Timeout) {
 		c.Timeout, c.Hurried = tenant.Timeout, true
 	}
-	if slices.Index(switchboard.CostClasses, tenant.CostClass) > slices.Index(switchboard.CostClasses, c.CostClass) {
-		c.CostClass = tenant.CostClass
-	}
-	return c
+	return capability.Stricter(c, tenant)
 }
 
 // raisePrice returns the operator's price, raised to the tenant's: of each part the higher one counts. Either may be nil.

@@ -217,7 +217,31 @@ func TestATenantOnlyRaisesPrices(t *testing.T) {
 	}
 }
 
-func TestPricesAreInTheDigest(t *testing.T) {
+func TestATenantOnlyAddsToWhatBoundariesRead(t *testing.T) {
+	type contract = switchboard.Contract
+	for name, tt := range map[string]struct{ operator, tenant, want contract }{
+		"the operator": {contract{RiskLevel: "low", SideEffects: []string{"x"}, ApprovalRequired: []string{"a"}}, contract{}, contract{RiskLevel: "low", SideEffects: []string{"x"}, ApprovalRequired: []string{"a"}}},
+		"the tenant":   {contract{}, contract{RiskLevel: "low", SideEffects: []string{"x"}, ApprovalRequired: []string{"a"}}, contract{RiskLevel: "low", SideEffects: []string{"x"}, ApprovalRequired: []string{"a"}}},
+		"less risk":    {contract{RiskLevel: "high"}, contract{RiskLevel: "medium"}, contract{RiskLevel: "high"}},
+		"more risk":    {contract{RiskLevel: "high"}, contract{RiskLevel: "critical"}, contract{RiskLevel: "critical"}},
+		"more effects": {contract{SideEffects: []string{"x"}}, contract{SideEffects: []string{"a", "x"}}, contract{SideEffects: []string{"a", "x"}}},
+		"some of them": {contract{ApprovalRequired: []string{"a", "b"}}, contract{ApprovalRequired: []string{"b", "c"}}, contract{ApprovalRequired: []string{"b"}}},
+		"nobody":       {contract{ApprovalRequired: []string{"a"}}, contract{ApprovalRequired: []string{"b"}}, contract{ApprovalRequired: []string{""}}},
+		"any, and one": {contract{ApprovalRequired: []string{"approver"}}, contract{ApprovalRequired: []string{"b"}}, contract{ApprovalRequired: []string{"b"}}},
+		"one, and any": {contract{ApprovalRequired: []string{"b"}}, contract{ApprovalRequired: []string{"approver"}}, contract{ApprovalRequired: []string{"b"}}},
+		"no statement": {contract{}, contract{}, contract{}},
+	} {
+		w := world{overlay: &switchboard.Overlay{Contract: tt.operator}}
+		v := w.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}, Overlays: map[switchboard.ToolID]switchboard.Overlay{{Server: "s", Name: "t"}: {Contract: tt.tenant}}})
+		tool, _ := v.Tool(switchboard.ToolID{Server: "s", Name: "t"})
+		tt.want.ReadOnly, tt.want.Idempotent, tt.want.Stateful = tool.Contract.ReadOnly, tool.Contract.Idempotent, tool.Contract.Stateful
+		if !tool.Contract.Equal(&tt.want) {
+			t.Errorf("%s: %+v, want %+v", name, tool.Contract, tt.want)
+		}
+	}
+}
+
+func TestPricesAndBoundaryFactsAreInTheDigest(t *testing.T) {
 	seen := map[switchboard.Digest]int{}
 	for i, o := range []switchboard.Overlay{
 		{},
@@ -229,6 +253,10 @@ func TestPricesAreInTheDigest(t *testing.T) {
 		{Price: &switchboard.Price{Each: []switchboard.ElementPrice{{Pointer: "/a", Micros: 2}}}},
 		{Contract: switchboard.Contract{CostClass: switchboard.CostPaid}},
 		{Contract: switchboard.Contract{CostClass: switchboard.CostFree}},
+		{Contract: switchboard.Contract{RiskLevel: "high"}},
+		{Contract: switchboard.Contract{SideEffects: []string{"high"}}},
+		{Contract: switchboard.Contract{SideEffects: []string{"a", "b"}}},
+		{Contract: switchboard.Contract{ApprovalRequired: []string{"a", "b"}}},
 	} {
 		v := world{overlay: &o}.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}})
 		if was, ok := seen[v.Digest()]; ok {

@@ -33,20 +33,13 @@ func appendTool(dst []byte, t *switchboard.Tool) []byte {
 	dst = appendCapabilities(dst, t.Kept)
 	dst = appendContract(dst, &t.Contract)
 	dst = appendPrice(dst, t.Price)
-	if len(t.Redact) == 0 {
-		return dst
-	}
-	dst = appendCount(append(dst, "redact;"...), len(t.Redact))
-	for _, d := range t.Redact {
-		dst = appendField(dst, string(d))
-	}
-	return dst
+	return appendTexts(dst, "redact;", t.Redact)
 }
 
 // appendContract appends nothing for an empty contract, so that the digests of tools without a contract stay as they
 // were before contracts existed. Otherwise the first bytes cannot be those of a field.
 func appendContract(dst []byte, c *switchboard.Contract) []byte {
-	if *c == (switchboard.Contract{}) {
+	if c.Equal(&switchboard.Contract{}) {
 		return dst
 	}
 	dst = append(dst, "contract;"...)
@@ -56,10 +49,29 @@ func appendContract(dst []byte, c *switchboard.Contract) []byte {
 		dst = strconv.AppendBool(dst, f.Trusted)
 	}
 	dst = strconv.AppendBool(appendCount(dst, int(c.Timeout)), c.Hurried)
-	if c.CostClass == "" {
+	if c.CostClass != "" {
+		dst = appendField(append(dst, "class;"...), string(c.CostClass))
+	}
+	for _, one := range []struct{ name, says string }{{"capability;", c.Capability}, {"risk;", c.RiskLevel}} {
+		if one.says != "" {
+			dst = appendField(append(dst, one.name...), one.says)
+		}
+	}
+	dst = appendTexts(dst, "accounts;", c.Accounts)
+	dst = appendTexts(dst, "effects;", c.SideEffects)
+	return appendTexts(dst, "approval;", c.ApprovalRequired)
+}
+
+// appendTexts appends the name of a list and the list, or nothing for an empty list. The name cannot be the beginning of a field.
+func appendTexts[T ~string](dst []byte, name string, list []T) []byte {
+	if len(list) == 0 {
 		return dst
 	}
-	return appendField(append(dst, "class;"...), string(c.CostClass))
+	dst = appendCount(append(dst, name...), len(list))
+	for _, s := range list {
+		dst = appendField(dst, string(s))
+	}
+	return dst
 }
 
 // appendPrice appends nothing for a tool without a price, so that the digests of such tools stay as they were before prices

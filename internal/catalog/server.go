@@ -59,7 +59,7 @@ func (v *serverState) sameInputs(o *serverState) bool {
 }
 
 func sameOverlay(a, b namedOverlay) bool {
-	return a.tool == b.tool && a.Replace == b.Replace && a.Fault == b.Fault && a.Contract == b.Contract && slices.Equal(a.Redact, b.Redact) &&
+	return a.tool == b.tool && a.Replace == b.Replace && a.Fault == b.Fault && a.Contract.Equal(&b.Contract) && slices.Equal(a.Redact, b.Redact) &&
 		reflect.DeepEqual(a.Price, b.Price) && reflect.DeepEqual(a.Budget, b.Budget) &&
 		(a.Capabilities == nil) == (b.Capabilities == nil) &&
 		slices.EqualFunc(a.Capabilities, b.Capabilities, func(x, y switchboard.Capability) bool {

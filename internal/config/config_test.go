@@ -128,8 +128,11 @@ func describe(t *testing.T, c *config.Config) string {
 	overlays := func(of string, m map[switchboard.ToolID]switchboard.Overlay) {
 		for _, id := range slices.SortedFunc(maps.Keys(m), switchboard.ToolID.Compare) {
 			say("overlay of %s: %s: %v replace %v", of, id, m[id].Capabilities, m[id].Replace)
-			if c := m[id].Contract; c != (switchboard.Contract{}) {
-				say("  contract %+v", c)
+			if c := m[id].Contract; !c.Equal(&switchboard.Contract{}) {
+				say("  contract {ReadOnly:%+v Idempotent:%+v Stateful:%+v Deterministic:%+v Timeout:%v Hurried:%v CostClass:%s}", c.ReadOnly, c.Idempotent, c.Stateful, c.Deterministic, c.Timeout, c.Hurried, c.CostClass)
+				if len(c.SideEffects)+len(c.RiskLevel)+len(c.ApprovalRequired) > 0 {
+					say("  side effects %v risk %s approval %v", c.SideEffects, c.RiskLevel, c.ApprovalRequired)
+				}
 			}
 			if p := m[id].Price; p != nil {
 				say("  price %+v", *p)

@@ -16,10 +16,9 @@ import (
 // contractFacts are the keys of an overlay that describe the calls of a tool. laterFacts are keys that
 // are designed but not built yet.
 var (
-	contractFacts = []string{"stateful", "deterministic", "idempotency", "timeout", "price", "cost_per_call", "cost_class", "budget"}
+	contractFacts = []string{"stateful", "deterministic", "idempotency", "timeout", "price", "cost_per_call", "cost_class", "budget", "side_effects", "risk_level", "approval_required"}
 	laterFacts    = []string{
-		"side_effects", "risk_level",
-		"approval_required", "freshness_budget_hours", "requires", "required_tools", "required_permissions", "required_models",
+		"freshness_budget_hours", "requires", "required_tools", "required_permissions", "required_models",
 		"input_schema", "output_schema", "group", "obligations",
 	}
 )
@@ -211,6 +210,9 @@ func (t *toolReader) keys() *document.Keys {
 				}
 			}), Doc: "The same as `price: {call: …}`."},
 			{Key: "cost_class", Type: document.OneOf("cost_class value", nil, textsOf(switchboard.CostClasses)...).With(t.readCostClass), Doc: "How its calls are paid for, for budgets and policies. A tenant may only state a class that costs more."},
+			{Key: "side_effects", Type: t.sideEffectsType(&c.SideEffects), Doc: "What its calls do, for boundaries and policies. A tenant's are added to the operator's."},
+			{Key: "risk_level", Type: document.OneOf("risk_level value", nil, capability.RiskLevels...).With(t.readRiskLevel), Doc: "How much a mistake can harm, for boundaries and policies. A tenant may only state a higher level."},
+			{Key: "approval_required", Type: document.Custom("`true`, `false` or a list of who is asked", document.Schema{"type": []string{"boolean", "array"}, "items": document.Schema{"type": "string"}}, t.readApprovalRequired), Doc: "Each call waits for a person: one of those in the list, or any who may approve."},
 			{Key: "budget", Type: document.Map(func() *document.Keys {
 				return (&budgetReader{loader: &loader{cfg: newConfig()}, budget: &switchboard.Budget{}}).ownKeys()
 			}, nil).With(t.readOwnBudget), Doc: "A budget of this tool alone, for each tenant. Only in the operator's overlays."},
@@ -390,6 +392,46 @@ func readDetectors(v document.Value, source switchboard.Source) (found []switchb
 		v.Warn("the results are redacted, but the tool is not pii_safe by that; for pii_safe add %s", strings.Join(lacks, ", "))
 	}
 	return found
+}
+
+// readRiskLevel reads how much a mistake can harm. A tenant may only state a higher level.
+func (t *toolReader) readRiskLevel(v document.Value) {
+	s, ok := v.OneOf("risk_level value", capability.RiskLevels...)
+	if !ok {
+		return
+	}
+	operator := t.cfg.Overlays[t.id].Contract.RiskLevel
+	if t.source == switchboard.FromTenantOverlay && slices.Index(capability.RiskLevels, s) < slices.Index(capability.RiskLevels, operator) {
+		v.Fault("%s is less than what the operator says, %q; a tenant may only say that a mistake harms more", v.Shown(), operator)
+	}
+	t.overlay.Contract.RiskLevel = s
+}
+
+// readApprovalRequired reads who must approve each call. Those who may approve for a tenant must be among the operator's.
+func (t *toolReader) readApprovalRequired(v document.Value) {
+	c := &t.overlay.Contract
+	switch {
+	case v.Kind != document.KindList:
+		if v.ReadBool() {
+			c.ApprovalRequired = []string{string(switchboard.OfficeApprover)}
+		}
+	case len(v.Items) == 0:
+		v.Fault("the list is empty; say who is asked, such as [finance], or write true, so that any person with the office approver is asked")
+	default:
+		for _, who := range v.ReadTexts() {
+			if isTerm(who.Value, who.String) {
+				c.ApprovalRequired = append(c.ApprovalRequired, who.String)
+			}
+		}
+		slices.Sort(c.ApprovalRequired)
+	}
+	operator := t.cfg.Overlays[t.id].Contract.ApprovalRequired
+	if t.source != switchboard.FromTenantOverlay || len(operator) == 0 {
+		return
+	}
+	if both := switchboard.ApproversOfBoth(operator, c.ApprovalRequired); len(c.ApprovalRequired) == 0 || both[0] == "" {
+		v.Fault("the operator asks %s; a tenant may only narrow who is asked: name some of them, or remove the key", strings.Join(operator, ", "))
+	}
 }
 
 // checkShorter reports a fault if a tenant's timeout of a tool is longer than the operator's.

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -53,6 +54,9 @@ type Question struct {
 	// Unfit lists the servers and tools that are not fit to serve.
 	Unfit Unfit
 
+	// Atoms holds the states of what named capabilities depend on.
+	Atoms Atoms
+
 	// Vetoed maps each tool that policy vetoed for another requirement of the task to that requirement. It is nil
 	// unless a veto counts for the whole task.
 	Vetoed map[switchboard.ToolID]*switchboard.Requirement
@@ -61,6 +65,9 @@ type Question struct {
 // Unfit maps the servers and tools that are not fit to serve to their state. The id of a server has no Name. An Unfit
 // is not modified.
 type Unfit map[switchboard.ToolID]string
+
+// Atoms maps the id of an atom to its state. An atom that is not there is capability.Unknown. Atoms is not modified.
+type Atoms map[string]capability.State
 
 // Why returns the state of the server, or else of the tool; "" means that both are fit.
 func (u Unfit) Why(id switchboard.ToolID) string {
@@ -129,8 +136,9 @@ type Input struct {
 	// Now is the instant of the decision. It is recorded, so leave it zero if no stage depends on the time.
 	Now time.Time
 
-	// Unfit lists what is not fit to serve this run at that instant. It is recorded too.
+	// Unfit lists what is not fit to serve this run at that instant. It is recorded too, and so is Atoms.
 	Unfit Unfit
+	Atoms Atoms
 }
 
 // A SnapshotDigests identifies the immutable state that a decision reads.
@@ -164,6 +172,7 @@ func (p Pipeline) Decide(ctx context.Context, in Input) (*Decision, error) {
 		Snapshot:  in.Snapshot,
 		Now:       in.Now,
 		Unfit:     in.Unfit,
+		Atoms:     in.Atoms,
 	}
 	var err error
 	if d.Outcomes, err = p.outcomes(ctx, s, in.Task); err != nil {

@@ -19,6 +19,7 @@ type Decision struct {
 	Snapshot  SnapshotDigests
 	Now       time.Time // zero if the decision does not depend on the time
 	Unfit     Unfit
+	Atoms     Atoms
 
 	// Outcomes has one Outcome for each requirement, in the task's order.
 	Outcomes []RequirementOutcome

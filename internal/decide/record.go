@@ -21,7 +21,7 @@ const recordVersion = 3
 // Canonical returns the Decision as JSON in canonical form: keys sorted as bytes, no white space. Two decisions are
 // equal if and only if their bytes are.
 //
-//	{"now"?, "principal": {"auth", "id", "mode", "roles", "tenant", "tier"},
+//	{"atoms"?: {atom: state}, "now"?, "principal": {"auth", "id", "mode", "roles", "tenant", "tier"},
 //	 "requirements": [{
 //	    "dropped": [{"capability"?, "missing"?, "place", "reason"?, "score", "source"?, "stage", "tool"}],
 //	    "others": [{"place", "score", "source"?, "tool"}],
@@ -35,7 +35,7 @@ const recordVersion = 3
 // "now" is present if the decision depends on the time. "source" is the source of the tool's capabilities. Version 1
 // had no "now", and left out the parts of the principal and the task that policies read. Version 2 had no "unfit".
 // "group", "load", "request", "stub" and "token_budget" were added within version 3: earlier tasks could not set them, and a
-// record without them has not changed.
+// record without them has not changed. "atoms" was added in the same way: it is there if the states of atoms were an input.
 func (d *Decision) Canonical() []byte {
 	n := 1024
 	for i := range d.Outcomes {
@@ -50,6 +50,7 @@ func (d *Decision) Digest() switchboard.Digest { return canonical.Sum(d.Canonica
 func (d *Decision) append(b []byte) []byte {
 	w := canonical.NewWriter(b)
 	w.BeginObject()
+	d.Atoms.write(&w)
 	if !d.Now.IsZero() {
 		w.Member("now", d.Now.UTC().Format(time.RFC3339Nano))
 	}
@@ -128,6 +129,19 @@ func (u Unfit) write(w *canonical.Writer) {
 	w.EndObject()
 }
 
+// write writes the member "atoms", unless a is empty.
+func (a Atoms) write(w *canonical.Writer) {
+	if len(a) == 0 {
+		return
+	}
+	w.Name("atoms")
+	w.BeginObject()
+	for _, id := range slices.Sorted(maps.Keys(a)) {
+		w.Member(id, string(a[id]))
+	}
+	w.EndObject()
+}
+
 // readUnfit parses the member that write writes.
 func readUnfit(names map[string]string) Unfit {
 	if len(names) == 0 {
@@ -149,11 +163,13 @@ type Recorded struct {
 	Snapshot  SnapshotDigests
 	Now       time.Time
 	Unfit     Unfit
+	Atoms     Atoms
 }
 
 // ReadRecord parses what Canonical writes. It accepts only the current version.
 func ReadRecord(text []byte) (Recorded, error) {
 	var r struct {
+		Atoms     Atoms
 		Now       time.Time
 		Principal struct {
 			Auth     switchboard.Auth
@@ -185,7 +201,7 @@ func ReadRecord(text []byte) (Recorded, error) {
 	return Recorded{
 		Tenant:    r.Tenant,
 		Principal: switchboard.Principal{Tenant: p.Tenant, ID: p.ID, Auth: p.Auth, Roles: p.Roles, Tier: p.Tier, Mode: p.Mode},
-		Task:      task.ID, Snapshot: r.Snapshot, Now: r.Now, Unfit: readUnfit(r.Unfit),
+		Task:      task.ID, Snapshot: r.Snapshot, Now: r.Now, Unfit: readUnfit(r.Unfit), Atoms: r.Atoms,
 	}, nil
 }
 

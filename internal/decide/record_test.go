@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	registry "github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -135,6 +136,7 @@ func TestTheRecordIsCanonical(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "unfit") {
 			d.Unfit = decide.Unfit{{Server: "s", Name: draw("unfit tool")}: draw("state"), {Server: "s2"}: draw("state")}
+			d.Atoms = decide.Atoms{draw("atom"): registry.State(draw("state")), "srv.z": registry.Stale}
 		}
 		got := d.Canonical()
 		want, err := canonical.Append(nil, got)
@@ -148,7 +150,7 @@ func TestTheRecordIsCanonical(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		was := decide.Recorded{Tenant: d.Tenant, Principal: d.Principal, Task: d.Task.ID, Snapshot: d.Snapshot, Now: d.Now.UTC(), Unfit: d.Unfit}
+		was := decide.Recorded{Tenant: d.Tenant, Principal: d.Principal, Task: d.Task.ID, Snapshot: d.Snapshot, Now: d.Now.UTC(), Unfit: d.Unfit, Atoms: d.Atoms}
 		if !reflect.DeepEqual(read, was) {
 			t.Fatalf("of\n%s\nit reads %+v,\nwant     %+v", got, read, was)
 		}

@@ -88,7 +88,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func borrowScratch(in Input) *scratch {
 	s := scratches.Get().(*scratch)
-	s.question = Question{Tenant: in.Tenant, Principal: in.Principal, Task: in.Task, Now: in.Now, Unfit: in.Unfit}
+	s.question = Question{Tenant: in.Tenant, Principal: in.Principal, Task: in.Task, Now: in.Now, Unfit: in.Unfit, Atoms: in.Atoms}
 	return s
 }
 

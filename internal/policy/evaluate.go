@@ -292,19 +292,31 @@ func (e *Engine) runJobs(job func()) {
 // evaluate evaluates on this goroutine. Clock and random values depend on now alone, so that the
 // same question has the same answer.
 func (l *Layer) evaluate(in *ast.Term, now time.Time, cancel topdown.Cancel, tracer topdown.QueryTracer) (r *rawAnswer, err error) {
+	err = l.run(l.query, l.queries, in, now, cancel, tracer, func(qr topdown.QueryResult) { r = l.readAnswers(qr) })
+	if err == nil && (r == nil || r.allowed == nil || r.deny == nil || r.obligations == nil) {
+		err = errors.New("it has no result")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// run evaluates a compiled query, and calls each with its results.
+func (l *Layer) run(query ast.Body, queries ast.QueryCompiler, in *ast.Term, now time.Time, cancel topdown.Cancel, tracer topdown.QueryTracer, each func(topdown.QueryResult)) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			r, err = nil, fmt.Errorf("it panicked: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("it panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
 	ctx := cost.WithMeter(context.Background())
 	txn, err := l.store.NewTransaction(ctx, storage.TransactionParams{Context: nil})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer l.store.Abort(ctx, txn)
-	q := topdown.NewQuery(l.query).
-		WithQueryCompiler(l.queries).
+	q := topdown.NewQuery(query).
+		WithQueryCompiler(queries).
 		WithCompiler(l.compiler).
 		WithStore(l.store).
 		WithTransaction(txn).
@@ -316,17 +328,56 @@ func (l *Layer) evaluate(in *ast.Term, now time.Time, cancel topdown.Cancel, tra
 	if tracer != nil {
 		q = q.WithQueryTracer(tracer)
 	}
-	err = q.Iter(ctx, func(qr topdown.QueryResult) error {
-		r = l.readAnswers(qr)
+	return q.Iter(ctx, func(qr topdown.QueryResult) error {
+		each(qr)
 		return nil
 	})
-	if err == nil && (r == nil || r.allowed == nil || r.deny == nil || r.obligations == nil) {
-		err = errors.New("it has no result")
+}
+
+// A preparedQuery is a compiled query.
+type preparedQuery struct {
+	body    ast.Body
+	queries ast.QueryCompiler
+}
+
+// queryValue is the variable of a preparedQuery that holds its value.
+const queryValue = "value"
+
+// prepare compiles an expression, once for all layers of the same rules.
+func (l *Layer) prepare(expression string) (*preparedQuery, error) {
+	if known, ok := l.prepared.Load(expression); ok {
+		return known.(*preparedQuery), nil
 	}
+	body, err := ast.ParseBodyWithOpts(queryValue+" = "+expression, ast.ParserOptions{RegoVersion: ast.RegoV1})
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	q := &preparedQuery{queries: l.compiler.QueryCompiler()}
+	if q.body, err = q.queries.Compile(body); err != nil {
+		return nil, err
+	}
+	l.prepared.Store(expression, q)
+	return q, nil
+}
+
+// Ask returns the value of an expression of Rego. It is for the few expressions of callers, since each is compiled once and
+// kept. An expression without a value is an error.
+func (l *Layer) Ask(ctx context.Context, expression string, in *ast.Term, now time.Time) (value ast.Value, err error) {
+	q, err := l.prepare(expression)
+	if err != nil {
+		return nil, err
+	}
+	cancel := topdown.NewCancel()
+	defer context.AfterFunc(ctx, cancel.Cancel)()
+	err = l.run(q.body, q.queries, in, now, cancel, nil, func(qr topdown.QueryResult) {
+		if t := qr[queryValue]; t != nil {
+			value = t.Value
+		}
+	})
+	if err == nil && value == nil {
+		err = errors.New("it has no result")
+	}
+	return value, err
 }
 
 // RuleValue evaluates one rule by its reference. defined is false if the rule has no value for in.

@@ -77,14 +77,9 @@ func taskID(q *CandidateQuestion) switchboard.TaskID {
 func (p *Policy) buildInput(q *CandidateQuestion) (*ast.Term, error) {
 	terms := q.terms
 	if terms == nil {
-		terms = make([]*ast.Term, len(q.Candidates))
-		var b termBuilder
-		for i, c := range q.Candidates {
-			t, err := b.build(c, switchboard.KindTool)
-			if err != nil {
-				return nil, fmt.Errorf("tool %s: %w", c.ID, err)
-			}
-			terms[i] = t
+		var err error
+		if terms, err = candidateTerms(q.Candidates); err != nil {
+			return nil, err
 		}
 	}
 	f := q.frame
@@ -247,7 +242,7 @@ func requirementTerm(r *switchboard.Requirement) *ast.Term {
 // be changed once it is built. The zero termBuilder is ready. It is not safe for concurrent use.
 type termBuilder struct {
 	capabilities map[capabilityKey]*ast.Term
-	contracts    map[switchboard.Contract]*ast.Term
+	contracts    map[contractKey]*ast.Term
 	annotations  map[string]*ast.Term // by their JSON
 }
 
@@ -257,6 +252,12 @@ type capabilityKey struct {
 	resource    switchboard.Resource
 	source      switchboard.Source
 	constraints string // each followed by a zero byte
+}
+
+// A contractKey holds the parts of a contract that contractTerm reads.
+type contractKey struct {
+	readOnly, idempotent, stateful, deterministic switchboard.Fact
+	timeout                                       time.Duration
 }
 
 // build returns a candidate as policies see it. A tool lists every capability that counts, including
@@ -290,9 +291,31 @@ func (b *termBuilder) build(t *switchboard.Tool, kind switchboard.CandidateKind)
 		"trust", textTerm(trust),
 		"capabilities", ast.ArrayTerm(caps...),
 		"annotations", annotations,
-		"contract", addPrice(b.contractTerm(&t.Contract), t),
+		"contract", addBoundaryFacts(b.contractTerm(&t.Contract), t),
 		"enforced", textTerms(enforced),
 	), nil
+}
+
+// CandidateInput returns an input that has only candidates: tools, as policies see them. It is for layers that read nothing
+// else, such as Boundaries.
+func CandidateInput(tools []*switchboard.Tool) (*ast.Term, error) {
+	terms, err := candidateTerms(tools)
+	if err != nil {
+		return nil, err
+	}
+	return ast.ObjectTerm(ast.Item(keyCandidates, ast.ArrayTerm(terms...))), nil
+}
+
+func candidateTerms(tools []*switchboard.Tool) ([]*ast.Term, error) {
+	terms := make([]*ast.Term, len(tools))
+	var b termBuilder
+	for i, t := range tools {
+		var err error
+		if terms[i], err = b.build(t, switchboard.KindTool); err != nil {
+			return nil, fmt.Errorf("tool %s: %w", t.ID, err)
+		}
+	}
+	return terms, nil
 }
 
 // enforcedConstraints returns the constraints that Switchboard enforces on the tool. A capability of
@@ -346,7 +369,8 @@ func (b *termBuilder) annotationsTerm(t *switchboard.Tool) (*ast.Term, error) {
 // contractTerm returns the facts about the tool's calls. A fact that no source states is false or
 // left out. sources names the source of each other fact.
 func (b *termBuilder) contractTerm(c *switchboard.Contract) *ast.Term {
-	if known := b.contracts[*c]; known != nil {
+	key := contractKey{c.ReadOnly, c.Idempotent, c.Stateful, c.Deterministic, c.Timeout}
+	if known := b.contracts[key]; known != nil {
 		return known
 	}
 	sources := ast.NewObject()
@@ -368,42 +392,70 @@ func (b *termBuilder) contractTerm(c *switchboard.Contract) *ast.Term {
 		o.Value.(ast.Object).Insert(ast.InternedTerm("timeout_ms"), ast.InternedTerm(int(c.Timeout.Milliseconds())))
 	}
 	if b.contracts == nil {
-		b.contracts = map[switchboard.Contract]*ast.Term{}
+		b.contracts = map[contractKey]*ast.Term{}
 	}
-	b.contracts[*c] = o
+	b.contracts[key] = o
 	return o
 }
 
-// addPrice returns the contract with what is known about the costs of the tool's calls.
-func addPrice(contract *ast.Term, t *switchboard.Tool) *ast.Term {
-	class := t.CostClass()
-	if class == "" && t.Price == nil {
+// addBoundaryFacts returns the contract with what is known about the costs, the risk and the side effects of the tool's
+// calls, and about the capability that the tool provides. What no source states is left out.
+func addBoundaryFacts(contract *ast.Term, t *switchboard.Tool) *ast.Term {
+	o := ast.NewObject()
+	addText(o, keyCostClass, string(t.CostClass()))
+	if p := t.Price; p != nil {
+		o.Insert(keyCostPerCall, amountTerm(p.Call))
+		o.Insert(keyPrice, priceTerm(p))
+	}
+	c := &t.Contract
+	addText(o, keyCapability, c.Capability)
+	id, _, _ := strings.Cut(c.Capability, "@")
+	addText(o, keyID, id)
+	addText(o, keyRiskLevel, c.RiskLevel)
+	addTexts(o, keySideEffects, c.SideEffects)
+	addTexts(o, keyAccounts, c.Accounts)
+	addTexts(o, keyApprovalRequired, c.ApprovalRequired)
+	if o.Len() == 0 {
 		return contract
 	}
-	all := contract.Value.(ast.Object)
-	o := ast.NewObject(ast.Item(keyCostClass, textTerm(class)))
-	if class == "" {
-		o = ast.NewObject()
-	}
-	if p := t.Price; p != nil {
-		each := ast.NewObject()
-		for _, e := range p.Each {
-			each.Insert(ast.StringTerm(e.Pointer), amountTerm(e.Micros))
-		}
-		of := objectTerm("call", amountTerm(p.Call), "each", ast.NewTerm(each), "reported", ast.InternedTerm(p.Reported))
-		if p.Most > 0 {
-			of.Value.(ast.Object).Insert(keyMost, amountTerm(p.Most))
-		}
-		o.Insert(keyPrice, of)
-	}
-	all.Foreach(o.Insert)
+	contract.Value.(ast.Object).Foreach(o.Insert)
 	return ast.NewTerm(o)
 }
 
+func addText(o ast.Object, key *ast.Term, s string) {
+	if s != "" {
+		o.Insert(key, ast.StringTerm(s))
+	}
+}
+
+func addTexts(o ast.Object, key *ast.Term, list []string) {
+	if len(list) > 0 {
+		o.Insert(key, textTerms(list))
+	}
+}
+
+func priceTerm(p *switchboard.Price) *ast.Term {
+	each := ast.NewObject()
+	for _, e := range p.Each {
+		each.Insert(ast.StringTerm(e.Pointer), amountTerm(e.Micros))
+	}
+	of := objectTerm("call", amountTerm(p.Call), "each", ast.NewTerm(each), "reported", ast.InternedTerm(p.Reported))
+	if p.Most > 0 {
+		of.Value.(ast.Object).Insert(keyMost, amountTerm(p.Most))
+	}
+	return of
+}
+
 var (
-	keyCostClass = ast.InternedTerm("cost_class")
-	keyPrice     = ast.InternedTerm("price")
-	keyMost      = ast.InternedTerm("most")
+	keyCostClass        = ast.InternedTerm("cost_class")
+	keyCostPerCall      = ast.InternedTerm("cost_per_call")
+	keyPrice            = ast.InternedTerm("price")
+	keyMost             = ast.InternedTerm("most")
+	keyCapability       = ast.InternedTerm("capability")
+	keyRiskLevel        = ast.InternedTerm("risk_level")
+	keySideEffects      = ast.InternedTerm("side_effects")
+	keyAccounts         = ast.InternedTerm("accounts")
+	keyApprovalRequired = ast.InternedTerm("approval_required")
 )
 
 // amountTerm returns an amount as a number of the currency, which is exact.

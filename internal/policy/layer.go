@@ -27,27 +27,36 @@ import (
 // LayerKind says which author a layer has.
 type LayerKind string
 
-// The layers.
+// The layers, in their order.
 const (
-	Operator LayerKind = "operator"
-	Tenant   LayerKind = "tenant"
+	Boundaries LayerKind = "boundaries" // Switchboard's own rules over the operator's rows; see package policy/boundary
+	Operator   LayerKind = "operator"
+	Tenant     LayerKind = "tenant"
 )
 
 // rootRef returns the package of the layer's rules.
 func (k LayerKind) rootRef() ast.Ref {
-	if k == Tenant {
+	switch k {
+	case Boundaries:
+		return ast.MustParseRef("data.switchboard.boundaries")
+	case Tenant:
 		return ast.MustParseRef("data.switchboard.tenant")
 	}
 	return ast.MustParseRef("data.switchboard")
 }
 
+// boundaryRows is the path of the data of the layer Boundaries.
+var boundaryRows = ast.MustParseRef("data.boundaries")
+
 // owns reports whether ref, a package or a path of data, belongs to the layer.
 func (k LayerKind) owns(ref ast.Ref) bool {
-	tenants := Tenant.rootRef()
-	if k == Tenant {
-		return ref.HasPrefix(tenants)
+	switch k {
+	case Boundaries:
+		return ref.HasPrefix(Boundaries.rootRef()) || ref.HasPrefix(boundaryRows)
+	case Tenant:
+		return ref.HasPrefix(Tenant.rootRef())
 	}
-	return !ref.HasPrefix(tenants)
+	return !ref.HasPrefix(Tenant.rootRef())
 }
 
 // The names of the answers of a layer.
@@ -70,6 +79,7 @@ type Layer struct {
 	query    ast.Body
 	queries  ast.QueryCompiler
 	rules    []*CompiledRule
+	prepared *sync.Map // expression → *preparedQuery; see Ask
 
 	// variables are the variables of the query; nil means one for each answer, under its name.
 	variables []answerVariable
@@ -85,6 +95,20 @@ type Layer struct {
 type answerVariable struct {
 	variable ast.Var
 	answer   string
+}
+
+// WithData returns the layer with other data: one JSON object, the top of data. Nothing is compiled again. The rules of the
+// returned layer cannot be asked one by one: an obligation is the whole layer's, and an edit of the data is an edit of it.
+func (l *Layer) WithData(text []byte) (*Layer, error) {
+	data := map[string]any{}
+	if faults := AddDataFile(l.kind, data, switchboard.PolicyFile{Name: "data.json", Path: "data.json", Data: text}); len(faults) > 0 {
+		return nil, faults
+	}
+	own := *l
+	own.store = inmem.NewFromObjectWithOpts(data, inmem.OptReturnASTValuesOnRead(true))
+	own.digest = canonical.Sum(fmt.Appendf(nil, "%s\x00%s", l.digest, text))
+	own.pieces = func() *Layer { return nil }
+	return &own, nil
 }
 
 // Kind returns the kind of the layer.
@@ -201,7 +225,7 @@ func compileModules(kind LayerKind, files []switchboard.PolicyFile, alter func(*
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	l := &Layer{kind: kind, digest: canonical.Sum(sum.Bytes())}
+	l := &Layer{kind: kind, digest: canonical.Sum(sum.Bytes()), prepared: &sync.Map{}}
 	l.compiler = NewCompiler().
 		WithPathConflictsCheck(func(p []string) (bool, error) { return hasPath(data, p), nil })
 	l.compiler.Compile(modules)

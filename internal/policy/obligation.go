@@ -168,15 +168,7 @@ func combineApprovals(was *switchboard.Approval, a switchboard.Approval) *switch
 		return &a
 	}
 	both := *was
-	switch {
-	case len(both.Who) == 0:
-		both.Who = a.Who
-	case len(a.Who) > 0:
-		both.Who = slices.DeleteFunc(slices.Clone(both.Who), func(w string) bool { return !slices.Contains(a.Who, w) })
-		if len(both.Who) == 0 {
-			both.Who = []string{""} // no person may give both
-		}
-	}
+	both.Who = switchboard.ApproversOfBoth(was.Who, a.Who)
 	if both.Expires == 0 || a.Expires > 0 && a.Expires < both.Expires {
 		both.Expires = a.Expires
 	}

@@ -4,8 +4,8 @@
 // It decides how rules are compiled, evaluated within limits of time and size, and combined. Who
 // writes them, how layers are loaded and how an approval is obtained is decided elsewhere.
 //
-// Policy has two layers: the operator's (package switchboard) and the tenant's (package
-// switchboard.tenant). Each is asked about all candidates of a requirement at once, and answers
+// Policy has three layers: the boundaries (package switchboard.boundaries), the operator's (package
+// switchboard) and the tenant's (package switchboard.tenant). Each is asked about all candidates of a requirement at once, and answers
 // with
 //
 //	allowed_tools   set of candidate ids
@@ -86,8 +86,8 @@ type layerView struct {
 	readsCost bool       // see Policy.ReadsCost
 }
 
-// NewPolicy returns the policy of a tenant. A nil layer is left out.
-func (e *Engine) NewPolicy(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, error) {
+// NewPolicy returns the policy of a tenant, with at most one layer of each kind, in their order. A nil layer is left out.
+func (e *Engine) NewPolicy(t *switchboard.Tenant, layers ...*Layer) (*Policy, error) {
 	word := t.Policy
 	if word == nil {
 		word = []byte("{}")
@@ -98,7 +98,7 @@ func (e *Engine) NewPolicy(t *switchboard.Tenant, operator, tenant *Layer) (*Pol
 	}
 	p := &Policy{engine: e, share: e.shareOf(t.ID), tenant: t, id: textTerm(t.ID), settings: ast.NewTerm(v)}
 	sum := append([]byte(t.ID), t.Trust...)
-	for _, l := range []*Layer{operator, tenant} {
+	for _, l := range layers {
 		if l == nil {
 			continue
 		}
@@ -233,9 +233,12 @@ type Denial struct {
 // String returns the reason in words, for the operator.
 func (d *Denial) String() string {
 	var b bytes.Buffer
-	if d.Layer == "" { // all layers together
+	switch d.Layer {
+	case "": // all layers together
 		b.WriteString("policy ")
-	} else {
+	case Boundaries:
+		b.WriteString("the policy of boundaries ")
+	default:
 		fmt.Fprintf(&b, "the %s's policy ", d.Layer)
 	}
 	switch d.Code {

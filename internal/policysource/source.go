@@ -207,6 +207,9 @@ func Shipped() (files []switchboard.PolicyFile) {
 		panic(err) // the pattern is constant
 	}
 	for _, name := range names {
+		if policies.IsBoundaries(name) {
+			continue
+		}
 		text, err := policies.Shipped.ReadFile(name)
 		if err != nil {
 			panic(err) // the file is embedded

@@ -193,6 +193,11 @@ func (t *Tool) Demands(c Constraint) bool {
 	return slices.ContainsFunc(t.Capabilities, has) || slices.ContainsFunc(t.Kept, has)
 }
 
+// AsksPerson reports whether each call of the tool needs a person's approval, whatever policy says. For a nil Tool it is false.
+func (t *Tool) AsksPerson() bool {
+	return t.Demands(HumanInTheLoop) || t != nil && len(t.Contract.ApprovalRequired) > 0
+}
+
 // A Requirement is one thing that a task needs: a capability with at least these constraints, or tools by name.
 type Requirement struct {
 	Verb        Verb

@@ -2,6 +2,7 @@ package switchboard
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -21,6 +22,30 @@ type Contract struct {
 
 	// CostClass is how calls are paid for; "" means that no overlay states it. See Tool.CostClass.
 	CostClass CostClass `json:",omitempty"`
+
+	// Capability is the version of a named capability that the tool provides, as ID@VERSION; "" means none. Accounts are
+	// the ids of the accounts that the version requires, sorted.
+	Capability string   `json:",omitempty"`
+	Accounts   []string `json:",omitempty"`
+
+	SideEffects []string `json:",omitempty"` // such as costs-money, sorted
+	RiskLevel   string   `json:",omitempty"` // one of capability.RiskLevels; "" means that no source states it
+
+	// ApprovalRequired says who must approve each call, sorted: one of these roles, offices or persons. None means that the
+	// contract asks for no approval.
+	ApprovalRequired []string `json:",omitempty"`
+}
+
+// Equal reports whether c and o state the same.
+func (c *Contract) Equal(o *Contract) bool {
+	return c.ReadOnly == o.ReadOnly && c.Idempotent == o.Idempotent && c.Stateful == o.Stateful && c.Deterministic == o.Deterministic &&
+		c.Timeout == o.Timeout && c.Hurried == o.Hurried && c.CostClass == o.CostClass && c.sameBoundaryFacts(o)
+}
+
+// sameBoundaryFacts reports whether c and o state the same to boundaries, besides the cost class.
+func (c *Contract) sameBoundaryFacts(o *Contract) bool {
+	return c.Capability == o.Capability && c.RiskLevel == o.RiskLevel && slices.Equal(c.Accounts, o.Accounts) &&
+		slices.Equal(c.SideEffects, o.SideEffects) && slices.Equal(c.ApprovalRequired, o.ApprovalRequired)
 }
 
 // A Fact is a statement about a tool, true or false. The zero Fact means that no source states it, which counts as

@@ -1,6 +1,7 @@
 package switchboard
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -66,9 +67,26 @@ type Approval struct {
 	Rules []AskingRule `json:"-"`
 }
 
-// An AskingRule is a rule that asks for a person's approval, or the capability that does.
+// ApproversOfBoth returns who may give an approval that two sources require, each from one of the persons it names. An
+// empty list names everyone who may approve, and so does OfficeApprover. [""] is returned if no person may give both.
+func ApproversOfBoth(a, b []string) []string {
+	everyone := func(who []string) bool { return len(who) == 0 || slices.Contains(who, string(OfficeApprover)) }
+	switch {
+	case len(a) == 0 || everyone(a) && len(b) > 0:
+		return b
+	case everyone(b):
+		return a
+	}
+	both := slices.DeleteFunc(slices.Clone(a), func(w string) bool { return !slices.Contains(b, w) })
+	if len(both) == 0 {
+		return []string{""}
+	}
+	return both
+}
+
+// An AskingRule is a rule that asks for a person's approval, or the capability or contract that does.
 type AskingRule struct {
-	Layer  string `json:"layer"`            // operator, tenant, or constraint for a capability
+	Layer  string `json:"layer"`            // boundaries, operator, tenant, constraint for a capability, or contract
 	File   string `json:"file,omitempty"`   // of the rule
 	Line   int    `json:"line,omitempty"`   // of the rule
 	Reason string `json:"reason,omitempty"` // the rule's words, or the capability

@@ -469,18 +469,25 @@ func TestTheShippedPoliciesHaveNoWarnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &author.Sources{Kind: policy.Operator, Name: "policies", Shipped: true}
+	boundaries := &author.Sources{Kind: policy.Boundaries, Name: "boundaries", Shipped: true}
 	for _, n := range names {
 		text, err := policies.Shipped.ReadFile(n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Files = append(s.Files, switchboard.PolicyFile{Name: n, Path: n, Data: text})
+		of := s
+		if policies.IsBoundaries(n) {
+			of = boundaries
+		}
+		of.Files = append(of.Files, switchboard.PolicyFile{Name: n, Path: n, Data: text})
 	}
-	l, err := policy.Compile(policy.Operator, s.Files)
-	if err != nil {
-		t.Fatal(err)
+	for _, of := range []*author.Sources{s, boundaries} {
+		l, err := policy.Compile(of.Kind, of.Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "lint", warningTexts(author.Lint(of, l, author.KnownNames{})), nil)
 	}
-	same(t, "lint", warningTexts(author.Lint(s, l, author.KnownNames{})), nil)
 	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"allow": [], "deny": [], "tiers": {}, "trust": [], "approval": {}, "business_hours": {}, "egress": [], "alow": []}`)}
 	unread, err := author.Unread(who.Policy, s)
 	if err != nil {

@@ -1,0 +1,116 @@
+// Package boundary makes the layer of policy that judges the operator's boundaries, and asks it which rows fire for a
+// capability.
+//
+// The rules are boundaries.rego, which is embedded; the rows are its data. So the layer does not depend on any folder of
+// policies, and no such folder can leave it out. Package policy evaluates the layer in front of the others, and package
+// verdict says what the rows that fire mean for a capability.
+package boundary
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verdict"
+	"github.com/summit-switchboard/switchboard/policies"
+)
+
+// rules is the layer without rows. It is compiled once.
+var rules = sync.OnceValues(func() (*policy.Layer, error) { return compile(policies.Boundaries) })
+
+func compile(text []byte) (*policy.Layer, error) {
+	return policy.Compile(policy.Boundaries, []switchboard.PolicyFile{{Name: "boundaries.rego", Path: "boundaries.rego", Data: text}})
+}
+
+// Layer returns the layer for these rows. Without rows it allows everything.
+func Layer(rows []capability.Boundary) (*policy.Layer, error) {
+	l, err := rules()
+	if err != nil {
+		return nil, err
+	}
+	if rows == nil {
+		rows = []capability.Boundary{}
+	}
+	text, err := json.Marshal(map[string]any{"boundaries": rows})
+	if err != nil {
+		return nil, fmt.Errorf("the boundaries: %w", err)
+	}
+	return l.WithData(text)
+}
+
+// ForTenants returns the layer for the policies of tenants: Layer, or nil without rows, since it would cost time and decide
+// nothing.
+func ForTenants(rows []capability.Boundary) (*policy.Layer, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	return Layer(rows)
+}
+
+// firedRows is the query for the rows that fire, by the id of a candidate.
+const firedRows = "{c.id: data.switchboard.boundaries.fired(c.contract) | some c in input.candidate_tools}"
+
+// Fired returns for each version the rows of the registry that fire, in the order of versions. l is a Layer of the
+// registry's rows. An error means that no version may be used.
+func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.Version) ([][]verdict.Fired, error) {
+	tools := make([]*switchboard.Tool, len(versions))
+	for i, v := range versions {
+		tools[i] = &switchboard.Tool{
+			ID:       switchboard.ToolID{Server: "capability", Name: v.Name()},
+			Contract: r.Restrict(switchboard.Contract{}, v), Price: v.Facts.Price,
+		}
+	}
+	in, err := policy.CandidateInput(tools)
+	if err != nil {
+		return nil, err
+	}
+	all, err := askFired(ctx, l, in)
+	if err != nil {
+		return nil, fmt.Errorf("the boundaries could not be judged: %w", err)
+	}
+	fired := make([][]verdict.Fired, len(versions))
+	for i, t := range tools {
+		fired[i] = all[t.ID.String()]
+		slices.SortFunc(fired[i], func(a, b verdict.Fired) int { return strings.Compare(a.Row, b.Row) })
+	}
+	return fired, nil
+}
+
+func askFired(ctx context.Context, l *policy.Layer, in *ast.Term) (map[string][]verdict.Fired, error) {
+	value, err := l.Ask(ctx, firedRows, in, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	plain, err := ast.JSON(value)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(plain)
+	if err != nil {
+		return nil, err
+	}
+	var all map[string][]verdict.Fired
+	return all, json.Unmarshal(text, &all)
+}
+
+// Judge returns the verdicts on the versions. l is a Layer of the registry's rows.
+func Judge(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.Version, atoms map[string]capability.State) ([]verdict.Verdict, error) {
+	fired, err := Fired(ctx, l, r, versions)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]verdict.Verdict, len(versions))
+	for i, v := range versions {
+		all[i] = verdict.Judge(r, v, atoms, fired[i])
+	}
+	return all, nil
+}

@@ -1,0 +1,63 @@
+package verdict
+
+import (
+	"context"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/decide"
+)
+
+// StageName is the name of the stage in explanations.
+const StageName = "verdict"
+
+// Stage returns the stage that drops the tools of capabilities whose verdict is No: one of their atoms is red, or a
+// capability that they require has no version that may be used. What boundaries forbid, the stage of policy has dropped
+// before. An atom that is stale or unknown drops nothing: it is probed before the call. r is not nil.
+func Stage(r *capability.Registry) decide.Stage {
+	s := &noStage{needs: map[string]Dependencies{}}
+	for _, id := range r.IDs() {
+		for _, v := range r.Versions(id) {
+			s.needs[v.Name()] = Needs(r, v)
+		}
+	}
+	return s
+}
+
+type noStage struct {
+	needs map[string]Dependencies // by ID@VERSION
+}
+
+// Name implements decide.Stage.
+func (*noStage) Name() string { return StageName }
+
+// Apply implements decide.Stage.
+func (s *noStage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
+	out := in[:0]
+	for _, c := range in {
+		if why := s.blocking(c.Tool.Contract.Capability, q.Atoms); len(why) > 0 {
+			drop(c, decide.Reason{Text: strings.Join(why, "; ")})
+			continue
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// blocking returns why no tool of the version, ID@VERSION, may be used now. A tool without a capability has no atoms.
+func (s *noStage) blocking(version string, atoms decide.Atoms) (why []string) {
+	if version == "" {
+		return nil
+	}
+	needs, ok := s.needs[version]
+	if !ok {
+		return []string{version + ": the registry has no such version"}
+	}
+	why = append(why, needs.Lacking...)
+	for _, id := range needs.Atoms {
+		if atoms[id] == capability.Red {
+			why = append(why, id+": red")
+		}
+	}
+	return why
+}
