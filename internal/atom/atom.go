@@ -34,6 +34,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/store/feed"
 	"github.com/summit-switchboard/switchboard/internal/store/lease"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -78,9 +79,9 @@ type Prober struct {
 	slots  chan struct{} // has one element for each probe in flight
 	wake   chan struct{} // of capacity one: schedule looks again
 
-	// exchange is held during an exchange with the store until its result is applied, so that an older read never
-	// replaces a newer result. It is locked before mu.
-	exchange sync.Mutex
+	// exchange has one element from an exchange with the store until its result is applied, so that an older read never
+	// replaces a newer result. It is filled before mu is locked.
+	exchange chan struct{}
 
 	mu    sync.Mutex // guards the fields below and those of all watched atoms
 	atoms map[string]*watchedAtom
@@ -107,19 +108,19 @@ type watchedAtom struct {
 // A run is one probe with its second attempt, or the wait for the result of another replica's probe.
 type run struct{ done chan struct{} }
 
-// Open returns a Prober without atoms, which reads the results of other replicas. The caller must Close it. If the store cannot be
-// read now, all atoms are unknown until it can.
+// Open returns a Prober without atoms. The caller must Close it.
 func Open(o Options) *Prober {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Prober{
-		o: o, client: newClient(o.Dial), slots: make(chan struct{}, atOnce), wake: make(chan struct{}, 1),
+		o: o, client: newClient(o.Dial), slots: make(chan struct{}, atOnce), wake: make(chan struct{}, 1), exchange: make(chan struct{}, 1),
 		salt: []byte(rand.Text()), // until the store has one
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.known.Store(&knowledge{replaced: make(chan struct{})})
-	p.follow()
+	changes := feed.Watch(o.Store, topic, readInterval)
+	p.work.Go(func() { p.follow(changes) })
 	p.work.Go(p.schedule)
 	return p
 }
@@ -134,27 +135,41 @@ func (p *Prober) Close() {
 
 // Use replaces the registry. The result of an atom stays as long as its probe stays the same.
 func (p *Prober) Use(r *capability.Registry) {
-	p.exchange.Lock() // so that the salt stays
-	defer p.exchange.Unlock()
-	stored, err := p.readStore()
+	p.exchange <- struct{}{} // so that the salt stays
+	defer func() { <-p.exchange }()
+	var probed []*capability.Atom
+	for _, a := range r.Atoms {
+		if !a.Probe.None() && a.Probe.Server == "" {
+			probed = append(probed, a)
+		}
+	}
+	var stored storedOutcomes
+	var err error
+	if len(probed) > 0 {
+		stored, err = p.readStore()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was := p.atoms
-	p.atoms = make(map[string]*watchedAtom, len(r.Atoms))
-	for id, a := range r.Atoms {
-		if a.Probe.None() || a.Probe.Server != "" {
-			continue
+	p.atoms = make(map[string]*watchedAtom, len(probed))
+	for _, a := range probed {
+		w, name := was[a.ID], nameOf(a, p.salt)
+		if w == nil || w.name != name {
+			w = p.watch(a, name)
 		}
-		name := nameOf(a, p.salt)
-		if p.atoms[id] = was[id]; was[id] == nil || was[id].name != name {
-			p.atoms[id] = p.watch(a, name)
-		}
-		p.atoms[id].atom = a
+		w.atom, p.atoms[a.ID] = a, w
 	}
-	if err == nil {
+	if err == nil && len(probed) > 0 {
 		p.hear(stored)
 	}
 	p.publish(r.Atoms)
+}
+
+// idle reports whether no atom has a result.
+func (p *Prober) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.atoms) == 0
 }
 
 // publish replaces the knowledge. The caller holds mu.

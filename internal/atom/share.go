@@ -92,25 +92,23 @@ func (w *watchedAtom) hear(v store.Value) {
 	}
 }
 
-// follow reads the store, and follows its changes until Close.
-func (p *Prober) follow() {
-	changes := feed.Watch(p.o.Store, topic, readInterval)
-	failed := p.readLogged(false)
-	p.work.Go(func() {
-		defer changes.Close()
-		for {
-			if _, _, err := changes.Next(p.ctx); err != nil {
-				return // the Prober is closed
-			}
+// follow follows the changes of the store until Close.
+func (p *Prober) follow(changes *feed.Feed[struct{}]) {
+	defer changes.Close()
+	for failed := false; ; {
+		if _, _, err := changes.Next(p.ctx); err != nil {
+			return // the Prober is closed
+		}
+		if !p.idle() {
 			failed = p.readLogged(failed)
 		}
-	})
+	}
 }
 
 // readLogged reads the store, applies it to all atoms, and logs the first of several failures.
 func (p *Prober) readLogged(failed bool) bool {
-	p.exchange.Lock()
-	defer p.exchange.Unlock()
+	p.exchange <- struct{}{}
+	defer func() { <-p.exchange }()
 	stored, err := p.readStore()
 	if err == nil {
 		p.mu.Lock()
@@ -123,7 +121,7 @@ func (p *Prober) readLogged(failed bool) bool {
 	return err != nil
 }
 
-// readStore reads the store. The caller holds exchange.
+// readStore reads the store. The caller has filled exchange.
 func (p *Prober) readStore() (s storedOutcomes, err error) {
 	ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
 	defer cancel()
@@ -145,7 +143,7 @@ func (p *Prober) readStore() (s storedOutcomes, err error) {
 	return s, err
 }
 
-// hear applies what was read from the store. The caller holds exchange and mu.
+// hear applies what was read from the store. The caller has filled exchange, and holds mu.
 func (p *Prober) hear(s storedOutcomes) {
 	if string(s.salt) != string(p.salt) {
 		p.salt = s.salt
@@ -307,8 +305,8 @@ func (j *job) probe() (o outcome, ok bool) {
 // save stores a result in the place of the version was, and tells the other replicas.
 func (j *job) save(o outcome, was store.Version) {
 	p := j.prober
-	p.exchange.Lock()
-	defer p.exchange.Unlock()
+	p.exchange <- struct{}{}
+	defer func() { <-p.exchange }()
 	text, err := json.Marshal(o)
 	if err != nil {
 		panic(err) // an outcome always has a JSON form
