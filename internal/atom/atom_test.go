@@ -68,6 +68,7 @@ func (w *wire) Apply(ctx context.Context, c store.Change) (store.Version, error)
 	w.mu.Unlock()
 	if before != nil {
 		before()
+		ctx = context.WithoutCancel(ctx) // the deadline passed while the process was paused
 	}
 	return w.Store.Apply(ctx, c)
 }
@@ -547,7 +548,13 @@ func TestAReplicaThatWasPausedDoesNotReplaceANewerResult(t *testing.T) {
 		}
 		w.store.mu.Unlock()
 		one.Want("a")
-		time.Sleep(time.Minute)
+		time.Sleep(30 * time.Second)
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			if a, b := settled(one, "a"), settled(two, "a"); a == capability.Fresh || b == capability.Fresh {
+				t.Fatalf("it is %s and %s", a, b)
+			}
+		}
 		if a, b := settled(one, "a"), settled(two, "a"); a != capability.Red || b != capability.Red {
 			t.Errorf("it is %s and %s", a, b)
 		}

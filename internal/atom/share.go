@@ -79,16 +79,11 @@ func (p *Prober) watch(a *capability.Atom, name string) *watchedAtom {
 func (w *watchedAtom) hear(v store.Value) {
 	w.version = v.Version
 	o, ok := decodeOutcome(&v)
-	switch was := w.outcome; {
-	case was != nil && !was.saved && !(ok && o.At.After(was.At)):
+	if own := w.outcome; own != nil && !own.saved && !(ok && o.At.After(own.At)) {
 		return // our own result, which the store did not take, is newer
-	case ok && o.Well && time.Until(o.At) > maxSkew:
-		ok = false // its instant is in the future, so it would count for too long
 	}
-	if o.saved = true; ok {
+	if o.saved, w.outcome = true, nil; ok {
 		w.outcome = &o
-	} else {
-		w.outcome = nil
 	}
 }
 
@@ -295,7 +290,7 @@ func (j *job) probe() (o outcome, ok bool) {
 	if errors.Is(err, errUntold) {
 		return o, false
 	}
-	o.Well = err == nil
+	o.Well, o.ended = err == nil, time.Now()
 	if err != nil {
 		o.Reason, o.Failed = err.Error(), 1
 	}
@@ -342,7 +337,10 @@ func (j *job) keep(o outcome, version store.Version) {
 	p := j.prober
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	o.saved, o.ended = version != 0, time.Now()
+	if now := j.watched.outcome; now != nil && now.At.After(o.At) {
+		return // this process was paused
+	}
+	o.saved = version != 0
 	j.watched.outcome = &o
 	if o.saved {
 		j.watched.version = version

@@ -13,7 +13,7 @@ const (
 	// knownFor is how long a good result counts after this process last made sure that there is no newer one.
 	knownFor = 5 * time.Second
 
-	maxSkew      = time.Minute // by which the clock of another replica may be ahead
+	maxSkew      = time.Minute // by which the clock of another replica may be ahead, so that its results do not count for too long
 	defaultFresh = time.Minute // for an atom with neither FreshFor nor Every
 )
 
@@ -26,7 +26,7 @@ type outcome struct {
 	Failed int       `json:"failed,omitempty"` // probes in a row
 
 	saved bool      // it is in the store
-	ended time.Time // when this process made the probe; zero for a result of another replica
+	ended time.Time // when the probe of this process ended; zero for a result that was read
 }
 
 // A knowledge is all that this process knows about the atoms of one registry. It is immutable.
