@@ -33,9 +33,10 @@ const canary = "canary-7f3a9c51"
 type wire struct {
 	store.Store
 	gone atomic.Bool
+	mute atomic.Bool // notices are lost
 
-	mu        sync.Mutex
-	beforeSet func() // is called once, before the next result is stored
+	mu     sync.Mutex
+	before map[string]func() // by the first part of a value's name: is called once, before such a value is stored
 }
 
 var errPulled = fmt.Errorf("%w: pulled", store.ErrUnavailable)
@@ -59,12 +60,9 @@ func (w *wire) Apply(ctx context.Context, c store.Change) (store.Version, error)
 		return 0, errPulled
 	}
 	w.mu.Lock()
-	before := w.beforeSet
-	if strings.HasPrefix(c.Writes[0].Name, "result/") {
-		w.beforeSet = nil
-	} else {
-		before = nil
-	}
+	kind, _, _ := strings.Cut(c.Writes[0].Name, "/")
+	before := w.before[kind]
+	delete(w.before, kind)
 	w.mu.Unlock()
 	if before != nil {
 		before()
@@ -76,6 +74,9 @@ func (w *wire) Apply(ctx context.Context, c store.Change) (store.Version, error)
 func (w *wire) Publish(ctx context.Context, topic string, data []byte) error {
 	if w.gone.Load() {
 		return errPulled
+	}
+	if w.mute.Load() {
+		return nil
 	}
 	return w.Store.Publish(ctx, topic, data)
 }
@@ -355,44 +356,81 @@ func TestAServersHealthCountsAtOnceAndIsNeverStored(t *testing.T) {
 }
 
 func TestAllCallersWaitForOneProbeWhichGoesOnWithoutThem(t *testing.T) {
+	for _, mute := range []bool{false, true} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.store.mute.Store(mute)
+			testManyCallers(t, w)
+		})
+	}
+}
+
+func testManyCallers(t *testing.T, w *world) {
+	a := account("a", time.Hour, 0)
+	one, two := w.replica(a), w.replica(a)
+	w.last("a", 4*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var callers sync.WaitGroup
+	for i := range 64 {
+		callers.Go(func() { []*atom.Prober{one, two}[i%2].Due(ctx, "a") })
+	}
+	callers.Wait() // all give up
+	if got := settled(one, "a"); got != capability.Unknown {
+		t.Errorf("before the answer it is %s", got)
+	}
+	for i := range 64 {
+		callers.Go(func() { []*atom.Prober{one, two}[i%2].Due(t.Context(), "a") })
+	}
+	callers.Wait()
+	if a, b := settled(one, "a"), settled(two, "a"); a != capability.Fresh || b != capability.Fresh {
+		t.Errorf("after the answer it is %s and %s", a, b)
+	}
+	if n := w.called("a"); n != 1 {
+		t.Errorf("it was probed %d times", n)
+	}
+}
+
+func TestCallersCannotProbeAnAtomMoreThanOnceASecond(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.replica(account("a", time.Millisecond, 0))
+		begun := time.Now()
+		for time.Since(begun) < 10*time.Second {
+			p.Due(t.Context(), "a")
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := w.called("a"); n != 10 {
+			t.Errorf("it was probed %d times", n)
+		}
+	})
+}
+
+func TestReplicasThatStartAtOnceAgreeOnTheSalt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := account("a", time.Hour, 0)
-		one, two := w.replica(a), w.replica(a)
-		w.last("a", 4*time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		var callers sync.WaitGroup
-		for i := range 64 {
-			callers.Go(func() { []*atom.Prober{one, two}[i%2].Due(ctx, "a") })
-		}
-		callers.Wait() // all give up
-		if got := settled(one, "a"); got != capability.Unknown {
-			t.Errorf("before the answer it is %s", got)
-		}
-		for i := range 64 {
-			callers.Go(func() { []*atom.Prober{one, two}[i%2].Due(t.Context(), "a") })
-		}
-		callers.Wait()
-		if a, b := settled(one, "a"), settled(two, "a"); a != capability.Fresh || b != capability.Fresh {
-			t.Errorf("after the answer it is %s and %s", a, b)
-		}
-		if n := w.called("a"); n != 1 {
-			t.Errorf("it was probed %d times", n)
+		var other *atom.Prober
+		w.store.before = map[string]func(){"salt": func() {
+			other = w.replica(a)
+			other.Due(context.Background(), "a")
+		}}
+		one := w.replica(a)
+		time.Sleep(time.Second)
+		if state(one, "a") != capability.Fresh || state(other, "a") != capability.Fresh {
+			t.Errorf("it is %s and %s", state(one, "a"), state(other, "a"))
 		}
 	})
 }
 
 func TestAnAtomIsProbedByItsScheduleAndARedOneMoreOftenAtFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := account("a", 0, 40*time.Minute)
+		a := account("a", 0, 12*time.Minute)
 		one, two := w.replica(a), w.replica(a)
 		synctest.Wait()
 		if n := w.called("a"); n != 1 {
 			t.Errorf("at the start it is probed %d times", n)
 		}
-		time.Sleep(36*time.Minute - time.Second)
+		time.Sleep(12*time.Minute*9/10 - time.Second)
 		if n := w.called("a"); n != 0 {
-			t.Errorf("in its first 36 minutes it is probed %d times", n)
+			t.Errorf("before it is due, it is probed %d times", n)
 		}
 		w.set("a", true)
 		for settled(two, "a") != capability.Red {
@@ -400,18 +438,18 @@ func TestAnAtomIsProbedByItsScheduleAndARedOneMoreOftenAtFirst(t *testing.T) {
 		}
 		red := one.Report(time.Now())[0].Probed
 		if took := time.Since(red); w.called("a") != 2 || took > 2*time.Second {
-			t.Errorf("in its 40th minute it is not probed twice, or heard %s later", took)
+			t.Errorf("when it is due, it is not probed twice, or this is heard %s later", took)
 		}
-		time.Sleep(time.Until(red.Add(39 * time.Minute)))
-		if n := w.called("a"); n != 2*5 { // after 1, 3, 7, 15 and 31 minutes
+		time.Sleep(time.Until(red.Add(11 * time.Minute)))
+		if n := w.called("a"); n != 2*3 { // after 1, 3 and 7 minutes
 			t.Errorf("in its first red minutes it is probed %d times", n)
 		}
-		time.Sleep(90 * time.Minute)
-		if n := w.called("a"); n != 2*2 { // after 63 and 103 minutes
-			t.Errorf("then in 90 minutes it is probed %d times", n)
+		time.Sleep(20 * time.Minute)
+		if n := w.called("a"); n != 2*2 { // after 15 and 27 minutes
+			t.Errorf("in the next 20 minutes it is probed %d times", n)
 		}
 		w.set("a", false)
-		time.Sleep(41 * time.Minute)
+		time.Sleep(13 * time.Minute)
 		if got := settled(one, "a"); got != capability.Fresh {
 			t.Errorf("it is %s", got)
 		}
@@ -540,13 +578,11 @@ func TestAReplicaThatWasPausedDoesNotReplaceANewerResult(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := account("a", time.Hour, 0)
 		one, two := w.replica(a), w.replica(a)
-		w.store.mu.Lock()
-		w.store.beforeSet = func() { // the first replica has probed it, and is paused for longer than its lease lasts
+		w.store.before = map[string]func(){"result": func() { // the first replica has probed it, and is paused for longer than its lease lasts
 			time.Sleep(30 * time.Second)
 			w.set("a", true)
 			two.Due(context.Background(), "a")
-		}
-		w.store.mu.Unlock()
+		}}
 		one.Want("a")
 		time.Sleep(30 * time.Second)
 		for range 100 {

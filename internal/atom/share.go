@@ -110,7 +110,7 @@ func (p *Prober) readLogged(failed bool) bool {
 		p.hear(stored)
 		p.publish(p.known.Load().atoms)
 		p.mu.Unlock()
-	} else if !failed && p.ctx.Err() == nil {
+	} else if !failed && p.ctx.Err() == nil && !errors.Is(err, store.ErrConflict) {
 		p.o.Log.Warn("the states of atoms cannot be read from the store; those that are not red are unknown soon", "err", err)
 	}
 	return err != nil
@@ -152,22 +152,19 @@ func (p *Prober) hear(s storedOutcomes) {
 	}
 }
 
-// makeSalt stores a salt, and returns it. If another replica has stored one, it returns that.
+// makeSalt stores a salt, and returns it. If another replica stores one meanwhile, the error is store.ErrConflict, and the next
+// read finds it.
 func (p *Prober) makeSalt(ctx context.Context) ([]byte, error) {
-	salt, key := []byte(rand.Text()), store.Key{Group: Group, Name: saltName}
-	for {
-		v, err := p.o.Store.Value(ctx, key)
-		switch {
-		case err != nil && !errors.Is(err, store.ErrUnopened):
-			return nil, err
-		case len(v.Data) > 0:
-			return v.Data, nil
-		}
-		_, err = p.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: saltName, Was: v.Version, Data: salt}}})
-		if !errors.Is(err, store.ErrConflict) {
-			return salt, err
-		}
+	v, err := p.o.Store.Value(ctx, store.Key{Group: Group, Name: saltName})
+	switch {
+	case err != nil && !errors.Is(err, store.ErrUnopened):
+		return nil, err
+	case len(v.Data) > 0: // it was stored just now
+		return v.Data, nil
 	}
+	salt := []byte(rand.Text())
+	_, err = p.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: saltName, Was: v.Version, Data: salt}}})
+	return salt, err
 }
 
 // A job is the work of one run.
