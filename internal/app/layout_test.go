@@ -25,6 +25,7 @@ internal/admin/approvals: internal/access internal/approval internal/receipt int
 internal/admin/page: internal/access internal/admin internal/admin/approvals internal/approval internal/credential internal/identity internal/signin internal/switchboard internal/vault
 internal/annotate: internal/config/edit internal/document internal/scan internal/switchboard internal/wire
 internal/app: internal/admin internal/admin/api internal/admin/approvals internal/admin/page internal/approval internal/archive internal/bind internal/budget internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/grant internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/notice internal/ownfile internal/policy internal/policy/boundary internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/shown internal/signin internal/standing internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
+internal/atom: internal/canonical internal/capability internal/dial internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/approval: internal/canonical internal/store internal/switchboard internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/approval internal/canonical internal/capability internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
@@ -171,6 +172,7 @@ func TestImportsFollowThePlan(t *testing.T) {
 // dialsItself are the files that open connections or make HTTP clients without package dial, and
 // the reason for each.
 var dialsItself = map[string]string{
+	"internal/atom/check.go":         "what the operator's probes name, with dial.Context",
 	"internal/dial/dial.go":          "it is the check",
 	"internal/dial/public.go":        "it is the check for the addresses of strangers",
 	"internal/oauth/request.go":      "authorization servers, with dial.Public; what the operator named, with dial.Context",
@@ -224,6 +226,7 @@ func TestSS05NothingDialsAServerWithoutTheCheck(t *testing.T) {
 	for name, dials := range map[string]string{
 		"internal/upstream/link/http.go": "way.DialContext, way.DialTLSContext,", "cmd/switchboard/fetch.go": "way.DialContext, way.DialTLSContext,",
 		"internal/doctor/clock.go": "way.DialContext, way.DialTLSContext,", "internal/signin/provider.go": "dial.Context,", "internal/notice/carry.go": "dial.Context,",
+		"internal/atom/check.go": "guarded(open),",
 	} {
 		text, _ := os.ReadFile(filepath.Join("../..", name))
 		n := bytes.Count(text, []byte("http.Transport{"))

@@ -17,7 +17,7 @@ func ProbeTool(server *switchboard.Server, find func(switchboard.ToolID) (*switc
 	switch {
 	case !ok:
 		return nil, fmt.Sprintf("health: it has no tool %q", server.Probe.Tool)
-	case !tool.Contract.ReadOnly.Holds || !tool.Contract.ReadOnly.Trusted || tool.Contract.Stateful.Holds:
+	case !tool.Contract.OnlyReads():
 		return nil, fmt.Sprintf("health: a probe calls only a tool that changes nothing; declare in an overlay that %q is readonly", server.Probe.Tool)
 	}
 	return tool, ""

@@ -17,11 +17,7 @@ func Effect(c *switchboard.Call) bool {
 	case wire.MethodResourcesRead, wire.MethodPromptsGet, wire.MethodComplete:
 		return false
 	case wire.MethodToolsCall:
-		if c.Tool == nil {
-			return true
-		}
-		says := &c.Tool.Contract
-		return !says.ReadOnly.Holds || !says.ReadOnly.Trusted || says.Stateful.Holds
+		return c.Tool == nil || !c.Tool.Contract.OnlyReads()
 	}
 	return true
 }
