@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(tests{m}, map[string]func(){"switchboard": start, "write-receipts": writeReceipts, "plain-server": servePlain})
+	testscript.Main(tests{m}, map[string]func(){"switchboard": main, "write-receipts": writeReceipts, "plain-server": servePlain})
 }
 
 type tests struct{ m *testing.M }
@@ -23,37 +23,16 @@ type tests struct{ m *testing.M }
 // Run runs the tests, and removes the programs that were built for them.
 func (t tests) Run() int { return programs.Run(t.m) }
 
-// guardEnv names the program that start has guard servers.
-const guardEnv = "SWITCHBOARD_TEST_GUARD"
-
-// start is main. Guards have no race detector, with which each takes a tenth of a second to start.
-func start() {
-	if guard := os.Getenv(guardEnv); guard != "" {
-		os.Args[0] = guard
-	}
-	main()
-}
-
 // setUp gives a script a home of its own. With that of testscript, /no-home, commands would write there if root runs the tests, and
 // the next script would find a configuration in its home and serve it.
 func setUp(env *testscript.Env) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, ".home"))
-	return setRaceOptions(env)
-}
-
-// setRaceOptions passes GORACE on: without it, each command built with the race detector sleeps a second
-// before it exits. It also passes GOGC on.
-func setRaceOptions(env *testscript.Env) error {
-	env.Setenv("GORACE", os.Getenv("GORACE"))
-	if limit := os.Getenv("GOGC"); limit != "" {
-		env.Setenv("GOGC", limit)
+	for _, name := range []string{"GORACE", "GOGC"} { // without GORACE, a program with the race detector sleeps a second before it exits
+		if value := os.Getenv(name); value != "" {
+			env.Setenv(name, value)
+		}
 	}
-	if !programs.HasRace() {
-		return nil
-	}
-	guard, err := programs.Plain()
-	env.Setenv(guardEnv, guard)
-	return err
+	return nil
 }
 
 // Each script shows one use of the command line.

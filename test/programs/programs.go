@@ -40,16 +40,16 @@ func HasRace() bool { return builtWithRace || os.Getenv(RaceEnv) != "" }
 // RaceFlags returns the flags of `go build` with which Switchboard has the race detector.
 func RaceFlags() []string { return strings.Fields(raceFlags + startupFlags) }
 
-// Switchboard returns the path of the program that is tested. It is safe for concurrent
+// Watched returns the path of the program with the race detector, or of Plain in a run without it. It is safe for concurrent
 // use.
-var Switchboard = sync.OnceValues(func() (string, error) {
+var Watched = sync.OnceValues(func() (string, error) {
 	if !HasRace() {
 		return Plain()
 	}
 	return Build("switchboard-race", module+"cmd/switchboard", RaceFlags()...)
 })
 
-// Plain returns the path of the program without the race detector: as people run it.
+// Plain returns the path of the program without the race detector: as people run it. It is safe for concurrent use.
 var Plain = sync.OnceValues(func() (string, error) { return Build("switchboard", module+"cmd/switchboard") })
 
 const module = "github.com/summit-switchboard/switchboard/"

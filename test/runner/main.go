@@ -41,7 +41,7 @@ func main() {
 		o.skips = append(o.skips, s)
 		return nil
 	})
-	flag.Func("race", "add these `flags` of go test for the packages of the program; those below test/ start a Switchboard that is built with them", func(s string) error {
+	flag.Func("race", "add these `flags` of go test for the packages of the program; in those below test/, a test may ask for a Switchboard that is built with them", func(s string) error {
 		o.raceFlags = strings.Fields(s)
 		return nil
 	})
@@ -82,19 +82,17 @@ type options struct {
 }
 
 // isOutside reports whether the package tests the program from outside: then the program
-// has the race detector, and the test does not.
+// has the race detector where the test asks for it, and the test does not.
 func isOutside(pkg string) bool { return strings.Contains(pkg, "/test/") }
 
-// isCommand reports whether the package is a program, which its tests start as often as those from outside.
+// isCommand reports whether the package is a program. Its tests start it hundreds of times, one command after the other, and with the race detector a start takes
+// five times as long. What it calls has the race detector in tests of its own.
 func isCommand(pkg string) bool { return strings.Contains(pkg, "/cmd/") }
 
 // flagsFor returns the flags of go test for the package.
 func (o *options) flagsFor(pkg string) []string {
-	switch {
-	case isOutside(pkg) || o.sequential[pkg]:
+	if isOutside(pkg) || isCommand(pkg) || o.sequential[pkg] {
 		return o.flags
-	case isCommand(pkg) && len(o.raceFlags) > 0:
-		return slices.Concat(o.flags, programs.RaceFlags())
 	}
 	return slices.Concat(o.flags, o.raceFlags)
 }

@@ -244,6 +244,7 @@ func TestAPolicyIsSeenToChangeHoweverDeepItStands(t *testing.T) {
 
 func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))))
 	g := rig.Serve(t, dir)
 	s := g.Open(t, "/mcp", false)
@@ -285,6 +286,7 @@ func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 
 // AZ-03: ids are each client's own.
 func TestClientsWhoUseTheSameIdsGetTheirOwnAnswers(t *testing.T) {
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(
 		rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "two")), rig.FakeRow("c", fmt.Sprintf(rig.Tool, "three")))))
