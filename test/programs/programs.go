@@ -22,6 +22,8 @@ const (
 	// RaceEnv is the environment variable that asks for a Switchboard with the race
 	// detector; the runner sets it. A test binary with the race detector asks for one too.
 	RaceEnv = "SWITCHBOARD_TEST_RACE"
+	// NoC is an environment variable of the go command: nothing is compiled with C.
+	NoC = "CGO_ENABLED=0"
 )
 
 var (
@@ -78,7 +80,12 @@ func Build(name, pkg string, flags ...string) (string, error) {
 		verb = "test"
 	}
 	fresh := file + ".new"
-	out, err := exec.Command("go", slices.Concat([]string{verb, "-trimpath", "-ldflags=-w"}, flags, []string{"-o", fresh, pkg})...).CombinedOutput()
+	cmd := exec.Command("go", slices.Concat([]string{verb, "-trimpath", "-ldflags=-w"}, flags, []string{"-o", fresh, pkg})...)
+	cmd.Env = append(os.Environ(), NoC)
+	if slices.Contains(flags, "-race") {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
