@@ -7,8 +7,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-# timetzdata: time zones that policies name are part of the program.
-RUN CGO_ENABLED=0 go build -trimpath -tags timetzdata -ldflags "-s -w" -o /out/switchboard ./cmd/switchboard
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /out/switchboard ./cmd/switchboard
 RUN mkdir -m 700 /out/data
 
 FROM scratch

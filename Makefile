@@ -40,7 +40,7 @@ lint:
 	@scripts/lint
 
 vet:
-	@go run ./test/vet windows darwin freebsd
+	@CGO_ENABLED=0 go run -trimpath ./test/vet windows darwin freebsd
 
 fmt:
 	@gofmt -w $$(git ls-files '*.go')

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // the time zones that policies and budgets name, on each machine
 
 	"github.com/alecthomas/kong"
 

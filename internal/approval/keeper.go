@@ -122,6 +122,7 @@ type requestBook struct {
 	asking [64]chan struct{} // by tenant: the requests of one are made one after the other; each has an element while one is made
 	bell   bell
 	untold ownRequests
+	room   int // how many requests of a tenant are kept: maxKept, except in tests
 }
 
 // New returns a Keeper, which follows the store until Close.
@@ -129,7 +130,7 @@ func New(o Options) *Keeper {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{requestBook: &requestBook{o: o, untold: newOwnRequests()}}
+	k := &Keeper{requestBook: &requestBook{o: o, untold: newOwnRequests(), room: maxKept}}
 	for i := range k.asking {
 		k.asking[i] = make(chan struct{}, 1)
 	}
@@ -296,7 +297,7 @@ func (k *requestBook) make(ctx context.Context, q *Request, binding string, was 
 // makeRoom makes room in the index for a request, and returns what is deleted for it.
 func (k *requestBook) makeRoom(ctx context.Context, ix *askIndex, r *Request, now time.Time) ([]store.Write, error) {
 	name := shortBinding(r.Binding)
-	if !ix.fullWithout(name) {
+	if !ix.fullWithout(name, k.room) {
 		return nil, nil
 	}
 	all, err := k.List(ctx, r.Asker.Tenant)
@@ -307,8 +308,8 @@ func (k *requestBook) makeRoom(ctx context.Context, ix *askIndex, r *Request, no
 	for _, o := range all {
 		kept[shortBinding(o.Binding)] = o
 	}
-	deletes := ix.makeRoom(name, kept, now)
-	if ix.fullWithout(name) {
+	deletes := ix.makeRoom(name, kept, now, k.room)
+	if ix.fullWithout(name, k.room) {
 		return nil, tooMany("tenant %s has asked people for too much lately", r.Asker.Tenant)
 	}
 	return deletes, nil

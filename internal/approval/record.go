@@ -345,15 +345,15 @@ func (ix *askIndex) add(r *Request, now time.Time) {
 }
 
 // fullWithout takes out the earlier entry of a call with the name, which the new one replaces, and reports whether the index is full even so. Every entry of a capability stays.
-func (ix *askIndex) fullWithout(name string) bool {
+func (ix *askIndex) fullWithout(name string, room int) bool {
 	ix.Entries = slices.DeleteFunc(ix.Entries, func(e askEntry) bool { return e.Name == name && e.Kind == ForCall })
-	return len(ix.Entries) >= maxKept
+	return len(ix.Entries) >= room
 }
 
 // evict takes out the oldest of the entries that may go, as long as the index is full, and returns the deletions of their requests. kept are the requests of the tenant.
-func (ix *askIndex) evict(name string, kept map[string]*Request, may func(*askEntry) bool) (deletes []store.Write) {
+func (ix *askIndex) evict(name string, kept map[string]*Request, room int, may func(*askEntry) bool) (deletes []store.Write) {
 	const most = 8 // of one change
-	for len(ix.Entries) >= maxKept && len(deletes) < most {
+	for len(ix.Entries) >= room && len(deletes) < most {
 		at := slices.IndexFunc(ix.Entries, func(e askEntry) bool { return may(&e) })
 		if at < 0 {
 			break
@@ -369,7 +369,7 @@ func (ix *askIndex) evict(name string, kept map[string]*Request, may func(*askEn
 
 // makeRoom takes entries out of a full index, and returns the deletions of their requests: first those that say nothing any more, and a no before its time only if
 // nothing else can go.
-func (ix *askIndex) makeRoom(name string, kept map[string]*Request, now time.Time) []store.Write {
+func (ix *askIndex) makeRoom(name string, kept map[string]*Request, now time.Time, room int) []store.Write {
 	over := func(e *askEntry) bool {
 		return now.Unix() >= e.Until && (e.Kind == ForCall || now.Unix()-e.Asked >= 24*hour) // those of a day count for MaxCapabilitiesDay
 	}
@@ -380,7 +380,7 @@ func (ix *askIndex) makeRoom(name string, kept map[string]*Request, now time.Tim
 	silent := func(e *askEntry) bool { return ended(e) && !kept[e.Name].stillSays(now) }
 	var deletes []store.Write
 	for _, may := range []func(*askEntry) bool{over, silent, ended} {
-		deletes = append(deletes, ix.evict(name, kept, may)...)
+		deletes = append(deletes, ix.evict(name, kept, room, may)...)
 	}
 	return deletes
 }

@@ -169,19 +169,11 @@ func readZone(v document.Value, name string) *time.Location {
 	}
 	z, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
-		v.Fault("%s is no time zone here; write a name of the IANA database, such as Europe/Berlin or UTC%s", v.Shown(), hintNoZones())
+		v.Fault("%s is no time zone here; write a name of the IANA database, such as Europe/Berlin or UTC", v.Shown())
 		return nil
 	}
 	known, _ := zones.LoadOrStore(name, z)
 	return known.(*time.Location) //nolint:forcetypeassert // only zones are stored
-}
-
-// hintNoZones returns a hint if the machine knows no time zone at all.
-func hintNoZones() string {
-	if _, err := time.LoadLocation("Europe/Berlin"); err == nil {
-		return ""
-	}
-	return "; this machine has no time zone database: install one (/usr/share/zoneinfo), or build Switchboard with -tags timetzdata, as its image is"
 }
 
 // matchKeys are the keys of the calls that a budget counts.

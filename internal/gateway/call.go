@@ -262,7 +262,8 @@ func (tc *toolCaller) routeCall(ctx context.Context, q *clientRequest, r *run.Ru
 		route = now()
 	}
 	if route.Kind == surface.Unknown || route.Kind == surface.Unmet {
-		tc.finder.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool {
+		left := time.Until(arrived.Add(StartWait)) // of the wait of this call, which may be routed twice
+		tc.finder.awaitServers(ctx, r, left, func(*surface.Surface) bool {
 			route = now()
 			return route.Kind == surface.Forward || route.Kind == surface.Changed
 		})

@@ -148,7 +148,7 @@ func listPackages(ctx context.Context, root string) (map[string]goPackage, error
 	packages := map[string]goPackage{}
 	for _, p := range platforms {
 		out, err := runGo(ctx, root, []string{"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch},
-			"list", "-e", "-deps", "-tags", "timetzdata", "-json=ImportPath,Dir,EmbedFiles,Standard,Module", program)
+			"list", "-e", "-deps", "-json=ImportPath,Dir,EmbedFiles,Standard,Module", program)
 		if err != nil {
 			return nil, err
 		}

@@ -47,7 +47,7 @@ func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 // the resumption of the call.
 func gateways(t *testing.T, era string) string {
 	t.Helper()
-	program := built(t, programs.Switchboard)
+	program := built(t, programs.Plain)
 	var late wait.Lateness
 	t.Cleanup(func() { late.State(t) })
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -41,7 +41,7 @@ func TestWhatAServerPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 						if front == "legacy" && back == "modern" {
 							url = modernOnly(t, url)
 						}
-						through, _, err := serve(t, built(t, programs.Switchboard), url)
+						through, _, err := serve(t, built(t, programs.Plain), url)
 						if err != nil {
 							t.Fatal(err)
 						}

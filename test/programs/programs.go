@@ -22,6 +22,8 @@ const (
 	// RaceEnv is the environment variable that asks for a Switchboard with the race
 	// detector; the runner sets it. A test binary with the race detector asks for one too.
 	RaceEnv = "SWITCHBOARD_TEST_RACE"
+	// NoC is an environment variable of the go command: nothing is compiled with C.
+	NoC = "CGO_ENABLED=0"
 )
 
 var (
@@ -40,16 +42,16 @@ func HasRace() bool { return builtWithRace || os.Getenv(RaceEnv) != "" }
 // RaceFlags returns the flags of `go build` with which Switchboard has the race detector.
 func RaceFlags() []string { return strings.Fields(raceFlags + startupFlags) }
 
-// Switchboard returns the path of the program that is tested. It is safe for concurrent
+// Watched returns the path of the program with the race detector, or of Plain in a run without it. It is safe for concurrent
 // use.
-var Switchboard = sync.OnceValues(func() (string, error) {
+var Watched = sync.OnceValues(func() (string, error) {
 	if !HasRace() {
 		return Plain()
 	}
 	return Build("switchboard-race", module+"cmd/switchboard", RaceFlags()...)
 })
 
-// Plain returns the path of the program without the race detector: as people run it.
+// Plain returns the path of the program without the race detector: as people run it. It is safe for concurrent use.
 var Plain = sync.OnceValues(func() (string, error) { return Build("switchboard", module+"cmd/switchboard") })
 
 const module = "github.com/summit-switchboard/switchboard/"
@@ -78,7 +80,12 @@ func Build(name, pkg string, flags ...string) (string, error) {
 		verb = "test"
 	}
 	fresh := file + ".new"
-	out, err := exec.Command("go", slices.Concat([]string{verb, "-trimpath", "-ldflags=-w"}, flags, []string{"-o", fresh, pkg})...).CombinedOutput()
+	cmd := exec.Command("go", slices.Concat([]string{verb, "-trimpath", "-ldflags=-w"}, flags, []string{"-o", fresh, pkg})...)
+	cmd.Env = append(os.Environ(), NoC)
+	if slices.Contains(flags, "-race") {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}

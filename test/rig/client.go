@@ -381,7 +381,7 @@ func Stdio(t *testing.T, dir string, modern bool, args ...string) *StdioSession 
 // StdioAtOnce is Stdio without the wait for the servers.
 func StdioAtOnce(t *testing.T, dir string, modern bool, args ...string) *StdioSession {
 	t.Helper()
-	return OpenStdio(t, dir, modern, Switchboard(append([]string{"stdio", "--alone"}, args...)...))
+	return OpenStdio(t, dir, modern, Switchboard(t, append([]string{"stdio", "--alone"}, args...)...))
 }
 
 // OpenStdio is StdioAtOnce with the given command.

@@ -39,8 +39,7 @@ import (
 
 // The programs that tests start; Main sets them.
 var (
-	Binary      string // the switchboard that is tested. Only it has the race detector, which makes a start five times as slow
-	Plain       string // the switchboard that runs the sample servers, the guards of servers, and commands
+	Plain       string // the switchboard
 	FakeProgram string // package rig/fakes: all other programs
 )
 
@@ -72,10 +71,9 @@ func Main(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(home) }()
-	var err [3]error
-	Binary, err[0] = programs.Switchboard()
-	Plain, err[1] = programs.Plain()
-	FakeProgram, err[2] = programs.Build("fakes", "github.com/summit-switchboard/switchboard/test/rig/fakes")
+	var err [2]error
+	Plain, err[0] = programs.Plain()
+	FakeProgram, err[1] = programs.Build("fakes", "github.com/summit-switchboard/switchboard/test/rig/fakes")
 	if err := errors.Join(err[:]...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

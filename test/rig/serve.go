@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/summit-switchboard/switchboard/internal/serving"
+	"github.com/summit-switchboard/switchboard/test/programs"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -164,9 +165,33 @@ func StopTogether(replicas []*Gateway) {
 	}
 }
 
-// Switchboard returns a command of Binary. Its name is Plain, so that it starts guards without the race detector.
-func Switchboard(args ...string) *exec.Cmd {
-	cmd := exec.Command(Binary, args...)
+// watched has the names of the tests that have called WatchRaces.
+var watched sync.Map
+
+// WatchRaces makes each Switchboard of the test t one with the race detector, where the run has it. A test of many callers at once, of replicas, of kills or of
+// changes under load calls it first. The other tests do without: with the race detector a start takes five times as long, and each call three times.
+func WatchRaces(t *testing.T) {
+	t.Helper()
+	watched.Store(topName(t), nil)
+}
+
+// topName returns the name of the test of which t is a part.
+func topName(t *testing.T) string {
+	name, _, _ := strings.Cut(t.Name(), "/")
+	return name
+}
+
+// Switchboard returns a command of the switchboard for t. Its name is Plain, so that it starts guards without the race detector.
+func Switchboard(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	if _, ok := watched.Load(topName(t)); !ok {
+		return exec.Command(Plain, args...)
+	}
+	program, err := programs.Watched()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, args...)
 	cmd.Args[0] = Plain
 	return cmd
 }
@@ -226,7 +251,7 @@ func (g *Gateway) AwaitServers() {
 // ServeAtOnce is Serve without the wait for the servers.
 func ServeAtOnce(t *testing.T, dir string, more ...string) *Gateway {
 	t.Helper()
-	return ServeBy(t, dir, Switchboard(append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, more...)...))
+	return ServeBy(t, dir, Switchboard(t, append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, more...)...))
 }
 
 // ServeBy is ServeAtOnce with the given command.

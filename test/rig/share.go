@@ -77,7 +77,7 @@ func ServingRow(t *testing.T, dir string) serving.Neighbor {
 // Shared starts a client over stdio that shares the servers of the folder with others. It returns after a first list.
 func Shared(t *testing.T, dir string, modern bool, args ...string) *StdioSession {
 	t.Helper()
-	s := OpenStdio(t, dir, modern, Switchboard(append([]string{"stdio"}, args...)...))
+	s := OpenStdio(t, dir, modern, Switchboard(t, append([]string{"stdio"}, args...)...))
 	s.Ask(t, "tools/list", "")
 	return s
 }

@@ -41,7 +41,7 @@ func main() {
 		o.skips = append(o.skips, s)
 		return nil
 	})
-	flag.Func("race", "add these `flags` of go test for the packages of the program; those below test/ start a Switchboard that is built with them", func(s string) error {
+	flag.Func("race", "add these `flags` of go test for the packages of the program; in those below test/, a test may ask for a Switchboard that is built with them", func(s string) error {
 		o.raceFlags = strings.Fields(s)
 		return nil
 	})
@@ -82,21 +82,41 @@ type options struct {
 }
 
 // isOutside reports whether the package tests the program from outside: then the program
-// has the race detector, and the test does not.
+// has the race detector where the test asks for it, and the test does not.
 func isOutside(pkg string) bool { return strings.Contains(pkg, "/test/") }
 
-// isCommand reports whether the package is a program, which its tests start as often as those from outside.
+// isCommand reports whether the package is a program. Its tests start it hundreds of times, one command after the other, and with the race detector a start takes
+// five times as long. What it calls has the race detector in tests of its own.
 func isCommand(pkg string) bool { return strings.Contains(pkg, "/cmd/") }
+
+// isPlain reports whether the tests of the package have no race detector.
+func (o *options) isPlain(pkg string) bool {
+	return len(o.raceFlags) == 0 || isOutside(pkg) || isCommand(pkg) || o.sequential[pkg]
+}
+
+// watchesLibraries reports whether the package has the race detector in the libraries of policies and of JSON Schema too. The others are compiled as the program is:
+// so they are compiled once.
+func watchesLibraries(pkg string) bool {
+	return strings.Contains(pkg, "/internal/policy") || strings.Contains(pkg, "/internal/contract")
+}
 
 // flagsFor returns the flags of go test for the package.
 func (o *options) flagsFor(pkg string) []string {
 	switch {
-	case isOutside(pkg) || o.sequential[pkg]:
+	case o.isPlain(pkg):
 		return o.flags
-	case isCommand(pkg) && len(o.raceFlags) > 0:
-		return slices.Concat(o.flags, programs.RaceFlags())
+	case watchesLibraries(pkg):
+		return slices.Concat(o.flags, o.raceFlags)
 	}
-	return slices.Concat(o.flags, o.raceFlags)
+	return slices.Concat(o.flags, programs.RaceFlags())
+}
+
+// envFor returns the environment of go test for the package. What has no race detector is compiled without C, as the Dockerfile has it: so it is compiled once.
+func (o *options) envFor(env []string, pkg string) []string {
+	if o.isPlain(pkg) {
+		return slices.Concat(env, []string{programs.NoC})
+	}
+	return env
 }
 
 // run runs the tests, prints the report, and returns whether the run is green.
@@ -129,7 +149,7 @@ func run(o options) (green bool, err error) {
 		tracks.Go(func() error {
 			for _, b := range track {
 				flags := append([]string{fmt.Sprintf("-p=%d", b.atOnce)}, o.flagsFor(b.packages[0])...)
-				if err := test(ctx, r, env, slices.Concat(flags, b.packages)); err != nil {
+				if err := test(ctx, r, o.envFor(env, b.packages[0]), slices.Concat(flags, b.packages)); err != nil {
 					return err
 				}
 			}
@@ -162,7 +182,7 @@ type batch struct {
 // four packages run at a time: the first that tests from outside, which takes as long as all others;
 // one of those others, then of the commands; and two of the rest, of which those that start no goroutine are last.
 func (o *options) schedule(packages []string) (tracks [][]batch) {
-	var first, outside, commands, sequential, inside []string
+	var first, outside, commands, sequential, libraries, inside []string
 	for _, p := range packages {
 		to := &inside
 		switch {
@@ -174,10 +194,12 @@ func (o *options) schedule(packages []string) (tracks [][]batch) {
 			to = &commands
 		case o.sequential[p]:
 			to = &sequential
+		case watchesLibraries(p):
+			to = &libraries
 		}
 		*to = append(*to, p)
 	}
-	for _, track := range [][]batch{{{1, first}}, {{1, outside}, {1, commands}}, {{2, inside}, {2, sequential}}} {
+	for _, track := range [][]batch{{{1, first}}, {{1, outside}, {1, commands}}, {{2, inside}, {2, libraries}, {2, sequential}}} {
 		track = slices.DeleteFunc(track, func(b batch) bool { return len(b.packages) == 0 })
 		if len(track) > 0 {
 			tracks = append(tracks, track)
@@ -228,7 +250,7 @@ func again(ctx context.Context, r *report, env []string, o *options) error {
 	for _, l := range r.late {
 		fmt.Fprintf(r.out, "late: %s (%s) runs once more, alone\n", l.name, l.pkg)
 		second := newReport(io.Discard, r.require, nil, func() {})
-		if err := test(ctx, second, env, append(o.flagsFor(l.pkg), "-run=^"+regexp.QuoteMeta(l.name)+"$", l.pkg)); err != nil {
+		if err := test(ctx, second, o.envFor(env, l.pkg), append(o.flagsFor(l.pkg), "-run=^"+regexp.QuoteMeta(l.name)+"$", l.pkg)); err != nil {
 			return err
 		}
 		second.close()

@@ -191,6 +191,7 @@ func (w *waitingWorld) eachClient(t *testing.T, f func(t *testing.T, s rig.Sessi
 
 func TestACallGoesOnInTheSameTurnWhenAPersonSaysYes(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.OneDecision)
 	w := serveWaiting(t, "wait: 5m")
 	made := 0
@@ -310,6 +311,7 @@ func TestAResumedCallTakesTheClientsAnswersToItsServer(t *testing.T) {
 // AP-01: a hundred callers with one yes, at three processes on one folder, make one call, by the server's own count. See also TestAP01OneYesIsOneExecutionOverThreeReplicas.
 func TestAP01OneYesIsOneExecution(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	w := layOutWaiting(t, "wait: 1s")
 	const callers = 100
@@ -423,6 +425,7 @@ func TestAP04AChangeAfterTheYesStopsTheCall(t *testing.T) {
 // AP-05: at three processes, decisions of several people and a withdrawal compete: one of them is first, and all others are told which.
 func TestAP05OneStepIsFirst(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.Deterministic)
 	eachStore(t, func(t *testing.T, redis *redistest.Server) {
 		w := layOutWaiting(t, "wait: 1s")
@@ -634,6 +637,7 @@ func TestACallWaitsForItsApproverAfterItsClientHasDeclined(t *testing.T) {
 // AP-12: killed between the yes, its use and the answer, a call is made once at most.
 func TestAP12AKillBetweenYesAndAnswerExecutesOnceAtMost(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	eachStore(t, func(t *testing.T, redis *redistest.Server) {
 		w := layOutWaiting(t, "wait: 1s")

@@ -559,6 +559,7 @@ func TestApprovalsByTheCommandLine(t *testing.T) {
 // Two processes serve from one folder, where no approver is set. Who can read the folder decides at one, and the call that waits at the other is made.
 func TestAYesAtOneProcessReachesACallThatWaitsAtAnother(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	marks := filepath.Join(t.TempDir(), "marks")
 	dir := rig.LayOut(t, "-- switchboard.yaml --\napprovals: {wait: 2m}\nservers:\n  "+rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "mail"))+
 		"\ntenants:\n  default: {servers: [\"*\"], allow: [by_name]}\n-- tenants/default/tenant.yaml --\ntenant: default\ndefault_task: all\n-- tenants/default/tasks/all.yaml --\ntask_id: all\n"+rig.RequireAll+

@@ -413,6 +413,7 @@ func TestAP12KilledProcessesUseNoYesTwiceAndForgetNoDecision(t *testing.T) {
 // AP-01: a hundred callers with one yes, over three replicas and in both eras, make one call, by the server's own count. Each call costs money, and is paid once.
 func TestAP01OneYesIsOneExecutionOverThreeReplicas(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	redistest.Need(t)
 	redis := redistest.Start(t)

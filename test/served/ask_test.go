@@ -321,6 +321,7 @@ func text(t *testing.T, m rig.Message) string {
 
 func TestEachClientIsAskedWhatItsOwnCallNeeds(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	keys, rows := map[string]string{}, ""
 	for _, who := range []string{"ann", "ben"} {

@@ -44,6 +44,7 @@ func untilRefused(t *testing.T, g *rig.Gateway, key, code string) time.Time {
 // AZ-11: streams that say nothing close too, long before they would be asked again who listens, which is each 15 seconds.
 func TestAttack9AZ11StreamsOfAKeyThatIsRemovedOrExpiresAreClosedAtOnce(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	dir, keys := twoTenants(t)
 	g := rig.Serve(t, dir)
 	alice, bob := streamsOf(t, g, keys["alice"]), streamsOf(t, g, keys["bob"])

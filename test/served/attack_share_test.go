@@ -14,6 +14,7 @@ import (
 // RX-10: one key fills a server with calls that do not end. Another tenant, and another key of the same tenant, still call that server.
 func TestAttack8RX10OneTenantsSlowCallsLeavePlacesForItsNeighbors(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	dir := t.TempDir()
 	until, marks := filepath.Join(dir, "until"), filepath.Join(dir, "marks")
 	good := strings.Replace(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), "{", "{max_calls: 12, ", 1)

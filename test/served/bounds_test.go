@@ -44,6 +44,7 @@ func p99(t *testing.T, g *rig.Gateway, n int, tool string) time.Duration {
 }
 
 func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *testing.T) {
+	rig.WatchRaces(t)
 	const under, waiting, all = 150, 20, 200
 	until := filepath.Join(t.TempDir(), "until")
 	marks := filepath.Join(t.TempDir(), "marks")

@@ -12,6 +12,7 @@ import (
 
 func TestResultsOfDeterministicToolsAreGivenAgain(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	dir := t.TempDir()
 	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
 	// Of so many places in the cache hardly two results fall on one.

@@ -328,6 +328,7 @@ func (c *cell) must(f *fault.Fault) string {
 }
 
 func TestChaosEveryRequestEndsRightlyAndNoneIsExecutedTwice(t *testing.T) {
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	results := map[fault.Kind][]*cell{}
 	var mu sync.Mutex

@@ -120,6 +120,7 @@ func eachStore(t *testing.T, test func(t *testing.T, redis *redistest.Server)) {
 // BU-01 of the security cases: three processes, both eras, 64 callers, 1,280 calls, and a budget for 500.
 func TestBU01TheBudgetIsSpentToTheLastUnitAndNoFurther(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingAckedLost)
 	eachStore(t, func(t *testing.T, redis *redistest.Server) {
 		s := newSpending(t, redis, 0)
@@ -307,6 +308,7 @@ func TestBU06WithoutRedisNothingIsSpent(t *testing.T) {
 // BU-08 of the security cases: processes that share a budget are killed around calls. What the server has counted is settled or held, and that is within the limit.
 func TestBU08ProcessesThatAreKilledOverspendNothing(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingAckedLost)
 	eachStore(t, func(t *testing.T, redis *redistest.Server) {
 		s := newSpending(t, redis, time.Millisecond)

@@ -192,6 +192,7 @@ func TestCD08ALinkIsOfUseOnceInOneBrowser(t *testing.T) {
 
 func TestTwoLinksThatAreOpenAtOnceInOneBrowserBothConnect(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	a := rig.ServeAuthority(t, time.Hour)
 	h := rig.ServeHostedBy(t, a)
 	dir, keys := ofEachPerson(t, h)

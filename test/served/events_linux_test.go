@@ -272,6 +272,7 @@ func layOutChangers(t *testing.T) (dir string, keys officers) {
 // A program looks when it is told of a change, and not again. So a replica tells of a change of another one when it knows of it itself.
 func TestWhoIsToldOfAChangeAtAnotherReplicaFindsItHere(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	const changes = 120
 	dir, keys := layOutChangers(t)
 	all, _ := replicate(t, dir, 2)
@@ -305,6 +306,7 @@ var followedChanges = flag.Int64("followed-changes", 1500, "how many changes Tes
 // connection for notices once. No follower misses a change without a resync, none is told of one twice, and a follower that does not read delays no other.
 func TestNoFollowerOfManyChangesMissesOneWithoutAResyncAndNoneIsToldTwice(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingAckedLost)
 	const perReplica = 2
 	changes := *followedChanges

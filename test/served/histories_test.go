@@ -459,6 +459,7 @@ func (c *chronicle) turn(r *witness, name string) {
 // share a run.
 func TestNamesServedHistories(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.OneDecision)
 	steps := 8
 	for i := range *servedHistories {

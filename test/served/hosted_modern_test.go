@@ -51,6 +51,7 @@ func serveModernPeople(t *testing.T) (h *rig.Hosted, g *rig.Gateway, open func(w
 // CD-10 at a server of the modern era: all callers share one connection, so each request has a token of its own.
 func TestCD10ARequestOverASharedConnectionCarriesTheTokenOfItsOwnPerson(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	h, _, open := serveModernPeople(t)
 	before := len(h.Requests())
@@ -113,6 +114,7 @@ func TestCD10ARequestOverASharedConnectionCarriesTheTokenOfItsOwnPerson(t *testi
 // the connection that all persons share.
 func TestTheOpenStreamsOfAPersonEndWithThatPersonsConnection(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	h, g, open := serveModernPeople(t)
 	ann, bob := hear(t, open("ann", true)), hear(t, open("bob", true))

@@ -78,7 +78,7 @@ var longQuery = regexp.MustCompile(`(https?://\S*\?)\S+`)
 // runAtDesk runs a command in the folder, which is its user's home too. A sign-in is done by the provider's browser, and the address is pasted.
 func runAtDesk(t *testing.T, dir string, words []string) string {
 	t.Helper()
-	cmd := rig.Switchboard(words...)
+	cmd := rig.Switchboard(t, words...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME=", "SWITCHBOARD_HOME=")
 	if words[0] != "server" || words[1] != "connect" {

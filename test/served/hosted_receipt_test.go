@@ -121,6 +121,7 @@ func TestEveryConnectionThatIsMadeOrEndedHasReceipts(t *testing.T) {
 // that has a successor stays, and so do those of others.
 func TestARevokedKeyEndsTheConnectionsOfItsCallerAtAllReplicas(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	p := servePeople(t)
 	p.connect(t, p.All[0], "ann", "ann-of-the-lake")

@@ -31,7 +31,7 @@ type connecting struct {
 // beginConnect starts the command, and returns when it has printed the address.
 func beginConnect(t *testing.T, dir string, args ...string) *connecting {
 	t.Helper()
-	cmd := rig.Switchboard(append([]string{"server", "connect", "--no-browser"}, args...)...)
+	cmd := rig.Switchboard(t, append([]string{"server", "connect", "--no-browser"}, args...)...)
 	cmd.Dir = dir
 	return awaitAddress(t, cmd)
 }
@@ -342,6 +342,7 @@ func visitor(t *testing.T, url, key, version string, open func(link string) (act
 
 func TestHosted2EachCallerActsAsItsOwnPersonAfterThatPersonHasConnected(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	h := rig.ServeHosted(t, provider.Options{Register: true})
 	dir, keys := ofEachPerson(t, h)
 	g := rig.ServeAtOnce(t, dir)

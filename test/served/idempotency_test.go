@@ -140,6 +140,7 @@ func callWith(t *testing.T, s rig.Session, params string) rig.Message {
 
 func TestFiftyWhoRaceWithOneKeyExecuteOnce(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	dir := t.TempDir()
 	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
@@ -196,6 +197,7 @@ func onceRequest(ctx context.Context, t *testing.T, s *rig.HTTPSession, key, too
 
 func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	for _, modern := range []bool{true, false} {
 		dir := t.TempDir()
@@ -288,6 +290,7 @@ func TestACallWithAKeyWhoseServerDiesIsNotMadeAgain(t *testing.T) {
 }
 
 func TestKeysAndLimitsOutliveAProcessThatIsKilled(t *testing.T) {
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingAckedLost)
 	t.Parallel() // a lease has to run out
 	marks := filepath.Join(t.TempDir(), "marks")

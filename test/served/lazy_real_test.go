@@ -350,6 +350,7 @@ func quoted(names []string) string {
 // RX-07
 func TestFiveThousandExpansionsAtOnceKeepToTheBudget(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingAckedLost)
 	g := rig.Serve(t, rig.LayOut(t, lazily(1500, "")))
 	c, err := token.New("o200k_base")

@@ -91,9 +91,7 @@ func TestAChildThatDiesEndsItsCallAtOnceAndComesBack(t *testing.T) {
 	if !strings.Contains(string(m.Raw), "SB-EXEC-004") {
 		t.Errorf("the call of a child that died gave %s", m.Raw)
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %v to say so", took)
-	}
+	took := time.Since(began)
 	if m, _ := s.Ask(t, "tools/call", `{"name":"rest","arguments":{}}`); m.Error != nil {
 		t.Errorf("the other server: %s", m.Raw)
 	}
@@ -119,6 +117,9 @@ func TestAChildThatDiesEndsItsCallAtOnceAndComesBack(t *testing.T) {
 		}
 		return ""
 	})
+	if took > 5*time.Second {
+		wait.Late(t, "it took %v to say that a child has died", took)
+	}
 }
 
 func TestNoChildOutlivesSwitchboard(t *testing.T) {
@@ -244,6 +245,7 @@ func TestAPolicyIsSeenToChangeHoweverDeepItStands(t *testing.T) {
 
 func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one"))))
 	g := rig.Serve(t, dir)
 	s := g.Open(t, "/mcp", false)
@@ -285,6 +287,7 @@ func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 
 // AZ-03: ids are each client's own.
 func TestClientsWhoUseTheSameIdsGetTheirOwnAnswers(t *testing.T) {
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(
 		rig.FakeRow("a", fmt.Sprintf(rig.Tool, "one")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "two")), rig.FakeRow("c", fmt.Sprintf(rig.Tool, "three")))))

@@ -20,7 +20,7 @@ const lightBound = 4 * wait.Bound
 // serveAsUsual serves a server with one tool, with the collector's settings that a user has: tests run with others.
 func serveAsUsual(t *testing.T) *rig.Gateway {
 	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "first"))))
-	cmd := rig.Switchboard("serve", "--listen", "127.0.0.1:0")
+	cmd := rig.Switchboard(t, "serve", "--listen", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), "GOGC=")
 	g := rig.ServeBy(t, dir, cmd)
 	g.AwaitServers()

@@ -196,7 +196,7 @@ func TestAClientHearsOfUpdatesAlsoAfterTheServerHasRestarted(t *testing.T) {
 			dir := libraries(t, tt.modernBehind)
 			var tr mcp.Transport
 			if tt.stdio {
-				cmd := rig.Switchboard("stdio", "--alone")
+				cmd := rig.Switchboard(t, "stdio", "--alone")
 				cmd.Dir = dir
 				tr = &mcp.CommandTransport{Command: cmd}
 			} else {

@@ -157,6 +157,7 @@ func (c talk) complete(t *testing.T, who string, heard []string) {
 
 func TestNothingThatIsSaidBeforeAResultIsLostOrReordered(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	archive, tools := everyServer(t)
 	dir := rig.LayOut(t, archive)
 	// Each has a switchboard of its own, and so processes behind of its own: a
@@ -212,6 +213,7 @@ func TestNothingThatIsSaidBeforeAResultIsLostOrReordered(t *testing.T) {
 
 // AZ-03 on the served path. Ids and progress tokens are the same for all.
 func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	const sessions, calls, each = 200, 20, 2 // of a session at once
 	archive, tools := everyServer(t)

@@ -14,6 +14,7 @@ import (
 
 func TestACallThatItsSessionLeavesBehindIsAnsweredAndCancelled(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	for _, who := range people {
 		if who.modern {
 			continue

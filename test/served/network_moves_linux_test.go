@@ -17,6 +17,7 @@ import (
 // A server's name leads to another address from one moment on, and the old server stops as servers do: it answers what it has
 // read. No call is lost, and calls arrive at the new address without a restart or reload.
 func TestANameThatMovesUnderLoadLosesNoCall(t *testing.T) {
+	rig.WatchRaces(t)
 	names := ownNames(t)
 	address, err := scratch.Addr()
 	if err != nil {

@@ -74,6 +74,7 @@ func callUnderLoad(t *testing.T, s *rig.HTTPSession, tool string, fresh bool, ch
 // The certificate of the listeners is renewed under load: no call is lost, also while certificate and key do not go together. Commands of
 // this machine, which reach Switchboard without TLS, and pages are served as before.
 func TestTheListenersSpeakTLSAndTheirCertificateIsRenewedUnderLoad(t *testing.T) {
+	rig.WatchRaces(t)
 	dir := rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", fmt.Sprintf(rig.Tool, "hello"))), "start_deadline",
 		"tls: {cert: cert.pem, key: key.pem}\nadmin: {tls: {cert: cert.pem, key: key.pem}}\nstart_deadline", 1))
 	ca := certs.NewAuthority(t, "test")
@@ -292,6 +293,7 @@ func TestServersOverTLSWorkWithTheirRowsOrSayWhatToDo(t *testing.T) {
 
 // The certificate of a server and its authority are replaced under load, at Switchboard first. Each call needs a new connection.
 func TestTheAuthorityOfAServerIsRenewedUnderLoad(t *testing.T) {
+	rig.WatchRaces(t)
 	before, after := certs.NewAuthority(t, "before"), certs.NewAuthority(t, "after")
 	var current atomic.Pointer[tls.Certificate]
 	pair, next := before.Pair("127.0.0.1"), after.Pair("127.0.0.1")

@@ -17,6 +17,7 @@ import (
 
 func TestReplicasOverAClusterOutliveOneOfThemAndANode(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	cluster := redistest.StartCluster(t, 3)
 	outlived(t, cluster.URL(), func() {
@@ -28,6 +29,7 @@ func TestReplicasOverAClusterOutliveOneOfThemAndANode(t *testing.T) {
 
 func TestReplicasOverSentinelOutliveOneOfThemAndTheMaster(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	watched := redistest.StartWatched(t)
 	outlived(t, watched.URL(), func() {

@@ -385,6 +385,7 @@ func TestASearchForReceiptsIsContinuedAndSaysHowFarItHasLooked(t *testing.T) {
 // Events reach officers at every replica, each what its tenant may see, and end with the key.
 func TestEventsReachWhoMaySeeThem(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	dir, keys := layOutOfficers(t)
 	all, _ := replicate(t, dir, 2)
@@ -418,6 +419,7 @@ func TestEventsReachWhoMaySeeThem(t *testing.T) {
 // AZ-18, at one process: a revoked key opens nothing any more, its streams end, and a restart changes nothing.
 func TestAZ18ARevokedKeyIsNeverGoodAgain(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	dir, keys := layOutOfficers(t)
 	g := rig.Serve(t, dir)
 	streams := streamsOf(t, g, keys["agent"])
@@ -487,6 +489,7 @@ func hashOf(t *testing.T, g *rig.Gateway, kind, id string) string {
 // AZ-18, at several processes: revoked at one, refused at all within a second, also by those that serve while the store is away.
 func TestAZ18ARevocationReachesAllReplicasWithinASecond(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	dir, keys := layOutOfficers(t)
 	all, redis := replicate(t, dir, 3)
 	for _, g := range all {
@@ -533,7 +536,7 @@ func TestCommandsFindEveryProcessOfAFolder(t *testing.T) {
 	g := rig.Serve(t, dir)
 	var clients []*rig.StdioSession
 	for range 3 {
-		clients = append(clients, rig.OpenStdio(t, dir, false, rig.Switchboard("stdio", "--alone", "--tenant", "acme")))
+		clients = append(clients, rig.OpenStdio(t, dir, false, rig.Switchboard(t, "stdio", "--alone", "--tenant", "acme")))
 	}
 	rows := func() []serving.Neighbor {
 		all, err := serving.Rows(filepath.Join(dir, ".switchboard"))

@@ -149,6 +149,7 @@ func race(t *testing.T, g *rig.Gateway, key, etag, body string) <-chan rig.Answe
 
 func TestARepeatDuringTheFirstRequestIsRefusedAndAKillLeavesItUnknown(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	dir, keys := layOutOfficers(t)
 	g := rig.Serve(t, dir)

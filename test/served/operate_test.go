@@ -18,6 +18,7 @@ import (
 
 func TestADisabledServerTakesNoNewCallsUntilItIsEnabled(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	marks, until := filepath.Join(t.TempDir(), "marks"), filepath.Join(t.TempDir(), "until")
 	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest"))))
 	g := rig.Serve(t, dir)

@@ -38,7 +38,7 @@ func TestEachListIsReadInParts(t *testing.T) {
 	dir, keys := layOutOfficers(t)
 	main := filepath.Join(dir, "switchboard.yaml")
 	second := rig.FakeRow("a-b", fmt.Sprintf(rig.Tool, "rest"), fmt.Sprintf(rig.Tool, "rest2"))
-	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "approvals: {wait: 1s, standing: 1h}\nbudgets: [{id: a, limit: {calls: 9}, window: 1d}, {id: b, limit: {calls: 9}, window: 1d}]\nservers:\n  "+strings.ReplaceAll(second, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
+	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "start_deadline: 1m\napprovals: {wait: 1s, standing: 1h}\nbudgets: [{id: a, limit: {calls: 9}, window: 1d}, {id: b, limit: {calls: 9}, window: 1d}]\nservers:\n  "+strings.ReplaceAll(second, "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
 	const many = 510 // more than one part can have
 	for folder, pkg := range map[string]string{"policies": "switchboard", "tenants/acme/policies": "switchboard.tenant"} {
 		rig.WriteFile(t, filepath.Join(dir, filepath.FromSlash(folder), "all.rego"), "package "+pkg+"\nallowed_tools contains c.id if some c in input.candidate_tools\nobligations[\"a-b/rest\"] contains {\"type\": \"require_approval\"}\n")
@@ -50,7 +50,10 @@ func TestEachListIsReadInParts(t *testing.T) {
 	g := rig.Serve(t, dir)
 	for _, who := range []string{"agent", "other agent"} {
 		s := g.Open(t, "/mcp", false, "Authorization", "Bearer "+keys[who])
-		rig.ListNames(t, s)
+		rig.Eventually(t, "the server of the tool has answered", func() string {
+			names := rig.ListNames(t, s)
+			return rig.ReasonUnless(slices.Contains(names, "rest"), strings.Join(names, " "))
+		})
 		if got := rig.Call(t, s, "rest", `{}`); got != "SB-APPR-001" { // a request for approval
 			t.Fatal(got)
 		}

@@ -147,6 +147,7 @@ func hear(t *testing.T, s *rig.HTTPSession) *heard {
 // CD-10: two persons, four agents and more, at three replicas. Tokens expire after some seconds, the server refuses tokens that are good, the configuration is
 // loaded again, a replica is killed, and one person disconnects and connects another account. It takes half a minute and more, for ten thousand calls.
 func TestCD10NoCallOfAPersonReachesTheAccountOfAnother(t *testing.T) {
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	const calls, goroutines, sessions = 10000, 64, 8
 	p := servePeople(t)
@@ -338,6 +339,7 @@ func (p *persons) noKeyBehind(t *testing.T) {
 // CD-12 on the served path: 64 calls at once at three replicas, when the token expires or is refused, cause one request at the provider. Between the
 // rounds a replica is killed; in the last one it is killed while it refreshes.
 func TestCD12OneRefreshServesTheCallsOfAllReplicas(t *testing.T) {
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	const calls, rounds, life = 64, 3, 12 * time.Second
 	p := servePeople(t)

@@ -38,6 +38,7 @@ func (n *turn) wants(tool string, known int64) []string {
 // force; a policy that is broken is never in force, and never silently; nobody
 // is judged by two policies, and no call is lost.
 func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
+	rig.WatchRaces(t)
 	law.Hold(t, law.OneDecision)
 	t.Parallel()                   // with what only waits
 	const reloads, every = 200, 10 // and every tenth is broken

@@ -72,6 +72,7 @@ type tried struct {
 // Of each transport the server is killed under load and started again. What is
 // measured is said in the log: go test -v -run ABackendThatIsKilled ./test/served/
 func TestABackendThatIsKilledUnderLoadIsFoundAgainAndNoClientLosesItsSession(t *testing.T) {
+	rig.WatchRaces(t)
 	t.Logf("%-12s %10s %14s %14s %8s %8s", "transport", "away", "back, 1st good", "all good", "failed", "answered")
 	for _, on := range fault.Transports {
 		t.Run(string(on), func(t *testing.T) { t.Log(outlive(t, on)) })

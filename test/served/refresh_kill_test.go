@@ -47,6 +47,7 @@ type refreshers struct {
 // provider has never seen a refresh token twice. Before that, 64 calls at the expiry cause one refresh.
 func TestCD12ProcessesThatAreKilledUseNoRefreshTokenTwice(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	for _, kind := range []string{"file", "redis"} {
 		t.Run(kind, func(t *testing.T) {

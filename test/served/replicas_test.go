@@ -185,6 +185,7 @@ func TestAChangedListIsHeardWhicheverReplicaSawTheChange(t *testing.T) {
 
 func TestOneReplicaIsKilledAndOneReplacedDuringTwoThousandCalls(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	const calls = 2000
 	book, url := rig.KeepLedger(t, 2*time.Millisecond, fmt.Sprintf(rig.Tool, "post"))
@@ -272,6 +273,7 @@ func TestALimitHoldsOverAllReplicas(t *testing.T) {
 
 func TestAKeyThatIsSentToAllReplicasAtOnceExecutesOnce(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	book, url := rig.KeepLedger(t, 100*time.Millisecond, fmt.Sprintf(rig.Tool, "post"))
 	c := rig.ServeReplicas(t, defaultTask(branches(url)))
@@ -298,6 +300,7 @@ func TestAKeyThatIsSentToAllReplicasAtOnceExecutesOnce(t *testing.T) {
 
 func TestServiceResumesSoonAfterRedisDoes(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	const within = 10 * time.Second // of which a busy machine may take most
 	for what, outage := range map[string]func(*redistest.Server){
 		"killed and started again": func(r *redistest.Server) { r.Kill(); r.Start() },

@@ -275,6 +275,7 @@ func TestWhatNoRowAllowsIsNotAskedFor(t *testing.T) {
 // RQ-01: a thousand requests for one capability, at three processes, are one request, and people hear of it once.
 func TestRQ01AThousandRequestsAreOne(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	eachStore(t, func(t *testing.T, redis *redistest.Server) {
 		text, keys := fillKeys(t, askers)
 		start := overStore(t, rig.LayOut(t, text), redis)
@@ -333,6 +334,7 @@ func TestAPrincipalHasFewRequestsForCapabilities(t *testing.T) {
 
 func TestTheEventOfARequestIsAsItWasPromised(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	a := serveAskers(t)
 	heard := make(chan string, 1)
 	for _, key := range []string{"lea", "uma"} {

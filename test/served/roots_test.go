@@ -87,8 +87,8 @@ func rove(t *testing.T, tr mcp.Transport, name string) *rover {
 }
 
 // pipeTo is a switchboard for one client over stdio.
-func pipeTo(dir string) mcp.Transport {
-	cmd := rig.Switchboard("stdio", "--alone")
+func pipeTo(t *testing.T, dir string) mcp.Transport {
+	cmd := rig.Switchboard(t, "stdio", "--alone")
 	cmd.Dir = dir
 	return &mcp.CommandTransport{Command: cmd}
 }
@@ -117,6 +117,7 @@ func changes(file string) (lines []string) {
 
 func TestAServerHearsThatTheRootsOfItsClientHaveChangedAndAsksForThemAtOnce(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	for _, transport := range []string{"stdio", "http", "sse"} {
 		for _, front := range []string{"http", "stdio"} {
 			t.Run(front+" to "+transport, func(t *testing.T) {
@@ -128,8 +129,8 @@ func TestAServerHearsThatTheRootsOfItsClientHaveChangedAndAsksForThemAtOnce(t *t
 					ann = rove(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, "ann")
 					ben = rove(t, &mcp.StreamableClientTransport{Endpoint: g.URL + "/mcp"}, "ben")
 				} else {
-					ann = rove(t, pipeTo(dir), "ann")
-					ben = rove(t, pipeTo(dir), "ben")
+					ann = rove(t, pipeTo(t, dir), "ann")
+					ben = rove(t, pipeTo(t, dir), "ben")
 				}
 				for name, r := range map[string]*rover{"ann": ann, "ben": ben} {
 					if got := r.asked(t); !strings.Contains(got, "file:///"+name) {

@@ -200,7 +200,7 @@ func (r *consentRound) plantState(address string) (name string) {
 // atTheDesk connects a server by the command.
 func (r *consentRound) atTheDesk(server, account string) {
 	r.t.Helper()
-	cmd := rig.Switchboard("-v", "server", "connect", "--no-browser", server)
+	cmd := rig.Switchboard(r.t, "-v", "server", "connect", "--no-browser", server)
 	cmd.Dir = r.dir
 	c := awaitAddress(r.t, cmd)
 	state := r.plantState(c.address)

@@ -236,6 +236,7 @@ func TestAReloadThatNarrowsOrRemovesAKeyReachesItsOpenSessions(t *testing.T) {
 // AZ-02: under load, no answer is another's.
 func TestNoAnswerCrossesTenants(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingLeaks)
 	dir, keys := twoTenants(t)
 	g := rig.Serve(t, dir)

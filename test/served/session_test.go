@@ -123,6 +123,7 @@ func TestASessionIsAnOfficerOfTheAdminSideOnly(t *testing.T) {
 // A session that one replica has started is good at all of them, and ends at all of them, with its streams.
 func TestASessionEndsAtAllReplicas(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	dir, keys := layOutOfficers(t)
 	all, redis := replicate(t, dir, 3)
 	secret, other := signInByKey(t, all[0], keys["operator"]), signInByKey(t, all[0], keys["admin"])

@@ -84,6 +84,7 @@ func answer(s *rig.StdioSession, id int) error {
 
 func TestSeveralProcessesOnOneFolderHaveAChainEachAndOutliveOneThatIsKilled(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingAckedLost)
 	const apart = 1_000_000 // ids of a process from those of the next
 	server, url := rig.KeepLedger(t, 0, fmt.Sprintf(rig.Tool, "post"))

@@ -70,6 +70,7 @@ func awaitLog(t *testing.T, dir, text string) {
 
 func TestFourClientsShareOneServerAndOutliveTheProcessThatServesThem(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	dir, marks := shareWorker(t)
 	clients := crowd(t, dir)
@@ -114,6 +115,7 @@ func TestFourClientsShareOneServerAndOutliveTheProcessThatServesThem(t *testing.
 
 func TestCallsInFlightAtTheEndOfTheServingProcessAreNeverMadeTwice(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	dir, marks := shareWorker(t)
 	clients := crowd(t, dir)
@@ -146,6 +148,7 @@ func TestCallsInFlightAtTheEndOfTheServingProcessAreNeverMadeTwice(t *testing.T)
 
 func TestAServingProcessThatIsStoppedHandsItsClientsOver(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NeverTwice)
 	dir, marks := shareWorker(t)
 	g := rig.Serve(t, dir)
@@ -200,6 +203,7 @@ func TestAServingProcessThatIsStoppedHandsItsClientsOver(t *testing.T) {
 
 func TestFiftyClientsComeAndGoAndLeaveNothing(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	dir, marks := shareWorker(t)
 	stays := rig.OpenStdio(t, dir, false, rig.PlainShared("--linger", "200ms")) // however late the others come
 	const clients = 50
@@ -273,9 +277,9 @@ func TestClientsWithAnotherVersionOrConfigurationDoNotJoin(t *testing.T) {
 		says string
 	}{
 		{exec.Command(other, "stdio"), 1 + more, says},
-		{rig.Switchboard("stdio", "--results", "whole"), 2 + more, "its --results or program file is another one"},
-		{rig.Switchboard("stdio", "--results", "whole"), 2 + more, ""}, // it shares the process of the one before
-		{rig.Switchboard("stdio", "--config", "other.yaml", "--data", ".switchboard"), 3 + more, "its configuration is " + dir},
+		{rig.Switchboard(t, "stdio", "--results", "whole"), 2 + more, "its --results or program file is another one"},
+		{rig.Switchboard(t, "stdio", "--results", "whole"), 2 + more, ""}, // it shares the process of the one before
+		{rig.Switchboard(t, "stdio", "--config", "other.yaml", "--data", ".switchboard"), 3 + more, "its configuration is " + dir},
 	} {
 		log, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 		if err != nil {
@@ -402,7 +406,7 @@ func TestClientsShareWhateverNameTheFolderHas(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	cmd := rig.Switchboard("stdio", "--config", filepath.Join(link, "switchboard.yaml"))
+	cmd := rig.Switchboard(t, "stdio", "--config", filepath.Join(link, "switchboard.yaml"))
 	if code := rig.Call(t, rig.OpenStdio(t, dir, false, cmd), "work", `{}`); code != "" {
 		t.Errorf("the call: %s", code)
 	}
@@ -433,7 +437,7 @@ func TestASharedConnectionIsLikeOneOfItsOwn(t *testing.T) {
 	rig.WriteFile(t, long, string(args))
 	dir := rig.ShareFolder(t, rig.Fakes(rig.FakeRow("a", "marks="+marks, "tape="+tape, fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", "args="+long)))
 	for _, modern := range []bool{false, true} {
-		s := rig.OpenStdio(t, dir, modern, rig.Switchboard("stdio", "--results", "whole"))
+		s := rig.OpenStdio(t, dir, modern, rig.Switchboard(t, "stdio", "--results", "whole"))
 		m, _ := s.Ask(t, "tools/call", `{"name":"shout","arguments":{}}`)
 		if len(m.Text()) != 10<<20 {
 			t.Errorf("modern %t: 10 MiB arrive as %d bytes: %.200s", modern, len(m.Text()), m.Raw)
@@ -595,7 +599,7 @@ func TestAttackOnlyTheOwnerOfTheFolderCanJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = log.Close() }()
-		cmd := rig.Switchboard("stdio")
+		cmd := rig.Switchboard(t, "stdio")
 		cmd.Stderr = log
 		other := rig.OpenStdio(t, dir, false, cmd)
 		if code := rig.Call(t, other, "work", `{}`); code != "" {

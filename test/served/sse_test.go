@@ -41,6 +41,7 @@ func asker(t *testing.T) *httptest.Server {
 
 func TestAServerOverHTTPWithSSEServesClientsAndAsksEachOfThem(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	behind := asker(t)
 	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(fmt.Sprintf("old: {transport: http, url: %s/sse}", behind.URL))))
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)

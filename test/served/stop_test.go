@@ -57,6 +57,7 @@ func patientFakes(servers ...string) string {
 
 func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	const calls, streams = 200, 50
 	folder := t.TempDir()
 	marks, until := filepath.Join(folder, "marks"), filepath.Join(folder, "until")
@@ -244,6 +245,7 @@ func TestASecondSignalHurries(t *testing.T) {
 }
 
 func TestItStopsWithinTheGraceThoughServersAndCallsDoNot(t *testing.T) {
+	rig.WatchRaces(t)
 	marks := filepath.Join(t.TempDir(), "marks")
 	archive := rig.Fakes(
 		rig.FakeRow("a", "marks="+marks, fmt.Sprintf(rig.Tool, "work")),

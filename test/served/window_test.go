@@ -51,7 +51,7 @@ func newDaily(t *testing.T, redis *redistest.Server, limit string, ends time.Dur
 		if redis != nil {
 			args = append(args, "--data", filepath.Join(t.TempDir(), "data"))
 		}
-		cmd := rig.Switchboard(args...)
+		cmd := rig.Switchboard(t, args...)
 		cmd.Env = append(os.Environ(), "ZONEINFO="+s.zones)
 		g := rig.ServeBy(t, s.dir, cmd)
 		g.AwaitServers()
@@ -111,6 +111,7 @@ func beforeMidnight(t *testing.T, redis *redistest.Server, do func(t *testing.T,
 // BU-07 of the security cases: three processes spend over the end of a window, and then their clocks are set back by an hour. Each day has its own limit, once.
 func TestBU07TheEndOfAWindowAndAClockThatGoesBackGiveNoSecondLimit(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingAckedLost)
 	const most = 5 // calls in a day
 	eachStore(t, func(t *testing.T, redis *redistest.Server) {
@@ -192,6 +193,7 @@ func TestBU07TheEndOfAWindowAndAClockThatGoesBackGiveNoSecondLimit(t *testing.T)
 // BU-09 of the security cases: a call is held before its window ends and settled after. It counts in its own window, and takes no room in the next one.
 func TestBU09ACallThatEndsInTheNextWindowCountsInItsOwn(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingAckedLost)
 	eachStore(t, func(t *testing.T, redis *redistest.Server) {
 		beforeMidnight(t, redis, func(t *testing.T, ends time.Duration) bool {

@@ -153,6 +153,7 @@ func TestThreeReplicasAnswerEachChangeWithTheDifferenceAndWriteNothing(t *testin
 // time as another is told so.
 func TestAWriteAtOneOfThreeProcessesOfAFolderIsServedByAll(t *testing.T) {
 	t.Parallel()
+	rig.WatchRaces(t)
 	law.Hold(t, law.NothingAckedLost)
 	dir, keys := layOutOfficers(t)
 	all := []*rig.Gateway{rig.Serve(t, dir), rig.Serve(t, dir), rig.Serve(t, dir)}
