@@ -109,7 +109,7 @@ func (p *Providers) addProvider(row *capability.Provider, v *capability.Version,
 		key := providerKey{v, want.Name, d}
 		c := was.find(key)
 		if c == nil || c.own != own {
-			c = checkProvided(v, want, d, own)
+			c = checkProvided(p.registry, v, want, d, own)
 		}
 		p.checked[key] = c
 		for _, why := range c.faults {
@@ -130,7 +130,7 @@ func (p *Providers) find(key providerKey) *checkedTool {
 }
 
 // checkProvided checks the own tool of a server against the contract's tool, and makes the tool that clients see.
-func checkProvided(v *capability.Version, want *capability.Tool, d *switchboard.DeclaredEquivalent, own *switchboard.Tool) *checkedTool {
+func checkProvided(registry *capability.Registry, v *capability.Version, want *capability.Tool, d *switchboard.DeclaredEquivalent, own *switchboard.Tool) *checkedTool {
 	digest, err := canonical.Digest(want.Definition)
 	if err != nil {
 		return &checkedTool{own: own, faults: []string{"the contract's definition cannot be read: " + err.Error()}}
@@ -147,7 +147,7 @@ func checkProvided(v *capability.Version, want *capability.Tool, d *switchboard.
 	called := *own
 	called.Capabilities = []switchboard.Capability{{Verb: v.Verb, Resource: v.Resource, Constraints: v.Constraints, Source: switchboard.FromOverlay}}
 	called.Kept = slices.Concat(own.Kept, restrictingOnly(own.Capabilities))
-	called.Contract = underContract(&own.Contract, v)
+	called.Contract = underContract(registry, &own.Contract, v)
 	if called.Price == nil {
 		called.Price = v.Facts.Price
 	}
@@ -185,8 +185,8 @@ func restrictingOnly(caps []switchboard.Capability) (kept []switchboard.Capabili
 
 // underContract returns the facts of a tool under the contract. The contract is the operator's word. What the tool's own facts
 // say still counts where it restricts.
-func underContract(own *switchboard.Contract, v *capability.Version) switchboard.Contract {
-	c := *own
+func underContract(registry *capability.Registry, own *switchboard.Contract, v *capability.Version) switchboard.Contract {
+	c := registry.Restrict(*own, v)
 	state := func(holds bool) switchboard.Fact {
 		return switchboard.Fact{Holds: holds, Source: switchboard.FromOverlay, Trusted: true}
 	}
@@ -204,9 +204,6 @@ func underContract(own *switchboard.Contract, v *capability.Version) switchboard
 	free(&c.Deterministic, v.Facts.Deterministic)
 	if v.Facts.Stateful != nil && !c.Stateful.Holds {
 		c.Stateful = state(*v.Facts.Stateful)
-	}
-	if slices.Index(switchboard.CostClasses, v.Facts.CostClass) > slices.Index(switchboard.CostClasses, c.CostClass) {
-		c.CostClass = v.Facts.CostClass
 	}
 	return c
 }
