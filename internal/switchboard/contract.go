@@ -49,7 +49,9 @@ func (c *Contract) Repeatable() bool {
 }
 
 // OnlyReads reports whether a call provably changes nothing: the operator states it, or vouches for the source that does.
-func (c *Contract) OnlyReads() bool { return c.ReadOnly.Holds && c.ReadOnly.Trusted && !c.Stateful.Holds }
+func (c *Contract) OnlyReads() bool {
+	return c.ReadOnly.Holds && c.ReadOnly.Trusted && !c.Stateful.Holds
+}
 
 // A DeclaredEquivalent is an equivalent that an overlay states: calls of the overlay's tool may move to Tool, on another server.
 // It says how the arguments are translated.
