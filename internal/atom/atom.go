@@ -100,13 +100,13 @@ type watchedAtom struct {
 	outcome *outcome // nil: not known
 	version store.Version
 
-	running *run      // the probe in flight; nil for none
+	running *probeRun // the probe in flight; nil for none
 	rest    time.Time // no probe begins before
 	jitter  float64   // 0 to 1
 }
 
-// A run is one probe with its second attempt, or the wait for the result of another replica's probe.
-type run struct{ done chan struct{} }
+// A probeRun is one probe with its second attempt, or the wait for the result of another replica's probe.
+type probeRun struct{ done chan struct{} }
 
 // Open returns a Prober without atoms. The caller must Close it.
 func Open(o Options) *Prober {
@@ -292,7 +292,7 @@ func (p *Prober) Due(ctx context.Context, ids ...string) {
 // Want begins the probes that Due waits for.
 func (p *Prober) Want(ids ...string) { p.want(ids) }
 
-func (p *Prober) want(ids []string) (all []*run) {
+func (p *Prober) want(ids []string) (all []*probeRun) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -309,11 +309,11 @@ func (p *Prober) want(ids []string) (all []*run) {
 }
 
 // begin begins a probe, unless one is in flight. The caller holds mu.
-func (p *Prober) begin(w *watchedAtom) *run {
+func (p *Prober) begin(w *watchedAtom) *probeRun {
 	if w.running != nil {
 		return w.running
 	}
-	r := &run{make(chan struct{})}
+	r := &probeRun{make(chan struct{})}
 	if p.ctx.Err() != nil {
 		close(r.done)
 		return r

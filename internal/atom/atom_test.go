@@ -606,7 +606,7 @@ func TestAResultFromAClockThatIsFarAheadDoesNotCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for ahead, want := range map[time.Duration]capability.State{time.Second: capability.Fresh, time.Hour: capability.Unknown} {
+		set := func(ahead time.Duration) {
 			for _, row := range rows {
 				if strings.HasPrefix(row.Name, "result/") {
 					text := fmt.Appendf(nil, `{"well":true,"at":%q}`, time.Now().Add(ahead).Format(time.RFC3339Nano))
@@ -616,8 +616,22 @@ func TestAResultFromAClockThatIsFarAheadDoesNotCount(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Second)
-			if got := settled(p, "a"); got != want {
-				t.Errorf("with a result from %s ahead it is %s", ahead, got)
+		}
+		for ahead, want := range map[time.Duration]capability.State{time.Second: capability.Fresh, time.Hour: capability.Unknown} {
+			if set(ahead); settled(p, "a") != want {
+				t.Errorf("with a result from %s ahead it is %s", ahead, settled(p, "a"))
+			}
+		}
+		// What this process has found red itself later stays red.
+		set(30 * time.Second)
+		w.store.gone.Store(true)
+		w.set("a", true)
+		p.Due(t.Context(), "a")
+		w.store.gone.Store(false)
+		for range 100 {
+			time.Sleep(10 * time.Millisecond)
+			if got := settled(p, "a"); got != capability.Red {
+				t.Fatalf("after a failed probe without the store it is %s", got)
 			}
 		}
 	})

@@ -77,9 +77,10 @@ func (p *Prober) watch(a *capability.Atom, name string) *watchedAtom {
 
 // hear applies what the store has about an atom. The caller holds mu.
 func (w *watchedAtom) hear(v store.Value) {
-	w.version = v.Version
 	o, ok := decodeOutcome(&v)
-	if own := w.outcome; own != nil && !own.saved && !(ok && o.At.After(own.At)) {
+	newer := ok && v.Version != w.version && (w.outcome == nil || o.At.After(w.outcome.At))
+	w.version = v.Version
+	if w.outcome != nil && !w.outcome.saved && !newer {
 		return // our own result, which the store did not take, is newer
 	}
 	if o.saved, w.outcome = true, nil; ok {
@@ -334,7 +335,7 @@ func (j *job) keep(o outcome, version store.Version) {
 	p := j.prober
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := j.watched.outcome; now != nil && now.At.After(o.At) {
+	if now := j.watched.outcome; version == 0 && o.Well && now != nil && now.At.After(o.At) {
 		return // this process was paused
 	}
 	o.saved = version != 0
