@@ -42,13 +42,15 @@ func FuzzLoad(f *testing.F) {
 			}
 			return fsys[slices.Min(names)].Data
 		}
-		f.Add(one("switchboard.yaml"), one("tenants/*/tenant.yaml"), one("tenants/*/tasks/*.yaml"), one("overlays/*.yaml"), one("taxonomy.yaml"))
+		f.Add(one("switchboard.yaml"), one("tenants/*/tenant.yaml"), one("tenants/*/tasks/*.yaml"), one("overlays/*.yaml"), one("taxonomy.yaml"),
+			one("capabilities/[bcdip]*.yaml"), one("capabilities/atoms.yaml"), one("capabilities/boundaries.yaml"), one("capabilities/published.lock"))
 	}
-	f.Fuzz(func(t *testing.T, main, tenant, task, overlay, taxonomy []byte) {
+	f.Fuzz(func(t *testing.T, main, tenant, task, overlay, taxonomy, version, atoms, boundaries, lock []byte) {
 		fsys := fstest.MapFS{}
 		for name, data := range map[string][]byte{
 			"switchboard.yaml": main, "tenants/default/tenant.yaml": tenant, "tenants/default/tasks/a.yaml": task,
 			"overlays/a.yaml": overlay, "tenants/default/overlays/a.yaml": overlay, "taxonomy.yaml": taxonomy,
+			"capabilities/a.yaml": version, "capabilities/atoms.yaml": atoms, "capabilities/boundaries.yaml": boundaries, "capabilities/published.lock": lock,
 		} {
 			if data != nil {
 				fsys[name] = &fstest.MapFile{Data: data}
