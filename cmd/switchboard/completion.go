@@ -90,6 +90,8 @@ func completeValue(ctx context.Context, root *kong.Node, q completion.Request, l
 		return candidates(files.tenants()), true
 	case reflect.TypeFor[switchboard.TaskID]():
 		return candidates(files.tasks(q.Flags["tenant"])), true
+	case reflect.TypeFor[capabilityRef]():
+		return candidates(files.capabilities(q.Command == "capability publish")), true
 	case reflect.TypeFor[switchboard.Code]():
 		return codeCandidates(), true
 	case reflect.TypeFor[receipt.Kind]():
@@ -182,6 +184,23 @@ func (f *completionFiles) baseNames(pattern ...string) (found []string) {
 	}
 	for _, p := range paths {
 		found = append(found, filepath.Base(p))
+	}
+	return found
+}
+
+// capabilities returns the ids of the capabilities, or the names of their versions.
+func (f *completionFiles) capabilities(versions bool) (found []string) {
+	r, err := config.ReadRegistry(f.c.Config, config.Options{})
+	if err != nil {
+		return nil
+	}
+	if !versions {
+		return r.IDs()
+	}
+	for _, id := range r.IDs() {
+		for _, v := range r.Versions(id) {
+			found = append(found, v.Name())
+		}
 	}
 	return found
 }

@@ -124,6 +124,18 @@ var examples = map[string][]string{
 		"switchboard logs files github --since 10m",
 		"switchboard logs switchboard --lines 20 --json",
 	},
+	"capability list": {
+		"switchboard capability list",
+		"switchboard capability list --json",
+	},
+	"capability show": {
+		"switchboard capability show io.fs.read",
+		"switchboard capability show io.fs.read@^1 --json",
+	},
+	"capability publish": {
+		"switchboard capability publish io.fs.read@1.2.0",
+		"switchboard capability publish io.fs.read@1.2.0 --config staging/switchboard.yaml",
+	},
 	"policy test": {
 		"switchboard policy test",
 		"switchboard policy test policies/ -v",

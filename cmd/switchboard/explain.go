@@ -235,6 +235,9 @@ func rankText(c admin.ExplainedCandidate) string {
 	if len(c.Capabilities) > 0 {
 		s += "; " + strings.Join(c.Capabilities, "; ")
 	}
+	if c.Provides != "" {
+		s += "; it provides " + c.Provides
+	}
 	if c.Declared != "" {
 		s += "; " + c.Declared
 	}

@@ -57,7 +57,8 @@ type cli struct {
 	Decided  decisionsCmd `cmd:"" name:"decisions" group:"decide" help:"List the decisions that a running Switchboard has recorded, and explain one as it was made then."`
 	Annotate annotateCmd  `cmd:"" group:"decide" help:"Suggest labels for tools that have none, and accept suggestions."`
 
-	Policy policyCmd `cmd:"" group:"policies" help:"Test, check, try out and compare policies."`
+	Policy     policyCmd     `cmd:"" group:"policies" help:"Test, check, try out and compare policies."`
+	Capability capabilityCmd `cmd:"" group:"policies" help:"List the named capabilities, show one, and publish its versions."`
 
 	Status   statusCmd    `cmd:"" group:"operate" help:"Print the state of a running Switchboard and its servers."`
 	Metrics  metricsCmd   `cmd:"" group:"operate" help:"Print the metrics of a running Switchboard, as Prometheus reads them."`

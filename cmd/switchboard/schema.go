@@ -8,7 +8,7 @@ import (
 )
 
 type schemaCmd struct {
-	Kind string `arg:"" optional:"" help:"The kind of file: switchboard, taxonomy, overlay, tenant or task. Without KIND, list the kinds."`
+	Kind string `arg:"" optional:"" help:"The kind of file: switchboard, taxonomy, capability, atoms, boundaries, parties, overlay, tenant or task. Without KIND, list the kinds."`
 }
 
 // Run prints the JSON Schema of one kind of configuration file, for editors.

@@ -112,6 +112,9 @@ type ExplainedCandidate struct {
 
 	// MovesTo are the other candidates that its calls may move to, in order.
 	MovesTo []string `json:"moves_to,omitempty"`
+
+	// Provides is the tool of a named capability that it provides, such as io.fs.read@1.2.0/read_file.
+	Provides string `json:"provides,omitempty"`
 }
 
 // An ExplainedDrop is a candidate that a stage dropped.
@@ -376,6 +379,9 @@ func policyQuestion(d *decide.Decision, o *decide.RequirementOutcome) *policy.Ca
 func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.CandidateGroup) ExplainedCandidate {
 	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
+	if c.Tool.Provides != nil {
+		x.Provides = c.Tool.Key().Name
+	}
 	for _, other := range group.Of(c.Tool) {
 		x.MovesTo = append(x.MovesTo, other.Tool.ID.String())
 	}
@@ -457,6 +463,12 @@ func taskFaults(s *bind.State, id switchboard.TenantID, task *switchboard.Task) 
 	for _, f := range s.EquivalentFaults(id) {
 		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return couldServe(&r, f.Tool.Server) }) {
 			found = append(found, ToolFault{f.Tool.Server, f.Tool.Name, f.Error()})
+		}
+	}
+	for _, f := range s.ProviderFaults(id) {
+		id, _, _ := strings.Cut(f.Capability, "@")
+		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return r.Capability == id || strings.HasPrefix(r.Capability, id+"@") }) {
+			found = append(found, ToolFault{f.Server, "", f.Error()})
 		}
 	}
 	return found

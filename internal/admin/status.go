@@ -205,6 +205,9 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 	for _, f := range st.EquivalentFaults(id) {
 		s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
 	}
+	for _, f := range st.ProviderFaults(id) {
+		s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
+	}
 	s.Servers = append(s.Servers, r.serverStatuses(&st, served, mine)...)
 	s.Tasks = r.taskStatuses(id)
 	return s

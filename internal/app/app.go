@@ -633,6 +633,11 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 			a.log.Warn("not an equivalent", "why", f.Error())
 		}
 	}
+	if faults := s.ProviderFaults(""); !slices.Equal(was.ProviderFaults(""), faults) {
+		for _, f := range faults {
+			a.log.Warn("not a provider", "why", f.Error())
+		}
+	}
 	if was.loadedConfig != s.loadedConfig {
 		a.keysChanged.send()
 	}

@@ -100,6 +100,10 @@ func (c *callChain) wrappers() []wrapper {
 
 		// One attempt at one server.
 
+		// Above everything that judges, stores or shows an attempt: all of it is about the tool that is called, and the
+		// arguments that its server gets.
+		{"contract.Translate", contract.Translate},
+
 		// First, because nothing may answer an attempt that policy denies, not even the cache.
 		{"policy.Guard", c.guard},
 		// Below policy, because its answer shows parts of the schema.

@@ -15,7 +15,8 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: docs internal/admin internal/admin/api internal/admin/approvals internal/annotate internal/app internal/approval internal/bridge internal/budget internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/route internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/whatif internal/wire licenses tenants
+cmd/switchboard: docs internal/admin internal/admin/api internal/admin/approvals internal/annotate internal/app internal/approval internal/bridge internal/budget internal/capability internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/route internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/whatif internal/wire licenses tenants
+capabilities:
 docs:
 internal/access: internal/switchboard
 internal/admin: internal/archive internal/bind internal/budget internal/canonical internal/catalog internal/cluster internal/config internal/contract internal/decide internal/event internal/health internal/heap internal/history internal/identity internal/matcher internal/notice internal/platform internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/revocation internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/wire
@@ -26,7 +27,7 @@ internal/annotate: internal/config/edit internal/document internal/scan internal
 internal/app: internal/admin internal/admin/api internal/admin/approvals internal/admin/page internal/approval internal/archive internal/bind internal/budget internal/cache internal/canonical internal/certfile internal/change internal/cluster internal/commit internal/config internal/connlimit internal/constraint internal/contract internal/credential internal/event internal/gateway internal/grant internal/health internal/heap internal/history internal/idempotency internal/identity internal/idleconn internal/lazyexpand internal/notice internal/ownfile internal/policy internal/policy/boundary internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/revocation internal/run internal/scan internal/shown internal/signin internal/standing internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/vault internal/watch internal/whatif internal/wire
 internal/approval: internal/canonical internal/store internal/switchboard internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
-internal/bind: internal/approval internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
+internal/bind: internal/approval internal/canonical internal/capability internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token internal/verdict
 internal/bridge: internal/switchboard internal/wire
 internal/budget: internal/budget/price internal/store internal/switchboard
 internal/budget/price: internal/switchboard internal/wire
@@ -40,12 +41,12 @@ internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/commit: internal/budget internal/receipt internal/store internal/switchboard internal/wire
 internal/completion:
-internal/config: internal/capability internal/certfile internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
+internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead
 internal/constraint: internal/store internal/switchboard
-internal/contract: internal/canonical internal/switchboard internal/wire
+internal/contract: internal/canonical internal/capability internal/catalog internal/switchboard internal/wire
 internal/credential: internal/dial internal/oauth internal/receipt internal/route internal/store internal/switchboard internal/upstream/link internal/vault internal/wire
 internal/decide: internal/canonical internal/capability internal/switchboard
 internal/dial:
@@ -85,7 +86,7 @@ internal/recall: internal/canonical internal/config internal/store internal/swit
 internal/receipt: internal/canonical internal/ownfile internal/store internal/store/lease internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
-internal/replay: internal/archive internal/bind internal/budget/price internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
+internal/replay: internal/archive internal/bind internal/budget/price internal/canonical internal/capability internal/catalog internal/config internal/contract internal/decide internal/identity internal/lazyexpand internal/policy internal/policy/boundary internal/policysource internal/receipt internal/run internal/switchboard internal/wire
 internal/revocation: internal/store internal/store/feed internal/switchboard
 internal/rewrite: internal/ownfile
 internal/route: internal/certfile internal/dial internal/switchboard

@@ -112,3 +112,18 @@ func (s *State) EquivalentFaults(id switchboard.TenantID) []contract.EquivalentF
 	}
 	return found
 }
+
+// ProviderFaults returns why servers of the tenant do not provide what the operator's overlays say; "" means all tenants.
+func (s *State) ProviderFaults(id switchboard.TenantID) (found []contract.ProviderFault) {
+	for _, other := range slices.Sorted(maps.Keys(s.Tenants)) {
+		if id != "" && id != other {
+			continue
+		}
+		for _, f := range s.Tenants[other].Providers.Faults() {
+			if !slices.Contains(found, f) {
+				found = append(found, f)
+			}
+		}
+	}
+	return found
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/contract"
@@ -25,6 +26,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/token"
+	"github.com/summit-switchboard/switchboard/internal/verdict"
 )
 
 // A State is the immutable snapshot that decisions read: one reading of the configuration and the
@@ -57,6 +59,7 @@ type Tenant struct {
 	Taxonomy *switchboard.Taxonomy
 
 	Equivalents *contract.Set // including the operator's
+	Providers   *contract.Providers
 
 	// OperatorFiles and OwnFiles are the policy files that Rules were compiled from. OwnFiles is nil if
 	// the tenant has no layer.
@@ -136,11 +139,14 @@ func NewState(in Input, was *State) *State {
 	taxonomy := canonical.SumOf(TaxonomyTerms(c.Taxonomy))
 	for id, t := range c.Tenants {
 		view := s.Catalog.For(t)
-		s.Tenants[id] = NewTenant(t, view, c.Taxonomy, taxonomy, in.Policies[id])
 		var before *contract.Set
+		var provided *contract.Providers
 		if old := was.Tenants[id]; old != nil {
-			before = old.Equivalents
+			before, provided = old.Equivalents, old.Providers
 		}
+		granted := func(v *capability.Version) bool { return v.GrantedTo(t.Permissions, t.Models) }
+		provided = contract.Provide(c.Registry, c.Providers, granted, view, s.Catalog.Heard, provided)
+		s.Tenants[id] = NewTenant(t, view, provided, c.Taxonomy, taxonomy, in.Policies[id])
 		s.Tenants[id].Equivalents = contract.New(view, t.Overlays, s.Catalog.Heard, s.declaredEquivalents, before)
 		s.Tenants[id].OperatorFiles, s.Tenants[id].OwnFiles = in.Operator, c.TenantPolicies[id]
 	}
@@ -148,19 +154,22 @@ func NewState(in Input, was *State) *State {
 }
 
 // NewTenant returns a tenant that decides with these policies. It has no equivalents.
-func NewTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *Tenant {
-	index := matcher.New(view)
+func NewTenant(t *switchboard.Tenant, view *catalog.View, providers *contract.Providers, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *Tenant {
+	index := matcher.New(view, providers)
 	return &Tenant{
 		Tenant: t,
 		View:   view,
+
+		Providers: providers,
 		Pipeline: decide.Pipeline{
 			index.Filter(),
 			matcher.Prune(),
 			p.Stage(),
+			verdict.Stage(providers.Registry()),
 			ranking.New(t.Ranking, view.Named("*/*")),
 			health.Stage,
 		},
-		Snapshot: decide.SnapshotDigests{Catalog: view.Digest(), Tenant: canonical.SumOf(t), Taxonomy: taxDigest, Policy: p.Digest()},
+		Snapshot: decide.SnapshotDigests{Catalog: view.Digest(), Tenant: canonical.SumOf(t), Taxonomy: taxDigest, Policy: p.Digest(), Capabilities: providers.Digest()},
 		Rules:    p,
 		Taxonomy: tax,
 	}

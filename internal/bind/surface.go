@@ -75,6 +75,9 @@ func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInf
 func (s *State) standsIn(t *Tenant) func(now, shown *switchboard.Tool) bool {
 	return func(now, shown *switchboard.Tool) bool {
 		if shown.Definition == nil {
+			if now.Digest == shown.Digest {
+				return t.Equivalents.MayStandIn(now, shown)
+			}
 			offered, ok := s.Catalog.Tool(shown.ID)
 			if !ok || offered.Digest != shown.Digest {
 				return false
@@ -96,18 +99,18 @@ func (s *State) missingTools(t *Tenant, d *decide.Decision) (removed func(switch
 			switch {
 			case c.Stage == decide.StageFilter || c.Stage == matcher.StagePrune: // it could not serve that requirement
 			case c.Stage == policy.StageName && c.Reason.Code != switchboard.CodePolicyFailed:
-				denied[c.Tool.ID] = true
+				denied[c.Tool.Key()] = true
 			case c.Stage == policy.StageName:
 				if unjudged == nil {
 					unjudged = map[switchboard.ToolID]bool{}
 				}
-				unjudged[c.Tool.ID], usable[c.Tool.ID] = true, true
+				unjudged[c.Tool.Key()], usable[c.Tool.Key()] = true, true
 			default:
-				usable[c.Tool.ID] = true
+				usable[c.Tool.Key()] = true
 			}
 		}
 		for _, c := range slices.Concat(o.Selected, o.Others) {
-			usable[c.Tool.ID] = true
+			usable[c.Tool.Key()] = true
 		}
 	}
 	maps.DeleteFunc(denied, func(id switchboard.ToolID, _ bool) bool { return usable[id] })

@@ -42,6 +42,15 @@ var RiskLevels = []string{"low", "medium", "high", "critical"}
 // with a mistyped side effect would never fire.
 var SideEffects = []string{"contacts-people", "costs-money", "deletes", "reads", "writes-external", "writes-local"}
 
+// CostsMoney is the side effect of a capability whose use costs money.
+const CostsMoney = "costs-money"
+
+// Kinds lists the kinds of atoms, sorted.
+var Kinds = []string{"account", "channel", "key", "party", "server"}
+
+// KindAccount is the kind of the atoms that DenyUnlessAccount looks at.
+const KindAccount = "account"
+
 // A Version is one version of a named capability. It is immutable.
 type Version struct {
 	ID          string // such as io.fs.read
@@ -66,11 +75,39 @@ type Version struct {
 	// because a published version is deprecated and retired later.
 	Digest switchboard.Digest
 
-	Position string // file:line:column
+	Position string `json:"-"` // file:line:column
 }
 
 // Name returns ID@NUMBER.
 func (v *Version) Name() string { return v.ID + "@" + v.Number.String() }
+
+// Bindable reports whether the version can be bound: it is active or deprecated.
+func (v *Version) Bindable() bool { return v.Status == Active || v.Status == Deprecated }
+
+// GrantedTo reports whether the version exists in a tenant with these permissions and models: the tenant has each permission
+// that the version needs, and one of its models, if it names any.
+func (v *Version) GrantedTo(permissions, models []string) bool {
+	for _, p := range v.Permissions {
+		if !slices.Contains(permissions, p) {
+			return false
+		}
+	}
+	return len(v.Models) == 0 || slices.ContainsFunc(v.Models, func(m string) bool { return slices.Contains(models, m) })
+}
+
+// CostClass returns the stated cost class, or metered if none is stated and calls have a price; else "".
+func (v *Version) CostClass() switchboard.CostClass {
+	if v.Facts.CostClass == "" && v.Facts.Price != nil && !v.Facts.Price.Free() {
+		return switchboard.CostMetered
+	}
+	return v.Facts.CostClass
+}
+
+// Costs reports whether the use of the version costs money: it says so, or it has a price.
+func (v *Version) Costs() bool {
+	class := v.CostClass()
+	return class == switchboard.CostMetered || class == switchboard.CostPaid || slices.Contains(v.Facts.SideEffects, CostsMoney)
+}
 
 // A Tool is one tool of a contract.
 type Tool struct {
@@ -117,7 +154,7 @@ type Probe struct {
 	Env    string               // well when the variable is set and not empty
 	File   string               // well when the file within the folder of the configuration exists and is not empty
 
-	Headers   map[string]switchboard.Secret // of HTTP
+	Headers   map[string]switchboard.Secret `json:"-"` // of HTTP
 	Arguments json.RawMessage               // of Tool
 	Is        map[string]json.RawMessage    // of Tool: JSON pointers into the structured result, and the value there
 }
@@ -185,8 +222,8 @@ type Party struct {
 type Provider struct {
 	Server   switchboard.ServerID
 	Ref      Ref
-	Tools    map[string]switchboard.DeclaredEquivalent // by the name of the contract's tool; Tool is the server's own tool
-	Position string                                    `json:"-"` // file:line:column
+	Tools    map[string]*switchboard.DeclaredEquivalent // by the name of the contract's tool; Tool is the server's own tool
+	Position string                                     `json:"-"` // file:line:column
 }
 
 // A Ref names a version or a range of versions of a capability.
@@ -225,6 +262,24 @@ func (r *Registry) IDs() []string {
 
 // Versions returns the versions of a capability, the newest first. Do not modify the slice.
 func (r *Registry) Versions(id string) []*Version { return r.versions[id] }
+
+// Permissions returns the permissions that some version needs, sorted.
+func (r *Registry) Permissions() []string {
+	return r.collect(func(v *Version) []string { return v.Permissions })
+}
+
+// Models returns the models that some version names, sorted.
+func (r *Registry) Models() []string { return r.collect(func(v *Version) []string { return v.Models }) }
+
+func (r *Registry) collect(of func(*Version) []string) (all []string) {
+	for _, list := range r.versions {
+		for _, v := range list {
+			all = append(all, of(v)...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
 
 // Digest covers all that a decision or verdict reads. The digest of an empty Registry is "".
 func (r *Registry) Digest() switchboard.Digest { return r.digest }

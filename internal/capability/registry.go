@@ -16,6 +16,27 @@ import (
 // refPattern is the form of a Ref: an id, and perhaps a version or a range.
 var refPattern = regexp.MustCompile(`^([a-z0-9_]+(?:\.[a-z0-9_]+)*)(?:@((?:[\^~]\d+(?:\.\d+){0,2})|\d+\.\d+\.\d+))?$`)
 
+var (
+	idPattern     = regexp.MustCompile(`^[a-z0-9_]+(?:\.[a-z0-9_]+)*$`)
+	numberPattern = regexp.MustCompile(`^\d+\.\d+\.\d+$`)
+)
+
+// MaxIDBytes is the longest id of a capability or an atom.
+const MaxIDBytes = 96
+
+// IsID reports whether s can be the id of a capability or an atom.
+func IsID(s string) bool { return len(s) <= MaxIDBytes && idPattern.MatchString(s) }
+
+// ParseNumber parses the number of a version: three numbers, and nothing more.
+func ParseNumber(s string) (*semver.Version, error) {
+	if len(s) <= MaxRefBytes-MaxIDBytes-1 && numberPattern.MatchString(s) {
+		if n, err := semver.StrictNewVersion(s); err == nil {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("%.40q is no version; write three numbers, such as 1.2.0", s)
+}
+
 // MaxRefBytes is the longest text of a Ref.
 const MaxRefBytes = 128
 
@@ -33,8 +54,8 @@ func ParseRef(s string) (Ref, error) {
 	return Ref{ID: m[1], Range: m[2]}, nil
 }
 
-// admits reports whether the number is in the range.
-func (r Ref) admits(n *semver.Version) bool {
+// Admits reports whether the number is in the range.
+func (r Ref) Admits(n *semver.Version) bool {
 	if r.Range == "" {
 		return true
 	}
@@ -88,13 +109,44 @@ func New(versions []*Version, atoms map[string]*Atom, rows []Boundary, parties [
 	return r, nil
 }
 
+// An archivedRegistry is the form of a Registry as JSON.
+type archivedRegistry struct {
+	Versions   []*Version
+	Atoms      map[string]*Atom
+	Boundaries []Boundary
+	Parties    []Party
+}
+
+// MarshalJSON implements json.Marshaler. Secrets of probes are left out.
+func (r *Registry) MarshalJSON() ([]byte, error) {
+	all := archivedRegistry{Atoms: r.Atoms, Boundaries: r.Boundaries, Parties: r.Parties}
+	for _, id := range r.IDs() {
+		all.Versions = append(all.Versions, r.versions[id]...)
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Registry) UnmarshalJSON(text []byte) error {
+	var all archivedRegistry
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	read, err := New(all.Versions, all.Atoms, all.Boundaries, all.Parties)
+	if err != nil {
+		return err
+	}
+	*r = *read
+	return nil
+}
+
 // Find returns the version that ref means: the newest active one that fits, else the newest deprecated one, else nil. usable, if
 // not nil, says which versions count, such as those that a server of the tenant provides.
 func (r *Registry) Find(ref Ref, usable func(*Version) bool) *Version {
 	var deprecated *Version
 	for _, v := range r.versions[ref.ID] {
 		switch {
-		case !ref.admits(v.Number) || usable != nil && !usable(v):
+		case !ref.Admits(v.Number) || usable != nil && !usable(v):
 		case v.Status == Active:
 			return v
 		case v.Status == Deprecated && deprecated == nil:

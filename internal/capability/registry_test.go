@@ -48,3 +48,45 @@ func TestARefMeansTheNewestActiveVersionInItsRange(t *testing.T) {
 		}
 	}
 }
+
+func TestAVersionExistsOnlyWithAllItsPermissionsAndOneOfItsModels(t *testing.T) {
+	t.Parallel()
+	v := &Version{Permissions: []string{"fs:read", "net:outbound"}, Models: []string{"haiku", "sonnet"}}
+	for _, c := range []struct {
+		permissions, models []string
+		want                bool
+	}{
+		{[]string{"fs:read", "net:outbound"}, []string{"sonnet"}, true},
+		{[]string{"fs:read", "fs:write", "net:outbound"}, []string{"haiku", "opus"}, true},
+		{[]string{"fs:read"}, []string{"sonnet"}, false},
+		{[]string{"fs:read", "net:outbound"}, []string{"opus"}, false},
+		{[]string{"fs:read", "net:outbound"}, nil, false},
+		{nil, nil, false},
+	} {
+		if got := v.GrantedTo(c.permissions, c.models); got != c.want {
+			t.Errorf("with %s and %s: %t, want %t", c.permissions, c.models, got, c.want)
+		}
+	}
+	if !(&Version{}).GrantedTo(nil, nil) {
+		t.Error("a version that needs nothing does not exist")
+	}
+}
+
+func TestAnActiveVersionWithToolsThatNothingProvidesIsFound(t *testing.T) {
+	t.Parallel()
+	version := func(id, number string, s Status, tools ...Tool) *Version {
+		return &Version{ID: id, Number: semver.MustParse(number), Status: s, Tools: tools}
+	}
+	tool := Tool{Name: "x"}
+	r, err := New([]*Version{version("a", "1.0.0", Active, tool), version("a", "2.0.0", Active, tool), version("b", "1.0.0", Active), version("c", "1.0.0", Deprecated, tool), version("d", "1.0.0", Active, tool)}, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, v := range r.Unprovided([]Provider{{Ref: Ref{ID: "a", Range: "^1"}}, {Ref: Ref{ID: "b"}}}) {
+		got += v.Name() + " "
+	}
+	if got != "a@2.0.0 d@1.0.0 " {
+		t.Errorf("nothing provides %s", got)
+	}
+}

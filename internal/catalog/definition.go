@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
@@ -77,6 +78,15 @@ func readDefinition(t *tree, raw []byte) *parsedDefinition {
 	d.blocks, d.hints = ownBlocks(t), readHints(t)
 	d.structured = t.member(0, "outputSchema") != none
 	return d
+}
+
+// CheckDefinition returns why a tool's object of tools/list cannot be used, or nil. It looks at the object alone, as the catalog
+// does with the tools of servers.
+func CheckDefinition(raw []byte) error {
+	if d := readDefinition(&tree{}, raw); d.fault != nil {
+		return errors.New(strings.TrimPrefix(d.fault.field+": "+d.fault.reason, ": "))
+	}
+	return nil
 }
 
 // nameIn returns the name in a definition that could not be parsed, so that the fault can name the tool.

@@ -74,6 +74,7 @@ type Config struct {
 	Taxonomy  *switchboard.Taxonomy
 	Registry  *capability.Registry // of capabilities; never nil
 	Keys      []Key                // sorted by tenant and id
+	Providers []capability.Provider
 
 	// These are about the admin side. People are sorted by id, Claims by issuer, Issuers by id.
 	Admin   Admin
@@ -212,8 +213,8 @@ type Options struct {
 	CheckPolicies func(tenant switchboard.TenantID, files []switchboard.PolicyFile) error
 }
 
-// Load reads file and everything that belongs to it: taxonomy.yaml, overlays, policies and tenants in
-// the same folder, and the manifests and secrets that it names.
+// Load reads file and everything that belongs to it: taxonomy.yaml, capabilities, overlays, policies and
+// tenants in the same folder, and the manifests and secrets that it names.
 //
 // A fault in a tenant's folder, in an operator's overlay or in a manifest is no error: it is in
 // Config.Faulty. Any other fault is an error. The error is Faults, and holds all of them.
@@ -226,12 +227,15 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	f.readCeilings()
 	readRequests(f)
 	l.readOperatorBudgets()
+	registry := newRegistryReader(l)
+	registry.read()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()
 	l.readManifests(ctx)
 	l.settleParts()
 	l.checkReachable()
+	registry.checkGrants()
 	if l.sink.Faulty() {
 		for _, p := range l.parts {
 			l.sink.AddAll(p.sink)

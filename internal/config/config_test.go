@@ -174,6 +174,9 @@ func describe(t *testing.T, c *config.Config) string {
 		for _, r := range n.Request {
 			say("  request %v %q", &r.Requirement, r.Named)
 		}
+		if n.Permissions != nil || n.Models != nil {
+			say("  permissions %s models %s", n.Permissions, n.Models)
+		}
 		say("  ranking %+v limits %+v", n.Ranking, n.Limits)
 		for _, task := range slices.Sorted(maps.Keys(n.Tasks)) {
 			if mode := n.Tasks[task].Mode; mode != "" {
@@ -208,6 +211,34 @@ func describe(t *testing.T, c *config.Config) string {
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.TenantPolicies)) {
 		policies("tenant "+string(id), c.TenantPolicies[id])
+	}
+	for _, id := range c.Registry.IDs() {
+		for _, v := range c.Registry.Versions(id) {
+			f := v.Facts
+			say("capability %s %s %s %s %s permissions %s models %s requires %s %s, at %s", v.Name(), v.Status, v.Verb, v.Resource, v.Constraints, v.Permissions, v.Models, v.Atoms, v.Capabilities, v.Position)
+			say("  side effects %s risk %q cost %q %v approval %t %s fresh for %s", f.SideEffects, f.RiskLevel, f.CostClass, f.Price, f.ApprovalAsked, f.Approval, f.FreshFor)
+			facts := map[string]*bool{"deterministic": f.Deterministic, "idempotent": f.Idempotent, "stateful": f.Stateful}
+			for _, name := range slices.Sorted(maps.Keys(facts)) {
+				if facts[name] != nil {
+					say("  %s %t", name, *facts[name])
+				}
+			}
+			if f.Budget != nil {
+				budgets([]*switchboard.Budget{f.Budget})
+			}
+			for _, tool := range v.Tools {
+				say("  %s", tool.Definition)
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Registry.Atoms)) {
+		say("atom %+v", *c.Registry.Atoms[id])
+	}
+	for _, b := range c.Registry.Boundaries {
+		say("boundary %+v", b)
+	}
+	for _, p := range c.Registry.Parties {
+		say("party %+v", p)
 	}
 	say("resources %s constraints %s", c.Taxonomy.Resources(), c.Taxonomy.Constraints())
 	say("watch %s", c.Watch)

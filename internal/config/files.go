@@ -258,10 +258,3 @@ func (f *configFolder) isFolder(name string) bool {
 	info, err := fs.Stat(f.locate(name))
 	return err == nil && info.IsDir()
 }
-
-// refuseFolder reports a fault for a folder of a feature that is not built yet, unless it is empty.
-func (f *configFolder) refuseFolder(folder string) {
-	if names, _ := f.listFolder(folder); len(names) > 0 {
-		f.fault(folder, "%q is not supported yet; move the folder away", path.Base(folder))
-	}
-}

@@ -45,7 +45,6 @@ func (l *loader) readOverlays() {
 	for _, name := range l.listDocuments(overlaysFolder) {
 		l.readOperatorOverlay(name)
 	}
-	l.refuseFolder("capabilities")
 }
 
 // readOperatorOverlay reads one file. If the file is faulty, its last good copy applies. If there is
@@ -53,10 +52,11 @@ func (l *loader) readOverlays() {
 func (l *loader) readOperatorOverlay(name string) {
 	file := l.newPart(name, "")
 	defer l.collectInto(file)()
-	rows, tools := map[switchboard.ToolID]switchboard.Overlay{}, len(l.parts)
+	rows, tools := overlayReading{tools: map[switchboard.ToolID]switchboard.Overlay{}}, len(l.parts)
 	if doc, ok := l.readDocument(name); ok {
-		r := overlayReader{loader: l, source: switchboard.FromOverlay, known: l.serverIDs, seen: l.overlaySeen, out: rows}
+		r := overlayReader{loader: l, source: switchboard.FromOverlay, known: l.serverIDs, seen: l.overlaySeen, out: rows.tools}
 		r.readFile(doc)
+		rows.provides = r.provides
 	}
 	if file.sink.Faulty() {
 		for _, tool := range l.parts[tools:] {
@@ -71,7 +71,12 @@ func (l *loader) readOperatorOverlay(name string) {
 		file.KeepsLastGood, rows = true, last
 	}
 	l.cfg.good.overlays[name] = rows
-	for id, row := range rows {
+	for _, p := range rows.provides {
+		if l.servers[string(p.Server)] != nil {
+			l.cfg.Providers = append(l.cfg.Providers, p)
+		}
+	}
+	for id, row := range rows.tools {
 		switch _, described := l.cfg.Overlays[id]; {
 		case l.servers[string(id.Server)] == nil: // the copy is older than the removal of that server
 		case file.KeepsLastGood && described: // the row has moved to a file that could be read
@@ -89,6 +94,8 @@ type overlayReader struct {
 	server switchboard.ServerID
 	seen   map[switchboard.ToolID]document.Value // where each tool was described first
 	out    map[switchboard.ToolID]switchboard.Overlay
+
+	provides []capability.Provider
 }
 
 // keys are the keys of a file of overlays.
@@ -102,7 +109,8 @@ func (r *overlayReader) keys() *document.Keys {
 			}), Required: "name the server that the tools belong to", Doc: "The server that the tools belong to."},
 			{Key: "tools", Type: document.Named("a map from tool to overlay", "TOOL", func() *document.Keys {
 				return (&toolReader{overlayReader: r}).keys()
-			}, r.readTools), Required: "name at least one tool", Doc: "What is said about each tool."},
+			}, r.readTools), Doc: "What is said about each tool."},
+			{Key: "provides", Type: r.providesType(), Doc: "The named capabilities that the server provides. Only in the operator's overlays."},
 		},
 		Later: append([]string{"groups", "maps"}, laterFacts...),
 	}
@@ -111,6 +119,9 @@ func (r *overlayReader) keys() *document.Keys {
 // readFile reads the overlays of one server's tools. In the operator's files a fault in a tool affects that tool only.
 func (r *overlayReader) readFile(doc document.Value) {
 	if m, ok := doc.Open(r.keys()); ok {
+		if !m.HasKey("provides") {
+			m.Require("tools", "name at least one tool")
+		}
 		m.Read()
 	}
 }

@@ -68,11 +68,11 @@ func (c *Config) Keyless() bool { return len(c.Keys) == 0 && !c.keysUnknown }
 // lastGood is the last good state of each part, as its files gave it. A later Load falls back to it.
 type lastGood struct {
 	tenants  map[switchboard.TenantID]tenantReading
-	overlays map[string]map[switchboard.ToolID]switchboard.Overlay // by file
+	overlays map[string]overlayReading // by file
 }
 
 func newGood() lastGood {
-	return lastGood{map[switchboard.TenantID]tenantReading{}, map[string]map[switchboard.ToolID]switchboard.Overlay{}}
+	return lastGood{map[switchboard.TenantID]tenantReading{}, map[string]overlayReading{}}
 }
 
 // A tenantReading is what was read from a tenant's folder.
@@ -189,7 +189,7 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 	out := *last.out
 	given := l.enabledServers(b.servers)
 	out.Servers = intersect(out.Servers, given)
-	out.Request = b.requests
+	out.Request, out.Permissions, out.Models = b.requests, b.permissions, b.models
 	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask, out.Trust = b.byName, b.defaultTier(), b.roles, b.ceiling, l.vetoForTask, b.trust
 	out.Recipients = recipientsFor(l.cfg, out.ID)
 	out.TokenBudget, out.ResultBytes = smallerLimit(out.TokenBudget, b.tokenBudget), smallerLimit(out.ResultBytes, b.resultBytes)

@@ -61,8 +61,12 @@ func compareGenerated(t *testing.T, file, want string) {
 
 // kindOf returns the kind of a file of a configuration, or "".
 func kindOf(name string) string {
+	switch name {
+	case "capabilities/atoms.yaml", "capabilities/boundaries.yaml", "capabilities/parties.yaml":
+		return strings.TrimSuffix(path.Base(name), ".yaml")
+	}
 	for pattern, kind := range map[string]string{
-		"switchboard.yaml": "switchboard", "taxonomy.yaml": "taxonomy", "overlays/*.yaml": "overlay", "tenants/*/overlays/*.yaml": "overlay",
+		"switchboard.yaml": "switchboard", "taxonomy.yaml": "taxonomy", "capabilities/*.yaml": "capability", "overlays/*.yaml": "overlay", "tenants/*/overlays/*.yaml": "overlay",
 		"tenants/*/tenant.yaml": "tenant", "tenants/*/tasks/*.yaml": "task",
 	} {
 		if ok, _ := path.Match(pattern, name); ok {
@@ -153,7 +157,7 @@ func TestTheExamplesOfTheRepositoryMatchTheirSchemas(t *testing.T) {
 		check("configuration.md", b[1], []byte(b[2]))
 	}
 	for _, root := range []string{"../../deploy", "../../test/npm/testdata/real", "../.."} {
-		for _, folder := range []string{"", "overlays", "tenants"} {
+		for _, folder := range []string{"", "overlays", "capabilities", "tenants"} {
 			_ = fs.WalkDir(os.DirFS(root), path.Clean(folder), func(name string, d fs.DirEntry, err error) error {
 				if err != nil || d.IsDir() {
 					if err == nil && folder == "" && name != "." {
@@ -185,7 +189,7 @@ func TestTheExamplesOfTheRepositoryMatchTheirSchemas(t *testing.T) {
 			check(file, f.Name, f.Data)
 		}
 	}
-	for kind, least := range map[string]int{"switchboard": 5, "taxonomy": 2, "overlay": 8, "tenant": 4, "task": 6} {
+	for kind, least := range map[string]int{"switchboard": 5, "taxonomy": 2, "overlay": 8, "capability": 4, "atoms": 1, "boundaries": 1, "parties": 1, "tenant": 4, "task": 6} {
 		if seen[kind] < least {
 			t.Errorf("only %d files of the kind %s were checked, want %d or more", seen[kind], kind, least)
 		}
@@ -195,13 +199,16 @@ func TestTheExamplesOfTheRepositoryMatchTheirSchemas(t *testing.T) {
 func TestTheSchemasRefuseMistypedKeysAtEveryDepth(t *testing.T) {
 	schemas := compileSchemas(t)
 	for text, kind := range map[string]string{
-		"servers: {a: {tranport: stdio, command: [a]}}":                                    "switchboard",
-		"servers: {a: {transport: stdio, command: [a], health: {evry: 10s}}}":              "switchboard",
-		"servers: {a: {transport: stdio, command: [a], timeout: 30}}":                      "switchboard",
-		"servers: {a: {transport: stdio, command: [a]}}\ntenants: {t: {allow: [by_name]}}": "switchboard",
-		"tenant: t\nlimits: [{match: {constraint: x}, rate: 60/min, brust: 1}]":            "tenant",
-		"task_id: t\nrequired_capabilities: [{verb: serch, resource: internet}]":           "task",
-		"server: a\ntools: {x: {statful: true}}":                                           "overlay",
+		"servers: {a: {tranport: stdio, command: [a]}}":                                                         "switchboard",
+		"servers: {a: {transport: stdio, command: [a], health: {evry: 10s}}}":                                   "switchboard",
+		"servers: {a: {transport: stdio, command: [a], timeout: 30}}":                                           "switchboard",
+		"servers: {a: {transport: stdio, command: [a]}}\ntenants: {t: {allow: [by_name]}}":                      "switchboard",
+		"tenant: t\nlimits: [{match: {constraint: x}, rate: 60/min, brust: 1}]":                                 "tenant",
+		"task_id: t\nrequired_capabilities: [{verb: serch, resource: internet}]":                                "task",
+		"server: a\ntools: {x: {statful: true}}":                                                                "overlay",
+		"id: a\nversion: 1.0.0\nstatus: active\nverb: read\nresource: fs\nrequired_tools: {a: {descripton: b}}": "capability",
+		"a.b: {kind: key, probe: {evn: X}}":                                                                     "atoms",
+		"- {id: a, severity: hard, id_match: x, decision: deny}":                                                "boundaries",
 	} {
 		if err := validate(t, schemas, kind, "x.yaml", []byte(text)); err == nil {
 			t.Errorf("the schema accepts\n%s", text)

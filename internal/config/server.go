@@ -46,7 +46,7 @@ func (r *serverRow) keys() *document.Keys {
 		Rows: []document.Row{
 			{Key: "transport", Type: document.Custom("one of `http`, `stdio`", document.Schema{"enum": []string{"http", "stdio"}}, r.readTransport), Required: "write transport: stdio for a program, or transport: http for an address", Doc: "`stdio` for a program; `http` for Streamable HTTP. Servers that speak only the older HTTP with SSE are detected."},
 			{Key: "url", Type: r.forHTTP("url", document.Custom("an address", text, func(v document.Value) { s.URL = readURL(v) })), Doc: "For http: an `http://` or `https://` address, without user, fragment or secret. Required with http."},
-			{Key: "headers", Type: r.forHTTP("headers", document.Custom("a map from header to text", document.Schema{"type": "object", "additionalProperties": text}, r.readHeaders)), Doc: "For http: headers of every request. A secret is a reference: `${env:NAME}`, `${file:PATH}` or `${secret:NAME}`."},
+			{Key: "headers", Type: r.forHTTP("headers", document.Custom("a map from header to text", document.Schema{"type": "object", "additionalProperties": text}, func(v document.Value) { s.Headers = r.readHeaders(v) })), Doc: "For http: headers of every request. A secret is a reference: `${env:NAME}`, `${file:PATH}` or `${secret:NAME}`."},
 			{Key: "credential", Type: r.forHTTP("credential", document.Map(r.credentialKeys, r.checkCredential)), Late: true, Doc: "For http: how Switchboard gets the tokens for a server that demands a sign-in (OAuth). [Hosted servers](hosted-servers.md) shows each kind."},
 			{Key: "command", Type: r.forStdio("command", document.Custom("a list of texts", texts, r.readCommand)), Doc: "For stdio: the program and its arguments; no shell reads them. Required with stdio. A program with a / in its name is relative to the folder of switchboard.yaml."},
 			{Key: "env", Type: r.forStdio("env", document.Custom("a map from variable to text", document.Schema{"type": "object", "additionalProperties": text}, r.readEnv)), Late: true, Doc: "For stdio: environment variables, added to a small safe base: the program does not inherit ours. A secret is a reference: `${env:NAME}`, `${file:PATH}` or `${secret:NAME}`."},
@@ -150,7 +150,8 @@ func (r *serverRow) forTransport(transport switchboard.Transport, key string, t 
 	})
 }
 
-func (r *serverRow) readHeaders(v document.Value) {
+// readHeaders reads the headers of a request. Their values are secrets.
+func (f *configFolder) readHeaders(v document.Value) map[string]switchboard.Secret {
 	v.Hidden = true
 	out := map[string]switchboard.Secret{}
 	for _, e := range v.ReadNamed(document.MaxItems, false) {
@@ -168,13 +169,13 @@ func (r *serverRow) readHeaders(v document.Value) {
 			e.Key.Fault("%s stands here twice, in another case", e.Key.ShownName())
 			continue
 		}
-		s, ok := r.readSecret(e.Value, e.Name)
+		s, ok := f.readSecret(e.Value, e.Name)
 		if ok && !endpoint.HeaderValue(s.Reveal()) {
 			e.Value.Fault("the value holds a line break or a control character, which no header can")
 		}
 		out[name] = s
 	}
-	r.server.Headers = out
+	return out
 }
 
 func (r *serverRow) readEnv(v document.Value) {

@@ -157,6 +157,7 @@ func (q *requirementReader) keys() *document.Keys {
 			{Key: "verb", Type: verbType(&r.Verb).With(nil), Doc: "The verb of the required capability."},
 			{Key: "resource", Type: q.resourceType(&r.Resource).With(nil), Doc: "The resource of the required capability."},
 			{Key: "constraints", Type: q.constraintsType(&r.Constraints).With(nil), Doc: "The constraints that the capability must carry at least."},
+			{Key: "capability", Type: document.Custom("a named capability", text, nil), Doc: "In place of verb and resource: a named capability, perhaps with a version or a range of versions, such as `io.fs.read@^1`."},
 			{Key: "tools", Type: document.Texts("a list of tools", nil).With(nil), Doc: "In place of a capability: tools by name, server/tool, in which * matches any text. Only with `allow: [by_name]`."},
 			{Key: "select", Type: document.OneOf("selection", func(s string) { r.Select = switchboard.Select(s) }, string(switchboard.SelectServer), string(switchboard.SelectTool)), Doc: "`server` (the default): all matching tools of the best server. `tool`: the best tool alone."},
 			{Key: "optional", Type: document.Bool(&r.Optional), Doc: "`true`: the task runs without it."},
@@ -165,7 +166,7 @@ func (q *requirementReader) keys() *document.Keys {
 			{Key: "group", Type: document.Custom("an id", text, nil), Doc: "With `on_demand`: the group that shares one stub. If absent, the resource's name, with - for _; requirements by name must set it."},
 			{Key: "stub", Type: document.Custom("the name of a tool", text, nil), Doc: "With `on_demand`: the name that clients see for the stub, one for all of its group. If absent, the group's id with _ for -, and _helper."},
 		},
-		Later: []string{"capability", "map"},
+		Later: []string{"map"},
 		Hints: map[string]string{
 			"tool": `write tools: ["server/tool"]`, "servers": "which servers come first is said in the tenant's ranking: prefer",
 			"token_budget": "it is the whole task's", "on_demand": "write load: on_demand", "essential": "write load: essential", "service": hintServices, "services": hintServices,
@@ -205,7 +206,7 @@ func (q *requirementReader) read() {
 func (q *requirementReader) readCapability() {
 	m, r := q.row, &q.requirement
 	if tools, ok := m.Lookup("tools"); ok {
-		for _, k := range []string{"verb", "resource", "constraints"} {
+		for _, k := range []string{"verb", "resource", "constraints", "capability"} {
 			if v, ok := m.Lookup(k); ok {
 				v.Context = m.Context
 				v.Fault("%q does not go with \"tools\": a requirement names a capability, or tools", k)
@@ -214,10 +215,17 @@ func (q *requirementReader) readCapability() {
 		r.Tools = q.readToolPatterns(tools)
 		return
 	}
-	if m.HasKey("tools") || m.HasKey("capability") {
+	if m.HasKey("tools") {
 		return // which has a fault already
 	}
-	const remedy = `a requirement is a verb and a resource, or tools: ["server/tool"]`
+	if v, ok := m.Lookup("capability"); ok {
+		q.readNamedCapability(v)
+		return
+	}
+	if m.HasKey("capability") {
+		return
+	}
+	const remedy = `a requirement is a verb and a resource, capability: ID, or tools: ["server/tool"]`
 	if v, ok := m.Require("verb", remedy); ok {
 		r.Verb = readVerb(v)
 	}
@@ -227,6 +235,25 @@ func (q *requirementReader) readCapability() {
 	if v, ok := m.Lookup("constraints"); ok {
 		r.Constraints = q.readConstraints(v)
 	}
+}
+
+// readNamedCapability reads a named capability. Its verb and resource serve rankings and policies.
+func (q *requirementReader) readNamedCapability(v document.Value) {
+	for _, k := range []string{"verb", "resource", "constraints"} {
+		if other, ok := q.row.Lookup(k); ok {
+			other.Context = q.row.Context
+			other.Fault("%q does not go with \"capability\": the contract of a named capability says it", k)
+		}
+	}
+	ref := q.readRef(v)
+	of := q.cfg.Registry.Find(ref, nil)
+	if of == nil {
+		return // which is a fault
+	}
+	if len(of.Tools) == 0 {
+		v.Fault("%s is only a description, without tools; no task can require it", of.Name())
+	}
+	q.requirement.Capability, q.requirement.Verb, q.requirement.Resource = ref.String(), of.Verb, of.Resource
 }
 
 // readOnDemand reads the group of a requirement.

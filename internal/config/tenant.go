@@ -23,6 +23,7 @@ type bound struct {
 	offices     []switchboard.Office // that the tenant's file may give; sorted
 	issuers     []string             // that the tenant's file may name
 	tokenBudget int                  // 0 if the operator sets none
+	grants
 
 	resultBytes int // 0 if the operator sets none
 	rowsForClients
@@ -98,13 +99,14 @@ func (l *loader) readTenants() {
 	l.cfg.Implied = l.noTenantRows && len(names) == 0
 	if l.noTenantRows {
 		// In single-user use the row of the local tenant is implied.
-		l.bounds[string(DefaultTenant)] = &bound{servers: l.serverIDs, byName: true, tokenBudget: l.tokenBudget, approvals: l.approvals}
+		l.bounds[string(DefaultTenant)] = &bound{servers: l.serverIDs, byName: true, tokenBudget: l.tokenBudget, approvals: l.approvals, grants: grants{permissions: l.cfg.Registry.Permissions(), models: l.cfg.Registry.Models()}}
 	}
 	for id, b := range l.bounds {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
 			ID: switchboard.TenantID(id), ByName: b.byName, Servers: l.enabledServers(b.servers), Tier: b.defaultTier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
 			TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, Request: b.requests, VetoForTask: l.vetoForTask, Trust: b.trust,
+			Permissions: b.permissions, Models: b.models,
 			Recipients: recipientsFor(l.cfg, switchboard.TenantID(id)),
 			Budgets:    slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
 		}

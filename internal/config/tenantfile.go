@@ -50,7 +50,7 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 			}, nil), Doc: "What happens if the budget is full."},
 		},
 		Later: []string{"obligations", "cache", "redact"},
-		Hints: map[string]string{"allow": hintOperator, "declare": hintOperator, "request": hintOperator, "trust": hintOperator + "; what a tenant asks of trust stands under policy: trust", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
+		Hints: map[string]string{"allow": hintOperator, "declare": hintOperator, "request": hintOperator, "trust": hintOperator + "; what a tenant asks of trust stands under policy: trust", "permissions": hintOperator, "models": hintOperator, "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
 	}
 }
 
@@ -279,9 +279,11 @@ func (f mainFile) tenantKeys(id switchboard.TenantID, b *bound) *document.Keys {
 			{Key: "request", Type: document.MapList("a list of maps", func() *document.Keys { return requestKeys(f, &switchboard.RequestRow{}) }, func(v document.Value) { b.request = v }), Doc: "The capabilities that agents may ask a person for, with switchboard_request_capability. If absent, they may ask for none."},
 			{Key: "budgets", Type: budgetsType(func(v document.Value) { b.budgetRows = v }), Doc: "The operator's budgets of this tenant. Those at the top of the file and those in the tenant's file count besides."},
 			{Key: "approvals", Type: approvalsType(&b.approvals), Doc: "How people are asked for their approval. A key that is absent is as at the top of the file."},
+			{Key: "permissions", Type: document.Texts("a list of permissions", func(texts []document.TextValue) { b.permissions, b.permissionTexts = readPermissions(texts), texts }), Doc: "Permissions such as `fs:read`. A capability that needs another one does not exist in this tenant. None if absent."},
+			{Key: "models", Type: document.Texts("a list of models", func(texts []document.TextValue) { b.models = sortedTexts(texts) }), Doc: "The models in use. A capability that needs one of others does not exist in this tenant. None if absent."},
 			{Key: "trust", Type: trustType(&b.trust), Doc: "Whether a server's own claim that a tool is readonly counts for keys of this tenant. `operator` (the default): only the claim of a server with `trust: operator`, or of an overlay."},
 		},
-		Later: []string{"models", "permissions", "self"},
+		Later: []string{"self"},
 		Hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "members": "they stand in tenants/<id>/tenant.yaml", "office": `write "offices"`, "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
 	}
 }

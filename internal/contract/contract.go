@@ -8,6 +8,8 @@
 // A declaration is checked against both schemas as soon as the tools are known. A pair that cannot be right is a Fault.
 // It is then not an equivalent, even if the tools are the same in all other respects.
 //
+// Tools that provide the same tool of a named capability are equivalents too, with the same arguments.
+//
 // The package does not decide whether a call moves, nor whether a tool may be called.
 package contract
 
@@ -114,7 +116,7 @@ type CandidateGroup struct {
 	set    *Set
 	tools  []switchboard.Equivalent
 	byID   map[switchboard.ToolID]int
-	byName map[string][]int // tools of servers that the operator vouches for
+	byName map[string][]int // tools of servers that the operator vouches for, and provided tools, by the names of their keys
 }
 
 // Among returns the group of these tools. A call tries them in this order.
@@ -125,9 +127,12 @@ func (s *Set) Among(tools []switchboard.Equivalent) *CandidateGroup {
 	}
 	for i, e := range tools {
 		if g.byID != nil {
-			g.byID[e.Tool.ID] = i
+			g.byID[e.Tool.Key()] = i
 		}
-		if e.Tool.Trust == switchboard.TrustOperator {
+		if e.Tool.Provides != nil {
+			name := e.Tool.Key().Name
+			g.byName[name] = append(g.byName[name], i)
+		} else if e.Tool.Trust == switchboard.TrustOperator {
 			g.byName[e.Tool.ID.Name] = append(g.byName[e.Tool.ID.Name], i)
 		}
 	}
@@ -144,8 +149,8 @@ func (g *CandidateGroup) Of(tool *switchboard.Tool) []switchboard.Equivalent {
 		return nil
 	}
 	found := map[int]*move{}
-	if tool.Trust == switchboard.TrustOperator {
-		for _, i := range g.byName[tool.ID.Name] {
+	if tool.Trust == switchboard.TrustOperator || tool.Provides != nil {
+		for _, i := range g.byName[tool.Key().Name] {
 			if other := g.tools[i].Tool; sameSchemas(tool, other) {
 				found[i] = &move{taker: schemasOf(other)}
 			}
@@ -154,7 +159,7 @@ func (g *CandidateGroup) Of(tool *switchboard.Tool) []switchboard.Equivalent {
 	// The operator's declarations come last and overwrite the tenant's, even if they are faulty.
 	var declared []map[switchboard.ToolID]*move
 	for s := g.set; s != nil; s = s.operatorSet {
-		declared = append(declared, s.moves[tool.ID])
+		declared = append(declared, s.moves[tool.Key()])
 	}
 	for _, moves := range declared {
 		for to, m := range moves {

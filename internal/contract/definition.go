@@ -2,9 +2,11 @@ package contract
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -98,3 +100,21 @@ const (
 	input  = "inputSchema"
 	output = "outputSchema"
 )
+
+// CheckDefinition returns why the definition of a contract's tool cannot be used, or nil. It applies the checks of package
+// catalog, compiles the schemas, and refuses a regular expression that cannot be checked.
+func CheckDefinition(definition []byte) error {
+	if err := catalog.CheckDefinition(definition); err != nil {
+		return err
+	}
+	for _, name := range []string{input, output} {
+		raw, ok := wire.Field(definition, name)
+		if !ok {
+			continue
+		}
+		if _, err := compileWhole(raw); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}

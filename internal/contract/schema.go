@@ -51,8 +51,18 @@ func (noLoader) Load(string) (any, error) {
 	return nil, errors.New("references out of the schema are not followed")
 }
 
-// compile compiles the schema.
+// compile compiles the schema of a server's tool.
 func compile(text []byte) (s *schema, err error) {
+	return compileWith(text, patternEngine{left: maxProgram})
+}
+
+// compileWhole compiles the schema of a contract: each of its regular expressions is checked. A person has written it, so that less
+// is enough.
+func compileWhole(text []byte) (*schema, error) {
+	return compileWith(text, patternEngine{left: maxProgram / 10, whole: true})
+}
+
+func compileWith(text []byte, e patternEngine) (s *schema, err error) {
 	defer func() {
 		if r := recover(); r != nil { // the library met something that it did not expect
 			s, err = nil, fmt.Errorf("cannot be compiled: %v", r)
@@ -64,7 +74,6 @@ func compile(text []byte) (s *schema, err error) {
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
-	e := patternEngine{left: maxProgram}
 	c.UseRegexpEngine(e.compile)
 	for _, name := range formatNames {
 		// Opinions differ about what a format accepts. In the newer drafts it is only an annotation.
@@ -97,8 +106,12 @@ func shortError(err error) error {
 	return errors.New(strings.ReplaceAll(text, schemaURL, ""))
 }
 
-// A patternEngine compiles the regular expressions of one schema.
-type patternEngine struct{ left int }
+// A patternEngine compiles the regular expressions of one schema. If whole is set, it refuses one that Go's syntax cannot
+// express.
+type patternEngine struct {
+	left  int
+	whole bool
+}
 
 // A schemaPattern is a regular expression. If Go's syntax cannot express it, it is not checked, because then no text is
 // certain not to match.
@@ -116,6 +129,9 @@ func (p *schemaPattern) MatchString(s string) bool { return p.Regexp == nil || p
 func (e *patternEngine) compile(text string) (jsonschema.Regexp, error) {
 	p := &schemaPattern{text: text}
 	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil && e.whole {
+		return nil, err
+	}
 	if err != nil {
 		return p, nil //nolint:nilerr // see pattern
 	}
@@ -239,6 +255,10 @@ func describeWant(k jsonschema.ErrorKind) string {
 		names := slices.Clone(k.Properties)
 		slices.Sort(names)
 		return fmt.Sprintf("%s is not allowed here", safeQuote(names[0]))
+	case *kind.Format:
+		if k.Want == "regex" {
+			return "want a regular expression (RE2) that is cheap to match"
+		}
 	case *kind.FalseSchema:
 		return "nothing is allowed here"
 	case *kind.InvalidJsonValue:

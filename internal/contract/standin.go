@@ -17,7 +17,7 @@ import (
 //
 // The answer depends only on the two definitions and on the declarations, never on time.
 func (s *Set) MayStandIn(now, shown *switchboard.Tool) bool {
-	if now.ID.Name != shown.ID.Name && !s.declaredSame(shown.ID, now.ID) {
+	if now.Key().Name != shown.Key().Name && !s.declaredSame(shown.Key(), now.Key()) {
 		return false
 	}
 	if now.Digest == "" || shown.Digest == "" {

@@ -147,6 +147,8 @@ type SnapshotDigests struct {
 	Tenant   switchboard.Digest // of the tenant's configuration
 	Taxonomy switchboard.Digest
 	Policy   switchboard.Digest // "" if there is no policy
+
+	Capabilities switchboard.Digest // of the registry and who provides it; "" if there is none
 }
 
 // StageFilter is the name of the stage that finds the candidates. A requirement without any candidate is unmet at this

@@ -44,7 +44,7 @@ func (w world) Named(pattern string) (found []*switchboard.Tool) {
 }
 
 func (w world) pipeline() decide.Pipeline {
-	x := matcher.New(w)
+	x := matcher.New(w, nil)
 	return decide.Pipeline{x.Filter(), matcher.Prune(), ranking.New(w.tenant.Ranking, w.tools)}
 }
 

@@ -228,7 +228,7 @@ func (r *real) tasks(n int) []*switchboard.Task {
 // pipeline returns the stages that a gateway would build for the tenant.
 func (r *real) pipeline(tenant *switchboard.Tenant, s *catalog.Snapshot) (decide.Pipeline, decide.SnapshotDigests) {
 	view := s.For(tenant)
-	x := matcher.New(view)
+	x := matcher.New(view, nil)
 	return decide.Pipeline{x.Filter(), matcher.Prune(), ranking.New(tenant.Ranking, view.Named("*/*"))}, decide.SnapshotDigests{Catalog: view.Digest()}
 }
 

@@ -80,12 +80,14 @@ func (d *Decision) append(b []byte) []byte {
 			w.Int(int64(r))
 		}
 		w.EndList()
+		writeProvided(&w, s.Tool)
 		writeTool(&w, s.Tool.ID)
 		w.EndObject()
 	}
 	w.EndList()
 	w.Name("snapshot")
 	w.BeginObject()
+	writeUnlessEmpty(&w, "capabilities", string(d.Snapshot.Capabilities))
 	w.Member("catalog", string(d.Snapshot.Catalog))
 	writeUnlessEmpty(&w, "policy", string(d.Snapshot.Policy))
 	w.Member("taxonomy", string(d.Snapshot.Taxonomy))
@@ -231,6 +233,7 @@ func (o *RequirementOutcome) write(w *canonical.Writer) {
 func writeRequirement(w *canonical.Writer, r *switchboard.Requirement) {
 	w.BeginObject()
 	writeUnlessEmpty(w, "as", r.As)
+	writeUnlessEmpty(w, "capability", r.Capability)
 	if len(r.Constraints) > 0 {
 		writeList(w, "constraints", r.Constraints)
 	}
@@ -262,6 +265,7 @@ func (d *Dropped) write(w *canonical.Writer) {
 	if d.Reason.Missing == "" {
 		writeReason(w, &d.Reason)
 	}
+	writeProvided(w, d.Tool)
 	writeInt(w, "score", d.Score)
 	writeSource(w, d.Tool)
 	w.Member("stage", d.Stage)
@@ -294,6 +298,7 @@ func writeCandidates(w *canonical.Writer, name string, cs []Candidate) {
 		c := &cs[i]
 		w.BeginObject()
 		writeInt(w, "place", int(c.Place))
+		writeProvided(w, c.Tool)
 		writeInt(w, "score", c.Score)
 		writeSource(w, c.Tool)
 		writeTool(w, c.Tool.ID)
@@ -306,6 +311,14 @@ func writeCandidates(w *canonical.Writer, name string, cs []Candidate) {
 func writeSource(w *canonical.Writer, t *switchboard.Tool) {
 	if len(t.Capabilities) > 0 {
 		w.Member("source", string(t.Capabilities[0].Source))
+	}
+}
+
+// writeProvided writes the member "provides": the tool of a named capability that the tool provides, if any.
+func writeProvided(w *canonical.Writer, t *switchboard.Tool) {
+	if t.Provides != nil {
+		w.Name("provides")
+		w.Joined(t.Provides.Capability, "/", t.Provides.Name)
 	}
 }
 

@@ -29,6 +29,9 @@ func (v Value) ReadJSONMap() []byte {
 	return out
 }
 
+// JSON returns v in the canonical form of package canonical. It may be as deep as a file.
+func (v Value) JSON() []byte { return v.AppendJSON(nil, maxJSONMapDepth-maxDepth) }
+
 // AppendJSON appends v as JSON; depth is its nesting depth. It leaves out, with a fault, a value that
 // JSON cannot express or that readers of YAML understand differently.
 func (v Value) AppendJSON(dst []byte, depth int) []byte {

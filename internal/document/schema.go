@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// JSONSchema returns the JSON Schema of files with the keys, for editors.
-func JSONSchema(id, title string, keys *Keys) ([]byte, error) {
-	s := mapSchema(keys)
+// JSONSchema returns the JSON Schema of files whose content has the type, for editors.
+func JSONSchema(id, title string, content Type) ([]byte, error) {
+	s := content.jsonSchema()
 	s["$schema"], s["$id"], s["title"] = "https://json-schema.org/draft/2020-12/schema", id, title
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -17,6 +17,9 @@ func JSONSchema(id, title string, keys *Keys) ([]byte, error) {
 	}
 	return append(text, '\n'), nil
 }
+
+// KeysSchema returns the JSON Schema of a map with the keys.
+func KeysSchema(keys *Keys) Schema { return mapSchema(keys) }
 
 func mapSchema(keys *Keys) Schema {
 	properties, required := Schema{}, []string{}
@@ -53,10 +56,11 @@ func (t Type) jsonSchema() Schema {
 	return Schema{"type": "object", "additionalProperties": inner}
 }
 
-// Reference returns the keys as tables of Markdown, one for each map. heading precedes the path of a nested map.
-func Reference(heading string, keys *Keys) string {
+// Reference returns the keys of files whose content has the type as tables of Markdown, one for each map. heading precedes the
+// path of a nested map.
+func Reference(heading string, content Type) string {
 	var b strings.Builder
-	writeReference(&b, heading, "", keys)
+	writeReference(&b, heading, content.below, content.keys())
 	return b.String()
 }
 

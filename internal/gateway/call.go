@@ -93,7 +93,7 @@ func (tc *toolCaller) awaitMove(ctx context.Context, q *clientRequest, r *run.Ru
 	for {
 		s := r.Surface()
 		e, _ := s.Lookup(name)
-		if _, shown := s.Name(failed.ID); !shown || e.Role != surface.Stub && e.Tool != nil && e.Tool.ID != failed.ID {
+		if _, shown := s.Name(failed.Key()); !shown || e.Role != surface.Stub && e.Tool != nil && e.Tool.Key() != failed.Key() {
 			return true
 		}
 		if !r.AwaitChange(ctx, s) {

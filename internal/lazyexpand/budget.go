@@ -72,7 +72,7 @@ func Fit(s, prev *surface.Surface) (*surface.Surface, error) {
 		slices.SortStableFunc(grown, func(a, b chargedEntry) int { return cmp.Compare(b.tokens, a.tokens) })
 		var withheld []switchboard.ToolID
 		for _, c := range grown {
-			withheld = append(withheld, c.Tool.ID)
+			withheld = append(withheld, c.Tool.Key())
 			if sum -= c.tokens; sum <= s.Budget() {
 				return s.WithExpanded(nil, withheld), nil
 			}

@@ -130,7 +130,7 @@ func (d *Desk) withReceipt(ctx context.Context, r *run.Run, g groupView, a stubR
 func toolIDs(entries []surface.Entry) []switchboard.ToolID {
 	out := make([]switchboard.ToolID, len(entries))
 	for i, e := range entries {
-		out[i] = e.Tool.ID
+		out[i] = e.Tool.Key()
 	}
 	return out
 }
@@ -443,7 +443,7 @@ func expandOn(s *surface.Surface, stubName string, names []string, lists bool) (
 	if len(fresh) > 0 {
 		expanded := slices.Clone(plan.remaining)
 		for _, e := range fresh {
-			expanded = append(expanded, surface.Expand(e.Tool.ID))
+			expanded = append(expanded, surface.Expand(e.Tool.Key()))
 		}
 		x.surface = s.WithExpanded(expanded, s.Withheld())
 	}
@@ -578,7 +578,7 @@ func collapseOn(s *surface.Surface, stubName string, a stubRequest) (collapse, e
 	freed := 0
 	for _, e := range asked {
 		if e.Expanded != nil {
-			c.removed = append(c.removed, e.Tool.ID)
+			c.removed = append(c.removed, e.Tool.Key())
 			freed += s.Cost(e.Name)
 		}
 	}

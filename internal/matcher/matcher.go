@@ -2,7 +2,7 @@
 // forbids. These are the stages filter and prune.
 //
 // Filter takes the tools with a capability of the required verb on the required resource, or on a descendant of the
-// resource. For a requirement by name it takes the named tools.
+// resource. For a named capability it takes the tools that provide it, and for a requirement by name the named tools.
 //
 // Prune keeps a tool if every one of its capabilities carries every required constraint. The matching capability is not
 // enough: a call of the tool can exercise any of them, so a tool that reads and also writes is not readonly. Statements
@@ -39,24 +39,32 @@ type Catalog interface {
 	Named(pattern string) []*switchboard.Tool
 }
 
+// A CapabilityIndex says which tools provide named capabilities. It is immutable, and so are the slices that it returns.
+type CapabilityIndex interface {
+	// Provided returns the tools that provide the version that ref means.
+	Provided(ref string) []*switchboard.Tool
+}
+
 // An Index is a catalog with a cache of its answers. It is safe for concurrent use.
 type Index struct {
-	catalog Catalog
+	catalog      Catalog
+	capabilities CapabilityIndex
 
 	mu    sync.RWMutex
 	cache map[catalogQuery][]decide.Candidate
 }
 
-// A catalogQuery is a question to the catalog: a verb and resource, or a pattern.
+// A catalogQuery is a question to the catalog: a verb and resource, a named capability, or a pattern.
 type catalogQuery struct {
-	verb     switchboard.Verb
-	resource switchboard.Resource
-	pattern  string
+	verb       switchboard.Verb
+	resource   switchboard.Resource
+	capability string
+	pattern    string
 }
 
-// New returns an Index of the catalog.
-func New(catalog Catalog) *Index {
-	return &Index{catalog: catalog, cache: map[catalogQuery][]decide.Candidate{}}
+// New returns an Index of the catalog and of what provides named capabilities.
+func New(catalog Catalog, capabilities CapabilityIndex) *Index {
+	return &Index{catalog: catalog, capabilities: capabilities, cache: map[catalogQuery][]decide.Candidate{}}
 }
 
 // Filter returns the stage that finds a requirement's candidates. It refuses a requirement by name if the tenant may
@@ -76,6 +84,9 @@ func (f filterStage) Apply(_ context.Context, q *decide.Question, in []decide.Ca
 	if q.Requirement.ByName() {
 		return f.candidatesByName(q, in, drop)
 	}
+	if q.Requirement.Capability != "" {
+		return append(in, f.cachedCandidates(catalogQuery{capability: q.Requirement.Capability})...), nil
+	}
 	return append(in, f.cachedCandidates(catalogQuery{verb: q.Requirement.Verb, resource: q.Requirement.Resource})...), nil
 }
 
@@ -87,9 +98,12 @@ func (x *Index) cachedCandidates(q catalogQuery) []decide.Candidate {
 	if ok {
 		return found
 	}
-	if q.pattern != "" {
+	switch {
+	case q.pattern != "":
 		found = makeCandidates(x.catalog.Named(q.pattern))
-	} else {
+	case q.capability != "":
+		found = makeCandidates(x.capabilities.Provided(q.capability))
+	default:
 		found = makeCandidates(x.catalog.Match(q.verb, q.resource))
 	}
 	if len(found) == 0 {
@@ -144,4 +158,4 @@ func makeCandidates(tools []*switchboard.Tool) []decide.Candidate {
 	return found
 }
 
-func compareIDs(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) }
+func compareIDs(a, b decide.Candidate) int { return a.Tool.Key().Compare(b.Tool.Key()) }

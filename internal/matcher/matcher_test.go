@@ -167,7 +167,7 @@ func TestPruneKeepsToolsThatCarryTheConstraintsInEveryCapability(t *testing.T) {
 		{"by name, and it says nothing of itself", nil, "tools a/x", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", tt.tool...)}, new(int)})
+			x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", tt.tool...)}, new(int)}, nil)
 			on, dropped := apply(t, x, requirement(tt.wants))
 			var want []string
 			if tt.lacks != "" {
@@ -211,7 +211,7 @@ func TestAttack6ThatAToolIsReadonlyCountsOnlyByTheWordOfAPerson(t *testing.T) {
 		if tt.kept != "" {
 			one.Kept = []switchboard.Capability{{Verb: "read", Resource: "aws", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Source: tt.kept}}
 		}
-		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)})
+		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)}, nil)
 		on, dropped := applyFor(t, x, requirement("read fs readonly"), &switchboard.Tenant{Trust: tt.row}, tt.who)
 		if goes := len(on) == 1; goes != (tt.drops == "") || !goes && !strings.HasPrefix(dropped[0], tt.drops) {
 			t.Errorf("%s: %q remain, %q dropped", name, on, dropped)
@@ -238,7 +238,7 @@ func TestNames16AToolWhoseResultsAreRedactedOfAllPersonalDataIsPIISafe(t *testin
 	} {
 		one := tool(t, "a/x", "read fs", "kept", "write aws")
 		one.Redact = tt.redact
-		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)})
+		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)}, nil)
 		on, dropped := apply(t, x, requirement(tt.wants))
 		if goes := len(on) == 1; goes != (tt.lacks == "") || !goes && dropped[0] != "a/x: prune: "+tt.lacks {
 			t.Errorf("redacted by %v, %s required: %q remain, %q dropped", tt.redact, tt.wants, on, dropped)
@@ -247,7 +247,7 @@ func TestNames16AToolWhoseResultsAreRedactedOfAllPersonalDataIsPIISafe(t *testin
 }
 
 func TestAToolWithoutCapabilitiesCarriesNoConstraint(t *testing.T) {
-	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)})
+	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)}, nil)
 	r := requirement("tools a/x")
 	r.Constraints = []switchboard.Constraint{switchboard.ReadOnly}
 	on, dropped := apply(t, x, r)
@@ -260,7 +260,7 @@ func TestConstraintsOfTheTaxonomyFileCountToo(t *testing.T) {
 	x := matcher.New(shelf{[]*switchboard.Tool{
 		tool(t, "a/with", "read fs eu_only readonly"),
 		tool(t, "a/without", "read fs readonly"),
-	}, new(int)})
+	}, new(int)}, nil)
 	on, dropped := apply(t, x, requirement("read fs eu_only readonly"))
 	if !slices.Equal(on, []string{"a/with"}) || len(dropped) != 1 {
 		t.Errorf("%q remain, %q dropped", on, dropped)
@@ -280,7 +280,7 @@ func TestToolsByName(t *testing.T) {
 		{"no partial match", "tools fs/read nope/*", nil, []string{"fs/read: filter: no tool is named nope/*, which the requirement names too"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			on, dropped := apply(t, matcher.New(shelf{tools, new(int)}), requirement(tt.wants))
+			on, dropped := apply(t, matcher.New(shelf{tools, new(int)}, nil), requirement(tt.wants))
 			if !slices.Equal(on, tt.on) || !slices.Equal(dropped, tt.dropped) {
 				t.Errorf("%q remain, %q dropped; want %q and %q", on, dropped, tt.on, tt.dropped)
 			}
@@ -290,7 +290,7 @@ func TestToolsByName(t *testing.T) {
 
 func TestByNameIsRefusedToATenantThatMayNotUseNames(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
-	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)})
+	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)}, nil)
 	q := &decide.Question{Tenant: &switchboard.Tenant{}, Task: &switchboard.Task{ID: "t"}, Requirement: requirement("tools a/*")}
 	on, err := x.Filter().Apply(t.Context(), q, nil, decide.Ignore)
 	refusal, ok := errors.AsType[*switchboard.Error](err)
@@ -301,7 +301,7 @@ func TestByNameIsRefusedToATenantThatMayNotUseNames(t *testing.T) {
 
 func TestTheCatalogIsQueriedOnceForEachAnswer(t *testing.T) {
 	asked := 0
-	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", "read fs")}, &asked})
+	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", "read fs")}, &asked}, nil)
 	q := &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: requirement("read fs")}
 	asked = 0
 	for range 5 {
@@ -325,7 +325,7 @@ func (h heap) Named(string) []*switchboard.Tool                                 
 func TestCandidatesAreInTheOrderOfTheirIDs(t *testing.T) {
 	h := heap{tool(t, "b/x", "read fs"), tool(t, "c/x", "read fs"), tool(t, "a/z", "read fs"), tool(t, "a/y", "read fs")}
 	r := requirement("read fs")
-	in, err := matcher.New(h).Filter().Apply(t.Context(), &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: r}, nil, decide.Ignore)
+	in, err := matcher.New(h, nil).Filter().Apply(t.Context(), &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: r}, nil, decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -232,6 +232,9 @@ func requirementTerm(r *switchboard.Requirement) *ast.Term {
 	if r.ByName() {
 		return objectTerm("tools", textTerms(r.Tools), "constraints", textTerms(r.Constraints))
 	}
+	if r.Capability != "" {
+		return objectTerm("capability", ast.StringTerm(r.Capability), "verb", textTerm(r.Verb), "resource", textTerm(r.Resource), "constraints", textTerms(r.Constraints))
+	}
 	return objectTerm("verb", textTerm(r.Verb), "resource", textTerm(r.Resource), "constraints", textTerms(r.Constraints))
 }
 
@@ -259,8 +262,9 @@ type contractKey struct {
 
 // build returns a candidate as policies see it. A tool lists every capability that counts, including
 // those from weaker sources that restrict the tool. Each capability has the constraints that
-// Switchboard enforces. A candidate that is not a tool has only an id, a server and the facts about the server.
+// Switchboard enforces. Of a provided tool, policies see the tool that is called. A candidate that is not a tool has only an id, a server and the facts about the server.
 func (b *termBuilder) build(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term, error) {
+	t = t.Called()
 	caps := make([]*ast.Term, 0, len(t.Capabilities)+len(t.Kept))
 	enforced := enforcedConstraints(t)
 	for _, c := range slices.Concat(t.Capabilities, t.Kept) {

@@ -148,7 +148,7 @@ func (k *Rank) Apply(_ context.Context, q *decide.Question, in []decide.Candidat
 // findServers records which servers have candidates, and where. Before ranking, candidates are in the order of their
 // ids; if they are not, findServers sorts them.
 func (k *Rank) findServers(w *workspace, in []decide.Candidate) error {
-	compare := func(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) }
+	compare := func(a, b decide.Candidate) int { return a.Tool.Key().Compare(b.Tool.Key()) }
 	if !slices.IsSortedFunc(in, compare) {
 		slices.SortFunc(in, compare)
 	}

@@ -16,10 +16,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -33,7 +36,8 @@ const (
 	textTaxonomy     = "taxonomy"
 	textOperator     = "operator" // the files of the operator's layer
 	textTenantPolicy = "tenant_policy"
-	textTask         = "task" // declared by a client, or with what people have added
+	textCapabilities = "capabilities" // the registry, and who provides it; absent if there is none
+	textTask         = "task"         // declared by a client, or with what people have added
 )
 
 // basisTexts are the texts that a tenant's decisions are made from, by name.
@@ -53,7 +57,18 @@ func basisTextsOf(t *bind.Tenant) basisTexts {
 	if t.OwnFiles != nil {
 		add(textTenantPolicy, func() []byte { return canonical.Encode(withoutTests(t.OwnFiles)) })
 	}
+	if t.Snapshot.Capabilities != "" {
+		add(textCapabilities, func() []byte {
+			return canonical.Encode(archivedCapabilities{t.Providers.Registry(), t.Providers.Tools()})
+		})
+	}
 	return out
+}
+
+// archivedCapabilities are the registry, and the tools that provide each version.
+type archivedCapabilities struct {
+	Registry *capability.Registry
+	Provided map[string][]*switchboard.Tool
 }
 
 // An archivedTool has its definition as text, which compresses better.
@@ -443,6 +458,7 @@ type archivedBasis struct {
 	tenant        *switchboard.Tenant
 	tools         []*switchboard.Tool // sorted by id
 	taxonomy      *switchboard.Taxonomy
+	providers     *contract.Providers      // nil if there was no registry
 	operator, own []switchboard.PolicyFile // own is nil if the tenant had no layer
 }
 
@@ -495,6 +511,11 @@ func (a *basisReader) readBasis(ctx context.Context, e *decisionRecord) (p *arch
 	if refs[textTenantPolicy] != "" {
 		read(textTenantPolicy, &p.own)
 	}
+	if refs[textCapabilities] != "" {
+		var all archivedCapabilities
+		read(textCapabilities, &all)
+		p.providers = contract.ProvidersOf(all.Registry, all.Provided)
+	}
 	var words archivedTerms
 	read(textTaxonomy, &words)
 	if err != nil {
@@ -546,12 +567,16 @@ func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*bind.Tenant, 
 			return nil, err
 		}
 	}
-	rules, err := a.engine.NewPolicy(p.tenant, operator, own)
+	boundaries, err := boundary.ForTenants(p.providers.Registry().Boundaries)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := a.engine.NewPolicy(p.tenant, boundaries, operator, own)
 	if err != nil {
 		return nil, err
 	}
 	rules = rules.Memoized()
-	return bind.NewTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, canonical.SumOf(bind.TaxonomyTerms(p.taxonomy)), rules), nil
+	return bind.NewTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.providers, p.taxonomy, canonical.SumOf(bind.TaxonomyTerms(p.taxonomy)), rules), nil
 }
 
 // compareByBasis orders decisions so that those with the same basis follow each other.
@@ -559,6 +584,7 @@ func compareByBasis(a, b *decisionRecord) int {
 	return cmp.Or(
 		cmp.Compare(a.refs[textOperator], b.refs[textOperator]),
 		cmp.Compare(a.refs[textCatalog], b.refs[textCatalog]),
+		cmp.Compare(a.refs[textCapabilities], b.refs[textCapabilities]),
 		cmp.Compare(a.refs[textTenantPolicy], b.refs[textTenantPolicy]),
 		cmp.Compare(a.refs[textTenant], b.refs[textTenant]),
 		cmp.Compare(a.refs[textTaxonomy], b.refs[textTaxonomy]),
@@ -570,7 +596,7 @@ func compareByBasis(a, b *decisionRecord) int {
 
 // basisKey is equal for decisions that were made from the same texts. It ignores a declared task.
 func (e *decisionRecord) basisKey() string {
-	return fmt.Sprint(e.kind, e.refs[textCatalog], e.refs[textTenant], e.refs[textTaxonomy], e.refs[textOperator], e.refs[textTenantPolicy])
+	return fmt.Sprint(e.kind, e.refs[textCatalog], e.refs[textCapabilities], e.refs[textTenant], e.refs[textTaxonomy], e.refs[textOperator], e.refs[textTenantPolicy])
 }
 
 // readText reads the text of a decision.

@@ -43,7 +43,7 @@ func (s *Surface) WithExpanded(expanded []*Expansion, withheld []switchboard.Too
 	for i := range own.entries {
 		e := &own.entries[i]
 		e.Expanded, e.Withheld = nil, false
-		at[e.Tool.ID] = e
+		at[e.Tool.Key()] = e
 		there[e.Tool.ID.Server] = true
 	}
 	for _, x := range expanded {

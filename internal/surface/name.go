@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -90,7 +91,7 @@ func hexDigest(s string) string {
 // claims the same.
 const (
 	ownName  = iota // the requirement's as, or else the tool's own name
-	longName        // <server>__<tool>
+	longName        // <server>__<tool>, or <capability>__<tool>
 	lastName        // <server>__<hash of both>, only if a server's names imitate shortened ones
 )
 
@@ -98,6 +99,8 @@ const (
 type nameClaim struct {
 	id     switchboard.ToolID
 	wanted string // the requirement's as, or the tool's own name
+	within string // what the long name begins with: the server, or the capability that the tool provides
+	tool   string // what it ends with
 	rank   int
 	name   string // "" while the tool has no name
 }
@@ -108,10 +111,22 @@ func (c *nameClaim) applyRank() {
 	case ownName:
 		c.name = Shorten(c.wanted)
 	case longName:
-		c.name = Shorten(string(c.id.Server) + separator + c.id.Name)
+		c.name = Shorten(c.within + separator + c.tool)
 	default:
 		c.name = avoidReserved(string(c.id.Server) + separator + hexDigest(c.id.String())[:lastDigits])
 	}
+}
+
+// newClaim returns the claim of a selected tool. The names of provided tools say nothing about their servers, so that they stay
+// the same when another server provides them.
+func newClaim(task *switchboard.Task, sel decide.Selected) *nameClaim {
+	t := sel.Tool
+	c := &nameClaim{id: t.Key(), wanted: wantedName(task, sel), within: string(t.ID.Server), tool: t.Name()}
+	if t.Provides != nil {
+		id, _, _ := strings.Cut(t.Provides.Capability, "@")
+		c.within = strings.ReplaceAll(id, ".", "_")
+	}
+	return c
 }
 
 // assignNames gives each claim a unique name that is not taken. A claim loses its name when another claims it at the

@@ -30,7 +30,7 @@ func SightOf(e Entry) Sight { return Sight{Name: e.Name, Tool: e.Tool, Serves: e
 // SameAs reports whether the entry is the tool that was shown, with the same definition. The definitions of our own
 // tools and of stubs are not compared.
 func (o *Sight) SameAs(e *Entry) bool {
-	return o.Tool.ID == e.Tool.ID && (o.Tool.ID.Server == "" || o.Tool.Digest == e.Tool.Digest)
+	return o.Tool.Key() == e.Tool.Key() && (o.Tool.ID.Server == "" || o.Tool.Digest == e.Tool.Digest)
 }
 
 // A Table holds the sights of one list by name. It is immutable and safe for concurrent use.
@@ -193,7 +193,7 @@ func (s *Seen) trimToLimits() *Seen {
 		for i := range slices.Backward(shown) {
 			o := &shown[i]
 			if left -= len(o.Tool.Definition); left < 0 && o.Tool.Definition != nil {
-				o.Tool = &switchboard.Tool{ID: o.Tool.ID, Digest: o.Tool.Digest}
+				o.Tool = &switchboard.Tool{ID: o.Tool.Key(), Digest: o.Tool.Digest}
 			}
 		}
 	}
@@ -283,7 +283,7 @@ func (s *Surface) routeShown(o *Sight, e *Entry, known bool) Route {
 		return Route{Kind: Forward, Entry: *e}
 	case listed:
 		return Route{Kind: Changed, Entry: *e, Was: was}
-	case s.removed != nil && s.removed(o.Tool.ID):
+	case s.removed != nil && s.removed(o.Tool.Key()):
 		return Route{}
 	}
 	var member *Entry // the unexpanded member with that name
@@ -296,7 +296,7 @@ func (s *Surface) routeShown(o *Sight, e *Entry, known bool) Route {
 // routeElsewhere routes a call of a name that is not in the list. member is the unexpanded member with that name, or
 // nil.
 func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
-	if name, ok := s.Name(o.Tool.ID); ok {
+	if name, ok := s.Name(o.Tool.Key()); ok {
 		if e, _ := s.Lookup(name); o.SameAs(&e) {
 			return Route{Kind: Forward, Entry: e}
 		}
@@ -308,7 +308,7 @@ func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 		if e.Withheld || !o.isServedBy(e) {
 			continue
 		}
-		if serving == nil || serving.Tool.ID.Name != o.Tool.ID.Name && e.Tool.ID.Name == o.Tool.ID.Name {
+		if serving == nil || serving.Tool.Key().Name != o.Tool.Key().Name && e.Tool.Key().Name == o.Tool.Key().Name {
 			serving = e
 		}
 		if s.mayStandIn(e, o) {
@@ -323,7 +323,7 @@ func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 		return Route{Kind: Changed, Entry: *member, Was: was}
 	case serving != nil:
 		return Route{Kind: Changed, Entry: *serving, Was: was}
-	case s.unjudged[o.Tool.ID]:
+	case s.unjudged[o.Tool.Key()]:
 		return Route{Kind: Unjudged, Was: was}
 	}
 	return Route{Kind: Unmet, Was: was}
@@ -339,7 +339,7 @@ func (s *Surface) SameUnjudged(o *Surface) bool { return maps.Equal(s.unjudged, 
 // tool, so another tool does not serve it.
 func (o *Sight) isServedBy(e *Entry) bool {
 	return slices.ContainsFunc(o.Serves, func(key string) bool {
-		return slices.Contains(e.Serves, key) && (!isByName(key) || e.Tool.ID.Name == o.Tool.ID.Name)
+		return slices.Contains(e.Serves, key) && (!isByName(key) || e.Tool.Key().Name == o.Tool.Key().Name)
 	})
 }
 
@@ -400,7 +400,7 @@ func (s *Seen) Text() []byte {
 func storeSights(sights []Sight, definitions bool) []storedSight {
 	out := make([]storedSight, len(sights))
 	for i, o := range sights {
-		out[i] = storedSight{Name: o.Name, Server: o.Tool.ID.Server, Tool: o.Tool.ID.Name, Digest: o.Tool.Digest, Serves: o.Serves}
+		out[i] = storedSight{Name: o.Name, Server: o.Tool.ID.Server, Tool: o.Tool.Key().Name, Digest: o.Tool.Digest, Serves: o.Serves}
 		if definitions && o.Tool.ID.Server != "" {
 			out[i].Definition = o.Tool.Definition
 		}

@@ -238,14 +238,19 @@ func New(in Input) *Surface {
 		s.instructionTokens = sync.OnceValue(func() int { return s.countTokens(wire.AppendString(nil, s.instructions)) })
 	}
 	taken := s.addOwnEntries(&in)
-	claims := make([]*nameClaim, len(selected))
-	for i, sel := range selected {
-		claims[i] = &nameClaim{id: sel.Tool.ID, wanted: wantedName(task, sel)}
-	}
-	assignNames(claims, taken)
-	for _, c := range claims {
-		if c.name != "" {
-			s.names[c.id] = c.name
+	// Provided tools come first: no other tool takes the name of a contract.
+	for _, provided := range []bool{true, false} {
+		var claims []*nameClaim
+		for _, sel := range selected {
+			if (sel.Tool.Provides != nil) == provided {
+				claims = append(claims, newClaim(task, sel))
+			}
+		}
+		assignNames(claims, taken)
+		for _, c := range claims {
+			if c.name != "" {
+				s.names[c.id], taken[c.name] = c.name, true
+			}
 		}
 	}
 
@@ -253,7 +258,7 @@ func New(in Input) *Surface {
 	first := map[string]int{}
 	serves := servedKeys(task, selected)
 	for i, sel := range selected {
-		name, ok := s.names[sel.Tool.ID]
+		name, ok := s.names[sel.Tool.Key()]
 		if !ok {
 			continue
 		}
@@ -364,8 +369,8 @@ func (s *Surface) inheritExpansions(prev *Surface) []*Expansion {
 		}
 		was, _ := prev.Lookup(name)
 		for j := range s.entries {
-			if e := &s.entries[j]; e.Role == Member && e.Group == was.Group && e.Tool.ID.Name == x.Tool.Name {
-				next := &Expansion{Tool: e.Tool.ID}
+			if e := &s.entries[j]; e.Role == Member && e.Group == was.Group && e.Tool.Key().Name == x.Tool.Name {
+				next := &Expansion{Tool: e.Tool.Key()}
 				next.used.Store(x.used.Load())
 				all[i] = next
 				break
@@ -378,7 +383,7 @@ func (s *Surface) inheritExpansions(prev *Surface) []*Expansion {
 // sameEntries reports whether both surfaces have the same entries under the same names.
 func (t *toolTable) sameEntries(prev *toolTable) bool {
 	same := func(a, b Entry) bool {
-		return a.Name == b.Name && a.Group == b.Group && (a.Tool == b.Tool || a.Tool.ID == b.Tool.ID && bytes.Equal(a.Tool.Definition, b.Tool.Definition))
+		return a.Name == b.Name && a.Group == b.Group && (a.Tool == b.Tool || a.Tool.Key() == b.Tool.Key() && bytes.Equal(a.Tool.Definition, b.Tool.Definition))
 	}
 	return slices.EqualFunc(t.entries, prev.entries, same) &&
 		slices.EqualFunc(t.ownEntries, prev.ownEntries, func(a, b placedEntry) bool { return same(a.Entry, b.Entry) })
@@ -414,9 +419,9 @@ func (t *toolTable) addOwnEntries(in *Input) (taken map[string]bool) {
 }
 
 // wantedName returns the name that the tool gets unless there is a conflict: the as of the first requirement that
-// selected it, or else its own name.
+// selected it, or else the contract's name or its own.
 func wantedName(task *switchboard.Task, sel decide.Selected) string {
-	return cmp.Or(task.Requirements[sel.Requirements[0]].As, sel.Tool.ID.Name)
+	return cmp.Or(task.Requirements[sel.Requirements[0]].As, sel.Tool.Name())
 }
 
 // Lookup returns the entry with exactly that name. It may be a member that is not expanded. See Entry.Usable.
@@ -436,9 +441,9 @@ func (t *toolTable) entryAt(i int) *Entry {
 	return &t.ownEntries[i-len(t.entries)].Entry
 }
 
-// Name returns the tool's name on the surface.
-func (t *toolTable) Name(id switchboard.ToolID) (string, bool) {
-	name := t.names[id]
+// Name returns the name on the surface of the tool with this Key.
+func (t *toolTable) Name(key switchboard.ToolID) (string, bool) {
+	name := t.names[key]
 	_, known := t.indexByName[name]
 	return name, known
 }

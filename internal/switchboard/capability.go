@@ -140,6 +140,48 @@ type Tool struct {
 
 	// Stale is set while the server is away and this is its last known definition. No digest covers it.
 	Stale bool
+
+	// Provides, if set, says that this is a tool of a named capability: Definition is the contract's, and a tool of the server
+	// provides it.
+	Provides *Provision `json:",omitempty"`
+}
+
+// A Provision says which tool of a server provides a tool of a named capability.
+type Provision struct {
+	Capability string // its id and version, such as io.fs.read@1.2.0
+	Name       string // of the contract's tool
+
+	// Own is the server's tool, with the facts of the contract. Calls go to it.
+	Own *Tool
+
+	// Params translates the params of a call for Own. The error says why the contract does not accept them. It is safe for
+	// concurrent use; nil in a replayed decision, which makes no calls.
+	Params func(params []byte) ([]byte, error) `json:"-"`
+}
+
+// Name returns the name that clients know the tool by, unless a task gives it another: the contract's, or the server's own.
+func (t *Tool) Name() string {
+	if t.Provides != nil {
+		return t.Provides.Name
+	}
+	return t.ID.Name
+}
+
+// Key identifies the tool among those that a client is shown. One tool of a server may provide several tools of contracts, and
+// be shown as itself too. They all have its ID, and each has a Key of its own.
+func (t *Tool) Key() ToolID {
+	if t.Provides != nil {
+		return ToolID{Server: t.ID.Server, Name: t.Provides.Capability + "/" + t.Provides.Name}
+	}
+	return t.ID
+}
+
+// Called returns the tool that calls of t go to, and that policies judge: Own of a provided tool, else t.
+func (t *Tool) Called() *Tool {
+	if t != nil && t.Provides != nil {
+		return t.Provides.Own
+	}
+	return t
 }
 
 // Demands reports whether any source says that calls of the tool carry the constraint. For a nil Tool it is false.
@@ -161,6 +203,10 @@ type Requirement struct {
 	Verb        Verb
 	Resource    Resource
 	Constraints []Constraint // sorted as bytes, without duplicates
+
+	// Capability, if set, is a version or a range of versions of a named capability, such as io.fs.read@^1. Verb and Resource are
+	// then those of the capability, for rankings and policies.
+	Capability string `json:",omitempty"`
 
 	// Tools, if set, are patterns "server/tool". In the server part * matches any characters except a slash; in the
 	// tool part it matches any characters. Verb and Resource are then empty.
@@ -187,8 +233,11 @@ type Requirement struct {
 // ByName reports whether r names tools, not a capability.
 func (r *Requirement) ByName() bool { return len(r.Tools) > 0 }
 
-// String returns, for example, "search internet [readonly]" or "tools files/*".
+// String returns, for example, "search internet [readonly]", "capability io.fs.read@^1" or "tools files/*".
 func (r *Requirement) String() string {
+	if r.Capability != "" {
+		return "capability " + r.Capability
+	}
 	if r.ByName() {
 		return "tools " + strings.Join(r.Tools, ", ")
 	}

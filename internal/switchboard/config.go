@@ -300,6 +300,10 @@ type Tenant struct {
 	// OnFull says what happens if the budget has no room for an expansion.
 	OnFull OnFull `json:",omitzero"`
 
+	// Permissions and Models are what the capabilities of the registry may need, sorted. Only the operator sets them.
+	Permissions []string `json:",omitempty"`
+	Models      []string `json:",omitempty"`
+
 	// Recipients are the names of those who may be told of the tenant's calls, sorted. Only the operator sets it.
 	Recipients []string `json:",omitempty"`
 

@@ -1,0 +1,186 @@
+package capability
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// faultAt returns a fault at a position, file:line:column.
+func faultAt(position, format string, args ...any) switchboard.Fault {
+	f := switchboard.Fault{File: position, Text: fmt.Sprintf(format, args...)}
+	for _, to := range []*int{&f.Column, &f.Line} {
+		at := strings.LastIndexByte(f.File, ':')
+		if at < 0 {
+			break
+		}
+		n, err := strconv.Atoi(f.File[at+1:])
+		if err != nil {
+			break
+		}
+		f.File, *to = f.File[:at], n
+	}
+	return f
+}
+
+func (v *Version) fault(format string, args ...any) switchboard.Fault {
+	return faultAt(v.Position, format, args...)
+}
+
+func (b *Boundary) fault(format string, args ...any) switchboard.Fault {
+	return switchboard.Fault{File: b.File, Line: b.Line, Column: 1, Text: fmt.Sprintf("boundary %q: ", b.ID) + fmt.Sprintf(format, args...)}
+}
+
+// Check reports what is wrong with the rows together, and what is probably wrong. budgeted says whether a budget counts the
+// use of a version.
+func (r *Registry) Check(budgeted func(*Version) bool) (faults, warnings switchboard.Faults) {
+	for _, id := range r.IDs() {
+		faults = append(faults, checkSuccession(r.versions[id])...)
+		for _, v := range r.versions[id] {
+			if v.Bindable() && v.Costs() && v.Facts.Budget == nil && !budgeted(v) && !slices.ContainsFunc(r.Boundaries, func(b Boundary) bool { return b.covers(v) }) {
+				faults = append(faults, v.fault("%s costs money, and no boundary or budget is over it; give it a budget, or add a row to boundaries.yaml that fires for it", v.Name()))
+			}
+		}
+	}
+	faults = append(faults, r.checkCycles()...)
+	needed := map[string]bool{}
+	for _, list := range r.versions {
+		for _, v := range list {
+			for _, id := range v.Atoms {
+				needed[id] = true
+			}
+		}
+	}
+	for _, p := range r.Parties {
+		needed[p.From], needed[p.To], needed[p.Account] = true, true, true
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.Atoms)) {
+		a := r.Atoms[id]
+		if a.Critical && a.Probe.None() {
+			faults = append(faults, faultAt(a.Position, "atom %q is critical, and has no probe, so that nothing would notice its failure; give it one, such as probe: {env: NAME}, or remove critical", id))
+		}
+		if !needed[id] {
+			warnings = append(warnings, faultAt(a.Position, "atom %q: nothing requires it", id))
+		}
+	}
+	for i := range r.Boundaries {
+		warnings = append(warnings, r.checkReach(&r.Boundaries[i])...)
+	}
+	return faults, warnings
+}
+
+// checkSuccession checks the versions of one capability, the newest first: no major version is left out, and none is active
+// beside an active one of a lower major version.
+func checkSuccession(list []*Version) (faults switchboard.Faults) {
+	var newest *Version // that is active
+	for i, v := range list {
+		if v.Status == Active {
+			if newest == nil {
+				newest = v
+			} else if newest.Number.Major() > v.Number.Major() {
+				faults = append(faults, v.fault("%s is active, and so is %s; a new major version requires that its predecessors are deprecated: write status: deprecated here", v.Name(), newest.Name()))
+			}
+		}
+		if i > 0 && list[i-1].Number.Major() > v.Number.Major()+1 {
+			faults = append(faults, list[i-1].fault("%s follows %s, and leaves a major version out; call it %d.0.0", list[i-1].Name(), v.Name(), v.Number.Major()+1))
+		}
+	}
+	return faults
+}
+
+// checkCycles reports each version that requires itself, through any version that a reference may mean.
+func (r *Registry) checkCycles() (faults switchboard.Faults) {
+	const open, done = 1, 2
+	state := map[*Version]int{}
+	var path []*Version
+	var visit func(v *Version)
+	visit = func(v *Version) {
+		switch state[v] {
+		case done:
+			return
+		case open:
+			var names []string
+			for _, on := range path[slices.Index(path, v):] {
+				names = append(names, on.Name())
+			}
+			faults = append(faults, v.fault("%s requires itself: %s → %s; remove one of these from requires", v.Name(), strings.Join(names, " → "), v.Name()))
+			return
+		}
+		state[v], path = open, append(path, v)
+		for _, ref := range v.Capabilities {
+			for _, to := range r.versions[ref.ID] {
+				if to.Status != Retired && ref.Admits(to.Number) {
+					visit(to)
+				}
+			}
+		}
+		state[v], path = done, path[:len(path)-1]
+	}
+	for _, id := range r.IDs() {
+		for _, v := range r.versions[id] {
+			visit(v)
+		}
+	}
+	return faults
+}
+
+// checkReach reports a pattern and exceptions that change nothing.
+func (r *Registry) checkReach(b *Boundary) (warnings switchboard.Faults) {
+	ids := r.IDs()
+	if b.IDMatches != "" && !slices.ContainsFunc(ids, b.matches) {
+		warnings = append(warnings, b.fault("id_matches fits no id, so that the row never fires; it must fit a whole id"))
+	}
+	for _, id := range b.Exceptions {
+		without := *b
+		without.Exceptions = nil
+		if len(r.versions[id]) > 0 && !slices.ContainsFunc(r.versions[id], without.covers) {
+			warnings = append(warnings, b.fault("the exception %s has no effect, since the row does not fire for it anyway", id))
+		}
+	}
+	if name := b.Decision.Account(); name != "" && !slices.ContainsFunc(slices.Collect(maps.Values(r.Atoms)), func(a *Atom) bool { return a.Kind == KindAccount && HasPart(a.ID, name) }) {
+		warnings = append(warnings, b.fault("no atom of kind account has %s as a part of its id, so that the row blocks whatever it fires for", name))
+	}
+	return warnings
+}
+
+// HasPart reports whether the name is a whole part of the id, in any case.
+func HasPart(id, name string) bool {
+	return slices.ContainsFunc(strings.Split(id, "."), func(part string) bool { return strings.EqualFold(part, name) })
+}
+
+// WholeID returns the pattern of a boundary as one that fits only whole ids.
+func WholeID(pattern string) string { return "^(?:" + pattern + ")$" }
+
+func (b *Boundary) matches(id string) bool {
+	re, err := regexp.Compile(WholeID(b.IDMatches))
+	return err == nil && re.MatchString(id)
+}
+
+// covers reports whether the row fires for a version. It is for the check of the rows only: what a row decides about a call is
+// the policy engine's to say.
+func (b *Boundary) covers(v *Version) bool {
+	f := &v.Facts
+	return !slices.Contains(b.Exceptions, v.ID) &&
+		(len(b.SideEffectsAny) == 0 || slices.ContainsFunc(b.SideEffectsAny, func(s string) bool { return slices.Contains(f.SideEffects, s) })) &&
+		(len(b.CostClasses) == 0 || slices.Contains(b.CostClasses, v.CostClass())) &&
+		(len(b.RiskLevels) == 0 || slices.Contains(b.RiskLevels, f.RiskLevel)) &&
+		(b.IDMatches == "" || b.matches(v.ID))
+}
+
+// Unprovided returns the active versions with tools that none of the providers names, sorted by name.
+func (r *Registry) Unprovided(providers []Provider) (out []*Version) {
+	for _, id := range r.IDs() {
+		for _, v := range r.versions[id] {
+			provided := slices.ContainsFunc(providers, func(p Provider) bool { return p.Ref.ID == id && p.Ref.Admits(v.Number) })
+			if v.Status == Active && len(v.Tools) > 0 && !provided {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,269 @@
+package contract
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A ProviderFault says why a server does not provide a version of a named capability.
+type ProviderFault struct {
+	Server     switchboard.ServerID
+	Capability string // id and version, or the reference if it means no version
+	Where      string // file:line:column
+	Why        string
+}
+
+// Error returns the fault in one line.
+func (f ProviderFault) Error() string {
+	return fmt.Sprintf("%s: server %q does not provide %s: %s", f.Where, f.Server, f.Capability, f.Why)
+}
+
+// Providers holds the tools that provide the named capabilities of one tenant. It is immutable and safe for concurrent use.
+// The zero Providers provides nothing.
+type Providers struct {
+	registry *capability.Registry
+	tools    map[string][]*switchboard.Tool // by id and version of the capability; sorted by server and name
+	checked  map[providerKey]*checkedTool
+	faults   []ProviderFault
+}
+
+// A providerKey identifies a tool of a server that may provide a tool of a version.
+type providerKey struct {
+	version *capability.Version
+	name    string
+	row     *switchboard.DeclaredEquivalent
+}
+
+// A checkedTool is the result for a providerKey. It holds as long as own is the same.
+type checkedTool struct {
+	own      *switchboard.Tool
+	provided *switchboard.Tool
+	faults   []string
+}
+
+// Provide returns the tools that provide the capabilities of the registry by these rows. tools are the tenant's. granted
+// says which versions exist for the tenant. heard reports whether a server has listed its tools; until then, a missing
+// tool is no fault. was is the result before, or nil: what has not changed is not checked again.
+func Provide(registry *capability.Registry, rows []capability.Provider, granted func(*capability.Version) bool, tools Tools, heard func(switchboard.ServerID) bool, was *Providers) *Providers {
+	p := &Providers{registry: registry, tools: map[string][]*switchboard.Tool{}, checked: map[providerKey]*checkedTool{}}
+	for i := range rows {
+		row := &rows[i]
+		for _, v := range registry.Versions(row.Ref.ID) {
+			if len(v.Tools) > 0 && row.Ref.Admits(v.Number) && v.Bindable() && granted(v) {
+				p.addProvider(row, v, tools, heard, was)
+			}
+		}
+	}
+	for _, list := range p.tools {
+		slices.SortFunc(list, func(a, b *switchboard.Tool) int { return a.Key().Compare(b.Key()) })
+	}
+	slices.SortFunc(p.faults, func(a, b ProviderFault) int {
+		return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Capability, b.Capability), cmp.Compare(a.Where, b.Where), cmp.Compare(a.Why, b.Why))
+	})
+	return p
+}
+
+// ProvidersOf returns the Providers of an archived decision.
+func ProvidersOf(registry *capability.Registry, tools map[string][]*switchboard.Tool) *Providers {
+	return &Providers{registry: registry, tools: tools}
+}
+
+// addProvider adds the tools of the row's server for the version. If one is missing or does not fit, the server provides none
+// of them: a client must find the whole contract.
+func (p *Providers) addProvider(row *capability.Provider, v *capability.Version, tools Tools, heard func(switchboard.ServerID) bool, was *Providers) {
+	var provided []*switchboard.Tool
+	sound := true
+	used := map[switchboard.ToolID]string{}
+	fault := func(format string, args ...any) {
+		sound = false
+		p.faults = append(p.faults, ProviderFault{row.Server, v.Name(), row.Position, fmt.Sprintf(format, args...)})
+	}
+	for i := range v.Tools {
+		want := &v.Tools[i]
+		d := row.Tools[want.Name]
+		if d == nil {
+			fault("the row names no tool for %s; add it, or narrow the range of versions", want.Name)
+			continue
+		}
+		if other := used[d.Tool]; other != "" {
+			// Policies judge tools by the server's own names, and must be able to tell the candidates of a requirement apart.
+			fault("%s: its tool %s provides %s already; a tool of a server provides one tool of a version", want.Name, safeQuote(d.Tool.Name), other)
+			continue
+		}
+		used[d.Tool] = want.Name
+		own, ok := tools.Tool(d.Tool)
+		switch {
+		case !ok && heard(row.Server):
+			fault("%s: the server has no tool %s", want.Name, safeQuote(d.Tool.Name))
+			continue
+		case !ok:
+			sound = false
+			continue
+		}
+		key := providerKey{v, want.Name, d}
+		c := was.find(key)
+		if c == nil || c.own != own {
+			c = checkProvided(p.registry, v, want, d, own)
+		}
+		p.checked[key] = c
+		for _, why := range c.faults {
+			fault("%s by its tool %s: %s", want.Name, safeQuote(d.Tool.Name), why)
+		}
+		provided = append(provided, c.provided)
+	}
+	if sound {
+		p.tools[v.Name()] = append(p.tools[v.Name()], provided...)
+	}
+}
+
+func (p *Providers) find(key providerKey) *checkedTool {
+	if p == nil {
+		return nil
+	}
+	return p.checked[key]
+}
+
+// checkProvided checks the own tool of a server against the contract's tool, and makes the tool that clients see.
+func checkProvided(r *capability.Registry, v *capability.Version, want *capability.Tool, d *switchboard.DeclaredEquivalent, own *switchboard.Tool) *checkedTool {
+	digest, err := canonical.Digest(want.Definition)
+	if err != nil {
+		return &checkedTool{own: own, faults: []string{"the contract's definition cannot be read: " + err.Error()}}
+	}
+	promised := &switchboard.Tool{ID: switchboard.ToolID{Name: want.Name}, Definition: want.Definition, Digest: digest}
+	m := newMove(d, promised, own)
+	c := &checkedTool{own: own, faults: m.faults}
+	if gave, ok := schemaOf(want.Definition, output); ok {
+		// A result is never translated, so that it must fit as it comes.
+		if gives, ok := schemaOf(own.Definition, output); ok && !acceptsAll(gave, gives) {
+			c.faults = append(c.faults, "nothing proves that its results fit the contract's output schema")
+		}
+	}
+	called := *own
+	called.Capabilities = []switchboard.Capability{{Verb: v.Verb, Resource: v.Resource, Constraints: v.Constraints, Source: switchboard.FromOverlay}}
+	called.Kept = slices.Concat(own.Kept, restrictingOnly(own.Capabilities))
+	called.Contract = underContract(&own.Contract, r, v)
+	if called.Price == nil {
+		called.Price = v.Facts.Price
+	}
+	if called.Budget == nil {
+		called.Budget = v.Facts.Budget
+	}
+	shown := called
+	shown.Definition, shown.Digest, shown.Structured = want.Definition, digest, schemasOf(promised).result() != ""
+	taker := schemasOf(promised)
+	shown.Provides = &switchboard.Provision{Capability: v.Name(), Name: want.Name, Own: &called, Params: func(params []byte) ([]byte, error) {
+		if where, why := taker.findMisfit(argumentsIn(params)); why != nil {
+			return nil, refuseArguments(why.Error(), where)
+		}
+		moved, err := m.moveParams(params)
+		if err != nil {
+			return nil, refuseArguments("the server's own tool does not take them: "+err.Error(), "")
+		}
+		return moved, nil
+	}}
+	c.provided = &shown
+	return c
+}
+
+// restrictingOnly returns the capabilities with a constraint that Switchboard enforces whoever states it, with those constraints
+// alone.
+func restrictingOnly(caps []switchboard.Capability) (kept []switchboard.Capability) {
+	for _, c := range caps {
+		c.Constraints = slices.DeleteFunc(slices.Clone(c.Constraints), func(k switchboard.Constraint) bool { return !k.Restricts() })
+		if len(c.Constraints) > 0 {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// underContract returns the facts of a tool under the contract. The contract is the operator's word. What the tool's own facts
+// say still counts where it restricts.
+func underContract(own *switchboard.Contract, r *capability.Registry, v *capability.Version) switchboard.Contract {
+	c := *own
+	state := func(holds bool) switchboard.Fact {
+		return switchboard.Fact{Holds: holds, Source: switchboard.FromOverlay, Trusted: true}
+	}
+	// free sets a fact that makes a tool more free, unless its own facts deny it.
+	free := func(f *switchboard.Fact, said *bool) {
+		if said != nil && (!f.Stated() || f.Holds) {
+			*f = state(*said)
+		}
+	}
+	if slices.Contains(v.Constraints, switchboard.ReadOnly) {
+		reads := true
+		free(&c.ReadOnly, &reads)
+	}
+	free(&c.Idempotent, v.Facts.Idempotent)
+	free(&c.Deterministic, v.Facts.Deterministic)
+	if v.Facts.Stateful != nil && !c.Stateful.Holds {
+		c.Stateful = state(*v.Facts.Stateful)
+	}
+	return r.Restrict(c, v)
+}
+
+// Faults returns why servers do not provide what the rows say, sorted. The slice is shared; do not modify it.
+func (p *Providers) Faults() []ProviderFault { return p.faults }
+
+// Registry returns the registry; an empty one if p is nil.
+func (p *Providers) Registry() *capability.Registry {
+	if p == nil || p.registry == nil {
+		return &capability.Registry{}
+	}
+	return p.registry
+}
+
+// Tools returns the tools by the id and version of the capability that they provide. Do not modify the map.
+func (p *Providers) Tools() map[string][]*switchboard.Tool { return p.tools }
+
+// Version returns the version that the reference means for the tenant: one that some server provides. It returns nil if there is
+// none.
+func (p *Providers) Version(ref capability.Ref) *capability.Version {
+	if p == nil || p.registry == nil {
+		return nil
+	}
+	return p.registry.Find(ref, func(v *capability.Version) bool { return len(p.tools[v.Name()]) > 0 })
+}
+
+// Provided returns the tools that provide the version that the text of a reference means, sorted by server and name. The slice
+// is shared; do not modify it.
+func (p *Providers) Provided(ref string) []*switchboard.Tool {
+	r, err := capability.ParseRef(ref)
+	if err != nil {
+		return nil // the configuration was checked, so that this is a requirement of a client
+	}
+	v := p.Version(r)
+	if v == nil {
+		return nil
+	}
+	return p.tools[v.Name()]
+}
+
+// Digest covers all that a decision reads: the registry, and who provides what with which definitions. It is "" for an
+// empty registry.
+func (p *Providers) Digest() switchboard.Digest {
+	if p == nil || p.registry == nil || p.registry.Digest() == "" {
+		return ""
+	}
+	type provided struct {
+		Version    string
+		Tool, Key  switchboard.ToolID
+		Own        switchboard.Digest
+		Definition switchboard.Digest
+		Contract   switchboard.Contract
+		Price      *switchboard.Price
+	}
+	var all []provided
+	for _, name := range slices.Sorted(maps.Keys(p.tools)) {
+		for _, t := range p.tools[name] {
+			all = append(all, provided{name, t.ID, t.Key(), t.Provides.Own.Digest, t.Digest, t.Contract, t.Price})
+		}
+	}
+	return canonical.SumOf([]any{p.registry.Digest(), all})
+}

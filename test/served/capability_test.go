@@ -1,0 +1,190 @@
+package served_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+// publish writes the lock of all versions in capabilities/.
+func publish(t *testing.T, dir string) {
+	t.Helper()
+	r, err := config.ReadRegistry(filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, lock := filepath.Join(dir, "capabilities", capability.LockFile), []byte(nil)
+	for _, id := range r.IDs() {
+		for _, v := range r.Versions(id) {
+			if lock, err = capability.AddToLock(file, lock, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(file, lock, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readers are two servers that read files by other names and with other arguments, and a task that requires the
+// capability. row is the operator's row of the tenant.
+func readers(t *testing.T, modern bool, prefer, row string) (dir string, one, two *httptest.Server) {
+	t.Helper()
+	start := func(tools ...string) *httptest.Server {
+		if modern {
+			tools = append(tools, "modern")
+		}
+		s := httptest.NewServer(rig.NewFake(tools))
+		t.Cleanup(s.Close)
+		return s
+	}
+	one = start(`{"name":"read_text_file","description":"One reads.","inputSchema":{"type":"object","properties":{"path":{"type":"string"},"head":{"type":"integer"}},"required":["path"]}}`,
+		`{"name":"list_directory","inputSchema":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}`)
+	two = start(`{"name":"cat","description":"Two reads.","inputSchema":{"type":"object","properties":{"file":{"type":"string"},"lines":{"type":"integer"},"raw":{"type":"boolean"}},"required":["file","raw"],"additionalProperties":false}}`,
+		`{"name":"ls","inputSchema":{"type":"object","properties":{"dir":{"type":"string"}},"required":["dir"],"additionalProperties":false}}`)
+	dir = rig.LayOut(t, fmt.Sprintf(`
+-- switchboard.yaml --
+start_deadline: 30s
+servers:
+  one: {transport: http, url: %q}
+  two: {transport: http, url: %q}
+tenants:
+  default: {servers: ["*"]%s}
+-- capabilities/read.yaml --
+id: io.fs.read
+version: 1.2.0
+status: active
+verb: read
+resource: fs
+constraints: [readonly]
+required_permissions: ["fs:read"]
+required_tools:
+  read_file:
+    description: Reads a file.
+    input_schema: {type: object, properties: {path: {type: string, maxLength: 40}, head: {type: integer, minimum: 1}}, required: [path], additionalProperties: false}
+  list_dir:
+    description: Lists a folder.
+    input_schema: {type: object, properties: {path: {type: string}}, required: [path], additionalProperties: false}
+-- overlays/one.yaml --
+server: one
+provides:
+  - {capability: io.fs.read@^1, tools: {read_file: read_text_file, list_dir: list_directory}}
+-- overlays/two.yaml --
+server: two
+provides:
+  - capability: io.fs.read@^1.2
+    tools:
+      read_file: {tool: cat, map: {path: file, head: lines}, constants: {raw: true}}
+      list_dir: {tool: ls, map: {path: dir}}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: read
+ranking: {prefer: [{verb: read, resource: fs, servers: [%s]}]}
+-- tenants/default/tasks/read.yaml --
+task_id: read
+required_capabilities: [{capability: io.fs.read@^1}]
+`, one.URL, two.URL, row, prefer))
+	publish(t, dir)
+	return dir, one, two
+}
+
+const mayRead = `, permissions: ["fs:read"]`
+
+func TestAContractsToolsAreTheSameFromAnyServer(t *testing.T) {
+	t.Parallel()
+	for _, modern := range []bool{false, true} {
+		t.Run(fmt.Sprint("modern servers ", modern), func(t *testing.T) {
+			lists := map[string]string{}
+			for _, prefer := range []string{"one", "two"} {
+				dir, one, two := readers(t, modern, prefer, mayRead)
+				g := rig.Serve(t, dir)
+				received := map[string]string{"one": `{"path":"a.txt","head":3}`, "two": `{"file":"a.txt","lines":3,"raw":true}`}
+				other := map[string]string{"one": "two", "two": "one"}[prefer]
+				sessions := []rig.Session{g.Open(t, "/mcp", false), g.Open(t, "/mcp", true), rig.Stdio(t, dir, false), rig.Stdio(t, dir, true)}
+				for i, s := range sessions {
+					list, _ := s.Ask(t, "tools/list", `{}`)
+					if i < 2 {
+						key := fmt.Sprint("session ", i)
+						if before, ok := lists[key]; ok && before != string(list.Raw) {
+							t.Errorf("%s: from %s the list is\n%s, and from the other server it was\n%s", key, prefer, list.Raw, before)
+						}
+						lists[key] = string(list.Raw)
+					}
+					if got, want := readFile(t, s, `{"path":"a.txt","head":3}`), received[prefer]; got != want {
+						t.Errorf("%s received %s, want %s", prefer, got, want)
+					}
+					for what, args := range map[string]string{
+						"an unknown argument": `{"path":"a","lines":1}`, "a missing one": `{"head":1}`, "another type": `{"path":"a","head":"1"}`,
+						"a number that is too small": `{"path":"a","head":0}`, "a text that is too long": `{"path":"` + strings.Repeat("a", 41) + `"}`,
+					} {
+						m, _ := s.Ask(t, "tools/call", `{"name":"read_file","arguments":`+args+`}`)
+						if code := rig.Code(m); code != "SB-CAP-003" {
+							t.Errorf("CO-04: %s: %s %s", what, code, m.Raw)
+						}
+					}
+				}
+				map[string]*httptest.Server{"one": one, "two": two}[prefer].Close()
+				for i, s := range sessions[:2] {
+					if got, want := readFile(t, s, `{"path":"a.txt","head":3}`), received[other]; got != want {
+						t.Errorf("after the move %s received %s, want %s", other, got, want)
+					}
+					list, _ := s.Ask(t, "tools/list", `{}`)
+					if key := fmt.Sprint("session ", i); !sameList(string(list.Raw), lists[key]) {
+						t.Errorf("%s: after the move the list is\n%s, and before it was\n%s", key, list.Raw, lists[key])
+					}
+				}
+			}
+		})
+	}
+}
+
+// sameList compares two answers without the ids of their requests.
+func sameList(a, b string) bool {
+	result := func(s string) string { return s[strings.Index(s, `"tools"`):] }
+	return result(a) == result(b)
+}
+
+func TestCO08WithoutThePermissionACapabilityDoesNotExist(t *testing.T) {
+	t.Parallel()
+	dir, _, _ := readers(t, true, "one", "")
+	g := rig.Serve(t, dir)
+	m, _ := g.Open(t, "/mcp", true).Ask(t, "tools/list", `{}`)
+	if !strings.Contains(string(m.Raw), "SB-CAP-") || strings.Contains(string(m.Raw), "permission") {
+		t.Errorf("%s", m.Raw)
+	}
+}
+
+func TestCO07AServerThatLacksAToolOfTheContractProvidesNothing(t *testing.T) {
+	t.Parallel()
+	dir, _, _ := readers(t, true, "two", mayRead)
+	overlay := filepath.Join(dir, "overlays", "two.yaml")
+	text, err := os.ReadFile(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, []byte(strings.Replace(string(text), "{tool: ls, map: {path: dir}}", "dir", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := rig.Serve(t, dir)
+	if got, want := readFile(t, g.Open(t, "/mcp", true), `{"path":"a"}`), `{"path":"a"}`; got != want {
+		t.Errorf("received %s, want %s: from server one", got, want)
+	}
+	out, _, _ := rig.Command(t, dir, "status", "--url", g.URL)
+	if !strings.Contains(out, `server "two" does not provide io.fs.read@1.2.0: list_dir: the server has no tool "dir"`) {
+		t.Errorf("status does not say why:\n%s", out)
+	}
+}
+
+// readFile calls the contract's tool, and returns the arguments that the server received.
+func readFile(t *testing.T, s rig.Session, arguments string) string {
+	t.Helper()
+	m, _ := s.Ask(t, "tools/call", `{"name":"read_file","arguments":`+arguments+`}`)
+	return m.Text()
+}
