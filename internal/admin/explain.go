@@ -467,7 +467,9 @@ func taskFaults(s *bind.State, id switchboard.TenantID, task *switchboard.Task) 
 	}
 	for _, f := range s.ProviderFaults(id) {
 		id, _, _ := strings.Cut(f.Capability, "@")
-		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return r.Capability == id || strings.HasPrefix(r.Capability, id+"@") }) {
+		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool {
+			return r.Capability == id || strings.HasPrefix(r.Capability, id+"@")
+		}) {
 			found = append(found, ToolFault{f.Server, "", f.Error()})
 		}
 	}
