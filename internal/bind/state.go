@@ -26,6 +26,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/token"
+	"github.com/summit-switchboard/switchboard/internal/verdict"
 )
 
 // A State is the immutable snapshot that decisions read: one reading of the configuration and the
@@ -164,6 +165,7 @@ func NewTenant(t *switchboard.Tenant, view *catalog.View, providers *contract.Pr
 			index.Filter(),
 			matcher.Prune(),
 			p.Stage(),
+			verdict.Stage(providers.Registry()),
 			ranking.New(t.Ranking, view.Named("*/*")),
 			health.Stage,
 		},

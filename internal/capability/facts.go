@@ -6,8 +6,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Stricter returns c with what more states for boundaries, as far as that makes the tool less free: more side effects, a
-// higher risk, a class that costs more, and fewer people who can approve.
+// Stricter returns c with the facts of more that make the tool less free for boundaries: more side effects, a higher risk, a
+// class that costs more, and fewer people who can approve.
 func Stricter(c, more switchboard.Contract) switchboard.Contract {
 	if slices.Index(switchboard.CostClasses, more.CostClass) > slices.Index(switchboard.CostClasses, c.CostClass) {
 		c.CostClass = more.CostClass
@@ -22,7 +22,7 @@ func Stricter(c, more switchboard.Contract) switchboard.Contract {
 	return c
 }
 
-// Restrict returns the contract of a tool that provides the version: c, made stricter by what the version states.
+// Restrict returns the contract of a tool that provides the version: c, made stricter by the facts of the version.
 func (r *Registry) Restrict(c switchboard.Contract, v *Version) switchboard.Contract {
 	c.Capability, c.Accounts = v.Name(), r.Accounts(v)
 	f := &v.Facts

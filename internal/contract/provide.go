@@ -130,7 +130,7 @@ func (p *Providers) find(key providerKey) *checkedTool {
 }
 
 // checkProvided checks the own tool of a server against the contract's tool, and makes the tool that clients see.
-func checkProvided(registry *capability.Registry, v *capability.Version, want *capability.Tool, d *switchboard.DeclaredEquivalent, own *switchboard.Tool) *checkedTool {
+func checkProvided(r *capability.Registry, v *capability.Version, want *capability.Tool, d *switchboard.DeclaredEquivalent, own *switchboard.Tool) *checkedTool {
 	digest, err := canonical.Digest(want.Definition)
 	if err != nil {
 		return &checkedTool{own: own, faults: []string{"the contract's definition cannot be read: " + err.Error()}}
@@ -147,7 +147,7 @@ func checkProvided(registry *capability.Registry, v *capability.Version, want *c
 	called := *own
 	called.Capabilities = []switchboard.Capability{{Verb: v.Verb, Resource: v.Resource, Constraints: v.Constraints, Source: switchboard.FromOverlay}}
 	called.Kept = slices.Concat(own.Kept, restrictingOnly(own.Capabilities))
-	called.Contract = underContract(registry, &own.Contract, v)
+	called.Contract = underContract(&own.Contract, r, v)
 	if called.Price == nil {
 		called.Price = v.Facts.Price
 	}
@@ -185,8 +185,8 @@ func restrictingOnly(caps []switchboard.Capability) (kept []switchboard.Capabili
 
 // underContract returns the facts of a tool under the contract. The contract is the operator's word. What the tool's own facts
 // say still counts where it restricts.
-func underContract(registry *capability.Registry, own *switchboard.Contract, v *capability.Version) switchboard.Contract {
-	c := registry.Restrict(*own, v)
+func underContract(own *switchboard.Contract, r *capability.Registry, v *capability.Version) switchboard.Contract {
+	c := *own
 	state := func(holds bool) switchboard.Fact {
 		return switchboard.Fact{Holds: holds, Source: switchboard.FromOverlay, Trusted: true}
 	}
@@ -205,14 +205,19 @@ func underContract(registry *capability.Registry, own *switchboard.Contract, v *
 	if v.Facts.Stateful != nil && !c.Stateful.Holds {
 		c.Stateful = state(*v.Facts.Stateful)
 	}
-	return c
+	return r.Restrict(c, v)
 }
 
 // Faults returns why servers do not provide what the rows say, sorted. The slice is shared; do not modify it.
 func (p *Providers) Faults() []ProviderFault { return p.faults }
 
-// Registry returns the registry.
-func (p *Providers) Registry() *capability.Registry { return p.registry }
+// Registry returns the registry; an empty one if p is nil.
+func (p *Providers) Registry() *capability.Registry {
+	if p == nil || p.registry == nil {
+		return &capability.Registry{}
+	}
+	return p.registry
+}
 
 // Tools returns the tools by the id and version of the capability that they provide. Do not modify the map.
 func (p *Providers) Tools() map[string][]*switchboard.Tool { return p.tools }

@@ -22,6 +22,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -566,7 +567,11 @@ func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*bind.Tenant, 
 			return nil, err
 		}
 	}
-	rules, err := a.engine.NewPolicy(p.tenant, operator, own)
+	boundaries, err := boundary.ForTenants(p.providers.Registry().Boundaries)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := a.engine.NewPolicy(p.tenant, boundaries, operator, own)
 	if err != nil {
 		return nil, err
 	}

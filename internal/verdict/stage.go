@@ -11,9 +11,9 @@ import (
 // StageName is the name of the stage in explanations.
 const StageName = "verdict"
 
-// Stage returns the stage that drops the tools of capabilities whose verdict is No: one of their atoms is red, or a
-// capability that they require has no version that may be used. What boundaries forbid, the stage of policy has dropped
-// before. An atom that is stale or unknown drops nothing: it is probed before the call. r is not nil.
+// Stage returns the stage that drops the tools of a capability if its verdict is No: an atom is red, or no version of a
+// required capability is active. The stage of policy has applied the boundaries before. A stale or unknown atom drops
+// nothing: it is probed before the call. r is not nil.
 func Stage(r *capability.Registry) decide.Stage {
 	s := &noStage{needs: map[string]Dependencies{}}
 	for _, id := range r.IDs() {

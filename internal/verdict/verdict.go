@@ -1,9 +1,9 @@
-// Package verdict says whether a capability may be used now, and if not, why not and what would help.
+// Package verdict says whether a capability may be used now. If it may not, the verdict gives the reasons, and the actions
+// that help.
 //
 // The verdict is a pure function of the capability, the states of its atoms and the boundaries that fire: see Judge.
-// Which boundaries fire is decided by Rego (package policy/boundary), how an atom is by its probe (package atom), and
-// who may have the capability at all by the operator's rows. Stage removes the tools of a capability with a red atom
-// from a decision.
+// Rego decides which boundaries fire (package policy/boundary). Probes find the states of atoms. Stage removes the tools of a
+// capability with a red atom from a decision.
 package verdict
 
 import (
@@ -59,7 +59,7 @@ const (
 type Fired struct {
 	Row    string   `json:"row"`
 	Effect Effect   `json:"effect"`
-	Text   string   `json:"text"` // why, or what is advised; "" means that the row says enough
+	Text   string   `json:"text"` // the reason; "" means that the row says enough
 	Who    []string `json:"who"`  // of Ask, sorted; none means everyone who may approve
 	File   string   `json:"file"`
 	Line   int      `json:"line"`
@@ -94,7 +94,7 @@ func Judge(r *capability.Registry, v *capability.Version, atoms map[string]capab
 			j.warn(name)
 		case Ask:
 			j.ask(f.Who)
-		default: // Block, and what no boundary can do
+		default: // Block, or an effect that is not known
 			blocked = true
 			j.block(name)
 		}
