@@ -72,7 +72,7 @@ type Options struct {
 // A Prober probes the atoms of the current registry. Use Open. It is safe for concurrent use.
 type Prober struct {
 	o      Options
-	client *http.Client
+	send   func(*http.Request) (*http.Response, error) // of http probes
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -114,7 +114,7 @@ func Open(o Options) *Prober {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Prober{
-		o: o, client: newClient(o.Dial), slots: make(chan struct{}, atOnce), wake: make(chan struct{}, 1), exchange: make(chan struct{}, 1),
+		o: o, send: newClient(o.Dial).Do, slots: make(chan struct{}, atOnce), wake: make(chan struct{}, 1), exchange: make(chan struct{}, 1),
 		salt: []byte(rand.Text()), // until the store has one
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())

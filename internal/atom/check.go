@@ -54,7 +54,7 @@ func (p *Prober) checkOnce(ctx context.Context, probe *capability.Probe) error {
 func (p *Prober) check(ctx context.Context, probe *capability.Probe) error {
 	switch {
 	case probe.HTTP != "":
-		return checkHTTP(ctx, p.client, probe)
+		return p.checkHTTP(ctx, probe)
 	case probe.TCP != "":
 		conn, err := guarded(p.o.Dial)(ctx, "tcp", probe.TCP)
 		if err != nil {
@@ -116,7 +116,7 @@ func checkHost(host string) error {
 	return nil
 }
 
-func checkHTTP(ctx context.Context, client *http.Client, probe *capability.Probe) error {
+func (p *Prober) checkHTTP(ctx context.Context, probe *capability.Probe) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, probe.HTTP, nil)
 	if err != nil {
 		return errors.New("its URL is not valid")
@@ -128,7 +128,7 @@ func checkHTTP(ctx context.Context, client *http.Client, probe *capability.Probe
 	for name, secret := range probe.Headers {
 		req.Header.Set(name, secret.Reveal())
 	}
-	resp, err := client.Do(req)
+	resp, err := p.send(req)
 	if err != nil {
 		return connectReason(err)
 	}

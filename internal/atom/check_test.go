@@ -23,7 +23,7 @@ const canary = "canary-7f3a9c51"
 // check returns why the probe fails; "" if it is well.
 func check(t *testing.T, o Options, probe capability.Probe) string {
 	t.Helper()
-	p := &Prober{o: o, client: newClient(o.Dial)}
+	p := &Prober{o: o, send: newClient(o.Dial).Do}
 	if err := p.checkOnce(t.Context(), &probe); err != nil {
 		if strings.Contains(err.Error(), canary) {
 			t.Errorf("the reason holds the secret: %v", err)
