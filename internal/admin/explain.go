@@ -191,7 +191,7 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 		}
 		return nil, err
 	}
-	d, err := st.DecideConfigured(ctx, p, task, r.o.Binder.Unfit(run.Before{}), time.Now())
+	d, err := st.DecideConfigured(ctx, p, task, r.o.Binder.Observe(run.Before{}), time.Now())
 	if err != nil {
 		return nil, err
 	}

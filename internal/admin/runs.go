@@ -111,7 +111,7 @@ func (r *Reader) runStatus(of *run.Run) RunStatus {
 		}
 		st.Groups = append(st.Groups, g)
 	}
-	unfit := r.o.Binder.Unfit(run.Before{})
+	unfit := r.o.Binder.Observe(run.Before{}).Unfit
 	for _, e := range s.Entries() {
 		if e.Withheld {
 			st.Withheld = append(st.Withheld, ListedTool{e.Name, s.Cost(e.Name)})

@@ -30,6 +30,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
 	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/cache"
@@ -66,6 +67,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 	"github.com/summit-switchboard/switchboard/internal/vault"
+	"github.com/summit-switchboard/switchboard/internal/verdict"
 	"github.com/summit-switchboard/switchboard/internal/watch"
 	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
@@ -172,6 +174,7 @@ type parts struct {
 	serverParts
 	engine *policy.Engine
 	health *health.Monitor
+	atoms  *atom.Prober
 	binder *bind.Binder
 	runParts
 	meter   *run.Meter
@@ -339,6 +342,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Store:    a.store,
 		Replica:  a.cluster.Self(),
 	})
+	a.atoms = openAtoms(a, current)
 	info := gateway.ServerInfo(o.Name, o.Version)
 	starting := make([]switchboard.ServerID, len(c.Servers))
 	for i := range c.Servers {
@@ -347,7 +351,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	slices.Sort(starting)
 	a.binder = bind.New(bind.Options{
 		State: func() *bind.State { return a.state.Load().State },
-		Unfit: a.health.Unfit, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.FreeSoon, ServerInfo: info, Log: o.Log,
+		Unfit: a.health.Unfit, Atoms: a.atoms, Fit: a.health.Fit, Record: a.recorder.Decision, Bound: a.memory.FreeSoon, ServerInfo: info, Log: o.Log,
 	}, starting)
 	a.runs = run.New(a.binder, surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, ServerInfo: info}), a.store)
 	a.admin.notices = notice.New(notice.Options{Store: a.store, Count: a.metrics.CountNotice, Log: o.Log}, c.Recipients)
@@ -406,7 +410,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Notifier: budgetTeller{a.admin.notices}, Currency: current.currency, Log: o.Log,
 	})
 	chain := &callChain{
-		persons:     personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) }, connectFirst},
+		persons: personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) }, connectFirst, func(next switchboard.Caller) switchboard.Caller {
+			return verdict.Admit(current.registry, a.atoms, next)
+		}},
 		keptResults: keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}
@@ -619,6 +625,9 @@ func (a *App) rebuildState(ctx context.Context) {
 func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
 	a.memory.FreeSoon()
+	if was.Config.Registry != s.Config.Registry {
+		a.atoms.Use(s.Config.Registry)
+	}
 	if was.Catalog.Digest() != s.Catalog.Digest() {
 		a.log.Info("catalog", "digest", s.Catalog.Digest(), "tools", len(s.Catalog.Tools()), "faults", len(s.Catalog.Faults()))
 		for _, f := range s.Catalog.Faults() {
@@ -984,6 +993,7 @@ func (a *App) Stop() {
 	a.gateway.Close()
 	a.cluster.Leave(a.grace.ctx)
 	a.cluster.Close()
+	a.atoms.Close()
 	a.health.Close()
 	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()

@@ -38,6 +38,7 @@ func wrapCaller(caller switchboard.Caller, wrappers []wrapper) switchboard.Calle
 // personWraps are the wrappers that wait for a person.
 type personWraps struct {
 	approve, connectFirst func(switchboard.Caller) switchboard.Caller
+	admit                 func(switchboard.Caller) switchboard.Caller // by the verdict on the tool's capability
 }
 
 // A callChain has the parts that every call to a server passes.
@@ -106,6 +107,9 @@ func (c *callChain) wrappers() []wrapper {
 
 		// First, because nothing may answer an attempt that policy denies, not even the cache.
 		{"policy.Guard", c.guard},
+		// Below policy, because its answer says that the tool exists. Above the approval, because nobody is asked about a call that
+		// cannot be made.
+		{"verdict.Admit", c.persons.admit},
 		// Below policy, because its answer shows parts of the schema.
 		{"contract.Arguments", func(next switchboard.Caller) switchboard.Caller { return contract.Arguments(c.inputCheck, next) }},
 		// Below policy, which can require an approval. Above the cache, because a call that needs an approval has no cached

@@ -201,7 +201,7 @@ func (a *fileChanges) toolsOf(ctx context.Context, s *bind.State, tenant switchb
 	if !ok {
 		return tools, "no key may bind it"
 	}
-	d, err := s.DecideConfigured(ctx, p, task, a.binder.Unfit(run.Before{}), time.Now())
+	d, err := s.DecideConfigured(ctx, p, task, a.binder.Observe(run.Before{}), time.Now())
 	if err == nil {
 		err = d.Err()
 	}

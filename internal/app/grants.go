@@ -46,7 +46,7 @@ func joinGrants(a *App, keeper *approval.Keeper) {
 		},
 		List: keeper.List,
 		Offered: func(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement) bool {
-			return a.state.Load().WouldServe(ctx, p, r, a.binder.Unfit(run.Before{}), time.Now())
+			return a.state.Load().WouldServe(ctx, p, r, a.binder.Observe(run.Before{}), time.Now())
 		},
 		Hurdles: func(ctx context.Context, p switchboard.Principal, r *run.Run, tools []surface.Entry) []grant.Hurdle {
 			return hurdlesOf(ctx, a, p, r, tools)

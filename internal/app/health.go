@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
@@ -30,13 +31,7 @@ func (l live) probeServer(ctx context.Context, fleet *upstream.Fleet, s *switchb
 	if tool == nil {
 		return nil
 	}
-	params := []byte(`{"name":` + string(canonical.Encode(tool.ID.Name)))
-	if s.Probe.Arguments != nil {
-		params = append(append(params, `,"arguments":`...), s.Probe.Arguments...)
-	}
-	r, err := fleet.Call(ctx, &switchboard.Call{
-		Server: s.ID, Method: wire.MethodToolsCall, Tool: tool, Target: tool.ID.Name, Params: append(params, '}'), NoWait: true,
-	})
+	r, err := callProbeTool(ctx, fleet, tool, s.Probe.Arguments)
 	if err != nil {
 		return err
 	}
@@ -44,6 +39,17 @@ func (l live) probeServer(ctx context.Context, fleet *upstream.Fleet, s *switchb
 		return fmt.Errorf("%s answers with an error", tool.ID.Name)
 	}
 	return nil
+}
+
+// callProbeTool calls a tool that only reads, for a probe. nil arguments are none.
+func callProbeTool(ctx context.Context, fleet *upstream.Fleet, tool *switchboard.Tool, arguments json.RawMessage) (switchboard.Result, error) {
+	params := []byte(`{"name":` + string(canonical.Encode(tool.ID.Name)))
+	if arguments != nil {
+		params = append(append(params, `,"arguments":`...), arguments...)
+	}
+	return fleet.Call(ctx, &switchboard.Call{
+		Server: tool.ID.Server, Method: wire.MethodToolsCall, Tool: tool, Target: tool.ID.Name, Params: append(params, '}'), NoWait: true,
+	})
 }
 
 // countTransition counts a change of the health of a server or of a tool.

@@ -132,6 +132,11 @@ func (v View) States(within time.Duration, ids ...string) map[string]capability.
 	return states
 }
 
+// StatesWithin returns the states of the atoms now, for a capability with this freshness budget; 0 means that it has none.
+func (p *Prober) StatesWithin(within time.Duration, ids ...string) map[string]capability.State {
+	return p.View(time.Now()).States(within, ids...)
+}
+
 // A Summary describes one atom for people.
 type Summary struct {
 	ID     string           `json:"id"`

@@ -42,6 +42,7 @@ type Record struct {
 type Options struct {
 	State      func() *State                              // the present one
 	Unfit      func() map[switchboard.ToolID]health.State // see health.Monitor
+	Atoms      AtomSource                                 // nil means that no atom is known
 	Fit        func(switchboard.ToolID) bool              // see health.Monitor
 	Record     RecordDecision
 	Bound      func() // called after each decision; nil means that nothing is called
@@ -84,9 +85,12 @@ func (b *Binder) Bind(ctx context.Context, p switchboard.Principal, task switchb
 	case task == "" && len(was.Added) == 0:
 		return st.unboundSurface(p, b.o.ServerInfo), nil
 	}
-	s, err := st.bindTask(ctx, p, task, was, b.Unfit(was), b.o.ServerInfo, func(t *Tenant, d *decide.Decision, refused error) func() Record {
+	s, err := st.bindTask(ctx, p, task, was, b.Observe(was), b.o.ServerInfo, func(t *Tenant, d *decide.Decision, refused error) func() Record {
 		if len(t.OwnServers(st.Starting)) == 0 { // otherwise another tool may still rank first
 			b.ties.log(b.o.Log, d)
+		}
+		if b.o.Atoms != nil {
+			b.o.Atoms.Want(t.dueAtoms(d)...)
 		}
 		return b.o.Record(t, d, refused)
 	})
@@ -131,8 +135,10 @@ func (b *Binder) Lasts(id switchboard.TenantID) bool {
 	return t == nil || !t.Rules.ReadsClock()
 }
 
-// Unfit returns the tools that are not fit to serve now; see UnfitTools.
-func (b *Binder) Unfit(was run.Before) decide.Unfit { return UnfitTools(b.o.Unfit(), was) }
+// Observe returns what a decision for a run that showed was reads of the world now; see UnfitTools and stateOfAtoms.
+func (b *Binder) Observe(was run.Before) decide.Observed {
+	return decide.Observed{Unfit: UnfitTools(b.o.Unfit(), was), Atoms: stateOfAtoms(b.o.State(), b.o.Atoms, was)}
+}
 
 // Lost returns the servers on the surface that cannot serve now; see LostServers.
 func (b *Binder) Lost(s *surface.Surface) []switchboard.ServerID {

@@ -89,12 +89,12 @@ func (s *State) unboundSurface(p switchboard.Principal, info []byte) *surface.Su
 }
 
 // WouldServe reports whether a decision would give the principal a tool for the requirement now.
-func (s *State) WouldServe(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement, unfit decide.Unfit, now time.Time) bool {
+func (s *State) WouldServe(ctx context.Context, p switchboard.Principal, r *switchboard.Requirement, seen decide.Observed, now time.Time) bool {
 	p, err := s.CurrentPrincipal(p)
 	t := s.Tenants[p.Tenant]
 	if err != nil || t == nil {
 		return false
 	}
-	d, err := t.RunPipeline(ctx, p, &switchboard.Task{ID: switchboard.DeclaredTask, Requirements: []switchboard.Requirement{*r}}, unfit, now)
+	d, err := t.RunPipeline(ctx, p, &switchboard.Task{ID: switchboard.DeclaredTask, Requirements: []switchboard.Requirement{*r}}, seen, now)
 	return err == nil && len(d.Selected) > 0
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -47,7 +48,7 @@ func TestNames13AVetoForTheWholeTaskCountsWhereACallMoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.DecideConfigured(t.Context(), p, "work", nil, time.Now())
+	d, err := s.DecideConfigured(t.Context(), p, "work", decide.Observed{}, time.Now())
 	if err != nil || d.Err() != nil {
 		t.Fatal(err, d.Err())
 	}

@@ -75,7 +75,7 @@ func TestYesesAreNeverWiderThanBoundPolicyAndRows(t *testing.T) {
 				if row.Named != "" {
 					continue
 				}
-				d, err := tenant.RunPipeline(t.Context(), localUser, &switchboard.Task{ID: "row", Requirements: []switchboard.Requirement{row.Requirement}}, nil, time.Now())
+				d, err := tenant.RunPipeline(t.Context(), localUser, &switchboard.Task{ID: "row", Requirements: []switchboard.Requirement{row.Requirement}}, decide.Observed{}, time.Now())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -99,10 +99,10 @@ func TestYesesAreNeverWiderThanBoundPolicyAndRows(t *testing.T) {
 				}
 			}
 			var d *decide.Decision
-			if d, err = w.state.decideRun(t.Context(), localUser, "t", run.Before{Added: all}, nil); err != nil {
+			if d, err = w.state.decideRun(t.Context(), localUser, "t", run.Before{Added: all}, decide.Observed{}); err != nil {
 				t.Fatal(err)
 			}
-			again, err := w.state.DecideTask(t.Context(), localUser, d.Task, nil, time.Now())
+			again, err := w.state.DecideTask(t.Context(), localUser, d.Task, decide.Observed{}, time.Now())
 			if err != nil || again.Digest() != d.Digest() {
 				t.Fatalf("the recorded task is decided differently: %v", err)
 			}

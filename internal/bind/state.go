@@ -246,7 +246,7 @@ func (t *Tenant) TaskNames(p switchboard.Principal) (names []string) {
 
 // DecideConfigured decides for a configured task that resolveTask returned. It checks the principal
 // and the task by the present configuration.
-func (s *State) DecideConfigured(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+func (s *State) DecideConfigured(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, seen decide.Observed, now time.Time) (*decide.Decision, error) {
 	p, err := s.CurrentPrincipal(p)
 	if err != nil {
 		return nil, err
@@ -255,12 +255,12 @@ func (s *State) DecideConfigured(ctx context.Context, p switchboard.Principal, t
 	if t == nil || t.Tasks[task] == nil {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
 	}
-	return t.RunPipeline(ctx, p, t.Tasks[task], unfit, now)
+	return t.RunPipeline(ctx, p, t.Tasks[task], seen, now)
 }
 
 // DecideTask decides for a task that a client has declared, or that people have added to, within the operator's
 // limits.
-func (s *State) DecideTask(ctx context.Context, p switchboard.Principal, task *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+func (s *State) DecideTask(ctx context.Context, p switchboard.Principal, task *switchboard.Task, seen decide.Observed, now time.Time) (*decide.Decision, error) {
 	p, err := s.CurrentPrincipal(p)
 	if err != nil {
 		return nil, err
@@ -281,11 +281,11 @@ func (s *State) DecideTask(ctx context.Context, p switchboard.Principal, task *s
 	if allowed == nil {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task.ID)
 	}
-	return t.RunPipeline(ctx, p, allowed, unfit, now)
+	return t.RunPipeline(ctx, p, allowed, seen, now)
 }
 
 // decideRun decides for the task of a run, with what people have added to it.
-func (s *State) decideRun(ctx context.Context, p switchboard.Principal, id switchboard.TaskID, was run.Before, unfit decide.Unfit) (*decide.Decision, error) {
+func (s *State) decideRun(ctx context.Context, p switchboard.Principal, id switchboard.TaskID, was run.Before, seen decide.Observed) (*decide.Decision, error) {
 	task, now := was.Declared, time.Now()
 	t := s.Tenants[p.Tenant]
 	if len(was.Added) > 0 && t != nil {
@@ -295,14 +295,14 @@ func (s *State) decideRun(ctx context.Context, p switchboard.Principal, id switc
 		task = lazyexpand.AddRequested(task, was.Added, t.Request, t.Taxonomy)
 	}
 	if task == nil || t != nil && task == t.Tasks[id] {
-		return s.DecideConfigured(ctx, p, id, unfit, now)
+		return s.DecideConfigured(ctx, p, id, seen, now)
 	}
-	return s.DecideTask(ctx, p, task, unfit, now)
+	return s.DecideTask(ctx, p, task, seen, now)
 }
 
 // RunPipeline runs the stages for one task of the tenant, without any check of the principal.
-func (t *Tenant) RunPipeline(ctx context.Context, p switchboard.Principal, task *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
-	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.Snapshot, Unfit: t.ownUnfit(unfit)}
+func (t *Tenant) RunPipeline(ctx context.Context, p switchboard.Principal, task *switchboard.Task, seen decide.Observed, now time.Time) (*decide.Decision, error) {
+	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.Snapshot, Unfit: t.ownUnfit(seen.Unfit), Atoms: t.ownAtoms(task, seen.Atoms)}
 	if t.Rules.ReadsClock() {
 		in.Now = now
 	}
@@ -315,8 +315,8 @@ func (t *Tenant) RunPipeline(ctx context.Context, p switchboard.Principal, task 
 
 // bindTask decides for a task, passes the decision to record, and returns its surface; see
 // run.Binder.
-func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, unfit decide.Unfit, serverInfo []byte, record RecordDecision) (*surface.Surface, error) {
-	d, err := s.decideRun(ctx, p, task, was, unfit)
+func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, seen decide.Observed, serverInfo []byte, record RecordDecision) (*surface.Surface, error) {
+	d, err := s.decideRun(ctx, p, task, was, seen)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +325,7 @@ func (s *State) bindTask(ctx context.Context, p switchboard.Principal, task swit
 		instructions := lazyexpand.Instructions(nil, away, nil, nil, 0, s.Tokens.Count)
 		return surface.New(surface.Input{Own: []*switchboard.Tool{s.statusTool}, ServerInfo: serverInfo, Instructions: instructions})
 	}
-	unconnected := s.Tenants[p.Tenant].awaitingConnection(unfit)
+	unconnected := s.Tenants[p.Tenant].awaitingConnection(seen.Unfit)
 	if d.Err() != nil {
 		if starting := s.Tenants[p.Tenant].OwnServers(s.Starting); len(starting) > 0 {
 			return whileWaiting(lazyexpand.AwayServers{Starting: starting, Unconnected: unconnected}), &run.Waiting{Task: d.Task.ID, Servers: starting}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
@@ -104,14 +105,14 @@ func TestDecisionsUseThePresentRightsOfThePrincipal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := s.DecideConfigured(context.Background(), tt.was, task, nil, time.Now())
+			d, err := s.DecideConfigured(context.Background(), tt.was, task, decide.Observed{}, time.Now())
 			if err != nil || !reflect.DeepEqual(d.Principal, tt.want) {
 				t.Errorf("decided for %+v (%v), want %+v", d.Principal, err, tt.want)
 			}
 		})
 	}
 	gone := switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey}
-	if _, err := stateOf(t, "", "").DecideConfigured(t.Context(), gone, "work", nil, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
+	if _, err := stateOf(t, "", "").DecideConfigured(t.Context(), gone, "work", decide.Observed{}, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
 		t.Errorf("a decision for a removed key: %v", err)
 	}
 }
@@ -126,7 +127,7 @@ func codeOf(err error) switchboard.Code {
 func TestARunWithADeclaredTaskOfATenantThatIsGoneIsRefused(t *testing.T) {
 	s := &State{Tenants: map[switchboard.TenantID]*Tenant{}, Config: &config.Config{}, Ring: identity.New(nil, &switchboard.Tenant{ID: "gone"}, true, nil)}
 	declared := run.Before{Declared: &switchboard.Task{ID: switchboard.DeclaredTask}}
-	_, err := s.decideRun(t.Context(), switchboard.Principal{Tenant: "gone", ID: switchboard.LocalID, Auth: switchboard.AuthLocal}, "", declared, nil)
+	_, err := s.decideRun(t.Context(), switchboard.Principal{Tenant: "gone", ID: switchboard.LocalID, Auth: switchboard.AuthLocal}, "", declared, decide.Observed{})
 	if own, ok := errors.AsType[*switchboard.Error](err); !ok || own.Code != switchboard.CodeNotAuthorized {
 		t.Errorf("%v", err)
 	}

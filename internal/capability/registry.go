@@ -155,3 +155,14 @@ func (r *Registry) Find(ref Ref, usable func(*Version) bool) *Version {
 	}
 	return deprecated
 }
+
+// Version returns the version with this Name, ID@NUMBER, or nil.
+func (r *Registry) Version(name string) *Version {
+	id, _, _ := strings.Cut(name, "@")
+	for _, v := range r.versions[id] {
+		if v.Name() == name {
+			return v
+		}
+	}
+	return nil
+}

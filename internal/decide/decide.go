@@ -66,6 +66,12 @@ type Question struct {
 // is not modified.
 type Unfit map[switchboard.ToolID]string
 
+// An Observed is the changing state of the world that a decision reads, at its instant. It is recorded with the decision.
+type Observed struct {
+	Unfit Unfit
+	Atoms Atoms
+}
+
 // Atoms maps the id of an atom to its state. An atom that is not there is capability.Unknown. Atoms is not modified.
 type Atoms map[string]capability.State
 

@@ -123,6 +123,7 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeUnmet:             204,
 	switchboard.CodeMalformed:         205,
 	switchboard.CodeKeyTaken:          206,
+	switchboard.CodeNotNow:            207,
 	switchboard.CodeServedDifferently: 208,
 	switchboard.CodeDenied:            301,
 	switchboard.CodePolicyFailed:      302,
@@ -160,6 +161,7 @@ var rpcCodes = map[switchboard.Code]int{
 // the tool: many agents do not show errors to the model.
 var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeBadArguments:      true,
+	switchboard.CodeNotNow:            true,
 	switchboard.CodeServedDifferently: true,
 	switchboard.CodeOverBudget:        true,
 	switchboard.CodeExpandDenied:      true,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -25,7 +26,7 @@ func TestAComparisonWithinBoundsSaysHowFarItHasLooked(t *testing.T) {
 	const n = 2*partSize + 10
 	in := newMemoryRecords(t)
 	for i := range n {
-		d, err := made.Tenants["acme"].RunPipeline(t.Context(), switchboard.Principal{Tenant: "acme", ID: fmt.Sprint("p", i), Auth: switchboard.AuthAPIKey}, c.Tenants["acme"].Tasks["a"], nil, time.Now())
+		d, err := made.Tenants["acme"].RunPipeline(t.Context(), switchboard.Principal{Tenant: "acme", ID: fmt.Sprint("p", i), Auth: switchboard.AuthAPIKey}, c.Tenants["acme"].Tasks["a"], decide.Observed{}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

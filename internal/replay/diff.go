@@ -381,7 +381,7 @@ func (a *basisReader) remake(ctx context.Context, t *bind.Tenant, e *decisionRec
 	if task == nil || err != nil {
 		return nil, nil, errors.New("its task is not among those of the archived tenant")
 	}
-	was, err := t.RunPipeline(ctx, of.Principal, task, of.Unfit, of.Now)
+	was, err := t.RunPipeline(ctx, of.Principal, task, decide.Observed{Unfit: of.Unfit, Atoms: of.Atoms}, of.Now)
 	if err != nil {
 		was = nil
 	}
@@ -420,7 +420,7 @@ func (r *replayer) decideProposed(ctx context.Context, of *decide.Recorded, was 
 		if err != nil {
 			return nil, err
 		}
-		return r.after.RunPipeline(ctx, of.Principal, task, of.Unfit, when)
+		return r.after.RunPipeline(ctx, of.Principal, task, decide.Observed{Unfit: of.Unfit, Atoms: of.Atoms}, when)
 	}
 	if of.Task != switchboard.DeclaredTask {
 		if _, err := r.proposed.ResolveTask(of.Principal, of.Task); err != nil {
@@ -428,9 +428,9 @@ func (r *replayer) decideProposed(ctx context.Context, of *decide.Recorded, was 
 		}
 	}
 	if was.Task.Amended() {
-		return r.proposed.DecideTask(ctx, of.Principal, was.Task, of.Unfit, when)
+		return r.proposed.DecideTask(ctx, of.Principal, was.Task, decide.Observed{Unfit: of.Unfit, Atoms: of.Atoms}, when)
 	}
-	return r.proposed.DecideConfigured(ctx, of.Principal, of.Task, of.Unfit, when)
+	return r.proposed.DecideConfigured(ctx, of.Principal, of.Task, decide.Observed{Unfit: of.Unfit, Atoms: of.Atoms}, when)
 }
 
 var errGone = errors.New("the proposed configuration does not have the tenant")

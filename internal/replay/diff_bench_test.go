@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/system"
@@ -77,7 +78,7 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 		for who := range principals {
 			p := switchboard.Principal{Tenant: id, ID: fmt.Sprint("agent-", who), Auth: switchboard.AuthAPIKey, Mode: switchboard.Autopilot}
 			for _, task := range t.Tasks {
-				d, err := t.RunPipeline(b.Context(), p, task, nil, time.Now())
+				d, err := t.RunPipeline(b.Context(), p, task, decide.Observed{}, time.Now())
 				if err != nil || d.Err() != nil || d.Outcomes[0].Considered() < 40 {
 					b.Fatal(err, d.Err(), d.Outcomes[0].Considered())
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -188,7 +189,7 @@ func decideAndRecord(t *rapid.T, in *memoryRecords, c *config.Config, offers []s
 	} {
 		for _, task := range []switchboard.TaskID{"a", "b"} {
 			at := time.Now().Add(-time.Duration(rapid.Int64Range(0, int64(20*time.Hour)).Draw(t, "ago")))
-			d, err := st.DecideConfigured(t.Context(), p, task, nil, at)
+			d, err := st.DecideConfigured(t.Context(), p, task, decide.Observed{}, at)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -18,7 +19,7 @@ func TestClosingTheRecorderWaitsUntilTheLastDecisionIsRecorded(t *testing.T) {
 		made = newState(t, drawConfig(t), drawOffers(t))
 		return true
 	}).Example(1)
-	d, err := made.DecideConfigured(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, "a", nil, time.Now())
+	d, err := made.DecideConfigured(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, "a", decide.Observed{}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -40,7 +41,7 @@ func callAndRecord(t *rapid.T, dir *memoryRecords, c *config.Config, offers []sw
 			t.Fatal(err)
 		}
 		own := st.Tenants[p.Tenant]
-		d, err := st.DecideConfigured(t.Context(), p, "a", nil, time.Now())
+		d, err := st.DecideConfigured(t.Context(), p, "a", decide.Observed{}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +137,7 @@ func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool, p
 	}, []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"x","inputSchema":{"type":"object"}}`)}}})
 	own := st.Tenants["acme"]
 	who := switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
-	d, err := own.RunPipeline(t.Context(), who, own.Tasks["all"], nil, time.Now())
+	d, err := own.RunPipeline(t.Context(), who, own.Tasks["all"], decide.Observed{}, time.Now())
 	if err != nil || len(d.Selected) != 1 {
 		t.Fatal(d, err)
 	}
@@ -276,7 +277,7 @@ func TestOnlyTheArgumentsThatPoliciesReadAreRecorded(t *testing.T) {
 func TestACallDuringAReloadIsNotReplayed(t *testing.T) {
 	dir := newMemoryRecords(t)
 	own, _ := newPathCaller(t, dir, pathRule, true)
-	d, err := own.RunPipeline(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, own.Tasks["all"], nil, time.Now())
+	d, err := own.RunPipeline(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, own.Tasks["all"], decide.Observed{}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

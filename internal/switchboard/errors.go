@@ -21,6 +21,7 @@ const (
 	CodeUnmet             Code = "SB-CAP-004"
 	CodeMalformed         Code = "SB-CAP-005"
 	CodeKeyTaken          Code = "SB-CAP-006"
+	CodeNotNow            Code = "SB-CAP-007"
 	CodeServedDifferently Code = "SB-CAP-008"
 	CodeDenied            Code = "SB-POL-001"
 	CodePolicyFailed      Code = "SB-POL-002"
@@ -78,6 +79,7 @@ var retryByCode = map[Code]Retry{
 	CodeUnmet:             RetryNo,
 	CodeMalformed:         RetryNo,
 	CodeKeyTaken:          RetryNo,
+	CodeNotNow:            RetryLater,
 	CodeServedDifferently: RetryYes,
 	CodeDenied:            RetryNo,
 	CodePolicyFailed:      RetryLater,
