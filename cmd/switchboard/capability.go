@@ -73,7 +73,7 @@ type listedVersion struct {
 	File        string            `json:"file"`
 }
 
-func listVersion(v *capability.Version, locked map[string]capability.Locked) listedVersion {
+func listVersion(v *capability.ContractVersion, locked map[string]capability.Locked) listedVersion {
 	file, _, _ := cutPosition(v.Position)
 	l := listedVersion{
 		Capability: v.ID, Version: v.Number.String(), Status: v.Status, Digest: string(v.Digest), Description: v.Description,
@@ -192,7 +192,7 @@ func (c *capabilityShowCmd) Run(io streams) error {
 }
 
 // findVersion returns the version that the text means.
-func findVersion(r *capability.Registry, text string) (*capability.Version, error) {
+func findVersion(r *capability.Registry, text string) (*capability.ContractVersion, error) {
 	ref, err := capability.ParseRef(text)
 	if err != nil {
 		return nil, usageError{err}

@@ -174,7 +174,6 @@ type parts struct {
 	serverParts
 	engine *policy.Engine
 	health *health.Monitor
-	atoms  *atom.Prober
 	binder *bind.Binder
 	runParts
 	meter   *run.Meter
@@ -190,6 +189,7 @@ type parts struct {
 type serverParts struct {
 	recall      *recall.Memory
 	fleet       *upstream.Fleet
+	atoms       *atom.Prober
 	vault       *vault.Vault
 	credentials *credential.Broker
 }
@@ -411,7 +411,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	})
 	chain := &callChain{
 		persons: personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) }, connectFirst, func(next switchboard.Caller) switchboard.Caller {
-			return verdict.Admit(current.registry, a.atoms, next)
+			return verdict.Admit(presentRegistry(current), a.atoms, next)
 		}},
 		keptResults: keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,

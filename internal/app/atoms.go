@@ -32,5 +32,7 @@ func openAtoms(a *App, current live) *atom.Prober {
 	})
 }
 
-// registry returns the present registry of capabilities.
-func (l live) registry() *capability.Registry { return l.state.Load().Config.Registry }
+// presentRegistry returns a function that returns the present registry of capabilities.
+func presentRegistry(l live) func() *capability.Registry {
+	return func() *capability.Registry { return l.state.Load().Config.Registry }
+}

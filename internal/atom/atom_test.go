@@ -223,7 +223,7 @@ func registry(t testing.TB, atoms ...*capability.Atom) *capability.Registry {
 
 // account returns an atom that the tool of its own name probes.
 func account(id string, freshFor, every time.Duration) *capability.Atom {
-	return &capability.Atom{ID: id, Kind: "account", FreshFor: freshFor, Every: every, Probe: capability.Probe{Tool: switchboard.ToolID{Server: "s", Name: id}}}
+	return &capability.Atom{ID: id, Kind: "account", FreshFor: freshFor, Every: every, Probe: capability.AtomProbe{Tool: switchboard.ToolID{Server: "s", Name: id}}}
 }
 
 // state returns the state of an atom now.
@@ -327,7 +327,7 @@ func TestAServersHealthCountsAtOnceAndIsNeverStored(t *testing.T) {
 		o.Server = func(id switchboard.ServerID) (string, bool) { return why, known && id == "files" }
 		p := atom.Open(o)
 		defer p.Close()
-		p.Use(registry(t, &capability.Atom{ID: "srv.files", Kind: "server", Probe: capability.Probe{Server: "files"}}))
+		p.Use(registry(t, &capability.Atom{ID: "srv.files", Kind: "server", Probe: capability.AtomProbe{Server: "files"}}))
 		for _, tt := range []struct {
 			why   string
 			known bool
@@ -484,7 +484,7 @@ func TestAResultOutlivesAReloadAndARestartUnlessItsProbeChanges(t *testing.T) {
 	t.Setenv("ATOM_TEST_SET", "x")
 	inWorld(t, func(t *testing.T, w *world) {
 		env := func(secret string) *capability.Atom {
-			return &capability.Atom{ID: "env", FreshFor: time.Hour, Probe: capability.Probe{
+			return &capability.Atom{ID: "env", FreshFor: time.Hour, Probe: capability.AtomProbe{
 				Env: "ATOM_TEST_SET", Headers: map[string]switchboard.Secret{"Authorization": switchboard.NewSecret(secret)},
 			}}
 		}

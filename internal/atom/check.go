@@ -41,7 +41,7 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // checkOnce makes one attempt. The error is the reason why the atom is not well, in our own words: an answer of the other end may
 // repeat a secret.
-func (p *Prober) checkOnce(ctx context.Context, probe *capability.Probe) error {
+func (p *Prober) checkOnce(ctx context.Context, probe *capability.AtomProbe) error {
 	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	err := p.check(attempt, probe)
@@ -51,7 +51,7 @@ func (p *Prober) checkOnce(ctx context.Context, probe *capability.Probe) error {
 	return err
 }
 
-func (p *Prober) check(ctx context.Context, probe *capability.Probe) error {
+func (p *Prober) check(ctx context.Context, probe *capability.AtomProbe) error {
 	switch {
 	case probe.HTTP != "":
 		return p.checkHTTP(ctx, probe)
@@ -116,7 +116,7 @@ func checkHost(host string) error {
 	return nil
 }
 
-func (p *Prober) checkHTTP(ctx context.Context, probe *capability.Probe) error {
+func (p *Prober) checkHTTP(ctx context.Context, probe *capability.AtomProbe) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, probe.HTTP, nil)
 	if err != nil {
 		return errors.New("its URL is not valid")
@@ -202,7 +202,7 @@ func checkFile(folder, name string) error {
 }
 
 // checkTool calls a tool. The operator's word that the tool only reads is checked before each call, because it can change.
-func (p *Prober) checkTool(ctx context.Context, probe *capability.Probe) error {
+func (p *Prober) checkTool(ctx context.Context, probe *capability.AtomProbe) error {
 	if p.o.Find == nil || p.o.Call == nil {
 		return errUntold
 	}

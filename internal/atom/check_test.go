@@ -21,7 +21,7 @@ import (
 const canary = "canary-7f3a9c51"
 
 // check returns why the probe fails; "" if it is well.
-func check(t *testing.T, o Options, probe capability.Probe) string {
+func check(t *testing.T, o Options, probe capability.AtomProbe) string {
 	t.Helper()
 	p := &Prober{o: o, send: newClient(o.Dial).Do}
 	if err := p.checkOnce(t.Context(), &probe); err != nil {
@@ -82,7 +82,7 @@ func TestAnHTTPProbeIsWellIfTheAnswerIs200To299AndShort(t *testing.T) {
 		"/long/65536": "", "/long/65537": "longer than 64 KiB", "/long/1073741824": "longer than 64 KiB",
 		"/short": "breaks off", "/odd": "no proper answer",
 	} {
-		if got := check(t, Options{}, capability.Probe{HTTP: server.URL + path, Headers: headers}); !fits(got, want) {
+		if got := check(t, Options{}, capability.AtomProbe{HTTP: server.URL + path, Headers: headers}); !fits(got, want) {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
@@ -106,10 +106,10 @@ func TestCO06NoProbeReachesALinkLocalAddress(t *testing.T) {
 		"169.254.169.254", "169.254.169.254.", "169.254.0.1", "[::ffff:169.254.169.254]", "[fe80::1]", "[fe80::1%25eth0]", "[fd00:ec2::254]", "[64:ff9b::a9fe:a9fe]",
 		"100.100.100.200", "168.63.129.16",
 	} {
-		if got := check(t, Options{Dial: open}, capability.Probe{HTTP: "http://" + host + "/latest/meta-data"}); !strings.Contains(got, "link-local or metadata") {
+		if got := check(t, Options{Dial: open}, capability.AtomProbe{HTTP: "http://" + host + "/latest/meta-data"}); !strings.Contains(got, "link-local or metadata") {
 			t.Errorf("http to %s: %q", host, got)
 		}
-		if got := check(t, Options{Dial: open}, capability.Probe{TCP: strings.Replace(host, "%25", "%", 1) + ":80"}); !strings.Contains(got, "link-local or metadata") {
+		if got := check(t, Options{Dial: open}, capability.AtomProbe{TCP: strings.Replace(host, "%25", "%", 1) + ":80"}); !strings.Contains(got, "link-local or metadata") {
 			t.Errorf("tcp to %s: %q", host, got)
 		}
 	}
@@ -121,14 +121,14 @@ func TestATCPProbeIsWellIfTheConnectionOpens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := check(t, Options{}, capability.Probe{TCP: l.Addr().String()}); got != "" {
+	if got := check(t, Options{}, capability.AtomProbe{TCP: l.Addr().String()}); got != "" {
 		t.Error(got)
 	}
 	_ = l.Close()
-	if got := check(t, Options{}, capability.Probe{TCP: l.Addr().String()}); got == "" {
+	if got := check(t, Options{}, capability.AtomProbe{TCP: l.Addr().String()}); got == "" {
 		t.Error("it is well without a listener")
 	}
-	if got := check(t, Options{}, capability.Probe{TCP: "no port"}); got == "" {
+	if got := check(t, Options{}, capability.AtomProbe{TCP: "no port"}); got == "" {
 		t.Error("it is well without a port")
 	}
 }
@@ -137,7 +137,7 @@ func TestAnEnvProbeIsWellIfTheVariableIsSetAndNotEmpty(t *testing.T) {
 	t.Setenv("ATOM_TEST_SET", canary)
 	t.Setenv("ATOM_TEST_EMPTY", "")
 	for name, want := range map[string]string{"ATOM_TEST_SET": "", "ATOM_TEST_EMPTY": "is empty", "ATOM_TEST_ABSENT": "is not set"} {
-		if got := check(t, Options{}, capability.Probe{Env: name}); !fits(got, want) {
+		if got := check(t, Options{}, capability.AtomProbe{Env: name}); !fits(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
@@ -160,7 +160,7 @@ func TestAFileProbeIsWellIfTheFileIsWithinTheFolderAndNotEmpty(t *testing.T) {
 		"full": "", "sub/full": "", "empty": "is empty", "absent": "does not exist", "sub": "not a file",
 		"../outside": "within the folder", "link": "within the folder", filepath.Join(folder, "full"): "within the folder",
 	} {
-		if got := check(t, Options{Folder: folder}, capability.Probe{File: name}); !fits(got, want) {
+		if got := check(t, Options{Folder: folder}, capability.AtomProbe{File: name}); !fits(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
@@ -202,7 +202,7 @@ func TestAToolProbeComparesValues(t *testing.T) {
 				return switchboard.Result{JSON: []byte(tt.result)}, nil
 			},
 		}
-		probe := capability.Probe{Tool: id, Arguments: json.RawMessage(`{"a":1}`)}
+		probe := capability.AtomProbe{Tool: id, Arguments: json.RawMessage(`{"a":1}`)}
 		if tt.is != "" {
 			probe.Is = map[string]json.RawMessage{tt.pointer: json.RawMessage(tt.is)}
 		}
@@ -229,7 +229,7 @@ func TestAToolProbeCallsOnlyAToolThatProvablyReads(t *testing.T) {
 				return switchboard.Result{}, nil
 			},
 		}
-		if got := check(t, o, capability.Probe{Tool: switchboard.ToolID{Server: "s", Name: name}}); !strings.Contains(got, "declare in an overlay") {
+		if got := check(t, o, capability.AtomProbe{Tool: switchboard.ToolID{Server: "s", Name: name}}); !strings.Contains(got, "declare in an overlay") {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -245,7 +245,7 @@ func TestTheReasonOfAFailedCallIsItsCodeAlone(t *testing.T) {
 			return switchboard.Result{}, &switchboard.Error{Code: switchboard.CodeServerUnreachable, Text: canary, Cause: errors.New(canary)}
 		},
 	}
-	got := check(t, o, capability.Probe{Tool: switchboard.ToolID{Server: "s", Name: "t"}})
+	got := check(t, o, capability.AtomProbe{Tool: switchboard.ToolID{Server: "s", Name: "t"}})
 	if !strings.HasSuffix(got, string(switchboard.CodeServerUnreachable)) {
 		t.Errorf("the reason is %q", got)
 	}

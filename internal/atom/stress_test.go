@@ -165,11 +165,11 @@ func TestCO05AtomsUnderStress(t *testing.T) {
 		names := []string{"turns", "flaps", "hangs", "huge", "inward", "odd"}
 		var atoms []*capability.Atom
 		for _, name := range names {
-			atoms = append(atoms, &capability.Atom{ID: name, Kind: "account", FreshFor: 3 * time.Second, Every: 4 * time.Second, Probe: capability.Probe{
+			atoms = append(atoms, &capability.Atom{ID: name, Kind: "account", FreshFor: 3 * time.Second, Every: 4 * time.Second, Probe: capability.AtomProbe{
 				HTTP: "http://" + siteAddress + "/" + name, Headers: map[string]switchboard.Secret{"Authorization": switchboard.NewSecret("Bearer " + canary)},
 			}})
 		}
-		atoms = append(atoms, &capability.Atom{ID: "inside", Kind: "account", Every: 4 * time.Second, Probe: capability.Probe{HTTP: "http://169.254.169.254/"}})
+		atoms = append(atoms, &capability.Atom{ID: "inside", Kind: "account", Every: 4 * time.Second, Probe: capability.AtomProbe{HTTP: "http://169.254.169.254/"}})
 		o := w.options()
 		o.Dial = web.dial
 		var replicas []*atom.Prober

@@ -59,7 +59,7 @@ type Tenant struct {
 	Taxonomy *switchboard.Taxonomy
 
 	Equivalents *contract.Set // including the operator's
-	Providers   *contract.Providers
+	Providers   *contract.ProviderSet
 
 	// OperatorFiles and OwnFiles are the policy files that Rules were compiled from. OwnFiles is nil if
 	// the tenant has no layer.
@@ -140,11 +140,11 @@ func NewState(in Input, was *State) *State {
 	for id, t := range c.Tenants {
 		view := s.Catalog.For(t)
 		var before *contract.Set
-		var provided *contract.Providers
+		var provided *contract.ProviderSet
 		if old := was.Tenants[id]; old != nil {
 			before, provided = old.Equivalents, old.Providers
 		}
-		granted := func(v *capability.Version) bool { return v.GrantedTo(t.Permissions, t.Models) }
+		granted := func(v *capability.ContractVersion) bool { return v.GrantedTo(t.Permissions, t.Models) }
 		provided = contract.Provide(c.Registry, c.Providers, granted, view, s.Catalog.Heard, provided)
 		s.Tenants[id] = NewTenant(t, view, provided, c.Taxonomy, taxonomy, in.Policies[id])
 		s.Tenants[id].Equivalents = contract.New(view, t.Overlays, s.Catalog.Heard, s.declaredEquivalents, before)
@@ -154,7 +154,7 @@ func NewState(in Input, was *State) *State {
 }
 
 // NewTenant returns a tenant that decides with these policies. It has no equivalents.
-func NewTenant(t *switchboard.Tenant, view *catalog.View, providers *contract.Providers, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *Tenant {
+func NewTenant(t *switchboard.Tenant, view *catalog.View, providers *contract.ProviderSet, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *Tenant {
 	index := matcher.New(view, providers)
 	return &Tenant{
 		Tenant: t,

@@ -1,11 +1,11 @@
-// Package capability holds the registry of named capabilities: which versions exist, what each promises, what it depends
-// on, and which boundaries apply. Only the operator writes the registry.
+// Package capability holds the registry of named capabilities: their versions, the promises and dependencies of each
+// version, and the boundaries. Only the operator writes the registry.
 //
 // A named capability gives tools of any server one contract: the same names, descriptions and schemas. A version never
 // changes once it is published. A Ref names a version or a range of versions.
 //
-// The package decides which version a Ref means. It does no I/O: package config reads the files. Whether a
-// capability may be used now is decided by package verdict, and who provides it by package contract.
+// The package decides which version a Ref means. It does no I/O: package config reads the files. Package verdict decides
+// whether a capability may be used now. Package contract finds the tools that provide it.
 package capability
 
 import (
@@ -42,7 +42,7 @@ var RiskLevels = []string{"low", "medium", "high", "critical"}
 // with a mistyped side effect would never fire.
 var SideEffects = []string{"contacts-people", "costs-money", "deletes", "reads", "writes-external", "writes-local"}
 
-// CostsMoney is the side effect of a capability whose use costs money.
+// CostsMoney is the side effect of a capability that costs money.
 const CostsMoney = "costs-money"
 
 // Kinds lists the kinds of atoms, sorted.
@@ -51,8 +51,8 @@ var Kinds = []string{"account", "channel", "key", "party", "server"}
 // KindAccount is the kind of the atoms that DenyUnlessAccount looks at.
 const KindAccount = "account"
 
-// A Version is one version of a named capability. It is immutable.
-type Version struct {
+// A ContractVersion is one version of a named capability. It is immutable.
+type ContractVersion struct {
 	ID          string // such as io.fs.read
 	Number      *semver.Version
 	Description string
@@ -62,9 +62,9 @@ type Version struct {
 	Resource    switchboard.Resource
 	Constraints []switchboard.Constraint // sorted, without duplicates
 
-	Tools       []Tool   // required_tools, sorted by name; none means that the capability is only a description
-	Permissions []string // that a tenant needs, sorted
-	Models      []string // one of which must be in use in a tenant, sorted; none means any
+	Tools       []ContractTool // required_tools, sorted by name; none means that the capability is only a description
+	Permissions []string       // that a tenant needs, sorted
+	Models      []string       // sorted; a tenant must use one of them; none means any
 
 	Atoms        []string // requires.resources, sorted: ids of atoms
 	Capabilities []Ref    // requires.capabilities, sorted by text
@@ -79,14 +79,14 @@ type Version struct {
 }
 
 // Name returns ID@NUMBER.
-func (v *Version) Name() string { return v.ID + "@" + v.Number.String() }
+func (v *ContractVersion) Name() string { return v.ID + "@" + v.Number.String() }
 
 // Bindable reports whether the version can be bound: it is active or deprecated.
-func (v *Version) Bindable() bool { return v.Status == Active || v.Status == Deprecated }
+func (v *ContractVersion) Bindable() bool { return v.Status == Active || v.Status == Deprecated }
 
 // GrantedTo reports whether the version exists in a tenant with these permissions and models: the tenant has each permission
 // that the version needs, and one of its models, if it names any.
-func (v *Version) GrantedTo(permissions, models []string) bool {
+func (v *ContractVersion) GrantedTo(permissions, models []string) bool {
 	for _, p := range v.Permissions {
 		if !slices.Contains(permissions, p) {
 			return false
@@ -96,7 +96,7 @@ func (v *Version) GrantedTo(permissions, models []string) bool {
 }
 
 // CostClass returns the stated cost class, or metered if none is stated and calls have a price; else "".
-func (v *Version) CostClass() switchboard.CostClass {
+func (v *ContractVersion) CostClass() switchboard.CostClass {
 	if v.Facts.CostClass == "" && v.Facts.Price != nil && !v.Facts.Price.Free() {
 		return switchboard.CostMetered
 	}
@@ -104,17 +104,17 @@ func (v *Version) CostClass() switchboard.CostClass {
 }
 
 // Costs reports whether the use of the version costs money: it says so, or it has a price.
-func (v *Version) Costs() bool {
+func (v *ContractVersion) Costs() bool {
 	class := v.CostClass()
 	return class == switchboard.CostMetered || class == switchboard.CostPaid || slices.Contains(v.Facts.SideEffects, CostsMoney)
 }
 
-// A Tool is one tool of a contract.
-type Tool struct {
+// A ContractTool is one tool of a contract.
+type ContractTool struct {
 	Name string
 
 	// Definition is the tool's object as clients see it in tools/list: name, description, inputSchema, outputSchema and
-	// annotations. It is the same whichever server provides the tool.
+	// annotations. It is the same for all providers.
 	Definition []byte
 }
 
@@ -141,12 +141,12 @@ type Atom struct {
 	Critical bool          // it must have a probe
 	FreshFor time.Duration // how long a result counts; 0 means Every, twice
 	Every    time.Duration // how often it is probed; 0 means only when it is due at a use
-	Probe    Probe
+	Probe    AtomProbe
 	Position string `json:"-"` // file:line:column
 }
 
-// A Probe finds out whether an atom is well. Exactly one of the first six fields is set; the zero Probe is none.
-type Probe struct {
+// An AtomProbe finds out whether an atom is well. Exactly one of the first six fields is set; the zero AtomProbe is none.
+type AtomProbe struct {
 	Server switchboard.ServerID // well when the server's health says so
 	Tool   switchboard.ToolID   // well when this tool, which reads only, answers without isError
 	HTTP   string               // well when a GET of the URL answers 200 to 299
@@ -159,8 +159,8 @@ type Probe struct {
 	Is        map[string]json.RawMessage    // of Tool: JSON pointers into the structured result, and the value there
 }
 
-// None reports whether p is the zero Probe.
-func (p *Probe) None() bool {
+// None reports whether p is the zero AtomProbe.
+func (p *AtomProbe) None() bool {
 	return p.Server == "" && p.Tool == (switchboard.ToolID{}) && p.HTTP == "" && p.TCP == "" && p.Env == "" && p.File == ""
 }
 
@@ -173,19 +173,19 @@ const (
 	Soft Severity = "soft" // it only warns
 )
 
-// A Decision is what a boundary decides about what it fires for.
-type Decision string
+// A RowDecision is the decision of a boundary that fires.
+type RowDecision string
 
 // The decisions. DenyUnlessAccount is followed by the name of an account.
 const (
-	Deny              Decision = "deny"
-	RequireApproval   Decision = "require_approval"
-	Advise            Decision = "advise"
-	DenyUnlessAccount Decision = "deny_unless_account:"
+	Deny              RowDecision = "deny"
+	RequireApproval   RowDecision = "require_approval"
+	Advise            RowDecision = "advise"
+	DenyUnlessAccount RowDecision = "deny_unless_account:"
 )
 
 // Account returns the name after DenyUnlessAccount, or "".
-func (d Decision) Account() string {
+func (d RowDecision) Account() string {
 	name, ok := strings.CutPrefix(string(d), string(DenyUnlessAccount))
 	if !ok {
 		return ""
@@ -204,9 +204,9 @@ type Boundary struct {
 	RiskLevels     []string                `json:"risk_level,omitempty"`       // any of them
 	IDMatches      string                  `json:"id_matches,omitempty"`       // RE2, for the whole id
 
-	Exceptions []string `json:"exceptions,omitempty"` // ids of capabilities, sorted
-	Decision   Decision `json:"decision"`
-	Who        []string `json:"who,omitempty"` // of RequireApproval, sorted
+	Exceptions []string    `json:"exceptions,omitempty"` // ids of capabilities, sorted
+	Decision   RowDecision `json:"decision"`
+	Who        []string    `json:"who,omitempty"` // of RequireApproval, sorted
 
 	File string `json:"file"`
 	Line int    `json:"line"`
@@ -218,8 +218,8 @@ type Party struct {
 	Position          string
 }
 
-// A Provider says that tools of a server provide a capability: an element of provides in an operator's overlay.
-type Provider struct {
+// A ProviderRow says that tools of a server provide a capability: an element of provides in an operator's overlay.
+type ProviderRow struct {
 	Server   switchboard.ServerID
 	Ref      Ref
 	Tools    map[string]*switchboard.DeclaredEquivalent // by the name of the contract's tool; Tool is the server's own tool
@@ -243,7 +243,7 @@ func (r Ref) String() string {
 // A Registry is one consistent state of the operator's folder capabilities/. It is immutable and safe for concurrent use.
 // The zero Registry is empty.
 type Registry struct {
-	versions   map[string][]*Version // by id, the newest first
+	versions   map[string][]*ContractVersion // by id, the newest first
 	Atoms      map[string]*Atom
 	Boundaries []Boundary // sorted by id
 	Parties    []Party
@@ -261,17 +261,19 @@ func (r *Registry) IDs() []string {
 }
 
 // Versions returns the versions of a capability, the newest first. Do not modify the slice.
-func (r *Registry) Versions(id string) []*Version { return r.versions[id] }
+func (r *Registry) Versions(id string) []*ContractVersion { return r.versions[id] }
 
 // Permissions returns the permissions that some version needs, sorted.
 func (r *Registry) Permissions() []string {
-	return r.collect(func(v *Version) []string { return v.Permissions })
+	return r.collect(func(v *ContractVersion) []string { return v.Permissions })
 }
 
 // Models returns the models that some version names, sorted.
-func (r *Registry) Models() []string { return r.collect(func(v *Version) []string { return v.Models }) }
+func (r *Registry) Models() []string {
+	return r.collect(func(v *ContractVersion) []string { return v.Models })
+}
 
-func (r *Registry) collect(of func(*Version) []string) (all []string) {
+func (r *Registry) collect(of func(*ContractVersion) []string) (all []string) {
 	for _, list := range r.versions {
 		for _, v := range list {
 			all = append(all, of(v)...)

@@ -28,7 +28,7 @@ func faultAt(position, format string, args ...any) switchboard.Fault {
 	return f
 }
 
-func (v *Version) fault(format string, args ...any) switchboard.Fault {
+func (v *ContractVersion) fault(format string, args ...any) switchboard.Fault {
 	return faultAt(v.Position, format, args...)
 }
 
@@ -38,7 +38,7 @@ func (b *Boundary) fault(format string, args ...any) switchboard.Fault {
 
 // Check reports what is wrong with the rows together, and what is probably wrong. budgeted says whether a budget counts the
 // use of a version.
-func (r *Registry) Check(budgeted func(*Version) bool) (faults, warnings switchboard.Faults) {
+func (r *Registry) Check(budgeted func(*ContractVersion) bool) (faults, warnings switchboard.Faults) {
 	for _, id := range r.IDs() {
 		faults = append(faults, checkSuccession(r.versions[id])...)
 		for _, v := range r.versions[id] {
@@ -76,8 +76,8 @@ func (r *Registry) Check(budgeted func(*Version) bool) (faults, warnings switchb
 
 // checkSuccession checks the versions of one capability, the newest first: no major version is left out, and none is active
 // beside an active one of a lower major version.
-func checkSuccession(list []*Version) (faults switchboard.Faults) {
-	var newest *Version // that is active
+func checkSuccession(list []*ContractVersion) (faults switchboard.Faults) {
+	var newest *ContractVersion // that is active
 	for i, v := range list {
 		if v.Status == Active {
 			if newest == nil {
@@ -96,10 +96,10 @@ func checkSuccession(list []*Version) (faults switchboard.Faults) {
 // checkCycles reports each version that requires itself, through any version that a reference may mean.
 func (r *Registry) checkCycles() (faults switchboard.Faults) {
 	const open, done = 1, 2
-	state := map[*Version]int{}
-	var path []*Version
-	var visit func(v *Version)
-	visit = func(v *Version) {
+	state := map[*ContractVersion]int{}
+	var path []*ContractVersion
+	var visit func(v *ContractVersion)
+	visit = func(v *ContractVersion) {
 		switch state[v] {
 		case done:
 			return
@@ -163,7 +163,7 @@ func (b *Boundary) matches(id string) bool {
 
 // covers reports whether the row fires for a version. It is for the check of the rows only: what a row decides about a call is
 // the policy engine's to say.
-func (b *Boundary) covers(v *Version) bool {
+func (b *Boundary) covers(v *ContractVersion) bool {
 	f := &v.Facts
 	return !slices.Contains(b.Exceptions, v.ID) &&
 		(len(b.SideEffectsAny) == 0 || slices.ContainsFunc(b.SideEffectsAny, func(s string) bool { return slices.Contains(f.SideEffects, s) })) &&
@@ -173,10 +173,10 @@ func (b *Boundary) covers(v *Version) bool {
 }
 
 // Unprovided returns the active versions with tools that none of the providers names, sorted by name.
-func (r *Registry) Unprovided(providers []Provider) (out []*Version) {
+func (r *Registry) Unprovided(providers []ProviderRow) (out []*ContractVersion) {
 	for _, id := range r.IDs() {
 		for _, v := range r.versions[id] {
-			provided := slices.ContainsFunc(providers, func(p Provider) bool { return p.Ref.ID == id && p.Ref.Admits(v.Number) })
+			provided := slices.ContainsFunc(providers, func(p ProviderRow) bool { return p.Ref.ID == id && p.Ref.Admits(v.Number) })
 			if v.Status == Active && len(v.Tools) > 0 && !provided {
 				out = append(out, v)
 			}

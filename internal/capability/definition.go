@@ -15,17 +15,17 @@ type Hints struct{ ReadOnly, Destructive, Idempotent, OpenWorld *bool }
 
 // NewTool returns a tool of a contract. input and output are JSON Schemas; a nil input accepts every object, and a nil output
 // promises nothing. The members of the definition are always in the same order.
-func NewTool(name, description string, input, output []byte, hints Hints) (Tool, error) {
+func NewTool(name, description string, input, output []byte, hints Hints) (ContractTool, error) {
 	if input == nil {
 		input = []byte(`{"type":"object"}`)
 	}
 	b, err := jsontext.AppendQuote([]byte(`{"name":`), name)
 	if err != nil {
-		return Tool{}, fmt.Errorf("the name: %w", err)
+		return ContractTool{}, fmt.Errorf("the name: %w", err)
 	}
 	if description != "" {
 		if b, err = jsontext.AppendQuote(append(b, `,"description":`...), description); err != nil {
-			return Tool{}, fmt.Errorf("the description: %w", err)
+			return ContractTool{}, fmt.Errorf("the description: %w", err)
 		}
 	}
 	b = append(append(b, `,"inputSchema":`...), input...)
@@ -33,7 +33,7 @@ func NewTool(name, description string, input, output []byte, hints Hints) (Tool,
 		b = append(append(b, `,"outputSchema":`...), output...)
 	}
 	b = hints.append(b)
-	return Tool{name, append(b, '}')}, nil
+	return ContractTool{name, append(b, '}')}, nil
 }
 
 // append appends the member annotations, if a hint is stated.

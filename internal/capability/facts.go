@@ -23,7 +23,7 @@ func Stricter(c, more switchboard.Contract) switchboard.Contract {
 }
 
 // Restrict returns the contract of a tool that provides the version: c, made stricter by the facts of the version.
-func (r *Registry) Restrict(c switchboard.Contract, v *Version) switchboard.Contract {
+func (r *Registry) Restrict(c switchboard.Contract, v *ContractVersion) switchboard.Contract {
 	c.Capability, c.Accounts = v.Name(), r.Accounts(v)
 	f := &v.Facts
 	who := f.Approval
@@ -35,7 +35,7 @@ func (r *Registry) Restrict(c switchboard.Contract, v *Version) switchboard.Cont
 
 // Accounts returns the atoms of kind account that the version itself requires, sorted. Those of capabilities that it
 // requires do not count: DenyUnlessAccount asks on whose account the capability itself acts.
-func (r *Registry) Accounts(v *Version) (ids []string) {
+func (r *Registry) Accounts(v *ContractVersion) (ids []string) {
 	for _, id := range v.Atoms {
 		if a := r.Atoms[id]; a != nil && a.Kind == "account" {
 			ids = append(ids, id)

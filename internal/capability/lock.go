@@ -88,7 +88,7 @@ func isDigest(s string) bool {
 
 // AddToLock returns the text of the lock with a line for the version. If the line is there, the text stays the same. If the
 // version is published with another content, that is an error.
-func AddToLock(file string, text []byte, v *Version) ([]byte, error) {
+func AddToLock(file string, text []byte, v *ContractVersion) ([]byte, error) {
 	if text == nil {
 		text = []byte(LockHead)
 	}
@@ -126,14 +126,14 @@ func startOfLine(text []byte, line int) (at int) {
 	return at
 }
 
-func changedText(v *Version, l Locked, lockFile string) string {
+func changedText(v *ContractVersion, l Locked, lockFile string) string {
 	return fmt.Sprintf("%s is published, and its content has changed: its digest is %s, and %s:%d says %s. A published version never changes: put the file back as it was (or the line, if somebody has edited the lock), and write the change into a file of its own, as a new version", v.Name(), v.Digest, lockFile, l.Line, l.Digest)
 }
 
 // CheckLock compares the versions with the lock. A version without a digest has faults of its own. If whole is false, there may
 // be more versions, whose files could not be read.
-func CheckLock(versions []*Version, locked []Locked, file string, whole bool) (faults switchboard.Faults) {
-	byName := map[string]*Version{}
+func CheckLock(versions []*ContractVersion, locked []Locked, file string, whole bool) (faults switchboard.Faults) {
+	byName := map[string]*ContractVersion{}
 	for _, v := range versions {
 		byName[v.Name()] = v
 	}

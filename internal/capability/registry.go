@@ -64,13 +64,13 @@ func (r Ref) Admits(n *semver.Version) bool {
 }
 
 // New returns a Registry of these parts. Do not modify them afterwards.
-func New(versions []*Version, atoms map[string]*Atom, rows []Boundary, parties []Party) (*Registry, error) {
-	r := &Registry{versions: map[string][]*Version{}, Atoms: atoms, Boundaries: slices.Clone(rows), Parties: parties}
+func New(versions []*ContractVersion, atoms map[string]*Atom, rows []Boundary, parties []Party) (*Registry, error) {
+	r := &Registry{versions: map[string][]*ContractVersion{}, Atoms: atoms, Boundaries: slices.Clone(rows), Parties: parties}
 	for _, v := range versions {
 		r.versions[v.ID] = append(r.versions[v.ID], v)
 	}
 	for _, list := range r.versions {
-		slices.SortFunc(list, func(a, b *Version) int { return b.Number.Compare(a.Number) })
+		slices.SortFunc(list, func(a, b *ContractVersion) int { return b.Number.Compare(a.Number) })
 	}
 	slices.SortFunc(r.Boundaries, func(a, b Boundary) int { return strings.Compare(a.ID, b.ID) })
 	if len(versions)+len(atoms)+len(rows) == 0 {
@@ -111,7 +111,7 @@ func New(versions []*Version, atoms map[string]*Atom, rows []Boundary, parties [
 
 // An archivedRegistry is the form of a Registry as JSON.
 type archivedRegistry struct {
-	Versions   []*Version
+	Versions   []*ContractVersion
 	Atoms      map[string]*Atom
 	Boundaries []Boundary
 	Parties    []Party
@@ -142,8 +142,8 @@ func (r *Registry) UnmarshalJSON(text []byte) error {
 
 // Find returns the version that ref means: the newest active one that fits, else the newest deprecated one, else nil. usable, if
 // not nil, says which versions count, such as those that a server of the tenant provides.
-func (r *Registry) Find(ref Ref, usable func(*Version) bool) *Version {
-	var deprecated *Version
+func (r *Registry) Find(ref Ref, usable func(*ContractVersion) bool) *ContractVersion {
+	var deprecated *ContractVersion
 	for _, v := range r.versions[ref.ID] {
 		switch {
 		case !ref.Admits(v.Number) || usable != nil && !usable(v):
@@ -157,7 +157,7 @@ func (r *Registry) Find(ref Ref, usable func(*Version) bool) *Version {
 }
 
 // Version returns the version with this Name, ID@NUMBER, or nil.
-func (r *Registry) Version(name string) *Version {
+func (r *Registry) Version(name string) *ContractVersion {
 	id, _, _ := strings.Cut(name, "@")
 	for _, v := range r.versions[id] {
 		if v.Name() == name {

@@ -8,10 +8,10 @@ import (
 
 func TestARefMeansTheNewestActiveVersionInItsRange(t *testing.T) {
 	t.Parallel()
-	version := func(number string, s Status) *Version {
-		return &Version{ID: "io.fs.read", Number: semver.MustParse(number), Status: s}
+	version := func(number string, s Status) *ContractVersion {
+		return &ContractVersion{ID: "io.fs.read", Number: semver.MustParse(number), Status: s}
 	}
-	r, err := New([]*Version{version("1.2.0", Active), version("1.10.1", Active), version("1.11.0", Testing), version("2.0.0", Deprecated), version("0.9.0", Retired), version("3.0.0", Researching)}, nil, nil, nil)
+	r, err := New([]*ContractVersion{version("1.2.0", Active), version("1.10.1", Active), version("1.11.0", Testing), version("2.0.0", Deprecated), version("0.9.0", Retired), version("3.0.0", Researching)}, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestARefMeansTheNewestActiveVersionInItsRange(t *testing.T) {
 
 func TestAVersionExistsOnlyWithAllItsPermissionsAndOneOfItsModels(t *testing.T) {
 	t.Parallel()
-	v := &Version{Permissions: []string{"fs:read", "net:outbound"}, Models: []string{"haiku", "sonnet"}}
+	v := &ContractVersion{Permissions: []string{"fs:read", "net:outbound"}, Models: []string{"haiku", "sonnet"}}
 	for _, c := range []struct {
 		permissions, models []string
 		want                bool
@@ -67,23 +67,23 @@ func TestAVersionExistsOnlyWithAllItsPermissionsAndOneOfItsModels(t *testing.T) 
 			t.Errorf("with %s and %s: %t, want %t", c.permissions, c.models, got, c.want)
 		}
 	}
-	if !(&Version{}).GrantedTo(nil, nil) {
+	if !(&ContractVersion{}).GrantedTo(nil, nil) {
 		t.Error("a version that needs nothing does not exist")
 	}
 }
 
 func TestAnActiveVersionWithToolsThatNothingProvidesIsFound(t *testing.T) {
 	t.Parallel()
-	version := func(id, number string, s Status, tools ...Tool) *Version {
-		return &Version{ID: id, Number: semver.MustParse(number), Status: s, Tools: tools}
+	version := func(id, number string, s Status, tools ...ContractTool) *ContractVersion {
+		return &ContractVersion{ID: id, Number: semver.MustParse(number), Status: s, Tools: tools}
 	}
-	tool := Tool{Name: "x"}
-	r, err := New([]*Version{version("a", "1.0.0", Active, tool), version("a", "2.0.0", Active, tool), version("b", "1.0.0", Active), version("c", "1.0.0", Deprecated, tool), version("d", "1.0.0", Active, tool)}, nil, nil, nil)
+	tool := ContractTool{Name: "x"}
+	r, err := New([]*ContractVersion{version("a", "1.0.0", Active, tool), version("a", "2.0.0", Active, tool), version("b", "1.0.0", Active), version("c", "1.0.0", Deprecated, tool), version("d", "1.0.0", Active, tool)}, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := ""
-	for _, v := range r.Unprovided([]Provider{{Ref: Ref{ID: "a", Range: "^1"}}, {Ref: Ref{ID: "b"}}}) {
+	for _, v := range r.Unprovided([]ProviderRow{{Ref: Ref{ID: "a", Range: "^1"}}, {Ref: Ref{ID: "b"}}}) {
 		got += v.Name() + " "
 	}
 	if got != "a@2.0.0 d@1.0.0 " {

@@ -137,7 +137,7 @@ func (r *boundaryReader) readDecision(v document.Value) {
 	if !ok {
 		return
 	}
-	d := capability.Decision(s)
+	d := capability.RowDecision(s)
 	known := []string{string(capability.Deny), string(capability.RequireApproval), string(capability.Advise), string(capability.DenyUnlessAccount)}
 	switch name, cut := strings.CutPrefix(s, known[3]); {
 	case cut && !accountPattern.MatchString(name):

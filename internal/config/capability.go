@@ -23,7 +23,7 @@ const (
 type registryReader struct {
 	*loader
 	atoms    map[string]*capability.Atom
-	versions []*capability.Version
+	versions []*capability.ContractVersion
 	places   map[string]document.Value // where each version was described first, by name
 	rows     []capability.Boundary
 	parties  []capability.Party
@@ -40,7 +40,7 @@ type registryReader struct {
 type placedRef struct {
 	document.Value
 	ref capability.Ref
-	by  *capability.Version // that requires it
+	by  *capability.ContractVersion // that requires it
 }
 
 func newRegistryReader(l *loader) *registryReader {
@@ -141,7 +141,7 @@ func (r *registryReader) build() *capability.Registry {
 }
 
 // isBudgeted reports whether a budget of the operator for all tenants counts the uses of a version, whichever server provides it.
-func (r *registryReader) isBudgeted(v *capability.Version) bool {
+func (r *registryReader) isBudgeted(v *capability.ContractVersion) bool {
 	return slices.ContainsFunc(r.budgets, func(b *switchboard.Budget) bool {
 		m := b.Match
 		return len(m.Servers)+len(m.Tools)+len(m.Classes) == 0 &&
@@ -156,7 +156,7 @@ func (r *registryReader) checkReferences() {
 	if r.versionsUnknown {
 		return
 	}
-	byID := map[string][]*capability.Version{}
+	byID := map[string][]*capability.ContractVersion{}
 	var known []string
 	for _, v := range r.versions {
 		if byID[v.ID] == nil {
@@ -168,8 +168,8 @@ func (r *registryReader) checkReferences() {
 	for _, p := range r.refs {
 		p.Sink = r.sink // that of its file has been read out
 		all := byID[p.ref.ID]
-		inRange := func(v *capability.Version) bool { return p.ref.Admits(v.Number) }
-		bindable := func(v *capability.Version) bool { return inRange(v) && v.Bindable() }
+		inRange := func(v *capability.ContractVersion) bool { return p.ref.Admits(v.Number) }
+		bindable := func(v *capability.ContractVersion) bool { return inRange(v) && v.Bindable() }
 		switch {
 		case all == nil:
 			p.Fault("no file here describes the capability %s%s", p.Shown(), document.Suggestion(p.ref.ID, "capabilities", known))

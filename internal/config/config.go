@@ -74,7 +74,7 @@ type Config struct {
 	Taxonomy  *switchboard.Taxonomy
 	Registry  *capability.Registry // of capabilities; never nil
 	Keys      []Key                // sorted by tenant and id
-	Providers []capability.Provider
+	Providers []capability.ProviderRow
 
 	// These are about the admin side. People are sorted by id, Claims by issuer, Issuers by id.
 	Admin   Admin

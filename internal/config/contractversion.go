@@ -31,7 +31,7 @@ var (
 // versionReader is the state of reading one version of a capability.
 type versionReader struct {
 	*registryReader
-	version *capability.Version
+	version *capability.ContractVersion
 	row     document.FixedMap
 	tools   []*contractTool
 
@@ -67,7 +67,7 @@ func (r *registryReader) readVersionFile(name string) {
 		return
 	}
 	doc, ok := document.ReadYAML(r.displayPath(name), data, r.sink)
-	q := &versionReader{registryReader: r, version: &capability.Version{}}
+	q := &versionReader{registryReader: r, version: &capability.ContractVersion{}}
 	if ok {
 		q.row, ok = doc.Open(q.keys())
 	}
@@ -362,15 +362,15 @@ func (r *versionReader) finishTools() {
 			r.version.Tools = append(r.version.Tools, tool)
 		}
 	}
-	slices.SortFunc(r.version.Tools, func(a, b capability.Tool) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(r.version.Tools, func(a, b capability.ContractTool) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // defineTool makes the definition of a tool. A schema that would cost too much to compile or to apply is a fault.
-func (r *versionReader) defineTool(t *contractTool) (capability.Tool, bool) {
+func (r *versionReader) defineTool(t *contractTool) (capability.ContractTool, bool) {
 	input, ok := readSchema(t.input)
 	output, too := readSchema(t.output)
 	if !ok || !too {
-		return capability.Tool{}, false
+		return capability.ContractTool{}, false
 	}
 	tool, err := capability.NewTool(t.name, t.description, input, output, r.completeHints(t))
 	if err == nil {

@@ -95,7 +95,7 @@ type overlayReader struct {
 	seen   map[switchboard.ToolID]document.Value // where each tool was described first
 	out    map[switchboard.ToolID]switchboard.Overlay
 
-	provides []capability.Provider
+	provides []capability.ProviderRow
 }
 
 // keys are the keys of a file of overlays.

@@ -11,13 +11,13 @@ import (
 // An overlayReading is what was read from one file of the operator's overlays.
 type overlayReading struct {
 	tools    map[switchboard.ToolID]switchboard.Overlay
-	provides []capability.Provider
+	provides []capability.ProviderRow
 }
 
 // providerReader is the state of reading one element of provides.
 type providerReader struct {
 	*overlayReader
-	row capability.Provider
+	row capability.ProviderRow
 }
 
 // providesType is the type of provides.
@@ -29,7 +29,7 @@ func (r *overlayReader) providesType() document.Type {
 func (p *providerReader) keys() *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
-			{Key: "capability", Type: document.Text("a named capability", func(v document.Value, _ string) { p.row.Ref = p.readRef(v) }),
+			{Key: "capability", Type: document.Text("a named capability", func(v document.Value, _ string) { p.row.Ref = readRef(p.loader, v) }),
 				Required: "name it with its range of versions, such as io.fs.read@^1", Doc: "The named capability and the versions of it that the server provides, such as `io.fs.read@^1`."},
 			{Key: "tools", Type: document.Named("a map from the contract's tool to the server's", "TOOL", func() *document.Keys {
 				return (&equivalentReader{toolReader: &toolReader{overlayReader: p.overlayReader}}).providedKeys()
@@ -50,7 +50,7 @@ func (r *overlayReader) readProvides(v document.Value) {
 		v.Fault("the list is empty; name a capability, or remove the key")
 	}
 	for _, item := range v.ReadList(document.MaxItems) {
-		p := &providerReader{overlayReader: r, row: capability.Provider{
+		p := &providerReader{overlayReader: r, row: capability.ProviderRow{
 			Server: r.server, Tools: map[string]*switchboard.DeclaredEquivalent{}, Position: fmt.Sprintf("%s:%d:%d", item.File, item.Line, item.Column),
 		}}
 		if m, ok := item.Open(p.keys()); ok {
@@ -61,7 +61,7 @@ func (r *overlayReader) readProvides(v document.Value) {
 }
 
 // readRef reads a named capability, perhaps with a version or a range.
-func (l *loader) readRef(v document.Value) capability.Ref {
+func readRef(l *loader, v document.Value) capability.Ref {
 	s, ok := v.ReadText()
 	if !ok {
 		return capability.Ref{}

@@ -22,7 +22,7 @@ func FileKinds() []FileKind {
 	return []FileKind{
 		{"switchboard", "switchboard.yaml", document.Map(mainFile{l}.keys, nil)},
 		{"taxonomy", "taxonomy.yaml", document.Map((&taxonomyReader{}).keys, nil)},
-		{"capability", "capabilities/*.yaml", document.Map((&versionReader{registryReader: r, version: &capability.Version{}}).keys, nil)},
+		{"capability", "capabilities/*.yaml", document.Map((&versionReader{registryReader: r, version: &capability.ContractVersion{}}).keys, nil)},
 		{"atoms", "capabilities/atoms.yaml", document.Named("a map from id to atom", "ID", (&atomReader{registryReader: r, atom: &capability.Atom{}}).keys, nil)},
 		{"boundaries", "capabilities/boundaries.yaml", document.MapList("a list of maps", (&boundaryReader{registryReader: r}).keys, nil)},
 		{"parties", "capabilities/parties.yaml", document.MapList("a list of maps", func() *document.Keys { return r.partyKeys(&capability.Party{}) }, nil)},

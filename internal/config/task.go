@@ -245,7 +245,7 @@ func (q *requirementReader) readNamedCapability(v document.Value) {
 			other.Fault("%q does not go with \"capability\": the contract of a named capability says it", k)
 		}
 	}
-	ref := q.readRef(v)
+	ref := readRef(q.loader, v)
 	of := q.cfg.Registry.Find(ref, nil)
 	if of == nil {
 		return // which is a fault

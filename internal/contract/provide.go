@@ -24,9 +24,9 @@ func (f ProviderFault) Error() string {
 	return fmt.Sprintf("%s: server %q does not provide %s: %s", f.Where, f.Server, f.Capability, f.Why)
 }
 
-// Providers holds the tools that provide the named capabilities of one tenant. It is immutable and safe for concurrent use.
-// The zero Providers provides nothing.
-type Providers struct {
+// A ProviderSet holds the tools that provide the named capabilities of one tenant. It is immutable and safe for concurrent use.
+// The zero ProviderSet provides nothing.
+type ProviderSet struct {
 	registry *capability.Registry
 	tools    map[string][]*switchboard.Tool // by id and version of the capability; sorted by server and name
 	checked  map[providerKey]*checkedTool
@@ -35,7 +35,7 @@ type Providers struct {
 
 // A providerKey identifies a tool of a server that may provide a tool of a version.
 type providerKey struct {
-	version *capability.Version
+	version *capability.ContractVersion
 	name    string
 	row     *switchboard.DeclaredEquivalent
 }
@@ -50,8 +50,8 @@ type checkedTool struct {
 // Provide returns the tools that provide the capabilities of the registry by these rows. tools are the tenant's. granted
 // says which versions exist for the tenant. heard reports whether a server has listed its tools; until then, a missing
 // tool is no fault. was is the result before, or nil: what has not changed is not checked again.
-func Provide(registry *capability.Registry, rows []capability.Provider, granted func(*capability.Version) bool, tools Tools, heard func(switchboard.ServerID) bool, was *Providers) *Providers {
-	p := &Providers{registry: registry, tools: map[string][]*switchboard.Tool{}, checked: map[providerKey]*checkedTool{}}
+func Provide(registry *capability.Registry, rows []capability.ProviderRow, granted func(*capability.ContractVersion) bool, tools Tools, heard func(switchboard.ServerID) bool, was *ProviderSet) *ProviderSet {
+	p := &ProviderSet{registry: registry, tools: map[string][]*switchboard.Tool{}, checked: map[providerKey]*checkedTool{}}
 	for i := range rows {
 		row := &rows[i]
 		for _, v := range registry.Versions(row.Ref.ID) {
@@ -69,14 +69,14 @@ func Provide(registry *capability.Registry, rows []capability.Provider, granted 
 	return p
 }
 
-// ProvidersOf returns the Providers of an archived decision.
-func ProvidersOf(registry *capability.Registry, tools map[string][]*switchboard.Tool) *Providers {
-	return &Providers{registry: registry, tools: tools}
+// ProvidersOf returns the ProviderSet of an archived decision.
+func ProvidersOf(registry *capability.Registry, tools map[string][]*switchboard.Tool) *ProviderSet {
+	return &ProviderSet{registry: registry, tools: tools}
 }
 
 // addProvider adds the tools of the row's server for the version. If one is missing or does not fit, the server provides none
 // of them: a client must find the whole contract.
-func (p *Providers) addProvider(row *capability.Provider, v *capability.Version, tools Tools, heard func(switchboard.ServerID) bool, was *Providers) {
+func (p *ProviderSet) addProvider(row *capability.ProviderRow, v *capability.ContractVersion, tools Tools, heard func(switchboard.ServerID) bool, was *ProviderSet) {
 	var provided []*switchboard.Tool
 	sound := true
 	used := map[switchboard.ToolID]string{}
@@ -122,7 +122,7 @@ func (p *Providers) addProvider(row *capability.Provider, v *capability.Version,
 	}
 }
 
-func (p *Providers) find(key providerKey) *checkedTool {
+func (p *ProviderSet) find(key providerKey) *checkedTool {
 	if p == nil {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (p *Providers) find(key providerKey) *checkedTool {
 }
 
 // checkProvided checks the own tool of a server against the contract's tool, and makes the tool that clients see.
-func checkProvided(r *capability.Registry, v *capability.Version, want *capability.Tool, d *switchboard.DeclaredEquivalent, own *switchboard.Tool) *checkedTool {
+func checkProvided(r *capability.Registry, v *capability.ContractVersion, want *capability.ContractTool, d *switchboard.DeclaredEquivalent, own *switchboard.Tool) *checkedTool {
 	digest, err := canonical.Digest(want.Definition)
 	if err != nil {
 		return &checkedTool{own: own, faults: []string{"the contract's definition cannot be read: " + err.Error()}}
@@ -185,7 +185,7 @@ func restrictingOnly(caps []switchboard.Capability) (kept []switchboard.Capabili
 
 // underContract returns the facts of a tool under the contract. The contract is the operator's word. What the tool's own facts
 // say still counts where it restricts.
-func underContract(own *switchboard.Contract, r *capability.Registry, v *capability.Version) switchboard.Contract {
+func underContract(own *switchboard.Contract, r *capability.Registry, v *capability.ContractVersion) switchboard.Contract {
 	c := *own
 	state := func(holds bool) switchboard.Fact {
 		return switchboard.Fact{Holds: holds, Source: switchboard.FromOverlay, Trusted: true}
@@ -209,10 +209,10 @@ func underContract(own *switchboard.Contract, r *capability.Registry, v *capabil
 }
 
 // Faults returns why servers do not provide what the rows say, sorted. The slice is shared; do not modify it.
-func (p *Providers) Faults() []ProviderFault { return p.faults }
+func (p *ProviderSet) Faults() []ProviderFault { return p.faults }
 
 // Registry returns the registry; an empty one if p is nil.
-func (p *Providers) Registry() *capability.Registry {
+func (p *ProviderSet) Registry() *capability.Registry {
 	if p == nil || p.registry == nil {
 		return &capability.Registry{}
 	}
@@ -220,20 +220,20 @@ func (p *Providers) Registry() *capability.Registry {
 }
 
 // Tools returns the tools by the id and version of the capability that they provide. Do not modify the map.
-func (p *Providers) Tools() map[string][]*switchboard.Tool { return p.tools }
+func (p *ProviderSet) Tools() map[string][]*switchboard.Tool { return p.tools }
 
 // Version returns the version that the reference means for the tenant: one that some server provides. It returns nil if there is
 // none.
-func (p *Providers) Version(ref capability.Ref) *capability.Version {
+func (p *ProviderSet) Version(ref capability.Ref) *capability.ContractVersion {
 	if p == nil || p.registry == nil {
 		return nil
 	}
-	return p.registry.Find(ref, func(v *capability.Version) bool { return len(p.tools[v.Name()]) > 0 })
+	return p.registry.Find(ref, func(v *capability.ContractVersion) bool { return len(p.tools[v.Name()]) > 0 })
 }
 
 // Provided returns the tools that provide the version that the text of a reference means, sorted by server and name. The slice
 // is shared; do not modify it.
-func (p *Providers) Provided(ref string) []*switchboard.Tool {
+func (p *ProviderSet) Provided(ref string) []*switchboard.Tool {
 	r, err := capability.ParseRef(ref)
 	if err != nil {
 		return nil // the configuration was checked, so that this is a requirement of a client
@@ -247,7 +247,7 @@ func (p *Providers) Provided(ref string) []*switchboard.Tool {
 
 // Digest covers all that a decision reads: the registry, and who provides what with which definitions. It is "" for an
 // empty registry.
-func (p *Providers) Digest() switchboard.Digest {
+func (p *ProviderSet) Digest() switchboard.Digest {
 	if p == nil || p.registry == nil || p.registry.Digest() == "" {
 		return ""
 	}

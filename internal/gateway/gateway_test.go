@@ -113,7 +113,7 @@ type world struct {
 	*gateway.Gateway
 	t    *testing.T
 	desk *desk
-	runs *run.Registry
+	runs *run.RunRegistry
 	url  string
 	log  *logs
 

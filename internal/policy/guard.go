@@ -372,9 +372,9 @@ func redaction(o *switchboard.Obligations) switchboard.Obligations {
 
 // verdictAt asks the layers and returns the verdict on the candidate at the index at. If at is
 // negative, the tool was not a candidate and is denied.
-func (p *Policy) verdictAt(ctx context.Context, q *CandidateQuestion, at int, ask func(layerView) bool) Verdict {
+func (p *Policy) verdictAt(ctx context.Context, q *CandidateQuestion, at int, ask func(layerView) bool) CandidateVerdict {
 	if at < 0 {
-		return Verdict{Denied: &Denial{Code: switchboard.CodeDenied, Reasons: []string{"it was no candidate"}}}
+		return CandidateVerdict{Denied: &Denial{Code: switchboard.CodeDenied, Reasons: []string{"it was no candidate"}}}
 	}
 	return p.judgeLayers(ctx, q, ask).Verdicts[at]
 }

@@ -196,16 +196,16 @@ func (q *CandidateQuestion) concernsCall() bool {
 	return q.Phase == PhaseCall || q.Phase == PhaseApprove || q.Phase == PhaseAsk
 }
 
-// An Answer has a Verdict for each candidate of the question, in its order.
+// An Answer has a CandidateVerdict for each candidate of the question, in its order.
 type Answer struct {
-	Verdicts []Verdict
+	Verdicts []CandidateVerdict
 
 	// Unknown lists the ids in a layer's answer that were not candidates, sorted. They are ignored.
 	Unknown []string
 }
 
-// A Verdict is policy's decision on one candidate.
-type Verdict struct {
+// A CandidateVerdict is policy's decision on one candidate.
+type CandidateVerdict struct {
 	// Denied says why the candidate is denied; nil means that every layer allows it.
 	Denied *Denial
 
@@ -265,7 +265,7 @@ func (p *Policy) Judge(ctx context.Context, q *CandidateQuestion) *Answer {
 
 // judgeLayers asks the layers that ask selects.
 func (p *Policy) judgeLayers(ctx context.Context, q *CandidateQuestion, ask func(layerView) bool) *Answer {
-	a := &Answer{Verdicts: make([]Verdict, len(q.Candidates))}
+	a := &Answer{Verdicts: make([]CandidateVerdict, len(q.Candidates))}
 	if len(q.Candidates) == 0 || !slices.ContainsFunc(p.layers, ask) {
 		return a
 	}

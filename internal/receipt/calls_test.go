@@ -151,7 +151,7 @@ func TestAReceiptSaysHowTheCallEnded(t *testing.T) {
 					shut(t, b)
 					got := all(t, s)[2:]
 					want := []string{"n1/3 call find " + tt.want}
-					if says == (switchboard.Contract{}) {
+					if says.Equal(&switchboard.Contract{}) {
 						want = []string{"n1/3 intent find", "n1/4 call find " + tt.want + " n1/3"}
 					}
 					if got = got[:len(got)-1]; !slices.Equal(got, want) {

@@ -458,7 +458,7 @@ type archivedBasis struct {
 	tenant        *switchboard.Tenant
 	tools         []*switchboard.Tool // sorted by id
 	taxonomy      *switchboard.Taxonomy
-	providers     *contract.Providers      // nil if there was no registry
+	providers     *contract.ProviderSet    // nil if there was no registry
 	operator, own []switchboard.PolicyFile // own is nil if the tenant had no layer
 }
 

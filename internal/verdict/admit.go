@@ -10,8 +10,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Prober knows and probes atoms; see atom.Prober. It is safe for concurrent use.
-type Prober interface {
+// An AtomProber knows and probes atoms; see atom.Prober. It is safe for concurrent use.
+type AtomProber interface {
 	// StatesWithin returns the states of the atoms now. within is the freshness budget; 0 means none.
 	StatesWithin(within time.Duration, ids ...string) map[string]capability.State
 
@@ -21,7 +21,7 @@ type Prober interface {
 
 // Admit refuses calls of the tools of a capability while one of its atoms is not well, with SB-CAP-007. An atom that is stale or
 // unknown is probed first: the call waits for the result. registry returns the present registry.
-func Admit(registry func() *capability.Registry, atoms Prober, next switchboard.Caller) switchboard.Caller {
+func Admit(registry func() *capability.Registry, atoms AtomProber, next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Tool == nil || c.Tool.Contract.Capability == "" {
 			return next.Call(ctx, c)
@@ -34,7 +34,7 @@ func Admit(registry func() *capability.Registry, atoms Prober, next switchboard.
 }
 
 // admit returns nil if all atoms that the version, ID@VERSION, depends on are well.
-func admit(ctx context.Context, r *capability.Registry, atoms Prober, version string) error {
+func admit(ctx context.Context, r *capability.Registry, atoms AtomProber, version string) error {
 	v := r.Version(version)
 	if v == nil {
 		return notNow(version, []string{version + " is not in the registry any more"})

@@ -16,7 +16,7 @@ import (
 
 // A fixture is a registry and the states of its atoms.
 type fixture struct {
-	versions []*capability.Version
+	versions []*capability.ContractVersion
 	atoms    map[string]*capability.Atom
 	rows     []capability.Boundary
 	states   map[string]capability.State
@@ -94,10 +94,10 @@ func readFixture(t testing.TB) *fixture {
 }
 
 // newVersion returns an active version of ID@NUMBER.
-func newVersion(t testing.TB, name string, atoms, capabilities []string) *capability.Version {
+func newVersion(t testing.TB, name string, atoms, capabilities []string) *capability.ContractVersion {
 	t.Helper()
 	id, number, _ := strings.Cut(name, "@")
-	v := &capability.Version{ID: id, Number: semver.MustParse(number), Status: capability.Active, Atoms: atoms, Digest: "d"}
+	v := &capability.ContractVersion{ID: id, Number: semver.MustParse(number), Status: capability.Active, Atoms: atoms, Digest: "d"}
 	for _, c := range capabilities {
 		ref, err := capability.ParseRef(c)
 		if err != nil {

@@ -111,7 +111,7 @@ func drawRow(d draw, name string, ids []string) capability.Boundary {
 		ID: name, Severity: capability.Hard, SideEffectsAny: some(d, "costs-money", "reads", "writes"), Exceptions: some(d, ids[:2]...),
 		CostClasses: some(d, switchboard.CostClasses...), RiskLevels: some(d, capability.RiskLevels...),
 		IDMatches: []string{"", "", `cap\..*`, `cap\.b`, `cap\.(a|b)`, `.*\.fs|x`}[d(6)],
-		Decision:  []capability.Decision{capability.Deny, capability.RequireApproval, capability.Advise, "deny_unless_account:brian", "deny_unless_account:ANN"}[d(5)],
+		Decision:  []capability.RowDecision{capability.Deny, capability.RequireApproval, capability.Advise, "deny_unless_account:brian", "deny_unless_account:ANN"}[d(5)],
 		File:      "b.yaml", Line: 1 + d(9),
 	}
 	if d(4) == 0 {
@@ -278,7 +278,7 @@ func shuffle[T any](d draw, list []T) {
 		list[i], list[j] = list[j], list[i]
 	}
 	for _, x := range list {
-		if v, ok := any(x).(*capability.Version); ok {
+		if v, ok := any(x).(*capability.ContractVersion); ok {
 			shuffle(d, v.Atoms)
 			shuffle(d, v.Capabilities)
 		}

@@ -71,7 +71,7 @@ func TestTheStageDropsWhatTheVerdictCallsNo(t *testing.T) {
 
 func TestADiamondAndACycleOfCapabilitiesCountEachAtomOnce(t *testing.T) {
 	t.Parallel()
-	f := &fixture{atoms: map[string]*capability.Atom{}, versions: []*capability.Version{
+	f := &fixture{atoms: map[string]*capability.Atom{}, versions: []*capability.ContractVersion{
 		newVersion(t, "a@1.0.0", []string{"srv.x"}, []string{"b", "c"}), newVersion(t, "b@1.0.0", []string{"srv.x", "srv.y"}, []string{"d"}),
 		newVersion(t, "c@1.0.0", nil, []string{"d"}), newVersion(t, "d@1.0.0", []string{"srv.y"}, []string{"a"}),
 	}}

@@ -104,7 +104,7 @@ func TestTheVerdictsOnAllCapabilitiesAreGolden(t *testing.T) {
 	t.Parallel()
 	f := readFixture(t)
 	r := f.registry(t)
-	var versions []*capability.Version
+	var versions []*capability.ContractVersion
 	for _, id := range r.IDs() {
 		versions = append(versions, r.Versions(id)...)
 	}

@@ -67,7 +67,7 @@ type Fired struct {
 
 // Judge returns the verdict on a version of the registry. atoms holds the states of atoms; an atom that is not there is
 // capability.Unknown. fired are the boundaries that fire for v, in any order.
-func Judge(r *capability.Registry, v *capability.Version, atoms map[string]capability.State, fired []Fired) Verdict {
+func Judge(r *capability.Registry, v *capability.ContractVersion, atoms map[string]capability.State, fired []Fired) Verdict {
 	j := judge{Verdict: Verdict{Capability: v.Name(), Blocking: []string{}, Warnings: []string{}, RequiredActions: []string{}}}
 	needs := Needs(r, v)
 	for _, what := range needs.Lacking {
@@ -174,8 +174,8 @@ type Dependencies struct {
 }
 
 // Needs returns what a version needs. It visits each version of the registry at most once, so cycles do no harm.
-func Needs(r *capability.Registry, v *capability.Version) (d Dependencies) {
-	atoms, seen, next := map[string]bool{}, map[*capability.Version]bool{v: true}, []*capability.Version{v}
+func Needs(r *capability.Registry, v *capability.ContractVersion) (d Dependencies) {
+	atoms, seen, next := map[string]bool{}, map[*capability.ContractVersion]bool{v: true}, []*capability.ContractVersion{v}
 	for len(next) > 0 {
 		at := next[0]
 		next = next[1:]

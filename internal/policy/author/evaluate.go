@@ -55,7 +55,7 @@ func Evaluate(ctx context.Context, e *policy.Engine, input map[string]any, layer
 		return nil, err
 	}
 	out := &Evaluation{Input: input, Candidates: []JudgedCandidate{}, Layers: []LayerValues{}}
-	a := &policy.Answer{Verdicts: make([]policy.Verdict, len(tools))}
+	a := &policy.Answer{Verdicts: make([]policy.CandidateVerdict, len(tools))}
 	for _, l := range layers {
 		values := LayerValues{Layer: string(l.Kind()), Rules: ruleValues(ctx, l, in, now)}
 		if err := e.JudgeInput(ctx, l, in, tools, now, a); err != nil {

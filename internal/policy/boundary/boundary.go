@@ -61,7 +61,7 @@ const firedRows = "{c.id: data.switchboard.boundaries.fired(c.contract) | some c
 
 // Fired returns for each version the rows of the registry that fire, in the order of versions. l is a Layer of the
 // registry's rows. An error means that no version may be used.
-func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.Version) ([][]verdict.Fired, error) {
+func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.ContractVersion) ([][]verdict.Fired, error) {
 	tools := make([]*switchboard.Tool, len(versions))
 	for i, v := range versions {
 		tools[i] = &switchboard.Tool{
@@ -103,7 +103,7 @@ func askFired(ctx context.Context, l *policy.Layer, in *ast.Term) (map[string][]
 }
 
 // Judge returns the verdicts on the versions. l is a Layer of the registry's rows.
-func Judge(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.Version, atoms map[string]capability.State) ([]verdict.Verdict, error) {
+func Judge(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.ContractVersion, atoms map[string]capability.State) ([]verdict.Verdict, error) {
 	fired, err := Fired(ctx, l, r, versions)
 	if err != nil {
 		return nil, err

@@ -109,8 +109,8 @@ func TestRowsThatCannotBeJudgedDenyEverything(t *testing.T) {
 	if d := p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", mac)).Verdicts[0].Denied; d == nil || d.Code != switchboard.CodePolicyFailed {
 		t.Errorf("%+v", d)
 	}
-	v := &capability.Version{ID: "cap.mac.run", Number: semver.MustParse("1.0.0")}
-	if _, err := boundary.Judge(t.Context(), broken, &capability.Registry{}, []*capability.Version{v}, nil); err == nil {
+	v := &capability.ContractVersion{ID: "cap.mac.run", Number: semver.MustParse("1.0.0")}
+	if _, err := boundary.Judge(t.Context(), broken, &capability.Registry{}, []*capability.ContractVersion{v}, nil); err == nil {
 		t.Error("there is a verdict")
 	}
 }
