@@ -453,6 +453,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	a.recall.ReadOffers(ctx)
 	a.setServers(c.Servers)
+	a.atoms.Use(c.Registry)
 	a.rebuildState(ctx)
 	a.work.Go(func() { a.followServers(ctx, changed, moved) })
 	a.work.Go(func() { a.recall.KeepOffers(ctx, a.fleet) })

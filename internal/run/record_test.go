@@ -428,14 +428,14 @@ func TestARunLivesAsLongAsAnyProcessUsesIt(t *testing.T) {
 			r.Surface()
 			first.Sweep(t.Context())
 		}
-		if !found(t, start(t, st, "a/x").Registry, alice, r.ID()) {
+		if !found(t, start(t, st, "a/x").RunRegistry, alice, r.ID()) {
 			t.Error("the run is in use, and was evicted")
 		}
 		for range 7 {
 			time.Sleep(10 * time.Minute)
 			first.Sweep(t.Context())
 		}
-		if found(t, start(t, st, "a/x").Registry, alice, r.ID()) {
+		if found(t, start(t, st, "a/x").RunRegistry, alice, r.ID()) {
 			t.Error("the run is found although it was unused for longer than Idle")
 		}
 	})
@@ -557,7 +557,7 @@ func TestAProcessKeepsExpansionsOfAServerThatItDoesNotKnowYet(t *testing.T) {
 		}
 		for range 3 {
 			time.Sleep(10 * time.Minute)
-			if !found(t, late.Registry, alice, here.ID()) || !found(t, first.RunRegistry, alice, here.ID()) {
+			if !found(t, late.RunRegistry, alice, here.ID()) || !found(t, first.RunRegistry, alice, here.ID()) {
 				t.Fatal("the run is gone")
 			}
 			late.Sweep(t.Context())

@@ -11,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // publish writes the lock of all versions in capabilities/.
@@ -105,7 +106,7 @@ func TestAContractsToolsAreTheSameFromAnyServer(t *testing.T) {
 			for _, prefer := range []string{"one", "two"} {
 				dir, one, two := readers(t, modern, prefer, mayRead)
 				g := rig.Serve(t, dir)
-				received := map[string]string{"one": `{"path":"a.txt","head":3}`, "two": `{"file":"a.txt","lines":3,"raw":true}`}
+				received := map[string]string{"one": `{"head":3,"path":"a.txt"}`, "two": `{"file":"a.txt","lines":3,"raw":true}`}
 				other := map[string]string{"one": "two", "two": "one"}[prefer]
 				sessions := []rig.Session{g.Open(t, "/mcp", false), g.Open(t, "/mcp", true), rig.Stdio(t, dir, false), rig.Stdio(t, dir, true)}
 				for i, s := range sessions {
@@ -187,4 +188,60 @@ func readFile(t *testing.T, s rig.Session, arguments string) string {
 	t.Helper()
 	m, _ := s.Ask(t, "tools/call", `{"name":"read_file","arguments":`+arguments+`}`)
 	return m.Text()
+}
+
+// addAtom adds an atom to the folder: one that is well while a file is there, and the capability depends on it.
+func addAtom(t *testing.T, dir, atom string) {
+	t.Helper()
+	read := filepath.Join(dir, "capabilities", "read.yaml")
+	text, err := os.ReadFile(read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{
+		read: string(text) + "requires: {resources: [key.token]}\n",
+		filepath.Join(dir, "capabilities", "atoms.yaml"): "key.token: " + atom + "\n",
+		filepath.Join(dir, "token"):                      "secret\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "capabilities", capability.LockFile)); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, dir)
+}
+
+func TestCO05ACallWaitsForAProbeAndIsRefusedWhileAnAtomIsRed(t *testing.T) {
+	t.Parallel()
+	dir, _, _ := readers(t, true, "one", mayRead)
+	addAtom(t, dir, `{kind: key, fresh_for: 1s, probe: {file: token}}`)
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", true)
+	const args, received = `{"path":"a"}`, `{"path":"a"}`
+	if got := readFile(t, s, args); got != received {
+		t.Fatalf("the first call waits for the probe, and got %s", got)
+	}
+	list, _ := s.Ask(t, "tools/list", `{}`)
+	if err := os.Remove(filepath.Join(dir, "token")); err != nil {
+		t.Fatal(err)
+	}
+	refused := func() rig.Message {
+		m, _ := s.Ask(t, "tools/call", `{"name":"read_file","arguments":`+args+`}`)
+		return m
+	}
+	var m rig.Message
+	wait.Until(t, "a call is refused", func() bool { m = refused(); return rig.Code(m) == "SB-CAP-007" })
+	if strings.Contains(string(m.Raw), "key.token") {
+		t.Errorf("the answer names the atom: %s", m.Raw)
+	}
+	again, _ := s.Ask(t, "tools/list", `{}`)
+	if !sameList(string(list.Raw), string(again.Raw)) {
+		t.Errorf("the list flaps: %s", again.Raw)
+	}
+	out, _, _ := rig.Command(t, dir, "explain", "--url", g.URL)
+	if !strings.Contains(out, "key.token: red") {
+		t.Errorf("explain does not say why a new run would lack the capability:\n%s", out)
+	}
 }
