@@ -74,7 +74,7 @@ type listedVersion struct {
 }
 
 func listVersion(v *capability.ContractVersion, locked map[string]capability.Locked) listedVersion {
-	file, _, _ := cutPosition(v.Position)
+	file := fileOf(v.Position)
 	l := listedVersion{
 		Capability: v.ID, Version: v.Number.String(), Status: v.Status, Digest: string(v.Digest), Description: v.Description,
 		Needs: strings.TrimSuffix(fmt.Sprintf("%s %s %s", v.Verb, v.Resource, v.Constraints), " []"), Permissions: v.Permissions, Models: v.Models, Requires: v.Atoms, File: file,
@@ -89,16 +89,14 @@ func listVersion(v *capability.ContractVersion, locked map[string]capability.Loc
 	return l
 }
 
-// cutPosition splits file:line:column after the file.
-func cutPosition(position string) (file, rest string, ok bool) {
-	at := strings.LastIndexByte(position, ':')
-	if at > 0 {
-		at = strings.LastIndexByte(position[:at], ':')
+// fileOf returns the file of a position, file:line:column.
+func fileOf(position string) string {
+	for range 2 {
+		if at := strings.LastIndexByte(position, ':'); at >= 0 {
+			position = position[:at]
+		}
 	}
-	if at < 0 {
-		return position, "", false
-	}
-	return position[:at], position[at+1:], true
+	return position
 }
 
 func yesOrNo(is bool) string {
@@ -256,7 +254,7 @@ func (c *capabilityPublishCmd) Run(ctx context.Context, io streams) error {
 		return nil
 	}
 	fmt.Fprintf(io.out, "%s is published: %s\n", v.Name(), v.Digest)
-	file, _, _ := cutPosition(v.Position)
+	file := fileOf(v.Position)
 	if !v.Bindable() {
 		fmt.Fprintf(io.out, "Its status is %s. To have it bound, write status: active in %s; the digest leaves the status out.\n", v.Status, file)
 	}

@@ -40,7 +40,7 @@ type Configuration struct {
 type ReaderOptions struct {
 	Configuration func() Configuration // the present one
 	Binder        *bind.Binder
-	Runs          *run.RunRegistry
+	Runs          *run.Runs
 	Meter         *run.Meter
 	Fleet         *upstream.Fleet
 	Health        *health.Monitor

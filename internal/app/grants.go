@@ -20,7 +20,7 @@ import (
 
 // runParts are the runs, and what agents have asked people to add to them.
 type runParts struct {
-	runs   *run.RunRegistry
+	runs   *run.Runs
 	grants *grant.AdditionBook
 	asking *grant.RequestDesk
 }

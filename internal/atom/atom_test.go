@@ -186,12 +186,12 @@ func (w *world) lose(name string) {
 	w.absent[name] = true
 }
 
-// called returns how often the tool was called since the last time.
-func (w *world) called(name string) int {
+// called returns how often the tool a was called since the last time.
+func (w *world) called() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := w.calls[name]
-	w.calls[name] = 0
+	n := w.calls["a"]
+	w.calls["a"] = 0
 	return n
 }
 
@@ -240,18 +240,18 @@ func TestAFailedProbeIsMadeOnceMoreAfterASecond(t *testing.T) {
 		p := w.replica(account("a", time.Hour, 0))
 		w.set("a", true)
 		p.Want("a")
-		if got := settled(p, "a"); got != capability.Unknown || w.called("a") != 1 {
+		if got := settled(p, "a"); got != capability.Unknown || w.called() != 1 {
 			t.Errorf("after one failure it is %s", got)
 		}
 		w.set("a", false)
 		time.Sleep(time.Second)
-		if got := settled(p, "a"); got != capability.Fresh || w.called("a") != 1 {
+		if got := settled(p, "a"); got != capability.Fresh || w.called() != 1 {
 			t.Errorf("after a second attempt that succeeds it is %s", got)
 		}
 		w.set("a", true)
 		time.Sleep(time.Second)
 		p.Due(t.Context(), "a")
-		if got := settled(p, "a"); got != capability.Red || w.called("a") != 2 {
+		if got := settled(p, "a"); got != capability.Red || w.called() != 2 {
 			t.Errorf("after two failures it is %s", got)
 		}
 	})
@@ -385,7 +385,7 @@ func testManyCallers(t *testing.T, w *world) {
 	if a, b := settled(one, "a"), settled(two, "a"); a != capability.Fresh || b != capability.Fresh {
 		t.Errorf("after the answer it is %s and %s", a, b)
 	}
-	if n := w.called("a"); n != 1 {
+	if n := w.called(); n != 1 {
 		t.Errorf("it was probed %d times", n)
 	}
 }
@@ -398,7 +398,7 @@ func TestCallersCannotProbeAnAtomMoreThanOnceASecond(t *testing.T) {
 			p.Due(t.Context(), "a")
 			time.Sleep(10 * time.Millisecond)
 		}
-		if n := w.called("a"); n != 10 {
+		if n := w.called(); n != 10 {
 			t.Errorf("it was probed %d times", n)
 		}
 	})
@@ -425,11 +425,11 @@ func TestAnAtomIsProbedByItsScheduleAndARedOneMoreOftenAtFirst(t *testing.T) {
 		a := account("a", 0, 12*time.Minute)
 		one, two := w.replica(a), w.replica(a)
 		synctest.Wait()
-		if n := w.called("a"); n != 1 {
+		if n := w.called(); n != 1 {
 			t.Errorf("at the start it is probed %d times", n)
 		}
 		time.Sleep(12*time.Minute*9/10 - time.Second)
-		if n := w.called("a"); n != 0 {
+		if n := w.called(); n != 0 {
 			t.Errorf("before it is due, it is probed %d times", n)
 		}
 		w.set("a", true)
@@ -437,15 +437,15 @@ func TestAnAtomIsProbedByItsScheduleAndARedOneMoreOftenAtFirst(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		red := one.Report(time.Now())[0].Probed
-		if took := time.Since(red); w.called("a") != 2 || took > 2*time.Second {
+		if took := time.Since(red); w.called() != 2 || took > 2*time.Second {
 			t.Errorf("when it is due, it is not probed twice, or this is heard %s later", took)
 		}
 		time.Sleep(time.Until(red.Add(11 * time.Minute)))
-		if n := w.called("a"); n != 2*3 { // after 1, 3 and 7 minutes
+		if n := w.called(); n != 2*3 { // after 1, 3 and 7 minutes
 			t.Errorf("in its first red minutes it is probed %d times", n)
 		}
 		time.Sleep(20 * time.Minute)
-		if n := w.called("a"); n != 2*2 { // after 15 and 27 minutes
+		if n := w.called(); n != 2*2 { // after 15 and 27 minutes
 			t.Errorf("in the next 20 minutes it is probed %d times", n)
 		}
 		w.set("a", false)

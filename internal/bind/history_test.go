@@ -134,7 +134,7 @@ type listClient struct {
 }
 
 // change makes one random change.
-func (w *world) change(ctx context.Context, g *run.RunRegistry) {
+func (w *world) change(ctx context.Context, g *run.Runs) {
 	servers := []switchboard.ServerID{"a", "b", "c"}
 	id := servers[w.IntN(len(servers))]
 	switch w.IntN(5) {
@@ -161,7 +161,7 @@ func (w *world) change(ctx context.Context, g *run.RunRegistry) {
 	g.Rebind(ctx)
 }
 
-func (w *world) runOf(t *testing.T, g *run.RunRegistry, v *listClient) *run.Run {
+func (w *world) runOf(t *testing.T, g *run.Runs, v *listClient) *run.Run {
 	r, err := g.Base(t.Context(), localUser, "t")
 	if v.id != "" {
 		r, err = g.Find(t.Context(), localUser, v.id)
@@ -234,7 +234,7 @@ func runHistory(t *testing.T, w *world, calls map[surface.Way]int) {
 }
 
 // list lists the tools for the client, and compares with the list of a new client.
-func (w *world) list(t *testing.T, g *run.RunRegistry, r *run.Run, v *listClient) {
+func (w *world) list(t *testing.T, g *run.Runs, r *run.Run, v *listClient) {
 	s := r.Surface()
 	modern := v.id == ""
 	g.RecordListed(t.Context(), r, v.name, s.Table(modern))
@@ -259,7 +259,7 @@ func (w *world) list(t *testing.T, g *run.RunRegistry, r *run.Run, v *listClient
 }
 
 // call calls a name that the client was shown, and checks where the call goes.
-func (w *world) call(t *testing.T, g *run.RunRegistry, r *run.Run, v *listClient, calls map[surface.Way]int) {
+func (w *world) call(t *testing.T, g *run.Runs, r *run.Run, v *listClient, calls map[surface.Way]int) {
 	names := slices.Sorted(maps.Keys(v.seen))
 	if len(names) == 0 {
 		return

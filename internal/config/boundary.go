@@ -127,7 +127,7 @@ func (r *boundaryReader) readExceptions(texts []document.TextValue) {
 			continue
 		}
 		r.row.Exceptions = append(r.row.Exceptions, t.String)
-		r.registryReader.exceptions = append(r.registryReader.exceptions, t)
+		r.exceptions = append(r.exceptions, t)
 	}
 	slices.Sort(r.row.Exceptions)
 }

@@ -29,12 +29,16 @@ func (r *overlayReader) providesType() document.Type {
 func (p *providerReader) keys() *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
-			{Key: "capability", Type: document.Text("a named capability", func(v document.Value, _ string) { p.row.Ref = readRef(p.loader, v) }),
-				Required: "name it with its range of versions, such as io.fs.read@^1", Doc: "The named capability and the versions of it that the server provides, such as `io.fs.read@^1`."},
-			{Key: "tools", Type: document.Named("a map from the contract's tool to the server's", "TOOL", func() *document.Keys {
-				return (&equivalentReader{toolReader: &toolReader{overlayReader: p.overlayReader}}).providedKeys()
-			}, p.readTools), Required: "name the server's tool for each tool of the contract, such as {read_file: read_text_file}",
-				Doc: "For each tool of the contract the tool of the server: its name, or a map that also says how arguments are translated."},
+			{
+				Key: "capability", Type: document.Text("a named capability", func(v document.Value, _ string) { p.row.Ref = readRef(p.loader, v) }),
+				Required: "name it with its range of versions, such as io.fs.read@^1", Doc: "The named capability and the versions of it that the server provides, such as `io.fs.read@^1`.",
+			},
+			{
+				Key: "tools", Type: document.Named("a map from the contract's tool to the server's", "TOOL", func() *document.Keys {
+					return (&equivalentReader{toolReader: &toolReader{overlayReader: p.overlayReader}}).providedKeys()
+				}, p.readTools), Required: "name the server's tool for each tool of the contract, such as {read_file: read_text_file}",
+				Doc: "For each tool of the contract the tool of the server: its name, or a map that also says how arguments are translated.",
+			},
 		},
 		Hints: map[string]string{"version": "write it with the capability: io.fs.read@^1", "map": "it belongs to one of the tools", "constants": "they belong to one of the tools", "defaults": "they belong to one of the tools"},
 	}

@@ -199,16 +199,16 @@ func TestTheExamplesOfTheRepositoryMatchTheirSchemas(t *testing.T) {
 func TestTheSchemasRefuseMistypedKeysAtEveryDepth(t *testing.T) {
 	schemas := compileSchemas(t)
 	for text, kind := range map[string]string{
-		"servers: {a: {tranport: stdio, command: [a]}}":                                                         "switchboard",
-		"servers: {a: {transport: stdio, command: [a], health: {evry: 10s}}}":                                   "switchboard",
-		"servers: {a: {transport: stdio, command: [a], timeout: 30}}":                                           "switchboard",
-		"servers: {a: {transport: stdio, command: [a]}}\ntenants: {t: {allow: [by_name]}}":                      "switchboard",
-		"tenant: t\nlimits: [{match: {constraint: x}, rate: 60/min, brust: 1}]":                                 "tenant",
-		"task_id: t\nrequired_capabilities: [{verb: serch, resource: internet}]":                                "task",
-		"server: a\ntools: {x: {statful: true}}":                                                                "overlay",
-		"id: a\nversion: 1.0.0\nstatus: active\nverb: read\nresource: fs\nrequired_tools: {a: {descripton: b}}": "capability",
-		"a.b: {kind: key, probe: {evn: X}}":                                                                     "atoms",
-		"- {id: a, severity: hard, id_match: x, decision: deny}":                                                "boundaries",
+		"servers: {a: {tranport: stdio, command: [a]}}":                                                    "switchboard",
+		"servers: {a: {transport: stdio, command: [a], health: {evry: 10s}}}":                              "switchboard",
+		"servers: {a: {transport: stdio, command: [a], timeout: 30}}":                                      "switchboard",
+		"servers: {a: {transport: stdio, command: [a]}}\ntenants: {t: {allow: [by_name]}}":                 "switchboard",
+		"tenant: t\nlimits: [{match: {constraint: x}, rate: 60/min, brust: 1}]":                            "tenant",
+		"task_id: t\nrequired_capabilities: [{verb: serch, resource: internet}]":                           "task",
+		"server: a\ntools: {x: {statful: true}}":                                                           "overlay",
+		"id: a\nversion: 1.0.0\nstatus: active\nverb: read\nresource: fs\nrequired_tools: {a: {descr: b}}": "capability",
+		"a.b: {kind: key, probe: {evn: X}}":                                                                "atoms",
+		"- {id: a, severity: hard, id_match: x, decision: deny}":                                           "boundaries",
 	} {
 		if err := validate(t, schemas, kind, "x.yaml", []byte(text)); err == nil {
 			t.Errorf("the schema accepts\n%s", text)

@@ -58,7 +58,7 @@ type runBinder func(context.Context) (*run.Run, error)
 
 // A runFinder finds the runs of requests, and waits for their servers.
 type runFinder struct {
-	runs *run.RunRegistry
+	runs *run.Runs
 }
 
 // openRun returns the run that t names, or else a new run of the task.

@@ -25,7 +25,7 @@ import (
 
 // A toolCaller answers tools/call: of the servers' tools, of stubs, and of our own tools.
 type toolCaller struct {
-	runs      *run.RunRegistry
+	runs      *run.Runs
 	finder    *runFinder
 	desk      *lazyexpand.Desk
 	tasks     Tasks

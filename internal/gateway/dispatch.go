@@ -103,7 +103,7 @@ func (a rpcAnswer) done() {
 // A dispatcher answers the requests of both eras and both transports, by method.
 type dispatcher struct {
 	library   *server.MCPServer // answers what concerns only Switchboard itself
-	runs      *run.RunRegistry
+	runs      *run.Runs
 	finder    *runFinder
 	tools     *toolCaller
 	forwarder *forwarder

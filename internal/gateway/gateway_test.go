@@ -113,7 +113,7 @@ type world struct {
 	*gateway.Gateway
 	t    *testing.T
 	desk *desk
-	runs *run.RunRegistry
+	runs *run.Runs
 	url  string
 	log  *logs
 

@@ -16,7 +16,7 @@ import (
 
 // Options are the parts and settings of a Gateway.
 type Options struct {
-	Runs   *run.RunRegistry
+	Runs   *run.Runs
 	Caller switchboard.Caller
 	Desk   *lazyexpand.Desk // answers calls of stubs
 

@@ -18,7 +18,7 @@ type freshKey struct {
 }
 
 // UseAdditions makes g ask f for what people have added to runs. Call it before any run is bound.
-func UseAdditions(g *RunRegistry, f Additions) { g.additions = f }
+func UseAdditions(g *Runs, f Additions) { g.additions = f }
 
 // to returns the additions; none if f is nil.
 func (f Additions) to(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID) []switchboard.Addition {
@@ -56,7 +56,7 @@ func (r *Run) AdditionEnded(now time.Time) bool {
 }
 
 // RebindOf binds the runs of one principal again, as Rebind does, because what people have added to them has changed.
-func RebindOf(ctx context.Context, g *RunRegistry, tenant switchboard.TenantID, principal string) {
+func RebindOf(ctx context.Context, g *Runs, tenant switchboard.TenantID, principal string) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
 	var runs []*Run

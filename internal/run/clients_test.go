@@ -192,7 +192,7 @@ func TestAttack7AProcessThatKnowsARunSavesItAgainAfterItsSealDoesNotOpen(t *test
 			under.forge(t, r)
 		}
 		second := start(t, st, "a/x", "a/y")
-		if found(t, second.RunRegistry, alice, minted.ID()) {
+		if found(t, second.Runs, alice, minted.ID()) {
 			t.Error("a minted run with a broken seal is found")
 		}
 		there, err := second.Base(ctx, alice, "browse")

@@ -125,7 +125,7 @@ func follow(t *testing.T, plan []step, fails int, seed uint64) (faults []string)
 	ctx, over := context.WithCancel(t.Context())
 	defer over()
 	type process struct {
-		*run.RunRegistry
+		*run.Runs
 		end     context.CancelFunc
 		rebinds chan struct{} // a lock for one; waiting for a sync.Mutex would stop the clock of the bubble
 	}

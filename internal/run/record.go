@@ -172,7 +172,7 @@ func (k *recordStore) renewRecord(ctx context.Context, r *Run) error {
 }
 
 // Restored counts the runs that were restored from another process's record.
-func (g *RunRegistry) Restored() int64 { return g.restoredCount.Load() }
+func (g *Runs) Restored() int64 { return g.restoredCount.Load() }
 
 // differsFromSaved reports whether s differs from the stored record of r. A base run needs no record while it shows
 // the same as a new one and no client has seen it.
@@ -310,7 +310,7 @@ func decodeNotice(data []byte) (key store.Key, from string, err error) {
 }
 
 // FollowStore applies the changes that other processes make to runs, until ctx is done.
-func (g *RunRegistry) FollowStore(ctx context.Context) {
+func (g *Runs) FollowStore(ctx context.Context) {
 	f := feed.Open(g.records.store, feed.Options[store.Key]{Topic: topicRuns, Decode: decodeNotice, Self: g.records.processID})
 	defer f.Close()
 	var changed map[store.Key]bool
@@ -331,7 +331,7 @@ func (g *RunRegistry) FollowStore(ctx context.Context) {
 // CatchUp applies what another process has changed in r by now, if the store can be read: a client may reach this
 // process before the notice does. Concurrent calls share one read of the store. A slow store delays a call by
 // saveTimeout at most.
-func (g *RunRegistry) CatchUp(ctx context.Context, r *Run) {
+func (g *Runs) CatchUp(ctx context.Context, r *Run) {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	came := time.Now().UnixNano()
@@ -349,7 +349,7 @@ func (g *RunRegistry) CatchUp(ctx context.Context, r *Run) {
 }
 
 // syncWithStore applies what another process has changed in r, if anything. The caller holds r's lock.
-func (g *RunRegistry) syncWithStore(ctx context.Context, r *Run) error {
+func (g *Runs) syncWithStore(ctx context.Context, r *Run) error {
 	rec, was, err := g.records.loadRecord(ctx, r.storeKey())
 	if errors.Is(err, store.ErrUnopened) { // r's next save replaces it; what other processes have shown is lost
 		r.history.evicted.Store(true)
@@ -409,7 +409,7 @@ func (r *Run) withBindLock(ctx context.Context, f func() error) error {
 // updateAndSave shows and saves the result of change. If another process was first, it applies that process's change
 // and calls change again. After an error r shows what it showed before; after SB-ROUT-004 that may change once the
 // store is back. The caller holds r's lock.
-func (g *RunRegistry) updateAndSave(ctx context.Context, r *Run, change func(was view) (view, error)) error {
+func (g *Runs) updateAndSave(ctx context.Context, r *Run, change func(was view) (view, error)) error {
 	for {
 		s, err := change(*r.view.Load())
 		if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-func found(t *testing.T, g *run.RunRegistry, p switchboard.Principal, id switchboard.RunID) bool {
+func found(t *testing.T, g *run.Runs, p switchboard.Principal, id switchboard.RunID) bool {
 	t.Helper()
 	r, err := g.Find(t.Context(), p, id)
 	if err != nil {
@@ -77,7 +77,7 @@ func (g *grouped) Bind(_ context.Context, _ switchboard.Principal, _ switchboard
 
 // A process is one of several that have the same store.
 type process struct {
-	*run.RunRegistry
+	*run.Runs
 	*grouped
 }
 
@@ -170,11 +170,11 @@ func TestARunContinuesInAnotherProcess(t *testing.T) {
 		if got := expanded(here); got != "a/x b/z" || heard.times.Load() != 1 {
 			t.Errorf("in the first process %q is expanded, and its client was notified of %d changes", got, heard.times.Load())
 		}
-		if found(t, second.RunRegistry, switchboard.Principal{Tenant: "acme", ID: "mallory"}, here.ID()) {
+		if found(t, second.Runs, switchboard.Principal{Tenant: "acme", ID: "mallory"}, here.ID()) {
 			t.Error("another principal has found the run")
 		}
 		for _, id := range []switchboard.RunID{"", "x", here.ID()[1:], "../" + here.ID(), switchboard.RunID(strings.Repeat("0", 32))} {
-			if found(t, second.RunRegistry, alice, id) {
+			if found(t, second.Runs, alice, id) {
 				t.Errorf("%q is a run", id)
 			}
 		}
@@ -428,14 +428,14 @@ func TestARunLivesAsLongAsAnyProcessUsesIt(t *testing.T) {
 			r.Surface()
 			first.Sweep(t.Context())
 		}
-		if !found(t, start(t, st, "a/x").RunRegistry, alice, r.ID()) {
+		if !found(t, start(t, st, "a/x").Runs, alice, r.ID()) {
 			t.Error("the run is in use, and was evicted")
 		}
 		for range 7 {
 			time.Sleep(10 * time.Minute)
 			first.Sweep(t.Context())
 		}
-		if found(t, start(t, st, "a/x").RunRegistry, alice, r.ID()) {
+		if found(t, start(t, st, "a/x").Runs, alice, r.ID()) {
 			t.Error("the run is found although it was unused for longer than Idle")
 		}
 	})
@@ -557,7 +557,7 @@ func TestAProcessKeepsExpansionsOfAServerThatItDoesNotKnowYet(t *testing.T) {
 		}
 		for range 3 {
 			time.Sleep(10 * time.Minute)
-			if !found(t, late.RunRegistry, alice, here.ID()) || !found(t, first.RunRegistry, alice, here.ID()) {
+			if !found(t, late.Runs, alice, here.ID()) || !found(t, first.Runs, alice, here.ID()) {
 				t.Fatal("the run is gone")
 			}
 			late.Sweep(t.Context())

@@ -3,7 +3,7 @@
 // What a client sees depends on its run, never on its connection. Switchboard mints a run for each legacy session and
 // each stdio process, or on request, and only the run's principal can name it again. A modern request that names no
 // run uses the base run of its tenant, principal and task. When the catalog or the configuration changes, the
-// RunRegistry binds every run again and notifies the watchers of those that show something else. If a tenant's policy
+// Runs binds every run again and notifies the watchers of those that show something else. If a tenant's policy
 // reads the clock, its runs are also bound again before each list.
 package run
 
@@ -59,7 +59,7 @@ type Before struct {
 	Added []switchboard.Addition
 }
 
-// Bounds of a RunRegistry.
+// Bounds of a Runs.
 const (
 	// MaxRuns limits the runs of one principal in one process. A run that was unused for Idle is evicted to make room
 	// for a new one. Other runs are not evicted: their clients hold their ids.
@@ -71,8 +71,8 @@ const (
 	runBytes = 16 // of a RunID
 )
 
-// A RunRegistry holds all runs that this process has seen. Use New. It is safe for concurrent use.
-type RunRegistry struct {
+// Runs holds all runs that this process has seen. Use New. It is safe for concurrent use.
+type Runs struct {
 	binder       Binder
 	records      recordStore
 	emptySurface *surface.Surface // shown by a run if its task cannot be met
@@ -106,9 +106,9 @@ type taskKey struct {
 
 func principalKeyOf(p switchboard.Principal) principalKey { return principalKey{p.Tenant, p.ID} }
 
-// New returns a RunRegistry of the runs in st. A run shows the surface nothing if its task can no longer be met.
-func New(b Binder, nothing *surface.Surface, st Store) *RunRegistry {
-	return &RunRegistry{
+// New returns the Runs of the runs in st. A run shows the surface nothing if its task can no longer be met.
+func New(b Binder, nothing *surface.Surface, st Store) *Runs {
+	return &Runs{
 		binder:        b,
 		records:       newRecordStore(st),
 		emptySurface:  nothing,
@@ -123,7 +123,7 @@ func (r *Run) Bill() *Bill { return &r.bill }
 
 // A Run is one client's use of a task. It is safe for concurrent use.
 type Run struct {
-	registry  *RunRegistry
+	registry  *Runs
 	id        switchboard.RunID
 	principal switchboard.Principal
 	task      switchboard.TaskID
@@ -315,7 +315,7 @@ func (r *Run) idleSince(t time.Time) bool {
 //
 // If id is not "", Open returns p's run of that id, or mints the run under it if there is none. Such an id must come from NewID, in a
 // program of ours.
-func (g *RunRegistry) Open(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID) (*Run, error) {
+func (g *Runs) Open(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID) (*Run, error) {
 	if id == "" {
 		id = NewID()
 	} else {
@@ -369,7 +369,7 @@ func (r *Run) Forget() {
 
 // placeMinted returns the function that registers a minted run under its id. It sets gone to the run that was evicted
 // to make room, if any.
-func (g *RunRegistry) placeMinted(id switchboard.RunID, gone **Run) func(*Run) (*Run, error) {
+func (g *Runs) placeMinted(id switchboard.RunID, gone **Run) func(*Run) (*Run, error) {
 	return func(r *Run) (*Run, error) {
 		if was := g.minted.byID[id]; was != nil {
 			return was, nil
@@ -386,7 +386,7 @@ func (g *RunRegistry) placeMinted(id switchboard.RunID, gone **Run) func(*Run) (
 
 // Base returns the run that all modern requests of p for the task share. The first request binds it. The errors are
 // as for Open.
-func (g *RunRegistry) Base(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*Run, error) {
+func (g *Runs) Base(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*Run, error) {
 	task, err := g.binder.Resolve(p, task)
 	if err != nil {
 		return nil, err
@@ -423,7 +423,7 @@ func (g *RunRegistry) Base(ctx context.Context, p switchboard.Principal, task sw
 
 // syncAfterBind applies what another process has changed between the moment when r's record was read and now. From
 // now on Follow receives the notices of r.
-func (g *RunRegistry) syncAfterBind(ctx context.Context, r *Run) error {
+func (g *Runs) syncAfterBind(ctx context.Context, r *Run) error {
 	_ = r.withBindLock(ctx, func() error { return g.syncWithStore(ctx, r) }) // if it fails, Follow tries again when the store is back
 	return ctx.Err()
 }
@@ -436,7 +436,7 @@ type restoredRun struct {
 }
 
 // loadRestored returns the run that the store has under the key; nil for none.
-func (g *RunRegistry) loadRestored(ctx context.Context, key store.Key) (*restoredRun, error) {
+func (g *Runs) loadRestored(ctx context.Context, key store.Key) (*restoredRun, error) {
 	rec, was, err := g.records.loadRecord(ctx, key)
 	if err != nil || was.version == 0 {
 		return nil, err
@@ -452,7 +452,7 @@ func (g *RunRegistry) loadRestored(ctx context.Context, key store.Key) (*restore
 // task the error is SB-TASK-002. Declaring the same task again changes nothing and is no error, because a client that
 // received SB-ROUT-004 has to repeat it. The other errors are as for Open. After an error nothing has changed, except
 // that SB-ROUT-004 does not promise this.
-func (g *RunRegistry) Declare(ctx context.Context, r *Run, task *switchboard.Task) error {
+func (g *Runs) Declare(ctx context.Context, r *Run, task *switchboard.Task) error {
 	err := r.withBindLock(ctx, func() error { // a concurrent Rebind waits and binds the declared task
 		return g.updateAndSave(ctx, r, func(was view) (view, error) {
 			if was.declared != nil && was.err == nil && sameDeclared(was.declared, task) {
@@ -480,7 +480,7 @@ func sameDeclared(a, b *switchboard.Task) bool {
 
 // Find returns the minted run with that id if p owns it and may still bind its task; nil if there is none. Another
 // process may have minted the run. If the store cannot be read, the error is SB-ROUT-004.
-func (g *RunRegistry) Find(ctx context.Context, p switchboard.Principal, id switchboard.RunID) (*Run, error) {
+func (g *Runs) Find(ctx context.Context, p switchboard.Principal, id switchboard.RunID) (*Run, error) {
 	g.mu.RLock()
 	r := g.minted.byID[id]
 	g.mu.RUnlock()
@@ -519,7 +519,7 @@ func mayBind(b Binder, p switchboard.Principal, task switchboard.TaskID) bool {
 
 // bind makes a run and returns the result of put, which registers the run under the lock. id is that of a minted run. If the
 // generation has changed meanwhile, bind binds again, so that no run shows what a change has replaced.
-func (g *RunRegistry) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID, was *restoredRun, put func(*Run) (*Run, error)) (*Run, error) {
+func (g *Runs) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, id switchboard.RunID, was *restoredRun, put func(*Run) (*Run, error)) (*Run, error) {
 	for {
 		g.mu.RLock()
 		generation := g.generation
@@ -565,7 +565,7 @@ func (g *RunRegistry) bind(ctx context.Context, p switchboard.Principal, task sw
 	}
 }
 
-// mintedRuns are the runs with an id. The RunRegistry's mu guards them.
+// mintedRuns are the runs with an id. The Runs's mu guards them.
 type mintedRuns struct {
 	byID  map[switchboard.RunID]*Run
 	count map[principalKey]int
@@ -608,7 +608,7 @@ func (m *mintedRuns) drop(r *Run) {
 
 // Sweep evicts runs that have been idle for longer than Idle, and renews the records of the others in the store. The
 // program calls it periodically.
-func (g *RunRegistry) Sweep(ctx context.Context) {
+func (g *Runs) Sweep(ctx context.Context) {
 	for _, r := range g.All() {
 		if r.withBindLock(ctx, func() error {
 			err := g.records.renewRecord(ctx, r)
@@ -641,14 +641,14 @@ func (g *RunRegistry) Sweep(ctx context.Context) {
 
 // Rebind binds every run again, and notifies the watchers of each run that shows another list. If the task of a run
 // can no longer be met, the run shows nothing, and Err returns the reason, until a later Rebind can meet it.
-func (g *RunRegistry) Rebind(ctx context.Context) {
+func (g *Runs) Rebind(ctx context.Context) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
 	rebinding{registry: g}.bindAll(ctx, g.beginGeneration())
 }
 
 // beginGeneration starts a new generation, so that every later bind decides anew, and returns all runs.
-func (g *RunRegistry) beginGeneration() []*Run {
+func (g *Runs) beginGeneration() []*Run {
 	g.mu.Lock()
 	g.generation++
 	clear(g.freshSurfaces)
@@ -658,7 +658,7 @@ func (g *RunRegistry) beginGeneration() []*Run {
 
 // ReplaceServers binds runs again that show lost servers. lost returns the lost servers of a surface. Other servers replace
 // them if possible, and the run stays with those. Leave notifies the watchers as Rebind does.
-func (g *RunRegistry) ReplaceServers(ctx context.Context, lost func(*surface.Surface) []switchboard.ServerID) {
+func (g *Runs) ReplaceServers(ctx context.Context, lost func(*surface.Surface) []switchboard.ServerID) {
 	g.rebindLock.Lock()
 	defer g.rebindLock.Unlock()
 	rebinding{registry: g, abandon: lost, pick: keepUnchanged}.bindAll(ctx, g.beginGeneration())
@@ -666,7 +666,7 @@ func (g *RunRegistry) ReplaceServers(ctx context.Context, lost func(*surface.Sur
 
 // A rebinding binds runs again. The zero options bind all of them.
 type rebinding struct {
-	registry *RunRegistry
+	registry *Runs
 
 	skip    func(*Run) bool                               // reports whether the run needs no bind; called with the run's lock held
 	abandon func(*surface.Surface) []switchboard.ServerID // returns the servers that the run gives up; without any the run stays as it is
@@ -680,7 +680,7 @@ const judgeAgain = time.Second
 // Refresh binds those runs again that may show another list although nothing else has changed: their tenant's policy
 // reads the clock, or it could not be evaluated at the last bind. It notifies the watchers as Rebind does. It is
 // cheap for all other runs.
-func (g *RunRegistry) Refresh(ctx context.Context, runs ...*Run) {
+func (g *Runs) Refresh(ctx context.Context, runs ...*Run) {
 	now := time.Now()
 	rebinding{registry: g, skip: func(r *Run) bool {
 		err, _ := errors.AsType[*switchboard.Error](r.Err())
@@ -788,7 +788,7 @@ func (b rebinding) bindTenant(ctx context.Context, runs []*Run) {
 }
 
 // decideView binds the task of r again and returns what r shows after was.
-func (g *RunRegistry) decideView(ctx context.Context, r *Run, was Before) view {
+func (g *Runs) decideView(ctx context.Context, r *Run, was Before) view {
 	if r.task != "" {
 		if _, err := g.binder.Resolve(r.principal, r.task); err != nil {
 			return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Abandoned, declared: was.Declared, added: was.Added}
@@ -821,7 +821,7 @@ func notShown(left []switchboard.ServerID, s *surface.Surface) []switchboard.Ser
 }
 
 // All returns every run, for operators' reads.
-func (g *RunRegistry) All() []*Run {
+func (g *Runs) All() []*Run {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	all := make([]*Run, 0, len(g.minted.byID)+len(g.baseRuns))

@@ -108,7 +108,7 @@ func (b *binder) set(err error, tools ...string) {
 	b.tools, b.err = tools, err
 }
 
-func registry(b *binder) *run.RunRegistry {
+func registry(b *binder) *run.Runs {
 	return run.New(b, surface.New(surface.Input{}), store.NewMemory())
 }
 
@@ -121,7 +121,7 @@ func names(r *run.Run) (names string) {
 	return names
 }
 
-func open(t *testing.T, g *run.RunRegistry, p switchboard.Principal) *run.Run {
+func open(t *testing.T, g *run.Runs, p switchboard.Principal) *run.Run {
 	t.Helper()
 	r, err := g.Open(t.Context(), p, "browse", "")
 	if err != nil {

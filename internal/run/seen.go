@@ -174,12 +174,12 @@ func (r *Run) UpToDate(s *surface.Surface) bool {
 }
 
 // RecordListed records that the client of r is about to receive the list.
-func (g *RunRegistry) RecordListed(ctx context.Context, r *Run, client string, list *surface.Table) {
+func (g *Runs) RecordListed(ctx context.Context, r *Run, client string, list *surface.Table) {
 	g.rememberShown(ctx, r, client, func(seen *surface.Seen) *surface.Seen { return seen.WithList(list) })
 }
 
 // RecordShown records that the client of r is about to be shown the entries.
-func (g *RunRegistry) RecordShown(ctx context.Context, r *Run, client string, sights ...surface.Sight) {
+func (g *Runs) RecordShown(ctx context.Context, r *Run, client string, sights ...surface.Sight) {
 	if len(sights) > 0 {
 		g.rememberShown(ctx, r, client, func(seen *surface.Seen) *surface.Seen { return seen.WithSights(sights...) })
 	}
@@ -187,7 +187,7 @@ func (g *RunRegistry) RecordShown(ctx context.Context, r *Run, client string, si
 
 // rememberShown records what a client is shown, and saves it. If the store cannot be used, renewRecord saves it
 // later.
-func (g *RunRegistry) rememberShown(ctx context.Context, r *Run, id string, next func(*surface.Seen) *surface.Seen) {
+func (g *Runs) rememberShown(ctx context.Context, r *Run, id string, next func(*surface.Seen) *surface.Seen) {
 	all := r.history.all()
 	if was := all.seenBy(id); was != nil && next(was) == was && (len(all) < MaxClients/2 || all[len(all)-1].id == id) {
 		return

@@ -14,11 +14,11 @@ import (
 var errUnmet = switchboard.Refuse(switchboard.CodeUnmet, "no tool")
 
 func TestATaskThatIsUnmetWhileServersStartIsBound(t *testing.T) {
-	for name, open := range map[string]func(*run.RunRegistry, context.Context) (*run.Run, error){
-		"Open": func(g *run.RunRegistry, ctx context.Context) (*run.Run, error) {
+	for name, open := range map[string]func(*run.Runs, context.Context) (*run.Run, error){
+		"Open": func(g *run.Runs, ctx context.Context) (*run.Run, error) {
 			return g.Open(ctx, alice, "browse", "")
 		},
-		"Base": func(g *run.RunRegistry, ctx context.Context) (*run.Run, error) { return g.Base(ctx, alice, "browse") },
+		"Base": func(g *run.Runs, ctx context.Context) (*run.Run, error) { return g.Base(ctx, alice, "browse") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &binder{err: errUnmet}

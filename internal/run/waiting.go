@@ -58,7 +58,7 @@ const ListPatience = 8 * time.Second
 
 // AwaitOffers is called before the run is listed. It waits until no server of the run's tenant is starting, or ctx is
 // done. It stops waiting ListPatience after the run's first such wait began, and later lists do not wait.
-func (g *RunRegistry) AwaitOffers(ctx context.Context, r *Run) {
+func (g *Runs) AwaitOffers(ctx context.Context, r *Run) {
 	defer r.listed.Store(true) // the caller lists next
 	starting, next := g.binder.Starting(r.principal.Tenant)
 	if len(starting) == 0 {
@@ -78,14 +78,14 @@ func (g *RunRegistry) AwaitOffers(ctx context.Context, r *Run) {
 }
 
 // NextOffers returns a channel that is closed after servers of g have answered, or the configuration has changed, and the runs are bound again.
-func NextOffers(g *RunRegistry, tenant switchboard.TenantID) <-chan struct{} {
+func NextOffers(g *Runs, tenant switchboard.TenantID) <-chan struct{} {
 	_, next := g.binder.Starting(tenant)
 	return next
 }
 
 // AwaitServers waits until done returns true, no server of the run's tenant is starting, or ctx is done. It calls done
 // whenever servers have answered and the run is bound again.
-func (g *RunRegistry) AwaitServers(ctx context.Context, r *Run, done func() bool) {
+func (g *Runs) AwaitServers(ctx context.Context, r *Run, done func() bool) {
 	for {
 		starting, next := g.binder.Starting(r.principal.Tenant)
 		if done() || len(starting) == 0 {

@@ -89,7 +89,7 @@ type Replicator struct {
 	sessions  *Directory
 	store     Store // nil means that sessions end with the process
 	self      string
-	runs      *run.RunRegistry
+	runs      *run.Runs
 	subscribe SubscribeFunc
 	log       *slog.Logger
 	taken     atomic.Int64 // sessions that earlier had another owner
@@ -97,7 +97,7 @@ type Replicator struct {
 
 // NewReplicator returns a Replicator. self is the name of this replica; "" means that there are no
 // others. A nil store keeps nothing.
-func NewReplicator(d *Directory, st Store, self string, runs *run.RunRegistry, subscribe SubscribeFunc, log *slog.Logger) *Replicator {
+func NewReplicator(d *Directory, st Store, self string, runs *run.Runs, subscribe SubscribeFunc, log *slog.Logger) *Replicator {
 	return &Replicator{sessions: d, store: st, self: self, runs: runs, subscribe: subscribe, log: log}
 }
 

@@ -40,7 +40,7 @@ var (
 
 // A replica is what one process has of this package.
 type replica struct {
-	runs     *run.RunRegistry
+	runs     *run.Runs
 	sessions *Directory
 	stored   *Replicator
 	ended    chan *Session
