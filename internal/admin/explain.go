@@ -380,7 +380,7 @@ func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, grou
 	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
 	if c.Tool.Provides != nil {
-		x.Provides = c.Tool.Key().Name
+		x.Provides = c.Tool.Provides.Capability + "/" + c.Tool.Provides.Name
 	}
 	for _, other := range group.Of(c.Tool) {
 		x.MovesTo = append(x.MovesTo, other.Tool.ID.String())

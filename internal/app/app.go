@@ -40,6 +40,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
+	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/credential"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
@@ -363,7 +364,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	joinGrants(a, a.admin.approvals)
 	a.admin.standing = newStanding(a, current)
 	a.admin.approvals.SetStanding(a.admin.standing)
-	approved := func(next switchboard.Caller) switchboard.Caller { return guard(a.admin.approvals.Require(next)) }
+	admit := func(next switchboard.Caller) switchboard.Caller {
+		return verdict.Admit(presentRegistry(current), a.atoms, next)
+	}
+	again := func(next switchboard.Caller) switchboard.Caller { return guard(admit(next)) } // after the wait for a person
+	approved := func(next switchboard.Caller) switchboard.Caller { return again(a.admin.approvals.Require(next)) }
 	cached := cache.New(a.store, func(c *switchboard.Call) cache.Terms {
 		consent, known := a.credentials.ConsentOf(c.Server, &c.Principal)
 		if !known {
@@ -371,9 +376,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		}
 		return current.cacheTerms(c.Server, consent)
 	}, a.ledger.Digests().Arguments, a.metrics.CountCacheableCall)
-	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: guard, Log: o.Log})
+	// Above contract.Translate, a guard must ask about the tool that is called, too.
+	translated := func(next switchboard.Caller) switchboard.Caller { return contract.Translate(guard(next)) }
+	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: translated, Log: o.Log})
 	a.meter = run.NewMeter(current.countTokens)
-	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
+	a.keys = idempotency.New(a.store, translated, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
 		Ledger: a.ledger, Recorder: a.recorder, Notices: a.admin.notices.Backlogs, Ready: a.ready, Stopping: a.grace.ctx,
@@ -410,9 +417,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Notifier: budgetTeller{a.admin.notices}, Currency: current.currency, Log: o.Log,
 	})
 	chain := &callChain{
-		persons: personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(guard, next) }, connectFirst, func(next switchboard.Caller) switchboard.Caller {
-			return verdict.Admit(presentRegistry(current), a.atoms, next)
-		}},
+		persons:     personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(again, next) }, connectFirst, admit},
 		keptResults: keptResults{results, cached, a.keys}, notices: a.admin.notices, metrics: &a.metrics, history: a.admin.history, turns: new(turn.Turns), ledger: a.ledger, health: a.health, guard: guard, limits: limits, committer: a.committer,
 		inputCheck: current.inputCheck, resultChecks: resultChecks{current.cleansResults, current.permitQuestion}, log: o.Log,
 	}

@@ -131,8 +131,8 @@ func (l live) callFor(r *approval.Request, params []byte) (*switchboard.Call, er
 	}
 	var candidates []*switchboard.Tool
 	if c.Item.Kind == "" {
-		tool, ok := t.View.Tool(r.Target.ID())
-		if !ok || tool.Digest != r.Target.Definition {
+		tool := l.calledTool(r.Asker.Tenant, &r.Target)
+		if tool == nil || tool.Digest != r.Target.Definition {
 			return nil, switchboard.Refuse(switchboard.CodeApprovalGone, "the tool %s is gone, or has another definition than when the person was asked", r.Target.ID())
 		}
 		c.Tool, candidates = tool, []*switchboard.Tool{tool}

@@ -18,7 +18,7 @@ import (
 // newDecider returns what officers see and do about requests for approval.
 func newDecider(a *App, current live, actions *admin.Actions) *approvals.Decider {
 	return approvals.NewDecider(approvals.DeciderOptions{
-		Keeper: a.admin.approvals, Standing: a.admin.standing, Rules: current.decideRules, Tenants: current.tenantIDs, Tool: current.offeredTool, Record: actions.Record, Log: a.log,
+		Keeper: a.admin.approvals, Standing: a.admin.standing, Rules: current.decideRules, Tenants: current.tenantIDs, Tool: current.calledTool, Record: actions.Record, Log: a.log,
 		Money: func(ctx context.Context, r *approval.Request, params []byte) string {
 			return current.moneyOf(ctx, a, r, params)
 		},
@@ -37,19 +37,23 @@ func (l live) tenantIDs() (ids []switchboard.TenantID) {
 	return ids
 }
 
-// offeredTool returns a tool as its server offers it to the tenant now; nil if it does not.
-func (l live) offeredTool(tenant switchboard.TenantID, id switchboard.ToolID) *switchboard.Tool {
-	if t := l.state.Load().Tenants[tenant]; t != nil {
-		if tool, ok := t.View.Tool(id); ok {
-			return tool
-		}
+// calledTool returns the tool of a request as its server offers it to the tenant now, under the contract of the request's
+// capability; nil if there is none.
+func (l live) calledTool(tenant switchboard.TenantID, of *approval.Target) *switchboard.Tool {
+	t := l.state.Load().Tenants[tenant]
+	if t == nil {
+		return nil
 	}
-	return nil
+	if of.Capability != "" {
+		return t.Providers.Called(of.Capability, of.ID())
+	}
+	tool, _ := t.View.Tool(of.ID())
+	return tool
 }
 
 // moneyOf says what the call of a request costs, and what its budgets have left.
 func (l live) moneyOf(ctx context.Context, a *App, r *approval.Request, params []byte) string {
-	tool := l.offeredTool(r.Asker.Tenant, r.Target.ID())
+	tool := l.calledTool(r.Asker.Tenant, &r.Target)
 	if tool == nil || r.Kind != approval.ForCall || params == nil {
 		return ""
 	}

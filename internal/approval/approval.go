@@ -126,7 +126,7 @@ type Asker struct {
 	Run       switchboard.RunID    `json:"run,omitempty"` // that asked first; the binding leaves it out for a call
 }
 
-// A Target is what is asked for. A capability has the members from Capability on, and a call has those before.
+// A Target is what is asked for. A capability has the members from Capability on. A call has those up to Capability.
 type Target struct {
 	Method     string               `json:"method,omitempty"`
 	Server     switchboard.ServerID `json:"server,omitempty"`
@@ -144,7 +144,7 @@ type Target struct {
 	// Requirements are the requirements that selected the tool, or any tool of its server.
 	Requirements []switchboard.Requirement `json:"requirements,omitempty"`
 
-	Capability string `json:"capability,omitempty"` // as the agent named it
+	Capability string `json:"capability,omitempty"` // as the agent named it; of a call, the version that the tool provides, as ID@VERSION
 	Row        string `json:"row,omitempty"`        // the operator's row that allows to ask
 	Reason     string `json:"reason,omitempty"`     // the agent's words
 

@@ -107,6 +107,9 @@ func (k *Keeper) questionOf(c *switchboard.Call) *Request {
 		q.Terms.Who = switchboard.ApproversOfBoth(q.Terms.Who, who)
 	}
 	q.Target = Target{Method: c.Method, Server: c.Server, Tool: c.Candidate().Name, Arguments: k.o.Arguments(c), Bytes: len(c.Params)}
+	if c.Tool != nil {
+		q.Target.Capability = c.Tool.Contract.Capability
+	}
 	for _, j := range c.Judgments {
 		if len(q.Target.Requirements) < maxRequirements {
 			q.Target.Requirements = append(q.Target.Requirements, *j.Requirement)

@@ -23,7 +23,7 @@ func (t *Tenant) withEquivalents(d *decide.Decision) []decide.Selected {
 			others[i] = otherServers(candidates)
 		}
 	}
-	var judgments map[*switchboard.Tool][]*switchboard.Judgment
+	var judgments map[switchboard.ToolID][]*switchboard.Judgment
 	if t.VetoForTask {
 		judgments = d.Judgments()
 	}
@@ -44,8 +44,8 @@ func (t *Tenant) withEquivalents(d *decide.Decision) []decide.Selected {
 			}
 		}
 		for at := range s.Equivalents {
-			if e := &s.Equivalents[at]; judgments[e.Tool] != nil { // a veto for any requirement counts, to any server that the call moves to
-				e.Judgments = judgments[e.Tool]
+			if e := &s.Equivalents[at]; judgments[e.Tool.ID] != nil { // a veto for any requirement counts, to any server that the call moves to
+				e.Judgments = judgments[e.Tool.ID]
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func (r *Registry) Restrict(c switchboard.Contract, v *ContractVersion) switchbo
 	if f.ApprovalAsked && len(who) == 0 {
 		who = []string{string(switchboard.OfficeApprover)}
 	}
-	return Stricter(c, switchboard.Contract{SideEffects: f.SideEffects, RiskLevel: f.RiskLevel, CostClass: f.CostClass, ApprovalRequired: who})
+	return Stricter(c, switchboard.Contract{SideEffects: f.SideEffects, RiskLevel: f.RiskLevel, CostClass: v.CostClass(), ApprovalRequired: who})
 }
 
 // Accounts returns the atoms of kind account that the version itself requires, sorted. Those of capabilities that it

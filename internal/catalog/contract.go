@@ -111,8 +111,8 @@ func narrowContract(c, tenant switchboard.Contract) switchboard.Contract {
 	return capability.Stricter(c, tenant)
 }
 
-// raisePrice returns the operator's price, raised to the tenant's: of each part the higher one counts. Either may be nil.
-func raisePrice(operator, tenant *switchboard.Price) *switchboard.Price {
+// RaisePrice returns the operator's price, raised to the tenant's: of each part the higher one counts. Either may be nil.
+func RaisePrice(operator, tenant *switchboard.Price) *switchboard.Price {
 	if operator == nil || tenant == nil {
 		return cmp.Or(operator, tenant)
 	}

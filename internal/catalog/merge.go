@@ -59,9 +59,9 @@ func mergeBlocks(blocks []block, source switchboard.Source, tax *switchboard.Tax
 	return caps, spoke && len(ps) == 0, ps
 }
 
-// restrictions returns the part of weaker that makes a tool with caps less free: complete capabilities for a verb and
+// Restrictions returns the part of weaker that makes a tool with caps less free: complete capabilities for a verb and
 // resource that caps does not mention, and only the restricting constraints of the others.
-func restrictions(caps, weaker []switchboard.Capability) (kept []switchboard.Capability) {
+func Restrictions(caps, weaker []switchboard.Capability) (kept []switchboard.Capability) {
 	for _, w := range weaker {
 		same := func(c switchboard.Capability) bool { return c.Verb == w.Verb && c.Resource == w.Resource }
 		if !slices.ContainsFunc(caps, same) {

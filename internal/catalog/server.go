@@ -196,7 +196,7 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 		if i == 0 {
 			tool.Capabilities = caps
 		} else {
-			tool.Kept = append(tool.Kept, restrictions(tool.Capabilities, caps)...)
+			tool.Kept = append(tool.Kept, Restrictions(tool.Capabilities, caps)...)
 		}
 	}
 	tool.Kept = sortUnique(tool.Kept)

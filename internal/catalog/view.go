@@ -81,12 +81,12 @@ func applyOverlays(tools []usableTool, overlays []namedOverlay) []usableTool {
 		caps := normalize(o.Capabilities, switchboard.FromTenantOverlay)
 		tool := *e.tool
 		if e.labelled {
-			tool.Kept = sortUnique(slices.Concat(tool.Kept, restrictions(tool.Capabilities, caps)))
+			tool.Kept = sortUnique(slices.Concat(tool.Kept, Restrictions(tool.Capabilities, caps)))
 		} else {
 			tool.Capabilities = caps
 		}
 		tool.Contract = narrowContract(contractOf(&tool, e.hints, e.said), o.Contract)
-		tool.Price = raisePrice(tool.Price, o.Price)
+		tool.Price = RaisePrice(tool.Price, o.Price)
 		tools[i].tool = &tool
 	}
 	return tools

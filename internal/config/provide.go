@@ -104,8 +104,10 @@ func (p *providerReader) readTools(v document.Value) {
 // providedKeys are the keys of a tool of provides.
 func (r *equivalentReader) providedKeys() *document.Keys {
 	keys := r.keys()
-	keys.Rows[0] = document.Row{Key: "tool", Type: document.Custom("a tool of the server", document.Schema{"type": "string"}, func(v document.Value) { r.declared.Tool = r.readOwnTool(v) }),
-		Required: "name the server's own tool", Doc: "The server's own tool."}
+	keys.Rows[0] = document.Row{
+		Key: "tool", Type: document.Custom("a tool of the server", document.Schema{"type": "string"}, func(v document.Value) { r.declared.Tool = r.readOwnTool(v) }),
+		Required: "name the server's own tool", Doc: "The server's own tool.",
+	}
 	return keys
 }
 

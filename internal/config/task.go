@@ -253,6 +253,10 @@ func (q *requirementReader) readNamedCapability(v document.Value) {
 	if len(of.Tools) == 0 {
 		v.Fault("%s is only a description, without tools; no task can require it", of.Name())
 	}
+	if v, ok := q.row.Lookup("select"); ok {
+		v.Context = q.row.Context
+		v.Fault("\"select\" does not go with \"capability\": a task gets all tools of the contract")
+	}
 	q.requirement.Capability, q.requirement.Verb, q.requirement.Resource = ref.String(), of.Verb, of.Resource
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -79,6 +80,10 @@ func ProvidersOf(registry *capability.Registry, tools map[string][]*switchboard.
 func (p *ProviderSet) addProvider(row *capability.ProviderRow, v *capability.ContractVersion, tools Tools, heard func(switchboard.ServerID) bool, was *ProviderSet) {
 	var provided []*switchboard.Tool
 	sound := true
+	if slices.ContainsFunc(p.tools[v.Name()], func(t *switchboard.Tool) bool { return t.ID.Server == row.Server }) {
+		p.faults = append(p.faults, ProviderFault{row.Server, v.Name(), row.Position, "another row says so already; join the rows"})
+		return
+	}
 	used := map[switchboard.ToolID]string{}
 	fault := func(format string, args ...any) {
 		sound = false
@@ -138,21 +143,22 @@ func checkProvided(r *capability.Registry, v *capability.ContractVersion, want *
 	promised := &switchboard.Tool{ID: switchboard.ToolID{Name: want.Name}, Definition: want.Definition, Digest: digest}
 	m := newMove(d, promised, own)
 	c := &checkedTool{own: own, faults: m.faults}
-	if gave, ok := schemaOf(want.Definition, output); ok {
+	if gave, promises := schemaOf(want.Definition, output); promises {
 		// A result is never translated, so that it must fit as it comes.
-		if gives, ok := schemaOf(own.Definition, output); ok && !acceptsAll(gave, gives) {
+		if gives, ok := schemaOf(own.Definition, output); !ok || !acceptsAll(gave, gives) {
 			c.faults = append(c.faults, "nothing proves that its results fit the contract's output schema")
 		}
 	}
 	called := *own
 	called.Capabilities = []switchboard.Capability{{Verb: v.Verb, Resource: v.Resource, Constraints: v.Constraints, Source: switchboard.FromOverlay}}
-	called.Kept = slices.Concat(own.Kept, restrictingOnly(own.Capabilities))
+	called.Kept = slices.Concat(own.Kept, catalog.Restrictions(called.Capabilities, own.Capabilities))
 	called.Contract = underContract(&own.Contract, r, v)
-	if called.Price == nil {
-		called.Price = v.Facts.Price
-	}
-	if called.Budget == nil {
+	called.Price = catalog.RaisePrice(own.Price, v.Facts.Price)
+	switch {
+	case own.Budget == nil:
 		called.Budget = v.Facts.Budget
+	case v.Facts.Budget != nil:
+		c.faults = append(c.faults, "it has a budget of its own, and so has the capability; only one of them can count, so remove one")
 	}
 	shown := called
 	shown.Definition, shown.Digest, shown.Structured = want.Definition, digest, schemasOf(promised).result() != ""
@@ -169,18 +175,6 @@ func checkProvided(r *capability.Registry, v *capability.ContractVersion, want *
 	}}
 	c.provided = &shown
 	return c
-}
-
-// restrictingOnly returns the capabilities with a constraint that Switchboard enforces whoever states it, with those constraints
-// alone.
-func restrictingOnly(caps []switchboard.Capability) (kept []switchboard.Capability) {
-	for _, c := range caps {
-		c.Constraints = slices.DeleteFunc(slices.Clone(c.Constraints), func(k switchboard.Constraint) bool { return !k.Restricts() })
-		if len(c.Constraints) > 0 {
-			kept = append(kept, c)
-		}
-	}
-	return kept
 }
 
 // underContract returns the facts of a tool under the contract. The contract is the operator's word. What the tool's own facts
@@ -243,6 +237,19 @@ func (p *ProviderSet) Provided(ref string) []*switchboard.Tool {
 		return nil
 	}
 	return p.tools[v.Name()]
+}
+
+// Called returns the server's own tool that provides a tool of the version, ID@VERSION; nil if it provides none.
+func (p *ProviderSet) Called(version string, id switchboard.ToolID) *switchboard.Tool {
+	if p == nil {
+		return nil
+	}
+	for _, t := range p.tools[version] {
+		if t.ID == id {
+			return t.Called()
+		}
+	}
+	return nil
 }
 
 // Digest covers all that a decision reads: the registry, and who provides what with which definitions. It is "" for an

@@ -167,12 +167,12 @@ type Use struct {
 
 // Whole returns the servers that the task uses as a whole, not only for single tools. Everything else that they offer
 // belongs to the task too. These are the servers of the selected tools, in the tools' order, except where a requirement
-// wanted a single tool or named some tools. After them come the servers in toolless, which offer no tools, if a pattern
+// wanted a single tool, a named capability or tools by name. After them come the servers in toolless, which offer no tools, if a pattern
 // such as docs/* names them.
 func Whole(task *switchboard.Task, selected []Selected, toolless []switchboard.ServerID) []Use {
 	var uses []Use
 	add := func(r *switchboard.Requirement, id switchboard.ServerID) {
-		if r.Select == switchboard.SelectTool || r.ByName() && !namesAll(r, id) {
+		if r.Select == switchboard.SelectTool || r.Capability != "" || r.ByName() && !namesAll(r, id) {
 			return
 		}
 		i := slices.IndexFunc(uses, func(u Use) bool { return u.Server == id })

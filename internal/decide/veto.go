@@ -53,12 +53,12 @@ func (o *RequirementOutcome) passedPolicy() func(yield func(*Candidate) bool) {
 
 // Judgments maps each tool that policy allowed for some requirement to its judgments: one for each requirement that the
 // tool could serve.
-func (d *Decision) Judgments() map[*switchboard.Tool][]*switchboard.Judgment {
-	all := map[*switchboard.Tool][]*switchboard.Judgment{}
+func (d *Decision) Judgments() map[switchboard.ToolID][]*switchboard.Judgment {
+	all := map[switchboard.ToolID][]*switchboard.Judgment{}
 	for i := range d.Outcomes {
 		for c := range d.Outcomes[i].passedPolicy() {
-			if c.Judgment != nil && !slices.Contains(all[c.Tool], c.Judgment) {
-				all[c.Tool] = append(all[c.Tool], c.Judgment)
+			if c.Judgment != nil && !slices.Contains(all[c.Tool.ID], c.Judgment) {
+				all[c.Tool.ID] = append(all[c.Tool.ID], c.Judgment)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func judgeByAll(d *Decision) {
 	all := d.Judgments()
 	for i := range d.Selected {
 		own := &d.Selected[i]
-		for _, j := range all[own.Tool] {
+		for _, j := range all[own.Tool.ID] {
 			if !slices.Contains(own.Judgments, j) {
 				own.Judgments = append(own.Judgments, j)
 			}

@@ -141,8 +141,7 @@ func (tc *toolCaller) resumeCall(ctx context.Context, q *clientRequest, r *run.R
 	if err != nil {
 		return rpcAnswer{}, nil, err
 	}
-	name, _ := r.Surface().Name(asked.Target.ID())
-	entry, ok := r.Surface().Lookup(name)
+	entry, ok := r.Surface().Calls(asked.Target.ID(), asked.Target.Capability)
 	if !ok || asked.Target.Method != wire.MethodToolsCall {
 		return rpcAnswer{}, nil, &switchboard.Error{
 			Code: switchboard.CodeApprovalGone, Unsent: true,
@@ -150,7 +149,7 @@ func (tc *toolCaller) resumeCall(ctx context.Context, q *clientRequest, r *run.R
 		}
 	}
 	if err := tc.admitMember(ctx, r, entry, nil, false); err != nil {
-		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, err)
+		return rpcAnswer{}, nil, tc.recordDenied(q, r, entry.Name, err)
 	}
 	// These members belong to this request: the progress token, what the client can be asked, and its answers to the server.
 	meta, _ := q.Param(wire.MemberMeta)

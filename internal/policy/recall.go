@@ -207,7 +207,7 @@ func (p *Policy) evalLayer(ctx context.Context, v layerView, in *ast.Term, q *Ca
 func (of *layerPart) memoKey(q *CandidateQuestion) string {
 	var b strings.Builder
 	r, who := q.Requirement, &q.Principal
-	fmt.Fprintf(&b, "%s %q %q %q %q ", of.name, r.Verb, r.Resource, r.Constraints, r.Tools)
+	fmt.Fprintf(&b, "%s %q %q %q %q %q ", of.name, r.Verb, r.Resource, r.Constraints, r.Tools, r.Capability)
 	fmt.Fprintf(&b, "%q %q %q %q", who.Auth, who.Roles, who.Tier, effectiveMode(*who, q.Task))
 	if of.dependsOn&readsWho != 0 {
 		fmt.Fprintf(&b, " id %q", who.ID)
@@ -226,9 +226,10 @@ func (of *layerPart) memoKey(q *CandidateQuestion) string {
 	}
 	for _, c := range q.Candidates {
 		b.WriteByte('\n')
-		b.WriteString(string(c.ID.Server))
+		key := c.Key()
+		b.WriteString(string(key.Server))
 		b.WriteByte('/')
-		b.WriteString(c.ID.Name)
+		b.WriteString(key.Name)
 	}
 	return b.String()
 }

@@ -162,7 +162,7 @@ type indexEntry struct {
 type resultHeader struct {
 	Run    switchboard.RunID  `json:"run"` // "" for a base run: then the task distinguishes the runs of a principal
 	Task   switchboard.TaskID `json:"task"`
-	Tool   switchboard.ToolID `json:"tool"`   // the called tool
+	Tool   switchboard.ToolID `json:"tool"`   // the Key of the called tool
 	Served switchboard.ToolID `json:"served"` // the tool that answered
 	When   time.Time          `json:"when"`
 	Params json.RawMessage    `json:"params"`
@@ -172,7 +172,7 @@ type resultHeader struct {
 func (k *Keeper) storeResult(ctx context.Context, c *switchboard.Call, r *switchboard.Result) (handle string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	h := resultHeader{Run: c.Run, Task: c.Task, Tool: c.Tool.ID, Served: c.Tool.ID, When: time.Now().UTC(), Params: c.Params}
+	h := resultHeader{Run: c.Run, Task: c.Task, Tool: c.Tool.Key(), Served: c.Tool.ID, When: time.Now().UTC(), Params: c.Params}
 	if r.Moved != nil {
 		h.Served = r.Moved.To
 	}

@@ -59,7 +59,7 @@ func basisTextsOf(t *bind.Tenant) basisTexts {
 	}
 	if t.Snapshot.Capabilities != "" {
 		add(textCapabilities, func() []byte {
-			return canonical.Encode(archivedCapabilities{t.Providers.Registry(), t.Providers.Tools()})
+			return canonical.Encode(archivedCapabilities{t.Providers.Registry(), freshTools(t.Providers.Tools())})
 		})
 	}
 	return out
@@ -69,6 +69,20 @@ func basisTextsOf(t *bind.Tenant) basisTexts {
 type archivedCapabilities struct {
 	Registry *capability.Registry
 	Provided map[string][]*switchboard.Tool
+}
+
+// freshTools returns the tools as if no server were away: decisions do not see whether one is.
+func freshTools(provided map[string][]*switchboard.Tool) map[string][]*switchboard.Tool {
+	out := map[string][]*switchboard.Tool{}
+	for version, tools := range provided {
+		for _, t := range tools {
+			shown, own, provides := *t, *t.Provides.Own, *t.Provides
+			shown.Stale, own.Stale = false, false
+			provides.Own, shown.Provides = &own, &provides
+			out[version] = append(out[version], &shown)
+		}
+	}
+	return out
 }
 
 // An archivedTool has its definition as text, which compresses better.

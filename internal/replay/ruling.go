@@ -198,8 +198,22 @@ func newCallRuling(t *bind.Tenant, c *switchboard.Call, now time.Time, r policy.
 // knowsJudged reports whether all tools that the call was judged with belong to this state.
 func knowsJudged(t *bind.Tenant, c *switchboard.Call) bool {
 	return !slices.ContainsFunc(c.Judgments, func(j *switchboard.Judgment) bool {
-		return slices.ContainsFunc(j.Candidates, func(tool *switchboard.Tool) bool { now, _ := t.View.Tool(tool.ID); return now != tool })
+		return slices.ContainsFunc(j.Candidates, func(tool *switchboard.Tool) bool { return presentTool(t, tool) != tool })
 	})
+}
+
+// presentTool returns the tool that takes the place of the tool in this state, or nil.
+func presentTool(t *bind.Tenant, tool *switchboard.Tool) *switchboard.Tool {
+	if tool.Provides == nil {
+		now, _ := t.View.Tool(tool.ID)
+		return now
+	}
+	for _, now := range t.Providers.Tools()[tool.Provides.Capability] {
+		if now.Key() == tool.Key() {
+			return now
+		}
+	}
+	return nil
 }
 
 // argumentsOf returns the arguments of a call as policies read them.

@@ -114,7 +114,7 @@ func (g *GivenYes) spares(q *approval.Request, arguments []byte) bool {
 	switch {
 	case a.Tenant != q.Asker.Tenant || a.Principal != q.Asker.Principal || a.Auth != q.Asker.Auth || a.Task != q.Asker.Task:
 		return false
-	case t.Method != q.Target.Method || t.Server != q.Target.Server || t.Tool != q.Target.Tool || t.Definition != q.Target.Definition:
+	case t.Method != q.Target.Method || t.Server != q.Target.Server || t.Tool != q.Target.Tool || t.Definition != q.Target.Definition || t.Capability != q.Target.Capability:
 		return false
 	}
 	for _, rule := range q.Terms.Rules { // one that asks now, and that the person did not know of

@@ -448,6 +448,21 @@ func (t *toolTable) Name(key switchboard.ToolID) (string, bool) {
 	return name, known
 }
 
+// Calls returns the entry for calls of a server's tool: as a tool that provides the version of a capability, or as the server's own
+// tool if version is "".
+func (t *toolTable) Calls(id switchboard.ToolID, version string) (Entry, bool) {
+	for _, e := range t.entries {
+		provides := ""
+		if e.Tool.Provides != nil {
+			provides = e.Tool.Provides.Capability
+		}
+		if e.Tool.ID == id && provides == version {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
 // Decided returns the digests of the decision that selected the tools of s, and of the inputs to that decision; "" if
 // no decision was recorded.
 func (s *Surface) Decided() (decision, basis switchboard.Digest) {

@@ -171,7 +171,7 @@ func (t *Tool) Name() string {
 // be shown as itself too. They all have its ID, and each has a Key of its own.
 func (t *Tool) Key() ToolID {
 	if t.Provides != nil {
-		return ToolID{Server: t.ID.Server, Name: t.Provides.Capability + "/" + t.Provides.Name}
+		return ToolID{Server: t.ID.Server, Name: t.Provides.Capability + "*" + t.Provides.Name} // no server's tool has a * in its name
 	}
 	return t.ID
 }

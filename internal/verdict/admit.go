@@ -47,14 +47,18 @@ func admit(ctx context.Context, r *capability.Registry, atoms AtomProber, versio
 		return nil
 	}
 	judge := func() (bad, due []string) {
-		states := atoms.StatesWithin(v.Facts.FreshFor, needs.Atoms...)
+		states := atoms.StatesWithin(needs.FreshFor, needs.Atoms...)
 		for _, id := range needs.Atoms {
 			switch states[id] {
 			case capability.Fresh:
 			case capability.Red:
 				bad = append(bad, id+": red")
-			default:
+			case capability.Stale:
 				due = append(due, id)
+			default:
+				if mustBeKnown(r.Atoms[id]) {
+					due = append(due, id)
+				}
 			}
 		}
 		return bad, due

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -149,11 +150,15 @@ func (j *judge) addAtom(id string, a *capability.Atom, s capability.State) {
 		j.act("probe:" + id)
 	default:
 		j.warn(id + ": unknown")
-		if a == nil || a.Critical || !a.Probe.None() {
+		if mustBeKnown(a) {
 			j.act("probe:" + id)
 		}
 	}
 }
+
+// mustBeKnown reports whether a capability may not be used while the state of its atom is unknown. a is nil if the registry has no
+// such atom.
+func mustBeKnown(a *capability.Atom) bool { return a == nil || a.Critical || !a.Probe.None() }
 
 func appendOnce(list []string, s string) []string {
 	if slices.Contains(list, s) {
@@ -171,6 +176,9 @@ type Dependencies struct {
 
 	// Deprecated are the deprecated versions among them, as ID@VERSION.
 	Deprecated []string
+
+	// FreshFor is the smallest freshness budget of these versions; 0 means that none has one.
+	FreshFor time.Duration
 }
 
 // Needs returns what a version needs. It visits each version of the registry at most once, so cycles do no harm.
@@ -185,6 +193,9 @@ func Needs(r *capability.Registry, v *capability.ContractVersion) (d Dependencie
 			d.Deprecated = appendOnce(d.Deprecated, at.Name())
 		default:
 			d.Lacking = appendOnce(d.Lacking, at.Name()+": "+cmp.Or(string(at.Status), "no status")+", not active")
+		}
+		if f := at.Facts.FreshFor; f > 0 && (d.FreshFor == 0 || f < d.FreshFor) {
+			d.FreshFor = f
 		}
 		for _, id := range at.Atoms {
 			if !atoms[id] {

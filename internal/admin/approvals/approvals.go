@@ -38,7 +38,7 @@ type DeciderOptions struct {
 	Tenants  func() []switchboard.TenantID // of the configuration, sorted
 
 	// Tool returns a tool as its server offers it to the tenant now; nil if it does not.
-	Tool func(tenant switchboard.TenantID, id switchboard.ToolID) *switchboard.Tool
+	Tool func(tenant switchboard.TenantID, of *approval.Target) *switchboard.Tool
 
 	// Money says what a request costs, and what its budgets have left, as in "0.02 USD, and 3.10 USD are left"; "" if nothing.
 	Money func(ctx context.Context, r *approval.Request, params []byte) string

@@ -95,7 +95,7 @@ func newDesk(all ...*approval.Request) *desk {
 	d.Decider = NewDecider(DeciderOptions{
 		Keeper: d.keeper, Rules: func(switchboard.TenantID) approval.DecideRules { return d.keeper.rules },
 		Tenants: func() []switchboard.TenantID { return []switchboard.TenantID{"acme", "umbrella"} },
-		Tool:    func(switchboard.TenantID, switchboard.ToolID) *switchboard.Tool { return d.tool },
+		Tool:    func(switchboard.TenantID, *approval.Target) *switchboard.Tool { return d.tool },
 		Money:   func(context.Context, *approval.Request, []byte) string { return "0.02 USD, and 3.10 USD are left" },
 		Record: func(r receipt.Receipt, do func() error) error {
 			d.receipts = append(d.receipts, r)

@@ -128,7 +128,7 @@ func (d *Decider) showCall(ctx context.Context, r *approval.Request, v *Approval
 	if d.o.Money != nil {
 		v.Money = d.o.Money(ctx, r, kept.Params)
 	}
-	t := d.o.Tool(r.Asker.Tenant, r.Target.ID())
+	t := d.o.Tool(r.Asker.Tenant, &r.Target)
 	if r.Target.Definition == "" { // not a tool
 		return nil
 	}
