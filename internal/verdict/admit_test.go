@@ -41,8 +41,10 @@ func TestACallIsAdmittedWhileAllAtomsAreWell(t *testing.T) {
 		}
 		return a
 	}
-	v := &capability.ContractVersion{ID: "page.post", Number: semver.MustParse("1.0.0"), Status: capability.Active, Atoms: []string{"acc", "key"}, Facts: capability.Facts{FreshFor: 3 * time.Hour},
-		Capabilities: []capability.Ref{{ID: "net.get"}}}
+	v := &capability.ContractVersion{
+		ID: "page.post", Number: semver.MustParse("1.0.0"), Status: capability.Active, Atoms: []string{"acc", "key"}, Facts: capability.Facts{FreshFor: 3 * time.Hour},
+		Capabilities: []capability.Ref{{ID: "net.get"}},
+	}
 	below := &capability.ContractVersion{ID: "net.get", Number: semver.MustParse("1.0.0"), Status: capability.Active, Atoms: []string{"net"}, Facts: capability.Facts{FreshFor: time.Hour}}
 	r, err := capability.New([]*capability.ContractVersion{v, below}, map[string]*capability.Atom{"acc": atom("acc", false, true), "key": atom("key", false, false), "net": atom("net", true, true)}, nil, nil)
 	if err != nil {
