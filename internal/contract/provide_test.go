@@ -114,7 +114,7 @@ func TestWhyAServerIsNoProvider(t *testing.T) {
 		}, want: "nothing proves that its results fit"},
 		{name: "results without a schema", output: `{"type":"object"}`, want: "its results have no structured content"},
 		{name: "an output schema that cannot be read", output: `{"type":"object"}`, own: func(o *switchboard.Tool) {
-			o.Definition = append(o.Definition[:len(o.Definition)-1], `,"outputSchema":{"$ref":"https://example.com/x"}}`...)
+			o.Definition = append(o.Definition[:len(o.Definition)-1], `,"outputSchema":{"type":17}}`...)
 		}, want: "nothing proves that its results fit"},
 		{name: "two budgets", facts: capability.Facts{Budget: &switchboard.Budget{}}, own: func(o *switchboard.Tool) { o.Budget = &switchboard.Budget{} }, want: "only one of them can count"},
 		{name: "two rows", rows: func(row capability.ProviderRow) []capability.ProviderRow { return []capability.ProviderRow{row, row} }, want: "another row says so already"},
