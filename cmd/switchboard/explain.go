@@ -27,7 +27,7 @@ type explainCmd struct {
 	principalFlags
 }
 
-// principalFlags say for which caller a decision is made.
+// principalFlags describe the caller of a decision.
 type principalFlags struct {
 	Principal string `help:"Decide for the caller with the key ID of the tenant. Without it, for whoever calls without a key." placeholder:"ID"`
 }

@@ -33,8 +33,8 @@ func (r *Registry) Restrict(c switchboard.Contract, v *ContractVersion) switchbo
 	return Stricter(c, switchboard.Contract{SideEffects: f.SideEffects, RiskLevel: f.RiskLevel, CostClass: v.CostClass(), ApprovalRequired: who})
 }
 
-// Accounts returns the atoms of kind account that the version itself requires, sorted. Those of capabilities that it
-// requires do not count: DenyUnlessAccount asks on whose account the capability itself acts.
+// Accounts returns the atoms of kind account that the version itself requires, sorted. The accounts of
+// capabilities that it requires do not count: DenyUnlessAccount is about the account of the capability itself.
 func (r *Registry) Accounts(v *ContractVersion) (ids []string) {
 	for _, id := range v.Atoms {
 		if a := r.Atoms[id]; a != nil && a.Kind == "account" {

@@ -180,7 +180,7 @@ func (r *versionReader) readNumber(v document.Value) {
 	r.version.Number = n
 }
 
-// requiresKeys are the keys of what a capability depends on.
+// requiresKeys are the keys of "requires".
 func (r *versionReader) requiresKeys() *document.Keys {
 	v := r.version
 	return &document.Keys{

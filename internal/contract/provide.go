@@ -252,8 +252,7 @@ func (p *ProviderSet) Called(version string, id switchboard.ToolID) *switchboard
 	return nil
 }
 
-// Digest covers all that a decision reads: the registry, and who provides what with which definitions. It is "" for an
-// empty registry.
+// Digest covers the registry and the provided tools, with their definitions and contracts. It is "" for an empty registry.
 func (p *ProviderSet) Digest() switchboard.Digest {
 	if p == nil || p.registry == nil || p.registry.Digest() == "" {
 		return ""

@@ -54,7 +54,7 @@ type Question struct {
 	// Unfit lists the servers and tools that are not fit to serve.
 	Unfit Unfit
 
-	// Atoms holds the states of what named capabilities depend on.
+	// Atoms holds the states of the atoms that the named capabilities of the task require.
 	Atoms Atoms
 
 	// Vetoed maps each tool that policy vetoed for another requirement of the task to that requirement. It is nil
