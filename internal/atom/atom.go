@@ -295,20 +295,15 @@ func (p *Prober) Want(ids ...string) { p.want(ids) }
 func (p *Prober) want(ids []string) (all []*probeRun) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
 	for _, id := range ids {
-		w := p.atoms[id]
-		switch {
-		case w == nil:
-		case w.running == nil && now.Before(w.rest): // it was probed just now
-		default:
+		if w := p.atoms[id]; w != nil {
 			all = append(all, p.begin(w))
 		}
 	}
 	return all
 }
 
-// begin begins a probe, unless one is in flight. The caller holds mu.
+// begin begins a probe, unless one is in flight. An atom that was probed just now rests first. The caller holds mu.
 func (p *Prober) begin(w *watchedAtom) *probeRun {
 	if w.running != nil {
 		return w.running
@@ -320,7 +315,13 @@ func (p *Prober) begin(w *watchedAtom) *probeRun {
 	}
 	w.running = r
 	j := job{prober: p, watched: w, atom: w.atom, name: w.name, lease: w.lease, was: w.version}
+	wait := time.NewTimer(time.Until(w.rest))
 	p.work.Go(func() {
+		select {
+		case <-wait.C:
+		case <-p.ctx.Done():
+			wait.Stop()
+		}
 		rest := j.run()
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -398,8 +398,22 @@ func TestCallersCannotProbeAnAtomMoreThanOnceASecond(t *testing.T) {
 			p.Due(t.Context(), "a")
 			time.Sleep(10 * time.Millisecond)
 		}
-		if n := w.called(); n != 10 {
+		if n := w.called(); n != 11 { // at the start, and at the end of each second
 			t.Errorf("it was probed %d times", n)
+		}
+	})
+}
+
+func TestACallerThatComesRightAfterAProbeWaitsForTheNextOne(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.replica(account("a", 100*time.Millisecond, 0))
+		p.Due(t.Context(), "a")
+		time.Sleep(200 * time.Millisecond)
+		if got := state(p, "a"); got != capability.Stale {
+			t.Fatalf("it is %s", got)
+		}
+		if p.Due(t.Context(), "a"); state(p, "a") != capability.Fresh {
+			t.Errorf("after the wait it is %s", state(p, "a"))
 		}
 	})
 }

@@ -240,8 +240,11 @@ func TestCO05ACallWaitsForAProbeAndIsRefusedWhileAnAtomIsRed(t *testing.T) {
 	if !sameList(string(list.Raw), string(again.Raw)) {
 		t.Errorf("the list flaps: %s", again.Raw)
 	}
-	out, _, _ := rig.Command(t, dir, "explain", "--url", g.URL)
-	if !strings.Contains(out, "key.token: red") {
-		t.Errorf("explain does not say why a new run would lack the capability:\n%s", out)
-	}
+	rig.Eventually(t, "explain says why a new run would lack the capability", func() string {
+		out, _, _ := rig.Command(t, dir, "explain", "--url", g.URL)
+		if strings.Contains(out, "key.token: red") {
+			return ""
+		}
+		return out
+	})
 }
