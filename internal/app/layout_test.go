@@ -28,7 +28,7 @@ internal/app: internal/admin internal/admin/api internal/admin/approvals interna
 internal/atom: internal/canonical internal/capability internal/dial internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/approval: internal/canonical internal/store internal/switchboard internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
-internal/bind: internal/approval internal/canonical internal/capability internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token internal/verdict
+internal/bind: internal/approval internal/canonical internal/capability internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/policy/boundary internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token internal/verdict
 internal/bridge: internal/switchboard internal/wire
 internal/budget: internal/budget/price internal/store internal/switchboard
 internal/budget/price: internal/switchboard internal/wire

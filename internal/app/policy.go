@@ -28,6 +28,7 @@ type loadedConfig struct {
 	loadedAt    time.Time
 	faultySince map[string]time.Time // by the name of the part, the reading that found it faulty first
 	layers      *compiledLayers
+	boundaries  *policy.Layer // nil if there are none
 	policies    map[switchboard.TenantID]*policy.Policy
 	policySince map[switchboard.TenantID]time.Time // the reading that brought each of the policies
 	digest      switchboard.Digest                 // see digestWith
@@ -183,6 +184,7 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 	if err != nil {
 		return nil, fmt.Errorf("capabilities/boundaries.yaml: %w", err)
 	}
+	r.boundaries = boundaries
 	operator := layer("", r.operatorFiles())
 	for _, p := range c.Faulty {
 		r.faultySince[p.Name] = r.loadedAt

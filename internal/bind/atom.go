@@ -1,6 +1,7 @@
 package bind
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -16,6 +17,9 @@ import (
 type AtomSource interface {
 	// StatesWithin returns the states of the atoms now. within is a freshness budget; 0 means none.
 	StatesWithin(within time.Duration, ids ...string) map[string]capability.State
+
+	// Due probes the atoms and waits for the results, for 5 s at most.
+	Due(ctx context.Context, ids ...string)
 
 	// Want begins to probe the atoms that are due, and does not wait.
 	Want(ids ...string)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
-	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/contract"
@@ -40,6 +39,7 @@ type State struct {
 	Offers              map[switchboard.ServerID]switchboard.Offer
 	Tenants             map[switchboard.TenantID]*Tenant
 	Servers             map[switchboard.ServerID]*switchboard.Server
+	boundaries          *policy.Layer // nil if there are none
 	statusTool          *switchboard.Tool
 	wholeResults        bool
 
@@ -72,6 +72,8 @@ type Input struct {
 	Operator []switchboard.PolicyFile // the files of the operator's layer
 	Policies map[switchboard.TenantID]*policy.Policy
 
+	Boundaries *policy.Layer // of the registry's rows; nil if there are none
+
 	Local        switchboard.TenantID // the tenant of keyless callers
 	WholeResults bool                 // clients get results of any length in full
 	StatusTool   *switchboard.Tool    // the tool of our own that clients can always list
@@ -86,7 +88,7 @@ type Input struct {
 func NewState(in Input, was *State) *State {
 	c := in.Config
 	s := &State{
-		Config: c, statusTool: in.StatusTool, wholeResults: in.WholeResults, Starting: in.Starting,
+		Config: c, boundaries: in.Boundaries, statusTool: in.StatusTool, wholeResults: in.WholeResults, Starting: in.Starting,
 		Servers: map[switchboard.ServerID]*switchboard.Server{}, Offers: map[switchboard.ServerID]switchboard.Offer{}, Tenants: map[switchboard.TenantID]*Tenant{},
 	}
 	keys := make([]identity.Key, len(c.Keys))
@@ -144,8 +146,7 @@ func NewState(in Input, was *State) *State {
 		if old := was.Tenants[id]; old != nil {
 			before, provided = old.Equivalents, old.Providers
 		}
-		granted := func(v *capability.ContractVersion) bool { return v.GrantedTo(t.Permissions, t.Models) }
-		provided = contract.Provide(c.Registry, c.Providers, granted, view, s.Catalog.Heard, provided)
+		provided = contract.Provide(c.Registry, c.Providers, grantedTo(t), view, s.Catalog.Heard, provided)
 		s.Tenants[id] = NewTenant(t, view, provided, c.Taxonomy, taxonomy, in.Policies[id])
 		s.Tenants[id].Equivalents = contract.New(view, t.Overlays, s.Catalog.Heard, s.declaredEquivalents, before)
 		s.Tenants[id].OperatorFiles, s.Tenants[id].OwnFiles = in.Operator, c.TenantPolicies[id]

@@ -138,7 +138,7 @@ func (f *fixture) firedRows(t testing.TB) [][]verdict.Fired {
 func (f *fixture) judgeAll(t testing.TB) []verdict.Verdict {
 	t.Helper()
 	r := f.registry(t)
-	all, err := boundary.Judge(t.Context(), layerOf(t, r, nil), r, f.versions, f.states)
+	all, err := boundary.Judge(t.Context(), layerOf(t, r, nil), r, f.versions, f.atomStates)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,12 +42,15 @@ func layerOf(t testing.TB, r *capability.Registry, text []byte) *policy.Layer {
 func (f *fixture) judge(t testing.TB, id string, text []byte) verdict.Verdict {
 	t.Helper()
 	r := f.registry(t)
-	all, err := boundary.Judge(t.Context(), layerOf(t, r, text), r, r.Versions(id)[:1], f.states)
+	all, err := boundary.Judge(t.Context(), layerOf(t, r, text), r, r.Versions(id)[:1], f.atomStates)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all[0]
 }
+
+// atomStates is boundary.AtomStates.
+func (f *fixture) atomStates(time.Duration, ...string) map[string]capability.State { return f.states }
 
 // render writes the verdict as a person reads it.
 func render(v verdict.Verdict) string {
@@ -108,7 +111,7 @@ func TestTheVerdictsOnAllCapabilitiesAreGolden(t *testing.T) {
 	for _, id := range r.IDs() {
 		versions = append(versions, r.Versions(id)...)
 	}
-	all, err := boundary.Judge(t.Context(), layerOf(t, r, nil), r, versions, f.states)
+	all, err := boundary.Judge(t.Context(), layerOf(t, r, nil), r, versions, f.atomStates)
 	if err != nil {
 		t.Fatal(err)
 	}

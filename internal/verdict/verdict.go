@@ -46,6 +46,14 @@ type Verdict struct {
 	RequiredActions []string `json:"required_actions"`
 }
 
+// Block adds a reason why the capability may not be used.
+func (v *Verdict) Block(why string) {
+	v.Blocking = appendOnce(v.Blocking, why)
+	if v.Verdict != Blocked {
+		v.Verdict = No
+	}
+}
+
 // An Effect is what a boundary that fires does.
 type Effect string
 

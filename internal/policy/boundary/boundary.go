@@ -9,6 +9,7 @@ package boundary
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,8 +61,14 @@ func ForTenants(rows []capability.Boundary) (*policy.Layer, error) {
 const firedRows = "{c.id: data.switchboard.boundaries.fired(c.contract) | some c in input.candidate_tools}"
 
 // Fired returns for each version the rows of the registry that fire, in the order of versions. l is a Layer of the
-// registry's rows. An error means that no version may be used.
+// registry's rows; it may be nil if there are none. An error means that no version may be used.
 func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.ContractVersion) ([][]verdict.Fired, error) {
+	switch {
+	case l == nil && len(r.Boundaries) > 0:
+		return nil, errors.New("the boundaries could not be judged: there is no layer of them")
+	case l == nil:
+		return make([][]verdict.Fired, len(versions)), nil
+	}
 	tools := make([]*switchboard.Tool, len(versions))
 	for i, v := range versions {
 		tools[i] = &switchboard.Tool{
@@ -102,15 +109,23 @@ func askFired(ctx context.Context, l *policy.Layer, in *ast.Term) (map[string][]
 	return all, json.Unmarshal(text, &all)
 }
 
-// Judge returns the verdicts on the versions. l is a Layer of the registry's rows.
-func Judge(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.ContractVersion, atoms map[string]capability.State) ([]verdict.Verdict, error) {
+// AtomStates returns the states of atoms now. within is a freshness budget; 0 means that there is none.
+type AtomStates func(within time.Duration, ids ...string) map[string]capability.State
+
+// Judge returns the verdicts on the versions. l is as for Fired. If atoms is nil, all atoms are unknown.
+func Judge(ctx context.Context, l *policy.Layer, r *capability.Registry, versions []*capability.ContractVersion, atoms AtomStates) ([]verdict.Verdict, error) {
 	fired, err := Fired(ctx, l, r, versions)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]verdict.Verdict, len(versions))
 	for i, v := range versions {
-		all[i] = verdict.Judge(r, v, atoms, fired[i])
+		var states map[string]capability.State
+		if atoms != nil {
+			needs := verdict.Needs(r, v)
+			states = atoms(needs.FreshFor, needs.Atoms...)
+		}
+		all[i] = verdict.Judge(r, v, states, fired[i])
 	}
 	return all, nil
 }

@@ -1,0 +1,104 @@
+package bind
+
+import (
+	"context"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verdict"
+)
+
+// A ResolveQuery asks whether capabilities may be used now.
+type ResolveQuery struct {
+	Tenant switchboard.TenantID
+
+	// Capabilities are references such as io.fs.read@^1. None means each capability that exists for the tenant.
+	Capabilities []string
+
+	Probe bool // probe their atoms first, and wait for the results for 5 s at most
+}
+
+// MaxResolved is the largest number of references of a ResolveQuery.
+const MaxResolved = 256
+
+// ResolveCapabilities returns the verdicts on capabilities, in the order of the query. A reference means the version that a task would
+// bind. The verdict on a capability with tools is No if no server of the tenant provides it. The error is SB-CAP-005 for a
+// reference that means no version for the tenant; it does not depend on whether the version exists for other tenants. Any other
+// error means that no capability may be used.
+func (s *State) ResolveCapabilities(ctx context.Context, q ResolveQuery, atoms AtomSource) ([]verdict.Verdict, error) {
+	t, err := s.ServedTenant(q.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	refs, err := t.readRefs(q.Capabilities)
+	if err != nil {
+		return nil, err
+	}
+	registry := t.Providers.Registry()
+	versions, lacking := make([]*capability.ContractVersion, len(refs)), make([]bool, len(refs))
+	for i, ref := range refs {
+		versions[i] = t.Providers.Version(ref)
+		if versions[i] == nil {
+			versions[i] = registry.Find(ref, grantedTo(t.Tenant))
+			lacking[i] = versions[i] != nil && len(versions[i].Tools) > 0
+		}
+		if versions[i] == nil {
+			err := switchboard.Refuse(switchboard.CodeMalformed, "there is no capability %s for tenant %s", ref, t.ID)
+			err.Hint = "list those that exist with: switchboard resolve"
+			return nil, err
+		}
+	}
+	if q.Probe && atoms != nil {
+		var ids []string
+		for _, v := range versions {
+			ids = append(ids, verdict.Needs(registry, v).Atoms...)
+		}
+		slices.Sort(ids)
+		atoms.Due(ctx, slices.Compact(ids)...)
+	}
+	var states boundary.AtomStates
+	if atoms != nil {
+		states = atoms.StatesWithin
+	}
+	all, err := boundary.Judge(ctx, s.boundaries, registry, versions, states)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if lacking[i] {
+			all[i].Block(versions[i].Name() + ": no server provides it")
+		}
+	}
+	return all, nil
+}
+
+// readRefs parses the references. None means one for each capability that exists for the tenant.
+func (t *Tenant) readRefs(texts []string) ([]capability.Ref, error) {
+	if len(texts) > MaxResolved {
+		return nil, switchboard.Refuse(switchboard.CodeMalformed, "these are %d capabilities; ask for %d at most at once", len(texts), MaxResolved)
+	}
+	var refs []capability.Ref
+	for _, text := range texts {
+		ref, err := capability.ParseRef(text)
+		if err != nil {
+			return nil, switchboard.Refuse(switchboard.CodeMalformed, "%v", err)
+		}
+		refs = append(refs, ref)
+	}
+	if len(texts) == 0 {
+		registry := t.Providers.Registry()
+		for _, id := range registry.IDs() {
+			if ref := (capability.Ref{ID: id}); registry.Find(ref, grantedTo(t.Tenant)) != nil {
+				refs = append(refs, ref)
+			}
+		}
+	}
+	return refs, nil
+}
+
+// grantedTo returns a function that reports whether a version exists for the tenant.
+func grantedTo(t *switchboard.Tenant) func(*capability.ContractVersion) bool {
+	return func(v *capability.ContractVersion) bool { return v.GrantedTo(t.Permissions, t.Models) }
+}
