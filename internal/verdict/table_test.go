@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/policy"
