@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -155,10 +156,36 @@ func sameList(a, b string) bool {
 func TestCO08WithoutThePermissionACapabilityDoesNotExist(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := readers(t, true, "one", "")
+	// A task may name only what some file describes. No server provides io.fs.none.
+	file := filepath.Join(dir, "capabilities", "read.yaml")
+	none := strings.NewReplacer("io.fs.read", "io.fs.none", "required_permissions: [\"fs:read\"]\n", "").Replace(rig.ReadFile(t, file))
+	rig.WriteFile(t, filepath.Join(dir, "capabilities", "none.yaml"), none)
+	rig.WriteFile(t, filepath.Join(dir, "tenants/default/tasks/none.yaml"), "task_id: none\nrequired_capabilities: [{capability: io.fs.none@^1}]\n")
+	publish(t, dir)
 	g := rig.Serve(t, dir)
-	m, _ := g.Open(t, "/mcp", true).Ask(t, "tools/list", `{}`)
-	if !strings.Contains(string(m.Raw), "SB-CAP-") || strings.Contains(string(m.Raw), "permission") {
-		t.Errorf("%s", m.Raw)
+	variable := regexp.MustCompile(`"receipt":"[^"]*"|n\d+/20[^"]*|sha256:[0-9a-f]{64}`)
+	answers := func(task, name string) (all []string) {
+		s := g.Open(t, "/mcp/tasks/"+task, true)
+		for _, ask := range [][2]string{{"tools/list", `{}`}, {"tools/call", `{"name":"read_file","arguments":{"path":"a"}}`}, {"tools/call", `{"name":"none","arguments":{}}`}} {
+			m, _ := s.Ask(t, ask[0], ask[1])
+			all = append(all, string(m.Raw))
+		}
+		out, errs, code := rig.Command(t, dir, "explain", task, "--url", g.URL)
+		all = append(all, fmt.Sprint(code, out, errs))
+		for i, text := range all {
+			text = variable.ReplaceAllString(text, "RECEIPT")
+			all[i] = strings.ReplaceAll(strings.ReplaceAll(text, name, "NAME"), task, "TASK")
+		}
+		return all
+	}
+	denied, unknown := answers("read", "io.fs.read"), answers("none", "io.fs.none")
+	for i := range denied {
+		if denied[i] != unknown[i] || strings.Contains(denied[i], "permission") {
+			t.Errorf("without the permission:\n%s\nunknown:\n%s", denied[i], unknown[i])
+		}
+	}
+	if !strings.Contains(denied[0], "SB-CAP-") {
+		t.Errorf("the task is not refused: %s", denied[0])
 	}
 }
 
