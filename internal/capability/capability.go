@@ -148,7 +148,7 @@ type Atom struct {
 // An AtomProbe finds out whether an atom is well. Exactly one of the first six fields is set; the zero AtomProbe is none.
 type AtomProbe struct {
 	Server switchboard.ServerID // well when the server's health says so
-	Tool   switchboard.ToolID   // well when this tool, which reads only, answers without isError
+	Tool   switchboard.ToolID   `json:",omitzero"` // well when this tool, which reads only, answers without isError; "/" would not be read back
 	HTTP   string               // well when a GET of the URL answers 200 to 299
 	TCP    string               // well when a connection to host:port opens
 	Env    string               // well when the variable is set and not empty

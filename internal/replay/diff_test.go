@@ -9,12 +9,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/Masterminds/semver/v3"
 	"pgregory.net/rapid"
 
 	"github.com/summit-switchboard/switchboard/internal/archive"
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -78,6 +82,9 @@ func drawConfig(t *rapid.T) *config.Config {
 		t.Fatal(err)
 	}
 	c := &config.Config{Taxonomy: tax, Tenants: map[switchboard.TenantID]*switchboard.Tenant{}, TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{}}
+	if rapid.Bool().Draw(t, "contracts") {
+		drawContracts(t, c)
+	}
 	for _, id := range []switchboard.ServerID{"a", "b", "c"} {
 		c.Servers = append(c.Servers, switchboard.Server{
 			ID: id, Class: rapid.SampledFrom([]string{"", "free", "paid"}).Draw(t, "class"),
@@ -111,6 +118,7 @@ func drawConfig(t *rapid.T) *config.Config {
 			OnFull:       rapid.SampledFrom([]switchboard.OnFull{"", switchboard.OnFullCollapse}).Draw(t, "on full"),
 			Declare:      rapid.SampledFrom([][]switchboard.Requirement{nil, {{Verb: "read", Resource: "fs"}}}).Draw(t, "declare"),
 			Mode:         rapid.SampledFrom(append([]switchboard.Mode{""}, switchboard.Modes...)).Draw(t, "mode"),
+			Permissions:  rapid.SampledFrom([][]string{nil, {"fs:read"}, {"fs:read"}}).Draw(t, "permissions"),
 			Tier:         rapid.SampledFrom([]string{"", "free", "pro"}).Draw(t, "tier"), Roles: []string{"admin", "writer"},
 			Ranking: switchboard.Ranking{
 				Classes: map[string]int{"paid": rapid.IntRange(-1, 1).Draw(t, "paid")},
@@ -146,10 +154,68 @@ func canonicalHash(id string) (h [32]byte) {
 	return h
 }
 
+// atomIDs are the atoms of all registries that are drawn.
+var atomIDs = []string{"acc.brian.page", "key.page", "srv.files"}
+
+// drawContracts adds a registry, and rows that say who provides its capabilities.
+func drawContracts(t *rapid.T, c *config.Config) {
+	atoms := map[string]*capability.Atom{}
+	for i, id := range atomIDs {
+		atoms[id] = &capability.Atom{ID: id, Kind: []string{"account", "key", "server"}[i], Critical: true, Probe: capability.AtomProbe{Env: "X"}}
+	}
+	rows := rapid.SliceOfNDistinct(rapid.SampledFrom([]capability.Boundary{
+		{ID: "ask_for_money", Severity: capability.Hard, SideEffectsAny: []string{capability.CostsMoney}, Decision: capability.RequireApproval, Who: []string{"finance"}},
+		{ID: "not_the_old_one", Severity: capability.Hard, IDMatches: `cap\.post`, Decision: capability.Deny},
+		{ID: "only_brian", Severity: capability.Hard, RiskLevels: []string{"high"}, Decision: capability.DenyUnlessAccount + "brian"},
+		{ID: "careful", Severity: capability.Soft, RiskLevels: []string{"high", "low"}, Decision: capability.Deny},
+	}), 0, 4, func(b capability.Boundary) string { return b.ID }).Draw(t, "boundaries")
+	var versions []*capability.ContractVersion
+	for _, name := range []string{"cap.read@1.0.0", "cap.read@1.1.0", "cap.post@1.0.0"} {
+		id, number, _ := strings.Cut(name, "@")
+		tool, err := capability.NewTool("do", name, nil, nil, capability.Hints{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := &capability.ContractVersion{
+			ID: id, Number: semver.MustParse(number), Status: rapid.SampledFrom([]capability.Status{capability.Active, capability.Active, capability.Deprecated}).Draw(t, "status"),
+			Verb: "read", Resource: "fs", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Tools: []capability.ContractTool{tool}, Permissions: []string{"fs:read"},
+			Atoms: rapid.SliceOfDistinct(rapid.SampledFrom(atomIDs), rapid.ID).Draw(t, "atoms"),
+			Facts: capability.Facts{
+				SideEffects: rapid.SampledFrom([][]string{nil, {capability.CostsMoney}}).Draw(t, "side effects"),
+				RiskLevel:   rapid.SampledFrom([]string{"", "low", "high"}).Draw(t, "risk"), ApprovalAsked: rapid.Bool().Draw(t, "approval"),
+			},
+		}
+		if id == "cap.post" {
+			v.Capabilities = []capability.Ref{{ID: "cap.read", Range: "^1"}}
+		}
+		v.Digest = canonical.SumOf(v)
+		versions = append(versions, v)
+	}
+	var err error
+	if c.Registry, err = capability.New(versions, atoms, rows, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range []switchboard.ServerID{"a", "b", "c"} {
+		for _, id := range []string{"cap.read", "cap.post"} {
+			c.Providers = append(c.Providers, capability.ProviderRow{Server: server, Ref: capability.Ref{ID: id, Range: "^1"}, Tools: map[string]*switchboard.DeclaredEquivalent{
+				"do": {Tool: switchboard.ToolID{Server: server, Name: rapid.SampledFrom([]string{"x", "y"}).Draw(t, "provides by")}},
+			}})
+		}
+	}
+}
+
+// drawAtoms draws the states of atoms. Those of an atom that is left out are unknown.
+func drawAtoms(t *rapid.T) decide.Atoms {
+	return rapid.MapOf(rapid.SampledFrom(atomIDs), rapid.SampledFrom([]capability.State{capability.Fresh, capability.Fresh, capability.Stale, capability.Red})).Draw(t, "states")
+}
+
 func drawRequirements(t *rapid.T) (rs []switchboard.Requirement) {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) switchboard.Requirement {
-		if rapid.IntRange(0, 4).Draw(t, "by name") == 0 {
+		switch rapid.IntRange(0, 6).Draw(t, "by") {
+		case 0:
 			return switchboard.Requirement{Tools: []string{"a/*"}}
+		case 1, 2:
+			return switchboard.Requirement{Verb: "read", Resource: "fs", Capability: rapid.SampledFrom([]string{"cap.read", "cap.read@1.0.0", "cap.post@^1"}).Draw(t, "capability"), Optional: rapid.Bool().Draw(t, "optional")}
 		}
 		r := switchboard.Requirement{
 			Verb: rapid.SampledFrom([]switchboard.Verb{"read", "write"}).Draw(t, "verb"), Resource: rapid.SampledFrom([]switchboard.Resource{"fs", "cloud"}).Draw(t, "resource"),
@@ -189,9 +255,12 @@ func decideAndRecord(t *rapid.T, in *memoryRecords, c *config.Config, offers []s
 	} {
 		for _, task := range []switchboard.TaskID{"a", "b"} {
 			at := time.Now().Add(-time.Duration(rapid.Int64Range(0, int64(20*time.Hour)).Draw(t, "ago")))
-			d, err := st.DecideConfigured(t.Context(), p, task, decide.Observed{}, at)
+			d, err := st.DecideConfigured(t.Context(), p, task, decide.Observed{Atoms: drawAtoms(t)}, at)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if len(d.Atoms) > 0 {
+				in.withAtoms++
 			}
 			in.add(recordOf(st.Tenants[p.Tenant], d, at))
 			n++
@@ -217,11 +286,15 @@ func compareAll(t tester, of Records, p *Proposal) *Diff {
 	return d
 }
 
+// Each check records eight decisions: go test -run EveryDecision -replays 1250 replays 10,000.
+var replays = flag.String("replays", "30", "how many configurations TestAReplayReproducesEveryDecisionToTheByte draws")
+
 func TestAReplayReproducesEveryDecisionToTheByte(t *testing.T) {
 	law.Hold(t, law.Deterministic)
-	if err := flag.Set("rapid.checks", "30"); err != nil { // each writes to the disk, and waits for it
+	if err := flag.Set("rapid.checks", *replays); err != nil {
 		t.Fatal(err)
 	}
+	decisions, withAtoms := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		dir := newMemoryRecords(t)
 		c := drawConfig(t)
@@ -235,7 +308,12 @@ func TestAReplayReproducesEveryDecisionToTheByte(t *testing.T) {
 				t.Fatalf("under %s: %+v", name, d.Changes)
 			}
 		}
+		decisions, withAtoms = decisions+n, withAtoms+dir.withAtoms
 	})
+	t.Logf("%d decisions are replayed; %d of them depend on the states of atoms", decisions, withAtoms)
+	if withAtoms*20 < decisions {
+		t.Error("too few decisions depend on atoms for a claim")
+	}
 }
 
 func TestALostServerDoesNotChangeTheArchivedCatalog(t *testing.T) {
@@ -261,6 +339,7 @@ func sampleRecords(t *testing.T) (dir *memoryRecords, n int) {
 	rapid.Custom(func(t *rapid.T) int {
 		c := drawConfig(t)
 		c.Policies, c.TenantPolicies = nil, nil
+		drawContracts(t, c)
 		n = decideAndRecord(t, dir, c, drawOffers(t))
 		return n
 	}).Example(1)
@@ -306,6 +385,13 @@ func TestNoSecretIsRecorded(t *testing.T) {
 }
 
 func TestDecisionsThatCannotBeReplayedAreCountedByReason(t *testing.T) {
+	for _, name := range []string{textTenant, textCapabilities} {
+		t.Run(name, func(t *testing.T) { countGone(t, name) })
+	}
+}
+
+// countGone replays decisions of which one text of the basis is gone.
+func countGone(t *testing.T, name string) {
 	dir, n := sampleRecords(t)
 	all := dir.readAll(t)
 	put := func(d switchboard.Digest, data []byte) {
@@ -314,10 +400,13 @@ func TestDecisionsThatCannotBeReplayedAreCountedByReason(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put(all[0].refs[textTenant], nil)
+	if all[0].refs[name] == "" {
+		t.Fatalf("the basis has no text %s", name)
+	}
+	put(all[0].refs[name], nil)
 	gone := 0
 	for _, e := range all {
-		if e.refs[textTenant] == all[0].refs[textTenant] {
+		if e.refs[name] == all[0].refs[name] {
 			gone++
 		}
 	}

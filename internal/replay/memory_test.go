@@ -6,9 +6,11 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -20,6 +22,8 @@ type memoryRecords struct {
 	*store.Memory
 	recorder *Recorder
 	chain    *receipt.Chain
+
+	withAtoms int // decisions that depend on the states of atoms
 }
 
 func newMemoryRecords(t tester) *memoryRecords {
@@ -28,7 +32,7 @@ func newMemoryRecords(t tester) *memoryRecords {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &memoryRecords{st, NewRecorder(chain.Add, archive.New(st, time.Hour, nil), receipt.NewDigests(receipt.NewKey())), chain}
+	return &memoryRecords{Memory: st, recorder: NewRecorder(chain.Add, archive.New(st, time.Hour, nil), receipt.NewDigests(receipt.NewKey())), chain: chain}
 }
 
 // add writes receipts of the decisions.
@@ -82,6 +86,10 @@ func inputOf(t tester, c *config.Config, offers []switchboard.Offer) bind.Input 
 	if err != nil {
 		t.Fatal(err)
 	}
+	boundaries, err := boundary.ForTenants(registryOf(c).Boundaries)
+	if err != nil {
+		t.Fatal(err)
+	}
 	engine := policy.NewEngine(time.Minute, 0)
 	for id, tenant := range c.Tenants {
 		var own *policy.Layer
@@ -90,9 +98,16 @@ func inputOf(t tester, c *config.Config, offers []switchboard.Offer) bind.Input 
 				t.Fatal(err)
 			}
 		}
-		if in.Policies[id], err = engine.NewPolicy(tenant, operator, own); err != nil {
+		if in.Policies[id], err = engine.NewPolicy(tenant, boundaries, operator, own); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return in
+}
+
+func registryOf(c *config.Config) *capability.Registry {
+	if c.Registry == nil {
+		return &capability.Registry{}
+	}
+	return c.Registry
 }

@@ -47,7 +47,7 @@ func callAndRecord(t *rapid.T, dir *memoryRecords, c *config.Config, offers []sw
 		}
 		for _, s := range d.Selected {
 			call := &switchboard.Call{
-				Principal: p, Task: "a", Server: s.Tool.ID.Server, Method: "tools/call", Tool: s.Tool, Judgments: s.Judgments,
+				Principal: p, Task: "a", Server: s.Tool.ID.Server, Method: "tools/call", Tool: s.Tool.Called(), Judgments: s.Judgments,
 				Params: []byte(`{"name":"x","arguments":` + rapid.SampledFrom(callArguments).Draw(t, "arguments") + `}`),
 			}
 			if rapid.IntRange(0, 3).Draw(t, "a prompt") == 0 {

@@ -84,3 +84,22 @@ func Servers() (all []Server, err error) {
 	})
 	return all, err
 }
+
+// A Label says what a program takes a tool of the catalog to do.
+type Label struct {
+	Server, Tool, Verb, Resource string
+	Constraints                  []string
+}
+
+// Labels reads the labels of the whole catalog, in their order.
+func Labels() (all []Label, err error) {
+	err = Lines(File("catalog", "capabilities-machine.jsonl.gz"), func(line []byte) error {
+		var l Label
+		if err := json.Unmarshal(line, &l); err != nil {
+			return err
+		}
+		all = append(all, l)
+		return nil
+	})
+	return all, err
+}
