@@ -63,6 +63,7 @@ type cli struct {
 	Capability capabilityCmd `cmd:"" group:"policies" help:"List the named capabilities, show one, and publish its versions."`
 
 	Status   statusCmd    `cmd:"" group:"operate" help:"Print the state of a running Switchboard and its servers."`
+	Now      nowCmd       `cmd:"" group:"operate" help:"Print what needs a person at a running Switchboard, and how calls went in the last minute, hour, day and 14 days."`
 	Metrics  metricsCmd   `cmd:"" group:"operate" help:"Print the metrics of a running Switchboard, as Prometheus reads them."`
 	Runs     runsCmd      `cmd:"" group:"operate" help:"List the runs that a running Switchboard knows, with what they have cost their models."`
 	Budget   budgetCmd    `cmd:"" group:"operate" help:"Show what calls have cost and what is left, try out a limit on recorded calls, and correct an account."`

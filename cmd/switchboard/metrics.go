@@ -140,10 +140,15 @@ func spellLatency(t *history.Tally, ms float64) string {
 	if len(t.Buckets) == 0 {
 		return "-"
 	}
+	return roundLatency(ms).String()
+}
+
+// roundLatency returns milliseconds with two digits.
+func roundLatency(ms float64) time.Duration {
 	d := time.Duration(ms * float64(time.Millisecond))
 	unit := time.Microsecond
 	for unit*100 <= d {
 		unit *= 10
 	}
-	return d.Round(unit).String()
+	return d.Round(unit)
 }

@@ -12,6 +12,7 @@ import (
 // parity says for each command which operations of the API do the same, or why there is none.
 var parity = map[string][]string{
 	"status":         {"read-status"},
+	"now":            {"read-now"},
 	"doctor":         {"here: it looks at this machine"},
 	"metrics":        {"scrape-metrics", "read-history"},
 	"ready":          {"agents: /readyz"},

@@ -56,6 +56,17 @@ func (r *BudgetReader) Rows(ctx context.Context, tenant switchboard.TenantID) ([
 		return nil, err
 	}
 	defer leave()
+	return r.rows(ctx, tenant, true)
+}
+
+// Warned returns the accounts that have reached a percentage at which Switchboard warns, or of which nothing is left, as Rows does but without their pace: it reads no receipts.
+func (r *BudgetReader) Warned(ctx context.Context, tenant switchboard.TenantID) ([]budget.StatementRow, error) {
+	rows, err := r.rows(ctx, tenant, false)
+	return slices.DeleteFunc(rows, func(row budget.StatementRow) bool { return row.Warned == 0 }), err
+}
+
+// rows returns the rows of Rows, with their pace or without.
+func (r *BudgetReader) rows(ctx context.Context, tenant switchboard.TenantID, withPace bool) ([]budget.StatementRow, error) {
 	c := r.reader.o.Configuration()
 	rows, now := []budget.StatementRow{}, time.Now()
 	stopAt := now.Add(paceTime)
@@ -68,10 +79,15 @@ func (r *BudgetReader) Rows(ctx context.Context, tenant switchboard.TenantID) ([
 		if len(s.Budgets) == 0 {
 			continue
 		}
+		var err error
 		if s.Accounts, err = r.reader.o.Store.Accounts(ctx, budget.Group(id)); err != nil {
 			return nil, switchboard.Unavailable("the accounts of budgets cannot be read", err)
 		}
-		if s.Spent, s.LookedBack, _, err = r.spentCalls(ctx, id, now.Add(-paceWeek), stopAt); err != nil {
+		s.LookedBack = now
+		if withPace {
+			s.Spent, s.LookedBack, _, err = r.spentCalls(ctx, id, now.Add(-paceWeek), stopAt)
+		}
+		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, s.Rows(now)...)

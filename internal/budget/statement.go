@@ -45,6 +45,9 @@ type StatementRow struct {
 	Held    string `json:"held"`
 	Left    string `json:"left"`
 
+	// Warned is the largest percentage of the limit at which Switchboard warns and that is used now, 100 if nothing is left, 0 if none.
+	Warned int `json:"warned_percent,omitempty"`
+
 	Pace AccountPace `json:"pace"`
 }
 
@@ -146,10 +149,24 @@ func (s *Statement) row(b *switchboard.Budget, w Window, of string, a store.Acco
 		Tenant: s.Tenant, Budget: b.Name(), At: b.Position, Per: per, Of: of, Unit: Unit(b, s.Currency), Window: b.Window, From: w.Start, Until: w.End,
 		Limit: Amount(b, b.Limit), Settled: Amount(b, a.Settled), Held: Amount(b, a.Held), Left: Amount(b, left),
 	}
+	r.Warned = warnedAt(b, a.Settled+a.Held)
 	r.Pace = AccountPace{Day: Amount(b, spent.day), Week: Amount(b, spent.week)}
 	r.Pace.DayUsedUp = usedUp(left, spent.day, s.looked(day, now), now, w.End)
 	r.Pace.WeekUsedUp = usedUp(left, spent.week, s.looked(week, now), now, w.End)
 	return r
+}
+
+// warnedAt returns the largest percentage of the limit at which Switchboard warns and that used reaches; 100 if nothing is left; 0 if it reaches none.
+func warnedAt(b *switchboard.Budget, used int64) (percent int) {
+	if used >= b.Limit {
+		return 100
+	}
+	for _, warn := range b.Warn {
+		if float64(used)*100 >= float64(b.Limit)*float64(warn) {
+			percent = max(percent, warn)
+		}
+	}
+	return percent
 }
 
 // Unit returns the unit of the budget's amounts; "" if the currency has no name.

@@ -480,6 +480,32 @@ func TestAStepKeepsTheBusiestSeriesAndTheSumOfTheRest(t *testing.T) {
 		if r := p.read(t, Range{Step: "1m", Tenant: "acme"}); len(r.Series) != maxSeries-1 || !r.Incomplete {
 			t.Errorf("the tenant sees %d series; incomplete: %v", len(r.Series), r.Incomplete)
 		}
+		kept := int64(0) // by the calls of the series that have names
+		for _, line := range r.Series[1:] {
+			kept += line.Points[0].Calls
+		}
+		for _, tt := range []struct {
+			of         Range
+			calls      int64
+			incomplete bool
+		}{
+			{Range{Step: "1m"}, total, false},
+			{Range{Step: "15m", Tenant: "acme"}, kept, true},
+			{Range{Step: "10s", Server: "server-199"}, 200, true},
+			{Range{Step: "1m", Tenant: "other"}, 0, true},
+		} {
+			sum, err := p.Sum(t.Context(), tt.of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls := int64(0)
+			for _, one := range sum.Series[0].Points {
+				calls += one.Calls
+			}
+			if len(sum.Series) != 1 || calls != tt.calls || sum.Incomplete != tt.incomplete {
+				t.Errorf("the sum of %+v has %d calls, incomplete: %v", tt.of, calls, sum.Incomplete)
+			}
+		}
 	})
 }
 

@@ -79,9 +79,50 @@ func Names() (all []string) {
 // Read returns the part of the history that the range names, of all processes that share the store. If the store cannot be read, it returns
 // what this process knows. The error is a *switchboard.Error.
 func (h *History) Read(ctx context.Context, q Range) (*Excerpt, error) {
+	r, i, err := h.open(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	h.collect(r, i, q)
+	return r, nil
+}
+
+// Sum is Read with one series without names, the sum of all that the range selects. After does not count.
+func (h *History) Sum(ctx context.Context, q Range) (*Excerpt, error) {
+	r, i, err := h.open(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	s, isWhole := &scales[i], q.Tenant == "" && q.Server == ""
+	wants := func(p seriesKey) bool {
+		return p == seriesKey{} || (q.Tenant == "" || p.tenant == q.Tenant) && (q.Server == "" || p.server == q.Server)
+	}
+	points := []Point{}
+	for _, b := range h.blocksOf(i, r) {
+		sums := map[int]*counts{}
+		b.eachCounts(s.stepsIn(r, &b), wants, func(step int, p seriesKey, c *counts) {
+			if p == (seriesKey{}) && !isWhole {
+				r.Incomplete = true // some of these calls may be selected
+				return
+			}
+			if sums[step] == nil {
+				sums[step] = new(counts)
+			}
+			sums[step].add(c)
+		})
+		for _, step := range slices.Sorted(maps.Keys(sums)) {
+			points = append(points, Point{b.begin.Add(time.Duration(step) * s.each).UTC(), sums[step].tally()})
+		}
+	}
+	r.Series = append(r.Series, TimeSeries{Points: points})
+	return r, nil
+}
+
+// open reads what other processes have counted, and returns an Excerpt without series and the index of its scale.
+func (h *History) open(ctx context.Context, q Range) (*Excerpt, int, error) {
 	i := slices.IndexFunc(scales[:], func(s scale) bool { return s.name == q.Step })
 	if i < 0 {
-		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "there are no steps of %.20q; choose %s", q.Step, strings.Join(Names(), ", "))
+		return nil, 0, switchboard.Refuse(switchboard.CodeBadArguments, "there are no steps of %.20q; choose %s", q.Step, strings.Join(Names(), ", "))
 	}
 	s, now := &scales[i], time.Now()
 	from, to := q.From, q.To
@@ -92,7 +133,7 @@ func (h *History) Read(ctx context.Context, q Range) (*Excerpt, error) {
 		to = now
 	}
 	if !from.Before(to) {
-		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "from must be before to, and to within the last %s", spellKept(s.kept))
+		return nil, 0, switchboard.Refuse(switchboard.CodeBadArguments, "from must be before to, and to within the last %s", spellKept(s.kept))
 	}
 	from, to = s.align(from), s.align(to.Add(s.each-1))
 	r := &Excerpt{Step: s.name, From: from, To: to, Series: []TimeSeries{}}
@@ -103,8 +144,7 @@ func (h *History) Read(ctx context.Context, q Range) (*Excerpt, error) {
 	r.StoreAway = h.refresh(short, i) != nil
 	cancel()
 	h.roll(time.Now())
-	h.collect(r, i, q)
-	return r, nil
+	return r, i, nil
 }
 
 // align returns the begin of the step that holds the instant.

@@ -109,6 +109,7 @@ var routeTable = map[string]string{
 	"POST /v1/configuration/changes/{change}/revert": "any",
 	"GET /metrics":                                   "viewer",
 	"GET /v1/metrics/history":                        "viewer",
+	"GET /v1/now":                                    "viewer",
 	"GET /v1/keys":                                   "viewer",
 	"POST /v1/keys/{key}/revoke":                     "admin",
 	"GET /v1/resolve":                                "viewer",

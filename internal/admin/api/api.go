@@ -156,6 +156,7 @@ var tags = []*huma.Tag{
 	{Name: "events", Description: "What changes, while it changes."},
 	{Name: "keys", Description: "The keys of agents and of persons."},
 	{Name: "metrics", Description: "The metrics, for Prometheus."},
+	{Name: "now", Description: "What needs a person, and how calls go."},
 	{Name: "policies", Description: "Probable mistakes in policies, and the values of their rules."},
 	{Name: "policy-diffs", Description: "What recorded decisions would have been under other policies or files."},
 	{Name: "receipts", Description: "What was done, for whom, and with which outcome."},

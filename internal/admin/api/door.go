@@ -84,6 +84,17 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.routes().ServeHTTP(w, r.WithContext(ctx))
 }
 
+// As returns the handler of the API for requests of the officer, who is known already. The page asks it in this process.
+func (a *API) As(officer *switchboard.Officer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if text, status := spellingFault(r); text != "" {
+			writeProblem(w, status, &switchboard.Error{Text: text})
+			return
+		}
+		a.routes().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), officerKey{}, officer)))
+	})
+}
+
 // refusalReason says why r may not be answered to any sender; "" means that it may. A web page can make a browser on this
 // machine send requests here: by a name of the page's own, or across origins. No page but one of this address may: a
 // page of another port of this machine is a stranger too.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/now"
 	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -25,6 +26,16 @@ func (a *API) addStatus() {
 				return &statusAnswer{a.o.Reader.Status("")}, nil
 			}
 			return &statusAnswer{a.o.Reader.TenantStatus(q.tenant, q.operator())}, nil
+		})
+	budgets := admin.NewBudgetReader(a.o.Reader)
+	add(a, route{id: "read-now", method: http.MethodGet, path: "/v1/now", needs: switchboard.OfficeViewer, summary: "What needs a person now, the most pressing first, and the calls of the last minute, hour, day and 14 days"},
+		func(ctx context.Context, q asked, _ *TenantQuery) (*struct{ Body now.Overview }, error) {
+			sources := now.Sources{Reader: a.o.Reader, Budgets: budgets, Approvals: a.o.People.Approvals, Past: a.o.Scraper.Past}
+			o, err := sources.Read(ctx, q.tenant, q.operator())
+			if err != nil {
+				return nil, err
+			}
+			return &struct{ Body now.Overview }{*o}, nil
 		})
 	add(a, route{id: "scrape-metrics", method: http.MethodGet, path: "/metrics", needs: switchboard.OfficeViewer, summary: "The metrics, for Prometheus", types: []string{"text/plain", "application/openmetrics-text", "application/vnd.google.protobuf"}},
 		func(_ context.Context, q asked, in *scrapeQuery) (*scrapeAnswer, error) {

@@ -23,10 +23,10 @@ type approvalForms struct{ *Page }
 func (p approvalForms) showApproval(w http.ResponseWriter, r *http.Request, own site) {
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" {
-		p.show(w, http.StatusOK, "signin.html", map[string]any{
+		p.show(w, http.StatusOK, "signin.html", scene{Title: "Sign in", Data: map[string]any{
 			"Issuers": p.o.Providers.IDs(),
 			"Problem": &switchboard.Error{Code: switchboard.CodeNotAuthenticated, Text: "this link asks for your decision: sign in, and then open it again"},
-		})
+		}})
 		return
 	}
 	officer, err := p.officerAt(r, own)
@@ -44,10 +44,11 @@ func (p approvalForms) writeApproval(w http.ResponseWriter, r *http.Request, off
 	if err != nil {
 		return err
 	}
-	p.show(w, status, "approval.html", map[string]any{
-		"View": v, "Token": formToken(secret), "Problem": problem, "Officer": officer.ID, "May": v.State == approval.Pending && v.WhyNot == "",
-		"Capability": v.Kind == approval.ForCapability,
+	s := newScene(p.Page, officer, secret, "A request for approval", map[string]any{
+		"View": v, "Problem": problem, "May": v.State == approval.Pending && v.WhyNot == "", "Capability": v.Kind == approval.ForCapability,
 	})
+	s.Command = "switchboard approvals show " + v.ID
+	p.show(w, status, "approval.html", s)
 	return nil
 }
 
@@ -110,5 +111,5 @@ func (p approvalForms) refuseApproval(w http.ResponseWriter, err error) {
 		return
 	}
 	e := access.AsError(err)
-	p.show(w, access.HTTPStatus(e.Code), "refused.html", map[string]any{"Why": e.Text})
+	p.show(w, access.HTTPStatus(e.Code), "refused.html", scene{Title: "Refused", Data: map[string]any{"Why": e.Text}})
 }

@@ -67,21 +67,22 @@ func (p *Page) showConnect(w http.ResponseWriter, r *http.Request, own site) {
 	ticket := strings.TrimPrefix(r.URL.Path, ConnectPath)
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" {
-		p.show(w, http.StatusOK, "signin.html", map[string]any{
+		p.show(w, http.StatusOK, "signin.html", scene{Title: "Sign in", Data: map[string]any{
 			"Issuers": p.o.Providers.IDs(),
 			"Problem": &switchboard.Error{Code: switchboard.CodeNotAuthenticated, Text: "this link connects a server: sign in, and then open it again"},
-		})
+		}})
 		return
 	}
 	c, err := p.o.Connections.ReadTicket(r.Context(), ticket)
+	var officer *switchboard.Officer
 	if err == nil {
-		_, err = p.mayConnect(r, own, c)
+		officer, err = p.mayConnect(r, own, c)
 	}
 	if err != nil {
 		p.refuseConnect(w, err)
 		return
 	}
-	p.show(w, http.StatusOK, "connect.html", map[string]any{"Request": c, "Ticket": ticket, "Token": formToken(secret)})
+	p.show(w, http.StatusOK, "connect.html", newScene(p, officer, secret, "Connect a server", map[string]any{"Request": c, "Ticket": ticket}))
 }
 
 // beginConnect uses the link: it leads the browser to the server's provider.
@@ -166,10 +167,10 @@ func (p *Page) endConnect(w http.ResponseWriter, r *http.Request, own site) {
 		return
 	}
 	p.o.Log.Info("a server is connected", "server", string(c.Server), "tenant", string(c.Tenant))
-	p.show(w, http.StatusOK, "connected.html", map[string]any{"Request": c})
+	p.show(w, http.StatusOK, "connected.html", scene{Title: "Connected", Data: map[string]any{"Request": c}})
 }
 
 func (p *Page) refuseConnect(w http.ResponseWriter, err error) {
 	e := access.AsError(err)
-	p.show(w, access.HTTPStatus(e.Code), "refused.html", map[string]any{"Why": e.Text})
+	p.show(w, access.HTTPStatus(e.Code), "refused.html", scene{Title: "Refused", Data: map[string]any{"Why": e.Text}})
 }

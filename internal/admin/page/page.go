@@ -1,7 +1,7 @@
-// Package page is the admin side in a browser. So far, people sign in and out there, see what waits for them, and decide about requests for approval.
+// Package page is the admin side in a browser. So far, people sign in and out there, see what needs a person and how calls go, and decide about requests for approval.
 //
-// It decides which browser a session belongs to, and which requests of browsers count. Package signin decides who somebody is, and package
-// identity decides about their offices. The views are in views/, one file each; they have no scripts.
+// It decides which browser a session belongs to, which requests of browsers count, and how views look (view.go). Package signin decides who somebody is, package
+// identity decides about their offices, and package api decides what a view shows. The views are in views/, one file each; they have no scripts.
 //
 // The cookie of a session is SameSite=Strict. A browser does not send it when a page of another site, such as the issuer's, has led it
 // here; so an answer that ends a sign-in is a page that leads on by itself, and not a redirect.
@@ -36,7 +36,7 @@ const maxForm = 64 << 10
 
 // The paths of the page.
 const (
-	startPath    = "/"
+	startPath    = "/" // leads to the first view
 	stylePath    = "/style.css"
 	signInPath   = "/sign-in"
 	signOutPath  = "/sign-out"
@@ -53,6 +53,10 @@ type Options struct {
 	Officers  func() *identity.Officers
 	URL       func() string // how browsers reach the admin address, "" if only this machine does
 	Reader    *admin.Reader
+	Version   string
+
+	// API returns the handler of the API for requests of the officer.
+	API func(officer *switchboard.Officer) http.Handler
 
 	Approvals   *approvals.Decider
 	Connections Connections
@@ -76,7 +80,7 @@ var files embed.FS
 // New returns a Page.
 func New(o Options) *Page {
 	return &Page{o: o, views: sync.OnceValue(func() *template.Template {
-		return template.Must(template.ParseFS(files, "views/*.html"))
+		return template.Must(template.New("").Funcs(functions).ParseFS(files, "views/*.html"))
 	})}
 }
 
@@ -86,7 +90,7 @@ func (p *Page) Takes(path string) bool {
 	case startPath, stylePath, signInPath, signOutPath, callbackPath, CodePath:
 		return true
 	}
-	return strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)
+	return findView(path) != nil || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)
 }
 
 // ServeHTTP answers a request for a path that the page takes.
@@ -115,6 +119,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 	from := r.Header.Get("Sec-Fetch-Site")
 	foreign := from != "" && from != "same-origin" && from != "none"
+	v := findView(r.URL.Path)
 	switch path := r.URL.Path; {
 	case path == stylePath:
 		http.ServeFileFS(w, r, files, "views/style.css")
@@ -128,12 +133,20 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 		p.endConnect(w, r, own)
 	case (path == startPath || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)) && foreign:
 		p.leadOn(w, path) // the browser has not sent the cookie
+	case v != nil && foreign:
+		p.leadOn(w, r.URL.RequestURI())
+	case v != nil:
+		viewPages{p}.serve(w, r, own, v)
 	case strings.HasPrefix(path, ApprovalPath):
 		approvalForms{p}.showApproval(w, r, own)
 	case strings.HasPrefix(path, ConnectPath):
 		p.showConnect(w, r, own)
 	case path == startPath:
-		p.start(w, r, own)
+		if own.readCookie(r, sessionCookie) != "" {
+			http.Redirect(w, r, allViews[0].path, http.StatusSeeOther)
+			return
+		}
+		p.show(w, http.StatusOK, "signin.html", scene{Title: "Sign in", Data: map[string]any{"Issuers": p.o.Providers.IDs()}})
 	case path == CodePath && !foreign:
 		p.useCode(w, r, own)
 	default:
@@ -296,24 +309,6 @@ func (p *Page) officerOf(h *signin.Holder) (switchboard.Officer, error) {
 	return p.o.Officers().ByHash([sha256.Size]byte(hash))
 }
 
-// start shows the sign-in. To an officer it shows the waiting items.
-func (p *Page) start(w http.ResponseWriter, r *http.Request, own site) {
-	secret := own.readCookie(r, sessionCookie)
-	if secret == "" {
-		p.show(w, http.StatusOK, "signin.html", map[string]any{"Issuers": p.o.Providers.IDs()})
-		return
-	}
-	officer, err := p.officerAt(r, own)
-	if err != nil {
-		e := access.AsError(err)
-		p.show(w, access.HTTPStatus(e.Code), "signin.html", map[string]any{
-			"Issuers": p.o.Providers.IDs(), "Problem": e, "SignedIn": e.Code != switchboard.CodeNotAuthenticated, "Token": formToken(secret),
-		})
-		return
-	}
-	p.show(w, http.StatusOK, "start.html", map[string]any{"Officer": officer, "Items": append(approvalForms{p}.waitingApprovals(r, &officer), findWaiting(p.o.Reader, &officer)...), "Token": formToken(secret)})
-}
-
 // beginSignIn leads the browser to an issuer.
 func (p *Page) beginSignIn(w http.ResponseWriter, r *http.Request, own site, issuer string) {
 	address, sealed, err := p.o.Providers.Begin(r.Context(), issuer, own.origin+callbackPath)
@@ -414,20 +409,20 @@ func isFormToken(token, secret string) bool {
 func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.o.Failed(r, err)
 	e := access.AsError(err)
-	p.show(w, access.HTTPStatus(e.Code), "signin.html", map[string]any{"Issuers": p.o.Providers.IDs(), "Problem": e})
+	p.show(w, access.HTTPStatus(e.Code), "signin.html", scene{Title: "Sign in", Data: map[string]any{"Issuers": p.o.Providers.IDs(), "Problem": e}})
 }
 
 // refuse answers a request that no page of ours sends.
 func (p *Page) refuse(w http.ResponseWriter, status int, why string) {
-	p.show(w, status, "refused.html", map[string]any{"Why": why})
+	p.show(w, status, "refused.html", scene{Title: "Refused", Data: map[string]any{"Why": why}})
 }
 
 // leadOn answers with a page that sends the browser to the address.
 func (p *Page) leadOn(w http.ResponseWriter, address string) {
-	p.show(w, http.StatusOK, "leadon.html", map[string]any{"Address": address})
+	p.show(w, http.StatusOK, "leadon.html", scene{Data: map[string]any{"Address": address}})
 }
 
-func (p *Page) show(w http.ResponseWriter, status int, view string, data map[string]any) {
+func (p *Page) show(w http.ResponseWriter, status int, view string, data scene) {
 	var b bytes.Buffer
 	if err := p.views().ExecuteTemplate(&b, view, data); err != nil {
 		p.o.Log.Error("a page cannot be shown", "view", view, "err", err)

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/admin/now"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type nowCmd struct {
+	serverFlags
+	Tenant switchboard.TenantID `help:"Only what concerns this tenant." placeholder:"ID"`
+}
+
+// Run prints what a person should look at first.
+func (n *nowCmd) Run(ctx context.Context, io streams) error {
+	path := "/v1/now"
+	if n.Tenant != "" {
+		path += "?" + url.Values{"tenant": {string(n.Tenant)}}.Encode()
+	}
+	var o now.Overview
+	if err := n.asTarget().fetchInto(ctx, path, &o); err != nil {
+		return err
+	}
+	if n.JSON {
+		return json.NewEncoder(io.raw).Encode(o)
+	}
+	writeOverview(io, &o)
+	return nil
+}
+
+// writeOverview prints the overview.
+func writeOverview(io streams, o *now.Overview) {
+	if len(o.Concerns) == 0 {
+		fmt.Fprintln(io.out, "nothing needs a person")
+	}
+	for i := range o.Concerns {
+		c := &o.Concerns[i]
+		of := ""
+		if c.Tenant != "" {
+			of = " (tenant " + printable(string(c.Tenant), 64) + ")"
+		}
+		fmt.Fprintf(io.out, "%s%s\n", concernText(c), of)
+		for _, text := range c.Says {
+			fmt.Fprintf(io.out, "    | %s\n", printable(text, 600))
+		}
+		if c.Command != "" {
+			fmt.Fprintf(io.out, "    %s\n", printable(c.Command, 200))
+		}
+	}
+	if o.More > 0 {
+		fmt.Fprintf(io.out, "and %d more\n", o.More)
+	}
+	fmt.Fprintln(io.out)
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "LAST\tCALLS\tFAILED\tREFUSED\tMOVED\tP50\tP95")
+	for i := range o.Spans {
+		s := &o.Spans[i]
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Span, s.Calls, s.Failed, s.Refused, s.Moved, spellMillis(s.P50), spellMillis(s.P95))
+	}
+	_ = w.Flush() // without the terminal the table is not needed
+	if o.Incomplete {
+		fmt.Fprintln(io.out, "Calls are missing, because the history keeps at most 64 pairs of tenant and server apart in a step.")
+	}
+	if o.StoreAway {
+		fmt.Fprintln(io.out, "The store cannot be read now, so the newest calls at other replicas are missing.")
+	}
+}
+
+// concernText says in one line what needs a person.
+func concernText(c *now.Concern) string {
+	subject, since := printable(c.Subject, 200), ""
+	if !c.Since.IsZero() {
+		since = ", since " + c.Since.Local().Format(time.DateTime)
+	}
+	switch {
+	case c.Approval != nil:
+		return fmt.Sprintf("%s asks for %s%s", printable(c.Approval.Principal, 100), printable(cmp.Or(c.Approval.Tool, c.Approval.Capability), 200), since)
+	case c.Budget != nil:
+		b := c.Budget
+		return fmt.Sprintf("budget %s %s has reached %d%% of %s %s: %s are left", subject, printable(b.Of, 100), b.Warned, b.Limit, b.Unit, b.Left)
+	}
+	switch c.Kind {
+	case now.KindReload:
+		return "the configuration on disk is refused, and the one before is served" + since
+	case now.KindPart:
+		return "the part " + subject + " of the configuration has faults: " + printable(c.State, 200) + since
+	case now.KindStore:
+		return "the store is unavailable" + since
+	case now.KindRecords:
+		return "receipts or decisions cannot be written" + since
+	case now.KindServer:
+		return "server " + subject + ": " + printable(c.State, 64) + since
+	case now.KindTool:
+		return "tool " + cmp.Or(subject, "of a server") + ": " + printable(c.State, 64) + since
+	}
+	return "this cannot be read now: " + subject
+}
+
+// spellMillis spells milliseconds with two digits; "-" for none.
+func spellMillis(ms float64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return roundLatency(ms).String()
+}

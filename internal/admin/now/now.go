@@ -1,0 +1,274 @@
+// Package now collects what a person should look at first: what needs a person, and how the calls of the last minute, hour, day and 14 days went.
+//
+// It decides what needs a person, in which order, and which command helps. It decides nothing about who may see what: its reader is an operator or an officer of one
+// tenant, and the packages that it asks leave out what that reader may not see. The API, the command and the page show the same Overview.
+package now
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
+	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/budget"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/history"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
+)
+
+// A ConcernKind says what a concern is about.
+type ConcernKind string
+
+// The kinds, in the order in which their concerns are listed. Concerns of one kind are listed with the oldest first.
+const (
+	KindApproval ConcernKind = "approval" // a request waits for a person's yes or no
+	KindReload   ConcernKind = "reload"   // the configuration on disk is refused
+	KindPart     ConcernKind = "part"     // a part of the configuration has faults
+	KindStore    ConcernKind = "store"    // the store is unavailable
+	KindRecords  ConcernKind = "records"  // receipts or decisions cannot be written
+	KindServer   ConcernKind = "server"   // a server is not healthy
+	KindBudget   ConcernKind = "budget"   // an account has reached a warning
+	KindTool     ConcernKind = "tool"     // a tool is not served, or fails alone
+	KindUnknown  ConcernKind = "unknown"  // something cannot be read now
+)
+
+var kinds = []ConcernKind{KindApproval, KindReload, KindPart, KindStore, KindRecords, KindUnknown, KindServer, KindBudget, KindTool}
+
+const (
+	maxConcerns = 100
+	maxSays     = 10 // texts of one concern
+)
+
+// A Concern is something that needs a person.
+type Concern struct {
+	Kind    ConcernKind          `json:"kind" enum:"approval,reload,part,store,records,unknown,server,budget,tool" doc:"What it is about."`
+	Tenant  switchboard.TenantID `json:"tenant,omitempty"`
+	Subject string               `json:"subject,omitempty" doc:"The id of the request or server, the name of the budget or of the part of the configuration, the tool as SERVER/TOOL, or what cannot be read."`
+	State   string               `json:"state,omitempty" doc:"Of a server, a tool or a part of the configuration."`
+	Says    []string             `json:"says,omitempty" doc:"What servers, files or the system say about it. Not text of Switchboard's."`
+	Since   time.Time            `json:"since,omitzero"`
+	Command string               `json:"command,omitempty" doc:"A command that helps, or that shows more."`
+
+	Approval *approvals.ApprovalRow `json:"approval,omitempty"`
+	Budget   *budget.StatementRow   `json:"budget,omitempty" doc:"The account, without its pace."`
+}
+
+// A SpanTally counts the calls of one span of time that ends now.
+type SpanTally struct {
+	Span string    `json:"span" enum:"1m,1h,24h,14d"`
+	From time.Time `json:"from" doc:"The begin of the first step of the history that counts."`
+	history.Tally
+}
+
+// An Overview is what a person should look at first.
+type Overview struct {
+	At       time.Time       `json:"at"`
+	Concerns []Concern       `json:"concerns" doc:"What needs a person, the most pressing first."`
+	More     int             `json:"more_concerns,omitempty" doc:"How many concerns are left out, because there are too many."`
+	Servers  int             `json:"servers" doc:"How many servers there are."`
+	Spans    []SpanTally     `json:"spans" doc:"The calls of the last minute, hour, day and 14 days, at all replicas."`
+	Hours    []history.Point `json:"hours" doc:"The calls of each of the last 24 hours, the present one last. Hours without calls are there, too."`
+
+	Incomplete bool `json:"incomplete,omitempty" doc:"Calls are missing, because the history keeps at most 64 pairs of tenant and server apart in a step."`
+	StoreAway  bool `json:"store_away,omitempty" doc:"The store cannot be read now: the newest calls at other replicas are missing."`
+}
+
+// Sources are what an Overview is collected from.
+type Sources struct {
+	Reader    *admin.Reader
+	Budgets   *admin.BudgetReader
+	Approvals *approvals.Decider
+	Past      *history.History
+}
+
+// readTime limits how long requests for approval and budgets are waited for.
+const readTime = time.Second
+
+// Read returns the overview of a tenant; "" is all tenants, for an operator. asOperator says that the reader may see texts of servers and of the system.
+func (s Sources) Read(ctx context.Context, tenant switchboard.TenantID, asOperator bool) (*Overview, error) {
+	o := &Overview{At: time.Now().UTC(), Concerns: []Concern{}, Spans: []SpanTally{}, Hours: []history.Point{}}
+	if err := s.addCalls(ctx, o, tenant); err != nil {
+		return nil, err
+	}
+	short, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	s.addApprovals(short, o, tenant)
+	s.addBudgets(short, o, tenant)
+	status := s.Reader.TenantStatus(tenant, asOperator)
+	o.Servers = len(status.Servers)
+	o.addStatus(&status, tenant, asOperator)
+	slices.SortStableFunc(o.Concerns, func(a, b Concern) int {
+		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), cmp.Compare(urgency(a.State), urgency(b.State)), a.Since.Compare(b.Since))
+	})
+	if o.More = max(0, len(o.Concerns)-maxConcerns); o.More > 0 {
+		o.Concerns = o.Concerns[:maxConcerns]
+	}
+	return o, nil
+}
+
+// urgency orders the states of servers: what may work, and what an operator has done, comes last.
+func urgency(state string) int {
+	return slices.Index([]string{string(health.NeedsConnection), string(health.Probation), string(health.Starting), string(health.Disabled)}, state)
+}
+
+// The lengths of an overview.
+const (
+	minute = time.Minute
+	day    = 24 * time.Hour
+	hours  = 24
+)
+
+// addCalls adds the counts of calls.
+func (s Sources) addCalls(ctx context.Context, o *Overview, tenant switchboard.TenantID) error {
+	var quarters []history.Point
+	for i, step := range history.Names() {
+		r, err := s.Past.Sum(ctx, history.Range{Tenant: tenant, Step: step})
+		if err != nil {
+			return err
+		}
+		o.Incomplete, o.StoreAway = o.Incomplete || r.Incomplete, o.StoreAway || r.StoreAway
+		points := r.Series[0].Points
+		if i == 0 {
+			o.Spans = append(o.Spans, sumSince(points, "1m", o.At.Add(-minute)))
+		}
+		o.Spans = append(o.Spans, sumSince(points, []string{"1h", "24h", "14d"}[i], r.From))
+		quarters = points // in the end those of the longest steps
+	}
+	first := o.At.Truncate(time.Hour).Add(-(hours - 1) * time.Hour)
+	for i := range hours {
+		o.Hours = append(o.Hours, history.Point{Start: first.Add(time.Duration(i) * time.Hour)})
+	}
+	for i := range quarters {
+		if n := int(quarters[i].Start.Sub(first) / time.Hour); !quarters[i].Start.Before(first) && n < hours {
+			o.Hours[n].Add(&quarters[i].Tally)
+		}
+	}
+	for i := range o.Hours {
+		o.Hours[i].Buckets = nil
+	}
+	return nil
+}
+
+// sumSince returns the sum of the steps that begin at an instant or later.
+func sumSince(points []history.Point, span string, from time.Time) SpanTally {
+	s := SpanTally{Span: span, From: from.UTC()}
+	for i := range points {
+		if !points[i].Start.Before(from) {
+			s.Add(&points[i].Tally)
+		}
+	}
+	s.Buckets = nil
+	return s
+}
+
+// unreadable returns the concern that something cannot be read.
+func unreadable(tenant switchboard.TenantID, what string, err error) Concern {
+	return Concern{Kind: KindUnknown, Tenant: tenant, Subject: what, Says: []string{access.AsError(err).Text}, Command: "switchboard status"}
+}
+
+// addApprovals adds the requests that wait, the oldest first.
+func (s Sources) addApprovals(ctx context.Context, o *Overview, tenant switchboard.TenantID) {
+	rows, err := s.Approvals.List(ctx, tenant, approvals.ApprovalFilter{State: approval.Pending})
+	if err != nil {
+		o.Concerns = append(o.Concerns, unreadable(tenant, "requests for approval", err))
+	}
+	for i := range rows {
+		a := &rows[i]
+		o.Concerns = append(o.Concerns, Concern{Kind: KindApproval, Tenant: a.Tenant, Subject: a.ID, Since: a.Asked, Approval: a, Command: "switchboard approvals show " + a.ID})
+	}
+}
+
+// addBudgets adds the accounts that have reached a warning.
+func (s Sources) addBudgets(ctx context.Context, o *Overview, tenant switchboard.TenantID) {
+	rows, err := s.Budgets.Warned(ctx, tenant)
+	if err != nil {
+		o.Concerns = append(o.Concerns, unreadable(tenant, "accounts of budgets", err))
+	}
+	for i := range rows {
+		b := &rows[i]
+		o.Concerns = append(o.Concerns, Concern{Kind: KindBudget, Tenant: b.Tenant, Subject: b.Budget, Budget: b, Command: "switchboard budget status --tenant " + string(b.Tenant)})
+	}
+}
+
+// addStatus adds what a status says is wrong.
+func (o *Overview) addStatus(s *admin.StatusReport, tenant switchboard.TenantID, asOperator bool) {
+	add := func(c Concern) {
+		c.Tenant = cmp.Or(c.Tenant, tenant)
+		c.Says = slices.DeleteFunc(c.Says, func(text string) bool { return text == "" })
+		c.Says = c.Says[:min(len(c.Says), maxSays)]
+		o.Concerns = append(o.Concerns, c)
+	}
+	if r := s.Refused; r != nil {
+		add(Concern{Kind: KindReload, Since: r.Since, Says: []string{r.Why}, Command: "switchboard validate"})
+	}
+	for _, p := range s.Faulty {
+		add(Concern{Kind: KindPart, Tenant: p.Tenant, Subject: p.Part, State: p.State, Since: p.Since, Says: p.Faults, Command: "switchboard validate"})
+	}
+	if s.Store != nil && s.Store.Fault != "" {
+		add(Concern{Kind: KindStore, Since: s.Store.Since, Says: []string{s.Store.Fault}, Command: "switchboard doctor"})
+	}
+	if s.Records != nil && s.Records.Fault() != "" {
+		add(Concern{Kind: KindRecords, Says: []string{s.Records.Fault()}, Command: "switchboard status"})
+	}
+	for i := range s.Servers {
+		if c := serverConcern(&s.Servers[i], asOperator); c != nil {
+			add(*c)
+		}
+		for _, t := range s.Servers[i].Health.Tools {
+			add(toolConcern(s.Servers[i].ID, t))
+		}
+	}
+	for _, fault := range s.Catalog.Faults {
+		add(Concern{Kind: KindTool, State: "not served", Says: []string{fault}, Command: "switchboard status"})
+	}
+}
+
+// serverConcern returns what is wrong with a server; nil if nothing is.
+func serverConcern(s *admin.ServerStatus, asOperator bool) *Concern {
+	state := s.Health.State
+	if state == health.Healthy && s.State == upstream.StateNeedsConnection {
+		state = health.NeedsConnection
+	}
+	c := &Concern{Kind: KindServer, Subject: string(s.ID), State: string(state), Since: s.Health.Since, Command: "switchboard server list"}
+	if state == health.Healthy && s.State != upstream.StateReady {
+		c.State = string(s.State)
+	}
+	cause, failure := s.Health.Cause, s.LastFailure
+	switch {
+	case c.State == string(health.Healthy), c.State == string(health.Starting) && failure == nil:
+		return nil
+	case cause != nil && cause.Message != "":
+		c.Says, c.Since = []string{cause.Message}, cause.Since
+	case failure != nil:
+		c.Says, c.Since = []string{failure.Message}, failure.Since
+	}
+	if failure != nil && failure.Remedy != "" {
+		c.Says = append(c.Says, failure.Remedy)
+	}
+	if !asOperator {
+		return c // the commands below are for operators
+	}
+	switch state {
+	case health.NeedsConnection:
+		c.Command = "switchboard server connect " + string(s.ID)
+	case health.Disabled:
+		c.Command = "switchboard server enable " + string(s.ID)
+	case health.Quarantine, health.Lost:
+		c.Command = "switchboard server restart " + string(s.ID)
+	}
+	return c
+}
+
+// toolConcern returns the concern of a tool that fails alone.
+func toolConcern(server switchboard.ServerID, t health.ToolStatus) Concern {
+	c := Concern{Kind: KindTool, Subject: switchboard.ToolID{Server: server, Name: t.Tool}.String(), State: string(t.State), Command: "switchboard server list"}
+	if t.Cause != nil {
+		c.Says, c.Since = []string{t.Cause.Message}, t.Cause.Since
+	}
+	return c
+}

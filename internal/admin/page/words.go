@@ -1,0 +1,165 @@
+package page
+
+import (
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/summit-switchboard/switchboard/internal/history"
+	"github.com/summit-switchboard/switchboard/internal/shown"
+)
+
+// functions are what templates use besides their data.
+var functions = template.FuncMap{
+	"theirs": theirs, "ago": ago, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "hour": func(t time.Time) string { return t.UTC().Format("15:04") },
+	"lines": func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
+	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
+}
+
+// maxTheirs limits the text of others that is shown, in bytes.
+const maxTheirs = 1000
+
+// maxLines limits the lines of one text of others that are shown as lines.
+const maxLines = 20
+
+// theirs marks a text of a server, an agent, a file or the system as not ours. Every character that is not visible as itself is spelt out, and no part of it is markup.
+func theirs(v any) template.HTML {
+	text, rest := fmt.Sprint(v), 0
+	if len(text) > maxTheirs {
+		end := maxTheirs
+		for end > 0 && !utf8.RuneStart(text[end]) {
+			end--
+		}
+		text, rest = text[:end], utf8.RuneCountInString(text[end:])
+	}
+	html := `<bdi class="theirs">` + template.HTMLEscapeString(shown.Line(text)) + `</bdi>`
+	if rest > 0 {
+		html += fmt.Sprintf(` <span class="note">and %s more characters</span>`, count(int64(rest)))
+	}
+	return template.HTML(html) //nolint:gosec // the text is escaped just above
+}
+
+// ago says how long before now an instant was.
+func ago(now, t time.Time) template.HTML {
+	if now.Sub(t) < time.Second {
+		return instant(t, "just now")
+	}
+	return instant(t, spellTime(now.Sub(t))+" ago")
+}
+
+// until says how long after now an instant is.
+func until(now, t time.Time) template.HTML {
+	if !t.After(now) {
+		return instant(t, "now")
+	}
+	return instant(t, "in "+spellTime(t.Sub(now)))
+}
+
+// instant writes an instant with the words for it. Whoever points at them sees the exact time.
+func instant(t time.Time, words string) template.HTML {
+	t = t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC">%s</time>`, t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05"), words)) //nolint:gosec // numbers, and words of ours
+}
+
+// spellTime spells a time in its largest unit, rounded down.
+func spellTime(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return strconv.Itoa(int(d/time.Second)) + " s"
+	case d < time.Hour:
+		return strconv.Itoa(int(d/time.Minute)) + " min"
+	case d < 48*time.Hour:
+		return strconv.Itoa(int(d/time.Hour)) + " h"
+	}
+	return strconv.Itoa(int(d/(24*time.Hour))) + " d"
+}
+
+// count spells a number with a comma for each thousand.
+func count(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// share spells a part of a number in percent; "" for none.
+func share(part, of int64) string {
+	if part == 0 || of == 0 {
+		return ""
+	}
+	percent := 100 * float64(part) / float64(of)
+	if percent < 0.1 {
+		return "< 0.1 %"
+	}
+	return strconv.FormatFloat(percent, 'f', 1, 64) + " %"
+}
+
+// latency spells milliseconds with two digits; – for none.
+func latency(ms float64) string {
+	switch {
+	case ms == 0:
+		return "–"
+	case ms < 10:
+		return strconv.FormatFloat(ms, 'f', 1, 64) + " ms"
+	case ms < 1000:
+		return strconv.FormatFloat(ms, 'f', 0, 64) + " ms"
+	case ms < 10_000:
+		return strconv.FormatFloat(ms/1000, 'f', 1, 64) + " s"
+	}
+	return strconv.FormatFloat(ms/1000, 'f', 0, 64) + " s"
+}
+
+// The form of the plot of calls, in units of its own.
+const (
+	barStep   = 10 // from one bar to the next
+	barWidth  = 8
+	barHeight = 60 // of the hour with most calls
+)
+
+// A barChart is the plot of calls by hour.
+type barChart struct {
+	Width, Height int
+	Most          int64     // calls in one hour
+	MostAt        time.Time // in which
+	Bars          []hourBar
+}
+
+// An hourBar is the bar of one hour. Its lower part are the calls without a result.
+type hourBar struct {
+	history.Point
+	X, Width         int
+	Y, Height        int
+	BadY, BadHeight  int
+	WithoutAnyResult int64
+}
+
+// hourBars lays the plot out.
+func hourBars(hours []history.Point) *barChart {
+	c := &barChart{Width: barStep * len(hours), Height: barHeight}
+	for i := range hours {
+		if hours[i].Calls > c.Most {
+			c.Most, c.MostAt = hours[i].Calls, hours[i].Start
+		}
+	}
+	if c.Most == 0 {
+		return nil
+	}
+	high := func(n int64) int {
+		h := int(float64(n) / float64(c.Most) * barHeight)
+		if n > 0 {
+			h = max(h, 1) // every call is visible
+		}
+		return min(h, barHeight)
+	}
+	for i, p := range hours {
+		b := hourBar{Point: p, X: barStep * i, Width: barWidth, WithoutAnyResult: p.Failed + p.Refused}
+		b.Height, b.BadHeight = high(p.Calls), high(b.WithoutAnyResult)
+		b.Y, b.BadY = barHeight-b.Height, barHeight-b.BadHeight
+		c.Bars = append(c.Bars, b)
+	}
+	return c
+}
