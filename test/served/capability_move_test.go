@@ -146,10 +146,11 @@ func TestACallWhoseServerDiesMovesUnderTheRulesOfItsContract(t *testing.T) {
 					continue
 				}
 				n++
-				// A success between the faults, so that the server is not quarantined.
-				if got := rig.Call(t, s, tt.tool, fmt.Sprintf(tt.args, 0)); got != "" {
-					t.Fatalf("%s without a fault: %s", tt.tool, got)
-				}
+				// A success between the faults, so that the server is not quarantined, and a connection that is not cut.
+				rig.Eventually(t, "server one serves", func() string {
+					m, _ := s.Ask(t, "tools/call", `{"name":"read_note","arguments":{"path":"0"}}`)
+					return rig.ReasonUnless(m.Text() == `{"path":"0"}`, string(m.Raw))
+				})
 				was := map[string]int{"one": len(o.received(t, "one")), "two": len(o.received(t, "two"))}
 				fresh := func(server string) []string { return o.received(t, server)[was[server]:] }
 				o.one.Arm(fault.Order{Kind: kind, Times: 1})
