@@ -33,7 +33,7 @@ func check(t *testing.T, o Options, probe capability.AtomProbe) string {
 	return ""
 }
 
-func TestAnHTTPProbeIsWellIfTheAnswerIs200To299AndShort(t *testing.T) {
+func TestCO06AnHTTPProbeIsWellIfTheAnswerIs200To299AndShort(t *testing.T) {
 	t.Parallel()
 	var inside atomic.Int32
 	mux := http.NewServeMux()

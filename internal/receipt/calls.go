@@ -106,7 +106,7 @@ func (d *Digests) newReceipt(c *switchboard.Call) Receipt {
 	r.Arguments = digest
 	switch {
 	case c.Tool != nil:
-		r.Tool = c.Tool.ID.Name
+		r.Tool, r.Capability = c.Tool.ID.Name, c.Tool.Contract.Capability
 	case c.Method == wire.MethodPromptsGet:
 		r.Tool = c.Target // a URI may hold secrets
 	}

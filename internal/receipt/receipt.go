@@ -97,6 +97,8 @@ type Receipt struct {
 	Attempt  int                  `json:"attempt"`   // of an intent: how many tools of the call came before
 	Effect   bool                 `json:"effect"`    // the call may have changed something outside
 
+	Capability string `json:"capability"` // the version of a capability that the tool provides, as ID@VERSION
+
 	Decision switchboard.Digest   `json:"decision"` // the decision that selected the tool
 	Basis    switchboard.Digest   `json:"basis"`    // the basis of that decision
 	Rulings  []switchboard.Digest `json:"rulings"`  // digests of the policy's rulings on the attempts
@@ -258,6 +260,7 @@ func (r *Receipt) append(b []byte) []byte {
 		w.Int(int64(r.Attempt))
 	}
 	writeText(&w, "basis", string(r.Basis))
+	writeText(&w, "capability", r.Capability)
 	if c := &r.Change; *c != (FileChange{}) {
 		w.Name("change")
 		w.BeginObject()

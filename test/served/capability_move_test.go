@@ -3,6 +3,7 @@ package served_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -30,7 +32,7 @@ func newOffice(t *testing.T, row, read string) *office {
 	o := &office{fakes: map[string]*rig.Fake{}}
 	urls := map[string]string{}
 	for name, tools := range map[string][]string{
-		"one": {tool("fetch", "path"), tool("put", "path", "text"), tool("post", "to", "text")},
+		"one": {tool("fetch", "path"), tool("put", "path", "text"), tool("post", "rcpt", "text")},
 		"two": {tool("cat", "file", "raw"), tool("save", "file", "data"), tool("send", "address", "body")},
 	} {
 		f := rig.NewFake(append(tools, "modern", "tape="+filepath.Join(t.TempDir(), "tape")))
@@ -62,7 +64,7 @@ server: one
 provides:
   - {capability: note.read@^1, tools: {read_note: fetch}}
   - {capability: note.write@^1, tools: {write_note: put}}
-  - {capability: note.send@^1, tools: {send_note: post}}
+  - {capability: note.send@^1, tools: {send_note: {tool: post, map: {to: rcpt}}}}
 -- overlays/two.yaml --
 server: two
 provides:
@@ -138,16 +140,17 @@ func TestACallWhoseServerDiesMovesUnderTheRulesOfItsContract(t *testing.T) {
 			for _, tt := range []struct{ tool, args, one, two string }{
 				{"read_note", `{"path":"%d \u0061"}`, `fetch {"path":"%d \u0061"}`, `cat {"file":"%d \u0061","raw":"yes"}`},
 				{"write_note", `{"text":"x","path":"%d"}`, `put {"text":"x","path":"%d"}`, ""},
-				{"send_note", `{"to":"%d","text":"x"}`, `post {"to":"%d","text":"x"}`, ""},
+				{"send_note", `{"to":"%d","text":"x"}`, `post {"rcpt":"%d","text":"x"}`, ""},
 			} {
 				if kind == fault.HangBefore && tt.tool == "send_note" {
 					continue
 				}
 				n++
-				// A success between the faults, so that the server is not quarantined.
-				if got := rig.Call(t, s, tt.tool, fmt.Sprintf(tt.args, 0)); got != "" {
-					t.Fatalf("%s without a fault: %s", tt.tool, got)
-				}
+				// A success between the faults, so that the server is not quarantined, and a connection that is not cut.
+				rig.Eventually(t, "server one serves", func() string {
+					m, _ := s.Ask(t, "tools/call", `{"name":"read_note","arguments":{"path":"0"}}`)
+					return rig.ReasonUnless(m.Text() == `{"path":"0"}`, string(m.Raw))
+				})
 				was := map[string]int{"one": len(o.received(t, "one")), "two": len(o.received(t, "two"))}
 				fresh := func(server string) []string { return o.received(t, server)[was[server]:] }
 				o.one.Arm(fault.Order{Kind: kind, Times: 1})
@@ -171,5 +174,116 @@ func TestACallWhoseServerDiesMovesUnderTheRulesOfItsContract(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestAKeyOfACallThatMovedGivesItsResultAgain(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NeverTwice)
+	o := newOffice(t, "", "")
+	g := rig.Serve(t, o.dir)
+	for _, modern := range []bool{false, true} {
+		s := g.Open(t, "/mcp", modern)
+		key := fmt.Sprint("modern ", modern)
+		o.one.Arm(fault.Order{Kind: fault.ResetAfter, Times: 1})
+		want := repeated{text: fmt.Sprintf(`{"file":%q,"raw":"yes"}`, key)}
+		if got := once(t, s, key, "read_note", fmt.Sprintf(`{"path":%q}`, key)); got != want {
+			t.Fatalf("%s: the call did not move: %+v", key, got)
+		}
+		one, two := len(o.received(t, "one")), len(o.received(t, "two"))
+		want.given = true
+		if got := once(t, s, key, "read_note", fmt.Sprintf(`{ "path" : %q }`, key)); got != want {
+			t.Errorf("%s: the call with its key again: %+v", key, got)
+		}
+		for args, code := range map[string]string{`{"path":"other"}`: "SB-CAP-006", fmt.Sprintf(`{"file":%q,"raw":"yes"}`, key): "SB-CAP-003", `{}`: "SB-CAP-003"} {
+			if got := once(t, s, key, "read_note", args); got.code != code {
+				t.Errorf("%s: with %s: %+v, want %s", key, args, got, code)
+			}
+		}
+		if got := once(t, s, key, "write_note", fmt.Sprintf(`{"path":%q,"text":"x"}`, key)); got.code != "SB-CAP-006" {
+			t.Errorf("%s: another tool: %+v", key, got)
+		}
+		o.one.Arm(fault.Order{Kind: fault.ResetAfter, Times: 1})
+		for range 2 { // the second time by its key
+			if got := once(t, s, key+" write", "write_note", `{"path":"a","text":"x"}`); got.code != "SB-EXEC-004" {
+				t.Errorf("%s: a write whose server died: %+v", key, got)
+			}
+		}
+		if a, b := len(o.received(t, "one"))-one, len(o.received(t, "two"))-two; a != 1 || b != 0 {
+			t.Errorf("%s: the servers received %d and %d calls after the first, want the one write", key, a, b)
+		}
+	}
+}
+
+// A person decides about a call of a contract's tool. The request and the receipts name the version that the client means.
+func TestACallOfAContractThatWaitsForAPersonIsResumedAndRecorded(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, "", "")
+	key, hash := identity.Mint(identity.PersonPrefix)
+	main := filepath.Join(o.dir, "switchboard.yaml")
+	row := fmt.Sprintf(`servers: ["*"], approvers: [{key: owner, hash: %q}]`, hash)
+	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), `servers: ["*"]`, row, 1)+"approvals: {wait: 1s}\n")
+	rig.WriteFile(t, filepath.Join(o.dir, boundaries), "- {id: ask_first, severity: hard, id_matches: 'note\\.send', decision: require_approval, who: [owner]}\n")
+	g := rig.Serve(t, o.dir)
+	for i, modern := range []bool{false, true} {
+		s := g.Open(t, "/mcp", modern)
+		m, _ := s.Ask(t, "tools/call", fmt.Sprintf(`{"name":"send_note","arguments":{ "text" : "\u0061%d", "to":"ann" }}`, i))
+		found := requestID.FindStringSubmatch(string(m.Raw))
+		if rig.Code(m) != "SB-APPR-001" || found == nil {
+			t.Fatalf("the call does not wait: %s", m.Raw)
+		}
+		var request struct{ Tool, Capability, Text string }
+		if err := json.Unmarshal([]byte(g.AskAdmin(t, key, "GET", "/v1/approvals/"+found[1], "").Body), &request); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"one call of one/post", "provides     note.send@1.0.0", "policy:ask_first (capabilities/boundaries.yaml:1)", `"rcpt": "ann"`, fmt.Sprintf(`"text": "a%d"`, i)} {
+			if !strings.Contains(request.Text, want) {
+				t.Errorf("the request lacks %s:\n%s", want, request.Text)
+			}
+		}
+		if request.Tool != "one/post" || request.Capability != "note.send@1.0.0" {
+			t.Errorf("the request is %+v", request)
+		}
+		if len(o.received(t, "one")) != i {
+			t.Error("the call was made before the yes")
+		}
+		if a := g.AskAdmin(t, key, "POST", "/v1/approvals/"+found[1]+"/approve", `{"note":"yes"}`); a.Status != http.StatusOK {
+			t.Fatalf("approve: %d %s", a.Status, a.Body)
+		}
+		for range 2 { // the second time, the yes is used
+			_, m = resume(t, s, found[1])
+		}
+		want := fmt.Sprintf(`post {"text":"\u0061%d","rcpt":"ann"}`, i)
+		if got := o.received(t, "one"); len(got) != i+1 || got[i] != want {
+			t.Errorf("server one received %q, want once %s; the last answer is %s", got, want, m.Raw)
+		}
+	}
+	if got := o.received(t, "two"); len(got) > 0 {
+		t.Errorf("server two received %q", got)
+	}
+	out, errs, _ := rig.Command(t, o.dir, "receipts", "list", "--kind", "call", "--json")
+	made := 0
+	for line := range strings.Lines(out) {
+		var row struct {
+			Entry struct {
+				Receipt struct{ Server, Tool, Capability, Outcome string }
+			}
+		}
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatalf("%v: %s%s", err, line, errs)
+		}
+		r := &row.Entry.Receipt
+		if r.Tool == "post" && (r.Server != "one" || r.Capability != "note.send@1.0.0") {
+			t.Errorf("a receipt does not name the version: %s", line)
+		}
+		if r.Tool == "post" && r.Outcome == "ok" {
+			made++
+		}
+	}
+	if made != 2 {
+		t.Errorf("%d calls have receipts, want 2:\n%s", made, out)
+	}
+	if out, errs, code := rig.Command(t, o.dir, "receipts", "replay"); code != 0 || !strings.Contains(out, "the same to the byte") {
+		t.Errorf("replay exits %d:\n%s%s", code, out, errs)
 	}
 }

@@ -331,6 +331,9 @@ func (v *ApprovalView) write(r *approval.Request, now time.Time, unmanned bool) 
 	if v.Task != "" {
 		line("for task", string(v.Task))
 	}
+	if v.Kind == approval.ForCall && r.Target.Capability != "" {
+		line("provides", r.Target.Capability)
+	}
 	if v.Words != "" {
 		line("it says", v.Words)
 	}
