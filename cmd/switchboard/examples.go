@@ -80,6 +80,11 @@ var examples = map[string][]string{
 		"switchboard explain review",
 		"switchboard explain review --tool files/write_file",
 	},
+	"resolve": {
+		"switchboard resolve",
+		"switchboard resolve io.fs.read@^1 --probe && echo yes",
+		"switchboard resolve io.fs.read io.fs.write --json",
+	},
 	"annotate": {
 		"switchboard annotate --unlabelled",
 		"switchboard annotate github",

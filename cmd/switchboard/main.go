@@ -55,6 +55,7 @@ type cli struct {
 	Search   searchCmd    `cmd:"" group:"decide" help:"Find tools by words, among all that are configured."`
 	Call     callCmd      `cmd:"" group:"decide" help:"Call one tool of a task and print its result."`
 	Explain  explainCmd   `cmd:"" group:"decide" help:"Say why each tool of a task was selected, and why the others were not."`
+	Resolve  resolveCmd   `cmd:"" group:"decide" help:"Say whether capabilities may be used now, what blocks them, and what helps."`
 	Decided  decisionsCmd `cmd:"" name:"decisions" group:"decide" help:"List the decisions that a running Switchboard has recorded, and explain one as it was made then."`
 	Annotate annotateCmd  `cmd:"" group:"decide" help:"Suggest labels for tools that have none, and accept suggestions."`
 

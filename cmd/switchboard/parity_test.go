@@ -26,6 +26,7 @@ var parity = map[string][]string{
 	"annotate":        {"list-tools", "change-file"},
 	"tools":           {"make-decision"},
 	"explain":         {"make-decision"},
+	"resolve":         {"resolve-capabilities"},
 	"tasks":           {"list-tenants"},
 	"capability list": {"here: it reads files"}, "capability show": {"here: it reads files"}, "capability publish": {"here: it writes a file that is reviewed like code"},
 	"runs":           {"list-runs"},

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/atom"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
@@ -55,6 +57,13 @@ func TestStatusPrintsEveryFieldThatIsSet(t *testing.T) {
 		}
 		st.Policies = []admin.PolicyStatus{{Tenant: "acme", Digest: "sha256:0123456789abcdef", Loaded: ago(time.Hour)}}
 		st.Tasks = []admin.TaskStatus{{Tenant: "acme", Task: "work", Runs: 2, Tools: 8}}
+		st.Atoms = []atom.Summary{
+			{ID: "acc.ann", State: capability.Fresh, Probed: ago(time.Minute)},
+			{ID: "chan.news", State: capability.Unknown, Reason: "it was never probed"},
+			{ID: "key.page", State: capability.Red, Probed: ago(time.Minute), Since: ago(time.Hour), Reason: "the file is\x1b[2J empty"},
+			{ID: "key.search", State: capability.Stale, Probed: ago(2 * time.Hour)},
+			{ID: "srv.files", State: capability.Red, Reason: "quarantine"},
+		}
 		c := &st.Tasks[0].Context
 		c.Tokens, c.Lists.Tokens, c.FullLists.Tokens = 2500, 2000, 90_000
 		var out strings.Builder

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/atom"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/health"
 )
 
@@ -25,7 +27,7 @@ type statusCmd struct {
 const watchInterval = 2 * time.Second
 
 // Run prints the status of a running Switchboard. It exits 1 if a server is not healthy, the last
-// reload was refused, decisions cannot be recorded or notices cannot be delivered. With Watch it repeats until it is stopped, which
+// reload was refused, an atom is red, decisions cannot be recorded or notices cannot be delivered. With Watch it repeats until it is stopped, which
 // is no failure.
 func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 	if s.Watch {
@@ -42,6 +44,9 @@ func (s *statusCmd) printOnce(ctx context.Context, io streams) error {
 	bad := st.Refused != nil || len(st.Faulty) > 0 || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault() != "" || st.Store != nil && st.Store.Fault != "" || len(st.DifferingReplicas()) > 0
 	for i := range st.Notices {
 		bad = bad || st.Notices[i].Undelivered()
+	}
+	for i := range st.Atoms {
+		bad = bad || st.Atoms[i].State == capability.Red
 	}
 	for _, server := range st.Servers {
 		bad = bad || server.State != "ready" || server.Health.State != "healthy"
@@ -198,6 +203,7 @@ func writeStatus(io streams, st *admin.StatusReport) {
 		n := &st.Notices[i]
 		fmt.Fprintf(io.out, "notices: %s: %s\n", printable(n.Recipient, 64), printable(n.String(), 400))
 	}
+	writeAtoms(io.out, st.Atoms)
 	if k := st.Store; k != nil {
 		fmt.Fprintf(io.out, "store: %s, %s; what is acknowledged outlives: %s\n", k.Kind, printable(k.Where, 200), k.Survives)
 		if k.Unopened > 0 {
@@ -247,6 +253,40 @@ func writeStatus(io streams, st *admin.StatusReport) {
 			fmt.Fprint(io.out, "\n", faultsHead, "\n")
 		}
 		fmt.Fprintln(io.out, " ", f)
+	}
+}
+
+// writeAtoms prints how many atoms are in which state, and a line for each that is not fresh.
+func writeAtoms(w io.Writer, all []atom.Summary) {
+	if len(all) == 0 {
+		return
+	}
+	n := map[capability.State]int{}
+	for i := range all {
+		n[all[i].State]++
+	}
+	var counts []string
+	for _, state := range capability.States {
+		if n[state] > 0 {
+			counts = append(counts, fmt.Sprint(n[state], " ", state))
+		}
+	}
+	fmt.Fprintf(w, "atoms: %s\n", strings.Join(counts, ", "))
+	for i := range all {
+		a := &all[i]
+		said := string(a.State)
+		switch {
+		case a.State == capability.Fresh:
+			continue
+		case a.State == capability.Red && !a.Since.IsZero():
+			said += " for " + sinceText(a.Since)
+		case a.State == capability.Stale:
+			said += ", probed " + sinceText(a.Probed) + " ago"
+		}
+		if a.Reason != "" {
+			said += ": " + printable(a.Reason, 200)
+		}
+		fmt.Fprintf(w, "  %s: %s\n", a.ID, said)
 	}
 }
 

@@ -16,7 +16,7 @@ func HTTPStatus(code switchboard.Code) int {
 		return http.StatusUnauthorized
 	case switchboard.CodeNotAuthorized, switchboard.CodeDenied, switchboard.CodePolicyFailed: // policy may veto a person's yes
 		return http.StatusForbidden
-	case switchboard.CodeBadArguments:
+	case switchboard.CodeBadArguments, switchboard.CodeMalformed:
 		return http.StatusBadRequest
 	case switchboard.CodeNoSuchTask, switchboard.CodeServerUnknown:
 		return http.StatusNotFound

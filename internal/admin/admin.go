@@ -48,6 +48,7 @@ type ReaderOptions struct {
 	Cluster       *cluster.Cluster
 	Ledger        *receipt.Ledger
 	Recorder      *replay.Recorder
+	Atoms         AtomReporter
 	Notices       func() []notice.Backlog // of all recipients
 
 	ProcessFacts

@@ -11,7 +11,9 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
@@ -80,11 +82,19 @@ func twoTenants(t *testing.T) (*Reader, *Actions) {
 		Binder: binder, Runs: run.New(binder, surface.New(surface.Input{}), memory), Meter: run.NewMeter(func([]byte) int { return 0 }),
 		Fleet: fleet, Health: monitor, Store: memory, Cluster: &cluster.Cluster{}, Ledger: ledger, Recorder: replay.NewRecorder(nil, nil, ledger.Digests()),
 		ProcessFacts: ProcessFacts{Addresses: func() (agents, officers net.Addr) { return nil, nil }}, Ready: make(chan struct{}), Stopping: t.Context(),
+		Atoms: redAtom{},
 		Notices: func() []notice.Backlog {
 			return []notice.Backlog{{Recipient: "fails", Fault: "it answers 500"}, {Recipient: "idle"}, {Recipient: "waits", Notices: 2}}
 		},
 	})
 	return r, NewActions(ActionsOptions{Fleet: fleet, Health: monitor, Ledger: ledger, Cluster: &cluster.Cluster{}, Store: memory, Stopping: t.Context(), Log: log})
+}
+
+// redAtom knows one atom, which is red.
+type redAtom struct{ AtomReporter }
+
+func (redAtom) Report(time.Time) []atom.Summary {
+	return []atom.Summary{{ID: "key.token", State: capability.Red, Reason: "the file is empty"}}
 }
 
 var operator = switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
@@ -112,6 +122,9 @@ func TestOnlyTheOperatorSeesOtherTenantsAndFaults(t *testing.T) {
 		var notices []string
 		for _, b := range tt.status.Notices {
 			notices = append(notices, b.Recipient)
+		}
+		if seen := len(tt.status.Atoms) > 0; seen != (tt.name == "the operator") {
+			t.Errorf("%s sees the atoms %+v", tt.name, tt.status.Atoms)
 		}
 		if !slices.Equal(notices, tt.notices) {
 			t.Errorf("%s sees the notices for %q, want %q", tt.name, notices, tt.notices)

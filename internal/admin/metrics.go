@@ -3,7 +3,10 @@ package admin
 import (
 	"context"
 	"net/http"
+	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/atom"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/policy"
@@ -58,6 +61,7 @@ func (m *Scraper) Scrape(id switchboard.TenantID, accept http.Header) (contentTy
 	}
 	v.Budgets = NewBudgetReader(r).figures(r.o.Stopping, id)
 	v.Configuration, v.Refused, v.Faulty = st.Digest, st.Refused != nil, len(st.Config.Faulty)
+	v.Atoms = countAtoms(r.o.Atoms.Report(time.Now()))
 	v.Runs = len(r.o.Runs.All())
 	v.Sessions, v.Streams = m.Front.CountOpen()
 	v.TakenOverSessions, v.RestoredRuns = m.Front.TakenOver(), r.o.Runs.Restored()
@@ -69,4 +73,19 @@ func (m *Scraper) Scrape(id switchboard.TenantID, accept http.Header) (contentTy
 	kept := r.o.Store.Status()
 	v.StoreKind, v.StoreFault = kept.Kind, kept.Fault != ""
 	return m.Recorder.Scrape(&v, accept)
+}
+
+// countAtoms returns the number of atoms in each state, or nil if there are none.
+func countAtoms(all []atom.Summary) map[string]int {
+	if len(all) == 0 {
+		return nil
+	}
+	n := map[string]int{}
+	for _, s := range capability.States {
+		n[string(s)] = 0
+	}
+	for _, a := range all {
+		n[string(a.State)]++
+	}
+	return n
 }

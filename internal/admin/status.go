@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
@@ -69,6 +70,9 @@ type ProcessReport struct {
 
 	// Notices lists each recipient that has waiting notices, or whose last attempt failed.
 	Notices []notice.Backlog `json:"notices,omitempty"`
+
+	// Atoms are what capabilities depend on, sorted by id.
+	Atoms []atom.Summary `json:"atoms,omitempty"`
 }
 
 // SystemStatus says what is missing on the system; see docs/platforms.md.
@@ -165,6 +169,7 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 		}
 		s.System = &SystemStatus{Name: runtime.GOOS + "/" + runtime.GOARCH, Tested: platform.IsTested(runtime.GOOS), Lacks: platform.Lacks(runtime.GOOS)}
 		s.Notices = slices.DeleteFunc(r.o.Notices(), func(b notice.Backlog) bool { return b.Notices == 0 && b.Fault == "" })
+		s.Atoms = r.o.Atoms.Report(time.Now())
 		s.Records = r.recordStatus()
 		kept := r.o.Store.Status()
 		s.Store = &kept

@@ -383,7 +383,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.keys = idempotency.New(a.store, translated, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
-		Ledger: a.ledger, Recorder: a.recorder, Notices: a.admin.notices.Backlogs, Ready: a.ready, Stopping: a.grace.ctx,
+		Ledger: a.ledger, Recorder: a.recorder, Atoms: a.atoms, Notices: a.admin.notices.Backlogs, Ready: a.ready, Stopping: a.grace.ctx,
 		ProcessFacts: admin.ProcessFacts{Started: started, Version: o.Version, Addresses: a.Addresses},
 	})
 	a.admin.editor = newEditor(a)

@@ -14,7 +14,7 @@ import (
 // openAtoms returns the prober of the registry's atoms. It uses the fleet and the health of servers.
 func openAtoms(a *App, current live) *atom.Prober {
 	return atom.Open(atom.Options{
-		Store: a.store, Log: a.log, Folder: filepath.Dir(a.options.Officers.File),
+		Store: a.store, Log: a.log, Folder: filepath.Dir(a.options.Officers.File), Probed: a.metrics.CountAtomProbe,
 		Server: func(id switchboard.ServerID) (why string, known bool) {
 			status, known := a.health.Status(id)
 			switch status.State {

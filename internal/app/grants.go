@@ -6,8 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/budget"
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/grant"
@@ -126,15 +129,22 @@ func (f front) Request(ctx context.Context, p switchboard.Principal, r *run.Run,
 	return lazyexpand.Reply{Text: answer.Text()}, nil
 }
 
-// CapabilityStatus says how it stands with a capability, for a client of the run.
+// CapabilityStatus says how it stands with a capability, for a client of the run. An id of a capability that does not exist for the
+// tenant is answered as what is no id at all.
 func (f front) CapabilityStatus(ctx context.Context, p switchboard.Principal, r *run.Run, capability string) (lazyexpand.Reply, error) {
 	t, err := f.a.state.Load().ServedTenant(p.Tenant)
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
+	if t.HasCapability(capability) {
+		return f.verdictOn(ctx, p, capability)
+	}
 	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
 	if q.Requested, err = lazyexpand.AllowedRequest(capability, t.Request, t.Taxonomy); err != nil {
 		need, ok := lazyexpand.ReadCapability(capability, t.Taxonomy) // the task may have it all the same
+		if !ok && t.HasCapabilities() {
+			return f.verdictOn(ctx, p, capability)
+		}
 		if !ok {
 			return lazyexpand.Reply{}, err
 		}
@@ -145,6 +155,15 @@ func (f front) CapabilityStatus(ctx context.Context, p switchboard.Principal, r 
 		return lazyexpand.Reply{}, err
 	}
 	return lazyexpand.Reply{Text: answer.Text()}, nil
+}
+
+// verdictOn answers with the verdict on a named capability, or with the refusal of one that does not exist for the tenant.
+func (f front) verdictOn(ctx context.Context, p switchboard.Principal, capability string) (lazyexpand.Reply, error) {
+	x, err := admin.Resolve(ctx, f.a.admin.reads, bind.ResolveQuery{Tenant: p.Tenant, Capabilities: []string{capability}})
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	return lazyexpand.Reply{Text: string(canonical.Encode(x.Verdicts[0]))}, nil
 }
 
 var _ gateway.Tasks = front{}

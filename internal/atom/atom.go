@@ -65,6 +65,9 @@ type Options struct {
 	Find func(id switchboard.ToolID) (*switchboard.Tool, bool)
 	Call func(ctx context.Context, tool *switchboard.Tool, arguments json.RawMessage) (switchboard.Result, error)
 
+	// Probed, if not nil, is told of each probe that this process has made, with its second attempt, and whether the atom was well.
+	Probed func(well bool)
+
 	// Dial opens connections; nil means dial.Context.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }

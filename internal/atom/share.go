@@ -292,6 +292,9 @@ func (j *job) probe() (o outcome, ok bool) {
 	if err != nil {
 		o.Reason, o.Failed = err.Error(), 1
 	}
+	if p.o.Probed != nil {
+		p.o.Probed(o.Well)
+	}
 	return o, true
 }
 

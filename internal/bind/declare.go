@@ -24,10 +24,13 @@ func (s *State) ownTools(t *Tenant, p switchboard.Principal) []*switchboard.Tool
 
 // boundTools returns the tools that Switchboard itself answers for a client that has bound a task.
 func (s *State) boundTools(t *Tenant) []*switchboard.Tool {
-	if t == nil || len(t.Request) == 0 {
-		return []*switchboard.Tool{s.statusTool}
+	switch {
+	case t != nil && len(t.Request) > 0:
+		return []*switchboard.Tool{lazyexpand.StatusWithCapability(s.statusTool), lazyexpand.RequestDefinition(t.Request)}
+	case t != nil && t.HasCapabilities():
+		return []*switchboard.Tool{lazyexpand.StatusWithCapability(s.statusTool)}
 	}
-	return []*switchboard.Tool{lazyexpand.StatusWithCapability(s.statusTool), lazyexpand.RequestDefinition(t.Request)}
+	return []*switchboard.Tool{s.statusTool}
 }
 
 // checkMayDeclare refuses a principal if its key lists the tasks that it may bind: a declared task

@@ -2,7 +2,9 @@ package bind
 
 import (
 	"context"
+	"iter"
 	"slices"
+	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
@@ -39,16 +41,13 @@ func (s *State) ResolveCapabilities(ctx context.Context, q ResolveQuery, atoms A
 	registry := t.Providers.Registry()
 	versions, lacking := make([]*capability.ContractVersion, len(refs)), make([]bool, len(refs))
 	for i, ref := range refs {
-		versions[i] = t.Providers.Version(ref)
-		if versions[i] == nil {
-			versions[i] = registry.Find(ref, grantedTo(t.Tenant))
-			lacking[i] = versions[i] != nil && len(versions[i].Tools) > 0
-		}
+		versions[i] = t.findVersion(ref)
 		if versions[i] == nil {
 			err := switchboard.Refuse(switchboard.CodeMalformed, "there is no capability %s for tenant %s", ref, t.ID)
-			err.Hint = "list those that exist with: switchboard resolve"
+			err.Hint = t.existing()
 			return nil, err
 		}
+		lacking[i] = len(versions[i].Tools) > 0 && t.Providers.Version(ref) == nil
 	}
 	if q.Probe && atoms != nil {
 		var ids []string
@@ -88,14 +87,60 @@ func (t *Tenant) readRefs(texts []string) ([]capability.Ref, error) {
 		refs = append(refs, ref)
 	}
 	if len(texts) == 0 {
+		refs = slices.Collect(t.capabilities())
+	}
+	return refs, nil
+}
+
+// capabilities returns the capabilities that exist for the tenant, sorted by id.
+func (t *Tenant) capabilities() iter.Seq[capability.Ref] {
+	return func(yield func(capability.Ref) bool) {
 		registry := t.Providers.Registry()
 		for _, id := range registry.IDs() {
-			if ref := (capability.Ref{ID: id}); registry.Find(ref, grantedTo(t.Tenant)) != nil {
-				refs = append(refs, ref)
+			if ref := (capability.Ref{ID: id}); registry.Find(ref, grantedTo(t.Tenant)) != nil && !yield(ref) {
+				return
 			}
 		}
 	}
-	return refs, nil
+}
+
+// HasCapabilities reports whether a named capability exists for the tenant.
+func (t *Tenant) HasCapabilities() bool {
+	for range t.capabilities() {
+		return true
+	}
+	return false
+}
+
+// HasCapability reports whether the text refers to a named capability that exists for the tenant.
+func (t *Tenant) HasCapability(text string) bool {
+	ref, err := capability.ParseRef(text)
+	return err == nil && t.findVersion(ref) != nil
+}
+
+// findVersion returns the version that a task would bind, or else one that no server provides; nil if none exists for the tenant.
+func (t *Tenant) findVersion(ref capability.Ref) *capability.ContractVersion {
+	if v := t.Providers.Version(ref); v != nil {
+		return v
+	}
+	return t.Providers.Registry().Find(ref, grantedTo(t.Tenant))
+}
+
+// existing lists the capabilities that exist for the tenant, for people and models.
+func (t *Tenant) existing() string {
+	const most = 20
+	var ids []string
+	for ref := range t.capabilities() {
+		if len(ids) == most {
+			ids = append(ids, "and more")
+			break
+		}
+		ids = append(ids, ref.ID)
+	}
+	if ids == nil {
+		return "no capability exists for this tenant"
+	}
+	return "these exist: " + strings.Join(ids, ", ")
 }
 
 // grantedTo returns a function that reports whether a version exists for the tenant.

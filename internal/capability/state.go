@@ -10,3 +10,6 @@ const (
 	Red     State = "red"   // its last probe failed
 	Unknown State = "unknown"
 )
+
+// States lists the states, the best first.
+var States = []State{Fresh, Stale, Unknown, Red}

@@ -38,7 +38,8 @@ type View struct {
 	// Budgets has the budgets of Tenant; those of all tenants if AllTenants is set.
 	Budgets []BudgetFigure
 
-	// The next fields are served only if All is set.
+	// The next fields are served only if AllTenants is set.
+	Atoms                                  map[string]int // the number of atoms by state; nil if there are none
 	Runs, Sessions, Streams                int
 	Evaluations, FailedEvaluations         int64 // evaluations of policies, and how many of them failed
 	OverrunEvaluations, OverdueEvaluations int64 // how many of them ran longer than their time limit, and how many do so now
@@ -146,6 +147,8 @@ var (
 	keyed                = newDesc("idempotent_calls_total", "Calls with an idempotency key, by outcome: first, replayed, waited, conflict, unknown, cancelled or unavailable.", "outcome")
 	cached               = newDesc("cacheable_calls_total", "Calls with a result that may be cached, by outcome: hit, shared or miss.", "outcome")
 	noticed              = newDesc("notices_total", "Attempts to deliver notices, by recipient and outcome: delivered or failed; and notices that were given up: given_up.", "recipient", "outcome")
+	atoms                = newDesc("atoms", "What capabilities depend on, by state: fresh, stale, unknown or red.", "state")
+	atomProbed           = newDesc("atom_probes_total", "Probes of what capabilities depend on, by result: ok or failed.", "result")
 	stored               = newDesc("store_operations_total", "Operations of the store, by outcome: ok, conflict, unavailable, invalid or cancelled.", "operation", "outcome")
 	storing              = newDesc("store_operation_duration_seconds", "Duration of the operations of the store.", "operation")
 	budgetLimit          = newDesc("budget_limit", "The limit of each budget of a whole tenant, in its present window. Amounts are of the currency, or numbers of calls.", "tenant", "budget", "unit")
@@ -164,7 +167,7 @@ type scrapeCollector struct {
 func (s *scrapeCollector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
-		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, stored, storing, budgetLimit, budgetSettled, budgetHeld, available,
+		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, atoms, atomProbed, stored, storing, budgetLimit, budgetSettled, budgetHeld, available,
 	} {
 		c <- d
 	}
@@ -270,6 +273,14 @@ func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 	for k, n := range r.notices.values() {
 		count(noticed, n.Load(), k.recipient, k.outcome)
 	}
+	for state, n := range v.Atoms {
+		gauge(atoms, n, state)
+	}
+	for i, result := range probeResults {
+		if len(v.Atoms) > 0 {
+			count(atomProbed, r.atomProbes[i].Load(), result)
+		}
+	}
 	for k, n := range r.storeOperations.values() {
 		count(stored, n.Load(), k.what, k.outcome)
 	}
@@ -314,9 +325,4 @@ func (s *series) histogram(d *prometheus.Desc, label string) prometheus.Metric {
 	return prometheus.MustNewConstHistogram(d, total, float64(s.nanoseconds.Load())/1e9, buckets, label)
 }
 
-func (p serverProbe) result() string {
-	if p.good {
-		return "ok"
-	}
-	return "failed"
-}
+func (p serverProbe) result() string { return probeResults[gaugeOf(p.good)] }

@@ -150,6 +150,7 @@ type Recorder struct {
 	cacheableCalls  lockFreeMap[string, atomic.Int64]
 	notices         lockFreeMap[noticeAttempt, atomic.Int64]
 	reloads         [3]atomic.Int64 // by their index in reloadResults
+	atomProbes      [2]atomic.Int64 // by their index in probeResults
 
 	process processRegistry
 }
@@ -249,6 +250,12 @@ func (r *Recorder) CountStateChange(server switchboard.ServerID, tool bool, to, 
 func (r *Recorder) CountProbe(server switchboard.ServerID, err error) {
 	r.probes.valueOf(serverProbe{server, err == nil}).Add(1)
 }
+
+// probeResults are the results of probes.
+var probeResults = [...]string{"failed", "ok"}
+
+// CountAtomProbe counts a probe of an atom, and whether the atom was well.
+func (r *Recorder) CountAtomProbe(well bool) { r.atomProbes[gaugeOf(well)].Add(1) }
 
 // CountStoreOperation counts an operation of the store, its outcome and its duration.
 func (r *Recorder) CountStoreOperation(what, outcome string, took time.Duration) {

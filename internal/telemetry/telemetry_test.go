@@ -65,6 +65,9 @@ func busy(t *testing.T) *Recorder {
 	r.CountNotice("oncall", "delivered")
 	r.CountNotice("oncall", "delivered")
 	r.CountNotice("oncall", "given_up")
+	r.CountAtomProbe(true)
+	r.CountAtomProbe(true)
+	r.CountAtomProbe(false)
 	r.CountReload(false, nil)
 	r.CountReload(true, nil)
 	r.CountReload(true, nil)
@@ -75,6 +78,7 @@ func busy(t *testing.T) *Recorder {
 func view() *View {
 	return &View{
 		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, Faulty: 12, States: []string{"healthy", "quarantine"}, AllTenants: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, FailedEvaluations: 1, OverrunEvaluations: 11, OverdueEvaluations: 2, LostRecords: 2, WaitingReceipts: 8, TakenOverSessions: 9, RestoredRuns: 10, StoreKind: "redis", StoreFault: true,
+		Atoms: map[string]int{"fresh": 3, "red": 1},
 		Servers: []Server{
 			{ID: "files", State: "healthy", Connections: 1, InFlight: 2, Waiting: 3, Restarts: 4},
 			{ID: "search", State: "quarantine"},
@@ -162,6 +166,10 @@ func TestAScrapeHasEveryCount(t *testing.T) {
 		"cacheable_calls_total{hit}":                               1,
 		"notices_total{delivered,oncall}":                          2,
 		"notices_total{given_up,oncall}":                           1,
+		"atoms{fresh}":                                             3,
+		"atoms{red}":                                               1,
+		"atom_probes_total{ok}":                                    2,
+		"atom_probes_total{failed}":                                1,
 		"store_operations_total{apply,ok}":                         1,
 		"store_operations_total{apply,conflict}":                   1,
 		"store_operation_duration_seconds{apply}":                  2,

@@ -111,6 +111,7 @@ var routeTable = map[string]string{
 	"GET /v1/metrics/history":                        "viewer",
 	"GET /v1/keys":                                   "viewer",
 	"POST /v1/keys/{key}/revoke":                     "admin",
+	"GET /v1/resolve":                                "viewer",
 	"GET /v1/search":                                 "operator",
 	"GET /v1/servers":                                "viewer",
 	"GET /v1/servers/{server}":                       "viewer",

@@ -150,6 +150,7 @@ var tags = []*huma.Tag{
 	{Name: "approvals", Description: "What agents ask people for, and what people say."},
 	{Name: "blocks", Description: "The people who must not come back."},
 	{Name: "budgets", Description: "What calls have cost, and what is left."},
+	{Name: "capabilities", Description: "Whether a tenant may use its capabilities now."},
 	{Name: "configuration", Description: "The files of the configuration, and the history of their changes."},
 	{Name: "decisions", Description: "The recorded decisions."},
 	{Name: "events", Description: "What changes, while it changes."},
@@ -173,6 +174,8 @@ func tagOf(path string) string {
 	switch tag {
 	case "receipt":
 		return "receipts"
+	case "resolve":
+		return "capabilities"
 	case "search":
 		return "tools"
 	case "page-codes":

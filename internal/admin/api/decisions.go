@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -43,6 +44,12 @@ type decisionPath struct {
 	Entry string `path:"entry" maxLength:"64" doc:"The part behind the slash: a number, or an instant."`
 }
 
+type resolveRequest struct {
+	TenantQuery
+	Capabilities []string `query:"capability,explode" maxItems:"256" doc:"A capability, such as io.fs.read or io.fs.read@^1, for each of them once; without it, each capability that exists for the tenant."`
+	Probe        bool     `query:"probe" doc:"Probe what the capabilities depend on first, and wait for the results for 5 seconds at most."`
+}
+
 // addDecisions adds the routes about tasks and about decisions that are made to be shown.
 func (a *API) addDecisions() {
 	add(a, route{id: "list-tenants", method: http.MethodGet, path: "/v1/tenants", needs: switchboard.OfficeViewer, summary: "The tenants that the officer may see, with their tasks"},
@@ -71,6 +78,17 @@ func (a *API) addDecisions() {
 				return nil, err
 			}
 			return &struct{ Body admin.Explanation }{*x}, nil
+		})
+	add(a, route{id: "resolve-capabilities", method: http.MethodGet, path: "/v1/resolve", needs: switchboard.OfficeViewer, summary: "Whether capabilities may be used now: the verdict on each, what blocks it, and what helps. An operator names the tenant"},
+		func(ctx context.Context, q asked, in *resolveRequest) (*struct{ Body admin.Resolution }, error) {
+			if q.tenant == "" {
+				return nil, badRequest("name the tenant, as in ?tenant=ID")
+			}
+			x, err := admin.Resolve(ctx, a.o.Reader, bind.ResolveQuery{Tenant: q.tenant, Capabilities: in.Capabilities, Probe: in.Probe})
+			if err != nil {
+				return nil, err
+			}
+			return &struct{ Body admin.Resolution }{*x}, nil
 		})
 	recorded := admin.NewDecisionReader(a.o.Reader)
 	add(a, route{id: "search-decisions", method: http.MethodGet, path: "/v1/decisions", needs: switchboard.OfficeViewer, summary: "Recorded decisions on tasks, the newest first. A search that must look far says how far it has looked, and can be continued"},

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verdict"
+)
+
+type resolveCmd struct {
+	commonFlags
+	targetFlags
+	outputFlags
+	Capabilities []capabilityRef `arg:"" optional:"" name:"id" help:"The capabilities, such as io.fs.read or io.fs.read@^1. Without any: all that exist for the tenant."`
+	Probe        bool            `help:"Probe what the capabilities depend on first, and wait for the results for 5 s at most."`
+}
+
+// Run prints the verdict on each capability. It exits 1 unless all may be used now.
+func (r *resolveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	x, err := r.fetch(ctx, io, log)
+	if err != nil {
+		return err
+	}
+	if len(x.Starting) > 0 {
+		fmt.Fprintf(io.err, "switchboard: %s after %s: %s\n", notAnsweredText, r.Wait, joinIDs(x.Starting))
+	}
+	if r.JSON {
+		if err := json.NewEncoder(io.raw).Encode(x); err != nil {
+			return err
+		}
+	} else {
+		writeVerdicts(io.out, x.Verdicts, r.Tenant)
+	}
+	if slices.ContainsFunc(x.Verdicts, func(v verdict.Verdict) bool { return v.Verdict != verdict.Yes }) {
+		return errNegative
+	}
+	return nil
+}
+
+// fetch returns the verdicts of the running Switchboard, or of one that it starts.
+func (r *resolveCmd) fetch(ctx context.Context, io streams, log *slog.Logger) (*admin.Resolution, error) {
+	q := bind.ResolveQuery{Tenant: r.Tenant, Probe: r.Probe}
+	for _, id := range r.Capabilities {
+		q.Capabilities = append(q.Capabilities, string(id))
+	}
+	t := taskTarget{commonFlags: r.commonFlags, targetFlags: r.targetFlags}
+	ask := func() (*admin.Resolution, error) {
+		var x admin.Resolution
+		path := "/v1/resolve?" + url.Values{"tenant": {string(q.Tenant)}, "capability": q.Capabilities, "probe": {fmt.Sprint(q.Probe)}}.Encode()
+		return &x, t.fetchInto(ctx, path, &x)
+	}
+	if !t.findTarget() {
+		a, err := t.startApp(ctx, log, app.Options{})
+		if err != nil {
+			return nil, err
+		}
+		defer a.Stop()
+		ask = func() (*admin.Resolution, error) { return admin.Resolve(ctx, a.Reads(), q) }
+	}
+	return pollUntilStarted(ctx, io, r.Wait, func() (*admin.Resolution, []switchboard.ServerID, error) {
+		x, err := ask()
+		if err != nil {
+			return nil, nil, err
+		}
+		return x, x.Starting, nil
+	})
+}
+
+// writeVerdicts prints a line for each capability, and the reasons below it.
+func writeVerdicts(w io.Writer, all []verdict.Verdict, tenant switchboard.TenantID) {
+	if len(all) == 0 {
+		fmt.Fprintf(w, "no capability exists for tenant %s\n", tenant)
+	}
+	width := 0
+	for _, v := range all {
+		width = max(width, len(v.Capability))
+	}
+	for _, v := range all {
+		fmt.Fprintf(w, "%-*s  %s\n", width, v.Capability, v.Verdict)
+		for _, list := range []struct {
+			name  string
+			texts []string
+		}{{"blocking", v.Blocking}, {"warnings", v.Warnings}, {"do first", v.RequiredActions}} {
+			if len(list.texts) > 0 {
+				fmt.Fprintf(w, "  %s  %s\n", list.name, strings.Join(list.texts, "; "))
+			}
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/atom"
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verdict"
+)
+
+// An AtomReporter knows the states of atoms, and describes them; see atom.Prober. It is safe for concurrent use.
+type AtomReporter interface {
+	bind.AtomSource
+
+	// Report describes all atoms, sorted by id.
+	Report(now time.Time) []atom.Summary
+}
+
+// A Resolution says whether capabilities may be used now.
+type Resolution struct {
+	Verdicts []verdict.Verdict `json:"verdicts"` // in the order of the question
+
+	// Starting are the tenant's servers that are starting and have no known offer. A capability that they provide has no
+	// provider yet.
+	Starting []switchboard.ServerID `json:"starting,omitempty"`
+}
+
+// Resolve returns the verdicts on capabilities. It does not wait for servers: see Resolution.Starting. The error is a
+// *switchboard.Error; see bind.State.ResolveCapabilities.
+func Resolve(ctx context.Context, r *Reader, q bind.ResolveQuery) (*Resolution, error) {
+	starting, _ := r.o.Binder.Starting(q.Tenant) // read before the state, which may hold more answers
+	all, err := r.o.Configuration().ResolveCapabilities(ctx, q, r.o.Atoms)
+	if err != nil {
+		return nil, err
+	}
+	return &Resolution{all, starting}, nil
+}
