@@ -28,6 +28,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/realdata"
+	"github.com/summit-switchboard/switchboard/test/system"
 )
 
 var shuffles = flag.Int("shuffles", 10, "how often TestNoOrderChangesWhatContractsDecide shuffles; the issue names 1000")
@@ -366,5 +367,89 @@ func checkWorld(t *testing.T, s *State, outcome []string) {
 		if !strings.Contains(all, part) {
 			t.Errorf("nothing says %q", part)
 		}
+	}
+}
+
+// loop measures f, with its processor time beside the time by the clock.
+func loop(b *testing.B, f func()) {
+	b.Helper()
+	b.ReportAllocs()
+	began := system.ProcessorTime()
+	for b.Loop() {
+		f()
+	}
+	b.ReportMetric(float64((system.ProcessorTime()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
+}
+
+// BenchmarkNewState builds the State of the whole catalog with 200 contracts and 60 providers: from nothing, and after one row has
+// changed.
+func BenchmarkNewState(b *testing.B) {
+	w := newContractWorld(b, true)
+	in := w.input(b)
+	b.Run("from nothing", func(b *testing.B) {
+		loop(b, func() { NewState(in, nil) })
+	})
+	was := NewState(in, nil)
+	w.provides = w.provides[1:]
+	changed := w.input(b)
+	b.Run("a row changed", func(b *testing.B) {
+		loop(b, func() { NewState(changed, was) })
+	})
+	without := in
+	config := *in.Config
+	config.Registry, config.Providers = &capability.Registry{}, nil
+	without.Config = &config
+	b.Run("from nothing without contracts", func(b *testing.B) {
+		loop(b, func() { NewState(without, nil) })
+	})
+}
+
+// BenchmarkResolveCapabilities asks for 200 capabilities at once, with three boundaries and twenty atoms.
+func BenchmarkResolveCapabilities(b *testing.B) {
+	w := newContractWorld(b, true)
+	s := NewState(w.input(b), nil)
+	var refs []string
+	for _, v := range w.versions {
+		if v.GrantedTo([]string{"fs:read"}, nil) {
+			refs = append(refs, v.Name())
+		}
+	}
+	for i := 0; len(refs) < contracts; i++ {
+		refs = append(refs, refs[i])
+	}
+	loop(b, func() {
+		all, err := s.ResolveCapabilities(b.Context(), ResolveQuery{Tenant: "acme", Capabilities: refs}, w)
+		if err != nil || len(all) != contracts {
+			b.Fatal(len(all), err)
+		}
+	})
+}
+
+// BenchmarkChoose decides for a task with five requirements, of capabilities and of verb and resource. The policy's answers are
+// remembered, so that its evaluation is not measured, and asked each time.
+func BenchmarkChoose(b *testing.B) {
+	w := newContractWorld(b, true)
+	by := map[string]*switchboard.Task{"capability": {ID: "c"}, "verb and resource": {ID: "v"}}
+	for i := range 5 {
+		by["capability"].Requirements = append(by["capability"].Requirements, switchboard.Requirement{Verb: "read", Resource: "fs", Capability: fmt.Sprintf("cap.c%02d@^1", i*4), Optional: true})
+		c := w.offered[i*len(w.offered)/5]
+		by["verb and resource"].Requirements = append(by["verb and resource"].Requirements, switchboard.Requirement{Verb: c.Verb, Resource: c.Resource, Constraints: c.Constraints, Optional: true})
+	}
+	s := NewState(w.input(b), nil)
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		b.Run(name, func(b *testing.B) {
+			candidates := 0
+			loop(b, func() {
+				d, err := s.Tenants["acme"].RunPipeline(b.Context(), localUser, by[name], decide.Observed{Atoms: w.states}, time.Time{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				candidates = 0
+				for i := range d.Outcomes {
+					candidates += d.Outcomes[i].Considered()
+				}
+			})
+			b.ReportMetric(float64(candidates), "candidates")
+		})
 	}
 }

@@ -56,8 +56,11 @@ func ParseRef(s string) (Ref, error) {
 
 // Admits reports whether the number is in the range.
 func (r Ref) Admits(n *semver.Version) bool {
-	if r.Range == "" {
+	switch {
+	case r.Range == "":
 		return true
+	case r.Range[0] != '^' && r.Range[0] != '~': // one version; to parse a range takes much longer
+		return n.String() == r.Range
 	}
 	c, err := semver.NewConstraint(r.Range)
 	return err == nil && c.Check(n)

@@ -13,7 +13,7 @@ import (
 )
 
 // readVersion is a version with one tool, read_file(path, head).
-func readVersion(t *testing.T, output string, facts capability.Facts) *capability.ContractVersion {
+func readVersion(t testing.TB, output string, facts capability.Facts) *capability.ContractVersion {
 	t.Helper()
 	var out []byte
 	if output != "" {
@@ -30,7 +30,7 @@ func readVersion(t *testing.T, output string, facts capability.Facts) *capabilit
 }
 
 // provideBy returns what one row makes of the own tool "a/cat".
-func provideBy(t *testing.T, v *capability.ContractVersion, own *switchboard.Tool, rows ...capability.ProviderRow) *contract.ProviderSet {
+func provideBy(t testing.TB, v *capability.ContractVersion, own *switchboard.Tool, rows ...capability.ProviderRow) *contract.ProviderSet {
 	t.Helper()
 	r, err := capability.New([]*capability.ContractVersion{v}, nil, nil, nil)
 	if err != nil {

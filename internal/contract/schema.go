@@ -261,6 +261,8 @@ func describeWant(k jsonschema.ErrorKind) string {
 		}
 	case *kind.FalseSchema:
 		return "nothing is allowed here"
+	case *kind.Not: // its path is empty
+		return `does not fit "not"`
 	case *kind.InvalidJsonValue:
 		return "the number is too large to be checked"
 	}
