@@ -187,13 +187,8 @@ func prefersJSON(r *http.Request) bool {
 }
 
 // tenantsOf returns the tenants that the officer sees, sorted.
-func (p viewPages) tenantsOf(o *switchboard.Officer) (all []switchboard.TenantID) {
-	for _, t := range p.o.Reader.Tenants() {
-		if o.Sees(t.Tenant) {
-			all = append(all, t.Tenant)
-		}
-	}
-	return all
+func (p viewPages) tenantsOf(o *switchboard.Officer) []switchboard.TenantID {
+	return slices.DeleteFunc(slices.Clone(p.o.Tenants()), func(t switchboard.TenantID) bool { return !o.Sees(t) })
 }
 
 // askAPI asks the API in this process, as the officer, with the query of the browser.
