@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,19 +45,25 @@ func answer(status int, contentType, text string) http.Handler {
 	})
 }
 
-// overviewOf returns an overview in which everything that others can write is text, as the API answers it.
-func overviewOf(t *testing.T, text string) string {
+// overviewOf returns an overview, as the API answers it, in which everything that others can write is one of the texts, in turn.
+func overviewOf(t *testing.T, texts ...string) string {
 	t.Helper()
+	text, turn := texts[0], 0
+	next := func() string {
+		turn++
+		text = texts[turn%len(texts)]
+		return text
+	}
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	tenant := switchboard.TenantID(text)
 	o := now.Overview{At: at, More: 3, Spans: make([]now.SpanTally, 4)}
 	for _, kind := range []now.ConcernKind{now.KindReload, now.KindPart, now.KindStore, now.KindRecords, now.KindServer, now.KindTool, now.KindUnknown, now.ConcernKind(text)} {
-		o.Concerns = append(o.Concerns, now.Concern{Kind: kind, Tenant: tenant, Subject: text, State: text, Says: []string{text, text}, Since: at, Command: "switchboard " + text})
+		o.Concerns = append(o.Concerns, now.Concern{Kind: kind, Tenant: tenant, Subject: next(), State: text, Says: []string{text, text}, Since: at, Command: "switchboard " + text})
 	}
-	asks := &approvals.ApprovalRow{ID: text, Principal: text, Tool: text, Tenant: tenant}
-	able := &approvals.ApprovalRow{ID: text, Principal: text, Capability: text}
+	asks := &approvals.ApprovalRow{ID: next(), Principal: text, Tool: text, Tenant: tenant}
+	able := &approvals.ApprovalRow{ID: next(), Principal: text, Capability: text}
 	o.Concerns = append(o.Concerns, now.Concern{Kind: now.KindApproval, Subject: text, Approval: asks}, now.Concern{Kind: now.KindApproval, Subject: text, Approval: able},
-		now.Concern{Kind: now.KindBudget, Subject: text, Budget: &budget.StatementRow{Of: text, Unit: text, Limit: text, Left: text, Warned: 80}})
+		now.Concern{Kind: now.KindBudget, Subject: next(), Budget: &budget.StatementRow{Of: text, Unit: text, Limit: text, Left: text, Warned: 80}})
 	o.Spans[3].Calls = 12_345
 	for i := range 24 {
 		o.Hours = append(o.Hours, history.Point{Start: at.Add(time.Duration(i) * time.Hour), Tally: history.Tally{Calls: int64(i)}})
@@ -68,11 +75,13 @@ func overviewOf(t *testing.T, text string) string {
 	return string(raw)
 }
 
-// hostileTexts are texts that try to be something else than text.
-func hostileTexts(t *testing.T) (all []string) {
-	all = []string{
+// hostileTexts are groups of texts that try to be something else than text.
+func hostileTexts(t *testing.T) (all [][]string) {
+	for _, text := range []string{
 		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, `</title></bdi></code><script>`, `{{.Officer}}`, `<!--`, `]]>`,
 		"a\u202egnp.exe", "pay\u200bpal", "tag\U000e0041\U000e0042", "nul\x00esc\x1b[31m", "\u2066x\u2069", "line\u2028sep", `\u{202e}`, "../../now?tenant=x#y", "a\nb",
+	} {
+		all = append(all, []string{text})
 	}
 	text, err := os.ReadFile(realdata.File("badinput", "blns", "blns.json"))
 	if err != nil {
@@ -92,13 +101,13 @@ func hostileTexts(t *testing.T) (all []string) {
 			t.Fatal(err)
 		}
 	}
-	var part string // several texts together, to save time
-	for _, one := range naughty {
-		if part += " " + one[:min(len(one), 600)]; len(part) > 700 {
-			all, part = append(all, part[:min(len(part), 900)]), ""
+	for i, text := range naughty {
+		if text = text[:min(len(text), 900)]; text == "" {
+			text = "empty" // what is empty is left out
 		}
+		naughty[i] = text
 	}
-	return all
+	return slices.AppendSeq(all, slices.Chunk(naughty, 11)) // there are 11 concerns
 }
 
 // skeleton returns the characters of a page that make elements and attributes.
@@ -121,18 +130,22 @@ func TestPG01TextOfOthersOnNowStaysText(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, "")
 	cookie := d.signIn(t)
-	show := func(text string) string {
+	show := func(texts ...string) string {
 		t.Helper()
-		d.api = answer(200, "application/json", overviewOf(t, text))
+		d.api = answer(200, "application/json", overviewOf(t, texts...))
 		w := d.ask("GET", "/now", host, "", cookie...)
 		if w.Code != http.StatusOK {
-			t.Fatalf("%q: %d %s", text, w.Code, w.Body)
+			t.Fatalf("%q: %d %s", texts, w.Code, w.Body)
 		}
 		return w.Body.String()
 	}
 	plain := skeleton(show("text"))
 	for _, text := range hostileTexts(t) {
-		page := show(strings.ReplaceAll(text, "\n", " "))
+		lines := make([]string, len(text))
+		for i := range text {
+			lines[i] = strings.ReplaceAll(text[i], "\n", " ")
+		}
+		page := show(lines...)
 		if skeleton(page) != plain {
 			t.Errorf("%.60q makes other elements or attributes:\n%s", text, page)
 		}
