@@ -18,7 +18,7 @@ type TenantSummary struct {
 }
 
 // TenantIDs returns the ids of all tenants, sorted.
-func (r *Reader) TenantIDs() []switchboard.TenantID {
+func TenantIDs(r *Reader) []switchboard.TenantID {
 	c := r.o.Configuration()
 	return c.tenantIDs()
 }
