@@ -59,7 +59,7 @@ func (r *BudgetReader) Rows(ctx context.Context, tenant switchboard.TenantID) ([
 	return r.rows(ctx, tenant, true)
 }
 
-// Warned returns the accounts that have reached a percentage at which Switchboard warns, or of which nothing is left, as Rows does but without their pace: it reads no receipts.
+// Warned returns the accounts that have reached a warning percentage or have nothing left. The rows are those of Rows without their pace: no receipts are read.
 func (r *BudgetReader) Warned(ctx context.Context, tenant switchboard.TenantID) ([]budget.StatementRow, error) {
 	rows, err := r.rows(ctx, tenant, false)
 	return slices.DeleteFunc(rows, func(row budget.StatementRow) bool { return row.Warned == 0 }), err

@@ -17,9 +17,13 @@ type TenantSummary struct {
 	Refused     bool                 `json:"refused,omitempty"` // its files are faulty, and no earlier state of them is known
 }
 
-// Tenants returns all tenants, sorted.
-func (r *Reader) Tenants() []TenantSummary {
+// TenantIDs returns the ids of all tenants, sorted.
+func TenantIDs(r *Reader) []switchboard.TenantID {
 	c := r.o.Configuration()
+	return c.tenantIDs()
+}
+
+func (c *Configuration) tenantIDs() []switchboard.TenantID {
 	ids := slices.Collect(maps.Keys(c.Tenants))
 	for id := range c.Config.Refused {
 		if c.Tenants[id] == nil {
@@ -27,6 +31,13 @@ func (r *Reader) Tenants() []TenantSummary {
 		}
 	}
 	slices.Sort(ids)
+	return ids
+}
+
+// Tenants returns all tenants, sorted.
+func (r *Reader) Tenants() []TenantSummary {
+	c := r.o.Configuration()
+	ids := c.tenantIDs()
 	all := make([]TenantSummary, 0, len(ids))
 	for _, id := range ids {
 		s := TenantSummary{Tenant: id, Tasks: []switchboard.TaskID{}, Refused: c.Tenants[id] == nil}

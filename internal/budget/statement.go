@@ -45,7 +45,7 @@ type StatementRow struct {
 	Held    string `json:"held"`
 	Left    string `json:"left"`
 
-	// Warned is the largest percentage of the limit at which Switchboard warns and that is used now, 100 if nothing is left, 0 if none.
+	// Warned is the largest warning percentage of the budget that has been reached, 100 if nothing is left, 0 if none.
 	Warned int `json:"warned_percent,omitempty"`
 
 	Pace AccountPace `json:"pace"`
@@ -156,7 +156,7 @@ func (s *Statement) row(b *switchboard.Budget, w Window, of string, a store.Acco
 	return r
 }
 
-// warnedAt returns the largest percentage of the limit at which Switchboard warns and that used reaches; 100 if nothing is left; 0 if it reaches none.
+// warnedAt returns the largest warning percentage that the used amount reaches; 100 if nothing is left; 0 if it reaches none.
 func warnedAt(b *switchboard.Budget, used int64) (percent int) {
 	if used >= b.Limit {
 		return 100

@@ -84,8 +84,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.routes().ServeHTTP(w, r.WithContext(ctx))
 }
 
-// As returns the handler of the API for requests of the officer, who is known already. The page asks it in this process.
-func (a *API) As(officer *switchboard.Officer) http.Handler {
+// HandlerFor returns the handler of the API for requests of the officer, who is known already. The page asks it in this process.
+func HandlerFor(a *API, officer *switchboard.Officer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if text, status := spellingFault(r); text != "" {
 			writeProblem(w, status, &switchboard.Error{Text: text})

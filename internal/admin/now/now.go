@@ -1,6 +1,6 @@
 // Package now collects what a person should look at first: what needs a person, and how the calls of the last minute, hour, day and 14 days went.
 //
-// It decides what needs a person, in which order, and which command helps. It decides nothing about who may see what: its reader is an operator or an officer of one
+// It decides what needs a person, the order of these concerns, and which command helps. It decides nothing about who may see what: its reader is an operator or an officer of one
 // tenant, and the packages that it asks leave out what that reader may not see. The API, the command and the page show the same Overview.
 package now
 
@@ -24,7 +24,7 @@ import (
 // A ConcernKind says what a concern is about.
 type ConcernKind string
 
-// The kinds, in the order in which their concerns are listed. Concerns of one kind are listed with the oldest first.
+// The kinds. Their concerns are listed in the order of kinds. Concerns of one kind are listed with the oldest first.
 const (
 	KindApproval ConcernKind = "approval" // a request waits for a person's yes or no
 	KindReload   ConcernKind = "reload"   // the configuration on disk is refused
@@ -78,8 +78,8 @@ type Overview struct {
 	StoreAway  bool `json:"store_away,omitempty" doc:"The store cannot be read now: the newest calls at other replicas are missing."`
 }
 
-// Sources are what an Overview is collected from.
-type Sources struct {
+// OverviewSources are what an Overview is collected from.
+type OverviewSources struct {
 	Reader    *admin.Reader
 	Budgets   *admin.BudgetReader
 	Approvals *approvals.Decider
@@ -90,7 +90,7 @@ type Sources struct {
 const readTime = time.Second
 
 // Read returns the overview of a tenant; "" is all tenants, for an operator. asOperator says that the reader may see texts of servers and of the system.
-func (s Sources) Read(ctx context.Context, tenant switchboard.TenantID, asOperator bool) (*Overview, error) {
+func (s OverviewSources) Read(ctx context.Context, tenant switchboard.TenantID, asOperator bool) (*Overview, error) {
 	o := &Overview{At: time.Now().UTC(), Concerns: []Concern{}, Spans: []SpanTally{}, Hours: []history.Point{}}
 	if err := s.addCalls(ctx, o, tenant); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (s Sources) Read(ctx context.Context, tenant switchboard.TenantID, asOperat
 	return o, nil
 }
 
-// urgency orders the states of servers: what may work, and what an operator has done, comes last.
+// urgency orders the states of servers. Servers that may work come after those that do not, and disabled ones come last.
 func urgency(state string) int {
 	return slices.Index([]string{string(health.NeedsConnection), string(health.Probation), string(health.Starting), string(health.Disabled)}, state)
 }
@@ -124,7 +124,7 @@ const (
 )
 
 // addCalls adds the counts of calls.
-func (s Sources) addCalls(ctx context.Context, o *Overview, tenant switchboard.TenantID) error {
+func (s OverviewSources) addCalls(ctx context.Context, o *Overview, tenant switchboard.TenantID) error {
 	var quarters []history.Point
 	for i, step := range history.Names() {
 		r, err := s.Past.Sum(ctx, history.Range{Tenant: tenant, Step: step})
@@ -172,7 +172,7 @@ func unreadable(tenant switchboard.TenantID, what string, err error) Concern {
 }
 
 // addApprovals adds the requests that wait, the oldest first.
-func (s Sources) addApprovals(ctx context.Context, o *Overview, tenant switchboard.TenantID) {
+func (s OverviewSources) addApprovals(ctx context.Context, o *Overview, tenant switchboard.TenantID) {
 	rows, err := s.Approvals.List(ctx, tenant, approvals.ApprovalFilter{State: approval.Pending})
 	if err != nil {
 		o.Concerns = append(o.Concerns, unreadable(tenant, "requests for approval", err))
@@ -184,7 +184,7 @@ func (s Sources) addApprovals(ctx context.Context, o *Overview, tenant switchboa
 }
 
 // addBudgets adds the accounts that have reached a warning.
-func (s Sources) addBudgets(ctx context.Context, o *Overview, tenant switchboard.TenantID) {
+func (s OverviewSources) addBudgets(ctx context.Context, o *Overview, tenant switchboard.TenantID) {
 	rows, err := s.Budgets.Warned(ctx, tenant)
 	if err != nil {
 		o.Concerns = append(o.Concerns, unreadable(tenant, "accounts of budgets", err))

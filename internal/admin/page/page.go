@@ -24,7 +24,6 @@ import (
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
-	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/signin"
@@ -51,8 +50,8 @@ type Options struct {
 	Providers *signin.Providers
 	Sessions  *signin.Sessions
 	Officers  func() *identity.Officers
-	URL       func() string // how browsers reach the admin address, "" if only this machine does
-	Reader    *admin.Reader
+	URL       func() string                 // how browsers reach the admin address, "" if only this machine does
+	Tenants   func() []switchboard.TenantID // all, sorted
 	Version   string
 
 	// API returns the handler of the API for requests of the officer.

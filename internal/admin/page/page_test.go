@@ -22,22 +22,33 @@ import (
 type desk struct {
 	*page.Page
 	key      string
+	row      identity.OfficerKey
 	sessions *signin.Sessions
 	failures int
 	consents consentBook
 	document string // the URL of the client document
+	api      http.Handler
+	asked    []string // of the API
+	tenants  []switchboard.TenantID
 }
 
 func newDesk(t *testing.T, adminURL string) *desk {
 	t.Helper()
 	d := &desk{}
 	d.key, _ = identity.Mint(identity.PersonPrefix)
-	row := identity.OfficerKey{ID: "ann", Hash: sha256.Sum256([]byte(d.key)), Operator: true}
-	officers := identity.NewOfficers([]identity.OfficerKey{row}, nil, nil)
+	d.row = identity.OfficerKey{ID: "ann", Hash: sha256.Sum256([]byte(d.key)), Operator: true}
 	d.sessions = signin.NewSessions(store.NewMemory(), func() {})
 	t.Cleanup(d.sessions.Close)
 	d.Page = page.New(page.Options{
-		Providers: signin.NewProviders(switchboard.Secret{}), Sessions: d.sessions, Officers: func() *identity.Officers { return officers }, URL: func() string { return adminURL },
+		Providers: signin.NewProviders(switchboard.Secret{}), Sessions: d.sessions, URL: func() string { return adminURL },
+		Officers: func() *identity.Officers { return identity.NewOfficers([]identity.OfficerKey{d.row}, nil, nil) },
+		Tenants:  func() []switchboard.TenantID { return d.tenants }, Version: "1.2.3",
+		API: func(o *switchboard.Officer) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				d.asked = append(d.asked, o.ID+" "+r.Method+" "+r.URL.RequestURI())
+				d.api.ServeHTTP(w, r)
+			})
+		},
 		Connections: &d.consents, Document: func() string { return d.document }, Failed: func(*http.Request, error) { d.failures++ }, Log: slog.New(slog.DiscardHandler),
 	})
 	return d

@@ -14,8 +14,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A view shows one answer of the API. It can show nothing that its officer may not read there.
-type view struct {
+// A pageView shows one answer of the API. It can show nothing that its officer may not read there.
+type pageView struct {
 	path, title string
 	needs       switchboard.Office // as the route of the API does
 	api         string             // the path of the API that it shows; the query of the browser is that of the API
@@ -25,7 +25,7 @@ type view struct {
 }
 
 // allViews are the views, in the order of the navigation.
-var allViews = []view{
+var allViews = []pageView{
 	{"/now", "Now", switchboard.OfficeViewer, "/v1/now", "switchboard now", "now.html", decodeAs[now.Overview]},
 }
 
@@ -38,9 +38,9 @@ func decodeAs[T any](answer []byte) (any, error) {
 }
 
 // findView returns the view at a path, nil if there is none.
-func findView(path string) *view {
+func findView(path string) *pageView {
 	path = strings.TrimSuffix(path, jsonSuffix)
-	i := slices.IndexFunc(allViews, func(v view) bool { return v.path == path })
+	i := slices.IndexFunc(allViews, func(v pageView) bool { return v.path == path })
 	if i < 0 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func findView(path string) *view {
 }
 
 // isFor reports whether the officer may see the view of some tenant. The API decides about each request.
-func (v *view) isFor(o *switchboard.Officer) bool {
+func (v *pageView) isFor(o *switchboard.Officer) bool {
 	if o.Operator || v.needs == switchboard.OfficeViewer {
 		return true
 	}
@@ -99,7 +99,7 @@ func newScene(p *Page, officer *switchboard.Officer, secret, title string, data 
 type viewPages struct{ *Page }
 
 // serve answers a request for the view. Without a session it shows the sign-in.
-func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *view) {
+func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pageView) {
 	w.Header().Set("Vary", "Accept")
 	asJSON := strings.HasSuffix(r.URL.Path, jsonSuffix) || prefersJSON(r)
 	secret := own.readCookie(r, sessionCookie)
@@ -187,13 +187,8 @@ func prefersJSON(r *http.Request) bool {
 }
 
 // tenantsOf returns the tenants that the officer sees, sorted.
-func (p viewPages) tenantsOf(o *switchboard.Officer) (all []switchboard.TenantID) {
-	for _, t := range p.o.Reader.Tenants() {
-		if o.Sees(t.Tenant) {
-			all = append(all, t.Tenant)
-		}
-	}
-	return all
+func (p viewPages) tenantsOf(o *switchboard.Officer) []switchboard.TenantID {
+	return slices.DeleteFunc(slices.Clone(p.o.Tenants()), func(t switchboard.TenantID) bool { return !o.Sees(t) })
 }
 
 // askAPI asks the API in this process, as the officer, with the query of the browser.

@@ -117,7 +117,7 @@ func latency(ms float64) string {
 const (
 	barStep   = 10 // from one bar to the next
 	barWidth  = 8
-	barHeight = 60 // of the hour with most calls
+	barHeight = 80 // of the hour with most calls
 )
 
 // A barChart is the plot of calls by hour.
@@ -131,10 +131,10 @@ type barChart struct {
 // An hourBar is the bar of one hour. Its lower part are the calls without a result.
 type hourBar struct {
 	history.Point
-	X, Width         int
-	Y, Height        int
-	BadY, BadHeight  int
-	WithoutAnyResult int64
+	X, Width        int
+	Y, Height       int
+	BadY, BadHeight int
+	NoResult        int64
 }
 
 // hourBars lays the plot out.
@@ -156,8 +156,11 @@ func hourBars(hours []history.Point) *barChart {
 		return min(h, barHeight)
 	}
 	for i, p := range hours {
-		b := hourBar{Point: p, X: barStep * i, Width: barWidth, WithoutAnyResult: p.Failed + p.Refused}
-		b.Height, b.BadHeight = high(p.Calls), high(b.WithoutAnyResult)
+		b := hourBar{Point: p, X: barStep * i, Width: barWidth, NoResult: p.Failed + p.Refused}
+		b.Height, b.BadHeight = high(p.Calls), high(b.NoResult)
+		if b.NoResult < p.Calls {
+			b.BadHeight = min(b.BadHeight, b.Height-1) // else it would look as if no call had a result
+		}
 		b.Y, b.BadY = barHeight-b.Height, barHeight-b.BadHeight
 		c.Bars = append(c.Bars, b)
 	}

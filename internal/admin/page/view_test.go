@@ -1,0 +1,265 @@
+package page_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
+	"github.com/summit-switchboard/switchboard/internal/admin/now"
+	"github.com/summit-switchboard/switchboard/internal/budget"
+	"github.com/summit-switchboard/switchboard/internal/history"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/realdata"
+)
+
+const host = "127.0.0.1:7422"
+
+// signIn returns the header with the cookie of a new session.
+func (d *desk) signIn(t *testing.T) (header []string) {
+	t.Helper()
+	w := d.ask("POST", "/sign-in", host, "key="+d.key, "Origin", "http://"+host, "Content-Type", form)
+	for _, c := range w.Result().Cookies() {
+		if c.Value != "" {
+			return []string{"Cookie", c.Name + "=" + c.Value}
+		}
+	}
+	t.Fatalf("the sign-in is answered with %d %s", w.Code, w.Body)
+	return nil
+}
+
+// answer returns a handler that gives one answer.
+func answer(status int, contentType, text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(text))
+	})
+}
+
+// overviewOf returns an overview, as the API answers it, in which everything that others can write is one of the texts, in turn.
+func overviewOf(t *testing.T, texts ...string) string {
+	t.Helper()
+	text, turn := texts[0], 0
+	next := func() string {
+		turn++
+		text = texts[turn%len(texts)]
+		return text
+	}
+	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	tenant := switchboard.TenantID(text)
+	o := now.Overview{At: at, More: 3, Spans: make([]now.SpanTally, 4)}
+	for _, kind := range []now.ConcernKind{now.KindReload, now.KindPart, now.KindStore, now.KindRecords, now.KindServer, now.KindTool, now.KindUnknown, now.ConcernKind(text)} {
+		o.Concerns = append(o.Concerns, now.Concern{Kind: kind, Tenant: tenant, Subject: next(), State: text, Says: []string{text, text}, Since: at, Command: "switchboard " + text})
+	}
+	asks := &approvals.ApprovalRow{ID: next(), Principal: text, Tool: text, Tenant: tenant}
+	able := &approvals.ApprovalRow{ID: next(), Principal: text, Capability: text}
+	o.Concerns = append(o.Concerns, now.Concern{Kind: now.KindApproval, Subject: text, Approval: asks}, now.Concern{Kind: now.KindApproval, Subject: text, Approval: able},
+		now.Concern{Kind: now.KindBudget, Subject: next(), Budget: &budget.StatementRow{Of: text, Unit: text, Limit: text, Left: text, Warned: 80}})
+	o.Spans[3].Calls = 12_345
+	for i := range 24 {
+		o.Hours = append(o.Hours, history.Point{Start: at.Add(time.Duration(i) * time.Hour), Tally: history.Tally{Calls: int64(i)}})
+	}
+	raw, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// hostileTexts are groups of texts that try to be something else than text.
+func hostileTexts(t *testing.T) (all [][]string) {
+	for _, text := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, `</title></bdi></code><script>`, `{{.Officer}}`, `<!--`, `]]>`,
+		"a\u202egnp.exe", "pay\u200bpal", "tag\U000e0041\U000e0042", "nul\x00esc\x1b[31m", "\u2066x\u2069", "line\u2028sep", `\u{202e}`, "../../now?tenant=x#y", "a\nb",
+	} {
+		all = append(all, []string{text})
+	}
+	text, err := os.ReadFile(realdata.File("badinput", "blns", "blns.json"))
+	if err != nil {
+		t.Logf("the naughty strings are not here, so the test has only its own: %v", err)
+		return all
+	}
+	var naughty []string
+	if err := json.Unmarshal(text, &naughty); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"positives.jsonl", "hard_negatives.jsonl"} {
+		err := realdata.Lines(realdata.File("poison", file), func(line []byte) error {
+			naughty = append(naughty, string(line))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, text := range naughty {
+		if text = text[:min(len(text), 900)]; text == "" {
+			text = "empty" // what is empty is left out
+		}
+		naughty[i] = text
+	}
+	return slices.AppendSeq(all, slices.Chunk(naughty, 11)) // there are 11 concerns
+}
+
+// skeleton returns the characters of a page that make elements and attributes.
+func skeleton(page string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("<>\"", r) {
+			return r
+		}
+		return -1
+	}, page)
+}
+
+// isHidden reports whether a character of a page is not visible as itself.
+func isHidden(r rune) bool {
+	return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff || r >= 0xe0000 && r <= 0xe0fff
+}
+
+// PG-01 on the template of Now: a text of others makes no element and no attribute, and no character of it hides.
+func TestPG01TextOfOthersOnNowStaysText(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	show := func(texts ...string) string {
+		t.Helper()
+		d.api = answer(200, "application/json", overviewOf(t, texts...))
+		w := d.ask("GET", "/now", host, "", cookie...)
+		if w.Code != http.StatusOK {
+			t.Fatalf("%q: %d %s", texts, w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	plain := skeleton(show("text"))
+	for _, text := range hostileTexts(t) {
+		lines := make([]string, len(text))
+		for i := range text {
+			lines[i] = strings.ReplaceAll(text[i], "\n", " ")
+		}
+		page := show(lines...)
+		if skeleton(page) != plain {
+			t.Errorf("%.60q makes other elements or attributes:\n%s", text, page)
+		}
+		for _, link := range strings.Split(page, `href="`)[1:] {
+			if to, _, _ := strings.Cut(link, `"`); !strings.HasPrefix(to, "/") && to != "#main" || strings.HasPrefix(to, "//") {
+				t.Errorf("%.60q makes the link %q", text, to)
+			}
+		}
+		if i := strings.IndexFunc(html.UnescapeString(page), isHidden); i >= 0 {
+			t.Errorf("%.60q: the page has a character as itself that is not visible, at %d:\n%.300s", text, i, page[max(0, i-100):])
+		}
+	}
+	if page := show("a\nb"); !strings.Contains(page, `<p><bdi class="theirs">a</bdi></p>`) || !strings.Contains(page, `<p><bdi class="theirs">b</bdi></p>`) {
+		t.Errorf("the lines of a text are no paragraphs:\n%s", page)
+	}
+	if page := show("a\u202eb"); !strings.Contains(page, `<bdi class="theirs">a\u{202e}b</bdi>`) {
+		t.Errorf("a text of others is not framed and spelt out:\n%s", page)
+	}
+	if page := show(strings.Repeat("ä", 5000)); !strings.Contains(page, "and 4,500 more characters") {
+		t.Error("a long text is not cut, or the page does not say so")
+	}
+}
+
+func TestAViewShowsWhatTheAPIAnswersItsOfficer(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	d.row.Operator, d.row.Tenant, d.row.Offices = false, "acme", []switchboard.Office{switchboard.OfficeViewer}
+	d.tenants = []switchboard.TenantID{"acme", "umbrella"}
+	if w := d.ask("GET", "/now", host, ""); w.Code != 200 || !strings.Contains(w.Body.String(), "Sign in") || len(d.asked) > 0 {
+		t.Errorf("without a session: %d %s", w.Code, w.Body)
+	}
+	if w := d.ask("GET", "/now.json", host, ""); w.Code != http.StatusUnauthorized || w.Header().Get("Content-Type") != "application/problem+json" {
+		t.Errorf("without a session, the JSON is %d %s", w.Code, w.Body)
+	}
+	cookie := d.signIn(t)
+	text := overviewOf(t, "x")
+	d.api = answer(200, "application/json", text)
+	get := func(path string, header ...string) *httptest.ResponseRecorder {
+		return d.ask("GET", path, host, "", append(cookie, header...)...)
+	}
+	for _, tt := range []struct{ path, accept string }{{"/now.json?tenant=acme", "text/html"}, {"/now?tenant=acme", "application/json"}, {"/now?tenant=acme", "application/json;q=0.9, text/html"}} {
+		if w := get(tt.path, "Accept", tt.accept); w.Body.String() != text || w.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%s with %s is %d %v %.100s", tt.path, tt.accept, w.Code, w.Header(), w.Body)
+		}
+	}
+	w := get("/now?tenant=acme", "Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	for _, want := range []string{`<a href="/now" aria-current="page">Now</a>`, "switchboard now --tenant acme", "Switchboard 1.2.3", `href="/now.json?tenant=acme"`, "12,345", "viewer of tenant acme"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, w.Body)
+		}
+	}
+	if strings.Contains(w.Body.String(), "umbrella") || strings.Contains(w.Body.String(), "<select") {
+		t.Errorf("an officer of one tenant reads of others, or has a choice:\n%s", w.Body)
+	}
+	if strings.Contains(w.Body.String(), "<script") || strings.Contains(w.Body.String(), "style=") {
+		t.Error("the page has a script or a style of its own")
+	}
+	if got := d.asked[len(d.asked)-1]; got != "ann GET /v1/now?tenant=acme" {
+		t.Errorf("the API is asked %s", got)
+	}
+
+	// PG-04: what the API says about another tenant, with its status.
+	problem := string(access.ProblemOf(404, &switchboard.Error{Text: "there is no tenant <umbrella>"}).Encode())
+	d.api = answer(404, "application/problem+json", problem)
+	if w := get("/now?tenant=umbrella"); w.Code != 404 || !strings.Contains(w.Body.String(), "there is no tenant &lt;umbrella&gt;") {
+		t.Errorf("another tenant: %d %s", w.Code, w.Body)
+	}
+	if w := get("/now.json?tenant=umbrella"); w.Code != 404 || w.Body.String() != problem {
+		t.Errorf("another tenant as JSON: %d %s", w.Code, w.Body)
+	}
+	d.api = answer(200, "application/json", "{")
+	if w := get("/now"); w.Code != http.StatusInternalServerError {
+		t.Errorf("an answer that cannot be read: %d", w.Code)
+	}
+	if w := get("/now", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"); w.Code != http.StatusForbidden {
+		t.Errorf("a page of another site reads the view: %d", w.Code)
+	}
+	if w := get("/now?tenant=%22x", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"); w.Code != 200 || !strings.Contains(w.Body.String(), `<a href="/now?tenant=%22x"`) {
+		t.Errorf("a link of another site: %d %s", w.Code, w.Body)
+	}
+	if w := get("/"); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/now" {
+		t.Errorf("the start is %d %v", w.Code, w.Header())
+	}
+	if w := get("/then"); w.Code != 404 {
+		t.Errorf("a view that is not there: %d", w.Code)
+	}
+}
+
+func TestNowSaysInWordsThatNothingIsThere(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	for servers, want := range map[int]string{0: "there is no server yet", 3: "Nothing: no server has failed"} {
+		d.api = answer(200, "application/json", fmt.Sprintf(`{"at":"2026-11-28T12:00:00Z","concerns":[],"servers":%d,"spans":[{},{},{},{}],"hours":[]}`, servers))
+		page := d.ask("GET", "/now", host, "", cookie...).Body.String()
+		if !strings.Contains(page, want) || !strings.Contains(page, "No agent has called a tool in the last 14 days") || strings.Contains(page, "<table") || strings.Contains(page, "<svg") {
+			t.Errorf("%d servers: %s", servers, page)
+		}
+	}
+}
+
+func TestAnOfficerOfSeveralTenantsChoosesOne(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	d.tenants = []switchboard.TenantID{"acme", "umbrella"}
+	cookie := d.signIn(t)
+	d.api = answer(200, "application/json", overviewOf(t, "x"))
+	page := d.ask("GET", "/now?tenant=umbrella", host, "", cookie...).Body.String()
+	for _, want := range []string{`<option value="">All tenants</option>`, `<option value="acme">acme</option>`, `<option value="umbrella" selected>umbrella</option>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s:\n%s", want, page)
+		}
+	}
+	if w := d.ask("GET", "/now?tenant=", host, "", cookie...); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/now" {
+		t.Errorf("all tenants: %d %v", w.Code, w.Header())
+	}
+}
