@@ -18,7 +18,7 @@ import (
 // These pages show files and commands in order. The test writes the files one after the other, in a folder that is also
 // the home of its user, and compares the output of each command with the page. UPDATE=1 writes the output into the page.
 func TestTheCommandsOnAPagePrintWhatItShows(t *testing.T) {
-	for page, commands := range map[string]int{"policies": 5, "servers": 5, "connect": 4, "doctor": 1, "capabilities": 5, "verdicts": 13} {
+	for page, commands := range map[string]int{"policies": 5, "servers": 5, "connect": 4, "doctor": 1, "capabilities": 9, "verdicts": 13} {
 		t.Run(page, func(t *testing.T) { runPage(t, "../../docs/"+page+".md", commands) })
 	}
 }
@@ -37,7 +37,8 @@ func TestTheREADMENamesTheSavingThatThePageShows(t *testing.T) {
 	}
 }
 
-var logTime = regexp.MustCompile(`(?m)^time=\S+ `)
+// logTime is the time of a line of the log, which pages show as one and the same.
+var logTime = regexp.MustCompile(`(?m)^time=\S+`)
 
 // runPage runs the commands of a page, which are at least least.
 func runPage(t *testing.T, name string, least int) {
@@ -70,7 +71,7 @@ func runPage(t *testing.T, name string, least int) {
 			if err != nil && !errors.As(err, new(*exec.ExitError)) {
 				t.Fatal(err)
 			}
-			out = logTime.ReplaceAll(out, []byte("time=2026-11-28T12:00:00.000Z "))
+			out = logTime.ReplaceAll(out, []byte("time=2026-11-28T09:00:00.000Z"))
 			return "```console\n" + line + "\n" + strings.NewReplacer(dir, "/home/ann", address, config.DefaultListen).Replace(string(out)) + "```"
 		case b[2] != "":
 			file := filepath.Join(dir, filepath.FromSlash(b[2]))
