@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"path"
 	"slices"
 
@@ -13,9 +14,12 @@ import (
 // version, except those below and the lock.
 const CapabilitiesFolder = "capabilities"
 
+// BoundariesFile is the name of the file of boundaries in CapabilitiesFolder.
+const BoundariesFile = "boundaries.yaml"
+
 const (
 	atomsFile      = "atoms.yaml"
-	boundariesFile = "boundaries.yaml"
+	boundariesFile = BoundariesFile
 	partiesFile    = "parties.yaml"
 )
 
@@ -107,6 +111,20 @@ func ReadRegistry(file string, opts Options) (*capability.Registry, error) {
 		return nil, err
 	}
 	return capability.New(r.versions, nil, nil, nil)
+}
+
+// ReadBoundaries reads the text of a proposed file of boundaries. It checks the rows as a reload does, except for what depends on
+// other files, such as whether an exception exists. The error is Faults.
+func ReadBoundaries(name string, text []byte) ([]capability.Boundary, error) {
+	l := &loader{configFolder: &configFolder{sink: &document.Sink{}}}
+	if len(text) > document.MaxFileBytes {
+		return nil, Faults{{File: name, Text: fmt.Sprintf("the file has %d bytes; at most %d are allowed", len(text), document.MaxFileBytes)}}
+	}
+	r := newRegistryReader(l)
+	if doc, ok := document.ReadYAML(name, text, l.sink); ok {
+		r.readBoundaries(doc)
+	}
+	return r.rows, l.sink.Err(name)
 }
 
 func (r *registryReader) readLock(name string) {
