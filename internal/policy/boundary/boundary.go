@@ -92,7 +92,7 @@ func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, version
 func Candidate(r *capability.Registry, v *capability.ContractVersion) *switchboard.Tool {
 	return &switchboard.Tool{
 		ID:       switchboard.ToolID{Server: "capability", Name: v.Name()},
-		Contract: r.Restrict(switchboard.Contract{}, v), Price: v.Facts.Price,
+		Contract: r.Restrict(switchboard.Contract{}, v), Price: v.Facts.Price, Budget: v.Facts.Budget,
 	}
 }
 
