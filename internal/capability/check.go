@@ -32,6 +32,11 @@ func (v *ContractVersion) fault(format string, args ...any) switchboard.Fault {
 	return faultAt(v.Position, format, args...)
 }
 
+// Warning returns a warning at the place of the version.
+func (v *ContractVersion) Warning(format string, args ...any) switchboard.Fault {
+	return v.fault(format, args...)
+}
+
 func (b *Boundary) fault(format string, args ...any) switchboard.Fault {
 	return switchboard.Fault{File: b.File, Line: b.Line, Column: 1, Text: fmt.Sprintf("boundary %q: ", b.ID) + fmt.Sprintf(format, args...)}
 }

@@ -62,6 +62,7 @@ func (r *registryReader) read() {
 	for _, f := range capability.CheckLock(r.versions, r.locked, r.displayPath(lock), !r.versionsUnknown) {
 		r.sink.Add(f)
 	}
+	r.capabilitiesUnknown = r.versionsUnknown
 	r.cfg.Registry = r.build()
 }
 
@@ -140,22 +141,32 @@ func (r *registryReader) readLock(name string) {
 	}
 }
 
-// build returns the registry, and reports what is wrong with its rows together. It is never nil.
+// build returns the registry. It is never nil.
 func (r *registryReader) build() *capability.Registry {
 	registry, err := capability.New(r.versions, r.atoms, r.rows, r.parties)
 	if err != nil {
 		r.fault(CapabilitiesFolder, "%v", err)
 		registry, _ = capability.New(nil, nil, nil, nil) // an empty one has no fault
-		return registry
 	}
-	faults, warnings := registry.Check(r.isBudgeted)
+	return registry
+}
+
+// check reports what is wrong with the rows together. The operator's budgets were read before.
+func (r *registryReader) check() {
+	faults, warnings := r.cfg.Registry.Check(r.isBudgeted)
 	for _, f := range faults {
 		r.sink.Add(f)
 	}
 	for _, w := range warnings {
 		r.sink.Warn(w)
 	}
-	return registry
+}
+
+// checkProviders warns of versions that no server provides. The operator's overlays were read before.
+func (r *registryReader) checkProviders() {
+	for _, v := range r.cfg.Registry.Unprovided(r.cfg.Providers) {
+		r.sink.Warn(v.Warning("no server provides %s, so that no task gets it; add it to provides in an overlay, or set status: testing", v.Name()))
+	}
 }
 
 // isBudgeted reports whether a budget of the operator for all tenants counts the uses of a version, whichever server provides it.
@@ -163,6 +174,7 @@ func (r *registryReader) isBudgeted(v *capability.ContractVersion) bool {
 	return slices.ContainsFunc(r.budgets, func(b *switchboard.Budget) bool {
 		m := b.Match
 		return len(m.Servers)+len(m.Tools)+len(m.Classes) == 0 &&
+			(len(m.Capabilities) == 0 || slices.Contains(m.Capabilities, v.ID)) &&
 			(len(m.Verbs) == 0 || slices.Contains(m.Verbs, v.Verb)) &&
 			(len(m.Resources) == 0 || slices.ContainsFunc(append(r.taxonomy.Ancestors(v.Resource), v.Resource), func(x switchboard.Resource) bool { return slices.Contains(m.Resources, x) })) &&
 			(len(m.CostClasses) == 0 || slices.Contains(m.CostClasses, v.CostClass()))

@@ -20,6 +20,9 @@ type vocabulary struct {
 	taxonomy  *switchboard.Taxonomy
 
 	sideEffects []string // sorted
+
+	// capabilitiesUnknown says that a file of capabilities/ could not be read. Then references to capabilities are not checked.
+	capabilitiesUnknown bool
 }
 
 // readResource reads the name of a resource.
