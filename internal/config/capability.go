@@ -117,7 +117,7 @@ func ReadRegistry(file string, opts Options) (*capability.Registry, error) {
 // ReadBoundaries reads the text of a proposed file of boundaries. It checks the rows as a reload does, except for what depends on
 // other files, such as whether an exception exists. The error is Faults.
 func ReadBoundaries(name string, text []byte) ([]capability.Boundary, error) {
-	l := &loader{configFolder: &configFolder{sink: &document.Sink{}}}
+	l := &loader{configFolder: &configFolder{sink: &document.Sink{}}, vocabulary: &vocabulary{}}
 	if len(text) > document.MaxFileBytes {
 		return nil, Faults{{File: name, Text: fmt.Sprintf("the file has %d bytes; at most %d are allowed", len(text), document.MaxFileBytes)}}
 	}
