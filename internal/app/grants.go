@@ -116,7 +116,7 @@ func (f front) Request(ctx context.Context, p switchboard.Principal, r *run.Run,
 		return lazyexpand.Reply{}, err
 	}
 	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
-	if q.Requested, err = lazyexpand.AllowedRequest(ask.Capability, t.Request, t.Taxonomy); err != nil {
+	if q.Requested, err = lazyexpand.AllowedRequest(ask.Capability, t.Request, t.Taxonomy, t.FindNamed); err != nil {
 		return lazyexpand.Reply{}, err
 	}
 	answer, err := f.a.asking.Ask(ctx, q, ask.Reason)
@@ -133,7 +133,7 @@ func (f front) CapabilityStatus(ctx context.Context, p switchboard.Principal, r 
 		return lazyexpand.Reply{}, err
 	}
 	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
-	if q.Requested, err = lazyexpand.AllowedRequest(capability, t.Request, t.Taxonomy); err != nil {
+	if q.Requested, err = lazyexpand.AllowedRequest(capability, t.Request, t.Taxonomy, t.FindNamed); err != nil {
 		need, ok := lazyexpand.ReadCapability(capability, t.Taxonomy) // the task may have it all the same
 		if !ok {
 			return lazyexpand.Reply{}, err

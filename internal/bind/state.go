@@ -321,7 +321,7 @@ func (s *State) decideRun(ctx context.Context, p switchboard.Principal, id switc
 		if task == nil {
 			task = cmp.Or(t.Tasks[id], &switchboard.Task{ID: cmp.Or(id, switchboard.DeclaredTask)})
 		}
-		task = lazyexpand.AddRequested(task, was.Added, t.Request, t.Taxonomy)
+		task = lazyexpand.AddRequested(task, was.Added, t.Request, t.Taxonomy, t.FindNamed)
 	}
 	if task == nil || t != nil && task == t.Tasks[id] {
 		return s.DecideConfigured(ctx, p, id, seen, now)
