@@ -73,15 +73,16 @@ func (b *budgetStatusCmd) Run(ctx context.Context, io streams) error {
 
 type budgetWhatIfCmd struct {
 	budgetFlags
-	Budget    string                   `arg:"" optional:"" help:"Take what is not stated here from this budget: its name, or its id."`
-	Limit     string                   `help:"The most that calls cost in a window, such as 10.00." placeholder:"AMOUNT"`
-	Calls     *int64                   `help:"The most calls in a window, in the place of --limit." placeholder:"N"`
-	Window    switchboard.BudgetWindow `help:"How long it counts: 1h, 1d, 7d, 30d, month or forever. A month without it." placeholder:"WORD"`
-	Per       switchboard.BudgetPer    `help:"Who has the whole limit: each tenant (without this flag), principal, task, run or tool." placeholder:"WORD"`
-	Server    []string                 `help:"Only calls of these servers; * stands for any text." placeholder:"ID"`
-	Tool      []string                 `help:"Only calls of these tools; * stands for any text." placeholder:"SERVER/TOOL"`
-	CostClass []string                 `help:"Only calls of tools with these cost classes." placeholder:"WORD"`
-	Since     dayDuration              `help:"Look at the calls of the last TIME, such as 7d or 12h." default:"30d" placeholder:"TIME"`
+	Budget     string                   `arg:"" optional:"" help:"Take what is not stated here from this budget: its name, or its id."`
+	Limit      string                   `help:"The most that calls cost in a window, such as 10.00." placeholder:"AMOUNT"`
+	Calls      *int64                   `help:"The most calls in a window, in the place of --limit." placeholder:"N"`
+	Window     switchboard.BudgetWindow `help:"How long it counts: 1h, 1d, 7d, 30d, month or forever. A month without it." placeholder:"WORD"`
+	Per        switchboard.BudgetPer    `help:"Who has the whole limit: each tenant (without this flag), principal, task, run or tool." placeholder:"WORD"`
+	Server     []string                 `help:"Only calls of these servers; * stands for any text." placeholder:"ID"`
+	Tool       []string                 `help:"Only calls of these tools; * stands for any text." placeholder:"SERVER/TOOL"`
+	Capability []string                 `help:"Only calls of tools that provide these capabilities." placeholder:"ID"`
+	CostClass  []string                 `help:"Only calls of tools with these cost classes." placeholder:"WORD"`
+	Since      dayDuration              `help:"Look at the calls of the last TIME, such as 7d or 12h." default:"30d" placeholder:"TIME"`
 }
 
 // Run prints what the budget would have refused.
@@ -93,7 +94,7 @@ func (b *budgetWhatIfCmd) Run(ctx context.Context, io streams) error {
 		admin.ProposedBudget
 		Since time.Time `json:"since"`
 	}{admin.ProposedBudget{
-		Budget: b.Budget, Limit: b.Limit, Calls: b.Calls, Window: string(b.Window), Per: string(b.Per), Server: b.Server, Tool: b.Tool, CostClass: b.CostClass,
+		Budget: b.Budget, Limit: b.Limit, Calls: b.Calls, Window: string(b.Window), Per: string(b.Per), Server: b.Server, Tool: b.Tool, Capability: b.Capability, CostClass: b.CostClass,
 	}, time.Now().Add(-time.Duration(b.Since))}
 	var f budget.RefusalForecast
 	if err := b.asTarget().postInto(ctx, b.at("/v1/budgets/what-if"), body, &f); err != nil {

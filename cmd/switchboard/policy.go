@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -185,7 +186,8 @@ func writeLines(w io.Writer, before, text string) {
 type policyCheckCmd struct {
 	commonFlags
 	outputFlags
-	URL string `name:"url" help:"Check the policies that the Switchboard at URL serves: those of the tenant, or without --tenant all that you may check. Without it: those of the configuration." placeholder:"URL"`
+	Boundaries string `help:"Check the boundaries in FILE in the place of those in capabilities/boundaries.yaml." placeholder:"FILE"`
+	URL        string `name:"url" help:"Check the policies that the Switchboard at URL serves: those of the tenant, or without --tenant all that you may check. Without it: those of the configuration." placeholder:"URL"`
 }
 
 // Run compiles every layer with its tests and looks for probable mistakes. It exits 1 if it prints a
@@ -223,9 +225,16 @@ func (p *policyCheckCmd) check(ctx context.Context, io streams, log *slog.Logger
 			path += "?tenant=" + url.QueryEscape(string(p.Tenant))
 		}
 		r := &admin.PolicyCheck{}
-		return r, p.targetAt(p.URL).postInto(ctx, path, struct{}{}, r)
+		body, err := withBoundariesText(map[string]any{}, p.Boundaries)
+		if err != nil {
+			return nil, err
+		}
+		return r, p.targetAt(p.URL).postInto(ctx, path, body, r)
 	}
 	c, err := p.checkConfig(ctx, log)
+	if p.Boundaries != "" {
+		c, err = p.loadWithBoundaries(ctx, log, p.Boundaries)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +255,21 @@ func (p *policyCheckCmd) check(ctx context.Context, io streams, log *slog.Logger
 	}
 	r := &admin.PolicyCheck{Layers: len(sources)}
 	r.Warnings, r.Silent, err = checker.Check(ctx, sources, layers)
+	if len(c.Registry.Boundaries) > 0 {
+		r.Layers++
+		r.Warnings = append(author.RowWarnings(c.Warnings), r.Warnings...)
+	}
 	return r, err
+}
+
+// withBoundariesText adds the text of a file of boundaries to a request; "" means no file.
+func withBoundariesText(body map[string]any, file string) (map[string]any, error) {
+	if file == "" {
+		return body, nil
+	}
+	text, err := os.ReadFile(file)
+	body["boundaries"] = string(text)
+	return body, err
 }
 
 // askServers starts the servers to learn their tools. If that is not possible, it prints so, and the
@@ -275,8 +298,10 @@ func (p *policyCheckCmd) askServers(ctx context.Context, checker *author.LayerCh
 type policyEvalCmd struct {
 	commonFlags
 	outputFlags
-	Input string `required:"" help:"The input, in JSON; - is stdin. Absent members get the values of the tenant's local principal." placeholder:"FILE"`
-	URL   string `name:"url" help:"Evaluate the policies that the Switchboard at URL serves. Without it: those of the configuration." placeholder:"URL"`
+	Input      string `help:"The input, in JSON; - is stdin. Absent members get the values of the tenant's local principal. It may be absent with --capability." placeholder:"FILE"`
+	Capability string `help:"Evaluate for this capability, such as io.fs.read@^1, as well." placeholder:"ID"`
+	Boundaries string `help:"Take the boundaries in FILE in the place of those in capabilities/boundaries.yaml." placeholder:"FILE"`
+	URL        string `name:"url" help:"Evaluate the policies that the Switchboard at URL serves. Without it: those of the configuration." placeholder:"URL"`
 }
 
 // maxInput limits the size of an input.
@@ -285,9 +310,15 @@ const maxInput = 4 << 20
 // Run evaluates the operator's layer and the tenant's, and prints the decisions and the value of every
 // rule. It exits 1 if a candidate is denied.
 func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	input, err := readInput(p.Input, io.in)
-	if err != nil {
-		return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
+	input := map[string]any{}
+	switch {
+	case p.Input != "":
+		var err error
+		if input, err = readInput(p.Input, io.in); err != nil {
+			return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
+		}
+	case p.Capability == "":
+		return usageError{errors.New("say what to evaluate, with --input FILE or --capability ID")}
 	}
 	id := p.Tenant
 	if said, ok := input["tenant_id"].(string); ok {
@@ -318,7 +349,7 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 
 // evaluateHere evaluates the policies of the configuration.
 func (p *policyEvalCmd) evaluateHere(ctx context.Context, log *slog.Logger, id switchboard.TenantID, input map[string]any) (*author.Evaluation, error) {
-	c, err := p.loadWithoutFaults(ctx, log)
+	c, err := p.loadWithBoundaries(ctx, log, p.Boundaries)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +357,12 @@ func (p *policyEvalCmd) evaluateHere(ctx context.Context, log *slog.Logger, id s
 	if t == nil {
 		return nil, usageError{fmt.Errorf("there is no tenant %q; name one with --tenant, or as tenant_id of the input", id)}
 	}
-	got, err := author.EvaluateFor(ctx, t, input, policysource.Of(c))
+	if p.Capability != "" {
+		if err := author.AddCapability(input, c.Registry, p.Capability); err != nil {
+			return nil, usageError{fmt.Errorf("--capability: %w", err)}
+		}
+	}
+	got, err := author.EvaluateFor(ctx, t, input, c.Registry.Boundaries, policysource.Of(c))
 	if faults, ok := errors.AsType[switchboard.Faults](err); ok {
 		return nil, faults
 	}
@@ -339,7 +375,14 @@ func (p *policyEvalCmd) evaluateHere(ctx context.Context, log *slog.Logger, id s
 // evaluateThere evaluates the policies of the Switchboard at the URL.
 func (p *policyEvalCmd) evaluateThere(ctx context.Context, _ *slog.Logger, id switchboard.TenantID, input map[string]any) (*author.Evaluation, error) {
 	var r admin.PolicyEvaluation
-	err := p.targetAt(p.URL).postInto(ctx, "/v1/policies/eval?tenant="+url.QueryEscape(string(id)), map[string]any{"input": input}, &r)
+	body, err := withBoundariesText(map[string]any{"input": input}, p.Boundaries)
+	if err != nil {
+		return nil, err
+	}
+	if p.Capability != "" {
+		body["capability"] = p.Capability
+	}
+	err = p.targetAt(p.URL).postInto(ctx, "/v1/policies/eval?tenant="+url.QueryEscape(string(id)), body, &r)
 	if err == nil && r.Evaluation == nil {
 		err = errors.New(r.Stopped)
 	}
@@ -353,12 +396,19 @@ func writeEvaluation(w io.Writer, e *author.Evaluation) {
 		} else {
 			fmt.Fprintf(w, "%s: denied: %s: %s\n", c.ID, c.Code, c.Why)
 		}
+		for _, r := range c.Rows {
+			fmt.Fprintf(w, "  boundary %s at %s: %s\n", r.Row, r.SourceLine, r)
+		}
 	}
 	for _, id := range e.Unknown {
 		fmt.Fprintf(w, "%s: no candidate, and so ignored\n", id)
 	}
 	for _, l := range e.Layers {
-		fmt.Fprintf(w, "\nThe %s's layer\n", l.Layer)
+		name := "The " + l.Layer + "'s layer"
+		if l.Layer == string(policy.Boundaries) {
+			name = "The layer of boundaries"
+		}
+		fmt.Fprintf(w, "\n%s\n", name)
 		if l.Error != "" {
 			fmt.Fprintf(w, "  could not be evaluated: %s\n", l.Error)
 		}

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -24,7 +26,7 @@ import (
 type policyDiffCmd struct {
 	outputFlags
 	storeFlags
-	Against string               `required:"" help:"The proposal: a whole configuration, a folder with policies/ or tenants/ID/policies/, a folder of policies, or one policy file." placeholder:"PATH"`
+	Against string               `required:"" help:"The proposal: a whole configuration, a folder with policies/ or tenants/ID/policies/, a folder of policies, one policy file, or a file boundaries.yaml." placeholder:"PATH"`
 	Since   dayDuration          `help:"Replay the decisions of the last TIME, such as 7d or 12h." default:"7d" placeholder:"TIME"`
 	URL     string               `name:"url" env:"SWITCHBOARD_URL" help:"Let the Switchboard at URL compare. Without it: the one that serves from this folder, else this command itself, with the store." placeholder:"URL"`
 	Tenant  switchboard.TenantID `help:"Only decisions of this tenant. It is also the tenant of the proposed policies, if their path does not say it." placeholder:"ID"`
@@ -62,6 +64,11 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
+	if b := p.Boundaries(); b != nil {
+		if err := c.checkBoundaries(ctx, log, b); err != nil {
+			return err
+		}
+	}
 	d, err := c.compare(ctx, io, log, p)
 	if err != nil {
 		return err
@@ -77,6 +84,20 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	}
 	if d.Changed+len(d.Broken) > 0 || d.Decisions > 0 && d.Replayed == 0 {
 		return errNegative
+	}
+	return nil
+}
+
+// checkBoundaries checks proposed boundaries as a reload of the configuration beside it would. If there is no configuration, the
+// rows were checked as far as possible.
+func (c *policyDiffCmd) checkBoundaries(ctx context.Context, log *slog.Logger, b *replay.ProposedBoundaries) error {
+	if _, err := os.Stat(c.Config); err != nil || c.URL != "" {
+		return nil
+	}
+	_, err := (&commonFlags{Config: c.Config}).loadWithBoundaries(ctx, log, b.Path)
+	found, _ := errors.AsType[switchboard.Faults](err)
+	if found = slices.DeleteFunc(found, func(f switchboard.Fault) bool { return f.File != b.Path }); len(found) > 0 {
+		return found // other faults change nothing in a comparison of recorded decisions
 	}
 	return nil
 }
@@ -185,6 +206,9 @@ func (s *servedDiff) body(since time.Time, p *replay.Proposal) any {
 			one.Files = append(one.Files, file{f.Path, string(f.Data)})
 		}
 		body.Layers = append(body.Layers, one)
+	}
+	if b := p.Boundaries(); b != nil {
+		body.Files = append(body.Files, file{config.CapabilitiesFolder + "/" + config.BoundariesFile, string(b.Text)})
 	}
 	for _, f := range files {
 		folder := "policies/"

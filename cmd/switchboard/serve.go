@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
@@ -155,6 +157,45 @@ func (c *commonFlags) loadWithoutFaults(ctx context.Context, log *slog.Logger) (
 		return nil, err
 	}
 	return cfg, cfg.Err()
+}
+
+// loadWithBoundaries is loadWithoutFaults, with a proposed file in the place of capabilities/boundaries.yaml. "" means that nothing is
+// proposed.
+func (c *commonFlags) loadWithBoundaries(ctx context.Context, log *slog.Logger, proposed string) (*config.Config, error) {
+	if proposed == "" {
+		return c.loadWithoutFaults(ctx, log)
+	}
+	text, err := os.ReadFile(proposed)
+	if err != nil {
+		return nil, err
+	}
+	const name = config.CapabilitiesFolder + "/" + config.BoundariesFile
+	there := filepath.Join(filepath.Dir(c.Config), filepath.FromSlash(name))
+	rename := func(all config.Faults) config.Faults {
+		for i := range all {
+			if filepath.Clean(all[i].File) == there {
+				all[i].File = proposed
+			}
+		}
+		return all
+	}
+	cfg, err := c.loadConfig(ctx, log, config.Options{Replace: map[string][]byte{name: text}})
+	if err == nil {
+		err = cfg.Err()
+	}
+	if faults, ok := errors.AsType[config.Faults](err); ok {
+		return nil, rename(faults)
+	}
+	if err != nil {
+		return nil, err
+	}
+	rename(cfg.Warnings)
+	rows := slices.Clone(cfg.Registry.Boundaries)
+	for i := range rows {
+		rows[i].File = proposed
+	}
+	cfg.Registry, err = cfg.Registry.WithBoundaries(rows)
+	return cfg, err
 }
 
 // checkConfig is loadWithoutFaults, and also compiles the policies.

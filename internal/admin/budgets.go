@@ -75,7 +75,7 @@ func (r *BudgetReader) rows(ctx context.Context, tenant switchboard.TenantID, wi
 			continue
 		}
 		t := c.Tenants[id]
-		s := budget.Statement{Tenant: id, Budgets: budget.All(t.Tenant, c.Config.Overlays), Currency: c.Config.Currency, Taxonomy: t.Taxonomy}
+		s := budget.Statement{Tenant: id, Budgets: budget.All(t.Tenant, c.Config.Overlays, t.Providers.Tools()), Currency: c.Config.Currency, Taxonomy: t.Taxonomy}
 		if len(s.Budgets) == 0 {
 			continue
 		}
@@ -104,7 +104,7 @@ func (r *BudgetReader) figures(ctx context.Context, tenant switchboard.TenantID)
 	defer cancel()
 	c, now := r.reader.o.Configuration(), time.Now()
 	for id, t := range c.Tenants {
-		budgets := budget.All(t.Tenant, c.Config.Overlays)
+		budgets := budget.All(t.Tenant, c.Config.Overlays, t.Providers.Tools())
 		if tenant != "" && id != tenant || len(budgets) == 0 {
 			continue
 		}
@@ -141,7 +141,11 @@ func (r *BudgetReader) spentCalls(ctx context.Context, id switchboard.TenantID, 
 	ctx, cancel := context.WithTimeout(ctx, time.Until(stopAt)+receiptReadTime)
 	defer cancel()
 	q := receipt.Query{Tenant: id, Kind: receipt.Call, Since: since, NewestFirst: true, StopAt: stopAt}
-	known := map[switchboard.ToolID]*switchboard.Tool{}
+	type called struct {
+		task switchboard.TaskID
+		tool switchboard.ToolID
+	}
+	known := map[called]*switchboard.Tool{}
 	for e, err := range receipt.List(ctx, r.reader.o.Store, q) {
 		var unfinished *receipt.UnfinishedError
 		switch {
@@ -160,14 +164,12 @@ func (r *BudgetReader) spentCalls(ctx context.Context, id switchboard.TenantID, 
 		if served, err := switchboard.ParseToolID(one.ServedBy); err == nil {
 			tool = served
 		}
-		if known[tool] == nil {
-			var ok bool
-			if known[tool], ok = t.View.Tool(tool); !ok {
-				known[tool] = &switchboard.Tool{ID: tool} // it is not offered any more: what is known of it is its name
-			}
+		key := called{one.Task, tool}
+		if known[key] == nil {
+			known[key] = t.PresentTool(one.Task, tool)
 		}
 		all = append(all, budget.SpentCall{
-			When: one.Time, Tool: known[tool], Principal: one.Principal.ID, Task: one.Task, Run: one.Run, Held: one.Price.Held, Settled: one.Price.Settled,
+			When: one.Time, Tool: known[key], Principal: one.Principal.ID, Task: one.Task, Run: one.Run, Held: one.Price.Held, Settled: one.Price.Settled,
 		})
 	}
 	return all, since, true, nil
@@ -194,9 +196,10 @@ type ProposedBudget struct {
 	Window string `json:"window,omitempty" enum:"1h,1d,7d,30d,month,forever" doc:"month if nothing states it."`
 	Per    string `json:"per,omitempty" enum:"tenant,principal,task,run,tool" doc:"tenant if nothing states it."`
 
-	Server    []string `json:"server,omitempty" maxItems:"100" doc:"Only calls of these servers; * stands for any text."`
-	Tool      []string `json:"tool,omitempty" maxItems:"100" doc:"Only calls of these tools, SERVER/TOOL; * stands for any text."`
-	CostClass []string `json:"cost_class,omitempty" maxItems:"3" doc:"Only calls of tools with these cost classes."`
+	Server     []string `json:"server,omitempty" maxItems:"100" doc:"Only calls of these servers; * stands for any text."`
+	Tool       []string `json:"tool,omitempty" maxItems:"100" doc:"Only calls of these tools, SERVER/TOOL; * stands for any text."`
+	Capability []string `json:"capability,omitempty" maxItems:"100" doc:"Only calls of tools that provide these capabilities, by id."`
+	CostClass  []string `json:"cost_class,omitempty" maxItems:"3" doc:"Only calls of tools with these cost classes."`
 }
 
 // apply returns the budget that is proposed for the tenant.
@@ -226,8 +229,8 @@ func (p *ProposedBudget) apply(all []*switchboard.Budget) (*switchboard.Budget, 
 	}
 	b.Window = cmp.Or(switchboard.BudgetWindow(p.Window), b.Window)
 	b.Per = cmp.Or(switchboard.BudgetPer(p.Per), b.Per)
-	if len(p.Server)+len(p.Tool)+len(p.CostClass) > 0 {
-		b.Match = switchboard.BudgetMatch{Servers: p.Server, Tools: p.Tool}
+	if len(p.Server)+len(p.Tool)+len(p.Capability)+len(p.CostClass) > 0 {
+		b.Match = switchboard.BudgetMatch{Servers: p.Server, Tools: p.Tool, Capabilities: p.Capability}
 	}
 	for _, s := range p.CostClass {
 		if !slices.Contains(switchboard.CostClasses, switchboard.CostClass(s)) {
@@ -245,7 +248,7 @@ func (r *BudgetReader) Forecast(ctx context.Context, id switchboard.TenantID, p 
 	if err != nil {
 		return nil, err
 	}
-	b, err := p.apply(budget.All(t.Tenant, c.Config.Overlays))
+	b, err := p.apply(budget.All(t.Tenant, c.Config.Overlays, t.Providers.Tools()))
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +294,7 @@ func (a *Actions) AdjustBudget(by switchboard.Officer, id switchboard.TenantID, 
 	if err != nil {
 		return nil, err
 	}
-	b, err := budget.Find(budget.All(t.Tenant, c.Config.Overlays), correction.Budget)
+	b, err := budget.Find(budget.All(t.Tenant, c.Config.Overlays, t.Providers.Tools()), correction.Budget)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
@@ -39,9 +42,32 @@ type PolicyEvaluation struct {
 	Evaluation *author.Evaluation `json:"evaluation,omitempty"`
 }
 
-// Check looks for probable mistakes in the layer of a tenant, with candidates in the place of files; "" means all layers as they are, the
-// operator's too. The error is a *switchboard.Error.
-func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, candidates []CandidateFile) (*PolicyCheck, error) {
+// A Trial is what a check or an evaluation takes in the place of what is in force.
+type Trial struct {
+	Files []CandidateFile // of the tenant's layer
+
+	// Boundaries is the configuration with the boundaries that are tried, which was checked; nil means those in force.
+	Boundaries *config.Config
+
+	// Capability is a reference to a version that is evaluated as a candidate too; "" means none.
+	Capability string
+}
+
+// boundariesFile is how answers name the file of boundaries, wherever the configuration stands.
+const boundariesFile = config.CapabilitiesFolder + "/" + config.BoundariesFile
+
+// rowsOf returns the boundaries of a configuration.
+func rowsOf(c *config.Config) []capability.Boundary {
+	rows := slices.Clone(c.Registry.Boundaries)
+	for i := range rows {
+		rows[i].File = boundariesFile
+	}
+	return rows
+}
+
+// Check looks for probable mistakes in the layer of a tenant, with candidates in the place of files; "" means all layers, the operator's and the
+// boundaries too. The error is a *switchboard.Error.
+func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, trial Trial) (*PolicyCheck, error) {
 	if err := p.begin(id); err != nil {
 		return nil, err
 	}
@@ -60,12 +86,20 @@ func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, candi
 	for _, s := range c.Config.Servers {
 		checker.Servers = append(checker.Servers, s.ID)
 	}
-	sources := sourcesOf(&c, id, candidates)
+	sources := sourcesOf(&c, id, trial.Files)
 	if id != "" { // the operator's layer only says which settings its rules read
 		checker.Readers = sources
 		sources = slices.DeleteFunc(slices.Clone(sources), func(s *author.Sources) bool { return s.Tenant != id })
 	}
 	check := &PolicyCheck{Layers: len(sources), Warnings: []author.Warning{}}
+	var rows []author.Warning
+	if with := cmp.Or(trial.Boundaries, c.Config); (id == "" || trial.Boundaries != nil) && len(with.Registry.Boundaries) > 0 {
+		check.Layers++
+		rows = author.RowWarnings(with.Warnings)
+		for i := range rows {
+			rows[i].File = boundariesFile
+		}
+	}
 	var err error
 	check.Stopped, err = p.bounded(ctx, "the check was stopped", func(ctx context.Context) error {
 		layers, err := author.CompileAll(sources)
@@ -74,16 +108,16 @@ func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, candi
 		}
 		warnings, silent, err := checker.Check(ctx, sources, layers)
 		if err == nil && ctx.Err() == nil {
-			check.Warnings, check.Silent = warnings, silent
+			check.Warnings, check.Silent = append(rows, warnings...), silent
 		}
 		return err
 	})
 	return check, err
 }
 
-// Evaluate asks the policies of a tenant about an input, with candidates in the place of files. Without operator, it leaves out the values of the
-// operator's rules. The error is a *switchboard.Error.
-func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, input map[string]any, candidates []CandidateFile, operator bool) (*PolicyEvaluation, error) {
+// Evaluate asks the policies of a tenant about an input, with a trial in the place of what is in force. Without operator, it leaves out the values of
+// the operator's rules and the boundaries. The error is a *switchboard.Error.
+func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, input map[string]any, trial Trial, operator bool) (*PolicyEvaluation, error) {
 	c := p.reads.o.Configuration()
 	t := c.Config.Tenants[id]
 	if t == nil {
@@ -96,11 +130,16 @@ func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, in
 		return nil, err
 	}
 	defer p.end(id)
+	if trial.Capability != "" {
+		if err := author.AddCapability(input, c.Config.Registry, trial.Capability); err != nil {
+			return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error()}
+		}
+	}
 	out := &PolicyEvaluation{Tenant: id}
 	var got *author.Evaluation
 	var err error
 	out.Stopped, err = p.bounded(ctx, "the evaluation was stopped", func(ctx context.Context) (err error) {
-		got, err = author.EvaluateFor(ctx, t, input, sourcesOf(&c, id, candidates))
+		got, err = author.EvaluateFor(ctx, t, input, rowsOf(cmp.Or(trial.Boundaries, c.Config)), sourcesOf(&c, id, trial.Files))
 		if _, faulty := errors.AsType[switchboard.Faults](err); err != nil && !faulty {
 			return &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error()}
 		}
@@ -109,9 +148,14 @@ func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, in
 	if err != nil || out.Stopped != "" {
 		return out, err
 	}
+	for i := range got.Candidates {
+		if !operator {
+			got.Candidates[i].Rows = nil
+		}
+	}
 	for i := range got.Layers {
 		l := &got.Layers[i]
-		if l.Layer == string(policy.Operator) && !operator {
+		if l.Layer != string(policy.Tenant) && !operator {
 			if l.Rules = nil; l.Error != "" {
 				l.Error = "it could not be evaluated; an operator can see why"
 			}

@@ -119,7 +119,7 @@ func (f front) Request(ctx context.Context, p switchboard.Principal, r *run.Run,
 		return lazyexpand.Reply{}, err
 	}
 	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
-	if q.Requested, err = lazyexpand.AllowedRequest(ask.Capability, t.Request, t.Taxonomy); err != nil {
+	if q.Requested, err = lazyexpand.AllowedRequest(ask.Capability, t.Request, t.Taxonomy, t.FindNamed); err != nil {
 		return lazyexpand.Reply{}, err
 	}
 	answer, err := f.a.asking.Ask(ctx, q, ask.Reason)
@@ -140,7 +140,7 @@ func (f front) CapabilityStatus(ctx context.Context, p switchboard.Principal, r 
 		return f.verdictOn(ctx, p, capability)
 	}
 	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
-	if q.Requested, err = lazyexpand.AllowedRequest(capability, t.Request, t.Taxonomy); err != nil {
+	if q.Requested, err = lazyexpand.AllowedRequest(capability, t.Request, t.Taxonomy, t.FindNamed); err != nil {
 		need, ok := lazyexpand.ReadCapability(capability, t.Taxonomy) // the task may have it all the same
 		if !ok && t.HasCapabilities() {
 			return f.verdictOn(ctx, p, capability)

@@ -15,12 +15,12 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: docs internal/admin internal/admin/api internal/admin/approvals internal/admin/now internal/annotate internal/app internal/approval internal/atom internal/bind internal/bridge internal/budget internal/capability internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/route internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/verdict internal/whatif internal/wire licenses tenants
+cmd/switchboard: docs internal/admin internal/admin/api internal/admin/approvals internal/admin/now internal/annotate internal/app internal/approval internal/atom internal/bind internal/bridge internal/budget internal/capability internal/change internal/completion internal/config internal/config/edit internal/connect internal/credential internal/dial internal/doctor internal/document internal/event internal/health internal/heap internal/heap/early internal/history internal/identity internal/importer internal/join internal/logoutput internal/markdown internal/oauth internal/ownfile internal/policy internal/policy/author internal/policysource internal/recall internal/receipt internal/replay internal/rewrite internal/route internal/sample internal/scan internal/serving internal/store internal/switchboard internal/upstream internal/upstream/process internal/vault internal/verdict internal/whatif internal/wire licenses tenants
 capabilities:
 docs:
 internal/access: internal/switchboard
 internal/admin: internal/archive internal/atom internal/bind internal/budget internal/canonical internal/capability internal/catalog internal/cluster internal/config internal/contract internal/decide internal/event internal/health internal/heap internal/history internal/identity internal/matcher internal/notice internal/platform internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/revocation internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream internal/verdict internal/wire
-internal/admin/api: internal/access internal/admin internal/admin/approvals internal/admin/now internal/admin/page internal/approval internal/bind internal/budget internal/change internal/config/edit internal/document internal/event internal/history internal/idempotency internal/receipt internal/replay internal/signin internal/standing internal/switchboard internal/whatif internal/wire
+internal/admin/api: internal/access internal/admin internal/admin/approvals internal/admin/now internal/admin/page internal/approval internal/bind internal/budget internal/change internal/config internal/config/edit internal/document internal/event internal/history internal/idempotency internal/receipt internal/replay internal/signin internal/standing internal/switchboard internal/whatif internal/wire
 internal/admin/approvals: internal/access internal/approval internal/receipt internal/shown internal/standing internal/switchboard internal/wire
 internal/admin/now: internal/access internal/admin internal/admin/approvals internal/approval internal/budget internal/health internal/history internal/switchboard internal/upstream
 internal/admin/page: internal/access internal/admin/approvals internal/admin/now internal/approval internal/credential internal/history internal/identity internal/shown internal/signin internal/switchboard internal/vault
@@ -77,7 +77,7 @@ internal/oauth: internal/dial internal/switchboard
 internal/ownfile:
 internal/platform:
 internal/policy: internal/budget/price internal/canonical internal/decide internal/policy/cost internal/redact internal/switchboard internal/wire
-internal/policy/author: internal/policy internal/policy/cost internal/switchboard
+internal/policy/author: internal/capability internal/policy internal/policy/boundary internal/policy/cost internal/switchboard internal/verdict
 internal/policy/boundary: internal/capability internal/policy internal/switchboard internal/verdict policies
 internal/policy/cost:
 internal/policysource: internal/config internal/policy internal/policy/author internal/switchboard policies

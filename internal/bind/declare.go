@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -19,7 +20,7 @@ func (s *State) ownTools(t *Tenant, p switchboard.Principal) []*switchboard.Tool
 	if t == nil || len(t.Declare) == 0 || checkMayDeclare(p) != nil {
 		return own
 	}
-	return append(own, lazyexpand.DeclareDefinition(t.Declare))
+	return append(own, lazyexpand.DeclareDefinition(t.Declare, len(t.Providers.Registry().IDs()) > 0))
 }
 
 // boundTools returns the tools that Switchboard itself answers for a client that has bound a task.
@@ -50,14 +51,27 @@ func (t *Tenant) AllowedTask(was *switchboard.Task) (*switchboard.Task, error) {
 		base = t.Tasks[was.ID]
 	} else if len(base.Requirements) > 0 {
 		var err error
-		if base, err = lazyexpand.LimitToCeiling(base, t.Declare, t.Taxonomy, t.Budget(&switchboard.Task{})); err != nil {
+		if base, err = lazyexpand.LimitToCeiling(base, t.Declare, t.Taxonomy, t.Budget(&switchboard.Task{}), t.FindNamed); err != nil {
 			return nil, err
 		}
 	}
 	if base == nil || len(added) == 0 {
 		return base, nil
 	}
-	return lazyexpand.AddRequested(base, added, t.Request, t.Taxonomy), nil
+	return lazyexpand.AddRequested(base, added, t.Request, t.Taxonomy, t.FindNamed), nil
+}
+
+// FindNamed returns the requirement of a named capability that some server provides to the tenant. It is a lazyexpand.FindNamed.
+func (t *Tenant) FindNamed(text string) (r switchboard.Requirement, constraints []switchboard.Constraint, ok bool) {
+	ref, err := capability.ParseRef(text)
+	if err != nil {
+		return r, nil, false
+	}
+	v := t.Providers.Version(ref)
+	if v == nil {
+		return r, nil, false
+	}
+	return switchboard.Requirement{Capability: ref.String(), Verb: v.Verb, Resource: v.Resource}, v.Constraints, true
 }
 
 // splitAdded returns the task without the requirements that people have added, and these.

@@ -94,7 +94,7 @@ func TestYesesAreNeverWiderThanBoundPolicyAndRows(t *testing.T) {
 				added++
 			}
 			for _, a := range all {
-				if _, err := lazyexpand.AllowedRequest(a.Capability, tenant.Request, tenant.Taxonomy); err != nil {
+				if _, err := lazyexpand.AllowedRequest(a.Capability, tenant.Request, tenant.Taxonomy, nil); err != nil {
 					withheld++
 				}
 			}

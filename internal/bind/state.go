@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/contract"
@@ -230,6 +231,33 @@ func (s *State) ResolveTask(p switchboard.Principal, task switchboard.TaskID) (s
 	return task, nil
 }
 
+// PresentTool returns the tool as calls of the task use it now: under the contract if the task requires a named capability that it
+// provides. A tool that is not offered any more has only its id.
+func (t *Tenant) PresentTool(task switchboard.TaskID, id switchboard.ToolID) *switchboard.Tool {
+	if of := t.Tasks[task]; of != nil {
+		for i := range of.Requirements {
+			if v := t.Providers.Version(refOf(&of.Requirements[i])); v != nil {
+				if called := t.Providers.Called(v.Name(), id); called != nil {
+					return called
+				}
+			}
+		}
+	}
+	if tool, ok := t.View.Tool(id); ok {
+		return tool
+	}
+	return &switchboard.Tool{ID: id}
+}
+
+// refOf returns the named capability of a requirement; the zero Ref if it has none.
+func refOf(r *switchboard.Requirement) capability.Ref {
+	ref, err := capability.ParseRef(r.Capability)
+	if err != nil {
+		return capability.Ref{}
+	}
+	return ref
+}
+
 // TaskIDs returns all tasks, sorted.
 func (t *Tenant) TaskIDs() []switchboard.TaskID { return slices.Sorted(maps.Keys(t.Tasks)) }
 
@@ -293,7 +321,7 @@ func (s *State) decideRun(ctx context.Context, p switchboard.Principal, id switc
 		if task == nil {
 			task = cmp.Or(t.Tasks[id], &switchboard.Task{ID: cmp.Or(id, switchboard.DeclaredTask)})
 		}
-		task = lazyexpand.AddRequested(task, was.Added, t.Request, t.Taxonomy)
+		task = lazyexpand.AddRequested(task, was.Added, t.Request, t.Taxonomy, t.FindNamed)
 	}
 	if task == nil || t != nil && task == t.Tasks[id] {
 		return s.DecideConfigured(ctx, p, id, seen, now)

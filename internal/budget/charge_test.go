@@ -21,7 +21,7 @@ func TestABudgetCountsTheCallsThatItMatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool := &switchboard.Tool{
-		ID: switchboard.ToolID{Server: "post", Name: "send"}, Class: "paid_api", Price: &switchboard.Price{Call: 1},
+		ID: switchboard.ToolID{Server: "post", Name: "send"}, Class: "paid_api", Price: &switchboard.Price{Call: 1}, Contract: switchboard.Contract{Capability: "cap.send@1.2.0"},
 		Capabilities: []switchboard.Capability{{Verb: "write", Resource: "mail"}}, Kept: []switchboard.Capability{{Verb: "read", Resource: "fs"}},
 	}
 	for name, tt := range map[string]struct {
@@ -44,6 +44,8 @@ func TestABudgetCountsTheCallsThatItMatches(t *testing.T) {
 		"two capabilities, mixed":         {switchboard.BudgetMatch{Verbs: []switchboard.Verb{"read"}, Resources: []switchboard.Resource{"mail"}}, false},
 		"the class that follows":          {switchboard.BudgetMatch{CostClasses: []switchboard.CostClass{"paid", "metered"}}, true},
 		"another cost class":              {switchboard.BudgetMatch{CostClasses: []switchboard.CostClass{"paid"}}, false},
+		"its named capability":            {switchboard.BudgetMatch{Capabilities: []string{"cap.other", "cap.send"}}, true},
+		"another named capability":        {switchboard.BudgetMatch{Capabilities: []string{"cap.sendx"}}, false},
 		"one key that fits, one that not": {switchboard.BudgetMatch{Servers: []string{"post"}, Classes: []string{"free_api"}}, false},
 	} {
 		if got := budget.Matches(&tt.match, tool, taxonomy); got != tt.want {
@@ -254,5 +256,29 @@ func BenchmarkACallWithTwoBudgets(b *testing.B) {
 		if charge, err := book.ChargeFor(call, noon); charge == nil || err != nil {
 			b.Fatal(charge, err)
 		}
+	}
+}
+
+// The budget of a capability itself counts in all its versions, and no call of the same tool outside of the contract.
+func TestTheBudgetOfACapabilityStandsInTheStatement(t *testing.T) {
+	own := func() *switchboard.Budget {
+		return &switchboard.Budget{ID: "own", Owner: "capability/cap.send", Limit: 5, Calls: true, Window: switchboard.WindowMonth}
+	}
+	id := switchboard.ToolID{Server: "post", Name: "send"}
+	provides := func(version string) *switchboard.Tool {
+		return &switchboard.Tool{ID: id, Budget: own(), Contract: switchboard.Contract{Capability: version}}
+	}
+	all := budget.All(&switchboard.Tenant{}, nil, map[string][]*switchboard.Tool{
+		"cap.send@1.0.0": {provides("cap.send@1.0.0")}, "cap.send@1.2.0": {provides("cap.send@1.2.0"), provides("cap.send@1.2.0")}, "cap.read@1.0.0": {{ID: id}},
+	})
+	if len(all) != 1 || all[0].Name() != "capability/cap.send/own" {
+		t.Fatalf("%+v", all)
+	}
+	s := budget.Statement{Budgets: all, LookedBack: noon.Add(-24 * time.Hour)}
+	for _, tool := range []*switchboard.Tool{provides("cap.send@1.0.0"), provides("cap.send@1.2.0"), {ID: id}, provides("cap.sender@1.0.0")} {
+		s.Spent = append(s.Spent, budget.SpentCall{When: noon.Add(-time.Hour), Tool: tool})
+	}
+	if rows := s.Rows(noon); len(rows) != 1 || rows[0].Pace.Day != "2" {
+		t.Errorf("two calls under the capability: %+v", rows)
 	}
 }

@@ -56,6 +56,8 @@ func Matches(m *switchboard.BudgetMatch, t *switchboard.Tool, taxonomy *switchbo
 		return false
 	case len(m.Classes) > 0 && !slices.Contains(m.Classes, t.Class):
 		return false
+	case len(m.Capabilities) > 0 && !slices.Contains(m.Capabilities, capabilityOf(t)):
+		return false
 	case len(m.CostClasses) > 0 && !slices.Contains(m.CostClasses, t.CostClass()):
 		return false
 	case len(m.Verbs) == 0 && len(m.Resources) == 0:
@@ -66,6 +68,12 @@ func Matches(m *switchboard.BudgetMatch, t *switchboard.Tool, taxonomy *switchbo
 		return (len(m.Verbs) == 0 || slices.Contains(m.Verbs, c.Verb)) && (len(m.Resources) == 0 || isBelow(c.Resource, m.Resources, taxonomy))
 	}
 	return slices.ContainsFunc(t.Capabilities, fits) || slices.ContainsFunc(t.Kept, fits)
+}
+
+// capabilityOf returns the id of the named capability that the tool provides where it is called, or "".
+func capabilityOf(t *switchboard.Tool) string {
+	id, _, _ := strings.Cut(t.Contract.Capability, "@")
+	return id
 }
 
 // matchesTool reports whether the tool fits a pattern server/tool.

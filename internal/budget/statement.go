@@ -70,9 +70,9 @@ func Amount(b *switchboard.Budget, n int64) string {
 	return switchboard.Micros(n).String()
 }
 
-// All returns the budgets that can count calls of the tenant: those of the tenant, of its tasks, and of the tools in the operator's
-// overlays, sorted by name.
-func All(t *switchboard.Tenant, overlays map[switchboard.ToolID]switchboard.Overlay) []*switchboard.Budget {
+// All returns the budgets that can count calls of the tenant: those of the tenant, of its tasks, of the tools in the operator's
+// overlays, and of the tools that provide capabilities to it, sorted by name.
+func All(t *switchboard.Tenant, overlays map[switchboard.ToolID]switchboard.Overlay, provided map[string][]*switchboard.Tool) []*switchboard.Budget {
 	all := slices.Clone(t.Budgets)
 	for _, task := range t.Tasks {
 		all = append(all, task.Budgets...)
@@ -80,6 +80,13 @@ func All(t *switchboard.Tenant, overlays map[switchboard.ToolID]switchboard.Over
 	for id, o := range overlays {
 		if o.Budget != nil && slices.Contains(t.Servers, id.Server) {
 			all = append(all, o.Budget)
+		}
+	}
+	for _, version := range slices.Backward(slices.Sorted(maps.Keys(provided))) { // versions of one capability share an account
+		for _, tool := range provided[version] {
+			if b := tool.Budget; b != nil && !slices.ContainsFunc(all, func(o *switchboard.Budget) bool { return o.Name() == b.Name() }) {
+				all = append(all, b)
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b *switchboard.Budget) int { return strings.Compare(a.Name(), b.Name()) })
@@ -90,7 +97,7 @@ func All(t *switchboard.Tenant, overlays map[switchboard.ToolID]switchboard.Over
 func counts(b *switchboard.Budget, s *SpentCall, taxonomy *switchboard.Taxonomy) bool {
 	kind, of, _ := strings.Cut(string(b.Owner), "/")
 	switch {
-	case kind == "task" && of != string(s.Task), kind == "tool" && of != s.Tool.ID.String():
+	case kind == "task" && of != string(s.Task), kind == "tool" && of != s.Tool.ID.String(), kind == "capability" && of != capabilityOf(s.Tool):
 		return false
 	}
 	return Matches(&b.Match, s.Tool, taxonomy)

@@ -32,6 +32,11 @@ func (v *ContractVersion) fault(format string, args ...any) switchboard.Fault {
 	return faultAt(v.Position, format, args...)
 }
 
+// Warning returns a warning at the place of the version.
+func (v *ContractVersion) Warning(format string, args ...any) switchboard.Fault {
+	return v.fault(format, args...)
+}
+
 func (b *Boundary) fault(format string, args ...any) switchboard.Fault {
 	return switchboard.Fault{File: b.File, Line: b.Line, Column: 1, Text: fmt.Sprintf("boundary %q: ", b.ID) + fmt.Sprintf(format, args...)}
 }
@@ -68,10 +73,15 @@ func (r *Registry) Check(budgeted func(*ContractVersion) bool) (faults, warnings
 			warnings = append(warnings, faultAt(a.Position, "atom %q: nothing requires it", id))
 		}
 	}
+	return faults, append(warnings, r.CheckBoundaries()...)
+}
+
+// CheckBoundaries reports patterns, exceptions and accounts of boundaries that are probably mistaken.
+func (r *Registry) CheckBoundaries() (warnings switchboard.Faults) {
 	for i := range r.Boundaries {
 		warnings = append(warnings, r.checkReach(&r.Boundaries[i])...)
 	}
-	return faults, warnings
+	return warnings
 }
 
 // checkSuccession checks the versions of one capability, the newest first: no major version is left out, and none is active
@@ -159,6 +169,26 @@ func WholeID(pattern string) string { return "^(?:" + pattern + ")$" }
 func (b *Boundary) matches(id string) bool {
 	re, err := regexp.Compile(WholeID(b.IDMatches))
 	return err == nil && re.MatchString(id)
+}
+
+// Clauses returns the clauses of the row in words, such as "side_effects_any: costs-money". All of them hold if the row fires.
+func (b *Boundary) Clauses() (all []string) {
+	add := func(key string, values ...string) {
+		if len(values) > 0 {
+			all = append(all, key+": "+strings.Join(values, ", "))
+		}
+	}
+	add("side_effects_any", b.SideEffectsAny...)
+	classes := make([]string, len(b.CostClasses))
+	for i, c := range b.CostClasses {
+		classes[i] = string(c)
+	}
+	add("cost_class", classes...)
+	add("risk_level", b.RiskLevels...)
+	if b.IDMatches != "" {
+		add("id_matches", b.IDMatches)
+	}
+	return all
 }
 
 // covers reports whether the row fires for a version. It is for the check of the rows only: what a row decides about a call is

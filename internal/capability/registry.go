@@ -112,6 +112,15 @@ func New(versions []*ContractVersion, atoms map[string]*Atom, rows []Boundary, p
 	return r, nil
 }
 
+// WithBoundaries returns the registry with other boundaries.
+func (r *Registry) WithBoundaries(rows []Boundary) (*Registry, error) {
+	var versions []*ContractVersion
+	for _, id := range r.IDs() {
+		versions = append(versions, r.versions[id]...)
+	}
+	return New(versions, r.Atoms, rows, r.Parties)
+}
+
 // An archivedRegistry is the form of a Registry as JSON.
 type archivedRegistry struct {
 	Versions   []*ContractVersion

@@ -400,20 +400,33 @@ func (e *Editor) newFaults(ctx context.Context, after *Reading, names []string, 
 	return out, nil
 }
 
+// ProposeBoundaries returns the configuration with another text of capabilities/boundaries.yaml, which only an operator may propose; nil removes the file.
+// Nothing is changed. The error is SB-CONF-001 with the faults that the text would add.
+func (e *Editor) ProposeBoundaries(ctx context.Context, by *switchboard.Officer, text []byte) (*config.Config, error) {
+	if !by.Operator {
+		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only an operator may propose boundaries")
+	}
+	return e.tryFiles(ctx, by, "", map[string][]byte{config.CapabilitiesFolder + "/" + config.BoundariesFile: text})
+}
+
 // Propose returns the configuration with files replaced; a nil text deletes the file. Nothing is changed. The officer must be allowed to change each
 // file, and no other tenant than tenant, unless that is "", may own one. The error is SB-CONF-001 with the faults that the files would add.
 func (e *Editor) Propose(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, files map[string][]byte) (*config.Config, error) {
-	names := slices.Sorted(maps.Keys(files))
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := permitFor(e, by, tenant, name); err != nil {
 			return nil, err
 		}
 	}
+	return e.tryFiles(ctx, by, tenant, files)
+}
+
+// tryFiles returns the configuration with files replaced.
+func (e *Editor) tryFiles(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, files map[string][]byte) (*config.Config, error) {
 	after, err := e.o.Try(ctx, files)
 	if err != nil {
 		return nil, err
 	}
-	faults, err := e.newFaults(ctx, after, names, by.Operator, tenant)
+	faults, err := e.newFaults(ctx, after, slices.Sorted(maps.Keys(files)), by.Operator, tenant)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -204,13 +205,21 @@ func (r *budgetReader) matchKeys() *document.Keys {
 				}
 			}), Doc: "Verbs of the tool's capabilities. With `resource`, one capability must fit both."},
 			{Key: "resource", Type: list("a list of resources", func(t document.TextValue) { m.Resources = append(m.Resources, r.readResource(t.Value)) }), Doc: "Resources of the tool's capabilities, with all that are below them."},
+			{Key: "capability", Type: list("a list of capabilities", func(t document.TextValue) {
+				switch {
+				case !capability.IsID(t.String):
+					t.Fault("%s is no id of a capability; a budget counts all its versions, so write the id alone, such as io.fs.read", t.Shown())
+				case r.isCapability(t.Value, t.String):
+					m.Capabilities = append(m.Capabilities, t.String)
+				}
+			}), Doc: "Ids of named capabilities: the calls of tools that provide them, under the contract's names."},
 			{Key: "cost_class", Type: list("a list of cost classes", func(t document.TextValue) {
 				if s, ok := t.OneOf("cost_class value", textsOf(switchboard.CostClasses)...); ok {
 					m.CostClasses = append(m.CostClasses, switchboard.CostClass(s))
 				}
 			}), Doc: "Cost classes of tools: `free`, `metered`, `paid`. A tool with a price and without a class is `metered`."},
 		},
-		Later: []string{"capability", "side_effects", "risk_level", "constraint"},
+		Later: []string{"side_effects", "risk_level", "constraint"},
 		Hints: map[string]string{"servers": `write "server"`, "tools": `write "tool"`, "principal": "say per: principal", "task": "say per: task, or write the budget into the task"},
 	}
 }

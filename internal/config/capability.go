@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"path"
 	"slices"
 
@@ -13,9 +14,12 @@ import (
 // version, except those below and the lock.
 const CapabilitiesFolder = "capabilities"
 
+// BoundariesFile is the name of the file of boundaries in CapabilitiesFolder.
+const BoundariesFile = "boundaries.yaml"
+
 const (
 	atomsFile      = "atoms.yaml"
-	boundariesFile = "boundaries.yaml"
+	boundariesFile = BoundariesFile
 	partiesFile    = "parties.yaml"
 )
 
@@ -58,6 +62,7 @@ func (r *registryReader) read() {
 	for _, f := range capability.CheckLock(r.versions, r.locked, r.displayPath(lock), !r.versionsUnknown) {
 		r.sink.Add(f)
 	}
+	r.capabilitiesUnknown = r.versionsUnknown
 	r.cfg.Registry = r.build()
 }
 
@@ -109,6 +114,20 @@ func ReadRegistry(file string, opts Options) (*capability.Registry, error) {
 	return capability.New(r.versions, nil, nil, nil)
 }
 
+// ReadBoundaries reads the text of a proposed file of boundaries. It checks the rows as a reload does, except for what depends on
+// other files, such as whether an exception exists. The error is Faults.
+func ReadBoundaries(name string, text []byte) ([]capability.Boundary, error) {
+	l := &loader{configFolder: &configFolder{sink: &document.Sink{}}, vocabulary: &vocabulary{}}
+	if len(text) > document.MaxFileBytes {
+		return nil, Faults{{File: name, Text: fmt.Sprintf("the file has %d bytes; at most %d are allowed", len(text), document.MaxFileBytes)}}
+	}
+	r := newRegistryReader(l)
+	if doc, ok := document.ReadYAML(name, text, l.sink); ok {
+		r.readBoundaries(doc)
+	}
+	return r.rows, l.sink.Err(name)
+}
+
 func (r *registryReader) readLock(name string) {
 	text, err := r.readFile(name, document.MaxFileBytes)
 	if err != nil {
@@ -122,22 +141,32 @@ func (r *registryReader) readLock(name string) {
 	}
 }
 
-// build returns the registry, and reports what is wrong with its rows together. It is never nil.
+// build returns the registry. It is never nil.
 func (r *registryReader) build() *capability.Registry {
 	registry, err := capability.New(r.versions, r.atoms, r.rows, r.parties)
 	if err != nil {
 		r.fault(CapabilitiesFolder, "%v", err)
 		registry, _ = capability.New(nil, nil, nil, nil) // an empty one has no fault
-		return registry
 	}
-	faults, warnings := registry.Check(r.isBudgeted)
+	return registry
+}
+
+// check reports what is wrong with the rows together. The operator's budgets were read before.
+func (r *registryReader) check() {
+	faults, warnings := r.cfg.Registry.Check(r.isBudgeted)
 	for _, f := range faults {
 		r.sink.Add(f)
 	}
 	for _, w := range warnings {
 		r.sink.Warn(w)
 	}
-	return registry
+}
+
+// checkProviders warns of versions that no server provides. The operator's overlays were read before.
+func (r *registryReader) checkProviders() {
+	for _, v := range r.cfg.Registry.Unprovided(r.cfg.Providers) {
+		r.sink.Warn(v.Warning("no server provides %s, so that no task gets it; add it to provides in an overlay, or set status: testing", v.Name()))
+	}
 }
 
 // isBudgeted reports whether a budget of the operator for all tenants counts the uses of a version, whichever server provides it.
@@ -145,6 +174,7 @@ func (r *registryReader) isBudgeted(v *capability.ContractVersion) bool {
 	return slices.ContainsFunc(r.budgets, func(b *switchboard.Budget) bool {
 		m := b.Match
 		return len(m.Servers)+len(m.Tools)+len(m.Classes) == 0 &&
+			(len(m.Capabilities) == 0 || slices.Contains(m.Capabilities, v.ID)) &&
 			(len(m.Verbs) == 0 || slices.Contains(m.Verbs, v.Verb)) &&
 			(len(m.Resources) == 0 || slices.ContainsFunc(append(r.taxonomy.Ancestors(v.Resource), v.Resource), func(x switchboard.Resource) bool { return slices.Contains(m.Resources, x) })) &&
 			(len(m.CostClasses) == 0 || slices.Contains(m.CostClasses, v.CostClass()))

@@ -227,3 +227,18 @@ func TestASecretOfAProbeIsNeverPrinted(t *testing.T) {
 		t.Error("the header is printed, or has another value")
 	}
 }
+
+// Proposed rows are read without their configuration, and just as strictly where they alone decide.
+func TestProposedBoundariesAreReadAlone(t *testing.T) {
+	t.Parallel()
+	rows, err := config.ReadBoundaries("p.yaml", []byte("- {id: a, severity: hard, side_effects_any: [own-effect], exceptions: [cap.x], decision: require_approval, who: [ops]}\n"))
+	if err != nil || len(rows) != 1 || rows[0].File != "p.yaml" || rows[0].Line != 1 {
+		t.Fatalf("%+v, %v", rows, err)
+	}
+	_, err = config.ReadBoundaries("p.yaml", []byte("- {id: a, severity: hardly, risk_level: high, decision: deny}\n- {id: b, severity: hard, decision: denied}\n"))
+	for _, want := range []string{"p.yaml:1:21: ", "p.yaml:2:3: the row has no clause", "p.yaml:2:37: "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+}

@@ -75,12 +75,19 @@ func readRef(l *loader, v document.Value) capability.Ref {
 		v.Fault("%v", err)
 		return ref
 	}
-	if versions := l.cfg.Registry.Versions(ref.ID); len(versions) == 0 {
-		v.Fault("no file in capabilities/ describes %s%s", document.Shown(ref.ID), document.Suggestion(ref.ID, "capabilities", l.cfg.Registry.IDs()))
-	} else if l.cfg.Registry.Find(ref, nil) == nil {
+	if l.isCapability(v, ref.ID) && len(l.cfg.Registry.Versions(ref.ID)) > 0 && l.cfg.Registry.Find(ref, nil) == nil && !l.capabilitiesUnknown {
 		v.Fault("no active version of %s is in the range %s", document.Shown(ref.ID), ref.Range)
 	}
 	return ref
+}
+
+// isCapability reports whether a file in capabilities/ describes the id. If not, that is a fault, unless some file could not be read.
+func (l *loader) isCapability(v document.Value, id string) bool {
+	if l.capabilitiesUnknown || len(l.cfg.Registry.Versions(id)) > 0 {
+		return true
+	}
+	v.Fault("no file in capabilities/ describes %s%s", document.Shown(id), document.Suggestion(id, "capabilities", l.cfg.Registry.IDs()))
+	return false
 }
 
 func (p *providerReader) readTools(v document.Value) {

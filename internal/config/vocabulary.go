@@ -19,7 +19,10 @@ type vocabulary struct {
 	serverIDs []string        // the ids of servers, sorted
 	taxonomy  *switchboard.Taxonomy
 
-	sideEffects []string // sorted
+	sideEffects []string // sorted; nil if they are unknown
+
+	// capabilitiesUnknown says that a file of capabilities/ could not be read. Then references to capabilities are not checked.
+	capabilitiesUnknown bool
 }
 
 // readResource reads the name of a resource.
@@ -62,7 +65,7 @@ func (n *vocabulary) readConstraints(v document.Value) []switchboard.Constraint 
 func (n *vocabulary) sideEffectsType(to *[]string) document.Type {
 	return document.Texts("a list of side effects", nil).With(func(v document.Value) {
 		for _, t := range v.ReadTexts() {
-			if !slices.Contains(n.sideEffects, t.String) {
+			if n.sideEffects != nil && !slices.Contains(n.sideEffects, t.String) {
 				t.Fault("%s is no side effect here%s", t.Shown(), suggestTerm(t.String, "side effects", n.sideEffects))
 			}
 			*to = append(*to, t.String)

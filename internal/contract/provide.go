@@ -75,6 +75,11 @@ func ProvidersOf(registry *capability.Registry, tools map[string][]*switchboard.
 	return &ProviderSet{registry: registry, tools: tools}
 }
 
+// WithRegistry returns the providers under another registry, which has the same versions.
+func (p *ProviderSet) WithRegistry(registry *capability.Registry) *ProviderSet {
+	return ProvidersOf(registry, p.Tools())
+}
+
 // addProvider adds the tools of the row's server for the version. If one is missing or does not fit, the server provides none
 // of them: a client must find the whole contract.
 func (p *ProviderSet) addProvider(row *capability.ProviderRow, v *capability.ContractVersion, tools Tools, heard func(switchboard.ServerID) bool, was *ProviderSet) {
@@ -213,8 +218,13 @@ func (p *ProviderSet) Registry() *capability.Registry {
 	return p.registry
 }
 
-// Tools returns the tools by the id and version of the capability that they provide. Do not modify the map.
-func (p *ProviderSet) Tools() map[string][]*switchboard.Tool { return p.tools }
+// Tools returns the tools by the id and version of the capability that they provide; none if p is nil. Do not modify the map.
+func (p *ProviderSet) Tools() map[string][]*switchboard.Tool {
+	if p == nil {
+		return nil
+	}
+	return p.tools
+}
 
 // Version returns the version that the reference means for the tenant: one that some server provides. It returns nil if there is
 // none.

@@ -33,7 +33,7 @@ func TestAStubCostsLittle(t *testing.T) {
 		{stubDefinition(FoldGroup, FoldStub, many[:20], c.Count), maxStub},
 		{stubDefinition(FoldGroup, FoldStub, many, c.Count), maxStub},
 		{stubDefinition(FoldGroup, FoldStub, noise, c.Count), maxStub},
-		{DeclareDefinition([]switchboard.Requirement{{Verb: "search", Resource: "internet", Constraints: []switchboard.Constraint{"readonly"}}}).Definition, 180},
+		{DeclareDefinition([]switchboard.Requirement{{Verb: "search", Resource: "internet", Constraints: []switchboard.Constraint{"readonly"}}}, false).Definition, 180},
 	} {
 		if n := c.Count(tt.stub); n > tt.most {
 			t.Errorf("%d tokens, want at most %d: %s", n, tt.most, tt.stub)

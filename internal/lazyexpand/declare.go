@@ -25,11 +25,17 @@ const declareSchema = `{"type":"object","properties":{"required_capabilities":{"
 // exampleTask shows a model how to declare a task.
 const exampleTask = `{"required_capabilities":[{"verb":"search","resource":"internet"}]}`
 
-// DeclareDefinition returns DeclareTool as lists show it. Clients may declare requirements within the ceiling.
-func DeclareDefinition(ceiling []switchboard.Requirement) *switchboard.Tool {
+// DeclareDefinition returns DeclareTool as lists show it. Clients may declare requirements within the ceiling. named says that there are
+// named capabilities.
+func DeclareDefinition(ceiling []switchboard.Requirement, named bool) *switchboard.Tool {
+	schema := declareSchema
+	if named {
+		schema = strings.Replace(strings.Replace(schema, `"required":["verb","resource"],`, "", 1), `"properties":{"verb"`,
+			`"properties":{"capability":{"type":"string","description":"in place of verb and resource: a named capability"},"verb"`, 1)
+	}
 	text := "Binds you to a task, once: say which capabilities you need, and get the tools that serve them. You may ask for " + spellCeiling(ceiling) + "."
 	b := wire.AppendString([]byte(`{"name":"`+DeclareTool+`","description":`), text)
-	b = append(append(append(b, `,"inputSchema":`...), declareSchema...), `,`+AlwaysLoad+`}`...)
+	b = append(append(append(b, `,"inputSchema":`...), schema...), `,`+AlwaysLoad+`}`...)
 	return &switchboard.Tool{ID: switchboard.ToolID{Name: DeclareTool}, Definition: b}
 }
 
@@ -92,6 +98,9 @@ func parseRequirement(raw []byte) (r switchboard.Requirement, err error) {
 		var text string
 		ok := true
 		switch name {
+		case "capability":
+			r.Capability, ok = wire.String(raw)
+			ok = ok && r.Capability != "" && len(r.Capability) <= maxCapability
 		case "verb":
 			text, ok = wire.String(raw)
 			r.Verb = switchboard.Verb(text)
@@ -113,11 +122,17 @@ func parseRequirement(raw []byte) (r switchboard.Requirement, err error) {
 			ok = ok && (text == "essential" || text == "on_demand")
 			r.OnDemand = text == "on_demand"
 		default:
-			return r, badArguments("%q is no member of a requirement: there are verb, resource, constraints, optional and load", shorten(name))
+			return r, badArguments("%q is no member of a requirement: there are verb, resource, constraints, capability, optional and load", shorten(name))
 		}
 		if !ok {
 			return r, badArguments("%q of a requirement is malformed: write it as in %s", name, exampleTask)
 		}
+	}
+	if r.Capability != "" {
+		if r.Verb != "" || r.Resource != "" || r.Constraints != nil {
+			return r, badArguments("a requirement has a capability, or a verb and a resource, and not both")
+		}
+		return r, nil
 	}
 	if r.Verb == "" || r.Resource == "" {
 		return r, badArguments("a requirement needs a verb and a resource, such as {\"verb\":\"search\",\"resource\":\"internet\"}")
@@ -129,9 +144,9 @@ func parseRequirement(raw []byte) (r switchboard.Requirement, err error) {
 }
 
 // LimitToCeiling returns the task within the ceiling: each requirement matches a row with the same verb and with the same
-// resource or one of its ancestors, and gets the row's constraints in addition. A requirement without a row, or a
-// budget larger than the given one, is refused with SB-TASK-002.
-func LimitToCeiling(task *switchboard.Task, ceiling []switchboard.Requirement, tax *switchboard.Taxonomy, budget int) (*switchboard.Task, error) {
+// resource or one of its ancestors, and gets the row's constraints in addition. The contract of a named capability must have
+// the row's constraints. A requirement without a row, or a budget larger than the given one, is refused with SB-TASK-002.
+func LimitToCeiling(task *switchboard.Task, ceiling []switchboard.Requirement, tax *switchboard.Taxonomy, budget int, named FindNamed) (*switchboard.Task, error) {
 	own := *task
 	own.Requirements = slices.Clone(task.Requirements)
 	if task.TokenBudget > budget {
@@ -140,6 +155,9 @@ func LimitToCeiling(task *switchboard.Task, ceiling []switchboard.Requirement, t
 	for i := range own.Requirements {
 		r := &own.Requirements[i]
 		row := ceilingRow(r, ceiling, tax)
+		if r.Capability != "" {
+			row = limitNamed(r, ceiling, tax, named)
+		}
 		if row == nil {
 			return nil, &switchboard.Error{
 				Code: switchboard.CodeTaskRefused, Requirement: shorten(r.String()),
@@ -147,9 +165,29 @@ func LimitToCeiling(task *switchboard.Task, ceiling []switchboard.Requirement, t
 				Hint: "you may ask for " + spellCeiling(ceiling),
 			}
 		}
-		r.Constraints = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Constraints, row.Constraints))))
+		if r.Capability == "" {
+			r.Constraints = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Constraints, row.Constraints))))
+		}
 	}
 	return &own, nil
+}
+
+// limitNamed completes the requirement of a named capability. It returns the row that allows it, or nil.
+func limitNamed(r *switchboard.Requirement, ceiling []switchboard.Requirement, tax *switchboard.Taxonomy, named FindNamed) *switchboard.Requirement {
+	need, constraints, ok := named.find(r.Capability)
+	if !ok {
+		return nil
+	}
+	r.Verb, r.Resource = need.Verb, need.Resource
+	if r.OnDemand && r.Group == "" {
+		r.Group, r.Stub = defaultGroup(r.Resource)
+	}
+	need.Constraints = constraints
+	row := ceilingRow(&need, ceiling, tax)
+	if row == nil || slices.ContainsFunc(row.Constraints, func(c switchboard.Constraint) bool { return !slices.Contains(constraints, c) }) {
+		return nil
+	}
+	return row
 }
 
 // ceilingRow returns the row that the requirement matches: one with no constraints beyond the requirement's own if

@@ -454,7 +454,7 @@ func TestADeclaredRequirementMatchesACeilingRowAndGetsItsConstraints(t *testing.
 		{"search", "cloud", nil, 1001, "SB-TASK-002"},
 	} {
 		asked := &switchboard.Task{TokenBudget: tt.budget, Requirements: []switchboard.Requirement{{Verb: switchboard.Verb(tt.verb), Resource: switchboard.Resource(tt.resource), Constraints: tt.asks}}}
-		task, err := LimitToCeiling(asked, ceiling, tax, 1000)
+		task, err := LimitToCeiling(asked, ceiling, tax, 1000, nil)
 		got := fmt.Sprint(err)
 		if err == nil {
 			got = fmt.Sprint(task.Requirements[0].Constraints)

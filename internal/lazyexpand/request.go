@@ -147,19 +147,33 @@ func ReadCapability(text string, tax *switchboard.Taxonomy) (r switchboard.Requi
 	return r, true
 }
 
+// namedPrefix is what the text of a requirement of a named capability begins with.
+const namedPrefix = "capability "
+
 // A Requested is a capability that the operator's rows allow an agent to ask for.
 type Requested struct {
 	Capability string // in the one spelling in which it is kept
 	Row        string // that allows it
 
-	// Requirement is what a yes adds; nil for a capability by name, which nothing offers: see contracts.
+	// Requirement is what a yes adds; nil for a capability by name that nothing provides.
 	Requirement *switchboard.Requirement
+}
+
+// A FindNamed returns the requirement of a named capability, such as io.fs.read@^1, and the constraints of its contract. ok is false if
+// nothing provides it to the tenant. A nil FindNamed finds nothing.
+type FindNamed func(ref string) (r switchboard.Requirement, constraints []switchboard.Constraint, ok bool)
+
+func (f FindNamed) find(ref string) (r switchboard.Requirement, constraints []switchboard.Constraint, ok bool) {
+	if f == nil {
+		return r, nil, false
+	}
+	return f(ref)
 }
 
 // AllowedRequest returns what the text asks for, within the rows: a requirement gets the constraints of its row, and is on demand and optional.
 // The error is a *switchboard.Error: SB-CAP-003 for what is no capability, SB-TASK-002 for one that no row allows.
-func AllowedRequest(text string, rows []switchboard.RequestRow, tax *switchboard.Taxonomy) (*Requested, error) {
-	text = strings.TrimSpace(text)
+func AllowedRequest(text string, rows []switchboard.RequestRow, tax *switchboard.Taxonomy, named FindNamed) (*Requested, error) {
+	text = strings.TrimPrefix(strings.TrimSpace(text), namedPrefix)
 	hint := "you may ask for " + spellRows(rows)
 	var ceiling []switchboard.Requirement
 	for i := range rows {
@@ -176,11 +190,20 @@ func AllowedRequest(text string, rows []switchboard.RequestRow, tax *switchboard
 		out.Requirement = &r
 		return out, nil
 	}
-	name := capabilityName.MatchString(text)
+	id, _, ranged := strings.Cut(text, "@")
+	need, _, found := named.find(text)
+	name := capabilityName.MatchString(id) && (found || !ranged)
 	for i := range rows {
-		if rows[i].Named != "" && name && switchboard.MatchPattern(rows[i].Named, text) {
-			return &Requested{Capability: text, Row: "capability " + rows[i].Named}, nil
+		if rows[i].Named == "" || !name || !switchboard.MatchPattern(rows[i].Named, id) {
+			continue
 		}
+		out := &Requested{Capability: text, Row: namedPrefix + rows[i].Named}
+		if found {
+			need.Optional, need.OnDemand = true, true
+			need.Group, need.Stub = defaultGroup(need.Resource)
+			out.Requirement = &need
+		}
+		return out, nil
 	}
 	err := &switchboard.Error{Code: switchboard.CodeTaskRefused, Text: "you may not ask for " + shorten(text) + ", so nobody was asked", Hint: hint}
 	if !spoken {
@@ -195,11 +218,11 @@ func defaultGroup(r switchboard.Resource) (group, stub string) {
 }
 
 // AddRequested returns the task with the requirements of the additions that the rows still allow. The task is not modified.
-func AddRequested(task *switchboard.Task, added []switchboard.Addition, rows []switchboard.RequestRow, tax *switchboard.Taxonomy) *switchboard.Task {
+func AddRequested(task *switchboard.Task, added []switchboard.Addition, rows []switchboard.RequestRow, tax *switchboard.Taxonomy, named FindNamed) *switchboard.Task {
 	var more []switchboard.Requirement
 	for _, a := range added {
-		q, err := AllowedRequest(a.Capability, rows, tax)
-		if err != nil || q.Requirement == nil || slices.ContainsFunc(more, func(r switchboard.Requirement) bool { return r.String() == q.Capability }) {
+		q, err := AllowedRequest(a.Capability, rows, tax, named)
+		if err != nil || q.Requirement == nil || slices.ContainsFunc(more, func(r switchboard.Requirement) bool { return r.String() == q.Requirement.String() }) {
 			continue
 		}
 		r := q.Requirement

@@ -2,11 +2,13 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -407,6 +409,9 @@ func addBoundaryFacts(contract *ast.Term, t *switchboard.Tool) *ast.Term {
 		o.Insert(keyCostPerCall, amountTerm(p.Call))
 		o.Insert(keyPrice, priceTerm(p))
 	}
+	if t.Budget != nil {
+		o.Insert(keyBudget, budgetTerm(t.Budget))
+	}
 	c := &t.Contract
 	addText(o, keyCapability, c.Capability)
 	id, _, _ := strings.Cut(c.Capability, "@")
@@ -434,6 +439,17 @@ func addTexts(o ast.Object, key *ast.Term, list []string) {
 	}
 }
 
+// budgetTerm returns the tool's or the capability's own budget: what it limits, not what is left of it.
+func budgetTerm(b *switchboard.Budget) *ast.Term {
+	of := objectTerm("per", textTerm(string(cmp.Or(b.Per, switchboard.PerTenant))), "window", textTerm(string(b.Window)))
+	limit, value := keyLimit, amountTerm(switchboard.Micros(b.Limit))
+	if b.Calls {
+		limit, value = keyCalls, ast.NumberTerm(json.Number(strconv.FormatInt(b.Limit, 10)))
+	}
+	of.Value.(ast.Object).Insert(limit, value)
+	return of
+}
+
 func priceTerm(p *switchboard.Price) *ast.Term {
 	each := ast.NewObject()
 	for _, e := range p.Each {
@@ -450,6 +466,9 @@ var (
 	keyCostClass        = ast.InternedTerm("cost_class")
 	keyCostPerCall      = ast.InternedTerm("cost_per_call")
 	keyPrice            = ast.InternedTerm("price")
+	keyBudget           = ast.InternedTerm("budget")
+	keyLimit            = ast.InternedTerm("limit")
+	keyCalls            = ast.InternedTerm("calls")
 	keyMost             = ast.InternedTerm("most")
 	keyCapability       = ast.InternedTerm("capability")
 	keyRiskLevel        = ast.InternedTerm("risk_level")

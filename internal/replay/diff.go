@@ -329,7 +329,11 @@ func (c *comparison) newReplayer(ctx context.Context, a *basisReader, e *decisio
 	if r.before, err = a.rebuildTenant(was, 0); err != nil {
 		return nil, fmt.Errorf("the archived inputs of the decision are refused now: %w", err)
 	}
-	if now := c.proposal.apply(was); now != nil {
+	now, err := c.proposal.apply(was)
+	if err != nil {
+		return nil, &proposalError{err}
+	}
+	if now != nil {
 		if r.after, err = a.rebuildTenant(now, 1); err != nil {
 			return nil, &proposalError{err}
 		}
@@ -519,8 +523,21 @@ func (cs *changeSet) compareObligations(tool string, from, to switchboard.Obliga
 		if from.Approval == nil && to.Approval != nil {
 			kind = ChangeWouldAsk
 		}
-		cs.add(DecisionChange{Kind: kind, Tool: tool, From: was, To: now, Why: "obligations of the policies"})
+		cs.add(DecisionChange{Kind: kind, Tool: tool, From: was, To: now, Why: "obligations of the policies" + boundariesThatAsk(to)})
 	}
+}
+
+// boundariesThatAsk names the boundaries that ask for an approval.
+func boundariesThatAsk(o switchboard.Obligations) (text string) {
+	if o.Approval == nil {
+		return ""
+	}
+	for _, r := range o.Approval.Rules {
+		if r.Layer == string(policy.Boundaries) {
+			text += "; " + r.Reason
+		}
+	}
+	return text
 }
 
 // describeObligations returns the obligations in words.

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/policy"
@@ -27,6 +28,9 @@ type Proposal struct {
 	operator       []switchboard.PolicyFile
 	tenantPolicies map[switchboard.TenantID][]switchboard.PolicyFile
 
+	// boundaries replace the recorded rows. nil keeps these.
+	boundaries *ProposedBoundaries
+
 	// files are added to layers, or replace the files with the same paths there.
 	files []ProposedFile
 }
@@ -42,6 +46,13 @@ type ProposedFile struct {
 type ProposedLayer struct {
 	Owner switchboard.TenantID // "" means the operator
 	Files []switchboard.PolicyFile
+}
+
+// ProposedBoundaries are the rows of a proposed boundaries.yaml.
+type ProposedBoundaries struct {
+	Path string // of the file
+	Text []byte // of the file; nil removes it
+	Rows []capability.Boundary
 }
 
 // ProposeConfig returns the proposal of a whole configuration, which was checked.
@@ -63,6 +74,15 @@ func ProposePolicies(layers []ProposedLayer, files []ProposedFile) (*Proposal, e
 	return p, p.checkPolicies()
 }
 
+// WithBoundaries adds rows to a proposal of policies. They were checked.
+func (p *Proposal) WithBoundaries(b *ProposedBoundaries) *Proposal {
+	p.boundaries = b
+	return p
+}
+
+// Boundaries returns the rows that the proposal has for the place of the recorded ones, or nil.
+func (p *Proposal) Boundaries() *ProposedBoundaries { return p.boundaries }
+
 // Policies returns the parts of a proposal of policies. whole says that it proposes a whole configuration in their place.
 func (p *Proposal) Policies() (layers []ProposedLayer, files []ProposedFile, whole bool) {
 	if p.operator != nil {
@@ -77,7 +97,9 @@ func (p *Proposal) Policies() (layers []ProposedLayer, files []ProposedFile, who
 // ReadProposal reads the proposal at the path:
 //
 //   - a folder with a switchboard.yaml is a whole configuration, which load reads and checks;
-//   - a folder with policies/ or tenants/<id>/policies/ has those policies;
+//   - a folder with policies/, tenants/<id>/policies/ or capabilities/boundaries.yaml has those
+//     policies and those boundaries; what else capabilities/ holds is not looked at;
+//   - a file boundaries.yaml, or a folder with one, has boundaries;
 //   - any other folder is a folder of policies, and a file belongs to one. If its
 //     path is in tenants/<id>/policies, it is the layer of that tenant. Otherwise
 //     its package says which layer it is, the operator's or that of tenant.
@@ -99,7 +121,7 @@ func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID,
 	if err := p.readFolders(path); err != nil {
 		return nil, err
 	}
-	if p.operator == nil && len(p.tenantPolicies) == 0 {
+	if p.operator == nil && len(p.tenantPolicies) == 0 && p.boundaries == nil {
 		if err := p.readLoose(path, tenant); err != nil {
 			return nil, err
 		}
@@ -117,6 +139,13 @@ func (p *Proposal) readFolders(path string) (err error) {
 	if folder := filepath.Join(path, "policies"); exists(folder) {
 		if p.operator, err = config.Policies(folder); err != nil {
 			return err
+		}
+	}
+	for _, folder := range []string{path, filepath.Join(path, config.CapabilitiesFolder)} {
+		if file := filepath.Join(folder, config.BoundariesFile); exists(file) {
+			if err := p.readBoundaries(file); err != nil {
+				return err
+			}
 		}
 	}
 	tenants, err := os.ReadDir(filepath.Join(path, "tenants"))
@@ -137,6 +166,17 @@ func (p *Proposal) readFolders(path string) (err error) {
 	return nil
 }
 
+// readBoundaries reads a file of boundaries.
+func (p *Proposal) readBoundaries(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	rows, err := config.ReadBoundaries(file, text)
+	p.boundaries = &ProposedBoundaries{file, text, rows}
+	return err
+}
+
 // readLoose reads a folder of policies.
 func (p *Proposal) readLoose(path string, tenant switchboard.TenantID) error {
 	files, err := config.Policies(path)
@@ -145,7 +185,7 @@ func (p *Proposal) readLoose(path string, tenant switchboard.TenantID) error {
 	}
 	at := slices.IndexFunc(files, func(f switchboard.PolicyFile) bool { return filepath.Ext(f.Path) == ".rego" && !policy.IsTest(f.Path) })
 	if at < 0 {
-		return fmt.Errorf("%s: it has neither a switchboard.yaml, nor policies/, nor tenants/<id>/policies/, nor policies (.rego)", path)
+		return fmt.Errorf("%s: it has neither a switchboard.yaml, nor policies/, nor tenants/<id>/policies/, nor capabilities/boundaries.yaml, nor policies (.rego)", path)
 	}
 	of, err := policysource.LayerOwner(files[at], path, tenant)
 	if err != nil {
@@ -159,11 +199,14 @@ func (p *Proposal) readLoose(path string, tenant switchboard.TenantID) error {
 	return nil
 }
 
-// readFile reads one file of a layer.
+// readFile reads one file of a layer, or of boundaries.
 func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
+	}
+	if filepath.Base(path) == config.BoundariesFile {
+		return p.readBoundaries(path)
 	}
 	own := ProposedFile{File: switchboard.PolicyFile{Name: path, Path: filepath.Base(path), Data: text}}
 	if before, rel, ok := policysource.CutLast(policysource.SlashPath(path), "/policies/"); ok {
@@ -208,13 +251,17 @@ func (p *Proposal) checkPolicies() error {
 
 // apply returns the basis that the proposal makes of was. It is nil if the proposal removes the
 // tenant.
-func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
+func (p *Proposal) apply(was *archivedBasis) (*archivedBasis, error) {
 	now := *was
+	rows, replace := []capability.Boundary(nil), false
 	id := was.tenant.ID
 	if c := p.config; c != nil {
 		t, ok := c.Tenants[id]
 		if !ok {
-			return nil
+			return nil, nil
+		}
+		if c.Registry != nil {
+			rows, replace = c.Registry.Boundaries, true
 		}
 		now.tenant, now.taxonomy = t, c.Taxonomy
 		now.tools = p.toolsFor(was.tools, t)
@@ -222,6 +269,16 @@ func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
 			now.operator = policysource.Shipped()
 		}
 		now.own = c.TenantPolicies[id]
+	}
+	if p.boundaries != nil {
+		rows, replace = p.boundaries.Rows, true
+	}
+	if replace {
+		registry, err := was.providers.Registry().WithBoundaries(rows)
+		if err != nil {
+			return nil, err
+		}
+		now.providers = was.providers.WithRegistry(registry)
 	}
 	if p.operator != nil {
 		now.operator = p.operator
@@ -241,7 +298,7 @@ func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
 	if now.own != nil {
 		now.own = withoutTests(now.own)
 	}
-	return &now
+	return &now, nil
 }
 
 // withFile returns the files with f in the place of the file with the same path, if there is one.

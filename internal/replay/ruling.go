@@ -339,7 +339,7 @@ func requirementNamed(t *bind.Tenant, task *switchboard.Task, need string) (*swi
 	named := func(n switchboard.Requirement) bool { return n.String() == need }
 	at := slices.IndexFunc(task.Requirements, named)
 	if at < 0 {
-		task = lazyexpand.AddRequested(task, []switchboard.Addition{{Capability: need}}, t.Request, t.Taxonomy)
+		task = lazyexpand.AddRequested(task, []switchboard.Addition{{Capability: need}}, t.Request, t.Taxonomy, t.FindNamed)
 		if at = slices.IndexFunc(task.Requirements, named); at < 0 {
 			return nil, task
 		}

@@ -53,6 +53,8 @@ type BudgetMatch struct {
 	Verbs       []Verb      `json:",omitempty"`
 	Resources   []Resource  `json:",omitempty"` // also fits a resource that is below one of these
 	CostClasses []CostClass `json:",omitempty"`
+
+	Capabilities []string `json:",omitempty"` // ids of named capabilities that the tools provide
 }
 
 // A BudgetPer says which calls share one account of a budget.

@@ -15,7 +15,8 @@ import (
 type policyCheckRequest struct {
 	TenantQuery
 	Body *struct {
-		Files []ProposedText `json:"files,omitempty" maxItems:"200" doc:"Files in the place of the tenant's present ones, with paths in its folder of policies, such as veto.rego. The request must be about one tenant."`
+		Files      []ProposedText `json:"files,omitempty" maxItems:"200" doc:"Files in the place of the tenant's present ones, with paths in its folder of policies, such as veto.rego. The request must be about one tenant."`
+		Boundaries *string        `json:"boundaries,omitempty" nullable:"false" maxLength:"1048576" doc:"A text in the place of capabilities/boundaries.yaml, which is checked as a reload checks it. Only an operator may propose it."`
 	}
 }
 
@@ -32,8 +33,10 @@ func (p *policyInput) UnmarshalJSON(text []byte) error {
 type policyEvalRequest struct {
 	TenantQuery
 	Body struct {
-		Input policyInput    `json:"input" doc:"The input, as policies get it. Absent members get the values of the tenant's local user. tenant_id names the tenant if the request does not."`
-		Files []ProposedText `json:"files,omitempty" maxItems:"200" doc:"Files in the place of the tenant's present ones, with paths in its folder of policies, such as veto.rego."`
+		Input      policyInput    `json:"input,omitempty" doc:"The input, as policies get it. Absent members get the values of the tenant's local user. tenant_id names the tenant if the request does not."`
+		Files      []ProposedText `json:"files,omitempty" maxItems:"200" doc:"Files in the place of the tenant's present ones, with paths in its folder of policies, such as veto.rego."`
+		Boundaries *string        `json:"boundaries,omitempty" nullable:"false" maxLength:"1048576" doc:"A text in the place of capabilities/boundaries.yaml. Only an operator may propose it."`
+		Capability string         `json:"capability,omitempty" maxLength:"128" doc:"A capability, such as io.fs.read@^1, which joins the candidates of the input. Only an operator may name it."`
 	}
 }
 
@@ -44,17 +47,17 @@ func (a policyRoutes) addChecks(tester *admin.PolicyTester) {
 		id: "check-policies", method: http.MethodPost, path: "/v1/policies/check", needs: switchboard.OfficeAuthor, readOnly: true, errors: errors,
 		summary: "Report probable mistakes in the policies of a tenant, or in candidates, for 20 seconds at most. An operator who names no tenant checks all layers, also the operator's. Nothing is changed",
 	}, func(ctx context.Context, q asked, in *policyCheckRequest) (*struct{ Body admin.PolicyCheck }, error) {
-		var files []admin.CandidateFile
+		var trial admin.Trial
 		if in.Body != nil {
 			var err error
-			if files, err = candidatesOf(in.Body.Files); err != nil {
+			if trial, err = a.trialOf(ctx, q, in.Body.Files, in.Body.Boundaries); err != nil {
 				return nil, err
 			}
 		}
-		if len(files) > 0 && q.tenant == "" {
+		if len(trial.Files) > 0 && q.tenant == "" {
 			return nil, badRequest("name the tenant of the files, as in ?tenant=ID")
 		}
-		check, err := tester.Check(ctx, q.tenant, files)
+		check, err := tester.Check(ctx, q.tenant, trial)
 		if err != nil {
 			return nil, err
 		}
@@ -64,17 +67,35 @@ func (a policyRoutes) addChecks(tester *admin.PolicyTester) {
 		id: "eval-policies", method: http.MethodPost, path: "/v1/policies/eval", needs: switchboard.OfficeAuthor, readOnly: true, errors: errors,
 		summary: "Evaluate the policies of a tenant, or candidates, for one input, with the value of every rule; an operator also sees the values of the operator's rules. Nothing is changed",
 	}, func(ctx context.Context, q asked, in *policyEvalRequest) (*struct{ Body admin.PolicyEvaluation }, error) {
-		files, err := candidatesOf(in.Body.Files)
+		trial, err := a.trialOf(ctx, q, in.Body.Files, in.Body.Boundaries)
 		if err != nil {
 			return nil, err
 		}
+		if trial.Capability = in.Body.Capability; trial.Capability != "" && !q.operator() {
+			return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only an operator may name a capability here")
+		}
+		if in.Body.Input == nil {
+			in.Body.Input = policyInput{}
+		}
 		said, _ := in.Body.Input["tenant_id"].(string)
-		got, err := tester.Evaluate(ctx, cmp.Or(q.tenant, switchboard.TenantID(said)), in.Body.Input, files, q.operator())
+		got, err := tester.Evaluate(ctx, cmp.Or(q.tenant, switchboard.TenantID(said)), in.Body.Input, trial, q.operator())
 		if err != nil {
 			return nil, err
 		}
 		return &struct{ Body admin.PolicyEvaluation }{*got}, nil
 	})
+}
+
+// trialOf returns what a request tries. boundaries may be nil.
+func (a policyRoutes) trialOf(ctx context.Context, q asked, files []ProposedText, boundaries *string) (trial admin.Trial, err error) {
+	if trial.Files, err = candidatesOf(files); err != nil || boundaries == nil {
+		return trial, err
+	}
+	trial.Boundaries, err = a.o.Editor.ProposeBoundaries(ctx, q.officer, []byte(*boundaries))
+	if err != nil {
+		err = changed(err)
+	}
+	return trial, err
 }
 
 // candidatesOf returns the files of a request.

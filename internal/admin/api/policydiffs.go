@@ -7,9 +7,11 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -37,7 +39,7 @@ type policyDiffRequest struct {
 		Since   time.Time          `json:"since,omitzero" required:"false" doc:"Compare the decisions since then. Without it: those of the last seven days."`
 		Receipt string             `json:"receipt,omitempty" maxLength:"128" doc:"Compare only the decisions of the receipt with this id, whenever it was written."`
 		Layers  []ProposedPolicies `json:"layers,omitempty" maxItems:"50" doc:"Layers of policies that replace the recorded ones whole."`
-		Files   []ProposedText     `json:"files,omitempty" maxItems:"200" doc:"Changed files, with their paths in the folder of the configuration. Policies alone join the recorded layers. With any other file, such as tenants/acme/tenant.yaml, the whole configuration that is in force, with the changes, is compared."`
+		Files   []ProposedText     `json:"files,omitempty" maxItems:"200" doc:"Changed files, with their paths in the folder of the configuration. Policies alone join the recorded layers, and capabilities/boundaries.yaml replaces the recorded boundaries. With any other file, such as tenants/acme/tenant.yaml, the whole configuration that is in force, with the changes, is compared."`
 	}
 }
 
@@ -137,8 +139,19 @@ func (a *API) readProposal(ctx context.Context, q asked, in *policyDiffRequest) 
 		layers = append(layers, one)
 	}
 	texts := map[string][]byte{}
+	var boundaries *replay.ProposedBoundaries
 	var files []replay.ProposedFile
 	for _, f := range in.Body.Files {
+		if f.Path == config.CapabilitiesFolder+"/"+config.BoundariesFile {
+			if boundaries != nil {
+				return nil, badRequest("a file is named twice")
+			}
+			boundaries = &replay.ProposedBoundaries{Path: f.Path}
+			if f.Text != nil {
+				boundaries.Text = []byte(*f.Text)
+			}
+			continue
+		}
 		owner, rel, isPolicy, err := a.o.Editor.PolicyFile(q.officer, q.tenant, f.Path)
 		if err != nil {
 			return nil, err
@@ -154,12 +167,27 @@ func (a *API) readProposal(ctx context.Context, q asked, in *policyDiffRequest) 
 			files = append(files, replay.ProposedFile{Owner: owner, File: switchboard.PolicyFile{Name: f.Path, Path: rel, Data: texts[f.Path]}, Removed: f.Text == nil})
 		}
 	}
+	if boundaries != nil {
+		c, err := a.o.Editor.ProposeBoundaries(ctx, q.officer, boundaries.Text)
+		if err != nil {
+			return nil, err
+		}
+		if boundaries.Rows = slices.Clone(c.Registry.Boundaries); len(files) != len(texts) {
+			return nil, badRequest("a proposal has boundaries, and perhaps policies, or other files, but not both")
+		}
+		for i := range boundaries.Rows {
+			boundaries.Rows[i].File = boundaries.Path
+		}
+	}
 	if len(files) == len(texts) {
 		p, err := replay.ProposePolicies(layers, files)
 		if faults, ok := errors.AsType[switchboard.Faults](err); ok {
 			err = &switchboard.Error{Code: switchboard.CodeConfig, Text: faults.Error(), Hint: "nothing was compared"}
 		}
-		return p, err
+		if err != nil {
+			return nil, err
+		}
+		return p.WithBoundaries(boundaries), nil
 	}
 	if len(layers) > 0 {
 		return nil, badRequest("a proposal has layers, or files that are not policies, but not both")

@@ -401,7 +401,7 @@ f(x) := x
 		"now": "2026-11-23T10:30:00Z", "mode": "observe", "user_tier": "pro", "tenant_policy": map[string]any{"n": json.Number("1.0")},
 		"candidate_tools": []any{map[string]any{"id": "brave/search", "server": "brave"}, map[string]any{"id": "google/search", "server": "google"}},
 	}
-	got, err := author.Evaluate(t.Context(), policytest.Engine, input, operator, tenant)
+	got, err := author.Evaluate(t.Context(), policytest.Engine, input, nil, operator, tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,7 +451,7 @@ func TestAnInputIsCheckedAgainstItsSchema(t *testing.T) {
 		if err := d.Decode(&input); err != nil {
 			t.Fatal(err)
 		}
-		_, err := author.Evaluate(t.Context(), policytest.Engine, input, operator)
+		_, err := author.Evaluate(t.Context(), policytest.Engine, input, nil, operator)
 		if got := ""; err != nil {
 			got = err.Error()
 			if got != want {

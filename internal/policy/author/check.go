@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -129,10 +132,26 @@ func (c *LayerChecker) checkLayer(ctx context.Context, s *Sources, l *policy.Lay
 	return append(Lint(s, l, known), tried...)
 }
 
-// EvaluateFor asks the operator's layer and the tenant's about an input. Absent members of it get the values of the tenant's local principal. The error is a mistake in the
+// RowWarnings returns the probable mistakes in boundaries among the warnings of a configuration.
+func RowWarnings(all switchboard.Faults) (rows []Warning) {
+	for _, f := range all {
+		if path.Base(f.File) == "boundaries.yaml" {
+			rows = append(rows, Warning{File: f.File, Line: f.Line, Column: f.Column, About: "boundary", Text: f.Text})
+		}
+	}
+	return rows
+}
+
+// EvaluateFor asks the layers of the boundaries, the operator and the tenant about an input. Absent members of it get the values of the tenant's local principal. The error is a mistake in the
 // input, or Faults of the policies.
-func EvaluateFor(ctx context.Context, t *switchboard.Tenant, input map[string]any, sources []*Sources) (*Evaluation, error) {
+func EvaluateFor(ctx context.Context, t *switchboard.Tenant, input map[string]any, rows []capability.Boundary, sources []*Sources) (*Evaluation, error) {
 	var layers []*policy.Layer
+	switch l, err := boundary.ForTenants(rows); {
+	case err != nil:
+		return nil, err
+	case l != nil:
+		layers = append(layers, l)
+	}
 	for _, s := range sources {
 		if s.Tenant != "" && s.Tenant != t.ID {
 			continue
@@ -146,7 +165,7 @@ func EvaluateFor(ctx context.Context, t *switchboard.Tenant, input map[string]an
 	if err := completeInput(input, t); err != nil {
 		return nil, err
 	}
-	return Evaluate(ctx, policy.NewEngine(0, 0), input, layers...)
+	return Evaluate(ctx, policy.NewEngine(0, 0), input, rows, layers...)
 }
 
 // completeInput adds defaults for absent members of an input.

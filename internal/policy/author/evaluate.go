@@ -3,6 +3,7 @@ package author
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,8 +13,11 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verdict"
 )
 
 // An Evaluation is the answer of layers to one input, with the value of every rule.
@@ -30,6 +34,26 @@ type JudgedCandidate struct {
 	Allowed bool             `json:"allowed"`
 	Code    switchboard.Code `json:"code,omitempty"`
 	Why     string           `json:"why,omitempty"`
+	Rows    []FiredRow       `json:"rows,omitempty"` // boundaries that fire, by id
+}
+
+// A FiredRow is a boundary that fires for a candidate.
+type FiredRow struct {
+	SourceLine
+	Row      string                 `json:"row"`
+	Decision capability.RowDecision `json:"decision"`
+	Effect   verdict.Effect         `json:"effect"`
+	Text     string                 `json:"text,omitempty"`
+	Clauses  []string               `json:"clauses"` // all of them hold
+}
+
+// String says what the row does, and why it fires.
+func (r FiredRow) String() string {
+	text := fmt.Sprintf("%s, %s", r.Decision, map[verdict.Effect]string{verdict.Block: "denies", verdict.Ask: "asks for approval", verdict.Warn: "only warns"}[r.Effect])
+	if r.Text != "" {
+		text += " (" + r.Text + ")"
+	}
+	return text + ", because " + strings.Join(r.Clauses, "; ")
 }
 
 // LayerValues are the values of one layer's rules.
@@ -48,8 +72,9 @@ type RuleValue struct {
 	Value     any          `json:"value,omitempty"`
 }
 
-// Evaluate asks layers about an input that a person wrote. Its error is a mistake in the input.
-func Evaluate(ctx context.Context, e *policy.Engine, input map[string]any, layers ...*policy.Layer) (*Evaluation, error) {
+// Evaluate asks layers about an input that a person wrote. rows are those of the layer of boundaries, if there is one. Its error is
+// a mistake in the input.
+func Evaluate(ctx context.Context, e *policy.Engine, input map[string]any, rows []capability.Boundary, layers ...*policy.Layer) (*Evaluation, error) {
 	in, tools, now, err := parseInput(input)
 	if err != nil {
 		return nil, err
@@ -63,8 +88,12 @@ func Evaluate(ctx context.Context, e *policy.Engine, input map[string]any, layer
 		}
 		out.Layers = append(out.Layers, values)
 	}
+	fired, err := firedRows(ctx, in, rows, layers)
+	if err != nil {
+		return nil, err
+	}
 	for i, v := range a.Verdicts {
-		c := JudgedCandidate{ID: tools[i].ID.String(), Allowed: v.Denied == nil}
+		c := JudgedCandidate{ID: tools[i].ID.String(), Allowed: v.Denied == nil, Rows: fired[tools[i].ID.String()]}
 		if v.Denied != nil {
 			c.Code, c.Why = v.Denied.Code, v.Denied.String()
 		}
@@ -73,6 +102,57 @@ func Evaluate(ctx context.Context, e *policy.Engine, input map[string]any, layer
 	slices.Sort(a.Unknown)
 	out.Unknown = slices.Compact(a.Unknown)
 	return out, nil
+}
+
+// firedRows returns the boundaries that fire, by the id of the candidate.
+func firedRows(ctx context.Context, in *ast.Term, rows []capability.Boundary, layers []*policy.Layer) (map[string][]FiredRow, error) {
+	out := map[string][]FiredRow{}
+	for _, l := range layers {
+		if l.Kind() != policy.Boundaries {
+			continue
+		}
+		all, err := boundary.FiredFor(ctx, l, in)
+		if err != nil {
+			return nil, err
+		}
+		for id, fired := range all {
+			for _, f := range fired {
+				r := FiredRow{SourceLine: SourceLine{f.File, f.Line}, Row: f.Row, Effect: f.Effect, Text: f.Text}
+				if at := slices.IndexFunc(rows, func(b capability.Boundary) bool { return b.ID == f.Row }); at >= 0 {
+					r.Decision, r.Clauses = rows[at].Decision, rows[at].Clauses()
+				}
+				out[id] = append(out[id], r)
+			}
+		}
+	}
+	return out, nil
+}
+
+// AddCapability adds a version to the candidates of an input, with the facts of its contract. ref is as a task names a capability.
+func AddCapability(input map[string]any, r *capability.Registry, ref string) error {
+	of, err := capability.ParseRef(ref)
+	if err != nil {
+		return err
+	}
+	v := r.Find(of, nil)
+	if v == nil {
+		return fmt.Errorf("no active version of the registry is %s; see switchboard capability list", ref)
+	}
+	in, err := policy.CandidateInput([]*switchboard.Tool{boundary.Candidate(r, v)})
+	if err != nil {
+		return err
+	}
+	plain, err := ast.JSON(in.Value)
+	if err != nil {
+		return err
+	}
+	made, _ := plain.(map[string]any)["candidate_tools"].([]any)
+	given, ok := input["candidate_tools"].([]any)
+	if _, there := input["candidate_tools"]; there && !ok {
+		return errors.New("input.candidate_tools: want a list")
+	}
+	input["candidate_tools"] = append(given, made...)
+	return nil
 }
 
 // parseInput converts an input to the form that policies get.
@@ -117,7 +197,7 @@ func parseInput(input map[string]any) (*ast.Term, []*switchboard.Tool, time.Time
 // not in the schema is probably mistyped, so it is an error.
 func checkSchema(at string, v any, schema map[string]any) error {
 	kind := map[string]string{
-		"object": "an object", "array": "a list", "string": "a text", "boolean": "true or false", "integer": "a whole number",
+		"object": "an object", "array": "a list", "string": "a text", "boolean": "true or false", "integer": "a whole number", "number": "a number",
 	}[schema["type"].(string)]
 	switch v := v.(type) {
 	case map[string]any:
@@ -158,7 +238,7 @@ func checkSchema(at string, v any, schema map[string]any) error {
 			return fmt.Errorf("%s: want %s", at, kind)
 		}
 	case json.Number, float64:
-		if _, err := strconv.Atoi(fmt.Sprint(v)); err != nil || schema["type"] != "integer" {
+		if _, err := strconv.Atoi(fmt.Sprint(v)); schema["type"] != "number" && (err != nil || schema["type"] != "integer") {
 			return fmt.Errorf("%s: want %s", at, kind)
 		}
 	default:

@@ -71,25 +71,41 @@ func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, version
 	}
 	tools := make([]*switchboard.Tool, len(versions))
 	for i, v := range versions {
-		tools[i] = &switchboard.Tool{
-			ID:       switchboard.ToolID{Server: "capability", Name: v.Name()},
-			Contract: r.Restrict(switchboard.Contract{}, v), Price: v.Facts.Price,
-		}
+		tools[i] = Candidate(r, v)
 	}
 	in, err := policy.CandidateInput(tools)
 	if err != nil {
 		return nil, err
 	}
-	all, err := askFired(ctx, l, in)
+	all, err := FiredFor(ctx, l, in)
 	if err != nil {
-		return nil, fmt.Errorf("the boundaries could not be judged: %w", err)
+		return nil, err
 	}
 	fired := make([][]verdict.Fired, len(versions))
 	for i, t := range tools {
 		fired[i] = all[t.ID.String()]
-		slices.SortFunc(fired[i], func(a, b verdict.Fired) int { return strings.Compare(a.Row, b.Row) })
 	}
 	return fired, nil
+}
+
+// Candidate returns the candidate in whose place a version is judged.
+func Candidate(r *capability.Registry, v *capability.ContractVersion) *switchboard.Tool {
+	return &switchboard.Tool{
+		ID:       switchboard.ToolID{Server: "capability", Name: v.Name()},
+		Contract: r.Restrict(switchboard.Contract{}, v), Price: v.Facts.Price, Budget: v.Facts.Budget,
+	}
+}
+
+// FiredFor returns the rows that fire for each candidate of an input, by the candidate's id. They are sorted by row.
+func FiredFor(ctx context.Context, l *policy.Layer, in *ast.Term) (map[string][]verdict.Fired, error) {
+	all, err := askFired(ctx, l, in)
+	if err != nil {
+		return nil, fmt.Errorf("the boundaries could not be judged: %w", err)
+	}
+	for _, fired := range all {
+		slices.SortFunc(fired, func(a, b verdict.Fired) int { return strings.Compare(a.Row, b.Row) })
+	}
+	return all, nil
 }
 
 func askFired(ctx context.Context, l *policy.Layer, in *ast.Term) (map[string][]verdict.Fired, error) {

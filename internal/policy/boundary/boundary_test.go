@@ -117,7 +117,7 @@ func TestRowsThatCannotBeJudgedDenyEverything(t *testing.T) {
 
 func TestAMisspeltFactDoesNotCompile(t *testing.T) {
 	t.Parallel()
-	facts := []string{"capability", "id", "side_effects", "risk_level", "cost_class", "approval_required", "cost_per_call", "accounts"}
+	facts := []string{"capability", "id", "side_effects", "risk_level", "cost_class", "approval_required", "cost_per_call", "budget", "budget.window", "accounts"}
 	for _, fact := range facts {
 		for name, want := range map[string]bool{fact: true, fact[:len(fact)-1]: false} {
 			_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{policytest.Source(policy.Operator,
@@ -136,14 +136,18 @@ func TestPoliciesReadTheFactsOfAContract(t *testing.T) {
 		CostClass: switchboard.CostMetered, ApprovalRequired: []string{"finance"},
 	})
 	full.Price = &switchboard.Price{Call: 1500}
+	full.Budget = &switchboard.Budget{ID: "own", Limit: 2_500_000, Window: switchboard.WindowDay}
+	counted := tool("a/counted", switchboard.Contract{})
+	counted.Budget = &switchboard.Budget{ID: "own", Limit: 20, Calls: true, Per: switchboard.PerTask, Window: switchboard.WindowMonth}
 	p := policytest.NewPolicy(t, "", policytest.AllowAll+`deny[c.id] contains json.marshal(object.filter(c.contract, [
-	"capability", "id", "side_effects", "risk_level", "cost_class", "approval_required", "cost_per_call", "accounts"])) if some c in input.candidate_tools`, "")
+	"capability", "id", "side_effects", "risk_level", "cost_class", "approval_required", "cost_per_call", "budget", "accounts"])) if some c in input.candidate_tools`, "")
 	want := map[string]string{
-		"a/b":        `{"accounts":["acc.shop.stripe"],"approval_required":["finance"],"capability":"cap.card.charge@1.2.0","cost_class":"metered","cost_per_call":0.0015,"id":"cap.card.charge","risk_level":"high","side_effects":["costs-money"]}`,
+		"a/b":        `{"accounts":["acc.shop.stripe"],"approval_required":["finance"],"budget":{"limit":2.5,"per":"tenant","window":"1d"},"capability":"cap.card.charge@1.2.0","cost_class":"metered","cost_per_call":0.0015,"id":"cap.card.charge","risk_level":"high","side_effects":["costs-money"]}`,
+		"a/counted":  `{"budget":{"calls":20,"per":"task","window":"month"}}`,
 		"files/read": `{}`, // what no source states is left out
 	}
-	for i, v := range p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", full, plain)).Verdicts {
-		if got, want := v.Denied.Reasons[0], want[[]*switchboard.Tool{full, plain}[i].ID.String()]; got != want {
+	for i, v := range p.Judge(t.Context(), policytest.NewQuestion(policy.PhaseSelect, "", full, counted, plain)).Verdicts {
+		if got, want := v.Denied.Reasons[0], want[[]*switchboard.Tool{full, counted, plain}[i].ID.String()]; got != want {
 			t.Errorf("got %s\nwant %s", got, want)
 		}
 	}
