@@ -4,6 +4,7 @@ import (
 	"maps"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config"
@@ -21,6 +22,7 @@ func TestCO03NoFolderOfPoliciesLeavesBoundariesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	layers := newCompiledLayers(nil)
+	var limit time.Duration // of an evaluation; 0 means the usual one
 	compile := func(files map[string]string) (*loadedConfig, error) {
 		all := fstest.MapFS{
 			"switchboard.yaml":         {Data: []byte("servers: {a: {transport: stdio, command: [a]}}\ntenants: {acme: {servers: [a]}}\n")},
@@ -35,7 +37,7 @@ func TestCO03NoFolderOfPoliciesLeavesBoundariesOut(t *testing.T) {
 		}
 		c.Registry = registry
 		layers = newCompiledLayers(layers)
-		return compilePolicies(c, policy.NewEngine(0, 0), layers)
+		return compilePolicies(c, policy.NewEngine(limit, 0), layers)
 	}
 	tool := &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "wipe"}, Contract: switchboard.Contract{SideEffects: []string{"deletes"}}}
 	own := map[string]string{"policies/own.rego": "package switchboard\n" + allow}
@@ -59,6 +61,20 @@ func TestCO03NoFolderOfPoliciesLeavesBoundariesOut(t *testing.T) {
 			}
 		}
 	}
+	// A policy that takes too long denies, whatever it would have said.
+	limit = time.Nanosecond
+	late, err := compile(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harmless := &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "look"}}
+	for _, phase := range []policy.Phase{policy.PhaseList, policy.PhaseCall} {
+		a := late.policies["acme"].Judge(t.Context(), &policy.CandidateQuestion{Phase: phase, Requirement: &switchboard.Requirement{}, Candidates: []*switchboard.Tool{harmless}})
+		if d := a.Verdicts[0].Denied; d == nil || d.Code != switchboard.CodePolicyFailed {
+			t.Errorf("%s: a policy without time allows: %v", phase, d)
+		}
+	}
+	limit = 0
 	// A reading with policies that do not compile brings no policies at all, so the last good ones stay in force.
 	if r, err := compile(map[string]string{"policies/own.rego": "package switchboard\nallowed_tools contains c.id if\n"}); err == nil {
 		t.Errorf("policies that do not compile are in force: %v", r.policies)
