@@ -31,7 +31,7 @@ func (a *API) addStatus() {
 	add(a, route{id: "read-now", method: http.MethodGet, path: "/v1/now", needs: switchboard.OfficeViewer, summary: "What needs a person now, the most pressing first, and the calls of the last minute, hour, day and 14 days"},
 		func(ctx context.Context, q asked, _ *TenantQuery) (*struct{ Body now.Overview }, error) {
 			sources := now.OverviewSources{Reader: a.o.Reader, Budgets: budgets, Approvals: a.o.People.Approvals, Past: a.o.Scraper.Past}
-			o, err := sources.Read(ctx, q.tenant, q.operator())
+			o, err := sources.Read(ctx, q.officer, q.tenant)
 			if err != nil {
 				return nil, err
 			}

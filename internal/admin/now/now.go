@@ -54,6 +54,7 @@ type Concern struct {
 	Since   time.Time            `json:"since,omitzero"`
 	Command string               `json:"command,omitempty" doc:"A command that helps, or that shows more."`
 
+	Yours    bool                   `json:"yours,omitempty" doc:"Of a request for approval: you act as an approver of its tenant."`
 	Approval *approvals.ApprovalRow `json:"approval,omitempty"`
 	Budget   *budget.StatementRow   `json:"budget,omitempty" doc:"The account, without its pace."`
 }
@@ -89,19 +90,19 @@ type OverviewSources struct {
 // readTime limits how long requests for approval and budgets are waited for.
 const readTime = time.Second
 
-// Read returns the overview of a tenant; "" is all tenants, for an operator. asOperator says that the reader may see texts of servers and of the system.
-func (s OverviewSources) Read(ctx context.Context, tenant switchboard.TenantID, asOperator bool) (*Overview, error) {
+// Read returns the overview of a tenant for an officer; "" is all tenants, for an operator. Only an operator gets texts of servers and of the system.
+func (s OverviewSources) Read(ctx context.Context, officer *switchboard.Officer, tenant switchboard.TenantID) (*Overview, error) {
 	o := &Overview{At: time.Now().UTC(), Concerns: []Concern{}, Spans: []SpanTally{}, Hours: []history.Point{}}
 	if err := s.addCalls(ctx, o, tenant); err != nil {
 		return nil, err
 	}
 	short, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	s.addApprovals(short, o, tenant)
+	s.addApprovals(short, o, officer, tenant)
 	s.addBudgets(short, o, tenant)
-	status := s.Reader.TenantStatus(tenant, asOperator)
+	status := s.Reader.TenantStatus(tenant, officer.Operator)
 	o.Servers = len(status.Servers)
-	o.addStatus(&status, tenant, asOperator)
+	o.addStatus(&status, tenant, officer.Operator)
 	slices.SortStableFunc(o.Concerns, func(a, b Concern) int {
 		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), cmp.Compare(urgency(a.State), urgency(b.State)), a.Since.Compare(b.Since))
 	})
@@ -172,14 +173,16 @@ func unreadable(tenant switchboard.TenantID, what string, err error) Concern {
 }
 
 // addApprovals adds the requests that wait, the oldest first.
-func (s OverviewSources) addApprovals(ctx context.Context, o *Overview, tenant switchboard.TenantID) {
+func (s OverviewSources) addApprovals(ctx context.Context, o *Overview, officer *switchboard.Officer, tenant switchboard.TenantID) {
 	rows, err := s.Approvals.List(ctx, tenant, approvals.ApprovalFilter{State: approval.Pending})
 	if err != nil {
 		o.Concerns = append(o.Concerns, unreadable(tenant, "requests for approval", err))
 	}
 	for i := range rows {
 		a := &rows[i]
-		o.Concerns = append(o.Concerns, Concern{Kind: KindApproval, Tenant: a.Tenant, Subject: a.ID, Since: a.Asked, Approval: a, Command: "switchboard approvals show " + a.ID})
+		o.Concerns = append(o.Concerns, Concern{
+			Kind: KindApproval, Tenant: a.Tenant, Subject: a.ID, Since: a.Asked, Approval: a, Yours: s.Approvals.ActsAsApprover(officer, a.Tenant), Command: "switchboard approvals show " + a.ID,
+		})
 	}
 }
 

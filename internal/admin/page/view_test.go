@@ -62,7 +62,7 @@ func overviewOf(t *testing.T, texts ...string) string {
 	}
 	asks := &approvals.ApprovalRow{ID: next(), Principal: text, Tool: text, Tenant: tenant}
 	able := &approvals.ApprovalRow{ID: next(), Principal: text, Capability: text}
-	o.Concerns = append(o.Concerns, now.Concern{Kind: now.KindApproval, Subject: text, Approval: asks}, now.Concern{Kind: now.KindApproval, Subject: text, Approval: able},
+	o.Concerns = append(o.Concerns, now.Concern{Kind: now.KindApproval, Subject: text, Approval: asks, Yours: true}, now.Concern{Kind: now.KindApproval, Subject: text, Approval: able},
 		now.Concern{Kind: now.KindBudget, Subject: next(), Budget: &budget.StatementRow{Of: text, Unit: text, Limit: text, Left: text, Warned: 80}})
 	o.Spans[3].Calls = 12_345
 	for i := range 24 {
