@@ -2,8 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
-	_ "embed" // for demo.yaml
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,12 +16,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -30,6 +33,11 @@ import (
 //go:embed demo.yaml
 var demoConfig string
 
+// demoFiles stand beside the configuration of the demo.
+//
+//go:embed demo
+var demoFiles embed.FS
+
 type demoCmd struct {
 	Keep   bool   `help:"Continue to serve afterwards, for your own client, until interrupted."`
 	Listen string `help:"Listen on ADDR." default:"127.0.0.1:0" placeholder:"ADDR"`
@@ -38,6 +46,11 @@ type demoCmd struct {
 const (
 	demoTenant switchboard.TenantID = "example"
 	demoTask   switchboard.TaskID   = "research"
+
+	// demoContractTask requires a named capability.
+	demoContractTask switchboard.TaskID = "ask"
+
+	demoCapability = "web.search"
 )
 
 // Run starts the gateway and the sample servers over real transports, and prints each step of the
@@ -73,7 +86,9 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	}
 
 	agents, _ := a.Addresses()
-	s := demoStory{w: io.out, a: a, url: "http://" + agents.String(), took: time.Since(began)}
+	reload := make(chan os.Signal, 1)
+	go a.Watch(ctx, reload)
+	s := demoStory{w: io.out, a: a, dir: dir, reload: reload, url: "http://" + agents.String(), took: time.Since(began)}
 	if err := s.narrate(ctx); err != nil {
 		return err
 	}
@@ -97,13 +112,6 @@ func writeDemoConfig(ctx context.Context, dir string) (stop func(), err error) {
 	if err := os.Mkdir(code, 0o755); err != nil {
 		return nil, err
 	}
-	overlays := filepath.Join(dir, "overlays")
-	if err := os.Mkdir(overlays, 0o755); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(overlays, "nimbus.yaml"), []byte(demoPrices), 0o644); err != nil {
-		return nil, err
-	}
 	if err := os.WriteFile(filepath.Join(code, "login.go"), []byte(demoSource), 0o644); err != nil {
 		return nil, err
 	}
@@ -112,6 +120,13 @@ func writeDemoConfig(ctx context.Context, dir string) (stop func(), err error) {
 		return nil, err
 	}
 	if err := os.CopyFS(filepath.Join(dir, "tenants", "example"), example); err != nil {
+		return nil, err
+	}
+	more, err := fs.Sub(demoFiles, "demo")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.CopyFS(dir, more); err != nil {
 		return nil, err
 	}
 	nimbus, stop, err := startHTTPSample(ctx, program, "nimbus-search")
@@ -133,12 +148,6 @@ const demoSource = `package login
 func Verify(domain string) bool {
 	return domain == "example.com" // look-alikes such as examp1e.com are not
 }
-`
-
-// demoPrices are the operator's overlays, which say what nimbus costs.
-const demoPrices = `server: nimbus
-tools:
-  web_search: {price: {call: 0.02}}
 `
 
 // startHTTPSample runs a sample server on a free port and returns its URL.
@@ -169,9 +178,12 @@ func startHTTPSample(ctx context.Context, program, name string) (url string, sto
 type demoStory struct {
 	w    io.Writer
 	a    *app.App
+	dir  string // of the configuration
 	url  string
 	took time.Duration
 	step int
+
+	reload chan<- os.Signal // makes the App read its configuration
 }
 
 func (s *demoStory) writeHeading(text string) {
@@ -215,6 +227,16 @@ func (s *demoStory) narrate(ctx context.Context) error {
 		return err
 	}
 
+	s.writeHeading("A named capability promises tools: its provider is replaced, and the client's list stays the same")
+	if err := s.showReplacement(ctx); err != nil {
+		return err
+	}
+
+	s.writeHeading("Is a capability allowed now? One question, with the reason")
+	if err := s.showVerdict(ctx); err != nil {
+		return err
+	}
+
 	s.writeHeading("What your client puts into its configuration")
 	config, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{
 		"switchboard": map[string]any{"type": "http", "url": s.url + "/mcp/tasks/" + string(demoTask)},
@@ -223,44 +245,135 @@ func (s *demoStory) narrate(ctx context.Context) error {
 	return err
 }
 
-// connect connects as a client does.
-func (s *demoStory) connect(ctx context.Context) (*mcpClient, error) {
-	return (&taskTarget{targetFlags: targetFlags{URL: s.url}, Task: demoTask}).connect(ctx, streams{}, nil, "", "")
+// connect connects as a client of the task does.
+func (s *demoStory) connect(ctx context.Context, task switchboard.TaskID) (*mcpClient, error) {
+	return (&taskTarget{targetFlags: targetFlags{URL: s.url}, Task: task}).connect(ctx, streams{}, nil, "", "")
 }
 
 // showCalls does what a client does: it lists the tools, calls one, and tries one that it does not see.
 func (s *demoStory) showCalls(ctx context.Context) error {
-	c, err := s.connect(ctx)
+	c, err := s.connect(ctx, demoTask)
 	if err != nil {
 		return err
 	}
 	defer c.stop()
-	list, err := c.request(ctx, "tools/list", "")
+	_, names, err := listNames(ctx, c)
 	if err != nil {
 		return err
 	}
-	var names struct {
-		Tools []struct {
-			Name string `json:"name"`
-		} `json:"tools"`
-	}
-	if err := json.Unmarshal(list, &names); err != nil {
-		return err
-	}
-	var shown []string
-	for _, t := range names.Tools {
-		shown = append(shown, t.Name)
-	}
-	fmt.Fprintf(s.w, "   tools/list  → %s\n\n", strings.Join(shown, ", "))
+	fmt.Fprintf(s.w, "   tools/list  → %s\n\n", names)
 	return s.callAll(ctx, c, []demoCall{
 		{"web_search", `{"query":"look-alike domains in phishing mail"}`, ""},
 		{"s3_delete_bucket", `{"bucket":"backups"}`, "the cloud server has such a tool; this task does not see it, so it does not exist"},
 	})
 }
 
+// listNames returns the answer to tools/list, and the names in it.
+func listNames(ctx context.Context, c *mcpClient) (list []byte, names string, err error) {
+	list, err = c.request(ctx, "tools/list", "")
+	if err != nil {
+		return nil, "", err
+	}
+	var answer struct {
+		Tools []struct {
+			Name string `json:"name"`
+		} `json:"tools"`
+	}
+	if err := json.Unmarshal(list, &answer); err != nil {
+		return nil, "", err
+	}
+	var shown []string
+	for _, t := range answer.Tools {
+		shown = append(shown, t.Name)
+	}
+	return list, strings.Join(shown, ", "), nil
+}
+
+// showReplacement replaces the server that provides a named capability, while a client is connected.
+func (s *demoStory) showReplacement(ctx context.Context) error {
+	c, err := s.connect(ctx, demoContractTask)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	before, names, err := listNames(ctx, c)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.w, "   nimbus provides %s (overlays/nimbus.yaml)\n   tools/list  → %s: %s\n\n", demoCapability, names, count(len(before), "byte"))
+	replaced := filepath.Join(s.dir, "replaced.yaml")
+	if err := errors.Join(os.Remove(filepath.Join(s.dir, "overlays", "nimbus.yaml")), os.Rename(replaced, filepath.Join(s.dir, "overlays", "atlas.yaml"))); err != nil {
+		return err
+	}
+	if err := s.readAgain(ctx); err != nil {
+		return err
+	}
+	after, names, err := listNames(ctx, c)
+	if err != nil {
+		return err
+	}
+	same := "other bytes"
+	if bytes.Equal(before, after) {
+		same = "the same bytes"
+	}
+	fmt.Fprintf(s.w, "   now atlas provides it (overlays/atlas.yaml)\n   tools/list  → %s: %s\n\n", names, same)
+	return s.callAll(ctx, c, []demoCall{
+		{"search", `{"text":"look-alike domains","most":1}`, "atlas gets the arguments that it takes: query and limit"},
+	})
+}
+
+// readAgain makes the App read its configuration, and waits until the new one is served.
+func (s *demoStory) readAgain(ctx context.Context) error {
+	was := s.a.Reads().Status("").Loaded
+	s.reload <- syscall.SIGHUP
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		st := s.a.Reads().Status("")
+		switch {
+		case st.Refused != nil:
+			return errors.New(st.Refused.Why)
+		case st.Loaded.After(was):
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// showVerdict takes away what a capability depends on, and puts it back.
+func (s *demoStory) showVerdict(ctx context.Context) error {
+	key := filepath.Join(s.dir, "search.key")
+	text, err := os.ReadFile(key)
+	if err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"rm search.key", func() error { return os.Remove(key) }},
+		{"echo … > search.key", func() error { return os.WriteFile(key, text, 0o600) }},
+	} {
+		if err := step.do(); err != nil {
+			return err
+		}
+		x, err := admin.Resolve(ctx, s.a.Reads(), bind.ResolveQuery{Tenant: demoTenant, Capabilities: []string{demoCapability}, Probe: true})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(s.w, "   $ %s\n   $ switchboard resolve %s --probe\n", step.what, demoCapability)
+		writeVerdicts(indent{s.w}, x.Verdicts, demoTenant)
+	}
+	return nil
+}
+
 // showLimits makes calls that wait for a person or are over their budget, and says yes as that person.
 func (s *demoStory) showLimits(ctx context.Context) error {
-	c, err := s.connect(ctx)
+	c, err := s.connect(ctx, demoTask)
 	if err != nil {
 		return err
 	}
