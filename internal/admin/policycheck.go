@@ -42,8 +42,8 @@ type PolicyEvaluation struct {
 	Evaluation *author.Evaluation `json:"evaluation,omitempty"`
 }
 
-// A Trial is what a check or an evaluation takes in the place of what is in force.
-type Trial struct {
+// A PolicyTrial is what a check or an evaluation takes in the place of what is in force.
+type PolicyTrial struct {
 	Files []CandidateFile // of the tenant's layer
 
 	// Boundaries is the configuration with the boundaries that are tried, which was checked; nil means those in force.
@@ -67,7 +67,7 @@ func rowsOf(c *config.Config) []capability.Boundary {
 
 // Check looks for probable mistakes in the layer of a tenant, with candidates in the place of files; "" means all layers, the operator's and the
 // boundaries too. The error is a *switchboard.Error.
-func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, trial Trial) (*PolicyCheck, error) {
+func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, trial PolicyTrial) (*PolicyCheck, error) {
 	if err := p.begin(id); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, trial
 
 // Evaluate asks the policies of a tenant about an input, with a trial in the place of what is in force. Without operator, it leaves out the values of
 // the operator's rules and the boundaries. The error is a *switchboard.Error.
-func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, input map[string]any, trial Trial, operator bool) (*PolicyEvaluation, error) {
+func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, input map[string]any, trial PolicyTrial, operator bool) (*PolicyEvaluation, error) {
 	c := p.reads.o.Configuration()
 	t := c.Config.Tenants[id]
 	if t == nil {

@@ -402,11 +402,11 @@ func (e *Editor) newFaults(ctx context.Context, after *Reading, names []string, 
 
 // ProposeBoundaries returns the configuration with another text of capabilities/boundaries.yaml, which only an operator may propose; nil removes the file.
 // Nothing is changed. The error is SB-CONF-001 with the faults that the text would add.
-func (e *Editor) ProposeBoundaries(ctx context.Context, by *switchboard.Officer, text []byte) (*config.Config, error) {
+func ProposeBoundaries(ctx context.Context, e *Editor, by *switchboard.Officer, text []byte) (*config.Config, error) {
 	if !by.Operator {
 		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only an operator may propose boundaries")
 	}
-	return e.tryFiles(ctx, by, "", map[string][]byte{config.CapabilitiesFolder + "/" + config.BoundariesFile: text})
+	return tryFiles(ctx, e, by, "", map[string][]byte{config.CapabilitiesFolder + "/" + config.BoundariesFile: text})
 }
 
 // Propose returns the configuration with files replaced; a nil text deletes the file. Nothing is changed. The officer must be allowed to change each
@@ -417,11 +417,11 @@ func (e *Editor) Propose(ctx context.Context, by *switchboard.Officer, tenant sw
 			return nil, err
 		}
 	}
-	return e.tryFiles(ctx, by, tenant, files)
+	return tryFiles(ctx, e, by, tenant, files)
 }
 
 // tryFiles returns the configuration with files replaced.
-func (e *Editor) tryFiles(ctx context.Context, by *switchboard.Officer, tenant switchboard.TenantID, files map[string][]byte) (*config.Config, error) {
+func tryFiles(ctx context.Context, e *Editor, by *switchboard.Officer, tenant switchboard.TenantID, files map[string][]byte) (*config.Config, error) {
 	after, err := e.o.Try(ctx, files)
 	if err != nil {
 		return nil, err

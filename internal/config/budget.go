@@ -209,7 +209,7 @@ func (r *budgetReader) matchKeys() *document.Keys {
 				switch {
 				case !capability.IsID(t.String):
 					t.Fault("%s is no id of a capability; a budget counts all its versions, so write the id alone, such as io.fs.read", t.Shown())
-				case r.isCapability(t.Value, t.String):
+				case isCapability(r.loader, t.Value, t.String):
 					m.Capabilities = append(m.Capabilities, t.String)
 				}
 			}), Doc: "Ids of named capabilities: the calls of tools that provide them, under the contract's names."},

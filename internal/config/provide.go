@@ -75,14 +75,14 @@ func readRef(l *loader, v document.Value) capability.Ref {
 		v.Fault("%v", err)
 		return ref
 	}
-	if l.isCapability(v, ref.ID) && len(l.cfg.Registry.Versions(ref.ID)) > 0 && l.cfg.Registry.Find(ref, nil) == nil && !l.capabilitiesUnknown {
+	if isCapability(l, v, ref.ID) && len(l.cfg.Registry.Versions(ref.ID)) > 0 && l.cfg.Registry.Find(ref, nil) == nil && !l.capabilitiesUnknown {
 		v.Fault("no active version of %s is in the range %s", document.Shown(ref.ID), ref.Range)
 	}
 	return ref
 }
 
 // isCapability reports whether a file in capabilities/ describes the id. If not, that is a fault, unless some file could not be read.
-func (l *loader) isCapability(v document.Value, id string) bool {
+func isCapability(l *loader, v document.Value, id string) bool {
 	if l.capabilitiesUnknown || len(l.cfg.Registry.Versions(id)) > 0 {
 		return true
 	}

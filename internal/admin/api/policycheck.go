@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -47,7 +48,7 @@ func (a policyRoutes) addChecks(tester *admin.PolicyTester) {
 		id: "check-policies", method: http.MethodPost, path: "/v1/policies/check", needs: switchboard.OfficeAuthor, readOnly: true, errors: errors,
 		summary: "Report probable mistakes in the policies of a tenant, or in candidates, for 20 seconds at most. An operator who names no tenant checks all layers, also the operator's. Nothing is changed",
 	}, func(ctx context.Context, q asked, in *policyCheckRequest) (*struct{ Body admin.PolicyCheck }, error) {
-		var trial admin.Trial
+		var trial admin.PolicyTrial
 		if in.Body != nil {
 			var err error
 			if trial, err = a.trialOf(ctx, q, in.Body.Files, in.Body.Boundaries); err != nil {
@@ -87,11 +88,11 @@ func (a policyRoutes) addChecks(tester *admin.PolicyTester) {
 }
 
 // trialOf returns what a request tries. boundaries may be nil.
-func (a policyRoutes) trialOf(ctx context.Context, q asked, files []ProposedText, boundaries *string) (trial admin.Trial, err error) {
+func (a policyRoutes) trialOf(ctx context.Context, q asked, files []ProposedText, boundaries *string) (trial admin.PolicyTrial, err error) {
 	if trial.Files, err = candidatesOf(files); err != nil || boundaries == nil {
 		return trial, err
 	}
-	trial.Boundaries, err = a.o.Editor.ProposeBoundaries(ctx, q.officer, []byte(*boundaries))
+	trial.Boundaries, err = change.ProposeBoundaries(ctx, a.o.Editor, q.officer, []byte(*boundaries))
 	if err != nil {
 		err = changed(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
@@ -168,7 +169,7 @@ func (a *API) readProposal(ctx context.Context, q asked, in *policyDiffRequest) 
 		}
 	}
 	if boundaries != nil {
-		c, err := a.o.Editor.ProposeBoundaries(ctx, q.officer, boundaries.Text)
+		c, err := change.ProposeBoundaries(ctx, a.o.Editor, q.officer, boundaries.Text)
 		if err != nil {
 			return nil, err
 		}
