@@ -60,10 +60,12 @@ func (l *laptop) note(where, text string) {
 	fmt.Fprintf(&l.read, "-- %s --\n%s\n", where, strings.TrimSpace(text))
 }
 
+var versionLine = regexp.MustCompile(`(?m)^Switchboard \S+$`) // at the end of each page of ours
+
 // notePage keeps what the browser shows.
 func (l *laptop) notePage(b *browser) {
 	_, text, _ := strings.Cut(b.text(), "\n")
-	l.note("the browser", blankEnds.ReplaceAllString(text, ""))
+	l.note("the browser", versionLine.ReplaceAllString(blankEnds.ReplaceAllString(text, ""), "Switchboard VERSION"))
 }
 
 // A typed is a command that runs in the terminal of a laptop.
