@@ -80,6 +80,10 @@ var examples = map[string][]string{
 		"switchboard explain review",
 		"switchboard explain review --tool files/write_file",
 	},
+	"now": {
+		"switchboard now",
+		"switchboard now --json",
+	},
 	"resolve": {
 		"switchboard resolve",
 		"switchboard resolve io.fs.read@^1 --probe && echo yes",
