@@ -25,7 +25,7 @@ type resolveCmd struct {
 	Probe        bool            `help:"Probe what the capabilities depend on first, and wait for the results for 5 s at most."`
 }
 
-// Run prints the verdict on each capability. It exits 1 unless all may be used now.
+// Run prints the verdict on each capability. It exits 1 unless there is a capability, and all may be used now.
 func (r *resolveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	x, err := r.fetch(ctx, io, log)
 	if err != nil {
@@ -41,7 +41,7 @@ func (r *resolveCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 	} else {
 		writeVerdicts(io.out, x.Verdicts, r.Tenant)
 	}
-	if slices.ContainsFunc(x.Verdicts, func(v verdict.Verdict) bool { return v.Verdict != verdict.Yes }) {
+	if len(x.Verdicts) == 0 || slices.ContainsFunc(x.Verdicts, func(v verdict.Verdict) bool { return v.Verdict != verdict.Yes }) {
 		return errNegative
 	}
 	return nil
