@@ -47,9 +47,10 @@ func (r *resolveCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 	return nil
 }
 
-// fetch returns the verdicts of the running Switchboard, or of one that it starts.
+// fetch returns the verdicts of the running Switchboard, or of one that it starts. It waits for servers that are starting, and
+// probes once, after the wait.
 func (r *resolveCmd) fetch(ctx context.Context, io streams, log *slog.Logger) (*admin.Resolution, error) {
-	q := bind.ResolveQuery{Tenant: r.Tenant, Probe: r.Probe}
+	q := bind.ResolveQuery{Tenant: r.Tenant}
 	for _, id := range r.Capabilities {
 		q.Capabilities = append(q.Capabilities, string(id))
 	}
@@ -67,13 +68,18 @@ func (r *resolveCmd) fetch(ctx context.Context, io streams, log *slog.Logger) (*
 		defer a.Stop()
 		ask = func() (*admin.Resolution, error) { return admin.Resolve(ctx, a.Reads(), q) }
 	}
-	return pollUntilStarted(ctx, io, r.Wait, func() (*admin.Resolution, []switchboard.ServerID, error) {
+	x, err := pollUntilStarted(ctx, io, r.Wait, func() (*admin.Resolution, []switchboard.ServerID, error) {
 		x, err := ask()
 		if err != nil {
 			return nil, nil, err
 		}
 		return x, x.Starting, nil
 	})
+	if err != nil || !r.Probe {
+		return x, err
+	}
+	q.Probe = true
+	return ask()
 }
 
 // writeVerdicts prints a line for each capability, and the reasons below it.
