@@ -95,6 +95,16 @@ func TestEveryResourceHasOneSpelling(t *testing.T) {
 	}
 }
 
+func TestAQuestionMayNameSeveralCapabilities(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7422/v1/resolve?capability=a.b&capability=c.d", nil)
+	r.Header.Set("Authorization", "Bearer good")
+	w := httptest.NewRecorder()
+	newDoor("").ServeHTTP(w, r)
+	if !strings.Contains(w.Body.String(), "name the tenant") { // the only fault
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 // Guessing is slow: of many wrong keys of one network, all but the first ten wait.
 func TestWrongKeysWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
