@@ -25,7 +25,7 @@ type resolveCmd struct {
 	Probe        bool            `help:"Probe what the capabilities depend on first, and wait for the results for 5 s at most."`
 }
 
-// Run prints the verdict on each capability. It exits 1 unless all may be used now.
+// Run prints the verdict on each capability. It exits 1 unless there is a capability, and all may be used now.
 func (r *resolveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	x, err := r.fetch(ctx, io, log)
 	if err != nil {
@@ -41,15 +41,16 @@ func (r *resolveCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 	} else {
 		writeVerdicts(io.out, x.Verdicts, r.Tenant)
 	}
-	if slices.ContainsFunc(x.Verdicts, func(v verdict.Verdict) bool { return v.Verdict != verdict.Yes }) {
+	if len(x.Verdicts) == 0 || slices.ContainsFunc(x.Verdicts, func(v verdict.Verdict) bool { return v.Verdict != verdict.Yes }) {
 		return errNegative
 	}
 	return nil
 }
 
-// fetch returns the verdicts of the running Switchboard, or of one that it starts.
+// fetch returns the verdicts of the running Switchboard, or of one that it starts. It waits for servers that are starting, and
+// probes once, after the wait.
 func (r *resolveCmd) fetch(ctx context.Context, io streams, log *slog.Logger) (*admin.Resolution, error) {
-	q := bind.ResolveQuery{Tenant: r.Tenant, Probe: r.Probe}
+	q := bind.ResolveQuery{Tenant: r.Tenant}
 	for _, id := range r.Capabilities {
 		q.Capabilities = append(q.Capabilities, string(id))
 	}
@@ -67,13 +68,18 @@ func (r *resolveCmd) fetch(ctx context.Context, io streams, log *slog.Logger) (*
 		defer a.Stop()
 		ask = func() (*admin.Resolution, error) { return admin.Resolve(ctx, a.Reads(), q) }
 	}
-	return pollUntilStarted(ctx, io, r.Wait, func() (*admin.Resolution, []switchboard.ServerID, error) {
+	x, err := pollUntilStarted(ctx, io, r.Wait, func() (*admin.Resolution, []switchboard.ServerID, error) {
 		x, err := ask()
 		if err != nil {
 			return nil, nil, err
 		}
 		return x, x.Starting, nil
 	})
+	if err != nil || !r.Probe {
+		return x, err
+	}
+	q.Probe = true
+	return ask()
 }
 
 // writeVerdicts prints a line for each capability, and the reasons below it.

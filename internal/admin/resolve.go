@@ -27,8 +27,8 @@ type Resolution struct {
 	Starting []switchboard.ServerID `json:"starting,omitempty"`
 }
 
-// Resolve returns the verdicts on capabilities. It does not wait for servers: see Resolution.Starting. The error is a
-// *switchboard.Error; see bind.State.ResolveCapabilities.
+// Resolve returns the verdicts on capabilities. It does not wait for servers: see Resolution.Starting. For the
+// error see bind.State.ResolveCapabilities.
 func Resolve(ctx context.Context, r *Reader, q bind.ResolveQuery) (*Resolution, error) {
 	starting, _ := r.o.Binder.Starting(q.Tenant) // read before the state, which may hold more answers
 	all, err := r.o.Configuration().ResolveCapabilities(ctx, q, r.o.Atoms)

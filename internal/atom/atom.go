@@ -44,7 +44,7 @@ const (
 	tryAgain    = time.Second     // after the first failure of a probe
 	patience    = 5 * time.Second // of a call that waits for a probe
 	pauseAfter  = time.Second     // between two probes of one atom
-	untoldPause = 5 * time.Second // after a probe that could not be made
+	untoldPause = 5 * time.Second // after a probe that could not be made, unless a caller waits for the next one
 
 	// A red atom is probed again after firstRedPause. The pause doubles with each failure, up to lastRedPause or Every.
 	firstRedPause = time.Minute
@@ -105,6 +105,7 @@ type watchedAtom struct {
 
 	running *probeRun // the probe in flight; nil for none
 	rest    time.Time // no probe begins before
+	later   time.Time // the schedule begins no probe before
 	jitter  float64   // 0 to 1
 }
 
@@ -259,8 +260,8 @@ func (w *watchedAtom) next(read time.Time) (at time.Time, ok bool) {
 	default:
 		return at, false
 	}
-	if w.rest.After(at) {
-		at = w.rest
+	if w.later.After(at) {
+		at = w.later
 	}
 	return at, true
 }
@@ -306,7 +307,8 @@ func (p *Prober) want(ids []string) (all []*probeRun) {
 	return all
 }
 
-// begin begins a probe, unless one is in flight. An atom that was probed just now rests first. The caller holds mu.
+// begin begins a probe, unless one is in flight. An atom that was probed just now rests first; if its
+// probe is changed meanwhile, none begins. The caller holds mu.
 func (p *Prober) begin(w *watchedAtom) *probeRun {
 	if w.running != nil {
 		return w.running
@@ -317,7 +319,7 @@ func (p *Prober) begin(w *watchedAtom) *probeRun {
 		return r
 	}
 	w.running = r
-	j := job{prober: p, watched: w, atom: w.atom, name: w.name, lease: w.lease, was: w.version}
+	was := w.version // before the rest: what is heard meanwhile counts
 	wait := time.NewTimer(time.Until(w.rest))
 	p.work.Go(func() {
 		select {
@@ -325,10 +327,17 @@ func (p *Prober) begin(w *watchedAtom) *probeRun {
 		case <-p.ctx.Done():
 			wait.Stop()
 		}
-		rest := j.run()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		w.running, w.rest, w.jitter = nil, time.Now().Add(rest), mathrand.Float64()
+		if p.atoms[w.atom.ID] == w {
+			j := job{prober: p, watched: w, atom: w.atom, name: w.name, lease: w.lease, was: was}
+			p.mu.Unlock()
+			rest := j.run()
+			p.mu.Lock()
+			now := time.Now()
+			w.rest, w.later, w.jitter = now.Add(min(rest, pauseAfter)), now.Add(rest), mathrand.Float64()
+		}
+		w.running = nil
 		close(r.done)
 		p.look()
 	})

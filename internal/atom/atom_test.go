@@ -418,6 +418,32 @@ func TestACallerThatComesRightAfterAProbeWaitsForTheNextOne(t *testing.T) {
 	})
 }
 
+func TestACallerWaitsASecondAfterAProbeThatCouldNotBeMade(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.replica(account("a", time.Hour, 0))
+		w.lose("a")
+		p.Due(t.Context(), "a")
+		begun := time.Now()
+		p.Due(t.Context(), "a")
+		if took := time.Since(begun); took != time.Second {
+			t.Errorf("it waits for %s", took)
+		}
+	})
+}
+
+func TestAnAtomThatIsGoneAfterItsRestIsNotProbed(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.replica(account("a", time.Hour, 0))
+		p.Due(t.Context(), "a")
+		p.Want("a")
+		p.Use(registry(t))
+		time.Sleep(time.Minute)
+		if n := w.called(); n != 1 {
+			t.Errorf("it was probed %d times", n)
+		}
+	})
+}
+
 func TestReplicasThatStartAtOnceAgreeOnTheSalt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := account("a", time.Hour, 0)

@@ -78,10 +78,11 @@ func admit(ctx context.Context, r *capability.Registry, atoms AtomProber, versio
 	return nil
 }
 
-// notNow refuses a call of a tool of the version. Its text names no atom: they are the operator's.
+// notNow refuses a call of a tool of the version. Its text is short, because a model needs the list of reasons only to plan: the tool
+// switchboard_status gives it.
 func notNow(version string, why []string) error {
 	e := switchboard.Refuse(switchboard.CodeNotNow, "%s may not be used now, because something that it depends on is not well; nothing was sent", version)
-	e.Hint = "try again later; the operator sees what is wrong with: switchboard status"
+	e.Hint = "try again later; to see what is wrong, call switchboard_status with the capability " + version
 	e.Unsent, e.Stage = true, StageName
 	e.Cause = errors.New(strings.Join(why, "; "))
 	return e

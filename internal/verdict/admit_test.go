@@ -93,6 +93,9 @@ func TestACallIsAdmittedWhileAllAtomsAreWell(t *testing.T) {
 			case tt.want != "" && (!ok || made || refused.Code != switchboard.CodeNotNow || !refused.Unsent || !strings.Contains(refused.Cause.Error(), tt.want)):
 				t.Errorf("made %v, refused %v, want %q", made, err, tt.want)
 			}
+			if ok && !strings.HasSuffix(refused.Hint, "switchboard_status with the capability "+version) {
+				t.Errorf("the hint is %q", refused.Hint)
+			}
 			if ok && (strings.Contains(refused.Text+refused.Hint, "acc") || strings.Contains(refused.Text+refused.Hint, "net:")) {
 				t.Errorf("the answer names an atom: %s", refused.Text)
 			}

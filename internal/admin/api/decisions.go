@@ -45,9 +45,9 @@ type decisionPath struct {
 }
 
 type resolveRequest struct {
-	TenantQuery
-	Capabilities []string `query:"capability,explode" maxItems:"256" doc:"A capability, such as io.fs.read or io.fs.read@^1, for each of them once; without it, each capability that exists for the tenant."`
-	Probe        bool     `query:"probe" doc:"Probe what the capabilities depend on first, and wait for the results for 5 seconds at most."`
+	Tenant       switchboard.TenantID `query:"tenant" maxLength:"64" doc:"The tenant. An operator must name it. Without it: the only tenant of any other officer."`
+	Capabilities []string             `query:"capability,explode" maxItems:"256" doc:"A capability, such as io.fs.read or io.fs.read@^1: repeat the parameter for each one. Without it: each capability that exists for the tenant."`
+	Probe        bool                 `query:"probe" doc:"Probe what the capabilities depend on first, and wait for the results for 5 seconds at most."`
 }
 
 // addDecisions adds the routes about tasks and about decisions that are made to be shown.
@@ -79,7 +79,7 @@ func (a *API) addDecisions() {
 			}
 			return &struct{ Body admin.Explanation }{*x}, nil
 		})
-	add(a, route{id: "resolve-capabilities", method: http.MethodGet, path: "/v1/resolve", needs: switchboard.OfficeViewer, summary: "Whether capabilities may be used now: the verdict on each, what blocks it, and what helps. An operator names the tenant"},
+	add(a, route{id: "resolve-capabilities", method: http.MethodGet, path: resolvePath, needs: switchboard.OfficeViewer, summary: "Whether capabilities may be used now: the verdict on each, what blocks it, and what helps. An operator names the tenant"},
 		func(ctx context.Context, q asked, in *resolveRequest) (*struct{ Body admin.Resolution }, error) {
 			if q.tenant == "" {
 				return nil, badRequest("name the tenant, as in ?tenant=ID")

@@ -120,8 +120,15 @@ func (a *API) refusalReason(r *http.Request) string {
 	return ""
 }
 
+// resolvePath is the path of the verdicts on capabilities, and capabilityParam the only parameter of the API with several values.
+const (
+	resolvePath     = "/v1/resolve"
+	capabilityParam = "capability"
+)
+
 // spellingFault says what is wrong with the spelling of the request's URL; "" means nothing. Each resource has one path, and
-// a parameter has one value, so that the code that decides and the code that answers read the same.
+// a parameter has one value, so that the code that decides and the code that answers read the same. Nothing decides by the one
+// parameter that has several.
 func spellingFault(r *http.Request) (text string, status int) {
 	p := r.URL.EscapedPath()
 	if p != path.Clean(p) || !strings.HasPrefix(p, "/") || r.URL.RawPath != "" || strings.ContainsAny(p, "\\") {
@@ -132,7 +139,7 @@ func spellingFault(r *http.Request) (text string, status int) {
 		return "the query is not well formed", http.StatusBadRequest
 	}
 	for name, values := range query {
-		if len(values) > 1 {
+		if len(values) > 1 && (p != resolvePath || name != capabilityParam) {
 			return "the query has " + cmp.Or(name, "a parameter without a name") + " more than once", http.StatusBadRequest
 		}
 	}

@@ -77,6 +77,7 @@ func TestEveryResourceHasOneSpelling(t *testing.T) {
 	for path, want := range map[string]int{
 		"/v1/openapi.json": 200, "/v1/openapi.json/": 404, "//v1/openapi.json": 404, "/v1/./openapi.json": 404, "/v1/x/../openapi.json": 404, "/%761/openapi.json": 404, "/V1/openapi.json": 404,
 		"/v1/servers/a%2Fb": 404, "/": 404, "/v1": 404, "/mcp": 404, "/debug/pprof/": 404, "/v1/status?tenant=a&tenant=b": 400, "/v1/status?x=%zz": 400,
+		"/v1/status?capability=a&capability=b": 400, "/v1/resolve?tenant=a&tenant=b": 400,
 	} {
 		r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7422/", nil)
 		target, query, _ := strings.Cut(path, "?")
@@ -91,6 +92,16 @@ func TestEveryResourceHasOneSpelling(t *testing.T) {
 		if w.Code != want || want >= 400 && w.Header().Get("Content-Type") != problemType {
 			t.Errorf("%s: %d %s, want %d: %s", path, w.Code, w.Header().Get("Content-Type"), want, w.Body)
 		}
+	}
+}
+
+func TestAQuestionMayNameSeveralCapabilities(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7422/v1/resolve?capability=a.b&capability=c.d", nil)
+	r.Header.Set("Authorization", "Bearer good")
+	w := httptest.NewRecorder()
+	newDoor("").ServeHTTP(w, r)
+	if !strings.Contains(w.Body.String(), "name the tenant") { // the only fault
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
