@@ -26,7 +26,8 @@ type ResolveQuery struct {
 const MaxResolved = 256
 
 // ResolveCapabilities returns the verdicts on capabilities, in the order of the query. A reference means the version that a task would
-// bind. The verdict on a capability with tools is No if no server of the tenant provides it. The error is SB-CAP-005 for a
+// bind. The verdict on a capability with tools is No if no server of the tenant provides it; else it is about the tools that provide it,
+// as their own facts make them. The error is SB-CAP-005 for a
 // reference that means no version for the tenant; it does not depend on whether the version exists for other tenants. Any other
 // error means that no capability may be used.
 func (s *State) ResolveCapabilities(ctx context.Context, q ResolveQuery, atoms AtomSource) ([]verdict.Verdict, error) {
@@ -49,19 +50,14 @@ func (s *State) ResolveCapabilities(ctx context.Context, q ResolveQuery, atoms A
 		}
 		lacking[i] = len(versions[i].Tools) > 0 && t.Providers.Version(ref) == nil
 	}
-	if q.Probe && atoms != nil {
-		var ids []string
-		for _, v := range versions {
-			ids = append(ids, verdict.Needs(registry, v).Atoms...)
-		}
-		slices.Sort(ids)
-		atoms.Due(ctx, slices.Compact(ids)...)
-	}
 	var states boundary.AtomStates
 	if atoms != nil {
 		states = atoms.StatesWithin
+		if q.Probe {
+			probeUnfresh(ctx, registry, versions, atoms)
+		}
 	}
-	all, err := boundary.Judge(ctx, s.boundaries, registry, versions, states)
+	all, err := t.answers.Judge(ctx, versions, states)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +67,18 @@ func (s *State) ResolveCapabilities(ctx context.Context, q ResolveQuery, atoms A
 		}
 	}
 	return all, nil
+}
+
+// probeUnfresh probes the atoms of the versions that are not fresh, and waits for the results.
+func probeUnfresh(ctx context.Context, r *capability.Registry, versions []*capability.ContractVersion, atoms AtomSource) {
+	var ids []string
+	for _, v := range versions {
+		needs := verdict.Needs(r, v)
+		states := atoms.StatesWithin(needs.FreshFor, needs.Atoms...)
+		ids = append(ids, slices.DeleteFunc(needs.Atoms, func(id string) bool { return states[id] == capability.Fresh })...)
+	}
+	slices.Sort(ids)
+	atoms.Due(ctx, slices.Compact(ids)...)
 }
 
 // readRefs parses the references. None means one for each capability that exists for the tenant.

@@ -21,6 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
 	"github.com/summit-switchboard/switchboard/internal/ranking"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -40,7 +41,6 @@ type State struct {
 	Offers              map[switchboard.ServerID]switchboard.Offer
 	Tenants             map[switchboard.TenantID]*Tenant
 	Servers             map[switchboard.ServerID]*switchboard.Server
-	boundaries          *policy.Layer // nil if there are none
 	statusTool          *switchboard.Tool
 	wholeResults        bool
 
@@ -61,6 +61,7 @@ type Tenant struct {
 
 	Equivalents *contract.Set // including the operator's
 	Providers   *contract.ProviderSet
+	answers     *boundary.Answers // of the boundaries, about what Providers provides
 
 	// OperatorFiles and OwnFiles are the policy files that Rules were compiled from. OwnFiles is nil if
 	// the tenant has no layer.
@@ -89,7 +90,7 @@ type Input struct {
 func NewState(in Input, was *State) *State {
 	c := in.Config
 	s := &State{
-		Config: c, boundaries: in.Boundaries, statusTool: in.StatusTool, wholeResults: in.WholeResults, Starting: in.Starting,
+		Config: c, statusTool: in.StatusTool, wholeResults: in.WholeResults, Starting: in.Starting,
 		Servers: map[switchboard.ServerID]*switchboard.Server{}, Offers: map[switchboard.ServerID]switchboard.Offer{}, Tenants: map[switchboard.TenantID]*Tenant{},
 	}
 	keys := make([]identity.Key, len(c.Keys))
@@ -149,6 +150,7 @@ func NewState(in Input, was *State) *State {
 		}
 		provided = contract.Provide(c.Registry, c.Providers, grantedTo(t), view, s.Catalog.Heard, provided)
 		s.Tenants[id] = NewTenant(t, view, provided, c.Taxonomy, taxonomy, in.Policies[id])
+		s.Tenants[id].answers = boundary.NewAnswers(in.Boundaries, provided.Registry(), provided.Tools())
 		s.Tenants[id].Equivalents = contract.New(view, t.Overlays, s.Catalog.Heard, s.declaredEquivalents, before)
 		s.Tenants[id].OperatorFiles, s.Tenants[id].OwnFiles = in.Operator, c.TenantPolicies[id]
 	}

@@ -53,6 +53,7 @@ func (r *Registry) Check(budgeted func(*ContractVersion) bool) (faults, warnings
 		}
 	}
 	faults = append(faults, r.checkCycles()...)
+	faults = append(faults, r.checkGrants()...)
 	needed := map[string]bool{}
 	for _, list := range r.versions {
 		for _, v := range list {
@@ -134,6 +135,32 @@ func (r *Registry) checkCycles() (faults switchboard.Faults) {
 	for _, id := range r.IDs() {
 		for _, v := range r.versions[id] {
 			visit(v)
+		}
+	}
+	return faults
+}
+
+// checkGrants reports each version that can exist for a tenant while one that it requires does not. The verdict on it would tell the
+// tenant of the other.
+func (r *Registry) checkGrants() (faults switchboard.Faults) {
+	for _, id := range r.IDs() {
+		for _, v := range r.versions[id] {
+			told := map[*ContractVersion]bool{}
+			for _, ref := range v.Capabilities {
+				for _, to := range r.versions[ref.ID] {
+					if v.Status == Retired || to.Status == Retired || !ref.Admits(to.Number) || told[to] {
+						continue
+					}
+					told[to] = true
+					if lacks := slices.DeleteFunc(slices.Clone(to.Permissions), func(p string) bool { return slices.Contains(v.Permissions, p) }); len(lacks) > 0 {
+						faults = append(faults, v.fault("%s requires %s, which needs the permissions %s, and does not need them itself; add them to required_permissions here, or remove %s from requires", v.Name(), to.Name(), strings.Join(lacks, ", "), ref))
+					}
+					within := len(v.Models) > 0 && !slices.ContainsFunc(v.Models, func(m string) bool { return !slices.Contains(to.Models, m) })
+					if len(to.Models) > 0 && !within {
+						faults = append(faults, v.fault("%s requires %s, which is for the models %s alone; name no other models in required_models here, or remove %s from requires", v.Name(), to.Name(), strings.Join(to.Models, ", "), ref))
+					}
+				}
+			}
 		}
 	}
 	return faults

@@ -3,6 +3,7 @@ package verdict_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -45,19 +46,22 @@ func TestResolveTheStagesAndTheGuardAgree(t *testing.T) {
 		n = min(n, 100)
 	}
 	engine, random := policy.NewEngine(time.Minute, 0), rand.New(rand.NewPCG(25, 6))
-	acme := &switchboard.Tenant{ID: "acme"}
+	acme := &switchboard.Tenant{ID: "acme", Servers: providers}
 	var s *bind.State
 	counts := map[verdict.Name]int{}
 	for i := range n {
 		f := drawFixture(t, random.IntN)
+		c := &config.Config{Taxonomy: &switchboard.Taxonomy{}, Tenants: map[switchboard.TenantID]*switchboard.Tenant{"acme": acme}}
+		offers := f.drawProviders(t, random.IntN, c)
 		r := f.registry(t)
+		c.Registry = r
 		boundaries := layerOf(t, r, nil)
 		p, err := engine.NewPolicy(acme, boundaries)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s = bind.NewState(bind.Input{
-			Config: &config.Config{Registry: r, Taxonomy: &switchboard.Taxonomy{}, Tenants: map[switchboard.TenantID]*switchboard.Tenant{"acme": acme}}, Local: "acme", StatusTool: &switchboard.Tool{},
+			Config: c, Local: "acme", StatusTool: &switchboard.Tool{}, Offers: offers,
 			Boundaries: boundaries, Policies: map[switchboard.TenantID]*policy.Policy{"acme": p},
 		}, s)
 		next := map[string]capability.State{}
@@ -77,21 +81,29 @@ func TestResolveTheStagesAndTheGuardAgree(t *testing.T) {
 			return all
 		}
 		now, probed := resolve(false), resolve(true)
-		q := &policy.CandidateQuestion{Phase: policy.PhaseSelect, Requirement: &switchboard.Requirement{}}
-		for _, v := range now {
-			tool := toolOf(v.Capability, v.Capability)
-			tool.Contract = r.Restrict(tool.Contract, r.Version(v.Capability))
-			q.Candidates = append(q.Candidates, tool)
-		}
-		judged := p.Judge(t.Context(), q).Verdicts
 		stage := verdict.Stage(r)
 		for at, v := range now {
-			tool := q.Candidates[at]
-			byPolicy, others := splitBlocking(v)
-			if denied := judged[at].Denied != nil; denied != (v.Verdict == verdict.Blocked) || denied != byPolicy {
-				t.Fatalf("registry %d: the stage of policy says %v, and resolve %s", i, judged[at].Denied, render(v))
+			tools := s.Tenants["acme"].Providers.Tools()[v.Capability]
+			version := r.Version(v.Capability)
+			if tools == nil && len(version.Tools) > 0 {
+				if !slices.Contains(v.Blocking, v.Capability+": no server provides it") {
+					t.Fatalf("registry %d: no server provides it, and resolve says %s", i, render(v))
+				}
+				continue
 			}
-			if got := dropped(t, stage, f.states, tool)[v.Capability]; got != strings.Join(others, "; ") {
+			if tools == nil {
+				tool := toolOf(v.Capability, v.Capability)
+				tool.Contract = r.Restrict(tool.Contract, version)
+				tools = []*switchboard.Tool{tool}
+			}
+			tool := tools[0]
+			byPolicy, others := splitBlocking(v)
+			asked := slices.ContainsFunc(v.RequiredActions, func(s string) bool { return strings.HasPrefix(s, "approval:") })
+			denied, asks := judgeServers(t, p, tools, len(others) > 0)
+			if denied != (v.Verdict == verdict.Blocked) || denied != byPolicy || asks != asked {
+				t.Fatalf("registry %d: for the stage of policy, the best server is denied: %t, asks a person: %t, and resolve says %s", i, denied, asks, render(v))
+			}
+			if got := dropped(t, stage, f.states, tool)[tool.ID.Name]; got != strings.Join(others, "; ") {
 				t.Fatalf("registry %d: the stage drops for %q, and resolve says %s", i, got, render(v))
 			}
 			made := false
@@ -112,6 +124,79 @@ func TestResolveTheStagesAndTheGuardAgree(t *testing.T) {
 			t.Errorf("no verdict is %s: %v", name, counts)
 		}
 	}
+}
+
+// providers are the servers that provide drawn capabilities.
+var providers = []switchboard.ServerID{"one", "two"}
+
+// drawProviders gives some versions tools, and c the servers that provide them, with facts of their own in overlays. It returns the offers.
+func (f *fixture) drawProviders(t testing.TB, d draw, c *config.Config) (offers []switchboard.Offer) {
+	t.Helper()
+	for _, v := range f.versions {
+		for _, name := range some(d, "do", "see") {
+			tool, err := capability.NewTool(name, "", nil, nil, capability.Hints{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Tools = append(v.Tools, tool)
+		}
+	}
+	c.Overlays = map[switchboard.ToolID]switchboard.Overlay{}
+	for _, server := range providers {
+		c.Servers = append(c.Servers, switchboard.Server{ID: server})
+		o := switchboard.Offer{Server: server, Version: "1", Tools: [][]byte{}}
+		for _, v := range f.versions {
+			if len(v.Tools) == 0 || d(4) == 0 {
+				continue
+			}
+			row := capability.ProviderRow{Server: server, Ref: capability.Ref{ID: v.ID}, Tools: map[string]*switchboard.DeclaredEquivalent{}}
+			for _, want := range v.Tools {
+				own := switchboard.ToolID{Server: server, Name: v.ID + "-" + want.Name}
+				row.Tools[want.Name] = &switchboard.DeclaredEquivalent{Tool: own}
+				o.Tools = append(o.Tools, fmt.Appendf(nil, `{"name":%q,"inputSchema":{"type":"object"}}`, own.Name))
+				if d(2) == 0 {
+					continue
+				}
+				overlay := switchboard.Overlay{Contract: switchboard.Contract{
+					SideEffects: some(d, "costs-money", "reads", "writes"), RiskLevel: append([]string{""}, capability.RiskLevels...)[d(5)],
+					CostClass: append([]switchboard.CostClass{""}, switchboard.CostClasses...)[d(4)],
+				}}
+				if d(6) == 0 {
+					overlay.Contract.ApprovalRequired = []string{"owner"}
+				}
+				c.Overlays[own] = overlay
+			}
+			c.Providers = append(c.Providers, row)
+		}
+		offers = append(offers, o)
+	}
+	return offers
+}
+
+// judgeServers asks the stage of policy about the tools of a version, which are sorted by server. It says what holds for the server
+// that resolve is about: whether one of its tools is denied, and whether a person is asked. unfit says that no tool may be used anyway.
+func judgeServers(t testing.TB, p *policy.Policy, tools []*switchboard.Tool, unfit bool) (denied, asks bool) {
+	t.Helper()
+	type server struct{ denied, asks bool }
+	by := map[switchboard.ServerID]*server{}
+	var order []switchboard.ServerID
+	q := &policy.CandidateQuestion{Phase: policy.PhaseSelect, Requirement: &switchboard.Requirement{}, Candidates: tools}
+	for i, judged := range p.Judge(t.Context(), q).Verdicts {
+		id := tools[i].ID.Server
+		if by[id] == nil {
+			by[id] = &server{}
+			order = append(order, id)
+		}
+		by[id].denied = by[id].denied || judged.Denied != nil
+		by[id].asks = by[id].asks || judged.Obligations.Approval != nil || tools[i].AsksPerson()
+	}
+	best := by[order[0]]
+	for _, id := range order[1:] {
+		if s := by[id]; best.denied && !s.denied || !unfit && best.denied == s.denied && !s.denied && best.asks && !s.asks {
+			best = s
+		}
+	}
+	return best.denied, best.asks
 }
 
 // splitBlocking says whether a boundary blocks, and returns the reasons that are no boundaries.

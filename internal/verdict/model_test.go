@@ -127,18 +127,26 @@ func drawRow(d draw, name string, ids []string) capability.Boundary {
 func (f *fixture) firedRows(t testing.TB) [][]verdict.Fired {
 	t.Helper()
 	r := f.registry(t)
-	fired, err := boundary.Fired(t.Context(), layerOf(t, r, nil), r, f.versions)
+	fired, err := boundary.Fired(t.Context(), layerOf(t, r, nil), r, f.candidates(r))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return fired
 }
 
+// candidates returns the candidates in whose place the versions are judged.
+func (f *fixture) candidates(r *capability.Registry) (tools []*switchboard.Tool) {
+	for _, v := range f.versions {
+		tools = append(tools, boundary.Candidate(r, v))
+	}
+	return tools
+}
+
 // judgeAll returns the verdicts on all versions.
 func (f *fixture) judgeAll(t testing.TB) []verdict.Verdict {
 	t.Helper()
 	r := f.registry(t)
-	all, err := boundary.Judge(t.Context(), layerOf(t, r, nil), r, f.versions, f.atomStates)
+	all, err := boundary.NewAnswers(layerOf(t, r, nil), r, nil).Judge(t.Context(), f.versions, f.atomStates)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +168,7 @@ func TestRegoAndAModelJudgeTheSameRows(t *testing.T) {
 		f := drawFixture(t, random.IntN)
 		r := f.registry(t)
 		l := layerOf(t, r, nil)
-		fired, err := boundary.Fired(t.Context(), l, r, f.versions)
+		fired, err := boundary.Fired(t.Context(), l, r, f.candidates(r))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func layerOf(t testing.TB, r *capability.Registry, text []byte) *policy.Layer {
 func (f *fixture) judge(t testing.TB, id string, text []byte) verdict.Verdict {
 	t.Helper()
 	r := f.registry(t)
-	all, err := boundary.Judge(t.Context(), layerOf(t, r, text), r, r.Versions(id)[:1], f.atomStates)
+	all, err := boundary.NewAnswers(layerOf(t, r, text), r, nil).Judge(t.Context(), r.Versions(id)[:1], f.atomStates)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestTheVerdictsOnAllCapabilitiesAreGolden(t *testing.T) {
 	for _, id := range r.IDs() {
 		versions = append(versions, r.Versions(id)...)
 	}
-	all, err := boundary.Judge(t.Context(), layerOf(t, r, nil), r, versions, f.atomStates)
+	all, err := boundary.NewAnswers(layerOf(t, r, nil), r, nil).Judge(t.Context(), versions, f.atomStates)
 	if err != nil {
 		t.Fatal(err)
 	}

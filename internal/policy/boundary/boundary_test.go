@@ -1,6 +1,7 @@
 package boundary_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -110,8 +111,34 @@ func TestRowsThatCannotBeJudgedDenyEverything(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	v := &capability.ContractVersion{ID: "cap.mac.run", Number: semver.MustParse("1.0.0")}
-	if _, err := boundary.Judge(t.Context(), broken, &capability.Registry{}, []*capability.ContractVersion{v}, nil); err == nil {
-		t.Error("there is a verdict")
+	r, err := capability.New([]*capability.ContractVersion{v}, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := boundary.NewAnswers(broken, r, nil).Judge(t.Context(), r.Versions(v.ID), nil); err == nil || !strings.HasPrefix(err.Error(), "the boundaries could not be judged: ") {
+		t.Errorf("there is a verdict, or another error: %v", err)
+	}
+}
+
+// A caller that has given up spoils no answer, and later callers read the first one.
+func TestTheRowsAreEvaluatedOnceForAllCallers(t *testing.T) {
+	t.Parallel()
+	v := &capability.ContractVersion{ID: "cap.card.pay", Number: semver.MustParse("1.0.0"), Status: capability.Active}
+	r, err := capability.New([]*capability.ContractVersion{v}, nil, rows, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := *pay
+	provided := map[string][]*switchboard.Tool{v.Name(): {&own}}
+	answers := boundary.NewAnswers(layer(t), r, provided)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3 {
+		all, err := answers.Judge(gone, r.Versions(v.ID), nil)
+		if err != nil || strings.Join(all[0].RequiredActions, " ") != "approval:finance" {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		own.Contract = switchboard.Contract{} // a second evaluation would see it
 	}
 }
 
