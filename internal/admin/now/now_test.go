@@ -30,6 +30,9 @@ func TestRequestsOfAgentsHideNoOtherConcern(t *testing.T) {
 	if want := []ConcernKind{KindReload, KindStore, KindRecords, KindApproval, KindPart, KindServer, KindBudget, KindTool}; !slices.Equal(order, want) {
 		t.Errorf("the order is %q, want %q", order, want)
 	}
+	if want := 3*50 + 5; len(o.Concerns) != want {
+		t.Errorf("there are %d concerns, want %d", len(o.Concerns), want)
+	}
 	want := []KindCount{{KindApproval, 950, "switchboard approvals list"}, {KindBudget, 10, "switchboard budget status"}, {KindTool, 10, "switchboard status"}}
 	if !slices.Equal(o.More, want) {
 		t.Errorf("left out are %+v, want %+v", o.More, want)
