@@ -54,8 +54,8 @@ func writeOverview(io streams, o *now.Overview) {
 			fmt.Fprintf(io.out, "    %s\n", printable(c.Command, 200))
 		}
 	}
-	if o.More > 0 {
-		fmt.Fprintf(io.out, "and %d more\n", o.More)
+	for _, more := range o.More {
+		fmt.Fprintf(io.out, "and %d more of the kind %s: %s\n", more.Count, printable(string(more.Kind), 64), printable(more.Command, 200))
 	}
 	fmt.Fprintln(io.out)
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)

@@ -257,7 +257,7 @@ func (p *policyCheckCmd) check(ctx context.Context, io streams, log *slog.Logger
 	r.Warnings, r.Silent, err = checker.Check(ctx, sources, layers)
 	if len(c.Registry.Boundaries) > 0 {
 		r.Layers++
-		r.Warnings = append(author.RowWarnings(c.Warnings), r.Warnings...)
+		r.Warnings = append(r.Warnings, author.RowWarnings(c.Warnings)...)
 	}
 	return r, err
 }

@@ -92,10 +92,10 @@ func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, trial
 		sources = slices.DeleteFunc(slices.Clone(sources), func(s *author.Sources) bool { return s.Tenant != id })
 	}
 	check := &PolicyCheck{Layers: len(sources), Warnings: []author.Warning{}}
-	var rows []author.Warning
+	rows := []author.Warning{}
 	if with := cmp.Or(trial.Boundaries, c.Config); (id == "" || trial.Boundaries != nil) && len(with.Registry.Boundaries) > 0 {
 		check.Layers++
-		rows = author.RowWarnings(with.Warnings)
+		rows = append(rows, author.RowWarnings(with.Warnings)...)
 		for i := range rows {
 			rows[i].File = boundariesFile
 		}

@@ -523,21 +523,8 @@ func (cs *changeSet) compareObligations(tool string, from, to switchboard.Obliga
 		if from.Approval == nil && to.Approval != nil {
 			kind = ChangeWouldAsk
 		}
-		cs.add(DecisionChange{Kind: kind, Tool: tool, From: was, To: now, Why: "obligations of the policies" + boundariesThatAsk(to)})
+		cs.add(DecisionChange{Kind: kind, Tool: tool, From: was, To: now, Why: "obligations of the policies"})
 	}
-}
-
-// boundariesThatAsk names the boundaries that ask for an approval.
-func boundariesThatAsk(o switchboard.Obligations) (text string) {
-	if o.Approval == nil {
-		return ""
-	}
-	for _, r := range o.Approval.Rules {
-		if r.Layer == string(policy.Boundaries) {
-			text += "; " + r.Reason
-		}
-	}
-	return text
 }
 
 // describeObligations returns the obligations in words.

@@ -60,18 +60,19 @@ func (w *closedWorld) change(t *testing.T, files map[string]string) (undo map[st
 	return undo
 }
 
-// allowed checks that all sessions have the capability.
+// allowed checks that all sessions have the capability, or get it soon.
 func (w *closedWorld) allowed(t *testing.T, when string) {
 	t.Helper()
 	for who, s := range w.open {
-		if got := readFile(t, s, `{"path":"a"}`); got != `{"path":"a"}` || !slices.Contains(rig.ListNames(t, s), "read_file") {
-			t.Fatalf("%s, %s: the capability is not there: %s", when, who, got)
-		}
+		rig.Eventually(t, when+", "+who+": the capability is there", func() string {
+			got := readFile(t, s, `{"path":"a"}`)
+			return rig.ReasonUnless(got == `{"path":"a"}` && slices.Contains(rig.ListNames(t, s), "read_file"), "a call gives "+got)
+		})
 	}
 }
 
 // denied checks that no session, old or new, has the capability in a list or can use it, that explain says why, and that no server
-// gets a call. keeps means that the list stays as it is, because the reason may soon be over.
+// gets a call. keeps means that the list stays as it is, because the reason may soon be over. Only then is a call refused as one that may soon work.
 func (w *closedWorld) denied(t *testing.T, when, why string, keeps bool) {
 	t.Helper()
 	before := lines(t, w.marks)
@@ -83,7 +84,7 @@ func (w *closedWorld) denied(t *testing.T, when, why string, keeps bool) {
 			t.Errorf("%s, %s: the list keeps the tool, %v: %s", when, who, !keeps, m.Raw)
 		}
 		for _, name := range []string{"read_file", "list_dir", "read_text_file", "cat"} {
-			if got := rig.Call(t, s, name, `{"path":"a"}`); !strings.HasPrefix(got, "SB-") {
+			if got := rig.Call(t, s, name, `{"path":"a"}`); !strings.HasPrefix(got, "SB-") || !keeps && got == unready || keeps && name == "read_file" && got != unready {
 				t.Errorf("%s, %s: a call of %s: %s", when, who, name, got)
 			}
 		}
@@ -97,6 +98,7 @@ func (w *closedWorld) denied(t *testing.T, when, why string, keeps bool) {
 }
 
 const (
+	unready    = "SB-CAP-007" // the capability is the task's, and an atom of its is red
 	handsOff   = "- {id: hands_off, severity: hard, id_matches: 'io\\.fs\\..*', decision: deny}\n"
 	boundaries = "capabilities/boundaries.yaml"
 	allowAll   = "allowed_tools contains c.id if some c in input.candidate_tools\n"
@@ -159,7 +161,7 @@ func TestNoWayToFailAllowsACallOfACapability(t *testing.T) {
 		undo := w.change(t, tt.files)
 		if tt.keeps { // a probe has to find it first
 			rig.Eventually(t, tt.name, func() string {
-				return rig.ReasonUnless(rig.Call(t, w.open["modern"], "read_file", `{"path":"a"}`) == "SB-CAP-007", "the call is made")
+				return rig.ReasonUnless(rig.Call(t, w.open["modern"], "read_file", `{"path":"a"}`) == unready, "the call is made")
 			})
 			rig.Eventually(t, "explain says so", func() string {
 				out, _, _ := rig.Command(t, w.Dir, "explain", "--url", w.URL)

@@ -26,21 +26,21 @@ type ConcernKind string
 
 // The kinds. Their concerns are listed in the order of kinds. Concerns of one kind are listed with the oldest first.
 const (
-	KindApproval ConcernKind = "approval" // a request waits for a person's yes or no
 	KindReload   ConcernKind = "reload"   // the configuration on disk is refused
-	KindPart     ConcernKind = "part"     // a part of the configuration has faults
 	KindStore    ConcernKind = "store"    // the store is unavailable
 	KindRecords  ConcernKind = "records"  // receipts or decisions cannot be written
+	KindApproval ConcernKind = "approval" // a request waits for a person's yes or no
+	KindPart     ConcernKind = "part"     // a part of the configuration has faults
 	KindServer   ConcernKind = "server"   // a server is not healthy
 	KindBudget   ConcernKind = "budget"   // an account has reached a warning
 	KindTool     ConcernKind = "tool"     // a tool is not served, or fails alone
 	KindUnknown  ConcernKind = "unknown"  // something cannot be read now
 )
 
-var kinds = []ConcernKind{KindApproval, KindReload, KindPart, KindStore, KindRecords, KindUnknown, KindServer, KindBudget, KindTool}
+var kinds = []ConcernKind{KindReload, KindStore, KindRecords, KindApproval, KindPart, KindUnknown, KindServer, KindBudget, KindTool}
 
 const (
-	maxConcerns = 100
+	maxConcerns = 50 // of one kind, so that agents cannot hide concerns of another kind behind their requests
 	maxSays     = 10 // texts of one concern
 )
 
@@ -59,6 +59,13 @@ type Concern struct {
 	Budget   *budget.StatementRow   `json:"budget,omitempty" doc:"The account, without its pace."`
 }
 
+// A KindCount counts the concerns of one kind that an Overview leaves out.
+type KindCount struct {
+	Kind    ConcernKind `json:"kind" enum:"approval,reload,part,store,records,unknown,server,budget,tool"`
+	Count   int         `json:"count"`
+	Command string      `json:"command" doc:"A command that lists them all."`
+}
+
 // A SpanTally counts the calls of one span of time that ends now.
 type SpanTally struct {
 	Span string    `json:"span" enum:"1m,1h,24h,14d"`
@@ -70,7 +77,7 @@ type SpanTally struct {
 type Overview struct {
 	At       time.Time       `json:"at"`
 	Concerns []Concern       `json:"concerns" doc:"What needs a person, the most pressing first."`
-	More     int             `json:"more_concerns,omitempty" doc:"How many concerns are left out, because there are too many."`
+	More     []KindCount     `json:"more_concerns,omitempty" doc:"The kinds of which there are more than 50 concerns, with how many are left out."`
 	Servers  int             `json:"servers" doc:"How many servers there are."`
 	Spans    []SpanTally     `json:"spans" doc:"The calls of the last minute, hour, day and 14 days, at all replicas."`
 	Hours    []history.Point `json:"hours" doc:"The calls of each of the last 24 hours, the present one last. Hours without calls are there, too."`
@@ -103,13 +110,36 @@ func (s OverviewSources) Read(ctx context.Context, officer *switchboard.Officer,
 	status := s.Reader.TenantStatus(tenant, officer.Operator)
 	o.Servers = len(status.Servers)
 	o.addStatus(&status, tenant, officer.Operator)
+	o.arrange()
+	return o, nil
+}
+
+// arrange puts the most pressing concerns first, and leaves out those of which there are too many.
+func (o *Overview) arrange() {
 	slices.SortStableFunc(o.Concerns, func(a, b Concern) int {
 		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), cmp.Compare(urgency(a.State), urgency(b.State)), a.Since.Compare(b.Since))
 	})
-	if o.More = max(0, len(o.Concerns)-maxConcerns); o.More > 0 {
-		o.Concerns = o.Concerns[:maxConcerns]
+	count := map[ConcernKind]int{}
+	o.Concerns = slices.DeleteFunc(o.Concerns, func(c Concern) bool {
+		count[c.Kind]++
+		return count[c.Kind] > maxConcerns
+	})
+	for _, kind := range kinds {
+		if n := count[kind] - maxConcerns; n > 0 {
+			o.More = append(o.More, KindCount{Kind: kind, Count: n, Command: listCommand(kind)})
+		}
 	}
-	return o, nil
+}
+
+// listCommand returns the command that lists all concerns of a kind.
+func listCommand(kind ConcernKind) string {
+	switch kind {
+	case KindApproval:
+		return "switchboard approvals list"
+	case KindBudget:
+		return "switchboard budget status"
+	}
+	return "switchboard status"
 }
 
 // urgency orders the states of servers. Servers that may work come after those that do not, and disabled ones come last.
@@ -202,6 +232,9 @@ func (s OverviewSources) addBudgets(ctx context.Context, o *Overview, tenant swi
 func (o *Overview) addStatus(s *admin.StatusReport, tenant switchboard.TenantID, asOperator bool) {
 	add := func(c Concern) {
 		c.Tenant = cmp.Or(c.Tenant, tenant)
+		if !asOperator && slices.Contains([]ConcernKind{KindReload, KindStore, KindPart}, c.Kind) {
+			c.Command = "switchboard status" // the commands below need the operator's machine
+		}
 		c.Says = slices.DeleteFunc(c.Says, func(text string) bool { return text == "" })
 		c.Says = c.Says[:min(len(c.Says), maxSays)]
 		o.Concerns = append(o.Concerns, c)

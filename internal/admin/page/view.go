@@ -66,9 +66,10 @@ type scene struct {
 	Officer *switchboard.Officer
 	Token   string // of forms
 	Links   []navLink
-	Tenants []tenantChoice // empty if the officer has no choice
-	Path    string         // of the view
-	Query   string         // of the view, with the ?
+	Tenants []tenantChoice       // empty if the officer has no choice
+	Tenant  switchboard.TenantID // that the view shows, "" for all that the officer sees
+	Path    string               // of the view
+	Query   string               // of the view, with the ?
 	Command string
 	Version string
 	Data    any
@@ -147,7 +148,11 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 		s.Query = "?" + r.URL.RawQuery
 	}
 	here := switchboard.TenantID(r.URL.Query().Get("tenant"))
+	s.Tenant = here
 	if here != "" {
+		for i := range s.Links {
+			s.Links[i].Path += "?tenant=" + url.QueryEscape(string(here))
+		}
 		s.Command += " --tenant " + string(here)
 	}
 	if len(tenants) > 1 {

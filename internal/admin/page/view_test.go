@@ -56,7 +56,7 @@ func overviewOf(t *testing.T, texts ...string) string {
 	}
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	tenant := switchboard.TenantID(text)
-	o := now.Overview{At: at, More: 3, Spans: make([]now.SpanTally, 4)}
+	o := now.Overview{At: at, More: []now.KindCount{{Kind: now.KindApproval, Count: 1234, Command: "switchboard approvals list"}}, Spans: make([]now.SpanTally, 4)}
 	for _, kind := range []now.ConcernKind{now.KindReload, now.KindPart, now.KindStore, now.KindRecords, now.KindServer, now.KindTool, now.KindUnknown, now.ConcernKind(text)} {
 		o.Concerns = append(o.Concerns, now.Concern{Kind: kind, Tenant: tenant, Subject: next(), State: text, Says: []string{text, text}, Since: at, Command: "switchboard " + text})
 	}
@@ -192,7 +192,7 @@ func TestAViewShowsWhatTheAPIAnswersItsOfficer(t *testing.T) {
 		}
 	}
 	w := get("/now?tenant=acme", "Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
-	for _, want := range []string{`<a href="/now" aria-current="page">Now</a>`, "switchboard now --tenant acme", "Switchboard 1.2.3", `href="/now.json?tenant=acme"`, "12,345", "viewer of tenant acme"} {
+	for _, want := range []string{`<a href="/now?tenant=acme" aria-current="page">Now</a>`, "And 1,234 more of the kind approval: <code><bdi class=\"theirs\">switchboard approvals list</bdi></code>", "switchboard now --tenant acme", "Switchboard 1.2.3", `href="/now.json?tenant=acme"`, "12,345", "viewer of tenant acme"} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, w.Body)
 		}
@@ -241,6 +241,10 @@ func TestNowSaysInWordsThatNothingIsThere(t *testing.T) {
 	for servers, want := range map[int]string{0: "there is no server yet", 3: "Nothing: no server has failed"} {
 		d.api = answer(200, "application/json", fmt.Sprintf(`{"at":"2026-11-28T12:00:00Z","concerns":[],"servers":%d,"spans":[{},{},{},{}],"hours":[]}`, servers))
 		page := d.ask("GET", "/now", host, "", cookie...).Body.String()
+		ofAcme := d.ask("GET", "/now?tenant=acme", host, "", cookie...).Body.String()
+		if !strings.Contains(ofAcme, `Nothing in tenant <bdi class="theirs">acme</bdi>`) {
+			t.Errorf("%d servers: the view does not name its tenant: %s", servers, ofAcme)
+		}
 		if !strings.Contains(page, want) || !strings.Contains(page, "No agent has called a tool in the last 14 days") || strings.Contains(page, "<table") || strings.Contains(page, "<svg") {
 			t.Errorf("%d servers: %s", servers, page)
 		}

@@ -1,0 +1,57 @@
+package now
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/admin"
+)
+
+func TestRequestsOfAgentsHideNoOtherConcern(t *testing.T) {
+	t.Parallel()
+	o := &Overview{}
+	for i := range 1000 {
+		o.Concerns = append(o.Concerns, Concern{Kind: KindApproval, Subject: fmt.Sprint(i)})
+	}
+	for i := range 60 {
+		o.Concerns = append(o.Concerns, Concern{Kind: KindBudget, Subject: fmt.Sprint(i)}, Concern{Kind: KindTool, Subject: fmt.Sprint(i)})
+	}
+	for _, kind := range []ConcernKind{KindServer, KindPart, KindRecords, KindStore, KindReload} {
+		o.Concerns = append(o.Concerns, Concern{Kind: kind})
+	}
+	o.arrange()
+	var order []ConcernKind
+	for _, c := range o.Concerns {
+		order = append(order, c.Kind)
+	}
+	order = slices.Compact(order)
+	if want := []ConcernKind{KindReload, KindStore, KindRecords, KindApproval, KindPart, KindServer, KindBudget, KindTool}; !slices.Equal(order, want) {
+		t.Errorf("the order is %q, want %q", order, want)
+	}
+	if want := 3*50 + 5; len(o.Concerns) != want {
+		t.Errorf("there are %d concerns, want %d", len(o.Concerns), want)
+	}
+	want := []KindCount{{KindApproval, 950, "switchboard approvals list"}, {KindBudget, 10, "switchboard budget status"}, {KindTool, 10, "switchboard status"}}
+	if !slices.Equal(o.More, want) {
+		t.Errorf("left out are %+v, want %+v", o.More, want)
+	}
+}
+
+func TestAnOfficerOfATenantIsOfferedNoCommandOfTheOperator(t *testing.T) {
+	t.Parallel()
+	status := &admin.StatusReport{Refused: &admin.RefusedReload{Why: "a fault"}, Faulty: []admin.PartStatus{{Part: "tenants/acme"}}}
+	for _, asOperator := range []bool{true, false} {
+		o := &Overview{}
+		o.addStatus(status, "acme", asOperator)
+		if len(o.Concerns) != 2 {
+			t.Fatalf("the concerns are %+v", o.Concerns)
+		}
+		for _, c := range o.Concerns {
+			if strings.Contains(c.Command, "validate") != asOperator {
+				t.Errorf("as operator: %v: %s offers %q", asOperator, c.Kind, c.Command)
+			}
+		}
+	}
+}
