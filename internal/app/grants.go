@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
@@ -11,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/grant"
@@ -129,37 +131,41 @@ func (f front) Request(ctx context.Context, p switchboard.Principal, r *run.Run,
 	return lazyexpand.Reply{Text: answer.Text()}, nil
 }
 
-// CapabilityStatus says how it stands with a capability, for a client of the run. An id of a capability that does not exist for the
-// tenant is answered as what is no id at all.
-func (f front) CapabilityStatus(ctx context.Context, p switchboard.Principal, r *run.Run, capability string) (lazyexpand.Reply, error) {
+// CapabilityStatus says how it stands with a capability, for a client of the run. A request of the task's for it comes before the
+// verdict, because no verdict says that a person has refused. An id of a capability that does not exist for the tenant is answered as
+// what is no id at all.
+func (f front) CapabilityStatus(ctx context.Context, p switchboard.Principal, r *run.Run, text string) (lazyexpand.Reply, error) {
 	t, err := f.a.state.Load().ServedTenant(p.Tenant)
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	if t.HasCapability(capability) {
-		return f.verdictOn(ctx, p, capability)
-	}
+	text = strings.TrimSpace(text)
+	exists := t.HasCapability(text)
 	q := grant.CapabilityQuestion{Principal: p, Run: r, Taxonomy: t.Taxonomy}
-	if q.Requested, err = lazyexpand.AllowedRequest(capability, t.Request, t.Taxonomy, t.FindNamed); err != nil {
-		need, ok := lazyexpand.ReadCapability(capability, t.Taxonomy) // the task may have it all the same
-		if !ok && t.HasCapabilities() {
-			return f.verdictOn(ctx, p, capability)
-		}
-		if !ok {
+	if q.Requested, err = lazyexpand.AllowedRequest(text, t.Request, t.Taxonomy, t.FindNamed); err != nil {
+		need, ok := lazyexpand.ReadCapability(text, t.Taxonomy) // the task may have it all the same
+		_, noID := capability.ParseRef(text)
+		switch {
+		case exists, !ok && t.HasCapabilities() && (noID == nil || len(t.Request) == 0):
+			return f.verdictOn(ctx, p, text)
+		case !ok:
 			return lazyexpand.Reply{}, err
 		}
 		q.Requested = &lazyexpand.Requested{Capability: need.String(), Requirement: &need}
 	}
 	answer, err := f.a.asking.Status(ctx, q)
-	if err != nil {
+	switch {
+	case err != nil:
 		return lazyexpand.Reply{}, err
+	case exists && answer.Request == "":
+		return f.verdictOn(ctx, p, text)
 	}
 	return lazyexpand.Reply{Text: answer.Text()}, nil
 }
 
 // verdictOn answers with the verdict on a named capability, or with the refusal of one that does not exist for the tenant.
-func (f front) verdictOn(ctx context.Context, p switchboard.Principal, capability string) (lazyexpand.Reply, error) {
-	x, err := admin.Resolve(ctx, f.a.admin.reads, bind.ResolveQuery{Tenant: p.Tenant, Capabilities: []string{capability}})
+func (f front) verdictOn(ctx context.Context, p switchboard.Principal, text string) (lazyexpand.Reply, error) {
+	x, err := admin.Resolve(ctx, f.a.admin.reads, bind.ResolveQuery{Tenant: p.Tenant, Capabilities: []string{text}})
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}

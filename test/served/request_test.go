@@ -46,6 +46,14 @@ keys: [{id: una, hash: "HASH:una"}]
 -- tenants/umbrella/tasks/browse.yaml --
 task_id: browse
 required_capabilities: [{verb: search, resource: internet}]
+-- capabilities/notes.yaml --
+id: openai_notes
+version: 1.0.0
+status: active
+verb: read
+resource: codebase
+-- capabilities/published.lock --
+openai_notes@1.0.0 sha256:e48aba5101a5f10e40c57b62befb2df5121fd3c2c7c2defeac5152b687eb77cc
 `
 
 // asking is what a test of requests needs.
@@ -233,6 +241,25 @@ func TestTheAgentHearsOfANoAndANewRequestNeedsANewReasonToExist(t *testing.T) {
 	}
 	if got := standing(t, s, "read aws"); got.Status != "refused" || got.Note != "use the inventory" {
 		t.Errorf("status: %s", got.text)
+	}
+
+	// A request for a capability by name comes before the verdict on it.
+	if got := standing(t, s, " openai_notes "); !strings.HasPrefix(got.text, `{"capability":"openai_notes@1.0.0","verdict":"yes",`) {
+		t.Errorf("before a request: %s", got.text)
+	}
+	asked = request(t, s, "openai_notes", why)
+	if got := standing(t, s, " openai_notes "); got.Status != "pending" || got.Request != asked.Request {
+		t.Errorf("pending: %s", got.text)
+	}
+	a.says(t, "refuse", asked.Request, `{"note":"read the wiki"}`)
+	if got := standing(t, s, "openai_notes"); got.Status != "refused" || got.Note != "read the wiki" {
+		t.Errorf("refused: %s", got.text)
+	}
+	if got := standing(t, s, "reed aws"); got.code != "SB-CAP-003" || !strings.Contains(got.text, "You may ask for ") {
+		t.Errorf("misspelt: %s %s", got.code, got.text)
+	}
+	if got, known := standing(t, s, "openai_nosuch@1.0.0"), standing(t, s, "openai_notes@9.0.0"); got.code != "SB-CAP-005" || known.code != got.code {
+		t.Errorf("what does not exist: %s; %s", got.text, known.text)
 	}
 }
 

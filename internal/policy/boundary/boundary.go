@@ -142,15 +142,15 @@ type Answers struct {
 
 	mu    sync.Mutex // guards the fields below
 	said  saidRows   // nil until an evaluation has succeeded
-	asked *asked     // the evaluation that runs now; nil for none
+	asked *inquiry   // the evaluation that runs now; nil for none
 }
 
 // saidRows holds the rows that fire by ID@VERSION: one list for each server that provides the version, sorted by server. A version
 // that no server provides has one list, for its contract alone.
 type saidRows map[string][][]verdict.Fired
 
-// An asked is one evaluation of the rows. Its other fields are set when done is closed.
-type asked struct {
+// An inquiry is one evaluation of the rows. Its other fields are set when done is closed.
+type inquiry struct {
 	done chan struct{}
 	said saidRows
 	err  error
@@ -197,7 +197,7 @@ func (a *Answers) ask(ctx context.Context) (saidRows, error) {
 	said, now := a.said, a.asked
 	mine := said == nil && now == nil
 	if mine {
-		now = &asked{done: make(chan struct{}), err: errors.New("the boundaries could not be judged")}
+		now = &inquiry{done: make(chan struct{}), err: errors.New("the boundaries could not be judged")}
 		a.asked = now
 	}
 	a.mu.Unlock()
@@ -217,7 +217,7 @@ func (a *Answers) ask(ctx context.Context) (saidRows, error) {
 }
 
 // evaluate evaluates the rows, and ends now.
-func (a *Answers) evaluate(ctx context.Context, now *asked) {
+func (a *Answers) evaluate(ctx context.Context, now *inquiry) {
 	defer func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
