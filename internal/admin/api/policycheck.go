@@ -75,7 +75,10 @@ func (a policyRoutes) addChecks(tester *admin.PolicyTester) {
 		if trial.Capability = in.Body.Capability; trial.Capability != "" && !q.operator() {
 			return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only an operator may name a capability here")
 		}
-		if in.Body.Input == nil {
+		switch {
+		case in.Body.Input == nil && trial.Capability == "":
+			return nil, badRequest("say what to evaluate: an input, a capability, or both")
+		case in.Body.Input == nil:
 			in.Body.Input = policyInput{}
 		}
 		said, _ := in.Body.Input["tenant_id"].(string)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,6 +73,7 @@ func (d *Decider) ListStanding(ctx context.Context, by *switchboard.Officer, ten
 			rows = append(rows, standingRow(l.GivenYes, l.Used, l.Ends, d.ActsAsApprover(by, t)))
 		}
 	}
+	slices.SortFunc(rows, func(a, b StandingRow) int { return strings.Compare(a.Place(), b.Place()) })
 	return rows, nil
 }
 
