@@ -305,7 +305,7 @@ func (b *adminBrowser) connect(link, person string) {
 	address := b.begin(link)
 	at := provider.NewBrowser(b.t)
 	at.Person = person
-	if status, page := b.get(at.Consent(b.t, address, redirectOf(b.t, address)).String()); status != http.StatusOK || !strings.Contains(page, "Server tracker is connected") {
+	if status, page := b.get(at.Consent(b.t, address, redirectOf(b.t, address)).String()); status != http.StatusOK || !strings.Contains(page, ">tracker</bdi> is connected") {
 		b.t.Errorf("the browser comes back to %d %s", status, page)
 	}
 }
