@@ -361,7 +361,7 @@ func (r *round) people() {
 		}
 	}
 	at := r.signInAt("")
-	if page := at.open("the page of ann", "/", nil); !strings.Contains(page, "idp/ann") {
+	if page := at.open("the page of ann", "/now", nil); !strings.Contains(page, "idp/ann") {
 		r.t.Errorf("ann is not signed in: %s", page)
 	}
 	at.session("signed in at the issuer")
@@ -371,7 +371,7 @@ func (r *round) people() {
 	stays.session("that stays")
 	byKey := &tab{r, map[string]string{}}
 	byKey.open("a sign-in with a key", "/sign-in", url.Values{"key": {r.keys["operator"]}})
-	if page := byKey.open("the page of the operator", "/", nil); !strings.Contains(page, marker) {
+	if page := byKey.open("the page of the operator", "/now", nil); !strings.Contains(page, marker) {
 		r.t.Errorf("the operator is not signed in: %s", page)
 	}
 	secret := byKey.session("with a key")
@@ -410,7 +410,7 @@ func (r *round) people() {
 	b.open("a sign-in with a code of nobody", "/sign-in/code?code="+r.p.plant("code of nobody"), nil)
 
 	// Out again.
-	token := regexp.MustCompile(`name="token" value="([0-9a-f]+)"`).FindStringSubmatch(byKey.open("the page again", "/", nil))
+	token := regexp.MustCompile(`name="token" value="([0-9a-f]+)"`).FindStringSubmatch(byKey.open("the page again", "/now", nil))
 	if token == nil {
 		r.t.Fatal("the page has no form to sign out with")
 	}

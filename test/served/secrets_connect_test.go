@@ -438,8 +438,8 @@ func (r *consentRound) reads(admin *tab) {
 	page := &tab{r.round, map[string]string{}}
 	page.open("the sign-in of the operator", "/sign-in", url.Values{"key": {r.keys["operator"]}})
 	page.session("of the operator")
-	page.open("the operator's page", "/", nil)
-	admin.open("the admin's page", "/", nil, formOfAdmin)
+	page.open("the operator's page", "/now", nil)
+	admin.open("the admin's page", "/now", nil, formOfAdmin)
 	for _, args := range []string{"status", "status --json", "server list", "tools", "runs", "explain --tenant acme", "key list --json", "sessions list --json", "metrics", "ready"} {
 		r.command(r.keys["operator"], nil, append(strings.Fields(args), "--url", at)...)
 	}
