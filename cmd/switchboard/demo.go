@@ -26,6 +26,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/verdict"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 	"github.com/summit-switchboard/switchboard/tenants"
 )
@@ -354,16 +355,22 @@ func (s *demoStory) showVerdict(ctx context.Context) error {
 	for _, step := range []struct {
 		what string
 		do   func() error
+		want verdict.Name
 	}{
-		{"rm search.key", func() error { return os.Remove(key) }},
-		{"echo … > search.key", func() error { return os.WriteFile(key, text, 0o600) }},
+		{"rm search.key", func() error { return os.Remove(key) }, verdict.No},
+		{"echo … > search.key", func() error { return os.WriteFile(key, text, 0o600) }, verdict.Yes},
 	} {
 		if err := step.do(); err != nil {
 			return err
 		}
-		x, err := admin.Resolve(ctx, s.a.Reads(), bind.ResolveQuery{Tenant: demoTenant, Capabilities: []string{demoCapability}, Probe: true})
-		if err != nil {
-			return err
+		var x *admin.Resolution
+		for began := time.Now(); ; time.Sleep(100 * time.Millisecond) { // the last result counts for a second
+			if x, err = admin.Resolve(ctx, s.a.Reads(), bind.ResolveQuery{Tenant: demoTenant, Capabilities: []string{demoCapability}, Probe: true}); err != nil {
+				return err
+			}
+			if x.Verdicts[0].Verdict == step.want || time.Since(began) > 10*time.Second {
+				break
+			}
 		}
 		fmt.Fprintf(s.w, "   $ %s\n   $ switchboard resolve %s --probe\n", step.what, demoCapability)
 		writeVerdicts(indent{s.w}, x.Verdicts, demoTenant)

@@ -36,7 +36,7 @@ func TestOR06AnotherUserOfThisMachineCannotUseASessionOrACode(t *testing.T) {
 	code = code[strings.Index(code, "/sign-in/code"):]
 	const nobody = 65534
 	cookie := c.Name + "=" + c.Value
-	for path, want := range map[string]string{"/v1/status": "HTTP/1.1 401", "/": "HTTP/1.1 401", code: "HTTP/1.1 401"} {
+	for path, want := range map[string]string{"/v1/status": "HTTP/1.1 401", "/now": "HTTP/1.1 401", code: "HTTP/1.1 401"} {
 		if got := ask(nobody, path, cookie); !strings.HasPrefix(got, want) || strings.Contains(got, "Set-Cookie") {
 			t.Errorf("another user gets from %s\n%s", path, got)
 		}
