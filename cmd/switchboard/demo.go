@@ -290,7 +290,7 @@ func listNames(ctx context.Context, c *mcpClient) (list []byte, names string, er
 	return list, strings.Join(shown, ", "), nil
 }
 
-// showReplacement replaces the server that provides a named capability, while a client is connected.
+// showReplacement takes a named capability from the server that provides it, while a client is connected: another one provides it too.
 func (s *demoStory) showReplacement(ctx context.Context) error {
 	c, err := s.connect(ctx, demoContractTask)
 	if err != nil {
@@ -301,12 +301,19 @@ func (s *demoStory) showReplacement(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.w, "   nimbus provides %s (overlays/nimbus.yaml)\n   tools/list  → %s: %s\n\n", demoCapability, names, count(len(before), "byte"))
-	replaced := filepath.Join(s.dir, "replaced.yaml")
-	if err := errors.Join(os.Remove(filepath.Join(s.dir, "overlays", "nimbus.yaml")), os.Rename(replaced, filepath.Join(s.dir, "overlays", "atlas.yaml"))); err != nil {
+	fmt.Fprintf(s.w, "   nimbus provides %s (overlays/nimbus.yaml), and comes before atlas\n   tools/list  → %s: %s\n\n", demoCapability, names, count(len(before), "byte"))
+	was := s.a.Reads().Status("").Loaded
+	if err := os.Remove(filepath.Join(s.dir, "overlays", "nimbus.yaml")); err != nil {
 		return err
 	}
-	if err := s.readAgain(ctx); err != nil {
+	s.reload <- syscall.SIGHUP
+	if err := awaitStep(ctx, func() (bool, error) {
+		st := s.a.Reads().Status("")
+		if st.Refused != nil {
+			return false, errors.New(st.Refused.Why)
+		}
+		return st.Loaded.After(was), nil
+	}); err != nil {
 		return err
 	}
 	after, names, err := listNames(ctx, c)
@@ -317,29 +324,25 @@ func (s *demoStory) showReplacement(ctx context.Context) error {
 	if bytes.Equal(before, after) {
 		same = "the same bytes"
 	}
-	fmt.Fprintf(s.w, "   now atlas provides it (overlays/atlas.yaml)\n   tools/list  → %s: %s\n\n", names, same)
+	fmt.Fprintf(s.w, "   nimbus does not provide it any more; atlas does (overlays/atlas.yaml)\n   tools/list  → %s: %s\n\n", names, same)
 	return s.callAll(ctx, c, []demoCall{
 		{"search", `{"text":"look-alike domains","most":1}`, "atlas gets the arguments that it takes: query and limit"},
 	})
 }
 
-// readAgain makes the App read its configuration, and waits until the new one is served.
-func (s *demoStory) readAgain(ctx context.Context) error {
-	was := s.a.Reads().Status("").Loaded
-	s.reload <- syscall.SIGHUP
-	tick := time.NewTicker(10 * time.Millisecond)
+// awaitStep waits until a step of the demo is done.
+func awaitStep(ctx context.Context, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		st := s.a.Reads().Status("")
-		switch {
-		case st.Refused != nil:
-			return errors.New(st.Refused.Why)
-		case st.Loaded.After(was):
-			return nil
+		if ok, err := done(); ok || err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("a step of the demo takes too long: %w", ctx.Err())
 		case <-tick.C:
 		}
 	}
@@ -364,13 +367,11 @@ func (s *demoStory) showVerdict(ctx context.Context) error {
 			return err
 		}
 		var x *admin.Resolution
-		for began := time.Now(); ; time.Sleep(100 * time.Millisecond) { // the last result counts for a second
-			if x, err = admin.Resolve(ctx, s.a.Reads(), bind.ResolveQuery{Tenant: demoTenant, Capabilities: []string{demoCapability}, Probe: true}); err != nil {
-				return err
-			}
-			if x.Verdicts[0].Verdict == step.want || time.Since(began) > 10*time.Second {
-				break
-			}
+		if err := awaitStep(ctx, func() (ok bool, err error) { // the last result counts for a second
+			x, err = admin.Resolve(ctx, s.a.Reads(), bind.ResolveQuery{Tenant: demoTenant, Capabilities: []string{demoCapability}, Probe: true})
+			return err == nil && x.Verdicts[0].Verdict == step.want, err
+		}); err != nil {
+			return err
 		}
 		fmt.Fprintf(s.w, "   $ %s\n   $ switchboard resolve %s --probe\n", step.what, demoCapability)
 		writeVerdicts(indent{s.w}, x.Verdicts, demoTenant)
