@@ -68,7 +68,7 @@ type ProcessReport struct {
 
 	System *SystemStatus `json:"system,omitempty"`
 
-	// Notices lists each recipient that has waiting notices, or whose last attempt failed.
+	// Notices lists the recipients with waiting notices or with a failed last attempt.
 	Notices []notice.Backlog `json:"notices,omitempty"`
 
 	// Atoms are what capabilities depend on, sorted by id.

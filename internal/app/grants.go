@@ -23,7 +23,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// runParts are the runs, and what agents have asked people to add to them.
+// runParts hold the runs, and the requests of agents to add tools to them.
 type runParts struct {
 	runs   *run.Runs
 	grants *grant.AdditionBook

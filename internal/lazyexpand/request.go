@@ -24,7 +24,7 @@ const (
 
 const exampleRequest = `{"capability":"search internet","reason":"the task asks for news that I cannot read"}`
 
-// RequestDefinition returns RequestTool as lists show it. Agents may ask for what the rows allow.
+// RequestDefinition returns the definition of RequestTool in lists. The rows limit the capabilities that agents may ask for.
 func RequestDefinition(rows []switchboard.RequestRow) *switchboard.Tool {
 	text := "Asks a person for a capability that you lack, and that the task needs. A person decides; until then nothing changes, so go on with other work. You may ask for " + spellRows(rows) + "."
 	b := wire.AppendString([]byte(`{"name":"`+RequestTool+`","description":`), text)

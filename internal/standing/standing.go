@@ -434,7 +434,7 @@ func (k *Yeskeeper) GiveBack(ctx context.Context, c *switchboard.Call) error {
 	return err
 }
 
-// over returns the refusal of a call whose standing yes does not count any more.
+// over returns the refusal of a call. Its standing yes has ended.
 func over(cause error) error {
 	e := switchboard.Refuse(switchboard.CodeApprovalGone, "the standing approval for this call does not count any more")
 	e.Hint, e.Unsent, e.Cause = "make the call again: a person is asked", true, cause

@@ -399,7 +399,7 @@ func formToken(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// isFormToken reports whether the token is that of the forms of the session.
+// isFormToken reports whether the token belongs to the forms of the session.
 func isFormToken(token, secret string) bool {
 	return subtle.ConstantTimeCompare([]byte(token), []byte(formToken(secret))) == 1
 }

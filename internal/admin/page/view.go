@@ -163,7 +163,7 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 	p.show(w, http.StatusOK, v.template, s)
 }
 
-// refuseSession answers a request whose session gives no officer.
+// refuseSession answers a request without a valid session.
 func (p viewPages) refuseSession(w http.ResponseWriter, err error, secret string, asJSON bool) {
 	e := access.AsError(err)
 	status := access.HTTPStatus(e.Code)

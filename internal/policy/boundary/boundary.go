@@ -90,7 +90,7 @@ func Fired(ctx context.Context, l *policy.Layer, r *capability.Registry, tools [
 	return fired, nil
 }
 
-// Candidate returns the candidate in whose place a version is judged.
+// Candidate returns a candidate with the contract of the version. The rows judge it if no server provides the version.
 func Candidate(r *capability.Registry, v *capability.ContractVersion) *switchboard.Tool {
 	return &switchboard.Tool{
 		ID:       switchboard.ToolID{Server: "capability", Name: v.Name()},
