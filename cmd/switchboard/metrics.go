@@ -106,7 +106,7 @@ func writeHistory(io streams, past *history.Excerpt) {
 			parts[min(max(part, 0), sparkWidth-1)] += p.Calls
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", cmp.Or(string(s.Tenant), "(others)"), cmp.Or(string(s.Server), "(others)"), sum.Calls, sum.Failed, sum.Refused, sum.Moved,
-			spellLatency(&sum, sum.P50), spellLatency(&sum, sum.P95), sparkline(parts))
+			spellLatency(sum.P50), spellLatency(sum.P95), sparkline(parts))
 	}
 	_ = w.Flush() // without the terminal the table is not needed
 	if past.Incomplete {
@@ -135,20 +135,15 @@ func sparkline(numbers []int64) string {
 	return b.String()
 }
 
-// spellLatency spells milliseconds with two digits; "-" if no call has a latency.
-func spellLatency(t *history.Tally, ms float64) string {
-	if len(t.Buckets) == 0 {
+// spellLatency spells milliseconds with two digits; "-" for 0, since no call has a latency then.
+func spellLatency(ms float64) string {
+	if ms == 0 {
 		return "-"
 	}
-	return roundLatency(ms).String()
-}
-
-// roundLatency returns milliseconds with two digits.
-func roundLatency(ms float64) time.Duration {
 	d := time.Duration(ms * float64(time.Millisecond))
 	unit := time.Microsecond
 	for unit*100 <= d {
 		unit *= 10
 	}
-	return d.Round(unit)
+	return d.Round(unit).String()
 }

@@ -62,7 +62,7 @@ func writeOverview(io streams, o *now.Overview) {
 	fmt.Fprintln(w, "LAST\tCALLS\tFAILED\tREFUSED\tMOVED\tP50\tP95")
 	for i := range o.Spans {
 		s := &o.Spans[i]
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Span, s.Calls, s.Failed, s.Refused, s.Moved, spellMillis(s.P50), spellMillis(s.P95))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Span, s.Calls, s.Failed, s.Refused, s.Moved, spellLatency(s.P50), spellLatency(s.P95))
 	}
 	_ = w.Flush() // without the terminal the table is not needed
 	if o.Incomplete {
@@ -101,12 +101,4 @@ func concernText(c *now.Concern) string {
 		return "tool " + cmp.Or(subject, "of a server") + ": " + printable(c.State, 64) + since
 	}
 	return "this cannot be read now: " + subject
-}
-
-// spellMillis spells milliseconds with two digits; "-" for none.
-func spellMillis(ms float64) string {
-	if ms == 0 {
-		return "-"
-	}
-	return roundLatency(ms).String()
 }

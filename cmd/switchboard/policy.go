@@ -231,10 +231,13 @@ func (p *policyCheckCmd) check(ctx context.Context, io streams, log *slog.Logger
 		}
 		return r, p.targetAt(p.URL).postInto(ctx, path, body, r)
 	}
-	c, err := p.checkConfig(ctx, log)
+	load := p.checkConfig
 	if p.Boundaries != "" {
-		c, err = p.loadWithBoundaries(ctx, log, p.Boundaries)
+		load = func(ctx context.Context, log *slog.Logger) (*config.Config, error) {
+			return p.loadWithBoundaries(ctx, log, p.Boundaries)
+		}
 	}
+	c, err := load(ctx, log)
 	if err != nil {
 		return nil, err
 	}

@@ -208,7 +208,7 @@ func (s *servedDiff) body(since time.Time, p *replay.Proposal) any {
 		body.Layers = append(body.Layers, one)
 	}
 	if b := p.Boundaries(); b != nil {
-		body.Files = append(body.Files, file{config.CapabilitiesFolder + "/" + config.BoundariesFile, string(b.Text)})
+		body.Files = append(body.Files, file{config.BoundariesPath, string(b.Text)})
 	}
 	for _, f := range files {
 		folder := "policies/"

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"syscall"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
@@ -169,8 +168,7 @@ func (c *commonFlags) loadWithBoundaries(ctx context.Context, log *slog.Logger, 
 	if err != nil {
 		return nil, err
 	}
-	const name = config.CapabilitiesFolder + "/" + config.BoundariesFile
-	there := filepath.Join(filepath.Dir(c.Config), filepath.FromSlash(name))
+	there := filepath.Join(filepath.Dir(c.Config), filepath.FromSlash(config.BoundariesPath))
 	rename := func(all config.Faults) config.Faults {
 		for i := range all {
 			if filepath.Clean(all[i].File) == there {
@@ -179,7 +177,7 @@ func (c *commonFlags) loadWithBoundaries(ctx context.Context, log *slog.Logger, 
 		}
 		return all
 	}
-	cfg, err := c.loadConfig(ctx, log, config.Options{Replace: map[string][]byte{name: text}})
+	cfg, err := c.loadConfig(ctx, log, config.Options{Replace: map[string][]byte{config.BoundariesPath: text}})
 	if err == nil {
 		err = cfg.Err()
 	}
@@ -190,11 +188,7 @@ func (c *commonFlags) loadWithBoundaries(ctx context.Context, log *slog.Logger, 
 		return nil, err
 	}
 	rename(cfg.Warnings)
-	rows := slices.Clone(cfg.Registry.Boundaries)
-	for i := range rows {
-		rows[i].File = proposed
-	}
-	cfg.Registry, err = cfg.Registry.WithBoundaries(rows)
+	cfg.Registry, err = cfg.Registry.WithBoundaries(cfg.Registry.BoundariesIn(proposed))
 	return cfg, err
 }
 

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
@@ -53,18 +52,6 @@ type PolicyTrial struct {
 	Capability string
 }
 
-// boundariesFile is how answers name the file of boundaries, wherever the configuration stands.
-const boundariesFile = config.CapabilitiesFolder + "/" + config.BoundariesFile
-
-// rowsOf returns the boundaries of a configuration.
-func rowsOf(c *config.Config) []capability.Boundary {
-	rows := slices.Clone(c.Registry.Boundaries)
-	for i := range rows {
-		rows[i].File = boundariesFile
-	}
-	return rows
-}
-
 // Check looks for probable mistakes in the layer of a tenant, with candidates in the place of files; "" means all layers, the operator's and the
 // boundaries too. The error is a *switchboard.Error.
 func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, trial PolicyTrial) (*PolicyCheck, error) {
@@ -97,7 +84,7 @@ func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, trial
 		check.Layers++
 		rows = append(rows, author.RowWarnings(with.Warnings)...)
 		for i := range rows {
-			rows[i].File = boundariesFile
+			rows[i].File = config.BoundariesPath
 		}
 	}
 	var err error
@@ -139,7 +126,7 @@ func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, in
 	var got *author.Evaluation
 	var err error
 	out.Stopped, err = p.bounded(ctx, "the evaluation was stopped", func(ctx context.Context) (err error) {
-		got, err = author.EvaluateFor(ctx, t, input, rowsOf(cmp.Or(trial.Boundaries, c.Config)), sourcesOf(&c, id, trial.Files))
+		got, err = author.EvaluateFor(ctx, t, input, cmp.Or(trial.Boundaries, c.Config).Registry.BoundariesIn(config.BoundariesPath), sourcesOf(&c, id, trial.Files))
 		if _, faulty := errors.AsType[switchboard.Faults](err); err != nil && !faulty {
 			return &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error()}
 		}

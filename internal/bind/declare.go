@@ -20,7 +20,7 @@ func (s *State) ownTools(t *Tenant, p switchboard.Principal) []*switchboard.Tool
 	if t == nil || len(t.Declare) == 0 || checkMayDeclare(p) != nil {
 		return own
 	}
-	return append(own, lazyexpand.DeclareDefinition(t.Declare, len(t.Providers.Registry().IDs()) > 0))
+	return append(own, lazyexpand.DeclareDefinition(t.Declare, t.HasCapabilities()))
 }
 
 // boundTools returns the tools that Switchboard itself answers for a client that has bound a task.

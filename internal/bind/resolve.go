@@ -19,11 +19,11 @@ type ResolveQuery struct {
 	// Capabilities are references such as io.fs.read@^1. None means each capability that exists for the tenant.
 	Capabilities []string
 
-	Probe bool // probe their atoms first, and wait for the results for 5 s at most
+	Probe bool // first probe those of their atoms that are not fresh, and wait for the results for 5 s at most
 }
 
-// MaxResolved is the largest number of references of a ResolveQuery.
-const MaxResolved = 256
+// maxResolved is the largest number of references of a ResolveQuery.
+const maxResolved = 256
 
 // ResolveCapabilities returns the verdicts on capabilities, in the order of the query. A reference means the version that a task would
 // bind. The verdict on a capability with tools is No if no server of the tenant provides it; else it is about the tools that provide it,
@@ -83,8 +83,8 @@ func probeUnfresh(ctx context.Context, r *capability.Registry, versions []*capab
 
 // readRefs parses the references. None means one for each capability that exists for the tenant.
 func (t *Tenant) readRefs(texts []string) ([]capability.Ref, error) {
-	if len(texts) > MaxResolved {
-		return nil, switchboard.Refuse(switchboard.CodeMalformed, "these are %d capabilities; ask for %d at most at once", len(texts), MaxResolved)
+	if len(texts) > maxResolved {
+		return nil, switchboard.Refuse(switchboard.CodeMalformed, "these are %d capabilities; ask for %d at most at once", len(texts), maxResolved)
 	}
 	var refs []capability.Ref
 	for _, text := range texts {

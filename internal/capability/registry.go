@@ -178,3 +178,12 @@ func (r *Registry) Version(name string) *ContractVersion {
 	}
 	return nil
 }
+
+// BoundariesIn returns the boundaries as rows of this file.
+func (r *Registry) BoundariesIn(file string) []Boundary {
+	rows := slices.Clone(r.Boundaries)
+	for i := range rows {
+		rows[i].File = file
+	}
+	return rows
+}

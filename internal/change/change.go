@@ -406,7 +406,7 @@ func ProposeBoundaries(ctx context.Context, e *Editor, by *switchboard.Officer, 
 	if !by.Operator {
 		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only an operator may propose boundaries")
 	}
-	return tryFiles(ctx, e, by, "", map[string][]byte{config.CapabilitiesFolder + "/" + config.BoundariesFile: text})
+	return tryFiles(ctx, e, by, "", map[string][]byte{config.BoundariesPath: text})
 }
 
 // Propose returns the configuration with files replaced; a nil text deletes the file. Nothing is changed. The officer must be allowed to change each

@@ -17,10 +17,12 @@ const CapabilitiesFolder = "capabilities"
 // BoundariesFile is the name of the file of boundaries in CapabilitiesFolder.
 const BoundariesFile = "boundaries.yaml"
 
+// BoundariesPath is the path of the file of boundaries in the folder of the configuration, with slashes.
+const BoundariesPath = CapabilitiesFolder + "/" + BoundariesFile
+
 const (
-	atomsFile      = "atoms.yaml"
-	boundariesFile = BoundariesFile
-	partiesFile    = "parties.yaml"
+	atomsFile   = "atoms.yaml"
+	partiesFile = "parties.yaml"
 )
 
 // registryReader is the state of reading the folder capabilities.
@@ -78,7 +80,7 @@ func (r *registryReader) readFolder() {
 		case n == atomsFile, n == capability.LockFile && !r.isFolder(name):
 		case path.Ext(n) != ".yaml" || r.isFolder(name):
 			r.fault(name, "only files whose name ends in .yaml, and %s, are read here; rename or remove this one", capability.LockFile)
-		case n == boundariesFile:
+		case n == BoundariesFile:
 			if doc, ok := r.readDocument(name); ok {
 				r.readBoundaries(doc)
 			}
@@ -103,7 +105,7 @@ func ReadRegistry(file string, opts Options) (*capability.Registry, error) {
 	r.atomsUnknown = true
 	names, _ := r.listFolder(CapabilitiesFolder)
 	for _, n := range names {
-		if path.Ext(n) == ".yaml" && !slices.Contains([]string{atomsFile, boundariesFile, partiesFile}, n) {
+		if path.Ext(n) == ".yaml" && !slices.Contains([]string{atomsFile, BoundariesFile, partiesFile}, n) {
 			r.readVersionFile(path.Join(CapabilitiesFolder, n))
 		}
 	}

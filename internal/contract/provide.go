@@ -75,11 +75,6 @@ func ProvidersOf(registry *capability.Registry, tools map[string][]*switchboard.
 	return &ProviderSet{registry: registry, tools: tools}
 }
 
-// WithRegistry returns the providers under another registry, which has the same versions.
-func (p *ProviderSet) WithRegistry(registry *capability.Registry) *ProviderSet {
-	return ProvidersOf(registry, p.Tools())
-}
-
 // addProvider adds the tools of the row's server for the version. If one is missing or does not fit, the server provides none
 // of them: a client must find the whole contract.
 func (p *ProviderSet) addProvider(row *capability.ProviderRow, v *capability.ContractVersion, tools Tools, heard func(switchboard.ServerID) bool, was *ProviderSet) {

@@ -74,11 +74,8 @@ func ProposePolicies(layers []ProposedLayer, files []ProposedFile) (*Proposal, e
 	return p, p.checkPolicies()
 }
 
-// WithBoundaries adds rows to a proposal of policies. They were checked.
-func (p *Proposal) WithBoundaries(b *ProposedBoundaries) *Proposal {
-	p.boundaries = b
-	return p
-}
+// SetBoundaries adds rows to a proposal of policies. They were checked; nil adds none.
+func (p *Proposal) SetBoundaries(b *ProposedBoundaries) { p.boundaries = b }
 
 // Boundaries returns the rows that the proposal has for the place of the recorded ones, or nil.
 func (p *Proposal) Boundaries() *ProposedBoundaries { return p.boundaries }
@@ -253,7 +250,8 @@ func (p *Proposal) checkPolicies() error {
 // tenant.
 func (p *Proposal) apply(was *archivedBasis) (*archivedBasis, error) {
 	now := *was
-	rows, replace := []capability.Boundary(nil), false
+	var rows []capability.Boundary
+	replace := false // the recorded rows
 	id := was.tenant.ID
 	if c := p.config; c != nil {
 		t, ok := c.Tenants[id]
@@ -278,7 +276,7 @@ func (p *Proposal) apply(was *archivedBasis) (*archivedBasis, error) {
 		if err != nil {
 			return nil, err
 		}
-		now.providers = was.providers.WithRegistry(registry)
+		now.providers = contract.ProvidersOf(registry, was.providers.Tools())
 	}
 	if p.operator != nil {
 		now.operator = p.operator

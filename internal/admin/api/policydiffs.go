@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
@@ -143,7 +142,7 @@ func (a *API) readProposal(ctx context.Context, q asked, in *policyDiffRequest) 
 	var boundaries *replay.ProposedBoundaries
 	var files []replay.ProposedFile
 	for _, f := range in.Body.Files {
-		if f.Path == config.CapabilitiesFolder+"/"+config.BoundariesFile {
+		if f.Path == config.BoundariesPath {
 			if boundaries != nil {
 				return nil, badRequest("a file is named twice")
 			}
@@ -173,12 +172,10 @@ func (a *API) readProposal(ctx context.Context, q asked, in *policyDiffRequest) 
 		if err != nil {
 			return nil, err
 		}
-		if boundaries.Rows = slices.Clone(c.Registry.Boundaries); len(files) != len(texts) {
+		if len(files) != len(texts) {
 			return nil, badRequest("a proposal has boundaries, and perhaps policies, or other files, but not both")
 		}
-		for i := range boundaries.Rows {
-			boundaries.Rows[i].File = boundaries.Path
-		}
+		boundaries.Rows = c.Registry.BoundariesIn(boundaries.Path)
 	}
 	if len(files) == len(texts) {
 		p, err := replay.ProposePolicies(layers, files)
@@ -188,7 +185,8 @@ func (a *API) readProposal(ctx context.Context, q asked, in *policyDiffRequest) 
 		if err != nil {
 			return nil, err
 		}
-		return p.WithBoundaries(boundaries), nil
+		p.SetBoundaries(boundaries)
+		return p, nil
 	}
 	if len(layers) > 0 {
 		return nil, badRequest("a proposal has layers, or files that are not policies, but not both")

@@ -147,12 +147,7 @@ func urgency(state string) int {
 	return slices.Index([]string{string(health.NeedsConnection), string(health.Probation), string(health.Starting), string(health.Disabled)}, state)
 }
 
-// The lengths of an overview.
-const (
-	minute = time.Minute
-	day    = 24 * time.Hour
-	hours  = 24
-)
+const hours = 24 // of an overview
 
 // addCalls adds the counts of calls.
 func (s OverviewSources) addCalls(ctx context.Context, o *Overview, tenant switchboard.TenantID) error {
@@ -165,7 +160,7 @@ func (s OverviewSources) addCalls(ctx context.Context, o *Overview, tenant switc
 		o.Incomplete, o.StoreAway = o.Incomplete || r.Incomplete, o.StoreAway || r.StoreAway
 		points := r.Series[0].Points
 		if i == 0 {
-			o.Spans = append(o.Spans, sumSince(points, "1m", o.At.Add(-minute)))
+			o.Spans = append(o.Spans, sumSince(points, "1m", o.At.Add(-time.Minute)))
 		}
 		o.Spans = append(o.Spans, sumSince(points, []string{"1h", "24h", "14d"}[i], r.From))
 		quarters = points // in the end those of the longest steps
@@ -202,7 +197,7 @@ func unreadable(tenant switchboard.TenantID, what string, err error) Concern {
 	return Concern{Kind: KindUnknown, Tenant: tenant, Subject: what, Says: []string{access.AsError(err).Text}, Command: "switchboard status"}
 }
 
-// addApprovals adds the requests that wait, the oldest first.
+// addApprovals adds the requests that wait.
 func (s OverviewSources) addApprovals(ctx context.Context, o *Overview, officer *switchboard.Officer, tenant switchboard.TenantID) {
 	rows, err := s.Approvals.List(ctx, tenant, approvals.ApprovalFilter{State: approval.Pending})
 	if err != nil {

@@ -23,10 +23,7 @@ type approvalForms struct{ *Page }
 func (p approvalForms) showApproval(w http.ResponseWriter, r *http.Request, own site) {
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" {
-		p.show(w, http.StatusOK, "signin.html", scene{Title: "Sign in", Data: map[string]any{
-			"Issuers": p.o.Providers.IDs(),
-			"Problem": &switchboard.Error{Code: switchboard.CodeNotAuthenticated, Text: "this link asks for your decision: sign in, and then open it again"},
-		}})
+		p.show(w, http.StatusOK, "signin.html", signInScene(p.Page, &switchboard.Error{Code: switchboard.CodeNotAuthenticated, Text: "this link asks for your decision: sign in, and then open it again"}))
 		return
 	}
 	officer, err := p.officerAt(r, own)
@@ -111,5 +108,5 @@ func (p approvalForms) refuseApproval(w http.ResponseWriter, err error) {
 		return
 	}
 	e := access.AsError(err)
-	p.show(w, access.HTTPStatus(e.Code), "refused.html", scene{Title: "Refused", Data: map[string]any{"Why": e.Text}})
+	p.refuse(w, access.HTTPStatus(e.Code), e.Text)
 }

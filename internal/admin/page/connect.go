@@ -67,10 +67,7 @@ func (p *Page) showConnect(w http.ResponseWriter, r *http.Request, own site) {
 	ticket := strings.TrimPrefix(r.URL.Path, ConnectPath)
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" {
-		p.show(w, http.StatusOK, "signin.html", scene{Title: "Sign in", Data: map[string]any{
-			"Issuers": p.o.Providers.IDs(),
-			"Problem": &switchboard.Error{Code: switchboard.CodeNotAuthenticated, Text: "this link connects a server: sign in, and then open it again"},
-		}})
+		p.show(w, http.StatusOK, "signin.html", signInScene(p, &switchboard.Error{Code: switchboard.CodeNotAuthenticated, Text: "this link connects a server: sign in, and then open it again"}))
 		return
 	}
 	c, err := p.o.Connections.ReadTicket(r.Context(), ticket)
@@ -172,5 +169,5 @@ func (p *Page) endConnect(w http.ResponseWriter, r *http.Request, own site) {
 
 func (p *Page) refuseConnect(w http.ResponseWriter, err error) {
 	e := access.AsError(err)
-	p.show(w, access.HTTPStatus(e.Code), "refused.html", scene{Title: "Refused", Data: map[string]any{"Why": e.Text}})
+	p.refuse(w, access.HTTPStatus(e.Code), e.Text)
 }

@@ -145,7 +145,7 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 			http.Redirect(w, r, allViews[0].path, http.StatusSeeOther)
 			return
 		}
-		p.show(w, http.StatusOK, "signin.html", scene{Title: "Sign in", Data: map[string]any{"Issuers": p.o.Providers.IDs()}})
+		p.show(w, http.StatusOK, "signin.html", signInScene(p, nil))
 	case path == CodePath && !foreign:
 		p.useCode(w, r, own)
 	default:
@@ -408,10 +408,10 @@ func isFormToken(token, secret string) bool {
 func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.o.Failed(r, err)
 	e := access.AsError(err)
-	p.show(w, access.HTTPStatus(e.Code), "signin.html", scene{Title: "Sign in", Data: map[string]any{"Issuers": p.o.Providers.IDs(), "Problem": e}})
+	p.show(w, access.HTTPStatus(e.Code), "signin.html", signInScene(p, e))
 }
 
-// refuse answers a request that no page of ours sends.
+// refuse shows why a request is refused.
 func (p *Page) refuse(w http.ResponseWriter, status int, why string) {
 	p.show(w, status, "refused.html", scene{Title: "Refused", Data: map[string]any{"Why": why}})
 }

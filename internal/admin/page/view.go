@@ -96,6 +96,15 @@ func newScene(p *Page, officer *switchboard.Officer, secret, title string, data 
 	return s
 }
 
+// signInScene returns the sign-in. problem, if not nil, says what went wrong.
+func signInScene(p *Page, problem *switchboard.Error) scene {
+	data := map[string]any{"Issuers": p.o.Providers.IDs()}
+	if problem != nil {
+		data["Problem"] = problem
+	}
+	return scene{Title: "Sign in", Data: data}
+}
+
 // viewPages answers requests for views.
 type viewPages struct{ *Page }
 
@@ -105,7 +114,7 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 	asJSON := strings.HasSuffix(r.URL.Path, jsonSuffix) || prefersJSON(r)
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" && !asJSON {
-		p.show(w, http.StatusOK, "signin.html", scene{Title: "Sign in", Data: map[string]any{"Issuers": p.o.Providers.IDs()}})
+		p.show(w, http.StatusOK, "signin.html", signInScene(p.Page, nil))
 		return
 	}
 	officer, err := p.officerAt(r, own)
