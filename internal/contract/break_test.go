@@ -131,7 +131,7 @@ var breaks = []struct{ name, value, want string }{
 	{"an element twice", `{"path":"/x","list":[{"z":s3cret},{"z":s3cret}]}`, `at "/list": does not fit "uniqueItems"`},
 	{"the second of a pair", `{"path":"/x","pair":["x","s3cret"]}`, `at "/pair/1": want integer, not string`},
 	{"a third of a pair", `{"path":"/x","pair":["x",1,s3cret]}`, `at "/pair`},
-	{"a name that is not allowed", `{"path":"/x","map":{"A":1}}`, `at "/map`},
+	{"a name that is not allowed", `{"path":"/x","map":{"A":1}}`, `at "/map": does not fit "propertyNames"`},
 	{"a value of a map", `{"path":"/x","map":{"a":"s3cret"}}`, `at "/map/a": want integer, not string`},
 	{"too many members", `{"path":"/x","map":{"a":1,"b":2,"c":3}}`, `at "/map": does not fit "maxProperties"`},
 	{"what not excludes", `{"path":"/x","some":null}`, `at "/some": does not fit "not"`},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -84,7 +85,7 @@ func compileWith(text []byte, e patternEngine) (s *schema, err error) {
 	}
 	compiled, err := c.Compile(schemaURL)
 	if err != nil {
-		return nil, shortError(err)
+		return nil, shortError(err, doc)
 	}
 	root, err := costOf(compiled, map[*jsonschema.Schema]*schemaCost{})
 	return &schema{compiled, root, flatSchemaOf(doc)}, err
@@ -95,11 +96,11 @@ var formatNames = []string{
 	"uri", "iri", "uri-reference", "iri-reference", "uri-template", "semver", "idn-email", "idn-hostname",
 }
 
-// shortError returns the first line of the library's error, without our URL.
-func shortError(err error) error {
+// shortError returns the first line of the library's error about the schema doc, without our URL.
+func shortError(err error, doc any) error {
 	if e, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		if invalid, ok := errors.AsType[*jsonschema.ValidationError](e.Err); ok {
-			return fmt.Errorf("is no JSON Schema: %w", firstMismatch(invalid))
+			return fmt.Errorf("is no JSON Schema: %w", firstMismatch(invalid, doc))
 		}
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
@@ -184,7 +185,7 @@ func (s *schema) checkWhole(text []byte) (err error) {
 	}
 	err = s.compiled.Validate(v)
 	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
-		return firstMismatch(invalid)
+		return firstMismatch(invalid, v)
 	}
 	return err
 }
@@ -225,21 +226,54 @@ func jsonPointer(names ...string) string {
 }
 
 // firstMismatch returns the first of all mismatches, so that the answer is always the same. If no alternative of a schema fits,
-// it reports only that.
-func firstMismatch(e *jsonschema.ValidationError) *misfit {
-	switch e.ErrorKind.(type) {
+// it reports only that. value is what was checked.
+func firstMismatch(e *jsonschema.ValidationError, value any) *misfit {
+	at := slices.Clone(e.InstanceLocation)
+	switch k := e.ErrorKind.(type) {
 	case *kind.Schema, *kind.Group, *kind.AllOf, *kind.Reference:
 		var best *misfit
 		for _, c := range e.Causes {
-			if m := firstMismatch(c); best == nil || slices.Compare(m.at, best.at) < 0 || slices.Equal(m.at, best.at) && m.want < best.want {
+			if m := firstMismatch(c, value); best == nil || slices.Compare(m.at, best.at) < 0 || slices.Equal(m.at, best.at) && m.want < best.want {
 				best = m
 			}
 		}
 		if best != nil {
 			return best
 		}
+	case *kind.PropertyNames:
+		// The library goes on to write into this location, so only its length is right (validator.go of v6.0.3, objValidate).
+		at, _ = findMember(value, len(at), k.Property)
 	}
-	return &misfit{slices.Clone(e.InstanceLocation), describeWant(e.ErrorKind)}
+	return &misfit{at, describeWant(e.ErrorKind)}
+}
+
+// findMember returns the location of the first object at this depth with a member of that name, in the order of locations.
+func findMember(value any, depth int, name string) (at []string, ok bool) {
+	below := func(token string, v any) bool {
+		if at, ok = findMember(v, depth-1, name); ok {
+			at = append([]string{token}, at...)
+		}
+		return ok
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		if depth == 0 {
+			_, ok = v[name]
+			return nil, ok
+		}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if below(key, v[key]) {
+				return at, true
+			}
+		}
+	case []any:
+		for i := 0; depth > 0 && i < len(v); i++ {
+			if below(strconv.Itoa(i), v[i]) {
+				return at, true
+			}
+		}
+	}
+	return nil, false
 }
 
 // describeWant returns what the schema wants, in the words of the schema only.
