@@ -41,7 +41,7 @@ func (p approvalForms) writeApproval(w http.ResponseWriter, r *http.Request, off
 	if err != nil {
 		return err
 	}
-	s := newScene(p.Page, officer, secret, "A request for approval", map[string]any{
+	s := newScene(p.Page, officer, secret, "A request for approval", "", map[string]any{
 		"View": v, "Problem": problem, "May": v.State == approval.Pending && v.WhyNot == "", "Capability": v.Kind == approval.ForCapability,
 	})
 	s.Command = "switchboard approvals show " + v.ID

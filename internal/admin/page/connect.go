@@ -79,7 +79,7 @@ func (p *Page) showConnect(w http.ResponseWriter, r *http.Request, own site) {
 		p.refuseConnect(w, err)
 		return
 	}
-	p.show(w, http.StatusOK, "connect.html", newScene(p, officer, secret, "Connect a server", map[string]any{"Request": c, "Ticket": ticket}))
+	p.show(w, http.StatusOK, "connect.html", newScene(p, officer, secret, "Connect a server", "", map[string]any{"Request": c, "Ticket": ticket}))
 }
 
 // beginConnect uses the link: it leads the browser to the server's provider.

@@ -89,7 +89,8 @@ func (p *Page) Takes(path string) bool {
 	case startPath, stylePath, signInPath, signOutPath, callbackPath, CodePath:
 		return true
 	}
-	return findView(path) != nil || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)
+	v, _ := findView(path)
+	return v != nil || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)
 }
 
 // ServeHTTP answers a request for a path that the page takes.
@@ -118,7 +119,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 	from := r.Header.Get("Sec-Fetch-Site")
 	foreign := from != "" && from != "same-origin" && from != "none"
-	v := findView(r.URL.Path)
+	v, parts := findView(r.URL.Path)
 	switch path := r.URL.Path; {
 	case path == stylePath:
 		http.ServeFileFS(w, r, files, "views/style.css")
@@ -135,7 +136,7 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 	case v != nil && foreign:
 		p.leadOn(w, r.URL.RequestURI())
 	case v != nil:
-		viewPages{p}.serve(w, r, own, v)
+		viewPages{p}.serve(w, r, own, v, parts)
 	case strings.HasPrefix(path, ApprovalPath):
 		approvalForms{p}.showApproval(w, r, own)
 	case strings.HasPrefix(path, ConnectPath):
@@ -155,6 +156,7 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 
 func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 	form, why := readForm(w, r, own)
+	v, parts := findView(r.URL.Path)
 	switch {
 	case why != "":
 		p.refuse(w, http.StatusForbidden, why)
@@ -166,6 +168,8 @@ func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 		p.beginConnect(w, r, own, form)
 	case strings.HasPrefix(r.URL.Path, ApprovalPath):
 		approvalForms{p}.decideApproval(w, r, own, form)
+	case v != nil:
+		viewPages{p}.carryOut(w, r, own, v, parts, form)
 	case r.URL.Path == signOutPath:
 		p.signOut(w, r, own, form.Get("token"))
 	default:

@@ -1,7 +1,7 @@
 package page
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"mime"
 	"net/http"
@@ -14,37 +14,78 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A pageView shows one answer of the API. It can show nothing that its officer may not read there.
+// A pageView shows answers of the API. It can show nothing that its officer may not read there, and do nothing that they may not do there.
 type pageView struct {
-	path, title string
-	needs       switchboard.Office // as the route of the API does
-	api         string             // the path of the API that it shows; the query of the browser is that of the API
-	command     string             // prints the same
-	template    string
-	decode      func(answer []byte) (any, error) // into the type of the API
+	path     string // a part in braces stands for one part of an address, as in "/servers/{server}"
+	title    string
+	inside   string             // the path of the view in the navigation that it belongs to, "" if it is there itself
+	needs    switchboard.Office // as the route of the API does
+	command  string             // prints the same; parts in braces as in path
+	template string
+
+	// api returns the address of the answer of the API that the view shows most of, which .json gives.
+	api func(q *viewQuery) string
+	// load makes the data of the template of the answer, and asks the API for more.
+	load func(q *viewQuery, answer []byte) (any, error)
+	// forms do what the API does. Their names are in the field "act".
+	forms map[string]viewForm
+}
+
+// A viewForm carries out a form of a view, which has sent its fields.
+type viewForm func(q *viewQuery, fields url.Values) (formDone, error)
+
+// A formDone says what follows a form that was carried out.
+type formDone struct {
+	Next   string // the address that the browser goes to
+	Result any    // without Next: what the view shows of it, as .Form.Result
 }
 
 // allViews are the views, in the order of the navigation.
 var allViews = []pageView{
-	{"/now", "Now", switchboard.OfficeViewer, "/v1/now", "switchboard now", "now.html", decodeAs[now.Overview]},
+	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", api: askAt("/v1/now"), load: loadAs[now.Overview]},
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.
 const jsonSuffix = ".json"
 
-func decodeAs[T any](answer []byte) (any, error) {
+// askAt returns the api of a view whose query is that of the API.
+func askAt(path string) func(*viewQuery) string {
+	return func(q *viewQuery) string { return linkTo(q.fill(path), q.state) }
+}
+
+// loadAs is the load of a view that shows one answer of the API, in the type of the API.
+func loadAs[T any](_ *viewQuery, answer []byte) (any, error) {
 	v := new(T)
 	return v, json.Unmarshal(answer, v)
 }
 
-// findView returns the view at a path, nil if there is none.
-func findView(path string) *pageView {
-	path = strings.TrimSuffix(path, jsonSuffix)
-	i := slices.IndexFunc(allViews, func(v pageView) bool { return v.path == path })
-	if i < 0 {
-		return nil
+// findView returns the view at a path, with the parts of the path that the braces of its row stand for; nil if there is none.
+func findView(path string) (v *pageView, parts map[string]string) {
+	asked := strings.Split(strings.TrimSuffix(path, jsonSuffix), "/")
+	for i := range allViews {
+		if parts, ok := matchPath(allViews[i].path, asked); ok {
+			return &allViews[i], parts
+		}
 	}
-	return &allViews[i]
+	return nil, nil
+}
+
+// matchPath compares the path of a view with the parts of an address.
+func matchPath(path string, asked []string) (parts map[string]string, ok bool) {
+	own := strings.Split(path, "/")
+	if len(own) != len(asked) {
+		return nil, false
+	}
+	parts = map[string]string{}
+	for i, part := range own {
+		switch name, isName := strings.CutPrefix(part, "{"); {
+		case isName && asked[i] != "":
+			parts[strings.TrimSuffix(name, "}")] = asked[i]
+		case part != asked[i]:
+			return nil, false
+		}
+	}
+	return parts, true
 }
 
 // isFor reports whether the officer may see the view of some tenant. The API decides about each request.
@@ -69,10 +110,29 @@ type scene struct {
 	Tenants []tenantChoice       // empty if the officer has no choice
 	Tenant  switchboard.TenantID // that the view shows, "" for all that the officer sees
 	Path    string               // of the view
-	Query   string               // of the view, with the ?
+	State   url.Values           // of the view, in its address
 	Command string
 	Version string
+	Form    sentForm
 	Data    any
+}
+
+// SameWith returns the address of the view with other values in its query: "after" and "next", say. An empty value removes the name.
+func (s scene) SameWith(pairs ...string) string { //nolint:gocritic // templates have scenes as values
+	return linkTo(s.Path, s.State, pairs...)
+}
+
+// JSON returns the address of the answer of the API that the view shows.
+func (s scene) JSON() string { //nolint:gocritic // templates have scenes as values
+	return linkTo(s.Path+jsonSuffix, s.State)
+}
+
+// A sentForm is a form that the browser has just sent, and that has led nowhere else.
+type sentForm struct {
+	Act    string
+	Fields url.Values      // as they were typed
+	Why    *access.Problem // nil if it was carried out
+	Result any
 }
 
 type navLink struct {
@@ -85,12 +145,12 @@ type tenantChoice struct {
 	Here bool
 }
 
-// newScene returns a scene for the officer.
-func newScene(p *Page, officer *switchboard.Officer, secret, title string, data any) scene {
+// newScene returns a scene for the officer. inside is the path of a view in the navigation.
+func newScene(p *Page, officer *switchboard.Officer, secret, title, inside string, data any) scene {
 	s := scene{Title: title, Officer: officer, Token: formToken(secret), Version: p.o.Version, Data: data}
 	for i := range allViews {
-		if v := &allViews[i]; v.isFor(officer) {
-			s.Links = append(s.Links, navLink{v.path, v.title, v.title == title})
+		if v := &allViews[i]; v.inside == "" && v.isFor(officer) {
+			s.Links = append(s.Links, navLink{v.path, v.title, v.path == inside})
 		}
 	}
 	return s
@@ -109,7 +169,7 @@ func signInScene(p *Page, problem *switchboard.Error) scene {
 type viewPages struct{ *Page }
 
 // serve answers a request for the view. Without a session it shows the sign-in.
-func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pageView) {
+func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pageView, parts map[string]string) {
 	w.Header().Set("Vary", "Accept")
 	asJSON := strings.HasSuffix(r.URL.Path, jsonSuffix) || prefersJSON(r)
 	secret := own.readCookie(r, sessionCookie)
@@ -122,54 +182,90 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 		p.refuseSession(w, err, secret, asJSON)
 		return
 	}
-	tenants := p.tenantsOf(&officer)
-	if asked := r.URL.Query()["tenant"]; !asJSON && !officer.Operator && len(tenants) > 1 && len(asked) == 0 {
-		http.Redirect(w, r, v.path+"?tenant="+url.QueryEscape(string(tenants[0])), http.StatusSeeOther) // an address has the whole state of its view
+	q := &viewQuery{page: p.Page, r: r, officer: &officer, secret: secret, view: v, parts: parts, state: r.URL.Query()}
+	if asked := q.state["tenant"]; !asJSON && !officer.Operator && len(p.tenantsOf(&officer)) > 1 && len(asked) == 0 {
+		http.Redirect(w, r, linkTo(r.URL.Path, q.state, "tenant", string(p.tenantsOf(&officer)[0])), http.StatusSeeOther) // an address has the whole state of its view
 		return
 	} else if !asJSON && slices.Equal(asked, []string{""}) {
-		http.Redirect(w, r, v.path, http.StatusSeeOther) // the form says "all tenants" with an empty field
+		http.Redirect(w, r, linkTo(r.URL.Path, q.state, "tenant", ""), http.StatusSeeOther) // the form says "all tenants" with an empty field
 		return
 	}
-	answer := p.askAPI(r, &officer, v.api)
 	if asJSON {
+		answer := q.call(http.MethodGet, v.api(q), nil, nil)
 		w.Header().Set("Content-Type", answer.header.Get("Content-Type"))
 		w.WriteHeader(answer.status)
 		_, _ = w.Write(answer.body.Bytes())
 		return
 	}
-	if answer.status != http.StatusOK {
-		var why access.Problem
-		if err := json.Unmarshal(answer.body.Bytes(), &why); err != nil {
-			why.Detail = "the answer of the API cannot be read"
-		}
-		p.show(w, answer.status, "refused.html", newScene(p.Page, &officer, secret, "Refused", map[string]any{"Why": why.Detail, "Hint": why.Hint}))
+	p.write(w, q, sentForm{}, http.StatusOK)
+}
+
+// carryOut carries out a form of a view, and shows the view again unless the form leads elsewhere. What was typed is kept.
+func (p viewPages) carryOut(w http.ResponseWriter, r *http.Request, own site, v *pageView, parts map[string]string, fields url.Values) {
+	secret := own.readCookie(r, sessionCookie)
+	if secret == "" || !isFormToken(fields.Get("token"), secret) {
+		p.refuse(w, http.StatusForbidden, "this form belongs to another session; load the page again")
 		return
 	}
-	data, err := v.decode(answer.body.Bytes())
+	officer, err := p.officerAt(r, own)
 	if err != nil {
-		p.o.Log.Error("a view cannot read the answer of the API", "view", v.path, "err", err)
-		p.refuse(w, http.StatusInternalServerError, "this page cannot be shown; the log output of Switchboard says why")
+		p.refuseSession(w, err, secret, false)
 		return
 	}
-	s := newScene(p.Page, &officer, secret, v.title, data)
-	s.Path, s.Command = v.path, v.command
-	if r.URL.RawQuery != "" {
-		s.Query = "?" + r.URL.RawQuery
+	state, err := url.ParseQuery(strings.TrimPrefix(fields.Get("at"), "?"))
+	do := v.forms[fields.Get("act")]
+	if err != nil || do == nil {
+		p.refuse(w, http.StatusBadRequest, "this form is none of the view; load the page again")
+		return
 	}
-	here := switchboard.TenantID(r.URL.Query().Get("tenant"))
-	s.Tenant = here
-	if here != "" {
+	q := &viewQuery{page: p.Page, r: r, officer: &officer, secret: secret, view: v, parts: parts, state: state}
+	sent := sentForm{Act: fields.Get("act"), Fields: fields}
+	done, err := do(q, fields)
+	status := http.StatusOK
+	if err != nil {
+		why := problemOf(err)
+		sent.Why, status = &why, why.Status
+	}
+	if err == nil && done.Next != "" {
+		http.Redirect(w, r, done.Next, http.StatusSeeOther)
+		return
+	}
+	sent.Result = done.Result
+	p.write(w, q, sent, status)
+}
+
+// write writes the view, as the query asks for it.
+func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, status int) {
+	v := q.view
+	answer := q.call(http.MethodGet, v.api(q), nil, nil)
+	err := answer.refusal()
+	var data any
+	if err == nil {
+		data, err = v.load(q, answer.body.Bytes())
+	}
+	if err != nil {
+		why := problemOf(err)
+		if why.Status == http.StatusInternalServerError {
+			p.o.Log.Error("a view cannot be shown", "view", v.path, "err", err)
+		}
+		p.show(w, why.Status, "refused.html", newScene(p.Page, q.officer, q.secret, "Refused", "", map[string]any{"Why": why.Detail, "Hint": why.Hint}))
+		return
+	}
+	s := newScene(p.Page, q.officer, q.secret, v.title, cmp.Or(v.inside, v.path), data)
+	s.Path, s.State, s.Command, s.Form = q.fill(v.path), q.state, q.fillPlain(v.command), sent
+	s.Tenant = switchboard.TenantID(q.state.Get("tenant"))
+	if s.Tenant != "" {
 		for i := range s.Links {
-			s.Links[i].Path += "?tenant=" + url.QueryEscape(string(here))
+			s.Links[i].Path = linkTo(s.Links[i].Path, nil, "tenant", string(s.Tenant))
 		}
-		s.Command += " --tenant " + string(here)
+		s.Command += " --tenant " + string(s.Tenant)
 	}
-	if len(tenants) > 1 {
+	if tenants := p.tenantsOf(q.officer); len(tenants) > 1 {
 		for _, t := range tenants {
-			s.Tenants = append(s.Tenants, tenantChoice{t, t == here})
+			s.Tenants = append(s.Tenants, tenantChoice{t, t == s.Tenant})
 		}
 	}
-	p.show(w, http.StatusOK, v.template, s)
+	p.show(w, status, v.template, s)
 }
 
 // refuseSession answers a request without a valid session.
@@ -204,25 +300,3 @@ func prefersJSON(r *http.Request) bool {
 func (p viewPages) tenantsOf(o *switchboard.Officer) []switchboard.TenantID {
 	return slices.DeleteFunc(slices.Clone(p.o.Tenants()), func(t switchboard.TenantID) bool { return !o.Sees(t) })
 }
-
-// askAPI asks the API in this process, as the officer, with the query of the browser.
-func (p viewPages) askAPI(r *http.Request, officer *switchboard.Officer, path string) *keptAnswer {
-	ask := r.Clone(r.Context())
-	ask.Method, ask.Body, ask.ContentLength = http.MethodGet, http.NoBody, 0
-	ask.URL = &url.URL{Path: path, RawQuery: r.URL.RawQuery}
-	ask.Header = http.Header{"Accept": {"application/json"}}
-	answer := &keptAnswer{header: http.Header{}, status: http.StatusOK}
-	p.o.API(officer).ServeHTTP(answer, ask)
-	return answer
-}
-
-// A keptAnswer keeps an answer of the API.
-type keptAnswer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (a *keptAnswer) Header() http.Header                  { return a.header }
-func (a *keptAnswer) WriteHeader(status int)               { a.status = status }
-func (a *keptAnswer) Write(text []byte) (n int, err error) { return a.body.Write(text) }

@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"html/template"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -15,8 +16,14 @@ import (
 // functions are what templates use besides their data.
 var functions = template.FuncMap{
 	"theirs": theirs, "ago": ago, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "hour": func(t time.Time) string { return t.UTC().Format("15:04") },
+	"link":  linkFrom,
 	"lines": func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
+}
+
+// linkFrom returns an address on the page that keeps the tenant of the scene. pairs are the names and values of its query.
+func linkFrom(s scene, path string, pairs ...string) string { //nolint:gocritic // templates have scenes as values
+	return linkTo(path, url.Values{}, append([]string{"tenant", string(s.Tenant)}, pairs...)...)
 }
 
 // maxTheirs limits the text of others that is shown, in bytes.

@@ -1,0 +1,137 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A viewQuery is what a browser asks of a view. It asks the API in this process, as the officer who is signed in.
+type viewQuery struct {
+	page    *Page
+	r       *http.Request
+	officer *switchboard.Officer
+	secret  string // of the session
+	view    *pageView
+	parts   map[string]string // of the path, by the names in the braces of the view's path
+	state   url.Values        // of the view, in its address
+}
+
+// get asks the API for the answer at an address, which is decoded into a value of the API's type.
+func (q *viewQuery) get(address string, into any) error {
+	answer := q.call(http.MethodGet, address, nil, nil)
+	if err := answer.refusal(); err != nil {
+		return err
+	}
+	return json.Unmarshal(answer.body.Bytes(), into)
+}
+
+// send sends a request with a body of JSON, nil for none. The answer is decoded into a value of the API's type, nil for none.
+func (q *viewQuery) send(method, address string, body, into any) error {
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	answer := q.call(method, address, text, http.Header{"Content-Type": {"application/json"}})
+	if err := answer.refusal(); err != nil || into == nil {
+		return err
+	}
+	return json.Unmarshal(answer.body.Bytes(), into)
+}
+
+// call asks the API. header may be nil.
+func (q *viewQuery) call(method, address string, body []byte, header http.Header) *keptAnswer {
+	ask := q.r.Clone(q.r.Context())
+	ask.Method, ask.Body, ask.ContentLength = method, io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	ask.Form, ask.PostForm, ask.TransferEncoding = nil, nil, nil
+	path, query, _ := strings.Cut(address, "?")
+	ask.URL = &url.URL{RawPath: path, RawQuery: query}
+	ask.URL.Path, _ = url.PathUnescape(path)
+	ask.Header = http.Header{"Accept": {"application/json"}}
+	for name, values := range header {
+		ask.Header[name] = values
+	}
+	answer := &keptAnswer{header: http.Header{}, status: http.StatusOK}
+	q.page.o.API(q.officer).ServeHTTP(answer, ask)
+	return answer
+}
+
+// fill writes the parts of the address into a path with names in braces.
+func (q *viewQuery) fill(path string) string {
+	for name, part := range q.parts {
+		path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(part))
+	}
+	return path
+}
+
+// fillPlain does the same for a text that is no path.
+func (q *viewQuery) fillPlain(text string) string {
+	for name, part := range q.parts {
+		text = strings.ReplaceAll(text, "{"+name+"}", part)
+	}
+	return text
+}
+
+// linkTo returns the address of a path with a query. pairs are names and values that replace those of the query; an empty value removes the name.
+func linkTo(path string, query url.Values, pairs ...string) string {
+	all := url.Values{}
+	for name, values := range query {
+		all[name] = values
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if all.Del(pairs[i]); pairs[i+1] != "" {
+			all.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(all) == 0 {
+		return path
+	}
+	return path + "?" + all.Encode()
+}
+
+// A refusalError is a refusal of the API.
+type refusalError struct{ access.Problem }
+
+func (e *refusalError) Error() string { return e.Detail }
+
+// problemOf returns what a view says about an error.
+func problemOf(err error) access.Problem {
+	if refused, _ := errors.AsType[*refusalError](err); refused != nil {
+		return refused.Problem
+	}
+	return access.Problem{Status: http.StatusInternalServerError, Detail: "this page cannot be shown; the log output of Switchboard says why"}
+}
+
+// A keptAnswer keeps an answer of the API.
+type keptAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *keptAnswer) Header() http.Header                  { return a.header }
+func (a *keptAnswer) WriteHeader(status int)               { a.status = status }
+func (a *keptAnswer) Write(text []byte) (n int, err error) { return a.body.Write(text) }
+
+// refusal returns a *refusalError unless the API has done what it was asked.
+func (a *keptAnswer) refusal() error {
+	if a.status < http.StatusMultipleChoices {
+		return nil
+	}
+	e := &refusalError{access.Problem{Status: a.status}}
+	if err := json.Unmarshal(a.body.Bytes(), &e.Problem); err != nil {
+		return fmt.Errorf("the API refuses with %d, and its answer cannot be read: %w", a.status, err)
+	}
+	return e
+}
