@@ -55,14 +55,16 @@ func (q *viewQuery) call(method, address string, body []byte, header http.Header
 	ask := q.r.Clone(q.r.Context())
 	ask.Method, ask.Body, ask.ContentLength = method, io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	ask.Form, ask.PostForm, ask.TransferEncoding = nil, nil, nil
-	path, query, _ := strings.Cut(address, "?")
-	ask.URL = &url.URL{RawPath: path, RawQuery: query}
-	ask.URL.Path, _ = url.PathUnescape(path)
+	answer := &keptAnswer{header: http.Header{}, status: http.StatusOK}
+	var err error
+	if ask.URL, err = url.Parse(address); err != nil {
+		answer.status = http.StatusNotFound
+		return answer
+	}
 	ask.Header = http.Header{"Accept": {"application/json"}}
 	for name, values := range header {
 		ask.Header[name] = values
 	}
-	answer := &keptAnswer{header: http.Header{}, status: http.StatusOK}
 	q.page.o.API(q.officer).ServeHTTP(answer, ask)
 	return answer
 }
@@ -81,6 +83,17 @@ func (q *viewQuery) fillPlain(text string) string {
 		text = strings.ReplaceAll(text, "{"+name+"}", part)
 	}
 	return text
+}
+
+// pick returns the named parts of the view's state.
+func (q *viewQuery) pick(names ...string) url.Values {
+	some := url.Values{}
+	for _, name := range names {
+		if values := q.state[name]; len(values) > 0 {
+			some[name] = values
+		}
+	}
+	return some
 }
 
 // linkTo returns the address of a path with a query. pairs are names and values that replace those of the query; an empty value removes the name.

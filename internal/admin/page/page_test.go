@@ -45,6 +45,9 @@ func newDesk(t *testing.T, adminURL string) *desk {
 		Tenants:  func() []switchboard.TenantID { return d.tenants }, Version: "1.2.3",
 		API: func(o *switchboard.Officer) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.RawPath != "" {
+					t.Errorf("the API refuses a path that is spelt so: %s", r.URL.RawPath)
+				}
 				d.asked = append(d.asked, o.ID+" "+r.Method+" "+r.URL.RequestURI())
 				d.api.ServeHTTP(w, r)
 			})

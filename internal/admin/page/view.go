@@ -43,6 +43,7 @@ type formDone struct {
 // allViews are the views, in the order of the navigation.
 var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", api: askAt("/v1/now"), load: loadAs[now.Overview]},
+	budgetsView,
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.
