@@ -374,7 +374,7 @@ func (s *demoStory) showVerdict(ctx context.Context) error {
 			return err
 		}
 		fmt.Fprintf(s.w, "   $ %s\n   $ switchboard resolve %s --probe\n", step.what, demoCapability)
-		writeVerdicts(indent{s.w}, x.Verdicts, demoTenant)
+		writeVerdicts(indent{s.w}, x, demoTenant)
 	}
 	return nil
 }

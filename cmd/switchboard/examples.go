@@ -85,8 +85,8 @@ var examples = map[string][]string{
 		"switchboard now --json",
 	},
 	"resolve": {
-		"switchboard resolve",
 		"switchboard resolve io.fs.read@^1 --probe && echo yes",
+		"switchboard resolve io.fs.read --contracts --tenant acme",
 		"switchboard resolve io.fs.read io.fs.write --json",
 	},
 	"annotate": {

@@ -91,6 +91,12 @@ func TestCO08TheCommandTheAPIAndTheToolGiveOneVerdict(t *testing.T) {
 	probe("io.fs.read@1.2.0  yes\n", 0)
 	resolve("io.fs.read@1.2.0  yes\nio.fs.read@1.2.0  yes\n", 0, "io.fs.read", "io.fs.read@^1")
 	everywhere(`{"capability":"io.fs.read@1.2.0","verdict":"yes","blocking":[],"warnings":[],"required_actions":[]}`)
+	out, _, _ = rig.Command(t, dir, "resolve", "io.fs.read", "--contracts", "--url", g.URL)
+	for _, want := range []string{"\n  needs  read fs", "\n  atom  key.token is fresh\n", " from one/"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("resolve --contracts lacks %q:\n%s", want, out)
+		}
+	}
 
 	for _, tt := range []struct {
 		session        rig.Session

@@ -48,6 +48,7 @@ type resolveRequest struct {
 	Tenant       switchboard.TenantID `query:"tenant" maxLength:"64" doc:"The tenant. An operator must name it. Without it: the only tenant of any other officer."`
 	Capabilities []string             `query:"capability,explode" maxItems:"256" doc:"A capability, such as io.fs.read or io.fs.read@^1: repeat the parameter for each one. Without it: each capability that exists for the tenant."`
 	Probe        bool                 `query:"probe" doc:"Probe what the capabilities depend on first, and wait for the results for 5 seconds at most."`
+	Contracts    bool                 `query:"contracts" doc:"Also say what each capability promises and needs, and which tools provide it."`
 }
 
 // addDecisions adds the routes about tasks and about decisions that are made to be shown.
@@ -87,6 +88,9 @@ func (a *API) addDecisions() {
 			x, err := admin.Resolve(ctx, a.o.Reader, bind.ResolveQuery{Tenant: q.tenant, Capabilities: in.Capabilities, Probe: in.Probe})
 			if err != nil {
 				return nil, err
+			}
+			if in.Contracts {
+				admin.DescribeContracts(a.o.Reader, x, q.tenant, q.operator())
 			}
 			return &struct{ Body admin.Resolution }{*x}, nil
 		})
