@@ -393,7 +393,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.decider = newDecider(a, current, actions)
 	a.admin.page = page.New(page.Options{
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL,
-		Tenants: func() []switchboard.TenantID { return admin.TenantIDs(a.admin.reads) }, Version: o.Version, API: func(officer *switchboard.Officer) http.Handler { return api.HandlerFor(a.admin.api, officer) },
+		Tenants: func() []switchboard.TenantID { return admin.TenantIDs(a.admin.reads) }, Version: o.Version, Cursor: a.admin.events.End, API: func(officer *switchboard.Officer) http.Handler { return api.HandlerFor(a.admin.api, officer) },
 		Approvals: a.admin.decider, Connections: a.credentials, Document: current.clientDocument,
 		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})

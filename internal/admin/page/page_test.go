@@ -42,10 +42,10 @@ func newDesk(t *testing.T, adminURL string) *desk {
 	d.Page = page.New(page.Options{
 		Providers: signin.NewProviders(switchboard.Secret{}), Sessions: d.sessions, URL: func() string { return adminURL },
 		Officers: func() *identity.Officers { return identity.NewOfficers([]identity.OfficerKey{d.row}, nil, nil) },
-		Tenants:  func() []switchboard.TenantID { return d.tenants }, Version: "1.2.3",
+		Tenants:  func() []switchboard.TenantID { return d.tenants }, Version: "1.2.3", Cursor: func() string { return "boot-7" },
 		API: func(o *switchboard.Officer) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				d.asked = append(d.asked, o.ID+" "+r.Method+" "+r.URL.RequestURI())
+				d.asked = append(d.asked, o.ID+" "+r.Method+" "+r.URL.RequestURI()+r.URL.RawPath) // the API refuses paths that are spelt otherwise
 				d.api.ServeHTTP(w, r)
 			})
 		},
