@@ -33,6 +33,10 @@ func TestPG08AnOpenViewFollowsWhatChangesAndSaysWhenItCannot(t *testing.T) {
 	saw := watch(b)
 	b.do(chromedp.EmulateViewport(800, 300), chromedp.Navigate(opened.URL))
 	b.await("no server has failed")
+	run := func(script string) {
+		t.Helper()
+		evaluate[bool](b, script+"\n;true")
+	}
 	check := func(when string, claims ...string) {
 		t.Helper()
 		for _, claim := range claims {
@@ -43,12 +47,12 @@ func TestPG08AnOpenViewFollowsWhatChangesAndSaysWhenItCannot(t *testing.T) {
 	}
 	point := func(selector string) {
 		t.Helper()
-		at := evaluate[[]float64](b, fmt.Sprintf(`(() => { const r = document.querySelector(%q).getBoundingClientRect(); return [r.left + 3, r.top + 3] })()`, selector))
-		b.do(chromedp.MouseEvent(input.MouseMoved, at[0], at[1]))
+		at := evaluate[[]float64](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.scrollIntoView({block: "center"}); const r = e.getBoundingClientRect(); return [r.left + 3, r.top + 3] })()`, selector))
+		b.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
 	}
-	b.do(chromedp.Evaluate[any](observed))
+	run(observed)
 	point("#calls")
-	b.do(chromedp.Evaluate[any](`before = document.querySelector("#calls").getBoundingClientRect().top`))
+	run(`before = document.querySelector("#calls").getBoundingClientRect().top`)
 
 	w.Do(0, "", "server", "disable", "a", "--reason", "a test")
 	b.await("a is disabled by an operator")
@@ -59,15 +63,16 @@ func TestPG08AnOpenViewFollowsWhatChangesAndSaysWhenItCannot(t *testing.T) {
 	)
 
 	// The part stands still while its form is filled in, and the page says so.
-	b.do(chromedp.Evaluate[any](`document.querySelector("main section").insertAdjacentHTML("beforeend", "<form><input id=typed><a href=/now id=away>A link</a></form>")`),
-		chromedp.SendKeys(chromedp.CSS("#typed"), "words"), chromedp.Evaluate[any](`document.activeElement.blur()`))
+	run(`document.querySelector("main section").insertAdjacentHTML("beforeend", "<form><input id=typed><a href=/now id=away>A link</a></form>")`)
+	b.do(chromedp.SendKeys(chromedp.CSS("#typed"), "words"))
+	run(`document.activeElement.blur()`)
 	w.Do(0, "", "server", "disable", "b", "--reason", "a test")
 	b.await("There is newer content")
 	check("while a form is filled in", `document.getElementById("typed").value === "words"`, `document.querySelectorAll(".concern").length === 1`)
 	// Nor does it change under a pointer that is on a link.
 	point("#away")
-	b.do(chromedp.Evaluate[any](`document.getElementById("typed").value = ""; pressed = setTimeout(() => {}, 0)`))
-	w.Do(0, "", "server", "enable", "a", "--reason", "a test")
+	run(`document.getElementById("typed").value = ""`)
+	w.Do(0, "", "server", "enable", "a")
 	check("while the pointer is on a link", `document.getElementById("away") !== null`, `document.querySelectorAll(".concern").length === 1`)
 	point("h1")
 	b.await("b is disabled by an operator")

@@ -12,43 +12,42 @@ import (
 	"sync"
 )
 
-// assetsPath begins the addresses of scripts and styles. The digest of the file and its name follow, so browsers keep what they have read.
+// assetsPath begins the addresses of scripts, styles and pictures. The digest of the file and its name follow, so browsers keep what they have read.
 const assetsPath = "/assets/"
 
 // The scripts of others are copies from the packages of assets/package-lock.json.
 //
-//go:embed assets/htmx.min.js assets/sse.min.js assets/page.js views/style.css
+//go:embed assets/htmx.min.js assets/sse.min.js assets/page.js assets/icon.svg views/style.css
 var assetFiles embed.FS
 
-// An assetFile is a script or a style.
+// assetTypes are the types of content by the ends of names.
+var assetTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+
+// An assetFile is a script, a style or a picture.
 type assetFile struct {
 	address     string
 	contentType string
 	plain, gzip []byte
 }
 
-// assets returns the scripts and styles by their names.
+// assets returns all by their names.
 var assets = sync.OnceValue(func() map[string]*assetFile {
 	all := map[string]*assetFile{}
-	for _, file := range []string{"assets/htmx.min.js", "assets/sse.min.js", "assets/page.js", "views/style.css"} {
+	for _, file := range []string{"assets/htmx.min.js", "assets/sse.min.js", "assets/page.js", "assets/icon.svg", "views/style.css"} {
 		text, err := assetFiles.ReadFile(file)
 		if err != nil {
 			panic(err) // it is embedded
 		}
 		name, sum := path.Base(file), sha256.Sum256(text)
-		a := &assetFile{address: assetsPath + hex.EncodeToString(sum[:8]) + "/" + name, contentType: "text/javascript; charset=utf-8", plain: text, gzip: compress(text)}
-		if path.Ext(name) == ".css" {
-			a.contentType = "text/css; charset=utf-8"
-		}
-		all[name] = a
+		all[name] = &assetFile{address: assetsPath + hex.EncodeToString(sum[:8]) + "/" + name, contentType: assetTypes[path.Ext(name)], plain: text, gzip: compress(text)}
 	}
 	return all
 })
 
-// addressOf returns the address of a script or a style.
+// addressOf returns the address of an assetFile.
 func addressOf(name string) string { return assets()[name].address }
 
-// serveAsset answers a request for a script or a style. They are the same for everybody.
+// serveAsset answers a request for an assetFile. They are the same for everybody.
 func serveAsset(p *Page, w http.ResponseWriter, r *http.Request) {
 	a := assets()[path.Base(r.URL.Path)]
 	if a == nil || a.address != r.URL.Path {
