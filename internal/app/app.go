@@ -895,6 +895,15 @@ func (a *App) Addresses() (agents, officers net.Addr) {
 	return agents, officers
 }
 
+// PageAddress returns an address at which a browser signs in to the page of a as the local operator, once, within a minute.
+func PageAddress(ctx context.Context, a *App) (string, error) {
+	if a.adminAt == nil {
+		return "", errors.New("there is no admin address")
+	}
+	code, err := a.admin.sessions.NewCode(ctx, signin.Holder{Local: true})
+	return "http://" + a.adminAt.Addr().String() + page.CodePath + "?code=" + code, err
+}
+
 // ServesTLS reports which of the addresses of a are served with TLS.
 func ServesTLS(a *App) (agents, officers bool) {
 	_, agents = a.listener.(*secureListener)

@@ -2,9 +2,9 @@ package browser_test
 
 import (
 	"bufio"
-	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -23,7 +23,7 @@ import (
 // screenshots is the folder that "make screenshots" writes to.
 var screenshots = flag.String("screenshots", "", "write a picture of each view, light and dark, to this `FOLDER`")
 
-var demoServes = regexp.MustCompile(`Serving (http://\S+)/mcp until .*The configuration is in (\S+)\.`)
+var pageOfDemo = regexp.MustCompile(`http://\S+/sign-in/code\?code=\S+`)
 
 // openDemo runs the demo, and opens its page as the operator.
 func openDemo(t *testing.T) *browser {
@@ -41,20 +41,16 @@ func openDemo(t *testing.T) *browser {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 	})
-	var found []string
-	for lines := bufio.NewScanner(out); found == nil && lines.Scan(); {
-		found = demoServes.FindStringSubmatch(lines.Text())
+	address := ""
+	for lines := bufio.NewScanner(out); address == "" && lines.Scan(); {
+		address = pageOfDemo.FindString(lines.Text())
 	}
-	if found == nil {
-		t.Fatal("the demo does not serve")
+	if address == "" {
+		t.Fatal("the demo prints no address of the page")
 	}
-	said, errs, _ := rig.Command(t, found[2], "page", "--json", "--url", found[1])
-	var opened struct{ URL string }
-	if err := json.Unmarshal([]byte(said), &opened); err != nil {
-		t.Fatalf("%v: %s%s", err, said, errs)
-	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
 	b := newBrowser(t)
-	b.do(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(opened.URL))
+	b.do(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(address))
 	b.await("You are local, an operator")
 	return b
 }

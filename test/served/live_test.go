@@ -74,7 +74,7 @@ func TestPG07TwoHundredOpenPagesCostLittle(t *testing.T) {
 	g := rig.Serve(t, dir)
 	memory := func() float64 {
 		_, values := g.Metrics()
-		return values["process_resident_memory_bytes{}"]
+		return values["process_resident_memory_bytes"]
 	}
 	const pages, ofOne = 200, 32
 	ann := openAdmin(t, g, keys["admin"])
