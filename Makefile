@@ -11,9 +11,11 @@
 #             every transport, as one table, in half a minute
 # make microbench  runs the benchmarks of the packages, each beside its baseline
 # make vet  does what go vet does, for Windows, macOS and FreeBSD
+# make screenshots  writes a picture of each view of the page, light and dark, with
+#             the data of the demo, to docs/images
 # make vuln   looks for known vulnerabilities in the code that Switchboard calls
 
-.PHONY: check test test-agents chaos bench microbench lint vet fmt vuln
+.PHONY: check test test-agents chaos bench microbench lint vet fmt vuln screenshots
 
 check:
 	@scripts/check
@@ -32,6 +34,10 @@ bench:
 
 microbench:
 	@scripts/microbench
+
+screenshots:
+	@mkdir -p docs/images
+	@go test ./test/browser -run=TestPicturesOfEveryView -count=1 -screenshots=$(CURDIR)/docs/images
 
 vuln:
 	@scripts/vuln

@@ -73,7 +73,11 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		log = slog.New(slog.DiscardHandler) // the demo prints to stdout; -v shows the log too
 	}
 	began := time.Now()
-	a, err := files.startApp(ctx, log, app.Options{Serves: true, Listen: d.Listen})
+	o := app.Options{Serves: true, Listen: d.Listen}
+	if d.Keep {
+		o.Data, o.Officers.Listen = filepath.Join(dir, ".switchboard"), true
+	}
+	a, err := files.startApp(ctx, log, o)
 	if err != nil {
 		return err
 	}
@@ -98,6 +102,11 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		cancel()
 		return <-served
 	}
+	page, err := app.PageAddress(ctx, a)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(io.out, "\nThe page shows what has happened. This address signs your browser in once, within a minute:\n\n   %s\n", page)
 	fmt.Fprintf(io.out, "\nServing %s/mcp until you press Ctrl-C. The configuration is in %s.\n", s.url, dir)
 	return <-served
 }

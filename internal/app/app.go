@@ -393,7 +393,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.decider = newDecider(a, current, actions)
 	a.admin.page = page.New(page.Options{
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL,
-		Tenants: func() []switchboard.TenantID { return admin.TenantIDs(a.admin.reads) }, Version: o.Version, API: func(officer *switchboard.Officer) http.Handler { return api.HandlerFor(a.admin.api, officer) },
+		Tenants: func() []switchboard.TenantID { return admin.TenantIDs(a.admin.reads) }, Version: o.Version, Cursor: a.admin.events.End, API: func(officer *switchboard.Officer) http.Handler { return api.HandlerFor(a.admin.api, officer) },
 		Approvals: a.admin.decider, Connections: a.credentials, Document: current.clientDocument,
 		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})
@@ -893,6 +893,15 @@ func (a *App) Addresses() (agents, officers net.Addr) {
 		officers = a.adminAt.Addr()
 	}
 	return agents, officers
+}
+
+// PageAddress returns an address at which a browser signs in to the page of a as the local operator, once, within a minute.
+func PageAddress(ctx context.Context, a *App) (string, error) {
+	if a.adminAt == nil {
+		return "", errors.New("there is no admin address")
+	}
+	code, err := a.admin.sessions.NewCode(ctx, signin.Holder{Local: true})
+	return "http://" + a.adminAt.Addr().String() + page.CodePath + "?code=" + code, err
 }
 
 // ServesTLS reports which of the addresses of a are served with TLS.

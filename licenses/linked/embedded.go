@@ -24,7 +24,7 @@ const (
 var embedding = map[string]string{
 	ours + "cmd/switchboard":                              own,
 	ours + "docs":                                         own,
-	ours + "internal/admin/page":                          own,
+	ours + "internal/admin/page":                          htmx, // the rest is ours
 	ours + "internal/policy":                              own,
 	ours + "internal/redact/detect":                       gitleaks,
 	ours + "internal/sample":                              own,
@@ -46,6 +46,8 @@ const opa = "github.com/open-policy-agent/opa"
 
 // The names of data.
 const (
+	htmx         = "htmx"
+	htmxEvents   = "the SSE extension of htmx"
 	gitleaks     = "the rules of gitleaks"
 	opaWasm      = "the C and C++ in OPA's opa.wasm"
 	phoneNumbers = "the numbering plans of libphonenumber"
@@ -66,6 +68,8 @@ type source struct {
 // data are the works within others.
 var data = []source{
 	{name: gitleaks, version: "v8.30.1", files: []string{"internal/redact/detect/gitleaks/LICENSE"}},
+	{name: htmx, version: "2.0.11", files: []string{"internal/admin/page/assets/LICENSE-htmx"}},
+	{name: htmxEvents, version: "2.2.4", files: []string{"internal/admin/page/assets/LICENSE-sse"}},
 	{name: metaSchemas, module: "github.com/santhosh-tekuri/jsonschema/v6", standard: "BSD-3-Clause", copyright: "Copyright (c) 2022 JSON Schema Specification Authors"},
 	{name: opaWasm, module: opa, files: []string{
 		"wasm/src/cidr.c", "wasm/src/encoding.c", "wasm/src/glob-lexer.cc", "wasm/src/lib/errno.h", "wasm/src/lib/math.c", "wasm/src/lib/stdlib.c", "wasm/src/libmpdec/mpdecimal.c",

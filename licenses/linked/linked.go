@@ -239,7 +239,7 @@ func tidy(text string) string {
 
 // Recognized are the licenses that the texts are searched for. They ask for their text and the copyright, and for nothing else that a user
 // or a distributor has to do. A text with another license is an error.
-var Recognized = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
+var Recognized = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
 
 var scanner = sync.OnceValues(func() (*licensecheck.Scanner, error) {
 	var wanted []licensecheck.License

@@ -20,6 +20,10 @@ const attempts = `(async () => {
 		"disable a server, as JSON": () => fetch("ADMIN/v1/servers/a/disable", {method: "POST", credentials: "include", headers: {"Content-Type": "application/json"}, body: "{}"}).then(r => r.text()),
 		"disable a server, as text": () => fetch("ADMIN/v1/servers/a/disable", {method: "POST", credentials: "include", mode: "no-cors", body: "{}"}).then(r => r.text()),
 		"delete a file": () => fetch("ADMIN/v1/files/switchboard.yaml", {method: "DELETE", credentials: "include"}).then(r => r.text()),
+		"follow what changes": () => new Promise((done, fail) => {
+			const s = new EventSource("ADMIN/live?view=/now", {withCredentials: true})
+			s.onopen = () => done("told"); s.onerror = () => { s.close(); fail("blocked") }
+		}),
 		"run it as a script": () => new Promise((done, fail) => {
 			const s = document.createElement("script")
 			s.onload = () => done("it ran"); s.onerror = () => fail("blocked"); s.src = "ADMIN/v1/status"
@@ -27,11 +31,11 @@ const attempts = `(async () => {
 		}),
 		"show it as an image": () => new Promise((done, fail) => {
 			const i = new Image()
-			i.onload = () => done("shown"); i.onerror = () => fail("blocked"); i.src = "ADMIN/style.css"
+			i.onload = () => done("shown"); i.onerror = () => fail("blocked"); i.src = "ADMINSTYLE"
 		}),
 		"use its style": () => new Promise((done, fail) => {
 			const l = document.createElement("link")
-			l.rel = "stylesheet"; l.onload = () => done("used"); l.onerror = () => fail("blocked"); l.href = "ADMIN/style.css"
+			l.rel = "stylesheet"; l.onload = () => done("used"); l.onerror = () => fail("blocked"); l.href = "ADMINSTYLE"
 			document.head.append(l)
 		}),
 	}
@@ -67,6 +71,7 @@ const attempts = `(async () => {
 func TestOR06APageOfSomebodyElsesReadsNothingAndDoesNothing(t *testing.T) {
 	w := serve(t, false, nil)
 	b, _ := w.openPage(t)
+	style := evaluate[string](b, `document.querySelector("link[rel=stylesheet]").getAttribute("href")`)
 	evil := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")
 		_, _ = rw.Write([]byte("<!doctype html><title>evil</title><body>win something</body>"))
@@ -78,7 +83,7 @@ func TestOR06APageOfSomebodyElsesReadsNothingAndDoesNothing(t *testing.T) {
 	// To browsers, another port of this machine is the same site: it sends the cookies along.
 	for _, from := range []string{"http://evil.test" + port, "http://127.0.0.1" + port} {
 		b.do(chromedp.Navigate(from + "/"))
-		got, err := chromedp.Run(b.ctx, chromedp.Evaluate[map[string]string](strings.ReplaceAll(attempts, "ADMIN", w.at), chromedp.EvalAwaitPromise))
+		got, err := chromedp.Run(b.ctx, chromedp.Evaluate[map[string]string](strings.NewReplacer("ADMINSTYLE", w.at+style, "ADMIN", w.at).Replace(attempts), chromedp.EvalAwaitPromise))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,13 +1,38 @@
 package npmlock_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/npmlock"
 )
+
+// scripts is the folder with the scripts of the page.
+var scripts = filepath.Join("..", "..", "internal", "admin", "page", "assets")
+
+// npm has compared the packages with the digests of the lock.
+func TestTheScriptsOfOthersOnThePageAreThoseOfTheLock(t *testing.T) {
+	npmlock.NeedIn(t, scripts, "the scripts of the page")
+	for own, theirs := range map[string]string{
+		"htmx.min.js": "htmx.org/dist/htmx.min.js", "LICENSE-htmx": "htmx.org/LICENSE",
+		"sse.min.js": "htmx-ext-sse/dist/sse.min.js", "LICENSE-sse": "htmx-ext-sse/LICENSE",
+	} {
+		got, err1 := os.ReadFile(filepath.Join(scripts, own))
+		want, err2 := os.ReadFile(filepath.Join(scripts, "node_modules", filepath.FromSlash(theirs)))
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s differs from %s of the package", own, theirs)
+		}
+	}
+}
 
 // The locks must work with any registry, and be as the package files say.
 func TestNoLockNamesARegistryOrAnythingUnpinned(t *testing.T) {
@@ -15,6 +40,7 @@ func TestNoLockNamesARegistryOrAnythingUnpinned(t *testing.T) {
 	if err != nil || len(locks) < 2 {
 		t.Fatalf("locks: %q, %v", locks, err)
 	}
+	locks = append(locks, filepath.Join(scripts, "package-lock.json"))
 	for _, file := range locks {
 		t.Run(file, func(t *testing.T) {
 			raw, err := os.ReadFile(file)

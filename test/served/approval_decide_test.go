@@ -455,7 +455,7 @@ func TestTheFormOfARequestDecidesOnlyForItsOwnSession(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	policy := resp.Header.Get("Content-Security-Policy")
-	if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "script") {
+	if !strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "script-src 'self';") || strings.Contains(policy, "unsafe") {
 		t.Errorf("the policy of the page is %q", policy)
 	}
 	if got := rig.Call(t, w.as(t, "agent"), "mail", `{}`); got != "SB-APPR-001" {

@@ -12,14 +12,14 @@ import (
 
 // cases are the kinds of abuse cases, and how many there are of each.
 var cases = map[string]int{
-	"AD": 2, "AZ": 15, "SE": 6, "CD": 12, "CO": 8, "SS": 7, "OR": 7, "TP": 12, "PI": 5, "JS": 13, "RX": 11, "LK": 6, "ST": 7, "PO": 10, "RQ": 1, "AP": 12, "BU": 10, "CA": 5, "AU": 5, "UI": 1, "AR": 3,
+	"AD": 2, "AZ": 15, "SE": 6, "CD": 12, "CO": 8, "SS": 7, "OR": 7, "TP": 12, "PI": 5, "JS": 13, "RX": 11, "LK": 6, "ST": 7, "PO": 10, "RQ": 1, "AP": 12, "BU": 10, "CA": 5, "AU": 5, "UI": 1, "AR": 3, "PG": 3,
 }
 
 var (
 	caseRow    = regexp.MustCompile(`(?m)^\| ([A-Z]{2})-(\d\d) \| ([^|]+) \| ([^|]+) \|$`)
 	testNamed  = regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
 	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	caseInName = regexp.MustCompile(`^Test(AD|AZ|SE|CD|CO|SS|OR|TP|PI|JS|RX|LK|ST|PO|RQ|AP|BU|CA|AU|UI|AR)(\d\d)`)
+	caseInName = regexp.MustCompile(`^Test(AD|AZ|SE|CD|CO|SS|OR|TP|PI|JS|RX|LK|ST|PO|RQ|AP|BU|CA|AU|UI|AR|PG)(\d\d)`)
 )
 
 // The table of abuse cases in docs/threats.md has a row for each case, names tests that there are, and leaves out none that has a case in its name.

@@ -18,7 +18,7 @@ import (
 
 // Bounds of the streams of events.
 const (
-	maxStreams   = 256
+	maxStreams   = 512              // the page has half of them at most
 	keepAlive    = 15 * time.Second // how often a silent stream has an id, and its key is checked again even if nothing says that it may have ended
 	eventTimeout = 30 * time.Second // for a reader to take one write
 )

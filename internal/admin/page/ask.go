@@ -52,21 +52,26 @@ func (q *viewQuery) send(method, address string, body, into any) error {
 
 // call asks the API. header may be nil.
 func (q *viewQuery) call(method, address string, body []byte, header http.Header) *keptAnswer {
+	answer := &keptAnswer{header: http.Header{}, status: http.StatusOK}
+	q.page.o.API(q.officer).ServeHTTP(answer, q.request(method, address, body, header))
+	return answer
+}
+
+// request returns a request to the API. header may be nil.
+func (q *viewQuery) request(method, address string, body []byte, header http.Header) *http.Request {
 	ask := q.r.Clone(q.r.Context())
 	ask.Method, ask.Body, ask.ContentLength = method, io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	ask.Form, ask.PostForm, ask.TransferEncoding = nil, nil, nil
-	answer := &keptAnswer{header: http.Header{}, status: http.StatusOK}
-	var err error
-	if ask.URL, err = url.Parse(address); err != nil {
-		answer.status = http.StatusNotFound
-		return answer
+	path, query, _ := strings.Cut(address, "?")
+	ask.URL = &url.URL{RawQuery: query}
+	if ask.URL.Path, _ = url.PathUnescape(path); ask.URL.EscapedPath() != path { // as in a request from the network
+		ask.URL.RawPath = path
 	}
 	ask.Header = http.Header{"Accept": {"application/json"}}
 	for name, values := range header {
 		ask.Header[name] = values
 	}
-	q.page.o.API(q.officer).ServeHTTP(answer, ask)
-	return answer
+	return ask
 }
 
 // fill writes the parts of the address into a path with names in braces.

@@ -1,7 +1,7 @@
 // Package page is the admin side in a browser. So far, people sign in and out there, see what needs a person and how calls go, and decide about requests for approval.
 //
-// It decides which browser a session belongs to, which requests of browsers count, and how views look (view.go). Package signin decides who somebody is, package
-// identity decides about their offices, and package api decides what a view shows. The views are in views/, one file each; they have no scripts.
+// It decides which browser a session belongs to, which requests of browsers count, how views look (view.go), and when an open view reads itself again (live.go). Package signin decides who somebody is, package
+// identity decides about their offices, and package api decides what a view shows. The views are in views/, one file each. Everything works without scripts.
 //
 // The cookie of a session is SameSite=Strict. A browser does not send it when a page of another site, such as the issuer's, has led it
 // here; so an answer that ends a sign-in is a page that leads on by itself, and not a redirect.
@@ -9,6 +9,7 @@ package page
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"embed"
@@ -36,7 +37,6 @@ const maxForm = 64 << 10
 // The paths of the page.
 const (
 	startPath    = "/" // leads to the first view
-	stylePath    = "/style.css"
 	signInPath   = "/sign-in"
 	signOutPath  = "/sign-out"
 	callbackPath = "/sign-in/callback"
@@ -53,6 +53,7 @@ type Options struct {
 	URL       func() string                 // how browsers reach the admin address, "" if only this machine does
 	Tenants   func() []switchboard.TenantID // all, sorted
 	Version   string
+	Cursor    func() string // of the API's events, at this moment
 
 	// API returns the handler of the API for requests of the officer.
 	API func(officer *switchboard.Officer) http.Handler
@@ -71,6 +72,7 @@ type Options struct {
 type Page struct {
 	o     Options
 	views func() *template.Template
+	live  openLive
 }
 
 //go:embed views
@@ -86,11 +88,11 @@ func New(o Options) *Page {
 // Takes reports whether the page answers requests for a path.
 func (p *Page) Takes(path string) bool {
 	switch path {
-	case startPath, stylePath, signInPath, signOutPath, callbackPath, CodePath:
+	case startPath, livePath, signInPath, signOutPath, callbackPath, CodePath:
 		return true
 	}
 	v, _ := findView(path)
-	return v != nil || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)
+	return v != nil || strings.HasPrefix(path, assetsPath) || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)
 }
 
 // ServeHTTP answers a request for a path that the page takes.
@@ -98,10 +100,13 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers do not state the origin of a form
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if takesGzip(r) {
+		w = gzipWriter{w}
+	}
 	own, ok := p.siteOf(r)
 	switch {
 	case !ok:
@@ -121,12 +126,14 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 	foreign := from != "" && from != "same-origin" && from != "none"
 	v, parts := findView(r.URL.Path)
 	switch path := r.URL.Path; {
-	case path == stylePath:
-		http.ServeFileFS(w, r, files, "views/style.css")
+	case strings.HasPrefix(path, assetsPath):
+		serveAsset(p, w, r)
 	case path == DocumentPath:
 		serveDocument(p, w)
 	case foreign && r.Header.Get("Sec-Fetch-Mode") != "navigate":
 		p.refuse(w, http.StatusForbidden, "pages of other sites may only lead here")
+	case path == livePath && !foreign:
+		viewPages{p}.serveLive(w, r, own)
 	case path == callbackPath:
 		p.endSignIn(w, r, own)
 	case path == connectedPath:
@@ -397,15 +404,26 @@ func (p *Page) signOut(w http.ResponseWriter, r *http.Request, own site, token s
 	p.leadOn(w, startPath)
 }
 
-// formToken returns the token of the forms of a session.
+// formToken returns a token of the forms of a session. Each page has another one: pages are compressed, and the length of compressed pages would tell
+// somebody who watches the network about a text that they all have.
 func formToken(secret string) string {
+	var mask [sha256.Size]byte
+	rand.Read(mask[:])
 	sum := sha256.Sum256([]byte("form\x00" + secret))
-	return hex.EncodeToString(sum[:])
+	subtle.XORBytes(sum[:], sum[:], mask[:])
+	return hex.EncodeToString(mask[:]) + hex.EncodeToString(sum[:])
 }
 
 // isFormToken reports whether the token belongs to the forms of the session.
 func isFormToken(token, secret string) bool {
-	return subtle.ConstantTimeCompare([]byte(token), []byte(formToken(secret))) == 1
+	text, err := hex.DecodeString(token)
+	if err != nil || len(text) != 2*sha256.Size {
+		return false
+	}
+	sum := sha256.Sum256([]byte("form\x00" + secret))
+	mask, masked := text[:sha256.Size], text[sha256.Size:]
+	subtle.XORBytes(masked, masked, mask)
+	return subtle.ConstantTimeCompare(masked, sum[:]) == 1
 }
 
 // fail shows why the sign-in has failed. Callers that fail often wait.
@@ -432,7 +450,13 @@ func (p *Page) show(w http.ResponseWriter, status int, view string, data scene) 
 		http.Error(w, "this page cannot be shown; the log output of Switchboard says why", http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	text := b.Bytes()
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	if _, ok := w.(gzipWriter); ok && len(text) > minGzip {
+		h.Set("Content-Encoding", "gzip")
+		text = compress(text)
+	}
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes())
+	_, _ = w.Write(text)
 }

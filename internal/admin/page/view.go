@@ -22,6 +22,7 @@ type pageView struct {
 	needs    switchboard.Office // as the route of the API does
 	command  string             // prints the same; parts in braces as in path
 	template string
+	live     liveness
 
 	// api returns the address of the answer of the API that the view shows most of, which .json gives.
 	api func(q *viewQuery) string
@@ -44,7 +45,7 @@ type formDone struct {
 
 // allViews are the views, in the order of the navigation.
 var allViews = []pageView{
-	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", api: askAt("/v1/now"), load: loadAs[now.Overview]},
+	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", live: onFigures, api: askAt("/v1/now"), load: loadAs[now.Overview]},
 	budgetsView,
 	capabilitiesView,
 }
@@ -117,6 +118,7 @@ type scene struct {
 	State   url.Values           // of the view, in its address
 	Command string
 	Version string
+	Live    string // the address of the stream of the view, "" if it has none
 	Form    sentForm
 	Data    any
 }
@@ -246,7 +248,7 @@ func (p viewPages) carryOut(w http.ResponseWriter, r *http.Request, own site, v 
 
 // write writes the view, as the query asks for it.
 func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, status int) {
-	v := q.view
+	v, after := q.view, p.o.Cursor() // before the API is asked, so that no change is missed
 	answer := q.call(http.MethodGet, v.api(q), nil, nil)
 	err := answer.refusal()
 	var data any
@@ -269,6 +271,9 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 			s.Links[i].Path = linkTo(s.Links[i].Path, nil, "tenant", string(s.Tenant))
 		}
 		s.Command += " --tenant " + string(s.Tenant)
+	}
+	if v.live != neverReads && sent.Act == "" { // what a form was answered with stays
+		s.Live = linkTo(livePath, nil, "view", s.Path, "tenant", string(s.Tenant), "after", after)
 	}
 	if tenants := p.tenantsOf(q.officer); len(tenants) > 1 {
 		for _, t := range tenants {
