@@ -27,6 +27,8 @@ type pageView struct {
 	api func(q *viewQuery) string
 	// load makes the data of the template of the answer, and asks the API for more.
 	load func(q *viewQuery, answer []byte) (any, error)
+	// settle, if not nil, returns the address of what a query asks for, such as a move, "" if the query is such an address itself.
+	settle func(q *viewQuery) string
 	// forms do what the API does. Their names are in the field "act".
 	forms map[string]viewForm
 }
@@ -43,6 +45,7 @@ type formDone struct {
 // allViews are the views, in the order of the navigation.
 var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", api: askAt("/v1/now"), load: loadAs[now.Overview]},
+	{path: rankingPath, title: "Ranking", needs: switchboard.OfficeAdmin, template: "ranking.html", api: askRanking, load: loadRanking, settle: settleRanking, forms: rankingForms},
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.
@@ -197,6 +200,12 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 		_, _ = w.Write(answer.body.Bytes())
 		return
 	}
+	if v.settle != nil {
+		if to := v.settle(q); to != "" {
+			http.Redirect(w, r, to, http.StatusSeeOther)
+			return
+		}
+	}
 	p.write(w, q, sentForm{}, http.StatusOK)
 }
 
@@ -258,7 +267,9 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 		for i := range s.Links {
 			s.Links[i].Path = linkTo(s.Links[i].Path, nil, "tenant", string(s.Tenant))
 		}
-		s.Command += " --tenant " + string(s.Tenant)
+		if s.Command != "" {
+			s.Command += " --tenant " + string(s.Tenant)
+		}
 	}
 	if tenants := p.tenantsOf(q.officer); len(tenants) > 1 {
 		for _, t := range tenants {
