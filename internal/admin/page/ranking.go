@@ -42,6 +42,7 @@ type rankingView struct {
 	Lanes   *laneTable
 	Verbs   []switchboard.Verb
 	ETag    string // of the file
+	Base    string // the digest of the file when the draft was begun
 
 	Look *rankingLook
 
@@ -81,6 +82,9 @@ type lanedServer struct {
 	Points  int    // of the rows of adjustments
 	Ailment string // "" if it is healthy
 }
+
+// Plain reports whether the name can be that of a class.
+func (l rankedLane) Plain() bool { return isPlainWord(l.Name) }
 
 // tenantOfRanking returns the tenant that the view shows: that of its address, or the only one.
 func tenantOfRanking(q *viewQuery) switchboard.TenantID {
@@ -203,6 +207,10 @@ func loadRanking(q *viewQuery, answer []byte) (any, error) {
 	if v.Draft, err = f.draftOf(q); err != nil {
 		v.Draft, v.Wrong = f.ranking, err.Error()
 	}
+	v.Base = q.state.Get("base")
+	if !isPlainWord(v.Base) || len(v.Base) > 64 {
+		v.Base = strings.Trim(f.etag, `"`)
+	}
 	v.Changed = v.Draft.String() != f.ranking.String()
 	v.Lanes = newLaneTable(v.Draft, servers.Servers)
 	v.Lanes.More = servers.Next != ""
@@ -260,13 +268,13 @@ func (v *rankingView) readHistory(q *viewQuery) error {
 		return err // without a history, there is nothing to undo
 	}
 	own := slices.DeleteFunc(list.Changes, func(c change.Revision) bool { return c.Path != v.File })
-	now, base := strings.Trim(v.ETag, `"`), q.state.Get("base")
+	now := strings.Trim(v.ETag, `"`)
 	if len(own) > 0 && own[0].AfterDigest == now && own[0].BeforeDigest != "" {
 		v.Last = &own[0]
 	}
-	if v.Moved = v.Changed && base != "" && base != now; v.Moved {
+	if v.Moved = v.Changed && v.Base != now; v.Moved {
 		for _, c := range own {
-			if c.AfterDigest == base {
+			if c.AfterDigest == v.Base {
 				break
 			}
 			v.Others = append(v.Others, c)
@@ -292,7 +300,9 @@ func newLaneTable(d *rankingDraft, servers []admin.ServerStatus) *laneTable {
 	}
 	for i := range servers {
 		s := &servers[i]
-		t.Names = append(t.Names, string(s.ID))
+		if isPlainWord(string(s.ID)) { // else it is no id
+			t.Names = append(t.Names, string(s.ID))
+		}
 		one := lanedServer{ID: s.ID}
 		for _, a := range d.Adjust {
 			if switchboard.MatchPattern(a.Server, string(s.ID)) {
@@ -320,6 +330,22 @@ func newLaneTable(d *rankingDraft, servers []admin.ServerStatus) *laneTable {
 	}
 	slices.SortFunc(t.Unranked, func(a, b rankedLane) int { return strings.Compare(a.Name, b.Name) })
 	return t
+}
+
+// A placedTool is a tool in the list of a task, with its place in the list before, from 1; 0 if it was not there.
+type placedTool struct {
+	Tool  string
+	Was   int
+	Moved bool // another tool comes first now, or no more
+}
+
+// placeTools compares the lists of a task.
+func placeTools(before, after []string) (all []placedTool) {
+	for i, tool := range after {
+		was := slices.Index(before, tool) + 1
+		all = append(all, placedTool{tool, was, was != i+1})
+	}
+	return all
 }
 
 // rankingForms are what a person does with a draft.

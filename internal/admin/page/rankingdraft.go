@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 
 	"github.com/summit-switchboard/switchboard/internal/config/edit"
 	"github.com/summit-switchboard/switchboard/internal/document"
@@ -128,13 +129,23 @@ func parseDraft(text string) (*rankingDraft, error) {
 	return d, nil
 }
 
-// String returns the draft as parseDraft reads it.
+// String returns the draft as parseDraft reads it, in ASCII: no character of it hides in an address.
 func (d *rankingDraft) String() string {
 	text, err := json.Marshal(d)
 	if err != nil {
 		return "" // texts and numbers always have a JSON form
 	}
-	return string(text)
+	var b strings.Builder
+	for _, r := range string(text) {
+		if r < 0x7f {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }
 
 // sort puts the classes in the order of their scores. Those of a list get the scores of their places.
@@ -174,12 +185,16 @@ func (d *rankingDraft) move(op string, fields url.Values) error {
 	return err
 }
 
-func (d *rankingDraft) moveClass(act, name string, fields url.Values) error {
-	i := slices.IndexFunc(d.Classes, func(c draftClass) bool { return c.Name == name })
+func (d *rankingDraft) moveClass(act, which string, fields url.Values) error {
+	if act == "in" {
+		if which != "" && !slices.ContainsFunc(d.Classes, func(c draftClass) bool { return c.Name == which }) {
+			d.Classes = append(d.Classes, draftClass{Name: which})
+		}
+		return nil
+	}
+	i, err := strconv.Atoi(which)
 	switch {
-	case act == "in" && i < 0 && name != "":
-		d.Classes = append(d.Classes, draftClass{Name: name})
-	case i < 0:
+	case err != nil || i < 0 || i >= len(d.Classes):
 	case act == "out":
 		d.Classes = slices.Delete(d.Classes, i, i+1)
 	case act == "score":
@@ -335,10 +350,15 @@ func (e draftEdit) command(file string) string {
 
 // quoteWord quotes a word for a shell, if it must be.
 func quoteWord(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") == "" && s != "" {
+	if isPlainWord(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// isPlainWord reports whether the text is one word of ASCII without meaning to a shell.
+func isPlainWord(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") == ""
 }
 
 // editsFrom returns the edits that make this ranking of another one. They change as little as they can, since what they replace loses its comments.
@@ -348,6 +368,13 @@ func (d *rankingDraft) editsFrom(was *rankingDraft) (all []draftEdit) {
 	}
 	if len(d.Classes)+len(d.Prefer)+len(d.Adjust) == 0 {
 		return []draftEdit{{path: []string{"ranking"}}}
+	}
+	if len(was.Classes)+len(was.Prefer)+len(was.Adjust) == 0 { // there may be nothing to add keys to
+		return []draftEdit{{[]string{"ranking"}, struct {
+			Classes []string      `json:"classes,omitempty"`
+			Prefer  []draftPrefer `json:"prefer,omitempty"`
+			Adjust  []draftAdjust `json:"adjust,omitempty"`
+		}{d.classNames(), d.Prefer, d.Adjust}}}
 	}
 	all = d.classEdits(was)
 	rows := func(list []draftPrefer) (rows []draftRow) {
@@ -375,16 +402,17 @@ func (d *rankingDraft) editsFrom(was *rankingDraft) (all []draftEdit) {
 	return append(all, rowEdits("adjust", points(was.Adjust), points(d.Adjust))...)
 }
 
+func (d *rankingDraft) classNames() (all []string) {
+	for _, c := range d.Classes {
+		all = append(all, c.Name)
+	}
+	return all
+}
+
 func (d *rankingDraft) classEdits(was *rankingDraft) (all []draftEdit) {
 	path := []string{"ranking", "classes"}
 	if !d.Scores || !was.Scores || len(d.Classes) == 0 {
-		names := func(list []draftClass) (all []string) {
-			for _, c := range list {
-				all = append(all, c.Name)
-			}
-			return all
-		}
-		return textEdits(path, names(was.Classes), names(d.Classes))
+		return textEdits(path, was.classNames(), d.classNames())
 	}
 	for _, c := range was.Classes {
 		if !slices.ContainsFunc(d.Classes, func(o draftClass) bool { return o.Name == c.Name }) {

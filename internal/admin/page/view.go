@@ -46,6 +46,8 @@ type formDone struct {
 var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", api: askAt("/v1/now"), load: loadAs[now.Overview]},
 	{path: rankingPath, title: "Ranking", needs: switchboard.OfficeAdmin, template: "ranking.html", api: askRanking, load: loadRanking, settle: settleRanking, forms: rankingForms},
+	{path: "/configuration", title: "Configuration", needs: switchboard.OfficeViewer, template: "configuration.html", api: askChanges, load: loadConfiguration},
+	{path: changesPath + "{change}", title: "A change", inside: "/configuration", needs: switchboard.OfficeViewer, template: "change.html", api: askChange, load: loadChange, forms: revertForms},
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.
