@@ -214,7 +214,7 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 // carryOut carries out a form of a view, and shows the view again unless the form leads elsewhere. What was typed is kept.
 func (p viewPages) carryOut(w http.ResponseWriter, r *http.Request, own site, v *pageView, parts map[string]string, fields url.Values) {
 	secret := own.readCookie(r, sessionCookie)
-	if secret == "" || !isFormToken(fields.Get("token"), secret) {
+	if secret == "" {
 		p.refuse(w, http.StatusForbidden, "this form belongs to another session; load the page again")
 		return
 	}
@@ -231,7 +231,12 @@ func (p viewPages) carryOut(w http.ResponseWriter, r *http.Request, own site, v 
 	}
 	q := &viewQuery{page: p.Page, r: r, officer: &officer, secret: secret, view: v, parts: parts, state: state}
 	sent := sentForm{Act: fields.Get("act"), Fields: fields}
-	done, err := do(q, fields)
+	var done formDone
+	if isFormToken(fields.Get("token"), secret) {
+		done, err = do(q, fields)
+	} else {
+		err = &refusalError{access.Problem{Status: http.StatusForbidden, Code: switchboard.CodeNotAuthorized, Detail: "this form belongs to another session, so nothing was done", Hint: "What you typed is kept: read it again, and send it."}}
+	}
 	status := http.StatusOK
 	if err != nil {
 		why := problemOf(err)
