@@ -67,6 +67,21 @@ func TestAMoveChangesItsPartOfTheFileAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestAMovedClassTakesItsCommentAlong(t *testing.T) {
+	t.Parallel()
+	const text = "tenant: acme\nranking:\n  classes:\n    - local # ours\n    # expensive\n    - paid\n"
+	was, err := readDraft("tenant.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := parseDraft(was.String())
+	_ = d.move("class/up/1", nil)
+	got, err := applyDraft("tenant.yaml", []byte(text), d.editsFrom(was))
+	if want := "tenant: acme\nranking:\n  classes:\n    # expensive\n    - paid\n    - local # ours\n"; err != nil || string(got) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+	}
+}
+
 func TestClassesWithScoresOfTheirOwnExchangeThem(t *testing.T) {
 	t.Parallel()
 	const text = "tenant: acme\nranking:\n  classes:\n    a: 300 # ours\n    b: 20\n    c: 20\n"
