@@ -254,11 +254,14 @@ func writeTrial(io streams, t *change.Trial) {
 	if t.Programs {
 		fmt.Fprintln(io.out, "It changes what is run: only an edit of the file does that, unless admin.edit is programs.")
 	}
-	if len(t.Tasks) == 0 {
+	if len(t.Tasks) == 0 && t.Untried == 0 {
 		fmt.Fprintln(io.out, "Each task gets the tools that it gets now.")
 	}
 	for _, task := range t.Tasks {
 		fmt.Fprintf(io.out, "task %s of %s\n  now:   %s\n  after: %s\n", task.Task, task.Tenant, listText(task.Before, ""), listText(task.After, task.Why))
+	}
+	if t.Untried > 0 {
+		fmt.Fprintf(io.out, "Not tried, because there are too many: %s\n", count(t.Untried, "more task"))
 	}
 	if t.Past != nil {
 		writePast(io.out, t.Past)

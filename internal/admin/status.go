@@ -129,6 +129,7 @@ type ServerStatus struct {
 	Health  health.Status `json:"health"`
 	Served  int           `json:"tools_served"`
 	Refused int           `json:"tools_refused"`
+	Class   string        `json:"class,omitempty"` // by which tenants rank the server
 }
 
 // TaskStatus is a task that runs have bound.
@@ -220,11 +221,15 @@ func (r *Reader) Status(id switchboard.TenantID) StatusReport {
 
 // serverStatuses returns the servers that mine holds for, sorted by id. served counts their tools in the catalog.
 func (r *Reader) serverStatuses(c *Configuration, served map[switchboard.ServerID]int, mine func(switchboard.ServerID) bool) (all []ServerStatus) {
+	classes := map[switchboard.ServerID]string{}
+	for i := range c.Config.Servers {
+		classes[c.Config.Servers[i].ID] = c.Config.Servers[i].Class
+	}
 	for _, server := range r.o.Fleet.Status() {
 		if mine(server.ID) {
 			n := served[server.ID]
 			fit, _ := r.o.Health.Status(server.ID)
-			all = append(all, ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n})
+			all = append(all, ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n, classes[server.ID]})
 		}
 	}
 	return all

@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
@@ -165,33 +167,49 @@ func (a *fileChanges) try(ctx context.Context, replace map[string][]byte) (*chan
 		return t, err
 	}
 	if len(replace) > 0 && len(t.Faults) == 0 {
-		t.Tasks = a.compareTasks(ctx, was, a.newState(r, a.fleet.Offers(), a.fleet.Starting(), was))
+		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, a.newState(r, a.fleet.Offers(), a.fleet.Starting(), was))
 	}
 	return t, nil
 }
 
-// compareTasks returns the tasks that get other tools by the second state than by the first, decided for a caller that may bind them.
-func (a *fileChanges) compareTasks(ctx context.Context, was, next *servingState) (all []change.TaskChange) {
+// compareTasks adds the tasks to t, with the tools that each gets by the two states, decided for a caller that may bind it. It begins with the tenants that
+// own the changed files.
+func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, changed []string, was, next *servingState) {
 	ctx, cancel := context.WithTimeout(ctx, triedTaskBudget)
 	defer cancel()
 	tried := 0
-	for _, id := range tenantNames(next.config) {
+	ids := tenantNames(next.config)
+	owns := func(id string) bool {
+		return slices.ContainsFunc(changed, func(name string) bool { return strings.HasPrefix(name, "tenants/"+id+"/") })
+	}
+	slices.SortStableFunc(ids, func(a, b string) int {
+		switch {
+		case owns(a) == owns(b):
+			return 0
+		case owns(a):
+			return -1
+		}
+		return 1
+	})
+	for _, id := range ids {
 		tenant := switchboard.TenantID(id)
 		if next.Tenants[tenant] == nil {
 			continue
 		}
 		for _, task := range next.Tenants[tenant].TaskIDs() {
+			one := change.TaskChange{Tenant: tenant, Task: task}
 			if tried++; tried > maxTriedTasks || ctx.Err() != nil {
-				return all
+				t.Untried = append(t.Untried, one)
+				continue
 			}
-			before, _ := a.toolsOf(ctx, was.State, tenant, task)
-			after, why := a.toolsOf(ctx, next.State, tenant, task)
-			if !slices.Equal(before, after) || why != "" && len(before) > 0 {
-				all = append(all, change.TaskChange{Tenant: tenant, Task: task, Before: before, After: after, Why: why})
+			one.Before, _ = a.toolsOf(ctx, was.State, tenant, task)
+			if one.After, one.Why = a.toolsOf(ctx, next.State, tenant, task); !slices.Equal(one.Before, one.After) || one.Why != "" && len(one.Before) > 0 {
+				t.Tasks = append(t.Tasks, one)
+			} else {
+				t.Same = append(t.Same, one)
 			}
 		}
 	}
-	return all
 }
 
 // toolsOf returns the tools that a task gets by a state, and why it gets none.

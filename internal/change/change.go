@@ -87,6 +87,8 @@ type Reading struct {
 	Faults   switchboard.Faults // of all parts, and of policies
 	Warnings switchboard.Faults
 	Tasks    []TaskChange // that would get other tools; only if the caller of Try wants to know
+	Same     []TaskChange // that would get the tools that they get now
+	Untried  []TaskChange // whose tools are not known, because there are too many tasks; without tools
 	Changed  string       // what differs from the configuration in force, in words
 }
 
@@ -301,6 +303,8 @@ type Wish struct {
 	By      switchboard.Officer
 	Reason  string
 	Reverts string // the id of the change that it reverts
+
+	SkipPast bool // a trial does not look at past decisions
 }
 
 // A Trial says what a change would do.
@@ -308,16 +312,22 @@ type Trial struct {
 	ETag     string       `json:"etag,omitempty"` // of the present file
 	Faults   []string     `json:"faults"`         // why the change would be refused
 	Warnings []string     `json:"warnings"`
-	Changed  string       `json:"changed"` // in words
-	Diff     string       `json:"diff"`    // of the file, unified
-	Tasks    []TaskChange `json:"tasks"`
-	Programs bool         `json:"programs"` // it changes what is run
+	Changed  string       `json:"changed"`                   // in words
+	Diff     string       `json:"diff"`                      // of the file, unified
+	Tasks    []TaskChange `json:"tasks"`                     // that would get other tools
+	Same     []TaskChange `json:"same_tasks,omitempty"`      // that would get the tools that they get now; at most 20
+	MoreSame int          `json:"more_same_tasks,omitempty"` // further ones
+	Untried  int          `json:"tasks_not_tried,omitempty"` // there are too many tasks
+	Programs bool         `json:"programs"`                  // it changes what is run
 
 	// Past says what the decisions of the last week would have been. It is nil if the change would be refused, and where nothing is only tried.
 	Past *PastDecisions `json:"past,omitempty"`
 
 	proposed *config.Config // nil if it is refused as a whole
 }
+
+// maxSame limits the tasks of a trial that stay as they are.
+const maxSame = 20
 
 // Try says what the change would do, and changes nothing.
 func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
@@ -330,7 +340,7 @@ func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
 		return nil, err
 	}
 	t, err := e.try(ctx, w, tenant, office, old)
-	if err == nil && len(t.Faults) == 0 && t.proposed != nil {
+	if err == nil && len(t.Faults) == 0 && t.proposed != nil && !w.SkipPast {
 		t.Past = comparePast(ctx, &e.o, t.proposed, tenant, office == switchboard.OfficeOperator)
 	}
 	return t, err
@@ -360,8 +370,12 @@ func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, o
 			t.Warnings = append(t.Warnings, f.String())
 		}
 	}
+	foreign := func(c TaskChange) bool { return tenant != "" && c.Tenant != tenant } // a tenant's file changes no other tenant
+	t.Same, t.Untried = slices.DeleteFunc(after.Same, foreign), len(slices.DeleteFunc(after.Untried, foreign))
+	t.MoreSame = max(0, len(t.Same)-maxSame)
+	t.Same = t.Same[:min(len(t.Same), maxSame)]
 	if office != switchboard.OfficeOperator {
-		t.Tasks = slices.DeleteFunc(t.Tasks, func(c TaskChange) bool { return c.Tenant != tenant })
+		t.Tasks = slices.DeleteFunc(t.Tasks, foreign)
 	}
 	t.Programs = after.Config != nil && (!samePrograms(e.o.Servers(), after.Config.Servers) || !sameCommands(e.o.Secrets, after.Config.Secrets))
 	return t, nil

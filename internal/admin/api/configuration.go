@@ -75,6 +75,7 @@ type changeAnswer struct {
 type FileQuery struct {
 	Path        string `query:"path" required:"true" minLength:"1" maxLength:"512" doc:"The path of the file, relative to the folder of the configuration." example:"tenants/acme/tenant.yaml"`
 	DryRun      bool   `query:"dry_run" doc:"Only say what the change would do."`
+	SkipPast    bool   `query:"skip_past" doc:"With dry_run: leave out the look at last week's decisions, which can take 2 seconds."`
 	IfMatch     string `header:"If-Match" maxLength:"80" doc:"The entity tag of the content that is replaced."`
 	IfNoneMatch string `header:"If-None-Match" maxLength:"8" doc:"* for a file that does not exist yet."`
 }
@@ -130,6 +131,7 @@ func (a *API) addConfiguration() {
 		w.Path, w.By = f.Path, *q.officer
 		out := &changeAnswer{}
 		if f.DryRun {
+			w.SkipPast = f.SkipPast
 			t, err := a.o.Editor.Try(ctx, w)
 			if err != nil {
 				return nil, changed(err)

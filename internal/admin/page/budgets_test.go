@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,11 +145,16 @@ func TestPG02ACorrectionOfABudgetCountsOnlyWithTheTokenOfItsSession(t *testing.T
 	for _, wrong := range []string{"", token[1:] + "0", fmt.Sprint(other)} {
 		sent = nil
 		fields.Set("token", wrong)
-		if status, _, _ := post(fields); status != http.StatusForbidden || len(sent) > 0 {
+		status, page, _ := post(fields)
+		if status != http.StatusForbidden || slices.ContainsFunc(sent, func(s string) bool { return strings.HasPrefix(s, "POST") }) {
 			t.Errorf("with the token %q: %d, and the API is asked %q", wrong, status, sent)
+		}
+		if !strings.Contains(page, `value="a failed batch"`) {
+			t.Errorf("with the token %q, what was typed is lost:\n%s", wrong, page)
 		}
 	}
 	fields.Set("token", token)
+	sent = nil
 	if status, _, next := post(fields); status != http.StatusSeeOther || next != address {
 		t.Errorf("a correction leads with %d to %q", status, next)
 	}

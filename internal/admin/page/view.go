@@ -46,8 +46,11 @@ type formDone struct {
 // allViews are the views, in the order of the navigation.
 var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", live: onFigures, api: askAt("/v1/now"), load: loadAs[now.Overview]},
+	{path: rankingPath, title: "Ranking", needs: switchboard.OfficeAdmin, template: "ranking.html", live: neverReads, api: askRanking, load: loadRanking, settle: settleRanking, forms: rankingForms},
 	budgetsView,
 	capabilitiesView,
+	{path: "/configuration", title: "Configuration", needs: switchboard.OfficeViewer, template: "configuration.html", api: askChanges, load: loadConfiguration},
+	{path: changesPath + "{change}", title: "A change", inside: "/configuration", needs: switchboard.OfficeViewer, template: "change.html", live: neverReads, api: askChange, load: loadChange, forms: revertForms},
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.
@@ -215,7 +218,7 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 // carryOut carries out a form of a view, and shows the view again unless the form leads elsewhere. What was typed is kept.
 func (p viewPages) carryOut(w http.ResponseWriter, r *http.Request, own site, v *pageView, parts map[string]string, fields url.Values) {
 	secret := own.readCookie(r, sessionCookie)
-	if secret == "" || !isFormToken(fields.Get("token"), secret) {
+	if secret == "" {
 		p.refuse(w, http.StatusForbidden, "this form belongs to another session; load the page again")
 		return
 	}
@@ -232,7 +235,12 @@ func (p viewPages) carryOut(w http.ResponseWriter, r *http.Request, own site, v 
 	}
 	q := &viewQuery{page: p.Page, r: r, officer: &officer, secret: secret, view: v, parts: parts, state: state}
 	sent := sentForm{Act: fields.Get("act"), Fields: fields}
-	done, err := do(q, fields)
+	var done formDone
+	if isFormToken(fields.Get("token"), secret) {
+		done, err = do(q, fields)
+	} else {
+		err = &refusalError{access.Problem{Status: http.StatusForbidden, Code: switchboard.CodeNotAuthorized, Detail: "this form belongs to another session, so nothing was done", Hint: "What you typed is kept: read it again, and send it."}}
+	}
 	status := http.StatusOK
 	if err != nil {
 		why := problemOf(err)
@@ -270,7 +278,9 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 		for i := range s.Links {
 			s.Links[i].Path = linkTo(s.Links[i].Path, nil, "tenant", string(s.Tenant))
 		}
-		s.Command += " --tenant " + string(s.Tenant)
+		if s.Command != "" {
+			s.Command += " --tenant " + string(s.Tenant)
+		}
 	}
 	if v.live != neverReads && sent.Act == "" { // what a form was answered with stays
 		s.Live = linkTo(livePath, nil, "view", s.Path, "tenant", string(s.Tenant), "after", after)

@@ -19,6 +19,7 @@ var functions = template.FuncMap{
 	"link":  linkFrom,
 	"asset": addressOf,
 	"lines": func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
+	"difference": splitDifference, "rest": countRest, "places": placeTools, "now": time.Now, "notLast": func(i, n int) bool { return i+1 < n },
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }
 

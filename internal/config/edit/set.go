@@ -16,7 +16,7 @@ const Append = "-"
 const maxPath = 16
 
 // Set returns the text with the value at the path: keys of maps, and for items of lists their numbers from 0, or Append. Maps on the way that are
-// missing are made. A nil value removes what is at the path. All other bytes stay, with their comments; comments within the old value go
+// missing are made. The lines of a list whose items only get another order move with their comments. A nil value removes what is at the path. All other bytes stay, with their comments; comments within the old value go
 // with it. file names the text in faults. The error is switchboard.Faults: there is nothing to remove, the path leads into a text, or the edit would have
 // changed something else.
 func Set(file string, text []byte, path []string, value *document.Node) ([]byte, error) {
@@ -54,6 +54,7 @@ type setting struct {
 	value *document.Node // nil removes
 	limit int            // the number of the first line behind the value that the edit has come to
 	flow  bool           // that value is within one in flow style
+	moved bool           // lines only get another order
 }
 
 // check returns the text with the splices, unless it is not the document want.
@@ -76,7 +77,9 @@ func (e *setting) commentsLeft(edits []splice) []byte {
 	at := 0
 	for _, s := range edits {
 		kept = append(kept, e.text[at:s.start]...)
-		if at = s.end; !e.lineBegins(s.start) || !e.lineBegins(s.end) {
+		if at = s.end; e.moved {
+			kept = append(kept, s.text...)
+		} else if !e.lineBegins(s.start) || !e.lineBegins(s.end) {
 			kept = append(kept, 'x') // what stands behind it on its line is no line of its own
 		}
 	}
@@ -206,6 +209,9 @@ func (e *setting) editAt(v document.Node, colon, end int, rest []string) ([]spli
 	if len(rest) > 0 {
 		return e.edit(v, begin, rest)
 	}
+	if moved, ok := e.moveItems(v, begin); ok {
+		return []splice{moved}, nil
+	}
 	text := Format(*e.value)
 	if stop := e.scalarEnd(v, begin, end); stop >= 0 && e.lineOf(begin) == e.lineOf(colon) {
 		return []splice{{begin, stop, text}}, nil // a comment behind it stays
@@ -214,6 +220,64 @@ func (e *setting) editAt(v document.Node, colon, end int, rest []string) ([]spli
 		return []splice{{begin, end, text}}, nil
 	}
 	return []splice{{colon, end, " " + text}}, nil
+}
+
+// moveItems returns the splice that puts the lines of a list in block style, which begins at the offset, in another order. ok is false if the new value has
+// other items, or if the items do not stand on lines of their own.
+func (e *setting) moveItems(v document.Node, begin int) (moved splice, ok bool) {
+	if e.flow || v.Kind != document.KindList || e.value.Kind != document.KindList || len(v.Items) != len(e.value.Items) || len(v.Items) == 0 || e.text[begin] != '-' {
+		return splice{}, false
+	}
+	isComment := func(n int) bool {
+		line := bytes.TrimSpace(e.line(n))
+		return len(line) > 0 && line[0] == '#'
+	}
+	from := v.Items[0].Line
+	if slices.ContainsFunc(v.Items[1:], func(item document.Node) bool { return isComment(item.Line - 1) }) { // else the comment above the first item is about the list
+		for from > 1 && isComment(from-1) {
+			from--
+		}
+	}
+	return e.orderParts(v, e.lineStart(from))
+}
+
+// orderParts returns the splice of moveItems, for the lines from an offset on.
+func (e *setting) orderParts(v document.Node, from int) (moved splice, ok bool) {
+	var parts [][]byte
+	at := from
+	for i := range v.Items {
+		first := e.lineStart(v.Items[i].Line)
+		if dash := bytes.TrimLeft(e.text[first:], " "); first < at || dash[0] != '-' {
+			return splice{}, false
+		}
+		limit := e.limit
+		if i+1 < len(v.Items) {
+			limit = v.Items[i+1].Line
+		}
+		column := bytes.IndexByte(e.text[first:], '-') + 1
+		end := min(len(e.text), e.lineStart(e.entryEnd(document.Node{Line: v.Items[i].Line, Column: column}, limit)+1))
+		if end == 0 || e.text[end-1] != '\n' {
+			return splice{}, false
+		}
+		parts, at = append(parts, e.text[at:end]), end
+	}
+	var text []byte
+	used := make([]bool, len(parts))
+	for _, item := range e.value.Items {
+		i := slices.IndexFunc(v.Items, func(o document.Node) bool { return sameNode(o, item) })
+		for i >= 0 && used[i] {
+			next := slices.IndexFunc(v.Items[i+1:], func(o document.Node) bool { return sameNode(o, item) })
+			if i += 1 + next; next < 0 {
+				i = -1
+			}
+		}
+		if i < 0 {
+			return splice{}, false
+		}
+		used[i], text = true, append(text, parts[i]...)
+	}
+	e.moved = true
+	return splice{from, at, string(text)}, true
 }
 
 // scalarEnd returns the offset behind a value on one line that begins at begin, or -1.

@@ -84,6 +84,26 @@ func TestSetChangesOnePartAndNoOtherByte(t *testing.T) {
 	}
 }
 
+func TestTheItemsOfAListInAnotherOrderTakeTheirCommentsAlong(t *testing.T) {
+	for _, tt := range []struct {
+		name, before string
+		order        []string
+		after        string
+	}{
+		{"comments behind", "a:\n  - x # of x\n  - w # of w\n  - z\nb: 1\n", []string{"z", "x", "w"}, "a:\n  - z\n  - x # of x\n  - w # of w\nb: 1\n"},
+		{"comments above", "a:\n  # of x\n  - x\n  # of w\n  # too\n  - w\n# of b\nb: 1\n", []string{"w", "x"}, "a:\n  # of w\n  # too\n  - w\n  # of x\n  - x\n# of b\nb: 1\n"},
+		{"a comment about the list", "a:\n  # the best first\n  - x\n  - w\n", []string{"w", "x"}, "a:\n  # the best first\n  - w\n  - x\n"},
+		{"one item twice", "a:\n- x # 1\n- w\n- x # 2\n", []string{"w", "x", "x"}, "a:\n- w\n- x # 1\n- x # 2\n"},
+		{"other items", "a:\n  - x # of x\n  - w\n", []string{"w", "z"}, "a: [w, z]\n"},
+		{"in flow style", "a: [x, w] # both\n", []string{"w", "x"}, "a: [w, x] # both\n"},
+	} {
+		got, err := Set("f.yaml", []byte(tt.before), []string{"a"}, listNode(tt.order...))
+		if err != nil || string(got) != tt.after {
+			t.Errorf("%s: %v\n%s\nwant\n%s", tt.name, err, got, tt.after)
+		}
+	}
+}
+
 func TestSetRefusesWhatItCannotDo(t *testing.T) {
 	for _, tt := range []struct {
 		path, want string
