@@ -97,6 +97,8 @@ func concernText(c *now.Concern) string {
 		return "receipts or decisions cannot be written" + since
 	case now.KindServer:
 		return "server " + subject + ": " + printable(c.State, 64) + since
+	case now.KindAtom:
+		return "atom " + subject + " is red: the capabilities that depend on it cannot be used" + since
 	case now.KindTool:
 		return "tool " + cmp.Or(subject, "of a server") + ": " + printable(c.State, 64) + since
 	}

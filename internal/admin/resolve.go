@@ -2,10 +2,13 @@ package admin
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/verdict"
 )
@@ -36,4 +39,36 @@ func Resolve(ctx context.Context, r *Reader, q bind.ResolveQuery) (*Resolution, 
 		return nil, err
 	}
 	return &Resolution{all, starting}, nil
+}
+
+// A RedAtom is a red atom with a capability of a tenant that depends on it. Both are "" if there is none.
+type RedAtom struct {
+	atom.Summary
+	Tenant     switchboard.TenantID
+	Capability string
+}
+
+// RedAtoms returns the red atoms that capabilities of the tenant depend on, sorted by id; for the empty tenant all red atoms.
+func RedAtoms(r *Reader, id switchboard.TenantID) (red []RedAtom) {
+	c := r.o.Configuration()
+	for _, a := range r.o.Atoms.Report(time.Now()) {
+		if a.State != capability.Red {
+			continue
+		}
+		one := RedAtom{Summary: a}
+		for _, of := range slices.Sorted(maps.Keys(c.Tenants)) {
+			if one.Capability == "" && (id == "" || id == of) {
+				one.Tenant, one.Capability = of, c.Tenants[of].CapabilityWith(a.ID)
+			}
+		}
+		switch {
+		case one.Capability != "":
+		case id == "":
+			one.Tenant = ""
+		default:
+			continue
+		}
+		red = append(red, one)
+	}
+	return red
 }

@@ -32,12 +32,13 @@ const (
 	KindApproval ConcernKind = "approval" // a request waits for a person's yes or no
 	KindPart     ConcernKind = "part"     // a part of the configuration has faults
 	KindServer   ConcernKind = "server"   // a server is not healthy
+	KindAtom     ConcernKind = "atom"     // an atom is red, so that the capabilities that depend on it cannot be used
 	KindBudget   ConcernKind = "budget"   // an account has reached a warning
 	KindTool     ConcernKind = "tool"     // a tool is not served, or fails alone
 	KindUnknown  ConcernKind = "unknown"  // something cannot be read now
 )
 
-var kinds = []ConcernKind{KindReload, KindStore, KindRecords, KindApproval, KindPart, KindUnknown, KindServer, KindBudget, KindTool}
+var kinds = []ConcernKind{KindReload, KindStore, KindRecords, KindApproval, KindPart, KindUnknown, KindServer, KindAtom, KindBudget, KindTool}
 
 const (
 	maxConcerns = 50 // of one kind, so that agents cannot hide concerns of another kind behind their requests
@@ -46,10 +47,10 @@ const (
 
 // A Concern is something that needs a person.
 type Concern struct {
-	Kind    ConcernKind          `json:"kind" enum:"approval,reload,part,store,records,unknown,server,budget,tool" doc:"What it is about."`
+	Kind    ConcernKind          `json:"kind" enum:"approval,reload,part,store,records,unknown,server,atom,budget,tool" doc:"What it is about."`
 	Tenant  switchboard.TenantID `json:"tenant,omitempty"`
-	Subject string               `json:"subject,omitempty" doc:"The id of the request or server, the name of the budget or of the part of the configuration, the tool as SERVER/TOOL, or what cannot be read."`
-	State   string               `json:"state,omitempty" doc:"Of a server, a tool or a part of the configuration."`
+	Subject string               `json:"subject,omitempty" doc:"The id of the request, server or atom, the name of the budget or of the part of the configuration, the tool as SERVER/TOOL, or what cannot be read."`
+	State   string               `json:"state,omitempty" doc:"Of a server, an atom, a tool or a part of the configuration."`
 	Says    []string             `json:"says,omitempty" doc:"What servers, files or the system say about it. Not text of Switchboard's."`
 	Since   time.Time            `json:"since,omitzero"`
 	Command string               `json:"command,omitempty" doc:"A command that helps, or that shows more."`
@@ -61,7 +62,7 @@ type Concern struct {
 
 // A KindCount counts the concerns of one kind that an Overview leaves out.
 type KindCount struct {
-	Kind    ConcernKind `json:"kind" enum:"approval,reload,part,store,records,unknown,server,budget,tool"`
+	Kind    ConcernKind `json:"kind" enum:"approval,reload,part,store,records,unknown,server,atom,budget,tool"`
 	Count   int         `json:"count"`
 	Command string      `json:"command" doc:"A command that lists them all."`
 }
@@ -110,6 +111,7 @@ func (s OverviewSources) Read(ctx context.Context, officer *switchboard.Officer,
 	status := s.Reader.TenantStatus(tenant, officer.Operator)
 	o.Servers = len(status.Servers)
 	o.addStatus(&status, tenant, officer.Operator)
+	o.addAtoms(admin.RedAtoms(s.Reader, tenant), tenant, officer.Operator)
 	o.arrange()
 	return o, nil
 }
@@ -256,6 +258,21 @@ func (o *Overview) addStatus(s *admin.StatusReport, tenant switchboard.TenantID,
 	}
 	for _, fault := range s.Catalog.Faults {
 		add(Concern{Kind: KindTool, State: "not served", Says: []string{fault}, Command: "switchboard status"})
+	}
+}
+
+// addAtoms adds the red atoms. The command names the tenant of the capability if the reader has not.
+func (o *Overview) addAtoms(red []admin.RedAtom, tenant switchboard.TenantID, asOperator bool) {
+	for i := range red {
+		a := &red[i]
+		c := Concern{Kind: KindAtom, Tenant: tenant, Subject: a.ID, State: string(a.State), Since: a.Since, Command: listCommand(KindAtom)}
+		if asOperator && a.Reason != "" {
+			c.Says = []string{a.Reason}
+		}
+		if a.Capability != "" {
+			c.Command = "switchboard resolve " + a.Capability + " --probe --tenant " + string(a.Tenant)
+		}
+		o.Concerns = append(o.Concerns, c)
 	}
 }
 

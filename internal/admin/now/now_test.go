@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/atom"
+	"github.com/summit-switchboard/switchboard/internal/capability"
 )
 
 func TestRequestsOfAgentsHideNoOtherConcern(t *testing.T) {
@@ -36,6 +38,24 @@ func TestRequestsOfAgentsHideNoOtherConcern(t *testing.T) {
 	want := []KindCount{{KindApproval, 950, "switchboard approvals list"}, {KindBudget, 10, "switchboard budget status"}, {KindTool, 10, "switchboard status"}}
 	if !slices.Equal(o.More, want) {
 		t.Errorf("left out are %+v, want %+v", o.More, want)
+	}
+}
+
+func TestOnlyAnOperatorReadsWhyAnAtomIsRed(t *testing.T) {
+	t.Parallel()
+	red := []admin.RedAtom{
+		{Summary: atom.Summary{ID: "acc.page", State: capability.Red, Reason: "the token has expired"}, Tenant: "acme", Capability: "cap.publish.page"},
+		{Summary: atom.Summary{ID: "key.unused", State: capability.Red, Reason: "the variable X is not set"}},
+	}
+	for _, asOperator := range []bool{true, false} {
+		o := &Overview{}
+		o.addAtoms(red, "acme", asOperator)
+		if c := o.Concerns[0]; c.Kind != KindAtom || c.Subject != "acc.page" || (len(c.Says) == 1) != asOperator || c.Command != "switchboard resolve cap.publish.page --probe --tenant acme" {
+			t.Errorf("as operator: %v: %+v", asOperator, c)
+		}
+		if c := o.Concerns[1]; c.Command != "switchboard status" {
+			t.Errorf("an atom without a capability: %+v", c)
+		}
 	}
 }
 
