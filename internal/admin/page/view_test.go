@@ -65,6 +65,7 @@ func overviewOf(t *testing.T, texts ...string) string {
 	o.Concerns = append(o.Concerns, now.Concern{Kind: now.KindApproval, Subject: text, Approval: asks, Yours: true}, now.Concern{Kind: now.KindApproval, Subject: text, Approval: able},
 		now.Concern{Kind: now.KindBudget, Subject: next(), Budget: &budget.StatementRow{Of: text, Unit: text, Limit: text, Left: text, Warned: 80}})
 	o.Spans[3].Calls = 12_345
+	o.Refusals = []now.RefusalRow{{Code: text, Counts: make([]int64, 4)}}
 	for i := range 24 {
 		o.Hours = append(o.Hours, history.Point{Start: at.Add(time.Duration(i) * time.Hour), Tally: history.Tally{Calls: int64(i)}})
 	}
