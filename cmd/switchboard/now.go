@@ -64,6 +64,20 @@ func writeOverview(io streams, o *now.Overview) {
 		s := &o.Spans[i]
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Span, s.Calls, s.Failed, s.Refused, s.Moved, spellLatency(s.P50), spellLatency(s.P95))
 	}
+	for i := range o.Refusals {
+		if i == 0 {
+			fmt.Fprint(w, "\nREFUSED WITH")
+			for j := range o.Spans {
+				fmt.Fprintf(w, "\t%s", o.Spans[j].Span)
+			}
+			fmt.Fprintln(w)
+		}
+		fmt.Fprint(w, printable(o.Refusals[i].Code, 64))
+		for _, n := range o.Refusals[i].Counts {
+			fmt.Fprintf(w, "\t%d", n)
+		}
+		fmt.Fprintln(w)
+	}
 	_ = w.Flush() // without the terminal the table is not needed
 	if o.Incomplete {
 		fmt.Fprintln(io.out, "Calls are missing, because the history keeps at most 64 pairs of tenant and server apart in a step.")
@@ -97,6 +111,8 @@ func concernText(c *now.Concern) string {
 		return "receipts or decisions cannot be written" + since
 	case now.KindServer:
 		return "server " + subject + ": " + printable(c.State, 64) + since
+	case now.KindAtom:
+		return "atom " + subject + " is red: the capabilities that depend on it cannot be used" + since
 	case now.KindTool:
 		return "tool " + cmp.Or(subject, "of a server") + ": " + printable(c.State, 64) + since
 	}

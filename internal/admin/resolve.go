@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,4 +122,36 @@ func describeContract(t *bind.Tenant, name string, atoms map[string]atom.Summary
 		d.Tools = append(d.Tools, tool)
 	}
 	return d
+}
+
+// A RedAtom is a red atom with a capability of a tenant that depends on it. Both are "" if there is none.
+type RedAtom struct {
+	atom.Summary
+	Tenant     switchboard.TenantID
+	Capability string
+}
+
+// RedAtoms returns the red atoms that capabilities of the tenant depend on, sorted by id; for the empty tenant all red atoms.
+func RedAtoms(r *Reader, id switchboard.TenantID) (red []RedAtom) {
+	c := r.o.Configuration()
+	for _, a := range r.o.Atoms.Report(time.Now()) {
+		if a.State != capability.Red {
+			continue
+		}
+		one := RedAtom{Summary: a}
+		for _, of := range slices.Sorted(maps.Keys(c.Tenants)) {
+			if one.Capability == "" && (id == "" || id == of) {
+				one.Tenant, one.Capability = of, c.Tenants[of].CapabilityWith(a.ID)
+			}
+		}
+		switch {
+		case one.Capability != "":
+		case id == "":
+			one.Tenant = ""
+		default:
+			continue
+		}
+		red = append(red, one)
+	}
+	return red
 }

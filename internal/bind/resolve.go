@@ -120,6 +120,18 @@ func (t *Tenant) HasCapabilities() bool {
 	return false
 }
 
+// CapabilityWith returns the first id of a capability that exists for the tenant and requires the atom, itself or by a capability that it
+// requires; "" if there is none.
+func (t *Tenant) CapabilityWith(atom string) string {
+	registry := t.Providers.Registry()
+	for ref := range t.capabilities() {
+		if v := t.findVersion(ref); v != nil && slices.Contains(verdict.Needs(registry, v).Atoms, atom) {
+			return ref.ID
+		}
+	}
+	return ""
+}
+
 // HasCapability reports whether the text refers to a named capability that exists for the tenant.
 func (t *Tenant) HasCapability(text string) bool {
 	ref, err := capability.ParseRef(text)

@@ -39,7 +39,7 @@ const (
 type schema struct {
 	compiled *jsonschema.Schema
 	cost     *schemaCost
-	flat     *flatSchema
+	quick    *quickSchema
 }
 
 // schemaURL is the URL that the compiler gets for a definition's schema. It does not exist.
@@ -54,13 +54,13 @@ func (noLoader) Load(string) (any, error) {
 
 // compile compiles the schema of a server's tool.
 func compile(text []byte) (s *schema, err error) {
-	return compileWith(text, patternEngine{left: maxProgram})
+	return compileWith(text, patternEngine{left: maxProgram, made: map[string]*schemaPattern{}})
 }
 
 // compileWhole compiles the schema of a contract: each of its regular expressions is checked. A person has written it, so that less
 // is enough.
 func compileWhole(text []byte) (*schema, error) {
-	return compileWith(text, patternEngine{left: maxProgram / 10, whole: true})
+	return compileWith(text, patternEngine{left: maxProgram / 10, whole: true, made: map[string]*schemaPattern{}})
 }
 
 func compileWith(text []byte, e patternEngine) (s *schema, err error) {
@@ -88,7 +88,7 @@ func compileWith(text []byte, e patternEngine) (s *schema, err error) {
 		return nil, shortError(err, doc)
 	}
 	root, err := costOf(compiled, map[*jsonschema.Schema]*schemaCost{})
-	return &schema{compiled, root, flatSchemaOf(doc)}, err
+	return &schema{compiled, root, quickSchemaOf(doc, e.made)}, err
 }
 
 var formatNames = []string{
@@ -112,6 +112,7 @@ func shortError(err error, doc any) error {
 type patternEngine struct {
 	left  int
 	whole bool
+	made  map[string]*schemaPattern // by their text
 }
 
 // A schemaPattern is a regular expression. If Go's syntax cannot express it, it is not checked, because then no text is
@@ -127,8 +128,11 @@ func (p *schemaPattern) String() string { return p.text }
 // MatchString implements jsonschema.Regexp.
 func (p *schemaPattern) MatchString(s string) bool { return p.Regexp == nil || p.Regexp.MatchString(s) }
 
+func (p *schemaPattern) matches(text []byte) bool { return p.Regexp == nil || p.Match(text) }
+
 func (e *patternEngine) compile(text string) (jsonschema.Regexp, error) {
 	p := &schemaPattern{text: text}
+	e.made[text] = p
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil && e.whole {
 		return nil, err
@@ -159,7 +163,7 @@ func programLength(re *syntax.Regexp) int {
 // check returns why the value does not fit, as a *misfit, or another error if the check is not possible. The value is
 // strict JSON.
 func (s *schema) check(text []byte) error {
-	if s.flat.accepts(text) {
+	if s.quick.accepts(text) {
 		return nil
 	}
 	return s.checkWhole(text)

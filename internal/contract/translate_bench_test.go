@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkTranslate measures what a contract adds to a call: the check of the arguments against an input schema of 2 KiB, and the
-// translation into the arguments of the server. The flat schema has only simple members; the nested one has lists and objects,
-// which take the whole validator. "none" is the same call of the server's own tool.
+// translation into the arguments of the server. The flat schema has only simple members, and the nested one lists of objects. The
+// unique one is the nested one with a keyword that only the whole validator knows. "none" is the same call of the server's own tool.
 func BenchmarkTranslate(b *testing.B) {
 	var flat, nested strings.Builder
 	var own []string
@@ -29,6 +29,7 @@ func BenchmarkTranslate(b *testing.B) {
 	for _, tt := range []struct{ name, members, arguments string }{
 		{"flat", flat.String(), `{"path":"notes/today.md","member_00":"x","member_07":"some words","member_19":"more words"}`},
 		{"nested", nested.String(), `{"path":"notes/today.md","list_00":[{"name":"a","count":1},{"name":"b","kind":"file"}],"list_07":[{"name":"c","count":2,"kind":"folder"}]}`},
+		{"unique", strings.Replace(nested.String(), `"maxItems":16`, `"uniqueItems":true`, 1), `{"path":"notes/today.md","list_00":[{"name":"a","count":1},{"name":"b","kind":"file"}],"list_07":[{"name":"c","count":2,"kind":"folder"}]}`},
 	} {
 		schema := `{"type":"object","additionalProperties":false,"required":["path"],"properties":{"path":{"type":"string","minLength":1}` + tt.members + `}}`
 		definition, err := capability.NewTool("read_file", "Reads.", []byte(schema), nil, capability.Hints{})

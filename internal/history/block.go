@@ -14,13 +14,14 @@ import (
 
 // A block holds the steps of one span of time. Encoded, with every number as a uvarint, it is
 //
-//	format   1 byte: 1
+//	format   1 byte: 2
 //	writers  their number; for each: its id (8 bytes), the number of its last write
 //	pairs    their number; for each: the length of the tenant's id and the id, the length of the server's id and the id
 //	steps    their number; for each: its index in the block, and the number of its series; for each series:
 //	         the index of its pair, a mask of the numbers that are not 0, and these numbers
 //
-// Writers come in the order of their last writes, steps by index, and pairs and series by name.
+// Writers come in the order of their last writes, steps by index, and pairs and series by name. Blocks of format 1 are read, too: they
+// have no numbers from firstCode on.
 type stepBlock struct {
 	writers []blockWriter
 	steps   map[int]historyStep
@@ -36,7 +37,7 @@ type blockWriter struct {
 }
 
 const (
-	blockFormat = 1
+	blockFormat = 2
 	maxWriters  = 32      // of a block; the one that has written least recently is forgotten
 	maxName     = 256     // bytes of an id; configured ids are shorter
 	maxNumber   = 1 << 53 // of calls; JSON's numbers are exact up to it
@@ -175,7 +176,7 @@ func decodeBlock(data []byte) (*stepBlock, error) {
 	if len(data) == 0 {
 		return newBlock(), nil
 	}
-	if data[0] != blockFormat {
+	if data[0] != blockFormat && data[0] != 1 {
 		return nil, errFormat
 	}
 	if len(data) > maxBlock {

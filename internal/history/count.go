@@ -28,8 +28,33 @@ const (
 	numRefused         // no result, by a rule or for a mistake of the caller
 	numMoved           // served by another server
 	firstBucket        // latencies of the calls with a result and of those that failed
-	numbers     = firstBucket + len(bucketBounds) + 1
+	firstCode   = firstBucket + len(bucketBounds) + 1
+	otherCodes  = firstCode + len(refusalCodes) // refusals with a code that is not in refusalCodes
+	numbers     = otherCodes + 1                // at most 64: a mask of them is one number
 )
+
+// refusalCodes are the codes that refusals are counted apart by. Their order is the format of blocks: add a new one at the end, and count
+// blockFormat up.
+var refusalCodes = [...]switchboard.Code{
+	switchboard.CodeNoSuchTool, switchboard.CodeBadArguments, switchboard.CodeUnmet, switchboard.CodeMalformed, switchboard.CodeKeyTaken, switchboard.CodeNotNow, switchboard.CodeServedDifferently,
+	switchboard.CodeDenied, switchboard.CodeObligation,
+	switchboard.CodeNotAuthorized, switchboard.CodeConnectFirst, switchboard.CodeProviderAway,
+	switchboard.CodeRateLimit,
+	switchboard.CodeOverBudget, switchboard.CodeExpandDenied, switchboard.CodeNotInGroup, switchboard.CodeExpandFirst,
+	switchboard.CodeBudgetExceeded, switchboard.CodeNotPriced,
+	switchboard.CodeApprovalPending, switchboard.CodeApprovalRefused, switchboard.CodeApprovalGone,
+	switchboard.CodeTooManyAsked,
+}
+
+// numberOf returns the index of the number that counts refusals with the code.
+func numberOf(code switchboard.Code) int {
+	for i, c := range refusalCodes {
+		if c == code {
+			return firstCode + i
+		}
+	}
+	return otherCodes
+}
 
 // counts are the numbers of one pair in one step.
 type counts [numbers]uint64
@@ -163,14 +188,15 @@ func (c *historyCounter) Call(ctx context.Context, call *switchboard.Call) (swit
 	result, err := c.next.Call(ctx, call)
 	took := time.Since(clockStart) - began
 	s := c.live.seriesOf(seriesKey{call.Principal.Tenant, call.Server})
-	outcome := -1
+	outcome, code := -1, switchboard.Code("")
 	if err != nil {
-		outcome = outcomeOf(ctx, err)
+		outcome, code = outcomeOf(ctx, err)
 	}
 	switch outcome {
 	case numCalls: // cancelled: neither a failure nor a latency
 	case numRefused:
 		s.now[numRefused].Add(1)
+		s.now[numberOf(code)].Add(1)
 	case numFailed:
 		s.now[numFailed].Add(1)
 		s.now[bucketOf(took)].Add(1)
@@ -184,19 +210,19 @@ func (c *historyCounter) Call(ctx context.Context, call *switchboard.Call) (swit
 	return result, err
 }
 
-// outcomeOf returns how a call with an error counts: numFailed, numRefused or, if its client has cancelled it, numCalls.
-func outcomeOf(ctx context.Context, err error) int {
+// outcomeOf returns how a call with an error counts: numFailed, numRefused with the code or, if its client has cancelled it, numCalls.
+func outcomeOf(ctx context.Context, err error) (outcome int, code switchboard.Code) {
 	own, ours := errors.AsType[*switchboard.Error](err)
 	_, causedByUs := errors.AsType[*switchboard.Error](context.Cause(ctx))
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled) && !causedByUs:
-		return numCalls
+		return numCalls, ""
 	case !ours && errors.Is(err, context.Canceled):
-		return numCalls
+		return numCalls, ""
 	case ours && isRefusal(own.Code):
-		return numRefused
+		return numRefused, own.Code
 	}
-	return numFailed
+	return numFailed, ""
 }
 
 // isRefusal reports whether the code says that a rule forbids the call or that its caller made a mistake. Every other code says that

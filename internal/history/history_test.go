@@ -157,7 +157,7 @@ func TestEachCallCountsByItsOutcomeAndItsLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, nil)
 		for target, n := range map[string]int{
-			"": 10, "moved": 2, "repeated": 1, "server error": 1, "strange": 1, "cancelled": 3, "SB-POL-001": 4, "SB-ROUT-002": 1, "SB-CAP-003": 1, "SB-EXEC-001": 2, "SB-ROUT-001": 1, "SB-POL-002": 1,
+			"": 10, "moved": 2, "repeated": 1, "server error": 1, "strange": 1, "cancelled": 3, "SB-POL-001": 4, "SB-ROUT-002": 1, "SB-TASK-001": 1, "SB-EXEC-001": 2, "SB-ROUT-001": 1, "SB-POL-002": 1,
 		} {
 			p.call(n, "acme", "files", target)
 		}
@@ -169,7 +169,7 @@ func TestEachCallCountsByItsOutcomeAndItsLatency(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		got := r.Series[0].Points[0].Tally
-		want := Tally{Calls: 29, Failed: 6, Refused: 6, Moved: 2, P50: got.P50, P95: got.P95, Buckets: make([]int64, len(bucketBounds)+1)}
+		want := Tally{Calls: 29, Failed: 6, Refused: 6, Moved: 2, Refusals: map[string]int64{"SB-POL-001": 4, "SB-ROUT-002": 1, "others": 1}, P50: got.P50, P95: got.P95, Buckets: make([]int64, len(bucketBounds)+1)}
 		want.Buckets[0], want.Buckets[4] = 3, 16
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("\n%+v, want\n%+v", got, want)
@@ -181,6 +181,40 @@ func TestEachCallCountsByItsOutcomeAndItsLatency(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+func TestRefusalsAreCountedByTheCodesThatCallsHave(t *testing.T) {
+	t.Parallel()
+	if numbers > 64 {
+		t.Fatalf("%d numbers do not fit a mask", numbers)
+	}
+	// Calls do not end with these: they are of requests before a call, and of changes.
+	elsewhere := []switchboard.Code{switchboard.CodeNotAuthenticated, switchboard.CodeKeyExpired, switchboard.CodeNoSuchTask, switchboard.CodeTaskRefused, switchboard.CodeConfig, switchboard.CodeChangedMeanwhile, switchboard.CodeNotChangedHere}
+	for _, code := range switchboard.Codes() {
+		want := isRefusal(code) && !slices.Contains(elsewhere, code)
+		if got := numberOf(code) != otherCodes; got != want {
+			t.Errorf("%s is counted apart: %v, want %v", code, got, want)
+		}
+	}
+}
+
+func TestABlockOfTheFormatBeforeIsRead(t *testing.T) {
+	t.Parallel()
+	b := newBlock()
+	b.add(3, historyStep{seriesKey{"acme", "files"}: {numCalls: 9, numRefused: 2}})
+	data := b.encode()
+	data[0] = 1
+	was, err := decodeBlock(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := was.steps[3][seriesKey{"acme", "files"}]; got[numCalls] != 9 || got[numRefused] != 2 {
+		t.Errorf("%v", got)
+	}
+	was.add(3, historyStep{seriesKey{"acme", "files"}: {firstCode: 5}})
+	if data := was.encode(); data[0] != blockFormat {
+		t.Errorf("it is written in format %d", data[0])
+	}
 }
 
 func TestACallCountsInTheStepOfItsEndInEveryScale(t *testing.T) {
@@ -426,7 +460,7 @@ func TestADamagedBlockIsReplacedAndOneOfAnotherVersionIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestStore()
 		name := fmt.Sprint(scales[1].start(time.Now()))
-		for data, survives := range map[string]bool{"\x01\xff": false, "\x02whatever": true} {
+		for data, survives := range map[string]bool{"\x02\xff": false, "\x03whatever": true} {
 			if _, err := s.Memory.Apply(t.Context(), store.Change{Group: scales[1].group(), Writes: []store.Write{{Name: name, Was: store.Any, Data: []byte(data)}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -563,7 +597,7 @@ func fill(s *scale, r *rand.Rand, now time.Time) map[int64][]byte {
 		step := historyStep{}
 		for j := range maxSeries + 6 {
 			c := step.at(seriesKey{switchboard.TenantID(fmt.Sprint("tenant-with-a-name-", j)), switchboard.ServerID(fmt.Sprint("server-with-a-name-", j))})
-			for k := range c {
+			for k := range c[:firstCode] { // codes come on top: a step with more of them keeps fewer series
 				c[k] = 100 + r.Uint64N(16000)
 			}
 		}
@@ -684,7 +718,7 @@ func FuzzDecodeBlock(f *testing.F) {
 	b.noteWrite(5, 6)
 	f.Add(b.encode())
 	f.Add(newBlock().encode())
-	f.Add([]byte("\x01\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
+	f.Add([]byte("\x02\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b, err := decodeBlock(data)
 		if err != nil {

@@ -63,6 +63,8 @@ type Tally struct {
 	Refused int64 `json:"refused,omitempty" doc:"Calls that were refused by a rule, or for a mistake of their caller."`
 	Moved   int64 `json:"moved,omitempty" doc:"Calls that another server has served."`
 
+	Refusals map[string]int64 `json:"refusals,omitempty" doc:"The refused calls by code; \"others\" are those with a code that is rare at calls."`
+
 	P50     float64 `json:"p50_ms,omitempty" doc:"The latency that half of the calls with a result, or with a failure, had at most: estimated from the buckets."`
 	P95     float64 `json:"p95_ms,omitempty" doc:"Likewise for 95 of 100 calls."`
 	Buckets []int64 `json:"buckets,omitempty" doc:"How many of these calls had a latency in each bucket."`
@@ -276,16 +278,38 @@ func (b *readBlock) eachCounts(in func(step int) bool, wants func(seriesKey) boo
 // tally returns the numbers as a Tally.
 func (c *counts) tally() Tally {
 	t := Tally{Calls: int64(min(c[numCalls], maxNumber)), Failed: int64(min(c[numFailed], maxNumber)), Refused: int64(min(c[numRefused], maxNumber)), Moved: int64(min(c[numMoved], maxNumber))}
-	for _, n := range c[firstBucket:] {
+	for i, n := range c[firstCode:] {
+		if n > 0 {
+			name := OtherCodes
+			if i < len(refusalCodes) {
+				name = string(refusalCodes[i])
+			}
+			t.addRefusals(name, int64(min(n, maxNumber)))
+		}
+	}
+	for _, n := range c[firstBucket:firstCode] {
 		t.Buckets = append(t.Buckets, int64(min(n, maxNumber)))
 	}
 	t.estimate()
 	return t
 }
 
+// OtherCodes is the key of Tally.Refusals for the codes that are not counted apart.
+const OtherCodes = "others"
+
+func (t *Tally) addRefusals(code string, n int64) {
+	if t.Refusals == nil {
+		t.Refusals = map[string]int64{}
+	}
+	t.Refusals[code] += n
+}
+
 // Add adds the calls of u.
 func (t *Tally) Add(u *Tally) {
 	t.Calls, t.Failed, t.Refused, t.Moved = t.Calls+u.Calls, t.Failed+u.Failed, t.Refused+u.Refused, t.Moved+u.Moved
+	for code, n := range u.Refusals {
+		t.addRefusals(code, n)
+	}
 	for i, n := range u.Buckets {
 		if i == len(t.Buckets) {
 			t.Buckets = append(t.Buckets, 0)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -80,6 +81,24 @@ func TestTheHistoryShowsTheCallsOfEachTenantAndOutlivesARestart(t *testing.T) {
 			t.Errorf("%s: %d, want %d: %s", query, a.Status, want, a.Body)
 		}
 	}
+	var page struct {
+		Spans    []struct{ Refused int64 }
+		Refusals []struct {
+			Code   string
+			Counts []int64
+		}
+	}
+	a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/now", "")
+	if err := json.Unmarshal([]byte(a.Body), &page); err != nil || len(page.Refusals) != 1 || page.Refusals[0].Code != "SB-CAP-006" || len(page.Refusals[0].Counts) != 4 || page.Refusals[0].Counts[3] != page.Spans[3].Refused {
+		t.Errorf("now has other refusals than the history: %s", a.Body)
+	}
+	if metrics := g.AskAdmin(t, keys["operator"], "GET", "/metrics", "").Body; !strings.Contains(metrics, `switchboard_calls_total{outcome="SB-CAP-006",server="a",tenant="acme"} 1`+"\n") {
+		t.Error("the metrics have another number of refusals")
+	}
+	if a := g.AskAdmin(t, keys["other admin"], "GET", "/v1/now", ""); !strings.Contains(a.Body, `"refusals":[]`) {
+		t.Errorf("another tenant sees refusals: %s", a.Body)
+	}
+	g.Do(0, `(?m)^SB-CAP-006( +[01]){3} +1$`, "now")
 	g.Do(0, `(?m)^acme +a +6 +1 +1 +0 +\S+s +\S+s +\S{24}$`, "metrics", "--history", "--step", "10s")
 
 	g.Signal(t, syscall.SIGTERM)

@@ -87,6 +87,16 @@ func TestCO08TheCommandTheAPIAndTheToolGiveOneVerdict(t *testing.T) {
 		}
 	}
 
+	for query, want := range map[string]int{"": 1, "?tenant=default": 1, "?tenant=other": 0} {
+		a := g.AskAdmin(t, "", "GET", "/v1/now"+query, "")
+		if got := strings.Count(a.Body, `{"kind":"atom",`); got != want {
+			t.Errorf("now%s has %d red atoms, want %d: %s", query, got, want, a.Body)
+		}
+	}
+	if out, _, _ := rig.Command(t, dir, "now", "--url", g.URL); !strings.Contains(out, "atom key.token is red") || !strings.Contains(out, "    switchboard resolve io.fs.read --probe --tenant default\n") {
+		t.Errorf("the command now says:\n%s", out)
+	}
+
 	rig.WriteFile(t, token, "secret\n")
 	probe("io.fs.read@1.2.0  yes\n", 0)
 	resolve("io.fs.read@1.2.0  yes\nio.fs.read@1.2.0  yes\n", 0, "io.fs.read", "io.fs.read@^1")

@@ -7,6 +7,7 @@ package now
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,12 +33,13 @@ const (
 	KindApproval ConcernKind = "approval" // a request waits for a person's yes or no
 	KindPart     ConcernKind = "part"     // a part of the configuration has faults
 	KindServer   ConcernKind = "server"   // a server is not healthy
+	KindAtom     ConcernKind = "atom"     // an atom is red, so that the capabilities that depend on it cannot be used
 	KindBudget   ConcernKind = "budget"   // an account has reached a warning
 	KindTool     ConcernKind = "tool"     // a tool is not served, or fails alone
 	KindUnknown  ConcernKind = "unknown"  // something cannot be read now
 )
 
-var kinds = []ConcernKind{KindReload, KindStore, KindRecords, KindApproval, KindPart, KindUnknown, KindServer, KindBudget, KindTool}
+var kinds = []ConcernKind{KindReload, KindStore, KindRecords, KindApproval, KindPart, KindUnknown, KindServer, KindAtom, KindBudget, KindTool}
 
 const (
 	maxConcerns = 50 // of one kind, so that agents cannot hide concerns of another kind behind their requests
@@ -46,10 +48,10 @@ const (
 
 // A Concern is something that needs a person.
 type Concern struct {
-	Kind    ConcernKind          `json:"kind" enum:"approval,reload,part,store,records,unknown,server,budget,tool" doc:"What it is about."`
+	Kind    ConcernKind          `json:"kind" enum:"approval,reload,part,store,records,unknown,server,atom,budget,tool" doc:"What it is about."`
 	Tenant  switchboard.TenantID `json:"tenant,omitempty"`
-	Subject string               `json:"subject,omitempty" doc:"The id of the request or server, the name of the budget or of the part of the configuration, the tool as SERVER/TOOL, or what cannot be read."`
-	State   string               `json:"state,omitempty" doc:"Of a server, a tool or a part of the configuration."`
+	Subject string               `json:"subject,omitempty" doc:"The id of the request, server or atom, the name of the budget or of the part of the configuration, the tool as SERVER/TOOL, or what cannot be read."`
+	State   string               `json:"state,omitempty" doc:"Of a server, an atom, a tool or a part of the configuration."`
 	Says    []string             `json:"says,omitempty" doc:"What servers, files or the system say about it. Not text of Switchboard's."`
 	Since   time.Time            `json:"since,omitzero"`
 	Command string               `json:"command,omitempty" doc:"A command that helps, or that shows more."`
@@ -61,7 +63,7 @@ type Concern struct {
 
 // A KindCount counts the concerns of one kind that an Overview leaves out.
 type KindCount struct {
-	Kind    ConcernKind `json:"kind" enum:"approval,reload,part,store,records,unknown,server,budget,tool"`
+	Kind    ConcernKind `json:"kind" enum:"approval,reload,part,store,records,unknown,server,atom,budget,tool"`
 	Count   int         `json:"count"`
 	Command string      `json:"command" doc:"A command that lists them all."`
 }
@@ -73,6 +75,15 @@ type SpanTally struct {
 	history.Tally
 }
 
+// A RefusalRow counts the refused calls with one code.
+type RefusalRow struct {
+	Code   string  `json:"code" doc:"Such as SB-POL-001; \"others\" for all codes that have no row."`
+	Counts []int64 `json:"counts" doc:"How many calls were refused with it, in the order of spans."`
+}
+
+// maxRefusalRows limits the rows of an Overview. The last one sums up the rarest codes.
+const maxRefusalRows = 16
+
 // An Overview is what a person should look at first.
 type Overview struct {
 	At       time.Time       `json:"at"`
@@ -80,6 +91,7 @@ type Overview struct {
 	More     []KindCount     `json:"more_concerns,omitempty" doc:"The kinds of which there are more than 50 concerns, with how many are left out."`
 	Servers  int             `json:"servers" doc:"How many servers there are."`
 	Spans    []SpanTally     `json:"spans" doc:"The calls of the last minute, hour, day and 14 days, at all replicas."`
+	Refusals []RefusalRow    `json:"refusals" doc:"The refused calls by code, the most frequent of the last 14 days first; at most 16 rows."`
 	Hours    []history.Point `json:"hours" doc:"The calls of each of the last 24 hours, the present one last. Hours without calls are there, too."`
 
 	Incomplete bool `json:"incomplete,omitempty" doc:"Calls are missing, because the history keeps at most 64 pairs of tenant and server apart in a step."`
@@ -99,7 +111,7 @@ const readTime = time.Second
 
 // Read returns the overview of a tenant for an officer; "" is all tenants, for an operator. Only an operator gets texts of servers and of the system.
 func (s OverviewSources) Read(ctx context.Context, officer *switchboard.Officer, tenant switchboard.TenantID) (*Overview, error) {
-	o := &Overview{At: time.Now().UTC(), Concerns: []Concern{}, Spans: []SpanTally{}, Hours: []history.Point{}}
+	o := &Overview{At: time.Now().UTC(), Concerns: []Concern{}, Spans: []SpanTally{}, Refusals: []RefusalRow{}, Hours: []history.Point{}}
 	if err := s.addCalls(ctx, o, tenant); err != nil {
 		return nil, err
 	}
@@ -110,6 +122,7 @@ func (s OverviewSources) Read(ctx context.Context, officer *switchboard.Officer,
 	status := s.Reader.TenantStatus(tenant, officer.Operator)
 	o.Servers = len(status.Servers)
 	o.addStatus(&status, tenant, officer.Operator)
+	o.addAtoms(admin.RedAtoms(s.Reader, tenant), tenant, officer.Operator)
 	o.arrange()
 	return o, nil
 }
@@ -165,6 +178,7 @@ func (s OverviewSources) addCalls(ctx context.Context, o *Overview, tenant switc
 		o.Spans = append(o.Spans, sumSince(points, []string{"1h", "24h", "14d"}[i], r.From))
 		quarters = points // in the end those of the longest steps
 	}
+	o.addRefusals()
 	first := o.At.Truncate(time.Hour).Add(-(hours - 1) * time.Hour)
 	for i := range hours {
 		o.Hours = append(o.Hours, history.Point{Start: first.Add(time.Duration(i) * time.Hour)})
@@ -175,9 +189,53 @@ func (s OverviewSources) addCalls(ctx context.Context, o *Overview, tenant switc
 		}
 	}
 	for i := range o.Hours {
-		o.Hours[i].Buckets = nil
+		o.Hours[i].Buckets, o.Hours[i].Refusals = nil, nil
 	}
 	return nil
+}
+
+// addRefusals moves the refusals of the spans into rows.
+func (o *Overview) addRefusals() {
+	by := map[string]*RefusalRow{}
+	row := func(code string) *RefusalRow {
+		if by[code] == nil {
+			by[code] = &RefusalRow{Code: code, Counts: make([]int64, len(o.Spans))}
+		}
+		return by[code]
+	}
+	for i := range o.Spans {
+		for code, n := range o.Spans[i].Refusals {
+			row(code).Counts[i] = n
+		}
+		o.Spans[i].Refusals = nil
+	}
+	last := len(o.Spans) - 1
+	codes := slices.SortedFunc(maps.Keys(by), func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(by[b].Counts[last], by[a].Counts[last]), cmp.Compare(a, b))
+	})
+	for i, code := range codes {
+		if i < maxRefusalRows-1 || code == history.OtherCodes {
+			continue
+		}
+		for span, n := range by[code].Counts {
+			row(history.OtherCodes).Counts[span] += n
+		}
+		delete(by, code)
+	}
+	for _, code := range append(codes, history.OtherCodes) {
+		if r := by[code]; r != nil {
+			o.Refusals = append(o.Refusals, *r)
+			delete(by, code)
+		}
+	}
+}
+
+// rank puts the sum of the other codes last.
+func rank(code string) int {
+	if code == history.OtherCodes {
+		return 1
+	}
+	return 0
 }
 
 // sumSince returns the sum of the steps that begin at an instant or later.
@@ -256,6 +314,21 @@ func (o *Overview) addStatus(s *admin.StatusReport, tenant switchboard.TenantID,
 	}
 	for _, fault := range s.Catalog.Faults {
 		add(Concern{Kind: KindTool, State: "not served", Says: []string{fault}, Command: "switchboard status"})
+	}
+}
+
+// addAtoms adds the red atoms. The command names the tenant of the capability if the reader has not.
+func (o *Overview) addAtoms(red []admin.RedAtom, tenant switchboard.TenantID, asOperator bool) {
+	for i := range red {
+		a := &red[i]
+		c := Concern{Kind: KindAtom, Tenant: tenant, Subject: a.ID, State: string(a.State), Since: a.Since, Command: listCommand(KindAtom)}
+		if asOperator && a.Reason != "" {
+			c.Says = []string{a.Reason}
+		}
+		if a.Capability != "" {
+			c.Command = "switchboard resolve " + a.Capability + " --probe --tenant " + string(a.Tenant)
+		}
+		o.Concerns = append(o.Concerns, c)
 	}
 }
 

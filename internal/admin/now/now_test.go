@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/atom"
+	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/history"
 )
 
 func TestRequestsOfAgentsHideNoOtherConcern(t *testing.T) {
@@ -36,6 +39,58 @@ func TestRequestsOfAgentsHideNoOtherConcern(t *testing.T) {
 	want := []KindCount{{KindApproval, 950, "switchboard approvals list"}, {KindBudget, 10, "switchboard budget status"}, {KindTool, 10, "switchboard status"}}
 	if !slices.Equal(o.More, want) {
 		t.Errorf("left out are %+v, want %+v", o.More, want)
+	}
+}
+
+func TestTheRarestCodesOfRefusalsAreSummedUp(t *testing.T) {
+	t.Parallel()
+	for codes, want := range map[int]string{0: "", 1: "SB-00 1/1", 15: "SB-14 1/15, SB-13 1/14, others 5/0 in 16 rows", 20: "SB-19 1/20, SB-18 1/19, others 10/15 in 16 rows"} {
+		o := &Overview{Spans: make([]SpanTally, 2)}
+		for span := range o.Spans {
+			o.Spans[span].Refusals = map[string]int64{}
+			for i := range codes {
+				o.Spans[span].Refusals[fmt.Sprintf("SB-%02d", i)] = int64(1 + span*i)
+			}
+		}
+		if codes > 1 {
+			o.Spans[0].Refusals[history.OtherCodes] = 5
+		}
+		o.addRefusals()
+		got := ""
+		for i, r := range o.Refusals {
+			switch text := fmt.Sprintf("%s %d/%d", r.Code, r.Counts[0], r.Counts[1]); {
+			case codes == 1 || i < 1:
+				got += text
+			case i < 2:
+				got += ", " + text
+			case i == len(o.Refusals)-1:
+				got += fmt.Sprintf(", %s in %d rows", text, i+1)
+			}
+		}
+		if got != want {
+			t.Errorf("%d codes: %s, want %s", codes, got, want)
+		}
+		if o.Spans[0].Refusals != nil {
+			t.Error("the spans have them, too")
+		}
+	}
+}
+
+func TestOnlyAnOperatorReadsWhyAnAtomIsRed(t *testing.T) {
+	t.Parallel()
+	red := []admin.RedAtom{
+		{Summary: atom.Summary{ID: "acc.page", State: capability.Red, Reason: "the token has expired"}, Tenant: "acme", Capability: "cap.publish.page"},
+		{Summary: atom.Summary{ID: "key.unused", State: capability.Red, Reason: "the variable X is not set"}},
+	}
+	for _, asOperator := range []bool{true, false} {
+		o := &Overview{}
+		o.addAtoms(red, "acme", asOperator)
+		if c := o.Concerns[0]; c.Kind != KindAtom || c.Subject != "acc.page" || (len(c.Says) == 1) != asOperator || c.Command != "switchboard resolve cap.publish.page --probe --tenant acme" {
+			t.Errorf("as operator: %v: %+v", asOperator, c)
+		}
+		if c := o.Concerns[1]; c.Command != "switchboard status" {
+			t.Errorf("an atom without a capability: %+v", c)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func overviewOf(t *testing.T, texts ...string) string {
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	tenant := switchboard.TenantID(text)
 	o := now.Overview{At: at, More: []now.KindCount{{Kind: now.KindApproval, Count: 1234, Command: "switchboard approvals list"}}, Spans: make([]now.SpanTally, 4)}
-	for _, kind := range []now.ConcernKind{now.KindReload, now.KindPart, now.KindStore, now.KindRecords, now.KindServer, now.KindTool, now.KindUnknown, now.ConcernKind(text)} {
+	for _, kind := range []now.ConcernKind{now.KindReload, now.KindPart, now.KindStore, now.KindRecords, now.KindServer, now.KindAtom, now.KindTool, now.KindUnknown, now.ConcernKind(text)} {
 		o.Concerns = append(o.Concerns, now.Concern{Kind: kind, Tenant: tenant, Subject: next(), State: text, Says: []string{text, text}, Since: at, Command: "switchboard " + text})
 	}
 	asks := &approvals.ApprovalRow{ID: next(), Principal: text, Tool: text, Tenant: tenant}
@@ -66,6 +66,7 @@ func overviewOf(t *testing.T, texts ...string) string {
 	o.Concerns = append(o.Concerns, now.Concern{Kind: now.KindApproval, Subject: text, Approval: asks, Yours: true}, now.Concern{Kind: now.KindApproval, Subject: text, Approval: able},
 		now.Concern{Kind: now.KindBudget, Subject: next(), Budget: &budget.StatementRow{Of: text, Unit: text, Limit: text, Left: text, Warned: 80}})
 	o.Spans[3].Calls = 12_345
+	o.Refusals = []now.RefusalRow{{Code: text, Counts: make([]int64, 4)}}
 	for i := range 24 {
 		o.Hours = append(o.Hours, history.Point{Start: at.Add(time.Duration(i) * time.Hour), Tally: history.Tally{Calls: int64(i)}})
 	}
@@ -108,7 +109,7 @@ func hostileTexts(t *testing.T) (all [][]string) {
 		}
 		naughty[i] = text
 	}
-	return slices.AppendSeq(all, slices.Chunk(naughty, 11)) // there are 11 concerns
+	return slices.AppendSeq(all, slices.Chunk(naughty, 12)) // there are 12 concerns
 }
 
 // skeleton returns the characters of a page that make elements and attributes.
