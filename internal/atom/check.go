@@ -23,6 +23,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/dial"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -45,7 +46,7 @@ func (p *Prober) checkOnce(ctx context.Context, probe *capability.AtomProbe) err
 	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	err := p.check(attempt, probe)
-	if err != nil && attempt.Err() != nil {
+	if err != nil && !errors.Is(err, errUntold) && attempt.Err() != nil {
 		return fmt.Errorf("it did not answer within %s", attemptTimeout)
 	}
 	return err
@@ -68,8 +69,20 @@ func (p *Prober) check(ctx context.Context, probe *capability.AtomProbe) error {
 		return checkFile(p.o.Folder, probe.File)
 	case probe.Tool.Name != "":
 		return p.checkTool(ctx, probe)
+	case probe.OAuth != "" && p.o.Connection != nil:
+		return p.checkConnection(ctx, probe.OAuth)
 	}
 	return errUntold
+}
+
+func (p *Prober) checkConnection(ctx context.Context, id switchboard.ServerID) error {
+	switch why, known := p.o.Connection(ctx, id); {
+	case !known:
+		return errUntold
+	case why != "":
+		return errors.New(why)
+	}
+	return nil
 }
 
 // newClient returns the client of all http probes. It keeps no connection, because the next probe is far away.
