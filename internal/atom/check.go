@@ -23,7 +23,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/dial"
-	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -70,13 +69,14 @@ func (p *Prober) check(ctx context.Context, probe *capability.AtomProbe) error {
 	case probe.Tool.Name != "":
 		return p.checkTool(ctx, probe)
 	case probe.OAuth != "" && p.o.Connection != nil:
-		return p.checkConnection(ctx, probe.OAuth)
+		return checkConnection(p.o.Connection(ctx, probe.OAuth))
 	}
 	return errUntold
 }
 
-func (p *Prober) checkConnection(ctx context.Context, id switchboard.ServerID) error {
-	switch why, known := p.o.Connection(ctx, id); {
+// checkConnection returns the reason of Options.Connection as an error.
+func checkConnection(why string, known bool) error {
+	switch {
 	case !known:
 		return errUntold
 	case why != "":
