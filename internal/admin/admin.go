@@ -65,12 +65,15 @@ type ProcessFacts struct {
 
 // A Reader answers the operators' reads. Use NewReader. It is safe for concurrent use.
 type Reader struct {
-	o      ReaderOptions
-	search toolSearch
+	o       ReaderOptions
+	search  toolSearch
+	probing chan struct{} // has one element for each answer that waits for probes
 }
 
 // NewReader returns a Reader.
-func NewReader(o ReaderOptions) *Reader { return &Reader{o: o} }
+func NewReader(o ReaderOptions) *Reader {
+	return &Reader{o: o, probing: make(chan struct{}, mostProbing)}
+}
 
 // Docs returns the cache of tools as the search reads them, for searches in groups.
 func (r *Reader) Docs() *search.Cache { return &r.search.docs }

@@ -62,9 +62,22 @@ type DescribedTool struct {
 	Providers  []string        `json:"providers"` // SERVER/TOOL, sorted
 }
 
+// mostProbing is how many answers may wait for probes at once. Each may begin the probes of all atoms.
+const mostProbing = 4
+
 // Resolve returns the verdicts on capabilities. It does not wait for servers: see Resolution.Starting. For the
-// error see bind.State.ResolveCapabilities.
+// error see bind.State.ResolveCapabilities. A query that would probe is refused with SB-ROUT-003 while mostProbing others wait for probes.
 func Resolve(ctx context.Context, r *Reader, q bind.ResolveQuery) (*Resolution, error) {
+	if q.Probe {
+		select {
+		case r.probing <- struct{}{}:
+			defer func() { <-r.probing }()
+		default:
+			e := switchboard.Refuse(switchboard.CodeOverloaded, "%d questions that probe are being answered, the most that there may be at once", mostProbing)
+			e.Hint, e.RetryAfter = "ask again in 5s, or without a probe", 5*time.Second // an answer waits that long at most
+			return nil, e
+		}
+	}
 	starting, _ := r.o.Binder.Starting(q.Tenant) // read before the state, which may hold more answers
 	all, err := r.o.Configuration().ResolveCapabilities(ctx, q, r.o.Atoms)
 	if err != nil {

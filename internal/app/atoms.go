@@ -7,6 +7,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/atom"
 	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/internal/credential"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -24,6 +25,9 @@ func openAtoms(a *App, current live) *atom.Prober {
 				return "", false
 			}
 			return string(status.State), known
+		},
+		Connection: func(ctx context.Context, id switchboard.ServerID) (why string, known bool) {
+			return credential.CheckConnection(ctx, a.credentials, id)
 		},
 		Find: func(id switchboard.ToolID) (*switchboard.Tool, bool) { return current.state.Load().Catalog.Tool(id) },
 		Call: func(ctx context.Context, tool *switchboard.Tool, arguments json.RawMessage) (switchboard.Result, error) {

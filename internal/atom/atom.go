@@ -61,6 +61,10 @@ type Options struct {
 	// Server returns the health of a server: why it is not well, or "". known is false if the server has not answered yet.
 	Server func(id switchboard.ServerID) (why string, known bool)
 
+	// Connection returns why the connection that Switchboard's own requests to a server use is of no use, or "". known is false if
+	// that cannot be found out now. The reason holds no secret.
+	Connection func(ctx context.Context, id switchboard.ServerID) (why string, known bool)
+
 	// Find finds a tool, and Call calls it. Call gets only tools that provably change nothing.
 	Find func(id switchboard.ToolID) (*switchboard.Tool, bool)
 	Call func(ctx context.Context, tool *switchboard.Tool, arguments json.RawMessage) (switchboard.Result, error)

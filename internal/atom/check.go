@@ -45,7 +45,7 @@ func (p *Prober) checkOnce(ctx context.Context, probe *capability.AtomProbe) err
 	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	err := p.check(attempt, probe)
-	if err != nil && attempt.Err() != nil {
+	if err != nil && !errors.Is(err, errUntold) && attempt.Err() != nil {
 		return fmt.Errorf("it did not answer within %s", attemptTimeout)
 	}
 	return err
@@ -68,8 +68,21 @@ func (p *Prober) check(ctx context.Context, probe *capability.AtomProbe) error {
 		return checkFile(p.o.Folder, probe.File)
 	case probe.Tool.Name != "":
 		return p.checkTool(ctx, probe)
+	case probe.OAuth != "" && p.o.Connection != nil:
+		return checkConnection(p.o.Connection(ctx, probe.OAuth))
 	}
 	return errUntold
+}
+
+// checkConnection returns the reason of Options.Connection as an error.
+func checkConnection(why string, known bool) error {
+	switch {
+	case !known:
+		return errUntold
+	case why != "":
+		return errors.New(why)
+	}
+	return nil
 }
 
 // newClient returns the client of all http probes. It keeps no connection, because the next probe is far away.

@@ -166,6 +166,32 @@ func TestAFileProbeIsWellIfTheFileIsWithinTheFolderAndNotEmpty(t *testing.T) {
 	}
 }
 
+func TestAnOAuthProbeIsWellIfTheConnectionIsAndUntoldIfThatCannotBeFoundOut(t *testing.T) {
+	t.Parallel()
+	probe := capability.AtomProbe{OAuth: "tracker"}
+	if got := check(t, Options{}, probe); got != errUntold.Error() {
+		t.Errorf("without anybody to ask: %q", got)
+	}
+	for _, tt := range []struct {
+		why   string
+		known bool
+		want  string
+	}{{"", true, ""}, {"nobody has connected it", true, "nobody has connected it"}, {"", false, errUntold.Error()}} {
+		o := Options{Connection: func(_ context.Context, id switchboard.ServerID) (string, bool) {
+			return tt.why, tt.known && id == "tracker"
+		}}
+		if got := check(t, o, probe); got != tt.want {
+			t.Errorf("%q, known %v: %q", tt.why, tt.known, got)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel() // a store that hangs until the end of the attempt says nothing about the atom
+		p := &Prober{o: o}
+		if err := p.checkOnce(ended, &probe); !tt.known && !errors.Is(err, errUntold) {
+			t.Errorf("after the end: %v", err)
+		}
+	}
+}
+
 func TestAToolProbeComparesValues(t *testing.T) {
 	t.Parallel()
 	id := switchboard.ToolID{Server: "s", Name: "whoami"}

@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/store/feed"
 	"github.com/summit-switchboard/switchboard/internal/store/lease"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // A Store has the results and the leases. See store.Store.
@@ -56,10 +57,12 @@ func nameOf(a *capability.Atom, salt []byte) string {
 	probe := struct {
 		ID, Tool, HTTP, TCP, Env, File string
 
+		OAuth switchboard.ServerID `json:",omitzero"` // without it, results keep their names
+
 		Headers   map[string]string
 		Arguments json.RawMessage
 		Is        map[string]json.RawMessage
-	}{a.ID, a.Probe.Tool.String(), a.Probe.HTTP, a.Probe.TCP, a.Probe.Env, a.Probe.File, map[string]string{}, a.Probe.Arguments, a.Probe.Is}
+	}{a.ID, a.Probe.Tool.String(), a.Probe.HTTP, a.Probe.TCP, a.Probe.Env, a.Probe.File, a.Probe.OAuth, map[string]string{}, a.Probe.Arguments, a.Probe.Is}
 	for name, secret := range a.Probe.Headers {
 		probe.Headers[name] = secret.Reveal()
 	}

@@ -145,7 +145,7 @@ type Atom struct {
 	Position string `json:"-"` // file:line:column
 }
 
-// An AtomProbe finds out whether an atom is well. Exactly one of the first six fields is set; the zero AtomProbe is none.
+// An AtomProbe finds out whether an atom is well. Exactly one of the first seven fields is set; the zero AtomProbe is none.
 type AtomProbe struct {
 	Server switchboard.ServerID // well when the server's health says so
 	Tool   switchboard.ToolID   `json:",omitzero"` // well when this tool, which reads only, answers without isError; "/" would not be read back
@@ -153,6 +153,7 @@ type AtomProbe struct {
 	TCP    string               // well when a connection to host:port opens
 	Env    string               // well when the variable is set and not empty
 	File   string               // well when the file within the folder of the configuration exists and is not empty
+	OAuth  switchboard.ServerID `json:",omitzero"` // well when the connection that Switchboard's own requests to this server use is valid or can be renewed; without it, digests stay
 
 	Headers   map[string]switchboard.Secret `json:"-"` // of HTTP
 	Arguments json.RawMessage               // of Tool
@@ -161,7 +162,7 @@ type AtomProbe struct {
 
 // None reports whether p is the zero AtomProbe.
 func (p *AtomProbe) None() bool {
-	return p.Server == "" && p.Tool == (switchboard.ToolID{}) && p.HTTP == "" && p.TCP == "" && p.Env == "" && p.File == ""
+	return p.Server == "" && p.Tool == (switchboard.ToolID{}) && p.HTTP == "" && p.TCP == "" && p.Env == "" && p.File == "" && p.OAuth == ""
 }
 
 // A Severity says whether a boundary stops calls.

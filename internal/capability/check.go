@@ -229,6 +229,55 @@ func (b *Boundary) covers(v *ContractVersion) bool {
 		(b.IDMatches == "" || b.matches(v.ID))
 }
 
+// EachProvided calls do for each row and each version that the row is for and that clients can be given, in the order of the rows. other is the
+// place of another row for the same version of the same server; "" if there is none. With another one, neither counts: else the order of the rows
+// would say which tools serve the capability.
+func (r *Registry) EachProvided(rows []ProviderRow, do func(row *ProviderRow, v *ContractVersion, other string)) {
+	type pair struct {
+		server  switchboard.ServerID
+		version *ContractVersion
+	}
+	of := map[pair][]*ProviderRow{}
+	each := func(do func(row *ProviderRow, p pair)) {
+		for i := range rows {
+			row := &rows[i]
+			for _, v := range r.versions[row.Ref.ID] {
+				if len(v.Tools) > 0 && v.Bindable() && row.Ref.Admits(v.Number) {
+					do(row, pair{row.Server, v})
+				}
+			}
+		}
+	}
+	each(func(row *ProviderRow, p pair) { of[p] = append(of[p], row) })
+	each(func(row *ProviderRow, p pair) {
+		other := ""
+		switch all := of[p]; {
+		case all[0] != row:
+			other = all[0].Position
+		case len(all) > 1:
+			other = all[1].Position
+		}
+		do(row, p.version, other)
+	})
+}
+
+// OtherRowText says that the row at a place is for the same version of the same server, and what to do.
+func OtherRowText(at string) string {
+	return "the row at " + at + " says so too, so neither counts; join the rows, or narrow the range of versions of one"
+}
+
+// CheckProviders returns a fault for each row that does not count because of another one: see EachProvided.
+func (r *Registry) CheckProviders(rows []ProviderRow) (faults switchboard.Faults) {
+	var last *ProviderRow
+	r.EachProvided(rows, func(row *ProviderRow, v *ContractVersion, other string) {
+		if other != "" && row != last { // once for all versions
+			faults = append(faults, faultAt(row.Position, "server %q provides %s: %s", row.Server, v.Name(), OtherRowText(other)))
+			last = row
+		}
+	})
+	return faults
+}
+
 // Unprovided returns the active versions with tools that none of the providers names, sorted by name.
 func (r *Registry) Unprovided(providers []ProviderRow) (out []*ContractVersion) {
 	for _, id := range r.IDs() {

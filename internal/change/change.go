@@ -149,7 +149,7 @@ func (e *Editor) OwnerOf(name string) (tenant switchboard.TenantID, office switc
 	switch first := parts[0]; {
 	case name == filepath.Base(e.o.File), name == "taxonomy.yaml":
 		return "", switchboard.OfficeOperator, true
-	case first == "overlays":
+	case first == "overlays", first == config.CapabilitiesFolder: // but not the lock, which "switchboard capability publish" writes
 		return "", switchboard.OfficeOperator, len(parts) == 2 && yaml
 	case first == "policies":
 		return "", switchboard.OfficeOperator, len(parts) >= 2

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -172,6 +173,7 @@ func TestWhoMayChangeWhichFile(t *testing.T) {
 		{"switchboard.yaml", "", "not found", "not found", "not found"},
 		{"taxonomy.yaml", "", "not found", "not found", "not found"},
 		{"overlays/a.yaml", "", "not found", "not found", "not found"},
+		{"capabilities/io.fs.read.yaml", "", "not found", "not found", "not found"},
 		{"policies/deep/er.rego", "", "not found", "not found", "not found"},
 		{tenantFile, "", "", "SB-AUTH-002", "SB-AUTH-002"},
 		{"tenants/acme/tasks/new.yaml", "", "", "SB-AUTH-002", "SB-AUTH-002"},
@@ -187,10 +189,59 @@ func TestWhoMayChangeWhichFile(t *testing.T) {
 	}
 	for _, path := range []string{
 		"", ".", "..", "../x.yaml", "/etc/passwd", "tenants/acme/../umbrella/tenant.yaml", "tenants/acme/tenant.yaml/", "./switchboard.yaml", `tenants\acme\tenant.yaml`, "tenants//acme/tenant.yaml",
-		"secret", "manifests/a.json", "tenants/acme/.hidden.yaml", "tenants/acme/tasks/deep/x.yaml", "tenants/acme/tasks/x.txt", "tenants/ACME/tenant.yaml", "tenants/acme", "tenants/acme/tenant.yaml~", "x\x00.yaml", strings.Repeat("a", 600),
+		"secret", "manifests/a.json", "capabilities/published.lock", "capabilities/deep/x.yaml", "tenants/acme/.hidden.yaml", "tenants/acme/tasks/deep/x.yaml", "tenants/acme/tasks/x.txt", "tenants/ACME/tenant.yaml", "tenants/acme", "tenants/acme/tenant.yaml~", "x\x00.yaml", strings.Repeat("a", 600),
 	} {
 		if _, _, err := w.Permit(&ops, path); reason(err) != "not found" {
 			t.Errorf("%.40q: %v", path, err)
+		}
+	}
+}
+
+// A published version is as immutable to the admin side as to a reload, and the refusal has the same words.
+func TestAPublishedVersionIsNotChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const name = "capabilities/io.look.yaml"
+	text := "id: io.look\nversion: 1.0.0\nstatus: testing\nverb: read\nresource: fs\n"
+	apply := func(text []byte) error {
+		old, err := w.Read(&ops, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wish := Wish{Path: name, Text: text, By: ops}
+		if old != nil {
+			wish.IfMatch = ETagOf(old)
+		}
+		_, err = w.Apply(t.Context(), wish)
+		return err
+	}
+	if err := apply([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	main, lock := filepath.Join(w.dir, "switchboard.yaml"), filepath.Join(w.dir, config.CapabilitiesFolder, capability.LockFile)
+	active := strings.Replace(text, "testing", "active", 1)
+	if err := apply([]byte(active)); err == nil || !strings.Contains(err.Error(), "switchboard capability publish io.look@1.0.0") {
+		t.Errorf("active before it is published: %v", err)
+	}
+	registry, err := config.ReadRegistry(main, config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	locked, err := capability.AddToLock(lock, nil, registry.Versions("io.look")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(lock, locked, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply([]byte(active)); err != nil {
+		t.Errorf("the status of a published version: %v", err)
+	}
+	for what, text := range map[string][]byte{"changed": []byte(strings.Replace(active, "verb: read", "verb: write", 1)), "deleted": nil} {
+		refused := apply(text)
+		_, atLoad := config.Load(t.Context(), main, config.Options{Replace: map[string][]byte{name: text}})
+		if reason(refused) != "SB-CONF-001" || atLoad == nil || !strings.Contains(refused.Error(), strings.Split(atLoad.Error(), "\n")[0]) || w.text(t, name) != active {
+			t.Errorf("%s: %v\nat load: %v", what, refused, atLoad)
 		}
 	}
 }

@@ -215,7 +215,7 @@ func (r *atomReader) keys() *document.Keys {
 			{Key: "critical", Type: document.Bool(&a.Critical), Doc: "`true`: it must have a probe."},
 			{Key: "fresh_for", Type: document.Duration(minProbeInterval, maxProbeInterval, &a.FreshFor), Doc: "How long a good result of the probe counts; twice `every` if absent."},
 			{Key: "every", Type: document.Duration(minProbeInterval, maxProbeInterval, &a.Every), Doc: "How often it is probed. If absent, only when it is needed."},
-			{Key: "probe", Type: document.Map(r.probeKeys, r.checkProbe), Doc: "How Switchboard finds out whether it is well. Exactly one of `server`, `tool`, `http`, `tcp`, `env`, `file`."},
+			{Key: "probe", Type: document.Map(r.probeKeys, r.checkProbe), Doc: "How Switchboard finds out whether it is well. Exactly one of `server`, `tool`, `http`, `tcp`, `env`, `file`, `oauth`."},
 		},
 		Hints: map[string]string{"id": "the id stands before the colon", "ttl": `write "fresh_for"`, "interval": `write "every"`, "health": `write "probe"`},
 	}
@@ -223,7 +223,7 @@ func (r *atomReader) keys() *document.Keys {
 
 // probeKeys are the keys of a probe. There is exactly one of probeKinds.
 var (
-	probeKinds = []string{"server", "tool", "http", "tcp", "env", "file"}
+	probeKinds = []string{"server", "tool", "http", "tcp", "env", "file", "oauth"}
 	probeKeys  = append(slices.Clone(probeKinds), "headers", "arguments", "is")
 )
 
@@ -273,6 +273,11 @@ func (r *atomReader) probeKeys() *document.Keys {
 				}
 				p.File = filepath.ToSlash(filepath.Clean(s))
 			}), Doc: "Well when the file within the folder of switchboard.yaml exists and is not empty."},
+			{Key: "oauth", Type: document.Text("a server", func(v document.Value, s string) {
+				if r.checkServer(v, s, r.serverIDs) && r.checkSignsIn(v, switchboard.ServerID(s)) {
+					p.OAuth = switchboard.ServerID(s)
+				}
+			}), Doc: "Well when the connection that Switchboard's own requests to the server use is valid, or can be renewed: the one that `switchboard server connect ID` makes, or with `credential: {client: …}` Switchboard's own."},
 			{Key: "headers", Type: document.Custom("a map from header to text", document.Schema{"type": "object", "additionalProperties": document.Schema{"type": "string", "minLength": 1}}, func(v document.Value) { p.Headers = r.readHeaders(v) }), Doc: "With `http`: headers of the request. A secret is a reference: `${env:NAME}`, `${file:PATH}` or `${secret:NAME}`."},
 			{Key: "arguments", Type: document.Custom("a map of any shape", document.Schema{"type": "object"}, func(v document.Value) { p.Arguments = v.ReadJSONMap() }), Doc: "With `tool`: the arguments of the call."},
 			{Key: "is", Type: document.Custom("a map from JSON Pointer to value", document.Schema{"type": "object", "propertyNames": document.Schema{"pattern": "^/"}}, func(v document.Value) {
@@ -286,9 +291,24 @@ func (r *atomReader) probeKeys() *document.Keys {
 				}
 			}), Doc: "With `tool`: what the structured result must hold, such as `{/ok: true}`."},
 		},
-		Later: []string{"oauth"},
-		Hints: map[string]string{"command": noCommand, "exec": noCommand, "cmd": noCommand, "shell": noCommand, "script": noCommand, "url": `write "http"`, "args": `write "arguments"`, "header": `write "headers"`},
+		Hints: map[string]string{"credential": `write "oauth"`, "command": noCommand, "exec": noCommand, "cmd": noCommand, "shell": noCommand, "script": noCommand, "url": `write "http"`, "args": `write "arguments"`, "header": `write "headers"`},
 	}
+}
+
+// checkSignsIn reports whether Switchboard gets the tokens for a server at its provider. If it does not, that is a fault.
+func (r *atomReader) checkSignsIn(v document.Value, id switchboard.ServerID) bool {
+	s := r.servers[string(id)]
+	switch {
+	case s == nil || s.SignsIn(): // nil if switchboard.yaml cannot be read, which has a fault
+		return true
+	case s.Transport == "": // its row has a fault
+		return true
+	case s.Transport != switchboard.TransportHTTP:
+		v.Fault("server %q runs as a program, and has no connection at a provider; probe its health: server: %s", id, id)
+	default:
+		v.Fault("server %q has the header Authorization, and so no connection at a provider; remove the header, or probe a tool of it that needs the token: tool: %s/…", id, id)
+	}
+	return false
 }
 
 // checkProbe reports a probe that is not of exactly one kind, and keys that do not go with its kind.

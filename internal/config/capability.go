@@ -164,8 +164,12 @@ func (r *registryReader) check() {
 	}
 }
 
-// checkProviders warns of versions that no server provides. The operator's overlays were read before.
+// checkProviders reports rows that do not count because another row is for the same version of the same server, and warns of versions that no
+// server provides. The operator's overlays were read before.
 func (r *registryReader) checkProviders() {
+	for _, f := range r.cfg.Registry.CheckProviders(r.cfg.Providers) {
+		r.sink.Add(f)
+	}
 	for _, v := range r.cfg.Registry.Unprovided(r.cfg.Providers) {
 		r.sink.Warn(v.Warning("no server provides %s, so that no task gets it; add it to provides in an overlay, or set status: testing", v.Name()))
 	}

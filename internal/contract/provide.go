@@ -50,17 +50,18 @@ type checkedTool struct {
 
 // Provide returns the tools that provide the capabilities of the registry by these rows. tools are the tenant's. granted
 // says which versions exist for the tenant. heard reports whether a server has listed its tools; until then, a missing
-// tool is no fault. was is the result before, or nil: what has not changed is not checked again.
+// tool is no fault. Of two rows for one version of one server, neither counts. was is the result before, or nil: what has not changed is not checked again.
 func Provide(registry *capability.Registry, rows []capability.ProviderRow, granted func(*capability.ContractVersion) bool, tools Tools, heard func(switchboard.ServerID) bool, was *ProviderSet) *ProviderSet {
 	p := &ProviderSet{registry: registry, tools: map[string][]*switchboard.Tool{}, checked: map[providerKey]*checkedTool{}}
-	for i := range rows {
-		row := &rows[i]
-		for _, v := range registry.Versions(row.Ref.ID) {
-			if len(v.Tools) > 0 && row.Ref.Admits(v.Number) && v.Bindable() && granted(v) {
-				p.addProvider(row, v, tools, heard, was)
-			}
+	registry.EachProvided(rows, func(row *capability.ProviderRow, v *capability.ContractVersion, other string) {
+		switch {
+		case !granted(v):
+		case other != "":
+			p.faults = append(p.faults, ProviderFault{row.Server, v.Name(), row.Position, capability.OtherRowText(other)})
+		default:
+			p.addProvider(row, v, tools, heard, was)
 		}
-	}
+	})
 	for _, list := range p.tools {
 		slices.SortFunc(list, func(a, b *switchboard.Tool) int { return a.Key().Compare(b.Key()) })
 	}
@@ -80,10 +81,6 @@ func ProvidersOf(registry *capability.Registry, tools map[string][]*switchboard.
 func (p *ProviderSet) addProvider(row *capability.ProviderRow, v *capability.ContractVersion, tools Tools, heard func(switchboard.ServerID) bool, was *ProviderSet) {
 	var provided []*switchboard.Tool
 	sound := true
-	if slices.ContainsFunc(p.tools[v.Name()], func(t *switchboard.Tool) bool { return t.ID.Server == row.Server }) {
-		p.faults = append(p.faults, ProviderFault{row.Server, v.Name(), row.Position, "another row says so already; join the rows"})
-		return
-	}
 	used := map[switchboard.ToolID]string{}
 	fault := func(format string, args ...any) {
 		sound = false

@@ -45,7 +45,7 @@ func (b *Broker) Begin(ctx context.Context, s *switchboard.Server, owner vault.O
 
 // beginConsent is Broker.Begin, for a redirect that is in the client ID metadata document; "" means that there is none.
 func beginConsent(ctx context.Context, b *Broker, s *switchboard.Server, owner vault.Owner, redirect, document string) (*Consent, error) {
-	if IsStatic(s) || s.Credential.Kind == switchboard.CredentialClient {
+	if !s.SignsIn() || s.Credential.Kind == switchboard.CredentialClient {
 		return nil, fmt.Errorf("server %s is not connected by a person: its row in switchboard.yaml says which credential it uses", s.ID)
 	}
 	o, err := b.client(s)
@@ -171,7 +171,7 @@ func (b *Broker) revoke(ctx context.Context, s *switchboard.Server, c vault.Serv
 
 // DemandsToken asks a server whether it demands a token that a sign-in gives. A server with a static credential is not asked.
 func (b *Broker) DemandsToken(ctx context.Context, s *switchboard.Server) (bool, error) {
-	if IsStatic(s) {
+	if !s.SignsIn() {
 		return false, nil
 	}
 	switch _, err := b.askChallenge(ctx, s); {

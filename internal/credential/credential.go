@@ -66,7 +66,7 @@ func NewBroker(o Options) *Broker {
 
 // Of returns the credentials for a server over HTTP with this configuration; nil if its row has a static one.
 func (b *Broker) Of(s *switchboard.Server) link.Credentials {
-	if IsStatic(s) {
+	if !s.SignsIn() {
 		b.servers.Delete(s.ID)
 		return nil
 	}
@@ -74,12 +74,6 @@ func (b *Broker) Of(s *switchboard.Server) link.Credentials {
 	c := &credentials{broker: b, server: &copied, obtaining: make(chan struct{}, 1)}
 	b.servers.Store(s.ID, c)
 	return c
-}
-
-// IsStatic reports whether the server's row states the header Authorization, or is not about HTTP: then Switchboard gets no tokens for it.
-func IsStatic(s *switchboard.Server) bool {
-	_, static := s.Headers["Authorization"]
-	return static || s.Transport != switchboard.TransportHTTP
 }
 
 // clientPerson stands for Switchboard itself in the place of a person. No principal has such an id.

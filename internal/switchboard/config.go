@@ -142,6 +142,13 @@ type Server struct {
 	Services []Service
 }
 
+// SignsIn reports whether Switchboard gets the tokens for the server: it is reached over HTTP, and its row does not state the header
+// Authorization.
+func (s *Server) SignsIn() bool {
+	_, static := s.Headers["Authorization"]
+	return s.Transport == TransportHTTP && !static
+}
+
 // A CredentialKind says which token the requests to a server carry.
 type CredentialKind string
 

@@ -107,14 +107,38 @@ func awaitTools(t *testing.T, g *rig.Gateway) {
 func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 	t.Parallel()
 	h := rig.ServeHosted(t, provider.Options{Register: true})
-	dir := rig.LayOut(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  tracker: {transport: http, url: %q}\n", h.Resource))
+	dir := rig.LayOut(t, fmt.Sprintf(`
+-- switchboard.yaml --
+servers:
+  tracker: {transport: http, url: %q}
+-- capabilities/cap.track.yaml --
+{id: cap.track, version: 1.0.0, status: active, verb: read, resource: internet, requires: {resources: [acc.tracker]}}
+-- capabilities/atoms.yaml --
+acc.tracker: {kind: account, critical: true, every: 1s, probe: {oauth: tracker}}
+`, h.Resource))
+	if _, errs, code := rig.Command(t, dir, "capability", "publish", "cap.track@1.0.0"); code != 0 {
+		t.Fatal(errs)
+	}
 	g := rig.ServeAtOnce(t, dir)
+	resolved := func(want string) {
+		t.Helper()
+		rig.Eventually(t, "the capability that depends on the connection is resolved", func() string {
+			body := g.AskAdmin(t, "", http.MethodGet, "/v1/resolve?tenant=default&capability=cap.track", "").Body
+			return rig.ReasonUnless(strings.Contains(body, want), body)
+		})
+	}
+	const no, yes = `"verdict":"no","blocking":["acc.tracker: red"]`, `"verdict":"yes"`
 	rig.Eventually(t, "the server needs a connection", func() string {
 		if s := stateOf(t, dir); !strings.Contains(s, "needs_connection") || !strings.Contains(s, "switchboard server connect tracker") {
 			return s
 		}
 		return ""
 	})
+	resolved(no)
+	out, errs, _ := rig.Command(t, dir, "status", "--url", g.URL)
+	if _, atoms, _ := strings.Cut(out, "acc.tracker: red"); !strings.Contains(atoms, "nobody has connected it yet; connect it: switchboard server connect tracker\n") {
+		t.Errorf("status does not say what to do: %s%s", out, errs)
+	}
 	for _, way := range []string{"the browser comes back", "the address is pasted"} {
 		c := beginConnect(t, dir, "tracker")
 		back := provider.Consent(t, c.address, redirectOf(t, c.address))
@@ -146,6 +170,7 @@ func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 			return ""
 		})
 		awaitTools(t, g)
+		resolved(yes)
 		for _, modern := range []bool{false, true} {
 			if got := askWho(t, g.Open(t, "/mcp", modern)); got != "ann" {
 				t.Errorf("%s: modern %v: whoami answers %q", way, modern, got)
@@ -161,6 +186,7 @@ func TestHosted1AServerThatDemandsASignInIsConnectedOnceAtADesk(t *testing.T) {
 			}
 			return ""
 		})
+		resolved(no)
 	}
 	if strings.Contains(g.Logged(), "quarantine") {
 		t.Errorf("the server was quarantined:\n%s", g.Logged())

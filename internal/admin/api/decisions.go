@@ -47,7 +47,7 @@ type decisionPath struct {
 type resolveRequest struct {
 	Tenant       switchboard.TenantID `query:"tenant" maxLength:"64" doc:"The tenant. An operator must name it. Without it: the only tenant of any other officer."`
 	Capabilities []string             `query:"capability,explode" maxItems:"256" doc:"A capability, such as io.fs.read or io.fs.read@^1: repeat the parameter for each one. Without it: each capability that exists for the tenant."`
-	Probe        bool                 `query:"probe" doc:"Probe what the capabilities depend on first, and wait for the results for 5 seconds at most."`
+	Probe        bool                 `query:"probe" doc:"Probe what the capabilities depend on first, and wait for the results for 5 seconds at most. While four other answers wait, this one is refused with SB-ROUT-003."`
 	Contracts    bool                 `query:"contracts" doc:"Also say what each capability promises and needs, and which tools provide it."`
 }
 

@@ -1,0 +1,56 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// slowAtoms has probes that take until they are told to end.
+type slowAtoms struct {
+	AtomReporter
+	began, end chan struct{}
+}
+
+func (a slowAtoms) Due(context.Context, ...string) {
+	a.began <- struct{}{}
+	<-a.end
+}
+
+func TestAtMostFourAnswersWaitForProbes(t *testing.T) {
+	t.Parallel()
+	r, _ := twoTenants(t)
+	atoms := slowAtoms{began: make(chan struct{}), end: make(chan struct{})}
+	r.o.Atoms = atoms
+	ask := func(probe bool) error {
+		_, err := Resolve(t.Context(), r, bind.ResolveQuery{Tenant: "acme", Probe: probe})
+		return err
+	}
+	answered := make(chan error)
+	for range 4 {
+		go func() { answered <- ask(true) }()
+		<-atoms.began
+	}
+	refused, ok := errors.AsType[*switchboard.Error](ask(true))
+	if !ok || refused.Code != switchboard.CodeOverloaded || refused.RetryAfter == 0 || refused.Hint == "" {
+		t.Errorf("the fifth: %v", refused)
+	}
+	if err := ask(false); err != nil {
+		t.Errorf("without a probe: %v", err)
+	}
+	atoms.end <- struct{}{}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	go func() { answered <- ask(true) }()
+	<-atoms.began // one that has ended makes room
+	close(atoms.end)
+	for range 4 {
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	}
+}
