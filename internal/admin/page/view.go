@@ -27,6 +27,8 @@ type pageView struct {
 	api func(q *viewQuery) string
 	// load makes the data of the template of the answer, and asks the API for more.
 	load func(q *viewQuery, answer []byte) (any, error)
+	// refused makes the data of the template if the API refuses the answer, so that a form that led there stays; nil if the refusal is all.
+	refused func(q *viewQuery, why error) (data any, status int, err error)
 	// forms do what the API does. Their names are in the field "act".
 	forms map[string]viewForm
 }
@@ -43,6 +45,7 @@ type formDone struct {
 // allViews are the views, in the order of the navigation.
 var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", api: askAt("/v1/now"), load: loadAs[now.Overview]},
+	{path: "/decision", title: "Decision", needs: switchboard.OfficeViewer, command: "switchboard explain", template: "decision.html", api: decisionAddress, load: loadDecision, refused: refuseDecision},
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.
@@ -240,8 +243,11 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 	answer := q.call(http.MethodGet, v.api(q), nil, nil)
 	err := answer.refusal()
 	var data any
-	if err == nil {
+	switch {
+	case err == nil:
 		data, err = v.load(q, answer.body.Bytes())
+	case v.refused != nil:
+		data, status, err = v.refused(q, err)
 	}
 	if err != nil {
 		why := problemOf(err)
@@ -252,13 +258,13 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 		return
 	}
 	s := newScene(p.Page, q.officer, q.secret, v.title, cmp.Or(v.inside, v.path), data)
-	s.Path, s.State, s.Command, s.Form = q.fill(v.path), q.state, q.fillPlain(v.command), sent
+	s.Path, s.State, s.Command, s.Form = q.fill(v.path), q.state, cmp.Or(q.command, q.fillPlain(v.command)), sent
 	s.Tenant = switchboard.TenantID(q.state.Get("tenant"))
 	if s.Tenant != "" {
 		for i := range s.Links {
 			s.Links[i].Path = linkTo(s.Links[i].Path, nil, "tenant", string(s.Tenant))
 		}
-		s.Command += " --tenant " + string(s.Tenant)
+		s.Command += " --tenant " + shellWord(string(s.Tenant))
 	}
 	if tenants := p.tenantsOf(q.officer); len(tenants) > 1 {
 		for _, t := range tenants {
