@@ -48,8 +48,8 @@ func (w *whatIfFlags) query() (url.Values, error) {
 			q.Set(name, value)
 		}
 	}
-	for _, id := range w.Without {
-		q.Add("without", string(id))
+	if len(w.Without) > 0 {
+		q.Set("without", strings.ReplaceAll(joinIDs(w.Without), ", ", ","))
 	}
 	if w.File == "" {
 		return q, nil

@@ -71,6 +71,7 @@ type ProcessFacts struct {
 type Reader struct {
 	o      ReaderOptions
 	search toolSearch
+	offers offerCache
 }
 
 // NewReader returns a Reader.

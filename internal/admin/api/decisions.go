@@ -28,7 +28,7 @@ type WhatIfQuery struct {
 	Tier    string                 `query:"tier" maxLength:"64" doc:"What if the caller had this tier? One of the tenant's."`
 	Mode    switchboard.Mode       `query:"mode" enum:"observe,assist,autopilot" doc:"What if the caller had this mode?"`
 	At      time.Time              `query:"at" doc:"What if it were this instant? It counts for policies that read the clock."`
-	Without []switchboard.ServerID `query:"without,explode" maxItems:"64" doc:"What if this server were out? Repeat the parameter for each one."`
+	Without []switchboard.ServerID `query:"without" maxItems:"64" doc:"What if these servers were out? With commas between them."`
 	File    string                 `query:"file" maxLength:"512" doc:"What if this file of the configuration had another text? Needs the office that may change it." example:"tenants/acme/tenant.yaml"`
 	Text    string                 `query:"text" maxLength:"16384" doc:"The whole text of the file; without it, the file is removed."`
 }
@@ -37,6 +37,13 @@ type tenantList struct {
 	Body struct {
 		Tenants []admin.TenantSummary `json:"tenants" doc:"Sorted by id."`
 		Next    string                `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+	}
+}
+
+type taskList struct {
+	Body struct {
+		Tasks []admin.TaskOffer `json:"tasks" doc:"Sorted by tenant and id."`
+		Next  string            `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
 	}
 }
 
@@ -113,6 +120,18 @@ func (a *API) addDecisions() {
 			})
 			out := &tenantList{}
 			out.Body.Tenants, out.Body.Next = cut(in.PageQuery, seen, func(t admin.TenantSummary) string { return string(t.Tenant) })
+			return out, nil
+		})
+	add(a, route{id: "list-tasks", method: http.MethodGet, path: "/v1/tasks", needs: switchboard.OfficeViewer, summary: "The tasks, with the tools that each gets now for a caller that may bind it, and their tokens"},
+		func(ctx context.Context, q asked, in *struct {
+			TenantQuery
+			PageQuery
+		},
+		) (*taskList, error) {
+			seen := slices.DeleteFunc(admin.TaskNames(a.o.Reader, q.tenant), func(t admin.TaskOffer) bool { return !q.officer.Sees(t.Tenant) })
+			out := &taskList{}
+			out.Body.Tasks, out.Body.Next = cut(in.PageQuery, seen, func(t admin.TaskOffer) string { return t.Place() })
+			admin.OfferTasks(ctx, a.o.Reader, out.Body.Tasks)
 			return out, nil
 		})
 	proposals := proposalReader{a, make(chan struct{}, maxProposals)}

@@ -171,8 +171,8 @@ func taskDecision(q *viewQuery, whatIf bool) string {
 		if at, err := time.Parse("2006-01-02T15:04", ask.Get("at")); err == nil { // as a browser writes it
 			ask.Set("at", at.Format(time.RFC3339))
 		}
-		for _, id := range serversOut(q.state) {
-			ask.Add("without", id)
+		if out := serversOut(q.state); len(out) > 0 {
+			ask.Set("without", strings.Join(out, ","))
 		}
 		if set("file"); ask.Has("file") && q.state.Has("text") {
 			ask.Set("text", strings.ReplaceAll(q.state.Get("text"), "\r\n", "\n"))

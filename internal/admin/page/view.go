@@ -46,6 +46,7 @@ type formDone struct {
 var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", api: askAt("/v1/now"), load: loadAs[now.Overview]},
 	{path: "/decision", title: "Decision", needs: switchboard.OfficeViewer, command: "switchboard explain", template: "decision.html", api: decisionAddress, load: loadDecision, refused: refuseDecision},
+	{path: "/tasks", title: "Tasks", needs: switchboard.OfficeViewer, command: "switchboard tasks", template: "tasks.html", api: taskAddress, load: loadAs[taskScene]},
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.

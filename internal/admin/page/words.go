@@ -11,12 +11,19 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/shown"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // functions are what templates use besides their data.
 var functions = template.FuncMap{
 	"theirs": theirs, "ago": ago, "instant": instant, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "hour": func(t time.Time) string { return t.UTC().Format("15:04") },
-	"link":  linkFrom,
+	"link": linkFrom,
+	"caller": func(id string) string {
+		if id == switchboard.LocalID { // which is no key
+			return ""
+		}
+		return id
+	},
 	"lines": func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }
