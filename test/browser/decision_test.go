@@ -23,13 +23,25 @@ servers:
 SERVERS
 tenants:
   default: {servers: ["*"], allow: [by_name], tier: [free, pro]}
+-- overlays/notes.yaml --
+server: notes
+tools:
+  find: {capabilities: [{verb: search, resource: fs, constraints: [readonly]}]}
+-- overlays/wiki.yaml --
+server: wiki
+tools:
+  look: {capabilities: [{verb: search, resource: fs, constraints: [readonly]}]}
+  dig: {capabilities: [{verb: search, resource: fs}]}
 -- tenants/default/tenant.yaml --
 tenant: default
 default_task: desk
+ranking:
+  prefer: [{verb: search, resource: fs, servers: [notes, wiki]}]
 -- tenants/default/tasks/desk.yaml --
 task_id: desk
 required_capabilities:
-  - {tools: ["notes/*", "wiki/*"]}
+  - {tools: ["notes/read", "notes/write"]}
+  - {verb: search, resource: fs, constraints: [readonly], select: tool}
 -- tenants/default/tasks/only-read.yaml --
 task_id: only-read
 required_capabilities:
@@ -52,7 +64,7 @@ func serveDecisions(t *testing.T) *world {
 	findChromium(t)
 	at, listen, lead := placeAdmin(t, false)
 	w := &world{at: at}
-	servers := "  " + rig.FakeRow("notes", fmt.Sprintf(rig.Tool, "read"), fmt.Sprintf(rig.Tool, "write")) + "\n  " + rig.FakeRow("wiki", fmt.Sprintf(rig.Tool, "look"))
+	servers := "  " + rig.FakeRow("notes", fmt.Sprintf(rig.Tool, "read"), fmt.Sprintf(rig.Tool, "write"), fmt.Sprintf(rig.Tool, "find")) + "\n  " + rig.FakeRow("wiki", fmt.Sprintf(rig.Tool, "look"), fmt.Sprintf(rig.Tool, "dig"))
 	w.dir = rig.LayOut(t, strings.NewReplacer("LISTEN\n", listen, "SERVERS", servers).Replace(decisionWorld))
 	w.Gateway = rig.Serve(t, w.dir)
 	lead(w.AdminURL())
@@ -94,7 +106,6 @@ func TestDecisionSaysWhichRuleDroppedAToolAndWhatIfTheTierWereAnother(t *testing
 
 	b.do(chromedp.Focus("form.ask summary"), chromedp.KeyEvent(kb.Enter), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("pro"), chromedp.KeyEvent(kb.Enter))
 	b.await("What would change")
-	shoot(t, b, "a")
 	if got := evaluate[string](b, `document.querySelector(".compare tbody tr").innerText`); !strings.Contains(got, "notes/write was, at policy") {
 		t.Errorf("with the tier pro it says\n%s", got)
 	}
@@ -108,7 +119,7 @@ func TestDecisionSaysWhichRuleDroppedAToolAndWhatIfTheTierWereAnother(t *testing
 		t.Errorf("the browser reports %q, and has asked %q", faults, origins)
 	}
 
-	// The same without a browser: the address has the whole what-if. A server that is out changes nothing for a tool that is required by name.
+	// The same without a browser: the address has the whole what-if.
 	c := b.sessionCookie()
 	for query, want := range map[string]string{
 		asked.RawQuery:                                                         "switchboard explain desk --tier pro --tenant default",
@@ -121,7 +132,8 @@ func TestDecisionSaysWhichRuleDroppedAToolAndWhatIfTheTierWereAnother(t *testing
 		"tenant=default&task=desk&file=tenants/default/tasks/desk.yaml&text=x": "SB-CONF-001",
 		"tenant=default&task=desk&file=switchboard.yaml&text=x":                "an address tries no main file",
 		"tenant=default&task=desk&file=tenants/default/policies/own.rego&text=" + url.QueryEscape("package switchboard.tenant\n"+rig.AllowAll): "notes/write</bdi> was, at",
-		"tenant=default&recorded=1": "No decision was recorded",
+		"tenant=default&task=desk&without=notes": "the what-if takes its server out",
+		"tenant=default&recorded=1":              "No decision was recorded",
 	} {
 		status, text := w.get(t, c, "/decision?"+query)
 		if !strings.Contains(text, want) || strings.Contains(text, "<script") {
@@ -131,7 +143,7 @@ func TestDecisionSaysWhichRuleDroppedAToolAndWhatIfTheTierWereAnother(t *testing
 	if status, text := w.get(t, c, "/decision.json?"+asked.RawQuery); status != http.StatusOK || !strings.Contains(text, `{"tool":"notes/write","score":0,`) {
 		t.Errorf("the JSON of the what-if: %d %s", status, text)
 	}
-	if got := w.Do(0, "", "explain", "desk", "--tier", "pro", "--tenant", "default"); !strings.Contains(got, "notes/write") || strings.Contains(got, "dropped") {
+	if got := w.Do(0, "", "explain", "desk", "--tier", "pro", "--tenant", "default"); !strings.Contains(got, "notes/write") || strings.Contains(got, "only the tier pro") {
 		t.Errorf("explain with the what-if prints\n%s", got)
 	}
 }

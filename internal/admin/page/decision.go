@@ -13,8 +13,6 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin"
-	"github.com/summit-switchboard/switchboard/internal/policy"
-	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -37,17 +35,10 @@ var decisionStages = []struct{ Name, Does string }{
 
 // A decisionScene is the data of the view Decision.
 type decisionScene struct {
-	Choices  []admin.TenantSummary // to choose a tenant from; empty if one is named
-	Tasks    []switchboard.TaskID
-	Tiers    []string
-	Modes    []switchboard.Mode
-	Callers  []string
-	Boxes    []serverBox
-	OutAlso  string // servers that are out and have no box
-	MayEdit  bool   // the officer may change policies of the tenant, and so try a change
-	FileText *string
+	decisionForm
 
-	Why      *access.Problem // why there is no decision
+	Choices  []admin.TenantSummary // to choose a tenant from; empty if one is named
+	Why      *access.Problem       // why there is no decision
 	WhatIf   bool
 	Now      *shownDecision // as it is, or was recorded
 	After    *shownDecision // with the what-if
@@ -56,6 +47,18 @@ type decisionScene struct {
 	Idle     bool // the what-if has an instant, and no policy reads the clock
 	Recorded *admin.RecordedDecision
 	Past     *admin.DecisionPage
+}
+
+// A decisionForm is what the form of the view offers.
+type decisionForm struct {
+	Tasks    []switchboard.TaskID
+	Tiers    []string
+	Modes    []switchboard.Mode
+	Callers  []string
+	Boxes    []serverBox
+	OutAlso  string  // servers that are out and have no box
+	MayEdit  bool    // the officer may change files of the tenant, and so try a change
+	FileText *string // of the file that the query names; nil if it names none
 }
 
 // Shown is the decision whose candidates are listed.
@@ -121,8 +124,11 @@ type droppedTool struct {
 
 // A shownRule is a rule that dropped candidates.
 type shownRule struct {
-	author.DenialCause
-	Path string // of its file in the folder of the configuration; "" if it is not known
+	Layer, Rule    string
+	File           string
+	Line           int
+	Reason, Failed string
+	Path           string // of its file in the folder of the configuration; "" if it is not known
 }
 
 // A requirementChange compares a requirement without and with the what-if.
@@ -136,7 +142,7 @@ type requirementChange struct {
 	Same          bool
 }
 
-// Ready says that the whole list of a select fits on the page.
+// Rest is the number of candidates that are not named.
 func (g *dropGroup) Rest() int { return g.Count - len(g.Tools) }
 
 // decisionAddress returns the address of the answer that the view shows most of.
@@ -192,7 +198,7 @@ func serversOut(state url.Values) []string {
 
 // loadDecision makes the data of the view.
 func loadDecision(q *viewQuery, answer []byte) (any, error) {
-	s := &decisionScene{Modes: switchboard.Modes}
+	s := &decisionScene{decisionForm: decisionForm{Modes: switchboard.Modes}}
 	switch {
 	case q.state.Get("record") != "":
 		s.Recorded = &admin.RecordedDecision{}
@@ -246,7 +252,7 @@ func loadDecision(q *viewQuery, answer []byte) (any, error) {
 
 // refuseDecision makes the data of the view if there is no decision: its form stays.
 func refuseDecision(q *viewQuery, why error) (data any, status int, err error) {
-	s := &decisionScene{Modes: switchboard.Modes}
+	s := &decisionScene{decisionForm: decisionForm{Modes: switchboard.Modes}}
 	if q.state.Get("record") != "" || q.state.Has("recorded") || q.state.Get("task") == "" || q.state.Get("tenant") == "" || s.readChoices(q) != nil {
 		return nil, 0, why
 	}
@@ -490,7 +496,7 @@ func (r *shownRequirement) group(before *shownRequirement) {
 		var rules []shownRule
 		for _, c := range d.Rules {
 			key += fmt.Sprint("\x00", c.File, c.Line, c.Rule, c.Reason, c.Failed)
-			rules = append(rules, shownRule{c, configPath(&c)})
+			rules = append(rules, shownRule{string(c.Layer), c.Rule, c.File, c.Line, c.Reason, c.Failed, configPath(string(c.Layer), c.File)})
 			for _, name := range slices.Sorted(maps.Keys(c.Values)) {
 				tool.Values = append(tool.Values, name+" = "+c.Values[name])
 			}
@@ -532,10 +538,10 @@ func placeOfStage(name string) int {
 }
 
 // configPath returns the path of a rule's file in the folder of the configuration; "" if it is not there.
-func configPath(c *author.DenialCause) string {
-	file := strings.ReplaceAll(c.File, `\`, "/")
+func configPath(layer, file string) string {
+	file = strings.ReplaceAll(file, `\`, "/")
 	folder := "policies/"
-	if c.Layer == policy.Tenant {
+	if layer == "tenant" {
 		folder = "tenants/"
 	}
 	if i := strings.LastIndex("/"+file, "/"+folder); i >= 0 {
