@@ -63,11 +63,12 @@ func (o *TaskOffer) Place() string { return string(o.Tenant) + " " + string(o.Ta
 
 // OfferTasks adds the tools to the rows, as they are decided now for a caller that may bind each task. If that takes too long, the rest says so.
 func OfferTasks(ctx context.Context, r *Reader, rows []TaskOffer) {
-	ctx, cancel := context.WithTimeout(ctx, taskOfferTime)
-	defer cancel()
-	st, seen, c := r.o.Configuration().State, r.o.Binder.Observe(run.Before{}), &r.offers
+	c := &r.offers
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, taskOfferTime)
+	defer cancel()
+	st, seen := r.o.Configuration().State, r.o.Binder.Observe(run.Before{})
 	if c.state != st || !maps.Equal(c.seen.Unfit, seen.Unfit) || !maps.Equal(c.seen.Atoms, seen.Atoms) {
 		c.state, c.seen, c.rows = st, seen, map[[2]string]TaskOffer{}
 	}
