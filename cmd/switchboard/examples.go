@@ -79,6 +79,7 @@ var examples = map[string][]string{
 	"explain": {
 		"switchboard explain review",
 		"switchboard explain review --tool files/write_file",
+		"switchboard explain review --tier free --without files    # what if",
 	},
 	"now": {
 		"switchboard now",

@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
@@ -25,6 +28,40 @@ type explainCmd struct {
 	Task switchboard.TaskID `arg:"" optional:"" help:"The task. Without it, the tenant's default task."`
 	Tool string             `help:"Explain only this tool, given as SERVER/TOOL." placeholder:"ID"`
 	principalFlags
+	whatIfFlags
+}
+
+// whatIfFlags say what a decision is made with, in the place of what holds now.
+type whatIfFlags struct {
+	Tier    string                 `help:"What if the caller had this tier?" placeholder:"TIER"`
+	Mode    switchboard.Mode       `help:"What if the caller had this mode: observe, assist or autopilot?" enum:"observe,assist,autopilot," default:""`
+	At      time.Time              `help:"What if it were this instant, such as 2026-12-24T22:00:00Z? It counts for policies that read the clock."`
+	Without []switchboard.ServerID `help:"What if this server were out? Repeat the flag for several." placeholder:"SERVER"`
+	File    string                 `help:"What if this file of the configuration had the text of another one, as in tenants/acme/tenant.yaml=new.yaml? Needs a Switchboard that runs." placeholder:"PATH=FILE"`
+}
+
+// query returns the flags as the API takes them.
+func (w *whatIfFlags) query() (url.Values, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"tier": w.Tier, "mode": string(w.Mode), "at": instantText(w.At)} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if len(w.Without) > 0 {
+		q.Set("without", strings.ReplaceAll(joinIDs(w.Without), ", ", ","))
+	}
+	if w.File == "" {
+		return q, nil
+	}
+	path, from, ok := strings.Cut(w.File, "=")
+	if !ok {
+		return nil, usageError{errors.New("--file wants the path in the configuration, =, and the file with the text that is tried")}
+	}
+	text, err := os.ReadFile(from)
+	q.Set("file", path)
+	q.Set("text", string(text))
+	return q, err
 }
 
 // principalFlags describe the caller of a decision.
@@ -34,7 +71,12 @@ type principalFlags struct {
 
 // Run prints the decision on every candidate. It exits 1 if the task may not start.
 func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	x, err := fetchExplanation(ctx, io, taskTarget{commonFlags: e.commonFlags, targetFlags: e.targetFlags, Task: e.Task}, e.Principal, admin.ExplainQuery{}, log)
+	changes, err := e.query()
+	if err != nil {
+		return err
+	}
+	ask := admin.ExplainQuery{WhatIf: admin.DecisionWhatIf{Tier: e.Tier, Mode: e.Mode, At: e.At, Without: e.Without}}
+	x, err := fetchExplanation(ctx, io, taskTarget{commonFlags: e.commonFlags, targetFlags: e.targetFlags, Task: e.Task}, e.Principal, ask, changes, log)
 	if err != nil {
 		return err
 	}
@@ -59,10 +101,13 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 	return nil
 }
 
-// fetchExplanation returns the explanation of the task's decision for the principal.
-func fetchExplanation(ctx context.Context, io streams, t taskTarget, principal string, ask admin.ExplainQuery, log *slog.Logger) (*admin.Explanation, error) {
+// fetchExplanation returns the explanation of the task's decision for the principal. q has what a running Switchboard is asked besides; nil means nothing.
+func fetchExplanation(ctx context.Context, io streams, t taskTarget, principal string, ask admin.ExplainQuery, q url.Values, log *slog.Logger) (*admin.Explanation, error) {
 	ask.Task = t.Task
 	if !t.findTarget() {
+		if q.Has("file") {
+			return nil, usageError{errors.New("--file asks a Switchboard that runs, and none does; start it, name it with --url, or change the file in a copy of the folder and give --dir")}
+		}
 		a, err := t.startApp(ctx, log, app.Options{})
 		if err != nil {
 			return nil, err
@@ -76,7 +121,9 @@ func fetchExplanation(ctx context.Context, io streams, t taskTarget, principal s
 			return withStarting(a.Reads().Explain(ctx, p, ask))
 		})
 	}
-	q := url.Values{}
+	if q == nil {
+		q = url.Values{}
+	}
 	if t.Task != "" {
 		q.Set("task", string(t.Task))
 	}

@@ -25,7 +25,7 @@ var parity = map[string][]string{
 	"server remove":   {"change-file"},
 	"search":          {"search-tools"},
 	"annotate":        {"list-tools", "change-file"},
-	"tools":           {"make-decision"},
+	"tools":           {"make-decision", "list-tasks"}, // of one task, or of many
 	"explain":         {"make-decision"},
 	"resolve":         {"resolve-capabilities"},
 	"tasks":           {"list-tenants"},

@@ -32,7 +32,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if t.Budget < 0 || t.Budget > 0 && !t.Tokens {
 		return usageError{errors.New("--budget takes a number of tokens, and goes with --tokens")}
 	}
-	x, err := fetchExplanation(ctx, io, t.taskTarget, t.Principal, admin.ExplainQuery{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
+	x, err := fetchExplanation(ctx, io, t.taskTarget, t.Principal, admin.ExplainQuery{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, nil, log)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/notice"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -34,6 +35,9 @@ type Configuration struct {
 	FaultySince map[string]time.Time               // by the name of a faulty part
 	PolicySince map[switchboard.TenantID]time.Time // when the policy of the tenant last changed
 	Refused     *RefusedReload                     // nil if the last reload was accepted
+
+	// StateOf returns the state that another configuration, which was checked, would have now.
+	StateOf func(*config.Config) (*bind.State, error)
 }
 
 // ReaderOptions are the parts of a running Switchboard that a Reader reports on.
@@ -67,6 +71,7 @@ type ProcessFacts struct {
 type Reader struct {
 	o       ReaderOptions
 	search  toolSearch
+	offers  offerCache
 	probing chan struct{} // has one element for each answer that waits for probes
 }
 

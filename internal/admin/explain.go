@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/contract"
@@ -161,6 +160,8 @@ type ExplainQuery struct {
 
 	// NoMessages leaves out texts of servers and of the system, which only the operator may see.
 	NoMessages bool
+
+	WhatIf DecisionWhatIf
 }
 
 // A TokenBill is the cost of a task's tools, in tokens.
@@ -177,7 +178,10 @@ type TokenBill struct {
 // Explanation.Starting.
 func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQuery) (*Explanation, error) {
 	starting, _ := r.o.Binder.Starting(p.Tenant) // read before the state, which may hold more answers
-	st := r.o.Configuration()
+	st, err := ask.WhatIf.configuration(r)
+	if err != nil {
+		return nil, err
+	}
 	task, err := st.ResolveTask(p, ask.Task)
 	if err != nil {
 		return nil, err
@@ -191,7 +195,7 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 		}
 		return nil, err
 	}
-	d, err := st.DecideConfigured(ctx, p, task, r.o.Binder.Observe(run.Before{}), time.Now())
+	d, err := ask.WhatIf.decide(ctx, st.State, p, task, r.o.Binder.Observe(run.Before{}))
 	if err != nil {
 		return nil, err
 	}

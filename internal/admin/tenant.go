@@ -14,6 +14,7 @@ type TenantSummary struct {
 	Tenant      switchboard.TenantID `json:"tenant"`
 	Tasks       []switchboard.TaskID `json:"tasks"` // sorted
 	DefaultTask switchboard.TaskID   `json:"default_task,omitempty"`
+	Tiers       []string             `json:"tiers,omitempty"`   // that the operator gives the tenant; the first is that of principals without one
 	Refused     bool                 `json:"refused,omitempty"` // its files are faulty, and no earlier state of them is known
 }
 
@@ -42,7 +43,7 @@ func (r *Reader) Tenants() []TenantSummary {
 	for _, id := range ids {
 		s := TenantSummary{Tenant: id, Tasks: []switchboard.TaskID{}, Refused: c.Tenants[id] == nil}
 		if t := c.Tenants[id]; t != nil {
-			s.Tasks, s.DefaultTask = slices.Sorted(maps.Keys(t.Tasks)), t.DefaultTask
+			s.Tasks, s.DefaultTask, s.Tiers = slices.Sorted(maps.Keys(t.Tasks)), t.DefaultTask, t.Tiers
 		}
 		all = append(all, s)
 	}

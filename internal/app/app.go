@@ -838,7 +838,7 @@ func (a *App) Reads() *admin.Reader { return a.admin.reads }
 // served returns the configuration that is served, for the operators' reads.
 func (a *App) served() admin.Configuration {
 	s := a.state.Load()
-	c := admin.Configuration{State: s.State, Digest: s.digest, Loaded: s.loadedAt, FaultySince: s.faultySince, PolicySince: s.policySince}
+	c := admin.Configuration{State: s.State, Digest: s.digest, Loaded: s.loadedAt, FaultySince: s.faultySince, PolicySince: s.policySince, StateOf: func(c *config.Config) (*bind.State, error) { return stateOf(a, c) }}
 	if f := a.reloading.fault.Load(); f != nil {
 		c.Refused = &admin.RefusedReload{When: f.when, Since: f.since, Why: f.err.Error()}
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -11,6 +12,16 @@ import (
 type servingState struct {
 	*loadedConfig
 	*bind.State
+}
+
+// stateOf returns the state of a configuration that was checked and is not in force.
+func stateOf(a *App, c *config.Config) (*bind.State, error) {
+	was := a.state.Load()
+	r, err := compilePolicies(c, a.engine, newCompiledLayers(was.layers))
+	if err != nil {
+		return nil, err
+	}
+	return a.newState(r, a.fleet.Offers(), a.fleet.Starting(), was).State, nil
 }
 
 // newState builds the state of this App. was, if not nil, is the state before: unchanged parts are

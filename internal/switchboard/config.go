@@ -283,6 +283,9 @@ type Tenant struct {
 	Tier  string
 	Roles []string
 
+	// Tiers are those that keys may have; Tier is the first. Decisions read the tier of a principal alone.
+	Tiers []string `json:"-"`
+
 	// Policy is the data that the tenant gives to policies: a JSON object in canonical form; nil means an empty one.
 	Policy []byte
 

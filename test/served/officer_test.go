@@ -120,6 +120,7 @@ var routeTable = map[string]string{
 	"POST /v1/servers/{server}/enable":               "operator",
 	"POST /v1/servers/{server}/restart":              "operator",
 	"GET /v1/status":                                 "viewer",
+	"GET /v1/tasks":                                  "viewer",
 	"GET /v1/tenants":                                "viewer",
 	"GET /v1/tenants/{tenant}/decision":              "viewer",
 	"GET /v1/tenants/{tenant}/policies":              "viewer",

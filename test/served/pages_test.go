@@ -28,6 +28,7 @@ var listMembers = map[string]string{
 	"/v1/runs":                  "runs",
 	"/v1/servers":               "servers",
 	"/v1/sessions":              "sessions",
+	"/v1/tasks":                 "tasks",
 	"/v1/tenants":               "tenants",
 	"/v1/tools":                 "tools",
 }

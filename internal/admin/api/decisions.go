@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
@@ -19,12 +20,30 @@ type explainRequest struct {
 	Tokens      bool                 `query:"tokens" doc:"Count the tokens of each tool."`
 	Budget      int                  `query:"budget" minimum:"1" maximum:"10000000" doc:"A token budget in place of the task's."`
 	Definitions bool                 `query:"definitions" doc:"Give each tool's definition, as the client gets it."`
+	WhatIfQuery
+}
+
+// A WhatIfQuery says what a decision is made with, in the place of what holds now.
+type WhatIfQuery struct {
+	Tier    string                 `query:"tier" maxLength:"64" doc:"What if the caller had this tier? One of the tenant's."`
+	Mode    switchboard.Mode       `query:"mode" enum:"observe,assist,autopilot" doc:"What if the caller had this mode?"`
+	At      time.Time              `query:"at" doc:"What if it were this instant? It counts for policies that read the clock."`
+	Without []switchboard.ServerID `query:"without" maxItems:"64" doc:"What if these servers were out? With commas between them."`
+	File    string                 `query:"file" maxLength:"512" doc:"What if this file of the configuration had another text? Needs the office that may change it." example:"tenants/acme/tenant.yaml"`
+	Text    string                 `query:"text" maxLength:"16384" doc:"The whole text of the file; without it, the file is removed."`
 }
 
 type tenantList struct {
 	Body struct {
 		Tenants []admin.TenantSummary `json:"tenants" doc:"Sorted by id."`
 		Next    string                `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+	}
+}
+
+type taskList struct {
+	Body struct {
+		Tasks []admin.TaskOffer `json:"tasks" doc:"Sorted by tenant and id."`
+		Next  string            `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
 	}
 }
 
@@ -51,6 +70,44 @@ type resolveRequest struct {
 	Contracts    bool                 `query:"contracts" doc:"Also say what each capability promises and needs, and which tools provide it."`
 }
 
+// maxProposals limits the decisions with another file that are made at once: each reads and compiles the configuration.
+const maxProposals = 2
+
+// A proposalReader reads configurations with another file.
+type proposalReader struct {
+	*API
+	free chan struct{} // holds a value for each one that is in use
+}
+
+// whatIf returns what the decision of a request is made with. The caller calls done behind the decision.
+func (a proposalReader) whatIf(ctx context.Context, q asked, in *WhatIfQuery) (w admin.DecisionWhatIf, done func(), err error) {
+	w = admin.DecisionWhatIf{Tier: in.Tier, Mode: in.Mode, At: in.At, Without: in.Without}
+	if in.File == "" {
+		if in.Text != "" {
+			err = badRequest("text has no file; say which with file=PATH")
+		}
+		return w, func() {}, err
+	}
+	if !strings.Contains(in.File, "/") && in.File != "taxonomy.yaml" {
+		return w, nil, badRequest("an address tries no main file, because that names programs and where they connect to: try it with \"switchboard config put --dry-run\"")
+	}
+	select {
+	case a.free <- struct{}{}:
+		done = func() { <-a.free }
+	default:
+		return w, nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d decisions with another file are being made, the most at once; try again", maxProposals)
+	}
+	var text []byte
+	if in.Text != "" {
+		text = []byte(in.Text)
+	}
+	if w.Config, err = a.o.Editor.Propose(ctx, q.officer, q.tenant, map[string][]byte{in.File: text}); err != nil {
+		done()
+		return w, nil, changed(err)
+	}
+	return w, done, nil
+}
+
 // addDecisions adds the routes about tasks and about decisions that are made to be shown.
 func (a *API) addDecisions() {
 	add(a, route{id: "list-tenants", method: http.MethodGet, path: "/v1/tenants", needs: switchboard.OfficeViewer, summary: "The tenants that the officer may see, with their tasks"},
@@ -66,14 +123,32 @@ func (a *API) addDecisions() {
 			out.Body.Tenants, out.Body.Next = cut(in.PageQuery, seen, func(t admin.TenantSummary) string { return string(t.Tenant) })
 			return out, nil
 		})
+	add(a, route{id: "list-tasks", method: http.MethodGet, path: "/v1/tasks", needs: switchboard.OfficeViewer, summary: "The tasks, with the tools that each gets now for a caller that may bind it, and their tokens"},
+		func(ctx context.Context, q asked, in *struct {
+			TenantQuery
+			PageQuery
+		},
+		) (*taskList, error) {
+			seen := slices.DeleteFunc(admin.TaskNames(a.o.Reader, q.tenant), func(t admin.TaskOffer) bool { return !q.officer.Sees(t.Tenant) })
+			out := &taskList{}
+			out.Body.Tasks, out.Body.Next = cut(in.PageQuery, seen, func(t admin.TaskOffer) string { return t.Place() })
+			admin.OfferTasks(ctx, a.o.Reader, out.Body.Tasks)
+			return out, nil
+		})
+	proposals := proposalReader{a, make(chan struct{}, maxProposals)}
 	add(a, route{id: "make-decision", method: http.MethodGet, path: "/v1/tenants/{tenant}/decision", needs: switchboard.OfficeViewer, summary: "The decision for a task as it would be made now, with every candidate and every reason"},
 		func(ctx context.Context, q asked, in *explainRequest) (*struct{ Body admin.Explanation }, error) {
 			p, err := a.o.Reader.Principal(q.tenant, in.Principal)
 			if err != nil {
 				return nil, err
 			}
+			w, done, err := proposals.whatIf(ctx, q, &in.WhatIfQuery)
+			if err != nil {
+				return nil, err
+			}
+			defer done()
 			x, err := a.o.Reader.Explain(ctx, p, admin.ExplainQuery{
-				Task: in.Task, Tokens: in.Tokens, Budget: in.Budget, Definitions: in.Definitions, NoMessages: !q.operator(),
+				Task: in.Task, Tokens: in.Tokens, Budget: in.Budget, Definitions: in.Definitions, NoMessages: !q.operator(), WhatIf: w,
 			})
 			if err != nil {
 				return nil, err

@@ -23,6 +23,7 @@ type viewQuery struct {
 	view    *pageView
 	parts   map[string]string // of the path, by the names in the braces of the view's path
 	state   url.Values        // of the view, in its address
+	command string            // prints the same; "" means that of the view
 }
 
 // get asks the API for the answer at an address, which is decoded into a value of the API's type.

@@ -30,6 +30,8 @@ type pageView struct {
 	load func(q *viewQuery, answer []byte) (any, error)
 	// settle, if not nil, returns the address of what a query asks for, such as a move, "" if the query is such an address itself.
 	settle func(q *viewQuery) string
+	// refused makes the data of the template if the API refuses the answer, so that a form that led there stays; nil if the refusal is all.
+	refused func(q *viewQuery, why error) (data any, status int, err error)
 	// forms do what the API does. Their names are in the field "act".
 	forms map[string]viewForm
 }
@@ -46,8 +48,10 @@ type formDone struct {
 // allViews are the views, in the order of the navigation.
 var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", live: onFigures, api: askAt("/v1/now"), load: loadAs[now.Overview]},
+	{path: "/decision", title: "Decision", needs: switchboard.OfficeViewer, command: "switchboard explain", template: "decision.html", live: neverReads, api: decisionAddress, load: loadDecision, refused: refuseDecision},
 	{path: rankingPath, title: "Ranking", needs: switchboard.OfficeAdmin, template: "ranking.html", live: neverReads, api: askRanking, load: loadRanking, settle: settleRanking, forms: rankingForms},
 	budgetsView,
+	{path: "/tasks", title: "Tasks", needs: switchboard.OfficeViewer, command: "switchboard tasks", template: "tasks.html", api: taskAddress, load: loadAs[taskScene]},
 	capabilitiesView,
 	{path: "/configuration", title: "Configuration", needs: switchboard.OfficeViewer, template: "configuration.html", api: askChanges, load: loadConfiguration},
 	{path: changesPath + "{change}", title: "A change", inside: "/configuration", needs: switchboard.OfficeViewer, template: "change.html", live: neverReads, api: askChange, load: loadChange, forms: revertForms},
@@ -260,8 +264,11 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 	answer := q.call(http.MethodGet, v.api(q), nil, nil)
 	err := answer.refusal()
 	var data any
-	if err == nil {
+	switch {
+	case err == nil:
 		data, err = v.load(q, answer.body.Bytes())
+	case v.refused != nil:
+		data, status, err = v.refused(q, err)
 	}
 	if err != nil {
 		why := problemOf(err)
@@ -272,14 +279,14 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 		return
 	}
 	s := newScene(p.Page, q.officer, q.secret, v.title, cmp.Or(v.inside, v.path), data)
-	s.Path, s.State, s.Command, s.Form = q.fill(v.path), q.state, q.fillPlain(v.command), sent
+	s.Path, s.State, s.Command, s.Form = q.fill(v.path), q.state, cmp.Or(q.command, q.fillPlain(v.command)), sent
 	s.Tenant = switchboard.TenantID(q.state.Get("tenant"))
 	if s.Tenant != "" {
 		for i := range s.Links {
 			s.Links[i].Path = linkTo(s.Links[i].Path, nil, "tenant", string(s.Tenant))
 		}
 		if s.Command != "" {
-			s.Command += " --tenant " + string(s.Tenant)
+			s.Command += " --tenant " + shellWord(string(s.Tenant))
 		}
 	}
 	if v.live != neverReads && sent.Act == "" { // what a form was answered with stays

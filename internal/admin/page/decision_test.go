@@ -1,0 +1,196 @@
+package page_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// decisionAPI answers the requests of the view with everything that others can write being a text of texts, in turn.
+func decisionAPI(t *testing.T, explain func(r *http.Request) any, texts ...string) http.Handler {
+	t.Helper()
+	tenants := map[string]any{"tenants": []admin.TenantSummary{{Tenant: "acme", Tasks: []switchboard.TaskID{"desk"}, DefaultTask: "desk", Tiers: texts[:1]}}}
+	keys := map[string]any{"keys": []admin.KeyRow{{Kind: admin.KeyOfAgent, ID: texts[0], State: admin.KeyValid}}}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var out any
+		switch path := r.URL.Path; {
+		case path == "/v1/tenants":
+			out = tenants
+		case path == "/v1/keys":
+			out = keys
+		case path == "/v1/configuration/file":
+			out = map[string]string{"text": "old text"}
+		case strings.HasSuffix(path, "/decision"):
+			out = explain(r)
+		case path == "/v1/decisions":
+			out = admin.DecisionPage{Decisions: []admin.DecisionRow{{ID: texts[0], Task: switchboard.TaskID(texts[0]), Time: time.Unix(1e9, 0), Principal: admin.DecisionPrincipal{ID: texts[0]}}, {ID: "n1/2", Fault: texts[0]}}, Looked: time.Unix(1e9, 0), Next: texts[0]}
+		default:
+			x := explanationOf(texts...)
+			out = admin.RecordedDecision{DecisionRow: admin.DecisionRow{ID: "n1/5", Task: "desk", Tenant: "acme", Principal: admin.DecisionPrincipal{ID: texts[0]}}, Explanation: x, Unexplained: texts[0]}
+		}
+		if problem, ok := out.(access.Problem); ok {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(problem.Status)
+		}
+		if err := json.NewEncoder(w).Encode(out); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// explanationOf returns an explanation in which everything that others can write is one of the texts, in turn.
+func explanationOf(texts ...string) *admin.Explanation {
+	turn := 0
+	next := func() string {
+		turn++
+		return fmt.Sprint(texts[turn%len(texts)], " ", turn) // each is another, so that all pages have the same parts
+	}
+	cause := author.DenialCause{Layer: policy.Tenant, Rule: "deny", File: "tenants/acme/policies/" + next(), Line: 7, Reason: next(), Values: map[string]string{next(): next()}}
+	other := author.DenialCause{Layer: policy.Operator, Rule: next(), File: next(), Line: 8, Failed: next()}
+	record, _ := json.Marshal(map[string]any{"principal": map[string]any{"id": texts[0], "tier": texts[0], "mode": texts[0], "roles": []string{texts[0]}}})
+	return &admin.Explanation{
+		Tenant: "acme", Task: "desk", Why: next(), Decision: record, Unlabelled: 3, Starting: []switchboard.ServerID{switchboard.ServerID(next())},
+		Tools:   []admin.ExplainedTool{{Name: next(), Server: "s", Tool: "one"}},
+		Servers: []admin.ServerHealth{{Server: switchboard.ServerID(next()), Status: health.Status{State: health.State(next())}}}, Faults: []admin.ToolFault{{Why: next()}},
+		Requirements: []admin.ExplainedRequirement{{
+			Requirement: next(), Warning: next(), Unknown: []string{next()}, Optional: true,
+			Selected: []admin.ExplainedCandidate{{Tool: "s/one", Capabilities: []string{next()}, Provides: next(), Declared: next(), Redacted: next(), MovesTo: []string{next()}}},
+			Others:   []admin.ExplainedCandidate{{Tool: next()}},
+			Dropped: []admin.ExplainedDrop{
+				{Tool: next(), Stage: "policy", Reason: next(), Code: switchboard.Code(next()), Rules: []author.DenialCause{cause, other}},
+				{Tool: next(), Stage: next(), Reason: next()},
+			},
+		}, {Requirement: next(), Unmet: next()}},
+	}
+}
+
+// PG-01 on the template of Decision, in each of its forms: a text of others makes no element and no attribute, and no character of it hides.
+func TestPG01TextOfOthersOnDecisionStaysText(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	for name, path := range map[string]string{
+		"as it is": "/decision?tenant=acme&task=desk", "what if": "/decision?tenant=acme&task=desk&mode=assist", "recorded": "/decision?tenant=acme&record=n1/5", "the list": "/decision?tenant=acme&recorded=1",
+	} {
+		show := func(texts ...string) string {
+			t.Helper()
+			d.api = decisionAPI(t, func(r *http.Request) any {
+				x := explanationOf(texts...)
+				if r.URL.Query().Has("mode") {
+					x.Requirements[0].Dropped = x.Requirements[0].Dropped[:1]
+					x.Requirements[0].Selected = nil
+				}
+				return x
+			}, texts...)
+			w := d.ask("GET", path, host, "", cookie...)
+			if w.Code != http.StatusOK {
+				t.Fatalf("%s, %q: %d %s", name, texts, w.Code, w.Body)
+			}
+			return w.Body.String()
+		}
+		plain := skeleton(show("text"))
+		for _, texts := range hostileTexts(t) {
+			if len(texts) > 1 && (name == "recorded" || name == "the list") {
+				continue // its parts are those of the others
+			}
+			lines := make([]string, len(texts))
+			for i, text := range texts {
+				lines[i] = strings.ReplaceAll(text[:min(len(text), 300)], "\n", " ") // two are sometimes in one text that must not be cut
+			}
+			text, page := lines[0], show(lines...)
+			if skeleton(page) != plain {
+				t.Errorf("%s: %.60q makes other elements or attributes:\n%s", name, text, page)
+			}
+			for _, link := range strings.Split(page, `href="`)[1:] {
+				if to, _, _ := strings.Cut(link, `"`); !strings.HasPrefix(to, "/") && to != "#main" || strings.HasPrefix(to, "//") {
+					t.Errorf("%s: %.60q makes the link %q", name, text, to)
+				}
+			}
+			body := withoutValues(page)
+			if i := strings.IndexFunc(html.UnescapeString(body), isHidden); i >= 0 {
+				t.Errorf("%s: %.60q: the page has a character as itself that is not visible:\n%.300q", name, text, html.UnescapeString(body)[max(0, i-100):])
+			}
+		}
+	}
+}
+
+// withoutValues returns a page without the values of its fields, which are sent as they are.
+func withoutValues(page string) string {
+	parts := strings.Split(page, `value="`)
+	for i, part := range parts[1:] {
+		_, rest, _ := strings.Cut(part, `"`)
+		parts[i+1] = rest
+	}
+	return strings.Join(parts, "")
+}
+
+func TestAWhatIfIsShownBesideTheDecisionAsItIs(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	tools := func(names ...string) (all []admin.ExplainedCandidate) {
+		for _, name := range names {
+			all = append(all, admin.ExplainedCandidate{Tool: name})
+		}
+		return all
+	}
+	d.api = decisionAPI(t, func(r *http.Request) any {
+		x := &admin.Explanation{Tenant: "acme", Task: "desk", Requirements: []admin.ExplainedRequirement{
+			{Requirement: "read fs", Selected: tools("a/read"), Others: tools("b/read")}, {Requirement: "write fs", Selected: tools("a/write")},
+		}}
+		if q := r.URL.Query(); q.Get("without") == "a,c" && q.Get("tier") == "free" && q.Get("at") == "2026-12-24T22:00:00Z" {
+			x.Requirements[0] = admin.ExplainedRequirement{Requirement: "read fs", Selected: tools("b/read"), Dropped: []admin.ExplainedDrop{{Tool: "a/read", Stage: "health", Reason: "it is out"}}}
+		}
+		return x
+	}, "free")
+	w := d.ask("GET", "/decision?tenant=acme&task=desk&without=a&without=c&tier=free&at=2026-12-24T22:00&mode=", host, "", cookie...)
+	page := w.Body.String()
+	for _, want := range []string{
+		"What would change", `<td><span class="line"><bdi class="theirs">a/read</bdi></span></td><td><span class="line"><bdi class="theirs">b/read</bdi></span></td>`, `<bdi class="theirs">a/read</bdi> at <bdi class="theirs">health</bdi>`,
+		`value="a" checked`, `name="without" value="c"`, "No policy of the tenant reads the clock", "of which 1 only with the what-if",
+		"switchboard explain desk --tier free --at 2026-12-24T22:00:00Z --without a --without c --tenant acme",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, `>2. <bdi class="theirs">write fs`) {
+		t.Error("a requirement that stays as it is is among the changes")
+	}
+
+	// Hundreds of candidates are counts, and fifty names.
+	d.api = decisionAPI(t, func(*http.Request) any {
+		r := admin.ExplainedRequirement{Requirement: "read fs", Unmet: "prune: none"}
+		for range 400 {
+			r.Dropped = append(r.Dropped, admin.ExplainedDrop{Tool: "a/same", Stage: "prune", Reason: "it lacks readonly"})
+		}
+		return &admin.Explanation{Tenant: "acme", Task: "desk", Requirements: []admin.ExplainedRequirement{r}}
+	}, "free")
+	page = d.ask("GET", "/decision?tenant=acme&task=desk", host, "", cookie...).Body.String()
+	if strings.Count(page, "a/same") != 50 || !strings.Contains(page, "and 350 more") || !strings.Contains(page, "<strong>400</strong> dropped at") {
+		t.Errorf("400 candidates are shown so:\n%s", page)
+	}
+
+	// A refusal leaves the form, with what was asked.
+	d.api = decisionAPI(t, func(*http.Request) any {
+		return access.Problem{Status: http.StatusBadRequest, Detail: "tenant acme has no tier <x>"}
+	}, "free")
+	w = d.ask("GET", "/decision?tenant=acme&task=desk&tier=%3Cx%3E", host, "", cookie...)
+	if page = w.Body.String(); w.Code != http.StatusBadRequest || !strings.Contains(page, "has no tier &lt;x&gt;") || !strings.Contains(page, `value="&lt;x&gt;"`) {
+		t.Errorf("a refusal is %d %s", w.Code, page)
+	}
+	if page = d.ask("GET", "/decision?tenant=acme&task=desk&file=tenants/acme/tenant.yaml", host, "", cookie...).Body.String(); !strings.Contains(page, "old text</textarea>") {
+		t.Errorf("a file to change is shown so:\n%s", page)
+	}
+}
