@@ -57,12 +57,19 @@ func (w *locationFlags) asAgentsTarget() *taskTarget {
 	return t
 }
 
-type serverListCmd struct{ serverFlags }
+type serverListCmd struct {
+	serverFlags
+	Tenant switchboard.TenantID `help:"Show only the servers that this tenant may use." placeholder:"ID"`
+}
 
 // Run prints the servers. Unlike status, it does not exit 1 if one of them is not healthy.
 func (s *serverListCmd) Run(ctx context.Context, io streams) error {
+	path := "/v1/status"
+	if s.Tenant != "" {
+		path += "?" + url.Values{"tenant": {string(s.Tenant)}}.Encode()
+	}
 	var st admin.StatusReport
-	if err := s.asTarget().fetchInto(ctx, "/v1/status", &st); err != nil {
+	if err := s.asTarget().fetchInto(ctx, path, &st); err != nil {
 		return err
 	}
 	if s.JSON {

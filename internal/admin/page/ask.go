@@ -56,8 +56,10 @@ func (q *viewQuery) call(method, address string, body []byte, header http.Header
 	ask.Method, ask.Body, ask.ContentLength = method, io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	ask.Form, ask.PostForm, ask.TransferEncoding = nil, nil, nil
 	path, query, _ := strings.Cut(address, "?")
-	ask.URL = &url.URL{RawPath: path, RawQuery: query}
-	ask.URL.Path, _ = url.PathUnescape(path)
+	ask.URL = &url.URL{RawQuery: query}
+	if ask.URL.Path, _ = url.PathUnescape(path); ask.URL.EscapedPath() != path { // as in a request from the network
+		ask.URL.RawPath = path
+	}
 	ask.Header = http.Header{"Accept": {"application/json"}}
 	for name, values := range header {
 		ask.Header[name] = values

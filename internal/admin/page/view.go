@@ -43,6 +43,8 @@ type formDone struct {
 // allViews are the views, in the order of the navigation.
 var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", api: askAt("/v1/now"), load: loadAs[now.Overview]},
+	{path: "/servers", title: "Servers", needs: switchboard.OfficeViewer, command: "switchboard server list", template: "servers.html", api: askAt("/v1/servers"), load: loadServers},
+	{path: "/servers/{server}", title: "Server", inside: "/servers", needs: switchboard.OfficeViewer, command: "switchboard server show {server}", template: "server.html", api: serverAt("/v1/servers/{server}"), load: loadServer, forms: serverForms()},
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.

@@ -16,7 +16,9 @@ import (
 // functions are what templates use besides their data.
 var functions = template.FuncMap{
 	"theirs": theirs, "ago": ago, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "hour": func(t time.Time) string { return t.UTC().Format("15:04") },
-	"link":  linkFrom,
+	"link":       linkFrom,
+	"path":       func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
+	"stateWords": stateWords, "stateClass": stateClass,
 	"lines": func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }
