@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin/now"
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -45,6 +46,13 @@ var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", api: askAt("/v1/now"), load: loadAs[now.Overview]},
 	{path: "/servers", title: "Servers", needs: switchboard.OfficeViewer, command: "switchboard server list", template: "servers.html", api: askAt("/v1/servers"), load: loadServers},
 	{path: "/servers/{server}", title: "Server", inside: "/servers", needs: switchboard.OfficeViewer, command: "switchboard server show {server}", template: "server.html", api: serverAt("/v1/servers/{server}"), load: loadServer, forms: serverForms()},
+	{path: "/approvals", title: "Approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals list", template: "approvals.html", api: requestsAt(approval.Pending), load: loadWaiting},
+	{path: "/approvals/decided", title: "Decided", inside: "/approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals list --state any", template: "decided.html", api: requestsAt(""), load: loadDecided},
+	{path: "/approvals/standing", title: "Standing yeses", inside: "/approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals standing list", template: "standing.html", api: askAt("/v1/standing-approvals"), load: loadStanding, forms: map[string]viewForm{"end": endStanding}},
+	{
+		path: "/approvals/{request}", title: "A request for approval", inside: "/approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals show {request}", template: "approval.html", api: approvalPath, load: loadApproval,
+		forms: map[string]viewForm{"approve": decideRequest("approve", "approved"), "refuse": decideRequest("refuse", "refused"), "revoke": revokeRequest, "standing": makeStanding},
+	},
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.
@@ -176,7 +184,11 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 	asJSON := strings.HasSuffix(r.URL.Path, jsonSuffix) || prefersJSON(r)
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" && !asJSON {
-		p.show(w, http.StatusOK, "signin.html", signInScene(p.Page, nil))
+		var why *switchboard.Error
+		if v.path != allViews[0].path {
+			why = &switchboard.Error{Code: switchboard.CodeNotAuthenticated, Text: "sign in, and then open this address again"}
+		}
+		p.show(w, http.StatusOK, "signin.html", signInScene(p.Page, why))
 		return
 	}
 	officer, err := p.officerAt(r, own)

@@ -18,6 +18,7 @@ var functions = template.FuncMap{
 	"theirs": theirs, "ago": ago, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "hour": func(t time.Time) string { return t.UTC().Format("15:04") },
 	"link":       linkFrom,
 	"path":       func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
+	"several":    several,
 	"stateWords": stateWords, "stateClass": stateClass,
 	"lines": func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
@@ -93,6 +94,16 @@ func count(n int64) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return text
+}
+
+// several spells a number of things, whose name gets an s unless there is one.
+func several(n any, name string) string {
+	if text := fmt.Sprint(n); text == "1" {
+		return "1 " + name
+	} else if v, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return count(v) + " " + name + "s"
+	}
+	return name + "s"
 }
 
 // share spells a part of a number in percent; "" for none.
