@@ -50,15 +50,15 @@ func readRequests(answer []byte, decided bool) (any, error) {
 	return l, err
 }
 
-// A standingList is the data of the view of standing yeses.
-type standingList struct {
+// A standingPage is the data of the view of standing yeses.
+type standingPage struct {
 	At       time.Time
 	Standing []approvals.StandingRow
 	Next     string
 }
 
 func loadStanding(_ *viewQuery, answer []byte) (any, error) {
-	l := &standingList{At: time.Now()}
+	l := &standingPage{At: time.Now()}
 	return l, json.Unmarshal(answer, l)
 }
 

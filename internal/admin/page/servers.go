@@ -13,7 +13,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/shown"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
 // serverAt returns the address of a path of the API about the tenant of the view.
@@ -38,8 +37,8 @@ func serverForms() map[string]viewForm {
 	return forms
 }
 
-// A serverList is the data of the view of all servers.
-type serverList struct {
+// A serversPage is the data of the view of all servers.
+type serversPage struct {
 	At      time.Time
 	Servers []listedServer
 	Next    string
@@ -64,7 +63,7 @@ func loadServers(q *viewQuery, answer []byte) (any, error) {
 	if err := json.Unmarshal(answer, &page); err != nil {
 		return nil, err
 	}
-	l := &serverList{At: time.Now(), Next: page.Next}
+	l := &serversPage{At: time.Now(), Next: page.Next}
 	calls := map[switchboard.ServerID]*history.Tally{}
 	notes, err := q.eachSeries("", "1m", l.At.Add(-time.Hour), func(s *history.TimeSeries) {
 		if calls[s.Server] == nil {
@@ -169,6 +168,15 @@ func loadServer(q *viewQuery, answer []byte) (any, error) {
 	return x, nil
 }
 
+// definitionText returns the definition of a tool as lines, on which every character is visible.
+func definitionText(definition json.RawMessage) string {
+	a, err := shown.WriteArguments(definition)
+	if err != nil {
+		return "It cannot be shown: " + shown.Line(err.Error())
+	}
+	return a.Text
+}
+
 // stateWords says what a state of a server means, after its name.
 func stateWords(state any) string {
 	switch text := fmt.Sprint(state); health.State(text) {
@@ -186,7 +194,7 @@ func stateWords(state any) string {
 		return "has ended, or refuses connections"
 	case health.Starting:
 		return "has not answered yet"
-	case health.State(upstream.StateRetrying):
+	case "retrying": // the state of a connection, which is told where no other is known
 		return "has failed, and is tried again"
 	default:
 		return "is not healthy: " + shown.Line(strings.ReplaceAll(text, "_", " "))

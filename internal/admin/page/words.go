@@ -18,6 +18,8 @@ var functions = template.FuncMap{
 	"theirs": theirs, "ago": ago, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "hour": func(t time.Time) string { return t.UTC().Format("15:04") },
 	"link":       linkFrom,
 	"path":       func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
+	"definition": definitionText,
+	"plain":      func(text string) string { return shown.Line(text) },
 	"several":    several,
 	"stateWords": stateWords, "stateClass": stateClass,
 	"lines": func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
