@@ -90,6 +90,21 @@ func TestAPersonSaysYesToOneCallAndNoToTheNext(t *testing.T) {
 			t.Errorf("%s without a browser: %d %s", path, status, text)
 		}
 	}
+
+	// The receipt of the call that the yes has allowed tells the whole story.
+	b.do(chromedp.Navigate(w.at + "/receipts?tool=a%2Fmail&outcome=ok"))
+	b.await("a/mail")
+	if got := evaluate[[]float64](b, `[document.documentElement.scrollWidth, innerWidth]`); got[0] > got[1] {
+		t.Errorf("the list of receipts is %v px wide in a window of %v px", got[0], got[1])
+	}
+	b.do(chromedp.Focus(chromedp.CSS(`td a[href^="/receipts/"]`)), chromedp.KeyEvent(kb.Enter))
+	b.await("A person's yes was used")
+	if got := b.text(); !strings.Contains(got, "A call: ok") || !strings.Contains(got, "Policy ruled") || !strings.Contains(got, "the call of a/mail was about to be made") {
+		t.Errorf("the story of the call is\n%s", got)
+	}
+	b.do(chromedp.Navigate(w.at + "/receipts"))
+	b.press("Verify")
+	b.await("entries are as they were written")
 	if faults, origins := saw.seen(); len(faults) > 0 || len(origins) != 1 || origins[0] != w.at {
 		t.Errorf("the browser reports %q, and has asked %q", faults, origins)
 	}

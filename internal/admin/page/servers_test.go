@@ -68,8 +68,8 @@ func requestOf(text string) approvals.ApprovalView {
 	}
 }
 
-// PG-01 on the templates of Servers and Approvals.
-func TestPG01TextOfOthersOnServersAndApprovalsStaysText(t *testing.T) {
+// PG-01 on the templates of Servers, Approvals and Receipts.
+func TestPG01TextOfOthersOnServersApprovalsAndReceiptsStaysText(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, "")
 	cookie := d.signIn(t)
@@ -85,6 +85,7 @@ func TestPG01TextOfOthersOnServersAndApprovalsStaysText(t *testing.T) {
 			"/v1/tools":     admin.OfferList{Tools: []admin.OfferedTool{{Server: "a", Tool: text, Definition: definition, Labels: []string{text}, Contract: []string{text}, Equivalents: []string{text}}}, Next: text},
 			"/v1/approvals": map[string]any{"approvals": []approvals.ApprovalRow{request.ApprovalRow}, "next": text}, "/v1/approvals/k-1": request,
 			"/v1/standing-approvals": map[string]any{"standing": []approvals.StandingRow{standing}},
+			"/v1/receipts":           admin.ReceiptPage{Receipts: []admin.ReceiptRow{receiptOf(t, text), {ID: "n1/4", Fault: text}}, Next: text, Looked: noon}, "/v1/receipt": receiptOf(t, text),
 		})
 		w := d.ask("GET", path, host, "", cookie...)
 		if w.Code != http.StatusOK {
@@ -92,7 +93,7 @@ func TestPG01TextOfOthersOnServersAndApprovalsStaysText(t *testing.T) {
 		}
 		return w.Body.String()
 	}
-	for _, path := range []string{"/servers", "/servers/a", "/approvals", "/approvals/standing", "/approvals/k-1"} {
+	for _, path := range []string{"/servers", "/servers/a", "/approvals", "/approvals/standing", "/approvals/k-1", "/receipts", "/receipts/n1/5"} {
 		plain := skeleton(show(path, "text"))
 		for i, group := range hostileTexts(t) {
 			if i > 20 && i%8 != 0 {

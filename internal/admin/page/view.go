@@ -22,6 +22,7 @@ type pageView struct {
 	inside   string             // the path of the view in the navigation that it belongs to, "" if it is there itself
 	needs    switchboard.Office // as the route of the API does
 	command  string             // prints the same; parts in braces as in path
+	ofAll    bool               // the command takes no tenant
 	template string
 
 	// api returns the address of the answer of the API that the view shows most of, which .json gives.
@@ -53,6 +54,8 @@ var allViews = []pageView{
 		path: "/approvals/{request}", title: "A request for approval", inside: "/approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals show {request}", template: "approval.html", api: approvalPath, load: loadApproval,
 		forms: map[string]viewForm{"approve": decideRequest("approve", "approved"), "refuse": decideRequest("refuse", "refused"), "revoke": revokeRequest, "standing": makeStanding},
 	},
+	{path: "/receipts", title: "Receipts", needs: switchboard.OfficeViewer, command: "switchboard receipts list", template: "receipts.html", api: receiptsAt, load: loadReceipts, forms: map[string]viewForm{"verify": verifyReceipts}},
+	{path: "/receipts/{node}/{entry}", title: "A receipt", inside: "/receipts", needs: switchboard.OfficeViewer, command: "switchboard receipts show {node}/{entry}", ofAll: true, template: "receipt.html", api: receiptAt, load: loadReceipt},
 }
 
 // jsonSuffix behind the path of a view asks for the answer of the API itself.
@@ -272,7 +275,9 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 		for i := range s.Links {
 			s.Links[i].Path = linkTo(s.Links[i].Path, nil, "tenant", string(s.Tenant))
 		}
-		s.Command += " --tenant " + string(s.Tenant)
+		if !v.ofAll {
+			s.Command += " --tenant " + string(s.Tenant)
+		}
 	}
 	if tenants := p.tenantsOf(q.officer); len(tenants) > 1 {
 		for _, t := range tenants {
