@@ -137,7 +137,10 @@ func TestNowShowsFirstWhatNeedsAPerson(t *testing.T) {
 			t.Errorf("the focus is on %q, want %q", got, want)
 		}
 	}
-	b.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)), chromedp.KeyEvent(kb.Enter))
+	for range views { // back to the first one
+		b.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
+	}
+	b.do(chromedp.KeyEvent(kb.Enter))
 	b.await("What needs a person")
 
 	// The same without scripts, and as JSON.

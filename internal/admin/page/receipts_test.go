@@ -60,7 +60,7 @@ func TestTheFilterOfReceiptsIsThatOfTheAPI(t *testing.T) {
 		t.Errorf("the API is asked %s", got)
 	}
 	for _, want := range []string{
-		"None so far.", "Looked back to", `href="/v1/receipts/export?outcome=refused&amp;since=2026-11-28T02%3A00%3A00Z&amp;tool=a%2F%2A"`, `<option value="refused" selected>`, `name="since" type="datetime-local" value="2026-11-28T02:00"`,
+		"None so far.", "Looked back to", `href="/v1/receipts/export?outcome=refused&amp;since=2026-11-28T02%3A00%3A00Z&amp;tool=a%2F%2A"`, `<option value="refused" selected>`, `name="since" placeholder="2026-11-28T02:00" maxlength="30" value="2026-11-28T02:00"`,
 		"after=2026-11-28T11%3A00%3A00Z&#43;n1%2F4",
 	} {
 		if !strings.Contains(page, want) && !strings.Contains(page, strings.ReplaceAll(want, "&#43;", "+")) {
