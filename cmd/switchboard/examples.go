@@ -117,6 +117,10 @@ var examples = map[string][]string{
 		"switchboard server list",
 		"switchboard server list --json",
 	},
+	"server show": {
+		"switchboard server show files",
+		"switchboard server show files --json",
+	},
 	"server disable": {
 		`switchboard server disable files --reason "moving its disk"`,
 		"switchboard server disable files --url http://127.0.0.1:7420",
@@ -128,6 +132,10 @@ var examples = map[string][]string{
 	"server restart": {
 		"switchboard server restart files",
 		"switchboard server restart files --url http://127.0.0.1:7420",
+	},
+	"server probe": {
+		"switchboard server probe files",
+		"switchboard server probe files --url http://127.0.0.1:7420",
 	},
 	"logs": {
 		"switchboard logs --follow",

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/config"
@@ -19,9 +22,11 @@ type serverCmd struct {
 	Connect    serverConnectCmd    `cmd:"" help:"Connect a server that demands a sign-in: your browser opens its provider's page, where you consent."`
 	Disconnect serverDisconnectCmd `cmd:"" help:"End a connection: its tokens are deleted, and revoked at the provider."`
 	List       serverListCmd       `cmd:"" help:"List the servers and their states."`
+	Show       serverShowCmd       `cmd:"" help:"Show one server: its state and how that changed, who may use it, and what runs would do without it."`
 	Disable    serverDisableCmd    `cmd:"" help:"Disable a server: calls in flight finish, new calls go to other servers or are refused. This lasts until the server is enabled, for all replicas and across restarts."`
 	Enable     serverEnableCmd     `cmd:"" help:"Enable a disabled server."`
 	Restart    serverRestartCmd    `cmd:"" help:"End a server's processes and sessions, and start new ones."`
+	Probe      serverProbeCmd      `cmd:"" help:"Send a server a request without side effects now. If that fails, the server is quarantined."`
 }
 
 // serverFlags are the flags of commands about the servers of a running Switchboard.
@@ -52,12 +57,19 @@ func (w *locationFlags) asAgentsTarget() *taskTarget {
 	return t
 }
 
-type serverListCmd struct{ serverFlags }
+type serverListCmd struct {
+	serverFlags
+	Tenant switchboard.TenantID `help:"Show only the servers that this tenant may use." placeholder:"ID"`
+}
 
 // Run prints the servers. Unlike status, it does not exit 1 if one of them is not healthy.
 func (s *serverListCmd) Run(ctx context.Context, io streams) error {
+	path := "/v1/status"
+	if s.Tenant != "" {
+		path += "?" + url.Values{"tenant": {string(s.Tenant)}}.Encode()
+	}
 	var st admin.StatusReport
-	if err := s.asTarget().fetchInto(ctx, "/v1/status", &st); err != nil {
+	if err := s.asTarget().fetchInto(ctx, path, &st); err != nil {
 		return err
 	}
 	if s.JSON {
@@ -96,6 +108,82 @@ type serverRestartCmd struct {
 // Run restarts the server.
 func (s *serverRestartCmd) Run(ctx context.Context, io streams) error {
 	return s.operateServer(ctx, io, s.ID, "restart", "")
+}
+
+type serverProbeCmd struct {
+	serverFlags
+	ID switchboard.ServerID `arg:"" help:"The server."`
+}
+
+// Run has the server probed.
+func (s *serverProbeCmd) Run(ctx context.Context, io streams) error {
+	return s.operateServer(ctx, io, s.ID, "probe", "")
+}
+
+type serverShowCmd struct {
+	serverFlags
+	ID     switchboard.ServerID `arg:"" help:"The server."`
+	Tenant switchboard.TenantID `help:"Show only what concerns this tenant." placeholder:"ID"`
+}
+
+// Run prints what is known about the server.
+func (s *serverShowCmd) Run(ctx context.Context, io streams) error {
+	if err := switchboard.CheckID(string(s.ID)); err != nil {
+		return usageError{err}
+	}
+	path := "/v1/servers/" + url.PathEscape(string(s.ID))
+	if s.Tenant != "" {
+		path += "?" + url.Values{"tenant": {string(s.Tenant)}}.Encode()
+	}
+	var x admin.ServerReport
+	if err := s.asTarget().fetchInto(ctx, path, &x); err != nil {
+		return err
+	}
+	if s.JSON {
+		return json.NewEncoder(io.raw).Encode(x)
+	}
+	writeServerReport(io.out, &x)
+	return nil
+}
+
+// writeServerReport prints a server.
+func writeServerReport(out io.Writer, x *admin.ServerReport) {
+	writeServers(out, []admin.ServerStatus{x.ServerStatus})
+	if len(x.Tenants) > 0 {
+		fmt.Fprintf(out, "\nTenants that may use it: %s\n", joinIDs(x.Tenants))
+	}
+	fmt.Fprintf(out, "\nChanges of its state since %s\n", x.Seen.Local().Format(time.DateTime))
+	for _, c := range x.Changes {
+		what := string(c.To)
+		if c.Tool != "" {
+			what = "tool " + printable(c.Tool, 64) + ": " + what
+		}
+		if c.Cause != nil {
+			what += ", " + c.Cause.Stage
+			if c.Cause.Message != "" {
+				what += ": " + printable(c.Cause.Message, 200)
+			}
+		}
+		fmt.Fprintf(out, "  %s  %s\n", c.At.Local().Format(time.DateTime), what)
+	}
+	for i, u := range x.Uses {
+		if i == 0 {
+			fmt.Fprintf(out, "\nWithout it\n")
+		}
+		fmt.Fprintf(out, "  %s of task %s of tenant %s %s\n", count(u.Runs, "run"), printable(string(u.Task), 64), u.Tenant, withoutText(&u))
+	}
+}
+
+// withoutText says what runs would do without a server.
+func withoutText(u *admin.ServerUse) string {
+	var said []string
+	if len(u.To) > 0 {
+		said = append(said, "would move to "+joinIDs(u.To))
+	}
+	if len(u.Stranded) > 0 {
+		said = append(said, "would find no other server for "+printable(strings.Join(u.Stranded, ", "), 400))
+	}
+	return strings.Join(said, ", and ")
 }
 
 // operateServer sends an operator's request about a server, and prints the outcome.

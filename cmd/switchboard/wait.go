@@ -42,7 +42,7 @@ func pollUntilStarted[T any](ctx context.Context, io streams, wait time.Duration
 const notAnsweredText = "these servers have not answered"
 
 // joinIDs returns the ids as one text.
-func joinIDs(ids []switchboard.ServerID) string {
+func joinIDs[T ~string](ids []T) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
 		names[i] = string(id)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -32,6 +33,12 @@ type OfferedTool struct {
 	// Labels are the tool's capabilities and their sources, in words. Without any, no task finds the tool by a
 	// capability.
 	Labels []string `json:"labels,omitempty"`
+
+	// Contract is what is stated about calls of the tool, each with its source, in words.
+	Contract []string `json:"contract,omitempty"`
+
+	// Equivalents are the tools that the operator's overlay declares as its equivalents, each as SERVER/TOOL with the place in the file.
+	Equivalents []string `json:"equivalents,omitempty"`
 }
 
 // ListOffered lists the tools of the server, or of all servers if it is "". It does not wait for servers: see
@@ -49,7 +56,10 @@ func (r *Reader) ListOffered(server switchboard.ServerID) *OfferList {
 		if server != "" && t.ID.Server != server {
 			continue
 		}
-		one := OfferedTool{Server: t.ID.Server, Tool: t.ID.Name, Digest: t.Digest, Definition: t.Definition, Labels: labelTexts(t, "")}
+		one := OfferedTool{Server: t.ID.Server, Tool: t.ID.Name, Digest: t.Digest, Definition: t.Definition, Labels: labelTexts(t, ""), Contract: contractTexts(&t.Contract)}
+		for _, e := range s.Config.Overlays[t.ID].Equivalents {
+			one.Equivalents = append(one.Equivalents, e.Tool.String()+" ("+e.Position+")")
+		}
 		for _, id := range tenants {
 			if len(t.Capabilities) > 0 {
 				break
@@ -67,6 +77,45 @@ func (r *Reader) ListOffered(server switchboard.ServerID) *OfferList {
 func labelTexts(t *switchboard.Tool, of string) (texts []string) {
 	for _, c := range t.Capabilities {
 		texts = append(texts, c.String()+" ("+string(c.Source)+of+")")
+	}
+	return texts
+}
+
+// contractTexts returns texts such as "readonly (overlay)", and "not stateful (hint, which is not trusted)".
+func contractTexts(c *switchboard.Contract) (texts []string) {
+	for _, f := range []struct {
+		name string
+		fact switchboard.Fact
+	}{{"readonly", c.ReadOnly}, {"idempotent", c.Idempotent}, {"stateful", c.Stateful}, {"deterministic", c.Deterministic}} {
+		if !f.fact.Stated() {
+			continue
+		}
+		text := f.name
+		if !f.fact.Holds {
+			text = "not " + text
+		}
+		if text += " (" + string(f.fact.Source); !f.fact.Trusted {
+			text += ", which is not trusted"
+		}
+		texts = append(texts, text+")")
+	}
+	if c.Timeout > 0 {
+		texts = append(texts, "a call may take "+c.Timeout.String())
+	}
+	if c.CostClass != "" {
+		texts = append(texts, "cost class "+string(c.CostClass))
+	}
+	if c.Capability != "" {
+		texts = append(texts, "provides "+c.Capability)
+	}
+	if len(c.SideEffects) > 0 {
+		texts = append(texts, "side effects: "+strings.Join(c.SideEffects, ", "))
+	}
+	if c.RiskLevel != "" {
+		texts = append(texts, "risk "+c.RiskLevel)
+	}
+	if len(c.ApprovalRequired) > 0 {
+		texts = append(texts, "each call needs a yes of "+strings.Join(c.ApprovalRequired, " or "))
 	}
 	return texts
 }

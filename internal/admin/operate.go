@@ -56,6 +56,7 @@ var operations = map[string]func(a *Actions, by switchboard.Officer, id switchbo
 	"disable": (*Actions).disableServer,
 	"enable":  (*Actions).enableServer,
 	"restart": (*Actions).restartServer,
+	"probe":   (*Actions).probeServer,
 }
 
 // Operations returns the names of the actions on servers, sorted.
@@ -153,6 +154,14 @@ func (a *Actions) restartServer(_ switchboard.Officer, id switchboard.ServerID, 
 		return "", err
 	}
 	return "its processes and sessions end when their calls have ended, or soon in any case, and new ones are started", nil
+}
+
+func (a *Actions) probeServer(_ switchboard.Officer, id switchboard.ServerID, _ string) (string, error) {
+	if now, _ := a.o.Health.Status(id); now.State == health.Disabled {
+		return "", switchboard.Refuse(switchboard.CodeBadArguments, "server %q is disabled, so it is not probed; enable it first", id)
+	}
+	a.o.Health.ProbeSoon(id)
+	return "it gets a request without side effects now; if that fails, the server is quarantined", nil
 }
 
 // callsInFlight returns how many calls are in flight at the server.

@@ -394,7 +394,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.page = page.New(page.Options{
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL,
 		Tenants: func() []switchboard.TenantID { return admin.TenantIDs(a.admin.reads) }, Version: o.Version, Cursor: a.admin.events.End, API: func(officer *switchboard.Officer) http.Handler { return api.HandlerFor(a.admin.api, officer) },
-		Approvals: a.admin.decider, Connections: a.credentials, Document: current.clientDocument,
+		Connections: a.credentials, Document: current.clientDocument,
 		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // run probes the server when a probe is due, and reports transitions.
@@ -124,4 +126,12 @@ func (s *serverMonitor) probeAsTrial() {
 		s.breaker.blame(Cause{Stage: StageProbe, Message: failureText(err), Since: time.Now()}, isUnsent(err))
 	}
 	report(err)
+}
+
+// ProbeSoon has the server probed at once. A server that takes no calls is probed as soon as a call could have it probed. If the probe fails, the server is quarantined.
+func (m *Monitor) ProbeSoon(id switchboard.ServerID) {
+	if s := m.server(id); s != nil && m.o.Probe != nil {
+		s.want()
+		s.startDoubt()
+	}
 }

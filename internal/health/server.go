@@ -229,16 +229,18 @@ func (s *serverMonitor) status() Status {
 	return out
 }
 
-// transitions are the changes of states that are not reported yet.
+// transitions are the changes of states that are not reported yet, and the last ones.
 type transitions struct {
 	mu      sync.Mutex
 	pending []Transition
+	past    []PastChange // at most maxPast, also of those that were reported
 }
 
 func (q *transitions) add(t Transition) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pending = append(q.pending, t)
+	q.keep(&t, time.Now())
 }
 
 func (q *transitions) take() []Transition {

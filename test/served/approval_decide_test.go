@@ -230,7 +230,7 @@ func (b *adminBrowser) decide(id, decision, note string) (status int, page strin
 	if status != http.StatusOK || token == nil {
 		b.t.Fatalf("the form is %d %s", status, page)
 	}
-	return b.post("/approvals/"+id, url.Values{"token": {token[1]}, "decision": {decision}, "note": {note}})
+	return b.post("/approvals/"+id, url.Values{"token": {token[1]}, "act": {decision}, "note": {note}})
 }
 
 // AP-06: injected text, terminal controls and long arguments are shown escaped, complete and exact: by the command, the API and the form alike.
@@ -424,19 +424,19 @@ func TestTheFormOfARequestDecidesOnlyForItsOwnSession(t *testing.T) {
 		form url.Values
 		want int
 	}{
-		{"the form of another session", lea, url.Values{"token": {token}, "decision": {"approve"}}, 403},
-		{"without a token", max, url.Values{"decision": {"approve"}}, 403},
+		{"the form of another session", lea, url.Values{"token": {token}, "act": {"approve"}}, 403},
+		{"without a token", max, url.Values{"act": {"approve"}}, 403},
 		{"neither yes nor no", max, url.Values{"token": {token}}, 400},
-		{"another word", max, url.Values{"token": {token}, "decision": {"yes"}}, 400},
-		{"with a time", max, url.Values{"token": {token}, "decision": {"approve"}, "for": {"8h"}}, 400},
-		{"twice in one form", max, url.Values{"token": {token}, "decision": {"approve", "refuse"}}, 403},
-		{"the viewer", openAdmin(t, w.Gateway, w.keys["viewer"]), url.Values{"token": {token}, "decision": {"approve"}}, 403},
+		{"another word", max, url.Values{"token": {token}, "act": {"yes"}}, 400},
+		{"with a time", max, url.Values{"token": {token}, "act": {"approve"}, "for": {"8h"}}, 400},
+		{"twice in one form", max, url.Values{"token": {token}, "act": {"approve", "refuse"}}, 403},
+		{"the viewer", openAdmin(t, w.Gateway, w.keys["viewer"]), url.Values{"token": {token}, "act": {"approve"}}, 403},
 	} {
 		if status, page := tt.b.post(path, tt.form); status != tt.want {
 			t.Errorf("%s: %d %s", tt.name, status, page)
 		}
 	}
-	req, err := http.NewRequest("POST", w.AdminURL()+path, strings.NewReader(url.Values{"token": {token}, "decision": {"approve"}}.Encode()))
+	req, err := http.NewRequest("POST", w.AdminURL()+path, strings.NewReader(url.Values{"token": {token}, "act": {"approve"}}.Encode()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +450,7 @@ func TestTheFormOfARequestDecidesOnlyForItsOwnSession(t *testing.T) {
 	if resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a form of another site: %s", resp.Status)
 	}
-	if resp, err = max.Get(w.AdminURL() + path + "?decision=approve&token=" + token); err != nil {
+	if resp, err = max.Get(w.AdminURL() + path + "?act=approve&token=" + token); err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
@@ -461,10 +461,10 @@ func TestTheFormOfARequestDecidesOnlyForItsOwnSession(t *testing.T) {
 	if got := rig.Call(t, w.as(t, "agent"), "mail", `{}`); got != "SB-APPR-001" {
 		t.Fatalf("before the yes: %q", got)
 	}
-	if status, page := max.decide(id, "approve", "fine"); status != http.StatusOK || !strings.Contains(page, "is approved") || strings.Contains(page, "<form method=\"post\" action=\"/approvals") {
+	if status, page := max.decide(id, "approve", "fine"); status != http.StatusOK || !strings.Contains(page, "is approved") || strings.Contains(page, `value="approve"`) {
 		t.Errorf("the yes: %d %s", status, page)
 	}
-	if status, page := max.post(path, url.Values{"token": {token}, "decision": {"refuse"}}); status != http.StatusConflict || !strings.Contains(page, "approved already, by max") {
+	if status, page := max.post(path, url.Values{"token": {token}, "act": {"refuse"}}); status != http.StatusConflict || !strings.Contains(page, "approved already, by max") {
 		t.Errorf("a second decision: %d %s", status, page)
 	}
 	if got := rig.Call(t, w.as(t, "agent"), "mail", `{}`); got != "" {

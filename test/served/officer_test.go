@@ -119,6 +119,7 @@ var routeTable = map[string]string{
 	"POST /v1/servers/{server}/disable":              "operator",
 	"POST /v1/servers/{server}/enable":               "operator",
 	"POST /v1/servers/{server}/restart":              "operator",
+	"POST /v1/servers/{server}/probe":                "operator",
 	"GET /v1/status":                                 "viewer",
 	"GET /v1/tasks":                                  "viewer",
 	"GET /v1/tenants":                                "viewer",

@@ -68,7 +68,10 @@ func TestADisabledServerTakesNoNewCallsUntilItIsEnabled(t *testing.T) {
 	if m, _ := s.Ask(t, "tools/call", `{"name":"work","arguments":{}}`); m.Result == nil {
 		t.Errorf("a call of the enabled server's: %s", m.Raw)
 	}
+	g.Do(0, `(?s)Tenants that may use it: default\n.*disabled, operator: disabled by local: it is moved\n.*  healthy\n\nWithout it\n  1 run of task all of tenant default would find no other server for work\n`, "server", "show", "a")
+	g.Do(0, `^a is healthy: it gets a request without side effects now`, "server", "probe", "a")
 	g.Do(1, `SB-DISC-001: there is no server "nosuch" here`, "server", "disable", "nosuch")
+	g.Do(1, `SB-DISC-001: there is no server "nosuch" here`, "server", "show", "nosuch")
 }
 
 func TestARunLeavesADisabledServerForTheNextInRank(t *testing.T) {

@@ -62,12 +62,10 @@ func (a *API) addServers() {
 			out.Body.Servers, out.Body.Next = cut(in.PageQuery, a.o.Reader.Servers(q.tenant, q.operator()), func(s admin.ServerStatus) string { return string(s.ID) })
 			return out, nil
 		})
-	add(a, route{id: "read-server", method: http.MethodGet, path: "/v1/servers/{server}", needs: switchboard.OfficeViewer, summary: "One server and its state"},
-		func(_ context.Context, q asked, in *serverPath) (*struct{ Body admin.ServerStatus }, error) {
-			for _, s := range a.o.Reader.Servers(q.tenant, q.operator()) {
-				if s.ID == in.Server {
-					return &struct{ Body admin.ServerStatus }{s}, nil
-				}
+	add(a, route{id: "read-server", method: http.MethodGet, path: "/v1/servers/{server}", needs: switchboard.OfficeViewer, summary: "One server: its state and the last changes of it, who may use it, and what runs would do without it"},
+		func(_ context.Context, q asked, in *serverPath) (*struct{ Body admin.ServerReport }, error) {
+			if x := admin.ReportServer(a.o.Reader, q.tenant, in.Server, q.operator()); x != nil {
+				return &struct{ Body admin.ServerReport }{*x}, nil
 			}
 			return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.64q here", in.Server)
 		})
@@ -108,5 +106,6 @@ func (a *API) addServers() {
 var operationSummaries = map[string]string{
 	"disable": "Take a server out of service until it is enabled, at all replicas and across restarts",
 	"enable":  "Put a disabled server into service again",
+	"probe":   "Send the server a request without side effects now; if that fails, the server is quarantined",
 	"restart": "End the server's processes and sessions, and start new ones",
 }

@@ -27,7 +27,9 @@ type ApprovalView struct {
 	// Effect states what a yes does, in one sentence.
 	Effect string `json:"effect"`
 
-	Who   []string       `json:"who,omitempty" doc:"Who may decide: offices, roles or persons. Empty means the office approver."`
+	Who      []string `json:"who,omitempty" doc:"Who may decide: offices, roles or persons. Empty means the office approver."`
+	Deciders string   `json:"who_decides" doc:"The same in words."`
+
 	Rules []string       `json:"rules,omitempty" doc:"The rules that asked, with their reasons."`
 	Words string         `json:"reason,omitempty" doc:"The agent's words, of a request for a capability."`
 	Votes []PastDecision `json:"votes,omitempty"`
@@ -101,8 +103,8 @@ func (d *Decider) Show(ctx context.Context, by *switchboard.Officer, tenant swit
 	if err := approval.MayDecide(by, r, rules); err != nil {
 		v.WhyNot = shown.Line(access.AsError(err).Text)
 	}
-	v.Effect = effectOf(r, v.Tool, now, v.Money)
-	v.Text = v.write(r, now, rules.Unmanned)
+	v.Effect, v.Deciders = effectOf(r, v.Tool, now, v.Money), describeWho(v, rules.Unmanned)
+	v.Text = v.write(r, now)
 	return v, nil
 }
 
@@ -308,7 +310,7 @@ func writeWrapped(b *strings.Builder, first, others, text string) {
 }
 
 // write returns all of the view as text.
-func (v *ApprovalView) write(r *approval.Request, now time.Time, unmanned bool) string {
+func (v *ApprovalView) write(r *approval.Request, now time.Time) string {
 	var b strings.Builder
 	line := func(name, text string) { writeWrapped(&b, fmt.Sprintf("%-13s", name), strings.Repeat(" ", 13), text) }
 	state := "Request " + v.ID + " is " + string(v.State)
@@ -340,7 +342,7 @@ func (v *ApprovalView) write(r *approval.Request, now time.Time, unmanned bool) 
 	for i, rule := range v.Rules {
 		line([]string{"asked for", ""}[min(i, 1)], rule)
 	}
-	line("who decides", describeWho(v, unmanned))
+	line("who decides", v.Deciders)
 	if v.WhyNot != "" && v.State.Open() {
 		line("", "you may not: "+v.WhyNot)
 	}

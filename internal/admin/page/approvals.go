@@ -1,112 +1,194 @@
 package page
 
 import (
-	"errors"
+	"cmp"
+	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/approval"
-	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// ApprovalPath begins the address of the form for a request for approval. The id of the request follows.
-const ApprovalPath = "/approvals/"
+// approvalPath is the address of a request in the API. It names no tenant: an id is looked for in all tenants that the officer sees, so that a link needs none.
+func approvalPath(q *viewQuery) string { return q.fill("/v1/approvals/{request}") }
 
-// approvalForms are the forms for requests for approval.
-type approvalForms struct{ *Page }
-
-// showApproval shows a request, with a form for a yes or a no. It changes nothing: browsers open links that no person has read.
-func (p approvalForms) showApproval(w http.ResponseWriter, r *http.Request, own site) {
-	secret := own.readCookie(r, sessionCookie)
-	if secret == "" {
-		p.show(w, http.StatusOK, "signin.html", signInScene(p.Page, &switchboard.Error{Code: switchboard.CodeNotAuthenticated, Text: "this link asks for your decision: sign in, and then open it again"}))
-		return
-	}
-	officer, err := p.officerAt(r, own)
-	if err == nil {
-		err = p.writeApproval(w, r, &officer, secret, "", http.StatusOK)
-	}
-	if err != nil {
-		p.refuseApproval(w, err)
-	}
+// requestsAt returns the api of a view of the requests in a state; "" is all states.
+func requestsAt(state approval.State) func(*viewQuery) string {
+	return func(q *viewQuery) string { return linkTo("/v1/approvals", q.state, "state", string(state)) }
 }
 
-// writeApproval writes the page of the request that r names. problem says why a decision has just failed.
-func (p approvalForms) writeApproval(w http.ResponseWriter, r *http.Request, officer *switchboard.Officer, secret, problem string, status int) error {
-	v, err := p.o.Approvals.Show(r.Context(), officer, "", strings.TrimPrefix(r.URL.Path, ApprovalPath))
-	if err != nil {
-		return err
-	}
-	s := newScene(p.Page, officer, secret, "A request for approval", "", map[string]any{
-		"View": v, "Problem": problem, "May": v.State == approval.Pending && v.WhyNot == "", "Capability": v.Kind == approval.ForCapability,
-	})
-	s.Command = "switchboard approvals show " + v.ID
-	p.show(w, status, "approval.html", s)
-	return nil
+// A requestList is the data of the views of requests for approval.
+type requestList struct {
+	At       time.Time
+	Requests []approvals.ApprovalRow
+	Next     string
 }
 
-// decideApproval carries out what the form says, by the same code as the API.
-func (p approvalForms) decideApproval(w http.ResponseWriter, r *http.Request, own site, form url.Values) {
-	secret := own.readCookie(r, sessionCookie)
-	if secret == "" || !isFormToken(form.Get("token"), secret) {
-		p.refuse(w, http.StatusForbidden, "this form belongs to another session; load the page again")
-		return
-	}
-	officer, err := p.officerAt(r, own)
-	var v approvals.DecisionWish
-	if err == nil {
-		v, err = readVerdict(form, time.Now())
-	}
-	if err == nil {
-		_, err = p.o.Approvals.Decide(r.Context(), &officer, "", strings.TrimPrefix(r.URL.Path, ApprovalPath), v)
-	}
-	problem, status := "", http.StatusOK
-	if outrun, _ := errors.AsType[*approval.OutrunError](err); outrun != nil || errors.Is(err, approval.ErrVoted) {
-		problem, status, err = err.Error(), http.StatusConflict, nil
-	}
-	if err == nil {
-		err = p.writeApproval(w, r, &officer, secret, problem, status)
-	}
-	if err != nil {
-		p.refuseApproval(w, err)
-	}
-}
+// loadWaiting reads the requests that wait for a person.
+func loadWaiting(_ *viewQuery, answer []byte) (any, error) { return readRequests(answer, false) }
 
-// readVerdict reads the form.
-func readVerdict(form url.Values, now time.Time) (v approvals.DecisionWish, err error) {
-	refuse := func(text string) (approvals.DecisionWish, error) {
-		return approvals.DecisionWish{}, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: text}
+// loadDecided reads the other requests.
+func loadDecided(_ *viewQuery, answer []byte) (any, error) { return readRequests(answer, true) }
+
+func readRequests(answer []byte, decided bool) (any, error) {
+	var page struct {
+		Approvals []approvals.ApprovalRow
+		Next      string
 	}
-	v.Note = strings.TrimSpace(form.Get("note"))
-	switch form.Get("decision") {
-	case "approve":
-		v.Act = approval.ActApprove
-	case "refuse":
-		v.Act = approval.ActRefuse
-		return v, nil
-	default:
-		return refuse("the form says neither yes nor no")
-	}
-	v.Grant.Scope = form.Get("scope")
-	if text := form.Get("for"); text != "" {
-		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
-			return refuse("the time is one such as 8h or 30m")
+	err := json.Unmarshal(answer, &page)
+	l := &requestList{At: time.Now(), Next: page.Next}
+	for _, r := range page.Approvals {
+		if (r.State != approval.Pending) == decided {
+			l.Requests = append(l.Requests, r)
 		}
-		v.Grant.Until = now.Add(d)
+	}
+	return l, err
+}
+
+// A standingPage is the data of the view of standing yeses.
+type standingPage struct {
+	At       time.Time
+	Standing []approvals.StandingRow
+	Next     string
+}
+
+func loadStanding(_ *viewQuery, answer []byte) (any, error) {
+	l := &standingPage{At: time.Now()}
+	return l, json.Unmarshal(answer, l)
+}
+
+// endStanding ends the standing yes in the field "id".
+func endStanding(q *viewQuery, fields url.Values) (formDone, error) {
+	done := &approvals.StandingRow{}
+	err := q.send(http.MethodPost, "/v1/standing-approvals/"+url.PathEscape(fields.Get("id"))+"/end", nil, done)
+	return formDone{Result: done}, err
+}
+
+// An approvalPage is the data of the view of one request.
+type approvalPage struct {
+	approvals.ApprovalView
+	At     time.Time
+	May    bool   // the officer may decide it now
+	Revoke bool   // the officer may take its yes back
+	Tests  string // what a standing yes would test, as the form proposes it; "" if it cannot be made from the request
+	Before string // what the officer has just done with another request; "" for nothing
+}
+
+func loadApproval(q *viewQuery, answer []byte) (any, error) {
+	v := &approvalPage{At: time.Now()}
+	if err := json.Unmarshal(answer, &v.ApprovalView); err != nil {
+		return nil, err
+	}
+	if q.state.Has("tenant") {
+		q.state.Set("tenant", string(v.Tenant))
+	}
+	v.May = v.State == approval.Pending && v.WhyNot == ""
+	v.Revoke = v.State == approval.Approved && v.WhyNot == ""
+	if v.May && v.Kind == approval.ForCall && v.Needed == 1 {
+		v.Tests = proposeTests(&v.Arguments)
+	}
+	switch before := q.state.Get("before"); before {
+	case "approved", "refused", "counted":
+		v.Before = before
 	}
 	return v, nil
 }
 
-func (p approvalForms) refuseApproval(w http.ResponseWriter, err error) {
-	if errors.Is(err, approvals.ErrNoRequest) {
-		p.refuse(w, http.StatusNotFound, err.Error())
-		return
+// proposeTests returns the tests of a standing yes that fit the arguments of a request, and no others. Texts of others are spelt out where they are shown, so an argument
+// that is not shown as it is gets no test, and the person must write one.
+func proposeTests(a *approvals.ShownArguments) string {
+	if a.Text == "" {
+		return ""
 	}
-	e := access.AsError(err)
-	p.refuse(w, access.HTTPStatus(e.Code), e.Text)
+	var members map[string]json.RawMessage
+	if len(a.Masked) > 0 || strings.Contains(a.Text, `\u{`) || json.Unmarshal([]byte(a.Text), &members) != nil {
+		return "{}"
+	}
+	tests := map[string]map[string]json.RawMessage{}
+	for name, value := range members {
+		name = strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+		tests["/"+name] = map[string]json.RawMessage{"equals": value}
+	}
+	text, _ := json.MarshalIndent(tests, "", "  ")
+	return string(text)
+}
+
+// decideRequest returns the form that says yes or no to a request. The next request opens then that the officer may decide.
+func decideRequest(act, said string) viewForm {
+	return func(q *viewQuery, fields url.Values) (formDone, error) {
+		body := map[string]string{}
+		for _, name := range []string{"note", "scope", "for"} {
+			if text := strings.TrimSpace(fields.Get(name)); text != "" && (name == "note" || act == "approve") {
+				body[name] = text
+			}
+		}
+		row := &approvals.ApprovalRow{}
+		if err := q.send(http.MethodPost, approvalPath(q)+"/"+act, body, row); err != nil {
+			return formDone{}, err
+		}
+		said := said
+		if row.State == approval.Pending {
+			said = "counted"
+		}
+		next, err := nextRequest(q)
+		if err != nil || next == "" {
+			return formDone{Result: row}, nil //nolint:nilerr // the decision is made; the view shows what has become of the request
+		}
+		return formDone{Next: linkTo("/approvals/"+url.PathEscape(next), nil, "tenant", q.state.Get("tenant"), "before", said)}, nil
+	}
+}
+
+// maxNextRequests limits how many requests are read to find one that the officer may decide.
+const maxNextRequests = 5
+
+// nextRequest returns the id of the waiting request that expires first, of those that the officer may decide; "" for none.
+func nextRequest(q *viewQuery) (string, error) {
+	var page struct{ Approvals []approvals.ApprovalRow }
+	if err := q.get(linkTo("/v1/approvals", nil, "state", string(approval.Pending), "tenant", q.state.Get("tenant")), &page); err != nil {
+		return "", err
+	}
+	slices.SortFunc(page.Approvals, func(a, b approvals.ApprovalRow) int {
+		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.ID, b.ID))
+	})
+	for i, row := range page.Approvals {
+		if i == maxNextRequests {
+			break
+		}
+		var v approvals.ApprovalView
+		if row.ID == q.parts["request"] {
+			continue
+		}
+		if err := q.get("/v1/approvals/"+url.PathEscape(row.ID), &v); err == nil && v.State == approval.Pending && v.WhyNot == "" {
+			return v.ID, nil
+		}
+	}
+	return "", nil
+}
+
+// revokeRequest takes a yes back.
+func revokeRequest(q *viewQuery, fields url.Values) (formDone, error) {
+	body := map[string]string{}
+	if note := strings.TrimSpace(fields.Get("note")); note != "" {
+		body["note"] = note
+	}
+	row := &approvals.ApprovalRow{}
+	err := q.send(http.MethodPost, approvalPath(q)+"/revoke", body, row)
+	return formDone{Result: row}, err
+}
+
+// makeStanding says yes in advance to calls like the one of the request.
+func makeStanding(q *viewQuery, fields url.Values) (formDone, error) {
+	uses, _ := strconv.ParseInt(strings.TrimSpace(fields.Get("uses")), 10, 64) // the API refuses 0
+	tests := json.RawMessage(strings.TrimSpace(fields.Get("arguments")))
+	if !json.Valid(tests) {
+		tests, _ = json.Marshal(string(tests)) // the API says what is wrong
+	}
+	done := &approvals.StandingRow{}
+	err := q.send(http.MethodPost, approvalPath(q)+"/standing", map[string]any{"uses": uses, "for": strings.TrimSpace(fields.Get("for")), "arguments": tests}, done)
+	return formDone{Result: done}, err
 }

@@ -25,7 +25,6 @@ import (
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
-	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -58,7 +57,6 @@ type Options struct {
 	// API returns the handler of the API for requests of the officer.
 	API func(officer *switchboard.Officer) http.Handler
 
-	Approvals   *approvals.Decider
 	Connections Connections
 	Document    func() string // the https URL of DocumentPath, "" if providers cannot read it
 
@@ -92,7 +90,7 @@ func (p *Page) Takes(path string) bool {
 		return true
 	}
 	v, _ := findView(path)
-	return v != nil || strings.HasPrefix(path, assetsPath) || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)
+	return v != nil || strings.HasPrefix(path, assetsPath) || strings.HasPrefix(path, ConnectPath)
 }
 
 // ServeHTTP answers a request for a path that the page takes.
@@ -138,14 +136,12 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 		p.endSignIn(w, r, own)
 	case path == connectedPath:
 		p.endConnect(w, r, own)
-	case (path == startPath || strings.HasPrefix(path, ConnectPath) || strings.HasPrefix(path, ApprovalPath)) && foreign:
+	case (path == startPath || strings.HasPrefix(path, ConnectPath)) && foreign:
 		p.leadOn(w, path) // the browser has not sent the cookie
 	case v != nil && foreign:
 		p.leadOn(w, r.URL.RequestURI())
 	case v != nil:
 		viewPages{p}.serve(w, r, own, v, parts)
-	case strings.HasPrefix(path, ApprovalPath):
-		approvalForms{p}.showApproval(w, r, own)
 	case strings.HasPrefix(path, ConnectPath):
 		p.showConnect(w, r, own)
 	case path == startPath:
@@ -173,8 +169,6 @@ func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 		p.beginSignIn(w, r, own, form.Get("issuer"))
 	case strings.HasPrefix(r.URL.Path, ConnectPath):
 		p.beginConnect(w, r, own, form)
-	case strings.HasPrefix(r.URL.Path, ApprovalPath):
-		approvalForms{p}.decideApproval(w, r, own, form)
 	case v != nil:
 		viewPages{p}.carryOut(w, r, own, v, parts, form)
 	case r.URL.Path == signOutPath:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin/now"
+	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -21,6 +22,7 @@ type pageView struct {
 	inside   string             // the path of the view in the navigation that it belongs to, "" if it is there itself
 	needs    switchboard.Office // as the route of the API does
 	command  string             // prints the same; parts in braces as in path
+	ofAll    bool               // the command takes no tenant
 	template string
 	live     liveness
 
@@ -50,6 +52,17 @@ var allViews = []pageView{
 	{path: "/now", title: "Now", needs: switchboard.OfficeViewer, command: "switchboard now", template: "now.html", live: onFigures, api: askAt("/v1/now"), load: loadAs[now.Overview]},
 	{path: "/decision", title: "Decision", needs: switchboard.OfficeViewer, command: "switchboard explain", template: "decision.html", live: neverReads, api: decisionAddress, load: loadDecision, refused: refuseDecision},
 	{path: rankingPath, title: "Ranking", needs: switchboard.OfficeAdmin, template: "ranking.html", live: neverReads, api: askRanking, load: loadRanking, settle: settleRanking, forms: rankingForms},
+	{path: "/servers", title: "Servers", needs: switchboard.OfficeViewer, command: "switchboard server list", template: "servers.html", api: askAt("/v1/servers"), load: loadServers},
+	{path: "/servers/{server}", title: "Server", inside: "/servers", needs: switchboard.OfficeViewer, command: "switchboard server show {server}", template: "server.html", api: serverAt("/v1/servers/{server}"), load: loadServer, forms: serverForms()},
+	{path: "/approvals", title: "Approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals list", template: "approvals.html", api: requestsAt(approval.Pending), load: loadWaiting},
+	{path: "/approvals/decided", title: "Decided", inside: "/approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals list --state any", template: "decided.html", api: requestsAt(""), load: loadDecided},
+	{path: "/approvals/standing", title: "Standing yeses", inside: "/approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals standing list", template: "standing.html", api: askAt("/v1/standing-approvals"), load: loadStanding, forms: map[string]viewForm{"end": endStanding}},
+	{
+		path: "/approvals/{request}", title: "A request for approval", inside: "/approvals", needs: switchboard.OfficeViewer, command: "switchboard approvals show {request}", template: "approval.html", api: approvalPath, load: loadApproval,
+		forms: map[string]viewForm{"approve": decideRequest("approve", "approved"), "refuse": decideRequest("refuse", "refused"), "revoke": revokeRequest, "standing": makeStanding},
+	},
+	{path: "/receipts", title: "Receipts", needs: switchboard.OfficeViewer, command: "switchboard receipts list", live: neverReads, template: "receipts.html", api: receiptsAt, load: loadReceipts, forms: map[string]viewForm{"verify": verifyReceipts}},
+	{path: "/receipts/{node}/{entry}", title: "A receipt", inside: "/receipts", needs: switchboard.OfficeViewer, command: "switchboard receipts show {node}/{entry}", ofAll: true, live: neverReads, template: "receipt.html", api: receiptAt, load: loadReceipt},
 	budgetsView,
 	{path: "/tasks", title: "Tasks", needs: switchboard.OfficeViewer, command: "switchboard tasks", template: "tasks.html", api: taskAddress, load: loadAs[taskScene]},
 	capabilitiesView,
@@ -187,7 +200,11 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 	asJSON := strings.HasSuffix(r.URL.Path, jsonSuffix) || prefersJSON(r)
 	secret := own.readCookie(r, sessionCookie)
 	if secret == "" && !asJSON {
-		p.show(w, http.StatusOK, "signin.html", signInScene(p.Page, nil))
+		var why *switchboard.Error
+		if v.path != allViews[0].path {
+			why = &switchboard.Error{Code: switchboard.CodeNotAuthenticated, Text: "sign in, and then open this address again"}
+		}
+		p.show(w, http.StatusOK, "signin.html", signInScene(p.Page, why))
 		return
 	}
 	officer, err := p.officerAt(r, own)
@@ -285,7 +302,7 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 		for i := range s.Links {
 			s.Links[i].Path = linkTo(s.Links[i].Path, nil, "tenant", string(s.Tenant))
 		}
-		if s.Command != "" {
+		if s.Command != "" && !v.ofAll {
 			s.Command += " --tenant " + shellWord(string(s.Tenant))
 		}
 	}

@@ -27,6 +27,11 @@ var functions = template.FuncMap{
 		}
 		return id
 	},
+	"path":       func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
+	"definition": definitionText,
+	"plain":      func(text string) string { return shown.Line(text) },
+	"several":    several,
+	"stateWords": stateWords, "stateClass": stateClass,
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }
 
@@ -100,6 +105,16 @@ func count(n int64) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return text
+}
+
+// several spells a number of things, whose name gets an s unless there is one.
+func several(n any, name string) string {
+	if text := fmt.Sprint(n); text == "1" {
+		return "1 " + name
+	} else if v, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return count(v) + " " + name + "s"
+	}
+	return name + "s"
 }
 
 // share spells a part of a number in percent; "" for none.

@@ -1,0 +1,258 @@
+package page_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
+	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/history"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
+)
+
+// route returns a handler that answers each path with a value as JSON. A path with a method before it counts for this method.
+func route(answers map[string]any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, ok := answers[r.Method+" "+r.URL.Path]
+		if !ok {
+			v, ok = answers[r.URL.Path]
+		}
+		if p, is := v.(access.Problem); is {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(p.Status)
+			_, _ = w.Write(p.Encode())
+			return
+		}
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write(access.ProblemOf(http.StatusNotFound, &switchboard.Error{Text: "nothing is here"}).Encode())
+			return
+		}
+		_ = json.NewEncoder(w).Encode(v)
+	})
+}
+
+var noon = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+
+// reportOf returns a server about which everything that others can write is the text.
+func reportOf(text string) admin.ServerReport {
+	cause := &health.Cause{Stage: "call", Message: text, Since: noon}
+	return admin.ServerReport{
+		ServerStatus: admin.ServerStatus{
+			ServerStatus: upstream.ServerStatus{ID: "a", Transport: switchboard.TransportStdio, State: upstream.StateReady, Name: text, Release: text, Version: text, Note: text, LastFailure: &upstream.Failure{Message: text, Remedy: text, Stderr: []string{text}}},
+			Health:       health.Status{State: health.Quarantine, Since: noon, Cause: cause, Tools: []health.ToolStatus{{Tool: text, State: health.Quarantine, Cause: cause}}},
+			Served:       1, Refused: 2,
+		},
+		Seen: time.Now().Add(-time.Hour), Changes: []health.PastChange{{At: time.Now().Add(-time.Minute), From: health.Healthy, To: health.Quarantine, Cause: cause}, {At: time.Now(), Tool: text, From: health.Healthy, To: health.Quarantine, Cause: cause}},
+		Tenants: []switchboard.TenantID{switchboard.TenantID(text)}, Uses: []admin.ServerUse{{Tenant: switchboard.TenantID(text), Task: switchboard.TaskID(text), Runs: 2, To: []switchboard.ServerID{switchboard.ServerID(text)}, Stranded: []string{text}}},
+	}
+}
+
+// requestOf returns a request about which everything that others can write is the text.
+func requestOf(text string) approvals.ApprovalView {
+	past := []approvals.PastDecision{{At: noon, State: approval.Refused, By: text, Note: text}}
+	return approvals.ApprovalView{
+		ApprovalRow: approvals.ApprovalRow{ID: "k-1", Kind: approval.ForCall, State: approval.Pending, Tenant: switchboard.TenantID(text), Principal: text, Task: switchboard.TaskID(text), Tool: text, Asked: noon, Until: noon.Add(time.Hour), Needed: 1},
+		Effect:      "A yes allows one call of " + text, Deciders: text, Rules: []string{text}, Words: text, Votes: past, Past: past, Refused: past, Effects: []string{text}, Money: text,
+		Arguments: approvals.ShownArguments{Text: `{"to": "x"}`, Masked: []string{text}}, Server: approvals.ServerWords{Title: text, Description: text, Cut: true, Changed: true}, Text: "all of it",
+	}
+}
+
+// PG-01 on the templates of Servers, Approvals and Receipts.
+func TestPG01TextOfOthersOnServersApprovalsAndReceiptsStaysText(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	tally := history.Excerpt{Series: []history.TimeSeries{{Server: "a", Points: []history.Point{{Start: time.Now(), Tally: history.Tally{Calls: 3, P50: 1, P95: 2}}}}}}
+	show := func(path, text string) string {
+		t.Helper()
+		request := requestOf(text)
+		standing := approvals.StandingRow{ID: "s-1", Tenant: switchboard.TenantID(text), Principal: text, Task: switchboard.TaskID(text), Tool: text, Uses: 3, By: text, EndedBy: text, Until: noon.Add(time.Hour)}
+		definition, _ := json.Marshal(text)
+		report := reportOf(text)
+		d.api = route(map[string]any{
+			"/v1/servers": map[string]any{"servers": []admin.ServerStatus{report.ServerStatus}, "next": text}, "/v1/servers/a": report, "/v1/metrics/history": tally,
+			"/v1/tools":     admin.OfferList{Tools: []admin.OfferedTool{{Server: "a", Tool: text, Definition: definition, Labels: []string{text}, Contract: []string{text}, Equivalents: []string{text}}}, Next: text},
+			"/v1/approvals": map[string]any{"approvals": []approvals.ApprovalRow{request.ApprovalRow}, "next": text}, "/v1/approvals/k-1": request,
+			"/v1/standing-approvals": map[string]any{"standing": []approvals.StandingRow{standing}},
+			"/v1/receipts":           admin.ReceiptPage{Receipts: []admin.ReceiptRow{receiptOf(t, text), {ID: "n1/4", Fault: text}}, Next: text, Looked: noon}, "/v1/receipt": receiptOf(t, text),
+		})
+		w := d.ask("GET", path, host, "", cookie...)
+		if w.Code != http.StatusOK {
+			t.Fatalf("%s with %q: %d %s", path, text, w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	for _, path := range []string{"/servers", "/servers/a", "/approvals", "/approvals/standing", "/approvals/k-1", "/receipts", "/receipts/n1/5"} {
+		plain := skeleton(show(path, "text"))
+		for i, group := range hostileTexts(t) {
+			if i > 20 && i%8 != 0 {
+				continue // Now has seen them
+			}
+			text := strings.ReplaceAll(group[0], "\n", " ")
+			page := show(path, text)
+			if skeleton(page) != plain {
+				t.Errorf("%s: %.60q makes other elements or attributes:\n%s", path, text, page)
+			}
+			if i := strings.IndexFunc(html.UnescapeString(page), isHidden); i >= 0 {
+				t.Errorf("%s: %.60q: the page has a character as itself that is not visible:\n%.300s", path, text, page[max(0, i-100):])
+			}
+			for _, link := range strings.Split(page, `href="`)[1:] {
+				if to, _, _ := strings.Cut(link, `"`); !strings.HasPrefix(to, "/") && to != "#main" || strings.HasPrefix(to, "//") {
+					t.Errorf("%s: %.60q makes the link %q", path, text, to)
+				}
+			}
+		}
+	}
+}
+
+// send sends a form of a view.
+func (d *desk) send(t *testing.T, cookie []string, path string, pairs ...string) (status int, page, next string) {
+	t.Helper()
+	page = d.ask("GET", path, host, "", cookie...).Body.String()
+	_, rest, _ := strings.Cut(page, `name="token" value="`)
+	token, _, _ := strings.Cut(rest, `"`)
+	fields := url.Values{"token": {token}}
+	for i := 0; i < len(pairs); i += 2 {
+		fields.Set(pairs[i], pairs[i+1])
+	}
+	d.asked = nil
+	w := d.ask("POST", path, host, fields.Encode(), append(cookie, "Origin", "http://"+host, "Content-Type", form)...)
+	return w.Code, w.Body.String(), w.Header().Get("Location")
+}
+
+func TestAServerIsTakenOutByAFormThatSaysWhereRunsMove(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	report := admin.ServerReport{ServerStatus: admin.ServerStatus{ServerStatus: upstream.ServerStatus{ID: "a", Transport: switchboard.TransportHTTP, InFlight: 4}, Health: health.Status{State: health.Healthy, Since: noon}}, Seen: noon, Uses: []admin.ServerUse{{Tenant: "acme", Task: "triage", Runs: 3, To: []switchboard.ServerID{"b"}, Stranded: []string{"find"}}}}
+	answers := map[string]any{
+		"/v1/servers/a": report, "/v1/metrics/history": history.Excerpt{}, "/v1/tools": admin.OfferList{},
+		"POST /v1/servers/a/disable": admin.OperationResult{Server: "a", State: "disabled", Note: "it takes no new calls"},
+		"POST /v1/servers/a/probe":   access.ProblemOf(http.StatusBadRequest, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "not now"}),
+	}
+	d.api = route(answers)
+	page := d.ask("GET", "/servers/a", host, "", cookie...).Body.String()
+	for _, want := range []string{
+		`Runs of task <bdi class="theirs">triage</bdi> move to <bdi class="theirs">b</bdi>.`, `For <bdi class="theirs">find</bdi>, task <bdi class="theirs">triage</bdi> has no other server`, "Calls in flight finish (4 now)", "No agent has called a tool of this server",
+		"It is healthy", "healthy for 100.0 % of the time",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the view lacks %q:\n%s", want, page)
+		}
+	}
+	status, page, _ := d.send(t, cookie, "/servers/a", "act", "disable", "reason", "its disk")
+	if status != http.StatusOK || d.asked[0] != "ann POST /v1/servers/a/disable" || !strings.Contains(page, "is disabled: <bdi class=\"theirs\">it takes no new calls</bdi>") {
+		t.Errorf("the form is answered with %d, and asks %q:\n%s", status, d.asked, page)
+	}
+	status, page, _ = d.send(t, cookie, "/servers/a", "act", "probe", "reason", "its disk")
+	if status != http.StatusBadRequest || !strings.Contains(page, "not now") || !strings.Contains(page, `value="its disk"`) {
+		t.Errorf("a refusal is %d, and does not keep what was typed:\n%s", status, page)
+	}
+	if status, _, _ = d.send(t, cookie, "/servers/a", "act", "remove"); status != http.StatusBadRequest {
+		t.Errorf("a form that is none: %d", status)
+	}
+
+	// PG-03: an officer of a tenant sees no action and no definition.
+	d.row.Operator, d.row.Tenant, d.row.Offices = false, "acme", []switchboard.Office{switchboard.OfficeAdmin}
+	page = d.ask("GET", "/servers/a", host, "", cookie...).Body.String()
+	if strings.Contains(page, `name="act"`) || strings.Contains(page, "What you can do") || strings.Contains(strings.Join(d.asked, " "), "/v1/tools") {
+		t.Errorf("an admin of a tenant sees\n%s\nand asks %q", page, d.asked)
+	}
+}
+
+func TestTheNextRequestThatTheOfficerMayDecideOpens(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	view := func(id, why string, until time.Duration) approvals.ApprovalView {
+		v := requestOf("text")
+		v.ID, v.WhyNot, v.Until = id, why, noon.Add(until)
+		return v
+	}
+	first, second, third := view("k-1", "", 1), view("k-2", "another must", 2), view("k-3", "", 3)
+	decided := first.ApprovalRow
+	decided.State = approval.Approved
+	d.api = route(map[string]any{
+		"/v1/approvals/k-1": first, "/v1/approvals/k-2": second, "/v1/approvals/k-3": third, "POST /v1/approvals/k-1/approve": decided,
+		"POST /v1/approvals/k-3/refuse":   access.ProblemOf(http.StatusConflict, &switchboard.Error{Code: switchboard.CodeChangedMeanwhile, Text: "it is approved already, by max"}),
+		"POST /v1/approvals/k-1/standing": approvals.StandingRow{ID: "s"},
+		"/v1/approvals":                   map[string]any{"approvals": []approvals.ApprovalRow{third.ApprovalRow, second.ApprovalRow, first.ApprovalRow}},
+	})
+	status, _, next := d.send(t, cookie, "/approvals/k-1", "act", "approve", "note", "fine")
+	if status != http.StatusSeeOther || next != "/approvals/k-3?before=approved" {
+		t.Errorf("after a yes: %d %s, asked %q", status, next, d.asked)
+	}
+	if page := d.ask("GET", next, host, "", cookie...).Body.String(); !strings.Contains(page, "You have said yes to the request before") {
+		t.Errorf("the next request does not say what was done:\n%s", page)
+	}
+	status, page, _ := d.send(t, cookie, "/approvals/k-3", "act", "refuse", "note", "no <b>")
+	if status != http.StatusConflict || !strings.Contains(page, "approved already, by max") || !strings.Contains(page, "no &lt;b&gt;</textarea>") {
+		t.Errorf("somebody was first: %d %s", status, page)
+	}
+	if page := d.ask("GET", "/approvals/k-2", host, "", cookie...).Body.String(); strings.Contains(page, `name="act"`) || !strings.Contains(page, "You cannot decide this: another must.") {
+		t.Errorf("a request that another must decide:\n%s", page)
+	}
+	if page := d.ask("GET", "/approvals/k-1?before=<i>", host, "", cookie...).Body.String(); strings.Contains(page, "request before") {
+		t.Error("the address says what was done before")
+	}
+	status, page, _ = d.send(t, cookie, "/approvals/k-1", "act", "standing", "uses", "3", "for", "2h", "arguments", `{"/to": "any"}`)
+	if status != http.StatusOK || !strings.Contains(page, "This request still waits for your yes") {
+		t.Errorf("a standing yes: %d %s", status, page)
+	}
+}
+
+func TestAStandingYesIsProposedForTheShownArgumentsOnly(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	for _, tt := range []struct {
+		text   string
+		masked []string
+		want   string
+	}{
+		{`{"to": "x", "a/b~": 1.50}`, nil, `{"/a~1b~0": {"equals": 1.50},"/to": {"equals": "x"}}`},
+		{`{"to": "x\u{202e}"}`, nil, `{}`},
+		{`{"to": "\masked{4}"}`, []string{"/to"}, `{}`},
+		{"", nil, ""},
+	} {
+		v := requestOf("text")
+		v.Arguments = approvals.ShownArguments{Text: tt.text, Masked: tt.masked}
+		d.api = route(map[string]any{"/v1/approvals/k-1": v})
+		page := d.ask("GET", "/approvals/k-1", host, "", cookie...).Body.String()
+		_, rest, _ := strings.Cut(page, `name="arguments"`)
+		_, rest, _ = strings.Cut(rest, ">")
+		got, _, _ := strings.Cut(rest, "</textarea>")
+		got = strings.NewReplacer("\n", "", "  ", "").Replace(html.UnescapeString(got))
+		if got = strings.TrimSpace(got); got != tt.want {
+			t.Errorf("of %s, the form proposes %s", tt.text, fmt.Sprintf("%q", got))
+		}
+	}
+}
+
+func TestEmptyListsOfServersAndRequestsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	d.api = route(map[string]any{"/v1/servers": map[string]any{}, "/v1/metrics/history": history.Excerpt{StoreAway: true}, "/v1/approvals": map[string]any{}, "/v1/standing-approvals": map[string]any{}})
+	for path, want := range map[string]string{
+		"/servers": "switchboard server add", "/servers?tenant=acme": "may use no server", "/approvals": "No call waits for a person", "/approvals/decided": "No person has decided", "/approvals/standing": "No person has said yes in advance",
+	} {
+		if page := d.ask("GET", path, host, "", cookie...).Body.String(); !strings.Contains(page, want) || strings.Contains(page, "<table") {
+			t.Errorf("%s lacks %q:\n%s", path, want, page)
+		}
+	}
+	if page := d.ask("GET", "/servers", host, "", cookie...).Body.String(); !strings.Contains(page, "The store cannot be read now") {
+		t.Error("the view does not say that calls are missing")
+	}
+}
