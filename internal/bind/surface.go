@@ -24,6 +24,9 @@ func mayWaitForPerson(s decide.Selected) bool {
 	return s.Tool.AsksPerson() || policy.MayAsk(s.Tool, s.Judgments)
 }
 
+// isNamed reports whether the requirement names a capability, so that an agent may ask how it stands with it.
+func isNamed(r switchboard.Requirement) bool { return r.Capability != "" }
+
 // MakeSurface returns the surface of the decision, within its token budget or, if it is not 0,
 // within the given budget. If the configuration names only servers and all of their tools together
 // exceed the budget, one stub takes their place.
@@ -46,7 +49,7 @@ func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInf
 		case task.ID == switchboard.DeclaredTask:
 			base, _ := splitAdded(task)
 			in.Own, in.Unlisted = s.ownTools(t, d.Principal), len(base.Requirements) > 0
-		case in.Groups != nil || len(t.Request) > 0:
+		case in.Groups != nil, len(t.Request) > 0, slices.ContainsFunc(task.Requirements, isNamed):
 			in.Own = s.boundTools(t)
 		}
 		if !s.wholeResults && t.ResultBound(d.Principal, t.Tasks[d.Task.ID]) > 0 {

@@ -263,6 +263,9 @@ func TestCO05ACallWaitsForAProbeAndIsRefusedWhileAnAtomIsRed(t *testing.T) {
 	if strings.Contains(string(m.Raw), "key.token") {
 		t.Errorf("the answer names the atom: %s", m.Raw)
 	}
+	if m, _ = s.Ask(t, "tools/call", `{"name":"switchboard_status","arguments":{"capability":"io.fs.read@1.2.0"}}`); !strings.Contains(string(list.Raw), `"switchboard_status"`) || !strings.Contains(m.Text(), `"blocking":["key.token: red"]`) {
+		t.Errorf("the agent cannot ask what is wrong: %s\n%s", m.Raw, list.Raw)
+	}
 	again, _ := s.Ask(t, "tools/list", `{}`)
 	if !sameList(string(list.Raw), string(again.Raw)) {
 		t.Errorf("the list flaps: %s", again.Raw)
