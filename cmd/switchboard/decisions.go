@@ -27,6 +27,7 @@ type decisionsListCmd struct {
 	Task      switchboard.TaskID   `help:"Only those of this task." placeholder:"ID"`
 	Principal string               `help:"Only those for the caller with this id." placeholder:"ID"`
 	Outcome   receipt.CallOutcome  `help:"Only those with this outcome: ok, or refused if the task could not start." placeholder:"WORD"`
+	Digest    switchboard.Digest   `help:"Only those with this digest, as explain prints it." placeholder:"DIGEST"`
 	Since     pastTime             `help:"Only those since TIME: a time before now, such as 7d or 12h, or an instant." placeholder:"TIME"`
 	Until     pastTime             `help:"Only those before TIME." placeholder:"TIME"`
 	Limit     int                  `help:"Print at most this many." default:"50"`
@@ -44,7 +45,7 @@ func (c *decisionsListCmd) Run(ctx context.Context, io streams) error {
 	for len(rows) < c.Limit {
 		q := url.Values{"limit": {strconv.Itoa(min(maxPage, c.Limit-len(rows)))}}
 		for name, value := range map[string]string{
-			"tenant": string(c.Tenant), "task": string(c.Task), "principal": c.Principal, "outcome": string(c.Outcome), "after": after,
+			"tenant": string(c.Tenant), "task": string(c.Task), "principal": c.Principal, "outcome": string(c.Outcome), "digest": string(c.Digest), "after": after,
 			"since": instantText(time.Time(c.Since)), "until": instantText(time.Time(c.Until)),
 		} {
 			if value != "" {

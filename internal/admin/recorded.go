@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -71,9 +72,16 @@ func NewDecisionReader(r *Reader) *DecisionReader {
 	return d
 }
 
-// Search looks for recorded decisions as SearchReceipts looks for receipts.
-func (r *DecisionReader) Search(ctx context.Context, s ReceiptSearch) (*DecisionPage, error) {
-	s.Kind = receipt.Decision
+// maxScanned is how many recorded decisions one search for a digest compares.
+const maxScanned = 500
+
+// Search looks for recorded decisions as SearchReceipts looks for receipts. If digest is not "", it gives those with this digest alone: no index has
+// digests, so an answer can be empty although a later part has some.
+func (r *DecisionReader) Search(ctx context.Context, s ReceiptSearch, digest switchboard.Digest) (*DecisionPage, error) {
+	most := s.Limit
+	if s.Kind = receipt.Decision; digest != "" {
+		s.Limit = maxScanned
+	}
 	found, err := r.receipts.SearchReceipts(ctx, s)
 	if err != nil {
 		return nil, err
@@ -81,6 +89,14 @@ func (r *DecisionReader) Search(ctx context.Context, s ReceiptSearch) (*Decision
 	page := &DecisionPage{Decisions: make([]DecisionRow, len(found.Receipts)), Next: found.Next, Looked: found.Looked, Complete: found.Complete}
 	for i := range found.Receipts {
 		page.Decisions[i] = decisionOf(&found.Receipts[i])
+	}
+	if digest != "" {
+		page.Decisions = slices.DeleteFunc(page.Decisions, func(d DecisionRow) bool { return d.Decision != digest })
+	}
+	if len(page.Decisions) > most {
+		page.Decisions = page.Decisions[:most]
+		last := &page.Decisions[most-1]
+		page.Looked, page.Next, page.Complete = last.Time, nextReceipt(last.Time, found.Receipts[:1+slices.IndexFunc(found.Receipts, func(r ReceiptRow) bool { return r.ID == last.ID })]), false
 	}
 	return page, nil
 }

@@ -103,6 +103,19 @@ func TestARecordedDecisionIsExplainedByTheRulesThatMadeIt(t *testing.T) {
 	if strings.Contains(a.Body, "the new rule") {
 		t.Errorf("the old decision is explained by the new rule: %s", a.Body)
 	}
+	var made struct{ Decision string }
+	if err := json.Unmarshal([]byte(a.Body), &made); err != nil || made.Decision == "" {
+		t.Fatalf("the decision has no digest: %s", a.Body)
+	}
+	if same := search("viewer", "&digest="+made.Decision); len(same.Decisions) != 1 || same.Decisions[0].ID != first.ID {
+		t.Errorf("by its digest, it is found as %+v", same)
+	}
+	if none := search("viewer", "&digest=sha256:"+strings.Repeat("0", 64)); len(none.Decisions) != 0 {
+		t.Errorf("another digest finds %+v", none)
+	}
+	if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/decisions?digest=x", ""); a.Status != http.StatusBadRequest {
+		t.Errorf("what is no digest: %d %s", a.Status, a.Body)
+	}
 	call := g.AskAdmin(t, keys["operator"], "GET", "/v1/receipts?kind=start", "")
 	var started struct{ Receipts []struct{ ID string } }
 	if err := json.Unmarshal([]byte(call.Body), &started); err != nil || len(started.Receipts) == 0 {

@@ -53,6 +53,7 @@ type decisionQuery struct {
 	Task      switchboard.TaskID  `query:"task" maxLength:"64" doc:"The task."`
 	Principal string              `query:"principal" maxLength:"384" doc:"The id of the caller."`
 	Outcome   receipt.CallOutcome `query:"outcome" enum:"ok,refused" doc:"refused: the task could not start."`
+	Digest    switchboard.Digest  `query:"digest" pattern:"^sha256:[0-9a-f]{64}$" doc:"The digest of the decision. An answer can have fewer entries than limit although there are more: see next."`
 	Since     time.Time           `query:"since" doc:"From this instant on."`
 	Until     time.Time           `query:"until" doc:"Before this instant."`
 }
@@ -175,7 +176,7 @@ func (a *API) addDecisions() {
 			page, err := recorded.Search(ctx, admin.ReceiptSearch{
 				Query: receipt.Query{Tenant: q.tenant, Task: in.Task, Outcome: in.Outcome, Principal: in.Principal, Since: in.Since, Until: in.Until},
 				Limit: in.Limit, After: in.After,
-			})
+			}, in.Digest)
 			if err != nil {
 				return nil, err
 			}

@@ -153,7 +153,7 @@ func decisionAddress(q *viewQuery) string {
 		node, entry, _ := strings.Cut(q.state.Get("record"), "/")
 		return linkTo("/v1/decisions/"+url.PathEscape(node)+"/"+url.PathEscape(entry), nil, "tenant", tenant)
 	case q.state.Has("recorded"):
-		return linkTo("/v1/decisions", nil, "tenant", tenant, "task", q.state.Get("task"), "principal", q.state.Get("principal"), "after", q.state.Get("after"), "limit", fmt.Sprint(maxNames))
+		return linkTo("/v1/decisions", nil, "tenant", tenant, "task", q.state.Get("task"), "principal", q.state.Get("principal"), "digest", q.state.Get("digest"), "after", q.state.Get("after"), "limit", fmt.Sprint(maxNames))
 	case tenant == "" || q.state.Get("task") == "":
 		return linkTo("/v1/tenants", nil, "tenant", tenant)
 	}
@@ -211,7 +211,7 @@ func loadDecision(q *viewQuery, answer []byte) (any, error) {
 		}
 		return s, nil
 	case q.state.Has("recorded"):
-		q.command = "switchboard decisions list" + flagsOf("--task", q.state.Get("task"), "--principal", q.state.Get("principal"))
+		q.command = "switchboard decisions list" + flagsOf("--task", q.state.Get("task"), "--principal", q.state.Get("principal"), "--digest", q.state.Get("digest"))
 		s.Past = &admin.DecisionPage{}
 		return s, json.Unmarshal(answer, s.Past)
 	case q.state.Get("tenant") == "" || q.state.Get("task") == "":
