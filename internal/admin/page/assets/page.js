@@ -75,7 +75,7 @@
 	document.addEventListener("visibilitychange", () => { // browsers have few connections
 		if (over) return;
 		if (document.hidden) {
-			source.close();
+			if (source) source.close();
 			return;
 		}
 		lose();
