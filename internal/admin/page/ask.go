@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -69,9 +70,7 @@ func (q *viewQuery) request(method, address string, body []byte, header http.Hea
 		ask.URL.RawPath = path
 	}
 	ask.Header = http.Header{"Accept": {"application/json"}}
-	for name, values := range header {
-		ask.Header[name] = values
-	}
+	maps.Copy(ask.Header, header)
 	return ask
 }
 
@@ -105,9 +104,7 @@ func (q *viewQuery) pick(names ...string) url.Values {
 // linkTo returns the address of a path with a query. pairs are names and values that replace those of the query; an empty value removes the name.
 func linkTo(path string, query url.Values, pairs ...string) string {
 	all := url.Values{}
-	for name, values := range query {
-		all[name] = values
-	}
+	maps.Copy(all, query)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if all.Del(pairs[i]); pairs[i+1] != "" {
 			all.Set(pairs[i], pairs[i+1])

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,10 +67,10 @@ func TestCapabilitiesBeginWithWhatMayNotBeUsed(t *testing.T) {
 	d.api = answer(200, "application/json", resolutionOf(t, "x"))
 	page := d.ask("GET", "/capabilities?tenant=acme", host, "", cookie...).Body.String()
 	at := -1
-	for i := len(verdict.Names) - 1; i >= 0; i-- {
-		here := strings.Index(page, `<span class="verdict `+string(verdict.Names[i])+`">`)
+	for _, name := range slices.Backward(verdict.Names) {
+		here := strings.Index(page, `<span class="verdict `+string(name)+`">`)
 		if here <= at {
-			t.Errorf("%s is not where it belongs:\n%s", verdict.Names[i], page)
+			t.Errorf("%s is not where it belongs:\n%s", name, page)
 		}
 		at = here
 	}

@@ -491,16 +491,17 @@ func (r *shownRequirement) group(before *shownRequirement) {
 	}
 	groups, at := []dropGroup{}, map[string]int{}
 	for _, d := range r.Dropped {
-		key := d.Stage + "\x00" + d.Reason + "\x00" + string(d.Code)
+		parts := []any{d.Stage, d.Reason, d.Code}
 		tool := droppedTool{Tool: d.Tool, New: before != nil && !dropped[d.Tool]}
 		var rules []shownRule
 		for _, c := range d.Rules {
-			key += fmt.Sprint("\x00", c.File, c.Line, c.Rule, c.Reason, c.Failed)
+			parts = append(parts, c.File, c.Line, c.Rule, c.Reason, c.Failed)
 			rules = append(rules, shownRule{string(c.Layer), c.Rule, c.File, c.Line, c.Reason, c.Failed, configPath(string(c.Layer), c.File)})
 			for _, name := range slices.Sorted(maps.Keys(c.Values)) {
 				tool.Values = append(tool.Values, name+" = "+c.Values[name])
 			}
 		}
+		key := fmt.Sprintf("%q", parts)
 		i, known := at[key]
 		if !known {
 			i = len(groups)

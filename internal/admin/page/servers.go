@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -156,8 +157,8 @@ func loadServer(q *viewQuery, answer []byte) (any, error) {
 	}
 	x.callNotes, x.Hours = notes, latencyBars(hours)
 	x.Band = newStateBand(&x.ServerReport, x.At)
-	for i := len(x.Changes) - 1; i >= 0; i-- {
-		x.Recent = append(x.Recent, x.Changes[i])
+	for _, c := range slices.Backward(x.Changes) {
+		x.Recent = append(x.Recent, c)
 	}
 	if q.officer.Operator {
 		x.Offer = &admin.OfferList{}
