@@ -174,7 +174,7 @@ func taskDecision(q *viewQuery, whatIf bool) string {
 		set("tier")
 		set("mode")
 		set("at")
-		if at, err := time.Parse("2006-01-02T15:04", ask.Get("at")); err == nil { // as a browser writes it
+		if at, err := time.Parse("2006-01-02T15:04", ask.Get("at")); err == nil { // as people write it
 			ask.Set("at", at.Format(time.RFC3339))
 		}
 		if out := serversOut(q.state); len(out) > 0 {
