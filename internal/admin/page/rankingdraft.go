@@ -345,7 +345,11 @@ func (e draftEdit) command(file string) string {
 	if err := w.Encode(e.value); err != nil {
 		return ""
 	}
-	return words + quoteWord(strings.TrimSpace(b.String()))
+	value := quoteWord(strings.TrimSpace(b.String()))
+	if strings.HasPrefix(value, "-") {
+		words += "-- " // else it would be a flag
+	}
+	return words + value
 }
 
 // quoteWord quotes a word for a shell, if it must be.
