@@ -16,8 +16,8 @@ import (
 // functions are what templates use besides their data.
 var functions = template.FuncMap{
 	"theirs": theirs, "ago": ago, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "hour": func(t time.Time) string { return t.UTC().Format("15:04") },
-	"link":  linkFrom,
-	"lines": func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
+	"link":       linkFrom,
+	"lines":      func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
 	"difference": splitDifference, "rest": countRest, "places": placeTools, "now": time.Now, "notLast": func(i, n int) bool { return i+1 < n },
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }
