@@ -166,7 +166,7 @@ func (a *fileChanges) try(ctx context.Context, replace map[string][]byte) (*chan
 		}
 		return t, err
 	}
-	if len(replace) > 0 && len(t.Faults) == 0 {
+	if len(replace) > 0 { // with faults, too: a reload serves the parts that have none
 		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, a.newState(r, a.fleet.Offers(), a.fleet.Starting(), was))
 	}
 	return t, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -571,5 +572,36 @@ func TestAD02TheNextStartSaysWhatAKillHasLeft(t *testing.T) {
 				t.Errorf("%+v, %v", history, err)
 			}
 		})
+	}
+}
+
+// A trial says which tasks of the file's tenant stay as they are, at most 20, and how many were not tried; and it leaves the past out if it is asked to.
+func TestATrialCountsTheTasksThatItDoesNotShow(t *testing.T) {
+	w := newWorld(t)
+	try, looks := w.o.Try, 0
+	o := w.o
+	o.Try = func(ctx context.Context, replace map[string][]byte) (*Reading, error) {
+		r, err := try(ctx, replace)
+		for range 25 {
+			r.Same = append(r.Same, TaskChange{Tenant: "acme"}, TaskChange{Tenant: "umbrella"})
+			r.Untried = append(r.Untried, TaskChange{Tenant: "umbrella"})
+		}
+		r.Untried = append(r.Untried, TaskChange{Tenant: "acme"})
+		return r, err
+	}
+	o.Compare = func(context.Context, replay.Bounds, *replay.Proposal) (*replay.Diff, error) {
+		looks++
+		return nil, errors.New("no store")
+	}
+	wish := Wish{Path: "tenants/acme/tenant.yaml", Text: []byte("tenant: acme\ndefault_task: all\n"), By: switchboard.Officer{ID: "ops", Operator: true}}
+	for _, skip := range []bool{true, false} {
+		wish.SkipPast = skip
+		got, err := New(o).Try(t.Context(), wish)
+		if err != nil || len(got.Same) != 20 || got.MoreSame != 5 || got.Untried != 1 || (got.Past == nil) != skip {
+			t.Errorf("%+v %v", got, err)
+		}
+	}
+	if looks != 1 {
+		t.Errorf("it has looked at the past %d times", looks)
 	}
 }

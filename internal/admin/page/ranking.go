@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
@@ -102,7 +103,7 @@ func askRanking(q *viewQuery) string {
 	if t == "" {
 		return "/v1/tenants"
 	}
-	return linkTo("/v1/servers", nil, "tenant", string(t), "limit", "500")
+	return linkTo("/v1/servers", nil, "tenant", string(t), "limit", strconv.Itoa(maxRankedServers))
 }
 
 // A tenantText is the text of a tenant's file.
@@ -164,7 +165,7 @@ func settleRanking(q *viewQuery) string {
 	if err == nil {
 		err = d.move(op, q.state)
 	}
-	if wrong, _ := errors.AsType[errMove](err); wrong != "" {
+	if wrong, _ := errors.AsType[moveError](err); wrong != "" {
 		next.Set("wrong", string(wrong))
 	} else if err != nil {
 		next.Set("wrong", errDraft.Error())

@@ -159,10 +159,10 @@ func (d *rankingDraft) sort() {
 	}
 }
 
-// errMove is the error of a move that cannot be made, since the form lacks something. Its text is shown.
-type errMove string
+// moveError is the error of a move that cannot be made, since the form lacks something. Its text is shown.
+type moveError string
 
-func (e errMove) Error() string { return string(e) }
+func (e moveError) Error() string { return string(e) }
 
 // move makes one move: the part of the ranking, what is done, and which row, parted by "/". fields are those of its form.
 func (d *rankingDraft) move(op string, fields url.Values) error {
@@ -179,7 +179,7 @@ func (d *rankingDraft) move(op string, fields url.Values) error {
 	case "adjust":
 		err = d.moveAdjust(act, which, fields)
 	default:
-		err = errMove("this move is none of the view")
+		err = moveError("this move is none of the view")
 	}
 	d.sort()
 	return err
@@ -226,7 +226,7 @@ func (d *rankingDraft) moveServer(act, which, server string) error {
 	list := &d.Prefer[row].Servers
 	if act == "in" {
 		if server == "" || slices.Contains(*list, server) {
-			return errMove("choose a server that the row does not have yet")
+			return moveError("choose a server that the row does not have yet")
 		}
 		*list = append(*list, server)
 		return nil
@@ -258,9 +258,9 @@ func (d *rankingDraft) moveRow(act, which string, fields url.Values) error {
 	p := draftPrefer{fields.Get("verb"), strings.TrimSpace(fields.Get("resource")), []string{fields.Get("server")}}
 	switch {
 	case p.Verb == "" || p.Resource == "" || p.Servers[0] == "":
-		return errMove("a new row needs a verb, a resource and a server")
+		return moveError("a new row needs a verb, a resource and a server")
 	case slices.ContainsFunc(d.Prefer, func(o draftPrefer) bool { return o.Verb == p.Verb && o.Resource == p.Resource }):
-		return errMove("there is a row for this verb and this resource; add the server to it")
+		return moveError("there is a row for this verb and this resource; add the server to it")
 	}
 	d.Prefer = append(d.Prefer, p)
 	return nil
@@ -270,7 +270,7 @@ func (d *rankingDraft) moveAdjust(act, which string, fields url.Values) error {
 	if act == "in" {
 		a := draftAdjust{Server: strings.TrimSpace(fields.Get("server"))}
 		if a.Server == "" {
-			return errMove("name a server, or several with *, such as beta-*")
+			return moveError("name a server, or several with *, such as beta-*")
 		}
 		err := readPoints(fields.Get("by"), &a.By)
 		if err == nil {
@@ -293,7 +293,7 @@ func (d *rankingDraft) moveAdjust(act, which string, fields url.Values) error {
 func readPoints(text string, into *int) error {
 	n, err := strconv.Atoi(strings.TrimSpace(text))
 	if err != nil || n < -draftScore || n > draftScore {
-		return errMove(fmt.Sprintf("points are a whole number from -%d to %d, such as -50", draftScore, draftScore))
+		return moveError(fmt.Sprintf("points are a whole number from -%d to %d, such as -50", draftScore, draftScore))
 	}
 	*into = n
 	return nil
@@ -345,7 +345,11 @@ func (e draftEdit) command(file string) string {
 	if err := w.Encode(e.value); err != nil {
 		return ""
 	}
-	return words + quoteWord(strings.TrimSpace(b.String()))
+	value := quoteWord(strings.TrimSpace(b.String()))
+	if strings.HasPrefix(value, "-") {
+		words += "-- " // else it would be a flag
+	}
+	return words + value
 }
 
 // quoteWord quotes a word for a shell, if it must be.

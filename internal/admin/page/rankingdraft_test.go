@@ -59,6 +59,9 @@ func TestAMoveChangesItsPartOfTheFileAndNothingElse(t *testing.T) {
 		if (len(edits) > 0) != (tt.was != "") {
 			t.Errorf("%s has the edits %v", tt.move, edits)
 		}
+		if tt.move == "adjust/by/0" && edits[0].command("f") != "switchboard config set f ranking/adjust/0/by -- -20" {
+			t.Errorf("the command is %s", edits[0].command("f"))
+		}
 		for _, e := range edits {
 			if c := e.command("tenants/acme/tenant.yaml"); !strings.HasPrefix(c, "switchboard config set tenants/acme/tenant.yaml ranking/") {
 				t.Errorf("%s: the command is %s", tt.move, c)
