@@ -121,6 +121,35 @@ func TestQuickSchemasAcceptTheArgumentsOfMostTools(t *testing.T) {
 	}
 }
 
+// Each value breaks one keyword of its schema, or is one that only a server can send.
+func TestAQuickSchemaRefusesWhatBreaksOneKeyword(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ schema, good, bad string }{
+		{`{"items":{"pattern":"^a","type":"string"}}`, `["ab"]`, `["ab","ba"]`},
+		{`{"items":{"minLength":2}}`, `["ab"]`, `["ab","a"]`},
+		{`{"maxItems":1}`, `[[1,2]]`, `[1,2]`},
+		{`{"minItems":1}`, `[{}]`, `[]`},
+		{`{"items":{"enum":["a","b"]}}`, `["a"]`, `["c"]`},
+		{`{"items":{"const":"a"}}`, `["a"]`, `["b"]`},
+		{`{"items":{"maximum":2}}`, `[2,"x"]`, `[3]`},
+		{`{"additionalProperties":{"required":["a"]}}`, `{"x":{"a":1}}`, `{"x":{"b":1}}`},
+		{`{"properties":{"a":{}},"required":["a","b"]}`, `{"a":1,"b":1}`, `{"a":1,"a":1}`},
+		{`{"properties":{"a":{"additionalProperties":false}}}`, `{"a":{}}`, `{"a":{"b":1}}`},
+		{`{"anyOf":[{"type":"string","maxLength":1},{"type":"null"}],"minLength":1}`, `null`, `""`},
+		{`{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}],"$defs":{"a":{"type":"array","items":{"type":"boolean"}}}}`, `[true]`, `[1]`},
+		{`{}`, `{"a":1,"b":1}`, `{"a":1,"a":1}`},
+		{`{}`, `{"a":"b"}`, `{"a":"\ud800"}`},
+	} {
+		s, err := compile([]byte(tt.schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !s.quick.accepts([]byte(tt.good)) || s.quick.accepts([]byte(tt.bad)) || s.checkWhole([]byte(tt.bad)) == nil {
+			t.Errorf("%s: %s is accepted: %v, and %s: %v", tt.schema, tt.good, s.quick.accepts([]byte(tt.good)), tt.bad, s.quick.accepts([]byte(tt.bad)))
+		}
+	}
+}
+
 // The cost of checking, for a call that moves, that the other tool accepts its arguments.
 func BenchmarkArguments(b *testing.B) {
 	s, err := compile([]byte(`{"type":"object","properties":{"nonce":{"type":"string"},"size":{"type":"integer","minimum":0}},"required":["nonce","size"]}`))
