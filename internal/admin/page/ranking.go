@@ -27,6 +27,9 @@ import (
 //	wrong    why the last move was not made
 const rankingPath = "/ranking"
 
+// maxRankedServers limits the servers on the view.
+const maxRankedServers = 500
+
 // A rankingView is what the template of the ranking gets.
 type rankingView struct {
 	Tenant  switchboard.TenantID // "" if the officer must choose one
