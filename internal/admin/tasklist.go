@@ -61,6 +61,9 @@ func TaskNames(r *Reader, id switchboard.TenantID) (rows []TaskOffer) {
 // Place returns the place of the row among others: rows are sorted by it.
 func (o *TaskOffer) Place() string { return string(o.Tenant) + " " + string(o.Task) }
 
+// noTime is why a task was not decided if that took too long.
+const noTime = "there was no time to decide it; ask again"
+
 // OfferTasks adds the tools to the rows, as they are decided now for a caller that may bind each task. If that takes too long, the rest says so.
 func OfferTasks(ctx context.Context, r *Reader, rows []TaskOffer) {
 	c := &r.offers
@@ -79,11 +82,11 @@ func OfferTasks(ctx context.Context, r *Reader, rows []TaskOffer) {
 			continue
 		}
 		if ctx.Err() != nil {
-			rows[i].Tools, rows[i].Why = []string{}, "there was no time to decide it; ask again"
+			rows[i].Tools, rows[i].Why = []string{}, noTime
 			continue
 		}
 		offerTask(ctx, st, seen, &rows[i])
-		if t := st.Tenants[rows[i].Tenant]; t != nil && !t.Rules.ReadsClock() && ctx.Err() == nil {
+		if t := st.Tenants[rows[i].Tenant]; t != nil && !t.Rules.ReadsClock() && rows[i].Why != noTime {
 			c.rows[key] = rows[i]
 		}
 	}
@@ -126,7 +129,7 @@ func offerTask(ctx context.Context, st *bind.State, seen decide.Observed, o *Tas
 		}
 	}
 	if o.Why = err.Error(); ctx.Err() != nil {
-		o.Why = "there was no time to decide it; ask again"
+		o.Why = noTime
 	} else if own, ok := errors.AsType[*switchboard.Error](err); ok {
 		o.Why = strings.Join(slices.DeleteFunc([]string{string(own.Code), own.Text}, func(s string) bool { return s == "" }), ": ")
 	}
