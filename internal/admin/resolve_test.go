@@ -15,9 +15,12 @@ type slowAtoms struct {
 	began, end chan struct{}
 }
 
-func (a slowAtoms) Due(context.Context, ...string) {
-	a.began <- struct{}{}
-	<-a.end
+func (a slowAtoms) Due(ctx context.Context, _ ...string) {
+	select {
+	case a.began <- struct{}{}:
+		<-a.end
+	case <-ctx.Done():
+	}
 }
 
 func TestAtMostFourAnswersWaitForProbes(t *testing.T) {
@@ -25,27 +28,29 @@ func TestAtMostFourAnswersWaitForProbes(t *testing.T) {
 	r, _ := twoTenants(t)
 	atoms := slowAtoms{began: make(chan struct{}), end: make(chan struct{})}
 	r.o.Atoms = atoms
-	ask := func(probe bool) error {
-		_, err := Resolve(t.Context(), r, bind.ResolveQuery{Tenant: "acme", Probe: probe})
+	ask := func(ctx context.Context, probe bool) error {
+		_, err := Resolve(ctx, r, bind.ResolveQuery{Tenant: "acme", Probe: probe})
 		return err
 	}
 	answered := make(chan error)
 	for range 4 {
-		go func() { answered <- ask(true) }()
+		go func() { answered <- ask(t.Context(), true) }()
 		<-atoms.began
 	}
-	refused, ok := errors.AsType[*switchboard.Error](ask(true))
+	over, cancel := context.WithCancel(t.Context())
+	cancel() // without a limit, the fifth would end at once
+	refused, ok := errors.AsType[*switchboard.Error](ask(over, true))
 	if !ok || refused.Code != switchboard.CodeOverloaded || refused.RetryAfter == 0 || refused.Hint == "" {
 		t.Errorf("the fifth: %v", refused)
 	}
-	if err := ask(false); err != nil {
+	if err := ask(t.Context(), false); err != nil {
 		t.Errorf("without a probe: %v", err)
 	}
 	atoms.end <- struct{}{}
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	go func() { answered <- ask(true) }()
+	go func() { answered <- ask(t.Context(), true) }()
 	<-atoms.began // one that has ended makes room
 	close(atoms.end)
 	for range 4 {

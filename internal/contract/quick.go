@@ -69,7 +69,7 @@ var kindsOfType = map[any]valueKinds{
 	"array": kindList, "object": kindObject,
 }
 
-// The limits of what a quick schema reads.
+// A value, an object or a pattern beyond these limits is left to the whole check.
 const (
 	maxQuickBytes = 16 << 10
 	maxQuickDepth = 32

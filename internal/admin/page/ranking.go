@@ -84,7 +84,7 @@ type lanedServer struct {
 	Ailment string // "" if it is healthy
 }
 
-// Plain reports whether the name can be that of a class.
+// Plain reports whether a class may have this name.
 func (l rankedLane) Plain() bool { return isPlainWord(l.Name) }
 
 // tenantOfRanking returns the tenant that the view shows: that of its address, or the only one.
@@ -387,7 +387,7 @@ func saveRanking(q *viewQuery, fields url.Values) (formDone, error) {
 	return endChange(q, answer)
 }
 
-// endChange leads to the view of what a change has made.
+// endChange leads the browser to the change that was made.
 func endChange(q *viewQuery, answer *keptAnswer) (formDone, error) {
 	if err := answer.refusal(); err != nil {
 		return formDone{}, err

@@ -227,7 +227,7 @@ type stateBand struct {
 	Well          string      // how much of the known time the server was healthy
 }
 
-// A statePart is a time in which the state has not changed.
+// A statePart is a part of the band, in which the server had one state.
 type statePart struct {
 	X, Width, Y, Height int
 	State               health.State

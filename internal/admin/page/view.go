@@ -73,12 +73,12 @@ var allViews = []pageView{
 // jsonSuffix behind the path of a view asks for the answer of the API itself.
 const jsonSuffix = ".json"
 
-// askAt returns the api of a view whose query is that of the API.
+// askAt returns a function for pageView.api. It asks the API at the path, with the query of the browser.
 func askAt(path string) func(*viewQuery) string {
 	return func(q *viewQuery) string { return linkTo(q.fill(path), q.state) }
 }
 
-// loadAs is the load of a view that shows one answer of the API, in the type of the API.
+// loadAs decodes the answer of the API into the type of the API. It is the load of a view that shows nothing else.
 func loadAs[T any](_ *viewQuery, answer []byte) (any, error) {
 	v := new(T)
 	return v, json.Unmarshal(answer, v)
