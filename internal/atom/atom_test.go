@@ -304,8 +304,8 @@ func TestAnAtomIsFreshAsLongAsTheSmallerOfItsTimesSays(t *testing.T) {
 
 func TestAnAtomWithoutAResultIsUnknown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
+		w.lose("absent") // before a replica can probe it
 		p := w.replica(account("never", time.Hour, 0), &capability.Atom{ID: "none"}, account("absent", time.Hour, time.Minute))
-		w.lose("absent")
 		time.Sleep(10 * time.Minute)
 		for _, id := range []string{"never", "none", "absent", "undefined"} {
 			p.Due(t.Context(), id)
