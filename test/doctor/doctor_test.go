@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/doctor"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -27,7 +28,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(rig.Main(m)) }
 
 // web is a server over HTTP that every installation uses; it works.
-var web = httptest.NewServer(http.HandlerFunc(rig.NewFake([]string{"modern", tool}).ServeHTTP))
+var web = httptest.NewServer(http.HandlerFunc(fakeserver.New([]string{"modern", tool}).ServeHTTP))
 
 var tool = fmt.Sprintf(rig.Tool, "look")
 

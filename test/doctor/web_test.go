@@ -20,13 +20,14 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/doctor"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // page serves a server over HTTP that works when ok returns true, and otherwise answers by broken.
 func (i *installation) page(ok func(*http.Request) bool, broken http.HandlerFunc) *httptest.Server {
-	fake := rig.NewFake([]string{"modern", tool})
+	fake := fakeserver.New([]string{"modern", tool})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ok(r) {
 			fake.ServeHTTP(w, r)
@@ -68,8 +69,8 @@ var pageRows = []broken{
 		mend: func(i *installation, _ doctor.Diagnosis) {
 			l, err := net.Listen("tcp", rig.ReadFile(i.T, filepath.Join(i.home, "address")))
 			i.do(err)
-			s := &http.Server{Handler: http.HandlerFunc(rig.NewFake([]string{"modern", tool}).ServeHTTP)} //nolint:gosec // a test
-			go s.Serve(l)                                                                                 //nolint:errcheck // it is closed
+			s := &http.Server{Handler: http.HandlerFunc(fakeserver.New([]string{"modern", tool}).ServeHTTP)} //nolint:gosec // a test
+			go s.Serve(l)                                                                                    //nolint:errcheck // it is closed
 			i.Cleanup(func() { _ = s.Close() })
 		},
 	},
@@ -142,7 +143,7 @@ var webRows = []broken{
 	{
 		name: "the clocks of a server and of this machine differ", cause: "clock", subject: "page", remedy: "the clock of the server",
 		breaks: func(i *installation) {
-			fake := rig.NewFake([]string{"modern", tool})
+			fake := fakeserver.New([]string{"modern", tool})
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if _, err := os.Stat(filepath.Join(i.home, "mended")); err != nil {
 					w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
@@ -192,7 +193,7 @@ func (i *installation) securePage(name string, end time.Time) string {
 	}
 	text, err := x509.CreateCertificate(rand.Reader, leaf, authority, &authorityKey.PublicKey, authorityKey)
 	i.do(err)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(rig.NewFake([]string{"modern", tool}).ServeHTTP))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(fakeserver.New([]string{"modern", tool}).ServeHTTP))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{text}, PrivateKey: authorityKey}}} //nolint:gosec // a test
 	s.Config.ErrorLog = nil
 	l, err := scratch.Listen()

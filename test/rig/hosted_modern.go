@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
+
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 )
 
 // ServeModernHostedBy is ServeHostedBy for a server that speaks only 2026-07-28, as the SDK does not. It has no sessions: each request stands for the person
@@ -39,7 +41,7 @@ const modernTools = `[
 // serveModern answers a request with a good token.
 func (h *Hosted) serveModern(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	var q FakeRequest
+	var q fakeserver.Request
 	if r.Method != http.MethodPost || r.Header.Get("Mcp-Protocol-Version") != "2026-07-28" || json.Unmarshal(body, &q) != nil {
 		http.Error(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no such version","data":{"supported":["2026-07-28"]}}}`, http.StatusBadRequest)
 		return
@@ -75,7 +77,7 @@ func (h *Hosted) serveModern(w http.ResponseWriter, r *http.Request) {
 }
 
 // modernText returns the text of a tool's result for the person.
-func (h *Hosted) modernText(q *FakeRequest, person string) string {
+func (h *Hosted) modernText(q *fakeserver.Request, person string) string {
 	var as string
 	_ = json.Unmarshal(q.Params.Arguments["as"], &as)
 	switch q.Params.Name {
@@ -93,7 +95,7 @@ func (h *Hosted) modernText(q *FakeRequest, person string) string {
 }
 
 // listenModern keeps a stream open until the client ends it.
-func (h *Hosted) listenModern(w http.ResponseWriter, r *http.Request, q *FakeRequest, person string) {
+func (h *Hosted) listenModern(w http.ResponseWriter, r *http.Request, q *fakeserver.Request, person string) {
 	s := &modernStream{person: person, id: bytes.Clone(q.ID), touch: make(chan string, 16)}
 	h.mu.Lock()
 	h.streams[s] = true

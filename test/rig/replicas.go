@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
 
@@ -256,7 +257,7 @@ func passOn(w http.ResponseWriter, resp *http.Response) {
 
 // A Ledger is a fake server that counts its executions by the id in the arguments. Each execution takes some time.
 type Ledger struct {
-	*Fake
+	*fakeserver.Server
 	takes time.Duration
 
 	mu       sync.Mutex
@@ -281,10 +282,10 @@ func (l *Ledger) Total() (n int64) {
 	return n
 }
 
-// KeepLedger starts a Ledger over HTTP. args are those of NewFake.
+// KeepLedger starts a Ledger over HTTP. args are those of fakeserver.New.
 func KeepLedger(t *testing.T, takes time.Duration, args ...string) (l *Ledger, url string) {
 	t.Helper()
-	l = &Ledger{Fake: NewFake(args), takes: takes, Executed: map[string]int{}}
+	l = &Ledger{Server: fakeserver.New(args), takes: takes, Executed: map[string]int{}}
 	s := httptest.NewServer(l)
 	t.Cleanup(func() {
 		s.CloseClientConnections()
@@ -295,7 +296,7 @@ func KeepLedger(t *testing.T, takes time.Duration, args ...string) (l *Ledger, u
 
 func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	var q FakeRequest
+	var q fakeserver.Request
 	if json.Unmarshal(body, &q) == nil && q.Method == "tools/call" {
 		if id := string(q.Params.Arguments["id"]); id != "" {
 			l.mu.Lock()
@@ -309,7 +310,7 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	l.Fake.ServeHTTP(w, r)
+	l.Server.ServeHTTP(w, r)
 }
 
 // CountOf returns how often the call with the id was executed.

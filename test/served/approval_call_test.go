@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -291,14 +292,14 @@ func TestAResumedCallTakesTheClientsAnswersToItsServer(t *testing.T) {
 			arguments := `{"do":"ask","method":"elicitation/create","params":"{\"message\":\"who?\"}"}`
 			id := w.ask(t, ci, arguments)
 			w.say(t, w.keys["boss"], id, "approve")
-			answer := `"inputResponses":{"1":{"action":"accept","content":{"name":"Ann"}},"` + rig.FakeKey + `":{"action":"accept","content":{"name":"Ann"}}}`
+			answer := `"inputResponses":{"1":{"action":"accept","content":{"name":"Ann"}},"` + fakeserver.Key + `":{"action":"accept","content":{"name":"Ann"}}}`
 			call := `{"name":"switchboard_resume","arguments":{"request":"` + id + `"}`
 			m := askable(t, ci, call+"}")
 			if !strings.Contains(string(m.Result), "input_required") {
 				t.Fatalf("it does not ask: %.500s", m.Raw)
 			}
 			m = askable(t, ci, call+`,"requestState":`+field(t, m.Result, "requestState")+`,`+answer+`}`)
-			if got := text(t, m); !strings.Contains(got, `"name":"Ann"`) || fake != nil && !strings.Contains(got, rig.FakeState) {
+			if got := text(t, m); !strings.Contains(got, `"name":"Ann"`) || fake != nil && !strings.Contains(got, fakeserver.State) {
 				t.Errorf("the server hears %.500s", m.Raw)
 			}
 			if code, m := resume(t, ci, id); code != "SB-APPR-003" {

@@ -19,6 +19,7 @@ import (
 	mcpgoserver "github.com/mark3labs/mcp-go/server"
 	gosdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -168,7 +169,7 @@ func askerBehind(t *testing.T, transport string, modern bool, args ...string) st
 		args = append([]string{"modern"}, args...)
 	}
 	if transport == "http" {
-		server := httptest.NewServer(rig.NewFake(args))
+		server := httptest.NewServer(fakeserver.New(args))
 		t.Cleanup(func() {
 			server.CloseClientConnections()
 			server.Close()
@@ -201,7 +202,7 @@ func TestAServerAsksTheClientOfACallInAnyCombinationOfEras(t *testing.T) {
 							if err != nil || !strings.Contains(text, q.answer) {
 								t.Errorf("%s: the server hears %s, %v", q.method, text, err)
 							}
-							if modern && !strings.HasPrefix(text, rig.FakeState) && !who.modern {
+							if modern && !strings.HasPrefix(text, fakeserver.State) && !who.modern {
 								t.Errorf("%s: the state is not the exact one: %s", q.method, text)
 							}
 						}
@@ -292,17 +293,17 @@ func TestWhatAModernServerAsksAModernClientPassesToTheByte(t *testing.T) {
 		t.Run(transport, func(t *testing.T) {
 			g := rig.Serve(t, rig.LayOut(t, oddConfig(askerBehind(t, transport, true))))
 			s := g.Open(t, "/mcp", true)
-			const params, answers = `{"message":"\u0041 1.0","n":1.0, "x":1e2}`, `{"` + rig.FakeKey + `":{"action":"accept","content":{"n":1.0}},"other": 1e2}`
+			const params, answers = `{"message":"\u0041 1.0","n":1.0, "x":1e2}`, `{"` + fakeserver.Key + `":{"action":"accept","content":{"n":1.0}},"other": 1e2}`
 			ask := argument("ask", "method", "elicitation/create", "params", params)
 			m := able(t, s, ask)
-			if got, want := field(t, m.Result, "inputRequests"), `{"`+rig.FakeKey+`":{"method":"elicitation/create","params":{"message":"The server \"odd\" asks: A 1.0","n":1.0, "x":1e2,"_meta":{"io.switchboard/server":"odd"}}}}`; got != want {
+			if got, want := field(t, m.Result, "inputRequests"), `{"`+fakeserver.Key+`":{"method":"elicitation/create","params":{"message":"The server \"odd\" asks: A 1.0","n":1.0, "x":1e2,"_meta":{"io.switchboard/server":"odd"}}}}`; got != want {
 				t.Errorf("asked for\n%s\nwant\n%s", got, want)
 			}
-			if got := field(t, m.Result, "requestState"); got != rig.FakeState {
-				t.Errorf("the state is %s, want %s", got, rig.FakeState)
+			if got := field(t, m.Result, "requestState"); got != fakeserver.State {
+				t.Errorf("the state is %s, want %s", got, fakeserver.State)
 			}
-			m = able(t, s, ask+`,"requestState":`+rig.FakeState+`,"inputResponses":`+answers)
-			if got, want := text(t, m), rig.FakeState+" "+answers; got != want {
+			m = able(t, s, ask+`,"requestState":`+fakeserver.State+`,"inputResponses":`+answers)
+			if got, want := text(t, m), fakeserver.State+" "+answers; got != want {
 				t.Errorf("the server hears\n%s\nwant\n%s", got, want)
 			}
 		})

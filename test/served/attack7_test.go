@@ -21,6 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -140,14 +141,14 @@ func (i *intruder) forgeries(t *testing.T, at store.Record, words, others string
 
 // A teller is a server over HTTP that answers its calls with "answer 1", "answer 2", and so on.
 type teller struct {
-	*rig.Fake
+	*fakeserver.Server
 	telling sync.Mutex
 	n       int
 }
 
 func newTeller(t *testing.T, tools ...string) (all *teller, url string) {
 	t.Helper()
-	all = &teller{Fake: rig.NewFake(tools)}
+	all = &teller{Server: fakeserver.New(tools)}
 	s := httptest.NewServer(all)
 	t.Cleanup(s.Close)
 	return all, s.URL + "/mcp"
@@ -163,7 +164,7 @@ func (c *teller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.Says = fmt.Sprintf(`{"content":[{"type":"text","text":"answer %d"}]}`, c.n)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	c.Fake.ServeHTTP(w, r)
+	c.Server.ServeHTTP(w, r)
 }
 
 // told is how often it has answered, and the latest answer.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -18,7 +19,7 @@ func TestAttack11ASchemaThatIsTooDeepCostsItsToolAlone(t *testing.T) {
 		return fmt.Sprintf(`{"name":"deep%d","inputSchema":%s{"type":"object"}%s}`, depth, strings.Repeat(`{"type":"object","properties":{"a":`, depth), strings.Repeat("}}", depth))
 	}
 	args := []string{fmt.Sprintf(rig.Tool, "before"), schema(40), schema(200), fmt.Sprintf(rig.Tool, "behind")} // two levels for each
-	server := httptest.NewServer(rig.NewFake(args))
+	server := httptest.NewServer(fakeserver.New(args))
 	t.Cleanup(server.Close)
 	for name, at := range map[string]string{"stdio": rig.FakeRow("a", args...), "HTTP": fmt.Sprintf("a: {transport: http, url: %q}", server.URL+"/mcp")} {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +74,7 @@ func TestTP10_AToolWithAForgedHeaderIsRefusedAlone(t *testing.T) {
 	for name, schema := range bad {
 		args = append(args, fmt.Sprintf(`{"name":%q,"inputSchema":%s}`, name, strings.Replace(schema, "{", `{"type":"object",`, 1)))
 	}
-	server := httptest.NewServer(rig.NewFake(args))
+	server := httptest.NewServer(fakeserver.New(args))
 	t.Cleanup(server.Close)
 	g := rig.Serve(t, rig.LayOut(t, rig.Fakes(fmt.Sprintf("a: {transport: http, url: %q}", server.URL+"/mcp"))))
 	for _, modern := range []bool{false, true} {

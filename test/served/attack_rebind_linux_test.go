@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/summit-switchboard/switchboard/test/dns"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -25,10 +26,10 @@ const nowhere = "fe80::1"
 // one over HTTP with SSE, to one that is there from the start, and for a manifest.
 func TestSS05_ANameThatLeadsToALinkLocalAddressLaterIsNotDialled(t *testing.T) {
 	names := ownNames(t)
-	far, farPort := counted(t, rig.NewFake([]string{fmt.Sprintf(rig.Tool, "call")}))
+	far, farPort := counted(t, fakeserver.New([]string{fmt.Sprintf(rig.Tool, "call")}))
 	old := asker(t)
 	oldPort := old.URL[strings.LastIndex(old.URL, ":")+1:]
-	inner, innerPort := counted(t, rig.NewFake([]string{fmt.Sprintf(rig.Tool, "inner")}))
+	inner, innerPort := counted(t, fakeserver.New([]string{fmt.Sprintf(rig.Tool, "inner")}))
 	names.Set("far.test", "127.0.0.1")
 	names.Set("old.test", "127.0.0.1")
 	names.Set("inner.example.com", "127.0.0.1")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -16,7 +17,7 @@ import (
 // the arguments of calls, so that each call is recorded.
 func layOutWipe(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewServer(rig.NewFake([]string{
+	s := httptest.NewServer(fakeserver.New([]string{
 		`{"name":"cat","inputSchema":{"type":"object","properties":{"path":{"type":"string"}}}}`,
 		`{"name":"rm","inputSchema":{"type":"object","properties":{"path":{"type":"string"}}}}`,
 	}))

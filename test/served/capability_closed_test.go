@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/capability"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -24,7 +25,7 @@ func layOutClosed(t *testing.T) (dir, marks string) {
 	t.Helper()
 	dir, one, two := readers(t, true, "one", `, permissions: ["fs:read"], models: [large]`)
 	marks = filepath.Join(t.TempDir(), "marks")
-	one.Config.Handler.(*rig.Fake).Marks, two.Config.Handler.(*rig.Fake).Marks = marks, marks
+	one.Config.Handler.(*fakeserver.Server).Marks, two.Config.Handler.(*fakeserver.Server).Marks = marks, marks
 	read := filepath.Join(dir, "capabilities", "read.yaml")
 	rig.WriteFile(t, read, rig.ReadFile(t, read)+"required_models: [large]\n")
 	addAtom(t, dir, `{kind: key, critical: true, fresh_for: 5s, every: 1s, probe: {file: token}}`)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -22,20 +23,20 @@ import (
 type office struct {
 	dir   string
 	one   *fault.HTTP
-	fakes map[string]*rig.Fake // by server
+	fakes map[string]*fakeserver.Server // by server
 }
 
 // newOffice lays out the two servers with the contracts note.read (readonly), note.write (stateful) and note.send (external). row is
 // more of the row of server one, and read more of the contract note.read.
 func newOffice(t *testing.T, row, read string) *office {
 	t.Helper()
-	o := &office{fakes: map[string]*rig.Fake{}}
+	o := &office{fakes: map[string]*fakeserver.Server{}}
 	urls := map[string]string{}
 	for name, tools := range map[string][]string{
 		"one": {tool("fetch", "path"), tool("put", "path", "text"), tool("post", "rcpt", "text")},
 		"two": {tool("cat", "file", "raw"), tool("save", "file", "data"), tool("send", "address", "body")},
 	} {
-		f := rig.NewFake(append(tools, "modern", "tape="+filepath.Join(t.TempDir(), "tape")))
+		f := fakeserver.New(append(tools, "modern", "tape="+filepath.Join(t.TempDir(), "tape")))
 		s := httptest.NewServer(f)
 		t.Cleanup(s.Close)
 		o.fakes[name], urls[name] = f, s.URL

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -14,7 +15,7 @@ func TestCO04NothingOutsideTheContractIsSentOrPassedOn(t *testing.T) {
 	t.Parallel()
 	const output = `{"type": "object", "properties": {"hits": {"type": "integer", "maximum": 9007199254740993}}, "required": ["hits"], "additionalProperties": false}`
 	marks := filepath.Join(t.TempDir(), "marks")
-	server := httptest.NewServer(rig.NewFake([]string{"modern", "marks=" + marks, fmt.Sprintf(`{"name": "grep", "inputSchema": %s, "outputSchema": %s}`, schema("do", "bytes"), output)}))
+	server := httptest.NewServer(fakeserver.New([]string{"modern", "marks=" + marks, fmt.Sprintf(`{"name": "grep", "inputSchema": %s, "outputSchema": %s}`, schema("do", "bytes"), output)}))
 	t.Cleanup(server.Close)
 	dir := rig.LayOut(t, fmt.Sprintf(`
 -- switchboard.yaml --

@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -43,7 +44,7 @@ func readers(t *testing.T, modern bool, prefer, row string) (dir string, one, tw
 		if modern {
 			tools = append(tools, "modern")
 		}
-		s := httptest.NewServer(rig.NewFake(tools))
+		s := httptest.NewServer(fakeserver.New(tools))
 		t.Cleanup(s.Close)
 		return s
 	}

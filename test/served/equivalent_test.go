@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
@@ -23,7 +24,7 @@ func twoSearches(t *testing.T, modern bool, label, declared string) (dir, mark s
 		if modern {
 			args = append(args, "modern")
 		}
-		s := httptest.NewServer(rig.NewFake(args))
+		s := httptest.NewServer(fakeserver.New(args))
 		t.Cleanup(s.Close)
 		return s
 	}
@@ -223,7 +224,7 @@ func TestAResultOfTheWrongShapeMovesTheCallWhereARepeatIsHarmless(t *testing.T) 
 	var servers, marks []string
 	for _, answer := range []string{`{}`, `{"hits":1}`} {
 		mark := filepath.Join(dir, fmt.Sprint("calls-", len(servers)))
-		f := rig.NewFake([]string{"marks=" + mark, fmt.Sprintf(tool, "")})
+		f := fakeserver.New([]string{"marks=" + mark, fmt.Sprintf(tool, "")})
 		f.Says = `{"content":[],"structuredContent":` + answer + `}`
 		s := httptest.NewServer(f)
 		t.Cleanup(s.Close)

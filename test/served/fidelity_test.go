@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -58,7 +59,7 @@ func behind(t *testing.T, tools []string, f func(t *testing.T, clientModern, ser
 				}
 				where := ""
 				if transport == "http" {
-					server := httptest.NewServer(rig.NewFake(args))
+					server := httptest.NewServer(fakeserver.New(args))
 					t.Cleanup(server.Close)
 					where = "transport: http, url: " + server.URL + "/mcp"
 				} else {

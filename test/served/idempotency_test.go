@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
@@ -60,7 +61,7 @@ func repetition(t *testing.T, m rig.Message) repeated {
 // overHTTP serves a fake, and notes whether a key ever reached it.
 func overHTTP(t *testing.T, args ...string) (url string) {
 	t.Helper()
-	f := rig.NewFake(args)
+	f := fakeserver.New(args)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if key := r.Header.Get("Idempotency-Key"); key != "" {
 			t.Errorf("the server was told of the key %q", key)

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -32,14 +33,14 @@ import (
 // A clerk is a fake behind that writes down when it executes what, by the id in the
 // arguments.
 type clerk struct {
-	*rig.Fake
+	*fakeserver.Server
 	mu       sync.Mutex
 	executed map[int][]time.Time
 }
 
 func (c *clerk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	var q rig.FakeRequest
+	var q fakeserver.Request
 	if json.Unmarshal(body, &q) == nil && q.Method == "tools/call" {
 		if id, err := strconv.Atoi(string(q.Params.Arguments["id"])); err == nil {
 			c.mu.Lock()
@@ -49,7 +50,7 @@ func (c *clerk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	c.Fake.ServeHTTP(w, r)
+	c.Server.ServeHTTP(w, r)
 }
 
 // The limit of "paced": so low that it would show if it began anew with a process.
@@ -99,7 +100,7 @@ func newSurvivor(t *testing.T, redis *redistest.Server) *survivor {
 	t.Helper()
 	paced := `{"name":"paced","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"notify","resource":"slack","constraints":["rate_limited"]}]}}`
 	look := `{"name":"look","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`
-	c := &clerk{Fake: rig.NewFake([]string{fmt.Sprintf(rig.Tool, "post"), paced, look}), executed: map[int][]time.Time{}}
+	c := &clerk{Server: fakeserver.New([]string{fmt.Sprintf(rig.Tool, "post"), paced, look}), executed: map[int][]time.Time{}}
 	behind := httptest.NewServer(c)
 	settings := ""
 	if redis != nil {

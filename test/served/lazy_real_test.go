@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/token"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/realdata"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -40,7 +41,7 @@ func realServers(t *testing.T, most int) (yaml string, ids []string) {
 		for _, tool := range s.Tools {
 			args = append(args, string(tool))
 		}
-		srv := httptest.NewServer(rig.NewFake(args))
+		srv := httptest.NewServer(fakeserver.New(args))
 		t.Cleanup(srv.Close)
 		ids = append(ids, fmt.Sprint("r", i))
 		fmt.Fprintf(&b, "  r%d: {transport: http, url: %q}\n", i, srv.URL)

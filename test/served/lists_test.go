@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -21,7 +22,7 @@ import (
 // libraries are two that share names, one on stdio and one over HTTP.
 func libraries(t *testing.T, modern bool) string {
 	t.Helper()
-	b := rig.Library("b")
+	b := fakeserver.Library("b")
 	site := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return b }, &mcp.StreamableHTTPOptions{Stateless: modern}))
 	t.Cleanup(func() {
 		_ = site.Listener.Close()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -37,9 +38,9 @@ func everyServer(t *testing.T) (archive string, tools []string) {
 				servers = append(servers, rig.FakeRow(id, args...))
 				continue
 			}
-			var handler http.Handler = rig.NewFake(args)
+			var handler http.Handler = fakeserver.New(args)
 			if transport == "sse" {
-				handler = &rig.SSEFake{Fake: rig.NewFake(args)}
+				handler = &fakeserver.SSEServer{Server: fakeserver.New(args)}
 			}
 			server := httptest.NewServer(handler)
 			t.Cleanup(func() {

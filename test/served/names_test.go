@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -22,16 +23,16 @@ import (
 // A rival is a fake over HTTP that answers each call with its own name. It can be killed, and comes
 // back at the same address.
 type rival struct {
-	*rig.Fake
+	*fakeserver.Server
 	name, address string
 	server        *httptest.Server
 }
 
 func newRival(t *testing.T, name string, tools ...string) *rival {
 	t.Helper()
-	r := &rival{Fake: rig.NewFake(tools), name: name}
+	r := &rival{Server: fakeserver.New(tools), name: name}
 	r.Says = fmt.Sprintf(`{"content":[{"type":"text","text":"served by %s"}]}`, name)
-	r.server = httptest.NewServer(r.Fake)
+	r.server = httptest.NewServer(r.Server)
 	r.address = r.server.Listener.Addr().String()
 	t.Cleanup(func() { r.server.Close() })
 	return r
@@ -48,7 +49,7 @@ func (r *rival) revive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.server = &httptest.Server{Listener: l, Config: &http.Server{Handler: r.Fake}} //nolint:gosec // a test's
+	r.server = &httptest.Server{Listener: l, Config: &http.Server{Handler: r.Server}} //nolint:gosec // a test's
 	r.server.Start()
 }
 

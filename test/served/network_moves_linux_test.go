@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/scratch"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -30,7 +31,7 @@ func TestANameThatMovesUnderLoadLosesNoCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fake := rig.NewFake([]string{fmt.Sprintf(rig.Tool, "call"), "modern"})
+		fake := fakeserver.New([]string{fmt.Sprintf(rig.Tool, "call"), "modern"})
 		s = &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a test's
 			got.Add(1)
 			fake.ServeHTTP(w, r)

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/scratch"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -158,11 +159,11 @@ func TestEveryConnectionToAServerGoesThroughItsProxy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PROXY_PASSWORD", proxyPassword)
-			legacy, legacyURL := startVisited(t, rig.NewFake([]string{fmt.Sprintf(rig.Tool, "old")}), "127.0.0.1")
+			legacy, legacyURL := startVisited(t, fakeserver.New([]string{fmt.Sprintf(rig.Tool, "old")}), "127.0.0.1")
 			legacy.session = "s1"
-			modern, modernURL := startVisited(t, rig.NewFake([]string{fmt.Sprintf(rig.Tool, "new"), "modern"}), "127.0.0.1")
-			sse, sseURL := startVisited(t, &rig.SSEFake{Fake: rig.NewFake([]string{fmt.Sprintf(rig.Tool, "events")})}, "127.0.0.1")
-			described, describedURL := startVisited(t, rig.NewFake([]string{fmt.Sprintf(rig.Tool, "none")}), "127.0.0.1")
+			modern, modernURL := startVisited(t, fakeserver.New([]string{fmt.Sprintf(rig.Tool, "new"), "modern"}), "127.0.0.1")
+			sse, sseURL := startVisited(t, &fakeserver.SSEServer{Server: fakeserver.New([]string{fmt.Sprintf(rig.Tool, "events")})}, "127.0.0.1")
+			described, describedURL := startVisited(t, fakeserver.New([]string{fmt.Sprintf(rig.Tool, "none")}), "127.0.0.1")
 			row := func(id, url, more string) string {
 				return fmt.Sprintf(`%s: {transport: http, url: "%s/mcp", proxy: "%s", health: {every: 1s, path: /healthz}%s}`, id, url, proxy, more)
 			}
@@ -211,7 +212,7 @@ func TestSS07_TheProxyOfTheEnvironmentCountsUnlessAServerSaysOtherwise(t *testin
 	servers := map[string]*visits{}
 	var rows []string
 	for _, s := range []struct{ id, at, more string }{{"far", own, ""}, {"direct", own, ", proxy: none"}, {"near", "127.0.0.1", ""}} {
-		v, url := startVisited(t, rig.NewFake([]string{fmt.Sprintf(rig.Tool, s.id)}), s.at)
+		v, url := startVisited(t, fakeserver.New([]string{fmt.Sprintf(rig.Tool, s.id)}), s.at)
 		servers[s.id] = v
 		rows = append(rows, fmt.Sprintf("%s: {transport: http, url: \"%s/mcp\"%s}", s.id, url, s.more))
 	}
@@ -248,7 +249,7 @@ func ownAddress(t *testing.T) string {
 
 // What a proxy refuses is said in words, by status and by doctor, with what to do.
 func TestTheRefusalOfAProxySaysWhatToDo(t *testing.T) {
-	_, url := startVisited(t, rig.NewFake([]string{fmt.Sprintf(rig.Tool, "x")}), "127.0.0.1")
+	_, url := startVisited(t, fakeserver.New([]string{fmt.Sprintf(rig.Tool, "x")}), "127.0.0.1")
 	closed, err := scratch.Addr()
 	if err != nil {
 		t.Fatal(err)

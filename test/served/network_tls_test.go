@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/certs"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -197,7 +198,7 @@ func TestTheListenersSpeakTLSAndTheirCertificateIsRenewedUnderLoad(t *testing.T)
 // serveOverTLS serves a server of MCP over TLS. With closes, each request needs a new connection.
 func serveOverTLS(t *testing.T, tool string, closes bool, c *tls.Config) (url string) {
 	t.Helper()
-	s := httptest.NewUnstartedServer(rig.NewFake([]string{fmt.Sprintf(rig.Tool, tool)}))
+	s := httptest.NewUnstartedServer(fakeserver.New([]string{fmt.Sprintf(rig.Tool, tool)}))
 	s.TLS = c
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Config.SetKeepAlivesEnabled(!closes)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -296,7 +297,7 @@ func TestAFileThatChangesAtOneReplicaHasTheOthersReadTheirsAndWhoDiffersIsFoundO
 // A turnstile is a fake that remembers with which token it was asked last, and how often it was
 // connected to.
 type turnstile struct {
-	*rig.Fake
+	*fakeserver.Server
 	token     atomic.Pointer[string]
 	connected atomic.Int64
 }
@@ -309,12 +310,12 @@ func (f *turnstile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token := r.Header.Get("X-Token")
 	f.token.Store(&token)
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	f.Fake.ServeHTTP(w, r)
+	f.Server.ServeHTTP(w, r)
 }
 
 func TestReadAgainTheSameSecretsAreNoChangeAndAnotherTakesEffect(t *testing.T) {
 	t.Parallel()
-	behind := &turnstile{Fake: rig.NewFake([]string{fmt.Sprintf(rig.Tool, "one")})}
+	behind := &turnstile{Server: fakeserver.New([]string{fmt.Sprintf(rig.Tool, "one")})}
 	server := httptest.NewServer(behind)
 	t.Cleanup(func() {
 		server.CloseClientConnections()

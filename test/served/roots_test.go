@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -30,7 +31,7 @@ func surveyor(file string) *mcp.Server {
 	}
 	s := mcp.NewServer(&mcp.Implementation{Name: "surveyor", Version: "1"}, &mcp.ServerOptions{
 		RootsListChangedHandler: func(_ context.Context, r *mcp.RootsListChangedRequest) { //nolint:staticcheck // as above
-			go func() { rig.AppendLine(file, "changed: "+list(context.Background(), r.Session)) }()
+			go func() { fakeserver.AppendLine(file, "changed: "+list(context.Background(), r.Session)) }()
 		},
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "asker"}, func(ctx context.Context, r *mcp.CallToolRequest, _ map[string]any) (*mcp.CallToolResult, any, error) {

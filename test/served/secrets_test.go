@@ -22,6 +22,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 	"github.com/summit-switchboard/switchboard/test/rig"
@@ -129,7 +130,7 @@ func jsonOf(v any) string { text, _ := json.Marshal(v); return string(text) }
 // leak has secrets go through all that a Switchboard does, and looks for them.
 func leak(t *testing.T, p planted, settings string, files func(dir string) string) {
 	url := p.plant("query of a server's address")
-	fake := rig.NewFake([]string{
+	fake := fakeserver.New([]string{
 		fmt.Sprintf(rig.Tool, "post"), finder, fmt.Sprintf(rig.Tool, "refuse"), fmt.Sprintf(rig.Tool, "stack"),
 		fmt.Sprintf(rig.Tool, "noted"), fmt.Sprintf(rig.Tool, "told"), askerTool,
 		`resources={"uri":"doc://x","name":"x"}`, `resourceTemplates={"uriTemplate":"doc://shelf/{id}","name":"y"}`, `prompts={"name":"greet","arguments":[{"name":"who"}]}`,
@@ -138,7 +139,7 @@ func leak(t *testing.T, p planted, settings string, files func(dir string) strin
 	said.Store("")
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
-		var q rig.FakeRequest
+		var q fakeserver.Request
 		_ = json.Unmarshal(text, &q)
 		echo := fmt.Sprintf("%s: %s %v", said.Load(), r.URL, r.Header)
 		switch {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
@@ -282,7 +283,7 @@ func TestSecretsReachTheirServerAndNothingElse(t *testing.T) {
 	t.Setenv("SB_TEST_OWN", ownCanary)
 	var mu sync.Mutex
 	var seen []http.Header
-	fake := rig.NewFake([]string{fmt.Sprintf(rig.Tool, "web")})
+	fake := fakeserver.New([]string{fmt.Sprintf(rig.Tool, "web")})
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		seen = append(seen, r.Header.Clone())

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -61,7 +62,7 @@ func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 	const calls, streams = 200, 50
 	folder := t.TempDir()
 	marks, until := filepath.Join(folder, "marks"), filepath.Join(folder, "until")
-	behind := httptest.NewServer(rig.NewFake([]string{"modern", "marks=" + marks, fmt.Sprintf(rig.Tool, "far")}))
+	behind := httptest.NewServer(fakeserver.New([]string{"modern", "marks=" + marks, fmt.Sprintf(rig.Tool, "far")}))
 	defer behind.Close()
 	g := rig.Serve(t, rig.LayOut(t, patientFakes(
 		rig.FakeRow("near", "marks="+marks, fmt.Sprintf(rig.Tool, "near")),

@@ -1,11 +1,11 @@
 // Command fakes is each program that tests of the served path start besides Switchboard. Its first argument says which:
 //
-//	fake ARGS…                   a server on stdio that does just what its arguments say (rig.NewFake)
-//	library NAME                 a server of the official SDK, with tools, resources and prompts (rig.Library)
-//	echo NAME ERA CAPABILITIES   a server that answers each request with its method and params (rig.Echo)
+//	fake ARGS…                   a server on stdio that does just what its arguments say (fakeserver.New)
+//	library NAME                 a server of the official SDK, with tools, resources and prompts (fakeserver.Library)
+//	echo NAME ERA CAPABILITIES   a server that answers each request with its method and params (fakeserver.Echo)
 //	fault-program ARGS…          the process between a client and a server on stdio that fails on cue (fault.Program)
 //	fault-server NAME LEDGER     the server behind it (fault.ServeStdio)
-//	fault-backend TRANSPORT ADDRESS LEDGER   the same server over HTTP (rig.ServeFaulty)
+//	fault-backend TRANSPORT ADDRESS LEDGER   the same server over HTTP (fakeserver.ServeFaulty)
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/fault"
-	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 func main() {
@@ -39,17 +39,17 @@ func run(args []string) error {
 		if len(args) > 0 && (args[0] == "library" || args[0] == "echo") { // FAKE in a configuration has the word fake already
 			return run(args)
 		}
-		rig.NewFake(args).ServeStdio()
+		fakeserver.New(args).ServeStdio()
 	case "library":
-		_ = rig.Library(args[0]).Run(context.Background(), &mcp.StdioTransport{}) // it ends with its client
+		_ = fakeserver.Library(args[0]).Run(context.Background(), &mcp.StdioTransport{}) // it ends with its client
 	case "echo":
-		rig.Echo(args[0], args[1] == "modern", args[2])
+		fakeserver.Echo(args[0], args[1] == "modern", args[2])
 	case "fault-program":
 		os.Exit(fault.Program(args))
 	case "fault-server":
 		return fault.ServeStdio(args[0], fault.Ledger(args[1]))
 	case "fault-backend":
-		return rig.ServeFaulty(args)
+		return fakeserver.ServeFaulty(args)
 	default:
 		return fmt.Errorf("there is no program %q", name)
 	}
