@@ -116,7 +116,7 @@ obligations[c.id] contains {"type": "require_approval"} if {
 	act("enable")
 	b.await("it takes calls again")
 	act("restart")
-	b.await("atlas is")
+	b.await("or soon in any case")
 
 	// A budget.
 	open("/budgets?" + url.Values{"budget": {"operator/all"}}.Encode())

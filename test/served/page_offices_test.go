@@ -47,8 +47,11 @@ func serveOffices(t *testing.T) *officeWorld {
 	if got := rig.Call(t, w.alice, "look", `{}`); got != "" {
 		t.Fatalf("the call of look: %s", got)
 	}
-	if got := rig.Call(t, w.alice, "pay", `{"to":"ops@x.org"}`); got != "SB-APPR-001" {
-		t.Fatalf("the call of pay: %s", got)
+	pay := func(to string) {
+		t.Helper()
+		if got := rig.Call(t, w.alice, "pay", `{"to":"`+to+`"}`); got != "SB-APPR-001" {
+			t.Fatalf("the call of pay: %s", got)
+		}
 	}
 	ask := func(who, method, path, body string, into any, header ...string) rig.Answer {
 		t.Helper()
@@ -59,11 +62,14 @@ func serveOffices(t *testing.T) *officeWorld {
 		return a
 	}
 	var requests struct{ Approvals []struct{ ID string } }
+	pay("board@x.org")
 	ask("approver", "GET", "/v1/approvals", "", &requests)
-	w.request = requests.Approvals[0].ID
 	var made struct{ ID string }
-	ask("approver", "POST", "/v1/approvals/"+w.request+"/standing", `{"uses":2,"for":"30m","arguments":{"/to":{"equals":"nobody@x.org"}}}`, &made)
+	ask("approver", "POST", "/v1/approvals/"+requests.Approvals[0].ID+"/standing", `{"uses":2,"for":"30m","arguments":{"/to":{"equals":"board@x.org"}}}`, &made)
 	w.standing = made.ID
+	pay("ops@x.org")
+	ask("approver", "GET", "/v1/approvals", "", &requests) // the newest first
+	w.request = requests.Approvals[0].ID
 	var was struct{ Text string }
 	etag := ask("admin", "GET", changePath("tenants/acme/tenant.yaml"), "", &was).Header.Get("ETag")
 	var changed struct{ Change struct{ ID string } }
