@@ -89,6 +89,35 @@ func (w *world) get(t *testing.T, c *network.Cookie, path string) (status int, t
 	return resp.StatusCode, string(all)
 }
 
+// post sends the form of a view without a browser, with the token of its session. pairs are the names and values of its fields.
+func (w *world) post(t *testing.T, c *network.Cookie, path string, pairs ...string) (status int, text, next string) {
+	t.Helper()
+	_, page := w.get(t, c, path)
+	_, rest, _ := strings.Cut(page, `name="token" value="`)
+	token, _, _ := strings.Cut(rest, `"`)
+	fields := url.Values{"token": {token}}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		fields.Set(pairs[i], pairs[i+1])
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.at+path, strings.NewReader(fields.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Origin", w.at)
+	req.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value})
+	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(all), resp.Header.Get("Location")
+}
+
 var firstConcern = regexp.MustCompile(`(?s)<li class="concern">.*?</li>`)
 
 // Now in a real browser, without scripts, at 360 px, and by keyboard alone.

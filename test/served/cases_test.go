@@ -12,7 +12,7 @@ import (
 
 // cases are the kinds of abuse cases, and how many there are of each.
 var cases = map[string]int{
-	"AD": 2, "AZ": 15, "SE": 6, "CD": 12, "CO": 8, "SS": 7, "OR": 7, "TP": 12, "PI": 5, "JS": 13, "RX": 11, "LK": 6, "ST": 7, "PO": 10, "RQ": 1, "AP": 12, "BU": 10, "CA": 5, "AU": 5, "UI": 1, "AR": 3, "PG": 5,
+	"AD": 2, "AZ": 15, "SE": 6, "CD": 12, "CO": 8, "SS": 7, "OR": 7, "TP": 12, "PI": 5, "JS": 13, "RX": 11, "LK": 6, "ST": 7, "PO": 10, "RQ": 1, "AP": 12, "BU": 10, "CA": 5, "AU": 5, "UI": 1, "AR": 3, "PG": 8,
 }
 
 var (

@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // receiptFilters are the fields of the form that selects receipts, as the API has them.
@@ -126,6 +129,7 @@ type receiptPage struct {
 	*readReceipt
 	Intents []*readReceipt // of the attempts, in order, as far as they are kept
 	Raw     string         // the receipt as it is stored, as lines
+	Replay  *receiptReplay
 }
 
 func loadReceipt(q *viewQuery, answer []byte) (any, error) {
@@ -154,24 +158,43 @@ func loadReceipt(q *viewQuery, answer []byte) (any, error) {
 			v.Intents = append(v.Intents, intent)
 		}
 	}
-	return v, nil
+	v.Replay, err = replayOf(q, r)
+	return v, err
 }
 
 // maxVerifyParts limits the requests of one verification by a form. Each takes about two seconds.
 const maxVerifyParts = 5
 
-// A verifyResult says what a verification has found.
+// A verifyResult says what a verification has found. Chains are those that its last form has checked to their ends.
 type verifyResult struct {
 	receipt.VerifiedPart
-	Faults int
+	Before int  // chains that earlier forms have checked
+	Wrong  int  // of all chains
+	Fit    int  // checkpoints of all chains
+	Held   bool // checkpoints were sent
 }
 
-// verifyReceipts checks the chains of receipts. It stops after a while, and says how far it is.
-func verifyReceipts(q *viewQuery, _ url.Values) (formDone, error) {
-	all, after := &verifyResult{}, ""
+// Done is how many chains are checked.
+func (v *verifyResult) Done() int { return v.Before + len(v.Chains) }
+
+// verifyReceipts checks the chains of receipts. It stops after a while, and says how far it is. Its form goes on from there.
+func verifyReceipts(q *viewQuery, fields url.Values) (formDone, error) {
+	marks, err := receipt.ReadCheckpoints(strings.NewReader(strings.ReplaceAll(fields.Get("checkpoints"), "\r\n", "\n")))
+	if err != nil {
+		return formDone{}, &refusalError{access.Problem{Status: http.StatusBadRequest, Code: switchboard.CodeBadArguments, Detail: err.Error(), Hint: "A checkpoint is one line of the anchor file, or of the log output."}}
+	}
+	all := &verifyResult{Held: len(marks) > 0}
+	for name, n := range map[string]*int{"before": &all.Before, "wrong": &all.Wrong, "fit": &all.Fit} {
+		*n, _ = strconv.Atoi(fields.Get(name)) // 0 if the form is the first
+	}
+	after := fields.Get("after")
 	for range maxVerifyParts {
 		var part receipt.VerifiedPart
-		if err := q.send(http.MethodPost, "/v1/receipts/verify", map[string]string{"after": after}, &part); err != nil {
+		ask := struct {
+			Checkpoints []receipt.Checkpoint `json:"checkpoints,omitempty"`
+			After       string               `json:"after,omitempty"`
+		}{marks, after}
+		if err := q.send(http.MethodPost, "/v1/receipts/verify", ask, &part); err != nil {
 			return formDone{}, err
 		}
 		all.Chains, all.Looked, all.Of = append(all.Chains, part.Chains...), part.Looked, part.Of
@@ -181,8 +204,8 @@ func verifyReceipts(q *viewQuery, _ url.Values) (formDone, error) {
 	}
 	all.Next = after
 	for i := range all.Chains {
-		if all.Chains[i].Fault != nil {
-			all.Faults++
+		if all.Fit += all.Chains[i].Checkpoints; all.Chains[i].Fault != nil {
+			all.Wrong++
 		}
 	}
 	return formDone{Result: all}, nil

@@ -16,8 +16,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/history"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
 // route returns a handler that answers each path with a value as JSON. A path with a method before it counts for this method.
@@ -86,6 +88,8 @@ func TestPG01TextOfOthersOnServersApprovalsAndReceiptsStaysText(t *testing.T) {
 			"/v1/approvals": map[string]any{"approvals": []approvals.ApprovalRow{request.ApprovalRow}, "next": text}, "/v1/approvals/k-1": request,
 			"/v1/standing-approvals": map[string]any{"standing": []approvals.StandingRow{standing}},
 			"/v1/receipts":           admin.ReceiptPage{Receipts: []admin.ReceiptRow{receiptOf(t, text), {ID: "n1/4", Fault: text}}, Next: text, Looked: noon}, "/v1/receipt": receiptOf(t, text),
+			"/v1/policy-diffs/c1": whatif.Comparison{State: whatif.Done, Result: &replay.Diff{Decisions: 2, Broken: []replay.BrokenReplay{{Tenant: switchboard.TenantID(text), Task: switchboard.TaskID(text), Recorded: switchboard.Digest(text), Replayed: switchboard.Digest(text)}}, NotReplayed: []replay.NotReplayed{{Why: text}}}},
+			"/v1/policy-diffs/c2": whatif.Comparison{State: whatif.Failed, Why: text}, "/v1/policy-diffs/c3": access.ProblemOf(http.StatusNotFound, &switchboard.Error{Text: text}),
 		})
 		w := d.ask("GET", path, host, "", cookie...)
 		if w.Code != http.StatusOK {
@@ -93,13 +97,9 @@ func TestPG01TextOfOthersOnServersApprovalsAndReceiptsStaysText(t *testing.T) {
 		}
 		return w.Body.String()
 	}
-	for _, path := range []string{"/servers", "/servers/a", "/approvals", "/approvals/standing", "/approvals/k-1", "/receipts", "/receipts/n1/5"} {
+	for _, path := range []string{"/servers", "/servers/a", "/approvals", "/approvals/decided", "/approvals/standing", "/approvals/k-1", "/receipts", "/receipts/n1/5", "/receipts/n1/5?replay=c1", "/receipts/n1/5?replay=c2", "/receipts/n1/5?replay=c3"} {
 		plain := skeleton(show(path, "text"))
-		for i, group := range hostileTexts(t) {
-			if i > 20 && i%8 != 0 {
-				continue // Now has seen them
-			}
-			text := strings.ReplaceAll(group[0], "\n", " ")
+		for _, text := range joinedTexts(hostileTexts(t)) {
 			page := show(path, text)
 			if skeleton(page) != plain {
 				t.Errorf("%s: %.60q makes other elements or attributes:\n%s", path, text, page)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -96,8 +97,10 @@ func hostileTexts(t *testing.T) (all [][]string) {
 	}
 	for _, file := range []string{"positives.jsonl", "hard_negatives.jsonl"} {
 		err := realdata.Lines(realdata.File("poison", file), func(line []byte) error {
-			naughty = append(naughty, string(line))
-			return nil
+			var of struct{ Tool any }
+			err := json.Unmarshal(line, &of)
+			naughty = append(naughty, strings.Join(textsIn(of.Tool), " "))
+			return err
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -110,6 +113,44 @@ func hostileTexts(t *testing.T) (all [][]string) {
 		naughty[i] = text
 	}
 	return slices.AppendSeq(all, slices.Chunk(naughty, 12)) // there are 12 concerns
+}
+
+// joinedTexts returns all texts without lines, as few as have 900 bytes at most: a view shows one of 1,000 bytes whole.
+func joinedTexts(groups [][]string) (all []string) {
+	joined := ""
+	for _, group := range groups {
+		for _, text := range group {
+			if text = strings.ReplaceAll(text, "\n", " "); len(group) == 1 { // ours, each by itself
+				all = append(all, text)
+				continue
+			}
+			if len(joined)+1+len(text) > 900 {
+				all, joined = append(all, joined), ""
+			}
+			joined = strings.TrimPrefix(joined+" "+text, " ")
+		}
+	}
+	if joined != "" {
+		all = append(all, joined)
+	}
+	return all
+}
+
+// textsIn returns all texts in a value of JSON, also the names of members.
+func textsIn(v any) (all []string) {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for _, one := range v {
+			all = append(all, textsIn(one)...)
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			all = append(append(all, name), textsIn(v[name])...)
+		}
+	}
+	return all
 }
 
 // skeleton returns the characters of a page that make elements and attributes.

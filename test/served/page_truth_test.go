@@ -1,0 +1,394 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+var (
+	rowsOfTable  = regexp.MustCompile(`(?s)<tr>(.*?)</tr>`)
+	cellsOfRow   = regexp.MustCompile(`(?s)<t[hd][^>]*>(.*?)</t[hd]>`)
+	tagsInCell   = regexp.MustCompile(`<[^>]*>`)
+	numberInCell = regexp.MustCompile(`^-?[0-9][0-9,]*(\.[0-9]+)?`)
+)
+
+// tableOf returns the cells of the table in the region with the label, by the first cell of each row. The head is the row "".
+func tableOf(page, label string) map[string][]string {
+	_, rest, _ := strings.Cut(page, `aria-label="`+label+`"`)
+	table, _, _ := strings.Cut(rest, "</table>")
+	rows := map[string][]string{}
+	for i, row := range rowsOfTable.FindAllStringSubmatch(table, -1) {
+		var cells []string
+		for _, cell := range cellsOfRow.FindAllStringSubmatch(row[1], -1) {
+			cells = append(cells, strings.Join(strings.Fields(html.UnescapeString(tagsInCell.ReplaceAllString(cell[1], " "))), " "))
+		}
+		if i == 0 {
+			rows[""] = cells
+		} else if len(cells) > 0 {
+			rows[cells[0]] = cells
+		}
+	}
+	return rows
+}
+
+// A comparer compares the numbers of a view with those of other places.
+type comparer struct {
+	rows map[string][]string
+	n    int      // numbers that were compared
+	bad  []string // what differs
+}
+
+// number compares the number in the cell of a row, under the column whose head begins so.
+func (c *comparer) number(row, column string, want float64) {
+	c.n++
+	cells, place := c.rows[row], -1
+	for i, head := range c.rows[""] {
+		if strings.HasPrefix(head, column) {
+			place = i
+			break
+		}
+	}
+	if place < 0 || place >= len(cells) {
+		c.bad = append(c.bad, fmt.Sprintf("there is no number in row %q, column %q of %q", row, column, c.rows))
+		return
+	}
+	text := cells[place]
+	got, err := strconv.ParseFloat(strings.ReplaceAll(numberInCell.FindString(text), ",", ""), 64)
+	near := 0.0
+	switch {
+	case strings.HasPrefix(text, "–"): // none
+		got, err = 0, nil
+	case strings.HasSuffix(text, " ms"):
+		near = math.Max(0.05, want*0.01) + 0.5
+	case strings.HasSuffix(text, " s") && err == nil:
+		got *= 1000
+		near = 501
+	}
+	if err != nil || math.Abs(got-want) > near {
+		c.bad = append(c.bad, fmt.Sprintf("row %q, column %q has %q, want %v", row, column, text, want))
+	}
+}
+
+// says compares a text.
+func (c *comparer) says(page, want string) {
+	if c.n++; !strings.Contains(page, want) {
+		c.bad = append(c.bad, fmt.Sprintf("the view lacks %q", want))
+	}
+}
+
+// equal compares two numbers of other places than views.
+func (c *comparer) equal(what string, got, want float64) {
+	if c.n++; got != want {
+		c.bad = append(c.bad, fmt.Sprintf("%s: %v, want %v", what, got, want))
+	}
+}
+
+// A tallyOf counts calls, as the API does.
+type tallyOf struct {
+	Span                          string
+	Calls, Failed, Refused, Moved int64
+	P50                           float64 `json:"p50_ms"`
+	P95                           float64 `json:"p95_ms"`
+	Refusals                      map[string]int64
+}
+
+// Each number on each view is that of the API, of /metrics and of the receipts, at that moment: after calls that got a result, failed, were refused, were moved,
+// and while one is in flight.
+func TestEachNumberOnTheViewsIsThatOfTheAPITheMetricsAndTheReceipts(t *testing.T) {
+	t.Parallel()
+	until := filepath.Join(t.TempDir(), "until")
+	first := httptest.NewServer(rig.NewFake([]string{fmt.Sprintf(rig.Tool, "fetch")}))
+	t.Cleanup(first.Close)
+	label := "{capabilities: [{verb: read, resource: fs, constraints: [readonly]}]}"
+	dir := rig.LayOut(t, "-- switchboard.yaml --\nbudgets: [{id: all, limit: {calls: 100}, window: forever}]\nservers:\n  a: {transport: http, url: \""+first.URL+"\"}\n  "+
+		rig.FakeRow("b", fmt.Sprintf(rig.Tool, "get"))+"\n  "+rig.FakeRow("c", fmt.Sprintf(rig.Tool, "work"), fmt.Sprintf(rig.Tool, "stay"))+`
+tenants:
+  default: {servers: ["*"], allow: [by_name]}
+-- overlays/a.yaml --
+server: a
+tools: {fetch: `+label+`}
+-- overlays/b.yaml --
+server: b
+tools: {get: `+label+`}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: all
+ranking: {prefer: [{verb: read, resource: fs, servers: [a, b]}]}
+-- tenants/default/tasks/all.yaml --
+task_id: all
+required_capabilities: [{verb: read, resource: fs, select: tool, as: read}, {tools: ["c/*"]}]
+-- policies/own.rego --
+package switchboard
+
+`+rig.AllowAll+`
+deny["c/work"] contains "not today" if input.call.arguments.day == "today"
+`)
+	t.Cleanup(func() { rig.WriteFile(t, until, "") }) // before the Switchboard stops
+	g := rig.Serve(t, dir)
+	s := g.Open(t, "/mcp", true)
+	call := func(tool, arguments, want string) {
+		t.Helper()
+		if got := rig.Call(t, s, tool, arguments); !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Fatalf("the call of %s: %q, want %q", tool, got, want)
+		}
+	}
+	for range 3 {
+		call("work", `{}`, "")
+	}
+	call("read", `{}`, "")
+	call("work", `{"day":"today"}`, "SB-POL-001")
+	for range 2 {
+		s.Ask(t, "tools/call", `{"name":"work","arguments":{"do":"error","bytes":"{\"code\":1,\"message\":\"no\"}"}}`)
+	}
+	first.CloseClientConnections()
+	first.Close()
+	call("read", `{}`, "") // which b serves
+	go func() {
+		_, _, _ = g.Open(t, "/mcp", true).Exchange(`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"stay","arguments":{"do":"await","until":"`+until+`"}}}`, nil)
+	}()
+
+	b := openAdmin(t, g, "")
+	made := g.AskAdmin(t, "", "POST", "/v1/page-codes", "")
+	var code struct{ Path string }
+	if err := json.Unmarshal([]byte(made.Body), &code); err != nil || made.Status != http.StatusCreated {
+		t.Fatalf("%d %s", made.Status, made.Body)
+	}
+	b.get(b.base + code.Path)
+	read := func(address string, into any) {
+		t.Helper()
+		if status, text := b.get(b.base + address); status != http.StatusOK || json.Unmarshal([]byte(text), into) != nil {
+			t.Fatalf("%s: %d %s", address, status, text)
+		}
+	}
+	// agree compares until all that changes while it is read has settled.
+	agree := func(view string, compare func(c *comparer, page string)) {
+		t.Helper()
+		numbers := 0
+		rig.Eventually(t, "the numbers of "+view+" are those of other places", func() string {
+			status, page := b.get(b.base + view)
+			c := &comparer{}
+			if compare(c, page); status != http.StatusOK {
+				c.bad = append(c.bad, fmt.Sprint(status))
+			}
+			numbers = c.n
+			return rig.ReasonUnless(len(c.bad) == 0, strings.Join(c.bad, "\n")+"\n"+page)
+		})
+		if numbers < 3 {
+			t.Errorf("of %s, %d numbers were compared", view, numbers)
+		}
+	}
+	// count returns how many receipts of calls fit.
+	count := func(query string) (n float64) {
+		for after := ""; ; {
+			var page struct {
+				Receipts []json.RawMessage
+				Next     string
+			}
+			read("/v1/receipts?kind=call&limit=500&"+query+"&after="+strings.ReplaceAll(after, "+", "%2B"), &page)
+			if n, after = n+float64(len(page.Receipts)), strings.ReplaceAll(page.Next, " ", "%20"); after == "" {
+				return n
+			}
+		}
+	}
+
+	agree("/now", func(c *comparer, page string) {
+		var o struct {
+			Spans    []tallyOf
+			Refusals []struct {
+				Code   string
+				Counts []float64
+			}
+			Hours []tallyOf
+		}
+		read("/now.json", &o)
+		c.rows = tableOf(page, "Calls in four spans of time")
+		for i, span := range []string{"1 min", "1 h", "24 h", "14 d"} {
+			s := o.Spans[i]
+			for row, want := range map[string]float64{"calls": float64(s.Calls), "failed": float64(s.Failed), "refused": float64(s.Refused), "moved": float64(s.Moved), "p50": s.P50, "p95": s.P95} {
+				c.number(row, span, want)
+			}
+		}
+		day := o.Spans[3]
+		_, metrics := g.Metrics()
+		var all, moved, refused float64
+		for name, n := range metrics {
+			switch {
+			case strings.HasPrefix(name, "switchboard_calls_total "):
+				if all += n; strings.Contains(name, "SB-POL-001") {
+					refused += n
+				}
+			case strings.HasPrefix(name, "switchboard_calls_moved_total "):
+				moved += n
+			}
+		}
+		c.equal("calls of the history and of /metrics", float64(day.Calls), all)
+		c.equal("moved calls of the history and of /metrics", float64(day.Moved), moved)
+		c.equal("refused calls of the history and of /metrics", float64(day.Refused), refused)
+		c.equal("calls of the history and receipts", float64(day.Calls), count(""))
+		c.equal("refused calls of the history and receipts", float64(day.Refused), count("outcome=refused"))
+		c.equal("failed calls of the history and receipts", float64(day.Failed), count("outcome=server_error"))
+		c.equal("moved calls", float64(day.Moved), 1)
+		c.equal("calls", float64(day.Calls), 8)
+		c.rows = tableOf(page, "Refused calls by code")
+		for _, r := range o.Refusals {
+			for i, span := range []string{"1 min", "1 h", "24 h", "14 d"} {
+				c.number(r.Code, span, r.Counts[i])
+			}
+		}
+		var hours tallyOf
+		for _, h := range o.Hours {
+			hours.Calls += h.Calls
+		}
+		c.equal("calls of all hours", float64(hours.Calls), float64(o.Spans[2].Calls))
+	})
+	sums := func(server, step string) (sum tallyOf) {
+		var past struct{ Series []struct{ Points []tallyOf } }
+		read("/v1/metrics/history?server="+server+"&step="+step, &past)
+		for _, series := range past.Series {
+			for _, p := range series.Points {
+				sum.Calls, sum.Failed, sum.Refused, sum.Moved = sum.Calls+p.Calls, sum.Failed+p.Failed, sum.Refused+p.Refused, sum.Moved+p.Moved
+			}
+		}
+		return sum
+	}
+	agree("/servers", func(c *comparer, page string) {
+		var all struct {
+			Servers []struct {
+				ID              string
+				Served, Refused float64
+			}
+		}
+		read("/servers.json", &all)
+		c.rows = tableOf(page, "Servers")
+		_, metrics := g.Metrics()
+		for _, one := range all.Servers {
+			sum := sums(one.ID, "1m")
+			c.number(one.ID, "tools", one.Served)
+			c.number(one.ID, "calls, 1 h", float64(sum.Calls))
+			c.number(one.ID, "failed", float64(sum.Failed))
+			of := 0.0
+			for name, n := range metrics {
+				if words := strings.Fields(name); words[0] == "switchboard_calls_total" && strings.Contains(" "+strings.Join(words[1:], " ")+" ", " "+one.ID+" ") {
+					of += n
+				}
+			}
+			c.equal("calls of "+one.ID+" and /metrics", float64(sum.Calls), of)
+		}
+		c.equal("servers", float64(len(all.Servers)), float64(len(c.rows)-1))
+	})
+	agree("/servers/c", func(c *comparer, page string) {
+		sum := sums("c", "1m")
+		c.rows = tableOf(page, "Calls of the last day")
+		for _, row := range []string{"1 h", "24 h"} {
+			c.number(row, "calls", float64(sum.Calls))
+			c.number(row, "failed", float64(sum.Failed))
+			c.number(row, "refused", float64(sum.Refused))
+			c.number(row, "moved", float64(sum.Moved))
+		}
+	})
+	agree("/budgets", func(c *comparer, page string) {
+		var all struct {
+			Budgets []struct{ Budget, Tenant, Limit, Settled, Held, Left, Unit string }
+		}
+		read("/budgets.json", &all)
+		_, metrics := g.Metrics()
+		if len(all.Budgets) != 1 {
+			c.bad = append(c.bad, fmt.Sprint(all.Budgets))
+		}
+		for _, a := range all.Budgets {
+			shown := strings.Join(strings.Fields(html.UnescapeString(tagsInCell.ReplaceAllString(page, " "))), " ")
+			c.says(shown, a.Settled+" of "+a.Limit+" "+a.Unit)
+			c.says(shown, a.Left+" "+a.Unit+" left")
+			c.says(shown, a.Held+" held")
+			number := func(text string) float64 {
+				n, err := strconv.ParseFloat(text, 64)
+				if err != nil {
+					c.bad = append(c.bad, err.Error())
+				}
+				return n
+			}
+			c.equal("held", number(a.Held), 1)
+			for name, n := range metrics {
+				words := strings.Fields(name)
+				for metric, want := range map[string]string{"limit": a.Limit, "settled": a.Settled, "held": a.Held} {
+					if words[0] == "switchboard_budget_"+metric {
+						c.equal(name, n, number(want))
+					}
+				}
+			}
+			// Whatever was sent to a server is settled: all but the refused call.
+			c.equal("settled, and receipts", number(a.Settled), count("")-count("outcome=refused"))
+		}
+	})
+	agree("/tasks", func(c *comparer, page string) {
+		var all struct {
+			Tasks []struct {
+				Task    string
+				Default bool
+				Tools   []string
+				Listed  float64
+				Whole   float64 `json:"all_tools"`
+				Budget  float64 `json:"token_budget"`
+			}
+		}
+		read("/tasks.json", &all)
+		c.rows = tableOf(page, "Tasks")
+		for _, one := range all.Tasks {
+			row := one.Task
+			if one.Default {
+				row += " default"
+			}
+			c.number(row, "Listed first", one.Listed)
+			c.number(row, "Without stubs", one.Whole)
+			c.number(row, "Budget", one.Budget)
+			c.says(page, one.Tools[0])
+		}
+	})
+	agree("/decision?tenant=default&task=all", func(c *comparer, page string) {
+		var d struct {
+			Requirements []struct {
+				Selected, Others []any
+				Dropped          []struct{ Stage string }
+			}
+		}
+		read("/decision.json?tenant=default&task=all", &d)
+		for i, r := range d.Requirements {
+			c.rows = tableOf(page, fmt.Sprintf("Stages of requirement %d", i+1))
+			left := len(r.Selected) + len(r.Others) + len(r.Dropped)
+			for _, stage := range []string{"filter", "prune", "policy", "verdict", "rank", "health", "select"} {
+				c.number(stage, "Came", float64(left))
+				dropped := 0
+				for _, one := range r.Dropped {
+					if one.Stage == stage {
+						dropped++
+					}
+				}
+				if stage == "select" {
+					dropped += len(r.Others)
+				}
+				left -= dropped
+				c.number(stage, "Dropped", float64(dropped))
+				c.number(stage, "Left", float64(left))
+			}
+		}
+	})
+	agree("/receipts?kind=call", func(c *comparer, page string) {
+		all := count("")
+		_, table, _ := strings.Cut(page, `aria-label="Receipts"`)
+		c.equal("rows of the list", float64(len(rowsOfTable.FindAllString(table, -1)))-1, all)
+		c.equal("refused rows", float64(strings.Count(table, "refused <code>")), count("outcome=refused"))
+		c.equal("receipts of the refused call", count("outcome=refused"), 1)
+		c.says(page, "These are all.")
+	})
+}
