@@ -81,6 +81,17 @@ func readRow(row *admin.ReceiptRow) (*readReceipt, error) {
 	return r, json.Unmarshal(row.Receipt, &r.Receipt)
 }
 
+// outcomeClass names the kind of an outcome, as the style does.
+func outcomeClass(outcome receipt.CallOutcome) string {
+	switch outcome {
+	case receipt.OK:
+		return "well"
+	case receipt.Refused:
+		return "between"
+	}
+	return "ill"
+}
+
 // A receiptsPage is the data of the list of receipts.
 type receiptsPage struct {
 	At       time.Time
