@@ -81,13 +81,13 @@ func readRow(row *admin.ReceiptRow) (*readReceipt, error) {
 	return r, json.Unmarshal(row.Receipt, &r.Receipt)
 }
 
-// outcomeClass names the kind of an outcome, as the style does.
+// outcomeClass names the icon of an outcome.
 func outcomeClass(outcome receipt.CallOutcome) string {
 	switch outcome {
 	case receipt.OK:
 		return "well"
 	case receipt.Refused:
-		return "between"
+		return "refused"
 	}
 	return "ill"
 }

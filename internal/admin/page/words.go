@@ -29,10 +29,10 @@ var functions = template.FuncMap{
 		}
 		return id
 	},
-	"path":       func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
-	"definition": definitionText,
-	"plain":      func(text string) string { return shown.Line(text) },
-	"several":    several,
+	"path":         func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
+	"definition":   definitionText,
+	"plain":        func(text string) string { return shown.Line(text) },
+	"several":      several,
 	"outcomeClass": outcomeClass, "verdictClass": verdictClass,
 	"stateWords": stateWords, "stateClass": stateClass,
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
@@ -66,7 +66,7 @@ func theirs(v any) template.HTML {
 	return template.HTML(html) //nolint:gosec // the text is escaped just above
 }
 
-// drawIcon draws an icon of assets/icons.svg: well, between or ill. Words beside it say the same.
+// drawIcon draws an icon of assets/icons.svg: well, between, ill or refused. Words beside it say the same.
 func drawIcon(name string) template.HTML {
 	return template.HTML(`<svg class="icon ` + name + `" aria-hidden="true"><use href="` + addressOf("icons.svg") + `#` + name + `"></use></svg>`) //nolint:gosec // names of ours
 }
