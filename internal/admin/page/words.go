@@ -22,7 +22,7 @@ var functions = template.FuncMap{
 	"icon":       drawIcon,
 	"lasts":      func(now, t time.Time) template.HTML { return instant(t, spellTime(now.Sub(t))) },
 	"lines":      func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
-	"difference": splitDifference, "rest": countRest, "further": func(list any, first, more int) int64 { return countRest(list, first) + int64(more) }, "places": placeTools, "now": time.Now, "notLast": func(i, n int) bool { return i+1 < n },
+	"difference": splitDifference, "rest": countRest, "further": func(list any, first, more int) int64 { return countRest(list, first) + int64(more) }, "places": placeTools, "now": time.Now, "place": placeInFolder, "notLast": func(i, n int) bool { return i+1 < n },
 	"caller": func(id string) string {
 		if id == switchboard.LocalID { // which is no key
 			return ""
@@ -64,6 +64,17 @@ func theirs(v any) template.HTML {
 		html += fmt.Sprintf(` <span class="note">and %s more characters</span>`, count(int64(rest)))
 	}
 	return template.HTML(html) //nolint:gosec // the text is escaped just above
+}
+
+// placeInFolder shortens a place in a file, such as /etc/switchboard/tenants/acme/tenant.yaml:3:5, to the part in the folder of the configuration.
+func placeInFolder(place any) string {
+	text := fmt.Sprint(place)
+	for _, folder := range []string{"tenants", "capabilities", "overlays", "policies"} {
+		if i := strings.LastIndex(text, "/"+folder+"/"); i >= 0 {
+			return text[i+1:]
+		}
+	}
+	return text[strings.LastIndex(text, "/")+1:]
 }
 
 // drawIcon draws an icon of assets/icons.svg: well, between, ill or refused. Words beside it say the same.
