@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,11 +63,11 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // files that remain there do no harm
-	stopNimbus, err := writeDemoConfig(ctx, dir)
+	nimbus, err := writeDemoConfig(ctx, dir)
 	if err != nil {
 		return err
 	}
-	defer stopNimbus()
+	defer func() { nimbus.stop() }()
 
 	files := commonFlags{Config: filepath.Join(dir, "switchboard.yaml"), Tenant: demoTenant}
 	if !log.Enabled(ctx, slog.LevelDebug) {
@@ -102,6 +103,10 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		cancel()
 		return <-served
 	}
+	s.writeHeading("What the page has to show: a call that waits for you, and a server that fails and comes back")
+	if err := s.leaveForPage(ctx, nimbus); err != nil {
+		return err
+	}
 	page, err := app.PageAddress(ctx, a)
 	if err != nil {
 		return err
@@ -113,7 +118,7 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 
 // writeDemoConfig writes the demo's configuration into dir and starts the one server
 // that Switchboard does not start itself.
-func writeDemoConfig(ctx context.Context, dir string) (stop func(), err error) {
+func writeDemoConfig(ctx context.Context, dir string) (*httpSample, error) {
 	program, err := ownProgram()
 	if err != nil {
 		return nil, err
@@ -139,16 +144,16 @@ func writeDemoConfig(ctx context.Context, dir string) (stop func(), err error) {
 	if err := os.CopyFS(dir, more); err != nil {
 		return nil, err
 	}
-	nimbus, stop, err := startHTTPSample(ctx, program, "nimbus-search")
-	if err != nil {
+	nimbus := &httpSample{program: program, name: "nimbus-search", address: "127.0.0.1:0"}
+	if err := nimbus.start(ctx); err != nil {
 		return nil, err
 	}
-	text := strings.NewReplacer("SELF", strconv.Quote(program), "NIMBUS", nimbus, "CODE", strconv.Quote(code)).Replace(demoConfig)
+	text := strings.NewReplacer("SELF", strconv.Quote(program), "NIMBUS", nimbus.url, "CODE", strconv.Quote(code)).Replace(demoConfig)
 	if err := os.WriteFile(filepath.Join(dir, "switchboard.yaml"), []byte(text), 0o600); err != nil {
-		stop()
+		nimbus.stop()
 		return nil, err
 	}
-	return stop, nil
+	return nimbus, nil
 }
 
 // demoSource is the file that the code-reader sample reads.
@@ -160,28 +165,40 @@ func Verify(domain string) bool {
 }
 `
 
-// startHTTPSample runs a sample server on a free port and returns its URL.
-func startHTTPSample(ctx context.Context, program, name string) (url string, stop func(), err error) {
-	cmd := exec.CommandContext(ctx, program, "sample", name, "--http", "127.0.0.1:0")
+// An httpSample is a sample server that Switchboard does not start itself.
+type httpSample struct {
+	program, name, address string
+	url                    string
+	stop                   func()
+}
+
+// start runs the server at its address; with port 0, at a free port, which it then keeps.
+func (h *httpSample) start(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, h.program, "sample", h.name, "--http", h.address)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 3 * time.Second
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return "", nil, err
+		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return "", nil, err
+		return err
 	}
-	stop = func() {
+	h.stop = func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait() // its exit code does not matter here
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		stop()
-		return "", nil, fmt.Errorf("sample %s printed no address: %w", name, err)
+		h.stop()
+		return fmt.Errorf("sample %s printed no address: %w", h.name, err)
 	}
-	return strings.TrimSpace(line), stop, nil
+	h.url = strings.TrimSpace(line)
+	at, err := url.Parse(h.url)
+	if err == nil {
+		h.address = at.Host
+	}
+	return err
 }
 
 // A demoStory prints the demo in a few steps, each with real results.
@@ -416,6 +433,30 @@ func (s *demoStory) showLimits(ctx context.Context) error {
 		{"switchboard_resume", resume, "one yes is one call"},
 		{"web_search", `{"query":"who registered examp1e.com"}`, "the second search at 0.02 USD, of 0.03 USD a day"},
 	})
+}
+
+// leaveForPage makes a call that waits for a person, and stops nimbus for a moment.
+func (s *demoStory) leaveForPage(ctx context.Context, nimbus *httpSample) error {
+	c, err := s.connect(ctx, demoTask)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	if err := s.callAll(ctx, c, []demoCall{{"notify", `{"channel":"security","text":"examp1e.com has sent mail to 14 of us"}`, ""}}); err != nil {
+		return err
+	}
+	nimbus.stop()
+	fmt.Fprintf(s.w, "\n   nimbus stops\n\n")
+	answer, err := s.describeCall(ctx, c, "news_search", `{"topic":"look-alike domains"}`)
+	if err != nil {
+		return err
+	}
+	why, _, _ := strings.Cut(answer, "\n") // the definition follows
+	fmt.Fprintf(s.w, "   news_search {\"topic\":\"look-alike domains\"}\n     → %s\n\n", why)
+	if err := s.callAll(ctx, c, []demoCall{{"search_web", `{"query":"look-alike domains","limit":1}`, "atlas serves it; nimbus starts again now"}}); err != nil {
+		return err
+	}
+	return nimbus.start(ctx)
 }
 
 // A demoCall is a call that the demo shows, with a remark.

@@ -2,14 +2,23 @@ package browser_test
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,35 +131,141 @@ func TestEveryViewIsForEverybody(t *testing.T) {
 	}
 }
 
-// maxPicture limits a picture, in bytes.
-const maxPicture = 300 << 10
+// The bounds of a picture. What is below the edge is cut off, and the colours that few points have become similar ones.
+const (
+	pictureHeight  = 1700
+	pictureColours = 256
+	maxPicture     = 120 << 10 // bytes
+)
+
+// A picture is a view in one state, as the documents show it. Each view in the navigation has one with the name of its path.
+type picture struct {
+	name, address string
+	width         int64
+}
+
+// picturesOf returns the pictures of the page: those of the views, and of some parts that no link in the navigation opens.
+func (b *browser) picturesOf(views []string) (all []picture) {
+	b.t.Helper()
+	base := ""
+	for _, view := range views {
+		u, err := url.Parse(view)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		base = u.Scheme + "://" + u.Host
+		all = append(all, picture{strings.ReplaceAll(strings.Trim(u.Path, "/"), "/", "-"), view, 1280})
+	}
+	linked := func(view, selector string) string {
+		b.do(chromedp.Navigate(base + view))
+		return evaluate[string](b, fmt.Sprintf(`document.querySelector(%q).href`, selector))
+	}
+	request := linked("/approvals", "main .concern a")
+	return append(all,
+		picture{"what-if", base + "/decision?tenant=example&task=research&without=nimbus", 1280},
+		picture{"proposal", base + "/ranking?tenant=example&move=server/down/0/0", 1280},
+		picture{"server", base + "/servers/nimbus", 1280},
+		picture{"request", request, 1280},
+		picture{"request-phone", request, 360},
+		picture{"receipt", linked("/receipts?tool=chat/*&outcome=ok", "main table a"), 1280})
+}
+
+// shrink makes a picture smaller.
+func shrink(taken []byte) ([]byte, error) {
+	full, err := png.Decode(bytes.NewReader(taken))
+	if err != nil {
+		return nil, err
+	}
+	edge := full.Bounds().Intersect(image.Rect(0, 0, 4096, pictureHeight))
+	points := map[color.Color]int{}
+	for y := range edge.Max.Y {
+		for x := range edge.Max.X {
+			points[full.At(x, y)]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(points), func(a, b color.Color) int {
+		return cmp.Or(points[b]-points[a], strings.Compare(fmt.Sprint(a), fmt.Sprint(b)))
+	})
+	small := image.NewPaletted(edge, colours[:min(len(colours), pictureColours)])
+	index := map[color.Color]uint8{}
+	for _, c := range colours {
+		index[c] = uint8(small.Palette.Index(c)) //nolint:gosec // of 256
+	}
+	for y := range edge.Max.Y {
+		for x := range edge.Max.X {
+			small.SetColorIndex(x, y, index[full.At(x, y)])
+		}
+	}
+	var out bytes.Buffer
+	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, small)
+	return out.Bytes(), err
+}
 
 // "make screenshots" runs this test, which then keeps the pictures of all views. Else it makes those of the first view, and keeps none.
 func TestPicturesOfEveryView(t *testing.T) {
 	b := openDemo(t)
 	folder, views := *screenshots, b.addressesOfViews()
+	var all []picture
 	if folder == "" {
-		folder, views = t.TempDir(), views[:1]
+		folder, all = t.TempDir(), b.picturesOf(views)[:1]
+	} else {
+		all = b.picturesOf(views)
 	}
-	for _, view := range views {
-		u, err := url.Parse(view)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, p := range all {
 		for _, scheme := range []string{"light", "dark"} {
 			b.prefer("prefers-color-scheme", scheme)
-			b.do(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(view))
-			picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100)) // 100 is a PNG
+			b.do(chromedp.EmulateViewport(p.width, 800), chromedp.Navigate(p.address))
+			taken, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100)) // 100 is a PNG
 			if err != nil {
 				t.Fatal(err)
 			}
-			name := fmt.Sprintf("%s-%s.png", strings.ReplaceAll(strings.Trim(u.Path, "/"), "/", "-"), scheme)
-			if len(picture) > maxPicture {
-				t.Errorf("%s has %d bytes", name, len(picture))
+			name := fmt.Sprintf("%s-%s.png", p.name, scheme)
+			small, err := shrink(taken)
+			if err != nil || len(small) > maxPicture {
+				t.Errorf("%s has %d bytes: %v", name, len(small), err)
 			}
-			if err := os.WriteFile(filepath.Join(folder, name), picture, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(folder, name), small, 0o644); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// Lighthouse gives the views that people use most at least 95 of 100 points in accessibility and best practices.
+func TestLighthouseGivesThePageGoodMarks(t *testing.T) {
+	npmlock.Need(t, "the page is checked by Lighthouse")
+	b := openDemo(t)
+	cookie := b.sessionCookie()
+	if cookie == nil {
+		t.Fatal("the browser has no session")
+	}
+	arguments := []string{"lighthouse.mjs", findChromium(t), cookie.Name + "=" + cookie.Value}
+	var pages []string
+	for _, view := range b.addressesOfViews() {
+		if slices.Contains([]string{"now", "decision", "ranking", "approvals"}, path.Base(view)) {
+			pages = append(pages, view)
+		}
+	}
+	out, err := exec.Command("node", append(arguments, pages...)...).Output()
+	if err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(pages) != 4 || len(lines) != len(pages) {
+		t.Fatalf("%d pages have these marks:\n%s", len(pages), out)
+	}
+	for i, line := range lines {
+		var got struct {
+			Page, Error string
+			SignedIn    bool
+			Scores      map[string]float64
+			Found       []string
+		}
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if got.Page != pages[i] || !got.SignedIn || got.Error != "" || len(got.Scores) != 2 || got.Scores["accessibility"] < 0.95 || got.Scores["best-practices"] < 0.95 {
+			t.Errorf("%s: %+v", pages[i], got)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestAnAccountShowsItsBarAndWhenItIsUsedUp(t *testing.T) {
 		row  budget.StatementRow
 		want []string
 	}{
-		{"half of the window has passed", month, []string{`class="bar" x="0" y="4" width="750"`, `class="kept" x="750" y="4" width="100"`, `class="mark" x="500"`, "75 % of the limit is spent, and 50 % of the window has passed", "at the pace of the last day: it lasts"}},
+		{"half of the window has passed", month, []string{`class="bar" x="0" y="4" width="750"`, `class="kept" x="750" y="4" width="100"`, `class="mark" x="500"`, "75 % of the limit is spent, and 50 % of the window has passed", "it lasts at the pace of the last day, and of the last week"}},
 		{"used up tomorrow", paced, []string{"at the pace of the last day: used up", "in 26 h", "of the last week: it lasts"}},
 		{"a warning", warned, []string{"past the warning at 80 %"}},
 		{"used up", empty, []string{"<strong>used up</strong>", `class="bad"`}},

@@ -55,6 +55,17 @@ type verdictTally struct {
 	Count   int
 }
 
+// verdictClass names the kind of a verdict, as the style does.
+func verdictClass(name verdict.Name) string {
+	switch name {
+	case verdict.Yes:
+		return "well"
+	case verdict.AfterProbe, verdict.AfterApproval:
+		return "between"
+	}
+	return "ill"
+}
+
 // A capabilityRow is a capability with its verdict.
 type capabilityRow struct {
 	verdict.Verdict

@@ -84,6 +84,17 @@ func readRow(row *admin.ReceiptRow) (*readReceipt, error) {
 	return r, json.Unmarshal(row.Receipt, &r.Receipt)
 }
 
+// outcomeClass names the icon of an outcome.
+func outcomeClass(outcome receipt.CallOutcome) string {
+	switch outcome {
+	case receipt.OK:
+		return "well"
+	case receipt.Refused:
+		return "refused"
+	}
+	return "ill"
+}
+
 // A receiptsPage is the data of the list of receipts.
 type receiptsPage struct {
 	At       time.Time

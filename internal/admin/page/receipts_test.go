@@ -32,7 +32,7 @@ func TestACallsWholeStoryIsOnOnePage(t *testing.T) {
 	d.api = route(map[string]any{"/v1/receipt": receiptOf(t, "find")})
 	page := d.ask("GET", "/receipts/n1/5?tenant=acme", host, "", cookie...).Body.String()
 	for _, want := range []string{
-		"A call: ok", "41 ms, of which 1.0 ms before it was sent", `decision <a href="/decision?digest=sha256%3A1&amp;recorded=1&amp;task=find&amp;tenant=acme"><bdi class="theirs">sha256:1</bdi></a>`, `Policy ruled: <bdi class="theirs">sha256:2</bdi>`, `A person&#39;s yes was used: <a href="/approvals/k-1?tenant=acme">`,
+		"A call: ok", "41 ms, of which 1.0 ms before it was sent", `decision <a href="/decision?digest=sha256%3A1&amp;recorded=1&amp;task=find&amp;tenant=acme"><bdi class="theirs">sha256:1</bdi></a>`, `its ruling is <bdi class="theirs">sha256:2</bdi>`, `A person&#39;s yes was used: <a href="/approvals/k-1?tenant=acme">`,
 		"the call may have reached it", "served the call in its place", `href="/receipts/n1/5?tenant=acme"`, "switchboard receipts show n1/5</bdi></code>",
 	} {
 		if !strings.Contains(page, want) && !strings.Contains(page, strings.ReplaceAll(want, "&#39;", "'")) {

@@ -19,18 +19,21 @@ var functions = template.FuncMap{
 	"theirs": theirs, "ago": ago, "instant": instant, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "hour": func(t time.Time) string { return t.UTC().Format("15:04") },
 	"link":       linkFrom,
 	"asset":      addressOf,
+	"icon":       drawIcon,
+	"lasts":      func(now, t time.Time) template.HTML { return instant(t, spellTime(now.Sub(t))) },
 	"lines":      func(text string) []string { return strings.SplitN(text, "\n", maxLines) },
-	"difference": splitDifference, "rest": countRest, "places": placeTools, "now": time.Now, "notLast": func(i, n int) bool { return i+1 < n },
+	"difference": splitDifference, "rest": countRest, "further": func(list any, first, more int) int64 { return countRest(list, first) + int64(more) }, "places": placeTools, "now": time.Now, "place": placeInFolder, "notLast": func(i, n int) bool { return i+1 < n },
 	"caller": func(id string) string {
 		if id == switchboard.LocalID { // which is no key
 			return ""
 		}
 		return id
 	},
-	"path":       func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
-	"definition": definitionText,
-	"plain":      func(text string) string { return shown.Line(text) },
-	"several":    several,
+	"path":         func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
+	"definition":   definitionText,
+	"plain":        func(text string) string { return shown.Line(text) },
+	"several":      several,
+	"outcomeClass": outcomeClass, "verdictClass": verdictClass,
 	"stateWords": stateWords, "stateClass": stateClass,
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }
@@ -61,6 +64,22 @@ func theirs(v any) template.HTML {
 		html += fmt.Sprintf(` <span class="note">and %s more characters</span>`, count(int64(rest)))
 	}
 	return template.HTML(html) //nolint:gosec // the text is escaped just above
+}
+
+// placeInFolder shortens a place in a file, such as /etc/switchboard/tenants/acme/tenant.yaml:3:5, to the part in the folder of the configuration.
+func placeInFolder(place any) string {
+	text := fmt.Sprint(place)
+	for _, folder := range []string{"tenants", "capabilities", "overlays", "policies"} {
+		if i := strings.LastIndex(text, "/"+folder+"/"); i >= 0 {
+			return text[i+1:]
+		}
+	}
+	return text[strings.LastIndex(text, "/")+1:]
+}
+
+// drawIcon draws an icon of assets/icons.svg: well, between, ill or refused. Words beside it say the same.
+func drawIcon(name string) template.HTML {
+	return template.HTML(`<svg class="icon ` + name + `" aria-hidden="true"><use href="` + addressOf("icons.svg") + `#` + name + `"></use></svg>`) //nolint:gosec // names of ours
 }
 
 // ago says how long before now an instant was.
