@@ -38,6 +38,7 @@ type paceReading struct {
 	err      error            // of the last one
 	took     time.Duration
 	running  chan struct{} // is closed after the reading that is being made; nil if none is
+	begun    time.Time     // when that was asked for
 }
 
 // isSlow reports whether answers do not wait for the next reading.
@@ -54,10 +55,13 @@ func (r *BudgetReader) spending(ctx context.Context, id switchboard.TenantID, st
 	}
 	slow, last := one.isSlow(), one.spending
 	if one.running == nil && !(slow && time.Since(last.At) < readingAge*one.took) {
-		one.running = make(chan struct{})
+		one.running, one.begun = make(chan struct{}), time.Now()
 		go r.readSpending(id, one)
 	}
 	done := one.running
+	if last := one.begun.Add(paceTime); last.Before(stopAt) {
+		stopAt = last // other answers have waited already
+	}
 	p.mu.Unlock()
 	if slow {
 		return last, nil

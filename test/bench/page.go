@@ -92,13 +92,16 @@ func openBrowser(ctx context.Context, side *adminSide) (*pageBrowser, error) {
 }
 
 // get returns the text at a path, its compressed size, and how long the answer took.
-func (w *pageBrowser) get(ctx context.Context, path string) (text []byte, size int, took time.Duration, err error) {
+func (w *pageBrowser) get(ctx context.Context, path string, header ...string) (text []byte, size int, took time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.at+path, http.NoBody)
 	if err != nil {
 		return nil, 0, 0, err
 	}
 	r.Header.Set("Accept", "text/html")
 	r.Header.Set("Accept-Encoding", "gzip")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
 	began := time.Now()
 	resp, err := w.client.Do(r)
 	if err != nil {
@@ -257,7 +260,7 @@ func (b *bench) besidePages(ctx context.Context, p *process, note *largeNote, si
 						continue
 					}
 					heard[i].Add(1)
-					if _, _, _, err := browsers[i/pagesOfOne].get(ctx, "/now"); err == nil {
+					if _, _, _, err := browsers[i/pagesOfOne].get(ctx, "/now", "HX-Request", "true"); err == nil {
 						read.Add(1)
 					}
 				}
