@@ -21,41 +21,35 @@ import (
 
 // Bounds of answers about budgets.
 const (
-	paceTime     = 2 * time.Second // to read receipts of the last week, for all tenants together
 	forecastTime = 8 * time.Second // to read receipts for a forecast
 	maxSpent     = 100_000         // receipts that one answer looks at
-	maxLooking   = 2               // answers that look at receipts at once; others wait
-	paceWeek     = 7 * 24 * time.Hour
+	maxLooking   = 2               // forecasts at once; others wait
 )
 
 // A BudgetReader answers what officers ask about budgets. Use NewBudgetReader. It is safe for concurrent use.
 type BudgetReader struct {
 	reader  *Reader
-	looking chan struct{} // has an element for each answer that looks at receipts
+	looking chan struct{} // has an element for each forecast that is being made
+	paces   paceReadings
 }
 
 // NewBudgetReader returns a BudgetReader.
 func NewBudgetReader(r *Reader) *BudgetReader {
-	return &BudgetReader{r, make(chan struct{}, maxLooking)}
+	return &BudgetReader{reader: r, looking: make(chan struct{}, maxLooking), paces: newPaceReadings()}
 }
 
-// look waits until the caller may look at receipts. The caller calls leave afterwards.
+// look waits until the caller may look at receipts for a forecast. The caller calls leave afterwards.
 func (r *BudgetReader) look(ctx context.Context) (leave func(), err error) {
 	select {
 	case r.looking <- struct{}{}:
 		return func() { <-r.looking }, nil
 	case <-ctx.Done():
-		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d answers about budgets look at receipts, the most at once; try again", maxLooking)
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d forecasts are being made, the most at once; try again", maxLooking)
 	}
 }
 
 // Rows returns the accounts of the tenant's budgets in their present windows; "" means all tenants. They are sorted by their Place.
 func (r *BudgetReader) Rows(ctx context.Context, tenant switchboard.TenantID) ([]budget.StatementRow, error) {
-	leave, err := r.look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	return r.rows(ctx, tenant, true)
 }
 
@@ -74,8 +68,7 @@ func (r *BudgetReader) rows(ctx context.Context, tenant switchboard.TenantID, wi
 		if tenant != "" && id != tenant {
 			continue
 		}
-		t := c.Tenants[id]
-		s := budget.Statement{Tenant: id, Budgets: budget.All(t.Tenant, c.Config.Overlays, t.Providers.Tools()), Currency: c.Config.Currency, Taxonomy: t.Taxonomy}
+		s := budget.Statement{Tenant: id, Budgets: budgetsOf(c, id), Currency: c.Config.Currency}
 		if len(s.Budgets) == 0 {
 			continue
 		}
@@ -83,12 +76,10 @@ func (r *BudgetReader) rows(ctx context.Context, tenant switchboard.TenantID, wi
 		if s.Accounts, err = r.reader.o.Store.Accounts(ctx, budget.Group(id)); err != nil {
 			return nil, switchboard.Unavailable("the accounts of budgets cannot be read", err)
 		}
-		s.LookedBack = now
 		if withPace {
-			s.Spent, s.LookedBack, _, err = r.spentCalls(ctx, id, now.Add(-paceWeek), stopAt)
-		}
-		if err != nil {
-			return nil, err
+			if s.Spending, err = r.spending(ctx, id, stopAt); err != nil {
+				return nil, err
+			}
 		}
 		rows = append(rows, s.Rows(now)...)
 	}
@@ -103,8 +94,8 @@ func (r *BudgetReader) figures(ctx context.Context, tenant switchboard.TenantID)
 	ctx, cancel := context.WithTimeout(ctx, figuresTime)
 	defer cancel()
 	c, now := r.reader.o.Configuration(), time.Now()
-	for id, t := range c.Tenants {
-		budgets := budget.All(t.Tenant, c.Config.Overlays, t.Providers.Tools())
+	for id := range c.Tenants {
+		budgets := budgetsOf(c, id)
 		if tenant != "" && id != tenant || len(budgets) == 0 {
 			continue
 		}
@@ -129,11 +120,11 @@ func (r *BudgetReader) figures(ctx context.Context, tenant switchboard.TenantID)
 
 // spentCalls returns the calls of the tenant that may have reached a server since an instant, the newest first, and back to when they are complete.
 func (r *BudgetReader) spentCalls(ctx context.Context, id switchboard.TenantID, since, stopAt time.Time) (all []budget.SpentCall, lookedBack time.Time, complete bool, err error) {
-	if !r.reader.o.Ledger.Durable() {
-		return nil, time.Now(), false, nil // there are no receipts
-	}
 	c := r.reader.o.Configuration()
 	t := c.Tenants[id]
+	if t == nil || !r.reader.o.Ledger.Durable() {
+		return nil, time.Now(), false, nil // there are no receipts
+	}
 	floor := time.Now().Add(-c.Config.Receipts.Keep) // older ones are trimmed
 	if since.Before(floor) {
 		since = floor

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -69,9 +70,63 @@ func spentReceipt(tenant switchboard.TenantID, who string) receipt.Receipt {
 	}
 }
 
+func TestAForecastIsExact(t *testing.T) {
+	r := forecastReader(t, 1000)
+	calls := int64(100)
+	for name, tt := range map[string]struct {
+		proposed ProposedBudget
+		counted  int
+		refused  int
+	}{
+		"an amount":       {ProposedBudget{Limit: "1", Window: "forever"}, 700, 601}, // 0.02 are held for each call, and 0.01 is settled
+		"a number":        {ProposedBudget{Calls: &calls, Window: "forever"}, 700, 600},
+		"for each":        {ProposedBudget{Calls: &calls, Window: "forever", Per: "principal"}, 700, 500},
+		"of a class":      {ProposedBudget{Calls: &calls, Window: "forever", CostClass: []string{"paid"}}, 700, 600},
+		"of another one":  {ProposedBudget{Calls: &calls, Window: "forever", CostClass: []string{"free"}}, 0, 0},
+		"of a server":     {ProposedBudget{Calls: &calls, Window: "forever", Server: []string{"p*"}}, 700, 600},
+		"of another tool": {ProposedBudget{Calls: &calls, Window: "forever", Tool: []string{"paid/y"}}, 0, 0},
+	} {
+		f, err := r.Forecast(t.Context(), "acme", &tt.proposed, time.Now().Add(-time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Calls != 700 || f.Counted != tt.counted || f.Refused != tt.refused || !f.Complete || f.Unit == "" {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	for name, bad := range map[string]ProposedBudget{
+		"nothing": {}, "two limits": {Limit: "1", Calls: &calls}, "no amount": {Limit: "1e3"}, "no such budget": {Budget: "none", Limit: "1"}, "no such class": {Limit: "1", CostClass: []string{"dear"}},
+	} {
+		if f, err := r.Forecast(t.Context(), "acme", &bad, time.Now()); err == nil {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// One forecast is enough here: TestAForecastIsExact has the others, over fewer receipts.
 func TestAForecastOverTenThousandReceiptsIsExact(t *testing.T) {
+	r := forecastReader(t, 10_000)
+	began := time.Now()
+	f, err := r.Forecast(t.Context(), "acme", &ProposedBudget{Limit: "10", Window: "forever"}, time.Now().Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	t.Logf("it takes %v", took)
+	if took > 10*time.Second || !f.Complete && took > forecastTime/2 {
+		wait.Late(t, "a forecast over 10,000 receipts takes %v", took)
+		return
+	}
+	if f.Calls != 7000 || f.Counted != 7000 || f.Refused != 6001 || !f.Complete {
+		t.Errorf("%+v", f)
+	}
+}
+
+// forecastReader returns a BudgetReader of receipts, of which seven of ten are calls of the tenant acme that reached a server.
+func forecastReader(t *testing.T, receipts int) *BudgetReader {
+	t.Helper()
 	var all []receipt.Receipt
-	for i := range 10_000 {
+	for i := range receipts {
 		one := spentReceipt("acme", fmt.Sprint("p", i%2))
 		switch i % 10 {
 		case 9:
@@ -84,42 +139,7 @@ func TestAForecastOverTenThousandReceiptsIsExact(t *testing.T) {
 		all = append(all, one)
 	}
 	r, _ := spentReader(t, all)
-	calls := int64(1000)
-	for name, tt := range map[string]struct {
-		proposed ProposedBudget
-		counted  int
-		refused  int
-	}{
-		"an amount":       {ProposedBudget{Limit: "10", Window: "forever"}, 7000, 6001}, // 0.02 are held for each call, and 0.01 is settled
-		"a number":        {ProposedBudget{Calls: &calls, Window: "forever"}, 7000, 6000},
-		"for each":        {ProposedBudget{Calls: &calls, Window: "forever", Per: "principal"}, 7000, 5000},
-		"of a class":      {ProposedBudget{Calls: &calls, Window: "forever", CostClass: []string{"paid"}}, 7000, 6000},
-		"of another one":  {ProposedBudget{Calls: &calls, Window: "forever", CostClass: []string{"free"}}, 0, 0},
-		"of a server":     {ProposedBudget{Calls: &calls, Window: "forever", Server: []string{"p*"}}, 7000, 6000},
-		"of another tool": {ProposedBudget{Calls: &calls, Window: "forever", Tool: []string{"paid/y"}}, 0, 0},
-	} {
-		began := time.Now()
-		f, err := r.Forecast(t.Context(), "acme", &tt.proposed, time.Now().Add(-time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		took := time.Since(began)
-		t.Logf("%s: %v", name, took)
-		if took > 10*time.Second || !f.Complete && took > forecastTime/2 {
-			wait.Late(t, "a forecast over 10,000 receipts takes %v", took)
-			return
-		}
-		if f.Calls != 7000 || f.Counted != tt.counted || f.Refused != tt.refused || !f.Complete || f.Unit == "" {
-			t.Errorf("%s: %+v", name, f)
-		}
-	}
-	for name, bad := range map[string]ProposedBudget{
-		"nothing": {}, "two limits": {Limit: "1", Calls: &calls}, "no amount": {Limit: "1e3"}, "no such budget": {Budget: "none", Limit: "1"}, "no such class": {Limit: "1", CostClass: []string{"dear"}},
-	} {
-		if f, err := r.Forecast(t.Context(), "acme", &bad, time.Now()); err == nil {
-			t.Errorf("%s: %+v", name, f)
-		}
-	}
+	return r
 }
 
 func TestAnAccountIsCorrectedDownToNothingAndByItsOfficers(t *testing.T) {
@@ -167,4 +187,37 @@ func TestAnAccountIsCorrectedDownToNothingAndByItsOfficers(t *testing.T) {
 	if figures != want || r.figures(t.Context(), "other") != nil {
 		t.Errorf("the metrics are %s, want %s", figures, want)
 	}
+}
+
+func TestThePaceOfATenantWithManyCallsIsReadBehindItsAnswers(t *testing.T) {
+	var all []receipt.Receipt
+	for range 3000 {
+		all = append(all, spentReceipt("acme", "ann"))
+	}
+	r, _ := spentReader(t, all, &switchboard.Budget{ID: "own", Owner: switchboard.OwnerTenant, Limit: 100, Calls: true, Window: switchboard.WindowForever})
+	week := func() string {
+		rows, err := r.Rows(t.Context(), "acme")
+		if err != nil || len(rows) != 1 {
+			t.Fatalf("%+v, %v", rows, err)
+		}
+		return rows[0].Pace.Week
+	}
+	wait.Until(t, "the pace is known", func() bool { return week() == "3000" })
+	r.paces.mu.Lock()
+	one := r.paces.of["acme"]
+	one.took = time.Minute // as if there were very many
+	one.spending = budget.SumUp(nil, nil, nil, time.Now(), time.Now())
+	r.paces.mu.Unlock()
+	if got := week(); got != "0" {
+		t.Errorf("a new reading is made for an answer: %s", got)
+	}
+	r.paces.mu.Lock()
+	one.spending = budget.SumUp(nil, nil, nil, time.Now(), time.Now().Add(-time.Hour)) // it is old
+	r.paces.mu.Unlock()
+	r.paces.again <- struct{}{}
+	if got := week(); got != "0" {
+		t.Errorf("an answer waits for the new reading: %s", got)
+	}
+	<-r.paces.again
+	wait.Until(t, "the pace is read again", func() bool { return week() == "3000" })
 }

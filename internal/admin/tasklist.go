@@ -72,9 +72,12 @@ func OfferTasks(ctx context.Context, r *Reader, rows []TaskOffer) {
 	ctx, cancel := context.WithTimeout(ctx, taskOfferTime)
 	defer cancel()
 	st, seen := r.o.Configuration().State, r.o.Binder.Observe(run.Before{})
-	if c.state != st || !maps.Equal(c.seen.Unfit, seen.Unfit) || !maps.Equal(c.seen.Atoms, seen.Atoms) {
-		c.state, c.seen, c.rows = st, seen, map[[2]string]TaskOffer{}
+	if c.state != st || !maps.Equal(c.seen.Atoms, seen.Atoms) {
+		c.rows = map[[2]string]TaskOffer{}
+	} else {
+		c.forget(changedServers(c.seen.Unfit, seen.Unfit))
 	}
+	c.state, c.seen = st, seen
 	for i := range rows {
 		key := [2]string{string(rows[i].Tenant), string(rows[i].Task)}
 		if known, ok := c.rows[key]; ok {
@@ -90,6 +93,35 @@ func OfferTasks(ctx context.Context, r *Reader, rows []TaskOffer) {
 			c.rows[key] = rows[i]
 		}
 	}
+}
+
+// forget removes the tasks of the tenants that may use one of the servers.
+func (c *offerCache) forget(servers map[switchboard.ServerID]bool) {
+	if len(servers) == 0 {
+		return
+	}
+	maps.DeleteFunc(c.rows, func(key [2]string, _ TaskOffer) bool {
+		t := c.state.Tenants[switchboard.TenantID(key[0])]
+		for id := range servers {
+			if t.MayUseServer(id) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// changedServers returns the servers of the tools whose reason differs.
+func changedServers(was, is map[switchboard.ToolID]string) map[switchboard.ServerID]bool {
+	changed := map[switchboard.ServerID]bool{}
+	for _, pair := range [][2]map[switchboard.ToolID]string{{was, is}, {is, was}} {
+		for id, why := range pair[0] {
+			if other, ok := pair[1][id]; !ok || other != why {
+				changed[id.Server] = true
+			}
+		}
+	}
+	return changed
 }
 
 // offerTask decides the task of a row.

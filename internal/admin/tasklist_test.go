@@ -28,6 +28,12 @@ func TestTheToolsOfATaskAreDecidedAgainOnlyIfSomethingHasChanged(t *testing.T) {
 	if len(again) < 2 || !strings.Contains(again[1].Why, "no time") {
 		t.Errorf("without time, the other tasks are %+v", again[1:])
 	}
+	r.offers.seen.Unfit = map[switchboard.ToolID]string{{Server: "u"}: "lost"}
+	again = TaskNames(r, "acme")
+	OfferTasks(over, r, again)
+	if !slices.Equal(again[0].Tools, []string{"a/open"}) {
+		t.Errorf("a server of another tenant has changed, and the task is decided again: %+v", again[0])
+	}
 	r.offers.seen.Unfit = map[switchboard.ToolID]string{{Server: "a"}: "lost"}
 	again = TaskNames(r, "acme")
 	OfferTasks(over, r, again)

@@ -167,7 +167,7 @@ func spentCall(ago time.Duration, who string, cost switchboard.Micros) budget.Sp
 
 func TestAStatementSaysWhatIsLeftAndHowLongItLasts(t *testing.T) {
 	s := budget.Statement{
-		Tenant: "acme", Currency: "EUR", LookedBack: noon.Add(-7 * 24 * time.Hour),
+		Tenant: "acme", Currency: "EUR",
 		Budgets: []*switchboard.Budget{
 			{ID: "each", Owner: switchboard.OwnerTenant, Per: switchboard.PerPrincipal, Limit: 10_000_000, Window: switchboard.WindowMonth},
 			{ID: "n", Owner: switchboard.OwnerOperator, Limit: 8, Calls: true, Window: switchboard.WindowForever},
@@ -180,8 +180,18 @@ func TestAStatementSaysWhatIsLeftAndHowLongItLasts(t *testing.T) {
 			{Name: "tenant/each money tenant month 2026-11 ", Settled: 9_000_000},
 			{Name: "tenant/gone money principal month 2026-11 ann", Settled: 1},
 		},
-		Spent: []budget.SpentCall{spentCall(time.Hour, "ann", 2_000_000), spentCall(48*time.Hour, "ann", 12_000_000), spentCall(8*24*time.Hour, "ann", 1), spentCall(time.Minute, "ben lee", 1)},
 	}
+	calls := []budget.SpentCall{spentCall(time.Hour, "ann", 2_000_000), spentCall(48*time.Hour, "ann", 12_000_000), spentCall(8*24*time.Hour, "ann", 1), spentCall(time.Minute, "ben lee", 1)}
+	for _, r := range s.Rows(noon) {
+		if r.Pace.Since != noon || !r.Pace.DayUsedUp.IsZero() {
+			t.Errorf("before the calls are known, the pace is %+v", r.Pace)
+		}
+	}
+	s.Spending = budget.SumUp(s.Budgets, nil, calls, noon.Add(-time.Hour), noon)
+	if r := s.Rows(noon)[0]; r.Pace.Since != noon.Add(-time.Hour) || r.Pace.Day != "2" || !r.Pace.DayUsedUp.Equal(noon.Add(4*time.Hour)) {
+		t.Errorf("the pace of one hour is %+v", r.Pace)
+	}
+	s.Spending = budget.SumUp(s.Budgets, nil, calls, noon.Add(-7*24*time.Hour), noon)
 	got := ""
 	for _, r := range s.Rows(noon) {
 		used := func(at time.Time) string {
@@ -274,10 +284,11 @@ func TestTheBudgetOfACapabilityStandsInTheStatement(t *testing.T) {
 	if len(all) != 1 || all[0].Name() != "capability/cap.send/own" {
 		t.Fatalf("%+v", all)
 	}
-	s := budget.Statement{Budgets: all, LookedBack: noon.Add(-24 * time.Hour)}
+	var calls []budget.SpentCall
 	for _, tool := range []*switchboard.Tool{provides("cap.send@1.0.0"), provides("cap.send@1.2.0"), {ID: id}, provides("cap.sender@1.0.0")} {
-		s.Spent = append(s.Spent, budget.SpentCall{When: noon.Add(-time.Hour), Tool: tool})
+		calls = append(calls, budget.SpentCall{When: noon.Add(-time.Hour), Tool: tool})
 	}
+	s := budget.Statement{Budgets: all, Spending: budget.SumUp(all, nil, calls, noon.Add(-24*time.Hour), noon)}
 	if rows := s.Rows(noon); len(rows) != 1 || rows[0].Pace.Day != "2" {
 		t.Errorf("two calls under the capability: %+v", rows)
 	}

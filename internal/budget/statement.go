@@ -55,6 +55,7 @@ type StatementRow struct {
 type AccountPace struct {
 	Day        string    `json:"day"`                   // what calls of the last day have cost
 	Week       string    `json:"week"`                  // of the last week
+	Since      time.Time `json:"since,omitzero"`        // only calls since then are counted; absent if all of the last week are
 	DayUsedUp  time.Time `json:"day_used_up,omitzero"`  // at the pace of the last day
 	WeekUsedUp time.Time `json:"week_used_up,omitzero"` // at the pace of the last week
 }
@@ -109,11 +110,7 @@ type Statement struct {
 	Budgets  []*switchboard.Budget
 	Accounts []store.AccountState
 	Currency string
-	Taxonomy *switchboard.Taxonomy
-
-	// Spent are the calls of the last week, or of a shorter time. LookedBack is back to when they are complete.
-	Spent      []SpentCall
-	LookedBack time.Time
+	Spending *Spending // nil if it is not known yet
 }
 
 const (
@@ -136,7 +133,7 @@ func (s *Statement) Rows(now time.Time) []StatementRow {
 				of[value] = a
 			}
 		}
-		spent := s.spent(b, now)
+		spent := s.Spending.of(b)
 		for _, value := range slices.Sorted(maps.Keys(of)) {
 			rows = append(rows, s.row(b, w, value, of[value], spent[value], now))
 		}
@@ -158,8 +155,13 @@ func (s *Statement) row(b *switchboard.Budget, w Window, of string, a store.Acco
 	}
 	r.Warned = warnedAt(b, a.Settled+a.Held)
 	r.Pace = AccountPace{Day: Amount(b, spent.day), Week: Amount(b, spent.week)}
-	r.Pace.DayUsedUp = usedUp(left, spent.day, s.looked(day, now), now, w.End)
-	r.Pace.WeekUsedUp = usedUp(left, spent.week, s.looked(week, now), now, w.End)
+	r.Pace.DayUsedUp = usedUp(left, spent.day, s.Spending.covered(day), now, w.End)
+	r.Pace.WeekUsedUp = usedUp(left, spent.week, s.Spending.covered(week), now, w.End)
+	if s.Spending == nil || s.Spending.of(b) == nil {
+		r.Pace.Since = now
+	} else if s.Spending.covered(week) < week {
+		r.Pace.Since = s.Spending.Since
+	}
 	return r
 }
 
@@ -184,11 +186,6 @@ func Unit(b *switchboard.Budget, currency string) string {
 	return currency
 }
 
-// looked returns how much of the last time Spent covers.
-func (s *Statement) looked(last time.Duration, now time.Time) time.Duration {
-	return min(last, now.Sub(s.LookedBack))
-}
-
 // usedUp returns when what is left is used up, if as much is used as in the time before. It is zero if that is after the window's end.
 func usedUp(left, spent int64, in time.Duration, now, end time.Time) time.Time {
 	if spent <= 0 || in <= 0 {
@@ -203,31 +200,6 @@ func usedUp(left, spent int64, in time.Duration, now, end time.Time) time.Time {
 		return time.Time{}
 	}
 	return at
-}
-
-type spentSums struct{ day, week int64 }
-
-// spent returns what the calls of the last day and week have cost, by what the budget distinguishes.
-func (s *Statement) spent(b *switchboard.Budget, now time.Time) map[string]spentSums {
-	sums := map[string]spentSums{}
-	for i := range s.Spent {
-		one := &s.Spent[i]
-		if one.When.Before(now.Add(-week)) || !counts(b, one, s.Taxonomy) {
-			continue
-		}
-		amount := int64(one.Settled)
-		if b.Calls {
-			amount = 1
-		}
-		value := accountValue(b, one.call())
-		sum := sums[value]
-		sum.week = min(sum.week+amount, maxSum)
-		if !one.When.Before(now.Add(-day)) {
-			sum.day = min(sum.day+amount, maxSum)
-		}
-		sums[value] = sum
-	}
-	return sums
 }
 
 // Sums returns what is settled and held in all accounts of the budget, in the window of the moment.

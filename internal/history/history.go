@@ -138,6 +138,8 @@ type History struct {
 	kept   [len(scales)]keptBlocks
 	writes uint64
 
+	sums blockSums
+
 	// storing has one element from a read of the store until known has its result, so that no older read replaces a newer one.
 	storing chan struct{}
 	failed  bool // the last save failed; guarded by storing

@@ -275,8 +275,15 @@ func TestARangeSelectsTenantServerAndTime(t *testing.T) {
 					got += point.Calls
 				}
 			}
-			if got != one.want {
-				t.Errorf("%+v: %d calls, want %d", one.q, got, one.want)
+			total := int64(0)
+			one.q.Total = true
+			for _, line := range p.read(t, one.q).Series {
+				if total += line.Points[0].Calls; len(line.Points) != 1 {
+					t.Errorf("%+v: a series has %d points", one.q, len(line.Points))
+				}
+			}
+			if got != one.want || total != one.want {
+				t.Errorf("%+v: %d calls, and in one point %d, want %d", one.q, got, total, one.want)
 			}
 		}
 		for _, q := range []Range{{Step: "1h"}, {Step: "1m", From: time.Now().Add(time.Hour)}, {Step: "10s", To: time.Now().Add(-2 * time.Hour)}, {Step: "1m", From: began.Add(time.Minute), To: began}} {
@@ -528,16 +535,18 @@ func TestAStepKeepsTheBusiestSeriesAndTheSumOfTheRest(t *testing.T) {
 			{Range{Step: "10s", Server: "server-199"}, 200, true},
 			{Range{Step: "1m", Tenant: "other"}, 0, true},
 		} {
-			sum, err := p.Sum(t.Context(), tt.of)
-			if err != nil {
-				t.Fatal(err)
-			}
-			calls := int64(0)
-			for _, one := range sum.Series[0].Points {
-				calls += one.Calls
-			}
-			if len(sum.Series) != 1 || calls != tt.calls || sum.Incomplete != tt.incomplete {
-				t.Errorf("the sum of %+v has %d calls, incomplete: %v", tt.of, calls, sum.Incomplete)
+			for range 2 { // the second one from the sums of blocks
+				sum, err := p.Sum(t.Context(), tt.of)
+				if err != nil {
+					t.Fatal(err)
+				}
+				calls := int64(0)
+				for _, one := range sum.Series[0].Points {
+					calls += one.Calls
+				}
+				if len(sum.Series) != 1 || calls != tt.calls || sum.Incomplete != tt.incomplete {
+					t.Errorf("the sum of %+v has %d calls, incomplete: %v", tt.of, calls, sum.Incomplete)
+				}
 			}
 		}
 	})
@@ -816,4 +825,45 @@ func BenchmarkCounting(b *testing.B) {
 			})
 		})
 	}
+}
+
+func TestSumsOfBlocksFollowTheirBlocksAndAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, newTestStore())
+		for round := range int64(3) {
+			p.call(2, "acme", "files", "")
+			time.Sleep(2 * saveInterval) // now the block in the store is another one
+			for _, tt := range []struct {
+				tenant switchboard.TenantID
+				want   int64
+			}{{"", 2 * (round + 1)}, {"acme", 2 * (round + 1)}, {"other", 0}} {
+				sum, err := p.Sum(t.Context(), Range{Step: "15m", Tenant: tt.tenant})
+				if err != nil {
+					t.Fatal(err)
+				}
+				calls := int64(0)
+				for _, one := range sum.Series[0].Points {
+					calls += one.Calls
+				}
+				if calls != tt.want {
+					t.Errorf("round %d: tenant %q has %d calls, want %d", round, tt.tenant, calls, tt.want)
+				}
+			}
+		}
+		if n := len(p.sums.known); n == 0 {
+			t.Error("no sum was kept")
+		}
+		for i := range 10_000 {
+			if _, err := p.Sum(t.Context(), Range{Step: "15m", Tenant: switchboard.TenantID(fmt.Sprint("t", i))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		size := 0
+		for _, s := range p.sums.known {
+			size += len(s.data) + overhead
+		}
+		if size != p.sums.size || size > maxSums {
+			t.Errorf("the sums take %d bytes, and %d are counted", size, p.sums.size)
+		}
+	})
 }

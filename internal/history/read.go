@@ -18,6 +18,7 @@ type Range struct {
 	Step     string               // the name of a scale: 10s, 1m or 15m
 	From, To time.Time            // From zero: from the oldest step; To zero: until now
 	After    string               // continue behind this place: Excerpt.Next
+	Total    bool                 // each series has one point, the sum of its steps
 }
 
 // maxPoints is how many points an answer has at most. One series has at most 1,441.
@@ -47,7 +48,7 @@ type Excerpt struct {
 type TimeSeries struct {
 	Tenant switchboard.TenantID `json:"tenant,omitempty" doc:"Absent in the series of all calls that have no series of their own, as is the server."`
 	Server switchboard.ServerID `json:"server,omitempty" doc:"The server that the calls were for."`
-	Points []Point              `json:"points" doc:"The steps with calls, the oldest first."`
+	Points []Point              `json:"points" doc:"The steps with calls, the oldest first; with total, one point for all of them."`
 }
 
 // A Point has the counts of one step.
@@ -85,38 +86,11 @@ func (h *History) Read(ctx context.Context, q Range) (*Excerpt, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.collect(r, i, q)
-	return r, nil
-}
-
-// Sum is Read with one series without names, the sum of all that the range selects. After does not count.
-func (h *History) Sum(ctx context.Context, q Range) (*Excerpt, error) {
-	r, i, err := h.open(ctx, q)
-	if err != nil {
-		return nil, err
+	if q.Total {
+		h.collectTotals(r, i, q)
+	} else {
+		h.collect(r, i, q)
 	}
-	s, isWhole := &scales[i], q.Tenant == "" && q.Server == ""
-	wants := func(p seriesKey) bool {
-		return p == seriesKey{} || (q.Tenant == "" || p.tenant == q.Tenant) && (q.Server == "" || p.server == q.Server)
-	}
-	points := []Point{}
-	for _, b := range h.blocksOf(i, r) {
-		sums := map[int]*counts{}
-		b.eachCounts(s.stepsIn(r, &b), wants, func(step int, p seriesKey, c *counts) {
-			if p == (seriesKey{}) && !isWhole {
-				r.Incomplete = true // some of these calls may be selected
-				return
-			}
-			if sums[step] == nil {
-				sums[step] = new(counts)
-			}
-			sums[step].add(c)
-		})
-		for _, step := range slices.Sorted(maps.Keys(sums)) {
-			points = append(points, Point{b.begin.Add(time.Duration(step) * s.each).UTC(), sums[step].tally()})
-		}
-	}
-	r.Series = append(r.Series, TimeSeries{Points: points})
 	return r, nil
 }
 
@@ -177,7 +151,7 @@ func (h *History) collect(r *Excerpt, i int, q Range) {
 		})
 	}
 	maps.DeleteFunc(points, func(p seriesKey, _ int) bool {
-		return q.Tenant != "" && p.tenant != q.Tenant || q.Server != "" && p.server != q.Server || q.After != "" && p.place() <= q.After
+		return !q.selects(p) || q.isBehind(p)
 	})
 	all, sum := slices.SortedFunc(maps.Keys(points), seriesKey.compare), 0
 	for n, p := range all {
@@ -194,9 +168,14 @@ func (h *History) collect(r *Excerpt, i int, q Range) {
 	}
 	for _, b := range blocks {
 		b.eachCounts(s.stepsIn(r, &b), func(p seriesKey) bool { return lines[p] != nil }, func(step int, p seriesKey, c *counts) {
-			lines[p].Points = append(lines[p].Points, Point{b.begin.Add(time.Duration(step) * s.each).UTC(), c.tally()})
+			lines[p].Points = append(lines[p].Points, Point{s.startOf(&b, step), c.tally()})
 		})
 	}
+}
+
+// startOf returns the begin of a step of the block.
+func (s *scale) startOf(b *readBlock, step int) time.Time {
+	return b.begin.Add(time.Duration(step) * s.each).UTC()
 }
 
 // stepsIn returns a function that reports whether a step of the block is in the report.

@@ -93,7 +93,7 @@ func parseEntry(node string, seq uint64, raw []byte) (ChainEntry, error) {
 	if in.Prev == "" || in.Seq == 0 {
 		return fault(errors.New("entry: prev or seq is missing"))
 	}
-	form, err := canonical.Append(nil, raw)
+	form, err := canonical.Append(make([]byte, 0, len(raw)), raw)
 	if err != nil {
 		return fault(err)
 	}

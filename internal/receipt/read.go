@@ -493,6 +493,11 @@ func (c *chainCursor) readRange(ctx context.Context, first, last uint64, wanted 
 		if len(all) == 0 {
 			break
 		}
+		if wanted != nil {
+			c.page = slices.Grow(c.page, min(len(all), len(wanted)))
+		} else {
+			c.page = slices.Grow(c.page, len(all))
+		}
 		for _, stored := range all {
 			if at = stored.Seq + 1; stored.Seq > last {
 				break

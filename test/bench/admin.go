@@ -89,28 +89,13 @@ func (b *bench) admin(ctx context.Context, era string) error {
 	if era == modern {
 		return nil // is the same
 	}
-	dir, note, stop, err := b.serveLarge(ctx)
+	p, note, stop, err := b.openLarge(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	only := func(at at) float64 { return at(ours) }
-	if note.Took > 0 {
-		b.figure(fmt.Sprintf("time to write %d receipts", b.size.Receipts), "s").judge("sb", only).see(ours, note.Took.Seconds())
-	}
-	p, err := b.startLarge(ctx, dir, "first start")
-	if err != nil {
-		return err
-	}
-	p.stop()
-	if p, err = b.startLarge(ctx, dir, "later start"); err != nil {
-		return err
-	}
-	defer p.stop()
 	side := &adminSide{note.Admin, note.Operator, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}}
-	if err := b.openRuns(p, note); err != nil {
-		return err
-	}
 	values, err := b.furnish(ctx, side)
 	if err != nil {
 		return err
@@ -128,6 +113,31 @@ func (b *bench) admin(ctx context.Context, era string) error {
 	}
 	b.figure("memory after all reads, large", "MiB").judge("sb", only).see(ours, float64(resident)/(1<<20))
 	return b.besideStreams(ctx, p, note, side)
+}
+
+// openLarge starts the servers of the large installation, and Switchboard with runs of all tenants.
+func (b *bench) openLarge(ctx context.Context) (p *process, note *largeNote, stop func(), err error) {
+	dir, note, strike, err := b.serveLarge(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if note.Took > 0 {
+		b.figure(fmt.Sprintf("time to write %d receipts", b.size.Receipts), "s").judge("sb", func(at at) float64 { return at(ours) }).see(ours, note.Took.Seconds())
+	}
+	if p, err = b.startLarge(ctx, dir, "first start"); err == nil {
+		p.stop()
+		p, err = b.startLarge(ctx, dir, "later start")
+	}
+	if err != nil {
+		strike()
+		return nil, nil, nil, err
+	}
+	stop = func() { p.stop(); strike() }
+	if err := b.openRuns(p, note); err != nil {
+		stop()
+		return nil, nil, nil, err
+	}
+	return p, note, stop, nil
 }
 
 // startLarge starts Switchboard with the large installation, and measures the time until all servers have listed their tools, and its cost.
@@ -297,7 +307,7 @@ var adminFilters = map[string][]string{
 	"search-decisions": {"task=nothing", "principal=agent-3", "principal=nobody", "outcome=refused", "since={since}&until={until}", "tenant={tenant}&principal=nobody"},
 	"read-receipt":     {"id=n1/1000", "id=n1/999999999"},
 	"make-decision":    {"principal=agent-3", "principal=agent-3&task=named", "principal=agent-3&tokens=true", "principal=agent-3&definitions=true", "/v1/tenants/{wide}/decision?principal=agent-3"},
-	"read-history":     {"step=10s", "step=15m", "step=15m&tenant={tenant}", "server={server}"},
+	"read-history":     {"step=10s", "step=15m", "total=true", "step=15m&tenant={tenant}", "server={server}"},
 	"list-tools":       {"server={server}"},
 	"search-tools":     {"query=zyx", "query=archived+entries+of+this+year+that+the+filter+names"},
 }
@@ -434,15 +444,25 @@ func (b *bench) allReads(ctx context.Context, pid int, side *adminSide, reads []
 	return nil
 }
 
-// What the streams of events do to calls.
+// What those who follow events do to calls.
 const (
 	openStreams = 200
 	eventEvery  = 200 * time.Millisecond
 	streamed    = "sb streams" // with the streams; ours and ours+again are without
+	paged       = "sb pages"   // the same with open pages
 )
 
 // besideStreams measures calls of agents while events happen: twice without a stream, and once with many.
 func (b *bench) besideStreams(ctx context.Context, p *process, note *largeNote, side *adminSide) error {
+	missed := b.figure(fmt.Sprintf("events that one of %d streams has not shown", openStreams), "").judge(streamed, func(at at) float64 { return at(streamed) }).atMost(0)
+	return b.besideFollowers(ctx, p, note, side, streamed, func() (func(int), error) {
+		watch, err := openWatch(ctx, side, openStreams)
+		return func(events int) { missed.see(streamed, float64(watch.end(events))) }, err
+	})
+}
+
+// besideFollowers measures calls of agents while events happen: twice without those who follow them, and once with them. follow begins to follow, and returns what ends that after so many events.
+func (b *bench) besideFollowers(ctx context.Context, p *process, note *largeNote, side *adminSide, followed string, follow func() (end func(events int), err error)) error {
 	address, err := url.Parse(p.address)
 	if err != nil {
 		return err
@@ -456,17 +476,17 @@ func (b *bench) besideStreams(ctx context.Context, p *process, note *largeNote, 
 	for _, one := range agents {
 		one.tool = large.ToolName(b.size.UsedServers(1 % b.size.Tenants)[0], 0)
 	}
-	what := fmt.Sprintf("of a call, %d sessions, large", len(agents))
-	missed := b.figure(fmt.Sprintf("events that one of %d streams has not shown", openStreams), "").judge("sb streams", func(at at) float64 { return at(streamed) }).atMost(0)
+	what := fmt.Sprintf("of a call, %d sessions, large, %s", len(agents), followed)
 	figures := map[string]*figure{"p50": b.figure("p50 "+what, "ms"), "p99": b.figure("p99 "+what, "ms")}
+	spent := b.figure("CPU "+what, "µs")
 	for round := range b.rounds {
-		order := []string{ours, streamed, ours + again}
+		order := []string{ours, followed, ours + again}
 		rand.New(rand.NewPCG(3, uint64(round))).Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 		for _, name := range order {
-			var watch *streamWatch
-			if name == streamed {
+			leave := func(int) {}
+			if name == followed {
 				var err error
-				if watch, err = openWatch(ctx, side, openStreams); err != nil {
+				if leave, err = follow(); err != nil {
 					return err
 				}
 			}
@@ -475,21 +495,24 @@ func (b *bench) besideStreams(ctx context.Context, p *process, note *largeNote, 
 			var events int
 			var failed error
 			happen.Go(func() { events, failed = happenings(until, side) })
+			before, err := cpu(p.pid)
 			t := closed(agents, max(b.lasting*5, time.Second), calling(1<<10))
+			after, failedToo := cpu(p.pid)
 			stop()
 			happen.Wait()
-			if failed != nil {
-				return failed
-			}
-			if watch != nil {
-				missed.see(streamed, float64(watch.end(events)))
+			leave(events)
+			if err := errors.Join(failed, err, failedToo); err != nil {
+				return err
 			}
 			b.tally(name, t.tally)
+			spent.see(name, turn{t, after - before}.each())
 			for share, q := range map[string]float64{"p50": 0.5, "p99": 0.99} {
 				figures[share].see(name, milli(t.at(q)))
 			}
 		}
 	}
+	spent.compare(followed+" / sb", ratio(followed, ours))
+	spent.compare("sb again / sb", ratio(ours+again, ours))
 	for _, share := range slices.Sorted(maps.Keys(figures)) {
 		f := figures[share]
 		f.compare("sb again / sb", ratio(ours+again, ours))
@@ -499,7 +522,7 @@ func (b *bench) besideStreams(ctx context.Context, p *process, note *largeNote, 
 			v, _ := f.verdict(j)
 			widest = max(widest, v.most)
 		}
-		f.judge("sb streams / sb", ratio(streamed, ours)).atMost(widest)
+		f.judge(followed+" / sb", ratio(followed, ours)).atMost(widest)
 	}
 	return nil
 }

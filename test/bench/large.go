@@ -89,12 +89,10 @@ func runLarge(ctx context.Context, args []string) error {
 	return listenOn(ctx, l, servers)
 }
 
-// serveLarge writes the large installation, and starts its servers.
+// serveLarge writes the large installation, and starts its servers. The store is kept for the next part that needs it.
 func (b *bench) serveLarge(ctx context.Context) (dir string, note *largeNote, stop func(), err error) {
 	if dir = b.folder; dir == "" {
-		if dir, err = os.MkdirTemp(b.dir, "large-"); err != nil {
-			return "", nil, nil, err
-		}
+		dir = filepath.Join(b.dir, "large")
 	}
 	p, err := start(ctx, "", b.self, "large", "-receipts", fmt.Sprint(b.size.Receipts), "-servers", fmt.Sprint(b.size.Servers), "-tools", fmt.Sprint(b.size.Tools), "-tenants", fmt.Sprint(b.size.Tenants), dir)
 	if err != nil {

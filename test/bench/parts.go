@@ -54,6 +54,7 @@ var parts = []struct {
 	{"tokens", (*bench).tokens},
 	{"state", (*bench).state},
 	{"admin", (*bench).admin},
+	{"page", (*bench).page},
 	{soaking, (*bench).soak},
 }
 

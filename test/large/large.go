@@ -125,6 +125,7 @@ func (i *Installation) WriteConfiguration(dir string) (*Keys, error) {
 		k.Viewers = append(k.Viewers, viewer)
 		var text strings.Builder
 		fmt.Fprintf(&text, "tenant: %s\ndefault_task: look\nlimits: [{match: {constraint: rate_limited}, rate: 1000000/s, burst: 1000000}]\n", id)
+		text.WriteString("budgets: [{id: writes, match: {tool: [\"*/set_*\"]}, limit: {calls: 10000000}, window: 30d}]\n")
 		fmt.Fprintf(&text, "members: [{key: vic, hash: %q, offices: [viewer]}]\nkeys:\n", hash)
 		for a := range agents {
 			key, hash := identity.Mint(identity.AgentPrefix)

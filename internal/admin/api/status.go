@@ -44,7 +44,7 @@ func (a *API) addStatus() {
 		})
 	add(a, route{id: "read-history", method: http.MethodGet, path: "/v1/metrics/history", needs: switchboard.OfficeViewer, summary: "The calls of the last hour, day or 14 days in steps, by tenant and server, of all replicas. A tenant's officer sees the tenant's own calls"},
 		func(ctx context.Context, q asked, in *historyQuery) (*struct{ Body history.Excerpt }, error) {
-			r, err := a.o.Scraper.ReadHistory(ctx, history.Range{Tenant: q.tenant, Server: in.Server, Step: in.Step, From: in.From, To: in.To, After: in.After})
+			r, err := a.o.Scraper.ReadHistory(ctx, history.Range{Tenant: q.tenant, Server: in.Server, Step: in.Step, From: in.From, To: in.To, After: in.After, Total: in.Total})
 			if err != nil {
 				return nil, err
 			}
@@ -58,6 +58,7 @@ type historyQuery struct {
 	Step   string               `query:"step" enum:"10s,1m,15m" default:"1m" doc:"The length of the steps: those of 10s are kept for 1 h, of 1m (the default) for 24 h, and of 15m for 14 days."`
 	From   time.Time            `query:"from" doc:"From the step that holds this instant; without it, from the oldest step."`
 	To     time.Time            `query:"to" doc:"Before this instant; without it, until now."`
+	Total  bool                 `query:"total" doc:"One point for each series, the sum of its steps."`
 	After  string               `query:"after" maxLength:"512" doc:"Begin behind this series: next of the answer before."`
 }
 

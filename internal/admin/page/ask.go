@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -25,6 +27,7 @@ type viewQuery struct {
 	parts   map[string]string // of the path, by the names in the braces of the view's path
 	state   url.Values        // of the view, in its address
 	command string            // prints the same; "" means that of the view
+	after   string            // the cursor of the events, if an open page reads itself again; else ""
 }
 
 // get asks the API for the answer at an address, which is decoded into a value of the API's type.
@@ -54,9 +57,21 @@ func (q *viewQuery) send(method, address string, body, into any) error {
 
 // call asks the API. header may be nil.
 func (q *viewQuery) call(method, address string, body []byte, header http.Header) *keptAnswer {
-	answer := &keptAnswer{header: http.Header{}, status: http.StatusOK}
-	q.page.o.API(q.officer).ServeHTTP(answer, q.request(method, address, body, header))
-	return answer
+	ask := func(ctx context.Context) *keptAnswer {
+		answer := &keptAnswer{header: http.Header{}, status: http.StatusOK}
+		q.page.o.API(q.officer).ServeHTTP(answer, q.request(method, address, body, header).WithContext(ctx))
+		return answer
+	}
+	if q.after != "" && method == http.MethodGet {
+		who := *q.officer
+		who.Until = time.Time{}
+		whose, _ := json.Marshal(who) // it can be encoded
+		answer := q.page.shared.share(q.after, string(whose)+address, func() *keptAnswer { return ask(context.WithoutCancel(q.r.Context())) })
+		if answer.refusal() == nil {
+			return answer
+		}
+	}
+	return ask(q.r.Context())
 }
 
 // request returns a request to the API. header may be nil.

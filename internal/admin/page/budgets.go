@@ -51,6 +51,7 @@ type accountBar struct {
 	Passed        int    // width of the part of the window that has passed, 0 if the window does not end
 	SpentPercent  int
 	PassedPercent int
+	Paced         bool // the pace is known
 }
 
 func loadBudgets(q *viewQuery, answer []byte) (any, error) {
@@ -113,7 +114,7 @@ func (v *budgetPage) forecast(q *viewQuery) {
 
 // newAccountBar lays the bar of an account out.
 func newAccountBar(r *budget.StatementRow, now time.Time) accountBar {
-	a := accountBar{StatementRow: *r, Name: r.Budget}
+	a := accountBar{StatementRow: *r, Name: r.Budget, Paced: r.Pace.Since.IsZero() || now.Sub(r.Pace.Since) > time.Minute}
 	if r.Of != "" {
 		a.Name += " of " + r.Of
 	}

@@ -22,7 +22,7 @@ const (
 	maxLive       = 256 // in this process; the API keeps as many for programs
 	maxLiveOfOne  = 32  // of one session; pages that are not visible have none
 	liveSpacing   = time.Second
-	liveRefreshes = 50 // in a second, of all pages together: each change makes all of them read
+	liveRefreshes = 25 // in a second, of all pages together: each change makes all of them read
 )
 
 // A liveness says when an open view reads itself again.
@@ -69,6 +69,43 @@ func (l *openLive) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all
+}
+
+// shareTime is how long open pages of one officer get the same answers of the API.
+const shareTime = time.Second
+
+// liveAnswers are the answers of the API that open pages have just got. Each change makes all of them read again, and most show the same. The zero
+// liveAnswers is empty.
+type liveAnswers struct {
+	mu    sync.Mutex
+	after string // the cursor of the events when the answers were made
+	of    map[string]func() *keptAnswer
+}
+
+// share returns the answer under the key: ask makes it if no other page has got it since the last event, and within shareTime. after is the cursor of the events.
+func (l *liveAnswers) share(after, key string, ask func() *keptAnswer) *keptAnswer {
+	l.mu.Lock()
+	if l.of == nil || l.after != after {
+		made := map[string]func() *keptAnswer{}
+		l.after, l.of = after, made
+		time.AfterFunc(shareTime, func() { l.forget(after) })
+	}
+	get := l.of[key]
+	if get == nil {
+		get = sync.OnceValue(ask)
+		l.of[key] = get
+	}
+	l.mu.Unlock()
+	return get()
+}
+
+// forget removes the answers after a cursor.
+func (l *liveAnswers) forget(after string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.after == after {
+		l.of = nil
+	}
 }
 
 // serveLive answers with the stream of an open view. It is the API's stream of events for the officer, which ends when the session or the office does. Of

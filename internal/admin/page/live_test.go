@@ -20,7 +20,7 @@ func TestAPageIsToldThatSomethingHasChangedAndNoMore(t *testing.T) {
 	}{
 		{"one page", onEvents, 1, time.Second},
 		{"a page with figures", onFigures, 1, time.Second},
-		{"200 pages", onEvents, 200, 4 * time.Second},
+		{"200 pages", onEvents, 200, 8 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -65,4 +65,31 @@ func TestAFormTokenIsAnotherOneEachTimeAndBelongsToItsSession(t *testing.T) {
 			t.Errorf("%q is a token of the session", wrong)
 		}
 	}
+}
+
+func TestOpenPagesShareAnswersUntilTheNextEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l liveAnswers
+		asked := 0
+		ask := func() *keptAnswer { asked++; return &keptAnswer{status: asked} }
+		for i, tt := range []struct {
+			after, key string
+			wait       time.Duration
+			want       int
+		}{
+			{"b-1", "ann/now", 0, 1}, {"b-1", "ann/now", 0, 1}, {"b-1", "ben/now", 0, 2}, {"b-1", "ann/now", shareTime / 2, 1},
+			{"b-2", "ann/now", 0, 3}, {"b-2", "ann/now", shareTime / 2, 3}, {"b-2", "ann/now", shareTime, 4},
+		} {
+			time.Sleep(tt.wait)
+			synctest.Wait()
+			if got := l.share(tt.after, tt.key, ask).status; got != tt.want {
+				t.Errorf("%d: %+v gets answer %d", i, tt, got)
+			}
+		}
+		time.Sleep(2 * shareTime)
+		synctest.Wait()
+		if l.of != nil {
+			t.Error("answers are kept when no page asks")
+		}
+	})
 }

@@ -68,9 +68,10 @@ type Options struct {
 
 // A Page answers browsers. Use New. It is safe for concurrent use.
 type Page struct {
-	o     Options
-	views func() *template.Template
-	live  openLive
+	o      Options
+	views  func() *template.Template
+	live   openLive
+	shared liveAnswers
 }
 
 //go:embed views

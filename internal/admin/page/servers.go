@@ -66,7 +66,7 @@ func loadServers(q *viewQuery, answer []byte) (any, error) {
 	}
 	l := &serversPage{At: time.Now(), Next: page.Next}
 	calls := map[switchboard.ServerID]*history.Tally{}
-	notes, err := q.eachSeries("", "1m", l.At.Add(-time.Hour), func(s *history.TimeSeries) {
+	notes, err := q.eachSeries("", "1m", l.At.Add(-time.Hour), true, func(s *history.TimeSeries) {
 		if calls[s.Server] == nil {
 			calls[s.Server] = &history.Tally{}
 		}
@@ -91,12 +91,12 @@ func loadServers(q *viewQuery, answer []byte) (any, error) {
 // maxExcerpts limits how many parts of the history a view reads.
 const maxExcerpts = 16
 
-// eachSeries calls see with the calls since an instant, of one server or of all.
-func (q *viewQuery) eachSeries(server switchboard.ServerID, step string, since time.Time, see func(*history.TimeSeries)) (n callNotes, err error) {
+// eachSeries calls see with the calls since an instant, of one server or of all: by step or, with total, in one point.
+func (q *viewQuery) eachSeries(server switchboard.ServerID, step string, since time.Time, total bool, see func(*history.TimeSeries)) (n callNotes, err error) {
 	after := ""
 	for range maxExcerpts {
 		var part history.Excerpt
-		address := linkTo("/v1/metrics/history", nil, "tenant", q.state.Get("tenant"), "server", string(server), "step", step, "from", since.UTC().Format(time.RFC3339), "after", after)
+		address := linkTo("/v1/metrics/history", nil, "tenant", q.state.Get("tenant"), "server", string(server), "step", step, "from", since.UTC().Format(time.RFC3339), "total", map[bool]string{true: "true"}[total], "after", after)
 		if err := q.get(address, &part); err != nil {
 			return n, err
 		}
@@ -136,7 +136,7 @@ func loadServer(q *viewQuery, answer []byte) (any, error) {
 	for i := range hours {
 		hours[i].Start = first.Add(time.Duration(i) * time.Hour)
 	}
-	notes, err := q.eachSeries(x.ID, "15m", first, func(s *history.TimeSeries) {
+	notes, err := q.eachSeries(x.ID, "15m", first, false, func(s *history.TimeSeries) {
 		for i := range s.Points {
 			p := &s.Points[i]
 			x.Day.Add(&p.Tally)
@@ -146,7 +146,7 @@ func loadServer(q *viewQuery, answer []byte) (any, error) {
 		}
 	})
 	if err == nil {
-		_, err = q.eachSeries(x.ID, "1m", x.At.Add(-time.Hour), func(s *history.TimeSeries) {
+		_, err = q.eachSeries(x.ID, "1m", x.At.Add(-time.Hour), true, func(s *history.TimeSeries) {
 			for i := range s.Points {
 				x.Hour.Add(&s.Points[i].Tally)
 			}

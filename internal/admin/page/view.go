@@ -278,6 +278,9 @@ func (p viewPages) carryOut(w http.ResponseWriter, r *http.Request, own site, v 
 // write writes the view, as the query asks for it.
 func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, status int) {
 	v, after := q.view, p.o.Cursor() // before the API is asked, so that no change is missed
+	if v.live != neverReads && q.r.Method == http.MethodGet && q.r.Header.Get("Hx-Request") != "" {
+		q.after = after
+	}
 	answer := q.call(http.MethodGet, v.api(q), nil, nil)
 	err := answer.refusal()
 	var data any
