@@ -206,6 +206,7 @@ type adminParts struct {
 	notices     *notice.Outbox
 	comparisons *whatif.Comparisons
 	history     *history.History
+	changes     *health.ChangeLog
 	approvals   *approval.Keeper
 	decider     *approvals.Decider
 	standing    *standing.Yeskeeper
@@ -295,6 +296,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key(offersKeyPurpose), o.Log)
 	a.admin.events = event.NewRecent(a.cluster.Self())
+	a.admin.changes = health.NewChangeLog(a.store, o.Log)
 	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	a.admin.providers = signin.NewProviders(a.ledger.Key("sign-in"))
@@ -330,6 +332,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Probe: func(ctx context.Context, s *switchboard.Server) error { return current.probeServer(ctx, a.fleet, s) },
 		Changed: func(t health.Transition) {
 			countTransition(&a.metrics, t)
+			a.admin.changes.Note(t)
 			if t.Tool == "" {
 				a.admin.events.Add(event.Occurrence{Type: event.Server, Server: t.Server, Subject: string(t.To)})
 			}
@@ -389,7 +392,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
 		Ledger: a.ledger, Recorder: a.recorder, Atoms: a.atoms, Notices: a.admin.notices.Backlogs, Ready: a.ready, Stopping: a.grace.ctx,
-		ProcessFacts: admin.ProcessFacts{Started: started, Version: o.Version, Addresses: a.Addresses},
+		ProcessFacts: admin.ProcessFacts{Started: started, Version: o.Version, Addresses: a.Addresses, Changes: a.admin.changes},
 	})
 	a.admin.editor = newEditor(a)
 	actions := admin.NewActions(admin.ActionsOptions{
@@ -486,6 +489,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.meter.Run(ctx) })
 	a.work.Go(func() { a.listMeter.Run(ctx) })
 	a.work.Go(func() { a.admin.history.Run(ctx) })
+	a.work.Go(func() { a.admin.changes.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
 	a.work.Go(func() { a.ledger.Trim(ctx) })
 	a.work.Go(func() { a.ledger.Follow(ctx) })
@@ -1026,6 +1030,7 @@ func (a *App) Stop() {
 	a.work.Wait()
 	a.listMeter.Close()
 	a.admin.history.Close(a.grace.ctx)
+	a.admin.changes.Close(a.grace.ctx)
 	a.keys.Close()
 	a.admin.revoked.Close()
 	a.admin.sessions.Close()

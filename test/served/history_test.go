@@ -191,8 +191,33 @@ func TestWhatNowSaysWasSpentIsTheSumOfTheReceipts(t *testing.T) {
 	}
 	g.Do(0, `(?m)^LAST .* TOKENS SPARED +SPENT EUR$`, "now")
 	g.Do(0, `(?m)^14d +8 .* `+ofAll+`$`, "now")
+	g.Do(0, "", "server", "disable", "a", "--reason", "before the restart")
+	g.Do(0, "", "server", "enable", "a")
 	g.Signal(t, syscall.SIGTERM)
 	g.AwaitEnd(t)
 	g = rig.Serve(t, dir)
 	see("after a restart")
+
+	// So do the states of the server, with their causes.
+	var server struct {
+		Changes []struct {
+			Process, To string
+			Cause       struct{ Message string }
+		}
+		Band []struct{ State string }
+	}
+	a := g.AskAdmin(t, keys["operator"], "GET", "/v1/servers/a", "")
+	if err := json.Unmarshal([]byte(a.Body), &server); err != nil {
+		t.Fatal(err, a.Body)
+	}
+	processes, disabled := map[string]bool{}, ""
+	for _, c := range server.Changes {
+		processes[c.Process] = true
+		if c.To == "disabled" {
+			disabled += c.Cause.Message
+		}
+	}
+	if !strings.Contains(disabled, "before the restart") || len(processes) != 2 || !strings.Contains(fmt.Sprint(server.Band), "healthy") || !strings.Contains(fmt.Sprint(server.Band), "disabled") {
+		t.Errorf("after a restart the states are %s", a.Body)
+	}
 }
