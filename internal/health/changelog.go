@@ -32,10 +32,10 @@ const (
 	logConflicts   = 20 // of one write, with other processes that write at the same time
 )
 
-// The groups of the store: the changes by server, and who has watched.
+// The groups of the store.
 const (
-	groupChanges = "server-changes"
-	groupWatches = "server-watches"
+	groupChanges = "server-changes" // by server
+	groupWatches = "server-watches" // of all processes, in the value allWatches
 	allWatches   = "all"
 )
 
@@ -61,7 +61,7 @@ type ServerPast struct {
 	StoreAway bool         // the store cannot be read now: only the changes that this process has seen are there
 }
 
-// A BandPart is a time in which a server had one state. Where several processes have watched it, it is the worst of their states.
+// A BandPart is a time in which a server had one state. If several processes watched the server, the part has the worst of their states.
 type BandPart struct {
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`
@@ -88,8 +88,8 @@ type ChangeStore interface {
 	Status() store.Status
 }
 
-// A ChangeLog keeps the changes of the states of servers: at most KeptChanges of each server, for KeptFor. Each process adds what it has seen
-// to the values of the store, once a minute and when it stops. It also notes there how long it has watched: between processes no state is known.
+// A ChangeLog keeps the changes of the states of servers: at most KeptChanges of each server, for KeptFor. Each process adds the changes that it saw
+// to the store, once a minute and when it stops. It also writes until when it watched, because no state is known while no process runs.
 // Use NewChangeLog. It is safe for concurrent use.
 type ChangeLog struct {
 	store ChangeStore // nil: nothing outlives the process
@@ -319,8 +319,8 @@ func readValue[T any](ctx context.Context, s ChangeStore, k store.Key, to *T) er
 // worst are the states from the best to the worst.
 var worst = []State{Healthy, Starting, Probation, NeedsConnection, Disabled, Lost, Quarantine}
 
-// worstStates returns the worst state that a watching process has seen at each time since an instant. Times without such a process, or in which
-// none has known the server, are in no part.
+// worstStates returns the states of a server since an instant: at each time the worst that a process saw. No part covers the times when no process
+// watched or knew the server.
 func worstStates(changes []PastChange, watches []watch, since time.Time) (band []BandPart) {
 	by, instants := map[string][]PastChange{}, []time.Time{since}
 	for _, c := range changes {
@@ -353,7 +353,7 @@ func worstStates(changes []PastChange, watches []watch, since time.Time) (band [
 	return band
 }
 
-// stateAt returns the state that a process with these changes has seen at an instant; "" if it has not known the server.
+// stateAt returns the state at an instant, by the changes that one process saw; "" if it saw none.
 func stateAt(changes []PastChange, at time.Time) State {
 	next, _ := slices.BinarySearchFunc(changes, at, func(c PastChange, at time.Time) int {
 		if c.At.After(at) {

@@ -17,9 +17,9 @@ const (
 	lastCounts     = 2 * time.Second
 )
 
-// A ListMeter counts what lists of tools and searches cost clients, and what the full lists of the same servers would have cost. Unlike the Meter
-// it estimates nothing: an exchange that cannot be counted is in no sum, and is reported as such. It counts in the background. A surface and a
-// state remember the counts of their definitions, so all lists but the first cost next to nothing. Use NewListMeter. It is safe for concurrent use.
+// A ListMeter counts the tokens of the lists of tools and searches that clients get, and those of the full lists of the same servers. Unlike the
+// Meter it estimates nothing: if it cannot count an exchange, it adds nothing to the sums and reports the exchange as uncounted. It counts in the
+// background. Surfaces and states remember the counts of their definitions, so only the first list is expensive. Use NewListMeter. It is safe for concurrent use.
 type ListMeter struct {
 	count  func(text []byte) int
 	tell   func(switchboard.TenantID, switchboard.ListCost)

@@ -1,7 +1,7 @@
 package switchboard
 
-// A ListCost compares what clients read about tools with what the full lists of the same servers would have cost them. Both are counts of tokens,
-// never estimates.
+// A ListCost compares two numbers of tokens: those of the lists and searches that clients got, and those of the full lists of the same servers.
+// Both are counted, never estimated.
 type ListCost struct {
 	Lists  int64 // lists of tools that clients got
 	Tokens int64 // of the definitions in these lists, and of the answers to searches
