@@ -105,6 +105,9 @@ func writeHistory(io streams, past *history.Excerpt) {
 			part := int(float64(sparkWidth) * float64(p.Start.Sub(past.From)) / float64(past.To.Sub(past.From)))
 			parts[min(max(part, 0), sparkWidth-1)] += p.Calls
 		}
+		if sum.Calls == 0 {
+			continue // it is about lists, or about what calls of another server have cost
+		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", cmp.Or(string(s.Tenant), "(others)"), cmp.Or(string(s.Server), "(others)"), sum.Calls, sum.Failed, sum.Refused, sum.Moved,
 			spellLatency(sum.P50), spellLatency(sum.P95), sparkline(parts))
 	}

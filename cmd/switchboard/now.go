@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -59,10 +60,18 @@ func writeOverview(io streams, o *now.Overview) {
 	}
 	fmt.Fprintln(io.out)
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "LAST\tCALLS\tFAILED\tREFUSED\tMOVED\tP50\tP95")
+	fmt.Fprint(w, "LAST\tCALLS\tFAILED\tREFUSED\tMOVED\tP50\tP95\tTOKENS SPARED")
+	for i := range o.Spends {
+		fmt.Fprint(w, "\t", strings.TrimSpace("SPENT "+printable(o.Spends[i].Unit, 64)))
+	}
+	fmt.Fprintln(w)
 	for i := range o.Spans {
 		s := &o.Spans[i]
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Span, s.Calls, s.Failed, s.Refused, s.Moved, spellLatency(s.P50), spellLatency(s.P95))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d", s.Span, s.Calls, s.Failed, s.Refused, s.Moved, spellLatency(s.P50), spellLatency(s.P95), s.TokensSpared)
+		for j := range o.Spends {
+			fmt.Fprintf(w, "\t%s", printable(o.Spends[j].Amounts[i], 40))
+		}
+		fmt.Fprintln(w)
 	}
 	for i := range o.Refusals {
 		if i == 0 {
@@ -79,6 +88,9 @@ func writeOverview(io streams, o *now.Overview) {
 		fmt.Fprintln(w)
 	}
 	_ = w.Flush() // without the terminal the table is not needed
+	if n := o.Spans[len(o.Spans)-1].Uncounted; n > 0 {
+		fmt.Fprintf(io.out, "%d lists and searches could not be counted, so they are not in the tokens spared.\n", n)
+	}
 	if o.Incomplete {
 		fmt.Fprintln(io.out, "Calls are missing, because the history keeps at most 64 pairs of tenant and server apart in a step.")
 	}

@@ -63,6 +63,7 @@ type ReaderOptions struct {
 // ProcessFacts describe the process that a Reader runs in.
 type ProcessFacts struct {
 	Started   time.Time
+	Changes   *health.ChangeLog // of the states of servers
 	Version   string
 	Addresses func() (agents, officers net.Addr) // each nil if it is not served
 }

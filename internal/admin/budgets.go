@@ -53,6 +53,9 @@ func (r *BudgetReader) Rows(ctx context.Context, tenant switchboard.TenantID) ([
 	return r.rows(ctx, tenant, true)
 }
 
+// Currency returns the currency of all prices; "" if it has no name.
+func (r *BudgetReader) Currency() string { return r.reader.o.Configuration().Config.Currency }
+
 // Warned returns the accounts that have reached a warning percentage or have nothing left. The rows are those of Rows without their pace: no receipts are read.
 func (r *BudgetReader) Warned(ctx context.Context, tenant switchboard.TenantID) ([]budget.StatementRow, error) {
 	rows, err := r.rows(ctx, tenant, false)

@@ -59,6 +59,7 @@ func (m *Scraper) Scrape(id switchboard.TenantID, accept http.Header) (contentTy
 			ID: s.ID, State: string(fit.State), Connections: s.Connections, InFlight: s.InFlight - s.Waiting, Waiting: s.Waiting, Restarts: int64(s.Restarts),
 		})
 	}
+	v.Currency = st.Config.Currency
 	v.Budgets = NewBudgetReader(r).figures(r.o.Stopping, id)
 	v.Configuration, v.Refused, v.Faulty = st.Digest, st.Refused != nil, len(st.Config.Faulty)
 	v.Atoms = countAtoms(r.o.Atoms.Report(time.Now()))

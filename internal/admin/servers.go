@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -16,11 +17,18 @@ import (
 type ServerReport struct {
 	ServerStatus
 
-	// Seen is since when this process knows the changes of states: its start.
+	// Seen is since when the changes of states are known, at most 14 days ago.
 	Seen time.Time `json:"seen_since"`
 
-	// Changes are the last changes of the states of the server and its tools, the oldest first.
+	// Changes are the last changes of the states of the server and its tools, the oldest first, as all processes have seen them that share the store.
 	Changes []health.PastChange `json:"changes"`
+
+	// Band are the states of the server since then. Where several processes have watched the server, it has the worst of their states. Times in which none has
+	// watched are in no part.
+	Band []health.BandPart `json:"band"`
+
+	// StoreAway says that the store cannot be read now, so that changes are missing which other processes have seen.
+	StoreAway bool `json:"store_away,omitempty"`
 
 	// Credential says whose token the requests to the server carry; "" means that no row says it.
 	Credential switchboard.CredentialKind `json:"credential,omitempty"`
@@ -47,17 +55,17 @@ type ServerUse struct {
 
 // ReportServer returns what is known about the server, or nil if it does not exist or the tenant may not use it. The empty tenant means all of them, for the
 // operator. Without messages, the report holds no texts of servers and of the system.
-func ReportServer(r *Reader, id switchboard.TenantID, server switchboard.ServerID, messages bool) *ServerReport {
+func ReportServer(ctx context.Context, r *Reader, id switchboard.TenantID, server switchboard.ServerID, messages bool) *ServerReport {
 	all := r.Servers(id, messages)
 	i := slices.IndexFunc(all, func(s ServerStatus) bool { return s.ID == server })
 	if i < 0 {
 		return nil
 	}
 	c := r.o.Configuration()
-	x := &ServerReport{ServerStatus: all[i], Seen: r.o.Started, Changes: r.o.Health.Past(server), Uses: []ServerUse{}}
-	if x.Changes == nil {
-		x.Changes = []health.PastChange{}
-	}
+	x := &ServerReport{ServerStatus: all[i], Changes: []health.PastChange{}, Band: []health.BandPart{}, Uses: []ServerUse{}}
+	past := r.o.Changes.Past(ctx, server)
+	x.Seen, x.StoreAway = past.Since, past.StoreAway
+	x.Changes, x.Band = append(x.Changes, past.Changes...), append(x.Band, past.Band...)
 	for i := range x.Changes {
 		if cause := x.Changes[i].Cause; cause != nil && !messages {
 			x.Changes[i].Cause = &health.Cause{Stage: cause.Stage, Since: cause.Since}

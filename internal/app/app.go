@@ -177,10 +177,11 @@ type parts struct {
 	health *health.Monitor
 	binder *bind.Binder
 	runParts
-	meter   *run.Meter
-	keys    *idempotency.Keys
-	gateway *gateway.Gateway
-	admin   adminParts
+	meter     *run.Meter
+	listMeter *run.ListMeter
+	keys      *idempotency.Keys
+	gateway   *gateway.Gateway
+	admin     adminParts
 
 	committer *commit.Committer
 	metrics   telemetry.Recorder
@@ -205,6 +206,7 @@ type adminParts struct {
 	notices     *notice.Outbox
 	comparisons *whatif.Comparisons
 	history     *history.History
+	changes     *health.ChangeLog
 	approvals   *approval.Keeper
 	decider     *approvals.Decider
 	standing    *standing.Yeskeeper
@@ -294,6 +296,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key(offersKeyPurpose), o.Log)
 	a.admin.events = event.NewRecent(a.cluster.Self())
+	a.admin.changes = health.NewChangeLog(a.store, o.Log)
 	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	a.admin.providers = signin.NewProviders(a.ledger.Key("sign-in"))
@@ -329,6 +332,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Probe: func(ctx context.Context, s *switchboard.Server) error { return current.probeServer(ctx, a.fleet, s) },
 		Changed: func(t health.Transition) {
 			countTransition(&a.metrics, t)
+			a.admin.changes.Note(t)
 			if t.Tool == "" {
 				a.admin.events.Add(event.Occurrence{Type: event.Server, Server: t.Server, Subject: string(t.To)})
 			}
@@ -380,11 +384,15 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	translated := func(next switchboard.Caller) switchboard.Caller { return contract.Translate(guard(next)) }
 	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: translated, Log: o.Log})
 	a.meter = run.NewMeter(current.countTokens)
+	a.listMeter = run.NewListMeter(current.countTokens, func(tenant switchboard.TenantID, n switchboard.ListCost) {
+		a.admin.history.CountLists(tenant, n)
+		a.metrics.CountLists(tenant, n)
+	})
 	a.keys = idempotency.New(a.store, translated, a.ledger.Digests().Arguments, a.metrics.CountKeyedCall, o.Log)
 	a.admin.reads = admin.NewReader(admin.ReaderOptions{
 		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
 		Ledger: a.ledger, Recorder: a.recorder, Atoms: a.atoms, Notices: a.admin.notices.Backlogs, Ready: a.ready, Stopping: a.grace.ctx,
-		ProcessFacts: admin.ProcessFacts{Started: started, Version: o.Version, Addresses: a.Addresses},
+		ProcessFacts: admin.ProcessFacts{Started: started, Version: o.Version, Addresses: a.Addresses, Changes: a.admin.changes},
 	})
 	a.admin.editor = newEditor(a)
 	actions := admin.NewActions(admin.ActionsOptions{
@@ -415,7 +423,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return a.credentials.ConnectFirst(func(ticket string) string { return connectURL(current.adminURL(), a.adminAt, ticket) }, approved, next)
 	}
 	a.committer = commit.New(commit.Options{
-		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Notifier: budgetTeller{a.admin.notices}, Currency: current.currency, Log: o.Log,
+		Store: a.store, Charges: budget.NewBook(current.budgets), Intents: a.ledger, Approvals: a.admin.approvals, Notifier: budgetTeller{a.admin.notices}, Currency: current.currency,
+		Spent: func(c *switchboard.Call, amount switchboard.Micros) {
+			a.admin.history.CountSpend(c.Principal.Tenant, c.Server, amount)
+			a.metrics.CountSpend(c.Principal.Tenant, c.Server, amount)
+		}, Log: o.Log,
 	})
 	chain := &callChain{
 		persons:     personWraps{func(next switchboard.Caller) switchboard.Caller { return a.admin.approvals.Approve(again, next) }, connectFirst, admit},
@@ -428,6 +440,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Results:       results,
 		Approvals:     a.admin.approvals,
 		Meter:         a.meter,
+		ListMeter:     a.listMeter,
 		WholeResults:  o.WholeResults,
 		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.Key("sessions")},
 		Authenticator: front{a, current},
@@ -474,7 +487,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.work.Go(func() { resealConnections(ctx, a.vault, o.Log) })
 	}
 	a.work.Go(func() { a.meter.Run(ctx) })
+	a.work.Go(func() { a.listMeter.Run(ctx) })
 	a.work.Go(func() { a.admin.history.Run(ctx) })
+	a.work.Go(func() { a.admin.changes.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
 	a.work.Go(func() { a.ledger.Trim(ctx) })
 	a.work.Go(func() { a.ledger.Follow(ctx) })
@@ -1013,7 +1028,9 @@ func (a *App) Stop() {
 	a.health.Close()
 	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
+	a.listMeter.Close()
 	a.admin.history.Close(a.grace.ctx)
+	a.admin.changes.Close(a.grace.ctx)
 	a.keys.Close()
 	a.admin.revoked.Close()
 	a.admin.sessions.Close()

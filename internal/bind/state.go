@@ -47,7 +47,8 @@ type State struct {
 	// Starting are the servers that are starting and have no known offer.
 	Starting []switchboard.ServerID
 
-	Tokens *token.Counter
+	Tokens      *token.Counter
+	offerTokens map[switchboard.ServerID]func() int // the tokens of all definitions that each server offers
 }
 
 // A Tenant holds everything that the decisions of one tenant's tasks need.
@@ -139,6 +140,7 @@ func NewState(in Input, was *State) *State {
 	if s.Tokens = was.Tokens; s.Tokens == nil || was.Config.Tokenizer != c.Tokenizer {
 		s.Tokens = newTokenCounter(c.Tokenizer)
 	}
+	s.offerTokens = countOffers(s.Offers, s.Tokens)
 	s.declaredEquivalents = contract.New(s.Catalog, c.Overlays, s.Catalog.Heard, nil, was.declaredEquivalents)
 	taxonomy := canonical.SumOf(TaxonomyTerms(c.Taxonomy))
 	for id, t := range c.Tenants {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/approval"
@@ -36,7 +37,7 @@ func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInf
 	in := surface.Input{
 		Task: d.Task, Selected: t.withEquivalents(d), WholeServers: s.WholeOffers(d.Tenant, d), Prev: prev, ServerInfo: serverInfo, Decided: decided,
 		StandsIn: s.standsIn(t), Removed: removed, Unjudged: unjudged,
-		Count: s.Tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
+		OfferTokens: s.tokensOfOffer(), Count: s.Tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
 	}
 	servers, instructions := s.serverInstructions(in.Selected)
 	plan := func(task *switchboard.Task, instruct bool) *surface.Surface {
@@ -70,6 +71,32 @@ func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInf
 		shown = plan(task, false) // tools are more important than instructions
 	}
 	return lazyexpand.Fit(shown, prev)
+}
+
+// countOffers returns functions that count the definitions of each offer once.
+func countOffers(offers map[switchboard.ServerID]switchboard.Offer, tokens *token.Counter) map[switchboard.ServerID]func() int {
+	counts := make(map[switchboard.ServerID]func() int, len(offers))
+	for id, o := range offers {
+		definitions := o.Tools
+		counts[id] = sync.OnceValue(func() (n int) {
+			for _, definition := range definitions {
+				n += tokens.Count(definition)
+			}
+			return n
+		})
+	}
+	return counts
+}
+
+// tokensOfOffer returns the function that counts the definitions of a server's offer. It does not hold the State.
+func (s *State) tokensOfOffer() func(switchboard.ServerID) int {
+	counts := s.offerTokens
+	return func(id switchboard.ServerID) int {
+		if count := counts[id]; count != nil {
+			return count()
+		}
+		return 0
+	}
 }
 
 // standsIn returns the function that says which tool may stand in for one that a client was shown.

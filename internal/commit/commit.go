@@ -66,6 +66,7 @@ type Options struct {
 	Approvals Approvals // nil refuses each call that needs one
 	Notifier  Notifier  // nil means that only the log output has warnings
 	Currency  func() string
+	Spent     func(c *switchboard.Call, amount switchboard.Micros) // told what each attempt has cost; nil means that nothing is told
 	Log       *slog.Logger
 }
 
@@ -313,6 +314,9 @@ func (k *Committer) settle(a *chargedAttempt, cost switchboard.Micros) {
 		return
 	}
 	a.Trail.Charged(a.charge.Price, cost)
+	if k.o.Spent != nil {
+		k.o.Spent(a.Call, cost)
+	}
 	if len(a.held) > 0 {
 		k.later.settle(a.charge.Group, store.Settlement{ID: a.id, Amounts: a.amounts(int64(cost), 1)})
 	}

@@ -229,18 +229,16 @@ func (s *serverMonitor) status() Status {
 	return out
 }
 
-// transitions are the changes of states that are not reported yet, and the last ones.
+// transitions are the changes of states that are not reported yet.
 type transitions struct {
 	mu      sync.Mutex
 	pending []Transition
-	past    []PastChange // at most maxPast, also of those that were reported
 }
 
 func (q *transitions) add(t Transition) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pending = append(q.pending, t)
-	q.keep(&t, time.Now())
 }
 
 func (q *transitions) take() []Transition {

@@ -14,14 +14,14 @@ import (
 
 // A block holds the steps of one span of time. Encoded, with every number as a uvarint, it is
 //
-//	format   1 byte: 2
+//	format   1 byte: 3
 //	writers  their number; for each: its id (8 bytes), the number of its last write
 //	pairs    their number; for each: the length of the tenant's id and the id, the length of the server's id and the id
 //	steps    their number; for each: its index in the block, and the number of its series; for each series:
 //	         the index of its pair, a mask of the numbers that are not 0, and these numbers
 //
-// Writers come in the order of their last writes, steps by index, and pairs and series by name. Blocks of format 1 are read, too: they
-// have no numbers from firstCode on.
+// Writers come in the order of their last writes, steps by index, and pairs and series by name. Blocks of the formats 1 and 2 are read, too:
+// the former have no numbers from firstCode on, the latter none from firstExtra on.
 type stepBlock struct {
 	writers []blockWriter
 	steps   map[int]historyStep
@@ -37,7 +37,7 @@ type blockWriter struct {
 }
 
 const (
-	blockFormat = 2
+	blockFormat = 3
 	maxWriters  = 32      // of a block; the one that has written least recently is forgotten
 	maxName     = 256     // bytes of an id; configured ids are shorter
 	maxNumber   = 1 << 53 // of calls; JSON's numbers are exact up to it
@@ -89,7 +89,7 @@ func (b *stepBlock) hasWrite(id, number uint64) bool {
 	return slices.ContainsFunc(b.writers, func(w blockWriter) bool { return w.id == id && w.write >= number })
 }
 
-// fold adds the pairs with the fewest calls to the zero pair, until the step has at most most series.
+// fold adds the pairs with the fewest calls and lists to the zero pair, until the step has at most most series.
 func (s historyStep) fold(most int) {
 	named := make([]seriesKey, 0, len(s))
 	for p := range s {
@@ -100,13 +100,16 @@ func (s historyStep) fold(most int) {
 	if len(s) <= most {
 		return
 	}
-	slices.SortFunc(named, func(p, q seriesKey) int { return cmp.Or(cmp.Compare(s[q][numCalls], s[p][numCalls]), p.compare(q)) })
+	slices.SortFunc(named, func(p, q seriesKey) int { return cmp.Or(cmp.Compare(s[q].weight(), s[p].weight()), p.compare(q)) })
 	rest := s.at(seriesKey{})
 	for _, p := range named[most-1:] {
 		rest.add(s[p])
 		delete(s, p)
 	}
 }
+
+// weight says how much the pair has happened.
+func (c *counts) weight() uint64 { return c[numCalls] + c[numLists] }
 
 func (p seriesKey) compare(q seriesKey) int {
 	return cmp.Or(cmp.Compare(p.tenant, q.tenant), cmp.Compare(p.server, q.server))
@@ -176,7 +179,7 @@ func decodeBlock(data []byte) (*stepBlock, error) {
 	if len(data) == 0 {
 		return newBlock(), nil
 	}
-	if data[0] != blockFormat && data[0] != 1 {
+	if data[0] < 1 || data[0] > blockFormat {
 		return nil, errFormat
 	}
 	if len(data) > maxBlock {

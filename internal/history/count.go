@@ -23,18 +23,24 @@ var bucketBounds = [...]time.Duration{
 
 // The indexes of the numbers of a pair.
 const (
-	numCalls    = iota // all of them, also those that the client has cancelled
-	numFailed          // no result: the server's own error, or a server, the store or Switchboard failed
-	numRefused         // no result, by a rule or for a mistake of the caller
-	numMoved           // served by another server
-	firstBucket        // latencies of the calls with a result and of those that failed
-	firstCode   = firstBucket + len(bucketBounds) + 1
-	otherCodes  = firstCode + len(refusalCodes) // refusals with a code that is not in refusalCodes
-	numbers     = otherCodes + 1                // at most 64: a mask of them is one number
+	numCalls     = iota // all of them, also those that the client has cancelled
+	numFailed           // no result: the server's own error, or a server, the store or Switchboard failed
+	numRefused          // no result, by a rule or for a mistake of the caller
+	numMoved            // served by another server
+	firstBucket         // latencies of the calls with a result and of those that failed
+	firstCode    = firstBucket + len(bucketBounds) + 1
+	otherCodes   = firstCode + len(refusalCodes) // refusals with a code that is not in refusalCodes
+	firstExtra   = otherCodes + 1                // the numbers from here on are not about calls that end
+	numSpent     = firstExtra                    // what was settled for attempts, in millionths of the currency
+	numLists     = numSpent + 1                  // lists of tools that clients got; for this and the next ones see switchboard.ListCost
+	numTokens    = numSpent + 2
+	numFull      = numSpent + 3
+	numUncounted = numSpent + 4
+	numbers      = numUncounted + 1 // at most 64: a mask of them is one number
 )
 
-// refusalCodes are the codes that refusals are counted apart by. Their order is the format of blocks: add a new one at the end, and count
-// blockFormat up.
+// refusalCodes are the codes that refusals are counted apart by. Their order is the format of blocks, as is that of all numbers. A new code at the end moves the
+// numbers behind it: count blockFormat up, and read older blocks as they are.
 var refusalCodes = [...]switchboard.Code{
 	switchboard.CodeNoSuchTool, switchboard.CodeBadArguments, switchboard.CodeUnmet, switchboard.CodeMalformed, switchboard.CodeKeyTaken, switchboard.CodeNotNow, switchboard.CodeServedDifferently,
 	switchboard.CodeDenied, switchboard.CodeObligation,
@@ -157,14 +163,19 @@ func (s *liveSeries) takeInto(step historyStep, p seriesKey, now time.Time) {
 	if s.last.IsZero() {
 		s.last = now
 	}
-	if s.now[numCalls].Load() == s.read[numCalls] {
-		return
-	}
-	s.last = now
-	d := step.at(p)
+	var taken counts
+	some, called := false, s.now[numCalls].Load() != s.read[numCalls]
 	for i := range s.now {
+		if i < firstExtra && !called { // a call that has not counted wholly
+			continue
+		}
 		n := s.now[i].Load()
-		d[i], s.read[i] = d[i]+n-s.read[i], n
+		taken[i], s.read[i] = n-s.read[i], n
+		some = some || taken[i] > 0
+	}
+	if some {
+		s.last = now
+		step.at(p).add(&taken)
 	}
 }
 
@@ -208,6 +219,22 @@ func (c *historyCounter) Call(ctx context.Context, call *switchboard.Call) (swit
 	}
 	s.now[numCalls].Add(1) // last: a take between the two reads the rest next time
 	return result, err
+}
+
+// CountSpend counts what was settled for an attempt of the tenant at the server.
+func (h *History) CountSpend(tenant switchboard.TenantID, server switchboard.ServerID, amount switchboard.Micros) {
+	if amount > 0 {
+		h.live.seriesOf(seriesKey{tenant, server}).now[numSpent].Add(uint64(amount))
+	}
+}
+
+// CountLists counts what lists of tools have cost clients of the tenant. It counts for the pair of the tenant and no server.
+func (h *History) CountLists(tenant switchboard.TenantID, n switchboard.ListCost) {
+	now := &h.live.seriesOf(seriesKey{tenant: tenant}).now
+	now[numLists].Add(uint64(n.Lists))         //nolint:gosec // this and the next ones are not negative
+	now[numTokens].Add(uint64(n.Tokens))       //nolint:gosec // as above
+	now[numFull].Add(uint64(n.Full))           //nolint:gosec // as above
+	now[numUncounted].Add(uint64(n.Uncounted)) //nolint:gosec // as above
 }
 
 // outcomeOf returns how a call with an error counts: numFailed, numRefused with the code or, if its client has cancelled it, numCalls.

@@ -198,23 +198,55 @@ func TestRefusalsAreCountedByTheCodesThatCallsHave(t *testing.T) {
 	}
 }
 
-func TestABlockOfTheFormatBeforeIsRead(t *testing.T) {
+func TestBlocksOfTheFormatsBeforeAreRead(t *testing.T) {
 	t.Parallel()
 	b := newBlock()
 	b.add(3, historyStep{seriesKey{"acme", "files"}: {numCalls: 9, numRefused: 2}})
-	data := b.encode()
-	data[0] = 1
-	was, err := decodeBlock(data)
-	if err != nil {
-		t.Fatal(err)
+	for before := byte(1); before < blockFormat; before++ {
+		data := b.encode()
+		data[0] = before
+		was, err := decodeBlock(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := was.steps[3][seriesKey{"acme", "files"}]; got[numCalls] != 9 || got[numRefused] != 2 {
+			t.Errorf("%v", got)
+		}
+		was.add(3, historyStep{seriesKey{"acme", "files"}: {firstCode: 5}})
+		if data := was.encode(); data[0] != blockFormat {
+			t.Errorf("it is written in format %d", data[0])
+		}
 	}
-	if got := was.steps[3][seriesKey{"acme", "files"}]; got[numCalls] != 9 || got[numRefused] != 2 {
-		t.Errorf("%v", got)
-	}
-	was.add(3, historyStep{seriesKey{"acme", "files"}: {firstCode: 5}})
-	if data := was.encode(); data[0] != blockFormat {
-		t.Errorf("it is written in format %d", data[0])
-	}
+}
+
+func TestSpendIsKeptWithoutACallAndWithEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestStore()
+		one := start(t, s)
+		one.CountSpend("acme", "files", 2_500_000)
+		one.CountSpend("acme", "files", 1)
+		one.CountSpend("acme", "mail", 0)
+		one.call(1, "acme", "files", "")
+		time.Sleep(2 * time.Minute)
+		one.CountSpend("acme", "files", 10)
+		one.CountSpend("beta", "files", 7)
+		one.stop()
+		one.Close(t.Context())
+		other := start(t, s)
+		for tenant, want := range map[switchboard.TenantID]switchboard.Micros{"": 2_500_018, "acme": 2_500_011, "beta": 7} {
+			r, err := other.Sum(t.Context(), Range{Step: "15m", Tenant: tenant})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sum Tally
+			for i := range r.Series[0].Points {
+				sum.Add(&r.Series[0].Points[i].Tally)
+			}
+			if sum.Spent != want || sum.Refusals != nil {
+				t.Errorf("tenant %q: %+v, want %d", tenant, sum, want)
+			}
+		}
+	})
 }
 
 func TestACallCountsInTheStepOfItsEndInEveryScale(t *testing.T) {
@@ -467,7 +499,7 @@ func TestADamagedBlockIsReplacedAndOneOfAnotherVersionIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestStore()
 		name := fmt.Sprint(scales[1].start(time.Now()))
-		for data, survives := range map[string]bool{"\x02\xff": false, "\x03whatever": true} {
+		for data, survives := range map[string]bool{"\x02\xff": false, "\x04whatever": true} {
 			if _, err := s.Memory.Apply(t.Context(), store.Change{Group: scales[1].group(), Writes: []store.Write{{Name: name, Was: store.Any, Data: []byte(data)}}}); err != nil {
 				t.Fatal(err)
 			}

@@ -46,7 +46,7 @@ type Excerpt struct {
 
 // A TimeSeries is the part of the history about one tenant and one server.
 type TimeSeries struct {
-	Tenant switchboard.TenantID `json:"tenant,omitempty" doc:"Absent in the series of all calls that have no series of their own, as is the server."`
+	Tenant switchboard.TenantID `json:"tenant,omitempty" doc:"Absent in the series of all calls that have no series of their own, as is the server. A series with a tenant and without a server is about the lists of tools that the tenant's clients got."`
 	Server switchboard.ServerID `json:"server,omitempty" doc:"The server that the calls were for."`
 	Points []Point              `json:"points" doc:"The steps with calls, the oldest first; with total, one point for all of them."`
 }
@@ -63,6 +63,13 @@ type Tally struct {
 	Failed  int64 `json:"failed,omitempty" doc:"Calls that got the server's own error, or no result because something has failed."`
 	Refused int64 `json:"refused,omitempty" doc:"Calls that were refused by a rule, or for a mistake of their caller."`
 	Moved   int64 `json:"moved,omitempty" doc:"Calls that another server has served."`
+
+	Spent switchboard.Micros `json:"spent_micros,omitempty" doc:"What was settled for attempts at the server, in millionths of the currency. An attempt of a call that has moved counts at the server that it was sent to."`
+
+	Lists      int64 `json:"lists,omitempty" doc:"Lists of tools that clients got, of tasks with tools of servers. This and the next three are in the series of the tenant that has no server."`
+	ListTokens int64 `json:"list_tokens,omitempty" doc:"The tokens of the definitions in these lists, and of the answers of stubs."`
+	FullTokens int64 `json:"full_list_tokens,omitempty" doc:"The tokens of all definitions that the servers behind these lists offer, once for each list."`
+	Uncounted  int64 `json:"uncounted_lists,omitempty" doc:"Lists and answers of stubs that are in none of these numbers, because too many waited to be counted."`
 
 	Refusals map[string]int64 `json:"refusals,omitempty" doc:"The refused calls by code; \"others\" are those with a code that is rare at calls."`
 
@@ -257,7 +264,11 @@ func (b *readBlock) eachCounts(in func(step int) bool, wants func(seriesKey) boo
 // tally returns the numbers as a Tally.
 func (c *counts) tally() Tally {
 	t := Tally{Calls: int64(min(c[numCalls], maxNumber)), Failed: int64(min(c[numFailed], maxNumber)), Refused: int64(min(c[numRefused], maxNumber)), Moved: int64(min(c[numMoved], maxNumber))}
-	for i, n := range c[firstCode:] {
+	t.Spent = switchboard.Micros(min(c[numSpent], maxNumber))
+	for number, to := range map[int]*int64{numLists: &t.Lists, numTokens: &t.ListTokens, numFull: &t.FullTokens, numUncounted: &t.Uncounted} {
+		*to = int64(min(c[number], maxNumber))
+	}
+	for i, n := range c[firstCode:firstExtra] {
 		if n > 0 {
 			name := OtherCodes
 			if i < len(refusalCodes) {
@@ -286,6 +297,8 @@ func (t *Tally) addRefusals(code string, n int64) {
 // Add adds the calls of u.
 func (t *Tally) Add(u *Tally) {
 	t.Calls, t.Failed, t.Refused, t.Moved = t.Calls+u.Calls, t.Failed+u.Failed, t.Refused+u.Refused, t.Moved+u.Moved
+	t.Spent += u.Spent
+	t.Lists, t.ListTokens, t.FullTokens, t.Uncounted = t.Lists+u.Lists, t.ListTokens+u.ListTokens, t.FullTokens+u.FullTokens, t.Uncounted+u.Uncounted
 	for code, n := range u.Refusals {
 		t.addRefusals(code, n)
 	}

@@ -3,6 +3,7 @@ package surface
 import (
 	"iter"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -133,6 +134,38 @@ func (t *toolTable) FullListTokens() (n int) {
 		n += t.costAt(i)
 	}
 	return n
+}
+
+// HasServerTools reports whether the surface has a tool of a server, listed or not.
+func (t *toolTable) HasServerTools() bool { return len(t.entries) > 0 }
+
+// ListTokens returns the tokens of the definitions in the list of a client of the era.
+func (s *Surface) ListTokens(modern bool) (n int) {
+	for i := range s.listedPositions(modern) {
+		n += s.costAt(i)
+	}
+	return n
+}
+
+// OfferTokens returns the tokens of all definitions that the servers of the surface's tools offer: what their lists would cost a client that
+// connects to them itself.
+func (o *offerSet) OfferTokens() int { return o.offerTokens() }
+
+// sumOffers returns a function that counts the offers of the entries' servers once.
+func sumOffers(entries []Entry, tokens func(switchboard.ServerID) int) func() int {
+	return sync.OnceValue(func() (n int) {
+		if tokens == nil {
+			return 0
+		}
+		seen := map[switchboard.ServerID]bool{}
+		for i := range entries {
+			if id := entries[i].Tool.ID.Server; !seen[id] {
+				seen[id] = true
+				n += tokens(id)
+			}
+		}
+		return n
+	})
 }
 
 // Instructions returns the text that a model reads when its client connects; "" means none.

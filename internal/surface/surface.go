@@ -150,6 +150,9 @@ type Input struct {
 	Budget         int
 	CollapseOldest bool
 
+	// OfferTokens returns the tokens of all definitions that the server offers. It must be safe for concurrent use. Nil means that they cost nothing.
+	OfferTokens func(switchboard.ServerID) int
+
 	// Count returns how many tokens a definition costs. It must be safe for concurrent use. Nil means that
 	// definitions cost nothing.
 	Count func(definition []byte) int
@@ -209,6 +212,7 @@ type itemSet struct {
 type offerSet struct {
 	servers       []switchboard.Offer
 	declaredByEra [2]func() []declaredCapability
+	offerTokens   func() int // see OfferTokens
 }
 
 // A spending is the budget of a surface, and its instructions, which are charged to it.
@@ -309,6 +313,7 @@ func New(in Input) *Surface {
 		}
 		return n
 	})
+	s.offerTokens = sumOffers(s.entries, in.OfferTokens)
 	for k := range switchboard.NKinds {
 		s.prepareLists(k)
 	}

@@ -35,6 +35,8 @@ type View struct {
 	Refused       bool
 	Faulty        int
 
+	Currency string // of all prices; "" if it has no name
+
 	// Budgets has the budgets of Tenant; those of all tenants if AllTenants is set.
 	Budgets []BudgetFigure
 
@@ -154,6 +156,11 @@ var (
 	budgetLimit          = newDesc("budget_limit", "The limit of each budget of a whole tenant, in its present window. Amounts are of the currency, or numbers of calls.", "tenant", "budget", "unit")
 	budgetSettled        = newDesc("budget_settled", "What is settled in each budget, in its present window: the sum over all accounts of the budget.", "tenant", "budget", "unit")
 	budgetHeld           = newDesc("budget_held", "What is held in each budget for calls that are not settled yet, in its present window: the sum over all accounts of the budget.", "tenant", "budget", "unit")
+	spentTotal           = newDesc("spent_total", "What was settled for attempts at each server, by tenant. Amounts are of the currency.", "tenant", "server", "unit")
+	listsTotal           = newDesc("lists_total", "Lists of tools that clients got, of tasks with tools of servers, by tenant.", "tenant")
+	listTokens           = newDesc("list_tokens_total", "Tokens of the definitions in lists of tools, and of the answers of stubs, by tenant.", "tenant")
+	fullListTokens       = newDesc("full_list_tokens_total", "Tokens of all definitions that the servers behind these lists offer, once for each list, by tenant.", "tenant")
+	listsUncounted       = newDesc("lists_uncounted_total", "Lists and answers of stubs that are in no other metric of lists, because too many waited to be counted, by tenant.", "tenant")
 	available            = newDesc("store_available", "1 while the store can be used, 0 while it cannot.", "kind")
 )
 
@@ -167,7 +174,7 @@ type scrapeCollector struct {
 func (s *scrapeCollector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
-		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, atoms, atomProbed, stored, storing, budgetLimit, budgetSettled, budgetHeld, available,
+		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, noticed, atoms, atomProbed, stored, storing, budgetLimit, budgetSettled, budgetHeld, spentTotal, listsTotal, listTokens, fullListTokens, listsUncounted, available,
 	} {
 		c <- d
 	}
@@ -224,6 +231,19 @@ func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 	for k, n := range r.calls.values() {
 		if v.AllTenants || k.tenant == v.Tenant {
 			ended(callsTotal, &n.ended, string(k.tenant), string(k.server))
+		}
+	}
+	for tenant, n := range r.costs.lists.values() {
+		if v.AllTenants || tenant == v.Tenant {
+			count(listsTotal, n.lists.Load(), string(tenant))
+			count(listTokens, n.tokens.Load(), string(tenant))
+			count(fullListTokens, n.full.Load(), string(tenant))
+			count(listsUncounted, n.uncounted.Load(), string(tenant))
+		}
+	}
+	for k, n := range r.costs.spent.values() {
+		if v.AllTenants || k.tenant == v.Tenant {
+			c <- prometheus.MustNewConstMetric(spentTotal, prometheus.CounterValue, float64(n.Load())/1e6, string(k.tenant), string(k.server), v.Currency)
 		}
 	}
 	for k, n := range r.changes.values() {

@@ -149,11 +149,21 @@ type Recorder struct {
 	keyedCalls      lockFreeMap[string, atomic.Int64]
 	cacheableCalls  lockFreeMap[string, atomic.Int64]
 	notices         lockFreeMap[noticeAttempt, atomic.Int64]
+	costs           costCounts
 	reloads         [3]atomic.Int64 // by their index in reloadResults
 	atomProbes      [2]atomic.Int64 // by their index in probeResults
 
 	process processRegistry
 }
+
+// costCounts are what calls and lists have cost.
+type costCounts struct {
+	spent lockFreeMap[tenantServer, atomic.Int64] // in millionths of the currency
+	lists lockFreeMap[switchboard.TenantID, listCosts]
+}
+
+// listCosts are sums of switchboard.ListCost.
+type listCosts struct{ lists, tokens, full, uncounted atomic.Int64 }
 
 type serverChange struct {
 	server          switchboard.ServerID
@@ -281,6 +291,20 @@ func (r *Recorder) CountNotice(recipient, outcome string) {
 
 // reloadResults are the results of reading the configuration again.
 var reloadResults = [...]string{"ok", "unchanged", "refused"}
+
+// CountSpend counts what was settled for an attempt of the tenant at the server.
+func (r *Recorder) CountSpend(tenant switchboard.TenantID, server switchboard.ServerID, amount switchboard.Micros) {
+	r.costs.spent.valueOf(tenantServer{tenant, server}).Add(int64(amount))
+}
+
+// CountLists counts what lists of tools have cost clients of the tenant.
+func (r *Recorder) CountLists(tenant switchboard.TenantID, n switchboard.ListCost) {
+	c := r.costs.lists.valueOf(tenant)
+	c.lists.Add(n.Lists)
+	c.tokens.Add(n.Tokens)
+	c.full.Add(n.Full)
+	c.uncounted.Add(n.Uncounted)
+}
 
 // CountReload counts a reload of the configuration: unchanged if same is set, refused if err is not nil.
 func (r *Recorder) CountReload(same bool, err error) {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
@@ -111,5 +112,112 @@ func TestTheHistoryShowsTheCallsOfEachTenantAndOutlivesARestart(t *testing.T) {
 	var past struct{ Series []any }
 	if err := json.Unmarshal([]byte(g.Do(0, "", "metrics", "--history", "--json", "--tenant", "umbrella", "--since", "1h")), &past); err != nil || len(past.Series) != 1 {
 		t.Errorf("%+v, %v", past, err)
+	}
+}
+
+// spentBy returns the sums of what the receipts say was settled, by tenant, and of all tenants under "".
+func spentBy(t *testing.T, dir string) map[string]switchboard.Micros {
+	t.Helper()
+	out, errs, code := rig.Command(t, dir, "receipts", "export")
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	sums := map[string]switchboard.Micros{}
+	for line := range strings.Lines(out) {
+		var one struct {
+			Entry struct {
+				Receipt struct {
+					Tenant, Kind string
+					Price        struct{ Settled switchboard.Micros }
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		r := one.Entry.Receipt
+		if r.Kind == "call" {
+			sums[r.Tenant] += r.Price.Settled
+			sums[""] += r.Price.Settled
+		}
+	}
+	return sums
+}
+
+func TestWhatNowSaysWasSpentIsTheSumOfTheReceipts(t *testing.T) {
+	t.Parallel()
+	dir, keys := pricedOfficers(t)
+	rig.WriteFile(t, dir+"/overlays/a.yaml", "server: a\ntools:\n  work: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}], price: {call: 2.50, reported: true}}\n")
+	g := rig.Serve(t, dir)
+	agent, other := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"]), g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["other agent"])
+	work := func(s *rig.Session, arguments string) {
+		t.Helper()
+		s.Ask(t, "tools/call", `{"name":"work","arguments":`+arguments+`}`)
+	}
+	states := func(amount string) string {
+		return `{"do":"result","bytes":"{\"content\":[],\"_meta\":{\"io.switchboard/cost\":{\"amount\":\"` + amount + `\"}}}"}`
+	}
+	work(agent, `{}`)
+	work(agent, states("0.31"))
+	work(agent, states("0.000001"))
+	work(agent, `{"do":"error","bytes":"{\"code\":1,\"message\":\"no\"}"}`)
+	work(agent, states("2.50"))
+	work(agent, states("2.50")) // it is refused: less than the price is left to alice
+	work(other, states("0"))
+	work(other, states("1.20"))
+	const ofAcme, ofUmbrella, ofAll = "7.810001", "1.20", "9.010001"
+	see := func(when string) {
+		t.Helper()
+		for who, want := range map[string]string{"viewer": ofAcme, "other admin": ofUmbrella, "operator": ofAll} {
+			var o struct {
+				Spends []struct {
+					Unit    string
+					Amounts []string
+				}
+			}
+			a := g.AskAdmin(t, keys[who], "GET", "/v1/now", "")
+			if err := json.Unmarshal([]byte(a.Body), &o); err != nil || len(o.Spends) != 1 || o.Spends[0].Unit != "EUR" || len(o.Spends[0].Amounts) != 4 || o.Spends[0].Amounts[3] != want || o.Spends[0].Amounts[1] != want {
+				t.Errorf("%s, the %s sees %+v, %v; want %s", when, who, o.Spends, err, want)
+			}
+		}
+	}
+	see("at first")
+	rig.Eventually(t, "all receipts", func() string {
+		got := spentBy(t, dir)
+		return rig.ReasonUnless(got["acme"].String() == ofAcme && got["umbrella"].String() == ofUmbrella && got[""].String() == ofAll, fmt.Sprint(got))
+	})
+	if metrics := g.AskAdmin(t, keys["viewer"], "GET", "/metrics", "").Body; !strings.Contains(metrics, "\n"+`switchboard_spent_total{server="a",tenant="acme",unit="EUR"} `+ofAcme+"\n") || strings.Contains(metrics, `spent_total{server="a",tenant="umbrella"`) {
+		t.Error("the metrics have another amount for acme, or one of another tenant")
+	}
+	g.Do(0, `(?m)^LAST .* TOKENS SPARED +SPENT EUR$`, "now")
+	g.Do(0, `(?m)^14d +8 .* `+ofAll+`$`, "now")
+	g.Do(0, "", "server", "disable", "a", "--reason", "before the restart")
+	g.Do(0, "", "server", "enable", "a")
+	g.Signal(t, syscall.SIGTERM)
+	g.AwaitEnd(t)
+	g = rig.Serve(t, dir)
+	see("after a restart")
+
+	// So do the states of the server, with their causes.
+	var server struct {
+		Changes []struct {
+			Process, To string
+			Cause       struct{ Message string }
+		}
+		Band []struct{ State string }
+	}
+	a := g.AskAdmin(t, keys["operator"], "GET", "/v1/servers/a", "")
+	if err := json.Unmarshal([]byte(a.Body), &server); err != nil {
+		t.Fatal(err, a.Body)
+	}
+	processes, disabled := map[string]bool{}, ""
+	for _, c := range server.Changes {
+		processes[c.Process] = true
+		if c.To == "disabled" {
+			disabled += c.Cause.Message
+		}
+	}
+	if !strings.Contains(disabled, "before the restart") || len(processes) != 2 || !strings.Contains(fmt.Sprint(server.Band), "healthy") || !strings.Contains(fmt.Sprint(server.Band), "disabled") {
+		t.Errorf("after a restart the states are %s", a.Body)
 	}
 }

@@ -63,8 +63,8 @@ func (a *API) addServers() {
 			return out, nil
 		})
 	add(a, route{id: "read-server", method: http.MethodGet, path: "/v1/servers/{server}", needs: switchboard.OfficeViewer, summary: "One server: its state and the last changes of it, who may use it, and what runs would do without it"},
-		func(_ context.Context, q asked, in *serverPath) (*struct{ Body admin.ServerReport }, error) {
-			if x := admin.ReportServer(a.o.Reader, q.tenant, in.Server, q.operator()); x != nil {
+		func(ctx context.Context, q asked, in *serverPath) (*struct{ Body admin.ServerReport }, error) {
+			if x := admin.ReportServer(ctx, a.o.Reader, q.tenant, in.Server, q.operator()); x != nil {
 				return &struct{ Body admin.ServerReport }{*x}, nil
 			}
 			return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.64q here", in.Server)

@@ -73,12 +73,20 @@ type SpanTally struct {
 	Span string    `json:"span" enum:"1m,1h,24h,14d"`
 	From time.Time `json:"from" doc:"The begin of the first step of the history that counts."`
 	history.Tally
+
+	TokensSpared int64 `json:"tokens_spared" doc:"full_list_tokens less list_tokens; negative if the lists cost more."`
 }
 
 // A RefusalRow counts the refused calls with one code.
 type RefusalRow struct {
 	Code   string  `json:"code" doc:"Such as SB-POL-001; \"others\" for all codes that have no row."`
 	Counts []int64 `json:"counts" doc:"How many calls were refused with it, in the order of spans."`
+}
+
+// A SpendRow has what was spent in one unit.
+type SpendRow struct {
+	Unit    string   `json:"unit" doc:"The currency; empty if it has no name."`
+	Amounts []string `json:"amounts" doc:"What was settled for calls, in the order of spans."`
 }
 
 // maxRefusalRows limits the rows of an Overview. The last one sums up the rarest codes.
@@ -92,6 +100,7 @@ type Overview struct {
 	Servers  int             `json:"servers" doc:"How many servers there are."`
 	Spans    []SpanTally     `json:"spans" doc:"The calls of the last minute, hour, day and 14 days, at all replicas."`
 	Refusals []RefusalRow    `json:"refusals" doc:"The refused calls by code, the most frequent of the last 14 days first; at most 16 rows."`
+	Spends   []SpendRow      `json:"spends" doc:"What calls have cost, by unit. It has no row if nothing was spent in the last 14 days."`
 	Hours    []history.Point `json:"hours" doc:"The calls of each of the last 24 hours, the present one last. Hours without calls are there, too."`
 
 	Incomplete bool `json:"incomplete,omitempty" doc:"Calls are missing, because the history keeps at most 64 pairs of tenant and server apart in a step."`
@@ -111,7 +120,7 @@ const readTime = time.Second
 
 // Read returns the overview of a tenant for an officer; "" is all tenants, for an operator. Only an operator gets texts of servers and of the system.
 func (s OverviewSources) Read(ctx context.Context, officer *switchboard.Officer, tenant switchboard.TenantID) (*Overview, error) {
-	o := &Overview{At: time.Now().UTC(), Concerns: []Concern{}, Spans: []SpanTally{}, Refusals: []RefusalRow{}, Hours: []history.Point{}}
+	o := &Overview{At: time.Now().UTC(), Concerns: []Concern{}, Spans: []SpanTally{}, Refusals: []RefusalRow{}, Spends: []SpendRow{}, Hours: []history.Point{}}
 	if err := s.addCalls(ctx, o, tenant); err != nil {
 		return nil, err
 	}
@@ -179,6 +188,7 @@ func (s OverviewSources) addCalls(ctx context.Context, o *Overview, tenant switc
 		quarters = points // in the end those of the longest steps
 	}
 	o.addRefusals()
+	o.addSpends(s.Budgets.Currency())
 	first := o.At.Truncate(time.Hour).Add(-(hours - 1) * time.Hour)
 	for i := range hours {
 		o.Hours = append(o.Hours, history.Point{Start: first.Add(time.Duration(i) * time.Hour)})
@@ -189,7 +199,8 @@ func (s OverviewSources) addCalls(ctx context.Context, o *Overview, tenant switc
 		}
 	}
 	for i := range o.Hours {
-		o.Hours[i].Buckets, o.Hours[i].Refusals = nil, nil
+		t := &o.Hours[i].Tally
+		*t = history.Tally{Calls: t.Calls, Failed: t.Failed, Refused: t.Refused, Moved: t.Moved, P50: t.P50, P95: t.P95}
 	}
 	return nil
 }
@@ -230,6 +241,19 @@ func (o *Overview) addRefusals() {
 	}
 }
 
+// addSpends moves what was spent in the spans into a row.
+func (o *Overview) addSpends(currency string) {
+	row, spent := SpendRow{Unit: currency}, false
+	for i := range o.Spans {
+		spent = spent || o.Spans[i].Spent > 0
+		row.Amounts = append(row.Amounts, o.Spans[i].Spent.String())
+		o.Spans[i].Spent = 0
+	}
+	if spent {
+		o.Spends = append(o.Spends, row)
+	}
+}
+
 // rank puts the sum of the other codes last.
 func rank(code string) int {
 	if code == history.OtherCodes {
@@ -247,6 +271,7 @@ func sumSince(points []history.Point, span string, from time.Time) SpanTally {
 		}
 	}
 	s.Buckets = nil
+	s.TokensSpared = s.FullTokens - s.ListTokens
 	return s
 }
 

@@ -125,6 +125,9 @@ type serverPage struct {
 	callNotes
 }
 
+// maxRecent limits the changes of states that the view shows.
+const maxRecent = 50
+
 // loadServer adds the calls of the last day and the tools to a server.
 func loadServer(q *viewQuery, answer []byte) (any, error) {
 	x := &serverPage{At: time.Now()}
@@ -158,7 +161,9 @@ func loadServer(q *viewQuery, answer []byte) (any, error) {
 	x.callNotes, x.Hours = notes, latencyBars(hours)
 	x.Band = newStateBand(&x.ServerReport, x.At)
 	for _, c := range slices.Backward(x.Changes) {
-		x.Recent = append(x.Recent, c)
+		if x.Recent = append(x.Recent, c); len(x.Recent) == maxRecent {
+			break
+		}
 	}
 	if q.officer.Operator {
 		x.Offer = &admin.OfferList{}
@@ -222,8 +227,8 @@ const (
 // A stateBand shows the states of a server in the last 24 hours. A state is told apart by the height of its part, too.
 type stateBand struct {
 	Width, Height int
-	Parts         []statePart // without the time before the first known state
-	Known         time.Time   // the first known state
+	Parts         []statePart // without the times in which no process has watched
+	Known         time.Time   // the first known state; zero: there is none
 	Well          string      // how much of the known time the server was healthy
 }
 
@@ -238,52 +243,35 @@ type statePart struct {
 func newStateBand(x *admin.ServerReport, now time.Time) *stateBand {
 	b := &stateBand{Width: bandWidth, Height: bandHeight}
 	begin := now.Add(-bandWidth * time.Minute)
-	state, since := x.Health.State, x.Seen // without changes, it has always been so
-	var own []health.PastChange
-	for _, c := range x.Changes {
-		if c.Tool == "" {
-			own = append(own, c)
-		}
-	}
-	if len(own) > 0 {
-		state = own[0].From
-		if len(x.Changes) > 1 && own[0].At.Sub(x.Seen) > time.Hour && own[0].From != health.Starting {
-			since = own[0].At // older changes may be forgotten
-		}
-	}
 	var well, known time.Duration
-	add := func(until time.Time) {
-		from := since
+	for _, was := range x.Band {
+		from := was.From
 		if from.Before(begin) {
 			from = begin
 		}
-		if d := until.Sub(from); d > 0 {
-			if b.Known.IsZero() {
-				b.Known = from
-			}
-			known += d
-			if state == health.Healthy {
-				well += d
-			}
-			p := statePart{X: int(from.Sub(begin) / time.Minute), State: state, From: from, To: until, Height: bandHeight}
-			p.X = min(p.X, bandWidth-2)
-			p.Width = min(max(int(d/time.Minute), 2), bandWidth-p.X) // also what was short is visible
-			switch stateClass(state) {
-			case "well":
-				p.Height = bandHeight / 3
-			case "between":
-				p.Height = bandHeight * 2 / 3
-			}
-			p.Y = bandHeight - p.Height
-			b.Parts = append(b.Parts, p)
+		d := was.To.Sub(from)
+		if d <= 0 {
+			continue
 		}
-		since = until
+		if b.Known.IsZero() {
+			b.Known = from
+		}
+		known += d
+		if was.State == health.Healthy {
+			well += d
+		}
+		p := statePart{X: int(from.Sub(begin) / time.Minute), State: was.State, From: from, To: was.To, Height: bandHeight}
+		p.X = min(max(p.X, 0), bandWidth-2)
+		p.Width = min(max(int(d/time.Minute), 2), bandWidth-p.X) // also what was short is visible
+		switch stateClass(was.State) {
+		case "well":
+			p.Height = bandHeight / 3
+		case "between":
+			p.Height = bandHeight * 2 / 3
+		}
+		p.Y = bandHeight - p.Height
+		b.Parts = append(b.Parts, p)
 	}
-	for _, c := range own {
-		add(c.At)
-		state = c.To
-	}
-	add(now)
 	b.Well = share(int64(well), int64(known))
 	return b
 }

@@ -56,6 +56,7 @@ func reportOf(text string) admin.ServerReport {
 			Served:       1, Refused: 2,
 		},
 		Seen: time.Now().Add(-time.Hour), Changes: []health.PastChange{{At: time.Now().Add(-time.Minute), From: health.Healthy, To: health.Quarantine, Cause: cause}, {At: time.Now(), Tool: text, From: health.Healthy, To: health.Quarantine, Cause: cause}},
+		Band:    []health.BandPart{{From: time.Now().Add(-time.Hour), To: time.Now(), State: health.Quarantine}},
 		Tenants: []switchboard.TenantID{switchboard.TenantID(text)}, Uses: []admin.ServerUse{{Tenant: switchboard.TenantID(text), Task: switchboard.TaskID(text), Runs: 2, To: []switchboard.ServerID{switchboard.ServerID(text)}, Stranded: []string{text}}},
 	}
 }

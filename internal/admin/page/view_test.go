@@ -66,7 +66,8 @@ func overviewOf(t *testing.T, texts ...string) string {
 	able := &approvals.ApprovalRow{ID: next(), Principal: text, Capability: text}
 	o.Concerns = append(o.Concerns, now.Concern{Kind: now.KindApproval, Subject: text, Approval: asks, Yours: true}, now.Concern{Kind: now.KindApproval, Subject: text, Approval: able},
 		now.Concern{Kind: now.KindBudget, Subject: next(), Budget: &budget.StatementRow{Of: text, Unit: text, Limit: text, Left: text, Warned: 80}})
-	o.Spans[3].Calls = 12_345
+	o.Spans[3].Tally, o.Spans[3].TokensSpared = history.Tally{Calls: 12_345, Lists: 7, ListTokens: 100_000, FullTokens: 1_334_567, Uncounted: 3}, 1_234_567
+	o.Spends = []now.SpendRow{{Unit: text, Amounts: []string{"0.00", "0.00", "1.25", "310.50"}}}
 	o.Refusals = []now.RefusalRow{{Code: text, Counts: make([]int64, 4)}}
 	for i := range 24 {
 		o.Hours = append(o.Hours, history.Point{Start: at.Add(time.Duration(i) * time.Hour), Tally: history.Tally{Calls: int64(i)}})
@@ -300,6 +301,22 @@ func TestNowSaysInWordsThatNothingIsThere(t *testing.T) {
 		}
 		if !strings.Contains(page, want) || !strings.Contains(page, "No agent has called a tool in the last 14 days") || strings.Contains(page, "<table") || strings.Contains(page, "<svg") {
 			t.Errorf("%d servers: %s", servers, page)
+		}
+	}
+}
+
+func TestNowShowsTheTokensSparedAndTheSpendOfEachSpan(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	d.api = answer(200, "application/json", overviewOf(t, "EUR"))
+	page := d.ask("GET", "/now", host, "", cookie...).Body.String()
+	for _, want := range []string{
+		`<th scope="row">tokens spared</th><td>0 <small></small></td><td>0 <small></small></td><td>0 <small></small></td><td>1,234,567 <small>92.5 %</small></td>`,
+		`<th scope="row">spent</th>`, `<td>310.50 <small><bdi class="theirs">EUR</bdi></small></td>`, `3 lists and searches of the last 14 days could not be counted`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s:\n%s", want, page)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // functions are what templates use besides their data.
 var functions = template.FuncMap{
-	"theirs": theirs, "ago": ago, "instant": instant, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "hour": func(t time.Time) string { return t.UTC().Format("15:04") },
+	"theirs": theirs, "ago": ago, "instant": instant, "until": until, "count": count, "int64": func(n int) int64 { return int64(n) }, "share": share, "latency": latency, "bars": hourBars, "moment": moment, "hour": hour, "zone": zone,
 	"link":       linkFrom,
 	"asset":      addressOf,
 	"icon":       drawIcon,
@@ -100,9 +100,27 @@ func until(now, t time.Time) template.HTML {
 
 // instant writes an instant with the words for it. Whoever points at them sees the exact time.
 func instant(t time.Time, words string) template.HTML {
-	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC">%s</time>`, t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05"), words)) //nolint:gosec // numbers, and words of ours
+	return timeElement(t, "", words)
 }
+
+// timeElement writes an instant. assets/times.js writes the text again in the zone of the browser: local says how, "" not at all.
+func timeElement(t time.Time, local, text string) template.HTML {
+	if t = t.UTC(); local != "" {
+		local = ` data-local="` + local + `"`
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC"%s>%s</time>`, t.Format(time.RFC3339), t.Format(time.DateTime), local, text)) //nolint:gosec // numbers, and words of ours
+}
+
+// moment writes an instant as date and time of day. The template says in which zone that is.
+func moment(t time.Time) template.HTML {
+	return timeElement(t, "second", t.UTC().Format(time.DateTime))
+}
+
+// hour writes an instant as time of day. The template says in which zone that is.
+func hour(t time.Time) template.HTML { return timeElement(t, "hour", t.UTC().Format("15:04")) }
+
+// zone names the zone of moment and hour: UTC, in place of which assets/times.js puts the zone of the browser.
+func zone() template.HTML { return `<span data-zone>UTC</span>` }
 
 // spellTime spells a time in its largest unit, rounded down.
 func spellTime(d time.Duration) string {
@@ -142,7 +160,7 @@ func share(part, of int64) string {
 		return ""
 	}
 	percent := 100 * float64(part) / float64(of)
-	if percent < 0.1 {
+	if percent > 0 && percent < 0.1 {
 		return "< 0.1 %"
 	}
 	return strconv.FormatFloat(percent, 'f', 1, 64) + " %"

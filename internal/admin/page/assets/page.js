@@ -88,6 +88,7 @@
 		handleSwap: (style, target, fragment) => {
 			if (style !== "parts") return false;
 			waiting = fragment.firstElementChild;
+			showLocalTimes(waiting); // as the content that it replaces
 			waits = waits || Date.now();
 			show();
 			return [];

@@ -1,0 +1,371 @@
+package health
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Bounds of a ChangeLog.
+const (
+	KeptChanges  = 500 // of one server, of all processes
+	KeptFor      = 14 * 24 * time.Hour
+	maxWatches   = 256 // processes of that time; the ones that ended first are forgotten
+	maxCauseText = 500 // bytes
+
+	logInterval    = time.Minute
+	watchInterval  = 5 * time.Minute // how often a process writes that it still watches
+	logTimeout     = 5 * time.Second
+	logReadTimeout = 500 * time.Millisecond
+	logConflicts   = 20 // of one write, with other processes that write at the same time
+)
+
+// The groups of the store.
+const (
+	groupChanges = "server-changes" // by server
+	groupWatches = "server-watches" // of all processes, in the value allWatches
+	allWatches   = "all"
+)
+
+// A PastChange is a change of the state of a server or of one of its tools, as one process has seen it.
+type PastChange struct {
+	At      time.Time `json:"at"`
+	Process string    `json:"process"`        // which process has seen it: a name of its own for each start
+	Tool    string    `json:"tool,omitempty"` // "" for the server itself
+	From    State     `json:"from"`
+	To      State     `json:"to"`
+	Cause   *Cause    `json:"cause,omitempty"` // nil for a change to healthy
+}
+
+func (c *PastChange) compare(d *PastChange) int {
+	return cmp.Or(c.At.Compare(d.At), strings.Compare(c.Process, d.Process), strings.Compare(c.Tool, d.Tool), strings.Compare(string(c.To), string(d.To)))
+}
+
+// A ServerPast is what is known about the states of one server in the last 14 days.
+type ServerPast struct {
+	Since     time.Time    // what was before is not known
+	Changes   []PastChange // the oldest first
+	Band      []BandPart   // the oldest first
+	StoreAway bool         // the store cannot be read now: only the changes that this process has seen are there
+}
+
+// A BandPart is a time in which a server had one state. If several processes watched the server, the part has the worst of their states.
+type BandPart struct {
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	State State     `json:"state"`
+}
+
+// A watch is the time that a process has watched servers.
+type watch struct {
+	Process string    `json:"process"`
+	From    time.Time `json:"from"`
+	Until   time.Time `json:"until"`
+}
+
+// serverChanges are the changes of one server, as the store keeps them.
+type serverChanges struct {
+	Since   time.Time    `json:"since,omitzero"` // older changes are forgotten; zero: none is
+	Changes []PastChange `json:"changes"`
+}
+
+// A ChangeStore keeps the changes for all processes. See store.Store.
+type ChangeStore interface {
+	Value(ctx context.Context, k store.Key) (store.Value, error)
+	Apply(ctx context.Context, c store.Change) (store.Version, error)
+	Status() store.Status
+}
+
+// A ChangeLog keeps the changes of the states of servers: at most KeptChanges of each server, for KeptFor. Each process adds the changes that it saw
+// to the store, once a minute and when it stops. It also writes until when it watched, because no state is known while no process runs.
+// Use NewChangeLog. It is safe for concurrent use.
+type ChangeLog struct {
+	store ChangeStore // nil: nothing outlives the process
+	log   *slog.Logger
+	me    watch
+
+	mu      sync.Mutex
+	seen    map[switchboard.ServerID]*serverChanges // by this process
+	unsaved map[switchboard.ServerID]bool
+
+	saving  sync.Mutex
+	watched time.Time // when me was written last; guarded by saving
+	failed  bool      // the last save failed; guarded by saving
+}
+
+// NewChangeLog returns the ChangeLog of this process, which watches from now on. A store in memory is left out, because it would keep
+// everything a second time.
+func NewChangeLog(s ChangeStore, log *slog.Logger) *ChangeLog {
+	if s != nil && s.Status().Kind == "memory" {
+		s = nil
+	}
+	return &ChangeLog{store: s, log: log, me: watch{Process: strings.ToLower(rand.Text()[:8]), From: time.Now().Round(0).UTC()}, seen: map[switchboard.ServerID]*serverChanges{}, unsaved: map[switchboard.ServerID]bool{}}
+}
+
+// Note adds a transition that has just happened. It does not block.
+func (l *ChangeLog) Note(t Transition) {
+	c := PastChange{At: time.Now().Round(0).UTC(), Process: l.me.Process, Tool: t.Tool, From: t.From, To: t.To}
+	if t.Cause != nil {
+		cause := *t.Cause
+		cause.Message = strings.ToValidUTF8(cause.Message[:min(len(cause.Message), maxCauseText)], "")
+		c.Cause = &cause
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seen[t.Server] == nil {
+		l.seen[t.Server] = &serverChanges{}
+	}
+	l.seen[t.Server].add(c.At, c)
+	l.unsaved[t.Server] = true
+}
+
+// add adds changes that are not there yet, and removes what is too old or too much.
+func (s *serverChanges) add(now time.Time, all ...PastChange) {
+	s.Changes = append(s.Changes, all...)
+	slices.SortFunc(s.Changes, func(c, d PastChange) int { return c.compare(&d) })
+	s.Changes = slices.CompactFunc(s.Changes, func(c, d PastChange) bool { return c.compare(&d) == 0 })
+	gone := max(0, len(s.Changes)-KeptChanges)
+	for gone < len(s.Changes) && s.Changes[gone].At.Before(now.Add(-KeptFor)) {
+		gone++
+	}
+	if gone > 0 {
+		s.Since = s.Changes[gone-1].At.Add(1)
+		s.Changes = slices.Delete(s.Changes, 0, gone)
+	}
+}
+
+// forgetBefore notes that changes before an instant are not known.
+func (s *serverChanges) forgetBefore(since time.Time) {
+	if since.After(s.Since) {
+		s.Since = since
+	}
+}
+
+// Run saves until ctx is done.
+func (l *ChangeLog) Run(ctx context.Context) {
+	if l.store == nil {
+		return
+	}
+	l.save(ctx, false) // others see that this process watches
+	ticker := time.NewTicker(logInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			l.save(ctx, false)
+		}
+	}
+}
+
+// Close saves the last changes, and until when this process has watched. Call it after Run has returned.
+func (l *ChangeLog) Close(ctx context.Context) {
+	if l.store != nil {
+		l.save(ctx, true)
+	}
+}
+
+// save writes what the store does not have yet. What cannot be written stays in memory, for the next save.
+func (l *ChangeLog) save(ctx context.Context, last bool) {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	var err error
+	l.mu.Lock()
+	servers := slices.Sorted(maps.Keys(l.unsaved))
+	l.mu.Unlock()
+	now := time.Now().Round(0).UTC()
+	for _, id := range servers {
+		if err = l.saveServer(ctx, id, now); err != nil {
+			break
+		}
+	}
+	if err == nil && (last || now.Sub(l.watched) >= watchInterval) {
+		err = update(ctx, l.store, store.Key{Group: groupWatches, Name: allWatches}, func(all *[]watch) { *all = addWatch(*all, l.meUntil(now), now) })
+		if err == nil {
+			l.watched = now
+		}
+	}
+	switch {
+	case err == nil && l.failed:
+		l.log.Info("the changes of the states of servers are written again")
+	case err != nil && !l.failed:
+		l.log.Warn("the changes of the states of servers cannot be written; they stay in memory until they can", "err", err)
+	}
+	l.failed = err != nil
+}
+
+func (l *ChangeLog) meUntil(now time.Time) watch {
+	me := l.me
+	me.Until = now
+	return me
+}
+
+// saveServer adds what this process has seen of a server to the value of the store. To add it twice changes nothing.
+func (l *ChangeLog) saveServer(ctx context.Context, id switchboard.ServerID, now time.Time) error {
+	l.mu.Lock()
+	mine, since := slices.Clone(l.seen[id].Changes), l.seen[id].Since
+	delete(l.unsaved, id)
+	l.mu.Unlock()
+	err := update(ctx, l.store, store.Key{Group: groupChanges, Name: string(id)}, func(s *serverChanges) {
+		s.add(now, mine...)
+		s.forgetBefore(since)
+	})
+	if err != nil {
+		l.mu.Lock()
+		l.unsaved[id] = true
+		l.mu.Unlock()
+	}
+	return err
+}
+
+// update changes a value of the store, which is JSON, by compare-and-set. One that does not decode is replaced.
+func update[T any](ctx context.Context, s ChangeStore, k store.Key, with func(*T)) error {
+	for range logConflicts {
+		v, err := s.Value(ctx, k)
+		if err != nil && !errors.Is(err, store.ErrUnopened) {
+			return err
+		}
+		var value T
+		if json.Unmarshal(v.Data, &value) != nil {
+			value = *new(T)
+		}
+		with(&value)
+		data, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(data, v.Data) {
+			return nil
+		}
+		_, err = s.Apply(ctx, store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: v.Version, Data: data, TTL: KeptFor}}})
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return store.ErrConflict
+}
+
+// addWatch adds or replaces a watch, and removes what is too old or too much.
+func addWatch(all []watch, w watch, now time.Time) []watch {
+	all = slices.DeleteFunc(all, func(o watch) bool { return o.Process == w.Process || o.Until.Before(now.Add(-KeptFor)) })
+	all = append(all, w)
+	slices.SortFunc(all, func(a, b watch) int { return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Process, b.Process)) })
+	return all[max(0, len(all)-maxWatches):]
+}
+
+// Past returns what is known about a server; a nil ChangeLog knows nothing. If the store cannot be read, that is what this process has seen.
+func (l *ChangeLog) Past(ctx context.Context, id switchboard.ServerID) *ServerPast {
+	if l == nil {
+		return &ServerPast{}
+	}
+	now := time.Now().Round(0).UTC()
+	var kept serverChanges
+	var watches []watch
+	p := &ServerPast{}
+	if l.store != nil {
+		ctx, cancel := context.WithTimeout(ctx, logReadTimeout)
+		defer cancel()
+		p.StoreAway = errors.Join(readValue(ctx, l.store, store.Key{Group: groupChanges, Name: string(id)}, &kept), readValue(ctx, l.store, store.Key{Group: groupWatches, Name: allWatches}, &watches)) != nil
+	}
+	l.mu.Lock()
+	if mine := l.seen[id]; mine != nil {
+		kept.add(now, mine.Changes...)
+		kept.forgetBefore(mine.Since)
+	}
+	l.mu.Unlock()
+	watches = addWatch(watches, l.meUntil(now), now)
+	p.Changes, p.Since = kept.Changes, watches[0].From
+	for _, w := range watches {
+		if w.From.Before(p.Since) {
+			p.Since = w.From
+		}
+	}
+	for _, oldest := range []time.Time{kept.Since, now.Add(-KeptFor)} {
+		if oldest.After(p.Since) {
+			p.Since = oldest
+		}
+	}
+	p.Band = worstStates(kept.Changes, watches, p.Since)
+	return p
+}
+
+// readValue reads a value of the store, which is JSON. One that is not there, or does not decode, is the zero value.
+func readValue[T any](ctx context.Context, s ChangeStore, k store.Key, to *T) error {
+	v, err := s.Value(ctx, k)
+	if err != nil && !errors.Is(err, store.ErrUnopened) {
+		return err
+	}
+	if json.Unmarshal(v.Data, to) != nil {
+		*to = *new(T)
+	}
+	return nil
+}
+
+// worst are the states from the best to the worst.
+var worst = []State{Healthy, Starting, Probation, NeedsConnection, Disabled, Lost, Quarantine}
+
+// worstStates returns the states of a server since an instant: at each time the worst that a process saw. No part covers the times when no process
+// watched or knew the server.
+func worstStates(changes []PastChange, watches []watch, since time.Time) (band []BandPart) {
+	by, instants := map[string][]PastChange{}, []time.Time{since}
+	for _, c := range changes {
+		if c.Tool == "" {
+			by[c.Process] = append(by[c.Process], c)
+			instants = append(instants, c.At)
+		}
+	}
+	for _, w := range watches {
+		instants = append(instants, w.From, w.Until)
+	}
+	slices.SortFunc(instants, time.Time.Compare)
+	instants = slices.CompactFunc(instants, time.Time.Equal)
+	for i := range len(instants) - 1 {
+		from, to, rank := instants[i], instants[i+1], -1
+		for _, w := range watches {
+			if from.Before(since) || from.Before(w.From) || !from.Before(w.Until) {
+				continue
+			}
+			rank = max(rank, slices.Index(worst, stateAt(by[w.Process], from)))
+		}
+		switch last := len(band) - 1; {
+		case rank < 0:
+		case last >= 0 && band[last].State == worst[rank] && band[last].To.Equal(from):
+			band[last].To = to
+		default:
+			band = append(band, BandPart{from, to, worst[rank]})
+		}
+	}
+	return band
+}
+
+// stateAt returns the state at an instant, by the changes that one process saw; "" if it saw none.
+func stateAt(changes []PastChange, at time.Time) State {
+	next, _ := slices.BinarySearchFunc(changes, at, func(c PastChange, at time.Time) int {
+		if c.At.After(at) {
+			return 1
+		}
+		return -1
+	})
+	switch {
+	case next > 0:
+		return changes[next-1].To
+	case len(changes) > 0:
+		return changes[0].From
+	}
+	return ""
+}
