@@ -31,7 +31,7 @@ import (
 )
 
 // maxForm limits the body of a form.
-const maxForm = 64 << 10
+const maxForm = 256 << 10
 
 // The paths of the page.
 const (

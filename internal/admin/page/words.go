@@ -31,6 +31,7 @@ var functions = template.FuncMap{
 	"definition": definitionText,
 	"plain":      func(text string) string { return shown.Line(text) },
 	"several":    several,
+	"typedText":  typedText, "typedTag": typedTag, "valueText": valueText, "codeLines": codeLines,
 	"stateWords": stateWords, "stateClass": stateClass,
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }
