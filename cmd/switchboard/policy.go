@@ -320,13 +320,13 @@ const maxInput = 4 << 20
 func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	input := map[string]any{}
 	switch {
+	case p.Decision != "" && p.URL == "":
+		return usageError{errors.New("--decision needs --url, the address of the Switchboard that has recorded it")}
 	case p.Input != "":
 		var err error
 		if input, err = readInput(p.Input, io.in); err != nil {
 			return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
 		}
-	case p.Decision != "" && p.URL == "":
-		return usageError{errors.New("--decision needs --url, the address of the Switchboard that has recorded it")}
 	case p.Decision == "" && p.Capability == "":
 		return usageError{errors.New("say what to evaluate, with --input FILE, --capability ID or --decision ID")}
 	}

@@ -145,7 +145,7 @@ func TestPoliciesOfferOnlyWhatTheOfficerMayDo(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, "")
 	d.tenants = []switchboard.TenantID{"acme"}
-	d.row.Operator, d.row.Offices = false, map[switchboard.TenantID][]switchboard.Office{"acme": {switchboard.OfficeViewer}}
+	d.row.Operator, d.row.Tenant, d.row.Offices = false, "acme", []switchboard.Office{switchboard.OfficeViewer}
 	cookie := d.signIn(t)
 	d.api = policyAPI("text")
 	page := d.ask("GET", "/policies?tenant=acme&rules=week", host, "", cookie...).Body.String()
