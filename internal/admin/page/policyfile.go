@@ -39,6 +39,9 @@ func pathOfPolicy(q *viewQuery, path string) string {
 	return "tenants/" + q.state.Get("tenant") + "/policies/" + path
 }
 
+// maxTextForm limits the body of a form with the texts of a policy and its tests.
+const maxTextForm = 256 << 10
+
 // maxTriedDecisions limits the recorded decisions that the view offers to try a policy on.
 const maxTriedDecisions = 30
 
