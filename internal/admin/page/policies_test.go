@@ -46,7 +46,7 @@ func policyAPI(texts ...string) http.Handler {
 		"/v1/decisions":                       admin.DecisionPage{Decisions: []admin.DecisionRow{{ID: "n1/4", Time: noon, Task: switchboard.TaskID(next()), Principal: admin.DecisionPrincipal{ID: next()}, Code: switchboard.Code(next())}}},
 		"POST /v1/policies/check":             admin.PolicyCheck{Warnings: []author.Warning{{File: next(), Line: 3, Column: 2, About: next(), Text: next()}}, Silent: []switchboard.ServerID{switchboard.ServerID(next())}},
 		"PUT /v1/configuration/file": map[string]any{"trial": change.Trial{Diff: "--- a\n+++ b\n@@ -1 +1 @@\n-" + next(), Faults: []string{}, Tasks: []change.TaskChange{
-			{Task: switchboard.TaskID(next()), Before: []string{next()}, After: []string{next()}}, {Task: "b", Why: next()},
+			{Task: switchboard.TaskID(next()), Before: []string{next()}, After: []string{}}, {Task: "b", Why: next()},
 		}}},
 		"POST /v1/policies/eval": admin.PolicyEvaluation{Evaluation: &author.Evaluation{
 			Candidates: []author.JudgedCandidate{{ID: next(), Code: switchboard.Code(next()), Why: next()}},

@@ -491,7 +491,7 @@ func codeLines(text string) (all []string) {
 			return append(all, "…")
 		}
 		trimmed := strings.TrimLeft(line, "\t ")
-		all = append(all, strings.Repeat(" ", len(line)-len(trimmed))+shown.Line(trimmed))
+		all = append(all, strings.ReplaceAll(line[:len(line)-len(trimmed)], "\t", "    ")+shown.Line(trimmed))
 	}
 	return all
 }
