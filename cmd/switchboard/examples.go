@@ -168,6 +168,7 @@ var examples = map[string][]string{
 		"switchboard policy eval --input input.json",
 		"switchboard policy eval --tenant acme --input - < input.json",
 		"switchboard policy eval --tenant acme --input input.json --url https://switchboard.example.com",
+		"switchboard policy eval --tenant acme --decision n1/42 --expressions --url https://switchboard.example.com",
 	},
 	"policy diff": {
 		"switchboard policy diff --against proposal/",
@@ -188,6 +189,10 @@ var examples = map[string][]string{
 	"store accept": {
 		"switchboard store accept",
 		"switchboard store accept --config /etc/switchboard/switchboard.yaml",
+	},
+	"policy rules": {
+		"switchboard policy rules --tenant acme",
+		"switchboard policy rules --tenant acme --since 24h --json",
 	},
 	"policy list": {
 		"switchboard policy list --tenant acme",

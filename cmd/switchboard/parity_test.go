@@ -72,6 +72,7 @@ var parity = map[string][]string{
 	"receipts rotate": {"here: the key file is on this machine"},
 	"policy test":     {"test-policies"},
 	"policy list":     {"read-policies"},
+	"policy rules":    {"count-policy-rules"},
 	"policy check":    {"check-policies"},
 	"policy eval":     {"eval-policies"},
 	"policy diff":     {"start-policy-diff", "read-policy-diff", "cancel-policy-diff"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ type policyCmd struct {
 	Test  policyTestCmd  `cmd:"" help:"Run the tests of the policies. With -v, list also the tests that pass."`
 	Check policyCheckCmd `cmd:"" help:"Compile the policies, and report probable mistakes in them."`
 	Eval  policyEvalCmd  `cmd:"" help:"Evaluate the policies for one input, and show the value of every rule."`
+	Rules policyRulesCmd `cmd:"" help:"Show in how many recorded decisions each rule of a tenant's policies held, also never."`
 	List  policyListCmd  `cmd:"" help:"List the policy files of a tenant that a running Switchboard serves, and whether they are in force."`
 	Diff  policyDiffCmd  `cmd:"" help:"Show how recorded decisions would change under other policies or rankings."`
 }
@@ -301,10 +303,13 @@ func (p *policyCheckCmd) askServers(ctx context.Context, checker *author.LayerCh
 type policyEvalCmd struct {
 	commonFlags
 	outputFlags
-	Input      string `help:"The input, in JSON; - is stdin. Absent members get the values of the tenant's local principal. It may be absent with --capability." placeholder:"FILE"`
-	Capability string `help:"Evaluate for this capability, such as io.fs.read@^1, as well." placeholder:"ID"`
-	Boundaries string `help:"Take the boundaries in FILE in the place of those in capabilities/boundaries.yaml." placeholder:"FILE"`
-	URL        string `name:"url" help:"Evaluate the policies that the Switchboard at URL serves. Without it: those of the configuration." placeholder:"URL"`
+	Input       string `help:"The input, in JSON; - is stdin. Absent members get the values of the tenant's local principal. It may be absent with --capability." placeholder:"FILE"`
+	Capability  string `help:"Evaluate for this capability, such as io.fs.read@^1, as well." placeholder:"ID"`
+	Boundaries  string `help:"Take the boundaries in FILE in the place of those in capabilities/boundaries.yaml." placeholder:"FILE"`
+	Decision    string `help:"Evaluate the input of this recorded decision, as decisions list shows it. Members of --input replace those of it. It needs --url." placeholder:"ID"`
+	Need        int    `name:"requirement" help:"With --decision: the number of the requirement." default:"1" placeholder:"N"`
+	Expressions bool   `short:"e" help:"Show the values of all expressions too."`
+	URL         string `name:"url" help:"Evaluate the policies that the Switchboard at URL serves. Without it: those of the configuration." placeholder:"URL"`
 }
 
 // maxInput limits the size of an input.
@@ -315,13 +320,15 @@ const maxInput = 4 << 20
 func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	input := map[string]any{}
 	switch {
+	case p.Decision != "" && p.URL == "":
+		return usageError{errors.New("--decision needs --url, the address of the Switchboard that has recorded it")}
 	case p.Input != "":
 		var err error
 		if input, err = readInput(p.Input, io.in); err != nil {
 			return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
 		}
-	case p.Capability == "":
-		return usageError{errors.New("say what to evaluate, with --input FILE or --capability ID")}
+	case p.Decision == "" && p.Capability == "":
+		return usageError{errors.New("say what to evaluate, with --input FILE, --capability ID or --decision ID")}
 	}
 	id := p.Tenant
 	if said, ok := input["tenant_id"].(string); ok {
@@ -365,7 +372,7 @@ func (p *policyEvalCmd) evaluateHere(ctx context.Context, log *slog.Logger, id s
 			return nil, usageError{fmt.Errorf("--capability: %w", err)}
 		}
 	}
-	got, err := author.EvaluateFor(ctx, t, input, c.Registry.Boundaries, policysource.Of(c))
+	got, err := author.EvaluateFor(ctx, t, input, c.Registry.Boundaries, policysource.Of(c), p.Expressions)
 	if faults, ok := errors.AsType[switchboard.Faults](err); ok {
 		return nil, faults
 	}
@@ -384,6 +391,12 @@ func (p *policyEvalCmd) evaluateThere(ctx context.Context, _ *slog.Logger, id sw
 	}
 	if p.Capability != "" {
 		body["capability"] = p.Capability
+	}
+	if p.Decision != "" {
+		body["decision"], body["requirement"] = p.Decision, p.Need
+	}
+	if p.Expressions {
+		body["expressions"] = true
 	}
 	err = p.targetAt(p.URL).postInto(ctx, "/v1/policies/eval?tenant="+url.QueryEscape(string(id)), body, &r)
 	if err == nil && r.Evaluation == nil {
@@ -420,7 +433,24 @@ func writeEvaluation(w io.Writer, e *author.Evaluation) {
 			rows = append(rows, [4]string{"  " + r.At[0].String(), r.Rule, "", valueText(r)})
 		}
 		writeTable(w, rows)
+		for _, x := range l.Expressions {
+			fmt.Fprintf(w, "  %s:%d: %s\n", x.SourceLine, x.Column, expressionState(&x))
+			writeLines(w, "    ", cmp.Or(x.Values, x.Text))
+		}
 	}
+}
+
+// expressionState says how an expression was evaluated.
+func expressionState(x *author.ExpressionValue) string {
+	switch {
+	case x.Held > 0 && x.Failed > 0:
+		return fmt.Sprintf("true %d times, not true %d times", x.Held, x.Failed)
+	case x.Held > 0:
+		return "true"
+	case x.Failed > 0:
+		return "not true"
+	}
+	return "not evaluated"
 }
 
 // valueText returns a rule's value on one line.

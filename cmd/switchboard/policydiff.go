@@ -284,6 +284,12 @@ func writeDiff(out io.Writer, d *replay.Diff) {
 		}
 		_ = w.Flush() // without the terminal the table is not needed
 	}
+	for i, c := range d.Callers {
+		if i == 0 {
+			fmt.Fprint(out, "\nCallers whose decisions would change\n")
+		}
+		fmt.Fprintf(out, "  %s of tenant %s: %d\n", printable(c.Principal, 200), c.Tenant, c.Decisions)
+	}
 	if d.Unlisted > 0 {
 		fmt.Fprintf(out, "\n%s more are not listed\n", count(d.Unlisted, "change"))
 	}

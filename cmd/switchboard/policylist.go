@@ -31,11 +31,15 @@ func (c *policyListCmd) Run(ctx context.Context, io streams) error {
 	}
 	if len(l.Files) == 0 {
 		fmt.Fprintln(io.out, "it has no policies of its own")
-		return nil
+	}
+	rows := l.Files
+	for _, f := range l.Operator {
+		f.Path = "the operator's " + f.Path
+		rows = append(rows, f)
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "FILE\tBYTES\tDIGEST\t")
-	for _, f := range l.Files {
+	for _, f := range rows {
 		test := ""
 		if f.Test {
 			test = "tests"

@@ -13,6 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/heap"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -26,6 +27,10 @@ type PolicyList struct {
 
 	// Files are the tenant's own, sorted by path. A tenant without any has no layer of its own.
 	Files []PolicyFileRow `json:"files"`
+
+	// Operator are the files of the operator's layer, sorted by path. Shipped: they are part of Switchboard, because the operator has none.
+	Operator []PolicyFileRow `json:"operator_files"`
+	Shipped  bool            `json:"operator_files_shipped,omitempty"`
 }
 
 // A PolicyFileRow is one policy file.
@@ -39,7 +44,7 @@ type PolicyFileRow struct {
 // ListPolicies returns the policy files of a tenant that the configuration has.
 func ListPolicies(r *Reader, id switchboard.TenantID) *PolicyList {
 	c := r.o.Configuration()
-	l := &PolicyList{Tenant: id, State: "in force", Files: []PolicyFileRow{}}
+	l := &PolicyList{Tenant: id, State: "in force", Operator: []PolicyFileRow{}}
 	if t := c.Tenants[id]; t != nil {
 		l.Digest, l.Since = t.Rules.Digest(), c.PolicySince[id]
 	}
@@ -47,11 +52,23 @@ func ListPolicies(r *Reader, id switchboard.TenantID) *PolicyList {
 		l.State = p.State
 		l.Faults = append(l.Faults, p.Faults...)
 	}
-	for _, f := range c.Config.TenantPolicies[id] {
-		l.Files = append(l.Files, PolicyFileRow{f.Path, canonical.Sum(f.Data), len(f.Data), policy.IsTest(f.Path)})
+	l.Files = rowsOfPolicies(c.Config.TenantPolicies[id])
+	for _, s := range policysource.Of(c.Config) {
+		if s.Kind == policy.Operator {
+			l.Operator, l.Shipped = rowsOfPolicies(s.Files), s.Shipped
+		}
 	}
-	slices.SortFunc(l.Files, func(a, b PolicyFileRow) int { return cmp.Compare(a.Path, b.Path) })
 	return l
+}
+
+// rowsOfPolicies returns the rows of files, sorted by path.
+func rowsOfPolicies(files []switchboard.PolicyFile) []PolicyFileRow {
+	all := []PolicyFileRow{}
+	for _, f := range files {
+		all = append(all, PolicyFileRow{f.Path, canonical.Sum(f.Data), len(f.Data), policy.IsTest(f.Path)})
+	}
+	slices.SortFunc(all, func(a, b PolicyFileRow) int { return cmp.Compare(a.Path, b.Path) })
+	return all
 }
 
 // A CandidateFile replaces, adds or removes a policy file in a run of tests.

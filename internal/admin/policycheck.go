@@ -50,6 +50,9 @@ type PolicyTrial struct {
 
 	// Capability is a reference to a version that is evaluated as a candidate too; "" means none.
 	Capability string
+
+	// Expressions asks an evaluation for the values of all expressions.
+	Expressions bool
 }
 
 // Check looks for probable mistakes in the layer of a tenant, with candidates in the place of files; "" means all layers, the operator's and the
@@ -126,7 +129,7 @@ func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, in
 	var got *author.Evaluation
 	var err error
 	out.Stopped, err = p.bounded(ctx, "the evaluation was stopped", func(ctx context.Context) (err error) {
-		got, err = author.EvaluateFor(ctx, t, input, cmp.Or(trial.Boundaries, c.Config).Registry.BoundariesIn(config.BoundariesPath), sourcesOf(&c, id, trial.Files))
+		got, err = author.EvaluateFor(ctx, t, input, cmp.Or(trial.Boundaries, c.Config).Registry.BoundariesIn(config.BoundariesPath), sourcesOf(&c, id, trial.Files), trial.Expressions)
 		if _, faulty := errors.AsType[switchboard.Faults](err); err != nil && !faulty {
 			return &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error()}
 		}
@@ -143,7 +146,7 @@ func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, in
 	for i := range got.Layers {
 		l := &got.Layers[i]
 		if l.Layer != string(policy.Tenant) && !operator {
-			if l.Rules = nil; l.Error != "" {
+			if l.Rules, l.Expressions = nil, nil; l.Error != "" {
 				l.Error = "it could not be evaluated; an operator can see why"
 			}
 		}

@@ -124,16 +124,11 @@ func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, 
 	if out.Fault != "" || json.Unmarshal(row.Receipt, &of) != nil || of.Kind != receipt.Decision {
 		return nil, nil
 	}
-	var opener *replay.DecisionOpener
-	select {
-	case opener = <-r.openers:
-		defer func() { r.openers <- opener }()
-		if opener == nil {
-			opener = replay.NewDecisionOpener(r.receipts.o.Store)
-		}
-	default:
-		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d recorded decisions are being explained, the most at once; try again", maxRemade)
+	opener, err := r.takeOpener()
+	if err != nil {
+		return nil, err
 	}
+	defer func() { r.openers <- opener }()
 	ctx, cancel := context.WithTimeout(ctx, remakeTimeout)
 	defer cancel()
 	out.Policies = replay.PolicyVersions(ctx, r.receipts.o.Store, &of)
@@ -155,4 +150,45 @@ func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, 
 	}
 	out.Explanation = x
 	return out, nil
+}
+
+// takeOpener returns a DecisionOpener, which the caller gives back.
+func (r *DecisionReader) takeOpener() (*replay.DecisionOpener, error) {
+	select {
+	case opener := <-r.openers:
+		if opener == nil {
+			opener = replay.NewDecisionOpener(r.receipts.o.Store)
+		}
+		return opener, nil
+	default:
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%d recorded decisions are being explained, the most at once; try again", maxRemade)
+	}
+}
+
+// Input returns the input that policy got for a requirement, from 1, of the decision that the receipt with the id records, if it belongs to the
+// tenant. It returns nil if there is none. The error is a *switchboard.Error.
+func (r *DecisionReader) Input(ctx context.Context, tenant switchboard.TenantID, id string, requirement int) (map[string]any, error) {
+	row, err := r.receipts.FindReceipt(ctx, tenant, id)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	var of receipt.Receipt
+	if row.Fault != "" || json.Unmarshal(row.Receipt, &of) != nil || of.Kind != receipt.Decision {
+		return nil, nil
+	}
+	opener, err := r.takeOpener()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { r.openers <- opener }()
+	ctx, cancel := context.WithTimeout(ctx, remakeTimeout)
+	defer cancel()
+	all, err := opener.Inputs(ctx, of.Time, of.Decision, of.Basis)
+	switch {
+	case err != nil:
+		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "the inputs of the decision are not known any more: %s", err)
+	case requirement < 1 || requirement > len(all):
+		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "the decision has %d requirements, and none with the number %d", len(all), requirement)
+	}
+	return all[requirement-1], nil
 }

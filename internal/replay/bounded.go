@@ -41,36 +41,47 @@ func (s *Bounds) entries(ctx context.Context, records Records) iter.Seq2[receipt
 	}
 }
 
-// CompareWithin is Compare within bounds. Diff.Looked says how far it has looked.
-func CompareWithin(ctx context.Context, records Records, s Bounds, p *Proposal, progress func(done, of int)) (*Diff, error) {
-	timed := ctx
-	var listEnd time.Time // half of the time is for the replay
-	if s.Time > 0 {
-		var cancel context.CancelFunc
-		timed, cancel = context.WithTimeout(ctx, s.Time)
-		defer cancel()
-		listEnd = time.Now().Add(s.Time / 2)
+// limitTime returns a context that ends when the time is over.
+func (s *Bounds) limitTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.Time <= 0 {
+		return ctx, func() {}
 	}
-	r := newRecordReading(records)
+	return context.WithTimeout(ctx, s.Time)
+}
+
+// read reads which decisions were recorded, for half of the time at most: the rest is for their replay. timed is from limitTime. last is the time of the last receipt.
+func (s *Bounds) read(ctx, timed context.Context, records Records) (r *recordReading, looked *LookedAt, last time.Time, err error) {
+	end := time.Now().Add(s.Time / 2)
+	r = newRecordReading(records)
 	r.most, r.selections = s.Limit, s.Receipt != ""
-	looked := &LookedAt{Back: time.Now()}
-	var receiptTime time.Time
+	looked = &LookedAt{Back: time.Now()}
 	for e, err := range s.entries(timed, records) {
 		if err != nil {
 			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 				looked.OrMore = true
 				break
 			}
-			return nil, err
+			return nil, nil, last, err
 		}
 		r.add(timed, &e)
-		receiptTime = e.Receipt.Time
-		if s.Time > 0 && time.Now().After(listEnd) || len(r.further) == maxFurther {
+		last = e.Receipt.Time
+		if s.Time > 0 && time.Now().After(end) || len(r.further) == maxFurther {
 			looked.OrMore = true
 			break
 		}
 	}
 	looked.Of = len(r.all) + len(r.further)
+	return r, looked, last, nil
+}
+
+// CompareWithin is Compare within bounds. Diff.Looked says how far it has looked.
+func CompareWithin(ctx context.Context, records Records, s Bounds, p *Proposal, progress func(done, of int)) (*Diff, error) {
+	timed, stop := s.limitTime(ctx)
+	defer stop()
+	r, looked, receiptTime, err := s.read(ctx, timed, records)
+	if err != nil {
+		return nil, err
+	}
 	all := newComparison(p, nil, r.damaged)
 	readers := newReaders(records, s.Workers)
 	for part := range slices.Chunk(r.all, partSize) {
@@ -106,6 +117,9 @@ func (c *comparison) merge(o *comparison) {
 	c.calls += o.calls
 	c.changed += o.changed
 	c.unlisted += o.unlisted
+	for of, n := range o.callers {
+		c.countCaller(of, n)
+	}
 	for change, n := range o.changes {
 		c.countChange(change, n)
 	}

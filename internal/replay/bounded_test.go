@@ -60,6 +60,9 @@ func TestAComparisonWithinBoundsSaysHowFarItHasLooked(t *testing.T) {
 	if d := compare(Bounds{}); d.Looked.Decisions != n || d.Looked.Of != n || !d.Looked.Complete() || !d.Looked.Back.Equal(since) || d.Changed != whole.Changed || len(d.Changes) != len(whole.Changes) {
 		t.Errorf("all: %+v, looked %+v", d, d.Looked)
 	}
+	if d := compare(Bounds{}); len(d.Callers) != maxCallers || d.Callers[0] != (ChangedCaller{"acme", fmt.Sprint("p", n-partSize), 1}) {
+		t.Errorf("the callers are %+v", d.Callers)
+	}
 	d := compare(Bounds{Limit: 300, Tenant: "acme"})
 	if d.Looked.Decisions != 300 || d.Looked.Of != n || d.Looked.OrMore || d.Decisions != 300 || d.Replayed != 300 || d.Changed != whole.Changed || !d.Looked.Back.After(since) {
 		t.Errorf("the newest 300: %+v, looked %+v", d, d.Looked)

@@ -45,6 +45,9 @@ type Diff struct {
 	// Unlisted is the number of further changes, with their decisions, that are not in Changes because it has become too long.
 	Unlisted int `json:"changes_not_listed,omitempty"`
 
+	// Callers are those whose decisions would change: those with the most decisions first, at most maxCallers.
+	Callers []ChangedCaller `json:"callers,omitempty"`
+
 	// Looked says how far a comparison within bounds has looked.
 	Looked *LookedAt `json:"looked,omitempty"`
 
@@ -55,6 +58,19 @@ type Diff struct {
 	// of Switchboard.
 	Broken []BrokenReplay `json:"broken,omitempty"`
 }
+
+// A ChangedCaller is a caller, and the number of its decisions that would change.
+type ChangedCaller struct {
+	Tenant    switchboard.TenantID `json:"tenant"`
+	Principal string               `json:"principal"`
+	Decisions int                  `json:"decisions"`
+}
+
+// Bounds of the callers of a Diff: how many are listed, and how many are counted.
+const (
+	maxCallers        = 100
+	maxCountedCallers = 10_000
+)
 
 // LookedAt says how far a comparison within bounds has looked. It begins with the newest decisions.
 type LookedAt struct {
@@ -160,7 +176,7 @@ func newReaders(records Records, workers int) []*basisReader {
 
 // newComparison returns a comparison of the decisions.
 func newComparison(p *Proposal, entries []*decisionRecord, damaged int) *comparison {
-	c := &comparison{proposal: p, total: len(entries), changes: map[DecisionChange]int{}, notReplayed: map[NotReplayed]int{}}
+	c := &comparison{proposal: p, total: len(entries), changes: map[DecisionChange]int{}, callers: map[ChangedCaller]int{}, notReplayed: map[NotReplayed]int{}}
 	for _, e := range entries {
 		if e.kind == kindCall {
 			c.calls++
@@ -209,7 +225,8 @@ type comparison struct {
 	err         error                  // a fault in the proposal
 	changes     map[DecisionChange]int // the keys have no counts
 	changed     int
-	changeBytes int // of the keys of changes
+	callers     map[ChangedCaller]int // of changed decisions; the keys have no counts
+	changeBytes int                   // of the keys of changes
 	unlisted    int
 	notReplayed map[NotReplayed]int // the keys have no counts
 	broken      []BrokenReplay
@@ -243,12 +260,13 @@ func (c *comparison) countDifference(e *decisionRecord, text []byte, b BrokenRep
 	c.advance(1)
 }
 
-// countChanges counts a replayed decision and its changes.
-func (c *comparison) countChanges(changes map[DecisionChange]bool) {
+// countChanges counts a replayed decision of the tenant for the principal, and its changes.
+func (c *comparison) countChanges(tenant switchboard.TenantID, principal string, changes map[DecisionChange]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(changes) > 0 {
 		c.changed++
+		c.countCaller(ChangedCaller{Tenant: tenant, Principal: principal}, 1)
 	}
 	for change := range changes {
 		c.countChange(change, 1)
@@ -267,6 +285,13 @@ func (c *comparison) countChange(change DecisionChange, n int) {
 		c.changeBytes += size
 	}
 	c.changes[change] += n
+}
+
+// countCaller counts n changed decisions of a caller.
+func (c *comparison) countCaller(of ChangedCaller, n int) {
+	if c.callers[of] > 0 || len(c.callers) < maxCountedCallers {
+		c.callers[of] += n
+	}
 }
 
 // advance reports that n more decisions are done. The caller holds c.mu.
@@ -365,7 +390,7 @@ func (c *comparison) replayDecision(ctx context.Context, a *basisReader, r *repl
 		c.countDifference(e, text, BrokenReplay{Tenant: of.Tenant, Task: of.Task})
 		return
 	}
-	c.countChanges(r.decisionChanges(ctx, of, was, cmp.Or(of.Now, e.when)))
+	c.countChanges(of.Tenant, of.Principal.ID, r.decisionChanges(ctx, of, was, cmp.Or(of.Now, e.when)))
 }
 
 // remake makes the recorded decision on a task again, by the tenant as it was. The decision is nil if the pipeline fails now. The error says
@@ -612,6 +637,14 @@ func (c *comparison) result(since time.Time, all int) *Diff {
 		d.Replayed -= n
 	}
 	slices.SortFunc(d.NotReplayed, func(a, b NotReplayed) int { return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Why, b.Why)) })
+	for of, n := range c.callers {
+		of.Decisions = n
+		d.Callers = append(d.Callers, of)
+	}
+	slices.SortFunc(d.Callers, func(a, b ChangedCaller) int {
+		return cmp.Or(cmp.Compare(b.Decisions, a.Decisions), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Principal, b.Principal))
+	})
+	d.Callers = d.Callers[:min(len(d.Callers), maxCallers)]
 	slices.SortFunc(d.Broken, func(a, b BrokenReplay) int { return cmp.Compare(a.Recorded, b.Recorded) })
 	for change, n := range c.changes {
 		change.Decisions = n

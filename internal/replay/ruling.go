@@ -350,9 +350,19 @@ func requirementNamed(t *bind.Tenant, task *switchboard.Task, need string) (*swi
 // ruleAgain asks t's policy about the recorded call, made by the principal who. The error says why
 // the call is no longer possible.
 func ruleAgain(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
+	c, elements, err := rebuildCall(t, ctx, r, who)
+	if err != nil {
+		return nil, policy.Ruling{}, err
+	}
+	return c, t.Rules.JudgeRecordedCall(ctx, c, elements, when), nil
+}
+
+// rebuildCall returns the recorded call, made by the principal who of the tenant t, and the numbers of elements in its arguments. The error says why
+// the call is no longer possible.
+func rebuildCall(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboard.Principal) (*switchboard.Call, map[string]int, error) {
 	task := t.Tasks[r.Task]
 	if task == nil {
-		return nil, policy.Ruling{}, errors.New("its task does not exist any more")
+		return nil, nil, errors.New("its task does not exist any more")
 	}
 	c := &switchboard.Call{
 		Principal: who, Task: r.Task, Server: r.Server, Method: r.Method,
@@ -368,7 +378,7 @@ func ruleAgain(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboa
 		}
 		candidates, err := policyCandidates(t, ctx, who, task, n)
 		if err != nil {
-			return nil, policy.Ruling{}, err
+			return nil, nil, err
 		}
 		at := slices.IndexFunc(candidates, func(tool *switchboard.Tool) bool { return tool.ID.String() == r.Tool })
 		if at < 0 && r.Tool != "" {
@@ -380,13 +390,13 @@ func ruleAgain(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboa
 		c.Judgments = append(c.Judgments, policy.NewJudgment(task, n, candidates))
 	}
 	if len(c.Judgments) < len(r.Needs) {
-		return nil, policy.Ruling{}, errors.New("the tool no longer meets its requirement")
+		return nil, nil, errors.New("the tool no longer meets its requirement")
 	}
 	elements := r.Arguments.Elements
 	if elements == nil {
 		elements = map[string]int{} // Params holds only a part of the arguments, so that nothing in it can be counted
 	}
-	return c, t.Rules.JudgeRecordedCall(ctx, c, elements, when), nil
+	return c, elements, nil
 }
 
 // policyCandidates returns the tools that policy is asked about for a requirement.
@@ -468,7 +478,7 @@ func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRec
 			return
 		}
 	}
-	c.countChanges(r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
+	c.countChanges(was.Tenant, was.principal().ID, r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
 }
 
 // callChanges returns the changes that the proposal makes to the ruling on a call.

@@ -125,6 +125,7 @@ var routeTable = map[string]string{
 	"GET /v1/tenants":                                "viewer",
 	"GET /v1/tenants/{tenant}/decision":              "viewer",
 	"GET /v1/tenants/{tenant}/policies":              "viewer",
+	"GET /v1/tenants/{tenant}/policies/rules":        "viewer",
 	"POST /v1/tenants/{tenant}/policies/test":        "author",
 	"GET /v1/tools":                                  "operator",
 	"GET /v1/sessions":                               "operator",

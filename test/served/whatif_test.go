@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,6 +34,99 @@ type whatIf struct {
 }
 
 const ownPolicy = "tenants/acme/policies/own.rego"
+
+// checkRuleCounts checks how often each rule held, which officers of the tenant may read.
+func checkRuleCounts(t *testing.T, g *rig.Gateway, keys officers) {
+	t.Helper()
+	const at = "/v1/tenants/acme/policies/rules"
+	type row struct {
+		File, Layer, Rule, Answer string
+		Line, Decisions           int
+	}
+	count := func(who string) (rows []row) {
+		t.Helper()
+		a := g.AskAdmin(t, keys[who], "GET", at, "")
+		var got struct {
+			Looked struct {
+				LookedAt int `json:"looked_at"`
+				Of       int
+			}
+			Rules []row
+		}
+		if err := json.Unmarshal([]byte(a.Body), &got); err != nil || a.Status != http.StatusOK || got.Looked.Of != 2 || got.Looked.LookedAt != 2 {
+			t.Fatalf("%s: %d %s", who, a.Status, a.Body)
+		}
+		return got.Rules
+	}
+	own := func(rows []row) []row {
+		return slices.DeleteFunc(rows, func(r row) bool { return r.Layer != "tenant" })
+	}
+	viewers := count("viewer")
+	want := []row{ // the decision on the task, and that on the call
+		{ownPolicy, "tenant", "allowed_tools", "allowed_tools", 3, 2},
+		{ownPolicy, "tenant", "deny", "deny", 5, 1},
+	}
+	for i := range want {
+		want[i].Line = 0
+	}
+	got := slices.Clone(viewers)
+	for i := range got {
+		got[i].Line = 0
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("a viewer reads %+v, want %+v", viewers, want)
+	}
+	all := count("operator")
+	if n := len(all); n < 20 || all[n-1].Decisions != 0 || len(own(all)) != 2 {
+		t.Errorf("the operator reads %d rules: %+v", n, all)
+	}
+	if a := g.AskAdmin(t, keys["other admin"], "GET", at, ""); a.Status != http.StatusNotFound {
+		t.Errorf("another tenant's admin: %d %s", a.Status, a.Body)
+	}
+	if a := g.AskAdmin(t, keys["viewer"], "GET", at+"?since=2100-01-01T00:00:00Z", ""); !strings.Contains(a.Body, `"of":0`) || strings.Contains(a.Body, `"decisions":1`) {
+		t.Errorf("since an instant to come: %s", a.Body)
+	}
+}
+
+// checkTrialOnADecision evaluates a proposed file for the input of the recorded decision on the task, with the values of its expressions.
+func checkTrialOnADecision(t *testing.T, g *rig.Gateway, keys officers) {
+	t.Helper()
+	var page struct{ Decisions []struct{ ID string } }
+	a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/decisions", "")
+	if err := json.Unmarshal([]byte(a.Body), &page); err != nil || len(page.Decisions) != 1 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	try := func(who, decision, rest string) rig.Answer {
+		text, err := json.Marshal(withoutTool("work", "no work"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.AskAdmin(t, keys[who], "POST", "/v1/policies/eval?tenant=acme", fmt.Sprintf(`{"decision":%q,"expressions":true,"files":[{"path":"own.rego","text":%s}]%s}`, decision, text, rest))
+	}
+	id := page.Decisions[0].ID
+	a = try("author", id, "")
+	for _, want := range []string{`"id":"a/work","allowed":false`, "no work", `"line":7,"column":2,"text":"c.tool == \"work\"","held":1,"failed":0`, `"phase":"select"`} {
+		if a.Status != http.StatusOK || !strings.Contains(a.Body, want) {
+			t.Errorf("%d, and it lacks %s: %s", a.Status, want, a.Body)
+		}
+	}
+	if a = try("author", id, `,"input":{"phase":"call","call":{"arguments":{"n":12345678901234567890}}}`); !strings.Contains(a.Body, `"phase":"call"`) || !strings.Contains(a.Body, "12345678901234567890") {
+		t.Errorf("as a call: %d %s", a.Status, a.Body)
+	}
+	if a = try("operator", id, ""); !strings.Contains(a.Body, `"layer":"operator","rules"`) || strings.Count(a.Body, `"expressions"`) != 2 {
+		t.Errorf("the operator: %d %s", a.Status, a.Body)
+	}
+	for _, tt := range []struct {
+		who, decision, rest string
+		status              int
+	}{
+		{"author", id, `,"requirement":9`, 400}, {"author", "none/1", "", 404}, {"author", "none", "", 400}, {"viewer", id, "", 403}, {"other admin", id, "", 404},
+	} {
+		if a := try(tt.who, tt.decision, tt.rest); a.Status != tt.status {
+			t.Errorf("%+v: %d %s", tt, a.Status, a.Body)
+		}
+	}
+}
 
 // An officer compares a proposal with what was decided in its tenant, and sees no values of calls.
 func TestAnOfficerComparesAProposalWithTheDecisionsOfItsTenant(t *testing.T) {
@@ -87,6 +181,11 @@ func TestAnOfficerComparesAProposalWithTheDecisionsOfItsTenant(t *testing.T) {
 	if !strings.Contains(body, `"why":"SB-POL-001"`) || strings.Contains(body, "/home/ann") || strings.Contains(body, "umbrella") {
 		t.Errorf("a viewer reads a value of a call, or of another tenant: %s", body)
 	}
+	if !strings.Contains(body, `"callers":[{"tenant":"acme","principal":"`) {
+		t.Errorf("the caller of the decision that would change is not named: %s", body)
+	}
+	checkRuleCounts(t, g, keys)
+	checkTrialOnADecision(t, g, keys)
 	if _, body := read("operator", start("operator", "", lax)); !strings.Contains(body, "/home/ann") {
 		t.Errorf("the operator gets %s", body)
 	}

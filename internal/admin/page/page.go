@@ -159,8 +159,12 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 }
 
 func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
-	form, why := readForm(w, r, own)
 	v, parts := findView(r.URL.Path)
+	limit := int64(maxForm)
+	if v != nil && v.path == policyFileView.path && own.readCookie(r, sessionCookie) != "" {
+		limit = maxTextForm
+	}
+	form, why := readForm(w, r, own, limit)
 	switch {
 	case why != "":
 		p.refuse(w, http.StatusForbidden, why)
@@ -180,7 +184,7 @@ func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 }
 
 // readForm reads a form of a page of ours. why says that it is none.
-func readForm(w http.ResponseWriter, r *http.Request, own site) (form url.Values, why string) {
+func readForm(w http.ResponseWriter, r *http.Request, own site, limit int64) (form url.Values, why string) {
 	if origins := r.Header.Values("Origin"); len(origins) != 1 || !strings.EqualFold(origins[0], own.origin) {
 		return nil, "only forms of this page count"
 	}
@@ -190,7 +194,7 @@ func readForm(w http.ResponseWriter, r *http.Request, own site) (form url.Values
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" || r.URL.RawQuery != "" {
 		return nil, "this is no form"
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	if err := r.ParseForm(); err != nil {
 		return nil, "the form cannot be read"
 	}

@@ -263,12 +263,11 @@ func problemIn(err error) (*access.Problem, error) {
 
 // readHistory reads who has changed the file.
 func (v *rankingView) readHistory(q *viewQuery) error {
-	var list struct{ Changes []change.Revision }
-	problem, err := problemIn(q.get("/v1/configuration/changes?limit=50", &list))
-	if err != nil || problem != nil {
-		return err // without a history, there is nothing to undo
+	list, err := changesOfFiles(q)
+	if err != nil {
+		return err
 	}
-	own := slices.DeleteFunc(list.Changes, func(c change.Revision) bool { return c.Path != v.File })
+	own := slices.DeleteFunc(list, func(c change.Revision) bool { return c.Path != v.File })
 	now := strings.Trim(v.ETag, `"`)
 	if len(own) > 0 && own[0].AfterDigest == now && own[0].BeforeDigest != "" {
 		v.Last = &own[0]

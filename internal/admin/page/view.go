@@ -63,6 +63,8 @@ var allViews = []pageView{
 	},
 	{path: "/receipts", title: "Receipts", needs: switchboard.OfficeViewer, command: "switchboard receipts list", live: neverReads, template: "receipts.html", api: receiptsAt, load: loadReceipts, forms: map[string]viewForm{"verify": verifyReceipts}},
 	{path: "/receipts/{node}/{entry}", title: "A receipt", inside: "/receipts", needs: switchboard.OfficeViewer, command: "switchboard receipts show {node}/{entry}", ofAll: true, live: neverReads, template: "receipt.html", api: receiptAt, load: loadReceipt, forms: map[string]viewForm{"replay": replayReceipt}},
+	policiesView,
+	policyFileView,
 	budgetsView,
 	{path: "/tasks", title: "Tasks", needs: switchboard.OfficeViewer, command: "switchboard tasks", template: "tasks.html", api: taskAddress, load: loadAs[taskScene]},
 	capabilitiesView,

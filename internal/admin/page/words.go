@@ -34,6 +34,7 @@ var functions = template.FuncMap{
 	"plain":        func(text string) string { return shown.Line(text) },
 	"several":      several,
 	"outcomeClass": outcomeClass, "verdictClass": verdictClass,
+	"typedText": typedText, "typedTag": typedTag, "valueText": valueText, "codeLines": codeLines,
 	"stateWords": stateWords, "stateClass": stateClass,
 	"words": func(state string) string { return shown.Line(strings.ReplaceAll(state, "_", " ")) },
 }

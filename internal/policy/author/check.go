@@ -143,8 +143,8 @@ func RowWarnings(all switchboard.Faults) (rows []Warning) {
 }
 
 // EvaluateFor asks the layers of the boundaries, the operator and the tenant about an input. Absent members of it get the values of the tenant's local principal. The error is a mistake in the
-// input, or Faults of the policies.
-func EvaluateFor(ctx context.Context, t *switchboard.Tenant, input map[string]any, rows []capability.Boundary, sources []*Sources) (*Evaluation, error) {
+// input, or Faults of the policies. With expressions, the values of all expressions are added.
+func EvaluateFor(ctx context.Context, t *switchboard.Tenant, input map[string]any, rows []capability.Boundary, sources []*Sources, expressions bool) (*Evaluation, error) {
 	var layers []*policy.Layer
 	switch l, err := boundary.ForTenants(rows); {
 	case err != nil:
@@ -165,7 +165,12 @@ func EvaluateFor(ctx context.Context, t *switchboard.Tenant, input map[string]an
 	if err := completeInput(input, t); err != nil {
 		return nil, err
 	}
-	return Evaluate(ctx, policy.NewEngine(0, 0), input, rows, layers...)
+	e := policy.NewEngine(0, 0)
+	out, err := Evaluate(ctx, e, input, rows, layers...)
+	if err == nil && expressions {
+		err = out.addExpressions(ctx, e, layers)
+	}
+	return out, err
 }
 
 // completeInput adds defaults for absent members of an input.

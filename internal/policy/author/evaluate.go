@@ -61,6 +61,9 @@ type LayerValues struct {
 	Layer string      `json:"layer"`
 	Error string      `json:"error,omitempty"` // why it could not be evaluated
 	Rules []RuleValue `json:"rules,omitempty"` // by name
+
+	// Expressions are those in the bodies of the rules, by file and line, if they were asked for.
+	Expressions []ExpressionValue `json:"expressions,omitempty"`
 }
 
 // A RuleValue is the value of one rule. Functions are not included.
@@ -102,6 +105,22 @@ func Evaluate(ctx context.Context, e *policy.Engine, input map[string]any, rows 
 	slices.Sort(a.Unknown)
 	out.Unknown = slices.Compact(a.Unknown)
 	return out, nil
+}
+
+// addExpressions adds the values of the expressions of each layer of rules.
+func (x *Evaluation) addExpressions(ctx context.Context, e *policy.Engine, layers []*policy.Layer) error {
+	in, _, now, err := parseInput(x.Input)
+	if err != nil {
+		return err
+	}
+	for i, l := range layers {
+		if l.Kind() != policy.Boundaries && x.Layers[i].Error == "" {
+			if x.Layers[i].Expressions, err = expressionValues(ctx, e, l, in, now); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // firedRows returns the boundaries that fire, by the id of the candidate.

@@ -1,0 +1,497 @@
+package page
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/access"
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
+	"github.com/summit-switchboard/switchboard/internal/shown"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/whatif"
+)
+
+// policyFileView shows one policy file of a tenant in a form: a person writes it, tries it, and saves it. Its address holds the tenant and the path of the
+// file in the tenant's folder of policies. What is typed is in the form alone: it is sent with each button, and shown again.
+var policyFileView = pageView{
+	path: "/policies/file", title: "A policy file", inside: policiesPath, needs: switchboard.OfficeAuthor, template: "policyfile.html", live: neverReads,
+	settle: nameTenant,
+	api: func(q *viewQuery) string {
+		return linkTo("/v1/configuration/file", nil, "path", pathOfPolicy(q, q.state.Get("path")))
+	},
+	load:    loadPolicyFile,
+	refused: refusePolicyFile,
+	forms: map[string]viewForm{
+		"check": checkPolicy, "test": testPolicy, "try": tryPolicy, "compare": comparePolicy, "look": lookAtPolicy, "save": savePolicy, "undo": undoPolicy,
+	},
+}
+
+// pathOfPolicy returns the path of a policy file in the folder of the configuration.
+func pathOfPolicy(q *viewQuery, path string) string {
+	return "tenants/" + q.state.Get("tenant") + "/policies/" + path
+}
+
+// maxTextForm limits the body of a form with the texts of a policy and its tests.
+const maxTextForm = 256 << 10
+
+// maxTriedDecisions limits the recorded decisions that the view offers to try a policy on.
+const maxTriedDecisions = 30
+
+// A policyFileScene is the data of the view.
+type policyFileScene struct {
+	Now       time.Time
+	File      editedPolicy
+	Tests     *editedPolicy // nil for a file that has no tests of its own
+	Decisions []admin.DecisionRow
+	Saved     []change.Revision // that the address names
+}
+
+// An editedPolicy is a file in the form.
+type editedPolicy struct {
+	Path string // in the folder of the configuration
+	Text string // as it is, or a beginning of a new one
+	ETag string // "" for a new one
+	Last *change.Revision
+}
+
+// isNew reports whether there is no such file yet.
+func (f *editedPolicy) isNew() bool { return f.ETag == "" }
+
+// IsNew reports whether there is no such file yet.
+func (s *policyFileScene) IsNew() bool { return s.File.isNew() }
+
+// testsOf returns the path of the tests of a file of rules; "" if it has none of its own.
+func testsOf(path string) string {
+	name, isRego := strings.CutSuffix(path, ".rego")
+	if !isRego || strings.HasSuffix(name, "_test") || name == "" {
+		return ""
+	}
+	return name + "_test.rego"
+}
+
+func loadPolicyFile(q *viewQuery, answer []byte) (any, error) {
+	var body struct{ Text string }
+	if err := json.Unmarshal(answer, &body); err != nil {
+		return nil, err
+	}
+	return newPolicyFileScene(q)
+}
+
+// refusePolicyFile shows the form of a new file, if there is no such file.
+func refusePolicyFile(q *viewQuery, why error) (data any, status int, err error) {
+	if problemOf(why).Status != http.StatusNotFound || !policyName.MatchString(q.state.Get("path")) || !mayEditPolicies(q, switchboard.TenantID(q.state.Get("tenant"))) {
+		return nil, 0, why
+	}
+	data, err = newPolicyFileScene(q)
+	return data, http.StatusOK, err
+}
+
+// policyName is the form of the path of a new file.
+var policyName = regexp.MustCompile(`^([a-zA-Z0-9_-]+/)*[a-zA-Z0-9_-]+\.(rego|json|yaml)$`)
+
+// newPolicyFileScene reads the file, its tests, who changed them, and the last decisions.
+func newPolicyFileScene(q *viewQuery) (*policyFileScene, error) {
+	s := &policyFileScene{Now: time.Now()}
+	list, err := changesOfFiles(q)
+	if err != nil {
+		return nil, err
+	}
+	own := &admin.PolicyList{}
+	if err := q.get(policyAddress(q, "/policies"), own); err != nil {
+		return nil, err
+	}
+	read := func(f *editedPolicy, path, begin string) error {
+		f.Path = pathOfPolicy(q, path)
+		answer := q.call(http.MethodGet, linkTo("/v1/configuration/file", nil, "path", f.Path), nil, nil)
+		if answer.status == http.StatusNotFound {
+			f.Text = begin
+		} else {
+			if err := answer.refusal(); err != nil {
+				return err
+			}
+			var body struct{ Text string }
+			if err := json.Unmarshal(answer.body.Bytes(), &body); err != nil {
+				return err
+			}
+			f.Text, f.ETag = body.Text, answer.header.Get("ETag")
+		}
+		if i := slices.IndexFunc(list, func(c change.Revision) bool { return c.Path == f.Path }); i >= 0 && list[i].AfterDigest == strings.Trim(f.ETag, `"`) {
+			f.Last = &list[i]
+		}
+		return nil
+	}
+	path := q.state.Get("path")
+	if err := read(&s.File, path, beginPolicy(path, own)); err != nil {
+		return nil, err
+	}
+	if tests := testsOf(path); tests != "" {
+		s.Tests = &editedPolicy{}
+		if err := read(s.Tests, tests, beginTests); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range []*editedPolicy{&s.File, s.Tests} {
+		if f != nil && f.Last != nil && slices.Contains(strings.Split(q.state.Get("saved"), " "), f.Last.ID) {
+			s.Saved = append(s.Saved, *f.Last)
+		}
+	}
+	var page admin.DecisionPage
+	if err := q.get(linkTo("/v1/decisions", nil, "tenant", q.state.Get("tenant"), "limit", strconv.Itoa(maxTriedDecisions)), &page); err != nil {
+		return nil, err
+	}
+	s.Decisions = slices.DeleteFunc(page.Decisions, func(d admin.DecisionRow) bool { return d.Fault != "" })
+	return s, nil
+}
+
+// changesOfFiles returns the last changes of files that the officer sees, the newest first; none if they cannot be read.
+func changesOfFiles(q *viewQuery) ([]change.Revision, error) {
+	var list struct{ Changes []change.Revision }
+	problem, err := problemIn(q.get("/v1/configuration/changes?limit=50", &list))
+	if err != nil || problem != nil {
+		return nil, err
+	}
+	return list.Changes, nil
+}
+
+// The texts that a new file begins with.
+const (
+	beginLayer = `package switchboard.tenant
+
+# Every tool may be used, as far as this layer is concerned.
+allowed_tools contains c.id if some c in input.candidate_tools
+`
+	beginVeto = `
+deny[c.id] contains "say why" if {
+	some c in input.candidate_tools
+	c.id == "server/tool"
+}
+`
+	beginTests = `package switchboard.tenant_test
+
+import data.switchboard.tenant
+
+test_it_is_denied if {
+	tenant.deny["server/tool"] with input as {"candidate_tools": [{"id": "server/tool"}]}
+}
+`
+)
+
+// beginPolicy returns the text that a new file begins with. The first file of a layer must allow tools.
+func beginPolicy(path string, own *admin.PolicyList) string {
+	switch {
+	case strings.HasSuffix(path, "_test.rego"):
+		return beginTests
+	case !strings.HasSuffix(path, ".rego"):
+		return ""
+	case slices.ContainsFunc(own.Files, func(f admin.PolicyFileRow) bool { return strings.HasSuffix(f.Path, ".rego") && !f.Test }):
+		return "package switchboard.tenant\n" + beginVeto
+	}
+	return beginLayer + beginVeto
+}
+
+// typedPolicies are the texts of a form.
+type typedPolicies struct {
+	path, text  string
+	tests       string // the path of the tests, "" if the form has none
+	testsText   string
+	etag, etag2 string // of the files that the texts were begun with
+}
+
+// readTyped reads the texts of a form. Browsers send lines with two characters at their ends.
+func readTyped(q *viewQuery, fields url.Values) *typedPolicies {
+	own := func(name string) string { return strings.ReplaceAll(fields.Get(name), "\r\n", "\n") }
+	t := &typedPolicies{path: q.state.Get("path"), text: own("text"), etag: fields.Get("etag"), etag2: fields.Get("tests_etag")}
+	if text := own("tests"); strings.TrimSpace(text) != "" && !(t.etag2 == "" && text == beginTests) {
+		t.tests, t.testsText = testsOf(t.path), text
+	}
+	return t
+}
+
+// proposed returns the texts as the API takes them, with paths in the tenant's folder of policies.
+func (t *typedPolicies) proposed() (files []map[string]string) {
+	files = append(files, map[string]string{"path": t.path, "text": t.text})
+	if t.tests != "" {
+		files = append(files, map[string]string{"path": t.tests, "text": t.testsText})
+	}
+	return files
+}
+
+// A policyLook is what a button of the form has found.
+type policyLook struct {
+	Faults     []policyFault
+	Check      *admin.PolicyCheck
+	Trial      *change.Trial
+	Run        *admin.PolicyTestRun
+	Evaluation *author.Evaluation
+	Own        *author.LayerValues // of the tenant, in Evaluation
+	Stopped    string
+	Comparison *whatif.Comparison
+
+	Diff   string            // of what was typed, from the file that somebody else has changed
+	Others []change.Revision // who has changed it
+}
+
+// A policyFault is a fault in what was typed, with the line that has it.
+type policyFault struct {
+	At, Text string
+	Line     string // "" if it is not known
+}
+
+// faultPlace is how faults begin that name a place.
+var faultPlace = regexp.MustCompile(`^((?:[^\s:]+/)?([^\s:/]+)):([0-9]+)(?::[0-9]+)?: `)
+
+// faultsIn returns the faults in a text of the API that is about what was typed.
+func (t *typedPolicies) faultsIn(text string) (all []policyFault) {
+	for line := range strings.SplitSeq(text, "\n") {
+		at := faultPlace.FindStringSubmatch(line)
+		if at == nil {
+			if strings.TrimSpace(line) != "" {
+				all = append(all, policyFault{Text: line})
+			}
+			continue
+		}
+		f := policyFault{At: strings.TrimSuffix(at[0], ": "), Text: line[len(at[0]):]}
+		for _, file := range []struct{ path, text string }{{t.path, t.text}, {t.tests, t.testsText}} {
+			lines := strings.Split(file.text, "\n")
+			if n, err := strconv.Atoi(at[3]); err == nil && file.path != "" && (at[1] == file.path || strings.HasSuffix(at[1], "/"+file.path)) && n >= 1 && n <= len(lines) {
+				f.Line = lines[n-1]
+			}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// looked returns what a button has found. A fault in what was typed is a finding too.
+func (t *typedPolicies) looked(l *policyLook, err error) (formDone, error) {
+	problem, other := problemIn(err)
+	if other != nil || problem == nil {
+		return formDone{Result: l}, other
+	}
+	if problem.Code != switchboard.CodeConfig {
+		return formDone{Result: l}, err
+	}
+	l.Faults = t.faultsIn(problem.Detail)
+	return formDone{Result: l}, nil
+}
+
+// checkPolicy asks for mistakes in what was typed, and what it would do to each task.
+func checkPolicy(q *viewQuery, fields url.Values) (formDone, error) {
+	t, l := readTyped(q, fields), &policyLook{Check: &admin.PolicyCheck{}}
+	tenant := q.state.Get("tenant")
+	err := q.send(http.MethodPost, linkTo("/v1/policies/check", nil, "tenant", tenant), map[string]any{"files": t.proposed()}, l.Check)
+	if err != nil {
+		l.Check = nil
+		return t.looked(l, err)
+	}
+	l.Stopped = l.Check.Stopped
+	var tried struct{ Trial *change.Trial }
+	address := linkTo("/v1/configuration/file", nil, "path", pathOfPolicy(q, t.path), "dry_run", "true", "skip_past", "true")
+	err = q.send(http.MethodPut, address, map[string]string{"text": t.text}, &tried)
+	if l.Trial = tried.Trial; l.Trial != nil {
+		for _, f := range l.Trial.Faults {
+			l.Faults = append(l.Faults, t.faultsIn(f)...)
+		}
+	}
+	return t.looked(l, err)
+}
+
+// testPolicy runs the tests of the tenant with what was typed.
+func testPolicy(q *viewQuery, fields url.Values) (formDone, error) {
+	t, l := readTyped(q, fields), &policyLook{Run: &admin.PolicyTestRun{}}
+	err := q.send(http.MethodPost, policyAddress(q, "/policies/test"), map[string]any{"files": t.proposed()}, l.Run)
+	if err != nil {
+		l.Run = nil
+	}
+	return t.looked(l, err)
+}
+
+// tryPolicy evaluates what was typed for the input of a recorded decision.
+func tryPolicy(q *viewQuery, fields url.Values) (formDone, error) {
+	t, l := readTyped(q, fields), &policyLook{}
+	body := map[string]any{"files": t.proposed(), "decision": fields.Get("decision"), "expressions": true}
+	if n, err := strconv.Atoi(fields.Get("requirement")); err == nil {
+		body["requirement"] = n
+	}
+	if text := strings.TrimSpace(fields.Get("arguments")); text != "" {
+		var arguments map[string]any
+		if err := json.Unmarshal([]byte(text), &arguments); err != nil {
+			return formDone{}, &refusalError{access.Problem{Status: http.StatusUnprocessableEntity, Detail: "the arguments are no JSON object: " + err.Error()}}
+		}
+		body["input"] = map[string]any{"phase": "call", "call": map[string]any{"arguments": json.RawMessage(text)}}
+	}
+	var got admin.PolicyEvaluation
+	err := q.send(http.MethodPost, linkTo("/v1/policies/eval", nil, "tenant", q.state.Get("tenant")), body, &got)
+	l.Evaluation, l.Stopped = got.Evaluation, got.Stopped
+	if l.Evaluation != nil {
+		for i := range l.Evaluation.Layers {
+			if l.Evaluation.Layers[i].Layer == "tenant" {
+				l.Own = &l.Evaluation.Layers[i]
+			}
+		}
+	}
+	return t.looked(l, err)
+}
+
+// comparePolicy starts a comparison of what was typed with last week's decisions.
+func comparePolicy(q *viewQuery, fields url.Values) (formDone, error) {
+	t, l := readTyped(q, fields), &policyLook{Comparison: &whatif.Comparison{}}
+	body := map[string]any{"files": []any{map[string]string{"path": pathOfPolicy(q, t.path), "text": t.text}}}
+	err := q.send(http.MethodPost, linkTo("/v1/policy-diffs", nil, "tenant", q.state.Get("tenant")), body, l.Comparison)
+	if err != nil {
+		l.Comparison = nil
+	}
+	return t.looked(l, err)
+}
+
+// lookAtPolicy says how far a comparison is.
+func lookAtPolicy(q *viewQuery, fields url.Values) (formDone, error) {
+	l := &policyLook{Comparison: &whatif.Comparison{}}
+	err := q.get(linkTo("/v1/policy-diffs/"+url.PathEscape(fields.Get("compare")), nil, "tenant", q.state.Get("tenant")), l.Comparison)
+	if err != nil {
+		l.Comparison = nil
+	}
+	return formDone{Result: l}, err
+}
+
+// savePolicy saves what was typed over the files that it was begun with: first the rules, then their tests.
+func savePolicy(q *viewQuery, fields url.Values) (formDone, error) {
+	t, l := readTyped(q, fields), &policyLook{}
+	var saved []string
+	for _, f := range []struct{ path, text, etag string }{{t.path, t.text, t.etag}, {t.tests, t.testsText, t.etag2}} {
+		if f.path == "" {
+			continue
+		}
+		path := pathOfPolicy(q, f.path)
+		var is struct{ Text string }
+		if problem, err := problemIn(q.get(linkTo("/v1/configuration/file", nil, "path", path), &is)); err != nil {
+			return formDone{}, err
+		} else if problem == nil && is.Text == f.text {
+			continue
+		}
+		id, err := saveText(q, path, f.text, f.etag, strings.TrimSpace(fields.Get("reason")))
+		if err != nil {
+			done, err := t.conflicts(q, l, path, f.text, f.etag, err)
+			if refused, _ := problemIn(err); refused != nil && len(saved) > 0 {
+				refused.Hint = strings.TrimSpace("The rules are saved and in force as change " + saved[0] + "; their tests are not saved. " + refused.Hint)
+			}
+			return done, err
+		}
+		saved = append(saved, id)
+	}
+	return formDone{Next: linkTo("/policies/file", q.state, "saved", strings.Join(saved, " "))}, nil
+}
+
+// saveText saves a text over the content with the entity tag, "" for a new file, and returns the id of the change.
+func saveText(q *viewQuery, path, text, etag, reason string) (string, error) {
+	body, err := json.Marshal(map[string]string{"text": text, "reason": reason})
+	if err != nil {
+		return "", err
+	}
+	header := http.Header{"Content-Type": {"application/json"}, "If-Match": {etag}}
+	if etag == "" {
+		header = http.Header{"Content-Type": {"application/json"}, "If-None-Match": {"*"}}
+	}
+	answer := q.call(http.MethodPut, linkTo("/v1/configuration/file", nil, "path", path), body, header)
+	if err := answer.refusal(); err != nil {
+		return "", err
+	}
+	var made struct{ Change change.Revision }
+	err = json.Unmarshal(answer.body.Bytes(), &made)
+	return made.Change.ID, err
+}
+
+// conflicts says who has changed the file since what was typed was begun, and how that differs from it.
+func (t *typedPolicies) conflicts(q *viewQuery, l *policyLook, path, text, etag string, why error) (formDone, error) {
+	problem, err := problemIn(why)
+	switch {
+	case err != nil:
+		return formDone{}, err
+	case problem.Status != http.StatusPreconditionFailed:
+		l.Faults = t.faultsIn(problem.Detail)
+		return formDone{Result: l}, why
+	}
+	list, err := changesOfFiles(q)
+	if err != nil {
+		return formDone{}, err
+	}
+	for _, c := range list {
+		if c.Path != path {
+			continue
+		}
+		if c.AfterDigest == strings.Trim(etag, `"`) {
+			break
+		}
+		l.Others = append(l.Others, c)
+	}
+	var tried struct{ Trial *change.Trial }
+	if refused, err := problemIn(q.send(http.MethodPut, linkTo("/v1/configuration/file", nil, "path", path, "dry_run", "true", "skip_past", "true"), map[string]string{"text": text}, &tried)); err != nil {
+		return formDone{}, err
+	} else if refused == nil && tried.Trial != nil {
+		l.Diff = tried.Trial.Diff
+	}
+	return formDone{Result: l}, why
+}
+
+// undoPolicy takes a change back.
+func undoPolicy(q *viewQuery, fields url.Values) (formDone, error) {
+	var made struct{ Change change.Revision }
+	err := q.send(http.MethodPost, "/v1/configuration/changes/"+url.PathEscape(fields.Get("change"))+"/revert", struct{}{}, &made)
+	if err != nil {
+		return formDone{}, err
+	}
+	return formDone{Next: linkTo("/policies/file", q.state, "saved", made.Change.ID)}, nil
+}
+
+// typedText returns a text of the form: as it was typed, or else that of the file. An empty line goes before it, because browsers drop the first one.
+func typedText(sent sentForm, name, file string) string {
+	if sent.Act == "" || !sent.Fields.Has(name) {
+		return "\n" + file
+	}
+	return "\n" + sent.Fields.Get(name)
+}
+
+// typedTag returns the entity tag of a file that the form was begun with. After a save that was refused because the file has been changed, it is the present one: the view
+// shows the difference.
+func typedTag(sent sentForm, name, now string) string {
+	conflict := sent.Why != nil && sent.Why.Status == http.StatusPreconditionFailed
+	if sent.Act == "" || sent.Act == "undo" || conflict || !sent.Fields.Has(name) {
+		return now
+	}
+	return sent.Fields.Get(name)
+}
+
+// valueText returns a value of a rule as JSON on one line.
+func valueText(v author.RuleValue) string {
+	switch {
+	case v.Error != "":
+		return "error: " + v.Error
+	case v.Undefined:
+		return "undefined"
+	}
+	text, err := json.Marshal(v.Value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// codeLines returns the lines of a text of a policy, in which each character that is not visible is spelt out. Spaces at the begin stay.
+func codeLines(text string) (all []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if len(all) == maxLines {
+			return append(all, "…")
+		}
+		trimmed := strings.TrimLeft(line, "\t ")
+		all = append(all, strings.ReplaceAll(line[:len(line)-len(trimmed)], "\t", "    ")+shown.Line(trimmed))
+	}
+	return all
+}

@@ -1,0 +1,94 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
+	"github.com/summit-switchboard/switchboard/internal/replay"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// PolicyRules say how often the rules of a tenant's policies held in recorded decisions.
+type PolicyRules struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Since  time.Time            `json:"since"`
+
+	// Looked says how far the count has looked. It begins with the newest decisions.
+	Looked *replay.LookedAt `json:"looked,omitempty"`
+
+	// Rules are the rules in force, the most frequent first. For an operator they are those of the operator's layer too.
+	Rules []PolicyRuleRow `json:"rules"`
+
+	// NotReplayed are the decisions that could not be evaluated again, by reason. Nothing is known about them.
+	NotReplayed []replay.NotReplayed `json:"not_replayed,omitempty"`
+
+	// Stopped says why the count was ended before its end. There are no rules then.
+	Stopped string `json:"stopped,omitempty"`
+}
+
+// A PolicyRuleRow is one rule in force.
+type PolicyRuleRow struct {
+	author.SourceLine
+	Layer policy.LayerKind `json:"layer"`
+	Rule  string           `json:"rule"`
+
+	// Answer is the answer of the layer that the rule adds to: allowed_tools, deny or obligations; "" for a rule that other rules use.
+	Answer string `json:"answer,omitempty"`
+
+	Decisions int       `json:"decisions"`     // in which it held; 0 means never
+	Last      time.Time `json:"last,omitzero"` // of them
+}
+
+// Bounds of a count of rules.
+const (
+	ruleCountTime      = 8 * time.Second
+	maxCountedForRules = 20_000 // decisions
+	maxRuleRows        = 2000
+)
+
+// CountRules counts in how many of the tenant's decisions since then each rule in force held: of the tenant's layer, and for an operator of the
+// operator's layer too. A rule counts by its text, so a changed rule begins at 0. The error is a *switchboard.Error.
+func (p *PolicyTester) CountRules(ctx context.Context, id switchboard.TenantID, since time.Time, operator bool) (*PolicyRules, error) {
+	if err := p.begin(id); err != nil {
+		return nil, err
+	}
+	defer p.end(id)
+	out := &PolicyRules{Tenant: id, Since: since, Rules: []PolicyRuleRow{}}
+	c := p.reads.o.Configuration()
+	sources := sourcesOf(&c, id, nil)
+	sources = slices.DeleteFunc(sources, func(s *author.Sources) bool { return s.Tenant != id && !operator })
+	var err error
+	out.Stopped, err = p.bounded(ctx, "the count was stopped", func(ctx context.Context) error {
+		layers, err := author.CompileAll(sources)
+		if err != nil {
+			return err
+		}
+		found, err := replay.CountRules(ctx, p.reads.o.Store, replay.Bounds{Tenant: id, Since: since, Limit: maxCountedForRules, Time: ruleCountTime})
+		if err != nil {
+			return err
+		}
+		out.Looked, out.NotReplayed = found.Looked, found.NotReplayed
+		for _, l := range layers {
+			for _, r := range l.Rules() {
+				if r.Default || r.Location == nil {
+					continue
+				}
+				n := found.Fired[policy.NewRuleID(l.Kind(), r.Rule)]
+				out.Rules = append(out.Rules, PolicyRuleRow{
+					SourceLine: author.SourceLine{File: r.Location.File, Line: r.Location.Row},
+					Layer:      l.Kind(), Rule: r.DisplayName(), Answer: r.Answer, Decisions: n.Decisions, Last: n.Last,
+				})
+			}
+		}
+		return nil
+	})
+	slices.SortStableFunc(out.Rules, func(a, b PolicyRuleRow) int {
+		return cmp.Or(cmp.Compare(b.Decisions, a.Decisions), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	out.Rules = out.Rules[:min(len(out.Rules), maxRuleRows)]
+	return out, err
+}
