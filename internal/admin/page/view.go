@@ -65,6 +65,7 @@ var allViews = []pageView{
 	{path: "/receipts/{node}/{entry}", title: "A receipt", inside: "/receipts", needs: switchboard.OfficeViewer, command: "switchboard receipts show {node}/{entry}", ofAll: true, live: neverReads, template: "receipt.html", api: receiptAt, load: loadReceipt},
 	budgetsView,
 	{path: "/tasks", title: "Tasks", needs: switchboard.OfficeViewer, command: "switchboard tasks", template: "tasks.html", api: taskAddress, load: loadAs[taskScene]},
+	tryView, triedView,
 	capabilitiesView,
 	{path: "/configuration", title: "Configuration", needs: switchboard.OfficeViewer, template: "configuration.html", api: askChanges, load: loadConfiguration},
 	{path: changesPath + "{change}", title: "A change", inside: "/configuration", needs: switchboard.OfficeViewer, template: "change.html", live: neverReads, api: askChange, load: loadChange, forms: revertForms},
@@ -151,6 +152,11 @@ func (s scene) SameWith(pairs ...string) string { //nolint:gocritic // templates
 // JSON returns the address of the answer of the API that the view shows.
 func (s scene) JSON() string { //nolint:gocritic // templates have scenes as values
 	return linkTo(s.Path+jsonSuffix, s.State)
+}
+
+// TryAgain returns the address of the form of the call that the view shows.
+func (s scene) TryAgain() string { //nolint:gocritic // templates have scenes as values
+	return linkTo(tryPath, s.State)
 }
 
 // A sentForm is a form that the browser has just sent, and that has led nowhere else.

@@ -28,7 +28,7 @@ var functions = template.FuncMap{
 		return id
 	},
 	"path":       func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
-	"definition": definitionText,
+	"definition": definitionText, "visible": visibleText,
 	"plain":      func(text string) string { return shown.Line(text) },
 	"several":    several,
 	"stateWords": stateWords, "stateClass": stateClass,

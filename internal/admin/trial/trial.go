@@ -84,7 +84,7 @@ type TryRefusal struct {
 type TryCall struct {
 	Task      switchboard.TaskID `json:"task,omitempty" maxLength:"64" doc:"If absent, the default task of the tenant."`
 	Tool      string             `json:"tool" minLength:"1" maxLength:"256" doc:"The name of the tool, as GET /v1/try gives it."`
-	Arguments any                `json:"arguments,omitempty" doc:"A JSON object; {} if absent."`
+	Arguments json.RawMessage    `json:"arguments,omitempty" doc:"A JSON object; {} if absent. Numbers are sent as they are spelt."`
 }
 
 // A TryOutcome is what has become of a call.
@@ -176,11 +176,9 @@ func (t *Trier) Call(ctx context.Context, who *switchboard.Officer, tenant switc
 	if err != nil {
 		return nil, err
 	}
-	arguments := []byte("{}")
-	if call.Arguments != nil {
-		if arguments, err = json.Marshal(call.Arguments); err != nil {
-			return nil, err
-		}
+	arguments := bytes.TrimSpace(call.Arguments)
+	if len(arguments) == 0 {
+		arguments = []byte("{}")
 	}
 	if arguments[0] != '{' {
 		return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "the arguments are no JSON object"}
@@ -196,7 +194,7 @@ func (t *Trier) Call(ctx context.Context, who *switchboard.Officer, tenant switc
 	began := time.Now()
 	stub, err := t.send(ctx, p, out, call.Tool, arguments, key)
 	if err == nil && stub != "" { // the tool is on demand, so this call did not reach it
-		inner, _ := json.Marshal(map[string]any{"action": "call", "tool": call.Tool, "arguments": json.RawMessage(arguments)}) // just made
+		inner := wire.Rewrite(nil, []byte(`{"action":"call"}`), wire.Edit{Name: "tool", Value: wire.AppendString(nil, call.Tool)}, wire.Edit{Name: "arguments", Value: arguments})
 		_, err = t.send(ctx, p, out, stub, inner, key)
 	}
 	out.Milliseconds = time.Since(began).Milliseconds()
