@@ -48,7 +48,7 @@ func (o *Officers) Caller(who *switchboard.Officer, tenant switchboard.TenantID)
 	return p, nil
 }
 
-// keyRights returns what the rows of a person's key in a tenant give, of those that have not expired.
+// keyRights returns the rights that the rows of a person's key in a tenant give. Rows that have expired give none.
 func (o *Officers) keyRights(credential string, tenant switchboard.TenantID) (rights []switchboard.CallRights) {
 	var hash [32]byte
 	if n, err := hex.Decode(hash[:], []byte(credential)); err != nil || n != len(hash) {
@@ -62,7 +62,7 @@ func (o *Officers) keyRights(credential string, tenant switchboard.TenantID) (ri
 	return rights
 }
 
-// claimRights returns what the rows of an issuer in a tenant give a person of whom it states the claims.
+// claimRights returns the rights that the rows of an issuer in a tenant give to a person with the claims.
 func (o *Officers) claimRights(issuer string, claims map[string][]string, tenant switchboard.TenantID) (rights []switchboard.CallRights) {
 	for _, r := range o.claims[issuer] {
 		if r.Tenant == tenant && !r.Operator && slices.Contains(claims[r.Claim], r.Value) {

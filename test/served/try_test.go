@@ -13,7 +13,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/trial"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/test/law"
-	"github.com/summit-switchboard/switchboard/test/officer"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -92,7 +91,7 @@ func serveTries(t *testing.T) *triedWorld {
 }
 
 // try makes a call as a person.
-func (w *triedWorld) try(t *testing.T, who, body string, header ...string) (*trial.TryOutcome, officer.Answer) {
+func (w *triedWorld) try(t *testing.T, who, body string, header ...string) (*trial.TryOutcome, rig.Answer) {
 	t.Helper()
 	a := w.AskAdmin(t, w.keys[who], "POST", "/v1/try", body, header...)
 	out := &trial.TryOutcome{}

@@ -23,7 +23,7 @@ import (
 
 const tryPath = "/try"
 
-// tryView is the view of the tools that a person can call. triedView is the view of what one call got.
+// tryView is the view of the tools that a person can call. triedView is the view of the outcome of one call.
 var (
 	tryView = pageView{
 		path: tryPath, title: "Try", needs: switchboard.OfficeViewer, template: "try.html", live: neverReads,
@@ -161,7 +161,7 @@ func askTry(q *viewQuery, fields url.Values) (formDone, error) {
 	return sendTry(q, t.Name, text, fields.Get("key"))
 }
 
-// makeTry makes a call to which the person has said yes. If the tool has changed since, it asks again.
+// makeTry makes a call that the person has confirmed. If the tool has changed since, it asks again.
 func makeTry(q *viewQuery, fields url.Values) (formDone, error) {
 	t, err := chosenTool(q)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	fieldJSON   fieldKind = "json"   // everything else, as JSON
 )
 
-// A tryField is an argument in the form of a tool. All its texts are those of the server.
+// A tryField is an argument in the form of a tool. Its texts come from the server.
 type tryField struct {
 	Name, Title, Description string
 	Kind                     fieldKind

@@ -115,7 +115,7 @@ type TryAttempt struct {
 	Sent bool             `json:"sent,omitempty"`
 }
 
-// Offer returns what the officer can call. tool names the tool whose schema is wanted; "" is none.
+// Offer returns the tools that the officer can call. The tool with the name tool, if there is one, has its schema.
 func (t *Trier) Offer(ctx context.Context, who *switchboard.Officer, tenant switchboard.TenantID, task switchboard.TaskID, tool string) (*TryOffer, error) {
 	out := &TryOffer{Tenant: tenant, Task: task, Tasks: []string{}, Tools: []TryTool{}}
 	p, err := t.o.Caller(who, tenant)
@@ -210,7 +210,7 @@ type answerNote struct {
 	Stub    string           `json:"stub"`
 }
 
-// send sends one message to the gateway, and reads the answer into out. stub is the tool through which the called one can be called.
+// send sends one call to the gateway, and reads the answer into out. If the tool is on demand, the call did not reach it, and stub names the tool that calls it.
 func (t *Trier) send(ctx context.Context, p switchboard.Principal, out *TryOutcome, tool string, arguments []byte, key string) (stub string, err error) {
 	edits := []wire.Edit{
 		{Name: wire.MetaProtocolVersion, Value: wire.AppendString(nil, wire.Latest)},
