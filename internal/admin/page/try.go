@@ -81,9 +81,6 @@ func loadTry(q *viewQuery, answer []byte) (any, error) {
 	if v.Task != "" {
 		q.command += " --task " + shellWord(string(v.Task))
 	}
-	if tenant := q.state.Get("tenant"); tenant != "" {
-		q.command = strings.Replace(q.command, " try", " try --tenant "+shellWord(tenant), 1)
-	}
 	return v, nil
 }
 

@@ -287,7 +287,7 @@ func (o *TryOutcome) readResult(result []byte) (stub string) {
 		if len(head.Content) > 0 {
 			text = head.Content[0].Text
 		}
-		o.Refused = &TryRefusal{e.Code, cut(text, MaxShown/8), cut(e.Hint, MaxShown/8)}
+		o.Refused = &TryRefusal{e.Code, cut(withoutHint(text, e), MaxShown/8), cut(e.Hint, MaxShown/8)}
 		o.Request, o.Receipt = e.Request, cmp.Or(e.Receipt, o.Receipt)
 		return e.Stub
 	}
@@ -298,6 +298,15 @@ func (o *TryOutcome) readResult(result []byte) (stub string) {
 	}
 	o.Result = bytes.Clone(result)
 	return ""
+}
+
+// withoutHint returns the text of a refusal for a model without the hint and the code, which it ends with.
+func withoutHint(text string, e *answerNote) string {
+	text = strings.TrimSuffix(text, " ("+string(e.Code)+")")
+	if n := len(text) - len(e.Hint); e.Hint != "" && n > 0 && strings.EqualFold(text[n:], e.Hint) {
+		text = strings.TrimSuffix(strings.TrimSpace(text[:n]), ".")
+	}
+	return text
 }
 
 // cut returns the beginning of a text, at most so many bytes long as a JSON string.
