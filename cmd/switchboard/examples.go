@@ -76,6 +76,11 @@ var examples = map[string][]string{
 		`switchboard call read_text_file '{"path":"README.md"}'`,
 		"switchboard call list_directory --task review --json",
 	},
+	"try": {
+		"switchboard try",
+		`switchboard try read_text_file '{"path":"README.md"}' --task review`,
+		`switchboard try write_file '{"path":"a.txt","content":"a"}' --yes`,
+	},
 	"explain": {
 		"switchboard explain review",
 		"switchboard explain review --tool files/write_file",

@@ -54,6 +54,7 @@ type cli struct {
 	Tools    toolsCmd     `cmd:"" group:"decide" help:"List the tools that a task gets, and which server's tool each one is."`
 	Search   searchCmd    `cmd:"" group:"decide" help:"Find tools by words, among all that are configured."`
 	Call     callCmd      `cmd:"" group:"decide" help:"Call one tool of a task and print its result."`
+	Try      tryCmd       `cmd:"" group:"decide" help:"Call a tool of a running Switchboard as yourself, as its page does: with policies, approvals, budgets and a receipt."`
 	Explain  explainCmd   `cmd:"" group:"decide" help:"Say why each tool of a task was selected, and why the others were not."`
 	Resolve  resolveCmd   `cmd:"" group:"decide" help:"Say whether capabilities may be used now, what blocks them, and what helps."`
 	Decided  decisionsCmd `cmd:"" name:"decisions" group:"decide" help:"List the decisions that a running Switchboard has recorded, and explain one as it was made then."`

@@ -41,6 +41,7 @@ var parity = map[string][]string{
 	"approvals standing list": {"list-standing-approvals"}, "approvals standing make": {"make-standing-approval"}, "approvals standing end": {"end-standing-approval"},
 	"approvals revoke": {"revoke-approval"}, "approvals watch": {"follow-events", "list-approvals"},
 	"call":           {"agents: /mcp"},
+	"try":            {"read-try", "make-try", "read-try-outcome"},
 	"validate":       {"change-file"}, // with dry_run
 	"config files":   {"list-files"},
 	"config get":     {"read-file"},

@@ -145,6 +145,8 @@ type ExplainedTool struct {
 	Group       string               `json:"group,omitempty"`      // the group that it belongs to, or is the stub of
 	Tokens      int                  `json:"tokens,omitempty"`     // of its definition, if the query asked for tokens
 	Definition  json.RawMessage      `json:"definition,omitempty"` // as the client gets it, if the query asked for definitions
+
+	Called *switchboard.Tool `json:"-"` // with its contract
 }
 
 // An ExplainQuery says which task to explain, and how.
@@ -231,7 +233,7 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 		x.Bill = &TokenBill{Tokenizer: st.Config.Tokenizer, Budget: shown.Budget()}
 	}
 	for e := range shown.All() {
-		show := ExplainedTool{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group}
+		show := ExplainedTool{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group, Called: e.Tool}
 		if show.Server != "" {
 			show.Tool = e.Tool.ID.Name
 		}

@@ -214,6 +214,7 @@ type adminParts struct {
 	providers *signin.Providers
 	sessions  *signin.Sessions
 	page      *page.Page
+	persons   *identity.RecentPersons // who call tools on the page
 }
 
 // A reloadState lets one reload happen at a time, and keeps the fault of the last one; nil if it was accepted.
@@ -302,6 +303,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.providers = signin.NewProviders(a.ledger.Key("sign-in"))
 	a.admin.providers.Set(signInIssuers(c))
 	a.admin.sessions = signin.NewSessions(a.store, a.keysChanged.send)
+	a.admin.persons = &identity.RecentPersons{Find: func(id string) (map[string][]string, bool) { return findClaims(a.admin.sessions, id) }}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -415,7 +417,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		},
 		Reader: a.admin.reads, Scraper: scraper,
 		Actions: actions,
-		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider},
+		Editor:  a.admin.editor, Events: a.admin.events, People: api.PeopleOptions{Page: a.admin.page, Sessions: a.admin.sessions, Approvals: a.admin.decider, Trier: newTrier(a)},
 		Keys: a.keys, DigestRequest: a.ledger.Digests().AdminRequest,
 		Authenticate: front{a, current}.authenticateOfficer, URL: current.adminURL, Version: o.Version, Stopping: a.grace.ctx, Log: o.Log,
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -27,6 +28,9 @@ type front struct {
 func (f front) Authenticate(r *http.Request) (switchboard.Principal, error) {
 	s := f.a.state.Load()
 	if p, ok := cluster.Principal(r); ok {
+		return s.CurrentPrincipal(p)
+	}
+	if p, ok := identity.CallerOf(r.Context()); ok {
 		return s.CurrentPrincipal(p)
 	}
 	p, err := s.Ring.Authenticate(r)

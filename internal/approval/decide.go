@@ -27,7 +27,7 @@ func MayDecide(o *switchboard.Officer, r *Request, rules DecideRules) error {
 	switch {
 	case !anyone && !o.Holds(switchboard.OfficeApprover, tenant):
 		return refuse("ask an operator for a row under approvers of the tenant", "you do not hold the office approver in tenant %s", tenant)
-	case !anyone && !rules.Self && o.ID == r.Asker.Principal:
+	case !anyone && !rules.Self && o.ID == switchboard.PersonBehind(r.Asker.Principal):
 		return refuse("another approver decides; approvals: {self: true} in the operator's file permits it", "you have asked for this yourself, and who asks does not decide")
 	case len(r.Terms.Who) > 0 && !slices.ContainsFunc(r.Terms.Who, func(who string) bool { return isNamed(o, tenant, who, anyone) }):
 		return refuse("", "the rule that asked names other people: %s", joinWords(r.Terms.Who))

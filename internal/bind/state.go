@@ -81,7 +81,8 @@ type Input struct {
 	WholeResults bool                 // clients get results of any length in full
 	StatusTool   *switchboard.Tool    // the tool of our own that clients can always list
 
-	Revoked identity.KeyCheck // says which keys are revoked; nil means none
+	Revoked identity.KeyCheck       // says which keys are revoked; nil means none
+	Persons *identity.RecentPersons // who calls tools on the page
 
 	Offers   []switchboard.Offer
 	Starting []switchboard.ServerID // see State
@@ -112,6 +113,7 @@ func NewState(in Input, was *State) *State {
 		claims[i] = identity.OfficerClaim(p)
 	}
 	s.Officers = identity.NewOfficers(people, claims, in.Revoked)
+	s.Ring = identity.LetPersonsCall(s.Ring, s.Officers, in.Persons)
 
 	for i := range c.Servers {
 		s.Servers[c.Servers[i].ID] = &c.Servers[i]

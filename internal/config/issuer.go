@@ -40,6 +40,8 @@ type PersonClaim struct {
 	Operator bool
 	Tenant   switchboard.TenantID
 	Offices  []switchboard.Office // within Tenant; sorted
+
+	Calls switchboard.CallRights // only of members
 }
 
 // An issuerReader is the state of reading the issuers.

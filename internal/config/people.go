@@ -50,6 +50,8 @@ type PersonKey struct {
 	Operator bool // of the operators
 	Tenant   switchboard.TenantID
 	Offices  []switchboard.Office // within Tenant; sorted
+
+	Calls switchboard.CallRights // only of members
 }
 
 // listenValues are the values of listen, admin.listen and admin.client_document, if they are given.
@@ -134,6 +136,8 @@ type personReader struct {
 	// offices, if not nil, are the offices that the rows may give. Then each row names its own.
 	offices []switchboard.Office
 	bound   *bound
+
+	folder *tenantFolder // of members; nil for other rows
 }
 
 // keys are the keys of a row.
@@ -161,7 +165,13 @@ func (r *personReader) keys() *document.Keys {
 				r.readOffice(t, known)
 			}
 		}), Required: "name what the person may do here, such as offices: [viewer]", Doc: "`admin`, `author` or `viewer`, out of those that the operator lets the tenant give."})
-		k.Later = []string{"scope", "roles", "mode", "tasks"}
+		calls := &r.row.Calls
+		k.Rows = append(k.Rows,
+			document.Row{Key: "tasks", Type: document.Texts("a list of tasks", func(texts []document.TextValue) { calls.Tasks = r.folder.readTaskNames(texts) }), Doc: "The tasks whose tools the person may call on the page (Try) and with `switchboard try`; none if absent. Policies, approvals and budgets count as for an agent."},
+			document.Row{Key: "roles", Type: document.Texts("a list of roles", func(texts []document.TextValue) { calls.Roles = r.folder.readGivenRoles(texts) }), Doc: "The roles of these calls, out of those that the operator gives the tenant; none if absent."},
+			document.Row{Key: "mode", Type: modeType(func(v document.Value) { calls.Mode = readMode(v, calls.Mode) }), Doc: "How much these calls may do alone, at most the tenant's mode."},
+		)
+		k.Later = []string{"scope"}
 		k.Hints["office"] = `write "offices"`
 	}
 	return k
@@ -258,6 +268,9 @@ func (r *personReader) read(v document.Value, most int, as PersonKey) {
 	for _, item := range v.ReadList(most) {
 		r.row, r.next, r.claim = as, [32]byte{}, PersonClaim{Operator: as.Operator, Tenant: as.Tenant}
 		r.row.Offices = slices.Clone(as.Offices)
+		if r.folder != nil {
+			r.row.Calls = switchboard.CallRights{Tier: r.bound.defaultTier(), Mode: r.folder.out.Mode.Narrower(switchboard.Autopilot)}
+		}
 		m, ok := item.Open(r.keys())
 		if !ok {
 			continue
@@ -266,8 +279,11 @@ func (r *personReader) read(v document.Value, most int, as PersonKey) {
 		r.checkForm(m)
 		slices.Sort(r.row.Offices)
 		r.row.Offices = slices.Compact(r.row.Offices)
+		if len(r.row.Calls.Tasks) == 0 {
+			r.row.Calls = switchboard.CallRights{}
+		}
 		if c := r.claim; c.Issuer != "" && c.Claim != "" && c.Value != "" {
-			c.Offices = r.row.Offices
+			c.Offices, c.Calls = r.row.Offices, r.row.Calls
 			*r.claims = append(*r.claims, c)
 		}
 		for _, hash := range [][32]byte{r.row.Hash, r.next} {
@@ -298,7 +314,7 @@ func (f mainFile) readApprovers(v document.Value, id switchboard.TenantID) {
 
 // readMembers reads the members of a tenant.
 func (t *tenantFolder) readMembers(v document.Value) {
-	(&personReader{loader: t.loader, out: &t.people, claims: &t.claims, offices: t.bound.offices, bound: t.bound}).read(v, maxMembers, PersonKey{Tenant: t.out.ID})
+	(&personReader{loader: t.loader, out: &t.people, claims: &t.claims, offices: t.bound.offices, bound: t.bound, folder: t}).read(v, maxMembers, PersonKey{Tenant: t.out.ID})
 }
 
 // readGivenOffices reads the offices that a tenant's file may give.
@@ -322,6 +338,7 @@ func clipOffices(people []PersonKey, b *bound) []PersonKey {
 	out := make([]PersonKey, 0, len(people))
 	for _, p := range people {
 		if p.Offices = intersect(p.Offices, b.offices); len(p.Offices) > 0 {
+			p.Calls = clipCalls(p.Calls, b)
 			out = append(out, p)
 		}
 	}
@@ -333,10 +350,20 @@ func clipClaims(claims []PersonClaim, b *bound) []PersonClaim {
 	out := make([]PersonClaim, 0, len(claims))
 	for _, c := range claims {
 		if c.Offices = intersect(c.Offices, b.offices); len(c.Offices) > 0 && slices.Contains(b.issuers, c.Issuer) {
+			c.Calls = clipCalls(c.Calls, b)
 			out = append(out, c)
 		}
 	}
 	return out
+}
+
+// clipCalls returns the rights without roles and a tier that the operator does not give any more.
+func clipCalls(c switchboard.CallRights, b *bound) switchboard.CallRights {
+	c.Roles = intersect(c.Roles, b.roles)
+	if len(c.Tasks) > 0 {
+		c.Tier = b.defaultTier()
+	}
+	return c
 }
 
 // comparePeople orders rows by id, tenant and hash.

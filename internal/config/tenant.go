@@ -168,6 +168,25 @@ func (t *tenantFolder) readTaskName(v document.Value) switchboard.TaskID {
 	return switchboard.TaskID(s)
 }
 
+// readTaskNames reads a list of tasks of the tenant.
+func (t *tenantFolder) readTaskNames(texts []document.TextValue) (tasks []switchboard.TaskID) {
+	for _, task := range texts {
+		tasks = append(tasks, t.readTaskName(task.Value))
+	}
+	return tasks
+}
+
+// readGivenRoles reads a list of roles out of those that the operator gives the tenant.
+func (t *tenantFolder) readGivenRoles(texts []document.TextValue) []string {
+	var own []document.TextValue
+	for _, role := range texts {
+		if t.bound.checkGiven(role.Value, role.String, "role", t.bound.roles) {
+			own = append(own, role)
+		}
+	}
+	return sortedTexts(own)
+}
+
 var rateUnits = map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
 // readRate reads a rate such as "60/min" and returns the time after which one more call is permitted.

@@ -35,7 +35,7 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 			{Key: "record", Type: document.OneOf("kind of record", func(s string) { out.RecordInputs = s == "policy_inputs" }, "policy_inputs"), Doc: "Records the arguments that rules of policies read, so that policy diff can judge the calls again. If absent, only a digest is recorded."},
 			{Key: "receipt_ids", Type: document.Bool(&out.ReceiptIDs), Doc: "`true`: each result of a call names its receipt in `_meta`. If absent, only if the call asks for it."},
 			{Key: "keys", Type: document.MapList("a list of maps", func() *document.Keys { return (&keyReader{tenantFolder: t}).keys() }, t.readKeys), Late: true, Doc: "The API keys. `switchboard key new` makes a key and prints its row."},
-			{Key: "members", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: t.loader, bound: t.bound}).keys() }, t.readMembers), Late: true, Doc: "Who holds an office here, by a person's key. `switchboard key new --office viewer` makes one and prints its row."},
+			{Key: "members", Type: document.MapList("a list of maps", func() *document.Keys { return (&personReader{loader: t.loader, bound: t.bound}).keys() }, t.readMembers), Late: true, Doc: "Who holds an office here, and who may call tools on the page. `switchboard key new --office viewer` makes a person's key and prints its row."},
 			{Key: "token_budget", Type: budgetType(func(v document.Value) {
 				out.TokenBudget = readTokenBudget(v, out.TokenBudget, "the operator gives this tenant")
 			}), Doc: "The most tokens of a task's tool list, at most the operator's bound, which counts if this is absent."},
@@ -174,20 +174,8 @@ func (r *keyReader) keys() *document.Keys {
 					r.next = h
 				}
 			}), Doc: "The hash of the key that replaces this one, from `switchboard key rotate`. Both count."},
-			{Key: "tasks", Type: document.Texts("a list of tasks", func(texts []document.TextValue) {
-				for _, task := range texts {
-					k.Tasks = append(k.Tasks, t.readTaskName(task.Value))
-				}
-			}), Doc: "The tasks that it may bind; only the default task if absent."},
-			{Key: "roles", Type: document.Texts("a list of roles", func(texts []document.TextValue) {
-				var own []document.TextValue
-				for _, role := range texts {
-					if t.bound.checkGiven(role.Value, role.String, "role", t.bound.roles) {
-						own = append(own, role)
-					}
-				}
-				k.Roles = sortedTexts(own)
-			}), Doc: "Its roles, out of those that the operator gives the tenant; none if absent."},
+			{Key: "tasks", Type: document.Texts("a list of tasks", func(texts []document.TextValue) { k.Tasks = t.readTaskNames(texts) }), Doc: "The tasks that it may bind; only the default task if absent."},
+			{Key: "roles", Type: document.Texts("a list of roles", func(texts []document.TextValue) { k.Roles = t.readGivenRoles(texts) }), Doc: "Its roles, out of those that the operator gives the tenant; none if absent."},
 			{Key: "tier", Type: document.Text("a tier", func(v document.Value, s string) {
 				if t.bound.checkGiven(v, s, "tier", t.bound.tiers) {
 					k.Tier = s

@@ -77,6 +77,23 @@ func (k *Keys) Answer(ctx context.Context, r Request, do func() (answer []byte, 
 	}
 }
 
+// Kept returns the answer to the sender's request with the key, without making one; nil if there is none. The errors are those of Answer for a repeat.
+func (k *Keys) Kept(ctx context.Context, sender, key string) ([]byte, error) {
+	own := k.claimOn(requestGroup(sender, key), keyedCall{}, requestTexts)
+	value, err := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
+	if err == nil && value.Version == 0 {
+		return nil, nil
+	}
+	if err == nil {
+		own.call = decode(value.Data).Call // of whatever request has the key
+	}
+	first, _, err := k.awaitOutcome(ctx, own, false)
+	if err != nil || first == nil {
+		return nil, err
+	}
+	return first.repeatAnswer()
+}
+
 // requestGroup returns the group of the store for a key of the sender, or for what the sender has at all if the key is "".
 func requestGroup(sender, key string) string {
 	h := sha256.New()

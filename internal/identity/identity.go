@@ -39,6 +39,7 @@ type Ring struct {
 	principalCounts map[switchboard.TenantID]int // number of principals with keys
 	local           switchboard.Principal
 	keyless         bool
+	persons         *personCalls // nil where no person calls tools
 }
 
 // A principalName identifies a principal across reloads, which may change everything else about it.
@@ -108,6 +109,9 @@ func (r *Ring) Local() switchboard.Principal { return r.local }
 // since p was authenticated. The error is a *switchboard.Error: SB-AUTH-001 if its key is gone, and
 // SB-AUTH-003 if the key has expired.
 func (r *Ring) Current(p switchboard.Principal) (switchboard.Principal, error) {
+	if r.persons != nil && (p.Auth == switchboard.AuthSignIn || p.Auth == switchboard.AuthPersonKey) {
+		return r.persons.current(p)
+	}
 	now, ok := r.byName[principalNameOf(p)]
 	if !ok {
 		return now, switchboard.Refuse(switchboard.CodeNotAuthenticated, "your key is not known here any more")

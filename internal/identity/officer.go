@@ -20,6 +20,8 @@ type OfficerKey struct {
 	Operator bool
 	Tenant   switchboard.TenantID
 	Offices  []switchboard.Office
+
+	Calls switchboard.CallRights
 }
 
 // An OfficerClaim is a row that gives offices to everybody for whom an issuer states a claim. All rows that match a person add up.
@@ -31,6 +33,8 @@ type OfficerClaim struct {
 	Operator bool
 	Tenant   switchboard.TenantID
 	Offices  []switchboard.Office
+
+	Calls switchboard.CallRights
 }
 
 // A Person is somebody who has signed in at an issuer.
@@ -48,16 +52,21 @@ func (p *Person) Hash() [sha256.Size]byte { return sha256.Sum256([]byte("person\
 
 // Officers hold the rows of all persons. They are immutable; a reload makes new ones.
 type Officers struct {
-	rows   map[[sha256.Size]byte][]OfficerKey
-	claims map[string][]OfficerClaim // by issuer
-	check  KeyCheck
+	rows    map[[sha256.Size]byte][]OfficerKey
+	claims  map[string][]OfficerClaim             // by issuer
+	callers map[principalName][][sha256.Size]byte // the keys that have tasks, by tenant and id
+	check   KeyCheck
 }
 
 // NewOfficers returns the officers of the rows. check, if not nil, says which keys are revoked, and which persons blocked.
 func NewOfficers(keys []OfficerKey, claims []OfficerClaim, check KeyCheck) *Officers {
-	o := &Officers{rows: map[[sha256.Size]byte][]OfficerKey{}, claims: map[string][]OfficerClaim{}, check: check}
+	o := &Officers{rows: map[[sha256.Size]byte][]OfficerKey{}, claims: map[string][]OfficerClaim{}, callers: map[principalName][][sha256.Size]byte{}, check: check}
 	for _, r := range keys {
 		o.rows[r.Hash] = append(o.rows[r.Hash], r)
+		if len(r.Calls.Tasks) > 0 {
+			name := principalName{r.Tenant, r.ID, switchboard.AuthPersonKey}
+			o.callers[name] = append(o.callers[name], r.Hash)
+		}
 	}
 	for _, r := range claims {
 		o.claims[r.Issuer] = append(o.claims[r.Issuer], r)

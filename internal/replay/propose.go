@@ -338,5 +338,5 @@ func (p *Proposal) resolver(t *bind.Tenant) *bind.State {
 	for i, k := range p.config.Keys {
 		keys[i] = identity.Key(k)
 	}
-	return &bind.State{Config: p.config, Ring: identity.New(keys, t.Tenant, len(keys) == 0, nil), Tenants: map[switchboard.TenantID]*bind.Tenant{t.ID: t}}
+	return &bind.State{Config: p.config, Ring: identity.AssumePersons(identity.New(keys, t.Tenant, len(keys) == 0, nil), t.TaskIDs()), Tenants: map[switchboard.TenantID]*bind.Tenant{t.ID: t}}
 }

@@ -2,6 +2,7 @@ package switchboard
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -66,3 +67,20 @@ func (o *Officer) Holds(office Office, tenant TenantID) bool {
 
 // Sees reports whether the officer holds any office in the tenant.
 func (o *Officer) Sees(tenant TenantID) bool { return o.Operator || len(o.Offices[tenant]) > 0 }
+
+// CallRights are what a row of members gives a person's own calls of tools. Without a task, it gives none.
+type CallRights struct {
+	Tasks []TaskID `json:",omitempty"`
+	Roles []string `json:",omitempty"` // sorted as bytes, without duplicates
+	Tier  string   `json:",omitempty"`
+	Mode  Mode     `json:",omitempty"`
+}
+
+// PageClient is the client through which a person calls tools on the page, or by its commands.
+const PageClient = "page"
+
+// PersonThrough returns the id of the principal that is a person through a client. No key has such an id.
+func PersonThrough(person, client string) string { return person + "@" + client }
+
+// PersonBehind returns the id of the person behind a principal. For an agent's key, it is the id of the principal itself.
+func PersonBehind(principal string) string { return strings.TrimSuffix(principal, "@"+PageClient) }

@@ -128,6 +128,9 @@ var routeTable = map[string]string{
 	"GET /v1/tenants/{tenant}/policies/rules":        "viewer",
 	"POST /v1/tenants/{tenant}/policies/test":        "author",
 	"GET /v1/tools":                                  "operator",
+	"GET /v1/try":                                    "viewer",
+	"POST /v1/try":                                   "viewer",
+	"GET /v1/try/{call}":                             "viewer",
 	"GET /v1/sessions":                               "operator",
 	"GET /v1/blocks":                                 "operator",
 	"POST /v1/blocks":                                "operator",
@@ -202,7 +205,7 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 			continue
 		}
 		named := strings.Contains(path, "{tenant}")
-		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1", "{standing}", "abcdefghijklmnop").Replace(path)
+		path = strings.NewReplacer("{tenant}", "acme", "{server}", "a", "{key}", "000000000000", "{change}", "1", "{session}", "0123456789abcdef", "{diff}", "none", "{node}", "n1", "{entry}", "999999", "{request}", "abcdefghijklmnop-1", "{call}", "none", "{standing}", "abcdefghijklmnop").Replace(path)
 		query := ""
 		switch {
 		case path == "/v1/configuration/file":
@@ -232,6 +235,10 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound
 				case !slices.Contains(h.offices, need):
 					want = http.StatusForbidden
+				case name == "POST /v1/try":
+					want = http.StatusBadRequest // it names no tool
+				case strings.HasSuffix(name, "{call}"):
+					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "/standing"):
 					want = http.StatusBadRequest // of nothing
 				case path == "/v1/receipt" || strings.Contains(name, "{standing}") || strings.Contains(name, "{session}") || strings.Contains(name, "{entry}") || strings.Contains(name, "{diff}") || strings.Contains(name, "{request}"):

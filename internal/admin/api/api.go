@@ -25,6 +25,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
+	"github.com/summit-switchboard/switchboard/internal/admin/trial"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/event"
 	"github.com/summit-switchboard/switchboard/internal/replay"
@@ -68,6 +69,7 @@ type PeopleOptions struct {
 	Page      *page.Page // nil means that there is none
 	Sessions  *signin.Sessions
 	Approvals *approvals.Decider
+	Trier     *trial.Trier
 }
 
 // An API answers the requests of officers. Use New. It is safe for concurrent use.
@@ -134,6 +136,7 @@ func (a *API) makeRoutes() {
 	a.addPolicyDiffs()
 	policyRoutes{a}.add()
 	approvalRoutes{a}.add()
+	tryRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {
@@ -168,6 +171,7 @@ var tags = []*huma.Tag{
 	{Name: "tasks", Description: "The tasks, with the tools that each gets."},
 	{Name: "tenants", Description: "The tenants, their tasks, and the decisions for these."},
 	{Name: "tools", Description: "The tools that servers offer, whether or not a task finds them."},
+	{Name: "try", Description: "The calls that a person makes, on the path of an agent."},
 }
 
 // tagOf returns the tag of the operations at a path.

@@ -31,6 +31,7 @@ const repeatedHeader = "Idempotency-Replayed"
 // A KeyStore carries requests with idempotency keys out once. See idempotency.Keys.
 type KeyStore interface {
 	Answer(ctx context.Context, r idempotency.Request, do func() (answer []byte, keep bool)) (answer []byte, repeated bool, err error)
+	Kept(ctx context.Context, sender, key string) ([]byte, error)
 }
 
 // keyParam describes the header in the document.
@@ -70,10 +71,10 @@ func (a keyedRequests) answerOnce(ctx huma.Context, next func(huma.Context)) {
 	}
 	officer := officerOf(ctx.Context())
 	answer, repeated, err := a.o.Keys.Answer(ctx.Context(), idempotency.Request{
-		Sender: string(officer.Auth) + " " + cmp.Or(officer.Credential, officer.ID), Key: key, Digest: a.o.DigestRequest(routeOf(ctx), body),
+		Sender: senderOf(officer), Key: key, Digest: a.o.DigestRequest(routeOf(ctx), body),
 	}, func() ([]byte, bool) {
 		// The sender may lose the connection: it asks again then, and the answer must say what has become of its request.
-		work, cancel := context.WithTimeout(context.WithoutCancel(ctx.Context()), maxKeyedTime)
+		work, cancel := context.WithTimeout(context.WithValue(context.WithoutCancel(ctx.Context()), givenKey{}, key), maxKeyedTime)
 		defer cancel()
 		taken := &takenAnswer{humaContext: ctx, body: bytes.NewReader(body), answer: storedAnswer{Status: http.StatusOK, Header: http.Header{}}}
 		next(huma.WithContext(taken, work))
@@ -87,6 +88,11 @@ func (a keyedRequests) answerOnce(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	writeStored(ctx, answer, repeated)
+}
+
+// senderOf names the officer as the sender of requests with keys.
+func senderOf(o *switchboard.Officer) string {
+	return string(o.Auth) + " " + cmp.Or(o.Credential, o.ID)
 }
 
 // idempotencyKey returns the key of the request.

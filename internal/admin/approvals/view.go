@@ -139,7 +139,7 @@ func (d *Decider) showCall(ctx context.Context, r *approval.Request, v *Approval
 	}
 	if t != nil {
 		v.Server.Title, v.Server.Description, v.Server.Cut = wordsOf(t)
-		v.Effects = effectsOf(t)
+		v.Effects = EffectsOf(t)
 	}
 	return nil
 }
@@ -169,8 +169,8 @@ func wordsOf(t *switchboard.Tool) (title, description string, cut bool) {
 	return strings.ReplaceAll(title, "\n", " "), description, cut
 }
 
-// effectsOf says what is known about the effects of calls of a tool.
-func effectsOf(t *switchboard.Tool) (all []string) {
+// EffectsOf says what is known about the effects of calls of a tool.
+func EffectsOf(t *switchboard.Tool) (all []string) {
 	say := func(f switchboard.Fact, yes, no string) {
 		text := no
 		if f.Holds {

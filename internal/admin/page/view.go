@@ -67,6 +67,7 @@ var allViews = []pageView{
 	policyFileView,
 	budgetsView,
 	{path: "/tasks", title: "Tasks", needs: switchboard.OfficeViewer, command: "switchboard tasks", template: "tasks.html", api: taskAddress, load: loadAs[taskScene]},
+	tryView, triedView,
 	capabilitiesView,
 	{path: "/configuration", title: "Configuration", needs: switchboard.OfficeViewer, template: "configuration.html", api: askChanges, load: loadConfiguration},
 	{path: changesPath + "{change}", title: "A change", inside: "/configuration", needs: switchboard.OfficeViewer, template: "change.html", live: neverReads, api: askChange, load: loadChange, forms: revertForms},
@@ -153,6 +154,11 @@ func (s scene) SameWith(pairs ...string) string { //nolint:gocritic // templates
 // JSON returns the address of the answer of the API that the view shows.
 func (s scene) JSON() string { //nolint:gocritic // templates have scenes as values
 	return linkTo(s.Path+jsonSuffix, s.State)
+}
+
+// TryAgain returns the address of the form of the call that the view shows.
+func (s scene) TryAgain() string { //nolint:gocritic // templates have scenes as values
+	return linkTo(tryPath, s.State)
 }
 
 // A sentForm is a form that the browser has just sent, and that has led nowhere else.

@@ -29,8 +29,8 @@ var functions = template.FuncMap{
 		}
 		return id
 	},
-	"path":         func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
-	"definition":   definitionText,
+	"path":       func(id any) string { return url.PathEscape(fmt.Sprint(id)) },
+	"definition": definitionText, "visible": visibleText,
 	"plain":        func(text string) string { return shown.Line(text) },
 	"several":      several,
 	"outcomeClass": outcomeClass, "verdictClass": verdictClass,

@@ -1,0 +1,264 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/admin/trial"
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/rig"
+)
+
+// tryArchive is a tenant with two members who may call tools, and one who may not.
+const tryArchive = `
+-- switchboard.yaml --
+approvals: {wait: 1s}
+currency: EUR
+operators: [{key: ops, hash: "HASH:operator"}]
+servers:
+  SERVER
+tenants:
+  acme: {servers: ["*"], allow: [by_name], roles: [clerk], offices: [admin, viewer], approvers: [{key: lea, hash: "HASH:approver"}, {key: vic, hash: "HASH:vic"}]}
+  umbrella: {servers: ["*"], allow: [by_name], offices: [viewer]}
+-- tenants/acme/tenant.yaml --
+tenant: acme
+default_task: all
+budgets: [{id: few, limit: {calls: 5}, per: principal, window: 1d, match: {tool: ["a/paid"]}}]
+keys: [{id: vic, hash: "HASH:agent"}]
+members:
+  - {key: vic, hash: "HASH:vic", offices: [viewer], tasks: [all], roles: [clerk]}
+  - {key: wim, hash: "HASH:wim", offices: [viewer], tasks: [all], mode: observe}
+  - {key: ann, hash: "HASH:admin", offices: [admin]}
+  - {key: ops, hash: "HASH:operator", offices: [viewer], tasks: [all]}
+-- tenants/acme/tasks/all.yaml --
+task_id: all
+required_capabilities: [{tools: ["*/*"]}]
+-- tenants/umbrella/tenant.yaml --
+tenant: umbrella
+default_task: all
+members: [{key: uma, hash: "HASH:other", offices: [viewer], tasks: [all]}]
+-- tenants/umbrella/tasks/all.yaml --
+task_id: all
+required_capabilities: [{tools: ["*/*"]}]
+-- policies/rules.rego --
+package switchboard
+
+allowed_tools contains c.id if some c in input.candidate_tools
+
+deny["a/work"] contains "not there" if {
+	input.phase == "call"
+	input.call.arguments.path == "/etc/passwd"
+}
+
+deny["a/paid"] contains "only clerks" if {
+	input.phase == "call"
+	not "clerk" in input.principal.roles
+}
+
+obligations["a/mail"] contains {"type": "require_approval", "reason": "it leaves the company"}
+`
+
+// A triedWorld serves tryArchive.
+type triedWorld struct {
+	*rig.Gateway
+	dir, marks string
+	keys       officers
+}
+
+func serveTries(t *testing.T) *triedWorld {
+	t.Helper()
+	w := &triedWorld{keys: officers{}, marks: filepath.Join(t.TempDir(), "marks")}
+	text := strings.Replace(tryArchive, "SERVER", strings.TrimSuffix(rig.FakeRow("a", "marks="+w.marks, `{"name":"work","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`, fmt.Sprintf(rig.Tool, "mail"), fmt.Sprintf(rig.Tool, "paid")), "}")+", trust: operator}", 1)
+	for _, who := range []string{"operator", "approver", "vic", "wim", "admin", "other", "agent"} {
+		prefix := identity.PersonPrefix
+		if who == "agent" {
+			prefix = identity.AgentPrefix
+		}
+		key, hash := identity.Mint(prefix)
+		w.keys[who] = key
+		text = strings.ReplaceAll(text, `"HASH:`+who+`"`, fmt.Sprintf("%q", hash))
+	}
+	w.dir = rig.LayOut(t, text)
+	w.Gateway = rig.Serve(t, w.dir)
+	return w
+}
+
+// try makes a call as a person.
+func (w *triedWorld) try(t *testing.T, who, body string, header ...string) (*trial.TryOutcome, rig.Answer) {
+	t.Helper()
+	a := w.AskAdmin(t, w.keys[who], "POST", "/v1/try", body, header...)
+	out := &trial.TryOutcome{}
+	if a.Status == http.StatusOK {
+		if err := json.Unmarshal([]byte(a.Body), out); err != nil {
+			t.Fatalf("%v: %s", err, a.Body)
+		}
+	}
+	return out, a
+}
+
+// made returns how often the server has executed a tool.
+func (w *triedWorld) made(tool string) int {
+	text, _ := os.ReadFile(w.marks) // there is none before the first call
+	return strings.Count(string(text), tool+"\n")
+}
+
+func codeOf(out *trial.TryOutcome) string {
+	if out.Refused == nil {
+		return ""
+	}
+	return string(out.Refused.Code)
+}
+
+// A person's call is on the path of an agent: the same binding, policy, approval, budget, idempotency and receipt, as a principal of its own.
+func TestAPersonsCallIsOnThePathOfAnAgent(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.OneDecision)
+	w := serveTries(t)
+
+	var offer trial.TryOffer
+	a := w.AskAdmin(t, w.keys["vic"], "GET", "/v1/try?tool=work", "")
+	if err := json.Unmarshal([]byte(a.Body), &offer); err != nil || offer.Principal != "vic@page" || len(offer.Tasks) != 1 {
+		t.Fatalf("%v: %d %s", err, a.Status, a.Body)
+	}
+	changes := map[string]bool{}
+	for _, tool := range offer.Tools {
+		changes[tool.Name] = tool.Changes
+		if (len(tool.Schema) > 0) != (tool.Name == "work") {
+			t.Errorf("the schema of %s is %s", tool.Name, tool.Schema)
+		}
+	}
+	if len(changes) < 3 || changes["work"] || !changes["mail"] || !changes["paid"] {
+		t.Errorf("the tools are %v", changes)
+	}
+
+	// The result, with its server, size and receipt. Numbers are sent as they are spelt.
+	work := `{"tool":"work","arguments":{"n":1.50, "text":"<&>"}}`
+	out, a := w.try(t, "vic", work, "Idempotency-Key", "try-1")
+	if codeOf(out) != "" || out.Server != "a" || out.Receipt == "" || out.Bytes == 0 || !strings.Contains(string(out.Result), "1.50") {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	again, b := w.try(t, "vic", work, "Idempotency-Key", "try-1")
+	if b.Header.Get("Idempotency-Replayed") != "true" || b.Body != a.Body || again.Receipt != out.Receipt || w.made("work") != 1 {
+		t.Errorf("the repeat: %d %s; made %d", b.Status, b.Body, w.made("work"))
+	}
+	if c := w.AskAdmin(t, w.keys["vic"], "GET", "/v1/try/try-1", ""); c.Status != http.StatusOK || c.Body != a.Body || w.made("work") != 1 {
+		t.Errorf("read again: %d %s; made %d", c.Status, c.Body, w.made("work"))
+	}
+	for _, who := range []string{"wim", "approver", "operator"} {
+		if c := w.AskAdmin(t, w.keys[who], "GET", "/v1/try/try-1?tenant=acme", ""); c.Status != http.StatusNotFound {
+			t.Errorf("%s reads the call of another person: %d %s", who, c.Status, c.Body)
+		}
+	}
+	rig.Eventually(t, "the receipt names the person", func() string {
+		c := w.AskAdmin(t, w.keys["vic"], "GET", "/v1/receipt?tenant=acme&id="+url.QueryEscape(out.Receipt), "")
+		return rig.ReasonUnless(strings.Contains(c.Body, `"id":"vic@page"`) && strings.Contains(c.Body, `"auth":"person_key"`), c.Body)
+	})
+
+	// Policy refuses by the arguments, and by the roles of the row.
+	if out, a := w.try(t, "vic", `{"tool":"work","arguments":{"path":"/etc/passwd"}}`); codeOf(out) != "SB-POL-001" || out.Receipt == "" || w.made("work") != 1 {
+		t.Errorf("a veto: %d %s", a.Status, a.Body)
+	}
+	if out, a := w.try(t, "wim", `{"tool":"paid"}`); codeOf(out) != "SB-POL-001" {
+		t.Errorf("without the role: %d %s", a.Status, a.Body)
+	}
+	if out, a := w.try(t, "vic", `{"tool":"nosuch"}`); codeOf(out) != "SB-CAP-001" {
+		t.Errorf("a tool that is not there: %d %s", a.Status, a.Body)
+	}
+	if out, a := w.try(t, "vic", `{"tool":"work","task":"nosuch"}`); codeOf(out) != "SB-TASK-001" {
+		t.Errorf("a task that is not there: %d %s", a.Status, a.Body)
+	}
+
+	// The budget counts for the person, not for the agent with the same name.
+	agent := w.Open(t, "/mcp", true, "Authorization", "Bearer "+w.keys["agent"])
+	for i := range 6 {
+		want := ""
+		if i == 5 {
+			want = "SB-COST-001"
+		}
+		if out, a := w.try(t, "vic", `{"tool":"paid"}`); codeOf(out) != want {
+			t.Errorf("call %d: %d %s", i+1, a.Status, a.Body)
+		}
+	}
+	if got := rig.Call(t, agent, "paid", "{}"); got != "SB-POL-001" || w.made("paid") != 5 { // it has no role
+		t.Errorf("the agent gets %q; made %d", got, w.made("paid"))
+	}
+
+	// A call waits for a person, who is not the one that asked. Then it is resumed as agents do it.
+	out, a = w.try(t, "vic", `{"tool":"mail","arguments":{"to":"ops@x.org"}}`)
+	if codeOf(out) != "SB-APPR-001" || out.Request == "" || w.made("mail") != 0 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	if c := w.AskAdmin(t, w.keys["vic"], "POST", "/v1/approvals/"+out.Request+"/approve", `{}`); c.Status != http.StatusForbidden || !strings.Contains(c.Body, "yourself") {
+		t.Errorf("who asked decides: %d %s", c.Status, c.Body)
+	}
+	if c := w.AskAdmin(t, w.keys["approver"], "POST", "/v1/approvals/"+out.Request+"/approve", `{}`); c.Status != http.StatusOK {
+		t.Fatalf("%d %s", c.Status, c.Body)
+	}
+	resume := fmt.Sprintf(`{"tool":"switchboard_resume","arguments":{"request":%q}}`, out.Request)
+	if out, a := w.try(t, "wim", resume); codeOf(out) == "" || w.made("mail") != 0 {
+		t.Errorf("another person resumes it: %d %s", a.Status, a.Body)
+	}
+	if out, a := w.try(t, "vic", resume); codeOf(out) != "" || w.made("mail") != 1 {
+		t.Errorf("resumed: %d %s; made %d", a.Status, a.Body, w.made("mail"))
+	}
+
+	// Who has no task calls nothing, and an operator's key never does, even if it has a row under members.
+	for who, want := range map[string]int{"admin": http.StatusForbidden, "approver": http.StatusForbidden, "operator": http.StatusForbidden} {
+		if _, a := w.try(t, who, `{"tool":"work"}`); a.Status != want || !strings.Contains(a.Body, "SB-AUTH-002") {
+			t.Errorf("%s calls: %d %s", who, a.Status, a.Body)
+		}
+	}
+	if c := w.AskAdmin(t, w.keys["other"], "POST", "/v1/try?tenant=acme", `{"tool":"work"}`); c.Status != http.StatusNotFound {
+		t.Errorf("a person of another tenant: %d %s", c.Status, c.Body)
+	}
+	if c := w.AskAdmin(t, "", "POST", "/v1/try?tenant=acme", `{"tool":"work"}`); c.Status != http.StatusForbidden { // there are keys
+		t.Errorf("whoever reads the data folder: %d %s", c.Status, c.Body)
+	}
+	if m, _ := w.Open(t, "/mcp", true, "Authorization", "Bearer "+w.keys["vic"]).Ask(t, "tools/list", ""); rig.Code(m) != "SB-AUTH-001" {
+		t.Errorf("the person's key at /mcp: %s", m.Raw)
+	}
+
+	// The row counts at each call.
+	file := filepath.Join(w.dir, "tenants/acme/tenant.yaml")
+	rig.WriteFile(t, file, strings.Replace(rig.ReadFile(t, file), "offices: [viewer], tasks: [all], roles: [clerk]", "offices: [viewer]", 1))
+	w.Reload(t)
+	if _, a := w.try(t, "vic", `{"tool":"work"}`); a.Status != http.StatusForbidden || w.made("work") != 1 {
+		t.Errorf("after the row has lost its task: %d %s", a.Status, a.Body)
+	}
+}
+
+// Where neither an issuer nor an agent's key exists, whoever reads the data folder is the local user. A long result is cut, and says so.
+func TestTheLocalUserTriesAToolAndALongResultIsCut(t *testing.T) {
+	t.Parallel()
+	long := `{"content":[{"type":"text","text":"` + strings.Repeat(`\"\u2028é`, 20_000) + `"}]}`
+	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", "says="+long, fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", "says="+`{"content":[{"type":"text","text":"short"}]}`, fmt.Sprintf(rig.Tool, "rest"))))
+	g := rig.Serve(t, dir)
+	a := g.AskAdmin(t, "", "POST", "/v1/try", `{"tool":"work"}`, "Idempotency-Key", "long")
+	var out trial.TryOutcome
+	if err := json.Unmarshal([]byte(a.Body), &out); err != nil || out.Principal != "local" || !out.Cut || out.Bytes < 100_000 || len(a.Body) > 64<<10 || out.Beginning == "" || out.Result != nil {
+		t.Errorf("%v: %d %d bytes %.400s", err, a.Status, len(a.Body), a.Body)
+	}
+	if b := g.AskAdmin(t, "", "GET", "/v1/try/long", ""); b.Body != a.Body {
+		t.Errorf("again: %d %.400s", b.Status, b.Body)
+	}
+	said, errs, code := rig.Command(t, dir, "try", "rest")
+	if code != 1 || !strings.Contains(errs, "add --yes") {
+		t.Errorf("the command asks first: %d %s %s", code, said, errs)
+	}
+	if said, errs, code = rig.Command(t, dir, "try", "rest", "--yes"); code != 0 || said != "short\n" || !strings.Contains(errs, "receipt ") {
+		t.Errorf("the command: %d %s %s", code, said, errs)
+	}
+	if said, errs, code = rig.Command(t, dir, "try"); code != 0 || !strings.Contains(said, "may change something") {
+		t.Errorf("the list: %d %s %s", code, said, errs)
+	}
+	if said, errs, code = rig.Command(t, dir, "try", "--result", "long"); code != 0 || !strings.Contains(said, "this is its beginning") {
+		t.Errorf("the result again: %d %.200s %s", code, said, errs)
+	}
+}
