@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/test/fakeserver"
 	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
@@ -108,7 +109,7 @@ type tallyOf struct {
 func TestEachNumberOnTheViewsIsThatOfTheAPITheMetricsAndTheReceipts(t *testing.T) {
 	t.Parallel()
 	until := filepath.Join(t.TempDir(), "until")
-	first := httptest.NewServer(rig.NewFake([]string{fmt.Sprintf(rig.Tool, "fetch")}))
+	first := httptest.NewServer(fakeserver.New([]string{fmt.Sprintf(rig.Tool, "fetch")}))
 	t.Cleanup(first.Close)
 	label := "{capabilities: [{verb: read, resource: fs, constraints: [readonly]}]}"
 	dir := rig.LayOut(t, "-- switchboard.yaml --\nbudgets: [{id: all, limit: {calls: 100}, window: forever}]\nservers:\n  a: {transport: http, url: \""+first.URL+"\"}\n  "+
