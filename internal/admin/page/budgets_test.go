@@ -25,7 +25,7 @@ func budgetAPI(t *testing.T, texts []string, row budget.StatementRow, sent *[]st
 		return texts[turn%len(texts)]
 	}
 	text := next()
-	row.Tenant, row.Budget, row.At, row.Of, row.Unit = switchboard.TenantID(next()), "tenant/"+text, next(), text, next()
+	row.Tenant, row.Budget, row.At, row.Of, row.Unit = switchboard.TenantID(next()), "tenant/"+text, "/etc/switchboard/tenants/acme/tenant.yaml:3:5 "+next(), text, next()
 	forecast := budget.RefusalForecast{Unit: text, Limit: "5.00", Calls: 812, Counted: 800, Spent: "7.50", Refused: 271, Saved: "2.50", First: time.Now().Add(-50 * time.Hour), By: []budget.ForecastRow{{Tool: next(), Principal: next(), Task: switchboard.TaskID(next()), Refused: 271}}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -72,7 +72,7 @@ func TestAnAccountShowsItsBarAndWhenItIsUsedUp(t *testing.T) {
 		row  budget.StatementRow
 		want []string
 	}{
-		{"half of the window has passed", month, []string{`class="bar" x="0" y="4" width="750"`, `class="kept" x="750" y="4" width="100"`, `class="mark" x="500"`, "75 % of the limit is spent, and 50 % of the window has passed", "it lasts at the pace of the last day, and of the last week"}},
+		{"half of the window has passed", month, []string{`class="bar" x="0" y="4" width="750"`, `class="kept" x="750" y="4" width="100"`, `class="mark" x="500"`, "75 % of the limit is spent, and 50 % of the window has passed", "it lasts at the pace of the last day, and of the last week", `set at <bdi class="theirs">tenants/acme/tenant.yaml:3:5 x</bdi>`}},
 		{"used up tomorrow", paced, []string{"at the pace of the last day: used up", "in 26 h", "of the last week: it lasts"}},
 		{"a warning", warned, []string{"past the warning at 80 %"}},
 		{"used up", empty, []string{"<strong>used up</strong>", `class="bad"`}},

@@ -74,7 +74,7 @@ func TestCapabilitiesBeginWithWhatMayNotBeUsed(t *testing.T) {
 		}
 		at = here
 	}
-	for _, want := range []string{"switchboard resolve --contracts --tenant acme", "yes-after-probe: 1", "no server", "Probe what it depends on", ">red, since"} {
+	for _, want := range []string{"switchboard resolve --contracts --tenant acme", "yes-after-probe: 1", "no server", "Probe what it depends on", ">red, for"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the view lacks %q:\n%s", want, page)
 		}

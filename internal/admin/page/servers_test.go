@@ -147,7 +147,7 @@ func TestAServerIsTakenOutByAFormThatSaysWhereRunsMove(t *testing.T) {
 	page := d.ask("GET", "/servers/a", host, "", cookie...).Body.String()
 	for _, want := range []string{
 		`Runs of task <bdi class="theirs">triage</bdi> move to <bdi class="theirs">b</bdi>.`, `For <bdi class="theirs">find</bdi>, task <bdi class="theirs">triage</bdi> has no other server`, "Calls in flight finish (4 now)", "No agent has called a tool of this server",
-		"It is healthy", "healthy for 100.0 % of the time",
+		"It is healthy", "healthy for 100.0 % of the known time",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the view lacks %q:\n%s", want, page)
