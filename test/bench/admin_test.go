@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -53,5 +54,19 @@ func TestAReadHasTheSameNameInEveryRun(t *testing.T) {
 		if got := (&adminRead{path: path}).what(); got != want {
 			t.Errorf("%s is called %s, want %s", path, got, want)
 		}
+	}
+}
+
+func TestEveryViewIsMeasuredWithValues(t *testing.T) {
+	values := maps.Clone(knownValues)
+	values["draft"] = `{"prefer":[]}`
+	reads := readsOfPage(values)
+	for i, r := range reads {
+		if strings.ContainsAny(r.path, "{} ") || i > 0 && reads[i-1].what == r.what {
+			t.Errorf("%s is no path, or is there twice", r.path)
+		}
+	}
+	if len(reads) < 40 {
+		t.Errorf("only %d addresses are measured", len(reads))
 	}
 }

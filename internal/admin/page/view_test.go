@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -336,4 +337,59 @@ func TestAnOfficerOfSeveralTenantsChoosesOne(t *testing.T) {
 	if w := d.ask("GET", "/now?tenant=", host, "", cookie...); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/now" {
 		t.Errorf("all tenants: %d %v", w.Code, w.Header())
 	}
+}
+
+// Without sharing, each change would cost as many answers as there are pages.
+func TestPG07AChangeCostsOneAnswerForAllOpenPages(t *testing.T) {
+	d, host := newDesk(t, ""), "127.0.0.1:7422"
+	cookie := d.signIn(t)
+	d.api = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"tasks":[]}`)
+	})
+	read := func(header ...string) {
+		if w := d.ask("GET", "/tasks", host, "", append(header, cookie...)...); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "has a task") {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	began := time.Now()
+	const pages = 200
+	d.asked = nil
+	for range pages {
+		read("Hx-Request", "true")
+	}
+	if most := 2 + 2*int(time.Since(began)/time.Second); len(d.asked) > most {
+		t.Errorf("%d pages that read themselves again make the API answer %d times, want at most %d", pages, len(d.asked), most)
+	}
+	before := len(d.asked)
+	read()
+	if len(d.asked) != before+1 {
+		t.Error("a page that a person opens gets an old answer")
+	}
+}
+
+// The scripts and the templates are read when a browser comes first, and stay.
+func TestThePageTakesLittleMemory(t *testing.T) {
+	inUse := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := inUse()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	d.api = answer(200, "application/json", `{"tasks":[]}`)
+	for range 10 {
+		if w := d.ask("GET", "/tasks", "127.0.0.1:7422", "", cookie...); w.Code != http.StatusOK {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	grown := inUse() - before
+	t.Logf("it takes %d KiB", grown>>10)
+	if grown > 2<<20 {
+		t.Errorf("the page takes %d bytes", grown)
+	}
+	runtime.KeepAlive(d)
 }
