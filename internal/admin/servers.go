@@ -27,8 +27,8 @@ type ServerReport struct {
 	// watched are in no part.
 	Band []health.BandPart `json:"band"`
 
-	// StoreAway says that the store cannot be read now, so that changes are missing which other processes have seen.
-	StoreAway bool `json:"store_away,omitempty"`
+	// ChangesIncomplete says that the store cannot be read now, so that changes are missing which other processes have seen.
+	ChangesIncomplete bool `json:"changes_incomplete,omitempty"`
 
 	// Credential says whose token the requests to the server carry; "" means that no row says it.
 	Credential switchboard.CredentialKind `json:"credential,omitempty"`
@@ -64,7 +64,7 @@ func ReportServer(ctx context.Context, r *Reader, id switchboard.TenantID, serve
 	c := r.o.Configuration()
 	x := &ServerReport{ServerStatus: all[i], Changes: []health.PastChange{}, Band: []health.BandPart{}, Uses: []ServerUse{}}
 	past := r.o.Changes.Past(ctx, server)
-	x.Seen, x.StoreAway = past.Since, past.StoreAway
+	x.Seen, x.ChangesIncomplete = past.Since, past.StoreAway
 	x.Changes, x.Band = append(x.Changes, past.Changes...), append(x.Band, past.Band...)
 	for i := range x.Changes {
 		if cause := x.Changes[i].Cause; cause != nil && !messages {

@@ -177,11 +177,10 @@ type parts struct {
 	health *health.Monitor
 	binder *bind.Binder
 	runParts
-	meter     *run.Meter
-	listMeter *run.ListMeter
-	keys      *idempotency.Keys
-	gateway   *gateway.Gateway
-	admin     adminParts
+	meter   *run.Meter
+	keys    *idempotency.Keys
+	gateway *gateway.Gateway
+	admin   adminParts
 
 	committer *commit.Committer
 	metrics   telemetry.Recorder
@@ -386,7 +385,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	translated := func(next switchboard.Caller) switchboard.Caller { return contract.Translate(guard(next)) }
 	results := preview.New(preview.Options{Store: a.store, LimitFor: current.resultBound, Count: current.countTokens, Guard: translated, Log: o.Log})
 	a.meter = run.NewMeter(current.countTokens)
-	a.listMeter = run.NewListMeter(current.countTokens, func(tenant switchboard.TenantID, n switchboard.ListCost) {
+	a.meter.Lists = run.NewListMeter(current.countTokens, func(tenant switchboard.TenantID, n switchboard.ListCost) {
 		a.admin.history.CountLists(tenant, n)
 		a.metrics.CountLists(tenant, n)
 	})
@@ -442,7 +441,6 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Results:       results,
 		Approvals:     a.admin.approvals,
 		Meter:         a.meter,
-		ListMeter:     a.listMeter,
 		WholeResults:  o.WholeResults,
 		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.Key("sessions")},
 		Authenticator: front{a, current},
@@ -489,7 +487,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.work.Go(func() { resealConnections(ctx, a.vault, o.Log) })
 	}
 	a.work.Go(func() { a.meter.Run(ctx) })
-	a.work.Go(func() { a.listMeter.Run(ctx) })
+	a.work.Go(func() { a.meter.Lists.Run(ctx) })
 	a.work.Go(func() { a.admin.history.Run(ctx) })
 	a.work.Go(func() { a.admin.changes.Run(ctx) })
 	a.work.Go(func() { offers.publish(ctx, a.fleet) })
@@ -1030,7 +1028,7 @@ func (a *App) Stop() {
 	a.health.Close()
 	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
-	a.listMeter.Close()
+	a.meter.Lists.Close()
 	a.admin.history.Close(a.grace.ctx)
 	a.admin.changes.Close(a.grace.ctx)
 	a.keys.Close()

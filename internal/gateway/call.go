@@ -33,7 +33,6 @@ type toolCaller struct {
 	approvals *approval.Keeper
 	forwarder *forwarder
 	meter     *run.Meter
-	listMeter *run.ListMeter
 	recorder  CallRecorder
 	enc       *encoder
 	log       *slog.Logger
@@ -215,7 +214,7 @@ func (tc *toolCaller) answerStub(ctx context.Context, q *clientRequest, r *run.R
 		item = run.Definitions
 	}
 	tc.meter.Charge(r.Bill(), item, text)
-	tc.listMeter.NoteSearch(q.principal.Tenant, text)
+	tc.meter.NoteSearch(q.principal.Tenant, text)
 	return rpcAnswer{result: text}
 }
 

@@ -109,7 +109,6 @@ type dispatcher struct {
 	forwarder *forwarder
 	notifier  *changeNotifier
 	meter     *run.Meter
-	listMeter *run.ListMeter
 	enc       *encoder
 	log       *slog.Logger
 	requests  openRequests
@@ -246,7 +245,7 @@ func (d *dispatcher) answerList(ctx context.Context, q *clientRequest, k switchb
 	if k == switchboard.Tools {
 		d.runs.RecordListed(ctx, r, q.clientOf(r), s.Table(q.modern))
 		d.meter.ChargeList(r.Bill(), s, q.modern, list)
-		d.listMeter.NoteList(q.principal.Tenant, s, q.modern)
+		d.meter.NoteList(q.principal.Tenant, s, q.modern)
 	}
 	return rpcAnswer{result: list}
 }

@@ -103,11 +103,11 @@ func New(o Options) *Gateway {
 	}
 	tools := &toolCaller{
 		runs: o.Runs, finder: finder, desk: o.Desk, tasks: o.Tasks, results: o.Results, approvals: o.Approvals, forwarder: forwarder,
-		meter: o.Meter, listMeter: o.ListMeter, recorder: o.Recorder, enc: g.enc, log: o.Log,
+		meter: o.Meter, recorder: o.Recorder, enc: g.enc, log: o.Log,
 	}
 	g.dispatcher = &dispatcher{
 		library: newOwn(o.Name, o.Version), runs: o.Runs, finder: finder, tools: tools, forwarder: forwarder,
-		notifier: g.notifier, meter: o.Meter, listMeter: o.ListMeter, enc: g.enc, log: o.Log,
+		notifier: g.notifier, meter: o.Meter, enc: g.enc, log: o.Log,
 	}
 	g.Allow(nil, nil)
 	return g

@@ -34,9 +34,8 @@ type Options struct {
 	// Approvals keeps the calls that wait for a person; nil where no surface has approval.ResumeTool.
 	Approvals *approval.Keeper
 
-	Meter     *run.Meter     // counts the tokens that runs cost; nil means that nothing is counted
-	ListMeter *run.ListMeter // counts what lists cost, and what full lists would; likewise
-	Log       *slog.Logger   // nil means no log output
+	Meter *run.Meter   // counts the tokens that runs cost; nil means that nothing is counted
+	Log   *slog.Logger // nil means no log output
 
 	// Name and Version are how Switchboard introduces itself to clients.
 	Name    string

@@ -92,6 +92,9 @@ type Meter struct {
 	count func(text []byte) int
 	jobs  chan countJob
 	awake atomic.Bool
+
+	// Lists compares lists with full lists, over all runs; nil means that nothing does.
+	Lists *ListMeter
 }
 
 // A countJob is a text to count.

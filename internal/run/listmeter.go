@@ -60,6 +60,20 @@ func (m *ListMeter) NoteSearch(tenant switchboard.TenantID, text []byte) {
 	m.submit(listJob{tenant: tenant, text: bytes.Clone(text)})
 }
 
+// NoteList is NoteList of m.Lists.
+func (m *Meter) NoteList(tenant switchboard.TenantID, s *surface.Surface, modern bool) {
+	if m != nil {
+		m.Lists.NoteList(tenant, s, modern)
+	}
+}
+
+// NoteSearch is NoteSearch of m.Lists.
+func (m *Meter) NoteSearch(tenant switchboard.TenantID, text []byte) {
+	if m != nil {
+		m.Lists.NoteSearch(tenant, text)
+	}
+}
+
 func (m *ListMeter) submit(j listJob) {
 	select {
 	case m.jobs <- j:

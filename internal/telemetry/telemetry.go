@@ -137,23 +137,28 @@ func (t *lockFreeMap[K, V]) values() map[K]*V {
 
 // A Recorder counts. The zero Recorder is ready for use. It is safe for concurrent use.
 type Recorder struct {
-	calls           lockFreeMap[tenantServer, series]
-	attempts        lockFreeMap[switchboard.ServerID, series]
-	movedCalls      lockFreeMap[[2]switchboard.ServerID, atomic.Int64]
-	changes         lockFreeMap[serverChange, atomic.Int64]
-	probes          lockFreeMap[serverProbe, atomic.Int64]
-	storeOperations lockFreeMap[storeOperation, atomic.Int64]
-	storeTimes      lockFreeMap[string, series] // by operation; only durations
-	refusals        [maxOutcomes]atomic.Int64
-	hops            lockFreeMap[string, atomic.Int64] // by outcome, like the next two
-	keyedCalls      lockFreeMap[string, atomic.Int64]
-	cacheableCalls  lockFreeMap[string, atomic.Int64]
-	notices         lockFreeMap[noticeAttempt, atomic.Int64]
-	costs           costCounts
-	reloads         [3]atomic.Int64 // by their index in reloadResults
-	atomProbes      [2]atomic.Int64 // by their index in probeResults
+	calls      lockFreeMap[tenantServer, series]
+	attempts   lockFreeMap[switchboard.ServerID, series]
+	movedCalls lockFreeMap[[2]switchboard.ServerID, atomic.Int64]
+	changes    lockFreeMap[serverChange, atomic.Int64]
+	probes     lockFreeMap[serverProbe, atomic.Int64]
+	storeCounts
+	refusals       [maxOutcomes]atomic.Int64
+	hops           lockFreeMap[string, atomic.Int64] // by outcome, like the next two
+	keyedCalls     lockFreeMap[string, atomic.Int64]
+	cacheableCalls lockFreeMap[string, atomic.Int64]
+	notices        lockFreeMap[noticeAttempt, atomic.Int64]
+	costs          costCounts
+	reloads        [3]atomic.Int64 // by their index in reloadResults
+	atomProbes     [2]atomic.Int64 // by their index in probeResults
 
 	process processRegistry
+}
+
+// storeCounts are the operations of the store.
+type storeCounts struct {
+	storeOperations lockFreeMap[storeOperation, atomic.Int64]
+	storeTimes      lockFreeMap[string, series] // by operation; only durations
 }
 
 // costCounts are what calls and lists have cost.

@@ -150,7 +150,7 @@ func TestWhatNowSaysWasSpentIsTheSumOfTheReceipts(t *testing.T) {
 	rig.WriteFile(t, dir+"/overlays/a.yaml", "server: a\ntools:\n  work: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}], price: {call: 2.50, reported: true}}\n")
 	g := rig.Serve(t, dir)
 	agent, other := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"]), g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["other agent"])
-	work := func(s *rig.Session, arguments string) {
+	work := func(s *rig.HTTPSession, arguments string) {
 		t.Helper()
 		s.Ask(t, "tools/call", `{"name":"work","arguments":`+arguments+`}`)
 	}

@@ -45,7 +45,7 @@ func TestAViewIsSmallAndItsScriptsAreKept(t *testing.T) {
 			t.Errorf("%s is kept: %s", address[1], kept)
 		}
 	}
-	if t.Logf("the first view has %d bytes, and the next %d", sum, len(body)); sum > 120<<10 || len(found) != 5 {
+	if t.Logf("the first view has %d bytes, and the next %d", sum, len(body)); sum > 120<<10 || len(found) != 6 {
 		t.Errorf("the first view of %d files has %d bytes", len(found), sum)
 	}
 	for _, path := range []string{"/assets/0000000000000000/page.js", "/assets/page.js", "/assets/", "/assets/../now.html"} {

@@ -137,7 +137,7 @@ func TestAServerIsTakenOutByAFormThatSaysWhereRunsMove(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, "")
 	cookie := d.signIn(t)
-	report := admin.ServerReport{ServerStatus: admin.ServerStatus{ServerStatus: upstream.ServerStatus{ID: "a", Transport: switchboard.TransportHTTP, InFlight: 4}, Health: health.Status{State: health.Healthy, Since: noon}}, Seen: noon, Uses: []admin.ServerUse{{Tenant: "acme", Task: "triage", Runs: 3, To: []switchboard.ServerID{"b"}, Stranded: []string{"find"}}}}
+	report := admin.ServerReport{ServerStatus: admin.ServerStatus{ServerStatus: upstream.ServerStatus{ID: "a", Transport: switchboard.TransportHTTP, InFlight: 4}, Health: health.Status{State: health.Healthy, Since: noon}}, Seen: noon, Band: []health.BandPart{{From: time.Now().Add(-time.Hour), To: time.Now(), State: health.Healthy}}, Uses: []admin.ServerUse{{Tenant: "acme", Task: "triage", Runs: 3, To: []switchboard.ServerID{"b"}, Stranded: []string{"find"}}}}
 	answers := map[string]any{
 		"/v1/servers/a": report, "/v1/metrics/history": history.Excerpt{}, "/v1/tools": admin.OfferList{},
 		"POST /v1/servers/a/disable": admin.OperationResult{Server: "a", State: "disabled", Note: "it takes no new calls"},
