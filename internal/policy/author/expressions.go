@@ -96,7 +96,9 @@ func (t *expressionTracer) hold(x *ast.Expr, e topdown.Event) {
 		return
 	}
 	if v.Held++; v.Held == 1 {
-		e.Node, e.Location, e.Op = x, x.Location, topdown.EvalOp
+		shown := x.Copy()
+		shown.Negated = true // else a variable without a value here, such as one of the compiler, is shown as undefined, which it was not
+		e.Node, e.Location, e.Op = shown, x.Location, topdown.EvalOp
 		v.Values = shorten(valuesAt(&e))
 	}
 }
