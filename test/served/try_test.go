@@ -238,7 +238,7 @@ func TestAPersonsCallIsOnThePathOfAnAgent(t *testing.T) {
 func TestTheLocalUserTriesAToolAndALongResultIsCut(t *testing.T) {
 	t.Parallel()
 	long := `{"content":[{"type":"text","text":"` + strings.Repeat(`\"\u2028é`, 20_000) + `"}]}`
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", "says="+long, fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", "says="+`{"content":[{"type":"text","text":"short"}]}`, fmt.Sprintf(rig.Tool, "rest"))))
+	dir := rig.LayOut(t, rig.Fakes(fmt.Sprintf("a: {transport: http, url: %q}", rig.ServeResult(t, "work", "", long)), rig.FakeRow("b", "says="+`{"content":[{"type":"text","text":"short"}]}`, fmt.Sprintf(rig.Tool, "rest"))))
 	g := rig.Serve(t, dir)
 	a := g.AskAdmin(t, "", "POST", "/v1/try", `{"tool":"work"}`, "Idempotency-Key", "long")
 	var out trial.TryOutcome
