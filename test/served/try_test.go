@@ -237,12 +237,12 @@ func TestAPersonsCallIsOnThePathOfAnAgent(t *testing.T) {
 // Where neither an issuer nor an agent's key exists, whoever reads the data folder is the local user. A long result is cut, and says so.
 func TestTheLocalUserTriesAToolAndALongResultIsCut(t *testing.T) {
 	t.Parallel()
-	long := `{"content":[{"type":"text","text":"` + strings.Repeat(`\"\u2028é`, 20_000) + `"}]}`
-	dir := rig.LayOut(t, rig.Fakes(rig.FakeRow("a", "says="+long, fmt.Sprintf(rig.Tool, "work")), rig.FakeRow("b", "says="+`{"content":[{"type":"text","text":"short"}]}`, fmt.Sprintf(rig.Tool, "rest"))))
+	long := `{"content":[{"type":"text","text":"` + strings.Repeat(`\"\u2028é`, 4_000) + `"}]}`
+	dir := rig.LayOut(t, rig.Fakes(fmt.Sprintf("a: {transport: http, url: %q}", rig.ServeResult(t, "work", "", long)), rig.FakeRow("b", "says="+`{"content":[{"type":"text","text":"short"}]}`, fmt.Sprintf(rig.Tool, "rest"))))
 	g := rig.Serve(t, dir)
 	a := g.AskAdmin(t, "", "POST", "/v1/try", `{"tool":"work"}`, "Idempotency-Key", "long")
 	var out trial.TryOutcome
-	if err := json.Unmarshal([]byte(a.Body), &out); err != nil || out.Principal != "local" || !out.Cut || out.Bytes < 100_000 || len(a.Body) > 64<<10 || out.Beginning == "" || out.Result != nil {
+	if err := json.Unmarshal([]byte(a.Body), &out); err != nil || out.Principal != "local" || !out.Cut || out.Bytes < 40_000 || len(a.Body) > 64<<10 || out.Beginning == "" || out.Result != nil {
 		t.Errorf("%v: %d %d bytes %.400s", err, a.Status, len(a.Body), a.Body)
 	}
 	if b := g.AskAdmin(t, "", "GET", "/v1/try/long", ""); b.Body != a.Body {

@@ -93,19 +93,29 @@ type TryOutcome struct {
 	Principal    string               `json:"principal"`
 	Task         switchboard.TaskID   `json:"task,omitempty"`
 	Tool         string               `json:"tool"`
-	Server       switchboard.ServerID `json:"server,omitempty" doc:"The server whose tool answered, or would have been asked."`
 	At           time.Time            `json:"at" doc:"When the call began."`
 	Milliseconds int64                `json:"took_ms"`
-	ServedBy     string               `json:"served_by,omitempty" doc:"The tool that has answered in the place of the called one."`
-	Tried        []TryAttempt         `json:"tried,omitempty" doc:"The tools that were tried before it."`
-	Receipt      string               `json:"receipt,omitempty" doc:"The id of the call's receipt."`
-	Refused      *TryRefusal          `json:"refused,omitempty" doc:"Why there is no result."`
-	Request      string               `json:"request,omitempty" doc:"The request for approval for which the call waits."`
-	IsError      bool                 `json:"is_error,omitempty" doc:"The result says that the tool has failed."`
-	Result       json.RawMessage      `json:"result,omitempty" doc:"The result as the client gets it, unless it is cut."`
-	Bytes        int                  `json:"bytes" doc:"The length of the result."`
-	Cut          bool                 `json:"cut,omitempty" doc:"The result is longer than an answer shows."`
-	Beginning    string               `json:"beginning,omitempty" doc:"The beginning of a result that is cut."`
+	TryServing
+	Receipt string      `json:"receipt,omitempty" doc:"The id of the call's receipt."`
+	Refused *TryRefusal `json:"refused,omitempty" doc:"Why there is no result."`
+	Request string      `json:"request,omitempty" doc:"The request for approval for which the call waits."`
+	TryResult
+}
+
+// TryServing says which tools a call has reached.
+type TryServing struct {
+	Server   switchboard.ServerID `json:"server,omitempty" doc:"The server whose tool answered, or would have been asked."`
+	ServedBy string               `json:"served_by,omitempty" doc:"The tool that has answered in the place of the called one."`
+	Tried    []TryAttempt         `json:"tried,omitempty" doc:"The tools that were tried before it."`
+}
+
+// A TryResult is the result of a call, as the client gets it.
+type TryResult struct {
+	IsError   bool            `json:"is_error,omitempty" doc:"The result says that the tool has failed."`
+	Result    json.RawMessage `json:"result,omitempty" doc:"The whole result, unless it is cut."`
+	Bytes     int             `json:"bytes" doc:"The length of the result."`
+	Cut       bool            `json:"cut,omitempty" doc:"The result is longer than an answer shows."`
+	Beginning string          `json:"beginning,omitempty" doc:"The beginning of a result that is cut."`
 }
 
 // A TryAttempt is a tool that was tried and did not answer.
