@@ -99,7 +99,7 @@ func TestAPersonTriesTools(t *testing.T) {
 	enter("Show the arguments as JSON")
 	b.await("Call it with this JSON")
 	rig.Eventually(t, "the JSON is written", func() string {
-		got := evaluate[string](b, `document.querySelector("#json").value`)
+		got := evaluate[string](b, `document.querySelector("#json")?.value ?? ""`)
 		return rig.ReasonUnless(got == "{\n  \"path\": \"README\",\n  \"depth\": 12,\n  \"kind\": \"folder\"\n}", got)
 	})
 	if made("look") != 0 {
@@ -136,7 +136,7 @@ func TestAPersonTriesTools(t *testing.T) {
 	b.do(chromedp.Navigate(w.at+"/try?task=all&tool=look"), chromedp.Focus(chromedp.CSS("#json")), chromedp.KeyEvent("not "))
 	enter("Call it with this JSON")
 	b.await("the arguments are no JSON object")
-	if got := evaluate[string](b, `document.querySelector("#json").value`); !strings.Contains(got, "not ") {
+	if got := evaluate[string](b, `document.querySelector("#json")?.value ?? ""`); !strings.Contains(got, "not ") {
 		t.Errorf("what was typed is not kept: %q", got)
 	}
 
