@@ -147,7 +147,7 @@ func spentBy(t *testing.T, dir string) map[string]switchboard.Micros {
 func TestWhatNowSaysWasSpentIsTheSumOfTheReceipts(t *testing.T) {
 	t.Parallel()
 	dir, keys := pricedOfficers(t)
-	rig.WriteFile(t, dir+"/overlays/a.yaml", "server: a\ntools:\n  work: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}], price: {call: 2.50, reported: true}}\n")
+	rig.WriteFile(t, dir+"/overlays/a.yaml", "server: a\ntools:\n  work: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}], price: {call: 2.50, most: 2.50, reported: true}}\n")
 	g := rig.Serve(t, dir)
 	agent, other := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"]), g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["other agent"])
 	work := func(s *rig.HTTPSession, arguments string) {
@@ -161,11 +161,9 @@ func TestWhatNowSaysWasSpentIsTheSumOfTheReceipts(t *testing.T) {
 	work(agent, states("0.31"))
 	work(agent, states("0.000001"))
 	work(agent, `{"do":"error","bytes":"{\"code\":1,\"message\":\"no\"}"}`)
-	work(agent, states("2.50"))
-	work(agent, states("2.50")) // it is refused: less than the price is left to alice
 	work(other, states("0"))
 	work(other, states("1.20"))
-	const ofAcme, ofUmbrella, ofAll = "7.810001", "1.20", "9.010001"
+	const ofAcme, ofUmbrella, ofAll = "5.310001", "1.20", "6.510001"
 	see := func(when string) {
 		t.Helper()
 		for who, want := range map[string]string{"viewer": ofAcme, "other admin": ofUmbrella, "operator": ofAll} {
@@ -190,7 +188,7 @@ func TestWhatNowSaysWasSpentIsTheSumOfTheReceipts(t *testing.T) {
 		t.Error("the metrics have another amount for acme, or one of another tenant")
 	}
 	g.Do(0, `(?m)^LAST .* TOKENS SPARED +SPENT EUR$`, "now")
-	g.Do(0, `(?m)^14d +8 .* `+ofAll+`$`, "now")
+	g.Do(0, `(?m)^14d +6 .* `+ofAll+`$`, "now")
 	g.Do(0, "", "server", "disable", "a", "--reason", "before the restart")
 	g.Do(0, "", "server", "enable", "a")
 	g.Signal(t, syscall.SIGTERM)
