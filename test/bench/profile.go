@@ -50,6 +50,10 @@ func runProfiled(ctx context.Context, args []string) error {
 	if *data == "" && *mcpConfig == "" {
 		*data = ".switchboard"
 	}
+	officers := app.OfficerOptions{Listen: true}
+	if *mcpConfig == "" {
+		officers.File = "switchboard.yaml"
+	}
 	a, err := app.New(ctx, app.Options{
 		Guard: []string{self, "guard"},
 		Load: func(ctx context.Context, o config.Options) (*config.Config, error) {
@@ -61,7 +65,7 @@ func runProfiled(ctx context.Context, args []string) error {
 			return config.Load(ctx, "switchboard.yaml", o)
 		},
 		Serves:       true,
-		Officers:     app.OfficerOptions{Listen: true},
+		Officers:     officers,
 		Listen:       *listen,
 		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Data:         *data,
