@@ -71,7 +71,7 @@ func (c *comparer) number(row, column string, want float64) {
 	case strings.HasPrefix(text, "–"): // none
 		got, err = 0, nil
 	case strings.HasSuffix(text, " ms"):
-		near = math.Max(0.05, want*0.01) + 0.5
+		near = max(0.05, want*0.01) + 0.5
 	case strings.HasSuffix(text, " s") && err == nil:
 		got *= 1000
 		near = 501

@@ -82,7 +82,7 @@ func TestPG01TextOfOthersOnServersApprovalsAndReceiptsStaysText(t *testing.T) {
 		request := requestOf(text)
 		standing := approvals.StandingRow{ID: "s-1", Tenant: switchboard.TenantID(text), Principal: text, Task: switchboard.TaskID(text), Tool: text, Uses: 3, By: text, EndedBy: text, Until: noon.Add(time.Hour)}
 		definition, _ := json.Marshal(text)
-		standing.Arguments = definition
+		standing.Arguments, _ = json.Marshal(strings.ToValidUTF8(text[:min(len(text), 100)], "")) // it is longer as JSON, and must not be cut
 		report := reportOf(text)
 		d.api = route(map[string]any{
 			"/v1/servers": map[string]any{"servers": []admin.ServerStatus{report.ServerStatus}, "next": text}, "/v1/servers/a": report, "/v1/metrics/history": tally,
