@@ -172,7 +172,6 @@ var examples = map[string][]string{
 	"policy eval": {
 		"switchboard policy eval --input input.json",
 		"switchboard policy eval --tenant acme --input - < input.json",
-		"switchboard policy eval --tenant acme --input input.json --url https://switchboard.example.com",
 		"switchboard policy eval --tenant acme --decision n1/42 --expressions --url https://switchboard.example.com",
 	},
 	"policy diff": {
