@@ -173,7 +173,7 @@ func (a *fileChanges) try(ctx context.Context, replace map[string][]byte) (*chan
 }
 
 // compareTasks adds the tasks to t, with the tools that each gets by the two states, decided for a caller that may bind it. It begins with the tenants that
-// own the changed files.
+// own the changed files, and tries no others if all files belong to tenants: such a file changes no other tenant.
 func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, changed []string, was, next *servingState) {
 	ctx, cancel := context.WithTimeout(ctx, triedTaskBudget)
 	defer cancel()
@@ -181,6 +181,9 @@ func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, chang
 	ids := tenantNames(next.config)
 	owns := func(id string) bool {
 		return slices.ContainsFunc(changed, func(name string) bool { return strings.HasPrefix(name, "tenants/"+id+"/") })
+	}
+	if !slices.ContainsFunc(changed, func(name string) bool { return !strings.HasPrefix(name, "tenants/") }) {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !owns(id) })
 	}
 	slices.SortStableFunc(ids, func(a, b string) int {
 		switch {
