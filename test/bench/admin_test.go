@@ -66,7 +66,7 @@ func TestEveryViewIsMeasuredWithValues(t *testing.T) {
 			t.Errorf("%s is no path, or is there twice", r.path)
 		}
 	}
-	if len(reads) < 40 {
+	if len(reads) < 2*len(pageReads) {
 		t.Errorf("only %d addresses are measured", len(reads))
 	}
 }
