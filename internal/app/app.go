@@ -210,10 +210,15 @@ type adminParts struct {
 	decider     *approvals.Decider
 	standing    *standing.Yeskeeper
 
+	pageParts
+}
+
+// pageParts are the parts for the people on the page.
+type pageParts struct {
 	providers *signin.Providers
 	sessions  *signin.Sessions
 	page      *page.Page
-	persons   *identity.RecentPersons // who call tools on the page
+	persons   *identity.RecentPersons // they call tools on the page
 }
 
 // A reloadState lets one reload happen at a time, and keeps the fault of the last one; nil if it was accepted.

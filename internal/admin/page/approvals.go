@@ -76,7 +76,7 @@ type approvalPage struct {
 	May    bool   // the officer may decide it now
 	Revoke bool   // the officer may take its yes back
 	Tests  string // what a standing yes would test, as the form proposes it; "" if it cannot be made from the request
-	Before string // what the officer has just done with another request; "" for nothing
+	Before string // the last action of the officer, on another request; "" for none
 }
 
 func loadApproval(q *viewQuery, answer []byte) (any, error) {

@@ -46,8 +46,8 @@ const accountWidth = 1000
 // An accountBar is an account with its bar.
 type accountBar struct {
 	budget.StatementRow
-	Name          string // the budget, and what the account belongs to
-	Spent, Kept   int    // widths of what is settled and what is held
+	Name          string // the budget and the owner of the account
+	Spent, Kept   int    // widths of the settled and the held amount
 	Passed        int    // width of the part of the window that has passed, 0 if the window does not end
 	SpentPercent  int
 	PassedPercent int

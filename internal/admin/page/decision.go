@@ -22,7 +22,7 @@ const maxNames = 50
 // maxOutBoxes limits the servers that a form offers to take out by a box. Any other one can be typed.
 const maxOutBoxes = 12
 
-// decisionStages are the stages of a decision in order, and what each does.
+// decisionStages are the stages of a decision in order, each with its effect.
 var decisionStages = []struct{ Name, Does string }{
 	{"filter", "finds the tools with the capability, or with the name"},
 	{"prune", "drops those without a required constraint"},
@@ -61,7 +61,7 @@ type decisionForm struct {
 	FileText *string // of the file that the query names; nil if it names none
 }
 
-// Shown is the decision whose candidates are listed.
+// Shown is the decision that the view lists candidates of.
 func (s *decisionScene) Shown() *shownDecision { return cmp.Or(s.After, s.Now) }
 
 // A serverBox takes a server out.

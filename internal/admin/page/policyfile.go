@@ -235,11 +235,11 @@ type policyLook struct {
 	Stopped    string
 	Comparison *whatif.Comparison
 
-	Diff   string            // of what was typed, from the file that somebody else has changed
+	Diff   string            // of the typed text, from the file that somebody else has changed
 	Others []change.Revision // who has changed it
 }
 
-// A policyFault is a fault in what was typed, with the line that has it.
+// A policyFault is a fault in the typed text, with the line that has it.
 type policyFault struct {
 	At, Text string
 	Line     string // "" if it is not known
@@ -248,7 +248,7 @@ type policyFault struct {
 // faultPlace is how faults begin that name a place.
 var faultPlace = regexp.MustCompile(`^((?:[^\s:]+/)?([^\s:/]+)):([0-9]+)(?::[0-9]+)?: `)
 
-// faultsIn returns the faults in a text of the API that is about what was typed.
+// faultsIn returns the faults of the typed text that a text of the API names.
 func (t *typedPolicies) faultsIn(text string) (all []policyFault) {
 	for line := range strings.SplitSeq(text, "\n") {
 		at := faultPlace.FindStringSubmatch(line)
@@ -270,7 +270,7 @@ func (t *typedPolicies) faultsIn(text string) (all []policyFault) {
 	return all
 }
 
-// looked returns what a button has found. A fault in what was typed is a finding too.
+// looked returns the findings of a button. A fault in the typed text is a finding too.
 func (t *typedPolicies) looked(l *policyLook, err error) (formDone, error) {
 	problem, other := problemIn(err)
 	if other != nil || problem == nil {
@@ -283,7 +283,7 @@ func (t *typedPolicies) looked(l *policyLook, err error) (formDone, error) {
 	return formDone{Result: l}, nil
 }
 
-// checkPolicy asks for mistakes in what was typed, and what it would do to each task.
+// checkPolicy asks for mistakes in the typed text, and for its effect on each task.
 func checkPolicy(q *viewQuery, fields url.Values) (formDone, error) {
 	t, l := readTyped(q, fields), &policyLook{Check: &admin.PolicyCheck{}}
 	tenant := q.state.Get("tenant")
@@ -304,7 +304,7 @@ func checkPolicy(q *viewQuery, fields url.Values) (formDone, error) {
 	return t.looked(l, err)
 }
 
-// testPolicy runs the tests of the tenant with what was typed.
+// testPolicy runs the tests of the tenant with the typed text.
 func testPolicy(q *viewQuery, fields url.Values) (formDone, error) {
 	t, l := readTyped(q, fields), &policyLook{Run: &admin.PolicyTestRun{}}
 	err := q.send(http.MethodPost, policyAddress(q, "/policies/test"), map[string]any{"files": t.proposed()}, l.Run)
@@ -341,7 +341,7 @@ func tryPolicy(q *viewQuery, fields url.Values) (formDone, error) {
 	return t.looked(l, err)
 }
 
-// comparePolicy starts a comparison of what was typed with last week's decisions.
+// comparePolicy starts a comparison of the typed text with last week's decisions.
 func comparePolicy(q *viewQuery, fields url.Values) (formDone, error) {
 	t, l := readTyped(q, fields), &policyLook{Comparison: &whatif.Comparison{}}
 	body := map[string]any{"files": []any{map[string]string{"path": pathOfPolicy(q, t.path), "text": t.text}}}
@@ -409,7 +409,7 @@ func saveText(q *viewQuery, path, text, etag, reason string) (string, error) {
 	return made.Change.ID, err
 }
 
-// conflicts says who has changed the file since what was typed was begun, and how that differs from it.
+// conflicts names the person who has changed the file since the typed text was begun, and gives the difference.
 func (t *typedPolicies) conflicts(q *viewQuery, l *policyLook, path, text, etag string, why error) (formDone, error) {
 	problem, err := problemIn(why)
 	switch {
@@ -484,7 +484,7 @@ func valueText(v author.RuleValue) string {
 	return string(text)
 }
 
-// codeLines returns the lines of a text of a policy, in which each character that is not visible is spelt out. Spaces at the begin stay.
+// codeLines returns the lines of a text of a policy, with each character that is not visible spelt out. Spaces at the begin stay.
 func codeLines(text string) (all []string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		if len(all) == maxLines {

@@ -17,9 +17,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
 
-// rankingPath is the view of a tenant's ranking. Its address holds the tenant and what a person proposes:
+// rankingPath is the view of a tenant's ranking. Its address holds the tenant and the proposal of a person:
 //
-//	draft    the whole proposed ranking, in JSON; without it, the ranking is that of the file
+//	draft    the whole proposed ranking, in JSON; without it, the ranking of the file
 //	base     the digest of the file when the draft was begun
 //	compare  the comparison of the draft with last week's decisions
 //	saved    the change that has just been made
@@ -140,7 +140,7 @@ func readTenantText(q *viewQuery, t switchboard.TenantID) (*tenantText, error) {
 	return f, nil
 }
 
-// draftOf returns the ranking that the address proposes, and that of the file if it proposes none.
+// draftOf returns the ranking that the address proposes, or the ranking of the file if it proposes none.
 func (f *tenantText) draftOf(q *viewQuery) (*rankingDraft, error) {
 	if text := q.state.Get("draft"); text != "" {
 		return parseDraft(text)

@@ -174,7 +174,7 @@ func loadServer(q *viewQuery, answer []byte) (any, error) {
 	return x, nil
 }
 
-// definitionText returns the definition of a tool as lines, on which every character is visible.
+// definitionText returns the definition of a tool as lines, with every character visible.
 func definitionText(definition json.RawMessage) string {
 	a, err := shown.WriteArguments(definition)
 	if err != nil {

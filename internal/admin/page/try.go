@@ -38,7 +38,7 @@ var (
 	}
 )
 
-// offerAddress returns the address of what the person can call.
+// offerAddress returns the address of the tools that the person can call.
 func offerAddress(q *viewQuery) string { return linkTo("/v1/try", q.pick("tenant", "task", "tool")) }
 
 // A tryPage is the data of the view of the tools that a person can call.
@@ -54,7 +54,7 @@ type tryForm struct {
 	Fields []tryField
 	Beyond bool   // the form cannot express all arguments
 	Key    string // of the calls of this form
-	Seen   string // the digest of what the person is told of the tool
+	Seen   string // the digest of the text that the person reads about the tool
 }
 
 // A tryDraft is what a form was answered with: the arguments, and whether the page asks before it makes the call.
@@ -90,7 +90,7 @@ func newTryForm(t *trial.TryTool) *tryForm {
 	return f
 }
 
-// digestTool returns a digest of what a person is told of a tool.
+// digestTool returns a digest of the text that a person reads about a tool.
 func digestTool(t *trial.TryTool) string {
 	text, _ := json.Marshal(t) // it was JSON before
 	sum := sha256.Sum256(text)
@@ -185,7 +185,7 @@ func resumeTry(q *viewQuery, fields url.Values) (formDone, error) {
 // tryPatience is how long the page waits for a call before it shows that the call is being made.
 const tryPatience = 2 * time.Second
 
-// sendTry makes the call, and leads to what it gets. The key is that of the form, and of the call: a form that is sent twice makes one call, and with other
+// sendTry makes the call, and leads to its outcome. The form and the call have the same key: a form that is sent twice makes one call, and with other
 // arguments it makes another one. The call goes on if it takes longer, or if the browser leaves.
 func sendTry(q *viewQuery, tool, arguments, key string) (formDone, error) {
 	var body bytes.Buffer
@@ -223,7 +223,7 @@ func isInFlight(err error) bool {
 	return refused != nil && refused.Status == http.StatusConflict && refused.Code == switchboard.CodeKeyTaken && refused.Retry == switchboard.RetryLater
 }
 
-// A triedPage is the data of the view of what one call got.
+// A triedPage is the data of the view of the outcome of one call.
 type triedPage struct {
 	trial.TryOutcome
 	Running bool     // it has got nothing yet

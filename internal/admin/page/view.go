@@ -129,7 +129,7 @@ func (v *pageView) isFor(o *switchboard.Officer) bool {
 	return false
 }
 
-// A scene is what every template gets: its own data, and what the layout shows around it. Without an officer, the layout has no navigation.
+// A scene has the data of a template, and of the layout around it. Without an officer, the layout has no navigation.
 type scene struct {
 	Title   string
 	Officer *switchboard.Officer

@@ -112,15 +112,15 @@ func timeElement(t time.Time, local, text string) template.HTML {
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC"%s>%s</time>`, t.Format(time.RFC3339), t.Format(time.DateTime), local, text)) //nolint:gosec // numbers, and words of ours
 }
 
-// moment writes an instant as date and time of day. The template says in which zone that is.
+// moment writes an instant as date and time of day. The template names the zone.
 func moment(t time.Time) template.HTML {
 	return timeElement(t, "second", t.UTC().Format(time.DateTime))
 }
 
-// hour writes an instant as time of day. The template says in which zone that is.
+// hour writes an instant as time of day. The template names the zone.
 func hour(t time.Time) template.HTML { return timeElement(t, "hour", t.UTC().Format("15:04")) }
 
-// zone names the zone of moment and hour: UTC, in place of which assets/times.js puts the zone of the browser.
+// zone names the zone of moment and hour: UTC. In its place, assets/times.js puts the zone of the browser.
 func zone() template.HTML { return `<span data-zone>UTC</span>` }
 
 // spellTime spells a time in its largest unit, rounded down.
