@@ -45,7 +45,7 @@ func (c *policyRulesCmd) Run(ctx context.Context, io streams) error {
 		if r.Decisions > 0 {
 			times, last = strconv.Itoa(r.Decisions), r.Last.Local().Format(time.DateTime)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", times, last, printable(r.Rule, 200), printable(r.SourceLine.String(), 400))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", times, last, printable(r.Rule, 200), printable(r.String(), 400))
 	}
 	if err := w.Flush(); err != nil {
 		return err

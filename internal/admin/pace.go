@@ -54,7 +54,7 @@ func (r *BudgetReader) spending(ctx context.Context, id switchboard.TenantID, st
 		p.of[id] = one
 	}
 	slow, last := one.isSlow(), one.spending
-	if one.running == nil && !(slow && time.Since(last.At) < readingAge*one.took) {
+	if one.running == nil && (!slow || time.Since(last.At) >= readingAge*one.took) {
 		one.running, one.begun = make(chan struct{}), time.Now()
 		go r.readSpending(id, one)
 	}

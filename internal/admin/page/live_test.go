@@ -77,8 +77,13 @@ func TestOpenPagesShareAnswersUntilTheNextEvent(t *testing.T) {
 			wait       time.Duration
 			want       int
 		}{
-			{"b-1", "ann/now", 0, 1}, {"b-1", "ann/now", 0, 1}, {"b-1", "ben/now", 0, 2}, {"b-1", "ann/now", shareTime / 2, 1},
-			{"b-2", "ann/now", 0, 3}, {"b-2", "ann/now", shareTime / 2, 3}, {"b-2", "ann/now", shareTime, 4},
+			{"b-1", "ann/now", 0, 1},
+			{"b-1", "ann/now", 0, 1},
+			{"b-1", "ben/now", 0, 2},
+			{"b-1", "ann/now", shareTime / 2, 1},
+			{"b-2", "ann/now", 0, 3},
+			{"b-2", "ann/now", shareTime / 2, 3},
+			{"b-2", "ann/now", shareTime, 4},
 		} {
 			time.Sleep(tt.wait)
 			synctest.Wait()

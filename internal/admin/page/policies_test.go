@@ -50,12 +50,16 @@ func policyAPI(texts ...string) http.Handler {
 		}}},
 		"POST /v1/policies/eval": admin.PolicyEvaluation{Evaluation: &author.Evaluation{
 			Candidates: []author.JudgedCandidate{{ID: next(), Code: switchboard.Code(next()), Why: next()}},
-			Layers: []author.LayerValues{{Layer: "tenant", Rules: []author.RuleValue{{Rule: next(), At: []author.SourceLine{at}, Value: next()}},
-				Expressions: []author.ExpressionValue{{SourceLine: at, Column: 2, Text: next(), Held: 1, Values: next()}, {SourceLine: at, Text: next()}}}},
+			Layers: []author.LayerValues{{
+				Layer: "tenant", Rules: []author.RuleValue{{Rule: next(), At: []author.SourceLine{at}, Value: next()}},
+				Expressions: []author.ExpressionValue{{SourceLine: at, Column: 2, Text: next(), Held: 1, Values: next()}, {SourceLine: at, Text: next()}},
+			}},
 		}},
-		"POST /v1/policy-diffs": whatif.Comparison{ID: "c1", State: whatif.Done, Result: &replay.Diff{Decisions: 9, Changed: 2, Looked: &replay.LookedAt{Decisions: 9, Of: 9},
+		"POST /v1/policy-diffs": whatif.Comparison{ID: "c1", State: whatif.Done, Result: &replay.Diff{
+			Decisions: 9, Changed: 2, Looked: &replay.LookedAt{Decisions: 9, Of: 9},
 			Changes: []replay.DecisionChange{{Kind: replay.ChangeDenied, Task: switchboard.TaskID(next()), Tool: next(), Why: next(), Decisions: 2}},
-			Callers: []replay.ChangedCaller{{Principal: next(), Decisions: 2}}}},
+			Callers: []replay.ChangedCaller{{Principal: next(), Decisions: 2}},
+		}},
 	})
 }
 

@@ -209,7 +209,7 @@ type typedPolicies struct {
 func readTyped(q *viewQuery, fields url.Values) *typedPolicies {
 	own := func(name string) string { return strings.ReplaceAll(fields.Get(name), "\r\n", "\n") }
 	t := &typedPolicies{path: q.state.Get("path"), text: own("text"), etag: fields.Get("etag"), etag2: fields.Get("tests_etag")}
-	if text := own("tests"); strings.TrimSpace(text) != "" && !(t.etag2 == "" && text == beginTests) {
+	if text := own("tests"); strings.TrimSpace(text) != "" && (t.etag2 != "" || text != beginTests) {
 		t.tests, t.testsText = testsOf(t.path), text
 	}
 	return t
