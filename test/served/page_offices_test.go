@@ -135,11 +135,12 @@ func (b *adminBrowser) crawl(see func(address string, status int, page string)) 
 		see(address, status, page)
 		for _, f := range postForms.FindAllStringSubmatch(page, -1) {
 			acts := actsOf.FindAllStringSubmatch(f[0], -1)
+			action, _, _ := strings.Cut(f[1], "#")
 			if acts == nil {
-				forms[foundForm{f[1], ""}] = true
+				forms[foundForm{action, ""}] = true
 			}
 			for _, act := range acts {
-				forms[foundForm{f[1], act[1]}] = true
+				forms[foundForm{action, act[1]}] = true
 			}
 		}
 		for _, link := range hrefs.FindAllStringSubmatch(page, -1) {
@@ -165,7 +166,7 @@ func (b *adminBrowser) submit(path, act string, pairs ...string) (status int, pa
 func TestPG03AViewerFindsNoFormOfOtherOfficesAndIsRefusedByHand(t *testing.T) {
 	t.Parallel()
 	w := serveOffices(t)
-	change := "/configuration/changes/" + w.change
+	change, file := "/configuration/changes/"+w.change, "tenant=acme&path=veto.rego"
 	// Each form of each view: who may use it, and what a viewer is answered.
 	table := []struct {
 		path, act string
@@ -186,6 +187,14 @@ func TestPG03AViewerFindsNoFormOfOtherOfficesAndIsRefusedByHand(t *testing.T) {
 		{"/approvals/standing", "end", []string{"id", w.standing}, 403},
 		{"/receipts", "verify", nil, 403},
 		{"/receipts/" + w.receipt, "replay", nil, 403},
+		{"/policies", "test", nil, 403},
+		{"/policies/file", "check", []string{"at", file, "text", "package switchboard.tenant"}, 403},
+		{"/policies/file", "test", []string{"at", file, "text", "package switchboard.tenant"}, 403},
+		{"/policies/file", "try", []string{"at", file, "text", "package switchboard.tenant"}, 403},
+		{"/policies/file", "compare", []string{"at", file, "text", "package switchboard.tenant"}, 403},
+		{"/policies/file", "look", []string{"at", file, "text", "package switchboard.tenant", "compare", w.diff}, 403},
+		{"/policies/file", "save", []string{"at", file, "text", "package switchboard.tenant", "reason", "mine"}, 403},
+		{"/policies/file", "undo", []string{"at", file, "change", w.change}, 403},
 		{"/budgets", "adjust", []string{"budget", w.budget, "of", "alice", "of_tenant", "acme", "by", "1", "reason", "mine"}, 403},
 		{change, "revert", nil, 404}, // whoever may not see a file sees no change of it
 	}
@@ -251,7 +260,7 @@ func TestPG03AViewerFindsNoFormOfOtherOfficesAndIsRefusedByHand(t *testing.T) {
 	}
 	before := state()
 	for _, row := range table {
-		if status, page := viewer.submit(row.path, row.act, append(row.pairs, "at", "tenant=acme")...); status != row.want {
+		if status, page := viewer.submit(row.path, row.act, append([]string{"at", "tenant=acme"}, row.pairs...)...); status != row.want {
 			t.Errorf("the form %q of %s, sent by a viewer: %d, want %d: %.500s", row.act, row.path, status, row.want, page)
 		}
 	}

@@ -43,6 +43,21 @@ func tableOf(page, label string) map[string][]string {
 	return rows
 }
 
+// stagesOf returns the texts of the stages of a requirement, by their names.
+func stagesOf(page string, requirement int) map[string]string {
+	stages := map[string]string{}
+	lists := strings.Split(page, `<ol class="flow"`)[1:]
+	if requirement >= len(lists) {
+		return stages
+	}
+	list, _, _ := strings.Cut(lists[requirement], "</ol>")
+	for _, item := range strings.Split(list, "<li>")[1:] {
+		words := strings.Fields(tagsInCell.ReplaceAllString(item, " "))
+		stages[words[0]] = strings.Join(words, " ")
+	}
+	return stages
+}
+
 // A comparer compares the numbers of a view with those of other places.
 type comparer struct {
 	rows map[string][]string
@@ -55,7 +70,7 @@ func (c *comparer) number(row, column string, want float64) {
 	c.n++
 	cells, place := c.rows[row], -1
 	for i, head := range c.rows[""] {
-		if strings.HasPrefix(head, column) {
+		if strings.HasPrefix(strings.ToLower(head), strings.ToLower(column)) {
 			place = i
 			break
 		}
@@ -364,22 +379,26 @@ deny["c/work"] contains "not today" if input.call.arguments.day == "today"
 		}
 		read("/decision.json?tenant=default&task=all", &d)
 		for i, r := range d.Requirements {
-			c.rows = tableOf(page, fmt.Sprintf("Stages of requirement %d", i+1))
+			flow := stagesOf(page, i)
 			left := len(r.Selected) + len(r.Others) + len(r.Dropped)
 			for _, stage := range []string{"filter", "prune", "policy", "verdict", "rank", "health", "select"} {
-				c.number(stage, "Came", float64(left))
-				dropped := 0
+				dropped, fate := 0, "dropped"
 				for _, one := range r.Dropped {
 					if one.Stage == stage {
 						dropped++
 					}
 				}
 				if stage == "select" {
-					dropped += len(r.Others)
+					dropped, fate = dropped+len(r.Others), "behind"
 				}
 				left -= dropped
-				c.number(stage, "Dropped", float64(dropped))
-				c.number(stage, "Left", float64(left))
+				want := fmt.Sprint(stage, " ", left)
+				if dropped > 0 {
+					want += fmt.Sprint(" ", dropped, " ", fate)
+				}
+				if c.n++; flow[stage] != want {
+					c.bad = append(c.bad, fmt.Sprintf("stage %q says %q, want %q", stage, flow[stage], want))
+				}
 			}
 		}
 	})
