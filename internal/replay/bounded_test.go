@@ -55,7 +55,7 @@ func TestAComparisonWithinBoundsSaysHowFarItHasLooked(t *testing.T) {
 	}
 	whole, err := Compare(t.Context(), in, since, "", p, nil)
 	if err != nil || whole.Changed != partSize {
-		t.Fatalf("%v: without bounds %d changed", err, whole.Changed)
+		t.Fatalf("%v: without bounds, %d of %d decisions changed, of %d that were replayed: %+v", err, whole.Changed, whole.Decisions, whole.Replayed, whole.NotReplayed)
 	}
 	if d := compare(Bounds{}); d.Looked.Decisions != n || d.Looked.Of != n || !d.Looked.Complete() || !d.Looked.Back.Equal(since) || d.Changed != whole.Changed || len(d.Changes) != len(whole.Changes) {
 		t.Errorf("all: %+v, looked %+v", d, d.Looked)
