@@ -212,11 +212,17 @@ func TestThePaceOfATenantWithManyCallsIsReadBehindItsAnswers(t *testing.T) {
 		t.Errorf("a new reading is made for an answer: %s", got)
 	}
 	r.paces.mu.Lock()
-	one.spending = budget.SumUp(nil, nil, nil, time.Now(), time.Now().Add(-time.Hour)) // it is old
+	one.spending = budget.SumUp(nil, nil, nil, time.Now(), time.Now().Add(-oldestPace/2)) // it is old
 	r.paces.mu.Unlock()
 	r.paces.again <- struct{}{}
 	if got := week(); got != "0" {
 		t.Errorf("an answer waits for the new reading: %s", got)
+	}
+	r.paces.mu.Lock()
+	one.spending = budget.SumUp(nil, nil, nil, time.Now(), time.Now().Add(-2*oldestPace))
+	r.paces.mu.Unlock()
+	if got := week(); got == "0" {
+		t.Error("a reading of two hours ago is shown")
 	}
 	<-r.paces.again
 	wait.Until(t, "the pace is read again", func() bool { return week() == "3000" })

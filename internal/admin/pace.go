@@ -17,6 +17,7 @@ const (
 	quickReading = 25 * time.Millisecond // a reading that took no longer is made again for each answer
 	readingAge   = 20                    // a longer one is made again after so many times what it took
 	readingRest  = 9                     // and then the next one waits so many times what it took, so that calls have the processors
+	oldestPace   = time.Hour             // a reading that is older is not shown
 	paceWeek     = 7 * 24 * time.Hour
 )
 
@@ -35,14 +36,22 @@ func newPaceReadings() paceReadings {
 // A paceReading is what was read for one tenant. Its fields are guarded by paceReadings.mu.
 type paceReading struct {
 	spending *budget.Spending // nil before the first reading
-	err      error            // of the last one
+	err      error            // of the last one, after which spending is of the one before
 	took     time.Duration
 	running  chan struct{} // is closed after the reading that is being made; nil if none is
 	begun    time.Time     // when that was asked for
 }
 
 // isSlow reports whether answers do not wait for the next reading.
-func (p *paceReading) isSlow() bool { return p.spending != nil && p.took > quickReading }
+func (p *paceReading) isSlow() bool { return p.shown() != nil && p.took > quickReading }
+
+// shown returns the last reading; nil if there is none, or if it is too old.
+func (p *paceReading) shown() *budget.Spending {
+	if p.spending == nil || time.Since(p.spending.At) > oldestPace {
+		return nil
+	}
+	return p.spending
+}
 
 // spending returns what the calls of the tenant have cost; nil if that is not known at stopAt.
 func (r *BudgetReader) spending(ctx context.Context, id switchboard.TenantID, stopAt time.Time) (*budget.Spending, error) {
@@ -53,9 +62,9 @@ func (r *BudgetReader) spending(ctx context.Context, id switchboard.TenantID, st
 		one = &paceReading{}
 		p.of[id] = one
 	}
-	slow, last := one.isSlow(), one.spending
+	slow, last := one.isSlow(), one.shown()
 	if one.running == nil && (!slow || time.Since(last.At) >= readingAge*one.took) {
-		one.running, one.begun = make(chan struct{}), time.Now()
+		one.running, one.begun, one.err = make(chan struct{}), time.Now(), nil
 		go r.readSpending(id, one)
 	}
 	done := one.running
@@ -75,12 +84,12 @@ func (r *BudgetReader) spending(ctx context.Context, id switchboard.TenantID, st
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return one.spending, one.err
+	return one.shown(), one.err
 }
 
 // readSpending makes a reading.
 func (r *BudgetReader) readSpending(id switchboard.TenantID, one *paceReading) {
-	p, c, ctx := &r.paces, r.reader.o.Configuration(), cmp.Or(r.reader.o.Stopping, context.Background())
+	p, ctx := &r.paces, cmp.Or(r.reader.o.Stopping, context.Background())
 	p.mu.Lock()
 	turn := p.first
 	if one.isSlow() {
@@ -89,7 +98,7 @@ func (r *BudgetReader) readSpending(id switchboard.TenantID, one *paceReading) {
 	p.mu.Unlock()
 	turn <- struct{}{}
 	defer func() { <-turn }()
-	began := time.Now()
+	began, c := time.Now(), r.reader.o.Configuration()
 	calls, looked, _, err := r.spentCalls(ctx, id, began.Add(-paceWeek), began.Add(paceReadTime))
 	var spending *budget.Spending
 	if t := c.Tenants[id]; err == nil && t != nil {
@@ -97,7 +106,9 @@ func (r *BudgetReader) readSpending(id switchboard.TenantID, one *paceReading) {
 	}
 	took := time.Since(began)
 	p.mu.Lock()
-	one.spending, one.err, one.took = spending, err, took
+	if one.err, one.took = err, took; err == nil {
+		one.spending = spending
+	}
 	close(one.running)
 	one.running = nil
 	p.mu.Unlock()

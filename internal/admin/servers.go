@@ -63,7 +63,7 @@ func ReportServer(ctx context.Context, r *Reader, id switchboard.TenantID, serve
 	}
 	c := r.o.Configuration()
 	x := &ServerReport{ServerStatus: all[i], Changes: []health.PastChange{}, Band: []health.BandPart{}, Uses: []ServerUse{}}
-	past := r.o.Changes.Past(ctx, server)
+	past := r.o.Changes.Past(ctx, server, all[i].Health.State)
 	x.Seen, x.ChangesIncomplete = past.Since, past.StoreAway
 	x.Changes, x.Band = append(x.Changes, past.Changes...), append(x.Band, past.Band...)
 	for i := range x.Changes {

@@ -24,6 +24,7 @@ const (
 	KeptFor      = 14 * 24 * time.Hour
 	maxWatches   = 256 // processes of that time; the ones that ended first are forgotten
 	maxCauseText = 500 // bytes
+	maxBefore    = 32  // processes that a server's state before its first change is kept of
 
 	logInterval    = time.Minute
 	watchInterval  = 5 * time.Minute // how often a process writes that it still watches
@@ -73,11 +74,13 @@ type watch struct {
 	Process string    `json:"process"`
 	From    time.Time `json:"from"`
 	Until   time.Time `json:"until"`
+	Ended   bool      `json:"ended,omitempty"` // it has stopped; else it may have watched for longer than it has written
 }
 
 // serverChanges are the changes of one server, as the store keeps them.
 type serverChanges struct {
-	Since   time.Time    `json:"since,omitzero"` // older changes are forgotten; zero: none is
+	Since   time.Time    `json:"since,omitzero"`  // older changes are forgotten; zero: none is
+	Before  []PastChange `json:"before,omitzero"` // of the forgotten ones, the last of each process: the state that Changes begin with
 	Changes []PastChange `json:"changes"`
 }
 
@@ -141,9 +144,29 @@ func (s *serverChanges) add(now time.Time, all ...PastChange) {
 		gone++
 	}
 	if gone > 0 {
-		s.Since = s.Changes[gone-1].At.Add(1)
+		s.forgetBefore(s.Changes[gone-1].At.Add(1))
+		s.addBefore(s.Changes[:gone]...)
 		s.Changes = slices.Delete(s.Changes, 0, gone)
 	}
+}
+
+// addBefore keeps the last change of the server itself of each process, of the newest maxBefore processes.
+func (s *serverChanges) addBefore(all ...PastChange) {
+	last := map[string]PastChange{}
+	for _, c := range slices.Concat(s.Before, all) {
+		if was, ok := last[c.Process]; c.Tool == "" && (!ok || c.At.After(was.At)) {
+			last[c.Process] = c
+		}
+	}
+	s.Before = slices.SortedFunc(maps.Values(last), func(c, d PastChange) int { return c.compare(&d) })
+	s.Before = s.Before[max(0, len(s.Before)-maxBefore):]
+}
+
+// addAll adds what another process, or this one before, knows.
+func (s *serverChanges) addAll(now time.Time, other *serverChanges) {
+	s.addBefore(other.Before...)
+	s.add(now, other.Changes...)
+	s.forgetBefore(other.Since)
 }
 
 // forgetBefore notes that changes before an instant are not known.
@@ -195,7 +218,7 @@ func (l *ChangeLog) save(ctx context.Context, last bool) {
 		}
 	}
 	if err == nil && (last || now.Sub(l.watched) >= watchInterval) {
-		err = update(ctx, l.store, store.Key{Group: groupWatches, Name: allWatches}, func(all *[]watch) { *all = addWatch(*all, l.meUntil(now), now) })
+		err = update(ctx, l.store, store.Key{Group: groupWatches, Name: allWatches}, func(all *[]watch) { *all = addWatch(*all, l.meUntil(now, last), now) })
 		if err == nil {
 			l.watched = now
 		}
@@ -209,21 +232,21 @@ func (l *ChangeLog) save(ctx context.Context, last bool) {
 	l.failed = err != nil
 }
 
-func (l *ChangeLog) meUntil(now time.Time) watch {
+func (l *ChangeLog) meUntil(now time.Time, last bool) watch {
 	me := l.me
-	me.Until = now
+	me.Until, me.Ended = now, last
 	return me
 }
 
 // saveServer adds what this process has seen of a server to the value of the store. To add it twice changes nothing.
 func (l *ChangeLog) saveServer(ctx context.Context, id switchboard.ServerID, now time.Time) error {
 	l.mu.Lock()
-	mine, since := slices.Clone(l.seen[id].Changes), l.seen[id].Since
+	mine := *l.seen[id]
+	mine.Changes, mine.Before = slices.Clone(mine.Changes), slices.Clone(mine.Before)
 	delete(l.unsaved, id)
 	l.mu.Unlock()
 	err := update(ctx, l.store, store.Key{Group: groupChanges, Name: string(id)}, func(s *serverChanges) {
-		s.add(now, mine...)
-		s.forgetBefore(since)
+		s.addAll(now, &mine)
 	})
 	if err != nil {
 		l.mu.Lock()
@@ -268,8 +291,24 @@ func addWatch(all []watch, w watch, now time.Time) []watch {
 	return all[max(0, len(all)-maxWatches):]
 }
 
+// extend sets the end of a watch of a process that has not said that it stops: it writes that it watches only every watchInterval.
+func (w *watch) extend(states []PastChange, now time.Time) {
+	if w.Ended {
+		return
+	}
+	if now.Sub(w.Until) < watchInterval+logInterval {
+		w.Until = now
+	}
+	for i := range states {
+		if c := &states[i]; c.Process == w.Process && c.At.After(w.Until) {
+			w.Until = c.At
+		}
+	}
+}
+
 // Past returns what is known about a server; a nil ChangeLog knows nothing. If the store cannot be read, that is what this process has seen.
-func (l *ChangeLog) Past(ctx context.Context, id switchboard.ServerID) *ServerPast {
+// present is the state of the server in this process, which it has always had if no change of it was noted; "" if that is not known.
+func (l *ChangeLog) Past(ctx context.Context, id switchboard.ServerID, present State) *ServerPast {
 	if l == nil {
 		return &ServerPast{}
 	}
@@ -284,11 +323,17 @@ func (l *ChangeLog) Past(ctx context.Context, id switchboard.ServerID) *ServerPa
 	}
 	l.mu.Lock()
 	if mine := l.seen[id]; mine != nil {
-		kept.add(now, mine.Changes...)
-		kept.forgetBefore(mine.Since)
+		kept.addAll(now, mine)
 	}
 	l.mu.Unlock()
-	watches = addWatch(watches, l.meUntil(now), now)
+	states := slices.Concat(kept.Before, kept.Changes)
+	for i := range watches {
+		watches[i].extend(states, now)
+	}
+	watches = addWatch(watches, l.meUntil(now, false), now)
+	if present != "" && !slices.ContainsFunc(states, func(c PastChange) bool { return c.Process == l.me.Process && c.Tool == "" }) {
+		states = append(states, PastChange{At: l.me.From, Process: l.me.Process, From: present, To: present})
+	}
 	p.Changes, p.Since = kept.Changes, watches[0].From
 	for _, w := range watches {
 		if w.From.Before(p.Since) {
@@ -300,7 +345,7 @@ func (l *ChangeLog) Past(ctx context.Context, id switchboard.ServerID) *ServerPa
 			p.Since = oldest
 		}
 	}
-	p.Band = worstStates(kept.Changes, watches, p.Since)
+	p.Band = worstStates(states, watches, p.Since)
 	return p
 }
 

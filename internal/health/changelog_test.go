@@ -59,7 +59,7 @@ func note(l *health.ChangeLog, from, to health.State) {
 // bandOf spells the band in minutes since an instant.
 func bandOf(l *health.ChangeLog, began time.Time) string {
 	var all []string
-	for _, p := range l.Past(context.Background(), "a").Band {
+	for _, p := range l.Past(context.Background(), "a", "").Band {
 		all = append(all, fmt.Sprintf("%v-%v %s", p.From.Sub(began).Minutes(), p.To.Sub(began).Minutes(), p.State))
 	}
 	return strings.Join(all, ", ")
@@ -92,16 +92,19 @@ func TestTheStatesOfAServerOutliveTheProcessAndShowWhenNoneHasWatched(t *testing
 		if got, want := bandOf(three, began), "0-10 healthy, 10-15 quarantine, 20-25 healthy, 40-41 healthy, 41-42 lost"; got != want {
 			t.Errorf("after a kill the band is %s, want %s", got, want)
 		}
-		p := three.Past(t.Context(), "a")
+		p := three.Past(t.Context(), "a", "")
 		if len(p.Changes) != 5 || p.Changes[1].Cause.Message != "it is quarantine" || p.Changes[1].To != health.Quarantine || !p.Since.Equal(began) || p.StoreAway {
 			t.Errorf("%+v", p)
 		}
 		s.away.Store(true)
-		if p := three.Past(t.Context(), "a"); len(p.Changes) != 1 || !p.StoreAway || len(p.Band) != 2 {
+		if p := three.Past(t.Context(), "a", ""); len(p.Changes) != 1 || !p.StoreAway || len(p.Band) != 2 {
 			t.Errorf("without the store: %+v", p)
 		}
-		if p := three.Past(t.Context(), "unknown"); len(p.Changes)+len(p.Band) != 0 {
+		if p := three.Past(t.Context(), "unknown", ""); len(p.Changes)+len(p.Band) != 0 {
 			t.Errorf("an unknown server: %+v", p)
+		}
+		if p := three.Past(t.Context(), "quiet", health.Disabled); len(p.Band) != 1 || p.Band[0].State != health.Disabled || len(p.Changes) != 0 {
+			t.Errorf("a server without a change, which is disabled: %+v", p)
 		}
 	})
 }
@@ -128,9 +131,15 @@ func TestOfSeveralReplicasTheBandShowsTheWorstState(t *testing.T) {
 			if got, want := bandOf(l, began), "0-10 healthy, 10-20 probation, 20-30 quarantine, 30-40 healthy"; got != want {
 				t.Errorf("at replica %d the band is %s, want %s", i, got, want)
 			}
-			if p := l.Past(t.Context(), "a"); len(p.Changes) != 8 {
+			if p := l.Past(t.Context(), "a", ""); len(p.Changes) != 8 {
 				t.Errorf("replica %d knows %d changes", i, len(p.Changes))
 			}
+		}
+		time.Sleep(time.Minute)
+		note(logs[1], health.Healthy, health.Lost)
+		time.Sleep(2 * time.Minute)
+		if got := bandOf(logs[0], began); !strings.HasSuffix(got, ", 30-41 healthy, 41-43 lost") {
+			t.Errorf("two minutes after another replica has lost the server, the band is %s", got)
 		}
 	})
 }
@@ -148,7 +157,7 @@ func TestTheChangesOfAServerAreBoundedByNumberAndAge(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		two, _, _ := watching(t, s)
 		for _, l := range []*health.ChangeLog{one, two} {
-			p := l.Past(t.Context(), "a")
+			p := l.Past(t.Context(), "a", "")
 			if len(p.Changes) != 500 || !p.Since.After(p.Changes[0].At.Add(-2*time.Second)) || p.Band[0].From.Before(p.Since) || p.Changes[499].To != health.Healthy {
 				t.Errorf("%d changes since %s, the first at %s", len(p.Changes), p.Since, p.Changes[0].At)
 			}
@@ -159,7 +168,7 @@ func TestTheChangesOfAServerAreBoundedByNumberAndAge(t *testing.T) {
 		s.halved.Store(false)
 		time.Sleep(2 * time.Minute)
 		n := 0
-		for _, c := range one.Past(t.Context(), "a").Changes {
+		for _, c := range one.Past(t.Context(), "a", "").Changes {
 			if c.To == health.Disabled {
 				n++
 			}
@@ -169,8 +178,12 @@ func TestTheChangesOfAServerAreBoundedByNumberAndAge(t *testing.T) {
 		}
 		time.Sleep(14 * 24 * time.Hour)
 		note(two, health.Disabled, health.Healthy)
-		if p := one.Past(t.Context(), "a"); len(p.Changes) != 0 || time.Since(p.Since) > 14*24*time.Hour {
+		if p := one.Past(t.Context(), "a", ""); len(p.Changes) != 0 || time.Since(p.Since) > 14*24*time.Hour {
 			t.Errorf("after 14 days: %d changes since %s", len(p.Changes), p.Since)
+		}
+		time.Sleep(time.Hour)
+		if p := one.Past(t.Context(), "a", ""); len(p.Band) == 0 || p.Band[len(p.Band)-1].State != health.Healthy || time.Since(p.Band[len(p.Band)-1].To) > 0 {
+			t.Errorf("after 14 days without a change, the band is %+v", p.Band)
 		}
 	})
 }

@@ -89,7 +89,7 @@ func (b *stepBlock) hasWrite(id, number uint64) bool {
 	return slices.ContainsFunc(b.writers, func(w blockWriter) bool { return w.id == id && w.write >= number })
 }
 
-// fold adds the pairs with the fewest calls and lists to the zero pair, until the step has at most most series.
+// fold adds the pairs with the fewest calls to the zero pair, until the step has at most most series.
 func (s historyStep) fold(most int) {
 	named := make([]seriesKey, 0, len(s))
 	for p := range s {
@@ -100,7 +100,7 @@ func (s historyStep) fold(most int) {
 	if len(s) <= most {
 		return
 	}
-	slices.SortFunc(named, func(p, q seriesKey) int { return cmp.Or(cmp.Compare(s[q].weight(), s[p].weight()), p.compare(q)) })
+	slices.SortFunc(named, func(p, q seriesKey) int { return cmp.Or(s[q].compare(s[p]), p.compare(q)) })
 	rest := s.at(seriesKey{})
 	for _, p := range named[most-1:] {
 		rest.add(s[p])
@@ -108,8 +108,10 @@ func (s historyStep) fold(most int) {
 	}
 }
 
-// weight says how much the pair has happened.
-func (c *counts) weight() uint64 { return c[numCalls] + c[numLists] }
+// compare compares by calls, then by what they cost. Lists count last, so that a client that asks for its list all the time hides no calls.
+func (c *counts) compare(d *counts) int {
+	return cmp.Or(cmp.Compare(c[numCalls], d[numCalls]), cmp.Compare(c[numSpent], d[numSpent]), cmp.Compare(c[numLists], d[numLists]))
+}
 
 func (p seriesKey) compare(q seriesKey) int {
 	return cmp.Or(cmp.Compare(p.tenant, q.tenant), cmp.Compare(p.server, q.server))

@@ -34,7 +34,13 @@ func (o *Officers) Caller(who *switchboard.Officer, tenant switchboard.TenantID)
 	}
 	var rows []switchboard.CallRights
 	if who.Auth == switchboard.AuthPersonKey {
-		rows = o.keyRights(who.Credential, tenant)
+		var name string
+		if rows, name = o.keyRights(who.Credential, tenant); name != who.ID && name != "" {
+			// The call would be that of another person, and who asked could not be told apart from the one who decides.
+			e := switchboard.Refuse(switchboard.CodeNotAuthorized, "the rows of your key name you %.64s, and in tenant %.64s %.64s, so you can call no tool", who.ID, tenant, name)
+			e.Hint = "give the key one id in all its rows"
+			return switchboard.Principal{}, e
+		}
 	} else if issuer, _, ok := strings.Cut(who.ID, "/"); ok && who.Auth == switchboard.AuthSignIn {
 		rows = o.claimRights(issuer, who.Claims, tenant)
 	}
@@ -48,18 +54,18 @@ func (o *Officers) Caller(who *switchboard.Officer, tenant switchboard.TenantID)
 	return p, nil
 }
 
-// keyRights returns the rights that the rows of a person's key in a tenant give. Rows that have expired give none.
-func (o *Officers) keyRights(credential string, tenant switchboard.TenantID) (rights []switchboard.CallRights) {
+// keyRights returns the rights that the rows of a person's key in a tenant give, and the name of the last of them. Rows that have expired give none.
+func (o *Officers) keyRights(credential string, tenant switchboard.TenantID) (rights []switchboard.CallRights, name string) {
 	var hash [32]byte
 	if n, err := hex.Decode(hash[:], []byte(credential)); err != nil || n != len(hash) {
-		return nil
+		return nil, ""
 	}
 	for _, r := range o.rows[hash] {
 		if r.Tenant == tenant && !r.Operator && (r.Expires.IsZero() || time.Now().Before(r.Expires)) {
-			rights = append(rights, r.Calls)
+			rights, name = append(rights, r.Calls), r.ID
 		}
 	}
-	return rights
+	return rights, name
 }
 
 // claimRights returns the rights that the rows of an issuer in a tenant give to a person with the claims.

@@ -25,6 +25,8 @@ func TestAPersonsMemberRowsAddUp(t *testing.T) {
 	bare.Calls = rights(switchboard.Observe, []string{"boss"})
 	operator.Tenant, operator.Offices, operator.Operator, operator.Calls = "", nil, true, switchboard.CallRights{}
 	expired.Expires = time.Now().Add(-time.Second)
+	renamed := row
+	renamed.ID, renamed.Tenant = "abe", "umbrella"
 	for _, tt := range []struct {
 		name string
 		rows []identity.OfficerKey
@@ -36,6 +38,7 @@ func TestAPersonsMemberRowsAddUp(t *testing.T) {
 		{"a row without a task", []identity.OfficerKey{bare, row}, "two b assist"},
 		{"no row with a task", []identity.OfficerKey{bare}, "SB-AUTH-002"},
 		{"a row that has expired", []identity.OfficerKey{expired, bare}, "SB-AUTH-002"},
+		{"a row of another tenant with another name", []identity.OfficerKey{renamed, row}, "SB-AUTH-002"},
 		{"the key of an operator", []identity.OfficerKey{row, operator}, "SB-AUTH-002"},
 	} {
 		officers := identity.NewOfficers(tt.rows, nil, nil)

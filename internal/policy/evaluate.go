@@ -200,11 +200,12 @@ func (e *Engine) JudgeInput(ctx context.Context, l *Layer, in *ast.Term, candida
 	return nil
 }
 
-// TraceLayers calls f for each layer, with a function that evaluates the layer for q under a tracer.
-func (p *Policy) TraceLayers(ctx context.Context, q *CandidateQuestion, f func(l *Layer, evaluate func(topdown.QueryTracer) error)) {
+// TraceLayers calls f for each layer, with a function that evaluates the layer for q under a tracer. The evaluation may go on, and use the tracer, after that
+// function has returned an error. The error of TraceLayers says why no layer can be evaluated.
+func (p *Policy) TraceLayers(ctx context.Context, q *CandidateQuestion, f func(l *Layer, evaluate func(topdown.QueryTracer) error)) error {
 	in, err := p.buildInput(q)
 	if err != nil {
-		return // no layer can be evaluated
+		return err
 	}
 	for _, v := range p.layers {
 		f(v.Layer, func(t topdown.QueryTracer) error {
@@ -212,6 +213,7 @@ func (p *Policy) TraceLayers(ctx context.Context, q *CandidateQuestion, f func(l
 			return err
 		})
 	}
+	return nil
 }
 
 // awaitOverdue waits while an evaluation of the tenant, or the maximum of all tenants, is overdue,
@@ -326,7 +328,7 @@ func (l *Layer) run(query ast.Body, queries ast.QueryCompiler, in *ast.Term, now
 		WithSeed(randomSeed(now)).
 		WithStrictBuiltinErrors(true)
 	if tracer != nil {
-		q = q.WithQueryTracer(tracer)
+		q = q.WithQueryTracer(tracer).WithEarlyExit(false) // else of several bodies that hold, it sees the first one only
 	}
 	return q.Iter(ctx, func(qr topdown.QueryResult) error {
 		each(qr)

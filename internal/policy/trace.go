@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,11 +35,15 @@ func NewRuleID(kind LayerKind, r *ast.Rule) RuleID {
 func TraceFired(ctx context.Context, p *Policy, questions []*CandidateQuestion) (all []RuleID, err error) {
 	fired := map[*ast.Rule]LayerKind{}
 	for _, q := range questions {
-		p.TraceLayers(ctx, q, func(l *Layer, evaluate func(topdown.QueryTracer) error) {
-			if failed := evaluate(&firedTracer{l.kind, fired}); err == nil {
-				err = failed
+		unasked := p.TraceLayers(ctx, q, func(l *Layer, evaluate func(topdown.QueryTracer) error) {
+			own := map[*ast.Rule]LayerKind{}
+			if failed := evaluate(&firedTracer{l.kind, own}); failed != nil { // it may still be going on, and write to its map
+				err = cmp.Or(err, failed)
+				return
 			}
+			maps.Copy(fired, own)
 		})
+		err = cmp.Or(err, unasked)
 	}
 	for r, kind := range fired {
 		all = append(all, NewRuleID(kind, r))

@@ -71,8 +71,8 @@ func (a tryRoutes) kept(ctx context.Context, q asked, key string) (*struct{ Body
 	}
 	if s.Status != http.StatusOK {
 		p := &apiProblem{}
-		if json.Unmarshal(body, &p.Problem) != nil {
-			return nil, none
+		if s.Status < http.StatusBadRequest || json.Unmarshal(body, &p.Problem) != nil || p.Status != s.Status {
+			return nil, none // the key of another request
 		}
 		return nil, p
 	}

@@ -36,10 +36,17 @@ type Connections interface {
 	EndTicket(ctx context.Context, attempt string, query url.Values) (*credential.ConnectRequest, error)
 }
 
-// mayConnect returns the officer who has sent the request, if that officer may make connections of the tenant's callers: an admin of the tenant. A key is no person, so
-// an admin stands for it.
+// mayConnect returns the officer who has sent the request, if that officer may make the connection. A key is no person, so an admin of the tenant stands for it. A person
+// who calls tools on the page connects no account but their own.
 func (p *Page) mayConnect(r *http.Request, own site, c *credential.ConnectRequest) (*switchboard.Officer, error) {
 	officer, err := p.officerAt(r, own)
+	caller := strings.TrimPrefix(c.Name, string(c.Tenant)+"/")
+	if person := switchboard.PersonBehind(caller); person != caller {
+		if err == nil && officer.ID != person {
+			err = switchboard.Refuse(switchboard.CodeNotAuthorized, "this link connects the account of %.200s, and you are %s", person, officer.ID)
+		}
+		return &officer, err
+	}
 	if err == nil && !officer.Operator && !officer.Holds(switchboard.OfficeAdmin, c.Tenant) {
 		err = switchboard.Refuse(switchboard.CodeNotAuthorized, "an admin of tenant %s connects servers for its keys, and you are %s; ask one to open this link", c.Tenant, officer.ID)
 	}

@@ -144,8 +144,8 @@ func newPolicyFileScene(q *viewQuery) (*policyFileScene, error) {
 		}
 	}
 	var page admin.DecisionPage
-	if err := q.get(linkTo("/v1/decisions", nil, "tenant", q.state.Get("tenant"), "limit", strconv.Itoa(maxTriedDecisions)), &page); err != nil {
-		return nil, err
+	if _, err := problemIn(q.get(linkTo("/v1/decisions", nil, "tenant", q.state.Get("tenant"), "limit", strconv.Itoa(maxTriedDecisions)), &page)); err != nil {
+		return nil, err // but if the store is away, a person still finds the texts
 	}
 	s.Decisions = slices.DeleteFunc(page.Decisions, func(d admin.DecisionRow) bool { return d.Fault != "" })
 	return s, nil
@@ -237,6 +237,9 @@ type policyLook struct {
 
 	Diff   string            // of the typed text, from the file that somebody else has changed
 	Others []change.Revision // who has changed it
+
+	Saved   []string // the changes that were saved before another one was refused
+	renewed []string // the paths of the files whose entity tags are the present ones again: they were saved, or the view shows the difference
 }
 
 // A policyFault is a fault in the typed text, with the line that has it.
@@ -365,7 +368,6 @@ func lookAtPolicy(q *viewQuery, fields url.Values) (formDone, error) {
 // savePolicy saves what was typed over the files that it was begun with: first the rules, then their tests.
 func savePolicy(q *viewQuery, fields url.Values) (formDone, error) {
 	t, l := readTyped(q, fields), &policyLook{}
-	var saved []string
 	for _, f := range []struct{ path, text, etag string }{{t.path, t.text, t.etag}, {t.tests, t.testsText, t.etag2}} {
 		if f.path == "" {
 			continue
@@ -380,14 +382,14 @@ func savePolicy(q *viewQuery, fields url.Values) (formDone, error) {
 		id, err := saveText(q, path, f.text, f.etag, strings.TrimSpace(fields.Get("reason")))
 		if err != nil {
 			done, err := t.conflicts(q, l, path, f.text, f.etag, err)
-			if refused, _ := problemIn(err); refused != nil && len(saved) > 0 {
-				refused.Hint = strings.TrimSpace("The rules are saved and in force as change " + saved[0] + "; their tests are not saved. " + refused.Hint)
+			if refused, _ := problemIn(err); refused != nil && len(l.Saved) > 0 {
+				refused.Hint = strings.TrimSpace("The rules are saved and in force as change " + l.Saved[0] + "; their tests are not saved. " + refused.Hint)
 			}
 			return done, err
 		}
-		saved = append(saved, id)
+		l.Saved, l.renewed = append(l.Saved, id), append(l.renewed, path)
 	}
-	return formDone{Next: linkTo("/policies/file", q.state, "saved", strings.Join(saved, " "))}, nil
+	return formDone{Next: linkTo("/policies/file", q.state, "saved", strings.Join(l.Saved, " "))}, nil
 }
 
 // saveText saves a text over the content with the entity tag, "" for a new file, and returns the id of the change.
@@ -419,6 +421,7 @@ func (t *typedPolicies) conflicts(q *viewQuery, l *policyLook, path, text, etag 
 		l.Faults = t.faultsIn(problem.Detail)
 		return formDone{Result: l}, why
 	}
+	l.renewed = append(l.renewed, path)
 	list, err := changesOfFiles(q)
 	if err != nil {
 		return formDone{}, err
@@ -459,12 +462,12 @@ func typedText(sent sentForm, name, file string) string {
 	return "\n" + sent.Fields.Get(name)
 }
 
-// typedTag returns the entity tag of a file that the form was begun with. After a save that was refused because the file has been changed, it is the present one: the view
-// shows the difference.
-func typedTag(sent sentForm, name, now string) string {
-	conflict := sent.Why != nil && sent.Why.Status == http.StatusPreconditionFailed
-	if sent.Act == "" || sent.Act == "undo" || conflict || !sent.Fields.Has(name) {
-		return now
+// typedTag returns the entity tag of a file that the form was begun with. If that file was saved, or was changed by somebody else and the view shows the difference, it is
+// the present one.
+func typedTag(sent sentForm, name string, f editedPolicy) string {
+	l, _ := sent.Result.(*policyLook)
+	if sent.Act == "" || sent.Act == "undo" || !sent.Fields.Has(name) || l != nil && slices.Contains(l.renewed, f.Path) {
+		return f.ETag
 	}
 	return sent.Fields.Get(name)
 }

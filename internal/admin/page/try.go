@@ -203,6 +203,12 @@ func sendTry(q *viewQuery, tool, arguments, key string) (formDone, error) {
 	later.r = q.r.WithContext(context.WithoutCancel(q.r.Context()))
 	answered := make(chan error, 1)
 	go func() {
+		defer func() { // the server of the page is not around this goroutine
+			if reason := recover(); reason != nil {
+				q.page.o.Log.Error("a call from the page has failed", "reason", reason)
+				answered <- &refusalError{access.Problem{Status: http.StatusInternalServerError, Detail: "the call has failed; its receipt says what is known of it"}}
+			}
+		}()
 		answered <- later.call(http.MethodPost, linkTo("/v1/try", q.pick("tenant")), body.Bytes(), http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {key}}).refusal()
 	}()
 	timer := time.NewTimer(tryPatience)

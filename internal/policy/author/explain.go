@@ -42,7 +42,7 @@ const (
 // is slower than Judge.
 func Explain(ctx context.Context, p *policy.Policy, q *policy.CandidateQuestion) map[switchboard.ToolID][]DenialCause {
 	found := map[switchboard.ToolID][]DenialCause{}
-	p.TraceLayers(ctx, q, func(l *policy.Layer, evaluate func(topdown.QueryTracer) error) {
+	_ = p.TraceLayers(ctx, q, func(l *policy.Layer, evaluate func(topdown.QueryTracer) error) {
 		w := &denialTracer{layer: l, causes: map[string][]DenialCause{}, nearest: map[string]map[*ast.Rule]nearMiss{}, allows: map[string]bool{}}
 		if evaluate(w) != nil {
 			return // the denial says why
@@ -50,7 +50,7 @@ func Explain(ctx context.Context, p *policy.Policy, q *policy.CandidateQuestion)
 		for _, c := range q.Candidates {
 			found[c.ID] = append(found[c.ID], w.causesOf(c.ID.String())...)
 		}
-	})
+	}) // the denials say why there is no input
 	return found
 }
 

@@ -43,8 +43,10 @@ func expressionValues(ctx context.Context, e *policy.Engine, l *policy.Layer, in
 			return false
 		})
 	}
-	err := e.TraceInput(ctx, l, in, now, t)
-	return t.values(), err
+	if err := e.TraceInput(ctx, l, in, now, t); err != nil {
+		return nil, err // the evaluation may still be going on, and count
+	}
+	return t.values(), nil
 }
 
 // An expressionTracer counts how often expressions hold.
