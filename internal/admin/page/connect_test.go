@@ -17,8 +17,12 @@ import (
 // A consentBook has the attempts that were ended. The ticket T has the state sT and the attempt aT.
 type consentBook struct{ ended []string }
 
-func (*consentBook) ReadTicket(context.Context, string) (*credential.ConnectRequest, error) {
-	return &credential.ConnectRequest{Tenant: "acme", Name: "acme/ann", Server: "tracker"}, nil
+func (*consentBook) ReadTicket(_ context.Context, ticket string) (*credential.ConnectRequest, error) {
+	name := "acme/ann"
+	if person, ok := strings.CutPrefix(ticket, "of-"); ok {
+		name = "acme/" + person + "@page"
+	}
+	return &credential.ConnectRequest{Tenant: "acme", Name: name, Server: "tracker"}, nil
 }
 
 func (*consentBook) BeginTicket(_ context.Context, ticket, _ string, _ *switchboard.Officer) (address, attempt string, err error) {
@@ -109,6 +113,24 @@ func TestSeveralLinksThatAreOpenAtOnceInOneBrowserAreEachEndedByTheirOwnAnswer(t
 		}
 		if !slices.Equal(d.consents.ended, ended) {
 			t.Errorf("%s: ended %q, want %q", host, d.consents.ended, ended)
+		}
+	}
+}
+
+// An operator connects servers for keys, which are no persons. But the account of a person who calls tools on the page is that person's.
+func TestAPersonConnectsNoAccountButTheirOwn(t *testing.T) {
+	d := newDesk(t, "https://sb.example.com")
+	const host = "127.0.0.1:7422"
+	jar := &cookieJar{}
+	w := d.ask("POST", "/sign-in", host, url.Values{"key": {d.key}}.Encode(), "Origin", "http://"+host, "Content-Type", form)
+	jar.keep(w.Result().Cookies())
+	for ticket, want := range map[string]int{"1": http.StatusOK, "of-ann": http.StatusOK, "of-vic": http.StatusForbidden, "of-idp/00u1": http.StatusForbidden} {
+		if w := d.ask("GET", "/connect/"+ticket, host, "", "Cookie", jar.header()); w.Code != want {
+			t.Errorf("the link %s is answered with %d, want %d: %s", ticket, w.Code, want, w.Body)
+		}
+		w := d.ask("POST", "/connect/"+ticket, host, url.Values{"token": {"x"}}.Encode(), "Origin", "http://"+host, "Content-Type", form, "Cookie", jar.header())
+		if strings.Contains(w.Header().Get("Location")+w.Body.String(), "id.example.com") {
+			t.Errorf("without a token of its form, the link %s leads to the provider", ticket)
 		}
 	}
 }
