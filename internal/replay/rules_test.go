@@ -12,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // Each rule counts in the decisions in which it held, and a rule that never held is not there.
@@ -68,6 +69,10 @@ deny[c.id] contains "never" if {
 		return found, by
 	}
 	all, by := count(Bounds{})
+	if len(all.NotReplayed) > 0 {
+		wait.Late(t, "a busy machine did not archive all decisions: %+v", all.NotReplayed)
+		return
+	}
 	want := map[string]int{
 		`allowed_tools contains c.id if some c in input.candidate_tools`: n,
 		`"odd" if { some c in input.candidate_tools is_odd }`:            n / 2,
