@@ -20,7 +20,7 @@ type blockSums struct {
 	known map[sumKey]blockSum
 }
 
-// A sumKey says of which block and of which pairs a sum is.
+// A sumKey names a block, and the pairs that were summed up.
 type sumKey struct {
 	scale int
 	start int64

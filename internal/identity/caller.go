@@ -36,7 +36,7 @@ func (o *Officers) Caller(who *switchboard.Officer, tenant switchboard.TenantID)
 	if who.Auth == switchboard.AuthPersonKey {
 		var name string
 		if rows, name = o.keyRights(who.Credential, tenant); name != who.ID && name != "" {
-			// The call would be that of another person, and who asked could not be told apart from the one who decides.
+			// Else the call would be another person's, and its person could approve it under the other name.
 			e := switchboard.Refuse(switchboard.CodeNotAuthorized, "the rows of your key name you %.64s, and in tenant %.64s %.64s, so you can call no tool", who.ID, tenant, name)
 			e.Hint = "give the key one id in all its rows"
 			return switchboard.Principal{}, e

@@ -142,13 +142,18 @@ func writeTry(q *viewQuery, fields url.Values) (formDone, error) {
 	return formDone{Result: &tryDraft{JSON: text}}, err
 }
 
+// chosenCall returns the tool and the arguments of a form.
+func chosenCall(q *viewQuery, fields url.Values) (t *trial.TryTool, text string, err error) {
+	if t, err = chosenTool(q); err != nil {
+		return nil, "", err
+	}
+	text, err = argumentsOf(t, fields)
+	return t, text, err
+}
+
 // askTry makes the call if it only reads. Otherwise it asks first.
 func askTry(q *viewQuery, fields url.Values) (formDone, error) {
-	t, err := chosenTool(q)
-	if err != nil {
-		return formDone{}, err
-	}
-	text, err := argumentsOf(t, fields)
+	t, text, err := chosenCall(q, fields)
 	if err != nil {
 		return formDone{}, err
 	}
@@ -160,11 +165,7 @@ func askTry(q *viewQuery, fields url.Values) (formDone, error) {
 
 // makeTry makes a call that the person has confirmed. If the tool has changed since, it asks again.
 func makeTry(q *viewQuery, fields url.Values) (formDone, error) {
-	t, err := chosenTool(q)
-	if err != nil {
-		return formDone{}, err
-	}
-	text, err := argumentsOf(t, fields)
+	t, text, err := chosenCall(q, fields)
 	if err != nil {
 		return formDone{}, err
 	}
