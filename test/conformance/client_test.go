@@ -29,7 +29,7 @@ func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 			t.Parallel()
 			client := built(t, sdkClient)
 			run := func(gateways string) results {
-				return suite(t, "client", "--command", fmt.Sprintf("%s client %s %s", os.Args[0], client, gateways), "--requirements", version)
+				return suite(t, "client", "--command", fmt.Sprintf("%s client %s %s", os.Args[0], client, gateways), "--timeout", fmt.Sprint(patience.Milliseconds() * 3), "--requirements", version)
 			}
 			direct := baseline(t, does[back], func() results { return run("none") })
 			compare(t, "client-"+back, func() results { return run(gateways(t, version)) }, direct)
@@ -121,7 +121,7 @@ func runClient(client, gateways, server string) error {
 		}
 		server = strings.TrimSpace(front)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience/4)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, client, server)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
