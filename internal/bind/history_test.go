@@ -69,8 +69,8 @@ func loadAllConfigs(t *testing.T) (all []Input) {
 	return all
 }
 
-// With the race detector, 10,000 histories take more than a minute: go test -run Histories -histories 10000.
-var histories = flag.Int("histories", 2500, "how many random histories TestNamesHoldInRandomHistories goes through")
+// 10,000 histories take minutes: go test -run Histories -histories 10000.
+var histories = flag.Int("histories", 600, "how many random histories TestNamesHoldInRandomHistories goes through")
 
 // A world is a configuration, servers and their health. It is a run.Binder, as App is.
 type world struct {

@@ -70,6 +70,14 @@ func Code(m Message) string {
 	}
 }
 
+// SayStoreIsLate ends the test as late if the store or the disk was too busy for the call: the call was refused for that, and not made.
+func SayStoreIsLate(t testing.TB, m Message) {
+	t.Helper()
+	if code := Code(m); code == "SB-ROUT-004" || code == "SB-RCPT-001" {
+		wait.Late(t, "the store was busy: %.300s", m.Raw)
+	}
+}
+
 // Receipt returns the id of the receipt that a refusal names, or "".
 func Receipt(m Message) string {
 	said, _ := refusalOf(m)

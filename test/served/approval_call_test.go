@@ -161,6 +161,7 @@ func (w *waitingWorld) say(t *testing.T, key, id, what string) {
 func (w *waitingWorld) ask(t *testing.T, s rig.Session, arguments string) string {
 	t.Helper()
 	m, _ := s.Ask(t, "tools/call", `{"name":"send","arguments":`+arguments+`}`)
+	rig.SayStoreIsLate(t, m)
 	found := requestID.FindStringSubmatch(string(m.Raw))
 	if rig.Code(m) != "SB-APPR-001" || found == nil || !strings.Contains(string(m.Result), `"isError":true`) || !strings.Contains(string(m.Result), `"request":"`+found[1]+`"`) {
 		t.Fatalf("%s: %.600s", arguments, m.Raw)
@@ -666,7 +667,9 @@ func TestAP12AKillBetweenYesAndAnswerExecutesOnceAtMost(t *testing.T) {
 		if again := w.ask(t, ci, arguments); again == id || w.made(t) != 1 {
 			t.Errorf("after the kill it asks for %s, and was made %d times", again, w.made(t))
 		}
-		if code, m := resume(t, ci, id); code != "SB-APPR-003" || w.made(t) != 1 {
+		code, m := resume(t, ci, id)
+		rig.SayStoreIsLate(t, m)
+		if code != "SB-APPR-003" || w.made(t) != 1 {
 			t.Errorf("resumed after the kill: %.300s", m.Raw)
 		}
 	})
