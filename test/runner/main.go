@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -144,10 +145,11 @@ func run(o options) (green bool, err error) {
 	defer cancel()
 	r := newReport(os.Stdout, o.require, o.skips, cancel)
 	go r.watchNull(ctx, isNullDevice)
-	var tracks errgroup.Group
-	for _, track := range o.schedule(packages) {
-		tracks.Go(func() error {
-			for _, b := range track {
+	tracks, rest := o.schedule(packages)
+	var running errgroup.Group
+	for _, track := range tracks {
+		running.Go(func() error {
+			for b := range concat(track, rest) {
 				flags := append([]string{fmt.Sprintf("-p=%d", b.atOnce)}, o.flagsFor(b.packages[0])...)
 				if err := test(ctx, r, o.envFor(env, b.packages[0]), slices.Concat(flags, b.packages)); err != nil {
 					return err
@@ -156,7 +158,7 @@ func run(o options) (green bool, err error) {
 			return nil
 		})
 	}
-	err = tracks.Wait()
+	err = running.Wait()
 	r.close()
 	if err == nil && len(r.failures) == 0 && len(r.late) < tooMany {
 		err = again(ctx, r, env, &o)
@@ -177,11 +179,11 @@ type batch struct {
 	packages []string
 }
 
-// schedule divides the packages, which are in their starting order, into tracks that run beside each
-// other. The batches of a track run one after the other. Most tests wait more than they compute, so
-// four packages run at a time: the first that tests from outside, which takes as long as all others;
-// one of those others, then of the commands; and two of the rest, of which those that start no goroutine are last.
-func (o *options) schedule(packages []string) (tracks [][]batch) {
+// schedule divides the packages, which are in their starting order, into tracks that run beside each other, and the rest. The batches of a track run one after
+// the other; then the track takes from the rest, whose batches are one package each. Most tests wait more than they compute, so four packages run at a time: the
+// first that tests from outside, which takes longest; two that start no program, of which those that start no goroutine are last; and one of the rest, which are
+// the others that test from outside, and the commands.
+func (o *options) schedule(packages []string) (tracks [][]batch, rest <-chan batch) {
 	var first, outside, commands, sequential, libraries, inside []string
 	for _, p := range packages {
 		to := &inside
@@ -199,13 +201,31 @@ func (o *options) schedule(packages []string) (tracks [][]batch) {
 		}
 		*to = append(*to, p)
 	}
-	for _, track := range [][]batch{{{1, first}}, {{1, outside}, {1, commands}}, {{2, inside}, {2, libraries}, {2, sequential}}} {
-		track = slices.DeleteFunc(track, func(b batch) bool { return len(b.packages) == 0 })
-		if len(track) > 0 {
-			tracks = append(tracks, track)
+	for _, track := range [][]batch{{{1, first}}, {}, {{2, inside}, {2, libraries}, {2, sequential}}} {
+		tracks = append(tracks, slices.DeleteFunc(track, func(b batch) bool { return len(b.packages) == 0 }))
+	}
+	queue := make(chan batch, len(packages))
+	for _, p := range slices.Concat(outside, commands) {
+		queue <- batch{1, []string{p}}
+	}
+	close(queue)
+	return tracks, queue
+}
+
+// concat returns the batches of a track, and then those that are left of the rest.
+func concat(track []batch, rest <-chan batch) iter.Seq[batch] {
+	return func(yield func(batch) bool) {
+		for _, b := range track {
+			if !yield(b) {
+				return
+			}
+		}
+		for b := range rest {
+			if !yield(b) {
+				return
+			}
 		}
 	}
-	return tracks
 }
 
 // list returns the packages in their starting order, and notes which of them start no goroutine.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -88,6 +89,20 @@ func TestATestThatHangsWithoutAWordIsNamed(t *testing.T) {
 	r.close()
 	if r.finish() || !strings.Contains(out.String(), "not ended, with nothing to say: TestHangs") {
 		t.Errorf("the report is\n%s", &out)
+	}
+}
+
+func TestATrackThatHasEndedTakesFromTheRest(t *testing.T) {
+	o := &options{raceFlags: []string{"-race"}, sequential: map[string]bool{"m/internal/pure": true}}
+	tracks, rest := o.schedule([]string{"m/test/served", "m/test/npm", "m/cmd/x", "m/internal/run", "m/internal/pure"})
+	var got []string
+	for _, track := range slices.Backward(tracks) { // as if the last one ended first
+		for b := range concat(track, rest) {
+			got = append(got, b.packages...)
+		}
+	}
+	if want := []string{"m/internal/run", "m/internal/pure", "m/test/npm", "m/cmd/x", "m/test/served"}; !slices.Equal(got, want) {
+		t.Errorf("the packages run in the order %q, want %q", got, want)
 	}
 }
 
