@@ -29,7 +29,7 @@ func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 			t.Parallel()
 			client := built(t, sdkClient)
 			run := func(gateways string) results {
-				return suite(t, "client", "--command", fmt.Sprintf("%s client %s %s", os.Args[0], client, gateways), "--timeout", fmt.Sprint(patience.Milliseconds() * 3), "--requirements", version)
+				return suite(t, "client", "--command", fmt.Sprintf("%s client %s %s", os.Args[0], client, gateways), "--timeout", fmt.Sprint(patience.Milliseconds()*3), "--requirements", version)
 			}
 			direct := baseline(t, does[back], func() results { return run("none") })
 			compare(t, "client-"+back, func() results { return run(gateways(t, version)) }, direct)
