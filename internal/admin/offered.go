@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A OfferList holds the tools that servers offer, with their labels.
+// An OfferList holds the tools that servers offer, with their labels.
 type OfferList struct {
 	Tools []OfferedTool `json:"tools"`          // sorted by server and name
 	Next  string        `json:"next,omitempty"` // ask again with after=NEXT for more; ListOffered returns all of them
@@ -21,7 +21,7 @@ type OfferList struct {
 	Unknown []switchboard.ServerID `json:"unknown,omitempty"`
 }
 
-// A OfferedTool is one tool of a server, whether or not a task can find it.
+// An OfferedTool is one tool of a server, whether or not a task can find it.
 type OfferedTool struct {
 	Server switchboard.ServerID `json:"server"`
 	Tool   string               `json:"tool"`

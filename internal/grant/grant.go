@@ -1,6 +1,6 @@
 // Package grant keeps what people have added to runs and tasks because an agent asked for it.
 //
-// A AdditionBook reads the approved requests for capabilities. It decides which run each of them concerns, and when it ends; the request itself is the only
+// An AdditionBook reads the approved requests for capabilities. It decides which run each of them concerns, and when it ends; the request itself is the only
 // record, so that a yes survives a restart and counts on every replica. It leaves to others who may ask and decide (package approval), and which
 // tools a capability gives: an addition is one more requirement, which is decided like any other (package bind).
 package grant
@@ -29,7 +29,7 @@ const (
 	maxNotices  = 1000            // that wait; beyond it everything is read again
 )
 
-// Options are the dependencies of a AdditionBook.
+// Options are the dependencies of an AdditionBook.
 type Options struct {
 	// List returns the requests of a tenant, and Find one of them; see approval.Keeper.
 	List func(ctx context.Context, tenant switchboard.TenantID) ([]*approval.Request, error)
@@ -50,7 +50,7 @@ type Options struct {
 	Log *slog.Logger // nil means no log
 }
 
-// A AdditionBook holds the additions. Use New. It is safe for concurrent use.
+// An AdditionBook holds the additions. Use New. It is safe for concurrent use.
 type AdditionBook struct {
 	o    Options
 	wake chan struct{}
@@ -77,7 +77,7 @@ type chapter struct {
 	approved map[string]*approval.Request // by id
 }
 
-// New returns a AdditionBook.
+// New returns an AdditionBook.
 func New(o Options) *AdditionBook {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

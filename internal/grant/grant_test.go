@@ -64,7 +64,7 @@ func (f *fakeRequests) setAway(away bool) {
 	f.away = away
 }
 
-// A additionTest is a AdditionBook of fakeRequests, and the principals that Changed was called for.
+// An additionTest is an AdditionBook of fakeRequests, and the principals that Changed was called for.
 type additionTest struct {
 	*AdditionBook
 	requests *fakeRequests

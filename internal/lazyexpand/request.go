@@ -67,7 +67,7 @@ func spellRows(rows []switchboard.RequestRow) string {
 	return text + strings.Join(names, ", ")
 }
 
-// A AskedCapability is what an agent asks a person for.
+// An AskedCapability is what an agent asks a person for.
 type AskedCapability struct{ Capability, Reason string }
 
 // ParseRequest reads the arguments of RequestTool, which were scanned as part of their message.

@@ -75,6 +75,9 @@ func TestCommentsAndDocumentsArePlain(t *testing.T) {
 		for _, p := range byFolder[folder] {
 			words += len(strings.Fields(p.text))
 			found += len(contorted.FindAllString(p.text, -1))
+			if wrongArticle.MatchString(p.text) {
+				t.Errorf("%s: %.40s…: write \"An\"", p.place, p.text)
+			}
 		}
 		allWords, allFound = allWords+words, allFound+found
 		if found > 1 && found*1000 > mostOfOne*words {
@@ -89,6 +92,9 @@ func TestCommentsAndDocumentsArePlain(t *testing.T) {
 		t.Errorf("%d contorted constructions in %d words; the limit is %d in 1,000", allFound, allWords, mostOfAll)
 	}
 }
+
+// wrongArticle finds the comment of a name that begins with a vowel's sound, behind "A".
+var wrongArticle = regexp.MustCompile(`^A (?:[AI]|E[^u]|O[^n])[a-z]`)
 
 // The example of the part on plain words, before and after.
 func TestTheCheckFindsAContortedSentenceAndPassesAPlainOne(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A OfferListener notices that the server's offer has changed.
+// An OfferListener notices that the server's offer has changed.
 type OfferListener struct {
 	link     *Link
 	onChange func(switchboard.Kinds) // called with the kinds that must be listed again

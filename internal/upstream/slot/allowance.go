@@ -40,7 +40,7 @@ func LimitsOf(c *switchboard.Call, cfg *switchboard.Server) (quiet, all TimeLimi
 	return quiet, all
 }
 
-// A Allowance is the time that one call may take, and its slot at the server. While the client
+// An Allowance is the time that one call may take, and its slot at the server. While the client
 // is being asked, the time stops, and the slot is free for other calls.
 type Allowance struct {
 	end     end
