@@ -20,11 +20,24 @@ const maxProofSteps = 20_000
 // Recursive schemas are proven by coinduction: if the same pair occurs again deeper in the value, it counts as proven,
 // provided that the rest of the proof succeeds.
 func acceptsAll(wider, narrower any) bool {
-	p := &proof{wider: newSchemaDocument(wider), narrower: newSchemaDocument(narrower), stepBudget: stepBudget{stepsLeft: maxProofSteps}, open: map[string]int{}}
+	return newProof(wider, narrower, false).holds()
+}
+
+// newProof returns a proof that is not tried yet. With closed, narrower is read as closed: see schemaPlace.
+func newProof(wider, narrower any, closed bool) *proof {
+	return &proof{wider: newSchemaDocument(wider), narrower: newSchemaDocument(narrower), closed: closed, stepBudget: stepBudget{stepsLeft: maxProofSteps}, open: map[string]int{}}
+}
+
+// holds tries the proof, once.
+func (p *proof) holds() bool {
 	if !p.comparable() {
 		return false
 	}
-	return p.implies(p.addFacts(nil, narrower), wider, 0) && p.stepsLeft >= 0
+	all := &facts{}
+	if p.closed {
+		all.place = p.narrower.placeOf(p.narrower.root)
+	}
+	return p.implies(p.addFacts(all, p.narrower.root), p.wider.root, 0) && p.stepsLeft >= 0
 }
 
 // A schemaDocument is one of the two schemas. Its references are resolved within it.
@@ -135,6 +148,7 @@ func (d schemaDocument) resolve(ref string) (schema any, ok bool) {
 type proof struct {
 	stepBudget
 	wider, narrower schemaDocument
+	closed          bool           // narrower is read as closed
 	open            map[string]int // pairs that are being proven, with the depth of the value
 }
 
@@ -142,7 +156,8 @@ type proof struct {
 // target of its $ref are in the list too.
 type facts struct {
 	schemas []map[string]any
-	never   bool // no value fits
+	never   bool         // no value fits
+	place   *schemaPlace // of the value, where the schema is read as closed
 }
 
 // maxFacts limits the schemas that are known for one value.
@@ -152,7 +167,7 @@ const maxFacts = 64
 func (p *proof) addFacts(f *facts, schema any) *facts {
 	more := &facts{}
 	if f != nil {
-		more.schemas, more.never = slices.Clone(f.schemas), f.never
+		more.schemas, more.never, more.place = slices.Clone(f.schemas), f.never, f.place
 	}
 	p.collect(more, schema)
 	return more
@@ -227,7 +242,11 @@ func pairKey(f *facts, schema map[string]any) string {
 		ids[i] = objectID(known)
 	}
 	slices.Sort(ids)
-	return fmt.Sprint(objectID(schema), ids)
+	key := fmt.Sprint(objectID(schema), ids)
+	if f.place != nil {
+		key += f.place.id()
+	}
+	return key
 }
 
 // impliesInEachCase proves the schema for each alternative of an anyOf or oneOf of f.
@@ -242,7 +261,7 @@ func (p *proof) impliesInEachCase(f *facts, schema map[string]any, depth int) bo
 			for _, name := range []string{keyword, "unevaluatedProperties", "unevaluatedItems"} { // these depend on the keyword
 				delete(rest, name)
 			}
-			without := &facts{schemas: slices.Clone(f.schemas)}
+			without := &facts{schemas: slices.Clone(f.schemas), place: f.place}
 			without.schemas[i] = rest
 			return !slices.ContainsFunc(alternatives, func(one any) bool {
 				return !p.implies(p.addFacts(without, one), schema, depth)
@@ -574,6 +593,11 @@ func (f *facts) defaults(name string) bool {
 // elementFacts returns what is known about each element of an array that fits f.
 func (p *proof) elementFacts(f *facts) *facts {
 	of := &facts{}
+	if f.place != nil {
+		p.stepsLeft -= len(f.place.schemas)
+		of.place = f.place.element(p.narrower)
+		p.stepsLeft -= len(of.place.schemas)
+	}
 	for _, known := range f.schemas {
 		if _, tuple := known["prefixItems"]; tuple {
 			continue
@@ -591,6 +615,16 @@ func (p *proof) elementFacts(f *facts) *facts {
 // "properties" of f lists.
 func (p *proof) memberFacts(f *facts, name *string) *facts {
 	of := &facts{}
+	if f.place != nil {
+		p.stepsLeft -= len(f.place.schemas)
+		names, closed := f.place.names()
+		of.never = closed && (name == nil || !names[*name])
+		of.place = &schemaPlace{open: true} // of a member without a name, nothing is known
+		if name != nil {
+			of.place = f.place.member(p.narrower, *name)
+			p.stepsLeft -= len(of.place.schemas)
+		}
+	}
 	for _, known := range f.schemas {
 		properties, _ := known["properties"].(map[string]any)
 		patterns, _ := known["patternProperties"].(map[string]any)
@@ -637,6 +671,12 @@ func (p *proof) impliesAdditional(f *facts, schema map[string]any, value any, de
 		p.stepsLeft -= len(own)
 		for name := range own {
 			named[name] = true
+		}
+	}
+	if f.place != nil {
+		if names, closed := f.place.names(); closed {
+			p.stepsLeft -= len(names)
+			maps.Copy(named, names)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {

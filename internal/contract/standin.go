@@ -78,7 +78,7 @@ func (a *proofAnswers) covers(now, shown *switchboard.Tool) bool {
 
 // covers reports whether the definition now provably accepts, returns and promises what shown did.
 func covers(now, shown []byte) bool {
-	if len(now) > maxProvenBytes || len(shown) > maxProvenBytes || allowsMore(now, shown) {
+	if len(now) > maxProvenBytes || len(shown) > maxProvenBytes || AllowsMore(now, shown) {
 		return false
 	}
 	takes, ok := schemaOf(now, input)
@@ -137,8 +137,9 @@ func hintsOf(definition []byte) toolHints {
 	return h
 }
 
-// allowsMore reports whether an annotation of now allows more than the same annotation of shown.
-func allowsMore(now, shown []byte) bool {
+// AllowsMore reports whether an annotation of the definition now allows more than the same annotation of shown. A missing annotation has the specification's
+// default, which is the worst case.
+func AllowsMore(now, shown []byte) bool {
 	n, s := hintsOf(now), hintsOf(shown)
 	return s.reads && !n.reads || !s.destroys && n.destroys || s.repeats && !n.repeats || !s.reaches && n.reaches
 }

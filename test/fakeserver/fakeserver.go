@@ -382,9 +382,12 @@ func (f *Server) AnswerCall(ctx context.Context, q *Request, result, fail func(s
 		return result(f.textOf([]byte(resp.Status)))
 	case "die":
 		os.Exit(9)
-	case "grow":
+	case "grow", "replace": // the first tool
 		params := ""
 		f.change(func() {
+			if arg("do") == "replace" {
+				f.Tools = f.Tools[1:]
+			}
 			f.Tools = append(f.Tools, json.RawMessage(arg("bytes")))
 			if f.listener != nil {
 				params = fmt.Sprintf(`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}`, f.listener)

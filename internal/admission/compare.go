@@ -1,0 +1,272 @@
+// Package admission compares what a server offers with what was admitted, by meaning. It does no I/O, and its answers depend on the definitions alone.
+//
+// An admitted definition is one that a person has let in, or that was seen first where the operator trusts the first sight (design part 14, Pins). The package
+// proves or says Narrower: a change that it cannot judge never counts as harmless.
+package admission
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/contract"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Class says what a changed definition means to those who knew the admitted one. The zero value is Same; a larger class is worse.
+type Class int
+
+const (
+	// Same: only spaces, or the order of members, differ.
+	Same Class = iota
+	// Words: descriptions, titles, icons, examples or _meta differ, or a hint or block promises more than before.
+	Words
+	// Wider: every call that fits the admitted definition still fits, and its results still fit the promised schema. That is proven. A call has only members that the
+	// admitted input schema names; see contract.ClosedSchema.
+	Wider
+	// Narrower: any other change of a schema, and any change of a default.
+	Narrower
+	// Freer: a hint or a block allows more to happen.
+	Freer
+)
+
+var classNames = []string{"same", "words", "wider", "narrower", "freer"}
+
+// String returns the word of the documents.
+func (c Class) String() string { return classNames[c] }
+
+// A Difference is a member of a definition that differs, with the class that it alone would have.
+type Difference struct {
+	Member string // annotations.readOnlyHint, for instance
+	Class  Class
+}
+
+// CompareTools compares two definitions of a tool, as tools/list has them. The class is that of the worst difference; differences are sorted by member. A text
+// that is no JSON object is Narrower.
+func CompareTools(admitted, offered json.RawMessage) (Class, []Difference) {
+	before, after, ok := bothObjects(admitted, offered)
+	if !ok {
+		return Narrower, []Difference{{"", Narrower}}
+	}
+	var all []Difference
+	for _, name := range differing(before, after) {
+		switch name {
+		case "title", "description", "icons":
+			all = append(all, Difference{name, Words})
+		case "inputSchema":
+			all = append(all, Difference{name, compareSchemas(before[name], after[name], contract.StillFits)})
+		case "outputSchema":
+			all = append(all, Difference{name, compareOutputs(before[name], after[name])})
+		case "annotations":
+			all = append(all, compareAnnotations(admitted, offered, before[name], after[name])...)
+		case "_meta":
+			all = append(all, compareMeta(before[name], after[name])...)
+		case switchboard.BlockName:
+			all = append(all, Difference{name, compareBlocks(before[name], after[name])})
+		default:
+			all = append(all, Difference{name, Narrower})
+		}
+	}
+	return worst(all), all
+}
+
+func worst(all []Difference) (c Class) {
+	for _, d := range all {
+		c = max(c, d.Class)
+	}
+	return c
+}
+
+// bothObjects decodes the members of two objects. A text that is empty has none.
+func bothObjects(a, b json.RawMessage) (x, y map[string]json.RawMessage, ok bool) {
+	for _, one := range []struct {
+		text json.RawMessage
+		into *map[string]json.RawMessage
+	}{{a, &x}, {b, &y}} {
+		if len(one.text) > 0 && json.Unmarshal(one.text, one.into) != nil {
+			return nil, nil, false
+		}
+	}
+	return x, y, true
+}
+
+// differing returns the names of the members that differ, sorted.
+func differing(a, b map[string]json.RawMessage) (names []string) {
+	all := maps.Clone(a)
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	maps.Copy(all, b)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !sameValue(a[name], b[name]) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// sameValue reports whether two texts have the same canonical form, or are both absent.
+func sameValue(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	return bytes.Equal(written(read(a)), written(read(b)))
+}
+
+// read decodes a value. Numbers keep their spelling.
+func read(text json.RawMessage) (v any) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return string(text) // the catalog has refused the definition
+	}
+	return v
+}
+
+// written returns a value with its members sorted.
+func written(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil // nothing that read returns
+	}
+	return text
+}
+
+// compareOutputs compares the schemas of results.
+func compareOutputs(before, after json.RawMessage) Class {
+	switch {
+	case len(before) == 0:
+		return Wider // nothing was promised
+	case len(after) == 0:
+		return Narrower
+	}
+	return compareSchemas(before, after, func(after, before json.RawMessage) bool { return contract.Fits(before, after) })
+}
+
+// compareSchemas compares two schemas. fits reports whether it can prove that all that was true of before is true of after.
+func compareSchemas(before, after json.RawMessage, fits func(after, before json.RawMessage) bool) Class {
+	if len(before) == 0 || len(after) == 0 {
+		return Narrower
+	}
+	a, b := read(before), read(after)
+	was, is := map[string]any{}, map[string]any{}
+	stripWords(a, "", was)
+	stripWords(b, "", is)
+	switch {
+	case !bytes.Equal(written(was), written(is)):
+		return Narrower // a default
+	case bytes.Equal(written(a), written(b)):
+		return Words
+	case fits(after, before):
+		return Wider
+	}
+	return Narrower
+}
+
+// schemaWords are the keywords that only a reader sees.
+var schemaWords = []string{"title", "description", "examples", "$comment"}
+
+// The keywords that hold schemas: one, or a list of them; and one for each name.
+var (
+	schemaKeywords = []string{
+		"items", "additionalItems", "prefixItems", "contains", "unevaluatedItems", "additionalProperties", "unevaluatedProperties", "propertyNames",
+		"if", "then", "else", "not", "allOf", "anyOf", "oneOf", "contentSchema",
+	}
+	namedSchemaKeywords = []string{"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
+)
+
+// stripWords removes the words from a schema, and from the schemas inside it. It moves each default to defaults, under its place.
+func stripWords(schema any, at string, defaults map[string]any) {
+	object, ok := schema.(map[string]any)
+	if !ok {
+		return
+	}
+	for _, name := range schemaWords {
+		delete(object, name)
+	}
+	if value, given := object["default"]; given {
+		defaults[at] = value
+		delete(object, "default")
+	}
+	for _, keyword := range schemaKeywords {
+		if list, ok := object[keyword].([]any); ok {
+			for i, one := range list {
+				stripWords(one, fmt.Sprintf("%s/%s/%d", at, keyword, i), defaults)
+			}
+			continue
+		}
+		stripWords(object[keyword], at+"/"+keyword, defaults)
+	}
+	for _, keyword := range namedSchemaKeywords {
+		named, _ := object[keyword].(map[string]any)
+		for name, one := range named {
+			stripWords(one, at+"/"+keyword+"/"+name, defaults)
+		}
+	}
+}
+
+// hints are the annotations about what a call does.
+var hints = []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
+
+// compareAnnotations compares the annotations of two definitions.
+func compareAnnotations(admitted, offered, before, after json.RawMessage) (all []Difference) {
+	a, b, ok := bothObjects(before, after)
+	if !ok {
+		return []Difference{{"annotations", Narrower}}
+	}
+	for _, name := range differing(a, b) {
+		d := Difference{"annotations." + name, Narrower}
+		switch {
+		case name == "title":
+			d.Class = Words
+		case name == switchboard.BlockName:
+			d.Class = compareBlocks(a[name], b[name])
+		case slices.Contains(hints, name) && contract.AllowsMore(offered, admitted):
+			d.Class = Freer
+		case slices.Contains(hints, name):
+			d.Class = Words
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// compareMeta compares the _meta of two definitions. It has blocks, and else only words.
+func compareMeta(before, after json.RawMessage) (all []Difference) {
+	a, b, ok := bothObjects(before, after)
+	if !ok {
+		return []Difference{{"_meta", Words}}
+	}
+	for _, name := range differing(a, b) {
+		d := Difference{"_meta." + name, Words}
+		if name == switchboard.BlockName || strings.HasSuffix(name, "/"+switchboard.BlockName) {
+			d.Class = compareBlocks(a[name], b[name])
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// compareBlocks compares two blocks of capabilities. It is Freer if a capability is new, or has lost a constraint.
+func compareBlocks(before, after json.RawMessage) Class {
+	type capability struct {
+		Verb, Resource string
+		Constraints    []string
+	}
+	var was, is []capability
+	if len(before) > 0 && json.Unmarshal(before, &was) != nil || len(after) > 0 && json.Unmarshal(after, &is) != nil {
+		return Freer // what it states is not known
+	}
+	for _, c := range is {
+		stricter := func(old capability) bool {
+			return old.Verb == c.Verb && old.Resource == c.Resource && !slices.ContainsFunc(old.Constraints, func(one string) bool { return !slices.Contains(c.Constraints, one) })
+		}
+		if !slices.ContainsFunc(was, stricter) {
+			return Freer
+		}
+	}
+	return Words
+}
