@@ -1,4 +1,4 @@
-// Package admission compares what a server offers with what was admitted, by meaning. It does no I/O, and its answers depend on the definitions alone.
+// Package admission compares the definitions that a server offers with the admitted ones, by meaning. It does no I/O, and its answers depend on the definitions alone.
 //
 // An admitted definition is one that a person has let in, or that was seen first where the operator trusts the first sight (design part 14, Pins). The package
 // proves or says Narrower: a change that it cannot judge never counts as harmless.
@@ -44,7 +44,7 @@ type Difference struct {
 	Class  Class
 }
 
-// CompareTools compares two definitions of a tool, as tools/list has them. The class is that of the worst difference; differences are sorted by member. A text
+// CompareTools compares two definitions of a tool, as tools/list has them. The worst difference gives the class. Differences are sorted by member. A text
 // that is no JSON object is Narrower.
 func CompareTools(admitted, offered json.RawMessage) (Class, []Difference) {
 	before, after, ok := bothObjects(admitted, offered)
@@ -208,7 +208,7 @@ func stripWords(schema any, at string, defaults map[string]any) {
 	}
 }
 
-// hints are the annotations about what a call does.
+// hints are the annotations that promise something about calls.
 var hints = []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
 
 // compareAnnotations compares the annotations of two definitions.
