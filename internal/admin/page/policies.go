@@ -43,8 +43,8 @@ type policiesScene struct {
 	MayEdit bool
 	Rules   *admin.PolicyRules // nil if the address does not ask for them
 	NoRules *access.Problem    // why there are none
-	Own     countTable          // the tenant's rules in Rules
-	Others  countTable          // those of the operator's layer
+	Own     countTable         // the tenant's rules in Rules
+	Others  countTable         // those of the operator's layer
 }
 
 // A countTable is a table of the rules of a layer.
