@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"text/tabwriter"
@@ -57,16 +58,25 @@ func (b *budgetStatusCmd) Run(ctx context.Context, io streams) error {
 		fmt.Fprintln(io.err, "switchboard: no call has used a budget in its present window; docs/budgets.md shows how to write one")
 		return nil
 	}
-	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TENANT\tBUDGET\tOF\tSETTLED\tHELD\tLEFT\tLIMIT\tUNTIL\tUSED UP AT THE PACE OF THE LAST DAY\tWEEK")
+	return writeAccounts(io.out, rows, time.Now())
+}
+
+// writeAccounts prints accounts.
+func writeAccounts(out io.Writer, rows []budget.StatementRow, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TENANT\tBUDGET\tOF\tSETTLED\tHELD\tLEFT\tLIMIT\tUNTIL\tUSED UP AT THE PACE OF THE LAST DAY\tWEEK\tBY THE CALLS SINCE")
 	for i := range rows {
 		r := &rows[i]
 		limit := r.Limit
 		if r.Unit != "" {
 			limit += " " + r.Unit
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Tenant, r.Budget, cmp.Or(printable(r.Of, 60), "-"), r.Settled, r.Held, r.Left, limit,
-			cmp.Or(instantText(r.Until), "it has no end"), cmp.Or(instantText(r.Pace.DayUsedUp), "-"), cmp.Or(instantText(r.Pace.WeekUsedUp), "-"))
+		byDay, byWeek := cmp.Or(instantText(r.Pace.DayUsedUp), "-"), cmp.Or(instantText(r.Pace.WeekUsedUp), "-")
+		if !r.Pace.IsKnown(now) {
+			byDay, byWeek = "not known yet", "not known yet"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Tenant, r.Budget, cmp.Or(printable(r.Of, 60), "-"), r.Settled, r.Held, r.Left, limit,
+			cmp.Or(instantText(r.Until), "it has no end"), byDay, byWeek, cmp.Or(instantText(r.Pace.Since), "-"))
 	}
 	return w.Flush()
 }

@@ -153,6 +153,9 @@ func (t *taskTarget) connectPipes(ctx context.Context, a *app.App) *mcpClient {
 	}
 }
 
+// errPortZero says that a configuration with port 0 names no address.
+var errPortZero = unreachableError{errors.New("the configuration has port 0, so each start takes a free port, and no Switchboard that serves it has written its address into its data folder; is it running? One with another data folder is named with --data, or with --url and a person's key in " + keyVariable)}
+
 // baseURL returns the target's URL without a path.
 func (t *taskTarget) baseURL() (string, error) {
 	u, err := url.Parse(t.URL)
@@ -161,6 +164,8 @@ func (t *taskTarget) baseURL() (string, error) {
 		return "", usageError{fmt.Errorf("--url: want http://HOST:PORT, without a user; the key is read from %s", keyVariable)}
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return "", usageError{fmt.Errorf("--url %q: want http://HOST:PORT", t.URL)}
+	case u.Port() == "0":
+		return "", errPortZero
 	}
 	return u.Scheme + "://" + u.Host, nil
 }

@@ -75,8 +75,9 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	}
 	began := time.Now()
 	o := app.Options{Serves: true, Listen: d.Listen}
+	var vars variables
 	if d.Keep {
-		o.Data, o.Officers.Listen = filepath.Join(dir, ".switchboard"), true
+		o.Data, o.Officers.Listen, o.Configured = filepath.Join(dir, ".switchboard"), true, vars.set
 	}
 	a, err := files.startApp(ctx, log, o)
 	if err != nil {
@@ -95,6 +96,9 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	reload := make(chan os.Signal, 1)
 	go a.Watch(ctx, reload)
 	s := demoStory{w: io.out, a: a, dir: dir, reload: reload, url: "http://" + agents.String(), took: time.Since(began)}
+	if d.Keep { // commands find it by its configuration
+		defer files.shareApp(ctx, a, shareOptions{Log: log, Results: "bounded", URL: s.url, Linger: forEver, Variables: &vars})()
+	}
 	if err := s.narrate(ctx); err != nil {
 		return err
 	}
@@ -112,6 +116,7 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		return err
 	}
 	fmt.Fprintf(io.out, "\nThe page shows what has happened. This address signs your browser in once, within a minute:\n\n   %s\n", page)
+	fmt.Fprintf(io.out, "\nLater, this command opens the page:\n\n   switchboard page --config %s\n", files.Config)
 	fmt.Fprintf(io.out, "\nServing %s/mcp until you press Ctrl-C. The configuration is in %s.\n", s.url, dir)
 	return <-served
 }

@@ -93,7 +93,8 @@ type PolicyTestRun struct {
 const (
 	testRunTime      = 20 * time.Second
 	testRunMemory    = 256 << 20 // that the heap may grow meanwhile, in bytes
-	maxTestRuns      = 2         // at once; one for each tenant
+	maxTestRuns      = 2         // and checks, at once; one for each tenant
+	maxRuleCounts    = 2         // likewise: a count takes long, and keeps no author waiting
 	maxReportedTests = 2000
 	maxTestText      = 4096 // bytes of each text in a result
 )
@@ -103,14 +104,17 @@ type PolicyTester struct {
 	reads  *Reader
 	time   time.Duration
 	memory uint64
-
-	mu      sync.Mutex
-	running map[switchboard.TenantID]bool
+	tests  *evaluationPlaces
+	counts *evaluationPlaces // of rules
 }
 
 // NewPolicyTester returns a PolicyTester.
 func NewPolicyTester(r *Reader) *PolicyTester {
-	return &PolicyTester{reads: r, time: testRunTime, memory: testRunMemory, running: map[switchboard.TenantID]bool{}}
+	return &PolicyTester{
+		reads: r, time: testRunTime, memory: testRunMemory,
+		tests:  &evaluationPlaces{what: "policies are being tested or checked", most: maxTestRuns, taken: map[switchboard.TenantID]bool{}},
+		counts: &evaluationPlaces{what: "rules are being counted", most: maxRuleCounts, taken: map[switchboard.TenantID]bool{}},
+	}
 }
 
 // Run runs the tests of the tenant's policies with candidates in the place of files. only is a regular expression for names of tests; "" means all. The error
@@ -119,10 +123,11 @@ func (p *PolicyTester) Run(ctx context.Context, id switchboard.TenantID, candida
 	if _, err := regexp.Compile(only); err != nil {
 		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "run is not a regular expression")
 	}
-	if err := p.begin(id); err != nil {
+	release, err := p.tests.take(id)
+	if err != nil {
 		return nil, err
 	}
-	defer p.end(id)
+	defer release()
 	return p.run(ctx, id, withCandidates(p.reads.o.Configuration().Config.TenantPolicies[id], candidates), only, coverage)
 }
 
@@ -175,21 +180,28 @@ func (p *PolicyTester) bounded(ctx context.Context, what string, evaluate func(c
 // policyFolder returns the name of a tenant's folder of policies.
 func policyFolder(id switchboard.TenantID) string { return "tenants/" + string(id) + "/policies" }
 
-// begin counts a run of the tenant's tests. It refuses one more than may run.
-func (p *PolicyTester) begin(id switchboard.TenantID) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.running[id] || len(p.running) >= maxTestRuns {
-		return switchboard.Refuse(switchboard.CodeOverloaded, "policies are being tested or checked, those of one tenant once and of %d at most; try again", maxTestRuns)
-	}
-	p.running[id] = true
-	return nil
+// evaluationPlaces limit how many evaluations of one kind run at once: one for each tenant.
+type evaluationPlaces struct {
+	what string // is being done, for a refusal
+	most int    // of all tenants
+
+	mu    sync.Mutex
+	taken map[switchboard.TenantID]bool
 }
 
-func (p *PolicyTester) end(id switchboard.TenantID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.running, id)
+// take takes the place of the tenant, until release is called. It refuses one more than may run.
+func (e *evaluationPlaces) take(id switchboard.TenantID) (release func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.taken[id] || len(e.taken) >= e.most {
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "%s, those of one tenant once and of %d at most; try again", e.what, e.most)
+	}
+	e.taken[id] = true
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.taken, id)
+	}, nil
 }
 
 // withCandidates returns the files with candidates in their places.

@@ -1,11 +1,15 @@
 package admin
 
 import (
+	"errors"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -29,12 +33,55 @@ func TestTestsOfPoliciesEndWithinTheirBounds(t *testing.T) {
 	if run, err := p.run(t.Context(), "acme", slow, "", false); err != nil || !strings.Contains(run.Stopped, "memory") {
 		t.Errorf("%+v, %v", run, err)
 	}
-	if p.begin("acme") != nil || p.begin("acme") == nil || p.begin("umbrella") != nil || p.begin("initech") == nil {
-		t.Error("another number of runs begins than may")
-	}
-	p.end("acme")
-	if p.begin("initech") != nil {
-		t.Error("none begins after the end of one")
+}
+
+// Counts of rules take long. They take no place from authors, who test and check, and authors take none from them.
+func TestPoliciesAreTestedAndRulesCountedWithinBoundsOfTheirOwn(t *testing.T) {
+	p := NewPolicyTester(NewReader(ReaderOptions{
+		Configuration: func() Configuration { return Configuration{State: &bind.State{Config: &config.Config{}}} }, Store: store.NewMemory(),
+	}))
+	const tenant = "acme"
+	for name, tt := range map[string]struct {
+		own, other *evaluationPlaces
+		do         func() error
+	}{
+		"test":  {p.tests, p.counts, func() error { _, err := p.Run(t.Context(), tenant, nil, "", false); return err }},
+		"check": {p.tests, p.counts, func() error { _, err := p.Check(t.Context(), tenant, PolicyTrial{}); return err }},
+		"count": {p.counts, p.tests, func() error { _, err := p.CountRules(t.Context(), tenant, time.Now(), false); return err }},
+	} {
+		take := func(places *evaluationPlaces, id switchboard.TenantID) func() {
+			t.Helper()
+			release, err := places.take(id)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return release
+		}
+		overloaded := func(err error) bool {
+			e, ok := errors.AsType[*switchboard.Error](err)
+			return ok && e.Code == switchboard.CodeOverloaded
+		}
+		other := take(tt.other, tenant)
+		alsoOther := take(tt.other, "umbrella")
+		if err := tt.do(); err != nil {
+			t.Errorf("%s waits for what is no %s: %v", name, name, err)
+		}
+		other()
+		alsoOther()
+		first := take(tt.own, tenant)
+		if err := tt.do(); !overloaded(err) {
+			t.Errorf("a second %s of a tenant: %v", name, err)
+		}
+		first()
+		first, second := take(tt.own, "umbrella"), take(tt.own, "initech")
+		if err := tt.do(); !overloaded(err) {
+			t.Errorf("a third %s: %v", name, err)
+		}
+		second()
+		if err := tt.do(); err != nil {
+			t.Errorf("after the end of one %s: %v", name, err)
+		}
+		first()
 	}
 }
 

@@ -58,10 +58,11 @@ type PolicyTrial struct {
 // Check looks for probable mistakes in the layer of a tenant, with candidates in the place of files; "" means all layers, the operator's and the
 // boundaries too. The error is a *switchboard.Error.
 func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, trial PolicyTrial) (*PolicyCheck, error) {
-	if err := p.begin(id); err != nil {
+	release, err := p.tests.take(id)
+	if err != nil {
 		return nil, err
 	}
-	defer p.end(id)
+	defer release()
 	c := p.reads.o.Configuration()
 	checker := &author.LayerChecker{Offers: map[switchboard.TenantID]author.TenantOffer{}}
 	for _, one := range slices.Sorted(maps.Keys(c.Config.Tenants)) {
@@ -90,7 +91,6 @@ func (p *PolicyTester) Check(ctx context.Context, id switchboard.TenantID, trial
 			rows[i].File = config.BoundariesPath
 		}
 	}
-	var err error
 	check.Stopped, err = p.bounded(ctx, "the check was stopped", func(ctx context.Context) error {
 		layers, err := author.CompileAll(sources)
 		if err != nil {
@@ -116,10 +116,11 @@ func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, in
 	if said, ok := input["tenant_id"]; ok && said != string(id) {
 		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "the input has another tenant_id than the request, which is about tenant %s", id)
 	}
-	if err := p.begin(id); err != nil {
+	release, err := p.tests.take(id)
+	if err != nil {
 		return nil, err
 	}
-	defer p.end(id)
+	defer release()
 	if trial.Capability != "" {
 		if err := author.AddCapability(input, c.Config.Registry, trial.Capability); err != nil {
 			return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: err.Error()}
@@ -127,7 +128,6 @@ func (p *PolicyTester) Evaluate(ctx context.Context, id switchboard.TenantID, in
 	}
 	out := &PolicyEvaluation{Tenant: id}
 	var got *author.Evaluation
-	var err error
 	out.Stopped, err = p.bounded(ctx, "the evaluation was stopped", func(ctx context.Context) (err error) {
 		got, err = author.EvaluateFor(ctx, t, input, cmp.Or(trial.Boundaries, c.Config).Registry.BoundariesIn(config.BoundariesPath), sourcesOf(&c, id, trial.Files), trial.Expressions)
 		if _, faulty := errors.AsType[switchboard.Faults](err); err != nil && !faulty {

@@ -20,7 +20,7 @@ type PolicyRules struct {
 	// Looked says how far the count has looked. It begins with the newest decisions.
 	Looked *replay.LookedAt `json:"looked,omitempty"`
 
-	// Rules are the rules in force, the most frequent first. For an operator they are those of the operator's layer too.
+	// Rules are the rules in force: the tenant's, and behind them, for an operator, those of the operator's layer. In each layer the most frequent are first.
 	Rules []PolicyRuleRow `json:"rules"`
 
 	// NotReplayed are the decisions that could not be evaluated again, by reason. Nothing is known about them.
@@ -53,15 +53,15 @@ const (
 // CountRules counts in how many of the tenant's decisions since then each rule in force held: of the tenant's layer, and for an operator of the
 // operator's layer too. A rule counts by its text, so a changed rule begins at 0. The error is a *switchboard.Error.
 func (p *PolicyTester) CountRules(ctx context.Context, id switchboard.TenantID, since time.Time, operator bool) (*PolicyRules, error) {
-	if err := p.begin(id); err != nil {
+	release, err := p.counts.take(id)
+	if err != nil {
 		return nil, err
 	}
-	defer p.end(id)
+	defer release()
 	out := &PolicyRules{Tenant: id, Since: since, Rules: []PolicyRuleRow{}}
 	c := p.reads.o.Configuration()
 	sources := sourcesOf(&c, id, nil)
 	sources = slices.DeleteFunc(sources, func(s *author.Sources) bool { return s.Tenant != id && !operator })
-	var err error
 	out.Stopped, err = p.bounded(ctx, "the count was stopped", func(ctx context.Context) error {
 		layers, err := author.CompileAll(sources)
 		if err != nil {
@@ -86,8 +86,14 @@ func (p *PolicyTester) CountRules(ctx context.Context, id switchboard.TenantID, 
 		}
 		return nil
 	})
+	place := func(r *PolicyRuleRow) int {
+		if r.Layer == policy.Tenant {
+			return 0
+		}
+		return 1
+	}
 	slices.SortStableFunc(out.Rules, func(a, b PolicyRuleRow) int {
-		return cmp.Or(cmp.Compare(b.Decisions, a.Decisions), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+		return cmp.Or(cmp.Compare(place(&a), place(&b)), cmp.Compare(b.Decisions, a.Decisions), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
 	out.Rules = out.Rules[:min(len(out.Rules), maxRuleRows)]
 	return out, err

@@ -60,6 +60,11 @@ type AccountPace struct {
 	WeekUsedUp time.Time `json:"week_used_up,omitzero"` // at the pace of the last week
 }
 
+// IsKnown reports whether enough calls are counted for a pace: those of more than a minute.
+func (p *AccountPace) IsKnown(now time.Time) bool {
+	return p.Since.IsZero() || now.Sub(p.Since) > time.Minute
+}
+
 // Place returns the place of the row among others: rows are sorted by tenant, budget, and what the account belongs to.
 func (r *StatementRow) Place() string { return string(r.Tenant) + " " + r.Budget + " " + r.Of }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -22,15 +23,25 @@ import (
 const (
 	KeptChanges  = 500 // of one server, of all processes
 	KeptFor      = 14 * 24 * time.Hour
-	maxWatches   = 256 // processes of that time; the ones that ended first are forgotten
-	maxCauseText = 500 // bytes
-	maxBefore    = 32  // processes that a server's state before its first change is kept of
+	maxKeptBytes = 256 << 10 // of one server
+	maxWatches   = 256       // processes of that time; see addWatch
+	maxCauseText = 500       // bytes
+	maxBefore    = 32        // processes that a server's state before its first change is kept of
+
+	// All servers have equal shares of these, so one that changes all the time takes nothing from the others. The bytes are about those of the JSON.
+	maxAllChanges = 25_000
+	maxAllBytes   = 8 << 20
 
 	logInterval    = time.Minute
+	maxJitter      = logInterval / 5 // that a save comes earlier, so that replicas do not all write at one instant
 	watchInterval  = 5 * time.Minute // how often a process writes that it still watches
-	logTimeout     = 5 * time.Second
+	logTimeout     = 20 * time.Second
+	lastTimeout    = 5 * time.Second // of the last save
+	oneTimeout     = time.Second     // of the save of one server
 	logReadTimeout = 500 * time.Millisecond
-	logConflicts   = 20 // of one write, with other processes that write at the same time
+	logConflicts   = 20                    // of one write, with other processes that write at the same time
+	maxPause       = 50 * time.Millisecond // after a conflict
+	maxFailed      = 3                     // servers whose save fails, before the rest waits for the next save
 )
 
 // The groups of the store.
@@ -80,8 +91,26 @@ type watch struct {
 // serverChanges are the changes of one server, as the store keeps them.
 type serverChanges struct {
 	Since   time.Time    `json:"since,omitzero"`  // older changes are forgotten; zero: none is
-	Before  []PastChange `json:"before,omitzero"` // of the forgotten ones, the last of each process: the state that Changes begin with
+	Before  []PastChange `json:"before,omitzero"` // of the forgotten ones, the last of each process, without its cause: the state that Changes begin with
 	Changes []PastChange `json:"changes"`
+}
+
+// A changeShare is what a ChangeLog keeps of one server.
+type changeShare struct{ changes, bytes int }
+
+// shareOf returns the share of each of so many servers.
+func shareOf(servers int) changeShare {
+	servers = max(servers, 1)
+	return changeShare{max(1, min(KeptChanges, maxAllChanges/servers)), min(maxKeptBytes, maxAllBytes/servers)}
+}
+
+// size returns about how many bytes of JSON the change has.
+func (c *PastChange) size() int {
+	n := 120 + len(c.Tool)
+	if c.Cause != nil {
+		n += 60 + len(c.Cause.Stage) + len(c.Cause.Message)
+	}
+	return n
 }
 
 // A ChangeStore keeps the changes for all processes. See store.Store.
@@ -91,8 +120,8 @@ type ChangeStore interface {
 	Status() store.Status
 }
 
-// A ChangeLog keeps the changes of the states of servers: at most KeptChanges of each server, for KeptFor. Each process adds the changes that it saw
-// to the store, once a minute and when it stops. It also writes until when it watched, because no state is known while no process runs.
+// A ChangeLog keeps the changes of the states of servers: at most KeptChanges of each server, for KeptFor, and less of each if there are many servers. Each process adds
+// the changes that it saw to the store, about once a minute and when it stops. It also writes until when it watched, because no state is known while no process runs.
 // Use NewChangeLog. It is safe for concurrent use.
 type ChangeLog struct {
 	store ChangeStore // nil: nothing outlives the process
@@ -104,8 +133,9 @@ type ChangeLog struct {
 	unsaved map[switchboard.ServerID]bool
 
 	saving  sync.Mutex
-	watched time.Time // when me was written last; guarded by saving
-	failed  bool      // the last save failed; guarded by saving
+	watched time.Time            // when me was written last; guarded by saving
+	tried   switchboard.ServerID // the server that was saved last, or could not be; guarded by saving
+	failed  bool                 // the last save failed; guarded by saving
 }
 
 // NewChangeLog returns the ChangeLog of this process, which watches from now on. A store in memory is left out, because it would keep
@@ -129,19 +159,26 @@ func (l *ChangeLog) Note(t Transition) {
 	defer l.mu.Unlock()
 	if l.seen[t.Server] == nil {
 		l.seen[t.Server] = &serverChanges{}
+		for _, s := range l.seen { // the shares are smaller now
+			s.add(c.At, shareOf(len(l.seen)))
+		}
 	}
-	l.seen[t.Server].add(c.At, c)
+	l.seen[t.Server].add(c.At, shareOf(len(l.seen)), c)
 	l.unsaved[t.Server] = true
 }
 
 // add adds changes that are not there yet, and removes what is too old or too much.
-func (s *serverChanges) add(now time.Time, all ...PastChange) {
+func (s *serverChanges) add(now time.Time, most changeShare, all ...PastChange) {
 	s.Changes = append(s.Changes, all...)
 	slices.SortFunc(s.Changes, func(c, d PastChange) int { return c.compare(&d) })
 	s.Changes = slices.CompactFunc(s.Changes, func(c, d PastChange) bool { return c.compare(&d) == 0 })
-	gone := max(0, len(s.Changes)-KeptChanges)
-	for gone < len(s.Changes) && s.Changes[gone].At.Before(now.Add(-KeptFor)) {
-		gone++
+	gone, bytes := len(s.Changes), 0
+	for gone > 0 && len(s.Changes)-gone < most.changes {
+		c := &s.Changes[gone-1]
+		if bytes += c.size(); bytes > most.bytes || c.At.Before(now.Add(-KeptFor)) {
+			break
+		}
+		gone--
 	}
 	if gone > 0 {
 		s.forgetBefore(s.Changes[gone-1].At.Add(1))
@@ -155,6 +192,7 @@ func (s *serverChanges) addBefore(all ...PastChange) {
 	last := map[string]PastChange{}
 	for _, c := range slices.Concat(s.Before, all) {
 		if was, ok := last[c.Process]; c.Tool == "" && (!ok || c.At.After(was.At)) {
+			c.Cause = nil
 			last[c.Process] = c
 		}
 	}
@@ -163,9 +201,9 @@ func (s *serverChanges) addBefore(all ...PastChange) {
 }
 
 // addAll adds what another process, or this one before, knows.
-func (s *serverChanges) addAll(now time.Time, other *serverChanges) {
+func (s *serverChanges) addAll(now time.Time, most changeShare, other *serverChanges) {
 	s.addBefore(other.Before...)
-	s.add(now, other.Changes...)
+	s.add(now, most, other.Changes...)
 	s.forgetBefore(other.Since)
 }
 
@@ -182,13 +220,11 @@ func (l *ChangeLog) Run(ctx context.Context) {
 		return
 	}
 	l.save(ctx, false) // others see that this process watches
-	ticker := time.NewTicker(logInterval)
-	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-time.After(logInterval - mathrand.N(maxJitter)):
 			l.save(ctx, false)
 		}
 	}
@@ -205,24 +241,35 @@ func (l *ChangeLog) Close(ctx context.Context) {
 func (l *ChangeLog) save(ctx context.Context, last bool) {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, logTimeout)
-	defer cancel()
-	var err error
-	l.mu.Lock()
-	servers := slices.Sorted(maps.Keys(l.unsaved))
-	l.mu.Unlock()
-	now := time.Now().Round(0).UTC()
-	for _, id := range servers {
-		if err = l.saveServer(ctx, id, now); err != nil {
-			break
-		}
+	timeout := logTimeout
+	if last {
+		timeout = lastTimeout
 	}
-	if err == nil && (last || now.Sub(l.watched) >= watchInterval) {
-		err = update(ctx, l.store, store.Key{Group: groupWatches, Name: allWatches}, func(all *[]watch) { *all = addWatch(*all, l.meUntil(now, last), now) })
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	now := time.Now().Round(0).UTC()
+	var failed []error
+	if last || now.Sub(l.watched) >= watchInterval {
+		err := l.update(ctx, store.Key{Group: groupWatches, Name: allWatches}, func(data []byte) any {
+			return addWatch(decoded[[]watch](data), l.meUntil(now, last), now)
+		})
 		if err == nil {
 			l.watched = now
+		} else {
+			failed = append(failed, err)
 		}
 	}
+	for _, id := range l.nextUnsaved() {
+		if len(failed) >= maxFailed || ctx.Err() != nil {
+			failed = append(failed, ctx.Err())
+			break
+		}
+		l.tried = id
+		if err := l.saveServer(ctx, id, now); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	err := errors.Join(failed...)
 	switch {
 	case err == nil && l.failed:
 		l.log.Info("the changes of the states of servers are written again")
@@ -230,6 +277,18 @@ func (l *ChangeLog) save(ctx context.Context, last bool) {
 		l.log.Warn("the changes of the states of servers cannot be written; they stay in memory until they can", "err", err)
 	}
 	l.failed = err != nil
+}
+
+// nextUnsaved returns the servers to save, beginning behind the last one that was tried. So a server that fails each time does not keep the others waiting.
+func (l *ChangeLog) nextUnsaved() []switchboard.ServerID {
+	l.mu.Lock()
+	servers := slices.Sorted(maps.Keys(l.unsaved))
+	l.mu.Unlock()
+	i, found := slices.BinarySearch(servers, l.tried)
+	if found {
+		i++
+	}
+	return slices.Concat(servers[i:], servers[:i])
 }
 
 func (l *ChangeLog) meUntil(now time.Time, last bool) watch {
@@ -241,12 +300,14 @@ func (l *ChangeLog) meUntil(now time.Time, last bool) watch {
 // saveServer adds what this process has seen of a server to the value of the store. To add it twice changes nothing.
 func (l *ChangeLog) saveServer(ctx context.Context, id switchboard.ServerID, now time.Time) error {
 	l.mu.Lock()
-	mine := *l.seen[id]
+	mine, most := *l.seen[id], shareOf(len(l.seen))
 	mine.Changes, mine.Before = slices.Clone(mine.Changes), slices.Clone(mine.Before)
 	delete(l.unsaved, id)
 	l.mu.Unlock()
-	err := update(ctx, l.store, store.Key{Group: groupChanges, Name: string(id)}, func(s *serverChanges) {
-		s.addAll(now, &mine)
+	err := l.update(ctx, store.Key{Group: groupChanges, Name: string(id)}, func(data []byte) any {
+		s := decoded[serverChanges](data)
+		s.addAll(now, most, &mine)
+		return s
 	})
 	if err != nil {
 		l.mu.Lock()
@@ -256,47 +317,62 @@ func (l *ChangeLog) saveServer(ctx context.Context, id switchboard.ServerID, now
 	return err
 }
 
-// update changes a value of the store, which is JSON, by compare-and-set. One that does not decode is replaced.
-func update[T any](ctx context.Context, s ChangeStore, k store.Key, with func(*T)) error {
+// decoded returns a value of the store, which is JSON. One that does not decode is the zero value.
+func decoded[T any](data []byte) (value T) {
+	if json.Unmarshal(data, &value) != nil {
+		var none T
+		return none
+	}
+	return value
+}
+
+// update changes a value of the store by compare-and-set, for oneTimeout at most.
+func (l *ChangeLog) update(ctx context.Context, k store.Key, with func(data []byte) any) error {
+	ctx, cancel := context.WithTimeout(ctx, oneTimeout)
+	defer cancel()
 	for range logConflicts {
-		v, err := s.Value(ctx, k)
+		v, err := l.store.Value(ctx, k)
 		if err != nil && !errors.Is(err, store.ErrUnopened) {
 			return err
 		}
-		var value T
-		if json.Unmarshal(v.Data, &value) != nil {
-			value = *new(T)
-		}
-		with(&value)
-		data, err := json.Marshal(value)
+		data, err := json.Marshal(with(v.Data))
 		if err != nil {
 			return err
 		}
 		if bytes.Equal(data, v.Data) {
 			return nil
 		}
-		_, err = s.Apply(ctx, store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: v.Version, Data: data, TTL: KeptFor}}})
+		_, err = l.store.Apply(ctx, store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: v.Version, Data: data, TTL: KeptFor}}})
 		if !errors.Is(err, store.ErrConflict) {
 			return err
+		}
+		select {
+		case <-time.After(mathrand.N(maxPause)):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	return store.ErrConflict
 }
 
-// addWatch adds or replaces a watch, and removes what is too old or too much.
+// addWatch adds or replaces a watch, and removes what is too old or too much: the shortest watches first, so that a process that starts again and again does not push
+// the others out.
 func addWatch(all []watch, w watch, now time.Time) []watch {
 	all = slices.DeleteFunc(all, func(o watch) bool { return o.Process == w.Process || o.Until.Before(now.Add(-KeptFor)) })
-	all = append(all, w)
+	slices.SortFunc(all, func(a, b watch) int {
+		return cmp.Or(cmp.Compare(b.Until.Sub(b.From), a.Until.Sub(a.From)), b.Until.Compare(a.Until))
+	})
+	all = append(all[:min(len(all), maxWatches-1)], w)
 	slices.SortFunc(all, func(a, b watch) int { return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Process, b.Process)) })
-	return all[max(0, len(all)-maxWatches):]
+	return all
 }
 
-// extend sets the end of a watch of a process that has not said that it stops: it writes that it watches only every watchInterval.
+// extend sets the end of a watch of a process that has not said that it stops: it writes that it watches only every watchInterval, and may be late.
 func (w *watch) extend(states []PastChange, now time.Time) {
 	if w.Ended {
 		return
 	}
-	if now.Sub(w.Until) < watchInterval+logInterval {
+	if now.Sub(w.Until) < watchInterval+2*logInterval {
 		w.Until = now
 	}
 	for i := range states {
@@ -323,7 +399,7 @@ func (l *ChangeLog) Past(ctx context.Context, id switchboard.ServerID, present S
 	}
 	l.mu.Lock()
 	if mine := l.seen[id]; mine != nil {
-		kept.addAll(now, mine)
+		kept.addAll(now, shareOf(len(l.seen)), mine)
 	}
 	l.mu.Unlock()
 	states := slices.Concat(kept.Before, kept.Changes)
@@ -355,9 +431,7 @@ func readValue[T any](ctx context.Context, s ChangeStore, k store.Key, to *T) er
 	if err != nil && !errors.Is(err, store.ErrUnopened) {
 		return err
 	}
-	if json.Unmarshal(v.Data, to) != nil {
-		*to = *new(T)
-	}
+	*to = decoded[T](v.Data)
 	return nil
 }
 

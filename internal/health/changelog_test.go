@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // A keptStore is a store in memory that passes for one that survives the process.
@@ -19,6 +21,10 @@ type keptStore struct {
 	*store.Memory
 	away   atomic.Bool // nothing works
 	halved atomic.Bool // changes are made, and nothing is answered
+
+	mu    sync.Mutex
+	slow  func(name string) bool // nil: none
+	wrote map[string][]time.Time // when, by name
 }
 
 func (s *keptStore) Status() store.Status { return store.Status{Kind: "file"} }
@@ -34,7 +40,20 @@ func (s *keptStore) Apply(ctx context.Context, c store.Change) (store.Version, e
 	if s.away.Load() {
 		return 0, store.ErrUnavailable
 	}
+	name := c.Writes[0].Name
+	if s.slow != nil && s.slow(name) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
 	v, err := s.Memory.Apply(ctx, c)
+	if err == nil {
+		s.mu.Lock()
+		if s.wrote == nil {
+			s.wrote = map[string][]time.Time{}
+		}
+		s.wrote[name] = append(s.wrote[name], time.Now())
+		s.mu.Unlock()
+	}
 	if s.halved.Load() {
 		return 0, store.ErrUnavailable
 	}
@@ -56,11 +75,11 @@ func note(l *health.ChangeLog, from, to health.State) {
 	l.Note(health.Transition{Server: "a", From: from, To: to, Cause: &health.Cause{Stage: "call", Message: "it is " + string(to)}})
 }
 
-// bandOf spells the band in minutes since an instant.
+// bandOf spells the band in whole minutes since an instant.
 func bandOf(l *health.ChangeLog, began time.Time) string {
 	var all []string
 	for _, p := range l.Past(context.Background(), "a", "").Band {
-		all = append(all, fmt.Sprintf("%v-%v %s", p.From.Sub(began).Minutes(), p.To.Sub(began).Minutes(), p.State))
+		all = append(all, fmt.Sprintf("%d-%d %s", p.From.Sub(began)/time.Minute, p.To.Sub(began)/time.Minute, p.State))
 	}
 	return strings.Join(all, ", ")
 }
@@ -184,6 +203,114 @@ func TestTheChangesOfAServerAreBoundedByNumberAndAge(t *testing.T) {
 		time.Sleep(time.Hour)
 		if p := one.Past(t.Context(), "a", ""); len(p.Band) == 0 || p.Band[len(p.Band)-1].State != health.Healthy || time.Since(p.Band[len(p.Band)-1].To) > 0 {
 			t.Errorf("after 14 days without a change, the band is %+v", p.Band)
+		}
+	})
+}
+
+// changeOf notes a change of a server with a cause of so many bytes.
+func changeOf(l *health.ChangeLog, server string, bytes int) {
+	l.Note(health.Transition{Server: switchboard.ServerID(server), From: health.Healthy, To: health.Lost, Cause: &health.Cause{Stage: "call", Message: strings.Repeat("x", bytes)}})
+}
+
+func TestTheChangesOfAllServersTogetherAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &keptStore{Memory: store.NewMemory()}
+		l, _, _ := watching(t, s)
+		name := func(i int) string { return fmt.Sprintf("s%03d", i) }
+		for range 40 {
+			for i := range 500 {
+				changeOf(l, name(i), 490)
+			}
+			time.Sleep(time.Second)
+		}
+		for range 80 { // one that changes all the time
+			changeOf(l, name(7), 10)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * time.Minute)
+		changes, bytes := 0, 0
+		for i := range 500 {
+			p := l.Past(t.Context(), switchboard.ServerID(name(i)), "")
+			changes += len(p.Changes)
+			if n := len(p.Changes); n < 20 || n > 50 || p.Since.Before(p.Changes[0].At.Add(-2*time.Second)) {
+				t.Errorf("%s has %d changes since %v", name(i), n, p.Since)
+			}
+			v, err := s.Memory.Value(t.Context(), store.Key{Group: "server-changes", Name: name(i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes += len(v.Data)
+		}
+		if changes > 25_000 || bytes > 9<<20 {
+			t.Errorf("%d changes, %d bytes", changes, bytes)
+		}
+	})
+}
+
+func TestServersThatCannotBeSavedDoNotKeepTheOthersWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &keptStore{Memory: store.NewMemory(), slow: func(name string) bool { return name < "m" && name != "all" }}
+		l, stop, _ := watching(t, s)
+		for c := 'b'; c <= 'z'; c++ {
+			changeOf(l, string(c), 1)
+		}
+		time.Sleep(6 * time.Minute)
+		s.mu.Lock()
+		for c := 'm'; c <= 'z'; c++ {
+			if len(s.wrote[string(c)]) != 1 {
+				t.Errorf("%c was written at %v", c, s.wrote[string(c)])
+			}
+		}
+		if n := len(s.wrote["all"]); n < 2 {
+			t.Errorf("the watch was written %d times", n)
+		}
+		s.mu.Unlock()
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the last save took %v", took)
+		}
+	})
+}
+
+func TestReplicasDoNotAllWriteAtOneInstant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &keptStore{Memory: store.NewMemory()}
+		for range 8 {
+			l, _, _ := watching(t, s)
+			synctest.Wait() // its first save, which has no change
+			note(l, health.Starting, health.Healthy)
+		}
+		time.Sleep(2 * time.Minute)
+		instants := map[time.Time]bool{}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, at := range s.wrote["a"] {
+			instants[at.Truncate(100*time.Millisecond)] = true
+		}
+		if len(s.wrote["a"]) != 8 || len(instants) < 4 {
+			t.Errorf("8 replicas have written at %v", s.wrote["a"])
+		}
+	})
+}
+
+func TestAProcessThatStartsAgainAndAgainDoesNotPushTheOthersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := &keptStore{Memory: store.NewMemory()}, time.Now()
+		one, stop, _ := watching(t, s)
+		note(one, health.Starting, health.Healthy)
+		time.Sleep(10 * time.Minute)
+		stop()
+		for range 300 {
+			_, _, kill := watching(t, s)
+			time.Sleep(time.Second)
+			kill()
+		}
+		last, _, _ := watching(t, s)
+		note(last, health.Starting, health.Healthy)
+		time.Sleep(10 * time.Minute)
+		if got, want := bandOf(last, began), "0-10 healthy, 15-25 healthy"; got != want {
+			t.Errorf("the band is %s, want %s", got, want)
 		}
 	})
 }

@@ -32,9 +32,12 @@ import (
 // screenshots is the folder that "make screenshots" writes to.
 var screenshots = flag.String("screenshots", "", "write a picture of each view, light and dark, to this `FOLDER`")
 
-var pageOfDemo = regexp.MustCompile(`http://\S+/sign-in/code\?code=\S+`)
+var (
+	pageOfDemo    = regexp.MustCompile(`http://\S+/sign-in/code\?code=\S+`)
+	commandOfDemo = regexp.MustCompile(`switchboard (page --config \S+)`)
+)
 
-// openDemo runs the demo, and opens its page as the operator.
+// openDemo runs the demo, and opens its page as the operator, by the command that the demo prints beside an address.
 func openDemo(t *testing.T) *browser {
 	t.Helper()
 	findChromium(t)
@@ -50,14 +53,21 @@ func openDemo(t *testing.T) *browser {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 	})
-	address := ""
-	for lines := bufio.NewScanner(out); address == "" && lines.Scan(); {
-		address = pageOfDemo.FindString(lines.Text())
+	var printed string
+	var command []string
+	for lines := bufio.NewScanner(out); command == nil && lines.Scan(); {
+		printed += pageOfDemo.FindString(lines.Text())
+		command = commandOfDemo.FindStringSubmatch(lines.Text())
 	}
-	if address == "" {
-		t.Fatal("the demo prints no address of the page")
+	if printed == "" || command == nil {
+		t.Fatalf("the demo prints the address %q and the command %q", printed, command)
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
+	page, err := exec.Command(rig.Plain, append(strings.Fields(command[1]), "--print")...).CombinedOutput()
+	address := pageOfDemo.FindString(string(page))
+	if err != nil || address == "" {
+		t.Fatalf("%s: %v\n%s", command[0], err, page)
+	}
 	b := newBrowser(t)
 	b.do(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(address))
 	b.await("You are local, an operator")

@@ -1,12 +1,14 @@
 package browser_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -165,7 +167,37 @@ func TestAPersonWritesAVetoTestsItLooksAndSaves(t *testing.T) {
 	if got := rig.ReadFile(t, file); got != rightVeto+"# theirs\n" {
 		t.Errorf("after the undo the file is\n%s", got)
 	}
-	if faults, origins := saw.seen(); len(faults) > 1 || len(origins) != 1 || origins[0] != w.at { // the one is the answer 412
+
+	// The session ends meanwhile: the tab keeps what was typed while its person signs in in another one.
+	write("#text", rightVeto+"# later\n")
+	var sessions struct{ Sessions []struct{ ID string } }
+	if err := json.Unmarshal([]byte(w.AskAdmin(t, "", "GET", "/v1/sessions", "").Body), &sessions); err != nil || len(sessions.Sessions) != 1 {
+		t.Fatalf("%v: %+v", err, sessions)
+	}
+	w.Do(0, "", "sessions", "end", sessions.Sessions[0].ID)
+	enter("Save")
+	b.await("What you typed is kept on this page")
+	fits()
+	b.do(chromedp.Focus(chromedp.CSS("#key")), chromedp.KeyEvent("swo_wrong"), chromedp.KeyEvent(kb.Enter)) // the answer is in another tab
+	var opened struct{ URL string }
+	if err := json.Unmarshal([]byte(w.Do(0, "", "page", "--json")), &opened); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chromedp.Call(b.ctx, target.CreateTarget, target.CreateTargetParams{URL: opened.URL}); err != nil {
+		t.Fatal(err)
+	}
+	rig.Eventually(t, "the person is signed in again", func() string {
+		is := b.sessionCookie()
+		return rig.ReasonUnless(is != nil && is.Value != c.Value, "it has the old cookie")
+	})
+	enter("Go on with what I typed")
+	b.await("it was not sent again")
+	if got := evaluate[string](b, `document.querySelector("#text").value`); got != rightVeto+"# later\n" {
+		t.Errorf("what was typed before is %q", got)
+	}
+	enter("Save")
+	b.await("Saved as change 5")
+	if faults, origins := saw.seen(); len(faults) > 3 || len(origins) != 1 || origins[0] != w.at { // three are answers 412, 401 and 403
 		t.Errorf("the browser reports %q, and has asked %q", faults, origins)
 	}
 }

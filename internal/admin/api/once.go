@@ -81,7 +81,7 @@ func (a keyedRequests) answerOnce(ctx huma.Context, next func(huma.Context)) {
 		return taken.encode(), taken.isKept()
 	})
 	if err == nil && repeated {
-		err = a.mayHaveAgain(ctx, officer)
+		err = a.mayHaveAgain(ctx, officer, answer)
 	}
 	if err != nil {
 		a.writeRefusal(ctx, refuseKey(err))
@@ -116,16 +116,30 @@ func routeOf(ctx huma.Context) string {
 	return strings.Join([]string{ctx.Method(), at.EscapedPath(), at.Query().Encode(), url.QueryEscape(ctx.Header("If-Match")), url.QueryEscape(ctx.Header("If-None-Match"))}, " ")
 }
 
-// mayHaveAgain refuses the stored answer if the officer may no longer see the file or the change that the answer is about. For other requests, checkOffice
-// has decided it.
-func (a keyedRequests) mayHaveAgain(ctx huma.Context, officer *switchboard.Officer) error {
+// mayHaveAgain refuses the stored answer if the officer may no longer see the file, the change or the tenant that the answer is about. checkOffice has decided
+// about the tenant that the request names. A request that names none was about a tenant that the officer may have lost since.
+func (a keyedRequests) mayHaveAgain(ctx huma.Context, officer *switchboard.Officer, answer []byte) error {
 	var err error
 	if id := ctx.Param("change"); id != "" {
 		_, err = a.o.Editor.Show(ctx.Context(), officer, id)
 	} else if path := ctx.Query("path"); path != "" {
 		_, _, err = a.o.Editor.Permit(officer, path)
+	} else if tenant := tenantIn(answer); tenant != "" {
+		_, err = a.judge(officer, ctx.Operation().Metadata[needsKey].(switchboard.Office), tenant)
 	}
 	return changed(err)
+}
+
+// tenantIn returns the tenant that a stored answer names, as the outcomes of calls and decisions do; "" if it names none.
+func tenantIn(answer []byte) switchboard.TenantID {
+	_, body, _ := bytes.Cut(answer, []byte("\n"))
+	var about struct {
+		Tenant switchboard.TenantID `json:"tenant"`
+	}
+	if json.Unmarshal(body, &about) != nil {
+		return ""
+	}
+	return about.Tenant
 }
 
 // refuseKey returns the refusal of a request for its key as a problem.

@@ -114,7 +114,7 @@ func (v *budgetPage) forecast(q *viewQuery) {
 
 // newAccountBar lays the bar of an account out.
 func newAccountBar(r *budget.StatementRow, now time.Time) accountBar {
-	a := accountBar{StatementRow: *r, Name: r.Budget, Paced: r.Pace.Since.IsZero() || now.Sub(r.Pace.Since) > time.Minute}
+	a := accountBar{StatementRow: *r, Name: r.Budget, Paced: r.Pace.IsKnown(now)}
 	if r.Of != "" {
 		a.Name += " of " + r.Of
 	}

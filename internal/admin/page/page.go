@@ -14,6 +14,8 @@ import (
 	"crypto/subtle"
 	"embed"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"html/template"
 	"log/slog"
 	"mime"
@@ -161,13 +163,16 @@ func (p *Page) serveGet(w http.ResponseWriter, r *http.Request, own site) {
 func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 	v, parts := findView(r.URL.Path)
 	limit := int64(maxForm)
-	if v != nil && v.path == policyFileView.path && own.readCookie(r, sessionCookie) != "" {
-		limit = maxTextForm
+	if v != nil && r.ContentLength > limit {
+		limit = maxUnsignedForm // what was typed is kept if the session has ended
+		if _, err := p.officerAt(r, own); err == nil {
+			limit = maxTextForm
+		}
 	}
-	form, why := readForm(w, r, own, limit)
+	form, status, why := readForm(w, r, own, limit)
 	switch {
 	case why != "":
-		p.refuse(w, http.StatusForbidden, why)
+		p.refuse(w, status, why)
 	case r.URL.Path == signInPath && form.Get("key") != "":
 		p.signInByKey(w, r, own, form.Get("key"))
 	case r.URL.Path == signInPath:
@@ -183,27 +188,30 @@ func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 	}
 }
 
-// readForm reads a form of a page of ours. why says that it is none.
-func readForm(w http.ResponseWriter, r *http.Request, own site, limit int64) (form url.Values, why string) {
+// readForm reads a form of a page of ours. why says that it is none; then status is the HTTP status of the answer.
+func readForm(w http.ResponseWriter, r *http.Request, own site, limit int64) (form url.Values, status int, why string) {
 	if origins := r.Header.Values("Origin"); len(origins) != 1 || !strings.EqualFold(origins[0], own.origin) {
-		return nil, "only forms of this page count"
+		return nil, http.StatusForbidden, "only forms of this page count"
 	}
 	if from := r.Header.Get("Sec-Fetch-Site"); from != "" && from != "same-origin" {
-		return nil, "only forms of this page count"
+		return nil, http.StatusForbidden, "only forms of this page count"
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" || r.URL.RawQuery != "" {
-		return nil, "this is no form"
+		return nil, http.StatusForbidden, "this is no form"
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	if err := r.ParseForm(); err != nil {
-		return nil, "the form cannot be read"
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return nil, http.StatusRequestEntityTooLarge, fmt.Sprintf("the form is larger than %d KiB, so it was not read, and nothing was done", limit>>10)
+		}
+		return nil, http.StatusForbidden, "the form cannot be read"
 	}
 	for _, values := range r.PostForm {
 		if len(values) != 1 {
-			return nil, "the form has a field twice"
+			return nil, http.StatusForbidden, "the form has a field twice"
 		}
 	}
-	return r.PostForm, ""
+	return r.PostForm, http.StatusOK, ""
 }
 
 // A site is the admin address as the browser of a request shows it.

@@ -91,7 +91,7 @@ func TestOnlyFormsOfThePageCount(t *testing.T) {
 		{"as JSON", "POST", "/sign-in", local, []string{"Origin", "http://127.0.0.1:7422", "Content-Type", "application/json"}, `{"key":"KEY"}`, 403},
 		{"a field twice", "POST", "/sign-in", local, []string{"Origin", "http://127.0.0.1:7422", "Content-Type", form}, "key=KEY&key=KEY", 403},
 		{"in the address", "POST", "/sign-in?key=KEY", local, []string{"Origin", "http://127.0.0.1:7422", "Content-Type", form}, "", 403},
-		{"too long", "POST", "/sign-in", local, []string{"Origin", "http://127.0.0.1:7422", "Content-Type", form}, "key=" + strings.Repeat("x", 64<<10), 403},
+		{"too long", "POST", "/sign-in", local, []string{"Origin", "http://127.0.0.1:7422", "Content-Type", form}, "key=" + strings.Repeat("x", 64<<10), 413},
 		{"by GET", "GET", "/sign-in?key=KEY", local, nil, "", 404},
 		{"another host", "POST", "/sign-in", "evil.example", []string{"Origin", "http://evil.example", "Content-Type", form}, "key=KEY", 403},
 		{"sign out without a session", "POST", "/sign-out", local, []string{"Origin", "http://127.0.0.1:7422", "Content-Type", form}, "token=", 403},

@@ -43,8 +43,35 @@ type policiesScene struct {
 	MayEdit bool
 	Rules   *admin.PolicyRules // nil if the address does not ask for them
 	NoRules *access.Problem    // why there are none
-	Never   int                // rules that never held
+	Own     countTable         // the tenant's rules in Rules
+	Others  countTable         // those of the operator's layer
 }
+
+// A countTable is a table of the rules of a layer.
+type countTable struct {
+	Of    string // the layer
+	All   []admin.PolicyRuleRow
+	Never int // of them never held
+	Now   time.Time
+}
+
+// newCountTable returns the table of the tenant's own rules, or of all others.
+func newCountTable(of string, now time.Time, rules []admin.PolicyRuleRow, own bool) countTable {
+	t := countTable{Of: of, Now: now}
+	for _, r := range rules {
+		if (r.Layer == "tenant") != own {
+			continue
+		}
+		t.All = append(t.All, r)
+		if r.Decisions == 0 {
+			t.Never++
+		}
+	}
+	return t
+}
+
+// Shown are the rules that the view shows.
+func (t countTable) Shown() []admin.PolicyRuleRow { return t.All[:min(len(t.All), maxShownRules)] }
 
 func loadPolicies(q *viewQuery, answer []byte) (any, error) {
 	s := &policiesScene{Now: time.Now()}
@@ -67,17 +94,9 @@ func loadPolicies(q *viewQuery, answer []byte) (any, error) {
 		return s, err
 	}
 	s.Rules = found
-	for _, r := range found.Rules {
-		if r.Decisions == 0 {
-			s.Never++
-		}
-	}
+	s.Own = newCountTable("the tenant's layer", s.Now, found.Rules, true)
+	s.Others = newCountTable("the operator's layer", s.Now, found.Rules, false)
 	return s, nil
-}
-
-// Shown are the rules that the view shows.
-func (s *policiesScene) Shown() []admin.PolicyRuleRow {
-	return s.Rules.Rules[:min(len(s.Rules.Rules), maxShownRules)]
 }
 
 // mayEditPolicies reports whether the officer may change the policies of the tenant. The API decides about each request.

@@ -1,6 +1,9 @@
 package page_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -38,7 +41,7 @@ func policyAPI(texts ...string) http.Handler {
 	return route(map[string]any{
 		"/v1/tenants/acme/policies": admin.PolicyList{Tenant: "acme", State: next(), Faults: []string{next()}, Digest: switchboard.Digest(next()), Files: []admin.PolicyFileRow{file(false), file(true)}, Operator: []admin.PolicyFileRow{file(false)}},
 		"/v1/tenants/acme/policies/rules": admin.PolicyRules{Looked: &replay.LookedAt{Decisions: 3, Of: 9, Back: noon}, Rules: []admin.PolicyRuleRow{
-			{SourceLine: at, Layer: policy.Tenant, Rule: next(), Decisions: 1234, Last: noon}, {SourceLine: at, Layer: policy.Operator, Rule: next()},
+			{SourceLine: at, Layer: policy.Operator, Rule: next()}, {SourceLine: at, Layer: policy.Tenant, Rule: next(), Decisions: 1234, Last: noon},
 		}, NotReplayed: []replay.NotReplayed{{Why: next(), Decisions: 2}}},
 		"POST /v1/tenants/acme/policies/test": run,
 		"/v1/configuration/file":              map[string]string{"text": next()},
@@ -95,7 +98,8 @@ func TestPG01TextOfOthersOnPoliciesStaysText(t *testing.T) {
 	})
 }
 
-// PG-02 on Policies: a form without its token, or with an old entity tag, is refused, and what was typed is kept with the tag that it was begun with.
+// PG-02 on Policies: a form without its token, or with an old entity tag, is refused, and what was typed is kept with the tag that it was begun with: also if the view
+// itself is refused, or if the session has ended.
 func TestPG02TypedPoliciesAreKept(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, "")
@@ -143,6 +147,143 @@ func TestPG02TypedPoliciesAreKept(t *testing.T) {
 		status, page = send(token, act)
 		kept(act, status, page, 200, "&#34;old&#34;", "It would be refused:", "veto.rego:2:9</bdi></strong>", "mine = = 1\n</pre>")
 	}
+
+	// goOn sends what a page has kept, and wants the view with it.
+	goOn := func(name string, status int, page string, want int, says string) {
+		t.Helper()
+		_, section, _ := strings.Cut(page, `aria-labelledby="kept"`)
+		fields := url.Values{}
+		for _, field := range hiddenField.FindAllStringSubmatch(section[:strings.Index(section+"</section>", "</section>")], -1) {
+			fields.Add(field[1], html.UnescapeString(field[2]))
+		}
+		if status != want || !strings.Contains(page, says) || fields.Get("text") != "a\r\n\tmine = = 1\r\n<b>" || fields.Has("token") {
+			t.Errorf("%s: %d, want %d, and it keeps %q:\n%s", name, status, want, fields, page)
+		}
+		d.api, d.asked = policyAPI("text"), nil
+		w := d.ask("POST", "/policies/file", host, fields.Encode(), append([]string{"Content-Type", form, "Origin", "http://" + host}, cookie...)...)
+		kept(name+", and on", w.Code, w.Body.String(), 403, "&#34;old&#34;", "was not sent again")
+		if asked := strings.Join(d.asked, " "); strings.Contains(asked, "PUT") {
+			t.Errorf("%s: the API is asked %s", name, asked)
+		}
+	}
+	for refused, problem := range map[int]string{503: `{"status":503,"code":"SB-STORE-001","detail":"the store is away"}`, 403: `{"status":403,"detail":"no more"}`, 404: `{"status":404,"detail":"no such tenant"}`, 429: `{"status":429,"detail":"too much"}`} {
+		for _, act := range []string{"save", "check", "look"} {
+			d.api = answer(refused, "application/problem+json", problem)
+			status, page = send(token, act)
+			goOn(fmt.Sprint("the view is refused with ", refused, " ", act), status, page, refused, problem[strings.LastIndex(problem, `":"`)+3:len(problem)-2])
+		}
+	}
+	for name, end := range map[string]func(){
+		"the session has ended": func() {
+			if err := d.sessions.EndOwn(t.Context(), strings.SplitAfterN(cookie[1], "=", 2)[1]); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the browser has forgotten the session": func() { cookie = nil },
+	} {
+		end()
+		status, page = send(token, "save")
+		if strings.Count(page, `target="_blank"`) != 1 {
+			t.Errorf("%s: the sign-in takes the page away: %s", name, page)
+		}
+		cookie = d.signIn(t)
+		goOn(name, status, page, 401, "Sign in with a key in a new tab")
+	}
+}
+
+var hiddenField = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+
+// The lines of a file keep their ends, although browsers send them with other ones.
+func TestAFileOfPoliciesKeepsItsLineEnds(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	d.tenants = []switchboard.TenantID{"acme"}
+	cookie := d.signIn(t)
+	d.api = policyAPI("text")
+	token := formTokenOf.FindStringSubmatch(d.ask("GET", "/policies?tenant=acme", host, "", cookie...).Body.String())[1]
+	for _, tt := range []struct{ name, file, typed, want string }{
+		{"a new file", "", "a\nb\n", "a\nb\n"},
+		{"one with line feeds", "a\nb\n", "a\nc\n", "a\nc\n"},
+		{"one as Windows has it", "a\r\nb\r\nc\r\n", "a\nx\ny\nc\n", "a\r\nx\r\ny\r\nc\r\n"},
+		{"unchanged", "a\r\nb\r\n", "a\nb\n", ""},
+		{"unchanged, with both ends", "a\r\nb\nc\rd", "a\nb\nc\nd", ""},
+		{"both ends, changed below", "a\r\nb\nc\n", "a\nb\nc\nd\n", "a\r\nb\nc\nd\n"},
+		{"both ends, changed above", "b\r\nc\r\nd\n", "a\nb\nc\nd\n", "a\r\nb\r\nc\r\nd\n"},
+		{"without an end", "a\r\nb", "a\nb\n", "a\r\nb\r\n"},
+		{"emptied", "a\r\nb\r\n", "", ""},
+		{"equal lines", "x\r\nx\nx\r\n", "x\nx\n", "x\r\nx\n"},
+	} {
+		saved := ""
+		good := policyAPI("text")
+		d.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path != "/v1/configuration/file":
+				good.ServeHTTP(w, r)
+			case r.Method == http.MethodPut:
+				var body struct{ Text string }
+				_ = json.NewDecoder(r.Body).Decode(&body)
+				saved = body.Text
+				answer(200, "application/json", `{"change":{"id":"8"}}`).ServeHTTP(w, r)
+			case tt.file == "":
+				answer(404, "application/problem+json", `{"status":404,"detail":"there is none"}`).ServeHTTP(w, r)
+			default:
+				text, _ := json.Marshal(map[string]string{"text": tt.file})
+				answer(200, "application/json", string(text)).ServeHTTP(w, r)
+			}
+		})
+		fields := url.Values{"act": {"save"}, "token": {token}, "at": {"tenant=acme&path=veto.rego"}, "text": {strings.ReplaceAll(tt.typed, "\n", "\r\n")}, "etag": {`"x"`}}
+		w := d.ask("POST", "/policies/file", host, fields.Encode(), append([]string{"Content-Type", form, "Origin", "http://" + host}, cookie...)...)
+		if w.Code != http.StatusSeeOther || saved != tt.want {
+			t.Errorf("%s: %d, saved %q, want %q", tt.name, w.Code, saved, tt.want)
+		}
+	}
+}
+
+// A text that the form does not take stays in it, and nothing is done.
+func TestTextsThatPoliciesDoNotTakeAreKept(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	d.tenants = []switchboard.TenantID{"acme"}
+	cookie := d.signIn(t)
+	d.api = policyAPI("text")
+	token := formTokenOf.FindStringSubmatch(d.ask("GET", "/policies?tenant=acme", host, "", cookie...).Body.String())[1]
+	long := func(n int) string { return strings.Repeat("語", n-4) + "last" }
+	for _, tt := range []struct{ name, field, text, says string }{
+		{"the rules", "text", long(40_001), "the text has 40001 characters, and this form takes at most 40000"},
+		{"the most that browsers send", "text", long(80_000), "the text has 80000 characters"},
+		{"the tests", "tests", long(20_001), "the text of the tests has 20001 characters"},
+		{"the arguments", "arguments", long(16_001), "the text of the arguments has 16001 characters"},
+		{"emptied tests", "tests", " \r\n", "the tests are empty, and an empty text does not remove their file"},
+	} {
+		for _, act := range []string{"check", "test", "try", "compare", "save"} {
+			d.asked = nil
+			fields := url.Values{"act": {act}, "token": {token}, "at": {"tenant=acme&path=veto.rego"}, "text": {"typed"}, "tests": {long(20_000)}, "etag": {`"x"`}, "tests_etag": {`"y"`}}
+			fields.Set(tt.field, tt.text)
+			w := d.ask("POST", "/policies/file", host, fields.Encode(), append([]string{"Content-Type", form, "Origin", "http://" + host}, cookie...)...)
+			page := w.Body.String()
+			if w.Code != http.StatusUnprocessableEntity || !strings.Contains(page, tt.says) || !strings.Contains(page, "\n"+tt.text+"</textarea>") || strings.Contains(strings.Join(d.asked, " "), "POST") || strings.Contains(strings.Join(d.asked, " "), "PUT") {
+				t.Errorf("%s, %s: %d, asked %s", act, tt.name, w.Code, d.asked)
+			}
+		}
+	}
+	// A file that is too long already is not offered.
+	d.api = route(map[string]any{
+		"/v1/configuration/file": map[string]string{"text": long(40_001)}, "/v1/tenants/acme/policies": admin.PolicyList{Tenant: "acme"}, "/v1/configuration/changes": map[string]any{}, "/v1/decisions": admin.DecisionPage{},
+	})
+	if page := d.ask("GET", "/policies/file?tenant=acme&path=veto.rego", host, "", cookie...).Body.String(); strings.Contains(page, "<textarea") || !strings.Contains(page, "longer than the 40,000 characters") {
+		t.Errorf("a long file: %.5000s", page)
+	}
+	// A form that is too large is not read. Without a session less is.
+	for _, tt := range []struct {
+		bytes, want int
+		with        []string
+	}{{200 << 10, 401, nil}, {256 << 10, 413, nil}, {1 << 20, 422, cookie}, {2 << 20, 413, cookie}} {
+		fields := url.Values{"act": {"save"}, "token": {token}, "at": {"tenant=acme&path=veto.rego"}, "text": {strings.Repeat("x", tt.bytes)}}
+		w := d.ask("POST", "/policies/file", host, fields.Encode(), append([]string{"Content-Type", form, "Origin", "http://" + host}, tt.with...)...)
+		if page := w.Body.String(); w.Code != tt.want || !strings.Contains(page, "nothing was done") || strings.Contains(page, fields.Get("text")) != (tt.want != http.StatusRequestEntityTooLarge) {
+			t.Errorf("%d bytes: %d, want %d: %.500s", tt.bytes, w.Code, tt.want, page)
+		}
+	}
 }
 
 func TestPoliciesOfferOnlyWhatTheOfficerMayDo(t *testing.T) {
@@ -153,10 +294,13 @@ func TestPoliciesOfferOnlyWhatTheOfficerMayDo(t *testing.T) {
 	cookie := d.signIn(t)
 	d.api = policyAPI("text")
 	page := d.ask("GET", "/policies?tenant=acme&rules=week", host, "", cookie...).Body.String()
-	for _, want := range []string{"<strong>never</strong>", ">1,234</td>", "3 of 9 decisions, back to", "<strong>1 rule</strong> never held", "Not known for 2", "switchboard policy rules --tenant acme"} {
+	for _, want := range []string{"<strong>never</strong>", ">1,234</td>", "3 of 9 decisions, back to", "<summary>1 rule of the operator's layer; 1 rule never held</summary>", "Not known for 2", "switchboard policy rules --tenant acme"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the view lacks %q:\n%s", want, page)
 		}
+	}
+	if own, others, found := strings.Cut(page, "<summary>1 rule of the operator's layer"); !found || !strings.Contains(own, "Rules of the tenant&#39;s layer") || strings.Contains(own, "<strong>never</strong>") || !strings.Contains(others, "Rules of the operator&#39;s layer") {
+		t.Errorf("the tenant's rules do not come first:\n%s", page)
 	}
 	if strings.Contains(page, "/policies/file") || strings.Contains(page, "Run the tests") {
 		t.Errorf("a viewer is offered to write:\n%s", page)

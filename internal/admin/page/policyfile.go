@@ -2,6 +2,7 @@ package page
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/admin"
@@ -30,7 +32,8 @@ var policyFileView = pageView{
 	load:    loadPolicyFile,
 	refused: refusePolicyFile,
 	forms: map[string]viewForm{
-		"check": checkPolicy, "test": testPolicy, "try": tryPolicy, "compare": comparePolicy, "look": lookAtPolicy, "save": savePolicy, "undo": undoPolicy,
+		"check": withTexts(checkPolicy), "test": withTexts(testPolicy), "try": withTexts(tryPolicy), "compare": withTexts(comparePolicy), "save": withTexts(savePolicy),
+		"look": lookAtPolicy, "undo": undoPolicy,
 	},
 }
 
@@ -39,8 +42,19 @@ func pathOfPolicy(q *viewQuery, path string) string {
 	return "tenants/" + q.state.Get("tenant") + "/policies/" + path
 }
 
-// maxTextForm limits the body of a form with the texts of a policy and its tests.
-const maxTextForm = 256 << 10
+// Bounds of the form with the texts of a policy and its tests, in characters. A longer text is refused, and stays in the form. Browsers cut a text that is longer than
+// they may send, and say nothing; so they may send twice as much.
+const (
+	maxRulesText = 40_000
+	maxTestsText = 20_000
+	maxArguments = 16_000
+)
+
+// Bounds of the body of a form of a view, in bytes: this one is the largest. Browsers write a character with up to 9 bytes.
+const (
+	maxTextForm     = 9 * (2*maxRulesText + 2*maxTestsText + maxArguments + 10_000)
+	maxUnsignedForm = 256 << 10 // without a session
+)
 
 // maxTriedDecisions limits the recorded decisions that the view offers to try a policy on.
 const maxTriedDecisions = 30
@@ -50,9 +64,19 @@ type policyFileScene struct {
 	Now       time.Time
 	File      editedPolicy
 	Tests     *editedPolicy // nil for a file that has no tests of its own
+	LongTests string        // the path of the tests, if they are too long for the form; then Tests is nil
 	Decisions []admin.DecisionRow
 	Saved     []change.Revision // that the address names
 }
+
+// IsLong reports whether the file is too long for the form.
+func (s *policyFileScene) IsLong() bool { return utf8.RuneCountInString(s.File.Text) > maxRulesText }
+
+// MaxRules is the bound of the rules.
+func (*policyFileScene) MaxRules() int { return maxRulesText }
+
+// MaxTests is the bound of the tests.
+func (*policyFileScene) MaxTests() int { return maxTestsText }
 
 // An editedPolicy is a file in the form.
 type editedPolicy struct {
@@ -137,6 +161,9 @@ func newPolicyFileScene(q *viewQuery) (*policyFileScene, error) {
 		if err := read(s.Tests, tests, beginTests); err != nil {
 			return nil, err
 		}
+		if utf8.RuneCountInString(s.Tests.Text) > maxTestsText {
+			s.LongTests, s.Tests = s.Tests.Path, nil
+		}
 	}
 	for _, f := range []*editedPolicy{&s.File, s.Tests} {
 		if f != nil && f.Last != nil && slices.Contains(strings.Split(q.state.Get("saved"), " "), f.Last.ID) {
@@ -205,14 +232,54 @@ type typedPolicies struct {
 	etag, etag2 string // of the files that the texts were begun with
 }
 
-// readTyped reads the texts of a form. Browsers send lines with two characters at their ends.
-func readTyped(q *viewQuery, fields url.Values) *typedPolicies {
-	own := func(name string) string { return strings.ReplaceAll(fields.Get(name), "\r\n", "\n") }
-	t := &typedPolicies{path: q.state.Get("path"), text: own("text"), etag: fields.Get("etag"), etag2: fields.Get("tests_etag")}
-	if text := own("tests"); strings.TrimSpace(text) != "" && (t.etag2 != "" || text != beginTests) {
-		t.tests, t.testsText = testsOf(t.path), text
+// withTexts returns a form that reads its texts first. It does nothing if a text is too long, or if the tests of a file were emptied: that does not say that the file
+// is to go.
+func withTexts(do func(q *viewQuery, t *typedPolicies, fields url.Values) (formDone, error)) viewForm {
+	return func(q *viewQuery, fields url.Values) (formDone, error) {
+		refuse := func(why, hint string) (formDone, error) {
+			return formDone{}, &refusalError{access.Problem{Status: http.StatusUnprocessableEntity, Detail: why + ", so nothing was done", Hint: hint}}
+		}
+		for _, f := range []struct {
+			name, what string
+			most       int
+		}{{"text", "text", maxRulesText}, {"tests", "text of the tests", maxTestsText}, {"arguments", "text of the arguments", maxArguments}} {
+			if n := utf8.RuneCountInString(withLineFeeds(fields.Get(f.name))); n > f.most {
+				return refuse(fmt.Sprintf("the %s has %d characters, and this form takes at most %d", f.what, n, f.most), `What you typed is kept. A longer file is saved in a terminal, with "switchboard config put".`)
+			}
+		}
+		if fields.Has("tests") && fields.Get("tests_etag") != "" && strings.TrimSpace(fields.Get("tests")) == "" {
+			return refuse("the tests are empty, and an empty text does not remove their file", "Write a test. To remove the file, use a terminal: switchboard config delete "+shellWord(pathOfPolicy(q, testsOf(q.state.Get("path")))))
+		}
+		t, err := readTyped(q, fields)
+		if err != nil {
+			return formDone{}, err
+		}
+		return do(q, t, fields)
 	}
-	return t
+}
+
+// readTyped reads the texts of a form, with the line ends of the files that they are to replace.
+func readTyped(q *viewQuery, fields url.Values) (*typedPolicies, error) {
+	t := &typedPolicies{path: q.state.Get("path"), etag: fields.Get("etag"), etag2: fields.Get("tests_etag")}
+	var err error
+	if t.text, err = withEndsOfFile(q, t.path, fields.Get("text")); err != nil {
+		return nil, err
+	}
+	if text := withLineFeeds(fields.Get("tests")); strings.TrimSpace(text) != "" && (t.etag2 != "" || text != beginTests) {
+		t.tests = testsOf(t.path)
+		t.testsText, err = withEndsOfFile(q, t.tests, text)
+	}
+	return t, err
+}
+
+// withEndsOfFile returns a typed text with the line ends of the present file of the tenant's folder of policies.
+func withEndsOfFile(q *viewQuery, path, typed string) (string, error) {
+	var is struct{ Text string }
+	err := q.get(linkTo("/v1/configuration/file", nil, "path", pathOfPolicy(q, path)), &is)
+	if problem, _ := problemIn(err); problem != nil && problem.Status == http.StatusNotFound { // a new file has no line ends yet
+		err = nil
+	}
+	return withLineEnds(typed, is.Text), err
 }
 
 // proposed returns the texts as the API takes them, with paths in the tenant's folder of policies.
@@ -265,7 +332,7 @@ func (t *typedPolicies) faultsIn(text string) (all []policyFault) {
 		for _, file := range []struct{ path, text string }{{t.path, t.text}, {t.tests, t.testsText}} {
 			lines := strings.Split(file.text, "\n")
 			if n, err := strconv.Atoi(at[3]); err == nil && file.path != "" && (at[1] == file.path || strings.HasSuffix(at[1], "/"+file.path)) && n >= 1 && n <= len(lines) {
-				f.Line = lines[n-1]
+				f.Line = strings.TrimSuffix(lines[n-1], "\r")
 			}
 		}
 		all = append(all, f)
@@ -287,8 +354,8 @@ func (t *typedPolicies) looked(l *policyLook, err error) (formDone, error) {
 }
 
 // checkPolicy asks for mistakes in the typed text, and for its effect on each task.
-func checkPolicy(q *viewQuery, fields url.Values) (formDone, error) {
-	t, l := readTyped(q, fields), &policyLook{Check: &admin.PolicyCheck{}}
+func checkPolicy(q *viewQuery, t *typedPolicies, _ url.Values) (formDone, error) {
+	l := &policyLook{Check: &admin.PolicyCheck{}}
 	tenant := q.state.Get("tenant")
 	err := q.send(http.MethodPost, linkTo("/v1/policies/check", nil, "tenant", tenant), map[string]any{"files": t.proposed()}, l.Check)
 	if err != nil {
@@ -308,8 +375,8 @@ func checkPolicy(q *viewQuery, fields url.Values) (formDone, error) {
 }
 
 // testPolicy runs the tests of the tenant with the typed text.
-func testPolicy(q *viewQuery, fields url.Values) (formDone, error) {
-	t, l := readTyped(q, fields), &policyLook{Run: &admin.PolicyTestRun{}}
+func testPolicy(q *viewQuery, t *typedPolicies, _ url.Values) (formDone, error) {
+	l := &policyLook{Run: &admin.PolicyTestRun{}}
 	err := q.send(http.MethodPost, policyAddress(q, "/policies/test"), map[string]any{"files": t.proposed()}, l.Run)
 	if err != nil {
 		l.Run = nil
@@ -318,8 +385,8 @@ func testPolicy(q *viewQuery, fields url.Values) (formDone, error) {
 }
 
 // tryPolicy evaluates what was typed for the input of a recorded decision.
-func tryPolicy(q *viewQuery, fields url.Values) (formDone, error) {
-	t, l := readTyped(q, fields), &policyLook{}
+func tryPolicy(q *viewQuery, t *typedPolicies, fields url.Values) (formDone, error) {
+	l := &policyLook{}
 	body := map[string]any{"files": t.proposed(), "decision": fields.Get("decision"), "expressions": true}
 	if n, err := strconv.Atoi(fields.Get("requirement")); err == nil {
 		body["requirement"] = n
@@ -345,8 +412,8 @@ func tryPolicy(q *viewQuery, fields url.Values) (formDone, error) {
 }
 
 // comparePolicy starts a comparison of the typed text with last week's decisions.
-func comparePolicy(q *viewQuery, fields url.Values) (formDone, error) {
-	t, l := readTyped(q, fields), &policyLook{Comparison: &whatif.Comparison{}}
+func comparePolicy(q *viewQuery, t *typedPolicies, _ url.Values) (formDone, error) {
+	l := &policyLook{Comparison: &whatif.Comparison{}}
 	body := map[string]any{"files": []any{map[string]string{"path": pathOfPolicy(q, t.path), "text": t.text}}}
 	err := q.send(http.MethodPost, linkTo("/v1/policy-diffs", nil, "tenant", q.state.Get("tenant")), body, l.Comparison)
 	if err != nil {
@@ -366,8 +433,8 @@ func lookAtPolicy(q *viewQuery, fields url.Values) (formDone, error) {
 }
 
 // savePolicy saves what was typed over the files that it was begun with: first the rules, then their tests.
-func savePolicy(q *viewQuery, fields url.Values) (formDone, error) {
-	t, l := readTyped(q, fields), &policyLook{}
+func savePolicy(q *viewQuery, t *typedPolicies, fields url.Values) (formDone, error) {
+	l := &policyLook{}
 	for _, f := range []struct{ path, text, etag string }{{t.path, t.text, t.etag}, {t.tests, t.testsText, t.etag2}} {
 		if f.path == "" {
 			continue

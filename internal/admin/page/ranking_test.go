@@ -211,6 +211,12 @@ func TestPG02AFormThatIsRefusedDoesNothingAndKeepsWhatWasTyped(t *testing.T) {
 		}
 	}
 	fields := url.Values{"act": {"save"}, "token": {own}, "at": {state}, "etag": {`"old"`}, "reason": {"atlas is faster"}}
+	ended := d.ask("POST", "/ranking", host, fields.Encode(), "Origin", "http://"+host, "Content-Type", form).Body.String()
+	for name, value := range map[string]string{"reason": "atlas is faster", "at": state, "act": "save"} {
+		if !strings.Contains(ended, `<input type="hidden" name="`+name+`" value="`+html.EscapeString(value)+`">`) {
+			t.Errorf("without a session, the form loses %s: %s", name, ended)
+		}
+	}
 	problem := access.ProblemOf(412, &switchboard.Error{Code: switchboard.CodeChangedMeanwhile, Text: "somebody has changed the file"})
 	a.refuse = &problem
 	code, page := send("/ranking", fields)

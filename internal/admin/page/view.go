@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -247,13 +248,13 @@ func (p viewPages) serve(w http.ResponseWriter, r *http.Request, own site, v *pa
 // carryOut carries out a form of a view, and shows the view again unless the form leads elsewhere. What was typed is kept.
 func (p viewPages) carryOut(w http.ResponseWriter, r *http.Request, own site, v *pageView, parts map[string]string, fields url.Values) {
 	secret := own.readCookie(r, sessionCookie)
-	if secret == "" {
-		p.refuse(w, http.StatusForbidden, "this form belongs to another session; load the page again")
-		return
+	var officer switchboard.Officer
+	var err error = switchboard.Refuse(switchboard.CodeNotAuthenticated, "your session has ended, so nothing was done")
+	if secret != "" {
+		officer, err = p.officerAt(r, own)
 	}
-	officer, err := p.officerAt(r, own)
 	if err != nil {
-		p.refuseSession(w, err, secret, false)
+		p.keepForm(w, r, err, secret, fields)
 		return
 	}
 	state, err := url.ParseQuery(strings.TrimPrefix(fields.Get("at"), "?"))
@@ -265,9 +266,12 @@ func (p viewPages) carryOut(w http.ResponseWriter, r *http.Request, own site, v 
 	q := &viewQuery{page: p.Page, r: r, officer: &officer, secret: secret, view: v, parts: parts, state: state}
 	sent := sentForm{Act: fields.Get("act"), Fields: fields}
 	var done formDone
-	if isFormToken(fields.Get("token"), secret) {
+	switch {
+	case isFormToken(fields.Get("token"), secret):
 		done, err = do(q, fields)
-	} else {
+	case fields.Get("kept") != "":
+		err = &refusalError{access.Problem{Status: http.StatusForbidden, Detail: "this is what you typed before, and it was not sent again", Hint: "Read it again, and send it."}}
+	default:
 		err = &refusalError{access.Problem{Status: http.StatusForbidden, Code: switchboard.CodeNotAuthorized, Detail: "this form belongs to another session, so nothing was done", Hint: "What you typed is kept: read it again, and send it."}}
 	}
 	status := http.StatusOK
@@ -303,7 +307,11 @@ func (p viewPages) write(w http.ResponseWriter, q *viewQuery, sent sentForm, sta
 		if why.Status == http.StatusInternalServerError {
 			p.o.Log.Error("a view cannot be shown", "view", v.path, "err", err)
 		}
-		p.show(w, why.Status, "refused.html", newScene(p.Page, q.officer, q.secret, "Refused", "", map[string]any{"Why": why.Detail, "Hint": why.Hint}))
+		data := map[string]any{"Why": why.Detail, "Hint": why.Hint}
+		if sent.Act != "" {
+			data["Kept"] = keep(q.r, sent.Fields)
+		}
+		p.show(w, why.Status, "refused.html", newScene(p.Page, q.officer, q.secret, "Refused", "", data))
 		return
 	}
 	s := newScene(p.Page, q.officer, q.secret, v.title, cmp.Or(v.inside, v.path), data)
@@ -338,9 +346,40 @@ func (p viewPages) refuseSession(w http.ResponseWriter, err error, secret string
 		_, _ = w.Write(access.ProblemOf(status, e).Encode())
 		return
 	}
-	p.show(w, status, "signin.html", scene{Title: "Sign in", Token: formToken(secret), Data: map[string]any{
+	p.show(w, status, "signin.html", endedScene(p.Page, e, secret))
+}
+
+// endedScene returns the sign-in for somebody with a session that counts no more.
+func endedScene(p *Page, e *switchboard.Error, secret string) scene {
+	return scene{Title: "Sign in", Token: formToken(secret), Data: map[string]any{
 		"Issuers": p.o.Providers.IDs(), "Problem": e, "SignedIn": e.Code != switchboard.CodeNotAuthenticated,
-	}})
+	}}
+}
+
+// A keptForm is a form that was sent, and whose view cannot be shown: the session has ended, or the API refuses the view. Its sender sends it again later. It has no
+// token, so it does nothing, and the view shows what was typed.
+type keptForm struct {
+	Path   string
+	Fields url.Values
+	SignIn bool // the page around it is the sign-in
+}
+
+// keep returns the form of a request, with the field "kept" in the place of the token.
+func keep(r *http.Request, fields url.Values) keptForm {
+	fields = maps.Clone(fields)
+	fields.Del("token")
+	fields.Del("kept")
+	return keptForm{Path: r.URL.Path, Fields: fields}
+}
+
+// keepForm answers a form without a valid session with the sign-in, which keeps the form.
+func (p viewPages) keepForm(w http.ResponseWriter, r *http.Request, err error, secret string, fields url.Values) {
+	kept := keep(r, fields)
+	kept.SignIn = true
+	e := access.AsError(err)
+	s := endedScene(p.Page, e, secret)
+	s.Data.(map[string]any)["Kept"] = kept
+	p.show(w, access.HTTPStatus(e.Code), "signin.html", s)
 }
 
 // prefersJSON reports whether the request asks for JSON and not for a page.
