@@ -60,6 +60,9 @@ func (t *tryCmd) Run(ctx context.Context, io streams) error {
 			return errNegative
 		}
 	}
+	if offer.Tenant != "" {
+		query.Set("tenant", string(offer.Tenant)) // that the tools are of
+	}
 	answer, err := at.changeAdmin(ctx, http.MethodPost, "/v1/try?"+query.Encode(), trial.TryCall{Task: offer.Task, Tool: t.Tool, Arguments: json.RawMessage(t.Arguments)})
 	if err != nil {
 		return err

@@ -218,7 +218,7 @@ type pageParts struct {
 	providers *signin.Providers
 	sessions  *signin.Sessions
 	page      *page.Page
-	persons   *identity.RecentPersons // they call tools on the page
+	signedIn  *identity.SignedIn // they can call tools on the page
 }
 
 // A reloadState lets one reload happen at a time, and keeps the fault of the last one; nil if it was accepted.
@@ -306,8 +306,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.revoked = revocation.Open(ctx, a.store, a.keysChanged.send, o.Log)
 	a.admin.providers = signin.NewProviders(a.ledger.Key("sign-in"))
 	a.admin.providers.Set(signInIssuers(c))
-	a.admin.sessions = signin.NewSessions(a.store, a.keysChanged.send)
-	a.admin.persons = &identity.RecentPersons{Find: func(id string) (map[string][]string, bool) { return findClaims(a.admin.sessions, id) }}
+	a.admin.signedIn = &identity.SignedIn{List: func() (map[string]map[string][]string, error) { return claimsOfSignedIn(a.admin.sessions) }}
+	a.admin.sessions = signin.NewSessions(a.store, func() {
+		a.admin.signedIn.Reread()
+		a.keysChanged.send()
+	})
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -315,7 +318,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Log:           o.Log,
 		KeepStderr:    o.KeepStderr,
 		StartDeadline: c.StartDeadline,
-		OnePrincipal:  c.Keyless(),
+		OnePrincipal:  hasOneUser(c),
 		Neighbors:     current.neighbors,
 		Guard:         o.Guard,
 		Name:          o.Name,
@@ -409,7 +412,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL,
 		Tenants: func() []switchboard.TenantID { return admin.TenantIDs(a.admin.reads) }, Version: o.Version, Cursor: a.admin.events.End, API: func(officer *switchboard.Officer) http.Handler { return api.HandlerFor(a.admin.api, officer) },
 		Connections: a.credentials, Document: current.clientDocument,
-		Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
+		Work: a.work.Go, Stopping: ctx, Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
 	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
 	a.admin.comparisons = whatif.New(o.Log)
@@ -742,7 +745,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 		a.options.Configured(c)
 	}
 	a.recall.ReadOffers(ctx)
-	a.fleet.SetOnePrincipal(c.Keyless() && was.config.Keyless()) // while one of the two has keys, no users share
+	a.fleet.SetOnePrincipal(hasOneUser(c) && hasOneUser(was.config)) // while one of the two has several users, they do not share
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
@@ -751,7 +754,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.binder.Reconfigured()
 	starting := a.fleet.Starting() // read before the offers, as in rebuildState
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
-	a.fleet.SetOnePrincipal(c.Keyless())
+	a.fleet.SetOnePrincipal(hasOneUser(c))
 	a.setServers(c.Servers)
 	a.cluster.PublishConfiguration(r.digest)
 	r.logWarnings(a.log)

@@ -29,7 +29,13 @@ func newApprovals(a *App, current live) *approval.Keeper {
 			}
 			return strings.TrimSuffix(base, "/") + "/approvals/" + id
 		},
-		Asked: func(r *approval.Request) { recordAsked(a, r) }, Stepped: recordStepped(a), Describe: describeCall, Log: a.log,
+		AskOptions: approval.AskOptions{
+			KeysOf: func(as *approval.Asker) []string {
+				return a.state.Load().Officers.KeysOf(&switchboard.Principal{Tenant: as.Tenant, ID: as.Principal, Auth: as.Auth})
+			},
+			Asked: func(r *approval.Request) { recordAsked(a, r) },
+		},
+		Stepped: recordStepped(a), Describe: describeCall, Log: a.log,
 	})
 }
 
@@ -105,6 +111,11 @@ func (l live) vetoApproval(ctx context.Context, by *switchboard.Officer, r *appr
 	}
 	asker := switchboard.Principal{Tenant: r.Asker.Tenant, ID: r.Asker.Principal, Auth: r.Asker.Auth}
 	who, p, err := l.currentPolicy(asker)
+	if own, ok := errors.AsType[*switchboard.Error](err); ok && c == nil && own.Code != switchboard.CodeStoreUnavailable { // it speaks to the asker
+		e := switchboard.Refuse(switchboard.CodeApprovalGone, "%.80q has asked, and may call nothing any more: the key or the row is gone, or the person is not signed in", asker.ID)
+		e.Hint = "refuse the request"
+		return e
+	}
 	if err != nil {
 		return err
 	}

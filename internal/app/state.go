@@ -34,6 +34,6 @@ func (a *App) newState(r *loadedConfig, offers []switchboard.Offer, starting []s
 	return &servingState{r, bind.NewState(bind.Input{
 		Config: r.config, Operator: r.operatorFiles(), Policies: r.policies, Boundaries: r.boundaries,
 		Local: a.options.Tenant, WholeResults: a.options.WholeResults, StatusTool: gateway.Status,
-		Revoked: a.admin.revoked, Persons: a.admin.persons, Offers: offers, Starting: starting,
+		Revoked: a.admin.revoked, Persons: a.admin.signedIn, Offers: offers, Starting: starting,
 	}, before)}
 }

@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/trial"
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -32,16 +34,7 @@ func newTrier(a *App) *trial.Trier {
 func callerOf(a *App, who *switchboard.Officer, tenant switchboard.TenantID) (switchboard.Principal, error) {
 	s := a.state.Load()
 	if who.Auth != switchboard.AuthDataFolder {
-		a.admin.persons.Remember(who)
-		if tenant != "" {
-			return s.Officers.Caller(who, tenant)
-		}
-		for _, id := range admin.TenantIDs(a.admin.reads) {
-			if p, err := s.Officers.Caller(who, id); err == nil {
-				return p, nil
-			}
-		}
-		return s.Officers.Caller(who, tenant)
+		return personOf(a, s, who, tenant)
 	}
 	local := s.Ring.Local()
 	e := &switchboard.Error{Code: switchboard.CodeNotAuthorized, Hint: "sign in as a person with a task in a row under members of the tenant; switchboard call uses the key of an agent"}
@@ -56,16 +49,38 @@ func callerOf(a *App, who *switchboard.Officer, tenant switchboard.TenantID) (sw
 	return switchboard.Principal{}, e
 }
 
-// findClaims looks for the claims of a person among the sessions, also those of other replicas.
-func findClaims(s *signin.Sessions, id string) (claims map[string][]string, ok bool) {
-	all, err := s.List(context.Background())
-	if err != nil {
-		return nil, false
+// personOf returns the principal that the officer's own session or key, and the newest session of the same person, make of the officer.
+func personOf(a *App, s *servingState, who *switchboard.Officer, tenant switchboard.TenantID) (p switchboard.Principal, err error) {
+	tenants := []switchboard.TenantID{tenant}
+	if tenant == "" {
+		tenants = append(admin.TenantIDs(a.admin.reads), "") // "" makes the refusal
 	}
-	for i := range all {
-		if p := all[i].Person; p != nil && p.ID() == id {
-			return p.Claims, true
+	for _, id := range tenants {
+		if p, err = s.Officers.Caller(who, id); err == nil {
+			return s.CurrentPrincipal(p)
 		}
 	}
-	return nil, false
+	return p, err
+}
+
+// claimsOfSignedIn returns the claims of each person's newest session, here or at another replica, by the person's id.
+func claimsOfSignedIn(s *signin.Sessions) (map[string]map[string][]string, error) {
+	all, err := s.List(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	claims := map[string]map[string][]string{}
+	for i := range all { // the oldest first
+		if p := all[i].Person; p != nil {
+			claims[p.ID()] = p.Claims
+		}
+	}
+	return claims, nil
+}
+
+// hasOneUser reports whether the local user is the only one who calls tools: there are no keys of agents, and no row gives a person a task.
+func hasOneUser(c *config.Config) bool {
+	return c.Keyless() &&
+		!slices.ContainsFunc(c.People, func(p config.PersonKey) bool { return len(p.Calls.Tasks) > 0 }) &&
+		!slices.ContainsFunc(c.Claims, func(p config.PersonClaim) bool { return len(p.Calls.Tasks) > 0 })
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -174,7 +175,8 @@ func (p *serverParts) connectionEnded(o vault.Owner) {
 // endRetry is the time until revoked callers' connections are looked for again, if the store could not be read.
 const endRetry = 5 * time.Second
 
-// endRevoked ends the connections of callers without any key that is not revoked, whenever keys have changed, until ctx is done. Every process
+// endRevoked ends the connections of callers without any key that is not revoked, and of persons who are blocked, whenever keys have changed, until ctx is
+// done. Every process
 // does so, since the one that has revoked a key may be killed.
 func endRevoked(ctx context.Context, a *App, changed signal) {
 	var again <-chan time.Time
@@ -186,12 +188,13 @@ func endRevoked(ctx context.Context, a *App, changed signal) {
 		case <-again:
 		}
 		again = nil
-		gone := goneCallers(a.admin.revoked.Keys(), a.state.Load().config.Keys, func(hash [32]byte) bool { _, is := a.admin.revoked.Of(hash); return is })
+		gone := goneCallers(a.admin.revoked.Keys(), a.state.Load().config, a.admin.revoked.Of)
+		addBlocked(gone, a.admin.revoked.Persons())
 		if len(gone) == 0 {
 			continue
 		}
 		err := a.credentials.EndOf(ctx, func(o vault.Owner) string {
-			return gone[callerID{o.Tenant, o.Person}]
+			return cmp.Or(gone[callerID{o.Tenant, o.Person}], gone[callerID{everyTenant, o.Person}])
 		})
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("the connections of callers with revoked keys could not be ended; this is tried again", "error", err)
@@ -200,26 +203,52 @@ func endRevoked(ctx context.Context, a *App, changed signal) {
 	}
 }
 
-// A callerID identifies a caller with a key.
+// A callerID identifies a caller with a key, or a person.
 type callerID struct {
 	tenant switchboard.TenantID
 	id     string
 }
 
-// goneCallers returns the callers that had a key that was revoked, and have no other one, with the reason.
-func goneCallers(revocations []revocation.Revocation, keys []config.Key, revoked func(hash [32]byte) bool) map[callerID]string {
+// everyTenant stands for all tenants in a callerID: a person is blocked in each of them.
+const everyTenant switchboard.TenantID = ""
+
+// goneCallers returns the callers, agents and persons, that had a key that was revoked, and have no other one, with the reason. of returns the
+// revocation of a key.
+func goneCallers(revocations []revocation.Revocation, c *config.Config, of func(hash [32]byte) (revocation.Revocation, bool)) map[callerID]string {
 	gone := map[callerID]string{}
-	for _, r := range revocations {
-		if r.Tenant != "" { // an operator calls nothing
-			gone[callerID{r.Tenant, r.ID}] = "its key was revoked by " + r.By
+	add := func(tenant switchboard.TenantID, id, by string) {
+		if tenant != "" { // an operator calls nothing
+			gone[callerID{tenant, id}] = "its key was revoked by " + by
 		}
 	}
-	for _, k := range keys {
-		if !revoked(k.Hash) {
-			delete(gone, callerID{k.Tenant, k.ID})
+	onPage := func(id string) string { return switchboard.PersonThrough(id, switchboard.PageClient) }
+	for _, r := range revocations { // one does not say whether the key was an agent's or a person's
+		add(r.Tenant, r.ID, r.By)
+		add(r.Tenant, onPage(r.ID), r.By)
+	}
+	for i := range c.People { // a key has one revocation, and may have rows in several tenants
+		if r, revoked := of(c.People[i].Hash); revoked {
+			add(c.People[i].Tenant, onPage(c.People[i].ID), r.By)
+		}
+	}
+	for i := range c.Keys {
+		if _, revoked := of(c.Keys[i].Hash); !revoked {
+			delete(gone, callerID{c.Keys[i].Tenant, c.Keys[i].ID})
+		}
+	}
+	for i := range c.People {
+		if _, revoked := of(c.People[i].Hash); !revoked {
+			delete(gone, callerID{c.People[i].Tenant, onPage(c.People[i].ID)})
 		}
 	}
 	return gone
+}
+
+// addBlocked adds the persons who are blocked, with the reason.
+func addBlocked(gone map[callerID]string, blocks []revocation.Revocation) {
+	for _, r := range blocks {
+		gone[callerID{everyTenant, switchboard.PersonThrough(r.ID, switchboard.PageClient)}] = "the person was blocked by " + r.By
+	}
 }
 
 // connectURL returns the address at which a person makes the connection of a ticket; "" if no person can reach one.

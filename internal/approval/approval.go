@@ -124,6 +124,10 @@ type Asker struct {
 	Mode      switchboard.Mode     `json:"mode,omitempty"`
 	Task      switchboard.TaskID   `json:"task,omitempty"`
 	Run       switchboard.RunID    `json:"run,omitempty"` // that asked first; the binding leaves it out for a call
+
+	// Keys are the keys of the person who asked, as Officer.Credential names them; none for an agent, and for a person who has signed in. A key keeps its
+	// hash when its row gets another id.
+	Keys []string `json:"keys,omitempty"`
 }
 
 // A Target is what is asked for. A capability has the members from Capability on. A call has those up to Capability.

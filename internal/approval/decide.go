@@ -27,12 +27,17 @@ func MayDecide(o *switchboard.Officer, r *Request, rules DecideRules) error {
 	switch {
 	case !anyone && !o.Holds(switchboard.OfficeApprover, tenant):
 		return refuse("ask an operator for a row under approvers of the tenant", "you do not hold the office approver in tenant %s", tenant)
-	case !anyone && !rules.Self && o.ID == switchboard.PersonBehind(r.Asker.Principal):
+	case !anyone && !rules.Self && r.Asker.isPerson(o):
 		return refuse("another approver decides; approvals: {self: true} in the operator's file permits it", "you have asked for this yourself, and who asks does not decide")
 	case len(r.Terms.Who) > 0 && !slices.ContainsFunc(r.Terms.Who, func(who string) bool { return isNamed(o, tenant, who, anyone) }):
 		return refuse("", "the rule that asked names other people: %s", joinWords(r.Terms.Who))
 	}
 	return nil
+}
+
+// isPerson reports whether the officer is the person behind the asker, also if the officer's key has another id by now.
+func (a *Asker) isPerson(o *switchboard.Officer) bool {
+	return o.ID == switchboard.PersonBehind(a.Principal) || o.Credential != "" && slices.Contains(a.Keys, o.Credential)
 }
 
 // isNamed reports whether the entry who names the officer: by its id, an office or a role.

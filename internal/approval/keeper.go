@@ -95,8 +95,9 @@ type Options struct {
 	// Officer returns who has voted, with the offices of now. The error says why the vote does not count any more.
 	Officer func(tenant switchboard.TenantID, v *Vote) (switchboard.Officer, error)
 
-	// Asked is called for each new request, at most once, and Stepped for each step; TellPeople tells people. They must not wait. nil means that nothing is told.
-	Asked   func(*Request)
+	AskOptions
+
+	// Stepped is called for each step; TellPeople tells people. It must not wait. nil means that nothing is told.
 	Stepped func(*Request, Step)
 
 	// Address returns the address of a request's page; "" if no person can open one.
@@ -107,6 +108,15 @@ type Options struct {
 
 	Standing StandingYeses // nil means that there are none
 	Log      *slog.Logger  // nil means no log
+}
+
+// AskOptions are the options for new requests. Each function may be nil.
+type AskOptions struct {
+	// KeysOf returns the keys of the person behind the asker; see Asker.Keys.
+	KeysOf func(*Asker) []string
+
+	// Asked is called for each new request, at most once. It must not wait.
+	Asked func(*Request)
 }
 
 // A Keeper keeps requests in the store, and makes calls wait for them. Use New. It is safe for concurrent use.
@@ -271,6 +281,9 @@ func (k *requestBook) make(ctx context.Context, q *Request, binding string, was 
 	r := *q
 	r.Binding, r.Number, r.Stored, r.Votes, r.Asked = binding, 1, Pending, nil, now.UTC()
 	r.memory = &requestMemory{}
+	if k.o.KeysOf != nil {
+		r.Asker.Keys = k.o.KeysOf(&r.Asker)
+	}
 	if was != nil {
 		r.Number, r.memory.version, r.Before = was.Number+1, was.memory.version, was.earlier(now)
 	}

@@ -726,6 +726,8 @@ func TestAPersonMayDecide(t *testing.T) {
 		return &switchboard.Officer{ID: id, Auth: switchboard.AuthPersonKey, Offices: map[switchboard.TenantID][]switchboard.Office{"acme": o}}
 	}
 	local := &switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}
+	byKey := offices("abe", switchboard.OfficeApprover)
+	byKey.Credential = "ann's"
 	ann := offices("idp/ann", switchboard.OfficeApprover)
 	ann.Roles = map[switchboard.TenantID][]string{"acme": {"oncall"}, "umbrella": {"boss"}}
 	for _, tt := range []struct {
@@ -736,6 +738,8 @@ func TestAPersonMayDecide(t *testing.T) {
 		asker string
 		may   bool
 	}{
+		{"the person who asked, with another id by now", byKey, approval.DecideRules{}, nil, "ann@page", false},
+		{"that person, where the operator says so", byKey, approval.DecideRules{Self: true}, nil, "ann@page", true},
 		{"an approver", offices("ann", switchboard.OfficeApprover), approval.DecideRules{}, nil, "ci", true},
 		{"AP-03: itself", offices("ci", switchboard.OfficeApprover), approval.DecideRules{}, nil, "ci", false},
 		{"itself, where the operator says so", offices("ci", switchboard.OfficeApprover), approval.DecideRules{Self: true}, nil, "ci", true},
@@ -750,7 +754,7 @@ func TestAPersonMayDecide(t *testing.T) {
 		{"by another office", offices("bob", switchboard.OfficeAdmin, switchboard.OfficeApprover), approval.DecideRules{}, []string{"admin"}, "ci", true},
 		{"no person may give both", ann, approval.DecideRules{}, []string{""}, "ci", false},
 	} {
-		r := &approval.Request{Asker: approval.Asker{Tenant: "acme", Principal: tt.asker}, Terms: approval.AskTerms{Who: tt.terms}}
+		r := &approval.Request{Asker: approval.Asker{Tenant: "acme", Principal: tt.asker, Keys: []string{"ann's"}}, Terms: approval.AskTerms{Who: tt.terms}}
 		if err := approval.MayDecide(tt.who, r, tt.rules); (err == nil) != tt.may {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -758,6 +762,29 @@ func TestAPersonMayDecide(t *testing.T) {
 	r := &approval.Request{Asker: approval.Asker{Tenant: "umbrella", Principal: "ci"}}
 	if approval.MayDecide(offices("ann", switchboard.OfficeApprover), r, approval.DecideRules{}) == nil {
 		t.Error("an approver of another tenant may decide")
+	}
+}
+
+// AP-03: a key that has asked does not decide, also if its row has another id by then.
+func TestARequestKeepsTheKeysOfThePersonWhoHasAsked(t *testing.T) {
+	k := newKeeper(t, store.NewMemory(), func(o *approval.Options) {
+		o.KeysOf = func(a *approval.Asker) []string { return []string{"key of " + a.Principal} }
+	})
+	asked, _, err := k.Ask(t.Context(), &approval.Request{
+		Kind: approval.ForCall, Asker: approval.Asker{Tenant: "acme", Principal: "ann@page"}, Target: approval.Target{Method: "tools/call", Server: "mail", Tool: "send"}, Until: time.Now().Add(time.Hour),
+	}, approval.KeptCall{Params: []byte("{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := k.Find(t.Context(), "acme", asked.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, may := range map[string]bool{"key of ann@page": false, "another": true, "": true} {
+		who := &switchboard.Officer{ID: "abe", Auth: switchboard.AuthPersonKey, Credential: key, Offices: approver.Offices}
+		if err := approval.MayDecide(who, r, approval.DecideRules{}); (err == nil) != may {
+			t.Errorf("with the key %q: %v", key, err)
+		}
 	}
 }
 

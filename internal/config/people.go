@@ -279,9 +279,7 @@ func (r *personReader) read(v document.Value, most int, as PersonKey) {
 		r.checkForm(m)
 		slices.Sort(r.row.Offices)
 		r.row.Offices = slices.Compact(r.row.Offices)
-		if len(r.row.Calls.Tasks) == 0 {
-			r.row.Calls = switchboard.CallRights{}
-		}
+		r.readTaskless(m)
 		if c := r.claim; c.Issuer != "" && c.Claim != "" && c.Value != "" {
 			c.Offices, c.Calls = r.row.Offices, r.row.Calls
 			*r.claims = append(*r.claims, c)
@@ -291,6 +289,23 @@ func (r *personReader) read(v document.Value, most int, as PersonKey) {
 				row.Hash = hash
 				*r.out = append(*r.out, row)
 			}
+		}
+	}
+}
+
+// readTaskless reads a row without tasks. It can give roles, or a mode, to those for whom another row names tasks; a key has no other row that could.
+func (r *personReader) readTaskless(m document.FixedMap) {
+	if len(r.row.Calls.Tasks) > 0 {
+		return
+	}
+	calls := switchboard.CallRights{Roles: r.row.Calls.Roles}
+	if m.HasKey("mode") {
+		calls.Mode = r.row.Calls.Mode
+	}
+	r.row.Calls = calls
+	for _, name := range []string{"roles", "mode"} {
+		if at, ok := m.Lookup(name); ok && r.row.ID != "" && !m.HasKey("tasks") {
+			at.Fault("it is for calls of tools, and this key can make none; add tasks: [TASK] to the row, or leave %s out", name)
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -78,15 +80,12 @@ func (o *Officers) claimRights(issuer string, claims map[string][]string, tenant
 	return rights
 }
 
-// addUp adds rows up: all tasks, all roles, the least mode. ok is false if no row has a task.
+// addUp adds rows up: all tasks, all roles, the first tier, the least mode. ok is false if no row has a task.
 func addUp(rows []switchboard.CallRights) (p switchboard.Principal, ok bool) {
 	p.Mode = switchboard.Autopilot
 	for _, r := range rows {
-		if len(r.Tasks) == 0 {
-			continue
-		}
 		p.Tasks, p.Roles = append(p.Tasks, r.Tasks...), append(p.Roles, r.Roles...)
-		p.Tier, p.Mode = r.Tier, p.Mode.Narrower(r.Mode)
+		p.Tier, p.Mode = cmp.Or(p.Tier, r.Tier), p.Mode.Narrower(r.Mode)
 	}
 	slices.Sort(p.Tasks)
 	slices.Sort(p.Roles)
@@ -97,16 +96,52 @@ func addUp(rows []switchboard.CallRights) (p switchboard.Principal, ok bool) {
 // A personCalls finds what persons who call tools may do now.
 type personCalls struct {
 	officers *Officers
-	recent   *RecentPersons
+	signedIn *SignedIn
 
 	assumed []switchboard.TaskID // without officers: see AssumePersons
 }
 
-// LetPersonsCall returns a ring that also knows the persons to whom member rows give tasks.
-func LetPersonsCall(r *Ring, officers *Officers, recent *RecentPersons) *Ring {
+// LetPersonsCall returns a ring that also knows the persons to whom member rows give tasks. They are neighbors of the principals with keys, and of the
+// local principal.
+func LetPersonsCall(r *Ring, officers *Officers, signedIn *SignedIn) *Ring {
 	own := *r
-	own.persons = &personCalls{officers: officers, recent: recent}
+	own.persons = &personCalls{officers: officers, signedIn: signedIn}
+	counts := officers.callerCounts()
+	if len(counts) == 0 {
+		return &own
+	}
+	if r.keyless {
+		counts[r.local.Tenant]++
+	}
+	for tenant, n := range r.principalCounts {
+		counts[tenant] += n
+	}
+	own.principalCounts = counts
 	return &own
+}
+
+// callerCounts returns how many persons may call tools, by tenant. A row with a claim counts as two, because any number of persons can match it.
+func (o *Officers) callerCounts() map[switchboard.TenantID]int {
+	counts := map[switchboard.TenantID]int{}
+	for name := range o.callers {
+		counts[name.tenant]++
+	}
+	for _, rows := range o.claims {
+		for i := range rows {
+			if len(rows[i].Calls.Tasks) > 0 {
+				counts[rows[i].Tenant] += 2
+			}
+		}
+	}
+	return counts
+}
+
+// KeysOf returns the keys of the person behind a principal, as Officer.Credential names them; none for a person who has signed in.
+func (o *Officers) KeysOf(p *switchboard.Principal) (keys []string) {
+	for _, hash := range o.callers[principalName{p.Tenant, switchboard.PersonBehind(p.ID), p.Auth}] {
+		keys = append(keys, hex.EncodeToString(hash[:]))
+	}
+	return keys
 }
 
 // AssumePersons returns a ring to which persons are what a record says of them, and which lets them bind the tasks. A record does not say which rows have
@@ -117,7 +152,7 @@ func AssumePersons(r *Ring, tasks []switchboard.TaskID) *Ring {
 	return &own
 }
 
-// current is Ring.Current for a person. The person's key may be revoked since, or the person blocked.
+// current is Ring.Current for a person. Since the person was authenticated, the key may have been revoked, the person blocked, or the last session ended.
 func (c *personCalls) current(p switchboard.Principal) (switchboard.Principal, error) {
 	if c.officers == nil {
 		p.Tasks = c.assumed
@@ -140,7 +175,10 @@ func (c *personCalls) current(p switchboard.Principal) (switchboard.Principal, e
 		return switchboard.Principal{}, refused
 	}
 	issuer, subject, _ := strings.Cut(id, "/")
-	claims, ok := c.recent.claimsOf(id)
+	claims, ok, err := c.signedIn.claimsOf(id)
+	if err != nil {
+		return switchboard.Principal{}, err
+	}
 	if !ok {
 		return switchboard.Principal{}, refused
 	}
@@ -151,70 +189,42 @@ func (c *personCalls) current(p switchboard.Principal) (switchboard.Principal, e
 	return c.officers.Caller(&who, p.Tenant)
 }
 
-// How long, and of how many persons, claims are remembered. A session is no longer.
-const (
-	recentTime = 12 * time.Hour
-	maxRecent  = 4096
-)
+// signedInTime is how long the sessions that were read count. It limits how often they are read, since one call of a tool asks several times.
+const signedInTime = time.Second
 
-// RecentPersons remember the claims of the persons who called tools lately: a run is decided again while its person sends no request. Their zero value
-// remembers nobody. They are safe for concurrent use.
-type RecentPersons struct {
-	// Find, if not nil, looks for a person who is not remembered, for example among the sessions of other replicas.
-	Find func(id string) (claims map[string][]string, ok bool)
+// SignedIn knows the claims of all persons with a session. When the last session of a person has ended, the person calls nothing any more, and a call that
+// waits for an approval is refused. The zero value knows no person. It is safe for concurrent use.
+type SignedIn struct {
+	// List returns the claims of each person's newest session, by the person's id. The error is a *switchboard.Error.
+	List func() (map[string]map[string][]string, error)
 
-	mu  sync.Mutex
-	all map[string]recentPerson
+	changes atomic.Int64 // counts Reread
+
+	mu     sync.Mutex
+	claims map[string]map[string][]string
+	err    error
+	at     time.Time // when they were read
+	seen   int64     // changes at that time
 }
 
-type recentPerson struct {
-	claims map[string][]string
-	until  time.Time
-	known  bool // false: it was looked for, and not found
-}
+// Reread makes the next question read the sessions again, because one has ended. It does not wait.
+func (s *SignedIn) Reread() { s.changes.Add(1) }
 
-// Remember keeps the claims of an officer who has signed in.
-func (c *RecentPersons) Remember(o *switchboard.Officer) {
-	if o.Auth == switchboard.AuthSignIn {
-		c.keep(o.ID, recentPerson{o.Claims, time.Now().Add(recentTime), true})
+// claimsOf returns the claims of a person. ok is false if the person has no session. That is never answered from memory: the session may be new.
+func (s *SignedIn) claimsOf(id string) (claims map[string][]string, ok bool, err error) {
+	if s == nil || s.List == nil {
+		return nil, false, nil
 	}
-}
-
-func (c *RecentPersons) keep(id string, p recentPerson) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all == nil {
-		c.all = map[string]recentPerson{}
-	}
-	if len(c.all) >= maxRecent {
-		now := time.Now()
-		for other, o := range c.all {
-			if o.until.Before(now) || len(c.all) >= maxRecent {
-				delete(c.all, other) // if all are recent, any one: it is found again
-			}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	claims, ok = s.claims[id]
+	known := ok || s.err != nil
+	if changes := s.changes.Load(); !known || changes != s.seen || time.Since(s.at) >= signedInTime {
+		s.seen, s.at = changes, time.Now()
+		if s.claims, s.err = s.List(); s.err != nil {
+			s.at = time.Now() // so that not every question waits for a store that is away
 		}
+		claims, ok = s.claims[id]
 	}
-	c.all[id] = p
-}
-
-// claimsOf returns the claims of a person.
-func (c *RecentPersons) claimsOf(id string) (claims map[string][]string, ok bool) {
-	if c == nil {
-		return nil, false
-	}
-	c.mu.Lock()
-	p, found := c.all[id]
-	c.mu.Unlock()
-	if found && time.Now().Before(p.until) {
-		return p.claims, p.known
-	}
-	if c.Find == nil {
-		return nil, false
-	}
-	p = recentPerson{until: time.Now().Add(5 * time.Second)}
-	if p.claims, p.known = c.Find(id); p.known {
-		p.until = time.Now().Add(recentTime)
-	}
-	c.keep(id, p)
-	return p.claims, p.known
+	return claims, ok, s.err
 }

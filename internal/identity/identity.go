@@ -36,7 +36,7 @@ type Ring struct {
 	hashes          map[principalName][][sha256.Size]byte // the keys of each principal
 	check           KeyCheck
 	expiries        map[principalName]time.Time  // only of keys that expire
-	principalCounts map[switchboard.TenantID]int // number of principals with keys
+	principalCounts map[switchboard.TenantID]int // number of principals with keys, and of persons who call tools
 	local           switchboard.Principal
 	keyless         bool
 	persons         *personCalls // nil where no person calls tools
@@ -87,10 +87,10 @@ func New(keys []Key, local *switchboard.Tenant, keyless bool, check KeyCheck) *R
 	return r
 }
 
-// Neighbors reports whether tenants other than p's have keys, and whether other principals of its tenant
-// have. The local principal has no neighbors, because it is served only while there are no keys.
+// Neighbors reports whether tenants other than p's have principals, and whether its tenant has others. The local principal has no
+// neighbors with keys, because it is served only while there are no keys; but persons may call tools beside it.
 func (r *Ring) Neighbors(p switchboard.Principal) (tenants, principals bool) {
-	if p.Auth == switchboard.AuthLocal {
+	if p.Auth == switchboard.AuthLocal && !r.keyless {
 		return false, false
 	}
 	return len(r.principalCounts) > 1, r.principalCounts[p.Tenant] > 1

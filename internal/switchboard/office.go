@@ -68,7 +68,7 @@ func (o *Officer) Holds(office Office, tenant TenantID) bool {
 // Sees reports whether the officer holds any office in the tenant.
 func (o *Officer) Sees(tenant TenantID) bool { return o.Operator || len(o.Offices[tenant]) > 0 }
 
-// CallRights are what a row of members gives a person's own calls of tools. Without a task, it gives none.
+// CallRights are what a row of members gives a person's own calls of tools. All rows that match add up. If none of them has a task, the person calls nothing.
 type CallRights struct {
 	Tasks []TaskID `json:",omitempty"`
 	Roles []string `json:",omitempty"` // sorted as bytes, without duplicates

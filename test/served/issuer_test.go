@@ -8,10 +8,16 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/rig"
 )
 
 // An issuer is a small OpenID provider that signs one person in: ann, who has the claim team only at the UserInfo endpoint. Its token endpoint fails in
@@ -120,4 +126,47 @@ func (is *issuer) sign() string {
 	r.FillBytes(signature[:32])
 	s.FillBytes(signature[32:])
 	return text + "." + part(signature[:])
+}
+
+// signIn signs ann in at the admin side.
+func (is *issuer) signIn(t *testing.T, g *rig.Gateway) *adminBrowser {
+	t.Helper()
+	b := openAdmin(t, g, "")
+	_, page := b.post("/sign-in", url.Values{"issuer": {"idp"}})
+	found := ledTo.FindStringSubmatch(page)
+	if found == nil {
+		t.Fatalf("the sign-in does not lead to the issuer: %s", page)
+	}
+	at, err := url.Parse(html.UnescapeString(found[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	is.nonce, is.access = at.Query().Get("nonce"), "at"
+	if status, page := b.get(b.base + "/sign-in/callback?" + url.Values{"code": {"good"}, "state": {at.Query().Get("state")}}.Encode()); status != http.StatusOK {
+		t.Fatalf("the sign-in ends with %d %s", status, page)
+	}
+	return b
+}
+
+// try makes a call of a tool with the session of the browser.
+func (b *adminBrowser) try(body string) (status int, answer string) {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.base+"/v1/try", strings.NewReader(body))
+	if err != nil {
+		b.t.Error(err)
+		return 0, ""
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Origin", b.base)
+	resp, err := b.Do(req)
+	if err != nil {
+		b.t.Error(err)
+		return 0, ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.t.Error(err)
+	}
+	return resp.StatusCode, string(text)
 }

@@ -14,22 +14,24 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/rig"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// tryArchive is a tenant with two members who may call tools, and one who may not.
+// tryArchive is a tenant with two members who may call tools, and one who may not; and a tenant whose persons sign in at an issuer too.
 const tryArchive = `
 -- switchboard.yaml --
-approvals: {wait: 1s}
+issuers: {idp: {url: "ISSUER", sign_in: {id: sb}}}
 currency: EUR
 operators: [{key: ops, hash: "HASH:operator"}]
 servers:
   SERVER
 tenants:
   acme: {servers: ["*"], allow: [by_name], roles: [clerk], offices: [admin, viewer], approvers: [{key: lea, hash: "HASH:approver"}, {key: vic, hash: "HASH:vic"}]}
-  umbrella: {servers: ["*"], allow: [by_name], offices: [viewer]}
+  umbrella: {servers: ["*"], allow: [by_name], offices: [viewer], issuers: [idp], approvers: [{key: lou, hash: "HASH:lou"}]}
 -- tenants/acme/tenant.yaml --
 tenant: acme
 default_task: all
+approvals: {wait: 1s}
 budgets: [{id: few, limit: {calls: 5}, per: principal, window: 1d, match: {tool: ["a/paid"]}}]
 keys: [{id: vic, hash: "HASH:agent"}]
 members:
@@ -43,7 +45,9 @@ required_capabilities: [{tools: ["*/*"]}]
 -- tenants/umbrella/tenant.yaml --
 tenant: umbrella
 default_task: all
-members: [{key: uma, hash: "HASH:other", offices: [viewer], tasks: [all]}]
+members:
+  - {key: uma, hash: "HASH:other", offices: [viewer], tasks: [all]}
+  - {issuer: idp, claim: team, value: platform, offices: [viewer], tasks: [all]}
 -- tenants/umbrella/tasks/all.yaml --
 task_id: all
 required_capabilities: [{tools: ["*/*"]}]
@@ -70,13 +74,16 @@ type triedWorld struct {
 	*rig.Gateway
 	dir, marks string
 	keys       officers
+	issuer     *issuer
 }
 
 func serveTries(t *testing.T) *triedWorld {
 	t.Helper()
-	w := &triedWorld{keys: officers{}, marks: filepath.Join(t.TempDir(), "marks")}
-	text := strings.Replace(tryArchive, "SERVER", strings.TrimSuffix(rig.FakeRow("a", "marks="+w.marks, `{"name":"work","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`, fmt.Sprintf(rig.Tool, "mail"), fmt.Sprintf(rig.Tool, "paid")), "}")+", trust: operator}", 1)
-	for _, who := range []string{"operator", "approver", "vic", "wim", "admin", "other", "agent"} {
+	w := &triedWorld{keys: officers{}, marks: filepath.Join(t.TempDir(), "marks"), issuer: newIssuer(t)}
+	row := rig.FakeRow("a", "marks="+w.marks, `{"name":"work","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`, fmt.Sprintf(rig.Tool, "mail"), fmt.Sprintf(rig.Tool, "paid"),
+		`{"name":"region","inputSchema":{"type":"object","properties":{"at":{"type":"string","x-mcp-header":"Region"}}}}`)
+	text := strings.NewReplacer("SERVER", strings.TrimSuffix(row, "}")+", trust: operator}", "ISSUER", w.issuer.URL).Replace(tryArchive)
+	for _, who := range []string{"operator", "approver", "lou", "vic", "wim", "admin", "other", "agent"} {
 		prefix := identity.PersonPrefix
 		if who == "agent" {
 			prefix = identity.AgentPrefix
@@ -161,6 +168,11 @@ func TestAPersonsCallIsOnThePathOfAnAgent(t *testing.T) {
 		return rig.ReasonUnless(strings.Contains(c.Body, `"id":"vic@page"`) && strings.Contains(c.Body, `"auth":"person_key"`), c.Body)
 	})
 
+	// An argument that the tool wants in a header too.
+	if out, a := w.try(t, "vic", `{"tool":"region","arguments":{"at":"Zürich"}}`); codeOf(out) != "" || w.made("region") != 1 {
+		t.Errorf("a tool with an argument in a header: %d %s", a.Status, a.Body)
+	}
+
 	// Policy refuses by the arguments, and by the roles of the row.
 	if out, a := w.try(t, "vic", `{"tool":"work","arguments":{"path":"/etc/passwd"}}`); codeOf(out) != "SB-POL-001" || out.Receipt == "" || w.made("work") != 1 {
 		t.Errorf("a veto: %d %s", a.Status, a.Body)
@@ -231,6 +243,55 @@ func TestAPersonsCallIsOnThePathOfAnAgent(t *testing.T) {
 	w.Reload(t)
 	if _, a := w.try(t, "vic", `{"tool":"work"}`); a.Status != http.StatusForbidden || w.made("work") != 1 {
 		t.Errorf("after the row has lost its task: %d %s", a.Status, a.Body)
+	}
+	w.callSignedIn(t)
+}
+
+// callSignedIn makes calls as a person who has signed in at the issuer. A call that waits for an approval is not made any more when the person has signed out.
+func (w *triedWorld) callSignedIn(t *testing.T) {
+	t.Helper()
+	before := w.made("work")
+	ann := w.issuer.signIn(t, w.Gateway)
+	status, text := ann.try(`{"tool":"work"}`)
+	var out trial.TryOutcome
+	if err := json.Unmarshal([]byte(text), &out); err != nil || status != http.StatusOK || codeOf(&out) != "" || out.Principal != "idp/ann@page" || out.Task != "all" || w.made("work") != before+1 {
+		t.Fatalf("%v: %d %s", err, status, text)
+	}
+	rig.Eventually(t, "the receipt names the person who has signed in", func() string {
+		c := w.AskAdmin(t, w.keys["operator"], "GET", "/v1/receipt?tenant=umbrella&id="+url.QueryEscape(out.Receipt), "")
+		return rig.ReasonUnless(strings.Contains(c.Body, `"id":"idp/ann@page"`) && strings.Contains(c.Body, `"auth":"sign_in"`), c.Body)
+	})
+
+	mailed, answered := w.made("mail"), make(chan string, 1)
+	go func() {
+		_, text := ann.try(`{"tool":"mail","arguments":{"to":"ops@x.org"}}`)
+		answered <- text
+	}()
+	var waiting struct {
+		Approvals []struct{ ID string }
+	}
+	rig.Eventually(t, "the call waits for a person", func() string {
+		c := w.AskAdmin(t, w.keys["lou"], "GET", "/v1/approvals?state=pending", "")
+		return rig.ReasonUnless(json.Unmarshal([]byte(c.Body), &waiting) == nil && len(waiting.Approvals) == 1, c.Body)
+	})
+	_, page := ann.get(ann.base + "/now")
+	token := formToken.FindStringSubmatch(page)
+	if token == nil {
+		t.Fatalf("there is no form to sign out with: %s", page)
+	}
+	ann.post("/sign-out", url.Values{"token": {token[1]}})
+	if status, text := ann.try(`{"tool":"work"}`); status == http.StatusOK || w.made("work") != before+1 {
+		t.Errorf("after the sign-out: %d %s", status, text)
+	}
+	request := "/v1/approvals/" + waiting.Approvals[0].ID
+	if c := w.AskAdmin(t, w.keys["lou"], "POST", request+"/approve", `{}`); c.Status == http.StatusOK || !strings.Contains(c.Body, "may call nothing any more") {
+		t.Errorf("a yes for a person who has signed out: %d %s", c.Status, c.Body)
+	}
+	if c := w.AskAdmin(t, w.keys["lou"], "POST", request+"/refuse", `{}`); c.Status != http.StatusOK {
+		t.Errorf("a no: %d %s", c.Status, c.Body)
+	}
+	if text := wait.Receive(t, "the answer of the call that waited", answered); !strings.Contains(text, "SB-APPR-002") || w.made("mail") != mailed {
+		t.Errorf("the call that waited gets %s; made %d", text, w.made("mail")-mailed)
 	}
 }
 

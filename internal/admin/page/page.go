@@ -9,6 +9,7 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -61,6 +62,10 @@ type Options struct {
 
 	Connections Connections
 	Document    func() string // the https URL of DocumentPath, "" if providers cannot read it
+
+	// Work runs a function that may last longer than its request. A stop waits for it, and Stopping is done when it must end.
+	Work     func(func())
+	Stopping context.Context
 
 	// Failed is called for each sign-in that fails. It may wait.
 	Failed func(r *http.Request, err error)

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
@@ -29,12 +30,17 @@ type desk struct {
 	document string // the URL of the client document
 	api      http.Handler
 	asked    []string // of the API
+	work     sync.WaitGroup
+	stop     context.CancelFunc
 	tenants  []switchboard.TenantID
 }
 
 func newDesk(t *testing.T, adminURL string) *desk {
 	t.Helper()
 	d := &desk{}
+	var stopping context.Context
+	stopping, d.stop = context.WithCancel(context.Background())
+	t.Cleanup(d.stop)
 	d.key, _ = identity.Mint(identity.PersonPrefix)
 	d.row = identity.OfficerKey{ID: "ann", Hash: sha256.Sum256([]byte(d.key)), Operator: true}
 	d.sessions = signin.NewSessions(store.NewMemory(), func() {})
@@ -49,6 +55,7 @@ func newDesk(t *testing.T, adminURL string) *desk {
 				d.api.ServeHTTP(w, r)
 			})
 		},
+		Work: d.work.Go, Stopping: stopping,
 		Connections: &d.consents, Document: func() string { return d.document }, Failed: func(*http.Request, error) { d.failures++ }, Log: slog.New(slog.DiscardHandler),
 	})
 	return d

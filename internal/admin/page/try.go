@@ -54,14 +54,14 @@ type tryForm struct {
 	Fields []tryField
 	Beyond bool   // the form cannot express all arguments
 	Key    string // of the calls of this form
-	Seen   string // the digest of the text that the person reads about the tool
+	Seen   string // the digest of what the question says about the call
 }
 
 // A tryDraft is what a form was answered with: the arguments, and whether the page asks before it makes the call.
 type tryDraft struct {
 	JSON    string
 	Ask     bool
-	Changed bool // the tool has changed since the page asked
+	Changed bool // what the page asked about has changed since
 }
 
 func loadTry(q *viewQuery, answer []byte) (any, error) {
@@ -73,7 +73,7 @@ func loadTry(q *viewQuery, answer []byte) (any, error) {
 	q.command = "switchboard try"
 	for i := range v.Tools {
 		if t := &v.Tools[i]; t.Name == name {
-			v.Chosen = newTryForm(t)
+			v.Chosen = newTryForm(&v.TryOffer, t)
 			q.command += " " + shellWord(t.Name) + " '{}'"
 		}
 	}
@@ -84,31 +84,43 @@ func loadTry(q *viewQuery, answer []byte) (any, error) {
 	return v, nil
 }
 
-func newTryForm(t *trial.TryTool) *tryForm {
-	f := &tryForm{TryTool: *t, Key: rand.Text(), Seen: digestTool(t)}
+func newTryForm(offer *trial.TryOffer, t *trial.TryTool) *tryForm {
+	f := &tryForm{TryTool: *t, Key: rand.Text(), Seen: digestQuestion(offer, t)}
 	f.Fields, f.Beyond = formOf(t.Schema)
 	return f
 }
 
-// digestTool returns a digest of the text that a person reads about a tool.
-func digestTool(t *trial.TryTool) string {
-	text, _ := json.Marshal(t) // it was JSON before
+// digestQuestion returns a digest of what the question before a call says: who calls, in which tenant and task, and the text about the tool.
+func digestQuestion(offer *trial.TryOffer, t *trial.TryTool) string {
+	text, _ := json.Marshal([]any{offer.Tenant, offer.Principal, offer.Task, t}) // it was JSON before
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// chosenTool returns the tool that the address names.
-func chosenTool(q *viewQuery) (*trial.TryTool, error) {
+// A chosenTool is the tool of a form, out of its offer.
+type chosenTool struct {
+	*trial.TryTool
+	offer *trial.TryOffer
+}
+
+// findChosen returns the tool that the address names, for the tenant and the task that the form was shown with. From then on the address names them too:
+// it may have left them out, and the first task can be another one by now.
+func findChosen(q *viewQuery, fields url.Values) (chosenTool, error) {
+	for _, name := range []string{"tenant", "task"} {
+		if shown := fields.Get(name); shown != "" {
+			q.state.Set(name, shown)
+		}
+	}
 	offer := &trial.TryOffer{}
 	if err := q.get(offerAddress(q), offer); err != nil {
-		return nil, err
+		return chosenTool{}, err
 	}
 	for i := range offer.Tools {
 		if offer.Tools[i].Name == q.state.Get("tool") {
-			return &offer.Tools[i], nil
+			return chosenTool{&offer.Tools[i], offer}, nil
 		}
 	}
-	return nil, refuseForm("this task has no such tool any more, so nothing was called")
+	return chosenTool{}, refuseForm("this task has no such tool any more, so nothing was called")
 }
 
 // refuseForm refuses what a form has sent.
@@ -134,20 +146,16 @@ func argumentsOf(t *trial.TryTool, fields url.Values) (string, error) {
 
 // writeTry writes the fields of a form as JSON, and calls nothing.
 func writeTry(q *viewQuery, fields url.Values) (formDone, error) {
-	t, err := chosenTool(q)
-	if err != nil {
-		return formDone{}, err
-	}
-	text, err := argumentsOf(t, fields)
+	_, text, err := chosenCall(q, fields)
 	return formDone{Result: &tryDraft{JSON: text}}, err
 }
 
 // chosenCall returns the tool and the arguments of a form.
-func chosenCall(q *viewQuery, fields url.Values) (t *trial.TryTool, text string, err error) {
-	if t, err = chosenTool(q); err != nil {
-		return nil, "", err
+func chosenCall(q *viewQuery, fields url.Values) (t chosenTool, text string, err error) {
+	if t, err = findChosen(q, fields); err != nil {
+		return t, "", err
 	}
-	text, err = argumentsOf(t, fields)
+	text, err = argumentsOf(t.TryTool, fields)
 	return t, text, err
 }
 
@@ -163,13 +171,13 @@ func askTry(q *viewQuery, fields url.Values) (formDone, error) {
 	return sendTry(q, t.Name, text, fields.Get("key"))
 }
 
-// makeTry makes a call that the person has confirmed. If the tool has changed since, it asks again.
+// makeTry makes a call that the person has confirmed. If anything that the question said has changed since, it asks again.
 func makeTry(q *viewQuery, fields url.Values) (formDone, error) {
 	t, text, err := chosenCall(q, fields)
 	if err != nil {
 		return formDone{}, err
 	}
-	if fields.Get("seen") != digestTool(t) {
+	if fields.Get("seen") != digestQuestion(t.offer, t.TryTool) {
 		return formDone{Result: &tryDraft{JSON: text, Ask: true, Changed: true}}, nil
 	}
 	return sendTry(q, t.Name, text, fields.Get("key"))
@@ -187,7 +195,7 @@ func resumeTry(q *viewQuery, fields url.Values) (formDone, error) {
 const tryPatience = 2 * time.Second
 
 // sendTry makes the call, and leads to its outcome. The form and the call have the same key: a form that is sent twice makes one call, and with other
-// arguments it makes another one. The call goes on if it takes longer, or if the browser leaves.
+// arguments it makes another one. The call goes on if it takes longer, or if the browser leaves; a stop waits for it within the grace.
 func sendTry(q *viewQuery, tool, arguments, key string) (formDone, error) {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)
@@ -200,10 +208,14 @@ func sendTry(q *viewQuery, tool, arguments, key string) (formDone, error) {
 	}
 	sum := sha256.Sum256(body.Bytes())
 	key += "-" + hex.EncodeToString(sum[:8])
+	ctx, cancel := context.WithCancel(context.WithoutCancel(q.r.Context()))
+	stop := context.AfterFunc(q.page.o.Stopping, cancel)
 	later := *q
-	later.r = q.r.WithContext(context.WithoutCancel(q.r.Context()))
+	later.r = q.r.WithContext(ctx)
 	answered := make(chan error, 1)
-	go func() {
+	q.page.o.Work(func() {
+		defer cancel()
+		defer stop()
 		defer func() { // the server of the page is not around this goroutine
 			if reason := recover(); reason != nil {
 				q.page.o.Log.Error("a call from the page has failed", "reason", reason)
@@ -211,7 +223,7 @@ func sendTry(q *viewQuery, tool, arguments, key string) (formDone, error) {
 			}
 		}()
 		answered <- later.call(http.MethodPost, linkTo("/v1/try", q.pick("tenant")), body.Bytes(), http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {key}}).refusal()
-	}()
+	})
 	timer := time.NewTimer(tryPatience)
 	defer timer.Stop()
 	select {

@@ -1,36 +1,42 @@
 package page_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // A tryDesk is a page whose API offers one tool.
 type tryDesk struct {
 	*desk
 	cookie  *http.Cookie
+	first   string // the task that counts if none is named
 	changes bool
 	about   string // the tool's description
 	bodies  []string
-	status  int // of the answer to a call
+	calls   []string // the task and the tenant of each call
+	status  int      // of the answer to a call
 }
 
 const trySchema = `{"type":"object","required":["text"],"properties":{"text":{"type":"string"},"n":{"type":"number"},"kind":{"enum":["a",2]},"deep":{"type":"boolean"},"filter":{"type":"object"},"<b>&\"":{"type":"string","description":"<script>alert(1)</script>\u202e"}}}`
 
 func newTryDesk(t *testing.T) *tryDesk {
 	t.Helper()
-	d := &tryDesk{desk: newDesk(t, ""), status: http.StatusOK}
+	d := &tryDesk{desk: newDesk(t, ""), status: http.StatusOK, first: "all"}
 	d.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			body := map[string]json.RawMessage{}
 			_ = json.NewDecoder(r.Body).Decode(&body)
 			d.bodies = append(d.bodies, string(body["arguments"])+" "+r.Header.Get("Idempotency-Key"))
+			d.calls = append(d.calls, "task "+string(body["task"])+" of "+r.URL.Query().Get("tenant"))
 			w.WriteHeader(d.status)
 			_, _ = w.Write([]byte(`{"code":"SB-CAP-006","retryable":"later","detail":"it is being carried out"}`))
 			return
@@ -39,7 +45,7 @@ func newTryDesk(t *testing.T) *tryDesk {
 		if r.URL.Query().Get("tool") == "t" {
 			tool["input_schema"] = json.RawMessage(trySchema)
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"tenant": "acme", "principal": "ann@page", "tasks": []string{"all"}, "task": "all", "tools": []any{tool}})
+		_ = json.NewEncoder(w).Encode(map[string]any{"tenant": cmp.Or(r.URL.Query().Get("tenant"), "acme"), "principal": "ann@page", "tasks": []string{"all"}, "task": cmp.Or(r.URL.Query().Get("task"), d.first), "tools": []any{tool}})
 	})
 	w := d.ask("POST", "/sign-in", "127.0.0.1:7422", url.Values{"key": {d.key}}.Encode(), "Origin", "http://127.0.0.1:7422", "Content-Type", form)
 	d.cookie = w.Result().Cookies()[0]
@@ -81,6 +87,7 @@ func TestTheFormOfAToolIsWrittenAsJSON(t *testing.T) {
 	}{
 		{"nothing", nil, "{}"},
 		{"texts and numbers", map[string]string{"text": "a\r\nb<\"", "n": "1.50"}, "{\n  \"text\": \"a\\nb<\\\"\",\n  \"n\": 1.50\n}"},
+		{"line ends", map[string]string{"text": "\r\na\r\n\r\n"}, "{\n  \"text\": \"\\na\\n\\n\"\n}"},
 		{"choices and JSON", map[string]string{"kind": "2", "deep": "true", "filter": ` {"x":[1]} `}, "{\n  \"kind\": 2,\n  \"deep\": true,\n  \"filter\": {\"x\":[1]}\n}"},
 		{"a hostile name", map[string]string{`<b>&"`: "x"}, "{\n  \"<b>&\\\"\": \"x\"\n}"},
 		{"no number", map[string]string{"n": "many"}, "n is no number"},
@@ -161,4 +168,56 @@ func TestACallWithAnEffectAsksFirst(t *testing.T) {
 	if status, _, _ := d.send(fields); status != http.StatusSeeOther || len(d.bodies) != 1 {
 		t.Errorf("a tool that only reads: %d, called with %q", status, d.bodies)
 	}
+}
+
+// A form that was shown for the first task makes the call for this task, also if another task is the first one by then. A question about another task or
+// tenant is another question.
+func TestACallIsForTheTaskThatItsFormHasShown(t *testing.T) {
+	d := newTryDesk(t)
+	d.changes = true
+	w := d.ask("GET", "/try?tool=t", "127.0.0.1:7422", "", "Cookie", d.cookie.Name+"="+d.cookie.Value)
+	fields := hiddenIn(w.Body.String(), "Show the arguments as JSON")
+	fields.Set("act", "call")
+	fields.Set("json", "{}")
+	d.first = "another"
+	_, _, page := d.send(fields)
+	yes := hiddenIn(page, "Yes, make the call")
+	yes.Set("act", "make")
+	for _, name := range []string{"task", "tenant"} {
+		moved := maps.Clone(yes)
+		moved.Set(name, "another")
+		if _, _, page := d.send(moved); !strings.Contains(page, "has changed since you were asked") || len(d.bodies) > 0 {
+			t.Errorf("the question was about another %s: called with %q: %s", name, d.bodies, page)
+		}
+	}
+	if status, to, page := d.send(yes); status != http.StatusSeeOther || !strings.Contains(to, "task=all") || !strings.Contains(to, "tenant=acme") || !slices.Contains(d.calls, `task "all" of acme`) {
+		t.Errorf("%d %s, called for %q: %s", status, to, d.calls, page)
+	}
+}
+
+// A call goes on while its browser is led on. A stop waits for it, and ends it.
+func TestAStopWaitsForACallFromThePage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTryDesk(t)
+		api, ended := d.api, false
+		d.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				<-r.Context().Done()
+				ended = true
+				return
+			}
+			api.ServeHTTP(w, r)
+		})
+		fields := hiddenIn(d.open(), "Show the arguments as JSON")
+		fields.Set("act", "call")
+		fields.Set("json", "{}")
+		if status, to, page := d.send(fields); status != http.StatusSeeOther || !strings.HasPrefix(to, "/try/") || ended {
+			t.Fatalf("%d %s, ended %t: %s", status, to, ended, page)
+		}
+		d.stop()
+		d.work.Wait()
+		if !ended {
+			t.Error("the call goes on after the stop")
+		}
+	})
 }

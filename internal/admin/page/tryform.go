@@ -152,7 +152,7 @@ func writeFields(known []tryField, fields url.Values) (string, error) {
 
 // value returns what was typed as JSON.
 func (f *tryField) value(text string) (string, error) {
-	switch text = strings.TrimSuffix(text, "\n"); f.Kind {
+	switch f.Kind {
 	case fieldText:
 		return quoteText(text), nil
 	case fieldChoice:

@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -82,7 +84,7 @@ type TryRefusal struct {
 
 // A TryCall is a call that a person tries.
 type TryCall struct {
-	Task      switchboard.TaskID `json:"task,omitempty" maxLength:"64" doc:"If absent, the default task of the tenant."`
+	Task      switchboard.TaskID `json:"task,omitempty" maxLength:"64" doc:"If absent, your first one."`
 	Tool      string             `json:"tool" minLength:"1" maxLength:"256" doc:"The name of the tool, as GET /v1/try gives it."`
 	Arguments json.RawMessage    `json:"arguments,omitempty" doc:"A JSON object; {} if absent. Numbers are sent as they are spelt."`
 }
@@ -136,9 +138,7 @@ func (t *Trier) Offer(ctx context.Context, who *switchboard.Officer, tenant swit
 		return nil, err
 	}
 	out.Tenant, out.Principal, out.Tasks = p.Tenant, p.ID, t.o.Tasks(p)
-	if out.Task == "" && len(out.Tasks) > 0 {
-		out.Task = switchboard.TaskID(out.Tasks[0])
-	}
+	out.Task = namedOrFirst(task, out.Tasks)
 	x, err := t.o.Explain(ctx, p, admin.ExplainQuery{Task: out.Task, Definitions: tool != "", NoMessages: true})
 	if err != nil {
 		return nil, err
@@ -154,6 +154,14 @@ func (t *Trier) Offer(ctx context.Context, who *switchboard.Officer, tenant swit
 	}
 	slices.SortFunc(out.Tools, func(a, b TryTool) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// namedOrFirst returns the task, or the first of all if none is named: the tools that a person is shown are those of the task that a call is for.
+func namedOrFirst(task switchboard.TaskID, all []string) switchboard.TaskID {
+	if task == "" && len(all) > 0 {
+		return switchboard.TaskID(all[0])
+	}
+	return task
 }
 
 // readers are our own tools that change nothing.
@@ -193,19 +201,23 @@ func (t *Trier) Call(ctx context.Context, who *switchboard.Officer, tenant switc
 	if arguments[0] != '{' {
 		return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "the arguments are no JSON object"}
 	}
-	out := &TryOutcome{Tenant: p.Tenant, Principal: p.ID, Task: call.Task, Tool: call.Tool, At: time.Now().UTC().Truncate(time.Millisecond)}
-	if x, err := t.o.Explain(ctx, p, admin.ExplainQuery{Task: call.Task, NoMessages: true}); err == nil {
+	out := &TryOutcome{
+		Tenant: p.Tenant, Principal: p.ID, Task: namedOrFirst(call.Task, t.o.Tasks(p)), Tool: call.Tool, At: time.Now().UTC().Truncate(time.Millisecond),
+	}
+	header := http.Header{}
+	if x, err := t.o.Explain(ctx, p, admin.ExplainQuery{Task: out.Task, Definitions: true, NoMessages: true}); err == nil {
 		for i := range x.Tools {
-			if x.Tools[i].Name == call.Tool {
-				out.Server = x.Tools[i].Server
+			if e := &x.Tools[i]; e.Name == call.Tool {
+				out.Server = e.Server
+				endpoint.AddParamHeaders(header, e.Definition, arguments)
 			}
 		}
 	}
 	began := time.Now()
-	stub, err := t.send(ctx, p, out, call.Tool, arguments, key)
+	stub, err := t.send(ctx, p, out, header, call.Tool, arguments, key)
 	if err == nil && stub != "" { // the tool is on demand, so this call did not reach it
 		inner := wire.Rewrite(nil, []byte(`{"action":"call"}`), wire.Edit{Name: "tool", Value: wire.AppendString(nil, call.Tool)}, wire.Edit{Name: "arguments", Value: arguments})
-		_, err = t.send(ctx, p, out, stub, inner, key)
+		_, err = t.send(ctx, p, out, header, stub, inner, key)
 	}
 	out.Milliseconds = time.Since(began).Milliseconds()
 	return out, err
@@ -220,8 +232,9 @@ type answerNote struct {
 	Stub    string           `json:"stub"`
 }
 
-// send sends one call to the gateway, and reads the answer into out. If the tool is on demand, the call did not reach it, and stub names the tool that calls it.
-func (t *Trier) send(ctx context.Context, p switchboard.Principal, out *TryOutcome, tool string, arguments []byte, key string) (stub string, err error) {
+// send sends one call to the gateway, and reads the answer into out. header has the arguments that the tool wants repeated there. If the tool is on demand, the
+// call did not reach it, and stub names the tool that calls it.
+func (t *Trier) send(ctx context.Context, p switchboard.Principal, out *TryOutcome, header http.Header, tool string, arguments []byte, key string) (stub string, err error) {
 	edits := []wire.Edit{
 		{Name: wire.MetaProtocolVersion, Value: wire.AppendString(nil, wire.Latest)},
 		{Name: wire.MetaClientInfo, Value: wire.AppendString([]byte(`{"name":"switchboard-`+switchboard.PageClient+`","version":`), t.o.Version)},
@@ -245,6 +258,7 @@ func (t *Trier) send(ctx context.Context, p switchboard.Principal, out *TryOutco
 		"Content-Type": {"application/json"}, "Accept": {"application/json"}, wire.HeaderProtocolVersion: {wire.Latest},
 		wire.HeaderMethod: {wire.MethodToolsCall}, wire.HeaderName: {wire.EncodeHeader(tool)},
 	}
+	maps.Copy(r.Header, header)
 	if out.Task != "" {
 		r.Header.Set("Switchboard-Task", string(out.Task))
 	}
