@@ -18,7 +18,7 @@ import (
 
 type decisionsCmd struct {
 	List decisionsListCmd `cmd:"" help:"List recorded decisions on tasks, the newest first."`
-	Show decisionsShowCmd `cmd:"" help:"Explain one recorded decision as it was made then: every candidate, and the stage and rule that dropped it."`
+	Show decisionsShowCmd `cmd:"" help:"Explain one recorded decision as it was made then, or as it would have come out: every candidate, and the stage and rule that dropped it."`
 }
 
 type decisionsListCmd struct {
@@ -96,20 +96,21 @@ type decisionsShowCmd struct {
 	serverFlags
 	Tenant switchboard.TenantID `help:"The tenant of the decision, if you hold offices in several." placeholder:"ID"`
 	ID     string               `arg:"" help:"The decision, as list shows it."`
+	whatIfFlags
 }
 
-// Run prints the decision. It exits 1 if the decision can no longer be explained.
+// Run prints the decision, or the one that its flags make of it. It exits 1 if the decision can no longer be explained.
 func (c *decisionsShowCmd) Run(ctx context.Context, io streams) error {
 	node, entry, ok := strings.Cut(c.ID, "/")
 	if _, _, _, err := receipt.ParseID(c.ID); err != nil || !ok {
 		return usageError{fmt.Errorf("decision %.80q: want the form NODE/NUMBER or NODE/TIME", c.ID)}
 	}
-	path := "/v1/decisions/" + url.PathEscape(node) + "/" + url.PathEscape(entry)
+	path, q := "/v1/decisions/"+url.PathEscape(node)+"/"+url.PathEscape(entry), c.query()
 	if c.Tenant != "" {
-		path += "?tenant=" + url.QueryEscape(string(c.Tenant))
+		q.Set("tenant", string(c.Tenant))
 	}
 	var d admin.RecordedDecision
-	if err := c.asTarget().fetchInto(ctx, path, &d); err != nil {
+	if err := c.asTarget().fetchInto(ctx, path+"?"+q.Encode(), &d); err != nil {
 		return err
 	}
 	if c.JSON {
@@ -125,7 +126,7 @@ func (c *decisionsShowCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-// writeRecorded prints a recorded decision.
+// writeRecorded prints a recorded decision. With a what-if, it prints the decision that this makes of it.
 func writeRecorded(io streams, d *admin.RecordedDecision) {
 	fmt.Fprintf(io.out, "%s, %s, for %s (%s): %s\n", d.ID, d.Time.Local().Format(time.DateTime), d.Principal.ID, d.Principal.Auth, strings.TrimSpace(string(d.Outcome)+" "+string(d.Code)))
 	for _, v := range d.Policies {
@@ -135,5 +136,13 @@ func writeRecorded(io streams, d *admin.RecordedDecision) {
 		fmt.Fprintln(io.out, "not explained:", printable(d.Unexplained, 500))
 		return
 	}
-	writeExplanation(io.out, d.Explanation)
+	if d.WhatIf == nil {
+		writeExplanation(io.out, d.Explanation)
+		return
+	}
+	fmt.Fprintln(io.out, "what if: this is how the decision would have come out, with all else as it was")
+	for _, text := range d.Unrecorded {
+		fmt.Fprintln(io.out, "not recorded:", printable(text, 500))
+	}
+	writeExplanation(io.out, d.WhatIf)
 }

@@ -25,7 +25,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/standing"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/verdict"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -107,7 +109,7 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		cancel()
 		return <-served
 	}
-	s.writeHeading("What the page has to show: a call that waits for you, and a server that fails and comes back")
+	s.writeHeading("What the page has to show: a call that waits for you, a change of a file, and a server that fails and comes back")
 	if err := s.leaveForPage(ctx, nimbus); err != nil {
 		return err
 	}
@@ -422,12 +424,11 @@ func (s *demoStory) showLimits(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	decider, person := app.DeciderOf(s.a), &switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}
-	waiting, err := decider.List(ctx, demoTenant, approvals.ApprovalFilter{State: approval.Pending})
-	if err != nil || len(waiting) != 1 {
-		return fmt.Errorf("%d calls wait for a person: %w", len(waiting), err)
+	request, err := s.waitingRequest(ctx)
+	if err != nil {
+		return err
 	}
-	row, err := decider.Decide(ctx, person, demoTenant, waiting[0].ID, approvals.DecisionWish{Act: approval.ActApprove})
+	row, err := app.DeciderOf(s.a).Decide(ctx, &demoPerson, demoTenant, request, approvals.DecisionWish{Act: approval.ActApprove})
 	if err != nil {
 		return err
 	}
@@ -440,7 +441,50 @@ func (s *demoStory) showLimits(ctx context.Context) error {
 	})
 }
 
-// leaveForPage makes a call that waits for a person, and stops nimbus for a moment.
+// demoPerson says yes and changes files: who runs the demo is an operator.
+var demoPerson = switchboard.Officer{ID: switchboard.LocalID, Auth: switchboard.AuthDataFolder, Operator: true}
+
+// waitingRequest returns the id of the only call that waits for a person.
+func (s *demoStory) waitingRequest(ctx context.Context) (string, error) {
+	waiting, err := app.DeciderOf(s.a).List(ctx, demoTenant, approvals.ApprovalFilter{State: approval.Pending})
+	if err != nil || len(waiting) != 1 {
+		return "", fmt.Errorf("%d calls wait for a person: %w", len(waiting), err)
+	}
+	return waiting[0].ID, nil
+}
+
+// sayYesInAdvance makes a standing yes from the call that waits, which goes on waiting.
+func (s *demoStory) sayYesInAdvance(ctx context.Context) error {
+	request, err := s.waitingRequest(ctx)
+	if err != nil {
+		return err
+	}
+	const tests = `{"/channel":{"equals":"security"},"/text":"any"}`
+	terms := standing.YesTerms{Uses: 5, For: 2 * time.Hour}
+	if terms.Arguments, err = standing.ParseTests([]byte(tests)); err != nil {
+		return err
+	}
+	row, err := app.DeciderOf(s.a).MakeStanding(ctx, &demoPerson, demoTenant, request, terms)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.w, "\n   $ switchboard approvals standing make %s --uses 5 --for 2h --arguments '%s'\n     → %s: no person is asked about 5 such calls; this one still waits\n", request, tests, row.ID)
+	return nil
+}
+
+// changeFile puts the overlay of nimbus back, without its price, as an officer does.
+func (s *demoStory) changeFile(ctx context.Context) error {
+	const text = "server: nimbus\nprovides:\n  - {capability: web.search@^1, tools: {search: {tool: web_search, map: {text: query, most: count}}}}\n"
+	const reason = "nimbus provides web.search again, and costs nothing this month"
+	made, err := app.EditorOf(s.a).Apply(ctx, change.Wish{Path: "overlays/nimbus.yaml", Text: []byte(text), By: demoPerson, Reason: reason})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.w, "\n   $ switchboard config put --new --reason %q overlays/nimbus.yaml nimbus.yaml\n     → change %s is in force\n", reason, made.ID)
+	return nil
+}
+
+// leaveForPage makes a call that waits for a person, changes a file, and stops nimbus for a moment.
 func (s *demoStory) leaveForPage(ctx context.Context, nimbus *httpSample) error {
 	c, err := s.connect(ctx, demoTask)
 	if err != nil {
@@ -450,8 +494,23 @@ func (s *demoStory) leaveForPage(ctx context.Context, nimbus *httpSample) error 
 	if err := s.callAll(ctx, c, []demoCall{{"notify", `{"channel":"security","text":"examp1e.com has sent mail to 14 of us"}`, ""}}); err != nil {
 		return err
 	}
+	if err := errors.Join(s.sayYesInAdvance(ctx), s.changeFile(ctx)); err != nil {
+		return err
+	}
+	asking, err := s.connect(ctx, demoContractTask)
+	if err != nil {
+		return err
+	}
+	defer asking.stop()
+	if _, _, err := listNames(ctx, asking); err != nil { // it gets nimbus
+		return err
+	}
 	nimbus.stop()
 	fmt.Fprintf(s.w, "\n   nimbus stops\n\n")
+	if err := s.callAll(ctx, asking, []demoCall{{"search", `{"text":"look-alike domains","most":1}`, "nimbus does not answer, and atlas provides the same: the call is moved"}}); err != nil {
+		return err
+	}
+	fmt.Fprintln(s.w)
 	answer, err := s.describeCall(ctx, c, "news_search", `{"topic":"look-alike domains"}`)
 	if err != nil {
 		return err

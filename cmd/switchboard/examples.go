@@ -209,6 +209,7 @@ var examples = map[string][]string{
 	"decisions show": {
 		"switchboard decisions show n1/42",
 		"switchboard decisions show n1/42 --json    # with its inputs' digests",
+		"switchboard decisions show n1/42 --tier free --without files    # what if",
 	},
 	"receipts list": {
 		"switchboard receipts list --since 1h",

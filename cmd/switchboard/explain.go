@@ -29,19 +29,19 @@ type explainCmd struct {
 	Tool string             `help:"Explain only this tool, given as SERVER/TOOL." placeholder:"ID"`
 	principalFlags
 	whatIfFlags
+	File string `help:"What if this file of the configuration had the text of another one, as in tenants/acme/tenant.yaml=new.yaml? Needs a Switchboard that runs." placeholder:"PATH=FILE"`
 }
 
-// whatIfFlags say what a decision is made with, in the place of what holds now.
+// whatIfFlags replace inputs of a decision: of one that is made now, or of a recorded one.
 type whatIfFlags struct {
 	Tier    string                 `help:"What if the caller had this tier?" placeholder:"TIER"`
 	Mode    switchboard.Mode       `help:"What if the caller had this mode: observe, assist or autopilot?" enum:"observe,assist,autopilot," default:""`
 	At      time.Time              `help:"What if it were this instant, such as 2026-12-24T22:00:00Z? It counts for policies that read the clock."`
 	Without []switchboard.ServerID `help:"What if this server were out? Repeat the flag for several." placeholder:"SERVER"`
-	File    string                 `help:"What if this file of the configuration had the text of another one, as in tenants/acme/tenant.yaml=new.yaml? Needs a Switchboard that runs." placeholder:"PATH=FILE"`
 }
 
 // query returns the flags as the API takes them.
-func (w *whatIfFlags) query() (url.Values, error) {
+func (w *whatIfFlags) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"tier": w.Tier, "mode": string(w.Mode), "at": instantText(w.At)} {
 		if value != "" {
@@ -51,10 +51,16 @@ func (w *whatIfFlags) query() (url.Values, error) {
 	if len(w.Without) > 0 {
 		q.Set("without", strings.ReplaceAll(joinIDs(w.Without), ", ", ","))
 	}
-	if w.File == "" {
+	return q
+}
+
+// whatIf returns the flags with the file, as the API takes them.
+func (e *explainCmd) whatIf() (url.Values, error) {
+	q := e.query()
+	if e.File == "" {
 		return q, nil
 	}
-	path, from, ok := strings.Cut(w.File, "=")
+	path, from, ok := strings.Cut(e.File, "=")
 	if !ok {
 		return nil, usageError{errors.New("--file wants the path in the configuration, =, and the file with the text that is tried")}
 	}
@@ -71,7 +77,7 @@ type principalFlags struct {
 
 // Run prints the decision on every candidate. It exits 1 if the task may not start.
 func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	changes, err := e.query()
+	changes, err := e.whatIf()
 	if err != nil {
 		return err
 	}

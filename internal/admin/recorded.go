@@ -3,9 +3,11 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -49,6 +51,12 @@ type RecordedDecision struct {
 	// because a decision does not record them.
 	Explanation *Explanation `json:"explanation,omitempty"`
 	Unexplained string       `json:"not_explained,omitempty"` // why there is no explanation
+
+	// WhatIf explains the decision as it would have come out with the what-if that was asked for. All other inputs are as recorded.
+	WhatIf *Explanation `json:"what_if,omitempty"`
+
+	// Unrecorded says what the archive lacks to check the what-if.
+	Unrecorded []string `json:"not_recorded,omitempty"`
 }
 
 // remakeTimeout limits how long a recorded decision is made again: its policies must be compiled.
@@ -113,8 +121,8 @@ func decisionOf(row *ReceiptRow) DecisionRow {
 }
 
 // Read returns the decision that the receipt with the id records, if it belongs to the tenant; "" means every tenant. It returns nil if
-// there is none. Without messages, the explanation has no texts of the system.
-func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, id string, messages bool) (*RecordedDecision, error) {
+// there is none. Without messages, the explanation has no texts of the system. The what-if has no configuration.
+func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, id string, messages bool, w *DecisionWhatIf) (*RecordedDecision, error) {
 	row, err := r.receipts.FindReceipt(ctx, tenant, id)
 	if err != nil || row == nil {
 		return nil, err
@@ -139,17 +147,32 @@ func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, 
 		}
 		return out, nil
 	}
-	d := opened.Decision
-	x := &Explanation{Tenant: d.Tenant, Task: d.Task.ID, Digest: d.Digest(), Tools: []ExplainedTool{}, Decision: d.Canonical()}
 	e := explainer{tenant: opened.Tenant}
+	out.Explanation = e.explainRecorded(ctx, opened.Decision)
+	if !w.replacesInputs() {
+		return out, nil
+	}
+	after, err := w.decideAgain(ctx, opened.Tenant, opened.Decision)
+	if err != nil {
+		return nil, err
+	}
+	out.WhatIf = e.explainRecorded(ctx, after)
+	if w.Tier != "" {
+		out.Unrecorded = append(out.Unrecorded, fmt.Sprintf("which tiers tenant %s had then: %.64q may have been none of them", after.Tenant, w.Tier))
+	}
+	return out, nil
+}
+
+// explainRecorded explains a decision that was made from recorded inputs.
+func (e explainer) explainRecorded(ctx context.Context, d *decide.Decision) *Explanation {
+	x := &Explanation{Tenant: d.Tenant, Task: d.Task.ID, Digest: d.Digest(), Tools: []ExplainedTool{}, Decision: d.Canonical()}
 	for i := range d.Outcomes {
 		x.Requirements = append(x.Requirements, e.explainOutcome(ctx, d, &d.Outcomes[i]))
 	}
 	if err := d.Err(); err != nil {
 		x.Why = err.Error()
 	}
-	out.Explanation = x
-	return out, nil
+	return x
 }
 
 // takeOpener returns a DecisionOpener, which the caller gives back.

@@ -39,24 +39,40 @@ func (w *DecisionWhatIf) configuration(r *Reader) (Configuration, error) {
 	return c, nil
 }
 
+// replacesInputs reports whether the what-if replaces an input of a decision. The configuration is none: see configuration.
+func (w *DecisionWhatIf) replacesInputs() bool {
+	return w.Tier != "" || w.Mode != "" || !w.At.IsZero() || len(w.Without) > 0
+}
+
 // decide decides for a task that st resolved for p. The error is a *switchboard.Error.
 func (w *DecisionWhatIf) decide(ctx context.Context, st *bind.State, p switchboard.Principal, task switchboard.TaskID, seen decide.Observed) (*decide.Decision, error) {
-	if w.Tier == "" && w.Mode == "" && w.At.IsZero() && len(w.Without) == 0 {
+	if !w.replacesInputs() {
 		return st.DecideConfigured(ctx, p, task, seen, time.Now())
 	}
 	p, err := st.CurrentPrincipal(p)
 	if err != nil {
 		return nil, err
 	}
-	t, now := st.Tenants[p.Tenant], time.Now()
-	if w.Tier != "" {
-		if !slices.Contains(t.Tiers, w.Tier) {
-			e := switchboard.Refuse(switchboard.CodeBadArguments, "tenant %s has no tier %.64q", t.ID, w.Tier)
-			if e.Hint = "its tiers are " + strings.Join(t.Tiers, ", "); len(t.Tiers) == 0 {
-				e.Hint = "the operator gives it none: see tier in its row of switchboard.yaml"
-			}
-			return nil, e
+	t := st.Tenants[p.Tenant]
+	if w.Tier != "" && !slices.Contains(t.Tiers, w.Tier) {
+		e := switchboard.Refuse(switchboard.CodeBadArguments, "tenant %s has no tier %.64q", t.ID, w.Tier)
+		if e.Hint = "its tiers are " + strings.Join(t.Tiers, ", "); len(t.Tiers) == 0 {
+			e.Hint = "the operator gives it none: see tier in its row of switchboard.yaml"
 		}
+		return nil, e
+	}
+	return w.decideWith(ctx, t, p, t.Tasks[task], seen, time.Now())
+}
+
+// decideAgain makes a recorded decision again, with the tenant as it was then. Only what the what-if names is replaced. The record does not say which
+// tiers the tenant had, so any tier is taken.
+func (w *DecisionWhatIf) decideAgain(ctx context.Context, t *bind.Tenant, was *decide.Decision) (*decide.Decision, error) {
+	return w.decideWith(ctx, t, was.Principal, was.Task, decide.Observed{Unfit: was.Unfit, Atoms: was.Atoms}, was.Now)
+}
+
+// decideWith decides from inputs, of which it replaces those that the what-if names.
+func (w *DecisionWhatIf) decideWith(ctx context.Context, t *bind.Tenant, p switchboard.Principal, task *switchboard.Task, seen decide.Observed, now time.Time) (*decide.Decision, error) {
+	if w.Tier != "" {
 		p.Tier = w.Tier
 	}
 	if w.Mode != "" {
@@ -76,5 +92,5 @@ func (w *DecisionWhatIf) decide(ctx context.Context, st *bind.State, p switchboa
 		}
 		seen.Unfit[switchboard.ToolID{Server: id}] = takenOut
 	}
-	return t.RunPipeline(ctx, p, t.Tasks[task], seen, now)
+	return t.RunPipeline(ctx, p, task, seen, now)
 }

@@ -69,6 +69,9 @@ func newEditor(a *App) *change.Editor {
 	})
 }
 
+// EditorOf returns what changes the files of the configuration for officers, for a program that has the App in itself.
+func EditorOf(a *App) *change.Editor { return a.admin.editor }
+
 // findIntent implements change.Options.Intent.
 func (a *fileChanges) findIntent(ctx context.Context, r receipt.Receipt, since time.Time) (id string, err error) {
 	var intents []string

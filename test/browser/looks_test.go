@@ -170,13 +170,18 @@ func (b *browser) picturesOf(views []string) (all []picture) {
 		b.do(chromedp.Navigate(base + view))
 		return evaluate[string](b, fmt.Sprintf(`document.querySelector(%q).href`, selector))
 	}
-	request := linked("/approvals", "main .concern a")
+	request, change := linked("/approvals", "main .concern a"), linked("/configuration", "main table a")
 	return append(all,
 		picture{"what-if", base + "/decision?tenant=example&task=research&without=nimbus", 1280},
+		picture{"what-if-then", linked("/decision?tenant=example&recorded=1&task=research", "main table tbody tr:last-child a") + "&tier=free", 1280},
 		picture{"proposal", base + "/ranking?tenant=example&move=server/down/0/0", 1280},
 		picture{"server", base + "/servers/nimbus", 1280},
 		picture{"request", request, 1280},
 		picture{"request-phone", request, 360},
+		picture{"decided", base + "/approvals/decided", 1280},
+		picture{"standing", base + "/approvals/standing", 1280},
+		picture{"change", change, 1280},
+		picture{"sign-in", strings.Replace(base, "127.0.0.1", "localhost", 1) + "/", 1280}, // where the browser has no session
 		picture{"receipt", linked("/receipts?tool=chat/*&outcome=ok", "main table a"), 1280})
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -33,8 +34,12 @@ func TestARecordedDecisionIsExplainedByTheRulesThatMadeIt(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	dir, keys := layOutOfficers(t)
 	main, own := filepath.Join(dir, "switchboard.yaml"), filepath.Join(dir, "tenants/acme/policies/own.rego")
-	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "servers:\n  "+strings.ReplaceAll(rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest")), "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
-	rig.WriteFile(t, own, withoutTool("rest", "the old rule"))
+	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "servers:\n  "+strings.ReplaceAll(rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest"), fmt.Sprintf(rig.Tool, "stay")), "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
+	reads := `{capabilities: [{verb: read, resource: fs}]}`
+	rig.WriteFile(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {work: "+reads+"}\n")
+	rig.WriteFile(t, filepath.Join(dir, "overlays/b.yaml"), "server: b\ntools: {rest: "+reads+", stay: "+reads+"}\n")
+	rig.WriteFile(t, filepath.Join(dir, "tenants/acme/tasks/all.yaml"), "task_id: all\nrequired_capabilities: [{verb: read, resource: fs, select: tool}]\n")
+	rig.WriteFile(t, own, withoutTool("rest", "the old rule")+"\ndeny[c.id] contains \"not for free\" if {\n\tsome c in input.candidate_tools\n\tinput.user_tier == \"free\"\n}\n")
 	g := rig.Serve(t, dir)
 	client, other := g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["agent"]), g.Open(t, "/mcp", true, "Authorization", "Bearer "+keys["other agent"])
 	rig.ListNames(t, other)
@@ -107,6 +112,7 @@ func TestARecordedDecisionIsExplainedByTheRulesThatMadeIt(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.Body), &made); err != nil || made.Decision == "" {
 		t.Fatalf("the decision has no digest: %s", a.Body)
 	}
+	checkRecordedWhatIf(t, g, dir, keys, first.ID)
 	if same := search("viewer", "&digest="+made.Decision); len(same.Decisions) != 1 || same.Decisions[0].ID != first.ID {
 		t.Errorf("by its digest, it is found as %+v", same)
 	}
@@ -136,7 +142,59 @@ func TestARecordedDecisionIsExplainedByTheRulesThatMadeIt(t *testing.T) {
 	if out, errs, code := rig.Command(t, dir, "decisions", "list", "--task", "all", "--tenant", "acme"); code != 0 || strings.Count(out, "alice") != 2 {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
-	if out, errs, code := rig.Command(t, dir, "decisions", "show", first.ID); code != 0 || !strings.Contains(out, "dropped   b/rest") || !strings.Contains(out, `says "the old rule"`) || strings.Contains(out, "shown as nothing") {
+	if out, errs, code := rig.Command(t, dir, "decisions", "show", first.ID); code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "dropped b/rest at policy") || !strings.Contains(out, `says "the old rule"`) || strings.Contains(out, "shown as nothing") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+}
+
+// checkRecordedWhatIf asks what if the recorded decision, which gave a/work and whose rule dropped b/rest, had been made otherwise. A newer rule is in force.
+func checkRecordedWhatIf(t *testing.T, g *rig.Gateway, dir string, keys officers, id string) {
+	t.Helper()
+	type recorded struct {
+		Decision    string
+		Explanation struct{ Digest string }
+		WhatIf      *struct {
+			Digest, Refused string
+			Requirements    []struct {
+				Selected []struct{ Tool string }
+				Dropped  []struct{ Tool, Stage, Reason string }
+			}
+		} `json:"what_if"`
+		Unrecorded []string `json:"not_recorded"`
+	}
+	for _, tt := range []struct {
+		name, query string
+		flags       []string
+		want        []string // parts of the answer
+	}{
+		{"the mode alone", "mode=assist", []string{"--mode", "assist"}, []string{`"selected":[{"tool":"a/work"`, `"tool":"b/rest","stage":"policy"`, "the old rule"}},
+		{"another tier", "tier=free", []string{"--tier", "free"}, []string{`"tool":"a/work","stage":"policy"`, "not for free", "which tiers tenant acme had then"}},
+		{"a server out", "without=a", []string{"--without", "a"}, []string{`"selected":[{"tool":"b/stay"`, `"tool":"a/work","stage":"health"`, `"tool":"b/rest","stage":"policy"`, "the what-if takes its server out"}},
+	} {
+		a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/decisions/"+id+"?"+tt.query, "")
+		var got, printed recorded
+		if err := json.Unmarshal([]byte(a.Body), &got); err != nil || a.Status != http.StatusOK || got.WhatIf == nil || got.Explanation.Digest != got.Decision || got.WhatIf.Digest == got.Decision {
+			t.Errorf("%s: %d %s", tt.name, a.Status, a.Body)
+			continue
+		}
+		_, after, _ := strings.Cut(a.Body, `"what_if":`)
+		for _, want := range tt.want {
+			if !strings.Contains(after, want) {
+				t.Errorf("%s: it lacks %s: %s", tt.name, want, after)
+			}
+		}
+		if strings.Contains(a.Body, "the new rule") {
+			t.Errorf("%s: a rule of today has a part in it: %s", tt.name, a.Body)
+		}
+		out, errs, code := rig.Command(t, dir, append([]string{"decisions", "show", id, "--json"}, tt.flags...)...)
+		if err := json.Unmarshal([]byte(out), &printed); code != 0 || err != nil || !reflect.DeepEqual(printed, got) {
+			t.Errorf("%s: exit %d, the command says\n%s%s\nand the API\n%s", tt.name, code, out, errs, a.Body)
+		}
+	}
+	if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/decisions/"+id+"?without=zzz", ""); a.Status != http.StatusBadRequest || !strings.Contains(a.Body, "zzz") {
+		t.Errorf("a server that the tenant did not have: %d %s", a.Status, a.Body)
+	}
+	if out, errs, code := rig.Command(t, dir, "decisions", "show", id, "--without", "a"); code != 0 || !strings.Contains(out, "what if: ") || !strings.Contains(strings.Join(strings.Fields(out), " "), "selected b/stay score 0") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
 }

@@ -311,7 +311,7 @@ func TestPG04IDsOfAnotherTenantAreLikeIDsThatExistNowhere(t *testing.T) {
 		{server, []string{"/servers/ID", "/servers/ID?tenant=umbrella", "/decision?tenant=umbrella&task=all&without=ID", "/receipts?tool=ID/pay"}},
 		{key, []string{"/decision?tenant=umbrella&task=all&principal=ID", "/decision?recorded=1&principal=ID", "/receipts?principal=ID"}},
 		{task, []string{"/decision?tenant=umbrella&task=ID", "/decision?recorded=1&task=ID", "/receipts?task=ID"}},
-		{receipt, []string{"/receipts/ID", "/receipts/ID?tenant=umbrella", "/decision?record=ID", "/receipts?after=2026-11-28T00:00:00Z+ID"}},
+		{receipt, []string{"/receipts/ID", "/receipts/ID?tenant=umbrella", "/decision?record=ID", "/decision?record=ID&mode=assist", "/receipts?after=2026-11-28T00:00:00Z+ID"}},
 		{request, []string{"/approvals/ID", "/approvals/ID?tenant=umbrella"}},
 		{change, []string{"/configuration/changes/ID", "/ranking?tenant=umbrella&saved=ID"}},
 		{digest, []string{"/decision?recorded=1&tenant=umbrella&digest=ID"}},
@@ -336,6 +336,9 @@ func TestPG04IDsOfAnotherTenantAreLikeIDsThatExistNowhere(t *testing.T) {
 	})
 	same("a replay", diff, func(id string) (int, string) {
 		return uma.get(uma.base + "/receipts/" + own.Receipts[0].ID + "?replay=" + id)
+	})
+	same("a server that was out", server, func(id string) (int, string) {
+		return uma.get(uma.base + "/decision?record=" + own.Receipts[0].ID + "&without=" + id)
 	})
 
 	for _, tt := range []struct {

@@ -137,6 +137,22 @@ tools: {fetch: `+strings.TrimSuffix(label, "}")+`, equivalents: [{tool: b/get}]}
 -- overlays/b.yaml --
 server: b
 tools: {get: `+label+`}
+-- overlays/c.yaml --
+server: c
+provides: [{capability: io.look@^1, tools: {look: work}}]
+-- capabilities/atoms.yaml --
+key.here: {kind: key, critical: true, fresh_for: 24h, probe: {file: here}}
+key.gone: {kind: key, critical: true, fresh_for: 24h, probe: {file: gone}}
+key.unseen: {kind: key, fresh_for: 24h}
+-- capabilities/look.yaml --
+{id: io.look, version: 1.0.0, status: active, verb: search, resource: internet, requires: {resources: [key.here]},
+  required_tools: {look: {description: Looks., input_schema: {type: object, properties: {}, additionalProperties: false}}}}
+-- capabilities/gone.yaml --
+{id: cap.gone, version: 1.0.0, status: active, verb: read, resource: fs, requires: {resources: [key.gone]}}
+-- capabilities/unseen.yaml --
+{id: cap.unseen, version: 1.0.0, status: active, verb: read, resource: fs, requires: {resources: [key.unseen]}}
+-- here --
+a key
 -- tenants/default/tenant.yaml --
 tenant: default
 default_task: all
@@ -150,6 +166,7 @@ package switchboard
 `+rig.AllowAll+`
 deny["c/work"] contains "not today" if input.call.arguments.day == "today"
 `)
+	publish(t, dir)
 	t.Cleanup(func() { rig.WriteFile(t, until, "") }) // before the Switchboard stops
 	g := rig.Serve(t, dir)
 	s := g.Open(t, "/mcp", false) // whose run is bound to a
@@ -399,6 +416,60 @@ deny["c/work"] contains "not today" if input.call.arguments.day == "today"
 				if c.n++; flow[stage] != want {
 					c.bad = append(c.bad, fmt.Sprintf("stage %q says %q, want %q", stage, flow[stage], want))
 				}
+			}
+		}
+	})
+	if a := g.AskAdmin(t, "", "GET", "/v1/resolve?tenant=default&probe=true", ""); a.Status != http.StatusOK {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	agree("/capabilities?tenant=default", func(c *comparer, page string) {
+		var all struct {
+			Verdicts  []struct{ Capability, Verdict string }
+			Contracts []struct {
+				Atoms []struct{ ID, State string }
+				Tools []struct {
+					Name      string
+					Providers []string
+				}
+			}
+		}
+		read("/capabilities.json?tenant=default", &all)
+		verdicts, atoms := map[string]int{}, map[string]string{}
+		for i, v := range all.Verdicts {
+			verdicts[v.Verdict]++
+			for _, a := range all.Contracts[i].Atoms {
+				atoms[a.ID] = a.State
+			}
+			tools := all.Contracts[i].Tools
+			if len(tools) == 0 {
+				continue
+			}
+			c.says(page, fmt.Sprintf("%d tool, and who provides it", len(tools)))
+			c.rows = tableOf(page, "Tools of the capability")
+			c.equal("tools of "+v.Capability, float64(len(c.rows)-1), float64(len(tools)))
+			if row := c.rows[tools[0].Name]; len(row) != 2 || row[1] != strings.Join(tools[0].Providers, ", ") || row[1] != "c/work" {
+				c.bad = append(c.bad, fmt.Sprintf("the tool %+v is in the row %q", tools[0], row))
+			}
+		}
+		for verdict, n := range verdicts {
+			c.says(page, fmt.Sprintf("<span>%s: %d</span>", verdict, n))
+		}
+		c.equal("verdicts that differ", float64(len(verdicts)), 2)
+		c.equal("capabilities", float64(strings.Count(page, `<p class="what">`)), float64(len(all.Verdicts)))
+		c.rows = tableOf(page, "States of atoms")
+		c.equal("atoms", float64(len(c.rows)-1), float64(len(atoms)))
+		states := map[string]float64{}
+		for id, state := range atoms {
+			states[state]++
+			if row := c.rows[id]; len(row) != 6 || !strings.HasPrefix(row[2], state) {
+				c.bad = append(c.bad, fmt.Sprintf("%s is %s, and its row is %q", id, state, row))
+			}
+		}
+		c.equal("states that differ", float64(len(states)), 3)
+		_, metrics := g.Metrics()
+		for name, n := range metrics {
+			if state, ok := strings.CutPrefix(name, "switchboard_atoms "); ok {
+				c.equal("atoms that are "+state+", and /metrics", states[state], n)
 			}
 		}
 	})

@@ -21,16 +21,26 @@ type explainRequest struct {
 	Budget      int                  `query:"budget" minimum:"1" maximum:"10000000" doc:"A token budget in place of the task's."`
 	Definitions bool                 `query:"definitions" doc:"Give each tool's definition, as the client gets it."`
 	WhatIfQuery
+	TriedFileQuery
 }
 
-// A WhatIfQuery says what a decision is made with, in the place of what holds now.
+// A WhatIfQuery replaces inputs of a decision: of one that is made now, or of a recorded one.
 type WhatIfQuery struct {
 	Tier    string                 `query:"tier" maxLength:"64" doc:"What if the caller had this tier? One of the tenant's."`
 	Mode    switchboard.Mode       `query:"mode" enum:"observe,assist,autopilot" doc:"What if the caller had this mode?"`
 	At      time.Time              `query:"at" doc:"What if it were this instant? It counts for policies that read the clock."`
 	Without []switchboard.ServerID `query:"without" maxItems:"64" doc:"What if these servers were out? With commas between them."`
-	File    string                 `query:"file" maxLength:"512" doc:"What if this file of the configuration had another text? Needs the office that may change it." example:"tenants/acme/tenant.yaml"`
-	Text    string                 `query:"text" maxLength:"16384" doc:"The whole text of the file; without it, the file is removed."`
+}
+
+// whatIf returns the inputs that the query replaces.
+func (in *WhatIfQuery) whatIf() admin.DecisionWhatIf {
+	return admin.DecisionWhatIf{Tier: in.Tier, Mode: in.Mode, At: in.At, Without: in.Without}
+}
+
+// A TriedFileQuery gives a file of the configuration another text, for one decision.
+type TriedFileQuery struct {
+	File string `query:"file" maxLength:"512" doc:"What if this file of the configuration had another text? Needs the office that may change it." example:"tenants/acme/tenant.yaml"`
+	Text string `query:"text" maxLength:"16384" doc:"The whole text of the file; without it, the file is removed."`
 }
 
 type tenantList struct {
@@ -62,6 +72,7 @@ type decisionPath struct {
 	TenantQuery
 	Node  string `path:"node" maxLength:"64" doc:"The part of the decision's id before the slash: who has recorded it."`
 	Entry string `path:"entry" maxLength:"64" doc:"The part behind the slash: a number, or an instant."`
+	WhatIfQuery
 }
 
 type resolveRequest struct {
@@ -81,8 +92,8 @@ type proposalReader struct {
 }
 
 // whatIf returns what the decision of a request is made with. The caller calls done behind the decision.
-func (a proposalReader) whatIf(ctx context.Context, q asked, in *WhatIfQuery) (w admin.DecisionWhatIf, done func(), err error) {
-	w = admin.DecisionWhatIf{Tier: in.Tier, Mode: in.Mode, At: in.At, Without: in.Without}
+func (a proposalReader) whatIf(ctx context.Context, q asked, in *explainRequest) (w admin.DecisionWhatIf, done func(), err error) {
+	w = in.whatIf()
 	if in.File == "" {
 		if in.Text != "" {
 			err = badRequest("text has no file; say which with file=PATH")
@@ -143,7 +154,7 @@ func (a *API) addDecisions() {
 			if err != nil {
 				return nil, err
 			}
-			w, done, err := proposals.whatIf(ctx, q, &in.WhatIfQuery)
+			w, done, err := proposals.whatIf(ctx, q, in)
 			if err != nil {
 				return nil, err
 			}
@@ -182,9 +193,10 @@ func (a *API) addDecisions() {
 			}
 			return &struct{ Body admin.DecisionPage }{*page}, nil
 		})
-	add(a, route{id: "read-decision", method: http.MethodGet, path: "/v1/decisions/{node}/{entry}", needs: switchboard.OfficeViewer, summary: "One recorded decision, made again from its archive and explained. Its id, such as n1/5, is the end of the path"},
+	add(a, route{id: "read-decision", method: http.MethodGet, path: "/v1/decisions/{node}/{entry}", needs: switchboard.OfficeViewer, summary: "One recorded decision, made again from its archive and explained, and also as it would have come out with a what-if. Its id, such as n1/5, is the end of the path"},
 		func(ctx context.Context, q asked, in *decisionPath) (*struct{ Body admin.RecordedDecision }, error) {
-			d, err := recorded.Read(ctx, q.tenant, in.Node+"/"+in.Entry, q.operator())
+			w := in.whatIf()
+			d, err := recorded.Read(ctx, q.tenant, in.Node+"/"+in.Entry, q.operator(), &w)
 			if err == nil && d == nil {
 				err = notFound("there is no decision of that id that you may see")
 			}

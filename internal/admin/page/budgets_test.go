@@ -43,20 +43,19 @@ func budgetAPI(t *testing.T, texts []string, row budget.StatementRow, sent *[]st
 	})
 }
 
-func TestPG01TextOfOthersOnBudgetsStaysText(t *testing.T) {
-	t.Parallel()
+// budgetsScene shows an account, with the form of a correction.
+func budgetsScene(t *testing.T) hostileScene {
 	d := newDesk(t, "")
 	cookie := d.signIn(t)
-	show := func(texts ...string) string {
+	return hostileScene{[]string{"/budgets"}, hostileTexts(t, lineBytes), func(t *testing.T, address string, texts ...string) string {
 		t.Helper()
 		d.api = budgetAPI(t, texts, budget.StatementRow{Limit: "10.00", Settled: "7.50", Held: "1.00", Left: "1.50"}, new([]string))
-		w := d.ask("GET", "/budgets?"+url.Values{"budget": {"tenant/" + texts[1%len(texts)]}, "of": {texts[1%len(texts)]}, "most": {texts[0]}}.Encode(), host, "", cookie...)
-		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `id="correct"`) {
-			t.Fatalf("%q: %d %s", texts, w.Code, w.Body)
+		page := d.open(t, address+"?"+url.Values{"budget": {"tenant/" + texts[1%len(texts)]}, "of": {texts[1%len(texts)]}, "most": {texts[0]}}.Encode(), cookie)
+		if !strings.Contains(page, `id="correct"`) {
+			t.Fatalf("%q: there is no form:\n%s", texts, page)
 		}
-		return w.Body.String()
-	}
-	checkTexts(t, show)
+		return page
+	}, ""}
 }
 
 func TestAnAccountShowsItsBarAndWhenItIsUsedUp(t *testing.T) {

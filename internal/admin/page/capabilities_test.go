@@ -41,19 +41,16 @@ func resolutionOf(t *testing.T, texts ...string) string {
 	return string(raw)
 }
 
-func TestPG01TextOfOthersOnCapabilitiesStaysText(t *testing.T) {
-	t.Parallel()
+// capabilitiesScene shows the capability of the address, with each verdict.
+func capabilitiesScene(t *testing.T) hostileScene {
 	d := newDesk(t, "")
 	d.tenants = []switchboard.TenantID{"acme"}
 	cookie := d.signIn(t)
-	checkTexts(t, func(texts ...string) string {
+	return hostileScene{[]string{"/capabilities"}, hostileTexts(t, lineBytes), func(t *testing.T, address string, texts ...string) string {
+		t.Helper()
 		d.api = answer(200, "application/json", resolutionOf(t, texts...))
-		w := d.ask("GET", "/capabilities?"+url.Values{"tenant": {"acme"}, "capability": {texts[0]}}.Encode(), host, "", cookie...)
-		if w.Code != http.StatusOK {
-			t.Fatalf("%q: %d %s", texts, w.Code, w.Body)
-		}
-		return w.Body.String()
-	})
+		return d.open(t, address+"?"+url.Values{"tenant": {"acme"}, "capability": {texts[0]}}.Encode(), cookie)
+	}, ""}
 }
 
 func TestCapabilitiesBeginWithWhatMayNotBeUsed(t *testing.T) {

@@ -150,8 +150,7 @@ func decisionAddress(q *viewQuery) string {
 	tenant := q.state.Get("tenant")
 	switch {
 	case q.state.Get("record") != "":
-		node, entry, _ := strings.Cut(q.state.Get("record"), "/")
-		return linkTo("/v1/decisions/"+url.PathEscape(node)+"/"+url.PathEscape(entry), nil, "tenant", tenant)
+		return recordedDecision(q, true)
 	case q.state.Has("recorded"):
 		return linkTo("/v1/decisions", nil, "tenant", tenant, "task", q.state.Get("task"), "principal", q.state.Get("principal"), "digest", q.state.Get("digest"), "after", q.state.Get("after"), "limit", fmt.Sprint(maxNames))
 	case tenant == "" || q.state.Get("task") == "":
@@ -160,33 +159,50 @@ func decisionAddress(q *viewQuery) string {
 	return taskDecision(q, true)
 }
 
-// taskDecision returns the address of the decision that the query names, with or without its what-if.
-func taskDecision(q *viewQuery, whatIf bool) string {
-	ask := url.Values{}
-	set := func(name string) {
-		if value := strings.TrimSpace(q.state.Get(name)); value != "" {
-			ask.Set(name, value)
+// typedIn returns the named fields of the query that are not empty.
+func typedIn(state url.Values, names ...string) url.Values {
+	typed := url.Values{}
+	for _, name := range names {
+		if value := strings.TrimSpace(state.Get(name)); value != "" {
+			typed.Set(name, value)
 		}
 	}
-	set("task")
-	set("principal")
+	return typed
+}
+
+// replacedInputs returns the inputs of a decision that the what-if of the query replaces, as the API takes them.
+func replacedInputs(state url.Values) url.Values {
+	ask := typedIn(state, "tier", "mode", "at")
+	if at, err := time.Parse(minuteLayout, ask.Get("at")); err == nil { // as people write it
+		ask.Set("at", at.Format(time.RFC3339))
+	}
+	if out := serversOut(state); len(out) > 0 {
+		ask.Set("without", strings.Join(out, ","))
+	}
+	return ask
+}
+
+// taskDecision returns the address of the decision that the query names, with or without its what-if.
+func taskDecision(q *viewQuery, whatIf bool) string {
+	ask := typedIn(q.state, "task", "principal")
 	if whatIf {
-		set("tier")
-		set("mode")
-		set("at")
-		if at, err := time.Parse("2006-01-02T15:04", ask.Get("at")); err == nil { // as people write it
-			ask.Set("at", at.Format(time.RFC3339))
-		}
-		if out := serversOut(q.state); len(out) > 0 {
-			ask.Set("without", strings.Join(out, ","))
-		}
-		if set("file"); ask.Has("file") && q.state.Has("text") {
+		maps.Copy(ask, replacedInputs(q.state))
+		if file := typedIn(q.state, "file"); file.Has("file") && q.state.Has("text") {
+			ask.Set("file", file.Get("file"))
 			ask.Set("text", strings.ReplaceAll(q.state.Get("text"), "\r\n", "\n"))
-		} else {
-			ask.Del("file")
 		}
 	}
 	return linkTo("/v1/tenants/"+url.PathEscape(q.state.Get("tenant"))+"/decision", ask)
+}
+
+// recordedDecision returns the address of the recorded decision that the query names, with or without its what-if.
+func recordedDecision(q *viewQuery, whatIf bool) string {
+	node, entry, _ := strings.Cut(q.state.Get("record"), "/")
+	var ask url.Values
+	if whatIf {
+		ask = replacedInputs(q.state)
+	}
+	return linkTo("/v1/decisions/"+url.PathEscape(node)+"/"+url.PathEscape(entry), ask, "tenant", q.state.Get("tenant"))
 }
 
 // serversOut returns the servers that the what-if takes out, sorted.
@@ -205,10 +221,7 @@ func loadDecision(q *viewQuery, answer []byte) (any, error) {
 		if err := json.Unmarshal(answer, s.Recorded); err != nil {
 			return nil, err
 		}
-		q.command = "switchboard decisions show " + shellWord(s.Recorded.ID)
-		if s.Recorded.Explanation != nil {
-			s.Now = showDecision(s.Recorded.Explanation, nil)
-		}
+		s.showRecorded(q)
 		return s, nil
 	case q.state.Has("recorded"):
 		q.command = "switchboard decisions list" + flagsOf("--task", q.state.Get("task"), "--principal", q.state.Get("principal"), "--digest", q.state.Get("digest"))
@@ -252,14 +265,28 @@ func loadDecision(q *viewQuery, answer []byte) (any, error) {
 
 // refuseDecision makes the data of the view if there is no decision: its form stays.
 func refuseDecision(q *viewQuery, why error) (data any, status int, err error) {
+	if q.state.Get("record") != "" {
+		return refuseRecorded(q, why)
+	}
 	s := &decisionScene{decisionForm: decisionForm{Modes: switchboard.Modes}}
-	if q.state.Get("record") != "" || q.state.Has("recorded") || q.state.Get("task") == "" || q.state.Get("tenant") == "" || s.readChoices(q) != nil {
+	if q.state.Has("recorded") || q.state.Get("task") == "" || q.state.Get("tenant") == "" || s.readChoices(q) != nil {
 		return nil, 0, why
 	}
 	if data, err = s.refuse(q, why); s.Why != nil {
 		return data, s.Why.Status, err
 	}
 	return data, http.StatusOK, err
+}
+
+// refuseRecorded makes the data of the view if the what-if of a recorded decision is refused: the decision as it was and the form stay.
+func refuseRecorded(q *viewQuery, why error) (data any, status int, err error) {
+	problem := problemOf(why)
+	s := &decisionScene{decisionForm: decisionForm{Modes: switchboard.Modes}, Why: &problem, Recorded: &admin.RecordedDecision{}}
+	if problem.Status == http.StatusInternalServerError || recordedDecision(q, true) == recordedDecision(q, false) || q.get(recordedDecision(q, false), s.Recorded) != nil {
+		return nil, 0, why
+	}
+	s.showRecorded(q)
+	return s, problem.Status, nil
 }
 
 // refuse says why there is no decision. Where no caller is named and somebody must be, the first key that may bind the task is.
@@ -336,26 +363,41 @@ func (s *decisionScene) compare(q *viewQuery, x *admin.Explanation) error {
 		if err := q.get(taskDecision(q, false), was); err != nil {
 			return err
 		}
-		s.Now = showDecision(was, nil)
-		s.After = showDecision(x, s.Now)
-		s.Changes = compareDecisions(was, x)
-		for i := range s.Changes {
-			if !s.Changes[i].Same {
-				s.Changed++
-			}
-		}
-		s.Idle = q.state.Get("at") != "" && s.After.At == nil
+		s.showChanges(q, was, x)
 	}
 	return s.fillForm(q)
 }
 
-// fillForm makes what the form of the what-if offers, and the command that does the same.
-func (s *decisionScene) fillForm(q *viewQuery) error {
-	if err := s.readCallers(q); err != nil {
-		return err
+// showChanges shows a decision without and with the what-if.
+func (s *decisionScene) showChanges(q *viewQuery, was, x *admin.Explanation) {
+	s.Now = showDecision(was, nil)
+	s.After = showDecision(x, s.Now)
+	s.Changes = compareDecisions(was, x)
+	for i := range s.Changes {
+		if !s.Changes[i].Same {
+			s.Changed++
+		}
 	}
-	tenant := switchboard.TenantID(q.state.Get("tenant"))
-	s.MayEdit = q.officer.Operator || q.officer.Holds(switchboard.OfficeAuthor, tenant) || q.officer.Holds(switchboard.OfficeAdmin, tenant)
+	s.Idle = q.state.Get("at") != "" && s.After.At == nil
+}
+
+// showRecorded shows the recorded decision, and beside it the one with the what-if. No configuration of today has a part in it.
+func (s *decisionScene) showRecorded(q *viewQuery) {
+	q.command = "switchboard decisions show " + shellWord(s.Recorded.ID)
+	switch was, after := s.Recorded.Explanation, s.Recorded.WhatIf; {
+	case was == nil:
+		return
+	case after == nil:
+		s.Now = showDecision(was, nil)
+	default:
+		s.WhatIf = true
+		s.showChanges(q, was, after)
+	}
+	q.command += s.fillInputs(q)
+}
+
+// fillInputs offers the servers that the form of the what-if can take out. It returns the flags of the command that replaces the same inputs.
+func (s *decisionScene) fillInputs(q *viewQuery) (flags string) {
 	out := serversOut(q.state)
 	boxes := map[switchboard.ServerID]bool{}
 	if s.Now != nil {
@@ -381,11 +423,22 @@ func (s *decisionScene) fillForm(q *viewQuery) error {
 	for _, id := range slices.Sorted(maps.Keys(boxes)) {
 		s.Boxes = append(s.Boxes, serverBox{id, boxes[id]})
 	}
-	file := strings.TrimSpace(q.state.Get("file"))
-	q.command = "switchboard explain " + shellWord(q.state.Get("task")) + flagsOf("--principal", q.state.Get("principal"), "--tier", q.state.Get("tier"), "--mode", q.state.Get("mode"), "--at", decisionInstant(q))
+	flags = flagsOf("--tier", q.state.Get("tier"), "--mode", q.state.Get("mode"), "--at", replacedInputs(q.state).Get("at"))
 	for _, id := range out {
-		q.command += flagsOf("--without", id)
+		flags += flagsOf("--without", id)
 	}
+	return flags
+}
+
+// fillForm makes what the form of the what-if offers, and the command that does the same.
+func (s *decisionScene) fillForm(q *viewQuery) error {
+	if err := s.readCallers(q); err != nil {
+		return err
+	}
+	tenant := switchboard.TenantID(q.state.Get("tenant"))
+	s.MayEdit = q.officer.Operator || q.officer.Holds(switchboard.OfficeAuthor, tenant) || q.officer.Holds(switchboard.OfficeAdmin, tenant)
+	q.command = "switchboard explain " + shellWord(q.state.Get("task")) + flagsOf("--principal", q.state.Get("principal")) + s.fillInputs(q)
+	file := strings.TrimSpace(q.state.Get("file"))
 	if file == "" {
 		return nil
 	}
@@ -402,12 +455,6 @@ func (s *decisionScene) fillForm(q *viewQuery) error {
 	}
 	s.FileText = &is.Text
 	return nil
-}
-
-// decisionInstant returns the instant of the what-if as commands take it.
-func decisionInstant(q *viewQuery) string {
-	address, _ := url.Parse(taskDecision(q, true))
-	return address.Query().Get("at")
 }
 
 // showDecision returns the explanation as the view shows it. was, if not nil, is the decision without the what-if.

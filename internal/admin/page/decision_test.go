@@ -3,8 +3,8 @@ package page_test
 import (
 	"encoding/json"
 	"fmt"
-	"html"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,8 +36,11 @@ func decisionAPI(t *testing.T, explain func(r *http.Request) any, texts ...strin
 		case path == "/v1/decisions":
 			out = admin.DecisionPage{Decisions: []admin.DecisionRow{{ID: texts[0], Task: switchboard.TaskID(texts[0]), Time: time.Unix(1e9, 0), Principal: admin.DecisionPrincipal{ID: texts[0]}}, {ID: "n1/2", Fault: texts[0]}}, Looked: time.Unix(1e9, 0), Next: texts[0]}
 		default:
-			x := explanationOf(texts...)
-			out = admin.RecordedDecision{DecisionRow: admin.DecisionRow{ID: "n1/5", Task: "desk", Tenant: "acme", Principal: admin.DecisionPrincipal{ID: texts[0]}}, Explanation: x, Unexplained: texts[0]}
+			was := admin.RecordedDecision{DecisionRow: admin.DecisionRow{ID: "n1/5", Task: "desk", Tenant: "acme", Principal: admin.DecisionPrincipal{ID: texts[0]}}, Explanation: explanationOf(texts...), Unexplained: texts[0]}
+			if r.URL.Query().Has("mode") {
+				was.WhatIf, was.Unrecorded = explain(r).(*admin.Explanation), texts[:1]
+			}
+			out = was
 		}
 		if problem, ok := out.(access.Problem); ok {
 			w.Header().Set("Content-Type", "application/problem+json")
@@ -75,64 +78,33 @@ func explanationOf(texts ...string) *admin.Explanation {
 	}
 }
 
-// PG-01 on the template of Decision, in each of its forms: a text of others makes no element and no attribute, and no character of it hides.
-func TestPG01TextOfOthersOnDecisionStaysText(t *testing.T) {
-	t.Parallel()
+// decisionScene shows Decision at the addresses.
+func decisionScene(t *testing.T, groups [][]string, addresses ...string) hostileScene {
 	d := newDesk(t, "")
 	cookie := d.signIn(t)
-	for name, path := range map[string]string{
-		"as it is": "/decision?tenant=acme&task=desk", "what if": "/decision?tenant=acme&task=desk&mode=assist", "recorded": "/decision?tenant=acme&record=n1/5", "the list": "/decision?tenant=acme&recorded=1",
-	} {
-		show := func(texts ...string) string {
-			t.Helper()
-			d.api = decisionAPI(t, func(r *http.Request) any {
-				x := explanationOf(texts...)
-				if r.URL.Query().Has("mode") {
-					x.Requirements[0].Dropped = x.Requirements[0].Dropped[:1]
-					x.Requirements[0].Selected = nil
-				}
-				return x
-			}, texts...)
-			w := d.ask("GET", path, host, "", cookie...)
-			if w.Code != http.StatusOK {
-				t.Fatalf("%s, %q: %d %s", name, texts, w.Code, w.Body)
+	return hostileScene{addresses, groups, func(t *testing.T, address string, texts ...string) string {
+		t.Helper()
+		d.api = decisionAPI(t, func(r *http.Request) any {
+			x := explanationOf(texts...)
+			if r.URL.Query().Has("mode") {
+				x.Requirements[0].Dropped = x.Requirements[0].Dropped[:1]
+				x.Requirements[0].Selected = nil
 			}
-			return w.Body.String()
-		}
-		plain := skeleton(show("text"))
-		for _, texts := range hostileTexts(t) {
-			if len(texts) > 1 && (name == "recorded" || name == "the list") {
-				continue // its parts are those of the others
-			}
-			lines := make([]string, len(texts))
-			for i, text := range texts {
-				lines[i] = strings.ReplaceAll(text[:min(len(text), 300)], "\n", " ") // two are sometimes in one text that must not be cut
-			}
-			text, page := lines[0], show(lines...)
-			if skeleton(page) != plain {
-				t.Errorf("%s: %.60q makes other elements or attributes:\n%s", name, text, page)
-			}
-			for _, link := range strings.Split(page, `href="`)[1:] {
-				if to, _, _ := strings.Cut(link, `"`); !strings.HasPrefix(to, "/") && to != "#main" || strings.HasPrefix(to, "//") {
-					t.Errorf("%s: %.60q makes the link %q", name, text, to)
-				}
-			}
-			body := withoutValues(page)
-			if i := strings.IndexFunc(html.UnescapeString(body), isHidden); i >= 0 {
-				t.Errorf("%s: %.60q: the page has a character as itself that is not visible:\n%.300q", name, text, html.UnescapeString(body)[max(0, i-100):])
-			}
-		}
-	}
+			return x
+		}, texts...)
+		return d.open(t, address, cookie)
+	}, ""}
 }
 
-// withoutValues returns a page without the values of its fields, which are sent as they are.
-func withoutValues(page string) string {
-	parts := strings.Split(page, `value="`)
-	for i, part := range parts[1:] {
-		_, rest, _ := strings.Cut(part, `"`)
-		parts[i+1] = rest
-	}
-	return strings.Join(parts, "")
+// decisionTexts shows a decision of today. Two texts are sometimes in one that must not be cut.
+func decisionTexts(t *testing.T) hostileScene {
+	return decisionScene(t, hostileTexts(t, 300), "/decision?tenant=acme&task=desk", "/decision?tenant=acme&task=desk&mode=assist")
+}
+
+// recordedTexts shows recorded decisions. Their parts are those of a decision of today, so they are shown with our own texts.
+func recordedTexts(t *testing.T) hostileScene {
+	ours := slices.DeleteFunc(hostileTexts(t, 300), func(group []string) bool { return len(group) > 1 })
+	return decisionScene(t, ours, "/decision?tenant=acme&record=n1/5", "/decision?tenant=acme&record=n1/5&mode=assist", "/decision?tenant=acme&recorded=1")
 }
 
 func TestAWhatIfIsShownBesideTheDecisionAsItIs(t *testing.T) {
@@ -192,5 +164,56 @@ func TestAWhatIfIsShownBesideTheDecisionAsItIs(t *testing.T) {
 	}
 	if page = d.ask("GET", "/decision?tenant=acme&task=desk&file=tenants/acme/tenant.yaml", host, "", cookie...).Body.String(); !strings.Contains(page, "old text</textarea>") {
 		t.Errorf("a file to change is shown so:\n%s", page)
+	}
+}
+
+// Of a recorded decision, the archive alone is asked: no task, no key and no tier of today.
+func TestAWhatIfOfARecordedDecisionIsShownBesideIt(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	explained := func(tool string, dropped ...admin.ExplainedDrop) *admin.Explanation {
+		return &admin.Explanation{Tenant: "acme", Task: "desk", Decision: []byte(`{"principal":{"id":"ann","tier":"gold"}}`), Requirements: []admin.ExplainedRequirement{{Requirement: "read fs", Selected: []admin.ExplainedCandidate{{Tool: tool}}, Dropped: dropped}}}
+	}
+	was := admin.RecordedDecision{DecisionRow: admin.DecisionRow{ID: "n1/5", Task: "desk", Tenant: "acme"}, Explanation: explained("a/read")}
+	after := was
+	after.WhatIf, after.Unrecorded = explained("b/read", admin.ExplainedDrop{Tool: "a/read", Stage: "health", Reason: "it is out"}), []string{"which tiers the tenant had"}
+	answers := map[string]any{
+		"": was, "tier=free&without=a": after, "without=zzz": access.Problem{Status: http.StatusBadRequest, Detail: "tenant acme has no server zzz"},
+		"mode=assist": admin.RecordedDecision{DecisionRow: was.DecisionRow, Unexplained: "the inputs are gone"},
+	}
+	d.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		route(map[string]any{"/v1/decisions/n1/5": answers[r.URL.RawQuery]}).ServeHTTP(w, r)
+	})
+	for _, tt := range []struct {
+		query  string
+		status int
+		asked  int
+		want   []string
+		not    string
+	}{
+		{"", 200, 1, []string{`name="record" value="n1/5"`, `name="without" value="a"> <bdi class="theirs">a</bdi>`, "tier <bdi class=\"theirs\">gold</bdi>", `placeholder="as it was"`, "switchboard decisions show n1/5</bdi>"}, "What would have changed"},
+		{
+			"&without=a&tier=free", 200, 1,
+			[]string{
+				"What would have changed", `<th scope="col">Got</th><th scope="col">Would have got</th>`, `<td><span class="line"><bdi class="theirs">a/read</bdi></span></td><td><span class="line"><bdi class="theirs">b/read</bdi></span></td>`,
+				`<bdi class="theirs">a/read</bdi> at <bdi class="theirs">health</bdi>`, "It is not recorded <bdi class=\"theirs\">which tiers the tenant had", `value="a" checked`, `value="free"`, "switchboard decisions show n1/5 --tier free --without a<", `href="/decision?record=n1%2F5">Back to the decision as it was`,
+			},
+			"Gets now",
+		},
+		{"&without=zzz", 400, 2, []string{"has no server zzz", `name="without" value="zzz"`, "<details open>", `<bdi class="theirs">a/read</bdi>`}, "What would have changed"},
+		{"&mode=assist", 200, 1, []string{"cannot be explained any more: <bdi class=\"theirs\">the inputs are gone"}, "Decide again"},
+	} {
+		d.asked = nil
+		w := d.ask("GET", "/decision?record=n1/5"+tt.query, host, "", cookie...)
+		page := w.Body.String()
+		for _, want := range tt.want {
+			if w.Code != tt.status || !strings.Contains(page, want) {
+				t.Errorf("%q: %d, and the view lacks %q:\n%s", tt.query, w.Code, want, page)
+			}
+		}
+		if strings.Contains(page, tt.not) || len(d.asked) != tt.asked {
+			t.Errorf("%q: the view says %q, or asks %q:\n%s", tt.query, tt.not, d.asked, page)
+		}
 	}
 }

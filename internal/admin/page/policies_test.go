@@ -66,25 +66,22 @@ func policyAPI(texts ...string) http.Handler {
 	})
 }
 
-// PG-01 on the templates of Policies.
-func TestPG01TextOfOthersOnPoliciesStaysText(t *testing.T) {
-	t.Parallel()
+// policiesScene shows the policies of a tenant, and the form of a file with each of its answers.
+func policiesScene(t *testing.T) hostileScene {
 	d := newDesk(t, "")
 	d.tenants = []switchboard.TenantID{"acme"}
 	cookie := d.signIn(t)
 	d.api = policyAPI("text")
-	token := formTokenOf.FindStringSubmatch(d.ask("GET", "/policies?tenant=acme", host, "", cookie...).Body.String())
+	token := formTokenOf.FindStringSubmatch(d.open(t, "/policies?tenant=acme", cookie))
 	if token == nil {
 		t.Fatal("the view has no form")
 	}
-	checkTexts(t, func(texts ...string) (all string) {
+	return hostileScene{[]string{"/policies?tenant=acme&rules=week", "/policies/file?tenant=acme&path=veto.rego&saved=7"}, hostileTexts(t, lineBytes), func(t *testing.T, address string, texts ...string) string {
+		t.Helper()
 		d.api = policyAPI(texts...)
-		for _, view := range []string{"/policies?tenant=acme&rules=week", "/policies/file?tenant=acme&path=veto.rego&saved=7"} {
-			w := d.ask("GET", view, host, "", cookie...)
-			if w.Code != http.StatusOK {
-				t.Fatalf("%s: %d %s", view, w.Code, w.Body)
-			}
-			all += w.Body.String()
+		all := d.open(t, address, cookie)
+		if !strings.HasPrefix(address, "/policies/file") {
+			return all
 		}
 		for _, act := range []string{"check", "test", "try", "compare"} {
 			fields := url.Values{"act": {act}, "token": {token[1]}, "at": {"tenant=acme&path=veto.rego"}, "text": {"typed"}, "tests": {"typed too"}, "decision": {"n1/4"}, "etag": {`"abc"`}}
@@ -95,7 +92,7 @@ func TestPG01TextOfOthersOnPoliciesStaysText(t *testing.T) {
 			all += w.Body.String()
 		}
 		return typedAreas.ReplaceAllString(all, "<textarea></textarea>")
-	})
+	}, ""}
 }
 
 // PG-02 on Policies: a form without its token, or with an old entity tag, is refused, and what was typed is kept with the tag that it was begun with: also if the view

@@ -11,13 +11,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// receiptOf returns the receipt of a call, in which everything that others can write is the text.
-func receiptOf(t *testing.T, text string) admin.ReceiptRow {
+// receiptOf returns the receipt of a call, in which everything that others can write is one of the texts, in turn.
+func receiptOf(t *testing.T, texts ...string) admin.ReceiptRow {
 	t.Helper()
+	next := inTurn(texts)
 	raw, err := json.Marshal(receipt.Receipt{
-		Time: noon, Kind: receipt.Call, Tenant: switchboard.TenantID(text), Principal: receipt.Subject{ID: text}, Task: switchboard.TaskID(text), Run: switchboard.RunID(text), Server: "a", Tool: text,
-		ServedBy: text, Tries: []receipt.FailedAttempt{{Tool: text, Code: "SB-EXEC-004", Of: "n1/3", Sent: true}}, Decision: "sha256:1", Rulings: []switchboard.Digest{"sha256:2"}, Result: "r1",
-		Outcome: receipt.OK, Of: "n1/4", Took: receipt.CallTime{Total: 41_200, Waiting: 1_000}, Approval: receipt.ApprovalRef{Request: "k-1"}, Note: text,
+		Time: noon, Kind: receipt.Call, Tenant: switchboard.TenantID(next()), Principal: receipt.Subject{ID: next()}, Task: switchboard.TaskID(next()), Run: switchboard.RunID(next()), Server: "a", Tool: next(),
+		ServedBy: next(), Tries: []receipt.FailedAttempt{{Tool: next(), Code: "SB-EXEC-004", Of: "n1/3", Sent: true}}, Decision: "sha256:1", Rulings: []switchboard.Digest{"sha256:2"}, Result: "r1",
+		Outcome: receipt.OK, Of: "n1/4", Took: receipt.CallTime{Total: 41_200, Waiting: 1_000}, Approval: receipt.ApprovalRef{Request: "k-1"}, Note: next(),
 	})
 	if err != nil {
 		t.Fatal(err)

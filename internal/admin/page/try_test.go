@@ -12,6 +12,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/summit-switchboard/switchboard/internal/admin/trial"
+	"github.com/summit-switchboard/switchboard/internal/approval"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // A tryDesk is a page whose API offers one tool.
@@ -71,6 +75,71 @@ func hiddenIn(page, end string) url.Values {
 		fields.Set(f[1], html.UnescapeString(f[2]))
 	}
 	return fields
+}
+
+// tryScene shows a tool with the question before a call of it, and outcomes of calls: a result, a refusal and the beginning of a result.
+func tryScene(t *testing.T) hostileScene {
+	d := newDesk(t, "")
+	cookie := d.signIn(t)
+	offer := func(texts ...string) trial.TryOffer {
+		next := inTurn(texts)
+		field := func(kind string) map[string]any {
+			return map[string]any{"type": kind, "title": next(), "description": next(), "default": next()}
+		}
+		choice := field("string")
+		choice["enum"] = []string{next(), next() + " "}
+		schema, _ := json.Marshal(map[string]any{"type": "object", "required": []string{"n"}, "properties": map[string]any{"1 " + next(): field("string"), "2 " + next(): field("object"), "3 " + next(): choice, "n": field("number")}, "title": next()})
+		return trial.TryOffer{
+			Tenant: switchboard.TenantID(next()), Principal: next(), Tasks: []string{"all"}, Task: "all", Starting: []string{next()}, Tools: []trial.TryTool{
+				{Name: "t" + texts[0], Title: next(), Description: next(), Server: switchboard.ServerID(next()), Tool: next(), Listed: next(), Changes: true, Effects: []string{next()}, Schema: schema}, {Name: next() + " "},
+			},
+		}
+	}
+	outcome := func(address string, texts ...string) trial.TryOutcome {
+		next := inTurn(texts)
+		o := trial.TryOutcome{
+			Tenant: switchboard.TenantID(next()), Principal: next(), Task: switchboard.TaskID(next()), Tool: next(), At: noon, Receipt: "n1/5", Request: "k-1",
+			TryServing: trial.TryServing{Server: switchboard.ServerID(next()), ServedBy: next(), Tried: []trial.TryAttempt{{Tool: next(), Code: "SB-EXEC-004", Sent: true}}},
+		}
+		switch {
+		case strings.HasPrefix(address, "/try/refused"):
+			o.Refused = &trial.TryRefusal{Code: "SB-POL-001", Text: next(), Hint: next()}
+		case strings.HasPrefix(address, "/try/cut"):
+			o.Cut, o.Beginning = true, next()
+		default:
+			o.IsError = true
+			o.Result, _ = json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text", "text": next()}, map[string]string{"type": next() + " x", "uri": next()}}, next(): next()})
+		}
+		return o
+	}
+	addresses := []string{"/try?tenant=acme&task=all", "/try/result?tenant=acme&task=all", "/try/refused?tenant=acme", "/try/cut?tenant=acme"}
+	return hostileScene{addresses, hostileTexts(t, 300), func(t *testing.T, address string, texts ...string) string {
+		t.Helper()
+		request := requestOf(texts[0])
+		request.State = approval.Approved
+		call := route(map[string]any{"/v1/try": func() any { return offer(texts...) }, "/v1/approvals/k-1": request})
+		d.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/v1/try/") {
+				_ = json.NewEncoder(w).Encode(outcome(address, texts...))
+				return
+			}
+			call.ServeHTTP(w, r)
+		})
+		if !strings.HasPrefix(address, "/try?") {
+			return d.open(t, address+"&tool="+url.QueryEscape(texts[0]), cookie)
+		}
+		state := "tenant=acme&task=all&tool=" + url.QueryEscape("t"+texts[0])
+		page := d.open(t, "/try?"+state, cookie)
+		fields := hiddenIn(page, "Show the arguments as JSON")
+		fields.Set("act", "call")
+		fields.Set("json", "{}")
+		fields.Set("at", state)
+		w := d.ask("POST", "/try", host, fields.Encode(), append([]string{"Content-Type", form, "Origin", "http://" + host}, cookie...)...)
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "Make this call?") {
+			t.Fatalf("%q: the page does not ask: %d %s", texts, w.Code, w.Body)
+		}
+		return page + w.Body.String()
+	}, ""}
 }
 
 // The fields of the form become JSON, as they are spelt. Empty ones are left out.

@@ -3,14 +3,9 @@ package page_test
 import (
 	"encoding/json"
 	"fmt"
-	"html"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +16,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/budget"
 	"github.com/summit-switchboard/switchboard/internal/history"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
 const host = "127.0.0.1:7422"
@@ -80,147 +74,26 @@ func overviewOf(t *testing.T, texts ...string) string {
 	return string(raw)
 }
 
-// hostileTexts are groups of texts that try to be something else than text.
-func hostileTexts(t *testing.T) (all [][]string) {
-	for _, text := range []string{
-		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, `</title></bdi></code><script>`, `{{.Officer}}`, `<!--`, `]]>`,
-		"a\u202egnp.exe", "pay\u200bpal", "tag\U000e0041\U000e0042", "nul\x00esc\x1b[31m", "\u2066x\u2069", "line\u2028sep", `\u{202e}`, "../../now?tenant=x#y", "a\nb",
-	} {
-		all = append(all, []string{text})
-	}
-	text, err := os.ReadFile(realdata.File("badinput", "blns", "blns.json"))
-	if err != nil {
-		t.Logf("the naughty strings are not here, so the test has only its own: %v", err)
-		return all
-	}
-	var naughty []string
-	if err := json.Unmarshal(text, &naughty); err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range []string{"positives.jsonl", "hard_negatives.jsonl"} {
-		err := realdata.Lines(realdata.File("poison", file), func(line []byte) error {
-			var of struct{ Tool any }
-			err := json.Unmarshal(line, &of)
-			naughty = append(naughty, strings.Join(textsIn(of.Tool), " "))
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, text := range naughty {
-		if text = strings.ToValidUTF8(text[:min(len(text), 400)], ""); text == "" {
-			text = "empty" // what is empty is left out
-		}
-		naughty[i] = text
-	}
-	return slices.AppendSeq(all, slices.Chunk(naughty, 12)) // there are 12 concerns
-}
-
-// joinedTexts returns all texts without lines, as few as have 900 bytes at most: a view shows one of 1,000 bytes whole.
-func joinedTexts(groups [][]string) (all []string) {
-	joined := ""
-	for _, group := range groups {
-		for _, text := range group {
-			if text = strings.ReplaceAll(text, "\n", " "); len(group) == 1 { // ours, each by itself
-				all = append(all, text)
-				continue
-			}
-			if len(joined)+1+len(text) > 900 {
-				all, joined = append(all, joined), ""
-			}
-			joined = strings.TrimPrefix(joined+" "+text, " ")
-		}
-	}
-	if joined != "" {
-		all = append(all, joined)
-	}
-	return all
-}
-
-// textsIn returns all texts in a value of JSON, also the names of members.
-func textsIn(v any) (all []string) {
-	switch v := v.(type) {
-	case string:
-		return []string{v}
-	case []any:
-		for _, one := range v {
-			all = append(all, textsIn(one)...)
-		}
-	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			all = append(append(all, name), textsIn(v[name])...)
-		}
-	}
-	return all
-}
-
-// skeleton returns the characters of a page that make elements and attributes.
-func skeleton(page string) string {
-	return strings.Map(func(r rune) rune {
-		if strings.ContainsRune("<>\"", r) {
-			return r
-		}
-		return -1
-	}, page)
-}
-
-// isHidden reports whether a character of a page is not visible as itself.
-func isHidden(r rune) bool {
-	return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff || r >= 0xe0000 && r <= 0xe0fff
-}
-
-// typed are the values of fields. A form sends them as they are.
-var typed = regexp.MustCompile(` value="[^"]*"`)
-
-// checkTexts shows a view with hostile texts in the place of what others write: no text makes an element or an attribute, no link leads elsewhere, and no character hides.
-func checkTexts(t *testing.T, show func(texts ...string) string) {
-	t.Helper()
-	plain := skeleton(show("text"))
-	for _, text := range hostileTexts(t) {
-		lines := make([]string, len(text))
-		for i := range text {
-			lines[i] = strings.ReplaceAll(text[i], "\n", " ")
-		}
-		page := show(lines...)
-		if skeleton(page) != plain {
-			t.Errorf("%.60q makes other elements or attributes:\n%s", text, page)
-		}
-		for _, link := range strings.Split(page, `href="`)[1:] {
-			if to, _, _ := strings.Cut(link, `"`); !strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "#") || strings.HasPrefix(to, "//") {
-				t.Errorf("%.60q makes the link %q", text, to)
-			}
-		}
-		seen := html.UnescapeString(typed.ReplaceAllString(page, ""))
-		if i := strings.IndexFunc(seen, isHidden); i >= 0 {
-			t.Errorf("%.60q: the page has a character as itself that is not visible, at %d:\n%.300s", text, i, seen[max(0, i-100):])
-		}
-	}
-}
-
-// PG-01 on the template of Now: a text of others makes no element and no attribute, and no character of it hides.
-func TestPG01TextOfOthersOnNowStaysText(t *testing.T) {
-	t.Parallel()
+// nowScene shows Now.
+func nowScene(t *testing.T) hostileScene {
 	d := newDesk(t, "")
 	cookie := d.signIn(t)
-	show := func(texts ...string) string {
+	return hostileScene{[]string{"/now"}, hostileTexts(t, lineBytes), func(t *testing.T, address string, texts ...string) string {
 		t.Helper()
 		d.api = answer(200, "application/json", overviewOf(t, texts...))
-		w := d.ask("GET", "/now", host, "", cookie...)
-		if w.Code != http.StatusOK {
-			t.Fatalf("%q: %d %s", texts, w.Code, w.Body)
+		return d.open(t, address, cookie)
+	}, ""}
+}
+
+func TestATextOfOthersIsFramedSpeltOutAndCut(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"a\nb": `<p><bdi class="theirs">a</bdi></p><p><bdi class="theirs">b</bdi></p>`, "a\u202eb": `<bdi class="theirs">a\u{202e}b</bdi>`, strings.Repeat("ä", 5000): "and 4,500 more characters",
+	} {
+		scene := nowScene(t)
+		if page := scene.show(t, "/now", text); !strings.Contains(strings.ReplaceAll(page, "</p>\n<p>", "</p><p>"), want) {
+			t.Errorf("%.20q is not shown as %s:\n%s", text, want, page)
 		}
-		return w.Body.String()
-	}
-	checkTexts(t, show)
-	if page := show("a\nb"); !strings.Contains(page, `<p><bdi class="theirs">a</bdi></p>`) || !strings.Contains(page, `<p><bdi class="theirs">b</bdi></p>`) {
-		t.Errorf("the lines of a text are no paragraphs:\n%s", page)
-	}
-	if page := show("a\u202eb"); !strings.Contains(page, `<bdi class="theirs">a\u{202e}b</bdi>`) {
-		t.Errorf("a text of others is not framed and spelt out:\n%s", page)
-	}
-	if page := show(strings.Repeat("ä", 5000)); !strings.Contains(page, "and 4,500 more characters") {
-		t.Error("a long text is not cut, or the page does not say so")
 	}
 }
 
