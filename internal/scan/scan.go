@@ -9,6 +9,7 @@
 package scan
 
 import (
+	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -58,6 +59,29 @@ func Clean(text string) (clean string, removed int) {
 		return text, 0
 	}
 	return b.String(), removed
+}
+
+// Removed yields the position of each character or escape sequence that Clean removes, with its first character.
+func Removed(text string) iter.Seq2[int, rune] {
+	return func(yield func(int, rune) bool) {
+		at := firstSuspect(text)
+		if at < 0 {
+			return
+		}
+		for before := lastRune(text[:at]); at < len(text); {
+			r, size := utf8.DecodeRuneInString(text[at:])
+			n := size
+			if r == escape {
+				n = escapeLength(text[at:])
+			}
+			if staysVisible(r, before, text[at+size:]) && (r != utf8.RuneError || size > 1) {
+				before = r
+			} else if !yield(at, r) {
+				return
+			}
+			at += n
+		}
+	}
 }
 
 // firstSuspect returns the position of the first character that may have to be removed, or -1.

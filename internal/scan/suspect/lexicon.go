@@ -1,0 +1,128 @@
+package suspect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// lexicon lists the kinds of words that patterns name, each with its words. Words are in small letters; a word may be of several kinds. Words with signs
+// (addresses, paths, names) have their kinds by their shape: see shapeOf.
+var lexicon = []struct{ kind, words string }{
+	{"not", "not never don't dont doesn't didn't mustn't shouldn't won't cannot can't no nor avoid refrain"},
+	{"tell", "tell mention disclose inform notify acknowledge mentioned disclosed informed notified told reveal revealed telling mentioning disclosing informing notifying revealing alerting"},
+	{"user", "user users user's anyone anybody human humans customer customers operator them him her person people"},
+	{"without", "without"},
+	{"ask", "asking requiring requesting waiting seeking needing telling informing notifying alerting mentioning prompting ask require"},
+	{"consent", "consent approval permission confirmation knowledge awareness noticing"},
+	{"quiet", "silently secretly covertly stealthily invisibly discreetly surreptitiously quietly unnoticed"},
+	{"instead", "instead rather"},
+	{"keep", "keep hide conceal hidden withhold"},
+	{"from", "from"},
+	{"do", "send sends append appends forward forwards add adds include includes upload uploads record records log logs copy copies create creates collect collects " +
+		"read reads execute executes run runs post posts transmit share embed pass attach write writes install modify transfer submit capture save store"},
+	{"send", "send sends sending sent forward forwards forwarded forwarding upload uploads uploaded uploading post posts posting posted transmit transmits transmitted " +
+		"email emails mail bcc cc submit pass append embed attach copy copies stream streamed streaming synced sync syncs share shared shares relay report ship push pushes " +
+		"output redirect reroute route cached deliver publish"},
+	{"exfil", "exfiltrate exfiltrates exfiltrated exfiltrating exfiltration exfil harvest harvested harvests harvesting siphon leak leaks steal steals stolen"},
+	{"read", "read reads reading open opens cat load loads extract extracts collect collects gather gathers scan dump dumps retrieve grab grabs access fetch include index indexes contents content upload send copy query select tar find run append pass sqlite3 chmod chown"},
+	{"secret", "credential credentials password passwords passphrase secret secrets token tokens api_key apikey api_keys keys cookies ssh wallet seed mnemonic"},
+	{"env", "env environment environ .env"},
+	{"variable", "variables vars"},
+	{"away", "external remote attacker attacker's attackers outside third-party third collector endpoint webhook c2 elsewhere offsite remotely externally proxy"},
+	{"party", "party parties server host service endpoint site address"},
+	{"analytics", "analytics telemetry marketing advertising"},
+	{"also", "also additionally automatically always must silently"},
+	{"whole", "whole full entire complete all every everything copy copies any"},
+	{"must", "must always required mandatory shall should need ensure essential critical important never"},
+	{"before", "before after when whenever prior once while upon during first"},
+	{"use", "use uses used using call calls called calling invoke invokes invoked invoking run running execute executing executed select choose trigger"},
+	{"ignore", "ignore ignores disregard forget override overrides bypass bypasses overriding circumvent neglect"},
+	{"previous", "previous prior above earlier preceding foregoing"},
+	{"orders", "instruction instructions directive directives directions guidelines guidance guardrails prompt prompts orders"},
+	{"safety", "safety guardrails safeguards moderation censorship"},
+	{"checks", "check checks filter filters guideline guidelines instruction instructions policy policies rule rules constraints protocols measures features existing restrictions"},
+	{"you", "you assistant agent ai llm model chatbot"},
+	{"are", "are"},
+	{"now", "now henceforth"},
+	{"note", "note notice message attention instruction instructions important"},
+	{"to", "to"},
+	{"model", "assistant assistants agent agents ai llm llms model claude gpt chatgpt"},
+	{"hiddenly", "hidden secret covert concealed undisclosed"},
+	{"precedence", "precedence priority highest-priority authoritative supersede supersedes top-priority"},
+	{"over", "over override overrides overriding directives directive instructions"},
+	{"treat", "treat obey comply follow accept trust honor treated"},
+	{"trusted", "authorized authoritative direct mandatory commands command orders directives trusted genuine"},
+	{"admin", "admin administrator administrators administration root operators sysadmin compliance"},
+	{"preok", "pre-authorized pre-approved preauthorized preapproved pre-validated authorized approved sanctioned"},
+	{"by", "by"},
+	{"mode", "mode"},
+	{"modekind", "developer maintenance god dan jailbreak unrestricted admin root override sudo"},
+	{"reveal", "reveal reveals output print show repeat disclose return include expose leak dump tell recite"},
+	{"system", "system hidden initial internal"},
+	{"prompt", "prompt prompts instructions"},
+	{"your", "your its the full entire whole complete verbatim"},
+	{"preserve", "preserve retain persist remember keep carry survive"},
+	{"context", "context compaction compacted summarized summary summaries memory session sessions"},
+	{"agentfile", "claude.md agents.md gemini.md .cursorrules .windsurfrules copilot-instructions.md memory.md"},
+	{"write", "write append inject add echo insert put modify edit >>"},
+	{"replace", "replace replaces supersede supersedes override overrides intercept intercepts modifies hijack reroute"},
+	{"tool", "tool tools function functions"},
+	{"its", "its output result results value values"},
+	{"any", "any other others another all alternative alternatives every different"},
+	{"this", "this"},
+	{"best", "best greatest finest superior"},
+	{"grand", "world ever available internet"},
+	{"in", "in on"},
+	{"prefer", "prefer prioritize favor choose"},
+	{"than", "than over of"},
+	{"talk", "conversation conversations chat dialogue dialog history messages"},
+	{"nameword", "name identity version"},
+	{"detect", "detect detects detected detecting detection detector scanner analyzes analyze flags flagged defend defense prevent prevents prevention teaches example examples sample mock " +
+		"documentation docs changelog readme guardrail sigma yara falco learn explains explain describes describe lists understand refers reference reports legitimately redacts attackers"},
+	{"pipe", "| || && >"},
+	{"shell", "bash sh zsh powershell iex eval python python3 node"},
+	{"decode", "base64 -d --decode atob xxd"},
+	{"dash", "-d --data --data-binary -x --upload-file -t -f"},
+	{"pointer", "this that these step steps instruction instructions policy directive action it"},
+	{"command", "curl wget invoke-webrequest iwr nc ncat scp"},
+	{"outside", "external attacker attacker's attackers outside third-party third collector c2 elsewhere offsite"},
+	{"kept", "stored cached logged saved kept archived"},
+	{"far", "remotely externally offsite"},
+	{"rules", "rule rules policy policies constraints system commands"},
+	{"filters", "filter filters filtering restriction restrictions safety moderation checks"},
+	{"only", "always exclusively just"},
+	{"calling", "calls calling invoking invokes using requesting"},
+	// The kinds that only shapes have.
+	{"url", ""}, {"mail", ""}, {"place", ""}, {"ident", ""}, {"number", ""}, {"raw", ""}, {"peer", ""}, {"mark", ""},
+}
+
+// A vocabulary gives words their kinds. The position of a kind's name is its bit.
+type vocabulary struct {
+	names []string
+	kinds map[string]class
+}
+
+var words = sync.OnceValue(func() *vocabulary {
+	v := &vocabulary{kinds: map[string]class{}}
+	for i, k := range lexicon {
+		v.names = append(v.names, k.kind)
+		for word := range strings.FieldsSeq(k.words) {
+			v.kinds[word] = v.kinds[word].or(bit(i))
+		}
+	}
+	return v
+})
+
+// class returns the class of names of kinds, with | between them.
+func (v *vocabulary) class(names string) (c class) {
+	for name := range strings.SplitSeq(names, "|") {
+		i := slices.Index(v.names, name)
+		if i < 0 {
+			panic(fmt.Sprintf("there is no kind of words %q", name)) // the rules are constants
+		}
+		c = c.or(bit(i))
+	}
+	return c
+}

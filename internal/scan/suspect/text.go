@@ -1,0 +1,149 @@
+package suspect
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/summit-switchboard/switchboard/internal/scan"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// maxDepth is the depth below which a value is read as one text. The catalog takes no deeper definitions.
+const maxDepth = wire.MaxDepth
+
+// A place is a way from the definition to one of its texts: names of members, and numbers in lists.
+type place []string
+
+func (p place) String() string { return strings.Join(p, ".") }
+
+// below reports whether the text is a value, or a list of values, of the member.
+func (p place) below(member string) bool {
+	for i := len(p) - 1; i >= 0; i-- {
+		if _, err := strconv.Atoi(p[i]); err != nil {
+			return p[i] == member
+		}
+	}
+	return false
+}
+
+// isProperty reports whether the last name of the place is the name of a property of a schema.
+func (p place) isProperty() bool { return len(p) > 1 && p[len(p)-2] == "properties" }
+
+// eachText calls f with each text in value: the names of members, with isName, and the values.
+func eachText(value []byte, at place, f func(at place, text string, isName bool)) {
+	switch {
+	case len(value) == 0:
+	case len(at) > maxDepth:
+		f(at, string(value), false)
+	case value[0] == '"':
+		if text, ok := wire.String(value); ok {
+			f(at, text, false)
+		}
+	case value[0] == '{':
+		for name, member := range wire.Members(value) {
+			below := append(at, name)
+			f(below, name, true)
+			eachText(member, below, f)
+		}
+	case value[0] == '[':
+		i := 0
+		for element := range wire.Elements(value) {
+			eachText(element, append(at, strconv.Itoa(i)), f)
+			i++
+		}
+	}
+}
+
+// isPlain reports whether a text is of printable ASCII characters, tabs and line feeds.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c >= 0x7f || c < ' ' && c != '\n' && c != '\t' {
+			return false
+		}
+	}
+	return true
+}
+
+// normalize returns a text as a reader takes it: without hidden characters, in the form NFKC, and with Latin letters in the place of those that look like them.
+func normalize(text string) string {
+	if isPlain(text) {
+		return text
+	}
+	text, _ = scan.Clean(text)
+	return strings.Map(asLatin, norm.NFKC.String(text))
+}
+
+// asLatin returns the Latin letter that r looks like, or r.
+func asLatin(r rune) rune {
+	if r < utf8.RuneSelf {
+		return r
+	}
+	if l, ok := lookAlikes[r]; ok {
+		return l
+	}
+	return r
+}
+
+// lookAlikes are letters of other alphabets, and signs, that look like a Latin letter in most fonts. NFKC has replaced wide, small and mathematical letters.
+var lookAlikes = func() map[rune]rune {
+	all := map[rune]rune{}
+	for latin, others := range map[rune]string{
+		'a': "аɑα", 'b': "Ьƅ", 'c': "сϲᴄ", 'd': "ԁ", 'e': "еҽ", 'g': "ɡց", 'h': "һհ", 'i': "іıɩι", 'j': "јϳ", 'k': "κк", 'l': "ӏǀ", 'm': "м",
+		'n': "ոп", 'o': "оοօჿ", 'p': "рρ", 'q': "ԛզ", 'r': "гᴦ", 's': "ѕꜱ", 'u': "υսᴜ", 'v': "νѵᴠ", 'w': "ԝѡᴡ", 'x': "хχ", 'y': "уγү", 'z': "ᴢ",
+		'A': "АΑᎪ", 'B': "ВΒᏴ", 'C': "СϹᏟ", 'D': "Ꭰ", 'E': "ЕΕᎬ", 'F': "Ϝ", 'G': "Ԍ", 'H': "НΗᎻ", 'I': "ІΙ", 'J': "ЈᎫ", 'K': "КΚᏦ", 'L': "Ꮮ", 'M': "МΜᎷ",
+		'N': "Ν", 'O': "ОΟՕ", 'P': "РΡᏢ", 'Q': "Ԛ", 'S': "ЅՏᏚ", 'T': "ТΤᎢ", 'V': "ѴᏙ", 'W': "ԜᎳ", 'X': "ХΧ", 'Y': "ҮΥ", 'Z': "ΖᏃ",
+		'-': "‐‑‒–—−", '_': "ˍ",
+	} {
+		for _, r := range others {
+			all[r] = latin
+		}
+	}
+	return all
+}()
+
+// skeleton returns the form of a name that it shares with each name that looks like it: after normalize, characters of ASCII that look alike are one. Capital
+// letters stay, because readFile and readfile are two honest names.
+func skeleton(name string) string {
+	return alikeInASCII.Replace(normalize(name))
+}
+
+var alikeInASCII = strings.NewReplacer("0", "O", "1", "l", "I", "l", "|", "l", "rn", "m", "vv", "w")
+
+// hasMixedWord reports whether a word of the text has Latin letters and, between them, Cyrillic ones or others that look like Latin ones.
+func hasMixedWord(text string) (word string, mixed bool) {
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		latin, alike, other := false, false, false
+		for _, r := range word {
+			_, is := lookAlikes[r]
+			latin, alike = latin || r < utf8.RuneSelf || unicode.Is(unicode.Latin, r), alike || is && !unicode.Is(unicode.Latin, r)
+			other = other || r >= utf8.RuneSelf && !is && !unicode.Is(unicode.Latin, r)
+		}
+		if latin && alike && !other && utf8.RuneCountInString(word) > 2 {
+			return word, true
+		}
+	}
+	return "", false
+}
+
+// Spell returns a text with each character that is not visible as itself in the form \u{200b}.
+func Spell(text string) string {
+	if isPlain(text) && !strings.ContainsAny(text, "\n\t") {
+		return text
+	}
+	var b strings.Builder
+	for i, r := range text {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd"):
+			b.WriteString(`\x` + strconv.FormatUint(uint64(text[i]), 16))
+		case scan.IsHidden(r), unicode.Is(unicode.Co, r), r == '\n', r == '\t', unicode.IsControl(r):
+			b.WriteString(`\u{` + strconv.FormatInt(int64(r), 16) + `}`)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
