@@ -193,6 +193,7 @@ type serverParts struct {
 	atoms       *atom.Prober
 	vault       *vault.Vault
 	credentials *credential.Broker
+	suspects    *suspectLog
 }
 
 // adminParts are the parts for officers.
@@ -241,6 +242,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	started := time.Now()
 	a := &App{options: o, log: o.Log, ready: make(chan struct{}), keysChanged: make(signal, 1), memory: heap.NewFreer(heap.Free)}
+	a.suspects = newSuspectLog(o.Log, a.state.Load)
 	a.engine = policy.NewEngine(0, 0)
 	a.files = watch.NewFiles(o.Log)
 	r, err := a.loadConfig(ctx, nil)
@@ -487,6 +489,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.recall.KeepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.followKeys(ctx) })
+	a.work.Go(func() { a.suspects.run(ctx) })
 	a.work.Go(func() { a.admin.events.Share(ctx, a.store, a.admin.revoked.CatchUp) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.admin.notices.Run(ctx) })
@@ -655,6 +658,7 @@ func (a *App) rebuildState(ctx context.Context) {
 func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
 	a.memory.FreeSoon()
+	a.suspects.changed.send()
 	if was.Config.Registry != s.Config.Registry {
 		a.atoms.Use(s.Config.Registry)
 	}

@@ -54,6 +54,9 @@ type Offer struct {
 	// Tools are the tool objects of tools/list, in the server's order.
 	Tools [][]byte
 
+	// Uncleaned are the tool objects as the server sent them, by the name of the tool, for those from which deceptive characters were removed.
+	Uncleaned map[string][]byte `json:",omitempty"`
+
 	// Resources, Templates and Prompts are the objects of the other lists.
 	Resources, Templates, Prompts [][]byte
 

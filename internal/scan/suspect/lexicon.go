@@ -98,14 +98,14 @@ var lexicon = []struct{ kind, words string }{
 	{"url", ""}, {"mail", ""}, {"place", ""}, {"ident", ""}, {"number", ""}, {"raw", ""}, {"peer", ""}, {"mark", ""},
 }
 
-// A vocabulary gives words their kinds. The position of a kind's name is its bit.
-type vocabulary struct {
+// A wordKinds gives words their kinds. The position of a kind's name is its bit.
+type wordKinds struct {
 	names []string
 	kinds map[string]class
 }
 
-var words = sync.OnceValue(func() *vocabulary {
-	v := &vocabulary{kinds: map[string]class{}}
+var words = sync.OnceValue(func() *wordKinds {
+	v := &wordKinds{kinds: map[string]class{}}
 	for i, k := range lexicon {
 		v.names = append(v.names, k.kind)
 		for word := range strings.FieldsSeq(k.words) {
@@ -116,7 +116,7 @@ var words = sync.OnceValue(func() *vocabulary {
 })
 
 // class returns the class of names of kinds, with | between them.
-func (v *vocabulary) class(names string) (c class) {
+func (v *wordKinds) class(names string) (c class) {
 	for name := range strings.SplitSeq(names, "|") {
 		i := slices.Index(v.names, name)
 		if i < 0 {

@@ -23,17 +23,17 @@ func (c class) meets(d class) bool { return c[0]&d[0]|c[1]&d[1] != 0 }
 //
 // A pattern that begins with ~ does not match if one of the three words before it is a negation.
 type pattern struct {
-	steps []step
+	steps []patternStep
 	not   class // the negations, or none
 }
 
-type step struct {
+type patternStep struct {
 	kinds class
 	gap   int // the number of words that may be before it
 }
 
 // compile reads a pattern. The rules are constants, so a fault is ours.
-func (v *vocabulary) compile(text string) (p pattern) {
+func (v *wordKinds) compile(text string) (p pattern) {
 	rest, negated := strings.CutPrefix(text, "~")
 	if negated {
 		p.not = v.class("not")
@@ -44,7 +44,7 @@ func (v *vocabulary) compile(text string) (p pattern) {
 			gap = n
 			continue
 		}
-		p.steps = append(p.steps, step{v.class(word), gap})
+		p.steps = append(p.steps, patternStep{v.class(word), gap})
 		gap = 0
 	}
 	return p
@@ -68,7 +68,7 @@ func (p *pattern) find(words []token, any class) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-func matchFrom(words []token, at int, steps []step) (end int, ok bool) {
+func matchFrom(words []token, at int, steps []patternStep) (end int, ok bool) {
 	if len(steps) == 0 {
 		return at, true
 	}

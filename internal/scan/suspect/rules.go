@@ -1,7 +1,7 @@
 package suspect
 
 // The rules, in the order of findings. What a rule looks at beyond patterns is code: see Find.
-var rules = []Rule{
+var rules = []TextRule{
 	{ID: ruleBidi, Tier: Blocking, Words: "characters that change the order of the text around them"},
 	{ID: ruleTags, Tier: Blocking, Words: "tag characters, which spell a text that people cannot see"},
 	{ID: ruleControl, Tier: Blocking, Words: "control characters, or a sequence that controls a terminal"},

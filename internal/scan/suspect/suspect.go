@@ -29,8 +29,8 @@ const (
 // String returns the word of the documents.
 func (t Tier) String() string { return [...]string{"looking", "blocking"}[t] }
 
-// A Rule says what makes a definition suspect.
-type Rule struct {
+// A TextRule says what makes a definition suspect.
+type TextRule struct {
 	ID    string
 	Words string // for people
 	Tier  Tier
@@ -40,10 +40,10 @@ type Rule struct {
 }
 
 // Rules returns all rules.
-func Rules() []Rule { return rules }
+func Rules() []TextRule { return rules }
 
-// A Finding is a text of a definition that a rule has found.
-type Finding struct {
+// A TextFinding is a text of a definition that a rule has found.
+type TextFinding struct {
 	Rule  string
 	Tier  Tier
 	Where string // the way to the text: inputSchema.properties.path.description
@@ -107,10 +107,10 @@ func (p *Peers) imitated(id switchboard.ToolID) (switchboard.ToolID, bool) {
 
 // A scanner looks at one definition.
 type scanner struct {
-	reader   reader
+	reader   textReader
 	patterns [][]pattern // of each rule
 	unless   []class
-	found    []Finding
+	found    []TextFinding
 	seen     map[[2]string]bool
 }
 
@@ -131,7 +131,7 @@ var compiled = sync.OnceValue(func() *scanner {
 
 // Find returns the findings of a tool's definition, in the order of its texts. definition is the tool's object in tools/list. A finding that a rule has at the
 // same place twice is listed once.
-func Find(id switchboard.ToolID, definition []byte, peers *Peers) []Finding {
+func Find(id switchboard.ToolID, definition []byte, peers *Peers) []TextFinding {
 	s := &scanner{patterns: compiled().patterns, unless: compiled().unless, reader: compiled().reader, seen: map[[2]string]bool{}}
 	own := properties(definition)
 	s.reader.known = func(name string) nameKind {
@@ -141,7 +141,7 @@ func Find(id switchboard.ToolID, definition []byte, peers *Peers) []Finding {
 		return peers.kindOf(id.Server, name)
 	}
 	if t, ok := peers.imitated(id); ok {
-		s.add(ruleName, place{"name"}, id.Name+" looks like "+t.Name+" of the server "+string(t.Server))
+		s.add(ruleName, textPlace{"name"}, id.Name+" looks like "+t.Name+" of the server "+string(t.Server))
 	}
 	eachText(definition, nil, s.look)
 	s.compareHints(id.Name, definition)
@@ -155,7 +155,7 @@ func properties(definition []byte) map[string]bool {
 	if len(schema) == 0 || schema[0] != '{' {
 		return own
 	}
-	eachText(schema, nil, func(at place, text string, isName bool) {
+	eachText(schema, nil, func(at textPlace, text string, isName bool) {
 		if isName && at.isProperty() {
 			own[text] = true
 		}
@@ -163,7 +163,7 @@ func properties(definition []byte) map[string]bool {
 	return own
 }
 
-func (s *scanner) add(rule string, at place, text string) {
+func (s *scanner) add(rule string, at textPlace, text string) {
 	where := Spell(at.String())
 	if len(s.found) == maxFindings || s.seen[[2]string{rule, where}] {
 		return
@@ -175,7 +175,7 @@ func (s *scanner) add(rule string, at place, text string) {
 			tier = r.Tier
 		}
 	}
-	s.found = append(s.found, Finding{rule, tier, where, Spell(cut(text, maxText))})
+	s.found = append(s.found, TextFinding{rule, tier, where, Spell(cut(text, maxText))})
 }
 
 // cut returns the beginning of a text, in whole characters.
@@ -190,7 +190,7 @@ func cut(text string, limit int) string {
 }
 
 // look applies the rules to one text.
-func (s *scanner) look(at place, text string, isName bool) {
+func (s *scanner) look(at textPlace, text string, isName bool) {
 	if !isPlain(text) {
 		s.lookAtCharacters(at, text)
 	}
@@ -212,7 +212,7 @@ func (s *scanner) look(at place, text string, isName bool) {
 }
 
 // lookAtWords applies the patterns of the rules. If as is not empty, it is the rule that has led to the text.
-func (s *scanner) lookAtWords(at place, text, as string) {
+func (s *scanner) lookAtWords(at textPlace, text, as string) {
 	s.reader.sentences(text, func(words []token, any class) {
 		for i := range rules {
 			if s.unless[i].meets(any) {
@@ -233,7 +233,7 @@ func (s *scanner) lookAtWords(at place, text, as string) {
 }
 
 // lookAtCharacters finds characters that deceive. scan.Clean decides which ones stay.
-func (s *scanner) lookAtCharacters(at place, text string) {
+func (s *scanner) lookAtCharacters(at textPlace, text string) {
 	for i, r := range text {
 		if unicode.Is(unicode.Co, r) {
 			s.add(rulePrivate, at, around(text, i))
@@ -329,6 +329,6 @@ func (s *scanner) compareHints(name string, definition []byte) {
 	}
 	first, _, _ := strings.Cut(strings.ToLower(divideName(name)), " ")
 	if changing[first] {
-		s.add(ruleHint, place{"annotations", "readOnlyHint"}, "readOnlyHint is true, and the name begins with "+first)
+		s.add(ruleHint, textPlace{"annotations", "readOnlyHint"}, "readOnlyHint is true, and the name begins with "+first)
 	}
 }

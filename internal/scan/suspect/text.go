@@ -15,13 +15,13 @@ import (
 // maxDepth is the depth below which a value is read as one text. The catalog takes no deeper definitions.
 const maxDepth = wire.MaxDepth
 
-// A place is a way from the definition to one of its texts: names of members, and numbers in lists.
-type place []string
+// A textPlace is a way from the definition to one of its texts: names of members, and numbers in lists.
+type textPlace []string
 
-func (p place) String() string { return strings.Join(p, ".") }
+func (p textPlace) String() string { return strings.Join(p, ".") }
 
 // below reports whether the text is a value, or a list of values, of the member.
-func (p place) below(member string) bool {
+func (p textPlace) below(member string) bool {
 	for i := len(p) - 1; i >= 0; i-- {
 		if _, err := strconv.Atoi(p[i]); err != nil {
 			return p[i] == member
@@ -31,10 +31,10 @@ func (p place) below(member string) bool {
 }
 
 // isProperty reports whether the last name of the place is the name of a property of a schema.
-func (p place) isProperty() bool { return len(p) > 1 && p[len(p)-2] == "properties" }
+func (p textPlace) isProperty() bool { return len(p) > 1 && p[len(p)-2] == "properties" }
 
 // eachText calls f with each text in value: the names of members, with isName, and the values.
-func eachText(value []byte, at place, f func(at place, text string, isName bool)) {
+func eachText(value []byte, at textPlace, f func(at textPlace, text string, isName bool)) {
 	switch {
 	case len(value) == 0:
 	case len(at) > maxDepth:

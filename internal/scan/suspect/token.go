@@ -11,9 +11,9 @@ type token struct {
 	from, to int
 }
 
-// A reader divides texts into sentences, and finds the patterns of rules in them.
-type reader struct {
-	words  *vocabulary
+// A textReader divides texts into sentences, and finds the patterns of rules in them.
+type textReader struct {
+	words  *wordKinds
 	shapes shapes
 	known  func(name string) nameKind
 	lower  []byte
@@ -23,12 +23,12 @@ type reader struct {
 // shapes are the classes of words with signs.
 type shapes struct{ url, mail, place, ident, peer, mark, number, raw class }
 
-func (v *vocabulary) newShapes() shapes {
+func (v *wordKinds) newShapes() shapes {
 	return shapes{v.class("url"), v.class("mail"), v.class("place"), v.class("ident"), v.class("peer"), v.class("mark"), v.class("number"), v.class("raw")}
 }
 
 // sentences calls f with the words of each sentence of the text, and the union of their classes.
-func (r *reader) sentences(text string, f func(words []token, any class)) {
+func (r *textReader) sentences(text string, f func(words []token, any class)) {
 	var any class
 	r.tokens = r.tokens[:0]
 	end := func() {
@@ -75,7 +75,7 @@ func isShortForm(word string) bool {
 }
 
 // classOf returns the kinds of a word with the signs around it.
-func (r *reader) classOf(word string) class {
+func (r *textReader) classOf(word string) class {
 	c := r.shapeOf(word)
 	core := strings.TrimFunc(word, func(x rune) bool {
 		return x < utf8.RuneSelf && !('a' <= x && x <= 'z' || 'A' <= x && x <= 'Z' || '0' <= x && x <= '9')
@@ -95,7 +95,7 @@ func (r *reader) classOf(word string) class {
 	return c.or(r.kindsOf(core))
 }
 
-func (r *reader) kindsOf(word string) class {
+func (r *textReader) kindsOf(word string) class {
 	r.lower = r.lower[:0]
 	for i := 0; i < len(word); i++ {
 		switch b := word[i]; {
@@ -112,7 +112,7 @@ func (r *reader) kindsOf(word string) class {
 }
 
 // shapeOf returns the kinds of a word with signs in it.
-func (r *reader) shapeOf(word string) (c class) {
+func (r *textReader) shapeOf(word string) (c class) {
 	signs := strings.IndexFunc(word, func(x rune) bool { return !('a' <= x && x <= 'z' || 'A' <= x && x <= 'Z') })
 	if signs < 0 {
 		return r.nameShape(word)
@@ -138,7 +138,7 @@ func (r *reader) shapeOf(word string) (c class) {
 }
 
 // nameShape returns the kinds of a word that may be the name of a tool.
-func (r *reader) nameShape(word string) class {
+func (r *textReader) nameShape(word string) class {
 	if !isIdentifier(word) {
 		return class{}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -119,8 +120,8 @@ const maxNamedItems = 5
 
 // cleanItems removes deceptive characters from the items (see package scan), so that reviewers,
 // policies and models see the same text. It does not change the name or URI of an item, or names of
-// members. removed says what was removed.
-func cleanItems(k switchboard.Kind, items [][]byte) (clean [][]byte, removed string) {
+// members. removed says what was removed. sent are the items that had such characters, by name or URI.
+func cleanItems(k switchboard.Kind, items [][]byte) (clean [][]byte, removed string, sent map[string][]byte) {
 	var from []string
 	for i, item := range items {
 		better, n := scan.CleanJSON(item)
@@ -132,22 +133,23 @@ func cleanItems(k switchboard.Kind, items [][]byte) (clean [][]byte, removed str
 			better = wire.Rewrite(nil, better, wire.Edit{Name: listKinds[k].idMember, Value: id})
 		}
 		if from == nil {
-			items = slices.Clone(items)
+			items, sent = slices.Clone(items), map[string][]byte{}
 		}
 		items[i] = better
 		name, _ := wire.String(id)
+		sent[name] = item
 		name, _ = scan.Clean(name)
 		from = append(from, fmt.Sprintf("%.64q (%d)", name, n))
 	}
 	if len(from) == 0 {
-		return items, ""
+		return items, "", nil
 	}
 	more := ""
 	if len(from) > maxNamedItems {
 		more = fmt.Sprintf(" and %d more", len(from)-maxNamedItems)
 		from = from[:maxNamedItems]
 	}
-	return items, fmt.Sprintf("characters that deceive were removed from the definitions of its %s %s%s", k, strings.Join(from, ", "), more)
+	return items, fmt.Sprintf("characters that deceive were removed from the definitions of its %s %s%s", k, strings.Join(from, ", "), more), sent
 }
 
 // isUnambiguous reports whether all readers understand the item, an object, in the same way, and a
@@ -172,6 +174,7 @@ func (l *Link) ListOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 	type outcome struct {
 		items [][]byte
 		note  string
+		sent  map[string][]byte // see cleanItems
 		err   error
 	}
 	var got [switchboard.NKinds]outcome
@@ -180,11 +183,14 @@ func (l *Link) ListOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 		switch {
 		case !kinds.Has(k):
 			got[k].items, got[k].note = was.List(k), said[k]
+			if k == switchboard.Tools {
+				got[k].sent = was.Uncleaned
+			}
 		case k == switchboard.Tools || l.Hello().declares(listKinds[k].capability):
 			asking.Go(func() {
 				items, note, err := listItems(ctx, l, k)
-				items, removed := cleanItems(k, items)
-				got[k] = outcome{items, strings.Join(slices.DeleteFunc([]string{note, removed}, func(s string) bool { return s == "" }), "; "), err}
+				items, removed, sent := cleanItems(k, items)
+				got[k] = outcome{items, strings.Join(slices.DeleteFunc([]string{note, removed}, func(s string) bool { return s == "" }), "; "), sent, err}
 			})
 		}
 	}
@@ -206,6 +212,7 @@ func (l *Link) ListOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 		Instructions: l.Hello().instructions,
 		Version:      l.Hello().Release,
 		Tools:        got[switchboard.Tools].items,
+		Uncleaned:    got[switchboard.Tools].sent,
 		Resources:    got[switchboard.Resources].items,
 		Templates:    got[switchboard.Templates].items,
 		Prompts:      got[switchboard.Prompts].items,
@@ -219,5 +226,5 @@ func SameOffer(a, b *switchboard.Offer) bool {
 			return false
 		}
 	}
-	return bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && a.Version == b.Version && a.Instructions == b.Instructions && a.Modern == b.Modern
+	return maps.EqualFunc(a.Uncleaned, b.Uncleaned, bytes.Equal) && bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && a.Version == b.Version && a.Instructions == b.Instructions && a.Modern == b.Modern
 }

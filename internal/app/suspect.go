@@ -1,0 +1,124 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+const (
+	maxLoggedFindings = 20          // of one pass
+	suspectInterval   = time.Second // between the beginnings of passes
+)
+
+// A suspectLog looks at the definitions that servers offer, and logs what should make people look. It works beside the building of states, so that no state waits
+// for it.
+type suspectLog struct {
+	log     *slog.Logger
+	state   func() *servingState
+	changed signal // there is a new state
+
+	seen   map[switchboard.ToolID]seenDefinition
+	counts atomic.Pointer[map[switchboard.ServerID]int]
+}
+
+// A seenDefinition is what was found in the definition with the digest.
+type seenDefinition struct {
+	digest   [sha256.Size]byte
+	findings int
+}
+
+// newSuspectLog returns a suspectLog that has seen nothing. state returns the newest state.
+func newSuspectLog(log *slog.Logger, state func() *servingState) *suspectLog {
+	s := &suspectLog{log: log, state: state, changed: make(signal, 1)}
+	s.counts.Store(&map[switchboard.ServerID]int{})
+	return s
+}
+
+// run looks at each new state until ctx is done. It skips states that are replaced within suspectInterval.
+func (s *suspectLog) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+		}
+		pause := time.After(suspectInterval)
+		s.look(ctx, s.state())
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause:
+		}
+	}
+}
+
+// look logs the findings of the tools that are new, or whose definitions differ from those that look has seen.
+func (s *suspectLog) look(ctx context.Context, st *servingState) {
+	tools := st.Catalog.Tools()
+	var peers *suspect.Peers
+	seen, counts, logged, more := make(map[switchboard.ToolID]seenDefinition, len(tools)), map[switchboard.ServerID]int{}, 0, 0
+	for _, t := range tools {
+		if t.Provides != nil {
+			continue // the operator wrote it
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		definition := t.Definition
+		if sent, ok := st.Offers[t.ID.Server].Uncleaned[t.ID.Name]; ok {
+			definition = sent
+		}
+		now := seenDefinition{digest: sha256.Sum256(definition)}
+		if was, ok := s.seen[t.ID]; ok && was.digest == now.digest {
+			now.findings = was.findings
+		} else {
+			if peers == nil {
+				peers = suspect.NewPeers(toolIDs(tools))
+			}
+			found := suspect.Find(t.ID, definition, peers)
+			now.findings = len(found)
+			for _, f := range found {
+				if logged == maxLoggedFindings {
+					more++
+					continue
+				}
+				logged++
+				s.logFinding(ctx, t.ID, f)
+			}
+		}
+		seen[t.ID] = now
+		counts[t.ID.Server] += now.findings
+	}
+	s.seen = seen
+	s.counts.Store(&counts)
+	if more > 0 {
+		s.log.Warn("more findings in the definitions of tools", "findings", more)
+	}
+}
+
+func (s *suspectLog) logFinding(ctx context.Context, tool switchboard.ToolID, f suspect.TextFinding) {
+	level := slog.LevelInfo
+	if f.Tier == suspect.Blocking {
+		level = slog.LevelWarn
+	}
+	s.log.Log(ctx, level, "a finding in the definition of a tool", "server", tool.Server, "tool", suspect.Spell(tool.Name), "rule", f.Rule, "tier", f.Tier, "where", f.Where, "text", f.Text)
+}
+
+// findings returns how many findings the definitions of the server have.
+func (s *suspectLog) findings(id switchboard.ServerID) int { return (*s.counts.Load())[id] }
+
+func toolIDs(tools []*switchboard.Tool) []switchboard.ToolID {
+	ids := make([]switchboard.ToolID, 0, len(tools))
+	for _, t := range tools {
+		if t.Provides == nil {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids
+}
