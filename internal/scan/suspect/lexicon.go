@@ -80,7 +80,7 @@ var lexicon = []struct{ kind, words string }{
 	{"talk", "conversation conversations chat dialogue dialog history messages"},
 	{"nameword", "name identity version"},
 	{"detect", "detect detects detected detecting detection detector scanner analyzes analyze flags flagged defend defense prevent prevents prevention teaches example examples sample mock " +
-		"documentation docs changelog readme guardrail sigma yara falco learn explains explain describes describe lists understand refers reference reports legitimately redacts attackers"},
+		"documentation docs changelog readme guardrail sigma yara falco learn explains explain describes describe lists understand refers reference reports redact redacts redacted warn warns warning block blocks blocked reject rejects refuse refuses sanitize sanitizes mask masks scrub scrubs identify identifies tutorial lesson training vulnerability vulnerabilities mitigate mitigates hardening attackers"},
 	{"pipe", "| || && >"},
 	{"shell", "bash sh zsh powershell iex eval python python3 node"},
 	{"decode", "base64 -d --decode atob xxd"},

@@ -2,10 +2,14 @@ package suspect_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"math/rand/v2"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -116,59 +120,177 @@ func realCorpus(t testing.TB) *corpus {
 	return c
 }
 
-// A tally counts the tools that were found.
-type tally struct{ attacks, twins, real [2]int } // by half
+// A tally counts the tools that have a finding, by half.
+type tally struct{ attacks, twins, real [2]int }
 
-func (t tally) sums() (attacks, twins, real int) {
-	return t.attacks[0] + t.attacks[1], t.twins[0] + t.twins[1], t.real[0] + t.real[1]
+func both(n [2]int) int { return n[0] + n[1] }
+
+// row returns the row of a rule in docs/servers.md. Precision is the share of attacks among all tools that were found.
+func (y tally) row(r suspect.TextRule) string {
+	attacks, twins, real := both(y.attacks), both(y.twins), both(y.real)
+	precision := "-"
+	if all := attacks + twins + real; all > 0 {
+		precision = fmt.Sprintf("%d %%", 100*attacks/all)
+	}
+	return fmt.Sprintf("| `%s` | %s | %s | %d | %d | %d | %s |", r.ID, r.Tier, r.Words, attacks, twins, real, precision)
 }
 
-// measure counts, for each rule and for both tiers, the tools that have a finding. verbose prints the findings of half 0.
-func measure(t *testing.T, c *corpus) (byRule map[string]*tally, byTier [2]tally, all tally) {
-	byRule = map[string]*tally{}
+// measure returns the tally of each rule, of the blocking tier, and of both tiers.
+func (c *corpus) measure() (byRule map[string]*tally, blocking, all *tally) {
+	byRule, blocking, all = map[string]*tally{}, &tally{}, &tally{}
 	for _, r := range suspect.Rules() {
 		byRule[r.ID] = &tally{}
 	}
-	show := os.Getenv("SHOW")
-	for kind, list := range map[string][]subject{"attacks": c.attacks, "twins": c.twins, "real": c.real} {
-		of := func(t *tally) *[2]int {
-			return map[string]*[2]int{"attacks": &t.attacks, "twins": &t.twins, "real": &t.real}[kind]
-		}
-		for _, s := range list {
-			rules, tiers := map[string]bool{}, map[suspect.Tier]bool{}
+	count := func(subjects []subject, of func(*tally) *[2]int) {
+		for _, s := range subjects {
+			seen := map[*tally]bool{}
 			for _, f := range suspect.Find(s.id, s.definition, s.peers) {
-				rules[f.Rule], tiers[f.Tier] = true, true
-				if show == kind && s.half == 0 {
-					fmt.Printf("%s %s %s: %s: %s: %s\n", kind, s.label, s.id, f.Rule, f.Where, f.Text)
+				seen[byRule[f.Rule]], seen[all] = true, true
+				if f.Tier == suspect.Blocking {
+					seen[blocking] = true
 				}
 			}
-			for r := range rules {
-				of(byRule[r])[s.half]++
-			}
-			for tier := range tiers {
-				of(&byTier[tier])[s.half]++
-			}
-			if len(rules) > 0 {
-				of(&all)[s.half]++
-			} else if show == "missed" && kind == "attacks" && s.half == 0 {
-				fmt.Printf("missed %s %.300s\n", s.label, s.definition)
+			for y := range seen {
+				of(y)[s.half]++
 			}
 		}
 	}
-	return byRule, byTier, all
+	count(c.attacks, func(y *tally) *[2]int { return &y.attacks })
+	count(c.twins, func(y *tally) *[2]int { return &y.twins })
+	count(c.real, func(y *tally) *[2]int { return &y.real })
+	return byRule, blocking, all
 }
 
-func TestMeasured(t *testing.T) {
+// go test ./internal/scan/suspect -run RealTools -v prints the table of docs/servers.md.
+func TestTheRulesFindAttacksAndFewRealTools(t *testing.T) {
 	c := realCorpus(t)
-	byRule, byTier, all := measure(t, c)
-	for _, r := range suspect.Rules() {
-		t.Logf("%-15s %v", r.ID, *byRule[r.ID])
+	byRule, blocking, all := c.measure()
+	doc, err := os.ReadFile("../../../docs/servers.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	n := [2][3]int{}
-	for i, l := range [][]subject{c.attacks, c.twins, c.real} {
-		for _, s := range l {
-			n[s.half][i]++
+	for _, r := range suspect.Rules() {
+		row := byRule[r.ID].row(r)
+		t.Log(row)
+		if !strings.Contains(string(doc), row) {
+			t.Errorf("docs/servers.md does not have the row %s", row)
 		}
 	}
-	t.Logf("tiers %v; all %v; of %v", byTier, all, n)
+	var sizes tally
+	for kind, subjects := range map[*[2]int][]subject{&sizes.attacks: c.attacks, &sizes.twins: c.twins, &sizes.real: c.real} {
+		for _, s := range subjects {
+			kind[s.half]++
+		}
+	}
+	t.Logf("by half: both tiers find %v of %v; blocking finds %v", *all, sizes, *blocking)
+	said := fmt.Sprintf("%d of %d attacks, in %d of %d harmless look-alikes, and in %d of %d real tools", both(all.attacks), len(c.attacks), both(all.twins), len(c.twins), both(all.real), len(c.real))
+	heldOut := fmt.Sprintf("%d of %d, %d of %d and %d of %d", all.attacks[1], sizes.attacks[1], all.twins[1], sizes.twins[1], all.real[1], sizes.real[1])
+	for _, s := range []string{said, heldOut} {
+		if !strings.Contains(string(doc), s) {
+			t.Errorf("docs/servers.md does not say %q", s)
+		}
+	}
+	for _, limit := range []struct {
+		what string
+		ok   bool
+	}{
+		{"blocking finds at most 5 real tools", both(blocking.real) <= 5}, {"blocking finds no look-alike", both(blocking.twins) == 0},
+		{"both tiers find half of the attacks", 2*both(all.attacks) >= len(c.attacks)}, {"both tiers find at most 2 % of the real tools", 50*both(all.real) <= len(c.real)},
+		{"both tiers find at most 6 % of the look-alikes", 100*both(all.twins) <= 6*len(c.twins)},
+	} {
+		if !limit.ok {
+			t.Errorf("not true: %s", limit.what)
+		}
+	}
+}
+
+// Each of 200 real tools gets each of the signs that a blocking rule finds, in a text that a seed chooses.
+func TestBlockingFindsWhatIsPlantedInRealTools(t *testing.T) {
+	c := realCorpus(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	planted, found := map[string]int{}, map[string]int{}
+	for _, i := range random.Perm(len(c.real))[:200] {
+		s := c.real[i]
+		for rule, signs := range map[string][]string{
+			"bidi": {`\u202e`, `\u2067`, "\u200e"}, "tags": {`\udb40\udc49`, "\U000e0073"}, "control": {`\u001b[8m`, `\u0008`, `\u001b]8;;x\u0007`, `\u009b1A`},
+			"no-width": {`\u200b`, "\u2060", `\ufeff`, "\u3164"},
+		} {
+			planted[rule]++
+			if hasRule(suspect.Find(s.id, plant(random, s.definition, signs[random.IntN(len(signs))]), s.peers), rule) {
+				found[rule]++
+			}
+		}
+		imitation := switchboard.ToolID{Server: "imitator", Name: imitate(random, s.id.Name)}
+		if imitation.Name == s.id.Name {
+			continue
+		}
+		planted["like-a-name"]++
+		if hasRule(suspect.Find(imitation, s.definition, s.peers), "like-a-name") {
+			found["like-a-name"]++
+		}
+	}
+	for rule, n := range planted {
+		t.Logf("%s: %d of %d", rule, found[rule], n)
+		if n < 150 || found[rule]*100 < n*95 {
+			t.Errorf("%s finds %d of %d", rule, found[rule], n)
+		}
+	}
+}
+
+func hasRule(found []suspect.TextFinding, rule string) bool {
+	return slices.ContainsFunc(found, func(f suspect.TextFinding) bool { return f.Rule == rule })
+}
+
+// plant puts a sign at the end of one of the texts of a definition, or of one of the names of members.
+func plant(random *rand.Rand, definition []byte, sign string) []byte {
+	var ends []int
+	for i := 0; i < len(definition); i++ {
+		if definition[i] != '"' {
+			continue
+		}
+		for i++; definition[i] != '"'; i++ {
+			if definition[i] == '\\' {
+				i++
+			}
+		}
+		ends = append(ends, i)
+	}
+	at := ends[random.IntN(len(ends))]
+	return slices.Concat(definition[:at], []byte(sign), definition[at:])
+}
+
+// imitate returns a name that looks like another one, or the same name if it has no letter that something looks like.
+func imitate(random *rand.Rand, name string) string {
+	var all []string
+	for from, to := range map[string]string{"a": "а", "e": "е", "o": "о", "c": "с", "p": "р", "i": "і", "s": "ѕ", "l": "1", "r": "ｒ", "t": "ｔ", "n": "ո"} {
+		if strings.Contains(name, from) {
+			all = append(all, strings.Replace(name, from, to, 1))
+		}
+	}
+	if len(all) == 0 {
+		return name
+	}
+	slices.Sort(all)
+	return all[random.IntN(len(all))]
+}
+
+// All tools take at most 3 s, and one of usual size at most 1 ms.
+func BenchmarkFind(b *testing.B) {
+	c := realCorpus(b)
+	b.Run("all real tools", func(b *testing.B) {
+		for b.Loop() {
+			for _, s := range c.real {
+				suspect.Find(s.id, s.definition, s.peers)
+			}
+		}
+	})
+	bySize := slices.SortedFunc(slices.Values(c.real), func(x, y subject) int { return cmp.Compare(len(x.definition), len(y.definition)) })
+	for _, percent := range []int{50, 99, 100} {
+		s := bySize[min(len(bySize)*percent/100, len(bySize)-1)]
+		b.Run(fmt.Sprintf("one tool of %d bytes", len(s.definition)), func(b *testing.B) {
+			for b.Loop() {
+				suspect.Find(s.id, s.definition, s.peers)
+			}
+		})
+	}
 }

@@ -22,7 +22,7 @@ var rules = []TextRule{
 	{
 		ID: ruleSecrecy, Words: "asks to keep something from the user, or not to ask the user",
 		patterns: []string{
-			"not 1 tell 8 user", "not 1 tell 1 pointer", "not 1 tell 3 your 2 orders", "not 5 user 2 tell", "~without 2 ask 4 user|consent", "~without 3 user 1 consent",
+			"not 1 tell 8 user", "not 1 tell 1 pointer", "not 1 tell 3 your 2 orders", "not 5 user 2 tell", "user 4 not 1 tell", "~without 2 ask 4 user|consent", "~without 3 user 1 consent",
 			"~quiet 3 do", "~keep 5 from 2 user",
 		},
 		unless: "instead",

@@ -204,7 +204,7 @@ func (s *scanner) look(at textPlace, text string, isName bool) {
 		}
 		text = divideName(text)
 	}
-	if (at.below("default") || at.below("enum") || at.below("const") || at.below("examples")) && isSecretPlace(text) {
+	if !strings.ContainsAny(text, " \n") && strings.ContainsAny(text, "./_") && isSecretPlace(text) && (at.below("default") || at.below("enum") || at.below("const") || at.below("examples")) {
 		s.add(rulePlace, at, text)
 	}
 	s.lookAtWords(at, text, "")
@@ -214,6 +214,9 @@ func (s *scanner) look(at textPlace, text string, isName bool) {
 // lookAtWords applies the patterns of the rules. If as is not empty, it is the rule that has led to the text.
 func (s *scanner) lookAtWords(at textPlace, text, as string) {
 	s.reader.sentences(text, func(words []token, any class) {
+		if any == (class{}) {
+			return
+		}
 		for i := range rules {
 			if s.unless[i].meets(any) {
 				continue

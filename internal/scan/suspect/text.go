@@ -23,7 +23,7 @@ func (p textPlace) String() string { return strings.Join(p, ".") }
 // below reports whether the text is a value, or a list of values, of the member.
 func (p textPlace) below(member string) bool {
 	for i := len(p) - 1; i >= 0; i-- {
-		if _, err := strconv.Atoi(p[i]); err != nil {
+		if p[i] == "" || p[i][0] < '0' || p[i][0] > '9' {
 			return p[i] == member
 		}
 	}
