@@ -305,6 +305,9 @@ func writeServers(out io.Writer, servers []admin.ServerStatus) {
 		if s.Prompts > 0 {
 			tools += ", " + count(s.Prompts, "prompt")
 		}
+		if s.Findings > 0 {
+			tools += ", " + count(s.Findings, "finding")
+		}
 		speaks := s.Version
 		if s.SSE {
 			speaks += " (HTTP+SSE)"

@@ -130,6 +130,9 @@ type ServerStatus struct {
 	Served  int           `json:"tools_served"`
 	Refused int           `json:"tools_refused"`
 	Class   string        `json:"class,omitempty"` // by which tenants rank the server
+
+	// Findings is the number of findings in the definitions of its tools; see package suspect.
+	Findings int `json:"findings,omitempty"`
 }
 
 // TaskStatus is a task that runs have bound.
@@ -229,7 +232,11 @@ func (r *Reader) serverStatuses(c *Configuration, served map[switchboard.ServerI
 		if mine(server.ID) {
 			n := served[server.ID]
 			fit, _ := r.o.Health.Status(server.ID)
-			all = append(all, ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n, classes[server.ID]})
+			now := ServerStatus{server, fit, n, len(c.Offers[server.ID].Tools) - n, classes[server.ID], 0}
+			if r.o.Findings != nil {
+				now.Findings = r.o.Findings(server.ID)
+			}
+			all = append(all, now)
 		}
 	}
 	return all
