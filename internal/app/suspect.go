@@ -49,7 +49,8 @@ func (s *suspectLog) run(ctx context.Context) {
 		case <-s.changed:
 		}
 		pause := time.After(suspectInterval)
-		s.look(ctx, s.state())
+		st := s.state()
+		s.look(ctx, st.Catalog.Tools(), func(id switchboard.ToolID) []byte { return st.Offers[id.Server].Uncleaned[id.Name] })
 		select {
 		case <-ctx.Done():
 			return
@@ -58,9 +59,9 @@ func (s *suspectLog) run(ctx context.Context) {
 	}
 }
 
-// look logs the findings of the tools that are new, or whose definitions differ from those that look has seen.
-func (s *suspectLog) look(ctx context.Context, st *servingState) {
-	tools := st.Catalog.Tools()
+// look logs the findings of the tools that are new, or whose definitions differ from those that look has seen. uncleaned returns the definition as its server sent
+// it, or nil if nothing was removed from it.
+func (s *suspectLog) look(ctx context.Context, tools []*switchboard.Tool, uncleaned func(switchboard.ToolID) []byte) {
 	var peers *suspect.Peers
 	seen, counts, logged, more := make(map[switchboard.ToolID]seenDefinition, len(tools)), map[switchboard.ServerID]int{}, 0, 0
 	for _, t := range tools {
@@ -71,7 +72,7 @@ func (s *suspectLog) look(ctx context.Context, st *servingState) {
 			return
 		}
 		definition := t.Definition
-		if sent, ok := st.Offers[t.ID.Server].Uncleaned[t.ID.Name]; ok {
+		if sent := uncleaned(t.ID); sent != nil {
 			definition = sent
 		}
 		now := seenDefinition{digest: sha256.Sum256(definition)}

@@ -26,6 +26,17 @@ func TestTheVersionOfAServerIsPartOfItsOfferAndBounded(t *testing.T) {
 	}
 }
 
+func TestTheDefinitionsFromWhichCharactersWereRemovedAreKeptAsSent(t *testing.T) {
+	plain, odd := []byte(`{"name":"plain"}`), []byte(`{"name":"o\u200bdd","title":"a\u202eb"}`)
+	clean, note, sent := cleanItems(switchboard.Tools, [][]byte{plain, odd})
+	if string(clean[1]) != `{"name":"o\u200bdd","title":"ab"}` || note == "" || len(sent) != 1 || string(sent["o\u200bdd"]) != string(odd) {
+		t.Errorf("%s, %q, %q", clean, note, sent)
+	}
+	if a, b := (switchboard.Offer{Uncleaned: sent}), (switchboard.Offer{Tools: nil}); SameOffer(&a, &b) || !SameOffer(&a, &a) {
+		t.Error("an offer with other invisible characters has not changed")
+	}
+}
+
 func TestAProgramHasFiveMinutesToReadItsFirstMessageAndThenAMinuteToAnswer(t *testing.T) {
 	const never = time.Hour
 	for name, tt := range map[string]struct {
