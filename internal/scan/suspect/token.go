@@ -21,10 +21,10 @@ type textReader struct {
 }
 
 // shapes are the classes of words with signs.
-type shapes struct{ url, mail, place, ident, peer, mark, number, raw class }
+type shapes struct{ url, mail, place, ident, peer, mark, image, number, raw class }
 
 func (v *wordKinds) newShapes() shapes {
-	return shapes{v.class("url"), v.class("mail"), v.class("place"), v.class("ident"), v.class("peer"), v.class("mark"), v.class("number"), v.class("raw")}
+	return shapes{v.class("url"), v.class("mail"), v.class("place"), v.class("ident"), v.class("peer"), v.class("mark"), v.class("image"), v.class("number"), v.class("raw")}
 }
 
 // sentences calls f with the words of each sentence of the text, and the union of their classes.
@@ -123,6 +123,9 @@ func (r *textReader) shapeOf(word string) (c class) {
 	switch {
 	case strings.Contains(word, "://"):
 		c = c.or(r.shapes.url)
+		if strings.Contains(word, "](http") && strings.Contains(word, "![") {
+			c = c.or(r.shapes.image)
+		}
 		if hasNumberHost(word) {
 			c = c.or(r.shapes.number)
 		}
