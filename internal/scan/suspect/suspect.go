@@ -107,22 +107,30 @@ func (p *Peers) imitated(id switchboard.ToolID) (switchboard.ToolID, bool) {
 
 // A scanner looks at one definition.
 type scanner struct {
-	reader   textReader
-	patterns [][]pattern // of each rule
-	unless   []class
-	found    []TextFinding
-	seen     map[[2]string]bool
+	reader textReader
+	rules  []compiledRule // in the order of rules
+	found  []TextFinding
+	seen   map[[2]string]bool
+}
+
+// A compiledRule has the patterns of a rule. first and last are the classes of their first and last words: a sentence without one of both does not match.
+type compiledRule struct {
+	patterns            []pattern
+	first, last, unless class
 }
 
 // compiled are the patterns of all rules.
 var compiled = sync.OnceValue(func() *scanner {
-	s := &scanner{patterns: make([][]pattern, len(rules)), unless: make([]class, len(rules))}
+	s := &scanner{rules: make([]compiledRule, len(rules))}
 	for i, r := range rules {
+		c := &s.rules[i]
 		for _, text := range r.patterns {
-			s.patterns[i] = append(s.patterns[i], words().compile(text))
+			p := words().compile(text)
+			c.patterns = append(c.patterns, p)
+			c.first, c.last = c.first.or(p.steps[0].kinds), c.last.or(p.steps[len(p.steps)-1].kinds)
 		}
 		if r.unless != "" {
-			s.unless[i] = words().class(r.unless)
+			c.unless = words().class(r.unless)
 		}
 	}
 	s.reader.words, s.reader.shapes = words(), words().newShapes()
@@ -132,7 +140,7 @@ var compiled = sync.OnceValue(func() *scanner {
 // Find returns the findings of a tool's definition, in the order of its texts. definition is the tool's object in tools/list. A finding that a rule has at the
 // same place twice is listed once.
 func Find(id switchboard.ToolID, definition []byte, peers *Peers) []TextFinding {
-	s := &scanner{patterns: compiled().patterns, unless: compiled().unless, reader: compiled().reader, seen: map[[2]string]bool{}}
+	s := &scanner{rules: compiled().rules, reader: compiled().reader, seen: map[[2]string]bool{}}
 	own := properties(definition)
 	s.reader.known = func(name string) nameKind {
 		if name == id.Name || own[name] {
@@ -217,12 +225,13 @@ func (s *scanner) lookAtWords(at textPlace, text, as string) {
 		if any == (class{}) {
 			return
 		}
-		for i := range rules {
-			if s.unless[i].meets(any) {
+		for i := range s.rules {
+			r := &s.rules[i]
+			if r.unless.meets(any) || !r.first.meets(any) || !r.last.meets(any) {
 				continue
 			}
-			for j := range s.patterns[i] {
-				if from, to, ok := s.patterns[i][j].find(words, any); ok {
+			for j := range r.patterns {
+				if from, to, ok := r.patterns[j].find(words, any); ok {
 					rule := rules[i].ID
 					if as != "" {
 						rule = as
@@ -282,8 +291,12 @@ var talkNames = []string{
 
 // collects reports whether the name of a property asks for the conversation or the model.
 func collects(name string) bool {
+	name = divideName(name)
+	if !strings.Contains(name, " ") {
+		return false
+	}
 	has := map[string]bool{}
-	for word := range strings.FieldsSeq(strings.ToLower(divideName(name))) {
+	for word := range strings.FieldsSeq(strings.ToLower(name)) {
 		has[word] = true
 	}
 	for _, line := range talkNames {
