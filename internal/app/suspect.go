@@ -59,7 +59,7 @@ func (s *suspectLog) run(ctx context.Context) {
 	}
 }
 
-// look logs the findings of the tools that are new, or whose definitions differ from those that look has seen. uncleaned returns the definition as its server sent
+// look logs the findings of each tool that is new or has another definition than in the last pass. uncleaned returns the definition as its server sent
 // it, or nil if nothing was removed from it.
 func (s *suspectLog) look(ctx context.Context, tools []*switchboard.Tool, uncleaned func(switchboard.ToolID) []byte) {
 	var peers *suspect.Peers
