@@ -178,6 +178,7 @@ func (b *browser) picturesOf(views []string) (all []picture) {
 		picture{"what-if", base + "/decision?tenant=example&task=research&without=nimbus", 1280},
 		picture{"what-if-then", linked("/decision?tenant=example&recorded=1&task=research", "main table tbody tr:last-child a") + "&tier=free", 1280},
 		picture{"proposal", base + "/ranking?tenant=example&move=server/down/0/0", 1280},
+		picture{"try-tool", base + "/try?tenant=example&task=research&tool=web_search", 1280},
 		picture{"server", base + "/servers/nimbus", 1280},
 		picture{"request", request, 1280},
 		picture{"request-phone", request, 360},
