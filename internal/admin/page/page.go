@@ -188,7 +188,7 @@ func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 				defer func() { <-p.unsigned }()
 			default:
 				_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, limit)) // else the browser does not read the answer
-				p.refuse(w, http.StatusServiceUnavailable, "your session has ended, and too many others send forms of this size now, so nothing was done; wait a moment, and load this page again: your browser then sends what you typed again")
+				p.refuse(w, http.StatusServiceUnavailable, "you have no session that counts now, and too many others like you send forms of this size, so nothing was done; wait a moment, and load this page again: your browser then sends again what you typed")
 				return
 			}
 		}
