@@ -72,7 +72,7 @@ func (r *BudgetReader) spending(ctx context.Context, id switchboard.TenantID, st
 		go r.readSpending(id, one)
 	}
 	done := one.running
-	waits = waits && !(one.behind && last != nil)
+	waits = waits && (!one.behind || last == nil)
 	if waited := one.begun.Add(paceTime); waited.Before(stopAt) {
 		stopAt = waited // other answers have waited already
 	}

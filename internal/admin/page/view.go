@@ -349,7 +349,7 @@ func (p viewPages) refuseSession(w http.ResponseWriter, err error, secret string
 	p.show(w, status, "signin.html", endedScene(p.Page, e, secret))
 }
 
-// endedScene returns the page for somebody whose session does not count, now or any more. It is the sign-in if signing in helps.
+// endedScene returns the page for a session that does not count, now or any more. It is the sign-in if signing in helps.
 func endedScene(p *Page, e *switchboard.Error, secret string) scene {
 	s := scene{Title: "Sign in", Token: formToken(secret), Data: map[string]any{
 		"Issuers": p.o.Providers.IDs(), "Problem": e, "SignedIn": e.Code == switchboard.CodeNotAuthorized, "Wait": !signInHelps(e) && e.Code != switchboard.CodeNotAuthorized,
