@@ -20,16 +20,16 @@ import (
 type Class int
 
 const (
-	// Same: only spaces, or the order of members, differ.
+	// Same means that only spaces, or the order of members, differ.
 	Same Class = iota
-	// Words: descriptions, titles, icons, examples or _meta differ, or a hint or block promises more than before.
+	// Words means that descriptions, titles, icons, examples or _meta differ, or a hint or block promises more than before.
 	Words
-	// Wider: every call that fits the admitted definition still fits, and its results still fit the promised schema. That is proven. A call has only members that the
+	// Wider means that every call that fits the admitted definition still fits, and its results still fit the promised schema. That is proven. A call has only members that the
 	// admitted input schema names; see contract.ClosedSchema.
 	Wider
-	// Narrower: any other change of a schema, and any change of a default.
+	// Narrower means any other change of a schema, and any change of a default.
 	Narrower
-	// Freer: a hint or a block allows more to happen.
+	// Freer means that a hint or a block allows more to happen.
 	Freer
 )
 

@@ -783,7 +783,8 @@ func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfi
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
 	case !reflect.DeepEqual(c.Vault, was.config.Vault):
 		return nil, errors.New("the key of the vault was changed, which is read once: restart Switchboard")
-	case reflect.DeepEqual(c, was.config):
+	case c.Equal(was.config):
+		was.read.Renew(r.read)
 		return was.loadedConfig, nil
 	case c.Keyless() && a.listener != nil && !isLoopback(a.listener.Addr()):
 		return nil, fmt.Errorf("the last key was removed, and other machines can reach %s: then each of them could call; keep a key, or listen at %s and restart Switchboard", a.listener.Addr(), config.DefaultListen)
@@ -806,7 +807,6 @@ func (a *App) configurationKey() []byte {
 // that they have in was, which is nil at the start.
 func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig, error) {
 	note, done := a.files.Begin()
-	defer done()
 	o := config.Options{Watch: note}
 	l := newCompiledLayers(nil)
 	if was != nil {
@@ -814,13 +814,18 @@ func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig,
 	}
 	o.CheckPolicies = l.check
 	c, err := a.options.Load(ctx, o)
+	read := done()
 	if err != nil {
 		return nil, err
 	}
 	if err := checkTenant(c, a.options.Tenant); err != nil {
 		return nil, err
 	}
-	return compilePolicies(c, a.engine, l)
+	r, err := compilePolicies(c, a.engine, l, nil)
+	if err == nil {
+		r.read = read
+	}
+	return r, err
 }
 
 // withRemoved returns the new servers and the old servers that were removed. The removed ones serve

@@ -37,7 +37,7 @@ func TestCO03NoFolderOfPoliciesLeavesBoundariesOut(t *testing.T) {
 		}
 		c.Registry = registry
 		layers = newCompiledLayers(layers)
-		return compilePolicies(c, policy.NewEngine(limit, 0), layers)
+		return compilePolicies(c, policy.NewEngine(limit, 0), layers, nil)
 	}
 	tool := &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "wipe"}, Contract: switchboard.Contract{SideEffects: []string{"deletes"}}}
 	own := map[string]string{"policies/own.rego": "package switchboard\n" + allow}

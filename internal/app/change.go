@@ -14,6 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/ownfile"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -142,8 +143,13 @@ func (a *fileChanges) putInForce(ctx context.Context) error {
 // try reads the configuration as a reload would, with files replaced, and says what would be different.
 func (a *fileChanges) try(ctx context.Context, replace map[string][]byte) (*change.Reading, error) {
 	was := a.state.Load()
+	return a.tryFrom(ctx, was, replace, a.reloading.fault.Load() == nil && was.read.Unchanged())
+}
+
+// tryFrom is try, compared with a state. unchanged says that no file has changed since the state was read.
+func (a *fileChanges) tryFrom(ctx context.Context, was *servingState, replace map[string][]byte, unchanged bool) (*change.Reading, error) {
 	l := newCompiledLayers(was.layers)
-	c, err := a.options.Load(ctx, config.Options{Previous: was.config, CheckPolicies: l.check, Replace: replace})
+	c, err := a.options.Load(ctx, config.Options{Previous: was.config, CheckPolicies: l.check, Replace: replace, Unchanged: unchanged})
 	faults := func(err error) (*change.Reading, error) {
 		if found, ok := errors.AsType[switchboard.Faults](err); ok {
 			return &change.Reading{Faults: found}, nil
@@ -161,16 +167,20 @@ func (a *fileChanges) try(ctx context.Context, replace map[string][]byte) (*chan
 		t.Faults = append(t.Faults, found...)
 	}
 	a.recall.RecallManifests(ctx, c)
-	r, err := compilePolicies(c, a.engine, l)
-	if err != nil {
-		more, err := faults(err)
-		if err == nil {
-			t.Faults = append(t.Faults, more.Faults...)
+	next := was
+	if c != was.config { // else it means what is in force
+		r, err := compilePolicies(c, a.engine, l, was.loadedConfig)
+		if err != nil {
+			more, err := faults(err)
+			if err == nil {
+				t.Faults = append(t.Faults, more.Faults...)
+			}
+			return t, err
 		}
-		return t, err
+		next = a.newState(r, slices.Collect(maps.Values(was.Offers)), was.Starting, was)
 	}
 	if len(replace) > 0 { // with faults, too: a reload serves the parts that have none
-		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, a.newState(r, a.fleet.Offers(), a.fleet.Starting(), was))
+		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, next)
 	}
 	return t, nil
 }
@@ -178,7 +188,7 @@ func (a *fileChanges) try(ctx context.Context, replace map[string][]byte) (*chan
 // compareTasks adds the tasks to t, with the tools that each gets by the two states, decided for a caller that may bind it. It begins with the tenants that
 // own the changed files, and tries no others if all files belong to tenants: such a file changes no other tenant.
 func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, changed []string, was, next *servingState) {
-	ctx, cancel := context.WithTimeout(ctx, triedTaskBudget)
+	ctx, cancel := context.WithTimeout(policy.ShareTerms(ctx), triedTaskBudget)
 	defer cancel()
 	tried := 0
 	ids := tenantNames(next.config)
@@ -208,8 +218,12 @@ func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, chang
 				t.Untried = append(t.Untried, one)
 				continue
 			}
-			one.Before, _ = a.toolsOf(ctx, was.State, tenant, task)
-			if one.After, one.Why = a.toolsOf(ctx, next.State, tenant, task); !slices.Equal(one.Before, one.After) || one.Why != "" && len(one.Before) > 0 {
+			one.Before, one.Why = a.toolsOf(ctx, was.State, tenant, task)
+			one.After = one.Before
+			if next.Tenants[tenant] != was.Tenants[tenant] { // else it is decided alike
+				one.After, one.Why = a.toolsOf(ctx, next.State, tenant, task)
+			}
+			if !slices.Equal(one.Before, one.After) || one.Why != "" && len(one.Before) > 0 {
 				t.Tasks = append(t.Tasks, one)
 			} else {
 				t.Same = append(t.Same, one)

@@ -22,7 +22,7 @@ func TestReplicasWithTheSameConfigurationHaveTheSameDigest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
+		r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,12 +19,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy/boundary"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/watch"
 )
 
 // A loadedConfig is one reading of all files, with everything that is checked and compiled before
 // anything live is changed.
 type loadedConfig struct {
 	config      *config.Config
+	read        *watch.ReadFiles // the files; nil if this is a trial
 	loadedAt    time.Time
 	faultySince map[string]time.Time // by the name of the part, the reading that found it faulty first
 	layers      *compiledLayers
@@ -107,7 +109,7 @@ func Check(ctx context.Context, load func(context.Context, config.Options) (*con
 	if err != nil {
 		return nil, err
 	}
-	_, err = compilePolicies(c, policy.NewEngine(0, 0), l)
+	_, err = compilePolicies(c, policy.NewEngine(0, 0), l, nil)
 	if parts, ok := errors.AsType[switchboard.Faults](c.Err()); ok {
 		found, _ := errors.AsType[switchboard.Faults](err)
 		return nil, append(parts, found...)
@@ -168,9 +170,9 @@ func samePolicyFile(a, b switchboard.PolicyFile) bool {
 	return a.Name == b.Name && a.Path == b.Path && bytes.Equal(a.Data, b.Data)
 }
 
-// compilePolicies compiles the policy of every tenant. The error is switchboard.Faults, with the
-// faults of all layers.
-func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers) (*loadedConfig, error) {
+// compilePolicies compiles the policy of every tenant. was, if not nil, is a loadedConfig whose policies are taken where c shares everything that they
+// depend on. The error is switchboard.Faults, with the faults of all layers.
+func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers, was *loadedConfig) (*loadedConfig, error) {
 	r := &loadedConfig{config: c, loadedAt: time.Now(), faultySince: map[string]time.Time{}, layers: l, policies: map[switchboard.TenantID]*policy.Policy{}, policySince: map[switchboard.TenantID]time.Time{}}
 	var faults switchboard.Faults
 	layer := func(id switchboard.TenantID, files []switchboard.PolicyFile) *policy.Layer {
@@ -180,11 +182,13 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 		}
 		return layer
 	}
-	boundaries, err := boundary.ForTenants(c.Registry.Boundaries)
-	if err != nil {
+	shares := was != nil && c.SharesOperator(was.config)
+	var err error
+	if shares {
+		r.boundaries = was.boundaries
+	} else if r.boundaries, err = boundary.ForTenants(c.Registry.Boundaries); err != nil {
 		return nil, fmt.Errorf("capabilities/boundaries.yaml: %w", err)
 	}
-	r.boundaries = boundaries
 	operator := layer("", r.operatorFiles())
 	for _, p := range c.Faulty {
 		r.faultySince[p.Name] = r.loadedAt
@@ -197,7 +201,11 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 		if len(faults) > 0 {
 			continue
 		}
-		p, err := engine.NewPolicy(c.Tenants[id], boundaries, operator, own)
+		if shares && c.Tenants[id] == was.config.Tenants[id] { // so its files are the same, too
+			r.policies[id], r.policySince[id] = was.policies[id], was.policySince[id]
+			continue
+		}
+		p, err := engine.NewPolicy(c.Tenants[id], r.boundaries, operator, own)
 		if err != nil {
 			return nil, err
 		}

@@ -82,7 +82,7 @@ func loadTenant(t *testing.T, lines string) *loadedConfig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
+	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

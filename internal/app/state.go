@@ -17,7 +17,7 @@ type servingState struct {
 // stateOf returns the state of a configuration that was checked and is not in force.
 func stateOf(a *App, c *config.Config) (*bind.State, error) {
 	was := a.state.Load()
-	r, err := compilePolicies(c, a.engine, newCompiledLayers(was.layers))
+	r, err := compilePolicies(c, a.engine, newCompiledLayers(was.layers), was.loadedConfig)
 	if err != nil {
 		return nil, err
 	}

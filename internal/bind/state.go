@@ -136,6 +136,7 @@ func NewState(in Input, was *State) *State {
 	} else {
 		s.Catalog = was.Catalog.Rebuild(sources, c.Overlays, c.Taxonomy)
 	}
+	shares := was != nil && s.Catalog == was.Catalog && c.SharesOperator(was.Config)
 	if was == nil {
 		was = &State{}
 	}
@@ -143,13 +144,25 @@ func NewState(in Input, was *State) *State {
 		s.Tokens = newTokenCounter(c.Tokenizer)
 	}
 	s.offerTokens = countOffers(s.Offers, s.Tokens)
-	s.declaredEquivalents = contract.New(s.Catalog, c.Overlays, s.Catalog.Heard, nil, was.declaredEquivalents)
+	if s.declaredEquivalents = was.declaredEquivalents; !shares {
+		s.declaredEquivalents = contract.New(s.Catalog, c.Overlays, s.Catalog.Heard, nil, was.declaredEquivalents)
+	}
 	taxonomy := canonical.SumOf(TaxonomyTerms(c.Taxonomy))
 	for id, t := range c.Tenants {
-		view := s.Catalog.For(t)
+		old := was.Tenants[id]
+		if shares && old != nil && old.Tenant == t && old.Rules == in.Policies[id] {
+			s.Tenants[id] = old
+			continue
+		}
+		var view *catalog.View
+		if shares && old != nil && slices.Equal(old.Servers, t.Servers) && len(old.Overlays)+len(t.Overlays) == 0 {
+			view = old.View
+		} else {
+			view = s.Catalog.For(t)
+		}
 		var before *contract.Set
 		var provided *contract.ProviderSet
-		if old := was.Tenants[id]; old != nil {
+		if old != nil {
 			before, provided = old.Equivalents, old.Providers
 		}
 		provided = contract.Provide(c.Registry, c.Providers, grantedTo(t), view, s.Catalog.Heard, provided)

@@ -103,6 +103,9 @@ func (s *Snapshot) Rebuild(sources []Source, overlays map[switchboard.ToolID]swi
 		}
 		next.servers = append(next.servers, v)
 	}
+	if s.digest != "" && s.tax == tax && len(todo) == 0 && len(next.servers) == len(s.servers) {
+		return s // which is immutable
+	}
 	buildAll(todo, tax)
 
 	count := 0

@@ -11,9 +11,15 @@ import (
 // maxListedChanges limits the names of one kind that Changes lists.
 const maxListedChanges = 5
 
+// otherSettings stands for what Changes does not name, if there is anything.
+const otherSettings = "other settings"
+
 // Changes says in one line what a reload has changed: which servers, tenants, keys, tasks,
 // policies and so on were added (+), removed (-) or changed (~).
 func Changes(was, now *Config) string {
+	if was == now {
+		return otherSettings
+	}
 	var parts []string
 	add := func(kind string, before, after map[string]any) {
 		var names []string
@@ -38,28 +44,34 @@ func Changes(was, now *Config) string {
 			parts = append(parts, kind+" "+strings.Join(names, ", "))
 		}
 	}
-	add("servers", serversOf(was), serversOf(now))
-	add("secrets", secretsOf(was), secretsOf(now))
+	shares := now.SharesOperator(was)
+	ofOperator := func(kind string, of func(*Config) map[string]any) {
+		if !shares {
+			add(kind, of(was), of(now))
+		}
+	}
+	ofOperator("servers", serversOf)
+	ofOperator("secrets", secretsOf)
 	add("keys", keysOf(was), keysOf(now))
 	add("officers", officersOf(was), officersOf(now))
-	add("issuers", issuersOf(was), issuersOf(now))
-	add("recipients of notices", recipientsOf(was), recipientsOf(now))
+	ofOperator("issuers", issuersOf)
+	ofOperator("recipients of notices", recipientsOf)
 	add("tenants", tenantsOf(was), tenantsOf(now))
 	add("tasks", tasksOf(was), tasksOf(now))
 	add("policies", policiesOf(was), policiesOf(now))
-	add("manifests", manifestsOf(was), manifestsOf(now))
+	ofOperator("manifests", manifestsOf)
 	add("faulty parts", faultyOf(was), faultyOf(now))
-	if !reflect.DeepEqual(was.Overlays, now.Overlays) {
+	if !shares && !reflect.DeepEqual(was.Overlays, now.Overlays) {
 		parts = append(parts, "overlays")
 	}
 	if (was.Policies == nil) != (now.Policies == nil) {
 		parts = append(parts, map[bool]string{true: "the shipped policies count", false: "the shipped policies do not count"}[now.Policies == nil])
 	}
-	if !reflect.DeepEqual(was.Taxonomy, now.Taxonomy) {
+	if !shares && !reflect.DeepEqual(was.Taxonomy, now.Taxonomy) {
 		parts = append(parts, "taxonomy")
 	}
 	if parts == nil || !sameSettings(was, now) {
-		parts = append(parts, "other settings")
+		parts = append(parts, otherSettings)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -109,6 +109,7 @@ type Config struct {
 
 	keysUnknown bool // a tenant in Refused may have keys that could not be read
 	good        lastGood
+	operator    *operatorReading // see SharesOperator; nil if a part of the operator is faulty, or if files were replaced
 
 	// Watch are the files and folders that Load looked at, sorted, including absent ones. A change in
 	// any of them, or its appearance, can change the outcome of the next Load.
@@ -208,6 +209,10 @@ type Options struct {
 	// of somebody who may perhaps not run code. A command that Previous has keeps its secret, and another one has none.
 	Replace map[string][]byte
 
+	// Unchanged says that all files but those of Replace are as they were when Previous was read. Then Load may take everything from Previous but the
+	// folder of the tenant whose files are replaced.
+	Unchanged bool
+
 	// CheckPolicies, if set, reports the faults in the policy files of one tenant. If it is nil, the
 	// files are not checked. The error is Faults.
 	CheckPolicies func(tenant switchboard.TenantID, files []switchboard.PolicyFile) error
@@ -219,6 +224,9 @@ type Options struct {
 // A fault in a tenant's folder, in an operator's overlay or in a manifest is no error: it is in
 // Config.Faulty. Any other fault is an error. The error is Faults, and holds all of them.
 func Load(ctx context.Context, file string, opts Options) (*Config, error) {
+	if c := rereadTenant(file, opts); c != nil {
+		return c, nil
+	}
 	l := newLoader(file, opts)
 	defer l.close()
 	f := mainFile{l}
@@ -232,22 +240,29 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	registry.check()
 	l.readOverlays()
 	registry.checkProviders()
+	registry.checkGrants()
 	l.cfg.Policies = l.readPolicies("policies")
-	l.readTenants()
 	l.readManifests(ctx)
+	l.readTenants()
+	operator := newOperatorReading(l)
 	l.settleParts()
 	l.checkReachable()
-	registry.checkGrants()
 	if l.sink.Faulty() {
 		for _, p := range l.parts {
 			l.sink.AddAll(p.sink)
 		}
 		return nil, l.sink.Err(file)
 	}
+	finish(l)
+	operator.keep()
+	return l.cfg, nil
+}
+
+// finish writes down what Load has met.
+func finish(l *loader) {
 	l.cfg.Warnings = document.SortFaults(l.sink.Warnings)
 	l.cfg.Watch = slices.Compact(slices.Sorted(slices.Values(l.watched)))
 	l.cfg.Variables = slices.Compact(slices.Sorted(slices.Values(l.variables)))
-	return l.cfg, nil
 }
 
 // loader is the state of one Load. Each of its embedded parts owns its own state: the files, the names that
@@ -324,7 +339,7 @@ func newLoader(file string, opts Options) *loader {
 		bounds:       map[string]*bound{},
 		overlaySeen:  map[switchboard.ToolID]document.Value{},
 	}
-	l.keyring = &keyring{inForce: l.previous(), rows: map[[32]byte]keyRow{}, disputed: map[[32]byte]bool{}}
+	l.keyring = newKeyring(l.previous())
 	return l
 }
 

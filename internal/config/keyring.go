@@ -15,6 +15,10 @@ type keyring struct {
 	disputed map[[32]byte]bool // keys that several tenants have, and that therefore none may use
 }
 
+func newKeyring(inForce *Config) *keyring {
+	return &keyring{inForce: inForce, rows: map[[32]byte]keyRow{}, disputed: map[[32]byte]bool{}}
+}
+
 // A keyRow is the position of a key's row.
 type keyRow struct {
 	document.Value

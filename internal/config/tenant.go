@@ -102,14 +102,7 @@ func (l *loader) readTenants() {
 		l.bounds[string(DefaultTenant)] = &bound{servers: l.serverIDs, byName: true, tokenBudget: l.tokenBudget, approvals: l.approvals, grants: grants{permissions: l.cfg.Registry.Permissions(), models: l.cfg.Registry.Models()}}
 	}
 	for id, b := range l.bounds {
-		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
-			ID: switchboard.TenantID(id), ByName: b.byName, Servers: l.enabledServers(b.servers), Tier: b.defaultTier(), Tiers: b.tiers, Roles: b.roles,
-			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
-			TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, Request: b.requests, VetoForTask: l.vetoForTask, Trust: b.trust,
-			Permissions: b.permissions, Models: b.models,
-			Recipients: recipientsFor(l.cfg, switchboard.TenantID(id)),
-			Budgets:    slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
-		}
+		l.cfg.Tenants[switchboard.TenantID(id)] = newTenant(l, switchboard.TenantID(id), b)
 	}
 	if l.cfg.Implied {
 		t := l.cfg.Tenants[DefaultTenant]
@@ -127,11 +120,27 @@ func (l *loader) readTenants() {
 			l.fault(folder, "the folder cannot be that of a tenant: %v", err)
 			continue
 		}
-		p := l.newPart("tenant "+n, switchboard.TenantID(n))
-		leave := l.collectInto(p)
-		l.readTenantFolder(n, folder, p)
-		leave()
+		readTenant(l, n)
 	}
+}
+
+// newTenant returns the tenant as the operator's row has it.
+func newTenant(l *loader, id switchboard.TenantID, b *bound) *switchboard.Tenant {
+	return &switchboard.Tenant{
+		ID: id, ByName: b.byName, Servers: l.enabledServers(b.servers), Tier: b.defaultTier(), Tiers: b.tiers, Roles: b.roles,
+		Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
+		TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, Request: b.requests, VetoForTask: l.vetoForTask, Trust: b.trust,
+		Permissions: b.permissions, Models: b.models,
+		Recipients: recipientsFor(l.cfg, id),
+		Budgets:    slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
+	}
+}
+
+// readTenant reads the folder of one tenant, which is a part of its own.
+func readTenant(l *loader, id string) {
+	p := l.newPart("tenant "+id, switchboard.TenantID(id))
+	defer l.collectInto(p)()
+	l.readTenantFolder(id, path.Join("tenants", id), p)
 }
 
 // localTask requires every tool of every server by name.

@@ -56,7 +56,7 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 
 const hintOperator = "only the operator says it, in switchboard.yaml"
 
-// readTenantFolder reads the folder of one tenant, which is a part of its own.
+// readTenantFolder reads the folder of one tenant into its part.
 func (l *loader) readTenantFolder(id, folder string, p *partState) {
 	b, ok := l.bounds[id]
 	if !ok {

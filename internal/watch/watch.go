@@ -194,26 +194,26 @@ func (f *reloadFeed) publish(ctx context.Context) {
 type Files struct {
 	log         *slog.Logger
 	startFolder string // the working directory at the start
-	read        atomic.Pointer[map[string]fileStamp]
+	read        atomic.Pointer[ReadFiles]
 }
 
 // NewFiles returns Files that were not read yet. Relative paths begin in the present working directory.
 func NewFiles(log *slog.Logger) *Files {
 	f := &Files{log: log}
 	f.startFolder, _ = os.Getwd() // on an error, relative paths stay relative
-	f.read.Store(&map[string]fileStamp{})
+	f.read.Store(&ReadFiles{files: f})
 	return f
 }
 
 // Begin begins a load. Call note with each path before the path is read, so that a later change is
 // noticed, and done at the end of the load, also if it fails.
-func (f *Files) Begin() (note func(path string), done func()) {
-	read := map[string]fileStamp{}
+func (f *Files) Begin() (note func(path string), done func() *ReadFiles) {
+	read := &ReadFiles{files: f, seen: map[string]seenFile{}}
 	return func(path string) {
-		if path = f.absolutePath(path); read[path] == (fileStamp{}) {
-			read[path] = stampFile(path)
+		if path = f.absolutePath(path); read.seen[path] == (seenFile{}) {
+			read.seen[path] = seenFile{lookAt(path), stampFile(path)}
 		}
-	}, func() { f.read.Store(&read) }
+	}, func() *ReadFiles { f.read.Store(read); return read }
 }
 
 // concerns reports whether a change of the file can change the configuration: the last load
@@ -221,7 +221,7 @@ func (f *Files) Begin() (note func(path string), done func()) {
 // there. (A container swaps a mounted volume by its "..data".) Other files, such as our own log,
 // must not cause a reload: each reload would cause the next.
 func (f *Files) concerns(file string) bool {
-	seen := *f.read.Load()
+	seen := f.read.Load().all()
 	if _, ok := seen[file]; ok {
 		return true
 	}
@@ -295,7 +295,7 @@ func (w *folderWatcher) watchFolders() (grown bool) {
 	for _, name := range w.folders.WatchList() {
 		before[name] = true
 	}
-	for name := range *w.files.read.Load() {
+	for name := range w.files.read.Load().all() {
 		for name != filepath.Dir(name) {
 			if info, err := os.Stat(name); err == nil && info.IsDir() {
 				break
@@ -351,11 +351,11 @@ func stampFile(path string) (s fileStamp) {
 	return s
 }
 
-// differ reports whether the files have changed since they were last read.
+// differ reports whether the files have changed since they were last read. It reads all of them.
 func (f *Files) differ() bool {
 	f.enterStartFolder()
-	for path, was := range *f.read.Load() {
-		if stampFile(path) != was {
+	for path, was := range f.read.Load().all() {
+		if stampFile(path) != was.stamp {
 			return true
 		}
 	}

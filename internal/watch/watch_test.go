@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestOnlyFilesThatALoadReadCauseAReload(t *testing.T) {
@@ -15,16 +16,16 @@ func TestOnlyFilesThatALoadReadCauseAReload(t *testing.T) {
 		}
 	}
 	f := NewFiles(slog.New(slog.DiscardHandler))
-	seen := map[string]fileStamp{}
+	seen := map[string]seenFile{}
 	for _, name := range []string{
 		"switchboard.yaml",
 		"taxonomy.yaml", // it is not there yet
 		"tenants", "secrets/key", "policies",
 		"gone/tenant/key", // its folder is not there yet
 	} {
-		seen[filepath.Join(dir, name)] = fileStamp{}
+		seen[filepath.Join(dir, name)] = seenFile{}
 	}
-	f.read.Store(&seen)
+	f.read.Store(&ReadFiles{files: f, seen: seen})
 	for name, want := range map[string]bool{
 		"switchboard.yaml":     true,
 		"taxonomy.yaml":        true,
@@ -52,5 +53,84 @@ func TestOnlyFilesThatALoadReadCauseAReload(t *testing.T) {
 	}
 	if !f.concerns(dir) || !f.concerns(filepath.Dir(dir)) {
 		t.Error("changes of the folder itself, or of the folder above it, are ignored")
+	}
+}
+
+func TestFilesAreUnchangedUntilOneIsWrittenMadeOrRemoved(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// age lets everything be as old as files mostly are.
+	age := func() {
+		t.Helper()
+		old := time.Now().Add(-time.Hour)
+		for _, name := range []string{"a.yaml", "tasks/b.yaml", "tasks", "."} {
+			if err := os.Chtimes(at(name), old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, old := range []bool{true, false} {
+		for name, tt := range map[string]struct {
+			change func()
+			want   bool
+		}{
+			"nothing":                         {func() {}, true},
+			"the same is written again":       {func() { write("a.yaml", "one") }, true},
+			"a file is written":               {func() { write("a.yaml", "two") }, false},
+			"a file gets longer":              {func() { write("a.yaml", "more") }, false},
+			"a file is made in a folder":      {func() { write("tasks/c.yaml", "") }, false},
+			"a file is made that was not":     {func() { write("taxonomy.yaml", "") }, false},
+			"a file is removed":               {func() { _ = os.Remove(at("tasks/b.yaml")) }, false},
+			"a file that is not read is made": {func() { write("notes.txt", "") }, true},
+			"another file takes its place":    {func() { write("c.tmp", "two"); _ = os.Rename(at("c.tmp"), at("a.yaml")) }, false},
+		} {
+			if err := os.RemoveAll(at("tasks")); err != nil {
+				t.Fatal(err)
+			}
+			for _, left := range []string{"taxonomy.yaml", "notes.txt"} {
+				_ = os.Remove(at(left))
+			}
+			if err := os.Mkdir(at("tasks"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write("a.yaml", "one")
+			write("tasks/b.yaml", "one")
+			if old {
+				age()
+			}
+			note, done := NewFiles(slog.New(slog.DiscardHandler)).Begin()
+			for _, name := range []string{".", "a.yaml", "tasks", "tasks/b.yaml", "taxonomy.yaml"} {
+				note(at(name))
+			}
+			read := done()
+			tt.change()
+			for range 2 { // a second look at the same, too
+				if got := read.Unchanged(); got != tt.want {
+					t.Errorf("%s, of old files %v: unchanged is %v", name, old, got)
+				}
+			}
+		}
+	}
+	// A write right after the reading may leave the time of the file as it was.
+	write("a.yaml", "one")
+	note, done := NewFiles(slog.New(slog.DiscardHandler)).Begin()
+	note(at("a.yaml"))
+	read := done()
+	info, err := os.Stat(at("a.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("a.yaml", "two")
+	if err := os.Chtimes(at("a.yaml"), info.ModTime(), info.ModTime()); err != nil || read.Unchanged() {
+		t.Errorf("a file that was written within one step of the clock is unchanged (%v)", err)
+	}
+	if (*ReadFiles)(nil).Unchanged() || (&ReadFiles{}).Unchanged() {
+		t.Error("files that nobody has read are unchanged")
 	}
 }

@@ -533,7 +533,10 @@ func happenings(ctx context.Context, side *adminSide) (n int, err error) {
 	defer tick.Stop()
 	for ; ctx.Err() == nil; n++ {
 		path := []string{"/v1/blocks", "/v1/blocks/lift"}[n%2]
-		if _, _, _, err := side.ask(context.WithoutCancel(ctx), http.MethodPost, path, blockOf("guest")); err != nil {
+		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // the last event happens as a whole, too
+		_, _, _, err := side.ask(asked, http.MethodPost, path, blockOf("guest"))
+		cancel()
+		if err != nil {
 			return n, err
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -114,6 +115,22 @@ func TestAPersonChangesARankingLooksSavesAndUndoes(t *testing.T) {
 	b.await("Change 3")
 	if text() == before {
 		t.Error("change 2 is not taken back")
+	}
+
+	// A class that is dragged by its grip moves like one whose button is pressed.
+	b.do(chromedp.Navigate(at + "/ranking?tenant=default"))
+	b.await("What tasks get now")
+	middle := func(selector string) []float64 {
+		t.Helper()
+		return evaluate[[]float64](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q).getBoundingClientRect(); return [e.left + e.width / 2, e.top + e.height / 2] })()`, selector))
+	}
+	evaluate[bool](b, `(document.querySelector(".lanes").scrollIntoView(), true)`)
+	from, to := middle(".lanes li:last-child .grip"), middle(".lanes li:first-child")
+	b.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMousePressed, from[0], from[1], chromedp.ButtonLeft), chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, to[0], to[1], chromedp.ButtonLeft),
+		chromedp.MouseEvent(input.DispatchMouseEventTypeMouseReleased, to[0], to[1], chromedp.ButtonLeft))
+	b.await("You look at a proposal")
+	if got := evaluate[string](b, `document.querySelector(".lanes li").querySelector("h3").innerText`); !strings.Contains(got, "local_knowledge") {
+		t.Errorf("after the drag, the first class is %q", got)
 	}
 
 	// The same without scripts: the address of the proposal has its whole state, and what was proposed is what the file has now.

@@ -17,7 +17,7 @@ const assetsPath = "/assets/"
 
 // The scripts of others are copies from the packages of assets/package-lock.json.
 //
-//go:embed assets/htmx.min.js assets/sse.min.js assets/page.js assets/times.js assets/icon.svg assets/icons.svg views/style.css
+//go:embed assets/htmx.min.js assets/sse.min.js assets/page.js assets/ranking.js assets/times.js assets/icon.svg assets/icons.svg views/style.css
 var assetFiles embed.FS
 
 // assetTypes are the types of content by the ends of names.
@@ -33,7 +33,7 @@ type assetFile struct {
 // assets returns all by their names.
 var assets = sync.OnceValue(func() map[string]*assetFile {
 	all := map[string]*assetFile{}
-	for _, file := range []string{"assets/htmx.min.js", "assets/sse.min.js", "assets/page.js", "assets/times.js", "assets/icon.svg", "assets/icons.svg", "views/style.css"} {
+	for _, file := range []string{"assets/htmx.min.js", "assets/sse.min.js", "assets/page.js", "assets/ranking.js", "assets/times.js", "assets/icon.svg", "assets/icons.svg", "views/style.css"} {
 		text, err := assetFiles.ReadFile(file)
 		if err != nil {
 			panic(err) // it is embedded

@@ -192,9 +192,12 @@ func (d *rankingDraft) moveClass(act, which string, fields url.Values) error {
 		}
 		return nil
 	}
-	i, err := strconv.Atoi(which)
+	at, to, _ := strings.Cut(which, "/")
+	i, err := strconv.Atoi(at)
 	switch {
 	case err != nil || i < 0 || i >= len(d.Classes):
+	case act == "to":
+		stepTo(i, to, len(d.Classes), d.swapClasses)
 	case act == "out":
 		d.Classes = slices.Delete(d.Classes, i, i+1)
 	case act == "score":
@@ -205,6 +208,20 @@ func (d *rankingDraft) moveClass(act, which string, fields url.Values) error {
 		d.swapClasses(i, i+1)
 	}
 	return nil
+}
+
+// stepTo moves row i of n to a place, past one neighbor after the other.
+func stepTo(i int, place string, n int, swap func(above, below int)) {
+	to, err := strconv.Atoi(place)
+	if err != nil || to < 0 || to >= n {
+		return
+	}
+	for ; i > to; i-- {
+		swap(i-1, i)
+	}
+	for ; i < to; i++ {
+		swap(i, i+1)
+	}
 }
 
 // swapClasses exchanges two neighbors, and the scores that they have by themselves. Of equal scores, one is raised.
@@ -231,15 +248,19 @@ func (d *rankingDraft) moveServer(act, which, server string) error {
 		*list = append(*list, server)
 		return nil
 	}
+	atText, to, _ := strings.Cut(atText, "/")
 	at, err := strconv.Atoi(atText)
 	if err != nil || at < 0 || at >= len(*list) {
 		return nil
 	}
+	swap := func(above, below int) { (*list)[above], (*list)[below] = (*list)[below], (*list)[above] }
 	switch {
+	case act == "to":
+		stepTo(at, to, len(*list), swap)
 	case act == "up" && at > 0:
-		(*list)[at-1], (*list)[at] = (*list)[at], (*list)[at-1]
+		swap(at-1, at)
 	case act == "down" && at+1 < len(*list):
-		(*list)[at], (*list)[at+1] = (*list)[at+1], (*list)[at]
+		swap(at, at+1)
 	case act == "out" && len(*list) == 1:
 		d.Prefer = slices.Delete(d.Prefer, row, row+1) // a row without servers is a fault
 	case act == "out":

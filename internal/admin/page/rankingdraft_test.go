@@ -26,10 +26,14 @@ func TestAMoveChangesItsPartOfTheFileAndNothingElse(t *testing.T) {
 		{"class/up/1", "", "[local, paid]", "[paid, local]"},
 		{"class/up/0", "", "", ""},
 		{"class/down/1", "", "", ""},
+		{"class/to/0/1", "", "[local, paid]", "[paid, local]"},
+		{"class/to/1/0", "", "[local, paid]", "[paid, local]"},
+		{"class/to/1/1", "", "", ""},
 		{"class/out/0", "", "[local, paid]", "[paid]"},
 		{"class/in/free", "", "[local, paid]", "[local, paid, free]"},
 		{"class/in/paid", "", "", ""},
 		{"server/up/0/1", "", "[nimbus, atlas]", "[atlas, nimbus]"},
+		{"server/to/0/0/1", "", "[nimbus, atlas]", "[atlas, nimbus]"},
 		{"server/out/0/0", "", "[nimbus, atlas]", "[atlas]"},
 		{"server/in/0", "server=wiki", "[nimbus, atlas]", "[nimbus, atlas, wiki]"},
 		{"server/out/1/0", "", "    - {verb: read, resource: files, servers: [disk]}\n", ""},
@@ -91,6 +95,7 @@ func TestClassesWithScoresOfTheirOwnExchangeThem(t *testing.T) {
 	for _, tt := range []struct{ move, fields, was, is string }{
 		{"class/down/0", "", "a: 300 # ours\n    b: 20", "a: 20 # ours\n    b: 300"},
 		{"class/up/2", "", "c: 20", "c: 21"},
+		{"class/to/2/0", "", "a: 300 # ours\n    b: 20\n    c: 20", "a: 21 # ours\n    b: 20\n    c: 300"},
 		{"class/score/1", "score=400", "b: 20", "b: 400"},
 		{"class/out/1", "", "    b: 20\n", ""},
 		{"class/in/d", "", "c: 20\n", "c: 20\n    d: 0\n"},
@@ -135,7 +140,7 @@ func TestAMoveThatLacksSomethingChangesNothingAndSaysWhat(t *testing.T) {
 			t.Errorf("%s %s: %v\n%s", tt.move, tt.fields, err, d)
 		}
 	}
-	for _, at := range []string{"class/up/9", "class/up/-1", "class/up/x", "server/up/7/0", "server/up/0/7", "row/out/9", "adjust/out/9"} {
+	for _, at := range []string{"class/up/9", "class/up/-1", "class/up/x", "class/to/0", "class/to/0/2", "class/to/0/-1", "server/to/0/0/2", "server/to/0/0", "server/up/7/0", "server/up/0/7", "row/out/9", "adjust/out/9"} {
 		d, _ := readDraft("tenant.yaml", []byte(tenantFile))
 		before := d.String()
 		if err := d.move(at, nil); err != nil || d.String() != before {
