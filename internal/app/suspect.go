@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -108,7 +109,15 @@ func (s *suspectLog) logFinding(ctx context.Context, tool switchboard.ToolID, f 
 	if f.Tier == suspect.Blocking {
 		level = slog.LevelWarn
 	}
-	s.log.Log(ctx, level, "a finding in the definition of a tool", "server", tool.Server, "tool", suspect.Spell(tool.Name), "rule", f.Rule, "tier", f.Tier, "where", f.Where, "text", f.Text)
+	s.log.Log(ctx, level, "a finding in the definition of a tool", "server", tool.Server, "tool", cutName(tool.Name), "rule", f.Rule, "tier", f.Tier, "where", f.Where, "text", f.Text)
+}
+
+// cutName returns the name of a tool as far as the log has room.
+func cutName(name string) string {
+	if len(name) > maxLoggedMember {
+		name = strings.ToValidUTF8(name[:maxLoggedMember], "") + "…"
+	}
+	return suspect.Spell(name)
 }
 
 // findings returns how many findings the definitions of the server have.

@@ -50,10 +50,11 @@ type TextFinding struct {
 	Text  string // the text, or the part that the rule has found, with invisible characters spelt out
 }
 
-// Most findings of one definition, and most bytes of the text of one.
+// Most findings of one definition, and most bytes of the text and of the place of one, before they are spelt out.
 const (
 	maxFindings = 32
 	maxText     = 160
+	maxWhere    = 200
 )
 
 // Peers are the tools that a definition is compared with.
@@ -172,7 +173,7 @@ func properties(definition []byte) map[string]bool {
 }
 
 func (s *scanner) add(rule string, at textPlace, text string) {
-	where := Spell(at.String())
+	where := Spell(cut(at.String(), maxWhere))
 	if len(s.found) == maxFindings || s.seen[[2]string{rule, where}] {
 		return
 	}
