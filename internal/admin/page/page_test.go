@@ -43,7 +43,7 @@ func newDesk(t *testing.T, adminURL string) *desk {
 	t.Cleanup(d.stop)
 	d.key, _ = identity.Mint(identity.PersonPrefix)
 	d.row = identity.OfficerKey{ID: "ann", Hash: sha256.Sum256([]byte(d.key)), Operator: true}
-	d.sessions = signin.NewSessions(store.NewMemory(), func() {})
+	d.sessions = signin.NewSessions(store.NewMemory(), func() {}, func() {})
 	t.Cleanup(d.sessions.Close)
 	d.Page = page.New(page.Options{
 		Providers: signin.NewProviders(switchboard.Secret{}), Sessions: d.sessions, URL: func() string { return adminURL },
