@@ -67,20 +67,23 @@ func (r *BudgetReader) rows(ctx context.Context, tenant switchboard.TenantID, wi
 	c := r.reader.o.Configuration()
 	rows, now := []budget.StatementRow{}, time.Now()
 	stopAt := now.Add(paceTime)
+	var all []budget.Statement
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		if tenant != "" && id != tenant {
 			continue
 		}
-		s := budget.Statement{Tenant: id, Budgets: budgetsOf(c, id), Currency: c.Config.Currency}
-		if len(s.Budgets) == 0 {
-			continue
+		if s := (budget.Statement{Tenant: id, Budgets: budgetsOf(c, id), Currency: c.Config.Currency}); len(s.Budgets) > 0 {
+			all = append(all, s)
 		}
+	}
+	for i := range all {
+		s, id := &all[i], all[i].Tenant
 		var err error
 		if s.Accounts, err = r.reader.o.Store.Accounts(ctx, budget.Group(id)); err != nil {
 			return nil, switchboard.Unavailable("the accounts of budgets cannot be read", err)
 		}
 		if withPace {
-			if s.Spending, err = r.spending(ctx, id, stopAt); err != nil {
+			if s.Spending, err = r.spending(ctx, id, stopAt, len(all) <= maxAwaited); err != nil {
 				return nil, err
 			}
 		}

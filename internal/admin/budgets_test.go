@@ -227,3 +227,54 @@ func TestThePaceOfATenantWithManyCallsIsReadBehindItsAnswers(t *testing.T) {
 	<-r.paces.again
 	wait.Until(t, "the pace is read again", func() bool { return week() == "3000" })
 }
+
+func TestAnAnswerAboutManyTenantsWaitsForNoReading(t *testing.T) {
+	r, _ := spentReader(t, []receipt.Receipt{spentReceipt("acme", "ann")}, &switchboard.Budget{ID: "own", Owner: switchboard.OwnerTenant, Limit: 100, Calls: true, Window: switchboard.WindowForever})
+	tenants := r.reader.o.Configuration().Tenants
+	for i := range maxAwaited {
+		id := switchboard.TenantID(fmt.Sprint("more-", i))
+		one, own := *tenants["acme"], *tenants["acme"].Tenant
+		own.ID, one.Tenant = id, &own
+		tenants[id] = &one
+	}
+	// week returns the calls of the week of acme, which must come at once; "" if they are not known.
+	week := func(tenant switchboard.TenantID) string {
+		began := time.Now()
+		rows, err := r.Rows(t.Context(), tenant)
+		if err != nil || len(rows) == 0 || tenant == "" && len(rows) != maxAwaited+1 {
+			t.Fatalf("%+v, %v", rows, err)
+		}
+		if took := time.Since(began); took > paceTime/2 {
+			wait.Late(t, "an answer takes %v", took)
+		}
+		if !rows[0].Pace.IsKnown(time.Now()) {
+			return ""
+		}
+		return rows[0].Pace.Week
+	}
+	r.paces.first <- struct{}{}
+	if got := week(""); got != "" {
+		t.Errorf("before the first reading, the pace is %s", got)
+	}
+	<-r.paces.first
+	wait.Until(t, "the pace is known", func() bool { return week("") == "1" })
+	wait.Until(t, "no reading is made, and the last one is old", func() bool {
+		r.paces.mu.Lock()
+		defer r.paces.mu.Unlock()
+		one := r.paces.of["acme"]
+		if one.running != nil {
+			return false
+		}
+		old := *one.spending
+		old.At = old.At.Add(-oldestPace / 2)
+		one.took, one.spending = 0, &old
+		return true
+	})
+	r.paces.again <- struct{}{}
+	for _, tenant := range []switchboard.TenantID{"", "acme"} { // the second answer finds the reading that the first one has begun
+		if got := week(tenant); got != "1" {
+			t.Errorf("while the next reading is made, the pace is %q for tenant %q", got, tenant)
+		}
+	}
+	<-r.paces.again
+}

@@ -13,6 +13,7 @@ import (
 // Bounds of the reading of receipts for the pace of budgets.
 const (
 	paceTime     = 2 * time.Second       // an answer waits at most, for all tenants together
+	maxAwaited   = 10                    // tenants with budgets in one answer; an answer about more waits for no reading
 	paceReadTime = time.Minute           // for one reading
 	quickReading = 25 * time.Millisecond // a reading that took no longer is made again for each answer
 	readingAge   = 20                    // a longer one is made again after so many times what it took
@@ -39,6 +40,7 @@ type paceReading struct {
 	err      error            // of the last one, after which spending is of the one before
 	took     time.Duration
 	running  chan struct{} // is closed after the reading that is being made; nil if none is
+	behind   bool          // no answer waits for that one
 	begun    time.Time     // when that was asked for
 }
 
@@ -53,8 +55,9 @@ func (p *paceReading) shown() *budget.Spending {
 	return p.spending
 }
 
-// spending returns what the calls of the tenant have cost; nil if that is not known at stopAt.
-func (r *BudgetReader) spending(ctx context.Context, id switchboard.TenantID, stopAt time.Time) (*budget.Spending, error) {
+// spending returns what the calls of the tenant have cost; nil if that is not known at stopAt. An answer that does not wait gets the last reading, and the
+// next one is made behind it.
+func (r *BudgetReader) spending(ctx context.Context, id switchboard.TenantID, stopAt time.Time, waits bool) (*budget.Spending, error) {
 	p := &r.paces
 	p.mu.Lock()
 	one := p.of[id]
@@ -62,17 +65,19 @@ func (r *BudgetReader) spending(ctx context.Context, id switchboard.TenantID, st
 		one = &paceReading{}
 		p.of[id] = one
 	}
-	slow, last := one.isSlow(), one.shown()
-	if one.running == nil && (!slow || time.Since(last.At) >= readingAge*one.took) {
-		one.running, one.begun, one.err = make(chan struct{}), time.Now(), nil
+	last := one.shown()
+	waits = waits && !one.isSlow()
+	if one.running == nil && (waits || last == nil || time.Since(last.At) >= readingAge*one.took) {
+		one.running, one.begun, one.err, one.behind = make(chan struct{}), time.Now(), nil, !waits && last != nil
 		go r.readSpending(id, one)
 	}
 	done := one.running
-	if last := one.begun.Add(paceTime); last.Before(stopAt) {
-		stopAt = last // other answers have waited already
+	waits = waits && (!one.behind || last == nil)
+	if waited := one.begun.Add(paceTime); waited.Before(stopAt) {
+		stopAt = waited // other answers have waited already
 	}
 	p.mu.Unlock()
-	if slow {
+	if !waits {
 		return last, nil
 	}
 	timer := time.NewTimer(time.Until(stopAt))
@@ -92,7 +97,7 @@ func (r *BudgetReader) readSpending(id switchboard.TenantID, one *paceReading) {
 	p, ctx := &r.paces, cmp.Or(r.reader.o.Stopping, context.Background())
 	p.mu.Lock()
 	turn := p.first
-	if one.isSlow() {
+	if one.behind && one.shown() != nil {
 		turn = p.again
 	}
 	p.mu.Unlock()

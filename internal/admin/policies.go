@@ -14,6 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/policysource"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -106,14 +107,18 @@ type PolicyTester struct {
 	memory uint64
 	tests  *evaluationPlaces
 	counts *evaluationPlaces // of rules
+
+	inForce lastRules
+	openers chan *replay.DecisionOpener // of counts that have ended
 }
 
 // NewPolicyTester returns a PolicyTester.
 func NewPolicyTester(r *Reader) *PolicyTester {
 	return &PolicyTester{
 		reads: r, time: testRunTime, memory: testRunMemory,
-		tests:  &evaluationPlaces{what: "policies are being tested or checked", most: maxTestRuns, taken: map[switchboard.TenantID]bool{}},
-		counts: &evaluationPlaces{what: "rules are being counted", most: maxRuleCounts, taken: map[switchboard.TenantID]bool{}},
+		tests:   &evaluationPlaces{what: "policies are being tested or checked", most: maxTestRuns, taken: map[switchboard.TenantID]bool{}},
+		counts:  &evaluationPlaces{what: "rules are being counted", most: maxRuleCounts, taken: map[switchboard.TenantID]bool{}},
+		openers: make(chan *replay.DecisionOpener, maxRuleCounts),
 	}
 }
 

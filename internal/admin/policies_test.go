@@ -2,6 +2,7 @@ package admin
 
 import (
 	"errors"
+	"path"
 	"runtime"
 	"strings"
 	"testing"
@@ -82,6 +83,37 @@ func TestPoliciesAreTestedAndRulesCountedWithinBoundsOfTheirOwn(t *testing.T) {
 			t.Errorf("after the end of one %s: %v", name, err)
 		}
 		first()
+	}
+}
+
+func TestTheRulesInForceAreCompiledOnceForEachReload(t *testing.T) {
+	var last lastRules
+	layer := func(file string) []switchboard.PolicyFile {
+		files := policyFiles("")[:1]
+		files[0].Path = file + ".rego"
+		return files
+	}
+	state := func(file string) *bind.State {
+		return &bind.State{Config: &config.Config{TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{"acme": layer(file), "other": layer("other")}}}
+	}
+	for _, tt := range []struct {
+		name   string
+		c      Configuration
+		tenant switchboard.TenantID
+		want   string
+	}{
+		{"at first", Configuration{State: state("a"), Digest: "d1"}, "acme", "a"},
+		{"another file in the same configuration, which cannot be", Configuration{State: state("b"), Digest: "d1"}, "acme", "a"},
+		{"another configuration", Configuration{State: state("b"), Digest: "d2"}, "acme", "b"},
+		{"the same one, loaded again", Configuration{State: state("c"), Digest: "d2", Loaded: time.Unix(1, 0)}, "acme", "c"},
+		{"another tenant", Configuration{State: state("c"), Digest: "d2", Loaded: time.Unix(1, 0)}, "other", "other"},
+		{"without a digest", Configuration{State: state("d")}, "acme", "d"},
+		{"again without a digest", Configuration{State: state("e")}, "acme", "e"},
+	} {
+		rules, err := last.read(&tt.c, tt.tenant, false)
+		if err != nil || len(rules) == 0 || path.Base(rules[0].row.File) != tt.want+".rego" {
+			t.Errorf("%s: %+v %v, want %s", tt.name, rules, err, tt.want)
+		}
 	}
 }
 

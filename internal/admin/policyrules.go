@@ -3,7 +3,9 @@ package admin
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/policy"
@@ -60,29 +62,27 @@ func (p *PolicyTester) CountRules(ctx context.Context, id switchboard.TenantID, 
 	defer release()
 	out := &PolicyRules{Tenant: id, Since: since, Rules: []PolicyRuleRow{}}
 	c := p.reads.o.Configuration()
-	sources := sourcesOf(&c, id, nil)
-	sources = slices.DeleteFunc(sources, func(s *author.Sources) bool { return s.Tenant != id && !operator })
 	out.Stopped, err = p.bounded(ctx, "the count was stopped", func(ctx context.Context) error {
-		layers, err := author.CompileAll(sources)
+		rules, err := p.inForce.read(&c, id, operator)
 		if err != nil {
 			return err
 		}
-		found, err := replay.CountRules(ctx, p.reads.o.Store, replay.Bounds{Tenant: id, Since: since, Limit: maxCountedForRules, Time: ruleCountTime})
+		var opener *replay.DecisionOpener
+		select {
+		case opener = <-p.openers:
+		default:
+			opener = replay.NewDecisionOpener(p.reads.o.Store)
+		}
+		found, err := opener.CountRules(ctx, replay.Bounds{Tenant: id, Since: since, Limit: maxCountedForRules, Time: ruleCountTime})
 		if err != nil {
 			return err
 		}
+		p.openers <- opener // it keeps the policies that it has compiled last
 		out.Looked, out.NotReplayed = found.Looked, found.NotReplayed
-		for _, l := range layers {
-			for _, r := range l.Rules() {
-				if r.Default || r.Location == nil {
-					continue
-				}
-				n := found.Fired[policy.NewRuleID(l.Kind(), r.Rule)]
-				out.Rules = append(out.Rules, PolicyRuleRow{
-					SourceLine: author.SourceLine{File: r.Location.File, Line: r.Location.Row},
-					Layer:      l.Kind(), Rule: r.DisplayName(), Answer: r.Answer, Decisions: n.Decisions, Last: n.Last,
-				})
-			}
+		for _, r := range rules {
+			n := found.Fired[r.id]
+			r.row.Decisions, r.row.Last = n.Decisions, n.Last
+			out.Rules = append(out.Rules, r.row)
 		}
 		return nil
 	})
@@ -97,4 +97,47 @@ func (p *PolicyTester) CountRules(ctx context.Context, id switchboard.TenantID, 
 	})
 	out.Rules = out.Rules[:min(len(out.Rules), maxRuleRows)]
 	return out, err
+}
+
+// A ruleInForce is a rule before its decisions are counted.
+type ruleInForce struct {
+	id  policy.RuleID
+	row PolicyRuleRow
+}
+
+// lastRules keep the rules in force that were asked for last: to compile all layers takes longer than most counts. The zero value works.
+type lastRules struct {
+	mu    sync.Mutex
+	of    string // the configuration, the tenant, and whether an operator asked
+	rules []ruleInForce
+}
+
+// read returns the rules of the tenant's layer, and for an operator those of the operator's layer.
+func (l *lastRules) read(c *Configuration, id switchboard.TenantID, operator bool) (rules []ruleInForce, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := fmt.Sprint(c.Digest, " ", c.Loaded.UnixNano(), " ", id, " ", operator)
+	if l.of == of && c.Digest != "" {
+		return l.rules, nil
+	}
+	for _, s := range sourcesOf(c, id, nil) {
+		if s.Tenant != id && !operator {
+			continue
+		}
+		layer, err := policy.Compile(s.Kind, s.Files)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range layer.Rules() {
+			if r.Default || r.Location == nil {
+				continue
+			}
+			rules = append(rules, ruleInForce{policy.NewRuleID(layer.Kind(), r.Rule), PolicyRuleRow{
+				SourceLine: author.SourceLine{File: r.Location.File, Line: r.Location.Row},
+				Layer:      layer.Kind(), Rule: r.DisplayName(), Answer: r.Answer,
+			}})
+		}
+	}
+	l.of, l.rules = of, rules
+	return rules, nil
 }

@@ -121,8 +121,9 @@ func decisionOf(row *ReceiptRow) DecisionRow {
 }
 
 // Read returns the decision that the receipt with the id records, if it belongs to the tenant; "" means every tenant. It returns nil if
-// there is none. Without messages, the explanation has no texts of the system. The what-if has no configuration.
-func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, id string, messages bool, w *DecisionWhatIf) (*RecordedDecision, error) {
+// there is none. For others than an operator, the explanation has no texts of the system, and the tier of the what-if must be one of the tenant's now, or
+// that of the record: the record does not say which tiers the tenant had. The what-if has no configuration.
+func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, id string, operator bool, w *DecisionWhatIf) (*RecordedDecision, error) {
 	row, err := r.receipts.FindReceipt(ctx, tenant, id)
 	if err != nil || row == nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, 
 	out.Policies = replay.PolicyVersions(ctx, r.receipts.o.Store, &of)
 	opened, err := opener.Open(ctx, &of)
 	if err != nil {
-		if out.Unexplained = err.Error(); !messages {
+		if out.Unexplained = err.Error(); !operator {
 			out.Unexplained = "the decision cannot be made again from its archive; an operator can see why"
 		}
 		return out, nil
@@ -151,6 +152,11 @@ func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, 
 	out.Explanation = e.explainRecorded(ctx, opened.Decision)
 	if !w.replacesInputs() {
 		return out, nil
+	}
+	if !operator {
+		if err := w.checkTier(opened.Decision.Tenant, r.tiersBeside(opened.Decision)); err != nil {
+			return nil, err
+		}
 	}
 	after, err := w.decideAgain(ctx, opened.Tenant, opened.Decision)
 	if err != nil {
@@ -161,6 +167,17 @@ func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, 
 		out.Unrecorded = append(out.Unrecorded, fmt.Sprintf("which tiers tenant %s had then: %.64q may have been none of them", after.Tenant, w.Tier))
 	}
 	return out, nil
+}
+
+// tiersBeside returns the tier of a recorded decision, and those that its tenant has now.
+func (r *DecisionReader) tiersBeside(d *decide.Decision) (tiers []string) {
+	if t := r.receipts.o.Configuration().Tenants[d.Tenant]; t != nil {
+		tiers = slices.Clone(t.Tiers)
+	}
+	if own := d.Principal.Tier; own != "" && !slices.Contains(tiers, own) {
+		tiers = append(tiers, own)
+	}
+	return tiers
 }
 
 // explainRecorded explains a decision that was made from recorded inputs.

@@ -54,18 +54,25 @@ func (w *DecisionWhatIf) decide(ctx context.Context, st *bind.State, p switchboa
 		return nil, err
 	}
 	t := st.Tenants[p.Tenant]
-	if w.Tier != "" && !slices.Contains(t.Tiers, w.Tier) {
-		e := switchboard.Refuse(switchboard.CodeBadArguments, "tenant %s has no tier %.64q", t.ID, w.Tier)
-		if e.Hint = "its tiers are " + strings.Join(t.Tiers, ", "); len(t.Tiers) == 0 {
-			e.Hint = "the operator gives it none: see tier in its row of switchboard.yaml"
-		}
-		return nil, e
+	if err := w.checkTier(t.ID, t.Tiers); err != nil {
+		return nil, err
 	}
 	return w.decideWith(ctx, t, p, t.Tasks[task], seen, time.Now())
 }
 
-// decideAgain makes a recorded decision again, with the tenant as it was then. Only what the what-if names is replaced. The record does not say which
-// tiers the tenant had, so any tier is taken.
+// checkTier refuses a tier that the tenant does not have: else its officers could ask how the operator's policies judge the tiers of other tenants.
+func (w *DecisionWhatIf) checkTier(tenant switchboard.TenantID, tiers []string) error {
+	if w.Tier == "" || slices.Contains(tiers, w.Tier) {
+		return nil
+	}
+	e := switchboard.Refuse(switchboard.CodeBadArguments, "tenant %s has no tier %.64q", tenant, w.Tier)
+	if e.Hint = "its tiers are " + strings.Join(tiers, ", "); len(tiers) == 0 {
+		e.Hint = "the operator gives it none: see tier in its row of switchboard.yaml"
+	}
+	return e
+}
+
+// decideAgain makes a recorded decision again, with the tenant as it was then. Only what the what-if names is replaced.
 func (w *DecisionWhatIf) decideAgain(ctx context.Context, t *bind.Tenant, was *decide.Decision) (*decide.Decision, error) {
 	return w.decideWith(ctx, t, was.Principal, was.Task, decide.Observed{Unfit: was.Unfit, Atoms: was.Atoms}, was.Now)
 }

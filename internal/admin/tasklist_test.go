@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -64,6 +65,13 @@ func TestAWhatIfTakesOnlyWhatTheTenantHas(t *testing.T) {
 		}
 		if !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s", tt.name, got)
+		}
+	}
+	was := &decide.Decision{Tenant: "acme", Principal: switchboard.Principal{Tier: "silver"}}
+	tiers := NewDecisionReader(r).tiersBeside(was)
+	for tier, want := range map[string]bool{"": true, "silver": true, "gold": false} {
+		if err := (&DecisionWhatIf{Tier: tier}).checkTier(was.Tenant, tiers); (err == nil) != want {
+			t.Errorf("beside the recorded tier silver, %q is refused with %v", tier, err)
 		}
 	}
 	if x, err := r.Explain(t.Context(), operator, ExplainQuery{}); err != nil || strings.Contains(string(x.Decision), takenOut) {

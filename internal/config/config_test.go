@@ -303,7 +303,7 @@ func TestAttack11SS01ST03AddressesOnTheLinkAndShellsAreWarnedOf(t *testing.T) {
 		`{transport: stdio, command: [npx, --package, a, --call=b]}`:             "npx --call " + text,
 		`{transport: stdio, command: [pwsh, -Command, "a"]}`:                     "pwsh -command " + text,
 		`{transport: stdio, command: [sh, run.sh, -c]}`:                          "",
-		`{transport: stdio, command: [npx, -y, some-server, -c, a.json]}`:        "",
+		`{transport: stdio, command: [npx, -y, some-server@1.0.0, -c, a.json]}`:  "",
 		`{transport: stdio, command: [some-server, -c, "a.json"]}`:               "",
 	} {
 		archive := txtar.Parse([]byte("-- switchboard.yaml --\nservers:\n  a: " + row + "\n"))
@@ -317,6 +317,38 @@ func TestAttack11SS01ST03AddressesOnTheLinkAndShellsAreWarnedOf(t *testing.T) {
 		got := fmt.Sprint(c.Warnings)
 		if (want == "") != (len(c.Warnings) == 0) || !strings.Contains(got, want) || want != "" && !strings.Contains(got, "switchboard.yaml:2:") {
 			t.Errorf("%s: the warnings are %s, want %q", row, got, want)
+		}
+	}
+}
+
+// A package without an exact version may be another one at each start.
+func TestAPackageWithoutAnExactVersionIsWarnedOf(t *testing.T) {
+	for command, want := range map[string]string{
+		`[npx, -y, server-memory]`:                      `"server-memory" names no exact version, so each start may run another program; write "server-memory@VERSION"`,
+		`[npx, "@scope/server"]`:                        `"@scope/server" names no exact version, so each start may run another program; write "@scope/server@VERSION"`,
+		`[npx, -y, "server@latest", .]`:                 `write "server@VERSION"`,
+		`[npx, "server@^1.2.0"]`:                        `write "server@VERSION"`,
+		`[/usr/bin/npx, --package, server, run-it]`:     `write "server@VERSION"`,
+		`["C:/node/npx.cmd", --package=server, run-it]`: `write "server@VERSION"`,
+		`[uvx, mcp-server-git, --repository, a@1.0.0]`:  `write "mcp-server-git==VERSION"`,
+		`[uvx, "mcp-server-git>=1"]`:                    `write "mcp-server-git==VERSION"`,
+		`[npx, -y, "@scope/server@2026.8.31"]`:          "",
+		`[npx, -p, "server@1.0.0-rc.1", run-it]`:        "",
+		`[uvx, "mcp-server-git==2026.8.31"]`:            "",
+		`[uvx, --from, "mcp-server-git@1.2", run]`:      "",
+		`[npx, ./server]`:                               "",
+		`[npx, "github:owner/server"]`:                  "",
+		`[npx, "https://example.com/server.tgz"]`:       "",
+		`[npx]`:          "",
+		`[node, server]`: "",
+	} {
+		files := fstest.MapFS{"switchboard.yaml": {Data: []byte("servers:\n  a: {transport: stdio, command: " + command + "}\n")}}
+		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(c.Warnings); (want == "") != (len(c.Warnings) == 0) || !strings.Contains(got, want) {
+			t.Errorf("%s: the warnings are %s, want %q", command, got, want)
 		}
 	}
 }

@@ -247,6 +247,8 @@ func (r *serverRow) readCommand(v document.Value) {
 	}
 	if flag := shellFlag(out); flag != "" {
 		v.Warn("%s takes a text and runs it as a command, whatever it holds; name the program and its arguments in the list", flag)
+	} else if name, pinned := floatingPackage(out); name != "" {
+		v.Warn("%s names no exact version, so each start may run another program; write %s", document.Shown(name), document.Shown(pinned))
 	}
 	r.server.Command = out
 }

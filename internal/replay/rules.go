@@ -38,14 +38,14 @@ type RuleCount struct {
 const rulePart = 32
 
 // CountRules evaluates the policies of recorded decisions again, and counts the rules that held. Equal decisions of one day count once.
-func CountRules(ctx context.Context, records Records, s Bounds) (*RuleCounts, error) {
+func (o *DecisionOpener) CountRules(ctx context.Context, s Bounds) (*RuleCounts, error) {
 	timed, stop := s.limitTime(ctx)
 	defer stop()
-	r, looked, _, err := s.read(ctx, timed, records)
+	r, looked, _, err := s.read(ctx, timed, o.reader.records)
 	if err != nil {
 		return nil, err
 	}
-	c := &ruleCounter{reader: newReaders(records, 1)[0], known: map[string]firedRules{}}
+	c := &ruleCounter{reader: o.reader, known: map[string]firedRules{}}
 	all := &RuleCounts{Since: s.Since, Looked: looked, Fired: map[policy.RuleID]RuleCount{}}
 	skipped := map[NotReplayed]int{}
 	if r.damaged > 0 {

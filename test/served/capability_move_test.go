@@ -268,28 +268,28 @@ func TestACallOfAContractThatWaitsForAPersonIsResumedAndRecorded(t *testing.T) {
 	if got := o.received(t, "two"); len(got) > 0 {
 		t.Errorf("server two received %q", got)
 	}
-	out, errs, _ := rig.Command(t, o.dir, "receipts", "list", "--kind", "call", "--json")
-	made := 0
-	for line := range strings.Lines(out) {
-		var row struct {
-			Entry struct {
-				Receipt struct{ Server, Tool, Capability, Outcome string }
+	rig.Eventually(t, "both calls have receipts", func() string { // the end of a call is recorded after its answer
+		out, errs, _ := rig.Command(t, o.dir, "receipts", "list", "--kind", "call", "--json")
+		made := 0
+		for line := range strings.Lines(out) {
+			var row struct {
+				Entry struct {
+					Receipt struct{ Server, Tool, Capability, Outcome string }
+				}
+			}
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatalf("%v: %s%s", err, line, errs)
+			}
+			r := &row.Entry.Receipt
+			if r.Tool == "post" && (r.Server != "one" || r.Capability != "note.send@1.0.0") {
+				t.Fatalf("a receipt does not name the version: %s", line)
+			}
+			if r.Tool == "post" && r.Outcome == "ok" {
+				made++
 			}
 		}
-		if err := json.Unmarshal([]byte(line), &row); err != nil {
-			t.Fatalf("%v: %s%s", err, line, errs)
-		}
-		r := &row.Entry.Receipt
-		if r.Tool == "post" && (r.Server != "one" || r.Capability != "note.send@1.0.0") {
-			t.Errorf("a receipt does not name the version: %s", line)
-		}
-		if r.Tool == "post" && r.Outcome == "ok" {
-			made++
-		}
-	}
-	if made != 2 {
-		t.Errorf("%d calls have receipts, want 2:\n%s", made, out)
-	}
+		return rig.ReasonUnless(made == 2, fmt.Sprintf("%d have:\n%s", made, out))
+	})
 	if out, errs, code := rig.Command(t, o.dir, "receipts", "replay"); code != 0 || !strings.Contains(out, "the same to the byte") {
 		t.Errorf("replay exits %d:\n%s%s", code, out, errs)
 	}

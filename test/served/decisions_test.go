@@ -35,6 +35,7 @@ func TestARecordedDecisionIsExplainedByTheRulesThatMadeIt(t *testing.T) {
 	dir, keys := layOutOfficers(t)
 	main, own := filepath.Join(dir, "switchboard.yaml"), filepath.Join(dir, "tenants/acme/policies/own.rego")
 	rig.WriteFile(t, main, strings.Replace(rig.ReadFile(t, main), "servers:\n", "servers:\n  "+strings.ReplaceAll(rig.FakeRow("b", fmt.Sprintf(rig.Tool, "rest"), fmt.Sprintf(rig.Tool, "stay")), "FAKE", fmt.Sprintf("%q, fake", rig.FakeProgram))+"\n", 1))
+	rig.WriteFile(t, main, strings.NewReplacer("acme: {", "acme: {tier: [pro, free], ", "umbrella: {", "umbrella: {tier: platinum, ").Replace(rig.ReadFile(t, main)))
 	reads := `{capabilities: [{verb: read, resource: fs}]}`
 	rig.WriteFile(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {work: "+reads+"}\n")
 	rig.WriteFile(t, filepath.Join(dir, "overlays/b.yaml"), "server: b\ntools: {rest: "+reads+", stay: "+reads+"}\n")
@@ -189,6 +190,12 @@ func checkRecordedWhatIf(t *testing.T, g *rig.Gateway, dir string, keys officers
 		out, errs, code := rig.Command(t, dir, append([]string{"decisions", "show", id, "--json"}, tt.flags...)...)
 		if err := json.Unmarshal([]byte(out), &printed); code != 0 || err != nil || !reflect.DeepEqual(printed, got) {
 			t.Errorf("%s: exit %d, the command says\n%s%s\nand the API\n%s", tt.name, code, out, errs, a.Body)
+		}
+	}
+	// The operator's policies may say how they treat a tier that only another tenant has.
+	for who, want := range map[string]int{"viewer": http.StatusBadRequest, "operator": http.StatusOK} {
+		if a := g.AskAdmin(t, keys[who], "GET", "/v1/decisions/"+id+"?tier=platinum", ""); a.Status != want || (want == http.StatusOK) == strings.Contains(a.Body, `tenant acme has no tier \"platinum\"`) {
+			t.Errorf("a tier of another tenant for the %s: %d %s", who, a.Status, a.Body)
 		}
 	}
 	if a := g.AskAdmin(t, keys["viewer"], "GET", "/v1/decisions/"+id+"?without=zzz", ""); a.Status != http.StatusBadRequest || !strings.Contains(a.Body, "zzz") {

@@ -301,7 +301,7 @@ func TestCD10NoCallOfAPersonReachesTheAccountOfAnother(t *testing.T) {
 	if good.Load() < calls*8/10 || cached.Load() == 0 {
 		t.Errorf("only %d of %d calls were answered", good.Load(), calls)
 	}
-	if len(twice) > 0 || refreshed < 4 {
+	if len(twice) > 0 || refreshed < 2 {
 		t.Errorf("%d refreshes; sent twice: %q", refreshed, twice)
 	}
 	for _, m := range p.h.Mixed() {

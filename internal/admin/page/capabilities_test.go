@@ -76,6 +76,10 @@ func TestCapabilitiesBeginWithWhatMayNotBeUsed(t *testing.T) {
 			t.Errorf("the view lacks %q:\n%s", want, page)
 		}
 	}
+	d.api = answer(200, "application/json", resolutionOf(t, ""))
+	if bare := d.ask("GET", "/capabilities?tenant=acme", host, "", cookie...).Body.String(); strings.Contains(bare, `<span><bdi class="theirs"></bdi></span>`) {
+		t.Errorf("what has no description has an empty one:\n%s", bare)
+	}
 	if got := d.asked[len(d.asked)-1]; got != "ann GET /v1/resolve?contracts=true&tenant=acme" {
 		t.Errorf("the API is asked %s", got)
 	}

@@ -43,7 +43,7 @@ type decisionScene struct {
 	Now      *shownDecision // as it is, or was recorded
 	After    *shownDecision // with the what-if
 	Changes  []requirementChange
-	Changed  int  // of these, how many are none
+	Changed  int  // of these, how many are not the same
 	Idle     bool // the what-if has an instant, and no policy reads the clock
 	Recorded *admin.RecordedDecision
 	Past     *admin.DecisionPage

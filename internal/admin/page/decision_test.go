@@ -131,7 +131,7 @@ func TestAWhatIfIsShownBesideTheDecisionAsItIs(t *testing.T) {
 	for _, want := range []string{
 		"What would change", `<td><span class="line"><bdi class="theirs">a/read</bdi></span></td><td><span class="line"><bdi class="theirs">b/read</bdi></span></td>`, `<bdi class="theirs">a/read</bdi> at <bdi class="theirs">health</bdi>`,
 		`value="a" checked`, `name="without" value="c"`, "No policy of the tenant reads the clock", "of which 1 only with the what-if",
-		"switchboard explain desk --tier free --at 2026-12-24T22:00:00Z --without a --without c --tenant acme",
+		"switchboard explain desk --tier free --at 2026-12-24T22:00:00Z --without a --without c --tenant acme", "requires by name stays",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)

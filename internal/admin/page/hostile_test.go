@@ -130,7 +130,8 @@ func findHidden(page string) int {
 
 // isHidden reports whether a character of a page is not visible as itself.
 func isHidden(r rune) bool {
-	return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff || r >= 0xe0000 && r <= 0xe0fff
+	return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff || r >= 0xe0000 && r <= 0xe0fff ||
+		r == 0xad || r == 0x61c || r == 0x3164 || r >= 0x180b && r <= 0x180f || r >= 0xfe00 && r <= 0xfe0f
 }
 
 // open returns the view at an address, which must be there.
@@ -150,7 +151,7 @@ func hostileTexts(t *testing.T, most int) (all [][]string) {
 	}
 	for _, text := range []string{
 		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, `</title></bdi></code><script>`, `{{.Officer}}`, `<!--`, `]]>`,
-		"a\u202egnp.exe", "pay\u200bpal", "tag\U000e0041\U000e0042", "nul\x00esc\x1b[31m", "\u2066x\u2069", "line\u2028sep", `\u{202e}`, "../../now?tenant=x#y", "a\nb",
+		"a\u202egnp.exe", "pay\u200bpal", "tag\U000e0041\U000e0042", "nul\x00esc\x1b[31m", "\u2066x\u2069", "line\u2028sep", `\u{202e}`, "../../now?tenant=x#y", "a\nb", "soft\u00adhyphen \u061cmark \u180evowel \u3164filler 0\ufe0f\u180b\U000e0100",
 	} {
 		all = append(all, []string{line(text)})
 	}

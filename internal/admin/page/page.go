@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"io"
 	"log/slog"
 	"mime"
 	"net"
@@ -26,6 +27,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
 	"github.com/summit-switchboard/switchboard/internal/identity"
@@ -35,6 +37,12 @@ import (
 
 // maxForm limits the body of a form.
 const maxForm = 64 << 10
+
+// Bounds of larger forms without a session, which strangers can send too: how many are kept at once, and how long each may take to arrive.
+const (
+	maxUnsignedForms = 4
+	unsignedFormTime = time.Minute
+)
 
 // The paths of the page.
 const (
@@ -79,6 +87,8 @@ type Page struct {
 	views  func() *template.Template
 	live   openLive
 	shared liveAnswers
+
+	unsigned chan struct{} // has one element for each larger form without a session that is being answered
 }
 
 //go:embed views
@@ -86,7 +96,7 @@ var files embed.FS
 
 // New returns a Page.
 func New(o Options) *Page {
-	return &Page{o: o, views: sync.OnceValue(func() *template.Template {
+	return &Page{o: o, unsigned: make(chan struct{}, maxUnsignedForms), views: sync.OnceValue(func() *template.Template {
 		return template.Must(template.New("").Funcs(functions).ParseFS(files, "views/*.html"))
 	})}
 }
@@ -169,9 +179,18 @@ func (p *Page) servePost(w http.ResponseWriter, r *http.Request, own site) {
 	v, parts := findView(r.URL.Path)
 	limit := int64(maxForm)
 	if v != nil && r.ContentLength > limit {
-		limit = maxUnsignedForm // what was typed is kept if the session has ended
-		if _, err := p.officerAt(r, own); err == nil {
-			limit = maxTextForm
+		limit = maxTextForm
+		if _, err := p.officerAt(r, own); err != nil {
+			limit = maxUnsignedForm // what was typed is kept if the session has ended
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unsignedFormTime))
+			select {
+			case p.unsigned <- struct{}{}:
+				defer func() { <-p.unsigned }()
+			default:
+				_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, limit)) // else the browser does not read the answer
+				p.refuse(w, http.StatusServiceUnavailable, "you have no session that counts now, and too many others like you send forms of this size, so nothing was done; wait a moment, and load this page again: your browser then sends again what you typed")
+				return
+			}
 		}
 	}
 	form, status, why := readForm(w, r, own, limit)

@@ -3,6 +3,7 @@ package page_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ type desk struct {
 	key      string
 	row      identity.OfficerKey
 	sessions *signin.Sessions
+	kept     *sessionStore
 	failures int
 	consents consentBook
 	document string // the URL of the client document
@@ -35,6 +37,19 @@ type desk struct {
 	tenants  []switchboard.TenantID
 }
 
+// A sessionStore can be away.
+type sessionStore struct {
+	signin.Store
+	away bool
+}
+
+func (s *sessionStore) Value(ctx context.Context, k store.Key) (store.Value, error) {
+	if s.away {
+		return store.Value{}, errors.New("no connection")
+	}
+	return s.Store.Value(ctx, k)
+}
+
 func newDesk(t *testing.T, adminURL string) *desk {
 	t.Helper()
 	d := &desk{}
@@ -43,7 +58,8 @@ func newDesk(t *testing.T, adminURL string) *desk {
 	t.Cleanup(d.stop)
 	d.key, _ = identity.Mint(identity.PersonPrefix)
 	d.row = identity.OfficerKey{ID: "ann", Hash: sha256.Sum256([]byte(d.key)), Operator: true}
-	d.sessions = signin.NewSessions(store.NewMemory(), func() {}, func() {})
+	d.kept = &sessionStore{Store: store.NewMemory()}
+	d.sessions = signin.NewSessions(d.kept, func() {}, func() {})
 	t.Cleanup(d.sessions.Close)
 	d.Page = page.New(page.Options{
 		Providers: signin.NewProviders(switchboard.Secret{}), Sessions: d.sessions, URL: func() string { return adminURL },

@@ -4,17 +4,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/change"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/replay"
+	"github.com/summit-switchboard/switchboard/internal/signin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/whatif"
 )
@@ -170,21 +175,50 @@ func TestPG02TypedPoliciesAreKept(t *testing.T) {
 			goOn(fmt.Sprint("the view is refused with ", refused, " ", act), status, page, refused, problem[strings.LastIndex(problem, `":"`)+3:len(problem)-2])
 		}
 	}
-	for name, end := range map[string]func(){
-		"the session has ended": func() {
+	row := d.row
+	const signIn, wait, signOut = "Sign in with a key in a new tab", "Try again in a moment", "Sign out in a new tab"
+	for _, tt := range []struct {
+		name   string
+		end    func()
+		status int
+		says   string // of signIn, wait and signOut, this one alone
+	}{
+		{"the session has ended", func() {
 			if err := d.sessions.EndOwn(t.Context(), strings.SplitAfterN(cookie[1], "=", 2)[1]); err != nil {
 				t.Fatal(err)
 			}
-		},
-		"the browser has forgotten the session": func() { cookie = nil },
+		}, 401, signIn},
+		{"the browser has forgotten the session", func() { cookie = nil }, 401, signIn},
+		{"the key has expired", func() { d.row.Expires = noon }, 401, signIn},
+		{"the store of the sessions is away", func() { d.kept.away = true }, 503, wait},
+		{"the person has no office", func() {
+			secret, err := d.sessions.Start(t.Context(), signin.Holder{Person: &identity.Person{Issuer: "idp", Subject: "ann"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cookie = []string{"Cookie", strings.SplitAfterN(cookie[1], "=", 2)[0] + secret}
+		}, 403, signOut},
 	} {
-		end()
+		tt.end()
 		status, page = send(token, "save")
-		if strings.Count(page, `target="_blank"`) != 1 {
-			t.Errorf("%s: the sign-in takes the page away: %s", name, page)
+		if strings.Count(page, `target="_blank"`) != strings.Count(page, "in a new tab</button>") {
+			t.Errorf("%s: the sign-in takes the page away: %s", tt.name, page)
 		}
+		for _, other := range []string{signIn, wait, signOut} {
+			if strings.Contains(page, other) != (other == tt.says) {
+				t.Errorf("%s: the page has %q, or lacks it: %s", tt.name, other, page)
+			}
+		}
+		if strings.Contains(page, "sign in below") != (tt.says == signIn) {
+			t.Errorf("%s: the page asks to sign in, or does not: %s", tt.name, page)
+		}
+		opened := d.ask("GET", "/policies?tenant=acme", host, "", cookie...)
+		if cookie != nil && (opened.Code != status || strings.Contains(opened.Body.String(), wait) != (tt.says == wait)) {
+			t.Errorf("%s: a view is %d %s", tt.name, opened.Code, opened.Body)
+		}
+		d.row, d.kept.away = row, false
 		cookie = d.signIn(t)
-		goOn(name, status, page, 401, "Sign in with a key in a new tab")
+		goOn(tt.name, status, page, tt.status, tt.says)
 	}
 }
 
@@ -198,19 +232,20 @@ func TestAFileOfPoliciesKeepsItsLineEnds(t *testing.T) {
 	cookie := d.signIn(t)
 	d.api = policyAPI("text")
 	token := formTokenOf.FindStringSubmatch(d.ask("GET", "/policies?tenant=acme", host, "", cookie...).Body.String())[1]
+	const notSaved = "it is not saved"
 	for _, tt := range []struct{ name, file, typed, want string }{
 		{"a new file", "", "a\nb\n", "a\nb\n"},
 		{"one with line feeds", "a\nb\n", "a\nc\n", "a\nc\n"},
 		{"one as Windows has it", "a\r\nb\r\nc\r\n", "a\nx\ny\nc\n", "a\r\nx\r\ny\r\nc\r\n"},
-		{"unchanged", "a\r\nb\r\n", "a\nb\n", ""},
-		{"unchanged, with both ends", "a\r\nb\nc\rd", "a\nb\nc\nd", ""},
+		{"unchanged", "a\r\nb\r\n", "a\nb\n", notSaved},
+		{"unchanged, with both ends", "a\r\nb\nc\rd", "a\nb\nc\nd", notSaved},
 		{"both ends, changed below", "a\r\nb\nc\n", "a\nb\nc\nd\n", "a\r\nb\nc\nd\n"},
 		{"both ends, changed above", "b\r\nc\r\nd\n", "a\nb\nc\nd\n", "a\r\nb\r\nc\r\nd\n"},
 		{"without an end", "a\r\nb", "a\nb\n", "a\r\nb\r\n"},
 		{"emptied", "a\r\nb\r\n", "", ""},
 		{"equal lines", "x\r\nx\nx\r\n", "x\nx\n", "x\r\nx\n"},
 	} {
-		saved := ""
+		saved := notSaved
 		good := policyAPI("text")
 		d.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
@@ -270,16 +305,81 @@ func TestTextsThatPoliciesDoNotTakeAreKept(t *testing.T) {
 	if page := d.ask("GET", "/policies/file?tenant=acme&path=veto.rego", host, "", cookie...).Body.String(); strings.Contains(page, "<textarea") || !strings.Contains(page, "longer than the 40,000 characters") {
 		t.Errorf("a long file: %.5000s", page)
 	}
+	// Typed tests stay, although those of the file are too long for the form.
+	d.api = route(map[string]any{
+		"/v1/configuration/file": map[string]string{"text": long(20_001)}, "/v1/tenants/acme/policies": admin.PolicyList{Tenant: "acme"}, "/v1/configuration/changes": map[string]any{}, "/v1/decisions": admin.DecisionPage{},
+	})
+	for _, tt := range []struct {
+		name  string
+		typed []string
+		areas int // with texts
+	}{{"typed tests", []string{"my tests"}, 2}, {"no tests in the form", nil, 1}} {
+		fields := url.Values{"act": {"check"}, "token": {"old"}, "at": {"tenant=acme&path=veto.rego"}, "text": {"typed"}, "etag": {`"x"`}}
+		if tt.typed != nil {
+			fields["tests"] = tt.typed
+		}
+		page := d.ask("POST", "/policies/file", host, fields.Encode(), append([]string{"Content-Type", form, "Origin", "http://" + host}, cookie...)...).Body.String()
+		if strings.Count(page, "<textarea") != tt.areas || strings.Contains(page, "\nmy tests</textarea>") != (tt.typed != nil) || strings.Contains(page, "Its tests, in") != (tt.typed == nil) {
+			t.Errorf("%s: %.9000s", tt.name, page)
+		}
+	}
 	// A form that is too large is not read. Without a session less is.
 	for _, tt := range []struct {
 		bytes, want int
 		with        []string
-	}{{200 << 10, 401, nil}, {256 << 10, 413, nil}, {1 << 20, 422, cookie}, {2 << 20, 413, cookie}} {
+	}{{700 << 10, 401, nil}, {800 << 10, 413, nil}, {1 << 20, 422, cookie}, {2 << 20, 413, cookie}} {
 		fields := url.Values{"act": {"save"}, "token": {token}, "at": {"tenant=acme&path=veto.rego"}, "text": {strings.Repeat("x", tt.bytes)}}
 		w := d.ask("POST", "/policies/file", host, fields.Encode(), append([]string{"Content-Type", form, "Origin", "http://" + host}, tt.with...)...)
 		if page := w.Body.String(); w.Code != tt.want || !strings.Contains(page, "nothing was done") || strings.Contains(page, fields.Get("text")) != (tt.want != http.StatusRequestEntityTooLarge) {
 			t.Errorf("%d bytes: %d, want %d: %.500s", tt.bytes, w.Code, tt.want, page)
 		}
+	}
+}
+
+// Strangers can send forms too, so few large ones are kept at once. All texts that the form accepts are kept, whatever their characters are.
+func TestLargeFormsWithoutASessionAreKeptAFewAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, "")
+	send := func(body io.Reader, length int) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(identity.WithPeer(t.Context(), func() string { return "" }), "POST", "/policies/file", body)
+		r.Host, r.ContentLength = host, int64(length)
+		r.Header.Set("Content-Type", form)
+		r.Header.Set("Origin", "http://"+host)
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, r)
+		return w
+	}
+	most := url.Values{"act": {"save"}, "at": {"tenant=acme&path=veto.rego"}, "text": {strings.Repeat("語", 40_000)}, "tests": {strings.Repeat("語", 20_000)}, "arguments": {strings.Repeat("語", 16_000)}}.Encode()
+	keeps := func() bool {
+		w := send(strings.NewReader(most), len(most))
+		return w.Code == http.StatusUnauthorized && strings.Count(w.Body.String(), "語") == 76_000
+	}
+	if !keeps() {
+		t.Error("the longest texts that the form accepts are not kept")
+	}
+	var slow sync.WaitGroup
+	var ends []*io.PipeWriter
+	for range 4 {
+		body, end := io.Pipe()
+		ends = append(ends, end)
+		slow.Go(func() { send(body, len(most)) })
+		if _, err := end.Write([]byte("act=save")); err != nil { // it has arrived when the page reads it
+			t.Error(err)
+		}
+	}
+	if w := send(strings.NewReader(most), len(most)); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "load this page again") {
+		t.Errorf("a form too many is %d %.3000s", w.Code, w.Body)
+	}
+	small := "act=save&text=mine"
+	if w := send(strings.NewReader(small), len(small)); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `value="mine"`) {
+		t.Errorf("meanwhile, a small form is %d %s", w.Code, w.Body)
+	}
+	for _, end := range ends {
+		_ = end.Close()
+	}
+	slow.Wait()
+	if !keeps() {
+		t.Error("when the others are gone, the texts are not kept")
 	}
 }
 

@@ -53,7 +53,7 @@ const (
 // Bounds of the body of a form of a view, in bytes: this one is the largest. Browsers write a character with up to 9 bytes.
 const (
 	maxTextForm     = 9 * (2*maxRulesText + 2*maxTestsText + maxArguments + 10_000)
-	maxUnsignedForm = 256 << 10 // without a session
+	maxUnsignedForm = 9 * (maxRulesText + maxTestsText + maxArguments + 10_000) // without a session: all that the form accepts
 )
 
 // maxTriedDecisions limits the recorded decisions that the view offers to try a policy on.
@@ -64,7 +64,7 @@ type policyFileScene struct {
 	Now       time.Time
 	File      editedPolicy
 	Tests     *editedPolicy // nil for a file that has no tests of its own
-	LongTests string        // the path of the tests, if they are too long for the form; then Tests is nil
+	LongTests string        // the path of the tests, if they are too long for the form, and none were typed; then Tests is nil
 	Decisions []admin.DecisionRow
 	Saved     []change.Revision // that the address names
 }
@@ -161,7 +161,7 @@ func newPolicyFileScene(q *viewQuery) (*policyFileScene, error) {
 		if err := read(s.Tests, tests, beginTests); err != nil {
 			return nil, err
 		}
-		if utf8.RuneCountInString(s.Tests.Text) > maxTestsText {
+		if utf8.RuneCountInString(s.Tests.Text) > maxTestsText && !q.r.PostForm.Has("tests") { // typed tests stay in the form
 			s.LongTests, s.Tests = s.Tests.Path, nil
 		}
 	}

@@ -349,11 +349,20 @@ func (p viewPages) refuseSession(w http.ResponseWriter, err error, secret string
 	p.show(w, status, "signin.html", endedScene(p.Page, e, secret))
 }
 
-// endedScene returns the sign-in for somebody with a session that counts no more.
+// endedScene returns the page for a session that does not count, now or any more. It is the sign-in if signing in helps.
 func endedScene(p *Page, e *switchboard.Error, secret string) scene {
-	return scene{Title: "Sign in", Token: formToken(secret), Data: map[string]any{
-		"Issuers": p.o.Providers.IDs(), "Problem": e, "SignedIn": e.Code != switchboard.CodeNotAuthenticated,
+	s := scene{Title: "Sign in", Token: formToken(secret), Data: map[string]any{
+		"Issuers": p.o.Providers.IDs(), "Problem": e, "SignedIn": e.Code == switchboard.CodeNotAuthorized, "Wait": !signInHelps(e) && e.Code != switchboard.CodeNotAuthorized,
 	}}
+	if !signInHelps(e) {
+		s.Title = "Refused"
+	}
+	return s
+}
+
+// signInHelps reports whether a request that was refused would count after a sign-in.
+func signInHelps(e *switchboard.Error) bool {
+	return e.Code == switchboard.CodeNotAuthenticated || e.Code == switchboard.CodeKeyExpired
 }
 
 // A keptForm is a form that was sent, and whose view cannot be shown: the session has ended, or the API refuses the view. Its sender sends it again later. It has no
@@ -372,11 +381,11 @@ func keep(r *http.Request, fields url.Values) keptForm {
 	return keptForm{Path: r.URL.Path, Fields: fields}
 }
 
-// keepForm answers a form without a valid session with the sign-in, which keeps the form.
+// keepForm answers a form without a valid session with a page that keeps the form.
 func (p viewPages) keepForm(w http.ResponseWriter, r *http.Request, err error, secret string, fields url.Values) {
 	kept := keep(r, fields)
-	kept.SignIn = true
 	e := access.AsError(err)
+	kept.SignIn = signInHelps(e)
 	s := endedScene(p.Page, e, secret)
 	s.Data.(map[string]any)["Kept"] = kept
 	p.show(w, access.HTTPStatus(e.Code), "signin.html", s)
