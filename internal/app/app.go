@@ -309,7 +309,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.admin.providers = signin.NewProviders(a.ledger.Key("sign-in"))
 	a.admin.providers.Set(signInIssuers(c))
 	a.admin.signedIn = &identity.SignedIn{List: func() (map[string]map[string][]string, error) { return claimsOfSignedIn(a.admin.sessions) }}
-	a.admin.sessions = signin.NewSessions(a.store, func() {
+	a.admin.sessions = signin.NewSessions(a.store, a.admin.signedIn.Reread, func() {
 		a.admin.signedIn.Reread()
 		a.keysChanged.send()
 	})
@@ -689,10 +689,16 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 	a.runs.ReplaceServers(ctx, a.binder.Lost) // another server may be able to serve now
 	a.binder.Started(s.Starting)
 	for _, r := range a.runs.All() {
-		if err := r.Err(); err != nil && !run.IsStarting(err) {
+		if err := r.Err(); err != nil && !run.IsStarting(err) && !hasSignedOut(r, err) {
 			a.log.Warn("a run shows nothing: its task cannot be met now", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "err", err)
 		}
 	}
+}
+
+// hasSignedOut reports whether a run shows nothing because its person is not signed in any more.
+func hasSignedOut(r *run.Run, err error) bool {
+	e, ok := errors.AsType[*switchboard.Error](err)
+	return ok && e.Code == switchboard.CodeNotAuthenticated && r.Principal().Auth == switchboard.AuthSignIn
 }
 
 // Watch reloads whenever one of the configuration's files changes, reload receives, or another replica
@@ -1035,8 +1041,14 @@ func (a *App) Stop() {
 	if a.listener != nil {
 		_ = a.listener.Close() // unless Serve has
 	}
-	a.grace.start()
+	cut := a.grace.endOfCalls()
 	defer a.grace.cancel()
+	go func() { // calls that officers make have no client for whom Serve and ServeStdio could cut them
+		<-cut
+		if n := a.gateway.CutCalls(); n > 0 {
+			a.log.Warn("calls cut", "calls", n)
+		}
+	}()
 	a.adminAt.stop(a.grace.ctx)
 	a.admin.comparisons.Close()
 	a.gateway.Close()

@@ -111,7 +111,7 @@ func (l live) vetoApproval(ctx context.Context, by *switchboard.Officer, r *appr
 	}
 	asker := switchboard.Principal{Tenant: r.Asker.Tenant, ID: r.Asker.Principal, Auth: r.Asker.Auth}
 	who, p, err := l.currentPolicy(asker)
-	if own, ok := errors.AsType[*switchboard.Error](err); ok && c == nil && own.Code != switchboard.CodeStoreUnavailable { // it speaks to the asker
+	if own, ok := errors.AsType[*switchboard.Error](err); ok && c == nil && isOfCaller(own.Code) { // it speaks to the asker
 		e := switchboard.Refuse(switchboard.CodeApprovalGone, "%.80q has asked, and may call nothing any more: the key or the row is gone, or the person is not signed in", asker.ID)
 		e.Hint = "refuse the request"
 		return e
@@ -127,6 +127,11 @@ func (l live) vetoApproval(ctx context.Context, by *switchboard.Officer, r *appr
 	own := *c
 	own.Principal = who
 	return p.JudgeApproval(ctx, &own, by, time.Now())
+}
+
+// isOfCaller reports whether a refusal with the code says that its caller may call nothing any more.
+func isOfCaller(c switchboard.Code) bool {
+	return c == switchboard.CodeNotAuthenticated || c == switchboard.CodeNotAuthorized || c == switchboard.CodeKeyExpired
 }
 
 // callFor returns a call as the request keeps it, which policy can judge.

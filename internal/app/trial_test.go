@@ -14,7 +14,7 @@ import (
 
 func TestTheNewestSessionOfAPersonCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := signin.NewSessions(store.NewMemory(), func() {})
+		s := signin.NewSessions(store.NewMemory(), func() {}, func() {})
 		defer s.Close()
 		secrets := map[string]string{}
 		for _, group := range []string{"leads", "staff", "guests"} {

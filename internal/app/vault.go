@@ -172,12 +172,11 @@ func (p *serverParts) connectionEnded(o vault.Owner) {
 	p.fleet.Shut(o.Server, &switchboard.Principal{Tenant: o.Tenant, ID: o.Person})
 }
 
-// endRetry is the time until revoked callers' connections are looked for again, if the store could not be read.
+// endRetry is the time until the connections of callers who are gone are looked for again, if the store could not be read.
 const endRetry = 5 * time.Second
 
-// endRevoked ends the connections of callers without any key that is not revoked, and of persons who are blocked, whenever keys have changed, until ctx is
-// done. Every process
-// does so, since the one that has revoked a key may be killed.
+// endRevoked ends the connections of callers whose keys are all revoked, and of blocked persons, whenever keys or blocks have changed, until ctx is done. Every
+// process does so, since the one that has revoked a key or blocked a person may be killed.
 func endRevoked(ctx context.Context, a *App, changed signal) {
 	var again <-chan time.Time
 	for {
@@ -197,7 +196,7 @@ func endRevoked(ctx context.Context, a *App, changed signal) {
 			return cmp.Or(gone[callerID{o.Tenant, o.Person}], gone[callerID{everyTenant, o.Person}])
 		})
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("the connections of callers with revoked keys could not be ended; this is tried again", "error", err)
+			a.log.Warn("the connections of callers with revoked keys, and of blocked persons, could not be ended; this is tried again", "error", err)
 			again = time.After(endRetry)
 		}
 	}

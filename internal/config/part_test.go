@@ -357,3 +357,37 @@ func TestAFaultyTenantHasTheOperatorsBudgetsOfNow(t *testing.T) {
 		t.Error("a zone that cannot be loaded is no fault of the operator's file")
 	}
 }
+
+// A row without an office that the operator gives gives nothing any more, and its mode still narrows what other rows give.
+func TestTheModeOfAFaultyTenantsMembersStaysWithoutTheirOffices(t *testing.T) {
+	operator := func(offices, issuers string) string {
+		return "servers: {a: {transport: stdio, command: [a]}}\nissuers: {idp: {url: \"https://id.example.com\", sign_in: {id: sb}}, other: {url: \"https://id.example.org\", sign_in: {id: sb}}}\n" +
+			"tenants: {acme: {servers: [a], allow: [by_name], roles: [clerk], offices: " + offices + ", issuers: " + issuers + "}}\n"
+	}
+	files := map[string]string{
+		"switchboard.yaml":          operator("[admin, viewer]", "[idp, other]"),
+		"tenants/acme/tasks/t.yaml": "task_id: t\nrequired_capabilities: [{tools: [\"*/*\"]}]\n",
+		"tenants/acme/tenant.yaml": `tenant: acme
+default_task: t
+members:
+  - {issuer: idp, claim: groups, value: dev, offices: [viewer], tasks: [t]}
+  - {issuer: idp, claim: groups, value: trainee, offices: [admin], mode: observe}
+  - {issuer: idp, claim: groups, value: lead, offices: [admin], tasks: [t], roles: [clerk], mode: assist}
+  - {issuer: idp, claim: groups, value: guest, offices: [admin], roles: [clerk]}
+  - {issuer: other, claim: groups, value: far, offices: [admin], mode: observe}
+`,
+	}
+	good := mustLoad(t, files, nil)
+	if len(good.Faulty) > 0 {
+		t.Fatal(good.Faulty)
+	}
+	c := mustLoad(t, withFiles(files, "tenants/acme/tenant.yaml", "rubbish", "switchboard.yaml", operator("[viewer]", "[idp]")), good)
+	var got []string
+	for _, r := range c.Claims {
+		got = append(got, fmt.Sprintln(r.Value, r.Offices, r.Calls.Tasks, r.Calls.Roles, r.Calls.Mode))
+	}
+	want := []string{"dev [viewer] [t] [] autopilot\n", "lead [] [] [] assist\n", "trainee [] [] [] observe\n"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -348,7 +348,8 @@ func (b *bound) readGivenOffices(texts []document.TextValue) {
 	b.offices = slices.Compact(b.offices)
 }
 
-// clipOffices returns the rows without offices that the operator does not give any more.
+// clipOffices returns the rows without offices that the operator does not give any more. A row that is left without an office goes, and no mode with it
+// that another row's calls would need: a key has one row that gives tasks.
 func clipOffices(people []PersonKey, b *bound) []PersonKey {
 	out := make([]PersonKey, 0, len(people))
 	for _, p := range people {
@@ -360,12 +361,18 @@ func clipOffices(people []PersonKey, b *bound) []PersonKey {
 	return out
 }
 
-// clipClaims returns the rows without issuers and offices that the operator does not give any more.
+// clipClaims returns the rows without issuers and offices that the operator does not give any more. A row that is left without an office gives nothing, but
+// its mode stays, because it narrows what other rows give.
 func clipClaims(claims []PersonClaim, b *bound) []PersonClaim {
 	out := make([]PersonClaim, 0, len(claims))
 	for _, c := range claims {
-		if c.Offices = intersect(c.Offices, b.offices); len(c.Offices) > 0 && slices.Contains(b.issuers, c.Issuer) {
+		switch c.Offices = intersect(c.Offices, b.offices); {
+		case !slices.Contains(b.issuers, c.Issuer):
+		case len(c.Offices) > 0:
 			c.Calls = clipCalls(c.Calls, b)
+			out = append(out, c)
+		case c.Calls.Mode != "":
+			c.Offices, c.Calls = nil, switchboard.CallRights{Mode: c.Calls.Mode}
 			out = append(out, c)
 		}
 	}

@@ -24,7 +24,7 @@ const (
 	KeptChanges  = 500 // of one server, of all processes
 	KeptFor      = 14 * 24 * time.Hour
 	maxKeptBytes = 256 << 10 // of one server
-	maxWatches   = 256       // processes of that time; see addWatch
+	maxWatches   = 256       // processes of that time, unless more watch now; see addWatch
 	maxCauseText = 500       // bytes
 	maxBefore    = 32        // processes that a server's state before its first change is kept of
 
@@ -356,23 +356,34 @@ func (l *ChangeLog) update(ctx context.Context, k store.Key, with func(data []by
 }
 
 // addWatch adds or replaces a watch, and removes what is too old or too much: the shortest watches first, so that a process that starts again and again does not push
-// the others out.
+// the others out. It keeps all processes that may still watch, such as new replicas.
 func addWatch(all []watch, w watch, now time.Time) []watch {
 	all = slices.DeleteFunc(all, func(o watch) bool { return o.Process == w.Process || o.Until.Before(now.Add(-KeptFor)) })
 	slices.SortFunc(all, func(a, b watch) int {
 		return cmp.Or(cmp.Compare(b.Until.Sub(b.From), a.Until.Sub(a.From)), b.Until.Compare(a.Until))
 	})
-	all = append(all[:min(len(all), maxWatches-1)], w)
+	kept := all[:0]
+	for i, o := range all {
+		if i < maxWatches-1 || o.mayGoOn(now) {
+			kept = append(kept, o)
+		}
+	}
+	all = append(kept, w)
 	slices.SortFunc(all, func(a, b watch) int { return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Process, b.Process)) })
 	return all
 }
 
-// extend sets the end of a watch of a process that has not said that it stops: it writes that it watches only every watchInterval, and may be late.
+// mayGoOn reports whether the process may still watch: it writes that it does only every watchInterval, and may be late.
+func (w *watch) mayGoOn(now time.Time) bool {
+	return !w.Ended && now.Sub(w.Until) < watchInterval+2*logInterval
+}
+
+// extend sets the end of a watch of a process that has not said that it stops.
 func (w *watch) extend(states []PastChange, now time.Time) {
 	if w.Ended {
 		return
 	}
-	if now.Sub(w.Until) < watchInterval+2*logInterval {
+	if w.mayGoOn(now) {
 		w.Until = now
 	}
 	for i := range states {

@@ -314,3 +314,24 @@ func TestAProcessThatStartsAgainAndAgainDoesNotPushTheOthersOut(t *testing.T) {
 		}
 	})
 }
+
+func TestReplicasThatWatchAreNotPushedOutByLongerWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := &keptStore{Memory: store.NewMemory()}, time.Now()
+		for range 300 {
+			_, stop, _ := watching(t, s)
+			time.Sleep(10 * time.Minute)
+			stop()
+		}
+		time.Sleep(10 * time.Minute)
+		one, _, _ := watching(t, s)
+		note(one, health.Starting, health.Healthy)
+		time.Sleep(time.Second)
+		two, _, _ := watching(t, s)
+		note(two, health.Starting, health.Lost)
+		time.Sleep(2 * time.Minute) // both have written that they watch
+		if got, want := bandOf(two, began.Add(300*10*time.Minute)), "10-10 healthy, 10-12 lost"; got != want {
+			t.Errorf("the band is %s, want %s", got, want)
+		}
+	})
+}

@@ -189,7 +189,8 @@ func (c *personCalls) current(p switchboard.Principal) (switchboard.Principal, e
 	return c.officers.Caller(&who, p.Tenant)
 }
 
-// signedInTime is how long the sessions that were read count. It limits how often they are read, since one call of a tool asks several times.
+// signedInTime is how long the sessions that were read count: also for a person who was not among them, who may have signed in at another replica since. It
+// limits how often they are read, since one call of a tool asks several times, and runs of persons who have signed out ask at each new state.
 const signedInTime = time.Second
 
 // SignedIn knows the claims of all persons with a session. When the last session of a person has ended, the person calls nothing any more, and a call that
@@ -200,31 +201,61 @@ type SignedIn struct {
 
 	changes atomic.Int64 // counts Reread
 
-	mu     sync.Mutex
-	claims map[string]map[string][]string
-	err    error
-	at     time.Time // when they were read
-	seen   int64     // changes at that time
+	mu   sync.Mutex       // not held while the sessions are read
+	last *sessionsReading // nil before the first
 }
 
-// Reread makes the next question read the sessions again, because one has ended. It does not wait.
+// A sessionsReading is one reading of the sessions. All who ask meanwhile wait for it.
+type sessionsReading struct {
+	changes int64         // before it began
+	done    chan struct{} // closed when it has ended, and the fields below are set
+
+	claims map[string]map[string][]string
+	err    error
+	at     time.Time // when it began; if it failed, when it ended, so that not every question waits for a store that is away
+}
+
+// counts reports whether the reading answers a question, now or when it ends.
+func (r *sessionsReading) counts(changes int64) bool {
+	if r == nil || r.changes != changes {
+		return false
+	}
+	select {
+	case <-r.done:
+		return time.Since(r.at) < signedInTime
+	default:
+		return true
+	}
+}
+
+// Reread makes the next question read the sessions again, because one has begun or ended. It does not wait.
 func (s *SignedIn) Reread() { s.changes.Add(1) }
 
-// claimsOf returns the claims of a person. ok is false if the person has no session. That is never answered from memory: the session may be new.
+// claimsOf returns the claims of a person. ok is false if the person has no session.
 func (s *SignedIn) claimsOf(id string) (claims map[string][]string, ok bool, err error) {
 	if s == nil || s.List == nil {
 		return nil, false, nil
 	}
+	r := s.reading()
+	<-r.done
+	claims, ok = r.claims[id]
+	return claims, ok, r.err
+}
+
+// reading returns a reading that counts. It may have begun just now, or be in progress.
+func (s *SignedIn) reading() *sessionsReading {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	claims, ok = s.claims[id]
-	known := ok || s.err != nil
-	if changes := s.changes.Load(); !known || changes != s.seen || time.Since(s.at) >= signedInTime {
-		s.seen, s.at = changes, time.Now()
-		if s.claims, s.err = s.List(); s.err != nil {
-			s.at = time.Now() // so that not every question waits for a store that is away
-		}
-		claims, ok = s.claims[id]
+	changes := s.changes.Load()
+	if r := s.last; r.counts(changes) {
+		s.mu.Unlock()
+		return r
 	}
-	return claims, ok, s.err
+	r := &sessionsReading{changes: changes, done: make(chan struct{}), at: time.Now()}
+	s.last = r
+	s.mu.Unlock()
+	defer close(r.done)
+	if r.claims, r.err = s.List(); r.err != nil {
+		r.at = time.Now()
+	}
+	return r
 }

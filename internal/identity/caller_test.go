@@ -2,9 +2,11 @@ package identity_test
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +128,18 @@ func TestAPersonWhoCallsToolsIsJudgedByTheRowsOfNow(t *testing.T) {
 		}
 	}
 
+	// A row without an office narrows the mode, and gives nothing: no sign-in, and no role of approvers.
+	bare := identity.OfficerClaim{Issuer: "idp", Claim: "level", Value: "trainee", Tenant: "acme", Calls: rights(switchboard.Observe, nil)}
+	person.Claims = map[string][]string{"groups": {"dev"}, "level": {"trainee"}}
+	officers = identity.NewOfficers(nil, []identity.OfficerClaim{claim, bare}, nil)
+	who, err = officers.ByPerson(person)
+	if p, err2 := officers.Caller(&who, "acme"); err != nil || err2 != nil || p.Mode != switchboard.Observe || !slices.Equal(who.Roles["acme"], []string{"dev"}) {
+		t.Errorf("with a row without an office: %+v as %+v, %v, %v", p, who, err, err2)
+	}
+	if who, err := identity.NewOfficers(nil, []identity.OfficerClaim{bare}, nil).ByPerson(person); !strings.HasPrefix(refusal(err), "SB-AUTH-002") {
+		t.Errorf("with no other row: %+v, %v", who, err)
+	}
+
 	text, row := personKey(t, identity.OfficerKey{ID: "ann", Tenant: "acme", Offices: claim.Offices, Calls: rights("", nil, "all")})
 	byKey := switchboard.Principal{Tenant: "acme", ID: "ann@page", Auth: switchboard.AuthPersonKey}
 	for check, want := range map[bool]string{false: "", true: "SB-AUTH-001"} {
@@ -136,7 +150,8 @@ func TestAPersonWhoCallsToolsIsJudgedByTheRowsOfNow(t *testing.T) {
 	}
 }
 
-// The sessions are read again when one has ended, after a second, and before anybody is said to have none. While they cannot be read, nobody is said to have none.
+// The sessions are read again when one has begun or ended here, and after a second: also for persons who have none. While they cannot be read, nobody is said
+// to have none.
 func TestSessionsThatWereReadCountForASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		row := identity.OfficerClaim{Issuer: "idp", Claim: "groups", Value: "dev", Tenant: "acme", Offices: []switchboard.Office{switchboard.OfficeViewer}, Calls: rights("", nil, "all")}
@@ -154,7 +169,14 @@ func TestSessionsThatWereReadCountForASecond(t *testing.T) {
 			}
 		}
 		check("before the sign-in", "SB-AUTH-001", 1)
+		for i := range 200 {
+			_, err := ring.Current(switchboard.Principal{Tenant: "acme", ID: fmt.Sprintf("idp/%d@page", i), Auth: switchboard.AuthSignIn})
+			if got, _, _ := strings.Cut(refusal(err), " "); got != "SB-AUTH-001" || reads != 1 {
+				t.Fatalf("a person who has signed out: %q after %d reads", got, reads)
+			}
+		}
 		sessions["idp/ann"] = map[string][]string{"groups": {"dev"}}
+		signedIn.Reread()
 		check("after it", "", 2)
 		check("again", "", 2)
 		clear(sessions)
@@ -163,16 +185,61 @@ func TestSessionsThatWereReadCountForASecond(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		check("a second later", "SB-AUTH-001", 3)
 		sessions["idp/ann"] = map[string][]string{"groups": {"dev"}}
-		check("signed in again", "", 4)
+		check("signed in at another replica just now", "SB-AUTH-001", 3)
+		time.Sleep(time.Second)
+		check("signed in there a second ago", "", 4)
 		clear(sessions)
 		signedIn.Reread()
 		check("the session has ended", "SB-AUTH-001", 5)
+		time.Sleep(time.Second)
 		away = switchboard.Refuse(switchboard.CodeStoreUnavailable, "away")
 		check("the store is away", "SB-ROUT-004", 6)
 		check("it still is", "SB-ROUT-004", 6)
 		away, sessions["idp/ann"] = nil, map[string][]string{"groups": {"dev"}}
 		time.Sleep(time.Second)
 		check("it is back", "", 7)
+	})
+}
+
+// All who ask while the sessions are read get the answer of that reading, unless a session has begun or ended since: then they do not wait for it.
+func TestNoQuestionWaitsForAnOlderReadingOfTheSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		row := identity.OfficerClaim{Issuer: "idp", Claim: "groups", Value: "dev", Tenant: "acme", Offices: []switchboard.Office{switchboard.OfficeViewer}, Calls: rights("", nil, "all")}
+		slow, reads := make(chan struct{}), 0
+		signedIn := &identity.SignedIn{List: func() (map[string]map[string][]string, error) {
+			if reads++; reads == 1 {
+				<-slow
+				return nil, nil
+			}
+			return map[string]map[string][]string{"idp/ann": {"groups": {"dev"}}}, nil
+		}}
+		ring := identity.LetPersonsCall(identity.New(nil, &switchboard.Tenant{ID: "acme"}, true, nil), identity.NewOfficers(nil, []identity.OfficerClaim{row}, nil), signedIn)
+		var refused atomic.Int32
+		ask := func() {
+			if _, err := ring.Current(switchboard.Principal{Tenant: "acme", ID: "idp/ann@page", Auth: switchboard.AuthSignIn}); err != nil {
+				refused.Add(1)
+			}
+		}
+		for range 10 {
+			go ask()
+		}
+		synctest.Wait()
+		time.Sleep(2 * time.Second)
+		go ask()
+		synctest.Wait()
+		if reads != 1 || refused.Load() != 0 {
+			t.Errorf("%d reads, and %d answers of a reading that goes on", reads, refused.Load())
+		}
+		signedIn.Reread()
+		ask()
+		if reads != 2 || refused.Load() != 0 {
+			t.Errorf("after a sign-in: %d reads, %d refused", reads, refused.Load())
+		}
+		close(slow)
+		synctest.Wait()
+		if ask(); reads != 2 || refused.Load() != 11 {
+			t.Errorf("in the end: %d reads, %d refused", reads, refused.Load())
+		}
 	})
 }
 

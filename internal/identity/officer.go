@@ -91,12 +91,15 @@ func (o *Officers) ByPerson(p *Person) (switchboard.Officer, error) {
 		if !slices.Contains(p.Claims[r.Claim], r.Value) {
 			continue
 		}
+		officer.Claims[r.Claim] = append(officer.Claims[r.Claim], r.Value)
+		if !r.Operator && len(r.Offices) == 0 { // it only narrows the mode of calls
+			continue
+		}
 		matched = true
 		if officer.Operator = officer.Operator || r.Operator; !r.Operator {
 			addOffices(&officer, r.Tenant, r.Offices)
 			officer.Roles[r.Tenant] = append(officer.Roles[r.Tenant], r.Value)
 		}
-		officer.Claims[r.Claim] = append(officer.Claims[r.Claim], r.Value)
 	}
 	if !matched {
 		e := switchboard.Refuse(switchboard.CodeNotAuthorized, "you have signed in at %s, but no row of the configuration gives you an office", p.Issuer)

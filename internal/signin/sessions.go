@@ -78,13 +78,15 @@ type ListedSession struct {
 // Sessions keeps sessions and one-time codes in the store. The store has no secret of them, only hashes. It is safe for concurrent use.
 type Sessions struct {
 	store Store
+	began func()
 	ended func()
 	stop  func()
 }
 
-// NewSessions returns Sessions. ended is called when sessions have ended here or at another replica; it must not wait.
-func NewSessions(s Store, ended func()) *Sessions {
-	return &Sessions{store: s, ended: ended, stop: s.Subscribe(topic, func([]byte) { ended() })}
+// NewSessions returns Sessions. began is called when a session has begun here, and ended when sessions have ended here or at another replica. They must not
+// wait.
+func NewSessions(s Store, began, ended func()) *Sessions {
+	return &Sessions{store: s, began: began, ended: ended, stop: s.Subscribe(topic, func([]byte) { ended() })}
 }
 
 // Close ends the subscription.
@@ -117,7 +119,9 @@ func (s *Sessions) Start(ctx context.Context, h Holder) (secret string, err erro
 	}
 	secret = newSecret()
 	now := time.Now().UTC().Truncate(time.Second)
-	return secret, s.write(ctx, nameOf("session", secret), 0, &PersonSession{Holder: h, Began: now, Used: now})
+	err = s.write(ctx, nameOf("session", secret), 0, &PersonSession{Holder: h, Began: now, Used: now})
+	s.began() // also after an error: it may have been written
+	return secret, err
 }
 
 // write writes the row of a session.

@@ -45,7 +45,7 @@ func TestASessionHoldsFor12HoursAndForOneWithoutUse(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := signin.NewSessions(store.NewMemory(), func() {})
+				s := signin.NewSessions(store.NewMemory(), func() {}, func() {})
 				defer s.Close()
 				secret, err := s.Start(t.Context(), ann)
 				if err != nil {
@@ -75,8 +75,8 @@ func TestASessionHoldsFor12HoursAndForOneWithoutUse(t *testing.T) {
 
 func TestAnEndedSessionIsNeverGoodAgain(t *testing.T) {
 	onEach(t, func(t *testing.T, kept store.Store) {
-		var ended atomic.Int32
-		s := signin.NewSessions(kept, func() { ended.Add(1) })
+		var began, ended atomic.Int32
+		s := signin.NewSessions(kept, func() { began.Add(1) }, func() { ended.Add(1) })
 		defer s.Close()
 		mine, err1 := s.Start(t.Context(), ann)
 		other, err2 := s.Start(t.Context(), signin.Holder{Local: true})
@@ -84,7 +84,7 @@ func TestAnEndedSessionIsNeverGoodAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		all, err := s.List(t.Context())
-		if err != nil || len(all) != 2 {
+		if err != nil || len(all) != 2 || began.Load() != 2 {
 			t.Fatalf("%v, %v", all, err)
 		}
 		for _, one := range all {
@@ -123,7 +123,7 @@ func TestAnEndedSessionIsNeverGoodAgain(t *testing.T) {
 func TestAUseDoesNotBringAnEndedSessionBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kept := &racingStore{Store: store.NewMemory()}
-		s := signin.NewSessions(kept, func() {})
+		s := signin.NewSessions(kept, func() {}, func() {})
 		defer s.Close()
 		secret, err := s.Start(t.Context(), ann)
 		if err != nil {
@@ -159,7 +159,7 @@ func (s *racingStore) Value(ctx context.Context, k store.Key) (store.Value, erro
 
 func TestACodeIsGoodOnceForAMinute(t *testing.T) {
 	onEach(t, func(t *testing.T, kept store.Store) {
-		s := signin.NewSessions(kept, func() {})
+		s := signin.NewSessions(kept, func() {}, func() {})
 		defer s.Close()
 		code, err := s.NewCode(t.Context(), ann)
 		if err != nil {
@@ -182,7 +182,7 @@ func TestACodeIsGoodOnceForAMinute(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := signin.NewSessions(store.NewMemory(), func() {})
+		s := signin.NewSessions(store.NewMemory(), func() {}, func() {})
 		defer s.Close()
 		for wait, want := range map[time.Duration]bool{59 * time.Second: true, 60 * time.Second: false} {
 			code, err := s.NewCode(t.Context(), signin.Holder{Local: true})
@@ -199,7 +199,7 @@ func TestACodeIsGoodOnceForAMinute(t *testing.T) {
 
 func TestOR07AStateIsUsedOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, kept store.Store) {
-		s := signin.NewSessions(kept, func() {})
+		s := signin.NewSessions(kept, func() {}, func() {})
 		defer s.Close()
 		for i, want := range []switchboard.Code{"", switchboard.CodeNotAuthenticated} {
 			if err := s.UseState(t.Context(), "state"); codeOf(err) != want {
@@ -214,7 +214,7 @@ func TestOR07AStateIsUsedOnce(t *testing.T) {
 
 func TestTheStoreHasNoSecretOfASessionOrCode(t *testing.T) {
 	kept := store.NewMemory()
-	s := signin.NewSessions(kept, func() {})
+	s := signin.NewSessions(kept, func() {}, func() {})
 	defer s.Close()
 	secret, err1 := s.Start(t.Context(), signin.Holder{Key: hex.EncodeToString(make([]byte, 32))})
 	code, err2 := s.NewCode(t.Context(), ann)
@@ -236,7 +236,7 @@ func TestTheStoreHasNoSecretOfASessionOrCode(t *testing.T) {
 
 func TestWhileTheStoreIsAwayNobodyIsSignedIn(t *testing.T) {
 	kept := store.NewMemory()
-	s := signin.NewSessions(kept, func() {})
+	s := signin.NewSessions(kept, func() {}, func() {})
 	secret, err := s.Start(t.Context(), ann)
 	if err != nil {
 		t.Fatal(err)

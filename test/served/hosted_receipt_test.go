@@ -52,8 +52,11 @@ func TestEveryConnectionThatIsMadeOrEndedHasReceipts(t *testing.T) {
 	t.Parallel()
 	a := rig.ServeAuthority(t, time.Hour)
 	h := rig.ServeHostedBy(t, a)
-	text, keys := archiveOfPeople(t, h.Resource, "")
+	idp := newIssuer(t)
+	text, keys := archiveOfPeople(t, h.Resource, fmt.Sprintf("issuers: {idp: {url: %q, sign_in: {id: sb}}}\n", idp.URL))
 	text = strings.Replace(text, `["*/*"]`, `["tracker/*"]`, 1)
+	text = strings.Replace(text, "offices: [admin]}", "offices: [admin, viewer], issuers: [idp]}", 1)
+	text = strings.Replace(text, "offices: [admin]}]", "offices: [admin]}, {issuer: idp, claim: team, value: platform, offices: [viewer], tasks: [all]}]", 1)
 	dir := rig.LayOut(t, strings.Replace(text, "servers:\n", fmt.Sprintf("servers:\n  robot: {transport: http, url: %q, credential: {client: {id: robot-client, secret: \"${file:robot}\", issuer: %q}}}\n", rig.ServeHostedBy(t, a).Resource, a.URL), 1)+"-- robot --\nthe secret of the robot\n")
 	p := &persons{Replicas: &rig.Replicas{Dir: dir}, a: a, h: h, keys: keys}
 	g := rig.ServeAtOnce(t, dir)
@@ -112,6 +115,22 @@ func TestEveryConnectionThatIsMadeOrEndedHasReceipts(t *testing.T) {
 	check("connect tracker"+byAda+said, "connect tracker ok"+byAda+said)
 	g.AskAdmin(t, keys["ada"], http.MethodPost, "/v1/keys/"+hashOf(t, g, "agent", "ann")+"/revoke", "{}")
 	check("end_connection tracker ok by : for acme/ann; its key was revoked by ada; its tokens are revoked")
+
+	person := idp.signIn(t, g) // with a connection of its own, until it is blocked
+	_, answer := person.try(`{"tool":"whoami"}`)
+	link := ticketLink.FindString(answer)
+	if link == "" {
+		t.Fatalf("there is no link: %s", answer)
+	}
+	if status, page := person.get(p.a.Consent(t, person.begin(person.base+link[strings.Index(link, "/connect/"):]), "ann-of-the-tower").String()); status != http.StatusOK {
+		t.Fatalf("the consent ends with %d %s", status, page)
+	}
+	const byPerson = " by idp/ann sign_in: for acme/idp/ann@page; "
+	check("connect tracker"+byPerson+said, "connect tracker ok"+byPerson+said)
+	if a := g.AskAdmin(t, "", http.MethodPost, "/v1/blocks", `{"issuer":"idp","subject":"ann"}`); a.Status != http.StatusOK {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	check("end_connection tracker ok by : for acme/idp/ann@page; the person was blocked by local; its tokens are revoked")
 	if out, errs, code := rig.Command(t, dir, "receipts", "verify"); code != 0 {
 		t.Errorf("verify: %s%s", out, errs)
 	}

@@ -256,14 +256,20 @@ type adminBrowser struct {
 	*http.Client
 }
 
-// openAdmin signs an officer in.
-func openAdmin(t *testing.T, g *rig.Gateway, key string) *adminBrowser {
+// openBrowser opens a browser at an admin address.
+func openBrowser(t *testing.T, base string) *adminBrowser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &adminBrowser{t, g.AdminURL(), &http.Client{Jar: jar}}
+	return &adminBrowser{t, base, &http.Client{Jar: jar}}
+}
+
+// openAdmin signs an officer in.
+func openAdmin(t *testing.T, g *rig.Gateway, key string) *adminBrowser {
+	t.Helper()
+	b := openBrowser(t, g.AdminURL())
 	if key != "" {
 		b.post("/sign-in", url.Values{"key": {key}})
 	}

@@ -7,8 +7,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/admin/trial"
 	"github.com/summit-switchboard/switchboard/internal/identity"
@@ -210,6 +212,18 @@ func TestAPersonsCallIsOnThePathOfAnAgent(t *testing.T) {
 	if c := w.AskAdmin(t, w.keys["vic"], "POST", "/v1/approvals/"+out.Request+"/approve", `{}`); c.Status != http.StatusForbidden || !strings.Contains(c.Body, "yourself") {
 		t.Errorf("who asked decides: %d %s", c.Status, c.Body)
 	}
+	rename := func(from, to string) { // the id of vic's key of a person
+		for _, name := range []string{"switchboard.yaml", "tenants/acme/tenant.yaml"} {
+			file := filepath.Join(w.dir, name)
+			rig.WriteFile(t, file, strings.Replace(rig.ReadFile(t, file), "{key: "+from+",", "{key: "+to+",", 1))
+		}
+		w.Reload(t)
+	}
+	rename("vic", "victor")
+	if c := w.AskAdmin(t, w.keys["vic"], "POST", "/v1/approvals/"+out.Request+"/approve", `{}`); c.Status != http.StatusForbidden || !strings.Contains(c.Body, "yourself") {
+		t.Errorf("who asked decides by another id: %d %s", c.Status, c.Body)
+	}
+	rename("victor", "vic")
 	if c := w.AskAdmin(t, w.keys["approver"], "POST", "/v1/approvals/"+out.Request+"/approve", `{}`); c.Status != http.StatusOK {
 		t.Fatalf("%d %s", c.Status, c.Body)
 	}
@@ -283,12 +297,24 @@ func (w *triedWorld) callSignedIn(t *testing.T) {
 	if status, text := ann.try(`{"tool":"work"}`); status == http.StatusOK || w.made("work") != before+1 {
 		t.Errorf("after the sign-out: %d %s", status, text)
 	}
+	file := filepath.Join(w.dir, "tenants/acme/tenant.yaml")
+	rig.WriteFile(t, file, strings.Replace(rig.ReadFile(t, file), "{key: wim,", "{key: willem,", 1))
+	w.Reload(t)
+	for line := range strings.Lines(w.Logged()) {
+		if strings.Contains(line, "a run shows nothing") && strings.Contains(line, "idp/ann@page") {
+			t.Errorf("the log warns about the run of a person who has signed out: %s", line)
+		}
+	}
 	request := "/v1/approvals/" + waiting.Approvals[0].ID
 	if c := w.AskAdmin(t, w.keys["lou"], "POST", request+"/approve", `{}`); c.Status == http.StatusOK || !strings.Contains(c.Body, "may call nothing any more") {
 		t.Errorf("a yes for a person who has signed out: %d %s", c.Status, c.Body)
 	}
 	if c := w.AskAdmin(t, w.keys["lou"], "POST", request+"/refuse", `{}`); c.Status != http.StatusOK {
 		t.Errorf("a no: %d %s", c.Status, c.Body)
+	}
+	again := w.issuer.signIn(t, w.Gateway)
+	if status, text := again.try(`{"tool":"work"}`); status != http.StatusOK || w.made("work") != before+2 {
+		t.Errorf("just after another sign-in: %d %s", status, text)
 	}
 	if text := wait.Receive(t, "the answer of the call that waited", answered); !strings.Contains(text, "SB-APPR-002") || w.made("mail") != mailed {
 		t.Errorf("the call that waited gets %s; made %d", text, w.made("mail")-mailed)
@@ -323,3 +349,46 @@ func TestTheLocalUserTriesAToolAndALongResultIsCut(t *testing.T) {
 		t.Errorf("the result again: %d %.200s %s", code, said, errs)
 	}
 }
+
+// A call from the page has no client. While it waits for an approver it must not keep a process whose client has left.
+func TestACallFromThePageThatWaitsForAPersonDelaysNoStopOverStdio(t *testing.T) {
+	t.Parallel()
+	row := rig.FakeRow("a", `{"name":"work","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`)
+	archive := strings.NewReplacer("start_deadline", "grace: 2s\nstart_deadline", "allow: [by_name]", "allow: [by_name], approvals: {wait: 5m}", "default_task", "approvals: {wait: 5m}\ndefault_task").Replace(rig.Fakes(strings.TrimSuffix(row, "}") + ", trust: operator}"))
+	dir := rig.LayOut(t, archive+"-- policies/ask.rego --\npackage switchboard\n"+rig.AllowAll+`obligations["a/work"] contains {"type": "require_approval"}`+"\n")
+	s := rig.Stdio(t, dir, false)
+	said, errs, code := rig.Command(t, dir, "page", "--json")
+	var opened struct{ URL string }
+	if err := json.Unmarshal([]byte(said), &opened); err != nil || code != 0 {
+		t.Fatalf("%v: %s%s", err, said, errs)
+	}
+	at, err := url.Parse(opened.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openBrowser(t, at.Scheme+"://"+at.Host)
+	b.get(opened.URL)
+	_, page := b.get(b.base + "/try?task=all&tool=work")
+	token, key := formToken.FindStringSubmatch(page), callKey.FindStringSubmatch(page)
+	if token == nil || key == nil {
+		t.Fatalf("there is no form to call with: %s", page)
+	}
+	if status, page := b.post("/try", url.Values{"at": {"?task=all&tool=work"}, "token": {token[1]}, "key": {key[1]}, "act": {"call"}}); status != http.StatusOK {
+		t.Fatalf("%d %s", status, page)
+	}
+	rig.Eventually(t, "the call waits for a person", func() string {
+		said, errs, _ := rig.Command(t, dir, "approvals", "list")
+		return rig.ReasonUnless(strings.Contains(said, "a/work"), said+errs)
+	})
+	began := time.Now()
+	_ = s.In.Close()
+	for err == nil {
+		_, err = s.ReadLine()
+	}
+	if took := time.Since(began); wait.TimedOut(err) || took > 8*time.Second { // more than the grace only where the machine is busy
+		wait.Late(t, "it is there after %s; the grace is 2s", took)
+	}
+}
+
+// callKey matches the key of the calls of a form.
+var callKey = regexp.MustCompile(`name="key" value="([^"]+)"`)

@@ -22,7 +22,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// maxKeyedTime limits how long a request with an idempotency key is carried out after its sender has left.
+// maxKeyedTime limits how long a request with an idempotency key is carried out, whether or not its sender has left. It does not limit the call of a tool,
+// which ends by its own deadlines, or when a stop cuts it.
 const maxKeyedTime = 2 * time.Minute
 
 // repeatedHeader marks an answer that was given before.

@@ -59,7 +59,7 @@ func newDesk(t *testing.T, adminURL string) *desk {
 	d.key, _ = identity.Mint(identity.PersonPrefix)
 	d.row = identity.OfficerKey{ID: "ann", Hash: sha256.Sum256([]byte(d.key)), Operator: true}
 	d.kept = &sessionStore{Store: store.NewMemory()}
-	d.sessions = signin.NewSessions(d.kept, func() {})
+	d.sessions = signin.NewSessions(d.kept, func() {}, func() {})
 	t.Cleanup(d.sessions.Close)
 	d.Page = page.New(page.Options{
 		Providers: signin.NewProviders(switchboard.Secret{}), Sessions: d.sessions, URL: func() string { return adminURL },

@@ -195,7 +195,8 @@ func resumeTry(q *viewQuery, fields url.Values) (formDone, error) {
 const tryPatience = 2 * time.Second
 
 // sendTry makes the call, and leads to its outcome. The form and the call have the same key: a form that is sent twice makes one call, and with other
-// arguments it makes another one. The call goes on if it takes longer, or if the browser leaves; a stop waits for it within the grace.
+// arguments it makes another one. The call goes on if it takes longer, or if the browser leaves. A stop waits for it as
+// for all calls in flight: when their time is over, the gateway cuts it.
 func sendTry(q *viewQuery, tool, arguments, key string) (formDone, error) {
 	var body bytes.Buffer
 	e := json.NewEncoder(&body)
