@@ -7,9 +7,9 @@ package admission
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/contract"
@@ -152,12 +152,12 @@ func compareSchemas(before, after json.RawMessage, fits func(after, before json.
 		return Narrower
 	}
 	a, b := read(before), read(after)
-	was, is := map[string]any{}, map[string]any{}
-	stripWords(a, "", was)
-	stripWords(b, "", is)
+	was, is := wordStripper{defaults: map[string]any{}}, wordStripper{defaults: map[string]any{}}
+	was.strip(a, nil)
+	is.strip(b, nil)
 	switch {
-	case !bytes.Equal(written(was), written(is)):
-		return Narrower // a default
+	case was.read || is.read || !bytes.Equal(written(was.defaults), written(is.defaults)):
+		return Narrower
 	case bytes.Equal(written(a), written(b)):
 		return Words
 	case fits(after, before):
@@ -178,32 +178,44 @@ var (
 	namedSchemaKeywords = []string{"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
 )
 
-// stripWords removes the words from a schema, and from the schemas inside it. It moves each default to defaults, under its place.
-func stripWords(schema any, at string, defaults map[string]any) {
+// A wordStripper removes the words from a schema, and from the schemas inside it.
+type wordStripper struct {
+	defaults map[string]any // by their place
+	read     bool           // a reference may lead into words or a default: then they are schemas, too
+}
+
+// strip removes the words from the schema, and its default, at the place.
+func (w *wordStripper) strip(schema any, place []string) {
 	object, ok := schema.(map[string]any)
 	if !ok {
 		return
+	}
+	if ref, ok := object["$ref"].(string); ok {
+		w.read = w.read || slices.ContainsFunc(strings.Split(ref, "/"), func(name string) bool {
+			return name == "default" || slices.Contains(schemaWords, name) || strings.Contains(name, "%")
+		})
 	}
 	for _, name := range schemaWords {
 		delete(object, name)
 	}
 	if value, given := object["default"]; given {
-		defaults[at] = value
+		w.defaults[string(written(place))] = value
 		delete(object, "default")
 	}
 	for _, keyword := range schemaKeywords {
-		if list, ok := object[keyword].([]any); ok {
-			for i, one := range list {
-				stripWords(one, fmt.Sprintf("%s/%s/%d", at, keyword, i), defaults)
+		switch sub := object[keyword].(type) {
+		case []any:
+			for i, one := range sub {
+				w.strip(one, append(place, keyword, strconv.Itoa(i)))
 			}
-			continue
+		case map[string]any:
+			w.strip(sub, append(place, keyword))
 		}
-		stripWords(object[keyword], at+"/"+keyword, defaults)
 	}
 	for _, keyword := range namedSchemaKeywords {
 		named, _ := object[keyword].(map[string]any)
 		for name, one := range named {
-			stripWords(one, at+"/"+keyword+"/"+name, defaults)
+			w.strip(one, append(place, keyword, name))
 		}
 	}
 }
@@ -238,7 +250,7 @@ func compareAnnotations(admitted, offered, before, after json.RawMessage) (all [
 func compareMeta(before, after json.RawMessage) (all []Difference) {
 	a, b, ok := bothObjects(before, after)
 	if !ok {
-		return []Difference{{"_meta", Words}}
+		return []Difference{{"_meta", Narrower}}
 	}
 	for _, name := range differing(a, b) {
 		d := Difference{"_meta." + name, Words}
@@ -250,7 +262,8 @@ func compareMeta(before, after json.RawMessage) (all []Difference) {
 	return all
 }
 
-// compareBlocks compares two blocks of capabilities. It is Freer if a capability is new, or has lost a constraint.
+// compareBlocks compares two blocks of capabilities. It is Freer if a capability is new, is gone, or has lost a constraint. A capability that is gone may have
+// restricted the tool: the catalog keeps the constraints of weaker sources.
 func compareBlocks(before, after json.RawMessage) Class {
 	type capability struct {
 		Verb, Resource string
@@ -258,7 +271,15 @@ func compareBlocks(before, after json.RawMessage) Class {
 	}
 	var was, is []capability
 	if len(before) > 0 && json.Unmarshal(before, &was) != nil || len(after) > 0 && json.Unmarshal(after, &is) != nil {
-		return Freer // what it states is not known
+		return Freer // the meaning is not known
+	}
+	absentIn := func(of []capability) func(capability) bool {
+		return func(c capability) bool {
+			return !slices.ContainsFunc(of, func(other capability) bool { return c.Verb == other.Verb && c.Resource == other.Resource })
+		}
+	}
+	if slices.ContainsFunc(is, absentIn(was)) || slices.ContainsFunc(was, absentIn(is)) {
+		return Freer
 	}
 	for _, c := range is {
 		stricter := func(old capability) bool {

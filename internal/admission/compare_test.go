@@ -38,7 +38,11 @@ func TestAChangeOfADefinitionHasTheClassOfItsMeaning(t *testing.T) {
 		{"a title in annotations", `"annotations":{"title":"Send"`, `"annotations":{"title":"Send it"`, Words, "annotations.title"},
 		{"a hint that promises more", `"readOnlyHint":false`, `"readOnlyHint":true`, Words, "annotations.readOnlyHint"},
 		{"a block with one more constraint", `["audited"]`, `["audited","readonly"]`, Words, "_meta.x-summit-capabilities"},
-		{"a block that is gone", `,"x-summit-capabilities":[{"verb":"write","resource":"mail","constraints":["audited"]}]`, ``, Words, "_meta.x-summit-capabilities"},
+		{"a block that is gone", `,"x-summit-capabilities":[{"verb":"write","resource":"mail","constraints":["audited"]}]`, ``, Freer, "_meta.x-summit-capabilities"},
+		{"a block that is empty", `[{"verb":"write","resource":"mail","constraints":["audited"]}]`, `[]`, Freer, "_meta.x-summit-capabilities"},
+		{"a block that cannot be read", `[{"verb":"write","resource":"mail","constraints":["audited"]}]`, `[1]`, Freer, "_meta.x-summit-capabilities"},
+		{"a _meta that cannot be read", `"_meta":{"example.com/note":1,"x-summit-capabilities":[{"verb":"write","resource":"mail","constraints":["audited"]}]}`, `"_meta":[]`, Narrower, "_meta"},
+		{"an argument whose name is that of another place", `"how":`, `"to/properties/x":{"default":1},"how":`, Narrower, "inputSchema"},
 		{"one more optional argument", `"how":`, `"cc":{"type":"string"},"how":`, Wider, "inputSchema"},
 		{"one more value of an enum", `"later"]`, `"later","never"]`, Wider, "inputSchema"},
 		{"a required argument that is optional now", `"required":["to"]},`, `"required":[]},`, Wider, "inputSchema"},
@@ -72,6 +76,61 @@ func TestAChangeOfADefinitionHasTheClassOfItsMeaning(t *testing.T) {
 				t.Errorf("%s by %v, want %s by %s", got, all, test.class, test.member)
 			}
 		})
+	}
+}
+
+// An example is a schema, if a reference leads to it. Two defaults whose places are spelt alike stay apart.
+func TestWhatLooksLikeWordsAndIsNone(t *testing.T) {
+	for _, test := range []struct{ before, after string }{
+		{`{"properties":{"a":{"$ref":"#/examples/0"}},"examples":[{"type":"string"}]}`, `{"properties":{"a":{"$ref":"#/examples/0"}},"examples":[{"type":"integer"}]}`},
+		{`{"properties":{"a":{"$ref":"#/default"}},"default":{"type":"string"}}`, `{"properties":{"a":{"$ref":"#/default"}},"default":{"type":"integer"}}`},
+		{`{"properties":{"a":{"properties":{"b":{"default":1}}},"a/properties/b":{"default":2}}}`, `{"properties":{"a":{"properties":{"b":{"default":3}}},"a/properties/b":{"default":2}}}`},
+	} {
+		definition := func(schema string) json.RawMessage {
+			return json.RawMessage(`{"name":"a","inputSchema":` + schema + `}`)
+		}
+		for range 20 { // members have no order
+			if got, _ := CompareTools(definition(test.before), definition(test.after)); got != Narrower {
+				t.Fatalf("%s and then %s: %s, want narrower", test.before, test.after, got)
+			}
+		}
+	}
+}
+
+// A server writes both definitions.
+func TestAComparisonEndsSoonForAnyDefinitions(t *testing.T) {
+	many := func(n int, item func(i int) string) string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = item(i)
+		}
+		return strings.Join(all, ",")
+	}
+	properties := func(value string) string {
+		return `{"properties":{` + many(2000, func(i int) string { return fmt.Sprintf(`"p%d":%s`, i, value) }) + `}}`
+	}
+	nested := `{"properties":{` + many(2000, func(i int) string { return fmt.Sprintf(`"p%d":{}`, i) }) + `}}`
+	for range 4 {
+		nested = `{"properties":{"` + strings.Repeat("x", 100_000) + `":` + nested + `}}`
+	}
+	for name, pair := range map[string][2]string{
+		"many members": {properties("true"), properties("{}")},
+		"long names":   {nested, strings.Replace(nested, "{}", `{"title":"a"}`, 1)},
+		"many alternatives": {`{"anyOf":[` + many(200, func(i int) string {
+			return fmt.Sprintf(`{"properties":{"p%d":{"anyOf":[%s]}}}`, i, many(5, func(j int) string { return fmt.Sprintf(`{"minimum":%d}`, j) }))
+		}) + `]}`, properties("{}")},
+		"a tree of itself":    {`{"properties":{"a":{"$ref":"#"},"b":{"$ref":"#"}}}`, `{"properties":{"a":{"$ref":"#"},"b":{"$ref":"#"},"c":{"$ref":"#"}}}`},
+		"many lists in lists": {`{"items":{"items":{"items":` + properties("true") + `}}}`, `{"items":{"items":{"items":` + properties("{}") + `}}}`},
+	} {
+		quickest := time.Hour
+		for range 3 {
+			began := time.Now()
+			CompareTools(json.RawMessage(`{"inputSchema":`+pair[0]+`}`), json.RawMessage(`{"inputSchema":`+pair[1]+`}`))
+			quickest = min(quickest, time.Since(began))
+		}
+		if t.Logf("%s: %s", name, quickest); quickest > 2*time.Second { // some took minutes
+			t.Errorf("%s: it takes %s", name, quickest)
+		}
 	}
 }
 

@@ -667,7 +667,6 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		for _, f := range s.Catalog.Faults() {
 			a.log.Warn("tool refused", "why", f.Error())
 		}
-		logDefinitions(ctx, a.log, was.Catalog.Tool, s.Catalog.Tools())
 		for _, why := range admin.ProbeFaults(s.State, func(switchboard.ServerID) bool { return true }) {
 			a.log.Warn("a server is not probed as configured", "why", why)
 		}

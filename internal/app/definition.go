@@ -14,7 +14,7 @@ const (
 	maxLoggedDefinitions = 20
 	maxLoggedMembers     = 10 // of one definition
 	maxLoggedMember      = 60 // bytes of the name of one
-	definitionLogTime    = 50 * time.Millisecond
+	definitionLogTime    = time.Second
 )
 
 // logDefinitions logs each of the tools whose definition its server has changed, with the class of the change. was returns a tool as it was. Clients get the new

@@ -43,6 +43,7 @@ func newSuspectLog(log *slog.Logger, state func() *servingState) *suspectLog {
 
 // run looks at each new state until ctx is done. It skips states that are replaced within suspectInterval.
 func (s *suspectLog) run(ctx context.Context) {
+	var was *servingState
 	for {
 		select {
 		case <-ctx.Done():
@@ -51,6 +52,10 @@ func (s *suspectLog) run(ctx context.Context) {
 		}
 		pause := time.After(suspectInterval)
 		st := s.state()
+		if was != nil {
+			logDefinitions(ctx, s.log, was.Catalog.Tool, st.Catalog.Tools())
+		}
+		was = st
 		s.look(ctx, st.Catalog.Tools(), func(id switchboard.ToolID) []byte { return st.Offers[id.Server].Uncleaned[id.Name] })
 		select {
 		case <-ctx.Done():

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,58 +14,73 @@ import (
 //
 // An object keeps its further members where the schema speaks of them ("additionalProperties": true, for instance), and where it names no member at all.
 
-// maxPlaceSchemas limits the schemas of one place. A place with more is open.
-const maxPlaceSchemas = 256
+const (
+	// maxPlaceSchemas limits the schemas of one place. A place with more is open, and nothing below it is known.
+	maxPlaceSchemas = 256
+
+	// maxUnnamedSteps limits the work on one value.
+	maxUnnamedSteps = 2_000_000
+)
 
 // A schemaPlace is all schemas that can apply to a value at one place, in any alternative. So a name counts as named if any alternative names it. The proof and
 // ClosedSchema read places alike: the proof relies on the refusal of all other members.
 type schemaPlace struct {
-	schemas []map[string]any
-	open    bool // an object may have any member
+	document schemaDocument
+	steps    *stepBudget
+	schemas  []map[string]any
+	known    map[uintptr]struct{} // the schemas
+	open     bool                 // an object may have any member
 
-	members map[string]*schemaPlace // that were asked for
+	named   map[string]bool // nil before names
+	below   map[string]*schemaPlace
+	element *schemaPlace
+	key     string
 }
 
 // placeKeywords are the keywords whose schemas apply to the same value: with one schema, with a list, and with one for each name.
 var placeKeywords = []string{"if", "then", "else", "not", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies"}
 
-// placeOf returns the place of a value to which the schemas apply.
-func (d schemaDocument) placeOf(schemas ...any) *schemaPlace {
-	p := &schemaPlace{}
+// newPlace returns the place of a value to which the schemas apply. Its work counts in steps.
+func newPlace(d schemaDocument, steps *stepBudget, schemas ...any) *schemaPlace {
+	p := &schemaPlace{document: d, steps: steps, known: map[uintptr]struct{}{}}
 	for _, s := range schemas {
-		d.expand(p, s)
+		p.expand(s)
+	}
+	if len(p.schemas) > maxPlaceSchemas {
+		p.schemas, p.open = nil, true
 	}
 	return p
 }
 
-func (d schemaDocument) expand(p *schemaPlace, schema any) {
+func (p *schemaPlace) expand(schema any) {
+	p.steps.stepsLeft--
 	object, ok := schema.(map[string]any)
-	if !ok || slices.ContainsFunc(p.schemas, func(known map[string]any) bool { return objectID(known) == objectID(object) }) {
+	if !ok || p.steps.stepsLeft < 0 || len(p.schemas) > maxPlaceSchemas {
 		return
 	}
-	if len(p.schemas) == maxPlaceSchemas {
-		p.open = true
+	if _, known := p.known[objectID(object)]; known {
 		return
 	}
+	p.known[objectID(object)] = struct{}{}
 	p.schemas = append(p.schemas, object)
 	if ref, refers := object["$ref"].(string); refers {
-		to, ok := d.resolve(ref)
+		to, ok := p.document.resolve(ref)
 		p.open = p.open || !ok
-		d.expand(p, to)
+		p.expand(to)
 	}
 	for _, keyword := range placeKeywords {
 		switch sub := object[keyword].(type) {
 		case []any:
 			for _, one := range sub {
-				d.expand(p, one)
+				p.expand(one)
 			}
 		case map[string]any:
 			if !strings.HasPrefix(keyword, "dependen") {
-				d.expand(p, sub)
+				p.expand(sub)
 				continue
 			}
 			for _, one := range sub {
-				d.expand(p, one)
+				p.expand(one)
 			}
 		}
 	}
@@ -74,19 +90,20 @@ func (d schemaDocument) expand(p *schemaPlace, schema any) {
 		}
 	}
 	for _, keyword := range []string{"enum", "const"} { // a value is named whole, with its members
-		if value, given := object[keyword]; given && holdsObject(value) {
+		if value, given := object[keyword]; given && p.holdsObject(value) {
 			p.open = true
 		}
 	}
 }
 
 // holdsObject reports whether the value is an object, or a list with one.
-func holdsObject(value any) bool {
+func (p *schemaPlace) holdsObject(value any) bool {
+	p.steps.stepsLeft--
 	switch value := value.(type) {
 	case map[string]any:
 		return true
 	case []any:
-		return slices.ContainsFunc(value, holdsObject)
+		return slices.ContainsFunc(value, p.holdsObject)
 	}
 	return false
 }
@@ -96,25 +113,28 @@ func (p *schemaPlace) names() (names map[string]bool, closed bool) {
 	if p.open {
 		return nil, false
 	}
-	names = map[string]bool{}
-	for _, s := range p.schemas {
-		properties, _ := s["properties"].(map[string]any)
-		for name := range properties {
-			names[name] = true
-		}
-		required, _ := s["required"].([]any)
-		for _, name := range required {
-			if text, ok := name.(string); ok {
-				names[text] = true
+	if p.named == nil {
+		p.named = map[string]bool{}
+		for _, s := range p.schemas {
+			properties, _ := s["properties"].(map[string]any)
+			for name := range properties {
+				p.named[name] = true
 			}
+			required, _ := s["required"].([]any)
+			for _, name := range required {
+				if text, ok := name.(string); ok {
+					p.named[text] = true
+				}
+			}
+			p.steps.stepsLeft -= len(properties) + len(required)
 		}
 	}
-	return names, len(names) > 0
+	return p.named, len(p.named) > 0
 }
 
 // member returns the place of a member of an object at the place.
-func (p *schemaPlace) member(d schemaDocument, name string) *schemaPlace {
-	if of := p.members[name]; of != nil {
+func (p *schemaPlace) member(name string) *schemaPlace {
+	if of := p.below[name]; of != nil {
 		return of
 	}
 	var schemas []any
@@ -124,16 +144,19 @@ func (p *schemaPlace) member(d schemaDocument, name string) *schemaPlace {
 		patterns, _ := s["patternProperties"].(map[string]any)
 		schemas = slices.AppendSeq(schemas, maps.Values(patterns)) // each of them may match
 	}
-	if p.members == nil {
-		p.members = map[string]*schemaPlace{}
+	if p.below == nil {
+		p.below = map[string]*schemaPlace{}
 	}
-	of := d.placeOf(schemas...)
-	p.members[name] = of
+	of := newPlace(p.document, p.steps, schemas...)
+	p.below[name] = of
 	return of
 }
 
-// element returns the place of an element of a list at the place.
-func (p *schemaPlace) element(d schemaDocument) *schemaPlace {
+// elements returns the place of an element of a list at the place.
+func (p *schemaPlace) elements() *schemaPlace {
+	if p.element != nil {
+		return p.element
+	}
 	var schemas []any
 	for _, s := range p.schemas {
 		for _, keyword := range []string{"items", "prefixItems", "additionalItems", "contains", "unevaluatedItems"} {
@@ -144,17 +167,17 @@ func (p *schemaPlace) element(d schemaDocument) *schemaPlace {
 			}
 		}
 	}
-	return d.placeOf(schemas...)
+	p.element = newPlace(p.document, p.steps, schemas...)
+	return p.element
 }
 
 // id distinguishes places.
 func (p *schemaPlace) id() string {
-	ids := make([]uintptr, len(p.schemas))
-	for i, s := range p.schemas {
-		ids[i] = objectID(s)
+	if p.key == "" {
+		p.steps.stepsLeft -= len(p.schemas)
+		p.key = fmt.Sprint(p.open, slices.Sorted(maps.Keys(p.known)))
 	}
-	slices.Sort(ids)
-	return fmt.Sprint(ids)
+	return p.key
 }
 
 // StillFits reports whether it can prove that each value that fits the schema before, read as closed, fits the schema after. Both are JSON Schemas. False means
@@ -193,38 +216,48 @@ func NewClosedSchema(schema json.RawMessage) (*ClosedSchema, error) {
 	return &ClosedSchema{newSchemaDocument(doc)}, nil
 }
 
+var errTooMuchToCheck = errors.New("the value has too many members to check their names")
+
 // Unnamed returns the path of the first member of the value that is not named, as a JSON Pointer (RFC 6901). found is false if there is none. The error says that
-// the value cannot be read.
+// the value cannot be read, or is too large to be checked.
 func (c *ClosedSchema) Unnamed(value json.RawMessage) (path string, found bool, err error) {
 	v, err := decode(value)
 	if err != nil {
 		return "", false, err
 	}
-	path, found = c.document.unnamed(c.document.placeOf(c.document.root), v, "")
+	steps := &stepBudget{stepsLeft: maxUnnamedSteps}
+	names, found := newPlace(c.document, steps, c.document.root).unnamed(v)
+	if steps.stepsLeft < 0 {
+		return "", false, errTooMuchToCheck
+	}
+	for _, name := range slices.Backward(names) {
+		path += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	}
 	return path, found, nil
 }
 
-// unnamed returns the path of the first member that is not named.
-func (d schemaDocument) unnamed(p *schemaPlace, value any, at string) (path string, found bool) {
+// unnamed returns the names on the way to the first member that is not named, the innermost first.
+func (p *schemaPlace) unnamed(value any) (path []string, found bool) {
+	if p.steps.stepsLeft--; p.steps.stepsLeft < 0 {
+		return nil, false
+	}
 	switch value := value.(type) {
 	case []any:
-		of := p.element(d)
 		for i, one := range value {
-			if path, found = d.unnamed(of, one, fmt.Sprintf("%s/%d", at, i)); found {
-				return path, true
+			if path, found = p.elements().unnamed(one); found {
+				return append(path, fmt.Sprint(i)), true
 			}
 		}
 	case map[string]any:
 		names, closed := p.names()
 		for _, name := range slices.Sorted(maps.Keys(value)) {
-			below := at + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 			if closed && !names[name] {
-				return below, true
+				return []string{name}, true
 			}
-			if path, found = d.unnamed(p.member(d, name), value[name], below); found {
-				return path, true
+			if path, found = p.member(name).unnamed(value[name]); found {
+				return append(path, name), true
 			}
 		}
 	}
-	return "", false
+	return nil, false
 }

@@ -35,7 +35,7 @@ func (p *proof) holds() bool {
 	}
 	all := &facts{}
 	if p.closed {
-		all.place = p.narrower.placeOf(p.narrower.root)
+		all.place = newPlace(p.narrower, &p.stepBudget, p.narrower.root)
 	}
 	return p.implies(p.addFacts(all, p.narrower.root), p.wider.root, 0) && p.stepsLeft >= 0
 }
@@ -97,7 +97,7 @@ func (p *proof) comparable() bool {
 		if d.dialect == otherDialect || p.mentions(d.root, append([]string{"$dynamicRef", "$recursiveRef"}, unknownKeywords[d.dialect]...)...) {
 			return false
 		}
-		if p.wider.dialect != p.narrower.dialect && p.mentions(d.root, "dependencies", "additionalItems", "prefixItems", "$ref") {
+		if p.wider.dialect != p.narrower.dialect && p.mentions(d.root, "dependencies", "additionalItems", "prefixItems", "unevaluatedItems", "$ref") {
 			return false
 		}
 	}
@@ -594,9 +594,7 @@ func (f *facts) defaults(name string) bool {
 func (p *proof) elementFacts(f *facts) *facts {
 	of := &facts{}
 	if f.place != nil {
-		p.stepsLeft -= len(f.place.schemas)
-		of.place = f.place.element(p.narrower)
-		p.stepsLeft -= len(of.place.schemas)
+		of.place = f.place.elements()
 	}
 	for _, known := range f.schemas {
 		if _, tuple := known["prefixItems"]; tuple {
@@ -616,13 +614,11 @@ func (p *proof) elementFacts(f *facts) *facts {
 func (p *proof) memberFacts(f *facts, name *string) *facts {
 	of := &facts{}
 	if f.place != nil {
-		p.stepsLeft -= len(f.place.schemas)
 		names, closed := f.place.names()
 		of.never = closed && (name == nil || !names[*name])
-		of.place = &schemaPlace{open: true} // of a member without a name, nothing is known
+		of.place = &schemaPlace{steps: &p.stepBudget, open: true} // of a member without a name, nothing is known
 		if name != nil {
-			of.place = f.place.member(p.narrower, *name)
-			p.stepsLeft -= len(of.place.schemas)
+			of.place = f.place.member(*name)
 		}
 	}
 	for _, known := range f.schemas {

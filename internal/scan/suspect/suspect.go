@@ -173,8 +173,11 @@ func properties(definition []byte) map[string]bool {
 }
 
 func (s *scanner) add(rule string, at textPlace, text string) {
-	where := Spell(cut(at.String(), maxWhere))
-	if len(s.found) == maxFindings || s.seen[[2]string{rule, where}] {
+	if len(s.found) == maxFindings {
+		return
+	}
+	where := Spell(cut(at.begin(maxWhere), maxWhere))
+	if s.seen[[2]string{rule, where}] {
 		return
 	}
 	s.seen[[2]string{rule, where}] = true
@@ -256,8 +259,12 @@ func (s *scanner) lookAtCharacters(at textPlace, text string) {
 	if word, mixed := hasMixedWord(text); mixed {
 		s.add(ruleMixed, at, word)
 	}
+	told := map[string]bool{} // a text may have millions of them
 	for i, r := range scan.Removed(text) {
-		s.add(ruleOfHidden(r), at, around(text, i))
+		if rule := ruleOfHidden(r); !told[rule] {
+			told[rule] = true
+			s.add(rule, at, around(text, i))
+		}
 	}
 }
 

@@ -18,7 +18,20 @@ const maxDepth = wire.MaxDepth
 // A textPlace is a way from the definition to one of its texts: names of members, and numbers in lists.
 type textPlace []string
 
-func (p textPlace) String() string { return strings.Join(p, ".") }
+// begin returns the place with dots, or its beginning of limit bytes or a little more: a name may have half a MiB.
+func (p textPlace) begin(limit int) string {
+	var b strings.Builder
+	for i, name := range p {
+		if b.Len() > limit {
+			break
+		}
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(name[:min(len(name), limit+utf8.UTFMax)])
+	}
+	return b.String()
+}
 
 // below reports whether the text is a value, or a list of values, of the member.
 func (p textPlace) below(member string) bool {

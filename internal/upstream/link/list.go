@@ -115,8 +115,10 @@ func listItems(ctx context.Context, l *Link, k switchboard.Kind) (items [][]byte
 	}
 }
 
-// maxNamedItems is how many items a note names.
-const maxNamedItems = 5
+const (
+	maxNamedItems = 5         // in a note
+	maxKeptItem   = 512 << 10 // bytes of an item that is kept as it was sent; the catalog takes no larger one
+)
 
 // cleanItems removes deceptive characters from the items (see package scan), so that reviewers,
 // policies and models see the same text. It does not change the name or URI of an item, or names of
@@ -137,7 +139,9 @@ func cleanItems(k switchboard.Kind, items [][]byte) (clean [][]byte, removed str
 		}
 		items[i] = better
 		name, _ := wire.String(id)
-		sent[name] = item
+		if len(item) <= maxKeptItem {
+			sent[name] = item
+		}
 		name, _ = scan.Clean(name)
 		from = append(from, fmt.Sprintf("%.64q (%d)", name, n))
 	}
