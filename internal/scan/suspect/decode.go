@@ -17,7 +17,7 @@ const (
 // decode finds words that decode to orders: base64, hexadecimal digits, percent signs.
 func (s *scanner) decode(at textPlace, text string) {
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
-		return !(r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("+/=_-%", r)))
+		return r >= utf8.RuneSelf || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("+/=_-%", r)
 	}) {
 		if len(word) < minEncoded || len(word) > maxEncoded {
 			continue

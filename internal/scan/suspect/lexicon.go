@@ -132,7 +132,15 @@ var lexicon = []struct{ kind, words string }{
 	{"config", "configuration config settings"},
 	{"own", "your"},
 	// The kinds that only shapes have.
-	{"url", ""}, {"mail", ""}, {"place", ""}, {"ident", ""}, {"image", ""}, {"number", ""}, {"raw", ""}, {"peer", ""}, {"mark", ""},
+	{"url", ""},
+	{"mail", ""},
+	{"place", ""},
+	{"ident", ""},
+	{"image", ""},
+	{"number", ""},
+	{"raw", ""},
+	{"peer", ""},
+	{"mark", ""},
 }
 
 // A wordKinds gives words their kinds. The position of a kind's name is its bit.

@@ -194,8 +194,10 @@ func TestTheRulesFindAttacksAndFewRealTools(t *testing.T) {
 		what string
 		ok   bool
 	}{
-		{"blocking finds at most 5 real tools", both(blocking.real) <= 5}, {"blocking finds no look-alike", both(blocking.twins) == 0},
-		{"both tiers find half of the attacks", 2*both(all.attacks) >= len(c.attacks)}, {"both tiers find at most 2 % of the real tools", 50*both(all.real) <= len(c.real)},
+		{"blocking finds at most 5 real tools", both(blocking.real) <= 5},
+		{"blocking finds no look-alike", both(blocking.twins) == 0},
+		{"both tiers find half of the attacks", 2*both(all.attacks) >= len(c.attacks)},
+		{"both tiers find at most 2 % of the real tools", 50*both(all.real) <= len(c.real)},
 		{"both tiers find at most 6 % of the look-alikes", 100*both(all.twins) <= 6*len(c.twins)},
 	} {
 		if !limit.ok {

@@ -36,7 +36,8 @@ var rules = []TextRule{
 		patterns: []string{
 			"stuff 2 own 2 config",
 			"~read|send|give|do 3 userof 2 secret", "stuff 3 env 0 variable", "stuff 2 own 0 env",
-			"~read|send|exfil 9 place", "~read|send|reveal 5 env 2 variable", "~also 2 read 4 secret", "command 6 place"},
+			"~read|send|exfil 9 place", "~read|send|reveal 5 env 2 variable", "~also 2 read 4 secret", "command 6 place",
+		},
 		unless: "detect",
 	},
 	{
@@ -67,7 +68,8 @@ var rules = []TextRule{
 		patterns: []string{
 			"~repeat 3 previous", "any 1 tool 4 available 2 to 1 you", "whole 4 tool 2 you 0 have",
 			"~do|send|give 3 previous 1 talk", "~give 3 whole 2 talk", "whole 3 user 3 said", "exact 1 thought", "own 1 exact 1 thought",
-			"~reveal 3 your|system 3 prompt", "~do|send|reveal 3 whole 2 talk", "nameword 3 model 4 calling", "model 3 nameword 4 calling", "~send|exfil 6 talk 6 outside|url"},
+			"~reveal 3 your|system 3 prompt", "~do|send|reveal 3 whole 2 talk", "nameword 3 model 4 calling", "model 3 nameword 4 calling", "~send|exfil 6 talk 6 outside|url",
+		},
 		unless: "detect",
 	},
 	{

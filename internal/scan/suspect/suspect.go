@@ -7,6 +7,7 @@ package suspect
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -88,10 +89,8 @@ func (p *Peers) kindOf(own switchboard.ServerID, name string) nameKind {
 	if len(servers) == 0 {
 		return nameUnknown
 	}
-	for _, s := range servers {
-		if s == own {
-			return nameOwn
-		}
+	if slices.Contains(servers, own) {
+		return nameOwn
 	}
 	return nameOfPeer
 }

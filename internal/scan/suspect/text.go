@@ -1,6 +1,7 @@
 package suspect
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -35,9 +36,9 @@ func (p textPlace) begin(limit int) string {
 
 // below reports whether the text is a value, or a list of values, of the member.
 func (p textPlace) below(member string) bool {
-	for i := len(p) - 1; i >= 0; i-- {
-		if p[i] == "" || p[i][0] < '0' || p[i][0] > '9' {
-			return p[i] == member
+	for _, name := range slices.Backward(p) {
+		if name == "" || name[0] < '0' || name[0] > '9' {
+			return name == member
 		}
 	}
 	return false

@@ -78,7 +78,7 @@ func isShortForm(word string) bool {
 func (r *textReader) classOf(word string) class {
 	c := r.shapeOf(word)
 	core := strings.TrimFunc(word, func(x rune) bool {
-		return x < utf8.RuneSelf && !('a' <= x && x <= 'z' || 'A' <= x && x <= 'Z' || '0' <= x && x <= '9')
+		return x < utf8.RuneSelf && !isLetter(x) && (x < '0' || x > '9')
 	})
 	if core == "" {
 		core = word
@@ -113,7 +113,7 @@ func (r *textReader) kindsOf(word string) class {
 
 // shapeOf returns the kinds of a word with signs in it.
 func (r *textReader) shapeOf(word string) (c class) {
-	signs := strings.IndexFunc(word, func(x rune) bool { return !('a' <= x && x <= 'z' || 'A' <= x && x <= 'Z') })
+	signs := strings.IndexFunc(word, func(x rune) bool { return !isLetter(x) })
 	if signs < 0 {
 		return r.nameShape(word)
 	}
@@ -235,3 +235,6 @@ func isSecretPlace(word string) bool {
 	}
 	return false
 }
+
+// isLetter reports whether the character is a letter of ASCII.
+func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
