@@ -77,7 +77,7 @@ func (w *DecisionWhatIf) decideAgain(ctx context.Context, t *bind.Tenant, was *d
 	return w.decideWith(ctx, t, was.Principal, was.Task, decide.Observed{Unfit: was.Unfit, Atoms: was.Atoms}, was.Now)
 }
 
-// decideWith decides from inputs, of which it replaces those that the what-if names.
+// decideWith decides from inputs. It replaces the inputs that the what-if names.
 func (w *DecisionWhatIf) decideWith(ctx context.Context, t *bind.Tenant, p switchboard.Principal, task *switchboard.Task, seen decide.Observed, now time.Time) (*decide.Decision, error) {
 	if w.Tier != "" {
 		p.Tier = w.Tier

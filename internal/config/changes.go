@@ -11,7 +11,7 @@ import (
 // maxListedChanges limits the names of one kind that Changes lists.
 const maxListedChanges = 5
 
-// otherSettings stands for what Changes does not name, if there is anything.
+// otherSettings stands for the changes that Changes does not name.
 const otherSettings = "other settings"
 
 // Changes says in one line what a reload has changed: which servers, tenants, keys, tasks,

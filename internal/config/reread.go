@@ -11,8 +11,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// An operatorReading is the state of a Load without faults of the operator, from which the folder of one tenant can be read again without the rest: what
-// the folder of a tenant means depends on the operator's files, and on no other tenant but for who owns a key. It is not modified once it is kept.
+// An operatorReading is the state of a Load that found no fault in the operator's files. It lets one tenant's folder be read again without the rest. The meaning of
+// that folder depends on the operator's files alone, except that two tenants cannot own one key. An operatorReading is not modified once it is kept.
 type operatorReading struct {
 	loader   *loader
 	own      Config // without what the folders of tenants add

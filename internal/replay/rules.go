@@ -27,7 +27,7 @@ type RuleCounts struct {
 	NotReplayed []NotReplayed
 }
 
-// A RuleCount is the number of decisions in which a rule held.
+// A RuleCount says how many decisions a rule held for.
 type RuleCount struct {
 	Decisions int
 	Last      time.Time // of them

@@ -100,15 +100,21 @@ func policiesScene(t *testing.T) hostileScene {
 	}, ""}
 }
 
+// openPolicies signs in to a desk, and opens the view of tenant acme. token is that of its forms.
+func openPolicies(t *testing.T) (d *desk, cookie []string, token string) {
+	t.Helper()
+	d = newDesk(t, "")
+	d.tenants = []switchboard.TenantID{"acme"}
+	cookie = d.signIn(t)
+	d.api = policyAPI("text")
+	return d, cookie, formTokenOf.FindStringSubmatch(d.ask("GET", "/policies?tenant=acme", host, "", cookie...).Body.String())[1]
+}
+
 // PG-02 on Policies: a form without its token, or with an old entity tag, is refused, and what was typed is kept with the tag that it was begun with: also if the view
 // itself is refused, or if the session has ended.
 func TestPG02TypedPoliciesAreKept(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, "")
-	d.tenants = []switchboard.TenantID{"acme"}
-	cookie := d.signIn(t)
-	d.api = policyAPI("text")
-	token := formTokenOf.FindStringSubmatch(d.ask("GET", "/policies?tenant=acme", host, "", cookie...).Body.String())[1]
+	d, cookie, token := openPolicies(t)
 	refuse := func(status int, problem string) {
 		good := policyAPI("text")
 		d.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -227,11 +233,7 @@ var hiddenField = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value=
 // The lines of a file keep their ends, although browsers send them with other ones.
 func TestAFileOfPoliciesKeepsItsLineEnds(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, "")
-	d.tenants = []switchboard.TenantID{"acme"}
-	cookie := d.signIn(t)
-	d.api = policyAPI("text")
-	token := formTokenOf.FindStringSubmatch(d.ask("GET", "/policies?tenant=acme", host, "", cookie...).Body.String())[1]
+	d, cookie, token := openPolicies(t)
 	const notSaved = "it is not saved"
 	for _, tt := range []struct{ name, file, typed, want string }{
 		{"a new file", "", "a\nb\n", "a\nb\n"},
@@ -274,11 +276,7 @@ func TestAFileOfPoliciesKeepsItsLineEnds(t *testing.T) {
 // A text that the form does not take stays in it, and nothing is done.
 func TestTextsThatPoliciesDoNotTakeAreKept(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, "")
-	d.tenants = []switchboard.TenantID{"acme"}
-	cookie := d.signIn(t)
-	d.api = policyAPI("text")
-	token := formTokenOf.FindStringSubmatch(d.ask("GET", "/policies?tenant=acme", host, "", cookie...).Body.String())[1]
+	d, cookie, token := openPolicies(t)
 	long := func(n int) string { return strings.Repeat("語", n-4) + "last" }
 	for _, tt := range []struct{ name, field, text, says string }{
 		{"the rules", "text", long(40_001), "the text has 40001 characters, and this form takes at most 40000"},

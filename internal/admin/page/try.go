@@ -90,7 +90,7 @@ func newTryForm(offer *trial.TryOffer, t *trial.TryTool) *tryForm {
 	return f
 }
 
-// digestQuestion returns a digest of what the question before a call says: who calls, in which tenant and task, and the text about the tool.
+// digestQuestion returns a digest of the question before a call: the caller, the tenant, the task, and the text about the tool.
 func digestQuestion(offer *trial.TryOffer, t *trial.TryTool) string {
 	text, _ := json.Marshal([]any{offer.Tenant, offer.Principal, offer.Task, t}) // it was JSON before
 	sum := sha256.Sum256(text)
