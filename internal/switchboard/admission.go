@@ -1,0 +1,99 @@
+package switchboard
+
+import "time"
+
+// A LifeState is where a tool, prompt or template is in its life (design part 14, The life of a tool).
+type LifeState string
+
+// The states of what servers offer.
+const (
+	LifeTesting    LifeState = "testing"    // a candidate only where a tenant tries its server; see Tenant.Trial
+	LifeActive     LifeState = "active"     // a candidate
+	LifeDeprecated LifeState = "deprecated" // a candidate that has a successor
+	LifeRetired    LifeState = "retired"    // no candidate, and it cannot come back as new
+	LifeSuspended  LifeState = "suspended"  // no candidate until its definition is accepted, or the admitted one is offered again
+	LifeNew        LifeState = "new"        // no candidate: no person has let it in, and strict trust asks for that
+)
+
+// A PinKind is the kind of thing that a pin is for.
+type PinKind string
+
+// The kinds of pins.
+const (
+	PinTool         PinKind = "tool"
+	PinPrompt       PinKind = "prompt"
+	PinTemplate     PinKind = "template"
+	PinInstructions PinKind = "instructions" // of a server; it has no name
+)
+
+// A PinID names what a pin is for: a tool or prompt by its name, a template by its URI template, the instructions of a server without a name.
+type PinID struct {
+	Server ServerID
+	Kind   PinKind
+	Name   string `json:",omitempty"`
+}
+
+// String returns the form of messages: brave/search, or brave prompt review, or brave instructions.
+func (id PinID) String() string {
+	switch id.Kind {
+	case PinTool:
+		return string(id.Server) + "/" + id.Name
+	case PinInstructions:
+		return string(id.Server) + " " + string(id.Kind)
+	}
+	return string(id.Server) + " " + string(id.Kind) + " " + id.Name
+}
+
+// An AdmittedPin is one entry of the file admitted.lock: a definition that a person has let in, or took out.
+type AdmittedPin struct {
+	PinID
+
+	// Digest is the digest of the definition, with its scheme in front: "d1:" and 64 hexadecimal digits. See admission.DigestOf.
+	Digest string
+
+	State LifeState // any but LifeNew
+
+	// Successor is the tool, as SERVER/TOOL, that a deprecated one names; "" means none.
+	Successor string `json:",omitempty"`
+
+	By string    // the person
+	At time.Time // in UTC, to the second
+}
+
+// The values of AdmissionRules.Trust.
+const (
+	TrustFirstUse = "first_use" // what a server offers first is let in
+	TrustStrict   = "strict"    // only what admitted.lock names is let in
+)
+
+// The values of AdmissionRules.Changed.
+const (
+	ChangedFreeze  = "freeze"  // a harmless change is held back, and the admitted definition stays in use
+	ChangedSuspend = "suspend" // each change suspends
+)
+
+// AdmissionRules say what is let in of a server's offer without a person. The zero value is first_use with freeze.
+type AdmissionRules struct {
+	Trust   string // "" means TrustFirstUse
+	Changed string // "" means ChangedFreeze
+}
+
+// Strict reports whether only admitted.lock lets in.
+func (r AdmissionRules) Strict() bool { return r.Trust == TrustStrict }
+
+// Suspends reports whether a change suspends that would freeze otherwise.
+func (r AdmissionRules) Suspends() bool { return r.Changed == ChangedSuspend || r.Strict() }
+
+// An Admission says in which state a tool is, where that is not plainly active. It is part of what decisions read. Do not modify it.
+type Admission struct {
+	State LifeState
+
+	// Frozen says that the server offers another definition than the admitted one, which stays in use. A call then may have only the arguments that
+	// the admitted input schema names.
+	Frozen bool `json:",omitempty"`
+
+	// Why is the reason in words, equal on all replicas; "" for an active tool that is not frozen.
+	Why string `json:",omitempty"`
+
+	Successor string `json:",omitempty"` // as in AdmittedPin
+}
