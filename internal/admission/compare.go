@@ -31,9 +31,11 @@ const (
 	Narrower
 	// Freer means that a hint or a block allows more to happen.
 	Freer
+	// Poisoned means that a blocking finding is there that the admitted definition does not have; see Judge.
+	Poisoned
 )
 
-var classNames = []string{"same", "words", "wider", "narrower", "freer"}
+var classNames = []string{"same", "words", "wider", "narrower", "freer", "poisoned"}
 
 // String returns the word of the documents.
 func (c Class) String() string { return classNames[c] }

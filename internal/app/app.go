@@ -9,6 +9,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/notice"
+	"github.com/summit-switchboard/switchboard/internal/pin"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/recall"
@@ -179,9 +181,10 @@ type parts struct {
 	metrics   telemetry.Recorder
 }
 
-// serverParts are the servers, what is remembered of them, and the tokens for them.
+// serverParts are the servers, what is remembered and let in of them, and the tokens for them.
 type serverParts struct {
 	recall      *recall.Memory
+	pins        *pin.Board
 	fleet       *upstream.Fleet
 	atoms       *atom.Prober
 	vault       *vault.Vault
@@ -295,6 +298,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.credentials = credential.NewBroker(credential.Options{Vault: a.vault, Receipts: a.ledger, Document: current.clientDocument, Log: o.Log})
 	offers := &offerFeed{changed: recall.NewServerSet(), store: a.store, log: o.Log}
 	a.recall = recall.New(a.store, a.ledger.Key(offersKeyPurpose), o.Log)
+	pinsChanged := make(signal, 1)
+	a.pins = pin.New(pin.Options{Store: a.store, Self: cmp.Or(a.cluster.Self(), rand.Text()), Changed: pinsChanged.send, Log: o.Log})
 	a.admin.events = event.NewRecent(a.cluster.Self())
 	a.admin.changes = health.NewChangeLog(a.store, o.Log)
 	a.admin.history = history.New(history.Options{Store: a.store, Log: o.Log})
@@ -474,10 +479,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		o.Log.Warn("whether the last change of a file was made is not known", "err", err)
 	}
 	a.recall.ReadOffers(ctx)
+	a.pins.Read(ctx)
 	a.setServers(c.Servers)
 	a.atoms.Use(c.Registry)
 	a.rebuildState(ctx)
-	a.work.Go(func() { a.followServers(ctx, changed, moved) })
+	a.work.Go(func() { a.followServers(ctx, offerSignals{changed, moved, pinsChanged}) })
+	a.work.Go(func() { a.pins.Run(ctx) })
 	a.work.Go(func() { a.recall.KeepOffers(ctx, a.fleet) })
 	a.work.Go(func() { a.recall.KeepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })

@@ -5,38 +5,44 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // A server that changes all its definitions at once does not fill the log.
-func TestTheLogOfChangedDefinitionsIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where the clock stands still
-		var said strings.Builder
-		tool := func(i, version int) *switchboard.Tool {
-			var meta []string
-			for n := range 30 {
-				meta = append(meta, fmt.Sprintf(`"%s%d":%d`, strings.Repeat("x", 100), n, version))
-			}
-			return &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: fmt.Sprint("t", i)}, Digest: switchboard.Digest(fmt.Sprint(version)), Definition: []byte(`{"_meta":{` + strings.Join(meta, ",") + `}}`)}
+func TestTheLogOfChangedStatesIsBounded(t *testing.T) {
+	var said strings.Builder
+	tool := func(i int, a *switchboard.Admission) *switchboard.Tool {
+		return &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: fmt.Sprint("t", i)}, Admission: a}
+	}
+	var now []*switchboard.Tool
+	for i := range 30 {
+		now = append(now, tool(i, &switchboard.Admission{State: switchboard.LifeSuspended, Why: "a\u202eb"}))
+	}
+	was := func(id switchboard.ToolID) (*switchboard.Tool, bool) {
+		if id.Name == "t0" {
+			return tool(0, now[0].Admission), true // it has not changed
 		}
-		var now []*switchboard.Tool
-		for i := range 30 {
-			now = append(now, tool(i, 2))
-		}
-		old := 0
-		was := func(id switchboard.ToolID) (*switchboard.Tool, bool) {
-			old++
-			return tool(old, 1), id.Name != "t0" // which is new
-		}
-		logDefinitions(t.Context(), slog.New(slog.NewTextHandler(&said, nil)), was, now)
-		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
-		if len(lines) != maxLoggedDefinitions+1 || !strings.Contains(lines[maxLoggedDefinitions], "tools=9") {
-			t.Errorf("%d lines:\n%s", len(lines), said.String())
-		}
-		if first := lines[0]; strings.Count(first, "_meta.") != maxLoggedMembers || len(first) > 1200 || !strings.Contains(first, "tool=t1") {
-			t.Errorf("a line is %d bytes long: %s", len(first), first)
-		}
-	})
+		return tool(0, nil), id.Name != "t1" // which is new
+	}
+	logAdmissions(t.Context(), slog.New(slog.NewTextHandler(&said, nil)), was, now)
+	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+	if len(lines) != maxLoggedDefinitions+1 || !strings.Contains(lines[maxLoggedDefinitions], "tools=9") {
+		t.Errorf("%d lines:\n%s", len(lines), said.String())
+	}
+	if first := lines[0]; !strings.Contains(first, `level=WARN msg="the state of a tool has changed" server=a tool=t1 state=suspended frozen=false why=a\u{202e}b`) {
+		t.Errorf("the first line is %s", first)
+	}
+}
+
+func TestTheLogSaysThatAToolIsActiveAgain(t *testing.T) {
+	var said strings.Builder
+	id := switchboard.ToolID{Server: "a", Name: "x"}
+	was := func(switchboard.ToolID) (*switchboard.Tool, bool) {
+		return &switchboard.Tool{ID: id, Admission: &switchboard.Admission{State: switchboard.LifeSuspended}}, true
+	}
+	logAdmissions(t.Context(), slog.New(slog.NewTextHandler(&said, nil)), was, []*switchboard.Tool{{ID: id}})
+	if !strings.Contains(said.String(), `msg="a tool is active again, with the admitted definition" server=a tool=x`) {
+		t.Errorf("the log says %s", said.String())
+	}
 }

@@ -9,9 +9,16 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
+// offerSignals say that the state must be built again, or that runs must look for servers.
+type offerSignals struct {
+	changed <-chan struct{} // the offer of a server
+	moved   <-chan struct{} // the health of a server
+	pins    <-chan struct{} // what other processes have let in or taken out
+}
+
 // followServers rebuilds the state whenever a server's offer changes. It closes ready when all
 // servers have answered or the start deadline is over.
-func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{}) {
+func (a *App) followServers(ctx context.Context, on offerSignals) {
 	settled := make(chan struct{})
 	a.work.Go(func() {
 		a.fleet.Ready(ctx)
@@ -25,10 +32,12 @@ func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{})
 			a.rebuildState(ctx)
 			close(a.ready)
 			settled = nil
-		case <-changed:
-			awaitStarting(ctx, a.fleet, changed)
+		case <-on.changed:
+			awaitStarting(ctx, a.fleet, on.changed)
 			a.rebuildState(ctx)
-		case <-moved:
+		case <-on.pins:
+			a.rebuildState(ctx)
+		case <-on.moved:
 			a.runs.ReplaceServers(ctx, a.binder.Lost)
 		}
 	}

@@ -33,7 +33,7 @@ func (a *App) rebuildState(ctx context.Context) {
 	defer a.building.Unlock()
 	was := a.state.Load()
 	starting := a.fleet.Starting() // read before the offers: a server that answers in between counts as both
-	a.swapState(ctx, a.newState(was.loadedConfig, a.fleet.Offers(), starting, was))
+	a.swapState(ctx, a.newState(was.loadedConfig, admitOffers(ctx, a, was.config), starting, was))
 }
 
 // swapState publishes s and binds all runs again. The caller holds a.building.
@@ -144,7 +144,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.admin.notices.Set(c.Recipients)
 	a.binder.Reconfigured()
 	starting := a.fleet.Starting() // read before the offers, as in rebuildState
-	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
+	a.swapState(ctx, a.newState(r, admitOffers(ctx, a, c), starting, was))
 	a.fleet.SetOnePrincipal(hasOneUser(c))
 	a.setServers(c.Servers)
 	a.cluster.PublishConfiguration(r.digest)

@@ -17,7 +17,7 @@ const (
 	suspectInterval   = time.Second // between the beginnings of passes
 )
 
-// A suspectLog looks at the definitions that servers offer, and logs what should make people look. It works beside the building of states, so that no state waits
+// A suspectLog looks at the definitions that are let in, and logs what should make people look. It works beside the building of states, so that no state waits
 // for it.
 type suspectLog struct {
 	log     *slog.Logger
@@ -52,9 +52,11 @@ func (s *suspectLog) run(ctx context.Context) {
 		}
 		pause := time.After(suspectInterval)
 		st := s.state()
+		before := func(switchboard.ToolID) (*switchboard.Tool, bool) { return nil, false }
 		if was != nil {
-			logDefinitions(ctx, s.log, was.Catalog.Tool, st.Catalog.Tools())
+			before = was.Catalog.Tool
 		}
+		logAdmissions(ctx, s.log, before, st.Catalog.Tools())
 		was = st
 		s.look(ctx, st.Catalog.Tools(), func(id switchboard.ToolID) []byte { return st.Offers[id.Server].Uncleaned[id.Name] })
 		select {

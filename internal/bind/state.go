@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admission"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/capability"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
@@ -185,6 +186,7 @@ func NewTenant(t *switchboard.Tenant, view *catalog.View, providers *contract.Pr
 		Pipeline: decide.Pipeline{
 			index.Filter(),
 			matcher.Prune(),
+			admission.Stage,
 			p.Stage(),
 			verdict.Stage(providers.Registry()),
 			ranking.New(t.Ranking, view.Named("*/*")),

@@ -33,7 +33,18 @@ func appendTool(dst []byte, t *switchboard.Tool) []byte {
 	dst = appendCapabilities(dst, t.Kept)
 	dst = appendContract(dst, &t.Contract)
 	dst = appendPrice(dst, t.Price)
+	dst = appendAdmission(dst, t.Admission)
 	return appendTexts(dst, "redact;", t.Redact)
+}
+
+// appendAdmission appends nothing for a tool that is plainly active, so that the digests of such tools stay as they were before admission existed.
+func appendAdmission(dst []byte, a *switchboard.Admission) []byte {
+	if a == nil {
+		return dst
+	}
+	dst = appendField(append(dst, "admission;"...), string(a.State))
+	dst = strconv.AppendBool(dst, a.Frozen)
+	return appendField(appendField(dst, a.Why), a.Successor)
 }
 
 // appendContract appends nothing for an empty contract, so that the digests of tools without a contract stay as they

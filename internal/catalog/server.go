@@ -49,13 +49,17 @@ type usableTool struct {
 func (v *serverState) sameInputs(o *serverState) bool {
 	a, b := &v.source, &o.source
 	return v.duplicateID == o.duplicateID && v.taxonomyKey == o.taxonomyKey &&
-		a.Class == b.Class && a.Trust == b.Trust && a.Offer.Stale == b.Offer.Stale &&
+		a.Class == b.Class && a.Trust == b.Trust && a.Offer.Stale == b.Offer.Stale && sameAdmissions(a.Offer.Admissions, b.Offer.Admissions) &&
 		a.Offer.Version == b.Offer.Version && bytes.Equal(a.Offer.Capabilities, b.Offer.Capabilities) && bytes.Equal(a.Offer.Beside, b.Offer.Beside) &&
 		(a.Offer.Tools == nil) == (b.Offer.Tools == nil) &&
 		slices.EqualFunc(a.Offer.Tools, b.Offer.Tools, bytes.Equal) &&
 		(a.Manifest == nil) == (b.Manifest == nil) &&
 		(a.Manifest == nil || a.Manifest.Name == b.Manifest.Name && a.Manifest.Fault == b.Manifest.Fault && bytes.Equal(a.Manifest.Data, b.Manifest.Data)) &&
 		slices.EqualFunc(v.overlays, o.overlays, sameOverlay)
+}
+
+func sameAdmissions(a, b map[string]*switchboard.Admission) bool {
+	return maps.EqualFunc(a, b, func(x, y *switchboard.Admission) bool { return *x == *y })
 }
 
 func sameOverlay(a, b namedOverlay) bool {
@@ -191,6 +195,7 @@ func (v *serverState) addTool(d *parsedDefinition, words []toolLabels, tax *swit
 		Version:    v.source.Offer.Version,
 		Structured: d.structured,
 		Stale:      v.source.Offer.Stale,
+		Admission:  v.source.Offer.Admissions[d.name],
 	}
 	for i, caps := range said {
 		if i == 0 {

@@ -22,10 +22,13 @@ func Arguments(check func(switchboard.ServerID) switchboard.InputCheck, next swi
 			return next.Call(ctx, c)
 		}
 		how := check(c.Server)
+		args := argumentsIn(c.Params)
 		if how == switchboard.CheckOff {
+			if err := checkFrozen(c.Tool, args); err != nil {
+				return switchboard.Result{}, err
+			}
 			return next.Call(ctx, c)
 		}
-		args := argumentsIn(c.Params)
 		if err := Check(how, c.Tool, args); err != nil {
 			return switchboard.Result{}, err
 		}
@@ -35,10 +38,10 @@ func Arguments(check func(switchboard.ServerID) switchboard.InputCheck, next swi
 }
 
 // Check refuses arguments that do not fit the tool's input schema, with SB-CAP-003 and the part of the schema. how is
-// the strictness. Empty arguments count as {}.
+// the strictness. Empty arguments count as {}. While the tool is frozen, Check refuses members that the schema does not name, too.
 func Check(how switchboard.InputCheck, tool *switchboard.Tool, args []byte) error {
-	if how == switchboard.CheckOff {
-		return nil
+	if err := checkFrozen(tool, args); err != nil || how == switchboard.CheckOff {
+		return err
 	}
 	if len(args) == 0 {
 		args = noArguments
@@ -51,6 +54,26 @@ func Check(how switchboard.InputCheck, tool *switchboard.Tool, args []byte) erro
 		if where, why := d.findMisfit(args); why != nil {
 			return refuseArguments(why.Error(), where)
 		}
+	}
+	return nil
+}
+
+// checkFrozen refuses members that the admitted input schema of a frozen tool does not name, whatever the server's strictness: what its server would make of them now, no
+// proof has shown (design part 14, Pins).
+func checkFrozen(tool *switchboard.Tool, args []byte) error {
+	if tool.Admission == nil || !tool.Admission.Frozen || len(args) == 0 {
+		return nil
+	}
+	closed, err := schemasOf(tool).closed()
+	if err != nil {
+		return refuseArguments("its server has changed the tool, and the admitted schema cannot be read: "+err.Error(), "")
+	}
+	path, found, err := closed.Unnamed(args)
+	switch {
+	case err != nil:
+		return refuseArguments(err.Error(), "")
+	case found:
+		return refuseArguments(path+" is not named in the schema; its server has changed the tool, so until the change is accepted, only named arguments are sent", "")
 	}
 	return nil
 }

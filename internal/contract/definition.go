@@ -19,6 +19,9 @@ type toolSchemas struct {
 	// form is the form of the input schema.
 	form func() *form
 
+	// closed is the input schema, read as closed.
+	closed func() (*ClosedSchema, error)
+
 	// shape is the digest of the input schema, and result that of the output schema; "" if there is none.
 	shape, result func() switchboard.Digest
 }
@@ -92,7 +95,14 @@ func newToolSchemas(text []byte) *toolSchemas {
 		}
 		return formOf(doc)
 	})
-	return &toolSchemas{compiled(input), compiled(output), outlined, digest(input), digest(output)}
+	closed := sync.OnceValues(func() (*ClosedSchema, error) {
+		raw, ok := wire.Field(text, input)
+		if !ok {
+			return nil, errors.New("there is none")
+		}
+		return NewClosedSchema(raw)
+	})
+	return &toolSchemas{compiled(input), compiled(output), outlined, closed, digest(input), digest(output)}
 }
 
 // The members of a definition that hold schemas.

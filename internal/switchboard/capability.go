@@ -104,7 +104,7 @@ func (t *Tool) Vouched(s Source) bool {
 type Tool struct {
 	ID ToolID
 
-	// Definition is the tool's object in tools/list, byte for byte as its server sent it.
+	// Definition is the tool's object in tools/list, byte for byte as its server sent it when it was let in.
 	Definition []byte
 
 	// Digest is the digest of Definition in canonical form.
@@ -134,6 +134,9 @@ type Tool struct {
 
 	// Redact lists the detectors that the operator has set for the tool's results, sorted; see Enforces.
 	Redact []Detector `json:",omitempty"`
+
+	// Admission is set if the tool is not plainly active: it is suspended, or its server offers another definition, for instance.
+	Admission *Admission `json:",omitempty"`
 
 	// Structured says that Definition has an output schema, so that results are checked against it. Digest covers it.
 	Structured bool `json:"-"`

@@ -48,6 +48,9 @@ const (
 	CodeApprovalPending   Code = "SB-APPR-001"
 	CodeApprovalRefused   Code = "SB-APPR-002"
 	CodeApprovalGone      Code = "SB-APPR-003"
+	CodeSuspended         Code = "SB-LIFE-001"
+	CodeRetired           Code = "SB-LIFE-002"
+	CodeNotLetIn          Code = "SB-LIFE-003"
 	CodeTooManyAsked      Code = "SB-LIFE-004"
 	CodeNoSuchTask        Code = "SB-TASK-001"
 	CodeTaskRefused       Code = "SB-TASK-002"
@@ -106,6 +109,9 @@ var retryByCode = map[Code]Retry{
 	CodeApprovalPending:   RetryLater,
 	CodeApprovalRefused:   RetryNo,
 	CodeApprovalGone:      RetryNo,
+	CodeSuspended:         RetryAskPerson,
+	CodeRetired:           RetryNo,
+	CodeNotLetIn:          RetryAskPerson,
 	CodeTooManyAsked:      RetryLater,
 	CodeNoSuchTask:        RetryNo,
 	CodeTaskRefused:       RetryNo,

@@ -60,6 +60,9 @@ type Offer struct {
 	// Resources, Templates and Prompts are the objects of the other lists.
 	Resources, Templates, Prompts [][]byte
 
+	// Admissions say in which state a tool is, by its name, where that is not plainly active. Admission sets them.
+	Admissions map[string]*Admission `json:"-"`
+
 	// Stale is set while the server is away and this is its last known offer.
 	Stale bool
 }

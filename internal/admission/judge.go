@@ -1,0 +1,495 @@
+package admission
+
+import (
+	"encoding/json"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// Bounds of what is kept of one server.
+const (
+	maxPins       = 10_000   // a server that offers more names over time gets no new ones in
+	maxKept       = 32 << 20 // bytes of definitions; a definition beyond it is known by its digest alone
+	maxMembers    = 8        // named of one difference
+	maxMember     = 60       // bytes of the name of one
+	goneRetires   = 30 * 24 * time.Hour
+	maxOtherBytes = 8 << 20 // of the definitions of all other offers
+)
+
+// Terms say by which rules the offers of one server are judged.
+type Terms struct {
+	Rules switchboard.AdmissionRules
+
+	// Entries are the entries of admitted.lock for the server.
+	Entries map[Key]switchboard.AdmittedPin
+
+	// FindBlocking returns the rule of a blocking finding in the definition, or "". nil finds nothing.
+	FindBlocking func(k Key, definition []byte) string
+}
+
+// A Verdict is what Judge decides about one definition.
+type Verdict struct {
+	Key   Key
+	State switchboard.LifeState
+	Pin   Pin // the zero Pin if there is none
+
+	Frozen bool
+	Why    string      // as in switchboard.Admission
+	Other  *OtherOffer // what the server offers in place of the admitted definition; nil if it offers that one, or nothing
+
+	Successor string
+}
+
+// A Judgment is the result of Judge.
+type Judgment struct {
+	// Offer is what is passed on: the admitted definitions only. Its Admissions say which tools are not plainly active.
+	Offer switchboard.Offer
+
+	// Pins are the pins as they must be kept now. They are those that Judge was given if nothing is new. If FirstSeen, nothing may be passed on before they are kept.
+	Pins      *ServerPins
+	FirstSeen bool
+
+	Others OtherOffers // that this replica sees now
+}
+
+// A judge judges one offer.
+type judge struct {
+	terms     Terms
+	pins      *ServerPins
+	reports   Reports
+	uncleaned map[string][]byte // see switchboard.Offer
+	now       time.Time
+	kept      int // bytes
+	others    int // bytes
+
+	fresh     map[Key]Pin // new or changed pins
+	firstSeen bool
+	own       OtherOffers
+	each      func(Verdict)
+}
+
+// Reports are the offers of one server that differ from the admitted definitions, as they are known before Judge.
+type Reports struct {
+	Own    OtherOffers // of the last Judgment here
+	Others OtherOffers // of the other replicas; the worst, if several report one definition
+}
+
+// Judge compares an offer with the pins of its server, and decides what is passed on. What other replicas have reported counts, too, whatever this replica is
+// offered: so all replicas decide alike. each, if not nil, is called with each verdict. Judge is pure: it decides by its arguments alone.
+func Judge(offer switchboard.Offer, pins *ServerPins, reports Reports, terms Terms, now time.Time, each func(Verdict)) Judgment {
+	j := &judge{terms: terms, pins: pins, reports: reports, uncleaned: offer.Uncleaned, now: now, fresh: map[Key]Pin{}, own: OtherOffers{}, each: each}
+	if each == nil {
+		j.each = func(Verdict) {}
+	}
+	for _, p := range pins.Pins {
+		j.kept += len(p.Definition)
+	}
+	out := Judgment{Offer: offer, Pins: pins}
+	out.Offer.Tools, out.Offer.Admissions = j.tools(offer.Tools)
+	out.Offer.Prompts = j.candidates(switchboard.Prompts, offer.Prompts)
+	out.Offer.Templates = j.candidates(switchboard.Templates, offer.Templates)
+	out.Offer.Instructions = j.instructions(offer.Instructions)
+	listed := pins.Listed
+	if !offer.Stale {
+		listed = listedIn(listed, &offer)
+		j.noteGone(&offer)
+	}
+	if out.Others = j.own; len(j.fresh) > 0 || listed != pins.Listed {
+		next := &ServerPins{Listed: listed, Pins: maps.Clone(pins.Pins)}
+		if next.Pins == nil {
+			next.Pins = map[Key]Pin{}
+		}
+		maps.Copy(next.Pins, j.fresh)
+		out.Pins, out.FirstSeen = next, j.firstSeen
+	}
+	return out
+}
+
+// listedIn adds the kinds of which the offer has any. A list without members is no first list: many servers list nothing until they are ready.
+func listedIn(kinds switchboard.Kinds, offer *switchboard.Offer) switchboard.Kinds {
+	for _, k := range []switchboard.Kind{switchboard.Tools, switchboard.Prompts, switchboard.Templates} {
+		if len(offer.List(k)) > 0 {
+			kinds = kinds.With(k)
+		}
+	}
+	return kinds
+}
+
+// kindOf returns the list that decides whether a pin of the kind is new. Instructions come with the tools.
+func kindOf(k switchboard.PinKind) switchboard.Kind {
+	switch k {
+	case switchboard.PinPrompt:
+		return switchboard.Prompts
+	case switchboard.PinTemplate:
+		return switchboard.Templates
+	}
+	return switchboard.Tools
+}
+
+// tools returns the tools that are passed on. Tools that are no candidates are passed on, too, so that explanations can name them.
+func (j *judge) tools(offered [][]byte) (passed [][]byte, all map[string]*switchboard.Admission) {
+	if offered == nil {
+		return nil, nil
+	}
+	passed = make([][]byte, 0, len(offered))
+	twice := namedTwice(switchboard.Tools, offered)
+	for _, object := range offered {
+		k, ok := keyOf(switchboard.Tools, object)
+		if !ok || twice[k] {
+			passed = append(passed, object) // the catalog refuses it
+			continue
+		}
+		v, bytes := j.judge(k, object, CompareTools)
+		passed = append(passed, bytes)
+		if v.State != switchboard.LifeActive || v.Frozen {
+			if all == nil {
+				all = map[string]*switchboard.Admission{}
+			}
+			all[k.Name] = &switchboard.Admission{State: v.State, Frozen: v.Frozen, Why: v.Why, Successor: v.Successor}
+		}
+	}
+	return passed, all
+}
+
+// candidates returns the prompts or templates that are passed on.
+func (j *judge) candidates(kind switchboard.Kind, offered [][]byte) (passed [][]byte) {
+	if offered == nil {
+		return nil
+	}
+	compare := comparison(ComparePrompts)
+	if kind == switchboard.Templates {
+		compare = CompareTemplates
+	}
+	passed = make([][]byte, 0, len(offered))
+	twice := namedTwice(kind, offered)
+	for _, object := range offered {
+		k, ok := keyOf(kind, object)
+		if !ok || twice[k] {
+			continue // nobody can tell which definition a person has let in
+		}
+		if v, bytes := j.judge(k, object, compare); isPassed(v.State) {
+			passed = append(passed, bytes)
+		}
+	}
+	return passed
+}
+
+// instructions returns the instructions that are passed on.
+func (j *judge) instructions(text string) string {
+	k := Key{Kind: switchboard.PinInstructions}
+	if _, known := j.pins.Pins[k]; text == "" && !known {
+		return ""
+	}
+	v, admitted := j.judge(k, wire.AppendString(nil, text), CompareInstructions)
+	if text, _ = wire.String(admitted); !isPassed(v.State) {
+		return ""
+	}
+	return text
+}
+
+// isPassed reports whether clients get a prompt, a template or instructions in the state. A tenant tries tools alone.
+func isPassed(s switchboard.LifeState) bool {
+	return s == switchboard.LifeActive || s == switchboard.LifeDeprecated
+}
+
+// namedTwice returns the names that more than one object of a list has with different bytes.
+func namedTwice(kind switchboard.Kind, objects [][]byte) (twice map[Key]bool) {
+	first := make(map[Key][]byte, len(objects))
+	for _, object := range objects {
+		k, ok := keyOf(kind, object)
+		if was, known := first[k]; ok && known && string(was) != string(object) {
+			if twice == nil {
+				twice = map[Key]bool{}
+			}
+			twice[k] = true
+		}
+		first[k] = object
+	}
+	return twice
+}
+
+// A comparison compares two definitions; see CompareTools.
+type comparison func(admitted, offered json.RawMessage) (Class, []Difference)
+
+// judge decides about one definition, and returns the bytes that are passed on.
+func (j *judge) judge(k Key, offered []byte, compare comparison) (Verdict, []byte) {
+	v := Verdict{Key: k}
+	pin, known := j.pins.Pins[k]
+	if entry, named := j.terms.Entries[k]; named {
+		pin, known = j.byFile(k, pin, entry, offered), true
+	} else if j.terms.Rules.Strict() {
+		v.State, v.Why = switchboard.LifeNew, "no person has let it in"
+		v.Other = j.other(k, offered, Narrower, nil, "")
+		j.each(v)
+		return v, offered
+	}
+	if !known {
+		pin = j.firstSight(k, offered)
+	}
+	v.Pin, v.State, v.Successor = pin, pin.State, pin.Successor
+	switch {
+	case pin.Digest == "":
+		v.State = switchboard.LifeSuspended
+		if rule := j.findInOffer(k, offered); rule != "" {
+			v.Why = "its definition has a blocking finding: " + rule
+			v.Other = j.other(k, offered, Poisoned, nil, rule)
+		} else {
+			v.Why = "its server has offered too many names over time, and no new one is let in"
+			v.Other = j.other(k, offered, Narrower, nil, "")
+		}
+	case pin.State == switchboard.LifeSuspended:
+		v.Why = "a person has suspended it"
+	case pin.State == switchboard.LifeRetired:
+		v.Why = "it is retired"
+	case pin.State == switchboard.LifeTesting:
+		v.Why = "it was not in the first list of its server, and no person has let it in"
+	}
+	if pin.Digest == "" {
+		j.each(v)
+		return v, offered
+	}
+	if !pin.Gone.IsZero() && pin.State != switchboard.LifeRetired {
+		if pin.Gone, v.Pin.Gone = (time.Time{}), (time.Time{}); len(offered) > 0 {
+			j.fresh[k] = pin
+		}
+	}
+	passed := []byte(pin.Definition)
+	if string(offered) != pin.Definition {
+		digest, err := DigestOf(offered)
+		if err == nil && digest == pin.Digest {
+			if pin.Definition == "" {
+				passed = offered
+			}
+		} else {
+			v.Other = j.changed(k, offered, digest, pin, compare)
+		}
+	} else {
+		passed = offered // which shares the memory of the offer
+	}
+	if other, ok := j.reports.Others[k]; ok && other.Digest != pin.Digest {
+		v.Other = worseOffer(v.Other, &other)
+	}
+	if v.Other != nil {
+		j.applyChange(&v, pin)
+		if pin.Definition == "" {
+			passed = offered
+		}
+	}
+	j.each(v)
+	return v, passed
+}
+
+// applyChange sets the state of a definition that its server offers otherwise.
+func (j *judge) applyChange(v *Verdict, pin Pin) {
+	if !isCandidate(v.State) {
+		return // a person's word, or a worse state, stands
+	}
+	harmless := v.Other.Class <= Wider && pin.Definition != ""
+	if harmless && !j.terms.Rules.Suspends() {
+		v.Frozen = true
+		v.Why = strings.TrimPrefix(v.Why+"; its server offers another definition ("+describe(v.Other)+"); the admitted one stays in use", "; ")
+		return
+	}
+	v.State = switchboard.LifeSuspended
+	v.Why = "its server offers another definition than the admitted one (" + describe(v.Other) + ")"
+	if pin.Definition == "" {
+		v.Why = "its server offers another definition, and the bytes of the admitted one are not known"
+	}
+}
+
+// isCandidate reports whether a tool in the state can serve a run.
+func isCandidate(s switchboard.LifeState) bool {
+	return s == switchboard.LifeActive || s == switchboard.LifeTesting || s == switchboard.LifeDeprecated
+}
+
+// worseOffer returns the offer that counts if replicas see two. Each may be nil.
+func worseOffer(a, b *OtherOffer) *OtherOffer {
+	if a == nil || b != nil && (b.Class > a.Class || b.Class == a.Class && b.Digest < a.Digest) {
+		return b
+	}
+	return a
+}
+
+// Merge returns the offers that count if several replicas report some: the worst of each definition.
+func Merge(reports ...OtherOffers) OtherOffers {
+	all := OtherOffers{}
+	for _, one := range reports {
+		for k, o := range one {
+			if was, ok := all[k]; !ok || worseOffer(&was, &o) == &o {
+				all[k] = o
+			}
+		}
+	}
+	return all
+}
+
+// describe names the class of an other offer, and what it comes from.
+func describe(o *OtherOffer) string {
+	switch {
+	case o.Rule != "":
+		return o.Class.String() + ": " + o.Rule
+	case len(o.Members) > 0:
+		return o.Class.String() + ": " + strings.Join(o.Members, ", ")
+	}
+	return o.Class.String()
+}
+
+// changed compares the offered definition with the admitted one.
+func (j *judge) changed(k Key, offered []byte, digest string, pin Pin, compare comparison) *OtherOffer {
+	if was, ok := j.reports.Own[k]; ok && was.Digest == digest && digest != "" {
+		j.own[k] = was
+		return &was // compared before
+	}
+	class, all := Narrower, []Difference(nil)
+	if digest != "" && pin.Definition != "" {
+		class, all = compare(json.RawMessage(pin.Definition), offered)
+	}
+	if class == Same {
+		return nil // of a definition without a digest
+	}
+	rule := j.findInOffer(k, offered)
+	if rule != "" && pin.Definition != "" && j.findBlocking(k, []byte(pin.Definition)) == rule {
+		rule = "" // a person has let it in with that
+	}
+	if rule != "" {
+		class = Poisoned
+	}
+	return j.other(k, offered, class, all, rule)
+}
+
+// other notes an offer that is not the admitted one.
+func (j *judge) other(k Key, offered []byte, class Class, all []Difference, rule string) *OtherOffer {
+	digest, err := DigestOf(offered)
+	if err != nil {
+		digest = ""
+	}
+	o := OtherOffer{Digest: digest, Class: class, Rule: rule, Since: j.now}
+	if was, ok := j.reports.Own[k]; ok && was.Digest == digest {
+		o.Since = was.Since
+	}
+	if j.others += len(offered); j.others <= maxOtherBytes && digest != "" {
+		o.Definition = string(offered)
+	}
+	for i, d := range all {
+		if i == maxMembers {
+			o.Members = append(o.Members, "…")
+			break
+		}
+		o.Members = append(o.Members, printable(d.Member))
+	}
+	j.own[k] = o
+	return &o
+}
+
+// printable returns the name of a member for messages. A server has chosen some of these names.
+func printable(name string) string {
+	if len(name) > maxMember {
+		name = strings.ToValidUTF8(name[:maxMember], "") + "…"
+	}
+	return strings.Trim(strconv.QuoteToASCII(name), `"`)
+}
+
+// firstSight returns the pin of a definition that was never seen before.
+func (j *judge) firstSight(k Key, offered []byte) Pin {
+	pin := Pin{State: switchboard.LifeActive, Since: j.now}
+	if j.pins.Listed.Has(kindOf(k.Kind)) {
+		pin.State = switchboard.LifeTesting
+	}
+	if len(j.pins.Pins)+len(j.fresh) >= maxPins || j.findInOffer(k, offered) != "" {
+		return pin // nothing is let in
+	}
+	return j.admit(k, offered, pin)
+}
+
+// admit returns the pin with the offered definition, and keeps it.
+func (j *judge) admit(k Key, offered []byte, pin Pin) Pin {
+	digest, err := DigestOf(offered)
+	if err != nil {
+		return pin
+	}
+	pin.Digest = digest
+	if j.kept += len(offered); j.kept <= maxKept {
+		pin.Definition = string(offered)
+	}
+	j.fresh[k], j.firstSeen = pin, true
+	return pin
+}
+
+// byFile returns the pin as admitted.lock has it. A later decision of a person that only the store has counts if it takes out.
+func (j *judge) byFile(k Key, pin Pin, entry switchboard.AdmittedPin, offered []byte) Pin {
+	if pin.By != "" && pin.Since.After(entry.At) && !isCandidate(pin.State) {
+		return pin
+	}
+	now := pin
+	now.State, now.Successor, now.By, now.Since = entry.State, entry.Successor, entry.By, entry.At
+	if now.Digest != entry.Digest {
+		now.Digest, now.Definition = entry.Digest, ""
+	}
+	if now.Definition == "" {
+		if digest, err := DigestOf(offered); err == nil && digest == entry.Digest {
+			return j.admit(k, offered, now)
+		}
+	}
+	if now != pin {
+		j.fresh[k] = now
+	}
+	return now
+}
+
+// findInOffer returns the rule of a blocking finding in what the server has sent, from which some characters may be removed.
+func (j *judge) findInOffer(k Key, offered []byte) string {
+	if sent := j.uncleaned[k.Name]; k.Kind == switchboard.PinTool && sent != nil {
+		offered = sent
+	}
+	return j.findBlocking(k, offered)
+}
+
+func (j *judge) findBlocking(k Key, definition []byte) string {
+	if j.terms.FindBlocking == nil {
+		return ""
+	}
+	return j.terms.FindBlocking(k, definition)
+}
+
+// noteGone notes which pins the offer has no definition for, and retires those that are gone for goneRetires.
+func (j *judge) noteGone(offer *switchboard.Offer) {
+	var offered map[Key]bool
+	for k, p := range j.pins.Pins {
+		if k.Kind == switchboard.PinInstructions || p.State == switchboard.LifeRetired {
+			continue
+		}
+		if offered == nil {
+			offered = offeredKeys(offer)
+		}
+		if offered[k] {
+			continue
+		}
+		switch {
+		case p.Gone.IsZero():
+			p.Gone = j.now
+		case j.now.Sub(p.Gone) >= goneRetires:
+			p.State, p.Since, p.By = switchboard.LifeRetired, j.now, ""
+		default:
+			continue
+		}
+		j.fresh[k] = p
+	}
+}
+
+// offeredKeys returns the keys of all objects in an offer.
+func offeredKeys(offer *switchboard.Offer) map[Key]bool {
+	all := map[Key]bool{}
+	for _, kind := range []switchboard.Kind{switchboard.Tools, switchboard.Prompts, switchboard.Templates} {
+		for _, object := range offer.List(kind) {
+			if k, ok := keyOf(kind, object); ok {
+				all[k] = true
+			}
+		}
+	}
+	return all
+}

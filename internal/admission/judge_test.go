@@ -1,0 +1,240 @@
+package admission
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// first is the offer of a server that every test begins with.
+var first = switchboard.Offer{
+	Server:       "s",
+	Tools:        [][]byte{[]byte(`{"name":"look","description":"looks","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}},"annotations":{"readOnlyHint":true}}`)},
+	Prompts:      [][]byte{[]byte(`{"name":"review","description":"reviews"}`)},
+	Templates:    [][]byte{[]byte(`{"uriTemplate":"x://{a}","name":"x"}`)},
+	Instructions: "Look first.",
+}
+
+var day = time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)
+
+// offering returns the first offer with the tool's text changed.
+func offering(old, new string) switchboard.Offer {
+	o := first
+	o.Tools = [][]byte{[]byte(strings.Replace(string(first.Tools[0]), old, new, 1))}
+	return o
+}
+
+func tool(name string) Key { return Key{switchboard.PinTool, name} }
+
+func look(t *testing.T, j Judgment) (definition string, a switchboard.Admission) {
+	t.Helper()
+	if len(j.Offer.Tools) != 1 {
+		t.Fatalf("%d tools are passed on, want 1", len(j.Offer.Tools))
+	}
+	a = switchboard.Admission{State: switchboard.LifeActive}
+	if is := j.Offer.Admissions["look"]; is != nil {
+		a = *is
+	}
+	return string(j.Offer.Tools[0]), a
+}
+
+// deceives finds a blocking finding in each text with the word "evil".
+func deceives(_ Key, definition []byte) string {
+	if strings.Contains(string(definition), "evil") {
+		return "bidi"
+	}
+	return ""
+}
+
+func TestAChangedToolIsShownAsAdmittedOrSuspended(t *testing.T) {
+	seen := Judge(first, &ServerPins{}, Reports{}, Terms{FindBlocking: deceives}, day, nil)
+	if !seen.FirstSeen || len(seen.Pins.Pins) != 4 {
+		t.Fatalf("at first sight, FirstSeen is %v and there are %d pins, want 4", seen.FirstSeen, len(seen.Pins.Pins))
+	}
+	suspend := switchboard.AdmissionRules{Changed: switchboard.ChangedSuspend}
+	for _, c := range []struct {
+		name, old, new string
+		rules          switchboard.AdmissionRules
+		state          switchboard.LifeState
+		frozen         bool
+		why            string
+	}{
+		{name: "the same", state: switchboard.LifeActive},
+		{name: "spaces and order", old: `{"name":"look","description":"looks",`, new: `{ "description":"looks", "name":"look",`, state: switchboard.LifeActive},
+		{name: "words", old: "looks", new: "peeks", state: switchboard.LifeActive, frozen: true, why: "words: description"},
+		{name: "words where each change suspends", rules: suspend, old: "looks", new: "peeks", state: switchboard.LifeSuspended, why: "words: description"},
+		{name: "spaces where each change suspends", rules: suspend, old: `"looks",`, new: `"looks" , `, state: switchboard.LifeActive},
+		{name: "one more argument", old: `"a":{`, new: `"b":{"type":"number"},"a":{`, state: switchboard.LifeActive, frozen: true, why: "wider: inputSchema"},
+		{name: "a required argument", old: `"type":"object"`, new: `"type":"object","required":["a"]`, state: switchboard.LifeSuspended, why: "narrower: inputSchema"},
+		{name: "a default", old: `"a":{`, new: `"a":{"default":"/",`, state: switchboard.LifeSuspended, why: "narrower: inputSchema"},
+		{name: "a freer hint", old: `"readOnlyHint":true`, new: `"readOnlyHint":false`, state: switchboard.LifeSuspended, why: "freer: annotations.readOnlyHint"},
+		{name: "words that deceive", old: "looks", new: "evil", state: switchboard.LifeSuspended, why: "poisoned: bidi"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := Judge(offering(c.old, c.new), seen.Pins, Reports{}, Terms{Rules: c.rules, FindBlocking: deceives}, day, nil)
+			definition, a := look(t, j)
+			if definition != string(first.Tools[0]) {
+				t.Errorf("a definition is passed on that was not let in: %s", definition)
+			}
+			if a.State != c.state || a.Frozen != c.frozen || !strings.Contains(a.Why, c.why) {
+				t.Errorf("it is %+v; want %s, frozen %v, because of %q", a, c.state, c.frozen, c.why)
+			}
+			if j.FirstSeen {
+				t.Error("a change counts as first sight")
+			}
+			back := Judge(first, j.Pins, Reports{Own: j.Others}, Terms{}, day, nil)
+			if _, a := look(t, back); a.State != switchboard.LifeActive || a.Frozen || len(back.Others) > 0 {
+				t.Errorf("once the admitted definition is offered again, it is %+v", a)
+			}
+		})
+	}
+}
+
+func TestWhatOneReplicaSeesCountsOnAll(t *testing.T) {
+	seen := Judge(first, &ServerPins{}, Reports{}, Terms{}, day, nil)
+	for _, changed := range []switchboard.Offer{offering(`"looks"`, `"looks","outputSchema":{}`), offering(`"a":{`, `"b":{},"a":{`)} {
+		there := Judge(changed, seen.Pins, Reports{}, Terms{}, day, nil)
+		_, want := look(t, there)
+		here := Judge(first, seen.Pins, Reports{Others: there.Others}, Terms{}, day, nil)
+		if definition, a := look(t, here); a != want || a == (switchboard.Admission{State: switchboard.LifeActive}) || definition != string(first.Tools[0]) {
+			t.Errorf("here it is %+v, there %+v", a, want)
+		}
+	}
+}
+
+func TestATwiceChangedToolHasTheWorseStateOnAllReplicas(t *testing.T) {
+	seen := Judge(first, &ServerPins{}, Reports{}, Terms{}, day, nil)
+	words, narrower := offering("looks", "peeks"), offering(`"type":"object"`, `"type":"object","required":["a"]`)
+	a := Judge(words, seen.Pins, Reports{}, Terms{}, day, nil)
+	b := Judge(narrower, seen.Pins, Reports{}, Terms{}, day, nil)
+	_, onA := look(t, Judge(words, seen.Pins, Reports{Own: a.Others, Others: b.Others}, Terms{}, day, nil))
+	_, onB := look(t, Judge(narrower, seen.Pins, Reports{Own: b.Others, Others: a.Others}, Terms{}, day, nil))
+	if onA != onB || onA.State != switchboard.LifeSuspended {
+		t.Errorf("one replica has %+v, the other %+v", onA, onB)
+	}
+}
+
+func TestWhatIsNewAfterTheFirstListIsTried(t *testing.T) {
+	pins := Judge(first, &ServerPins{}, Reports{}, Terms{}, day, nil).Pins
+	o := first
+	o.Tools = append([][]byte{[]byte(`{"name":"more","inputSchema":{}}`)}, o.Tools...)
+	o.Prompts = append([][]byte{[]byte(`{"name":"other"}`)}, o.Prompts...)
+	j := Judge(o, pins, Reports{}, Terms{}, day, nil)
+	if a := j.Offer.Admissions["more"]; a == nil || a.State != switchboard.LifeTesting {
+		t.Errorf("a new tool is %+v", a)
+	}
+	if len(j.Offer.Prompts) != 1 {
+		t.Errorf("prompts %s are passed on", j.Offer.Prompts)
+	}
+}
+
+func TestAnEmptyListIsNoFirstList(t *testing.T) {
+	empty := switchboard.Offer{Server: "s", Tools: [][]byte{}}
+	pins := Judge(empty, &ServerPins{}, Reports{}, Terms{}, day, nil).Pins
+	if _, a := look(t, Judge(first, pins, Reports{}, Terms{}, day, nil)); a.State != switchboard.LifeActive {
+		t.Errorf("the tools of a server that had listed nothing are %s", a.State)
+	}
+}
+
+func TestADeceivingToolIsNotLetInUntilItDeceivesNoLonger(t *testing.T) {
+	o := offering("looks", "evil")
+	terms := Terms{FindBlocking: deceives}
+	j := Judge(o, &ServerPins{}, Reports{}, terms, day, nil)
+	if _, a := look(t, j); a.State != switchboard.LifeSuspended || j.Pins.Pins[tool("look")].Digest != "" {
+		t.Errorf("it is %+v", a)
+	}
+	o = first
+	o.Uncleaned = map[string][]byte{"look": []byte("evil")}
+	if _, a := look(t, Judge(o, &ServerPins{}, Reports{}, terms, day, nil)); a.State != switchboard.LifeSuspended {
+		t.Errorf("with deceiving characters that are removed, it is %+v", a)
+	}
+	if _, a := look(t, Judge(first, &ServerPins{}, Reports{}, terms, day, nil)); a.State != switchboard.LifeActive {
+		t.Errorf("it is %+v when it deceives no longer", a)
+	}
+}
+
+func TestWhatIsGoneForThirtyDaysIsRetired(t *testing.T) {
+	pins := Judge(first, &ServerPins{}, Reports{}, Terms{}, day, nil).Pins
+	without := first
+	without.Tools = [][]byte{[]byte(`{"name":"other","inputSchema":{}}`)}
+	for _, c := range []struct {
+		days int
+		want switchboard.LifeState
+	}{{1, switchboard.LifeActive}, {29, switchboard.LifeActive}, {30, switchboard.LifeRetired}} {
+		gone := Judge(without, pins, Reports{}, Terms{}, day, nil).Pins
+		gone = Judge(without, gone, Reports{}, Terms{}, day.AddDate(0, 0, c.days), nil).Pins
+		back := Judge(first, gone, Reports{}, Terms{}, day.AddDate(0, 0, c.days), nil)
+		if _, a := look(t, back); a.State != c.want {
+			t.Errorf("after %d days it is %s, want %s", c.days, a.State, c.want)
+		}
+		if at := back.Pins.Pins[tool("look")].Gone; c.want == switchboard.LifeActive && !at.IsZero() {
+			t.Errorf("it is offered again, and gone since %s", at)
+		}
+	}
+	away := first
+	away.Tools, away.Stale = [][]byte{}, true
+	if p := Judge(away, pins, Reports{}, Terms{}, day, nil).Pins; p != pins {
+		t.Error("an offer that is only remembered takes tools away")
+	}
+}
+
+func TestThePersonsFileDecides(t *testing.T) {
+	digest, err := DigestOf(first.Tools[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := switchboard.AdmissionRules{Trust: switchboard.TrustStrict}
+	entry := func(digest string, s switchboard.LifeState) map[Key]switchboard.AdmittedPin {
+		return map[Key]switchboard.AdmittedPin{tool("look"): {Digest: digest, State: s, By: "ann", At: day}}
+	}
+	for _, c := range []struct {
+		name    string
+		rules   switchboard.AdmissionRules
+		entries map[Key]switchboard.AdmittedPin
+		offered switchboard.Offer
+		want    switchboard.LifeState
+	}{
+		{"strict, not in the file", strict, nil, first, switchboard.LifeNew},
+		{"strict, in the file", strict, entry(digest, switchboard.LifeActive), first, switchboard.LifeActive},
+		{"strict, other words", strict, entry(digest, switchboard.LifeActive), offering("looks", "peeks"), switchboard.LifeSuspended},
+		{"first_use, other words, no bytes", switchboard.AdmissionRules{}, entry(digest, switchboard.LifeActive), offering("looks", "peeks"), switchboard.LifeSuspended},
+		{"suspended in the file", switchboard.AdmissionRules{}, entry(digest, switchboard.LifeSuspended), first, switchboard.LifeSuspended},
+		{"retired in the file", strict, entry(digest, switchboard.LifeRetired), first, switchboard.LifeRetired},
+		{"deprecated in the file", strict, entry(digest, switchboard.LifeDeprecated), first, switchboard.LifeDeprecated},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, a := look(t, Judge(c.offered, &ServerPins{}, Reports{}, Terms{Rules: c.rules, Entries: c.entries}, day, nil)); a.State != c.want {
+				t.Errorf("it is %+v, want %s", a, c.want)
+			}
+		})
+	}
+}
+
+func TestAServerWithTooManyNamesGetsNoNewOnesIn(t *testing.T) {
+	pins := &ServerPins{Pins: map[Key]Pin{}}
+	for i := range maxPins {
+		pins.Pins[tool(strings.Repeat("x", 1+i%50)+string(rune('a'+i/50%26))+strings.Repeat("y", i/1300))] = Pin{State: switchboard.LifeActive, Digest: "d", Gone: day}
+	}
+	for i := 0; len(pins.Pins) < maxPins; i++ {
+		pins.Pins[tool(strings.Repeat("z", i+1))] = Pin{State: switchboard.LifeActive, Digest: "d", Gone: day}
+	}
+	j := Judge(first, pins, Reports{}, Terms{}, day, nil)
+	if j.Pins.Pins[tool("look")].Digest != "" {
+		t.Error("the tool is let in")
+	}
+}
+
+func TestAKeySurvivesTheStore(t *testing.T) {
+	want := ServerPins{Pins: map[Key]Pin{{switchboard.PinPrompt, "a b <&>"}: {Digest: "d1:x", Definition: `{"name":"<&>"}`, State: switchboard.LifeActive, Since: day}, {Kind: switchboard.PinInstructions}: {}}}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got ServerPins
+	if err := json.Unmarshal(text, &got); err != nil || got.Pins[Key{switchboard.PinPrompt, "a b <&>"}] != want.Pins[Key{switchboard.PinPrompt, "a b <&>"}] || len(got.Pins) != 2 {
+		t.Errorf("%s is read as %+v, %v", text, got, err)
+	}
+}

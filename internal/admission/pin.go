@@ -1,0 +1,103 @@
+package admission
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// digestScheme is in front of each digest: a later scheme can then be told from this one.
+const digestScheme = "d1:"
+
+// DigestOf returns the digest of a definition: of its canonical form (RFC 8785), so that order and spaces do not count. The error says why the definition has none.
+func DigestOf(definition []byte) (string, error) {
+	d, err := canonical.Digest(definition)
+	if err != nil {
+		return "", err
+	}
+	return digestScheme + strings.TrimPrefix(string(d), "sha256:"), nil
+}
+
+// CheckDigest returns an error if the text is no digest of DigestOf.
+func CheckDigest(text string) error {
+	hex, known := strings.CutPrefix(text, digestScheme)
+	if !known {
+		return fmt.Errorf("the digest begins with an unknown scheme; this version knows %q", digestScheme)
+	}
+	if len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
+		return fmt.Errorf("after %q, want 64 hexadecimal digits in lower case", digestScheme)
+	}
+	return nil
+}
+
+// A Key names a pin of one server.
+type Key struct {
+	Kind switchboard.PinKind
+	Name string // "" for instructions
+}
+
+// MarshalText returns the form in the store: the kind, a space, and the name.
+func (k Key) MarshalText() ([]byte, error) { return []byte(string(k.Kind) + " " + k.Name), nil }
+
+// UnmarshalText reads the form in the store.
+func (k *Key) UnmarshalText(text []byte) error {
+	kind, name, ok := strings.Cut(string(text), " ")
+	if !ok {
+		return fmt.Errorf("%.40q is no key of a pin", text)
+	}
+	k.Kind, k.Name = switchboard.PinKind(kind), name
+	return nil
+}
+
+// A Pin is what is known of one definition of a server: what was let in, or was seen first. Do not modify it.
+type Pin struct {
+	Digest     string `json:"digest,omitempty"`     // "" if nothing was let in: a blocking finding was in the way
+	Definition string `json:"definition,omitempty"` // the admitted bytes; "" if they are not known
+
+	State     switchboard.LifeState `json:"state"`
+	Successor string                `json:"successor,omitempty"`
+
+	Since time.Time `json:"since"`        // the first sight, or the person's decision
+	By    string    `json:"by,omitempty"` // the person; "" for the first sight
+
+	Gone time.Time `json:"gone,omitzero"` // since when the server does not offer it
+}
+
+// ServerPins are the pins of one server. The zero value is a server that has never listed anything. Do not modify it.
+type ServerPins struct {
+	Listed switchboard.Kinds `json:"listed,omitempty"` // the kinds of which the first list has been seen
+	Pins   map[Key]Pin       `json:"pins,omitempty"`
+}
+
+// An OtherOffer is a definition that a server offers in place of the admitted one, as one replica has seen it.
+type OtherOffer struct {
+	Digest     string    `json:"digest"`
+	Definition string    `json:"definition,omitempty"` // "" if it is too large to be kept
+	Class      Class     `json:"class"`
+	Members    []string  `json:"members,omitempty"` // that differ, the first few
+	Rule       string    `json:"rule,omitempty"`    // of the blocking finding, for Poisoned
+	Since      time.Time `json:"since"`
+}
+
+// Other offers of one server, by their pin.
+type OtherOffers map[Key]OtherOffer
+
+// keyOf returns the key of an object in a list of the kind. ok is false if the object has no name.
+func keyOf(kind switchboard.Kind, object []byte) (k Key, ok bool) {
+	member := "name"
+	switch kind {
+	case switchboard.Tools:
+		k.Kind = switchboard.PinTool
+	case switchboard.Prompts:
+		k.Kind = switchboard.PinPrompt
+	default:
+		k.Kind, member = switchboard.PinTemplate, "uriTemplate"
+	}
+	value, _ := wire.Field(object, member)
+	k.Name, ok = wire.String(value)
+	return k, ok && k.Name != ""
+}

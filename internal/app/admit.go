@@ -1,0 +1,60 @@
+package app
+
+import (
+	"context"
+	"sync"
+
+	"github.com/summit-switchboard/switchboard/internal/admission"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// admitOffers returns the present offers as admission passes them on by the configuration. It keeps what is seen first.
+func admitOffers(ctx context.Context, a *App, c *config.Config) []switchboard.Offer {
+	return a.pins.Admit(ctx, a.fleet.Offers(), admissionTerms(a, c))
+}
+
+// previewOffers returns the present offers as admission would pass them on by a configuration that is not in force.
+func previewOffers(a *App, c *config.Config) []switchboard.Offer {
+	return a.pins.Preview(a.fleet.Offers(), admissionTerms(a, c))
+}
+
+// admissionTerms returns the terms on which offers are judged by a configuration.
+func admissionTerms(a *App, c *config.Config) func(*switchboard.Offer) admission.Terms {
+	rules := make(map[switchboard.ServerID]switchboard.AdmissionRules, len(c.Servers))
+	for i := range c.Servers {
+		rules[c.Servers[i].ID] = c.Servers[i].Admission
+	}
+	entries := map[switchboard.ServerID]map[admission.Key]switchboard.AdmittedPin{}
+	for id, e := range c.Admitted {
+		if entries[id.Server] == nil {
+			entries[id.Server] = map[admission.Key]switchboard.AdmittedPin{}
+		}
+		entries[id.Server][admission.Key{Kind: id.Kind, Name: id.Name}] = e
+	}
+	peers := sync.OnceValue(func() *suspect.Peers { return suspect.NewPeers(admittedTools(a.state.Load())) })
+	return func(o *switchboard.Offer) admission.Terms {
+		return admission.Terms{Rules: rules[o.Server], Entries: entries[o.Server], FindBlocking: func(k admission.Key, definition []byte) string {
+			if k.Kind == switchboard.PinTool {
+				if rule, _ := peers().Imitated(switchboard.ToolID{Server: o.Server, Name: k.Name}); rule != "" {
+					return rule
+				}
+			}
+			return suspect.FindBlocking(definition)
+		}}
+	}
+}
+
+// admittedTools returns the tools that clients can have, which no other tool may look like. st may be nil.
+func admittedTools(st *servingState) (ids []switchboard.ToolID) {
+	if st == nil {
+		return nil
+	}
+	for _, t := range st.Catalog.Tools() {
+		if a := t.Admission; t.Provides == nil && (a == nil || a.State == switchboard.LifeActive || a.State == switchboard.LifeDeprecated) {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids
+}
