@@ -23,7 +23,7 @@ func MaxBytes(name string) int {
 	return document.MaxFileBytes
 }
 
-// admissionKeys are the keys of what is let in without a person.
+// admissionKeys are the keys of admission:.
 func admissionKeys(r *switchboard.AdmissionRules) func() *document.Keys {
 	return func() *document.Keys {
 		return &document.Keys{
@@ -145,7 +145,7 @@ func (t *tenantFolder) readNarrowedTrial(texts []document.TextValue) {
 	t.out.Trial = slices.Compact(t.out.Trial)
 }
 
-// intersectTrials returns patterns of what both lists match. What two patterns both match is left out if no pattern can say it.
+// intersectTrials returns patterns that match only tools that both lists match. It does not find all of them: "read_*" and "*_all" give no pattern.
 func intersectTrials(a, b []string) (out []string) {
 	for _, p := range a {
 		for _, q := range b {

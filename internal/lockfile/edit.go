@@ -95,8 +95,8 @@ func (s *lockText) pins() func(yield func(switchboard.PinID, switchboard.Admitte
 	}
 }
 
-// placeOf returns the byte at which a new line begins that becomes the entry with the number at. It is behind the entry before, so that the comments
-// above the next entry stay with that one.
+// placeOf returns the byte at which the line of a new entry begins. The entry gets the number at. The line stands directly behind the entry before: so
+// the comments above the next entry stay with that entry.
 func (s *lockText) placeOf(at int) int {
 	if at > 0 {
 		return s.entries[at-1].next

@@ -1,7 +1,8 @@
-// Package lockfile reads and edits the file admitted.lock: which definitions of tools, prompts, templates and instructions people have let in, and
-// which they took out.
+// Package lockfile reads and edits the file admitted.lock. The file lists the definitions of tools, prompts, templates and instructions that people have
+// let in or have taken out.
 //
-// The file has one line for each pin, sorted, so that a change is one line in a diff, and two people who change different pins get no conflict:
+// The file has one line for each pin, and the lines are sorted. So a change is one line in a diff, and two people who change different pins get no
+// conflict:
 //
 //	# Comments and empty lines may stand anywhere above the last line.
 //	brave instructions active ann 2026-05-03T10:00:00Z d1:…
@@ -400,7 +401,7 @@ func check(p *switchboard.AdmittedPin) (all []wrongPart) {
 		switch {
 		case p.Kind != switchboard.PinTool || p.State != switchboard.LifeDeprecated && p.State != switchboard.LifeRetired:
 			wrong(partSuccessor, "only a tool that is deprecated or retired has a successor")
-		case p.Successor == p.PinID.String():
+		case p.Successor == p.String():
 			wrong(partSuccessor, "a tool cannot be its own successor")
 		}
 	}
