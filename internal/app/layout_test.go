@@ -45,7 +45,7 @@ internal/clientfile: internal/document internal/switchboard
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/commit: internal/budget internal/receipt internal/store internal/switchboard internal/wire
 internal/completion:
-internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/ownfile internal/route internal/secret internal/switchboard
+internal/config: internal/capability internal/certfile internal/contract internal/document internal/endpoint internal/lockfile internal/ownfile internal/route internal/secret internal/switchboard
 internal/config/edit: internal/config internal/document internal/rewrite internal/switchboard
 internal/connect: internal/clientfile internal/config internal/config/edit internal/document internal/importer internal/ownfile internal/rewrite internal/switchboard
 internal/connlimit: internal/access internal/httphead
@@ -71,6 +71,7 @@ internal/idleconn:
 internal/importer: internal/config internal/config/edit internal/document internal/endpoint internal/switchboard
 internal/join: internal/switchboard
 internal/lazyexpand: internal/decide internal/run internal/search internal/surface internal/switchboard internal/wire
+internal/lockfile: internal/document internal/switchboard
 internal/logoutput: internal/ownfile internal/upstream/process
 internal/markdown:
 internal/matcher: internal/decide internal/switchboard

@@ -147,7 +147,7 @@ func (e *Editor) OwnerOf(name string) (tenant switchboard.TenantID, office switc
 	}
 	yaml := strings.HasSuffix(name, ".yaml")
 	switch first := parts[0]; {
-	case name == filepath.Base(e.o.File), name == "taxonomy.yaml":
+	case name == filepath.Base(e.o.File), name == "taxonomy.yaml", name == config.AdmittedFile:
 		return "", switchboard.OfficeOperator, true
 	case first == "overlays", first == config.CapabilitiesFolder: // but not the lock, which "switchboard capability publish" writes
 		return "", switchboard.OfficeOperator, len(parts) == 2 && yaml
@@ -248,7 +248,7 @@ func (e *Editor) read(name string) ([]byte, error) {
 		return nil, err
 	}
 	text, err := document.ReadBounded(func() (fs.FileInfo, error) { return os.Stat(target) },
-		func() (fs.File, error) { return os.Open(target) }, document.MaxFileBytes, document.AnyFile)
+		func() (fs.File, error) { return os.Open(target) }, int64(config.MaxBytes(name)), document.AnyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -347,8 +347,8 @@ func (e *Editor) Try(ctx context.Context, w Wish) (*Trial, error) {
 }
 
 func (e *Editor) try(ctx context.Context, w Wish, tenant switchboard.TenantID, office switchboard.Office, old []byte) (*Trial, error) {
-	if len(w.Text) > document.MaxFileBytes {
-		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(w.Text), document.MaxFileBytes)}
+	if most := config.MaxBytes(w.Path); len(w.Text) > most {
+		return nil, &switchboard.Error{Code: switchboard.CodeConfig, Text: fmt.Sprintf("the file would have %d bytes; at most %d", len(w.Text), most)}
 	}
 	after, err := e.o.Try(ctx, map[string][]byte{w.Path: w.Text})
 	if err != nil {
@@ -540,10 +540,12 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 	}
 	defer release()
 	c := &Revision{By: w.By.ID, Auth: w.By.Auth, Office: office, Tenant: tenant, Path: w.Path, Reason: w.Reason, Reverts: w.Reverts}
+	var back []byte // the content before the change
 	begin := func(old []byte) error {
 		if err := e.admit(ctx, w, tenant, office, old); err != nil {
 			return err
 		}
+		back = old
 		c.setTexts(old, w.Text)
 		return e.begin(ctx, c)
 	}
@@ -552,10 +554,6 @@ func (e *Editor) Apply(ctx context.Context, w Wish) (*Revision, error) {
 	}
 	ctx = context.WithoutCancel(ctx) // the file is changed, also if the officer does not wait for the answer
 	if err := e.o.Reload(ctx); err != nil {
-		var back []byte
-		if c.Before != nil {
-			back = []byte(*c.Before)
-		}
 		note := "the reload refused it, and the file has its old content again"
 		if undo := e.put(ctx, target, back, func([]byte) error { return nil }); undo != nil {
 			note = "the reload refused it, and the old content could not be put back"

@@ -51,6 +51,7 @@ type world struct {
 	ledger  *ledger
 	store   store.Store
 	mode    config.EditMode
+	onLoad  func()      // if set, is called before each reading
 	refuses atomic.Bool // the next reloads
 	reloads atomic.Int32
 }
@@ -81,6 +82,9 @@ func newWorld(t *testing.T) *world {
 func (w *world) editor() *Editor {
 	main := filepath.Join(w.dir, "switchboard.yaml")
 	load := func(ctx context.Context, replace map[string][]byte) (*Reading, error) {
+		if w.onLoad != nil {
+			w.onLoad()
+		}
 		was, _ := config.Load(ctx, main, config.Options{})
 		c, err := config.Load(ctx, main, config.Options{Replace: replace, Previous: was})
 		if faults, ok := errors.AsType[switchboard.Faults](err); ok {
@@ -173,6 +177,7 @@ func TestWhoMayChangeWhichFile(t *testing.T) {
 	}{
 		{"switchboard.yaml", "", "not found", "not found", "not found"},
 		{"taxonomy.yaml", "", "not found", "not found", "not found"},
+		{"admitted.lock", "", "not found", "not found", "not found"},
 		{"overlays/a.yaml", "", "not found", "not found", "not found"},
 		{"capabilities/io.fs.read.yaml", "", "not found", "not found", "not found"},
 		{"policies/deep/er.rego", "", "not found", "not found", "not found"},
@@ -190,7 +195,7 @@ func TestWhoMayChangeWhichFile(t *testing.T) {
 	}
 	for _, path := range []string{
 		"", ".", "..", "../x.yaml", "/etc/passwd", "tenants/acme/../umbrella/tenant.yaml", "tenants/acme/tenant.yaml/", "./switchboard.yaml", `tenants\acme\tenant.yaml`, "tenants//acme/tenant.yaml",
-		"secret", "manifests/a.json", "capabilities/published.lock", "capabilities/deep/x.yaml", "tenants/acme/.hidden.yaml", "tenants/acme/tasks/deep/x.yaml", "tenants/acme/tasks/x.txt", "tenants/ACME/tenant.yaml", "tenants/acme", "tenants/acme/tenant.yaml~", "x\x00.yaml", strings.Repeat("a", 600),
+		"secret", "tenants/acme/admitted.lock", "policies.lock", "manifests/a.json", "capabilities/published.lock", "capabilities/deep/x.yaml", "tenants/acme/.hidden.yaml", "tenants/acme/tasks/deep/x.yaml", "tenants/acme/tasks/x.txt", "tenants/ACME/tenant.yaml", "tenants/acme", "tenants/acme/tenant.yaml~", "x\x00.yaml", strings.Repeat("a", 600),
 	} {
 		if _, _, err := w.Permit(&ops, path); reason(err) != "not found" {
 			t.Errorf("%.40q: %v", path, err)

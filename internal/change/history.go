@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -44,11 +45,19 @@ type Revision struct {
 	BeforeDigest string `json:"before_digest,omitempty"` // SHA-256; "" means that there was no file
 	AfterDigest  string `json:"after_digest,omitempty"`
 
-	Before *string `json:"before,omitempty"` // the whole texts; absent means no file
+	// The whole texts; absent means no file. Both are absent if one is larger than maxKeptText: then the digests alone are kept.
+	Before *string `json:"before,omitempty"`
 	After  *string `json:"after,omitempty"`
 }
 
+// maxKeptText is the size of the largest text in the history, in bytes. Only admitted.lock can be larger.
+const maxKeptText = document.MaxFileBytes
+
 func (c *Revision) setTexts(before, after []byte) {
+	c.BeforeDigest, c.AfterDigest = digestOf(before), digestOf(after)
+	if len(before) > maxKeptText || len(after) > maxKeptText {
+		return
+	}
 	text := func(b []byte) *string {
 		if b == nil {
 			return nil
@@ -57,10 +66,14 @@ func (c *Revision) setTexts(before, after []byte) {
 		return &s
 	}
 	c.Before, c.After = text(before), text(after)
-	c.BeforeDigest, c.AfterDigest = digestOf(before), digestOf(after)
 }
 
-// Diff returns the difference, unified.
+// hasTexts reports whether the texts are kept.
+func (c *Revision) hasTexts() bool {
+	return (c.Before != nil) == (c.BeforeDigest != "") && (c.After != nil) == (c.AfterDigest != "")
+}
+
+// Diff returns the difference, unified; "" if the texts are not kept.
 func (c *Revision) Diff() string {
 	bytes := func(s *string) []byte {
 		if s == nil {
@@ -229,6 +242,9 @@ func (e *Editor) Revert(ctx context.Context, by switchboard.Officer, id, reason 
 	c, err := e.Show(ctx, &by, id)
 	if err != nil {
 		return nil, err
+	}
+	if !c.hasTexts() {
+		return nil, &switchboard.Error{Code: switchboard.CodeNotChangedHere, Text: fmt.Sprintf("the texts of change %s are not kept, because the file is larger than %d bytes; undo it by a new change", c.ID, maxKeptText)}
 	}
 	w := Wish{Path: c.Path, By: by, Reason: reason, Reverts: c.ID}
 	if c.Before != nil {

@@ -239,9 +239,10 @@ func (r *registryReader) checkAtom(v document.Value, s string) string {
 	return s
 }
 
-// A grants is what the operator's row of a tenant grants for capabilities.
+// A grants is what the operator's row of a tenant grants for capabilities, and for tools on trial.
 type grants struct {
 	permissions, models []string             // sorted
+	trial               []string             // as in switchboard.Tenant
 	permissionTexts     []document.TextValue // where the permissions stand
 }
 

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/lockfile"
 )
 
 // maxListedChanges limits the names of one kind that Changes lists.
@@ -52,6 +54,7 @@ func Changes(was, now *Config) string {
 	}
 	ofOperator("servers", serversOf)
 	ofOperator("secrets", secretsOf)
+	ofOperator("pins", pinsOf)
 	add("keys", keysOf(was), keysOf(now))
 	add("officers", officersOf(was), officersOf(now))
 	ofOperator("issuers", issuersOf)
@@ -80,7 +83,8 @@ func Changes(was, now *Config) string {
 func sameSettings(a, b *Config) bool {
 	return a.Listen == b.Listen && a.TLS == b.TLS && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Origins, b.Origins) && a.StartDeadline == b.StartDeadline &&
 		a.Grace == b.Grace && a.Tokenizer == b.Tokenizer && a.Currency == b.Currency && reflect.DeepEqual(a.Store, b.Store) && reflect.DeepEqual(a.Cluster, b.Cluster) &&
-		a.Log == b.Log && reflect.DeepEqual(a.Receipts, b.Receipts) && reflect.DeepEqual(a.Cache, b.Cache) && a.Admin == b.Admin
+		a.Log == b.Log && reflect.DeepEqual(a.Receipts, b.Receipts) && reflect.DeepEqual(a.Cache, b.Cache) && a.Admin == b.Admin &&
+		a.Admission == b.Admission
 }
 
 func recipientsOf(c *Config) map[string]any {
@@ -111,6 +115,15 @@ func serversOf(c *Config) map[string]any {
 	all := map[string]any{}
 	for i := range c.Servers {
 		all[string(c.Servers[i].ID)] = c.Servers[i]
+	}
+	return all
+}
+
+// pinsOf returns the pins by their names in admitted.lock.
+func pinsOf(c *Config) map[string]any {
+	all := map[string]any{}
+	for id, p := range c.Admitted {
+		all[lockfile.Spell(id)] = p
 	}
 	return all
 }

@@ -67,6 +67,11 @@ type Config struct {
 	// Secrets are the secrets that commands print, by name.
 	Secrets map[string]PrintedSecret
 
+	// Admission says what is let in of a server's offer without a person. Each of Servers has the rules that apply to it. Admitted is the content of
+	// admitted.lock, also pins of servers that are not in Servers; nil if there is no such file.
+	Admission switchboard.AdmissionRules
+	Admitted  map[switchboard.PinID]switchboard.AdmittedPin
+
 	Servers   []switchboard.Server // sorted by id
 	Manifests map[switchboard.ServerID]Manifest
 	Overlays  map[switchboard.ToolID]switchboard.Overlay // of the operator
@@ -231,6 +236,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	defer l.close()
 	f := mainFile{l}
 	f.read(ctx)
+	readAdmitted(l)
 	l.readTaxonomyFile()
 	f.readCeilings()
 	readRequests(f)

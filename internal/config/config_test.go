@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/lockfile"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/token"
 	"github.com/summit-switchboard/switchboard/test/configtest"
@@ -110,6 +111,10 @@ func describe(t *testing.T, c *config.Config) string {
 	for _, s := range c.Servers {
 		say("server %+v", s)
 	}
+	for _, id := range slices.SortedFunc(maps.Keys(c.Admitted), lockfile.ComparePins) {
+		p := c.Admitted[id]
+		say("admitted %s: %s by %s at %s, %.8s…, successor %q", id, p.State, p.By, p.At, p.Digest, p.Successor)
+	}
 	for _, id := range slices.Sorted(maps.Keys(c.Manifests)) {
 		say("manifest of %s: %s: %s", id, c.Manifests[id].Name, strings.TrimSpace(string(c.Manifests[id].Data)))
 	}
@@ -157,6 +162,9 @@ func describe(t *testing.T, c *config.Config) string {
 		}
 		if n.Mode != "" || n.Tier != "" || n.Roles != nil || n.Policy != nil {
 			say("  mode %q tier %q roles %q policy %s", n.Mode, n.Tier, n.Roles, n.Policy)
+		}
+		if n.Trial != nil {
+			say("  trial %s", n.Trial)
 		}
 		if n.Recipients != nil {
 			say("  recipients of notices %s", n.Recipients)

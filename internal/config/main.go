@@ -36,6 +36,7 @@ func (f mainFile) keys() *document.Keys {
 			{Key: "grace", Type: document.Duration(time.Second, time.Hour, &cfg.Grace), Doc: "The time limit for stopping; 10s if absent."},
 			{Key: "servers", Type: document.Named("a map from id to server", "ID", serverKeysForDocs, f.readServers), Required: "name at least one MCP server", Doc: "The MCP servers."},
 			{Key: "tenants", Type: document.Named("a map from id to tenant", "ID", func() *document.Keys { return f.tenantKeys("", &bound{}) }, f.readBounds), Late: true, Doc: "What each tenant may use at most. Without this key there is one tenant, `default`, with every server."},
+			{Key: "admission", Type: document.Map(admissionKeys(&cfg.Admission), nil), Doc: "What is let in of the servers' offers without a person. [Admission](admission.md) explains it. A server may say something else."},
 			{Key: "token_budget", Type: budgetType(func(v document.Value) { f.tokenBudget = readTokenBudget(v, 0, "") }), Doc: "The most tokens of a task's tool list, for tenants without a token_budget in their row."},
 			{Key: "currency", Type: currencyType(&cfg.Currency), Doc: "The currency of all prices and budgets, three letters such as `EUR`. It is only shown: nothing is converted."},
 			{Key: "budgets", Type: budgetsType(func(v document.Value) { f.budgetRows = v }), Doc: "Budgets of all tenants. Each tenant has the whole limit of each."},
@@ -92,7 +93,9 @@ func (f mainFile) read(ctx context.Context) {
 	slices.Sort(l.serverIDs)
 	for _, id := range l.serverIDs {
 		if !l.disabled[id] {
-			l.cfg.Servers = append(l.cfg.Servers, *l.servers[id])
+			s := *l.servers[id]
+			s.Admission = effectiveRules(s.Admission, l.cfg.Admission)
+			l.cfg.Servers = append(l.cfg.Servers, s)
 		}
 	}
 	if at, ok := top.Lookup("store"); ok && l.cfg.Store.Shared() && !top.HasKey("cluster") {

@@ -190,6 +190,7 @@ func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 	given := l.enabledServers(b.servers)
 	out.Servers = intersect(out.Servers, given)
 	out.Request, out.Permissions, out.Models = b.requests, b.permissions, b.models
+	out.Trial = intersectTrials(out.Trial, mostTrials(l, b))
 	out.ByName, out.Tier, out.Tiers, out.Roles, out.Declare, out.VetoForTask, out.Trust = b.byName, b.defaultTier(), b.tiers, b.roles, b.ceiling, l.vetoForTask, b.trust
 	out.Recipients = recipientsFor(l.cfg, out.ID)
 	out.TokenBudget, out.ResultBytes = smallerLimit(out.TokenBudget, b.tokenBudget), smallerLimit(out.ResultBytes, b.resultBytes)

@@ -391,3 +391,65 @@ members:
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// A tenant tries what both it and the operator name. A faulty tenant tries no more than the operator lets it try now.
+func TestATenantTriesOnlyWhatTheOperatorLetsItTry(t *testing.T) {
+	load := func(most, own string, previous *config.Config) *switchboard.Tenant {
+		t.Helper()
+		c := mustLoad(t, map[string]string{
+			"switchboard.yaml":         "servers: {a: {transport: stdio, command: [a]}, b-1: {transport: stdio, command: [b]}}\ntenants: {acme: {servers: [\"*\"]" + most + "}}\n",
+			"tenants/acme/tenant.yaml": "tenant: acme\n" + own,
+		}, previous)
+		return c.Tenants["acme"]
+	}
+	for _, tt := range []struct {
+		most, own string
+		want      []string
+	}{
+		{"", "", nil},
+		{", trial: [a]", "", []string{"a/*"}},
+		{", trial: [a]", "trial: []\n", nil},
+		{", trial: [a, b-1/read]", "trial: [\"*\"]\n", []string{"a/*", "b-1/read"}},
+		{", trial: [\"*/read_*\"]", "trial: [a]\n", []string{"a/read_*"}},
+		{", trial: [\"b-*\"]", "trial: [b-1/x]\n", []string{"b-1/x"}},
+		{", trial: [\"*/read_*\"]", "trial: [\"a/*_all\"]\n", nil}, // a fault: the tenant is not served
+	} {
+		acme := load(tt.most, tt.own, nil)
+		if acme == nil {
+			acme = &switchboard.Tenant{}
+		}
+		if !slices.Equal(acme.Trial, tt.want) {
+			t.Errorf("the operator says %q, the tenant %q: %q, want %q", tt.most, tt.own, acme.Trial, tt.want)
+		}
+	}
+	good := mustLoad(t, map[string]string{
+		"switchboard.yaml":         "servers: {a: {transport: stdio, command: [a]}}\ntenants: {acme: {servers: [a], trial: [a]}}\n",
+		"tenants/acme/tenant.yaml": "tenant: acme\n",
+	}, nil)
+	clipped := mustLoad(t, map[string]string{
+		"switchboard.yaml":         "servers: {a: {transport: stdio, command: [a]}}\ntenants: {acme: {servers: [a], trial: [a/read]}}\n",
+		"tenants/acme/tenant.yaml": "rubbish",
+	}, good)
+	if got := clipped.Tenants["acme"].Trial; !slices.Equal(got, []string{"a/read"}) {
+		t.Errorf("a faulty tenant tries %q", got)
+	}
+}
+
+// A fault in admitted.lock refuses the reload as a whole, so that what is in force stays: a part of the pins could let in what a person took out.
+func TestAFaultInAdmittedLockRefusesTheConfiguration(t *testing.T) {
+	files := map[string]string{
+		"switchboard.yaml": "servers: {a: {transport: stdio, command: [a]}}\n",
+		"admitted.lock":    "a/x suspended ann 2026-05-03T10:00:00Z d1:" + strings.Repeat("0", 64) + "\nend\n",
+	}
+	good := mustLoad(t, files, nil)
+	if p := good.Admitted[switchboard.PinID{Server: "a", Kind: switchboard.PinTool, Name: "x"}]; p.State != switchboard.LifeSuspended {
+		t.Errorf("%+v", good.Admitted)
+	}
+	if c, err := loadAfter(t, withFiles(files, "admitted.lock", ""), good); err == nil || !strings.HasPrefix(err.Error(), "admitted.lock:1:1: the file is cut off") {
+		t.Errorf("%v, %v", c, err)
+	}
+	gone := mustLoad(t, map[string]string{"switchboard.yaml": files["switchboard.yaml"]}, good)
+	if gone.Admitted != nil || config.Changes(good, gone) != "pins -a/x" {
+		t.Errorf("%v: %s", gone.Admitted, config.Changes(good, gone))
+	}
+}

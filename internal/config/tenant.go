@@ -130,7 +130,7 @@ func newTenant(l *loader, id switchboard.TenantID, b *bound) *switchboard.Tenant
 		ID: id, ByName: b.byName, Servers: l.enabledServers(b.servers), Tier: b.defaultTier(), Tiers: b.tiers, Roles: b.roles,
 		Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
 		TokenBudget: b.tokenBudget, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, Request: b.requests, VetoForTask: l.vetoForTask, Trust: b.trust,
-		Permissions: b.permissions, Models: b.models,
+		Permissions: b.permissions, Models: b.models, Trial: b.trial,
 		Recipients: recipientsFor(l.cfg, id),
 		Budgets:    slices.Concat(l.budgets, b.budgets), Approvals: b.approvals,
 	}

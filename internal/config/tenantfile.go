@@ -23,6 +23,7 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 				t.servers = t.readNarrowedServers(texts, t.bound)
 				out.Servers = t.enabledServers(t.servers)
 			}), Doc: "The servers that the tenant uses, within its bound; * matches any text. All of the bound if absent."},
+			{Key: "trial", Type: document.Texts("a list of tools", t.readNarrowedTrial), Doc: "The tools in state `testing` that the tenant's runs may use, within the operator's bound: `SERVER` or `SERVER/TOOL`, in which * matches any text. All of the bound if absent."},
 			{Key: "mode", Type: modeType(func(v document.Value) { out.Mode = readMode(v, "") }), Doc: "How much agents may do alone: `observe` (only read), `assist` (changes need approval) or `autopilot` (everything that policies allow; the default)."},
 			{Key: "default_task", Type: document.Custom("a task", document.Schema{"type": "string"}, func(v document.Value) { out.DefaultTask = t.readTaskName(v) }), Late: true, Doc: "The task of clients that name none."},
 			{Key: "ranking", Type: document.Map(t.rankingKeys, nil), Late: true, Doc: "Which of the candidates come first."},
@@ -50,7 +51,7 @@ func (t *tenantFolder) fileKeys() *document.Keys {
 			}, nil), Doc: "What happens if the budget is full."},
 		},
 		Later: []string{"obligations", "cache", "redact"},
-		Hints: map[string]string{"allow": hintOperator, "declare": hintOperator, "request": hintOperator, "trust": hintOperator + "; what a tenant asks of trust stands under policy: trust", "permissions": hintOperator, "models": hintOperator, "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
+		Hints: map[string]string{"admission": hintOperator, "allow": hintOperator, "declare": hintOperator, "request": hintOperator, "trust": hintOperator + "; what a tenant asks of trust stands under policy: trust", "permissions": hintOperator, "models": hintOperator, "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
 	}
 }
 
@@ -243,6 +244,7 @@ func (f mainFile) tenantKeys(id switchboard.TenantID, b *bound) *document.Keys {
 	return &document.Keys{
 		Rows: []document.Row{
 			{Key: "servers", Type: document.Texts("a list of servers", nil).With(func(v document.Value) { b.servers = f.readServerPatterns(v, f.serverIDs) }), Required: `name the servers that it may use at most; servers: ["*"] for all`, Doc: "All servers that the tenant may use; * matches any text."},
+			{Key: "trial", Type: document.Texts("a list of tools", func(texts []document.TextValue) { b.trial = f.readTrial(texts, b.servers) }), Doc: "The tools in state `testing` that the tenant's runs may use: `SERVER` or `SERVER/TOOL`, in which * matches any text. None if absent."},
 			{Key: "allow", Type: document.Texts("a list of `by_name`", func(texts []document.TextValue) {
 				for _, t := range texts {
 					if s, ok := t.OneOf("permission", "by_name"); ok {
@@ -272,7 +274,7 @@ func (f mainFile) tenantKeys(id switchboard.TenantID, b *bound) *document.Keys {
 			{Key: "trust", Type: trustType(&b.trust), Doc: "Whether a server's own claim that a tool is readonly counts for keys of this tenant. `operator` (the default): only the claim of a server with `trust: operator`, or of an overlay."},
 		},
 		Later: []string{"self"},
-		Hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "members": "they stand in tenants/<id>/tenant.yaml", "office": `write "offices"`, "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
+		Hints: map[string]string{"admission": "it is for all tenants: write it at the top, or at a server", "ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "members": "they stand in tenants/<id>/tenant.yaml", "office": `write "offices"`, "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
 	}
 }
 

@@ -140,6 +140,9 @@ type Server struct {
 	// Services divide the server's tools into groups if they are on demand. A tool belongs to the first service that
 	// has it.
 	Services []Service
+
+	// Admission says what is let in of the server's offer without a person: as the server's row says, else as the operator says for all servers.
+	Admission AdmissionRules
 }
 
 // SignsIn reports whether Switchboard gets the tokens for the server: it is reached over HTTP, and its row does not state the header
@@ -323,6 +326,17 @@ type Tenant struct {
 
 	// Request lists what agents may ask a person for at run time. If it is empty, they may ask for nothing.
 	Request []RequestRow `json:",omitempty"`
+
+	// Trial are the tools in state LifeTesting that the tenant's runs may use: patterns of the form server/tool, sorted. * matches any text. See Tries.
+	Trial []string `json:",omitempty"`
+}
+
+// Tries reports whether the tenant's runs may use the tool while it is in state LifeTesting.
+func (t *Tenant) Tries(id ToolID) bool {
+	return slices.ContainsFunc(t.Trial, func(pattern string) bool {
+		server, name, _ := strings.Cut(pattern, "/")
+		return MatchPattern(server, string(id.Server)) && MatchPattern(name, id.Name)
+	})
 }
 
 // A RequestRow is one thing that agents may ask a person for: a capability, or capabilities by name.

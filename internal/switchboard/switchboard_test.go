@@ -217,3 +217,18 @@ func TestTenantsWithoutBudgetsAndGroupsAreEncodedAsBefore(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 }
+
+func TestATenantTriesTheToolsThatItsPatternsMatch(t *testing.T) {
+	tenant := &switchboard.Tenant{Trial: []string{"b-*/*", "files/read_*"}}
+	for id, want := range map[string]bool{
+		"b-1/x": true, "b-1/x/y": true, "b/x": false, "files/read_file": true, "files/write_file": false, "files/x/read_file": false, "other/read_file": false,
+	} {
+		tool, err := switchboard.ParseToolID(id)
+		if err != nil || tenant.Tries(tool) != want {
+			t.Errorf("%s: %t, %v", id, tenant.Tries(tool), err)
+		}
+	}
+	if (&switchboard.Tenant{}).Tries(switchboard.ToolID{Server: "a", Name: "x"}) {
+		t.Error("a tenant without a trial tries a tool")
+	}
+}
