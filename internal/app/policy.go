@@ -65,7 +65,7 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	for _, to := range c.Recipients {
 		values["recipient "+to.Name] = to.URL.Reveal() + " " + to.Secret.Reveal()
 	}
-	all := []any{values, manifests, judges, bind.TaxonomyTerms(c.Taxonomy)}
+	all := []any{values, manifests, judges, bind.TaxonomyTerms(c.Taxonomy), c.Pins()}
 	c.Manifests, c.Policies, c.TenantPolicies, c.Taxonomy = nil, nil, nil, nil
 	c.Faulty, c.Warnings = nil, nil // they name files of this machine
 	c.TLS = config.CertificateFiles{}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -77,6 +78,11 @@ func readAdmitted(l *loader) {
 	for server, id := range first {
 		l.sink.Warn(Fault{File: file, Line: places[id], Column: 1, Text: fmt.Sprintf("%s is no server here%s; its lines (%d) stay, and count again when the server is back", server, suggestServer(l, server), count[server])})
 	}
+}
+
+// Pins returns the pins of admitted.lock in the order of the file.
+func (c *Config) Pins() []switchboard.AdmittedPin {
+	return slices.SortedFunc(maps.Values(c.Admitted), func(a, b switchboard.AdmittedPin) int { return lockfile.ComparePins(a.PinID, b.PinID) })
 }
 
 // suggestServer returns the nearest server, for a warning.

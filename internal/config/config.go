@@ -70,7 +70,7 @@ type Config struct {
 	// Admission says what is let in of a server's offer without a person. Each of Servers has the rules that apply to it. Admitted is the content of
 	// admitted.lock, also pins of servers that are not in Servers; nil if there is no such file.
 	Admission switchboard.AdmissionRules
-	Admitted  map[switchboard.PinID]switchboard.AdmittedPin
+	Admitted  map[switchboard.PinID]switchboard.AdmittedPin `json:"-"` // see Pins
 
 	Servers   []switchboard.Server // sorted by id
 	Manifests map[switchboard.ServerID]Manifest
