@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -38,6 +39,11 @@ func CheckDigest(text string) error {
 type Key struct {
 	Kind switchboard.PinKind
 	Name string // "" for instructions
+}
+
+// Compare orders keys by kind and name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(strings.Compare(string(k.Kind), string(o.Kind)), strings.Compare(k.Name, o.Name))
 }
 
 // MarshalText returns the form in the store: the kind, a space, and the name.

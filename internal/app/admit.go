@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
+	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/admission"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
@@ -57,4 +59,11 @@ func admittedTools(st *servingState) (ids []switchboard.ToolID) {
 		}
 	}
 	return ids
+}
+
+// newRegistrar returns what carries out the decisions of officers about pins.
+func newRegistrar(a *App, actions *admin.Actions) *pins.Registrar {
+	return pins.New(pins.Options{
+		Board: a.pins, Editor: a.admin.editor, HasFile: a.options.Officers.File != "", Admit: a.rebuildState, Record: actions.Record, Stopping: a.grace.ctx,
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admission"
 	"github.com/summit-switchboard/switchboard/internal/approval"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
@@ -33,10 +34,10 @@ func isNamed(r switchboard.Requirement) bool { return r.Capability != "" }
 // exceed the budget, one stub takes their place.
 func (s *State) MakeSurface(d *decide.Decision, prev *surface.Surface, serverInfo []byte, budget int, decided func() (decision, basis switchboard.Digest)) (*surface.Surface, error) {
 	t := s.Tenants[d.Tenant]
-	removed, unjudged := s.missingTools(t, d)
+	missing := s.missingTools(t, d)
 	in := surface.Input{
 		Task: d.Task, Selected: t.withEquivalents(d), WholeServers: s.WholeOffers(d.Tenant, d), Prev: prev, ServerInfo: serverInfo, Decided: decided,
-		StandsIn: s.standsIn(t), Removed: removed, Unjudged: unjudged,
+		StandsIn: s.standsIn(t), Removed: missing.removed, Unjudged: missing.unjudged, KeptOut: missing.keptOut,
 		OfferTokens: s.tokensOfOffer(), Count: s.Tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
 	}
 	servers, instructions := s.serverInstructions(in.Selected)
@@ -118,10 +119,18 @@ func (s *State) standsIn(t *Tenant) func(now, shown *switchboard.Tool) bool {
 	}
 }
 
-// missingTools returns two kinds of tools that clients may have been shown and that are not there. removed says which tools were
-// removed from the tenant: tools that policy denies to every requirement of the decision that they could serve, and tools of
-// configured servers that the tenant may not use. unjudged are those that policy could not judge for some requirement.
-func (s *State) missingTools(t *Tenant, d *decide.Decision) (removed func(switchboard.ToolID) bool, unjudged map[switchboard.ToolID]bool) {
+// missingTools are tools that clients may have been shown and that are not there.
+type missingTools struct {
+	// removed says which tools were removed from the tenant: tools that policy denies to every requirement of the decision that they could serve, and tools of
+	// configured servers that the tenant may not use.
+	removed func(switchboard.ToolID) bool
+
+	unjudged map[switchboard.ToolID]bool             // that policy could not judge for some requirement
+	keptOut  map[switchboard.ToolID]switchboard.Code // by their state; see package admission
+}
+
+// missingTools returns the tools that are missing from a decision of the tenant.
+func (s *State) missingTools(t *Tenant, d *decide.Decision) (out missingTools) {
 	denied, usable := map[switchboard.ToolID]bool{}, map[switchboard.ToolID]bool{}
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
@@ -131,10 +140,15 @@ func (s *State) missingTools(t *Tenant, d *decide.Decision) (removed func(switch
 			case c.Stage == policy.StageName && c.Reason.Code != switchboard.CodePolicyFailed:
 				denied[c.Tool.Key()] = true
 			case c.Stage == policy.StageName:
-				if unjudged == nil {
-					unjudged = map[switchboard.ToolID]bool{}
+				if out.unjudged == nil {
+					out.unjudged = map[switchboard.ToolID]bool{}
 				}
-				unjudged[c.Tool.Key()], usable[c.Tool.Key()] = true, true
+				out.unjudged[c.Tool.Key()], usable[c.Tool.Key()] = true, true
+			case c.Stage == admission.StageName:
+				if out.keptOut == nil {
+					out.keptOut = map[switchboard.ToolID]switchboard.Code{}
+				}
+				out.keptOut[c.Tool.Key()], usable[c.Tool.Key()] = c.Reason.Code, true
 			default:
 				usable[c.Tool.Key()] = true
 			}
@@ -145,12 +159,12 @@ func (s *State) missingTools(t *Tenant, d *decide.Decision) (removed func(switch
 	}
 	maps.DeleteFunc(denied, func(id switchboard.ToolID, _ bool) bool { return usable[id] })
 	configured, own := s.Servers, t.Tenant
-	removed = func(id switchboard.ToolID) bool {
+	out.removed = func(id switchboard.ToolID) bool {
 		_, exists := configured[id.Server]
 		_, mine := slices.BinarySearch(own.Servers, id.Server)
 		return denied[id] || exists && !mine
 	}
-	return removed, unjudged
+	return out
 }
 
 // serverInstructions returns the servers of the tools, sorted, and the instructions that they give

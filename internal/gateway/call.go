@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -139,11 +140,7 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 	case surface.Changed:
 		return tc.answerServedDifferently(ctx, q, r, name, route), nil, nil
 	case surface.Unmet:
-		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{
-			Code: switchboard.CodeUnmet, Requirement: route.Was,
-			Text: shorten(name) + " is not served now, and no other tool that you may use does the same",
-			Hint: "list the tools again",
-		})
+		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, unmetError(name, route))
 	case surface.Unjudged:
 		return rpcAnswer{}, nil, tc.recordDenied(q, r, name, &switchboard.Error{
 			Code: switchboard.CodePolicyFailed, Requirement: route.Was,
@@ -191,6 +188,23 @@ func (tc *toolCaller) callRouted(ctx context.Context, q *clientRequest, r *run.R
 	}
 	a, err := tc.forwarder.forward(ctx, q, r, c)
 	return a, c, err
+}
+
+// unmetError returns the refusal of a call of a name that no tool serves now.
+func unmetError(name string, route surface.Route) error {
+	e := &switchboard.Error{Code: cmp.Or(route.Code, switchboard.CodeUnmet), Requirement: route.Was, Hint: "list the tools again"}
+	switch route.Code {
+	case switchboard.CodeSuspended:
+		e.Text = shorten(name) + " is suspended: it has changed since it was let in, or a person has taken it out; nothing was sent"
+		e.Hint = "an operator decides about it; list the tools again meanwhile"
+	case switchboard.CodeRetired:
+		e.Text = shorten(name) + " is retired: it does not come back; nothing was sent"
+	case switchboard.CodeNotLetIn:
+		e.Text = shorten(name) + " is new, and no person has let it in; nothing was sent"
+	default:
+		e.Text = shorten(name) + " is not served now, and no other tool that you may use does the same"
+	}
+	return e
 }
 
 // callOf returns a Call of the entry's tool with these params; nil means the params of the request.

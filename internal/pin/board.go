@@ -75,15 +75,15 @@ type pinnedServer struct {
 	others   map[string]admission.OtherOffers // by the other replicas
 	merged   admission.OtherOffers            // others
 
-	last *judgedOffer // nil if there is none, or if something has changed since
+	last *judgedOffer // nil if there is none
+	old  bool         // something has changed since last was judged
 }
 
 // A judgedOffer is the last offer of a server with its judgment.
 type judgedOffer struct {
-	offer   switchboard.Offer
-	rules   switchboard.AdmissionRules
-	entries map[admission.Key]switchboard.AdmittedPin
-	passed  switchboard.Offer
+	offer  switchboard.Offer
+	terms  admission.Terms
+	passed switchboard.Offer
 }
 
 // New returns a Board that has read nothing. Call Read before Admit.
@@ -116,7 +116,7 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 	for i := range offers {
 		o := &offers[i]
 		s, t := b.server(o.Server), terms(o)
-		if l := s.last; l != nil && l.rules == t.Rules && maps.Equal(l.entries, t.Entries) && sameOffer(&l.offer, o) {
+		if l := s.last; l != nil && !s.old && l.terms.Rules == t.Rules && maps.Equal(l.terms.Entries, t.Entries) && sameOffer(&l.offer, o) {
 			passed[i] = l.passed
 			continue
 		}
@@ -124,7 +124,7 @@ func (b *Board) Admit(ctx context.Context, offers []switchboard.Offer, terms fun
 			known := len(s.pins.Pins)
 			passed[i] = b.admit(ctx, s, o, t)
 			letIn.Add(int64(len(s.pins.Pins) - known))
-			s.last = &judgedOffer{*o, t.Rules, t.Entries, passed[i]}
+			s.last, s.old = &judgedOffer{*o, t, passed[i]}, false
 			return nil
 		})
 	}
@@ -142,7 +142,7 @@ func (b *Board) Preview(offers []switchboard.Offer, terms func(*switchboard.Offe
 	passed := make([]switchboard.Offer, len(offers))
 	for i := range offers {
 		s := b.server(offers[i].Server)
-		passed[i] = admission.Judge(offers[i], s.pins, admission.Reports{Own: s.own, Others: s.merged}, terms(&offers[i]), time.Now().UTC(), nil).Offer
+		passed[i] = admission.Judge(offers[i], s.pins, s.reports(), terms(&offers[i]), now(), nil).Offer
 	}
 	return passed
 }
@@ -161,7 +161,7 @@ func sameOffer(a, b *switchboard.Offer) bool {
 // admit judges one offer. No other goroutine uses s.
 func (b *Board) admit(ctx context.Context, s *pinnedServer, o *switchboard.Offer, t admission.Terms) switchboard.Offer {
 	for attempt := 1; ; attempt++ {
-		j := admission.Judge(*o, s.pins, admission.Reports{Own: s.own, Others: s.merged}, t, time.Now().UTC().Truncate(time.Second), nil)
+		j := admission.Judge(*o, s.pins, s.reports(), t, now(), nil)
 		if j.FirstSeen {
 			err := b.keep(ctx, o.Server, s, j.Pins)
 			if errors.Is(err, store.ErrConflict) && attempt < maxAttempts { // another replica was first
@@ -235,6 +235,6 @@ func (s *pinnedServer) take(v store.Value) error {
 			return err
 		}
 	}
-	s.pins, s.version, s.unkept, s.last = pins, v.Version, false, nil
+	s.pins, s.version, s.unkept, s.old = pins, v.Version, false, true
 	return nil
 }

@@ -139,7 +139,7 @@ func (b *Board) readReports(ctx context.Context) (changed bool, err error) {
 		if maps.EqualFunc(s.others, found[id], sameReports) {
 			continue
 		}
-		s.others, s.last, changed = found[id], nil, true
+		s.others, s.old, changed = found[id], true, true
 		s.merged = admission.Merge(slices.Collect(maps.Values(s.others))...)
 	}
 	return changed, nil

@@ -707,7 +707,7 @@ func sameTools(a, b *surface.Surface) bool {
 	where := func(i, j switchboard.Equivalent) bool {
 		return i.Tool == j.Tool && slices.EqualFunc(i.Judgments, j.Judgments, why)
 	}
-	return a.Differs(b, false)|a.Differs(b, true) == 0 && a.SameUnjudged(b) && slices.EqualFunc(a.Entries(), b.Entries(), func(x, y surface.Entry) bool {
+	return a.Differs(b, false)|a.Differs(b, true) == 0 && a.SameMissing(b) && slices.EqualFunc(a.Entries(), b.Entries(), func(x, y surface.Entry) bool {
 		return x.Tool.Key() == y.Tool.Key() && slices.EqualFunc(x.Judgments, y.Judgments, why) && slices.EqualFunc(x.Equivalents, y.Equivalents, where)
 	})
 }

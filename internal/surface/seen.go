@@ -239,9 +239,10 @@ const (
 // A Route is the result of routing a call of a name.
 type Route struct {
 	Kind      Way
-	Entry     Entry  // for Forward and Changed
-	Was       string // for Changed, Unmet and Unjudged: the requirement that the name was shown for; "" if unknown
-	JustShown bool   // for Changed: the client was shown the entry a moment ago, after it wrote the call
+	Entry     Entry            // for Forward and Changed
+	Was       string           // for Changed, Unmet and Unjudged: the requirement that the name was shown for; "" if unknown
+	Code      switchboard.Code // for Unmet: why the tool is kept out; "" if it is for another reason
+	JustShown bool             // for Changed: the client was shown the entry a moment ago, after it wrote the call
 }
 
 // Route decides where a call of the name goes for a client that was shown seen. A shown name leads to the tool that
@@ -326,14 +327,16 @@ func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 	case s.unjudged[o.Tool.Key()]:
 		return Route{Kind: Unjudged, Was: was}
 	}
-	return Route{Kind: Unmet, Was: was}
+	return Route{Kind: Unmet, Was: was, Code: s.keptOut[o.Tool.Key()]}
 }
 
 // HasUnjudged reports whether a tool is missing only because policy could not be evaluated.
 func (s *Surface) HasUnjudged() bool { return len(s.unjudged) > 0 }
 
-// SameUnjudged reports whether the same tools are missing from both surfaces because policy could not be evaluated.
-func (s *Surface) SameUnjudged(o *Surface) bool { return maps.Equal(s.unjudged, o.unjudged) }
+// SameMissing reports whether the same tools are missing from both surfaces, for the same reasons: policy could not be evaluated, or admission keeps them out.
+func (s *Surface) SameMissing(o *Surface) bool {
+	return maps.Equal(s.unjudged, o.unjudged) && maps.Equal(s.keptOut, o.keptOut)
+}
 
 // isServedBy reports whether the entry serves a requirement that o was shown for. A requirement by name asks for that
 // tool, so another tool does not serve it.

@@ -139,6 +139,9 @@ type Input struct {
 	// Unjudged holds the tools that are missing only because policy could not be evaluated. It is not modified.
 	Unjudged map[switchboard.ToolID]bool
 
+	// KeptOut holds the tools that the states of admission keep out, with the code of the refusal. It is not modified.
+	KeptOut map[switchboard.ToolID]switchboard.Code
+
 	// Instructions is the text that a model reads when its client connects; "" means none.
 	Instructions string
 
@@ -179,6 +182,7 @@ type Surface struct {
 	standsIn   func(now, shown *switchboard.Tool) bool
 	removed    func(switchboard.ToolID) bool
 	unjudged   map[switchboard.ToolID]bool
+	keptOut    map[switchboard.ToolID]switchboard.Code
 	decided    func() (decision, basis switchboard.Digest)
 	memo       *sync.Map // see Keep
 
@@ -236,7 +240,7 @@ func New(in Input) *Surface {
 		toolTable:  toolTable{names: map[switchboard.ToolID]string{}, countTokens: in.Count},
 		offerSet:   offerSet{servers: whole},
 		spending:   spending{budget: in.Budget, collapseOldest: in.CollapseOldest},
-		serverInfo: in.ServerInfo, unlisted: in.Unlisted, standsIn: in.StandsIn, removed: in.Removed, unjudged: in.Unjudged, decided: in.Decided, memo: &sync.Map{},
+		serverInfo: in.ServerInfo, unlisted: in.Unlisted, standsIn: in.StandsIn, removed: in.Removed, unjudged: in.Unjudged, keptOut: in.KeptOut, decided: in.Decided, memo: &sync.Map{},
 	}
 	if s.instructions = in.Instructions; s.instructions != "" && s.countTokens != nil { // a closure over in would hold prev, and all surfaces before it
 		s.instructionTokens = sync.OnceValue(func() int { return s.countTokens(wire.AppendString(nil, s.instructions)) })

@@ -25,6 +25,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/admin/approvals"
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
+	"github.com/summit-switchboard/switchboard/internal/admin/pins"
 	"github.com/summit-switchboard/switchboard/internal/admin/trial"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/event"
@@ -40,6 +41,7 @@ type Options struct {
 	Scraper     *admin.Scraper
 	Actions     *admin.Actions
 	Editor      *change.Editor
+	Pins        *pins.Registrar
 	Events      *event.Recent
 	Comparisons *whatif.Comparisons
 
@@ -137,6 +139,7 @@ func (a *API) makeRoutes() {
 	policyRoutes{a}.add()
 	approvalRoutes{a}.add()
 	tryRoutes{a}.add()
+	pinRoutes{a}.add()
 	mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := a.huma.OpenAPI().MarshalJSON()
 		if err != nil {
@@ -160,6 +163,7 @@ var tags = []*huma.Tag{
 	{Name: "keys", Description: "The keys of agents and of persons."},
 	{Name: "metrics", Description: "The metrics, for Prometheus."},
 	{Name: "now", Description: "What needs a person, and how calls go."},
+	{Name: "pins", Description: "The definitions that servers offer, and what is let in of them."},
 	{Name: "policies", Description: "Probable mistakes in policies, and the values of their rules."},
 	{Name: "policy-diffs", Description: "What recorded decisions would have been under other policies or files."},
 	{Name: "receipts", Description: "What was done, for whom, and with which outcome."},

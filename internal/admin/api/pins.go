@@ -1,0 +1,81 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/summit-switchboard/switchboard/internal/admin/pins"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type pinList struct {
+	Body struct {
+		Pins []pins.PinRow `json:"pins" doc:"Sorted by server, kind and name."`
+		Next string        `json:"next,omitempty" doc:"Ask again with after=NEXT for the rest."`
+	}
+}
+
+type pinListRequest struct {
+	PageQuery
+	Server  switchboard.ServerID `query:"server" maxLength:"64" doc:"Only those of this server."`
+	Changed bool                 `query:"changed" doc:"Only those that are not plainly active: frozen, suspended, new, on trial, retired, deprecated, or gone."`
+}
+
+// A PinQuery names one definition.
+type PinQuery struct {
+	Server switchboard.ServerID `query:"server" required:"true" minLength:"1" maxLength:"64"`
+	Kind   switchboard.PinKind  `query:"kind" enum:"tool,prompt,template,instructions" default:"tool"`
+	Name   string               `query:"name" maxLength:"4096" doc:"The name of the tool or prompt, or the URI template; absent for instructions."`
+}
+
+func (q *PinQuery) id() switchboard.PinID {
+	return switchboard.PinID{Server: q.Server, Kind: q.Kind, Name: q.Name}
+}
+
+type pinAnswer struct{ Body *pins.PinDetail }
+
+type pinDecisionRequest struct {
+	PinQuery
+	Body struct {
+		Digest    string `json:"digest,omitempty" maxLength:"80" doc:"To accept: the digest of the definition that you have looked at, offered or else digest of read-pin."`
+		Successor string `json:"successor,omitempty" maxLength:"200" doc:"To deprecate: the tool that takes its place, SERVER/TOOL."`
+		Reason    string `json:"reason,omitempty" maxLength:"500" doc:"Why; for the receipt, and the history of admitted.lock."`
+	}
+}
+
+// pinDecisions are the routes that decide about a definition.
+var pinDecisions = []struct {
+	id, path string
+	to       switchboard.LifeState
+	summary  string
+}{
+	{"accept-pin", "/v1/pins/accept", switchboard.LifeActive, "Let in the definition with this digest. SB-CONF-002 if the server offers another one by now"},
+	{"suspend-pin", "/v1/pins/suspend", switchboard.LifeSuspended, "Take a definition out, at every replica, until a person accepts it"},
+	{"retire-pin", "/v1/pins/retire", switchboard.LifeRetired, "Take a definition out for good: it cannot come back as new"},
+	{"deprecate-pin", "/v1/pins/deprecate", switchboard.LifeDeprecated, "Name the successor of a tool, which stays in use"},
+}
+
+// pinRoutes are the routes about what servers offer, and what is let in of it.
+type pinRoutes struct{ *API }
+
+func (p pinRoutes) add() {
+	a := p.API
+	add(a, route{id: "list-pins", method: http.MethodGet, path: "/v1/pins", needs: switchboard.OfficeOperator, summary: "The definitions that servers offer, with their states"},
+		func(_ context.Context, _ asked, in *pinListRequest) (*pinList, error) {
+			out := &pinList{}
+			out.Body.Pins, out.Body.Next = cut(in.PageQuery, a.o.Pins.Rows(in.Server, in.Changed), pins.PlaceOf)
+			return out, nil
+		})
+	add(a, route{id: "read-pin", method: http.MethodGet, path: "/v1/pins/one", needs: switchboard.OfficeOperator, summary: "One definition: what is let in, and what its server offers in its place"},
+		func(_ context.Context, _ asked, in *PinQuery) (*pinAnswer, error) {
+			d, err := a.o.Pins.Detail(in.id())
+			return &pinAnswer{d}, err
+		})
+	for _, d := range pinDecisions {
+		add(a, route{id: d.id, method: http.MethodPost, path: d.path, needs: switchboard.OfficeOperator, errors: []int{http.StatusPreconditionFailed}, summary: d.summary},
+			func(ctx context.Context, q asked, in *pinDecisionRequest) (*pinAnswer, error) {
+				now, err := a.o.Pins.Decide(ctx, pins.Decision{ID: in.id(), To: d.to, By: *q.officer, Why: in.Body.Reason, Digest: in.Body.Digest, Successor: in.Body.Successor})
+				return &pinAnswer{now}, err
+			})
+	}
+}

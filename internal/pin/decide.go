@@ -1,0 +1,93 @@
+package pin
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/admission"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Servers returns the servers of which an offer is known, sorted.
+func (b *Board) Servers() (ids []switchboard.ServerID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, s := range b.servers {
+		if s.last != nil {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Verdicts returns what is decided about each definition that a server offers now, or that its replicas have reported, sorted by kind and name. Pins of definitions that
+// the server does not offer come with the zero Verdict.Other.
+func (b *Board) Verdicts(id switchboard.ServerID) []admission.Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.servers[id]
+	if s == nil {
+		return nil
+	}
+	all := s.verdicts()
+	sorted := slices.Collect(maps.Values(all))
+	slices.SortFunc(sorted, func(x, y admission.Verdict) int { return x.Key.Compare(y.Key) })
+	return sorted
+}
+
+// verdicts judges the last offer again.
+func (s *pinnedServer) verdicts() map[admission.Key]admission.Verdict {
+	all := map[admission.Key]admission.Verdict{}
+	for k, p := range s.pins.Pins {
+		all[k] = admission.Verdict{Key: k, State: p.State, Pin: p, Successor: p.Successor}
+	}
+	if s.last != nil {
+		admission.Judge(s.last.offer, s.pins, s.reports(), s.last.terms, now(), func(v admission.Verdict) { all[v.Key] = v })
+	}
+	return all
+}
+
+func (s *pinnedServer) reports() admission.Reports {
+	return admission.Reports{Own: s.own, Others: s.merged}
+}
+
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+
+// Decide changes the pin of a definition as next says, in the store. next gets what is decided now, and returns the new pin; it may be called again if another process
+// changes the pins at the same time. known is false if there is neither an offer nor a pin of that name. Call Admit afterwards.
+func (b *Board) Decide(ctx context.Context, id switchboard.PinID, next func(v admission.Verdict) (admission.Pin, error)) (known bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, k := b.servers[id.Server], admission.Key{Kind: id.Kind, Name: id.Name}
+	if s == nil {
+		return false, nil
+	}
+	for attempt := 1; ; attempt++ {
+		v, ok := s.verdicts()[k]
+		if !ok {
+			return false, nil
+		}
+		p, err := next(v)
+		if err != nil {
+			return true, err
+		}
+		pins := &admission.ServerPins{Listed: s.pins.Listed, Pins: maps.Clone(s.pins.Pins)}
+		if pins.Pins == nil {
+			pins.Pins = map[admission.Key]admission.Pin{}
+		}
+		pins.Pins[k] = p
+		err = b.keep(ctx, id.Server, s, pins)
+		if errors.Is(err, store.ErrConflict) && attempt < maxAttempts {
+			if err = b.reread(ctx, id.Server, s); err == nil {
+				continue
+			}
+		}
+		s.old = true
+		return true, err
+	}
+}
