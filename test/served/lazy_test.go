@@ -526,7 +526,7 @@ servers:
   calm: {transport: stdio, command: [FAKE, '{"name":"calm","inputSchema":{"type":"object"}}', '{"name":"spare","inputSchema":{"type":"object"}}']}
   grows: {transport: stdio, command: [FAKE, '{"name":"grow","inputSchema":{"type":"object"}}']}
 tenants:
-  default: {servers: ["*"], allow: [by_name]}
+  default: {servers: ["*"], allow: [by_name], trial: [grows]}
 -- tenants/default/tenant.yaml --
 tenant: default
 default_task: work

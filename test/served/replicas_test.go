@@ -27,7 +27,7 @@ servers:
   nimbus: {transport: stdio, command: [BIN, sample, nimbus-search]}
   cloud: {transport: stdio, command: [BIN, sample, aws-like]}
 tenants:
-  default: {servers: ["*"], allow: [by_name], declare: [{verb: search, resource: internet, constraints: [readonly]}, {verb: read, resource: aws}]}
+  default: {servers: ["*"], allow: [by_name], trial: [post], declare: [{verb: search, resource: internet, constraints: [readonly]}, {verb: read, resource: aws}]}
 -- tenants/default/tenant.yaml --
 tenant: default
 -- tenants/default/tasks/all.yaml --
