@@ -333,6 +333,31 @@ var examples = map[string][]string{
 		"switchboard page",
 		"switchboard page --print --url https://switchboard.example.com",
 	},
+	"pins list": {
+		"switchboard pins list",
+		"switchboard pins list --changed",
+		"switchboard pins list --server tracker --json",
+	},
+	"pins diff": {
+		"switchboard pins diff tracker/create_issue",
+		"switchboard pins diff tracker --kind instructions",
+	},
+	"pins accept": {
+		"switchboard pins accept tracker/create_issue --digest d1:4f6c7d34b1f3ce2c3f7a5e3f1a9d8c1b2e7f60a4b8c3d2e1f0a9b8c7d6e5f4a3",
+		"switchboard pins accept tracker/review --kind prompt --digest d1:4f6c7d34b1f3ce2c3f7a5e3f1a9d8c1b2e7f60a4b8c3d2e1f0a9b8c7d6e5f4a3 --reason \"read, and harmless\"",
+	},
+	"pins suspend": {
+		"switchboard pins suspend tracker/create_issue --reason \"it has written to the wrong project\"",
+		"switchboard pins suspend tracker/review --kind prompt",
+	},
+	"pins retire": {
+		"switchboard pins retire tracker/create_issue",
+		"switchboard pins retire tracker/create_issue --reason \"tracker/add_issue does it\"",
+	},
+	"pins deprecate": {
+		"switchboard pins deprecate tracker/create_issue --successor tracker/add_issue",
+		"switchboard pins deprecate tracker/create_issue --successor tracker/add_issue --reason \"since 2.0\"",
+	},
 	"person block": {
 		"switchboard person block acme-idp 00u1x7 --reason \"left the company\"",
 		"switchboard person block acme-idp 00u1x7 --url https://switchboard.example.com",

@@ -317,7 +317,7 @@ func TestAServersNewToolReachesClientsOfBothEras(t *testing.T) {
 			if era == "modern" {
 				args = append([]string{"modern"}, args...)
 			}
-			g := rig.Serve(t, rig.LayOut(t, rig.Fakes(rig.FakeRow("a", args...))+"tenants: {default: {servers: [a], allow: [by_name], trial: [a]}}\n"))
+			g := rig.Serve(t, rig.LayOut(t, strings.Replace(rig.Fakes(rig.FakeRow("a", args...)), "allow: [by_name]", "allow: [by_name], trial: [a]", 1)))
 			legacy, modern := g.Open(t, "/mcp", false), g.Open(t, "/mcp", true)
 			rig.ListNames(t, legacy)
 			rig.ListNames(t, modern)

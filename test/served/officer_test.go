@@ -129,6 +129,12 @@ var routeTable = map[string]string{
 	"GET /v1/tenants/{tenant}/policies/rules":        "viewer",
 	"POST /v1/tenants/{tenant}/policies/test":        "author",
 	"GET /v1/tools":                                  "operator",
+	"GET /v1/pins":                                   "operator",
+	"GET /v1/pins/one":                               "operator",
+	"POST /v1/pins/accept":                           "operator",
+	"POST /v1/pins/suspend":                          "operator",
+	"POST /v1/pins/retire":                           "operator",
+	"POST /v1/pins/deprecate":                        "operator",
 	"GET /v1/try":                                    "viewer",
 	"POST /v1/try":                                   "viewer",
 	"GET /v1/try/{call}":                             "viewer",
@@ -247,6 +253,8 @@ func TestAZ14EveryRouteNeedsItsOffice(t *testing.T) {
 					want = http.StatusNotFound // there is none
 				case strings.HasSuffix(name, "POST /v1/blocks") || strings.HasSuffix(name, "/lift"):
 					want = http.StatusBadRequest // of nobody
+				case strings.HasPrefix(path, "/v1/pins/"):
+					want = http.StatusBadRequest // it names no server
 				case strings.HasPrefix(path, "/v1/budgets/"):
 					want = http.StatusBadRequest // it says no limit, and no budget
 				case path == "/v1/policies/eval" || path == "/v1/policy-diffs":

@@ -24,6 +24,7 @@ var listMembers = map[string]string{
 	"/v1/configuration/files":   "files",
 	"/v1/decisions":             "decisions",
 	"/v1/keys":                  "keys",
+	"/v1/pins":                  "pins",
 	"/v1/receipts":              "receipts",
 	"/v1/runs":                  "runs",
 	"/v1/servers":               "servers",

@@ -1,0 +1,185 @@
+package pin
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/admission"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/redistest"
+)
+
+const work = `{"name":"work","description":"works","inputSchema":{"type":"object"}}`
+
+func offerOf(tools ...string) []switchboard.Offer {
+	o := switchboard.Offer{Server: "s", Tools: [][]byte{}}
+	for _, t := range tools {
+		o.Tools = append(o.Tools, []byte(t))
+	}
+	return []switchboard.Offer{o}
+}
+
+func firstUse(*switchboard.Offer) admission.Terms { return admission.Terms{} }
+
+// backends opens each kind of store that processes share.
+var backends = map[string]func(t *testing.T) func() store.Store{
+	"file": func(t *testing.T) func() store.Store {
+		path := filepath.Join(t.TempDir(), "store")
+		return func() store.Store { return opened(t)(store.OpenFile(path, store.FileOptions{})) }
+	},
+	"redis": func(t *testing.T) func() store.Store {
+		url := redistest.Start(t).URL()
+		return func() store.Store { return opened(t)(store.OpenRedis(t.Context(), url, store.RedisOptions{})) }
+	},
+}
+
+func opened(t *testing.T) func(s store.Store, err error) store.Store {
+	return func(s store.Store, err error) store.Store {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+}
+
+// A process is a Board that runs, and counts how often it was told of changes.
+type process struct {
+	*Board
+	changed chan struct{}
+}
+
+func start(t *testing.T, st store.Store, name string) process {
+	t.Helper()
+	p := process{changed: make(chan struct{}, 100)}
+	p.Board = New(Options{Store: st, Self: name, Changed: func() { p.changed <- struct{}{} }, Log: slog.New(slog.DiscardHandler)})
+	p.Read(t.Context())
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); p.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	return p
+}
+
+// state returns how a process passes the tool work on.
+func (p process) state(offers []switchboard.Offer) string {
+	o := p.Admit(context.Background(), offers, firstUse)[0]
+	if a := o.Admissions["work"]; a != nil {
+		return fmt.Sprintf("%s frozen %v, %s", a.State, a.Frozen, o.Tools)
+	}
+	return fmt.Sprintf("plain, %s", o.Tools)
+}
+
+// await waits until the process passes the tool on like that.
+func (p process) await(t *testing.T, offers []switchboard.Offer, want string) {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	for got := p.state(offers); !strings.HasPrefix(got, want); got = p.state(offers) {
+		select {
+		case <-p.changed:
+		case <-late:
+			t.Fatalf("it is %s, want %s", got, want)
+		}
+	}
+}
+
+func TestProcessesShareWhatTheyHaveSeen(t *testing.T) {
+	for name, open := range backends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			next := open(t)
+			a, b := start(t, next(), "a"), start(t, next(), "b")
+			changed := strings.Replace(work, "works", "evil", 1)
+			if got := a.state(offerOf(work)); got != "plain, ["+work+"]" {
+				t.Fatalf("at first sight it is %s", got)
+			}
+			// b has never seen the server, and is offered something else.
+			if got := b.state(offerOf(changed)); !strings.HasPrefix(got, "active frozen true, ["+work) {
+				t.Errorf("the second process passes on %s", got)
+			}
+			a.await(t, offerOf(work), "active frozen true")
+			b.state(offerOf(work))
+			a.await(t, offerOf(work), "plain")
+		})
+	}
+}
+
+func TestADecisionOfAPersonCountsAtTheOtherProcess(t *testing.T) {
+	for name, open := range backends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			next := open(t)
+			a, b := start(t, next(), "a"), start(t, next(), "b")
+			a.state(offerOf(work))
+			b.state(offerOf(work))
+			known, err := a.Decide(t.Context(), switchboard.PinID{Server: "s", Kind: switchboard.PinTool, Name: "work"}, func(v admission.Verdict) (admission.Pin, error) {
+				p := v.Pin
+				p.State, p.By = switchboard.LifeSuspended, "ann"
+				return p, nil
+			})
+			if err != nil || !known {
+				t.Fatal(known, err)
+			}
+			b.await(t, offerOf(work), "suspended")
+			if known, _ := a.Decide(t.Context(), switchboard.PinID{Server: "s", Kind: switchboard.PinTool, Name: "other"}, nil); known {
+				t.Error("a tool is known that nobody offers")
+			}
+		})
+	}
+}
+
+func TestPinsSurviveARestart(t *testing.T) {
+	next := backends["file"](t)
+	start(t, next(), "a").state(offerOf(work))
+	again := start(t, next(), "b")
+	if got := again.state(offerOf(strings.Replace(work, "works", "evil", 1))); !strings.HasPrefix(got, "active frozen true, ["+work) {
+		t.Errorf("after a restart it passes on %s", got)
+	}
+}
+
+// awayStore answers nothing.
+type awayStore struct {
+	store.Store
+	away bool
+}
+
+func (s *awayStore) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	if s.away {
+		return 0, store.ErrUnavailable
+	}
+	return s.Store.Apply(ctx, c)
+}
+
+func TestWithoutAStoreDefinitionsArePinnedInMemoryAndKeptLater(t *testing.T) {
+	st := &awayStore{store.NewMemory(), true}
+	b := New(Options{Store: st, Self: "a", Log: slog.New(slog.DiscardHandler)})
+	p := process{Board: b}
+	p.state(offerOf(work))
+	if got := p.state(offerOf(strings.Replace(work, "works", "evil", 1))); !strings.HasPrefix(got, "active frozen true, ["+work) {
+		t.Errorf("without a store it passes on %s", got)
+	}
+	st.away = false
+	b.keepAll(t.Context(), false)
+	if v, err := st.Value(t.Context(), store.Key{Group: groupPins, Name: "s"}); err != nil || v.Data == nil {
+		t.Errorf("once the store answers, it has %v, %v", v, err)
+	}
+}
+
+func TestAPreviewKeepsNothing(t *testing.T) {
+	st := store.NewMemory()
+	b := New(Options{Store: st, Self: "a", Log: slog.New(slog.DiscardHandler)})
+	b.Preview(offerOf(work), firstUse)
+	if v, err := st.Value(t.Context(), store.Key{Group: groupPins, Name: "s"}); err != nil || v.Data != nil {
+		t.Errorf("the store has %v, %v", v, err)
+	}
+	if len(b.Verdicts("s")) > 0 {
+		t.Error("a preview has let something in")
+	}
+}
