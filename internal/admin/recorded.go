@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
@@ -182,7 +183,8 @@ func (r *DecisionReader) tiersBeside(d *decide.Decision) (tiers []string) {
 
 // explainRecorded explains a decision that was made from recorded inputs.
 func (e explainer) explainRecorded(ctx context.Context, d *decide.Decision) *Explanation {
-	x := &Explanation{Tenant: d.Tenant, Task: d.Task.ID, Digest: d.Digest(), Tools: []ExplainedTool{}, Decision: d.Canonical()}
+	record := d.Canonical()
+	x := &Explanation{Tenant: d.Tenant, Task: d.Task.ID, Digest: canonical.Sum(record), Tools: []ExplainedTool{}, Decision: record}
 	for i := range d.Outcomes {
 		x.Requirements = append(x.Requirements, e.explainOutcome(ctx, d, &d.Outcomes[i]))
 	}

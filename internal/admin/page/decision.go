@@ -283,7 +283,7 @@ func (s *decisionScene) compare(q *viewQuery, x *admin.Explanation) error {
 func (s *decisionScene) showChanges(q *viewQuery, was, x *admin.Explanation) {
 	s.Now = showDecision(was, nil)
 	s.After = showDecision(x, s.Now)
-	s.Changes = compareDecisions(was, x)
+	s.Changes = compareDecisions(s.Now, x)
 	for i := range s.Changes {
 		if !s.Changes[i].Same {
 			s.Changed++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // maxNames limits the names in one list of the view.
@@ -105,13 +106,13 @@ func (g *dropGroup) Rest() int { return g.Count - len(g.Tools) }
 // showDecision returns the explanation as the view shows it. was, if not nil, is the decision without the what-if.
 func showDecision(x *admin.Explanation, was *shownDecision) *shownDecision {
 	d := &shownDecision{Explanation: x}
-	var record struct {
-		Now       *time.Time
-		Principal json.RawMessage
-	}
-	if json.Unmarshal(x.Decision, &record) == nil {
-		d.At = record.Now
-		_ = json.Unmarshal(record.Principal, &d.Caller) // else it has no names
+	for name, value := range wire.MembersAsBytes(x.Decision) { // most of the record are candidates, which are not decoded again
+		switch string(name) {
+		case "now":
+			_ = json.Unmarshal(value, &d.At) // Switchboard has written it
+		case "principal":
+			_ = json.Unmarshal(value, &d.Caller) // else it has no names
+		}
 	}
 	names := map[string]string{}
 	for _, e := range x.Tools {
@@ -244,8 +245,7 @@ func configPath(layer, file string) string {
 }
 
 // compareDecisions compares the requirements of a decision without and with a what-if.
-func compareDecisions(was, now *admin.Explanation) (all []requirementChange) {
-	before := showDecision(was, nil)
+func compareDecisions(before *shownDecision, now *admin.Explanation) (all []requirementChange) {
 	matched := map[int]bool{}
 	for i := range now.Requirements {
 		after := &now.Requirements[i]
