@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
-	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -74,6 +73,15 @@ type laneTable struct {
 type rankedLane struct {
 	draftClass
 	Servers []lanedServer
+}
+
+// A rankedServer has what the view shows of the status of a server.
+type rankedServer struct {
+	ID     switchboard.ServerID `json:"id"`
+	Class  string               `json:"class"`
+	Health struct {
+		State health.State `json:"state"`
+	} `json:"health"`
 }
 
 // A lanedServer is a server in the lane of its class.
@@ -191,10 +199,10 @@ func loadRanking(q *viewQuery, answer []byte) (any, error) {
 		return v, nil
 	}
 	var servers struct {
-		Servers []admin.ServerStatus
-		Next    string
+		Servers []rankedServer `json:"servers"`
+		Next    string         `json:"next"`
 	}
-	if err := json.Unmarshal(answer, &servers); err != nil {
+	if err := decodeLarge(answer, &servers); err != nil {
 		return nil, err
 	}
 	f, err := readTenantText(q, v.Tenant)
@@ -287,7 +295,7 @@ func (v *rankingView) readHistory(q *viewQuery) error {
 func (v *rankingView) Saved(id string) bool { return v.Last != nil && id != "" && v.Last.ID == id }
 
 // newLaneTable puts the servers into the lanes of their classes.
-func newLaneTable(d *rankingDraft, servers []admin.ServerStatus) *laneTable {
+func newLaneTable(d *rankingDraft, servers []rankedServer) *laneTable {
 	t := &laneTable{}
 	for _, c := range d.Classes {
 		t.Ranked = append(t.Ranked, rankedLane{draftClass: c})
