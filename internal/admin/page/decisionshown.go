@@ -50,7 +50,7 @@ type shownRequirement struct {
 	Behind     []admin.ExplainedCandidate
 	Candidates int
 	Flow       []stageFlow
-	Drops      []dropGroup
+	Drops      []*dropGroup
 	MoreDrops  int // candidates in further groups
 }
 
@@ -182,7 +182,7 @@ func (r *shownRequirement) group(before *shownRequirement) {
 			dropped[d.Tool] = true
 		}
 	}
-	groups, at := []dropGroup{}, map[string]int{}
+	groups, at := []*dropGroup{}, map[string]*dropGroup{}
 	for _, d := range r.Dropped {
 		parts := []any{d.Stage, d.Reason, d.Code}
 		tool := droppedTool{Tool: d.Tool, New: before != nil && !dropped[d.Tool]}
@@ -195,13 +195,12 @@ func (r *shownRequirement) group(before *shownRequirement) {
 			}
 		}
 		key := fmt.Sprintf("%q", parts)
-		i, known := at[key]
-		if !known {
-			i = len(groups)
-			at[key] = i
-			groups = append(groups, dropGroup{Stage: d.Stage, Reason: d.Reason, Code: d.Code, Rules: rules})
+		g := at[key]
+		if g == nil {
+			g = &dropGroup{Stage: d.Stage, Reason: d.Reason, Code: d.Code, Rules: rules}
+			at[key] = g
+			groups = append(groups, g)
 		}
-		g := &groups[i]
 		if g.Count++; tool.New {
 			g.New++
 		}
@@ -209,7 +208,7 @@ func (r *shownRequirement) group(before *shownRequirement) {
 			g.Tools = append(g.Tools, tool)
 		}
 	}
-	slices.SortStableFunc(groups, func(a, b dropGroup) int {
+	slices.SortStableFunc(groups, func(a, b *dropGroup) int {
 		return cmp.Or(-cmp.Compare(min(a.New, 1), min(b.New, 1)), -cmp.Compare(placeOfStage(a.Stage), placeOfStage(b.Stage)), -cmp.Compare(a.Count, b.Count))
 	})
 	if len(groups) > maxNames {

@@ -63,7 +63,7 @@ type rankingLook struct {
 
 // A laneTable has a lane for each class.
 type laneTable struct {
-	Ranked, Unranked []rankedLane
+	Ranked, Unranked []*rankedLane
 	Classless        []lanedServer
 	Names            []string // of all servers
 	More             bool     // there are more servers than are shown
@@ -93,7 +93,7 @@ type lanedServer struct {
 }
 
 // Plain reports whether a class may have this name.
-func (l rankedLane) Plain() bool { return isPlainWord(l.Name) }
+func (l *rankedLane) Plain() bool { return isPlainWord(l.Name) }
 
 // tenantOfRanking returns the tenant that the view shows: that of its address, or the only one.
 func tenantOfRanking(q *viewQuery) switchboard.TenantID {
@@ -298,11 +298,11 @@ func (v *rankingView) Saved(id string) bool { return v.Last != nil && id != "" &
 func newLaneTable(d *rankingDraft, servers []rankedServer) *laneTable {
 	t := &laneTable{}
 	for _, c := range d.Classes {
-		t.Ranked = append(t.Ranked, rankedLane{draftClass: c})
+		t.Ranked = append(t.Ranked, &rankedLane{draftClass: c})
 	}
-	lane := func(list []rankedLane, class string) *rankedLane {
-		if i := slices.IndexFunc(list, func(l rankedLane) bool { return l.Name == class }); i >= 0 {
-			return &list[i]
+	lane := func(list []*rankedLane, class string) *rankedLane {
+		if i := slices.IndexFunc(list, func(l *rankedLane) bool { return l.Name == class }); i >= 0 {
+			return list[i]
 		}
 		return nil
 	}
@@ -330,13 +330,13 @@ func newLaneTable(d *rankingDraft, servers []rankedServer) *laneTable {
 			one.Score += l.Score
 		default:
 			if l = lane(t.Unranked, s.Class); l == nil {
-				t.Unranked = append(t.Unranked, rankedLane{draftClass: draftClass{Name: s.Class}})
-				l = &t.Unranked[len(t.Unranked)-1]
+				l = &rankedLane{draftClass: draftClass{Name: s.Class}}
+				t.Unranked = append(t.Unranked, l)
 			}
 		}
 		l.Servers = append(l.Servers, one)
 	}
-	slices.SortFunc(t.Unranked, func(a, b rankedLane) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.Unranked, func(a, b *rankedLane) int { return strings.Compare(a.Name, b.Name) })
 	return t
 }
 
