@@ -139,11 +139,11 @@ func TestCountsOfRulesAreRememberedWithinBounds(t *testing.T) {
 		if all.take("second") != second || all.take("second") == second {
 			t.Error("a memory is not for one count at a time")
 		}
-		time.Sleep(rememberedRules - time.Minute - 1)
+		time.Sleep(rememberedRules - time.Minute - time.Second)
 		if all.of["third"].RuleMemory != third {
 			t.Error("a memory is dropped too early")
 		}
-		time.Sleep(2)
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if len(all.of) > 0 {
 			t.Error("a memory that is not used stays")

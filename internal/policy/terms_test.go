@@ -13,14 +13,16 @@ import (
 func TestTermsAreBuiltOnceUntilTheGarbageCollectorTakesThem(t *testing.T) {
 	tools := []*switchboard.Tool{{ID: switchboard.ToolID{Server: "s", Name: "a"}}, {ID: switchboard.ToolID{Server: "s", Name: "b"}}}
 	var brief briefTerms
-	table := brief.table()
-	first, second := table.find(tools), brief.table().find(tools[1:])
-	if len(first) != 2 || len(second) != 1 || first[1] != second[0] {
-		t.Errorf("the terms of the second tool were built twice: %v and %v", first, second)
+	decide := func() weak.Pointer[termTable] {
+		table := brief.table()
+		first, second := table.find(tools), brief.table().find(tools[1:])
+		if len(first) != 2 || len(second) != 1 || first[1] != second[0] {
+			t.Errorf("the terms of the second tool were built twice: %v and %v", first, second)
+		}
+		runtime.KeepAlive(table)
+		return weak.Make(table)
 	}
-	gone := weak.Make(table)
-	runtime.KeepAlive(table)
-	table, first, second = nil, nil, nil
+	gone := decide()
 	for range 3 {
 		runtime.GC()
 	}
