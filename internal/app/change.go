@@ -176,7 +176,7 @@ func (a *fileChanges) tryFrom(ctx context.Context, was *servingState, replace ma
 			}
 			return t, err
 		}
-		next = a.newState(r, previewOffers(a.App, c), was.Starting, was)
+		next = a.newState(r, previewOffers(a.App, was, c), was.Starting, was)
 	}
 	if len(replace) > 0 { // with faults, too: a reload serves the parts that have none
 		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, next)
