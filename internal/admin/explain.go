@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -201,8 +202,8 @@ func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask Expla
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []ExplainedTool{}, Servers: r.ailingServers(st.State, d, ask.NoMessages), Starting: starting}
-	x.Decision = d.Canonical()
+	record := d.Canonical()
+	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: canonical.Sum(record), Tools: []ExplainedTool{}, Servers: r.ailingServers(st.State, d, ask.NoMessages), Starting: starting, Decision: record}
 	of := explainer{st.Tenants[p.Tenant], st.Config.Overlays}
 	for i := range d.Outcomes {
 		x.Requirements = append(x.Requirements, of.explainOutcome(ctx, d, &d.Outcomes[i]))
@@ -303,8 +304,10 @@ func (r *Reader) ailingServers(st *bind.State, d *decide.Decision, noMessages bo
 		}
 	}
 	for _, o := range d.Outcomes {
-		for _, c := range slices.Concat(o.Selected, o.Others) {
-			meet(c.Tool.ID.Server)
+		for _, list := range [][]decide.Candidate{o.Selected, o.Others} {
+			for i := range list {
+				meet(list[i].Tool.ID.Server)
+			}
 		}
 		for _, c := range o.Dropped {
 			if c.Stage == health.StageName {
@@ -325,6 +328,7 @@ type explainer struct {
 func (e explainer) explainOutcome(ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) ExplainedRequirement {
 	x := ExplainedRequirement{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
 	group := e.tenant.Equivalents.Among(bind.PassedPolicy(o))
+	x.Selected, x.Others = slices.Grow(x.Selected, len(o.Selected)), slices.Grow(x.Others, len(o.Others))
 	for _, c := range o.Selected {
 		x.Selected = append(x.Selected, e.explainCandidate(c, d, group))
 	}
@@ -357,9 +361,11 @@ func (e explainer) explainDenials(ctx context.Context, d *decide.Decision, o *de
 
 // unknownIDs returns the ids that a policy names although they are no candidates. If no candidate is left to say it, policy is asked again.
 func (e explainer) unknownIDs(ctx context.Context, d *decide.Decision, o *decide.RequirementOutcome) []string {
-	for _, c := range slices.Concat(o.Selected, o.Others) {
-		if ids, known := policy.UnknownIDs(c); known {
-			return ids
+	for _, list := range [][]decide.Candidate{o.Selected, o.Others} {
+		for i := range list {
+			if ids, known := policy.UnknownIDs(list[i]); known {
+				return ids
+			}
 		}
 	}
 	return e.tenant.Rules.Judge(ctx, policyQuestion(d, o)).Unknown
@@ -391,8 +397,10 @@ func (e explainer) explainCandidate(c decide.Candidate, d *decide.Decision, grou
 	for _, other := range group.Of(c.Tool) {
 		x.MovesTo = append(x.MovesTo, other.Tool.ID.String())
 	}
-	for _, k := range slices.Concat(c.Tool.Capabilities, c.Tool.Kept) {
-		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
+	for _, list := range [][]switchboard.Capability{c.Tool.Capabilities, c.Tool.Kept} {
+		for i := range list {
+			x.Capabilities = append(x.Capabilities, list[i].String()+" ("+string(list[i].Source)+")")
+		}
 	}
 	x.Declared = e.explainDeclared(c.Tool, d)
 	x.Redacted = explainRedaction(c.Tool, cmp.Or(e.overlays[c.Tool.ID].RedactAt, "the operator's overlay"))

@@ -108,8 +108,9 @@ type PolicyTester struct {
 	tests  *evaluationPlaces
 	counts *evaluationPlaces // of rules
 
-	inForce lastRules
-	openers chan *replay.DecisionOpener // of counts that have ended
+	inForce  lastRules
+	memories ruleMemories
+	openers  chan *replay.DecisionOpener // of counts that have ended
 }
 
 // NewPolicyTester returns a PolicyTester.

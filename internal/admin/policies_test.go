@@ -2,14 +2,18 @@ package admin
 
 import (
 	"errors"
+	"maps"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -115,6 +119,36 @@ func TestTheRulesInForceAreCompiledOnceForEachReload(t *testing.T) {
 			t.Errorf("%s: %+v %v, want %s", tt.name, rules, err, tt.want)
 		}
 	}
+}
+
+func TestCountsOfRulesAreRememberedWithinBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all ruleMemories
+		keep := func(id switchboard.TenantID, decisions int) *replay.RuleMemory {
+			m := &replay.RuleMemory{}
+			all.keep(id, &ruleMemory{RuleMemory: m, decisions: decisions})
+			time.Sleep(time.Minute)
+			return m
+		}
+		keep("first", maxRemembered/2)
+		second := keep("second", maxRemembered/2)
+		third := keep("third", 1)
+		if len(all.of) != 2 || all.of["first"] != nil {
+			t.Errorf("%d decisions of these tenants are remembered: %v", maxRemembered+1, slices.Collect(maps.Keys(all.of)))
+		}
+		if all.take("second") != second || all.take("second") == second {
+			t.Error("a memory is not for one count at a time")
+		}
+		time.Sleep(rememberedRules - time.Minute - time.Second)
+		if all.of["third"].RuleMemory != third {
+			t.Error("a memory is dropped too early")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(all.of) > 0 {
+			t.Error("a memory that is not used stays")
+		}
+	})
 }
 
 func TestALongTextOfATestIsCut(t *testing.T) {

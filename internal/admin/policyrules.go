@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -73,10 +74,12 @@ func (p *PolicyTester) CountRules(ctx context.Context, id switchboard.TenantID, 
 		default:
 			opener = replay.NewDecisionOpener(p.reads.o.Store)
 		}
-		found, err := opener.CountRules(ctx, replay.Bounds{Tenant: id, Since: since, Limit: maxCountedForRules, Time: ruleCountTime})
+		memory := p.memories.take(id)
+		found, err := opener.CountRules(ctx, replay.Bounds{Tenant: id, Since: since, Limit: maxCountedForRules, Time: ruleCountTime}, memory)
 		if err != nil {
 			return err
 		}
+		p.memories.put(id, memory)
 		p.openers <- opener // it keeps the policies that it has compiled last
 		out.Looked, out.NotReplayed = found.Looked, found.NotReplayed
 		for _, r := range rules {
@@ -97,6 +100,73 @@ func (p *PolicyTester) CountRules(ctx context.Context, id switchboard.TenantID, 
 	})
 	out.Rules = out.Rules[:min(len(out.Rules), maxRuleRows)]
 	return out, err
+}
+
+// Bounds of what is remembered of counts of rules. A decision takes up to a kilobyte.
+const (
+	maxRemembered   = maxCountedForRules // decisions, of all tenants
+	rememberedRules = 30 * time.Minute   // after the last count
+)
+
+// ruleMemories remember the counts of the tenants that were asked about last: most officers who ask for a count ask again, after a change. The zero value works.
+type ruleMemories struct {
+	mu sync.Mutex
+	of map[switchboard.TenantID]*ruleMemory
+}
+
+// A ruleMemory is what is remembered of one tenant.
+type ruleMemory struct {
+	*replay.RuleMemory
+	decisions int
+	used      time.Time
+	expire    *time.Timer
+}
+
+// take removes the memory of a tenant, for one count.
+func (r *ruleMemories) take(id switchboard.TenantID) *replay.RuleMemory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.of[id]; m != nil {
+		r.drop(id)
+		return m.RuleMemory
+	}
+	return &replay.RuleMemory{}
+}
+
+// put keeps the memory of a tenant, and drops those that were used longest ago until all fit.
+func (r *ruleMemories) put(id switchboard.TenantID, memory *replay.RuleMemory) {
+	r.keep(id, &ruleMemory{RuleMemory: memory, decisions: memory.Decisions()})
+}
+
+func (r *ruleMemories) keep(id switchboard.TenantID, one *ruleMemory) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		r.of = map[switchboard.TenantID]*ruleMemory{}
+	}
+	one.used, one.expire = time.Now(), time.AfterFunc(rememberedRules, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.of[id] == one {
+			r.drop(id)
+		}
+	})
+	r.of[id] = one
+	all := 0
+	for _, m := range r.of {
+		all += m.decisions
+	}
+	for all > maxRemembered {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(r.of)), func(a, b switchboard.TenantID) int { return r.of[a].used.Compare(r.of[b].used) })
+		all -= r.of[oldest].decisions
+		r.drop(oldest)
+	}
+}
+
+// drop drops the memory of a tenant. The caller holds r.mu.
+func (r *ruleMemories) drop(id switchboard.TenantID) {
+	r.of[id].expire.Stop()
+	delete(r.of, id)
 }
 
 // A ruleInForce is a rule before its decisions are counted.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
@@ -123,50 +124,61 @@ func decisionOf(row *ReceiptRow) DecisionRow {
 // Read returns the decision that the receipt with the id records, if it belongs to the tenant; "" means every tenant. It returns nil if
 // there is none. For others than an operator, the explanation has no texts of the system, and the tier of the what-if must be one of the tenant's now, or
 // that of the record: the record does not say which tiers the tenant had. The what-if has no configuration.
-func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, id string, operator bool, w *DecisionWhatIf) (*RecordedDecision, error) {
-	row, err := r.receipts.FindReceipt(ctx, tenant, id)
-	if err != nil || row == nil {
+func (r *DecisionReader) Read(ctx context.Context, tenant switchboard.TenantID, id string, operator bool, w *DecisionWhatIf) (out *RecordedDecision, err error) {
+	err = r.withDecision(ctx, tenant, id, func(ctx context.Context, opener *replay.DecisionOpener, row *ReceiptRow, of *receipt.Receipt) error {
+		out = &RecordedDecision{DecisionRow: decisionOf(row), Policies: replay.PolicyVersions(ctx, r.receipts.o.Store, of)}
+		opened, err := opener.Open(ctx, of)
+		if err != nil {
+			if out.Unexplained = err.Error(); !operator {
+				out.Unexplained = "the decision cannot be made again from its archive; an operator can see why"
+			}
+			return nil
+		}
+		e := explainer{tenant: opened.Tenant}
+		out.Explanation = e.explainRecorded(ctx, opened.Decision)
+		if !w.replacesInputs() {
+			return nil
+		}
+		if !operator {
+			if err := w.checkTier(opened.Decision.Tenant, r.tiersBeside(opened.Decision)); err != nil {
+				return err
+			}
+		}
+		after, err := w.decideAgain(ctx, opened.Tenant, opened.Decision)
+		if err != nil {
+			return err
+		}
+		out.WhatIf = e.explainRecorded(ctx, after)
+		if w.Tier != "" {
+			out.Unrecorded = append(out.Unrecorded, fmt.Sprintf("which tiers tenant %s had then: %.64q may have been none of them", after.Tenant, w.Tier))
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
+	return out, nil
+}
+
+// withDecision calls use with the receipt of a decision, and with an opener that is free, for remakeTimeout at most. It does not call use if there is no such
+// decision of the tenant ("" means every tenant), or if its receipt cannot be read.
+func (r *DecisionReader) withDecision(ctx context.Context, tenant switchboard.TenantID, id string, use func(context.Context, *replay.DecisionOpener, *ReceiptRow, *receipt.Receipt) error) error {
+	row, err := r.receipts.FindReceipt(ctx, tenant, id)
+	if err != nil || row == nil {
+		return err
+	}
 	var of receipt.Receipt
-	out := &RecordedDecision{DecisionRow: decisionOf(row)}
-	if out.Fault != "" || json.Unmarshal(row.Receipt, &of) != nil || of.Kind != receipt.Decision {
-		return nil, nil
+	if row.Fault != "" || json.Unmarshal(row.Receipt, &of) != nil || of.Kind != receipt.Decision {
+		return nil
 	}
 	opener, err := r.takeOpener()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { r.openers <- opener }()
 	ctx, cancel := context.WithTimeout(ctx, remakeTimeout)
 	defer cancel()
-	out.Policies = replay.PolicyVersions(ctx, r.receipts.o.Store, &of)
-	opened, err := opener.Open(ctx, &of)
-	if err != nil {
-		if out.Unexplained = err.Error(); !operator {
-			out.Unexplained = "the decision cannot be made again from its archive; an operator can see why"
-		}
-		return out, nil
-	}
-	e := explainer{tenant: opened.Tenant}
-	out.Explanation = e.explainRecorded(ctx, opened.Decision)
-	if !w.replacesInputs() {
-		return out, nil
-	}
-	if !operator {
-		if err := w.checkTier(opened.Decision.Tenant, r.tiersBeside(opened.Decision)); err != nil {
-			return nil, err
-		}
-	}
-	after, err := w.decideAgain(ctx, opened.Tenant, opened.Decision)
-	if err != nil {
-		return nil, err
-	}
-	out.WhatIf = e.explainRecorded(ctx, after)
-	if w.Tier != "" {
-		out.Unrecorded = append(out.Unrecorded, fmt.Sprintf("which tiers tenant %s had then: %.64q may have been none of them", after.Tenant, w.Tier))
-	}
-	return out, nil
+	return use(ctx, opener, row, &of)
 }
 
 // tiersBeside returns the tier of a recorded decision, and those that its tenant has now.
@@ -182,7 +194,8 @@ func (r *DecisionReader) tiersBeside(d *decide.Decision) (tiers []string) {
 
 // explainRecorded explains a decision that was made from recorded inputs.
 func (e explainer) explainRecorded(ctx context.Context, d *decide.Decision) *Explanation {
-	x := &Explanation{Tenant: d.Tenant, Task: d.Task.ID, Digest: d.Digest(), Tools: []ExplainedTool{}, Decision: d.Canonical()}
+	record := d.Canonical()
+	x := &Explanation{Tenant: d.Tenant, Task: d.Task.ID, Digest: canonical.Sum(record), Tools: []ExplainedTool{}, Decision: record}
 	for i := range d.Outcomes {
 		x.Requirements = append(x.Requirements, e.explainOutcome(ctx, d, &d.Outcomes[i]))
 	}
@@ -207,28 +220,17 @@ func (r *DecisionReader) takeOpener() (*replay.DecisionOpener, error) {
 
 // Input returns the input that policy got for a requirement, from 1, of the decision that the receipt with the id records, if it belongs to the
 // tenant. It returns nil if there is none. The error is a *switchboard.Error.
-func (r *DecisionReader) Input(ctx context.Context, tenant switchboard.TenantID, id string, requirement int) (map[string]any, error) {
-	row, err := r.receipts.FindReceipt(ctx, tenant, id)
-	if err != nil || row == nil {
-		return nil, err
-	}
-	var of receipt.Receipt
-	if row.Fault != "" || json.Unmarshal(row.Receipt, &of) != nil || of.Kind != receipt.Decision {
-		return nil, nil
-	}
-	opener, err := r.takeOpener()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { r.openers <- opener }()
-	ctx, cancel := context.WithTimeout(ctx, remakeTimeout)
-	defer cancel()
-	all, err := opener.Inputs(ctx, of.Time, of.Decision, of.Basis)
-	switch {
-	case err != nil:
-		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "the inputs of the decision are not known any more: %s", err)
-	case requirement < 1 || requirement > len(all):
-		return nil, switchboard.Refuse(switchboard.CodeBadArguments, "the decision has %d requirements, and none with the number %d", len(all), requirement)
-	}
-	return all[requirement-1], nil
+func (r *DecisionReader) Input(ctx context.Context, tenant switchboard.TenantID, id string, requirement int) (input map[string]any, err error) {
+	err = r.withDecision(ctx, tenant, id, func(ctx context.Context, opener *replay.DecisionOpener, _ *ReceiptRow, of *receipt.Receipt) error {
+		all, err := opener.Inputs(ctx, of.Time, of.Decision, of.Basis)
+		switch {
+		case err != nil:
+			return switchboard.Refuse(switchboard.CodeBadArguments, "the inputs of the decision are not known any more: %s", err)
+		case requirement < 1 || requirement > len(all):
+			return switchboard.Refuse(switchboard.CodeBadArguments, "the decision has %d requirements, and none with the number %d", len(all), requirement)
+		}
+		input = all[requirement-1]
+		return nil
+	})
+	return input, err
 }

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
@@ -17,8 +19,12 @@ func admitOffers(ctx context.Context, a *App, c *config.Config) []switchboard.Of
 	return a.pins.Admit(ctx, a.fleet.Offers(), admissionTerms(a, c))
 }
 
-// previewOffers returns the present offers as admission would pass them on by a configuration that is not in force.
-func previewOffers(a *App, c *config.Config) []switchboard.Offer {
+// previewOffers returns the present offers as admission would pass them on by a configuration that is not in force. Admission goes by the operator's files only:
+// if those are the same, the offers are those of the state in force, and thousands of definitions need not be judged again.
+func previewOffers(a *App, was *servingState, c *config.Config) []switchboard.Offer {
+	if c.SharesOperator(was.config) {
+		return slices.Collect(maps.Values(was.Offers))
+	}
 	return a.pins.Preview(a.fleet.Offers(), admissionTerms(a, c))
 }
 

@@ -412,7 +412,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Providers: a.admin.providers, Sessions: a.admin.sessions, Officers: func() *identity.Officers { return a.state.Load().Officers }, URL: current.adminURL,
 		Tenants: func() []switchboard.TenantID { return admin.TenantIDs(a.admin.reads) }, Version: o.Version, Cursor: a.admin.events.End, API: func(officer *switchboard.Officer) http.Handler { return api.HandlerFor(a.admin.api, officer) },
 		Connections: a.credentials, Document: current.clientDocument,
-		Work: a.work.Go, Stopping: ctx, Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Log: o.Log,
+		Work: a.work.Go, Stopping: ctx, Failed: func(r *http.Request, err error) { a.admin.api.SlowDown(r, err) }, Opened: a.memory.FreeSoon, Log: o.Log,
 	})
 	scraper := &admin.Scraper{Reader: a.admin.reads, Recorder: &a.metrics, Engine: a.engine, Past: a.admin.history}
 	a.admin.comparisons = whatif.New(o.Log)

@@ -14,7 +14,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/ownfile"
-	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -177,7 +176,7 @@ func (a *fileChanges) tryFrom(ctx context.Context, was *servingState, replace ma
 			}
 			return t, err
 		}
-		next = a.newState(r, previewOffers(a.App, c), was.Starting, was)
+		next = a.newState(r, previewOffers(a.App, was, c), was.Starting, was)
 	}
 	if len(replace) > 0 { // with faults, too: a reload serves the parts that have none
 		a.compareTasks(ctx, t, slices.Sorted(maps.Keys(replace)), was, next)
@@ -188,7 +187,7 @@ func (a *fileChanges) tryFrom(ctx context.Context, was *servingState, replace ma
 // compareTasks adds the tasks to t, with the tools that each gets by the two states, decided for a caller that may bind it. It begins with the tenants that
 // own the changed files, and tries no others if all files belong to tenants: such a file changes no other tenant.
 func (a *fileChanges) compareTasks(ctx context.Context, t *change.Reading, changed []string, was, next *servingState) {
-	ctx, cancel := context.WithTimeout(policy.ShareTerms(ctx), triedTaskBudget)
+	ctx, cancel := context.WithTimeout(ctx, triedTaskBudget)
 	defer cancel()
 	tried := 0
 	ids := tenantNames(next.config)

@@ -21,7 +21,7 @@ func stateOf(a *App, c *config.Config) (*bind.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.newState(r, previewOffers(a, c), a.fleet.Starting(), was).State, nil
+	return a.newState(r, previewOffers(a, was, c), a.fleet.Starting(), was).State, nil
 }
 
 // newState builds the state of this App. was, if not nil, is the state before: unchanged parts are

@@ -55,12 +55,14 @@ func Changes(was, now *Config) string {
 	ofOperator("servers", serversOf)
 	ofOperator("secrets", secretsOf)
 	ofOperator("pins", pinsOf)
-	add("keys", keysOf(was), keysOf(now))
+	if !reflect.DeepEqual(was.Keys, now.Keys) { // most changes change none of thousands
+		add("keys", keysOf(was), keysOf(now))
+	}
 	add("officers", officersOf(was), officersOf(now))
 	ofOperator("issuers", issuersOf)
 	ofOperator("recipients of notices", recipientsOf)
-	add("tenants", tenantsOf(was), tenantsOf(now))
-	add("tasks", tasksOf(was), tasksOf(now))
+	add("tenants", tenantsOf(was, now), tenantsOf(now, was))
+	add("tasks", tasksOf(was, now), tasksOf(now, was))
 	add("policies", policiesOf(was), policiesOf(now))
 	ofOperator("manifests", manifestsOf)
 	add("faulty parts", faultyOf(was), faultyOf(now))
@@ -176,10 +178,13 @@ func officersOf(c *Config) map[string]any {
 	return all
 }
 
-// tenantsOf returns the tenants' own settings, without their tasks.
-func tenantsOf(c *Config) map[string]any {
+// tenantsOf returns the tenants' own settings, without their tasks. It leaves out tenants that are the same in other.
+func tenantsOf(c, other *Config) map[string]any {
 	all := map[string]any{}
 	for id, t := range c.Tenants {
+		if other.Tenants[id] == t {
+			continue
+		}
 		own := *t
 		own.Tasks = nil
 		all[string(id)] = own
@@ -187,9 +192,13 @@ func tenantsOf(c *Config) map[string]any {
 	return all
 }
 
-func tasksOf(c *Config) map[string]any {
+// tasksOf returns the tasks of the tenants that tenantsOf returns.
+func tasksOf(c, other *Config) map[string]any {
 	all := map[string]any{}
 	for id, t := range c.Tenants {
+		if other.Tenants[id] == t {
+			continue
+		}
 		for name, task := range t.Tasks {
 			all[string(id)+"/"+string(name)] = task
 		}

@@ -40,6 +40,7 @@ type Engine struct {
 	concurrency int // concurrent evaluations of each tenant
 	maxOverdue  int // overdue evaluations of all tenants
 	jobs        chan func()
+	terms       briefTerms
 
 	mu      sync.Mutex
 	tenants map[switchboard.TenantID]*tenantShare

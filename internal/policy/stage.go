@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -21,16 +20,9 @@ const StageName = "policy"
 // catalog.
 func (p *Policy) Stage() decide.Stage { return &policyStage{policy: p} }
 
-// ShareTerms returns a context for decisions that have most tools in common: they build the policy terms of each tool once.
-func ShareTerms(ctx context.Context) context.Context {
-	return context.WithValue(ctx, sharedTerms{}, &sync.Map{})
-}
-
-type sharedTerms struct{} // the key of a map as policyStage.seen
-
 type policyStage struct {
 	policy *Policy
-	seen   sync.Map // *switchboard.Tool → *ast.Term
+	seen   termTable
 }
 
 // Name implements decide.Stage.
@@ -46,7 +38,7 @@ func (s *policyStage) Apply(ctx context.Context, dq *decide.Question, in []decid
 	}
 	q := CandidateQuestion{
 		Phase: PhaseSelect, Principal: dq.Principal, Task: dq.Task, Requirement: dq.Requirement,
-		Candidates: tools, Now: dq.Now, terms: s.terms(ctx, tools),
+		Candidates: tools, Now: dq.Now, terms: s.terms(tools),
 	}
 	q.frame = newFrame(&q)
 	m := &judgmentMemory{policy: s.policy, principal: dq.Principal, task: dq.Task}
@@ -71,33 +63,15 @@ func (s *policyStage) Apply(ctx context.Context, dq *decide.Question, in []decid
 	return out, ctx.Err()
 }
 
-// terms returns the policy terms of the tools. It returns nil if one of them has none; Judge then
-// names it.
-func (s *policyStage) terms(ctx context.Context, tools []*switchboard.Tool) []*ast.Term {
-	if len(s.policy.layers) == 0 {
+// terms returns the policy terms of the tools; nil if one of them has none.
+func (s *policyStage) terms(tools []*switchboard.Tool) []*ast.Term {
+	switch {
+	case len(s.policy.layers) == 0:
 		return nil
+	case !s.policy.Lasting() || s.policy.memo != nil:
+		return s.seen.find(tools)
 	}
-	seen, keep := &s.seen, !s.policy.Lasting() || s.policy.memo != nil
-	if shared, ok := ctx.Value(sharedTerms{}).(*sync.Map); ok && !keep {
-		seen, keep = shared, true
-	}
-	out := make([]*ast.Term, len(tools))
-	var b termBuilder
-	for i, t := range tools {
-		known, ok := seen.Load(t)
-		if !ok {
-			made, err := b.build(t, switchboard.KindTool)
-			if err != nil {
-				return nil
-			}
-			known = made
-			if keep {
-				known, _ = seen.LoadOrStore(t, made)
-			}
-		}
-		out[i] = known.(*ast.Term)
-	}
-	return out
+	return s.policy.engine.terms.table().find(tools)
 }
 
 // A judgmentMemory holds the parts of a Question and its Answer that are needed to ask again.

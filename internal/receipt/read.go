@@ -31,6 +31,9 @@ type Query struct {
 
 	Since, Until time.Time // from Since on, before Until; zero means no limit
 
+	// Behind are the numbers of entries that the caller has read already, by node: List looks at those behind them only. nil means at all.
+	Behind map[string]uint64
+
 	NewestFirst bool // newest receipts first
 
 	// MaxWork is how much List looks at, in units of workEntry; 0 means no bound. When it is reached, List ends with an
@@ -115,6 +118,26 @@ func Last(ctx context.Context, s ChainReader, node string) (seq uint64, err erro
 	return span.Last, err
 }
 
+// An Extent is the first and the last entry that a chain has; the last is 0 if it has none.
+type Extent struct{ First, Last uint64 }
+
+// Extents returns the extents of all chains, by node.
+func Extents(ctx context.Context, s ChainReader) (map[string]Extent, error) {
+	nodes, err := Nodes(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]Extent{}
+	for _, node := range nodes {
+		span, err := s.Span(ctx, logPrefix+node)
+		if err != nil {
+			return nil, err
+		}
+		all[node] = Extent{span.First, span.Last}
+	}
+	return all, nil
+}
+
 // ReadAfter calls see with the receipts of a chain behind entry number after, in their order. It returns the number of the last one. An entry that
 // cannot be read is an error.
 func ReadAfter(ctx context.Context, s ChainReader, node string, after uint64, see func(*ChainEntry)) (last uint64, err error) {
@@ -197,12 +220,17 @@ func openCursors(ctx context.Context, s ChainReader, q *Query) (all []*chainCurs
 		if err != nil {
 			return nil, err
 		}
-		c := newCursor(s, q, node, span.First, span.Last)
+		c := newCursor(s, q, node, max(span.First, q.Behind[node]+1), span.Last)
 		c.work = &work
+		if c.from > c.to {
+			continue
+		}
 		if !q.Since.IsZero() {
-			if c.from, err = seekTime(ctx, s, node, span, q.Since); err != nil {
+			from, err := seekTime(ctx, s, node, span, q.Since)
+			if err != nil {
 				return nil, err
 			}
+			c.from = max(c.from, from)
 		}
 		if !q.Until.IsZero() {
 			end, err := seekEnd(ctx, s, node, span, q.Until)

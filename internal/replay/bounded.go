@@ -21,6 +21,8 @@ type Bounds struct {
 	Limit   int           // the most decisions; 0 means all
 	Time    time.Duration // the comparison ends then, with what it has replayed; 0 means no limit
 	Workers int           // 0 means one for each processor
+
+	behind map[string]uint64 // only receipts behind these entries, by node; nil means all
 }
 
 // partSize is the number of decisions that are replayed and counted together within bounds. The result holds whole parts, so that
@@ -30,7 +32,7 @@ const partSize = 256
 // entries yields the receipts with the decisions. The error receipt.ErrNotFound says that there is no such receipt, or that it is another tenant's.
 func (s *Bounds) entries(ctx context.Context, records Records) iter.Seq2[receipt.ChainEntry, error] {
 	if s.Receipt == "" {
-		return receipt.List(ctx, records, receipt.Query{Tenant: s.Tenant, Since: s.Since, NewestFirst: true})
+		return receipt.List(ctx, records, receipt.Query{Tenant: s.Tenant, Since: s.Since, Behind: s.behind, NewestFirst: true})
 	}
 	return func(yield func(receipt.ChainEntry, error) bool) {
 		e, err := receipt.Find(ctx, records, s.Receipt)

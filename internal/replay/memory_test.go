@@ -32,7 +32,7 @@ func newMemoryRecords(t tester) *memoryRecords {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &memoryRecords{Memory: st, recorder: NewRecorder(chain.Add, archive.New(st, time.Hour, nil), receipt.NewDigests(receipt.NewKey())), chain: chain}
+	return &memoryRecords{Memory: st, recorder: NewRecorder(chain.Add, archive.New(st, 30*24*time.Hour, nil), receipt.NewDigests(receipt.NewKey())), chain: chain}
 }
 
 // add writes receipts of the decisions.

@@ -121,6 +121,10 @@ type decisionRecord struct {
 	// refs are the digests of the texts in its basis.
 	refs map[string]switchboard.Digest
 
+	// node and seq are the place of the newest receipt that records it. They are set only where receipts are read.
+	node string
+	seq  uint64
+
 	// These are set only while it is recorded: the subject (tenant, principal and task),
 	// the digest of the decision without its time, and the texts of refs.
 	subject string
@@ -437,7 +441,7 @@ func (r *recordReading) add(ctx context.Context, e *receipt.ChainEntry) {
 		return
 	case of.Kind == receipt.Decision, r.selections && of.Decision != "":
 		if r.isFirst(fmt.Sprint(kindDecision, of.Decision, of.Basis, day)) {
-			r.all = append(r.all, &decisionRecord{when: of.Time, digest: of.Decision, basis: of.Basis, refs: r.refs(ctx, of.Basis)})
+			r.all = append(r.all, &decisionRecord{when: of.Time, digest: of.Decision, basis: of.Basis, refs: r.refs(ctx, of.Basis), node: e.Node, seq: e.Seq})
 		}
 	}
 	if of.Kind != receipt.Call {
@@ -447,14 +451,25 @@ func (r *recordReading) add(ctx context.Context, e *receipt.ChainEntry) {
 		if !r.isFirst(fmt.Sprint(kindCall, d, day)) {
 			continue
 		}
-		one := &decisionRecord{kind: kindCall, when: of.Time, digest: d}
-		if said, err := readArchivedRuling(ctx, r.records, d); err == nil {
-			one.basis, one.refs = said.Basis, r.refs(ctx, said.Basis)
-			if r.textBytes += len(said.Ruling); r.textBytes <= maxReadTexts {
-				one.text = said.Ruling
-			}
-		}
+		one := &decisionRecord{kind: kindCall, when: of.Time, digest: d, node: e.Node, seq: e.Seq}
+		r.readBasis(ctx, one)
 		r.all = append(r.all, one)
+	}
+}
+
+// readBasis reads the digests of the basis of a decision, and the text of a ruling if there is room for it. A missing text is reported where it is needed.
+func (r *recordReading) readBasis(ctx context.Context, one *decisionRecord) {
+	if one.kind == kindDecision {
+		one.refs = r.refs(ctx, one.basis)
+		return
+	}
+	said, err := readArchivedRuling(ctx, r.records, one.digest)
+	if err != nil {
+		return
+	}
+	one.basis, one.refs = said.Basis, r.refs(ctx, said.Basis)
+	if r.textBytes += len(said.Ruling); r.textBytes <= maxReadTexts {
+		one.text = said.Ruling
 	}
 }
 

@@ -37,15 +37,20 @@ type RuleCount struct {
 // time is not enough for is not counted.
 const rulePart = 32
 
-// CountRules evaluates the policies of recorded decisions again, and counts the rules that held. Equal decisions of one day count once.
-func (o *DecisionOpener) CountRules(ctx context.Context, s Bounds) (*RuleCounts, error) {
+// CountRules evaluates the policies of recorded decisions again, and counts the rules that held. Equal decisions of one day count once. m is the memory of
+// the tenant of s, which it uses and fills.
+func (o *DecisionOpener) CountRules(ctx context.Context, s Bounds, m *RuleMemory) (*RuleCounts, error) {
 	timed, stop := s.limitTime(ctx)
 	defer stop()
-	r, looked, _, err := s.read(ctx, timed, o.reader.records)
+	r, looked, ends, err := m.read(ctx, timed, o.reader.records, &s)
 	if err != nil {
 		return nil, err
 	}
-	c := &ruleCounter{reader: o.reader, known: map[string]firedRules{}}
+	c := &ruleCounter{reader: o.reader, known: m.fired}
+	if c.known == nil {
+		c.known = map[firedKey]firedRules{}
+	}
+	defer func() { m.remember(&s, ends, r.all, c.known) }()
 	all := &RuleCounts{Since: s.Since, Looked: looked, Fired: map[policy.RuleID]RuleCount{}}
 	skipped := map[NotReplayed]int{}
 	if r.damaged > 0 {
@@ -100,11 +105,11 @@ type firedRules struct {
 // A ruleCounter finds the rules that held in decisions. It evaluates equal decisions of several days once.
 type ruleCounter struct {
 	reader *basisReader
-	known  map[string]firedRules // by the digests of a decision and of its basis
+	known  map[firedKey]firedRules
 }
 
 func (c *ruleCounter) fired(ctx context.Context, e *decisionRecord) (f firedRules) {
-	key := fmt.Sprint(e.kind, e.digest, e.basis)
+	key := e.firedKey()
 	if f, ok := c.known[key]; ok {
 		return f
 	}

@@ -55,7 +55,7 @@ deny[c.id] contains "never" if {
 	count := func(s Bounds) (*RuleCounts, map[string]int) {
 		t.Helper()
 		s.Since = since
-		found, err := NewDecisionOpener(in).CountRules(t.Context(), s)
+		found, err := NewDecisionOpener(in).CountRules(t.Context(), s, &RuleMemory{})
 		if err != nil {
 			t.Fatal(err)
 		}

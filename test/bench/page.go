@@ -21,12 +21,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // The limits of the page.
 const (
 	maxFirstView = 120 // KiB, compressed, with the assets
 	maxNextView  = 20
+
+	maxPageMemory = 2 // MiB, that an idle Switchboard takes more after the page was opened
 )
 
 // pageReads are the addresses of the page that are measured; {name} stands for a value. The first one is that of the view without a query.
@@ -140,6 +145,9 @@ func (b *bench) page(ctx context.Context, era string) error {
 	if era == modern {
 		return nil // is the same
 	}
+	if err := b.weighPage(ctx); err != nil {
+		return err
+	}
 	p, note, stop, err := b.openLarge(ctx)
 	if err != nil {
 		return err
@@ -159,6 +167,50 @@ func (b *bench) page(ctx context.Context, era string) error {
 		return err
 	}
 	return b.besidePages(ctx, p, note, side)
+}
+
+// weighPage weighs an idle Switchboard without servers, before and after a browser opens the page. The page cannot be switched off.
+func (b *bench) weighPage(ctx context.Context) error {
+	only := func(at at) float64 { return at(ours) }
+	never := b.figure("memory, idle, the page was never opened", "MiB").judge("sb", only)
+	more := b.figure("the same, more after the page was opened once", "MiB").judge("sb", only).atMost(maxPageMemory)
+	own := b.figure("of that, without pages of files", "MiB").judge("sb", only)
+	weigh := func() error {
+		admin, err := scratch.Addr()
+		if err != nil {
+			return err
+		}
+		key, hash := identity.Mint(identity.PersonPrefix)
+		p, err := b.serve(ctx, ours, map[string]string{"switchboard.yaml": fmt.Sprintf("admin: {listen: %q}\noperators: [{key: ops, hash: %q}]\nservers: {}\n", admin, hash)})
+		if err != nil {
+			return err
+		}
+		defer p.stop()
+		c := &contestant{pid: p.pid}
+		resident, private, err := c.weight()
+		if err != nil {
+			return err
+		}
+		w, err := openBrowser(ctx, &adminSide{"http://" + admin, key, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+		if err == nil {
+			_, _, _, err = w.openFirst(ctx, "/now", map[string]int{})
+			w.client.CloseIdleConnections()
+		}
+		if err != nil {
+			return err
+		}
+		after, privateAfter, err := c.weight()
+		never.see(ours, resident/(1<<20))
+		more.see(ours, (after-resident)/(1<<20))
+		own.see(ours, (privateAfter-private)/(1<<20))
+		return err
+	}
+	for range min(b.rounds, 3) {
+		if err := weigh(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // A firstView is what a browser without a cache reads for a view, in bytes, compressed: by the ends of the names of its files, ".html" for the view itself.

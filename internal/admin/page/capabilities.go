@@ -42,7 +42,7 @@ const maxCapabilities = 50
 type capabilityPage struct {
 	Now      time.Time
 	Tally    []verdictTally
-	Rows     []capabilityRow
+	Rows     []*capabilityRow
 	Left     int // capabilities that are not shown
 	Atoms    []atom.Summary
 	Starting []switchboard.ServerID
@@ -81,7 +81,7 @@ func loadCapabilities(q *viewQuery, answer []byte) (any, error) {
 	v := &capabilityPage{Now: time.Now(), Starting: x.Starting, One: q.state.Get("capability") != ""}
 	counts, atoms := map[verdict.Name]int{}, map[string]atom.Summary{}
 	for i := range x.Verdicts {
-		row := capabilityRow{Verdict: x.Verdicts[i]}
+		row := &capabilityRow{Verdict: x.Verdicts[i]}
 		row.ID, _, _ = strings.Cut(row.Capability, "@")
 		if i < len(x.Contracts) {
 			row.ContractDetail = x.Contracts[i]
@@ -93,7 +93,7 @@ func loadCapabilities(q *viewQuery, answer []byte) (any, error) {
 		v.Rows = append(v.Rows, row)
 	}
 	// What may not be used is first: people come here because of it.
-	slices.SortStableFunc(v.Rows, func(a, b capabilityRow) int {
+	slices.SortStableFunc(v.Rows, func(a, b *capabilityRow) int {
 		return slices.Index(verdict.Names, b.Verdict.Verdict) - slices.Index(verdict.Names, a.Verdict.Verdict)
 	})
 	if len(v.Rows) > maxCapabilities {

@@ -129,7 +129,7 @@ func loadDecision(q *viewQuery, answer []byte) (any, error) {
 	switch {
 	case q.state.Get("record") != "":
 		s.Recorded = &admin.RecordedDecision{}
-		if err := json.Unmarshal(answer, s.Recorded); err != nil {
+		if err := decodeLarge(answer, s.Recorded); err != nil {
 			return nil, err
 		}
 		s.showRecorded(q)
@@ -168,7 +168,7 @@ func loadDecision(q *viewQuery, answer []byte) (any, error) {
 		}
 	}
 	x := &admin.Explanation{}
-	if err := json.Unmarshal(answer, x); err != nil {
+	if err := decodeLarge(answer, x); err != nil {
 		return nil, err
 	}
 	return s, s.compare(q, x)
@@ -212,7 +212,7 @@ func (s *decisionScene) refuse(q *viewQuery, why error) (any, error) {
 			why = err
 		} else {
 			x := &admin.Explanation{}
-			if err := json.Unmarshal(again.body.Bytes(), x); err != nil {
+			if err := decodeLarge(again.body.Bytes(), x); err != nil {
 				return nil, err
 			}
 			return s, s.compare(q, x)
@@ -270,8 +270,11 @@ func (s *decisionScene) compare(q *viewQuery, x *admin.Explanation) error {
 	if s.WhatIf = taskDecision(q, true) != taskDecision(q, false); !s.WhatIf {
 		s.Now = showDecision(x, nil)
 	} else {
-		was := &admin.Explanation{}
-		if err := q.get(taskDecision(q, false), was); err != nil {
+		answer, was := q.call(http.MethodGet, taskDecision(q, false), nil, nil), &admin.Explanation{}
+		if err := answer.refusal(); err != nil {
+			return err
+		}
+		if err := decodeLarge(answer.body.Bytes(), was); err != nil {
 			return err
 		}
 		s.showChanges(q, was, x)
@@ -283,7 +286,7 @@ func (s *decisionScene) compare(q *viewQuery, x *admin.Explanation) error {
 func (s *decisionScene) showChanges(q *viewQuery, was, x *admin.Explanation) {
 	s.Now = showDecision(was, nil)
 	s.After = showDecision(x, s.Now)
-	s.Changes = compareDecisions(was, x)
+	s.Changes = compareDecisions(s.Now, x)
 	for i := range s.Changes {
 		if !s.Changes[i].Same {
 			s.Changed++

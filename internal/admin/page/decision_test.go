@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -216,4 +217,30 @@ func TestAWhatIfOfARecordedDecisionIsShownBesideIt(t *testing.T) {
 			t.Errorf("%q: the view says %q, or asks %q:\n%s", tt.query, tt.not, d.asked, page)
 		}
 	}
+}
+
+// decodeLarge decodes neither durations nor what an interface holds.
+func TestLargeAnswersHaveOnlyWhatDecodeLargeDecodes(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	var look func(of reflect.Type, where string)
+	look = func(of reflect.Type, where string) {
+		if of == reflect.TypeFor[time.Duration]() || of.Kind() == reflect.Interface {
+			t.Errorf("%s is a %v", where, of)
+		}
+		if seen[of] || of == reflect.TypeFor[time.Time]() {
+			return
+		}
+		seen[of] = true
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			look(of.Elem(), where)
+		case reflect.Struct:
+			for f := range of.Fields() {
+				if f.IsExported() && f.Tag.Get("json") != "-" {
+					look(f.Type, where+"."+f.Name)
+				}
+			}
+		}
+	}
+	look(reflect.TypeFor[admin.RecordedDecision](), "RecordedDecision")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // maxNames limits the names in one list of the view.
@@ -49,7 +50,7 @@ type shownRequirement struct {
 	Behind     []admin.ExplainedCandidate
 	Candidates int
 	Flow       []stageFlow
-	Drops      []dropGroup
+	Drops      []*dropGroup
 	MoreDrops  int // candidates in further groups
 }
 
@@ -105,13 +106,13 @@ func (g *dropGroup) Rest() int { return g.Count - len(g.Tools) }
 // showDecision returns the explanation as the view shows it. was, if not nil, is the decision without the what-if.
 func showDecision(x *admin.Explanation, was *shownDecision) *shownDecision {
 	d := &shownDecision{Explanation: x}
-	var record struct {
-		Now       *time.Time
-		Principal json.RawMessage
-	}
-	if json.Unmarshal(x.Decision, &record) == nil {
-		d.At = record.Now
-		_ = json.Unmarshal(record.Principal, &d.Caller) // else it has no names
+	for name, value := range wire.MembersAsBytes(x.Decision) { // most of the record are candidates, which are not decoded again
+		switch string(name) {
+		case "now":
+			_ = json.Unmarshal(value, &d.At) // Switchboard has written it
+		case "principal":
+			_ = json.Unmarshal(value, &d.Caller) // else it has no names
+		}
 	}
 	names := map[string]string{}
 	for _, e := range x.Tools {
@@ -181,7 +182,7 @@ func (r *shownRequirement) group(before *shownRequirement) {
 			dropped[d.Tool] = true
 		}
 	}
-	groups, at := []dropGroup{}, map[string]int{}
+	groups, at := []*dropGroup{}, map[string]*dropGroup{}
 	for _, d := range r.Dropped {
 		parts := []any{d.Stage, d.Reason, d.Code}
 		tool := droppedTool{Tool: d.Tool, New: before != nil && !dropped[d.Tool]}
@@ -194,13 +195,12 @@ func (r *shownRequirement) group(before *shownRequirement) {
 			}
 		}
 		key := fmt.Sprintf("%q", parts)
-		i, known := at[key]
-		if !known {
-			i = len(groups)
-			at[key] = i
-			groups = append(groups, dropGroup{Stage: d.Stage, Reason: d.Reason, Code: d.Code, Rules: rules})
+		g := at[key]
+		if g == nil {
+			g = &dropGroup{Stage: d.Stage, Reason: d.Reason, Code: d.Code, Rules: rules}
+			at[key] = g
+			groups = append(groups, g)
 		}
-		g := &groups[i]
 		if g.Count++; tool.New {
 			g.New++
 		}
@@ -208,7 +208,7 @@ func (r *shownRequirement) group(before *shownRequirement) {
 			g.Tools = append(g.Tools, tool)
 		}
 	}
-	slices.SortStableFunc(groups, func(a, b dropGroup) int {
+	slices.SortStableFunc(groups, func(a, b *dropGroup) int {
 		return cmp.Or(-cmp.Compare(min(a.New, 1), min(b.New, 1)), -cmp.Compare(placeOfStage(a.Stage), placeOfStage(b.Stage)), -cmp.Compare(a.Count, b.Count))
 	})
 	if len(groups) > maxNames {
@@ -244,8 +244,7 @@ func configPath(layer, file string) string {
 }
 
 // compareDecisions compares the requirements of a decision without and with a what-if.
-func compareDecisions(was, now *admin.Explanation) (all []requirementChange) {
-	before := showDecision(was, nil)
+func compareDecisions(before *shownDecision, now *admin.Explanation) (all []requirementChange) {
 	matched := map[int]bool{}
 	for i := range now.Requirements {
 		after := &now.Requirements[i]

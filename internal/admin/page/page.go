@@ -75,6 +75,9 @@ type Options struct {
 	Work     func(func())
 	Stopping context.Context
 
+	// Opened is called when a view is shown for the first time. That leaves megabytes of garbage: templates are parsed, and made safe for their places in HTML.
+	Opened func()
+
 	// Failed is called for each sign-in that fails. It may wait.
 	Failed func(r *http.Request, err error)
 
@@ -87,6 +90,7 @@ type Page struct {
 	views  func() *template.Template
 	live   openLive
 	shared liveAnswers
+	opened sync.Map // has the names of the templates that were shown
 
 	unsigned chan struct{} // has one element for each larger form without a session that is being answered
 }
@@ -475,6 +479,9 @@ func (p *Page) leadOn(w http.ResponseWriter, address string) {
 }
 
 func (p *Page) show(w http.ResponseWriter, status int, view string, data scene) {
+	if _, known := p.opened.LoadOrStore(view, true); !known {
+		defer p.o.Opened()
+	}
 	var b bytes.Buffer
 	if err := p.views().ExecuteTemplate(&b, view, data); err != nil {
 		p.o.Log.Error("a page cannot be shown", "view", view, "err", err)

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/admin/page"
@@ -28,6 +29,7 @@ type desk struct {
 	sessions *signin.Sessions
 	kept     *sessionStore
 	failures int
+	opened   atomic.Int64
 	consents consentBook
 	document string // the URL of the client document
 	api      http.Handler
@@ -72,7 +74,7 @@ func newDesk(t *testing.T, adminURL string) *desk {
 			})
 		},
 		Work: d.work.Go, Stopping: stopping,
-		Connections: &d.consents, Document: func() string { return d.document }, Failed: func(*http.Request, error) { d.failures++ }, Log: slog.New(slog.DiscardHandler),
+		Connections: &d.consents, Document: func() string { return d.document }, Failed: func(*http.Request, error) { d.failures++ }, Opened: func() { d.opened.Add(1) }, Log: slog.New(slog.DiscardHandler),
 	})
 	return d
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/access"
-	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/change"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -64,7 +63,7 @@ type rankingLook struct {
 
 // A laneTable has a lane for each class.
 type laneTable struct {
-	Ranked, Unranked []rankedLane
+	Ranked, Unranked []*rankedLane
 	Classless        []lanedServer
 	Names            []string // of all servers
 	More             bool     // there are more servers than are shown
@@ -76,6 +75,15 @@ type rankedLane struct {
 	Servers []lanedServer
 }
 
+// A rankedServer has what the view shows of the status of a server.
+type rankedServer struct {
+	ID     switchboard.ServerID `json:"id"`
+	Class  string               `json:"class"`
+	Health struct {
+		State health.State `json:"state"`
+	} `json:"health"`
+}
+
 // A lanedServer is a server in the lane of its class.
 type lanedServer struct {
 	ID      switchboard.ServerID
@@ -85,7 +93,7 @@ type lanedServer struct {
 }
 
 // Plain reports whether a class may have this name.
-func (l rankedLane) Plain() bool { return isPlainWord(l.Name) }
+func (l *rankedLane) Plain() bool { return isPlainWord(l.Name) }
 
 // tenantOfRanking returns the tenant that the view shows: that of its address, or the only one.
 func tenantOfRanking(q *viewQuery) switchboard.TenantID {
@@ -191,10 +199,10 @@ func loadRanking(q *viewQuery, answer []byte) (any, error) {
 		return v, nil
 	}
 	var servers struct {
-		Servers []admin.ServerStatus
-		Next    string
+		Servers []rankedServer `json:"servers"`
+		Next    string         `json:"next"`
 	}
-	if err := json.Unmarshal(answer, &servers); err != nil {
+	if err := decodeLarge(answer, &servers); err != nil {
 		return nil, err
 	}
 	f, err := readTenantText(q, v.Tenant)
@@ -287,14 +295,14 @@ func (v *rankingView) readHistory(q *viewQuery) error {
 func (v *rankingView) Saved(id string) bool { return v.Last != nil && id != "" && v.Last.ID == id }
 
 // newLaneTable puts the servers into the lanes of their classes.
-func newLaneTable(d *rankingDraft, servers []admin.ServerStatus) *laneTable {
+func newLaneTable(d *rankingDraft, servers []rankedServer) *laneTable {
 	t := &laneTable{}
 	for _, c := range d.Classes {
-		t.Ranked = append(t.Ranked, rankedLane{draftClass: c})
+		t.Ranked = append(t.Ranked, &rankedLane{draftClass: c})
 	}
-	lane := func(list []rankedLane, class string) *rankedLane {
-		if i := slices.IndexFunc(list, func(l rankedLane) bool { return l.Name == class }); i >= 0 {
-			return &list[i]
+	lane := func(list []*rankedLane, class string) *rankedLane {
+		if i := slices.IndexFunc(list, func(l *rankedLane) bool { return l.Name == class }); i >= 0 {
+			return list[i]
 		}
 		return nil
 	}
@@ -322,13 +330,13 @@ func newLaneTable(d *rankingDraft, servers []admin.ServerStatus) *laneTable {
 			one.Score += l.Score
 		default:
 			if l = lane(t.Unranked, s.Class); l == nil {
-				t.Unranked = append(t.Unranked, rankedLane{draftClass: draftClass{Name: s.Class}})
-				l = &t.Unranked[len(t.Unranked)-1]
+				l = &rankedLane{draftClass: draftClass{Name: s.Class}}
+				t.Unranked = append(t.Unranked, l)
 			}
 		}
 		l.Servers = append(l.Servers, one)
 	}
-	slices.SortFunc(t.Unranked, func(a, b rankedLane) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.Unranked, func(a, b *rankedLane) int { return strings.Compare(a.Name, b.Name) })
 	return t
 }
 

@@ -259,6 +259,9 @@ func TestThePageTakesLittleMemory(t *testing.T) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 	}
+	if n := d.opened.Load(); n != 2 { // the page that leads on from the sign-in, and Tasks
+		t.Errorf("memory is freed after %d first views, want 2", n)
+	}
 	grown := inUse() - before
 	t.Logf("it takes %d KiB", grown>>10)
 	if grown > 2<<20 {

@@ -1,0 +1,61 @@
+package policy
+
+import (
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// maxKeptTerms limits the tools in a termTable. Without it, a Switchboard that decides all the time would keep the terms of tools that exist no more.
+const maxKeptTerms = 4096
+
+// A termTable holds the policy terms of tools, which never change. It is safe for concurrent use.
+type termTable struct {
+	terms sync.Map // *switchboard.Tool → *ast.Term
+	size  atomic.Int64
+}
+
+// find returns the terms of the tools. It builds those that the table does not have. It returns nil if one of the tools has none; Judge then names it.
+func (t *termTable) find(tools []*switchboard.Tool) []*ast.Term {
+	out := make([]*ast.Term, len(tools))
+	var b termBuilder
+	for i, tool := range tools {
+		known, ok := t.terms.Load(tool)
+		if !ok {
+			made, err := b.build(tool, switchboard.KindTool)
+			if err != nil {
+				return nil
+			}
+			var loaded bool
+			if known, loaded = t.terms.LoadOrStore(tool, made); !loaded {
+				t.size.Add(1)
+			}
+		}
+		out[i] = known.(*ast.Term)
+	}
+	return out
+}
+
+// briefTerms are the terms of the tools that decisions were about since the last garbage collection. The terms of a tool take some kilobytes, so they are
+// not kept for an idle Switchboard; but most decisions that follow each other soon are about the same tools, and to build the terms takes most of the time
+// of a decision about hundreds of candidates. The zero value works.
+type briefTerms struct {
+	mu   sync.Mutex
+	last weak.Pointer[termTable]
+}
+
+// table returns the table that decisions share now.
+func (b *briefTerms) table() *termTable {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.last.Value()
+	if t == nil || t.size.Load() > maxKeptTerms {
+		t = &termTable{}
+		b.last = weak.Make(t)
+	}
+	return t
+}
