@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/change"
-	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 )
 
@@ -126,7 +126,7 @@ type configPutCmd struct {
 
 // Run changes the file.
 func (c *configPutCmd) Run(ctx context.Context, io streams) error {
-	text, err := readText(io, c.File)
+	text, err := readText(io, c.File, config.MaxBytes(c.Path))
 	if err != nil {
 		return usageError{err}
 	}
@@ -170,9 +170,10 @@ func (c *configSetCmd) Run(ctx context.Context, io streams) error {
 	return c.send(ctx, io, http.MethodPatch, c.query("dry_run", trueText(c.DryRun)), map[string]any{"edits": []any{one}, "reason": c.Reason}, header)
 }
 
-func readText(in streams, file string) ([]byte, error) {
+// readText returns the text of a file, or of stdin for "-". It reads at most one byte more than most from stdin.
+func readText(in streams, file string, most int) ([]byte, error) {
 	if file == "-" {
-		return io.ReadAll(io.LimitReader(in.in, document.MaxFileBytes+1))
+		return io.ReadAll(io.LimitReader(in.in, int64(most)+1))
 	}
 	return os.ReadFile(file)
 }

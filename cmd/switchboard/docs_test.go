@@ -21,7 +21,7 @@ import (
 // These pages show files and commands in order. The test writes the files one after the other, in a folder that is also
 // the home of its user, and compares the output of each command with the page. UPDATE=1 writes the output into the page.
 func TestTheCommandsOnAPagePrintWhatItShows(t *testing.T) {
-	for page, commands := range map[string]int{"policies": 5, "servers": 5, "connect": 4, "doctor": 1, "capabilities": 9, "verdicts": 13} {
+	for page, commands := range map[string]int{"policies": 5, "servers": 5, "connect": 4, "doctor": 1, "capabilities": 9, "admission": 2, "verdicts": 13} {
 		t.Run(page, func(t *testing.T) { runPage(t, "../../docs/"+page+".md", commands) })
 	}
 }

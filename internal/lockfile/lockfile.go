@@ -1,8 +1,8 @@
 // Package lockfile reads and edits the file admitted.lock. The file lists the definitions of tools, prompts, templates and instructions that people have
 // let in or have taken out.
 //
-// The file has one line for each pin, and the lines are sorted. So a change is one line in a diff, and two people who change different pins get no
-// conflict:
+// The file has one line for each pin, and the lines are sorted. So a change is one line in a diff, and people who change pins of different
+// servers get no conflict:
 //
 //	# Comments and empty lines may stand anywhere above the last line.
 //	brave instructions active ann 2026-05-03T10:00:00Z d1:…
