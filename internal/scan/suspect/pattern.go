@@ -1,6 +1,7 @@
 package suspect
 
 import (
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -18,13 +19,19 @@ func (c class) or(d class) class { return class{c[0] | d[0], c[1] | d[1]} }
 // meets reports whether the sets share a kind.
 func (c class) meets(d class) bool { return c[0]&d[0]|c[1]&d[1] != 0 }
 
+// most steps of a pattern
+const maxSteps = 6
+
 // A pattern is a sequence of words, by kind. It is written as in "not 2 tell|show 6 user": a word of the kind not, at most two words, a word of one of the next
 // two kinds, and so on. Without a number, the words follow each other. All words belong to one sentence.
 //
 // A pattern that begins with ~ does not match if one of the three words before it is a negation.
 type pattern struct {
-	steps []patternStep
-	not   class // the negations, or none
+	rule    int // index in rules
+	steps   []patternStep
+	negates bool // it begins with ~
+
+	asksForNames bool // a step is the name of a tool
 }
 
 type patternStep struct {
@@ -33,60 +40,123 @@ type patternStep struct {
 }
 
 // compile reads a pattern. The rules are constants, so a fault is ours.
-func (v *wordKinds) compile(text string) (p pattern) {
+func (v *wordKinds) compile(rule int, text string) pattern {
+	p := pattern{rule: rule}
 	rest, negated := strings.CutPrefix(text, "~")
-	if negated {
-		p.not = v.class("not")
-	}
+	p.negates = negated
 	gap := 0
 	for word := range strings.FieldsSeq(rest) {
 		if n, err := strconv.Atoi(word); err == nil {
 			gap = n
 			continue
 		}
-		p.steps = append(p.steps, patternStep{v.class(word), gap})
+		kinds := v.class(word)
+		p.asksForNames = p.asksForNames || kinds.meets(v.class("ident|peer"))
+		p.steps = append(p.steps, patternStep{kinds, gap})
 		gap = 0
+	}
+	if len(p.steps) == 0 || len(p.steps) > maxSteps {
+		panic("a pattern has too many steps, or none: " + text)
 	}
 	return p
 }
 
-// find returns the words of the sentence that match: the first one, and the one after the last. any is the union of the words' classes.
-func (p *pattern) find(words []token, any class) (from, to int, ok bool) {
-	for _, s := range p.steps {
-		if !s.kinds.meets(any) {
-			return 0, 0, false
-		}
-	}
-	for i := range words {
-		if !words[i].class.meets(p.steps[0].kinds) || isNegated(words, i, p.not) {
-			continue
-		}
-		if end, ok := matchFrom(words, i+1, p.steps[1:]); ok {
-			return i, end, true
-		}
-	}
-	return 0, 0, false
+// A machine has the patterns of all rules, ordered by the kinds of words that they wait for. It reads a sentence word by word, so the time is linear in the
+// number of words, also for a text that is made to match nearly.
+type machine struct {
+	patterns []pattern
+	waits    [64 * len(class{})][maxSteps][]int // by kind and step: the indexes of patterns
+	not      class
 }
 
-func matchFrom(words []token, at int, steps []patternStep) (end int, ok bool) {
-	if len(steps) == 0 {
-		return at, true
+func newMachine(v *wordKinds) *machine {
+	m := &machine{not: v.class("not")}
+	for i, r := range rules {
+		for _, text := range r.patterns {
+			p := v.compile(i, text)
+			for s, step := range p.steps {
+				for kind := range step.kinds.all {
+					m.waits[kind][s] = append(m.waits[kind][s], len(m.patterns))
+				}
+			}
+			m.patterns = append(m.patterns, p)
+		}
 	}
-	for i := at; i < len(words) && i <= at+steps[0].gap; i++ {
-		if words[i].class.meets(steps[0].kinds) {
-			if end, ok := matchFrom(words, i+1, steps[1:]); ok {
-				return end, true
+	return m
+}
+
+// all yields the kinds of the class.
+func (c class) all(yield func(kind int) bool) {
+	for i, half := range c {
+		for ; half != 0; half &= half - 1 {
+			if !yield(64*i + bits.TrailingZeros64(half)) {
+				return
 			}
 		}
 	}
-	return 0, false
 }
 
-func isNegated(words []token, at int, not class) bool {
-	for _, w := range words[max(0, at-3):at] {
-		if w.class.meets(not) {
-			return true
+// A stepRef is a step of a pattern.
+type stepRef struct{ pattern, step, gap int32 }
+
+// refs returns the steps that wait for a word of the class, later steps of a pattern first: one word must not serve two steps.
+func (m *machine) refs(c class) (all []stepRef) {
+	for s := maxSteps - 1; s >= 0; s-- {
+		for kind := range c.all {
+			for _, p := range m.waits[kind][s] {
+				all = append(all, stepRef{int32(p), int32(s), int32(m.patterns[p].steps[s].gap)})
+			}
 		}
 	}
-	return false
+	return all
 }
+
+// A progress says how far each pattern has matched in the sentence that is being read.
+type progress struct {
+	m       *machine
+	word    int32 // the number of the word, from the first one of the text; sentences are far apart
+	notWord int32 // the last negation
+	reached []mark
+}
+
+// A mark is the last word at which a step of a pattern was reached.
+type mark struct{ word, fromWord, from int32 } // from is the first word's first byte
+
+// apart is more than any gap. Words of two sentences are apart.
+const apart = 64
+
+func newProgress(m *machine) progress {
+	return progress{m: m, word: apart, reached: make([]mark, len(m.patterns)*maxSteps)}
+}
+
+// next reads the next word, which begins at the byte from, and calls f with each pattern that it completes. The latest words that match a pattern's beginning
+// are those to which the next step is nearest, so it is enough to remember them.
+func (p *progress) next(c class, refs []stepRef, from int, f func(pattern *pattern, begin mark)) {
+	p.word++
+	for _, r := range refs {
+		marks := p.reached[int(r.pattern)*maxSteps:][:maxSteps]
+		pattern := &p.m.patterns[r.pattern]
+		now := mark{p.word, p.word, int32(from)}
+		if r.step == 0 {
+			if pattern.negates && p.notWord >= p.word-3 {
+				continue
+			}
+		} else {
+			before := marks[r.step-1]
+			if before.word < p.word-1-r.gap || before.word == 0 {
+				continue
+			}
+			now.fromWord, now.from = before.fromWord, before.from
+		}
+		marks[r.step] = now
+		if int(r.step) == len(pattern.steps)-1 {
+			f(pattern, now)
+		}
+	}
+	if c.meets(p.m.not) {
+		p.notWord = p.word
+	}
+}
+
+// endSentence makes the words so far too far away for any pattern.
+func (p *progress) endSentence() { p.word += apart }

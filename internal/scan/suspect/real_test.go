@@ -2,7 +2,6 @@ package suspect_test
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -274,25 +273,4 @@ func imitate(random *rand.Rand, name string) string {
 	}
 	slices.Sort(all)
 	return all[random.IntN(len(all))]
-}
-
-// All tools take at most 3 s, and one of usual size at most 1 ms.
-func BenchmarkFind(b *testing.B) {
-	c := realCorpus(b)
-	b.Run("all real tools", func(b *testing.B) {
-		for b.Loop() {
-			for _, s := range c.real {
-				suspect.Find(s.id, s.definition, s.peers)
-			}
-		}
-	})
-	bySize := slices.SortedFunc(slices.Values(c.real), func(x, y subject) int { return cmp.Compare(len(x.definition), len(y.definition)) })
-	for _, percent := range []int{50, 99, 100} {
-		s := bySize[min(len(bySize)*percent/100, len(bySize)-1)]
-		b.Run(fmt.Sprintf("one tool of %d bytes", len(s.definition)), func(b *testing.B) {
-			for b.Loop() {
-				suspect.Find(s.id, s.definition, s.peers)
-			}
-		})
-	}
 }

@@ -10,11 +10,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
-	"github.com/summit-switchboard/switchboard/internal/wire"
 )
-
-// maxDepth is the depth below which a value is read as one text. The catalog takes no deeper definitions.
-const maxDepth = wire.MaxDepth
 
 // A textPlace is a way from the definition to one of its texts: names of members, and numbers in lists.
 type textPlace []string
@@ -34,43 +30,39 @@ func (p textPlace) begin(limit int) string {
 	return b.String()
 }
 
-// below reports whether the text is a value, or a list of values, of the member.
-func (p textPlace) below(member string) bool {
-	for _, name := range slices.Backward(p) {
-		if name == "" || name[0] < '0' || name[0] > '9' {
-			return name == member
-		}
+// A placeKind says what a text is in its definition.
+type placeKind uint8
+
+const (
+	otherValue   placeKind = iota
+	givenValue             // an argument that the definition gives: default, enum, const, examples
+	memberName             // the name of a member
+	propertyName           // the name of a property of a schema
+)
+
+// kind returns the kind of the text at the place. isName says that it is the name of a member.
+func (p textPlace) kind(isName bool) placeKind {
+	switch {
+	case isName && p.isProperty():
+		return propertyName
+	case isName:
+		return memberName
 	}
-	return false
+	for _, name := range slices.Backward(p) {
+		if name != "" && name[0] >= '0' && name[0] <= '9' { // in a list
+			continue
+		}
+		switch name {
+		case "default", "enum", "const", "examples":
+			return givenValue
+		}
+		break
+	}
+	return otherValue
 }
 
 // isProperty reports whether the last name of the place is the name of a property of a schema.
 func (p textPlace) isProperty() bool { return len(p) > 1 && p[len(p)-2] == "properties" }
-
-// eachText calls f with each text in value: the names of members, with isName, and the values.
-func eachText(value []byte, at textPlace, f func(at textPlace, text string, isName bool)) {
-	switch {
-	case len(value) == 0:
-	case len(at) > maxDepth:
-		f(at, string(value), false)
-	case value[0] == '"':
-		if text, ok := wire.String(value); ok {
-			f(at, text, false)
-		}
-	case value[0] == '{':
-		for name, member := range wire.Members(value) {
-			below := append(at, name)
-			f(below, name, true)
-			eachText(member, below, f)
-		}
-	case value[0] == '[':
-		i := 0
-		for element := range wire.Elements(value) {
-			eachText(element, append(at, strconv.Itoa(i)), f)
-			i++
-		}
-	}
-}
 
 // isPlain reports whether a text is of printable ASCII characters, tabs and line feeds.
 func isPlain(text string) bool {
