@@ -88,7 +88,7 @@ func (s *suspectLog) look(ctx context.Context, tools []*switchboard.Tool, unclea
 			now.findings = was.findings
 		} else {
 			if peers == nil {
-				peers = suspect.NewPeers(toolIDs(tools))
+				peers = suspect.NewPeers(peerTools(tools))
 			}
 			found := suspect.Find(t.ID, definition, peers)
 			now.findings = len(found)
@@ -130,12 +130,12 @@ func cutName(name string) string {
 // findings returns how many findings the definitions of the server have.
 func (s *suspectLog) findings(id switchboard.ServerID) int { return (*s.counts.Load())[id] }
 
-func toolIDs(tools []*switchboard.Tool) []switchboard.ToolID {
-	ids := make([]switchboard.ToolID, 0, len(tools))
+func peerTools(tools []*switchboard.Tool) []suspect.PeerTool {
+	all := make([]suspect.PeerTool, 0, len(tools))
 	for _, t := range tools {
 		if t.Provides == nil {
-			ids = append(ids, t.ID)
+			all = append(all, suspect.PeerTool{ID: t.ID, Trust: t.Trust, Definition: t.Definition})
 		}
 	}
-	return ids
+	return all
 }

@@ -2,58 +2,68 @@ package suspect
 
 import (
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // A class is a set of kinds of words; each kind is one bit. See lexicon.
-type class [2]uint64
+type class [4]uint64
 
 func bit(i int) (c class) {
 	c[i/64] = 1 << (i % 64)
 	return c
 }
 
-func (c class) or(d class) class { return class{c[0] | d[0], c[1] | d[1]} }
+func (c class) or(d class) class { return class{c[0] | d[0], c[1] | d[1], c[2] | d[2], c[3] | d[3]} }
 
 // meets reports whether the sets share a kind.
-func (c class) meets(d class) bool { return c[0]&d[0]|c[1]&d[1] != 0 }
+func (c class) meets(d class) bool { return c[0]&d[0]|c[1]&d[1]|c[2]&d[2]|c[3]&d[3] != 0 }
 
-// most steps of a pattern
-const maxSteps = 6
+const (
+	maxSteps      = 6       // of a pattern
+	wholeSentence = 1 << 20 // words
+)
 
 // A pattern is a sequence of words, by kind. It is written as in "not 2 tell|show 6 user": a word of the kind not, at most two words, a word of one of the next
-// two kinds, and so on. Without a number, the words follow each other. All words belong to one sentence.
+// two kinds, and so on. Without a number, the words follow each other. All words belong to one sentence; with a c behind the number, no comma, colon or semicolon
+// is between them either. The kind end is the end of the sentence.
 //
-// A pattern that begins with ~ does not match if one of the three words before it is a negation.
+// A pattern that begins with ~ does not match if one of the three words before it is a negation; with ~~, no word of the sentence before it may be one.
 type pattern struct {
-	rule    int // index in rules
+	rule    int  // index in rules
+	excuses bool // a sentence that matches is not meant by the rule
 	steps   []patternStep
-	negates bool // it begins with ~
+	negates int32 // the number of words before it that must not be a negation
 
 	asksForNames bool // a step is the name of a tool
 }
 
 type patternStep struct {
-	kinds class
-	gap   int // the number of words that may be before it
+	kinds  class
+	gap    int  // the number of words that may be before it
+	clause bool // it belongs to the clause of the step before it
 }
 
 // compile reads a pattern. The rules are constants, so a fault is ours.
-func (v *wordKinds) compile(rule int, text string) pattern {
-	p := pattern{rule: rule}
-	rest, negated := strings.CutPrefix(text, "~")
-	p.negates = negated
-	gap := 0
+func (v *wordKinds) compile(text string) (p pattern) {
+	rest := strings.TrimLeft(text, "~")
+	switch len(text) - len(rest) {
+	case 1:
+		p.negates = 3
+	case 2:
+		p.negates = wholeSentence
+	}
+	gap, clause := 0, false
 	for word := range strings.FieldsSeq(rest) {
-		if n, err := strconv.Atoi(word); err == nil {
-			gap = n
+		if n, err := strconv.Atoi(strings.TrimSuffix(word, "c")); err == nil {
+			gap, clause = n, strings.HasSuffix(word, "c")
 			continue
 		}
 		kinds := v.class(word)
 		p.asksForNames = p.asksForNames || kinds.meets(v.class("ident|peer"))
-		p.steps = append(p.steps, patternStep{kinds, gap})
-		gap = 0
+		p.steps = append(p.steps, patternStep{kinds, gap, clause})
+		gap, clause = 0, false
 	}
 	if len(p.steps) == 0 || len(p.steps) > maxSteps {
 		panic("a pattern has too many steps, or none: " + text)
@@ -72,8 +82,9 @@ type machine struct {
 func newMachine(v *wordKinds) *machine {
 	m := &machine{not: v.class("not")}
 	for i, r := range rules {
-		for _, text := range r.patterns {
-			p := v.compile(i, text)
+		for j, text := range slices.Concat(r.patterns, r.excuses) {
+			p := v.compile(text)
+			p.rule, p.excuses = i, j >= len(r.patterns)
 			for s, step := range p.steps {
 				for kind := range step.kinds.all {
 					m.waits[kind][s] = append(m.waits[kind][s], len(m.patterns))
@@ -97,53 +108,58 @@ func (c class) all(yield func(kind int) bool) {
 }
 
 // A stepRef is a step of a pattern.
-type stepRef struct{ pattern, step, gap int32 }
+type stepRef struct {
+	pattern, step, gap int32
+	clause             bool
+}
 
 // refs returns the steps that wait for a word of the class, later steps of a pattern first: one word must not serve two steps.
 func (m *machine) refs(c class) (all []stepRef) {
 	for s := maxSteps - 1; s >= 0; s-- {
 		for kind := range c.all {
 			for _, p := range m.waits[kind][s] {
-				all = append(all, stepRef{int32(p), int32(s), int32(m.patterns[p].steps[s].gap)})
+				all = append(all, stepRef{int32(p), int32(s), int32(m.patterns[p].steps[s].gap), m.patterns[p].steps[s].clause})
 			}
 		}
 	}
 	return all
 }
 
-// A progress says how far each pattern has matched in the sentence that is being read.
-type progress struct {
+// A matching says how far each pattern has matched in the sentence that is being read.
+type matching struct {
 	m       *machine
 	word    int32 // the number of the word, from the first one of the text; sentences are far apart
+	begin   int32 // the first word of the sentence
 	notWord int32 // the last negation
+	clause  int32 // the last word with a sign that ends a clause
 	reached []mark
 }
 
-// A mark is the last word at which a step of a pattern was reached.
+// A mark is the last word that completed a step of a pattern.
 type mark struct{ word, fromWord, from int32 } // from is the first word's first byte
 
 // apart is more than any gap. Words of two sentences are apart.
 const apart = 64
 
-func newProgress(m *machine) progress {
-	return progress{m: m, word: apart, reached: make([]mark, len(m.patterns)*maxSteps)}
+func newMatching(m *machine) matching {
+	return matching{m: m, word: apart, begin: apart, reached: make([]mark, len(m.patterns)*maxSteps)}
 }
 
-// next reads the next word, which begins at the byte from, and calls f with each pattern that it completes. The latest words that match a pattern's beginning
-// are those to which the next step is nearest, so it is enough to remember them.
-func (p *progress) next(c class, refs []stepRef, from int, f func(pattern *pattern, begin mark)) {
+// next reads the next word, which begins at the byte from, and calls f with each pattern that it completes. endsClause says that a sign behind the word ends a
+// clause. The latest words that match a pattern's beginning are those to which the next step is nearest, so it is enough to remember them.
+func (p *matching) next(c class, refs []stepRef, from int, endsClause bool, f func(pattern *pattern, begin mark)) {
 	p.word++
 	for _, r := range refs {
 		marks := p.reached[int(r.pattern)*maxSteps:][:maxSteps]
 		pattern := &p.m.patterns[r.pattern]
 		now := mark{p.word, p.word, int32(from)}
 		if r.step == 0 {
-			if pattern.negates && p.notWord >= p.word-3 {
+			if p.notWord >= max(p.begin, p.word-pattern.negates) && pattern.negates > 0 {
 				continue
 			}
 		} else {
 			before := marks[r.step-1]
-			if before.word < p.word-1-r.gap || before.word == 0 {
+			if before.word < p.word-1-r.gap || r.clause && before.word <= p.clause {
 				continue
 			}
 			now.fromWord, now.from = before.fromWord, before.from
@@ -156,7 +172,13 @@ func (p *progress) next(c class, refs []stepRef, from int, f func(pattern *patte
 	if c.meets(p.m.not) {
 		p.notWord = p.word
 	}
+	if endsClause {
+		p.clause = p.word
+	}
 }
 
 // endSentence makes the words so far too far away for any pattern.
-func (p *progress) endSentence() { p.word += apart }
+func (p *matching) endSentence() {
+	p.word += apart
+	p.begin = p.word
+}

@@ -1,5 +1,5 @@
 // Package suspect finds what should make people look at the definition of a tool, or should keep the tool out. It is deterministic, and does no I/O. How words look
-// says little about what a tool does: a finding is a reason to look, and a definition without findings may attack all the same (design part 14, Words).
+// says little about what a tool does: a finding is a reason to look, and a definition without findings may attack all the same.
 //
 // A rule is Blocking if it concerns the structure of the text: characters that deceive, and a name that imitates the name of another tool. All other rules are
 // Looking. They know the meaning of words by kind (see lexicon), not the phrases of attacks. Each text of the definition is read as it is, and in normal form.
@@ -36,8 +36,12 @@ type TextRule struct {
 	Words string // for people
 	Tier  Tier
 
+	Attack   string // a description that it finds, or a definition
+	Harmless string // one that looks alike and is not found
+
 	patterns []string
-	unless   string // kinds of words; a sentence that has one of them is not meant
+	excuses  []string // patterns; a sentence that matches one of them is not meant
+	reported bool     // a text that a word of detection governs is not meant: a detector's description says what it detects
 }
 
 // Rules returns all rules.
@@ -61,57 +65,10 @@ const (
 // minText is the number of bytes of the shortest text with words that say anything.
 const minText = 4
 
-// Peers are the tools that a definition is compared with.
-type Peers struct {
-	servers map[string][]switchboard.ServerID // by the name of a tool
-	alike   map[string][]switchboard.ToolID   // by skeleton
-}
-
-// NewPeers returns the peers with these names.
-func NewPeers(tools []switchboard.ToolID) *Peers {
-	p := &Peers{servers: map[string][]switchboard.ServerID{}, alike: map[string][]switchboard.ToolID{}}
-	for _, t := range tools {
-		p.servers[t.Name] = append(p.servers[t.Name], t.Server)
-		form := skeleton(t.Name)
-		p.alike[form] = append(p.alike[form], t)
-	}
-	return p
-}
-
-// A nameKind says which tool a name in a text belongs to.
-type nameKind int
-
-const (
-	nameUnknown nameKind = iota
-	nameOwn              // a tool of the same server, or a property of the definition
-	nameOfPeer           // only tools of other servers
-)
-
-func (p *Peers) kindOf(own switchboard.ServerID, name string) nameKind {
-	servers := p.servers[name]
-	if len(servers) == 0 {
-		return nameUnknown
-	}
-	if slices.Contains(servers, own) {
-		return nameOwn
-	}
-	return nameOfPeer
-}
-
-// imitated returns a tool with a name that looks like the name of id and is another one.
-func (p *Peers) imitated(id switchboard.ToolID) (switchboard.ToolID, bool) {
-	for _, t := range p.alike[skeleton(id.Name)] {
-		if t.Name != id.Name {
-			return t, true
-		}
-	}
-	return switchboard.ToolID{}, false
-}
-
 // A scanner looks at one definition.
 type scanner struct {
 	reader   textReader
-	progress progress
+	matching matching
 	pending  []match // in the sentence that is being read
 	found    []TextFinding
 	counts   [Blocking + 1]int // findings by tier
@@ -129,29 +86,17 @@ type scanner struct {
 type match struct {
 	rule     int
 	from, to int // bytes of the text
+	pattern  *pattern
 }
 
-// A compiledRule is a rule as the scanner needs it.
-type compiledRule struct {
-	unless class
-}
-
-// compiled is what all scanners share.
-var compiled = sync.OnceValues(func() (*lexis, []compiledRule) {
-	l, all := newLexis(), make([]compiledRule, len(rules))
-	for i, r := range rules {
-		if r.unless != "" {
-			all[i].unless = l.class(r.unless)
-		}
-	}
-	return l, all
-})
+// theLexis is what all scanners share.
+var theLexis = sync.OnceValue(newLexis)
 
 // Find returns the findings of a tool's definition, in the order of its texts. definition is the tool's object in tools/list. A finding that a rule has at the
 // same place twice is listed once.
 func Find(id switchboard.ToolID, definition []byte, peers *Peers) []TextFinding {
-	l, _ := compiled()
-	s := &scanner{progress: newProgress(l.machine), seen: map[[2]string]bool{}}
+	l := theLexis()
+	s := &scanner{matching: newMatching(l.machine), seen: map[[2]string]bool{}}
 	var schema, annotations []byte
 	for name, value := range wire.MembersAsBytes(definition) {
 		switch string(name) {
@@ -170,6 +115,9 @@ func Find(id switchboard.ToolID, definition []byte, peers *Peers) []TextFinding 
 	}}
 	if t, ok := peers.imitated(id); ok {
 		s.add(ruleName, textPlace{"name"}, id.Name+" looks like "+t.Name+" of the server "+string(t.Server))
+	}
+	if t, ok := peers.cloned(id, definition); ok {
+		s.add(ruleClone, textPlace{"description"}, id.Name+" repeats "+t.ID.Name+" of the server "+string(t.ID.Server)+", for which the operator vouches")
 	}
 	eachText(string(definition), func(at textPlace, spelling string, isName bool) {
 		kind := at.kind(isName)
@@ -259,23 +207,33 @@ func (s *scanner) look(at textPlace, text string, kind placeKind) {
 
 // lookAtWords applies the patterns of the rules. If as is not empty, it is the rule that has led to the text.
 func (s *scanner) lookAtWords(at textPlace, text, as string) {
-	_, compiled := compiled()
-	var any class
+	begin, last := -1, 0 // of the sentence
+	matched := func(p *pattern, first mark) {
+		if p.asksForNames && s.own == nil {
+			s.again = true
+		}
+		m := match{p.rule, int(first.from), last, p}
+		switch i := slices.IndexFunc(s.pending, func(m match) bool { return m.rule == p.rule }); {
+		case i < 0:
+			s.pending = append(s.pending, m)
+		case p.excuses:
+			s.pending[i] = m
+		}
+	}
 	read := func() {
 		s.reader.read(text, func(c class, refs []stepRef, from, to int) {
-			any = any.or(c)
-			s.progress.next(c, refs, from, func(p *pattern, begin mark) {
-				if p.asksForNames && s.own == nil {
-					s.again = true
-				}
-				if !slices.ContainsFunc(s.pending, func(m match) bool { return m.rule == p.rule }) {
-					s.pending = append(s.pending, match{p.rule, int(begin.from), to})
-				}
-			})
+			if begin < 0 {
+				begin = from
+				s.matching.next(class{}, s.reader.lexis.sentenceBegin, from, false, matched)
+			}
+			last = to
+			c, refs = s.reader.asKey(c, refs)
+			s.matching.next(c, refs, from, endsClause(text[from:to]), matched)
 		}, func() {
-			s.progress.endSentence()
+			s.matching.next(class{}, s.reader.lexis.sentenceEnd, last, false, matched)
+			s.matching.endSentence()
 			for _, m := range s.pending {
-				if s.again || compiled[m.rule].unless.meets(any) {
+				if s.again || m.pattern.excuses || rules[m.rule].reported && s.reader.lexis.isReported(text[begin:m.from]) {
 					continue
 				}
 				rule := rules[m.rule].ID
@@ -284,7 +242,7 @@ func (s *scanner) lookAtWords(at textPlace, text, as string) {
 				}
 				s.add(rule, at, text[m.from:m.to])
 			}
-			s.pending, any = s.pending[:0], class{}
+			s.pending, begin = s.pending[:0], -1
 		})
 	}
 	if read(); s.again {

@@ -9,15 +9,19 @@ import (
 type textReader struct {
 	lexis  *lexis
 	known  func(name string) nameKind
+	keyOf  bool                // the word before says what a key is for
 	shaped map[class][]stepRef // of words whose kinds come from their shape too
 }
 
 // A lexis is what all readers share: the words of the lexicon, the classes of words with signs, and the patterns.
 type lexis struct {
 	*wordKinds
-	shapes  shapes
-	machine *machine
-	entries map[string]*lexisEntry
+	shapes                         shapes
+	machine                        *machine
+	detect, keyOf, keyWord, secret class
+	// The steps that wait for the beginning of a sentence, and for its end.
+	sentenceBegin, sentenceEnd []stepRef
+	entries                    map[string]*lexisEntry
 	// filter has a bit for each length of a word of the lexicon, by its first and last byte: most words of a text are not in the lexicon.
 	filter [32][32]uint64
 }
@@ -29,12 +33,15 @@ type lexisEntry struct {
 }
 
 // shapes are the classes of words with signs.
-type shapes struct{ url, mail, place, ident, peer, mark, image, number, raw class }
+type shapes struct{ url, mail, place, ident, peer, mark, image, number, raw, obscured class }
 
 func newLexis() *lexis {
 	v := words()
 	l := &lexis{wordKinds: v, machine: newMachine(v), entries: map[string]*lexisEntry{}}
-	l.shapes = shapes{v.class("url"), v.class("mail"), v.class("place"), v.class("ident"), v.class("peer"), v.class("mark"), v.class("image"), v.class("number"), v.class("raw")}
+	l.shapes = shapes{v.class("url"), v.class("mail"), v.class("place"), v.class("ident"), v.class("peer"), v.class("mark"), v.class("image"), v.class("number"), v.class("raw"), v.class("obscured")}
+	l.keyOf, l.keyWord, l.secret = v.class("keyOf"), v.class("keyWord"), v.class("secret")
+	l.detect = v.class("detect")
+	l.sentenceBegin, l.sentenceEnd = l.machine.refs(v.class("begin")), l.machine.refs(v.class("end"))
 	for word, c := range v.kinds {
 		l.entries[word] = &lexisEntry{c, l.machine.refs(c)}
 		l.filter[word[0]%32][word[len(word)-1]%32] |= 1 << len(word)
@@ -166,12 +173,27 @@ func (r *textReader) plainWord(text string, from, to int, has byteKind, word fun
 	word(class{}, nil, from, to)
 }
 
+// asKey returns the kinds of a word, and the steps that wait for it. The word key is a secret after a word such as API.
+func (r *textReader) asKey(c class, refs []stepRef) (class, []stepRef) {
+	was := r.keyOf
+	r.keyOf = c.meets(r.lexis.keyOf)
+	if !was || !c.meets(r.lexis.keyWord) {
+		return c, refs
+	}
+	c = c.or(r.lexis.secret)
+	return c, r.refsOf(c)
+}
+
 // shapedWord returns the kinds of a word with signs, and the steps that wait for it.
 func (r *textReader) shapedWord(word string) (class, []stepRef) {
 	c := r.classOf(word)
 	if c == (class{}) {
 		return c, nil
 	}
+	return c, r.refsOf(c)
+}
+
+func (r *textReader) refsOf(c class) []stepRef {
 	refs, ok := r.shaped[c]
 	if !ok {
 		if r.shaped == nil {
@@ -180,7 +202,7 @@ func (r *textReader) shapedWord(word string) (class, []stepRef) {
 		refs = r.lexis.machine.refs(c)
 		r.shaped[c] = refs
 	}
-	return c, refs
+	return refs
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
@@ -192,6 +214,49 @@ func isBreak(space, rest string) bool {
 	}
 	n := strings.Count(space, "\n")
 	return n > 1 || n == 1 && rest != "" && strings.ContainsRune("-*#", rune(rest[0]))
+}
+
+// endsClause reports whether a comma, colon, semicolon or dash ends a clause after the word.
+func endsClause(word string) bool {
+	switch word[len(word)-1] {
+	case ',', ';', ':':
+		return true
+	case '-':
+		return len(word) == 1
+	}
+	return word == "–" || word == "—"
+}
+
+// Most words between a word of detection and the text that it governs; between a label and its colon.
+const (
+	maxReported = 12
+	maxLabel    = 5
+)
+
+// isReported reports whether a word of detection governs the text that follows before, in the same sentence: a tool that detects an attack describes it. A word that
+// is elsewhere in the sentence, or that a dash or semicolon separates from the text, does not govern it, and neither does one before a comma that stands
+// right before the text: that is where an order begins.
+func (l *lexis) isReported(before string) bool {
+	left := maxReported
+	for first := true; left > 0; first = false {
+		before = strings.TrimRight(before, " \n\t\r")
+		word := before[strings.LastIndexAny(before, " \n\t\r")+1:]
+		if word == "" {
+			return false
+		}
+		before = before[:len(before)-len(word)]
+		switch {
+		case word == "-", word == "–", word == "—", strings.HasSuffix(word, ";"), first && strings.HasSuffix(word, ","):
+			return false
+		case strings.HasSuffix(word, ":"):
+			left = min(left, maxLabel)
+		}
+		if e := l.entry(strings.Trim(word, "`'\"()[]{}<>*.,:!?")); e != nil && e.class.meets(l.detect) {
+			return true
+		}
+		left--
+	}
+	return false
 }
 
 func isShortForm(word string) bool {
@@ -207,7 +272,7 @@ func (r *textReader) classOf(word string) class {
 	if core == "" {
 		core = word
 	}
-	if i := strings.LastIndexByte(core, '/'); i >= 0 {
+	if i := strings.LastIndexAny(core, `/('"`+"`"); i >= 0 {
 		c = c.or(r.kindsOf(core[i+1:]))
 	}
 	if len(core) > 40 {
@@ -228,10 +293,12 @@ func (r *textReader) kindsOf(word string) class {
 
 // shapeOf returns the kinds of a word with signs in it.
 func (r *textReader) shapeOf(word string) (c class) {
-	var letters, bar, slash, colon, at, dot, under bool
+	var paren, letters, bar, slash, colon, at, dot, under bool
 	letters = true
 	for i := range len(word) {
 		switch b := word[i]; b {
+		case '(':
+			paren, letters = true, false
 		case '|':
 			bar = true
 		case '/':
@@ -268,6 +335,9 @@ func (r *textReader) shapeOf(word string) (c class) {
 		c = c.or(r.lexis.shapes.raw)
 	case at && isMail(word):
 		c = c.or(r.lexis.shapes.mail)
+	}
+	if paren && isObscured(word) {
+		c = c.or(r.lexis.shapes.obscured)
 	}
 	if (dot || slash || under) && isSecretPlace(word) {
 		c = c.or(r.lexis.shapes.place)
@@ -321,9 +391,21 @@ func isIdentifier(word string) bool {
 	return parts
 }
 
-// hasNumberHost reports whether the host of an address is a number.
+// isObscured reports whether a word is code that decodes something and runs it.
+func isObscured(word string) bool {
+	word = strings.ToLower(word)
+	runs := strings.Contains(word, "eval(") || strings.Contains(word, "exec(") || strings.Contains(word, "function(")
+	return runs && (strings.Contains(word, "atob(") || strings.Contains(word, "b64decode(") || strings.Contains(word, "fromcharcode(") || strings.Contains(word, "unhexlify("))
+}
+
+// hasNumberHost reports whether the host of an address is a number, and not one of a network at home.
 func hasNumberHost(word string) bool {
 	_, host, _ := strings.Cut(word, "://")
+	for _, home := range []string{"127.", "0.0.0.0", "10.", "192.168."} {
+		if strings.HasPrefix(host, home) {
+			return false
+		}
+	}
 	return len(host)-len(strings.TrimLeft(host, "0123456789.")) >= len("1.1.1.1")
 }
 
@@ -337,6 +419,8 @@ func isMark(word string) bool {
 	switch {
 	case strings.Contains(word, "<|") && strings.Contains(word, "|>"):
 		return true
+	case word[0] == '<' && strings.ContainsRune(",.;)`'\"", rune(word[len(word)-1])) && strings.ToLower(word) == word && strings.HasSuffix(word[:len(word)-1], ">"):
+		return false // <secret>, in the description of a command stands for a value
 	case word[0] != '<' && word[0] != '[':
 		name, _, ok := strings.Cut(word, ":")
 		return ok && (name == "SYSTEM" || name == "ASSISTANT" || name == "ADMIN")
@@ -356,7 +440,7 @@ func isMark(word string) bool {
 var secretPlaces = []string{
 	".ssh", "id_rsa", "id_ed25519", "id_ecdsa", "/etc/passwd", "/etc/shadow", "/etc/sudoers", ".aws/", ".azure/", "gcloud/", "application_default_credentials", ".netrc",
 	".npmrc", ".pypirc", ".pgpass", ".git-credentials", ".kube/", ".docker/config.json", ".gnupg", ".bash_history", ".zsh_history", "mcp.json", "claude_desktop_config",
-	".cursor/", ".mozilla/", "google/chrome/", "firefox/profiles", "/cookies", ".vault-token", "/proc/self/environ", "169.254.169.254", "metadata.google.internal", "login.keychain", "wallet.dat", "keystore", "process.env", "os.environ",
+	".cursor/", ".mozilla/", "google/chrome/", "firefox/profiles", "/cookies", ".vault-token", "/proc/self/environ", "169.254.169.254", "metadata.google.internal", "login.keychain", ".config/gh/", ".my.cnf", ".s3cfg", ".boto", ".dockercfg", ".password-store", ".terraformrc", "credentials.tfrc", "id_dsa", "/var/run/secrets/", "library/keychains", "/proc/self/", "credentials.json", "secrets.json", "secrets.yaml", "secrets.yml", ".claude.json", ".codex/auth", "wallet.dat", ".keystore", "process.env", "os.environ",
 }
 
 // isSecretPlace reports whether a word is the path of a file that holds secrets. Public keys, and the templates of such files, hold none.
@@ -374,12 +458,17 @@ func isSecretPlace(word string) bool {
 	}
 	for i := range len(low) {
 		for _, part := range secretPlacesFrom[low[i]] {
-			if strings.HasPrefix(low[i:], part) {
+			if rest, ok := strings.CutPrefix(low[i:], part); ok && (rest == "" || !isWordByte(rest[0]) || !isWordByte(part[len(part)-1])) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// isWordByte reports whether a letter or digit of ASCII continues a name.
+func isWordByte(c byte) bool {
+	return byteKinds[c]&(smallByte|capitalByte) != 0 || '0' <= c && c <= '9'
 }
 
 // secretPlacesFrom has secretPlaces by their first byte.
