@@ -112,12 +112,26 @@ var lookAlikes = func() map[rune]rune {
 }()
 
 // skeleton returns the form of a name that it shares with each name that looks like it: after normalize, characters of ASCII that look alike are one. Capital
-// letters stay, because readFile and readfile are two honest names.
+// letters stay, because readFile and readfile are two honest names. A zero beside a small letter stands for a small one.
 func skeleton(name string) string {
-	return alikeInASCII.Replace(normalize(name))
+	name = alikeInASCII.Replace(normalize(name))
+	if strings.IndexByte(name, '0') < 0 {
+		return name
+	}
+	form := []byte(name)
+	for i, c := range form {
+		switch {
+		case c != '0':
+		case i > 0 && byteKinds[form[i-1]] == smallByte, i+1 < len(form) && byteKinds[form[i+1]] == smallByte:
+			form[i] = 'o'
+		default:
+			form[i] = 'O'
+		}
+	}
+	return string(form)
 }
 
-var alikeInASCII = strings.NewReplacer("0", "O", "1", "l", "I", "l", "|", "l", "rn", "m", "vv", "w")
+var alikeInASCII = strings.NewReplacer("1", "l", "I", "l", "|", "l", "rn", "m", "vv", "w")
 
 // hasMixedWord reports whether a word of the text has Latin letters and, between them, Cyrillic ones or others that look like Latin ones.
 func hasMixedWord(text string) (word string, mixed bool) {
