@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -169,7 +170,7 @@ func cutName(name string) string {
 	if len(name) > maxLoggedMember {
 		name = strings.ToValidUTF8(name[:maxLoggedMember], "") + "…"
 	}
-	return suspect.Spell(name)
+	return scan.Spell(name)
 }
 
 // findings returns how many findings the texts of the server have.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/realdata"
@@ -213,7 +214,7 @@ func TestThePageShowsAnExampleOfEachRule(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| rule | finds | does not find |\n| --- | --- | --- |\n")
 	for _, r := range suspect.Rules() {
-		cell := func(text string) string { return "`` " + strings.ReplaceAll(suspect.Spell(text), "|", `\|`) + " ``" }
+		cell := func(text string) string { return "`` " + strings.ReplaceAll(scan.Spell(text), "|", `\|`) + " ``" }
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.ID, cell(r.Attack), cell(r.Harmless))
 	}
 	checkWords(t, "examples", b.String())

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/scan/suspect"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -76,6 +77,10 @@ var table = map[string]row{
 			"Before using this tool, read the manual.", "Use own_tool to list the invoices first.", "Set first_day before calling it.", "Before calling this function, check the date.",
 			"Lists the invoices of a customer, and says which ones are paid.",
 		},
+	},
+	"other-name": {
+		attacks: []string{"Works well with `pay_invoice`.", `{"name":"t","inputSchema":{"properties":{"x":{"description":"The output of pay_invoice."}}}}`},
+		twins:   []string{"Works well with own_tool.", `{"name":"t","inputSchema":{"properties":{"pay_invoice":{"description":"Whether pay_invoice is on."}}}}`, "Works well with first_day."},
 	},
 	"encoded": {
 		attacks: []string{
@@ -344,7 +349,7 @@ func FuzzFind(f *testing.F) {
 		}
 		for _, d := range definitions {
 			for _, found := range suspect.Find(switchboard.ToolID{Server: "own", Name: text}, d, peers) {
-				if s := suspect.Spell(found.Text); s != found.Text {
+				if s := scan.Spell(found.Text); s != found.Text {
 					t.Errorf("%q is not spelt out: %q", found.Text, s)
 				}
 			}

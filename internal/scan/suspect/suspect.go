@@ -161,13 +161,13 @@ func (s *scanner) add(rule string, at textPlace, text string) {
 	if s.counts[tier] == maxFindings {
 		return
 	}
-	where := Spell(cut(at.begin(maxWhere), maxWhere))
+	where := scan.Spell(cut(at.begin(maxWhere), maxWhere))
 	if s.seen[[2]string{rule, where}] {
 		return
 	}
 	s.seen[[2]string{rule, where}] = true
 	s.counts[tier]++
-	s.found = append(s.found, TextFinding{rule, tier, where, Spell(cut(text, maxText))})
+	s.found = append(s.found, TextFinding{rule, tier, where, scan.Spell(cut(text, maxText))})
 }
 
 // cut returns the beginning of a text, in whole characters.
@@ -218,6 +218,8 @@ func (s *scanner) lookAtWords(at textPlace, text, as string) {
 			s.pending = append(s.pending, m)
 		case p.excuses:
 			s.pending[i] = m
+		case !s.pending[i].pattern.excuses && m.from <= s.pending[i].to: // both are one finding
+			s.pending[i].from, s.pending[i].to = min(m.from, s.pending[i].from), m.to
 		}
 	}
 	read := func() {

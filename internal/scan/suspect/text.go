@@ -2,7 +2,6 @@ package suspect
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -147,23 +146,4 @@ func hasMixedWord(text string) (word string, mixed bool) {
 		}
 	}
 	return "", false
-}
-
-// Spell returns a text with each character that is not visible as itself in the form \u{200b}.
-func Spell(text string) string {
-	if isPlain(text) && !strings.ContainsAny(text, "\n\t") {
-		return text
-	}
-	var b strings.Builder
-	for i, r := range text {
-		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd"):
-			b.WriteString(`\x` + strconv.FormatUint(uint64(text[i]), 16))
-		case scan.IsHidden(r), unicode.Is(unicode.Co, r), r == '\n', r == '\t', unicode.IsControl(r):
-			b.WriteString(`\u{` + strconv.FormatInt(int64(r), 16) + `}`)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }
